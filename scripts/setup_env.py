@@ -1,0 +1,141 @@
+"""Makes the virtual environment in which README's commands run, once, and prints the path of its interpreter.
+
+    python3 scripts/setup_env.py           .venv, from the first Python that is new enough
+    python3 scripts/setup_env.py --other   .venv-other, with the other supported set of versions; prints nothing if no
+                                             interpreter for it is found
+
+Python 3.11 gets the last JAX that supports it, every later Python the newest one (see constraints.txt). Nothing is done
+when pyproject.toml, constraints.txt and the interpreter are those of the last call. Only the standard library is used,
+and no syntax newer than Python 3.6, so that an old interpreter can say what is wrong, or find a newer one.
+"""
+
+import argparse
+import glob
+import hashlib
+import os
+import subprocess
+import sys
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+OLDEST = (3, 11)
+NEWER_STACK = (3, 12)
+PREFERRED = ("3.12", "3.13", "3.14", "3.11")
+INPUTS = ("pyproject.toml", "constraints.txt")
+
+
+def say(text):
+    """One line about what is being done; stdout is kept for the answer."""
+    print("attnjax: " + text, file=sys.stderr, flush=True)
+
+
+def dotted(version):
+    """3.11.7 for (3, 11, 7)."""
+    return ".".join(str(part) for part in version)
+
+
+def candidates():
+    """Interpreters worth asking: the running one, those on PATH, those of pyenv."""
+    yield sys.executable
+    folders = os.environ.get("PATH", "").split(os.pathsep)
+    for name in ("python3", *("python" + version for version in PREFERRED)):
+        yield from (os.path.join(folder, name) for folder in folders)
+    pyenv = os.environ.get("PYENV_ROOT") or os.path.join(os.path.expanduser("~"), ".pyenv")
+    for version in PREFERRED:
+        yield from sorted(glob.glob(os.path.join(pyenv, "versions", version + "*", "bin", "python3")))
+
+
+def describe(path):
+    """(version, real path) of an interpreter, or None where it does not run."""
+    question = "import sys; print(*sys.version_info[:3]); print(sys.executable)"
+    try:
+        answer = subprocess.check_output([path, "-c", question], stderr=subprocess.DEVNULL, universal_newlines=True)
+        version, executable = answer.splitlines()
+        return tuple(int(part) for part in version.split()), executable
+    except (OSError, ValueError, subprocess.CalledProcessError):
+        return None
+
+
+def interpreters():
+    """Version and path of every interpreter found that is new enough, in order of preference."""
+    asked = set()
+    for path in candidates():
+        if path in asked or not os.access(path, os.X_OK):
+            continue
+        asked.add(path)
+        found = describe(path)
+        if found and found[0] >= OLDEST:
+            yield found
+
+
+def choose(other):
+    """The interpreter to use, or None. The other stack is judged against the interpreter that the first one gets."""
+    main = next(interpreters(), None)
+    if main is None or not other:
+        return main
+    newer = main[0] >= NEWER_STACK
+    return next((found for found in interpreters() if (found[0] >= NEWER_STACK) != newer), None)
+
+
+def fingerprint(venv, version, executable):
+    """Changes when anything does that the environment was made from."""
+    digest = hashlib.sha256(repr((venv, version, executable)).encode())
+    for name in INPUTS:
+        with open(os.path.join(ROOT, name), "rb") as file:
+            digest.update(file.read())
+    return digest.hexdigest()
+
+
+def create(venv, executable):
+    """An empty environment, and the start of the command that installs into it."""
+    python = os.path.join(venv, "bin", "python")
+    make = [executable, "-m", "venv", "--clear"]
+    if subprocess.call([*make, venv], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) == 0:
+        return [python, "-m", "pip"]
+    # Debian ships Python without the bundled pip that `venv` copies; the pip of the interpreter itself can stand in.
+    say("this Python has no ensurepip, using its own pip")
+    subprocess.check_call([*make, "--without-pip", venv])
+    return [executable, "-m", "pip", "--python", python]
+
+
+def ensure(venv, version, executable):
+    """Path of the interpreter of an environment that holds the package, its dependencies and the tools."""
+    python = os.path.join(venv, "bin", "python")
+    stamp = os.path.join(venv, "attnjax-stamp")
+    wanted = fingerprint(venv, version, executable)
+    if os.path.exists(stamp) and os.path.exists(python):
+        with open(stamp) as file:
+            if file.read() == wanted:
+                return python
+    label = os.path.relpath(venv, ROOT)
+    say(f"creating {label} with Python {dotted(version)}")
+    pip = create(venv, executable)
+    say(f"installing attnjax and its pinned dependencies into {label} (a minute or two, once)")
+    constraints = os.path.join(ROOT, "constraints.txt")
+    subprocess.check_call([*pip, "install", "-qq", "-c", constraints, "-e", ROOT + "[dev]"], stdout=sys.stderr)
+    with open(stamp, "w") as file:
+        file.write(wanted)
+    return python
+
+
+def main():
+    """Print the interpreter to use; exit with a message where there is none."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--other", action="store_true", help="the other supported set of versions, in .venv-other")
+    other = parser.parse_args().other
+    found = choose(other)
+    if found is None and other:
+        say("no second Python (one of 3.11 and 3.12 or newer) on PATH or under pyenv: the other stack is not available")
+        return
+    if found is None:
+        sys.exit(
+            f"attnjax needs Python 3.11 or newer, but python3 is {dotted(sys.version_info[:3])} ({sys.executable}), "
+            "and no newer one is on PATH or under pyenv. Install one, or put it first on PATH."
+        )
+    try:
+        print(ensure(os.path.join(ROOT, ".venv-other" if other else ".venv"), *found))
+    except subprocess.CalledProcessError as error:
+        sys.exit(f"attnjax: could not make the environment, this failed: {' '.join(error.cmd)}")
+
+
+if __name__ == "__main__":
+    main()
