@@ -1,0 +1,39 @@
+"""attnjax: how does a Transformer know where a token is, and what happens past the training length?
+
+Pure functions for attention and positional encodings. Public names load when first used, so that `import attnjax` costs
+nothing and the command line can answer without importing JAX.
+"""
+
+import importlib
+from typing import Any
+
+__version__ = "0.1.0"
+
+_NAMES = {
+    "attnjax.attention": (
+        "Dropout Explanation KVCache Mask attend attend_with_lse attention_fn attention_weights combine explain "
+        "gate_heads process_heads"
+    ),
+    "attnjax.positions": (
+        "ENCODINGS ALiBi CoPE DynamicNTK EncodingParams FIRE Kerple Learned Llama3 LongRoPE NTKAware NoPE PoPE "
+        "PositionEncoding PositionInterpolation RoPE Sandwich Sinusoidal Sizes T5Bias Tile TransformerXL XPos YaRN "
+        "compose embed encoding"
+    ),
+}
+_HOME = {name: module for module, names in _NAMES.items() for name in names.split()}
+_MODULES = {"indices": "attnjax.positions.indices", "attention": "attnjax.attention", "positions": "attnjax.positions"}
+_MODULES |= {name: f"attnjax.{name}" for name in ("modules", "typing")}
+
+__all__ = [*sorted(_HOME), *sorted(_MODULES)]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return importlib.import_module(_MODULES[name])
+    if name in _HOME:
+        return getattr(importlib.import_module(_HOME[name]), name)
+    raise AttributeError(f"module 'attnjax' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

@@ -1,0 +1,106 @@
+"""Transformer-XL: relative positions with content and position terms.
+
+    score[i, j] = scale * [ (q_i + u_h) . k_j + (q_i + v_h) . (W_h R_(i-j)) ]
+    R_n = [ sin(n w) | cos(n w) ],    w_c = theta^(-2c / D)  for c = 0..D/2-1,    of the model's width D
+
+Acts through `score`, since the position term depends on the query. Distances are neither shifted nor clamped: R is
+taken at n = i - j itself, which may be negative. R is never gathered per pair: with a = W_h^T (q_i + v_h) =
+[a_sin | a_cos],
+
+    a . R_(i-j) = [ a_sin sin(i w) + a_cos cos(i w) | a_cos sin(i w) - a_sin cos(i w) ] . [ cos(j w) | sin(j w) ]
+
+so a tile of t queries and s keys holds only [t, D] and [s, D] besides its scores. The same features, with u . k, are
+columns for kernels that take no bias: scale * [ u_h | features of i ] . [ k_j | cos(j w) | sin(j w) ].
+
+Learned: head = {"u": [N, H], "v": [N, H], "w_r": [N, D, H]}; per layer, not shared among layers.
+Initial values: u, v ~ Normal(0, 0.02^2), w_r ~ Normal(0, 1/D).
+Reference: Dai et al. 2019, arXiv:1901.02860, section 3.3 (terms a to d of A^rel).
+"""
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from attnjax.positions.angles import Frequencies, angles, exact, geometric
+from attnjax.positions.base import EncodingParams, PositionEncoding, Sizes, Tile, validate
+from attnjax.typing import Array, ArrayLike, Float, Num, PyTree
+
+HIGHEST = jax.lax.Precision.HIGHEST
+
+
+@dataclasses.dataclass(frozen=True)
+class TransformerXL(PositionEncoding):
+    """Content and position biases u and v, and a projection of sinusoids of the distance with base `theta`."""
+
+    theta: float = 10_000.0
+
+    def __post_init__(self) -> None:
+        validate("TransformerXL", theta=self.theta)
+
+    @property
+    def learns(self) -> bool:
+        """True: u, v and W."""
+        return True
+
+    def init(self, key: jax.Array, sizes: Sizes) -> EncodingParams:
+        """u, v [N, H] with standard deviation 0.02 and w_r [N, D, H] with D^-0.5."""
+        _check_width(sizes.model)
+        keys = jax.random.split(key, 3)
+        u, v = (0.02 * jax.random.normal(key, (sizes.heads, sizes.head), jnp.float32) for key in keys[:2])
+        w_r = jax.random.normal(keys[2], (sizes.heads, sizes.model, sizes.head), jnp.float32)
+        return EncodingParams(head={"u": u, "v": v, "w_r": w_r * sizes.model**-0.5})
+
+    def bind(self, params: EncodingParams, heads: int, length: Any = None) -> EncodingParams:
+        """The parameters, with the frequencies w as `shared`: hooks of keys cannot see the width D in any other way.
+
+        Raises ValueError where D is odd: sines and cosines come in pairs.
+        """
+        del heads, length
+        width = params.head["w_r"].shape[1]
+        _check_width(width)
+        return EncodingParams(head=params.head, shared=exact(geometric(width // 2, self.theta)))
+
+    def score(self, head: PyTree, shared: PyTree, tile: Tile, carry: PyTree = ()) -> Float[Array, "t s"]:
+        """logits + scale * (u . k + (q + v) . (W R_n))."""
+        del carry
+        head = jax.tree.map(lambda leaf: leaf.astype(tile.logits.dtype), head)
+        # Highest precision, because the default of a GPU rounds the inputs of a float32 product to 11 bits.
+        content = jnp.matmul(tile.k, head["u"], precision=HIGHEST)
+        waves = _waves(shared, tile.k_pos, tile.logits.dtype)
+        position = jnp.matmul(_features(head, shared, tile.q, tile.q_pos), waves.T, precision=HIGHEST)
+        return tile.logits + tile.scale * (content[None, :] + position)
+
+    def columns_q(
+        self, head: PyTree, shared: PyTree, q: Float[Array, "T h"], pos: Num[ArrayLike, " T"], scale: Float[Array, ""]
+    ) -> Float[Array, "T c"]:
+        """scale * [u | features of the query's position]."""
+        head = jax.tree.map(lambda leaf: leaf.astype(q.dtype), head)
+        u = jnp.broadcast_to(head["u"][None, :], q.shape)
+        return scale * jnp.concatenate([u, _features(head, shared, q, pos)], axis=-1)
+
+    def columns_k(self, shared: PyTree, k: Float[Array, "S h"], pos: Num[ArrayLike, " S"]) -> Float[Array, "S c"]:
+        """[k | cos(j w) | sin(j w)]."""
+        return jnp.concatenate([k, _waves(shared, pos, k.dtype)], axis=-1)
+
+
+def _features(
+    head: PyTree, frequencies: Frequencies, q: Float[Array, "t h"], pos: Num[ArrayLike, " t"]
+) -> Float[Array, "t D"]:
+    """What multiplies [cos(j w) | sin(j w)] in (q + v) . (W R_(i-j))."""
+    a = jnp.matmul(q + head["v"][None, :], head["w_r"].T, precision=HIGHEST)
+    a_sin, a_cos = jnp.split(a, 2, axis=-1)
+    cos, sin = jnp.split(_waves(frequencies, pos, a.dtype), 2, axis=-1)
+    return jnp.concatenate([a_sin * sin + a_cos * cos, a_cos * sin - a_sin * cos], axis=-1)
+
+
+def _waves(frequencies: Frequencies, pos: Num[ArrayLike, " s"], dtype: jnp.dtype) -> Float[Array, "s D"]:
+    """[cos(j w) | sin(j w)]."""
+    angle = angles(pos, frequencies, dtype)
+    return jnp.concatenate([jnp.cos(angle), jnp.sin(angle)], axis=-1)
+
+
+def _check_width(model: int) -> None:
+    if model % 2:
+        raise ValueError(f"TransformerXL: the model dimension must be even, got {model}")

@@ -1,0 +1,105 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from attnjax.positions.base import EncodingParams, Sizes
+from attnjax.positions.transformer_xl import TransformerXL
+
+D, HEADS = 6, 2
+
+
+def parameters(dtype=np.float64, theta=10_000.0):
+    draw = np.random.default_rng(1)
+    head = {
+        "u": draw.normal(size=(HEADS, 4)),
+        "v": draw.normal(size=(HEADS, 4)),
+        "w_r": draw.normal(size=(HEADS, D, 4)),
+    }
+    head = jax.tree.map(lambda leaf: leaf.astype(dtype), head)
+    return head, TransformerXL(theta).bind(EncodingParams(head), HEADS).shared
+
+
+def gathered(tile, head, theta=10_000.0):
+    """Section 3.3 written out: one row of R and one product for each pair of positions."""
+    tile = jax.tree.map(np.asarray, tile)
+    frequencies = theta ** (-2 * np.arange(D // 2) / D)
+    scores = np.zeros((HEADS, len(tile.q_pos), len(tile.k_pos)))
+    for h, i, j in np.ndindex(*scores.shape):
+        angle = (float(tile.q_pos[i]) - float(tile.k_pos[j])) * frequencies
+        r = np.concatenate([np.sin(angle), np.cos(angle)]) @ head["w_r"][h]
+        scores[h, i, j] = tile.scale * ((tile.q[i] + head["u"][h]) @ tile.k[j] + (tile.q[i] + head["v"][h]) @ r)
+    return scores
+
+
+@jax.jit
+def score(tile, head, shared):
+    return jax.vmap(lambda head: TransformerXL().score(head, shared, tile))(head)
+
+
+@pytest.mark.parametrize("theta", [10_000.0, 50.0])
+def test_score_against_a_gather_of_r(make_tile, x64, theta):
+    tile = make_tile(np.arange(5, 14), np.arange(17))
+    head, shared = parameters(theta=theta)
+    made = score(tile, head, shared)
+    assert made.dtype == jnp.float64
+    np.testing.assert_allclose(made, gathered(tile, head, theta), atol=1e-12)
+
+
+@pytest.mark.parametrize("start", [0, 1_000_000])
+def test_score_in_single_precision_does_not_depend_on_where_it_starts(make_tile, start):
+    tile = make_tile(start + np.arange(5, 14), start + np.arange(17), dtype=np.float32)
+    head, shared = parameters(np.float32)
+    made = score(tile, head, shared)
+    assert made.dtype == jnp.float32
+    np.testing.assert_allclose(made, gathered(tile, head), atol=1e-5)
+
+
+def test_a_tile_is_a_slice_of_the_whole(make_tile, cut):
+    tile = make_tile(np.arange(9), np.arange(12), dtype=np.float32)
+    whole = score(tile, *parameters(np.float32))
+    part = score(cut(tile, slice(4, 7), slice(2, 9)), *parameters(np.float32))
+    np.testing.assert_allclose(part, whole[:, 4:7, 2:9], atol=2e-6)
+
+
+def test_columns_add_up_to_the_score(make_tile, x64):
+    tile = make_tile(np.arange(5, 14), np.arange(17))
+    head, shared = parameters()
+    encoding = TransformerXL()
+    columns_q = jax.vmap(lambda head: encoding.columns_q(head, shared, tile.q, tile.q_pos, jnp.asarray(tile.scale)))(
+        head
+    )
+    columns_k = encoding.columns_k(shared, tile.k, tile.k_pos)
+    assert columns_q.shape == (HEADS, 9, 4 + D)
+    np.testing.assert_allclose(tile.logits[None] + columns_q @ columns_k.T, gathered(tile, head), atol=1e-12)
+
+
+def test_gradients_against_those_of_the_gather(make_tile, x64):
+    tile = make_tile(np.arange(3, 6), np.arange(5))
+    head, shared = parameters()
+    weights = np.random.default_rng(2).normal(size=(HEADS, 3, 5))
+    gradient = jax.grad(lambda head: jnp.sum(score(tile, head, shared) * weights))(head)
+    step = 1e-6
+    for name, index in (("u", (1, 2)), ("v", (0, 3)), ("w_r", (1, 4, 0)), ("w_r", (0, 1, 2))):
+        moved = {key: leaf.copy() for key, leaf in head.items()}
+        moved[name][index] += step
+        slope = np.sum((gathered(tile, moved) - gathered(tile, head)) * weights) / step
+        np.testing.assert_allclose(gradient[name][index], slope, rtol=1e-5)
+
+
+def test_init():
+    params = TransformerXL().init(jax.random.key(0), Sizes(model=64, heads=50, kv_heads=50, head=16))
+    assert jax.tree.map(jnp.shape, params.head) == {"u": (50, 16), "v": (50, 16), "w_r": (50, 64, 16)}
+    assert params.shared == ()
+    for name, deviation in (("u", 0.02), ("v", 0.02), ("w_r", 1 / 8)):
+        np.testing.assert_allclose(np.std(params.head[name]), deviation, rtol=0.1)
+    assert not np.array_equal(params.head["u"], params.head["v"])
+
+
+def test_refuses():
+    with pytest.raises(ValueError, match="theta must be positive and finite, got nan"):
+        TransformerXL(float("nan"))
+    with pytest.raises(ValueError, match="model dimension must be even, got 7"):
+        TransformerXL().init(jax.random.key(0), Sizes(model=7, heads=1, kv_heads=1, head=7))
+    with pytest.raises(ValueError, match="model dimension must be even, got 3"):
+        TransformerXL().bind(EncodingParams({"w_r": np.zeros((1, 3, 4))}), 1)
