@@ -1,0 +1,58 @@
+"""The readable reference: the whole [T, S] table of every head at once, differentiated by JAX.
+
+    weights = softmax(score(scale * q @ k.T))      over the visible keys, 0 elsewhere
+    out     = weights @ v
+    lse     = log sum exp(score)                   -inf where a row sees nothing
+
+Reference: Vaswani et al. 2017 (arXiv:1706.03762), section 3.2.1, eq. 1.
+"""
+
+import jax
+import jax.numpy as jnp
+
+from attnjax.attention.problem import Problem
+from attnjax.attention.tile import head_keys, initial_carry, keep, poison, scores, visibility
+from attnjax.typing import Array, Float
+
+
+def dense(problem: Problem) -> tuple[Float[Array, "B K G T H"], Float[Array, "B K G T"]]:
+    """Output and log-sum-exp of every head. Takes T x S memory per head."""
+    weights, lse = dense_weights(problem)
+    if problem.dropout is not None:
+        weights = weights * _keep(problem)
+    return jnp.einsum("bkgts,bksh->bkgth", weights, problem.cols.v), lse
+
+
+def dense_weights(problem: Problem) -> tuple[Float[Array, "B K G T S"], Float[Array, "B K G T"]]:
+    """Attention weights, before dropout, and the log-sum-exp of every row."""
+    encoding, rows, cols = problem.encoding, problem.rows, problem.cols
+    seen = visibility(problem.span, rows, cols, problem.allowed)
+    carry = initial_carry(encoding, rows.q)
+    logits, _ = scores(
+        encoding, problem.head, problem.shared, problem.scale, rows.q, cols.k, (rows.pos, cols.pos), seen, carry
+    )
+    return softmax(poison(logits, rows, cols), seen)
+
+
+def softmax(
+    logits: Float[Array, "B K G T S"], seen: Array
+) -> tuple[Float[Array, "B K G T S"], Float[Array, "B K G T"]]:
+    """Softmax over what is seen, and log-sum-exp. A row that sees nothing is 0, not a mean and not NaN."""
+    infinity = jnp.asarray(jnp.inf, logits.dtype)
+    logits = jnp.where(seen, logits, -infinity)
+    top = jax.lax.stop_gradient(logits.max(-1, keepdims=True, initial=-infinity))
+    top = jnp.where(top == -infinity, jnp.zeros_like(top), top)
+    unnormalised = jnp.exp(logits - top)
+    total = unnormalised.sum(-1, keepdims=True)
+    # Both branches of a `where` are differentiated: log and division must not meet the 0 of an empty row.
+    empty = total == 0
+    total = jnp.where(empty, jnp.ones_like(total), total)
+    lse = jnp.where(empty, -infinity, top + jnp.log(total))
+    return unnormalised / total, lse[..., 0]
+
+
+def _keep(problem: Problem) -> Float[Array, "B K G T S"]:
+    T, S = problem.rows.q.shape[3], problem.cols.k.shape[2]
+    dropout, dtype = problem.dropout, problem.rows.q.dtype
+    keys = head_keys(dropout, problem.rows.q.shape[:3])
+    return keep(keys, jax.random.key_impl(dropout.key), dropout.rate, jnp.arange(T), jnp.arange(S), dtype)
