@@ -1,0 +1,164 @@
+"""What a Transformer is made of: one frozen record, checked when it is made, from which every module is built."""
+
+import dataclasses
+import math
+from typing import Any, Literal, Self
+
+from attnjax.attention import Mask
+from attnjax.attention.support import IMPLEMENTATIONS
+from attnjax.positions import NoPE, PositionEncoding, Sinusoidal, Sizes
+from attnjax.positions.base import validate
+from attnjax.positions.checks import validate_integer
+
+Activation = Literal["relu", "gelu", "gelu_tanh", "swiglu"]
+Window = int | tuple[int, int]
+
+CHOICES = (
+    ("activation", ("relu", "gelu", "gelu_tanh", "swiglu")),
+    ("norm", ("layer", "rms")),
+    ("norm_position", ("pre", "post")),
+    ("dtype", ("float32", "bfloat16", "float16", "float64")),
+    ("param_dtype", ("float32", "bfloat16", "float16", "float64")),
+    ("implementation", (None, *IMPLEMENTATIONS)),
+)
+FLAGS = ("share_encoding", "bias", "qk_norm", "embed_scale", "tie_embeddings")
+
+
+@dataclasses.dataclass(frozen=True)
+class TransformerConfig:
+    """Sizes and kinds of the parts of an encoder or a decoder. Raises ValueError for what cannot be built.
+
+    Args:
+      vocab, model, layers, heads, hidden: V, D, L, N, F.
+      kv_heads: K, a divisor of N (grouped queries); N unless given.
+      head: H; D / N unless given.
+      activation: of the feed-forward layer. "gelu" is exact, "gelu_tanh" approximate; "swiglu" has a third matrix.
+      norm, norm_position, norm_epsilon: LayerNorm or RMSNorm; before each sublayer, or after it as in 2017.
+      encoding: the positional encoding of every layer, or a tuple with one per layer.
+      share_encoding: layers with the same encoding use one set of parameters, that of the first of them (T5).
+      bias: vectors added to queries, keys, values and the output of attention.
+      feed_forward_bias: the same for the feed-forward layer; as `bias` unless given.
+      qk_norm: RMSNorm of each head's queries and keys, before the encoding acts on them.
+      scale: of the attention logits; 1/sqrt(H) unless given.
+      embed_scale: multiply token embeddings by sqrt(D).
+      tie_embeddings: the output matrix is the token embedding.
+      attention_dropout, residual_dropout: rates, of weights and of each sublayer's output (and the embeddings).
+      window: how far attention sees, in indices: w or (left, right), as in `Mask`.
+      dtype, param_dtype: of activations and of parameters.
+      implementation: of attention, as in `attend`.
+    """
+
+    vocab: int
+    model: int
+    layers: int
+    heads: int
+    hidden: int
+    kv_heads: int | None = None
+    head: int | None = None
+    activation: Activation = "gelu"
+    norm: Literal["layer", "rms"] = "layer"
+    norm_position: Literal["pre", "post"] = "pre"
+    norm_epsilon: float = 1e-6
+    encoding: PositionEncoding | tuple[PositionEncoding, ...] = NoPE()
+    share_encoding: bool = False
+    bias: bool = True
+    feed_forward_bias: bool | None = None
+    qk_norm: bool = False
+    scale: float | None = None
+    embed_scale: bool = False
+    tie_embeddings: bool = True
+    attention_dropout: float = 0.0
+    residual_dropout: float = 0.0
+    window: Window | None = None
+    dtype: str = "float32"
+    param_dtype: str = "float32"
+    implementation: str | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("vocab", "model", "layers", "heads", "hidden"):
+            validate_integer("TransformerConfig", **{name: getattr(self, name)})
+        check_heads("TransformerConfig", self.model, self.heads, self.kv_heads, self.head)
+        check_choices("TransformerConfig", {name: (getattr(self, name), choices) for name, choices in CHOICES})
+        check_choices("TransformerConfig", {name: (getattr(self, name), (True, False)) for name in FLAGS})
+        check_choices("TransformerConfig", {"feed_forward_bias": (self.feed_forward_bias, (None, True, False))})
+        validate("TransformerConfig", norm_epsilon=self.norm_epsilon)
+        if self.scale is not None:
+            validate("TransformerConfig", scale=self.scale)
+        for name in ("attention_dropout", "residual_dropout"):
+            check_rate("TransformerConfig", name, getattr(self, name))
+        _check_encodings(self.encoding, self.layers)
+        Mask(window=self.window)
+
+    @classmethod
+    def original_base(cls, vocab: int = 37_000) -> Self:
+        """The base model of Vaswani et al. 2017 (arXiv:1706.03762, table 3), for the encoder and for the decoder.
+
+        Projections of attention have no bias vectors, the feed-forward layer has (its equation 2).
+        """
+        return cls(
+            vocab=vocab,
+            model=512,
+            layers=6,
+            heads=8,
+            hidden=2048,
+            activation="relu",
+            norm="layer",
+            norm_position="post",
+            encoding=Sinusoidal(),
+            bias=False,
+            feed_forward_bias=True,
+            embed_scale=True,
+            tie_embeddings=True,
+            residual_dropout=0.1,
+        )
+
+    @property
+    def encodings(self) -> tuple[PositionEncoding, ...]:
+        """The encoding of each layer."""
+        return self.encoding if isinstance(self.encoding, tuple) else (self.encoding,) * self.layers
+
+    @property
+    def sizes(self) -> Sizes:
+        """D, N, K, H, with the defaults filled in."""
+        return sizes(self.model, self.heads, self.kv_heads, self.head)
+
+
+def sizes(model: int, heads: int, kv_heads: int | None = None, head: int | None = None) -> Sizes:
+    """D, N, K, H with K = N and H = D / N unless given."""
+    return Sizes(model, heads, heads if kv_heads is None else kv_heads, model // heads if head is None else head)
+
+
+def check_heads(owner: str, model: int, heads: int, kv_heads: int | None, head: int | None) -> None:
+    """Raise ValueError unless D, N, K, H are whole numbers that fit together."""
+    validate_integer(owner, model=model, heads=heads)
+    for name, size in (("kv_heads", kv_heads), ("head", head)):
+        if size is not None:
+            validate_integer(owner, **{name: size})
+    if head is None and model % heads:
+        raise ValueError(f"{owner}: model={model} is not a multiple of heads={heads}; give a head dimension, head=...")
+    if kv_heads is not None and heads % kv_heads:
+        raise ValueError(f"{owner}: heads must be a multiple of kv_heads, got heads={heads} and kv_heads={kv_heads}")
+
+
+def check_choices(owner: str, fields: dict[str, tuple[Any, tuple[Any, ...]]]) -> None:
+    """Raise ValueError unless each field, given as (value, choices), has one of its choices."""
+    for name, (value, choices) in fields.items():
+        # 1 == True, but a flag of 1 is a mistake.
+        if not any(value == choice and type(value) is type(choice) for choice in choices):
+            raise ValueError(f"{owner}: {name} must be one of {', '.join(map(repr, choices))}, got {value!r}")
+
+
+def check_rate(owner: str, name: str, rate: float) -> None:
+    """Raise ValueError unless 0 <= rate < 1."""
+    number = isinstance(rate, int | float) and not isinstance(rate, bool)
+    if not number or math.isnan(rate) or not 0 <= rate < 1:
+        raise ValueError(f"{owner}: {name} must be in [0, 1), got {rate!r}")
+
+
+def _check_encodings(encoding: Any, layers: int) -> None:
+    encodings = encoding if isinstance(encoding, tuple) else (encoding,) * layers
+    for one in encodings:
+        if not isinstance(one, PositionEncoding):
+            raise ValueError(f"TransformerConfig: encoding must be a PositionEncoding such as RoPE(), got {one!r}")
+    if len(encodings) != layers:
+        raise ValueError(f"TransformerConfig: encoding must have one entry per layer, {layers}, got {len(encodings)}")

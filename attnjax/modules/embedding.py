@@ -1,0 +1,54 @@
+"""Token ids to vectors, and vectors to logits over the vocabulary."""
+
+import math
+
+import jax.numpy as jnp
+from flax import nnx
+
+from attnjax.modules.config import TransformerConfig
+from attnjax.modules.parameters import kernel
+from attnjax.positions.concrete import concrete
+from attnjax.typing import Array, ArrayLike, Float, Int, compute_dtype
+
+
+class TokenEmbedding(nnx.Module):
+    """`table` [V, D], a row per token, normal with variance 1/D; and `w_out` [D, V] unless `config.tie_embeddings`.
+
+    `config.embed_scale` multiplies by sqrt(D) what is read, not what the logits use (Vaswani et al. 2017, section 3.4).
+    `logits=False` leaves out `w_out`, for an encoder whose output is not logits.
+    """
+
+    def __init__(self, config: TransformerConfig, *, logits: bool = True, rngs: nnx.Rngs):
+        V, D, dtype = config.vocab, config.model, config.param_dtype
+        table = kernel((D, V), 1, dtype=dtype, rngs=rngs)
+        self.config = config
+        self.table = nnx.Param(table[...].T)
+        self.w_out = kernel((D, V), 1, dtype=dtype, rngs=rngs) if logits and not config.tie_embeddings else None
+
+    def __call__(self, tokens: Int[ArrayLike, "B T"]) -> Float[Array, "B T D"]:
+        """The rows of the tokens, in `config.dtype`.
+
+        A token outside 0 .. V-1 is a ValueError where its value is known, and a vector of NaN where it is traced.
+        """
+        V, D = self.config.vocab, self.config.model
+        check_tokens("tokens", tokens, V)
+        tokens = jnp.asarray(tokens)
+        inside = (tokens >= 0) & (tokens < V)
+        x = self.table[...][jnp.where(inside, tokens, 0)].astype(self.config.dtype)
+        x = jnp.where(inside[..., None], x, jnp.asarray(jnp.nan, x.dtype))
+        return x * jnp.asarray(math.sqrt(D), x.dtype) if self.config.embed_scale else x
+
+    def logits(self, x: Float[Array, "B T D"]) -> Float[Array, "B T V"]:
+        """x times the output matrix, in float32 (float64 where x is)."""
+        w = self.table[...].T if self.w_out is None else self.w_out[...]
+        dtype = compute_dtype(x)
+        return jnp.einsum("btd,dv->btv", x.astype(dtype), w.astype(dtype))
+
+
+def check_tokens(name: str, tokens: ArrayLike, vocab: int) -> None:
+    """Raise ValueError unless tokens are integers [B, T], and in 0 .. V-1 where their values are known."""
+    if jnp.ndim(tokens) != 2 or not jnp.issubdtype(tokens.dtype, jnp.integer):
+        raise ValueError(f"{name} must be integers [B, T], got {tokens.dtype}{list(jnp.shape(tokens))}")
+    known = concrete(tokens)
+    if known is not None and known.size and not 0 <= known.min() <= known.max() < vocab:
+        raise ValueError(f"{name} must be in 0..{vocab - 1}, got values in {known.min()}..{known.max()}")

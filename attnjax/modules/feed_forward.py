@@ -1,0 +1,67 @@
+"""The feed-forward layer, the same at every position.
+
+    relu, gelu    FFN(x) = act(x W_in + b_in) W_out + b_out
+    swiglu        FFN(x) = (silu(x W_gate + b_gate) * (x W_in + b_in)) W_out + b_out
+
+Reference: Vaswani et al. 2017 (arXiv:1706.03762), eq. 2; Shazeer 2020 (arXiv:2002.05202), eq. 6.
+"""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+
+from attnjax.modules.config import CHOICES, Activation, check_choices
+from attnjax.modules.parameters import add, kernel, zeros
+from attnjax.positions.checks import validate_integer
+from attnjax.typing import Array, Float
+
+
+class FeedForward(nnx.Module):
+    """[B, T, D] -> [B, T, D] through F hidden numbers. Computes in the type of its input.
+
+    Parameters: w_in [D, F], w_out [F, D], with "swiglu" also w_gate [D, F]; b_in [F], b_out [D], b_gate [F] if `bias`.
+    Raises ValueError for sizes below 1 or an unknown activation.
+    """
+
+    def __init__(
+        self,
+        model: int,
+        hidden: int,
+        *,
+        activation: Activation = "gelu",
+        bias: bool = True,
+        param_dtype: str = "float32",
+        rngs: nnx.Rngs,
+    ):
+        validate_integer("FeedForward", model=model, hidden=hidden)
+        check_choices("FeedForward", {"activation": (activation, dict(CHOICES)["activation"])})
+        self.activation = activation
+        gated = activation == "swiglu"
+        self.w_in = kernel((model, hidden), 1, dtype=param_dtype, rngs=rngs)
+        self.w_gate = kernel((model, hidden), 1, dtype=param_dtype, rngs=rngs) if gated else None
+        self.w_out = kernel((hidden, model), 1, dtype=param_dtype, rngs=rngs)
+        self.b_in = zeros((hidden,), dtype=param_dtype) if bias else None
+        self.b_gate = zeros((hidden,), dtype=param_dtype) if bias and gated else None
+        self.b_out = zeros((model,), dtype=param_dtype) if bias else None
+
+    def __call__(self, x: Float[Array, "B T D"]) -> Float[Array, "B T D"]:
+        """The formula above. Raises ValueError where the width of x is not D."""
+        if x.ndim != 3 or x.shape[-1] != self.w_in.shape[0]:
+            raise ValueError(f"FeedForward: x must have shape [B, T, {self.w_in.shape[0]}], got {x.shape}")
+        hidden = _affine(x, self.w_in, self.b_in)
+        if self.w_gate is None:
+            hidden = _activate(self.activation, hidden)
+        else:
+            hidden = jax.nn.silu(_affine(x, self.w_gate, self.b_gate)) * hidden
+        return _affine(hidden, self.w_out, self.b_out)
+
+
+def _affine(x: Float[Array, "B T D"], w: nnx.Param, b: nnx.Param | None) -> Float[Array, "B T F"]:
+    return add(jnp.einsum("btd,df->btf", x, w[...].astype(x.dtype)), b)
+
+
+def _activate(name: str, x: Float[Array, "B T F"]) -> Float[Array, "B T F"]:
+    exact_gelu = functools.partial(jax.nn.gelu, approximate=False)
+    return {"relu": jax.nn.relu, "gelu": exact_gelu, "gelu_tanh": jax.nn.gelu}[name](x)

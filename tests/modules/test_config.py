@@ -1,0 +1,95 @@
+"""The config: defaults, what it refuses and how, and where encodings act."""
+
+import pytest
+
+from attnjax.modules.config import TransformerConfig
+from attnjax.modules.placement import attention_encoding, input_encodings, owner
+from attnjax.positions import ALiBi, CoPE, Learned, NoPE, PositionEncoding, RoPE, Sinusoidal, T5Bias, compose
+
+
+class AddAndBias(PositionEncoding):
+    """Acts on the embeddings and in attention, and learns."""
+
+    learns = True
+
+    def embed(self, shared, x, pos):
+        return x
+
+    def bias(self, head, shared, n):
+        return n
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"vocab": 0}, "vocab must be at least 1, got 0"),
+        ({"layers": 1.5}, "layers must be an integer, got 1.5"),
+        ({"heads": 3}, "model=16 is not a multiple of heads=3; give a head dimension"),
+        ({"kv_heads": 3}, "heads must be a multiple of kv_heads, got heads=4 and kv_heads=3"),
+        ({"kv_heads": 0}, "kv_heads must be at least 1, got 0"),
+        ({"head": -2}, "head must be at least 1, got -2"),
+        ({"activation": "tanh"}, "activation must be one of 'relu', 'gelu', 'gelu_tanh', 'swiglu', got 'tanh'"),
+        ({"norm": "batch"}, "norm must be one of 'layer', 'rms', got 'batch'"),
+        ({"norm_position": "both"}, "norm_position must be one of 'pre', 'post', got 'both'"),
+        ({"norm_epsilon": 0.0}, "norm_epsilon must be positive and finite, got 0.0"),
+        ({"scale": float("nan")}, "scale must be positive and finite, got nan"),
+        ({"bias": 1}, "bias must be one of True, False, got 1"),
+        ({"feed_forward_bias": 0}, "feed_forward_bias must be one of None, True, False, got 0"),
+        ({"attention_dropout": 1.0}, r"attention_dropout must be in \[0, 1\), got 1.0"),
+        ({"residual_dropout": float("nan")}, r"residual_dropout must be in \[0, 1\), got nan"),
+        ({"window": -1}, "window must be None, an int >= 0"),
+        ({"dtype": "int8"}, "dtype must be one of 'float32', 'bfloat16', 'float16', 'float64', got 'int8'"),
+        (
+            {"implementation": "flash"},
+            "implementation must be one of None, 'dense', 'chunked', 'xla', 'cudnn', got 'flash'",
+        ),
+        ({"encoding": "rope"}, "encoding must be a PositionEncoding such as RoPE.*got 'rope'"),
+        ({"encoding": (RoPE(), NoPE(), RoPE())}, "encoding must have one entry per layer, 2, got 3"),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
+)
+def test_a_config_that_cannot_be_built_is_refused(config, fields, message):
+    with pytest.raises(ValueError, match=message):
+        config(**fields)
+
+
+def test_sizes_fill_in_the_defaults(config):
+    assert config().sizes == (16, 4, 4, 4)
+    assert config(kv_heads=2, head=6).sizes == (16, 4, 2, 6)
+    assert config(heads=3, head=5).sizes == (16, 3, 3, 5)
+
+
+def test_a_config_can_be_a_static_argument(config):
+    assert hash(config(encoding=(RoPE(), NoPE()))) == hash(config(encoding=(RoPE(), NoPE())))
+    assert config() != config(kv_heads=2)
+
+
+def test_the_original_base_model_is_that_of_the_paper():
+    base = TransformerConfig.original_base()
+    assert (base.layers, base.model, base.heads, base.hidden, base.sizes.head) == (6, 512, 8, 2048, 64)
+    assert (base.norm_position, base.activation, base.residual_dropout) == ("post", "relu", 0.1)
+    assert base.encodings == (Sinusoidal(),) * 6
+
+
+def test_what_acts_on_embeddings_acts_on_the_input_once(config):
+    mixed = config(encoding=(compose(Learned(8), ALiBi()), compose(Learned(8), Sinusoidal(), RoPE(), T5Bias())))
+    assert input_encodings(mixed) == (Learned(8), Sinusoidal())
+    assert [attention_encoding(mixed, i) for i in range(2)] == [ALiBi(), compose(RoPE(), T5Bias())]
+    assert [attention_encoding(config(encoding=Learned(8)), i) for i in range(2)] == [NoPE(), NoPE()]
+    assert input_encodings(config(encoding=(RoPE(), NoPE()))) == ()
+
+
+def test_a_composition_in_attention_stays_as_it_is(config):
+    nested = compose(compose(RoPE(), ALiBi()), CoPE())
+    assert attention_encoding(config(encoding=nested), 1) is nested
+
+
+def test_an_encoding_that_learns_in_two_places_is_refused(config):
+    with pytest.raises(ValueError, match=r"learns, and acts on the embeddings and in attention.*compose\(a, b\)"):
+        input_encodings(config(encoding=AddAndBias()))
+
+
+def test_shared_encodings_belong_to_the_first_layer_that_has_them(config):
+    alternating = config(layers=4, encoding=(T5Bias(), NoPE(), T5Bias(), NoPE()), share_encoding=True)
+    assert [owner(alternating, i) for i in range(4)] == [0, 1, 0, 1]
+    assert [owner(config(encoding=T5Bias()), i) for i in range(2)] == [0, 1]

@@ -1,0 +1,128 @@
+"""Generation: greedy choice, top k, padding on either side, stop tokens, rings, and what is refused."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from attnjax.attention import Mask
+from attnjax.modules import Decoder, EncoderDecoder, generate
+from attnjax.modules.generate import _generate
+from attnjax.modules.sampling import Sampling
+from attnjax.positions import CoPE, Learned, RoPE
+
+STEPS = 5
+
+
+@pytest.fixture
+def decoder(config, build):
+    return build(Decoder, config(layers=1, encoding=RoPE(), window=3), scale=0.6)
+
+
+def test_greedy_tokens_are_the_likeliest(config, build, call, tokens):
+    decoder = build(Decoder, config(encoding=RoPE()), scale=0.6)
+    prompt = tokens[:, :3]
+    out = generate(decoder, prompt, STEPS)
+    logits = call(decoder, jnp.concatenate([prompt, out], 1))
+    np.testing.assert_array_equal(out, logits[:, 2:-1].argmax(-1))
+    assert len(np.unique(out)) > 1
+
+
+def test_padding_on_either_side_changes_nothing(decoder, tokens):
+    """Two prompts of 2 and 4 tokens, together and alone, through a window."""
+    alone = [generate(decoder, tokens[:1, :2], STEPS), generate(decoder, tokens[1:, :4], STEPS)]
+    for side in (slice(0, 2), slice(2, 4)):
+        prompt, valid = np.array([[5] * 4, tokens[1, :4]]), np.ones((2, 4), bool)
+        prompt[0, side], valid[0] = tokens[0, :2], False
+        valid[0, side] = True
+        np.testing.assert_array_equal(generate(decoder, prompt, STEPS, valid=valid), np.concatenate(alone))
+
+
+def test_a_ring_serves_a_sequence_longer_than_itself(decoder, call, tokens):
+    """Seven slots, prompt of four, window of three: twelve more tokens wrap around."""
+    prompt = tokens[:, :4]
+    out = generate(decoder, prompt, 12)
+    logits = call(decoder, jnp.concatenate([prompt, out], 1))
+    np.testing.assert_array_equal(out, logits[:, 3:-1].argmax(-1))
+
+
+def test_after_the_stop_token_comes_nothing_else(decoder, tokens):
+    prompt = tokens[:, :3]
+    free = np.asarray(generate(decoder, prompt, STEPS))
+    stop = int(free[0, 1])
+    stopped = np.asarray(generate(decoder, prompt, STEPS, stop=stop))
+    for row, plain in zip(stopped, free, strict=True):
+        end = plain.tolist().index(stop) + 1 if stop in plain else STEPS
+        np.testing.assert_array_equal(row[:end], plain[:end])
+        assert (row[end:] == stop).all()
+
+
+def test_an_encoder_decoder_continues_a_target(config, build, call, tokens):
+    model = build(EncoderDecoder, config(layers=1, encoding=RoPE()), scale=0.6)
+    source, prompt, valid = tokens[:, ::-1], tokens[:, :1], np.array([[True] * 8, [False] * 3 + [True] * 5])
+    out = generate(model, prompt, STEPS, source=source, source_valid=valid)
+    mask = Mask(k_valid=valid)
+    logits = call(model, source, jnp.concatenate([prompt, out], 1), source_mask=mask)
+    np.testing.assert_array_equal(out, logits[:, :-1].argmax(-1))
+
+
+def test_calling_again_compiles_nothing(decoder, tokens):
+    generate(decoder, tokens[:, :3], STEPS)
+    before = _generate._cache_size()
+    generate(decoder, tokens[:, 3:6], STEPS)
+    assert _generate._cache_size() == before
+
+
+def test_generation_runs_under_vmap(config, build, tokens):
+    members = [build(Decoder, config(layers=1, encoding=CoPE()), scale=0.6, seed=seed) for seed in range(2)]
+    stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *members)
+    out = jax.vmap(lambda model: generate(model, tokens[:, :3], 3))(stacked)
+    np.testing.assert_array_equal(out, np.stack([generate(model, tokens[:, :3], 3) for model in members]))
+
+
+def test_top_k_draws_from_the_likeliest_only():
+    logits = jnp.log(jnp.array([[0.1, 0.4, 0.2, 0.3], [0.3, 0.1, 0.5, 0.1]]))
+    keys = jax.random.split(jax.random.key(0), 300)
+    tokens = jax.vmap(lambda key: Sampling(4, 1.0, 2, None).pick(key, logits))(keys)
+    np.testing.assert_array_equal(np.unique(tokens[:, 0]), [1, 3])
+    np.testing.assert_array_equal(np.unique(tokens[:, 1]), [0, 2])
+    np.testing.assert_allclose((tokens[:, 0] == 1).mean(), 4 / 7, atol=0.1)
+
+
+def test_temperature_sharpens():
+    logits = jnp.log(jnp.array([[0.2, 0.8]]))
+    keys = jax.random.split(jax.random.key(0), 1000)
+    for temperature, expected in ((1.0, 0.8), (0.5, 16 / 17), (2.0, 2 / 3)):
+        drawn = jax.vmap(lambda key, t=temperature: Sampling(2, t, None, None).pick(key, logits))(keys)
+        np.testing.assert_allclose(drawn.mean(), expected, atol=0.04)
+
+
+def test_a_token_of_nan_logits_is_none():
+    logits = jnp.array([[0.0, jnp.nan], [0.0, 1.0]])
+    np.testing.assert_array_equal(Sampling(2, 0.0, None, None).pick(jax.random.key(0), logits), [-1, 1])
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"temperature": 1.0}, r"temperature=1.0 draws tokens and needs key=jax\.random\.key\(seed\)"),
+        ({"temperature": -1.0, "key": jax.random.key(0)}, "temperature must be positive and finite, got -1.0"),
+        ({"temperature": 1.0, "key": jnp.zeros(2, jnp.uint32)}, "key must be one typed key"),
+        ({"top_k": 3}, "top_k=3 needs a temperature above 0"),
+        ({"top_k": 12}, "top_k must be at most 11, got 12"),
+        ({"stop": 11}, "stop must be at most 10, got 11"),
+        ({"steps": 0}, "steps must be at least 1, got 0"),
+        ({"source": np.zeros((2, 3), int)}, "an EncoderDecoder needs a source, a Decoder takes none; got Decoder with"),
+        ({"prompt": np.zeros((2, 0), int)}, "the prompt must have at least one token per example"),
+        ({"prompt": np.full((2, 3), 11)}, r"prompt must be in 0\.\.10, got values in 11\.\.11"),
+        ({"valid": np.ones((2, 2), bool)}, r"valid must be booleans \(2, 3\), got bool\(2, 2\)"),
+        ({"valid": np.array([[True] * 3, [False] * 3])}, "every prompt needs a token that is valid, got none in row 1"),
+        ({"steps": 8}, r"Learned has rows for positions 0\.\.8, got positions 0\.\.9"),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
+)
+def test_mistakes_are_refused(config, build, tokens, options, message):
+    decoder = build(Decoder, config(layers=1, encoding=Learned(9)))
+    arguments = {"prompt": tokens[:, :3], "steps": 3, **options}
+    with pytest.raises(ValueError, match=message):
+        generate(decoder, **arguments)
