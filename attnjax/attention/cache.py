@@ -1,13 +1,14 @@
 """Decoding: keys and values of the past in arrays of fixed shape, so that nothing recompiles from token to token.
 
-A cache is a plain pytree. `append` writes keys, mapped by the encoding, and values; `attend(q, cache=cache, ...)` reads them:
+A cache is a plain pytree. `append` writes values, and keys mapped by the encoding; `attend(q, cache=cache)` reads them:
 
     cache = KVCache.create(batch, capacity, kv_heads, head, encoding=encoding)
     cache = cache.append(k, v, k_pos)                 # one token or a chunk
     out = attend(q, cache=cache, encoding=encoding, mask=Mask(causal=True))
 
-The queries are the last T tokens appended. With a window the cache is a ring: slot = index mod capacity, and a capacity of
-window + chunk serves a sequence of any length. Encodings that depend on the length keep their keys unmapped and map on reading.
+The queries are the last T tokens appended. With a window the cache is a ring: slot = index mod capacity, and a
+capacity of window + chunk serves a sequence of any length. Encodings that depend on the length keep their keys unmapped
+and map on reading.
 """
 
 import dataclasses
@@ -23,13 +24,13 @@ from attnjax.positions.base import EncodingParams, NoPE, PositionEncoding, Sizes
 from attnjax.positions.checks import validate_integer
 from attnjax.positions.compose import Compose
 from attnjax.positions.concrete import concrete
-from attnjax.typing import Array, ArrayLike, Bool, Float, Int, Num
+from attnjax.typing import Array, ArrayLike, Bool, Float, Int, Num, compute_dtype
 
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class KVCache:
-    """Keys (mapped, unless the encoding depends on the length), values, positions, validity, and how many were appended.
+    """Keys (mapped, unless the encoding depends on the length), values, positions, validity, and how many there were.
 
     Slots not yet written are not visible. A sequence longer than the capacity of a cache without window is a ValueError
     where the count is known, and NaN where it is traced: never a silently forgotten token. `length` is the largest
@@ -101,8 +102,8 @@ class KVCache:
     ) -> Self:
         """The cache with T more tokens. `k_pos` defaults to the running index; `valid=False` marks padding.
 
-        `params` are the encoding's, needed only where `map_k` learns. Raises ValueError where shapes do not fit, where the
-        tokens exceed the capacity, or where a chunk is too long for the window to survive it in the ring.
+        `params` are the encoding's, needed only where `map_k` learns. Raises ValueError where shapes do not fit, where
+        the tokens exceed the capacity, or where a chunk is too long for the window to survive it in the ring.
         """
         B, T = self._check(k, v)
         index = self.index + jnp.arange(T, dtype=jnp.int32)
@@ -135,7 +136,8 @@ class KVCache:
             # A row that is to become NaN must see a key: then all keys are visible, at the index of the queries.
             over = self._overflown()
             valid = (self.valid & (slot < self.index)[None]) | over
-            return Keys(self.k, self.v, self.k_pos, jnp.where(over, 0, slot), valid, mapped, over)
+            v = self.v + self._zero_or_nan().astype(self.v.dtype)
+            return Keys(self.k, v, self.k_pos, jnp.where(over, 0, slot), valid, mapped)
         if mask.span.left is None or mask.span.left > left:
             raise ValueError(
                 f"KVCache remembers a window of {left}; the mask must have window <= {left}, got {mask.window}"
@@ -150,13 +152,14 @@ class KVCache:
         Raises ValueError for more queries than there are tokens, or than the ring has room for beside the window.
         """
         left, used = self.span.left, concrete(self.index)
-        if used is not None and T > used:
+        if used is not None and used < T:
             raise ValueError(
                 f"the queries are the last tokens appended: got {T} queries, the cache holds {used} tokens"
             )
-        if T > self.capacity - (left or 0):
+        needed = T + (left or 0)
+        if needed > self.capacity:
             raise ValueError(
-                f"{T} queries with window {left} need a capacity of at least {T + (left or 0)}, got {self.capacity}"
+                f"{T} queries with window {left} need a capacity of at least {needed}, got {self.capacity}"
             )
         index = self.index - T + jnp.arange(T, dtype=jnp.int32)
         pos = jnp.take(self.k_pos, index % self.capacity, axis=1)
@@ -164,6 +167,10 @@ class KVCache:
 
     def _overflown(self) -> Bool[Array, ""]:
         return self.index > self.capacity
+
+    def _zero_or_nan(self) -> Float[Array, ""]:
+        # Not `where(overflown, nan, 0)`: on CPUs XLA folds the exponential of a NaN constant into an arbitrary number.
+        return 0 * jnp.sqrt((self.capacity - self.index).astype(jnp.float32))
 
     def _check(self, k: Array, v: Array) -> tuple[int, int]:
         B, C, K, _ = self.k.shape
@@ -176,8 +183,10 @@ class KVCache:
                 f"a chunk of {T} tokens with window {left} needs a capacity of at least {T + left}, the cache has {C}"
             )
         used = concrete(self.index)
-        if left is None and T > C - (0 if used is None else used):
-            raise ValueError(f"the cache holds {0 if used is None else used} of {C} tokens; {T} more do not fit")
+        if left is None and T > C:
+            raise ValueError(f"the cache has {C} slots; {T} tokens do not fit")
+        if left is None and used is not None and used + T > C:
+            raise ValueError(f"the cache holds {used} of {C} tokens; {T} more do not fit")
         return B, T
 
     def _positions(self, k_pos: ArrayLike | None, index: Array, B: int, T: int) -> ArrayLike:
@@ -192,7 +201,8 @@ class KVCache:
         """Slots in the order of their index, for encodings that walk along the row."""
         if any(part is not None for part in (mask.k_segments, mask.k_valid, mask.k_index, mask.allowed)):
             raise ValueError(
-                f"a ring for {self.encoding} is read in order of index, not of slot: mark padding in append(valid=...)"
+                f"a ring for {self.encoding} is read in the order of the tokens, not of the slots: mark padding with "
+                f"append(valid=...), got arrays along the keys in {mask}"
             )
         roll = lambda x, axis: jnp.roll(x, -(self.index % self.capacity), axis)
         k, v, pos, valid = (roll(x, 1) for x in (keys.k, keys.v, keys.pos, keys.valid))
@@ -218,15 +228,16 @@ def _booleans(valid: ArrayLike | None, B: int, T: int) -> ArrayLike:
 def _map_keys(
     encoding: PositionEncoding, params: EncodingParams | None, k: Float[Array, "B T K H"], pos: Num[ArrayLike, "*B T"]
 ) -> Float[Array, "B T K h"]:
-    k = k.astype(jnp.promote_types(k.dtype, jnp.float32))
+    leaves = jax.tree.leaves(None if params is None else params.head)
+    heads = leaves[0].shape[0] if leaves else k.shape[2]
+    sizes = Sizes(model=heads * k.shape[3], heads=heads, kv_heads=k.shape[2], head=k.shape[3])
+    k = k.astype(compute_dtype(k))
     for part, own in _mappers(encoding, params):
-        leaves = jax.tree.leaves(None if own is None else own.head)
-        heads = leaves[0].shape[0] if leaves else k.shape[2]
-        if own is not None:
-            check_params(part, own, heads)
-        elif part.learns and jax.tree.leaves(_abstract(part, k.shape[2], k.shape[3]).shared):
+        part.check_positions(pos)
+        if own is None and part.learns and jax.tree.leaves(_abstract(part, sizes).shared):
             raise ValueError(f"{part} learns how to map keys: pass params to append")
-        shared = part.bind(own or EncodingParams(), heads, None).shared
+        own = EncodingParams() if own is None else check_params(part, own, sizes)
+        shared = part.bind(own, heads, None).shared
         one = lambda k, pos, part=part, shared=shared: part.map_k(shared, k, pos)
         k = jax.vmap(jax.vmap(one, (1, None), 1), (0, batch_axis(pos, 2)))(k, pos)
     return k
@@ -248,18 +259,13 @@ def _mappers(
 
 
 def _mapped_width(encoding: PositionEncoding, kv_heads: int, head: int) -> int:
-    def width(part: PositionEncoding, head: int) -> int:
-        params = _abstract(part, kv_heads, head)
-        k, pos = jax.ShapeDtypeStruct((1, head), jnp.float32), jax.ShapeDtypeStruct((1,), jnp.int32)
-        one = lambda params, k, pos: part.map_k(part.bind(params, kv_heads, None).shared, k, pos)
-        return jax.eval_shape(one, params, k, pos).shape[-1]
-
-    for part, _ in _mappers(encoding, None):
-        head = width(part, head)
-    return head
-
-
-def _abstract(encoding: PositionEncoding, kv_heads: int, head: int) -> EncodingParams:
-    """Shapes of the parameters, as far as `map_k` can depend on them."""
     sizes = Sizes(model=kv_heads * head, heads=kv_heads, kv_heads=kv_heads, head=head)
+    k, pos = jax.ShapeDtypeStruct((1, head), jnp.float32), jax.ShapeDtypeStruct((1,), jnp.int32)
+    for part, _ in _mappers(encoding, None):
+        one = lambda params, k, pos, part=part: part.map_k(part.bind(params, kv_heads, None).shared, k, pos)
+        k = jax.eval_shape(one, _abstract(part, sizes), k, pos)
+    return k.shape[-1]
+
+
+def _abstract(encoding: PositionEncoding, sizes: Sizes) -> EncodingParams:
     return jax.eval_shape(lambda: encoding.init(jax.random.key(0), sizes))

@@ -83,25 +83,27 @@ def chunked(
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
 def _attend(static: Static, inexact: PyTree, exact: PyTree) -> tuple[Array, Array]:
-    return _forward(static, tiles.merge(inexact, exact))
+    out, top, log_total = _forward(static, tiles.merge(inexact, exact))
+    return out, top + log_total
 
 
 def _attend_fwd(static: Static, inexact: PyTree, exact: PyTree) -> tuple[tuple[Array, Array], Any]:
-    out, lse = _forward(static, tiles.merge(inexact, exact))
-    return (out, lse), (inexact, exact, out, lse)
+    # Their sum would round away what the weights need, where all visible scores are far below zero.
+    out, top, log_total = _forward(static, tiles.merge(inexact, exact))
+    return (out, top + log_total), (inexact, exact, out, top, log_total)
 
 
 def _attend_bwd(static: Static, saved: Any, cotangents: tuple[Array, Array]) -> tuple[PyTree, PyTree]:
-    inexact, exact, out, lse = saved
-    dout, dlse = cotangents
-    gradient = _backward(static, tiles.merge(inexact, exact), out, lse, dout, dlse)
+    inexact, exact, out, top, log_total = saved
+    gradient = _backward(static, tiles.merge(inexact, exact), out, top, log_total, *cotangents)
     return gradient, jax.tree.map(lambda x: np.zeros(x.shape, jax.dtypes.float0), exact)
 
 
 _attend.defvjp(_attend_fwd, _attend_bwd)
 
 
-def _forward(static: Static, inputs: Inputs) -> tuple[Array, Array]:
+def _forward(static: Static, inputs: Inputs) -> tuple[Array, Array, Array]:
+    """Output, largest score of each row (0 where it sees nothing), and log sum_j e^(s_ij - largest)."""
     t, _ = static.tile
     queries, width = inputs.rows.q.shape[3], inputs.cols.v.shape[-1]
     visits = tiles.Visits.plan(static, inputs)
@@ -126,11 +128,12 @@ def _forward(static: Static, inputs: Inputs) -> tuple[Array, Array]:
             return (new, total, out), carry
 
         (top, total, out), _ = jax.lax.fori_loop(0, count, key_tile, (state, initial_carry(static.encoding, rows.q)))
-        safe = jnp.where(total == 0, 1, total)
-        return out / safe[..., None], jnp.where(total == 0, -jnp.inf, top + jnp.log(safe))
+        empty = total == 0
+        safe = jnp.where(empty, 1, total)
+        return out / safe[..., None], jnp.where(empty, 0, top), jnp.where(empty, -jnp.inf, jnp.log(safe))
 
-    out, lse = jax.lax.map(query_tile, jnp.arange(queries // t))
-    return tiles.join(out), tiles.join(lse)
+    out, top, log_total = jax.lax.map(query_tile, jnp.arange(queries // t))
+    return tiles.join(out), tiles.join(top), tiles.join(log_total)
 
 
 def _tile(static: Static, inputs: Inputs, rows: Rows, i: Array, j: Array, carry: PyTree):
@@ -152,7 +155,7 @@ def _drop(static: Static, inputs: Inputs, p: Array, i: Array, j: Array) -> Array
     return p * keep(inputs.keys, static.key_impl, static.rate, i * t + jnp.arange(t), j * s + jnp.arange(s), dtype)
 
 
-def _backward(static: Static, inputs: Inputs, out, lse, dout, dlse) -> PyTree:
+def _backward(static: Static, inputs: Inputs, out, top, log_total, dout, dlse) -> PyTree:
     """Gradients of all inexact leaves of `inputs`: query tiles outside, key tiles inside, sums in the carries."""
     t, s = static.tile
     delta = (dout * out).sum(-1) - dlse
@@ -163,7 +166,7 @@ def _backward(static: Static, inputs: Inputs, out, lse, dout, dlse) -> PyTree:
 
     def query_tile(sums, i):
         rows = tiles.rows_at(inputs.rows, i, t)
-        here = tuple(tiles.slice_axis(x, i, t, 3) for x in (lse, dout, delta))
+        here = tuple(tiles.slice_axis(x, i, t, 3) for x in (top, log_total, dout, delta))
         order, count = visits.of(i)
         carries = _carries(static, inputs, rows, i, order, count)
 
@@ -204,7 +207,7 @@ def _carries(static: Static, inputs: Inputs, rows: Rows, i: Array, order: Array,
     return jax.lax.fori_loop(0, count, visit, (buffer, start))[0]
 
 
-def _tile_vjp(static: Static, inputs: Inputs, rows: Rows, i, j, carry, dcarry, lse, dout, delta):
+def _tile_vjp(static: Static, inputs: Inputs, rows: Rows, i, j, carry, dcarry, top, log_total, dout, delta):
     """Gradients of one tile with respect to (rows, cols, (head, shared, scale), carry)."""
     cols = tiles.cols_at(inputs.cols, j, static.tile[1])
     seen = visibility(static.span, rows, cols, tiles.allowed_at(inputs.allowed, i, j, static.tile))
@@ -217,9 +220,11 @@ def _tile_vjp(static: Static, inputs: Inputs, rows: Rows, i, j, carry, dcarry, l
 
     (logits, _), pull = jax.vjp(score, inexact, carry)
     logits = poison(logits, rows, cols)
-    p = jnp.where(seen, jnp.exp(logits - jnp.where(lse == -jnp.inf, 0, lse)[..., None]), 0)
+    log_total = jnp.where(log_total == -jnp.inf, 0, log_total)
+    p = jnp.where(seen, jnp.exp(logits - top[..., None] - log_total[..., None]), 0)
     dv = jnp.einsum("bkgts,bkgth->bksh", _drop(static, inputs, p, i, j), dout)
     dp = _drop(static, inputs, jnp.einsum("bkgth,bksh->bkgts", dout, cols.v), i, j)
-    dlogits = p * (dp - delta[..., None])
+    # Not p alone: a huge value behind the mask makes dp infinite, and 0 * inf is NaN.
+    dlogits = jnp.where(seen, p * (dp - delta[..., None]), 0)
     (drows, dcols, dshares), dcarry = pull((dlogits, dcarry))
     return drows, dcols._replace(v=dcols.v + dv), dshares, dcarry

@@ -48,7 +48,8 @@ def softmax(
     empty = total == 0
     total = jnp.where(empty, jnp.ones_like(total), total)
     lse = jnp.where(empty, -infinity, top + jnp.log(total))
-    return unnormalised / total, lse[..., 0]
+    # Hidden values may be huge: the gradient they send back must meet a constant here, not a product 0 * inf.
+    return jnp.where(seen, unnormalised / total, jnp.zeros_like(total)), lse[..., 0]
 
 
 def _keep(problem: Problem) -> Float[Array, "B K G T S"]:

@@ -133,15 +133,15 @@ def explain(
 ) -> Explanation:
     """Which implementation `attend` would run with these arguments, and for each other one the reason why not.
 
-    q, k, v may be arrays or `jax.ShapeDtypeStruct`s; nothing is computed. Raises as `attend` does.
+    q, k, v and params may hold arrays or `jax.ShapeDtypeStruct`s; nothing is computed. Raises as `attend` does.
     """
     found: list[Explanation] = []
 
-    def trace(q, k, v, cache):
+    def trace(q, k, v, params, cache):
         problem = _problem(q, k, v, encoding, params, q_pos, k_pos, mask, scale, cache, dropout)
         found.append(choose(problem, implementation))
 
-    jax.eval_shape(trace, q, k, v, cache)
+    jax.eval_shape(trace, q, k, v, params, cache)
     return found[0]
 
 

@@ -1,5 +1,6 @@
 """Our encodings inside other people's modules: `attention_fn=` of Flax (Linen and NNX), `process_heads=` of Equinox."""
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -8,11 +9,14 @@ import jax.numpy as jnp
 
 from attnjax.attention.dispatch import attend
 from attnjax.attention.masks import Mask
-from attnjax.attention.problem import check_params
+from attnjax.attention.problem import check_params, positions
 from attnjax.attention.tile import Dropout
-from attnjax.positions.base import EncodingParams, PositionEncoding
+from attnjax.positions.base import EncodingParams, PositionEncoding, Sizes
 from attnjax.positions.indices import arange
-from attnjax.typing import Array, ArrayLike, Float
+from attnjax.typing import Array, ArrayLike, Float, compute_dtype
+
+WITHOUT_EFFECT = frozenset({"broadcast_dropout", "dtype", "precision", "promote_dtype"})
+"""Options of Flax that change the rounding or the pattern of dropout, and that `attend` has its own answer to."""
 
 
 def attention_fn(
@@ -28,69 +32,128 @@ def attention_fn(
 
         nnx.MultiHeadAttention(..., attention_fn=attention_fn(ALiBi(), mask=Mask(causal=True)))
 
-    Positions and structured masks are given here; a boolean mask that Flax passes on ([B, 1, T, S]) is applied too, and so is
-    its dropout. A bias array, a mask that differs between heads, or sown weights are a ValueError: they have no place here.
+    Positions and structured masks are given here. What Flax passes on is applied too: a mask [*batch, 1, T, S],
+    `is_causal`, `input_positions`, and dropout, drawn for each query, key and head. A query that sees no key gets 0,
+    where Flax takes a mean.
+
+    Raises ValueError for what has no place here: a bias array, a mask that differs between heads, sown weights, an
+    unknown option, and a step of Flax's own decoding unless q_pos and Mask(q_index=...) say where it is.
     """
 
     def fn(
         query, key, value, bias=None, mask=None, dropout_rng=None, dropout_rate=0.0, deterministic=False, **options: Any
     ):
-        if bias is not None:
-            raise ValueError("attention_fn takes no bias array: the encoding is the bias")
-        if options.get("module") is not None:
-            raise ValueError("attention_fn cannot sow weights; call attnjax.attention_weights for them")
-        rules = _with_flax_mask(structured, mask, causal=bool(options.get("is_causal", False)))
-        dropping = dropout_rate > 0 and not deterministic
-        return attend(
-            query,
-            key,
-            value,
+        _check_options(bias, options)
+        lead, one_batch = query.shape[:-3], lambda x: x.reshape(-1, *x.shape[-3:])
+        rules = dataclasses.replace(structured, causal=structured.causal or bool(options.get("is_causal", False)))
+        rules = _with_flax_mask(rules, mask, (*lead, 1, query.shape[-3], key.shape[-3]))
+        of_q, of_k = _positions(q_pos, k_pos, options.get("input_positions"), query, key)
+        if mask is not None and query.shape[-3] == 1 < key.shape[-3]:
+            _check_decoding(encoding, rules, of_q)
+        out = attend(
+            *map(one_batch, (query, key, value)),
             encoding=encoding,
             params=params,
-            q_pos=q_pos,
-            k_pos=k_pos,
+            q_pos=of_q,
+            k_pos=of_k,
             mask=rules,
             implementation=implementation,
-            dropout=Dropout(dropout_rng, dropout_rate) if dropping else None,
+            dropout=_dropout(dropout_rng, dropout_rate) if dropout_rate > 0 and not deterministic else None,
         )
+        return out.reshape(*lead, *out.shape[1:])
 
     structured = mask
     return fn
 
 
-def _with_flax_mask(mask: Mask, flax_mask: Array | None, *, causal: bool) -> Mask:
-    if flax_mask is not None:
-        if flax_mask.ndim != 4 or flax_mask.shape[1] != 1:
-            raise ValueError(
-                f"attention_fn takes a mask [B, 1, T, S], the same for all heads, got shape {flax_mask.shape}"
-            )
-        allowed = flax_mask[:, 0] != 0
-        allowed = allowed if mask.allowed is None else allowed & mask.allowed
-        mask = _replace(mask, allowed=allowed)
-    return _replace(mask, causal=True) if causal else mask
+def _check_options(bias: Array | None, options: dict[str, Any]) -> None:
+    if bias is not None:
+        raise ValueError("attention_fn takes no bias array: the encoding is the bias")
+    if options.get("module") is not None:
+        raise ValueError("attention_fn cannot sow weights: call attnjax.attention_weights for them")
+    unknown = options.keys() - WITHOUT_EFFECT - {"module", "is_causal", "input_positions"}
+    if unknown:
+        raise ValueError(f"attention_fn does not know the option {min(unknown)!r}")
 
 
-def _replace(mask: Mask, **changes: Any) -> Mask:
-    import dataclasses
+def _with_flax_mask(mask: Mask, flax_mask: Array | None, full: tuple[int, ...]) -> Mask:
+    if flax_mask is None:
+        return mask
+    shape = jnp.shape(flax_mask)
+    # The axes are compared from the last: leading ones may lack.
+    if len(shape) > len(full) or any(m not in (1, n) for m, n in zip(shape[::-1], full[::-1], strict=False)):
+        raise ValueError(
+            f"attention_fn takes a mask [*batch, 1, T, S], the same for all heads, here {full}; got {shape}"
+        )
+    allowed = jnp.broadcast_to(jnp.asarray(flax_mask).astype(bool), full).reshape(-1, *full[-2:])
+    if mask.allowed is not None:
+        allowed &= jnp.broadcast_to(jnp.asarray(mask.allowed), allowed.shape)
+    return dataclasses.replace(mask, allowed=allowed)
 
-    return dataclasses.replace(mask, **changes)
+
+def _positions(
+    q_pos: ArrayLike | None, k_pos: ArrayLike | None, passed: ArrayLike | None, query: Array, key: Array
+) -> tuple[ArrayLike | None, ArrayLike | None]:
+    """Positions of queries and keys; those passed by Flax are the keys' as well where there are as many keys."""
+    if passed is None:
+        return q_pos, k_pos
+    if q_pos is not None or k_pos is not None:
+        raise ValueError("attention_fn got q_pos or k_pos, and input_positions from Flax: pass either")
+    passed = passed if passed.ndim == 1 else passed.reshape(-1, passed.shape[-1])
+    return passed, passed if query.shape[-3] == key.shape[-3] else None
+
+
+def _check_decoding(encoding: PositionEncoding, mask: Mask, q_pos: ArrayLike | None) -> None:
+    """Flax's `decode=True` hands over one query and the whole cache, and does not say which key is the query's."""
+    limited = mask.span != (None, None)
+    placed = encoding.has("map_q", "map_k", "bias", "score")
+    if mask.q_index is None and (limited or (placed and q_pos is None)):
+        raise ValueError(
+            "attention_fn got one query, several keys and a mask, as from decode=True of Flax, where the position of "
+            "the query is not known: give q_pos and Mask(q_index=...), or decode with attnjax.KVCache"
+        )
+
+
+def _dropout(key: Array | None, rate: float) -> Dropout:
+    if key is None:
+        raise ValueError(f"attention_fn needs dropout_rng for dropout_rate={rate}, got None")
+    return Dropout(key, rate)
 
 
 def process_heads(
-    encoding: PositionEncoding, params: EncodingParams | None = None, *, pos: ArrayLike | None = None
+    encoding: PositionEncoding,
+    params: EncodingParams | None = None,
+    *,
+    q_pos: ArrayLike | None = None,
+    k_pos: ArrayLike | None = None,
 ) -> Callable[..., tuple[Array, Array, Array]]:
     """A function for `process_heads=` of `equinox.nn.MultiheadAttention`: query, key and value heads [T, N, H] with the
-    encoding's maps applied. Raises ValueError for an encoding that acts on scores, which Equinox computes itself.
+    encoding's maps applied. Positions are [T] and [S]. The mask is Equinox's: an encoding that needs a causal one, such
+    as XPos, cannot check it here.
+
+    Raises ValueError for an encoding that acts on scores, which Equinox computes itself, or that makes heads wider.
     """
     if encoding.has("bias", "score", "carry"):
         raise ValueError(f"process_heads can only map queries and keys; {encoding} acts on scores: use attend")
 
-    def process(q: Float[Array, "T N H"], k: Float[Array, "S K H"], v: Float[Array, "S K H"]):
-        q_pos, k_pos = (arange(x.shape[0]) if pos is None else jnp.asarray(pos) for x in (q, k))
-        length = jnp.max(jnp.asarray(k_pos)) + 1 if encoding.length_dependent else None
-        bound = encoding.bind(check_params(encoding, params, q.shape[1]), q.shape[1], length)
-        of_q = jax.vmap(lambda head, q: encoding.map_q(head, bound.shared, q, q_pos), in_axes=(0, 1), out_axes=1)
-        of_k = jax.vmap(lambda k: encoding.map_k(bound.shared, k, k_pos), in_axes=1, out_axes=1)
-        return of_q(bound.head, q), of_k(k), v
+    def process(q: Float[Array, "T N H"], k: Float[Array, "S N H"], v: Float[Array, "S N H"]):
+        (T, N, H), S, dtype = q.shape, k.shape[0], compute_dtype(q, k)
+        sizes = Sizes(model=N * H, heads=N, kv_heads=k.shape[1], head=H)
+        encoding.check(sizes, causal=True)
+        at_q = positions("q_pos", q_pos, arange(T), 1, T).reshape(T)
+        at_k = positions("k_pos", k_pos, arange(S), 1, S).reshape(S)
+        for pos in (at_q, at_k):
+            encoding.check_positions(pos)
+        length = at_k.max() + 1 if encoding.length_dependent else None
+        head, shared = encoding.bind(check_params(encoding, params, sizes), N, length)
+        of_q = jax.vmap(lambda head, q: encoding.map_q(head, shared, q, at_q), in_axes=(0, 1), out_axes=1)
+        of_k = jax.vmap(lambda k: encoding.map_k(shared, k, at_k), in_axes=1, out_axes=1)
+        mapped = of_q(head, q.astype(dtype)).astype(q.dtype), of_k(k.astype(dtype)).astype(k.dtype)
+        if mapped[0].shape != q.shape:
+            width = mapped[0].shape[-1]
+            raise ValueError(
+                f"process_heads must keep the width of heads, {encoding} makes {H} channels {width}: use attend"
+            )
+        return *mapped, v
 
     return process

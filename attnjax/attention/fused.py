@@ -19,11 +19,13 @@ from attnjax.typing import Array, Bool, Float
 
 
 def xla(problem: Problem) -> Float[Array, "B K G T H"]:
-    """The plain XLA path of `jax.nn`: any mask, any float type, T x S memory."""
+    """The plain XLA path of `jax.nn`: any mask, float32 and below, T x S memory."""
     q, k, v = lower(problem)
     seen = visibility(problem.span, problem.rows, problem.cols, problem.allowed)
     dims = (seen.shape[0], 1, q.shape[1], k.shape[1])
     mask = jnp.broadcast_to(seen[:, :, 0], dims)
+    # The softmax of `jax.nn` multiplies a hidden weight, 0, by the gradient from its value: no huge padding may be there.
+    v = jnp.where(seen[:, 0, 0].any(-2)[:, :, None, None], v, 0)
     out = jax.nn.dot_product_attention(q, k, v, mask=mask, scale=1.0, implementation="xla")
     bad = ((problem.rows.bad[..., None] | problem.cols.bad[:, :, None, None]) & seen).any(-1)
     return settle(problem, out, seen.any(-1), bad)

@@ -66,7 +66,6 @@ class Keys(NamedTuple):
     index: ArrayLike | None
     valid: ArrayLike | None
     mapped: bool = False
-    poisoned: Any = False
     length: Any = None
 
 
@@ -83,9 +82,10 @@ def check_shapes(q: Array, k: Array, v: Array, *, mapped: bool = False) -> None:
         raise ValueError(f"k and v must agree in batch, length and heads, got k {k.shape} and v {v.shape}")
     if q.shape[0] != k.shape[0]:
         raise ValueError(f"q and k must have the same batch size, got q {q.shape} and k {k.shape}")
-    # Mapped keys may be wider than they were; the values of a cache keep the head dimension.
+    # The keys of a cache may be wider than they were; its values keep the head dimension.
     if q.shape[3] != (v if mapped else k).shape[3]:
-        raise ValueError(f"q and k must have the same head dimension, got q {q.shape} and k {(v if mapped else k).shape}")
+        name, other = ("the cache", v) if mapped else ("k", k)
+        raise ValueError(f"q and {name} must have the same head dimension, got q {q.shape} and {name} {other.shape}")
     if q.shape[2] % k.shape[2]:
         raise ValueError(f"query heads must be a multiple of key heads, got N={q.shape[2]} and K={k.shape[2]}")
 
@@ -135,8 +135,9 @@ def prepare(
     """Check everything, map queries and keys by the encoding, and lay the arrays out."""
     check_shapes(q, keys.k, keys.v, mapped=keys.mapped)
     (B, T, N, H), (S, K) = q.shape, keys.k.shape[1:3]
-    encoding.check(Sizes(model=N * H, heads=N, kv_heads=K, head=H), causal=mask.span.causal)
-    params = check_params(encoding, params, N)
+    sizes = Sizes(model=N * H, heads=N, kv_heads=K, head=H)
+    encoding.check(sizes, causal=mask.span.causal)
+    params = check_params(encoding, params, sizes)
     q_index = integers("mask.q_index", np.arange(T) if mask.q_index is None else mask.q_index, B, T)
     k_index = np.arange(S) if keys.index is None else keys.index
     k_index = integers("mask.k_index", k_index if mask.k_index is None else mask.k_index, B, S)
@@ -148,7 +149,8 @@ def prepare(
     valid = _valid(mask, keys, B, S)
     dtype = compute_dtype(q, keys.k, keys.v)
     (q_mapped, bad_q), (k, v, bad_k) = _map(q, keys, encoding, params, q_pos, k_pos, valid, dtype)
-    bound = encoding.bind(params, N, None)
+    # What no hook of scores reads (a table of embeddings) must not travel through the loops over tiles.
+    bound = encoding.bind(params, N, None) if encoding.has("bias", "score") else EncodingParams()
     rows = Rows(q_mapped, bad_q, q_pos, q_index, integers("mask.q_segments", mask.q_segments, B, T))
     segments = integers("mask.k_segments", mask.k_segments, B, S)
     cols = Cols(k, v, bad_k, k_pos, k_index, segments, np.ones(S, bool) if valid is None else valid)
@@ -172,16 +174,35 @@ def as_scale(scale: Any, head: int, dtype: jnp.dtype) -> Float[Array, ""]:
     return jnp.asarray(number, dtype)
 
 
-def check_params(encoding: PositionEncoding, params: EncodingParams | None, heads: int) -> EncodingParams:
-    """The parameters, or empty ones where nothing is learned. Raises ValueError where they are missing or misfit."""
+def check_params(encoding: PositionEncoding, params: EncodingParams | None, sizes: Sizes) -> EncodingParams:
+    """The parameters, or empty ones where nothing is learned.
+
+    Raises ValueError where they are missing, or of other shapes than `init` makes; the model dimension is not known here.
+    """
     if params is None:
         if encoding.learns:
             raise ValueError(f"{encoding} learns parameters: pass params=encoding.init(key, sizes), got params=None")
         return EncodingParams()
-    for leaf in jax.tree.leaves(params.head):
-        if leaf.ndim == 0 or leaf.shape[0] != heads:
-            raise ValueError(f"{encoding}: params.head must lead with {heads} heads, got shape {leaf.shape}")
+    if not isinstance(params, EncodingParams):
+        raise ValueError(f"{encoding}: params must be EncodingParams as made by init, got {type(params).__name__}")
+    if encoding.learns or jax.tree.leaves(params):
+        for side, given, made in zip(params._fields, params, _shapes(encoding, sizes), strict=True):
+            got = [jnp.shape(leaf) for leaf in jax.tree.leaves(given)]
+            if len(got) != len(made) or not all(map(_fits, got, made)):
+                raise ValueError(f"{encoding}: the leaves of params.{side} must have shapes {made}, got {got}")
     return params
+
+
+def _shapes(encoding: PositionEncoding, sizes: Sizes) -> tuple[list[tuple[int | str, ...]], ...]:
+    """Shapes of the leaves of `head` and of `shared`, with "D" for what depends on the model dimension."""
+    make = lambda width: jax.eval_shape(lambda: encoding.init(jax.random.key(0), sizes._replace(model=width)))
+    two_widths = zip(make(2 * sizes.model), make(4 * sizes.model), strict=True)
+    one = lambda a, b: tuple(m if m == n else "D" for m, n in zip(a.shape, b.shape, strict=True))
+    return tuple(list(map(one, jax.tree.leaves(a), jax.tree.leaves(b))) for a, b in two_widths)
+
+
+def _fits(got: tuple[int, ...], made: tuple[int | str, ...]) -> bool:
+    return len(got) == len(made) and all(m in (n, "D") for n, m in zip(got, made, strict=True))
 
 
 def _allowed(mask: Mask, B: int, T: int, S: int) -> ArrayLike | None:
@@ -216,7 +237,7 @@ def _map(q, keys: Keys, encoding, params, q_pos, k_pos, valid, dtype) -> tuple[t
         q, k = _map_heads(encoding, params, N, q, k, q_pos, k_pos, length, keys.mapped)
         (q, more_q), (k, more_k) = finite(q), finite(k)
         bad_q, bad_k = bad_q | more_q, bad_k | more_k
-    return (q, bad_q), (k, v, bad_k | bad_v | jnp.asarray(keys.poisoned))
+    return (q, bad_q), (k, v, bad_k | bad_v)
 
 
 def _map_heads(encoding, params, heads, q, k, q_pos, k_pos, length, mapped):

@@ -82,6 +82,8 @@ def _obstacle(name: str, problem: Problem, needs_lse: bool) -> str | None:
         return "it does not return the log-sum-exp of our scores"
     if problem.dropout is not None:
         return "it has no attention dropout"
+    if problem.rows.q.dtype == jnp.float64:
+        return "its softmax is float32, the inputs are float64"
     acting = sorted(encoding.hooks() & {"bias", "score", "carry"})
     if acting and not encoding.has("columns_q"):
         return f"the hook {acting[0]!r} of the encoding would need a bias tensor"

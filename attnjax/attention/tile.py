@@ -58,7 +58,8 @@ def scores(
     """Logits of all heads after the encoding's `score`, before masking, and the carry."""
 
     def one(head, q, k, q_pos, k_pos, seen, carry):
-        logits = scale * jnp.einsum("th,sh->ts", q, k)
+        # A product behind the mask may overflow; its share in the gradient of the scale would be 0 * inf.
+        logits = scale * jnp.where(seen, jnp.einsum("th,sh->ts", q, k), 0)
         if not encoding.has("bias", "score"):
             return logits, carry
         tile = Tile(logits, q, k, jnp.asarray(q_pos), jnp.asarray(k_pos), seen, scale)

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from attnjax.attention.problem import Cols, Rows
+from attnjax.attention.problem import INT32, Cols, Rows
 from attnjax.typing import Array, ArrayLike, Bool, Int, PyTree
 
 ROW_AXES = (3, 3, -1, -1, -1)
@@ -131,10 +131,11 @@ class Visits(NamedTuple):
         """Key tiles to visit for query tile i, in order, and how many. A tile left out is empty under the mask."""
         useful = self.some_valid
         low, high = (x[i] for x in self.row_index)
+        # Clipped first, because an index at the end of int32 would wrap around and hide what is visible.
         if self.span.right is not None:
-            useful &= self.col_index[0] <= high + self.span.right
+            useful &= self.col_index[0] <= jnp.minimum(high, INT32.max - self.span.right) + self.span.right
         if self.span.left is not None:
-            useful &= self.col_index[1] >= low - self.span.left
+            useful &= self.col_index[1] >= jnp.maximum(low, INT32.min + self.span.left) - self.span.left
         if self.row_segments is not None and self.col_segments is not None:
             low, high = (x[i] for x in self.row_segments)
             useful &= (self.col_segments[0] <= high) & (self.col_segments[1] >= low)

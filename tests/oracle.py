@@ -1,0 +1,284 @@
+"""What attention with each encoding must give, written once more from the papers, to be run in float64.
+
+Nothing here calls the package: hyper-parameters are read from the encoding's fields and learned numbers from the
+dictionary that `init` returns. Each formula works on whole [T, S] tables of one head of one example. Rotations are
+products of complex numbers, buckets are logarithms, relative embeddings are gathered pair by pair, counted positions are
+sums over a triangle: other ways than those of the package wherever there is another way.
+
+The result is plain `jax.numpy`, so `jax.grad` of it gives the gradients that every implementation must reproduce.
+"""
+
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+
+def oracle(encoding, params, q, k, v, q_pos, k_pos, allowed, scale, valid=None):
+    """Output [B,T,N,H] for q[B,T,N,H], k, v[B,S,K,H], positions [B,T] and [B,S], allowed[B,T,S]; `valid`[B,S] marks the
+    keys that count towards the length of the sequence (all unless given). A row without allowed keys is 0."""
+    N = q.shape[2]
+    k, v = (jnp.repeat(x, N // x.shape[2], axis=2) for x in (k, v))
+    valid = jnp.ones(k.shape[:2], bool) if valid is None else valid
+    q_pos, k_pos = q_pos.astype(jnp.float64), k_pos.astype(jnp.float64)
+    length = jnp.where(valid, k_pos, 0).max(1) + 1
+    head, shared = (params.head, params.shared) if params else ((), ())
+
+    def example(q, k, v, q_pos, k_pos, allowed, length):
+        context = {"q_pos": q_pos, "k_pos": k_pos, "allowed": allowed, "length": length, "scale": scale, "heads": N}
+        one = lambda h, head, q, k, v: attention(encoding, head, shared, q, k, v, context | {"h": h})
+        return jax.vmap(one, in_axes=(0, 0, 1, 1, 1), out_axes=1)(jnp.arange(N), head, q, k, v)
+
+    return jax.vmap(example)(q, k, v, q_pos, k_pos, allowed, length)
+
+
+def attention(encoding, head, shared, q, k, v, context):
+    """One head of one example: softmax over the allowed keys."""
+    logits = logits_of(encoding, head, shared, q, k, context)
+    allowed = context["allowed"]
+    top = jnp.where(allowed, logits, -jnp.inf).max(1, keepdims=True)
+    top = jax.lax.stop_gradient(jnp.where(jnp.isfinite(top), top, 0))
+    weights = jnp.where(allowed, jnp.exp(jnp.where(allowed, logits - top, 0)), 0)
+    return weights @ v / jnp.maximum(weights.sum(1, keepdims=True), jnp.finfo(q.dtype).tiny)
+
+
+def logits_of(encoding, head, shared, q, k, context):
+    """The table [T, S] of one head before masking: first what changes queries and keys, then what changes scores."""
+    parts = getattr(encoding, "parts", None)
+    none = ((),) * len(parts or ())
+    parts = [*zip(parts, head or none, shared or none, strict=True)] if parts else [(encoding, head, shared)]
+    for part, h, s in parts:
+        q, k = MAPS.get(type(part).__name__, unchanged)(part, h, s, q, k, context)
+    table = context["scale"] * jnp.real(q @ jnp.conj(k).T)
+    for part, h, s in parts:
+        table = SCORES.get(type(part).__name__, same)(part, h, s, table, q, k, context)
+    return table
+
+
+def unchanged(encoding, head, shared, q, k, context):
+    return q, k
+
+
+def same(encoding, head, shared, table, q, k, context):
+    return table
+
+
+def turned(x, pos, radians, layout):
+    """Pairs of channels as complex numbers times e^(i pos w), and the channels that have no pair as they are."""
+    c = len(radians)
+    first, second = (range(c), range(c, 2 * c)) if layout == "half" else (range(0, 2 * c, 2), range(1, 2 * c, 2))
+    z = jax.lax.complex(x[:, jnp.array(first)], x[:, jnp.array(second)])
+    rest = jax.lax.complex(x[:, 2 * c :], jnp.zeros_like(x[:, 2 * c :]))
+    return jnp.concatenate([z * unit(pos[:, None] * radians[None]), rest], 1)
+
+
+def unit(angle):
+    """e^(i angle)."""
+    return jax.lax.complex(jnp.cos(angle), jnp.sin(angle))
+
+
+def stretched(z, by):
+    return jax.lax.complex(jnp.real(z) * by, jnp.imag(z) * by)
+
+
+def rope(encoding, head, shared, q, k, context):
+    """Su et al. 2021, equation 34; a pair that p-RoPE drops has the frequency 0."""
+    width = 2 * int(encoding.fraction * q.shape[1] / 2)
+    pairs = range(width // 2)
+    scaling, theta = encoding.scaling, encoding.theta
+    kind = type(scaling).__name__
+    radians, gain = [theta ** (-2 * i / width) for i in pairs], 1.0
+    if kind != "NoneType":
+        radians, gain = STRETCHES[kind](scaling, radians, theta, width, context["length"])
+    radians = jnp.array([w if i < int(encoding.keep * len(pairs)) else 0.0 for i, w in enumerate(radians)])
+    gains = jnp.where(jnp.arange(q.shape[1] - width // 2) < width // 2, gain, 1.0)[None]
+    turn = lambda x, pos: stretched(turned(x, context[pos], radians, encoding.layout), gains)
+    return turn(q, "q_pos"), turn(k, "k_pos")
+
+
+def interpolated(scaling, radians, theta, width, length):
+    return [w / scaling.factor for w in radians], 1.0
+
+
+def larger_base(scaling, radians, theta, width, length):
+    base = theta * scaling.factor ** (width / (width - 2))
+    return [base ** (-2 * i / width) for i in range(width // 2)], 1.0
+
+
+def dynamic_base(scaling, radians, theta, width, length):
+    grown = scaling.factor * length / scaling.original_length - (scaling.factor - 1)
+    grown = jnp.where(length > scaling.original_length, grown, 1.0)
+    return [(theta * grown ** (width / (width - 2))) ** (-2 * i / width) for i in range(width // 2)], 1.0
+
+
+def yarn(scaling, radians, theta, width, length):
+    """Peng et al. 2023, section 3.2: index of the pair that makes r turns, and a ramp between two of them."""
+    index = lambda r: width * math.log(scaling.original_length / (2 * math.pi * r)) / (2 * math.log(theta))
+    low = max(math.floor(index(scaling.beta_fast)), 0)
+    high = min(math.ceil(index(scaling.beta_slow)), width - 1)
+    high = high + 0.001 if low == high else high
+    ramp = [min(max((i - low) / (high - low), 0.0), 1.0) for i in range(width // 2)]
+    mixed = [w * (1 - r) + w / scaling.factor * r for w, r in zip(radians, ramp)]
+    return mixed, scaling.attention_factor or 0.1 * math.log(scaling.factor) + 1
+
+
+def llama3(scaling, radians, theta, width, length):
+    low, high = (scaling.original_length / f for f in (scaling.low_freq_factor, scaling.high_freq_factor))
+
+    def stretched(w):
+        wavelength = 2 * math.pi / w
+        if wavelength < high:
+            return w
+        if wavelength > low:
+            return w / scaling.factor
+        smooth = scaling.original_length / wavelength - scaling.low_freq_factor
+        smooth /= scaling.high_freq_factor - scaling.low_freq_factor
+        return (1 - smooth) * w / scaling.factor + smooth * w
+
+    return [stretched(w) for w in radians], 1.0
+
+
+def longrope(scaling, radians, theta, width, length):
+    lists = zip(radians, scaling.short_factors, scaling.long_factors)
+    chosen = [jnp.where(length > scaling.original_length, w / long, w / short) for w, short, long in lists]
+    default = math.sqrt(1 + math.log(scaling.factor or 1) / math.log(scaling.original_length))
+    return chosen, scaling.attention_factor or default
+
+
+STRETCHES = {
+    "PositionInterpolation": interpolated,
+    "NTKAware": larger_base,
+    "DynamicNTK": dynamic_base,
+    "YaRN": yarn,
+    "Llama3": llama3,
+    "LongRoPE": longrope,
+}
+
+
+def xpos(encoding, head, shared, q, k, context):
+    """Sun et al. 2022, algorithm 1: zeta_i = (i / (d/2) + gamma) / (1 + gamma) with gamma = 0.4."""
+    d = q.shape[1]
+    radians = jnp.array([encoding.theta ** (-2 * i / d) for i in range(d // 2)])
+    zeta = jnp.array([(i / (d / 2) + 0.4) / 1.4 for i in range(d // 2)])[None]
+    grow = lambda pos: zeta ** (pos[:, None] / encoding.scale_base)
+    turn = lambda x, pos: turned(x, pos, radians, encoding.layout)
+    q_pos, k_pos = context["q_pos"], context["k_pos"]
+    return stretched(turn(q, q_pos), grow(q_pos)), stretched(turn(k, k_pos), 1 / grow(k_pos))
+
+
+def pope(encoding, head, shared, q, k, context):
+    """Length softplus(x), phase pos * theta^(-k/d), less delta for the query."""
+    d = q.shape[1]
+    radians = jnp.array([encoding.theta ** (-i / d) for i in range(d)])[None]
+    polar = lambda x, angle: stretched(unit(angle), jnp.log(1 + jnp.exp(x)))
+    return (
+        polar(q, context["q_pos"][:, None] * radians - head["delta"][None]),
+        polar(k, context["k_pos"][:, None] * radians),
+    )
+
+
+def distances(context):
+    return context["q_pos"][:, None] - context["k_pos"][None, :]
+
+
+def alibi(encoding, head, shared, table, q, k, context):
+    """Press et al. 2022: the ratio 2^(-8/N), or the two interleaved series of powers of two around N."""
+
+    def series(n):
+        return [2 ** (-8 * (h + 1) / n) for h in range(n)]
+
+    N = context["heads"]
+    below = 2 ** int(math.log2(N))
+    slopes = encoding.slopes or (series(N) if below == N else series(below) + series(2 * below)[::2][: N - below])
+    n = distances(context)
+    return table - jnp.array(slopes)[context["h"]] * (jnp.abs(n) if encoding.symmetric else n)
+
+
+def t5(encoding, head, shared, table, q, k, context):
+    """Raffel et al. 2020. The margin of 1e-9 keeps exact powers from falling below their whole number."""
+    each = encoding.buckets // 2 if encoding.bidirectional else encoding.buckets
+    exact = each // 2
+    n = distances(context)
+    m = jnp.abs(n) if encoding.bidirectional else jnp.maximum(n, 0)
+    share = jnp.log(jnp.maximum(m, exact) / exact) / math.log(encoding.max_distance / exact)
+    far = jnp.minimum(exact + jnp.floor(share * (each - exact) + 1e-9), each - 1)
+    bucket = jnp.where(m < exact, m, far) + jnp.where(encoding.bidirectional & (n < 0), each, 0.0)
+    return table + head["table"][bucket.astype(int)]
+
+
+def kerple(encoding, head, shared, table, q, k, context):
+    """Chi et al. 2022, definition 2."""
+    n = jnp.abs(distances(context))
+    r1 = jnp.log(1 + jnp.exp(head["r1"]))
+    if encoding.kind == "log":
+        return table - r1 * jnp.log(1 + jnp.log(1 + jnp.exp(head["r2"])) * n)
+    return table - jnp.where(n > 0, r1 * jnp.where(n > 0, n, 1.0) ** (2 / (1 + jnp.exp(-head["r2"]))), 0)
+
+
+def fire(encoding, head, shared, table, q, k, context):
+    """Li et al. 2024, equations 2 and 4."""
+    psi = lambda y: jnp.log(jnp.abs(shared["c"]) * y + 1)
+    floor = jnp.abs(shared["threshold"] * encoding.threshold)
+    x = psi(jnp.abs(distances(context))) / (psi(jnp.maximum(context["q_pos"], floor)) + 1e-6)[:, None]
+    units = zip(range(encoding.hidden), shared["hidden"], shared["hidden_bias"])
+    return table + head["out_bias"] + sum(head["out"][u] * jnp.maximum(w * x + b, 0) for u, w, b in units)
+
+
+def transformer_xl(encoding, head, shared, table, q, k, context):
+    """Dai et al. 2019, section 3.3: terms b, c and d beside the content, with R gathered for each pair."""
+    assert not jnp.iscomplexobj(q)
+    D = head["w_r"].shape[0]
+    angle = (
+        distances(context)[:, :, None] * jnp.array([encoding.theta ** (-2 * c / D) for c in range(D // 2)])[None, None]
+    )
+    projected = jnp.concatenate([jnp.sin(angle), jnp.cos(angle)], -1) @ head["w_r"]
+    b, c, d = jnp.einsum("th,tsh->ts", q, projected), (k @ head["u"])[None, :], projected @ head["v"]
+    return table + context["scale"] * (b + c + d)
+
+
+def cope(encoding, head, shared, table, q, k, context):
+    """Golovneva et al. 2024: positions are sums of gates to the right; interpolation as a sum of hat functions."""
+    assert not jnp.iscomplexobj(q)
+    S = table.shape[1]
+    gates = jnp.where(context["allowed"], 1 / (1 + jnp.exp(-table)), 0)
+    position = gates @ jnp.asarray(np.tril(np.ones((S, S))))
+    position = jnp.minimum(position, encoding.max_position - 1)
+    for p in range(encoding.max_position):
+        hat = jnp.maximum(0, 1 - jnp.abs(position - p))
+        table = table + hat * (q @ shared["table"][p])[:, None]
+    return table
+
+
+def sandwich(encoding, head, shared, table, q, k, context):
+    """Chi et al. 2023: inner products of sinusoids, divided by 8h/N."""
+    n, half = distances(context), encoding.width // 2
+    total = sum(jnp.cos(n * encoding.theta ** (-c / half)) for c in range(half))
+    return table + total / (8 * (context["h"] + 1) / context["heads"])
+
+
+MAPS = {"RoPE": rope, "XPos": xpos, "PoPE": pope}
+SCORES = {
+    "ALiBi": alibi,
+    "T5Bias": t5,
+    "Kerple": kerple,
+    "FIRE": fire,
+    "TransformerXL": transformer_xl,
+    "CoPE": cope,
+    "Sandwich": sandwich,
+}
+
+
+def embedded(encoding: Any, params: Any, x: jax.Array, pos: jax.Array) -> jax.Array:
+    """x[T,D] with the absolute positions of one example, for encodings that act on embeddings."""
+    D, pos = x.shape[1], pos.astype(jnp.float64)
+    if type(encoding).__name__ == "Learned":
+        one_hot = (pos[:, None] == jnp.arange(float(encoding.length))[None, :]).astype(x.dtype)
+        return x + one_hot @ params.shared["table"]
+    if type(encoding).__name__ != "Sinusoidal":
+        return x
+    radians = [encoding.theta ** (-2 * k / D) for k in range(D // 2)]
+    sin, cos = [jnp.sin(pos * w) for w in radians], [jnp.cos(pos * w) for w in radians]
+    columns = sin + cos if encoding.order == "concatenated" else [row for pair in zip(sin, cos) for row in pair]
+    return x + jnp.stack(columns, 1)
