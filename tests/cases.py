@@ -82,7 +82,7 @@ def _layout(
 # encoding one of these thirds.
 LAYOUTS = (
     _layout(1, 1, (1, 1), (128, 128), "float32"),
-    _layout(7, 7, (4, 2), (2, 3), "float16", causal=True, window=(3, 0), options="segments"),
+    _layout(7, 7, (4, 2), (2, 3), "float16", causal=True, window=(2, 0), options="segments"),
     _layout(17, 40, (4, 1), (8, 16), "float16", options="valid", batched=True),
     _layout(65, 65, (4, 4), (16, 32), "float32", causal=True, options="valid", batched=True),
     _layout(96, 64, (4, 4), (32, 16), "float32", window=(20, 10), options="index valid", batched=True),

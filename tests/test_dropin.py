@@ -11,6 +11,7 @@ import pytest
 from flax import nnx
 
 import attnjax as aj
+from tests.cases import FAST
 
 B, T, N, H = 4, 6, 4, 4
 D = N * H
@@ -27,7 +28,7 @@ ENCODINGS = {
 }
 
 # Compiling is nearly all that these tests do, and optimising such small programs does not pay.
-jit = functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
+jit = functools.partial(jax.jit, compiler_options=FAST)
 
 
 def learned(encoding: aj.PositionEncoding) -> aj.EncodingParams | None:

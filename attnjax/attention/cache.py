@@ -133,11 +133,10 @@ class KVCache:
         left, last, slot = self.span.left, self.index - 1, jnp.arange(self.capacity, dtype=jnp.int32)
         mapped = not self.encoding.length_dependent
         if left is None:
-            # A row that is to become NaN must see a key: then all keys are visible, at the index of the queries.
-            over = self._overflown()
-            valid = (self.valid & (slot < self.index)[None]) | over
+            # A row that is to become NaN must see a key: then all are valid, and the queries stand at the first.
+            valid = (self.valid & (slot < self.index)[None]) | self._overflown()
             v = self.v + self._zero_or_nan().astype(self.v.dtype)
-            return Keys(self.k, v, self.k_pos, jnp.where(over, 0, slot), valid, mapped)
+            return Keys(self.k, v, self.k_pos, slot, valid, mapped)
         if mask.span.left is None or mask.span.left > left:
             raise ValueError(
                 f"KVCache remembers a window of {left}; the mask must have window <= {left}, got {mask.window}"
@@ -219,7 +218,9 @@ def _check_types(encoding: PositionEncoding, dtype: Any, pos_dtype: Any) -> None
 
 
 def _booleans(valid: ArrayLike | None, B: int, T: int) -> ArrayLike:
-    valid = along("valid", np.ones(T, bool) if valid is None else valid, B, T)
+    valid = along("valid", valid, B, T)
+    if valid is None:
+        return np.ones(T, bool)
     if valid.dtype != bool:
         raise ValueError(f"valid must be boolean, got {valid.dtype}")
     return valid

@@ -108,7 +108,7 @@ def positions(name: str, pos: ArrayLike | None, default: ArrayLike, batch: int, 
     pos = along(name, default if pos is None else pos, batch, length)
     assert pos is not None
     if jnp.issubdtype(pos.dtype, jnp.integer):
-        return integers(name, pos, batch, length)
+        return _int32(name, pos)
     if pos.dtype in (jnp.bfloat16, jnp.float16) or not jnp.issubdtype(pos.dtype, jnp.floating):
         raise ValueError(f"{name} must be integers or float32 (16-bit floats collide past 256), got {pos.dtype}")
     if isinstance(pos, np.ndarray) and not np.all(np.abs(pos) < 2.0**31):
@@ -119,11 +119,13 @@ def positions(name: str, pos: ArrayLike | None, default: ArrayLike, batch: int, 
 def integers(name: str, array: ArrayLike | None, batch: int, length: int) -> ArrayLike | None:
     """Indices and segments as int32, [length] or [batch, length]. Raises ValueError for other types and values."""
     array = along(name, array, batch, length)
-    if array is None or array.dtype == np.int32:
-        return array
+    return None if array is None else _int32(name, array)
+
+
+def _int32(name: str, array: ArrayLike) -> ArrayLike:
     if not jnp.issubdtype(array.dtype, jnp.integer):
         raise ValueError(f"{name} must be integers, got {array.dtype}")
-    values = concrete(array)
+    values = None if array.dtype == np.int32 else concrete(array)
     if values is not None and not INT32.min <= values.min() <= values.max() <= INT32.max:
         raise ValueError(f"{name} must fit int32 (|value| < 2^31), got values {values.min()}..{values.max()}")
     return array.astype(np.int32)

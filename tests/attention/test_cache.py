@@ -12,6 +12,7 @@ import pytest
 import attnjax as aj
 from attnjax.attention import dispatch
 from attnjax.attention.chunked import chunked
+from tests.cases import FAST
 
 B, T, N, H = 2, 8, 4, 4
 CAUSAL = aj.Mask(causal=True)
@@ -33,8 +34,7 @@ ENCODINGS = {
 assert set(aj.ENCODINGS) <= set(ENCODINGS)
 
 # Compiling is nearly all that these tests do, and optimising the code of eight tokens does not pay.
-QUICK = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
-jit = functools.partial(jax.jit, compiler_options=QUICK)
+jit = functools.partial(jax.jit, compiler_options=FAST)
 
 
 class Tokens(NamedTuple):
@@ -195,6 +195,9 @@ def test_a_ring_remembers_the_length_when_it_forgot_the_longest_position():
     encoding = ENCODINGS["long_rope"]
     pos = jnp.asarray([[0, 1, 9, 0, 1, 2, 3, 0], [0, 1, 2, 3, 0, 1, 2, 3]], jnp.int32)
     compare(encoding, 2, tokens(2, pos=pos), capacity=3, window=2)
+    # The position of padding does not count.
+    pos, valid = pos.at[1, 0].set(40), jnp.ones((B, T), bool).at[1, 0].set(False)
+    compare(encoding, 2, tokens(2, pos=pos, valid=valid), capacity=3, window=2)
 
 
 def test_an_index_of_rank_one_serves_all_examples():

@@ -42,10 +42,14 @@ def test_overflow_is_nan_where_it_is_traced(implementation, mask, monkeypatch):
     monkeypatch.setitem(dispatch.WITH_LSE, "chunked", functools.partial(chunked, tile=(2, 3)))
 
     def body(cache, now):
-        cache = cache.append(now, now)
-        return cache, aj.attend(now, cache=cache, mask=mask, implementation=implementation)
+        new, valid = now
+        cache = cache.append(new, new, valid=valid)
+        return cache, aj.attend(new, cache=cache, mask=mask, implementation=implementation)
 
-    pairs = jnp.moveaxis(tokens(T).reshape(B, T // 2, 2, N, H), 1, 0)
+    # The first example begins with padding, which must not hide the overflow.
+    valid = jnp.ones((T // 2, B, 2), bool).at[0, 0].set(False)
+    pairs = jnp.moveaxis(tokens(T).reshape(B, T // 2, 2, N, H), 1, 0), valid
+    # With all optimisations, because they are what loses a NaN.
     cache, out = jax.jit(lambda pairs: jax.lax.scan(body, aj.KVCache.create(B, 6, N, H), pairs))(pairs)
     assert np.all(np.isfinite(out[:3]))
     assert np.all(np.isnan(out[3]))
@@ -126,7 +130,7 @@ def test_create_refuses(change, message):
         (2, dict(k_pos=np.arange(3)), r"k_pos must have shape \(2,\) or \(2, 2\), got \(3,\)"),
         (2, dict(k_pos=np.array([0.5, 1.5])), "k_pos is float32 but the cache was created with pos_dtype=int32"),
         (2, dict(k_pos=np.array([0, 2**31])), r"k_pos must fit int32.*got values 0..2147483648"),
-        (2, dict(k_pos=np.array([0, 20_000])), "XPos.*got positions 0..20000"),
+        (2, dict(k_pos=np.array([[0, 1], [0, 20_000]])), "XPos.*got positions 0..20000"),
         (2, dict(valid=np.ones((B, 3), bool)), r"valid must have shape \(2,\) or \(2, 2\), got \(2, 3\)"),
         (2, dict(valid=np.ones(2)), "valid must be boolean, got float64"),
         (5, dict(), "a chunk of 5 tokens with window 2 needs a capacity of at least 7, the cache has 6"),

@@ -321,6 +321,36 @@ def test_masks_as_written(name):
         assert_near(outcome(with_gradients(attend), inputs, (), "float32"), expected, TOLERANCE["float32"], mask)
 
 
+@pytest.mark.parametrize("implementation", ["dense", "chunked"])
+@pytest.mark.parametrize("name", ["rope", "xpos", "kerple-power", "fire", "transformer_xl"])
+def test_fractional_positions_and_their_gradients(name, implementation):
+    """Positions may lie anywhere between whole numbers, and get the gradient of a smooth function of them."""
+    inputs = draw(ENCODINGS[name], "gqa")
+    (T, S), uniform = (inputs[0].shape[1], inputs[1].shape[1]), np.random.default_rng(5).uniform
+    pos = [np.sort(uniform(0, 40, (B, n)), axis=1).astype(np.float32) for n in (T, S)]
+    allowed = np.broadcast_to(np.arange(S)[None] <= np.arange(T)[:, None], (B, T, S))
+
+    def outcome(attention, dtype):
+        q, k, v, params, scale = jax.tree.map(lambda x: jnp.asarray(x, dtype), inputs)
+
+        def loss(q_pos, k_pos):
+            out = attention(q, k, v, params, scale, q_pos, k_pos)
+            return jnp.sin(out).sum(), out
+
+        run = jax.jit(jax.value_and_grad(loss, argnums=(0, 1), has_aux=True), compiler_options=QUICK)
+        (_, out), (q_pos, k_pos) = run(*(jnp.asarray(x, dtype) for x in pos))
+        return {"out": np.asarray(out), "q_pos": np.asarray(q_pos), "k_pos": np.asarray(k_pos)}
+
+    def ours(q, k, v, params, scale, q_pos, k_pos):
+        options = {"encoding": ENCODINGS[name], "params": params, "scale": scale, "implementation": implementation}
+        return attnjax.attend(q, k, v, q_pos=q_pos, k_pos=k_pos, mask=Mask(causal=True), **options)
+
+    with jax.enable_x64(True):
+        true = lambda q, k, v, params, scale, *pos: oracle(ENCODINGS[name], params, q, k, v, *pos, allowed, scale)
+        expected = outcome(true, "float64")
+    assert_near(outcome(ours, "float32"), expected, TOLERANCE["float32"], name)
+
+
 @pytest.mark.parametrize(
     ("name", "dtype", "bits"),
     [
