@@ -77,7 +77,9 @@ def chunked(
     rows, cols, allowed = tiles.pad(problem.rows, problem.cols, problem.allowed, tile)
     inputs = Inputs(rows, cols, problem.head, problem.shared, problem.scale, allowed, keys)
     inputs = jax.tree.map(jnp.asarray, inputs)
-    out, lse = _attend(static, *tiles.split_inexact(inputs))
+    inexact, exact = tiles.split_inexact(inputs)
+    # Replicated parameters meet sharded queries here, outside of the custom gradient, so that theirs is summed over devices.
+    out, lse = _attend(static, tiles.same_axes(inexact, (inexact, exact)), exact)
     return out[:, :, :, :T], lse[:, :, :, :T]
 
 
@@ -112,6 +114,7 @@ def _forward(static: Static, inputs: Inputs) -> tuple[Array, Array, Array]:
         rows = tiles.rows_at(inputs.rows, i, t)
         empty = rows.q[..., 0]
         state = (jnp.full_like(empty, -jnp.inf), jnp.zeros_like(empty), jnp.zeros((*empty.shape, width), empty.dtype))
+        state, carry = tiles.same_axes((state, initial_carry(static.encoding, rows.q)), inputs)
         order, count = visits.of(i)
 
         def key_tile(step, carried):
@@ -127,7 +130,7 @@ def _forward(static: Static, inputs: Inputs) -> tuple[Array, Array, Array]:
             out = shrink[..., None] * out + jnp.einsum("bkgts,bksh->bkgth", p, cols.v)
             return (new, total, out), carry
 
-        (top, total, out), _ = jax.lax.fori_loop(0, count, key_tile, (state, initial_carry(static.encoding, rows.q)))
+        (top, total, out), _ = jax.lax.fori_loop(0, count, key_tile, (state, carry))
         empty = total == 0
         safe = jnp.where(empty, 1, total)
         return out / safe[..., None], jnp.where(empty, 0, top), jnp.where(empty, -jnp.inf, jnp.log(safe))
@@ -182,11 +185,11 @@ def _backward(static: Static, inputs: Inputs, out, top, log_total, dout, dlse) -
             return drows, new[3], (dcols, jax.tree.map(jnp.add, dshares, new[2]))
 
         drows, _ = tiles.split_inexact(zeros(rows))
-        dcarry = zeros(initial_carry(static.encoding, rows.q))
+        drows, dcarry = tiles.same_axes((drows, zeros(initial_carry(static.encoding, rows.q))), inputs)
         drows, _, sums = jax.lax.fori_loop(0, count, key_tile, (drows, dcarry, sums))
         return sums, drows
 
-    sums = (zeros(cols), zeros(shares))
+    sums = tiles.same_axes((zeros(cols), zeros(shares)), inputs)
     (dcols, dshares), drows = jax.lax.scan(query_tile, sums, jnp.arange(inputs.rows.q.shape[3] // t))
     drows = tiles.join_rows(drows, inputs.rows)
     return Inputs(drows, dcols, *dshares, allowed=None, keys=None)
@@ -194,10 +197,11 @@ def _backward(static: Static, inputs: Inputs, out, top, log_total, dout, dlse) -
 
 def _carries(static: Static, inputs: Inputs, rows: Rows, i: Array, order: Array, count: Array) -> PyTree:
     """The carry that each visited key tile started with, for one query tile: [number of key tiles, ...]."""
-    start = initial_carry(static.encoding, rows.q)
+    start = tiles.same_axes(initial_carry(static.encoding, rows.q), inputs)
     if not jax.tree.leaves(start):
         return start
     buffer = jax.tree.map(lambda x: jnp.zeros((order.shape[0], *x.shape), x.dtype), start)
+    buffer = tiles.same_axes(buffer, inputs)
 
     def visit(step, state):
         buffer, carry = state

@@ -89,6 +89,17 @@ def join_rows(parts: Any, like: Rows) -> Any:
     return Rows(join(parts.q), *joined)
 
 
+def same_axes(tree: PyTree, like: PyTree) -> PyTree:
+    """`tree` plus a zero made from every leaf of `like`.
+
+    Inside `jax.shard_map` this makes it vary over all mesh axes that `like` varies over, as loops demand of what they
+    begin with; the transpose sums over devices. Elsewhere XLA drops the addition of a constant 0.
+    """
+    firsts = [leaf[(0,) * leaf.ndim] for leaf in jax.tree.leaves(like)]
+    zero = sum((jnp.zeros_like(first, jnp.float32) for first in firsts), jnp.float32(0))
+    return jax.tree.map(lambda leaf: leaf + zero.astype(leaf.dtype), tree)
+
+
 def split_inexact(tree: PyTree) -> tuple[PyTree, PyTree]:
     """The leaves that have a gradient, and those that have none; the others are None in each."""
     float_or_none = lambda x: x if jnp.issubdtype(x.dtype, jnp.inexact) else None

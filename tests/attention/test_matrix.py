@@ -43,7 +43,7 @@ from attnjax import (
 )
 from attnjax.attention import dispatch
 from attnjax.attention.chunked import chunked
-from tests.oracle import embedded, oracle
+from tests.oracle import oracle
 
 B, N, H = 2, 8, 8
 LAYOUTS = {"mha": (8, 13, 13), "gqa": (2, 13, 21), "mqa": (1, 21, 13)}
@@ -377,38 +377,3 @@ def test_sixteen_bit_inputs(name, dtype, bits):
         out = jax.jit(attend, compiler_options=QUICK)(q, k, v)
         assert out.dtype == dtype
         np.testing.assert_allclose(np.asarray(out, np.float64), expected, rtol=1.01 * 2**-bits, atol=1e-5)
-
-
-@pytest.mark.parametrize("dtype", ["float64", "float32", "bfloat16"])
-@pytest.mark.parametrize("name", [*EMBEDDINGS, "rope"])
-def test_embed_agrees_with_the_oracle(name, dtype):
-    encoding = (EMBEDDINGS | ENCODINGS)[name]
-    T, D = 13, 10
-    random = np.random.default_rng(3)
-    params = encoding.init(jax.random.key(4), Sizes(D, 1, 1, D))
-    x = jnp.asarray(random.normal(size=(B, T, D)), "bfloat16").astype(np.float32)
-    _, pos = positions_of("random", T, T)
-    with jax.enable_x64(True):
-        double = jax.tree.map(lambda leaf: jnp.asarray(leaf, "float64"), params)
-        rows = [embedded(encoding, double, jnp.asarray(x[b], "float64"), jnp.asarray(pos[b])) for b in range(B)]
-        expected = np.asarray(jnp.stack(rows))
-    with jax.enable_x64(dtype == "float64"):
-        params = jax.tree.map(lambda leaf: jnp.asarray(leaf, "float64" if dtype == "float64" else "float32"), params)
-        x = jnp.asarray(x, dtype)
-        got = attnjax.embed(encoding, params, x, pos)
-        first = attnjax.embed(encoding, params, x[:1], pos[0])
-        assert got.dtype == dtype
-    limit = {"float64": 1e-13, "float32": 1e-6, "bfloat16": 2**-8}[dtype]
-    np.testing.assert_allclose(np.asarray(got, np.float64), expected, rtol=limit, atol=limit)
-    np.testing.assert_array_equal(np.asarray(first, np.float32), np.asarray(got[:1], np.float32))
-
-
-def test_gradient_of_a_learned_table_counts_its_rows():
-    """Row p of the table receives the sum of the cotangents at position p, and no other row anything."""
-    encoding, pos = Learned(6), np.array([[4, 4, 1], [0, 4, 5]])
-    params = encoding.init(jax.random.key(0), Sizes(2, 1, 1, 2))
-    cotangent = np.arange(12, dtype=np.float32).reshape(2, 3, 2)
-    total = lambda params: (attnjax.embed(encoding, params, jnp.ones((2, 3, 2)), pos) * cotangent).sum()
-    expected = np.zeros((6, 2), np.float32)
-    np.add.at(expected, pos, cotangent)
-    np.testing.assert_array_equal(jax.grad(total)(params).shared["table"], expected)

@@ -1,0 +1,53 @@
+"""Encodings that act on the embeddings, against the oracle; and one that does not, which leaves them alone."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import attnjax
+from attnjax import Learned, RoPE, Sinusoidal, Sizes
+from tests.oracle import embedded
+
+B = 2
+EMBEDDINGS = {
+    "sinusoidal": Sinusoidal(),
+    "concatenated": Sinusoidal("concatenated", theta=500.0),
+    "learned": Learned(200),
+    "rope": RoPE(),
+}
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32", "bfloat16"])
+@pytest.mark.parametrize("name", EMBEDDINGS)
+def test_embed_agrees_with_the_oracle(name, dtype):
+    encoding = EMBEDDINGS[name]
+    T, D = 13, 10
+    random = np.random.default_rng(3)
+    params = encoding.init(jax.random.key(4), Sizes(D, 1, 1, D))
+    x = jnp.asarray(random.normal(size=(B, T, D)), "bfloat16").astype(np.float32)
+    pos = np.stack([np.sort(random.choice(200, T, replace=False)) for _ in range(B)])
+    with jax.enable_x64(True):
+        double = jax.tree.map(lambda leaf: jnp.asarray(leaf, "float64"), params)
+        rows = [embedded(encoding, double, jnp.asarray(x[b], "float64"), jnp.asarray(pos[b])) for b in range(B)]
+        expected = np.asarray(jnp.stack(rows))
+    with jax.enable_x64(dtype == "float64"):
+        params = jax.tree.map(lambda leaf: jnp.asarray(leaf, "float64" if dtype == "float64" else "float32"), params)
+        x = jnp.asarray(x, dtype)
+        got = attnjax.embed(encoding, params, x, pos)
+        first = attnjax.embed(encoding, params, x[:1], pos[0])
+        assert got.dtype == dtype
+    limit = {"float64": 1e-13, "float32": 1e-6, "bfloat16": 2**-8}[dtype]
+    np.testing.assert_allclose(np.asarray(got, np.float64), expected, rtol=limit, atol=limit)
+    np.testing.assert_array_equal(np.asarray(first, np.float32), np.asarray(got[:1], np.float32))
+
+
+def test_gradient_of_a_learned_table_counts_its_rows():
+    """Row p of the table receives the sum of the cotangents at position p, and no other row anything."""
+    encoding, pos = Learned(6), np.array([[4, 4, 1], [0, 4, 5]])
+    params = encoding.init(jax.random.key(0), Sizes(2, 1, 1, 2))
+    cotangent = np.arange(12, dtype=np.float32).reshape(2, 3, 2)
+    total = lambda params: (attnjax.embed(encoding, params, jnp.ones((2, 3, 2)), pos) * cotangent).sum()
+    expected = np.zeros((6, 2), np.float32)
+    np.add.at(expected, pos, cotangent)
+    np.testing.assert_array_equal(jax.grad(total)(params).shared["table"], expected)
