@@ -17,6 +17,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import DTypeLike
 
 from attnjax.typing import Array, ArrayLike, Float, Num, UInt32
 
@@ -66,7 +67,7 @@ def select(condition: Array, on_true: Frequencies, on_false: Frequencies) -> Fre
     return Frequencies(*(jnp.where(condition, a, b) for a, b in zip(on_true, on_false, strict=True)))
 
 
-def angles(pos: Num[ArrayLike, " T"], frequencies: Frequencies, dtype: jnp.dtype = jnp.float32) -> Float[Array, "T c"]:
+def angles(pos: Num[ArrayLike, " T"], frequencies: Frequencies, dtype: DTypeLike = jnp.float32) -> Float[Array, "T c"]:
     """pos * frequency modulo a full turn, in [-pi, pi].
 
     Integer positions are exact to 2e-7; of a fractional position the whole part is, and the rest is added in float32.

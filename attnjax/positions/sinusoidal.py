@@ -17,6 +17,7 @@ import dataclasses
 from typing import Literal
 
 import jax.numpy as jnp
+from jax.typing import DTypeLike
 
 from attnjax.positions.angles import angles, exact, geometric
 from attnjax.positions.base import PositionEncoding, Sizes, validate
@@ -31,7 +32,7 @@ def sinusoidal_table(
     width: int,
     theta: float = 10_000.0,
     order: Order = "interleaved",
-    dtype: jnp.dtype = jnp.float32,
+    dtype: DTypeLike = jnp.float32,
 ) -> Float[Array, "T {width}"]:
     """Rows sin(p theta^(-2k/width)), cos(p theta^(-2k/width)) for positions of either sign, in float32 or float64.
 
