@@ -22,7 +22,7 @@ _NAMES = {
 }
 _HOME = {name: module for module, names in _NAMES.items() for name in names.split()}
 _MODULES = {"indices": "attnjax.positions.indices", "attention": "attnjax.attention", "positions": "attnjax.positions"}
-_MODULES |= {name: f"attnjax.{name}" for name in ("modules", "typing")}
+_MODULES |= {name: f"attnjax.{name}" for name in ("modules", "tasks", "typing")}
 
 __all__ = [*sorted(_HOME), *sorted(_MODULES)]
 

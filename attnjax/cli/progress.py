@@ -1,0 +1,78 @@
+"""News of runs as they come: bars in a terminal, plain lines elsewhere."""
+
+import sys
+import time
+from typing import Any, Self
+
+from attnjax.sweep import Event, Store
+
+QUIET = 10.0
+"""Seconds between plain lines about steps; those about beginnings and ends are never held back."""
+
+
+class Display:
+    """Prints events; use as a context."""
+
+    def __init__(self, store: Store):
+        self._store, self._total = store, len(store.runs)
+        self._steps: dict[str, int] = {}
+        self._ended, self._last = 0, time.monotonic()
+        self._bars = _bars() if sys.stdout.isatty() else None
+        self._tasks: dict[str, Any] = {}
+
+    def __enter__(self) -> Self:
+        if self._bars:
+            self._bars.start()
+            self._tasks[""] = self._bars.add_task("runs", total=self._total, news="")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._bars:
+            self._bars.stop()
+
+    def __call__(self, event: Event) -> None:
+        if event.state == "running":
+            self._running(event)
+        else:
+            self._over(event)
+
+    def _running(self, event: Event) -> None:
+        first = event.run not in self._steps
+        if first:
+            self._steps[event.run] = self._store.config(event.run).train.steps
+        total, news = self._steps[event.run], _numbers(event)
+        if self._bars:
+            if event.run not in self._tasks:
+                self._tasks[event.run] = self._bars.add_task(event.run, total=total, news="")
+            self._bars.update(self._tasks[event.run], completed=event.step, news=news)
+        elif first or time.monotonic() - self._last > QUIET:
+            self._last = time.monotonic()
+            print(f"{event.run}  step {event.step} of {total}  {news}".rstrip(), flush=True)
+
+    def _over(self, event: Event) -> None:
+        self._ended += event.state in ("done", "failed")
+        line = f"[{self._ended}/{self._total}] {event.run}  {event.state} at step {event.step}  {_numbers(event)}"
+        line = f"{line.rstrip()}  {event.reason}".rstrip()
+        if not self._bars:
+            print(line, flush=True)
+            return
+        self._bars.console.print(line, markup=False, highlight=False)
+        if event.run in self._tasks:
+            self._bars.remove_task(self._tasks.pop(event.run))
+        self._bars.update(self._tasks[""], completed=self._ended)
+
+
+def _numbers(event: Event) -> str:
+    return "  ".join(f"{name} {value:.4g}" for name, value in event.numbers.items() if isinstance(value, int | float))
+
+
+def _bars() -> Any:
+    """Bars with steps, steps a second and the time left; None where rich, which Flax brings, is missing."""
+    try:
+        from rich import progress
+    except ImportError:
+        return None
+    text, bar, count = progress.TextColumn("{task.description}"), progress.BarColumn(), progress.MofNCompleteColumn()
+    return progress.Progress(
+        text, bar, count, progress.TimeRemainingColumn(), progress.TextColumn("{task.fields[news]}")
+    )

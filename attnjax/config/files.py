@@ -1,0 +1,182 @@
+"""Config files: Python with `get_config()` and perhaps `sweep()`, or data-only JSON; and JSON read with care.
+
+A Python config is code, run as such, so it is never taken from a folder of results. JSON is data: its size and depth are
+bounded before it is parsed.
+"""
+
+import ast
+import dataclasses
+import importlib.util
+import inspect
+import json
+import pathlib
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from attnjax.config.names import nearest
+from attnjax.config.options import shown
+from attnjax.config.parse import plain
+
+SIZE = 16 * 2**20
+SIZE_OF_CODE = 2**20
+DEPTH = 40
+SWEEP_FILE = "sweep.json"
+"""A folder with this file holds results."""
+
+
+@dataclasses.dataclass(frozen=True)
+class ConfigFile:
+    """What a config file says: its settings (not parsed yet), its sweep if it has one, and its opening text.
+
+    `argument` is what was asked for behind a colon: "short" for `ruoss:short`.
+    """
+
+    path: pathlib.Path
+    config: Mapping[str, Any]
+    sweep: Callable[[], Iterable[Mapping[str, Any]]] | None = None
+    text: str = ""
+    argument: str = ""
+
+
+def load(name: str | pathlib.Path) -> ConfigFile:
+    """The config file at a path, or `configs/NAME.py`. NAME:WORD calls `get_config("WORD")` and `sweep("WORD")`.
+
+    Raises ValueError, naming file and line, for all that is wrong.
+    """
+    name, _, argument = str(name).partition(":")
+    path = find(name)
+    if path.suffix == ".py":
+        return _load_python(path, argument)
+    if argument:
+        raise ValueError(f"{path} is data and takes no argument, got {argument[:100]!r}")
+    return ConfigFile(path, plain(read_json(path)))
+
+
+def find(name: str | pathlib.Path) -> pathlib.Path:
+    """The path of a config file. Raises ValueError, with the nearest name, where there is none."""
+    path = pathlib.Path(name)
+    candidates = [path, *(folder / f"{name}.py" for folder in folders())] if path.name == str(name) else [path]
+    for candidate in candidates:
+        if candidate.is_file() and candidate.suffix in (".py", ".json"):
+            return candidate
+    if path.is_file():
+        raise ValueError(f"a config must be a .py or .json file, got {shown(str(name))}")
+    known = [one.stem for one in available()]
+    raise ValueError(
+        f"no config {shown(str(name))}{nearest(path.stem, known)}; there are: {', '.join(known) or 'none'}"
+    )
+
+
+def available() -> list[pathlib.Path]:
+    """All files in the folders of configs, sorted by name; the first folder wins."""
+    found: dict[str, pathlib.Path] = {}
+    for folder in reversed(folders()):
+        found.update({path.stem: path for path in folder.glob("*.py") if not path.stem.startswith("_")})
+    return [found[name] for name in sorted(found)]
+
+
+def folders() -> list[pathlib.Path]:
+    """`configs` here, and beside the package in a checkout."""
+    here, checkout = pathlib.Path("configs"), pathlib.Path(__file__).resolve().parents[2] / "configs"
+    return [folder for folder in (here, checkout) if folder.is_dir()]
+
+
+def opening(path: pathlib.Path) -> str:
+    """The docstring of a Python config, without running it; "" where there is none."""
+    return ast.get_docstring(_syntax_tree(path)) or "" if path.suffix == ".py" else ""
+
+
+def read_json(path: pathlib.Path, limit: int = SIZE) -> Any:
+    """What a JSON file holds. Raises ValueError, naming the file, where it is missing, too large, too deep or damaged."""
+    text = read_text(path, limit)
+    try:
+        return parse_json(text)
+    except ValueError as error:
+        raise ValueError(f"{path} is damaged or no JSON: {error}") from None
+
+
+def parse_json(text: str) -> Any:
+    """JSON whose nesting is bounded and whose tables have no key twice. Raises ValueError."""
+    depth = 0
+    for bracket in re.finditer(r'"(?:[^"\\]|\\.)*+"?|([\[{])|([\]}])', text, re.DOTALL):
+        depth += (bracket[1] is not None) - (bracket[2] is not None)
+        if depth > DEPTH:
+            raise ValueError(f"it is nested more than {DEPTH} deep")
+    return json.loads(text, object_pairs_hook=_unique)
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    table = dict(pairs)
+    if len(table) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"key {next(name for name in names if names.count(name) > 1)!r} stands twice in one table")
+    return table
+
+
+def read_text(path: pathlib.Path, limit: int = SIZE) -> str:
+    """A text file of bounded size. Raises ValueError, naming the file, for what is missing, too large or not UTF-8."""
+    try:
+        with path.open("rb") as file:
+            data = file.read(limit + 1)
+    except OSError as error:
+        raise ValueError(f"{path} cannot be read: {error.strerror or error}") from None
+    if len(data) > limit:
+        raise ValueError(f"{path} is larger than {limit} bytes")
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is not UTF-8 text (byte {error.start})") from None
+
+
+def _syntax_tree(path: pathlib.Path) -> ast.Module:
+    text = read_text(path, SIZE_OF_CODE)
+    try:
+        return ast.parse(text, str(path))
+    except SyntaxError as error:
+        raise ValueError(f"{path}, line {error.lineno}: {error.msg}") from None
+    except (RecursionError, MemoryError, ValueError) as error:
+        raise ValueError(f"{path} cannot be read as Python: {type(error).__name__} {error}") from None
+
+
+def _load_python(path: pathlib.Path, argument: str) -> ConfigFile:
+    for folder in path.resolve().parents:
+        if (folder / SWEEP_FILE).exists():
+            raise ValueError(
+                f"{path} lies in a folder of results, {folder}; code found there is not run. Use config.json"
+            )
+    text = opening(path)
+    spec = importlib.util.spec_from_file_location(f"attnjax_config_{path.stem}", path)
+    assert spec is not None
+    assert spec.loader is not None
+    loader, module = spec.loader, importlib.util.module_from_spec(spec)
+    _call(path, lambda: loader.exec_module(module))
+    make, sweep = getattr(module, "get_config", None), getattr(module, "sweep", None)
+    if not callable(make):
+        raise ValueError(f"{path} must define get_config(), which returns a ConfigDict or a dict")
+    if sweep is not None and not callable(sweep):
+        raise ValueError(f"{path}: sweep must be a function, got {shown(sweep)}")
+    if argument and not inspect.signature(make).parameters:
+        raise ValueError(f"{path}: get_config takes no argument, got {argument[:100]!r}")
+    config = _call(path, lambda: plain(_with(make, argument)))
+    return ConfigFile(
+        path, config, sweep and (lambda: _call(path, lambda: list(_with(sweep, argument)))), text, argument
+    )
+
+
+def _with(function: Callable[..., Any], argument: str) -> Any:
+    """What a function returns for the argument, if there is one and it takes one."""
+    return function(argument) if argument and inspect.signature(function).parameters else function()
+
+
+def _call(path: pathlib.Path, function: Callable[[], Any]) -> Any:
+    """What the file's own code returns; its mistakes as a ValueError with the line."""
+    try:
+        return function()
+    except Exception as error:
+        trace, line = error.__traceback__, 0
+        while trace is not None:
+            line = trace.tb_lineno if trace.tb_frame.f_code.co_filename == str(path) else line
+            trace = trace.tb_next
+        message = str(error).strip('"') or type(error).__name__
+        raise ValueError(f"{path}, line {line}: {type(error).__name__}: {message[:500]}") from error

@@ -1,0 +1,94 @@
+"""Names that can be checked without importing JAX: encodings, tasks, and what a file or a run may be called."""
+
+import difflib
+import re
+from collections.abc import Iterable, Sequence
+
+ENCODING_NAMES = (
+    "nope",
+    "sinusoidal",
+    "learned",
+    "rope",
+    "xpos",
+    "alibi",
+    "t5",
+    "kerple",
+    "fire",
+    "transformer_xl",
+    "cope",
+    "sandwich",
+    "pope",
+)
+"""The keys of `attnjax.ENCODINGS`, in its order."""
+
+TASK_NAMES = (
+    "even_pairs",
+    "modular_arithmetic",
+    "parity_check",
+    "cycle_navigation",
+    "stack_manipulation",
+    "reverse_string",
+    "modular_arithmetic_brackets",
+    "solve_equation",
+    "duplicate_string",
+    "missing_duplicate_string",
+    "odds_first",
+    "binary_addition",
+    "binary_multiplication",
+    "compute_sqrt",
+    "bucket_sort",
+    "binary_majority",
+    "majority",
+    "interleaved_majority",
+    "parity",
+    "sort",
+    "unique_copy",
+    "repeated_copy",
+    "big_endian_addition",
+    "copy",
+    "reverse",
+    "addition",
+    "associative_recall",
+    "induction",
+    "text",
+)
+"""The keys of `attnjax.tasks.TASKS`, in its order."""
+
+SAFE_NAME = re.compile(r"(?![-.])[A-Za-z0-9._-]{1,128}")
+RESERVED = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)(\..*)?", re.IGNORECASE)
+
+
+def safe_name(name: object, what: str) -> str:
+    """`name` if it can be a file name on every system and cannot leave its folder; else a ValueError about `what`."""
+    if not isinstance(name, str) or not SAFE_NAME.fullmatch(name) or RESERVED.fullmatch(name):
+        shown = repr(name)[:140]
+        rule = "1 to 128 of A-Z a-z 0-9 . _ - and may not start with . or - or be a reserved name"
+        raise ValueError(f"{what} must be {rule}, got {shown}")
+    return name
+
+
+def check_name(path: str, name: str, names: Sequence[str]) -> None:
+    """Raise ValueError, with the nearest name, unless `name` is one of `names`."""
+    if name not in names:
+        raise ValueError(f"{path} must be one of {', '.join(names)}, got {name[:100]!r}{nearest(name, names)}")
+
+
+def nearest(word: object, choices: Iterable[str]) -> str:
+    """` (did you mean 'rope'?)` for the choice nearest to a misspelt word, "" where none is near."""
+    choices = list(choices)
+    word = str(word)[:100]
+    close = _initials(word, choices) or difflib.get_close_matches(word, choices, n=1) or _abbreviated(word, choices)
+    return f" (did you mean {close[0]!r}?)" if close else ""
+
+
+def _initials(word: str, choices: list[str]) -> list[str]:
+    """lr for learning_rate."""
+    return [choice for choice in choices if "_" in choice and word == "".join(part[:1] for part in choice.split("_"))]
+
+
+def _abbreviated(word: str, choices: list[str]) -> list[str]:
+    """Choices of which `word` leaves letters out: ckpt_every for checkpoint_every."""
+    if len(word) < 2:
+        return []
+    pattern = re.compile(".*".join(map(re.escape, word[:40])))
+    return [choice for choice in choices if pattern.match(choice)]

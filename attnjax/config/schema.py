@@ -1,0 +1,182 @@
+"""Everything that can be chosen about one run: frozen records, checked when they are made, hashable, without arrays.
+
+A *run* is a config with its seeds, a *cell* is a config without them. Every field has a default, so that a config says
+only what it changes; `defaults()` shows them all. A mistake is a ValueError with the dotted name of the field.
+"""
+
+import dataclasses
+from typing import Literal, Self
+
+from attnjax.config.kinds import Count, Index, NonNegative, Positive, Rate, Seed, check_order, settle
+from attnjax.config.names import ENCODING_NAMES, TASK_NAMES, check_name, safe_name
+from attnjax.config.options import Options
+
+SCHEMA = 1
+"""Version of what is stored; raised when a field changes its meaning."""
+
+DType = Literal["float32", "bfloat16", "float16", "float64"]
+
+
+@dataclasses.dataclass(frozen=True)
+class TaskConfig:
+    """What is learned, in which form, at which lengths: training draws lengths from length_min .. length_max."""
+
+    name: str = "copy"
+    options: Options = Options()
+    form: Literal["decoder", "encoder", "encoder_decoder"] = "decoder"
+    length_min: Count = 1
+    length_max: Count = 40
+
+    def __post_init__(self) -> None:
+        settle(self, "task")
+        check_name("task.name", self.name, TASK_NAMES)
+        check_order("task.length_min", self.length_min, "task.length_max", self.length_max)
+
+
+@dataclasses.dataclass(frozen=True)
+class EncodingConfig:
+    """A positional encoding by its name in `attnjax.ENCODINGS`. A scaling of RoPE is the nested option
+    `scaling={"name": "yarn", "factor": 8.0, "original_length": 128}`.
+    """
+
+    name: str = "rope"
+    options: Options = Options()
+
+    def __post_init__(self) -> None:
+        settle(self, "model.encoding")
+        check_name("model.encoding.name", self.name, ENCODING_NAMES)
+
+    @classmethod
+    def from_name(cls, name: str) -> Self:
+        """The encoding with its default options: a config may give the name alone."""
+        return cls(name)
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelConfig:
+    """Sizes and kinds of the parts, as in `attnjax.modules.TransformerConfig`; the task gives the vocabulary.
+
+    None stands for: kv_heads as many as heads, head = model / heads, scale 1/sqrt(head), the implementation that suits.
+    """
+
+    layers: Count = 2
+    model: Count = 64
+    heads: Count = 4
+    kv_heads: Count | None = None
+    head: Count | None = None
+    hidden: Count = 256
+    activation: Literal["relu", "gelu", "gelu_tanh", "swiglu"] = "gelu"
+    norm: Literal["layer", "rms"] = "layer"
+    norm_position: Literal["pre", "post"] = "pre"
+    encoding: EncodingConfig | tuple[EncodingConfig, ...] = EncodingConfig()
+    share_encoding: bool = False
+    bias: bool = True
+    qk_norm: bool = False
+    scale: Positive | None = None
+    embed_scale: bool = False
+    tie_embeddings: bool = True
+    attention_dropout: Rate = 0.0
+    residual_dropout: Rate = 0.0
+    window: Index | tuple[Index, Index] | None = None
+    dtype: DType = "float32"
+    param_dtype: DType = "float32"
+    implementation: Literal["dense", "chunked", "xla", "cudnn"] | None = None
+
+    def __post_init__(self) -> None:
+        settle(self, "model")
+        if self.head is None and self.model % self.heads:
+            raise ValueError(f"model.model={self.model} is no multiple of model.heads={self.heads}; give model.head")
+        if self.kv_heads is not None and self.heads % self.kv_heads:
+            raise ValueError(f"model.heads={self.heads} is no multiple of model.kv_heads={self.kv_heads}")
+        if isinstance(self.encoding, tuple) and len(self.encoding) != self.layers:
+            count = len(self.encoding)
+            raise ValueError(
+                f"model.encoding has {count} entries for model.layers={self.layers}: give one for each layer"
+            )
+
+
+@dataclasses.dataclass(frozen=True)
+class PositionConfig:
+    """Where positions come from: 0, 1, ...; with a random start; a random sorted subset; or within a number (abacus).
+
+    `maximum` bounds random positions. `at_test`: 0, 1, ... or the policy of training.
+    """
+
+    policy: Literal["arange", "offset", "randomized", "abacus"] = "arange"
+    maximum: Count | None = None
+    at_test: Literal["arange", "same"] = "arange"
+
+    def __post_init__(self) -> None:
+        settle(self, "positions")
+        if self.policy in ("offset", "randomized") and self.maximum is None:
+            raise ValueError(f"positions.maximum must be given for positions.policy={self.policy!r}, got None")
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainConfig:
+    """AdamW and its schedule. `keep` checkpoints stay; 0 of log_every or checkpoint_every means only at the end."""
+
+    steps: Count = 1000
+    batch: Count = 32
+    learning_rate: Positive = 1e-3
+    schedule: Literal["constant", "cosine", "linear"] = "cosine"
+    warmup: Index = 0
+    weight_decay: NonNegative = 0.0
+    b1: Rate = 0.9
+    b2: Rate = 0.98
+    epsilon: Positive = 1e-8
+    clip: Positive | None = 1.0
+    dtype_policy: Literal["float32", "bfloat16"] = "float32"
+    log_every: Index = 100
+    checkpoint_every: Index = 500
+    keep: Count = 2
+
+    def __post_init__(self) -> None:
+        settle(self, "train")
+        check_order("train.warmup", self.warmup, "train.steps", self.steps)
+
+
+@dataclasses.dataclass(frozen=True)
+class EvaluateConfig:
+    """Lengths to test and to validate on, `count` examples each. Every `every` steps the validation lengths, 0: at the end.
+
+    Lengths are padded to `bucket_sizes`; without any, to sizes that grow by `bucket_growth`.
+    """
+
+    lengths: tuple[Count, ...] = (40, 80, 160, 320)
+    validation_lengths: tuple[Count, ...] = (40,)
+    count: Count = 512
+    batch: Count = 64
+    bucket_sizes: tuple[Count, ...] = ()
+    bucket_growth: Positive = 1.5
+    every: Index = 0
+
+    def __post_init__(self) -> None:
+        settle(self, "evaluate")
+        for name in ("lengths", "validation_lengths", "bucket_sizes"):
+            values = getattr(self, name)
+            if list(values) != sorted(set(values)):
+                raise ValueError(f"evaluate.{name} must ascend, each length once, got {values[:20]}")
+        if self.bucket_growth <= 1:
+            raise ValueError(f"evaluate.bucket_growth must be above 1, got {self.bucket_growth}")
+
+
+@dataclasses.dataclass(frozen=True)
+class RunConfig:
+    """One run. `seed` draws the parameters (and dropout), `data_seed` the examples; `name` is that of the experiment."""
+
+    name: str = "run"
+    task: TaskConfig = TaskConfig()
+    model: ModelConfig = ModelConfig()
+    positions: PositionConfig = PositionConfig()
+    train: TrainConfig = TrainConfig()
+    evaluate: EvaluateConfig = EvaluateConfig()
+    seed: Seed = 0
+    data_seed: Seed = 0
+
+    def __post_init__(self) -> None:
+        settle(self, "")
+        safe_name(self.name, "name")
+        reach = self.positions.maximum
+        if reach is not None and reach < self.task.length_max:
+            raise ValueError(f"positions.maximum={reach} is shorter than task.length_max={self.task.length_max}")

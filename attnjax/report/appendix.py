@@ -1,0 +1,121 @@
+"""The end of the page: how numbers are made, what was decided beforehand, settings, machines, runs and what was
+skipped.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from attnjax.report import context
+from attnjax.report.markup import Content, Markup, element, table
+from attnjax.report.records import Run, Sweep
+from attnjax.report.scores import FIT
+from attnjax.report.sections import folded, run_link, section
+from attnjax.report.summary import Summary
+from attnjax.report.words import NONE, decimal
+
+MOST = 500
+"""Rows of skipped records that are shown; the rest is counted."""
+
+
+def method() -> Markup:
+    """How the numbers are made."""
+    return section("method", "Method", [element("p", text.replace(" %", "\N{NO-BREAK SPACE}%")) for text in METHOD])
+
+
+METHOD = (
+    "Every number is a function of the stored records alone. The interquartile mean (IQM) is the mean of the runs"
+    " without the best and the worst quarter; with fewer than 4 runs it is the mean. The interval is the 95 % "
+    "percentile interval of 50,000 bootstrap resamples of the runs (Agarwal et al., arXiv:2108.13264), at each "
+    "length by itself. Lengths of one run share a training and are never resampled apart.",
+    "With few runs such intervals are too narrow: for normally distributed scores the nominal 95 % hold the true "
+    "mean in about 76 % of cases with 3 runs, 90 % with 5 and 94 % with 10.",
+    "All runs that ended count. A failed run (NaN, out of memory, crash) has the worst score there is: nothing "
+    f"right, or an infinite loss. Fitted: how many of them answer at least {FIT:.0%} of the examples within the "
+    "training range exactly; the mean of these runs alone is what one gets by discarding the others. The best "
+    "single run grows with the number of runs (best_of.csv), so it is printed beside the result and is none.",
+    "A run counts with its last evaluation. The score past training is its mean over the test lengths beyond the "
+    "longest training length; validation lengths are drawn in the charts and enter no score past training. Chance"
+    " is what uniform guessing scores. A greedy answer is exact when, fed the right answer so far, every next "
+    "token is right; so exact match, free running, equals teacher-forced exact match, but for encodings that depend on "
+    "the length of the sequence.",
+)
+
+
+def protocol(sweep: Sweep) -> Markup:
+    """What was decided before the first run."""
+    text = sweep.spec.get("protocol")
+    words = text if isinstance(text, str) else "" if text is None else context.pretty(text)
+    return section(
+        "protocol", "Protocol", element("pre", words) if words.strip() else element("p", "None was recorded.")
+    )
+
+
+def configs(sweep: Sweep) -> Markup:
+    """The settings that all runs share, and those in which they differ."""
+    shared, differing = context.settings([run.config for run in sweep.runs if run.config])
+    pairs = [[key, element("td", value, class_="long")] for key, value in shared.items()]
+    values = [[key, element("td", ", ".join(several), class_="long")] for key, several in differing.items()]
+    return section(
+        "configs",
+        "Configs",
+        table(["differs between runs", "values"], values, "settings that differ", class_="words"),
+        folded("The same in all runs", table(["setting", "value"], pairs, "settings in common", class_="words")),
+    )
+
+
+def manifests(sweep: Sweep) -> Markup:
+    """What the runs were made with."""
+    shared, differing = context.settings([context.public(run.manifest) for run in sweep.runs if run.manifest])
+    pairs = [[key, element("td", value, class_="long")] for key, value in shared.items()]
+    values = [[key, element("td", context.few(several), class_="long")] for key, several in differing.items()]
+    return section(
+        "manifests",
+        "Machines and versions",
+        folded(
+            "The same in all manifests", table(["field", "value"], pairs, "manifest fields in common", class_="words")
+        ),
+        folded("Different", table(["field", "values"], values, "manifest fields that differ", class_="words")),
+    )
+
+
+def runs(summary: Summary, links: Mapping[str, str]) -> Markup:
+    """Every run that was planned, and how it ended."""
+    rows: list[list[Content]] = []
+    placed = set()
+    for task in summary.tasks:
+        for place, variant in enumerate(task.panel.variants):
+            scores = task.rows[task.measures[0].key][place].scored if task.measures else None
+            known = dict(zip((run.id for run in scores.runs), scores.past, strict=True)) if scores else {}
+            placed |= {run.id for run in variant.runs}
+            rows += [run_row(run, [task.panel.label, variant.label], known.get(run.id), links) for run in variant.runs]
+    rows += [run_row(run, ["", ""], None, links) for run in summary.sweep.runs if run.id not in placed]
+    header = ["run", "task", "encoding", "seed", "data seed", "state", "reason", "past training"]
+    return section("runs", "Runs", folded(f"All {len(rows)} runs", table(header, rows, "runs", class_="words")))
+
+
+def run_row(run: Run, where: list[str], score: float | None, links: Mapping[str, str]) -> list[Content]:
+    """One run."""
+    seeds = [seed(run.config.get(name)) for name in ("seed", "data_seed")]
+    return [run_link(run.id, links), *where, *seeds, run.state, run.reason[:300], decimal(score)]
+
+
+def seed(value: Any) -> str:
+    """A seed as text."""
+    return str(value) if isinstance(value, int) else NONE
+
+
+def skipped(sweep: Sweep) -> Markup:
+    """What lay in the folder and was not used."""
+    if not sweep.skipped:
+        return section("skipped", "Skipped records", element("p", "Nothing was skipped."))
+    rows = [
+        [note.path[:200], "" if note.line is None else str(note.line), note.reason] for note in sweep.skipped[:MOST]
+    ]
+    more = len(sweep.skipped) - len(rows)
+    text = f"{len(sweep.skipped)} things in the folder were not used{f'; the first {MOST} are listed' if more else ''}."
+    return section(
+        "skipped",
+        "Skipped records",
+        element("p", text),
+        table(["path", "line", "why"], rows, "skipped", class_="words"),
+    )

@@ -1,0 +1,92 @@
+"""A report from a folder of records: `build` reads it once, computes once, and writes every file.
+
+    report.html                  the page (self-contained)
+    figure.png, figure.svg       the first metric of every task against length
+    figures/                     length, heat, improvement and learning figures of every task
+    table.md, *.csv              the tables (see `csv_tables`)
+    published.md, published.csv  our cells beside published ones, where asked for
+
+The same records give the same bytes: nothing here knows the time, the machine or where the folder lies.
+"""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from attnjax.report import drawing, figures
+from attnjax.report.csv_tables import csv_files
+from attnjax.report.groups import slugify, unique
+from attnjax.report.markdown_tables import table_md
+from attnjax.report.page import page
+from attnjax.report.published import files as published_files
+from attnjax.report.published import pairs, section
+from attnjax.report.records import Run, read
+from attnjax.report.summarise import summarise
+from attnjax.report.summary import Summary
+
+
+def build(directory: str | Path, out: str | Path | None = None, published: bool = False) -> list[Path]:
+    """Write the report of the sweep in `directory` to `out` (default: directory/report) and return its files.
+
+    Raises:
+        ValueError: `directory` holds nothing that can be reported, or records of a newer schema; `out` cannot be
+            written; matplotlib is not installed.
+    """
+    root = Path(directory)
+    target = root / "report" if out is None else Path(out)
+    if target.resolve() == root.resolve():
+        raise ValueError(f"the report of {root} cannot be written among its records: give another folder, or none")
+    summary = summarise(read(root, ignore=[target]))
+    found = pairs(summary) if published else None
+    texts = csv_files(summary) | {"table.md": table_md(summary)}
+    texts |= published_files(found) if found is not None else {}
+    beside = section(found) if found is not None else None
+    texts["report.html"] = page(summary, links(root, target, summary.sweep.runs), beside)
+    try:
+        (target / "figures").mkdir(parents=True, exist_ok=True)
+        return [*write_texts(target, texts), *write_figures(target, summary)]
+    except OSError as error:
+        raise ValueError(f"the report cannot be written to {target}: {error.strerror or error}") from error
+
+
+def links(root: Path, target: Path, runs: tuple[Run, ...]) -> dict[str, str]:
+    """From run ids to their folders, as seen from the page; empty where no relative path leads there."""
+    try:
+        way = os.path.relpath(root.resolve(), target.resolve())
+    except ValueError:  # another drive
+        return {}
+    start = "/".join(quote(part) for part in Path(way).parts)
+    return {run.id: f"{start}/{run.id}/" for run in runs if run.state != "absent"}
+
+
+def write_texts(target: Path, texts: dict[str, str]) -> list[Path]:
+    """Write the text files, with the same line ends on every system."""
+    paths = []
+    for name, text in sorted(texts.items()):
+        paths.append(target / name)
+        paths[-1].write_bytes(text.encode("utf-8"))
+    return paths
+
+
+def write_figures(target: Path, summary: Summary) -> list[Path]:
+    """Draw and write all figures."""
+    with drawing.settings():
+        return [path for name, figure in all_figures(summary) for path in drawing.save(figure, target / name)]
+
+
+def all_figures(summary: Summary) -> Iterator[tuple[str, Any]]:
+    """(name, figure) of every figure, each drawn when its turn comes."""
+    tasks = [task for task in summary.tasks if task.measures]
+    yield "figure", figures.overview(tasks)
+    for task in tasks:
+        slug, taken = task.panel.slug, set()
+        for measure in task.measures:
+            name = unique(slugify(measure.key), taken, "-")
+            yield f"figures/{slug}-{name}-length", figures.by_length(task, measure)
+            yield f"figures/{slug}-{name}-heat", figures.heat_map(task, measure)
+        if task.improvement:
+            yield f"figures/{slug}-improvement", figures.improvement(task)
+        if any(len(curve.x) for curve in task.learning):
+            yield f"figures/{slug}-learning", figures.learning(task)

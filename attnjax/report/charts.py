@@ -1,0 +1,178 @@
+"""Line charts as inline SVG: complete without a script, with the data that lets one read values under the pointer.
+
+A chart has a band and a line per curve in the colour class of its encoding, the training range shaded and a chance
+line. Below it stands a table of the values at one place, which is also its legend; the page's script moves that place.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from attnjax.report.groups import Variant
+from attnjax.report.markup import Markup, element, table
+from attnjax.report.scales import Scale
+from attnjax.report.statistics import Estimate
+from attnjax.report.style import color_class, style
+from attnjax.report.summary import Curve
+from attnjax.report.words import NONE, interval
+
+WIDTH, HEIGHT = 720, 340
+LEFT, RIGHT, TOP, BOTTOM = 62, 700, 14, 290
+"""Pixels of the frame inside the drawing."""
+HINT = "Point at the chart, tap it, or use its arrow keys to read other values. Point at a name to see its curve alone."
+MARKED = 24
+"""Most points of a curve that get a mark each."""
+
+
+@dataclass(frozen=True)
+class Chart:
+    """What to draw: curves over two scales. `level` is a dotted line through these (x, y), called chance.
+
+    The drawing is shaded up to x = `longest`, if that is not 0.
+    """
+
+    name: str
+    title: str
+    x: Scale
+    y: Scale
+    curves: tuple[Curve, ...]
+    longest: float = 0
+    level: tuple[tuple[float, float], ...] = ()
+
+    @property
+    def places(self) -> list[float]:
+        """Every x at which some curve has a value."""
+        return sorted({float(x) for curve in self.curves for x in curve.x})
+
+
+def figure(chart: Chart) -> Markup:
+    """The drawing and its table of values."""
+    parts = [shading(chart), grid(chart)]
+    parts += [
+        element("g", band(chart, curve), line(chart, curve), class_=classes(curve.variant)) for curve in chart.curves
+    ]
+    parts += [level(chart), element("line", class_="cursor", x1=-9, x2=-9, y1=TOP, y2=BOTTOM)]
+    drawing = element(
+        "svg",
+        element("title", chart.title),
+        parts,
+        viewBox=f"0 0 {WIDTH} {HEIGHT}",
+        role="img",
+        tabindex="0",
+        aria_label=f"{chart.title}. The arrow keys move along the {chart.x.label}.",
+    )
+    hint = element("figcaption", HINT, class_="soft")
+    return element("figure", drawing, legend(chart), hint, class_="chart", data_chart=chart.name)
+
+
+def classes(variant: Variant) -> str:
+    """The colour of an encoding."""
+    return f"curve {color_class(variant.encoding)}"
+
+
+def shading(chart: Chart) -> Markup | None:
+    """What lies within training."""
+    if chart.longest <= max(0, chart.x.low):
+        return None
+    width = min(RIGHT, chart.x(chart.longest)) - LEFT
+    return element("rect", class_="trained", x=LEFT, y=TOP, width=round(width, 1), height=BOTTOM - TOP)
+
+
+def grid(chart: Chart) -> Iterator[Markup]:
+    """Lines and numbers of both axes, and what they are."""
+    for y in chart.y.ticks:
+        yield element("line", class_="grid", x1=LEFT, x2=RIGHT, y1=chart.y(y), y2=chart.y(y))
+        yield element("text", chart.y.shown(y), x=LEFT - 8, y=chart.y(y) + 5, text_anchor="end")
+    for x in chart.x.ticks:
+        yield element("text", chart.x.shown(x), x=chart.x(x), y=BOTTOM + 20, text_anchor="middle")
+    yield element("line", class_="frame", x1=LEFT, x2=RIGHT, y1=BOTTOM, y2=BOTTOM)
+    shaded = " (shaded: up to the longest in training)" if chart.longest else ""
+    middle = (LEFT + RIGHT) / 2
+    yield element("text", chart.x.label + shaded, class_="axis", x=middle, y=HEIGHT - 5, text_anchor="middle")
+
+
+def level(chart: Chart) -> Markup | None:
+    """The chance line, where it lies inside the frame."""
+    inside = [(x, y) for x, y in chart.level if chart.y.low <= y <= chart.y.high]
+    if not inside:
+        return None
+    points = path([(chart.x(x), chart.y(y)) for x, y in inside])
+    x, y = inside[0]
+    name = element("text", "chance", x=chart.x(x), y=chart.y(y) - 5)
+    return element("g", element("path", d=points), name, class_="chance")
+
+
+def line(chart: Chart, curve: Curve) -> Iterator[Markup]:
+    """The IQMs, joined where they are finite, with marks where there are few."""
+    dash = style(curve.variant.encoding, curve.variant.number).dash
+    points = [[(chart.x(x), chart.y(y)) for x, y in part] for part in runs(curve.x, curve.value)]
+    pattern = " ".join(f"{2 * length:g}" for length in dash) or None
+    yield element("path", class_="line", d=" ".join(path(part) for part in points), stroke_dasharray=pattern)
+    if len(curve.x) <= MARKED:
+        yield from (element("circle", cx=x, cy=y, r=2.8) for part in points for x, y in part)
+
+
+def band(chart: Chart, curve: Curve) -> Markup:
+    """The interval, as one closed shape per finite stretch."""
+    shapes = []
+    for part in runs(curve.x, curve.low, curve.high):
+        there = [(chart.x(x), chart.y(low)) for x, low, _ in part]
+        back = [(chart.x(x), chart.y(high)) for x, _, high in reversed(part)]
+        shapes.append(path(there + back) + "Z")
+    return element("path", class_="band", d=" ".join(shapes))
+
+
+def runs(*columns: Float[np.ndarray, " X"]) -> list[list[tuple[float, ...]]]:
+    """The rows of these columns, cut where a value is infinite."""
+    found: list[list[tuple[float, ...]]] = [[]]
+    for row in zip(*columns, strict=True):
+        if all(map(np.isfinite, row)):
+            found[-1].append(tuple(map(float, row)))
+        elif found[-1]:
+            found.append([])
+    return [part for part in found if part]
+
+
+def path(points: Sequence[tuple[float, float]]) -> str:
+    """Straight lines through points, as SVG writes them."""
+    return "M" + "L".join(f"{x:g} {y:g}" for x, y in points)
+
+
+def legend(chart: Chart) -> Markup:
+    """Who is who, and the values at one place: the last, until the script moves it."""
+    places = chart.places
+    last = chart.x.shown(places[-1]) if places else ""
+    rows = []
+    for curve in chart.curves:
+        dash = style(curve.variant.encoding, curve.variant.number).dash
+        pattern = " ".join(f"{2 * length:g}" for length in dash) or None
+        stroke = element("line", class_="line", x1=1, x2=39, y1=6, y2=6, stroke_dasharray=pattern)
+        swatch = element(
+            "svg", stroke, class_=f"swatch {classes(curve.variant)}", viewBox="0 0 40 12", aria_hidden="true"
+        )
+        rows.append([[swatch, " ", curve.variant.label], element("td", values(curve, places)[-1] if places else "")])
+    place = element("output", last, aria_live="polite")
+    header = ["encoding", [f"{chart.y.label} at {chart.x.label} ", place]]
+    return table(header, rows, f"{chart.title}: values", [curve.variant.source for curve in chart.curves])
+
+
+def values(curve: Curve, places: Sequence[float]) -> list[str]:
+    """What the table says about a curve at every place: IQM, interval and the number of runs."""
+    known = {
+        float(x): f"{interval(Estimate(*map(float, numbers)))}, {int(count)} runs"
+        for x, *numbers, count in zip(curve.x, curve.value, curve.low, curve.high, curve.count, strict=True)
+    }
+    return [known.get(place, NONE) for place in places]
+
+
+def data(chart: Chart) -> dict[str, Any]:
+    """What the script needs to move the place: names and pixels of all places, and a text per curve and place."""
+    places = chart.places
+    return {
+        "names": [chart.x.shown(x) for x in places],
+        "pixels": [chart.x(x) for x in places],
+        "values": [values(curve, places) for curve in chart.curves],
+    }

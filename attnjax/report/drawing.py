@@ -1,0 +1,105 @@
+"""How every figure looks and is saved: fonts, sizes, frames, and files whose bytes depend on the figure alone.
+
+Matplotlib is loaded when the first figure is drawn. Its own settings start from its defaults, so that nobody's
+matplotlibrc changes a figure, and text is never read as mathematics, so that a name with a dollar sign is a name.
+"""
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from attnjax.report.scales import some
+
+INK, FAINT, SHADE = "#24292f", "#6e7781", "#eef1f4"
+SALT = "attnjax"
+DPI = 160
+
+SETTINGS = (
+    ("font.family", ["DejaVu Sans"]),
+    ("font.size", 10.5),
+    ("text.parse_math", False),
+    ("text.color", INK),
+    ("axes.labelcolor", INK),
+    ("axes.edgecolor", FAINT),
+    ("axes.titlesize", 11.5),
+    ("axes.titleweight", "bold"),
+    ("axes.titlelocation", "left"),
+    ("axes.spines.top", False),
+    ("axes.spines.right", False),
+    ("axes.axisbelow", True),
+    ("axes.grid", True),
+    ("axes.grid.axis", "y"),
+    ("grid.color", "#d8dee4"),
+    ("grid.linewidth", 0.7),
+    ("xtick.color", FAINT),
+    ("ytick.color", FAINT),
+    ("xtick.labelcolor", INK),
+    ("ytick.labelcolor", INK),
+    ("legend.frameon", False),
+    ("legend.handlelength", 2.6),
+    ("svg.hashsalt", SALT),
+    ("svg.fonttype", "path"),
+)
+
+
+@contextlib.contextmanager
+def settings() -> Iterator[None]:
+    """The look of all figures, around drawing and saving. Raises `ValueError` with what to do where matplotlib is
+    absent.
+    """
+    try:
+        import matplotlib.style
+    except ImportError as error:
+        raise ValueError("figures need matplotlib, which is not installed: pip install 'attnjax[plot]'") from error
+    with matplotlib.style.context(["default", dict(SETTINGS)]):
+        yield
+
+
+def new_figure(width: float, height: float, rows: int = 1, columns: int = 1) -> tuple[Any, list[Any]]:
+    """A figure of this size in inches and its axes, row by row, without any global state."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, height), dpi=DPI, layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure, list(np.ravel(figure.subplots(rows, columns, squeeze=False)))
+
+
+def save(figure: Any, path: Path) -> list[Path]:
+    """Write path.png and path.svg; the same figure gives the same bytes."""
+    paths = [path.with_name(f"{path.name}.{kind}") for kind in ("png", "svg")]
+    figure.savefig(paths[0], metadata={"Software": None})
+    figure.savefig(paths[1], metadata={"Date": None, "Creator": None})
+    return paths
+
+
+def plain(text: str, most: int = 44) -> str:
+    """A name as the font can show it: ASCII, on one line, and not too long."""
+    shown = " ".join(text.split()).encode("ascii", "replace").decode()
+    return shown if len(shown) <= most else f"{shown[: most - 3]}..."
+
+
+def length_axis(axis: Any, lengths: Float[np.ndarray, " X"], longest: int) -> None:
+    """The x axis of lengths, doubling per step where they span a wide range, and shaded up to the longest in training."""
+    from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+
+    low, high = (float(lengths[0]), float(lengths[-1])) if len(lengths) else (1.0, 1.0)
+    if low > 0 and high >= 8 * low:
+        axis.set_xscale("log", base=2)
+    axis.xaxis.set_major_locator(FixedLocator(some(list(lengths))))
+    axis.xaxis.set_minor_locator(NullLocator())
+    axis.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}"))
+    left, right = axis.get_xlim()
+    if longest > 0:
+        axis.axvspan(left, longest, color=SHADE, zorder=0, linewidth=0)
+    axis.set_xlim(left, right)
+    axis.set_xlabel("length (shaded: up to the longest in training)" if longest > 0 else "length")
+
+
+def finite_only(values: Float[np.ndarray, " X"]) -> Float[np.ndarray, " X"]:
+    """The values with gaps where they are infinite, which no axis can show."""
+    return np.where(np.isfinite(values), values, np.nan)

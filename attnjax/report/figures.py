@@ -1,0 +1,185 @@
+"""The figures of a report, each a pure function of its numbers.
+
+Scores against length with interval bands and the training range shaded; encoding x length as a heat map; training loss
+against steps; probability of improvement of every encoding over every other.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from attnjax.report.drawing import FAINT, INK, finite_only, length_axis, new_figure, plain
+from attnjax.report.groups import Variant, natural
+from attnjax.report.measures import Measure
+from attnjax.report.scales import some
+from attnjax.report.style import order, style
+from attnjax.report.summary import Curve, Task
+from attnjax.report.words import decimal
+
+WIDTH = 8.0
+"""Inches: what a README shows without shrinking the letters below reading size."""
+
+
+def overview(tasks: Sequence[Task]) -> Any:
+    """The first metric of every task against length, side by side, under one legend."""
+    columns = min(len(tasks), 2 if len(tasks) <= 4 else 3)
+    rows = -(-len(tasks) // columns)
+    figure, axes = new_figure(WIDTH if columns == 1 else 4.6 * columns, 3.7 * rows + 0.5, rows, columns)
+    for axis, task in zip(axes, tasks, strict=False):
+        draw_lengths(axis, task, task.measures[0])
+    for axis in axes[len(tasks) :]:
+        axis.set_visible(False)
+    variants = {variant.label: variant for task in tasks for variant in task.panel.variants}
+    legend(figure, sorted(variants.values(), key=lambda variant: (order(variant.encoding), natural(variant.label))))
+    return figure
+
+
+def by_length(task: Task, measure: Measure) -> Any:
+    """One metric of one task against length."""
+    figure, (axis,) = new_figure(WIDTH, 4.6)
+    draw_lengths(axis, task, measure)
+    legend(figure, task.panel.variants)
+    return figure
+
+
+def draw_lengths(axis: Any, task: Task, measure: Measure) -> None:
+    """Curves of all variants, the training range and the chance level."""
+    rows = task.rows[measure.key]
+    lengths = np.array(rows[0].scored.lengths, float)
+    for row in rows:
+        draw_curve(axis, row.curve, band=0.16 if len(rows) <= 8 else 0.07)
+    value_axis(axis, [row.curve for row in rows], measure)
+    length_axis(axis, lengths, task.panel.trained[1])
+    levels = task.chance.get(measure.key)
+    if levels is not None and axis.get_ylim()[0] <= levels[-1] <= axis.get_ylim()[1]:
+        axis.plot(lengths, levels, color=FAINT, linewidth=1.0, dashes=(1, 2), zorder=1)
+        axis.annotate("chance", (lengths[0], levels[0]), (0, 3), textcoords="offset points", ha="left", color=FAINT)
+    axis.set_title(plain(task.panel.label))
+
+
+def draw_curve(axis: Any, curve: Curve, band: float = 0.16) -> None:
+    """A line with markers through the IQMs, and the interval as a band."""
+    look = style(curve.variant.encoding, curve.variant.number)
+    every = 1 if len(curve.x) <= 12 else len(curve.x) // 5
+    low, high = finite_only(curve.low), finite_only(curve.high)
+    axis.fill_between(curve.x, low, high, color=look.color, alpha=band, linewidth=0)
+    line = axis.plot(
+        curve.x, finite_only(curve.value), color=look.color, linewidth=1.9, marker=look.marker, markersize=5
+    )
+    line[0].set(dashes=look.dash or (None, None), markevery=every, markeredgecolor="white", markeredgewidth=0.6)
+
+
+def value_axis(axis: Any, curves: Sequence[Curve], measure: Measure) -> None:
+    """The y axis: 0 to 1 for an accuracy, doubling per step for losses that span a wide range."""
+    from matplotlib.ticker import FuncFormatter, NullLocator, PercentFormatter
+
+    axis.set_ylabel(plain(measure.label))
+    if measure.share:
+        axis.set_ylim(-0.03, 1.03)
+        axis.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
+        return
+    values = np.concatenate([curve.value[np.isfinite(curve.value)] for curve in curves])
+    if len(values) and values.min() > 0 and values.max() > 8 * values.min():
+        axis.set_yscale("log", base=2)
+        axis.yaxis.set_major_formatter(FuncFormatter(lambda y, _: f"{y:g}"))
+        axis.yaxis.set_minor_locator(NullLocator())
+
+
+def legend(figure: Any, variants: Iterable[Variant]) -> None:
+    """One legend below all panels, in the order of the encodings."""
+    from matplotlib.lines import Line2D
+
+    handles, longest = [], 0
+    for variant in variants:
+        look, label = style(variant.encoding, variant.number), plain(variant.label, 40)
+        line = Line2D([], [], color=look.color, linewidth=1.9, marker=look.marker, markersize=5, label=label)
+        line.set(dashes=look.dash or (None, None), markeredgecolor="white", markeredgewidth=0.6)
+        handles.append(line)
+        longest = max(longest, len(label))
+    rows = -(-len(handles) // max(1, int(figure.get_figwidth() / (0.6 + 0.09 * longest))))
+    figure.legend(handles=handles, loc="outside lower center", ncols=-(-len(handles) // rows))
+
+
+def heat_map(task: Task, measure: Measure) -> Any:
+    """Encoding x length in colour, with the numbers where there is room, and a line where training ended."""
+    rows = task.rows[measure.key]
+    lengths = rows[0].scored.lengths
+    table = np.full((len(rows), len(lengths)), np.nan)
+    for place, row in enumerate(rows):
+        table[place, np.isin(lengths, row.curve.x)] = finite_only(row.curve.value)
+    figure, (axis,) = new_figure(WIDTH, 1.5 + 0.36 * len(rows))
+    image = draw_cells(axis, table, "cividis" if measure.higher else "cividis_r", (0, 1) if measure.share else None)
+    figure.colorbar(image, ax=axis, label=plain(measure.short), pad=0.02)
+    if len(lengths) <= 12:
+        label_cells(axis, image, table, [[decimal(value, 2) for value in row] for row in table])
+    marked = [lengths.index(int(tick)) for tick in some(lengths, 12)]
+    axis.set_xticks(marked, [str(lengths[place]) for place in marked])
+    axis.set_yticks(range(len(rows)), [plain(row.scored.variant.label, 32) for row in rows])
+    axis.axvline(sum(length <= task.panel.trained[1] for length in lengths) - 0.5, color="white", linewidth=2.5)
+    axis.set_xlabel("length (white line: end of the training range)")
+    axis.set_title(f"{plain(task.panel.label)}: {plain(measure.label)}")
+    return figure
+
+
+def draw_cells(axis: Any, table: Float[np.ndarray, "Y X"], colors: str, limits: tuple[float, float] | None) -> Any:
+    """A table as coloured cells, grey where there is no number."""
+    axis.grid(visible=False)
+    axis.set_facecolor("#d8dee4")
+    low, high = limits or (None, None)
+    return axis.imshow(
+        np.ma.masked_invalid(table), cmap=colors, vmin=low, vmax=high, aspect="auto", interpolation="nearest"
+    )
+
+
+def label_cells(axis: Any, image: Any, table: Float[np.ndarray, "Y X"], labels: Sequence[Sequence[str]]) -> None:
+    """A text in every cell, dark on light and light on dark."""
+    for y, x in np.ndindex(*table.shape):
+        red, green, blue, _ = image.cmap(image.norm(table[y, x])) if np.isfinite(table[y, x]) else (1.0, 1.0, 1.0, 1.0)
+        dark = 0.2126 * red + 0.7152 * green + 0.0722 * blue < 0.55
+        axis.text(x, y, labels[y][x], ha="center", va="center", color="white" if dark else INK, fontsize=8.5)
+
+
+def improvement(task: Task) -> Any:
+    """Probability that a run of the row beats a run of the column past training; grey where that is not known."""
+    labels = [plain(variant.label, 32) for variant in task.panel.variants]
+    table = np.full((len(labels), len(labels)), np.nan)
+    words = [["" for _ in labels] for _ in labels]
+    for (i, j), estimate in task.improvement.items():
+        table[i, j] = estimate.value
+        words[i][j] = f"{decimal(estimate.value, 2)}\n{decimal(estimate.low, 2)} to {decimal(estimate.high, 2)}"
+    figure, (axis,) = new_figure(WIDTH, 1.7 + 0.5 * len(labels) + 0.05 * max(map(len, labels)))
+    image = draw_cells(axis, table, "PuOr", (0, 1))
+    figure.colorbar(image, ax=axis, label="P(row beats column)", pad=0.02)
+    if len(labels) <= 10:
+        label_cells(axis, image, table, words)
+    axis.set_xticks(range(len(labels)), labels, rotation=30, ha="right")
+    axis.set_yticks(range(len(labels)), labels)
+    axis.set_title(f"{plain(task.panel.label)}: {plain(task.measures[0].label)}, past training")
+    return figure
+
+
+def learning(task: Task) -> Any:
+    """Training loss against steps."""
+    figure, (axis,) = new_figure(WIDTH, 4.6)
+    for curve in task.learning:
+        draw_curve(axis, curve)
+    values = np.concatenate([curve.value[np.isfinite(curve.value)] for curve in task.learning])
+    if len(values) and values.min() > 0:
+        axis.set_yscale("log")
+        log_labels(axis)
+    axis.set_xlabel("step")
+    axis.set_ylabel("training loss")
+    axis.set_title(plain(task.panel.label))
+    legend(figure, task.panel.variants)
+    return figure
+
+
+def log_labels(axis: Any) -> None:
+    """Plain numbers on a logarithmic y axis."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+
+    axis.yaxis.set_major_locator(LogLocator(base=10, subs=(1.0, 2.0, 5.0)))
+    axis.yaxis.set_major_formatter(FuncFormatter(lambda y, _: f"{y:g}"))
+    axis.yaxis.set_minor_locator(NullLocator())

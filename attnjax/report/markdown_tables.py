@@ -1,0 +1,80 @@
+"""The table of a report for people, as Markdown: a table per task, best encoding first."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from attnjax.report.scores import FIT
+from attnjax.report.summary import Counts, Row, Summary, Task, guess
+from attnjax.report.words import NONE, decimal, interval, lengths_of, markdown, markdown_table, span
+
+LEGEND = (
+    "Every cell is the interquartile mean over all launched runs with its 95 % bootstrap interval (50,000 resamples of "
+    "the runs). A failed run counts with the worst score there is. *Fitted*: how many of the runs that ended answer at "
+    f"least {FIT:.0%} of the examples within the training range exactly. The *best single run* is what a maximum over "
+    "seeds would print: it grows with the number of runs, and is no result.\n"
+)
+
+
+def table_md(summary: Summary) -> str:
+    """The whole file: notes, a table per task, one over all tasks, and what the columns mean."""
+    parts = [f"# {markdown(summary.sweep.name)}\n", *(f"> {markdown(note)}\n" for note in summary.notes)]
+    parts += [task_table(task) for task in summary.tasks if task.measures]
+    if summary.overall:
+        parts.append(overall_table(summary))
+    return "\n".join([*parts, LEGEND])
+
+
+def task_table(task: Task) -> str:
+    """One task: a row per variant, a column per metric, and how the runs ended."""
+    first = task.rows[task.measures[0].key]
+    best = task.measures[0].best
+    header = ["encoding", *(markdown(measure.label) for measure in task.measures)]
+    header += [f"within training: {markdown(task.measures[0].label)}", "fitted", "failed", f"best single run ({best})"]
+    rows = [cells(task, place) for place in ranking(first)]
+    if task.chance:
+        levels = [guess(task, task.rows[measure.key][0]) for measure in task.measures]
+        rows.append(["*chance*", *map(decimal, levels), *[""] * 4])
+    where = f"Trained on {lengths_of(*task.panel.trained)}; columns are means over test lengths {span(first[0].scored.beyond)}"
+    title = markdown(task.panel.label)
+    return f"## {title}\n\n{where}, where they do not say otherwise.\n\n{markdown_table(header, rows)}"
+
+
+def ranking(rows: Sequence[Row]) -> list[int]:
+    """The places of the rows, best first; those without a score last."""
+    sign = rows[0].scored.measure.sign
+    values = [np.inf if row.past is None else -sign * row.past.value for row in rows]
+    return sorted(range(len(rows)), key=lambda place: values[place])
+
+
+def cells(task: Task, place: int) -> list[str]:
+    """The row of one variant."""
+    rows = [task.rows[measure.key][place] for measure in task.measures]
+    count = task.counts[place]
+    label = markdown(rows[0].scored.variant.label)
+    numbers = [interval(row.past) for row in rows]
+    return [label, *numbers, interval(rows[0].within), *endings(count), decimal(rows[0].best)]
+
+
+def endings(count: Counts) -> list[str]:
+    """How the runs of a variant ended: fitted k of n, failed k of n, and how many have not ended."""
+    fitted = NONE if count.fit is None else f"{count.fit} of {count.ended}"
+    waiting = f", {count.unfinished} unfinished" if count.unfinished else ""
+    return [fitted, f"{count.failed} of {count.ended}{waiting}"]
+
+
+def overall_table(summary: Summary) -> str:
+    """The encodings over all tasks that have them."""
+    header = ["encoding", "metric", "tasks", "runs", "IQM past training", "mean"]
+    rows = [
+        [
+            markdown(row.label),
+            markdown(row.measure.label),
+            str(row.tasks),
+            str(len(row.runs)),
+            interval(row.past),
+            decimal(row.mean),
+        ]
+        for row in summary.overall
+    ]
+    return f"## All tasks\n\nStratified by task.\n\n{markdown_table(header, rows)}"

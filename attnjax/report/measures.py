@@ -1,0 +1,83 @@
+"""What a metric of the records means: its name in words, and whether more of it is better."""
+
+import re
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A metric: its key in the records, its name with its unit, and whether higher is better."""
+
+    key: str
+    label: str
+    higher: bool
+
+    @property
+    def short(self) -> str:
+        """The name without its conditions."""
+        return self.label.split(",")[0]
+
+    @property
+    def share(self) -> bool:
+        """Whether it is a share of examples or tokens, from 0 to 1."""
+        return self.higher and self in KNOWN
+
+    @property
+    def guess(self) -> str | None:
+        """The name of its chance level in a manifest: of a whole answer or of a token."""
+        return "token" if self.key == "token_accuracy" else "exact" if self.key.startswith("exact_match") else None
+
+    @property
+    def worst(self) -> float:
+        """What a failed run scores: nothing right, or an infinite loss."""
+        return 0.0 if self.higher else np.inf
+
+    @property
+    def sign(self) -> float:
+        """Times this, higher is better."""
+        return 1.0 if self.higher else -1.0
+
+    @property
+    def best(self) -> str:
+        """What the best single run has."""
+        return "maximum" if self.higher else "minimum"
+
+
+KNOWN = (
+    Measure("exact_match", "exact match, free running", True),
+    Measure("exact_match_oracle_length", "exact match, length given", True),
+    Measure("loss_sliding", "loss, nats per byte, sliding window", False),
+    Measure("loss_nonoverlapping", "loss, nats per byte, separate windows", False),
+    Measure("token_accuracy", "token accuracy, teacher forced", True),
+    Measure("loss", "loss, nats per token", False),
+)
+"""In the order in which a report prints them; the first that a task has is its primary metric, if no protocol says
+another.
+"""
+
+PRIMARY = re.compile(r"^\W*primary metrics?:(.*)$", re.IGNORECASE | re.MULTILINE)
+
+LOWER_IS_BETTER = ("loss", "perplexity", "error")
+
+
+def measure(key: str) -> Measure:
+    """The metric of a key; one that is not known here is named by its key."""
+    known = next((item for item in KNOWN if item.key == key), None)
+    return known or Measure(key, key.replace("_", " "), not key.startswith(LOWER_IS_BETTER))
+
+
+def ordered(keys: Collection[str], first: Sequence[str] = ()) -> list[Measure]:
+    """Metrics in this order: those of `first`, then as in `KNOWN`, then by name."""
+    place = {key: number for number, key in enumerate(dict.fromkeys([*first, *(item.key for item in KNOWN)]))}
+    return [measure(key) for key in sorted(keys, key=lambda key: (place.get(key, len(place)), key))]
+
+
+def declared(protocol: str) -> tuple[str, ...]:
+    """The metrics that a protocol names before the first run, in a line "Primary metric: token_accuracy,
+    loss_sliding".
+    """
+    lines = PRIMARY.findall(protocol)
+    return tuple(re.findall(r"\w+", lines[0])) if lines else ()

@@ -1,0 +1,208 @@
+"""Our cells beside published ones, for the tasks where the two can be compared at all.
+
+The numbers of `published.csv` are copied from the sources that its last column names, and say under which of our names
+they belong. Protocols differ (size, steps, tuning, selection of runs), so this is a comparison of directions, not a
+reproduction:
+
+* lengths are compared as multiples of the longest training length, because ours is another one;
+* an accuracy stands beside the IQM of our runs over our test lengths in that range;
+* of language models, whose units differ, only the rise of the loss over that at the training length is compared:
+  ln(perplexity / perplexity at the training length), in nats per their token and per our byte.
+"""
+
+import csv
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from importlib import resources
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from attnjax.report.markup import Markup, element, table
+from attnjax.report.measures import measure
+from attnjax.report.rows import as_dict, text
+from attnjax.report.scores import Scored
+from attnjax.report.statistics import Estimate, bootstrap
+from attnjax.report.summary import Summary, Task
+from attnjax.report.words import csv_text, decimal, exact, interval, markdown, markdown_table, span
+
+LOSSES = (("perplexity_nonoverlapping", "loss_nonoverlapping"), ("perplexity_sliding", "loss_sliding"))
+DEFAULTS = (("copy", "variant=cmc"), ("reverse", "variant=mc"), ("addition", "order=plain"))
+"""What a task's option is where a config does not give it."""
+NEAR = 0.05
+"""How far one of our lengths may be, relatively, from a single published one."""
+
+WINDOWS = (("perplexity_nonoverlapping", ", separate windows"), ("perplexity_sliding", ", sliding window"))
+
+HEADER = ("paper", "task", "theirs", "ours", "their lengths", "our lengths", "published", "our runs", "their runs")
+HEADER = (*HEADER, "protocol", "source")
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One published number: `value` at lengths `low` to `high` after training on lengths up to `trained`."""
+
+    paper: str
+    task: str
+    options: str
+    encoding: str
+    policy: str
+    theirs: str
+    metric: str
+    trained: int
+    low: int
+    high: int
+    value: float
+    runs: str
+    source: str
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A published number and ours; `ours` is None where our runs were not tested in that range."""
+
+    cell: Cell
+    published: float
+    label: str
+    lengths: tuple[int, ...]
+    ours: Estimate | None
+    policy: str
+
+
+def cells() -> tuple[Cell, ...]:
+    """Every number of published.csv, whose columns are the fields of `Cell`."""
+    lines = resources.files("attnjax.report").joinpath("published.csv").read_text(encoding="utf-8").splitlines()
+    return tuple(map(cell, csv.DictReader(lines)))
+
+
+def cell(row: dict[str, Any]) -> Cell:
+    """One line of published.csv."""
+    whole = {key: int(row[key]) for key in ("trained", "low", "high")}
+    fields: dict[str, Any] = {**row, **whole, "value": float(row["value"])}
+    return Cell(**fields)
+
+
+def pairs(summary: Summary) -> tuple[Pair, ...]:
+    """Every published number for which the sweep has the task and the encoding, past the training length."""
+    known = cells()
+    return tuple(
+        pair
+        for task in summary.tasks
+        for cell in known
+        if cell.low > cell.trained and describes(cell, task)
+        for pair in matching(cell, task, known)
+    )
+
+
+def describes(cell: Cell, task: Task) -> bool:
+    """Whether a published number is about this task."""
+    if cell.task != task.panel.task:
+        return False
+    options = as_dict(as_dict(task.panel.variants[0].config.get("task")).get("options"))
+    given = {f"{key}={value}" for key, value in options.items()}
+    name = cell.options.partition("=")[0]
+    return not cell.options or cell.options in given or (name not in options and (cell.task, cell.options) in DEFAULTS)
+
+
+def matching(cell: Cell, task: Task, known: tuple[Cell, ...]) -> Iterator[Pair]:
+    """A published number beside every variant of its encoding that measured its metric."""
+    key = dict(LOSSES).get(cell.metric, cell.metric)
+    for row in task.rows.get(key, ()):
+        variant = row.scored.variant
+        if variant.encoding != cell.encoding:
+            continue
+        policy = text(as_dict(variant.config.get("positions")).get("policy")) or "arange"
+        rising = cell.metric in dict(LOSSES)
+        low, high = (cell.low, cell.high) if not rising else (cell.low * (1 - NEAR), cell.high * (1 + NEAR))
+        ratio = task.panel.trained[1] / cell.trained
+        lengths = tuple(x for x in row.scored.beyond if low * ratio <= x <= high * ratio)
+        scores = rise(row.scored, lengths, task.panel.trained[1]) if rising else average(row.scored, lengths)
+        value = rise_published(cell, known) if rising else cell.value
+        scores = scores[~np.isnan(scores)]
+        yield Pair(cell, value, variant.label, lengths, bootstrap([scores]) if len(scores) else None, policy)
+
+
+def average(scored: Scored, lengths: tuple[int, ...]) -> Float[np.ndarray, " R"]:
+    """The mean of every run over these lengths, nothing where there is none."""
+    at = np.isin(scored.lengths, lengths)
+    return np.mean(scored.curve[:, at], axis=1) if at.any() else np.zeros(0)
+
+
+def rise(scored: Scored, lengths: tuple[int, ...], trained: int) -> Float[np.ndarray, " R"]:
+    """How much the loss of every run at these lengths lies above that at the training length; infinite for failed
+    runs.
+    """
+    start = average(scored, (trained,))
+    ends = average(scored, lengths)
+    if not (len(start) and len(ends)):
+        return np.zeros(0)
+    worst = measure(scored.measure.key).worst
+    return np.where(np.isinf(ends), worst, ends - np.where(np.isinf(start), 0.0, start))
+
+
+def rise_published(cell: Cell, known: tuple[Cell, ...]) -> float:
+    """The same of a published perplexity."""
+    same = ("paper", "task", "encoding", "metric", "trained")
+    key = [getattr(cell, name) for name in same]
+    start = next(c for c in known if [getattr(c, name) for name in same] == key and c.low == c.trained)
+    return float(np.log(cell.value / start.value))
+
+
+def words(pair: Pair, number: Callable[[float], str], estimate: Callable[[Estimate | None], str]) -> list[str]:
+    """A row of the table, with numbers written by these functions."""
+    cell = pair.cell
+    task = f"{cell.task} {cell.options}".strip() + dict(WINDOWS).get(cell.metric, "")
+    unit = " (rise, nats)" if cell.metric in dict(LOSSES) else ""
+    theirs = f"{cell.low}-{cell.high} of {cell.trained}" if cell.low < cell.high else f"{cell.low} of {cell.trained}"
+    differs = "" if pair.policy == cell.policy else f"theirs has {cell.policy} positions, ours {pair.policy}"
+    row = [cell.paper, task + unit, cell.theirs, pair.label, theirs, span(pair.lengths)]
+    return [*row, number(pair.published), estimate(pair.ours), cell.runs, differs, cell.source]
+
+
+def files(found: Sequence[Pair]) -> dict[str, str]:
+    """published.csv, with the cells that we have not tested, and published.md, without."""
+    triple = lambda one: " ".join(map(exact, (one.value, one.low, one.high))) if one else ""
+    machine = [words(pair, exact, triple) for pair in found]
+    human = [[markdown(cell) for cell in words(pair, decimal, interval)[:-1]] for pair in tested(found)]
+    body = markdown_table(HEADER[:-1], human) if human else f"{NOTHING}\n"
+    text = f"# Beside published numbers\n\n{CAVEAT}\n\n{body}{left_out(found)}"
+    return {"published.csv": csv_text(HEADER, machine), "published.md": text}
+
+
+def section(found: Sequence[Pair]) -> Markup:
+    """The part of the page."""
+    rows = []
+    for pair in tested(found):
+        *shown, source = words(pair, decimal, interval)
+        rows.append([shown[0], *(element("td", cell, title=source) for cell in shown[1:])])
+    body = table(HEADER[:-1], rows, "published numbers", class_="words") if rows else element("p", NOTHING)
+    rest = element("p", left_out(found), class_="soft")
+    return element(
+        "section", element("h2", "Beside published numbers"), element("p", CAVEAT), body, rest, id="published"
+    )
+
+
+def tested(found: Sequence[Pair]) -> list[Pair]:
+    """The pairs of which both halves are known."""
+    return [pair for pair in found if pair.ours]
+
+
+def left_out(found: Sequence[Pair]) -> str:
+    """How many published numbers have no counterpart, in words."""
+    missing = len(found) - len(tested(found))
+    return (
+        f"\n{missing} more published numbers are about lengths that were not tested here (published.csv).\n"
+        if missing
+        else ""
+    )
+
+
+NOTHING = "No published number that is kept here is about the tasks, encodings and lengths of this sweep."
+CAVEAT = (
+    "Directions can be compared, not values: sizes, budgets, tuning and the choice of runs differ. Lengths are "
+    "matched as multiples of the longest training length. Huang et al. print the mean of five runs that fitted "
+    "the training lengths and search the architecture; Kazemnejad et al. the mean of three seeds of a 12-layer "
+    "model; Press et al. one model of WikiText-103, of which the rise of the loss over the training length stands"
+    " here, in nats per their token and our byte."
+)

@@ -1,0 +1,179 @@
+"""What is printed about several runs: interquartile mean, bootstrap intervals, probability of improvement.
+
+The definitions are those of Agarwal et al., "Deep Reinforcement Learning at the Edge of the Statistical Precipice"
+(arXiv:2108.13264), sections 4.1 to 4.3, and `tests/report/test_statistics.py` holds them to the authors' library.
+
+A **stratum** is a set of runs that were trained independently of each other: the seeds of one encoding on one task.
+Scores come as a list of strata, one array `[..., R]` each, and a resample draws R runs with replacement inside every
+stratum. The lengths of one run are no strata, because they share a training: they are drawn together, or looked at one
+at a time.
+
+Letters here: R runs, Z resamples, X points of a curve. A run that failed has the worst score there is, -inf or +inf
+where the score has no bound, so infinities are numbers like any other.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+RESAMPLES = 50_000
+CONFIDENCE = 0.95
+SEED = 2108_13264
+
+Scores = Sequence[Float[np.ndarray, "*Z R"]]
+Statistic = Callable[[Scores], Float[np.ndarray, "*Z"]]
+Indices = Sequence[Int[np.ndarray, "Z R"]]
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A number and the ends of its interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+def iqm(strata: Scores) -> Float[np.ndarray, "*Z"]:
+    """Interquartile mean: the mean of all scores but the lowest and the highest quarter, floor(R / 4) of each.
+
+    With fewer than 4 scores nothing is cut and it is the mean.
+    """
+    scores = np.sort(np.concatenate(strata, axis=-1), axis=-1)
+    cut = scores.shape[-1] // 4
+    return np.mean(scores[..., cut : scores.shape[-1] - cut], axis=-1)
+
+
+def mean(strata: Scores) -> Float[np.ndarray, "*Z"]:
+    """The mean over strata of their mean scores."""
+    return np.mean([np.mean(scores, axis=-1) for scores in strata], axis=0)
+
+
+def median(strata: Scores) -> Float[np.ndarray, "*Z"]:
+    """The median of all scores."""
+    return np.median(np.concatenate(strata, axis=-1), axis=-1)
+
+
+def maximum(strata: Scores) -> Float[np.ndarray, "*Z"]:
+    """The best single score: what many papers print, and what grows with the number of runs alone."""
+    return np.max(np.concatenate(strata, axis=-1), axis=-1)
+
+
+def fitted(scores: Float[np.ndarray, " R"], threshold: float) -> Bool[np.ndarray, " R"]:
+    """Which of the launched runs score at least `threshold` where they were trained; their share is the fit rate.
+
+    A failed run is among the launched and did not fit; one whose score is lost (NaN) did not either.
+    """
+    return scores >= threshold
+
+
+def resample(
+    sizes: Sequence[int], resamples: int = RESAMPLES, seed: int | Sequence[int] = SEED
+) -> list[Int[np.ndarray, "Z R"]]:
+    """Indices of runs drawn with replacement, for strata of these sizes; the same numbers for the same arguments."""
+    generator = np.random.default_rng(seed)
+    return [generator.integers(size, size=(resamples, size)) for size in sizes]
+
+
+def bootstrap(strata: Scores, statistic: Statistic = iqm, indices: Indices | None = None) -> Estimate:
+    """A statistic of all runs, and the percentile interval of the stratified bootstrap around it."""
+    if indices is None:
+        indices = resample([scores.shape[-1] for scores in strata])
+    samples = statistic([scores[index] for scores, index in zip(strata, indices, strict=True)])
+    return Estimate(float(statistic(strata)), *(float(end) for end in percentiles(samples)))
+
+
+def percentiles(
+    samples: Float[np.ndarray, "Z *X"], weights: Int[np.ndarray, " Z"] | None = None
+) -> tuple[Float[np.ndarray, "*X"], Float[np.ndarray, "*X"]]:
+    """The ends of the central 95 % of the samples, interpolated linearly; infinities stay infinite.
+
+    `weights` says how many times each sample stands there, once if not given.
+    """
+    order = np.argsort(samples, axis=0)
+    ordered = np.take_along_axis(samples, order, axis=0)
+    behind = np.cumsum(np.ones(len(samples), int)[order] if weights is None else weights[order], axis=0)
+    total = len(samples) if weights is None else int(np.sum(weights))
+    low, high = (
+        quantile(ordered, behind, share * (total - 1)) for share in ((1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2)
+    )
+    return low, high
+
+
+def quantile(
+    ordered: Float[np.ndarray, "Z *X"], behind: Int[np.ndarray, "Z *X"], place: float
+) -> Float[np.ndarray, "*X"]:
+    """The value at a place, counted from 0, between two ordered samples; `behind` counts the samples up to each."""
+    left, right = (
+        np.take_along_axis(ordered, np.sum(behind <= whole, axis=0, keepdims=True), axis=0)[0]
+        for whole in (np.floor(place), np.ceil(place))
+    )
+    with np.errstate(invalid="ignore"):
+        return np.where(left == right, left, left + (right - left) * (place - np.floor(place)))
+
+
+def curve_iqm(
+    scores: Float[np.ndarray, "R X"], ranks: Int[np.ndarray, "Z R"]
+) -> tuple[Float[np.ndarray, " X"], Float[np.ndarray, " X"], Float[np.ndarray, " X"]]:
+    """(IQM, low, high) at every point of a curve, each point taken by itself.
+
+    A resample of sorted scores is the same as a resample of their ranks, so one draw of `ranks` serves all points. What
+    counts of a draw is its middle half, and few runs have few different ones: each is evaluated once, and weighted.
+    """
+    runs = len(scores)
+    cut = runs // 4
+    ordered = np.sort(scores, axis=0)
+    middle, weights = np.unique(np.sort(ranks, axis=1)[:, cut : runs - cut], axis=0, return_counts=True)
+    counts = tally(middle, runs)
+    unbounded = np.isinf(ordered)
+    samples = counts @ np.where(unbounded, 0.0, ordered) / middle.shape[1]
+    worst = np.sum(np.where(unbounded, ordered, 0.0), axis=0)
+    samples = np.where(counts @ unbounded.astype(np.float64) > 0, worst, samples)
+    return (np.mean(ordered[cut : runs - cut], axis=0), *percentiles(samples, weights))
+
+
+def wins(x: Float[np.ndarray, " R"], y: Float[np.ndarray, " Q"]) -> Float[np.ndarray, "R Q"]:
+    """1 where a run of x beats a run of y, 1/2 where they are equal."""
+    return (x[:, None] > y) + 0.5 * (x[:, None] == y)
+
+
+def probability_of_improvement(xs: Scores, ys: Scores, seed: int | Sequence[int] = SEED) -> Estimate:
+    """P(a run of x beats a run of y on the same stratum), averaged over strata, and its interval.
+
+    The Mann-Whitney statistic divided by the number of pairs; runs of x and of y are drawn independently.
+    """
+    generator = np.random.default_rng(seed)
+    pairs = [(generator.integers(len(s), size=(RESAMPLES, len(s)))) for pair in zip(xs, ys, strict=True) for s in pair]
+    return improvement(xs, ys, pairs[::2], pairs[1::2])
+
+
+def improvement(xs: Scores, ys: Scores, indices_x: Indices, indices_y: Indices) -> Estimate:
+    """`probability_of_improvement` under given draws."""
+    tables = [wins(x, y) for x, y in zip(xs, ys, strict=True)]
+    samples = np.mean(
+        [
+            np.einsum("zr,rq,zq->z", tally(i, len(table)), table, tally(j, table.shape[1])) / table.size
+            for table, i, j in zip(tables, indices_x, indices_y, strict=True)
+        ],
+        axis=0,
+    )
+    return Estimate(float(np.mean([np.mean(table) for table in tables])), *(float(end) for end in percentiles(samples)))
+
+
+def tally(index: Int[np.ndarray, "Z R"], runs: int) -> Float[np.ndarray, "Z R"]:
+    """How often each run is in each resample."""
+    return np.stack([np.sum(index == run, axis=1) for run in range(runs)], axis=1).astype(np.float64)
+
+
+def expected_best(scores: Float[np.ndarray, " R"]) -> Float[np.ndarray, " R"]:
+    """The expected best of n runs, for n = 1 .. R (Dodge et al., arXiv:1909.03004, section 3).
+
+    E[max] = sum_i v_i ((i/R)^n - ((i-1)/R)^n) over the sorted scores v_1 <= ... <= v_R: n draws with replacement.
+    """
+    ordered = np.sort(scores)
+    runs = len(ordered)
+    n = np.arange(1, runs + 1)[:, None]
+    share = (np.arange(runs + 1) / runs)[None] ** n
+    return np.sum(np.where(np.diff(share) > 0, ordered, 0.0) * np.diff(share), axis=1)

@@ -1,0 +1,91 @@
+"""Numbers and names as text: rounding that is the same on every machine, and escapes for CSV and Markdown.
+
+Names come from files that somebody else may have written, so nothing reaches a table without one of these (nor a page
+without `markup`).
+"""
+
+import csv
+import io
+import math
+import re
+from collections.abc import Iterable, Sequence
+
+from attnjax.report.statistics import Estimate
+
+NONE = "\N{EN DASH}"
+MARKDOWN = re.compile(r"([\\`*\[\]<>&|#~!$])|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])")
+LEADING = "=+-@"
+"""What makes a spreadsheet take a cell for a formula."""
+
+
+def decimal(value: float | None, digits: int = 3) -> str:
+    """A number with this many decimals. Rounded at 12 digits first, so that the last bit of a sum cannot show."""
+    if value is None or math.isnan(value):
+        return NONE
+    if math.isinf(value):
+        return "∞" if value > 0 else "-∞"
+    rounded = f"{float(f'{value:.12g}'):.{digits}f}"
+    return rounded.removeprefix("-") if float(rounded) == 0 else rounded
+
+
+def interval(estimate: Estimate | None, digits: int = 3) -> str:
+    """A number and its interval: 0.702 [0.667, 0.727]."""
+    if estimate is None:
+        return NONE
+    return f"{decimal(estimate.value, digits)} [{decimal(estimate.low, digits)}, {decimal(estimate.high, digits)}]"
+
+
+def exact(value: float | None) -> str:
+    """A number for a machine: 9 significant digits, nothing for NaN."""
+    if value is None or math.isnan(value):
+        return ""
+    return f"{value:.9g}"
+
+
+def span(lengths: Sequence[int]) -> str:
+    """Several lengths in short: 40, 80, 160, or 41 to 500 (460 lengths)."""
+    if len(lengths) <= 6:
+        return ", ".join(map(str, lengths)) or NONE
+    return f"{lengths[0]} to {lengths[-1]} ({len(lengths)} lengths)"
+
+
+def lengths_of(low: int, high: int) -> str:
+    """A range of training lengths."""
+    return f"length {high}" if low == high else f"lengths {low} to {high}"
+
+
+def one_line(text: str) -> str:
+    """The text with every run of white space as one blank."""
+    return " ".join(text.split())
+
+
+def csv_cell(value: str | float | int) -> str | float | int:
+    """A cell that no spreadsheet runs: text that starts like a formula gets an apostrophe before it."""
+    if not isinstance(value, str) or not value.lstrip().startswith(tuple(LEADING)):
+        return value
+    return value if is_number(value) else f"'{value}"
+
+
+def is_number(text: str) -> bool:
+    """Whether the text is a plain number, whose sign is no formula."""
+    return re.fullmatch(r"[+-]?\d+(\.\d+)?(e[+-]?\d+)?", text) is not None
+
+
+def csv_text(header: Sequence[str], rows: Iterable[Sequence[str | float | int]]) -> str:
+    """A CSV file with a header, lines ended by a newline."""
+    file = io.StringIO()
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerows([csv_cell(cell) for cell in row] for row in (header, *rows))
+    return file.getvalue()
+
+
+def markdown(text: str) -> str:
+    """The text as Markdown that shows exactly it, in one table cell: no markup, no formula, no new line."""
+    flat = MARKDOWN.sub(lambda found: "\\" + found.group(), one_line(text))
+    return f"\\{flat}" if flat.startswith(tuple(LEADING)) else flat
+
+
+def markdown_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A Markdown table of cells that are already Markdown; all but the first column to the right."""
+    lines = [header, ["---", *["---:"] * (len(header) - 1)], *rows]
+    return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)

@@ -1,0 +1,43 @@
+"""From one config to many runs, each exactly once: planning, a folder per run, and executors. Never imports JAX.
+
+store = prepare(root, "name", plan(config, sweep))
+summary = run_here(store, train)        # or run_workers(store, "module:function", 4)
+"""
+
+from attnjax.sweep.control import Control, Event, Train
+from attnjax.sweep.execute import Rules, Summary, retry, run_here
+from attnjax.sweep.index import query, rebuild
+from attnjax.sweep.plan import chain, expand, groups, plan, population_key, product, seeds, subsample, vary, zipped
+from attnjax.sweep.scan import Found, Run, scan
+from attnjax.sweep.store import Entry, Store, load, prepare
+from attnjax.sweep.workers import run_workers
+
+__all__ = [
+    "Control",
+    "Entry",
+    "Event",
+    "Found",
+    "Rules",
+    "Run",
+    "Store",
+    "Summary",
+    "Train",
+    "chain",
+    "expand",
+    "groups",
+    "load",
+    "plan",
+    "population_key",
+    "prepare",
+    "product",
+    "query",
+    "rebuild",
+    "retry",
+    "run_here",
+    "run_workers",
+    "scan",
+    "seeds",
+    "subsample",
+    "vary",
+    "zipped",
+]

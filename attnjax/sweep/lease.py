@@ -1,0 +1,117 @@
+"""Who works on a run: at most one process, and after its death, another.
+
+A lease is the file `lease-000001` in the run's folder, made by an exclusive creation. Taking over makes `lease-000002`, and
+so on: the highest number owns the run. No file is ever removed to make room for another, so two processes that both find a
+lease dead cannot both win. A lease is dead when it was released, when its process on this machine has ended (by number
+and start time, so that a reused number does not count), or, for other machines, when its heartbeat has not changed for
+`patience` seconds of our own clock: no clocks are compared.
+"""
+
+import contextlib
+import errno
+import os
+import pathlib
+import re
+
+from attnjax.sweep.files import NO_LINK
+from attnjax.sweep.owner import BEAT, RELEASED, Owner, Watch, first_line, myself, parse, read, second_line
+
+FILE = re.compile(r"lease-(\d{6})")
+
+
+class Lease:
+    """A run that this process holds. `renew` before `patience` runs out elsewhere; `release` when done."""
+
+    def __init__(self, path: pathlib.Path, descriptor: int, owner: Owner, size: int):
+        self.path, self.owner = path, owner
+        self._descriptor, self._size, self._beat = descriptor, size, 0
+
+    def held(self) -> bool:
+        """Whether nobody took over, say because this machine slept."""
+        try:
+            return self._descriptor >= 0 and _latest(self.path.parent) == self.path
+        except OSError:
+            return False
+
+    def renew(self) -> bool:
+        """Beat once; False where the lease is lost."""
+        self._beat += 1
+        self._mark(BEAT)
+        return self.held()
+
+    def release(self) -> None:
+        """Let others have the run. Safe to call twice."""
+        if self._descriptor >= 0:
+            with contextlib.suppress(OSError):
+                self._mark(RELEASED)
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def _mark(self, word: str) -> None:
+        # In place: replacing the file could bring back one that a successor removed.
+        os.lseek(self._descriptor, self._size, os.SEEK_SET)
+        os.write(self._descriptor, second_line(word, self._beat))
+
+
+def claim(directory: pathlib.Path, watch: Watch, step: int = 0) -> Lease | Owner:
+    """The run's lease, or who has it. `step`: how far the run is, to tell a run that kills its workers from bad luck.
+
+    Raises OSError where the folder cannot be written to.
+    """
+    latest = _latest(directory)
+    number, attempt = 1, 1
+    if latest is not None:
+        content = read(latest)
+        owner = parse(content)
+        if not watch.is_free(latest, content, owner):
+            return owner
+        watch.forget(latest)
+        number = int(latest.name[-6:]) + 1
+        attempt = 1 if owner.released or step > owner.step else owner.attempt + 1
+    lease = _create(directory / f"lease-{number:06d}", myself(attempt, step))
+    if lease is None or not lease.held():
+        if lease is not None:
+            lease.path.unlink(missing_ok=True)
+            lease.release()
+        return holder(directory) or Owner()
+    for old in directory.iterdir():
+        if FILE.fullmatch(old.name) and old.name < lease.path.name:
+            old.unlink(missing_ok=True)
+    return lease
+
+
+def look(directory: pathlib.Path, watch: Watch) -> Owner:
+    """Who holds the run, noting for later whether its lease beats."""
+    latest = _latest(directory)
+    if latest is None:
+        return Owner()
+    content = read(latest)
+    watch.is_free(latest, content, parse(content))
+    return parse(content)
+
+
+def holder(directory: pathlib.Path) -> Owner | None:
+    """Who holds the run, as far as its lease says."""
+    latest = _latest(directory)
+    return None if latest is None else parse(read(latest))
+
+
+def _create(path: pathlib.Path, owner: Owner) -> Lease | None:
+    head = first_line(owner)
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | NO_LINK, 0o666)
+    except FileExistsError:
+        return None
+    try:
+        if os.write(descriptor, head + second_line(BEAT, 0)) < len(head):
+            raise OSError(errno.ENOSPC, "no space left for a lease", str(path))
+    except BaseException:
+        os.close(descriptor)
+        path.unlink(missing_ok=True)
+        raise
+    return Lease(path, descriptor, owner, len(head))
+
+
+def _latest(directory: pathlib.Path) -> pathlib.Path | None:
+    names = [name for name in os.listdir(directory) if FILE.fullmatch(name)]
+    return directory / max(names) if names else None

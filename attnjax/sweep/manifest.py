@@ -1,0 +1,165 @@
+"""What a result depends on, written beside it: code, versions, machine, threads, seeds, times. No secrets: of the
+environment only the variables named here, of the repository only hashes.
+"""
+
+import datetime
+import hashlib
+import importlib.metadata
+import os
+import pathlib
+import platform
+import shutil
+import socket
+import subprocess
+import sys
+from typing import Any
+
+import attnjax
+from attnjax.config import RunConfig, canonical_json, cell_id, run_id
+
+PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "chex", "numpy", "ml-collections")
+ENVIRONMENT = (
+    "JAX_PLATFORMS",
+    "JAX_ENABLE_X64",
+    "JAX_DEFAULT_MATMUL_PRECISION",
+    "JAX_DEFAULT_PRNG_IMPL",
+    "JAX_THREEFRY_PARTITIONABLE",
+    "JAX_DISABLE_JIT",
+    "JAX_NUM_CPU_DEVICES",
+    "XLA_FLAGS",
+    "XLA_PYTHON_CLIENT_MEM_FRACTION",
+    "XLA_PYTHON_CLIENT_PREALLOCATE",
+    "LIBTPU_INIT_ARGS",
+    "CUDA_VISIBLE_DEVICES",
+    "NPROC",
+    "OMP_NUM_THREADS",
+)
+"""Of the environment these alone are recorded: any other variable may hold a secret."""
+
+
+def of_run(config: RunConfig, *, attempt: int, population: list[str], protocol: str = "") -> dict[str, Any]:
+    """What belongs to one run and its start."""
+    return {
+        "run": run_id(config),
+        "cell": cell_id(config),
+        "name": config.name,
+        "config_sha256": hashlib.sha256(canonical_json(config).encode()).hexdigest(),
+        "protocol_sha256": hashlib.sha256(protocol.encode()).hexdigest(),
+        "init_seed": config.seed,
+        "data_seed": config.data_seed,
+        "attempt": attempt,
+        "population": population,
+        "population_size": len(population),
+        "start_time": now(),
+    }
+
+
+def of_machine() -> dict[str, Any]:
+    """What belongs to this process: the same for all of its runs."""
+    return {
+        "attnjax": attnjax.__version__,
+        "code_sha256": code_hash(),
+        **_repository(),
+        "lock_sha256": _lock_hash(),
+        "python": platform.python_version(),
+        "python_implementation": platform.python_implementation(),
+        **{f"version_{name.replace('-', '_')}": _version(name) for name in PACKAGES},
+        "os": platform.platform(),
+        "architecture": platform.machine(),
+        "processor": _processor(),
+        "cores": os.cpu_count(),
+        "threads": threads(),
+        "memory_bytes": _memory(),
+        "host": socket.gethostname()[:100],
+        "process": os.getpid(),
+        "environment": {name: os.environ[name][:1000] for name in ENVIRONMENT if name in os.environ},
+    }
+
+
+def of_jax() -> dict[str, Any]:
+    """What JAX was set to, if it is loaded by now."""
+    jax = sys.modules.get("jax")
+    if jax is None:
+        return {}
+    devices = jax.devices()
+    return {
+        "backend": jax.default_backend(),
+        "device_kind": devices[0].device_kind,
+        "device_count": len(devices),
+        "process_count": jax.process_count(),
+        "x64": bool(jax.config.jax_enable_x64),
+        "matmul_precision": jax.config.jax_default_matmul_precision,
+        "prng": jax.config.jax_default_prng_impl,
+        "threefry_partitionable": bool(jax.config.jax_threefry_partitionable),
+    }
+
+
+def now() -> str:
+    """The time in UTC, for people; nothing is ordered by it."""
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
+
+
+def threads() -> int:
+    """How many cores this process may use, of which the bits of a result depend."""
+    wanted = os.environ.get("NPROC", "")
+    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return int(wanted) if wanted.isdecimal() and int(wanted) > 0 else allowed
+
+
+def code_hash() -> str:
+    """One hash of every Python file of the package, which works without a repository too."""
+    total, root = hashlib.sha256(), pathlib.Path(attnjax.__file__).parent
+    for path in sorted(root.rglob("*.py")):
+        total.update(path.relative_to(root).as_posix().encode() + b"\0")
+        total.update(hashlib.sha256(path.read_bytes()).digest())
+    return total.hexdigest()
+
+
+def _repository() -> dict[str, Any]:
+    commit = _git("rev-parse", "HEAD")
+    if commit is None:
+        return {"commit": None, "commit_dirty": None, "diff_sha256": None}
+    difference = _git("diff", "HEAD") or ""
+    digest = hashlib.sha256(difference.encode(errors="replace")).hexdigest() if difference else None
+    return {"commit": commit, "commit_dirty": bool(difference), "diff_sha256": digest}
+
+
+def _git(*arguments: str) -> str | None:
+    """What git says about the checkout that holds the package; None for an installed package."""
+    root, program = pathlib.Path(attnjax.__file__).resolve().parents[1], shutil.which("git")
+    if program is None or not (root / ".git").exists():
+        return None
+    try:
+        command = [program, "-C", str(root), *arguments]
+        done = subprocess.run(command, capture_output=True, timeout=20, check=True, stdin=subprocess.DEVNULL)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.decode(errors="replace").strip()
+
+
+def _lock_hash() -> str | None:
+    path = pathlib.Path(attnjax.__file__).resolve().parents[1] / "constraints.txt"
+    return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else None
+
+
+def _version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _processor() -> str:
+    try:
+        text = pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return platform.processor()
+    names = [line.partition(":")[2].strip() for line in text.splitlines() if line.startswith("model name")]
+    return names[0] if names else platform.processor()
+
+
+def _memory() -> int | None:
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (ValueError, OSError, AttributeError):
+        return None

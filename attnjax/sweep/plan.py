@@ -1,0 +1,135 @@
+"""From one config to many: a sweep is an iterable of `{"dotted.key": value}`, one table of changes per run.
+
+    product(vary("model.encoding", ["rope", "alibi"]), seeds(3))        6 runs
+    zipped(vary("model.layers", [2, 4]), vary("model.heads", [4, 8]))   2 runs
+    chain(a, b)                                                         those of a, then those of b
+    subsample(sweep, 10, seed=0)                                        10 of them, always the same
+
+Runs that differ only in what need not be compiled again form a group, and train together as one population.
+"""
+
+import hashlib
+import itertools
+import json
+import random
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from attnjax.config import RunConfig, override, parse, run_id, to_dict
+from attnjax.config.options import shown
+
+Changes = Mapping[str, Any]
+Sweep = Iterable[Changes]
+
+VARIES_INSIDE = ("seed", "data_seed", "train.learning_rate", "train.weight_decay")
+"""Fields that may differ inside a population: numbers that enter the compiled step as arguments."""
+
+MOST_RUNS = 100_000
+
+
+class Planned(NamedTuple):
+    """A run to be made, and what its sweep changed in the config."""
+
+    config: RunConfig
+    changes: Changes
+
+
+def vary(key: str, values: Iterable[Any]) -> list[Changes]:
+    """One run for each value of one field."""
+    return [{key: value} for value in values]
+
+
+def seeds(count: int, start: int = 0) -> list[Changes]:
+    """Runs that differ in both seeds: other parameters and other data. Vary "seed" or "data_seed" alone to part the two."""
+    if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+        raise ValueError(f"seeds needs a whole number of at least 1, got {shown(count)}")
+    return [{"seed": seed, "data_seed": seed} for seed in range(start, start + count)]
+
+
+def product(*sweeps: Sweep) -> list[Changes]:
+    """Every combination, the last sweep changing fastest. Raises ValueError where two sweeps set the same key."""
+    return [_merged(parts) for parts in itertools.product(*map(list, sweeps))]
+
+
+def zipped(*sweeps: Sweep) -> list[Changes]:
+    """The first of each, then the second of each. Raises ValueError for sweeps of unequal lengths or equal keys."""
+    lists = [list(sweep) for sweep in sweeps]
+    if len({len(one) for one in lists}) > 1:
+        raise ValueError(f"zipped sweeps must be equally long, got {', '.join(str(len(one)) for one in lists)}")
+    return [_merged(parts) for parts in zip(*lists, strict=True)]
+
+
+def chain(*sweeps: Sweep) -> list[Changes]:
+    """All of the first, then all of the second."""
+    return list(itertools.chain(*sweeps))
+
+
+def subsample(sweep: Sweep, count: int, seed: int = 0) -> list[Changes]:
+    """`count` of the runs, drawn without replacement, in their order; the same ones for the same seed."""
+    runs = list(sweep)
+    if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= len(runs):
+        raise ValueError(f"subsample needs a count of 1 .. {len(runs)}, got {shown(count)}")
+    chosen = random.Random(seed).sample(range(len(runs)), count)  # noqa: S311 (no secret)
+    return [runs[i] for i in sorted(chosen)]
+
+
+def plan(config: Any, sweep: Sweep = ({},)) -> list[Planned]:
+    """The runs of a sweep over a config, in the sweep's order; of equal runs the first.
+
+    Raises ValueError, with the number of the entry, for a change that the config refuses, and for an empty sweep.
+    """
+    found: dict[str, Planned] = {}
+    for number, changes in enumerate(sweep):
+        if number >= MOST_RUNS:
+            raise ValueError(f"a sweep may have at most {MOST_RUNS} runs")
+        if not isinstance(changes, Mapping):
+            raise ValueError(f"entry {number} of the sweep must be a table of dotted keys, got {shown(changes)}")
+        try:
+            resolved = parse(override(config, changes))
+        except ValueError as error:
+            raise ValueError(f"entry {number} of the sweep: {error}") from None
+        found.setdefault(run_id(resolved), Planned(resolved, dict(changes)))
+    if not found:
+        raise ValueError("the sweep is empty")
+    return list(found.values())
+
+
+def expand(config: Any, sweep: Sweep = ({},)) -> list[RunConfig]:
+    """The resolved configs of a sweep, see `plan`."""
+    return [planned.config for planned in plan(config, sweep)]
+
+
+def groups(runs: Iterable[Any], key: Callable[[Any], str] | None = None, limit: int | None = None) -> list[list[Any]]:
+    """Runs with equal keys together, by first appearance, in lists of at most `limit`. By default by `population_key`."""
+    if limit is not None and limit < 1:
+        raise ValueError(f"a population must have at least 1 run, got {limit}")
+    found: dict[str, list[Any]] = {}
+    for run in runs:
+        found.setdefault((key or population_key)(run), []).append(run)
+    return [part for group in found.values() for part in _parts(group, limit or len(group))]
+
+
+def population_key(config: RunConfig) -> str:
+    """Equal for runs that one compiled step can train together: a hash of all fields but those of `VARIES_INSIDE`."""
+    values = to_dict(config)
+    for name in VARIES_INSIDE:
+        *tables, last = name.split(".")
+        table = values
+        for part in tables:
+            table = table[part]
+        del table[last]
+    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _parts(group: Sequence[Any], size: int) -> list[list[Any]]:
+    return [list(group[start : start + size]) for start in range(0, len(group), size)]
+
+
+def _merged(parts: Sequence[Changes]) -> Changes:
+    merged: dict[str, Any] = {}
+    for part in parts:
+        twice = merged.keys() & part.keys()
+        if twice:
+            raise ValueError(f"two sweeps set {sorted(twice)[0]!r}")
+        merged.update(part)
+    return merged

@@ -1,0 +1,152 @@
+"""Training one group of claimed runs together, and recording how each of them ended, whatever happens on the way."""
+
+import dataclasses
+import errno
+import pathlib
+import time
+import traceback
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from attnjax.config import RunConfig
+from attnjax.sweep import files, manifest, records, status
+from attnjax.sweep.control import Control, Event, Live, Progress, Train, update_manifest
+from attnjax.sweep.heart import beating
+from attnjax.sweep.lease import Lease
+from attnjax.sweep.stop import Stop
+
+BITWISE = (
+    "code_sha256",
+    "threads",
+    "processor",
+    "version_jax",
+    "version_jaxlib",
+    "backend",
+    "device_kind",
+    "population",
+)
+"""What must not change between the parts of a run for its numbers to be the same, bit by bit, as in one go."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """A run that this process holds: folder, config, lease, and how far it was."""
+
+    directory: pathlib.Path
+    config: RunConfig
+    lease: Lease
+    status: status.Status
+
+
+@dataclasses.dataclass(frozen=True)
+class Context:
+    """What all groups of a worker share."""
+
+    train: Train
+    progress: Progress
+    stop: Stop
+    machine: Mapping[str, Any]
+    protocol: str = ""
+    beat: float = 10.0
+
+
+def train_group(jobs: Sequence[Job], context: Context) -> list[str]:
+    """Train runs together; where that raises, each alone, so that only the culprit fails. Returns those that failed."""
+    with beating([job.lease for job in jobs], context.beat, context.stop):
+        left = _train(jobs, context, alone=len(jobs) == 1)
+        for job in left:
+            if not context.stop.reason:
+                _train([dataclasses.replace(job, status=status.read(job.directory))], context, alone=True)
+    return [job.directory.name for job in jobs if status.read(job.directory).state == "failed"]
+
+
+def _train(jobs: Sequence[Job], context: Context, *, alone: bool) -> list[Job]:
+    """One call of the training function. Returns runs to be tried alone, because of an error that may not be theirs."""
+    control = Control({job.directory: job.status.step for job in jobs}, context.stop, context.progress)
+    before, error, start = [_old_manifest(job.directory) for job in jobs], None, time.monotonic()
+    try:
+        for job in jobs:
+            _begin(job, jobs, context)
+        context.train([job.config for job in jobs], [job.directory for job in jobs], control)
+    except KeyboardInterrupt:
+        context.stop.set("KeyboardInterrupt")
+        raise
+    except (Exception, SystemExit) as raised:
+        error = raised
+    finally:
+        again = control.running() if error and not alone and not context.stop.reason else []
+        for job, old in zip(jobs, before, strict=True):
+            if job.directory not in again:
+                _end(job, control.live[job.directory], old, error, time.monotonic() - start, context)
+    return [job for job in jobs if job.directory in again]
+
+
+def _begin(job: Job, jobs: Sequence[Job], context: Context) -> None:
+    files.sweep_up(job.directory)
+    (job.directory / "traceback.txt").unlink(missing_ok=True)
+    names = [one.directory.name for one in jobs]
+    fields = manifest.of_run(job.config, attempt=job.lease.owner.attempt, population=names, protocol=context.protocol)
+    update_manifest(job.directory, {**context.machine, **fields, "state": "running"})
+    status.write(job.directory, status.Status("running", job.status.step))
+    context.progress(Event(job.directory.name, "running", job.status.step, {}))
+
+
+def _end(
+    job: Job, live: Live, old: Mapping[str, Any], error: BaseException | None, seconds: float, context: Context
+) -> None:
+    """Status, manifest and traceback of a run that ended; nothing where another process has it by now."""
+    if not job.lease.held():
+        return
+    state, reason = _outcome(live, error, context.stop)
+    try:
+        for name in ("metrics.jsonl", "results.jsonl"):
+            records.sync(job.directory / name)
+        if error is not None and live.state == "running":
+            text = "".join(traceback.format_exception(error))
+            files.write(job.directory / "traceback.txt", text)
+        update_manifest(job.directory, _ending(job.directory, live, old, state, reason, seconds))
+        status.write(job.directory, status.Status(state, live.step, reason))
+    except OSError as refusal:
+        state, reason = "failed", f"its end could not be written ({refusal.strerror or refusal}); {reason}".rstrip("; ")
+    context.progress(Event(job.directory.name, state, live.step, {"seconds": round(seconds, 3)}, reason))
+
+
+def _outcome(live: Live, error: BaseException | None, stop: Stop) -> tuple[str, str]:
+    if live.state != "running":
+        return live.state, live.reason
+    if error is not None:
+        return "failed", _reason(error)
+    return ("preempted", stop.reason) if stop.reason else ("done", "")
+
+
+def _reason(error: BaseException) -> str:
+    """One line, with a word in front that says of which kind it is."""
+    text = " ".join(str(error).split())[:300]
+    line = f"{type(error).__name__}: {text}" if text else type(error).__name__
+    if isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in text:
+        return f"oom: {line}"
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        return f"disk full: {line}"
+    return f"exit: {line}" if isinstance(error, SystemExit) else line
+
+
+def _ending(
+    directory: pathlib.Path, live: Live, old: Mapping[str, Any], state: str, reason: str, seconds: float
+) -> dict[str, Any]:
+    fields = {**manifest.of_jax(), "state": state, "reason": reason, "steps": live.step, "end_time": manifest.now()}
+    now = {**_old_manifest(directory), **fields}
+    resumed = live.resumed > 0
+    changed = {name for name in BITWISE if resumed and name in old and old[name] != now.get(name)}
+    changed |= set(old.get("changed_on_resume", ())) if resumed else set()
+    exact = "bitwise" if now.get("backend") == "cpu" else "statistical"
+    fields["determinism"] = "unknown" if "backend" not in fields else "statistical" if changed else exact
+    fields["changed_on_resume"], fields["resumed_from"] = sorted(changed), live.resumed
+    fields["wall_seconds"] = round(seconds + (old.get("wall_seconds", 0.0) if resumed else 0.0), 3)
+    return fields
+
+
+def _old_manifest(directory: pathlib.Path) -> dict[str, Any]:
+    try:
+        return files.read_table(directory / "manifest.json")
+    except ValueError:
+        return {}

@@ -1,0 +1,193 @@
+"""A folder of runs: `sweep.json` says which, and each run's folder holds all that is known about it.
+
+    sweep.json                 name, config file, protocol, and the runs with what the sweep changed
+    <run>/config.json          the canonical JSON, whose sha256 begins with the folder's name
+    <run>/manifest.json  status.json  metrics.jsonl  results.jsonl  checkpoints/  lease-000001  traceback.txt
+    logs/                      what workers printed; who is changing the plan
+    index.sqlite               made from the above at will
+
+The folders are the truth. Several drivers may work on one folder, on one sweep; another sweep is refused.
+"""
+
+import dataclasses
+import hashlib
+import json
+import pathlib
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from attnjax.config import RunConfig, canonical_json, cell_id, parse, run_id
+from attnjax.config.files import SWEEP_FILE, parse_json, read_text
+from attnjax.config.names import safe_name
+from attnjax.config.schema import SCHEMA
+from attnjax.sweep import files, lease, owner, status
+from attnjax.sweep.compare import difference
+from attnjax.sweep.plan import Planned, population_key
+
+RUN = re.compile(r"[0-9a-f]{16}")
+LOGS = "logs"
+
+
+@dataclasses.dataclass(frozen=True)
+class Entry:
+    """A run of a sweep: its id, its cell's, the population it may train in, and what the sweep changed."""
+
+    run: str
+    cell: str
+    group: str
+    overrides: Mapping[str, Any] = dataclasses.field(hash=False)
+
+    def __str__(self) -> str:
+        changes = " ".join(f"{key}={json.dumps(value)}" for key, value in self.overrides.items())
+        return f"{self.run} {changes}".strip()
+
+
+@dataclasses.dataclass(frozen=True)
+class Store:
+    """A sweep's folder, as `prepare` or `load` found it. `runs` may be a part of those in the folder."""
+
+    root: pathlib.Path
+    name: str
+    runs: tuple[Entry, ...]
+    config_file: str = ""
+    protocol: str = ""
+
+    def only(self, runs: Sequence[str]) -> "Store":
+        """The same folder, for a part of its runs."""
+        return dataclasses.replace(self, runs=tuple(entry for entry in self.runs if entry.run in set(runs)))
+
+    def directory(self, run: str) -> pathlib.Path:
+        """The folder of a run. Raises ValueError where a link stands in its place."""
+        return files.inside(self.root, run)
+
+    def config(self, run: str) -> RunConfig:
+        """The config of a run. Raises ValueError where it is missing or not the one that was planned."""
+        return read_config(self.directory(run))
+
+    def status(self, run: str) -> status.Status:
+        """The status of a run. Raises ValueError where it is damaged."""
+        return status.read(self.directory(run))
+
+
+def prepare(
+    root: pathlib.Path,
+    name: str,
+    planned: Sequence[Planned],
+    *,
+    config_file: str = "",
+    protocol: str = "",
+    key: Callable[[RunConfig], str] = population_key,
+    extend: bool = False,
+) -> Store:
+    """The folder of a sweep, with a folder for each planned run. Doing it again changes nothing.
+
+    With `extend` the runs are added to those of a sweep that is there already.
+    Raises ValueError where the folder cannot be written to or holds another sweep, before anything is made in it.
+    """
+    entries = tuple(
+        Entry(run_id(one.config), cell_id(one.config), key(one.config), files.jsonable(dict(one.changes)))
+        for one in planned
+    )
+    store = Store(root, safe_name(name, "the name of a sweep"), entries, config_file, protocol)
+    if not (root / SWEEP_FILE).exists():
+        files.check_writable(root)
+        files.create(root / SWEEP_FILE, _spec(store))
+    there = load(root)
+    missing = {entry.run for entry in entries} - {entry.run for entry in there.runs}
+    if missing and not extend:
+        raise ValueError(
+            _refusal(there, [one.config for one in planned if run_id(one.config) in missing], len(planned))
+        )
+    files.check_writable(root)
+    if missing:
+        _extend(store)
+    for one in planned:
+        _make_folder(store, one.config)
+    return store
+
+
+def load(root: pathlib.Path) -> Store:
+    """The sweep in a folder. Raises ValueError, naming the file, where there is none or it is damaged."""
+    if not (root / SWEEP_FILE).exists():
+        raise ValueError(f"{root} holds no sweep: there is no {SWEEP_FILE}")
+    table = files.read_table(root / SWEEP_FILE)
+    try:
+        runs = tuple(
+            Entry(**{field.name: one[field.name] for field in dataclasses.fields(Entry)}) for one in table["runs"]
+        )
+        good = all(RUN.fullmatch(entry.run) and isinstance(entry.overrides, dict) for entry in runs)
+        texts = [str(table[name]) for name in ("config_file", "protocol")]
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"{root / SWEEP_FILE} is damaged: {error}") from None
+    if not good:
+        raise ValueError(f"{root / SWEEP_FILE} is damaged: a run is not named by 16 hex digits")
+    return Store(root, safe_name(table.get("name"), f"the name in {root / SWEEP_FILE}"), runs, *texts)
+
+
+def read_config(directory: pathlib.Path) -> RunConfig:
+    """The config in a run's folder. Raises ValueError where it is damaged, or has changed since the run was named."""
+    return parse(parse_json(config_text(directory)))
+
+
+def config_text(directory: pathlib.Path) -> str:
+    """The canonical JSON in a run's folder, its hash compared with the folder's name. Raises ValueError."""
+    path = files.inside(directory, "config.json")
+    text = read_text(path)
+    if hashlib.sha256(text.encode()).hexdigest()[:16] != directory.name:
+        raise ValueError(
+            f"{path} has changed since the run was planned: its sha256 does not begin with {directory.name}"
+        )
+    return text
+
+
+def _make_folder(store: Store, config: RunConfig) -> None:
+    directory = store.directory(run_id(config))
+    directory.mkdir(exist_ok=True)
+    files.create(directory / "config.json", canonical_json(config))
+    pending = {"schema": SCHEMA, **status.Status()._asdict()}
+    files.create(directory / status.FILE, json.dumps(pending, indent=1) + "\n")
+
+
+def _spec(store: Store) -> str:
+    table = {
+        "schema": SCHEMA,
+        "name": store.name,
+        "config_file": store.config_file,
+        "protocol": store.protocol,
+        "runs": [dataclasses.asdict(entry) for entry in store.runs],
+    }
+    return json.dumps(table, indent=1) + "\n"
+
+
+def _extend(store: Store) -> None:
+    folder = store.root / LOGS
+    folder.mkdir(exist_ok=True)
+    mine = lease.claim(folder, owner.Watch())
+    if isinstance(mine, owner.Owner):
+        raise ValueError(f"{mine} is changing the plan in {store.root}; try again")
+    try:
+        there = load(store.root)
+        known = {entry.run for entry in there.runs}
+        runs = there.runs + tuple(entry for entry in store.runs if entry.run not in known)
+        files.write(store.root / SWEEP_FILE, _spec(dataclasses.replace(there, runs=runs)))
+    finally:
+        mine.release()
+
+
+def _refusal(there: Store, new: Sequence[RunConfig], planned: int) -> str:
+    example = difference(new[0], [config for config in map(_config_or_none(there), there.runs[:50]) if config])
+    return (
+        f"{there.root} holds the sweep {there.name!r} of {len(there.runs)} runs, and {len(new)} of the {planned} planned "
+        f"runs are not among them{example}. Choose another folder (--out), or add the runs to that sweep (--extend)"
+    )
+
+
+def _config_or_none(store: Store) -> Callable[[Entry], RunConfig | None]:
+    def read(entry: Entry) -> RunConfig | None:
+        try:
+            return store.config(entry.run)
+        except ValueError:
+            return None
+
+    return read

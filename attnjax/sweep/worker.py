@@ -1,0 +1,69 @@
+"""A worker process: reads its order from standard input, claims and trains runs, and writes events to standard output.
+
+    python -m attnjax.sweep.worker
+
+Started by `workers.run_workers`. The end of standard input means that the driver is gone, or asks for a stop.
+"""
+
+import importlib
+import json
+import os
+import pathlib
+import sys
+import threading
+from typing import IO
+
+from attnjax.sweep.control import Event, Train
+from attnjax.sweep.execute import Rules, work
+from attnjax.sweep.files import jsonable
+from attnjax.sweep.stop import Stop, on_signals
+from attnjax.sweep.store import load
+
+
+def main() -> None:
+    """Do as the order says."""
+    events = _take_stdout()
+    order = json.loads(sys.stdin.readline())
+    stop = Stop()
+    threading.Thread(target=_wait_for_the_end, args=(stop,), daemon=True).start()
+    store = load(pathlib.Path(order["root"])).only(order["runs"])
+
+    def report(event: Event) -> None:
+        try:
+            events.write(json.dumps(jsonable(event._asdict())) + "\n")
+            events.flush()
+        except OSError:
+            stop.set("the driver is gone")
+
+    with on_signals(stop):
+        work(store, import_train(order["trainer"]), Rules(**order["rules"]), report, stop)
+
+
+def import_train(name: str) -> Train:
+    """The function of "module:function". Raises ValueError where there is none."""
+    module, _, function = name.partition(":")
+    try:
+        found = getattr(importlib.import_module(module), function)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ValueError(f"no training function {name!r}: {error}") from error
+    if not callable(found):
+        raise ValueError(f"{name!r} is no function")
+    return found
+
+
+def _take_stdout() -> IO[str]:
+    """Standard output for events alone; whatever else is printed goes where errors go."""
+    events = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    return events
+
+
+def _wait_for_the_end(stop: Stop) -> None:
+    # Not through sys.stdin, whose lock a waiting thread would still hold when Python ends.
+    while os.read(0, 4096):
+        pass
+    stop.set("the driver asked for a stop, or is gone")
+
+
+if __name__ == "__main__":
+    main()

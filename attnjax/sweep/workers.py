@@ -1,0 +1,176 @@
+"""Running a sweep in several processes of this machine. The driver only watches: workers claim runs by themselves.
+
+A worker that is killed is replaced, and its runs are taken over. A driver that is killed takes its workers along: they see
+the end of their standard input, save, and end; the same command again goes on from there.
+"""
+
+import contextlib
+import dataclasses
+import json
+import os
+import pathlib
+import queue
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+from typing import IO, Any
+
+from attnjax.sweep import files
+from attnjax.sweep.control import Event, Progress
+from attnjax.sweep.execute import DEFAULT, Rules, Summary, states, summarise
+from attnjax.sweep.status import FINAL
+from attnjax.sweep.stop import Stop, on_signals
+from attnjax.sweep.store import LOGS, Store
+
+TAIL = 2000
+
+
+@dataclasses.dataclass
+class Worker:
+    """A worker process, its pipes, where else it prints to, and whether it got as far as claiming a run."""
+
+    process: subprocess.Popen[str]
+    orders: IO[str]
+    events: IO[str]
+    log: pathlib.Path
+    claimed: bool = False
+
+
+def run_workers(
+    store: Store,
+    trainer: str,
+    workers: int,
+    rules: Rules = DEFAULT,
+    *,
+    threads: int | None = None,
+    progress: Progress | None = None,
+    stop: Stop | None = None,
+) -> Summary:
+    """Train all runs of a sweep that have not ended, in `workers` processes with `threads` each (default: cores / workers).
+
+    `trainer` is "module:function", see `control.Train`. Raises ValueError where workers end before they claim a run.
+    """
+    if workers < 1 or (threads is not None and threads < 1):
+        raise ValueError(f"workers and threads must be at least 1, got {workers} and {threads}")
+    stop, before = Stop() if stop is None else stop, states(store)
+    crew = Crew(store, trainer, rules, threads or max(1, _cores() // workers), workers)
+    with on_signals(stop):
+        try:
+            crew.start(workers)
+            crew.watch(progress or (lambda event: None), stop)
+        finally:
+            crew.kill()
+    return summarise(store, before)
+
+
+class Crew:
+    """The worker processes of one driver."""
+
+    def __init__(self, store: Store, trainer: str, rules: Rules, threads: int, workers: int):
+        self._store, self._rules, self._workers = store, rules, workers
+        wanted = [entry.run for entry in store.runs]
+        self._order = {"root": str(store.root), "runs": wanted, "trainer": trainer, "rules": dataclasses.asdict(rules)}
+        self._environment = environment(threads, workers)
+        self._events: queue.SimpleQueue[tuple[Worker, dict[str, Any] | None]] = queue.SimpleQueue()
+        self._crew: list[Worker] = []
+        self._started, self._in_vain = 0, 0
+
+    def start(self, count: int = 1) -> None:
+        """Start workers, each with its log and a thread that listens to it."""
+        for _ in range(count):
+            folder = files.inside(self._store.root, LOGS)
+            folder.mkdir(exist_ok=True)
+            self._started += 1
+            log = files.inside(folder, f"worker-{os.getpid()}-{self._started}.txt")
+            with log.open("w") as output:
+                process = subprocess.Popen(
+                    [sys.executable, "-m", "attnjax.sweep.worker"],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=output,
+                    env=self._environment,
+                    text=True,
+                    start_new_session=True,  # Ctrl-C is for the driver, which asks workers to save
+                )
+            assert process.stdin is not None
+            assert process.stdout is not None
+            worker = Worker(process, process.stdin, process.stdout, log)
+            self._crew.append(worker)
+            threading.Thread(target=self._listen, args=(worker,), daemon=True).start()
+            with contextlib.suppress(BrokenPipeError):
+                worker.orders.write(json.dumps(self._order) + "\n")
+                worker.orders.flush()
+
+    def watch(self, progress: Progress, stop: Stop) -> None:
+        """Pass events on until all workers have ended, and replace those that were killed."""
+        while self._crew:
+            if stop.reason:
+                self._ask_to_stop()
+            try:
+                worker, event = self._events.get(timeout=0.2)
+            except queue.Empty:
+                continue
+            if event is None:
+                self._ended(worker, stop)
+                continue
+            worker.claimed = True
+            self._in_vain = 0 if event["state"] in FINAL else self._in_vain
+            progress(Event(**event))
+            if event["state"] == "failed" and self._rules.fail_fast:
+                stop.set(f"run {event['run']} failed")
+
+    def kill(self) -> None:
+        """End all workers now; what they did since their last checkpoint is done again later."""
+        for worker in self._crew:
+            worker.process.kill()
+            _close(worker)
+        self._crew.clear()
+
+    def _listen(self, worker: Worker) -> None:
+        for line in worker.events:
+            with contextlib.suppress(ValueError):
+                self._events.put((worker, json.loads(line)))
+        self._events.put((worker, None))
+
+    def _ended(self, worker: Worker, stop: Stop) -> None:
+        self._crew.remove(worker)
+        code = _close(worker)
+        if code == 0 or stop.reason:
+            return
+        self._in_vain += 1
+        by_itself = code > 0 and not worker.claimed
+        if by_itself or self._in_vain > self._rules.attempts * self._workers:
+            said = worker.log.read_text(encoding="utf-8", errors="replace")[-TAIL:].strip()
+            raise ValueError(f"workers end before they finish a run, the last with code {code}. It said:\n{said}")
+        self.start()
+
+    def _ask_to_stop(self) -> None:
+        for worker in self._crew:
+            with contextlib.suppress(OSError):
+                worker.orders.close()
+
+
+def environment(threads: int, workers: int) -> dict[str, str]:
+    """The environment of a worker: its threads, and its share of an accelerator's memory unless that is set already."""
+    mine = {"NPROC": str(threads), "OMP_NUM_THREADS": str(threads), "OPENBLAS_NUM_THREADS": str(threads)}
+    share = {"XLA_PYTHON_CLIENT_MEM_FRACTION": f"{0.9 / workers:.3f}"} if workers > 1 else {}
+    path = os.pathsep.join(filter(None, _import_path()))
+    return {**share, **os.environ, **mine, "PYTHONPATH": path}
+
+
+def _import_path() -> Sequence[str]:
+    """A worker finds what its driver finds, from wherever the driver was started."""
+    return [os.path.abspath(entry) for entry in sys.path]
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _close(worker: Worker) -> int:
+    code = worker.process.wait()
+    for pipe in (worker.orders, worker.events):
+        with contextlib.suppress(OSError):
+            pipe.close()
+    return code

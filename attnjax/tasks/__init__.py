@@ -1,0 +1,132 @@
+"""Tasks: pure functions from a key and lengths to padded examples, a file per family. `base.py` is the interface."""
+
+import difflib
+import inspect
+from typing import Any
+
+from attnjax.tasks.addition import Addition
+from attnjax.tasks.base import Alphabet, Chance, Example, Task
+from attnjax.tasks.card import card
+from attnjax.tasks.chomsky_binary import BinaryAddition, BinaryMultiplication, ComputeSqrt
+from attnjax.tasks.chomsky_deterministic import (
+    ModularArithmeticBrackets,
+    ReverseString,
+    SolveEquation,
+    StackManipulation,
+)
+from attnjax.tasks.chomsky_regular import CycleNavigation, EvenPairs, ModularArithmetic, ParityCheck
+from attnjax.tasks.chomsky_sensitive import BucketSort, DuplicateString, MissingDuplicateString, OddsFirst
+from attnjax.tasks.copying import Copy, Reverse
+from attnjax.tasks.forms import (
+    SequencePair,
+    Sequences,
+    Specials,
+    decoder_form,
+    encoder_decoder_form,
+    encoder_form,
+    next_token_form,
+    specials,
+)
+from attnjax.tasks.huang_copying import BigEndianAddition, RepeatedCopy, Sort, UniqueCopy
+from attnjax.tasks.huang_counting import BinaryMajority, InterleavedMajority, Majority, Parity
+from attnjax.tasks.recall import AssociativeRecall, Induction
+from attnjax.tasks.text import Text
+
+__all__ = [
+    "TASKS",
+    "Addition",
+    "Alphabet",
+    "AssociativeRecall",
+    "BigEndianAddition",
+    "BinaryAddition",
+    "BinaryMajority",
+    "BinaryMultiplication",
+    "BucketSort",
+    "Chance",
+    "ComputeSqrt",
+    "Copy",
+    "CycleNavigation",
+    "DuplicateString",
+    "EvenPairs",
+    "Example",
+    "Induction",
+    "InterleavedMajority",
+    "Majority",
+    "MissingDuplicateString",
+    "ModularArithmetic",
+    "ModularArithmeticBrackets",
+    "OddsFirst",
+    "Parity",
+    "ParityCheck",
+    "RepeatedCopy",
+    "Reverse",
+    "ReverseString",
+    "SequencePair",
+    "Sequences",
+    "SolveEquation",
+    "Sort",
+    "Specials",
+    "StackManipulation",
+    "Task",
+    "Text",
+    "UniqueCopy",
+    "card",
+    "decoder_form",
+    "encoder_decoder_form",
+    "encoder_form",
+    "next_token_form",
+    "specials",
+    "task",
+]
+
+TASKS: dict[str, type[Task]] = {
+    "even_pairs": EvenPairs,
+    "modular_arithmetic": ModularArithmetic,
+    "parity_check": ParityCheck,
+    "cycle_navigation": CycleNavigation,
+    "stack_manipulation": StackManipulation,
+    "reverse_string": ReverseString,
+    "modular_arithmetic_brackets": ModularArithmeticBrackets,
+    "solve_equation": SolveEquation,
+    "duplicate_string": DuplicateString,
+    "missing_duplicate_string": MissingDuplicateString,
+    "odds_first": OddsFirst,
+    "binary_addition": BinaryAddition,
+    "binary_multiplication": BinaryMultiplication,
+    "compute_sqrt": ComputeSqrt,
+    "bucket_sort": BucketSort,
+    "binary_majority": BinaryMajority,
+    "majority": Majority,
+    "interleaved_majority": InterleavedMajority,
+    "parity": Parity,
+    "sort": Sort,
+    "unique_copy": UniqueCopy,
+    "repeated_copy": RepeatedCopy,
+    "big_endian_addition": BigEndianAddition,
+    "copy": Copy,
+    "reverse": Reverse,
+    "addition": Addition,
+    "associative_recall": AssociativeRecall,
+    "induction": Induction,
+    "text": Text,
+}
+
+
+def task(name: str, **options: Any) -> Task:
+    """The task of this name with these options, for example `task("copy", variant="rsc")`.
+
+    Raises ValueError for an unknown name or option, with the choices.
+    """
+    if name not in TASKS:
+        raise ValueError(f"unknown task {name!r}{_nearest(name, TASKS)}; choose from {', '.join(TASKS)}")
+    known = inspect.signature(TASKS[name]).parameters
+    for option in options:
+        if option not in known:
+            choices = ", ".join(known) or "none"
+            raise ValueError(f"task {name!r} has no option {option!r}{_nearest(option, known)}; it has: {choices}")
+    return TASKS[name](**options)
+
+
+def _nearest(word: str, choices: Any) -> str:
+    close = difflib.get_close_matches(str(word), list(choices), n=1)
+    return f" (did you mean {close[0]!r}?)" if close else ""

@@ -1,0 +1,107 @@
+"""Decimal addition of numbers of any length: n + m -> their sum, without leading zeros.
+
+`length` is the number of digits of the longer operand. `operands="free"` draws uniformly one of the 2 length - 1
+pairs of lengths whose longer one is `length`; `"equal"` gives both that length; `sample_operands` takes both lengths
+from the caller, for the grid of an evaluation. An operand is uniform among the numbers of exactly so many digits.
+
+`order` says how digits are written: "plain" highest first; "reversed" lowest first in operands and sum;
+"reversed_answer" lowest first in the sum alone. The numbers of an example do not depend on the order.
+
+Tokens 0-9 are digits, `Addition.digits`, for position encodings that number the digits inside a number (abacus); 10
+is +. References: Kazemnejad et al. 2023, arXiv:2305.19466 (plain); Lee et al. 2023, arXiv:2307.03381 (reversed
+answer); McLeish et al. 2024, arXiv:2405.17399 (reversed, abacus).
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import ClassVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from attnjax.tasks.base import Alphabet, Example, Task, numbered
+from attnjax.tasks.checks import check_choice, check_key, check_lengths
+from attnjax.tasks.digits import digit_count, joined, numeral, settle, turned
+from attnjax.tasks.draws import padded, pick
+from attnjax.typing import Array, Int, Key
+
+BASE = 10
+
+
+@dataclasses.dataclass(frozen=True)
+class Addition(Task):
+    """n + m in decimal: 95 + 7 -> 102."""
+
+    order: str = "plain"
+    operands: str = "free"
+
+    digits: ClassVar[tuple[int, ...]] = tuple(range(BASE))
+
+    def __post_init__(self) -> None:
+        check_choice("Addition", "order", self.order, ("plain", "reversed", "reversed_answer"))
+        check_choice("Addition", "operands", self.operands, ("free", "equal"))
+
+    def alphabet(self) -> Alphabet:
+        return Alphabet((*numbered(BASE), "+"), numbered(BASE))
+
+    def input_size(self, max_length: int) -> int:
+        return 2 * max_length + 1
+
+    def output_size(self, max_length: int) -> int:
+        return max_length + 1
+
+    def answers(self, length: int) -> int:
+        highest = 2 * (10**length - 1)
+        least = 0 if length == 1 else 10 ** (length - 1)
+        return highest + 1 - (2 * least if self.operands == "equal" else least)
+
+    def space(self, length: int) -> int:
+        numbers = lambda digits: 10 if digits == 1 else 9 * 10 ** (digits - 1)
+        if self.operands == "equal":
+            return numbers(length) ** 2
+        return numbers(length) * (2 * sum(numbers(n) for n in range(1, length)) + numbers(length))
+
+    def example(self, key: Key[Array, ""], length: Int[Array, ""], max_length: int) -> Example:
+        for_pair, for_numbers = jax.random.split(key)
+        if self.operands == "equal":
+            return self.add(for_numbers, length, length, max_length)
+        pair = pick(for_pair, 0, 2 * length - 2)
+        shorter = pair % length + 1
+        # Pairs 0 .. length - 1 shorten the second operand or keep both; the others shorten the first.
+        first = jnp.where(pair < length, length, shorter)
+        second = jnp.where(pair < length, shorter, length)
+        return self.add(for_numbers, first, second, max_length)
+
+    def add(self, key: Key[Array, ""], first: Int[Array, ""], second: Int[Array, ""], max_length: int) -> Example:
+        """One example whose operands have `first` and `second` digits."""
+        for_n, for_m = jax.random.split(key)
+        n, m = numeral(for_n, first, max_length, BASE), numeral(for_m, second, max_length, BASE)
+        total = settle(jnp.pad(n + m, (0, 1)), BASE)
+        count = digit_count(total)
+        if self.order != "reversed":
+            n, m = turned(n, first), turned(m, second)
+        plus = jnp.full((1,), BASE, jnp.int32)
+        tokens, used = joined((n, first), (plus, 1), (m, second), size=2 * max_length + 1)
+        return padded(tokens, used, turned(total, count) if self.order == "plain" else total, count)
+
+    def sample_operands(
+        self,
+        key: Key[Array, ""],
+        first: Int[Array, " B"] | Sequence[int],
+        second: Int[Array, " B"] | Sequence[int],
+        max_length: int,
+    ) -> Example:
+        """A batch whose operands have these numbers of digits, 1 .. max_length; `operands` is not used.
+
+        Raises ValueError where a number of digits is known to be out of range.
+        """
+        check_key("Addition", key)
+        lengths = [x if isinstance(x, jax.Array) else np.asarray(x, np.int32) for x in (first, second)]
+        if lengths[0].ndim != 1 or lengths[0].shape != lengths[1].shape:
+            raise ValueError(f"Addition: first and second must be [B] alike, got {[x.shape for x in lengths]}")
+        for x in lengths:
+            check_lengths("Addition", x, 1, max_length)
+        a, b = (jnp.asarray(x).astype(jnp.int32) for x in lengths)
+        one = lambda key, a, b: self.add(key, a, b, max_length)
+        return jax.vmap(one)(jax.random.split(key, a.shape[0]), a, b)

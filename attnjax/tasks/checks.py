@@ -1,0 +1,44 @@
+"""What users may pass to a task, and what they are told otherwise."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from attnjax.typing import Array, Int, Key
+
+IMPLEMENTATION = "threefry2x32"
+"""The only generator of JAX whose streams neither the platform, nor the size, nor `vmap` changes."""
+
+
+def check_key(owner: str, key: Key[Array, ""]) -> None:
+    """Raise ValueError where a key is not one typed threefry key."""
+    if not (isinstance(key, jax.Array) and jnp.issubdtype(key.dtype, jax.dtypes.prng_key) and key.shape == ()):
+        raise ValueError(f"{owner}: key must be one typed key made by jax.random.key, got {key!r}")
+    if str(jax.random.key_impl(key)) != IMPLEMENTATION:
+        raise ValueError(
+            f"{owner}: data must not change with the platform or the padding, so the key must be of "
+            f"{IMPLEMENTATION}, got {jax.random.key_impl(key)}; use jax.random.key(seed, impl={IMPLEMENTATION!r})"
+        )
+
+
+def check_lengths(owner: str, lengths: Int[Array, "..."] | np.ndarray, shortest: int, longest: int) -> None:
+    """Raise ValueError where lengths are known and one is out of range."""
+    try:
+        known = np.asarray(lengths)
+    except jax.errors.TracerArrayConversionError:
+        return
+    if known.min() < shortest or known.max() > longest:
+        raise ValueError(f"{owner}: lengths must be in {shortest} .. {longest}, got {known.min()} .. {known.max()}")
+
+
+def check_count(owner: str, minimum: int = 1, **fields: int) -> None:
+    """Raise ValueError where a hyper-parameter that counts something is not an int of at least `minimum`."""
+    for name, value in fields.items():
+        if isinstance(value, bool) or not isinstance(value, int) or value < minimum:
+            raise ValueError(f"{owner}: {name} must be an int of at least {minimum}, got {value!r}")
+
+
+def check_choice(owner: str, name: str, value: str, choices: tuple[str, ...]) -> None:
+    """Raise ValueError where an option is none of its choices."""
+    if value not in choices:
+        raise ValueError(f"{owner}: {name} must be one of {', '.join(choices)}; got {value!r}")

@@ -1,0 +1,164 @@
+"""The four counting tasks of Huang et al. 2025, with the distributions of their published generators.
+
+    task                   input of `length` tokens                        answer
+    binary_majority        bits, not as many 0s as 1s                      the more frequent bit
+    majority               26 letters with one most frequent               that letter
+    interleaved_majority   3 binary majorities, interleaved                the 3 answers, in order
+    parity                 bits, the number of 1s uniform in 0 .. length   even or odd
+
+Reference: Huang et al. 2025, arXiv:2410.02140, and its repository lacoco-lab/length_generalization. There
+a sequence is begin, input, separator, answer, stop, and lengths are uniform in the range of a split: up to 50 in
+training, 51-100 and 101-150 in testing.
+"""
+
+import dataclasses
+import math
+import string
+
+import jax
+import jax.numpy as jnp
+
+from attnjax.tasks.base import Alphabet, Example, Task, numbered
+from attnjax.tasks.checks import check_choice, check_count
+from attnjax.tasks.draws import between, draw, padded, within
+from attnjax.tasks.shuffle import shuffled_ones
+from attnjax.typing import Array, Int, Key
+
+LETTERS = tuple(string.ascii_lowercase)
+EVEN, ODD = 2, 3
+
+
+def uneven_bits(key: Key[Array, ""], length: Int[Array, ""], size: int) -> tuple[Int[Array, " size"], Int[Array, ""]]:
+    """Shuffled bits and the more frequent one; the number of 0s is uniform in 0 .. length without length / 2."""
+    bits = jax.random.bits(key, (size + 1,), jnp.uint32)
+    even = (length + 1) % 2
+    zeros = between(bits[0], 0, length - even)
+    zeros = jnp.where((even == 1) & (2 * zeros >= length), zeros + 1, zeros)
+    return shuffled_ones(bits[1:], length - zeros, length), (2 * zeros < length).astype(jnp.int32)
+
+
+def uneven_count(length: int) -> int:
+    """Number of bit strings with a majority."""
+    return 2**length - (math.comb(length, length // 2) if length % 2 == 0 else 0)
+
+
+@dataclasses.dataclass(frozen=True)
+class BinaryMajority(Task):
+    """The more frequent bit: 10110 -> 1. The number of 0s is uniform in 0 .. length, never a tie."""
+
+    def alphabet(self) -> Alphabet:
+        return Alphabet(numbered(2), numbered(2))
+
+    def space(self, length: int) -> int:
+        return uneven_count(length)
+
+    def example(self, key: Key[Array, ""], length: Int[Array, ""], max_length: int) -> Example:
+        bits, answer = uneven_bits(key, length, max_length)
+        return padded(bits, length, answer.reshape(1), 1)
+
+
+@dataclasses.dataclass(frozen=True)
+class Majority(Task):
+    """The one most frequent of 26 letters: abcb -> b. Strings are uniform, drawn again while two letters tie.
+
+    `space` counts all strings, those with ties too.
+    """
+
+    def alphabet(self) -> Alphabet:
+        return Alphabet(LETTERS, LETTERS)
+
+    def space(self, length: int) -> int:
+        return len(LETTERS) ** length
+
+    def example(self, key: Key[Array, ""], length: Int[Array, ""], max_length: int) -> Example:
+        letters = jnp.arange(len(LETTERS), dtype=jnp.int32)
+        real = within(length, max_length)
+
+        def tied(state: tuple[Array, Array, Array]) -> Array:
+            counts = state[2]
+            return jnp.sum(counts == jnp.max(counts)) > 1
+
+        def attempt(state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+            x = draw(jax.random.fold_in(key, state[0]), max_length, len(LETTERS))
+            hits = (x[:, None] == letters[None, :]) & real[:, None]
+            return state[0] + 1, x, jnp.sum(hits, axis=0, dtype=jnp.int32)
+
+        start = (jnp.int32(0), jnp.zeros((max_length,), jnp.int32), jnp.zeros_like(letters))
+        _, x, counts = jax.lax.while_loop(tied, attempt, start)
+        return padded(x, length, jnp.argmax(counts).astype(jnp.int32).reshape(1), 1)
+
+
+@dataclasses.dataclass(frozen=True)
+class InterleavedMajority(Task):
+    """`period` independent strings of binary_majority, written in turn, and their `period` answers.
+
+    Every string has length // period bits, so the input has the largest multiple of `period` up to `length`.
+    """
+
+    period: int = 3
+
+    def __post_init__(self) -> None:
+        check_count("InterleavedMajority", period=self.period)
+
+    def alphabet(self) -> Alphabet:
+        return Alphabet(numbered(2), numbered(2))
+
+    def output_size(self, max_length: int) -> int:
+        del max_length
+        return self.period
+
+    @property
+    def minimum_length(self) -> int:
+        return self.period
+
+    def answers(self, length: int) -> int:
+        del length
+        return 2**self.period
+
+    def space(self, length: int) -> int:
+        return uneven_count(length // self.period) ** self.period
+
+    def example(self, key: Key[Array, ""], length: Int[Array, ""], max_length: int) -> Example:
+        each = length // self.period
+        keys = jax.random.split(key, self.period)
+        bits, answers = jax.vmap(lambda key: uneven_bits(key, each, max_length // self.period))(keys)
+        tokens = jnp.pad(bits.T.reshape(-1), (0, max_length % self.period))
+        return padded(tokens, self.period * each, answers, self.period)
+
+
+@dataclasses.dataclass(frozen=True)
+class Parity(Task):
+    """Whether the number of 1s is even or odd: 0111 -> odd.
+
+    `ones="uniform"` draws the number of 1s uniformly in 0 .. length, then shuffles, as published; `"iid"` draws
+    independent uniform bits, which is harder: strings with few 0s or few 1s become rare.
+    """
+
+    ones: str = "uniform"
+
+    def __post_init__(self) -> None:
+        check_choice("Parity", "ones", self.ones, ("uniform", "iid"))
+
+    def alphabet(self) -> Alphabet:
+        return Alphabet(numbered(2), ("0", "1", "even", "odd"))
+
+    @property
+    def token_chance(self) -> float:
+        return 0.5
+
+    def answers(self, length: int) -> int:
+        del length
+        return 2
+
+    def space(self, length: int) -> int:
+        return 2**length
+
+    def example(self, key: Key[Array, ""], length: Int[Array, ""], max_length: int) -> Example:
+        if self.ones == "uniform":
+            bits = jax.random.bits(key, (max_length + 1,), jnp.uint32)
+            count = between(bits[0], 0, length)
+            x = shuffled_ones(bits[1:], count, length)
+        else:
+            x = draw(key, max_length, 2)
+            count = jnp.sum(jnp.where(within(length, max_length), x, 0), dtype=jnp.int32)
+        return padded(x, length, (EVEN + count % 2).reshape(1), 1)

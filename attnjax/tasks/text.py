@@ -1,0 +1,174 @@
+"""A language model over bytes: random crops of a file, of a folder, or of Python's own standard library.
+
+    inputs = x[s : s + length]     targets = x[s + 1 : s + length + 1]     s uniform
+
+x is one array of bytes of the split, on the host; a crop is a pure function of key and length, and reaches the device
+through a callback, so that no program carries the corpus inside. `Text.sha256` names the bytes: results from two
+corpora with the same digest compare, and the standard library differs from one Python version to the next.
+
+A folder is split by file: a stable hash of the file's relative path puts it into train (90 of 100), validation (5) or
+test (5), and orders the files, so that `cap` keeps a fair sample. Each file is followed by a byte 0. A single file is
+split by place: its first 90 %, the next 5 %, the last 5 %.
+"""
+
+import dataclasses
+import fnmatch
+import functools
+import hashlib
+import os
+import stat
+import sysconfig
+from collections.abc import Iterator
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from attnjax.tasks.base import Alphabet, Example, Task
+from attnjax.tasks.checks import check_choice, check_count
+from attnjax.tasks.draws import padded
+from attnjax.typing import Array, Int, Key
+
+SPLITS = ("train", "validation", "test")
+BOUNDS = (0, 90, 95, 100)
+"""Percent of the hash range, or of a single file, where each split begins and ends."""
+
+NOT_EVERYWHERE = ("site-packages", "dist-packages", "test", "tests", "__pycache__")
+"""Folders of the standard library's path that depend on the installation."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Text(Task):
+    """Crops of `length` bytes, with the byte that follows each as its target. Aligned: targets[i] follows inputs[i].
+
+    `path` is a file or a folder; None is the standard library's source. In a folder, `pattern` chooses files by name.
+    The first `cap` bytes of the split are kept. Tokens are the 256 bytes, whatever they mean.
+    """
+
+    path: str | None = None
+    split: str = "train"
+    pattern: str = "*"
+    cap: int = 2**28
+
+    def __post_init__(self) -> None:
+        check_choice("Text", "split", self.split, SPLITS)
+        check_count("Text", cap=self.cap)
+        if self.path is not None and (not isinstance(self.path, str) or not self.path or "\0" in self.path):
+            raise ValueError(f"Text: path must be the name of a file or folder, or None, got {self.path!r}")
+
+    @functools.cached_property
+    def data(self) -> np.ndarray:
+        """All bytes of the split, uint8 [n], read once.
+
+        Raises ValueError where the path is missing, unreadable or empty, or leaves nothing to this split.
+        """
+        data = np.frombuffer(read(self.path, self.split, self.pattern, self.cap), np.uint8)
+        if data.size < 2:
+            raise ValueError(
+                f"Text: nothing to read for the {self.split} split of {self._source} with {self.pattern!r}"
+            )
+        return data
+
+    @functools.cached_property
+    def sha256(self) -> str:
+        """Digest of the bytes of the split, 64 hexadecimal digits."""
+        return hashlib.sha256(self.data.tobytes()).hexdigest()
+
+    @property
+    def _source(self) -> str:
+        return "the standard library" if self.path is None else repr(self.path)
+
+    def alphabet(self) -> Alphabet:
+        tokens = tuple(chr(i) if 32 < i < 127 else f"x{i:02x}" for i in range(256))
+        return Alphabet(tokens, tokens)
+
+    def output_size(self, max_length: int) -> int:
+        return max_length
+
+    @property
+    def maximum_length(self) -> int:
+        return self.data.size - 1
+
+    @property
+    def aligned(self) -> bool:
+        return True
+
+    def answers(self, length: int) -> int:
+        return 256**length
+
+    def space(self, length: int) -> int:
+        """Number of crops; equal ones count each."""
+        return self.data.size - length
+
+    def example(self, key: Key[Array, ""], length: Int[Array, ""], max_length: int) -> Example:
+        start = jax.random.randint(key, (), 0, self.data.size - length, jnp.int32)
+        crop = jax.pure_callback(
+            functools.partial(crops, self.data, max_length + 1),
+            jax.ShapeDtypeStruct((max_length + 1,), np.uint8),
+            start,
+            vmap_method="broadcast_all",
+        ).astype(jnp.int32)
+        return padded(crop[:-1], length, crop[1:], length)
+
+
+def crops(data: np.ndarray, size: int, starts: np.ndarray) -> np.ndarray:
+    """data[s : s + size] for each start, with the last byte repeated behind the end."""
+    index = np.asarray(starts)[..., None] + np.arange(size)
+    return data[np.minimum(index, data.size - 1)]
+
+
+def read(path: str | None, split: str, pattern: str, cap: int) -> bytes:
+    """The first `cap` bytes of a split."""
+    root = Path(sysconfig.get_path("stdlib") if path is None else path)
+    try:
+        if root.is_file():
+            return _read_part(root, split, cap)
+        if not root.is_dir():
+            raise ValueError(f"Text: no file or folder at {path!r}")
+        skipped, pattern = (NOT_EVERYWHERE, "*.py") if path is None else ((), pattern)
+        chosen = sorted((*place(name), name) for name in names(root, pattern, skipped))
+        return _read_files([root / name for where, _, name in chosen if where == split], cap)
+    except OSError as error:
+        raise ValueError(f"Text: cannot read {error.filename or path!r}: {error.strerror}") from error
+
+
+def place(name: str) -> tuple[str, str]:
+    """The split of a file, and a hash to order it by: both depend on its relative path alone."""
+    digest = hashlib.sha256(name.encode("utf-8", "surrogateescape")).hexdigest()
+    percent = int(digest[:8], 16) * 100 >> 32
+    return next(s for s, end in zip(SPLITS, BOUNDS[1:], strict=True) if percent < end), digest
+
+
+def names(root: Path, pattern: str, skipped: tuple[str, ...]) -> Iterator[str]:
+    """Relative names, with /, of the regular files below a folder; no link is followed, as it might lead out of it."""
+
+    def fail(error: OSError) -> None:
+        raise error
+
+    for folder, folders, files in os.walk(root, onerror=fail):
+        folders[:] = [name for name in folders if name not in skipped]
+        for name in fnmatch.filter(files, pattern):
+            file = Path(folder, name)
+            if stat.S_ISREG(file.lstat().st_mode):
+                yield file.relative_to(root).as_posix()
+
+
+def _read_part(file: Path, split: str, cap: int) -> bytes:
+    size, part = file.stat().st_size, SPLITS.index(split)
+    begin, end = (size * bound // 100 for bound in BOUNDS[part : part + 2])
+    with file.open("rb") as stream:
+        stream.seek(begin)
+        return stream.read(min(end - begin, cap))
+
+
+def _read_files(files: list[Path], cap: int) -> bytes:
+    """Each file and a byte 0, up to `cap` bytes."""
+    out = bytearray()
+    for file in files:
+        with file.open("rb") as stream:
+            out += stream.read(cap - len(out))
+        out += b"\0"
+        if len(out) >= cap:
+            break
+    return bytes(out[:cap])

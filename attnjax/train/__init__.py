@@ -1,0 +1,6 @@
+"""Training: populations of runs in one compiled program, evaluation by length, checkpoints that verify themselves."""
+
+from attnjax.train.describe import describe
+from attnjax.train.loop import train
+
+__all__ = ["describe", "train"]

@@ -1,0 +1,150 @@
+"""Training a population of runs from wherever they stopped: the training function that sweeps are given.
+
+    train(configs, directories, control)
+
+resumes from the newest step of which every run has a sound checkpoint, forgets records after it, advances in strides that
+one compiled program does, writes records and checkpoints, and evaluates by length at the end. Everything that the result
+depends on is a function of the configs and of the step, so a run that was killed ends with the same bits as one that was
+not, on the same machine with the same population.
+"""
+
+import hashlib
+import math
+import pathlib
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+import jax
+import numpy as np
+
+from attnjax import tasks
+from attnjax.config import RunConfig
+from attnjax.tasks.base import Task
+from attnjax.train import checkpoint
+from attnjax.train.evaluate import Evaluator
+from attnjax.train.step import Member, Metrics, State, Trainer, members
+from attnjax.typing import PyTree
+
+CHECKPOINTS = "checkpoints"
+
+
+class Control(Protocol):
+    """What the caller offers; `attnjax.sweep.control.Control` documents it."""
+
+    def stopping(self) -> str: ...
+    def step(self, directory: pathlib.Path, step: int, **numbers: float) -> None: ...
+    def metrics(self, directory: pathlib.Path, record: Mapping[str, Any]) -> None: ...
+    def results(self, directory: pathlib.Path, *found: Mapping[str, Any]) -> None: ...
+    def rewind(self, directory: pathlib.Path, step: int) -> None: ...
+    def note(self, directory: pathlib.Path, **fields: Any) -> None: ...
+    def fail(self, directory: pathlib.Path, step: int, reason: str) -> None: ...
+
+
+def train(configs: list[RunConfig], directories: list[pathlib.Path], control: Control) -> None:
+    """Train runs that differ only in seeds, learning rate and weight decay. See the module's text."""
+    run, task = configs[0], make_task(configs[0])
+    trainer, population = Trainer(run, task), members(configs)
+    step, state = _resume(trainer, population, directories)
+    for directory in directories:
+        checkpoint.drop_after(directory / CHECKPOINTS, step)
+        control.rewind(directory, step)
+    alive = _note(configs, directories, trainer, task, state, control)
+    stride, started = _stride(run), time.monotonic()
+    while step < run.train.steps and alive and not control.stopping():
+        state, metrics = trainer.advance(state, population, stride)
+        step += stride
+        _record(run, directories, alive, metrics, step, time.monotonic() - started, control)
+        if _due(step, run.train.checkpoint_every) or step == run.train.steps or control.stopping():
+            _save(run, directories, alive, state, step)
+        if _due(step, run.evaluate.every) and step < run.train.steps:
+            _evaluate(trainer, directories, alive, state, step, control, ("validation",))
+    if step == run.train.steps and alive and not control.stopping():
+        _evaluate(trainer, directories, alive, state, step, control, ("test", "validation"))
+        for i in alive:
+            control.note(directories[i], parameters_sha256=_fingerprint(_member(state.params, i)))
+
+
+def make_task(run: RunConfig) -> Task:
+    """The task of a run. Raises ValueError for options it does not have, and lengths it cannot draw."""
+    return tasks.task(run.task.name, **run.task.options)
+
+
+def _resume(trainer: Trainer, population: Member, directories: Sequence[pathlib.Path]) -> tuple[int, State]:
+    like = jax.eval_shape(lambda member: jax.tree.map(lambda x: x[0], trainer.start(member)), population)
+    newest: int | None = None
+    while True:
+        found = [checkpoint.restore(directory / CHECKPOINTS, like, newest) for directory in directories]
+        if any(one is None for one in found):
+            return 0, trainer.start(population)
+        steps = {one[0] for one in found if one is not None}
+        if len(steps) == 1:
+            states = [one[1] for one in found if one is not None]
+            return steps.pop(), jax.tree.map(lambda *leaves: jax.numpy.stack(leaves), *states)
+        newest = min(steps)
+
+
+def _note(configs, directories, trainer: Trainer, task: Task, state: State, control: Control) -> list[int]:
+    """Facts for the manifests; returns the members, all alive."""
+    run = configs[0]
+    count = sum(math.prod(leaf.shape[1:]) for leaf in jax.tree.leaves(state.params))
+    lengths = sorted({*run.evaluate.lengths, *run.evaluate.validation_lengths})
+    chance = {str(n): task.chance(n)._asdict() for n in lengths if n >= task.minimum_length and not task.aligned}
+    for directory in directories:
+        control.note(directory, parameters=count, chance=chance, data_sha256=getattr(task, "sha256", None))
+    return list(range(len(configs)))
+
+
+def _stride(run: RunConfig) -> int:
+    """Steps of one call of the compiled program: it divides every interval, so that there is one program."""
+    intervals = (run.train.steps, run.train.log_every, run.train.checkpoint_every, run.evaluate.every)
+    return math.gcd(*(interval for interval in intervals if interval))
+
+
+def _due(step: int, interval: int) -> bool:
+    return interval > 0 and step % interval == 0
+
+
+def _record(run, directories, alive: list[int], metrics: Metrics, step: int, seconds: float, control: Control) -> None:
+    """Log the last step of the stride; runs with a loss that is not finite end here, and leave `alive`."""
+    losses, last = np.asarray(metrics.loss), jax.tree.map(lambda x: np.asarray(x)[:, -1], metrics)
+    for i in list(alive):
+        bad = np.flatnonzero(~np.isfinite(losses[i]))
+        if bad.size:
+            control.fail(directories[i], step - losses.shape[1] + int(bad[0]) + 1, _nan(losses, i, bad, step))
+            alive.remove(i)
+            continue
+        numbers = {name: float(value[i]) for name, value in last._asdict().items()}
+        control.step(directories[i], step, loss=numbers["loss"])
+        if _due(step, run.train.log_every) or step == run.train.steps:
+            control.metrics(directories[i], {"step": step, **numbers, "seconds": round(seconds, 3)})
+
+
+def _nan(losses: np.ndarray, i: int, bad: np.ndarray, step: int) -> str:
+    return f"nan at step {step - losses.shape[1] + int(bad[0]) + 1}: the loss was {losses[i, bad[0]]}"
+
+
+def _save(run: RunConfig, directories, alive: list[int], state: State, step: int) -> None:
+    for i in alive:
+        checkpoint.save(directories[i] / CHECKPOINTS, step, _member(state, i), keep=run.train.keep)
+
+
+def _evaluate(trainer: Trainer, directories, alive, state: State, step: int, control: Control, splits) -> None:
+    evaluator = Evaluator(trainer.run, trainer.task, trainer.model)
+    for found in evaluator(state.params, splits):
+        for i in alive:
+            control.results(directories[i], *({"step": step, **record} for record in found[i]))
+        if control.stopping():
+            return
+
+
+def _member(tree: PyTree, i: int) -> PyTree:
+    return jax.tree.map(lambda leaf: leaf[i], tree)
+
+
+def _fingerprint(params: PyTree) -> str:
+    """One sha256 of all parameters, in the order of the tree."""
+    total = hashlib.sha256()
+    for leaf in jax.tree.leaves(params):
+        total.update(np.ascontiguousarray(leaf).tobytes())
+    return total.hexdigest()

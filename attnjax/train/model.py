@@ -1,0 +1,92 @@
+"""From a run's config and its task to two pure functions: `init(key) -> params` and `apply(params, sequences) -> logits`."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+from flax import nnx
+
+from attnjax import positions
+from attnjax.attention import Mask
+from attnjax.config import EncodingConfig, ModelConfig, RunConfig
+from attnjax.modules import Decoder, Encoder, EncoderDecoder, TransformerConfig
+from attnjax.positions import PositionEncoding
+from attnjax.tasks.base import Task
+from attnjax.tasks.forms import SequencePair, Sequences, specials
+from attnjax.typing import Array, Float, Key, PyTree
+
+SCALINGS = {
+    "position_interpolation": positions.PositionInterpolation,
+    "ntk_aware": positions.NTKAware,
+    "dynamic_ntk": positions.DynamicNTK,
+    "yarn": positions.YaRN,
+    "llama3": positions.Llama3,
+    "longrope": positions.LongRoPE,
+}
+FAMILIES = {"encoder": Encoder, "decoder": Decoder, "encoder_decoder": EncoderDecoder}
+
+
+class Model(NamedTuple):
+    """A model as pure functions. `init` may be mapped over keys: a population of models is one pytree with a leading axis."""
+
+    init: Callable[[Key[Array, ""]], PyTree]
+    apply: Callable[..., Float[Array, "B T V"]]
+    config: TransformerConfig
+
+
+def build(run: RunConfig, task: Task) -> Model:
+    """The model of a run. Raises ValueError where config and task do not fit together."""
+    config = transformer_config(run.model, vocabulary(run, task))
+    family = FAMILIES[run.task.form]
+    make = lambda key: family(config, rngs=nnx.Rngs(key))
+    graph = nnx.split(nnx.eval_shape(lambda: make(jax.random.key(0))), graph=False)[0]
+
+    def init(key: Key[Array, ""]) -> PyTree:
+        return nnx.to_pure_dict(nnx.split(make(key), graph=False)[1])
+
+    def apply(params: PyTree, batch: Sequences | SequencePair, key: Key[Array, ""] | None = None):
+        state = nnx.eval_shape(lambda: nnx.split(make(jax.random.key(0)), graph=False)[1])
+        nnx.replace_by_pure_dict(state, params)
+        model: Any = nnx.merge(graph, state)
+        if isinstance(batch, SequencePair):
+            target = batch.target
+            return model(
+                batch.source,
+                target.tokens,
+                source_pos=batch.source_positions,
+                target_pos=target.positions,
+                source_mask=Mask(k_valid=batch.source_valid),
+                key=key,
+            )
+        return model(batch.tokens, pos=batch.positions, mask=Mask(k_valid=batch.valid), key=key)
+
+    return Model(init, apply, config)
+
+
+def vocabulary(run: RunConfig, task: Task) -> int:
+    """Tokens the model reads and answers; see `tasks.forms`."""
+    if task.aligned:
+        return max(task.input_vocab, task.output_vocab)
+    if run.task.form == "encoder":
+        return max(task.input_vocab + 1, task.output_vocab)
+    return specials(task).size
+
+
+def transformer_config(model: ModelConfig, vocab: int) -> TransformerConfig:
+    """The modules' config of a run's model."""
+    fields: dict[str, Any] = {name: getattr(model, name) for name in model.__dataclass_fields__}
+    encodings = model.encoding
+    fields["encoding"] = tuple(map(encoding, encodings)) if isinstance(encodings, tuple) else encoding(encodings)
+    return TransformerConfig(vocab=vocab, **fields)
+
+
+def encoding(config: EncodingConfig) -> PositionEncoding:
+    """The encoding a config names, with a nested scaling made into its class. Raises ValueError with the choices."""
+    options = dict(config.options)
+    if options.get("scaling") is not None:
+        scaling = dict(options["scaling"])
+        name = scaling.pop("name", None)
+        if name not in SCALINGS:
+            raise ValueError(f"model.encoding.options.scaling.name must be one of {', '.join(SCALINGS)}, got {name!r}")
+        options["scaling"] = SCALINGS[name](**scaling)
+    return positions.encoding(config.name, **options)

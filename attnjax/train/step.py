@@ -1,0 +1,102 @@
+"""One training step as a pure function, and many of them as one compiled program for a population of runs.
+
+A member of a population differs from the others in data alone: its seeds and its learning rate. The program scans over
+steps and maps over members, so that a sweep compiles once per shape and dispatches once per `count` steps.
+"""
+
+import functools
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from attnjax.config import RunConfig
+from attnjax.tasks.base import Task
+from attnjax.tasks.forms import SequencePair, Sequences
+from attnjax.train.data import batch
+from attnjax.train.model import Model, build
+from attnjax.train.optimizer import apply, optimizer, shape
+from attnjax.typing import Array, Float, Int, PyTree
+
+
+class State(NamedTuple):
+    """What changes from step to step, of one run."""
+
+    params: PyTree
+    optimizer: Any
+    step: Int[Array, ""]
+
+
+class Member(NamedTuple):
+    """What distinguishes runs of one population."""
+
+    seed: Int[Array, ""]
+    data_seed: Int[Array, ""]
+    learning_rate: Float[Array, ""]
+    weight_decay: Float[Array, ""]
+
+
+def members(runs: Sequence[RunConfig]) -> Member:
+    """The members of a population, stacked."""
+    numbers = lambda name, dtype: jnp.asarray([getattr(run, name) for run in runs], dtype)
+    rates = lambda name: jnp.asarray([getattr(run.train, name) for run in runs], jnp.float32)
+    seed, data_seed = (numbers(name, jnp.uint32) for name in ("seed", "data_seed"))
+    return Member(seed, data_seed, rates("learning_rate"), rates("weight_decay"))
+
+
+class Metrics(NamedTuple):
+    """Of one step: mean cross-entropy (nats) and accuracy per counted token, and the norm of the gradient."""
+
+    loss: Float[Array, ""]
+    accuracy: Float[Array, ""]
+    gradient_norm: Float[Array, ""]
+
+
+class Trainer:
+    """The compiled functions of all runs that share a shape. Holds no state but the programs."""
+
+    def __init__(self, run: RunConfig, task: Task):
+        self.run, self.task = run, task
+        self.model: Model = build(run, task)
+        self.optimizer, self.shape = optimizer(run.train), shape(run.train)
+        self.start = jax.jit(jax.vmap(self._start))
+        self.advance = jax.jit(self._advance, static_argnames="count", donate_argnums=0)
+
+    def _start(self, member: Member) -> State:
+        params = self.model.init(jax.random.key(member.seed))
+        return State(params, self.optimizer.init(params), jnp.int32(0))
+
+    def _advance(self, state: State, members: Member, count: int) -> tuple[State, Metrics]:
+        """`count` steps of every member: the new states, and metrics [P, count]."""
+
+        def one(state: State, member: Member):
+            return jax.lax.scan(lambda state, _: self.step(state, member), state, length=count)
+
+        return jax.vmap(one)(state, members)
+
+    def step(self, state: State, member: Member) -> tuple[State, Metrics]:
+        """One update of one run."""
+        sequences = batch(self.run, self.task, member.data_seed, state.step)
+        dropping = self.run.model.attention_dropout > 0 or self.run.model.residual_dropout > 0
+        key = jax.random.fold_in(jax.random.key(member.seed), state.step) if dropping else None
+        loss = functools.partial(self.loss, sequences=sequences, key=key)
+        (value, accuracy), gradient = jax.value_and_grad(loss, has_aux=True)(state.params)
+        # Optax mixes int32 counts and Python floats, which a caller's strict promotion would refuse.
+        with jax.numpy_dtype_promotion("standard"):
+            direction, new = self.optimizer.update(gradient, state.optimizer, state.params)
+            share = jnp.asarray(self.shape(state.step), jnp.float32)
+        rate = member.learning_rate * share
+        params = apply(direction, state.params, rate, member.weight_decay)
+        return State(params, new, state.step + 1), Metrics(value, accuracy, optax.tree.norm(gradient))
+
+    def loss(self, params: PyTree, sequences: Sequences | SequencePair, key: Array | None = None):
+        """Mean cross-entropy over the counted tokens of the batch, and their accuracy."""
+        target = sequences.target if isinstance(sequences, SequencePair) else sequences
+        logits = self.model.apply(params, sequences, key).astype(jnp.float32)
+        entropy = optax.softmax_cross_entropy_with_integer_labels(logits, target.targets)
+        right = (jnp.argmax(logits, -1) == target.targets).astype(jnp.float32)
+        weight = target.mask.astype(jnp.float32)
+        total = jnp.maximum(weight.sum(), 1.0)
+        return (entropy * weight).sum() / total, (right * weight).sum() / total

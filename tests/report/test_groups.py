@@ -1,0 +1,86 @@
+"""Which runs belong together, and what they are called."""
+
+from typing import Any
+
+from attnjax.report.groups import Panel, homeless, panels
+from attnjax.report.records import Run
+from tests.report.synthetic import cell_id, config, run_id
+
+
+def run(fields: dict[str, Any], readable: bool = True) -> Run:
+    return Run(run_id(fields), cell_id(fields), fields if readable else {}, {}, "done", "", (), ())
+
+
+def encoding(name: str, **options: Any) -> dict[str, Any]:
+    return config("copy", name, 0)["model"] | {"encoding": {"name": name, "options": options}}
+
+
+def labels(panel: Panel) -> list[str]:
+    return [variant.label for variant in panel.variants]
+
+
+def test_seeds_of_one_cell_are_one_variant():
+    (panel,) = panels([run(config("copy", "rope", seed)) for seed in range(4)])
+    assert labels(panel) == ["RoPE"]
+    assert len(panel.variants[0].runs) == 4
+    assert (panel.label, panel.slug, panel.task, panel.trained) == ("copy", "copy", "copy", (1, 20))
+
+
+def test_encodings_come_in_the_order_of_the_library():
+    (panel,) = panels([run(config("copy", name, 0)) for name in ("t5", "mine", "nope", "alibi", "rope")])
+    assert labels(panel) == ["NoPE", "RoPE", "ALiBi", "T5 bias", "mine"]
+
+
+def test_variants_are_named_by_what_differs_and_nothing_else():
+    models = [encoding("rope", theta=theta) for theta in (500_000.0, 100, 10_000.0)] + [
+        encoding("alibi", symmetric=True)
+    ]
+    (panel,) = panels([run(config("copy", "rope", 0, model=model)) for model in models])
+    assert labels(panel) == ["RoPE theta=100", "RoPE theta=10000", "RoPE theta=500000", "ALiBi"]
+    assert [variant.number for variant in panel.variants] == [0, 1, 2, 0]
+
+
+def test_other_settings_are_named_where_they_differ_for_the_encoding():
+    train = {"steps": 400, "learning_rate": 3e-4}
+    runs = [run(config("copy", "rope", 0)), run(config("copy", "rope", 0, train=train)), run(config("copy", "nope", 0))]
+    (panel,) = panels(runs)
+    assert labels(panel) == ["NoPE", "RoPE batch=32, learning_rate=0.001", "RoPE learning_rate=0.0003"]
+
+
+def test_layers_with_different_encodings_are_joined():
+    layers = [{"name": "rope", "options": {}}, {"name": "nope", "options": {}}, {"name": "rope", "options": {}}]
+    model = encoding("rope") | {"encoding": layers}
+    (panel,) = panels([run(config("copy", "rope", 0, model=model))])
+    assert labels(panel) == ["rope+nope"]
+
+
+def test_tasks_are_panels_named_by_what_differs():
+    short, long = config("copy", "rope", 0), config("copy", "rope", 0, length_max=50)
+    other = config("reverse", "rope", 0)
+    found = panels([run(fields) for fields in (short, long, other)])
+    assert [panel.label for panel in found] == ["copy length_max=20", "copy length_max=50", "reverse"]
+    assert [panel.slug for panel in found] == ["copy-length_max-20", "copy-length_max-50", "reverse"]
+
+
+def test_one_name_has_one_number_in_all_panels():
+    models = [encoding("rope", theta=theta) for theta in (100, 10_000)]
+    runs = [run(config("copy", "rope", 0, model=model)) for model in models]
+    runs += [run(config("sort", "rope", 0, model=model)) for model in models]
+    numbers = [{variant.label: variant.number for variant in panel.variants} for panel in panels(runs)]
+    assert numbers == [{"RoPE theta=100": 0, "RoPE theta=10000": 1}] * 2
+
+
+def test_names_that_differ_in_signs_only_are_different_files():
+    runs = [run(config(name, "rope", 0)) for name in ("a/b", "a\\b", "a b", "../../etc/passwd", "///")]
+    slugs = [panel.slug for panel in panels(runs)]
+    assert len(set(slugs)) == 5
+    assert all(set(slug) <= set("abcdefghijklmnopqrstuvwxyz0123456789_-") for slug in slugs)
+
+
+def test_a_run_without_a_config_joins_its_cell():
+    runs = [run(config("copy", "rope", 0)), run(config("copy", "rope", 1), readable=False)]
+    (panel,) = panels(runs)
+    assert len(panel.variants[0].runs) == 2
+    stray = run(config("copy", "alibi", 1), readable=False)
+    assert homeless([*runs, stray]) == [stray]
+    assert len(panels([*runs, stray])) == 1

@@ -1,0 +1,107 @@
+"""Our cells beside published ones: the copied numbers, the matching of tasks, lengths and policies, the arithmetic."""
+
+import math
+from pathlib import Path
+
+import pytest
+
+from attnjax.config.names import ENCODING_NAMES, TASK_NAMES
+from attnjax.report.published import Pair, cells, files, pairs
+from attnjax.report.records import read
+from attnjax.report.summarise import summarise
+from tests.report.synthetic import config, lines, run_id, write_run
+
+
+def beside(root: Path, task: dict, encoding: str, values: dict[str, dict[int, float]], **changes) -> list[Pair]:
+    """The pairs of one run with these values of metrics by length."""
+    fields = config(task["name"], encoding, 0, **({"task": task} | changes))
+    rows = [
+        {"run": run_id(fields), "step": 4, "metric": metric, "length": n, "value": v, "split": "test"}
+        for metric, found in values.items()
+        for n, v in found.items()
+    ]
+    write_run(root, fields, results=lines(rows))
+    return list(pairs(summarise(read(root))))
+
+
+def task(name: str, length_max: int, **options) -> dict:
+    return {"name": name, "options": options, "form": "decoder", "length_min": 1, "length_max": length_max}
+
+
+def test_every_cell_is_about_a_task_and_an_encoding_of_ours():
+    known = cells()
+    assert len(known) == 116
+    for cell in known:
+        assert cell.task in TASK_NAMES
+        assert cell.encoding in ENCODING_NAMES
+        assert cell.policy in ("arange", "offset")
+        assert cell.source
+        assert cell.trained <= cell.low <= cell.high
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "encoding", "low", "value"),
+    [
+        ("unique_copy", "", "learned", 101, 0.9874),
+        ("unique_copy", "", "nope", 101, 0.0),
+        ("sort", "", "nope", 101, 0.8060),
+        ("parity", "", "learned", 51, 0.8295),
+        ("copy", "variant=rsc", "nope", 21, 0.9856),
+        ("copy", "variant=cmc", "t5", 21, 0.4195),
+        ("reverse", "variant=mc", "rope", 21, 0.0774),
+        ("addition", "order=plain", "nope", 9, 0.0845),
+    ],
+)
+def test_numbers_as_printed(name: str, options: str, encoding: str, low: int, value: float):
+    (cell,) = [c for c in cells() if (c.task, c.options, c.encoding, c.low) == (name, options, encoding, low)]
+    assert cell.value == value
+
+
+def test_lengths_are_matched_as_multiples_of_the_training_length(tmp_path: Path):
+    """Trained to 20, lengths 21..40 stand beside 51..100 of 50, and 41..60 beside 101..150."""
+    values = {21: 1.0, 40: 0.8, 41: 0.4, 60: 0.2, 61: 0.0, 160: 0.0}
+    found = beside(tmp_path, task("sort", 20), "nope", {"exact_match": values})
+    assert [(pair.cell.low, pair.lengths, pair.published) for pair in found] == [
+        (51, (21, 40), 0.9981),
+        (101, (41, 60), 0.8060),
+    ]
+    assert [pair.ours.value for pair in found if pair.ours] == pytest.approx([0.9, 0.3])
+
+
+def test_a_range_without_our_lengths_is_said_to_be_untested(tmp_path: Path):
+    found = beside(tmp_path, task("sort", 20), "nope", {"exact_match": {30: 1.0}})
+    assert [pair.ours is None for pair in found] == [False, True]
+    made = files(found)
+    assert "1 more published numbers are about lengths that were not tested here" in made["published.md"]
+    assert made["published.csv"].count("sort") == 4, "both are in the file for machines: task and source"
+
+
+def test_another_position_policy_is_told(tmp_path: Path):
+    found = beside(tmp_path, task("unique_copy", 20), "learned", {"exact_match": {40: 0.1, 50: 0.0}})
+    assert {(pair.cell.policy, pair.policy) for pair in found} == {("offset", "arange")}
+    assert "theirs has offset positions, ours arange" in files(found)["published.csv"]
+
+
+@pytest.mark.parametrize(
+    ("options", "published"), [({}, 0.3054), ({"variant": "rsc"}, 0.9856), ({"variant": "other"}, None)]
+)
+def test_options_of_a_task_are_matched(tmp_path: Path, options: dict, published: float | None):
+    found = beside(tmp_path, task("copy", 20, **options), "nope", {"exact_match": {40: 0.5}})
+    assert [pair.published for pair in found] == ([] if published is None else [published])
+
+
+def test_of_language_models_the_rise_of_the_loss_is_compared(tmp_path: Path):
+    """Trained to 64: 128 is twice that, beside 1,012 of 512 in separate windows, and 1,024 of 512 sliding."""
+    values = {"loss_nonoverlapping": {64: 1.4, 128: 1.9}, "loss_sliding": {64: 1.3, 128: 3.3}}
+    found = beside(tmp_path, task("text", 64), "sinusoidal", values)
+    near = {pair.cell.metric: pair for pair in found if pair.lengths == (128,)}
+    assert near["perplexity_nonoverlapping"].published == pytest.approx(math.log(43.54 / 20.05))
+    assert near["perplexity_sliding"].published == pytest.approx(math.log(204.42 / 18.35))
+    ours = [near[key].ours for key in ("perplexity_nonoverlapping", "perplexity_sliding")]
+    assert [estimate.value for estimate in ours if estimate] == pytest.approx([0.5, 2.0])
+
+
+def test_other_tasks_have_no_pairs(tmp_path: Path):
+    found = beside(tmp_path, task("even_pairs", 20), "rope", {"exact_match": {40: 0.5}})
+    assert found == []
+    assert files(())["published.csv"].count("\n") == 1

@@ -1,0 +1,79 @@
+"""Numbers and names as text, for CSV and Markdown."""
+
+import csv
+import io
+
+import numpy as np
+import pytest
+
+from attnjax.report.statistics import Estimate
+from attnjax.report.words import csv_text, decimal, exact, interval, markdown, span
+
+
+@pytest.mark.parametrize(
+    ("value", "digits", "expected"),
+    [
+        (0.0625, 3, "0.062"),
+        (0.0625 + 1e-15, 3, "0.062"),
+        (0.0625 - 1e-15, 3, "0.062"),
+        (-0.0001, 3, "0.000"),
+        (1.0, 2, "1.00"),
+        (np.inf, 3, "∞"),
+        (-np.inf, 3, "-∞"),
+        (np.nan, 3, "\N{EN DASH}"),
+        (None, 3, "\N{EN DASH}"),
+    ],
+)
+def test_decimals(value: float, digits: int, expected: str):
+    assert decimal(value, digits) == expected
+
+
+def test_intervals_and_spans():
+    assert interval(Estimate(0.5, 0.25, np.inf)) == "0.500 [0.250, ∞]"
+    assert interval(None) == "\N{EN DASH}"
+    assert exact(1 / 3) == "0.333333333"
+    assert exact(np.nan) == ""
+    assert span([40, 80]) == "40, 80"
+    assert span(list(range(41, 501))) == "41 to 500 (460 lengths)"
+    assert span([]) == "\N{EN DASH}"
+
+
+@pytest.mark.parametrize("cell", ["=1+1", "+cmd|' /C calc'!A0", "-2+3", "@SUM(A1)", "\t=1", " =1"])
+def test_no_cell_of_a_csv_is_a_formula(cell: str):
+    text = csv_text([cell], [[cell, "plain"]])
+    for row in csv.reader(io.StringIO(text)):
+        assert row[0] == f"'{cell}"
+
+
+def test_numbers_and_quotes_of_a_csv_stay_as_they_are():
+    rows = [[-1.5, "-1.5", "+2", "-3e-05", 'a "b", c', "two\nlines", "-"]]
+    assert list(csv.reader(io.StringIO(csv_text(["h"] * 7, rows))))[1] == [
+        "-1.5",
+        "-1.5",
+        "+2",
+        "-3e-05",
+        'a "b", c',
+        "two\nlines",
+        "'-",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("transformer_xl", "transformer_xl"),
+        ("_emphasis_", "\\_emphasis\\_"),
+        ("a|b", "a\\|b"),
+        ("`code`", "\\`code\\`"),
+        ("=1", "\\=1"),
+        ("+1", "\\+1"),
+        ("-1", "\\-1"),
+        ("@user", "\\@user"),
+        ("two\nlines | end", "two lines \\| end"),
+        ("<b>&amp;", "\\<b\\>\\&amp;"),
+        ("[x](javascript:1)", "\\[x\\](javascript:1)"),
+        ("a\\|b", "a\\\\\\|b"),
+    ],
+)
+def test_markdown_shows_exactly_the_text(text: str, expected: str):
+    assert markdown(text) == expected

@@ -1,0 +1,35 @@
+"""What a finished sweep over `fake_training` looks like, and waiting with a deadline."""
+
+import json
+import time
+from collections.abc import Callable
+
+import fake_training
+
+from attnjax.sweep import Store, scan
+
+
+def check_complete(store: Store, *, except_for=()) -> None:
+    """Every run ended once, with the state, the log and the results of an uninterrupted one."""
+    for found in scan(store.root).runs:
+        if found.run in except_for:
+            continue
+        config = found.config
+        step, state = json.loads((found.directory / "checkpoints" / "last").read_text())
+        assert (found.status.state, found.status.step, step) == ("done", config.train.steps, config.train.steps)
+        assert state == fake_training.expected(config)
+        metrics, results = found.metrics(), found.results()
+        assert [one["step"] for one in metrics.tables] == list(range(1, config.train.steps + 1))
+        stored = (found.directory / "results.jsonl").read_text().splitlines()
+        assert [one["length"] for one in results.tables] == list(config.evaluate.lengths)
+        assert len(stored) == len(results.tables)
+        assert {one["value"] for one in results.tables} == {int(state[:4], 16) / 65536}
+        assert metrics.damaged == results.damaged == []
+        assert not (found.directory / "traceback.txt").exists()
+
+
+def until(condition: Callable[[], bool], seconds: float = 40.0) -> None:
+    """Look until a condition holds."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline

@@ -1,0 +1,168 @@
+"""Leases: one holder at a time, taken over when the holder is dead and not before, whatever the clocks say."""
+
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from checks import until
+
+from attnjax.sweep.heart import beating
+from attnjax.sweep.lease import Lease, claim, holder
+from attnjax.sweep.owner import Owner, Watch
+from attnjax.sweep.process import machine, runs, started
+from attnjax.sweep.stop import Stop
+
+HOLD = """
+import pathlib, sys
+from attnjax.sweep.lease import Lease, claim
+from attnjax.sweep.owner import Watch
+found = claim(pathlib.Path(sys.argv[1]), Watch(patience=1e9), int(sys.argv[2]))
+print("mine" if isinstance(found, Lease) else "theirs", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def process():
+    """Starts processes that claim a folder and hold on to it; they end with the test."""
+    started_: list[subprocess.Popen] = []
+
+    def start(folder: pathlib.Path, step: int = 0) -> subprocess.Popen:
+        command = [sys.executable, "-c", HOLD, str(folder), str(step)]
+        root = pathlib.Path(__file__).parents[2]
+        started_.append(subprocess.Popen(command, cwd=root, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True))
+        return started_[-1]
+
+    yield start
+    for one in started_:
+        one.kill()
+        one.communicate()
+
+
+def foreign(folder: pathlib.Path, number: int = 1, beat: int = 0, **fields) -> pathlib.Path:
+    """A lease of another machine."""
+    table = {"schema": 1, "host": "far", "machine": "elsewhere", "pid": os.getpid(), "started": "1", **fields}
+    path = folder / f"lease-{number:06d}"
+    path.write_text(json.dumps(table) + f"\nbeat {beat:012d}\n")
+    return path
+
+
+def test_the_second_claim_learns_who_has_it(tmp_path):
+    mine = claim(tmp_path, Watch())
+    theirs = claim(tmp_path, Watch())
+    assert isinstance(mine, Lease)
+    assert isinstance(theirs, Owner)
+    assert str(theirs) == f"process {os.getpid()} on {mine.owner.host}"
+    mine.release()
+    again = claim(tmp_path, Watch())
+    assert isinstance(again, Lease)
+    assert (again.owner.attempt, again.path.name) == (1, "lease-000002")
+    assert [path.name for path in tmp_path.iterdir()] == ["lease-000002"]
+    assert not mine.held()
+    again.release()
+    again.release()
+
+
+def test_the_lease_of_a_killed_process_is_taken_over_at_once(tmp_path, process):
+    for attempt in (1, 2, 3):
+        victim = process(tmp_path, step=7)
+        assert victim.stdout.readline() == "mine\n"
+        assert holder(tmp_path).attempt == attempt
+        assert isinstance(claim(tmp_path, Watch(), 7), Owner)
+        victim.send_signal(signal.SIGKILL)
+        until(lambda victim=victim: not runs(victim.pid, holder(tmp_path).started))  # before it is waited for: a zombie
+    mine = claim(tmp_path, Watch(), step=8)
+    assert isinstance(mine, Lease)
+    assert mine.owner.attempt == 1, "it got on since the last attempt"
+    mine.release()
+
+
+def test_ten_processes_claim_one_dead_lease_and_one_has_it(tmp_path, process):
+    victim = process(tmp_path)
+    victim.stdout.readline()
+    victim.kill()
+    victim.wait()
+    crowd = [process(tmp_path) for _ in range(10)]
+    assert sorted(one.stdout.readline() for one in crowd) == ["mine\n"] + ["theirs\n"] * 9
+
+
+def test_a_number_that_was_given_to_another_process_is_not_its_holder(tmp_path):
+    foreign(tmp_path, machine=machine(), pid=os.getpid(), started="another time")
+    mine = claim(tmp_path, Watch())
+    assert isinstance(mine, Lease)
+    mine.release()
+    foreign(tmp_path, 3, machine=machine(), pid=os.getpid(), started=started(os.getpid()))
+    assert isinstance(claim(tmp_path, Watch(patience=0)), Owner)
+
+
+def test_another_machine_is_judged_by_its_heartbeat_and_our_own_clock(tmp_path, monkeypatch):
+    now = [1000.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(time, "time", lambda: 0.0)
+    watch = Watch(patience=60)
+    for beat in range(3):
+        foreign(tmp_path, beat=beat)
+        assert isinstance(claim(tmp_path, watch), Owner)
+        assert watch.undecided() == (beat == 0)
+        now[0] += 59
+    now[0] += 2
+    mine = claim(tmp_path, watch)
+    assert isinstance(mine, Lease)
+    assert not watch.undecided()
+    mine.release()
+
+
+@pytest.mark.parametrize("text", ["", "rubbish", "[]", "{", "[" * 16_000, '{"pid": "x", "host": 3}'])
+def test_an_unreadable_lease_is_dead_when_it_stays_as_it_is(tmp_path, text):
+    (tmp_path / "lease-000004").write_text(text)
+    assert isinstance(claim(tmp_path, Watch(patience=1e9)), Owner)
+    mine = claim(tmp_path, Watch(patience=-1))
+    assert isinstance(mine, Lease)
+    assert mine.path.name == "lease-000005"
+    mine.release()
+
+
+def test_who_comes_late_with_an_old_number_does_not_win(tmp_path, monkeypatch):
+    """A process that looked long ago, when lease 1 was dead, creates lease 2 after it came and went."""
+    for _ in range(2):
+        claim(tmp_path, Watch()).release()
+    current = claim(tmp_path, Watch())
+    real, listings = os.listdir, []
+
+    def stale(path):
+        listings.append(path)
+        return ["lease-000001"] if len(listings) == 1 else real(path)
+
+    monkeypatch.setattr(os, "listdir", stale)
+    late = claim(tmp_path, Watch(patience=-1))
+    assert isinstance(late, Owner)
+    assert late.pid == os.getpid()
+    assert current.held()
+    assert real(tmp_path) == [current.path.name]
+    current.release()
+
+
+def test_a_holder_that_was_thought_dead_is_asked_to_stop(tmp_path):
+    mine, stop = claim(tmp_path, Watch()), Stop()
+    with beating([mine], 0.01, stop):
+        assert stop.reason == ""
+        foreign(tmp_path, 2)
+        assert stop.wait(20)
+    assert "was taken over" in stop.reason
+    assert not mine.renew()
+    mine.release()
+    assert isinstance(claim(tmp_path, Watch()), Owner)
+
+
+def test_heartbeats_change_the_file(tmp_path):
+    mine = claim(tmp_path, Watch())
+    before = mine.path.read_bytes()
+    assert mine.renew()
+    assert mine.path.read_bytes() != before
+    assert len(mine.path.read_bytes()) == len(before)
+    mine.release()

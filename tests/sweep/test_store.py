@@ -1,0 +1,234 @@
+"""The folder of a sweep: made once, never mixed with another, and readable whatever happened to it."""
+
+import errno
+import json
+import os
+import pathlib
+
+import pytest
+from fake_training import train
+
+from attnjax.config import canonical_json
+from attnjax.sweep import files, load, prepare, product, query, rebuild, run_here, scan, seeds, status, vary
+from attnjax.sweep.files import inside
+from attnjax.sweep.plan import plan
+from attnjax.sweep.status import Status
+
+
+def names(root):
+    return sorted(str(path.relative_to(root)) for path in root.rglob("*"))
+
+
+def test_preparing_twice_changes_nothing(make):
+    store = make(seeds(3))
+    before = {name: (store.root / name).stat().st_mtime_ns for name in names(store.root)}
+    assert make(seeds(3)) == store
+    assert {name: (store.root / name).stat().st_mtime_ns for name in names(store.root)} == before
+    assert load(store.root) == store
+    run = store.runs[0].run
+    assert names(store.directory(run)) == ["config.json", "status.json"]
+    assert (store.directory(run) / "config.json").read_text() == canonical_json(store.config(run))
+    assert store.status(run) == Status("pending", 0, "")
+
+
+def test_another_sweep_in_the_folder_is_refused_with_the_difference(make):
+    store = make(seeds(2))
+    before = names(store.root)
+    message = "holds the sweep 'small' of 2 runs, and 1 of the 3 .*data_seed is 2 instead of 0; seed is 2 instead of 0"
+    with pytest.raises(ValueError, match=message):
+        make(seeds(3))
+    with pytest.raises(ValueError, match="train.learning_rate is 0.5 instead of 0.001.*--extend"):
+        make(seeds(2), train={"learning_rate": 0.5})
+    assert names(store.root) == before
+
+
+def test_of_two_sweeps_prepared_at_the_same_time_one_is_refused(make, monkeypatch):
+    real = files.check_writable
+
+    def meanwhile(folder):
+        monkeypatch.setattr(files, "check_writable", real)
+        real(folder)
+        make(seeds(2))
+
+    monkeypatch.setattr(files, "check_writable", meanwhile)
+    with pytest.raises(ValueError, match="holds the sweep 'small' of 2 runs"):
+        make(seeds(2), train={"batch": 9})
+    assert len(scan(make(seeds(2)).root).runs) == 2
+
+
+def test_a_sweep_can_be_extended_and_part_of_it_asked_for(make):
+    make(seeds(2))
+    more = make(seeds(3), extend=True)
+    assert len(load(more.root).runs) == 3
+    assert [entry.run for entry in make(seeds(1)).runs] == [more.runs[0].run]
+    assert len(load(more.root).runs) == 3
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["../x", "a/b", "a\\b", "..", ".", "-x", ".x", "", "x" * 129, "a\0", "a b", "%2e%2e", "ü", "CON", "nul.txt", "a\n"],
+)
+def test_names_that_could_leave_the_folder_are_refused(tmp_path, name):
+    with pytest.raises(ValueError, match="must be 1 to 128 of"):
+        inside(tmp_path, name)
+    with pytest.raises(ValueError, match="must be 1 to 128 of"):
+        prepare(tmp_path / "runs", name, plan({}, [{}]))
+    assert not (tmp_path / "runs").exists()
+
+
+def test_links_are_not_followed(make, tmp_path):
+    store = make(seeds(2))
+    outside = tmp_path / "outside"
+    victim = store.directory(store.runs[0].run)
+    victim.rename(outside)
+    victim.symlink_to(outside)
+    with pytest.raises(ValueError, match="is a link"):
+        store.directory(store.runs[0].run)
+    found = scan(store.root)
+    assert (found.foreign, len(found.runs)) == ([victim.name], 1)
+    other = store.directory(store.runs[1].run)
+    (other / "status.json").unlink()
+    (other / "status.json").symlink_to(outside / "status.json")
+    with pytest.raises(ValueError, match="is a link"):
+        store.status(other.name)
+    before = names(outside)
+    assert len(run_here(load(store.root), train).of("damaged")) == 2
+    assert names(outside) == before
+    with pytest.raises(ValueError, match="is a link"):
+        make(seeds(2))
+
+
+def test_a_folder_that_cannot_be_written_to_is_told_before_anything_is_made(tmp_path, make, monkeypatch):
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(ValueError, match="cannot be written to .*File exists|Not a directory"):
+        make(root=tmp_path / "file")
+    with pytest.raises(ValueError, match="cannot be written to .*Not a directory"):
+        make(root=tmp_path / "file" / "deeper")
+    if os.geteuid() != 0:
+        (tmp_path / "locked").mkdir(mode=0o500)
+        with pytest.raises(ValueError, match="Permission denied"):
+            make(root=tmp_path / "locked")
+    for code in (errno.EROFS, errno.ENOSPC, errno.EDQUOT):
+
+        def refuse(*_, code=code):
+            raise OSError(code, os.strerror(code))
+
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "fsync", refuse)
+            with pytest.raises(ValueError, match=f"cannot be written to .*{os.strerror(code)}"):
+                make(root=tmp_path / "full")
+        assert names(tmp_path / "full") == []
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "damaged or no JSON"),
+        ("{", "damaged or no JSON"),
+        ("[]", "must hold a table"),
+        ("[" * 16_000, "nested more than"),
+        ('{"schema": 2, "runs": []}', "written by a newer version"),
+        ('{"schema": 1}', "damaged: 'runs'"),
+        ('{"schema": 1, "name": "x", "config_file": "", "protocol": "", "runs": [{"run": 3}]}', "damaged"),
+        (
+            '{"schema": 1, "name": "x", "config_file": "", "protocol": "", '
+            '"runs": [{"run": "../../../../etc/x", "cell": "", "group": "", "overrides": {}}]}',
+            "not named by 16 hex digits",
+        ),
+    ],
+)
+def test_a_damaged_or_newer_plan_is_refused_by_name(make, text, message):
+    store = make(seeds(1))
+    (store.root / "sweep.json").write_text(text)
+    for again in (lambda: load(store.root), lambda: make(seeds(1))):
+        with pytest.raises(ValueError, match=rf"sweep\.json.*{message}"):
+            again()
+    found = scan(store.root)
+    assert (len(found.runs), found.runs[0].problems) == (1, [])
+    assert "sweep.json" in found.problems[0]
+
+
+@pytest.mark.parametrize("file", ["status.json", "config.json"])
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", '{"schema": 9}', '{"schema": 1, "state": "flying", "step": 0}', "\xff"]
+)
+def test_damage_to_one_run_is_told_and_costs_no_other(make, file, text):
+    store = make(seeds(3))
+    victim = store.runs[1].run
+    (store.directory(victim) / file).write_text(text, encoding="latin-1")
+    summary = run_here(store, train)
+    assert (summary.of("damaged"), len(summary.of("done"))) == ([victim], 2)
+    found = scan(store.root)
+    assert [len(run.problems) for run in found.runs] == [0, 1, 0]
+    assert f"{victim}/{file}" in found.problems[0]
+
+
+def test_a_config_changed_behind_our_back_is_not_trained(make):
+    store = make(seeds(2))
+    path = store.directory(store.runs[0].run) / "config.json"
+    path.write_text(path.read_text().replace('"learning_rate":0.001', '"learning_rate":0.002'))
+    summary = run_here(store, train)
+    assert summary.of("damaged") == [store.runs[0].run]
+    with pytest.raises(ValueError, match="has changed since the run was planned"):
+        store.config(store.runs[0].run)
+
+
+def test_foreign_junk_is_listed_and_left_alone(make):
+    store = make(seeds(1))
+    (store.root / "notes.txt").write_text("mine")
+    (store.root / "0123456789abcdef").mkdir()
+    (store.root / "checkpoints").mkdir()
+    (store.directory(store.runs[0].run) / "junk.bin").write_bytes(b"\0")
+    assert run_here(store, train).of("done") == [store.runs[0].run]
+    found = scan(store.root)
+    assert found.foreign == ["checkpoints", "notes.txt"]
+    assert "0123456789abcdef is not in the plan" in found.problems[-1]
+    assert (store.root / "notes.txt").read_text() == "mine"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "good"),
+    [
+        ("pending", "running", True),
+        ("pending", "done", False),
+        ("running", "done", True),
+        ("running", "pending", False),
+        ("preempted", "running", True),
+        ("failed", "pending", True),
+        ("failed", "running", False),
+        ("done", "running", False),
+        ("done", "failed", False),
+    ],
+)
+def test_states_follow_one_another_as_they_should(tmp_path, before, after, good):
+    (tmp_path / "status.json").write_text(json.dumps({"schema": 1, "state": before, "step": 3, "reason": ""}))
+    if good:
+        status.write(tmp_path, Status(after, 4))
+        assert status.read(tmp_path) == Status(after, 4, "")
+    else:
+        with pytest.raises(ValueError, match=f"cannot become {after} after {before}"):
+            status.write(tmp_path, Status(after, 4))
+
+
+def test_the_index_is_made_anew_from_the_folders(make):
+    store = make(product(vary("model.encoding", ["rope", "alibi"]), seeds(2)))
+    run_here(store, train)
+    rebuild(store.root)
+    (store.root / "index.sqlite").write_bytes(b"rubbish")
+    with pytest.raises(ValueError, match="the index of"):
+        query(store.root, "SELECT 1 FROM runs")
+    rebuild(store.root)
+    assert query(store.root, "SELECT encoding, count(*) FROM runs GROUP BY 1 ORDER BY 1") == [("alibi", 2), ("rope", 2)]
+    assert query(store.root, "SELECT count(*), count(DISTINCT run) FROM results WHERE length = 20") == [(4, 4)]
+    assert query(store.root, "SELECT min(step), max(step), count(*) FROM metrics") == [(1, 10, 40)]
+    with pytest.raises(ValueError, match="readonly"):
+        query(store.root, "DELETE FROM runs")
+    assert not list(store.root.glob(".*"))
+
+
+def test_nothing_depends_on_the_clock(make, monkeypatch):
+    first = [entry.run for entry in make(seeds(3)).runs]
+    monkeypatch.setattr("time.time", lambda: -1e9)
+    again = make(seeds(3), root=pathlib.Path(make(seeds(3)).root.parent / "elsewhere"))
+    assert [entry.run for entry in again.runs] == first
+    assert run_here(again, train).of("done") == first

@@ -1,0 +1,52 @@
+"""Data cards: every number in them, on tasks small enough to count by hand."""
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from attnjax.tasks import Copy, EvenPairs, UniqueCopy, card
+from attnjax.tasks.card import inputs
+
+
+def rows(text):
+    """The cells of every table line."""
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line[:1] == "|"]
+
+
+def test_a_card_says_what_the_task_is():
+    text = card(EvenPairs(), (1, 4), [(5, 12)], samples=200)
+    table = rows(text)
+    assert text.startswith("# EvenPairs\n\nWhether the number of pairs 01 and 10 is odd")
+    assert ["input", "2", "`0` `1`"] in table
+    assert ["4", "16", "2", "0.5", "0.5"] in table
+    assert ["12", "4096", "2", "0.5", "0.5"] in table
+    train, same, test = (row for row in table if row[0].startswith(("train", "test")))
+    assert train[:2] + train[5:] == ["train", "1-4", "-"]
+    # 200 draws from the 30 strings of lengths 1 to 4 leave out hardly any, and no string has two lengths.
+    assert 25 <= int(train[4]) <= 30
+    assert int(same[5]) >= 190
+    assert test[5] == "0"
+    assert test[2].startswith("5-12, mean ")
+    assert test[3] == "1-1, mean 1.0"
+
+
+def test_large_spaces_are_given_as_powers_of_ten():
+    table = rows(card(Copy(), (3, 3), [(400, 400), (2500, 2500)], samples=4))
+    assert ["3", "about 1e6", "about 1e6", "0.01", "1e-06"] in table
+    assert ["400", "about 1e800", "about 1e800", "0.01", "0"] in table
+    # Python itself refuses to print numbers of more than 4,300 digits.
+    assert ["2500", "about 1e5000", "about 1e5000", "0.01", "0"] in table
+
+
+def test_ranges_are_cut_to_what_the_task_has():
+    text = card(UniqueCopy(symbols=9), (1, 40), (), samples=5)
+    assert [row[1] for row in rows(text) if row[0] == "train"] == ["1-9"]
+    with pytest.raises(ValueError, match=r"UniqueCopy\(symbols=9\) has lengths 1 \.\. 9, none in \(10, 20\)"):
+        card(UniqueCopy(symbols=9), (10, 20), samples=5)
+    with pytest.raises(ValueError, match="samples must be an int of at least 1, got 0"):
+        card(EvenPairs(), samples=0)
+
+
+def test_inputs_are_compared_without_padding():
+    example = EvenPairs().sample(jax.random.key(0), jnp.array([1, 3]), 7)
+    assert [len(x) for x in inputs(example)] == [4, 12]

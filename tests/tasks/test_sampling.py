@@ -1,0 +1,214 @@
+"""What holds for every task: pure functions, empty slots, sizes and annotations that tell the truth, errors."""
+
+import dataclasses
+import itertools
+
+import beartype
+import jax
+import jax.numpy as jnp
+import jaxtyping
+import numpy as np
+import pytest
+
+from attnjax.tasks import TASKS, Copy, EvenPairs, Example, Parity, UniqueCopy, task
+from tests.tasks import cases, oracle
+
+
+@pytest.mark.parametrize("name", ["even_pairs", "stack_manipulation", "majority", "compute_sqrt"])
+def test_sampling_is_pure_and_maps_over_keys(name):
+    t = task(name)
+    lengths = jnp.array([5, 3, 8])
+    keys = jax.random.split(jax.random.key(7), 2)
+    sample = lambda key: t.sample(key, lengths, 8)
+    compiled = cases.compiled(sample)
+    again = [compiled(keys[1]), jax.tree.map(lambda x: x[1], cases.compiled(jax.vmap(sample))(keys))]
+    if name == "even_pairs":
+        again += [sample(keys[1]), jax.jit(sample)(keys[1])]
+    for other in again:
+        jax.tree.map(np.testing.assert_array_equal, compiled(keys[1]), other)
+
+
+def test_a_row_depends_on_its_own_length_and_place_alone():
+    t = EvenPairs()
+    sample = cases.compiled(lambda lengths: t.sample(jax.random.key(0), lengths, 9))
+    one, other = sample(jnp.array([4, 6, 5])), sample(jnp.array([4, 2, 5, 9]))
+    for row in (0, 2):
+        jax.tree.map(lambda a, b, row=row: np.testing.assert_array_equal(a[row], b[row]), one, other)
+
+
+def test_keys_make_a_difference():
+    sample = cases.compiled(lambda key: Copy().sample(key, [9], 9))
+    a, b = (sample(jax.random.key(seed)).inputs for seed in (0, 1))
+    assert (a != b).any()
+
+
+def test_traced_lengths_out_of_range_give_empty_examples():
+    sample = cases.compiled(lambda lengths: task("interleaved_majority").sample(jax.random.key(0), lengths, 9))
+    example = sample(jnp.array([2, 6, 10, -1]))
+    np.testing.assert_array_equal(example.input_length, [0, 6, 0, 0])
+    for row in (0, 2, 3):
+        assert not any(np.asarray(leaf[row]).any() for leaf in example)
+
+
+@pytest.mark.parametrize("case", cases.CASES)
+def test_annotations_and_sizes_are_true(case):
+    t = cases.CASES[case][1]
+    checked = jaxtyping.jaxtyped(typechecker=beartype.beartype)(type(t).example)
+    sizes = (t.minimum_length, 11)
+    for size in sizes:
+        made = jax.eval_shape(lambda key, n, size=size: checked(t, key, n, size), jax.random.key(0), jnp.int32(size))
+        assert isinstance(made, Example)
+        wanted = ((t.input_size(size),), (), (t.output_size(size),), (), (t.output_size(size),))
+        assert tuple(leaf.shape for leaf in made) == wanted
+        with jax.enable_x64(True):
+            double = jax.eval_shape(lambda key, n, size=size: t.sample(key, n[None], size), KEY, jnp.int32(size))
+        assert {leaf.dtype for leaf in double} == {jnp.dtype("int32")}
+    assert hash(t) == hash(dataclasses.replace(t))
+
+
+def enumerated(name, length):
+    """All inputs of a length, by brute force over the alphabet and the assertions of the oracle."""
+    t = task(name)
+    found, answers = 0, set()
+    for x in itertools.product(range(t.input_vocab), repeat=length):
+        try:
+            tokens, counted = oracle.answer(name, t, list(x))
+        except (AssertionError, IndexError, KeyError, ValueError):
+            continue
+        found += 1
+        answers.add(tuple(tokens[:counted]))
+    return found, answers
+
+
+COUNTED = [
+    ("even_pairs", 6),
+    ("cycle_navigation", 5),
+    ("stack_manipulation", 5),
+    ("modular_arithmetic", 3),
+    ("modular_arithmetic_brackets", 5),
+    ("solve_equation", 5),
+    ("reverse_string", 5),
+    ("missing_duplicate_string", 6),
+    ("missing_duplicate_string", 7),
+    ("binary_addition", 7),
+    ("binary_multiplication", 7),
+    ("compute_sqrt", 7),
+    ("bucket_sort", 5),
+    ("binary_majority", 6),
+    ("binary_majority", 7),
+    ("interleaved_majority", 6),
+    ("parity", 5),
+]
+
+
+@pytest.mark.parametrize(("name", "length"), COUNTED)
+def test_the_size_of_the_space_is_counted_right(name, length):
+    t = task(name)
+    found, answers = enumerated(name, length)
+    assert t.space(length) == found
+    if name in ("stack_manipulation", "binary_multiplication"):
+        assert t.answers(length) <= len(answers)
+    else:
+        assert t.answers(length) == len(answers)
+    assert t.chance(length).exact == 1 / t.answers(length)
+
+
+def test_the_size_of_other_spaces():
+    assert Copy("rdc", symbols=10).space(7) == 90
+    assert Copy("cmc", symbols=10).space(7) == 10**7
+    assert UniqueCopy(symbols=5).space(2) == 20
+    assert task("sort", symbols=5).answers(2) == 10
+    # Operands of 1 and 1 digits; of 2 and 1, 1 and 2, 2 and 2.
+    assert task("addition").space(1) == 100
+    assert task("addition").space(2) == 2 * 90 * 10 + 90 * 90
+    sums = {n + m for n in range(100) for m in range(100) if max(n, m) > 9}
+    assert task("addition").answers(2) == len(sums)
+    assert task("addition", operands="equal").answers(2) == len({n + m for n in range(10, 100) for m in range(10, 100)})
+    assert task("big_endian_addition").space(4) == 4
+    # One bit and three, two and two, three and one.
+    assert task("big_endian_addition").space(6) == 2 * 4 + 2 * 2 + 4 * 2
+    ranges = ((range(2), range(4, 8)), (range(2, 4), range(2, 4)))
+    assert task("big_endian_addition").answers(6) == len({n + m for a, b in ranges for n in a for m in b})
+    assert task("associative_recall", keys=3, values=2).space(2) == 6 * 4 * 2
+    assert task("induction", symbols=4).answers(3) == 12
+
+
+def test_published_chance_levels():
+    fifths = {"modular_arithmetic", "cycle_navigation", "modular_arithmetic_brackets", "solve_equation", "bucket_sort"}
+    for name in list(TASKS)[:15]:
+        assert task(name).chance(20).token == (0.2 if name in fifths else 0.5)
+    assert task("parity").chance(5) == (0.5, 0.5)
+    assert task("reverse_string").chance(2000).exact == 0.0
+
+
+def test_operands_of_any_two_lengths():
+    t = task("addition", order="reversed")
+    sample = cases.compiled(lambda first, second: t.sample_operands(jax.random.key(0), first, second, 5))
+    example = sample(jnp.array([3, 1, 5]), jnp.array([1, 4, 5]))
+    for x, y, (n, m) in zip(
+        cases.rows(np.asarray(example.inputs), np.asarray(example.input_length)),
+        cases.rows(np.asarray(example.targets), np.asarray(example.target_length)),
+        ((3, 1), (1, 4), (5, 5)),
+        strict=True,
+    ):
+        assert tuple(map(len, oracle.split_at(x, 10))) == (n, m)
+        assert oracle.addition(t, x)[0] == y
+    with pytest.raises(ValueError, match=r"lengths must be in 1 \.\. 5, got 3 \.\. 6"):
+        t.sample_operands(jax.random.key(0), [3, 6], [1, 4], 5)
+    with pytest.raises(ValueError, match=r"must be \[B\] alike"):
+        t.sample_operands(jax.random.key(0), [3, 6], [1], 9)
+
+
+def test_digit_ids_are_those_of_the_digits():
+    t = task("addition")
+    assert [t.alphabet().inputs[i] for i in t.digits] == list("0123456789")
+
+
+KEY = jax.random.key(0)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (
+            lambda: task("evenpairs"),
+            r"unknown task 'evenpairs' \(did you mean 'even_pairs'\?\); choose from even_pairs, ",
+        ),
+        (
+            lambda: task("copy", varient="rsc"),
+            r"task 'copy' has no option 'varient' \(did you mean 'variant'\?\); it has",
+        ),
+        (lambda: task("even_pairs", symbols=3), "has no option 'symbols'; it has: none"),
+        (lambda: task("copy", variant="mc"), "Copy: variant must be one of rsc, rsc2x, rdc, cmc, cmc2x; got 'mc'"),
+        (lambda: task("reverse", symbols=1), "Reverse: symbols must be an int of at least 2, got 1"),
+        (lambda: task("bucket_sort", symbols=2.0), "symbols must be an int of at least 2, got 2.0"),
+        (lambda: task("bucket_sort", symbols=True), "symbols must be an int of at least 2, got True"),
+        (lambda: task("interleaved_majority", period=0), "period must be an int of at least 1, got 0"),
+        (lambda: task("addition", order="upside down"), "order must be one of plain, reversed, reversed_answer"),
+        (lambda: task("addition", operands="three"), "operands must be one of free, equal"),
+        (lambda: task("associative_recall", values=0), "values must be an int of at least 1, got 0"),
+        (lambda: Parity("odd"), "ones must be one of uniform, iid; got 'odd'"),
+        (lambda: EvenPairs().sample(jax.random.key_data(KEY), [3], 4), "must be one typed key made by jax.random.key"),
+        (lambda: EvenPairs().sample(jax.random.split(KEY), [3], 4), "must be one typed key"),
+        (lambda: EvenPairs().sample(jax.random.key(0, impl="rbg"), [3], 4), "key must be of threefry2x32, got rbg"),
+        (lambda: EvenPairs().sample(KEY, [3, 5], 4), r"lengths must be in 1 \.\. 4, got 3 \.\. 5"),
+        (lambda: EvenPairs().sample(KEY, [0], 4), r"lengths must be in 1 \.\. 4, got 0 \.\. 0"),
+        (lambda: EvenPairs().sample(KEY, [2.5], 4), r"lengths must be integers \[B\], at least one, got float64\[1\]"),
+        (lambda: EvenPairs().sample(KEY, [], 4), "lengths must be integers"),
+        (lambda: EvenPairs().sample(KEY, [3], 0), "max_length must be an int of at least 1, got 0"),
+        (lambda: task("big_endian_addition").sample(KEY, [4], 3), "max_length must be an int of at least 4, got 3"),
+        (lambda: UniqueCopy(symbols=9).sample(KEY, [3], 10), "max_length must be at most 9 with these options, got 10"),
+    ],
+)
+def test_mistakes_are_named(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
+
+
+def test_names_of_tokens_are_as_many_as_the_vocabulary_and_different():
+    for name in TASKS:
+        for names in task(name).alphabet():
+            assert len(set(names)) == len(names)
+    assert (task("stack_manipulation").input_vocab, task("stack_manipulation").output_vocab) == (5, 3)
+    assert task("modular_arithmetic_brackets").input_vocab == task("solve_equation").input_vocab == 11
+    assert task("modular_arithmetic").input_vocab == 9

@@ -1,0 +1,258 @@
+"""The command line: its help, its answers without JAX, its exit statuses, and whole sweeps through it."""
+
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from attnjax.cli import main
+from attnjax.sweep import load, scan
+
+ROOT = pathlib.Path(__file__).parents[1]
+FAKE = ["--trainer", "fake_training:train"]
+CONFIG = '''"""Does it run?
+
+More text.
+"""
+
+
+def get_config():
+    return {"train": {"steps": 6, "checkpoint_every": 2}, "evaluate": {"lengths": [10]}, "task": {"options": {"work": 1}}}
+
+
+def sweep():
+    for encoding in ("rope", "alibi"):
+        yield {"model.encoding": encoding}
+'''
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    """A place with one config, `small`, and a training function."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(ROOT / "tests" / "sweep"))
+    (tmp_path / "configs").mkdir()
+    (tmp_path / "configs" / "small.py").write_text(CONFIG)
+    return tmp_path
+
+
+def environment() -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests" / "sweep")])}
+
+
+def python(code: str) -> str:
+    """What a fresh interpreter prints."""
+    command = [sys.executable, "-W", "error", "-c", code]
+    return subprocess.run(command, env=environment(), check=True, capture_output=True, text=True).stdout
+
+
+def test_nothing_that_trains_nothing_imports_jax(folder):
+    (folder / "runs").mkdir()
+    (folder / "runs" / "sweep.json").write_text(
+        '{"schema": 1, "name": "x", "config_file": "", "protocol": "", "runs": []}'
+    )
+    commands = [["--help"], ["sweep", "--help"], ["list", "encodings"], ["list", "tasks"], ["list", "configs"]]
+    commands += [["list", "runs", "runs"], ["show", "small", "--no-model"], ["sweep", "small", "--dry-run"]]
+    commands += [["show", "smal"], ["run", "small", "train.stepz=3"], ["sweep", "small", "--over", "x=1"]]
+    code = f"""
+import sys
+from attnjax.cli import main
+for command in {commands}:
+    try:
+        main(command)
+    except SystemExit:
+        pass
+    heavy = {{"jax", "flax", "matplotlib", "numpy"}} & set(sys.modules)
+    print("HEAVY" if heavy else "LIGHT", command, heavy)
+"""
+    lines = [line for line in python(code).splitlines() if line.startswith(("HEAVY", "LIGHT"))]
+    assert len(lines) == len(commands)
+    assert [line for line in lines if line.startswith("HEAVY")] == []
+
+
+@pytest.mark.parametrize("command", [[], ["run"], ["sweep"], ["report"], ["list"], ["show"]])
+def test_help_says_what_to_type(command, capsys):
+    with pytest.raises(SystemExit) as end:
+        main([*command, "--help"])
+    assert end.value.code == 0
+    text = capsys.readouterr().out
+    assert "usage: attnjax" in text
+    assert command in ([], ["report"], ["list"], ["show"]) or "examples:\n" in text
+
+
+def test_lists(capsys):
+    assert main(["list", "encodings"]) == 0
+    assert capsys.readouterr().out.split()[:4] == ["nope", "sinusoidal", "learned", "rope"]
+    assert main(["list", "tasks"]) == 0
+    assert "bucket_sort" in capsys.readouterr().out.split()
+    assert main(["list", "configs"]) == 0
+    assert "small                   Does it run?\n" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        (["list", "taks"], "did you mean 'tasks'"),
+        (["swep", "small"], "did you mean 'sweep'"),
+        (["run", "small", "--bogus"], "unrecognized arguments: --bogus"),
+        (["list", "tasks", "--x=1"], "unrecognized arguments"),
+        (["sweep", "small", "--workers", "0"], "at least 1, got '0'"),
+        (["sweep", "small", "--seeds", "9" * 50], "at least 1, got"),
+        (["sweep", "small", "--seeds", "nan"], "at least 1, got 'nan'"),
+        ([], "required: COMMAND"),
+    ],
+)
+def test_mistakes_in_the_command_exit_with_2(command, message, capsys):
+    with pytest.raises(SystemExit) as end:
+        main(command)
+    assert end.value.code == 2
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        (["show", "smal"], "no config 'smal' (did you mean 'small'?)"),
+        (["show", "small", "train.lr=1"], "unknown key 'train.lr' (did you mean 'train.learning_rate'?)"),
+        (["show", "small", "model.encoding=rop"], "(did you mean 'rope'?)"),
+        (["run", "small", "train.learning_rate=-1"], "train.learning_rate must be a finite number above 0, got -1"),
+        (["run", "small", "train.steps"], "an override must be KEY=VALUE"),
+        (["sweep", "small", "--over", "seed"], "an override must be KEY=VALUE"),
+        (["sweep", "small", "--over", "model.encoding=rope,nope"], "two sweeps set 'model.encoding'"),
+        (["sweep", "small", "--threads", "2"], "--threads needs --workers"),
+        (["run", "small", "--trainer", "nothing"], "no training function 'nothing'"),
+        (["run", "small", "--out", "configs/small.py"], "cannot be written to"),
+        (["list", "runs"], "needs the folder of a sweep"),
+        (["list", "runs", "nowhere"], "nowhere cannot be read"),
+        (["report", "nowhere"], "nowhere"),
+    ],
+)
+def test_mistakes_of_content_are_one_line_and_2(command, message, capsys):
+    assert main(command) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("attnjax: error: ")
+    assert message in error
+    assert "Traceback" not in error
+
+
+def test_traceback_is_there_for_those_who_ask():
+    with pytest.raises(ValueError, match="no config"):
+        main(["--traceback", "show", "smal"])
+
+
+def test_show_prints_the_config_that_would_run(capsys):
+    assert main(["show", "small", "model.heads=2", "--no-model"]) == 0
+    text = capsys.readouterr().out
+    config = json.loads(text[: text.rindex("}") + 1])
+    assert (config["model"]["heads"], config["train"]["steps"], config["name"]) == (2, 6, "small")
+    assert "sweep    2 runs of 2 cells, in 2 populations" in text
+
+
+def test_show_measures_the_model(capsys, folder):
+    (folder / "one.json").write_text('{"task": {"name": "reverse_string"}, "model": {"layers": 1}}')
+    assert main(["show", "one.json"]) == 0
+    assert "parameters" in capsys.readouterr().out
+
+
+def test_run_then_run_again(capsys):
+    command = ["run", "small", *FAKE, "seed=3", "--out", "out", "train.batch=5"]
+    assert main(command) == 0
+    assert "[1/1]" in capsys.readouterr().out
+    (found,) = scan(pathlib.Path("out")).runs
+    assert (found.config.seed, found.config.train.batch, found.config.model.encoding.name) == (3, 5, "rope")
+    assert main([*command, "--trainer", "fake_training:never"]) == 0
+    assert "1 runs: 1 done; 1 of them before" in capsys.readouterr().out
+    assert main(["run", "small", *FAKE, "seed=4", "--out", "out"]) == 0
+    assert len(scan(pathlib.Path("out")).runs) == 2
+
+
+def test_sweep_multiplies_its_factors(capsys):
+    assert main(["sweep", "small", *FAKE, "--over", "train.learning_rate=1e-3,1e-4", "--seeds", "2"]) == 0
+    store = load(pathlib.Path("runs/small"))
+    assert len(store.runs) == 8
+    assert store.protocol == "Does it run?\n\nMore text."
+    assert "8 runs: 8 done" in capsys.readouterr().out
+    assert main(["sweep", "small", *FAKE, "train.batch=9"]) == 2
+    assert "train.batch is 9 instead of 32" in capsys.readouterr().err
+    assert main(["sweep", "small", *FAKE, "train.batch=9", "--extend"]) == 0
+    assert main(["list", "runs", "runs/small"]) == 0
+    assert "10 done" in capsys.readouterr().out
+
+
+def test_what_the_trainer_refuses_is_told_before_anything_is_made(monkeypatch, capsys, folder):
+    def check(config):
+        if config.model.encoding.name == "alibi":
+            raise ValueError("no alibi here")
+
+    monkeypatch.setattr("fake_training.check", check, raising=False)
+    assert main(["sweep", "small", *FAKE]) == 2
+    assert capsys.readouterr().err == "attnjax: error: no alibi here\n"
+    assert not (folder / "runs").exists()
+
+
+def test_a_terminal_gets_bars(monkeypatch, capsys):
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    assert main(["sweep", "small", *FAKE]) == 0
+    output = capsys.readouterr().out
+    assert "[2/2]" in output
+    assert "2/2" in output.replace("[2/2]", "")
+
+
+def test_a_failed_run_counts_as_asked(capsys):
+    broken = ["task.options.fail_at=3"]
+    assert main(["run", "small", *FAKE, *broken]) == 1
+    assert "RuntimeError: broken at step 3" in capsys.readouterr().out
+    factor = ["--over", "task.options.fail_at=none,3", "--out", "mixed"]
+    assert main(["sweep", "small", *FAKE, *factor]) == 0
+    assert "2 failed" in capsys.readouterr().out
+    assert main(["sweep", "small", *FAKE, *factor, "--strict"]) == 1
+    assert main(["sweep", "small", *FAKE, *factor, "--retry-failed"]) == 0
+    assert "2 of them tried again" in capsys.readouterr().out
+    assert main(["sweep", "small", *FAKE, *broken, "--out", "none"]) == 1
+
+
+def test_report_hands_its_arguments_on(monkeypatch, capsys):
+    called = []
+
+    def build(folder, out, published):
+        called.append((str(folder), str(out), published))
+        return [pathlib.Path("page.html")]
+
+    monkeypatch.setattr("attnjax.report.build", build)
+    assert main(["report", "runs/small", "--out", "there", "--published"]) == 0
+    assert called == [("runs/small", "there", True)]
+    assert capsys.readouterr().out == "page.html\n"
+
+
+def test_workers_from_the_command_line(capsys):
+    assert main(["sweep", "small", *FAKE, "--seeds", "2", "--workers", "2", "--threads", "1"]) == 0
+    assert "4 runs: 4 done" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_saves_and_says_so_in_the_exit_status(folder, number):
+    slow = ["task.options.work=100000", "train.steps=200"]
+    command = [sys.executable, "-m", "attnjax", "run", "small", *FAKE, *slow, "--out", "out"]
+    process = subprocess.Popen(command, env=environment(), cwd=folder, stdout=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 40
+    while not list(folder.glob("out/*/checkpoints/last")):
+        assert time.monotonic() < deadline
+    process.send_signal(number)
+    output, _ = process.communicate(timeout=40)
+    assert process.returncode == 128 + number
+    assert f"stopped: {number.name}; the same command goes on" in output
+    (found,) = scan(folder / "out").runs
+    assert (found.status.state, found.status.reason) == ("preempted", number.name)
+
+
+def test_a_reader_that_has_seen_enough_is_no_error(folder):
+    command = f"{sys.executable} -m attnjax list tasks | head -n 1"
+    done = subprocess.run(
+        ["sh", "-c", command], env=environment(), cwd=folder, capture_output=True, text=True, check=True
+    )
+    assert (done.stdout, done.stderr) == ("even_pairs\n", "")

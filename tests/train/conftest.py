@@ -1,0 +1,83 @@
+"""A tiny run, and a caller of the training function that remembers what it is told."""
+
+import dataclasses
+import pathlib
+
+import pytest
+
+from attnjax.config import parse
+
+SETTINGS = {
+    "name": "tiny",
+    "task": {"name": "reverse_string", "length_min": 1, "length_max": 6},
+    "model": {"layers": 1, "model": 16, "heads": 2, "hidden": 32, "encoding": {"name": "rope"}},
+    "train": {"steps": 40, "batch": 8, "learning_rate": 3e-3, "warmup": 4, "log_every": 4, "checkpoint_every": 8},
+    "evaluate": {"lengths": [4, 6, 9], "validation_lengths": [5], "count": 24, "batch": 16, "bucket_sizes": [12]},
+}
+
+
+@pytest.fixture(scope="session")
+def tiny():
+    return parse(SETTINGS)
+
+
+@pytest.fixture(scope="session")
+def population(tiny):
+    """Two runs that differ in seeds and learning rate."""
+    faster = dataclasses.replace(tiny.train, learning_rate=1e-2)
+    return [tiny, dataclasses.replace(tiny, seed=1, data_seed=1, train=faster)]
+
+
+class Recorder:
+    """A `Control` that keeps everything, and asks for a stop after a number of strides."""
+
+    def __init__(self, stop_after=None):
+        self.stop_after, self.strides = stop_after, 0
+        self.logs, self.found, self.notes, self.failed = {}, {}, {}, {}
+
+    def stopping(self):
+        return "a test" if self.stop_after is not None and self.strides >= self.stop_after else ""
+
+    def step(self, directory, step, **numbers):
+        self.strides += directory.name == "0"
+
+    def metrics(self, directory, record):
+        kept = {name: value for name, value in record.items() if name != "seconds"}
+        self.logs.setdefault(directory.name, []).append(kept)
+
+    def results(self, directory, *found):
+        self.found.setdefault(directory.name, []).extend(found)
+
+    def rewind(self, directory, step):
+        for kept in (self.logs, self.found):
+            kept[directory.name] = [one for one in kept.get(directory.name, []) if one["step"] <= step]
+
+    def note(self, directory, **fields):
+        self.notes.setdefault(directory.name, {}).update(fields)
+
+    def fail(self, directory, step, reason):
+        self.failed[directory.name] = (step, reason)
+
+
+@pytest.fixture
+def recorder():
+    return Recorder
+
+
+@pytest.fixture
+def folders(tmp_path):
+    def make(name, count=2):
+        made = [tmp_path / name / str(i) for i in range(count)]
+        for folder in made:
+            folder.mkdir(parents=True)
+        return made
+
+    return make
+
+
+def pytest_collection_modifyitems(items):
+    """These tests have run on one of the two supported stacks only: they are left to `pytest -m nightly` for now."""
+    here = pathlib.Path(__file__).parent
+    for item in items:
+        if here in item.path.parents:
+            item.add_marker(pytest.mark.nightly)

@@ -1,0 +1,68 @@
+"""Accuracy by length: free-running exact match is what decoding gives, and buckets do not change it."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+
+from attnjax.modules import Decoder, generate
+from attnjax.tasks.forms import specials
+from attnjax.train.data import sequences
+from attnjax.train.evaluate import Evaluator, bucket
+from attnjax.train.loop import make_task
+from attnjax.train.step import Trainer, members
+
+ENCODINGS = ("rope", "alibi", "cope")
+
+
+@pytest.fixture(scope="module", params=ENCODINGS)
+def trained(request, tiny):
+    """A model that has learned something: half of its answers are right, half wrong."""
+    encoding = dataclasses.replace(tiny.model.encoding, name=request.param)
+    run = dataclasses.replace(tiny, model=dataclasses.replace(tiny.model, encoding=encoding))
+    trainer = Trainer(run, make_task(run))
+    state, _ = trainer.advance(trainer.start(members([run])), members([run]), 200)
+    return run, trainer, state.params
+
+
+def test_exact_match_is_that_of_greedy_decoding(trained):
+    run, trainer, params = trained
+    task, length, stop = trainer.task, 4, specials(trainer.task).stop
+    made = sequences(run, task, jax.random.key(9), jnp.full((32,), length, jnp.int32), length)
+    one = jax.tree.map(lambda leaf: leaf[0], params)
+    found = Evaluator(run, task, trainer.model)._sums(one, made=made, counted=jnp.ones(32, bool))
+    model = _decoder(trainer, one)
+    answer = np.asarray(generate(model, made.tokens[:, : length + 1], length + 1, stop=stop))
+    right = (answer == np.asarray(made.targets[:, length : 2 * length + 1])).all(1)
+    assert 0 < right.sum() < 32, "a test in which all or nothing is right shows little"
+    assert float(found["exact_match"]) == right.sum()
+
+
+def _decoder(trainer, params):
+    model = Decoder(trainer.model.config, rngs=nnx.Rngs(0))
+    state = nnx.state(model)
+    nnx.replace_by_pure_dict(state, params)
+    nnx.update(model, state)
+    return model
+
+
+def test_padding_to_a_larger_bucket_changes_nothing(trained):
+    run, trainer, params = trained
+    tight = dataclasses.replace(run, evaluate=dataclasses.replace(run.evaluate, bucket_sizes=(6, 9)))
+    assert (bucket(tight, 4), bucket(run, 4)) == (6, 12)
+    records = [list(Evaluator(one, trainer.task, trainer.model)(params)) for one in (tight, run)]
+    for narrow, padded in zip(*records, strict=True):
+        for a, b in zip(narrow[0], padded[0], strict=True):
+            assert a["value"] == pytest.approx(b["value"], rel=1e-5), a
+            assert {**a, "value": 0} == {**b, "value": 0}
+
+
+def test_buckets_are_few_and_cover(tiny):
+    lengths = tuple(range(1, 501))
+    run = dataclasses.replace(tiny, evaluate=dataclasses.replace(tiny.evaluate, lengths=lengths, bucket_sizes=()))
+    sizes = {length: bucket(run, length) for length in lengths}
+    assert all(size >= length for length, size in sizes.items())
+    assert len(set(sizes.values())) <= 13, "each is a compilation"

@@ -1,0 +1,98 @@
+"""Training ends with the same bits however often it was stopped; what goes wrong is recorded, and stays out of the rest."""
+
+import dataclasses
+import shutil
+
+import jax
+import numpy as np
+import pytest
+
+from attnjax.train import checkpoint, describe, train
+from attnjax.train.step import Trainer, members
+
+
+@pytest.fixture(scope="module")
+def whole(population, tmp_path_factory):
+    """The records of a population that was not interrupted, and its folders."""
+    from tests.train.conftest import Recorder
+
+    folders = [tmp_path_factory.mktemp("whole") / str(i) for i in range(2)]
+    for folder in folders:
+        folder.mkdir()
+    control = Recorder()
+    train(population, folders, control)
+    return control, folders
+
+
+def test_records_of_a_whole_run(whole, tiny):
+    control, folders = whole
+    assert [record["step"] for record in control.logs["0"]] == list(range(4, 41, 4))
+    measured = {(one["length"], one["split"]) for one in control.found["0"]}
+    assert measured == {(4, "train"), (6, "train"), (9, "test"), (5, "validation")}
+    assert {one["metric"] for one in control.found["0"]} >= {"exact_match", "token_accuracy", "loss"}
+    assert control.notes["0"]["parameters"] == describe(tiny)["parameters"]
+    assert control.notes["0"]["parameters_sha256"] != control.notes["1"]["parameters_sha256"]
+    assert checkpoint.steps(folders[0] / "checkpoints") == [32, 40]
+
+
+def test_stopped_and_resumed_is_bitwise_the_same(whole, population, recorder, folders):
+    parts = folders("parts")
+    control = recorder(stop_after=3)
+    for strides in (3, 4, 8, None):
+        control.stop_after = None if strides is None else strides
+        train(population, parts, control)
+    expected, _ = whole
+    assert control.logs == expected.logs
+    assert control.found == expected.found
+    assert control.notes == expected.notes
+
+
+def test_the_newest_step_that_all_have_is_resumed_from(whole, population, recorder, folders):
+    expected, originals = whole
+    parts = folders("lagging")
+    for original, part in zip(originals, parts, strict=True):
+        shutil.copytree(original, part, dirs_exist_ok=True)
+    shutil.rmtree(parts[1] / "checkpoints" / "40")
+    control = recorder()
+    train(population, parts, control)
+    assert [record["step"] for record in control.logs["0"]] == [36, 40]
+    assert control.notes == expected.notes
+
+
+def test_a_run_whose_loss_is_nan_fails_alone(tiny, recorder, folders):
+    wild = dataclasses.replace(tiny.train, learning_rate=1e30)
+    control, parts = recorder(), folders("wild")
+    train([tiny, dataclasses.replace(tiny, train=wild)], parts, control)
+    step, reason = control.failed["1"]
+    assert reason.startswith(f"nan at step {step}")
+    assert 1 <= step <= 8
+    assert "0" not in control.failed
+    assert control.found["0"]
+    assert not control.found["1"]
+    assert checkpoint.steps(parts[0] / "checkpoints") == [32, 40]
+    assert not [step for step in checkpoint.steps(parts[1] / "checkpoints") if step >= control.failed["1"][0]]
+
+
+def test_a_member_alone_is_the_member_of_a_population(population, tiny):
+    """Not bit by bit, since XLA may order sums differently for another batch, but as numbers."""
+    from attnjax.train.loop import make_task
+
+    trainer = Trainer(tiny, make_task(tiny))
+    together, metrics = trainer.advance(trainer.start(members(population)), members(population), 4)
+    for i, run in enumerate(population):
+        alone, lone = trainer.advance(trainer.start(members([run])), members([run]), 4)
+        np.testing.assert_allclose(lone.loss[0], metrics.loss[i], rtol=1e-5)
+        jax.tree.map(lambda a, b, i=i: np.testing.assert_allclose(a[0], b[i], rtol=1e-3, atol=1e-5), alone, together)
+
+
+def test_one_compilation_serves_all_lengths_and_strides(population, tiny):
+    from attnjax.train.loop import make_task
+
+    trainer = Trainer(tiny, make_task(tiny))
+    traces = []
+    step = trainer.step
+    trainer.step = lambda state, member: (traces.append(1), step(state, member))[1]
+    state = trainer.start(members(population))
+    for _ in range(3):
+        state, _ = trainer.advance(state, members(population), 4)
+    assert len(traces) <= 2, "a scan may trace its body twice, not once per call"
