@@ -1,8 +1,9 @@
 """Makes the virtual environment in which README's commands run, once, and prints the path of its interpreter.
 
-    python3 scripts/setup_env.py           .venv, from the first Python that is new enough
-    python3 scripts/setup_env.py --other   .venv-other, with the other supported set of versions; prints nothing if no
-                                             interpreter for it is found
+    python3 scripts/setup_env.py           .venv, from the first Python that is new enough: what experiments need
+    python3 scripts/setup_env.py --dev     the same with what tests and linters need
+    python3 scripts/setup_env.py --other   .venv-other, with --dev and the other supported set of versions; prints nothing
+                                             if no interpreter for it is found
 
 Python 3.11 gets the last JAX that supports it, every later Python the newest one (see constraints.txt). Nothing is done
 when pyproject.toml, constraints.txt and the interpreter are those of the last call. Only the standard library is used,
@@ -77,7 +78,7 @@ def choose(other):
 
 
 def fingerprint(venv, version, executable):
-    """Changes when anything does that the environment was made from."""
+    """Changes when anything does that the environment was made from, but for how much of it was installed."""
     digest = hashlib.sha256(repr((venv, version, executable)).encode())
     for name in INPUTS:
         with open(os.path.join(ROOT, name), "rb") as file:
@@ -97,23 +98,24 @@ def create(venv, executable):
     return [executable, "-m", "pip", "--python", python]
 
 
-def ensure(venv, version, executable):
-    """Path of the interpreter of an environment that holds the package, its dependencies and the tools."""
+def ensure(venv, version, executable, dev):
+    """Path of the interpreter of an environment that holds the package, its dependencies and, with dev, the tools."""
     python = os.path.join(venv, "bin", "python")
     stamp = os.path.join(venv, "attnjax-stamp")
     wanted = fingerprint(venv, version, executable)
     if os.path.exists(stamp) and os.path.exists(python):
         with open(stamp) as file:
-            if file.read() == wanted:
-                return python
-    label = os.path.relpath(venv, ROOT)
+            made, _, extra = file.read().partition(" ")
+        if made == wanted and (extra == "dev" or not dev):
+            return python
+    label, extra = os.path.relpath(venv, ROOT), "dev" if dev else "plot"
     say(f"creating {label} with Python {dotted(version)}")
     pip = create(venv, executable)
-    say(f"installing attnjax and its pinned dependencies into {label} (a minute or two, once)")
+    say(f"installing attnjax[{extra}] and its pinned dependencies into {label} (a minute or two, once)")
     constraints = os.path.join(ROOT, "constraints.txt")
-    subprocess.check_call([*pip, "install", "-qq", "-c", constraints, "-e", ROOT + "[dev]"], stdout=sys.stderr)
+    subprocess.check_call([*pip, "install", "-qq", "-c", constraints, "-e", f"{ROOT}[{extra}]"], stdout=sys.stderr)
     with open(stamp, "w") as file:
-        file.write(wanted)
+        file.write(f"{wanted} {extra}")
     return python
 
 
@@ -121,7 +123,9 @@ def main():
     """Print the interpreter to use; exit with a message where there is none."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--other", action="store_true", help="the other supported set of versions, in .venv-other")
-    other = parser.parse_args().other
+    parser.add_argument("--dev", action="store_true", help="with the tools of tests and linters")
+    arguments = parser.parse_args()
+    other = arguments.other
     found = choose(other)
     if found is None and other:
         say("no second Python (one of 3.11 and 3.12 or newer) on PATH or under pyenv: the other stack is not available")
@@ -132,7 +136,8 @@ def main():
             "and no newer one is on PATH or under pyenv. Install one, or put it first on PATH."
         )
     try:
-        print(ensure(os.path.join(ROOT, ".venv-other" if other else ".venv"), *found))
+        folder = os.path.join(ROOT, ".venv-other" if other else ".venv")
+        print(ensure(folder, *found, dev=other or arguments.dev))
     except subprocess.CalledProcessError as error:
         sys.exit(f"attnjax: could not make the environment, this failed: {' '.join(error.cmd)}")
 

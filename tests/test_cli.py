@@ -11,6 +11,7 @@ import time
 import pytest
 
 from attnjax.cli import main
+from attnjax.config import TASK_NAMES
 from attnjax.sweep import load, scan
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -62,6 +63,7 @@ def test_nothing_that_trains_nothing_imports_jax(folder):
     code = f"""
 import sys
 from attnjax.cli import main
+from attnjax.config import TASK_NAMES
 for command in {commands}:
     try:
         main(command)
@@ -89,9 +91,23 @@ def test_lists(capsys):
     assert main(["list", "encodings"]) == 0
     assert capsys.readouterr().out.split()[:4] == ["nope", "sinusoidal", "learned", "rope"]
     assert main(["list", "tasks"]) == 0
-    assert "bucket_sort" in capsys.readouterr().out.split()
+    tasks = capsys.readouterr().out.splitlines()
+    assert tuple(line.split()[0] for line in tasks) == TASK_NAMES
+    assert tasks[19].startswith(
+        "sort                          The input in ascending order: 7 0 4 -> 0 4 7, for different"
+    )
+    assert all(len(line.split()) > 3 for line in tasks), "each says what it is"
     assert main(["list", "configs"]) == 0
     assert "small                   Does it run?\n" in capsys.readouterr().out
+
+
+def test_a_task_shows_its_card(capsys):
+    assert main(["list", "tasks", "even_pairs"]) == 0
+    card = capsys.readouterr().out
+    assert card.startswith("# EvenPairs\n\nWhether the number of pairs 01 and 10 is odd")
+    assert "| 1 | 2 | 2 | 0.5 | 0.5 |" in card
+    assert main(["list", "tasks", "even_pears"]) == 2
+    assert "(did you mean 'even_pairs'?)" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -126,7 +142,7 @@ def test_mistakes_in_the_command_exit_with_2(command, message, capsys):
         (["sweep", "small", "--over", "model.encoding=rope,nope"], "two sweeps set 'model.encoding'"),
         (["sweep", "small", "--threads", "2"], "--threads needs --workers"),
         (["run", "small", "--trainer", "nothing"], "no training function 'nothing'"),
-        (["run", "small", "--out", "configs/small.py"], "cannot be written to"),
+        (["run", "small", *FAKE, "--out", "configs/small.py"], "cannot be written to"),
         (["list", "runs"], "needs the folder of a sweep"),
         (["list", "runs", "nowhere"], "nowhere cannot be read"),
         (["report", "nowhere"], "nowhere"),
@@ -229,6 +245,24 @@ def test_report_hands_its_arguments_on(monkeypatch, capsys):
     assert capsys.readouterr().out == "page.html\n"
 
 
+def test_a_sweep_ends_in_its_report_where_asked(monkeypatch, capsys):
+    called = []
+    monkeypatch.setattr(
+        "attnjax.report.build", lambda root: called.append(str(root)) or [pathlib.Path("a.csv"), pathlib.Path("b.html")]
+    )
+    assert main(["sweep", "small", *FAKE, "--report"]) == 0
+    assert capsys.readouterr().out.endswith("report: b.html and 1 more files beside it\n")
+    assert main(["sweep", "small", *FAKE, "--report", "task.options.fail_at=3", "--out", "broken"]) == 1
+    assert called == ["runs/small", "broken"], "what failed is reported too"
+
+
+def test_failures_for_one_reason_are_told_once(capsys):
+    assert main(["sweep", "small", *FAKE, "--seeds", "3", "task.options.fail_at=3"]) == 1
+    told = [line for line in capsys.readouterr().out.splitlines() if line.startswith("failed   ")]
+    assert len(told) == 1
+    assert " and 5 more: RuntimeError: broken at step 3" in told[0]
+
+
 def test_workers_from_the_command_line(capsys):
     assert main(["sweep", "small", *FAKE, "--seeds", "2", "--workers", "2", "--threads", "1"]) == 0
     assert "4 runs: 4 done" in capsys.readouterr().out
@@ -255,4 +289,5 @@ def test_a_reader_that_has_seen_enough_is_no_error(folder):
     done = subprocess.run(
         ["sh", "-c", command], env=environment(), cwd=folder, capture_output=True, text=True, check=True
     )
-    assert (done.stdout, done.stderr) == ("even_pairs\n", "")
+    assert done.stdout.startswith("even_pairs ")
+    assert (done.stdout.count("\n"), done.stderr) == (1, "")

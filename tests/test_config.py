@@ -33,16 +33,20 @@ from attnjax.tasks import TASKS
 LARGE = 2**31 - 1
 COUNTS = (
     "task.length_min task.length_max model.layers model.model model.heads model.hidden train.steps train.batch train.keep "
-    "evaluate.count evaluate.batch"
+    "evaluate.count evaluate.batch evaluate.sliding_stride"
 ).split()
 INDICES = "train.warmup train.log_every train.checkpoint_every evaluate.every seed data_seed".split()
 OPTIONAL_COUNTS = "model.kv_heads model.head positions.maximum".split()
-POSITIVE = "train.learning_rate train.epsilon evaluate.bucket_growth".split()
+POSITIVE = "train.learning_rate train.epsilon evaluate.bucket_growth model.norm_epsilon".split()
 RATES = "model.attention_dropout model.residual_dropout train.b1 train.b2".split()
-FLAGS = "model.share_encoding model.bias model.qk_norm model.embed_scale model.tie_embeddings".split()
+FLAGS = "model.share_encoding model.bias model.qk_norm model.embed_scale model.tie_embeddings model.output_bias".split()
+FLAGS += "task.begin task.tail positions.sample_per_layer evaluate.dropout".split()
+OPTIONAL_POSITIVE = "train.clip model.scale model.embed_std".split()
+OPTIONAL = ["model.feed_forward_bias", "model.embedding_dropout"]
 CHOICES = {
     "task.name": TASK_NAMES,
     "task.form": ("decoder", "encoder", "encoder_decoder"),
+    "task.length_per": ("example", "batch"),
     "model.activation": ("relu", "gelu", "gelu_tanh", "swiglu"),
     "model.norm": ("layer", "rms"),
     "model.norm_position": ("pre", "post"),
@@ -51,6 +55,7 @@ CHOICES = {
     "model.implementation": (None, "dense", "chunked", "xla", "cudnn"),
     "positions.policy": ("arange", "offset", "randomized", "abacus"),
     "positions.at_test": ("arange", "same"),
+    "positions.sample_per": ("example", "batch"),
     "train.schedule": ("constant", "cosine", "linear"),
     "train.dtype_policy": ("float32", "bfloat16"),
 }
@@ -78,7 +83,11 @@ def allowed(key, value):
         return value is None or whole(value, 1)
     if key in POSITIVE:
         return number(value) and value > 0
-    if key in ("train.clip", "model.scale"):
+    if key == "model.feed_forward_bias":
+        return value is None or type(value) is bool
+    if key == "model.embedding_dropout":
+        return value is None or (number(value) and 0 <= value < 1)
+    if key in OPTIONAL_POSITIVE:
         return value is None or (number(value) and value > 0)
     if key == "train.weight_decay":
         return number(value) and value >= 0
@@ -98,8 +107,8 @@ def allowed(key, value):
     return type(value) in (dict, str, list, tuple)
 
 
-KEYS = [*COUNTS, *INDICES, *OPTIONAL_COUNTS, *POSITIVE, *RATES, *FLAGS, *CHOICES, *LISTS, "train.clip", "model.scale"]
-KEYS += ["train.weight_decay", "model.window", "name", *TABLES]
+KEYS = [*COUNTS, *INDICES, *OPTIONAL_COUNTS, *POSITIVE, *RATES, *FLAGS, *CHOICES, *LISTS]
+KEYS += [*OPTIONAL_POSITIVE, *OPTIONAL, "train.weight_decay", "model.window", "name", *TABLES]
 BAD = [
     float("nan"),
     float("inf"),
@@ -258,6 +267,10 @@ def test_any_table_is_parsed_or_refused(table):
         ),
         ({"positions": {"policy": "offset"}}, "positions.maximum must be given"),
         ({"positions": {"policy": "offset", "maximum": 8}}, "positions.maximum=8 is shorter than task.length_max=40"),
+        (
+            {"task": {"begin": True, "form": "encoder"}},
+            "task.begin is for task.form='decoder', got task.form='encoder'",
+        ),
         ({"evaluate": {"lengths": [3, 2]}}, "evaluate.lengths must ascend"),
         ({"evaluate": {"lengths": [3, -2]}}, r"evaluate.lengths\[1\] must be a whole number of at least 1, got -2"),
         ({"evaluate": {"bucket_growth": 1}}, "evaluate.bucket_growth must be above 1"),

@@ -7,9 +7,11 @@ import pathlib
 from collections import Counter
 from typing import Any
 
+from attnjax.cli.catalog import task_lines
 from attnjax.cli.planning import planned
 from attnjax.config import ENCODING_NAMES, SCHEMA, TASK_NAMES, cell_id, run_id, to_dict
 from attnjax.config.files import available, opening
+from attnjax.config.names import check_name
 from attnjax.sweep import groups, scan
 
 
@@ -23,14 +25,17 @@ def report(arguments: argparse.Namespace) -> int:
 
 def list_(arguments: argparse.Namespace) -> int:
     """`attnjax list WHAT`."""
-    if arguments.what == "runs":
-        if arguments.folder is None:
+    what, name = arguments.what, arguments.name
+    if what == "runs":
+        if name is None:
             raise ValueError("list runs needs the folder of a sweep: attnjax list runs DIR")
-        return _list_runs(arguments.folder)
-    if arguments.what == "configs":
+        return _list_runs(pathlib.Path(name))
+    if what == "tasks":
+        lines = task_lines() if name is None else [_card(name)]
+    elif what == "configs":
         lines = [f"{path.stem:<24}{_first_line(path)}".rstrip() for path in available()]
     else:
-        lines = list(ENCODING_NAMES if arguments.what == "encodings" else TASK_NAMES)
+        lines = list(ENCODING_NAMES)
     print("\n".join(lines) or "none")
     return 0
 
@@ -61,6 +66,12 @@ def _list_runs(folder: pathlib.Path) -> int:
     if found.foreign:
         print(f"not of a sweep: {', '.join(found.foreign)}")
     return 0
+
+
+def _card(name: str) -> str:
+    """The data card of a task with its default options."""
+    check_name("the task", name, TASK_NAMES)
+    return _provided("attnjax.tasks", "card")(_provided("attnjax.tasks", "task")(name)).rstrip()
 
 
 def _provided(module: str, function: str) -> Any:

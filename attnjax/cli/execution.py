@@ -6,8 +6,8 @@ import pathlib
 
 from attnjax.cli.planning import Plan, planned
 from attnjax.cli.progress import Display
-from attnjax.config import cell_id, run_id
-from attnjax.sweep import Rules, Store, Summary, load, prepare, retry, run_here, run_workers
+from attnjax.config import run_id
+from attnjax.sweep import Rules, Store, Summary, groups, load, prepare, retry, run_here, run_workers
 from attnjax.sweep.execute import states
 from attnjax.sweep.stop import Stop
 from attnjax.sweep.worker import import_train
@@ -28,7 +28,8 @@ def sweep(arguments: argparse.Namespace) -> int:
     if arguments.threads is not None and arguments.workers is None:
         raise ValueError("--threads needs --workers: the threads of this process are those it was started with")
     if not arguments.dry_run:
-        return _execute(arguments, plan, extend=arguments.extend)
+        code = _execute(arguments, plan, extend=arguments.extend)
+        return max(code, _report(arguments, plan)) if arguments.report and code in (0, 1) else code
     for one in plan.runs:
         print(" ".join(f"{key}={value}" for key, value in one.changes.items()) or "(the config as it is)")
     print(f"{len(plan.runs)} runs")
@@ -36,7 +37,7 @@ def sweep(arguments: argparse.Namespace) -> int:
 
 
 def _execute(arguments: argparse.Namespace, plan: Plan, *, extend: bool) -> int:
-    root = arguments.out or pathlib.Path("runs") / plan.config.name
+    root = _root(arguments, plan)
     file, text = str(plan.file.path), plan.file.text
     if not _is_known(root, plan):
         _check(arguments.trainer, plan)
@@ -58,6 +59,18 @@ def _execute(arguments: argparse.Namespace, plan: Plan, *, extend: bool) -> int:
     return _status(summary, stop, strict=arguments.strict or arguments.fail_fast)
 
 
+def _report(arguments: argparse.Namespace, plan: Plan) -> int:
+    """Figures, tables and the page, from the records that are there now."""
+    build = importlib.import_module("attnjax.report").build
+    made = build(_root(arguments, plan))
+    print(f"report: {next(path for path in made if path.suffix == '.html')} and {len(made) - 1} more files beside it")
+    return 0
+
+
+def _root(arguments: argparse.Namespace, plan: Plan) -> pathlib.Path:
+    return arguments.out or pathlib.Path("runs") / plan.config.name
+
+
 def _is_known(root: pathlib.Path, plan: Plan) -> bool:
     """Whether these runs were prepared, and so checked, before."""
     try:
@@ -67,12 +80,15 @@ def _is_known(root: pathlib.Path, plan: Plan) -> bool:
 
 
 def _check(trainer: str, plan: Plan) -> None:
-    """Ask the trainer's module, if it has a function `check`, whether it takes each cell. Raises ValueError if not."""
+    """Ask the trainer's module, if it has a function `check`, whether it takes the runs. Raises ValueError if not.
+
+    Runs that train together are alike in all that can be wrong: one of them is asked about.
+    """
     import_train(trainer)
     check = getattr(importlib.import_module(trainer.partition(":")[0]), "check", None)
     if check is not None:
-        for config in {cell_id(one.config): one.config for one in plan.runs}.values():
-            check(config)
+        for alike in groups(one.config for one in plan.runs):
+            check(alike[0])
 
 
 def _is_open(store: Store) -> bool:
@@ -85,8 +101,12 @@ def _nothing(configs: object, directories: object, control: object) -> None:
 
 def _tell(store: Store, summary: Summary, stop: Stop) -> None:
     """The closing lines: what failed and where, and the counts."""
+    reasons: dict[str, list[str]] = {}
     for run in summary.of("failed"):
-        print(f"failed   {run}: {store.status(run).reason} ({store.directory(run)})")
+        reasons.setdefault(store.status(run).reason, []).append(run)
+    for reason, alike in reasons.items():
+        others = f" and {len(alike) - 1} more" if len(alike) > 1 else ""
+        print(f"failed   {alike[0]}{others}: {reason} ({store.directory(alike[0])})")
     for run in summary.of("damaged"):
         print(
             f"damaged  {run}: its config or status cannot be trusted; remove its folder to run it again ({store.root})"

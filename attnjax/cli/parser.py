@@ -39,7 +39,7 @@ The same command again resumes what was stopped, and does nothing where all is d
 """
 SWEEP = """
 examples:
-  attnjax sweep rope_vs_sinusoidal
+  attnjax sweep rope_vs_sinusoidal --workers 2 --report
   attnjax sweep copy --over model.encoding=rope,alibi,nope --over train.learning_rate=1e-3,3e-4 --seeds 3 --workers 2
   attnjax sweep copy --dry-run
 
@@ -93,6 +93,7 @@ def _add_sweep(add: _Add) -> None:
     sweep.add_argument("--fail-fast", action="store_true", help="stop at the first run that fails")
     sweep.add_argument("--strict", action="store_true", help="exit with 1 if any run failed")
     sweep.add_argument("--extend", action="store_true", help="add the runs to another sweep in the folder")
+    sweep.add_argument("--report", action="store_true", help="write figures, tables and a page in the end")
     sweep.add_argument("--dry-run", action="store_true", help="list the runs and do nothing")
     sweep.set_defaults(command=execution.sweep)
 
@@ -110,7 +111,10 @@ def _add_list(add: _Add) -> None:
     text = "list what there is: encodings, tasks, configs, or the runs in a folder"
     listing = add("list", help=text, description=text)
     listing.add_argument("what", choices=("encodings", "tasks", "configs", "runs"))
-    listing.add_argument("folder", type=pathlib.Path, nargs="?", metavar="DIR", help="for runs: the folder of a sweep")
+    text = (
+        "for runs: the folder of a sweep; for tasks: one of them, to print its data card (definition, chance, lengths)"
+    )
+    listing.add_argument("name", nargs="?", metavar="NAME", help=text)
     listing.set_defaults(command=commands.list_)
 
 

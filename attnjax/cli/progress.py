@@ -70,9 +70,17 @@ def _bars() -> Any:
     """Bars with steps, steps a second and the time left; None where rich, which Flax brings, is missing."""
     try:
         from rich import progress
+        from rich.text import Text
     except ImportError:
         return None
+
+    class Speed(progress.ProgressColumn):
+        """Steps a second of a run."""
+
+        def render(self, task: progress.Task) -> Text:
+            return Text(f"{task.speed:.3g} steps/s" if task.speed and task.description != "runs" else "")
+
     text, bar, count = progress.TextColumn("{task.description}"), progress.BarColumn(), progress.MofNCompleteColumn()
     return progress.Progress(
-        text, bar, count, progress.TimeRemainingColumn(), progress.TextColumn("{task.fields[news]}")
+        text, bar, count, Speed(), progress.TimeRemainingColumn(), progress.TextColumn("{task.fields[news]}")
     )

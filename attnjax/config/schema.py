@@ -19,18 +19,27 @@ DType = Literal["float32", "bfloat16", "float16", "float64"]
 
 @dataclasses.dataclass(frozen=True)
 class TaskConfig:
-    """What is learned, in which form, at which lengths: training draws lengths from length_min .. length_max."""
+    """What is learned, in which form, at which lengths: training draws lengths from length_min .. length_max.
+
+    `length_per`: a length is drawn for each example, or one for a whole batch. `begin` puts a token in front of a
+    decoder's sequence. `tail` also trains on the zeros that some answers have behind their terminator.
+    """
 
     name: str = "copy"
     options: Options = Options()
     form: Literal["decoder", "encoder", "encoder_decoder"] = "decoder"
     length_min: Count = 1
     length_max: Count = 40
+    length_per: Literal["example", "batch"] = "example"
+    begin: bool = False
+    tail: bool = False
 
     def __post_init__(self) -> None:
         settle(self, "task")
         check_name("task.name", self.name, TASK_NAMES)
         check_order("task.length_min", self.length_min, "task.length_max", self.length_max)
+        if self.begin and self.form != "decoder":
+            raise ValueError(f"task.begin is for task.form='decoder', got task.form={self.form!r}")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,7 +65,8 @@ class EncodingConfig:
 class ModelConfig:
     """Sizes and kinds of the parts, as in `attnjax.modules.TransformerConfig`; the task gives the vocabulary.
 
-    None stands for: kv_heads as many as heads, head = model / heads, scale 1/sqrt(head), the implementation that suits.
+    None stands for: kv_heads as many as heads, head = model / heads, scale 1/sqrt(head), feed_forward_bias as bias,
+    embed_std 1/sqrt(model), embedding_dropout as residual_dropout, the implementation that suits.
     """
 
     layers: Count = 2
@@ -68,15 +78,20 @@ class ModelConfig:
     activation: Literal["relu", "gelu", "gelu_tanh", "swiglu"] = "gelu"
     norm: Literal["layer", "rms"] = "layer"
     norm_position: Literal["pre", "post"] = "pre"
+    norm_epsilon: Positive = 1e-6
     encoding: EncodingConfig | tuple[EncodingConfig, ...] = EncodingConfig()
     share_encoding: bool = False
     bias: bool = True
+    feed_forward_bias: bool | None = None
     qk_norm: bool = False
     scale: Positive | None = None
     embed_scale: bool = False
+    embed_std: Positive | None = None
     tie_embeddings: bool = True
+    output_bias: bool = False
     attention_dropout: Rate = 0.0
     residual_dropout: Rate = 0.0
+    embedding_dropout: Rate | None = None
     window: Index | tuple[Index, Index] | None = None
     dtype: DType = "float32"
     param_dtype: DType = "float32"
@@ -94,17 +109,26 @@ class ModelConfig:
                 f"model.encoding has {count} entries for model.layers={self.layers}: give one for each layer"
             )
 
+    @property
+    def drops(self) -> bool:
+        """Whether anything is dropped, so that the model needs a key."""
+        return max(self.attention_dropout, self.residual_dropout, self.embedding_dropout or 0.0) > 0
+
 
 @dataclasses.dataclass(frozen=True)
 class PositionConfig:
     """Where positions come from: 0, 1, ...; with a random start; a random sorted subset; or within a number (abacus).
 
-    `maximum` bounds random positions. `at_test`: 0, 1, ... or the policy of training.
+    Random positions lie in 0 .. maximum - 1; with abacus, numbers begin at 1 .. maximum in training (None: at 1), at 1 in
+    tests. `at_test`: 0, 1, ... or the policy of training (abacus stays). `sample_per`: a draw is made for each example or
+    shared by the batch; `sample_per_layer`: each layer has its own, and the embeddings have that of the first.
     """
 
     policy: Literal["arange", "offset", "randomized", "abacus"] = "arange"
     maximum: Count | None = None
     at_test: Literal["arange", "same"] = "arange"
+    sample_per: Literal["example", "batch"] = "example"
+    sample_per_layer: bool = False
 
     def __post_init__(self) -> None:
         settle(self, "positions")
@@ -114,7 +138,11 @@ class PositionConfig:
 
 @dataclasses.dataclass(frozen=True)
 class TrainConfig:
-    """AdamW and its schedule. `keep` checkpoints stay; 0 of log_every or checkpoint_every means only at the end."""
+    """AdamW and its schedule. `keep` checkpoints stay; 0 of log_every or checkpoint_every means only at the end.
+
+    `dtype_policy="bfloat16"`: activations and the products of matrices in bfloat16; parameters, optimizer, norms, attention
+    scores, softmax and loss in float32.
+    """
 
     steps: Count = 1000
     batch: Count = 32
@@ -140,7 +168,9 @@ class TrainConfig:
 class EvaluateConfig:
     """Lengths to test and to validate on, `count` examples each. Every `every` steps the validation lengths, 0: at the end.
 
-    Lengths are padded to `bucket_sizes`; without any, to sizes that grow by `bucket_growth`.
+    Lengths are padded to `bucket_sizes`; without any, to sizes that grow by `bucket_growth`. `dropout`: at the rates of
+    the model in tests too, the same draws for every run. `sliding_stride`: how many bytes at the end of a window of
+    text `loss_sliding` counts.
     """
 
     lengths: tuple[Count, ...] = (40, 80, 160, 320)
@@ -150,6 +180,8 @@ class EvaluateConfig:
     bucket_sizes: tuple[Count, ...] = ()
     bucket_growth: Positive = 1.5
     every: Index = 0
+    dropout: bool = False
+    sliding_stride: Count = 32
 
     def __post_init__(self) -> None:
         settle(self, "evaluate")
@@ -178,5 +210,5 @@ class RunConfig:
         settle(self, "")
         safe_name(self.name, "name")
         reach = self.positions.maximum
-        if reach is not None and reach < self.task.length_max:
+        if reach is not None and self.positions.policy != "abacus" and reach < self.task.length_max:
             raise ValueError(f"positions.maximum={reach} is shorter than task.length_max={self.task.length_max}")

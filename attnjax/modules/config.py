@@ -21,7 +21,7 @@ CHOICES = (
     ("param_dtype", ("float32", "bfloat16", "float16", "float64")),
     ("implementation", (None, *IMPLEMENTATIONS)),
 )
-FLAGS = ("share_encoding", "bias", "qk_norm", "embed_scale", "tie_embeddings")
+FLAGS = ("share_encoding", "bias", "qk_norm", "embed_scale", "tie_embeddings", "output_bias")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,8 +41,11 @@ class TransformerConfig:
       qk_norm: RMSNorm of each head's queries and keys, before the encoding acts on them.
       scale: of the attention logits; 1/sqrt(H) unless given.
       embed_scale: multiply token embeddings by sqrt(D).
+      embed_std: standard deviation of the token embeddings at the start; 1/sqrt(D) unless given.
       tie_embeddings: the output matrix is the token embedding.
-      attention_dropout, residual_dropout: rates, of weights and of each sublayer's output (and the embeddings).
+      output_bias: a vector added to the logits.
+      attention_dropout, residual_dropout: rates, of weights and of each sublayer's output.
+      embedding_dropout: the rate of the embeddings, positions included; as `residual_dropout` unless given.
       window: how far attention sees, in indices: w or (left, right), as in `Mask`.
       dtype, param_dtype: of activations and of parameters.
       implementation: of attention, as in `attend`.
@@ -66,9 +69,12 @@ class TransformerConfig:
     qk_norm: bool = False
     scale: float | None = None
     embed_scale: bool = False
+    embed_std: float | None = None
     tie_embeddings: bool = True
+    output_bias: bool = False
     attention_dropout: float = 0.0
     residual_dropout: float = 0.0
+    embedding_dropout: float | None = None
     window: Window | None = None
     dtype: str = "float32"
     param_dtype: str = "float32"
@@ -82,10 +88,12 @@ class TransformerConfig:
         check_choices("TransformerConfig", {name: (getattr(self, name), (True, False)) for name in FLAGS})
         check_choices("TransformerConfig", {"feed_forward_bias": (self.feed_forward_bias, (None, True, False))})
         validate("TransformerConfig", norm_epsilon=self.norm_epsilon)
-        if self.scale is not None:
-            validate("TransformerConfig", scale=self.scale)
-        for name in ("attention_dropout", "residual_dropout"):
-            check_rate("TransformerConfig", name, getattr(self, name))
+        for name in ("scale", "embed_std"):
+            if getattr(self, name) is not None:
+                validate("TransformerConfig", **{name: getattr(self, name)})
+        for name in ("attention_dropout", "residual_dropout", "embedding_dropout"):
+            if name != "embedding_dropout" or self.embedding_dropout is not None:
+                check_rate("TransformerConfig", name, getattr(self, name))
         _check_encodings(self.encoding, self.layers)
         Mask(window=self.window)
 
@@ -116,6 +124,11 @@ class TransformerConfig:
     def encodings(self) -> tuple[PositionEncoding, ...]:
         """The encoding of each layer."""
         return self.encoding if isinstance(self.encoding, tuple) else (self.encoding,) * self.layers
+
+    @property
+    def input_dropout(self) -> float:
+        """The rate of the embeddings, with the default filled in."""
+        return self.residual_dropout if self.embedding_dropout is None else self.embedding_dropout
 
     @property
     def sizes(self) -> Sizes:

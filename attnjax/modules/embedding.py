@@ -6,24 +6,26 @@ import jax.numpy as jnp
 from flax import nnx
 
 from attnjax.modules.config import TransformerConfig
-from attnjax.modules.parameters import kernel
+from attnjax.modules.parameters import add, kernel, zeros
 from attnjax.positions.concrete import concrete
 from attnjax.typing import Array, ArrayLike, Float, Int, compute_dtype
 
 
 class TokenEmbedding(nnx.Module):
-    """`table` [V, D], a row per token, normal with variance 1/D; and `w_out` [D, V] unless `config.tie_embeddings`.
+    """`table` [V, D], a row per token, normal with variance 1/D or `config.embed_std`^2; `w_out` [D, V] unless
+    `config.tie_embeddings`; `b_out` [V] if `config.output_bias`.
 
     `config.embed_scale` multiplies by sqrt(D) what is read, not what the logits use (Vaswani et al. 2017, section 3.4).
-    `logits=False` leaves out `w_out`, for an encoder whose output is not logits.
+    `logits=False` leaves out `w_out` and `b_out`, for an encoder whose output is not logits.
     """
 
     def __init__(self, config: TransformerConfig, *, logits: bool = True, rngs: nnx.Rngs):
         V, D, dtype = config.vocab, config.model, config.param_dtype
         table = kernel((D, V), 1, dtype=dtype, rngs=rngs)
         self.config = config
-        self.table = nnx.Param(table[...].T)
+        self.table = nnx.Param(_spread(table[...].T, config.embed_std))
         self.w_out = kernel((D, V), 1, dtype=dtype, rngs=rngs) if logits and not config.tie_embeddings else None
+        self.b_out = zeros((V,), dtype=dtype) if logits and config.output_bias else None
 
     def __call__(self, tokens: Int[ArrayLike, "B T"]) -> Float[Array, "B T D"]:
         """The rows of the tokens, in `config.dtype`.
@@ -42,7 +44,12 @@ class TokenEmbedding(nnx.Module):
         """x times the output matrix, in float32 (float64 where x is)."""
         w = self.table[...].T if self.w_out is None else self.w_out[...]
         dtype = compute_dtype(x)
-        return jnp.einsum("btd,dv->btv", x.astype(dtype), w.astype(dtype))
+        return add(jnp.einsum("btd,dv->btv", x.astype(dtype), w.astype(dtype)), self.b_out)
+
+
+def _spread(table: Float[Array, "V D"], std: float | None) -> Float[Array, "V D"]:
+    """A table of variance 1/D with the standard deviation `std` instead, if given."""
+    return table if std is None else table * jnp.asarray(std * math.sqrt(table.shape[1]), table.dtype)
 
 
 def check_tokens(name: str, tokens: ArrayLike, vocab: int) -> None:

@@ -20,7 +20,8 @@ Caches = tuple[KVCache, ...]
 class Stack(nnx.Module):
     """[B, T, D] -> [B, T, D]: positions into the input, `config.layers` blocks, and for pre-norm a last norm.
 
-    Gates are [L, N] or [L, B, N]. Parameters: `blocks`, `norm`, and `inputs`, what encodings of the input learn.
+    Gates are [L, N] or [L, B, N]. Positions are [T] or [B, T], or [L, B, T] with their own for each layer; the input has
+    those of the first. Parameters: `blocks`, `norm`, and `inputs`, what encodings of the input learn.
     """
 
     def __init__(self, config: TransformerConfig, *, cross: bool = False, rngs: nnx.Rngs):
@@ -34,7 +35,7 @@ class Stack(nnx.Module):
     def embed(self, x: Float[Array, "B T D"], pos: ArrayLike) -> Float[Array, "B T D"]:
         """x with the hook `embed` of each distinct encoding applied once."""
         for encoding, params in zip(self.encodings, self.inputs, strict=True):
-            x = embed(encoding, values(params), x, pos)
+            x = embed(encoding, values(params), x, self._pos(pos, 0))
         return x
 
     def __call__(
@@ -78,7 +79,7 @@ class Stack(nnx.Module):
         states = self._layers(x, memory, mask, pos, gate, cross_gate, None)
         mask, found = self._rules(mask), []
         for i, block in enumerate(self.blocks):
-            options = {"mask": mask, "pos": pos, "gate": self._gate(gate, i), "params": self._params(i)}
+            options = {"mask": mask, "pos": self._pos(pos, i), "gate": self._gate(gate, i), "params": self._params(i)}
             found.append(block.weights(states[i], memory, **options))
         own, cross = zip(*found, strict=True)
         return jnp.stack(own), None if memory is None else jnp.stack(cross)
@@ -117,7 +118,7 @@ class Stack(nnx.Module):
                 caches[i],
                 None if memories is None else memories[i],
                 mask=mask,
-                pos=pos,
+                pos=self._pos(pos, i),
                 valid=valid,
                 gate=self._gate(gate, i),
                 cross_gate=self._gate(cross_gate, i),
@@ -129,10 +130,10 @@ class Stack(nnx.Module):
     def _layers(self, x, memory, mask: Mask, pos, gate, cross_gate, key) -> list[Float[Array, "B T D"]]:
         keys = split(key, len(self.blocks) + 1)
         mask = self._rules(mask)
-        states = [drop(self.embed(x, pos), keys[-1], self.config.residual_dropout)]
+        states = [drop(self.embed(x, pos), keys[-1], self.config.input_dropout)]
         for i, block in enumerate(self.blocks):
-            gates = {"gate": self._gate(gate, i), "cross_gate": self._gate(cross_gate, i)}
-            states.append(block(states[i], memory, mask=mask, pos=pos, **gates, params=self._params(i), key=keys[i]))
+            options = {"gate": self._gate(gate, i), "cross_gate": self._gate(cross_gate, i), "pos": self._pos(pos, i)}
+            states.append(block(states[i], memory, mask=mask, **options, params=self._params(i), key=keys[i]))
         return [*states[:-1], normalize(self.norm, states[-1])]
 
     def _params(self, layer: int) -> EncodingParams | None:
@@ -142,6 +143,12 @@ class Stack(nnx.Module):
         if gate is not None and gate.shape[0] != len(self.blocks):
             raise ValueError(f"gate must have one row per layer, {len(self.blocks)}, got shape {gate.shape}")
         return None if gate is None else gate[layer]
+
+    def _pos(self, pos: ArrayLike, layer: int) -> ArrayLike:
+        """The positions of one layer: a row of [L, B, T], or the same [T] or [B, T] for all."""
+        if pos.ndim == 3 and pos.shape[0] != len(self.blocks):
+            raise ValueError(f"positions [L, B, T] must have one row per layer, {len(self.blocks)}, got {pos.shape}")
+        return pos[layer] if pos.ndim == 3 else pos
 
     def _rules(self, mask: Mask) -> Mask:
         """The mask with the window of the config, unless it has its own."""

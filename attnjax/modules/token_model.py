@@ -15,7 +15,7 @@ class TokenModel(nnx.Module):
 
     Arguments of every method:
       tokens: [B, T] in 0 .. V-1.
-      pos: positions, [T] or [B, T]; 0, 1, ... unless given.
+      pos: positions, [T], [B, T], or [L, B, T] with their own for each layer; 0, 1, ... unless given.
       mask: padding, packing, windows; see `Mask`. A window in it replaces that of the config.
       gate: factor of each head's output, [L, N] or [L, B, N].
       key: for dropout at the config's rates; without it nothing is dropped.

@@ -2,6 +2,9 @@
 
     score[i, j] = scale * q_i . k_j - m_h * (i - j)          symmetric=False, under a causal mask
     score[i, j] = scale * q_i . k_j - m_h * |i - j|          symmetric=True
+    score[i, j] = scale * q_i . k_j - m_h * (i - j - past)   symmetric=True and past > 0, for keys in the past (i > j)
+
+Without a causal mask, `past` is what tells past from future: Ruoss et al. 2023 (arXiv:2305.16843) use 1/2.
 
 Acts through `bias`. Nothing is learned: the slope m_h of head h = 1..N is the constant 2^(-8h/N) where N is a power of
 two; otherwise the slopes of the largest power of two P below N come first, followed by every other slope of 2P heads.
@@ -36,7 +39,8 @@ class ALiBi(PositionEncoding):
     """Linear bias -m_h * n, or -m_h * |n| with `symmetric`, where n = q_pos - k_pos.
 
     Hyper-parameters: `slopes`, one positive number per head (None: the published ones); `symmetric`, needed wherever
-    the mask is not causal. `bind` hands the slopes to the hooks as `head`, float32 [N].
+    the mask is not causal; with it `past`, by how much keys in the past look nearer. `bind` hands the slopes to the
+    hooks as `head`, float32 [N].
 
     The columns equal the bias up to a constant per query and the rounding of a float32 product, which is about
     2^-24 * m_h * (largest position): 0.002 for a slope of 1/2 at position 65,536.
@@ -44,10 +48,15 @@ class ALiBi(PositionEncoding):
 
     slopes: tuple[float, ...] | None = None
     symmetric: bool = False
+    past: float = 0.0
 
     def __post_init__(self) -> None:
         if not isinstance(self.symmetric, bool):
             raise ValueError(f"ALiBi: symmetric must be True or False, got {self.symmetric!r}")
+        if self.past != 0:
+            validate("ALiBi", past=self.past)
+            if not self.symmetric:
+                raise ValueError(f"ALiBi: past belongs to symmetric=True, got past={self.past} without it")
         if self.slopes is None:
             return
         if not isinstance(self.slopes, tuple | list) or not self.slopes:
@@ -63,11 +72,13 @@ class ALiBi(PositionEncoding):
         return EncodingParams(head=np.asarray(self.slopes or published_slopes(heads), np.float32))
 
     def bias(self, head: PyTree, shared: PyTree, n: Num[Array, "..."]) -> Float[Array, "..."]:
-        """-m * n, or -m * |n| where symmetric."""
+        """-m * n, or -m * |n| where symmetric, less m * past for n > 0."""
         del shared
-        distance = jnp.abs(n) if self.symmetric else jnp.asarray(n)
         dtype = compute_dtype(head)
-        return -jnp.asarray(head, dtype) * distance.astype(dtype)
+        distance = (jnp.abs(n) if self.symmetric else jnp.asarray(n)).astype(dtype)
+        if self.past:
+            distance = jnp.where(n > 0, distance - jnp.asarray(self.past, dtype), distance)
+        return -jnp.asarray(head, dtype) * distance
 
     def columns_q(
         self, head: PyTree, shared: PyTree, q: Float[Array, "T h"], pos: Num[ArrayLike, " T"], scale: Float[Array, ""]

@@ -43,22 +43,26 @@ def rotate(
     if width > x.shape[1]:
         raise ValueError(f"{angle.shape[1]} pairs need {width} channels, got a head dimension of {x.shape[1]}")
     dtype = compute_dtype(x)
-    a, b = split(x[:, :width].astype(dtype), layout)
     magnitude = jnp.asarray(magnitude, dtype)
     cos, sin = magnitude * jnp.cos(angle.astype(dtype)), magnitude * jnp.sin(angle.astype(dtype))
-    turned = merge(a * cos - b * sin, a * sin + b * cos, layout)
-    return jnp.concatenate([turned.astype(x.dtype), x[:, width:]], axis=-1)
+    pairs = x[:, :width].astype(dtype)
+    # The tables are small and made once for all heads; of x itself nothing is cut or joined, forward or backward.
+    turned = pairs * merge(cos, cos, layout) + swapped(pairs, layout) * merge(-sin, sin, layout)
+    return (
+        jnp.concatenate([turned.astype(x.dtype), x[:, width:]], axis=-1)
+        if width < x.shape[1]
+        else turned.astype(x.dtype)
+    )
 
 
-def split(x: Float[Array, "T w"], layout: Layout) -> tuple[Float[Array, "T c"], Float[Array, "T c"]]:
-    """First and second channel of every pair."""
-    if layout == "half":
-        return x[:, : x.shape[1] // 2], x[:, x.shape[1] // 2 :]
-    return x[:, 0::2], x[:, 1::2]
+def swapped(x: Float[Array, "T w"], layout: Layout) -> Float[Array, "T w"]:
+    """The two channels of every pair in each other's place."""
+    shape, axis = ((2, -1), 1) if layout == "half" else ((-1, 2), 2)
+    return jnp.flip(x.reshape(x.shape[0], *shape), axis).reshape(x.shape)
 
 
 def merge(a: Float[Array, "T c"], b: Float[Array, "T c"], layout: Layout) -> Float[Array, "T w"]:
-    """The inverse of `split`."""
+    """Channels of pairs from their first and their second ones."""
     if layout == "half":
         return jnp.concatenate([a, b], axis=-1)
     return jnp.stack([a, b], axis=-1).reshape(a.shape[0], 2 * a.shape[1])

@@ -12,19 +12,28 @@ taken at n = i - j itself, which may be negative. R is never gathered per pair: 
 so a tile of t queries and s keys holds only [t, D] and [s, D] besides its scores. The same features, with u . k, are
 columns for kernels that take no bias: scale * [ u_h | features of i ] . [ k_j | cos(j w) | sin(j w) ].
 
+`table="clamped"` is the randomized relative encoding as Ruoss et al. 2023 released it (arXiv:2305.16843): their table has
+`length` rows, R of 0 .. length - 1, is read at row length - n, and a read behind its end gives the last row. So
+
+    R_n  becomes  R_(length - max(n, 1)):    keys in the past keep their distance, the key itself and all keys in the future
+                                             look like the one before
+
+It needs n < length, and has no columns.
+
 Learned: head = {"u": [N, H], "v": [N, H], "w_r": [N, D, H]}; per layer, not shared among layers.
 Initial values: u, v ~ Normal(0, 0.02^2), w_r ~ Normal(0, 1/D).
 Reference: Dai et al. 2019, arXiv:1901.02860, section 3.3 (terms a to d of A^rel).
 """
 
 import dataclasses
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
 
 from attnjax.positions.angles import Frequencies, angles, exact, geometric
 from attnjax.positions.base import EncodingParams, PositionEncoding, Sizes, Tile, validate
+from attnjax.positions.checks import validate_integer
 from attnjax.typing import Array, ArrayLike, Float, Num, PyTree
 
 HIGHEST = jax.lax.Precision.HIGHEST
@@ -32,12 +41,25 @@ HIGHEST = jax.lax.Precision.HIGHEST
 
 @dataclasses.dataclass(frozen=True)
 class TransformerXL(PositionEncoding):
-    """Content and position biases u and v, and a projection of sinusoids of the distance with base `theta`."""
+    """Content and position biases u and v, and a projection of sinusoids of the distance with base `theta`.
+
+    `table="clamped"` needs the `length` of the table, and takes distances up to length - 1.
+    """
 
     theta: float = 10_000.0
+    table: Literal["two_sided", "clamped"] = "two_sided"
+    length: int | None = None
 
     def __post_init__(self) -> None:
         validate("TransformerXL", theta=self.theta)
+        if self.table not in ("two_sided", "clamped"):
+            raise ValueError(f"TransformerXL: table must be 'two_sided' or 'clamped', got {self.table!r}")
+        if (self.length is None) != (self.table == "two_sided"):
+            raise ValueError(
+                f"TransformerXL: a length belongs to table='clamped', got table={self.table!r}, length={self.length!r}"
+            )
+        if self.length is not None:
+            validate_integer("TransformerXL", length=self.length)
 
     @property
     def learns(self) -> bool:
@@ -68,8 +90,11 @@ class TransformerXL(PositionEncoding):
         head = jax.tree.map(lambda leaf: leaf.astype(tile.logits.dtype), head)
         # Highest precision, because the default of a GPU rounds the inputs of a float32 product to 11 bits.
         content = jnp.matmul(tile.k, head["u"], precision=HIGHEST)
-        waves = _waves(shared, tile.k_pos, tile.logits.dtype)
-        position = jnp.matmul(_features(head, shared, tile.q, tile.q_pos), waves.T, precision=HIGHEST)
+        if self.length is None:
+            waves = _waves(shared, tile.k_pos, tile.logits.dtype)
+            position = jnp.matmul(_features(head, shared, tile.q, tile.q_pos), waves.T, precision=HIGHEST)
+        else:
+            position = _clamped(head, shared, tile, self.length)
         return tile.logits + tile.scale * (content[None, :] + position)
 
     def columns_q(
@@ -83,6 +108,20 @@ class TransformerXL(PositionEncoding):
     def columns_k(self, shared: PyTree, k: Float[Array, "S h"], pos: Num[ArrayLike, " S"]) -> Float[Array, "S c"]:
         """[k | cos(j w) | sin(j w)]."""
         return jnp.concatenate([k, _waves(shared, pos, k.dtype)], axis=-1)
+
+    def hooks(self) -> frozenset[str]:
+        """The score, and its columns where distances are not clamped."""
+        return super().hooks() if self.length is None else super().hooks() - {"columns_q", "columns_k"}
+
+
+def _clamped(head: PyTree, frequencies: Frequencies, tile: Tile, length: int) -> Float[Array, "t s"]:
+    """(q + v) . (W R_(length - max(n, 1))): a product over keys for n > 1, and the last row of the table otherwise."""
+    last = jnp.full((1,), 1 - length, jnp.asarray(tile.q_pos).dtype)
+    far = _features(head, frequencies, tile.q, length - jnp.asarray(tile.q_pos))
+    near = _features(head, frequencies, tile.q, jnp.zeros_like(jnp.asarray(tile.q_pos)))
+    far = jnp.matmul(far, _waves(frequencies, -jnp.asarray(tile.k_pos), far.dtype).T, precision=HIGHEST)
+    near = jnp.matmul(near, _waves(frequencies, last, near.dtype).T, precision=HIGHEST)
+    return jnp.where(tile.distance > 1, far, near)
 
 
 def _features(

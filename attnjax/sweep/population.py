@@ -2,6 +2,7 @@
 
 import dataclasses
 import errno
+import os
 import pathlib
 import time
 import traceback
@@ -26,6 +27,9 @@ BITWISE = (
     "population",
 )
 """What must not change between the parts of a run for its numbers to be the same, bit by bit, as in one go."""
+
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""What a disk says that takes no more; libraries below Python pass it on as text."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -121,12 +125,13 @@ def _outcome(live: Live, error: BaseException | None, stop: Stop) -> tuple[str, 
 
 def _reason(error: BaseException) -> str:
     """One line, with a word in front that says of which kind it is."""
-    text = " ".join(str(error).split())[:300]
+    whole = " ".join(str(error).split())
+    text = whole[:300]
     line = f"{type(error).__name__}: {text}" if text else type(error).__name__
-    if isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in text:
-        return f"oom: {line}"
-    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+    if isinstance(error, OSError) and (error.errno in FULL or any(os.strerror(number) in whole for number in FULL)):
         return f"disk full: {line}"
+    if isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in whole:
+        return f"oom: {line}"
     return f"exit: {line}" if isinstance(error, SystemExit) else line
 
 

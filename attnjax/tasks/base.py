@@ -13,14 +13,14 @@ Tokens of inputs and targets share one numbering. Draws are prefixes of one-dime
 import abc
 import dataclasses
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from attnjax.tasks.checks import check_key, check_lengths
-from attnjax.typing import Array, Int, Key
+from attnjax.typing import Array, ArrayLike, Int, Key
 
 
 class Example(NamedTuple):
@@ -94,6 +94,21 @@ class Task(abc.ABC):
     def aligned(self) -> bool:
         """Whether targets[i] is the token that follows inputs[i], rather than part of an answer to a whole input."""
         return False
+
+    @property
+    def arrays(self) -> tuple[ArrayLike, ...]:
+        """What examples are cut from, () for a task that draws them; a compiled program takes it as arguments."""
+        return ()
+
+    def given(self, *arrays: ArrayLike) -> Self:
+        """The same task over `arrays`, which replace its own: so that no program carries them inside."""
+        del arrays
+        return self
+
+    def for_split(self, split: str) -> Self:
+        """The same task on its examples for "train", "validation" or "test". Keys split those of a task that draws them."""
+        del split
+        return self
 
     @property
     def token_chance(self) -> float:

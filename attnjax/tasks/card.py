@@ -77,7 +77,8 @@ def _cut(task: Task, lengths: tuple[int, int]) -> tuple[int, int]:
 def _draw(task: Task, key: jax.Array, lengths: tuple[int, int], samples: int) -> Example:
     for_lengths, for_content = jax.random.split(key)
     chosen = jax.random.randint(for_lengths, (samples,), lengths[0], lengths[1] + 1, np.int32)
-    return jax.jit(task.sample, static_argnums=2)(for_content, chosen, lengths[1])
+    sample = lambda key, lengths_drawn, *arrays: task.given(*arrays).sample(key, lengths_drawn, lengths[1])
+    return jax.jit(sample)(for_content, chosen, *task.arrays)
 
 
 def _source(task: Task) -> list[str]:

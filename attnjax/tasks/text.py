@@ -1,10 +1,13 @@
 """A language model over bytes: random crops of a file, of a folder, or of Python's own standard library.
 
-    inputs = x[s : s + length]     targets = x[s + 1 : s + length + 1]     s uniform
+    inputs = x[e - length : e]     targets = x[e - length + 1 : e + 1]     e uniform in length .. n - 1
 
-x is one array of bytes of the split, on the host; a crop is a pure function of key and length, and reaches the device
-through a callback, so that no program carries the corpus inside. `Text.sha256` names the bytes: results from two
-corpora with the same digest compare, and the standard library differs from one Python version to the next.
+x is one array of the n bytes of the split; a crop is a pure function of key and length. Crops of one key end at the same
+byte whatever their length (unless one would begin before the text, and is drawn anew): a longer one is the same place with
+more context. Compiled programs take x as an argument
+(`arrays` and `given`): an array of 8 bits on the device, and no program carries the corpus inside. `Text.sha256` names the
+bytes: results from two corpora with the same digest compare, and the standard library differs from one Python version to
+the next.
 
 A folder is split by file: a stable hash of the file's relative path puts it into train (90 of 100), validation (5) or
 test (5), and orders the files, so that `cap` keeps a fair sample. Each file is followed by a byte 0. A single file is
@@ -20,6 +23,7 @@ import stat
 import sysconfig
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Self
 
 import jax
 import jax.numpy as jnp
@@ -27,8 +31,8 @@ import numpy as np
 
 from attnjax.tasks.base import Alphabet, Example, Task
 from attnjax.tasks.checks import check_choice, check_count
-from attnjax.tasks.draws import padded
-from attnjax.typing import Array, Int, Key
+from attnjax.tasks.draws import padded, take
+from attnjax.typing import Array, ArrayLike, Int, Key
 
 SPLITS = ("train", "validation", "test")
 BOUNDS = (0, 90, 95, 100)
@@ -58,7 +62,7 @@ class Text(Task):
             raise ValueError(f"Text: path must be the name of a file or folder, or None, got {self.path!r}")
 
     @functools.cached_property
-    def data(self) -> np.ndarray:
+    def data(self) -> ArrayLike:
         """All bytes of the split, uint8 [n], read once.
 
         Raises ValueError where the path is missing, unreadable or empty, or leaves nothing to this split.
@@ -73,7 +77,19 @@ class Text(Task):
     @functools.cached_property
     def sha256(self) -> str:
         """Digest of the bytes of the split, 64 hexadecimal digits."""
-        return hashlib.sha256(self.data.tobytes()).hexdigest()
+        return hashlib.sha256(np.asarray(self.data).tobytes()).hexdigest()
+
+    @property
+    def arrays(self) -> tuple[ArrayLike, ...]:
+        return (self.data,)
+
+    def given(self, *arrays: ArrayLike) -> Self:
+        same = dataclasses.replace(self)
+        (same.__dict__["data"],) = arrays
+        return same
+
+    def for_split(self, split: str) -> Self:
+        return self if split == self.split else dataclasses.replace(self, split=split)
 
     @property
     def _source(self) -> str:
@@ -102,20 +118,12 @@ class Text(Task):
         return self.data.size - length
 
     def example(self, key: Key[Array, ""], length: Int[Array, ""], max_length: int) -> Example:
-        start = jax.random.randint(key, (), 0, self.data.size - length, jnp.int32)
-        crop = jax.pure_callback(
-            functools.partial(crops, self.data, max_length + 1),
-            jax.ShapeDtypeStruct((max_length + 1,), np.uint8),
-            start,
-            vmap_method="broadcast_all",
-        ).astype(jnp.int32)
+        first, second = jax.random.split(key)
+        end = jax.random.randint(first, (), 1, self.data.size, jnp.int32)
+        again = jax.random.randint(second, (), length, self.data.size, jnp.int32)
+        start = jnp.where(end < length, again, end) - length
+        crop = take(jnp.asarray(self.data), start + jnp.arange(max_length + 1, dtype=jnp.int32)).astype(jnp.int32)
         return padded(crop[:-1], length, crop[1:], length)
-
-
-def crops(data: np.ndarray, size: int, starts: np.ndarray) -> np.ndarray:
-    """data[s : s + size] for each start, with the last byte repeated behind the end."""
-    index = np.asarray(starts)[..., None] + np.arange(size)
-    return data[np.minimum(index, data.size - 1)]
 
 
 def read(path: str | None, split: str, pattern: str, cap: int) -> bytes:

@@ -1,6 +1,7 @@
 """Training: populations of runs in one compiled program, evaluation by length, checkpoints that verify themselves."""
 
+from attnjax.train.check import check
 from attnjax.train.describe import describe
 from attnjax.train.loop import train
 
-__all__ = ["describe", "train"]
+__all__ = ["check", "describe", "train"]

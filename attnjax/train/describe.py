@@ -8,14 +8,14 @@ import jax
 from attnjax.config import RunConfig
 from attnjax.train.evaluate import bucket
 from attnjax.train.loop import make_task
-from attnjax.train.step import Trainer, members
+from attnjax.train.step import Trainer
 
 
 def describe(run: RunConfig) -> dict[str, Any]:
     """Names and numbers about a run, from shapes alone. Raises ValueError where config and task do not fit together."""
     task = make_task(run)
     trainer = Trainer(run, task)
-    state = jax.eval_shape(trainer.start, members([run]))
+    state = trainer.shapes()
     size = lambda tree: sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
     longest = max((*run.evaluate.lengths, *run.evaluate.validation_lengths))
     return {

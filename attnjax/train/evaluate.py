@@ -10,8 +10,11 @@ The examples of a length are a pure function of (split, length): the same for ev
 tokens, and at the first wrong one both fail. So one forward pass measures it (a test compares with decoding; encodings that
 depend on the length are the exception, since decoding sees shorter sequences than one pass).
 
-Text has `loss_nonoverlapping`, the mean over windows of the length (nats per byte), `loss_sliding`, the mean over the last
-32 of them, which all have a long context (as sliding the window by 32 would give), and the accuracy per byte.
+Text has `loss_nonoverlapping`, the mean over windows of the length L (nats per byte), `loss_sliding`, the mean over the
+last S bytes of each, and the accuracy per byte. Sliding a window by the stride S (Press et al. 2022, arXiv:2108.12409,
+appendix B) counts in each the S bytes that the one before has not seen, so every byte is predicted from L - S + 1 .. L bytes;
+here the windows are a sample of those, and end at the same bytes for every L. A window shorter than S counts whole. Test and
+validation lengths are cut from the split of that name, which training never reads.
 """
 
 import functools
@@ -26,26 +29,27 @@ import optax
 from attnjax.config import EvaluateConfig, RunConfig
 from attnjax.tasks.base import Task
 from attnjax.tasks.forms import SequencePair
-from attnjax.train.data import place, sequences
+from attnjax.train import compiling
+from attnjax.train.data import sequences
 from attnjax.train.model import Model
-from attnjax.typing import Array, Float, Int, PyTree
-
-STRIDE = 32
+from attnjax.train.places import place
+from attnjax.typing import Array, ArrayLike, Float, Int, PyTree
 
 
 class Evaluator:
-    """The compiled evaluation of one shape of runs."""
+    """The compiled evaluation of one shape of runs: a program that draws, for each size, and one that measures."""
 
     def __init__(self, run: RunConfig, task: Task, model: Model):
         self.run, self.task, self.model = run, task, model
-        self._measure = jax.jit(self._population, static_argnames="size")
+        self._held_out = {split: task.for_split(split) for split in tested(run)}
+        self._draw = jax.jit(self._examples, static_argnames="size", compiler_options=compiling.once())
+        self._measure = jax.jit(self._population, compiler_options=compiling.often())
 
     def __call__(
         self, params: PyTree, splits: Sequence[str] = ("test", "validation")
     ) -> Iterator[list[list[dict[str, Any]]]]:
         """For each length, the records of every member: {"length", "metric", "value", "count", "split"}."""
-        config = self.run.evaluate
-        for lengths, kind in ((config.lengths, "test"), (config.validation_lengths, "validation")):
+        for kind, lengths in tested(self.run).items():
             for length in lengths if kind in splits else ():
                 inside = kind == "test" and length <= self.run.task.length_max
                 yield self._records(params, length, "train" if inside else kind)
@@ -54,11 +58,16 @@ class Evaluator:
         """Records of one length: a list over members of lists over metrics, flattened per member."""
         size, config = bucket(self.run, length), self.run.evaluate
         # Lengths inside and outside the training range belong to one test set; the validation set is another.
-        key = jax.random.fold_in(jax.random.key(2 if split == "validation" else 1), length)
+        held_out = "validation" if split == "validation" else "test"
+        key = jax.random.key(2 if split == "validation" else 1)
+        # Windows of text end at the same bytes at every length, so that lengths differ by their context alone.
+        key = key if self.task.aligned else jax.random.fold_in(key, length)
+        arrays = jax.device_put(self._held_out[held_out].arrays)
         sums: dict[str, np.ndarray] = {}
         for start in range(0, config.count, config.batch):
             counted = np.arange(start, start + config.batch) < config.count
-            part = self._measure(params, jax.random.fold_in(key, start), np.int32(length), counted, size=size)
+            draw = jax.random.fold_in(key, start)
+            part = self._measure(params, draw, self._draw(draw, np.int32(length), arrays, size=size), counted)
             for name, value in jax.device_get(part).items():
                 sums[name] = sums.get(name, 0.0) + value.astype(np.float64)
         total = sums.pop("count")
@@ -67,19 +76,32 @@ class Evaluator:
         members = range(len(total))
         return [[{**common, "metric": n, "value": float(v[p])} for n, v in measured.items()] for p in members]
 
-    def _population(self, params: PyTree, key: Array, length: Int[Array, ""], counted: Array, size: int):
-        content, places = jax.random.split(key)
-        lengths = jnp.full((self.run.evaluate.batch,), length, jnp.int32)
-        made = sequences(self.run, self.task, content, lengths, size)
-        made = place(self.run.positions, made, places, test=True)
-        return jax.vmap(functools.partial(self._sums, made=made, counted=counted))(params)
+    def trace(self, params: PyTree, size: int) -> PyTree:
+        """What one batch of this padded size goes through, for one run: to be traced, see `attnjax.train.check`."""
+        key, length = jax.random.key(0), jnp.asarray(self.task.minimum_length, jnp.int32)
+        made = self._examples(key, length, next(iter(self._held_out.values())).arrays, size)
+        dropout = key if self.run.evaluate.dropout and self.run.model.drops else None
+        return self._sums(params, made=made, counted=jnp.ones(self.run.evaluate.batch, bool), key=dropout)
 
-    def _sums(self, params: PyTree, *, made: Any, counted: Array) -> dict[str, Float[Array, ""]]:
+    def _examples(self, key: Array, length: Int[Array, ""], arrays: tuple[ArrayLike, ...], size: int):
+        content, places = jax.random.split(key)
+        task = self.task.given(*arrays)
+        lengths = jnp.full((self.run.evaluate.batch,), length, jnp.int32)
+        made = sequences(self.run, task, content, lengths, size)
+        return place(self.run, task, made, places, test=True)
+
+    def _population(self, params: PyTree, key: Array, made: Any, counted: Array):
+        dropout = jax.random.fold_in(key, 2) if self.run.evaluate.dropout and self.run.model.drops else None
+        return jax.vmap(functools.partial(self._sums, made=made, counted=counted, key=dropout))(params)
+
+    def _sums(
+        self, params: PyTree, *, made: Any, counted: Array, key: Array | None = None
+    ) -> dict[str, Float[Array, ""]]:
         """Sums over the batch of each example's measures, and the number of examples."""
         target = made.target if isinstance(made, SequencePair) else made
-        logits = self.model.apply(params, made).astype(jnp.float32)
+        logits = self.model.apply(params, made, key).astype(jnp.float32)
         entropy = optax.softmax_cross_entropy_with_integer_labels(logits, target.targets)
-        right, mask = jnp.argmax(logits, -1) == target.targets, target.mask
+        right, mask = jax.lax.argmax(logits, logits.ndim - 1, jnp.int32) == target.targets, target.mask
         total = lambda x: x.sum(-1, dtype=jnp.float32)
         share = lambda x, mask: total(jnp.where(mask, x.astype(jnp.float32), 0)) / jnp.maximum(total(mask), 1)
         found = {"token_accuracy": share(right, mask)}
@@ -96,7 +118,15 @@ class Evaluator:
     @property
     def _tail(self) -> int:
         """How many tokens at the end are special: the stop token, or the end of a window of text."""
-        return STRIDE if self.task.aligned else 0 if self.run.task.form == "encoder" else 1
+        if self.task.aligned:
+            return self.run.evaluate.sliding_stride
+        return 0 if self.run.task.form == "encoder" else 1
+
+
+def tested(run: RunConfig) -> dict[str, tuple[int, ...]]:
+    """The lengths to test on in each held-out split, without a split that has none."""
+    lengths = {"test": run.evaluate.lengths, "validation": run.evaluate.validation_lengths}
+    return {split: chosen for split, chosen in lengths.items() if chosen}
 
 
 def bucket(run: RunConfig, length: int) -> int:

@@ -22,7 +22,7 @@ from attnjax import tasks
 from attnjax.config import RunConfig
 from attnjax.tasks.base import Task
 from attnjax.train import checkpoint
-from attnjax.train.evaluate import Evaluator
+from attnjax.train.evaluate import Evaluator, tested
 from attnjax.train.step import Member, Metrics, State, Trainer, members
 from attnjax.typing import PyTree
 
@@ -49,6 +49,7 @@ def train(configs: list[RunConfig], directories: list[pathlib.Path], control: Co
     for directory in directories:
         checkpoint.drop_after(directory / CHECKPOINTS, step)
         control.rewind(directory, step)
+    evaluator = Evaluator(run, task, trainer.model)
     alive = _note(configs, directories, trainer, task, state, control)
     stride, started = _stride(run), time.monotonic()
     while step < run.train.steps and alive and not control.stopping():
@@ -58,20 +59,23 @@ def train(configs: list[RunConfig], directories: list[pathlib.Path], control: Co
         if _due(step, run.train.checkpoint_every) or step == run.train.steps or control.stopping():
             _save(run, directories, alive, state, step)
         if _due(step, run.evaluate.every) and step < run.train.steps:
-            _evaluate(trainer, directories, alive, state, step, control, ("validation",))
+            _evaluate(evaluator, directories, alive, state, step, control, ("validation",))
     if step == run.train.steps and alive and not control.stopping():
-        _evaluate(trainer, directories, alive, state, step, control, ("test", "validation"))
+        _evaluate(evaluator, directories, alive, state, step, control, ("test", "validation"))
+        params = jax.device_get(state.params)
         for i in alive:
-            control.note(directories[i], parameters_sha256=_fingerprint(_member(state.params, i)))
+            control.note(directories[i], parameters_sha256=_fingerprint(_member(params, i)))
 
 
 def make_task(run: RunConfig) -> Task:
-    """The task of a run. Raises ValueError for options it does not have, and lengths it cannot draw."""
-    return tasks.task(run.task.name, **run.task.options)
+    """The task of a run, on its examples for training. Raises ValueError for options that it does not take."""
+    if "split" in run.task.options:
+        raise ValueError("task.options.split must be left out: training and evaluation each read their own split")
+    return tasks.task(run.task.name, **run.task.options).for_split("train")
 
 
 def _resume(trainer: Trainer, population: Member, directories: Sequence[pathlib.Path]) -> tuple[int, State]:
-    like = jax.eval_shape(lambda member: jax.tree.map(lambda x: x[0], trainer.start(member)), population)
+    like = trainer.shapes()
     newest: int | None = None
     while True:
         found = [checkpoint.restore(directory / CHECKPOINTS, like, newest) for directory in directories]
@@ -80,7 +84,7 @@ def _resume(trainer: Trainer, population: Member, directories: Sequence[pathlib.
         steps = {one[0] for one in found if one is not None}
         if len(steps) == 1:
             states = [one[1] for one in found if one is not None]
-            return steps.pop(), jax.tree.map(lambda *leaves: jax.numpy.stack(leaves), *states)
+            return steps.pop(), jax.tree.map(lambda *leaves: jax.numpy.asarray(np.stack(leaves)), *states)
         newest = min(steps)
 
 
@@ -90,9 +94,17 @@ def _note(configs, directories, trainer: Trainer, task: Task, state: State, cont
     count = sum(math.prod(leaf.shape[1:]) for leaf in jax.tree.leaves(state.params))
     lengths = sorted({*run.evaluate.lengths, *run.evaluate.validation_lengths})
     chance = {str(n): task.chance(n)._asdict() for n in lengths if n >= task.minimum_length and not task.aligned}
+    digests = data_sha256(run, task)
     for directory in directories:
-        control.note(directory, parameters=count, chance=chance, data_sha256=getattr(task, "sha256", None))
+        control.note(directory, parameters=count, chance=chance, data_sha256=digests)
     return list(range(len(configs)))
+
+
+def data_sha256(run: RunConfig, task: Task) -> dict[str, str] | None:
+    """The digest of each split of a text that the run reads; None for a task that draws its examples."""
+    if not isinstance(task, tasks.Text):
+        return None
+    return {split: task.for_split(split).sha256 for split in ("train", *tested(run))}
 
 
 def _stride(run: RunConfig) -> int:
@@ -125,12 +137,12 @@ def _nan(losses: np.ndarray, i: int, bad: np.ndarray, step: int) -> str:
 
 
 def _save(run: RunConfig, directories, alive: list[int], state: State, step: int) -> None:
+    here = jax.device_get(state)
     for i in alive:
-        checkpoint.save(directories[i] / CHECKPOINTS, step, _member(state, i), keep=run.train.keep)
+        checkpoint.save(directories[i] / CHECKPOINTS, step, _member(here, i), keep=run.train.keep)
 
 
-def _evaluate(trainer: Trainer, directories, alive, state: State, step: int, control: Control, splits) -> None:
-    evaluator = Evaluator(trainer.run, trainer.task, trainer.model)
+def _evaluate(evaluator: Evaluator, directories, alive, state: State, step: int, control: Control, splits) -> None:
     for found in evaluator(state.params, splits):
         for i in alive:
             control.results(directories[i], *({"step": step, **record} for record in found[i]))

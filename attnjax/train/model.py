@@ -1,5 +1,6 @@
 """From a run's config and its task to two pure functions: `init(key) -> params` and `apply(params, sequences) -> logits`."""
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -13,6 +14,7 @@ from attnjax.modules import Decoder, Encoder, EncoderDecoder, TransformerConfig
 from attnjax.positions import PositionEncoding
 from attnjax.tasks.base import Task
 from attnjax.tasks.forms import SequencePair, Sequences, specials
+from attnjax.train import data
 from attnjax.typing import Array, Float, Key, PyTree
 
 SCALINGS = {
@@ -36,7 +38,9 @@ class Model(NamedTuple):
 
 def build(run: RunConfig, task: Task) -> Model:
     """The model of a run. Raises ValueError where config and task do not fit together."""
+    data.check(run, task)
     config = transformer_config(run.model, vocabulary(run, task))
+    config = half_precision(config) if run.train.dtype_policy == "bfloat16" else config
     family = FAMILIES[run.task.form]
     make = lambda key: family(config, rngs=nnx.Rngs(key))
     graph = nnx.split(nnx.eval_shape(lambda: make(jax.random.key(0))), graph=False)[0]
@@ -78,6 +82,20 @@ def transformer_config(model: ModelConfig, vocab: int) -> TransformerConfig:
     encodings = model.encoding
     fields["encoding"] = tuple(map(encoding, encodings)) if isinstance(encodings, tuple) else encoding(encodings)
     return TransformerConfig(vocab=vocab, **fields)
+
+
+def half_precision(config: TransformerConfig) -> TransformerConfig:
+    """The config with activations in bfloat16, and parameters, their gradients and so the optimizer in float32.
+
+    Modules cast parameters to the type of their input, and compute norms, scores, softmax and logits in float32.
+    Raises ValueError where the config asks for other types itself.
+    """
+    if (config.dtype, config.param_dtype) not in (("float32", "float32"), ("bfloat16", "float32")):
+        raise ValueError(
+            "train.dtype_policy='bfloat16' needs model.param_dtype='float32' and leaves model.dtype as it is by default, "
+            f"got model.dtype={config.dtype!r} and model.param_dtype={config.param_dtype!r}"
+        )
+    return dataclasses.replace(config, dtype="bfloat16")
 
 
 def encoding(config: EncodingConfig) -> PositionEncoding:

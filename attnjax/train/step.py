@@ -15,6 +15,7 @@ import optax
 from attnjax.config import RunConfig
 from attnjax.tasks.base import Task
 from attnjax.tasks.forms import SequencePair, Sequences
+from attnjax.train import compiling
 from attnjax.train.data import batch
 from attnjax.train.model import Model, build
 from attnjax.train.optimizer import apply, optimizer, shape
@@ -55,32 +56,39 @@ class Metrics(NamedTuple):
 
 
 class Trainer:
-    """The compiled functions of all runs that share a shape. Holds no state but the programs."""
+    """The compiled functions of all runs that share a shape. Holds no state but the programs, and a corpus on the device."""
 
     def __init__(self, run: RunConfig, task: Task):
         self.run, self.task = run, task
         self.model: Model = build(run, task)
         self.optimizer, self.shape = optimizer(run.train), shape(run.train)
-        self.start = jax.jit(jax.vmap(self._start))
-        self.advance = jax.jit(self._advance, static_argnames="count", donate_argnums=0)
+        self.start = jax.jit(jax.vmap(self._start), compiler_options=compiling.once())
+        self._arrays = jax.device_put(task.arrays)
+        options = compiling.often()
+        self._compiled = jax.jit(self._advance, static_argnames="count", donate_argnums=0, compiler_options=options)
+
+    def shapes(self) -> State:
+        """The state of one run, by shapes alone: nothing is compiled."""
+        return jax.eval_shape(self._start, jax.tree.map(lambda x: x[0], members([self.run])))
 
     def _start(self, member: Member) -> State:
         params = self.model.init(jax.random.key(member.seed))
         return State(params, self.optimizer.init(params), jnp.int32(0))
 
-    def _advance(self, state: State, members: Member, count: int) -> tuple[State, Metrics]:
+    def advance(self, state: State, members: Member, count: int) -> tuple[State, Metrics]:
         """`count` steps of every member: the new states, and metrics [P, count]."""
+        return self._compiled(state, members, self._arrays, count=count)
 
+    def _advance(self, state: State, members: Member, arrays: tuple[Array, ...], count: int) -> tuple[State, Metrics]:
         def one(state: State, member: Member):
-            return jax.lax.scan(lambda state, _: self.step(state, member), state, length=count)
+            return jax.lax.scan(lambda state, _: self.step(state, member, *arrays), state, length=count)
 
         return jax.vmap(one)(state, members)
 
-    def step(self, state: State, member: Member) -> tuple[State, Metrics]:
-        """One update of one run."""
-        sequences = batch(self.run, self.task, member.data_seed, state.step)
-        dropping = self.run.model.attention_dropout > 0 or self.run.model.residual_dropout > 0
-        key = jax.random.fold_in(jax.random.key(member.seed), state.step) if dropping else None
+    def step(self, state: State, member: Member, *arrays: Array) -> tuple[State, Metrics]:
+        """One update of one run, on examples from `arrays` where the task has some."""
+        sequences = batch(self.run, self.task.given(*arrays), member.data_seed, state.step)
+        key = jax.random.fold_in(jax.random.key(member.seed), state.step) if self.run.model.drops else None
         loss = functools.partial(self.loss, sequences=sequences, key=key)
         (value, accuracy), gradient = jax.value_and_grad(loss, has_aux=True)(state.params)
         # Optax mixes int32 counts and Python floats, which a caller's strict promotion would refuse.
@@ -96,7 +104,7 @@ class Trainer:
         target = sequences.target if isinstance(sequences, SequencePair) else sequences
         logits = self.model.apply(params, sequences, key).astype(jnp.float32)
         entropy = optax.softmax_cross_entropy_with_integer_labels(logits, target.targets)
-        right = (jnp.argmax(logits, -1) == target.targets).astype(jnp.float32)
+        right = (jax.lax.argmax(logits, logits.ndim - 1, jnp.int32) == target.targets).astype(jnp.float32)
         weight = target.mask.astype(jnp.float32)
         total = jnp.maximum(weight.sum(), 1.0)
         return (entropy * weight).sum() / total, (right * weight).sum() / total

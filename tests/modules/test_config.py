@@ -37,6 +37,9 @@ class AddAndBias(PositionEncoding):
         ({"feed_forward_bias": 0}, "feed_forward_bias must be one of None, True, False, got 0"),
         ({"attention_dropout": 1.0}, r"attention_dropout must be in \[0, 1\), got 1.0"),
         ({"residual_dropout": float("nan")}, r"residual_dropout must be in \[0, 1\), got nan"),
+        ({"embedding_dropout": -0.1}, r"embedding_dropout must be in \[0, 1\), got -0.1"),
+        ({"embed_std": 0.0}, "embed_std must be positive and finite, got 0.0"),
+        ({"output_bias": None}, "output_bias must be one of True, False, got None"),
         ({"window": -1}, "window must be None, an int >= 0"),
         ({"dtype": "int8"}, "dtype must be one of 'float32', 'bfloat16', 'float16', 'float64', got 'int8'"),
         (

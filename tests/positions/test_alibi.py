@@ -39,6 +39,16 @@ def test_bias_by_hand():
     )
 
 
+def test_keys_in_the_past_look_nearer_by_hand():
+    n = jnp.array([-2, -1, 0, 1, 2])
+    encoding = ALiBi(symmetric=True, past=0.5)
+    np.testing.assert_array_equal(encoding.bias(np.float32(0.5), (), n), [-1, -0.5, 0, -0.25, -0.75])
+    with pytest.raises(ValueError, match="past belongs to symmetric=True, got past=0.5 without it"):
+        ALiBi(past=0.5)
+    with pytest.raises(ValueError, match="past must be positive and finite, got -1"):
+        ALiBi(symmetric=True, past=-1)
+
+
 @pytest.mark.parametrize("heads", [6, 8, 12])
 def test_bias_falls_strictly_to_65536(heads):
     n = jnp.arange(65_537)

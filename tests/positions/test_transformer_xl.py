@@ -87,6 +87,26 @@ def test_gradients_against_those_of_the_gather(make_tile, x64):
         np.testing.assert_allclose(gradient[name][index], slope, rtol=1e-5)
 
 
+def test_the_clamped_table_against_a_gather_that_clamps(make_tile, x64):
+    """Rows of R for positions 0 .. 31, read at key - query + 32: what lies behind the end reads the last row."""
+    tile, length = make_tile(np.arange(5, 14), np.arange(17)), 32
+    head, shared = parameters()
+    encoding = TransformerXL(table="clamped", length=length)
+    made = jax.jit(jax.vmap(lambda head: encoding.score(head, shared, tile)))(head)
+    angle = np.arange(length)[:, None] * 10_000.0 ** (-2 * np.arange(D // 2) / D)
+    table = np.concatenate([np.sin(angle), np.cos(angle)], axis=1)
+    tile = jax.tree.map(np.asarray, tile)
+    read = np.minimum(tile.k_pos[None, :] - tile.q_pos[:, None] + length, length - 1)
+    assert (read[0, :5] == [27, 28, 29, 30, 31]).all()
+    assert (read[0, 5:] == 31).all()
+    for h in range(HEADS):
+        r = table[read] @ head["w_r"][h]
+        content = (tile.q + head["u"][h]) @ tile.k.T
+        expected = tile.scale * (content + np.einsum("th,tsh->ts", tile.q + head["v"][h], r))
+        np.testing.assert_allclose(made[h], expected, atol=1e-12)
+    assert encoding.hooks() == TransformerXL().hooks() - {"columns_q", "columns_k"}
+
+
 def test_init():
     params = TransformerXL().init(jax.random.key(0), Sizes(model=64, heads=50, kv_heads=50, head=16))
     assert jax.tree.map(jnp.shape, params.head) == {"u": (50, 16), "v": (50, 16), "w_r": (50, 64, 16)}
@@ -99,6 +119,14 @@ def test_init():
 def test_refuses():
     with pytest.raises(ValueError, match="theta must be positive and finite, got nan"):
         TransformerXL(float("nan"))
+    with pytest.raises(ValueError, match="table must be 'two_sided' or 'clamped', got 'mirrored'"):
+        TransformerXL(table="mirrored")
+    with pytest.raises(ValueError, match="a length belongs to table='clamped', got table='clamped', length=None"):
+        TransformerXL(table="clamped")
+    with pytest.raises(ValueError, match="a length belongs to table='clamped', got table='two_sided', length=8"):
+        TransformerXL(length=8)
+    with pytest.raises(ValueError, match="length must be at least 1, got 0"):
+        TransformerXL(table="clamped", length=0)
     with pytest.raises(ValueError, match="model dimension must be even, got 7"):
         TransformerXL().init(jax.random.key(0), Sizes(model=7, heads=1, kv_heads=1, head=7))
     with pytest.raises(ValueError, match="model dimension must be even, got 3"):

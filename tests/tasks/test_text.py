@@ -55,6 +55,16 @@ def test_crops_begin_anywhere(tmp_path):
         t.sample(jax.random.key(0), [18], 18)
 
 
+def test_crops_of_one_key_end_at_the_same_byte(tmp_path):
+    (tmp_path / "noise").write_bytes(np.random.default_rng(0).bytes(40_000))
+    t, key = Text(str(tmp_path / "noise")), jax.random.key(3)
+    long, short = (t.sample(key, jnp.full(200, n, jnp.int32), n) for n in (64, 5))
+    same = (np.asarray(long.targets[:, -5:]) == np.asarray(short.targets)).all(-1)
+    # Only a crop of 64 that would begin before the text is drawn anew, once in 36,000 / 63.
+    assert same.sum() >= 197
+    assert (np.asarray(long.inputs[:, -5:]) == np.asarray(short.inputs)).all(-1)[same].all()
+
+
 def test_a_file_is_split_by_place(tmp_path):
     (tmp_path / "f").write_bytes(bytes(range(200)))
     parts = [Text(str(tmp_path / "f"), split).data.tolist() for split in ("train", "validation", "test")]

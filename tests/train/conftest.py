@@ -1,8 +1,8 @@
 """A tiny run, and a caller of the training function that remembers what it is told."""
 
 import dataclasses
-import pathlib
 
+import jax
 import pytest
 
 from attnjax.config import parse
@@ -14,6 +14,14 @@ SETTINGS = {
     "train": {"steps": 40, "batch": 8, "learning_rate": 3e-3, "warmup": 4, "log_every": 4, "checkpoint_every": 8},
     "evaluate": {"lengths": [4, 6, 9], "validation_lengths": [5], "count": 24, "batch": 16, "bucket_sizes": [12]},
 }
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _quick_compilation():
+    """Programs run for milliseconds and take seconds to optimise: here they are compiled without."""
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", False)
 
 
 @pytest.fixture(scope="session")
@@ -73,11 +81,3 @@ def folders(tmp_path):
         return made
 
     return make
-
-
-def pytest_collection_modifyitems(items):
-    """These tests have run on one of the two supported stacks only: they are left to `pytest -m nightly` for now."""
-    here = pathlib.Path(__file__).parent
-    for item in items:
-        if here in item.path.parents:
-            item.add_marker(pytest.mark.nightly)

@@ -133,3 +133,23 @@ def test_nan_is_not_saved(saved, state):
     with pytest.raises(ValueError, match=re.escape("state of step 4 is not finite at ['params']['b']")):
         checkpoint.save(saved, 4, {**state, "params": {**state["params"], "b": jnp.full(3, jnp.nan, jnp.bfloat16)}})
     assert checkpoint.steps(saved) == [2, 3]
+
+
+def test_what_a_killed_process_left_does_not_count_and_goes(saved, state):
+    """Half-written (4), and half-deleted (1): either has a name of its own."""
+    for name in ("4.orbax-checkpoint-tmp", "1.orbax-checkpoint-tmp-0a"):
+        (saved / name / "state").mkdir(parents=True)
+    assert checkpoint.steps(saved) == [2, 3]
+    assert checkpoint.restore(saved, jax.eval_shape(lambda: state))[0] == 3
+    checkpoint.save(saved, 4, state)
+    assert sorted(path.name for path in saved.iterdir()) == ["3", "4"]
+
+
+def test_a_deletion_that_is_interrupted_leaves_no_half_step(saved, monkeypatch):
+    def killed(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(shutil, "rmtree", killed)
+    with pytest.raises(KeyboardInterrupt):
+        checkpoint.drop_after(saved, 2)
+    assert checkpoint.steps(saved) == [2]

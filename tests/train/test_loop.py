@@ -7,8 +7,30 @@ import jax
 import numpy as np
 import pytest
 
-from attnjax.train import checkpoint, describe, train
+from attnjax.train import checkpoint, describe, loop, train
+from attnjax.train.evaluate import Evaluator
 from attnjax.train.step import Trainer, members
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _one_compilation():
+    """All calls of `train` here share their programs; `test_kill.py` compiles anew each time it goes on."""
+    trainer, evaluator = {}, {}
+
+    def shape(run):
+        same = dataclasses.replace(run.train, learning_rate=1.0, weight_decay=0.0)
+        return repr(dataclasses.replace(run, seed=0, data_seed=0, train=same))
+
+    def shared_trainer(run, task):
+        return trainer.setdefault(shape(run), Trainer(run, task))
+
+    def shared_evaluator(run, task, model):
+        return evaluator.setdefault(shape(run), Evaluator(run, task, model))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loop, "Trainer", shared_trainer)
+        patch.setattr(loop, "Evaluator", shared_evaluator)
+        yield
 
 
 @pytest.fixture(scope="module")

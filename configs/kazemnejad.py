@@ -1,0 +1,98 @@
+"""Does a decoder without any positional encoding copy, reverse and add past its training length better than with one?
+
+Question: trained on up to 20 tokens (addition: 8 digits), is the whole answer right at 21-40 (9-16)? Five cells: none, T5's
+bias, ALiBi, rotary on a quarter of each head, sinusoidal.
+
+Paper: Kazemnejad et al. 2023 (arXiv:2305.19466); code McGill-NLP/length-generalization.
+Command: attnjax sweep kazemnejad:smoke        then attnjax report
+Words: smoke    copying one repeated token, two narrow layers, 400 steps; for two CPU cores
+       short    two copying tasks, four layers, 10,000 steps, the three published seeds; for one GPU
+       paper    nine tasks, the body of T5-base, 40,000 steps, the three published seeds
+Run time: not run here (smoke: minutes on two CPU cores; short: about an hour of one GPU; paper: 135 runs of 85 million
+parameters, some weeks of one GPU).
+Expected exact match at 21-40 (results/sanity_check.jsonl, `attnjax report --published`): copy rsc nope .986, t5 .771, alibi
+.289, rope and sinusoidal 0; copy cmc nope .305, t5 .420, alibi .331, rope .011, sinusoidal .028; addition at 9-16 nope
+.085, t5 .072, alibi .078, rope and sinusoidal below .01.
+
+Theirs reads words with the tokenizer of T5, here a token is a token; it draws from a fixed training set, here every example
+is new; and it also drops inside the feed-forward layer. T5 has no 1/sqrt(d) in its logits but starts W_q that much smaller,
+and multiplies logits by 1/sqrt(D) but starts embeddings that much larger: both are the same function as here at the start.
+Lengths begin at 4, the default of their data scripts.
+"""
+
+from attnjax.config import defaults
+from attnjax.sweep import product, vary
+
+SEEDS = (256788, 234054, 146317)
+ENCODINGS = {
+    "nope": {},
+    "t5": {"buckets": 32, "max_distance": 128},
+    "alibi": {},
+    "rope": {"fraction": 0.25, "layout": "interleaved"},
+    "sinusoidal": {"order": "concatenated"},
+}
+COPIES = ("rsc", "rsc2x", "rdc", "cmc", "cmc2x")
+REVERSALS = ("mc", "mc2x", "mcrv")
+RATE = {"smoke": 1e-3, "short": 3e-4, "paper": 3e-5}
+STEPS = {"smoke": 400, "short": 10_000, "paper": 40_000}
+SIZES = {
+    "smoke": {"layers": 2, "model": 64, "heads": 4, "hidden": 256},
+    "short": {"layers": 4, "model": 256, "heads": 4, "hidden": 1024},
+    "paper": {"layers": 12, "model": 768, "heads": 12, "hidden": 3072},
+}
+
+
+def get_config(word="smoke"):
+    """A decoder with the parts of T5; smaller and faster below `paper`."""
+    check(word)
+    config = defaults()
+    config.name = f"kazemnejad_{word}"
+    config.task.update({"form": "decoder", "length_min": 4, "length_max": 20})
+    config.model.update({**SIZES[word], "activation": "relu", "norm": "rms", "norm_position": "pre", "bias": False})
+    config.model.update({"embed_scale": True, "tie_embeddings": True, "share_encoding": True})
+    config.model.update({"attention_dropout": 0.1, "residual_dropout": 0.1})
+    steps = STEPS[word]
+    config.train.update({"steps": steps, "batch": 64, "learning_rate": RATE[word], "weight_decay": 0.05})
+    config.train.update({"schedule": "linear", "warmup": steps * 6 // 100, "b1": 0.9, "b2": 0.999, "clip": 1.0})
+    config.train.update({"log_every": steps // 20, "checkpoint_every": steps // 10})
+    config.evaluate.update({"lengths": tuple(range(4, 41)), "validation_lengths": (20,), "count": 500, "batch": 100})
+    if word == "smoke":
+        config.train.batch = 32
+        config.model.update({"attention_dropout": 0.0, "residual_dropout": 0.0})
+        config.evaluate.update({"lengths": (10, 20, 21, 25, 30, 40), "count": 100})
+    return config
+
+
+def sweep(word="smoke"):
+    """Tasks x encodings x seeds."""
+    check(word)
+    encodings = [{"model.encoding": {"name": name, "options": options}} for name, options in ENCODINGS.items()]
+    chosen = [{"seed": seed, "data_seed": seed} for seed in (SEEDS[:1] if word == "smoke" else SEEDS)]
+    return product(tasks(word), encodings, chosen)
+
+
+def tasks(word):
+    """The tasks of a rung; addition has other lengths."""
+    if word != "paper":
+        variants = ("rsc",) if word == "smoke" else ("rsc", "cmc")
+        return product(vary("task.name", ("copy",)), variant(variants))
+    addition = {
+        "task.name": "addition",
+        "task.options": {"order": "plain"},
+        "task.length_max": 8,
+        "evaluate.lengths": tuple(range(4, 17)),
+        "evaluate.validation_lengths": (8,),
+    }
+    copies = product(vary("task.name", ("copy",)), variant(COPIES))
+    return [*copies, *product(vary("task.name", ("reverse",)), variant(REVERSALS)), addition]
+
+
+def variant(names):
+    """One task option each."""
+    return vary("task.options", [{"variant": name} for name in names])
+
+
+def check(word):
+    """Refuse a word that is no rung."""
+    if word not in STEPS:
+        raise ValueError(f"kazemnejad takes one of {', '.join(STEPS)}, got {word!r}")

@@ -1,0 +1,58 @@
+"""Committed results: every report is what its records say, byte for byte, and records are of what they claim."""
+
+import hashlib
+import json
+import pathlib
+import shutil
+
+import pytest
+
+from attnjax.report import build
+from attnjax.sweep import scan
+
+ROOT = pathlib.Path(__file__).parents[1]
+EXPERIMENTS = sorted(path.parent for path in (ROOT / "experiments").glob("*/records"))
+NAMES = [path.name for path in EXPERIMENTS]
+
+
+def test_there_are_committed_experiments():
+    assert "rope_vs_sinusoidal" in NAMES
+
+
+@pytest.mark.parametrize("experiment", EXPERIMENTS, ids=NAMES)
+def test_a_report_is_made_anew_from_its_records(experiment, tmp_path):
+    shutil.copytree(experiment / "records", tmp_path / "records")
+    made = {path.relative_to(tmp_path / "report") for path in build(tmp_path / "records", tmp_path / "report")}
+    kept = {path.relative_to(experiment / "report") for path in experiment.glob("report/**/*") if path.is_file()}
+    assert made == kept
+    different = [
+        str(path)
+        for path in sorted(made)
+        if (tmp_path / "report" / path).read_bytes() != (experiment / "report" / path).read_bytes()
+    ]
+    assert not different
+
+
+@pytest.mark.parametrize("experiment", EXPERIMENTS, ids=NAMES)
+def test_records_are_complete(experiment):
+    found = scan(experiment / "records")
+    planned = json.loads((experiment / "records" / "sweep.json").read_text())["runs"]
+    assert not found.problems
+    assert not found.foreign
+    assert len(found.runs) == len(planned)
+    for run in found.runs:
+        config = (run.directory / "config.json").read_bytes().strip()
+        assert hashlib.sha256(config).hexdigest().startswith(run.run)
+        assert run.status.state == "done"
+        assert len(run.manifest()) >= 30
+        steps = [record["step"] for record in run.metrics().tables]
+        assert steps == sorted(set(steps))
+        assert steps[-1] == run.config.train.steps
+        measured = {record["length"] for record in run.results().tables}
+        assert measured >= set(run.config.evaluate.lengths)
+
+
+@pytest.mark.parametrize("experiment", EXPERIMENTS, ids=NAMES)
+def test_no_record_names_a_place_of_the_machine(experiment):
+    texts = [path.read_text() for path in experiment.rglob("*") if path.suffix in (".json", ".jsonl", ".md", ".html")]
+    assert not [text[:80] for text in texts for word in ("/home/", "/root/", "/Users/") if word in text]

@@ -1,0 +1,174 @@
+"""What cannot train is refused before anything compiles, each with a sentence; what can train passes."""
+
+import math
+
+import jax
+import pytest
+
+from attnjax.config import ENCODING_NAMES, parse
+from attnjax.train import check
+from attnjax.train.evaluate import Evaluator
+from attnjax.train.loop import make_task
+from attnjax.train.step import Trainer
+from tests.tasks import cases
+
+LEARNED = {"name": "learned", "options": {"length": 64}}
+SMALL = {
+    "task": {"name": "reverse_string", "length_max": 6},
+    "model": {"layers": 2, "model": 16, "heads": 2, "hidden": 32},
+    "train": {"batch": 4},
+    "evaluate": {"lengths": [6, 9], "validation_lengths": [8], "count": 4, "batch": 4},
+}
+
+
+def run(changes):
+    """The small run with dotted changes."""
+    settings = {part: dict(fields) for part, fields in SMALL.items()}
+    for key, value in changes.items():
+        part, _, field = key.partition(".")
+        settings.setdefault(part, {})[field] = value
+    return parse(settings)
+
+
+@pytest.fixture
+def compiles(monkeypatch):
+    """The calls of the compiled step: there must be none."""
+    asked = []
+    monkeypatch.setattr("attnjax.train.step.Trainer.advance", lambda *args: asked.append(args))
+    return asked
+
+
+@pytest.mark.parametrize("encoding", ENCODING_NAMES)
+def test_every_encoding_passes_in_a_decoder(encoding, compiles):
+    check(run({"model.encoding": LEARNED if encoding == "learned" else encoding}))
+    assert not compiles
+
+
+@pytest.mark.parametrize("form", ["encoder", "encoder_decoder"])
+def test_other_forms_pass(form):
+    check(run({"task.form": form, "model.attention_dropout": 0.1}))
+
+
+def test_a_text_passes(tmp_path):
+    cases.corpus(tmp_path)
+    check(run({"task.name": "text", "task.options": {"path": str(tmp_path)}}))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"task.options": {"letters": 3}}, "task 'reverse_string' has no option 'letters'"),
+        ({"task.name": "copy", "task.options": {"symbols": 0}}, "symbols must be an int of at least"),
+        (
+            {"task.name": "unique_copy", "task.options": {"symbols": 8}},
+            r"task 'unique_copy' has lengths 1 \.\. 8 with its options; evaluate.lengths has 6 \.\. 9",
+        ),
+        (
+            {"task.name": "big_endian_addition"},
+            r"task 'big_endian_addition' has lengths 4 or more .*; task.length_min \.\. task.length_max has 1 \.\. 6",
+        ),
+        (
+            {"task.name": "big_endian_addition", "task.length_min": 4, "evaluate.validation_lengths": [2, 8]},
+            r"evaluate.validation_lengths has 2 \.\. 8",
+        ),
+        ({"task.name": "induction", "task.length_min": 2, "task.form": "encoder"}, "task.form must be 'decoder'"),
+        # Nine symbols, a separator, and nine more; `stop` is only a target.
+        (
+            {"model.encoding": {"name": "learned", "options": {"length": 18}}},
+            r"evaluate.lengths of 9 makes sequences of 19 tokens, at positions 0\.\.18; Learned has rows for .* 0\.\.17",
+        ),
+        (
+            {"model.encoding": {"name": "learned", "options": {"length": 12}}, "evaluate.lengths": [2]}
+            | {"evaluate.validation_lengths": []},
+            r"task.length_max of 6 makes sequences of 13 tokens",
+        ),
+        (
+            {"model.encoding": LEARNED, "positions.policy": "offset", "positions.maximum": 65},
+            r"task.length_max of 6 makes sequences of 13 tokens, at positions 0\.\.64; Learned has rows",
+        ),
+        (
+            {"model.encoding": LEARNED, "positions.policy": "randomized", "positions.maximum": 12},
+            "positions.maximum=12 is shorter than the 13 tokens of a sequence",
+        ),
+        (
+            {"positions.policy": "randomized", "positions.maximum": 18, "positions.at_test": "same"},
+            "positions.maximum=18 is shorter than the 19 tokens of a sequence",
+        ),
+        (
+            {"positions.policy": "abacus"},
+            "needs a task with numbers, such as 'addition'; 'reverse_string' has no digits",
+        ),
+        ({"model.encoding": "alibi", "task.form": "encoder"}, "it needs a causal mask"),
+        ({"model.encoding": "xpos", "task.form": "encoder"}, "XPos grows with the distance to future keys"),
+        ({"model.encoding": {"name": "rope", "options": {"thta": 1.0}}}, "thta"),
+        (
+            {"model.encoding": {"name": "rope", "options": {"scaling": {"name": "yarn"}}}},
+            "the run cannot be compiled: .*missing 2 required positional arguments",
+        ),
+        ({"model.head": 7}, "RoPE.*even"),
+        ({"model.encoding": "alibi", "model.scale": 1e-9, "model.implementation": "cudnn"}, "cannot serve ALiBi.*GPU"),
+        (
+            {"model.encoding": "t5", "model.implementation": "xla"},
+            "'xla' cannot serve T5Bias.*these can: dense, chunked",
+        ),
+        (
+            {"model.attention_dropout": 0.1, "model.implementation": "xla"},
+            "'xla' cannot serve RoPE.*it has no attention dropout",
+        ),
+        ({"model.dtype": "float64"}, "model.dtype='float64' needs double precision: set JAX_ENABLE_X64=1"),
+        ({"model.param_dtype": "float64"}, "model.param_dtype='float64' needs double precision"),
+        (
+            {"train.dtype_policy": "bfloat16", "model.param_dtype": "bfloat16"},
+            "dtype_policy='bfloat16' needs model.param_dtype='float32' .* got .*model.param_dtype='bfloat16'",
+        ),
+        ({"task.name": "text", "task.options": {"split": "test"}}, "task.options.split must be left out"),
+        ({"task.name": "text", "task.options": {"path": "nowhere"}}, "Text: no file or folder at 'nowhere'"),
+    ],
+)
+def test_mistakes_are_named(changes, message, compiles):
+    with pytest.raises(ValueError, match=message):
+        check(run(changes))
+    assert not compiles
+
+
+def test_mistakes_of_a_text_are_named(tmp_path):
+    text = lambda **options: run({"task.name": "text", "task.options": {"path": str(tmp_path), **options}})
+    with pytest.raises(ValueError, match="nothing to read for the train split"):
+        check(text())
+    cases.corpus(tmp_path)
+    with pytest.raises(ValueError, match=r"nothing to read for the train split .* with '\*.rst'"):
+        check(text(pattern="*.rst"))
+    check(text(cap=10))
+    message = (
+        r"the train split of task 'text' has lengths 1 \.\. 5 .*; task.length_min \.\. task.length_max has 1 \.\. 6"
+    )
+    with pytest.raises(ValueError, match=message):
+        check(text(cap=6))
+    (tmp_path / "alone").write_bytes(bytes(180))
+    # 9 bytes each are left to validation and to test: crops of 8, and their next byte.
+    message = r"the test split of task 'text' has lengths 1 \.\. 8 with its options; evaluate.lengths has 6 \.\. 9"
+    with pytest.raises(ValueError, match=message):
+        check(run({"task.name": "text", "task.options": {"path": str(tmp_path / "alone")}}))
+
+
+def test_double_precision_passes_where_it_is(x64):
+    assert jax.config.jax_enable_x64
+    check(run({"model.dtype": "float64", "model.param_dtype": "float64"}))
+
+
+def test_layers_that_differ_are_all_traced():
+    layers = ["rope", "nope", {"name": "alibi", "options": {"symmetric": True}}, "t5"]
+    check(run({"model.layers": 4, "model.encoding": layers}))
+    with pytest.raises(ValueError, match="'xla' cannot serve"):
+        check(run({"model.layers": 4, "model.encoding": layers, "model.implementation": "xla"}))
+
+
+def test_a_table_need_not_cover_padding():
+    """19 rows for the 19 tokens of length 9, which a bucket pads to 25: what is past the table is NaN, and counts nowhere."""
+    exact = run({"model.encoding": {"name": "learned", "options": {"length": 19}}, "evaluate.bucket_sizes": [12]})
+    check(exact)
+    trainer = Trainer(exact, make_task(exact))
+    params = jax.jit(jax.vmap(trainer.model.init))(jax.random.split(jax.random.key(0), 1))
+    for length in Evaluator(exact, trainer.task, trainer.model)(params):
+        for record in length[0]:
+            assert math.isfinite(record["value"]), record

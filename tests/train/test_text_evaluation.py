@@ -1,0 +1,161 @@
+"""Text is tested on bytes that training never reads, and the sliding loss is that of a window that slides."""
+
+import dataclasses
+import hashlib
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from attnjax.config import parse
+from attnjax.tasks.base import Example
+from attnjax.tasks.forms import next_token_form
+from attnjax.train.data import batch
+from attnjax.train.evaluate import Evaluator
+from attnjax.train.loop import data_sha256, make_task
+from attnjax.train.model import build
+from attnjax.train.step import Trainer, members
+from tests.tasks import cases
+
+LENGTH, STRIDE = 12, 4
+
+
+def settings(path, **options):
+    return parse(
+        {
+            "task": {"name": "text", "options": {"path": str(path), **options}, "length_min": 6, "length_max": 8},
+            "model": {"layers": 1, "model": 16, "heads": 2, "hidden": 32},
+            "train": {"batch": 4},
+            "evaluate": {"lengths": [6, LENGTH], "validation_lengths": [9], "count": 6, "batch": 4}
+            | {"sliding_stride": STRIDE, "bucket_sizes": [LENGTH]},
+        }
+    )
+
+
+@pytest.fixture
+def regions(tmp_path):
+    """A file whose splits are an `a`, a `b` and a `c` over and over."""
+    path = tmp_path / "regions"
+    path.write_bytes(b"a" * 900 + b"b" * 50 + b"c" * 50)
+    return settings(path)
+
+
+def constant(trainer):
+    """The model of a trainer, made to answer the byte that is its parameter, whatever it reads."""
+    answer = lambda params, made, key=None: jax.nn.one_hot(jnp.full(made.tokens.shape, params), 256)
+    return trainer.model._replace(apply=answer)
+
+
+def test_each_split_is_read_where_it_belongs(regions):
+    task = make_task(regions)
+    trainer = Trainer(regions, task)
+    found = {"a": {}, "b": {}, "c": {}}
+    for length in Evaluator(regions, task, constant(trainer))(jnp.asarray(list(b"abc"))):
+        for byte, records in zip(found, length, strict=True):
+            right = [record for record in records if record["metric"] == "token_accuracy"]
+            found[byte] |= {(one["length"], one["split"]): one["value"] for one in right}
+    # A length that was trained is labelled so, but its bytes are those of the test.
+    assert found["a"] == {(6, "train"): 0, (LENGTH, "test"): 0, (9, "validation"): 0}
+    assert found["b"] == {(6, "train"): 0, (LENGTH, "test"): 0, (9, "validation"): 1}
+    assert found["c"] == {(6, "train"): 1, (LENGTH, "test"): 1, (9, "validation"): 0}
+
+
+def test_training_reads_the_training_split(regions):
+    task = make_task(regions)
+    made = jax.jit(lambda seed, *arrays: batch(regions, task.given(*arrays), seed, jnp.int32(3)))(
+        jnp.uint32(0), *task.arrays
+    )
+    assert set(np.asarray(made.tokens)[np.asarray(made.valid)].tolist()) == set(b"a")
+
+
+def test_no_program_carries_the_corpus(tmp_path):
+    """The program of a step is no longer for a longer text: the bytes are its argument."""
+    sizes = []
+    for count in (2_000, 200_000):
+        path = tmp_path / str(count)
+        path.write_bytes(bytes(count))
+        run = settings(path)
+        trainer, member = Trainer(run, make_task(run)), members([run])
+        state = jax.tree.map(lambda x: jax.ShapeDtypeStruct((1, *x.shape), x.dtype), trainer.shapes())
+        sizes.append(len(trainer._compiled.lower(state, member, trainer._arrays, count=1).as_text()))
+    assert abs(sizes[1] - sizes[0]) < 1_000
+
+
+def test_the_digest_of_every_split_is_noted(regions):
+    parts = {"train": b"a" * 900, "validation": b"b" * 50, "test": b"c" * 50}
+    digests = {name: hashlib.sha256(part).hexdigest() for name, part in parts.items()}
+    assert data_sha256(regions, make_task(regions)) == digests
+    untested = dataclasses.replace(regions, evaluate=dataclasses.replace(regions.evaluate, validation_lengths=()))
+    assert set(data_sha256(untested, make_task(untested))) == {"train", "test"}
+    assert data_sha256(parse({}), make_task(parse({}))) is None
+
+
+@pytest.fixture(scope="module")
+def model():
+    """An untrained model, its parameters, and what it answers, compiled."""
+    run = settings("unread")
+    made = build(run, make_task(run))
+    return made, cases.compiled(made.init)(jax.random.key(0)), cases.compiled(made.apply)
+
+
+def losses(apply, params, window):
+    """Nats of each byte of a window after its first, in float64, with nothing else in the batch."""
+    example = Example(
+        *(jnp.asarray(x)[None] for x in (window[:-1], len(window) - 1, window[1:], len(window) - 1)), None
+    )
+    example = example._replace(weight=jnp.ones_like(example.targets))
+    made = next_token_form(make_task(settings("unread")), example)
+    logits = np.asarray(apply(params, made), np.float64)[0]
+    scores = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+    return -scores[np.arange(len(window) - 1), window[1:]]
+
+
+def slid(apply, params, text):
+    """Nats per byte of a text from byte LENGTH - STRIDE + 1 on, each in the window that is the first to hold it."""
+    found, windows = [], {}
+    for b in range(LENGTH - STRIDE + 1, len(text)):
+        start = STRIDE * max(0, -(-(b - LENGTH) // STRIDE))
+        if start + LENGTH >= len(text):
+            break
+        before = b - start
+        assert LENGTH - STRIDE < before <= LENGTH
+        if start not in windows:
+            windows[start] = losses(apply, params, text[start : start + LENGTH + 1])
+        found.append(windows[start][before - 1])
+    return np.mean(found), len(found)
+
+
+def test_windows_one_stride_apart_give_the_sliding_loss(model):
+    built, params, apply = model
+    text = np.random.default_rng(0).integers(97, 123, LENGTH + 1 + 7 * STRIDE).astype(np.int32)
+    expected, count = slid(apply, params, text)
+    assert count == 8 * STRIDE
+    windows = np.stack([text[s : s + LENGTH + 1] for s in range(0, 8 * STRIDE, STRIDE)])
+    # Padded, as an evaluation in buckets pads them.
+    inputs, targets = (np.pad(x, ((0, 0), (0, 3))) for x in (windows[:, :-1], windows[:, 1:]))
+    n, weight = np.full(8, LENGTH, np.int32), np.pad(np.ones((8, LENGTH), np.int32), ((0, 0), (0, 3)))
+    run = settings("unread")
+    made = next_token_form(make_task(run), Example(*map(jnp.asarray, (inputs, n, targets, n, weight))))
+    sums = cases.compiled(Evaluator(run, make_task(run), built)._sums)(params, made=made, counted=jnp.ones(8, bool))
+    assert float(sums["loss_sliding"]) / 8 == pytest.approx(expected, rel=1e-5)
+    whole = np.mean([losses(apply, params, window) for window in windows])
+    assert float(sums["loss_nonoverlapping"]) / 8 == pytest.approx(whole, rel=1e-5)
+    assert abs(whole - expected) > 1e-3, "or the two would not be told apart"
+
+
+def test_the_whole_evaluation_of_the_only_window_there_is(model, tmp_path):
+    """The test split has LENGTH + 1 bytes: one crop of LENGTH. Of the shorter ones, too, the last STRIDE count."""
+    built, params, apply = model
+    path = tmp_path / "text"
+    path.write_bytes(np.random.default_rng(1).integers(97, 123, 20 * (LENGTH + 1)).astype(np.uint8).tobytes())
+    run = settings(path)
+    task = make_task(run)
+    text = np.asarray(task.for_split("test").data).astype(np.int32)
+    assert text.size == LENGTH + 1
+    population = jax.tree.map(lambda leaf: leaf[None], params)
+    records = [one for length in Evaluator(run, task, built)(population, ("test",)) for one in length[0]]
+    found = {r["metric"]: r["value"] for r in records if r["length"] == LENGTH}
+    expected, _ = slid(apply, params, text)
+    assert found["loss_sliding"] == pytest.approx(expected, rel=1e-5)
+    assert found["loss_nonoverlapping"] == pytest.approx(losses(apply, params, text).mean(), rel=1e-5)
