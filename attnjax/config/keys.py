@@ -24,7 +24,7 @@ def kind_of(key: str) -> Any:
         if record is Options or kind is Any:
             kind = Any
             continue
-        names = typing.get_type_hints(record, include_extras=True) if record else {}
+        names = _kinds(record) if record else {}
         if part not in names:
             hint = nearest_key(key[:100]) or f"; there are: {', '.join(names)}"
             raise ValueError(f"unknown key {key[:100]!r}{hint}")
@@ -69,8 +69,12 @@ def record_of(kind: Any) -> Any:
     return None
 
 
+def _kinds(record: Any) -> dict[str, Any]:
+    return {field.name: field.type for field in dataclasses.fields(record)}
+
+
 def _keys(record: Any, prefix: str) -> Iterator[str]:
-    for name, kind in typing.get_type_hints(record, include_extras=True).items():
+    for name, kind in _kinds(record).items():
         yield prefix + name
         inner = record_of(kind)
         if inner and inner is not Options:

@@ -168,9 +168,8 @@ def build(kind: Any, values: Mapping[Any, Any], path: str = "") -> Any:
 
 def settle(record: Any, path: str) -> None:
     """Check and normalise every field of a frozen dataclass that is being made."""
-    kinds = typing.get_type_hints(type(record), include_extras=True)
     for field in dataclasses.fields(record):
-        value = coerce(kinds[field.name], getattr(record, field.name), f"{path}.{field.name}".lstrip("."))
+        value = coerce(field.type, getattr(record, field.name), f"{path}.{field.name}".lstrip("."))
         object.__setattr__(record, field.name, value)
 
 
