@@ -1,4 +1,4 @@
-"""Does a decoder without positions copy a string of distinct symbols past its training length, or only one with positions?
+"""Does copying distinct symbols past the training length need positions?
 
 Question: every symbol occurs once, so "find the symbol I wrote last, take the one after it" copies any length. That needs to
 know which symbol came after which. Learned positions with a random start in training meet every place that tests use;
@@ -25,8 +25,8 @@ def get_config():
     config.task.update({"name": "unique_copy", "begin": True, "length_min": 1, "length_max": 12})
     config.task.options = {"symbols": LONGEST}
     config.model.update({"layers": 2, "model": 64, "heads": 4, "hidden": 128, "activation": "relu"})
-    config.train.update({"steps": 2000, "batch": 64, "learning_rate": 3e-3, "warmup": 100, "schedule": "cosine"})
-    config.train.update({"log_every": 100, "checkpoint_every": 1000, "keep": 1})
+    config.train.update({"steps": 8000, "batch": 64, "learning_rate": 3e-3, "warmup": 100, "schedule": "cosine"})
+    config.train.update({"log_every": 500, "checkpoint_every": 1000, "keep": 1})
     config.evaluate.update({"lengths": (6, 12, 14, 16, 20, 24, 30, 36), "validation_lengths": ()})
     config.evaluate.update({"count": 128, "batch": 64, "bucket_sizes": (LONGEST,)})
     return config
