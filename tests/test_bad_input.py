@@ -264,11 +264,13 @@ WORDS = [
 ]
 NO_NUMBERS = (float("nan"), float("inf"), -float("inf"), -1, -0.5, 0, 0.0, "1", None, True)
 OPTIONAL = {(aj.YaRN, "attention_factor"), (aj.LongRoPE, "attention_factor"), (aj.LongRoPE, "factor")}
+MAY_BE_ZERO = {(aj.ALiBi, "past")}
 BAD_NUMBERS = [
     (record, field, value)
     for record, field in NUMBERS
     for value in NO_NUMBERS
     if value is not None or (type(record), field) not in OPTIONAL
+    if value not in (0, 0.0) or isinstance(value, bool) or (type(record), field) not in MAY_BE_ZERO
 ]
 
 

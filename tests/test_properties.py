@@ -19,6 +19,7 @@ from attnjax.attention.dense import dense
 from attnjax.attention.problem import Keys, prepare
 from tests.cases import ATTENTION, FAST, LAYOUTS, Case, Data, Layout, cases, content, data, learned
 
+pytestmark = pytest.mark.once
 NIGHTLY_CASES = 10_000
 
 TOLERANCE = 1e-4

@@ -12,6 +12,8 @@ import pytest
 from attnjax.tasks import task
 from tests.tasks import cases, oracle
 
+pytestmark = pytest.mark.once
+
 
 def expect(values, probabilities):
     """`values` occur as often as a dict of probabilities says, and no other value occurs."""

@@ -12,6 +12,8 @@ import pytest
 from attnjax.tasks import task
 from tests.tasks import cases, make_streams, oracle
 
+pytestmark = pytest.mark.once
+
 # From the docstrings of the published tasks: input, counted answer.
 PRINTED = [
     ("even_pairs", "001110", "0"),
