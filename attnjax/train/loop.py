@@ -51,15 +51,21 @@ def train(configs: list[RunConfig], directories: list[pathlib.Path], control: Co
         control.rewind(directory, step)
     evaluator = Evaluator(run, task, trainer.model)
     alive = _note(configs, directories, trainer, task, state, control)
-    stride, started = _stride(run), time.monotonic()
+    stride, started, saved = _stride(run), time.monotonic(), step
     while step < run.train.steps and alive and not control.stopping():
+        # Not at the end of the step before: a run that died between its checkpoint and its evaluation resumes here.
+        if step and _due(step, run.evaluate.every):
+            _evaluate(evaluator, directories, alive, state, step, control, ("validation",))
+            if control.stopping():
+                break
         state, metrics = trainer.advance(state, population, stride)
         step += stride
         _record(run, directories, alive, metrics, step, time.monotonic() - started, control)
-        if _due(step, run.train.checkpoint_every) or step == run.train.steps or control.stopping():
+        if _due(step, run.train.checkpoint_every) or step == run.train.steps:
             _save(run, directories, alive, state, step)
-        if _due(step, run.evaluate.every) and step < run.train.steps:
-            _evaluate(evaluator, directories, alive, state, step, control, ("validation",))
+            saved = step
+    if saved < step:
+        _save(run, directories, alive, state, step)
     if step == run.train.steps and alive and not control.stopping():
         _evaluate(evaluator, directories, alive, state, step, control, ("test", "validation"))
         params = jax.device_get(state.params)

@@ -14,7 +14,7 @@ from attnjax.train.step import Trainer, members
 
 @pytest.fixture(scope="module", autouse=True)
 def _one_compilation():
-    """All calls of `train` here share their programs; `test_kill.py` compiles anew each time it goes on."""
+    """All calls of `train` here share their programs."""
     trainer, evaluator = {}, {}
 
     def shape(run):
@@ -67,6 +67,67 @@ def test_stopped_and_resumed_is_bitwise_the_same(whole, population, recorder, fo
     assert control.logs == expected.logs
     assert control.found == expected.found
     assert control.notes == expected.notes
+
+
+@pytest.fixture(scope="module")
+def watched(population):
+    """A population that is also evaluated on the way."""
+    return [dataclasses.replace(run, evaluate=dataclasses.replace(run.evaluate, every=8)) for run in population]
+
+
+@pytest.fixture(scope="module")
+def watched_whole(watched, tmp_path_factory):
+    from tests.train.conftest import Recorder
+
+    folders = [tmp_path_factory.mktemp("watched") / str(i) for i in range(2)]
+    for folder in folders:
+        folder.mkdir()
+    control = Recorder()
+    train(watched, folders, control)
+    return control
+
+
+def test_evaluations_on_the_way_are_of_the_validation_set(watched_whole):
+    steps = [one["step"] for one in watched_whole.found["0"] if one["split"] == "validation"]
+    assert sorted(set(steps)) == [8, 16, 24, 32, 40]
+    assert {one["step"] for one in watched_whole.found["0"] if one["split"] != "validation"} == {40}
+
+
+def test_a_death_between_checkpoint_and_evaluation_loses_no_result(
+    watched, watched_whole, recorder, folders, monkeypatch
+):
+    parts, control, real = folders("died"), recorder(), loop._evaluate
+
+    def dying(*arguments):
+        if arguments[4] == 16:
+            raise KeyboardInterrupt
+        return real(*arguments)
+
+    monkeypatch.setattr(loop, "_evaluate", dying)
+    with pytest.raises(KeyboardInterrupt):
+        train(watched, parts, control)
+    assert checkpoint.steps(parts[0] / "checkpoints")[-1] == 16
+    monkeypatch.setattr(loop, "_evaluate", real)
+    train(watched, parts, control)
+    assert control.found == watched_whole.found
+    assert control.logs == watched_whole.logs
+    assert control.notes == watched_whole.notes
+
+
+def test_a_stop_amid_an_evaluation_loses_no_result(watched, watched_whole, recorder, folders, monkeypatch):
+    parts, control, real = folders("stopped"), recorder(), loop._evaluate
+
+    def stopped(*arguments):
+        control.stop_after = 0  # asked to stop as the evaluation begins, and before it has found anything
+
+    monkeypatch.setattr(loop, "_evaluate", stopped)
+    train(watched, parts, control)
+    assert checkpoint.steps(parts[0] / "checkpoints")[-1] == 8
+    monkeypatch.setattr(loop, "_evaluate", real)
+    control.stop_after = None
+    train(watched, parts, control)
+    assert control.found == watched_whole.found
+    assert control.notes == watched_whole.notes
 
 
 def test_the_newest_step_that_all_have_is_resumed_from(whole, population, recorder, folders):
