@@ -6,7 +6,7 @@ without positions a causal mask has to stand in for them. Trained on 1 to 12 sym
 
 Paper: Huang et al. 2025 (arXiv:2410.02140), task "unique copy"; Kazemnejad et al. 2023 (arXiv:2305.19466) for no positions.
 Command: attnjax sweep unique_copy --workers 2 --report
-Run time: about 15 minutes on two cores (an estimate; the committed results do not have it yet)
+Run time: see experiments/unique_copy/README.md
 Expected: learned positions with a random start far above none past the training length (direction only, at this budget).
 """
 
