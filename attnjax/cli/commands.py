@@ -17,7 +17,7 @@ from attnjax.sweep import groups, scan
 
 def report(arguments: argparse.Namespace) -> int:
     """`attnjax report DIR`."""
-    build = _provided("attnjax.report", "build")
+    build = provided("attnjax.report", "build")
     for path in build(arguments.folder, arguments.out, published=arguments.published):
         print(path)
     return 0
@@ -49,7 +49,7 @@ def show(arguments: argparse.Namespace) -> int:
     cells = len({cell_id(config) for config in runs})
     print(f"sweep    {len(runs)} runs of {cells} cells, in {len(groups(runs))} populations", flush=True)
     if not arguments.no_model:
-        for name, value in _provided("attnjax.train", "describe")(plan.config).items():
+        for name, value in provided("attnjax.train", "describe")(plan.config).items():
             print(f"{name:<24}{_shown(value)}")
     return 0
 
@@ -71,10 +71,10 @@ def _list_runs(folder: pathlib.Path) -> int:
 def _card(name: str) -> str:
     """The data card of a task with its default options."""
     check_name("the task", name, TASK_NAMES)
-    return _provided("attnjax.tasks", "card")(_provided("attnjax.tasks", "task")(name)).rstrip()
+    return provided("attnjax.tasks", "card")(provided("attnjax.tasks", "task")(name)).rstrip()
 
 
-def _provided(module: str, function: str) -> Any:
+def provided(module: str, function: str) -> Any:
     """A function of a part that loads only now, because it needs JAX or Matplotlib."""
     try:
         return getattr(importlib.import_module(module), function)

@@ -4,6 +4,7 @@ import argparse
 import importlib
 import pathlib
 
+from attnjax.cli.commands import provided
 from attnjax.cli.planning import Plan, planned
 from attnjax.cli.progress import Display
 from attnjax.config import run_id
@@ -29,7 +30,9 @@ def sweep(arguments: argparse.Namespace) -> int:
         raise ValueError("--threads needs --workers: the threads of this process are those it was started with")
     if not arguments.dry_run:
         code = _execute(arguments, plan, extend=arguments.extend)
-        return max(code, _report(arguments, plan)) if arguments.report and code in (0, 1) else code
+        if arguments.report and code in (0, 1):
+            _report(_root(arguments, plan))
+        return code
     for one in plan.runs:
         print(" ".join(f"{key}={value}" for key, value in one.changes.items()) or "(the config as it is)")
     print(f"{len(plan.runs)} runs")
@@ -59,12 +62,10 @@ def _execute(arguments: argparse.Namespace, plan: Plan, *, extend: bool) -> int:
     return _status(summary, stop, strict=arguments.strict or arguments.fail_fast)
 
 
-def _report(arguments: argparse.Namespace, plan: Plan) -> int:
+def _report(root: pathlib.Path) -> None:
     """Figures, tables and the page, from the records that are there now."""
-    build = importlib.import_module("attnjax.report").build
-    made = build(_root(arguments, plan))
+    made = provided("attnjax.report", "build")(root)
     print(f"report: {next(path for path in made if path.suffix == '.html')} and {len(made) - 1} more files beside it")
-    return 0
 
 
 def _root(arguments: argparse.Namespace, plan: Plan) -> pathlib.Path:

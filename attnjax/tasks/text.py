@@ -4,10 +4,9 @@
 
 x is one array of the n bytes of the split; a crop is a pure function of key and length. Crops of one key end at the same
 byte whatever their length (unless one would begin before the text, and is drawn anew): a longer one is the same place with
-more context. Compiled programs take x as an argument
-(`arrays` and `given`): an array of 8 bits on the device, and no program carries the corpus inside. `Text.sha256` names the
-bytes: results from two corpora with the same digest compare, and the standard library differs from one Python version to
-the next.
+more context. Compiled programs take x as an argument (`arrays` and `given`): an array of 8 bits on the device, and no
+program carries the corpus inside. `Text.sha256` names the bytes: results from two corpora with the same digest compare,
+and the standard library differs from one Python version to the next.
 
 A folder is split by file: a stable hash of the file's relative path puts it into train (90 of 100), validation (5) or
 test (5), and orders the files, so that `cap` keeps a fair sample. Each file is followed by a byte 0. A single file is
@@ -88,8 +87,13 @@ class Text(Task):
         (same.__dict__["data"],) = arrays
         return same
 
+    @functools.cached_property
+    def _splits(self) -> dict[str, Self]:
+        """This text and its siblings, so that each split is read once, whoever asks for it."""
+        return {split: self if split == self.split else dataclasses.replace(self, split=split) for split in SPLITS}
+
     def for_split(self, split: str) -> Self:
-        return self if split == self.split else dataclasses.replace(self, split=split)
+        return self._splits[split]
 
     @property
     def _source(self) -> str:

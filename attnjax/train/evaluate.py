@@ -45,6 +45,11 @@ class Evaluator:
         self._draw = jax.jit(self._examples, static_argnames="size", compiler_options=compiling.once())
         self._measure = jax.jit(self._population, compiler_options=compiling.often())
 
+    @functools.cached_property
+    def _arrays(self) -> dict[str, tuple[Array, ...]]:
+        """What the examples of each split are cut from, on the device from the first evaluation on."""
+        return {split: jax.device_put(task.arrays) for split, task in self._held_out.items()}
+
     def __call__(
         self, params: PyTree, splits: Sequence[str] = ("test", "validation")
     ) -> Iterator[list[list[dict[str, Any]]]]:
@@ -62,7 +67,7 @@ class Evaluator:
         key = jax.random.key(2 if split == "validation" else 1)
         # Windows of text end at the same bytes at every length, so that lengths differ by their context alone.
         key = key if self.task.aligned else jax.random.fold_in(key, length)
-        arrays = jax.device_put(self._held_out[held_out].arrays)
+        arrays = self._arrays[held_out]
         sums: dict[str, np.ndarray] = {}
         for start in range(0, config.count, config.batch):
             counted = np.arange(start, start + config.batch) < config.count
@@ -80,8 +85,8 @@ class Evaluator:
         """What one batch of this padded size goes through, for one run: to be traced, see `attnjax.train.check`."""
         key, length = jax.random.key(0), jnp.asarray(self.task.minimum_length, jnp.int32)
         made = self._examples(key, length, next(iter(self._held_out.values())).arrays, size)
-        dropout = key if self.run.evaluate.dropout and self.run.model.drops else None
-        return self._sums(params, made=made, counted=jnp.ones(self.run.evaluate.batch, bool), key=dropout)
+        alone = jax.tree.map(lambda leaf: leaf[None], params)
+        return self._population(alone, key, made, jnp.ones(self.run.evaluate.batch, bool))
 
     def _examples(self, key: Array, length: Int[Array, ""], arrays: tuple[ArrayLike, ...], size: int):
         content, places = jax.random.split(key)

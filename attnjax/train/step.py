@@ -63,9 +63,13 @@ class Trainer:
         self.model: Model = build(run, task)
         self.optimizer, self.shape = optimizer(run.train), shape(run.train)
         self.start = jax.jit(jax.vmap(self._start), compiler_options=compiling.once())
-        self._arrays = jax.device_put(task.arrays)
         options = compiling.often()
         self._compiled = jax.jit(self._advance, static_argnames="count", donate_argnums=0, compiler_options=options)
+
+    @functools.cached_property
+    def _arrays(self) -> tuple[Array, ...]:
+        """What examples are cut from, on the device from the first step on."""
+        return jax.device_put(self.task.arrays)
 
     def shapes(self) -> State:
         """The state of one run, by shapes alone: nothing is compiled."""

@@ -33,17 +33,21 @@ def _one_compilation():
         yield
 
 
-@pytest.fixture(scope="module")
-def whole(population, tmp_path_factory):
+def uninterrupted(population, root):
     """The records of a population that was not interrupted, and its folders."""
     from tests.train.conftest import Recorder
 
-    folders = [tmp_path_factory.mktemp("whole") / str(i) for i in range(2)]
+    folders = [root / str(i) for i in range(2)]
     for folder in folders:
         folder.mkdir()
     control = Recorder()
     train(population, folders, control)
     return control, folders
+
+
+@pytest.fixture(scope="module")
+def whole(population, tmp_path_factory):
+    return uninterrupted(population, tmp_path_factory.mktemp("whole"))
 
 
 def test_records_of_a_whole_run(whole, tiny):
@@ -77,14 +81,7 @@ def watched(population):
 
 @pytest.fixture(scope="module")
 def watched_whole(watched, tmp_path_factory):
-    from tests.train.conftest import Recorder
-
-    folders = [tmp_path_factory.mktemp("watched") / str(i) for i in range(2)]
-    for folder in folders:
-        folder.mkdir()
-    control = Recorder()
-    train(watched, folders, control)
-    return control
+    return uninterrupted(watched, tmp_path_factory.mktemp("watched"))[0]
 
 
 def test_evaluations_on_the_way_are_of_the_validation_set(watched_whole):
