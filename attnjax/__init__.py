@@ -11,7 +11,7 @@ __version__ = "0.1.0"
 
 _NAMES = {
     "attnjax.attention": (
-        "Dropout Explanation KVCache Mask attend attend_with_lse attention_fn attention_weights combine explain "
+        "Dropout Explanation KVCache Mask Tiling attend attend_with_lse attention_fn attention_weights combine explain "
         "gate_heads process_heads"
     ),
     "attnjax.positions": (

@@ -21,13 +21,14 @@ CHAIN = ("typing", "positions", "attention", "modules", "models", "train", "swee
 SIDES = {
     "tasks": ({"typing", "positions"}, {"train", "sweep", "report", "cli"}),
     "config": ({*CHAIN[: CHAIN.index("train")], "tasks"}, {"train", "sweep", "report", "cli"}),
+    "bench": ({*CHAIN[: CHAIN.index("cli")], "tasks", "config"}, {"cli"}),
     "analysis": ({*CHAIN[: CHAIN.index("report")], "tasks", "config"}, {"report", "cli"}),
 }
 """Parts that hang off the side: what each may import, and who may import it."""
 
 STATE = re.compile(r"list|dict|set|bytearray|defaultdict|deque|OrderedDict|Counter|ChainMap|Weak\w+|local|ContextVar")
 TABLES = {"__all__", "ENCODINGS", "TASKS", "FAMILIES", "FORMS", "SCALINGS", "MODELS", "EXECUTORS"}
-TABLES |= {"WITH_LSE", "OUTPUT_ONLY"}
+TABLES |= {"WITH_LSE", "OUTPUT_ONLY", "SUITES"}
 """The explicit tables of choices: one dict per family, never written to after its module is loaded."""
 LAZY = {"_NAMES", "_HOME", "_MODULES"}
 """Where the public names of the package itself live."""

@@ -16,6 +16,7 @@ import pytest
 import attnjax as aj
 from attnjax.attention import dispatch
 from attnjax.attention.chunked import chunked
+from attnjax.attention.tiling import Tiling
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -56,7 +57,7 @@ def precision(request: pytest.FixtureRequest) -> Iterator[Precision]:
 @pytest.fixture
 def small_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tiles smaller than these short sequences, so that joining tiles is compared as well."""
-    monkeypatch.setitem(dispatch.WITH_LSE, "chunked", functools.partial(chunked, tile=(4, 3)))
+    monkeypatch.setitem(dispatch.WITH_LSE, "chunked", functools.partial(chunked, tiling=Tiling(4, 3)))
 
 
 # Rotary encodings ----------------------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 import attnjax as aj
 from attnjax.attention.chunked import chunked
 from attnjax.attention.problem import Keys, prepare
+from attnjax.attention.tiling import Tiling
 from tests.cases import ALL, ATTENTION, BATCH, CAUSAL_ONLY, FAST, HEAD, Data, learned, positions, validity
 from tests.test_properties import heads_last
 
@@ -45,7 +46,7 @@ def program(encoding: aj.PositionEncoding, causal: bool):
     def run(q, k, v, params, data: Data, scale):
         keys = Keys(k, v, data.k_pos, None, None)
         problem = prepare(q, keys, encoding, params, data.q_pos, data.mask(causal), scale, None)
-        out, lse = chunked(problem, TILE)
+        out, lse = chunked(problem, Tiling(*TILE))
         return heads_last(out), heads_last(lse[..., None])[..., 0]
 
     return jax.jit(run, compiler_options=FAST)

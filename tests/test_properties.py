@@ -17,6 +17,7 @@ from hypothesis import given, settings
 from attnjax.attention.chunked import chunked
 from attnjax.attention.dense import dense
 from attnjax.attention.problem import Keys, prepare
+from attnjax.attention.tiling import Tiling
 from tests.cases import ATTENTION, FAST, LAYOUTS, Case, Data, Layout, cases, content, data, learned
 
 pytestmark = pytest.mark.once
@@ -54,7 +55,9 @@ def compiled(name: str, layout: Layout, implementation: str):
         def forward(values):
             keys, mask = Keys(values.k, values.v, data.k_pos, None, None), data.mask(layout.causal, layout.window)
             problem = prepare(values.q, keys, encoding, values.params, data.q_pos, mask, values.scale, None)
-            out, lse = dense(problem) if implementation == "dense" else chunked(problem, layout.tile)
+            out, lse = (
+                dense(problem) if implementation == "dense" else chunked(problem, Tiling(*layout.tile, heads=layout.K))
+            )
             return heads_last(out), heads_last(lse[..., None])[..., 0]
 
         (out, lse), pull = jax.vjp(forward, values)

@@ -7,12 +7,14 @@ from attnjax.attention.dropin import attention_fn, process_heads
 from attnjax.attention.masks import Mask
 from attnjax.attention.support import Explanation
 from attnjax.attention.tile import Dropout
+from attnjax.attention.tiling import Tiling
 
 __all__ = [
     "Dropout",
     "Explanation",
     "KVCache",
     "Mask",
+    "Tiling",
     "attend",
     "attend_with_lse",
     "attention_fn",

@@ -10,7 +10,9 @@ Reference: Vaswani et al. 2017 (arXiv:1706.03762), section 3.2.1, eq. 1.
 import jax
 import jax.numpy as jnp
 
+from attnjax.attention.distances import by_distance
 from attnjax.attention.problem import Problem
+from attnjax.attention.products import weights_values
 from attnjax.attention.tile import head_keys, initial_carry, keep, poison, scores, visibility
 from attnjax.typing import Array, Float
 
@@ -20,17 +22,17 @@ def dense(problem: Problem) -> tuple[Float[Array, "B K G T H"], Float[Array, "B 
     weights, lse = dense_weights(problem)
     if problem.dropout is not None:
         weights = weights * _keep(problem)
-    return jnp.einsum("bkgts,bksh->bkgth", weights, problem.cols.v), lse
+    return weights_values(weights, problem.cols.v), lse
 
 
 def dense_weights(problem: Problem) -> tuple[Float[Array, "B K G T S"], Float[Array, "B K G T"]]:
     """Attention weights, before dropout, and the log-sum-exp of every row."""
-    encoding, rows, cols = problem.encoding, problem.rows, problem.cols
+    rows, cols = problem.rows, problem.cols
+    problem = by_distance(problem, (1, 1))
+    encoding, scale = problem.encoding, jnp.asarray(problem.scale)
     seen = visibility(problem.span, rows, cols, problem.allowed)
     carry = initial_carry(encoding, rows.q)
-    logits, _ = scores(
-        encoding, problem.head, problem.shared, problem.scale, rows.q, cols.k, (rows.pos, cols.pos), seen, carry
-    )
+    logits, _ = scores(encoding, problem.head, problem.shared, scale, rows.q, cols.k, (rows.pos, cols.pos), seen, carry)
     return softmax(poison(logits, rows, cols), seen)
 
 

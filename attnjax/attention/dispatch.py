@@ -22,6 +22,7 @@ from attnjax.attention.masks import Mask
 from attnjax.attention.problem import Keys, Problem, prepare
 from attnjax.attention.support import Explanation, choose
 from attnjax.attention.tile import Dropout
+from attnjax.attention.tiling import Tiling
 from attnjax.positions.base import EncodingParams, NoPE, PositionEncoding
 from attnjax.typing import Array, ArrayLike, Float
 
@@ -40,7 +41,7 @@ def attend(
     k_pos: ArrayLike | None = None,
     mask: Mask = Mask(),
     scale: float | Array | None = None,
-    implementation: str | None = None,
+    implementation: str | Tiling | None = None,
     cache: KVCache | None = None,
     dropout: Dropout | None = None,
 ) -> Float[Array, "B T N H"]:
@@ -54,7 +55,8 @@ def attend(
       mask: see `Mask`. A query that sees no key gets exactly 0. A non-finite key, value or query makes
         exactly those rows NaN that see it.
       scale: 1/sqrt(H) unless given.
-      implementation: "dense", "chunked", "xla", "cudnn", or None to choose; see `explain`.
+      implementation: "dense", "chunked", "xla", "cudnn", or None to choose; see `explain`. A `Tiling` is "chunked" with
+        tiles of these sizes.
       cache: a `KVCache` in place of k and v. The queries are then the last T tokens appended.
       dropout: `Dropout(key, rate)` of attention weights, in dense and chunked.
 
@@ -63,7 +65,7 @@ def attend(
     """
     problem = _problem(q, k, v, encoding, params, q_pos, k_pos, mask, scale, cache, dropout)
     name = choose(problem, implementation).implementation
-    out = OUTPUT_ONLY[name](problem) if name in OUTPUT_ONLY else WITH_LSE[name](problem)[0]
+    out = OUTPUT_ONLY[name](problem) if name in OUTPUT_ONLY else _with_lse(name, problem, implementation)[0]
     return _to_heads(out).astype(q.dtype)
 
 
@@ -78,7 +80,7 @@ def attend_with_lse(
     k_pos: ArrayLike | None = None,
     mask: Mask = Mask(),
     scale: float | Array | None = None,
-    implementation: str | None = None,
+    implementation: str | Tiling | None = None,
     cache: KVCache | None = None,
     dropout: Dropout | None = None,
 ) -> tuple[Float[Array, "B T N H"], Float[Array, "B T N"]]:
@@ -88,7 +90,7 @@ def attend_with_lse(
     """
     problem = _problem(q, k, v, encoding, params, q_pos, k_pos, mask, scale, cache, dropout)
     name = choose(problem, implementation, needs_lse=True).implementation
-    out, lse = WITH_LSE[name](problem)
+    out, lse = _with_lse(name, problem, implementation)
     return _to_heads(out).astype(q.dtype), _to_heads(lse[..., None])[..., 0]
 
 
@@ -127,7 +129,7 @@ def explain(
     k_pos: ArrayLike | None = None,
     mask: Mask = Mask(),
     scale: float | Array | None = None,
-    implementation: str | None = None,
+    implementation: str | Tiling | None = None,
     cache: KVCache | None = None,
     dropout: Dropout | None = None,
 ) -> Explanation:
@@ -162,6 +164,10 @@ def _problem(q, k, v, encoding, params, q_pos, k_pos, mask: Mask, scale, cache: 
     # A single query at the end of the cache has no key ahead of it: its mask is causal whether or not it says so.
     mask = dataclasses.replace(mask, q_index=q_index, causal=mask.causal or q.shape[1] == 1)
     return prepare(q, keys, encoding, params, pos if q_pos is None else q_pos, mask, scale, dropout)
+
+
+def _with_lse(name: str, problem: Problem, implementation: str | Tiling | None) -> tuple[Array, Array]:
+    return chunked(problem, implementation) if isinstance(implementation, Tiling) else WITH_LSE[name](problem)
 
 
 def _to_heads(x: Array) -> Array:

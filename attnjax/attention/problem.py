@@ -51,7 +51,7 @@ class Problem(NamedTuple):
     cols: Cols
     head: PyTree
     shared: PyTree
-    scale: Float[Array, ""]
+    scale: Float[ArrayLike, ""]
     allowed: Bool[ArrayLike, "*B T S"] | None
     dropout: Any
     dtype: Any
@@ -162,18 +162,23 @@ def prepare(
     return Problem(encoding, mask.span, rows, cols, head, bound.shared, scale, allowed, dropout, q.dtype)
 
 
-def as_scale(scale: Any, head: int, dtype: jnp.dtype) -> Float[Array, ""]:
-    """1/sqrt(H) unless given; a number or a scalar array. Raises ValueError for anything else."""
+def as_scale(scale: Any, head: int, dtype: jnp.dtype) -> Float[ArrayLike, ""]:
+    """1/sqrt(H) unless given; a number or a scalar array. NumPy where it is known, so that nothing is differentiated for it.
+
+    Raises ValueError for anything else.
+    """
     if scale is None:
-        return jnp.asarray(head**-0.5, dtype)
+        return np.asarray(head**-0.5, dtype)
     number = scale if isinstance(scale, jax.Array) else np.asarray(scale)
     real = jnp.issubdtype(number.dtype, jnp.floating) or jnp.issubdtype(number.dtype, jnp.integer)
     if number.shape != () or not real:
         raise ValueError(f"scale must be a number or a scalar array, got {scale!r}")
     known = concrete(number)
-    if known is not None and not np.isfinite(known):
+    if known is None:
+        return jnp.asarray(number, dtype)
+    if not np.isfinite(known):
         raise ValueError(f"scale must be finite, got {scale}")
-    return jnp.asarray(number, dtype)
+    return np.asarray(known, dtype)
 
 
 def check_params(encoding: PositionEncoding, params: EncodingParams | None, sizes: Sizes) -> EncodingParams:

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 
 from attnjax.attention.masks import Span, visible
 from attnjax.attention.problem import Cols, Rows, batch_axis
+from attnjax.attention.products import queries_keys
 from attnjax.positions.base import PositionEncoding, Tile
 from attnjax.typing import Array, ArrayLike, Bool, Float, Key, PyTree, UInt32
 
@@ -56,12 +57,12 @@ def scores(
     carry: PyTree,
 ) -> tuple[Float[Array, "B K G t s"], PyTree]:
     """Logits of all heads after the encoding's `score`, before masking, and the carry."""
+    # A product behind the mask may overflow; its share in the gradient of the scale would be 0 * inf.
+    logits = scale * jnp.where(seen, queries_keys(q, k), 0)
+    if not encoding.has("bias", "score"):
+        return logits, carry
 
-    def one(head, q, k, q_pos, k_pos, seen, carry):
-        # A product behind the mask may overflow; its share in the gradient of the scale would be 0 * inf.
-        logits = scale * jnp.where(seen, jnp.einsum("th,sh->ts", q, k), 0)
-        if not encoding.has("bias", "score"):
-            return logits, carry
+    def one(head, logits, q, k, q_pos, k_pos, seen, carry):
         tile = Tile(logits, q, k, jnp.asarray(q_pos), jnp.asarray(k_pos), seen, scale)
         if encoding.has("carry"):
             return encoding.score(head, shared, tile, carry)
@@ -70,10 +71,10 @@ def scores(
     seen = seen[:, 0, 0]
     seen_axis = None if seen.shape[0] == 1 else 0
     seen = seen[0] if seen_axis is None else seen
-    group = jax.vmap(one, in_axes=(0, 0, None, None, None, None, 0))
-    heads = jax.vmap(group, in_axes=(0, 0, 0, None, None, None, 0))
-    axes = (None, 0, 0, batch_axis(pos[0], 2), batch_axis(pos[1], 2), seen_axis, 0)
-    return jax.vmap(heads, in_axes=axes)(head, q, k, *pos, seen, carry)
+    group = jax.vmap(one, in_axes=(0, 0, 0, None, None, None, None, 0))
+    heads = jax.vmap(group, in_axes=(0, 0, 0, 0, None, None, None, 0))
+    axes = (None, 0, 0, 0, batch_axis(pos[0], 2), batch_axis(pos[1], 2), seen_axis, 0)
+    return jax.vmap(heads, in_axes=axes)(head, logits, q, k, *pos, seen, carry)
 
 
 def initial_carry(encoding: PositionEncoding, q: Float[Array, "B K G t h"]) -> PyTree:

@@ -6,14 +6,15 @@ import re
 from collections.abc import Callable
 from typing import NoReturn
 
-from attnjax.cli import commands, execution
+from attnjax.cli import benchmark, commands, execution
 from attnjax.config.names import nearest
 
 TRAINER = "attnjax.train:train"
 CODES = """
 exit status:
   0    all is done (failed runs of a sweep are recorded, listed, and counted in its last line)
-  1    the run failed; a sweep: with --strict or --fail-fast if a run failed, else if none succeeded; or records are damaged
+  1    the run failed; a sweep: with --strict or --fail-fast if a run failed, else if none succeeded; or records are damaged;
+       bench: a suite failed, or with --smoke a peer's numbers differ from ours
   2    a mistake in the command, the config or the folder: said in one line, before anything was trained
   130  stopped by Ctrl-C after saving (a second Ctrl-C stops at once)
   143  stopped by SIGTERM after saving
@@ -47,6 +48,18 @@ Runs are those of the config's sweep() times every --over and --seeds. The same 
 after kill -9. Runs with equal shapes train together as one population.
 """
 
+BENCH = """
+examples:
+  attnjax bench
+  attnjax bench attention memory --out results/attention
+  attnjax bench --smoke
+  attnjax bench --torch .venv-torch/bin/python
+  attnjax bench --render runs/bench
+
+Writes speed.jsonl, a row as soon as it is measured, then speed.md and, where matplotlib is installed, speed.png and
+speed.svg. Let nothing else run meanwhile. What an earlier run left is kept as speed.before.jsonl.
+"""
+
 
 class Parser(argparse.ArgumentParser):
     """With the nearest choice in its complaints."""
@@ -64,7 +77,7 @@ def parser() -> argparse.ArgumentParser:
     top = Parser("attnjax", description=text, epilog=EXAMPLES + CODES, formatter_class=_Raw)
     top.add_argument("--traceback", action="store_true", help="show where in the code an error arose")
     add = top.add_subparsers(required=True, metavar="COMMAND").add_parser
-    for one in (_add_run, _add_sweep, _add_report, _add_list, _add_show):
+    for one in (_add_run, _add_sweep, _add_report, _add_list, _add_show, _add_bench):
         one(add)
     return top
 
@@ -126,6 +139,23 @@ def _add_show(add: _Add) -> None:
     show.set_defaults(command=commands.show)
 
 
+def _add_bench(add: _Add) -> None:
+    text = "measure speed and memory against other libraries, on this machine, in one run"
+    bench = add("bench", help=text, description=text, epilog=BENCH, formatter_class=_Raw)
+    bench.add_argument("suites", nargs="*", metavar="SUITE", help="what to measure, see --list; default: all")
+    bench.add_argument("--list", action="store_true", help="list the suites and do nothing")
+    bench.add_argument("--smoke", action="store_true", help="smallest sizes: agreement, bytes and programs, not times")
+    bench.add_argument("--out", type=pathlib.Path, metavar="DIR", help="folder of results; default: runs/bench")
+    bench.add_argument("--torch", metavar="PYTHON", help="interpreter of an environment that has PyTorch")
+    bench.add_argument("--rounds", type=_count, metavar="N", help="most rounds of a comparison; default: 15")
+    bench.add_argument(
+        "--seconds", type=_seconds, metavar="S", help="time after which no new round starts; default: 30"
+    )
+    text = "write table and figure of the record in a folder again, without measuring"
+    bench.add_argument("--render", type=pathlib.Path, metavar="DIR", help=text)
+    bench.set_defaults(command=benchmark.bench)
+
+
 def _add_config(command: argparse.ArgumentParser) -> None:
     text = "a .py or .json file, or a name from `attnjax list configs`; NAME:WORD where the config takes a word"
     command.add_argument("config", metavar="CONFIG", help=text)
@@ -143,3 +173,13 @@ def _count(text: str) -> int:
     if not text.isascii() or not text.isdecimal() or not 1 <= int(text[:9]) == int(text[:10]):
         raise argparse.ArgumentTypeError(f"must be a whole number of at least 1, got {text[:40]!r}")
     return int(text)
+
+
+def _seconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < 1e9:
+        raise argparse.ArgumentTypeError(f"must be a number of seconds above 0, got {text[:40]!r}")
+    return value

@@ -12,6 +12,7 @@ import pytest
 import attnjax as aj
 from attnjax.attention import dispatch
 from attnjax.attention.chunked import chunked
+from attnjax.attention.tiling import Tiling
 from tests.cases import FAST
 
 B, T, N, H = 2, 8, 4, 4
@@ -112,7 +113,7 @@ def ends_of(prefill: int, chunk: int) -> np.ndarray:
 
 @pytest.fixture(autouse=True)
 def _small_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(dispatch.WITH_LSE, "chunked", functools.partial(chunked, tile=(2, 3)))
+    monkeypatch.setitem(dispatch.WITH_LSE, "chunked", functools.partial(chunked, tiling=Tiling(2, 3, heads=2)))
 
 
 def check(actual, expected, atol=3e-6):

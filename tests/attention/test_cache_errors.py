@@ -10,6 +10,7 @@ import pytest
 import attnjax as aj
 from attnjax.attention import dispatch
 from attnjax.attention.chunked import chunked
+from attnjax.attention.tiling import Tiling
 
 B, T, N, H = 2, 8, 4, 4
 CAUSAL = aj.Mask(causal=True)
@@ -39,7 +40,7 @@ def test_overflow_is_an_error_where_it_is_known():
 @pytest.mark.parametrize("implementation", ["dense", "chunked"])
 @pytest.mark.parametrize("mask", [aj.Mask(), CAUSAL, aj.Mask(window=(0, 0))], ids=["full", "causal", "itself"])
 def test_overflow_is_nan_where_it_is_traced(implementation, mask, monkeypatch):
-    monkeypatch.setitem(dispatch.WITH_LSE, "chunked", functools.partial(chunked, tile=(2, 3)))
+    monkeypatch.setitem(dispatch.WITH_LSE, "chunked", functools.partial(chunked, tiling=Tiling(2, 3)))
 
     def body(cache, now):
         new, valid = now

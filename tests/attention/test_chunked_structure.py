@@ -18,6 +18,7 @@ import attnjax
 from attnjax import ENCODINGS, CoPE, Mask, NoPE, RoPE, Sizes, XPos, compose
 from attnjax.attention.chunked import chunked
 from attnjax.attention.problem import Keys, prepare
+from attnjax.attention.tiling import Tiling
 from attnjax.positions.base import PositionEncoding
 
 N, H = 2, 16
@@ -36,7 +37,7 @@ def loss_of(encoding, implementation, tile=None):
         options = {"encoding": encoding, "params": params, "mask": Mask(causal=True)}
         if tile is None:
             return (attnjax.attend(q, k, v, implementation=implementation, **options) ** 2).sum()
-        return (chunked(problem_of(q, k, v, **options), tile)[0] ** 2).sum()
+        return (chunked(problem_of(q, k, v, **options), Tiling(*tile))[0] ** 2).sum()
 
     return loss
 
@@ -180,7 +181,7 @@ def visited(mask, *, backward=False, examples=3) -> list[tuple[int, int]]:
 
     def run(q):
         problem = problem_of(q, k, k, encoding=witness, mask=mask, q_pos=np.arange(T), k_pos=np.arange(S))
-        return chunked(problem, TILE)[0].sum()
+        return chunked(problem, Tiling(*TILE))[0].sum()
 
     jax.block_until_ready(jax.jit(jax.grad(run) if backward else run, compiler_options=QUICK)(q))
     jax.effects_barrier()
@@ -232,6 +233,8 @@ def test_packed_sequences_cost_what_they_would_apart():
     q = jnp.ones((1, ids.size, 1, 2))
     witness = Witness()
     mask, pos = Mask(q_segments=ids, k_segments=ids), np.arange(ids.size)
-    chunked(problem_of(q, q, q, encoding=witness, mask=mask, q_pos=pos, k_pos=pos), TILE)[0].block_until_ready()
+    chunked(problem_of(q, q, q, encoding=witness, mask=mask, q_pos=pos, k_pos=pos), Tiling(*TILE))[
+        0
+    ].block_until_ready()
     jax.effects_barrier()
     assert len(witness.seen) == len(set(witness.seen)) == (280 // TILE[0]) * (280 // TILE[1]) / 4

@@ -10,6 +10,7 @@ import pytest
 from attnjax import ALiBi, Dropout, Mask, RoPE, Sizes, T5Bias, attend, attend_with_lse, combine, compose, gate_heads
 from attnjax.attention import dispatch
 from attnjax.attention.chunked import chunked
+from attnjax.attention.tiling import Tiling
 
 B, T, S, N, K, H = 2, 7, 12, 4, 2, 4
 QUICK = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
@@ -18,7 +19,7 @@ IMPLEMENTATIONS = ("dense", "chunked")
 
 @pytest.fixture(autouse=True)
 def small_tiles(monkeypatch):
-    monkeypatch.setitem(dispatch.WITH_LSE, "chunked", functools.partial(chunked, tile=(3, 5)))
+    monkeypatch.setitem(dispatch.WITH_LSE, "chunked", functools.partial(chunked, tiling=Tiling(3, 5)))
 
 
 def content(dtype="float64"):

@@ -16,6 +16,7 @@ import attnjax
 from attnjax import CoPE, Mask, NoPE, Sizes, T5Bias
 from attnjax.attention import dispatch, masks
 from attnjax.attention.chunked import chunked
+from attnjax.attention.tiling import Tiling
 
 B, T, S = 2, 7, 11
 IMPLEMENTATIONS = ("dense", "chunked", "xla")
@@ -24,7 +25,7 @@ QUICK = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes
 
 @pytest.fixture(autouse=True)
 def small_tiles(monkeypatch):
-    monkeypatch.setitem(dispatch.WITH_LSE, "chunked", functools.partial(chunked, tile=(3, 4)))
+    monkeypatch.setitem(dispatch.WITH_LSE, "chunked", functools.partial(chunked, tiling=Tiling(3, 4)))
 
 
 random = np.random.default_rng(0)

@@ -11,6 +11,7 @@ from attnjax import FIRE, CoPE, Kerple, Mask, PoPE, Sizes, T5Bias, TransformerXL
 from attnjax.attention import dispatch
 from attnjax.attention.chunked import chunked
 from attnjax.attention.dispatch import attend
+from attnjax.attention.tiling import Tiling
 
 B, T, N, K, H = 2, 61, 4, 2, 8
 LEARNED = {
@@ -57,7 +58,9 @@ def bits(tree) -> list[bytes]:
 
 @pytest.fixture
 def tiles_of(monkeypatch):
-    return lambda *tile: monkeypatch.setitem(dispatch.WITH_LSE, "chunked", functools.partial(chunked, tile=tile))
+    return lambda *tile: monkeypatch.setitem(
+        dispatch.WITH_LSE, "chunked", functools.partial(chunked, tiling=Tiling(*tile))
+    )
 
 
 @pytest.mark.parametrize("name", LEARNED)

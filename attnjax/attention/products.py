@@ -1,0 +1,33 @@
+"""The products of a tile, as batched products of matrices: grouped queries of one key head are rows of one matrix.
+
+With three axes the compiler's matrix routines take operands as they lie, transposed ones too; with five they copy first.
+"""
+
+import jax.numpy as jnp
+
+from attnjax.typing import Array, Float
+
+
+def queries_keys(q: Float[Array, "B K G t h"], k: Float[Array, "B K s h"]) -> Float[Array, "B K G t s"]:
+    """q_i . k_j."""
+    return jnp.einsum("nth,nsh->nts", _rows(q), _cols(k)).reshape(*q.shape[:4], k.shape[2])
+
+
+def weights_values(p: Float[Array, "B K G t s"], v: Float[Array, "B K s h"]) -> Float[Array, "B K G t h"]:
+    """sum_j p_ij v_j."""
+    return jnp.einsum("nts,nsh->nth", _rows(p), _cols(v)).reshape(*p.shape[:4], v.shape[3])
+
+
+def weights_queries(p: Float[Array, "B K G t s"], x: Float[Array, "B K G t h"]) -> Float[Array, "B K s h"]:
+    """sum_i p_ij x_i, over all queries of a key head."""
+    return jnp.einsum("nts,nth->nsh", _rows(p), _rows(x)).reshape(*p.shape[:2], p.shape[4], x.shape[4])
+
+
+def _rows(x: Float[Array, "B K G t c"]) -> Float[Array, "n m c"]:
+    B, K, G, t, c = x.shape
+    return x.reshape(B * K, G * t, c)
+
+
+def _cols(x: Float[Array, "B K s c"]) -> Float[Array, "n s c"]:
+    B, K, s, c = x.shape
+    return x.reshape(B * K, s, c)

@@ -1,0 +1,101 @@
+"""How large a tile is, how many heads are taken at once, and mapping over the rest of them one group after another.
+
+On a CPU a group is taken so small that the scores of one tile stay in the cache of a core; on an accelerator all heads
+go at once, since what is not in one tile product leaves the device idle. `Tiling` overrides both.
+"""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from attnjax.typing import Array, PyTree
+
+CPU_LONG = 1024
+"""From this length on, a CPU takes large tiles of few heads: XLA spreads one product over the cores where its matrices have
+some 512 rows, and never spreads a batch of small ones."""
+CPU_SCORES = 2**18
+"""Scores of one tile of one group, in numbers, on a CPU: 1 MiB of float32, which stays in the cache."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Tiling:
+    """Tiles of `queries` x `keys`, of `heads` key heads (of one or more examples) at once; None: all of them.
+
+    An implementation to pass to `attend`: "chunked" with these sizes. Raises ValueError for sizes below 1.
+    """
+
+    queries: int = 128
+    keys: int = 128
+    heads: int | None = None
+
+    def __post_init__(self) -> None:
+        for name, size in dataclasses.asdict(self).items():
+            whole = isinstance(size, int) and not isinstance(size, bool)
+            if not (whole and size >= 1) and not (name == "heads" and size is None):
+                raise ValueError(f"Tiling: {name} must be a whole number of at least 1, got {size!r}")
+
+
+def usual(T: int, S: int, group: int) -> Tiling:
+    """The sizes measured to be fast on this kind of device (`attnjax bench tiles`). `group`: query heads per key head."""
+    if jax.default_backend() != "cpu":
+        return Tiling(128, 128)
+    if max(T, S) < CPU_LONG:
+        return Tiling(64, 64)
+    t, s = min(512, T), min(512, S)
+    return Tiling(t, s, max(1, CPU_SCORES // (t * s * group)))
+
+
+def over_groups(
+    f: Callable[[PyTree], Any],
+    inputs: PyTree,
+    batch: PyTree,
+    heads: PyTree,
+    sizes: tuple[int, int],
+    at_once: int | None,
+) -> Any:
+    """f on groups of at most `at_once` (example, key head) pairs, one after another; results are put together again.
+
+    `batch` and `heads` say, for each leaf of `inputs`, which axis runs over examples and key heads (-1: every group needs
+    the whole leaf); results have them as axes 0 and 1. `sizes` is (B, K). Examples are grouped first, because they share
+    what depends on the head alone.
+    """
+    B, K = sizes
+    examples = _divisor(B, at_once or B)
+    key_heads = _divisor(K, (at_once or B * K) // examples)
+    inner = lambda inputs: _mapped(f, inputs, heads, K // key_heads, 1)
+    return _mapped(inner, inputs, batch, B // examples, 0)
+
+
+def _divisor(n: int, limit: int) -> int:
+    """The largest divisor of n that is at most `limit`, and at least 1."""
+    return next(size for size in range(max(1, min(n, limit)), 0, -1) if n % size == 0)
+
+
+def _mapped(f: Callable[[PyTree], Any], inputs: PyTree, axes: PyTree, groups: int, joined: int) -> Any:
+    if groups == 1:
+        return f(inputs)
+    leaves, structure = jax.tree.flatten(inputs)
+    at = jax.tree.leaves(axes)
+    split = [_split(leaf, axis, groups) for leaf, axis in zip(leaves, at, strict=True) if axis >= 0]
+
+    def one(parts: list[Array]) -> Any:
+        rest = iter(parts)
+        merged = [leaf if axis < 0 else next(rest) for leaf, axis in zip(leaves, at, strict=True)]
+        return f(jax.tree.unflatten(structure, merged))
+
+    return jax.tree.map(lambda x: _join(x, joined), jax.lax.map(one, split))
+
+
+def _split(x: Array, axis: int, groups: int) -> Array:
+    """Axis of n entries -> a leading axis of groups, with n / groups entries left in place."""
+    x = jnp.reshape(x, (*x.shape[:axis], groups, x.shape[axis] // groups, *x.shape[axis + 1 :]))
+    return jnp.moveaxis(x, axis, 0)
+
+
+def _join(x: Array, axis: int) -> Array:
+    """The inverse of `_split`."""
+    x = jnp.moveaxis(x, 0, axis)
+    return jnp.reshape(x, (*x.shape[:axis], x.shape[axis] * x.shape[axis + 1], *x.shape[axis + 2 :]))

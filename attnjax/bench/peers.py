@@ -1,0 +1,54 @@
+"""How the same attention is computed without attnjax: the functions that JAX and Flax users call today.
+
+They take a bias as an array. Where the encoding is a bias, the array [1, N, T, T] is made from its parameters inside the
+program, as such code does, so that the parameters are learned there too. Maps of queries and keys are our own functions:
+what is compared is the attention.
+"""
+
+import jax
+import jax.numpy as jnp
+from flax import linen, nnx
+
+from attnjax.positions import EncodingParams, PositionEncoding, Tile
+from attnjax.typing import Array, Float, PyTree
+
+JAX_NN = "jax.nn xla"
+FLAX = "flax linen"
+NNX = "flax nnx"
+
+
+def attention(
+    name: str, encoding: PositionEncoding, params: PyTree, q: Array, k: Array, v: Array
+) -> Float[Array, "B T N H"]:
+    """Causal attention over positions 0 .. T-1 by the peer of this name."""
+    T, N = q.shape[1:3]
+    bound = encoding.bind(EncodingParams() if params is None else params, N, T)
+    if encoding.has("map_q", "map_k"):
+        q, k = maps(encoding, bound, q, k)
+    bias = bias_array(encoding, bound, N, T) if encoding.has("bias", "score") else None
+    if name == JAX_NN:
+        return jax.nn.dot_product_attention(q, k, v, bias=bias, is_causal=True, implementation="xla")
+    causal = jnp.tril(jnp.ones((1, 1, T, T), bool))
+    # Flax divides by sqrt(H), the others multiply by 1/sqrt(H): the same number here.
+    with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
+        function = linen.dot_product_attention if name == FLAX else nnx.dot_product_attention
+        return function(q, k, v, bias=bias, mask=causal)
+
+
+def maps(encoding: PositionEncoding, bound: EncodingParams, q: Array, k: Array) -> tuple[Array, Array]:
+    """Queries and keys of all heads after the encoding's maps."""
+    pos = jnp.arange(q.shape[1])
+    of_q = lambda head, q: encoding.map_q(head, bound.shared, q, pos)
+    of_k = lambda k: encoding.map_k(bound.shared, k, pos)
+    heads = jax.vmap(of_q, in_axes=(0, 1), out_axes=1)
+    q = jax.vmap(heads, in_axes=(None, 0))(bound.head, q)
+    return q, jax.vmap(jax.vmap(of_k, in_axes=1, out_axes=1))(k)
+
+
+def bias_array(encoding: PositionEncoding, bound: EncodingParams, heads: int, T: int) -> Float[Array, "1 N T T"]:
+    """What the encoding adds to the logits, which must not depend on them."""
+    pos = jnp.arange(T)
+    nothing = jnp.zeros((T, 1), jnp.float32)
+    tile = Tile(jnp.zeros((T, T), jnp.float32), nothing, nothing, pos, pos, jnp.tril(jnp.ones((T, T), bool)), 1.0)
+    head = jax.tree.map(jnp.asarray, bound.head)
+    return jax.vmap(lambda head: encoding.score(head, bound.shared, tile), axis_size=heads)(head)[None]

@@ -1,0 +1,131 @@
+"""Tiles and groups of heads are a matter of speed alone: the same numbers whatever their sizes."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from attnjax import ALiBi, Kerple, Mask, RoPE, Sandwich, Sizes, T5Bias, Tiling, attend, compose, explain
+from attnjax.attention.distances import Distances, by_distance, toeplitz
+from attnjax.attention.problem import Keys, prepare
+from attnjax.attention.tiling import over_groups
+
+B, T, S, N, K, H = 4, 19, 23, 6, 3, 8
+
+
+def arrays(seed=0):
+    normal = np.random.default_rng(seed).normal
+    return tuple(jnp.asarray(normal(size=shape), jnp.float32) for shape in ((B, T, N, H), (B, S, K, H), (B, S, K, H)))
+
+
+MASKS = {
+    "one for all": Mask(causal=True, q_index=np.arange(T) + 4),
+    "by example": Mask(
+        k_valid=np.arange(S)[None] < np.array([[3], [23], [11], [1]]),
+        q_segments=np.tile(np.arange(T) // 7, (B, 1)),
+        k_segments=np.tile(np.arange(S) // 9, (B, 1)),
+    ),
+    "allowed by example": Mask(allowed=np.random.default_rng(1).random((B, T, S)) < 0.7),
+}
+
+
+@pytest.mark.parametrize("heads", [1, 2, 8, None])
+@pytest.mark.parametrize("mask", MASKS.values(), ids=MASKS)
+def test_groups_of_heads_change_nothing(mask, heads):
+    q, k, v = arrays()
+    encoding = T5Bias(bidirectional=True)
+    params = encoding.init(jax.random.key(0), Sizes(N * H, N, K, H))
+
+    def run(implementation):
+        def loss(params, scale, q, k, v):
+            out = attend(
+                q, k, v, encoding=encoding, params=params, mask=mask, scale=scale, implementation=implementation
+            )
+            return jnp.sin(out).sum(), out
+
+        return jax.jit(jax.grad(loss, argnums=(0, 1, 2, 3, 4), has_aux=True))(params, 0.3, q, k, v)
+
+    for ours, dense in zip(*(jax.tree.leaves(run(way)) for way in (Tiling(8, 5, heads), "dense")), strict=True):
+        np.testing.assert_allclose(ours, dense, rtol=3e-6, atol=3e-6)
+
+
+@pytest.mark.parametrize(("at_once", "groups"), [(None, 1), (12, 1), (11, 3), (4, 3), (3, 6), (1, 12), (8, 3)])
+def test_groups_take_examples_first(at_once, groups):
+    """4 examples of 3 heads: at most `at_once` pairs go together, in equal groups."""
+    seen = []
+
+    def note(inputs):
+        seen.append(inputs["x"].shape)
+        return (inputs["x"] * inputs["by_head"][None, :, None] + inputs["all"],)
+
+    inputs = {"x": jnp.arange(24.0).reshape(4, 3, 2), "by_head": jnp.arange(3.0), "all": jnp.float32(7)}
+    (out,) = over_groups(
+        note, inputs, {"x": 0, "by_head": -1, "all": -1}, {"x": 1, "by_head": 0, "all": -1}, (4, 3), at_once
+    )
+    (shape,) = set(seen)
+    assert 12 // (shape[0] * shape[1]) == groups
+    np.testing.assert_array_equal(out, inputs["x"] * jnp.arange(3.0)[None, :, None] + 7)
+
+
+def test_toeplitz_by_hand():
+    np.testing.assert_array_equal(toeplitz(jnp.arange(6.0), 3, 4), [[3, 2, 1, 0], [4, 3, 2, 1], [5, 4, 3, 2]])
+
+
+@pytest.mark.parametrize(("t", "s"), [(1, 1), (1, 5), (5, 1), (4, 7), (7, 4)])
+def test_the_derivative_of_toeplitz_is_toeplitz(t, s):
+    """It is linear, so a tangent goes the same way; the transpose sums each diagonal."""
+    w, c = np.random.default_rng(0).normal(size=t + s - 1), np.random.default_rng(1).normal(size=(t, s))
+    w, c = (x.astype(np.float32) for x in (w, c))
+    out, tangent = jax.jvp(lambda w: toeplitz(w, t, s), (jnp.zeros_like(w),), (jnp.asarray(w),))
+    assert not out.any()
+    np.testing.assert_array_equal(tangent, toeplitz(jnp.asarray(w), t, s))
+    (dw,) = jax.vjp(lambda w: toeplitz(w, t, s), jnp.asarray(w))[1](jnp.asarray(c))
+    expected = [sum(c[a, b] for a in range(t) for b in range(s) if a - b + s - 1 == i) for i in range(t + s - 1)]
+    np.testing.assert_allclose(dw, expected, atol=1e-5)
+
+
+def problem(encoding, q_pos, k_pos, causal=True):
+    q, k, v = arrays()
+    params = encoding.init(jax.random.key(0), Sizes(N * H, N, K, H))
+    return prepare(q, Keys(k, v, k_pos, None, None), encoding, params, q_pos, Mask(causal=causal), None, None)
+
+
+@pytest.mark.parametrize("encoding", [T5Bias(), Kerple(), ALiBi(), Sandwich(width=16), compose(RoPE(), ALiBi())])
+def test_consecutive_positions_are_read_from_distances(encoding):
+    far = by_distance(problem(encoding, np.arange(T) + 1000, np.arange(S) - 5), (8, 5))
+    assert far.encoding == Distances(1000 + 5 - 24)
+    assert far.head.shape == (K, N // K, 24 + 25 - 1)
+
+
+UNEVEN = {
+    "a gap": np.r_[0:10, 11 : T + 1],
+    "backwards": np.arange(T)[::-1],
+    "floats": np.arange(T, dtype=np.float32),
+    "by example": np.tile(np.arange(T), (B, 1)),
+}
+
+
+@pytest.mark.parametrize("pos", UNEVEN.values(), ids=UNEVEN)
+def test_other_positions_go_to_the_encoding(pos):
+    asked = problem(T5Bias(), pos, np.arange(S))
+    assert by_distance(asked, (8, 5)) is asked
+
+
+def test_a_tiling_is_an_implementation():
+    q, k, v = arrays()
+    chosen = explain(q, k, v, implementation=Tiling(4, 4))
+    assert (chosen.implementation, chosen.reason) == ("chunked", "asked for by name")
+
+
+@pytest.mark.parametrize(
+    ("sizes", "message"),
+    [
+        ({"queries": 0}, "Tiling: queries must be a whole number of at least 1, got 0"),
+        ({"keys": 2.5}, "Tiling: keys must be a whole number of at least 1, got 2.5"),
+        ({"heads": -1}, "Tiling: heads must be a whole number of at least 1, got -1"),
+        ({"queries": None}, "Tiling: queries must be a whole number of at least 1, got None"),
+    ],
+)
+def test_sizes_that_no_tile_has(sizes, message):
+    with pytest.raises(ValueError, match=message):
+        Tiling(**sizes)
