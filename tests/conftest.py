@@ -10,8 +10,9 @@ import pytest
 # These must be set before the first array is made, because that starts the backend.
 jax.config.update("jax_platforms", os.environ.get("JAX_PLATFORMS") or "cpu")
 jax.config.update("jax_num_cpu_devices", 4)
-# A test that passes thanks to a program compiled by an earlier run would prove nothing.
+# A test that passes thanks to a program compiled by an earlier run would prove nothing; processes that tests start inherit it.
 jax.config.update("jax_enable_compilation_cache", False)
+os.environ["JAX_ENABLE_COMPILATION_CACHE"] = "false"
 
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")

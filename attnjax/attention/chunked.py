@@ -44,7 +44,8 @@ def chunked(
     """Output and log-sum-exp of every head in memory linear in T and S. `tiling`: sizes other than the usual ones."""
     B, K, G, T, _ = problem.rows.q.shape
     S = problem.cols.k.shape[2]
-    tiling = usual(T, S, G) if tiling is None else tiling
+    if tiling is None:
+        tiling = usual(T, S, G, general=problem.encoding.has("score"))
     tile = (min(tiling.queries, T), min(tiling.keys, S))
     problem = by_distance(problem, tile)
     dropout, known = problem.dropout, isinstance(problem.scale, np.ndarray)

@@ -16,8 +16,8 @@ from attnjax.typing import Array, PyTree
 CPU_LONG = 1024
 """From this length on, a CPU takes large tiles of few heads: XLA spreads one product over the cores where its matrices have
 some 512 rows, and never spreads a batch of small ones."""
-CPU_SCORES = 2**18
-"""Scores of one tile of one group, in numbers, on a CPU: 1 MiB of float32, which stays in the cache."""
+CPU_SCORES = 2**20
+"""Scores of one tile of one group, in numbers, on a CPU: 4 MiB of float32, which stay in the cache."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,13 +38,16 @@ class Tiling:
                 raise ValueError(f"Tiling: {name} must be a whole number of at least 1, got {size!r}")
 
 
-def usual(T: int, S: int, group: int) -> Tiling:
-    """The sizes measured to be fast on this kind of device (`attnjax bench tiles`). `group`: query heads per key head."""
+def usual(T: int, S: int, group: int, *, general: bool = False) -> Tiling:
+    """The sizes measured to be fast on this kind of device. `group`: query heads per key head; `general`: the encoding has
+    a score of its own, which may hold many numbers for each score (FIRE: one per hidden unit).
+    """
     if jax.default_backend() != "cpu":
         return Tiling(128, 128)
     if max(T, S) < CPU_LONG:
         return Tiling(64, 64)
-    t, s = min(512, T), min(512, S)
+    side = 256 if general else 512
+    t, s = min(side, T), min(side, S)
     return Tiling(t, s, max(1, CPU_SCORES // (t * s * group)))
 
 

@@ -11,7 +11,7 @@ from attnjax.bench.rows import Row
 class Settings:
     """`smoke`: the smallest sizes and few rounds, to check agreement, bytes and compilations rather than time.
     `torch`: the Python interpreter of an environment with PyTorch, or None. `emit` takes each row as it is made, `say`
-    each line for the reader.
+    each line for the reader, `refuse` the line about a peer whose numbers are not ours, which is not measured.
     """
 
     emit: Callable[[Row], None]
@@ -20,3 +20,4 @@ class Settings:
     torch: pathlib.Path | None = None
     rounds: int = 15
     seconds: float = 30.0
+    refuse: Callable[[str], None] = print

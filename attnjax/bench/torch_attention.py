@@ -104,7 +104,7 @@ def against(
     program, args = _ours(given, backward=backward)
     error = difference(given.received(peer.results()), jax.device_get(program(*args)))
     if error > TOLERANCE:
-        settings.say(f"{SUITE}: {case}, T = {T}: {name} differs by {error:.1e}, not measured")
+        settings.refuse(f"{SUITE}: {case}, T = {T}: {name} differs by {error:.1e}, not measured")
         return
     contenders = [Contender("ours", timed(program, *args)), peer.contender("theirs")]
     taken = interleaved(contenders, rounds=settings.rounds, seconds=settings.seconds)

@@ -6,6 +6,7 @@ import pathlib
 
 from attnjax.cli.commands import provided
 from attnjax.cli.planning import Plan, planned
+from attnjax.cli.programs import keep_programs
 from attnjax.cli.progress import Display
 from attnjax.config import run_id
 from attnjax.sweep import Rules, Store, Summary, groups, load, prepare, retry, run_here, run_workers
@@ -40,6 +41,7 @@ def sweep(arguments: argparse.Namespace) -> int:
 
 
 def _execute(arguments: argparse.Namespace, plan: Plan, *, extend: bool) -> int:
+    keep_programs()
     root = _root(arguments, plan)
     file, text = str(plan.file.path), plan.file.text
     if not _is_known(root, plan):

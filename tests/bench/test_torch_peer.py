@@ -159,7 +159,7 @@ def test_notes_hold_no_paths():
 def told():
     """Settings of a suite, and the rows and lines that it makes."""
     rows, lines = [], []
-    return Settings(rows.append, lines.append, smoke=True, rounds=3), rows, lines
+    return Settings(rows.append, lines.append, smoke=True, rounds=3, refuse=lines.append), rows, lines
 
 
 @pytest.mark.parametrize(("encoding", "backward"), [(NoPE(), False), (T5Bias(), True), (Kerple(), True)])

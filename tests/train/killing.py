@@ -23,6 +23,7 @@ PATIENCE = 120.0
 def environment(cache: pathlib.Path) -> dict[str, str]:
     """Programs are optimised little and kept in `cache`, since each process would spend most of its time on that."""
     keep = {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0", "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1"}
+    keep["JAX_ENABLE_COMPILATION_CACHE"] = "true"
     quick = {"JAX_PLATFORMS": "cpu", "JAX_DISABLE_MOST_OPTIMIZATIONS": "1", "JAX_COMPILATION_CACHE_DIR": str(cache)}
     return {**os.environ, **quick, **keep, "NPROC": "1", "PYTHONPATH": str(ROOT)}
 
