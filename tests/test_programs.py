@@ -12,7 +12,7 @@ def test_the_folder_is_the_users_alone(tmp_path):
     folder = keep_programs(environ)
     assert folder == tmp_path / ".cache" / "attnjax" / "programs"
     assert folder.stat().st_mode & 0o777 == 0o700
-    assert environ == {"HOME": str(tmp_path), FOLDER: str(folder), **SMALL}
+    assert environ == {"HOME": str(tmp_path), FOLDER: str(folder), **dict(SMALL)}
 
 
 def test_another_place_for_caches_is_taken(tmp_path):
@@ -37,7 +37,7 @@ def test_a_users_choice_stands(tmp_path, choice):
 
 
 def test_limits_that_are_set_stay(tmp_path):
-    name = next(iter(SMALL))
+    name = SMALL[0][0]
     environ = {"HOME": str(tmp_path), name: "7"}
     keep_programs(environ)
     assert environ[name] == "7"

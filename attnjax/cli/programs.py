@@ -13,7 +13,7 @@ from collections.abc import MutableMapping
 
 FOLDER = "JAX_COMPILATION_CACHE_DIR"
 SWITCH = "JAX_ENABLE_COMPILATION_CACHE"
-SMALL = {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0", "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1"}
+SMALL = (("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0"), ("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1"))
 """JAX keeps by default only what took a second to compile: hardly a program of a small model."""
 DAYS = 30
 """Programs older than this are removed; versions of JAX leave theirs behind."""
@@ -28,7 +28,7 @@ def keep_programs(environ: MutableMapping[str, str] = os.environ) -> pathlib.Pat
         return None
     remove_old(folder)
     environ[FOLDER] = str(folder)
-    for name, value in SMALL.items():
+    for name, value in SMALL:
         environ.setdefault(name, value)
     return folder
 
