@@ -21,18 +21,21 @@ def attention(
     name: str, encoding: PositionEncoding, params: PyTree, q: Array, k: Array, v: Array
 ) -> Float[Array, "B T N H"]:
     """Causal attention over positions 0 .. T-1 by the peer of this name."""
-    T, N = q.shape[1:3]
+    T, N, H = q.shape[1:]
     bound = encoding.bind(EncodingParams() if params is None else params, N, T)
     if encoding.has("map_q", "map_k"):
+        # One scale for all, also where the maps widen queries and keys; values are then as wide, as the peers demand.
         q, k = maps(encoding, bound, q, k)
+        q = q * (q.shape[-1] / H) ** 0.5
+        v = jnp.pad(v, [(0, 0)] * 3 + [(0, q.shape[-1] - H)])
     bias = bias_array(encoding, bound, N, T) if encoding.has("bias", "score") else None
     if name == JAX_NN:
-        return jax.nn.dot_product_attention(q, k, v, bias=bias, is_causal=True, implementation="xla")
+        return jax.nn.dot_product_attention(q, k, v, bias=bias, is_causal=True, implementation="xla")[..., :H]
     causal = jnp.tril(jnp.ones((1, 1, T, T), bool))
     # Flax divides by sqrt(H), the others multiply by 1/sqrt(H): the same number here.
     with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
         function = linen.dot_product_attention if name == FLAX else nnx.dot_product_attention
-        return function(q, k, v, bias=bias, mask=causal)
+        return function(q, k, v, bias=bias, mask=causal)[..., :H]
 
 
 def maps(encoding: PositionEncoding, bound: EncodingParams, q: Array, k: Array) -> tuple[Array, Array]:
