@@ -12,10 +12,11 @@ import jax
 
 from attnjax.attention import Mask, attend
 from attnjax.bench import peers
+from attnjax.bench.comparing import compare
 from attnjax.bench.inputs import TOLERANCE, both_ways, compiled, difference, inputs
 from attnjax.bench.rows import Row
 from attnjax.bench.settings import Settings
-from attnjax.bench.timing import Contender, Spread, interleaved, ratio, timed
+from attnjax.bench.timing import Contender, interleaved, timed
 from attnjax.positions import ENCODINGS, PositionEncoding, Sizes, encoding
 
 OURS = "attnjax"
@@ -79,18 +80,18 @@ def attending() -> list[str]:
     return [name for name, kind in ENCODINGS.items() if name not in EMBEDDINGS]
 
 
-def ours(case: Case, chosen: PositionEncoding) -> Any:
-    """attnjax.attend as a function of (params, q, k, v)."""
+def ours(chosen: PositionEncoding, implementation: str | None = None) -> Any:
+    """attnjax.attend under a causal mask, as a function of (params, q, k, v)."""
     mask = Mask(causal=True)
     return lambda params, q, k, v: attend(
-        q, k, v, encoding=chosen, params=params, mask=mask, implementation=case.implementation
+        q, k, v, encoding=chosen, params=params, mask=mask, implementation=implementation
     )
 
 
 def against_peers(settings: Settings, case: Case, names: Sequence[str], goal: float) -> None:
     """Rows of one case against each peer that agrees with us."""
     chosen, arrays = encoding(case.encoding), inputs(case.T)
-    functions = {OURS: ours(case, chosen)}
+    functions = {OURS: ours(chosen, case.implementation)}
     for name in names:
         functions[name] = lambda params, q, k, v, name=name: peers.attention(name, chosen, params, q, k, v)
     programs, args = _programs(case, functions, chosen, arrays)
@@ -110,7 +111,7 @@ def _against_none(settings: Settings, T: int, mode: str, implementation: str) ->
     for name in attending():
         case = Case("encodings", f"{mode}, {name}, {implementation}", T, mode, name, implementation)
         chosen = encoding(name)
-        made, args = _programs(case, {name: ours(case, chosen)}, chosen, arrays)
+        made, args = _programs(case, {name: ours(chosen, implementation)}, chosen, arrays)
         cases[name], programs[name] = case, Contender(name, timed(made[name], *args))
     taken = interleaved([*programs.values()], rounds=settings.rounds, seconds=settings.seconds)
     for name in [name for name in cases if name != "nope"]:
@@ -134,5 +135,5 @@ def _taken(settings: Settings, programs: dict[str, Any], args: tuple) -> dict[st
 
 def _row(case: Case, us: str, peer: str, our: list[float], their: list[float], goal: float, error: float | None) -> Row:
     sizes = {"T": case.T, "B": 4, "N": 8, "H": 64, "dtype": "float32"}
-    figures = (Spread.of(our), Spread.of(their), ratio(their, our))
-    return Row(case.suite, case.name, us, peer, "s", *figures, sizes, goal, error, rounds=len(our))
+    told: dict[str, Any] = {"suite": case.suite, "case": case.name, "sizes": sizes, "goal": goal, "error": error}
+    return compare(our, their, ours=us, peer=peer, rounds=len(our), **told)

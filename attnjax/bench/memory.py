@@ -10,8 +10,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from attnjax.attention import Mask, attend
-from attnjax.bench.attention import OURS, attending
+from attnjax.bench.attention import OURS, attending, ours
 from attnjax.bench.inputs import both_ways
 from attnjax.bench.peers import JAX_NN, attention
 from attnjax.bench.rows import Row, single
@@ -27,16 +26,16 @@ def memory(settings: Settings) -> None:
     T = 2048 if settings.smoke else 16384
     table = temporary(NoPE(), T, "dense")
     for name in attending():
-        ours = temporary(encoding(name), T, "chunked")
-        settings.emit(_row(f"gradient, {name}", T, ours, "dense", table, goal=None if settings.smoke else 100.0))
+        held = temporary(encoding(name), T, "chunked")
+        settings.emit(_row(f"gradient, {name}", T, held, "dense", table, goal=None if settings.smoke else 100.0))
     for length in () if settings.smoke else (1024, 2048, 4096, 8192, 16384, 32768):
-        ours = temporary(NoPE(), length, "chunked")
-        settings.emit(_row("gradient, nope against T", length, ours, JAX_NN, temporary(NoPE(), length, JAX_NN)))
+        held = temporary(NoPE(), length, "chunked")
+        settings.emit(_row("gradient, nope against T", length, held, JAX_NN, temporary(NoPE(), length, JAX_NN)))
     if importlib.util.find_spec("tokamax") is None:
         settings.say("memory: tokamax is not installed, left out")
         return
-    ours, theirs = (temporary(NoPE(), T, name) for name in ("chunked", TOKAMAX))
-    settings.emit(_row("gradient, nope", T, ours, TOKAMAX, theirs, goal=None if settings.smoke else 8.0))
+    held, theirs = (temporary(NoPE(), T, name) for name in ("chunked", TOKAMAX))
+    settings.emit(_row("gradient, nope", T, held, TOKAMAX, theirs, goal=None if settings.smoke else 8.0))
 
 
 def temporary(chosen: PositionEncoding, T: int, name: str) -> int:
@@ -58,12 +57,10 @@ def _function(chosen: PositionEncoding, name: str) -> Any:
         )
     if name == JAX_NN:
         return lambda params, q, k, v: attention(JAX_NN, chosen, params, q, k, v)
-    return lambda params, q, k, v: attend(
-        q, k, v, encoding=chosen, params=params, mask=Mask(causal=True), implementation=name
-    )
+    return ours(chosen, name)
 
 
-def _row(case: str, T: int, ours: int, peer: str, theirs: int, goal: float | None = None) -> Row:
+def _row(case: str, T: int, held: int, peer: str, theirs: int, goal: float | None = None) -> Row:
     sizes = {"T": T, "B": B, "N": N, "H": H, "dtype": "float32"}
-    figures = (single(ours), single(theirs), single(theirs / ours))
+    figures = (single(held), single(theirs), single(theirs / held))
     return Row("memory", case, OURS, peer, "B", *figures, sizes=sizes, goal=goal)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from attnjax.bench.settings import Settings
 
 SUITES: dict[str, tuple[str, str, str]] = {
-    "attention": ("attnjax.bench.attention", "attention", "causal attention against T: jax.nn, flax, tokamax"),
+    "attention": ("attnjax.bench.attention", "attention", "causal attention against T: jax.nn, flax"),
     "attention_torch": (
         "attnjax.bench.torch_attention",
         "attention_torch",

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from attnjax.attention import Mask, attend
+from attnjax.bench.attention import ours
 from attnjax.bench.comparing import compare
 from attnjax.bench.inputs import TOLERANCE, Inputs, both_ways, compiled, difference, inputs
 from attnjax.bench.settings import Settings
@@ -122,7 +122,7 @@ def goal(kind: str, T: int) -> float | None:
 
 def _ours(given: Problem, *, backward: bool) -> tuple[Any, tuple[Any, ...]]:
     """Our program and its arguments."""
-    forward = lambda params, q, k, v: attend(q, k, v, encoding=given.encoding, params=params, mask=Mask(causal=True))
+    forward = ours(given.encoding)
     args = (given.params, given.arrays.q, given.arrays.k, given.arrays.v)
     args, function = ((*args, given.arrays.w), both_ways(forward)) if backward else (args, forward)
     return compiled(function, *args), args
