@@ -9,6 +9,9 @@ A cache is a plain pytree. `append` writes values, and keys mapped by the encodi
 The queries are the last T tokens appended. With a window the cache is a ring: slot = index mod capacity, and a
 capacity of window + chunk serves a sequence of any length. Encodings that depend on the length keep their keys unmapped
 and map on reading.
+
+What `append` writes lies as attention reads it, heads before slots, and is finite, with flags where it was not. So a
+decoding step copies nothing as large as the cache: its cost is one pass over the slots.
 """
 
 import dataclasses
@@ -19,7 +22,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from attnjax.attention.masks import Mask, Span
-from attnjax.attention.problem import Keys, along, batch_axis, check_params, positions
+from attnjax.attention.problem import Keys, along, batch_axis, check_params, finite, positions
+from attnjax.attention.slots import write
 from attnjax.positions.base import EncodingParams, NoPE, PositionEncoding, Sizes
 from attnjax.positions.checks import validate_integer
 from attnjax.positions.compose import Compose
@@ -32,13 +36,15 @@ from attnjax.typing import Array, ArrayLike, Bool, Float, Int, Num, compute_dtyp
 class KVCache:
     """Keys (mapped, unless the encoding depends on the length), values, positions, validity, and how many there were.
 
+    Non-finite numbers in k and v are kept as 0; `bad` says which vectors had one, and rows that see those become NaN.
     Slots not yet written are not visible. A sequence longer than the capacity of a cache without window is a ValueError
     where the count is known, and NaN where it is traced: never a silently forgotten token. `length` is the largest
     position of a valid key plus 1, which a ring may have forgotten.
     """
 
-    k: Float[Array, "B C K h"]
-    v: Float[Array, "B C K H"]
+    k: Float[Array, "B K C h"]
+    v: Float[Array, "B K C H"]
+    bad: Bool[Array, "B K C"]
     k_pos: Num[Array, "B C"]
     valid: Bool[Array, "B C"]
     length: Num[Array, " B"]
@@ -71,8 +77,9 @@ class KVCache:
             raise ValueError(f"KVCache: a window of {left} needs a capacity of at least {left + 1}, got {capacity}")
         width = head if encoding.length_dependent else _mapped_width(encoding, kv_heads, head)
         return cls(
-            k=jnp.zeros((batch, capacity, kv_heads, width), dtype),
-            v=jnp.zeros((batch, capacity, kv_heads, head), dtype),
+            k=jnp.zeros((batch, kv_heads, capacity, width), dtype),
+            v=jnp.zeros((batch, kv_heads, capacity, head), dtype),
+            bad=jnp.zeros((batch, kv_heads, capacity), bool),
             k_pos=jnp.zeros((batch, capacity), pos_dtype),
             valid=jnp.zeros((batch, capacity), bool),
             length=jnp.zeros((batch,), pos_dtype),
@@ -84,7 +91,7 @@ class KVCache:
     @property
     def capacity(self) -> int:
         """Number of slots."""
-        return self.k.shape[1]
+        return self.k.shape[2]
 
     @property
     def span(self) -> Span:
@@ -113,14 +120,11 @@ class KVCache:
             k = _map_keys(self.encoding, params, k, k_pos)
         k_pos, valid = jnp.broadcast_to(k_pos, (B, T)), jnp.broadcast_to(valid, (B, T))
         ends = jnp.where(valid, k_pos + 1, 0).astype(self.length.dtype)
-        slots = index % self.capacity if self.span.left is not None else index
-        write = lambda old, new: old.at[:, slots].set(new.astype(old.dtype), mode="drop")
+        (k, bad_k), (v, bad_v) = (finite(x.astype(self.k.dtype).swapaxes(1, 2)) for x in (k, v))
+        new = {"k": k, "v": v, "bad": bad_k | bad_v, "k_pos": k_pos, "valid": valid}
         return dataclasses.replace(
             self,
-            k=write(self.k, k),
-            v=write(self.v, v),
-            k_pos=write(self.k_pos, k_pos),
-            valid=write(self.valid, valid),
+            **write({name: getattr(self, name) for name in new}, new, self.index, ring=self.span.left is not None),
             length=jnp.maximum(self.length, ends.max(1)),
             index=self.index + T,
         )
@@ -134,15 +138,16 @@ class KVCache:
         mapped = not self.encoding.length_dependent
         if left is None:
             # A row that is to become NaN must see a key: then all are valid, and the queries stand at the first.
-            valid = (self.valid & (slot < self.index)[None]) | self._overflown()
-            v = self.v + self._zero_or_nan().astype(self.v.dtype)
-            return Keys(self.k, v, self.k_pos, slot, valid, mapped)
+            lost = self._overflown()
+            valid = (self.valid & (slot < self.index)[None]) | lost
+            return Keys(self.k, self.v, self.k_pos, slot, valid, self.bad, mapped, lost=lost)
         if mask.span.left is None or mask.span.left > left:
             raise ValueError(
                 f"KVCache remembers a window of {left}; the mask must have window <= {left}, got {mask.window}"
             )
         index = last - (last - slot) % self.capacity
-        keys = Keys(self.k, self.v, self.k_pos, index, self.valid & (index >= 0)[None], mapped, length=self.length)
+        valid = self.valid & (index >= 0)[None]
+        keys = Keys(self.k, self.v, self.k_pos, index, valid, self.bad, mapped, length=self.length)
         return self._in_order(keys, mask) if self.encoding.has("carry") else keys
 
     def queries(self, T: int) -> tuple[Int[Array, " T"], Num[Array, "B T"]]:
@@ -167,13 +172,8 @@ class KVCache:
     def _overflown(self) -> Bool[Array, ""]:
         return self.index > self.capacity
 
-    def _zero_or_nan(self) -> Float[Array, ""]:
-        # Not `where(overflown, nan, 0)`: on CPUs XLA folds the exponential of a NaN constant into an arbitrary number.
-        return 0 * jnp.sqrt((self.capacity - self.index).astype(jnp.float32))
-
     def _check(self, k: Array, v: Array) -> tuple[int, int]:
-        B, C, K, _ = self.k.shape
-        H = self.v.shape[3]
+        B, K, C, H = self.v.shape
         if k.ndim != 4 or k.shape != v.shape or (k.shape[0], *k.shape[2:]) != (B, K, H) or not k.shape[1]:
             raise ValueError(f"k and v must have shape ({B}, T, {K}, {H}) with T >= 1, got k {k.shape} and v {v.shape}")
         T, left = k.shape[1], self.span.left
@@ -204,8 +204,9 @@ class KVCache:
                 f"append(valid=...), got arrays along the keys in {mask}"
             )
         roll = lambda x, axis: jnp.roll(x, -(self.index % self.capacity), axis)
-        k, v, pos, valid = (roll(x, 1) for x in (keys.k, keys.v, keys.pos, keys.valid))
-        return keys._replace(k=k, v=v, pos=pos, index=roll(keys.index, 0), valid=valid)
+        k, v, bad = (roll(x, 2) for x in (keys.k, keys.v, keys.bad))
+        pos, valid = (roll(x, 1) for x in (keys.pos, keys.valid))
+        return keys._replace(k=k, v=v, bad=bad, pos=pos, index=roll(keys.index, 0), valid=valid)
 
 
 def _check_types(encoding: PositionEncoding, dtype: Any, pos_dtype: Any) -> None:

@@ -58,15 +58,25 @@ class Problem(NamedTuple):
 
 
 class Keys(NamedTuple):
-    """Keys and values as they come from the caller or from a cache, with what the mask needs to know about them."""
+    """Keys and values with what the mask needs to know about them: as they come from the caller, [B,S,K,H], or from a cache,
+    finite and in the layout of `Cols`, with the flags `bad`. `lost`: tokens are missing, and every row becomes NaN.
+    """
 
-    k: Float[Array, "B S K H"]
-    v: Float[Array, "B S K H"]
+    k: Float[Array, "B S K H"] | Float[Array, "B K S h"]
+    v: Float[Array, "B S K H"] | Float[Array, "B K S H"]
     pos: ArrayLike | None
     index: ArrayLike | None
     valid: ArrayLike | None
+    bad: Bool[Array, "B K S"] | None = None
     mapped: bool = False
     length: Any = None
+    lost: Bool[Array, ""] | None = None
+
+    def as_given(self) -> tuple[jax.ShapeDtypeStruct, jax.ShapeDtypeStruct]:
+        """Types and shapes of keys and values in the caller's order of axes."""
+        ours = lambda x: x.shape if self.bad is None else (x.shape[0], x.shape[2], x.shape[1], x.shape[3])
+        k, v = (jax.ShapeDtypeStruct(ours(x), x.dtype) for x in (self.k, self.v))
+        return k, v
 
 
 def check_shapes(q: Array, k: Array, v: Array, *, mapped: bool = False) -> None:
@@ -135,8 +145,9 @@ def prepare(
     q: Array, keys: Keys, encoding: PositionEncoding, params: EncodingParams | None, q_pos, mask: Mask, scale, dropout
 ) -> Problem:
     """Check everything, map queries and keys by the encoding, and lay the arrays out."""
-    check_shapes(q, keys.k, keys.v, mapped=keys.mapped)
-    (B, T, N, H), (S, K) = q.shape, keys.k.shape[1:3]
+    k, v = keys.as_given()
+    check_shapes(q, k, v, mapped=keys.mapped)
+    (B, T, N, H), (S, K) = q.shape, k.shape[1:3]
     sizes = Sizes(model=N * H, heads=N, kv_heads=K, head=H)
     encoding.check(sizes, causal=mask.span.causal)
     params = check_params(encoding, params, sizes)
@@ -153,6 +164,7 @@ def prepare(
     (q_mapped, bad_q), (k, v, bad_k) = _map(q, keys, encoding, params, q_pos, k_pos, valid, dtype)
     # What no hook of scores reads (a table of embeddings) must not travel through the loops over tiles.
     bound = encoding.bind(params, N, None) if encoding.has("bias", "score") else EncodingParams()
+    bad_q = bad_q if keys.lost is None else bad_q | keys.lost
     rows = Rows(q_mapped, bad_q, q_pos, q_index, integers("mask.q_segments", mask.q_segments, B, T))
     segments = integers("mask.k_segments", mask.k_segments, B, S)
     cols = Cols(k, v, bad_k, k_pos, k_index, segments, np.ones(S, bool) if valid is None else valid)
@@ -235,16 +247,27 @@ def _valid(mask: Mask, keys: Keys, B: int, S: int) -> ArrayLike | None:
 def _map(q, keys: Keys, encoding, params, q_pos, k_pos, valid, dtype) -> tuple[tuple, tuple]:
     """Apply map_q and map_k: ((q, bad), (k, v, bad)) in the layout of `Rows` and `Cols`."""
     B, T, N, H = q.shape
-    K = keys.k.shape[2]
+    k, v, bad = _laid_out(keys, dtype)
+    K = k.shape[1]
     q, bad_q = finite(q.reshape(B, T, K, N // K, H).transpose(0, 2, 3, 1, 4).astype(dtype))
-    k, bad_k = finite(keys.k.transpose(0, 2, 1, 3).astype(dtype))
-    v, bad_v = finite(keys.v.transpose(0, 2, 1, 3).astype(dtype))
     if encoding.has("map_q", "map_k"):
         length = _length(k_pos, valid, keys.length) if encoding.length_dependent else None
         q, k = _map_heads(encoding, params, N, q, k, q_pos, k_pos, length, keys.mapped)
-        (q, more_q), (k, more_k) = finite(q), finite(k)
-        bad_q, bad_k = bad_q | more_q, bad_k | more_k
-    return (q, bad_q), (k, v, bad_k | bad_v)
+        q, more = finite(q)
+        bad_q = bad_q | more
+    if encoding.has("map_k") and not keys.mapped:
+        k, more = finite(k)
+        bad = bad | more
+    return (q, bad_q), (k, v, bad)
+
+
+def _laid_out(keys: Keys, dtype) -> tuple[Float[Array, "B K S h"], Float[Array, "B K S H"], Bool[Array, "B K S"]]:
+    """Keys, values and flags as in `Cols`; those of a cache are so already."""
+    if keys.bad is not None:
+        return keys.k.astype(dtype), keys.v.astype(dtype), keys.bad
+    k, bad_k = finite(keys.k.transpose(0, 2, 1, 3).astype(dtype))
+    v, bad_v = finite(keys.v.transpose(0, 2, 1, 3).astype(dtype))
+    return k, v, bad_k | bad_v
 
 
 def _map_heads(encoding, params, heads, q, k, q_pos, k_pos, length, mapped):

@@ -85,8 +85,10 @@ def initial_carry(encoding: PositionEncoding, q: Float[Array, "B K G t h"]) -> P
 
 def poison(scores: Float[Array, "B K G t s"], rows: Rows, cols: Cols) -> Float[Array, "B K G t s"]:
     """NaN where the query or the key had a non-finite entry, so that exactly the rows that see it become NaN."""
-    bad = rows.bad[..., :, None] | cols.bad[:, :, None, None, :]
-    return jnp.where(bad, jnp.asarray(jnp.nan, scores.dtype), scores)
+    # The NaN is computed, because on a CPU XLA folds the exponential of a constant one into an arbitrary number.
+    zero_or_nan = lambda bad: 0 * jnp.sqrt(-bad.astype(scores.dtype))
+    by_row, by_col = rows.bad[..., :, None], cols.bad[:, :, None, None, :]
+    return jnp.where(by_row | by_col, zero_or_nan(by_row) + zero_or_nan(by_col), scores)
 
 
 def keep(

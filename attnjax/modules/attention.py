@@ -198,7 +198,9 @@ class MultiHeadAttention(nnx.Module):
 
     def _output(self, out: Float[Array, "B T N H"], gate: Float[Array, "*B N"] | None) -> Float[Array, "B T D"]:
         out = out if gate is None else gate_heads(out, gate)
-        return add(jnp.einsum("btnh,nhd->btd", out, self.w_o[...].astype(out.dtype)), self.b_o)
+        # As matrices, because with three axes XLA may transpose the weights before each product.
+        w = self.w_o[...].astype(out.dtype).reshape(-1, self.sizes.model)
+        return add(jnp.einsum("btc,cd->btd", out.reshape(*out.shape[:2], -1), w), self.b_o)
 
 
 def _project(name: str, x: Array, w: nnx.Param, b: nnx.Param | None, sizes: Sizes) -> Float[Array, "B T N H"]:

@@ -24,7 +24,7 @@ def tokens(length: int, heads: int = N) -> jax.Array:
 def appended(cache: aj.KVCache, *sizes: int) -> aj.KVCache:
     """The cache with chunks of these sizes, whose content does not matter."""
     for size in sizes:
-        new = tokens(size, cache.k.shape[2])
+        new = tokens(size, cache.k.shape[1])
         cache = jax.jit(lambda cache, new: cache.append(new, new))(cache, new)
     return cache
 
@@ -152,5 +152,5 @@ def test_queries_of_another_head_dimension():
 def test_sizes_of_the_encoding_that_keys_do_not_see_are_free():
     """An odd number of channels per head is no obstacle where only the model's width must be even."""
     cache = aj.KVCache.create(B, 6, 1, 5, encoding=aj.TransformerXL())
-    assert cache.k.shape == (B, 6, 1, 5)
-    assert aj.KVCache.create(B, 6, 1, 5, encoding=aj.compose(aj.PoPE(), aj.TransformerXL())).k.shape == (B, 6, 1, 10)
+    assert cache.k.shape == (B, 1, 6, 5)
+    assert aj.KVCache.create(B, 6, 1, 5, encoding=aj.compose(aj.PoPE(), aj.TransformerXL())).k.shape == (B, 1, 6, 10)
