@@ -11,6 +11,7 @@ from attnjax.positions.base import EncodingParams, NoPE, PositionEncoding, Sizes
 from attnjax.positions.compose import Compose, compose
 from attnjax.positions.cope import CoPE
 from attnjax.positions.fire import FIRE
+from attnjax.positions.given import Given
 from attnjax.positions.kerple import Kerple
 from attnjax.positions.learned import Learned
 from attnjax.positions.pope import PoPE
@@ -32,6 +33,7 @@ __all__ = [
     "Compose",
     "DynamicNTK",
     "EncodingParams",
+    "Given",
     "Kerple",
     "Learned",
     "Llama3",

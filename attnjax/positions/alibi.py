@@ -71,6 +71,10 @@ class ALiBi(PositionEncoding):
             raise ValueError(f"ALiBi: got {len(self.slopes)} slopes for {heads} heads, need one per head")
         return EncodingParams(head=np.asarray(self.slopes or published_slopes(heads), np.float32))
 
+    def as_data(self, sizes: Sizes) -> tuple[PositionEncoding, EncodingParams]:
+        """The slopes."""
+        return dataclasses.replace(self, slopes=None), self.bind(EncodingParams(), sizes.heads)
+
     def bias(self, head: PyTree, shared: PyTree, n: Num[Array, "..."]) -> Float[Array, "..."]:
         """-m * n, or -m * |n| where symmetric, less m * past for n > 0."""
         del shared

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import DTypeLike
 
-from attnjax.typing import Array, ArrayLike, Float, Num, UInt32
+from attnjax.typing import Array, ArrayLike, Float, Num, PyTree, UInt32
 
 TURN = 2.0**32
 
@@ -46,6 +46,11 @@ def exact(radians: np.ndarray) -> Frequencies:
     high = np.array([word >> 32 for word in words], np.uint32)
     low = np.array([word & 0xFFFFFFFF for word in words], np.uint32)
     return Frequencies(high, low, radians)
+
+
+def given_or(shared: PyTree, radians: np.ndarray) -> Frequencies:
+    """The frequencies that came as data in `shared`, see `given.py`; otherwise those known on the host."""
+    return shared["frequencies"] if isinstance(shared, dict) and "frequencies" in shared else exact(radians)
 
 
 def _turns(radians: float) -> Fraction:

@@ -80,6 +80,14 @@ class PositionEncoding:
         del heads, length
         return params
 
+    def as_data(self, sizes: Sizes) -> "tuple[PositionEncoding, EncodingParams]":
+        """(program, numbers): the encoding as code that others share, and as NumPy arrays in which it differs from them.
+
+        Encodings with equal programs are one compiled program; see `given.py`. Without numbers it is its own program.
+        """
+        del sizes
+        return self, EncodingParams()
+
     @property
     def learns(self) -> bool:
         """Whether `init` makes parameters, so that attention cannot run with `params=None`."""

@@ -18,8 +18,9 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 
-from attnjax.positions.angles import angles, exact, geometric
+from attnjax.positions.angles import angles, exact, geometric, given_or
 from attnjax.positions.base import EncodingParams, PositionEncoding, Sizes, validate
+from attnjax.positions.waves import sine_cosine
 from attnjax.typing import Array, ArrayLike, Float, Num, PyTree, compute_dtype
 
 
@@ -42,24 +43,28 @@ class PoPE(PositionEncoding):
         del key
         return EncodingParams(head={"delta": jnp.zeros((sizes.heads, sizes.head), jnp.float32)})
 
+    def as_data(self, sizes: Sizes) -> tuple[PositionEncoding, EncodingParams]:
+        """The base is the frequencies."""
+        frequencies = exact(geometric(sizes.head, self.theta, 2 * sizes.head))
+        return PoPE(), EncodingParams(shared={"frequencies": frequencies})
+
     def map_q(
         self, head: PyTree, shared: PyTree, q: Float[Array, "T H"], pos: Num[ArrayLike, " T"]
     ) -> Float[Array, "T 2*H"]:
         """softplus(q) at the angles pos * theta_k - delta_k."""
-        del shared
-        angle = self._angles(q, pos)
+        angle = self._angles(shared, q, pos)
         return _polar(q, angle - head["delta"].astype(angle.dtype)[None, :])
 
     def map_k(self, shared: PyTree, k: Float[Array, "S H"], pos: Num[ArrayLike, " S"]) -> Float[Array, "S 2*H"]:
         """softplus(k) at the angles pos * theta_k."""
-        del shared
-        return _polar(k, self._angles(k, pos))
+        return _polar(k, self._angles(shared, k, pos))
 
-    def _angles(self, x: Float[Array, "T H"], pos: Num[ArrayLike, " T"]) -> Float[Array, "T H"]:
+    def _angles(self, shared: PyTree, x: Float[Array, "T H"], pos: Num[ArrayLike, " T"]) -> Float[Array, "T H"]:
         width = x.shape[-1]
-        return angles(pos, exact(geometric(width, self.theta, 2 * width)), compute_dtype(x))
+        return angles(pos, given_or(shared, geometric(width, self.theta, 2 * width)), compute_dtype(x))
 
 
 def _polar(x: Float[Array, "T H"], angle: Float[Array, "T H"]) -> Float[Array, "T 2*H"]:
     length = jax.nn.softplus(x.astype(angle.dtype))
-    return jnp.concatenate([length * jnp.cos(angle), length * jnp.sin(angle)], axis=-1).astype(x.dtype)
+    sin, cos = sine_cosine(angle)
+    return jnp.concatenate([length * cos, length * sin], axis=-1).astype(x.dtype)

@@ -84,9 +84,18 @@ class RoPE(PositionEncoding):
             )
         return pairs, turning
 
+    def as_data(self, sizes: Sizes) -> tuple[PositionEncoding, EncodingParams]:
+        """Base, scaling and `keep` are frequencies and an attention factor, unless the scaling looks at the length."""
+        if self.length_dependent:
+            return super().as_data(sizes)
+        program = dataclasses.replace(self, theta=10_000.0, keep=1.0, scaling=None)
+        return program, EncodingParams(shared={"frequencies": self.frequencies(sizes.head), "gain": self._gain(())})
+
     def frequencies(self, head: int, shared: PyTree = ()) -> Frequencies:
         """Radians per position of every pair, after scaling and `keep`, in the order of the pairs."""
         pairs, turning = self.pairs(head)
+        if _given(shared):
+            return shared["frequencies"]
         if self.scaling is None:
             found = exact(geometric(pairs, self.theta))
         else:
@@ -108,7 +117,18 @@ class RoPE(PositionEncoding):
 
     def _turn(self, shared: PyTree, x: Float[Array, "T H"], pos: Num[ArrayLike, " T"]) -> Float[Array, "T H"]:
         angle = angles(pos, self.frequencies(x.shape[-1], shared), compute_dtype(x))
-        return rotate(x, angle, self.layout, 1.0 if self.scaling is None else self.scaling.gain)
+        return rotate(x, angle, self.layout, self._gain(shared))
+
+    def _gain(self, shared: PyTree) -> Any:
+        """The attention factor."""
+        if _given(shared):
+            return shared["gain"]
+        return np.float64(1.0 if self.scaling is None else self.scaling.gain)
+
+
+def _given(shared: PyTree) -> bool:
+    """Whether frequencies and attention factor come as data."""
+    return isinstance(shared, dict) and "frequencies" in shared
 
 
 def _share(share: float, of: int) -> int:

@@ -20,6 +20,7 @@ from typing import Literal
 import chex
 import jax.numpy as jnp
 
+from attnjax.positions.waves import sine_cosine
 from attnjax.typing import Array, Float, compute_dtype
 
 Layout = Literal["half", "interleaved"]
@@ -44,7 +45,7 @@ def rotate(
         raise ValueError(f"{angle.shape[1]} pairs need {width} channels, got a head dimension of {x.shape[1]}")
     dtype = compute_dtype(x)
     magnitude = jnp.asarray(magnitude, dtype)
-    cos, sin = magnitude * jnp.cos(angle.astype(dtype)), magnitude * jnp.sin(angle.astype(dtype))
+    sin, cos = (magnitude * wave for wave in sine_cosine(angle.astype(dtype)))
     pairs = x[:, :width].astype(dtype)
     # The tables are small and made once for all heads; of x itself nothing is cut or joined, forward or backward.
     turned = pairs * merge(cos, cos, layout) + swapped(pairs, layout) * merge(-sin, sin, layout)

@@ -18,6 +18,7 @@ import numpy as np
 from attnjax.positions.angles import Frequencies, angles, exact, geometric
 from attnjax.positions.base import EncodingParams, PositionEncoding, validate
 from attnjax.positions.checks import validate_integer
+from attnjax.positions.waves import sine_cosine
 from attnjax.typing import Array, ArrayLike, Float, Num, PyTree
 
 
@@ -42,7 +43,7 @@ class Sandwich(PositionEncoding):
     def bias(self, head: PyTree, shared: PyTree, n: Num[Array, "..."]) -> Float[Array, "..."]:
         """sum_c cos(n * w_c) / r."""
         del shared
-        cosines = jnp.cos(angles(jnp.ravel(n), self._frequencies()))
+        _, cosines = sine_cosine(angles(jnp.ravel(n), self._frequencies()))
         return jnp.sum(cosines, axis=-1).reshape(n.shape) / jnp.asarray(head, cosines.dtype)
 
     def columns_q(
@@ -59,7 +60,8 @@ class Sandwich(PositionEncoding):
 
     def _waves(self, pos: Num[ArrayLike, " T"], dtype: jnp.dtype) -> Float[Array, "T width"]:
         angle = angles(pos, self._frequencies(), dtype)
-        return jnp.concatenate([jnp.cos(angle), jnp.sin(angle)], axis=-1).astype(dtype)
+        sin, cos = sine_cosine(angle)
+        return jnp.concatenate([cos, sin], axis=-1).astype(dtype)
 
     def _frequencies(self) -> Frequencies:
         return exact(geometric(self.width // 2, self.theta))

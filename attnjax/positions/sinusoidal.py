@@ -19,8 +19,9 @@ from typing import Literal
 import jax.numpy as jnp
 from jax.typing import DTypeLike
 
-from attnjax.positions.angles import angles, exact, geometric
-from attnjax.positions.base import PositionEncoding, Sizes, validate
+from attnjax.positions.angles import angles, exact, geometric, given_or
+from attnjax.positions.base import EncodingParams, PositionEncoding, Sizes, validate
+from attnjax.positions.waves import sine_cosine
 from attnjax.typing import Array, ArrayLike, Float, Num, PyTree, compute_dtype
 
 Order = Literal["interleaved", "concatenated"]
@@ -41,11 +42,15 @@ def sinusoidal_table(
     """
     _check_width(width)
     _check_order(order)
-    angle = angles(pos, exact(geometric(width // 2, theta)), dtype)
-    sin, cos = jnp.sin(angle), jnp.cos(angle)
+    return _waves(angles(pos, exact(geometric(width // 2, theta)), dtype), order)
+
+
+def _waves(angle: Float[Array, "T c"], order: Order) -> Float[Array, "T w"]:
+    """Sines and cosines of angles, in their places."""
+    sin, cos = sine_cosine(angle)
     if order == "concatenated":
         return jnp.concatenate([sin, cos], axis=-1)
-    return jnp.stack([sin, cos], axis=-1).reshape(angle.shape[0], width)
+    return jnp.stack([sin, cos], axis=-1).reshape(angle.shape[0], 2 * angle.shape[1])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,11 +72,17 @@ class Sinusoidal(PositionEncoding):
         del causal
         _check_width(sizes.model)
 
+    def as_data(self, sizes: Sizes) -> tuple[PositionEncoding, EncodingParams]:
+        """The base is the frequencies."""
+        frequencies = exact(geometric(sizes.model // 2, self.theta))
+        return Sinusoidal(self.order), EncodingParams(shared={"frequencies": frequencies})
+
     def embed(self, shared: PyTree, x: Float[Array, "T D"], pos: Num[ArrayLike, " T"]) -> Float[Array, "T D"]:
         """x + PE(pos), in the type of x; the table is float32, or float64 where x is."""
-        del shared
-        dtype = compute_dtype(x)
-        return (x.astype(dtype) + sinusoidal_table(pos, x.shape[-1], self.theta, self.order, dtype)).astype(x.dtype)
+        dtype, width = compute_dtype(x), x.shape[-1]
+        _check_width(width)
+        angle = angles(pos, given_or(shared, geometric(width // 2, self.theta)), dtype)
+        return (x.astype(dtype) + _waves(angle, self.order)).astype(x.dtype)
 
 
 def _check_width(width: int) -> None:

@@ -34,6 +34,7 @@ import jax.numpy as jnp
 from attnjax.positions.angles import Frequencies, angles, exact, geometric
 from attnjax.positions.base import EncodingParams, PositionEncoding, Sizes, Tile, validate
 from attnjax.positions.checks import validate_integer
+from attnjax.positions.waves import sine_cosine
 from attnjax.typing import Array, ArrayLike, Float, Num, PyTree
 
 HIGHEST = jax.lax.Precision.HIGHEST
@@ -136,8 +137,8 @@ def _features(
 
 def _waves(frequencies: Frequencies, pos: Num[ArrayLike, " s"], dtype: jnp.dtype) -> Float[Array, "s D"]:
     """[cos(j w) | sin(j w)]."""
-    angle = angles(pos, frequencies, dtype)
-    return jnp.concatenate([jnp.cos(angle), jnp.sin(angle)], axis=-1)
+    sin, cos = sine_cosine(angles(pos, frequencies, dtype))
+    return jnp.concatenate([cos, sin], axis=-1)
 
 
 def _check_width(model: int) -> None:

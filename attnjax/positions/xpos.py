@@ -19,8 +19,8 @@ import math
 import jax.numpy as jnp
 import numpy as np
 
-from attnjax.positions.angles import angles, exact, geometric
-from attnjax.positions.base import PositionEncoding, Sizes, validate
+from attnjax.positions.angles import angles, exact, geometric, given_or
+from attnjax.positions.base import EncodingParams, PositionEncoding, Sizes, validate
 from attnjax.positions.concrete import concrete
 from attnjax.positions.rotary import Layout, check_even, check_layout, rotate
 from attnjax.typing import Array, ArrayLike, Float, Num, PyTree, compute_dtype
@@ -49,6 +49,11 @@ class XPos(PositionEncoding):
         """The largest |position| whose factors float32 can hold."""
         return LARGEST_EXPONENT * self.scale_base / -math.log2(0.4 / 1.4)
 
+    def as_data(self, sizes: Sizes) -> tuple[PositionEncoding, EncodingParams]:
+        """The base is the frequencies; `scale_base` decides how far positions reach, and stays."""
+        program = dataclasses.replace(self, theta=10_000.0)
+        return program, EncodingParams(shared={"frequencies": exact(geometric(sizes.head // 2, self.theta))})
+
     def check(self, sizes: Sizes, *, causal: bool) -> None:
         """Refuse an odd head dimension, and a mask that shows future keys."""
         check_even("XPos", sizes.head)
@@ -68,19 +73,20 @@ class XPos(PositionEncoding):
         self, head: PyTree, shared: PyTree, q: Float[Array, "T H"], pos: Num[ArrayLike, " T"]
     ) -> Float[Array, "T H"]:
         """zeta^(pos/B) R(pos) q."""
-        del head, shared
-        return self._turn(q, pos, 1)
+        del head
+        return self._turn(shared, q, pos, 1)
 
     def map_k(self, shared: PyTree, k: Float[Array, "S H"], pos: Num[ArrayLike, " S"]) -> Float[Array, "S H"]:
         """zeta^(-pos/B) R(pos) k."""
-        del shared
-        return self._turn(k, pos, -1)
+        return self._turn(shared, k, pos, -1)
 
-    def _turn(self, x: Float[Array, "T H"], pos: Num[ArrayLike, " T"], sign: int) -> Float[Array, "T H"]:
+    def _turn(
+        self, shared: PyTree, x: Float[Array, "T H"], pos: Num[ArrayLike, " T"], sign: int
+    ) -> Float[Array, "T H"]:
         check_even("XPos", x.shape[-1])
         self.check_positions(pos)
         pairs, dtype = x.shape[-1] // 2, compute_dtype(x)
-        angle = angles(pos, exact(geometric(pairs, self.theta)), dtype)
+        angle = angles(pos, given_or(shared, geometric(pairs, self.theta)), dtype)
         zeta = (np.arange(pairs) / pairs + 0.4) / 1.4
         magnitude = power_of_two(pos, sign * np.log2(zeta) / self.scale_base, dtype)
         near = (jnp.abs(jnp.asarray(pos).astype(dtype)) <= self.reach)[:, None]

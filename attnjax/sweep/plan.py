@@ -24,6 +24,12 @@ Sweep = Iterable[Changes]
 VARIES_INSIDE = ("seed", "data_seed", "train.learning_rate", "train.weight_decay")
 """Fields that may differ inside a population: numbers that enter the compiled step as arguments."""
 
+NUMBERS = ("rope.theta", "rope.keep", "rope.scaling", "sinusoidal.theta", "xpos.theta", "pope.theta", "alibi.slopes")
+"""Options of encodings that are such numbers too (`PositionEncoding.as_data`), where all layers have one encoding."""
+
+BY_LENGTH = ("dynamic_ntk", "longrope")
+"""Scalings of RoPE that are code, since they look at the length of the sequence."""
+
 MOST_RUNS = 100_000
 
 
@@ -110,7 +116,9 @@ def groups(runs: Iterable[Any], key: Callable[[Any], str] | None = None, limit: 
 
 
 def population_key(config: RunConfig) -> str:
-    """Equal for runs that one compiled step can train together: a hash of all fields but those of `VARIES_INSIDE`."""
+    """Equal for runs that one compiled step can train together: a hash of all fields but those of `VARIES_INSIDE`, and
+    of the encoding's options but its `NUMBERS`.
+    """
     values = to_dict(config)
     for name in VARIES_INSIDE:
         *tables, last = name.split(".")
@@ -118,7 +126,17 @@ def population_key(config: RunConfig) -> str:
         for part in tables:
             table = table[part]
         del table[last]
+    encoding = values["model"]["encoding"]
+    if isinstance(encoding, dict):
+        values["model"]["encoding"] = {**encoding, "options": _code(encoding["name"], encoding["options"])}
     return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _code(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of an encoding that decide which program it is."""
+    if (options.get("scaling") or {}).get("name") in BY_LENGTH:
+        return dict(options)
+    return {key: value for key, value in options.items() if f"{name}.{key}" not in NUMBERS}
 
 
 def _parts(group: Sequence[Any], size: int) -> list[list[Any]]:

@@ -27,6 +27,7 @@ import numpy as np
 import optax
 
 from attnjax.config import EvaluateConfig, RunConfig
+from attnjax.positions import EncodingParams
 from attnjax.tasks.base import Task
 from attnjax.tasks.forms import SequencePair
 from attnjax.train import compiling
@@ -51,15 +52,21 @@ class Evaluator:
         return {split: jax.device_put(task.arrays) for split, task in self._held_out.items()}
 
     def __call__(
-        self, params: PyTree, splits: Sequence[str] = ("test", "validation")
+        self,
+        params: PyTree,
+        splits: Sequence[str] = ("test", "validation"),
+        numbers: EncodingParams = EncodingParams(),
     ) -> Iterator[list[list[dict[str, Any]]]]:
-        """For each length, the records of every member: {"length", "metric", "value", "count", "split"}."""
+        """For each length, the records of every member: {"length", "metric", "value", "count", "split"}.
+
+        `numbers` are those of the members' encodings, see `train.model.numbers_of`.
+        """
         for kind, lengths in tested(self.run).items():
             for length in lengths if kind in splits else ():
                 inside = kind == "test" and length <= self.run.task.length_max
-                yield self._records(params, length, "train" if inside else kind)
+                yield self._records(params, numbers, length, "train" if inside else kind)
 
-    def _records(self, params: PyTree, length: int, split: str) -> list[list[dict[str, Any]]]:
+    def _records(self, params: PyTree, numbers: EncodingParams, length: int, split: str) -> list[list[dict[str, Any]]]:
         """Records of one length: a list over members of lists over metrics, flattened per member."""
         size, config = bucket(self.run, length), self.run.evaluate
         # Lengths inside and outside the training range belong to one test set; the validation set is another.
@@ -72,7 +79,8 @@ class Evaluator:
         for start in range(0, config.count, config.batch):
             counted = np.arange(start, start + config.batch) < config.count
             draw = jax.random.fold_in(key, start)
-            part = self._measure(params, draw, self._draw(draw, np.int32(length), arrays, size=size), counted)
+            examples = self._draw(draw, np.int32(length), arrays, size=size)
+            part = self._measure(params, numbers, draw, examples, counted)
             for name, value in jax.device_get(part).items():
                 sums[name] = sums.get(name, 0.0) + value.astype(np.float64)
         total = sums.pop("count")
@@ -86,7 +94,7 @@ class Evaluator:
         key, length = jax.random.key(0), jnp.asarray(self.task.minimum_length, jnp.int32)
         made = self._examples(key, length, next(iter(self._held_out.values())).arrays, size)
         alone = jax.tree.map(lambda leaf: leaf[None], params)
-        return self._population(alone, key, made, jnp.ones(self.run.evaluate.batch, bool))
+        return self._population(alone, EncodingParams(), key, made, jnp.ones(self.run.evaluate.batch, bool))
 
     def _examples(self, key: Array, length: Int[Array, ""], arrays: tuple[ArrayLike, ...], size: int):
         content, places = jax.random.split(key)
@@ -95,16 +103,23 @@ class Evaluator:
         made = sequences(self.run, task, content, lengths, size)
         return place(self.run, task, made, places, test=True)
 
-    def _population(self, params: PyTree, key: Array, made: Any, counted: Array):
+    def _population(self, params: PyTree, numbers: EncodingParams, key: Array, made: Any, counted: Array):
         dropout = jax.random.fold_in(key, 2) if self.run.evaluate.dropout and self.run.model.drops else None
-        return jax.vmap(functools.partial(self._sums, made=made, counted=counted, key=dropout))(params)
+        one = lambda params, numbers: self._sums(params, numbers, made=made, counted=counted, key=dropout)
+        return jax.vmap(one)(params, numbers)
 
     def _sums(
-        self, params: PyTree, *, made: Any, counted: Array, key: Array | None = None
+        self,
+        params: PyTree,
+        numbers: EncodingParams = EncodingParams(),
+        *,
+        made: Any,
+        counted: Array,
+        key: Array | None = None,
     ) -> dict[str, Float[Array, ""]]:
         """Sums over the batch of each example's measures, and the number of examples."""
         target = made.target if isinstance(made, SequencePair) else made
-        logits = self.model.apply(params, made, key).astype(jnp.float32)
+        logits = self.model.apply(params, made, key, numbers).astype(jnp.float32)
         entropy = optax.softmax_cross_entropy_with_integer_labels(logits, target.targets)
         right, mask = jax.lax.argmax(logits, logits.ndim - 1, jnp.int32) == target.targets, target.mask
         total = lambda x: x.sum(-1, dtype=jnp.float32)

@@ -42,7 +42,7 @@ class Control(Protocol):
 
 
 def train(configs: list[RunConfig], directories: list[pathlib.Path], control: Control) -> None:
-    """Train runs that differ only in seeds, learning rate and weight decay. See the module's text."""
+    """Train runs that differ only in seeds, rates and the numbers of their encoding. See the module's text."""
     run, task = configs[0], make_task(configs[0])
     trainer, population = Trainer(run, task), members(configs)
     step, state = _resume(trainer, population, directories)
@@ -55,7 +55,7 @@ def train(configs: list[RunConfig], directories: list[pathlib.Path], control: Co
     while step < run.train.steps and alive and not control.stopping():
         # Not at the end of the step before: a run that died between its checkpoint and its evaluation resumes here.
         if step and _due(step, run.evaluate.every):
-            _evaluate(evaluator, directories, alive, state, step, control, ("validation",))
+            _evaluate(evaluator, population, directories, alive, state, step, control, ("validation",))
             if control.stopping():
                 break
         state, metrics = trainer.advance(state, population, stride)
@@ -67,7 +67,7 @@ def train(configs: list[RunConfig], directories: list[pathlib.Path], control: Co
     if saved < step:
         _save(run, directories, alive, state, step)
     if step == run.train.steps and alive and not control.stopping():
-        _evaluate(evaluator, directories, alive, state, step, control, ("test", "validation"))
+        _evaluate(evaluator, population, directories, alive, state, step, control, ("test", "validation"))
         params = jax.device_get(state.params)
         for i in alive:
             control.note(directories[i], parameters_sha256=_fingerprint(_member(params, i)))
@@ -148,8 +148,10 @@ def _save(run: RunConfig, directories, alive: list[int], state: State, step: int
         checkpoint.save(directories[i] / CHECKPOINTS, step, _member(here, i), keep=run.train.keep)
 
 
-def _evaluate(evaluator: Evaluator, directories, alive, state: State, step: int, control: Control, splits) -> None:
-    for found in evaluator(state.params, splits):
+def _evaluate(
+    evaluator: Evaluator, population: Member, directories, alive, state: State, step: int, control: Control, splits
+) -> None:
+    for found in evaluator(state.params, splits, population.encoding):
         for i in alive:
             control.results(directories[i], *({"step": step, **record} for record in found[i]))
         if control.stopping():

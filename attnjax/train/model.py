@@ -1,17 +1,19 @@
 """From a run's config and its task to two pure functions: `init(key) -> params` and `apply(params, sequences) -> logits`."""
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
+import numpy as np
 from flax import nnx
 
 from attnjax import positions
 from attnjax.attention import Mask
 from attnjax.config import EncodingConfig, ModelConfig, RunConfig
 from attnjax.modules import Decoder, Encoder, EncoderDecoder, TransformerConfig
-from attnjax.positions import PositionEncoding
+from attnjax.positions import EncodingParams, Given, PositionEncoding
 from attnjax.tasks.base import Task
 from attnjax.tasks.forms import SequencePair, Sequences, specials
 from attnjax.train import data
@@ -29,7 +31,10 @@ FAMILIES = {"encoder": Encoder, "decoder": Decoder, "encoder_decoder": EncoderDe
 
 
 class Model(NamedTuple):
-    """A model as pure functions. `init` may be mapped over keys: a population of models is one pytree with a leading axis."""
+    """A model as pure functions. `init` may be mapped over keys: a population of models is one pytree with a leading axis.
+
+    `apply(params, sequences, key, numbers)`: a key for dropout, and `numbers` in place of those of the encoding.
+    """
 
     init: Callable[[Key[Array, ""]], PyTree]
     apply: Callable[..., Float[Array, "B T V"]]
@@ -42,14 +47,19 @@ def build(run: RunConfig, task: Task) -> Model:
     config = transformer_config(run.model, vocabulary(run, task))
     config = half_precision(config) if run.train.dtype_policy == "bfloat16" else config
     family = FAMILIES[run.task.form]
-    make = lambda key: family(config, rngs=nnx.Rngs(key))
-    graph = nnx.split(nnx.eval_shape(lambda: make(jax.random.key(0))), graph=False)[0]
+    make = lambda key, config=config: family(config, rngs=nnx.Rngs(key))
 
     def init(key: Key[Array, ""]) -> PyTree:
         return nnx.to_pure_dict(nnx.split(make(key), graph=False)[1])
 
-    def apply(params: PyTree, batch: Sequences | SequencePair, key: Key[Array, ""] | None = None):
-        state = nnx.eval_shape(lambda: nnx.split(make(jax.random.key(0)), graph=False)[1])
+    def apply(
+        params: PyTree,
+        batch: Sequences | SequencePair,
+        key: Key[Array, ""] | None = None,
+        numbers: EncodingParams = EncodingParams(),
+    ):
+        mine = with_numbers(config, numbers)
+        graph, state = nnx.split(nnx.eval_shape(lambda: make(jax.random.key(0), mine)), graph=False)
         nnx.replace_by_pure_dict(state, params)
         model: Any = nnx.merge(graph, state)
         if isinstance(batch, SequencePair):
@@ -82,6 +92,30 @@ def transformer_config(model: ModelConfig, vocab: int) -> TransformerConfig:
     encodings = model.encoding
     fields["encoding"] = tuple(map(encoding, encodings)) if isinstance(encodings, tuple) else encoding(encodings)
     return TransformerConfig(vocab=vocab, **fields)
+
+
+def numbers_of(runs: Sequence[RunConfig]) -> EncodingParams:
+    """What tells the encodings of a population apart, [P, ...] each; nothing where they are equal, and compiled in.
+
+    Raises ValueError where they are different programs, see `PositionEncoding.as_data`.
+    """
+    if len({run.model.encoding for run in runs}) == 1:
+        return EncodingParams()
+    configs = [transformer_config(run.model, vocab=1) for run in runs]
+    if any(isinstance(config.encoding, tuple) for config in configs):
+        raise ValueError("runs whose layers have encodings of their own train together only where these are equal")
+    programs, numbers = zip(*(config.encodings[0].as_data(config.sizes) for config in configs), strict=True)
+    if len(set(programs)) > 1:
+        raise ValueError(f"these encodings are different programs and cannot train together: {set(programs)}")
+    return jax.tree.map(lambda *leaves: jnp.asarray(np.stack(leaves)), *numbers)
+
+
+def with_numbers(config: TransformerConfig, numbers: EncodingParams) -> TransformerConfig:
+    """The config with other numbers in its one encoding."""
+    if not jax.tree.leaves(numbers):
+        return config
+    program, _ = config.encodings[0].as_data(config.sizes)
+    return dataclasses.replace(config, encoding=Given(program, numbers))
 
 
 def half_precision(config: TransformerConfig) -> TransformerConfig:

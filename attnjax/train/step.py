@@ -1,7 +1,8 @@
 """One training step as a pure function, and many of them as one compiled program for a population of runs.
 
-A member of a population differs from the others in data alone: its seeds and its learning rate. The program scans over
-steps and maps over members, so that a sweep compiles once per shape and dispatches once per `count` steps.
+A member of a population differs from the others in data alone: its seeds, its rates, and the numbers of its encoding (the
+base of RoPE, the slopes of ALiBi) where the encodings are one program. The program scans over steps and maps over members,
+so that a sweep compiles once per shape and dispatches once per `count` steps.
 """
 
 import functools
@@ -13,11 +14,12 @@ import jax.numpy as jnp
 import optax
 
 from attnjax.config import RunConfig
+from attnjax.positions import EncodingParams
 from attnjax.tasks.base import Task
 from attnjax.tasks.forms import SequencePair, Sequences
 from attnjax.train import compiling
 from attnjax.train.data import batch
-from attnjax.train.model import Model, build
+from attnjax.train.model import Model, build, numbers_of
 from attnjax.train.optimizer import apply, optimizer, shape
 from attnjax.typing import Array, Float, Int, PyTree
 
@@ -37,14 +39,15 @@ class Member(NamedTuple):
     data_seed: Int[Array, ""]
     learning_rate: Float[Array, ""]
     weight_decay: Float[Array, ""]
+    encoding: EncodingParams = EncodingParams()
 
 
 def members(runs: Sequence[RunConfig]) -> Member:
-    """The members of a population, stacked."""
+    """The members of a population, stacked. Raises ValueError where their encodings are different programs."""
     numbers = lambda name, dtype: jnp.asarray([getattr(run, name) for run in runs], dtype)
     rates = lambda name: jnp.asarray([getattr(run.train, name) for run in runs], jnp.float32)
     seed, data_seed = (numbers(name, jnp.uint32) for name in ("seed", "data_seed"))
-    return Member(seed, data_seed, rates("learning_rate"), rates("weight_decay"))
+    return Member(seed, data_seed, rates("learning_rate"), rates("weight_decay"), numbers_of(runs))
 
 
 class Metrics(NamedTuple):
@@ -93,7 +96,7 @@ class Trainer:
         """One update of one run, on examples from `arrays` where the task has some."""
         sequences = batch(self.run, self.task.given(*arrays), member.data_seed, state.step)
         key = jax.random.fold_in(jax.random.key(member.seed), state.step) if self.run.model.drops else None
-        loss = functools.partial(self.loss, sequences=sequences, key=key)
+        loss = functools.partial(self.loss, sequences=sequences, key=key, numbers=member.encoding)
         (value, accuracy), gradient = jax.value_and_grad(loss, has_aux=True)(state.params)
         # Optax mixes int32 counts and Python floats, which a caller's strict promotion would refuse.
         with jax.numpy_dtype_promotion("standard"):
@@ -103,10 +106,16 @@ class Trainer:
         params = apply(direction, state.params, rate, member.weight_decay)
         return State(params, new, state.step + 1), Metrics(value, accuracy, optax.tree.norm(gradient))
 
-    def loss(self, params: PyTree, sequences: Sequences | SequencePair, key: Array | None = None):
+    def loss(
+        self,
+        params: PyTree,
+        sequences: Sequences | SequencePair,
+        key: Array | None = None,
+        numbers: EncodingParams = EncodingParams(),
+    ):
         """Mean cross-entropy over the counted tokens of the batch, and their accuracy."""
         target = sequences.target if isinstance(sequences, SequencePair) else sequences
-        logits = self.model.apply(params, sequences, key).astype(jnp.float32)
+        logits = self.model.apply(params, sequences, key, numbers).astype(jnp.float32)
         entropy = optax.softmax_cross_entropy_with_integer_labels(logits, target.targets)
         right = (jax.lax.argmax(logits, logits.ndim - 1, jnp.int32) == target.targets).astype(jnp.float32)
         weight = target.mask.astype(jnp.float32)
