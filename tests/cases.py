@@ -5,11 +5,13 @@ few times and run often; everything else is data, drawn freely.
 """
 
 import functools
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from hypothesis import strategies as st
 
 import attnjax as aj
@@ -17,6 +19,16 @@ import attnjax as aj
 BATCH, HEAD = 2, 8
 FAST = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
 """Options of `jax.jit`: compiled in a third of the time. What is checked is the program, not the optimizer of XLA."""
+OPTIMISED = {"xla_backend_optimization_level": 3, "xla_llvm_disable_expensive_passes": False}
+if jax.__version_info__ < (0, 11):
+    OPTIMISED["xla_cpu_use_fusion_emitters"] = True
+"""Options of `jax.jit`: compiled as users do, whatever `conftest.py` says, where rounding or speed are the matter."""
+
+
+def once_except(names: Iterable[str], *kept: str) -> list:
+    """Parameters of a test: on the second set of versions, those kept stand for all."""
+    return [name if name in kept else pytest.param(name, marks=pytest.mark.once) for name in names]
+
 
 MAPS = {
     "nope": aj.NoPE(),

@@ -1,5 +1,12 @@
-"""Settings of every test: strict JAX, four CPU devices, no cache on disk, and property tests that repeat exactly."""
+"""Settings of every test: strict JAX, four CPU devices, quick compilation, no cache on disk, and draws that repeat exactly.
 
+Programs of tests are tiny, so that compiling them takes longer than all else together. They are compiled without
+optimisation, and by the older of two code generators where JAX has two: what tests check is the program. What only the
+compiler can break is compiled as users do (`OPTIMISED` in `cases.py`), and so it is in processes that tests start; the
+second set of versions has one generator for all. `XLA_FLAGS= ./test` compiles everything as users do.
+"""
+
+import gc
 import os
 from collections.abc import Iterator
 
@@ -7,12 +14,22 @@ import hypothesis
 import jax
 import pytest
 
+QUICK = "--xla_cpu_parallel_codegen_split_count=1"
+if jax.__version_info__ < (0, 11):
+    QUICK += " --xla_cpu_use_fusion_emitters=false"
+
 # These must be set before the first array is made, because that starts the backend.
 jax.config.update("jax_platforms", os.environ.get("JAX_PLATFORMS") or "cpu")
 jax.config.update("jax_num_cpu_devices", 4)
 # A test that passes thanks to a program compiled by an earlier run would prove nothing; processes that tests start inherit it.
 jax.config.update("jax_enable_compilation_cache", False)
 os.environ["JAX_ENABLE_COMPILATION_CACHE"] = "false"
+if "XLA_FLAGS" not in os.environ:
+    jax.config.update("jax_disable_most_optimizations", True)
+    # Read once, when the backend starts; processes that tests start do not inherit it.
+    os.environ["XLA_FLAGS"] = QUICK
+    jax.devices()
+    del os.environ["XLA_FLAGS"]
 
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")
@@ -21,6 +38,19 @@ jax.config.update("jax_numpy_rank_promotion", "raise")
 hypothesis.settings.register_profile("ci", derandomize=True, deadline=None, database=None, max_examples=25)
 hypothesis.settings.register_profile("nightly", deadline=None, database=None, max_examples=500, print_blob=True)
 hypothesis.settings.load_profile("ci")
+
+
+def pytest_collection_finish() -> None:
+    """What is imported stays: the collector need not walk it again and again."""
+    gc.collect()
+    gc.freeze()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def forget_programs() -> Iterator[None]:
+    """Programs of one module serve no other, and those of all take gigabytes."""
+    yield
+    jax.clear_caches()
 
 
 @pytest.fixture

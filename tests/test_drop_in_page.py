@@ -10,6 +10,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from flax import nnx
 
 import attnjax as aj
@@ -35,12 +36,14 @@ def through(x, weights, attend):
     return jnp.einsum("btnh,nhd->btd", attend(q, k, v), weights["out"]["kernel"])
 
 
+@pytest.mark.once
 def test_plain():
     _, q, k, v, _, causal = names()
     out = aj.attend(q, k, v, encoding=aj.RoPE(), mask=causal)
     assert out.shape == q.shape
 
 
+@pytest.mark.once
 def test_learned():
     key, q, k, v, _, causal = names()
     encoding = aj.T5Bias()

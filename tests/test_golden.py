@@ -18,6 +18,7 @@ from attnjax.attention import dispatch
 from attnjax.attention.chunked import chunked
 from attnjax.attention.tiling import Tiling
 
+pytestmark = pytest.mark.once
 GOLDEN = Path(__file__).parent / "golden"
 
 
@@ -358,10 +359,10 @@ def test_scores_before_the_softmax(name: str, key: str, precision: Precision):
 
 
 def test_fire_bias(precision: Precision):
-    case, expected = CASES["fire"], load("learned_biases")["fire_bias"]
-    zeros, pos = precision.array(np.zeros((1, 9, 4, 2))), np.arange(9, dtype=np.int32)
-    found = scores(case.encoding, case.params(precision.array, 1), zeros, zeros, pos, pos, jnp.ones((9, 9), bool))
-    precision.check(found[0], expected)
+    case, pos = CASES["fire"], np.arange(9, dtype=np.int32)
+    zeros, visible = precision.array(np.zeros((1, 9, 4, 2))), jnp.ones((9, 9), bool)
+    found = scores(case.encoding, case.params(precision.array, 1), zeros, zeros, pos, pos, visible)
+    precision.check(found[0], load("learned_biases")["fire_bias"])
 
 
 # Attention without an encoding ---------------------------------------------------------------------------------------
@@ -396,5 +397,4 @@ def test_torch_attention(name: str, implementation: str, precision: Precision, s
     mask, heads, T, S = MASKS[name]
     inputs = [golden["q"][:, :T], golden[f"k{heads}"][:, :S], golden[f"v{heads}"][:, :S], golden["w"][:, :T]]
     expected = [golden[f"{name}_{array}"] for array in ("out", "grad_q", "grad_k", "grad_v")]
-    none = aj.EncodingParams()
-    check_attention(precision, inputs, expected, none, none, mask=mask, implementation=implementation)
+    check_attention(precision, inputs, expected, *[aj.EncodingParams()] * 2, mask=mask, implementation=implementation)

@@ -20,6 +20,7 @@ from attnjax.attention.tiling import Tiling
 from tests.cases import ALL, ATTENTION, BATCH, CAUSAL_ONLY, FAST, HEAD, Data, learned, positions, validity
 from tests.test_properties import heads_last
 
+pytestmark = pytest.mark.once
 T, N, K = 24, 4, 2
 D = N * HEAD
 SIZES = aj.Sizes(model=D, heads=N, kv_heads=K, head=HEAD)

@@ -13,6 +13,7 @@ import pytest
 import attnjax as aj
 from tests.cases import ATTENTION, FAST, HEAD, learned
 
+pytestmark = pytest.mark.once
 N, K = 4, 2
 SIZES = aj.Sizes(model=N * HEAD, heads=N, kv_heads=K, head=HEAD)
 CAUSAL = aj.Mask(causal=True)

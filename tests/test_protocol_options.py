@@ -24,15 +24,6 @@ from attnjax.train.step import Trainer, members
 MODEL = {"layers": 1, "model": 8, "heads": 2, "hidden": 8}
 
 
-@pytest.fixture(scope="module", autouse=True)
-def quick_compilation():
-    """These programs are tiny and run once or twice: optimising them takes longer than all else together."""
-    before = jax.config.read("jax_disable_most_optimizations")
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", before)
-
-
 def make(task="reverse_string", **tables):
     """A tiny run and its task."""
     named = task if isinstance(task, dict) else {"name": task}

@@ -14,6 +14,7 @@ import pytest
 
 import attnjax as aj
 
+pytestmark = pytest.mark.once
 BOTH = pytest.mark.parametrize("implementation", ["dense", "chunked"])
 
 

@@ -12,6 +12,7 @@ import pytest
 import attnjax as aj
 from attnjax.attention.slots import write
 from tests.attention.test_cache import ENCODINGS, learned, step, tokens
+from tests.cases import OPTIMISED
 
 B, T, N, H = 2, 8, 4, 4
 CAUSAL = aj.Mask(causal=True)
@@ -33,7 +34,7 @@ def loop(encoding, params, kv_heads, window=None, batch=B, capacity=64):
     new = lambda heads: jax.ShapeDtypeStruct((5, batch, 1, heads, H), jnp.float32)
     now = tokens()._replace(q=new(N), k=new(kv_heads), v=new(kv_heads))
     decode = lambda cache, now: jax.lax.scan(lambda cache, now: step(cache, params, now), cache, now)
-    return jax.jit(decode, donate_argnums=0).lower(cache, now).compile()
+    return jax.jit(decode, donate_argnums=0, compiler_options=OPTIMISED).lower(cache, now).compile()
 
 
 @pytest.mark.once
@@ -49,7 +50,7 @@ def test_a_step_copies_no_array_as_large_as_the_cache(name, kv_heads, window, ba
 @pytest.mark.once
 def test_copies_would_be_found():
     turned = lambda x: jax.lax.scan(lambda x, _: (x.swapaxes(0, 1) + 1.0, ()), x, length=5)[0]
-    assert moved(jax.jit(turned).lower(jnp.ones((64, 64))).compile(), 64 * 64)
+    assert moved(jax.jit(turned, compiler_options=OPTIMISED).lower(jnp.ones((64, 64))).compile(), 64 * 64)
 
 
 @pytest.mark.parametrize("name", ["nope", "rope", "dynamic_ntk", "cope", "fire"])
@@ -83,7 +84,8 @@ def test_a_query_that_is_not_finite_is_one_row_of_nan_in_optimised_code(implemen
     """A constant NaN in front of an exponential is lost on CPUs, where every key is visible."""
     q = jnp.ones((2, 2, N, H))
     spoilt = q.at[0, 1, 0].set(jnp.nan)
-    out = jax.jit(lambda q, k: aj.attend(q, k, k, implementation=implementation))(spoilt, q)
+    run = jax.jit(lambda q, k: aj.attend(q, k, k, implementation=implementation), compiler_options=OPTIMISED)
+    out = run(spoilt, q)
     hit = np.zeros((2, 2, N), bool)
     hit[0, 1, 0] = True
     np.testing.assert_array_equal(np.isnan(out).all(-1), hit)

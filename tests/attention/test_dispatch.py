@@ -246,13 +246,17 @@ def plain_attention(q, k, v, seen):
 def test_lowered_arrays_need_no_encoding(name):
     """Plain softmax attention of the lowered queries, keys and values is the attention with the encoding."""
     T, pos = 9, np.array([0, 3, 4, 255, 256, 300, 700, 1000, 1001])
-    problem = problem_of(LOWERED[name], T, dtype="float64", pos=pos)
-    q, k, v = (np.asarray(fused.pad_width(x, 8)) for x in fused.lower(problem))
+
+    @jax.jit
+    def both():
+        problem = problem_of(LOWERED[name], T, dtype="float64", pos=pos)
+        return [fused.pad_width(x, 8) for x in fused.lower(problem)], dense(problem)[0]
+
+    (q, k, v), expected = jax.tree.map(np.asarray, both())
     assert q.shape[-1] == k.shape[-1] == v.shape[-1]
     assert q.shape[-1] % 8 == 0
     out = plain_attention(q, k, v, np.tril(np.ones((T, T), bool)))
-    expected, _ = dense(problem)
-    expected = np.asarray(expected).reshape(B, N, T, H).swapaxes(1, 2)
+    expected = expected.reshape(B, N, T, H).swapaxes(1, 2)
     # The bias of Sandwich is float32 in dense, by the contract of `bias`.
     np.testing.assert_allclose(out[..., :H], expected, rtol=1e-9 if "sandwich" not in name else 1e-5, atol=1e-12)
     assert not out[..., H:].any()
@@ -261,8 +265,7 @@ def test_lowered_arrays_need_no_encoding(name):
 def test_columns_of_alibi_are_exact_in_bfloat16():
     """Nothing is lost where a kernel wants 16 bits, up to position 65,535."""
     pos = np.array([0, 1, 255, 256, 257, 4095, 32_769, 65_535])
-    problem = problem_of(ALiBi(), len(pos), pos=pos)
-    q, k, _ = fused.lower(problem)
+    q, k, _ = jax.jit(lambda: fused.lower(problem_of(ALiBi(), len(pos), pos=pos)))()
     for columns in (q[..., H : H + 6], k[..., H : H + 6]):
         np.testing.assert_array_equal(columns.astype("bfloat16").astype("float32"), columns)
     bias = np.einsum(
@@ -287,19 +290,29 @@ def kernel(monkeypatch):
     return calls
 
 
+def through_cudnn(*arguments, **options):
+    """The outputs of the adapter and of dense."""
+
+    @jax.jit
+    def both():
+        problem = problem_of(*arguments, **options)
+        return fused.cudnn(problem), dense(problem)[0]
+
+    return both()
+
+
 @pytest.mark.parametrize("mask", [CAUSAL, Mask(causal=True, window=3), Mask()])
 @pytest.mark.parametrize("name", ["nope", "pope", "alibi"])
 def test_the_adapter_of_cudnn(name, mask, kernel):
     """16-bit arrays in widths that are multiples of 8, our mask in the words of `jax.nn`, and the result of dense."""
     if name == "alibi" and not mask.causal:
         mask = CAUSAL
-    problem = problem_of(LOWERED[name], 9, dtype="bfloat16", mask=mask)
-    out = fused.cudnn(problem)
+    out, expected = through_cudnn(LOWERED[name], 9, dtype="bfloat16", mask=mask)
     window = None if mask.window is None else (3, 0)
     width = {"nope": 8, "pope": 16, "alibi": 16}[name]
     call = {"dtype": "bfloat16", "width": width, "scale": 1.0, "is_causal": mask.causal, "local_window_size": window}
     assert kernel == [call]
-    np.testing.assert_allclose(out, dense(problem)[0], rtol=0, atol=0.03)
+    np.testing.assert_allclose(out, expected, rtol=0, atol=0.03)
 
 
 @pytest.mark.parametrize("mask", [CAUSAL, Mask(causal=True, window=3), Mask()])
@@ -307,16 +320,17 @@ def test_non_finite_entries_through_cudnn(mask, kernel):
     """The rows that become NaN are those of dense, though no table says who sees whom."""
     q, k, v = (np.array(x) for x in content(12))
     k[0, 4, 0, 1], v[1, 7, 1, 0], q[1, 2, 3, 0] = np.nan, np.inf, -np.inf
-    problem = problem_of(NoPE(), 12, mask=mask, inputs=[jnp.asarray(x, "bfloat16") for x in (q, k, v)])
-    np.testing.assert_array_equal(np.isnan(fused.cudnn(problem)), np.isnan(dense(problem)[0]))
+    inputs = [jnp.asarray(x, "bfloat16") for x in (q, k, v)]
+    np.testing.assert_array_equal(*map(np.isnan, through_cudnn(NoPE(), 12, mask=mask, inputs=inputs)))
 
 
 def test_weights_of_every_head():
     """`attention_weights` is dense whatever the size, and needs no values."""
     q, k, v = content(6)
-    weights = attention_weights(q, k, encoding=RoPE(), mask=CAUSAL)
+    options = {"encoding": RoPE(), "mask": CAUSAL}
+    weights, found = jax.jit(lambda: (attention_weights(q, k, **options), attend(q, k, v, **options)))()
     assert weights.shape == (B, N, 6, 6)
     np.testing.assert_allclose(weights.sum(-1), np.ones((B, N, 6)), rtol=1e-6)
     assert not np.triu(weights, 1).any()
     out = np.einsum("bnts,bsnh->btnh", weights, np.repeat(v, N // K, axis=2))
-    np.testing.assert_allclose(attend(q, k, v, encoding=RoPE(), mask=CAUSAL), out, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(found, out, rtol=1e-5, atol=1e-6)

@@ -44,6 +44,7 @@ from attnjax import (
 from attnjax.attention import dispatch
 from attnjax.attention.chunked import chunked
 from attnjax.attention.tiling import Tiling
+from tests.cases import FAST, once_except
 from tests.oracle import oracle
 
 B, N, H = 2, 8, 8
@@ -115,9 +116,6 @@ PROGRAMS = (
     ("xla", "float32"),
 )
 
-QUICK = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
-"""A program runs for a millisecond here; optimising it would take seconds."""
-
 
 @pytest.fixture(autouse=True)
 def small_tiles(monkeypatch):
@@ -183,10 +181,14 @@ def cases_of(name, layout):
         yield (reach, rule, kind), (*positions_of(kind, T, S), *index_of(reach, T, S), *rules_of(rule, T, S))
 
 
-def programs_of(name, layout="gqa"):
-    """All that can serve the encoding; for the other layouts in double precision, since rounding is the same in each."""
+WAYS = (("mha", "float64"), ("mqa", "float64"), ("gqa", "float64"), ("gqa", "float32"))
+"""Layouts and types. One layout is enough in single precision, since rounding is the same in each."""
+
+
+def programs_of(name, *dtypes):
+    """All of these types that can serve the encoding."""
     able = [program for program in PROGRAMS if program[0] != "xla" or name not in WITHOUT_XLA]
-    return able if layout == "gqa" else [program for program in able if program[1] == "float64"]
+    return [program for program in able if program[1] in dtypes]
 
 
 def attention(name, implementation):
@@ -217,16 +219,15 @@ def with_gradients(function):
         weight = np.random.default_rng(2).normal(size=out.shape) / np.sqrt(out.size)
         return (jnp.asarray(weight, out.dtype) * out).sum(), out
 
-    return jax.jit(jax.value_and_grad(loss, argnums=(0, 1, 2, 3, 4), has_aux=True), compiler_options=QUICK)
+    return jax.jit(jax.value_and_grad(loss, argnums=(0, 1, 2, 3, 4), has_aux=True), compiler_options=FAST)
 
 
 def outcome(program, inputs, data, dtype):
     with jax.enable_x64(dtype == "float64"):
         inputs = jax.tree.map(lambda x: jnp.asarray(x, dtype), inputs)
         (_, out), gradients = program(*inputs, *data)
-        return jax.tree.map(
-            np.asarray, {"out": out} | dict(zip(("q", "k", "v", "params", "scale"), gradients, strict=True))
-        )
+        gradients = dict(zip(("q", "k", "v", "params", "scale"), gradients, strict=True))
+        return jax.tree.map(np.asarray, {"out": out} | gradients)
 
 
 def assert_near(got, expected, tolerance, case):
@@ -245,16 +246,23 @@ def tolerance(name, implementation, dtype):
     return TOLERANCE["float32" if single else dtype]
 
 
+@functools.lru_cache(maxsize=1)
+def truths(name, layout):
+    """What every case of `cases_of` gives, for all types."""
+    inputs, program = draw(ENCODINGS[name], layout), truth(name)
+    arguments = ((*data[:2], allowed_by(*data[2:]), data[-1]) for _, data in cases_of(name, layout))
+    return [outcome(program, inputs, given, "float64") for given in arguments]
+
+
 @pytest.mark.parametrize(
-    "layout", [pytest.param("mha", marks=pytest.mark.once), "gqa", pytest.param("mqa", marks=pytest.mark.once)]
+    ("layout", "dtype"), [pytest.param(*way, marks=pytest.mark.once if "float64" in way else ()) for way in WAYS]
 )
 @pytest.mark.parametrize("name", ENCODINGS)
-def test_agrees_with_the_oracle(name, layout):
-    inputs, expected_of = draw(ENCODINGS[name], layout), truth(name)
-    programs = {key: attention(name, key[0]) for key in programs_of(name, layout)}
-    for case, data in cases_of(name, layout):
-        expected = outcome(expected_of, inputs, (*data[:2], allowed_by(*data[2:]), data[-1]), "float64")
-        for (implementation, dtype), program in programs.items():
+def test_agrees_with_the_oracle(name, layout, dtype):
+    inputs = draw(ENCODINGS[name], layout)
+    programs = {way: attention(name, way) for way, _ in programs_of(name, dtype)}
+    for (case, data), expected in zip(cases_of(name, layout), truths(name, layout), strict=True):
+        for implementation, program in programs.items():
             got = outcome(program, inputs, data, dtype)
             assert_near(got, expected, tolerance(name, implementation, dtype), (implementation, dtype, *case))
 
@@ -264,24 +272,26 @@ def test_the_matrix_is_whole():
     rules; 2 positions; dense and chunked in double precision, and for grouped heads in single precision too, with xla."""
     kinds = {type(part) for encoding in ENCODINGS.values() for part in getattr(encoding, "parts", (encoding,))}
     assert kinds | {type(encoding) for encoding in EMBEDDINGS.values()} == set(attnjax.ENCODINGS.values())
-    programs = lambda name, layout: len([*cases_of(name, layout)]) * len(programs_of(name, layout))
-    count = sum(programs(name, layout) for name in ENCODINGS for layout in LAYOUTS)
+    programs = lambda name, layout, dtype: len([*cases_of(name, layout)]) * len(programs_of(name, dtype))
+    count = sum(programs(name, *way) for name in ENCODINGS for way in WAYS)
     grouped, others = (24 * 4 + 14, 3 * 4 + 3), (24 * 2, 3 * 2)
     assert count == sum(n * (4 * 4 * 2 * a + 2 * 4 * 2 * b) for n, (a, b) in ((1, grouped), (2, others))) == 7_024
+
+
+@functools.cache
+def operations(encoding, implementation):
+    """The program of the gradients of q, k and v."""
+    params = encoding.init(jax.random.key(0), Sizes(N * H, N, N, H))
+    options = {"encoding": encoding, "params": params, "mask": Mask(causal=True), "implementation": implementation}
+    loss = lambda q, k, v: attnjax.attend(q, k, v, **options).sum()
+    return jax.jit(jax.grad(loss, argnums=(0, 1, 2))).lower(*[jnp.ones((B, 13, N, H))] * 3).as_text()
 
 
 @pytest.mark.parametrize("name", EMBEDDINGS)
 def test_attention_of_embeddings_is_that_of_nope(name):
     """Not one operation differs, so the matrix above serves them too."""
-
-    def program(encoding, implementation):
-        params = encoding.init(jax.random.key(0), Sizes(N * H, N, N, H))
-        options = {"encoding": encoding, "params": params, "mask": Mask(causal=True), "implementation": implementation}
-        loss = lambda q, k, v: attnjax.attend(q, k, v, **options).sum()
-        return jax.jit(jax.grad(loss, argnums=(0, 1, 2))).lower(*[jnp.ones((B, 13, N, H))] * 3).as_text()
-
     for implementation in ("dense", "chunked", "xla"):
-        assert program(EMBEDDINGS[name], implementation) == program(NoPE(), implementation)
+        assert operations(EMBEDDINGS[name], implementation) == operations(NoPE(), implementation)
 
 
 @pytest.mark.parametrize("rule", RULES)
@@ -303,7 +313,7 @@ def test_masks_of_the_matrix_are_what_they_are_called(reach, rule):
     assert rule != "empty rows" or not expected.any(-1).all()
 
 
-@pytest.mark.parametrize("name", ["nope", "rope-dynamic", "alibi", "t5-bidirectional", "sandwich", "cope"])
+@pytest.mark.parametrize("name", once_except("nope rope-dynamic alibi t5-bidirectional sandwich cope".split(), "alibi"))
 def test_masks_as_written(name):
     """The masks of a user, with positions by default or [T] instead of [B, T]: output and gradients, float32."""
     inputs = draw(ENCODINGS[name], "mha")
@@ -329,7 +339,7 @@ def test_masks_as_written(name):
 
 
 @pytest.mark.parametrize("implementation", ["dense", "chunked"])
-@pytest.mark.parametrize("name", ["rope", "xpos", "kerple-power", "fire", "transformer_xl"])
+@pytest.mark.parametrize("name", once_except("rope xpos kerple-power fire transformer_xl".split(), "rope", "fire"))
 def test_fractional_positions_and_their_gradients(name, implementation):
     """Positions may lie anywhere between whole numbers, and get the gradient of a smooth function of them."""
     inputs = draw(ENCODINGS[name], "gqa")
@@ -344,7 +354,7 @@ def test_fractional_positions_and_their_gradients(name, implementation):
             out = attention(q, k, v, params, scale, q_pos, k_pos)
             return jnp.sin(out).sum(), out
 
-        run = jax.jit(jax.value_and_grad(loss, argnums=(0, 1), has_aux=True), compiler_options=QUICK)
+        run = jax.jit(jax.value_and_grad(loss, argnums=(0, 1), has_aux=True), compiler_options=FAST)
         (_, out), (q_pos, k_pos) = run(*(jnp.asarray(x, dtype) for x in pos))
         return {"out": np.asarray(out), "q_pos": np.asarray(q_pos), "k_pos": np.asarray(k_pos)}
 
@@ -374,13 +384,14 @@ def test_sixteen_bit_inputs(name, dtype, bits):
     with jax.enable_x64(True):
         arguments = jax.tree.map(lambda x: jnp.asarray(np.asarray(x), "float64"), (params, q, k, v, scale))
         allowed = allowed_by(*data[2:])
-        expected = oracle(ENCODINGS[name], *arguments[:4], *data[:2], allowed, arguments[4], data[-1])
-    for implementation in {key[0] for key in programs_of(name)}:
+        true = lambda *args: oracle(ENCODINGS[name], *args[:4], *data[:2], allowed, args[4], data[-1])
+        expected = jax.jit(true)(*arguments)
+    for implementation in {key[0] for key in programs_of(name, "float64", "float32")}:
         mask = Mask(causal=True, k_valid=data[-1])
         options = {"encoding": ENCODINGS[name], "params": params, "q_pos": data[0], "k_pos": data[1], "scale": scale}
         attend = lambda q, k, v, options=options | {"mask": mask, "implementation": implementation}: attnjax.attend(
             q, k, v, **options
         )
-        out = jax.jit(attend, compiler_options=QUICK)(q, k, v)
+        out = jax.jit(attend, compiler_options=FAST)(q, k, v)
         assert out.dtype == dtype
         np.testing.assert_allclose(np.asarray(out, np.float64), expected, rtol=1.01 * 2**-bits, atol=1e-5)

@@ -12,6 +12,7 @@ from attnjax.attention import dispatch
 from attnjax.attention.chunked import chunked
 from attnjax.attention.dispatch import attend
 from attnjax.attention.tiling import Tiling
+from tests.cases import OPTIMISED, once_except
 
 B, T, N, K, H = 2, 61, 4, 2, 8
 LEARNED = {
@@ -63,20 +64,20 @@ def tiles_of(monkeypatch):
     )
 
 
-@pytest.mark.parametrize("name", LEARNED)
+@pytest.mark.parametrize("name", once_except(LEARNED, "t5", "cope"))
 def test_gradients_repeat_bit_for_bit(name, inputs, tiles_of):
     """Over calls of one program, and over programs compiled anew."""
     tiles_of(16, 8)
     encoding = LEARNED[name]
     params = parameters(encoding)
-    run = gradient(encoding)
+    run = gradient(encoding, OPTIMISED)
     first = bits(run(params, *inputs))
     assert all(bits(run(params, *inputs)) == first for _ in range(5))
     jax.clear_caches()
-    assert bits(gradient(encoding)(params, *inputs)) == first
+    assert bits(gradient(encoding, OPTIMISED)(params, *inputs)) == first
 
 
-@pytest.mark.parametrize("name", LEARNED)
+@pytest.mark.parametrize("name", once_except(LEARNED, "fire"))
 def test_gradients_do_not_depend_on_the_tile(name, inputs, tiles_of):
     encoding = LEARNED[name]
     params = parameters(encoding)
@@ -89,7 +90,7 @@ def test_gradients_do_not_depend_on_the_tile(name, inputs, tiles_of):
 
 
 @pytest.mark.usefixtures("x64")
-@pytest.mark.parametrize("name", ["t5", "fire", "cope"])
+@pytest.mark.parametrize("name", once_except(["t5", "fire", "cope"], "t5"))
 def test_examples_do_not_see_each_other(name, inputs, tiles_of):
     """The gradient of a batch is the sum of the gradients of its examples, though tiles are planned for all at once."""
     tiles_of(16, 8)

@@ -11,7 +11,6 @@ import subprocess
 import sys
 import time
 
-import jax
 import numpy as np
 import pytest
 
@@ -24,14 +23,6 @@ from attnjax.tasks.forms import Sequences
 
 FAKE = pathlib.Path(__file__).with_name("fake_worker.py")
 Fake = functools.partial(TorchPeer, pathlib.Path(sys.executable), worker=FAKE)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _quick_compilation():
-    """Programs run for milliseconds and take seconds to optimise: here they are compiled without."""
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
 
 
 @pytest.fixture

@@ -1,7 +1,7 @@
 """What tests of modules share: small configs, random tokens, models of random numbers, and calls compiled as one."""
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -11,15 +11,6 @@ import pytest
 from flax import nnx
 
 from attnjax.modules import TransformerConfig
-
-
-@pytest.fixture(scope="module", autouse=True)
-def quick_compilation() -> Iterator[None]:
-    """These programs are tiny and run once or twice: optimising them takes longer than all else together."""
-    before = jax.config.read("jax_disable_most_optimizations")
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", before)
 
 
 @pytest.fixture

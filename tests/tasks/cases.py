@@ -6,6 +6,7 @@ import jax
 import numpy as np
 
 from attnjax.tasks import TASKS, Majority, Task, Text, task
+from tests.cases import OPTIMISED
 
 SIZE, COUNT, LONG = 40, 10_000, 500
 FIRST = (9, 4, 16)
@@ -46,7 +47,7 @@ def sampler(task: Task, max_length: int):
     """A compiled sampler of key and lengths."""
     sample = lambda key, lengths: task.sample(key, lengths, max_length)
     # Majority draws again and again: it alone runs longer than it compiles.
-    return jax.jit(sample) if isinstance(task, Majority) else compiled(sample)
+    return jax.jit(sample, compiler_options=OPTIMISED) if isinstance(task, Majority) else compiled(sample)
 
 
 @functools.cache

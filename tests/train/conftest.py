@@ -2,7 +2,6 @@
 
 import dataclasses
 
-import jax
 import pytest
 
 from attnjax.config import parse
@@ -14,14 +13,6 @@ SETTINGS = {
     "train": {"steps": 40, "batch": 8, "learning_rate": 3e-3, "warmup": 4, "log_every": 4, "checkpoint_every": 8},
     "evaluate": {"lengths": [4, 6, 9], "validation_lengths": [5], "count": 24, "batch": 16, "bucket_sizes": [12]},
 }
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _quick_compilation():
-    """Programs run for milliseconds and take seconds to optimise: here they are compiled without."""
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
 
 
 @pytest.fixture(scope="session")
