@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from attnjax.attention import tiles
 from attnjax.attention.chunked_tile import Inputs, Place, Static, drop, place, poisoned, tile_scores
 from attnjax.attention.problem import Rows
-from attnjax.attention.products import queries_keys, weights_queries
+from attnjax.attention.products import queries_keys, turned, weights_queries, weights_values
 from attnjax.attention.tile import initial_carry, poison
 from attnjax.typing import Array, PyTree
 
@@ -25,6 +25,7 @@ def backward(static: Static, inputs: Inputs, out, top, log_total, dout, dlse) ->
     def query_tile(sums, i):
         rows = tiles.rows_at(inputs.rows, i, t)
         here = tuple(tiles.slice_axis(x, i, t, 3) for x in (top, log_total, dout, delta))
+        columns = turned(rows.q), turned(here[2])
         order, count = visits.of(i)
         carries = _carries(static, inputs, rows, i, order, count)
 
@@ -35,7 +36,7 @@ def backward(static: Static, inputs: Inputs, out, top, log_total, dout, dlse) ->
             j = order[step]
             carry = jax.tree.map(lambda x: x[step], carries)
             at = place(static, inputs, rows, i, j)
-            new = _tile_vjp(static, inputs, at, carry, dcarry, *here)
+            new = _tile_vjp(static, inputs, at, carry, dcarry, columns, *here)
             drows = jax.tree.map(jnp.add, drows, new[0])
             dcols = tiles.add_cols(dcols, new[1], j, s)
             return drows, new[3], (dcols, jax.tree.map(jnp.add, dshares, new[2]))
@@ -67,17 +68,19 @@ def _carries(static: Static, inputs: Inputs, rows: Rows, i: Array, order: Array,
     return jax.lax.fori_loop(0, count, visit, (buffer, start))[0]
 
 
-def _tile_vjp(static: Static, inputs: Inputs, at: Place, carry, dcarry, top, log_total, dout, delta):
-    """Gradients of one tile with respect to (rows, cols, (head, shared, scale), carry)."""
+def _tile_vjp(static: Static, inputs: Inputs, at: Place, carry, dcarry, columns, top, log_total, dout, delta):
+    """Gradients of one tile with respect to (rows, cols, (head, shared, scale), carry); `columns`: q and dout, turned."""
     inexact, exact = tiles.split_inexact((at.rows, at.cols, (inputs.head, inputs.shared, inputs.scale)))
-    score = lambda inexact, carry: tile_scores(static, at, *tiles.merge(inexact, exact), carry)
-    (logits, _), pull = jax.vjp(score, inexact, carry)
+    score = lambda inexact, *products_carry: tile_scores(static, at, *tiles.merge(inexact, exact), *products_carry)
+    (logits, _), pull = jax.vjp(score, inexact, queries_keys(at.rows.q, at.cols.k), carry)
     logits = poison(logits, at.rows, at.cols)
     log_total = jnp.where(log_total == -jnp.inf, 0, log_total)
     p = jnp.where(at.seen, jnp.exp(logits - top[..., None] - log_total[..., None]), 0)
-    dv = weights_queries(drop(static, inputs, p, at), dout)
+    dv = weights_queries(drop(static, inputs, p, at), columns[1])
     dp = drop(static, inputs, queries_keys(dout, at.cols.v), at)
     # Not p alone: a huge value behind the mask makes dp infinite, and 0 * inf is NaN.
     dlogits = jnp.where(at.seen, p * (dp - delta[..., None]), 0)
-    (drows, dcols, dshares), dcarry = pull((dlogits, dcarry))
-    return drows, dcols._replace(v=dcols.v + dv), dshares, dcarry
+    (drows, dcols, dshares), dproducts, dcarry = pull((dlogits, dcarry))
+    drows = drows._replace(q=drows.q + weights_values(dproducts, at.cols.k))
+    dcols = dcols._replace(k=dcols.k + weights_queries(dproducts, columns[0]), v=dcols.v + dv)
+    return drows, dcols, dshares, dcarry

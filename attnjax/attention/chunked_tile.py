@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from attnjax.attention import tiles
 from attnjax.attention.masks import Span
 from attnjax.attention.problem import Cols, Rows
+from attnjax.attention.products import queries_keys
 from attnjax.attention.tile import keep, poison, scores, visibility
 from attnjax.positions.base import PositionEncoding
 from attnjax.typing import Array, ArrayLike, Bool, Float, PyTree
@@ -52,18 +53,21 @@ def place(static: Static, inputs: Inputs, rows: Rows, i: Array, j: Array) -> Pla
     return Place(i, j, rows, cols, seen)
 
 
-def tile_scores(static: Static, at: Place, rows: Rows, cols: Cols, shares: tuple, carry: PyTree):
-    """Logits of a tile [B,K,G,t,s], not yet masked, and the next carry. `shares`: (head, shared, scale)."""
+def tile_scores(static: Static, at: Place, rows: Rows, cols: Cols, shares: tuple, products: Array, carry: PyTree):
+    """Logits of a tile [B,K,G,t,s], not yet masked, and the next carry. `shares`: (head, shared, scale); `products`: the
+    q_i . k_j of the tile.
+    """
     head, shared, scale = shares
     scale = jnp.asarray(static.scale, rows.q.dtype) if scale is None else scale
     position = (rows.pos, cols.pos)
-    return scores(static.encoding, head, shared, scale, rows.q, cols.k, position, at.seen, carry)
+    return scores(static.encoding, head, shared, scale, products, rows.q, cols.k, position, at.seen, carry)
 
 
 def poisoned(static: Static, inputs: Inputs, at: Place, carry: PyTree) -> tuple[Float[Array, "B K G t s"], PyTree]:
     """`tile_scores` with NaN where a query or a key had a non-finite entry."""
     shares = (inputs.head, inputs.shared, inputs.scale)
-    logits, carry = tile_scores(static, at, at.rows, at.cols, shares, carry)
+    products = queries_keys(at.rows.q, at.cols.k)
+    logits, carry = tile_scores(static, at, at.rows, at.cols, shares, products, carry)
     return poison(logits, at.rows, at.cols), carry
 
 

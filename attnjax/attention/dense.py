@@ -12,7 +12,7 @@ import jax.numpy as jnp
 
 from attnjax.attention.distances import by_distance
 from attnjax.attention.problem import Problem
-from attnjax.attention.products import weights_values
+from attnjax.attention.products import queries_keys, weights_values
 from attnjax.attention.tile import head_keys, initial_carry, keep, poison, scores, visibility
 from attnjax.typing import Array, Float
 
@@ -32,7 +32,8 @@ def dense_weights(problem: Problem) -> tuple[Float[Array, "B K G T S"], Float[Ar
     encoding, scale = problem.encoding, jnp.asarray(problem.scale)
     seen = visibility(problem.span, rows, cols, problem.allowed)
     carry = initial_carry(encoding, rows.q)
-    logits, _ = scores(encoding, problem.head, problem.shared, scale, rows.q, cols.k, (rows.pos, cols.pos), seen, carry)
+    products, position = queries_keys(rows.q, cols.k), (rows.pos, cols.pos)
+    logits, _ = scores(encoding, problem.head, problem.shared, scale, products, rows.q, cols.k, position, seen, carry)
     return softmax(poison(logits, rows, cols), seen)
 
 

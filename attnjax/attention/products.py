@@ -1,8 +1,10 @@
 """The products of a tile, as batched products of matrices: grouped queries of one key head are rows of one matrix.
 
-With three axes the compiler's matrix routines take operands as they lie, transposed ones too; with five they copy first.
+With three axes the compiler's matrix routines take operands as they lie; with five they copy first. On a CPU they take half
+of the speed where the large operand lies transposed, so that a sum over queries is a product from the left.
 """
 
+import jax
 import jax.numpy as jnp
 
 from attnjax.typing import Array, Float
@@ -18,9 +20,20 @@ def weights_values(p: Float[Array, "B K G t s"], v: Float[Array, "B K s h"]) -> 
     return jnp.einsum("nts,nsh->nth", _rows(p), _cols(v)).reshape(*p.shape[:4], v.shape[3])
 
 
-def weights_queries(p: Float[Array, "B K G t s"], x: Float[Array, "B K G t h"]) -> Float[Array, "B K s h"]:
-    """sum_i p_ij x_i, over all queries of a key head."""
-    return jnp.einsum("nts,nth->nsh", _rows(p), _rows(x)).reshape(*p.shape[:2], p.shape[4], x.shape[4])
+def turned(x: Float[Array, "B K G t h"]) -> Float[Array, "n h m"]:
+    """The queries of each key head as columns, for `weights_queries`: once for all tiles that they meet."""
+    return _as_it_lies(jnp.swapaxes(_rows(x), 1, 2))
+
+
+def weights_queries(p: Float[Array, "B K G t s"], x: Float[Array, "n h m"]) -> Float[Array, "B K s h"]:
+    """sum_i p_ij x_i, over all queries of a key head; x is `turned`."""
+    product = _as_it_lies(jnp.einsum("nht,nts->nhs", x, _rows(p)))
+    return jnp.swapaxes(product, 1, 2).reshape(*p.shape[:2], p.shape[4], x.shape[1])
+
+
+def _as_it_lies(x: Array) -> Array:
+    """Keeps the compiler of a CPU from folding the transposition beside it into the product, which it then does slowly."""
+    return jax.lax.optimization_barrier(x) if jax.default_backend() == "cpu" else x
 
 
 def _rows(x: Float[Array, "B K G t c"]) -> Float[Array, "n m c"]:

@@ -12,7 +12,6 @@ import jax.numpy as jnp
 
 from attnjax.attention.masks import Span, visible
 from attnjax.attention.problem import Cols, Rows, batch_axis
-from attnjax.attention.products import queries_keys
 from attnjax.positions.base import PositionEncoding, Tile
 from attnjax.typing import Array, ArrayLike, Bool, Float, Key, PyTree, UInt32
 
@@ -50,15 +49,16 @@ def scores(
     head: PyTree,
     shared: PyTree,
     scale: Float[Array, ""],
+    products: Float[Array, "B K G t s"],
     q: Float[Array, "B K G t h"],
     k: Float[Array, "B K s h"],
     pos: tuple[ArrayLike, ArrayLike],
     seen: Bool[Array, "*B 1 1 t s"],
     carry: PyTree,
 ) -> tuple[Float[Array, "B K G t s"], PyTree]:
-    """Logits of all heads after the encoding's `score`, before masking, and the carry."""
+    """Logits of all heads after the encoding's `score`, before masking, and the carry. `products`: q_i . k_j."""
     # A product behind the mask may overflow; its share in the gradient of the scale would be 0 * inf.
-    logits = scale * jnp.where(seen, queries_keys(q, k), 0)
+    logits = scale * jnp.where(seen, products, 0)
     if not encoding.has("bias", "score"):
         return logits, carry
 

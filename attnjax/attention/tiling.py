@@ -14,8 +14,10 @@ import jax.numpy as jnp
 from attnjax.typing import Array, PyTree
 
 CPU_LONG = 1024
-"""From this length on, a CPU takes large tiles of few heads: XLA spreads one product over the cores where its matrices have
-some 512 rows, and never spreads a batch of small ones."""
+"""From this length on, a CPU takes larger tiles."""
+BATCHES_SPREAD = jax.__version_info__ >= (0, 12)
+"""Whether XLA's products of a batch of small matrices use all cores of a CPU. Before jax 0.12 they used one, and only
+matrices of some 512 rows were spread: there large tiles of few heads are the faster ones, from `CPU_LONG` on."""
 CPU_SCORES = 2**20
 """Scores of one tile of one group, in numbers, on a CPU: 4 MiB of float32, which stay in the cache."""
 
@@ -46,7 +48,7 @@ def usual(T: int, S: int, group: int, *, general: bool = False) -> Tiling:
         return Tiling(128, 128)
     if max(T, S) < CPU_LONG:
         return Tiling(64, 64)
-    side = 256 if general else 512
+    side = 128 if BATCHES_SPREAD else 256 if general else 512
     t, s = min(side, T), min(side, S)
     return Tiling(t, s, max(1, CPU_SCORES // (t * s * group)))
 
