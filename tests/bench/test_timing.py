@@ -87,6 +87,13 @@ def test_budget(clock, rounds, seconds, made):
     assert [len(taken[name]) for name in "ab"] == [made, made]
 
 
+def test_a_short_contender_waits_for_itself_and_not_for_the_one_before():
+    calls: list[str] = []
+    pair = [contender("a", calls, [5, 1, 2, 3, 4]), contender("b", calls, [20, 30, 40])]
+    assert interleaved(pair, rounds=2) == {"a": [2, 4], "b": [30, 40]}
+    assert "".join(calls) == "ab" + "aab" + "baa"
+
+
 def test_contenders_have_different_names():
     with pytest.raises(ValueError, match=r"contenders must have different names, got \['a', 'a'\]"):
         interleaved([Contender("a", lambda: 1.0), Contender("a", lambda: 1.0)])
