@@ -5,7 +5,7 @@ slow pairs hardly turn within a window, hold out longer past it? With heads of 1
 positions for a base of 100, and over a million for one of 1,000,000.
 
 Paper: Su et al. 2021 (arXiv:2104.09864) for the base of 10,000; Barbero et al. 2025 (arXiv:2410.06205) for other bases.
-Command: attnjax sweep theta --workers 2
+Command: attnjax sweep theta                 (one worker: the base is data, so that all ten runs are one program)
 Run time: about 5 minutes on two cores.
 Expected: within the trained length the base matters little; Gemma-2B from scratch on Wikipedia has perplexity 4.4627 with
 10,000 and 4.4485 with 500,000 (Barbero et al.). No number is published for bytes at this size past the trained length.

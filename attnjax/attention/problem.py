@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from attnjax.attention.masks import Mask, Span
+from attnjax.attention.products import once
 from attnjax.positions.base import EncodingParams, PositionEncoding, Sizes
 from attnjax.positions.concrete import concrete
 from attnjax.typing import Array, ArrayLike, Bool, Float, Int, Num, PyTree, compute_dtype
@@ -253,10 +254,10 @@ def _map(q, keys: Keys, encoding, params, q_pos, k_pos, valid, dtype) -> tuple[t
     if encoding.has("map_q", "map_k"):
         length = _length(k_pos, valid, keys.length) if encoding.length_dependent else None
         q, k = _map_heads(encoding, params, N, q, k, q_pos, k_pos, length, keys.mapped)
-        q, more = finite(q)
+        q, more = finite(once(q))
         bad_q = bad_q | more
     if encoding.has("map_k") and not keys.mapped:
-        k, more = finite(k)
+        k, more = finite(once(k))
         bad = bad | more
     return (q, bad_q), (k, v, bad)
 

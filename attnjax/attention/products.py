@@ -7,7 +7,7 @@ of the speed where the large operand lies transposed, so that a sum over queries
 import jax
 import jax.numpy as jnp
 
-from attnjax.typing import Array, Float
+from attnjax.typing import Array, Float, PyTree
 
 
 def queries_keys(q: Float[Array, "B K G t h"], k: Float[Array, "B K s h"]) -> Float[Array, "B K G t s"]:
@@ -22,17 +22,19 @@ def weights_values(p: Float[Array, "B K G t s"], v: Float[Array, "B K s h"]) -> 
 
 def turned(x: Float[Array, "B K G t h"]) -> Float[Array, "n h m"]:
     """The queries of each key head as columns, for `weights_queries`: once for all tiles that they meet."""
-    return _as_it_lies(jnp.swapaxes(_rows(x), 1, 2))
+    return once(jnp.swapaxes(_rows(x), 1, 2))
 
 
 def weights_queries(p: Float[Array, "B K G t s"], x: Float[Array, "n h m"]) -> Float[Array, "B K s h"]:
     """sum_i p_ij x_i, over all queries of a key head; x is `turned`."""
-    product = _as_it_lies(jnp.einsum("nht,nts->nhs", x, _rows(p)))
+    product = once(jnp.einsum("nht,nts->nhs", x, _rows(p)))
     return jnp.swapaxes(product, 1, 2).reshape(*p.shape[:2], p.shape[4], x.shape[1])
 
 
-def _as_it_lies(x: Array) -> Array:
-    """Keeps the compiler of a CPU from folding the transposition beside it into the product, which it then does slowly."""
+def once(x: PyTree) -> PyTree:
+    """x, computed once and put into memory: on a CPU the compiler would rather compute it again in each place that reads it,
+    and fold a transposition into a product that it then does slowly.
+    """
     return jax.lax.optimization_barrier(x) if jax.default_backend() == "cpu" else x
 
 
