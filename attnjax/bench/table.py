@@ -10,9 +10,10 @@ from attnjax.report import words
 
 LEGEND = (
     "Times are medians over rounds with the quartiles in parentheses; bytes and numbers of programs are exact. In every "
-    "round each contender runs once, and a ratio is taken inside a round: the peer's figure over ours, so that ours is "
-    "better above 1. Goals were set before measuring. *Agreement* is the largest difference of outputs, and of gradients "
-    "where they are part of the work, over the largest entry.\n"
+    "round each contender has its turn (two runs where they are short, of which the second counts), and a ratio is taken "
+    "inside a round: the peer's figure over ours, so that ours is better above 1. Goals were set before measuring. "
+    "*Agreement* is the largest difference of outputs, and of gradients where they are part of the work, over the largest "
+    "entry.\n"
 )
 SMOKE = (
     "A smoke run, of the smallest sizes: agreement, bytes and numbers of programs count, times and their goals do not."

@@ -23,7 +23,7 @@ from attnjax.typing import Array, ArrayLike, Float, Num, PyTree, UInt32
 
 TURN = 2.0**32
 KNOWN = 2**16
-"""So many angles, of positions that are known while tracing, are computed on the host: they become a constant of the program."""
+"""So many angles, of positions known while tracing, are computed on the host: they become a constant of the program."""
 
 
 class Frequencies(NamedTuple):
