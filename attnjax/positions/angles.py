@@ -22,8 +22,6 @@ from jax.typing import DTypeLike
 from attnjax.typing import Array, ArrayLike, Float, Num, PyTree, UInt32
 
 TURN = 2.0**32
-KNOWN = 2**16
-"""So many angles, of positions known while tracing, are computed on the host: they become a constant of the program."""
 
 
 class Frequencies(NamedTuple):
@@ -75,13 +73,11 @@ def select(condition: Array, on_true: Frequencies, on_false: Frequencies) -> Fre
 
 
 def angles(pos: Num[ArrayLike, " T"], frequencies: Frequencies, dtype: DTypeLike = jnp.float32) -> Float[Array, "T c"]:
-    """pos * frequency modulo a full turn, in [-pi, pi]; the same bits on the host and on the device.
+    """pos * frequency modulo a full turn, in [-pi, pi].
 
     Integer positions are exact to 2e-7; of a fractional position the whole part is, and the rest is added in float32.
     With `dtype=float64` the plain product is returned.
     """
-    if dtype == jnp.float32 and _small_and_known(pos, frequencies):
-        return _on_host(pos, frequencies)
     pos = jnp.asarray(pos)
     if dtype == jnp.float64:
         return pos.astype(dtype)[:, None] * jnp.asarray(frequencies.radians, dtype)[None, :]
@@ -90,19 +86,6 @@ def angles(pos: Num[ArrayLike, " T"], frequencies: Frequencies, dtype: DTypeLike
     whole = jnp.floor(pos)
     rest = (pos - whole).astype(jnp.float32)[:, None] * jnp.asarray(frequencies.radians, jnp.float32)[None, :]
     return _whole(whole.astype(jnp.int32), frequencies) + rest
-
-
-def _small_and_known(pos: Num[ArrayLike, " T"], frequencies: Frequencies) -> bool:
-    known = all(isinstance(part, np.ndarray) for part in (pos, *frequencies))
-    return known and np.issubdtype(pos.dtype, np.integer) and pos.size * len(frequencies.high) <= KNOWN
-
-
-def _on_host(pos: np.ndarray, frequencies: Frequencies) -> np.ndarray:
-    """`_whole` in 64-bit arithmetic."""
-    words = (frequencies.high.astype(np.uint64) << np.uint64(32)) | frequencies.low
-    turns = np.abs(pos.astype(np.int64)).astype(np.uint64)[:, None] * words[None, :] >> np.uint64(32)
-    angle = turns.astype(np.uint32).view(np.int32).astype(np.float32) * np.float32(2 * math.pi / TURN)
-    return np.where(pos[:, None] < 0, -angle, angle)
 
 
 def _whole(pos: Num[ArrayLike, " T"], frequencies: Frequencies) -> Float[Array, "T c"]:

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from attnjax.typing import Array, ArrayLike, Float
+from attnjax.typing import Array, Float
 
 HALF_PI = (1.5703125, 4.837512969970703e-4, 7.549789948768648e-8)
 """pi/2 in three parts: whole numbers below 2^13 times the first two are exact in float32."""
@@ -24,20 +24,12 @@ SIN = (-1.6666654611e-1, 8.3321608736e-3, -1.9515295891e-4)
 COS = (4.166664568298827e-2, -1.388731625493765e-3, 2.443315711809948e-5)
 
 
-def sine_cosine(angle: Float[ArrayLike, "*axes"]) -> tuple[Float[ArrayLike, "*axes"], Float[ArrayLike, "*axes"]]:
+@jax.custom_jvp
+def sine_cosine(angle: Float[Array, "*axes"]) -> tuple[Float[Array, "*axes"], Float[Array, "*axes"]]:
     """(sin, cos) of angles in radians, in their type: float64 by the library, float32 as the module's text says.
 
-    Angles that are NumPy arrays are known while tracing, and so are the results: rounded from float64.
     Derivatives are the cosine and the negative sine that this function returns, not those of the polynomial.
     """
-    if isinstance(angle, np.ndarray):
-        wide = angle.astype(np.float64)
-        return np.sin(wide).astype(angle.dtype), np.cos(wide).astype(angle.dtype)
-    return _polynomial(angle)
-
-
-@jax.custom_jvp
-def _polynomial(angle: Float[Array, "*axes"]) -> tuple[Float[Array, "*axes"], Float[Array, "*axes"]]:
     if angle.dtype == jnp.float64:
         return jnp.sin(angle), jnp.cos(angle)
     number = lambda x: jnp.asarray(x, jnp.float32)
@@ -56,8 +48,8 @@ def _polynomial(angle: Float[Array, "*axes"]) -> tuple[Float[Array, "*axes"], Fl
     return jnp.where(negative(quarter), -s, s), jnp.where(negative(quarter + 1), -c, c)
 
 
-@_polynomial.defjvp
+@sine_cosine.defjvp
 def _derivative(primals, tangents):
     (angle,), (change,) = primals, tangents
-    sin, cos = _polynomial(angle)
+    sin, cos = sine_cosine(angle)
     return (sin, cos), (cos * change, -sin * change)
