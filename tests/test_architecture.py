@@ -22,7 +22,8 @@ SIDES = {
     "tasks": ({"typing", "positions"}, {"train", "sweep", "report", "cli"}),
     "config": ({*CHAIN[: CHAIN.index("train")], "tasks"}, {"train", "sweep", "report", "cli"}),
     "bench": ({*CHAIN[: CHAIN.index("cli")], "tasks", "config"}, {"cli"}),
-    "analysis": ({*CHAIN[: CHAIN.index("report")], "tasks", "config"}, {"report", "cli"}),
+    "analysis": ({*CHAIN[: CHAIN.index("cli")], "tasks", "config"}, {"cli"}),
+    "explore": ({*CHAIN[: CHAIN.index("cli")], "tasks", "config", "analysis"}, {"cli"}),
 }
 """Parts that hang off the side: what each may import, and who may import it."""
 

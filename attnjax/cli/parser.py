@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from typing import NoReturn
 
-from attnjax.cli import benchmark, commands, execution
+from attnjax.cli import benchmark, commands, execution, exploring
 from attnjax.config.names import nearest
 
 TRAINER = "attnjax.train:train"
@@ -61,6 +61,18 @@ speed.svg. Let nothing else run meanwhile. What an earlier run left is kept as s
 """
 
 
+EXPLORE = """
+examples:
+  attnjax explore
+  attnjax explore runs/stdlib_lm/0123456789abcdef
+  attnjax explore runs/stdlib_lm/0123456789abcdef runs/stdlib_lm/fedcba9876543210 --text "for i in range(10):"
+
+Writes one file that asks the network for nothing. Without runs it is the notebook alone: four words, two heads, and an
+encoding. With one run or two it also shows the weights of every head on a few texts, and the loss by position past the
+training length. For tasks other than text, --text takes names of tokens with white space between them.
+"""
+
+
 class Parser(argparse.ArgumentParser):
     """With the nearest choice in its complaints."""
 
@@ -77,7 +89,7 @@ def parser() -> argparse.ArgumentParser:
     top = Parser("attnjax", description=text, epilog=EXAMPLES + CODES, formatter_class=_Raw)
     top.add_argument("--traceback", action="store_true", help="show where in the code an error arose")
     add = top.add_subparsers(required=True, metavar="COMMAND").add_parser
-    for one in (_add_run, _add_sweep, _add_report, _add_list, _add_show, _add_bench):
+    for one in (_add_run, _add_sweep, _add_report, _add_list, _add_show, _add_bench, _add_explore):
         one(add)
     return top
 
@@ -156,6 +168,21 @@ def _add_bench(add: _Add) -> None:
     bench.set_defaults(command=benchmark.bench)
 
 
+def _add_explore(add: _Add) -> None:
+    text = "write a page to play with attention and to look into trained runs"
+    explore = add("explore", help=text, description=text, epilog=EXPLORE, formatter_class=_Raw)
+    explore.add_argument("runs", nargs="*", metavar="RUN", help="folders of one or two trained runs: runs/NAME/ID")
+    text = "a text to show, instead of held-out examples; may be given several times"
+    explore.add_argument("--text", action="append", default=[], metavar="TEXT", help=text)
+    text = "the same, from a file"
+    explore.add_argument("--file", action="append", default=[], type=pathlib.Path, metavar="FILE", help=text)
+    explore.add_argument("--layer", type=_index, default=0, metavar="L", help="layer to show first, from 0")
+    explore.add_argument("--head", type=_index, default=0, metavar="N", help="head to show first, from 0")
+    out = pathlib.Path("explore.html")
+    explore.add_argument("--out", type=pathlib.Path, default=out, metavar="FILE", help="default: explore.html")
+    explore.set_defaults(command=exploring.explore)
+
+
 def _add_config(command: argparse.ArgumentParser) -> None:
     text = "a .py or .json file, or a name from `attnjax list configs`; NAME:WORD where the config takes a word"
     command.add_argument("config", metavar="CONFIG", help=text)
@@ -170,8 +197,16 @@ def _add_execution(command: argparse.ArgumentParser) -> None:
 
 
 def _count(text: str) -> int:
-    if not text.isascii() or not text.isdecimal() or not 1 <= int(text[:9]) == int(text[:10]):
-        raise argparse.ArgumentTypeError(f"must be a whole number of at least 1, got {text[:40]!r}")
+    return _whole(text, 1)
+
+
+def _index(text: str) -> int:
+    return _whole(text, 0)
+
+
+def _whole(text: str, least: int) -> int:
+    if not text.isascii() or not text.isdecimal() or not least <= int(text[:9]) == int(text[:10]):
+        raise argparse.ArgumentTypeError(f"must be a whole number of at least {least}, got {text[:40]!r}")
     return int(text)
 
 

@@ -34,10 +34,12 @@ class Model(NamedTuple):
     """A model as pure functions. `init` may be mapped over keys: a population of models is one pytree with a leading axis.
 
     `apply(params, sequences, key, numbers)`: a key for dropout, and `numbers` in place of those of the encoding.
+    `module(params)`: the same as a Flax module, for what only modules offer (attention weights, hidden states, caches).
     """
 
     init: Callable[[Key[Array, ""]], PyTree]
     apply: Callable[..., Float[Array, "B T V"]]
+    module: Callable[..., Any]
     config: TransformerConfig
 
 
@@ -52,16 +54,19 @@ def build(run: RunConfig, task: Task) -> Model:
     def init(key: Key[Array, ""]) -> PyTree:
         return nnx.to_pure_dict(nnx.split(make(key), graph=False)[1])
 
+    def module(params: PyTree, numbers: EncodingParams = EncodingParams()) -> Any:
+        mine = with_numbers(config, numbers)
+        graph, state = nnx.split(nnx.eval_shape(lambda: make(jax.random.key(0), mine)), graph=False)
+        nnx.replace_by_pure_dict(state, params)
+        return nnx.merge(graph, state)
+
     def apply(
         params: PyTree,
         batch: Sequences | SequencePair,
         key: Key[Array, ""] | None = None,
         numbers: EncodingParams = EncodingParams(),
     ):
-        mine = with_numbers(config, numbers)
-        graph, state = nnx.split(nnx.eval_shape(lambda: make(jax.random.key(0), mine)), graph=False)
-        nnx.replace_by_pure_dict(state, params)
-        model: Any = nnx.merge(graph, state)
+        model = module(params, numbers)
         if isinstance(batch, SequencePair):
             target = batch.target
             return model(
@@ -74,7 +79,7 @@ def build(run: RunConfig, task: Task) -> Model:
             )
         return model(batch.tokens, pos=batch.positions, mask=Mask(k_valid=batch.valid), key=key)
 
-    return Model(init, apply, config)
+    return Model(init, apply, module, config)
 
 
 def vocabulary(run: RunConfig, task: Task) -> int:

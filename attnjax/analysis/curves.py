@@ -1,0 +1,101 @@
+"""What positions alone add to a logit, against the distance: the biases that T5, KERPLE, FIRE learned, or that ALiBi has.
+
+A curve is the score of a query and a key without content: both are zero, and what is left is the encoding's. Where the
+score depends on the place of the query too (FIRE), it is that of one place. RoPE and its kind have no such curve; see
+`rotary.py` for them.
+"""
+
+import math
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from attnjax.analysis.heads import module
+from attnjax.analysis.subject import Subject
+from attnjax.modules.placement import owner
+from attnjax.positions import EncodingParams, PositionEncoding, Tile
+from attnjax.report.drawing import FAINT, new_figure, plain, save, settings
+from attnjax.report.style import STYLES
+from attnjax.typing import Array, Float, Int
+
+HEADS = tuple(look for _, look in STYLES)
+"""The looks that tell encodings apart elsewhere tell heads apart here."""
+
+
+def bias_curves(
+    subject: Subject, distances: Int[np.ndarray, " X"], place: int | None = None
+) -> Float[np.ndarray, "L N X"]:
+    """The bias of every head at each distance n, for a query at `place` (unless given: the largest distance).
+
+    Raises ValueError for an encoding that adds nothing to the score or needs the content of a whole row, for distances that
+    are no whole numbers, and for a place that has no token so far back.
+    """
+    distances = np.asarray(distances)
+    if distances.ndim != 1 or not distances.size or not np.issubdtype(distances.dtype, np.integer):
+        raise ValueError(f"distances must be integers [X], at least one, got {distances.dtype}{list(distances.shape)}")
+    place = int(distances.max()) if place is None else place
+    if place < distances.max():
+        raise ValueError(f"place {place} has no token {distances.max()} before it")
+    blocks, found = module(subject).stack.blocks, []
+    for layer, block in enumerate(blocks):
+        params = blocks[owner(subject.config, layer)].attention.encoding_params()
+        found.append(curves_of(block.attention.encoding, params, subject.config.sizes, distances, place))
+    return np.asarray(jnp.stack(found))
+
+
+def curves_of(
+    encoding: PositionEncoding,
+    params: EncodingParams | None,
+    sizes: Any,
+    distances: Int[np.ndarray, " X"],
+    place: int,
+) -> Float[Array, "N X"]:
+    """The bias of every head of one encoding with these parameters."""
+    if not encoding.has("bias", "score") or encoding.has("carry"):
+        raise ValueError(f"{encoding} has no bias that depends on positions alone")
+    bound = encoding.bind(EncodingParams() if params is None else params, sizes.heads)
+    zeros = lambda *shape: jnp.zeros(shape, jnp.float32)
+    q_pos, k_pos = jnp.asarray([place], jnp.int32), jnp.asarray(place - distances, jnp.int32)
+    X, seen, scale = len(distances), jnp.ones((1, len(distances)), bool), jnp.float32(sizes.head**-0.5)
+    tile = Tile(zeros(1, X), zeros(1, sizes.head), zeros(X, sizes.head), q_pos, k_pos, seen, scale)
+    head = jax.tree.map(jnp.asarray, bound.head)
+    if not jax.tree.leaves(head):
+        return jnp.broadcast_to(encoding.score(head, bound.shared, tile), (sizes.heads, X))
+    return jax.vmap(lambda one: encoding.score(one, bound.shared, tile)[0])(head)
+
+
+def write_curves(subject: Subject, distances: Int[np.ndarray, " X"], path: str | Path) -> list[Path]:
+    """Draw the bias of every head against the distance, a panel for each layer, and write path.png and path.svg.
+
+    Raises ValueError as `bias_curves`, and where matplotlib is not installed.
+    """
+    curves = bias_curves(subject, distances)
+    names = ", ".join(dict.fromkeys(type(encoding).__name__ for encoding in subject.config.encodings))
+    with settings():
+        return save(draw_curves(np.asarray(distances), curves, f"{subject.name}: bias of {names}"), Path(path))
+
+
+def draw_curves(distances: Int[np.ndarray, " X"], curves: Float[np.ndarray, "L N X"], title: str) -> Any:
+    """Bias against distance, from the value at the first distance on; heads by colour and dash, the same in every layer."""
+    L, N, _ = curves.shape
+    figure, axes = new_figure(max(4.2 * min(L, 3), 6.0), 3.5 * math.ceil(L / 3) + 0.7, math.ceil(L / 3), min(L, 3))
+    for axis in axes[L:]:
+        axis.set_visible(False)
+    for layer, axis in enumerate(axes[:L]):
+        for head in range(N):
+            look = HEADS[head % len(HEADS)]
+            (line,) = axis.plot(
+                distances, curves[layer, head] - curves[layer, head, 0], color=look.color, linewidth=1.9
+            )
+            line.set(dashes=look.dash or (None, None), label=f"head {head + 1}")
+        axis.axhline(0.0, color=FAINT, linewidth=0.8, zorder=1)
+        axis.set_xlabel("distance, tokens")
+        axis.set_title(f"layer {layer + 1}", weight="normal")
+    axes[0].set_ylabel(f"bias, less that at distance {distances[0]}")
+    handles, labels = axes[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=min(N, 8))
+    figure.suptitle(plain(title, 80), x=0.01, ha="left", weight="bold", fontsize=11.5)
+    return figure

@@ -1,0 +1,43 @@
+"""What is known about a subject's heads before any weight is looked at: which exist, and which keys they see."""
+
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+
+from attnjax.analysis.subject import Subject
+from attnjax.attention import Mask
+from attnjax.attention.masks import visible
+from attnjax.modules import Decoder, Encoder
+from attnjax.typing import Bool, Int
+
+
+def module(subject: Subject) -> Decoder | Encoder:
+    """The subject's model, with its parameters."""
+    return nnx.merge(subject.graph, subject.params)
+
+
+def check_head(subject: Subject, layer: int, head: int) -> None:
+    """Raise ValueError unless the subject has this head; both are counted from 0."""
+    for name, index, count in (("layer", layer, subject.layers), ("head", head, subject.heads)):
+        if isinstance(index, bool) or not isinstance(index, int) or not 0 <= index < count:
+            raise ValueError(f"{name} must be in 0..{count - 1} for {subject.name}, got {index!r}")
+
+
+def check_tokens(subject: Subject, tokens: Int[np.ndarray, "B T"]) -> Int[np.ndarray, "B T"]:
+    """The tokens as int32. Raises ValueError unless they are whole numbers [B, T], T > 0, that the subject knows."""
+    tokens, vocab = np.asarray(tokens), subject.config.vocab
+    if tokens.ndim != 2 or not tokens.size or not np.issubdtype(tokens.dtype, np.integer):
+        raise ValueError(f"tokens must be integers [B, T], at least one, got {tokens.dtype}{list(tokens.shape)}")
+    if not 0 <= tokens.min() <= tokens.max() < vocab:
+        raise ValueError(
+            f"tokens must be in 0..{vocab - 1} for {subject.name}, got values in {tokens.min()}..{tokens.max()}"
+        )
+    return tokens.astype(np.int32)
+
+
+def visible_keys(subject: Subject, length: int) -> Bool[np.ndarray, "T T"]:
+    """Which keys each query of a text of this length sees."""
+    causal = isinstance(module(subject), Decoder)
+    span = Mask(causal=causal, window=subject.config.window).span
+    places = jnp.arange(length, dtype=jnp.int32)
+    return np.asarray(visible(span, places, places, None, None, jnp.ones(length, bool)))

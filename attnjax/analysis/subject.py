@@ -1,0 +1,89 @@
+"""What is looked at: a language model and its parameters, as functions of tokens, each compiled once per shape.
+
+`load("runs/stdlib_lm/0123456789abcdef")` is the newest sound checkpoint of a trained run, `Subject(model)` any Decoder or
+Encoder; `subject.weights(tokens)` are its attention weights [L, B, N, T, T].
+"""
+
+import functools
+import pathlib
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+from flax import nnx
+
+from attnjax.config import RunConfig
+from attnjax.modules import Decoder, Encoder
+from attnjax.sweep.store import read_config
+from attnjax.train import checkpoint
+from attnjax.train.loop import CHECKPOINTS, make_task
+from attnjax.train.step import Trainer
+from attnjax.typing import Array, Float, Int, PyTree
+
+
+class Subject:
+    """A model with its parameters. `tokens` are [B, T]; `gate` is a factor of each head's output, [L, N] or [L, B, N].
+
+    Tokens past what a learned table of positions holds are a ValueError, from the encoding.
+    """
+
+    def __init__(self, model: Decoder | Encoder, name: str = "model", run: RunConfig | None = None):
+        self.name, self.run, self.config = name, run, model.config
+        self.graph, self.params = nnx.split(model, graph=False)
+
+    @property
+    def layers(self) -> int:
+        """L."""
+        return self.config.layers
+
+    @property
+    def heads(self) -> int:
+        """N, of each layer."""
+        return self.config.heads
+
+    def weights(self, tokens: Int[Array, "B T"], gate: Float[Array, "L *B N"] | None = None) -> Array:
+        """Attention weights [L, B, N, T, T]: row t of a head sums to 1 over the keys that position t sees."""
+        return _call(self.graph, "weights", self.params, tokens, gate)
+
+    def hidden_states(self, tokens: Int[Array, "B T"], gate: Float[Array, "L *B N"] | None = None) -> Array:
+        """The input of each layer, and last the features: [L + 1, B, T, D]."""
+        return _call(self.graph, "hidden_states", self.params, tokens, gate)
+
+    def logits(self, tokens: Int[Array, "B T"], gate: Float[Array, "L *B N"] | None = None) -> Array:
+        """Logits over the vocabulary [B, T, V]."""
+        return _call(self.graph, "__call__", self.params, tokens, gate)
+
+    def losses(self, tokens: Int[Array, "B T"], gate: Float[Array, "L *B N"] | None = None) -> Array:
+        """Cross-entropy in nats of each next token, [B, T - 1]: entry t is that of token t + 1 given those up to t."""
+        return next_token_losses(self.logits(tokens, gate), tokens)
+
+
+def next_token_losses(logits: Float[Array, "B T V"], tokens: Int[Array, "B T"]) -> Float[Array, "B T-1"]:
+    """Cross-entropy in nats of token t + 1 under the logits at t."""
+    return optax.softmax_cross_entropy_with_integer_labels(logits[:, :-1].astype(jnp.float32), tokens[:, 1:])
+
+
+def load(directory: str | pathlib.Path) -> Subject:
+    """The model of a trained run, at its newest sound checkpoint.
+
+    Raises ValueError where the folder holds no run or no checkpoint, and for models with an encoder and a decoder.
+    """
+    directory = pathlib.Path(directory)
+    run = read_config(directory)
+    if run.task.form == "encoder_decoder":
+        raise ValueError(f"{directory} holds an encoder-decoder; the analysis takes an encoder or a decoder")
+    trainer = Trainer(run, make_task(run))
+    found = checkpoint.restore(directory / CHECKPOINTS, trainer.shapes())
+    if found is None:
+        raise ValueError(
+            f"{directory} holds no checkpoint that can be read: train the run first, or see its status.json"
+        )
+    params = jax.tree.map(jnp.asarray, found[1].params)
+    model: Any = trainer.model.module(params)
+    return Subject(model, directory.name, run)
+
+
+@functools.partial(jax.jit, static_argnames=("graph", "method"))
+def _call(graph: Any, method: str, params: PyTree, tokens: Array, gate: Array | None) -> Array:
+    return getattr(nnx.merge(graph, params), method)(tokens, gate=gate)

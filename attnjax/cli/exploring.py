@@ -1,0 +1,44 @@
+"""The command that writes a page to play with: explore."""
+
+import argparse
+import os
+import pathlib
+from collections.abc import Sequence
+
+from attnjax.cli.commands import provided
+from attnjax.cli.programs import keep_programs
+
+MOST_BYTES = 2**16
+"""A file with more than this is no text for a map."""
+
+
+def explore(arguments: argparse.Namespace) -> int:
+    """`attnjax explore [RUN [RUN]]`."""
+    if arguments.runs:
+        keep_programs()
+    texts = [os.fsencode(text) for text in arguments.text] + [_read(path) for path in arguments.file]
+    build = provided("attnjax.explore", "build")
+    path = build(_folders(arguments.runs), arguments.out, texts, arguments.layer, arguments.head)
+    print(f"{path}  {path.stat().st_size / 2**20:.1f} MiB")
+    return 0
+
+
+def _folders(names: Sequence[str]) -> list[pathlib.Path]:
+    """The folders of runs. Raises ValueError where one is not there."""
+    folders = [pathlib.Path(name) for name in names]
+    for folder in folders:
+        if not folder.is_dir():
+            raise ValueError(f"{folder} is no folder: give the folder of a run, as in runs/NAME/ID")
+    return folders
+
+
+def _read(path: pathlib.Path) -> bytes:
+    """The bytes of a file. Raises ValueError where it cannot be read, or is far longer than a map."""
+    try:
+        with path.open("rb") as file:
+            data = file.read(MOST_BYTES + 1)
+    except OSError as error:
+        raise ValueError(f"{path} cannot be read: {error.strerror or error}") from error
+    if len(data) > MOST_BYTES:
+        raise ValueError(f"{path} has more than {MOST_BYTES} bytes; a map shows at most 128 tokens")
+    return data

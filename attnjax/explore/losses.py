@@ -1,0 +1,67 @@
+"""Loss by position: does a run still predict where it has never been?
+
+    mean over held-out sequences of -log p(target at t),    against t + 1, the number of tokens read
+
+The sequences are as long as the longest test of the run that has at most `LONGEST` tokens. They are drawn as the tests of
+`train.evaluate` are, so two runs of one task are compared on the same sequences.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from attnjax.config import RunConfig
+from attnjax.explore.records import Loss
+from attnjax.explore.texts import fitting, size
+from attnjax.tasks.base import Task
+from attnjax.train.data import sequences
+from attnjax.train.model import Model
+from attnjax.train.places import place
+from attnjax.typing import Array, PyTree
+
+LONGEST = 512
+COUNT, BATCH = 128, 32
+
+
+def loss_by_position(run: RunConfig, task: Task, model: Model, params: PyTree) -> Loss:
+    """Mean and standard error at every position where some held-out sequence has a target that counts."""
+    held_out = task.for_split("test")
+    length = fitting(run, task, LONGEST)[-1]
+    measure, arrays = jax.jit(_measure(run, held_out, model, length)), jax.device_put(held_out.arrays)
+    key = jax.random.key(1) if task.aligned else jax.random.fold_in(jax.random.key(1), length)
+    parts = [measure(params, jax.random.fold_in(key, start), arrays) for start in range(0, COUNT, BATCH)]
+    entropy, counts = (np.concatenate(part) for part in zip(*map(jax.device_get, parts), strict=True))
+    what = f"windows of {length} bytes" if task.aligned else f"examples of length {length}"
+    text = f"{run.task.name}: mean over {COUNT} held-out {what}, with its standard error."
+    return averaged(text, size(run, task, run.task.length_max), entropy.astype(np.float64), counts)
+
+
+def averaged(text: str, trained: int, entropy: np.ndarray, counts: np.ndarray) -> Loss:
+    """Over rows [B, T], where an entry counts; positions at which fewer than two do are left out."""
+    rows = counts.sum(0)
+    known = rows > 1
+    rows, counts, entropy = rows[known], counts[:, known], np.where(counts, entropy, 0)[:, known]
+    mean = entropy.sum(0) / rows
+    variance = (np.where(counts, entropy - mean, 0) ** 2).sum(0) / (rows - 1)
+    error = np.sqrt(variance / rows)
+    context = np.flatnonzero(known) + 1
+    shown = lambda values: tuple(round(float(value), 4) for value in values)
+    return Loss(text, trained, tuple(map(int, context)), shown(mean), shown(error))
+
+
+def _measure(run: RunConfig, task: Task, model: Model, length: int) -> Callable[..., tuple[Array, Array]]:
+    """Cross-entropy [BATCH, T] of fresh sequences and where it counts, as a function of params, key and a text's bytes."""
+
+    def measure(params: PyTree, key: Array, arrays: tuple[Array, ...]) -> tuple[Array, Array]:
+        content, places = jax.random.split(key)
+        here = task.given(*arrays)
+        plain = sequences(run, here, content, jnp.full((BATCH,), length, jnp.int32), length)
+        made: Any = place(run, here, plain, places, test=True)
+        logits = model.apply(params, made).astype(jnp.float32)
+        return optax.softmax_cross_entropy_with_integer_labels(logits, made.targets), made.mask
+
+    return measure

@@ -1,0 +1,111 @@
+"""Which texts are shown: those that were given, or held-out examples of the run's own task."""
+
+import functools
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from attnjax.config import RunConfig
+from attnjax.explore.vocabulary import read_tokens, token_names
+from attnjax.tasks import Text
+from attnjax.tasks.base import Task
+from attnjax.tasks.forms import Sequences
+from attnjax.train.data import sequences
+from attnjax.train.places import place
+from attnjax.typing import Array, ArrayLike
+
+MOST_TOKENS = 128
+"""A map of more tokens has cells that nobody can point at, and each head of it takes 22 KB."""
+PREVIEW = 28
+EXAMPLES = 3
+
+
+class Read(NamedTuple):
+    """A text as a run reads it: tokens [T] by number, and positions where they are not 0, 1, ..."""
+
+    title: str
+    tokens: np.ndarray
+    positions: Array | None
+
+
+def texts(run: RunConfig, task: Task, given: Sequence[bytes] = ()) -> list[Read]:
+    """What to show. Raises ValueError for a text that is empty, too long, or not in the run's vocabulary."""
+    if given:
+        return [_given(run, task, text) for text in given]
+    lengths = fitting(run, task, MOST_TOKENS)
+    if not isinstance(task, Text):
+        found = {n: _drawn(run, task, n, 1)[0] for n in some(lengths)}
+        return [_placed(run, task, f"held-out example of length {n}", tokens) for n, tokens in found.items()]
+    return [
+        _window(run, task, tokens, number) for number, tokens in enumerate(_drawn(run, task, lengths[-1], EXAMPLES))
+    ]
+
+
+def fitting(run: RunConfig, task: Task, most: int) -> list[int]:
+    """The longest length of training and those of tests, ascending, whose sequences have at most so many tokens.
+
+    Where none is that short, the longest length that is. Raises ValueError where the task has none either.
+    """
+    longest = task.for_split("test").maximum_length
+    known = sorted({run.task.length_max, *run.evaluate.lengths})
+    known = [n for n in known if n >= task.minimum_length and (longest is None or n <= longest)]
+    fit = [n for n in known if size(run, task, n) <= most]
+    shorter = range(min(known, default=task.minimum_length), task.minimum_length - 1, -1)
+    fit = fit or [n for n in shorter if size(run, task, n) <= most][:1]
+    if not fit:
+        raise ValueError(f"every sequence of task {run.task.name!r} has more than {most} tokens")
+    return fit
+
+
+def size(run: RunConfig, task: Task, length: int) -> int:
+    """Tokens of a padded sequence of this length."""
+    draw = functools.partial(sequences, run, task.for_split("test"), size=length)
+    made = jax.eval_shape(draw, jax.random.key(0), jax.ShapeDtypeStruct((1,), jnp.int32))
+    return made.tokens.shape[1]
+
+
+def some(lengths: Sequence[int]) -> list[int]:
+    """The first, the last and one in the middle."""
+    return sorted({lengths[0], lengths[len(lengths) // 2], lengths[-1]})
+
+
+def _given(run: RunConfig, task: Task, text: bytes) -> Read:
+    tokens = read_tokens(run, task, text)
+    if not 1 <= len(tokens) <= MOST_TOKENS:
+        raise ValueError(f"a text must have 1 to {MOST_TOKENS} tokens to be shown as a map, got {len(tokens)}")
+    shown = " ".join(text.decode("utf-8", "replace").split())
+    title = shown if len(shown) <= PREVIEW else f"{shown[:PREVIEW]}…"
+    return _placed(run, task, title, np.asarray(tokens, np.int32))
+
+
+def _window(run: RunConfig, task: Task, tokens: np.ndarray, number: int) -> Read:
+    names = token_names(run, task)
+    begins = "".join(names[token] for token in tokens[:PREVIEW]).replace("␣", " ")
+    return _placed(run, task, f"held-out {number + 1}: {begins}…", tokens)
+
+
+def _drawn(run: RunConfig, task: Task, length: int, count: int) -> list[np.ndarray]:
+    """The tokens of held-out examples, the same for every run of a task."""
+    held_out = task.for_split("test")
+
+    def draw(key: Array, arrays: tuple[ArrayLike, ...]) -> Sequences:
+        made = sequences(run, held_out.given(*arrays), key, jnp.full((count,), length, jnp.int32), length)
+        assert isinstance(made, Sequences)
+        return made
+
+    made = jax.device_get(jax.jit(draw)(jax.random.key(1), jax.device_put(held_out.arrays)))
+    return [tokens[valid] for tokens, valid in zip(made.tokens, made.valid, strict=True)]
+
+
+def _placed(run: RunConfig, task: Task, title: str, tokens: np.ndarray) -> Read:
+    """With the positions of a test of this run; None where these are the indices, which an encoding can then check."""
+    row = jnp.asarray(tokens, jnp.int32)[None]
+    everywhere = jnp.ones(row.shape, bool)
+    indices = jnp.arange(row.shape[1], dtype=jnp.int32)[None]
+    nothing = jnp.zeros((1,), jnp.int32)
+    plain = Sequences(row, row, everywhere, everywhere, indices, nothing, nothing)
+    placed: Any = place(run, task, plain, jax.random.key(0), test=True)
+    return Read(title, tokens, None if placed is plain else placed.positions)

@@ -1,0 +1,120 @@
+"""What is said of the numbers, in sentences that are made from them: no sentence is written by hand for one result."""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from attnjax.report.statistics import Estimate
+from attnjax.report.style import style
+from attnjax.report.words import decimal, interval, markdown
+from experiments.head_pruning.results import Cell, Results, estimate
+
+Values = Callable[[Cell], np.ndarray]
+"""One number per run of a cell."""
+
+
+def claim(results: Results) -> str:
+    """What half of the heads cost, at both lengths, and whether their choice matters."""
+    short, long = (results.cells[length] for length in results.lengths)
+    cost = lambda cell: cell.rise("importance")
+    gone = results.heads - int(short[0].kept[short[0].half])
+    twice = f" At twice the length the same heads cost {span(long, cost, gain)}." if long else ""
+    return (
+        f"{gone} of the {results.heads} heads can be removed from a trained model for {span(short, cost, gain)} nats per "
+        f"byte, at the trained length and without training again. {choice(short)}{twice}"
+    )
+
+
+def choice(cells: Sequence[Cell]) -> str:
+    """Whether the order by importance is better than a random one, in a sentence."""
+    better, worse, rest = compared(cells, lambda cell: cell.rise("importance") - cell.rise("random"))
+    parts = [f"cheaper than random ones under {named(better, cells)}"]
+    parts += [f"dearer under {named(worse, cells)}"] if worse else []
+    parts += [f"not to be told apart from them under {named(rest, cells)}"] if rest else []
+    return f"The least important are {', '.join(parts)} (95 % interval of the difference, over runs)."
+
+
+def bullets(results: Results) -> list[str]:
+    """What else the tables say, a sentence each."""
+    short, long = (results.cells[length] for length in results.lengths)
+    spare = [span(short, lambda cell, share=share: cell.removable(share), number) for share in (0.01, 0.05)]
+    better, worse, _ = compared(short, lambda cell: cell.rise("recomputed") - cell.rise("importance"))
+    bare = span(short, lambda cell: cell.loss["importance"][:, 0, -1] - cell.loss["importance"][:, 0, 0], gain)
+    right = span(short, lambda cell: cell.accuracy["importance"][:, 0, cell.half], percent)
+    whole = span(short, lambda cell: cell.accuracy["importance"][:, 0, 0], percent)
+    return [
+        f"**Heads to spare**, of {results.heads}: within 1 % of the loss {spare[0]}; within 5 % {spare[1]}. "
+        "(Michel et al. 2019, section 4.2: about 20 % of the heads of a translation model and 40 % of BERT's without a "
+        "noticeable loss.)",
+        f"**All heads** gone, the loss rises by {bare}.",
+        f"**Accuracy** of the next byte: {whole} with all heads, {right} with half of them.",
+        f"**Importance computed anew** after each removal is cheaper at half of the heads than once for all under "
+        f"{named(better, short)}, and dearer under {named(worse, short)}.",
+        f"**Gradient and ablation**: the rank correlation is {span(short, lambda cell: cell.correlation, number)} at the "
+        "trained length.",
+        *([twice_the_length(short, long)] if long else []),
+    ]
+
+
+def twice_the_length(short: Sequence[Cell], long: Sequence[Cell]) -> str:
+    """Under which encodings half of the heads cost another loss at twice the length."""
+    pairs = {cell.encoding: cell for cell in short}
+    less, more, _ = compared(long, lambda cell: cell.rise("importance") - pairs[cell.encoding].rise("importance"))
+    return (
+        f"**Twice the length**: half of the heads cost more than at the trained length under {named(more, long)}, less "
+        f"under {named(less, long)}. The rank correlation there is {span(long, lambda cell: cell.correlation, number)}."
+    )
+
+
+def absences(results: Results) -> list[str]:
+    """A sentence for every encoding that was not measured at twice the length."""
+    return [
+        f"{markdown(style(name).label)} is not here: {markdown(reason)}." for name, reason in results.absent.items()
+    ]
+
+
+def compared(cells: Sequence[Cell], difference: Values) -> tuple[list[Cell], list[Cell], list[Cell]]:
+    """Cells whose difference is below 0, above 0, and neither, by its 95 % interval over runs; one run says neither."""
+    found: tuple[list[Cell], list[Cell], list[Cell]] = ([], [], [])
+    for cell in cells:
+        values = difference(cell)
+        one = estimate(values)
+        known = len(values) > 1
+        found[0 if known and one.high < 0 else 1 if known and one.low > 0 else 2].append(cell)
+    return found
+
+
+def span(cells: Sequence[Cell], values: Values, shown: Callable[[Estimate], str]) -> str:
+    """The least and the greatest of the encodings, each with its interval: a (RoPE) to b (ALiBi)."""
+    found = sorted(((estimate(values(cell)), cell) for cell in cells), key=lambda pair: pair[0].value)
+    (least, first), (most, last) = found[0], found[-1]
+    if len(found) > 1 and shown(least) == shown(most):
+        return f"{shown(least)} under every encoding"
+    return " to ".join(dict.fromkeys(f"{shown(one)} ({label(cell)})" for one, cell in ((least, first), (most, last))))
+
+
+def gain(found: Estimate) -> str:
+    """A change with its sign: +0.021 [0.010, 0.040]."""
+    return f"{'+' if found.value >= 0 else ''}{interval(found)}"
+
+
+def number(found: Estimate) -> str:
+    """2.3 [1.0, 3.0], or two decimals for what is below 1."""
+    return interval(found, 2 if abs(found.value) < 1 else 1)
+
+
+def percent(found: Estimate) -> str:
+    """41.2 % [40.1, 42.0]."""
+    value, low, high = (decimal(100 * end, 1) for end in (found.value, found.low, found.high))
+    return f"{value} % [{low}, {high}]"
+
+
+def named(cells: Sequence[Cell], among: Sequence[Cell]) -> str:
+    """2 of 6 encodings (RoPE, ALiBi)."""
+    inside = f" ({', '.join(map(label, cells))})" if cells else ""
+    return f"{len(cells)} of {len(among)} encodings{inside}"
+
+
+def label(cell: Cell) -> str:
+    """The name of an encoding as Markdown."""
+    return markdown(style(cell.encoding).label)

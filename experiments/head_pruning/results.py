@@ -1,0 +1,138 @@
+"""From records to numbers: what pruning costs under each encoding, over the seeds of its runs, against random orders.
+
+A run is one number everywhere: its mean over documents and, for random orders, over orders. What is said of an encoding is
+the IQM over its runs (the mean, if they are fewer than 4) with the 95 % interval of a bootstrap over them.
+"""
+
+import dataclasses
+import pathlib
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from attnjax.analysis.ranks import spearman
+from attnjax.report import statistics, style
+from attnjax.report.statistics import Estimate
+from attnjax.sweep import records
+
+ORDERS = ("importance", "recomputed", "random")
+Curves = Mapping[tuple[str, str, int | None], Mapping[str, Any]]
+"""Records of curves by run, kind of order and its seed."""
+SHARES = (0.01, 0.05)
+"""What a loss may rise by, as a share of that of the whole model, in the columns that count heads."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Cell:
+    """One encoding at one length: losses and accuracies [runs, orders, points] by kind of order, with `kept` heads.
+
+    `correlation`: of each run, Spearman's between importance and what the loss rises by without the head alone.
+    """
+
+    encoding: str
+    length: int
+    kept: Float[np.ndarray, " points"]
+    loss: Mapping[str, Float[np.ndarray, "runs orders points"]]
+    accuracy: Mapping[str, Float[np.ndarray, "runs orders points"]]
+    correlation: Float[np.ndarray, " runs"]
+
+    @property
+    def half(self) -> int:
+        """The point at which half of the heads are left, or the nearest with fewer."""
+        return int(np.argmax(self.kept <= self.kept[0] / 2))
+
+    def rise(self, kind: str) -> Float[np.ndarray, " runs"]:
+        """What half of the heads cost each run, in nats per byte, the mean over orders of this kind."""
+        loss = self.loss[kind]
+        return (loss[:, :, self.half] - loss[:, :, 0]).mean(1)
+
+    def removable(self, share: float) -> Float[np.ndarray, " runs"]:
+        """How many heads can go by importance before the loss first rises by more than this share of it."""
+        loss = self.loss["importance"][:, 0]
+        above = loss > loss[:, :1] * (1 + share)
+        last = np.where(above.any(1), np.argmax(above, axis=1), len(self.kept)) - 1
+        return self.kept[0] - self.kept[last]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Results:
+    """The cells of each length, by encoding in the order of the package, and what the records say of the experiment.
+
+    `absent`: encodings that cannot be measured at a length, and why.
+    """
+
+    lengths: tuple[int, int]
+    cells: Mapping[int, list[Cell]]
+    absent: Mapping[str, str]
+    about: Mapping[str, Any]
+    runs: list[Mapping[str, Any]]
+
+    @property
+    def heads(self) -> int:
+        """Of the whole model."""
+        return self.runs[0]["layers"] * self.runs[0]["heads"]
+
+
+def estimate(values: Float[np.ndarray, " runs"]) -> Estimate:
+    """The IQM over runs and its interval."""
+    return statistics.bootstrap([values])
+
+
+def read(path: pathlib.Path) -> Results:
+    """The numbers of a file of records.
+
+    Raises ValueError for a file without a finished run, with a damaged line, or with runs that cannot be compared.
+    """
+    found = records.read(path)
+    if found.damaged:
+        raise ValueError(f"{path} is damaged: {found.damaged[0]}")
+    try:
+        return _results(found.tables)
+    except (KeyError, TypeError, IndexError) as error:
+        raise ValueError(f"{path} holds what is no record of head pruning: {error!r}") from None
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
+
+
+def _results(tables: list[dict[str, Any]]) -> Results:
+    runs = {table["run"]: table for table in tables if table.get("kind") == "run"}
+    if not runs:
+        raise ValueError("there is no run in these records; measure some first, see --runs")
+    shapes = {(run["layers"], run["heads"], run["trained"]) for run in runs.values()}
+    if len(shapes) > 1:
+        raise ValueError(f"runs of one experiment have one size and one trained length, got {sorted(shapes)}")
+    ((_, _, trained),) = shapes
+    about = {**_only(tables, "protocol"), **_only(tables, "made")}
+    names = sorted({run["encoding"] for run in runs.values()}, key=lambda name: (style.order(name), name))
+    mine = [table for table in tables if table.get("run") in runs]
+    lengths = (trained, 2 * trained)
+    absent = {table["encoding"]: table["reason"] for table in mine if table["kind"] == "absent"}
+    there = {length: [name for name in names if length == trained or name not in absent] for length in lengths}
+    cells = {length: [_cell(mine, name, length) for name in there[length]] for length in lengths}
+    return Results(lengths, cells, absent, about, list(runs.values()))
+
+
+def _only(tables: list[dict[str, Any]], kind: str) -> dict[str, Any]:
+    return next(table for table in tables if table.get("kind") == kind)
+
+
+def _cell(tables: list[dict[str, Any]], encoding: str, length: int) -> Cell:
+    here = [table for table in tables if table["encoding"] == encoding and table.get("length") == length]
+    curves = {(table["run"], table["order"], table["order_seed"]): table for table in here if table["kind"] == "curve"}
+    heads = {table["run"]: table for table in here if table["kind"] == "heads"}
+    runs = sorted(heads, key=lambda run: (heads[run]["seed"], run))
+    kept = {tuple(table["kept"]) for table in curves.values()}
+    if len(kept) != 1:
+        raise ValueError(f"the curves of {encoding} at length {length} have different numbers of heads")
+
+    table = lambda number: {kind: np.array([_rows(curves, run, kind, number) for run in runs]) for kind in ORDERS}
+    correlation = [spearman(*(np.ravel(heads[run][name]) for name in ("normalized", "ablation"))) for run in runs]
+    return Cell(encoding, length, np.array(kept.pop(), float), table("loss"), table("accuracy"), np.array(correlation))
+
+
+def _rows(curves: Curves, run: str, kind: str, number: str) -> list[list[float]]:
+    """The curves of one run and kind of order, by seed."""
+    found = {seed or 0: curve[number] for (of, order, seed), curve in curves.items() if (of, order) == (run, kind)}
+    return [found[seed] for seed in sorted(found)]

@@ -1,0 +1,56 @@
+"""The tables of the page and of table.md, as Markdown."""
+
+from attnjax.report.statistics import Estimate, iqm
+from attnjax.report.style import style
+from attnjax.report.words import decimal, interval, markdown, markdown_table
+from experiments.head_pruning.results import ORDERS, SHARES, Cell, Results, estimate
+
+HALF = (
+    "encoding",
+    "loss, all heads",
+    "+ at half, by importance",
+    "+ at half, importance anew",
+    "+ at half, random",
+    *(f"heads to spare within {share:.0%}" for share in SHARES),
+    "rank correlation",
+)
+NAMES = {"importance": "by importance", "recomputed": "importance anew", "random": "random, mean"}
+
+
+def half_table(cells: list[Cell]) -> str:
+    """A row per encoding: the loss, what half of the heads cost, how many can go, and how well importance ranks them."""
+    return markdown_table(HALF, [half_row(cell) for cell in cells])
+
+
+def half_row(cell: Cell) -> list[str]:
+    """The row of one encoding."""
+    rises = [interval(estimate(cell.rise(kind))) for kind in ORDERS]
+    spare = [short(estimate(cell.removable(share))) for share in SHARES]
+    whole = interval(estimate(cell.loss["importance"][:, 0, 0]))
+    return [markdown(style(cell.encoding).label), whole, *rises, *spare, short(estimate(cell.correlation), 2)]
+
+
+def short(found: Estimate, digits: int = 1) -> str:
+    """A number of heads with its interval."""
+    return interval(found, digits)
+
+
+def curves_md(results: Results) -> str:
+    """The file table.md: loss and accuracy at every number of heads, for each length, encoding and kind of order."""
+    parts = ["# Loss and accuracy against heads kept\n"]
+    for length in results.lengths:
+        parts.append(f"## Windows of {length} bytes\n")
+        for number, title in (("loss", "Loss, nats per byte"), ("accuracy", "Accuracy of the next byte")):
+            parts.append(f"{title}:\n\n{curve_table(results.cells[length], number)}")
+    return "\n".join(parts)
+
+
+def curve_table(cells: list[Cell], number: str) -> str:
+    """A row per encoding and kind of order, a column per number of heads kept."""
+    header = ["encoding", "order", *(f"{kept:g}" for kept in cells[0].kept)]
+    rows = []
+    for cell in cells:
+        for kind, values in getattr(cell, number).items():
+            points = iqm([values.mean(1).T])
+            rows.append([markdown(style(cell.encoding).label), NAMES[kind], *map(decimal, points)])
+    return markdown_table(header, rows)

@@ -1,0 +1,67 @@
+"""Runs that nobody trained, and pages of them in a browser."""
+
+import base64
+import hashlib
+import html
+import json
+import pathlib
+import re
+from typing import Any
+
+import numpy as np
+
+from attnjax.explore.packing import pack
+from attnjax.explore.records import Explored, Loss, Shown
+from tests.report.test_page import visit
+
+PASSAGE = ("The", "cat", "sat", "down", "again")
+
+
+def random_weights(shape: tuple[int, int, int], seed: int = 0, *, causal: bool = True) -> np.ndarray:
+    """Attention weights [L, N, T, T] of random scores."""
+    layers, heads, size = shape
+    powers = np.exp(2 * np.random.default_rng(seed).normal(size=(layers, heads, size, size)))
+    powers = np.tril(powers) if causal else powers
+    return powers / powers.sum(-1, keepdims=True)
+
+
+def explored(
+    words: tuple[str, ...] = PASSAGE, *, name: str = "rope run", seed: int = 0, look: str = "e-rope", **fields: Any
+) -> Explored:
+    """A run of two layers of two heads, with `words` as the tokens of its only text."""
+    weights = random_weights((2, 2, len(words)), seed)
+    mean = np.linspace(3, 2, 12) + 0.1 * seed
+    given = {
+        "about": (("task", "text"),),
+        "config": "{}",
+        "layers": 2,
+        "heads": 2,
+        "causal": True,
+        "spaced": True,
+        "texts": (Shown("a passage", words, pack(weights, causal=True)),),
+        "loss": Loss("text: mean over 9", 8, tuple(range(1, 13)), tuple(mean), (0.01,) * 12),
+    }
+    return Explored(name=name, look=look, **{**given, **fields})
+
+
+def opened(text: str, folder: pathlib.Path, script: str = "") -> tuple[str, str]:
+    """The document and the browser's network log after the page and then another script have run."""
+    if script:
+        digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+        text = text.replace("script-src ", f"script-src 'sha256-{digest}' ")
+        text = text.replace("</body>", f"<script>{script}</script></body>")
+    (folder / "report.html").write_text(text, encoding="utf-8")
+    return visit(folder)
+
+
+TELL = """
+const told = {};
+const tell = () => { document.body.append(make("pre", { id: "told" }, JSON.stringify(told))); };
+"""
+"""Before a script that fills `told`; `tell()` ends it."""
+
+
+def told(document: str) -> Any:
+    """What a script told at its end."""
+    (found,) = re.findall(r'<pre id="told">(.*?)</pre>', document, re.DOTALL)
+    return json.loads(html.unescape(found))

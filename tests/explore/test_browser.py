@@ -1,0 +1,199 @@
+"""The page in a browser: nothing runs that should not, nothing is fetched, and everything answers the keyboard and a finger."""
+
+import re
+
+import numpy as np
+import pytest
+
+from attnjax.explore.page import page
+from attnjax.report.jsonl import printable
+from attnjax.report.markup import script_json
+from tests.explore.synthetic import PASSAGE, TELL, explored, opened, random_weights, told
+from tests.explore.test_page import HARMLESS, hostile
+from tests.report.payloads import PAYLOADS
+from tests.report.test_page import BROWSER, Parsed
+
+pytestmark = pytest.mark.skipif(
+    BROWSER is None, reason="no Chromium here: apt-get install chromium, and run this again"
+)
+
+TYPE = """
+const type = (input, text) => { input.value = text; input.dispatchEvent(new Event("input", { bubbles: true })); };
+const pick = (select, value) => { select.value = value; select.dispatchEvent(new Event("change", { bubbles: true })); };
+const press = (element, key) => element.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true, cancelable: true }));
+const words = () => [...document.querySelectorAll(".card input")].map((input) => input.value).join(" ");
+const sentence = () => document.querySelector(".finding").textContent;
+"""
+
+
+def test_hostile_strings_are_text_and_make_no_request(tmp_path):
+    """In every field of two runs and typed as tokens, one after another: the same elements as with harmless words."""
+    documents = []
+    for name, words in (("hostile", PAYLOADS), ("harmless", HARMLESS)):
+        folder = tmp_path / name
+        folder.mkdir()
+        runs = hostile(words)[:2]
+        typing = f"const typed = {script_json([printable(word) for word in words])};"
+        script = TYPE + typing + "for (const text of typed) type(document.querySelector('.card input'), text);"
+        document, log = opened(page(runs), folder, script)
+        assert "report.html" in log
+        assert "example.invalid" not in log
+        documents.append(Parsed(document))
+    bad, good = documents
+    assert not any("data-pwned" in dict(attributes) for _, attributes in bad.tags)
+    assert bad.skeleton == good.skeleton
+    shown = "".join(bad.text)
+    for payload in PAYLOADS[:-1]:
+        assert payload in shown, payload
+
+
+def test_the_notebook_answers_keys_controls_and_words(tmp_path):
+    script = (
+        TELL
+        + TYPE
+        + """
+told.words = [words()];
+const handle = document.querySelector(".handle");
+handle.focus();
+press(handle, "ArrowRight");
+told.words.push(words());
+told.focused = document.activeElement === handle;
+told.status = document.querySelector("[role=status]").textContent;
+told.blind = sentence();
+const [encoding] = document.querySelectorAll("#notebook select");
+pick(encoding, "rope");
+told.rope = sentence();
+press(handle, "Home");
+told.words.push(words());
+pick(encoding, "none");
+const cells = () => [...document.querySelectorAll(".matrix")].map((one) => [one.querySelector("figcaption").textContent,
+  [...one.querySelectorAll("td")].map((cell) => cell.textContent)]);
+told.two = cells();
+[...document.querySelectorAll("button")].find((one) => one.textContent === "one head of 4").click();
+told.one = cells();
+[...document.querySelectorAll("button")].find((one) => one.textContent === "head 2 flipped").click();
+told.flip = cells();
+type(document.querySelectorAll("input[type=range]")[0], "1");
+told.hot = cells();
+type(document.querySelectorAll(".card input")[1], "dog");
+type(document.querySelectorAll(".card input")[2], "dog");
+told.same = cells()[0];
+[...document.querySelectorAll("button")].find((one) => one.textContent === "Add a token").click();
+told.words.push(words());
+tell();
+"""
+    )
+    found = told(opened(page(), tmp_path, script)[0])
+    assert found["words"] == [
+        "The cat sat down",
+        "cat The sat down",
+        "The cat sat down",
+        "The dog dog down cat",
+    ]
+    assert found["focused"]
+    assert found["status"] == "The is now token 2 of 4."
+    assert found["blind"].endswith("every weight is the same: attention does not see the order.")
+    assert re.search(r"weights differ by up to 0\.\d{3}: attention sees the order", found["rope"])
+    assert found["two"][3] == [
+        "Head 1: weights",
+        ["0.25"] * 4 + "0.20 0.40 0.20 0.20 0.20 0.20 0.40 0.20".split() + ["0.25"] * 4,
+    ]
+    assert len(found["two"]) == len(found["one"]) + 1
+    # One head of four channels at tau = 2: e^0.5 / (e^0.5 + 3) = 0.3547.
+    assert found["one"][3][1][:4] == "0.35 0.22 0.22 0.22".split()
+    # The and down repel themselves: e^-0.5 / (e^-0.5 + 3) = 0.1682.
+    assert found["flip"][3][1][:4] == "0.17 0.28 0.28 0.28".split()
+    # At tau = 10: e^-0.1 / (e^-0.1 + 3) = 0.2317.
+    assert found["hot"][3][1][:4] == "0.23 0.26 0.26 0.26".split()
+    rows = found["same"][1]
+    assert rows[4:8] == rows[8:12] != rows[:4]
+
+
+def test_a_token_is_dragged_by_pointer_events(tmp_path):
+    """As a mouse and a finger make them; the capture of a pointer that is not there is left out."""
+    script = (
+        TELL
+        + TYPE
+        + """
+Element.prototype.setPointerCapture = () => {};
+const cards = [...document.querySelectorAll(".card")];
+const box = cards[2].getBoundingClientRect();
+const target = { clientX: box.left + box.width / 2, clientY: box.top + box.height / 2 };
+const handle = cards[0].querySelector(".handle");
+const send = (kind, place, pointerId) =>
+  handle.dispatchEvent(new PointerEvent(kind, { pointerId, pointerType: "touch", ...place }));
+send("pointermove", target, 7);
+told.before = words();
+send("pointerdown", {}, 7);
+told.dragged = cards[0].classList.contains("dragged");
+send("pointermove", target, 8);
+told.other = words();
+send("pointermove", target, 7);
+told.after = words();
+send("pointerup", target, 7);
+send("pointermove", { clientX: 0, clientY: 0 }, 7);
+told.end = [words(), cards[0].classList.contains("dragged")];
+tell();
+"""
+    )
+    found = told(opened(page(), tmp_path, script)[0])
+    assert (found["before"], found["other"], found["dragged"]) == ("The cat sat down", "The cat sat down", True)
+    assert found["after"] == "cat sat The down"
+    assert found["end"] == ["cat sat The down", False]
+
+
+def test_maps_show_the_weights_of_both_runs_and_follow_the_keys(tmp_path):
+    runs = (explored(name="first"), explored(name="second", seed=1, look="e-alibi"))
+    script = (
+        TELL
+        + TYPE
+        + """
+const outputs = () => [...document.querySelectorAll(".readout")].map((one) => one.textContent);
+const [map] = document.querySelectorAll("canvas.map");
+const selects = [...document.querySelectorAll(".panel:first-child select")];
+told.start = outputs();
+press(map, "ArrowUp");
+press(map, "ArrowRight");
+told.moved = outputs();
+pick(selects[1], "1");
+pick(selects[2], "1");
+told.head = outputs();
+press(map, "ArrowRight");
+press(map, "ArrowRight");
+press(map, "ArrowRight");
+told.hidden = outputs();
+told.query = [...document.querySelectorAll(".strip .query")].map((one) => one.textContent);
+document.querySelector("#runs input[type=checkbox]").click();
+press(map, "Home");
+told.apart = outputs();
+told.pressed = [...document.querySelectorAll(".heads button")].filter((one) => one.getAttribute("aria-pressed") === "true")
+  .map((one) => one.title);
+document.querySelector(".heads button").click();
+told.back = [selects[1].value, selects[2].value, document.activeElement.title];
+const drawing = document.querySelector(".chart svg[role=img]");
+press(drawing, "Home");
+press(drawing, "ArrowRight");
+told.loss = [...document.querySelectorAll(".chart tbody td")].map((one) => one.textContent);
+told.curves = document.querySelectorAll(".chart path.line").length;
+tell();
+"""
+    )
+    found = told(opened(page(runs, layer=0, head=1), tmp_path, script)[0])
+    first, second = (np.rint(65535 * random_weights((2, 2, 5), seed)) / 65535 for seed in (0, 1))
+
+    def said(layer, head, i, j, hidden=""):
+        pairs = (first[layer, head, i, j], second[layer, head, i, j])
+        words = f"“{PASSAGE[i]}” at {i} attends to “{PASSAGE[j]}” at {j}{hidden}"
+        return [f"{words}: {weight:.4f}" for weight in pairs]
+
+    assert found["start"] == said(0, 1, 4, 0)
+    assert found["moved"] == said(0, 1, 3, 1)
+    assert found["head"] == said(1, 1, 3, 1)
+    assert found["hidden"] == said(1, 1, 3, 4, ", which it cannot see")
+    assert found["query"] == ["down", "down"]
+    assert found["apart"] == [said(1, 1, 3, 0)[0], found["hidden"][1]]
+    assert found["pressed"] == ["Layer 1, head 1"] * 2
+    assert found["back"] == ["0", "0", "Layer 0, head 0"]
+    # The second of twelve positions from 3 to 2.
+    assert found["loss"] == ["2.909 (here alone 2.909 ± 0.010)", "3.009 (here alone 3.009 ± 0.010)"]
+    assert found["curves"] == 2
