@@ -12,7 +12,7 @@ import numpy as np
 
 from attnjax.explore.packing import pack
 from attnjax.explore.records import Explored, Loss, Shown
-from tests.report.test_page import visit
+from tests.browser import visit
 
 PASSAGE = ("The", "cat", "sat", "down", "again")
 

@@ -8,10 +8,10 @@ import pytest
 from attnjax.explore.page import page
 from attnjax.report.jsonl import printable
 from attnjax.report.markup import script_json
+from tests.browser import BROWSER, Parsed
 from tests.explore.synthetic import PASSAGE, TELL, explored, opened, random_weights, told
 from tests.explore.test_page import HARMLESS, hostile
 from tests.report.payloads import PAYLOADS
-from tests.report.test_page import BROWSER, Parsed
 
 pytestmark = pytest.mark.skipif(
     BROWSER is None, reason="no Chromium here: apt-get install chromium, and run this again"

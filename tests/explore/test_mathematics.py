@@ -18,8 +18,8 @@ from attnjax.positions.angles import angles, exact, geometric
 from attnjax.positions.rotary import rotate
 from attnjax.positions.sinusoidal import sinusoidal_table
 from attnjax.report.markup import script_json
+from tests.browser import BROWSER, visit
 from tests.explore.synthetic import told
-from tests.report.test_page import BROWSER, visit
 
 pytestmark = pytest.mark.skipif(
     BROWSER is None, reason="no Chromium here: apt-get install chromium, and run this again"

@@ -9,9 +9,9 @@ import re
 from attnjax.explore.page import SCRIPTS, page, read, script
 from attnjax.explore.records import Explored, Loss, table
 from attnjax.report.jsonl import printable
+from tests.browser import Parsed
 from tests.explore.synthetic import explored
 from tests.report.payloads import PAYLOADS
-from tests.report.test_page import Parsed
 
 HARMLESS = tuple(f"harmless{i:02d}" for i in range(len(PAYLOADS)))
 

@@ -2,13 +2,8 @@
 
 import base64
 import hashlib
-import html.parser
 import json
-import os
 import re
-import shutil
-import subprocess
-from collections import Counter
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,41 +15,9 @@ from attnjax.report.published import pairs, section
 from attnjax.report.records import read
 from attnjax.report.summarise import summarise
 from attnjax.report.summary import Summary
+from tests.browser import BROWSER, Parsed, visit
 from tests.report.payloads import PAYLOADS
 from tests.report.synthetic import canonical, config, lines, run_id, write_run, write_spec, write_sweep
-
-BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-
-
-class Parsed(html.parser.HTMLParser):
-    """Every start tag with its attributes, and the text between tags."""
-
-    def __init__(self, text: str):
-        super().__init__(convert_charrefs=True)
-        self.tags: list[tuple[str, tuple[tuple[str, str | None], ...]]] = []
-        self.text: list[str] = []
-        self.scripts: list[str] = []
-        self.inside = ""
-        self.feed(text)
-        self.close()
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append((tag, tuple(attrs)))
-        self.inside = tag
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append((tag, tuple(attrs)))
-
-    def handle_endtag(self, tag: str) -> None:
-        self.inside = ""
-
-    def handle_data(self, data: str) -> None:
-        (self.scripts if self.inside in ("script", "style") else self.text).append(data)
-
-    @property
-    def skeleton(self) -> Counter[tuple[str, tuple[str, ...]]]:
-        """How often each tag stands there with which attributes, whatever their values."""
-        return Counter((tag, tuple(name for name, _ in attrs)) for tag, attrs in self.tags)
 
 
 def sweep_of(root: Path, words: tuple[str, ...]) -> None:
@@ -249,14 +212,3 @@ def test_in_a_browser_the_script_runs_and_shows_other_values(sound: Made, tmp_pa
     assert shown == "10", "the second of the lengths 5, 10, 20 ..."
     curve = sound.summary.tasks[0].rows["exact_match"][0].curve
     assert f"{curve.value[1]:.3f} [{curve.low[1]:.3f}, {curve.high[1]:.3f}], 3 runs" in dom
-
-
-def visit(folder: Path) -> tuple[str, str]:
-    """The document after its scripts have run, and the browser's log of everything it asked the network for."""
-    log = folder / "net.json"
-    command = [BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"]
-    command += ["--host-resolver-rules=MAP * ~NOTFOUND", f"--user-data-dir={folder / 'profile'}", "--no-first-run"]
-    command += [f"--log-net-log={log}", "--virtual-time-budget=2000", "--dump-dom", f"file://{folder / 'report.html'}"]
-    environment = os.environ | {"HOME": str(folder)}
-    done = subprocess.run(command, capture_output=True, timeout=120, check=True, env=environment)
-    return done.stdout.decode("utf-8"), log.read_text(encoding="utf-8", errors="replace")
