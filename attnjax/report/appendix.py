@@ -34,8 +34,8 @@ METHOD = (
     "training range exactly; the mean of these runs alone is what one gets by discarding the others. The best "
     "single run grows with the number of runs (best_of.csv), so it is printed beside the result and is none.",
     "A run counts with its last evaluation. The score past training is its mean over the test lengths beyond the "
-    "longest training length; validation lengths are drawn in the charts and enter no score past training. Chance"
-    " is what uniform guessing scores. A greedy answer is exact when, fed the right answer so far, every next "
+    "longest training length. Validation examples are in no chart and no score: choices were made on them. Chance "
+    "is what uniform guessing scores. A greedy answer is exact when, fed the right answer so far, every next "
     "token is right; so exact match, free running, equals teacher-forced exact match, but for encodings that depend on "
     "the length of the sequence.",
 )

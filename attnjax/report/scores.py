@@ -1,8 +1,8 @@
 """From records to scores: what one run reached, at every length and as one number.
 
 A run counts with its last evaluation. The score of a run *past* training is the mean over the test lengths beyond the
-training range, and *within* it over those inside; validation lengths beyond it never count, for choices were made on
-them.
+training range, and *within* it over those inside. Validation examples are in no curve and no score: choices were made on
+them, and of a text they are other passages.
 
     state                         counts as
     done                          what it measured
@@ -68,16 +68,17 @@ def members(panel: Panel) -> list[Run]:
 
 
 def points(panel: Panel, measure: Measure) -> set[tuple[int, str]]:
-    """Every (length, split) at which any run of a task recorded this metric at its end."""
-    return {(row.length, row.split) for run in members(panel) for row in final(run) if row.metric == measure.key}
+    """Every (length, split) but validation at which any run of a task recorded this metric at its end."""
+    rows = (row for run in members(panel) for row in final(run) if row.metric == measure.key)
+    return {(row.length, row.split) for row in rows if row.split != "validation"}
 
 
 def values(results: Iterable[Result], measure: Measure) -> dict[tuple[int, str], float]:
-    """{(length, split): value} of one metric. The last record of a length counts; what is not finite is the worst."""
+    """{(length, split): value} of one metric but validation. The last record of a length counts; not finite is the worst."""
     return {
         (row.length, row.split): row.value if np.isfinite(row.value) else measure.worst
         for row in results
-        if row.metric == measure.key
+        if row.metric == measure.key and row.split != "validation"
     }
 
 

@@ -121,7 +121,7 @@ def test_a_lost_record_leaves_the_run_out_of_what_needs_it(make: Callable[..., S
     assert any("Some lengths are missing" in note for note in summary.notes)
 
 
-def test_validation_lengths_are_drawn_but_do_not_count(tmp_path: Path):
+def test_validation_lengths_are_neither_drawn_nor_counted(tmp_path: Path):
     fields = config("copy", "rope", 0)
     text = results(fields, "exact_match", {20: 1.0, 40: 0.5}) + results(
         fields, "exact_match", {30: 0.0}, split="validation"
@@ -129,7 +129,7 @@ def test_validation_lengths_are_drawn_but_do_not_count(tmp_path: Path):
     write_run(tmp_path, fields, results=text)
     row = first_row(summarise(read(tmp_path)))
     assert row.mean == 0.5
-    assert list(row.curve.x) == [20, 30, 40]
+    assert list(row.curve.x) == [20, 40]
 
 
 def test_the_last_evaluation_counts_and_of_a_length_the_last_record(tmp_path: Path):
@@ -139,7 +139,7 @@ def test_the_last_evaluation_counts_and_of_a_length_the_last_record(tmp_path: Pa
     assert first_row(summarise(read(tmp_path))).mean == pytest.approx(0.3)
 
 
-def test_test_examples_are_preferred_at_a_length_that_was_validated_too(tmp_path: Path):
+def test_test_examples_count_at_a_length_that_was_validated_too(tmp_path: Path):
     fields = config("copy", "rope", 0)
     text = results(fields, "exact_match", {40: 0.5}) + results(fields, "exact_match", {40: 0.9}, split="validation")
     write_run(tmp_path, fields, results=text)
