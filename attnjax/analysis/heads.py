@@ -36,8 +36,11 @@ def check_tokens(subject: Subject, tokens: Int[np.ndarray, "B T"]) -> Int[np.nda
 
 
 def visible_keys(subject: Subject, length: int) -> Bool[np.ndarray, "T T"]:
-    """Which keys each query of a text of this length sees."""
+    """Which keys each query of a text of this length sees. Raises ValueError where layers have windows of their own."""
+    windows = set(subject.config.layer_windows)
+    if len(windows) > 1:
+        raise ValueError(f"all layers of {subject.name} must see equally far, got windows {subject.config.windows}")
     causal = isinstance(module(subject), Decoder)
-    span = Mask(causal=causal, window=subject.config.window).span
+    span = Mask(causal=causal, window=windows.pop()).span
     places = jnp.arange(length, dtype=jnp.int32)
     return np.asarray(visible(span, places, places, None, None, jnp.ones(length, bool)))

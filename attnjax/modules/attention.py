@@ -36,8 +36,9 @@ class MultiHeadAttention(nnx.Module):
       model, heads: D and N.
       encoding: acts in every call; its hook `embed` is not called here but by the model, on its input.
       kv_heads, head: K (N unless given) and H (D / N unless given).
+      bias: vectors of all four projections; or (those of q, k and v, that of the output).
       qk_norm: queries and keys through an RMSNorm over H each, before the encoding (after Henry et al. 2020,
-        arXiv:2010.04245, who divide by the L2 norm).
+        arXiv:2010.04245, who divide by the L2 norm); a number is its epsilon, 1e-6 for True.
       scale, implementation: as in `attend`.
       own_encoding: False where each call is given the encoding's parameters, those of another layer.
 
@@ -52,8 +53,8 @@ class MultiHeadAttention(nnx.Module):
         encoding: PositionEncoding = NoPE(),
         kv_heads: int | None = None,
         head: int | None = None,
-        bias: bool = True,
-        qk_norm: bool = False,
+        bias: bool | tuple[bool, bool] = True,
+        qk_norm: bool | float = False,
         scale: float | None = None,
         implementation: str | None = None,
         own_encoding: bool = True,
@@ -68,12 +69,13 @@ class MultiHeadAttention(nnx.Module):
         self.w_k = kernel((model, K, H), 1, dtype=param_dtype, rngs=rngs)
         self.w_v = kernel((model, K, H), 1, dtype=param_dtype, rngs=rngs)
         self.w_o = kernel((N, H, model), 2, dtype=param_dtype, rngs=rngs)
-        self.b_q = zeros((N, H), dtype=param_dtype) if bias else None
-        self.b_k = zeros((K, H), dtype=param_dtype) if bias else None
-        self.b_v = zeros((K, H), dtype=param_dtype) if bias else None
-        self.b_o = zeros((model,), dtype=param_dtype) if bias else None
-        self.q_norm = _head_norm(H, param_dtype, rngs) if qk_norm else None
-        self.k_norm = _head_norm(H, param_dtype, rngs) if qk_norm else None
+        inside, outside = bias if isinstance(bias, tuple) else (bias, bias)
+        self.b_q = zeros((N, H), dtype=param_dtype) if inside else None
+        self.b_k = zeros((K, H), dtype=param_dtype) if inside else None
+        self.b_v = zeros((K, H), dtype=param_dtype) if inside else None
+        self.b_o = zeros((model,), dtype=param_dtype) if outside else None
+        self.q_norm = _head_norm(H, qk_norm, param_dtype, rngs) if qk_norm else None
+        self.k_norm = _head_norm(H, qk_norm, param_dtype, rngs) if qk_norm else None
         owned = encoding_parameters(encoding, self.sizes, dtype=param_dtype, rngs=rngs) if own_encoding else None
         self.position = nnx.data(owned)
 
@@ -210,5 +212,11 @@ def _project(name: str, x: Array, w: nnx.Param, b: nnx.Param | None, sizes: Size
     return add(jnp.einsum("btd,dnh->btnh", x, w[...].astype(x.dtype)), b)
 
 
-def _head_norm(head: int, param_dtype: str, rngs: nnx.Rngs) -> nnx.RMSNorm:
-    return nnx.RMSNorm(head, dtype=widened(param_dtype), param_dtype=jnp.dtype(param_dtype), rngs=rngs)
+def _head_norm(head: int, epsilon: bool | float, param_dtype: str, rngs: nnx.Rngs) -> nnx.RMSNorm:
+    return nnx.RMSNorm(
+        head,
+        epsilon=1e-6 if epsilon is True else epsilon,
+        dtype=widened(param_dtype),
+        param_dtype=jnp.dtype(param_dtype),
+        rngs=rngs,
+    )

@@ -2,6 +2,7 @@
 
     post-norm    x = norm(x + sublayer(x))         Vaswani et al. 2017 (arXiv:1706.03762), section 3.1
     pre-norm     x = x + sublayer(norm(x))         Xiong et al. 2020 (arXiv:2002.04745); the model norms its last output
+    parallel     x = x + attention(norm(x)) + feed_forward(norm'(x))          Black et al. 2022 (arXiv:2204.06745), 2.1
 
 The sublayers are self-attention, cross-attention to a memory where the layer has it, and feed-forward, in this order.
 """
@@ -38,6 +39,8 @@ class TransformerBlock(nnx.Module):
     def __init__(self, config: TransformerConfig, layer: int = 0, *, cross: bool = False, rngs: nnx.Rngs):
         if not 0 <= layer < config.layers:
             raise ValueError(f"TransformerBlock: layer must be in 0..{config.layers - 1}, got {layer}")
+        if cross and config.parallel:
+            raise ValueError("TransformerBlock: a layer with cross-attention cannot have config.parallel=True")
         self.config = config
         encoding, own = attention_encoding(config, layer), owner(config, layer) == layer
         self.attention = _attention(config, encoding, own, rngs)
@@ -77,13 +80,12 @@ class TransformerBlock(nnx.Module):
         dropout = [of_weights(k, self.config.attention_dropout) for k in keys[:2]]
         y = self._before(x, self.attention_norm)
         y = self.attention(y, mask=mask, q_pos=pos, gate=gate, params=params, dropout=dropout[0])
-        x = self._after(x, y, self.attention_norm, keys[2])
+        start, x = x, self._after(x, y, self.attention_norm, keys[2])
         if self.cross is not None and memory is not None:
             y = self._before(x, self.cross_norm)
             y = self.cross(y, memory.x, mask=memory.mask, q_pos=pos, gate=cross_gate, dropout=dropout[1])
             x = self._after(x, y, self.cross_norm, keys[3])
-        y = self.feed_forward(self._before(x, self.feed_forward_norm))
-        return self._after(x, y, self.feed_forward_norm, keys[4])
+        return self._feed_forward(start, x, keys[4])
 
     def weights(
         self,
@@ -125,19 +127,25 @@ class TransformerBlock(nnx.Module):
         self._check_memory(memory)
         y = self._before(x, self.attention_norm)
         y, cache = self.attention.decode(y, cache, mask=mask, pos=pos, valid=valid, gate=gate, params=params)
-        x = self._after(x, y, self.attention_norm)
+        start, x = x, self._after(x, y, self.attention_norm)
         if self.cross is not None and memory is not None:
             y = self._before(x, self.cross_norm)
             y = self.cross(y, memory.x, mask=memory.mask, q_pos=pos, gate=cross_gate)
             x = self._after(x, y, self.cross_norm)
-        y = self.feed_forward(self._before(x, self.feed_forward_norm))
-        return self._after(x, y, self.feed_forward_norm), cache
+        return self._feed_forward(start, x), cache
 
     def remember(self, memory: Memory) -> Memory:
         """The memory as keys and values of this layer, for many calls. Raises ValueError without cross-attention."""
         self._check_memory(memory)
         assert self.cross is not None
         return memory if isinstance(memory.x, KeysValues) else memory._replace(x=self.cross.keys_values(memory.x))
+
+    def _feed_forward(
+        self, start: Float[Array, "B T D"], x: Float[Array, "B T D"], key: Key[Array, ""] | None = None
+    ) -> Float[Array, "B T D"]:
+        """The last sublayer, added to x; it reads what the layer started from if parallel."""
+        y = self._before(start if self.config.parallel else x, self.feed_forward_norm)
+        return self._after(x, self.feed_forward(y), self.feed_forward_norm, key)
 
     def _before(self, x: Float[Array, "B T D"], norm: Norm | None) -> Float[Array, "B T D"]:
         return normalize(norm, x) if self.config.norm_position == "pre" else x
@@ -162,8 +170,8 @@ def _attention(config: TransformerConfig, encoding: PositionEncoding, own: bool,
         encoding=encoding,
         kv_heads=config.kv_heads,
         head=config.head,
-        bias=config.bias,
-        qk_norm=config.qk_norm,
+        bias=(config.bias, config.bias if config.attention_output_bias is None else config.attention_output_bias),
+        qk_norm=config.qk_norm and config.qk_norm_epsilon,
         scale=config.scale,
         implementation=config.implementation,
         own_encoding=own,

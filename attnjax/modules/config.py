@@ -10,18 +10,29 @@ from attnjax.positions import NoPE, PositionEncoding, Sinusoidal, Sizes
 from attnjax.positions.base import validate
 from attnjax.positions.checks import validate_integer
 
-Activation = Literal["relu", "gelu", "gelu_tanh", "swiglu"]
+Activation = Literal["relu", "gelu", "gelu_tanh", "swiglu", "geglu"]
 Window = int | tuple[int, int]
 
 CHOICES = (
-    ("activation", ("relu", "gelu", "gelu_tanh", "swiglu")),
+    ("activation", ("relu", "gelu", "gelu_tanh", "swiglu", "geglu")),
     ("norm", ("layer", "rms")),
     ("norm_position", ("pre", "post")),
     ("dtype", ("float32", "bfloat16", "float16", "float64")),
     ("param_dtype", ("float32", "bfloat16", "float16", "float64")),
     ("implementation", (None, *IMPLEMENTATIONS)),
+    ("feed_forward_bias", (None, True, False)),
+    ("attention_output_bias", (None, True, False)),
 )
-FLAGS = ("share_encoding", "bias", "qk_norm", "embed_scale", "tie_embeddings", "output_bias")
+FLAGS = (
+    "share_encoding",
+    "bias",
+    "qk_norm",
+    "embed_scale",
+    "tie_embeddings",
+    "output_bias",
+    "parallel",
+    "embedding_norm",
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,21 +43,28 @@ class TransformerConfig:
       vocab, model, layers, heads, hidden: V, D, L, N, F.
       kv_heads: K, a divisor of N (grouped queries); N unless given.
       head: H; D / N unless given.
-      activation: of the feed-forward layer. "gelu" is exact, "gelu_tanh" approximate; "swiglu" has a third matrix.
+      activation: of the feed-forward layer. "gelu" is exact, "gelu_tanh" approximate; "swiglu" and "geglu" (of the
+        approximate one) have a third matrix.
       norm, norm_position, norm_epsilon: LayerNorm or RMSNorm; before each sublayer, or after it as in 2017.
+      parallel: attention and feed-forward both read the layer's input, and both are added to it (GPT-J, GPT-NeoX).
       encoding: the positional encoding of every layer, or a tuple with one per layer.
       share_encoding: layers with the same encoding use one set of parameters, that of the first of them (T5).
       bias: vectors added to queries, keys, values and the output of attention.
+      attention_output_bias: whether the output of attention has one; as `bias` unless given (Qwen2 has none there).
       feed_forward_bias: the same for the feed-forward layer; as `bias` unless given.
-      qk_norm: RMSNorm of each head's queries and keys, before the encoding acts on them.
+      qk_norm, qk_norm_epsilon: RMSNorm of each head's queries and keys, before the encoding acts on them.
       scale: of the attention logits; 1/sqrt(H) unless given.
       embed_scale: multiply token embeddings by sqrt(D).
       embed_std: standard deviation of the token embeddings at the start; 1/sqrt(D) unless given.
+      embedding_norm: a norm of the embeddings, positions included, before the first layer (BERT, BLOOM).
+      token_types: how many kinds of tokens have a vector of their own, added to the embedding (BERT); 0 is none.
       tie_embeddings: the output matrix is the token embedding.
       output_bias: a vector added to the logits.
+      logits_scale: a factor of the logits (T5 with tied embeddings: 1/sqrt(D)).
       attention_dropout, residual_dropout: rates, of weights and of each sublayer's output.
       embedding_dropout: the rate of the embeddings, positions included; as `residual_dropout` unless given.
       window: how far attention sees, in indices: w or (left, right), as in `Mask`.
+      windows: one window per layer in place of `window`; None is without limit.
       dtype, param_dtype: of activations and of parameters.
       implementation: of attention, as in `attend`.
     """
@@ -62,20 +80,27 @@ class TransformerConfig:
     norm: Literal["layer", "rms"] = "layer"
     norm_position: Literal["pre", "post"] = "pre"
     norm_epsilon: float = 1e-6
+    parallel: bool = False
     encoding: PositionEncoding | tuple[PositionEncoding, ...] = NoPE()
     share_encoding: bool = False
     bias: bool = True
+    attention_output_bias: bool | None = None
     feed_forward_bias: bool | None = None
     qk_norm: bool = False
+    qk_norm_epsilon: float = 1e-6
     scale: float | None = None
     embed_scale: bool = False
     embed_std: float | None = None
+    embedding_norm: bool = False
+    token_types: int = 0
     tie_embeddings: bool = True
     output_bias: bool = False
+    logits_scale: float = 1.0
     attention_dropout: float = 0.0
     residual_dropout: float = 0.0
     embedding_dropout: float | None = None
     window: Window | None = None
+    windows: tuple[Window | None, ...] | None = None
     dtype: str = "float32"
     param_dtype: str = "float32"
     implementation: str | None = None
@@ -83,11 +108,12 @@ class TransformerConfig:
     def __post_init__(self) -> None:
         for name in ("vocab", "model", "layers", "heads", "hidden"):
             validate_integer("TransformerConfig", **{name: getattr(self, name)})
+        validate_integer("TransformerConfig", minimum=0, token_types=self.token_types)
         check_heads("TransformerConfig", self.model, self.heads, self.kv_heads, self.head)
         check_choices("TransformerConfig", {name: (getattr(self, name), choices) for name, choices in CHOICES})
         check_choices("TransformerConfig", {name: (getattr(self, name), (True, False)) for name in FLAGS})
-        check_choices("TransformerConfig", {"feed_forward_bias": (self.feed_forward_bias, (None, True, False))})
-        validate("TransformerConfig", norm_epsilon=self.norm_epsilon)
+        for name in ("norm_epsilon", "qk_norm_epsilon", "logits_scale"):
+            validate("TransformerConfig", **{name: getattr(self, name)})
         for name in ("scale", "embed_std"):
             if getattr(self, name) is not None:
                 validate("TransformerConfig", **{name: getattr(self, name)})
@@ -95,7 +121,9 @@ class TransformerConfig:
             if name != "embedding_dropout" or self.embedding_dropout is not None:
                 check_rate("TransformerConfig", name, getattr(self, name))
         _check_encodings(self.encoding, self.layers)
-        Mask(window=self.window)
+        _check_windows(self.window, self.windows, self.layers)
+        if self.parallel and self.norm_position == "post":
+            raise ValueError("TransformerConfig: parallel=True needs norm_position='pre', got 'post'")
 
     @classmethod
     def original_base(cls, vocab: int = 37_000) -> Self:
@@ -124,6 +152,11 @@ class TransformerConfig:
     def encodings(self) -> tuple[PositionEncoding, ...]:
         """The encoding of each layer."""
         return self.encoding if isinstance(self.encoding, tuple) else (self.encoding,) * self.layers
+
+    @property
+    def layer_windows(self) -> tuple[Window | None, ...]:
+        """The window of each layer."""
+        return (self.window,) * self.layers if self.windows is None else self.windows
 
     @property
     def input_dropout(self) -> float:
@@ -175,3 +208,17 @@ def _check_encodings(encoding: Any, layers: int) -> None:
             raise ValueError(f"TransformerConfig: encoding must be a PositionEncoding such as RoPE(), got {one!r}")
     if len(encodings) != layers:
         raise ValueError(f"TransformerConfig: encoding must have one entry per layer, {layers}, got {len(encodings)}")
+
+
+def _check_windows(window: Any, windows: Any, layers: int) -> None:
+    Mask(window=window)
+    if windows is None:
+        return
+    if window is not None:
+        raise ValueError(f"TransformerConfig: give window or windows, not both; got {window!r} and {windows!r}")
+    if not isinstance(windows, tuple) or len(windows) != layers:
+        raise ValueError(
+            f"TransformerConfig: windows must be a tuple with one entry per layer, {layers}, got {windows!r}"
+        )
+    for one in windows:
+        Mask(window=one)

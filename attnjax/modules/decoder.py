@@ -38,11 +38,12 @@ class Decoder(TokenModel):
         pos: ArrayLike | None = None,
         valid: ArrayLike | None = None,
         gate: Float[Array, "L *B N"] | None = None,
+        types: Int[ArrayLike, "B T"] | None = None,
     ) -> tuple[Float[Array, "B T V"], Caches]:
         """Logits of the next T tokens, and the caches with them.
 
         `pos` defaults to the running index; `valid=False` marks padding. Raises ValueError where shapes do not fit, or
         where the tokens exceed the capacity.
         """
-        x, caches = self.stack.decode(self.embedding(tokens), caches, pos=pos, valid=valid, gate=gate)
-        return self.embedding.logits(x), caches
+        x, caches = self.stack.decode(self.embedding(tokens, types), caches, pos=pos, valid=valid, gate=gate)
+        return self.output(x), caches

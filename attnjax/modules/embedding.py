@@ -3,6 +3,7 @@
 import math
 
 import jax.numpy as jnp
+import numpy as np
 from flax import nnx
 
 from attnjax.modules.config import TransformerConfig
@@ -12,8 +13,8 @@ from attnjax.typing import Array, ArrayLike, Float, Int, compute_dtype
 
 
 class TokenEmbedding(nnx.Module):
-    """`table` [V, D], a row per token, normal with variance 1/D or `config.embed_std`^2; `w_out` [D, V] unless
-    `config.tie_embeddings`; `b_out` [V] if `config.output_bias`.
+    """`table` [V, D], a row per token, normal with variance 1/D or `config.embed_std`^2; `types`, a row per type of token,
+    if `config.token_types`; `w_out` [D, V] unless `config.tie_embeddings`; `b_out` [V] if `config.output_bias`.
 
     `config.embed_scale` multiplies by sqrt(D) what is read, not what the logits use (Vaswani et al. 2017, section 3.4).
     `logits=False` leaves out `w_out` and `b_out`, for an encoder whose output is not logits.
@@ -24,27 +25,50 @@ class TokenEmbedding(nnx.Module):
         table = kernel((D, V), 1, dtype=dtype, rngs=rngs)
         self.config = config
         self.table = nnx.Param(_spread(table[...].T, config.embed_std))
+        self.types = _types(config, rngs) if config.token_types else None
         self.w_out = kernel((D, V), 1, dtype=dtype, rngs=rngs) if logits and not config.tie_embeddings else None
         self.b_out = zeros((V,), dtype=dtype) if logits and config.output_bias else None
 
-    def __call__(self, tokens: Int[ArrayLike, "B T"]) -> Float[Array, "B T D"]:
-        """The rows of the tokens, in `config.dtype`.
+    def __call__(
+        self, tokens: Int[ArrayLike, "B T"], types: Int[ArrayLike, "B T"] | None = None
+    ) -> Float[Array, "B T D"]:
+        """The rows of the tokens plus those of their types, 0 unless given, in `config.dtype`.
 
-        A token outside 0 .. V-1 is a ValueError where its value is known, and a vector of NaN where it is traced.
+        A token outside 0 .. V-1 is a ValueError where its value is known, and a vector of NaN where it is traced; so is
+        a type. Types are a ValueError too where the config has none.
         """
-        V, D = self.config.vocab, self.config.model
-        check_tokens("tokens", tokens, V)
-        tokens = jnp.asarray(tokens)
-        inside = (tokens >= 0) & (tokens < V)
-        x = self.table[...][jnp.where(inside, tokens, 0)].astype(self.config.dtype)
-        x = jnp.where(inside[..., None], x, jnp.asarray(jnp.nan, x.dtype))
-        return x * jnp.asarray(math.sqrt(D), x.dtype) if self.config.embed_scale else x
+        check_tokens("tokens", tokens, self.config.vocab)
+        x = _rows(self.table, tokens, self.config.dtype)
+        x = x * jnp.asarray(math.sqrt(self.config.model), x.dtype) if self.config.embed_scale else x
+        if self.types is None:
+            if types is not None:
+                raise ValueError("token types were given to a model without; set token_types in its config")
+            return x
+        types = np.zeros(tokens.shape, np.int32) if types is None else types
+        check_tokens("token types", types, self.config.token_types)
+        if types.shape != tokens.shape:
+            raise ValueError(f"token types must have the shape of the tokens, {tokens.shape}, got {types.shape}")
+        return x + _rows(self.types, types, self.config.dtype)
 
     def logits(self, x: Float[Array, "B T D"]) -> Float[Array, "B T V"]:
-        """x times the output matrix, in float32 (float64 where x is)."""
+        """x times the output matrix times `config.logits_scale`, in float32 (float64 where x is)."""
         w = self.table[...].T if self.w_out is None else self.w_out[...]
-        dtype = compute_dtype(x)
-        return add(jnp.einsum("btd,dv->btv", x.astype(dtype), w.astype(dtype)), self.b_out)
+        dtype, factor = compute_dtype(x), self.config.logits_scale
+        logits = jnp.einsum("btd,dv->btv", x.astype(dtype), w.astype(dtype))
+        return add(logits if factor == 1 else logits * jnp.asarray(factor, dtype), self.b_out)
+
+
+def _rows(table: nnx.Param, tokens: Int[ArrayLike, "B T"], dtype: str) -> Float[Array, "B T D"]:
+    """Rows of a table, NaN outside."""
+    tokens = jnp.asarray(tokens)
+    inside = (tokens >= 0) & (tokens < table.shape[0])
+    x = table[...][jnp.where(inside, tokens, 0)].astype(dtype)
+    return jnp.where(inside[..., None], x, jnp.asarray(jnp.nan, x.dtype))
+
+
+def _types(config: TransformerConfig, rngs: nnx.Rngs) -> nnx.Param:
+    table = kernel((config.model, config.token_types), 1, dtype=config.param_dtype, rngs=rngs)
+    return nnx.Param(_spread(table[...].T, config.embed_std))
 
 
 def _spread(table: Float[Array, "V D"], std: float | None) -> Float[Array, "V D"]:

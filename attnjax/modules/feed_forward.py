@@ -2,6 +2,7 @@
 
     relu, gelu    FFN(x) = act(x W_in + b_in) W_out + b_out
     swiglu        FFN(x) = (silu(x W_gate + b_gate) * (x W_in + b_in)) W_out + b_out
+    geglu         the same with the tanh approximation of gelu in place of silu, as in T5 v1.1
 
 Reference: Vaswani et al. 2017 (arXiv:1706.03762), eq. 2; Shazeer 2020 (arXiv:2002.05202), eq. 6.
 """
@@ -17,11 +18,13 @@ from attnjax.modules.parameters import add, kernel, zeros
 from attnjax.positions.checks import validate_integer
 from attnjax.typing import Array, Float
 
+GATED = ("swiglu", "geglu")
+
 
 class FeedForward(nnx.Module):
     """[B, T, D] -> [B, T, D] through F hidden numbers. Computes in the type of its input.
 
-    Parameters: w_in [D, F], w_out [F, D], with "swiglu" also w_gate [D, F]; b_in [F], b_out [D], b_gate [F] if `bias`.
+    Parameters: w_in [D, F], w_out [F, D], if gated also w_gate [D, F]; b_in [F], b_out [D], b_gate [F] if `bias`.
     Raises ValueError for sizes below 1 or an unknown activation.
     """
 
@@ -38,7 +41,7 @@ class FeedForward(nnx.Module):
         validate_integer("FeedForward", model=model, hidden=hidden)
         check_choices("FeedForward", {"activation": (activation, dict(CHOICES)["activation"])})
         self.activation = activation
-        gated = activation == "swiglu"
+        gated = activation in GATED
         self.w_in = kernel((model, hidden), 1, dtype=param_dtype, rngs=rngs)
         self.w_gate = kernel((model, hidden), 1, dtype=param_dtype, rngs=rngs) if gated else None
         self.w_out = kernel((hidden, model), 1, dtype=param_dtype, rngs=rngs)
@@ -52,9 +55,9 @@ class FeedForward(nnx.Module):
             raise ValueError(f"FeedForward: x must have shape [B, T, {self.w_in.shape[0]}], got {x.shape}")
         hidden = _affine(x, self.w_in, self.b_in)
         if self.w_gate is None:
-            hidden = _activate(self.activation, hidden)
+            hidden = activate(self.activation, hidden)
         else:
-            hidden = jax.nn.silu(_affine(x, self.w_gate, self.b_gate)) * hidden
+            hidden = activate(self.activation, _affine(x, self.w_gate, self.b_gate)) * hidden
         return _affine(hidden, self.w_out, self.b_out)
 
 
@@ -62,6 +65,8 @@ def _affine(x: Float[Array, "B T D"], w: nnx.Param, b: nnx.Param | None) -> Floa
     return add(jnp.einsum("btd,df->btf", x, w[...].astype(x.dtype)), b)
 
 
-def _activate(name: str, x: Float[Array, "B T F"]) -> Float[Array, "B T F"]:
+def activate(name: str, x: Float[Array, "B T F"]) -> Float[Array, "B T F"]:
+    """What `activation=name` does to hidden numbers; with a gate, to those of the gate."""
     exact_gelu = functools.partial(jax.nn.gelu, approximate=False)
-    return {"relu": jax.nn.relu, "gelu": exact_gelu, "gelu_tanh": jax.nn.gelu}[name](x)
+    gates = {"swiglu": jax.nn.silu, "geglu": jax.nn.gelu}
+    return {"relu": jax.nn.relu, "gelu": exact_gelu, "gelu_tanh": jax.nn.gelu, **gates}[name](x)

@@ -21,7 +21,8 @@ class Stack(nnx.Module):
     """[B, T, D] -> [B, T, D]: positions into the input, `config.layers` blocks, and for pre-norm a last norm.
 
     Gates are [L, N] or [L, B, N]. Positions are [T] or [B, T], or [L, B, T] with their own for each layer; the input has
-    those of the first. Parameters: `blocks`, `norm`, and `inputs`, what encodings of the input learn.
+    those of the first. Parameters: `blocks`, `norm`, `input_norm` if `config.embedding_norm`, and `inputs`, what encodings
+    of the input learn.
     """
 
     def __init__(self, config: TransformerConfig, *, cross: bool = False, rngs: nnx.Rngs):
@@ -31,12 +32,13 @@ class Stack(nnx.Module):
         self.inputs = nnx.data([encoding_parameters(e, config.sizes, dtype=dtype, rngs=rngs) for e in self.encodings])
         self.blocks = nnx.List([TransformerBlock(config, i, cross=cross, rngs=rngs) for i in range(config.layers)])
         self.norm = norm(config, rngs) if config.norm_position == "pre" else None
+        self.input_norm = norm(config, rngs) if config.embedding_norm else None
 
     def embed(self, x: Float[Array, "B T D"], pos: ArrayLike) -> Float[Array, "B T D"]:
-        """x with the hook `embed` of each distinct encoding applied once."""
+        """x with the hook `embed` of each distinct encoding applied once, and the norm of the input."""
         for encoding, params in zip(self.encodings, self.inputs, strict=True):
             x = embed(encoding, values(params), x, self._pos(pos, 0))
-        return x
+        return normalize(self.input_norm, x)
 
     def __call__(
         self,
@@ -77,10 +79,10 @@ class Stack(nnx.Module):
     ) -> tuple[Float[Array, "L B N T T"], Float[Array, "L B N T S"] | None]:
         """Attention weights of every layer, of self-attention and of cross-attention (None without)."""
         states = self._layers(x, memory, mask, pos, gate, cross_gate, None)
-        mask, found = self._rules(mask), []
+        found = []
         for i, block in enumerate(self.blocks):
-            options = {"mask": mask, "pos": self._pos(pos, i), "gate": self._gate(gate, i), "params": self._params(i)}
-            found.append(block.weights(states[i], memory, **options))
+            options = {"pos": self._pos(pos, i), "gate": self._gate(gate, i), "params": self._params(i)}
+            found.append(block.weights(states[i], memory, mask=self._rules(mask, i), **options))
         own, cross = zip(*found, strict=True)
         return jnp.stack(own), None if memory is None else jnp.stack(cross)
 
@@ -111,13 +113,13 @@ class Stack(nnx.Module):
         if len(caches) != len(self.blocks):
             raise ValueError(f"decode needs one cache per layer, {len(self.blocks)}, got {len(caches)}")
         pos = caches[0].index + jnp.arange(x.shape[1], dtype=jnp.int32) if pos is None else pos
-        x, mask, new = self.embed(x, pos), self._rules(Mask(causal=True)), []
+        x, new = self.embed(x, pos), []
         for i, block in enumerate(self.blocks):
             x, cache = block.decode(
                 x,
                 caches[i],
                 None if memories is None else memories[i],
-                mask=mask,
+                mask=self._rules(Mask(causal=True), i),
                 pos=self._pos(pos, i),
                 valid=valid,
                 gate=self._gate(gate, i),
@@ -129,11 +131,11 @@ class Stack(nnx.Module):
 
     def _layers(self, x, memory, mask: Mask, pos, gate, cross_gate, key) -> list[Float[Array, "B T D"]]:
         keys = split(key, len(self.blocks) + 1)
-        mask = self._rules(mask)
         states = [drop(self.embed(x, pos), keys[-1], self.config.input_dropout)]
         for i, block in enumerate(self.blocks):
             options = {"gate": self._gate(gate, i), "cross_gate": self._gate(cross_gate, i), "pos": self._pos(pos, i)}
-            states.append(block(states[i], memory, mask=mask, **options, params=self._params(i), key=keys[i]))
+            rules, params = self._rules(mask, i), self._params(i)
+            states.append(block(states[i], memory, mask=rules, **options, params=params, key=keys[i]))
         return [*states[:-1], normalize(self.norm, states[-1])]
 
     def _params(self, layer: int) -> EncodingParams | None:
@@ -150,6 +152,6 @@ class Stack(nnx.Module):
             raise ValueError(f"positions [L, B, T] must have one row per layer, {len(self.blocks)}, got {pos.shape}")
         return pos[layer] if pos.ndim == 3 else pos
 
-    def _rules(self, mask: Mask) -> Mask:
-        """The mask with the window of the config, unless it has its own."""
-        return mask if mask.window is not None else dataclasses.replace(mask, window=self.config.window)
+    def _rules(self, mask: Mask, layer: int) -> Mask:
+        """The mask with the layer's window of the config, unless it has its own."""
+        return mask if mask.window is not None else dataclasses.replace(mask, window=self.config.layer_windows[layer])

@@ -16,9 +16,10 @@ class TokenModel(nnx.Module):
     Arguments of every method:
       tokens: [B, T] in 0 .. V-1.
       pos: positions, [T], [B, T], or [L, B, T] with their own for each layer; 0, 1, ... unless given.
-      mask: padding, packing, windows; see `Mask`. A window in it replaces that of the config.
+      mask: padding, packing, windows; see `Mask`. A window in it replaces those of the config.
       gate: factor of each head's output, [L, N] or [L, B, N].
       key: for dropout at the config's rates; without it nothing is dropped.
+      types: [B, T], the type of each token where the config has `token_types`; 0 unless given.
     """
 
     def __init__(self, config: TransformerConfig, *, rngs: nnx.Rngs):
@@ -34,9 +35,10 @@ class TokenModel(nnx.Module):
         mask: Mask = Mask(),
         gate: Float[Array, "L *B N"] | None = None,
         key: Key[Array, ""] | None = None,
+        types: Int[ArrayLike, "B T"] | None = None,
     ) -> Float[Array, "B T V"]:
         """Logits over the vocabulary."""
-        return self.embedding.logits(self.features(tokens, pos=pos, mask=mask, gate=gate, key=key))
+        return self.output(self.features(tokens, pos=pos, mask=mask, gate=gate, key=key, types=types))
 
     def features(
         self,
@@ -46,9 +48,10 @@ class TokenModel(nnx.Module):
         mask: Mask = Mask(),
         gate: Float[Array, "L *B N"] | None = None,
         key: Key[Array, ""] | None = None,
+        types: Int[ArrayLike, "B T"] | None = None,
     ) -> Float[Array, "B T D"]:
         """Output of the last layer, after the last norm."""
-        x, pos = self.embedding(tokens), positions(tokens, pos)
+        x, pos = self.embedding(tokens, types), positions(tokens, pos)
         return self.stack(x, mask=self.rules(mask), pos=pos, gate=gate, key=key)
 
     def hidden_states(
@@ -58,9 +61,10 @@ class TokenModel(nnx.Module):
         pos: ArrayLike | None = None,
         mask: Mask = Mask(),
         gate: Float[Array, "L *B N"] | None = None,
+        types: Int[ArrayLike, "B T"] | None = None,
     ) -> Float[Array, "_ B T D"]:
         """The input of each layer, and last the features."""
-        x, pos = self.embedding(tokens), positions(tokens, pos)
+        x, pos = self.embedding(tokens, types), positions(tokens, pos)
         return self.stack.hidden_states(x, mask=self.rules(mask), pos=pos, gate=gate)
 
     def weights(
@@ -70,10 +74,15 @@ class TokenModel(nnx.Module):
         pos: ArrayLike | None = None,
         mask: Mask = Mask(),
         gate: Float[Array, "L *B N"] | None = None,
+        types: Int[ArrayLike, "B T"] | None = None,
     ) -> Float[Array, "L B N T T"]:
         """Attention weights of every layer: row t sums to 1 over the keys that position t sees."""
-        x, pos = self.embedding(tokens), positions(tokens, pos)
+        x, pos = self.embedding(tokens, types), positions(tokens, pos)
         return self.stack.weights(x, mask=self.rules(mask), pos=pos, gate=gate)[0]
+
+    def output(self, features: Float[Array, "B T D"]) -> Float[Array, "B T V"]:
+        """Logits of features."""
+        return self.embedding.logits(features)
 
     def rules(self, mask: Mask) -> Mask:
         """The mask as this kind of model uses it."""

@@ -1,5 +1,7 @@
 """Heads that were written by hand are found, where they were put and nowhere else; random numbers have none."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -114,6 +116,14 @@ def test_a_window_of_the_config_hides_keys():
     _, found = measured(subject, windows=2)
     assert found["first_token"].rows == 2
     assert found["previous_token"].chance == 0.5
+
+
+def test_windows_of_layers_must_agree():
+    settings = planted.config(windows=(4,), encoding=NoPE())
+    np.testing.assert_array_equal(visible_keys(Subject(planted.blank(settings)), 3), np.tri(3, dtype=bool))
+    subject = Subject(planted.blank(dataclasses.replace(settings, layers=2, windows=(4, None))))
+    with pytest.raises(ValueError, match=r"all layers of model must see equally far, got windows \(4, None\)"):
+        visible_keys(subject, 3)
 
 
 def test_a_text_longer_than_the_table_is_refused():

@@ -10,11 +10,13 @@ from flax import nnx
 from attnjax.modules import FeedForward
 
 ERF = np.vectorize(math.erf)
+GATED = ("swiglu", "geglu")
 ACTIVATIONS = {
     "relu": lambda x: np.maximum(x, 0),
     "gelu": lambda x: x * (1 + ERF(x / np.sqrt(2))) / 2,
     "gelu_tanh": lambda x: x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3))) / 2,
     "swiglu": lambda x: x / (1 + np.exp(-x)),
+    "geglu": lambda x: ACTIVATIONS["gelu_tanh"](x),
 }
 
 
@@ -24,7 +26,7 @@ def test_equals_its_formula(activation, build, call):
     x = np.random.default_rng(0).normal(size=(2, 3, 6)).astype(np.float32)
     value = lambda name: np.asarray(getattr(layer, name)[...], np.float64)
     hidden = x @ value("w_in") + value("b_in")
-    if activation == "swiglu":
+    if activation in GATED:
         hidden *= ACTIVATIONS[activation](x @ value("w_gate") + value("b_gate"))
     else:
         hidden = ACTIVATIONS[activation](hidden)

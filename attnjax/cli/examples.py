@@ -1,0 +1,81 @@
+"""What `--help` says below the options of each command."""
+
+CODES = """
+exit status:
+  0    all is done (failed runs of a sweep are recorded, listed, and counted in its last line)
+  1    the run failed; a sweep: with --strict or --fail-fast if a run failed, else if none succeeded; or records are damaged;
+       bench: a suite failed, or with --smoke a peer's numbers differ from ours; parity: numbers differ
+  2    a mistake in the command, the config or the folder: said in one line, before anything was trained
+  130  stopped by Ctrl-C after saving (a second Ctrl-C stops at once)
+  143  stopped by SIGTERM after saving
+"""
+EXAMPLES = """
+examples:
+  attnjax list configs
+  attnjax show rope_vs_sinusoidal
+  attnjax run rope_vs_sinusoidal model.encoding=alibi train.steps=500
+  attnjax sweep rope_vs_sinusoidal --workers 2
+  attnjax report runs/rope_vs_sinusoidal
+"""
+OVERRIDES = """
+KEY=VALUE changes a field of the config: train.steps=500, model.encoding=alibi, model.encoding.options.theta=500000,
+evaluate.lengths=40,80,160, model.kv_heads=none. `attnjax show CONFIG` prints all fields.
+"""
+RUN = """
+examples:
+  attnjax run copy train.steps=200 seed=3
+  attnjax run configs/copy.py --out results/copy
+
+The same command again resumes what was stopped, and does nothing where all is done.
+"""
+SWEEP = """
+examples:
+  attnjax sweep rope_vs_sinusoidal --workers 2 --report
+  attnjax sweep copy --over model.encoding=rope,alibi,nope --over train.learning_rate=1e-3,3e-4 --seeds 3 --workers 2
+  attnjax sweep copy --dry-run
+
+Runs are those of the config's sweep() times every --over and --seeds. The same command again does what is missing, also
+after kill -9. Runs with equal shapes train together as one population.
+"""
+BENCH = """
+examples:
+  attnjax bench
+  attnjax bench attention memory --out results/attention
+  attnjax bench --smoke
+  attnjax bench --torch .venv-torch/bin/python
+  attnjax bench --render runs/bench
+
+Writes speed.jsonl, a row as soon as it is measured, then speed.md and, where matplotlib is installed, speed.png and
+speed.svg. Let nothing else run meanwhile. What an earlier run left is kept as speed.before.jsonl.
+"""
+GENERATE = """
+examples:
+  attnjax generate models/gpt2 "The meaning of life is" --tokens 40
+  attnjax generate models/gpt2 "Once upon a time" --temperature 0.8 --top-k 40 --seed 1
+  attnjax generate models/gpt2 "464 3616" --ids
+  attnjax generate models/llama "Once upon a time" --encoding rope --option theta=500000
+  attnjax generate models/gpt2 "Once upon a time" --encoding alibi
+
+FOLDER holds config.json and safetensors files as downloaded, and tokenizer.json, unless prompt and answer are token ids.
+With --encoding, weights are kept where they fit; what is random in their place, or has no place, is said.
+"""
+PARITY = """
+examples:
+  attnjax parity models/gpt2
+  attnjax parity models/gpt2 --tokens 128 --tolerance 1e-4
+  attnjax parity models/gpt2 --dtype float64 --tolerance 1e-9
+
+Two random sequences, a quarter of the second is padding; for decoders also in two chunks through caches. A gradient is
+compared with its own largest number, or with a thousandth of the largest of all where it is smaller than that. Needs
+torch and transformers.
+"""
+EXPLORE = """
+examples:
+  attnjax explore
+  attnjax explore runs/stdlib_lm/0123456789abcdef
+  attnjax explore runs/stdlib_lm/0123456789abcdef runs/stdlib_lm/fedcba9876543210 --text "for i in range(10):"
+
+Writes one file that asks the network for nothing. Without runs it is the notebook alone: four words, two heads, and an
+encoding. With one run or two it also shows the weights of every head on a few texts, and the loss by position past the
+training length. For tasks other than text, --text takes names of tokens with white space between them.
+"""

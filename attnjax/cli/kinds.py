@@ -1,0 +1,58 @@
+"""Kinds of values that options take, as types of argparse."""
+
+import argparse
+
+
+def count(text: str) -> int:
+    """A whole number of at least 1."""
+    return _whole(text, 1)
+
+
+def index(text: str) -> int:
+    """A whole number of at least 0."""
+    return _whole(text, 0)
+
+
+def _whole(text: str, least: int) -> int:
+    if not text.isascii() or not text.isdecimal() or not least <= int(text[:9]) == int(text[:10]):
+        raise argparse.ArgumentTypeError(f"must be a whole number of at least {least}, got {text[:40]!r}")
+    return int(text)
+
+
+def seconds(text: str) -> float:
+    """Seconds above 0."""
+    value = _number(text)
+    if not 0 < value < 1e9:
+        raise argparse.ArgumentTypeError(f"must be a number of seconds above 0, got {text[:40]!r}")
+    return value
+
+
+def tolerance(text: str) -> float:
+    """A number between 0 and 1."""
+    value = _number(text)
+    if not 0 < value < 1:
+        raise argparse.ArgumentTypeError(f"must be a number between 0 and 1, got {text[:40]!r}")
+    return value
+
+
+def temperature(text: str) -> float:
+    """A number of at least 0."""
+    value = _number(text)
+    if not 0 <= value < 1e6:
+        raise argparse.ArgumentTypeError(f"must be a number of at least 0, got {text[:40]!r}")
+    return value
+
+
+def seed(text: str) -> int:
+    """A whole number below 2^32."""
+    if not text.isascii() or not text.isdecimal() or not int(text[:11]) == int(text[:12]) < 2**32:
+        raise argparse.ArgumentTypeError(f"must be a whole number from 0 to 2^32 - 1, got {text[:40]!r}")
+    return int(text)
+
+
+def _number(text: str) -> float:
+    """NaN for what is none."""
+    try:
+        return float(text)
+    except ValueError:
+        return float("nan")

@@ -1,0 +1,33 @@
+"""Published architectures as configs of `attnjax.modules`, with the names of their weights; folders of them in and out.
+
+    loaded = load("models/gpt2")                     config.json and safetensors, as downloaded
+    logits = loaded.model(tokens)
+    more   = complete(loaded, [464, 3616], 20)       token ids; text: load_tokenizer("models/gpt2")
+    save(loaded, "models/mine")                      a folder that Hugging Face loads
+
+Every mistake in a folder is a `ModelError`, which is a ValueError.
+"""
+
+from attnjax.models.architectures import MODELS, architecture
+from attnjax.models.base import Architecture, Spec, Weight, with_fields
+from attnjax.models.completing import complete
+from attnjax.models.errors import ModelError
+from attnjax.models.folder import Loaded, load
+from attnjax.models.saving import save
+from attnjax.models.tokens import Tokenizer, load_tokenizer
+
+__all__ = [
+    "MODELS",
+    "Architecture",
+    "Loaded",
+    "ModelError",
+    "Spec",
+    "Tokenizer",
+    "Weight",
+    "architecture",
+    "complete",
+    "load",
+    "load_tokenizer",
+    "save",
+    "with_fields",
+]

@@ -1,0 +1,34 @@
+"""Every architecture by its `model_type` in config.json."""
+
+from attnjax.models.base import Architecture
+from attnjax.models.bert import BERT
+from attnjax.models.bloom import BLOOM
+from attnjax.models.gpt2 import GPT2
+from attnjax.models.gpt_neox import GPT_NEOX
+from attnjax.models.llama import LLAMA
+from attnjax.models.mistral import MISTRAL
+from attnjax.models.qwen import QWEN2, QWEN3
+from attnjax.models.smollm3 import SMOLLM3
+from attnjax.models.t5 import T5
+from attnjax.models.transformer import TRANSFORMER
+
+MODELS: dict[str, Architecture] = {
+    "transformer": TRANSFORMER,
+    "bert": BERT,
+    "gpt2": GPT2,
+    "t5": T5,
+    "bloom": BLOOM,
+    "gpt_neox": GPT_NEOX,
+    "llama": LLAMA,
+    "mistral": MISTRAL,
+    "qwen2": QWEN2,
+    "qwen3": QWEN3,
+    "smollm3": SMOLLM3,
+}
+
+
+def architecture(model_type: str) -> Architecture:
+    """The architecture of a `model_type`. Raises ValueError listing the choices."""
+    if model_type not in MODELS:
+        raise ValueError(f"unknown model_type {model_type!r:.100}; known are {', '.join(MODELS)}")
+    return MODELS[model_type]

@@ -1,0 +1,181 @@
+"""BERT (Devlin et al. 2019, arXiv:1810.04805): post-norm, learned positions and token types, a norm of the embeddings.
+
+Two heads: "masked_lm" predicts tokens, and is what checkpoints of `BertForMaskedLM` and `BertForPreTraining` become (of
+the latter without the next-sentence head); "pooler" gives features and one vector of the first, `BertModel`.
+"""
+
+from typing import Any
+
+import jax.numpy as jnp
+from flax import nnx
+
+from attnjax.attention import Mask
+from attnjax.models import rows
+from attnjax.models.base import Architecture, Json, Path, Spec, Weight
+from attnjax.models.config_json import LAYERS, Reader, written
+from attnjax.modules import Encoder, TransformerConfig
+from attnjax.modules.feed_forward import activate
+from attnjax.modules.parameters import add, kernel, norm, normalize, zeros
+from attnjax.positions import Learned
+from attnjax.typing import Array, ArrayLike, Float, Int
+
+ACTIVATIONS = (("gelu", "gelu"), ("gelu_new", "gelu_tanh"), ("relu", "relu"))
+HEADS = (("BertForMaskedLM", "masked_lm"), ("BertForPreTraining", "masked_lm"), ("BertModel", "pooler"))
+OUTPUT = "cls.predictions.decoder.weight"
+OF_POOLER = ("pooler_fc_size", "pooler_num_attention_heads", "pooler_num_fc_layers", "pooler_size_per_head")
+
+
+class BertMaskedLM(Encoder):
+    """Tokens to logits: features through a dense layer, its activation and a norm, then times the token embeddings."""
+
+    def __init__(self, config: TransformerConfig, *, rngs: nnx.Rngs):
+        super().__init__(config, rngs=rngs)
+        self.w_dense = kernel((config.model, config.model), 1, dtype=config.param_dtype, rngs=rngs)
+        self.b_dense = zeros((config.model,), dtype=config.param_dtype)
+        self.dense_norm = norm(config, rngs)
+
+    def output(self, features: Float[Array, "B T D"]) -> Float[Array, "B T V"]:
+        """Logits of features."""
+        x = activate(self.config.activation, _dense(features, self.w_dense, self.b_dense))
+        return self.embedding.logits(normalize(self.dense_norm, x))
+
+
+class BertPooler(Encoder):
+    """Tokens to features, and with `pooled` to one vector per sequence."""
+
+    def __init__(self, config: TransformerConfig, *, rngs: nnx.Rngs):
+        super().__init__(config, rngs=rngs)
+        self.w_dense = kernel((config.model, config.model), 1, dtype=config.param_dtype, rngs=rngs)
+        self.b_dense = zeros((config.model,), dtype=config.param_dtype)
+
+    def output(self, features: Float[Array, "B T D"]) -> Float[Array, "B T D"]:
+        """The features: this model has no logits."""
+        return features
+
+    def pooled(
+        self, tokens: Int[ArrayLike, "B T"], *, mask: Mask = Mask(), types: Int[ArrayLike, "B T"] | None = None
+    ) -> Float[Array, "B D"]:
+        """tanh of a dense layer of the first token's features."""
+        first = self.features(tokens, mask=mask, types=types)[:, :1]
+        return jnp.tanh(_dense(first, self.w_dense, self.b_dense))[:, 0]
+
+
+def config(json: Json) -> Spec:
+    """The spec of a config.json; without `architectures` it is that of a `BertForMaskedLM`.
+
+    Raises ValueError for relative positions, decoders, and other heads.
+    """
+    read = Reader("bert", json)
+    read.must("position_embedding_type", "absolute")
+    read.skip(*OF_POOLER)
+    listed = read.value("architectures", default=["BertForMaskedLM"])
+    if not isinstance(listed, list) or len(listed) != 1 or listed[0] not in dict(HEADS):
+        raise ValueError(
+            f"bert: architectures must have one of {', '.join(dict(HEADS))}, config.json has {listed!r:.200}"
+        )
+    head = dict(HEADS)[listed[0]]
+    made = TransformerConfig(
+        vocab=read.integer("vocab_size"),
+        model=read.integer("hidden_size"),
+        layers=read.integer("num_hidden_layers", highest=LAYERS),
+        heads=read.integer("num_attention_heads"),
+        hidden=read.integer("intermediate_size"),
+        activation=read.choice("hidden_act", default="gelu", choices=dict(ACTIVATIONS)),
+        norm_position="post",
+        norm_epsilon=read.number("layer_norm_eps", default=1e-12),
+        encoding=Learned(read.integer("max_position_embeddings")),
+        embedding_norm=True,
+        token_types=read.integer("type_vocab_size"),
+        tie_embeddings=read.flag("tie_word_embeddings", default=True),
+        output_bias=head == "masked_lm",
+        attention_dropout=read.number("attention_probs_dropout_prob", default=0.1, zero=True),
+        residual_dropout=read.number("hidden_dropout_prob", default=0.1, zero=True),
+    )
+    read.finish()
+    return Spec(made, head=head)
+
+
+def to_json(spec: Spec) -> dict[str, Any]:
+    """The config.json of a spec."""
+    c = spec.config
+    if not isinstance(c.encoding, Learned):
+        raise ValueError(f"a config.json of bert has no place for {c.encoding}")
+    json = {
+        "architectures": [{ours: theirs for theirs, ours in reversed(HEADS)}.get(spec.head)],
+        "vocab_size": c.vocab,
+        "hidden_size": c.model,
+        "num_hidden_layers": c.layers,
+        "num_attention_heads": c.heads,
+        "intermediate_size": c.hidden,
+        "hidden_act": {ours: theirs for theirs, ours in reversed(ACTIVATIONS)}.get(c.activation),
+        "layer_norm_eps": c.norm_epsilon,
+        "max_position_embeddings": c.encoding.length,
+        "type_vocab_size": c.token_types,
+        "tie_word_embeddings": c.tie_embeddings,
+        "attention_probs_dropout_prob": c.attention_dropout,
+        "hidden_dropout_prob": c.residual_dropout,
+    }
+    return written("bert", config, spec, json)
+
+
+def weights(spec: Spec) -> tuple[Weight, ...]:
+    """The table of names."""
+    c, name = spec.config, "bert.embeddings"
+    output = OUTPUT if spec.head == "masked_lm" else ()
+    table = [
+        rows.embedding(c, f"{name}.word_embeddings.weight", output),
+        *rows.learned_positions(c, ("stack",), f"{name}.position_embeddings.weight"),
+        rows.same(("embedding", "types"), f"{name}.token_type_embeddings.weight", c.token_types, c.model),
+        *rows.norm(("stack", "input_norm"), c, f"{name}.LayerNorm"),
+    ]
+    for i in range(c.layers):
+        table += _block(c, ("stack", "blocks", i), f"bert.encoder.layer.{i}")
+    return (*table, *(_masked_lm(c) if spec.head == "masked_lm" else _dense_rows(c, "bert.pooler.dense")))
+
+
+def _block(c: TransformerConfig, path: Path, name: str) -> list[Weight]:
+    inside = f"{name}.attention.self"
+    projections = (f"{inside}.query", f"{inside}.key", f"{inside}.value", f"{name}.attention.output.dense")
+    parts = {"in": f"{name}.intermediate.dense", "out": f"{name}.output.dense"}
+    return [
+        *rows.projections((*path, "attention"), c, projections),
+        *rows.norm((*path, "attention_norm"), c, f"{name}.attention.output.LayerNorm"),
+        *rows.feed_forward((*path, "feed_forward"), c, parts),
+        *rows.norm((*path, "feed_forward_norm"), c, f"{name}.output.LayerNorm"),
+    ]
+
+
+def _masked_lm(c: TransformerConfig) -> list[Weight]:
+    name = "cls.predictions"
+    bias = (f"{name}.bias", f"{name}.decoder.bias")
+    return [
+        *_dense_rows(c, f"{name}.transform.dense"),
+        *rows.norm(("dense_norm",), c, f"{name}.transform.LayerNorm"),
+        *rows.output_matrix(c, OUTPUT),
+        *([rows.same(("embedding", "b_out"), bias, c.vocab)] if c.output_bias else []),
+    ]
+
+
+def _dense_rows(c: TransformerConfig, name: str) -> list[Weight]:
+    weight, bias = f"{name}.weight", f"{name}.bias"
+    return [rows.linear(("w_dense",), weight, c.model, c.model), rows.same(("b_dense",), bias, c.model)]
+
+
+def _dense(x: Float[Array, "B T D"], w: nnx.Param, b: nnx.Param) -> Float[Array, "B T D"]:
+    return add(jnp.einsum("btd,de->bte", x, w[...].astype(x.dtype)), b)
+
+
+BERT = Architecture(
+    model_type="bert",
+    config=config,
+    to_json=to_json,
+    weights=weights,
+    build=lambda spec, rngs: {"masked_lm": BertMaskedLM, "pooler": BertPooler}[spec.head](spec.config, rngs=rngs),
+    prefix="bert.",
+    ignored=(
+        r"bert\.embeddings\.position_ids",
+        r"bert\.pooler\.dense\.(weight|bias)",
+        r"cls\.(predictions\.(decoder|transform\.dense)|seq_relationship)\.(weight|bias)",
+        r"cls\.predictions\.(bias|transform\.LayerNorm\.(weight|bias|gamma|beta))",
+    ),
+)

@@ -1,0 +1,113 @@
+"""GPT-NeoX and Pythia (Black et al. 2022, arXiv:2204.06745; Biderman et al. 2023, arXiv:2304.01373).
+
+RoPE on a quarter of each head; attention and feed-forward side by side, where `use_parallel_residual`.
+"""
+
+from typing import Any
+
+from attnjax.models import rows
+from attnjax.models.base import Architecture, Json, Path, Spec, Weight
+from attnjax.models.config_json import LAYERS, Reader, written
+from attnjax.models.rotary_json import read_rope, rope_json, trained_length
+from attnjax.modules import Decoder, TransformerConfig
+from attnjax.positions import RoPE
+
+ACTIVATIONS = (("gelu", "gelu"), ("gelu_new", "gelu_tanh"), ("gelu_fast", "gelu_tanh"), ("relu", "relu"))
+
+OUTPUT = ("embed_out.weight", "lm_head.weight")
+
+
+def config(json: Json) -> Spec:
+    """The spec of a config.json. Raises ValueError for what the modules cannot compute."""
+    read = Reader("gpt_neox", json)
+    trained = read.integer("max_position_embeddings", default=None)
+    made = TransformerConfig(
+        vocab=read.integer("vocab_size"),
+        model=read.integer("hidden_size"),
+        layers=read.integer("num_hidden_layers", highest=LAYERS),
+        heads=read.integer("num_attention_heads"),
+        hidden=read.integer("intermediate_size"),
+        activation=read.choice("hidden_act", default="gelu", choices=dict(ACTIVATIONS)),
+        norm_epsilon=read.number("layer_norm_eps", default=1e-5),
+        parallel=read.flag("use_parallel_residual", default=True),
+        encoding=read_rope(read, trained, theta="rotary_emb_base", share="rotary_pct", part=0.25),
+        bias=read.flag("attention_bias", default=True),
+        feed_forward_bias=True,
+        tie_embeddings=read.flag("tie_word_embeddings", default=False),
+        attention_dropout=read.number("attention_dropout", default=0.0, zero=True),
+        residual_dropout=read.number("hidden_dropout", default=0.0, zero=True),
+    )
+    _check_width(made)
+    read.finish()
+    return Spec(made)
+
+
+def to_json(spec: Spec) -> dict[str, Any]:
+    """The config.json of a spec."""
+    c, encoding = spec.config, spec.config.encodings[0]
+    trained = trained_length(encoding, 2048)
+    turning = rope_json(encoding, trained)
+    json = {
+        "architectures": ["GPTNeoXForCausalLM"],
+        "vocab_size": c.vocab,
+        "hidden_size": c.model,
+        "num_hidden_layers": c.layers,
+        "num_attention_heads": c.heads,
+        "intermediate_size": c.hidden,
+        "hidden_act": {ours: theirs for theirs, ours in reversed(ACTIVATIONS)}.get(c.activation),
+        "layer_norm_eps": c.norm_epsilon,
+        "max_position_embeddings": trained,
+        "use_parallel_residual": c.parallel,
+        "rotary_emb_base": turning.pop("rope_theta"),
+        "rotary_pct": getattr(encoding, "fraction", None),
+        **turning,
+        "attention_bias": c.bias,
+        "tie_word_embeddings": c.tie_embeddings,
+        "attention_dropout": c.attention_dropout,
+        "hidden_dropout": c.residual_dropout,
+    }
+    return written("gpt_neox", config, spec, json)
+
+
+def weights(spec: Spec) -> tuple[Weight, ...]:
+    """The table of names."""
+    c = spec.config
+    table = [rows.embedding(c, "gpt_neox.embed_in.weight", OUTPUT)]
+    for i in range(c.layers):
+        table += _block(c, ("stack", "blocks", i), f"gpt_neox.layers.{i}")
+    table += rows.norm(("stack", "norm"), c, "gpt_neox.final_layer_norm")
+    return (*table, *rows.output_matrix(c, OUTPUT))
+
+
+def _block(c: TransformerConfig, path: Path, name: str) -> list[Weight]:
+    attention = (*path, "attention")
+    parts = {"in": f"{name}.mlp.dense_h_to_4h", "out": f"{name}.mlp.dense_4h_to_h"}
+    return [
+        *rows.norm((*path, "attention_norm"), c, f"{name}.input_layernorm"),
+        *rows.per_head(attention, c, f"{name}.attention.query_key_value"),
+        *rows.output_projection(attention, c, f"{name}.attention.dense"),
+        *rows.norm((*path, "feed_forward_norm"), c, f"{name}.post_attention_layernorm"),
+        *rows.feed_forward((*path, "feed_forward"), c, parts),
+    ]
+
+
+def _check_width(c: TransformerConfig) -> None:
+    """Published code rounds the rotary width down to a whole number of channels, we to whole pairs."""
+    rope, head = c.encoding, c.sizes.head
+    assert isinstance(rope, RoPE)
+    if int(head * rope.fraction) != 2 * rope.pairs(head)[0]:
+        raise ValueError(f"gpt_neox: rotary_pct={rope.fraction} of a head of {head} is an odd number of channels")
+
+
+GPT_NEOX = Architecture(
+    model_type="gpt_neox",
+    config=config,
+    to_json=to_json,
+    weights=weights,
+    build=lambda spec, rngs: Decoder(spec.config, rngs=rngs),
+    prefix="gpt_neox.",
+    ignored=(
+        r"gpt_neox\.layers\.\d+\.attention\.(bias|masked_bias|rotary_emb\.inv_freq)",
+        r"gpt_neox\.rotary_emb\.inv_freq",
+    ),
+)

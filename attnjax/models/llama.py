@@ -1,0 +1,35 @@
+"""LLaMA 2 and 3 (Touvron et al. 2023, arXiv:2307.09288; Grattafiori et al. 2024, arXiv:2407.21783)."""
+
+from typing import Any
+
+from attnjax.models import llama_like
+from attnjax.models.base import Architecture, Json, Spec
+from attnjax.models.config_json import Reader, written
+from attnjax.modules import Decoder, TransformerConfig
+
+
+def config(json: Json) -> Spec:
+    """The spec of a config.json. Raises ValueError for what the modules cannot compute."""
+    read = Reader("llama", json)
+    bias, inner_bias = read.flag("attention_bias", default=False), read.flag("mlp_bias", default=False)
+    made = TransformerConfig(**llama_like.read_sizes(read, kv_heads=None), bias=bias, feed_forward_bias=inner_bias)
+    read.finish()
+    return Spec(made)
+
+
+def to_json(spec: Spec) -> dict[str, Any]:
+    """The config.json of a spec."""
+    c = spec.config
+    own = {"attention_bias": c.bias, "mlp_bias": c.feed_forward_bias}
+    return written("llama", config, spec, llama_like.sizes_json(spec, "LlamaForCausalLM") | own)
+
+
+LLAMA = Architecture(
+    model_type="llama",
+    config=config,
+    to_json=to_json,
+    weights=llama_like.weights,
+    build=lambda spec, rngs: Decoder(spec.config, rngs=rngs),
+    prefix=llama_like.PREFIX,
+    ignored=llama_like.IGNORED,
+)

@@ -1,0 +1,94 @@
+"""The tensors of a checkpoint beside the rows of an architecture's table; all that does not fit is told in one error."""
+
+import collections
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+from attnjax.models.base import Architecture, Weight
+from attnjax.models.errors import WrongWeights
+from attnjax.models.safetensors_files import Entry, some
+
+FLOATS = ("float64", "float32", "float16", "bfloat16")
+"""Types that parameters may have; others are those of quantised weights."""
+MOST = 100
+"""Names that an error lists for each kind of mistake."""
+
+
+class Tensor(NamedTuple):
+    """A tensor of a checkpoint, the parameters that are made of it, and names under which the checkpoint has it again."""
+
+    name: str
+    entry: Entry
+    weights: tuple[Weight, ...]
+    copies: tuple[str, ...] = ()
+
+
+def groups(table: Iterable[Weight]) -> tuple[tuple[Weight, ...], ...]:
+    """The rows of a table by the tensor that they are parts of, in the order of the table."""
+    found: dict[tuple[str, ...], list[Weight]] = collections.defaultdict(list)
+    for weight in table:
+        found[weight.names].append(weight)
+    return tuple(tuple(rows) for rows in found.values())
+
+
+def match(
+    entries: Mapping[str, Entry], table: tuple[Weight, ...], published: tuple[Weight, ...], architecture: Architecture
+) -> list[Tensor]:
+    """The tensors that a table asks for, in its order.
+
+    Args:
+      entries: what the checkpoint holds.
+      table: of the model to be made.
+      published: of the model that config.json describes. It may name tensors that an ablation has no use for.
+
+    Raises WrongWeights, naming all tensors that are missing, left over, or of a wrong shape or type.
+    """
+    prefix = architecture.prefix
+    found = {rows[0].names: _first(entries, rows[0].names, prefix) for rows in groups((*table, *published))}
+    named = [(found[rows[0].names], rows) for rows in groups(table)]
+    tensors = [
+        Tensor(name, entries[name], rows, _copies(entries, rows[0], name, prefix))
+        for name, rows in named
+        if name is not None
+    ]
+    ignored = [re.compile(pattern) for pattern in architecture.ignored]
+    used = {*found.values(), *(name for one in tensors for name in one.copies)}
+    problems = {
+        "missing": [names[0] for names, name in found.items() if name is None],
+        "left over": [name for name in entries if name not in used and not _is_ignored(name, ignored, prefix)],
+        "wrong shape": [_shapes(one) for one in tensors if one.entry.shape != one.weights[0].shape],
+        "wrong type": [_type(one) for one in tensors if one.entry.dtype.name not in FLOATS],
+    }
+    if any(problems.values()):
+        text = "; ".join(f"{what}: {some(names, MOST)}" for what, names in problems.items() if names)
+        raise WrongWeights(f"the weights are not those of the {architecture.model_type} in config.json. {text}")
+    return tensors
+
+
+def candidates(names: tuple[str, ...], prefix: str) -> Iterator[str]:
+    """What a tensor may be called: its names, then those without the prefix, which checkpoints of the bare model lack."""
+    yield from names
+    if prefix:
+        yield from (name.removeprefix(prefix) for name in names if name.startswith(prefix))
+
+
+def _first(entries: Mapping[str, Entry], names: tuple[str, ...], prefix: str) -> str | None:
+    return next((name for name in candidates(names, prefix) if name in entries), None)
+
+
+def _copies(entries: Mapping[str, Entry], weight: Weight, name: str, prefix: str) -> tuple[str, ...]:
+    known = candidates((*weight.names, *weight.copies), prefix)
+    return tuple(one for one in dict.fromkeys(known) if one in entries and one != name)
+
+
+def _is_ignored(name: str, patterns: list[re.Pattern[str]], prefix: str) -> bool:
+    return any(pattern.fullmatch(one) for pattern in patterns for one in (name, prefix + name))
+
+
+def _shapes(tensor: Tensor) -> str:
+    return f"{tensor.name} is {list(tensor.entry.shape)} and must be {list(tensor.weights[0].shape)}"
+
+
+def _type(tensor: Tensor) -> str:
+    return f"{tensor.name} is {tensor.entry.dtype.name} (quantised weights are not read)"

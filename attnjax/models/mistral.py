@@ -1,0 +1,33 @@
+"""Mistral (Jiang et al. 2023, arXiv:2310.06825): LLaMA with a sliding window in every layer."""
+
+from typing import Any
+
+from attnjax.models import llama_like
+from attnjax.models.base import Architecture, Json, Spec
+from attnjax.models.config_json import Reader, written
+from attnjax.modules import Decoder, TransformerConfig
+
+
+def config(json: Json) -> Spec:
+    """The spec of a config.json. Raises ValueError for what the modules cannot compute."""
+    read = Reader("mistral", json)
+    made = TransformerConfig(**llama_like.read_sizes(read), window=llama_like.read_width(read), bias=False)
+    read.finish()
+    return Spec(made)
+
+
+def to_json(spec: Spec) -> dict[str, Any]:
+    """The config.json of a spec."""
+    own = {"sliding_window": llama_like.windows_json(spec.config)["sliding_window"]}
+    return written("mistral", config, spec, llama_like.sizes_json(spec, "MistralForCausalLM") | own)
+
+
+MISTRAL = Architecture(
+    model_type="mistral",
+    config=config,
+    to_json=to_json,
+    weights=llama_like.weights,
+    build=lambda spec, rngs: Decoder(spec.config, rngs=rngs),
+    prefix=llama_like.PREFIX,
+    ignored=llama_like.IGNORED,
+)

@@ -1,0 +1,129 @@
+"""RoPE and its scalings as a config.json has them, in both styles:
+
+    "rope_theta": 1e4, "rope_scaling": {"rope_type": "yarn", "factor": 4.0, ...}      transformers 4; written here
+    "rope_parameters": {"rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0, ...}   transformers 5
+
+The rules are those of `modeling_rope_utils` of Hugging Face transformers 5. A scaling that is not known is an error.
+"""
+
+import dataclasses
+import math
+from typing import Any
+
+from attnjax.models.base import Json
+from attnjax.models.config_json import Reader
+from attnjax.positions import DynamicNTK, Llama3, LongRoPE, PositionEncoding, PositionInterpolation, RoPE, YaRN
+from attnjax.positions.scaling import Scaling
+
+ORIGINAL = "original_max_position_embeddings"
+KINDS = ("default", "linear", "dynamic", "yarn", "longrope", "llama3")
+
+
+def read_rope(
+    read: Reader,
+    trained: int | None,
+    *,
+    theta: str = "rope_theta",
+    share: str = "partial_rotary_factor",
+    otherwise: float = 10_000.0,
+    part: float = 1.0,
+) -> RoPE:
+    """The RoPE of a config.
+
+    Args:
+      read: the config.
+      trained: its `max_position_embeddings`, None where it has none.
+      theta, share: what it calls the base and the share of the head that is rotated.
+      otherwise, part: these two where the config does not say.
+
+    Raises ValueError for a kind of scaling that is not known, and for a value out of range.
+    """
+    table: Json = read.table("rope_parameters", "rope_scaling")
+    inner = Reader(f"{read.owner}: rope_scaling", table)
+    kind = inner.choice("rope_type", "type", default="default", choices={kind: kind for kind in KINDS})
+    base = _agreed(read, theta, inner, "rope_theta", otherwise)
+    fraction = _agreed(read, share, inner, "partial_rotary_factor", part)
+    outer = read.integer(ORIGINAL, default=None)
+    scaling = _scaling(kind, inner, trained, outer)
+    inner.finish()
+    return RoPE(theta=base, fraction=fraction, scaling=scaling)
+
+
+def rope_json(encoding: PositionEncoding, trained: int) -> dict[str, Any]:
+    """`rope_theta`, and `rope_scaling` where there is one. Raises ValueError for what is no RoPE of a config."""
+    if not isinstance(encoding, RoPE):
+        raise ValueError(f"a config.json of this family has no place for {encoding}")
+    return {"rope_theta": encoding.theta, **_scaling_json(encoding.scaling, trained)}
+
+
+def trained_length(encoding: PositionEncoding, otherwise: int) -> int:
+    """`max_position_embeddings` of a config that is written: what the scaling needs there, or the other number."""
+    scaling = encoding.scaling if isinstance(encoding, RoPE) else None
+    return scaling.original_length if isinstance(scaling, DynamicNTK) else otherwise
+
+
+def _agreed(read: Reader, name: str, inner: Reader, inner_name: str, default: float) -> float:
+    """A number that stands outside or inside the table of the scaling."""
+    outside, inside = read.number(name, default=None), inner.number(inner_name, default=None)
+    if outside is not None and inside is not None and outside != inside:
+        raise ValueError(f"{read.owner}: {name} is {outside}, but {inside} in rope_parameters")
+    return next((value for value in (outside, inside) if value is not None), default)
+
+
+def _scaling(kind: str, inner: Reader, trained: int | None, outer: int | None) -> Scaling | None:
+    if kind == "default":
+        return None
+    if kind == "linear":
+        inner.skip(ORIGINAL)
+        return PositionInterpolation(inner.number("factor"))
+    known = (length for length in (outer, trained) if length is not None)
+    original = inner.integer(ORIGINAL, default=next(known, ...))
+    if kind == "longrope":
+        return _longrope(inner, trained, original)
+    factor = inner.number("factor")
+    if kind == "dynamic":
+        if original != trained:
+            raise ValueError(f"{inner.owner}: {ORIGINAL} must be max_position_embeddings={trained}, got {original}")
+        return DynamicNTK(factor, original)
+    if kind == "llama3":
+        return Llama3(factor, original, inner.number("low_freq_factor"), inner.number("high_freq_factor"))
+    inner.must("truncate", True)
+    fast, slow = inner.number("beta_fast", default=32.0), inner.number("beta_slow", default=1.0)
+    return YaRN(factor, original, fast, slow, _attention_factor(inner, factor))
+
+
+def _attention_factor(inner: Reader, factor: float) -> float | None:
+    """That of YaRN; a few releases give it as a ratio of two."""
+    given = inner.number("attention_factor", default=None)
+    above, below = inner.number("mscale", default=None), inner.number("mscale_all_dim", default=None)
+    if given is not None or above is None or below is None:
+        return given
+    return (0.1 * above * math.log(factor) + 1) / (0.1 * below * math.log(factor) + 1)
+
+
+def _longrope(inner: Reader, trained: int | None, original: int) -> LongRoPE:
+    factor = inner.number("factor", default=... if trained is None else trained / original)
+    given = inner.number("attention_factor", default=None)
+    short, long = inner.numbers("short_factor"), inner.numbers("long_factor")
+    return LongRoPE(short, long, original, given, max(factor, 1.0))
+
+
+def _scaling_json(scaling: Scaling | None, trained: int) -> dict[str, Any]:
+    if scaling is None:
+        return {}
+    if isinstance(scaling, PositionInterpolation):
+        table = {"rope_type": "linear", "factor": scaling.factor}
+    elif isinstance(scaling, DynamicNTK):
+        table = {"rope_type": "dynamic", "factor": scaling.factor}
+    elif isinstance(scaling, LongRoPE):
+        factor = 1.0 if scaling.factor is None else scaling.factor
+        lists = {"short_factor": list(scaling.short_factors), "long_factor": list(scaling.long_factors)}
+        table = {"rope_type": "longrope", "factor": factor, **lists, ORIGINAL: scaling.original_length}
+        table |= {} if scaling.attention_factor is None else {"attention_factor": scaling.attention_factor}
+    elif isinstance(scaling, YaRN | Llama3):
+        table = {name: value for name, value in dataclasses.asdict(scaling).items() if value is not None}
+        table[ORIGINAL] = table.pop("original_length")
+        table = {"rope_type": "yarn" if isinstance(scaling, YaRN) else "llama3", **table}
+    else:
+        raise ValueError(f"a config.json has no place for {scaling}")
+    return {"rope_scaling": table}

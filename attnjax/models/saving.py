@@ -1,0 +1,172 @@
+"""One of our models as a folder that Hugging Face loads: config.json, safetensors, and the tokenizer that came with it.
+
+The folder appears whole or not at all: it is written beside its place and renamed. What somebody else put there is never
+replaced.
+"""
+
+import contextlib
+import json
+import os
+import pathlib
+import re
+import secrets
+import shutil
+from collections.abc import Mapping
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from attnjax.models.base import Spec, Weight, with_fields
+from attnjax.models.errors import ModelError, WrongWeights
+from attnjax.models.files import inside, read_bytes
+from attnjax.models.flat import abstract, dotted, parameters
+from attnjax.models.folder import CONFIG, Loaded
+from attnjax.models.matching import groups
+from attnjax.models.safetensors_writing import Pending, write_folder, write_synced
+
+SHARD = 5 * 10**9
+TEXT = 64 * 2**20
+COMPANIONS = (
+    "generation_config.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.json",
+    "vocab.txt",
+    "merges.txt",
+    "spiece.model",
+    "tokenizer.model",
+    "chat_template.jinja",
+)
+"""What belongs to a model and is copied as it is."""
+OURS = re.compile(r"config\.json|model(-\d{5}-of-\d{5})?\.safetensors|model\.safetensors\.index\.json")
+
+
+def save(
+    loaded: Loaded,
+    folder: str | pathlib.Path,
+    *,
+    dtype: str | None = None,
+    shard_bytes: int = SHARD,
+    overwrite: bool = False,
+) -> pathlib.Path:
+    """Write a model; returns the folder.
+
+    Args:
+      loaded: what `load` returned, `dataclasses.replace(loaded, model=trained)`, or a `Loaded` made by hand.
+      dtype: of all tensors in the files; that of the parameters unless given.
+      shard_bytes: data that one file may have; a larger model gets several and an index.
+      overwrite: replace a folder that holds nothing but a model and its tokenizer.
+
+    Raises ModelError where the folder is in use or the model cannot be expressed as one of its family, and OSError where
+    the disk refuses; then nothing is left behind and what was there before is untouched.
+    """
+    target = pathlib.Path(os.path.abspath(folder))
+    check_free(target, overwrite)
+    tensors = _pending(loaded, dtype)
+    table = _config(loaded, dtype)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    temporary = target.with_name(f".{target.name}.{secrets.token_hex(6)}.tmp")
+    try:
+        temporary.mkdir()
+        write_folder(temporary, tensors, shard_bytes)
+        write_synced(temporary / CONFIG, (json.dumps(table, indent=2, sort_keys=True) + "\n").encode())
+        _copy_companions(loaded.folder, temporary)
+        _put(temporary, target)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+    return target
+
+
+def check_free(target: pathlib.Path, overwrite: bool) -> None:
+    """Raise ModelError unless the folder is new, empty, or with `overwrite` holds nothing but a model."""
+    if target.is_symlink() or (target.exists() and not target.is_dir()):
+        raise ModelError(f"{target} is a link or a file; a model is saved as a folder of its own")
+    names = sorted(path.name for path in target.iterdir()) if target.exists() else []
+    foreign = [name for name in names if not OURS.fullmatch(name) and name not in COMPANIONS]
+    if foreign:
+        more = f" and {len(foreign) - 3} more" if len(foreign) > 3 else ""
+        raise ModelError(
+            f"{target} holds files that are no part of a model ({', '.join(foreign[:3])}{more}); choose another"
+        )
+    if names and not overwrite:
+        raise ModelError(f"{target} holds a model already; choose another folder, or say overwrite=True")
+
+
+def tensors_of(loaded: Loaded, values: Mapping[Any, Any]) -> dict[str, np.ndarray]:
+    """Arrays by path, such as parameters or their gradients, as whole tensors by their published names."""
+    table = loaded.architecture.weights(loaded.spec)
+    return {rows[0].names[0]: _whole(rows, values) for rows in groups(table)}
+
+
+def _pending(loaded: Loaded, dtype: str | None) -> list[Pending]:
+    values = parameters(loaded.model)
+    table = loaded.architecture.weights(loaded.spec)
+    unknown = [dotted(path) for path in values if path not in {weight.path for weight in table}]
+    if unknown:
+        family = loaded.architecture.model_type
+        raise WrongWeights(f"checkpoints of a {family} have no place for the parameters {', '.join(unknown)}")
+    made = parameters(abstract(loaded.architecture, loaded.spec))
+    return [_one(rows, values, dtype or _stored(rows[0], values, made, loaded.spec)) for rows in groups(table)]
+
+
+def _one(rows: tuple[Weight, ...], values: Mapping[Any, Any], dtype: str) -> Pending:
+    return Pending(rows[0].names[0], jnp.dtype(dtype), rows[0].shape, lambda: _whole(rows, values))
+
+
+def _stored(weight: Weight, values: Mapping[Any, Any], made: Mapping[Any, Any], spec: Spec) -> str:
+    """The type of a tensor in the file: that of its parameter, unless the model makes it wider than all others."""
+    wide = made[weight.path].dtype.name != spec.config.param_dtype
+    return spec.config.param_dtype if wide else values[weight.path].dtype.name
+
+
+def _whole(rows: tuple[Weight, ...], values: Mapping[Any, Any]) -> np.ndarray:
+    return rows[0].to_theirs(*(np.asarray(values[weight.path]) for weight in rows))
+
+
+def _config(loaded: Loaded, dtype: str | None) -> dict[str, Any]:
+    """config.json: the one that was read where it still describes the model, else one made from the spec."""
+    described = bool(loaded.json) and _plain(loaded.architecture.config(loaded.json)) == _plain(loaded.spec)
+    table = dict(loaded.json) if described else {**_tokens(loaded.json), **loaded.architecture.to_json(loaded.spec)}
+    for name in ("dtype", "torch_dtype"):
+        if name in table or name == "torch_dtype":
+            table[name] = dtype or loaded.spec.config.param_dtype
+    return table
+
+
+def _plain(spec: Spec) -> Spec:
+    """A spec without what belongs to a run: types, rates of dropout, the implementation of attention."""
+    types: dict[str, Any] = {"dtype": "float32", "param_dtype": "float32", "implementation": None, "embed_std": None}
+    rates: dict[str, Any] = {"attention_dropout": 0.0, "residual_dropout": 0.0, "embedding_dropout": None}
+    return with_fields(spec, **types, **rates)
+
+
+def _tokens(table: Mapping[str, Any]) -> dict[str, Any]:
+    """Numbers of special tokens, which a spec does not have."""
+    return {name: value for name, value in table.items() if name.endswith("_token_id")}
+
+
+def _copy_companions(source: pathlib.Path | None, target: pathlib.Path) -> None:
+    if source is None:
+        return
+    for name in COMPANIONS:
+        if (source / name).exists():
+            write_synced(target / name, read_bytes(inside(source, name), TEXT))
+
+
+def _put(temporary: pathlib.Path, target: pathlib.Path) -> None:
+    """Rename a finished folder to its place; what was there goes when the new one stands."""
+    if not target.exists():
+        os.rename(temporary, target)
+        return
+    parked = target.with_name(f".{target.name}.{secrets.token_hex(6)}.old")
+    os.rename(target, parked)
+    try:
+        os.rename(temporary, target)
+    except OSError:
+        os.rename(parked, target)
+        raise
+    with contextlib.suppress(OSError):
+        shutil.rmtree(parked)

@@ -1,0 +1,48 @@
+"""SmolLM3 (Hugging Face 2025): LLaMA in which every fourth layer has no positional encoding (after arXiv:2501.18795)."""
+
+from typing import Any
+
+from attnjax.models import llama_like
+from attnjax.models.base import Architecture, Json, Spec
+from attnjax.models.config_json import Reader, written
+from attnjax.modules import Decoder, TransformerConfig
+from attnjax.positions import NoPE, RoPE
+
+
+def config(json: Json) -> Spec:
+    """The spec of a config.json. Raises ValueError for what the modules cannot compute."""
+    read = Reader("smollm3", json)
+    sizes = llama_like.read_sizes(read, theta=2_000_000.0, tie=True)
+    layers, every = sizes["layers"], read.integer("no_rope_layer_interval", default=4)
+    listed = read.per_layer("no_rope_layers", layers, 0, 1)
+    turns = [(i + 1) % every != 0 for i in range(layers)] if listed is None else [one == 1 for one in listed]
+    sizes["encoding"] = tuple(sizes["encoding"] if turn else NoPE() for turn in turns)
+    windows = llama_like.read_windows(read, layers, [not turn for turn in turns], missing=None)
+    bias, inner_bias = read.flag("attention_bias", default=False), read.flag("mlp_bias", default=False)
+    made = TransformerConfig(**sizes, **windows, bias=bias, feed_forward_bias=inner_bias)
+    read.finish()
+    return Spec(made)
+
+
+def to_json(spec: Spec) -> dict[str, Any]:
+    """The config.json of a spec."""
+    c = spec.config
+    own = {
+        "no_rope_layers": [int(isinstance(encoding, RoPE)) for encoding in c.encodings],
+        "attention_bias": c.bias,
+        "mlp_bias": c.feed_forward_bias,
+    }
+    return written(
+        "smollm3", config, spec, llama_like.sizes_json(spec, "SmolLM3ForCausalLM") | llama_like.windows_json(c) | own
+    )
+
+
+SMOLLM3 = Architecture(
+    model_type="smollm3",
+    config=config,
+    to_json=to_json,
+    weights=llama_like.weights,
+    build=lambda spec, rngs: Decoder(spec.config, rngs=rngs),
+    prefix=llama_like.PREFIX,
+    ignored=llama_like.IGNORED,
+)

@@ -1,0 +1,150 @@
+"""T5 v1.0 and v1.1 (Raffel et al. 2020, arXiv:1910.10683; Shazeer 2020, arXiv:2002.05202): encoder and decoder.
+
+Scores are not scaled, and have a bias by bucket of the distance; one table serves all layers of a stack. Of v1.0, whose
+embeddings are tied, the logits are divided by sqrt(D).
+"""
+
+import dataclasses
+from typing import Any
+
+from attnjax.models import rows
+from attnjax.models.base import Architecture, Json, Path, Spec, Weight, encoder_decoder
+from attnjax.models.config_json import LAYERS, Reader, written
+from attnjax.modules import TransformerConfig
+from attnjax.modules.feed_forward import GATED
+from attnjax.positions import T5Bias
+
+FEED_FORWARD = (("relu", "relu"), ("gated-gelu", "geglu"), ("gated-silu", "swiglu"), ("gelu", "gelu"))
+TABLE = "relative_attention_bias.weight"
+OUTPUT = "lm_head.weight"
+
+
+def config(json: Json) -> Spec:
+    """The spec of a config.json. Raises ValueError for what the modules cannot compute."""
+    read = Reader("t5", json)
+    D, layers = read.integer("d_model", "hidden_size"), read.integer("num_layers", "num_hidden_layers", highest=LAYERS)
+    activation = read.choice("feed_forward_proj", default="relu", choices=dict(FEED_FORWARD))
+    tie, scaled = _output(read)
+    read.must("is_gated_act", activation in GATED)
+    read.skip("dense_act_fn", "n_positions")
+    dropout = read.number("dropout_rate", default=0.1, zero=True)
+    bias = T5Bias(
+        buckets=read.integer("relative_attention_num_buckets", default=32),
+        max_distance=read.integer("relative_attention_max_distance", default=128),
+    )
+    decoder = TransformerConfig(
+        vocab=read.integer("vocab_size"),
+        model=D,
+        layers=read.integer("num_decoder_layers", default=layers, highest=LAYERS),
+        heads=read.integer("num_heads", "num_attention_heads"),
+        head=read.integer("d_kv", "head_dim"),
+        hidden=read.integer("d_ff"),
+        activation=activation,
+        norm="rms",
+        norm_epsilon=read.number("layer_norm_epsilon", default=1e-6),
+        encoding=bias,
+        share_encoding=True,
+        bias=False,
+        scale=1.0,
+        tie_embeddings=tie,
+        logits_scale=D**-0.5 if scaled else 1.0,
+        attention_dropout=dropout,
+        residual_dropout=dropout,
+    )
+    read.finish()
+    both_sides = dataclasses.replace(bias, bidirectional=True)
+    return Spec(decoder, dataclasses.replace(decoder, layers=layers, encoding=both_sides))
+
+
+def _output(read: Reader) -> tuple[bool, bool]:
+    """Whether embeddings are tied, and whether logits are scaled. The second is as the first unless the config says so.
+
+    transformers 5 writes that embeddings are tied whether or not a file has a matrix of its own for the output, and
+    tells v1.1 by logits that are not scaled. What such a config means is for the caller to say.
+    """
+    tie, scaled = read.flag("tie_word_embeddings", default=True), read.flag("scale_decoder_outputs", default=None)
+    if tie and scaled is False:
+        raise ValueError(
+            "t5: config.json has tie_word_embeddings=true and scale_decoder_outputs=false, which transformers 5 writes of "
+            "T5 v1.1 although its files have an lm_head.weight; write tie_word_embeddings=false if this one has"
+        )
+    return tie, tie if scaled is None else scaled
+
+
+def to_json(spec: Spec) -> dict[str, Any]:
+    """The config.json of a spec."""
+    c, encoder, bias = spec.config, spec.encoder, spec.config.encoding
+    if encoder is None or not isinstance(bias, T5Bias):
+        raise ValueError(
+            f"a config.json of t5 needs an encoder, a decoder and T5Bias, got {bias} and encoder {encoder}"
+        )
+    json = {
+        "architectures": ["T5ForConditionalGeneration"],
+        "is_encoder_decoder": True,
+        "vocab_size": c.vocab,
+        "d_model": c.model,
+        "num_layers": encoder.layers,
+        "num_decoder_layers": c.layers,
+        "num_heads": c.heads,
+        "d_kv": c.sizes.head,
+        "d_ff": c.hidden,
+        "feed_forward_proj": {ours: theirs for theirs, ours in FEED_FORWARD}.get(c.activation),
+        "layer_norm_epsilon": c.norm_epsilon,
+        "relative_attention_num_buckets": bias.buckets,
+        "relative_attention_max_distance": bias.max_distance,
+        "tie_word_embeddings": c.tie_embeddings,
+        "dropout_rate": c.residual_dropout,
+        "pad_token_id": 0,
+        "decoder_start_token_id": 0,
+    }
+    return written("t5", config, spec, json)
+
+
+def weights(spec: Spec) -> tuple[Weight, ...]:
+    """The table of names."""
+    assert spec.encoder is not None
+    names = ("shared.weight", "encoder.embed_tokens.weight", "decoder.embed_tokens.weight")
+    return (
+        rows.embedding(spec.config, names, OUTPUT),
+        *_stack(spec.encoder, "encoder", cross=False),
+        *_stack(spec.config, "decoder", cross=True),
+        *rows.output_matrix(spec.config, OUTPUT),
+    )
+
+
+def _stack(c: TransformerConfig, side: str, *, cross: bool) -> list[Weight]:
+    table = rows.t5_bias(c, (side,), f"{side}.block.0.layer.0.SelfAttention.{TABLE}")
+    for i in range(c.layers):
+        path, name = (side, "blocks", i), f"{side}.block.{i}.layer"
+        table += _attention(c, path, "attention", f"{name}.0", "SelfAttention")
+        table += _attention(c, path, "cross", f"{name}.1", "EncDecAttention") if cross else []
+        table += _feed_forward(c, path, f"{name}.{2 if cross else 1}")
+    return [*table, *rows.norm((side, "norm"), c, f"{side}.final_layer_norm")]
+
+
+def _attention(c: TransformerConfig, path: Path, ours: str, name: str, kind: str) -> list[Weight]:
+    inside = f"{name}.{kind}"
+    letters = (f"{inside}.q", f"{inside}.k", f"{inside}.v", f"{inside}.o")
+    return [*rows.norm((*path, f"{ours}_norm"), c, f"{name}.layer_norm"), *rows.projections((*path, ours), c, letters)]
+
+
+def _feed_forward(c: TransformerConfig, path: Path, name: str) -> list[Weight]:
+    inside, gated = f"{name}.DenseReluDense", c.activation in GATED
+    parts = {"gate": f"{inside}.wi_0", "in": f"{inside}.wi_1"} if gated else {"in": f"{inside}.wi"}
+    return [
+        *rows.norm((*path, "feed_forward_norm"), c, f"{name}.layer_norm"),
+        *rows.feed_forward((*path, "feed_forward"), c, {**parts, "out": f"{inside}.wo"}),
+    ]
+
+
+T5 = Architecture(
+    model_type="t5",
+    config=config,
+    to_json=to_json,
+    weights=weights,
+    build=encoder_decoder,
+    ignored=(
+        # The first releases hold it, no code reads it: cross-attention has no bias.
+        r"decoder\.block\.0\.layer\.1\.EncDecAttention\.relative_attention_bias\.weight",
+    ),
+)

@@ -1,0 +1,64 @@
+"""Text to tokens and back, by the tokenizer.json of a folder and the library `tokenizers`."""
+
+import importlib
+import pathlib
+from collections.abc import Sequence
+from typing import Any
+
+from attnjax.models.errors import DamagedFile, MissingPackage
+from attnjax.models.files import existing_folder, inside, read_bytes
+
+TOKENIZER = "tokenizer.json"
+SIZE = 64 * 2**20
+"""The largest tokenizer.json in use, with 256,000 tokens, has 33 MB."""
+
+
+class Tokenizer:
+    """What a tokenizer.json says, without the cutting and padding that it may ask for."""
+
+    def __init__(self, tokenizer: Any):
+        self._tokenizer = tokenizer
+
+    @property
+    def size(self) -> int:
+        """How many tokens there are, added ones included."""
+        return self._tokenizer.get_vocab_size(with_added_tokens=True)
+
+    def encode(self, text: str, *, specials: bool = True) -> list[int]:
+        """Token ids; with `specials` also those that this model expects at the start or the end of a text."""
+        return list(self._tokenizer.encode(text, add_special_tokens=specials).ids)
+
+    def decode(self, tokens: Sequence[int], *, specials: bool = False) -> str:
+        """Text; special tokens are left out unless asked for. Raises ValueError for negative ids."""
+        if any(token < 0 for token in tokens):
+            raise ValueError(f"a token must be at least 0, got {min(tokens)}")
+        return self._tokenizer.decode([int(token) for token in tokens], skip_special_tokens=not specials)
+
+
+def load_tokenizer(folder: str | pathlib.Path) -> Tokenizer:
+    """The tokenizer of a folder.
+
+    Raises MissingPackage without the library, and DamagedFile where tokenizer.json is missing, too large or not one.
+    """
+    root = existing_folder(folder)
+    path = root / TOKENIZER
+    if not path.exists():
+        raise DamagedFile(
+            f"{root} has no {TOKENIZER}. Where transformers is installed, "
+            "transformers.AutoTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER) writes one"
+        )
+    try:
+        tokenizers = importlib.import_module("tokenizers")
+    except ImportError:
+        text = "text needs the library tokenizers: pip install 'attnjax[models]'; token ids work without it"
+        raise MissingPackage(text) from None
+    data = read_bytes(inside(root, TOKENIZER), SIZE)
+    try:
+        tokenizer = tokenizers.Tokenizer.from_str(data.decode("utf-8"))
+    except (KeyboardInterrupt, SystemExit, MemoryError):
+        raise
+    except BaseException as error:  # the library raises bare Exception, and panics of Rust are no Exception
+        raise DamagedFile(f"{path} is no tokenizer: {type(error).__name__} {str(error)[:200]}") from None
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    return Tokenizer(tokenizer)

@@ -1,0 +1,210 @@
+"""What a config.json may say: both styles of rotary parameters, what comes back, and what is refused."""
+
+import json
+
+import pytest
+
+from attnjax.models import MODELS, architecture, with_fields
+from attnjax.positions import ALiBi, DynamicNTK, Llama3, LongRoPE, NoPE, NTKAware, PositionInterpolation, RoPE, YaRN
+from tests.models import published
+
+SIZES = {
+    "vocab_size": 11,
+    "hidden_size": 16,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 1,
+}
+SIZES |= {"intermediate_size": 24, "max_position_embeddings": 64}
+GPT2 = {"vocab_size": 11, "n_embd": 16, "n_layer": 2, "n_head": 2, "n_positions": 12}
+BERT = {"vocab_size": 11, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 24}
+BERT |= {"max_position_embeddings": 12, "type_vocab_size": 2}
+T5 = {"vocab_size": 11, "d_model": 16, "d_kv": 8, "d_ff": 24, "num_layers": 2, "num_heads": 2}
+BLOOM = {"vocab_size": 11, "hidden_size": 16, "n_layer": 2, "n_head": 2}
+NEOX = {name: value for name, value in SIZES.items() if name != "num_key_value_heads"}
+SMALL = {"gpt2": GPT2, "bert": BERT, "t5": T5, "bloom": BLOOM, "gpt_neox": NEOX, "transformer": {"vocab_size": 11}}
+ORIGINAL = "original_max_position_embeddings"
+
+
+def spec(model_type, **fields):
+    return MODELS[model_type].config(SMALL.get(model_type, SIZES) | fields)
+
+
+def encoding(model_type="llama", **fields):
+    return spec(model_type, **fields).config.encoding
+
+
+@pytest.mark.parametrize("name", published.CASES)
+def test_a_config_comes_back(name):
+    case = published.case(name)
+    one = json.loads(json.dumps(case.architecture.to_json(case.spec)))
+    assert one["model_type"] == case.architecture.model_type
+    assert with_fields(case.architecture.config(one)) == case.spec
+
+
+SCALINGS = {
+    "linear": ({"factor": 4.0}, PositionInterpolation(4.0)),
+    "dynamic": ({"factor": 2.0}, DynamicNTK(2.0, 64)),
+    "yarn": ({"factor": 4.0, ORIGINAL: 16}, YaRN(4.0, 16)),
+    "llama3": (
+        {"factor": 8.0, ORIGINAL: 32, "low_freq_factor": 1.0, "high_freq_factor": 4.0},
+        Llama3(8.0, 32, 1.0, 4.0),
+    ),
+    "longrope": (
+        {"short_factor": [1, 1.5], "long_factor": [2, 3.5], ORIGINAL: 32},
+        LongRoPE((1.0, 1.5), (2.0, 3.5), 32, None, 2.0),
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", SCALINGS)
+@pytest.mark.parametrize("model_type", ["llama", "mistral", "qwen2", "qwen3"])
+def test_both_styles_of_rotary_parameters(model_type, kind):
+    rule, scaling = SCALINGS[kind]
+    expected = RoPE(theta=500.0, scaling=scaling)
+    old = {"rope_theta": 500.0, "rope_scaling": {"rope_type": kind, **rule}}
+    older = {"rope_theta": 500.0, "rope_scaling": {"type": kind, **rule}}
+    new = {"rope_parameters": {"rope_type": kind, "rope_theta": 500.0, **rule}}
+    assert [encoding(model_type, **fields) for fields in (old, older, new)] == [expected] * 3
+
+
+def test_rotary_parameters_of_gpt_neox():
+    old = encoding("gpt_neox", rotary_emb_base=500, rotary_pct=0.5)
+    new = encoding(
+        "gpt_neox", rope_parameters={"rope_type": "default", "rope_theta": 500.0, "partial_rotary_factor": 0.5}
+    )
+    assert old == new == RoPE(theta=500.0, fraction=0.5)
+    assert encoding("gpt_neox") == RoPE(fraction=0.25)
+
+
+def test_the_attention_factor_of_yarn_may_be_a_ratio():
+    rule = {"rope_type": "yarn", "factor": 4.0, ORIGINAL: 16}
+    ratio = encoding(rope_scaling={**rule, "mscale": 0.707, "mscale_all_dim": 1.0}).scaling.gain
+    assert ratio == pytest.approx(1.09801 / 1.13863, rel=1e-5)
+    assert encoding(rope_scaling={**rule, "attention_factor": 1.5}).scaling.gain == 1.5
+
+
+def test_windows_count_the_token_itself():
+    assert spec("mistral", sliding_window=4).config.window == 3
+    assert spec("mistral", sliding_window=None).config.window is None
+    assert spec("mistral").config.window == 4095
+    assert spec("qwen2", sliding_window=4, use_sliding_window=False).config.layer_windows == (None, None)
+    window = {"sliding_window": 4, "use_sliding_window": True}
+    assert spec("qwen2", **window, max_window_layers=1).config.windows == (None, 3)
+    assert spec("qwen3", **window, max_window_layers=0).config.window == 3
+    kinds = ["sliding_attention", "full_attention"]
+    assert spec("qwen3", **window, layer_types=kinds).config.windows == (3, None)
+
+
+def test_smollm3_has_no_encoding_in_every_fourth_layer():
+    turning = RoPE(theta=2_000_000.0)
+    assert spec("smollm3", num_hidden_layers=5).config.encoding == (turning, turning, turning, NoPE(), turning)
+    assert spec("smollm3", no_rope_layers=[0, 1]).config.encoding == (NoPE(), turning)
+    window = {"sliding_window": 4, "use_sliding_window": True}
+    assert spec("smollm3", **window, no_rope_layers=[0, 1]).config.windows == (3, None)
+
+
+def test_the_first_t5_scales_its_logits():
+    assert spec("t5").config.logits_scale == 0.25
+    assert spec("t5", tie_word_embeddings=False).config.logits_scale == 1.0
+    assert spec("t5", tie_word_embeddings=True, scale_decoder_outputs=True) == spec("t5")
+    assert spec("t5", tie_word_embeddings=False, scale_decoder_outputs=True).config.logits_scale == 0.25
+    assert spec("t5", num_decoder_layers=3).encoder.layers == 2
+
+
+def test_an_unknown_model_type_is_refused():
+    with pytest.raises(ValueError, match="unknown model_type 'mamba'; known are transformer, bert, gpt2"):
+        architecture("mamba")
+
+
+REFUSED = [
+    ("llama", {"rope_scaling": {"rope_type": "su"}}, "rope_type or type must be one of default, linear"),
+    ("llama", {"rope_scaling": {"type": "yarn"}}, "llama: rope_scaling: config.json lacks factor"),
+    ("llama", {"rope_scaling": {"type": "linear", "factor": 2.0, "what": 1}}, "keys that are not known here.*: what"),
+    ("llama", {"rope_scaling": {"type": "linear", "rope_type": "yarn"}}, "rope_type and type are one thing"),
+    ("llama", {"rope_theta": 1e4, "rope_parameters": {"rope_theta": 5.0}}, "rope_theta is 10000.0, but 5.0 in rope"),
+    ("llama", {"rope_scaling": {"type": "yarn", "factor": 2, "truncate": False}}, "truncate must be True here"),
+    (
+        "llama",
+        {"rope_scaling": {"type": "dynamic", "factor": 2, ORIGINAL: 8}},
+        "must be max_position_embeddings=64, got 8",
+    ),
+    (
+        "llama",
+        {"hidden_act": "relu"},
+        "hidden_act must be one of silu, gelu_pytorch_tanh, gelu_new, config.json has 'relu'",
+    ),
+    (
+        "llama",
+        {"hidden_size": "16"},
+        "llama: hidden_size must be a whole number in 1..2147483647, config.json has '16'",
+    ),
+    ("llama", {"num_hidden_layers": 10**6}, "num_hidden_layers must be a whole number in 1..1000"),
+    ("llama", {"rms_norm_eps": 0}, "rms_norm_eps must be a finite number above 0, config.json has 0"),
+    ("llama", {"rms_norm_eps": 10**400}, "rms_norm_eps must be a finite number above 0"),
+    ("llama", {"attention_bias": "no"}, "attention_bias must be true or false, config.json has 'no'"),
+    ("llama", {"quantization_config": {"bits": 4}}, "quantization_config must be None here, config.json has"),
+    ("llama", {"vocab_size": None}, "llama: config.json lacks vocab_size"),
+    ("llama", {"new_key": 1, "other": 2}, "keys that are not known here, and might change the numbers: new_key, other"),
+    ("mistral", {"num_key_value_heads": None}, "mistral: config.json lacks num_key_value_heads"),
+    ("mistral", {"layer_types": ["full_attention"] * 2}, "keys that are not known here.*: layer_types"),
+    ("qwen2", {"layer_types": ["sliding_attention"] * 2}, "layer_types has sliding_attention, but use_sliding_window"),
+    (
+        "qwen3",
+        {"layer_types": ["chunked_attention"] * 2},
+        "layer_types must be a list of 2, each one of 'full_attention'",
+    ),
+    ("smollm3", {"no_rope_layers": [1]}, "no_rope_layers must be a list of 2, each one of 0, 1"),
+    ("gpt2", {"scale_attn_by_inverse_layer_idx": True}, "scale_attn_by_inverse_layer_idx must be False here"),
+    ("gpt2", {"add_cross_attention": True}, "add_cross_attention must be False here, config.json has True"),
+    ("gpt2", {"n_embd": 16, "hidden_size": 8}, r"n_embd and hidden_size are one thing, but config.json has \[16, 8\]"),
+    ("bert", {"position_embedding_type": "relative_key"}, "position_embedding_type must be 'absolute' here"),
+    ("bert", {"is_decoder": True}, "is_decoder must be False here"),
+    ("bert", {"architectures": ["BertForTokenClassification"]}, "architectures must have one of BertForMaskedLM"),
+    (
+        "bloom",
+        {"apply_residual_connection_post_layernorm": True},
+        "apply_residual_connection_post_layernorm must be False",
+    ),
+    ("bloom", {"n_inner": 5}, "n_inner must be 64 here, config.json has 5"),
+    ("gpt_neox", {"rotary_pct": 0.4}, "rotary_pct=0.4 of a head of 8 is an odd number of channels"),
+    ("t5", {"feed_forward_proj": "gated-relu"}, "feed_forward_proj must be one of relu, gated-gelu"),
+    (
+        "t5",
+        {"tie_word_embeddings": True, "scale_decoder_outputs": False},
+        "write tie_word_embeddings=false if this one has",
+    ),
+    ("t5", {"is_gated_act": True}, "is_gated_act must be False here"),
+    ("transformer", {"norm_first": True}, "norm_first must be False here"),
+]
+
+
+@pytest.mark.parametrize(("model_type", "fields", "message"), REFUSED)
+def test_what_would_change_the_numbers_is_refused(model_type, fields, message):
+    with pytest.raises(ValueError, match=message):
+        spec(model_type, **fields)
+
+
+INEXPRESSIBLE = [
+    ("llama", {"encoding": ALiBi()}, "no place for ALiBi"),
+    ("llama", {"encoding": RoPE(scaling=NTKAware(2.0))}, "no place for NTKAware"),
+    ("llama", {"qk_norm": True}, "qk_norm, qk_norm_epsilon would be read back as something else"),
+    ("llama", {"windows": (3, 4)}, "cannot say this: window would be read back"),
+    ("qwen2", {"windows": (3, 4)}, "has one sliding_window, and no place for"),
+    ("gpt2", {"activation": "swiglu"}, "activation would be read back"),
+    ("gpt2", {"encoding": NoPE()}, "a config.json of gpt2 has no place for NoPE"),
+    ("bloom", {"encoding": NoPE()}, "encoding would be read back"),
+    ("t5", {"scale": None}, "scale would be read back"),
+    ("transformer", {"encoding": NoPE()}, "encoding would be read back"),
+]
+
+
+@pytest.mark.parametrize(("model_type", "fields", "message"), INEXPRESSIBLE)
+def test_an_ablation_that_a_config_cannot_say_is_not_written(model_type, fields, message):
+    with pytest.raises(ValueError, match=message):
+        MODELS[model_type].to_json(with_fields(spec(model_type), **fields))
+
+
+def test_types_and_dropout_belong_to_a_run():
+    one = with_fields(spec("llama"), dtype="bfloat16", residual_dropout=0.1, implementation="dense")
+    assert MODELS["llama"].config(MODELS["llama"].to_json(one)) == spec("llama")

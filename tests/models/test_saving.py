@@ -1,0 +1,222 @@
+"""Models to folders and back: bit for bit, read by the library of the format, and never over somebody else's files."""
+
+import dataclasses
+import json
+import pathlib
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from attnjax.models import saving
+from attnjax.models.errors import ModelError, UnsafePath, WrongWeights
+from attnjax.models.flat import parameters, with_parameters
+from attnjax.models.folder import Loaded, load
+from attnjax.models.safetensors_files import open_file, open_folder
+from attnjax.models.saving import save
+from attnjax.positions import Kerple
+from tests.models.toys import BFLOAT16, PLAIN, TENSORS, TOYS, folder, fused_tensors, plain_tensors
+
+
+def loaded(path, **options) -> Loaded:
+    return load(path, models=TOYS, **options)
+
+
+def contents(path: pathlib.Path) -> dict[str, np.ndarray]:
+    return {name: entry.read() for name, entry in open_folder(path).items()}
+
+
+def assert_equal(one: dict, other: dict) -> None:
+    assert one.keys() == other.keys()
+    for name in one:
+        assert one[name].dtype == other[name].dtype, name
+        np.testing.assert_array_equal(np.asarray(one[name]), np.asarray(other[name]), err_msg=str(name))
+
+
+@pytest.mark.parametrize("family", TOYS)
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, BFLOAT16])
+def test_round_trip_is_bit_equal(tmp_path, family, dtype):
+    tensors = TENSORS[family](dtype)
+    first = loaded(folder(tmp_path / "first", family, tensors, eos_token_id=3))
+    assert save(first, tmp_path / "second") == tmp_path / "second"
+    assert_equal(contents(tmp_path / "second"), tensors)
+    second = loaded(tmp_path / "second")
+    assert_equal(parameters(second.model), parameters(first.model))
+    assert second.spec == first.spec
+    assert second.json == {**first.json, "torch_dtype": np.dtype(dtype).name}
+    save(second, tmp_path / "third")
+    for file in ("config.json", "model.safetensors"):
+        assert (tmp_path / "third" / file).read_bytes() == (tmp_path / "second" / file).read_bytes()
+
+
+def test_types_that_differ_are_kept(tmp_path):
+    tensors = fused_tensors(BFLOAT16) | {"toy.norm": fused_tensors()["toy.norm"]}
+    save(loaded(folder(tmp_path / "first", "fused", tensors)), tmp_path / "second")
+    assert_equal(contents(tmp_path / "second"), tensors)
+
+
+def test_a_type_that_is_asked_for(tmp_path):
+    found = loaded(folder(tmp_path / "first", "plain", plain_tensors(), dtype="float32"))
+    save(found, tmp_path / "second", dtype="bfloat16")
+    assert_equal(contents(tmp_path / "second"), plain_tensors(BFLOAT16))
+    table = json.loads((tmp_path / "second" / "config.json").read_text())
+    assert (table["dtype"], table["torch_dtype"]) == ("bfloat16", "bfloat16")
+
+
+@pytest.mark.parametrize("dtype", [np.float32, BFLOAT16])
+def test_the_library_of_the_format_agrees(tmp_path, dtype):
+    safetensors = pytest.importorskip("safetensors")
+    library = pytest.importorskip("safetensors.numpy")
+    tensors = plain_tensors(dtype)
+    path = folder(tmp_path / "theirs", "plain", {})
+    library.save_file(tensors, path / "model.safetensors", {"format": "pt"})
+    assert_equal(contents(path), tensors)
+    save(loaded(path), tmp_path / "ours")
+    with safetensors.safe_open(tmp_path / "ours" / "model.safetensors", "numpy") as file:
+        assert file.metadata() == {"format": "pt"}
+        assert set(file.keys()) == tensors.keys()
+        assert {name: file.get_slice(name).get_shape() for name in tensors} == {
+            name: list(value.shape) for name, value in tensors.items()
+        }
+    assert_equal(library.load_file(tmp_path / "ours" / "model.safetensors"), tensors)
+
+
+def test_shards(tmp_path):
+    tensors = fused_tensors()
+    found = loaded(folder(tmp_path / "first", "fused", tensors))
+    save(found, tmp_path / "second", shard_bytes=1500)
+    names = sorted(path.name for path in (tmp_path / "second").glob("*.safetensors"))
+    assert names == [f"model-{i:05}-of-{len(names):05}.safetensors" for i in range(1, len(names) + 1)]
+    assert len(names) >= 3
+    for name in names:
+        held = open_file(tmp_path / "second" / name)
+        assert sum(entry.bytes for entry in held.values()) <= 1500 or len(held) == 1
+    index = json.loads((tmp_path / "second" / "model.safetensors.index.json").read_text())
+    assert index["metadata"]["total_size"] == sum(value.nbytes for value in tensors.values())
+    assert_equal(parameters(loaded(tmp_path / "second").model), parameters(found.model))
+
+
+def test_a_trained_model(tmp_path):
+    found = loaded(folder(tmp_path / "first", "fused", fused_tensors()))
+    doubled = {path: 2 * value for path, value in parameters(found.model).items()}
+    trained = dataclasses.replace(found, model=with_parameters(found.model, doubled))
+    save(trained, tmp_path / "second")
+    assert_equal(contents(tmp_path / "second"), {name: 2 * value for name, value in fused_tensors().items()})
+    assert_equal(contents(tmp_path / "first"), fused_tensors())
+
+
+def test_a_model_made_by_hand(tmp_path):
+    found = loaded(folder(tmp_path / "first", "plain", plain_tensors()))
+    save(Loaded(found.model, found.spec, PLAIN), tmp_path / "second")
+    table = json.loads((tmp_path / "second" / "config.json").read_text())
+    assert table == {**found.json, "torch_dtype": "float32"}
+    assert_equal(parameters(loaded(tmp_path / "second").model), parameters(found.model))
+
+
+def test_sharded_arrays_are_gathered(tmp_path):
+    mesh = jax.make_mesh((2,), ("x",), devices=jax.devices()[:2])
+    places = lambda path, shape: jax.sharding.NamedSharding(
+        mesh, jax.sharding.PartitionSpec("x" if shape[0] % 2 == 0 else None)
+    )
+    save(loaded(folder(tmp_path / "first", "fused", fused_tensors()), sharding=places), tmp_path / "second")
+    assert_equal(contents(tmp_path / "second"), fused_tensors())
+
+
+def test_parameters_that_the_family_has_no_place_for(tmp_path):
+    found = loaded(folder(tmp_path / "first", "plain", plain_tensors()), fields={"encoding": Kerple()})
+    with pytest.raises(
+        WrongWeights, match=r"of a plain have no place for the parameters stack\.blocks\.0\.attention\.pos"
+    ):
+        save(found, tmp_path / "second")
+    assert not (tmp_path / "second").exists()
+
+
+def test_what_belongs_to_the_model_comes_along(tmp_path):
+    path = folder(tmp_path / "first", "fused", fused_tensors())
+    (path / "tokenizer.json").write_text("{}")
+    (path / "generation_config.json").write_text('{"eos_token_id": 1}')
+    (path / "pytorch_model.bin").write_bytes(b"no")
+    (path / "modeling.py").write_text("print('no')")
+    save(loaded(path), tmp_path / "second")
+    names = {one.name for one in (tmp_path / "second").iterdir()}
+    assert names == {"config.json", "model.safetensors", "tokenizer.json", "generation_config.json"}
+    (tmp_path / "secret").write_text("x")
+    (path / "vocab.txt").symlink_to("../secret")
+    with pytest.raises(UnsafePath, match=r"vocab\.txt is a link out of the folder"):
+        save(loaded(path), tmp_path / "third")
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["first", "second", "secret"]
+
+
+def test_folders_in_use_are_not_touched(tmp_path):
+    found = loaded(folder(tmp_path / "first", "fused", fused_tensors()))
+    with pytest.raises(ModelError, match="holds a model already; choose another folder, or say overwrite=True"):
+        save(found, tmp_path / "first")
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / "thesis.tex").write_text("years of work")
+    for overwrite in (False, True):
+        with pytest.raises(
+            ModelError, match=r"holds files that are no part of a model \(thesis\.tex\); choose another"
+        ):
+            save(found, tmp_path / "home", overwrite=overwrite)
+    (tmp_path / "link").symlink_to(tmp_path / "first")
+    with pytest.raises(ModelError, match="is a link or a file"):
+        save(found, tmp_path / "link", overwrite=True)
+    assert [one.name for one in (tmp_path / "home").iterdir()] == ["thesis.tex"]
+
+
+def test_overwriting_replaces_the_whole_folder(tmp_path):
+    found = loaded(folder(tmp_path / "first", "fused", fused_tensors()))
+    save(found, tmp_path / "second", shard_bytes=1500)
+    save(found, tmp_path / "second", overwrite=True)
+    assert {one.name for one in (tmp_path / "second").iterdir()} == {"config.json", "model.safetensors"}
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["first", "second"]
+
+
+def test_a_folder_over_itself_keeps_its_tokenizer(tmp_path):
+    path = folder(tmp_path / "first", "fused", fused_tensors())
+    (path / "tokenizer.json").write_text("{}")
+    save(loaded(path), path, overwrite=True)
+    assert (path / "tokenizer.json").read_text() == "{}"
+    assert_equal(contents(path), fused_tensors())
+
+
+def test_an_empty_folder_may_be_used(tmp_path):
+    (tmp_path / "second").mkdir()
+    save(loaded(folder(tmp_path / "first", "fused", fused_tensors())), tmp_path / "second")
+    assert_equal(contents(tmp_path / "second"), fused_tensors())
+
+
+@pytest.mark.parametrize("step", ["write_folder", "_copy_companions", "_put"])
+def test_a_disk_that_refuses_leaves_what_was_there(tmp_path, monkeypatch, step):
+    found = loaded(folder(tmp_path / "first", "fused", fused_tensors()))
+    save(found, tmp_path / "second")
+    changed = {path: jnp.zeros_like(value) for path, value in parameters(found.model).items()}
+    other = dataclasses.replace(found, model=with_parameters(found.model, changed))
+
+    def refuse(*arguments):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(saving, step, refuse)
+    with pytest.raises(OSError, match="No space left"):
+        save(other, tmp_path / "second", overwrite=True)
+    assert_equal(contents(tmp_path / "second"), fused_tensors())
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["first", "second"]
+
+
+def test_a_rename_that_fails_is_undone(tmp_path, monkeypatch):
+    found = loaded(folder(tmp_path / "first", "fused", fused_tensors()))
+    save(found, tmp_path / "second")
+    rename, calls = saving.os.rename, []
+
+    def refuse_the_second(*arguments):
+        calls.append(arguments)
+        if len(calls) == 2:
+            raise OSError(5, "Input/output error")
+        rename(*arguments)
+
+    monkeypatch.setattr(saving.os, "rename", refuse_the_second)
+    with pytest.raises(OSError, match="Input/output error"):
+        save(found, tmp_path / "second", overwrite=True)
+    assert_equal(contents(tmp_path / "second"), fused_tensors())
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["first", "second"]
