@@ -32,6 +32,11 @@ SUITES: dict[str, tuple[str, str, str]] = {
     "population": ("attnjax.bench.population", "population", "32 runs as one population: one after another"),
     "evaluation": ("attnjax.bench.evaluation", "evaluation", "500 lengths: one compilation per length"),
     "decoding": ("attnjax.bench.decoding", "decoding", "tokens from a cache: flax linen"),
+    "generation": (
+        "attnjax.bench.generation",
+        "generation",
+        "a LLaMA goes on with a text: transformers (--torch)",
+    ),
     "start": ("attnjax.bench.start", "start", "second start of a sweep: a cold one"),
 }
 """name -> (module, function, one line of help: what is measured, and against whom)."""

@@ -1,6 +1,6 @@
 """PyTorch's contenders, in a process and an environment of their own; `torch_peer` is the other end of the line.
 
-    PYTHON -I torch_worker.py        PYTHON: the interpreter of an environment with torch, NumPy and x-transformers
+    PYTHON -I torch_worker.py        PYTHON: of an environment with torch, NumPy, and x-transformers or transformers
 
 Requests come as lines of JSON on standard input, each is answered by one line on standard output:
 
@@ -16,6 +16,7 @@ or by {"error": text}. Arrays travel in NPZ files without objects. Cases:
     {"kind": "sdpa_bias", "backward": b}    the same with a float mask made from `bias` [N, T], a number per distance
     {"kind": "flex", "backward": false}     flex_attention, compiled; with `bias` as a score_mod where it is given
     {"kind": "training", ...}               steps of an x-transformers decoder; see `Training`
+    {"kind": "generation", ...}             greedy tokens of a LLaMA of transformers; see `Generation`
 
 Attention reads q, k, v and, for gradients of sum(out * w), w: [B, T, N, H]. They are put into PyTorch's own layout,
 contiguous [B, N, T, H], before the time starts, and results are turned back after it has ended: the peer pays for no
@@ -159,6 +160,44 @@ class Training:
         return {"parameters": sum(p.numel() for p in self.model.parameters() if p.requires_grad)}
 
 
+class Generation:
+    """Greedy tokens by `generate` of transformers, as users call it: a cache, fused attention, no gradient.
+
+    The case: config (of a LLaMA, as in config.json), steps. Arrays: prompt [B, T], and every weight by its name. No token
+    ends a text.
+    """
+
+    def __init__(self, case: dict[str, Any], arrays: Arrays):
+        torch = self.torch = importlib.import_module("torch")
+        transformers = importlib.import_module("transformers")
+        config = transformers.LlamaConfig(**case["config"])
+        self.model = transformers.LlamaForCausalLM._from_config(config, attn_implementation="sdpa").eval()
+        self.prompt = torch.from_numpy(arrays.pop("prompt")).long()
+        self.model.load_state_dict({name: torch.from_numpy(value) for name, value in arrays.items()})
+        self.model.generation_config.eos_token_id = None
+        self.options = {"max_new_tokens": case["steps"], "do_sample": False, "pad_token_id": 0}
+
+    def __call__(self) -> Any:
+        mask = self.torch.ones_like(self.prompt)
+        return self.model.generate(self.prompt, attention_mask=mask, **self.options)
+
+    def result(self, value: Any) -> Arrays:
+        """The new tokens [B, steps], and the logits that each was the largest of [B, steps, V]."""
+        first = self.prompt.shape[1]
+        with self.torch.no_grad():
+            logits = self.model(value[:, :-1]).logits[:, first - 1 :]
+        return {"tokens": value[:, first:].numpy(), "logits": logits.numpy()}
+
+    def facts(self) -> dict[str, Any]:
+        """How many numbers the model has, and what its attention is."""
+        count = sum(p.numel() for p in self.model.parameters())
+        return {"parameters": count, "attention": self.model.config._attn_implementation}
+
+
+KINDS = (("training", Training), ("generation", Generation))
+"""What is not attention."""
+
+
 class Worker:
     """Answers requests; holds the case that was prepared last, and what it returned."""
 
@@ -177,8 +216,7 @@ class Worker:
                 importlib.import_module("torch").compiler.reset()
                 with np.load(request["arrays"], allow_pickle=False) as file:
                     arrays = {name: file[name] for name in file.files}
-                make = Training if request["case"]["kind"] == "training" else Attention
-                self.case = make(request["case"], arrays)
+                self.case = dict(KINDS).get(request["case"]["kind"], Attention)(request["case"], arrays)
                 self.value = self.case()
                 return self.case.facts()
             case "run":
@@ -204,6 +242,7 @@ def hello() -> dict[str, Any]:
     return {
         "python": platform.python_version(),
         **{name: version(name) for name in ("torch", "x-transformers", "numpy")},
+        **({} if version("transformers") is None else {"transformers": version("transformers")}),
         "threads": torch.get_num_threads(),
         "instructions": torch.backends.cpu.get_cpu_capability(),
     }
