@@ -1,0 +1,1 @@
+"""Our published architectures against those of transformers, number for number."""
