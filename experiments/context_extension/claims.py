@@ -1,0 +1,161 @@
+"""What is said of the numbers, in sentences that are made from them: no sentence is written by hand for one result."""
+
+from collections.abc import Callable, Iterable
+
+from attnjax.report.statistics import Estimate
+from attnjax.report.words import decimal, interval, markdown
+from experiments.context_extension.methods import look
+from experiments.context_extension.results import Cell, Results, Values, mean_of
+
+
+def claim(results: Results) -> str:
+    """What a long window costs as trained, what the best method makes of it, and whether needles are found."""
+    short, long, unit = results.lengths[0], results.lengths[-1], results.about["unit"]
+    cells = results.cells["zero-shot"]
+    parts = []
+    if "none" in cells:
+        plain = cells["none"]
+        parts.append(
+            f"Trained at {short} {unit}s, RoPE as it is loses {interval(plain.estimate('sliding', long))} nats per {unit} "
+            f"at the end of a window of {long}, against {interval(plain.estimate('sliding', short))} at {short}."
+        )
+    parts.append(f"Without training {lowest(results, 'zero-shot', long)}.")
+    if "tuned" in results.cells:
+        parts.append(f"After {results.about['steps']} steps of tuning {lowest(results, 'tuned', long)}.")
+    parts.append(f"Needles at {long}: {'; '.join(finders(results, stage) for stage in results.stages)}.")
+    return " ".join(parts)
+
+
+def lowest(results: Results, stage: str, length: int) -> str:
+    """The method with the lowest loss at the end of a length, and those that cannot be told apart from it."""
+    best, *others = ranked(results, stage, "sliding", length)
+    _, _, tied = sorted_out(others, lambda cell: cell.units("sliding", length) - best.units("sliding", length))
+    text = f"{label(best)} is lowest there, {interval(best.estimate('sliding', length))}"
+    return f"{text} (not to be told apart: {listed(tied)})" if tied else text
+
+
+def bullets(results: Results) -> list[str]:
+    """What else the tables say, a sentence each."""
+    short, long = results.lengths[0], results.lengths[-1]
+    lines = [order(results, stage, long) for stage in results.stages]
+    lines += [context(results, stage) for stage in results.stages]
+    if "none" in results.cells["zero-shot"]:
+        lines += [price(results, short), finding(results)]
+        lines += [gain(results, long)] if "tuned" in results.cells else []
+    lines += [dropping(results)] if "drope" in results.cells["zero-shot"] and "tuned" in results.cells else []
+    return lines
+
+
+def order(results: Results, stage: str, length: int) -> str:
+    """All methods by their loss at a length."""
+    cells = ranked(results, stage, "sliding", length)
+    listed = ", ".join(f"{label(cell)} {decimal(cell.estimate('sliding', length).value)}" for cell in cells)
+    return f"**Loss at the end of {length}, {named(stage)}**, from low to high: {listed}."
+
+
+def context(results: Results, stage: str) -> str:
+    """Which methods use what lies further back than the trained length, and for which more context is worse."""
+    short, long = results.lengths[0], results.lengths[-1]
+    cells = results.cells[stage].values()
+    change = lambda cell: cell.units("sliding", long) - cell.units("sliding", short)
+    better, worse, rest = sorted_out(cells, change)
+    said = []
+    for found, text in ((better, "lower"), (worse, "higher"), (rest, "not to be told apart")):
+        said += [f"{text} under {listed(found)}"] if found else []
+    return (
+        f"**More context, {named(stage)}**: the same {results.about['unit']}s are predicted with {long} before them instead "
+        f"of {short}; the loss is {'; '.join(said)}."
+    )
+
+
+def price(results: Results, length: int) -> str:
+    """What each method costs on sequences of the trained length."""
+    cells = [cell for name, cell in results.cells["zero-shot"].items() if name != "none"]
+    costs = ", ".join(
+        f"{label(cell)} {signed(results.difference('windows', length, 'zero-shot', cell.method, 'none'))}"
+        for cell in cells
+    )
+    return f"**Price at the trained length** ({length}) of the changed frequencies, zero-shot, in nats: {costs}."
+
+
+def gain(results: Results, length: int) -> str:
+    """Which methods are ahead of plain tuning, in which no frequency is changed."""
+    cells = [cell for name, cell in results.cells["tuned"].items() if name != "none"]
+    plain = results.cells["tuned"]["none"].units("sliding", length)
+    better, worse, rest = sorted_out(cells, lambda cell: cell.units("sliding", length) - plain)
+    said = [f"ahead: {listed(better)}"] if better else []
+    said += [f"behind: {listed(worse)}"] if worse else []
+    said += [f"not to be told apart: {listed(rest)}"] if rest else []
+    return f"**Against tuning RoPE as it is**, at the end of {length}: {'; '.join(said)}."
+
+
+def finding(results: Results) -> str:
+    """Where more needles are found than by the model as it was trained, and where fewer."""
+    cells = [cell for name, cell in results.cells["zero-shot"].items() if name != "none"]
+    said = []
+    plain = results.cells["zero-shot"]["none"]
+    for length in (results.lengths[0], results.lengths[-1]):
+        fewer = lambda cell, length=length: plain.units("found", length) - cell.units("found", length)
+        better, worse, _ = sorted_out(cells, fewer)
+        found = interval(plain.estimate("found", length), 2)
+        said.append(f"at {length} RoPE as trained finds {found} of them; {listed(better)} more; {listed(worse)} less")
+    return f"**Needles without training**: {'; '.join(said)}."
+
+
+def dropping(results: Results) -> str:
+    """What DroPE is with and without recalibration, and what its needles are."""
+    short, long = results.lengths[0], results.lengths[-1]
+    before, after = (results.cells[stage]["drope"] for stage in results.stages)
+    at = lambda cell, length: interval(cell.estimate("sliding", length))
+    return (
+        f"**DroPE** without recalibration: {at(before, short)} at {short} and {at(before, long)} at {long}; recalibrated at "
+        f"{short}: {at(after, short)} and {at(after, long)}."
+    )
+
+
+def finders(results: Results, stage: str) -> str:
+    """Who finds needles at the longest context: the methods whose interval lies above chance."""
+    long = results.lengths[-1]
+    cells = sorted(results.cells[stage].values(), key=lambda cell: -cell.estimate("found", long).value)
+    share = lambda cell: cell.estimate("found", long)
+    found = [cell for cell in cells if share(cell).low > results.about["chance"]]
+    if not found:
+        return f"{named(stage)}, no method finds them more often than by chance"
+    best = ", ".join(f"{label(cell)} {interval(share(cell), 2)}" for cell in found[:3])
+    return f"{named(stage)}, most are found by {best}"
+
+
+def ranked(results: Results, stage: str, measure: str, length: int) -> list[Cell]:
+    """The cells of a stage, the lowest first."""
+    return sorted(results.cells[stage].values(), key=lambda cell: cell.estimate(measure, length).value)
+
+
+def sorted_out(
+    cells: Iterable[Cell], difference: Callable[[Cell], Values]
+) -> tuple[list[Cell], list[Cell], list[Cell]]:
+    """Cells whose difference is below 0, above 0, and neither, by its 95 % interval over units."""
+    found: tuple[list[Cell], list[Cell], list[Cell]] = ([], [], [])
+    for cell in cells:
+        one = mean_of(difference(cell))
+        found[0 if one.high < 0 else 1 if one.low > 0 else 2].append(cell)
+    return found
+
+
+def listed(cells: list[Cell]) -> str:
+    """Names joined by commas."""
+    return ", ".join(label(cell) for cell in cells) or "none"
+
+
+def signed(estimate: Estimate) -> str:
+    """A difference with its sign and interval."""
+    return f"{'+' if estimate.value >= 0 else ''}{interval(estimate)}"
+
+
+def label(cell: Cell) -> str:
+    """The method as the page calls it."""
+    return markdown(look(cell.method).label)
+
+
+def named(stage: str) -> str:
+    """The stage in a sentence."""
+    return "without training" if stage == "zero-shot" else "after tuning"

@@ -1,0 +1,141 @@
+"""The ways to read past the training length that are compared: each is another encoding for the same weights.
+
+With L the trained length, s the `factor` by which it is exceeded, and f_k the frequencies that the model was trained with:
+
+    none         f_k                                                       as trained
+    pi           f_k / s                                                   Chen et al. 2023 (arXiv:2306.15595)
+    ntk          f_k of the base theta s^(d/(d-2))                         Peng et al. 2023 (arXiv:2309.00071), section 3.1
+    dynamic_ntk  the same with s = T/L for a sequence of T > L             the same, section 3.3
+    yarn         f_k / s for slow pairs, f_k for fast ones; hotter logits  the same, sections 3.2 and 3.4
+    longrope     f_k / lambda_k with searched lambda_k for T > L           Ding et al. 2024 (arXiv:2402.13753)
+    p_rope       f_k of the fastest 3/4 of the pairs, 0 of the others      Barbero et al. 2025 (arXiv:2410.06205)
+    drope        0                                                         Gelberg et al. 2025 (arXiv:2512.12167)
+
+The factor is fixed, as in a model that is published for one longer context: short sequences are read with it too. The
+authors of p-RoPE train with it; here it is put on a model that was trained without.
+"""
+
+import dataclasses
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from attnjax.positions import (
+    DynamicNTK,
+    EncodingParams,
+    LongRoPE,
+    NoPE,
+    NTKAware,
+    PositionEncoding,
+    PositionInterpolation,
+    RoPE,
+    YaRN,
+)
+from attnjax.positions.angles import Frequencies
+from attnjax.report.style import DASHED, DOTTED, MIXED, SOLID, Style
+
+KEEP = 0.75
+"""p of p-RoPE."""
+
+METHODS = (
+    ("none", Style("RoPE as trained", "#272727", "#f2f2f2", SOLID, "p")),
+    ("pi", Style("PI", "#b07800", "#e8b44a", DASHED, "s")),
+    ("ntk", Style("NTK", "#56b4e9", "#8fd0f5", SOLID, "v")),
+    ("dynamic_ntk", Style("dynamic NTK", "#074a8d", "#4092f5", DASHED, "D")),
+    ("yarn", Style("YaRN", "#049f69", "#26d87a", SOLID, "o")),
+    ("longrope", Style("LongRoPE", "#c43e00", "#f66231", SOLID, "^")),
+    ("p_rope", Style("p-RoPE", "#d270ad", "#f082c2", DOTTED, "P")),
+    ("drope", Style("DroPE", "#6a3fa0", "#bb98f3", MIXED, "<")),
+)
+"""Names in the order of all tables, and how their curves are drawn."""
+NAMES = tuple(name for name, _ in METHODS)
+
+
+def look(method: str) -> Style:
+    """Colour, dash, marker and label of a method."""
+    return dict(METHODS)[method]
+
+
+@dataclasses.dataclass(frozen=True)
+class Extension:
+    """By how much the trained length L is exceeded, and what some methods need to know beside it.
+
+    Attributes:
+      trained: L.
+      factor: s.
+      factors: lambda_k of LongRoPE for sequences past L, one per pair; up to L they are 1.
+      logit_scale: c of DroPE, whose logits are multiplied by 1 + c ln(T/L) for T > L; 0 leaves them as they are.
+    """
+
+    trained: int
+    factor: float
+    factors: tuple[float, ...] = ()
+    logit_scale: float = 0.0
+
+
+def encoding(method: str, base: RoPE, extension: Extension) -> PositionEncoding:
+    """The encoding of a method in place of `base`, the RoPE of the trained model.
+
+    A scaling that `base` has is left as it is by `none` and `p_rope`, and replaced by the others.
+    Raises ValueError for a method that is not known.
+    """
+    L, s = extension.trained, extension.factor
+    if method == "none":
+        return base
+    if method == "p_rope":
+        return dataclasses.replace(base, keep=KEEP)
+    if method == "drope":
+        return NoPE()
+    if method == "longrope":
+        ones = (1.0,) * len(extension.factors)
+        return dataclasses.replace(base, scaling=LongRoPE(ones, extension.factors, L, factor=s))
+    scalings = {
+        "pi": PositionInterpolation(s),
+        "ntk": NTKAware(s),
+        "dynamic_ntk": DynamicNTK(1.0, L),
+        "yarn": YaRN(s, L),
+    }
+    if method not in scalings:
+        raise ValueError(f"a method must be one of {', '.join(NAMES)}, got {method!r}")
+    return dataclasses.replace(base, scaling=scalings[method])
+
+
+def program(base: RoPE) -> RoPE:
+    """What all methods have in common: a RoPE whose frequencies and attention factor are data, see `numbers`."""
+    return dataclasses.replace(base, theta=10_000.0, keep=1.0, scaling=None)
+
+
+def numbers(method: str, base: RoPE, head: int, extension: Extension, length: int) -> EncodingParams:
+    """Frequencies and attention factor of a method for a sequence of `length`, so that all methods are one program.
+
+    No rotation is a rotation by 0. A factor of the logits is that of the queries and of the keys, its root for each.
+    """
+    chosen = encoding(method, base, extension)
+    if isinstance(chosen, RoPE):
+        shared = {"length": length} if chosen.length_dependent else ()
+        gain = 1.0 if chosen.scaling is None else chosen.scaling.gain
+        found = chosen.frequencies(head, shared)
+    else:
+        pairs, _ = base.pairs(head)
+        gain = math.sqrt(1 + extension.logit_scale * math.log(max(length / extension.trained, 1.0)))
+        found = Frequencies(np.zeros(pairs, np.uint32), np.zeros(pairs, np.uint32), np.zeros(pairs))
+    found = Frequencies(found.high, found.low, np.asarray(found.radians, np.float32))
+    return EncodingParams(shared={"frequencies": found, "gain": np.float32(gain)})
+
+
+def by_parts(base: RoPE, head: int, extension: Extension) -> tuple[float, ...]:
+    """lambda_k of NTK-by-parts, the frequencies of YaRN: what LongRoPE is given where nothing was searched."""
+    pairs, _ = base.pairs(head)
+    plain = dataclasses.replace(base, scaling=None, keep=1.0).frequencies(head).radians
+    stretched = YaRN(extension.factor, extension.trained).radians(pairs, base.theta)
+    return tuple(float(a / b) for a, b in zip(np.asarray(plain), stretched, strict=True))
+
+
+def check_factors(factors: Sequence[float], base: RoPE, head: int) -> tuple[float, ...]:
+    """The factors as floats. Raises ValueError unless there is a positive one for every pair."""
+    pairs, _ = base.pairs(head)
+    found = tuple(float(factor) for factor in factors)
+    if len(found) != pairs or not all(0 < factor < math.inf for factor in found):
+        raise ValueError(f"factors of LongRoPE must be {pairs} positive numbers, one per pair, got {list(factors)}")
+    return found

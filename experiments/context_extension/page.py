@@ -1,0 +1,202 @@
+"""README.md of the experiment: claim, figures, tables and protocol, all from the records."""
+
+import importlib.util
+import pathlib
+
+from attnjax.report.words import markdown
+from experiments.context_extension.claims import bullets, claim, label
+from experiments.context_extension.methods import KEEP
+from experiments.context_extension.results import Results, read
+from experiments.context_extension.tables import STAGED, TITLES, length_table, table_md, titled, units
+
+RECORDS = "records.jsonl"
+
+PAGE = """# How far past its training length does a model with RoPE read?
+
+**Claim.** {claim}
+
+![Loss against position, and needles found by length](figure.png)
+
+*Above: mean loss in one window of {longest} {unit}s, by position, with the 95 % interval over {over}; shaded up to the
+trained length. (NTK and dynamic NTK are the same in a window of this length.) Below: share of needles found, over {depths}
+depths; chance is {chance:.3g}.*
+
+## Question
+
+A decoder trained at {trained} {unit}s with RoPE meets angles it has never seen in a sequence of {longest}. Which change of its
+frequencies lets it read on, without training and after {steps} steps of it, and does it find there what it needs? Papers:
+position interpolation (PI), Chen et al. 2023 (arXiv:2306.15595); NTK-aware, dynamic NTK and YaRN, Peng et al. 2023
+(arXiv:2309.00071); LongRoPE, Ding et al. 2024 (arXiv:2402.13753); p-RoPE, Barbero et al. 2025 (arXiv:2410.06205); DroPE,
+Gelberg et al. 2025 (arXiv:2512.12167); sliding windows, Press et al. 2022 (arXiv:2108.12409).
+
+**Expected**: as trained, the loss rises steeply past the trained length. NTK-aware scaling was made to be used without
+training, PI and YaRN with some. Published perplexities of LLaMA 2 7B tuned for 8,192 tokens (those of YaRN on fewer tokens), at
+8,192 and at 10,240 (Peng et al. 2023): YaRN 3.36 and 6.05, NTK 3.59 and 6.24, PI 3.34 and 8.07. Needles at twice the
+trained length, one kind of three (multi-query, Gelberg et al. 2025): RoPE and PI 0, NTK 21, YaRN 18, DroPE 28 %; without
+recalibration a model is not expected to do anything without its RoPE.
+
+## What was run
+
+{models} All numbers are measured on held-out text ({text}).
+
+* **Methods** exchange the encoding of the trained weights; the factor is {factor} at every length, as in a model that is
+  published for one longer context. Dynamic NTK looks at the length of each sequence, LongRoPE changes nothing up to the trained
+  length. **LongRoPE**: {longrope}. **p-RoPE** (p = {keep}) is put on a model that was trained with all its frequencies; its
+  authors train with it.
+* **Tuning**: {steps} steps of Adam on {tokens} {unit}s each, rate {rate:g}, at {longest} {unit}s; the same windows for every
+  method. **DroPE** is recalibrated at {trained} {unit}s instead, as its authors do, on as many {unit}s.{logit_scale}
+* **Loss**: {documents} documents of {longest} {unit}s. *Windows that do not overlap* are the documents cut into windows of T;
+  *sliding* counts the last {stride} {unit}s of windows of T that end at the same {unit}s, so that lengths differ by their
+  context alone.
+* **Needles**: {needle}. {needles} of them at each of {depths} depths and each length. An answer is found if {exact} the
+  likeliest given what stands before it. Guessing {symbols} is right in {chance:.3g} of cases.
+
+## What came out
+
+{bullets}
+
+{tables}
+{units} All numbers are in [table.md](table.md) and [records.jsonl](records.jsonl).
+
+![Needles found, by depth and length](figure_depth.png)
+
+*Share of answers found (bright: all) by depth of the needle, from the start of the context (0) to right before the
+question (1), and by length of the context in {unit}s.*
+
+## Limits
+
+{limits}
+
+## Make it again
+
+```sh
+{command}
+python -m experiments.context_extension --render experiments/context_extension      # page, tables, figures from the records
+```
+
+Measured on {date} with Python {python}, jax {jax} and flax {flax} on {processor}: {training}{minutes} of tuning and measuring.
+"""
+
+PLANTED = (
+    "a line of four rare bytes, each a value of one of 12 kinds, and at the end a line in which four other bytes ask for these "
+    "kinds one by one; the answers stand in the context nowhere else"
+)
+SPOKEN = "*The secret number of Greta is 48213.*, asked for again at the end in the same words"
+SMALL = (
+    "A model of {parameters} parameters, trained for minutes on windows of {trained} bytes: what holds for it "
+    "need not hold for a large one. Facts, their number and the size of the model were chosen until facts were "
+    "found at the trained length, without looking past it. All methods share one rate and one number of steps, "
+    "set by the time they take and made more and shorter (40 of 4,096 bytes for 30 of 8,192) when some numbers had been "
+    "seen; more steps would bring them closer. The factor is {factor} at all lengths: with "
+    "the factor of each length, PI, NTK and YaRN would cost less on shorter ones. Facts are told by what they are"
+    " and not by where they stand, which suits models that lose their positions."
+)
+PUBLISHED = (
+    "One model: intervals are over documents and needles, not over trainings. Only one kind of needle, one text, and one "
+    "factor at all lengths."
+)
+
+
+def render(folder: pathlib.Path) -> list[pathlib.Path]:
+    """Write README.md, table.md and, where matplotlib is installed, the figures, from the records in a folder.
+
+    Raises ValueError where the records are missing or damaged.
+    """
+    if not (folder / RECORDS).is_file():
+        raise ValueError(f"{folder} holds no {RECORDS}: measure first, or render another folder")
+    results = read(folder / RECORDS)
+    made = [folder / "README.md", folder / "table.md"]
+    for path, text in zip(made, (page(results), table_md(results)), strict=True):
+        path.write_text(text, encoding="utf-8")
+    if importlib.util.find_spec("matplotlib") is not None:
+        from experiments.context_extension.figure import draw
+
+        made += draw(results, folder)
+    return made
+
+
+def page(results: Results) -> str:
+    """The text of README.md."""
+    about, run = results.about, results.runs[0]
+    small = about["unit"] == "byte"
+    limits = SMALL if small else PUBLISHED
+    names = ("unit", "trained", "factor", "steps", "tokens", "rate", "documents", "needles", "stride", "chance")
+    scale = about["logit_scale"]
+    return PAGE.format(
+        claim=claim(results),
+        bullets="\n".join(f"* {line}" for line in bullets(results)),
+        tables="\n".join(
+            section(results, stage, name) for name in ("sliding", "windows", "found") for stage in results.stages
+        ),
+        units=units(results),
+        over="runs" if len(results.runs) > 1 else "documents",
+        longest=results.lengths[-1],
+        depths=len(about["depths"]),
+        models=models(results),
+        longrope=factors(results),
+        keep=KEEP,
+        needle=PLANTED if small else SPOKEN,
+        logit_scale=f" Its logits are multiplied by 1 + {scale:g} ln(T / {about['trained']}) past that."
+        if scale
+        else "",
+        symbols="values" if small else "digits",
+        exact="its byte is" if small else "every token of it is",
+        limits=limits.format(
+            parameters=f"{run['parameters']:,}", **{name: about[name] for name in ("trained", "factor")}
+        ),
+        command=command(results),
+        minutes=spent(results),
+        training=training(results),
+        text=markdown(about["text"]),
+        **{name: about[name] for name in names},
+        **{name: markdown(str(about[name])) for name in ("date", "python", "jax", "flax", "processor")},
+    )
+
+
+def section(results: Results, stage: str, measure: str) -> str:
+    """A table with its title."""
+    return f"### {STAGED[stage]}: {titled(results, TITLES[measure])}\n\n{length_table(results, stage, measure)}"
+
+
+def models(results: Results) -> str:
+    """What was read, in a sentence."""
+    run, about = results.runs[0], results.about
+    sizes = f"{run['layers']} layers of {run['heads']} heads, D = {run['model']}, {run['parameters']:,} parameters"
+    if about["unit"] == "token":
+        return f"{markdown(run['run'])}: {sizes}, trained at {about['trained']} tokens."
+    seeds = ", ".join(str(one["seed"]) for one in results.runs)
+    count = f"{len(results.runs)} decoder{'s' if len(results.runs) > 1 else ''} of bytes, seeds {seeds}"
+    return (
+        f"{count}: {sizes}, {run['steps']} steps of {run['batch']} windows of {about['trained']} bytes from the standard "
+        "library of Python with facts planted in it."
+    )
+
+
+def factors(results: Results) -> str:
+    """Where the factors come from, and those of the first model."""
+    found = ", ".join(f"{factor:.3g}" for factor in results.runs[0]["factors"])
+    return f"factors by {results.about['longrope']} ({found}{', for the first model' if len(results.runs) > 1 else ''})"
+
+
+def spent(results: Results) -> str:
+    """Minutes of all methods and searches."""
+    seconds = sum(cell.seconds.sum() for found in results.cells.values() for cell in found.values())
+    return f"{(seconds + sum(run['seconds'] for run in results.runs)) / 60:.1f} minutes"
+
+
+def training(results: Results) -> str:
+    """Minutes of training, where the models were trained for this; runs of one population train at the same time."""
+    seconds = max(run.get("training", 0) for run in results.runs)
+    return f"{seconds / 60:.1f} minutes of training, " if seconds else ""
+
+
+def command(results: Results) -> str:
+    """What to call for these records."""
+    if results.about["unit"] == "byte":
+        return "python -m experiments.context_extension"
+    return f"python -m experiments.context_extension --model {results.runs[0]['run']} --text {results.about['text']}"
+
+
+def methods_of(results: Results) -> str:
+    """The methods by their names."""
+    return ", ".join(label(cell) for cell in results.cells["zero-shot"].values())

@@ -1,0 +1,143 @@
+"""From records to numbers: what each method costs and finds at each length, without training and after it.
+
+Units are runs where there are several, and otherwise the documents (or needles) of the one model. What is said of a method
+is the mean over units with the 95 % interval of a bootstrap over them.
+"""
+
+import dataclasses
+import functools
+import pathlib
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from attnjax.report import statistics
+from attnjax.report.statistics import Estimate
+from attnjax.sweep import records
+from experiments.context_extension.methods import METHODS
+
+STAGES = ("zero-shot", "tuned")
+MEASURES = ("windows", "sliding", "found", "needle")
+Values = Float[np.ndarray, " U"]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Cell:
+    """One method in one stage.
+
+    Attributes:
+      position: loss by run, document and bin of positions.
+      windows, sliding: loss by length, then by run and document.
+      found, needle: share of answers found and their loss by length, then by run, depth and needle.
+      seconds: of each run.
+    """
+
+    method: str
+    stage: str
+    position: Float[np.ndarray, "R W X"]
+    windows: Mapping[int, Float[np.ndarray, "R W"]]
+    sliding: Mapping[int, Float[np.ndarray, "R W"]]
+    found: Mapping[int, Float[np.ndarray, "R Y C"]]
+    needle: Mapping[int, Float[np.ndarray, "R Y C"]]
+    seconds: Float[np.ndarray, " R"]
+
+    def units(self, measure: str, length: int) -> Values:
+        """One number per unit; of a single model's needles, the mean over depths of each."""
+        values = getattr(self, measure)[length]
+        if values.ndim == 3:
+            values = values.mean(1)
+        return values.mean(1) if len(values) > 1 else values[0]
+
+    def estimate(self, measure: str, length: int) -> Estimate:
+        """The mean over units and its interval."""
+        return mean_of(self.units(measure, length))
+
+    def curve(self) -> tuple[Float[np.ndarray, " X"], Float[np.ndarray, " X"], Float[np.ndarray, " X"]]:
+        """Mean loss in each bin of positions, and the ends of its interval."""
+        values = self.position.mean(1) if len(self.position) > 1 else self.position[0]
+        samples = statistics.tally(draws(len(values)), len(values)) @ values / len(values)
+        return (values.mean(0), *statistics.percentiles(samples))
+
+    def by_depth(self, measure: str, length: int) -> Float[np.ndarray, " Y"]:
+        """The mean at each depth."""
+        return getattr(self, measure)[length].mean((0, 2))
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Results:
+    """The cells by stage and method, and what the records say of the experiment and of its models."""
+
+    cells: Mapping[str, Mapping[str, Cell]]
+    about: Mapping[str, Any]
+    runs: list[Mapping[str, Any]]
+
+    @property
+    def lengths(self) -> tuple[int, ...]:
+        """L, 2 L ... s L."""
+        return tuple(self.about["lengths"])
+
+    @property
+    def stages(self) -> tuple[str, ...]:
+        """Those that were measured."""
+        return tuple(stage for stage in STAGES if self.cells.get(stage))
+
+    def difference(self, measure: str, length: int, stage: str, method: str, other: str) -> Estimate:
+        """What a method has more than another in the same stage, unit by unit."""
+        cells = self.cells[stage]
+        return mean_of(cells[method].units(measure, length) - cells[other].units(measure, length))
+
+
+def mean_of(values: Values) -> Estimate:
+    """The mean over units and its interval."""
+    return statistics.bootstrap([values], statistics.mean, [draws(len(values))])
+
+
+@functools.cache
+def draws(units: int) -> Int[np.ndarray, "Z U"]:
+    """The resamples of so many units: the same for every number, and so drawn once."""
+    return statistics.resample([units])[0]
+
+
+def read(path: pathlib.Path) -> Results:
+    """The numbers of a file of records.
+
+    Raises ValueError for a file without a finished run, with a damaged line, or with what is no such record.
+    """
+    found = records.read(path)
+    if found.damaged:
+        raise ValueError(f"{path} is damaged: {found.damaged[0]}")
+    try:
+        return _results(found.tables)
+    except (KeyError, TypeError, IndexError, AttributeError) as error:
+        raise ValueError(f"{path} holds what is no record of context extension: {error!r}") from None
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
+
+
+def _results(tables: list[dict[str, Any]]) -> Results:
+    about = {**_only(tables, "protocol"), **_only(tables, "made")}
+    stages = STAGES if about["steps"] else STAGES[:1]
+    here = {(one["run"], one["method"], one["stage"]): one for one in tables if one.get("kind") == "method"}
+    wanted = [(method, stage) for stage in stages for method in about["methods"]]
+    runs = [one for one in tables if one.get("kind") == "run" and all((one["run"], *key) in here for key in wanted)]
+    if not runs:
+        raise ValueError("there is no run with all its methods in these records; the command that began them goes on")
+    names = [run["run"] for run in runs]
+    methods = [name for name, _ in METHODS if name in about["methods"]]
+    cell = lambda method, stage: _cell(method, stage, [here[name, method, stage] for name in names])
+    cells = {stage: {method: cell(method, stage) for method in methods} for stage in stages}
+    return Results(cells, about, list(runs))
+
+
+def _only(tables: list[dict[str, Any]], kind: str) -> dict[str, Any]:
+    return next((table for table in tables if table.get("kind") == kind), {})
+
+
+def _cell(method: str, stage: str, found: list[dict[str, Any]]) -> Cell:
+    lengths = [int(length) for length in found[0]["windows"]]
+    table = lambda name: {n: np.array([one[name][str(n)] for one in found], np.float64) for n in lengths}
+    position = np.array([one["position"] for one in found], np.float64)
+    seconds = np.array([one["seconds"] for one in found])
+    return Cell(method, stage, position, seconds=seconds, **{name: table(name) for name in MEASURES})

@@ -1,0 +1,169 @@
+"""A trained decoder whose RoPE can be exchanged: tokens and numbers of an encoding to the loss of every token.
+
+The numbers are data (`methods.numbers`), so one compiled program per shape serves every method. A run of a sweep and a
+published folder become the same kind of subject. Layers without RoPE stay as they are.
+"""
+
+import copy
+import dataclasses
+import math
+import pathlib
+from collections.abc import Callable
+from typing import Any, NamedTuple, Self
+
+import jax
+import jax.numpy as jnp
+import optax
+from flax import nnx
+
+from attnjax.analysis.subject import load as load_run
+from attnjax.models import Loaded, with_fields
+from attnjax.modules import Decoder, TransformerConfig
+from attnjax.positions import EncodingParams, Given, PositionEncoding, RoPE
+from attnjax.sweep import records
+from attnjax.train import compiling
+from attnjax.typing import Array, Float, Int, PyTree
+from experiments.context_extension import methods
+from experiments.context_extension.methods import Extension
+
+CHUNK = 256
+"""Most positions whose logits are in memory at once."""
+TRAINED = ("original_max_position_embeddings", "max_position_embeddings", "n_positions", "seq_length")
+"""Where a config.json may say what length a model was trained at, the first that is there."""
+
+Numbers = tuple[EncodingParams, ...]
+"""Of each distinct RoPE of a model."""
+
+
+class Scores(NamedTuple):
+    """Of every next token: the cross-entropy in nats, and whether it is the likeliest."""
+
+    loss: Float[Array, "B T"]
+    right: Float[Array, "B T"]
+
+
+class Subject:
+    """A model as a function of its parameters and of the numbers of its encoding.
+
+    Args:
+      config: what it was built from.
+      build: the model of a config, at random.
+      params: its parameters, as nested dictionaries.
+      trained: L, the length it was trained at.
+
+    Raises ValueError for a model without RoPE.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        config: TransformerConfig,
+        build: Callable[[TransformerConfig], Any],
+        params: PyTree,
+        trained: int,
+        seed: int | None = None,
+        run: Any = None,
+        seconds: float = 0,
+    ):
+        self.name, self.config, self.params, self.trained = name, config, params, trained
+        self.seed, self.run, self.seconds = seed, run, seconds
+        self._build = build
+        self.rotations = tuple(dict.fromkeys(one for one in config.encodings if isinstance(one, RoPE)))
+        if not self.rotations:
+            raise ValueError(f"{name} has no RoPE, whose frequencies could be changed: it has {config.encodings[0]}")
+        self.scores = jax.jit(self._scores, compiler_options=compiling.often())
+
+    @property
+    def base(self) -> RoPE:
+        """The RoPE of the first layer that has one: factors of LongRoPE are for its pairs."""
+        return self.rotations[0]
+
+    @property
+    def head(self) -> int:
+        """H."""
+        return self.config.sizes.head
+
+    @property
+    def parameters(self) -> int:
+        """How many numbers were trained."""
+        return sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(self.params))
+
+    def sibling(self, other: Self) -> Self:
+        """The other run of the same config, sharing what was compiled for this one."""
+        same = copy.copy(self)
+        same.name, same.params = other.name, other.params
+        same.seed, same.run, same.seconds = other.seed, other.run, other.seconds
+        return same
+
+    def numbers(self, method: str, extension: Extension, length: int) -> Numbers:
+        """What a method puts in place of each RoPE, for a sequence of `length`."""
+        return tuple(methods.numbers(method, base, self.head, extension, length) for base in self.rotations)
+
+    def module(self, params: PyTree, numbers: Numbers) -> Any:
+        """The model with these parameters and these numbers."""
+        exchanged: dict[PositionEncoding, PositionEncoding] = {}
+        for base, one in zip(self.rotations, numbers, strict=True):
+            exchanged[base] = Given(methods.program(base), one)
+        return self.with_encodings(params, tuple(exchanged.get(one, one) for one in self.config.encodings))
+
+    def with_encodings(self, params: PyTree, encodings: tuple[PositionEncoding, ...]) -> Any:
+        """The model with these parameters and another encoding in each layer."""
+        config = dataclasses.replace(self.config, encoding=encodings)
+        graph, state = nnx.split(nnx.eval_shape(lambda: self._build(config)), graph=False)
+        nnx.replace_by_pure_dict(state, params)
+        return nnx.merge(graph, state)
+
+    def loss(self, params: PyTree, numbers: Numbers, tokens: Int[Array, "B T+1"]) -> Float[Array, ""]:
+        """The mean cross-entropy of all tokens but the first of each row."""
+        return self._scores(params, numbers, tokens).loss.mean()
+
+    def _scores(self, params: PyTree, numbers: Numbers, tokens: Int[Array, "B T+1"]) -> Scores:
+        model = self.module(params, numbers)
+        features, targets = model.features(tokens[:, :-1]), tokens[:, 1:]
+        size = math.gcd(targets.shape[1], CHUNK)
+
+        def part(x: tuple[Array, Array]) -> Scores:
+            logits = model.output(x[0]).astype(jnp.float32)
+            loss = optax.softmax_cross_entropy_with_integer_labels(logits, x[1])
+            right = jax.lax.argmax(logits, logits.ndim - 1, jnp.int32) == x[1]
+            return Scores(loss, right.astype(jnp.float32))
+
+        cut = lambda x: jnp.moveaxis(x.reshape(x.shape[0], -1, size, *x.shape[2:]), 1, 0)
+        found = jax.lax.map(part, (cut(features), cut(targets)))
+        return jax.tree.map(lambda x: jnp.moveaxis(x, 0, 1).reshape(targets.shape), found)
+
+
+def of_run(directory: pathlib.Path) -> Subject:
+    """A trained run of a sweep. Raises ValueError for one that is no decoder of text, or has no RoPE."""
+    found = load_run(directory)
+    run = found.run
+    if run is None or run.task.name != "text" or run.task.form != "decoder":
+        raise ValueError(f"{directory} is no run of a decoder of text, whose context could be extended")
+    params = nnx.to_pure_dict(found.params)
+    build = lambda config: Decoder(config, rngs=nnx.Rngs(0))
+    logged = records.read(directory / "metrics.jsonl").tables
+    seconds = float(logged[-1].get("seconds", 0)) if logged else 0.0
+    return Subject(found.name, found.config, build, params, run.task.length_max, run.seed, run, seconds)
+
+
+def of_model(loaded: Loaded, trained: int | None = None) -> Subject:
+    """A published model. Raises ValueError for one that is no decoder, has no RoPE, or does not say its trained length."""
+    model, spec = loaded.model, loaded.spec
+    name = "the model" if loaded.folder is None else loaded.folder.name
+    if not isinstance(model, Decoder):
+        raise ValueError(f"{name} is no decoder, whose context could be extended, but a {type(model).__name__}")
+    trained = trained or trained_length(loaded)
+    build = lambda config: loaded.architecture.build(with_fields(spec, encoding=config.encoding), nnx.Rngs(0))
+    params = nnx.to_pure_dict(nnx.split(model, graph=False)[1])
+    return Subject(name, spec.config, build, params, trained)
+
+
+def trained_length(loaded: Loaded) -> int:
+    """What config.json says, inside the table of the scaling or outside of it."""
+    json = loaded.json
+    tables = (json.get("rope_scaling"), json.get("rope_parameters"), json)
+    for key in TRAINED:
+        for table in tables:
+            if table and isinstance(table.get(key), int):
+                return table[key]
+    raise ValueError(f"config.json has none of {', '.join(TRAINED)}: give the trained length with --trained")

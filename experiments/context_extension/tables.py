@@ -1,0 +1,87 @@
+"""The tables of the page and of table.md, as Markdown."""
+
+import itertools
+import math
+from collections.abc import Callable
+
+from attnjax.report.statistics import Estimate
+from attnjax.report.words import decimal, interval, markdown, markdown_table
+from experiments.context_extension.methods import look
+from experiments.context_extension.results import Cell, Results
+
+TITLES = {
+    "windows": "Loss, nats per {unit}, windows that do not overlap",
+    "sliding": "Loss, nats per {unit}, sliding window: the last {stride} {unit}s of each",
+    "found": "Needles found: share of answers (chance {chance:.3g})",
+    "needle": "Loss of the answers, nats per {unit}",
+}
+STAGED = {"zero-shot": "Without training", "tuned": "After tuning"}
+
+
+def length_table(
+    results: Results, stage: str, measure: str, shown: Callable[[Estimate], Estimate] = lambda x: x
+) -> str:
+    """A row per method and a column per length; each cell a mean with its interval, as a function of them."""
+    header = ["method", *(f"{length} ({length // results.lengths[0]}x)" for length in results.lengths)]
+    digits = 2 if measure in ("found", "needle") else 3
+    rows = [
+        [named(cell), *(interval(shown(cell.estimate(measure, length)), digits) for length in results.lengths)]
+        for cell in results.cells[stage].values()
+    ]
+    return markdown_table(header, rows)
+
+
+def perplexity(loss: Estimate) -> Estimate:
+    """exp of a mean loss and of the ends of its interval."""
+    return Estimate(*(math.exp(value) for value in (loss.value, loss.low, loss.high)))
+
+
+def position_table(results: Results, stage: str) -> str:
+    """A row per method and a column per bin of positions, without intervals."""
+    edges = results.about["edges"]
+    header = ["method", *(f"{low}-{high - 1}" for low, high in itertools.pairwise(edges))]
+    rows = [[named(cell), *map(decimal, cell.curve()[0])] for cell in results.cells[stage].values()]
+    return markdown_table(header, rows)
+
+
+def depth_table(results: Results, stage: str, length: int) -> str:
+    """A row per method and a column per depth: the share of answers found."""
+    header = ["method", *(f"depth {depth:g}" for depth in results.about["depths"])]
+    cells = results.cells[stage].values()
+    return markdown_table(
+        header, [[named(cell), *(decimal(x, 2) for x in cell.by_depth("found", length))] for cell in cells]
+    )
+
+
+def table_md(results: Results) -> str:
+    """The file table.md: every number of the figures, with intervals where a number stands for several units."""
+    parts = ["# Context extension: all numbers\n", f"{units(results)}\n"]
+    for stage in results.stages:
+        parts.append(f"## {STAGED[stage]}\n")
+        for measure, title in TITLES.items():
+            parts.append(f"### {titled(results, title)}\n\n{length_table(results, stage, measure)}")
+            if measure in ("windows", "sliding"):
+                parts.append(f"### Perplexity of the same\n\n{length_table(results, stage, measure, perplexity)}")
+        parts.append(f"### Loss against position, window of {results.lengths[-1]}\n\n{position_table(results, stage)}")
+        for length in results.lengths:
+            parts.append(f"### Needles found at {length}, by depth\n\n{depth_table(results, stage, length)}")
+    return "\n".join(parts)
+
+
+def titled(results: Results, title: str) -> str:
+    """The title of a table with the numbers of this experiment."""
+    return title.format(**{name: results.about[name] for name in ("unit", "stride", "chance")})
+
+
+def units(results: Results) -> str:
+    """What means and intervals are over."""
+    runs = len(results.runs)
+    if runs == 1:
+        return "One model: means over documents and needles with the 95 % bootstrap interval over them."
+    few = " With three runs an interval is that of three numbers, and too narrow." if runs == 3 else ""
+    return f"Means over {runs} runs with the 95 % bootstrap interval over them.{few}"
+
+
+def named(cell: Cell) -> str:
+    """The method as tables call it."""
+    return markdown(look(cell.method).label)
