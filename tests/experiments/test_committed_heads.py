@@ -4,10 +4,13 @@ import collections
 import pathlib
 import re
 
+import pytest
+
 from attnjax.config import load, run_id
 from attnjax.sweep import plan
 from experiments.head_specialization import measure, picture, summary
 
+pytestmark = pytest.mark.once
 RESULTS = pathlib.Path(__file__).parents[2] / "experiments" / "head_specialization" / "results"
 
 

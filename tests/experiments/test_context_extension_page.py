@@ -20,6 +20,7 @@ from experiments.context_extension.results import read
 from experiments.context_extension.tables import table_md
 from tests.experiments.test_context_extension import L, corpus_of, subject_of
 
+pytestmark = pytest.mark.once
 COMMITTED = pathlib.Path(__file__).parents[2] / "experiments" / "context_extension"
 NAMES = ("README.md", "table.md", "figure.png", "figure.svg", "figure_depth.png", "figure_depth.svg")
 

@@ -16,6 +16,7 @@ from experiments.first_principles import page, record, recurrence, words
 from experiments.first_principles.__main__ import main
 from experiments.first_principles.sections import NAMES, SECTIONS
 
+pytestmark = pytest.mark.once
 FOLDER = pathlib.Path(__file__).parents[2] / "experiments" / "first_principles"
 
 

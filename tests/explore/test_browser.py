@@ -13,9 +13,10 @@ from tests.explore.synthetic import PASSAGE, TELL, explored, opened, random_weig
 from tests.explore.test_page import HARMLESS, hostile
 from tests.report.payloads import PAYLOADS
 
-pytestmark = pytest.mark.skipif(
-    BROWSER is None, reason="no Chromium here: apt-get install chromium, and run this again"
-)
+pytestmark = [
+    pytest.mark.once,
+    pytest.mark.skipif(BROWSER is None, reason="no Chromium here: apt-get install chromium, and run this again"),
+]
 
 TYPE = """
 const type = (input, text) => { input.value = text; input.dispatchEvent(new Event("input", { bubbles: true })); };

@@ -21,9 +21,10 @@ from attnjax.report.markup import script_json
 from tests.browser import BROWSER, visit
 from tests.explore.synthetic import told
 
-pytestmark = pytest.mark.skipif(
-    BROWSER is None, reason="no Chromium here: apt-get install chromium, and run this again"
-)
+pytestmark = [
+    pytest.mark.once,
+    pytest.mark.skipif(BROWSER is None, reason="no Chromium here: apt-get install chromium, and run this again"),
+]
 
 DRIVER = (pathlib.Path(__file__).parent / "agreement.js").read_text(encoding="utf-8")
 LAYOUTS, ORDERS = ("half", "interleaved"), ("interleaved", "concatenated")
