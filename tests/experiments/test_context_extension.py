@@ -14,6 +14,8 @@ from experiments.context_extension.measuring import Protocol
 from experiments.context_extension.methods import NAMES, Extension
 from experiments.context_extension.subjects import Scores, Subject
 
+pytestmark = pytest.mark.once
+
 L, FACTOR, HEAD = 8, 4, 8
 BASE = RoPE(theta=100.0)
 EXTENSION = Extension(L, FACTOR, factors=(1.0, 1.5, 2.5, 4.0))

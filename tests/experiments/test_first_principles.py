@@ -16,6 +16,8 @@ import pytest
 from experiments.first_principles import pruning, record, scale
 from experiments.first_principles.sections import NAMES, SECTIONS, chosen
 
+pytestmark = pytest.mark.once
+
 FOLDER = pathlib.Path(__file__).parents[2] / "experiments" / "first_principles"
 ROOT2 = math.sqrt(2)
 B, C = math.exp(1 / ROOT2), math.exp(2 / ROOT2)

@@ -25,6 +25,8 @@ from attnjax.models.saving import save
 from attnjax.positions import DynamicNTK, RoPE
 from tests.models.toys import TENSORS, TOYS, folder
 
+pytestmark = pytest.mark.once
+
 
 @pytest.fixture
 def plain(tmp_path):

@@ -22,6 +22,8 @@ from attnjax.modules import Encoder, EncoderDecoder
 from attnjax.positions import RoPE
 from tests.models.toys import TENSORS, TOYS, folder, fused_tensors, plain_tensors
 
+pytestmark = pytest.mark.once
+
 PROMPT = [3, 1, 4]
 SEED = {"fused": 0, "plain": 1}
 
