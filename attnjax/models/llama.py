@@ -3,9 +3,9 @@
 from typing import Any
 
 from attnjax.models import llama_like
-from attnjax.models.base import Architecture, Json, Spec
+from attnjax.models.base import Json, Spec
 from attnjax.models.config_json import Reader, written
-from attnjax.modules import Decoder, TransformerConfig
+from attnjax.modules import TransformerConfig
 
 
 def config(json: Json) -> Spec:
@@ -24,12 +24,4 @@ def to_json(spec: Spec) -> dict[str, Any]:
     return written("llama", config, spec, llama_like.sizes_json(spec, "LlamaForCausalLM") | own)
 
 
-LLAMA = Architecture(
-    model_type="llama",
-    config=config,
-    to_json=to_json,
-    weights=llama_like.weights,
-    build=lambda spec, rngs: Decoder(spec.config, rngs=rngs),
-    prefix=llama_like.PREFIX,
-    ignored=llama_like.IGNORED,
-)
+LLAMA = llama_like.family("llama", config, to_json)

@@ -3,13 +3,14 @@
 Each family adds its own few fields in a file of its own.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 from attnjax.models import rows
-from attnjax.models.base import Path, Spec, Weight
+from attnjax.models.base import Architecture, Json, Path, Spec, Weight
 from attnjax.models.config_json import LAYERS, Reader
 from attnjax.models.rotary_json import read_rope, rope_json, trained_length
-from attnjax.modules import TransformerConfig
+from attnjax.modules import Decoder, TransformerConfig
 from attnjax.modules.config import Window
 from attnjax.positions import PositionEncoding, RoPE
 
@@ -117,6 +118,12 @@ def windows_json(config: TransformerConfig) -> dict[str, Any]:
         return {"use_sliding_window": False, "sliding_window": None}
     kinds = ["full_attention" if window is None else "sliding_attention" for window in windows]
     return {"use_sliding_window": True, "sliding_window": widths.pop() + 1, "layer_types": kinds}
+
+
+def family(model_type: str, config: Callable[[Json], Spec], to_json: Callable[[Spec], dict[str, Any]]) -> Architecture:
+    """A decoder with the names of weights of LLaMA, and its own fields of config.json."""
+    build = lambda spec, rngs: Decoder(spec.config, rngs=rngs)
+    return Architecture(model_type, config, to_json, weights, build, PREFIX, IGNORED)
 
 
 def rotary(config: TransformerConfig) -> PositionEncoding:

@@ -3,9 +3,9 @@
 from typing import Any
 
 from attnjax.models import llama_like
-from attnjax.models.base import Architecture, Json, Spec
+from attnjax.models.base import Json, Spec
 from attnjax.models.config_json import Reader, written
-from attnjax.modules import Decoder, TransformerConfig
+from attnjax.modules import TransformerConfig
 
 
 def config(json: Json) -> Spec:
@@ -22,12 +22,4 @@ def to_json(spec: Spec) -> dict[str, Any]:
     return written("mistral", config, spec, llama_like.sizes_json(spec, "MistralForCausalLM") | own)
 
 
-MISTRAL = Architecture(
-    model_type="mistral",
-    config=config,
-    to_json=to_json,
-    weights=llama_like.weights,
-    build=lambda spec, rngs: Decoder(spec.config, rngs=rngs),
-    prefix=llama_like.PREFIX,
-    ignored=llama_like.IGNORED,
-)
+MISTRAL = llama_like.family("mistral", config, to_json)

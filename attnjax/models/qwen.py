@@ -7,9 +7,9 @@ place. Both: a window in the layers from `max_window_layers` on, where `use_slid
 from typing import Any
 
 from attnjax.models import llama_like
-from attnjax.models.base import Architecture, Json, Spec
+from attnjax.models.base import Json, Spec
 from attnjax.models.config_json import Reader, written
-from attnjax.modules import Decoder, TransformerConfig
+from attnjax.modules import TransformerConfig
 
 
 def qwen2(json: Json) -> Spec:
@@ -47,13 +47,5 @@ def _spec(read: Reader, sizes: dict[str, Any], **fields: Any) -> Spec:
     return Spec(made)
 
 
-QWEN2 = Architecture(
-    model_type="qwen2",
-    config=qwen2,
-    to_json=qwen2_json,
-    weights=llama_like.weights,
-    build=lambda spec, rngs: Decoder(spec.config, rngs=rngs),
-    prefix=llama_like.PREFIX,
-    ignored=llama_like.IGNORED,
-)
-QWEN3 = QWEN2._replace(model_type="qwen3", config=qwen3, to_json=qwen3_json)
+QWEN2 = llama_like.family("qwen2", qwen2, qwen2_json)
+QWEN3 = llama_like.family("qwen3", qwen3, qwen3_json)

@@ -3,9 +3,9 @@
 from typing import Any
 
 from attnjax.models import llama_like
-from attnjax.models.base import Architecture, Json, Spec
+from attnjax.models.base import Json, Spec
 from attnjax.models.config_json import Reader, written
-from attnjax.modules import Decoder, TransformerConfig
+from attnjax.modules import TransformerConfig
 from attnjax.positions import NoPE, RoPE
 
 
@@ -37,12 +37,4 @@ def to_json(spec: Spec) -> dict[str, Any]:
     )
 
 
-SMOLLM3 = Architecture(
-    model_type="smollm3",
-    config=config,
-    to_json=to_json,
-    weights=llama_like.weights,
-    build=lambda spec, rngs: Decoder(spec.config, rngs=rngs),
-    prefix=llama_like.PREFIX,
-    ignored=llama_like.IGNORED,
-)
+SMOLLM3 = llama_like.family("smollm3", config, to_json)

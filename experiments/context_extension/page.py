@@ -1,15 +1,15 @@
 """README.md of the experiment: claim, figures, tables and protocol, all from the records."""
 
-import importlib.util
 import pathlib
 
 from attnjax.report.words import markdown
+from experiments import recorded
 from experiments.context_extension.claims import bullets, claim, label
 from experiments.context_extension.methods import KEEP
 from experiments.context_extension.results import Results, read
 from experiments.context_extension.tables import STAGED, TITLES, length_table, table_md, titled, units
 
-RECORDS = "records.jsonl"
+RECORDS = recorded.RECORDS
 
 PAGE = """# How far past its training length does a model with RoPE read?
 
@@ -102,17 +102,13 @@ def render(folder: pathlib.Path) -> list[pathlib.Path]:
 
     Raises ValueError where the records are missing or damaged.
     """
-    if not (folder / RECORDS).is_file():
-        raise ValueError(f"{folder} holds no {RECORDS}: measure first, or render another folder")
-    results = read(folder / RECORDS)
-    made = [folder / "README.md", folder / "table.md"]
-    for path, text in zip(made, (page(results), table_md(results)), strict=True):
-        path.write_text(text, encoding="utf-8")
-    if importlib.util.find_spec("matplotlib") is not None:
-        from experiments.context_extension.figure import draw
+    return recorded.render(folder, read, {"README.md": page, "table.md": table_md}, _draw)
 
-        made += draw(results, folder)
-    return made
+
+def _draw(results: Results, folder: pathlib.Path) -> list[pathlib.Path]:
+    from experiments.context_extension.figure import draw
+
+    return draw(results, folder)
 
 
 def page(results: Results) -> str:

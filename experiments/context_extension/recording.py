@@ -6,15 +6,17 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from attnjax.sweep import manifest, records
+from attnjax.sweep import records
+from experiments import recorded
 from experiments.context_extension import measuring, texts, tuning
 from experiments.context_extension.measuring import Protocol
 from experiments.context_extension.methods import METHODS, Extension, check_factors
+from experiments.context_extension.results import STAGES
 from experiments.context_extension.subjects import Subject
 from experiments.context_extension.texts import Corpus
 
 Record = dict[str, Any]
-ZERO, TUNED = "zero-shot", "tuned"
+ZERO, TUNED = STAGES
 SEARCHED = 4
 """Windows of the longest length on which factors are searched."""
 
@@ -147,19 +149,6 @@ def described(corpus: Corpus, protocol: Protocol, plan: Plan) -> Record:
 
 def begin(path: pathlib.Path, protocol: Record) -> dict[Any, Record]:
     """What is in the file: runs by name, and methods by (run, method, stage). A new file begins with the protocol."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    found = records.read(path).tables
-    if not found:
-        here = manifest.of_machine()
-        versions = {"python": here["python"], **{name: here[f"version_{name}"] for name in ("jax", "flax", "numpy")}}
-        place = {"kind": "made", "processor": here["processor"], "date": manifest.now()[:10], **versions}
-        records.append(path, protocol, place)
-        return {}
-    first = {name: value for name, value in found[0].items() if name != "schema"}
-    if first != protocol:
-        differ = sorted(key for key in first.keys() | protocol.keys() if first.get(key) != protocol.get(key))
-        raise ValueError(
-            f"{path} holds records of another protocol ({', '.join(differ)}); choose another folder with --out"
-        )
+    found = recorded.begin(path, protocol)
     runs = {one["run"]: one for one in found if one.get("kind") == "run"}
     return {**runs, **{(one["run"], one["method"], one["stage"]): one for one in found if one.get("kind") == "method"}}

@@ -15,7 +15,7 @@ from jaxtyping import Float, Int
 
 from attnjax.report import statistics
 from attnjax.report.statistics import Estimate
-from attnjax.sweep import records
+from experiments import recorded
 from experiments.context_extension.methods import METHODS
 
 STAGES = ("zero-shot", "tuned")
@@ -105,19 +105,11 @@ def read(path: pathlib.Path) -> Results:
 
     Raises ValueError for a file without a finished run, with a damaged line, or with what is no such record.
     """
-    found = records.read(path)
-    if found.damaged:
-        raise ValueError(f"{path} is damaged: {found.damaged[0]}")
-    try:
-        return _results(found.tables)
-    except (KeyError, TypeError, IndexError, AttributeError) as error:
-        raise ValueError(f"{path} holds what is no record of context extension: {error!r}") from None
-    except ValueError as error:
-        raise ValueError(f"{path}: {error}") from None
+    return recorded.read(path, "context extension", _results)
 
 
 def _results(tables: list[dict[str, Any]]) -> Results:
-    about = {**_only(tables, "protocol"), **_only(tables, "made")}
+    about = recorded.about(tables)
     stages = STAGES if about["steps"] else STAGES[:1]
     here = {(one["run"], one["method"], one["stage"]): one for one in tables if one.get("kind") == "method"}
     wanted = [(method, stage) for stage in stages for method in about["methods"]]
@@ -129,10 +121,6 @@ def _results(tables: list[dict[str, Any]]) -> Results:
     cell = lambda method, stage: _cell(method, stage, [here[name, method, stage] for name in names])
     cells = {stage: {method: cell(method, stage) for method in methods} for stage in stages}
     return Results(cells, about, list(runs))
-
-
-def _only(tables: list[dict[str, Any]], kind: str) -> dict[str, Any]:
-    return next((table for table in tables if table.get("kind") == kind), {})
 
 
 def _cell(method: str, stage: str, found: list[dict[str, Any]]) -> Cell:

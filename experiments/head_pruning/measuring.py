@@ -23,11 +23,12 @@ from attnjax.analysis.pruning import (
 )
 from attnjax.analysis.subject import Subject, load
 from attnjax.config import RunConfig
-from attnjax.sweep import Entry, Store, manifest, records
+from attnjax.sweep import Entry, Store, records
 from attnjax.sweep import load as load_sweep
 from attnjax.tasks import Text
 from attnjax.train.loop import make_task
 from attnjax.typing import Int
+from experiments import recorded
 
 Record = dict[str, Any]
 Chosen = tuple[str, int | None, np.ndarray]
@@ -55,7 +56,8 @@ def measure_sweep(
         raise ValueError(f"{runs} holds no run that is done; train the {len(store.runs)} runs of its sweep first")
     _check_cells(store, trained)
     numbers = {"planned": len(store.runs), "documents": documents, "orders": orders}
-    there = _begin(path, {"kind": "protocol", "sweep": store.name, **numbers})
+    tables = recorded.begin(path, {"kind": "protocol", "sweep": store.name, **numbers})
+    there = {record["run"] for record in tables if record.get("kind") == "run"}
     for entry in trained:
         if entry.run not in there:
             records.append(path, *of_run(load(store.directory(entry.run)), documents, orders))
@@ -156,19 +158,3 @@ def _check_cells(store: Store, trained: list[Entry]) -> None:
             f"{store.root} holds runs of one encoding that differ in more than their seeds ({', '.join(several)}): "
             "prune one cell of each encoding at a time"
         )
-
-
-def _begin(path: pathlib.Path, protocol: Record) -> set[str]:
-    """The runs that are in the file already. A new file begins with the protocol and where it is followed."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    found = records.read(path).tables
-    if not found:
-        here = manifest.of_machine()
-        versions = {"python": here["python"], **{name: here[f"version_{name}"] for name in ("jax", "flax", "numpy")}}
-        place = {"kind": "made", "processor": here["processor"], "date": manifest.now()[:10], **versions}
-        records.append(path, protocol, place)
-        return set()
-    first = {name: value for name, value in found[0].items() if name != "schema"}
-    if first != protocol:
-        raise ValueError(f"{path} holds records of another protocol, {first}; choose another folder with --out")
-    return {record["run"] for record in found if record.get("kind") == "run"}

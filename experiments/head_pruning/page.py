@@ -1,14 +1,14 @@
 """README.md of the experiment: claim, figures, tables and protocol, all from the records."""
 
-import importlib.util
 import pathlib
 
 from attnjax.report.words import markdown
+from experiments import recorded
 from experiments.head_pruning.claims import absences, bullets, claim, label
 from experiments.head_pruning.results import Results, read
 from experiments.head_pruning.tables import curves_md, half_table
 
-RECORDS = "records.jsonl"
+RECORDS = recorded.RECORDS
 
 FEW = (
     "With few runs such intervals are too narrow.",
@@ -75,17 +75,13 @@ def render(folder: pathlib.Path) -> list[pathlib.Path]:
 
     Raises ValueError where the records are missing or damaged.
     """
-    if not (folder / RECORDS).is_file():
-        raise ValueError(f"{folder} holds no {RECORDS}: measure first, or render another folder")
-    results = read(folder / RECORDS)
-    made = [folder / "README.md", folder / "table.md"]
-    for path, text in zip(made, (page(results), curves_md(results)), strict=True):
-        path.write_text(text, encoding="utf-8")
-    if importlib.util.find_spec("matplotlib") is not None:
-        from experiments.head_pruning.figure import draw
+    return recorded.render(folder, read, {"README.md": page, "table.md": curves_md}, _draw)
 
-        made += draw(results, folder)
-    return made
+
+def _draw(results: Results, folder: pathlib.Path) -> list[pathlib.Path]:
+    from experiments.head_pruning.figure import draw
+
+    return draw(results, folder)
 
 
 def page(results: Results) -> str:

@@ -15,7 +15,7 @@ from jaxtyping import Float
 from attnjax.analysis.ranks import spearman
 from attnjax.report import statistics, style
 from attnjax.report.statistics import Estimate
-from attnjax.sweep import records
+from experiments import recorded
 
 ORDERS = ("importance", "recomputed", "random")
 Curves = Mapping[tuple[str, str, int | None], Mapping[str, Any]]
@@ -85,15 +85,7 @@ def read(path: pathlib.Path) -> Results:
 
     Raises ValueError for a file without a finished run, with a damaged line, or with runs that cannot be compared.
     """
-    found = records.read(path)
-    if found.damaged:
-        raise ValueError(f"{path} is damaged: {found.damaged[0]}")
-    try:
-        return _results(found.tables)
-    except (KeyError, TypeError, IndexError) as error:
-        raise ValueError(f"{path} holds what is no record of head pruning: {error!r}") from None
-    except ValueError as error:
-        raise ValueError(f"{path}: {error}") from None
+    return recorded.read(path, "head pruning", _results)
 
 
 def _results(tables: list[dict[str, Any]]) -> Results:
@@ -104,7 +96,7 @@ def _results(tables: list[dict[str, Any]]) -> Results:
     if len(shapes) > 1:
         raise ValueError(f"runs of one experiment have one size and one trained length, got {sorted(shapes)}")
     ((_, _, trained),) = shapes
-    about = {**_only(tables, "protocol"), **_only(tables, "made")}
+    about = recorded.about(tables)
     names = sorted({run["encoding"] for run in runs.values()}, key=lambda name: (style.order(name), name))
     mine = [table for table in tables if table.get("run") in runs]
     lengths = (trained, 2 * trained)
@@ -112,10 +104,6 @@ def _results(tables: list[dict[str, Any]]) -> Results:
     there = {length: [name for name in names if length == trained or name not in absent] for length in lengths}
     cells = {length: [_cell(mine, name, length) for name in there[length]] for length in lengths}
     return Results(lengths, cells, absent, about, list(runs.values()))
-
-
-def _only(tables: list[dict[str, Any]], kind: str) -> dict[str, Any]:
-    return next(table for table in tables if table.get("kind") == kind)
 
 
 def _cell(tables: list[dict[str, Any]], encoding: str, length: int) -> Cell:

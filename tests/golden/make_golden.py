@@ -9,16 +9,15 @@ The libraries' code is run as published, twice: as it stands, in float32, and in
 float is float64. The two must agree to float32 rounding, and the float64 result is kept. README.md lists the arrays.
 """
 
-import contextlib
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
-from unittest import mock
 
 import numpy as np
 import torch
 import torch.nn.functional as F
+from precision import double
 from torch import Tensor
 from transformers import GPTNeoXConfig, LlamaConfig, T5Config, XLNetConfig, XLNetModel
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
@@ -36,19 +35,6 @@ Arrays = dict[str, np.ndarray]
 B, T, N, H = 2, 9, 4, 4
 POSITIONS = np.array([[0, 1, 2, 3, 4, 5, 6, 7, 8], [3, 4, 9, 10, 57, 300, 1000, 1001, 4000]])
 FOLDER = Path(__file__).parent
-
-
-@contextlib.contextmanager
-def double() -> Iterator[None]:
-    """Let every name by which library code asks for float32 mean float64."""
-    names = {"float": torch.float64, "float32": torch.float64, "FloatTensor": torch.DoubleTensor}
-    default = torch.get_default_dtype()
-    with mock.patch.multiple(torch, **names), mock.patch.object(Tensor, "float", Tensor.double):
-        torch.set_default_dtype(torch.float64)
-        try:
-            yield
-        finally:
-            torch.set_default_dtype(default)
 
 
 def in_double(make: Callable[[], Arrays], tolerance: float) -> Arrays:

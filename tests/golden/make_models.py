@@ -10,19 +10,18 @@ float64. A file holds the text of config.json, tokens, mask, positions, labels (
 its gradient with respect to every parameter, by the name of its tensor.
 """
 
-import contextlib
 import json
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import drawn
 import numpy as np
 import torch
 import torch.nn.functional as F
 import transformers
+from precision import double
 from torch import Tensor, nn
 
 Arrays = dict[str, np.ndarray]
@@ -105,19 +104,6 @@ CASES: dict[str, Callable[[], Arrays]] = {
     ),
     "transformer": lambda: original(),
 }
-
-
-@contextlib.contextmanager
-def double() -> Iterator[None]:
-    """Let every name by which library code asks for float32 mean float64."""
-    names = {"float": torch.float64, "float32": torch.float64, "FloatTensor": torch.DoubleTensor}
-    default = torch.get_default_dtype()
-    with mock.patch.multiple(torch, **names), mock.patch.object(Tensor, "float", Tensor.double):
-        torch.set_default_dtype(torch.float64)
-        try:
-            yield
-        finally:
-            torch.set_default_dtype(default)
 
 
 def decoder(kind: type, config: Any, *, padded: bool) -> Arrays:

@@ -7,16 +7,7 @@ import pytest
 from attnjax.attention import Mask
 from attnjax.modules import Decoder, Encoder, EncoderDecoder, MultiHeadAttention, TransformerBlock, generate
 from attnjax.positions import Learned
-
-
-def draw(*shape, seed=0):
-    return jnp.asarray(np.random.default_rng(seed).normal(size=shape), jnp.float32)
-
-
-def layer_norm(x, norm, epsilon=1e-6):
-    x = np.asarray(x, np.float64)
-    x = (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + epsilon)
-    return x * np.asarray(norm.scale[...]) + np.asarray(norm.bias[...])
+from tests.modules.by_hand import draw, layer_norm
 
 
 def values(parameter):

@@ -1,0 +1,76 @@
+"""A file of records that begins with a protocol, and what is made from it alone: results, pages, figures.
+
+The first two records are the protocol, what every number depends on, and "made", where and when it was followed.
+"""
+
+import importlib.util
+import pathlib
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from attnjax.sweep import manifest, records
+
+RECORDS = "records.jsonl"
+Record = dict[str, Any]
+T = TypeVar("T")
+
+
+def begin(path: pathlib.Path, protocol: Record) -> list[Record]:
+    """All records that are in the file already. A new file begins with the protocol and where it is followed.
+
+    Raises ValueError where the file holds records of another protocol.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    found = records.read(path).tables
+    if not found:
+        here = manifest.of_machine()
+        versions = {"python": here["python"], **{name: here[f"version_{name}"] for name in ("jax", "flax", "numpy")}}
+        place = {"kind": "made", "processor": here["processor"], "date": manifest.now()[:10], **versions}
+        records.append(path, protocol, place)
+        return []
+    first = {name: value for name, value in found[0].items() if name != "schema"}
+    if first != protocol:
+        differ = sorted(key for key in first.keys() | protocol.keys() if first.get(key) != protocol.get(key))
+        raise ValueError(
+            f"{path} holds records of another protocol ({', '.join(differ)}); choose another folder with --out"
+        )
+    return found
+
+
+def read(path: pathlib.Path, subject: str, results: Callable[[list[Record]], T]) -> T:
+    """`results` of the records in a file. Raises ValueError, naming the file, where they are damaged or not of `subject`."""
+    found = records.read(path)
+    if found.damaged:
+        raise ValueError(f"{path} is damaged: {found.damaged[0]}")
+    try:
+        return results(found.tables)
+    except (KeyError, TypeError, IndexError, AttributeError) as error:
+        raise ValueError(f"{path} holds what is no record of {subject}: {error!r}") from None
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
+
+
+def about(tables: list[Record]) -> Record:
+    """The protocol, and where it was followed."""
+    first = lambda kind: next((table for table in tables if table.get("kind") == kind), {})
+    return {**first("protocol"), **first("made")}
+
+
+def render(
+    folder: pathlib.Path,
+    read: Callable[[pathlib.Path], Any],
+    pages: Mapping[str, Callable[[Any], str]],
+    draw: Callable[[Any, pathlib.Path], list[pathlib.Path]],
+) -> list[pathlib.Path]:
+    """Write the pages, by name, and where matplotlib is installed the figures, from the records in a folder.
+
+    Raises ValueError where the records are missing or damaged.
+    """
+    if not (folder / RECORDS).is_file():
+        raise ValueError(f"{folder} holds no {RECORDS}: measure first, or render another folder")
+    results = read(folder / RECORDS)
+    texts = {folder / name: page(results) for name, page in pages.items()}
+    for path, text in texts.items():
+        path.write_text(text, encoding="utf-8")
+    drawn = draw(results, folder) if importlib.util.find_spec("matplotlib") is not None else []
+    return [*texts, *drawn]
