@@ -16,6 +16,7 @@ from flax import nnx
 from attnjax.config import RunConfig
 from attnjax.modules import Decoder, Encoder
 from attnjax.sweep.store import read_config
+from attnjax.tasks.base import Task
 from attnjax.train import checkpoint
 from attnjax.train.loop import CHECKPOINTS, make_task
 from attnjax.train.step import Trainer
@@ -23,13 +24,21 @@ from attnjax.typing import Array, Float, Int, PyTree
 
 
 class Subject:
-    """A model with its parameters. `tokens` are [B, T]; `gate` is a factor of each head's output, [L, N] or [L, B, N].
+    """A model with its parameters, and where it was trained, the run and its task.
+
+    `tokens` are [B, T]; `gate` is a factor of each head's output, [L, N] or [L, B, N].
 
     Tokens past what a learned table of positions holds are a ValueError, from the encoding.
     """
 
-    def __init__(self, model: Decoder | Encoder, name: str = "model", run: RunConfig | None = None):
-        self.name, self.run, self.config = name, run, model.config
+    def __init__(
+        self,
+        model: Decoder | Encoder,
+        name: str = "model",
+        run: RunConfig | None = None,
+        task: Task | None = None,
+    ):
+        self.name, self.run, self.task, self.config = name, run, task, model.config
         self.graph, self.params = nnx.split(model, graph=False)
 
     @property
@@ -73,7 +82,8 @@ def load(directory: str | pathlib.Path) -> Subject:
     run = read_config(directory)
     if run.task.form == "encoder_decoder":
         raise ValueError(f"{directory} holds an encoder-decoder; the analysis takes an encoder or a decoder")
-    trainer = Trainer(run, make_task(run))
+    task = make_task(run)
+    trainer = Trainer(run, task)
     found = checkpoint.restore(directory / CHECKPOINTS, trainer.shapes())
     if found is None:
         raise ValueError(
@@ -81,7 +91,7 @@ def load(directory: str | pathlib.Path) -> Subject:
         )
     params = jax.tree.map(jnp.asarray, found[1].params)
     model: Any = trainer.model.module(params)
-    return Subject(model, directory.name, run)
+    return Subject(model, directory.name, run, task)
 
 
 @functools.partial(jax.jit, static_argnames=("graph", "method"))

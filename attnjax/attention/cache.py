@@ -22,7 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from attnjax.attention.masks import Mask, Span
-from attnjax.attention.problem import Keys, along, batch_axis, check_params, finite, positions
+from attnjax.attention.problem import Keys, along, batch_axis, check_params, finite, flawed, positions
 from attnjax.attention.slots import write
 from attnjax.positions.base import EncodingParams, NoPE, PositionEncoding, Sizes
 from attnjax.positions.checks import validate_integer
@@ -120,8 +120,8 @@ class KVCache:
             k = _map_keys(self.encoding, params, k, k_pos)
         k_pos, valid = jnp.broadcast_to(k_pos, (B, T)), jnp.broadcast_to(valid, (B, T))
         ends = jnp.where(valid, k_pos + 1, 0).astype(self.length.dtype)
-        (k, bad_k), (v, bad_v) = (finite(x.astype(self.k.dtype).swapaxes(1, 2)) for x in (k, v))
-        new = {"k": k, "v": v, "bad": bad_k | bad_v, "k_pos": k_pos, "valid": valid}
+        k, v = (x.astype(self.k.dtype).swapaxes(1, 2) for x in (k, v))
+        new = {"k": finite(k), "v": finite(v), "bad": flawed(k, v), "k_pos": k_pos, "valid": valid}
         return dataclasses.replace(
             self,
             **write({name: getattr(self, name) for name in new}, new, self.index, ring=self.span.left is not None),

@@ -47,7 +47,7 @@ def chunked(
     if tiling is None:
         tiling = usual(T, S, G, general=problem.encoding.has("score"))
     tile = (min(tiling.queries, T), min(tiling.keys, S))
-    problem = by_distance(problem, tile)
+    problem = by_distance(problem, tile, skipping=True)
     dropout, known = problem.dropout, isinstance(problem.scale, np.ndarray)
     static = Static(
         problem.encoding,

@@ -19,7 +19,9 @@ def forward(static: Static, inputs: Inputs) -> tuple[Array, Array, Array]:
     def query_tile(i):
         rows = tiles.rows_at(inputs.rows, i, t)
         empty = rows.q[..., 0]
-        state = (jnp.full_like(empty, -jnp.inf), jnp.zeros_like(empty), jnp.zeros((*empty.shape, width), empty.dtype))
+        # Not -inf: a row that sees nothing yet has e^(-inf - lowest) = 0, without asking.
+        lowest = jnp.full_like(empty, jnp.finfo(empty.dtype).min)
+        state = (lowest, jnp.zeros_like(empty), jnp.zeros((*empty.shape, width), empty.dtype))
         state, carry = tiles.same_axes((state, initial_carry(static.encoding, rows.q)), inputs)
         order, count = visits.of(i)
 
@@ -29,9 +31,8 @@ def forward(static: Static, inputs: Inputs) -> tuple[Array, Array, Array]:
             logits, carry = poisoned(static, inputs, at, carry)
             logits = jnp.where(at.seen, logits, -jnp.inf)
             new = jnp.maximum(top, logits.max(-1))
-            base = jnp.where(new == -jnp.inf, 0, new)
-            p = jnp.exp(logits - base[..., None])
-            shrink = jnp.exp(top - base)
+            p = jnp.exp(logits - new[..., None])
+            shrink = jnp.exp(top - new)
             total = shrink * total + p.sum(-1)
             out = shrink[..., None] * out + weights_values(drop(static, inputs, p, at), at.cols.v)
             return (new, total, out), carry

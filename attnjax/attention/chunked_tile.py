@@ -3,6 +3,7 @@
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
+import numpy as np
 
 from attnjax.attention import tiles
 from attnjax.attention.masks import Span
@@ -58,7 +59,7 @@ def tile_scores(static: Static, at: Place, rows: Rows, cols: Cols, shares: tuple
     q_i . k_j of the tile.
     """
     head, shared, scale = shares
-    scale = jnp.asarray(static.scale, rows.q.dtype) if scale is None else scale
+    scale = np.asarray(static.scale, rows.q.dtype) if scale is None else scale
     position = (rows.pos, cols.pos)
     return scores(static.encoding, head, shared, scale, products, rows.q, cols.k, position, at.seen, carry)
 

@@ -7,6 +7,8 @@
 Reference: Vaswani et al. 2017 (arXiv:1706.03762), section 3.2.1, eq. 1.
 """
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 
@@ -29,7 +31,7 @@ def dense_weights(problem: Problem) -> tuple[Float[Array, "B K G T S"], Float[Ar
     """Attention weights, before dropout, and the log-sum-exp of every row."""
     rows, cols = problem.rows, problem.cols
     problem = by_distance(problem, (1, 1))
-    encoding, scale = problem.encoding, jnp.asarray(problem.scale)
+    encoding, scale = problem.encoding, problem.scale
     seen = visibility(problem.span, rows, cols, problem.allowed)
     carry = initial_carry(encoding, rows.q)
     products, position = queries_keys(rows.q, cols.k), (rows.pos, cols.pos)
@@ -37,22 +39,31 @@ def dense_weights(problem: Problem) -> tuple[Float[Array, "B K G T S"], Float[Ar
     return softmax(poison(logits, rows, cols), seen)
 
 
+@jax.custom_jvp
 def softmax(
     logits: Float[Array, "B K G T S"], seen: Array
 ) -> tuple[Float[Array, "B K G T S"], Float[Array, "B K G T"]]:
     """Softmax over what is seen, and log-sum-exp. A row that sees nothing is 0, not a mean and not NaN."""
     infinity = jnp.asarray(jnp.inf, logits.dtype)
     logits = jnp.where(seen, logits, -infinity)
-    top = jax.lax.stop_gradient(logits.max(-1, keepdims=True, initial=-infinity))
-    top = jnp.where(top == -infinity, jnp.zeros_like(top), top)
+    top = logits.max(-1, keepdims=True, initial=jnp.finfo(logits.dtype).min)
     unnormalised = jnp.exp(logits - top)
     total = unnormalised.sum(-1, keepdims=True)
-    # Both branches of a `where` are differentiated: log and division must not meet the 0 of an empty row.
     empty = total == 0
     total = jnp.where(empty, jnp.ones_like(total), total)
     lse = jnp.where(empty, -infinity, top + jnp.log(total))
-    # Hidden values may be huge: the gradient they send back must meet a constant here, not a product 0 * inf.
     return jnp.where(seen, unnormalised / total, jnp.zeros_like(total)), lse[..., 0]
+
+
+@softmax.defjvp
+def _softmax_jvp(primals: tuple[Array, Array], tangents: tuple[Array, Any]) -> tuple[tuple, tuple]:
+    """d weights = weights (d logits - mean),  d lse = mean,  with mean = sum weights d logits."""
+    logits, seen = primals
+    weights, lse = softmax(logits, seen)
+    # Hidden values may be huge: the gradient they send back must meet a constant here, not a product 0 * inf.
+    change = jnp.where(seen, tangents[0], jnp.zeros((), logits.dtype))
+    mean = (weights * change).sum(-1, keepdims=True)
+    return (weights, lse), (jnp.where(seen, weights * (change - mean), jnp.zeros((), logits.dtype)), mean[..., 0])
 
 
 def _keep(problem: Problem) -> Float[Array, "B K G T S"]:

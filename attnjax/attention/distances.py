@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from attnjax.attention.meeting import meeting
 from attnjax.attention.problem import Problem
 from attnjax.positions.base import PositionEncoding, Tile
 from attnjax.typing import Array, ArrayLike, Float, PyTree
@@ -55,20 +56,36 @@ def _reshaped(w: Float[Array, " t+s-1"], t: int, s: int) -> Float[Array, "t s"]:
     return wide[: t * (t + s - 1)].reshape(t, t + s - 1)[:, t - 1 :]
 
 
-def by_distance(problem: Problem, tile: tuple[int, int]) -> Problem:
-    """The problem with a vector of biases in place of its encoding, where it has a bias and positions are consecutive;
-    otherwise the problem itself. `tile`: arrays will be padded to multiples of these sizes.
+def by_distance(problem: Problem, tile: tuple[int, int], *, skipping: bool = False) -> Problem:
+    """The problem with a vector of biases, or the vectors of all distances (see `meeting.py`), in place of its encoding,
+    where it has such and positions are consecutive; otherwise the problem itself. `tile`: arrays will be padded to
+    multiples of these sizes; `skipping`: scores are made tile by tile, and not where the mask leaves a tile empty.
     """
     encoding, rows, cols = problem.encoding, problem.rows, problem.cols
-    if not encoding.has("bias") or encoding.has("score") or not (_consecutive(rows.pos) and _consecutive(cols.pos)):
+    only_bias = encoding.has("bias") and not encoding.has("score")
+    if not (only_bias or encoding.has("vectors")) or not (_consecutive(rows.pos) and _consecutive(cols.pos)):
         return problem
     T, S = (-(-n // size) * size for n, size in zip((rows.q.shape[3], cols.k.shape[2]), tile, strict=True))
     lowest = int(rows.pos[0]) - int(cols.pos[0]) - (S - 1)
+    if not only_bias:
+        highest = lowest + T + S - 2
+        last_tile = highest - (tile[0] - 1) - (tile[1] - 1)
+        seen = min(_lowest_seen(problem, tile, lowest), last_tile) if skipping else lowest
+        return meeting(problem, max(lowest, seen), highest)
     n = np.arange(lowest, lowest + T + S - 1, dtype=np.int32)
     one = lambda head: encoding.bias(head, problem.shared, jnp.asarray(n)).astype(rows.q.dtype)
     K, G = rows.q.shape[1:3]
     heads = jax.vmap(jax.vmap(one, axis_size=G), axis_size=K)
     return problem._replace(encoding=Distances(lowest), head=heads(problem.head), shared=())
+
+
+def _lowest_seen(problem: Problem, tile: tuple[int, int], lowest: int) -> int:
+    """The smallest distance in a tile of which the mask's causal rule, or its window to the right, leaves something."""
+    rows, cols, right = problem.rows, problem.cols, problem.span.right
+    if right is None or not (_consecutive(rows.index) and _consecutive(cols.index)):
+        return lowest
+    ahead = int(rows.index[0]) - int(cols.index[0]) - int(rows.pos[0]) + int(cols.pos[0])
+    return -ahead - right - (tile[0] - 1) - (tile[1] - 1)
 
 
 def _consecutive(pos: ArrayLike) -> bool:

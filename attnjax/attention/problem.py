@@ -5,6 +5,7 @@ mapped by the encoding, in float32 (or float64), with non-finite entries replace
 a NaN or Inf reaches exactly the rows that see it. Arrays along T or S may lack the batch axis; they stay without it.
 """
 
+import functools
 from typing import Any, NamedTuple
 
 import chex
@@ -248,27 +249,23 @@ def _valid(mask: Mask, keys: Keys, B: int, S: int) -> ArrayLike | None:
 def _map(q, keys: Keys, encoding, params, q_pos, k_pos, valid, dtype) -> tuple[tuple, tuple]:
     """Apply map_q and map_k: ((q, bad), (k, v, bad)) in the layout of `Rows` and `Cols`."""
     B, T, N, H = q.shape
-    k, v, bad = _laid_out(keys, dtype)
-    K = k.shape[1]
-    q, bad_q = finite(q.reshape(B, T, K, N // K, H).transpose(0, 2, 3, 1, 4).astype(dtype))
+    from_cache = keys.bad is not None
+    k, v = (x if from_cache else x.transpose(0, 2, 1, 3) for x in (keys.k, keys.v))
+    k, v, K = k.astype(dtype), v.astype(dtype), k.shape[1]
+    q = q.reshape(B, T, K, N // K, H).transpose(0, 2, 3, 1, 4).astype(dtype)
+    # What was given and what the encoding makes of it are asked together: each question reads everything once.
+    asked_q, asked_k = [q], [] if from_cache else [k, v]
+    q, k, v = finite(q), *((k, v) if from_cache else (finite(k), finite(v)))
     if encoding.has("map_q", "map_k"):
         length = _length(k_pos, valid, keys.length) if encoding.length_dependent else None
         q, k = _map_heads(encoding, params, N, q, k, q_pos, k_pos, length, keys.mapped)
-        q, more = finite(once(q))
-        bad_q = bad_q | more
+        asked_q.append(once(q))
+        q = finite(asked_q[-1])
     if encoding.has("map_k") and not keys.mapped:
-        k, more = finite(once(k))
-        bad = bad | more
-    return (q, bad_q), (k, v, bad)
-
-
-def _laid_out(keys: Keys, dtype) -> tuple[Float[Array, "B K S h"], Float[Array, "B K S H"], Bool[Array, "B K S"]]:
-    """Keys, values and flags as in `Cols`; those of a cache are so already."""
-    if keys.bad is not None:
-        return keys.k.astype(dtype), keys.v.astype(dtype), keys.bad
-    k, bad_k = finite(keys.k.transpose(0, 2, 1, 3).astype(dtype))
-    v, bad_v = finite(keys.v.transpose(0, 2, 1, 3).astype(dtype))
-    return k, v, bad_k | bad_v
+        asked_k.append(once(k))
+        k = finite(asked_k[-1])
+    bad_k = flawed(*asked_k) if asked_k else jnp.zeros(k.shape[:3], bool)
+    return (q, flawed(*asked_q)), (k, v, bad_k if keys.bad is None else bad_k | keys.bad)
 
 
 def _map_heads(encoding, params, heads, q, k, q_pos, k_pos, length, mapped):
@@ -303,7 +300,15 @@ def batch_axis(array: Any, ndim: int) -> int | None:
     return None if array is None or np.ndim(array) < ndim else 0
 
 
-def finite(x: Float[Array, "*axes H"]) -> tuple[Float[Array, "*axes H"], Bool[Array, "*axes"]]:
-    """x with non-finite numbers set to 0, and which vectors had one."""
-    fine = jnp.isfinite(x)
-    return jnp.where(fine, x, jnp.zeros((), x.dtype)), ~fine.all(-1)
+def finite(x: Float[Array, "*axes H"]) -> Float[Array, "*axes H"]:
+    """x with non-finite numbers set to 0."""
+    return jnp.where(jnp.isfinite(x), x, jnp.zeros((), x.dtype))
+
+
+def flawed(*arrays: Float[Array, "*axes H"]) -> Bool[Array, "*axes"]:
+    """Which vectors have a number that is not finite, in any of the arrays, which may differ in H."""
+    widths: dict[int, Array] = {}
+    for x in arrays:
+        fine = jnp.isfinite(x)
+        widths[x.shape[-1]] = widths[x.shape[-1]] & fine if x.shape[-1] in widths else fine
+    return functools.reduce(jnp.logical_or, (~fine.all(-1) for fine in widths.values()))

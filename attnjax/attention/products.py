@@ -10,14 +10,33 @@ import jax.numpy as jnp
 from attnjax.typing import Array, Float, PyTree
 
 
+@jax.custom_jvp
 def queries_keys(q: Float[Array, "B K G t h"], k: Float[Array, "B K s h"]) -> Float[Array, "B K G t s"]:
     """q_i . k_j."""
     return jnp.einsum("nth,nsh->nts", _rows(q), _cols(k)).reshape(*q.shape[:4], k.shape[2])
 
 
+@queries_keys.defjvp
+def _queries_keys_jvp(primals: tuple[Array, Array], tangents: tuple[Array, Array]) -> tuple[Array, Array]:
+    (q, k), (dq, dk) = primals, tangents
+    products = queries_keys(q, k)
+    # Transposed, this is `weights_queries`: the small operand is turned, the table of scores stays as it lies.
+    of_keys = jnp.einsum("nht,nhs->nts", turned(q), once(jnp.swapaxes(_cols(dk), 1, 2)))
+    return products, queries_keys(dq, k) + of_keys.reshape(products.shape)
+
+
+@jax.custom_jvp
 def weights_values(p: Float[Array, "B K G t s"], v: Float[Array, "B K s h"]) -> Float[Array, "B K G t h"]:
     """sum_j p_ij v_j."""
     return jnp.einsum("nts,nsh->nth", _rows(p), _cols(v)).reshape(*p.shape[:4], v.shape[3])
+
+
+@weights_values.defjvp
+def _weights_values_jvp(primals: tuple[Array, Array], tangents: tuple[Array, Array]) -> tuple[Array, Array]:
+    (p, v), (dp, dv) = primals, tangents
+    out = weights_values(p, v)
+    of_values = jnp.einsum("nhs,nts->nht", once(jnp.swapaxes(_cols(dv), 1, 2)), _rows(p))
+    return out, weights_values(dp, v) + jnp.swapaxes(once(of_values), 1, 2).reshape(out.shape)
 
 
 def turned(x: Float[Array, "B K G t h"]) -> Float[Array, "n h m"]:

@@ -48,7 +48,7 @@ def scores(
     encoding: PositionEncoding,
     head: PyTree,
     shared: PyTree,
-    scale: Float[Array, ""],
+    scale: Float[ArrayLike, ""],
     products: Float[Array, "B K G t s"],
     q: Float[Array, "B K G t h"],
     k: Float[Array, "B K s h"],
@@ -56,9 +56,13 @@ def scores(
     seen: Bool[Array, "*B 1 1 t s"],
     carry: PyTree,
 ) -> tuple[Float[Array, "B K G t s"], PyTree]:
-    """Logits of all heads after the encoding's `score`, before masking, and the carry. `products`: q_i . k_j."""
-    # A product behind the mask may overflow; its share in the gradient of the scale would be 0 * inf.
-    logits = scale * jnp.where(seen, products, 0)
+    """Logits of all heads after the encoding's `score`, before masking, and the carry. `products`: q_i . k_j.
+    `scale`: NumPy where it is known.
+    """
+    # A product behind the mask may overflow; its share in the gradient of a scale or of a score would be 0 * inf.
+    linear = not isinstance(scale, jax.Array) and not encoding.has("score")
+    scale = jnp.asarray(scale, products.dtype)
+    logits = scale * (products if linear else jnp.where(seen, products, 0))
     if not encoding.has("bias", "score"):
         return logits, carry
 

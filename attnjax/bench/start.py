@@ -1,9 +1,11 @@
 """From the start of a process to the first step of a sweep: with an empty compilation cache, and with a full one.
 
-    python -m attnjax.bench.start LAYERS WIDTH      checks a sweep of 4 runs, trains its first step, tells the losses, ends
+    python -m attnjax.bench.start LAYERS WIDTH FOLDER      prepares a sweep of 4 runs, trains its first step, tells the losses
 
 is started again and again as a process of its own, with JAX's persistent cache in a private folder that is thrown away
-afterwards. The clock runs from before the process starts until it tells the losses, so importing and tracing count.
+afterwards. The first start checks the runs and prepares their folders; it is killed at the first step, and the second finds
+the runs prepared, as `attnjax sweep` does, and goes on. The clock runs from before the process starts until it tells the
+losses, so importing and tracing count.
 """
 
 import json
@@ -13,16 +15,16 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import jax.monitoring
 
 import attnjax
 from attnjax.bench.comparing import agree, compare, sizes
 from attnjax.bench.settings import Settings
-from attnjax.config import RunConfig
-from attnjax.sweep import expand, product, seeds, vary
+from attnjax.sweep import Event, plan, prepare, product, run_here, seeds, vary
+from attnjax.sweep.plan import Planned
 from attnjax.train.check import check
 from attnjax.train.loop import train
 
@@ -46,7 +48,7 @@ def start(settings: Settings) -> None:
         colds, warms = rounds(settings, layers, width)
         error = agree("start", [one.losses for one in warms], [one.losses for one in colds])
         cold, warm = colds[-1], warms[-1]
-        run = sweep(layers, width)[0]
+        run = sweep(layers, width)[0].config
         settings.emit(
             compare(
                 [one.seconds for one in warms],
@@ -76,12 +78,13 @@ def rounds(settings: Settings, layers: int, width: int) -> tuple[list[Start], li
     return colds, warms
 
 
-def once(cache: str, layers: int, width: int, *, quick: bool = False) -> Start:
-    """Start a process with this cache, and wait for its first step.
+def once(folder: str, layers: int, width: int, *, quick: bool = False) -> Start:
+    """Start a process with the cache and the runs of this folder, and wait for its first step.
 
     Raises ValueError with the last line that it printed where it fails.
     """
-    command = [sys.executable, "-m", "attnjax.bench.start", str(layers), str(width)]
+    cache, runs = (os.path.join(folder, name) for name in ("programs", "runs"))
+    command = [sys.executable, "-m", "attnjax.bench.start", str(layers), str(width), runs]
     begin = time.perf_counter()
     with (
         tempfile.TemporaryFile("w+") as errors,
@@ -118,17 +121,19 @@ def environment(cache: str, *, quick: bool) -> dict[str, str]:
     return {**os.environ, **settings}
 
 
-def sweep(layers: int, width: int) -> list[RunConfig]:
+def sweep(layers: int, width: int) -> list[Planned]:
     """Two seeds at two learning rates."""
     model = {"layers": layers, "model": width, "heads": 4, "hidden": 4 * width, "encoding": "rope"}
     task = {"name": "missing_duplicate_string", "length_max": 40}
     train = {"batch": 32, "schedule": "constant", "steps": 1000, "log_every": 1, "checkpoint_every": 0}
     config = {"name": "bench", "task": task, "model": model, "train": train}
-    return expand(config, product(seeds(2), vary("train.learning_rate", (1e-3, 3e-3))))
+    return plan(config, product(seeds(2), vary("train.learning_rate", (1e-3, 3e-3))))
 
 
 class FirstStep:
-    """A `Control` that tells the losses of the first step on standard output, and ends the process."""
+    """News of a sweep until each of its runs has done its first step: the losses then go to standard output, and the
+    process ends as if it were killed there, so that nothing is saved.
+    """
 
     def __init__(self, runs: int):
         self.runs = runs
@@ -136,36 +141,25 @@ class FirstStep:
         self.events: list[str] = []
         jax.monitoring.register_event_listener(lambda event, **details: self.events.append(event))
 
-    def stopping(self) -> str:
-        return ""
-
-    def step(self, directory: pathlib.Path, step: int, **numbers: float) -> None:
-        self.losses.append(numbers["loss"])
+    def __call__(self, event: Event) -> None:
+        """Take notice of one event. Raises ValueError where a run failed."""
+        if event.state == "failed":
+            raise ValueError(event.reason)
+        self.losses += [event.numbers["loss"]] if "loss" in event.numbers else []
         if len(self.losses) == self.runs:
             counts = {"found": self.events.count(FOUND), "made": self.events.count(MADE)}
             print(json.dumps({"losses": self.losses, **counts}), flush=True)
-            raise SystemExit  # all that was asked for; nothing is saved
-
-    def fail(self, directory: pathlib.Path, step: int, reason: str) -> None:
-        raise ValueError(reason)
-
-    def metrics(self, directory: pathlib.Path, record: Mapping[str, Any]) -> None: ...
-    def results(self, directory: pathlib.Path, *found: Mapping[str, Any]) -> None: ...
-    def rewind(self, directory: pathlib.Path, step: int) -> None: ...
-    def note(self, directory: pathlib.Path, **fields: Any) -> None: ...
+            os._exit(0)
 
 
 def main(arguments: Sequence[str]) -> None:
-    """What the process does."""
-    layers, width = map(int, arguments)
-    runs = sweep(layers, width)
-    control = FirstStep(len(runs))
-    check(runs[0])
-    with tempfile.TemporaryDirectory(prefix="attnjax-bench-") as folder:
-        directories = [pathlib.Path(folder) / str(i) for i in range(len(runs))]
-        for directory in directories:
-            directory.mkdir()
-        train(runs, directories, control)
+    """What the process does: what `attnjax sweep` does until the first step. Runs are checked before they are prepared."""
+    layers, width = map(int, arguments[:2])
+    root, runs = pathlib.Path(arguments[2]), sweep(layers, width)
+    first = FirstStep(len(runs))
+    if not root.exists():
+        check(runs[0].config)
+    run_here(prepare(root, "bench", runs), train, progress=first)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """What can be chosen about a run: frozen records, parsed once from a `ConfigDict`, a dict or JSON. Never imports JAX."""
 
+from attnjax.config.encodings import encoding_name
 from attnjax.config.files import ConfigFile, load
 from attnjax.config.names import ENCODING_NAMES, TASK_NAMES
 from attnjax.config.options import Options
@@ -32,6 +33,7 @@ __all__ = [
     "canonical_json",
     "cell_id",
     "defaults",
+    "encoding_name",
     "load",
     "override",
     "parse",

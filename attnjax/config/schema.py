@@ -168,9 +168,9 @@ class TrainConfig:
 class EvaluateConfig:
     """Lengths to test and to validate on, `count` examples each. Every `every` steps the validation lengths, 0: at the end.
 
-    Lengths are padded to `bucket_sizes`; without any, to sizes that grow by `bucket_growth`. `dropout`: at the rates of
-    the model in tests too, the same draws for every run. `sliding_stride`: how many bytes at the end of a window of
-    text `loss_sliding` counts.
+    Lengths are padded to `bucket_sizes`; without any, to some of the lengths themselves, each at least `bucket_growth`
+    times the one before. `dropout`: at the rates of the model in tests too, the same draws for every run.
+    `sliding_stride`: how many bytes at the end of a window of text `loss_sliding` counts.
     """
 
     lengths: tuple[Count, ...] = (40, 80, 160, 320)

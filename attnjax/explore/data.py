@@ -9,8 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
+from attnjax.analysis.heads import check_head
 from attnjax.analysis.subject import load
-from attnjax.config import EncodingConfig, RunConfig, to_dict
+from attnjax.config import RunConfig, encoding_name, to_dict
 from attnjax.explore.losses import loss_by_position
 from attnjax.explore.packing import pack, packed_size
 from attnjax.explore.records import Explored, Shown
@@ -19,7 +20,6 @@ from attnjax.explore.vocabulary import token_names
 from attnjax.report.style import color_class
 from attnjax.report.words import lengths_of
 from attnjax.tasks import Text
-from attnjax.train.loop import make_task
 from attnjax.train.model import Model, build
 from attnjax.typing import PyTree
 
@@ -36,15 +36,14 @@ def explore(directory: pathlib.Path, given: Sequence[bytes] = (), layer: int = 0
     if (directory / "sweep.json").is_file():
         raise ValueError(f"{directory} is the folder of a sweep: give the folder of one of its runs, {directory}/ID")
     subject = load(directory)
-    run = subject.run
-    assert run is not None
-    _check_place(subject.name, run, layer, head)
-    task = make_task(run)
+    run, task = subject.run, subject.task
+    assert run is not None and task is not None
+    check_head(subject, layer, head)
     model, params = build(run, task), nnx.to_pure_dict(subject.params)
     read = texts(run, task, given)
     causal = run.task.form == "decoder"
     _check_size(subject.name, run, read, causal=causal)
-    names = token_names(run, task)
+    names, encoding = token_names(run, task), encoding_name(run.model)
     shown = [
         Shown(
             one.title,
@@ -54,10 +53,10 @@ def explore(directory: pathlib.Path, given: Sequence[bytes] = (), layer: int = 0
         for one in read
     ]
     return Explored(
-        name=f"{encodings(run)} · {run.name} · {subject.name}",
+        name=f"{encoding} · {run.name} · {subject.name}",
         about=about(run),
         config=json.dumps(to_dict(run), indent=1),
-        look=color_class(encodings(run)),
+        look=color_class(encoding),
         layers=run.model.layers,
         heads=run.model.heads,
         causal=causal,
@@ -83,27 +82,10 @@ def about(run: RunConfig) -> tuple[tuple[str, str], ...]:
     model, task = run.model, run.task
     return (
         ("task", f"{task.name}, {task.form}"),
-        ("encoding", encodings(run, options=True)),
+        ("encoding", encoding_name(model, options=True)),
         ("size", f"{model.layers} layers of {model.heads} heads, width {model.model}"),
         ("training", f"{lengths_of(task.length_min, task.length_max)}, {run.train.steps} steps"),
     )
-
-
-def encodings(run: RunConfig, *, options: bool = False) -> str:
-    """The name of a run's encoding, or of those of its layers joined by "+"."""
-    chosen = run.model.encoding
-
-    def named(one: EncodingConfig) -> str:
-        given = ", ".join(f"{key}={value}" for key, value in dict(one.options).items())
-        return f"{one.name}({given})" if options and given else one.name
-
-    return "+".join(map(named, chosen)) if isinstance(chosen, tuple) else named(chosen)
-
-
-def _check_place(name: str, run: RunConfig, layer: int, head: int) -> None:
-    for what, number, count in (("layer", layer, run.model.layers), ("head", head, run.model.heads)):
-        if not 0 <= number < count:
-            raise ValueError(f"{name} has no {what} {number}: its {what}s are 0 to {count - 1}")
 
 
 def _check_size(name: str, run: RunConfig, read: Sequence[Read], *, causal: bool) -> None:

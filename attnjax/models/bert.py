@@ -15,7 +15,7 @@ from attnjax.models.base import Architecture, Json, Path, Spec, Weight
 from attnjax.models.config_json import LAYERS, Reader, written
 from attnjax.modules import Encoder, TransformerConfig
 from attnjax.modules.feed_forward import activate
-from attnjax.modules.parameters import add, kernel, norm, normalize, zeros
+from attnjax.modules.parameters import add, kernel, linear, norm, normalize, zeros
 from attnjax.positions import Learned
 from attnjax.typing import Array, ArrayLike, Float, Int
 
@@ -162,7 +162,7 @@ def _dense_rows(c: TransformerConfig, name: str) -> list[Weight]:
 
 
 def _dense(x: Float[Array, "B T D"], w: nnx.Param, b: nnx.Param) -> Float[Array, "B T D"]:
-    return add(jnp.einsum("btd,de->bte", x, w[...].astype(x.dtype)), b)
+    return add(linear(x, w[...]), b)
 
 
 BERT = Architecture(

@@ -14,7 +14,7 @@ from flax import nnx
 
 from attnjax.attention import Dropout, KVCache, Mask, attend, attention_weights, gate_heads
 from attnjax.modules.config import Window, check_heads, sizes
-from attnjax.modules.parameters import add, encoding_parameters, kernel, normalize, values, widened, zeros
+from attnjax.modules.parameters import add, encoding_parameters, kernel, linear, normalize, values, widened, zeros
 from attnjax.positions import EncodingParams, NoPE, PositionEncoding, Sizes
 from attnjax.typing import Array, ArrayLike, Float
 
@@ -200,16 +200,15 @@ class MultiHeadAttention(nnx.Module):
 
     def _output(self, out: Float[Array, "B T N H"], gate: Float[Array, "*B N"] | None) -> Float[Array, "B T D"]:
         out = out if gate is None else gate_heads(out, gate)
-        # As matrices, because with three axes XLA may transpose the weights before each product.
-        w = self.w_o[...].astype(out.dtype).reshape(-1, self.sizes.model)
-        return add(jnp.einsum("btc,cd->btd", out.reshape(*out.shape[:2], -1), w), self.b_o)
+        w = self.w_o[...].reshape(-1, self.sizes.model)
+        return add(linear(out.reshape(*out.shape[:2], -1), w), self.b_o)
 
 
 def _project(name: str, x: Array, w: nnx.Param, b: nnx.Param | None, sizes: Sizes) -> Float[Array, "B T N H"]:
     if x.ndim != 3 or x.shape[-1] != sizes.model or not jnp.issubdtype(x.dtype, jnp.floating):
         came = f"{x.dtype}{list(x.shape)}"
         raise ValueError(f"MultiHeadAttention: {name} must be floats [B, T, {sizes.model}], got {came}")
-    return add(jnp.einsum("btd,dnh->btnh", x, w[...].astype(x.dtype)), b)
+    return add(linear(x, w[...]), b)
 
 
 def _head_norm(head: int, epsilon: bool | float, param_dtype: str, rngs: nnx.Rngs) -> nnx.RMSNorm:

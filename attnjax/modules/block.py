@@ -18,8 +18,9 @@ from attnjax.modules.dropout import drop, of_weights, split
 from attnjax.modules.feed_forward import FeedForward
 from attnjax.modules.parameters import Norm, norm, normalize
 from attnjax.modules.placement import attention_encoding, owner
+from attnjax.modules.rows import mask_of, taken, taken_of
 from attnjax.positions import EncodingParams, NoPE, PositionEncoding
-from attnjax.typing import Array, ArrayLike, Float, Key
+from attnjax.typing import Array, ArrayLike, Float, Int, Key
 
 
 class Memory(NamedTuple):
@@ -69,17 +70,26 @@ class TransformerBlock(nnx.Module):
         cross_gate: Float[Array, "*B N"] | None = None,
         params: EncodingParams | None = None,
         key: Key[Array, ""] | None = None,
+        rows: Int[Array, "B M"] | None = None,
     ) -> Float[Array, "B T D"]:
         """The formula above. `pos`, `gate`, `params` as in `MultiHeadAttention`; with a `key`, dropout at the rates
-        of the config.
+        of the config; with `rows`, the result at these indices alone, [B, M, D].
 
-        Raises ValueError where a memory is missing, or given to a layer without cross-attention.
+        Raises ValueError where a memory is missing, or given to a layer without cross-attention, and for rows with a key.
         """
         self._check_memory(memory)
+        if rows is not None and key is not None:
+            raise ValueError("TransformerBlock: rows are for calls without dropout, got a key too")
         keys = split(key, 5)
         dropout = [of_weights(k, self.config.attention_dropout) for k in keys[:2]]
         y = self._before(x, self.attention_norm)
-        y = self.attention(y, mask=mask, q_pos=pos, gate=gate, params=params, dropout=dropout[0])
+        if rows is None:
+            y = self.attention(y, mask=mask, q_pos=pos, gate=gate, params=params, dropout=dropout[0])
+        else:
+            at = {"q_pos": None if pos is None else taken_of(pos, rows), "k_pos": pos}
+            y = self.attention(taken(y, rows), y, mask=mask_of(mask, rows), **at, gate=gate, params=params)
+            pos, x = at["q_pos"], taken(x, rows)
+            memory = None if memory is None else memory._replace(mask=mask_of(memory.mask, rows))
         start, x = x, self._after(x, y, self.attention_norm, keys[2])
         if self.cross is not None and memory is not None:
             y = self._before(x, self.cross_norm)

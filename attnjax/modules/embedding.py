@@ -7,7 +7,7 @@ import numpy as np
 from flax import nnx
 
 from attnjax.modules.config import TransformerConfig
-from attnjax.modules.parameters import add, kernel, zeros
+from attnjax.modules.parameters import add, kernel, linear, zeros
 from attnjax.positions.concrete import concrete
 from attnjax.typing import Array, ArrayLike, Float, Int, compute_dtype
 
@@ -54,7 +54,7 @@ class TokenEmbedding(nnx.Module):
         """x times the output matrix times `config.logits_scale`, in float32 (float64 where x is)."""
         w = self.table[...].T if self.w_out is None else self.w_out[...]
         dtype, factor = compute_dtype(x), self.config.logits_scale
-        logits = jnp.einsum("btd,dv->btv", x.astype(dtype), w.astype(dtype))
+        logits = linear(x.astype(dtype), w)
         return add(logits if factor == 1 else logits * jnp.asarray(factor, dtype), self.b_out)
 
 

@@ -10,11 +10,10 @@ Reference: Vaswani et al. 2017 (arXiv:1706.03762), eq. 2; Shazeer 2020 (arXiv:20
 import functools
 
 import jax
-import jax.numpy as jnp
 from flax import nnx
 
 from attnjax.modules.config import CHOICES, Activation, check_choices
-from attnjax.modules.parameters import add, kernel, zeros
+from attnjax.modules.parameters import add, kernel, linear, zeros
 from attnjax.positions.checks import validate_integer
 from attnjax.typing import Array, Float
 
@@ -62,7 +61,7 @@ class FeedForward(nnx.Module):
 
 
 def _affine(x: Float[Array, "B T D"], w: nnx.Param, b: nnx.Param | None) -> Float[Array, "B T F"]:
-    return add(jnp.einsum("btd,df->btf", x, w[...].astype(x.dtype)), b)
+    return add(linear(x, w[...]), b)
 
 
 def activate(name: str, x: Float[Array, "B T F"]) -> Float[Array, "B T F"]:

@@ -23,6 +23,13 @@ def zeros(shape: tuple[int, ...], *, dtype: str) -> nnx.Param:
     return nnx.Param(jnp.zeros(shape, jnp.dtype(dtype)))
 
 
+def linear(x: Float[Array, "B T D"], w: Float[Array, "D *axes"]) -> Float[Array, "B T *axes"]:
+    """x times w, which is taken to the type of x."""
+    # As two matrices: with more axes XLA transposes activations in memory for the gradient of w, which costs as much again.
+    flat = x.reshape(-1, x.shape[-1]) @ w.astype(x.dtype).reshape(w.shape[0], -1)
+    return flat.reshape(*x.shape[:-1], *w.shape[1:])
+
+
 def add(x: Float[Array, "B T *axes"], bias: nnx.Param | None) -> Float[Array, "B T *axes"]:
     """x plus a bias vector over its last axes, in the type of x."""
     return x if bias is None else x + bias[...].astype(x.dtype)[None, None]

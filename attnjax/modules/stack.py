@@ -12,7 +12,7 @@ from attnjax.modules.dropout import drop, split
 from attnjax.modules.parameters import encoding_parameters, norm, normalize, values
 from attnjax.modules.placement import input_encodings, owner
 from attnjax.positions import EncodingParams, embed
-from attnjax.typing import Array, ArrayLike, Float, Key
+from attnjax.typing import Array, ArrayLike, Float, Int, Key
 
 Caches = tuple[KVCache, ...]
 
@@ -50,9 +50,10 @@ class Stack(nnx.Module):
         gate: Float[Array, "L *B N"] | None = None,
         cross_gate: Float[Array, "L *B N"] | None = None,
         key: Key[Array, ""] | None = None,
+        rows: Int[Array, "B M"] | None = None,
     ) -> Float[Array, "B T D"]:
-        """Features of every position. Arguments as in `TransformerBlock`."""
-        return self._layers(x, memory, mask, pos, gate, cross_gate, key)[-1]
+        """Features of every position, or of `rows` alone. Arguments as in `TransformerBlock`."""
+        return self._layers(x, memory, mask, pos, gate, cross_gate, key, rows)[-1]
 
     def hidden_states(
         self,
@@ -129,11 +130,12 @@ class Stack(nnx.Module):
             new.append(cache)
         return normalize(self.norm, x), tuple(new)
 
-    def _layers(self, x, memory, mask: Mask, pos, gate, cross_gate, key) -> list[Float[Array, "B T D"]]:
+    def _layers(self, x, memory, mask: Mask, pos, gate, cross_gate, key, rows=None) -> list[Float[Array, "B T D"]]:
         keys = split(key, len(self.blocks) + 1)
         states = [drop(self.embed(x, pos), keys[-1], self.config.input_dropout)]
         for i, block in enumerate(self.blocks):
             options = {"gate": self._gate(gate, i), "cross_gate": self._gate(cross_gate, i), "pos": self._pos(pos, i)}
+            options["rows"] = rows if i == len(self.blocks) - 1 else None
             rules, params = self._rules(mask, i), self._params(i)
             states.append(block(states[i], memory, mask=rules, **options, params=params, key=keys[i]))
         return [*states[:-1], normalize(self.norm, states[-1])]

@@ -13,12 +13,13 @@ from attnjax.typing import Array, ArrayLike, Float, Int, Key
 class TokenModel(nnx.Module):
     """Token ids [B, T] to features [B, T, D] to logits [B, T, V].
 
-    Arguments of every method:
+    Arguments, where a method has them:
       tokens: [B, T] in 0 .. V-1.
       pos: positions, [T], [B, T], or [L, B, T] with their own for each layer; 0, 1, ... unless given.
       mask: padding, packing, windows; see `Mask`. A window in it replaces those of the config.
       gate: factor of each head's output, [L, N] or [L, B, N].
       key: for dropout at the config's rates; without it nothing is dropped.
+      rows: [B, M], the indices whose features are asked for, all unless given: the last layer computes no others.
       types: [B, T], the type of each token where the config has `token_types`; 0 unless given.
     """
 
@@ -36,9 +37,10 @@ class TokenModel(nnx.Module):
         gate: Float[Array, "L *B N"] | None = None,
         key: Key[Array, ""] | None = None,
         types: Int[ArrayLike, "B T"] | None = None,
+        rows: Int[Array, "B M"] | None = None,
     ) -> Float[Array, "B T V"]:
         """Logits over the vocabulary."""
-        return self.output(self.features(tokens, pos=pos, mask=mask, gate=gate, key=key, types=types))
+        return self.output(self.features(tokens, pos=pos, mask=mask, gate=gate, key=key, types=types, rows=rows))
 
     def features(
         self,
@@ -49,10 +51,11 @@ class TokenModel(nnx.Module):
         gate: Float[Array, "L *B N"] | None = None,
         key: Key[Array, ""] | None = None,
         types: Int[ArrayLike, "B T"] | None = None,
+        rows: Int[Array, "B M"] | None = None,
     ) -> Float[Array, "B T D"]:
         """Output of the last layer, after the last norm."""
         x, pos = self.embedding(tokens, types), positions(tokens, pos)
-        return self.stack(x, mask=self.rules(mask), pos=pos, gate=gate, key=key)
+        return self.stack(x, mask=self.rules(mask), pos=pos, gate=gate, key=key, rows=rows)
 
     def hidden_states(
         self,

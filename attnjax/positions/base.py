@@ -9,6 +9,9 @@ skipped while tracing, so the base class itself is NoPE. Where each hook acts:
     bias(head, shared, n)                -> like n  a function of the distance n = q_pos - k_pos, added to the logits
     score(head, shared, tile[, carry])   -> [t,s]   the general case: new logits of one tile of one head
 
+Two forms of a `score` are optional and exact, for those who can use them: `columns_q` and `columns_k` where it is a product
+of few columns, and `vectors` where a vector of the distance meets the query.
+
 An attention implementation picks the tile; a hook's result on a tile equals that slice of its result on the whole.
 """
 
@@ -21,7 +24,7 @@ import jax.numpy as jnp
 
 from attnjax.typing import Array, ArrayLike, Bool, Float, Num, PyTree
 
-HOOKS = ("embed", "map_q", "map_k", "bias", "score", "carry", "columns_q", "columns_k")
+HOOKS = ("embed", "map_q", "map_k", "bias", "score", "carry", "columns_q", "columns_k", "vectors")
 
 
 class Sizes(NamedTuple):
@@ -58,6 +61,14 @@ class Tile(NamedTuple):
     def distance(self) -> Num[Array, "t s"]:
         """n = q_pos - k_pos: positive where the key lies in the past."""
         return jnp.asarray(self.q_pos)[:, None] - jnp.asarray(self.k_pos)[None, :]
+
+
+class Vectors(NamedTuple):
+    """What the m distances of one head meet its queries and keys with: logits + scale * (u . k_j + (q_i + v) . r_n)."""
+
+    r: Float[Array, "m h"]
+    u: Float[Array, " h"]
+    v: Float[Array, " h"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -148,6 +159,15 @@ class PositionEncoding:
         """Extra key columns, see `columns_q`."""
         del shared, pos
         return k[:, :0]
+
+    def vectors(self, head: PyTree, shared: PyTree, n: Num[Array, " m"]) -> Vectors:
+        """The same as `score`, as vectors of the distances n = q_pos - k_pos. Where positions are consecutive they are made
+        once for all distances and not for each tile. `head` comes in the type of the queries, and so do the vectors.
+
+        Raises NotImplementedError here: no vector is the neutral one of every head dimension.
+        """
+        del head, shared, n
+        raise NotImplementedError(f"{self} is not made of vectors that meet the query")
 
     def hooks(self) -> frozenset[str]:
         """Names of the hooks that this encoding overrides; all others are skipped."""

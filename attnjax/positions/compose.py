@@ -116,9 +116,10 @@ class Compose(PositionEncoding):
     def hooks(self) -> frozenset[str]:
         """All hooks of the parts, less those that no longer describe the whole.
 
-        These are the bias beside a part with a score of its own, and columns beside a score or bias without columns.
+        These are the bias beside a part with a score of its own, columns beside a score or bias without columns, and
+        the vectors of one part.
         """
-        union = frozenset().union(*(part.hooks() for part in self.parts))
+        union = frozenset().union(*(part.hooks() for part in self.parts)) - {"vectors"}
         if "score" in union:
             union -= {"bias"}
         changing = [part for part in self.parts if part.has("bias", "score")]

@@ -17,7 +17,7 @@ from typing import Any
 
 import jax
 
-from attnjax.positions.base import EncodingParams, PositionEncoding, Sizes, Tile
+from attnjax.positions.base import EncodingParams, PositionEncoding, Sizes, Tile, Vectors
 from attnjax.typing import Array, ArrayLike, Float, Num, PyTree
 
 
@@ -85,6 +85,9 @@ class Given(PositionEncoding):
 
     def columns_k(self, shared: PyTree, k: Float[Array, "S h"], pos: Num[ArrayLike, " S"]) -> Float[Array, "S c"]:
         return self.program.columns_k(shared, k, pos)
+
+    def vectors(self, head: PyTree, shared: PyTree, n: Num[Array, " m"]) -> Vectors:
+        return self.program.vectors(head, shared, n)
 
     def hooks(self) -> frozenset[str]:
         """Those of the program."""

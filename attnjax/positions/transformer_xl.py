@@ -10,7 +10,8 @@ taken at n = i - j itself, which may be negative. R is never gathered per pair: 
     a . R_(i-j) = [ a_sin sin(i w) + a_cos cos(i w) | a_cos sin(i w) - a_sin cos(i w) ] . [ cos(j w) | sin(j w) ]
 
 so a tile of t queries and s keys holds only [t, D] and [s, D] besides its scores. The same features, with u . k, are
-columns for kernels that take no bias: scale * [ u_h | features of i ] . [ k_j | cos(j w) | sin(j w) ].
+columns for kernels that take no bias: scale * [ u_h | features of i ] . [ k_j | cos(j w) | sin(j w) ]. Where positions
+are consecutive, W_h R_n is made once for all distances (`vectors`), and a tile multiplies vectors of H numbers, not of D.
 
 `table="clamped"` is the randomized relative encoding as Ruoss et al. 2023 released it (arXiv:2305.16843): their table has
 `length` rows, R of 0 .. length - 1, is read at row length - n, and a read behind its end gives the last row. So
@@ -32,7 +33,7 @@ import jax
 import jax.numpy as jnp
 
 from attnjax.positions.angles import Frequencies, angles, exact, geometric
-from attnjax.positions.base import EncodingParams, PositionEncoding, Sizes, Tile, validate
+from attnjax.positions.base import EncodingParams, PositionEncoding, Sizes, Tile, Vectors, validate
 from attnjax.positions.checks import validate_integer
 from attnjax.positions.waves import sine_cosine
 from attnjax.typing import Array, ArrayLike, Float, Num, PyTree
@@ -109,6 +110,13 @@ class TransformerXL(PositionEncoding):
     def columns_k(self, shared: PyTree, k: Float[Array, "S h"], pos: Num[ArrayLike, " S"]) -> Float[Array, "S c"]:
         """[k | cos(j w) | sin(j w)]."""
         return jnp.concatenate([k, _waves(shared, pos, k.dtype)], axis=-1)
+
+    def vectors(self, head: PyTree, shared: PyTree, n: Num[Array, " m"]) -> Vectors:
+        """r_n = W R_n, with u and v."""
+        n = n if self.length is None else self.length - jnp.maximum(n, 1)
+        sin, cos = sine_cosine(angles(n, shared, head["w_r"].dtype))
+        r = jnp.matmul(jnp.concatenate([sin, cos], axis=-1), head["w_r"], precision=HIGHEST)
+        return Vectors(r, head["u"], head["v"])
 
     def hooks(self) -> frozenset[str]:
         """The score, and its columns where distances are not clamped."""

@@ -9,7 +9,7 @@ import sqlite3
 from collections.abc import Iterator
 from typing import Any
 
-from attnjax.config import canonical_json, cell_id
+from attnjax.config import canonical_json, cell_id, encoding_name
 from attnjax.sweep.scan import Found, Run, scan
 
 FILE = "index.sqlite"
@@ -68,9 +68,8 @@ def _run(run: Run) -> tuple[Any, ...]:
     config, state = run.config, run.status
     known: tuple[Any, ...] = (None,) * 6
     if config is not None:
-        encodings = config.model.encoding if isinstance(config.model.encoding, tuple) else (config.model.encoding,)
-        names = "+".join(dict.fromkeys(encoding.name for encoding in encodings))
-        known = (cell_id(config), config.name, config.task.name, names, config.seed, config.data_seed)
+        encoding = encoding_name(config.model)
+        known = (cell_id(config), config.name, config.task.name, encoding, config.seed, config.data_seed)
     ended = ("damaged", None, "; ".join(run.problems)) if state is None else tuple(state)
     text = None if config is None else canonical_json(config)
     return (run.run, *known, *ended, text, json.dumps(run.manifest()))

@@ -14,13 +14,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from attnjax.config import RunConfig
+from attnjax.positions import PositionEncoding
 from attnjax.tasks import Text
 from attnjax.tasks.base import Task
 from attnjax.tasks.forms import SequencePair
 from attnjax.train.data import sequences
 from attnjax.train.evaluate import Evaluator, bucket, tested
 from attnjax.train.loop import make_task
-from attnjax.train.step import Trainer, members
+from attnjax.train.step import Trainer, one_member
 
 
 def check(run: RunConfig) -> None:
@@ -75,10 +76,11 @@ def check_positions(run: RunConfig, trainer: Trainer) -> None:
     policy = run.positions
     asked = [("task.length_max", run.task.length_max, False)]
     asked += [("evaluate.lengths", longest_tested(run), True)] if tested(run) else []
-    for field, length, test in asked if policy.policy != "abacus" else []:
+    encodings = [encoding for encoding in dict.fromkeys(trainer.model.config.encodings) if bounded(encoding)]
+    for field, length, test in asked if encodings and policy.policy != "abacus" else []:
         count, drawn = tokens(run, trainer.task, length), policy.policy != "arange"
         reach = policy.maximum if drawn and not (test and policy.at_test == "arange") else count
-        for encoding in dict.fromkeys(trainer.model.config.encodings):
+        for encoding in encodings:
             try:
                 encoding.check_positions(np.asarray([0, (reach or count) - 1], np.int32))
             except ValueError as error:
@@ -86,12 +88,16 @@ def check_positions(run: RunConfig, trainer: Trainer) -> None:
                 raise ValueError(f"{where}; {error}") from None
 
 
+def bounded(encoding: PositionEncoding) -> bool:
+    """Whether the encoding has a last position, or might: counting the tokens of a form takes tracing it."""
+    return type(encoding).check_positions is not PositionEncoding.check_positions
+
+
 def tokens(run: RunConfig, task: Task, length: int) -> int:
     """The tokens that a model reads for this length: the longer of the two sides where there are two."""
     lengths = jax.ShapeDtypeStruct((1,), jnp.int32)
     made = jax.eval_shape(
-        lambda key, lengths, *arrays: sequences(run, task.given(*arrays), key, lengths, length),
-        jax.random.key(0),
+        lambda lengths, *arrays: sequences(run, task.given(*arrays), jax.random.key(0), lengths, length),
         lengths,
         *task.arrays,
     )
@@ -107,9 +113,8 @@ def longest_tested(run: RunConfig) -> int:
 def trace(trainer: Trainer) -> None:
     """Trace the start, one step and the evaluation of the longest length, by shapes alone."""
     run, task = trainer.run, trainer.task
-    one = jax.eval_shape(lambda: jax.tree.map(lambda leaf: leaf[0], members([run])))
     state = trainer.shapes()
-    jax.eval_shape(trainer.step, state, one, *task.arrays)
+    jax.eval_shape(trainer.step, state, one_member(run), *task.arrays)
     if tested(run):
         evaluator, size = Evaluator(run, task, trainer.model), bucket(run, longest_tested(run))
         jax.eval_shape(lambda params: evaluator.trace(params, size), state.params)

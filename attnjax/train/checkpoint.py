@@ -3,7 +3,7 @@
 Orbax commits a step by an atomic rename, but does not notice a bit that flipped on disk, and casts silently to another
 type. Here the digest of every leaf (path, type, shape, sha256 of its bytes) is saved in the same commit and checked on
 restore. A step that is damaged in any way is set aside with a warning, and the newest sound one is used instead. This is
-the only module that knows orbax.
+the only module that knows orbax, and it loads it with the first checkpoint: a start without one does not wait for it.
 
 Orbax takes milliseconds for each array, so all leaves are one, of bytes: `state/leaves`, where the JSON of `digest` says at
 which offset each begins, and of which type and shape it is.
@@ -15,14 +15,16 @@ import pathlib
 import secrets
 import shutil
 import warnings
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import orbax.checkpoint as ocp
 
 from attnjax.typing import PyTree
+
+if TYPE_CHECKING:
+    import orbax.checkpoint as ocp
 
 DAMAGED = "damaged"
 PARTIAL = "orbax-checkpoint-tmp"
@@ -34,6 +36,8 @@ def save(directory: pathlib.Path, step: int, state: PyTree, *, keep: int = 2) ->
     Raises ValueError if the state holds NaN or Inf, which must never be what a run resumes from, and OSError where the
     disk refuses; earlier steps stay as they are, and nothing half-written stays behind.
     """
+    import orbax.checkpoint as ocp
+
     leaves = {path: _raw(leaf) for path, leaf in _named(state)}
     check_finite(leaves, step)
     table = _digest(state, leaves)
@@ -96,6 +100,8 @@ def check_finite(leaves: dict[str, np.ndarray], step: int) -> None:
 
 
 def _restore_one(folder: pathlib.Path, step: int, like: PyTree) -> PyTree:
+    import orbax.checkpoint as ocp
+
     with _checkpointer() as checkpointer:
         read = lambda **items: checkpointer.restore(folder.resolve(), args=ocp.args.Composite(**items))
         digest = read(digest=ocp.args.JsonRestore()).digest
@@ -164,7 +170,9 @@ def _hash_json(value: Any) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
-def _checkpointer() -> ocp.Checkpointer:
+def _checkpointer() -> "ocp.Checkpointer":
+    import orbax.checkpoint as ocp
+
     return ocp.Checkpointer(ocp.CompositeCheckpointHandler())
 
 

@@ -29,12 +29,13 @@ import optax
 from attnjax.config import EvaluateConfig, RunConfig
 from attnjax.positions import EncodingParams
 from attnjax.tasks.base import Task
-from attnjax.tasks.forms import SequencePair
+from attnjax.tasks.forms import SequencePair, Sequences
 from attnjax.train import compiling
 from attnjax.train.data import sequences
+from attnjax.train.grouping import at_once, in_groups
 from attnjax.train.model import Model
 from attnjax.train.places import place
-from attnjax.typing import Array, ArrayLike, Float, Int, PyTree
+from attnjax.typing import Array, ArrayLike, Bool, Float, Int, PyTree
 
 
 class Evaluator:
@@ -44,7 +45,7 @@ class Evaluator:
         self.run, self.task, self.model = run, task, model
         self._held_out = {split: task.for_split(split) for split in tested(run)}
         self._draw = jax.jit(self._examples, static_argnames="size", compiler_options=compiling.once())
-        self._measure = jax.jit(self._population, compiler_options=compiling.often())
+        self._measure = jax.jit(self._population, static_argnames="size", compiler_options=compiling.often())
 
     @functools.cached_property
     def _arrays(self) -> dict[str, tuple[Array, ...]]:
@@ -80,7 +81,7 @@ class Evaluator:
             counted = np.arange(start, start + config.batch) < config.count
             draw = jax.random.fold_in(key, start)
             examples = self._draw(draw, np.int32(length), arrays, size=size)
-            part = self._measure(params, numbers, draw, examples, counted)
+            part = self._measure(params, numbers, draw, examples, counted, size=size)
             for name, value in jax.device_get(part).items():
                 sums[name] = sums.get(name, 0.0) + value.astype(np.float64)
         total = sums.pop("count")
@@ -94,7 +95,7 @@ class Evaluator:
         key, length = jax.random.key(0), jnp.asarray(self.task.minimum_length, jnp.int32)
         made = self._examples(key, length, next(iter(self._held_out.values())).arrays, size)
         alone = jax.tree.map(lambda leaf: leaf[None], params)
-        return self._population(alone, EncodingParams(), key, made, jnp.ones(self.run.evaluate.batch, bool))
+        return self._population(alone, EncodingParams(), key, made, jnp.ones(self.run.evaluate.batch, bool), size)
 
     def _examples(self, key: Array, length: Int[Array, ""], arrays: tuple[ArrayLike, ...], size: int):
         content, places = jax.random.split(key)
@@ -103,9 +104,12 @@ class Evaluator:
         made = sequences(self.run, task, content, lengths, size)
         return place(self.run, task, made, places, test=True)
 
-    def _population(self, params: PyTree, numbers: EncodingParams, key: Array, made: Any, counted: Array):
+    def _population(self, params: PyTree, numbers: EncodingParams, key: Array, made: Any, counted: Array, size: int):
         dropout = jax.random.fold_in(key, 2) if self.run.evaluate.dropout and self.run.model.drops else None
-        one = lambda params, numbers: self._sums(params, numbers, made=made, counted=counted, key=dropout)
+        # What is dropped depends on the place of an example in the batch, which must then stay whole.
+        group = at_once(self.run.model, made, jax.tree.leaves(params)[0].shape[0]) if dropout is None else None
+        options = {"key": dropout, "group": group, "answers": self._answers(size)}
+        one = lambda params, numbers: self._sums(params, numbers, made=made, counted=counted, **options)
         return jax.vmap(one)(params, numbers)
 
     def _sums(
@@ -116,10 +120,27 @@ class Evaluator:
         made: Any,
         counted: Array,
         key: Array | None = None,
+        group: int | None = None,
+        answers: int | None = None,
     ) -> dict[str, Float[Array, ""]]:
-        """Sums over the batch of each example's measures, and the number of examples."""
-        target = made.target if isinstance(made, SequencePair) else made
-        logits = self.model.apply(params, made, key, numbers).astype(jnp.float32)
+        """Sums over the batch of each example's measures, and the number of examples; `group` examples at once, or all.
+
+        `answers`: no example counts more targets, so that the logits of so many indices are enough.
+        """
+        each = functools.partial(self._each, params, numbers, key=key, answers=answers)
+        found, weight = in_groups(each, made, group), counted.astype(jnp.float32)
+        sums = {name: (value.astype(jnp.float32) * weight).sum() for name, value in found.items()}
+        return {"count": weight.sum(), **sums}
+
+    def _each(
+        self, params: PyTree, numbers: EncodingParams, made: Any, *, key: Array | None, answers: int | None
+    ) -> dict[str, Float[Array, " B"] | Bool[Array, " B"]]:
+        """The measures of each example."""
+        target, few = made.target if isinstance(made, SequencePair) else made, {}
+        if isinstance(made, Sequences) and key is None and answers and 2 * answers <= made.tokens.shape[1]:
+            target, rows = answer_only(made, answers)
+            few = {"rows": rows}
+        logits = self.model.apply(params, made, key, numbers, **few).astype(jnp.float32)
         entropy = optax.softmax_cross_entropy_with_integer_labels(logits, target.targets)
         right, mask = jax.lax.argmax(logits, logits.ndim - 1, jnp.int32) == target.targets, target.mask
         total = lambda x: x.sum(-1, dtype=jnp.float32)
@@ -131,9 +152,11 @@ class Evaluator:
         else:
             found |= {"loss": share(entropy, mask), "exact_match": (right | ~mask).all(-1)}
             found["exact_match_oracle_length"] = (right | ~(mask & ~last)).all(-1)
-        weight = counted.astype(jnp.float32)
-        sums = {name: (value.astype(jnp.float32) * weight).sum() for name, value in found.items()}
-        return {"count": weight.sum(), **sums}
+        return found
+
+    def _answers(self, size: int) -> int | None:
+        """The most targets that count in an example of this size; None where all may."""
+        return None if self.task.aligned else self.task.output_size(size) + (self.run.task.form != "encoder")
 
     @property
     def _tail(self) -> int:
@@ -143,6 +166,14 @@ class Evaluator:
         return 0 if self.run.task.form == "encoder" else 1
 
 
+def answer_only(made: Sequences, count: int) -> tuple[Sequences, Int[Array, "B M"]]:
+    """The targets of the first `count` indices from the answer on, and these indices; what does not count is lost."""
+    rows = made.answer[:, None] + jnp.arange(count, dtype=jnp.int32)[None, :]
+    inside, rows = rows < made.tokens.shape[1], jnp.minimum(rows, made.tokens.shape[1] - 1)
+    take = lambda x: jnp.take_along_axis(x, rows, axis=1)
+    return made._replace(targets=take(made.targets), mask=take(made.mask) & inside), rows
+
+
 def tested(run: RunConfig) -> dict[str, tuple[int, ...]]:
     """The lengths to test on in each held-out split, without a split that has none."""
     lengths = {"test": run.evaluate.lengths, "validation": run.evaluate.validation_lengths}
@@ -150,12 +181,18 @@ def tested(run: RunConfig) -> dict[str, tuple[int, ...]]:
 
 
 def bucket(run: RunConfig, length: int) -> int:
-    """The padded size for a length: the next of the config's, or of a geometric series from the longest trained."""
+    """The padded size for a tested length: the next of the config's, or of `grown`."""
+    return next(size for size in (*run.evaluate.bucket_sizes, *grown(run)) if size >= length)
+
+
+def grown(run: RunConfig) -> tuple[int, ...]:
+    """Sizes that are tested lengths, so that one of them at least is not padded: from the longest down, the next is the
+    longest length that fits `bucket_growth` times or more. Lengths that were trained share one, the longest of them.
+    """
     config: EvaluateConfig = run.evaluate
-    for size in config.bucket_sizes:
-        if size >= length:
-            return size
-    size, longest = run.task.length_max, max((*config.lengths, *config.validation_lengths, run.task.length_max))
-    while size < length:
-        size = max(int(np.ceil(size * config.bucket_growth)), size + 1)
-    return min(size, longest)
+    lengths = sorted({*config.lengths, *config.validation_lengths})
+    trained = max((length for length in lengths if length <= run.task.length_max), default=0)
+    sizes = lengths[-1:]
+    while smaller := [n for n in lengths if n >= trained and n * config.bucket_growth <= sizes[-1]]:
+        sizes.append(smaller[-1])
+    return tuple(reversed(sizes))

@@ -81,6 +81,8 @@ def make_task(run: RunConfig) -> Task:
 
 
 def _resume(trainer: Trainer, population: Member, directories: Sequence[pathlib.Path]) -> tuple[int, State]:
+    if not any(checkpoint.steps(directory / CHECKPOINTS) for directory in directories):
+        return 0, trainer.start(population)
     like = trainer.shapes()
     newest: int | None = None
     while True:

@@ -17,7 +17,7 @@ from attnjax.positions import EncodingParams, Given, PositionEncoding
 from attnjax.tasks.base import Task
 from attnjax.tasks.forms import SequencePair, Sequences, specials
 from attnjax.train import data
-from attnjax.typing import Array, Float, Key, PyTree
+from attnjax.typing import Array, Float, Int, Key, PyTree
 
 SCALINGS = {
     "position_interpolation": positions.PositionInterpolation,
@@ -33,7 +33,8 @@ FAMILIES = {"encoder": Encoder, "decoder": Decoder, "encoder_decoder": EncoderDe
 class Model(NamedTuple):
     """A model as pure functions. `init` may be mapped over keys: a population of models is one pytree with a leading axis.
 
-    `apply(params, sequences, key, numbers)`: a key for dropout, and `numbers` in place of those of the encoding.
+    `apply(params, sequences, key, numbers, rows)`: a key for dropout, `numbers` in place of those of the encoding, and the
+    indices [B, M] whose logits are asked for, not of pairs.
     `module(params)`: the same as a Flax module, for what only modules offer (attention weights, hidden states, caches).
     """
 
@@ -65,6 +66,7 @@ def build(run: RunConfig, task: Task) -> Model:
         batch: Sequences | SequencePair,
         key: Key[Array, ""] | None = None,
         numbers: EncodingParams = EncodingParams(),
+        rows: Int[Array, "B M"] | None = None,
     ):
         model = module(params, numbers)
         if isinstance(batch, SequencePair):
@@ -77,7 +79,7 @@ def build(run: RunConfig, task: Task) -> Model:
                 source_mask=Mask(k_valid=batch.source_valid),
                 key=key,
             )
-        return model(batch.tokens, pos=batch.positions, mask=Mask(k_valid=batch.valid), key=key)
+        return model(batch.tokens, pos=batch.positions, mask=Mask(k_valid=batch.valid), key=key, rows=rows)
 
     return Model(init, apply, module, config)
 

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 
 from attnjax.config import RunConfig
@@ -44,10 +45,16 @@ class Member(NamedTuple):
 
 def members(runs: Sequence[RunConfig]) -> Member:
     """The members of a population, stacked. Raises ValueError where their encodings are different programs."""
-    numbers = lambda name, dtype: jnp.asarray([getattr(run, name) for run in runs], dtype)
-    rates = lambda name: jnp.asarray([getattr(run.train, name) for run in runs], jnp.float32)
-    seed, data_seed = (numbers(name, jnp.uint32) for name in ("seed", "data_seed"))
+    # Arrays of NumPy go to the device as they are; a list would be a program of its own, to be compiled first.
+    numbers = lambda values, dtype: jnp.asarray(np.asarray(values, dtype))
+    rates = lambda name: numbers([getattr(run.train, name) for run in runs], np.float32)
+    seed, data_seed = (numbers([getattr(run, name) for run in runs], np.uint32) for name in ("seed", "data_seed"))
     return Member(seed, data_seed, rates("learning_rate"), rates("weight_decay"), numbers_of(runs))
+
+
+def one_member(run: RunConfig) -> Member:
+    """A member of a population that this run trains in, by shapes alone."""
+    return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), members([run]))
 
 
 class Metrics(NamedTuple):
@@ -65,7 +72,7 @@ class Trainer:
         self.run, self.task = run, task
         self.model: Model = build(run, task)
         self.optimizer, self.shape = optimizer(run.train), shape(run.train)
-        self.start = jax.jit(jax.vmap(self._start), compiler_options=compiling.once())
+        self._compiled_start = jax.jit(jax.vmap(self._start), compiler_options=compiling.once())
         options = compiling.often()
         self._compiled = jax.jit(self._advance, static_argnames="count", donate_argnums=0, compiler_options=options)
 
@@ -74,9 +81,13 @@ class Trainer:
         """What examples are cut from, on the device from the first step on."""
         return jax.device_put(self.task.arrays)
 
+    def start(self, members: Member) -> State:
+        """The states of these members before the first step."""
+        return self._compiled_start(members)
+
     def shapes(self) -> State:
         """The state of one run, by shapes alone: nothing is compiled."""
-        return jax.eval_shape(self._start, jax.tree.map(lambda x: x[0], members([self.run])))
+        return jax.eval_shape(self._start, one_member(self.run))
 
     def _start(self, member: Member) -> State:
         params = self.model.init(jax.random.key(member.seed))
@@ -87,10 +98,10 @@ class Trainer:
         return self._compiled(state, members, self._arrays, count=count)
 
     def _advance(self, state: State, members: Member, arrays: tuple[Array, ...], count: int) -> tuple[State, Metrics]:
-        def one(state: State, member: Member):
-            return jax.lax.scan(lambda state, _: self.step(state, member, *arrays), state, length=count)
-
-        return jax.vmap(one)(state, members)
+        # Mapped inside the scan, because the map of a scan traces its body twice: once for one member, once for all.
+        each = jax.vmap(lambda state, member: self.step(state, member, *arrays))
+        state, metrics = jax.lax.scan(lambda state, _: each(state, members), state, length=count)
+        return state, jax.tree.map(lambda leaf: leaf.T, metrics)
 
     def step(self, state: State, member: Member, *arrays: Array) -> tuple[State, Metrics]:
         """One update of one run, on examples from `arrays` where the task has some."""

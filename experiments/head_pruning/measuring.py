@@ -22,7 +22,7 @@ from attnjax.analysis.pruning import (
     tenths,
 )
 from attnjax.analysis.subject import Subject, load
-from attnjax.config import RunConfig
+from attnjax.config import RunConfig, encoding_name
 from attnjax.sweep import Entry, Store, records
 from attnjax.sweep import load as load_sweep
 from attnjax.tasks import Text
@@ -74,7 +74,7 @@ def of_run(subject: Subject, documents: int, orders: int) -> list[Record]:
     once, again = (importance_order(subject, seen, recompute=flag, stops=stops) for flag in (False, True))
     chosen: list[Chosen] = [("importance", None, once), ("recomputed", None, again)]
     chosen += [("random", seed, order) for seed, order in enumerate(random_orders(subject, range(orders)))]
-    common = {"run": subject.name, "encoding": encoding_of(run), "seed": run.seed}
+    common = {"run": subject.name, "encoding": encoding_name(run.model), "seed": run.seed}
     found = []
     for length in (longest, 2 * longest):
         if reason := refusal(subject, length):
@@ -132,12 +132,6 @@ def _about(run: RunConfig, task: Text) -> Record:
     }
 
 
-def encoding_of(run: RunConfig) -> str:
-    """The name of a run's encoding; several, of its layers, are joined by +."""
-    encodings = run.model.encoding if isinstance(run.model.encoding, tuple) else (run.model.encoding,)
-    return "+".join(dict.fromkeys(encoding.name for encoding in encodings))
-
-
 def _language_model(subject: Subject) -> tuple[RunConfig, Text]:
     run = subject.run
     task = None if run is None else make_task(run)
@@ -151,7 +145,7 @@ def _check_cells(store: Store, trained: list[Entry]) -> None:
     """Seeds of one encoding are averaged, so nothing else may differ between its runs."""
     cells: dict[str, set[str]] = {}
     for entry in trained:
-        cells.setdefault(encoding_of(store.config(entry.run)), set()).add(entry.cell)
+        cells.setdefault(encoding_name(store.config(entry.run).model), set()).add(entry.cell)
     several = [name for name, found in cells.items() if len(found) > 1]
     if several:
         raise ValueError(

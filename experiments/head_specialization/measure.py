@@ -16,7 +16,7 @@ from attnjax.analysis.counting import count_heads
 from attnjax.analysis.patterns import POSITIONAL
 from attnjax.analysis.scores import HeadScores, best_head, score_heads, stands_out
 from attnjax.analysis.subject import Subject, load
-from attnjax.config import RunConfig
+from attnjax.config import RunConfig, encoding_name
 from attnjax.sweep import scan
 from attnjax.tasks import Text
 from attnjax.train.loop import make_task
@@ -82,9 +82,7 @@ def untrained(subject: Subject) -> Subject:
 def described(run: RunConfig | None) -> dict[str, Any]:
     """What tells runs apart."""
     assert run is not None
-    encoding = run.model.encoding
-    name = encoding.name if not isinstance(encoding, tuple) else "+".join(part.name for part in encoding)
-    return {"encoding": name, "seed": run.seed}
+    return {"encoding": encoding_name(run.model), "seed": run.seed}
 
 
 def head_rows(labels: Mapping[str, Any], name: str, scores: HeadScores) -> Iterable[dict[str, Any]]:

@@ -63,9 +63,9 @@ def reasons(explanation) -> dict[str, str]:
 
 @pytest.mark.parametrize("encoding", [NoPE(), RoPE(), ALiBi(), T5Bias(), CoPE()])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-@pytest.mark.parametrize(("T", "expected"), [(1, "dense"), (181, "dense"), (182, "chunked"), (2**20, "chunked")])
+@pytest.mark.parametrize(("T", "expected"), [(1, "dense"), (362, "dense"), (363, "chunked"), (2**20, "chunked")])
 def test_small_is_dense_and_large_is_chunked(T, expected, dtype, encoding):
-    """B N T S tables of float32 up to 1 MiB are dense: 8 * 181 * 181 * 4 bytes are just below. Kernels of libraries are
+    """B N T S tables of float32 up to 4 MiB are dense: 8 * 362 * 362 * 4 bytes are just below. Kernels of libraries are
     not chosen on this backend."""
     params = jax.eval_shape(lambda: learned(encoding))
     chosen = explain(*shapes(T, dtype=dtype), encoding=encoding, params=params, mask=CAUSAL)
@@ -74,7 +74,7 @@ def test_small_is_dense_and_large_is_chunked(T, expected, dtype, encoding):
 
 def test_reasons_of_a_small_problem():
     chosen = explain(*shapes(16), encoding=RoPE())
-    assert (chosen.implementation, chosen.reason) == ("dense", "the [B,N,T,S] table takes 8 KiB, at most 1 MiB")
+    assert (chosen.implementation, chosen.reason) == ("dense", "the [B,N,T,S] table takes 8 KiB, at most 4 MiB")
     assert reasons(chosen) == {
         "chunked": "dense is chosen first where it can serve",
         "xla": "dense serves the same cases; ask for it by name",

