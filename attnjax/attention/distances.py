@@ -67,12 +67,13 @@ def by_distance(problem: Problem, tile: tuple[int, int], *, skipping: bool = Fal
         return problem
     T, S = (-(-n // size) * size for n, size in zip((rows.q.shape[3], cols.k.shape[2]), tile, strict=True))
     lowest = int(rows.pos[0]) - int(cols.pos[0]) - (S - 1)
-    if not only_bias:
-        highest = lowest + T + S - 2
+    highest = lowest + T + S - 2
+    if skipping:
         last_tile = highest - (tile[0] - 1) - (tile[1] - 1)
-        seen = min(_lowest_seen(problem, tile, lowest), last_tile) if skipping else lowest
-        return meeting(problem, max(lowest, seen), highest)
-    n = np.arange(lowest, lowest + T + S - 1, dtype=np.int32)
+        lowest = max(lowest, min(_lowest_seen(problem, tile, lowest), last_tile))
+    if not only_bias:
+        return meeting(problem, lowest, highest)
+    n = np.arange(lowest, highest + 1, dtype=np.int32)
     one = lambda head: encoding.bias(head, problem.shared, jnp.asarray(n)).astype(rows.q.dtype)
     K, G = rows.q.shape[1:3]
     heads = jax.vmap(jax.vmap(one, axis_size=G), axis_size=K)

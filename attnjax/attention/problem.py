@@ -249,13 +249,15 @@ def _valid(mask: Mask, keys: Keys, B: int, S: int) -> ArrayLike | None:
 def _map(q, keys: Keys, encoding, params, q_pos, k_pos, valid, dtype) -> tuple[tuple, tuple]:
     """Apply map_q and map_k: ((q, bad), (k, v, bad)) in the layout of `Rows` and `Cols`."""
     B, T, N, H = q.shape
-    from_cache = keys.bad is not None
-    k, v = (x if from_cache else x.transpose(0, 2, 1, 3) for x in (keys.k, keys.v))
-    k, v, K = k.astype(dtype), v.astype(dtype), k.shape[1]
-    q = q.reshape(B, T, K, N // K, H).transpose(0, 2, 3, 1, 4).astype(dtype)
+    k, v = keys.k.astype(dtype), keys.v.astype(dtype)
     # What was given and what the encoding makes of it are asked together: each question reads everything once.
-    asked_q, asked_k = [q], [] if from_cache else [k, v]
-    q, k, v = finite(q), *((k, v) if from_cache else (finite(k), finite(v)))
+    asked_k, bad_k = [], keys.bad
+    if bad_k is None:
+        asked_k = [k, v] = [x.transpose(0, 2, 1, 3) for x in (k, v)]
+        k, v = finite(k), finite(v)
+    K = k.shape[1]
+    asked_q = [q.reshape(B, T, K, N // K, H).transpose(0, 2, 3, 1, 4).astype(dtype)]
+    q = finite(asked_q[0])
     if encoding.has("map_q", "map_k"):
         length = _length(k_pos, valid, keys.length) if encoding.length_dependent else None
         q, k = _map_heads(encoding, params, N, q, k, q_pos, k_pos, length, keys.mapped)
@@ -264,8 +266,9 @@ def _map(q, keys: Keys, encoding, params, q_pos, k_pos, valid, dtype) -> tuple[t
     if encoding.has("map_k") and not keys.mapped:
         asked_k.append(once(k))
         k = finite(asked_k[-1])
-    bad_k = flawed(*asked_k) if asked_k else jnp.zeros(k.shape[:3], bool)
-    return (q, flawed(*asked_q)), (k, v, bad_k if keys.bad is None else bad_k | keys.bad)
+    if asked_k:
+        bad_k = flawed(*asked_k) if bad_k is None else bad_k | flawed(*asked_k)
+    return (q, flawed(*asked_q)), (k, v, bad_k)
 
 
 def _map_heads(encoding, params, heads, q, k, q_pos, k_pos, length, mapped):
