@@ -1,8 +1,9 @@
 """Training in the steady state, against x-transformers under torch.compile: seconds of a step, compilation left out.
 
 Both train a rotary decoder of the same layers, width, heads and hidden size with AdamW, on copying, 128 sequences of 64
-tokens, no clipping and a constant rate. We draw a new batch inside each step, as always; the peer is given the batches of
-our first steps, made beforehand, and goes through them again and again.
+tokens, no clipping and a constant rate. We draw a new batch inside each step, as always, and leave out padding and rows of
+the last layer that no target depends on, see `attnjax.train.parts`; the peer is given the batches of our first steps, made
+beforehand, and goes through them again and again, every token of them.
 """
 
 import time
@@ -73,7 +74,10 @@ def against(settings: Settings, peer: TorchPeer, known: dict[str, Any], run: Run
     B, T = sequences.tokens.shape[1:]
     mine, theirs = ([seconds / steps for seconds in taken[side]] for side in ("ours", "theirs"))
     known = {"sizes": sizes(run, B=B, T=T, torch=known), "goal": GOAL, "rounds": len(mine)}
-    known["note"] = f"{parameters:,} parameters, the peer {told['parameters']:,}{note}; {steps} steps at a time"
+    known["note"] = f"{parameters:,} parameters, the peer {told['parameters']:,}{note}; {steps} steps at a time; "
+    known["note"] += (
+        "the peer computes every token, ours what targets depend on: to the next of four sizes, in groups of 16"
+    )
     settings.emit(compare(mine, theirs, suite=SUITE, case=case, ours="scan, data on the device", peer=name, **known))
 
 

@@ -1,7 +1,10 @@
-"""Training: our scan over steps, at one padded shape and with data made on the device, against the loops of `loops.py`.
+"""Training: our scan over steps, of few padded sizes and with data made on the device, against the loops of `loops.py`.
 
-    Ruoss-style    2,000 steps of lengths 1 .. 40, compilation included: a padded shape costs steps, a shape per length programs
-    nanodo-style   a step of T = 64 in steady state: what dispatch, host batches and the model's own code cost
+    Ruoss-style    2,000 steps of lengths 1 .. 40, compilation included: padding costs steps, a shape per length programs
+    nanodo-style   a step of T = 64 in steady state: what dispatch, host batches, padding and the model's own code cost
+
+Ours are the steps of every run: without the padding that a part of a batch does not need, and of the last layer only what
+targets ask for, see `attnjax.train.parts` and `attnjax.train.answers`. The peers' loops have neither.
 
 The peers train `linen.Transformer`: the same function of the same number of parameters, which is asserted on a batch, for
 the loss and for every gradient. Optimizer, batch and distribution of lengths are the same too.
@@ -98,7 +101,7 @@ def against_ruoss(settings: Settings, size: Size, error: float) -> None:
     totals = [
         whole(first, times, STEPS, size.lengths) for first, times in zip((our_first, their_first), taken, strict=True)
     ]
-    common: dict[str, Any] = {"suite": "training", "ours": "one padded shape, scan", "peer": "Ruoss-style loop"}
+    common: dict[str, Any] = {"suite": "training", "ours": "four padded sizes, scan", "peer": "Ruoss-style loop"}
     common |= {"sizes": sizes(run, B=size.batch, T=size.lengths + LINKS), "error": error, "rounds": len(taken[0])}
     lengths = f"of lengths 1..{size.lengths}"
     note = (
@@ -107,7 +110,7 @@ def against_ruoss(settings: Settings, size: Size, error: float) -> None:
     )
     case = f"{size}, {STEPS:,} steps {lengths}, compilation included"
     settings.emit(compare(*totals, case=case, goal=5.0, note=note, **common))
-    note = f"ours pads every batch, the peer has none to pad; {learned(mine, theirs)}"
+    note = f"ours pads to the next of four sizes, the peer has none to pad; {learned(mine, theirs)}"
     settings.emit(compare(*taken, case=f"{size}, {size.lengths} steps {lengths}, steady state", note=note, **common))
     programs = [float(len(our_programs))], [float(len(their_programs))]
     common |= {"rounds": None, "error": None}
@@ -123,7 +126,10 @@ def against_nanodo(settings: Settings, size: Size, error: float) -> None:
     common: dict[str, Any] = {"suite": "training", "ours": "scan, data on the device", "peer": "nanodo-style loop"}
     common |= {"sizes": sizes(run, B=size.batch, T=size.tokens), "error": error, "rounds": len(taken[0])}
     case = f"{size}, {size.block} steps of T = {size.tokens}, steady state"
-    note = f"the peer's batches are ready in memory, without a tokenizer or workers; {SAME}; {learned(mine, theirs)}"
+    note = (
+        f"the peer's batches are ready in memory, without a tokenizer or workers; it pads all to T = {size.tokens}, ours to "
+        f"the next of four sizes; {SAME}; {learned(mine, theirs)}"
+    )
     settings.emit(compare(*taken, case=case, goal=1.3, note=note, **common))
 
 
@@ -190,9 +196,9 @@ def same_step(run: RunConfig) -> float:
     trainer = Trainer(run, make_task(run))
     params = numbers(trainer.shapes().params)
     batch = jax.jit(lambda: data.batch(run, trainer.task, jnp.uint32(0), jnp.int32(0)))()
-    ours = jax.jit(lambda params: jax.value_and_grad(lambda p: trainer.loss(p, batch)[0])(params))
+    ours = jax.jit(lambda params: trainer.gradient(params, batch))
     theirs = jax.jit(lambda params: jax.value_and_grad(peer(run).loss)(params, batch_of(batch)))
-    loss, gradient = ours(params)
+    (loss, _), gradient = ours(params)
     return agree("training", (loss, linen.from_ours(gradient)), theirs(linen.from_ours(params)))
 
 

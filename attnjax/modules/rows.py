@@ -5,11 +5,11 @@ import dataclasses
 import jax.numpy as jnp
 
 from attnjax.attention import Mask
-from attnjax.typing import Array, ArrayLike, Float, Int
+from attnjax.typing import Array, ArrayLike, Int
 
 
-def taken(x: Float[Array, "B T D"], rows: Int[Array, "B M"]) -> Float[Array, "B M D"]:
-    """x[b, rows[b]]."""
+def taken(x: Array, rows: Int[Array, "B M"]) -> Array:
+    """x[b, rows[b]] of x [B, T, D]: [B, M, D]."""
     return jnp.take_along_axis(x, rows[:, :, None], axis=1)
 
 
@@ -26,5 +26,5 @@ def mask_of(mask: Mask, rows: Int[Array, "B M"]) -> Mask:
     allowed = mask.allowed
     if allowed is not None:
         allowed = jnp.asarray(allowed)
-        allowed = allowed[rows] if allowed.ndim == 2 else jnp.take_along_axis(allowed, rows[:, :, None], axis=1)
+        allowed = allowed[rows] if allowed.ndim == 2 else taken(allowed, rows)
     return dataclasses.replace(mask, q_index=index, q_segments=segments, allowed=allowed)

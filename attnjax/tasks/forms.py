@@ -48,6 +48,11 @@ class SequencePair(NamedTuple):
     target: Sequences
 
 
+def target_of(made: Sequences | SequencePair) -> Sequences:
+    """The sequences that hold the targets: the decoder's of a pair."""
+    return made.target if isinstance(made, SequencePair) else made
+
+
 class Specials(NamedTuple):
     """Token ids of the decoder forms; they follow those of the task. `size` is the vocabulary of the model."""
 

@@ -1,7 +1,7 @@
 """Batches as a pure function of (data seed, step): nothing to load, nothing to save, resuming is exact.
 
-Lengths are uniform in length_min .. length_max, one per example or one per batch, padded to one size: one compilation for
-all of them. Where positions come from is told by `places.py`.
+Lengths are uniform in length_min .. length_max, one per example or one per batch, padded to one size (`parts.py` cuts what
+is not needed). Where positions come from is told by `places.py`.
 """
 
 import jax

@@ -29,8 +29,7 @@ import optax
 from attnjax.config import EvaluateConfig, RunConfig
 from attnjax.positions import EncodingParams
 from attnjax.tasks.base import Task
-from attnjax.tasks.forms import SequencePair, Sequences
-from attnjax.train import compiling
+from attnjax.train import answers, compiling
 from attnjax.train.data import sequences
 from attnjax.train.grouping import at_once, in_groups
 from attnjax.train.model import Model
@@ -108,7 +107,7 @@ class Evaluator:
         dropout = jax.random.fold_in(key, 2) if self.run.evaluate.dropout and self.run.model.drops else None
         # What is dropped depends on the place of an example in the batch, which must then stay whole.
         group = at_once(self.run.model, made, jax.tree.leaves(params)[0].shape[0]) if dropout is None else None
-        options = {"key": dropout, "group": group, "answers": self._answers(size)}
+        options = {"key": dropout, "group": group, "count": answers.most(self.run, self.task, size)}
         one = lambda params, numbers: self._sums(params, numbers, made=made, counted=counted, **options)
         return jax.vmap(one)(params, numbers)
 
@@ -121,26 +120,23 @@ class Evaluator:
         counted: Array,
         key: Array | None = None,
         group: int | None = None,
-        answers: int | None = None,
+        count: int | None = None,
     ) -> dict[str, Float[Array, ""]]:
         """Sums over the batch of each example's measures, and the number of examples; `group` examples at once, or all.
 
-        `answers`: no example counts more targets, so that the logits of so many indices are enough.
+        `count`: no example has more targets that count, so that the logits of so many indices are enough.
         """
-        each = functools.partial(self._each, params, numbers, key=key, answers=answers)
+        each = functools.partial(self._each, params, numbers, key=key, count=count)
         found, weight = in_groups(each, made, group), counted.astype(jnp.float32)
         sums = {name: (value.astype(jnp.float32) * weight).sum() for name, value in found.items()}
         return {"count": weight.sum(), **sums}
 
     def _each(
-        self, params: PyTree, numbers: EncodingParams, made: Any, *, key: Array | None, answers: int | None
+        self, params: PyTree, numbers: EncodingParams, made: Any, *, key: Array | None, count: int | None
     ) -> dict[str, Float[Array, " B"] | Bool[Array, " B"]]:
         """The measures of each example."""
-        target, few = made.target if isinstance(made, SequencePair) else made, {}
-        if isinstance(made, Sequences) and key is None and answers and 2 * answers <= made.tokens.shape[1]:
-            target, rows = answer_only(made, answers)
-            few = {"rows": rows}
-        logits = self.model.apply(params, made, key, numbers, **few).astype(jnp.float32)
+        target, rows = answers.asked(made, None if key is not None else count)
+        logits = self.model.apply(params, made, key, numbers, rows=rows).astype(jnp.float32)
         entropy = optax.softmax_cross_entropy_with_integer_labels(logits, target.targets)
         right, mask = jax.lax.argmax(logits, logits.ndim - 1, jnp.int32) == target.targets, target.mask
         total = lambda x: x.sum(-1, dtype=jnp.float32)
@@ -154,24 +150,12 @@ class Evaluator:
             found["exact_match_oracle_length"] = (right | ~(mask & ~last)).all(-1)
         return found
 
-    def _answers(self, size: int) -> int | None:
-        """The most targets that count in an example of this size; None where all may."""
-        return None if self.task.aligned else self.task.output_size(size) + (self.run.task.form != "encoder")
-
     @property
     def _tail(self) -> int:
         """How many tokens at the end are special: the stop token, or the end of a window of text."""
         if self.task.aligned:
             return self.run.evaluate.sliding_stride
         return 0 if self.run.task.form == "encoder" else 1
-
-
-def answer_only(made: Sequences, count: int) -> tuple[Sequences, Int[Array, "B M"]]:
-    """The targets of the first `count` indices from the answer on, and these indices; what does not count is lost."""
-    rows = made.answer[:, None] + jnp.arange(count, dtype=jnp.int32)[None, :]
-    inside, rows = rows < made.tokens.shape[1], jnp.minimum(rows, made.tokens.shape[1] - 1)
-    take = lambda x: jnp.take_along_axis(x, rows, axis=1)
-    return made._replace(targets=take(made.targets), mask=take(made.mask) & inside), rows
 
 
 def tested(run: RunConfig) -> dict[str, tuple[int, ...]]:

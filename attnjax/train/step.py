@@ -17,11 +17,12 @@ import optax
 from attnjax.config import RunConfig
 from attnjax.positions import EncodingParams
 from attnjax.tasks.base import Task
-from attnjax.tasks.forms import SequencePair, Sequences
-from attnjax.train import compiling
+from attnjax.tasks.forms import SequencePair, Sequences, target_of
+from attnjax.train import answers, compiling
 from attnjax.train.data import batch
 from attnjax.train.model import Model, build, numbers_of
 from attnjax.train.optimizer import apply, optimizer, shape
+from attnjax.train.parts import in_parts, parts
 from attnjax.typing import Array, Float, Int, PyTree
 
 
@@ -72,7 +73,8 @@ class Trainer:
         self.run, self.task = run, task
         self.model: Model = build(run, task)
         self.optimizer, self.shape = optimizer(run.train), shape(run.train)
-        self._compiled_start = jax.jit(jax.vmap(self._start), compiler_options=compiling.once())
+        self.parts, self.answers = parts(run, task), answers.most(run, task, run.task.length_max)
+        self.start = jax.jit(jax.vmap(self._start), compiler_options=compiling.once())
         options = compiling.often()
         self._compiled = jax.jit(self._advance, static_argnames="count", donate_argnums=0, compiler_options=options)
 
@@ -80,10 +82,6 @@ class Trainer:
     def _arrays(self) -> tuple[Array, ...]:
         """What examples are cut from, on the device from the first step on."""
         return jax.device_put(self.task.arrays)
-
-    def start(self, members: Member) -> State:
-        """The states of these members before the first step."""
-        return self._compiled_start(members)
 
     def shapes(self) -> State:
         """The state of one run, by shapes alone: nothing is compiled."""
@@ -98,8 +96,11 @@ class Trainer:
         return self._compiled(state, members, self._arrays, count=count)
 
     def _advance(self, state: State, members: Member, arrays: tuple[Array, ...], count: int) -> tuple[State, Metrics]:
+        one = lambda state, member: self.step(state, member, *arrays)
         # Mapped inside the scan, because the map of a scan traces its body twice: once for one member, once for all.
-        each = jax.vmap(lambda state, member: self.step(state, member, *arrays))
+        each = jax.vmap(one)
+        if self.parts.sizes > 1:
+            each = lambda *members: jax.lax.map(lambda member: one(*member), members)
         state, metrics = jax.lax.scan(lambda state, _: each(state, members), state, length=count)
         return state, jax.tree.map(lambda leaf: leaf.T, metrics)
 
@@ -107,8 +108,7 @@ class Trainer:
         """One update of one run, on examples from `arrays` where the task has some."""
         sequences = batch(self.run, self.task.given(*arrays), member.data_seed, state.step)
         key = jax.random.fold_in(jax.random.key(member.seed), state.step) if self.run.model.drops else None
-        loss = functools.partial(self.loss, sequences=sequences, key=key, numbers=member.encoding)
-        (value, accuracy), gradient = jax.value_and_grad(loss, has_aux=True)(state.params)
+        (value, accuracy), gradient = self.gradient(state.params, sequences, key, member.encoding)
         # Optax mixes int32 counts and Python floats, which a caller's strict promotion would refuse.
         with jax.numpy_dtype_promotion("standard"):
             direction, new = self.optimizer.update(gradient, state.optimizer, state.params)
@@ -125,10 +125,42 @@ class Trainer:
         numbers: EncodingParams = EncodingParams(),
     ):
         """Mean cross-entropy over the counted tokens of the batch, and their accuracy."""
-        target = sequences.target if isinstance(sequences, SequencePair) else sequences
-        logits = self.model.apply(params, sequences, key, numbers).astype(jnp.float32)
+        return self._shares(params, sequences, key, numbers, _counted(sequences))
+
+    def gradient(
+        self,
+        params: PyTree,
+        sequences: Sequences | SequencePair,
+        key: Array | None = None,
+        numbers: EncodingParams = EncodingParams(),
+    ):
+        """((loss, accuracy), gradient of the loss), part by part."""
+        total, nothing = _counted(sequences), jnp.zeros((), jnp.float32)
+
+        def of(part: Sequences | SequencePair, i: Int[Array, ""] | int):
+            mine = key if key is None or self.parts.groups == 1 else jax.random.fold_in(key, i)
+            shares = lambda params: self._shares(params, part, mine, numbers, total)
+            return jax.value_and_grad(shares, has_aux=True)(params)
+
+        return in_parts(of, sequences, self.parts, ((nothing, nothing), jax.tree.map(jnp.zeros_like, params)))
+
+    def _shares(
+        self,
+        params: PyTree,
+        sequences: Sequences | SequencePair,
+        key: Array | None,
+        numbers: EncodingParams,
+        total: Float[Array, ""],
+    ):
+        """What these examples have of loss and accuracy, where `total` tokens count in all."""
+        target, rows = answers.asked(sequences, None if key is not None else self.answers)
+        logits = self.model.apply(params, sequences, key, numbers, rows=rows).astype(jnp.float32)
         entropy = optax.softmax_cross_entropy_with_integer_labels(logits, target.targets)
         right = (jax.lax.argmax(logits, logits.ndim - 1, jnp.int32) == target.targets).astype(jnp.float32)
         weight = target.mask.astype(jnp.float32)
-        total = jnp.maximum(weight.sum(), 1.0)
         return (entropy * weight).sum() / total, (right * weight).sum() / total
+
+
+def _counted(sequences: Sequences | SequencePair) -> Float[Array, ""]:
+    """How many tokens count; 1 where none do."""
+    return jnp.maximum(target_of(sequences).mask.sum(dtype=jnp.float32), 1.0)

@@ -106,7 +106,7 @@ def test_a_second_start_finds_every_program_and_trains_the_same():
     assert row.rounds == 1
     made, found, again = (int(word) for word in row.note.split() if word.isdigit())
     # The first start also checks the runs, which takes small programs of its own.
-    assert 2 <= found <= made
+    assert made >= found > 3
     assert again == 0
 
 

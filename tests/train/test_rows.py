@@ -1,14 +1,18 @@
-"""Where few targets count, the last layer computes no other rows: the records are those of all rows."""
+"""Where few targets count, the last layer computes no other rows: records and gradients are those of all rows."""
 
 import dataclasses
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
+from attnjax.train import answers
+from attnjax.train.data import batch
 from attnjax.train.evaluate import Evaluator
 from attnjax.train.loop import make_task
 from attnjax.train.model import build
+from attnjax.train.step import Trainer
 
 CASES = ("rope", "alibi", "t5")
 
@@ -40,3 +44,19 @@ def _all(built, asked, *args, rows):
     asked.append(rows.shape[1])
     logits = built.apply(*args)
     return jnp.take_along_axis(logits, rows[:, :, None], axis=1)
+
+
+@pytest.mark.parametrize(("name", "form"), [("rope", "decoder"), ("alibi", "decoder"), ("t5", "encoder")])
+def test_training_on_answers_alone_is_training_on_all_rows(tiny, name, form, monkeypatch):
+    encoding = dataclasses.replace(tiny.model.encoding, name=name)
+    model = dataclasses.replace(tiny.model, encoding=encoding, layers=2)
+    task = dataclasses.replace(tiny.task, name="missing_duplicate_string", form=form)
+    run = dataclasses.replace(tiny, model=model, task=task)
+    trainer = Trainer(run, make_task(run))
+    made = jax.jit(lambda: batch(run, trainer.task, jnp.uint32(0), jnp.int32(0)))()
+    params = jax.jit(trainer.model.init)(jax.random.key(0))
+    loss = lambda: jax.jit(jax.value_and_grad(lambda params: trainer.loss(params, made), has_aux=True))(params)
+    few = loss()
+    assert answers.asked(made, trainer.answers)[1].shape == (run.train.batch, 2 if form == "decoder" else 1)
+    monkeypatch.setattr(answers, "asked", lambda made, count: (made, None))
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6), few, loss())

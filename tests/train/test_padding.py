@@ -1,0 +1,62 @@
+"""Padding that a batch does not need: no real token is lost."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from attnjax.tasks.forms import target_of
+from attnjax.train.data import batch
+from attnjax.train.loop import make_task
+from attnjax.train.padding import cut, least, lengths
+
+FORMS = {"decoder": {"begin": True}, "encoder": {"tail": True}, "encoder_decoder": {}}
+STEPS, SIZES = 40, 4
+
+
+@pytest.fixture(scope="module", params=FORMS)
+def drawn(request, tiny):
+    """Batches of 40 steps, of one length each, 1 .. 6; the answers have one token more."""
+    asked = {"name": "binary_addition", "form": request.param, "length_per": "batch", **FORMS[request.param]}
+    run = dataclasses.replace(tiny, task=dataclasses.replace(tiny.task, **asked))
+    task = make_task(run)
+    made = jax.jit(jax.vmap(lambda step: batch(run, task, jnp.uint32(0), step)))(jnp.arange(STEPS, dtype=jnp.int32))
+    return [jax.tree.map(lambda leaf, step=step: leaf[step], jax.device_get(made)) for step in range(STEPS)]
+
+
+def test_the_least_size_that_fits_loses_no_token(drawn):
+    found = set()
+    for made in drawn:
+        i = int(least(made, SIZES))
+        found.add(i)
+        assert [real(cut(made, size, SIZES)) == real(made) for size in range(SIZES)] == [
+            size >= i for size in range(SIZES)
+        ]
+        np.testing.assert_array_equal(target_of(cut(made, SIZES - 1, SIZES)).tokens, target_of(made).tokens)
+    assert found > {1, 3}, "one size only, which shows little"
+
+
+def test_lengths_count_the_real_tokens(drawn):
+    """All are in front."""
+    for made in drawn:
+        target = target_of(made)
+        count = (np.asarray(target.valid) | np.asarray(target.mask)).sum(1)
+        count += 0 if target is made else np.asarray(made.source_valid).sum(1)
+        np.testing.assert_array_equal(lengths(made), count)
+
+
+def test_sizes_are_parts_of_the_longest():
+    made = {"tokens": np.zeros((3, 42)), "answer": np.zeros(3), "positions": np.zeros((2, 3, 42))}
+    shapes = [{name: leaf.shape for name, leaf in cut(made, i, SIZES).items()} for i in range(SIZES)]
+    assert [shape["tokens"] for shape in shapes] == [(3, 11), (3, 21), (3, 32), (3, 42)]
+    assert [shape["positions"] for shape in shapes] == [(2, 3, 11), (2, 3, 21), (2, 3, 32), (2, 3, 42)]
+    assert {shape["answer"] for shape in shapes} == {(3,)}
+
+
+def real(made):
+    """How many tokens are real, and how many count."""
+    target = target_of(made)
+    sources = 0 if target is made else int(made.source_valid.sum())
+    return int(target.mask.sum()), int(target.valid.sum()), sources

@@ -1,0 +1,120 @@
+"""Batches in parts: a step is that of the whole batch, whoever trains beside it."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from attnjax.train import parts as module
+from attnjax.train.loop import make_task
+from attnjax.train.parts import Parts, in_parts, parts
+from attnjax.train.step import Trainer, members
+from tests.cases import once_except
+from tests.train.test_grouping import numbered
+
+STEPS = 8
+CASES = {
+    "decoder": ("missing_duplicate_string", "batch", {"begin": True}),
+    "encoder": ("binary_addition", "example", {"tail": True}),
+    "encoder_decoder": ("binary_addition", "example", {}),
+}
+
+
+@pytest.fixture
+def small(monkeypatch):
+    """Parts for batches as small as those of tests, of two sizes: these take half of the time to compile."""
+    for name, value in {"LEAST_TOKENS": 0, "LEAST_WORK": 0, "SIZES": 2, "GROUPS": 4}.items():
+        monkeypatch.setattr(module, name, value)
+
+
+def of(tiny, form="decoder", **fields):
+    task, per, options = CASES[form]
+    asked = {"name": task, "form": form, "length_per": per, **options}
+    return dataclasses.replace(tiny, task=dataclasses.replace(tiny.task, **asked), **fields)
+
+
+def trained(trainer, population):
+    """Parameters and metrics after some steps."""
+    state, metrics = trainer.advance(trainer.start(population), population, STEPS)
+    return jax.device_get(state.params), jax.device_get(metrics)
+
+
+@pytest.mark.parametrize("form", once_except(CASES, "encoder_decoder"))
+def test_steps_are_those_of_whole_batches(tiny, form, small, monkeypatch):
+    """Adam with its usual epsilon would make steps of the rounding of gradients that are 0, as those of biases of keys are."""
+    train = dataclasses.replace(tiny.train, epsilon=1e-3)
+    positions = {"policy": "randomized", "maximum": 64, "at_test": "same", "sample_per_layer": True}
+    positions = dataclasses.replace(tiny.positions, **positions)
+    # The last layer makes only the answers, where they are few.
+    model = dataclasses.replace(tiny.model, layers=2 if form == "decoder" else 1)
+    run = of(tiny, form, model=model, positions=positions, train=train)
+    trainer, population = Trainer(run, make_task(run)), members([run])
+    assert trainer.parts == Parts(1 if form == "decoder" else 4, 2)
+    cut = trained(trainer, population)
+    monkeypatch.setattr(module, "LEAST_TOKENS", 10**9)
+    trainer = Trainer(run, make_task(run))
+    assert trainer.parts == Parts()
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=3e-5), cut, trained(trainer, population))
+
+
+def test_a_run_trains_in_a_population_as_alone(tiny, population, small):
+    runs = [of(tiny, "encoder", seed=one.seed, data_seed=one.data_seed, train=one.train) for one in population]
+    trainer = Trainer(runs[0], make_task(runs[0]))
+    together = trained(trainer, members(runs))
+    for i, run in enumerate(runs):
+        alone = trained(trainer, members([run]))
+        jax.tree.map(lambda a, b, i=i: np.testing.assert_array_equal(a[i], b[0]), together, alone)
+
+
+def test_what_is_dropped_follows_from_seed_and_step(tiny, small):
+    run = of(tiny, "encoder", model=dataclasses.replace(tiny.model, residual_dropout=0.5))
+    trainer = Trainer(run, make_task(run))
+    first, again = (trained(trainer, members([run])) for _ in range(2))
+    jax.tree.map(np.testing.assert_array_equal, first, again)
+    assert np.isfinite(first[1].loss).all()
+
+
+def test_every_example_is_in_one_part_beside_those_of_its_length():
+    """Of ten tokens, example b has 1 + 7 b mod 8."""
+    count = 1 + 7 * np.arange(8) % 8
+    made = numbered(8, 10)
+    real = jnp.asarray(np.arange(10) < count[:, None])
+    made = made._replace(valid=real, mask=real)
+    seen = []
+
+    def f(group, i):
+        seen.append(group.tokens.shape)
+        mine = jnp.zeros(8, jnp.int32).at[group.answer].set(1)
+        return {
+            "groups": jnp.zeros(4, jnp.int32).at[i].add(group.mask.sum(dtype=jnp.int32)),
+            "examples": mine,
+            "size": group.tokens.shape[1],
+        }
+
+    zero = {"groups": jnp.zeros(4, jnp.int32), "examples": jnp.zeros(8, jnp.int32), "size": 0}
+    found = jax.jit(lambda made: in_parts(f, made, Parts(4, 5), zero))(made)
+    assert found["groups"].tolist() == [1 + 2, 3 + 4, 5 + 6, 7 + 8]
+    assert found["examples"].tolist() == [1] * 8
+    assert sorted(set(seen)) == [(2, size) for size in (2, 4, 6, 8, 10)]
+    assert int(found["size"]) == 2 + 4 + 6 + 8
+
+
+def test_a_batch_is_cut_where_that_pays(tiny, monkeypatch):
+    task = dataclasses.replace(tiny.task, name="missing_duplicate_string", length_min=1, length_max=40)
+    train = dataclasses.replace(tiny.train, batch=128, steps=2000)
+
+    def found(train=train, **fields):
+        run = dataclasses.replace(tiny, task=dataclasses.replace(task, **fields), train=train)
+        return parts(run, make_task(run))
+
+    whole = Parts()
+    assert found() == Parts(8, 4)
+    assert found(length_per="batch") == Parts(1, 4)
+    assert found(train=dataclasses.replace(train, batch=100)) == Parts(4, 4), "a divisor of the batch"
+    assert found(train=dataclasses.replace(train, steps=100)) == whole, "over before it is compiled"
+    assert found(train=dataclasses.replace(train, batch=16, steps=10**6)) == whole, "small"
+    assert found(length_min=30) == whole, "little to cut"
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    assert found() == whole
