@@ -76,7 +76,7 @@ def against(settings: Settings, peer: TorchPeer, known: dict[str, Any], run: Run
     known = {"sizes": sizes(run, B=B, T=T, torch=known), "goal": GOAL, "rounds": len(mine)}
     known["note"] = f"{parameters:,} parameters, the peer {told['parameters']:,}{note}; {steps} steps at a time; "
     known["note"] += (
-        "the peer computes every token, ours what targets depend on: to the next of four sizes, in groups of 16"
+        "the peer computes every token, ours what targets depend on: to the next of four sizes, in groups of 32"
     )
     settings.emit(compare(mine, theirs, suite=SUITE, case=case, ours="scan, data on the device", peer=name, **known))
 

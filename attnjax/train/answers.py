@@ -6,12 +6,24 @@ from attnjax.config import RunConfig
 from attnjax.modules.rows import taken_of
 from attnjax.tasks.base import Task
 from attnjax.tasks.forms import SequencePair, Sequences, target_of
+from attnjax.train.padding import Rooms, end
 from attnjax.typing import Array, Int
 
 
 def most(run: RunConfig, task: Task, length: int) -> int | None:
     """The most targets that count in an example of this length or a shorter one; None where all may."""
     return None if task.aligned else task.output_size(length) + (run.task.form != "encoder")
+
+
+def rooms(most: int | None, tokens: int, sizes: int) -> Rooms:
+    """For how many targets of an example each size of a batch has room, where it makes room at all: half of its tokens.
+
+    It does where answers that grow with the tokens, to `most` at the last size, are no more. None: room for any number.
+    """
+    if most is None:
+        return (None,) * sizes
+    halves = [end(tokens, i, sizes) // 2 for i in range(sizes)]
+    return tuple(min(most, half) if end(most, i, sizes) <= half else None for i, half in enumerate(halves))
 
 
 def asked(made: Sequences | SequencePair, count: int | None) -> tuple[Sequences, Int[Array, "B M"] | None]:

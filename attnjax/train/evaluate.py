@@ -135,7 +135,7 @@ class Evaluator:
         self, params: PyTree, numbers: EncodingParams, made: Any, *, key: Array | None, count: int | None
     ) -> dict[str, Float[Array, " B"] | Bool[Array, " B"]]:
         """The measures of each example."""
-        target, rows = answers.asked(made, None if key is not None else count)
+        target, rows = answers.asked(made, count if key is None else None)
         logits = self.model.apply(params, made, key, numbers, rows=rows).astype(jnp.float32)
         entropy = optax.softmax_cross_entropy_with_integer_labels(logits, target.targets)
         right, mask = jax.lax.argmax(logits, logits.ndim - 1, jnp.int32) == target.targets, target.mask

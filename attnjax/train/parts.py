@@ -4,8 +4,9 @@ Lengths are drawn, so half of a batch is padding, which no target depends on. Th
 groups, and the gradients of the groups are added up: what is real stays as it is, and a step changes by rounding alone.
 Where one length is drawn for the whole batch (`task.length_per="batch"`), the batch is one group.
 
-Measured on two cores (128 examples of 3 .. 64 tokens, of copying): a step of 2 layers, D = 64, takes 0.65 of its time, one of
-4 layers, D = 128, 0.67; compiling four sizes takes 6 to 12 s longer than one.
+Measured on two cores (128 examples of 3 .. 64 tokens, of copying): a step of 2 layers, D = 64, takes 0.75 of its time, one of
+4 layers, D = 128, 0.72; compiling four sizes takes 12 s longer than one. Eight groups were slower than four in the small
+model and no faster in the large one; six sizes gained nothing.
 """
 
 import functools
@@ -18,13 +19,14 @@ import jax.numpy as jnp
 
 from attnjax.config import RunConfig
 from attnjax.tasks.base import Task
-from attnjax.tasks.forms import SequencePair, Sequences
+from attnjax.tasks.forms import SequencePair, Sequences, target_of
+from attnjax.train import answers
 from attnjax.train.grouping import grouped
 from attnjax.train.padding import cut, least, lengths
 from attnjax.typing import Array, Int, PyTree
 
 SIZES = 4
-GROUPS = 8
+GROUPS = 4
 LEAST_TOKENS = 4096
 """A batch of fewer leaves too little for each group to keep a CPU busy."""
 LEAST_WORK = 2**22
@@ -52,21 +54,25 @@ def parts(run: RunConfig, task: Task) -> Parts:
 
 
 def in_parts(
-    f: Callable[[Sequences | SequencePair, Int[Array, ""] | int], PyTree],
+    f: Callable[[Sequences | SequencePair, Int[Array, ""] | int, int | None], PyTree],
     made: Sequences | SequencePair,
     parts: Parts,
     zero: PyTree,
+    *,
+    most: int | None = None,
 ) -> PyTree:
-    """The sum over groups of f(group, number of the group), which are like `zero`."""
+    """The sum over groups of f(group, number of the group, most targets of an example of it), which are like `zero`.
+
+    `most`: no example counts more targets; None: any number, as f is told then too.
+    """
+    rooms = answers.rooms(most, target_of(made).tokens.shape[-1], parts.sizes)
 
     def at(size: int, group: Sequences | SequencePair, i: Int[Array, ""] | int):
-        return f(cut(group, size, parts.sizes), i)
+        return f(cut(group, size, parts.sizes), i, rooms[size])
 
     def each(group: Sequences | SequencePair, i: Int[Array, ""] | int):
-        if parts.sizes == 1:
-            return f(group, i)
         branches = [functools.partial(at, size) for size in range(parts.sizes)]
-        return jax.lax.switch(least(group, parts.sizes), branches, group, i)
+        return branches[0](group, i) if len(branches) == 1 else jax.lax.switch(least(group, rooms), branches, group, i)
 
     if parts.groups == 1:
         return each(made, 0)

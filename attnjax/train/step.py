@@ -73,7 +73,7 @@ class Trainer:
         self.run, self.task = run, task
         self.model: Model = build(run, task)
         self.optimizer, self.shape = optimizer(run.train), shape(run.train)
-        self.parts, self.answers = parts(run, task), answers.most(run, task, run.task.length_max)
+        self.parts, self.most = parts(run, task), answers.most(run, task, run.task.length_max)
         self.start = jax.jit(jax.vmap(self._start), compiler_options=compiling.once())
         options = compiling.often()
         self._compiled = jax.jit(self._advance, static_argnames="count", donate_argnums=0, compiler_options=options)
@@ -125,7 +125,7 @@ class Trainer:
         numbers: EncodingParams = EncodingParams(),
     ):
         """Mean cross-entropy over the counted tokens of the batch, and their accuracy."""
-        return self._shares(params, sequences, key, numbers, _counted(sequences))
+        return self._shares(params, sequences, key, numbers, _counted(sequences), self.most)
 
     def gradient(
         self,
@@ -137,12 +137,13 @@ class Trainer:
         """((loss, accuracy), gradient of the loss), part by part."""
         total, nothing = _counted(sequences), jnp.zeros((), jnp.float32)
 
-        def of(part: Sequences | SequencePair, i: Int[Array, ""] | int):
+        def of(part: Sequences | SequencePair, i: Int[Array, ""] | int, most: int | None):
             mine = key if key is None or self.parts.groups == 1 else jax.random.fold_in(key, i)
-            shares = lambda params: self._shares(params, part, mine, numbers, total)
+            shares = lambda params: self._shares(params, part, mine, numbers, total, most)
             return jax.value_and_grad(shares, has_aux=True)(params)
 
-        return in_parts(of, sequences, self.parts, ((nothing, nothing), jax.tree.map(jnp.zeros_like, params)))
+        zero = (nothing, nothing), jax.tree.map(jnp.zeros_like, params)
+        return in_parts(of, sequences, self.parts, zero, most=self.most)
 
     def _shares(
         self,
@@ -151,9 +152,10 @@ class Trainer:
         key: Array | None,
         numbers: EncodingParams,
         total: Float[Array, ""],
+        most: int | None,
     ):
-        """What these examples have of loss and accuracy, where `total` tokens count in all."""
-        target, rows = answers.asked(sequences, None if key is not None else self.answers)
+        """What these examples have of loss and accuracy, where `total` tokens count in all, `most` of an example."""
+        target, rows = answers.asked(sequences, most if key is None else None)
         logits = self.model.apply(params, sequences, key, numbers, rows=rows).astype(jnp.float32)
         entropy = optax.softmax_cross_entropy_with_integer_labels(logits, target.targets)
         right = (jax.lax.argmax(logits, logits.ndim - 1, jnp.int32) == target.targets).astype(jnp.float32)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from attnjax.tasks.forms import target_of
+from attnjax.train import answers
 from attnjax.train.data import batch
 from attnjax.train.loop import make_task
 from attnjax.train.padding import cut, least, lengths
@@ -29,7 +30,7 @@ def drawn(request, tiny):
 def test_the_least_size_that_fits_loses_no_token(drawn):
     found = set()
     for made in drawn:
-        i = int(least(made, SIZES))
+        i = int(least(made, (None,) * SIZES))
         found.add(i)
         assert [real(cut(made, size, SIZES)) == real(made) for size in range(SIZES)] == [
             size >= i for size in range(SIZES)
@@ -50,9 +51,28 @@ def test_lengths_count_the_real_tokens(drawn):
 def test_sizes_are_parts_of_the_longest():
     made = {"tokens": np.zeros((3, 42)), "answer": np.zeros(3), "positions": np.zeros((2, 3, 42))}
     shapes = [{name: leaf.shape for name, leaf in cut(made, i, SIZES).items()} for i in range(SIZES)]
-    assert [shape["tokens"] for shape in shapes] == [(3, 11), (3, 21), (3, 32), (3, 42)]
-    assert [shape["positions"] for shape in shapes] == [(2, 3, 11), (2, 3, 21), (2, 3, 32), (2, 3, 42)]
+    assert [shape["tokens"] for shape in shapes] == [(3, 13), (3, 24), (3, 34), (3, 42)]
+    assert [shape["positions"] for shape in shapes] == [(2, 3, 13), (2, 3, 24), (2, 3, 34), (2, 3, 42)]
     assert {shape["answer"] for shape in shapes} == {(3,)}
+
+
+def test_a_size_without_room_for_the_answers_is_passed_over(drawn):
+    """The answers of this task are longer than its inputs, so only a hand-made room is less than they need."""
+    for made in drawn:
+        longest = int(np.asarray(target_of(made).mask).sum(1).max())
+        free = int(least(made, (None,) * SIZES))
+        assert int(least(made, (longest - 1, longest - 1, longest, None))) == max(free, 2)
+        assert int(least(made, (longest, longest, longest, None))) == free
+
+
+def test_rooms_are_half_of_the_tokens_where_answers_in_proportion_fit():
+    assert answers.rooms(None, 64, 4) == (None, None, None, None)
+    assert answers.rooms(2, 42, 4) == (2, 2, 2, 2), "one answer and its end, at every size"
+    # Copying: of T = 64, 31 tokens, separator, and 32 answers; of 20, 36 and 52 tokens at most half.
+    assert answers.rooms(32, 64, 4) == (10, 18, 26, 32)
+    assert answers.rooms(42, 62, 4) == (None, None, None, None), "written twice: most tokens are answers"
+    assert answers.rooms(9, 20, 1) == (9,)
+    assert answers.rooms(11, 20, 1) == (None,)
 
 
 def real(made):

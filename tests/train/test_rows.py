@@ -57,6 +57,6 @@ def test_training_on_answers_alone_is_training_on_all_rows(tiny, name, form, mon
     params = jax.jit(trainer.model.init)(jax.random.key(0))
     loss = lambda: jax.jit(jax.value_and_grad(lambda params: trainer.loss(params, made), has_aux=True))(params)
     few = loss()
-    assert answers.asked(made, trainer.answers)[1].shape == (run.train.batch, 2 if form == "decoder" else 1)
+    assert answers.asked(made, trainer.most)[1].shape == (run.train.batch, 2 if form == "decoder" else 1)
     monkeypatch.setattr(answers, "asked", lambda made, count: (made, None))
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6), few, loss())
