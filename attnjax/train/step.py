@@ -100,6 +100,7 @@ class Trainer:
         # Mapped inside the scan, because the map of a scan traces its body twice: once for one member, once for all.
         each = jax.vmap(one)
         if self.parts.sizes > 1:
+            # One after another, because a choice of sizes that is mapped computes all of them.
             each = lambda *members: jax.lax.map(lambda member: one(*member), members)
         state, metrics = jax.lax.scan(lambda state, _: each(state, members), state, length=count)
         return state, jax.tree.map(lambda leaf: leaf.T, metrics)
