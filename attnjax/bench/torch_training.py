@@ -74,10 +74,12 @@ def against(settings: Settings, peer: TorchPeer, known: dict[str, Any], run: Run
     B, T = sequences.tokens.shape[1:]
     mine, theirs = ([seconds / steps for seconds in taken[side]] for side in ("ours", "theirs"))
     known = {"sizes": sizes(run, B=B, T=T, torch=known), "goal": GOAL, "rounds": len(mine)}
-    known["note"] = f"{parameters:,} parameters, the peer {told['parameters']:,}{note}; {steps} steps at a time; "
-    known["note"] += (
-        "the peer computes every token, ours what targets depend on: to the next of four sizes, in groups of 32"
-    )
+    known["note"] = f"{parameters:,} parameters, the peer {told['parameters']:,}{note}; {steps} steps at a time"
+    if trainer.parts.sizes > 1:
+        known["note"] += (
+            "; the peer computes every token, ours what targets depend on: "
+            f"{trainer.parts.groups} groups of similar length, each at the next of {trainer.parts.sizes} sizes"
+        )
     settings.emit(compare(mine, theirs, suite=SUITE, case=case, ours="scan, data on the device", peer=name, **known))
 
 
