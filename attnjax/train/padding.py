@@ -23,12 +23,13 @@ def least(made: Sequences | SequencePair, rooms: Rooms) -> Int[Array, ""]:
     `cut` to it loses none. The last has room for all. Room for an answer is from its first index on, see `train.answers`.
     """
     target = target_of(made)
-    fits = [
-        jnp.stack([_ends(real).max() <= end(real.shape[-1], i, len(rooms)) for real in _real(made)]).all()
-        for i in range(len(rooms))
-    ]
-    longest = (_ends(target.mask) - target.answer).max()
-    fits = [fit if room is None else fit & (longest <= room) for fit, room in zip(fits, rooms, strict=True)]
+    longest = [(real.shape[-1], _ends(real).max()) for real in _real(made)]
+    answer = (_ends(target.mask) - target.answer).max()
+    fits = []
+    for i, room in enumerate(rooms):
+        fit = [length <= end(size, i, len(rooms)) for size, length in longest]
+        fit += [] if room is None else [answer <= room]
+        fits.append(jnp.stack(fit).all())
     return jnp.argmax(jnp.stack(fits)).astype(jnp.int32)
 
 
