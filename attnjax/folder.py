@@ -1,0 +1,236 @@
+"""A folder whose content is not trusted: no link inside it is followed, no pipe is waited for, and reads have a bound.
+
+    with enter("runs/copy/0123456789abcdef") as run:
+        text = run.read("status.json", limit=2**20)
+        with run.enter("checkpoints") as checkpoints:
+            print(checkpoints.names())
+
+A `Folder` holds a directory descriptor, and every operation names one entry of that directory (`openat`, `renameat`, ...
+with `O_NOFOLLOW`). What a link points to is therefore never read, written, moved or deleted, even if somebody replaces
+a folder by a link while it is in use. Systems without directory descriptors (Windows) check each path for links before
+they use it, which protects against folders that somebody else made, not against somebody who changes them meanwhile.
+"""
+
+import contextlib
+import os
+import pathlib
+import shutil
+import stat
+from collections.abc import Iterator
+from typing import Any, Literal, Self
+
+Kind = Literal["file", "folder", "link", "other", ""]
+"""What an entry is; "other" is a pipe, a socket or a device, "" an entry that does not exist."""
+
+DESCRIPTORS = {os.open, os.mkdir, os.rename, os.stat, os.unlink} <= os.supports_dir_fd and hasattr(os, "O_DIRECTORY")
+FLAGS = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
+# Opening a pipe without O_NONBLOCK would wait for its other end.
+FILE_FLAGS = FLAGS | getattr(os, "O_NONBLOCK", 0)
+FOLDER_FLAGS = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_DIRECTORY", 0)
+DEEPEST = 20
+"""Levels of folders that `files` descends."""
+
+
+class LinkError(ValueError):
+    """A link where only files and folders are expected."""
+
+    def __init__(self, path: pathlib.Path):
+        super().__init__(f"{path} is a link; in a folder of results links are not followed")
+
+
+class Folder:
+    """An open directory, see `enter`. Use as a context manager, or call `close`.
+
+    Every method raises `LinkError` for a link, `ValueError` for a name that is not one component or an entry of another
+    kind than asked for, and `OSError`, whose `filename` is the full path, where the system refuses.
+    """
+
+    def __init__(self, path: pathlib.Path, descriptor: int):
+        self.path, self._descriptor = path, descriptor
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Release the descriptor. Safe to call twice."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def names(self) -> list[str]:
+        """The names of all entries, sorted."""
+        with self._named():
+            return sorted(os.listdir(self._descriptor if DESCRIPTORS else self.path))
+
+    def kind(self, name: str) -> Kind:
+        """What the entry is, without following it."""
+        with self._named(name):
+            try:
+                mode = os.stat(*self._at(name), follow_symlinks=False, **self._here()).st_mode
+            except FileNotFoundError:
+                return ""
+        kinds = ((stat.S_ISLNK, "link"), (stat.S_ISREG, "file"), (stat.S_ISDIR, "folder"))
+        return next((kind for test, kind in kinds if test(mode)), "other")
+
+    def enter(self, name: str) -> "Folder":
+        """The folder of this name in this one."""
+        with self._named(name):
+            return Folder(self.path / name, self._open_folder(name))
+
+    def make(self, name: str) -> "Folder":
+        """The same; made where there is none."""
+        with self._named(name), contextlib.suppress(FileExistsError):
+            os.mkdir(*self._at(name), **self._here())
+        return self.enter(name)
+
+    def open(self, name: str, flags: int = os.O_RDONLY) -> int:
+        """A descriptor of a regular file, to be closed by the caller. `flags` are those of `os.open`."""
+        with self._named(name):
+            if not DESCRIPTORS:
+                self._refuse_link(name)
+            try:
+                descriptor = os.open(*self._at(name), flags | FILE_FLAGS, 0o666, **self._here())
+            except OSError:
+                self._refuse_link(name)
+                raise
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                os.close(descriptor)
+                raise ValueError(f"{self.path / name} is no regular file")
+            return descriptor
+
+    @contextlib.contextmanager
+    def opened(self, name: str, flags: int = os.O_RDONLY) -> Iterator[int]:
+        """The same, closed at the end of the block."""
+        descriptor = self.open(name, flags)
+        try:
+            yield descriptor
+        finally:
+            os.close(descriptor)
+
+    def read(self, name: str, limit: int) -> bytes:
+        """The content of a file. Raises ValueError where it has more than `limit` bytes."""
+        with self.opened(name) as descriptor, self._named(name):
+            size = os.fstat(descriptor).st_size
+            parts, left = [], limit + 1
+            while left and (part := os.read(descriptor, min(left, 2**20))):
+                parts.append(part)
+                left -= len(part)
+            if left == 0:
+                raise ValueError(f"{self.path / name} is larger than {limit} bytes (it has {max(size, limit + 1)})")
+            return b"".join(parts)
+
+    def move(self, name: str, to: "Folder", new: str) -> None:
+        """Rename an entry, a link included as what it is, to `new` in the folder `to`."""
+        with self._named(name):
+            if DESCRIPTORS:
+                ends = {"src_dir_fd": self._descriptor, "dst_dir_fd": to._descriptor}
+                os.rename(_component(name), _component(new), **ends)
+            else:
+                os.rename(self.path / _component(name), to.path / _component(new))
+
+    def remove(self, name: str) -> None:
+        """Delete a file, a link (not what it points to), or a folder with all that it holds; nothing where it is not."""
+        kind = self.kind(name)
+        with self._named(name), contextlib.suppress(FileNotFoundError):
+            if kind == "folder":
+                shutil.rmtree(*self._at(name), **self._here())
+            elif kind:
+                os.unlink(*self._at(name), **self._here())
+
+    def files(self, deepest: int = DEEPEST) -> Iterator[tuple[str, "Folder", str]]:
+        """Every regular file below: its path relative to here, with /, and the open folder and the name to read it by.
+
+        Raises ValueError at the first link, pipe, socket or device, and below `deepest` levels.
+        """
+        if deepest < 0:
+            raise ValueError(f"{self.path} is nested too deeply")
+        for name in self.names():
+            kind = self.kind(name)
+            if kind == "file":
+                yield name, self, name
+            elif kind == "folder":
+                with self.enter(name) as below:
+                    for path, folder, last in below.files(deepest - 1):
+                        yield f"{name}/{path}", folder, last
+            elif kind == "link":
+                raise LinkError(self.path / name)
+            elif kind:
+                raise ValueError(f"{self.path / name} is no regular file")
+
+    def sync(self) -> None:
+        """Bring renames and new names to the disk, on systems that can."""
+        if DESCRIPTORS:
+            with contextlib.suppress(OSError):
+                os.fsync(self._descriptor)
+
+    def _open_folder(self, name: str) -> int:
+        if not DESCRIPTORS:
+            return _check_folder(self.path / _component(name))
+        try:
+            return os.open(_component(name), FOLDER_FLAGS | FLAGS, dir_fd=self._descriptor)
+        except OSError:
+            self._refuse_link(name)
+            raise
+
+    def _refuse_link(self, name: str) -> None:
+        if self.kind(name) == "link":
+            raise LinkError(self.path / name) from None
+
+    def _at(self, name: str) -> tuple[str]:
+        return (_component(name) if DESCRIPTORS else str(self.path / _component(name)),)
+
+    def _here(self) -> dict[str, Any]:
+        return {"dir_fd": self._descriptor} if DESCRIPTORS else {}
+
+    @contextlib.contextmanager
+    def _named(self, name: str = "") -> Iterator[None]:
+        """Errors of the system name the full path: that of a descriptor alone would say too little."""
+        try:
+            yield
+        except OSError as error:
+            error.filename, error.filename2 = str(self.path / name if name else self.path), None
+            raise
+
+
+def enter(path: str | os.PathLike[str], *, follow: bool = False) -> Folder:
+    """The folder at a path, which must not be a link unless with `follow`; links before its last part are followed.
+
+    Follow what the user named on the command line, such as the folder of a sweep, and nothing that a folder names.
+    Raises LinkError, and OSError (FileNotFoundError, NotADirectoryError, ...) where it cannot be opened.
+
+    Example:
+      >>> import pathlib, tempfile
+      >>> root = tempfile.mkdtemp()
+      >>> _ = pathlib.Path(root, "status.json").write_text("{}")
+      >>> with enter(root) as folder:
+      ...     folder.names(), folder.read("status.json", limit=100)
+      (['status.json'], b'{}')
+    """
+    path = pathlib.Path(path)
+    if not DESCRIPTORS:
+        return Folder(path, _check_folder(path, follow=follow))
+    try:
+        return Folder(path, os.open(path, FOLDER_FLAGS | (0 if follow else FLAGS)))
+    except OSError:
+        if not follow and path.is_symlink():
+            raise LinkError(path) from None
+        raise
+
+
+def _component(name: str) -> str:
+    """A name that leads to an entry of the folder itself."""
+    if name in ("", ".", "..") or "/" in name or "\0" in name or os.sep in name:
+        raise ValueError(f"an entry of a folder must be one name, got {name[:140]!r}")
+    return name
+
+
+def _check_folder(path: pathlib.Path, *, follow: bool = False) -> int:
+    """-1, which stands for a descriptor on systems that have none, after checking that this is a folder."""
+    if not follow and path.is_symlink():
+        raise LinkError(path)
+    if not stat.S_ISDIR(path.stat().st_mode):
+        raise NotADirectoryError(20, os.strerror(20), str(path))
+    return -1
