@@ -12,8 +12,10 @@ they use it, which protects against folders that somebody else made, not against
 """
 
 import contextlib
+import errno
 import os
 import pathlib
+import secrets
 import shutil
 import stat
 from collections.abc import Iterator
@@ -27,6 +29,10 @@ FLAGS = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os,
 # Opening a pipe without O_NONBLOCK would wait for its other end.
 FILE_FLAGS = FLAGS | getattr(os, "O_NONBLOCK", 0)
 FOLDER_FLAGS = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_DIRECTORY", 0)
+NO_HARD_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EMLINK)
+"""What file systems say that have no hard links."""
+PARTIAL = ".tmp"
+"""How names of files end that are not whole yet; they begin with a dot."""
 DEEPEST = 20
 """Levels of folders that `files` descends."""
 
@@ -122,14 +128,61 @@ class Folder:
                 raise ValueError(f"{self.path / name} is larger than {limit} bytes (it has {max(size, limit + 1)})")
             return b"".join(parts)
 
+    def write(self, name: str, data: bytes, *, durable: bool = True) -> None:
+        """Replace a file, or a link, by a file of this content, in one step. `durable`: it is on the disk on return.
+
+        Where the disk refuses, the old file stays as it was.
+        """
+        temporary = self._written(name, data, durable=durable)
+        try:
+            with self._named(name):
+                os.replace(*self._at(temporary), *self._at(name), **self._between(self))
+        except BaseException:
+            self.remove(temporary)
+            raise
+        if durable:
+            self.sync()
+
+    def create(self, name: str, data: bytes) -> bool:
+        """Make a file of this content, in one step; False where there is an entry of this name already."""
+        if self.kind(name):
+            return False
+        temporary = self._written(name, data, durable=False)
+        try:
+            with self._named(name):
+                os.link(*self._at(temporary), *self._at(name), **self._between(self))
+        except FileExistsError:
+            return False
+        except OSError as error:
+            if error.errno not in NO_HARD_LINKS:
+                raise
+            if self.kind(name):
+                return False
+            self.move(temporary, self, name)
+        finally:
+            self.remove(temporary)
+        return True
+
+    def _written(self, name: str, data: bytes, *, durable: bool) -> str:
+        """The name of a new file of this content beside `name`."""
+        temporary = f".{_component(name)}.{secrets.token_hex(6)}{PARTIAL}"
+        try:
+            with self.opened(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL) as descriptor, self._named(name):
+                view = memoryview(data)
+                while view:
+                    view = view[os.write(descriptor, view) :]
+                if durable:
+                    os.fsync(descriptor)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                self.remove(temporary)
+            raise
+        return temporary
+
     def move(self, name: str, to: "Folder", new: str) -> None:
         """Rename an entry, a link included as what it is, to `new` in the folder `to`."""
         with self._named(name):
-            if DESCRIPTORS:
-                ends = {"src_dir_fd": self._descriptor, "dst_dir_fd": to._descriptor}
-                os.rename(_component(name), _component(new), **ends)
-            else:
-                os.rename(self.path / _component(name), to.path / _component(new))
+            os.rename(*self._at(name), *to._at(new), **self._between(to))
 
     def remove(self, name: str) -> None:
         """Delete a file, a link (not what it points to), or a folder with all that it holds; nothing where it is not."""
@@ -184,6 +237,9 @@ class Folder:
 
     def _here(self) -> dict[str, Any]:
         return {"dir_fd": self._descriptor} if DESCRIPTORS else {}
+
+    def _between(self, to: "Folder") -> dict[str, Any]:
+        return {"src_dir_fd": self._descriptor, "dst_dir_fd": to._descriptor} if DESCRIPTORS else {}
 
     @contextlib.contextmanager
     def _named(self, name: str = "") -> Iterator[None]:

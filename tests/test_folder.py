@@ -1,5 +1,6 @@
 """A folder that somebody else made: nothing outside it is touched, nothing in it is waited for."""
 
+import errno
 import os
 import re
 
@@ -87,6 +88,32 @@ def test_moving_keeps_links_as_links(run, outside):
         folder.move("link.txt", inner, "kept")
         assert inner.kind("kept") == "link"
     assert os.readlink(run / "inner" / "kept") == str(outside / "secret.txt")
+
+
+@pytest.mark.parametrize("name", ["link.txt", "broken", "file.txt"])
+def test_writing_replaces_a_link_and_never_writes_through_it(run, outside, name):
+    with enter(run) as folder:
+        assert not folder.create(name, b"new"), "something of this name is there"
+        folder.write(name, b"new")
+        assert (folder.kind(name), folder.read(name, 9)) == ("file", b"new")
+        assert folder.create("another", b"new")
+        assert not [left for left in folder.names() if left.startswith(".")]
+    assert not (outside / "nothing").exists()
+
+
+def test_a_disk_that_refuses_leaves_the_old_file(run, monkeypatch):
+    def full(*_, **__):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with enter(run) as folder:
+        for operation in ("write", "fsync", "replace"):
+            with monkeypatch.context() as patch:
+                patch.setattr(os, operation, full)
+                with pytest.raises(OSError, match="No space left") as caught:
+                    folder.write("file.txt", b"new")
+            assert str(run) in caught.value.filename
+            assert folder.read("file.txt", 9) == b"text"
+        assert not [left for left in folder.names() if left.startswith(".")]
 
 
 def test_a_pipe_is_not_waited_for(run):

@@ -123,6 +123,11 @@ def read_text(path: pathlib.Path, limit: int = SIZE) -> str:
         raise ValueError(f"{path} cannot be read: {error.strerror or error}") from None
     if len(data) > limit:
         raise ValueError(f"{path} is larger than {limit} bytes")
+    return decoded(data, path)
+
+
+def decoded(data: bytes, path: pathlib.Path) -> str:
+    """The text of a file. Raises ValueError, naming the file, where it is not UTF-8."""
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:

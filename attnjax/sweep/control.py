@@ -119,15 +119,22 @@ class Control:
 
 
 def update_manifest(directory: pathlib.Path, fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Merge fields into a run's manifest; a damaged one is begun anew. Returns it."""
+    """Merge fields into a run's manifest; a damaged one is begun anew. Returns it.
+
+    Raises OSError where it cannot be read or written.
+    """
     path = directory / "manifest.json"
-    try:
-        table = files.read_table(path)
-    except ValueError:
-        table = {}
-    table = {**table, **fields, "schema": SCHEMA}
+    table = {**read_manifest(directory), **fields, "schema": SCHEMA}
     files.write_table(path, table, durable=False)
     return table
+
+
+def read_manifest(directory: pathlib.Path) -> dict[str, Any]:
+    """The manifest of a run; {} where it is missing or damaged. Raises OSError where it cannot be read."""
+    try:
+        return files.read_table(directory / "manifest.json")
+    except (FileNotFoundError, ValueError):
+        return {}
 
 
 def _step_of(record: Mapping[str, Any]) -> float:

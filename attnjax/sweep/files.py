@@ -1,22 +1,21 @@
-"""Files that are whole or not there: written beside their place, synced, renamed. And names that stay in their folder."""
+"""Files of a folder of runs: whole or not there, JSON or text, in folders that no link leads out of.
+
+Every function enters the folder of its file through `attnjax.folder.enter`. What cannot be read or written is an `OSError`
+that names the file; what was read and makes no sense is a `ValueError`. Only the second is damage.
+"""
 
 import contextlib
-import errno
 import json
 import os
 import pathlib
-import secrets
 from collections.abc import Iterator
 from typing import Any
 
-from attnjax.config.files import read_json
+from attnjax.config.files import SIZE, decoded, parse_json
 from attnjax.config.names import safe_name
 from attnjax.config.options import shown
 from attnjax.config.parse import check_schema
-
-# A link in place of a file could lead out of the folder; Windows has no such flag, and few such links.
-NO_LINK = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
-PARTIAL = ".tmp"
+from attnjax.folder import PARTIAL, LinkError, enter
 
 
 def inside(root: pathlib.Path, *names: str) -> pathlib.Path:
@@ -25,8 +24,13 @@ def inside(root: pathlib.Path, *names: str) -> pathlib.Path:
     for name in names:
         path = path / safe_name(name, "a name in a folder of results")
         if path.is_symlink():
-            raise ValueError(f"{path} is a link; in a folder of results links are not followed")
+            raise LinkError(path)
     return path
+
+
+def real(root: pathlib.Path) -> pathlib.Path:
+    """The folder that the user named, which may be a link: what it points to."""
+    return root.resolve() if root.is_symlink() else root
 
 
 def write(path: pathlib.Path, text: str, *, durable: bool = True) -> None:
@@ -34,34 +38,14 @@ def write(path: pathlib.Path, text: str, *, durable: bool = True) -> None:
 
     Raises OSError and leaves the old file as it was where the disk refuses.
     """
-    temporary = _written(path, text, PARTIAL, durable)
-    try:
-        os.replace(temporary, path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-    if durable:
-        _sync_folder(path.parent)
+    with enter(path.parent) as folder:
+        folder.write(path.name, text.encode(), durable=durable)
 
 
 def create(path: pathlib.Path, text: str) -> bool:
     """The same for a file that must not exist yet; False where it does."""
-    if path.exists() or path.is_symlink():
-        return False
-    temporary = _written(path, text, ".new", durable=False)
-    try:
-        os.link(temporary, path)
-    except FileExistsError:
-        return False
-    except OSError as error:
-        if error.errno not in (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EMLINK):
-            raise
-        if path.exists():  # a file system without links
-            return False
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
-    return True
+    with enter(path.parent) as folder:
+        return folder.create(path.name, text.encode())
 
 
 def write_table(path: pathlib.Path, table: dict[str, Any], *, durable: bool = True) -> None:
@@ -69,33 +53,44 @@ def write_table(path: pathlib.Path, table: dict[str, Any], *, durable: bool = Tr
     write(path, json.dumps(jsonable(table), indent=1, allow_nan=False) + "\n", durable=durable)
 
 
+def read_text(path: pathlib.Path) -> str:
+    """A text file. Raises OSError where it cannot be read, ValueError where it is too large, a link, or not UTF-8."""
+    with enter(path.parent) as folder:
+        return decoded(folder.read(path.name, SIZE), path)
+
+
 def read_table(path: pathlib.Path) -> dict[str, Any]:
-    """The JSON table in a file, with a schema that this code reads. Raises ValueError, naming the file, for any other."""
-    if path.is_symlink():
-        raise ValueError(f"{path} is a link; in a folder of results links are not followed")
-    table = read_json(path)
+    """The JSON table in a file, with a schema that this code reads.
+
+    Raises OSError where the file cannot be read, and ValueError, naming it, where it is damaged, a link, or newer.
+    """
+    text = read_text(path)
+    try:
+        table = parse_json(text)
+    except ValueError as error:
+        raise ValueError(f"{path} is damaged or no JSON: {error}") from None
     if not isinstance(table, dict):
         raise ValueError(f"{path} is damaged: it must hold a table, got {shown(table)}")
     check_schema(table.get("schema"), str(path))
     return table
 
 
-def sweep_up(folder: pathlib.Path) -> None:
+def sweep_up(directory: pathlib.Path) -> None:
     """Remove what killed processes left half-written in a folder that nobody else writes to now."""
-    for path in folder.glob(f".*{PARTIAL}"):
-        path.unlink(missing_ok=True)
+    with enter(directory) as folder:
+        for name in folder.names():
+            if name.startswith(".") and name.endswith(PARTIAL):
+                folder.remove(name)
 
 
 def check_writable(folder: pathlib.Path) -> None:
     """Make a folder and try it. Raises ValueError where it cannot be made, written to, or has no space left."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        probe = folder / f".probe-{secrets.token_hex(4)}{PARTIAL}"
-        try:
-            _written_to(probe, b"\0" * 2**16, durable=True)
-        finally:
-            with contextlib.suppress(OSError):
-                probe.unlink(missing_ok=True)
+        with enter(folder) as tried:
+            probe = f".probe-{os.getpid()}{PARTIAL}"
+            tried.write(probe, b"\0" * 2**16)
+            tried.remove(probe)
     except OSError as error:
         raise ValueError(f"results cannot be written to {folder}: {error.strerror or error}") from None
 
@@ -116,33 +111,5 @@ def jsonable(value: Any) -> Any:
 @contextlib.contextmanager
 def opened(path: pathlib.Path, flags: int) -> Iterator[int]:
     """A file descriptor, closed afterwards, of a file that is no link."""
-    descriptor = os.open(path, flags | NO_LINK, 0o666)
-    try:
+    with enter(path.parent) as folder, folder.opened(path.name, flags) as descriptor:
         yield descriptor
-    finally:
-        os.close(descriptor)
-
-
-def _written(path: pathlib.Path, text: str, suffix: str, durable: bool) -> pathlib.Path:
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(6)}{suffix}")
-    try:
-        _written_to(temporary, text.encode(), durable)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-    return temporary
-
-
-def _written_to(path: pathlib.Path, data: bytes, durable: bool) -> None:
-    with opened(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL) as descriptor:
-        view = memoryview(data)
-        while view:
-            view = view[os.write(descriptor, view) :]
-        if durable:
-            os.fsync(descriptor)
-
-
-def _sync_folder(folder: pathlib.Path) -> None:
-    # Some systems cannot open or sync a folder; the rename has happened all the same.
-    with contextlib.suppress(OSError), opened(folder, os.O_RDONLY) as descriptor:
-        os.fsync(descriptor)

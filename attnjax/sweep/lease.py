@@ -13,7 +13,7 @@ import os
 import pathlib
 import re
 
-from attnjax.sweep.files import NO_LINK
+from attnjax.folder import Folder, enter
 from attnjax.sweep.owner import BEAT, RELEASED, Owner, Watch, first_line, myself, parse, read, second_line
 
 FILE = re.compile(r"lease-(\d{6})")
@@ -29,8 +29,9 @@ class Lease:
     def held(self) -> bool:
         """Whether nobody took over, say because this machine slept."""
         try:
-            return self._descriptor >= 0 and _latest(self.path.parent) == self.path
-        except OSError:
+            with enter(self.path.parent) as folder:
+                return self._descriptor >= 0 and _latest(folder) == self.path.name
+        except (OSError, ValueError):
             return False
 
     def renew(self) -> bool:
@@ -56,62 +57,68 @@ class Lease:
 def claim(directory: pathlib.Path, watch: Watch, step: int = 0) -> Lease | Owner:
     """The run's lease, or who has it. `step`: how far the run is, to tell a run that kills its workers from bad luck.
 
-    Raises OSError where the folder cannot be written to.
+    Raises OSError where the folder cannot be written to, ValueError where it is a link.
     """
-    latest = _latest(directory)
-    number, attempt = 1, 1
-    if latest is not None:
-        content = read(latest)
-        owner = parse(content)
-        if not watch.is_free(latest, content, owner):
-            return owner
-        watch.forget(latest)
-        number = int(latest.name[-6:]) + 1
-        attempt = 1 if owner.released or step > owner.step else owner.attempt + 1
-    lease = _create(directory / f"lease-{number:06d}", myself(attempt, step))
-    if lease is None or not lease.held():
-        if lease is not None:
-            lease.path.unlink(missing_ok=True)
-            lease.release()
-        return holder(directory) or Owner()
-    for old in directory.iterdir():
-        if FILE.fullmatch(old.name) and old.name < lease.path.name:
-            old.unlink(missing_ok=True)
-    return lease
+    with enter(directory) as folder:
+        latest = _latest(folder)
+        number, attempt = 1, 1
+        if latest is not None:
+            content = read(folder, latest)
+            owner = parse(content)
+            if not watch.is_free(directory / latest, content, owner):
+                return owner
+            watch.forget(directory / latest)
+            number = int(latest[-6:]) + 1
+            attempt = 1 if owner.released or step > owner.step else owner.attempt + 1
+        lease = _create(folder, f"lease-{number:06d}", myself(attempt, step))
+        if lease is None or not lease.held():
+            if lease is not None:
+                folder.remove(lease.path.name)
+                lease.release()
+            return _holder(folder) or Owner()
+        for old in folder.names():
+            if FILE.fullmatch(old) and old < lease.path.name:
+                folder.remove(old)
+        return lease
 
 
 def look(directory: pathlib.Path, watch: Watch) -> Owner:
     """Who holds the run, noting for later whether its lease beats."""
-    latest = _latest(directory)
-    if latest is None:
-        return Owner()
-    content = read(latest)
-    watch.is_free(latest, content, parse(content))
+    with enter(directory) as folder:
+        latest = _latest(folder)
+        if latest is None:
+            return Owner()
+        content = read(folder, latest)
+    watch.is_free(directory / latest, content, parse(content))
     return parse(content)
 
 
 def holder(directory: pathlib.Path) -> Owner | None:
     """Who holds the run, as far as its lease says."""
-    latest = _latest(directory)
-    return None if latest is None else parse(read(latest))
+    with enter(directory) as folder:
+        return _holder(folder)
 
 
-def _create(path: pathlib.Path, owner: Owner) -> Lease | None:
+def _holder(folder: Folder) -> Owner | None:
+    latest = _latest(folder)
+    return None if latest is None else parse(read(folder, latest))
+
+
+def _create(folder: Folder, name: str, owner: Owner) -> Lease | None:
     head = first_line(owner)
     try:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | NO_LINK, 0o666)
+        descriptor = folder.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL)
     except FileExistsError:
         return None
     try:
         if os.write(descriptor, head + second_line(BEAT, 0)) < len(head):
-            raise OSError(errno.ENOSPC, "no space left for a lease", str(path))
+            raise OSError(errno.ENOSPC, "no space left for a lease", str(folder.path / name))
     except BaseException:
         os.close(descriptor)
-        path.unlink(missing_ok=True)
+        folder.remove(name)
         raise
-    return Lease(path, descriptor, owner, len(head))
+    return Lease(folder.path / name, descriptor, owner, len(head))
 
 
-def _latest(directory: pathlib.Path) -> pathlib.Path | None:
-    names = [name for name in os.listdir(directory) if FILE.fullmatch(name)]
-    return directory / max(names) if names else None
+def _latest(folder: Folder) -> str | None:
+    return max((name for name in folder.names() if FILE.fullmatch(name)), default=None)

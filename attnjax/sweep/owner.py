@@ -10,7 +10,7 @@ import time
 from typing import Any
 
 from attnjax.config.schema import SCHEMA
-from attnjax.sweep.files import NO_LINK
+from attnjax.folder import Folder
 from attnjax.sweep.process import machine, runs, started
 
 BEAT, RELEASED = "beat", "free"
@@ -79,16 +79,13 @@ def second_line(word: str, beat: int) -> bytes:
     return f"{word} {beat:012d}\n".encode()
 
 
-def read(path: pathlib.Path) -> bytes:
+def read(folder: Folder, name: str) -> bytes:
     """A lease file; empty where its owner died, or a successor removed it, just now."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | NO_LINK)
-    except OSError:
+        with folder.opened(name) as descriptor:
+            return os.read(descriptor, 4096)
+    except (OSError, ValueError):
         return b""
-    try:
-        return os.read(descriptor, 4096)
-    finally:
-        os.close(descriptor)
 
 
 def parse(content: bytes) -> Owner:

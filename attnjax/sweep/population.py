@@ -11,7 +11,7 @@ from typing import Any
 
 from attnjax.config import RunConfig
 from attnjax.sweep import files, manifest, records, status
-from attnjax.sweep.control import Control, Event, Live, Progress, Train, update_manifest
+from attnjax.sweep.control import Control, Event, Live, Progress, Train, read_manifest, update_manifest
 from attnjax.sweep.heart import beating
 from attnjax.sweep.lease import Lease
 from attnjax.sweep.stop import Stop
@@ -67,7 +67,7 @@ def train_group(jobs: Sequence[Job], context: Context) -> list[str]:
 def _train(jobs: Sequence[Job], context: Context, *, alone: bool) -> list[Job]:
     """One call of the training function. Returns runs to be tried alone, because of an error that may not be theirs."""
     control = Control({job.directory: job.status.step for job in jobs}, context.stop, context.progress)
-    before, error, start = [_old_manifest(job.directory) for job in jobs], None, time.monotonic()
+    before, error, start = [read_manifest(job.directory) for job in jobs], None, time.monotonic()
     try:
         for job in jobs:
             _begin(job, jobs, context)
@@ -139,7 +139,7 @@ def _ending(
     directory: pathlib.Path, live: Live, old: Mapping[str, Any], state: str, reason: str, seconds: float
 ) -> dict[str, Any]:
     fields = {**manifest.of_jax(), "state": state, "reason": reason, "steps": live.step, "end_time": manifest.now()}
-    now = {**_old_manifest(directory), **fields}
+    now = {**read_manifest(directory), **fields}
     resumed = live.resumed > 0
     changed = {name for name in BITWISE if resumed and name in old and old[name] != now.get(name)}
     changed |= set(old.get("changed_on_resume", ())) if resumed else set()
@@ -148,10 +148,3 @@ def _ending(
     fields["changed_on_resume"], fields["resumed_from"] = sorted(changed), live.resumed
     fields["wall_seconds"] = round(seconds + (old.get("wall_seconds", 0.0) if resumed else 0.0), 3)
     return fields
-
-
-def _old_manifest(directory: pathlib.Path) -> dict[str, Any]:
-    try:
-        return files.read_table(directory / "manifest.json")
-    except ValueError:
-        return {}

@@ -29,11 +29,15 @@ class Status(NamedTuple):
 
 
 def read(directory: pathlib.Path) -> Status:
-    """The status of the run in a folder; pending where there is none yet. Raises ValueError where it is damaged."""
+    """The status of the run in a folder; pending where there is none yet.
+
+    Raises ValueError where it is damaged, OSError where it cannot be read.
+    """
     path = directory / FILE
-    if not path.exists() and not path.is_symlink():
+    try:
+        table = files.read_table(path)
+    except FileNotFoundError:
         return Status()
-    table = files.read_table(path)
     state, step, reason = table.get("state"), table.get("step"), table.get("reason", "")
     if state not in STATES or not isinstance(step, int) or isinstance(step, bool) or step < 0:
         raise ValueError(f"{path} is damaged: state {shown(state)}, step {shown(step)}")

@@ -18,9 +18,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from attnjax.config import RunConfig, canonical_json, cell_id, parse, run_id
-from attnjax.config.files import SWEEP_FILE, parse_json, read_text
+from attnjax.config.files import SWEEP_FILE, parse_json
 from attnjax.config.names import safe_name
 from attnjax.config.schema import SCHEMA
+from attnjax.folder import enter
 from attnjax.sweep import files, lease, owner, status
 from attnjax.sweep.compare import difference
 from attnjax.sweep.plan import Planned, population_key
@@ -89,6 +90,7 @@ def prepare(
         Entry(run_id(one.config), cell_id(one.config), key(one.config), files.jsonable(dict(one.changes)))
         for one in planned
     )
+    root = files.real(root)
     store = Store(root, safe_name(name, "the name of a sweep"), entries, config_file, protocol)
     if not (root / SWEEP_FILE).exists():
         files.check_writable(root)
@@ -108,10 +110,15 @@ def prepare(
 
 
 def load(root: pathlib.Path) -> Store:
-    """The sweep in a folder. Raises ValueError, naming the file, where there is none or it is damaged."""
-    if not (root / SWEEP_FILE).exists():
-        raise ValueError(f"{root} holds no sweep: there is no {SWEEP_FILE}")
-    table = files.read_table(root / SWEEP_FILE)
+    """The sweep in a folder, which may itself be a link.
+
+    Raises ValueError, naming the file, where there is none or it is damaged, and OSError where it cannot be read.
+    """
+    root = files.real(root)
+    try:
+        table = files.read_table(root / SWEEP_FILE)
+    except (FileNotFoundError, NotADirectoryError):
+        raise ValueError(f"{root} holds no sweep: there is no {SWEEP_FILE}") from None
     try:
         runs = tuple(
             Entry(**{field.name: one[field.name] for field in dataclasses.fields(Entry)}) for one in table["runs"]
@@ -126,14 +133,17 @@ def load(root: pathlib.Path) -> Store:
 
 
 def read_config(directory: pathlib.Path) -> RunConfig:
-    """The config in a run's folder. Raises ValueError where it is damaged, or has changed since the run was named."""
+    """The config in a run's folder. Raises as `config_text` does, and ValueError where it is no config."""
     return parse(parse_json(config_text(directory)))
 
 
 def config_text(directory: pathlib.Path) -> str:
-    """The canonical JSON in a run's folder, its hash compared with the folder's name. Raises ValueError."""
-    path = files.inside(directory, "config.json")
-    text = read_text(path)
+    """The canonical JSON in a run's folder, its hash compared with the folder's name.
+
+    Raises ValueError where it is damaged or has changed since the run was named, OSError where it cannot be read.
+    """
+    path = directory / "config.json"
+    text = files.read_text(path)
     if hashlib.sha256(text.encode()).hexdigest()[:16] != directory.name:
         raise ValueError(
             f"{path} has changed since the run was planned: its sha256 does not begin with {directory.name}"
@@ -142,11 +152,10 @@ def config_text(directory: pathlib.Path) -> str:
 
 
 def _make_folder(store: Store, config: RunConfig) -> None:
-    directory = store.directory(run_id(config))
-    directory.mkdir(exist_ok=True)
-    files.create(directory / "config.json", canonical_json(config))
     pending = {"schema": SCHEMA, **status.Status()._asdict()}
-    files.create(directory / status.FILE, json.dumps(pending, indent=1) + "\n")
+    with enter(store.root) as root, root.make(run_id(config)) as run:
+        run.create("config.json", canonical_json(config).encode())
+        run.create(status.FILE, (json.dumps(pending, indent=1) + "\n").encode())
 
 
 def _spec(store: Store) -> str:
@@ -161,9 +170,9 @@ def _spec(store: Store) -> str:
 
 
 def _extend(store: Store) -> None:
-    folder = store.root / LOGS
-    folder.mkdir(exist_ok=True)
-    mine = lease.claim(folder, owner.Watch())
+    with enter(store.root) as root:
+        root.make(LOGS).close()
+    mine = lease.claim(store.root / LOGS, owner.Watch())
     if isinstance(mine, owner.Owner):
         raise ValueError(f"{mine} is changing the plan in {store.root}; try again")
     try:
