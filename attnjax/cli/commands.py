@@ -63,6 +63,8 @@ def _list_runs(folder: pathlib.Path) -> int:
     print(", ".join(f"{count} {state}" for state, count in counts.items()) or "no runs")
     for problem in found.problems:
         print(f"problem: {problem}")
+    if unchecked := found.without_checksums():
+        print(f"note: {unchecked}")
     if found.foreign:
         print(f"not of a sweep: {', '.join(found.foreign)}")
     return 0

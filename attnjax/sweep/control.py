@@ -82,7 +82,8 @@ class Control:
         """Append evaluations, {"step", "length", "metric", "value", "count", "split"}; what is there is not repeated."""
         live, path = self.live[directory], directory / "results.jsonl"
         if live.seen is None:
-            live.seen = set(map(records.identity, records.read(path).tables))
+            there = (line.table for line in records.each(path))
+            live.seen = {records.identity(table) for table in there if table is not None}
         new = {records.identity(record): record for record in found}
         new = {name: {"run": directory.name, **record} for name, record in new.items() if name not in live.seen}
         if new:
@@ -90,14 +91,14 @@ class Control:
             live.seen |= new.keys()
 
     def rewind(self, directory: pathlib.Path, step: int) -> None:
-        """Forget the training log and the evaluations after `step`, from which training resumes."""
+        """Forget the training log and the evaluations after `step`, from which training resumes, and damaged lines.
+
+        The other lines stay as they are. Raises OSError or ValueError, and changes nothing, where a file cannot be read.
+        """
         live = self.live[directory]
         live.step, live.resumed, live.seen = int(step), int(step), None
-        for name in ("metrics.jsonl", "results.jsonl"):
-            found = records.read(directory / name)
-            kept = [record for record in found.tables if _step_of(record) <= step]
-            if found.damaged or len(kept) < len(found.tables):
-                records.rewrite(directory / name, kept)
+        for name in records.FILES:
+            records.keep(directory / name, lambda record: _step_of(record) <= step)
 
     def note(self, directory: pathlib.Path, **fields: Any) -> None:
         """Add fields to the run's manifest: parameter count, chance levels, hashes of data and parameters."""

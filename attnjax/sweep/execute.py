@@ -9,8 +9,8 @@ import pathlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
-from attnjax.sweep import manifest, status
-from attnjax.sweep.control import Event, Progress, Train
+from attnjax.sweep import inventory, manifest, status
+from attnjax.sweep.control import Event, Progress, Train, read_manifest
 from attnjax.sweep.lease import Lease, claim, look
 from attnjax.sweep.owner import PATIENCE, Owner, Watch
 from attnjax.sweep.plan import groups
@@ -104,8 +104,9 @@ def retry(store: Store) -> list[str]:
 
 
 def states(store: Store) -> dict[str, str]:
-    """How each run stands on the disk."""
-    return {entry.run: _state(store, entry.run) for entry in store.runs}
+    """How each run stands on the disk; "damaged" also where the records of an ended one are not those of its end."""
+    found = {entry.run: _state(store, entry.run) for entry in store.runs}
+    return {run: "damaged" if _differs(store, run, state) else state for run, state in found.items()}
 
 
 def summarise(store: Store, before: Mapping[str, str]) -> Summary:
@@ -171,6 +172,13 @@ def _job(entry: Entry, directory: pathlib.Path, lease: Lease, rules: Rules, prog
         progress(Event(entry.run, "damaged", now.step, {}, str(error)))
         lease.release()
         return None
+
+
+def _differs(store: Store, run: str, state: str) -> bool:
+    if state not in status.FINAL:
+        return False
+    directory = store.directory(run)
+    return bool(inventory.differences(directory, state, read_manifest(directory)))
 
 
 def _state(store: Store, run: str) -> str:

@@ -6,10 +6,11 @@ import os
 import pathlib
 import secrets
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from attnjax.config import canonical_json, cell_id, encoding_name
+from attnjax.sweep.records import Records
 from attnjax.sweep.scan import Found, Run, scan
 
 FILE = "index.sqlite"
@@ -53,7 +54,7 @@ def query(root: pathlib.Path, sql: str, parameters: tuple[Any, ...] = ()) -> lis
 def _fill(database: sqlite3.Connection, found: Found) -> None:
     problems = [*found.problems, *(f"{name} does not belong to a sweep" for name in found.foreign)]
     for run in found.runs:
-        metrics, results = run.metrics(), run.results()
+        metrics, results = _records(run.metrics), _records(run.results)
         problems += [f"{run.run}/metrics.jsonl {text}" for text in metrics.damaged]
         problems += [f"{run.run}/results.jsonl {text}" for text in results.damaged]
         database.execute(f"INSERT INTO runs VALUES ({','.join('?' * 12)})", _run(run))  # noqa: S608 (a constant)
@@ -62,6 +63,14 @@ def _fill(database: sqlite3.Connection, found: Found) -> None:
         )
         database.executemany("INSERT INTO metrics VALUES (?,?,?,?)", _metrics(run.run, metrics.tables))
     database.executemany("INSERT INTO problems VALUES (?)", ((text,) for text in problems))
+
+
+def _records(read: Callable[[], Records]) -> Records:
+    """Records, or why there are none."""
+    try:
+        return read()
+    except ValueError as error:
+        return Records([], [str(error)])
 
 
 def _run(run: Run) -> tuple[Any, ...]:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from attnjax.config import RunConfig
-from attnjax.sweep import files, manifest, records, status
+from attnjax.sweep import files, inventory, manifest, records, status
 from attnjax.sweep.control import Control, Event, Live, Progress, Train, read_manifest, update_manifest
 from attnjax.sweep.heart import beating
 from attnjax.sweep.lease import Lease
@@ -103,7 +103,7 @@ def _end(
         return
     state, reason = _outcome(live, error, context.stop)
     try:
-        for name in ("metrics.jsonl", "results.jsonl"):
+        for name in records.FILES:
             records.sync(job.directory / name)
         if error is not None and live.state == "running":
             text = "".join(traceback.format_exception(error))
@@ -146,5 +146,6 @@ def _ending(
     exact = "bitwise" if now.get("backend") == "cpu" else "statistical"
     fields["determinism"] = "unknown" if "backend" not in fields else "statistical" if changed else exact
     fields["changed_on_resume"], fields["resumed_from"] = sorted(changed), live.resumed
+    fields[inventory.FIELD] = inventory.take(directory)
     fields["wall_seconds"] = round(seconds + (old.get("wall_seconds", 0.0) if resumed else 0.0), 3)
     return fields

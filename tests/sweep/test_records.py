@@ -77,15 +77,18 @@ def test_damage_in_the_middle_costs_that_line_alone(tmp_path):
     found = records.read(path)
     assert [one["i"] for one in found.tables] == list(range(len(junk)))
     assert len(found.damaged) == len(junk)
-    assert sum("newer version" in text for text in found.damaged) == 1
-    assert found.damaged[0].startswith("line 2: ")
+    assert found.damaged[0] == "line 2 is not JSON"
+    assert found.unchecked == len(junk)
 
 
 def test_missing_linked_and_unreadable_files_have_no_records(tmp_path):
-    assert records.read(tmp_path / "none") == ([], [])
+    assert records.read(tmp_path / "none") == ([], [], 0)
     records.append(tmp_path / "log", {"i": 0})
     (tmp_path / "link").symlink_to(tmp_path / "log")
-    assert records.read(tmp_path / "link") == ([], ["is a link, which is not followed"])
+    refusal = "is a link; in a folder of results links are not followed"
+    assert records.read(tmp_path / "link") == ([], [refusal], 0)
+    with pytest.raises(ValueError, match="link is a link"):
+        records.keep(tmp_path / "link", bool)
     assert len(records.read(tmp_path).damaged) == 1
     with pytest.raises(ValueError, match="link is a link; in a folder of results links are not followed"):
         records.append(tmp_path / "link", {"i": 1})
@@ -95,12 +98,13 @@ def test_numbers_that_json_lacks_become_null(tmp_path):
     path = tmp_path / "log"
     records.append(path, {"a": float("nan"), "b": [float("inf"), 1.5], "c": tmp_path, "d": None, "e": True})
     assert json.loads(path.read_text()) == {
-        "schema": 1,
+        "schema": 2,
         "a": None,
         "b": [None, 1.5],
         "c": str(tmp_path),
         "d": None,
         "e": True,
+        "crc32": json.loads(path.read_text())["crc32"],
     }
 
 
@@ -110,7 +114,7 @@ def test_a_record_that_does_not_fit_leaves_the_file_as_it_was(tmp_path):
     records.append(path, {"i": 0})
     size = path.stat().st_size
     assert finished(python(LIMITED, path, size + 100)) == str(errno.ENOSPC)
-    assert records.read(path) == ([{"schema": 1, "i": 0}], [])
+    assert records.read(path) == ([{"schema": 2, "i": 0}], [], 0)
     records.append(path, {"i": 2})
     assert [one["i"] for one in records.read(path).tables] == [0, 2]
 
