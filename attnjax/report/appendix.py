@@ -16,6 +16,11 @@ from attnjax.report.words import NONE, decimal
 MOST = 500
 """Rows of skipped records that are shown; the rest is counted."""
 
+UNCHECKED = (
+    "lines of the records have no checksum, because an earlier version of attnjax wrote them. They were used as they "
+    "stand: whether they have changed since cannot be told."
+)
+
 
 def method() -> Markup:
     """How the numbers are made."""
@@ -105,9 +110,10 @@ def seed(value: Any) -> str:
 
 
 def skipped(sweep: Sweep) -> Markup:
-    """What lay in the folder and was not used."""
+    """What lay in the folder and was not used, and what was used without having been verified."""
+    unchecked = element("p", f"{sweep.unchecked} {UNCHECKED}") if sweep.unchecked else None
     if not sweep.skipped:
-        return section("skipped", "Skipped records", element("p", "Nothing was skipped."))
+        return section("skipped", "Skipped records", element("p", "Nothing was skipped."), unchecked)
     rows = [
         [note.path[:200], "" if note.line is None else str(note.line), note.reason] for note in sweep.skipped[:MOST]
     ]
@@ -117,5 +123,6 @@ def skipped(sweep: Sweep) -> Markup:
         "skipped",
         "Skipped records",
         element("p", text),
+        unchecked,
         table(["path", "line", "why"], rows, "skipped", class_="words"),
     )

@@ -15,11 +15,13 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from attnjax.folder import LinkError
 from attnjax.report import drawing, figures
 from attnjax.report.csv_tables import csv_files
 from attnjax.report.groups import slugify, unique
 from attnjax.report.markdown_tables import table_md
 from attnjax.report.page import page
+from attnjax.report.placing import placed, real
 from attnjax.report.published import files as published_files
 from attnjax.report.published import pairs, section
 from attnjax.report.records import Run, read
@@ -30,25 +32,32 @@ from attnjax.report.summary import Summary
 def build(directory: str | Path, out: str | Path | None = None, published: bool = False) -> list[Path]:
     """Write the report of the sweep in `directory` to `out` (default: directory/report) and return its files.
 
+    An earlier report is replaced when all files of the new one are written, and stays as it was where one cannot be.
+    `out` may be a link; directory/report and what lies in a report may not.
+
     Raises:
         ValueError: `directory` holds nothing that can be reported, or records of a newer schema; `out` cannot be
             written; matplotlib is not installed.
     """
     root = Path(directory)
-    target = root / "report" if out is None else Path(out)
+    target = root / "report" if out is None else real(Path(out))
     if target.resolve() == root.resolve():
         raise ValueError(f"the report of {root} cannot be written among its records: give another folder, or none")
-    summary = summarise(read(root, ignore=[target]))
+    summary = summarise(read(root, ignore=[target] if out is None else [target, Path(out)]))
     found = pairs(summary) if published else None
     texts = csv_files(summary) | {"table.md": table_md(summary)}
     texts |= published_files(found) if found is not None else {}
     beside = section(found) if found is not None else None
     texts["report.html"] = page(summary, links(root, target, summary.sweep.runs), beside)
     try:
-        (target / "figures").mkdir(parents=True, exist_ok=True)
-        return [*write_texts(target, texts), *write_figures(target, summary)]
+        with placed(target) as temporary:
+            (temporary / "figures").mkdir()
+            made = [*write_texts(temporary, texts), *write_figures(temporary, summary)]
+    except LinkError as error:
+        raise ValueError(f"the report cannot be written to {target}: {error}. Remove it, or give --out") from error
     except OSError as error:
         raise ValueError(f"the report cannot be written to {target}: {error.strerror or error}") from error
+    return [target / path.relative_to(temporary) for path in made]
 
 
 def links(root: Path, target: Path, runs: tuple[Run, ...]) -> dict[str, str]:

@@ -7,7 +7,7 @@ from typing import Any
 from attnjax.report.groups import flat, natural
 from attnjax.report.records import SEEDS
 
-PRIVATE = ("host", "process", "environment", "population", "chance", "schema", "run")
+PRIVATE = ("host", "process", "environment", "population", "chance", "schema", "run", "records")
 """Manifest fields that say more about a place than about a result, or stand elsewhere in a report."""
 
 MOST = 12

@@ -8,17 +8,21 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
+from attnjax.folder import Folder
+from attnjax.sweep import lines
+
 SCHEMA = 1
-"""The newest record layout that this version understands."""
+"""The newest layout of a JSON file that this version understands; lines of logs have their own, see `sweep.lines`."""
 
 MAX_OBJECT = 16 * 2**20
-MAX_LOG = 2**30
-MAX_LINE = 2**20
-"""Bytes beyond which a file or a line is not read: no sweep writes that much into one."""
+"""Bytes beyond which a JSON file is not read: no sweep writes that much into one."""
 
+TOLD = 100
+"""Lines of one file that are told as skipped one by one."""
+
+LINK = "is a link, which is not followed"
 UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
 
 
@@ -31,24 +35,20 @@ class Skipped:
     reason: str
 
 
-@dataclass(frozen=True)
 class Source:
-    """A file below the root of a sweep."""
+    """A file in an open folder; `above` is the way from the root of the sweep to this folder, "" for the root."""
 
-    root: Path
-    path: Path
-
-    @property
-    def name(self) -> str:
-        return printable(self.path.relative_to(self.root).as_posix())
-
-    def readable(self, most: int) -> bool:
-        """Whether this is an ordinary file of at most so many bytes; a link could lead anywhere and is not followed."""
-        return self.path.is_file() and not self.path.is_symlink() and self.path.stat().st_size <= most
+    def __init__(self, folder: Folder, file: str, above: str = ""):
+        self.folder, self.file, self.name = folder, file, printable(f"{above}/{file}" if above else file)
 
     def skip(self, reason: str, line: int | None = None) -> Skipped:
         """A note that this file, or one line of it, was left out."""
         return Skipped(self.name, line, reason)
+
+    def unreadable(self, error: Exception) -> Skipped:
+        """A note that this file was left out. The full path, which an error begins with, stays out of a report."""
+        reason = f"cannot be read: {error.strerror}" if isinstance(error, OSError) else str(error)
+        return self.skip(reason.removeprefix(f"{self.folder.path / self.file} "))
 
 
 def printable(text: str) -> str:
@@ -88,46 +88,34 @@ def refuse_newer(record: Mapping[str, Any], place: str) -> None:
         )
 
 
+def read_bytes(source: Source) -> bytes | Skipped:
+    """The content of a file, or why it was left out."""
+    try:
+        return source.folder.read(source.file, MAX_OBJECT)
+    except FileNotFoundError:
+        return source.skip("is missing")
+    except (OSError, ValueError) as error:
+        return source.unreadable(error)
+
+
 def read_object(source: Source) -> tuple[dict[str, Any], list[Skipped]]:
     """The JSON object in a file, empty where there is none; raises `ValueError` for a newer schema."""
-    if not source.path.exists():
-        return {}, [source.skip("is missing")]
-    if not source.readable(MAX_OBJECT):
-        return {}, [source.skip(f"is not a file of at most {MAX_OBJECT // 2**20} MiB, or is a link")]
-    try:
-        value = parse(source.path.read_bytes())
-    except OSError as error:
-        return {}, [source.skip(f"cannot be read: {error.strerror}")]
-    if isinstance(value, str):
-        return {}, [source.skip(value)]
+    raw = read_bytes(source)
+    value = raw if isinstance(raw, Skipped) else parse(raw)
+    if isinstance(value, Skipped | str):
+        return {}, [source.skip(value) if isinstance(value, str) else value]
     refuse_newer(value, source.name)
     return value, []
 
 
-def read_lines(source: Source) -> tuple[list[tuple[int, dict[str, Any]]], list[Skipped]]:
-    """(line number, JSON object) for every sound line of an append-only log; raises `ValueError` for a newer schema."""
-    if not source.path.exists():
-        return [], []
-    if not source.readable(MAX_LOG):
-        return [], [source.skip(f"is not a file of at most {MAX_LOG // 2**30} GiB, or is a link")]
-    records, skipped = [], []
+def read_lines(source: Source) -> Iterator[lines.Line]:
+    """Each line of an append-only log that is not blank, none where it is missing, its text made `printable`.
+
+    Raises OSError where it cannot be read, ValueError where it is a link or too large, or was written by a newer version.
+    """
     try:
-        for line, raw in numbered(source.path):
-            value = "is longer than any record" if len(raw) > MAX_LINE else parse(raw)
-            if isinstance(value, str):
-                torn = "" if raw.endswith(b"\n") else " (a torn last line)"
-                skipped.append(source.skip(value + torn, line))
-            else:
-                refuse_newer(value, f"{source.name}, line {line},")
-                records.append((line, value))
-    except OSError as error:
-        skipped.append(source.skip(f"cannot be read: {error.strerror}"))
-    return records, skipped
-
-
-def numbered(path: Path) -> Iterator[tuple[int, bytes]]:
-    """(line number from 1, bytes with their end of line) for every line that is not blank."""
-    with path.open("rb") as file:
-        for line, raw in enumerate(file, 1):
-            if raw.strip():
-                yield line, raw
+        with source.folder.opened(source.file) as descriptor:
+            for line in lines.read(descriptor):
+                yield line._replace(table=clean(line.table))
+    except FileNotFoundError:
+        return

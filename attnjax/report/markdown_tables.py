@@ -9,7 +9,7 @@ from attnjax.report.summary import Counts, Row, Summary, Task, guess
 from attnjax.report.words import NONE, decimal, interval, lengths_of, markdown, markdown_table, span
 
 LEGEND = (
-    "Every cell is the interquartile mean over all launched runs with its 95 % bootstrap interval (50,000 resamples of "
+    "Every cell is the interquartile mean over all runs that ended with its 95 % bootstrap interval (50,000 resamples of "
     "the runs). A failed run counts with the worst score there is. *Fitted*: how many of the runs that ended answer at "
     f"least {FIT:.0%} of the examples within the training range exactly. The *best single run* is what a maximum over "
     "seeds would print: it grows with the number of runs, and is no result.\n"

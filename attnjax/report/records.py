@@ -9,26 +9,30 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from attnjax.report.jsonl import Skipped, Source, printable, read_object
+from attnjax.folder import Folder, enter
+from attnjax.report.jsonl import LINK, Skipped, Source, parse, printable, read_bytes, read_object, refuse_newer
 from attnjax.report.rows import Result, as_dict, loss, result, text, typed
+from attnjax.sweep.inventory import differences
 
 STATES = ("pending", "running", "done", "failed", "preempted")
 SEEDS = ("seed", "data_seed")
 RUN_ID = re.compile(r"[0-9a-f]{16}")
 OURS = re.compile(r"sweep\.json|index\.sqlite(-\w+)?|logs|report|README\.md|\..*")
 """Names in a sweep directory that are neither runs nor foreign."""
+DAMAGED = "damaged"
 
 
 @dataclass(frozen=True)
 class Run:
     """One training: its id, its cell (the config without seeds), and everything it recorded.
 
-    `state` is one of `STATES`, "absent" where the sweep lists a run that has no folder, or "unknown" where its status
-    was lost. `losses` holds (step, training loss) in order of steps.
+    `state` is one of `STATES`, "absent" where the sweep lists a run that has no folder, "unknown" where its status was
+    lost, or `DAMAGED` where it is done and its files of records are not what they were then. `losses` holds (step, training
+    loss) in order of steps.
     """
 
     id: str
@@ -43,47 +47,61 @@ class Run:
 
 @dataclass(frozen=True)
 class Sweep:
-    """Everything a report is made from: the sweep's spec, its runs in order of their ids, and what was not used."""
+    """Everything a report is made from: the sweep's spec, its runs in order of their ids, and what was not used.
+
+    `unchecked` lines of the records have no checksum, because an earlier version wrote them.
+    """
 
     name: str
     spec: Mapping[str, Any]
     runs: tuple[Run, ...]
     skipped: tuple[Skipped, ...]
+    unchecked: int = 0
 
 
 def read(directory: Path, ignore: Iterable[Path] = ()) -> Sweep:
     """The records below `directory`, leaving out the paths in `ignore` (where the report itself is written).
 
+    The directory may be a link; no link in it is followed.
+
     Raises:
         ValueError: there is no such directory, it holds no run, or a record has a newer schema.
     """
     root = Path(directory)
-    if not root.is_dir():
-        raise ValueError(f"{directory} is not a directory: give the folder that a sweep was written to")
-    spec, skipped = read_object(Source(root, root / "sweep.json"))
-    listed, wrong = listing(spec)
-    left_out = {path.resolve() for path in ignore}
-    entries = sorted(path for path in root.iterdir() if path.resolve() not in left_out)
-    folders = {path.name for path in entries if RUN_ID.fullmatch(path.name) and path.is_dir() and not path.is_symlink()}
-    skipped += wrong + foreign(entries, folders)
-    runs = []
-    for run in sorted(folders | set(listed)):
-        known = run in folders
-        found, wrong = read_run(root, run, listed.get(run, "")) if known else (absent(run, listed[run]), [])
-        runs.append(found)
-        skipped += wrong
+    try:
+        folder = enter(root, follow=True)
+    except (FileNotFoundError, NotADirectoryError):
+        raise ValueError(f"{directory} is not a directory: give the folder that a sweep was written to") from None
+    except OSError as error:
+        raise ValueError(f"{directory} cannot be read: {error.strerror or error}") from None
+    with folder:
+        spec, skipped = read_object(Source(folder, "sweep.json"))
+        listed, wrong = listing(spec)
+        left_out = {path.name for path in ignore if path.parent.resolve() == root.resolve()}
+        kinds = {name: folder.kind(name) for name in folder.names() if name not in left_out}
+        folders = {name for name, kind in kinds.items() if RUN_ID.fullmatch(name) and kind == "folder"}
+        skipped += wrong + foreign(kinds, folders)
+        runs, unchecked = [], 0
+        for run in sorted(folders | set(listed)):
+            found = read_run(folder, run, listed.get(run, "")) if run in folders else absent(run, listed[run])
+            runs.append(found.run)
+            skipped += found.skipped
+            unchecked += found.unchecked
     if not any(run.config for run in runs):
         raise ValueError(
             f"{directory} holds no run to report: no folder named by a run id (16 hex digits) has a readable "
-            f"config.json. It has {len(entries)} entries, and its sweep.json lists {len(listed)} runs."
+            f"config.json. It has {len(kinds)} entries, and its sweep.json lists {len(listed)} runs."
         )
-    return Sweep(text(spec.get("name")) or printable(root.resolve().name), spec, tuple(runs), tuple(skipped))
+    name = text(spec.get("name")) or printable(root.resolve().name)
+    return Sweep(name, spec, tuple(runs), tuple(skipped), unchecked)
 
 
-def foreign(entries: Iterable[Path], folders: set[str]) -> list[Skipped]:
-    """A note for every entry of a sweep directory that no sweep writes."""
-    names = [path.name for path in entries if path.name not in folders and not OURS.fullmatch(path.name)]
-    return [Skipped(printable(name), None, "is not part of a sweep") for name in names]
+def foreign(kinds: Mapping[str, str], folders: set[str]) -> list[Skipped]:
+    """A note for every link of a sweep directory, and for every entry that no sweep writes."""
+    links = [name for name, kind in kinds.items() if kind == "link" and name != "sweep.json"]
+    others = [name for name in kinds if name not in (*links, *folders) and not OURS.fullmatch(name)]
+    notes = [Skipped(printable(name), None, LINK) for name in links]
+    return notes + [Skipped(printable(name), None, "is not part of a sweep") for name in others]
 
 
 def listing(spec: Mapping[str, Any]) -> tuple[dict[str, str], list[Skipped]]:
@@ -101,42 +119,63 @@ def listing(spec: Mapping[str, Any]) -> tuple[dict[str, str], list[Skipped]]:
     return listed, skipped
 
 
-def absent(run: str, cell: str) -> Run:
+class Found(NamedTuple):
+    """A run, what was skipped in its folder, and how many of its lines have no checksum."""
+
+    run: Run
+    skipped: list[Skipped]
+    unchecked: int
+
+
+def absent(run: str, cell: str) -> Found:
     """A run that was planned and has no folder."""
-    return Run(run, cell, {}, {}, "absent", "", (), ())
+    return Found(Run(run, cell, {}, {}, "absent", "", (), ()), [], 0)
 
 
-def read_run(root: Path, run: str, cell: str) -> tuple[Run, list[Skipped]]:
+def read_run(root: Folder, run: str, cell: str) -> Found:
     """One folder of records; `cell` is what sweep.json says, used where the config cannot be read."""
-    config_file, *others = (Source(root, root / run / f"{name}.json") for name in ("config", "status", "manifest"))
-    config, skipped = read_object(config_file)
-    (status, no_status), (manifest, no_manifest) = map(read_object, others)
-    state = text(status.get("state"))
-    skipped += no_status + (no_manifest if state != "pending" else [])
-    reason = unusable(config, config_file, run) if config else ""
-    if reason:
-        config, skipped = {}, [*skipped, config_file.skip(reason)]
-    results, wrong_results = typed(Source(root, root / run / "results.jsonl"), lambda row: result(row, run))
-    losses, wrong_losses = typed(Source(root, root / run / "metrics.jsonl"), loss)
+    try:
+        folder = root.enter(run)
+    except (OSError, ValueError) as error:
+        return Found(replace(absent(run, cell).run, state="unknown"), [Source(root, run).unreadable(error)], 0)
+    with folder:
+        config, skipped = read_config(Source(folder, "config.json", run), run)
+        status, no_status = read_object(Source(folder, "status.json", run))
+        manifest, no_manifest = read_object(Source(folder, "manifest.json", run))
+        results = typed(Source(folder, "results.jsonl", run), lambda row: result(row, run))
+        losses = typed(Source(folder, "metrics.jsonl", run), loss)
+        said = text(status.get("state"))
+        different = differences(folder.path, said, manifest)
+    skipped += no_status + (no_manifest if said != "pending" else []) + results.skipped + losses.skipped
+    skipped += [Skipped(f"{run}/{name}", None, reason) for name, reason in different.items()]
     found = Run(
         id=run,
         cell=cell_id(config) if config else cell,
         config=config,
         manifest=manifest,
-        state=state if state in STATES else "unknown",
+        state="unknown" if said not in STATES else DAMAGED if said == "done" and different else said,
         reason=text(status.get("reason")),
-        results=results,
-        losses=tuple(sorted(dict(losses).items())),
+        results=results.rows,
+        losses=tuple(sorted(dict(losses.rows).items())),
     )
-    return found, [*skipped, *wrong_results, *wrong_losses]
+    return Found(found, skipped, results.unchecked + losses.unchecked)
 
 
-def unusable(config: Mapping[str, Any], source: Source, run: str) -> str:
-    """Why a config cannot be the one that its run was made with, if so."""
-    if hashlib.sha256(source.path.read_bytes().strip()).hexdigest()[:16] != run:
-        return "has changed since the run was named: its sha256 does not begin with the name of its folder"
-    named = text(as_dict(config.get("task")).get("name")) and encoding_names(config)
-    return "" if named else "names no task or no encoding"
+def read_config(source: Source, run: str) -> tuple[dict[str, Any], list[Skipped]]:
+    """The config of a run, empty where it cannot be the one that the run was made with; ValueError for a newer one."""
+    raw = read_bytes(source)
+    if isinstance(raw, Skipped):
+        return {}, [raw]
+    config = parse(raw)
+    if isinstance(config, str):
+        return {}, [source.skip(config)]
+    if hashlib.sha256(raw.strip()).hexdigest()[:16] != run:
+        reason = "has changed since the run was named: its sha256 does not begin with the name of its folder"
+        return {}, [source.skip(reason)]
+    refuse_newer(config, source.name)
+    if not (text(as_dict(config.get("task")).get("name")) and encoding_names(config)):
+        return {}, [source.skip("names no task or no encoding")]
+    return config, []
 
 
 def cell_id(config: Mapping[str, Any]) -> str:

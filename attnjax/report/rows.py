@@ -3,17 +3,18 @@
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
-from attnjax.report.jsonl import Skipped, Source, read_lines
+from attnjax.report.jsonl import TOLD, Skipped, Source, read_lines
 from attnjax.report.measures import measure
+from attnjax.sweep.lines import NewerError
 
 SPLITS = ("train", "validation", "test")
 
 LARGEST = 2**53
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Result:
     """One line of results.jsonl: the value of a metric at a length, over `count` examples, after `step` steps."""
 
@@ -25,12 +26,35 @@ class Result:
     split: str
 
 
-def typed(source: Source, convert: Callable[[dict[str, Any]], Any]) -> tuple[tuple[Any, ...], list[Skipped]]:
-    """The lines of a log, converted: a line that `convert` answers with a sentence is skipped, None is passed over."""
-    records, skipped = read_lines(source)
-    converted = [(line, convert(record)) for line, record in records]
-    skipped += [source.skip(item, line) for line, item in converted if isinstance(item, str)]
-    return tuple(item for _, item in converted if item is not None and not isinstance(item, str)), skipped
+class Rows(NamedTuple):
+    """The rows of a log, what was skipped, and how many of its sound lines have no checksum."""
+
+    rows: tuple[Any, ...]
+    skipped: list[Skipped]
+    unchecked: int
+
+
+def typed(source: Source, convert: Callable[[dict[str, Any]], Any]) -> Rows:
+    """The lines of a log, converted: a line that `convert` answers with a sentence is skipped, None is passed over.
+
+    Raises ValueError where a newer version wrote a line.
+    """
+    rows, skipped, more, unchecked = [], [], 0, 0
+    try:
+        for line in read_lines(source):
+            found = line.problem if line.table is None else convert(line.table)
+            unchecked += line.table is not None and not line.checked
+            if not isinstance(found, str):
+                rows += [found] if found is not None else []
+            elif len(skipped) < TOLD:
+                skipped.append(source.skip(found, line.number))
+            else:
+                more += 1
+    except NewerError as error:
+        raise ValueError(f"{source.name}, {error}, or report with the version that wrote the records.") from None
+    except (OSError, ValueError) as error:
+        return Rows((), [source.unreadable(error)], 0)
+    return Rows(tuple(rows), skipped + [source.skip(f"has {more} more such lines")] * (more > 0), unchecked)
 
 
 def result(row: Mapping[str, Any], run: str) -> Result | str:

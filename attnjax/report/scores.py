@@ -8,7 +8,7 @@ them, and of a text they are other passages.
     done                          what it measured
     failed                        the worst score there is, at every length: nothing right, or an infinite loss
     running, preempted, pending,  unfinished: shown, and in no statistic
-    absent, or nothing measured
+    absent, damaged, or nothing measured
 """
 
 from collections.abc import Iterable

@@ -45,7 +45,8 @@ def cell_id(fields: dict[str, Any]) -> str:
 
 
 def lines(rows: list[dict[str, Any]]) -> str:
-    return "".join(canonical(row) + "\n" for row in rows)
+    """Lines as versions before checksums wrote them."""
+    return "".join(canonical({"schema": 1, **row}) + "\n" for row in rows)
 
 
 def accuracy(encoding: str, ratio: float, rng: np.random.Generator) -> float:

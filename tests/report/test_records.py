@@ -2,6 +2,7 @@
 
 import json
 import os
+import zlib
 from pathlib import Path
 
 import pytest
@@ -168,13 +169,25 @@ def test_links_are_not_followed(tmp_path: Path):
     assert {note.path for note in sweep.skipped} == {f"{run}/manifest.json", "f" * 16}
 
 
-@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes on this system")
-def test_a_pipe_does_not_hang(tmp_path: Path):
-    write_sweep(tmp_path, ("copy",), ("rope",), 1)
-    run = run_id(config("copy", "rope", 0))
-    (tmp_path / run / "results.jsonl").unlink()
-    os.mkfifo(tmp_path / run / "results.jsonl")
-    assert [note.path for note in read(tmp_path).skipped] == [f"{run}/results.jsonl"]
+FILES = ("config.json", "manifest.json", "status.json", "metrics.jsonl", "results.jsonl")
+
+
+@pytest.mark.parametrize("file", ["sweep.json", *FILES])
+@pytest.mark.parametrize("kind", ["link", "pipe", "folder"])
+def test_what_is_no_file_is_named_and_neither_followed_nor_waited_for(tmp_path: Path, file: str, kind: str):
+    if kind == "pipe" and not hasattr(os, "mkfifo"):
+        pytest.skip("no named pipes on this system")
+    write_spec(tmp_path / "sweep", [ONE, config("copy", "rope", 1)])
+    write_run(tmp_path / "sweep", ONE)
+    write_run(tmp_path / "sweep", config("copy", "rope", 1))
+    name = file if file == "sweep.json" else f"{run_id(ONE)}/{file}"
+    path = tmp_path / "sweep" / name
+    path.rename(tmp_path / "elsewhere")
+    {"link": lambda: path.symlink_to(tmp_path / "elsewhere"), "pipe": lambda: os.mkfifo(path), "folder": path.mkdir}[
+        kind
+    ]()
+    why = "is a link; in a folder of results links are not followed" if kind == "link" else "is no regular file"
+    assert reasons(tmp_path / "sweep") == {f"{name}:None": why}
 
 
 def test_a_planned_run_without_a_folder_is_absent(tmp_path: Path):
@@ -207,15 +220,46 @@ def test_strings_are_made_fit_for_files(tmp_path: Path):
     sweep.name.encode("utf-8")
 
 
-@pytest.mark.parametrize(
-    "file", ["sweep.json", "config.json", "manifest.json", "status.json", "metrics.jsonl", "results.jsonl"]
-)
-def test_records_of_a_newer_version_are_refused(tmp_path: Path, file: str):
+@pytest.mark.parametrize("file", ["sweep.json", "manifest.json", "status.json"])
+def test_a_file_of_a_newer_version_is_refused(tmp_path: Path, file: str):
     write_sweep(tmp_path, ("copy",), ("rope",), 1)
     path = tmp_path / file if file == "sweep.json" else tmp_path / run_id(ONE) / file
     path.write_text(path.read_text().replace('"schema":1', '"schema":2', 1))
     with pytest.raises(ValueError, match=rf"{file}.* newer version of attnjax: it has schema 2"):
         read(tmp_path)
+
+
+def test_a_config_of_a_newer_version_is_refused_and_one_changed_to_it_is_skipped(tmp_path: Path):
+    write_sweep(tmp_path, ("copy",), ("rope",), 1)
+    path = tmp_path / run_id(ONE) / "config.json"
+    path.write_text(path.read_text().replace('"schema":1', '"schema":2', 1))
+    write_run(tmp_path, config("copy", "rope", 5))
+    assert "sha256 does not begin" in reasons(tmp_path)[f"{run_id(ONE)}/config.json:None"]
+    write_run(tmp_path, config("copy", "rope", 6, schema=2))
+    with pytest.raises(ValueError, match=r"config\.json was written by a newer version of attnjax: it has schema 2"):
+        read(tmp_path)
+
+
+@pytest.mark.parametrize("file", ["metrics", "results"])
+def test_a_sound_line_of_a_newer_version_is_refused(tmp_path: Path, file: str):
+    body = canonical(GOOD | {"schema": 3, "a": 1})[:-1]
+    text = f'{body},"crc32":"{zlib.crc32(body.encode()):08x}"}}\n'
+    with pytest.raises(
+        ValueError, match=rf"{file}\.jsonl, line 1 was written by a newer version .* schema 3, .* Update"
+    ):
+        only_run(tmp_path, **{file: text})
+
+
+@pytest.mark.parametrize("file", ["metrics", "results"])
+def test_a_newer_schema_without_a_right_checksum_is_one_damaged_line(tmp_path: Path, file: str):
+    sound = canonical(GOOD | {"loss": 2.0})
+    text = sound.replace('"schema":1', '"schema":3')
+    run = only_run(tmp_path, **{file: f'{text}\n{text[:-1]},"crc32":"00000000"}}\n{sound}\n'})
+    assert reasons(tmp_path) == {
+        f"{run.id}/{file}.jsonl:1": "is damaged: it has no checksum, as lines of schema 3 have",
+        f"{run.id}/{file}.jsonl:2": "is damaged: its checksum does not agree",
+    }
+    assert len(run.results if file == "results" else run.losses) == 1
 
 
 def test_an_empty_or_absent_directory_is_a_clear_error(tmp_path: Path):

@@ -94,11 +94,19 @@ def test_an_unfinished_run_is_shown_and_in_no_statistic(make: Callable[..., Summ
     summary = make(("rope", "done", {40: 0.8}), ("rope", state, {40: 0.1}))
     assert first_row(summary).mean == pytest.approx(0.8)
     assert summary.tasks[0].counts[0].unfinished == 1
-    assert any(note.startswith("Not ended: 1 of 2") for note in summary.notes)
+    assert summary.notes[0] == (
+        f"Not complete: 1 of 2 runs are done; 1 is still in training or was not started (1 {state}). "
+        "The numbers are without them."
+    )
 
 
 def test_a_done_run_without_results_is_unfinished(make: Callable[..., Summary]):
-    assert make(("rope", "done", {40: 0.8}), ("rope", "done", {})).tasks[0].counts[0].unfinished == 1
+    summary = make(("rope", "done", {40: 0.8}), ("rope", "done", {}))
+    assert summary.tasks[0].counts[0].unfinished == 1
+    assert summary.notes[0] == (
+        "Not complete: 1 of 2 runs are done; the records of 1 more are damaged or missing (see Skipped records). "
+        "The numbers are without them."
+    )
 
 
 def test_a_value_that_is_not_finite_is_the_worst(tmp_path: Path):
