@@ -4,12 +4,17 @@
 
 writes EXPERIMENT/records (config, manifest, status, log and results of each run, and the plan of the sweep) anew. What is
 reported from them, `attnjax report EXPERIMENT/records --out EXPERIMENT/report`, has the same bytes wherever it is made.
+Links are not followed, and nothing is copied where something in the sweep is damaged.
 """
 
 import argparse
 import pathlib
 import shutil
 import sys
+
+from attnjax.folder import Folder, enter
+from attnjax.sweep import scan
+from attnjax.sweep.lines import LARGEST
 
 FILES = ("config.json", "manifest.json", "status.json", "metrics.jsonl", "results.jsonl", "traceback.txt")
 
@@ -19,17 +24,25 @@ def keep(runs: pathlib.Path, experiment: pathlib.Path) -> int:
     target = experiment / "records"
     if not (runs / "sweep.json").is_file():
         sys.exit(f"{runs} is no folder of a sweep: it has no sweep.json")
+    found = scan(runs)
+    if found.problems:
+        sys.exit(f"{found.problems[0]}; nothing was copied")
     shutil.rmtree(target, ignore_errors=True)
     target.mkdir(parents=True)
-    shutil.copyfile(runs / "sweep.json", target / "sweep.json")
-    configs = sorted(runs.glob("*/config.json"))
-    for config in configs:
-        folder = target / config.parent.name
-        folder.mkdir()
-        for name in FILES:
-            if (config.parent / name).is_file():
-                shutil.copyfile(config.parent / name, folder / name)
-    return len(configs)
+    with enter(runs, follow=True) as sweep:
+        copy(sweep, "sweep.json", target)
+        for run in found.runs:
+            with sweep.enter(run.run) as folder:
+                (target / run.run).mkdir()
+                for name in FILES:
+                    if folder.kind(name):
+                        copy(folder, name, target / run.run)
+    return len(found.runs)
+
+
+def copy(folder: Folder, name: str, target: pathlib.Path) -> None:
+    """Copy one file, which must be no link."""
+    (target / name).write_bytes(folder.read(name, LARGEST))
 
 
 def main() -> None:
