@@ -251,7 +251,7 @@ class Folder:
         try:
             yield
         except OSError as error:
-            error.filename, error.filename2 = str(self.path / name if name else self.path), None
+            error.filename = str(self.path / name if name else self.path)
             raise
 
 

@@ -108,9 +108,9 @@ def restore(
     """
     damaged: list[tuple[int, str]] = []
     with _entered(directory) as folder:
-        for candidate in reversed(_steps(folder)) if folder is not None else ():
-            if step is not None and candidate > step:
-                continue
+        if folder is None:
+            return None
+        for candidate in reversed([one for one in _steps(folder) if step is None or one <= step]):
             try:
                 return Restored(candidate, _restore_one(folder, candidate, like), tuple(damaged))
             except Mismatch as error:
@@ -125,7 +125,9 @@ def restore(
 def drop_after(directory: pathlib.Path, step: int) -> None:
     """Delete the steps after `step`: a population that resumes there will make them again."""
     with _entered(directory) as folder:
-        for later in _steps(folder) if folder is not None else ():
+        if folder is None:
+            return
+        for later in _steps(folder):
             if later > step:
                 _delete(folder, later)
 

@@ -103,8 +103,9 @@ def _note(configs, directories, trainer: Trainer, task: Task, state: State, cont
     lengths = sorted({*run.evaluate.lengths, *run.evaluate.validation_lengths})
     chance = {str(n): task.chance(n)._asdict() for n in lengths if n >= task.minimum_length and not task.aligned}
     digests = data_sha256(run, task)
+    path = {} if digests is None else {"data_path": run.task.options.get("path")}
     for directory in directories:
-        control.note(directory, parameters=count, chance=chance, data_sha256=digests)
+        control.note(directory, parameters=count, chance=chance, data_sha256=digests, **path)
     return list(range(len(configs)))
 
 

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from attnjax.train import checkpoint
+from tests.trees import tree
 
 # Orbax leaves an event loop behind where a read fails, which Python mentions when it is collected.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning", "ignore::ResourceWarning")
@@ -40,17 +41,9 @@ def saved(tmp_path, state):
     return directory
 
 
-def listing(folder):
-    """Names, times and contents of everything below."""
-    return {
-        path: (path.lstat().st_mtime_ns, path.read_bytes() if path.is_file() else None)
-        for path in sorted(folder.rglob("*"))
-    }
-
-
-def raw(tree):
+def raw(state):
     bits = lambda x: jax.random.key_data(x) if jnp.issubdtype(x.dtype, jax.dtypes.prng_key) else x
-    return [np.asarray(bits(leaf)) for leaf in jax.tree.leaves(tree)]
+    return [np.asarray(bits(leaf)) for leaf in jax.tree.leaves(state)]
 
 
 def same(a, b):
@@ -136,13 +129,13 @@ def test_who_only_reads_changes_nothing(saved, state):
     for path in (saved / "3").rglob("d/*"):
         path.write_bytes(b"")
     (saved / "partial-4-00000000").mkdir()
-    before = listing(saved.parent)
+    before = tree(saved.parent)
     with pytest.warns(UserWarning, match="checkpoint of step 3 is damaged"):
         found = checkpoint.restore(saved, jax.eval_shape(lambda: state))
     assert found.step == 2
     assert found.damaged[0][0] == 3
     assert "SHA256SUMS disagrees with state/" in found.damaged[0][1]
-    assert listing(saved.parent) == before
+    assert tree(saved.parent) == before
 
 
 def test_sums_are_those_of_sha256sum(saved):

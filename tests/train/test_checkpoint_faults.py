@@ -19,6 +19,7 @@ from attnjax.folder import LinkError
 from attnjax.train import checkpoint
 from attnjax.train.loop import CHECKPOINTS, fingerprint, make_task
 from attnjax.train.step import Trainer
+from tests.trees import tree
 
 FROZEN = pathlib.Path(__file__).parents[1] / "frozen" / "format_1"
 STATE = {"w": jnp.arange(12.0), "key": jax.random.key(5)}
@@ -53,12 +54,6 @@ def victim(tmp_path):
     before = tree(folder)
     yield folder
     assert tree(folder) == before, "a link led out of the run"
-
-
-def tree(folder):
-    """Everything below: links by what they say, files by content and time."""
-    what = lambda path: os.readlink(path) if path.is_symlink() else path.read_bytes() if path.is_file() else ""
-    return {str(path): (what(path), path.lstat().st_mtime_ns) for path in sorted(folder.rglob("*"))}
 
 
 def restore(directory, **options):
