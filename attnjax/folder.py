@@ -118,15 +118,19 @@ class Folder:
 
     def read(self, name: str, limit: int) -> bytes:
         """The content of a file. Raises ValueError where it has more than `limit` bytes."""
+        parts, size = [], 0
+        for part in self.pieces(name):
+            parts.append(part)
+            size += len(part)
+            if size > limit:
+                raise ValueError(f"{self.path / name} is larger than {limit} bytes")
+        return b"".join(parts)
+
+    def pieces(self, name: str, size: int = 2**20) -> Iterator[bytes]:
+        """The content of a file in parts of at most `size` bytes."""
         with self.opened(name) as descriptor, self._named(name):
-            size = os.fstat(descriptor).st_size
-            parts, left = [], limit + 1
-            while left and (part := os.read(descriptor, min(left, 2**20))):
-                parts.append(part)
-                left -= len(part)
-            if left == 0:
-                raise ValueError(f"{self.path / name} is larger than {limit} bytes (it has {max(size, limit + 1)})")
-            return b"".join(parts)
+            while part := os.read(descriptor, size):
+                yield part
 
     def write(self, name: str, data: bytes, *, durable: bool = True) -> None:
         """Replace a file, or a link, by a file of this content, in one step. `durable`: it is on the disk on return.
@@ -247,7 +251,7 @@ class Folder:
         try:
             yield
         except OSError as error:
-            error.filename, error.filename2 = str(self.path / name if name else self.path), None
+            error.filename = str(self.path / name if name else self.path)
             raise
 
 

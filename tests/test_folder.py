@@ -148,7 +148,7 @@ def test_depth_is_bounded(tmp_path):
 def test_a_file_larger_than_its_limit_is_not_read(run):
     with enter(run) as folder:
         assert folder.read("file.txt", 4) == b"text"
-        with pytest.raises(ValueError, match=re.escape("file.txt is larger than 3 bytes (it has 4)")):
+        with pytest.raises(ValueError, match=re.escape("file.txt is larger than 3 bytes")):
             folder.read("file.txt", 3)
 
 

@@ -26,7 +26,8 @@ from attnjax.typing import Array, Float, Int, PyTree
 class Subject:
     """A model with its parameters, and where it was trained, the run and its task.
 
-    `tokens` are [B, T]; `gate` is a factor of each head's output, [L, N] or [L, B, N].
+    `tokens` are [B, T]; `gate` is a factor of each head's output, [L, N] or [L, B, N]. Of a trained run, `step` is that of its
+    parameters, and `damaged` says which newer checkpoints were passed over, and why.
 
     Tokens past what a learned table of positions holds are a ValueError, from the encoding.
     """
@@ -37,8 +38,11 @@ class Subject:
         name: str = "model",
         run: RunConfig | None = None,
         task: Task | None = None,
+        step: int | None = None,
+        damaged: tuple[tuple[int, str], ...] = (),
     ):
         self.name, self.run, self.task, self.config = name, run, task, model.config
+        self.step, self.damaged = step, damaged
         self.graph, self.params = nnx.split(model, graph=False)
 
     @property
@@ -74,9 +78,10 @@ def next_token_losses(logits: Float[Array, "B T V"], tokens: Int[Array, "B T"]) 
 
 
 def load(directory: str | pathlib.Path) -> Subject:
-    """The model of a trained run, at its newest sound checkpoint.
+    """The model of a trained run, at its newest sound checkpoint. Nothing in the folder is changed.
 
-    Raises ValueError where the folder holds no run or no checkpoint, and for models with an encoder and a decoder.
+    Raises ValueError where the folder is a link, or holds no run or no sound checkpoint, and for models with an encoder and
+    a decoder; OSError where a file cannot be read.
     """
     directory = pathlib.Path(directory)
     run = read_config(directory)
@@ -89,9 +94,9 @@ def load(directory: str | pathlib.Path) -> Subject:
         raise ValueError(
             f"{directory} holds no checkpoint that can be read: train the run first, or see its status.json"
         )
-    params = jax.tree.map(jnp.asarray, found[1].params)
+    params = jax.tree.map(jnp.asarray, found.state.params)
     model: Any = trainer.model.module(params)
-    return Subject(model, directory.name, run, task)
+    return Subject(model, directory.name, run, task, found.step, found.damaged)
 
 
 @functools.partial(jax.jit, static_argnames=("graph", "method"))

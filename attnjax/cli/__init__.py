@@ -30,3 +30,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader of a pipe, such as head, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except OSError as error:
+        if chosen.traceback:
+            raise
+        print(f"attnjax: error: {error.filename} cannot be used: {error.strerror or error}", file=sys.stderr)
+        return WRONG

@@ -33,7 +33,7 @@ def build(
     found = tuple(_explored(pathlib.Path(run), texts, layer, head) for run in runs)
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
-        files.write(out, page(found, layer, head), durable=False)
+        files.write(out.parent.resolve() / out.name, page(found, layer, head), durable=False)
     except OSError as error:
         raise ValueError(f"{out} cannot be written: {error.strerror or error}") from error
     return out

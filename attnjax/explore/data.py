@@ -2,7 +2,8 @@
 
 import json
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -10,16 +11,19 @@ import numpy as np
 from flax import nnx
 
 from attnjax.analysis.heads import check_head
-from attnjax.analysis.subject import load
+from attnjax.analysis.subject import Subject, load
 from attnjax.config import RunConfig, encoding_name, to_dict
 from attnjax.explore.losses import loss_by_position
 from attnjax.explore.packing import pack, packed_size
-from attnjax.explore.records import Explored, Shown
+from attnjax.explore.records import Explored, Loss, Shown
 from attnjax.explore.texts import Read, texts
 from attnjax.explore.vocabulary import token_names
 from attnjax.report.style import color_class
 from attnjax.report.words import lengths_of
+from attnjax.sweep.control import read_manifest
 from attnjax.tasks import Text
+from attnjax.tasks.base import Task
+from attnjax.train.loop import fingerprint
 from attnjax.train.model import Model, build
 from attnjax.typing import PyTree
 
@@ -30,8 +34,12 @@ MOST_BYTES = 2**26
 def explore(directory: pathlib.Path, given: Sequence[bytes] = (), layer: int = 0, head: int = 0) -> Explored:
     """A trained run, looked into at its newest sound checkpoint, on the texts given or on held-out examples.
 
-    Raises ValueError where the folder has no run or no checkpoint, the run has no such layer or head (from 0), or a text is
-    longer than a map or the model can take.
+    A run's config may name any file as its text, and a page may be published: the file is read only if the run's manifest
+    has its digest, and shown only if that is the digest of what was read.
+
+    Raises ValueError where the folder has no run or no checkpoint, the run has no such layer or head (from 0), no text is
+    given and the run's own is not vouched for, or a text is longer than a map or the model can take; OSError where a file
+    cannot be read.
     """
     if (directory / "sweep.json").is_file():
         raise ValueError(f"{directory} is the folder of a sweep: give the folder of one of its runs, {directory}/ID")
@@ -39,6 +47,10 @@ def explore(directory: pathlib.Path, given: Sequence[bytes] = (), layer: int = 0
     run, task = subject.run, subject.task
     assert run is not None and task is not None
     check_head(subject, layer, head)
+    manifest = read_manifest(directory)
+    refusal = unvouched(run, task, manifest)
+    if refusal and not given:
+        raise ValueError(f"{refusal}; give a text to show with --text or --file")
     model, params = build(run, task), nnx.to_pure_dict(subject.params)
     read = texts(run, task, given)
     causal = run.task.form == "decoder"
@@ -54,7 +66,7 @@ def explore(directory: pathlib.Path, given: Sequence[bytes] = (), layer: int = 0
     ]
     return Explored(
         name=f"{encoding} · {run.name} · {subject.name}",
-        about=about(run),
+        about=about(subject, fingerprint(params), manifest),
         config=json.dumps(to_dict(run), indent=1),
         look=color_class(encoding),
         layers=run.model.layers,
@@ -62,7 +74,9 @@ def explore(directory: pathlib.Path, given: Sequence[bytes] = (), layer: int = 0
         causal=causal,
         spaced=not isinstance(task, Text),
         texts=tuple(shown),
-        loss=loss_by_position(run, task, model, params),
+        loss=Loss(f"{subject.name}: not measured. {refusal}.", 0, (), (), ())
+        if refusal
+        else loss_by_position(run, task, model, params),
     )
 
 
@@ -77,15 +91,47 @@ def weights(name: str, model: Model, params: PyTree, text: Read) -> np.ndarray:
         raise ValueError(f"the text has {count} tokens, more than {name} can take: {error}") from error
 
 
-def about(run: RunConfig) -> tuple[tuple[str, str], ...]:
-    """What a reader needs to know of a run, by name."""
-    model, task = run.model, run.task
+def unvouched(run: RunConfig, task: Task, manifest: Mapping[str, Any]) -> str:
+    """Why the held-out text of a run may not be shown; "" where its manifest vouches for it, or the task draws examples."""
+    if not isinstance(task, Text):
+        return ""
+    recorded = manifest.get("data_sha256")
+    wanted = recorded.get("test") if isinstance(recorded, dict) else None
+    path = "the standard library" if task.path is None else repr(task.path)
+    if not isinstance(wanted, str) or manifest.get("data_path", task.path) != task.path:
+        return f"The manifest of the run has no digest of its text, {path}"
+    try:
+        found = task.for_split("test").sha256
+    except ValueError as error:
+        return f"The text of the run, {path}, cannot be read: {error}"
     return (
+        ""
+        if found == wanted
+        else f"The text of the run, {path}, is another here: its sha256 is not that of the manifest"
+    )
+
+
+def about(subject: Subject, digest: str, manifest: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
+    """What a reader needs to know of a run and of the weights that are shown, by name. `digest`: that of the parameters."""
+    run = subject.run
+    assert run is not None
+    model, task, steps = run.model, run.task, run.train.steps
+    lengths = lengths_of(task.length_min, task.length_max)
+    rows = [
         ("task", f"{task.name}, {task.form}"),
         ("encoding", encoding_name(model, options=True)),
         ("size", f"{model.layers} layers of {model.heads} heads, width {model.model}"),
-        ("training", f"{lengths_of(task.length_min, task.length_max)}, {run.train.steps} steps"),
-    )
+        ("training", f"{lengths}, {subject.step:,} of {steps:,} steps"),
+        ("parameters", f"of step {subject.step:,}, sha256 {digest}"),
+    ]
+    rows += [
+        (f"step {step:,}", f"not shown, because its checkpoint is damaged: {reason}")
+        for step, reason in subject.damaged
+    ]
+    recorded = manifest.get("parameters_sha256")
+    if subject.step == steps and recorded not in (None, digest):
+        rows.append(("manifest", f"names other parameters than these: sha256 {str(recorded)[:64]}"))
+    return tuple(rows)
 
 
 def _check_size(name: str, run: RunConfig, read: Sequence[Read], *, causal: bool) -> None:

@@ -143,7 +143,10 @@ def config_text(directory: pathlib.Path) -> str:
     Raises ValueError where it is damaged or has changed since the run was named, OSError where it cannot be read.
     """
     path = directory / "config.json"
-    text = files.read_text(path)
+    try:
+        text = files.read_text(path)
+    except FileNotFoundError:
+        raise ValueError(f"{directory} holds no run: there is no config.json") from None
     if hashlib.sha256(text.encode()).hexdigest()[:16] != directory.name:
         raise ValueError(
             f"{path} has changed since the run was planned: its sha256 does not begin with {directory.name}"

@@ -1,173 +1,236 @@
-"""Checkpoints that cannot lie: orbax for the files, a sha256 of every array to know that they are what was saved.
+"""Checkpoints that cannot lie: orbax writes the files, and digests say whether they are what was saved.
 
-Orbax commits a step by an atomic rename, but does not notice a bit that flipped on disk, and casts silently to another
-type. Here the digest of every leaf (path, type, shape, sha256 of its bytes) is saved in the same commit and checked on
-restore. A step that is damaged in any way is set aside with a warning, and the newest sound one is used instead. This is
-the only module that knows orbax, and it loads it with the first checkpoint: a start without one does not wait for it.
+A step is a folder, `checkpoints/60`, that appears by one rename:
 
-Orbax takes milliseconds for each array, so all leaves are one, of bytes: `state/leaves`, where the JSON of `digest` says at
-which offset each begins, and of which type and shape it is.
+    SHA256SUMS         the sha256 of every other file, as `sha256sum` writes it (`sha256sum -c SHA256SUMS` checks them)
+    state/  digest/    what orbax wrote: all leaves as one array of bytes, since orbax takes milliseconds for each array, and
+                       a table of the path, type, shape, offset and sha256 of each leaf
+
+Orbax does not notice a bit that flipped on disk, and casts silently to another type, so both digests are checked on restore.
+A step is *damaged* if its content differs from its digests, and for no other reason: then the newest older step that is
+sound is used. A file that cannot be read (permission, an error of the disk, too little memory) says nothing about its
+content; that is an `OSError` that names it, and everything stays as it is. Only training sets damaged steps aside, by
+moving them, never by deleting.
+
+This is the only module that knows orbax, and it loads it with the first checkpoint: a start without one does not wait for it.
 """
 
+import contextlib
+import errno
 import hashlib
-import json
+import itertools
 import pathlib
+import re
 import secrets
-import shutil
 import warnings
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
+from attnjax.folder import Folder, enter
+from attnjax.train import leaves
+from attnjax.train.leaves import Damaged, Mismatch
 from attnjax.typing import PyTree
 
 if TYPE_CHECKING:
     import orbax.checkpoint as ocp
 
 DAMAGED = "damaged"
-PARTIAL = "orbax-checkpoint-tmp"
+SUMS = "SHA256SUMS"
+PARTIAL = re.compile(r"partial-.*|.*orbax-checkpoint-tmp.*")
+"""Folders that a killed process left half-written or half-deleted."""
+STEP = re.compile(r"0|[1-9][0-9]{0,17}")
+LINE = re.compile(r"([0-9a-f]{64})  (\S.*)")
+LARGEST_TABLE = 16 * 2**20
+PIECE = 2**20
+SPARE = 64 * 2**20
+"""Bytes that a step may have beyond four times its state: more is not read."""
+
+
+class Restored(NamedTuple):
+    """A step, its state on the host, and what made newer steps useless: pairs of a step and a reason."""
+
+    step: int
+    state: PyTree
+    damaged: tuple[tuple[int, str], ...] = ()
 
 
 def save(directory: pathlib.Path, step: int, state: PyTree, *, keep: int = 2) -> None:
     """Commit `state` as `step`, and delete all but the newest `keep` steps.
 
-    Raises ValueError if the state holds NaN or Inf, which must never be what a run resumes from, and OSError where the
-    disk refuses; earlier steps stay as they are, and nothing half-written stays behind.
+    Raises ValueError if the state holds NaN or Inf, which must never be what a run resumes from, or if a link stands where
+    files are written, and OSError where the disk refuses; earlier steps stay as they are, and nothing half-written stays
+    behind.
     """
     import orbax.checkpoint as ocp
 
-    leaves = {path: _raw(leaf) for path, leaf in _named(state)}
-    check_finite(leaves, step)
-    table = _digest(state, leaves)
-    digest = {"leaves": table, "sha256": _hash_json(table)}
-    data = np.frombuffer(b"".join(leaf.tobytes() for leaf in leaves.values()), np.uint8)
-    items = {"state": ocp.args.StandardSave({"leaves": data}), "digest": ocp.args.JsonSave(digest)}
     try:
-        _sweep_up(directory)
-        with _checkpointer() as checkpointer:
-            checkpointer.save(directory.resolve() / str(step), args=ocp.args.Composite(**items))
-        for old in steps(directory)[:-keep]:
-            _delete(directory / str(old))
-    except Exception as error:
-        _sweep_up(directory)
-        raise OSError(f"checkpoint of step {step} could not be saved in {directory.name}: {error}") from error
+        data, table = leaves.pack(state)
+    except ValueError as error:
+        raise ValueError(f"state of step {step} is {error}; it is not saved") from None
+    items = {"state": ocp.args.StandardSave({"leaves": data}), "digest": ocp.args.JsonSave(leaves.digest(table))}
+    with enter(directory.parent) as run, run.make(directory.name) as folder:
+        before = _steps(folder)
+        try:
+            _sweep_up(folder)
+            partial = f"partial-{step}-{secrets.token_hex(4)}"
+            with _checkpointer() as checkpointer:
+                checkpointer.save(directory.resolve() / partial, args=ocp.args.Composite(**items))
+            with folder.enter(partial) as written:
+                written.write(SUMS, _sums(written).encode(), durable=False)
+            folder.move(partial, folder, str(step))
+            folder.sync()
+            for old in sorted({*before, step})[:-keep]:
+                _delete(folder, old)
+        except Exception as error:
+            with contextlib.suppress(OSError):
+                _sweep_up(folder)
+            raise OSError(f"checkpoint of step {step} could not be saved in {directory.name}: {error}") from error
 
 
 def steps(directory: pathlib.Path) -> list[int]:
-    """Committed steps, ascending."""
-    if not directory.is_dir():
-        return []
-    return sorted(int(path.name) for path in directory.iterdir() if path.name.isdecimal() and path.is_dir())
+    """Committed steps, ascending. Raises ValueError where a link stands in place of the folder or of a step."""
+    with _entered(directory) as folder:
+        return [] if folder is None else _steps(folder)
 
 
-def restore(directory: pathlib.Path, like: PyTree, step: int | None = None) -> tuple[int, PyTree] | None:
+def restore(
+    directory: pathlib.Path, like: PyTree, step: int | None = None, *, set_aside: bool = False
+) -> Restored | None:
     """The newest sound step (not after `step`, if given) and its state on the host; None where there is none.
 
-    `like` gives structure, shapes and types. Raises ValueError, naming every leaf, where a sound checkpoint has others.
+    `like` gives structure, shapes and types. A warning tells of each damaged step that is passed over; with `set_aside`,
+    which is for training alone, it is moved to `checkpoints_damaged`, where earlier ones are kept.
+
+    Raises ValueError, naming every leaf, where a sound checkpoint has others, and for a link; OSError, naming the file,
+    where one cannot be read.
     """
-    for candidate in reversed(steps(directory)):
-        if step is not None and candidate > step:
-            continue
-        reason = ""
-        try:
-            return candidate, _restore_one(directory / str(candidate), candidate, like)
-        except Mismatch as error:
-            raise ValueError(str(error)) from None
-        except Exception as error:  # Orbax raises anything from ValueError to bare Exception on a damaged file.
-            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        _set_aside(directory, candidate, reason)
+    damaged: list[tuple[int, str]] = []
+    with _entered(directory) as folder:
+        if folder is None:
+            return None
+        for candidate in reversed([one for one in _steps(folder) if step is None or one <= step]):
+            try:
+                return Restored(candidate, _restore_one(folder, candidate, like), tuple(damaged))
+            except Mismatch as error:
+                raise ValueError(f"the checkpoint of step {candidate} is of something else: {error}") from None
+            except Damaged as error:
+                damaged.append((candidate, str(error)))
+            where = f"; set aside as {_set_aside(directory, folder, candidate)}" if set_aside else ""
+            warnings.warn(f"checkpoint of step {candidate} is damaged ({damaged[-1][1]}){where}", stacklevel=2)
     return None
 
 
 def drop_after(directory: pathlib.Path, step: int) -> None:
     """Delete the steps after `step`: a population that resumes there will make them again."""
-    for later in steps(directory):
-        if later > step:
-            _delete(directory / str(later))
+    with _entered(directory) as folder:
+        if folder is None:
+            return
+        for later in _steps(folder):
+            if later > step:
+                _delete(folder, later)
 
 
-class Mismatch(Exception):
-    """A sound checkpoint of something else."""
+@contextlib.contextmanager
+def _entered(directory: pathlib.Path) -> Iterator[Folder | None]:
+    """The folder of all steps; None where there is none."""
+    with enter(directory.parent) as run:
+        if not run.kind(directory.name):
+            yield None
+            return
+        with run.enter(directory.name) as folder:
+            yield folder
 
 
-def check_finite(leaves: dict[str, np.ndarray], step: int) -> None:
-    """Raise ValueError if a leaf, given by its path, holds NaN or Inf."""
-    for path, leaf in leaves.items():
-        if jnp.issubdtype(leaf.dtype, jnp.inexact) and not np.isfinite(leaf).all():
-            raise ValueError(f"state of step {step} is not finite at {path}; it is not saved")
+def _steps(folder: Folder) -> list[int]:
+    found = [name for name in folder.names() if STEP.fullmatch(name)]
+    for name in found:
+        folder.enter(name).close()
+    return sorted(map(int, found))
 
 
-def _restore_one(folder: pathlib.Path, step: int, like: PyTree) -> PyTree:
-    import orbax.checkpoint as ocp
+def _restore_one(folder: Folder, step: int, like: PyTree) -> PyTree:
+    with folder.enter(str(step)) as here:
+        whole = _check_files(here, SPARE + 4 * leaves.size(like))
+        table, data = _read(here, step, like, whole=whole)
+    return leaves.unpack(data, table, like)
 
-    with _checkpointer() as checkpointer:
-        read = lambda **items: checkpointer.restore(folder.resolve(), args=ocp.args.Composite(**items))
-        digest = read(digest=ocp.args.JsonRestore()).digest
-        table = digest["leaves"]
-        if digest["sha256"] != _hash_json(table):
-            raise ValueError("the digest does not match itself")
-        _check_match(table, _digest(like), step)
-        size = sum(leaf["bytes"] for leaf in table.values())
-        wanted = {"leaves": np.zeros(size, np.uint8)}
-        data = memoryview(read(state=ocp.args.StandardRestore(wanted)).state["leaves"])
-    parts = {path: data[leaf["offset"] : leaf["offset"] + leaf["bytes"]] for path, leaf in table.items()}
-    wrong = [path for path, part in parts.items() if hashlib.sha256(part).hexdigest() != table[path]["sha256"]]
+
+def _check_files(folder: Folder, most: int) -> bool:
+    """Read every file of a step; whether SHA256SUMS vouches for them, which steps of earlier versions do not have.
+
+    Raises Damaged where they differ from it, or hold more than `most` bytes, OSError where one cannot be read.
+    """
+    found = {}
+    for path, where, name in folder.files():
+        found[path], size = _sha256(where, name, most)
+        most -= size
+    if SUMS not in found:
+        return False
+    del found[SUMS]
+    listed = dict(_parsed(folder.read(SUMS, LARGEST_TABLE)))
+    wrong = sorted(path for path in listed.keys() | found.keys() if listed.get(path) != found.get(path))
     if wrong:
-        raise ValueError(f"sha256 differs at {', '.join(wrong[:3])}")
-    found = [_leaf(parts[path], leaf, table[path].get("key")) for path, leaf in _named(like)]
-    return jax.tree.unflatten(jax.tree.structure(like), found)
+        more = f" and {len(wrong) - 3} more files" if len(wrong) > 3 else ""
+        raise Damaged(f"{SUMS} disagrees with {', '.join(wrong[:3])}{more}")
+    return True
 
 
-def _check_match(saved: dict[str, Any], wanted: dict[str, Any], step: int) -> None:
-    differences = []
-    for path in sorted(saved.keys() | wanted.keys()):
-        old, new = (side.get(path) for side in (saved, wanted))
-        if old is None or new is None or (old["dtype"], old["shape"]) != (new["dtype"], new["shape"]):
-            describe = lambda leaf: "nothing" if leaf is None else f"{leaf['dtype']}{leaf['shape']}"
-            differences.append(f"{path}: saved {describe(old)}, wanted {describe(new)}")
-    if differences:
-        raise Mismatch(f"the checkpoint of step {step} is of something else: " + "; ".join(differences))
+def _sums(folder: Folder) -> str:
+    """What SHA256SUMS says of the files of a step."""
+    lines = [f"{_sha256(where, name)[0]}  {path}\n" for path, where, name in folder.files()]
+    return "".join(sorted(lines, key=lambda line: line[66:]))
 
 
-def _named(tree: PyTree) -> list[tuple[str, Any]]:
-    """Leaves with their paths, as "['params']['w']", in the order of the tree."""
-    return [(jax.tree_util.keystr(path), leaf) for path, leaf in jax.tree.leaves_with_path(tree)]
+def _sha256(folder: Folder, name: str, most: float = float("inf")) -> tuple[str, int]:
+    """Digest and size of a file. Raises Damaged where it is longer than `most` bytes."""
+    total, size = hashlib.sha256(), 0
+    for piece in folder.pieces(name, PIECE):
+        total.update(piece)
+        size += len(piece)
+        if size > most:
+            raise Damaged(f"{name} makes it larger than this state can be")
+    return total.hexdigest(), size
 
 
-def _digest(tree: PyTree, raw: dict[str, np.ndarray] | None = None) -> dict[str, Any]:
-    """Type and shape of every leaf, by its path; of raw leaves also place, size and hash of their bytes."""
-    table, offset = {}, 0
-    for path, leaf in _named(tree):
-        table[path] = {"dtype": str(leaf.dtype), "shape": list(leaf.shape)}
-        if raw is not None:
-            data = raw[path].tobytes()
-            table[path] |= {"offset": offset, "bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
-            table[path] |= {"key": str(jax.random.key_impl(leaf))} if _is_key(leaf) else {}
-            offset += len(data)
-    return table
+def _parsed(text: bytes) -> Iterator[tuple[str, str]]:
+    """Paths and digests of SHA256SUMS."""
+    for line in text.decode("utf-8", "replace").splitlines():
+        found = LINE.fullmatch(line)
+        if found is None:
+            raise Damaged(f"{SUMS} has a line that is no digest")
+        yield found[2], found[1]
 
 
-def _is_key(leaf: Any) -> bool:
-    return jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+def _read(folder: Folder, step: int, like: PyTree, *, whole: bool) -> tuple[dict[str, Any], memoryview]:
+    """The table of leaves, and the bytes of all. `whole`: the files are known to be what was saved.
+
+    Raises Damaged, Mismatch, and OSError for whatever keeps orbax from reading sound files.
+    """
+    try:
+        import orbax.checkpoint as ocp
+
+        with _checkpointer() as checkpointer:
+            read = lambda **items: checkpointer.restore(folder.path.resolve(), args=ocp.args.Composite(**items))
+            table = leaves.checked(read(digest=ocp.args.JsonRestore()).digest, like)
+            wanted = {"leaves": np.zeros(leaves.size(like), np.uint8)}
+            return table, memoryview(read(state=ocp.args.StandardRestore(wanted)).state["leaves"])
+    except (Damaged, Mismatch):
+        raise
+    except Exception as error:  # Orbax raises anything from ValueError to bare Exception on a damaged file.
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        if whole or _says_nothing_of_content(error):
+            refusal = f"the checkpoint of step {step} cannot be read: {type(error).__name__}: {reason}"
+            raise OSError(getattr(error, "errno", None) or errno.EIO, refusal, str(folder.path)) from error
+        raise Damaged(reason) from error
 
 
-def _raw(leaf: Any) -> np.ndarray:
-    """A leaf on the host; of a key, its data."""
-    return np.asarray(jax.random.key_data(leaf) if _is_key(leaf) else leaf)
-
-
-def _leaf(data: memoryview, like: Any, key: str | None) -> Any:
-    """The leaf that these bytes are; `key` names the generator of a key."""
-    if key is None:
-        return np.frombuffer(data, like.dtype).reshape(like.shape)
-    words = np.frombuffer(data, np.uint32).reshape(*like.shape, -1)
-    return jax.random.wrap_key_data(jnp.asarray(words), impl=key)
-
-
-def _hash_json(value: Any) -> str:
-    return hashlib.sha256(json.dumps(value, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+def _says_nothing_of_content(error: Exception) -> bool:
+    """Whether an error is about this machine, and not about what stands in the files."""
+    refusals = (errno.EACCES, errno.EPERM, errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOSPC)
+    told = any(word in str(error) for word in ("RESOURCE_EXHAUSTED", "PERMISSION_DENIED", "Unable to allocate"))
+    return told or isinstance(error, MemoryError | ImportError) or getattr(error, "errno", None) in refusals
 
 
 def _checkpointer() -> "ocp.Checkpointer":
@@ -176,24 +239,31 @@ def _checkpointer() -> "ocp.Checkpointer":
     return ocp.Checkpointer(ocp.CompositeCheckpointHandler())
 
 
-def _sweep_up(directory: pathlib.Path) -> None:
+def _sweep_up(folder: Folder) -> None:
     """Remove what a killed process left half-written or half-deleted; one process at a time has the folder."""
-    for rest in directory.glob(f"*{PARTIAL}*"):
-        shutil.rmtree(rest, ignore_errors=True)
+    for name in folder.names():
+        if PARTIAL.fullmatch(name):
+            folder.remove(name)
 
 
-def _delete(folder: pathlib.Path) -> None:
+def _delete(folder: Folder, step: int) -> None:
     """Delete a step. The rename makes it invalid at once, however much a killed process then leaves."""
-    rest = folder.with_name(f"{folder.name}.{PARTIAL}-{secrets.token_hex(4)}")
-    folder.rename(rest)
-    shutil.rmtree(rest, ignore_errors=True)
+    partial = f"partial-{step}-{secrets.token_hex(4)}"
+    folder.move(str(step), folder, partial)
+    folder.remove(partial)
 
 
-def _set_aside(directory: pathlib.Path, step: int, reason: str) -> None:
-    """Move a damaged step out of the way, so that the step can be saved again."""
-    place = directory.parent / f"{directory.name}_{DAMAGED}"
-    place.mkdir(exist_ok=True)
-    target = place / str(step)
-    shutil.rmtree(target, ignore_errors=True)
-    (directory / str(step)).rename(target)
-    warnings.warn(f"checkpoint of step {step} is damaged ({reason}); set aside in {place.name}", stacklevel=3)
+def _set_aside(directory: pathlib.Path, folder: Folder, step: int) -> str:
+    """Move a damaged step out of the way, so that the step can be saved again; earlier ones are kept. Returns where."""
+    name = f"{directory.name}_{DAMAGED}"
+    with enter(directory.parent) as run, run.make(name) as place:
+        taken = set(place.names())
+        free = next(one for one in _names(step) if one not in taken)
+        folder.move(str(step), place, free)
+    return f"{name}/{free}"
+
+
+def _names(step: int) -> Iterator[str]:
+    """60, 60.2, 60.3, ..."""
+    yield str(step)
+    yield from (f"{step}.{number}" for number in itertools.count(2))

@@ -70,7 +70,7 @@ def train(configs: list[RunConfig], directories: list[pathlib.Path], control: Co
         _evaluate(evaluator, population, directories, alive, state, step, control, ("test", "validation"))
         params = jax.device_get(state.params)
         for i in alive:
-            control.note(directories[i], parameters_sha256=_fingerprint(_member(params, i)))
+            control.note(directories[i], parameters_sha256=fingerprint(_member(params, i)))
 
 
 def make_task(run: RunConfig) -> Task:
@@ -86,12 +86,12 @@ def _resume(trainer: Trainer, population: Member, directories: Sequence[pathlib.
     like = trainer.shapes()
     newest: int | None = None
     while True:
-        found = [checkpoint.restore(directory / CHECKPOINTS, like, newest) for directory in directories]
+        found = [checkpoint.restore(directory / CHECKPOINTS, like, newest, set_aside=True) for directory in directories]
         if any(one is None for one in found):
             return 0, trainer.start(population)
-        steps = {one[0] for one in found if one is not None}
+        steps = {one.step for one in found if one is not None}
         if len(steps) == 1:
-            states = [one[1] for one in found if one is not None]
+            states = [one.state for one in found if one is not None]
             return steps.pop(), jax.tree.map(lambda *leaves: jax.numpy.asarray(np.stack(leaves)), *states)
         newest = min(steps)
 
@@ -103,8 +103,9 @@ def _note(configs, directories, trainer: Trainer, task: Task, state: State, cont
     lengths = sorted({*run.evaluate.lengths, *run.evaluate.validation_lengths})
     chance = {str(n): task.chance(n)._asdict() for n in lengths if n >= task.minimum_length and not task.aligned}
     digests = data_sha256(run, task)
+    path = {} if digests is None else {"data_path": run.task.options.get("path")}
     for directory in directories:
-        control.note(directory, parameters=count, chance=chance, data_sha256=digests)
+        control.note(directory, parameters=count, chance=chance, data_sha256=digests, **path)
     return list(range(len(configs)))
 
 
@@ -164,8 +165,8 @@ def _member(tree: PyTree, i: int) -> PyTree:
     return jax.tree.map(lambda leaf: leaf[i], tree)
 
 
-def _fingerprint(params: PyTree) -> str:
-    """One sha256 of all parameters, in the order of the tree."""
+def fingerprint(params: PyTree) -> str:
+    """One sha256 of all parameters, in the order of the tree; manifests of finished runs have it as parameters_sha256."""
     total = hashlib.sha256()
     for leaf in jax.tree.leaves(params):
         total.update(np.ascontiguousarray(leaf).tobytes())

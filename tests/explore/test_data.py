@@ -18,7 +18,7 @@ from attnjax.explore.texts import MOST_TOKENS
 from attnjax.explore.vocabulary import byte_name, read_tokens, token_names
 from attnjax.train import checkpoint
 from attnjax.train.evaluate import Evaluator
-from attnjax.train.loop import make_task
+from attnjax.train.loop import data_sha256, make_task
 from attnjax.train.step import Trainer, members
 
 SMALL = {
@@ -57,6 +57,9 @@ def make(tmp_path_factory):
         folder = root / run_id(config)
         folder.mkdir(exist_ok=True)
         (folder / "config.json").write_text(canonical_json(config))
+        if config.task.name == "text":
+            digests = data_sha256(config, make_task(config))
+            (folder / "manifest.json").write_text(json.dumps({"schema": 1, "data_sha256": digests}))
         if save:
             trainer = Trainer(config, make_task(config))
             state = jax.tree.map(lambda leaf: leaf[0], jax.device_get(trainer.start(members([config]))))
@@ -103,7 +106,7 @@ def test_weights_are_those_of_the_model_on_the_bytes_of_the_text(decoder, no_los
     np.testing.assert_allclose(unpacked(run), expected, rtol=0, atol=ERROR * 1.001)
     assert (run.layers, run.heads, run.causal, run.look, run.spaced) == (2, 2, True, "e-alibi", False)
     assert run.name == f"alibi · small · {decoder.name}"
-    assert dict(run.about)["training"] == "length 8, 3 steps"
+    assert dict(run.about)["training"] == "length 8, 3 of 3 steps"
     assert json.loads(run.config)["model"]["heads"] == 2
 
 

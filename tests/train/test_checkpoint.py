@@ -1,6 +1,7 @@
 """Checkpoints: what is read is what was saved, or it is not read."""
 
 import gc
+import hashlib
 import random
 import re
 import shutil
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 
 from attnjax.train import checkpoint
+from tests.trees import tree
 
 # Orbax leaves an event loop behind where a read fails, which Python mentions when it is collected.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning", "ignore::ResourceWarning")
@@ -39,9 +41,9 @@ def saved(tmp_path, state):
     return directory
 
 
-def raw(tree):
+def raw(state):
     bits = lambda x: jax.random.key_data(x) if jnp.issubdtype(x.dtype, jax.dtypes.prng_key) else x
-    return [np.asarray(bits(leaf)) for leaf in jax.tree.leaves(tree)]
+    return [np.asarray(bits(leaf)) for leaf in jax.tree.leaves(state)]
 
 
 def same(a, b):
@@ -50,9 +52,9 @@ def same(a, b):
 
 def test_round_trip_keeps_the_newest(saved, state):
     assert checkpoint.steps(saved) == [2, 3]
-    step, found = checkpoint.restore(saved, jax.eval_shape(lambda: state))
-    assert step == 3
-    assert same(found, {**state, "count": jnp.int32(3)})
+    found = checkpoint.restore(saved, jax.eval_shape(lambda: state))
+    assert (found.step, found.damaged) == (3, ())
+    assert same(found.state, {**state, "count": jnp.int32(3)})
     assert checkpoint.restore(saved, jax.eval_shape(lambda: state), 2)[0] == 2
 
 
@@ -66,17 +68,17 @@ def test_flipped_bits_never_pass(saved, state, tmp_path):
     files = [path for path in (saved / "3").rglob("*") if path.is_file() and path.stat().st_size]
     generator, sizes = random.Random(0), [path.stat().st_size for path in files]
     fell_back = 0
-    for _ in range(200):
+    for _ in range(400):
         _renew(saved, original)
         path = generator.choices(files, sizes)[0]
         data = bytearray(path.read_bytes())
         place = generator.randrange(8 * len(data))
         data[place // 8] ^= 1 << place % 8
         path.write_bytes(data)
-        step, found = _restore(saved, like)
-        assert same(found, {**state, "count": jnp.int32(step)})
-        fell_back += step == 2
-    assert fell_back > 100, "most bits matter"
+        found = _restore(saved, like)
+        assert same(found.state, {**state, "count": jnp.int32(found.step)})
+        fell_back += found.step == 2
+    assert fell_back == 400, "every bit is vouched for"
 
 
 @pytest.mark.parametrize("damage", ["delete", "empty", "halve"])
@@ -89,8 +91,8 @@ def test_damaged_files_never_pass(saved, state, tmp_path, damage):
             path.unlink()
         else:
             path.write_bytes(path.read_bytes()[: path.stat().st_size // 2 if damage == "halve" else 0])
-        step, found = _restore(saved, like)
-        assert same(found, {**state, "count": jnp.int32(step)})
+        found = _restore(saved, like)
+        assert same(found.state, {**state, "count": jnp.int32(found.step)})
 
 
 def _renew(directory, original):
@@ -102,17 +104,46 @@ def _renew(directory, original):
 def _restore(directory, like):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return checkpoint.restore(directory, like)
+        return checkpoint.restore(directory, like, set_aside=True)
 
 
-def test_damage_is_told_and_set_aside(saved, state):
+def test_damage_is_told_and_set_aside_where_earlier_damage_is_kept(saved, state):
+    like = jax.eval_shape(lambda: state)
+    for name in ("3", "3.2", "3.3"):
+        for path in (saved / "3").rglob("d/*"):
+            path.write_bytes(name.encode())
+        with pytest.warns(
+            UserWarning, match=f"step 3 is damaged .*SHA256SUMS.*set aside as checkpoints_damaged/{name}$"
+        ):
+            found = checkpoint.restore(saved, like, set_aside=True)
+        assert (found.step, [step for step, _ in found.damaged]) == (2, [3])
+        assert checkpoint.steps(saved) == [2]
+        checkpoint.save(saved, 3, state)
+        assert checkpoint.restore(saved, like).step == 3
+    kept = saved.parent / "checkpoints_damaged"
+    assert sorted(path.name for path in kept.iterdir()) == ["3", "3.2", "3.3"]
+    assert {next(path.rglob("d/*")).read_text() for path in kept.iterdir()} == {"3", "3.2", "3.3"}
+
+
+def test_who_only_reads_changes_nothing(saved, state):
     for path in (saved / "3").rglob("d/*"):
         path.write_bytes(b"")
-    with pytest.warns(UserWarning, match="checkpoint of step 3 is damaged .* set aside in checkpoints_damaged"):
-        assert checkpoint.restore(saved, jax.eval_shape(lambda: state))[0] == 2
-    assert checkpoint.steps(saved) == [2]
-    checkpoint.save(saved, 3, state)
-    assert checkpoint.restore(saved, jax.eval_shape(lambda: state))[0] == 3
+    (saved / "partial-4-00000000").mkdir()
+    before = tree(saved.parent)
+    with pytest.warns(UserWarning, match="checkpoint of step 3 is damaged"):
+        found = checkpoint.restore(saved, jax.eval_shape(lambda: state))
+    assert found.step == 2
+    assert found.damaged[0][0] == 3
+    assert "SHA256SUMS disagrees with state/" in found.damaged[0][1]
+    assert tree(saved.parent) == before
+
+
+def test_sums_are_those_of_sha256sum(saved):
+    lines = [line.split("  ") for line in (saved / "3" / "SHA256SUMS").read_text().splitlines()]
+    files = [path for path in (saved / "3").rglob("*") if path.is_file() and path.name != "SHA256SUMS"]
+    assert {name: digest for digest, name in lines} == {
+        path.relative_to(saved / "3").as_posix(): hashlib.sha256(path.read_bytes()).hexdigest() for path in files
+    }
 
 
 @pytest.mark.parametrize(
@@ -136,8 +167,8 @@ def test_nan_is_not_saved(saved, state):
 
 
 def test_what_a_killed_process_left_does_not_count_and_goes(saved, state):
-    """Half-written (4), and half-deleted (1): either has a name of its own."""
-    for name in ("4.orbax-checkpoint-tmp", "1.orbax-checkpoint-tmp-0a"):
+    """Half-written (4), half-deleted (1), and what an earlier version called them: each has a name of its own."""
+    for name in ("partial-4-0a1b2c3d", "partial-1-0a1b2c3d", "4.orbax-checkpoint-tmp", "1.orbax-checkpoint-tmp-0a"):
         (saved / name / "state").mkdir(parents=True)
     assert checkpoint.steps(saved) == [2, 3]
     assert checkpoint.restore(saved, jax.eval_shape(lambda: state))[0] == 3

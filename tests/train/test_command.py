@@ -111,5 +111,5 @@ def test_a_checkpoint_that_does_not_fit_fails_its_run_and_leaves_the_one_before(
     assert store.status(bad).reason.startswith("disk full: OSError: checkpoint of step 2 could not be saved")
     here = store.directory(bad) / "checkpoints"
     assert [path.name for path in here.iterdir()] == ["1"], "nothing half-written stays"
-    step, found = checkpoint.restore(here, {"w": jnp.zeros(2**10)})
-    assert (step, found["w"].tolist()) == (1, list(range(2**10)))
+    found = checkpoint.restore(here, {"w": jnp.zeros(2**10)})
+    assert (found.step, found.state["w"].tolist()) == (1, list(range(2**10)))

@@ -16,8 +16,9 @@ function runs(root, { runs: found, first }) {
   }
   root.append(make("div", { className: "panels" }, ...panels.map((panel) => panel.element)));
   const told = [...new Set(found.map((run) => run.loss.text))];
-  root.append(make("h3", {}, "Loss by position, in nats"), ...told.map((text) => make("p", { className: "soft" }, text)),
-    lossChart(found));
+  root.append(make("h3", {}, "Loss by position, in nats"), ...told.map((text) => make("p", { className: "soft" }, text)));
+  const measured = found.filter((run) => run.loss.context.length);
+  if (measured.length) root.append(lossChart(measured));
   const paintAll = () => panels.forEach((panel) => panel.draw());
   paintAll();
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", paintAll);

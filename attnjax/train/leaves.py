@@ -1,0 +1,127 @@
+"""The leaves of a state as one array of bytes, and a table that says where each lies in it, of which type, shape and sha256.
+
+    data, table = pack(state)          uint8 [total]; {"['params']['w']": {"dtype", "shape", "offset", "bytes", "sha256"}}
+    state = unpack(data, table, like)
+
+Keys of `jax.random` are stored as their words, with the name of their generator under "key".
+"""
+
+import hashlib
+import json
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from attnjax.typing import PyTree
+
+
+class Damaged(Exception):
+    """What was read differs from its digests."""
+
+
+class Mismatch(Exception):
+    """What was read is sound, and is something else than was asked for."""
+
+
+def pack(state: PyTree) -> tuple[np.ndarray, dict[str, Any]]:
+    """The bytes of all leaves, and their table. Raises ValueError, naming the leaf, for NaN and infinity."""
+    table, parts, offset = describe(state), [], 0
+    for path, leaf in named(state):
+        raw = np.asarray(jax.random.key_data(leaf) if _is_key(leaf) else leaf)
+        if jnp.issubdtype(raw.dtype, jnp.inexact) and not np.isfinite(raw).all():
+            raise ValueError(f"not finite at {path}")
+        parts.append(raw.tobytes())
+        table[path] |= {"offset": offset, "bytes": len(parts[-1]), "sha256": hashlib.sha256(parts[-1]).hexdigest()}
+        table[path] |= {"key": str(jax.random.key_impl(leaf))} if _is_key(leaf) else {}
+        offset += len(parts[-1])
+    return np.frombuffer(b"".join(parts), np.uint8), table
+
+
+def unpack(data: memoryview, table: dict[str, Any], like: PyTree) -> PyTree:
+    """The state, on the host; keys are arrays of JAX. Raises Damaged where a leaf has another sha256."""
+    parts = {path: data[leaf["offset"] : leaf["offset"] + leaf["bytes"]] for path, leaf in table.items()}
+    wrong = [path for path, part in parts.items() if hashlib.sha256(part).hexdigest() != table[path]["sha256"]]
+    if wrong:
+        raise Damaged(f"sha256 differs at {', '.join(wrong[:3])}")
+    found = [_leaf(parts[path], leaf, table[path].get("key")) for path, leaf in named(like)]
+    return jax.tree.unflatten(jax.tree.structure(like), found)
+
+
+def describe(tree: PyTree) -> dict[str, Any]:
+    """Type and shape of every leaf, by its path."""
+    return {path: {"dtype": str(leaf.dtype), "shape": list(leaf.shape)} for path, leaf in named(tree)}
+
+
+def named(tree: PyTree) -> list[tuple[str, Any]]:
+    """Leaves with their paths, as "['params']['w']", in the order of the tree."""
+    return [(jax.tree_util.keystr(path), leaf) for path, leaf in jax.tree.leaves_with_path(tree)]
+
+
+def size(tree: PyTree) -> int:
+    """Bytes of all leaves, of arrays or of their shapes."""
+    return sum(_size(leaf) for _, leaf in named(tree))
+
+
+def digest(table: dict[str, Any]) -> dict[str, Any]:
+    """The table with its own sha256, to be stored."""
+    return {"leaves": table, "sha256": _hash_json(table)}
+
+
+def checked(stored: Any, like: PyTree) -> dict[str, Any]:
+    """The table of what `digest` made, once it is known to describe `like`.
+
+    Raises Damaged where it is not what was stored, or claims other sizes than its types and shapes have; Mismatch, naming
+    every leaf, where it describes another state.
+    """
+    if not isinstance(stored, dict) or not isinstance(stored.get("leaves"), dict):
+        raise Damaged("it has no table of leaves")
+    table = stored["leaves"]
+    if stored.get("sha256") != _hash_json(table):
+        raise Damaged("the digest does not match itself")
+    _check_match(table, describe(like))
+    offset = 0
+    for path, leaf in named(like):
+        if (table[path].get("offset"), table[path].get("bytes")) != (offset, _size(leaf)):
+            raise Damaged(f"the table of leaves gives {path} another place than its type and shape do")
+        offset += _size(leaf)
+    return table
+
+
+def _check_match(saved: dict[str, Any], wanted: dict[str, Any]) -> None:
+    differences = []
+    for path in sorted(saved.keys() | wanted.keys()):
+        old, new = (_described(side.get(path)) for side in (saved, wanted))
+        if old != new:
+            differences.append(f"{path}: saved {old}, wanted {new}")
+    if differences:
+        raise Mismatch("; ".join(differences))
+
+
+def _described(leaf: Any) -> str:
+    if leaf is None:
+        return "nothing"
+    return f"{leaf.get('dtype')}{leaf.get('shape')}" if isinstance(leaf, dict) else repr(leaf)[:40]
+
+
+def _size(leaf: Any) -> int:
+    held = jax.eval_shape(jax.random.key_data, leaf) if _is_key(leaf) else leaf
+    return math.prod(held.shape) * held.dtype.itemsize
+
+
+def _is_key(leaf: Any) -> bool:
+    return jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+
+
+def _leaf(data: memoryview, like: Any, key: str | None) -> Any:
+    """The leaf that these bytes are; `key` names the generator of a key."""
+    if key is None:
+        return np.frombuffer(data, like.dtype).reshape(like.shape)
+    words = np.frombuffer(data, np.uint32).reshape(*like.shape, -1)
+    return jax.random.wrap_key_data(jnp.asarray(words), impl=key)
+
+
+def _hash_json(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True, separators=(",", ":")).encode()).hexdigest()

@@ -1,0 +1,229 @@
+"""Checkpoints under attack and on bad disks: nothing outside is touched, and what cannot be read is not called damaged."""
+
+import errno
+import gc
+import json
+import os
+import pathlib
+import shutil
+import sys
+import warnings
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from attnjax.config import parse
+from attnjax.folder import LinkError
+from attnjax.train import checkpoint
+from attnjax.train.loop import CHECKPOINTS, fingerprint, make_task
+from attnjax.train.step import Trainer
+from tests.trees import tree
+
+FROZEN = pathlib.Path(__file__).parents[1] / "frozen" / "format_1"
+STATE = {"w": jnp.arange(12.0), "key": jax.random.key(5)}
+LIKE = jax.eval_shape(lambda: STATE)
+
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning", "ignore::ResourceWarning")
+
+
+@pytest.fixture(autouse=True)
+def _collect():
+    yield
+    gc.collect()
+
+
+@pytest.fixture
+def saved(tmp_path):
+    """A run's folder with steps 2 and 3."""
+    directory = tmp_path / "run" / CHECKPOINTS
+    directory.parent.mkdir()
+    for step in (2, 3):
+        checkpoint.save(directory, step, {**STATE, "w": STATE["w"] + step})
+    return directory
+
+
+@pytest.fixture
+def victim(tmp_path):
+    """A tree outside the run, whose names are those that a checkpoint's folder has."""
+    folder = tmp_path / "victim"
+    for name in ("2024", "2025", "60", "3", "partial-1-00000000", "7.orbax-checkpoint-tmp", "state"):
+        (folder / name).mkdir(parents=True)
+        (folder / name / "file.txt").write_text(name)
+    before = tree(folder)
+    yield folder
+    assert tree(folder) == before, "a link led out of the run"
+
+
+def restore(directory, **options):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return checkpoint.restore(directory, LIKE, **options)
+
+
+def value(found):
+    return (found.step, found.state["w"].tolist())
+
+
+def good(step):
+    return (step, (np.arange(12.0) + step).tolist())
+
+
+USES = {
+    "steps": checkpoint.steps,
+    "restore": restore,
+    "resume": lambda directory: restore(directory, set_aside=True),
+    "save": lambda directory: checkpoint.save(directory, 4, STATE),
+    "drop_after": lambda directory: checkpoint.drop_after(directory, 0),
+}
+
+
+@pytest.mark.parametrize("use", USES)
+@pytest.mark.parametrize("place", [CHECKPOINTS, f"{CHECKPOINTS}/3", f"{CHECKPOINTS}/9"])
+def test_a_link_in_place_of_steps_is_refused(saved, victim, use, place):
+    path = saved.parent / place
+    if path.exists():
+        path.rename(saved.parent / "away")
+    path.symlink_to(victim)
+    before = tree(saved.parent)
+    with pytest.raises(LinkError, match=f"{path.name} is a link"):
+        USES[use](saved)
+    assert tree(saved.parent) == before
+
+
+@pytest.mark.parametrize("place", ["state", "state/manifest.ocdbt", "digest/metadata", "SHA256SUMS", "new"])
+@pytest.mark.parametrize("set_aside", [False, True])
+def test_a_link_inside_a_step_is_refused(saved, victim, place, set_aside):
+    path = saved / "3" / place
+    if path.exists():
+        path.rename(saved.parent / "away")
+    path.symlink_to(victim / "3" if place == "state" else victim / "3" / "file.txt")
+    before = tree(saved.parent)
+    with pytest.raises(LinkError, match=f"{path.name} is a link"):
+        restore(saved, set_aside=set_aside)
+    assert tree(saved.parent) == before
+
+
+def test_a_link_in_place_of_where_damage_goes_is_refused(saved, victim):
+    """What `ln -s victim run/checkpoints_damaged` did before: it deleted victim/3."""
+    (saved.parent / "checkpoints_damaged").symlink_to(victim)
+    for path in (saved / "3").rglob("d/*"):
+        path.write_bytes(b"")
+    before = tree(saved.parent)
+    with pytest.raises(LinkError, match="checkpoints_damaged is a link"):
+        restore(saved, set_aside=True)
+    assert tree(saved.parent) == before
+    assert value(restore(saved)) == good(2), "who only reads has no need of that folder"
+
+
+def test_a_link_that_is_called_a_half_written_step_goes_and_what_it_names_stays(saved, victim):
+    (saved / "partial-9-00000000").symlink_to(victim)
+    (saved / "9.orbax-checkpoint-tmp").symlink_to(victim)
+    (saved / "partial-8-00000000").mkdir()
+    (saved / "partial-8-00000000" / "inner").symlink_to(victim)
+    checkpoint.save(saved, 4, STATE)
+    assert sorted(path.name for path in saved.iterdir()) == ["3", "4"]
+
+
+def test_a_pipe_or_a_file_of_any_length_ends_neither_in_waiting_nor_in_reading_it_all(saved):
+    os.mkfifo(saved / "3" / "state" / "pipe")
+    with pytest.raises(ValueError, match="pipe is no regular file"):
+        restore(saved)
+    (saved / "3" / "state" / "pipe").unlink()
+    with (saved / "3" / "state" / "huge").open("wb") as file:
+        file.truncate(2**40)
+    assert value(restore(saved)) == good(2)
+
+
+def refusing(monkeypatch, name, error):
+    """Makes reading files of this name fail as a disk would, after they were opened, or at once."""
+    real_open, real_read, held = os.open, os.read, set()
+
+    def opened(path, *arguments, **named):
+        if os.path.basename(path) == name and error.errno == errno.EACCES:
+            raise error
+        descriptor = real_open(path, *arguments, **named)
+        (held.add if os.path.basename(path) == name else held.discard)(descriptor)
+        return descriptor
+
+    def read(descriptor, count):
+        if descriptor in held:
+            raise error
+        return real_read(descriptor, count)
+
+    monkeypatch.setattr(os, "open", opened)
+    monkeypatch.setattr(os, "read", read)
+
+
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EIO, errno.ESTALE])
+@pytest.mark.parametrize("name", ["manifest.ocdbt", "metadata", "SHA256SUMS", "_METADATA"])
+@pytest.mark.parametrize("set_aside", [False, True])
+def test_what_cannot_be_read_is_not_damaged(saved, monkeypatch, name, number, set_aside):
+    before = tree(saved.parent)
+    with monkeypatch.context() as patch:
+        refusing(patch, name, OSError(number, os.strerror(number)))
+        with pytest.raises(OSError, match=os.strerror(number)) as caught:
+            restore(saved, set_aside=set_aside)
+    assert os.path.basename(caught.value.filename) == name
+    assert tree(saved.parent) == before
+    assert value(restore(saved, set_aside=set_aside)) == good(3), "later it is read as if nothing had been"
+
+
+@pytest.mark.parametrize("error", [MemoryError(), ImportError("no tensorstore"), ValueError("odd"), OSError(5, "I/O")])
+@pytest.mark.parametrize("set_aside", [False, True])
+def test_a_library_that_fails_on_sound_files_is_not_damage(saved, monkeypatch, error, set_aside):
+    def failing():
+        raise error
+
+    before = tree(saved.parent)
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint, "_checkpointer", failing)
+        with pytest.raises(OSError, match=f"the checkpoint of step 3 cannot be read: {type(error).__name__}"):
+            restore(saved, set_aside=set_aside)
+    assert tree(saved.parent) == before
+
+
+def test_a_missing_library_is_not_damage(saved, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setitem(sys.modules, "orbax.checkpoint", None)
+        with pytest.raises(OSError, match="the checkpoint of step 3 cannot be read: ModuleNotFoundError"):
+            restore(saved, set_aside=True)
+    assert value(restore(saved)) == good(3)
+
+
+def test_a_table_that_claims_another_size_is_refused_before_memory_is_spent(saved):
+    """An earlier step has no SHA256SUMS, so that only the table's own digest vouches for the table."""
+    stored = json.loads((saved / "3" / "digest" / "metadata").read_text())
+    stored["leaves"]["['w']"]["bytes"] = 10**15
+    stored["sha256"] = checkpoint.leaves.digest(stored["leaves"])["sha256"]
+    (saved / "3" / "digest" / "metadata").write_text(json.dumps(stored))
+    (saved / "3" / "SHA256SUMS").unlink()
+    found = restore(saved)
+    assert value(found) == good(2)
+    assert "another place than its type and shape do" in found.damaged[0][1]
+
+
+@pytest.mark.parametrize("run", [path.name for path in sorted(FROZEN.iterdir()) if path.is_dir()])
+def test_what_earlier_versions_saved_is_read(run):
+    """The manifest of the run that was finished has the digest of the parameters, which that version computed."""
+    config = parse(json.loads((FROZEN / run / "config.json").read_text()))
+    manifest = json.loads((FROZEN / run / "manifest.json").read_text())
+    found = checkpoint.restore(FROZEN / run / CHECKPOINTS, Trainer(config, make_task(config)).shapes())
+    assert (found.step, int(found.state.step), found.damaged) == (manifest["steps"], manifest["steps"], ())
+    if manifest["state"] == "done":
+        assert fingerprint(found.state.params) == manifest["parameters_sha256"]
+
+
+def test_damage_to_what_earlier_versions_saved_is_found(tmp_path):
+    (run,) = (path for path in FROZEN.iterdir() if path.is_dir() and (path / CHECKPOINTS / "60").is_dir())
+    config = parse(json.loads((run / "config.json").read_text()))
+    like = Trainer(config, make_task(config)).shapes()
+    for number, path in enumerate(path for path in (run / CHECKPOINTS).rglob("d/*") if path.stat().st_size > 4000):
+        copy = tmp_path / str(number)
+        shutil.copytree(run, copy)
+        data = bytearray(path.read_bytes())
+        data[len(data) // 2] ^= 4
+        (copy / path.relative_to(run)).write_bytes(data)
+        with pytest.warns(UserWarning, match="checkpoint of step 60 is damaged"):
+            assert checkpoint.restore(copy / CHECKPOINTS, like) is None
