@@ -184,9 +184,9 @@ class Folder:
         return temporary
 
     def move(self, name: str, to: "Folder", new: str) -> None:
-        """Rename an entry, a link included as what it is, to `new` in the folder `to`."""
+        """Rename an entry, a link included as what it is, to `new` in the folder `to`, in place of a file of that name."""
         with self._named(name):
-            os.rename(*self._at(name), *to._at(new), **self._between(to))
+            os.replace(*self._at(name), *to._at(new), **self._between(to))
 
     def remove(self, name: str) -> None:
         """Delete a file, a link (not what it points to), or a folder with all that it holds; nothing where it is not."""

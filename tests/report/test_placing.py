@@ -164,8 +164,8 @@ def test_a_folder_in_place_of_a_file_is_refused_before_anything_is_moved(tmp_pat
 
 def test_the_page_is_moved_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     moved: list[str] = []
-    real = os.rename
-    monkeypatch.setattr(os, "rename", lambda *ends, **named: [moved.append(ends[0]), real(*ends, **named)])
+    real = os.replace
+    monkeypatch.setattr(os, "replace", lambda *ends, **named: [moved.append(ends[0]), real(*ends, **named)])
     (tmp_path / "report").mkdir()
     with placed(tmp_path / "report") as folder:
         (folder / "figures").mkdir()
