@@ -112,7 +112,8 @@ def _tell(store: Store, summary: Summary, stop: Stop) -> None:
         print(f"failed   {alike[0]}{others}: {reason} ({store.directory(alike[0])})")
     for run in summary.of("damaged"):
         print(
-            f"damaged  {run}: its config or status cannot be trusted; remove its folder to run it again ({store.root})"
+            f"damaged  {run}: its config, status or records cannot be trusted (see attnjax list runs {store.root}); "
+            "remove its folder to run it again"
         )
     if summary.of("failed"):
         print("failed runs are not tried again, unless with --retry-failed")
