@@ -42,8 +42,11 @@ class Lease:
     def release(self) -> None:
         """Let others have the run. Safe to call twice."""
         if self._descriptor >= 0:
-            with contextlib.suppress(OSError):
+            try:
                 self._mark(RELEASED)
+            except OSError:  # a disk that refuses this may yet shorten the file
+                with contextlib.suppress(OSError):
+                    os.ftruncate(self._descriptor, self._size)
             os.close(self._descriptor)
             self._descriptor = -1
 
@@ -76,7 +79,8 @@ def claim(directory: pathlib.Path, watch: Watch, step: int = 0) -> Lease | Owner
         return holder(directory) or Owner()
     for old in directory.iterdir():
         if FILE.fullmatch(old.name) and old.name < lease.path.name:
-            old.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):  # in nobody's way
+                old.unlink()
     return lease
 
 
@@ -88,6 +92,16 @@ def look(directory: pathlib.Path, watch: Watch) -> Owner:
     content = read(latest)
     watch.is_free(latest, content, parse(content))
     return parse(content)
+
+
+def working(directory: pathlib.Path, watch: Watch) -> Owner | None:
+    """Who works on the run: its holder, unless that one is dead."""
+    latest = _latest(directory)
+    if latest is None:
+        return None
+    content = read(latest)
+    owner = parse(content)
+    return None if watch.is_free(latest, content, owner) else owner
 
 
 def holder(directory: pathlib.Path) -> Owner | None:

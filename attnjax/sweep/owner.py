@@ -93,7 +93,7 @@ def read(path: pathlib.Path) -> bytes:
 
 def parse(content: bytes) -> Owner:
     """An unknown owner where the file is unreadable: it is then dead when it stays unchanged for long enough."""
-    head, _, tail = content.partition(b"\n")
+    head, end, tail = content.partition(b"\n")
     try:
         table = json.loads(head)
         names = {field.name: type(field.default) for field in dataclasses.fields(Owner) if field.name != "released"}
@@ -102,4 +102,4 @@ def parse(content: bytes) -> Owner:
         }
     except (ValueError, AttributeError, RecursionError):
         return Owner()
-    return Owner(**values, released=tail.startswith(RELEASED.encode()))
+    return Owner(**values, released=bool(end) and (not tail or tail.startswith(RELEASED.encode())))
