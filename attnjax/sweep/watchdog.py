@@ -54,11 +54,13 @@ class Watchdog:
         faulthandler.dump_traceback_later(self._seconds, repeat=True, file=self._descriptor)
 
     def _watch(self, ended: threading.Event, tell: Callable[[str], None]) -> None:
+        # A little late, so that the stacks are there when the sentence about them is read.
+        late = min(1.0, self._seconds / 2)
         since, times = self._armed, 1
-        while not ended.wait(max(0.0, since + times * self._seconds - time.monotonic())):
+        while not ended.wait(max(0.0, since + times * self._seconds + late - time.monotonic())):
             if since != self._armed:
                 since, times = self._armed, 1
-            elif time.monotonic() >= since + times * self._seconds:
+            else:
                 tell(f"no step for {times * self._seconds:g} s; the stacks of all threads are in {self._where}")
                 times += 1
 

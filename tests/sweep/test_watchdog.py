@@ -13,11 +13,16 @@ from attnjax.sweep.stop import Stop
 from attnjax.sweep.watchdog import Watchdog, watchdog
 
 
+def written(store, names):
+    """What stands in the files of these names in the folder of logs."""
+    return "".join(path.read_text() for path in (store.root / "logs").glob(names))
+
+
 def test_a_hang_leaves_its_stacks_in_the_folder_and_says_where(make):
     store, events = make(seeds(1)), []
 
     def train(configs, directories, control):
-        until(lambda: any(event.reason for event in events))
+        until(lambda: any(event.reason for event in events) and "in until" in written(store, "stacks-*.txt"))
         fake_training.train(configs, directories, control)
 
     summary = run_here(store, train, Rules(stall=0.3), progress=events.append)
@@ -70,6 +75,7 @@ def test_a_worker_that_hangs_has_its_stacks_in_its_log_and_the_driver_says_so(ma
     def progress(event):
         events.append(event)
         if event.reason.startswith("no step"):
+            until(lambda: "in until_told" in written(store, "worker-*.txt"))
             (store.directory(event.run) / "go").touch()
 
     run_workers(store, "hanging:until_told", 1, Rules(stall=0.5), threads=1, progress=progress, stop=stop)
@@ -83,11 +89,11 @@ def test_the_command_line_says_on_standard_error_where_the_stacks_are(tmp_path):
     process = hanging.start(tmp_path, "asleep", "--patience", "0.5")
     lines = iter(process.stderr.readline, "")
     told = next(line for line in lines if "no step for" in line)
-    process.kill()
-    process.communicate()
     stacks = tmp_path / "out" / "logs" / f"stacks-{process.pid}.txt"
     assert f"at step 0: no step for 0.5 s; the stacks of all threads are in {stacks}" in told
-    assert "in asleep" in stacks.read_text()
+    until(lambda: "in asleep" in stacks.read_text())
+    process.kill()
+    process.communicate()
 
 
 def test_a_link_in_place_of_the_file_is_not_followed(tmp_path):
