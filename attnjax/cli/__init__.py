@@ -5,8 +5,9 @@ import sys
 from collections.abc import Sequence
 
 from attnjax.cli.parser import parser
+from attnjax.sweep.stop import exit_status
 
-FAILED, WRONG, INTERRUPTED = 1, 2, 130
+FAILED, WRONG = 1, 2
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -24,9 +25,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         print(f"attnjax: error: {error}", file=sys.stderr)
         return WRONG
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as interrupt:
         print("attnjax: interrupted", file=sys.stderr)
-        return INTERRUPTED
+        return exit_status(interrupt)
     except BrokenPipeError:  # the reader of a pipe, such as head, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0

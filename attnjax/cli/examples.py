@@ -3,11 +3,13 @@
 CODES = """
 exit status:
   0    all is done (failed runs of a sweep are recorded, listed, and counted in its last line)
-  1    the run failed; a sweep: with --strict or --fail-fast if a run failed, else if none succeeded; or records are damaged;
+  1    the run failed; a sweep: with --strict or --fail-fast if a run failed, else if none succeeded; or records are damaged,
+       the end of a run could not be written, or a run has not ended and nobody works on it;
        bench: a suite failed, or with --smoke a peer's numbers differ from ours; parity: numbers differ
   2    a mistake in the command, the config or the folder: said in one line, before anything was trained
+  3    other processes still work on runs of this sweep (with --wait: stays until those have ended)
   130  stopped by Ctrl-C after saving (a second Ctrl-C stops at once)
-  143  stopped by SIGTERM after saving
+  143  stopped by SIGTERM after saving (a second SIGTERM stops at once)
 """
 EXAMPLES = """
 examples:

@@ -3,25 +3,31 @@
 import argparse
 import importlib
 import pathlib
+from collections.abc import Mapping
 
 from attnjax.cli.commands import provided
 from attnjax.cli.planning import Plan, planned
 from attnjax.cli.programs import keep_programs
 from attnjax.cli.progress import Display
 from attnjax.config import run_id
-from attnjax.sweep import Rules, Store, Summary, groups, load, prepare, retry, run_here, run_workers
+from attnjax.sweep import Rules, Store, Summary, Train, groups, load, manifest, prepare, retry, run_here, run_workers
 from attnjax.sweep.execute import states
+from attnjax.sweep.owner import Owner
 from attnjax.sweep.stop import Stop
+from attnjax.sweep.summary import others
 from attnjax.sweep.worker import import_train
 
 SIGNALS = (("SIGINT", 130), ("KeyboardInterrupt", 130), ("SIGTERM", 143))
+FAILED, BUSY = 1, 3
+MOST = 10
+"""Lines about as many runs that others work on."""
 
 
 def run(arguments: argparse.Namespace) -> int:
     """`attnjax run CONFIG`: one run, in a folder that may hold others."""
     plan = planned(arguments.config, arguments.overrides, alone=True)
     arguments.workers, arguments.threads, arguments.fail_fast, arguments.strict = None, None, True, True
-    return _execute(arguments, plan, extend=True)
+    return _execute(arguments, plan, extend=True)[0]
 
 
 def sweep(arguments: argparse.Namespace) -> int:
@@ -30,9 +36,9 @@ def sweep(arguments: argparse.Namespace) -> int:
     if arguments.threads is not None and arguments.workers is None:
         raise ValueError("--threads needs --workers: the threads of this process are those it was started with")
     if not arguments.dry_run:
-        code = _execute(arguments, plan, extend=arguments.extend)
-        if arguments.report and code in (0, 1):
-            _report(_root(arguments, plan))
+        code, summary = _execute(arguments, plan, extend=arguments.extend)
+        if arguments.report and code in (0, FAILED, BUSY):
+            _report(_root(arguments, plan), summary)
         return code
     for one in plan.runs:
         print(" ".join(f"{key}={value}" for key, value in one.changes.items()) or "(the config as it is)")
@@ -40,7 +46,8 @@ def sweep(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _execute(arguments: argparse.Namespace, plan: Plan, *, extend: bool) -> int:
+def _execute(arguments: argparse.Namespace, plan: Plan, *, extend: bool) -> tuple[int, Summary]:
+    """Trains what is not done; returns the exit status, and how the runs stand."""
     keep_programs()
     root = _root(arguments, plan)
     file, text = str(plan.file.path), plan.file.text
@@ -48,12 +55,15 @@ def _execute(arguments: argparse.Namespace, plan: Plan, *, extend: bool) -> int:
         _check(arguments.trainer, plan)
     store = prepare(root, plan.config.name, plan.runs, config_file=file, protocol=text, extend=extend)
     again = retry(store) if arguments.retry_failed else []
-    rules, stop = Rules(fail_fast=arguments.fail_fast, population=arguments.population), Stop()
     print(f"{len(store.runs)} runs in {root}" + (f", {len(again)} of them tried again" if again else ""), flush=True)
+    _tell_others(store, others(store, states(store)))
+    stop = Stop()
+    rules = Rules(
+        fail_fast=arguments.fail_fast, population=arguments.population, wait=arguments.wait, stall=arguments.patience
+    )
     with Display(store) as display:
         if arguments.workers is None:
-            # The training function is looked up only where there is work: it needs JAX, and the answer may be "nothing".
-            train = import_train(arguments.trainer) if _is_open(store) else _nothing
+            train = _trainer(arguments.trainer, store)
             summary = run_here(store, train, rules, progress=display, stop=stop)
         else:
             workers, threads = arguments.workers, arguments.threads
@@ -61,11 +71,24 @@ def _execute(arguments: argparse.Namespace, plan: Plan, *, extend: bool) -> int:
                 store, arguments.trainer, workers, rules, threads=threads, progress=display, stop=stop
             )
     _tell(store, summary, stop)
-    return _status(summary, stop, strict=arguments.strict or arguments.fail_fast)
+    return _status(summary, stop, strict=arguments.strict or arguments.fail_fast), summary
 
 
-def _report(root: pathlib.Path) -> None:
+def _trainer(name: str, store: Store) -> Train:
+    """The training function, looked up only where there is work: it needs JAX, and the answer may be "nothing"."""
+    if not _is_open(store):
+        return _nothing
+    train = import_train(name)
+    manifest.of_jax()  # a missing backend must end the command, and none of the runs
+    return train
+
+
+def _report(root: pathlib.Path, summary: Summary) -> None:
     """Figures, tables and the page, from the records that are there now."""
+    if summary.others or summary.unwritten:
+        why = "other processes still work on runs" if summary.others else "the ends of some runs could not be written"
+        print(f"report: not written, because {why}; later: attnjax report {root}")
+        return
     made = provided("attnjax.report", "build")(root)
     print(f"report: {next(path for path in made if path.suffix == '.html')} and {len(made) - 1} more files beside it")
 
@@ -103,13 +126,8 @@ def _nothing(configs: object, directories: object, control: object) -> None:
 
 
 def _tell(store: Store, summary: Summary, stop: Stop) -> None:
-    """The closing lines: what failed and where, and the counts."""
-    reasons: dict[str, list[str]] = {}
-    for run in summary.of("failed"):
-        reasons.setdefault(store.status(run).reason, []).append(run)
-    for reason, alike in reasons.items():
-        others = f" and {len(alike) - 1} more" if len(alike) > 1 else ""
-        print(f"failed   {alike[0]}{others}: {reason} ({store.directory(alike[0])})")
+    """The closing lines: what failed and where, what others do, and the counts."""
+    _tell_alike(store, "failed", {run: store.status(run).reason for run in summary.of("failed")})
     for run in summary.of("damaged"):
         print(
             f"damaged  {run}: its config, status or records cannot be trusted (see attnjax list runs {store.root}); "
@@ -117,13 +135,43 @@ def _tell(store: Store, summary: Summary, stop: Stop) -> None:
         )
     if summary.of("failed"):
         print("failed runs are not tried again, unless with --retry-failed")
+    _tell_alike(store, "unwritten", summary.unwritten)
+    if summary.unwritten:
+        print("what could not be written has not ended: the same command goes on with it")
+    _tell_others(store, summary.others)
     if stop.reason:
         print(f"stopped: {stop.reason}; the same command goes on")
+    elif summary.others:
+        print("the same command with --wait stays until others have ended their runs, and takes over where they die")
+    elif left := summary.left():
+        print(f"left: {len(left)} runs have not ended, and nobody works on them; the same command goes on")
     print(summary)
+
+
+def _tell_alike(store: Store, state: str, reasons: Mapping[str, str]) -> None:
+    """One line for all runs that ended for the same reason."""
+    alike: dict[str, list[str]] = {}
+    for run, reason in reasons.items():
+        alike.setdefault(reason, []).append(run)
+    for reason, (first, *rest) in alike.items():
+        more = f" and {len(rest)} more" if rest else ""
+        print(f"{state:<8} {first}{more}: {reason} ({store.directory(first)})")
+
+
+def _tell_others(store: Store, owners: Mapping[str, Owner]) -> None:
+    """Which runs other processes work on, and how far those are."""
+    for run, owner in list(owners.items())[:MOST]:
+        print(f"held     {run}: {owner} works on it, at step {store.status(run).step}", flush=True)
+    if len(owners) > MOST:
+        print(f"held     {len(owners) - MOST} more runs by other processes", flush=True)
 
 
 def _status(summary: Summary, stop: Stop, *, strict: bool) -> int:
     if stop.reason in dict(SIGNALS):
         return dict(SIGNALS)[stop.reason]
     failed, done = summary.of("failed"), summary.of("done")
-    return int(bool(summary.of("damaged") or (failed and (strict or not done))))
+    if summary.of("damaged") or summary.unwritten or (failed and strict):
+        return FAILED
+    if summary.others:
+        return BUSY
+    return FAILED if summary.left() or (failed and not done) else 0

@@ -192,3 +192,7 @@ def _add_execution(command: argparse.ArgumentParser) -> None:
     command.add_argument("--retry-failed", action="store_true", help="try runs again that failed before")
     command.add_argument("--population", type=kinds.count, metavar="N", help="most runs that train together")
     command.add_argument("--trainer", default=TRAINER, metavar="MODULE:FUNCTION", help="your own training function")
+    text = "stay until runs that other processes train have ended; take over those whose process dies"
+    command.add_argument("--wait", action="store_true", help=text)
+    text = "seconds without a step after which the stacks of all threads are written; default: 600"
+    command.add_argument("--patience", type=kinds.seconds, default=600.0, metavar="S", help=text)

@@ -33,6 +33,8 @@ class Display:
     def __call__(self, event: Event) -> None:
         if event.state == "running":
             self._running(event)
+            if event.reason:
+                print(f"{event.run}  at step {event.step}: {event.reason}", file=sys.stderr, flush=True)
         else:
             self._over(event)
 

@@ -23,8 +23,12 @@ QUIET = 2.0
 """Seconds between two writings of a running status."""
 
 
+UNWRITTEN = "unwritten"
+"""The state in an event about a run whose lease, beginning or end could not be written: on the disk it has not ended."""
+
+
 class Event(NamedTuple):
-    """News of one run: its state, step, and numbers such as loss. `reason` says why it ended."""
+    """News of one run: its state, step, and numbers such as loss. `reason` says why it ended, or why it is said to hang."""
 
     run: str
     state: str
@@ -57,9 +61,15 @@ class Live:
 class Control:
     """See the module's text. Every method takes the run's folder, as handed to the training function."""
 
-    def __init__(self, runs: Mapping[pathlib.Path, int], stop: Stop, progress: Progress):
+    def __init__(
+        self,
+        runs: Mapping[pathlib.Path, int],
+        stop: Stop,
+        progress: Progress,
+        alive: Callable[[], None] = lambda: None,
+    ):
         self.live = {directory: Live(step) for directory, step in runs.items()}
-        self._stop, self._progress = stop, progress
+        self._stop, self._progress, self._alive = stop, progress, alive
 
     def stopping(self) -> str:
         """Why to save and return at this step, as "SIGTERM"; "" while training should go on."""
@@ -67,6 +77,7 @@ class Control:
 
     def step(self, directory: pathlib.Path, step: int, **numbers: float) -> None:
         """The run has done `step` steps; `numbers` are for the display."""
+        self._alive()
         live = self.live[directory]
         live.step = int(step)
         if time.monotonic() - live.written >= QUIET:
@@ -76,10 +87,12 @@ class Control:
 
     def metrics(self, directory: pathlib.Path, record: Mapping[str, Any]) -> None:
         """Append one line, {"step": 100, "loss": ...}, to the training log."""
+        self._alive()
         records.append(directory / "metrics.jsonl", record)
 
     def results(self, directory: pathlib.Path, *found: Mapping[str, Any]) -> None:
         """Append evaluations, {"step", "length", "metric", "value", "count", "split"}; what is there is not repeated."""
+        self._alive()
         live, path = self.live[directory], directory / "results.jsonl"
         if live.seen is None:
             there = (line.table for line in records.each(path))
@@ -95,6 +108,7 @@ class Control:
 
         The other lines stay as they are. Raises OSError or ValueError, and changes nothing, where a file cannot be read.
         """
+        self._alive()
         live = self.live[directory]
         live.step, live.resumed, live.seen = int(step), int(step), None
         for name in records.FILES:
@@ -102,6 +116,7 @@ class Control:
 
     def note(self, directory: pathlib.Path, **fields: Any) -> None:
         """Add fields to the run's manifest: parameter count, chance levels, hashes of data and parameters."""
+        self._alive()
         update_manifest(directory, fields)
 
     def fail(self, directory: pathlib.Path, step: int, reason: str) -> None:

@@ -6,20 +6,23 @@ A run that fails leaves its traceback and its reason, and the rest goes on.
 
 import dataclasses
 import pathlib
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 from attnjax.sweep import inventory, manifest, status
-from attnjax.sweep.control import Event, Progress, Train, read_manifest
+from attnjax.sweep.control import UNWRITTEN, Event, Progress, Train, read_manifest
 from attnjax.sweep.lease import Lease, claim, look
 from attnjax.sweep.owner import PATIENCE, Owner, Watch
 from attnjax.sweep.plan import groups
 from attnjax.sweep.population import Context, Job, train_group
 from attnjax.sweep.stop import Stop, on_signals
 from attnjax.sweep.store import Entry, Store, config_text, read_config
+from attnjax.sweep.summary import Ledger, Summary, summarise
+from attnjax.sweep.watchdog import watchdog
 
 POLL = 0.1
 """Seconds between looks at leases of other machines."""
+LONG_POLL = 1.0
+"""Seconds between looks at runs that others train, and that are waited for."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,31 +34,19 @@ class Rules:
       population: most runs that train together; None: all with equal shapes.
       patience: seconds without heartbeat after which a worker of another machine counts as dead.
       attempts: deaths of a worker in a row, without progress between them, after which a run counts as failed.
+      wait: stay until the runs that other processes train have ended, and take over those whose process dies.
+      stall: seconds without a step or other progress of a run after which the stacks of all threads are written.
     """
 
     fail_fast: bool = False
     population: int | None = None
     patience: float = PATIENCE
     attempts: int = 5
+    wait: bool = False
+    stall: float = 600.0
 
 
 DEFAULT = Rules()
-
-
-@dataclasses.dataclass(frozen=True)
-class Summary:
-    """How every run stands, and which of them had ended before and were left alone."""
-
-    states: Mapping[str, str]
-    skipped: tuple[str, ...]
-
-    def of(self, state: str) -> list[str]:
-        """The runs in a state: done, failed, preempted, pending, running (elsewhere) or damaged."""
-        return [run for run, found in self.states.items() if found == state]
-
-    def __str__(self) -> str:
-        counts = ", ".join(f"{count} {state}" for state, count in Counter(self.states.values()).items())
-        return f"{len(self.states)} runs: {counts}" + (f"; {len(self.skipped)} of them before" if self.skipped else "")
 
 
 def run_here(
@@ -63,29 +54,48 @@ def run_here(
 ) -> Summary:
     """Train all runs of a sweep that have not ended, in this process; SIGTERM and Ctrl-C stop at the next step."""
     stop = Stop() if stop is None else stop
-    before = states(store)
+    before, ledger = states(store), Ledger(progress)
     with on_signals(stop):
-        work(store, train, rules, progress or (lambda event: None), stop)
-    return summarise(store, before)
+        work(store, train, rules, ledger, stop)
+    return summarise(store, before, states(store), ledger)
 
 
-def work(store: Store, train: Train, rules: Rules, progress: Progress, stop: Stop) -> None:
-    """Claim groups of runs and train them until none is left that nobody has. Called by every worker."""
+def work(store: Store, train: Train, rules: Rules, progress: Progress, stop: Stop, log: str = "") -> None:
+    """Claim groups of runs and train them until none is left that nobody has. Called by every worker.
+
+    Args:
+      store: the sweep.
+      train: the training function.
+      rules: how to go about it.
+      progress: called with every event.
+      stop: asks to stop at the next step.
+      log: the file that standard error is written to, for the stacks of a run that hangs; "": they get their own file.
+    """
     watch = Watch(rules.patience)
     waiting = groups(store.runs, key=lambda entry: entry.group, limit=rules.population)
     waiting = [group for group in waiting if any(_open(store, group))]
-    machine = manifest.of_machine() if waiting else {}
-    while waiting and not stop.reason:
-        left, idle = [], True
-        for group in waiting:
-            theirs, jobs = ([], []) if stop.reason else _claimed(store, group, watch, rules, progress)
-            left += [theirs] if theirs else []
-            if jobs:
-                idle = False
-                _train(jobs, Context(train, progress, stop, machine, store.protocol, rules.patience / 6), rules)
-        if idle and (not watch.undecided() or stop.wait(POLL)):
-            return
-        waiting = left
+    if not waiting:
+        return
+    with watchdog(store.root, rules.stall, log) as dog:
+        context = Context(train, progress, stop, manifest.of_machine(), dog, store.protocol, rules.patience / 6)
+        while waiting and not stop.reason:
+            left, idle = [], True
+            for group in waiting:
+                theirs, jobs = ([], []) if stop.reason else _claimed(store, group, watch, rules, progress)
+                left += [theirs] if theirs else []
+                if jobs:
+                    idle = False
+                    _train(jobs, context, rules)
+            if idle and not _wait(watch, rules, stop):
+                return
+            waiting = left
+
+
+def _wait(watch: Watch, rules: Rules, stop: Stop) -> bool:
+    """Lets others go on for a while; False where there is nothing to wait for."""
+    if watch.undecided():
+        return not stop.wait(POLL)
+    return rules.wait and not stop.wait(LONG_POLL)
 
 
 def retry(store: Store) -> list[str]:
@@ -109,13 +119,6 @@ def states(store: Store) -> dict[str, str]:
     return {run: "damaged" if _differs(store, run, state) else state for run, state in found.items()}
 
 
-def summarise(store: Store, before: Mapping[str, str]) -> Summary:
-    """How all runs stand, given how they stood before."""
-    after = states(store)
-    skipped = [run for run, state in after.items() if state in status.FINAL and before.get(run) == state]
-    return Summary(after, tuple(skipped))
-
-
 def _train(jobs: list[Job], context: Context, rules: Rules) -> None:
     try:
         failed = [] if context.stop.reason else train_group(jobs, context)
@@ -129,21 +132,23 @@ def _train(jobs: list[Job], context: Context, rules: Rules) -> None:
 def _claimed(
     store: Store, group: Sequence[Entry], watch: Watch, rules: Rules, progress: Progress
 ) -> tuple[list[Entry], list[Job]]:
-    """Leases of the group's open runs, and the runs that others have. Who loses the first leaves the rest to the winner."""
+    """Leases of the group's open runs, and the runs that others have. Who loses the first leaves the rest to the winner.
+
+    A run whose lease the disk refuses is left as it is and reported: it is neither ours nor anybody else's.
+    """
     theirs: list[Entry] = []
     jobs: list[Job] = []
-    try:
-        for entry, directory in _open(store, group):
-            step = status.read(directory).step
+    for entry, directory in _open(store, group):
+        step = status.read(directory).step
+        try:
             found = claim(directory, watch, step) if jobs or not theirs else look(directory, watch)
             if isinstance(found, Owner):
                 theirs.append(entry)
             elif job := _job(entry, directory, found, rules, progress):
                 jobs.append(job)
-    except OSError as error:
-        for job in jobs:
-            job.lease.release()
-        raise ValueError(f"results cannot be written to {store.root}: {error.strerror or error}") from error
+        except OSError as error:
+            reason = f"its lease could not be written: {error.strerror or error}"
+            progress(Event(entry.run, UNWRITTEN, step, {}, reason))
     return theirs, jobs
 
 
@@ -154,23 +159,31 @@ def _open(store: Store, group: Sequence[Entry]) -> Iterator[tuple[Entry, pathlib
 
 
 def _job(entry: Entry, directory: pathlib.Path, lease: Lease, rules: Rules, progress: Progress) -> Job | None:
-    """What to train, now that the run is ours; None where it ended in the meantime, or kills its workers."""
+    """What to train, now that the run is ours; None, and the lease released, where there is nothing to train."""
+    job = None
+    try:
+        job = _found(entry, directory, lease, rules, progress)
+    finally:
+        if job is None:
+            lease.release()
+    return job
+
+
+def _found(entry: Entry, directory: pathlib.Path, lease: Lease, rules: Rules, progress: Progress) -> Job | None:
+    """The same; None where the run ended in the meantime, kills its workers, or cannot be read."""
     now = status.read(directory)
     if now.state in status.FINAL:
-        lease.release()
         return None
     if lease.owner.attempt > rules.attempts:
         deaths = lease.owner.attempt - 1
         reason = f"its worker died {deaths} times in a row at step {now.step}: killed, or out of memory?"
         status.write(directory, status.Status("failed", now.step, reason))
         progress(Event(entry.run, "failed", now.step, {}, reason))
-        lease.release()
         return None
     try:
         return Job(directory, read_config(directory), lease, now)
     except ValueError as error:  # written by a version whose configs this one does not take
         progress(Event(entry.run, "damaged", now.step, {}, str(error)))
-        lease.release()
         return None
 
 

@@ -43,8 +43,11 @@ class Lease:
     def release(self) -> None:
         """Let others have the run. Safe to call twice."""
         if self._descriptor >= 0:
-            with contextlib.suppress(OSError):
+            try:
                 self._mark(RELEASED)
+            except OSError:  # a disk that refuses this may yet shorten the file
+                with contextlib.suppress(OSError):
+                    os.ftruncate(self._descriptor, self._size)
             os.close(self._descriptor)
             self._descriptor = -1
 
@@ -78,7 +81,8 @@ def claim(directory: pathlib.Path, watch: Watch, step: int = 0) -> Lease | Owner
             return _holder(folder) or Owner()
         for old in folder.names():
             if FILE.fullmatch(old) and old < lease.path.name:
-                folder.remove(old)
+                with contextlib.suppress(OSError):  # in nobody's way
+                    folder.remove(old)
         return lease
 
 
@@ -91,6 +95,17 @@ def look(directory: pathlib.Path, watch: Watch) -> Owner:
         content = read(folder, latest)
     watch.is_free(directory / latest, content, parse(content))
     return parse(content)
+
+
+def working(directory: pathlib.Path, watch: Watch) -> Owner | None:
+    """Who works on the run: its holder, unless that one is dead."""
+    with enter(directory) as folder:
+        latest = _latest(folder)
+        if latest is None:
+            return None
+        content = read(folder, latest)
+    owner = parse(content)
+    return None if watch.is_free(directory / latest, content, owner) else owner
 
 
 def holder(directory: pathlib.Path) -> Owner | None:

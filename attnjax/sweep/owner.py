@@ -90,7 +90,7 @@ def read(folder: Folder, name: str) -> bytes:
 
 def parse(content: bytes) -> Owner:
     """An unknown owner where the file is unreadable: it is then dead when it stays unchanged for long enough."""
-    head, _, tail = content.partition(b"\n")
+    head, end, tail = content.partition(b"\n")
     try:
         table = json.loads(head)
         names = {field.name: type(field.default) for field in dataclasses.fields(Owner) if field.name != "released"}
@@ -99,4 +99,4 @@ def parse(content: bytes) -> Owner:
         }
     except (ValueError, AttributeError, RecursionError):
         return Owner()
-    return Owner(**values, released=tail.startswith(RELEASED.encode()))
+    return Owner(**values, released=bool(end) and (not tail or tail.startswith(RELEASED.encode())))

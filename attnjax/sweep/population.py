@@ -4,6 +4,7 @@ import dataclasses
 import errno
 import os
 import pathlib
+import re
 import time
 import traceback
 from collections.abc import Mapping, Sequence
@@ -11,10 +12,11 @@ from typing import Any
 
 from attnjax.config import RunConfig
 from attnjax.sweep import files, inventory, manifest, records, status
-from attnjax.sweep.control import Control, Event, Live, Progress, Train, read_manifest, update_manifest
+from attnjax.sweep.control import UNWRITTEN, Control, Event, Live, Progress, Train, read_manifest, update_manifest
 from attnjax.sweep.heart import beating
 from attnjax.sweep.lease import Lease
-from attnjax.sweep.stop import Stop
+from attnjax.sweep.stop import Stop, Terminated
+from attnjax.sweep.watchdog import Watchdog
 
 BITWISE = (
     "code_sha256",
@@ -30,6 +32,9 @@ BITWISE = (
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """What a disk says that takes no more; libraries below Python pass it on as text."""
+
+MEMORY = re.compile(r"RESOURCE_EXHAUSTED|out of memory|cannot allocate memory|bad_alloc", re.IGNORECASE)
+"""What XLA, the C library and C++ say where there is no memory left."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,30 +55,39 @@ class Context:
     progress: Progress
     stop: Stop
     machine: Mapping[str, Any]
+    watchdog: Watchdog
     protocol: str = ""
     beat: float = 10.0
 
 
 def train_group(jobs: Sequence[Job], context: Context) -> list[str]:
-    """Train runs together; where that raises, each alone, so that only the culprit fails. Returns those that failed."""
+    """Trains runs together; where that raises, each alone, so that only the culprit fails. Returns those that failed."""
     with beating([job.lease for job in jobs], context.beat, context.stop):
-        left = _train(jobs, context, alone=len(jobs) == 1)
+        left, failed = _train(jobs, context, alone=len(jobs) == 1)
         for job in left:
             if not context.stop.reason:
-                _train([dataclasses.replace(job, status=status.read(job.directory))], context, alone=True)
-    return [job.directory.name for job in jobs if status.read(job.directory).state == "failed"]
+                now = dataclasses.replace(job, status=status.read(job.directory))
+                failed += _train([now], context, alone=True)[1]
+    return failed
 
 
-def _train(jobs: Sequence[Job], context: Context, *, alone: bool) -> list[Job]:
-    """One call of the training function. Returns runs to be tried alone, because of an error that may not be theirs."""
-    control = Control({job.directory: job.status.step for job in jobs}, context.stop, context.progress)
+def _train(jobs: Sequence[Job], context: Context, *, alone: bool) -> tuple[list[Job], list[str]]:
+    """One call of the training function.
+
+    Returns:
+      Runs to be tried alone, because of an error that may not be theirs; and the names of those that failed.
+    """
+    steps = {job.directory: job.status.step for job in jobs}
+    control = Control(steps, context.stop, context.progress, context.watchdog.progress)
     before, error, start = [read_manifest(job.directory) for job in jobs], None, time.monotonic()
+    again, failed = [], []
     try:
         for job in jobs:
             _begin(job, jobs, context)
-        context.train([job.config for job in jobs], [job.directory for job in jobs], control)
-    except KeyboardInterrupt:
-        context.stop.set("KeyboardInterrupt")
+        with context.watchdog.watching(lambda text: _warn(control, text, context)):
+            context.train([job.config for job in jobs], [job.directory for job in jobs], control)
+    except KeyboardInterrupt as interrupt:
+        context.stop.set("SIGTERM" if isinstance(interrupt, Terminated) else "KeyboardInterrupt")
         raise
     except (Exception, SystemExit) as raised:
         error = raised
@@ -81,8 +95,15 @@ def _train(jobs: Sequence[Job], context: Context, *, alone: bool) -> list[Job]:
         again = control.running() if error and not alone and not context.stop.reason else []
         for job, old in zip(jobs, before, strict=True):
             if job.directory not in again:
-                _end(job, control.live[job.directory], old, error, time.monotonic() - start, context)
-    return [job for job in jobs if job.directory in again]
+                state = _end(job, control.live[job.directory], old, error, time.monotonic() - start, context)
+                failed += [job.directory.name] if state in ("failed", UNWRITTEN) else []
+    return [job for job in jobs if job.directory in again], failed
+
+
+def _warn(control: Control, text: str, context: Context) -> None:
+    """Says of the first run that has not ended that it seems to hang."""
+    for directory in control.running()[:1]:
+        context.progress(Event(directory.name, "running", control.live[directory].step, {}, text))
 
 
 def _begin(job: Job, jobs: Sequence[Job], context: Context) -> None:
@@ -97,10 +118,14 @@ def _begin(job: Job, jobs: Sequence[Job], context: Context) -> None:
 
 def _end(
     job: Job, live: Live, old: Mapping[str, Any], error: BaseException | None, seconds: float, context: Context
-) -> None:
-    """Status, manifest and traceback of a run that ended; nothing where another process has it by now."""
+) -> str:
+    """Writes status, manifest and traceback of a run that ended; nothing where another process has it by now.
+
+    The status comes last: whatever refuses before leaves a run that has not ended, which the next start goes on with.
+    Returns how it ended.
+    """
     if not job.lease.held():
-        return
+        return ""
     state, reason = _outcome(live, error, context.stop)
     try:
         for name in records.FILES:
@@ -110,9 +135,12 @@ def _end(
             files.write(job.directory / "traceback.txt", text)
         update_manifest(job.directory, _ending(job.directory, live, old, state, reason, seconds))
         status.write(job.directory, status.Status(state, live.step, reason))
-    except OSError as refusal:
-        state, reason = "failed", f"its end could not be written ({refusal.strerror or refusal}); {reason}".rstrip("; ")
+    except (OSError, ValueError) as refusal:
+        why = (refusal.strerror if isinstance(refusal, OSError) else "") or refusal
+        reason = f"its end ({state}) could not be written: {why}; {reason}".rstrip("; ")
+        state = UNWRITTEN
     context.progress(Event(job.directory.name, state, live.step, {"seconds": round(seconds, 3)}, reason))
+    return state
 
 
 def _outcome(live: Live, error: BaseException | None, stop: Stop) -> tuple[str, str]:
@@ -130,7 +158,7 @@ def _reason(error: BaseException) -> str:
     line = f"{type(error).__name__}: {text}" if text else type(error).__name__
     if isinstance(error, OSError) and (error.errno in FULL or any(os.strerror(number) in whole for number in FULL)):
         return f"disk full: {line}"
-    if isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in whole:
+    if isinstance(error, MemoryError) or MEMORY.search(whole):
         return f"oom: {line}"
     return f"exit: {line}" if isinstance(error, SystemExit) else line
 

@@ -1,10 +1,30 @@
-"""Asking work to stop at its next step: by a signal, by another run's failure, by losing a lease."""
+"""Asking work to stop at its next step, by a signal, another run's failure or a lost lease; and ending it, by a second signal.
+
+The first SIGTERM or Ctrl-C sets a `Stop`, which work reads at every step. The second raises `Terminated` or
+`KeyboardInterrupt` in the main thread. Python can raise nothing in a thread that hangs in C code: where the block of
+`on_signals` is not left within `GRACE` seconds, the stacks of all threads are written and the process ends at once.
+"""
 
 import contextlib
+import faulthandler
+import os
 import signal
+import socket
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from types import FrameType
+
+GRACE = 5.0
+"""Seconds that the main thread has to end after the second signal."""
+AGAIN = 0.1
+"""Seconds after which the main thread gets the second signal again, if it has not seen it."""
+TOGETHER = 0.2
+"""Seconds within which two SIGTERM count as one: `timeout` sends one to its child, and one to the group of the child."""
+
+
+class Terminated(KeyboardInterrupt):
+    """The second SIGTERM: like the second Ctrl-C, with an exit status of its own."""
 
 
 class Stop:
@@ -25,24 +45,100 @@ class Stop:
         return self._event.wait(seconds)
 
 
-@contextlib.contextmanager
-def on_signals(stop: Stop) -> Iterator[None]:
-    """SIGTERM and the first Ctrl-C ask for a stop; the second Ctrl-C is a KeyboardInterrupt.
+def exit_status(interrupt: KeyboardInterrupt) -> int:
+    """The exit status of a process that a signal ended: 143 for SIGTERM, 130 for Ctrl-C."""
+    return 128 + (signal.SIGTERM if isinstance(interrupt, Terminated) else signal.SIGINT)
 
-    Only the main thread may listen to signals; in any other this does nothing.
+
+@contextlib.contextmanager
+def on_signals(stop: Stop, before_exit: Callable[[], None] = lambda: None) -> Iterator[None]:
+    """Listens to SIGTERM and Ctrl-C during the block, see the module's text; in other threads than the main one not at all.
+
+    Args:
+      stop: set by the first signal.
+      before_exit: called, in another thread, before the process ends because its main thread hangs.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-
-    def handle(number: int, _: FrameType | None) -> None:
-        if stop.reason and number == signal.SIGINT:
-            raise KeyboardInterrupt
-        stop.set(signal.Signals(number).name)
-
-    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    signals = _Signals(stop, before_exit)
+    before = {number: signal.signal(number, signals.handle) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        yield
+        with signals.listening():
+            yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+class _Signals:
+    """Counts signals where they arrive, in a thread of its own: the main thread sees none while it is in C code."""
+
+    def __init__(self, stop: Stop, before_exit: Callable[[], None]):
+        self._stop, self._before_exit = stop, before_exit
+        self._first = 0.0
+        self._second: int | None = None
+
+    def handle(self, number: int, _: FrameType | None) -> None:
+        """The handler, in the main thread. Raises once for the second signal, so that what it interrupts can clean up."""
+        self._stop.set(signal.Signals(number).name)
+        if self._second is not None:
+            second, self._second = self._second, None
+            raise Terminated if second == signal.SIGTERM else KeyboardInterrupt
+
+    @contextlib.contextmanager
+    def listening(self) -> Iterator[None]:
+        """Has the system write the number of every signal to a socket, from which the thread reads."""
+        ears, mouth = socket.socketpair()
+        mouth.setblocking(False)
+        thread = threading.Thread(target=self._listen, args=(ears,), name="signals", daemon=True)
+        before = signal.set_wakeup_fd(mouth.fileno(), warn_on_full_buffer=False)
+        thread.start()
+        try:
+            yield
+        finally:
+            signal.set_wakeup_fd(before)
+            mouth.close()  # the thread reads the end, and ends
+            thread.join()
+            ears.close()
+
+    def _listen(self, ears: socket.socket) -> None:
+        while numbers := ears.recv(64):
+            for number in numbers:
+                if number in (signal.SIGINT, signal.SIGTERM) and self._is_second(number):
+                    self._second = number
+                    if not self._left(ears, number):
+                        self._exit(number)
+                    return
+
+    def _left(self, ears: socket.socket, number: int) -> bool:
+        """Whether the block is left in time, now that `handle` raises. A signal just before a system call is not seen in it."""
+        again = time.monotonic()
+        deadline = again + GRACE
+        ears.settimeout(AGAIN)
+        while (now := time.monotonic()) < deadline:
+            if now >= again and self._second is not None and hasattr(signal, "pthread_kill"):
+                signal.pthread_kill(threading.main_thread().ident or 0, number)
+                again = now + AGAIN
+            with contextlib.suppress(TimeoutError):
+                if not ears.recv(64):
+                    return True
+        return False
+
+    def _is_second(self, number: int) -> bool:
+        now = time.monotonic()
+        if not self._first:
+            self._first = now
+            return False
+        return number == signal.SIGINT or now - self._first > TOGETHER
+
+    def _exit(self, number: int) -> None:
+        name = signal.Signals(number).name
+        with contextlib.suppress(OSError, ValueError):
+            text = f"attnjax: the second {name} ends a process whose main thread hung for {GRACE:g} s here:\n"
+            os.write(2, text.encode())
+            faulthandler.dump_traceback(file=2)
+        try:
+            self._before_exit()
+        finally:
+            os._exit(128 + number)

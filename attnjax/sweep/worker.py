@@ -13,10 +13,11 @@ import sys
 import threading
 from typing import IO
 
+from attnjax.sweep import manifest
 from attnjax.sweep.control import Event, Train
 from attnjax.sweep.execute import Rules, work
 from attnjax.sweep.files import jsonable
-from attnjax.sweep.stop import Stop, on_signals
+from attnjax.sweep.stop import Stop, exit_status, on_signals
 from attnjax.sweep.store import load
 
 
@@ -26,17 +27,23 @@ def main() -> None:
     order = json.loads(sys.stdin.readline())
     stop = Stop()
     threading.Thread(target=_wait_for_the_end, args=(stop,), daemon=True).start()
-    store = load(pathlib.Path(order["root"])).only(order["runs"])
+    store, lock = load(pathlib.Path(order["root"])).only(order["runs"]), threading.Lock()
 
     def report(event: Event) -> None:
         try:
-            events.write(json.dumps(jsonable(event._asdict())) + "\n")
-            events.flush()
+            with lock:  # the watchdog has a thread of its own
+                events.write(json.dumps(jsonable(event._asdict())) + "\n")
+                events.flush()
         except OSError:
             stop.set("the driver is gone")
 
-    with on_signals(stop):
-        work(store, import_train(order["trainer"]), Rules(**order["rules"]), report, stop)
+    try:
+        with on_signals(stop):
+            train = import_train(order["trainer"])
+            manifest.of_jax()  # a missing backend must end this worker, and none of the runs
+            work(store, train, Rules(**order["rules"]), report, stop, order["log"])
+    except KeyboardInterrupt as interrupt:
+        sys.exit(exit_status(interrupt))
 
 
 def import_train(name: str) -> Train:

@@ -16,14 +16,17 @@ import threading
 from collections.abc import Sequence
 from typing import IO, Any
 
+from attnjax import folder
 from attnjax.sweep import files
-from attnjax.sweep.control import Event, Progress
-from attnjax.sweep.execute import DEFAULT, Rules, Summary, states, summarise
+from attnjax.sweep.control import UNWRITTEN, Event, Progress
+from attnjax.sweep.execute import DEFAULT, Rules, states
 from attnjax.sweep.status import FINAL
 from attnjax.sweep.stop import Stop, on_signals
 from attnjax.sweep.store import LOGS, Store
+from attnjax.sweep.summary import Ledger, Summary, summarise
 
 TAIL = 2000
+"""Bytes of a worker's log in which its last line is looked for."""
 
 
 @dataclasses.dataclass
@@ -53,15 +56,15 @@ def run_workers(
     """
     if workers < 1 or (threads is not None and threads < 1):
         raise ValueError(f"workers and threads must be at least 1, got {workers} and {threads}")
-    stop, before = Stop() if stop is None else stop, states(store)
+    stop, before, ledger = Stop() if stop is None else stop, states(store), Ledger(progress)
     crew = Crew(store, trainer, rules, threads or max(1, _cores() // workers), workers)
-    with on_signals(stop):
+    with on_signals(stop, before_exit=crew.strike):
         try:
             crew.start(workers)
-            crew.watch(progress or (lambda event: None), stop)
+            crew.watch(ledger, stop)
         finally:
             crew.kill()
-    return summarise(store, before)
+    return summarise(store, before, states(store), ledger)
 
 
 class Crew:
@@ -79,10 +82,10 @@ class Crew:
     def start(self, count: int = 1) -> None:
         """Start workers, each with its log and a thread that listens to it."""
         for _ in range(count):
-            folder = files.inside(self._store.root, LOGS)
-            folder.mkdir(exist_ok=True)
+            logs = files.inside(self._store.root, LOGS)
+            logs.mkdir(exist_ok=True)
             self._started += 1
-            log = files.inside(folder, f"worker-{os.getpid()}-{self._started}.txt")
+            log = files.inside(logs, f"worker-{os.getpid()}-{self._started}.txt")
             with log.open("w") as output:
                 process = subprocess.Popen(
                     [sys.executable, "-m", "attnjax.sweep.worker"],
@@ -99,7 +102,7 @@ class Crew:
             self._crew.append(worker)
             threading.Thread(target=self._listen, args=(worker,), daemon=True).start()
             with contextlib.suppress(BrokenPipeError):
-                worker.orders.write(json.dumps(self._order) + "\n")
+                worker.orders.write(json.dumps({**self._order, "log": str(log)}) + "\n")
                 worker.orders.flush()
 
     def watch(self, progress: Progress, stop: Stop) -> None:
@@ -117,15 +120,20 @@ class Crew:
             worker.claimed = True
             self._in_vain = 0 if event["state"] in FINAL else self._in_vain
             progress(Event(**event))
-            if event["state"] == "failed" and self._rules.fail_fast:
+            if event["state"] in ("failed", UNWRITTEN) and self._rules.fail_fast:
                 stop.set(f"run {event['run']} failed")
 
     def kill(self) -> None:
         """End all workers now; what they did since their last checkpoint is done again later."""
+        self.strike()
         for worker in self._crew:
-            worker.process.kill()
             _close(worker)
         self._crew.clear()
+
+    def strike(self) -> None:
+        """The same without waiting for their end."""
+        for worker in list(self._crew):
+            worker.process.kill()
 
     def _listen(self, worker: Worker) -> None:
         for line in worker.events:
@@ -141,8 +149,10 @@ class Crew:
         self._in_vain += 1
         by_itself = code > 0 and not worker.claimed
         if by_itself or self._in_vain > self._rules.attempts * self._workers:
-            said = worker.log.read_text(encoding="utf-8", errors="replace")[-TAIL:].strip()
-            raise ValueError(f"workers end before they finish a run, the last with code {code}. It said:\n{said}")
+            raise ValueError(
+                f"workers end before they finish a run, the last with exit status {code}; "
+                f"the last line of its log {worker.log} is: {_last_line(worker.log)}"
+            )
         self.start()
 
     def _ask_to_stop(self) -> None:
@@ -157,6 +167,17 @@ def environment(threads: int, workers: int) -> dict[str, str]:
     share = {"XLA_PYTHON_CLIENT_MEM_FRACTION": f"{0.9 / workers:.3f}"} if workers > 1 else {}
     path = os.pathsep.join(filter(None, _import_path()))
     return {**share, **os.environ, **mine, "PYTHONPATH": path}
+
+
+def _last_line(log: pathlib.Path) -> str:
+    """The last line of a worker's log, however long the log is."""
+    try:
+        with folder.enter(log.parent) as logs, logs.opened(log.name) as descriptor:
+            os.lseek(descriptor, max(0, os.fstat(descriptor).st_size - TAIL), os.SEEK_SET)
+            lines = os.read(descriptor, TAIL).decode(errors="replace").strip().splitlines()
+    except (OSError, ValueError) as error:
+        return f"(it cannot be read: {error})"
+    return lines[-1] if lines else "(it is empty)"
 
 
 def _import_path() -> Sequence[str]:

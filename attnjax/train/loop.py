@@ -127,22 +127,33 @@ def _due(step: int, interval: int) -> bool:
 
 
 def _record(run, directories, alive: list[int], metrics: Metrics, step: int, seconds: float, control: Control) -> None:
-    """Log the last step of the stride; runs with a loss that is not finite end here, and leave `alive`."""
-    losses, last = np.asarray(metrics.loss), jax.tree.map(lambda x: np.asarray(x)[:, -1], metrics)
+    """Log the last step of the stride; runs with a loss or a gradient that is not finite end here, and leave `alive`."""
+    here = jax.tree.map(np.asarray, metrics)
     for i in list(alive):
-        bad = np.flatnonzero(~np.isfinite(losses[i]))
-        if bad.size:
-            control.fail(directories[i], step - losses.shape[1] + int(bad[0]) + 1, _nan(losses, i, bad, step))
+        mine = jax.tree.map(lambda leaf, i=i: leaf[i], here)
+        if bad := _nan(mine, step):
+            control.fail(directories[i], *bad)
             alive.remove(i)
             continue
-        numbers = {name: float(value[i]) for name, value in last._asdict().items()}
+        numbers = {name: float(values[-1]) for name, values in mine._asdict().items()}
         control.step(directories[i], step, loss=numbers["loss"])
         if _due(step, run.train.log_every) or step == run.train.steps:
             control.metrics(directories[i], {"step": step, **numbers, "seconds": round(seconds, 3)})
 
 
-def _nan(losses: np.ndarray, i: int, bad: np.ndarray, step: int) -> str:
-    return f"nan at step {step - losses.shape[1] + int(bad[0]) + 1}: the loss was {losses[i, bad[0]]}"
+def _nan(metrics: Metrics, step: int) -> tuple[int, str] | None:
+    """The first step of a stride that ends at `step` where loss or gradient was not finite, and why that ends the run.
+
+    A gradient that overflows leaves a finite loss for a while: clipped by its norm of infinity it is 0 or NaN.
+    """
+    bad = np.flatnonzero(~(np.isfinite(metrics.loss) & np.isfinite(metrics.gradient_norm)))
+    if not bad.size:
+        return None
+    i = int(bad[0])
+    first = step - len(metrics.loss) + i + 1
+    if np.isfinite(metrics.loss[i]):
+        return first, f"nan at step {first}: the norm of the gradient was {metrics.gradient_norm[i]}"
+    return first, f"nan at step {first}: the loss was {metrics.loss[i]}"
 
 
 def _save(run: RunConfig, directories, alive: list[int], state: State, step: int) -> None:

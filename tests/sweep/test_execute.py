@@ -139,7 +139,7 @@ def test_a_full_disk_while_logging_fails_that_run_and_keeps_its_records(make, mo
     check_complete(store)
 
 
-def test_a_disk_that_is_full_when_a_run_is_claimed_ends_the_sweep_with_one_sentence(make, monkeypatch):
+def test_a_disk_that_is_full_when_a_run_is_claimed_leaves_it_as_it_was_and_says_so(make, monkeypatch):
     store, real = make(seeds(1)), os.write
 
     def write(descriptor, data):
@@ -147,8 +147,10 @@ def test_a_disk_that_is_full_when_a_run_is_claimed_ends_the_sweep_with_one_sente
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "write", write)
-        with pytest.raises(ValueError, match="results cannot be written to .*no space left for a lease"):
-            run_here(store, fake_training.never)
+        summary = run_here(store, fake_training.never)
+    assert summary.unwritten == {store.runs[0].run: "its lease could not be written: no space left for a lease"}
+    assert str(summary) == "1 runs: 1 unwritten"
+    assert store.status(store.runs[0].run).state == "pending"
     assert len(run_here(store, fake_training.train).of("done")) == 1
 
 

@@ -1,0 +1,79 @@
+"""How a sweep stands when a command ends: what the disk says, what the disk refused to take, and who else works on it."""
+
+import dataclasses
+from collections import Counter
+from collections.abc import Mapping
+
+from attnjax.sweep.control import UNWRITTEN, Event, Progress
+from attnjax.sweep.lease import working
+from attnjax.sweep.owner import Owner, Watch
+from attnjax.sweep.status import FINAL
+from attnjax.sweep.store import Store
+
+
+@dataclasses.dataclass(frozen=True)
+class Summary:
+    """How every run stands.
+
+    Args:
+      states: the state of each run, see `of`.
+      skipped: the runs that had ended before and were left alone.
+      unwritten: why the lease, beginning or end of a run could not be written.
+      others: the process that works on a run, where it is another one.
+    """
+
+    states: Mapping[str, str]
+    skipped: tuple[str, ...]
+    unwritten: Mapping[str, str]
+    others: Mapping[str, Owner]
+
+    def of(self, state: str) -> list[str]:
+        """The runs in a state: done, failed, preempted, pending, running, damaged or unwritten."""
+        return [run for run, found in self.states.items() if found == state]
+
+    def left(self) -> list[str]:
+        """The runs that have not ended and that nobody holds; who holds a run of their population will train them."""
+        ended = (*FINAL, "damaged", UNWRITTEN)
+        return [run for run, state in self.states.items() if state not in ended and run not in self.others]
+
+    def __str__(self) -> str:
+        counts = ", ".join(f"{count} {state}" for state, count in Counter(self.states.values()).items())
+        return f"{len(self.states)} runs: {counts}" + (f"; {len(self.skipped)} of them before" if self.skipped else "")
+
+
+class Ledger:
+    """Passes events on, and remembers of which runs something could not be written."""
+
+    def __init__(self, progress: Progress | None):
+        self._progress = progress
+        self.unwritten: dict[str, str] = {}
+
+    def __call__(self, event: Event) -> None:
+        self.unwritten.pop(event.run, None)
+        if event.state == UNWRITTEN:
+            self.unwritten[event.run] = event.reason
+        if self._progress is not None:
+            self._progress(event)
+
+
+def summarise(store: Store, before: Mapping[str, str], after: Mapping[str, str], ledger: Ledger) -> Summary:
+    """How all runs stand, given their states on the disk before and after, and what was seen between."""
+    unwritten = {run: why for run, why in ledger.unwritten.items() if after[run] not in FINAL}
+    states = {run: UNWRITTEN if run in unwritten else state for run, state in after.items()}
+    skipped = tuple(run for run, state in after.items() if state in FINAL and before.get(run) == state)
+    return Summary(states, skipped, unwritten, others(store, states))
+
+
+def others(store: Store, states: Mapping[str, str]) -> dict[str, Owner]:
+    """Which processes hold runs that have not ended; of other machines also those that may be dead."""
+    found, watch = {}, Watch()
+    for run, state in states.items():
+        if state in (*FINAL, "damaged", UNWRITTEN):
+            continue
+        try:
+            owner = working(store.directory(run), watch)
+        except (OSError, ValueError):  # whoever can say more has the folder
+            continue
+        if owner is not None:
+            found[run] = owner
+    return found

@@ -1,0 +1,87 @@
+"""A gradient that is not finite under a finite loss ends its run at that step, and no other."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from attnjax.train import checkpoint, loop, train
+from attnjax.train.step import Trainer, members
+
+BIG, FAST = 3.0, 40.0
+"""Parameters of the tiny run stay below the one; one step at the other rate, of a quarter in the warm-up, passes it."""
+
+
+def poison(bad):
+    """Adds 0 to a loss, and `bad` to its gradient wherever a parameter is beyond any that training reaches."""
+
+    @jax.custom_vjp
+    def term(x):
+        return jnp.zeros((), jnp.float32)
+
+    def forward(x):
+        return term(x), x
+
+    def backward(x, cotangent):
+        return (jnp.where(jnp.abs(x) > BIG, jnp.asarray(bad, x.dtype), jnp.zeros((), x.dtype)),)
+
+    term.defvjp(forward, backward)
+    return term
+
+
+@pytest.fixture
+def poisoned(monkeypatch):
+    """Makes training with such a loss."""
+
+    def install(bad):
+        term, real = poison(bad), Trainer._shares
+
+        def shares(self, params, *arguments):
+            value, accuracy = real(self, params, *arguments)
+            return value + sum(term(leaf) for leaf in jax.tree.leaves(params)), accuracy
+
+        monkeypatch.setattr(Trainer, "_shares", shares)
+
+    return install
+
+
+@pytest.mark.parametrize(("bad", "said"), [(np.inf, "inf"), (np.nan, "nan"), (3e38, "inf")])
+@pytest.mark.parametrize("clip", [None, 1.0])
+def test_a_gradient_that_is_not_finite_ends_its_run_at_that_step(tiny, recorder, folders, poisoned, bad, said, clip):
+    poisoned(bad)
+    wild = dataclasses.replace(tiny, train=dataclasses.replace(tiny.train, learning_rate=FAST, clip=clip))
+    control, (folder,) = recorder(), folders("alone", 1)
+    train([wild], [folder], control)
+    step, reason = control.failed["0"]
+    assert (step, reason) == (2, f"nan at step 2: the norm of the gradient was {said}")
+    assert not control.found["0"]
+    assert checkpoint.steps(folder / "checkpoints") == []
+
+
+@pytest.mark.parametrize("bad", [np.inf, 3e38])
+def test_the_other_member_of_its_population_goes_on_unharmed(tiny, recorder, folders, poisoned, bad):
+    """Bit by bit as beside a member whose gradients stay finite: the same program, other numbers."""
+    poisoned(bad)
+    faster = lambda rate: dataclasses.replace(tiny, train=dataclasses.replace(tiny.train, learning_rate=rate))
+    found = {}
+    for rate in (2e-3, FAST):
+        control, parts = recorder(), folders(f"rate{rate}")
+        train([tiny, faster(rate)], parts, control)
+        assert ("1" in control.failed) == (rate == FAST)
+        assert "0" not in control.failed
+        found[rate] = control.logs["0"], control.found["0"], control.notes["0"]
+    assert control.failed["1"] == (2, "nan at step 2: the norm of the gradient was inf")
+    assert found[2e-3] == found[FAST]
+
+
+def test_clipping_hides_what_overflowed_so_the_norm_is_that_of_before(tiny, poisoned):
+    """Finite entries over a norm of infinity are 0: without a check the run would stand still."""
+    poisoned(3e38)
+    run = dataclasses.replace(tiny, train=dataclasses.replace(tiny.train, learning_rate=FAST, clip=1.0))
+    trainer, population = Trainer(run, loop.make_task(run)), members([run])
+    state, metrics = trainer.advance(trainer.start(population), population, 2)
+    assert np.isfinite(metrics.loss).all()
+    assert np.isfinite(metrics.gradient_norm[0]).tolist() == [True, False]
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(state.params))
