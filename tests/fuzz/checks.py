@@ -13,6 +13,7 @@ from tests.fuzz.warm import Reply
 STATUSES = (0, 1, 2, 3, 130, 143)
 MEMORY = 2**30
 TRACEBACK = "Traceback (most recent call last)"
+SHOWN = 3
 PIECE = 9
 """So many letters of the marker, one after another, are no coincidence."""
 
@@ -44,12 +45,12 @@ def check(
     case: pathlib.Path, before: Before, command: Command, reply: Reply, facts: Facts | None, *, checksums: bool
 ) -> list[str]:
     """Every finding of a case. `checksums`: whether the subject's records have some."""
-    found = [f"outside touched: {line}" for line in canary.differences(before.beside, beside(case))]
+    found = _together("outside touched", canary.differences(before.beside, beside(case)))
     found += _ended(reply)
     if command.reads:
         theirs = {name: entry for name, entry in before.thing.items() if name.split("/")[0] not in command.writes}
         inside = canary.differences(theirs, canary.snapshot(case / "thing", leave_out=command.writes))
-        found += [f"changed by reading: {line}" for line in inside]
+        found += _together("changed by reading", inside)
     if not before.holds_marker:
         found += _leaks(case, reply)
     if facts is not None and reply.status is not None:
@@ -58,11 +59,19 @@ def check(
     return found
 
 
+def _together(kind: str, lines: list[str]) -> list[str]:
+    """One finding of many differences."""
+    more = f" and {len(lines) - SHOWN} more" if len(lines) > SHOWN else ""
+    return [f"{kind}: {', '.join(lines[:SHOWN])}{more}"] if lines else []
+
+
 def _ended(reply: Reply) -> Iterator[str]:
     if reply.ended:
         yield f"{'hang' if 'within' in reply.ended else 'death'}: the command {reply.ended}"
     elif reply.escaped:
-        yield f"traceback: {reply.escaped.strip().splitlines()[-1][:300]}"
+        lines = reply.escaped.strip().splitlines()
+        where = [line.strip() for line in lines if line.strip().startswith("File ") and "/attnjax/" in line]
+        yield f"traceback: {lines[-1][:300]} ({where[-1].rpartition('/attnjax/')[2] if where else 'elsewhere'})"
     elif TRACEBACK in reply.output:
         yield "traceback: one stands in the output"
     elif reply.status not in STATUSES:

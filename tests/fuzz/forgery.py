@@ -12,6 +12,7 @@ from typing import Any
 from attnjax.config import canonical_json, parse, run_id
 from attnjax.sweep.owner import BEAT, RELEASED, Owner, first_line, myself, second_line
 from tests.fuzz import tree, values
+from tests.fuzz.subjects import readable
 
 Draw = random.Random
 Path = pathlib.Path
@@ -51,7 +52,7 @@ def config(draw: Draw, root: Path, canary: Path) -> str:
     path.parent.rename(path.parent.with_name(new))
     for file in tree.entries(root, "f"):
         if file.name in ("sweep.json", "manifest.json", "metrics.jsonl", "results.jsonl"):
-            file.write_bytes(file.read_bytes().replace(old.encode(), new.encode()))
+            file.write_bytes(readable(file).replace(old.encode(), new.encode()))
     return f"{old} is now {new}, with {fields}"
 
 
@@ -93,7 +94,7 @@ def leftover(draw: Draw, root: Path, canary: Path) -> str:
     runs = sorted(path.parent for path in root.glob("*/config.json"))
     where = [root / name for name in names] + [run / name for run in runs for name in inside]
     path = draw.choice(where)
-    if os.path.lexists(path):
+    if os.path.lexists(path) or path.parent.is_symlink() or path.parent.is_file():
         return ""
     path.parent.mkdir(exist_ok=True)
     path.symlink_to(draw.choice((canary, canary / "60", canary / "status.json", canary / "absent")))
