@@ -7,7 +7,7 @@ import shutil
 
 import pytest
 
-from tests.fuzz import canary, checks, mutations, truths
+from tests.fuzz import canary, checks, damage, mutations, truths
 from tests.fuzz.commands import Command
 from tests.fuzz.subjects import FROZEN, Facts, digest
 from tests.fuzz.warm import Worker
@@ -164,7 +164,8 @@ def test_a_run_that_ended_otherwise(facts, case):
 
 
 @pytest.mark.parametrize("name", mutations.RUNS)
-def test_a_seed_draws_the_same_mutation_and_it_changes_something(tmp_path, name):
+def test_a_seed_draws_the_same_mutation_and_it_changes_something(tmp_path, monkeypatch, name):
+    monkeypatch.setattr(damage, "SPARSE", 2**20)
     done = []
     for copy in ("a", "b"):
         shutil.copytree(FROZEN, tmp_path / copy / "thing")

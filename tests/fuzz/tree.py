@@ -5,6 +5,7 @@ import pathlib
 import random
 import re
 
+SHALLOW = 3
 NAMES = ((r"[0-9a-f]{32}", "H"), (r"[0-9a-f]{16}", "R"), (r"\d+", "N"))
 
 
@@ -27,10 +28,14 @@ def role(root: pathlib.Path, path: pathlib.Path) -> str:
 
 
 def pick(draw: random.Random, root: pathlib.Path, kinds: str = "fd", ends: str = "") -> pathlib.Path | None:
-    """An entry, each role as likely as another; None where there is none whose name ends as asked."""
+    """An entry, each role as likely as another; None where there is none whose name ends as asked.
+
+    Every other time none below the folder of a checkpoint: what is deep would else be drawn most of the time.
+    """
     roles: dict[str, list[pathlib.Path]] = {}
+    deepest = draw.choice((SHALLOW, 99))
     for path in entries(root, kinds):
-        if path.name.endswith(ends):
+        if path.name.endswith(ends) and len(path.relative_to(root).parts) <= deepest:
             roles.setdefault(role(root, path), []).append(path)
     return draw.choice(roles[draw.choice(sorted(roles))]) if roles else None
 

@@ -115,6 +115,7 @@ class Worker:
         keep = {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0", "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1"}
         keep |= {"JAX_ENABLE_COMPILATION_CACHE": "true", "JAX_COMPILATION_CACHE_DIR": str(self.home / "programs")}
         quick = {"JAX_PLATFORMS": "cpu", "JAX_DISABLE_MOST_OPTIMIZATIONS": "1", "NPROC": "1"}
+        quick["XLA_FLAGS"] = "--xla_cpu_parallel_codegen_split_count=1"
         return {**os.environ, **keep, **quick, "HOME": str(self.home), "PYTHONPATH": str(ROOT)}
 
 
