@@ -30,7 +30,10 @@ PACKAGES = ("attnjax", "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "nu
 
 def main() -> int:
     """Returns the exit status: 1 if there were findings."""
-    arguments = _parser().parse_args()
+    parser = _parser()
+    arguments = parser.parse_args()
+    if arguments.case is not None and arguments.seed is None:
+        parser.error("--case needs --seed: a case is a function of both")
     seed = secrets.randbelow(2**31) if arguments.seed is None else arguments.seed
     print(f"seed {seed}", flush=True)
     if not obeys_permissions():

@@ -64,7 +64,9 @@ def _mutate(draw: random.Random, case: pathlib.Path, subject: str) -> list[tuple
         return [("python", commands.mistake(draw, thing))]
     if draw.random() < UNTOUCHED:
         return []
-    classes = {"model": mutations.MODELS, "config": mutations.CONFIGS}.get(subject, mutations.RUNS)
+    classes = {"model": mutations.MODELS, "config": mutations.CONFIGS, "frozen": mutations.FIRST_FORMAT}.get(
+        subject, mutations.RUNS
+    )
     if not obeys_permissions():
         classes = tuple(name for name in classes if name != "permissions")
     if subject == "text" and draw.random() < 0.1:
