@@ -1,0 +1,37 @@
+"""Python configs with the mistakes that people make: a fixed set, since a config is the user's own code and is run as such."""
+
+START = 'def get_config():\n    return {"name": "mistake", "task": {"name": "bucket_sort"}}\n'
+SWEEP = START + "\n\ndef sweep():\n    "
+MISTAKES = {
+    "raises": "def get_config():\n    raise RuntimeError('no')\n",
+    "raises with an empty text": "def get_config():\n    raise RuntimeError\n",
+    "raises with a text of several lines": "def get_config():\n    raise RuntimeError('a\\nb' * 999)\n",
+    "exits": "import sys\nsys.exit(7)\n",
+    "exits with a text": "def get_config():\n    raise SystemExit('bye')\n",
+    "is interrupted": "def get_config():\n    raise KeyboardInterrupt\n",
+    "raises a BaseException": "def get_config():\n    raise BaseException('x')\n",
+    "is no Python": "def get_config(:\n",
+    "is nested too deeply": "x = " + "(" * 5000 + ")" * 5000 + "\n",
+    "has a zero byte": "x = '\0'\n",
+    "is empty": "",
+    "imports what is not there": "import nowhere\n",
+    "recurses": "def get_config():\n    return get_config()\n",
+    "returns None": "def get_config():\n    return None\n",
+    "returns itself": "def get_config():\n    x = {}\n    x['model'] = x\n    return x\n",
+    "returns a list": "def get_config():\n    return [1]\n",
+    "returns a function": "def get_config():\n    return {'seed': print}\n",
+    "has keys that are numbers": "def get_config():\n    return {1: 2}\n",
+    "wants two arguments": "def get_config(a, b):\n    return {}\n",
+    "is no function": "get_config = 3\n",
+    "sweeps over nothing": SWEEP + "return []\n",
+    "sweeps over None": SWEEP + "return None\n",
+    "sweeps over numbers": SWEEP + "return [1, 2]\n",
+    "sweeps over an unknown key": SWEEP + "return [{'nothing.like.it': 1}]\n",
+    "sweeps twice over the same": SWEEP + "return [{}, {}]\n",
+    "sweeps over wrong types": SWEEP + "return [{'seed': 'a'}, {'train.steps': -1}]\n",
+    "sweeps without an end": SWEEP + "n = 0\n    while True:\n        n += 1\n        yield {'seed': n}\n",
+    "raises in the middle of a sweep": SWEEP + "yield {'seed': 1}\n    raise ValueError('later')\n",
+    "is of huge sizes": START.replace("}}", '}, "model": {"layers": 10**8}}'),
+    "is of huge numbers": START.replace("}}", '}, "seed": 10**400}'),
+    "prints": "print('hello')\n" + START,
+}
