@@ -1,38 +1,70 @@
-"""The command line, `attnjax` or `python -m attnjax`. Nothing imports JAX before training starts or a model is measured."""
+"""The command line, `attnjax` or `python -m attnjax`. Nothing imports JAX before training starts or a model is measured.
+
+Everything is imported inside `main`, so that an interruption while modules load is answered like any other.
+"""
 
 import os
 import sys
 from collections.abc import Sequence
-
-from attnjax.cli.parser import parser
-from attnjax.sweep.stop import exit_status
 
 FAILED, WRONG = 1, 2
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit status, see `attnjax --help`."""
+    try:
+        return _answer(sys.argv[1:] if arguments is None else arguments)
+    except KeyboardInterrupt as interrupt:
+        print("attnjax: interrupted", file=sys.stderr)
+        return _status(interrupt)
+
+
+def _answer(words: Sequence[str]) -> int:
+    """The exit status of a command; what the user, the disk or the platform did wrong is told in one sentence."""
+    try:
+        code = _run(words)
+        _flush()
+        return code
+    except BrokenPipeError:  # the reader of a pipe, such as head, has seen enough
+        _close_output()
+        return 0
+    except Exception as error:
+        from attnjax.cli.errors import sentence
+
+        told = None if "--traceback" in words else sentence(error)
+        if told is None:
+            raise
+        print(f"attnjax: error: {told}", file=sys.stderr)
+        _close_output()
+        return WRONG
+
+
+def _run(words: Sequence[str]) -> int:
+    from attnjax.cli.parser import parser
+
     top = parser()
-    chosen, rest = top.parse_known_args(arguments)
+    chosen, rest = top.parse_known_args(words)
     if any(word.startswith("-") or "=" not in word for word in rest) or (rest and not hasattr(chosen, "overrides")):
         top.error(f"unrecognized arguments: {' '.join(rest)}")
     if rest:  # overrides that stand behind options
         chosen.overrides += rest
+    return chosen.command(chosen)
+
+
+def _status(interrupt: KeyboardInterrupt) -> int:
+    from attnjax.sweep.stop import exit_status
+
+    return exit_status(interrupt)
+
+
+def _close_output() -> None:
+    """Write what is still to be printed; where that is impossible, drop it, or Python would complain at its end."""
     try:
-        return chosen.command(chosen)
-    except ValueError as error:
-        if chosen.traceback:
-            raise
-        print(f"attnjax: error: {error}", file=sys.stderr)
-        return WRONG
-    except KeyboardInterrupt as interrupt:
-        print("attnjax: interrupted", file=sys.stderr)
-        return exit_status(interrupt)
-    except BrokenPipeError:  # the reader of a pipe, such as head, has seen enough
+        _flush()
+    except OSError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
-    except OSError as error:
-        if chosen.traceback:
-            raise
-        print(f"attnjax: error: {error.filename} cannot be used: {error.strerror or error}", file=sys.stderr)
-        return WRONG
+
+
+def _flush() -> None:
+    if sys.stdout is not None:  # a process may be started without one
+        sys.stdout.flush()

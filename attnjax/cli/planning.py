@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from attnjax.config import RunConfig, load, override, parse, parse_choices, parse_override
 from attnjax.config.files import ConfigFile
 from attnjax.sweep import plan, product, seeds, vary
-from attnjax.sweep.plan import Changes, Planned
+from attnjax.sweep.plan import Changes, Planned, Sweep
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,7 +39,7 @@ def planned(
 
 
 def _sweep(file: ConfigFile, over: Sequence[str], count: int | None) -> list[Changes]:
-    factors = [list(file.sweep()) if file.sweep is not None else [{}]]
+    factors: list[Sweep] = [file.sweep() if file.sweep is not None else [{}]]
     factors += [vary(*parse_choices(text)) for text in over]
     if count is not None:
         factors.append(seeds(count))

@@ -8,10 +8,9 @@ def encoding_name(model: ModelConfig, *, options: bool = False) -> str:
 
     `options`: each with the options it was given, "rope(theta=500.0)".
     """
-    chosen = model.encoding if isinstance(model.encoding, tuple) else (model.encoding,)
 
     def named(one: EncodingConfig) -> str:
         given = ", ".join(f"{key}={value}" for key, value in dict(one.options).items())
         return f"{one.name}({given})" if options and given else one.name
 
-    return "+".join(dict.fromkeys(map(named, chosen)))
+    return "+".join(dict.fromkeys(map(named, model.encodings)))

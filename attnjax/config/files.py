@@ -9,14 +9,20 @@ import dataclasses
 import importlib.util
 import inspect
 import json
+import os
 import pathlib
 import re
+import stat
+import types
 from collections.abc import Callable, Iterable, Mapping
+from traceback import walk_tb
 from typing import Any
 
+from attnjax.config.limits import bounded
 from attnjax.config.names import nearest
 from attnjax.config.options import shown
 from attnjax.config.parse import plain
+from attnjax.folder import FILE_FLAGS
 
 SIZE = 16 * 2**20
 SIZE_OF_CODE = 2**20
@@ -58,7 +64,7 @@ def find(name: str | pathlib.Path) -> pathlib.Path:
     path = pathlib.Path(name)
     candidates = [path, *(folder / f"{name}.py" for folder in folders())] if path.name == str(name) else [path]
     for candidate in candidates:
-        if candidate.is_file() and candidate.suffix in (".py", ".json"):
+        if candidate.suffix in (".py", ".json") and candidate.exists():
             return candidate
     if path.is_file():
         raise ValueError(f"a config must be a .py or .json file, got {shown(str(name))}")
@@ -117,8 +123,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def read_text(path: pathlib.Path, limit: int = SIZE) -> str:
     """A text file of bounded size. Raises ValueError, naming the file, for what is missing, too large or not UTF-8."""
     try:
-        with path.open("rb") as file:
-            data = file.read(limit + 1)
+        data = _read(path, limit + 1)
     except OSError as error:
         raise ValueError(f"{path} cannot be read: {error.strerror or error}") from None
     if len(data) > limit:
@@ -132,6 +137,17 @@ def decoded(data: bytes, path: pathlib.Path) -> str:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:
         raise ValueError(f"{path} is not UTF-8 text (byte {error.start})") from None
+
+
+def _read(path: pathlib.Path, count: int) -> bytes:
+    """The first bytes of a file that the user named, perhaps by a link. Raises ValueError for what is no regular file."""
+    # Opening a pipe without O_NONBLOCK would wait for its other end, and reading a device might never end.
+    descriptor = os.open(path, os.O_RDONLY | FILE_FLAGS & ~getattr(os, "O_NOFOLLOW", 0))
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise ValueError(f"{path} is no regular file")
+    with os.fdopen(descriptor, "rb") as file:
+        return file.read(count)
 
 
 def _syntax_tree(path: pathlib.Path) -> ast.Module:
@@ -164,9 +180,8 @@ def _load_python(path: pathlib.Path, argument: str) -> ConfigFile:
     if argument and not inspect.signature(make).parameters:
         raise ValueError(f"{path}: get_config takes no argument, got {argument[:100]!r}")
     config = _call(path, lambda: plain(_with(make, argument)))
-    return ConfigFile(
-        path, config, sweep and (lambda: _call(path, lambda: list(_with(sweep, argument)))), text, argument
-    )
+    listed = sweep and (lambda: _call(path, lambda: bounded(_with(sweep, argument))))
+    return ConfigFile(path, config, listed, text, argument)
 
 
 def _with(function: Callable[..., Any], argument: str) -> Any:
@@ -175,13 +190,18 @@ def _with(function: Callable[..., Any], argument: str) -> Any:
 
 
 def _call(path: pathlib.Path, function: Callable[[], Any]) -> Any:
-    """What the file's own code returns; its mistakes as a ValueError with the line."""
+    """What the file's own code returns; its mistakes, a call of `sys.exit` included, as a ValueError with the line."""
     try:
         return function()
-    except Exception as error:
-        trace, line = error.__traceback__, 0
-        while trace is not None:
-            line = trace.tb_lineno if trace.tb_frame.f_code.co_filename == str(path) else line
-            trace = trace.tb_next
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        # The import system makes paths absolute.
+        lines = [line for frame, line in walk_tb(error.__traceback__) if _file_of(frame) == os.path.abspath(path)]
+        where = f"{path}, line {lines[-1]}" if lines else str(path)
         message = str(error).strip('"') or type(error).__name__
-        raise ValueError(f"{path}, line {line}: {type(error).__name__}: {message[:500]}") from error
+        raise ValueError(f"{where}: {type(error).__name__}: {message[:500]}") from error
+
+
+def _file_of(frame: types.FrameType) -> str:
+    return os.path.abspath(frame.f_code.co_filename)

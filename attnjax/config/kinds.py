@@ -11,6 +11,7 @@ import typing
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Union
 
+from attnjax.config import limits
 from attnjax.config.names import nearest
 from attnjax.config.options import Options, scalar, shown, unwrap
 
@@ -42,6 +43,13 @@ class Range:
 
 Count = Annotated[int, Range(1, LARGEST)]
 Index = Annotated[int, Range(0, LARGEST)]
+Layers = Annotated[int, Range(1, limits.LAYERS)]
+Heads = Annotated[int, Range(1, limits.HEADS)]
+Width = Annotated[int, Range(1, limits.WIDTH)]
+Hidden = Annotated[int, Range(1, limits.HIDDEN)]
+Length = Annotated[int, Range(1, limits.LENGTH)]
+Batch = Annotated[int, Range(1, limits.BATCH)]
+Examples = Annotated[int, Range(1, limits.EXAMPLES)]
 Seed = Annotated[int, Range(0, 2**32 - 1)]
 Positive = Annotated[float, Range(0, open_low=True)]
 NonNegative = Annotated[float, Range(0)]
@@ -138,8 +146,10 @@ def _choice(choices: tuple[Any, ...], value: Any, path: str) -> Any:
 
 def _sequence(kind: Any, kinds: tuple[Any, ...], value: Any, path: str) -> tuple[Any, ...]:
     fixed = kinds[-1] is not ...
-    if not isinstance(value, list | tuple) or (fixed and len(value) != len(kinds)) or len(value) > 10_000:
+    if not isinstance(value, list | tuple) or (fixed and len(value) != len(kinds)):
         raise _refuse(kind, value, path)
+    if len(value) > limits.LENGTHS:
+        raise ValueError(f"{path} may have at most {limits.LENGTHS} entries, got {len(value)}")
     return tuple(coerce(kinds[i if fixed else 0], one, f"{path}[{i}]") for i, one in enumerate(value))
 
 

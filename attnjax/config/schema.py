@@ -7,7 +7,24 @@ only what it changes; `defaults()` shows them all. A mistake is a ValueError wit
 import dataclasses
 from typing import Literal, Self
 
-from attnjax.config.kinds import Count, Index, NonNegative, Positive, Rate, Seed, check_order, settle
+from attnjax.config import limits
+from attnjax.config.kinds import (
+    Batch,
+    Count,
+    Examples,
+    Heads,
+    Hidden,
+    Index,
+    Layers,
+    Length,
+    NonNegative,
+    Positive,
+    Rate,
+    Seed,
+    Width,
+    check_order,
+    settle,
+)
 from attnjax.config.names import ENCODING_NAMES, TASK_NAMES, check_name, safe_name
 from attnjax.config.options import Options
 
@@ -28,8 +45,8 @@ class TaskConfig:
     name: str = "copy"
     options: Options = Options()
     form: Literal["decoder", "encoder", "encoder_decoder"] = "decoder"
-    length_min: Count = 1
-    length_max: Count = 40
+    length_min: Length = 1
+    length_max: Length = 40
     length_per: Literal["example", "batch"] = "example"
     begin: bool = False
     tail: bool = False
@@ -69,12 +86,12 @@ class ModelConfig:
     embed_std 1/sqrt(model), embedding_dropout as residual_dropout, the implementation that suits.
     """
 
-    layers: Count = 2
-    model: Count = 64
-    heads: Count = 4
-    kv_heads: Count | None = None
-    head: Count | None = None
-    hidden: Count = 256
+    layers: Layers = 2
+    model: Width = 64
+    heads: Heads = 4
+    kv_heads: Heads | None = None
+    head: Width | None = None
+    hidden: Hidden = 256
     activation: Literal["relu", "gelu", "gelu_tanh", "swiglu"] = "gelu"
     norm: Literal["layer", "rms"] = "layer"
     norm_position: Literal["pre", "post"] = "pre"
@@ -108,6 +125,14 @@ class ModelConfig:
             raise ValueError(
                 f"model.encoding has {count} entries for model.layers={self.layers}: give one for each layer"
             )
+        if len(set(self.encodings)) > limits.DISTINCT:
+            count = len(set(self.encodings))
+            raise ValueError(f"model.encoding may have at most {limits.DISTINCT} different entries, got {count}")
+
+    @property
+    def encodings(self) -> tuple[EncodingConfig, ...]:
+        """The encodings that were chosen: one for all layers, or one for each."""
+        return self.encoding if isinstance(self.encoding, tuple) else (self.encoding,)
 
     @property
     def drops(self) -> bool:
@@ -145,7 +170,7 @@ class TrainConfig:
     """
 
     steps: Count = 1000
-    batch: Count = 32
+    batch: Batch = 32
     learning_rate: Positive = 1e-3
     schedule: Literal["constant", "cosine", "linear"] = "cosine"
     warmup: Index = 0
@@ -173,11 +198,11 @@ class EvaluateConfig:
     `sliding_stride`: how many bytes at the end of a window of text `loss_sliding` counts.
     """
 
-    lengths: tuple[Count, ...] = (40, 80, 160, 320)
-    validation_lengths: tuple[Count, ...] = (40,)
-    count: Count = 512
-    batch: Count = 64
-    bucket_sizes: tuple[Count, ...] = ()
+    lengths: tuple[Length, ...] = (40, 80, 160, 320)
+    validation_lengths: tuple[Length, ...] = (40,)
+    count: Examples = 512
+    batch: Batch = 64
+    bucket_sizes: tuple[Length, ...] = ()
     bucket_growth: Positive = 1.5
     every: Index = 0
     dropout: bool = False
@@ -212,3 +237,19 @@ class RunConfig:
         reach = self.positions.maximum
         if reach is not None and self.positions.policy != "abacus" and reach < self.task.length_max:
             raise ValueError(f"positions.maximum={reach} is shorter than task.length_max={self.task.length_max}")
+        self._check_sizes()
+
+    def _check_sizes(self) -> None:
+        """Refuse products of allowed sizes that no machine holds."""
+        model, tested = self.model, max((*self.evaluate.lengths, *self.evaluate.validation_lengths), default=0)
+        heads = model.heads * (model.head or model.model // model.heads)
+        # What a token has in a layer: its widest vector of activations; and what a layer has: 4 D N H + 3 D F at most.
+        widest, rows = max(model.model, heads, model.hidden), 4 * heads + 3 * model.hidden
+        limits.check_product(
+            "the parameters", **{"model.layers": model.layers, "rows": rows, "model.model": model.model}
+        )
+        for what, batch, length in (
+            ("train.batch", self.train.batch, self.task.length_max),
+            ("evaluate.batch", self.evaluate.batch, tested),
+        ):
+            limits.check_product("the activations of a layer", **{what: batch, "length": length, "width": widest})

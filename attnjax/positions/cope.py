@@ -20,7 +20,7 @@ import jax
 import jax.numpy as jnp
 
 from attnjax.positions.base import EncodingParams, PositionEncoding, Sizes, Tile
-from attnjax.positions.checks import validate_integer
+from attnjax.positions.checks import MOST, validate_integer
 from attnjax.positions.interpolation import interpolate
 from attnjax.typing import Array, Float, PyTree
 
@@ -36,7 +36,7 @@ class CoPE(PositionEncoding):
     max_position: int = 16
 
     def __post_init__(self) -> None:
-        validate_integer("CoPE", max_position=self.max_position)
+        validate_integer("CoPE", maximum=MOST, max_position=self.max_position)
 
     @property
     def learns(self) -> bool:

@@ -20,7 +20,7 @@ import jax
 import jax.numpy as jnp
 
 from attnjax.positions.base import EncodingParams, PositionEncoding, Sizes, Tile, validate
-from attnjax.positions.checks import validate_integer
+from attnjax.positions.checks import MOST, validate_integer
 from attnjax.typing import Array, Float, PyTree
 
 HIGHEST = jax.lax.Precision.HIGHEST
@@ -34,7 +34,7 @@ class FIRE(PositionEncoding):
     threshold: float = 512.0
 
     def __post_init__(self) -> None:
-        validate_integer("FIRE", hidden=self.hidden)
+        validate_integer("FIRE", maximum=MOST, hidden=self.hidden)
         validate("FIRE", threshold=self.threshold)
 
     @property

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 
 from attnjax.positions.base import EncodingParams, PositionEncoding, Sizes, validate
-from attnjax.positions.checks import validate_integer
+from attnjax.positions.checks import MOST, validate_integer
 from attnjax.positions.concrete import concrete
 from attnjax.typing import Array, ArrayLike, Float, Num, PyTree, compute_dtype
 
@@ -31,7 +31,7 @@ class Learned(PositionEncoding):
     std: float = 0.02
 
     def __post_init__(self) -> None:
-        validate_integer("Learned", length=self.length)
+        validate_integer("Learned", maximum=MOST, length=self.length)
         validate("Learned", std=self.std)
 
     @property

@@ -25,8 +25,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from attnjax.positions.base import EncodingParams, PositionEncoding, Sizes
-from attnjax.positions.checks import validate_integer
+from attnjax.positions.checks import MOST, validate_integer
 from attnjax.typing import Array, Float, Num, PyTree, compute_dtype
+
+MOST_BUCKETS = 512
+"""Where buckets end is computed in whole numbers with as many digits as there are buckets."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,8 +46,9 @@ class T5Bias(PositionEncoding):
     def __post_init__(self) -> None:
         if not isinstance(self.bidirectional, bool):
             raise ValueError(f"T5Bias: bidirectional must be True or False, got {self.bidirectional!r}")
-        validate_integer("T5Bias", minimum=4 if self.bidirectional else 2, buckets=self.buckets)
-        validate_integer("T5Bias", max_distance=self.max_distance)
+        least = 4 if self.bidirectional else 2
+        validate_integer("T5Bias", minimum=least, maximum=MOST_BUCKETS, buckets=self.buckets)
+        validate_integer("T5Bias", maximum=MOST, max_distance=self.max_distance)
         if self.bidirectional and self.buckets % 2:
             raise ValueError(f"T5Bias: buckets must be even where bidirectional, got {self.buckets}")
         exact = self.buckets // (4 if self.bidirectional else 2)

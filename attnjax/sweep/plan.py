@@ -11,11 +11,13 @@ Runs that differ only in what need not be compiled again form a group, and train
 import hashlib
 import itertools
 import json
+import math
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from attnjax.config import RunConfig, override, parse, run_id, to_dict
+from attnjax.config.limits import bounded, check_runs
 from attnjax.config.options import shown
 
 Changes = Mapping[str, Any]
@@ -30,8 +32,6 @@ NUMBERS = ("rope.theta", "rope.keep", "rope.scaling", "sinusoidal.theta", "xpos.
 BY_LENGTH = ("dynamic_ntk", "longrope")
 """Scalings of RoPE that are code, since they look at the length of the sequence."""
 
-MOST_RUNS = 100_000
-
 
 class Planned(NamedTuple):
     """A run to be made, and what its sweep changed in the config."""
@@ -42,24 +42,27 @@ class Planned(NamedTuple):
 
 def vary(key: str, values: Iterable[Any]) -> list[Changes]:
     """One run for each value of one field."""
-    return [{key: value} for value in values]
+    return [{key: value} for value in bounded(values)]
 
 
 def seeds(count: int, start: int = 0) -> list[Changes]:
     """Runs that differ in both seeds: other parameters and other data. Vary "seed" or "data_seed" alone to part the two."""
     if isinstance(count, bool) or not isinstance(count, int) or count < 1:
         raise ValueError(f"seeds needs a whole number of at least 1, got {shown(count)}")
+    check_runs(count)
     return [{"seed": seed, "data_seed": seed} for seed in range(start, start + count)]
 
 
 def product(*sweeps: Sweep) -> list[Changes]:
     """Every combination, the last sweep changing fastest. Raises ValueError where two sweeps set the same key."""
-    return [_merged(parts) for parts in itertools.product(*map(list, sweeps))]
+    factors = [bounded(sweep) for sweep in sweeps]
+    check_runs(math.prod(map(len, factors)))
+    return [_merged(parts) for parts in itertools.product(*factors)]
 
 
 def zipped(*sweeps: Sweep) -> list[Changes]:
     """The first of each, then the second of each. Raises ValueError for sweeps of unequal lengths or equal keys."""
-    lists = [list(sweep) for sweep in sweeps]
+    lists = [bounded(sweep) for sweep in sweeps]
     if len({len(one) for one in lists}) > 1:
         raise ValueError(f"zipped sweeps must be equally long, got {', '.join(str(len(one)) for one in lists)}")
     return [_merged(parts) for parts in zip(*lists, strict=True)]
@@ -67,12 +70,12 @@ def zipped(*sweeps: Sweep) -> list[Changes]:
 
 def chain(*sweeps: Sweep) -> list[Changes]:
     """All of the first, then all of the second."""
-    return list(itertools.chain(*sweeps))
+    return bounded(itertools.chain.from_iterable(sweeps))
 
 
 def subsample(sweep: Sweep, count: int, seed: int = 0) -> list[Changes]:
     """`count` of the runs, drawn without replacement, in their order; the same ones for the same seed."""
-    runs = list(sweep)
+    runs = bounded(sweep)
     if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= len(runs):
         raise ValueError(f"subsample needs a count of 1 .. {len(runs)}, got {shown(count)}")
     chosen = random.Random(seed).sample(range(len(runs)), count)  # noqa: S311 (no secret)
@@ -85,9 +88,7 @@ def plan(config: Any, sweep: Sweep = ({},)) -> list[Planned]:
     Raises ValueError, with the number of the entry, for a change that the config refuses, and for an empty sweep.
     """
     found: dict[str, Planned] = {}
-    for number, changes in enumerate(sweep):
-        if number >= MOST_RUNS:
-            raise ValueError(f"a sweep may have at most {MOST_RUNS} runs")
+    for number, changes in enumerate(bounded(sweep)):
         if not isinstance(changes, Mapping):
             raise ValueError(f"entry {number} of the sweep must be a table of dotted keys, got {shown(changes)}")
         try:

@@ -8,6 +8,8 @@ from attnjax.typing import Array, Int, Key
 
 IMPLEMENTATION = "threefry2x32"
 """The only generator of JAX whose streams neither the platform, nor the size, nor `vmap` changes."""
+MOST = 100_000
+"""Symbols of a task, keys, repetitions: the names of all tokens are made anew wherever they are asked for."""
 
 
 def check_key(owner: str, key: Key[Array, ""]) -> None:
@@ -31,11 +33,13 @@ def check_lengths(owner: str, lengths: Int[Array, "..."] | np.ndarray, shortest:
         raise ValueError(f"{owner}: lengths must be in {shortest} .. {longest}, got {known.min()} .. {known.max()}")
 
 
-def check_count(owner: str, minimum: int = 1, **fields: int) -> None:
-    """Raise ValueError where a hyper-parameter that counts something is not an int of at least `minimum`."""
+def check_count(owner: str, minimum: int = 1, maximum: int = MOST, **fields: int) -> None:
+    """Raise ValueError where a hyper-parameter that counts something is not an int from `minimum` to `maximum`."""
     for name, value in fields.items():
         if isinstance(value, bool) or not isinstance(value, int) or value < minimum:
             raise ValueError(f"{owner}: {name} must be an int of at least {minimum}, got {value!r}")
+        if value > maximum:
+            raise ValueError(f"{owner}: {name} must be at most {maximum}, got {value}")
 
 
 def check_choice(owner: str, name: str, value: str, choices: tuple[str, ...]) -> None:

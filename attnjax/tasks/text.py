@@ -56,7 +56,7 @@ class Text(Task):
 
     def __post_init__(self) -> None:
         check_choice("Text", "split", self.split, SPLITS)
-        check_count("Text", cap=self.cap)
+        check_count("Text", maximum=2**40, cap=self.cap)
         if self.path is not None and (not isinstance(self.path, str) or not self.path or "\0" in self.path):
             raise ValueError(f"Text: path must be the name of a file or folder, or None, got {self.path!r}")
 

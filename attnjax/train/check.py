@@ -122,8 +122,7 @@ def trace(trainer: Trainer) -> None:
 
 def _slim(run: RunConfig) -> RunConfig:
     """The run with each distinct layer once."""
-    model = run.model
-    distinct = tuple(dict.fromkeys(model.encoding)) if isinstance(model.encoding, tuple) else (model.encoding,)
+    model, distinct = run.model, tuple(dict.fromkeys(run.model.encodings))
     return dataclasses.replace(run, model=dataclasses.replace(model, layers=len(distinct), encoding=distinct))
 
 

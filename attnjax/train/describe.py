@@ -1,29 +1,56 @@
 """What a run will cost, before anything runs: parameters, vocabulary, sequence lengths, bytes of state."""
 
+import dataclasses
 import math
+from collections import Counter
 from typing import Any
 
 import jax
 
-from attnjax.config import RunConfig
-from attnjax.train.evaluate import bucket
+from attnjax.config import ModelConfig, RunConfig
+from attnjax.train.check import longest_tested
+from attnjax.train.evaluate import bucket, tested
 from attnjax.train.loop import make_task
 from attnjax.train.step import Trainer
+
+NOTHING = "none: evaluate.lengths and evaluate.validation_lengths are empty, so that the run has no results"
 
 
 def describe(run: RunConfig) -> dict[str, Any]:
     """Names and numbers about a run, from shapes alone. Raises ValueError where config and task do not fit together."""
-    task = make_task(run)
-    trainer = Trainer(run, task)
-    state = trainer.shapes()
-    size = lambda tree: sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
-    longest = max((*run.evaluate.lengths, *run.evaluate.validation_lengths))
+    model, weights = _few_layers(run.model)
+    trainer = Trainer(dataclasses.replace(run, model=model), make_task(run))
+    leaves = [(_layer(path), leaf) for path, leaf in jax.tree.leaves_with_path(trainer.shapes())]
+    params = [(_layer(path), leaf) for path, leaf in jax.tree.leaves_with_path(trainer.shapes().params)]
+    count = lambda layer, leaf: math.prod(leaf.shape) * (1 if layer is None else weights[layer])
+    size = lambda leaves: sum(count(layer, leaf) * leaf.dtype.itemsize for layer, leaf in leaves)
+    lengths = {length for split in tested(run).values() for length in split}
     return {
-        "parameters": sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(state.params)),
-        "parameter_bytes": size(state.params),
-        "state_bytes": size(state),
+        "parameters": sum(count(layer, leaf) for layer, leaf in params),
+        "parameter_bytes": size(params),
+        "state_bytes": size(leaves),
         "vocabulary": trainer.model.config.vocab,
         "longest_trained": run.task.length_max,
-        "longest_tested": longest,
-        "evaluation_programs": len({bucket(run, n) for n in (*run.evaluate.lengths, *run.evaluate.validation_lengths)}),
+        "longest_tested": longest_tested(run) if lengths else NOTHING,
+        "evaluation_programs": len({bucket(run, length) for length in lengths}),
     }
+
+
+def _few_layers(model: ModelConfig) -> tuple[ModelConfig, list[int]]:
+    """The model with at most two layers of each encoding, and for how many layers each of them stands.
+
+    The second stands for the rest: only the first has the parameters that layers share.
+    """
+    one_for_all = not isinstance(model.encoding, tuple)
+    counts = {model.encodings[0]: model.layers} if one_for_all else Counter(model.encodings)
+    encodings, weights = [], []
+    for encoding, count in counts.items():
+        encodings += [encoding] * min(count, 2)
+        weights += [1, count - 1][:count]
+    return dataclasses.replace(model, layers=len(encodings), encoding=tuple(encodings)), weights
+
+
+def _layer(path: tuple[Any, ...]) -> int | None:
+    """The index of the layer that a leaf belongs to; None for what is not part of a layer."""
+    names = [getattr(part, "key", getattr(part, "idx", None)) for part in path]
+    return names[names.index("blocks") + 1] if "blocks" in names else None

@@ -177,6 +177,7 @@ def grown(run: RunConfig) -> tuple[int, ...]:
     lengths = sorted({*config.lengths, *config.validation_lengths})
     trained = max((length for length in lengths if length <= run.task.length_max), default=0)
     sizes = lengths[-1:]
-    while smaller := [n for n in lengths if n >= trained and n * config.bucket_growth <= sizes[-1]]:
-        sizes.append(smaller[-1])
+    for n in reversed(lengths):
+        if n >= trained and n * config.bucket_growth <= sizes[-1]:
+            sizes.append(n)
     return tuple(reversed(sizes))

@@ -1,0 +1,47 @@
+"""Errors as sentences: which of them are about what the user, the disk or the platform did, and how each is told.
+
+All others are bugs of this package and keep their traceback.
+"""
+
+import os
+import sys
+
+MEMORY = "there is not enough memory"
+
+
+def sentence(error: Exception) -> str | None:
+    """What to tell the user about an error, in one line; None for a bug, whose traceback has to be seen."""
+    if isinstance(error, OSError) and error.errno is not None:
+        return _of_the_system(error)
+    if isinstance(error, ValueError | OSError):
+        return str(error) or type(error).__name__
+    if isinstance(error, MemoryError):
+        return f"{MEMORY}: {_first_line(error)}" if str(error) else MEMORY
+    if isinstance(error, RuntimeError) and "RESOURCE_EXHAUSTED" in str(error):
+        return f"{MEMORY}: {_first_line(error)}"
+    # Where no backend has a device, JAX raises a bare AssertionError.
+    return _of_the_platform() if isinstance(error, RuntimeError | AssertionError) else None
+
+
+def _of_the_system(error: OSError) -> str:
+    """`runs/x/status.json: Permission denied`, and both names of a move."""
+    names = [os.fsdecode(name) for name in (error.filename, error.filename2) if isinstance(name, str | bytes)]
+    return f"{' -> '.join(names)}: {error.strerror}" if names else str(error.strerror)
+
+
+def _of_the_platform() -> str | None:
+    """Why JAX has no platform to compute on; None where it has one, or was never asked."""
+    jax, names = sys.modules.get("jax"), os.environ.get("JAX_PLATFORMS")
+    try:
+        if jax is not None:
+            jax.devices()
+        return None
+    except (RuntimeError, AssertionError) as error:
+        reason = _first_line(error).partition(" (set JAX_PLATFORMS")[0] or "no such device was found"
+        if names:
+            return f"JAX cannot use the platform {names!r} that JAX_PLATFORMS names: {reason}"
+        return f"JAX finds no platform to compute on: {reason}"
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [""])[0][:500]
