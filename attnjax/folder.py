@@ -1,4 +1,4 @@
-"""A folder whose content is not trusted: no link inside it is followed, no pipe is waited for, and reads have a bound.
+"""A folder whose content is not trusted: no link inside is followed, no pipe is waited for, and reads have a bound.
 
     with enter("runs/copy/0123456789abcdef") as run:
         text = run.read("status.json", limit=2**20)
@@ -102,9 +102,15 @@ class Folder:
             except OSError:
                 self._refuse_link(name)
                 raise
-            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            about = os.fstat(descriptor)
+            if not stat.S_ISREG(about.st_mode):
                 os.close(descriptor)
                 raise ValueError(f"{self.path / name} is no regular file")
+            if flags & (os.O_WRONLY | os.O_RDWR) and about.st_nlink > 1:
+                os.close(descriptor)
+                raise ValueError(
+                    f"{self.path / name} is a hard link: writing would change another file; make it a copy"
+                )
             return descriptor
 
     @contextlib.contextmanager

@@ -272,7 +272,10 @@ def test_any_table_is_parsed_or_refused(table):
             "task.begin is for task.form='decoder', got task.form='encoder'",
         ),
         ({"evaluate": {"lengths": [3, 2]}}, "evaluate.lengths must ascend"),
-        ({"evaluate": {"lengths": [3, -2]}}, r"evaluate.lengths\[1\] must be a whole number of at least 1 and .*, got -2"),
+        (
+            {"evaluate": {"lengths": [3, -2]}},
+            r"evaluate.lengths\[1\] must be a whole number of at least 1 and .*, got -2",
+        ),
         ({"evaluate": {"bucket_growth": 1}}, "evaluate.bucket_growth must be above 1"),
         ({"name": "a/b"}, "name must be 1 to 128 of"),
         ({"schema": 2}, "written by a newer version"),

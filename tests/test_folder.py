@@ -83,6 +83,16 @@ def test_removing_removes_links_and_not_what_they_point_to(run):
         assert folder.names() == ["file.txt"]
 
 
+def test_a_hard_link_is_not_written_to(run, outside):
+    os.link(outside / "secret.txt", run / "hard.txt")
+    with enter(run) as folder:
+        assert folder.read("hard.txt", 9) == b"secret"
+        with pytest.raises(ValueError, match=r"hard.txt is a hard link: writing would change another file"):
+            folder.open("hard.txt", os.O_WRONLY | os.O_APPEND)
+        folder.write("hard.txt", b"new")
+        os.close(folder.open("hard.txt", os.O_WRONLY | os.O_APPEND))
+
+
 def test_moving_keeps_links_as_links(run, outside):
     with enter(run) as folder, folder.enter("inner") as inner:
         folder.move("link.txt", inner, "kept")

@@ -3,8 +3,8 @@
 A step is a folder, `checkpoints/60`, that appears by one rename:
 
     SHA256SUMS         the sha256 of every other file, as `sha256sum` writes it (`sha256sum -c SHA256SUMS` checks them)
-    state/  digest/    what orbax wrote: all leaves as one array of bytes, since orbax takes milliseconds for each array, and
-                       a table of the path, type, shape, offset and sha256 of each leaf
+    state/             what orbax wrote: all leaves as one array of bytes, since orbax takes milliseconds for each array
+    digest/metadata    JSON: path, type, shape, offset and sha256 of each leaf, the run and the step
 
 Orbax does not notice a bit that flipped on disk, and casts silently to another type, so both digests are checked on restore.
 A step is *damaged* if its content differs from its digests, and for no other reason: then the newest older step that is
@@ -19,22 +19,21 @@ import contextlib
 import errno
 import hashlib
 import itertools
+import json
 import pathlib
 import re
 import secrets
 import warnings
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from attnjax.folder import Folder, enter
+from attnjax.config.files import parse_json
+from attnjax.folder import Folder, LinkError, enter
 from attnjax.train import leaves
 from attnjax.train.leaves import Damaged, Mismatch
 from attnjax.typing import PyTree
-
-if TYPE_CHECKING:
-    import orbax.checkpoint as ocp
 
 DAMAGED = "damaged"
 SUMS = "SHA256SUMS"
@@ -63,21 +62,21 @@ def save(directory: pathlib.Path, step: int, state: PyTree, *, keep: int = 2) ->
     files are written, and OSError where the disk refuses; earlier steps stay as they are, and nothing half-written stays
     behind.
     """
-    import orbax.checkpoint as ocp
-
     try:
         data, table = leaves.pack(state)
     except ValueError as error:
         raise ValueError(f"state of step {step} is {error}; it is not saved") from None
-    items = {"state": ocp.args.StandardSave({"leaves": data}), "digest": ocp.args.JsonSave(leaves.digest(table))}
+    stored = leaves.digest(table, run=directory.parent.name, step=step)
     with enter(directory.parent) as run, run.make(directory.name) as folder:
         before = _steps(folder)
         try:
             _sweep_up(folder)
             partial = f"partial-{step}-{secrets.token_hex(4)}"
-            with _checkpointer() as checkpointer:
-                checkpointer.save(directory.resolve() / partial, args=ocp.args.Composite(**items))
-            with folder.enter(partial) as written:
+            with folder.make(partial) as written:
+                with written.make("digest") as digest:
+                    digest.write("metadata", json.dumps(stored).encode(), durable=False)
+                written.make("state").close()
+                _write(written.path.resolve() / "state", data)
                 written.write(SUMS, _sums(written).encode(), durable=False)
             folder.move(partial, folder, str(step))
             folder.sync()
@@ -208,22 +207,40 @@ def _read(folder: Folder, step: int, like: PyTree, *, whole: bool) -> tuple[dict
 
     Raises Damaged, Mismatch, and OSError for whatever keeps orbax from reading sound files.
     """
+    stored = _table(folder)
+    table = leaves.checked(stored, like)
+    _check_place(stored, folder)
     try:
-        import orbax.checkpoint as ocp
-
-        with _checkpointer() as checkpointer:
-            read = lambda **items: checkpointer.restore(folder.path.resolve(), args=ocp.args.Composite(**items))
-            table = leaves.checked(read(digest=ocp.args.JsonRestore()).digest, like)
-            wanted = {"leaves": np.zeros(leaves.size(like), np.uint8)}
-            return table, memoryview(read(state=ocp.args.StandardRestore(wanted)).state["leaves"])
-    except (Damaged, Mismatch):
-        raise
+        return table, memoryview(_load(folder.path.resolve() / "state", leaves.size(like)))
     except Exception as error:  # Orbax raises anything from ValueError to bare Exception on a damaged file.
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         if whole or _says_nothing_of_content(error):
             refusal = f"the checkpoint of step {step} cannot be read: {type(error).__name__}: {reason}"
             raise OSError(getattr(error, "errno", None) or errno.EIO, refusal, str(folder.path)) from error
         raise Damaged(reason) from error
+
+
+def _table(folder: Folder) -> Any:
+    """What was stored about the leaves."""
+    if folder.kind("digest") != "folder":
+        raise Damaged("it has no table of leaves")
+    with folder.enter("digest") as digest:
+        try:
+            return parse_json(digest.read("metadata", LARGEST_TABLE).decode("utf-8"))
+        except FileNotFoundError:
+            raise Damaged("it has no table of leaves") from None
+        except LinkError:
+            raise
+        except ValueError as error:
+            raise Damaged(f"its table of leaves is no JSON: {error}") from None
+
+
+def _check_place(stored: dict[str, Any], folder: Folder) -> None:
+    """Refuse the checkpoint of another run or step in place of this one; those of earlier versions say neither."""
+    here = {"run": folder.path.parent.parent.name, "step": int(folder.path.name)}
+    wrong = [f"{name} {str(stored[name])[:40]}" for name in here if name in stored and stored[name] != here[name]]
+    if wrong:
+        raise Damaged(f"it was saved as that of {' and '.join(wrong)}")
 
 
 def _says_nothing_of_content(error: Exception) -> bool:
@@ -233,10 +250,22 @@ def _says_nothing_of_content(error: Exception) -> bool:
     return told or isinstance(error, MemoryError | ImportError) or getattr(error, "errno", None) in refusals
 
 
-def _checkpointer() -> "ocp.Checkpointer":
+def _write(path: pathlib.Path, data: np.ndarray) -> None:
+    """Write an array by orbax's handler alone: its `Checkpointer` waits five minutes where a folder cannot be made."""
     import orbax.checkpoint as ocp
 
-    return ocp.Checkpointer(ocp.CompositeCheckpointHandler())
+    with contextlib.closing(ocp.StandardCheckpointHandler()) as handler:
+        handler.save(path, args=ocp.args.StandardSave({"leaves": data}))
+        handler.finalize(path)
+
+
+def _load(path: pathlib.Path, size: int) -> np.ndarray:
+    """Read it again."""
+    import orbax.checkpoint as ocp
+
+    wanted = ocp.args.StandardRestore({"leaves": np.zeros(size, np.uint8)})
+    with contextlib.closing(ocp.StandardCheckpointHandler()) as handler:
+        return handler.restore(path, args=wanted)["leaves"]
 
 
 def _sweep_up(folder: Folder) -> None:

@@ -65,9 +65,9 @@ def size(tree: PyTree) -> int:
     return sum(_size(leaf) for _, leaf in named(tree))
 
 
-def digest(table: dict[str, Any]) -> dict[str, Any]:
-    """The table with its own sha256, to be stored."""
-    return {"leaves": table, "sha256": _hash_json(table)}
+def digest(table: dict[str, Any], **about: Any) -> dict[str, Any]:
+    """The table and facts `about` it with a sha256 of both, to be stored. (Earlier versions had no such facts.)"""
+    return {"leaves": table, **about, "sha256": _hash_json({"leaves": table, **about} if about else table)}
 
 
 def checked(stored: Any, like: PyTree) -> dict[str, Any]:
@@ -78,8 +78,8 @@ def checked(stored: Any, like: PyTree) -> dict[str, Any]:
     """
     if not isinstance(stored, dict) or not isinstance(stored.get("leaves"), dict):
         raise Damaged("it has no table of leaves")
-    table = stored["leaves"]
-    if stored.get("sha256") != _hash_json(table):
+    table, about = stored["leaves"], {name: value for name, value in stored.items() if name not in ("leaves", "sha256")}
+    if stored.get("sha256") != digest(table, **about)["sha256"]:
         raise Damaged("the digest does not match itself")
     _check_match(table, describe(like))
     offset = 0

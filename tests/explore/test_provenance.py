@@ -18,6 +18,9 @@ from attnjax.sweep import prepare, run_here
 from attnjax.sweep.plan import plan
 from attnjax.sweep.stop import Stop
 from attnjax.train import train
+from attnjax.train.checkpoint import restore, save
+from attnjax.train.loop import make_task
+from attnjax.train.step import Trainer
 from tests.trees import tree
 
 FROZEN = pathlib.Path(__file__).parents[1] / "frozen" / "format_1"
@@ -111,8 +114,10 @@ def planted(stopped, tmp_path):
     (tmp_path / "secret.txt").write_bytes(SECRET)
     config = parse({**CONFIG, "task": {**CONFIG["task"], "options": {"path": str(tmp_path / "secret.txt")}}})
     folder = tmp_path / run_id(config)
-    shutil.copytree(stopped / "checkpoints", folder / "checkpoints")
+    folder.mkdir()
     (folder / "config.json").write_text(canonical_json(config))
+    state = restore(stopped / "checkpoints", Trainer(config, make_task(config)).shapes()).state
+    save(folder / "checkpoints", 12, state)
     return folder
 
 

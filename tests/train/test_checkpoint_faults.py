@@ -173,12 +173,12 @@ def test_what_cannot_be_read_is_not_damaged(saved, monkeypatch, name, number, se
 @pytest.mark.parametrize("error", [MemoryError(), ImportError("no tensorstore"), ValueError("odd"), OSError(5, "I/O")])
 @pytest.mark.parametrize("set_aside", [False, True])
 def test_a_library_that_fails_on_sound_files_is_not_damage(saved, monkeypatch, error, set_aside):
-    def failing():
+    def failing(*_):
         raise error
 
     before = tree(saved.parent)
     with monkeypatch.context() as patch:
-        patch.setattr(checkpoint, "_checkpointer", failing)
+        patch.setattr(checkpoint, "_load", failing)
         with pytest.raises(OSError, match=f"the checkpoint of step 3 cannot be read: {type(error).__name__}"):
             restore(saved, set_aside=set_aside)
     assert tree(saved.parent) == before
@@ -194,14 +194,33 @@ def test_a_missing_library_is_not_damage(saved, monkeypatch):
 
 def test_a_table_that_claims_another_size_is_refused_before_memory_is_spent(saved):
     """An earlier step has no SHA256SUMS, so that only the table's own digest vouches for the table."""
-    stored = json.loads((saved / "3" / "digest" / "metadata").read_text())
-    stored["leaves"]["['w']"]["bytes"] = 10**15
-    stored["sha256"] = checkpoint.leaves.digest(stored["leaves"])["sha256"]
-    (saved / "3" / "digest" / "metadata").write_text(json.dumps(stored))
+    table = json.loads((saved / "3" / "digest" / "metadata").read_text())["leaves"]
+    table["['w']"]["bytes"] = 10**15
+    (saved / "3" / "digest" / "metadata").write_text(json.dumps(checkpoint.leaves.digest(table)))
     (saved / "3" / "SHA256SUMS").unlink()
     found = restore(saved)
     assert value(found) == good(2)
     assert "another place than its type and shape do" in found.damaged[0][1]
+
+
+def test_the_checkpoint_of_another_run_or_step_is_not_taken_for_this_one(saved, tmp_path):
+    other = tmp_path / "other" / CHECKPOINTS
+    other.parent.mkdir()
+    checkpoint.save(other, 9, STATE)
+    shutil.copytree(other / "9", saved / "9")
+    shutil.copytree(saved / "2", saved / "8")
+    found = restore(saved)
+    assert value(found) == good(3)
+    assert found.damaged == (
+        (9, "it was saved as that of run other"),
+        (8, "it was saved as that of step 2"),
+    )
+
+
+def test_names_that_are_no_numbers_of_steps_do_not_count(saved):
+    for name in ("03", "\uff16\uff10", "3.5", "9" * 30):
+        shutil.copytree(saved / "2", saved / name)
+    assert checkpoint.steps(saved) == [2, 3]
 
 
 @pytest.mark.parametrize("run", [path.name for path in sorted(FROZEN.iterdir()) if path.is_dir()])
