@@ -211,7 +211,7 @@ def _read(folder: Folder, step: int, like: PyTree, *, whole: bool) -> tuple[dict
     table = leaves.checked(stored, like)
     _check_place(stored, folder)
     try:
-        return table, memoryview(_load(folder.path.resolve() / "state", leaves.size(like)))
+        return table, _load(folder.path.resolve() / "state", leaves.size(like)).data
     except Exception as error:  # Orbax raises anything from ValueError to bare Exception on a damaged file.
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         if whole or _says_nothing_of_content(error):
@@ -250,8 +250,11 @@ def _says_nothing_of_content(error: Exception) -> bool:
     return told or isinstance(error, MemoryError | ImportError) or getattr(error, "errno", None) in refusals
 
 
-def _write(path: pathlib.Path, data: np.ndarray) -> None:
-    """Write an array by orbax's handler alone: its `Checkpointer` waits five minutes where a folder cannot be made."""
+def _write(path: Any, data: np.ndarray) -> None:
+    """Write an array by orbax's handler alone: its `Checkpointer` waits five minutes where a folder cannot be made.
+
+    `path` is a `pathlib.Path`; orbax is annotated with a class of its own.
+    """
     import orbax.checkpoint as ocp
 
     with contextlib.closing(ocp.StandardCheckpointHandler()) as handler:
@@ -259,7 +262,7 @@ def _write(path: pathlib.Path, data: np.ndarray) -> None:
         handler.finalize(path)
 
 
-def _load(path: pathlib.Path, size: int) -> np.ndarray:
+def _load(path: Any, size: int) -> np.ndarray:
     """Read it again."""
     import orbax.checkpoint as ocp
 
