@@ -17,6 +17,7 @@ import dataclasses
 import fnmatch
 import functools
 import hashlib
+import itertools
 import os
 import stat
 import sysconfig
@@ -36,6 +37,9 @@ from attnjax.typing import Array, ArrayLike, Int, Key
 SPLITS = ("train", "validation", "test")
 BOUNDS = (0, 90, 95, 100)
 """Percent of the hash range, or of a single file, where each split begins and ends."""
+
+MOST_FILES = 200_000
+"""Files of a folder: a whole disk that somebody names takes minutes to list."""
 
 NOT_EVERYWHERE = ("site-packages", "dist-packages", "test", "tests", "__pycache__")
 """Folders of the standard library's path that depend on the installation."""
@@ -139,7 +143,10 @@ def read(path: str | None, split: str, pattern: str, cap: int) -> bytes:
         if not root.is_dir():
             raise ValueError(f"Text: no file or folder at {path!r}")
         skipped, pattern = (NOT_EVERYWHERE, "*.py") if path is None else ((), pattern)
-        chosen = sorted((*place(name), name) for name in names(root, pattern, skipped))
+        found = list(itertools.islice(names(root, pattern, skipped), MOST_FILES + 1))
+        if len(found) > MOST_FILES:
+            raise ValueError(f"Text: {path!r} has more than {MOST_FILES} files; give a smaller folder, or a pattern")
+        chosen = sorted((*place(name), name) for name in found)
         return _read_files([root / name for where, _, name in chosen if where == split], cap)
     except OSError as error:
         raise ValueError(f"Text: cannot read {error.filename or path!r}: {error.strerror}") from error

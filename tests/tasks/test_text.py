@@ -161,6 +161,15 @@ def test_mistakes_are_named(tmp_path, make, message):
         make(tmp_path)
 
 
+def test_a_folder_of_too_many_files_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr("attnjax.tasks.text.MOST_FILES", 3)
+    for number in range(4):
+        (tmp_path / f"{number}.txt").write_text("text")
+    with pytest.raises(ValueError, match="has more than 3 files; give a smaller folder, or a pattern"):
+        Text(path=str(tmp_path)).data  # noqa: B018
+    assert len(Text(path=str(tmp_path), pattern="[012].txt", split="train").for_split("train").data) > 0
+
+
 def test_an_unreadable_file_is_named(tmp_path, monkeypatch):
     def refuse(self, *args):
         raise PermissionError(13, "Permission denied", str(self))
