@@ -12,7 +12,7 @@ import subprocess
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 OLDEST = "3.11"
-HEADER = "# Made by scripts/pin.py from pyproject.toml and constraints.txt; setup_env.py installs nothing that is not in here.\n"
+HEADER = "# Made by scripts/pin.py from pyproject.toml and constraints.txt; nothing is installed that is not in here.\n"
 
 
 def compiled(extra: str) -> list[str]:
