@@ -18,7 +18,7 @@ HEADER = "# Made by scripts/pin.py from pyproject.toml and constraints.txt; noth
 def compiled(extra: str) -> list[str]:
     """One text for each package: its version, the platforms that need it, its hashes."""
     command = ["uv", "pip", "compile", "pyproject.toml", "-", "--extra", extra, "-c", "constraints.txt", "--universal"]
-    command += ["--python-version", OLDEST, "--generate-hashes", "--no-header", "--no-annotate", "--no-emit-index-url"]
+    command += ["--python-version", OLDEST, "--generate-hashes", "--no-header", "--no-annotate"]
     # setuptools builds the package itself: pip fetches what a build needs without looking at its hash.
     done = subprocess.run(command, cwd=ROOT, input="setuptools\n", stdout=subprocess.PIPE, text=True, check=True)
     return re.split(r"^(?=\S)", done.stdout, flags=re.MULTILINE)[1:]

@@ -67,7 +67,7 @@ class Watched:
         while self.process.poll() is None:
             assert time.monotonic() < deadline, f"not over after {killing.PATIENCE} s"
             seen |= self.sockets()
-            time.sleep(0.02)
+            time.sleep(0.1)
         output, _ = self.process.communicate()
         assert self.process.returncode == 0, output
         told = self.heard.read_text().splitlines()
