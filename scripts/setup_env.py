@@ -5,9 +5,11 @@
     python3 scripts/setup_env.py --other   .venv-other, with --dev and the other supported set of versions; prints nothing
                                              if no interpreter for it is found
 
-Python 3.11 gets the last JAX that supports it, every later Python the newest one (see constraints.txt). Nothing is done
-when pyproject.toml, constraints.txt and the interpreter are those of the last call. Only the standard library is used,
-and no syntax newer than Python 3.6, so that an old interpreter can say what is wrong, or find a newer one.
+Python 3.11 gets the last JAX that supports it, every later Python the newest one (see constraints.txt). Every file that is
+installed is one whose SHA-256 stands in requirements.txt or requirements-dev.txt, and none of them is built or runs code
+while it is installed. Nothing is done when these files, pyproject.toml and the interpreter are those of the last call.
+Only the standard library is used, and no syntax newer than Python 3.6, so that an old interpreter can say what is wrong,
+or find a newer one.
 """
 
 import argparse
@@ -21,7 +23,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 OLDEST = (3, 11)
 NEWER_STACK = (3, 12)
 PREFERRED = ("3.12", "3.13", "3.14", "3.11")
-INPUTS = ("pyproject.toml", "constraints.txt")
+INPUTS = ("pyproject.toml", "requirements.txt", "requirements-dev.txt")
 
 
 def say(text):
@@ -98,6 +100,13 @@ def create(venv, executable):
     return [executable, "-m", "pip", "--python", python]
 
 
+def installations(dev):
+    """Arguments of `pip install`: first everything that is fetched, by its hash, then the package itself with what is there."""
+    listed = os.path.join(ROOT, "requirements-dev.txt" if dev else "requirements.txt")
+    yield ["--require-hashes", "--only-binary", ":all:", "-r", listed]
+    yield ["--no-deps", "--no-build-isolation", "-e", ROOT]
+
+
 def ensure(venv, version, executable, dev):
     """Path of the interpreter of an environment that holds the package, its dependencies and, with dev, the tools."""
     python = os.path.join(venv, "bin", "python")
@@ -112,8 +121,8 @@ def ensure(venv, version, executable, dev):
     say(f"creating {label} with Python {dotted(version)}")
     pip = create(venv, executable)
     say(f"installing attnjax[{extra}] and its pinned dependencies into {label} (a minute or two, once)")
-    constraints = os.path.join(ROOT, "constraints.txt")
-    subprocess.check_call([*pip, "install", "-qq", "-c", constraints, "-e", f"{ROOT}[{extra}]"], stdout=sys.stderr)
+    for arguments in installations(dev):
+        subprocess.check_call([*pip, "install", "-qq", *arguments], stdout=sys.stderr)
     with open(stamp, "w") as file:
         file.write(f"{wanted} {extra}")
     return python
