@@ -23,6 +23,8 @@ from attnjax.train.loop import make_task
 from attnjax.train.step import Trainer
 from tests.trees import tree
 
+pytestmark = pytest.mark.once
+
 FROZEN = pathlib.Path(__file__).parents[1] / "frozen" / "format_1"
 SECRET = b"the password of somebody is swordfish; " * 200
 CONFIG = {

@@ -12,6 +12,8 @@ from tests.fuzz.commands import Command
 from tests.fuzz.subjects import FROZEN, Facts, digest
 from tests.fuzz.warm import Worker
 
+pytestmark = pytest.mark.once
+
 RUN = "eed935f7f00775eb"
 
 

@@ -16,6 +16,8 @@ from attnjax.report.summarise import summarise
 from attnjax.sweep import inventory, lines
 from tests.report.synthetic import config, run_id, write_run, write_spec
 
+pytestmark = pytest.mark.once
+
 FROZEN = Path(__file__).parents[1] / "frozen" / "format_1"
 CONFIGS = [config("copy", "rope", seed) for seed in range(3)]
 IDS = [run_id(fields) for fields in CONFIGS]

@@ -14,6 +14,8 @@ from attnjax.report import build
 from attnjax.report.placing import placed
 from tests.report.synthetic import config, lines, run_id, write_run, write_spec
 
+pytestmark = pytest.mark.once
+
 ROOT = Path(__file__).parents[2]
 FULL_DISK = """
 import pathlib, resource, sys

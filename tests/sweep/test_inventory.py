@@ -14,6 +14,8 @@ from attnjax.sweep import inventory, load, records, run_here, scan, seeds
 from attnjax.sweep.execute import states
 from attnjax.sweep.stop import Stop
 
+pytestmark = pytest.mark.once
+
 FROZEN = pathlib.Path(__file__).parents[1] / "frozen" / "format_1"
 
 

@@ -17,6 +17,8 @@ from attnjax.sweep.process import runs
 from attnjax.sweep.stop import Stop
 from attnjax.sweep.summary import Ledger, summarise
 
+pytestmark = pytest.mark.once
+
 
 @pytest.fixture
 def first(tmp_path):

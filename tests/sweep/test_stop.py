@@ -14,6 +14,8 @@ from attnjax.sweep.lease import holder
 from attnjax.sweep.process import runs
 from attnjax.sweep.stop import TOGETHER, Stop, Terminated, exit_status, on_signals
 
+pytestmark = pytest.mark.once
+
 TERM, INT = signal.SIGTERM, signal.SIGINT
 
 

@@ -15,6 +15,8 @@ from attnjax.sweep import Rules, files, manifest, prepare, records, run_here, ru
 from attnjax.sweep.lease import Lease, claim
 from attnjax.sweep.owner import Watch
 
+pytestmark = pytest.mark.once
+
 TRAINER = "fake_training:train"
 
 

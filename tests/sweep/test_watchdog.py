@@ -12,6 +12,8 @@ from attnjax.sweep.control import Control
 from attnjax.sweep.stop import Stop
 from attnjax.sweep.watchdog import Watchdog, watchdog
 
+pytestmark = pytest.mark.once
+
 
 def written(store, names):
     """What stands in the files of these names in the folder of logs."""

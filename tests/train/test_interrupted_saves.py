@@ -10,6 +10,8 @@ import sys
 
 import pytest
 
+pytestmark = pytest.mark.once
+
 ROOT = pathlib.Path(__file__).parents[2]
 SCRIPT = [sys.executable, "-m", "tests.train.interrupted_saves"]
 LEAST = 25
