@@ -5,6 +5,7 @@ import threading
 
 import fake_training
 import hanging
+import pytest
 from checks import check_complete, until
 
 from attnjax.sweep import Rules, run_here, run_workers, scan, seeds
