@@ -64,3 +64,13 @@ def test_a_report_without_matplotlib_says_what_to_install(folder, monkeypatch, c
     told = "figures need matplotlib, which is not installed: pip install 'attnjax[plot]'"
     assert capsys.readouterr().err == f"attnjax: error: {told}\n"
     assert not (folder / "sweep" / "report").exists()
+
+
+def test_a_text_without_tokenizers_says_what_to_install(folder, monkeypatch, capsys):
+    (folder / "tokenizer.json").write_text("{}")
+    monkeypatch.setitem(sys.modules, "tokenizers", None)
+    assert main(["generate", str(folder), "a text"]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("attnjax: error: ")
+    assert "needs the library tokenizers: pip install 'attnjax[models]'" in error
+    assert error.count("\n") == 1
