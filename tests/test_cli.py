@@ -117,9 +117,9 @@ def test_a_task_shows_its_card(capsys):
         (["swep", "small"], "did you mean 'sweep'"),
         (["run", "small", "--bogus"], "unrecognized arguments: --bogus"),
         (["list", "tasks", "--x=1"], "unrecognized arguments"),
-        (["sweep", "small", "--workers", "0"], "at least 1, got '0'"),
-        (["sweep", "small", "--seeds", "9" * 50], "at least 1, got"),
-        (["sweep", "small", "--seeds", "nan"], "at least 1, got 'nan'"),
+        (["sweep", "small", "--workers", "0"], "from 1 to 999999999, got '0'"),
+        (["sweep", "small", "--seeds", "9" * 50], "from 1 to 999999999, got"),
+        (["sweep", "small", "--seeds", "nan"], "from 1 to 999999999, got 'nan'"),
         ([], "required: COMMAND"),
     ],
 )

@@ -3,26 +3,42 @@
 Everything is imported inside `main`, so that an interruption while modules load is answered like any other.
 """
 
+import argparse
 import os
 import sys
 from collections.abc import Sequence
 
-FAILED, WRONG = 1, 2
+WRONG = 2
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit status, see `attnjax --help`."""
     try:
-        return _answer(sys.argv[1:] if arguments is None else arguments)
+        from attnjax.cli.interruption import after_imports
+
+        with after_imports():
+            return _answer(_parsed(arguments))
     except KeyboardInterrupt as interrupt:
         print("attnjax: interrupted", file=sys.stderr)
         return _status(interrupt)
 
 
-def _answer(words: Sequence[str]) -> int:
+def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
+    from attnjax.cli.parser import parser
+
+    top = parser()
+    chosen, rest = top.parse_known_args(arguments)
+    if any(word.startswith("-") or "=" not in word for word in rest) or (rest and not hasattr(chosen, "overrides")):
+        top.error(f"unrecognized arguments: {' '.join(rest)}")
+    if rest:  # overrides that stand behind options
+        chosen.overrides += rest
+    return chosen
+
+
+def _answer(chosen: argparse.Namespace) -> int:
     """The exit status of a command; what the user, the disk or the platform did wrong is told in one sentence."""
     try:
-        code = _run(words)
+        code = chosen.command(chosen)
         _flush()
         return code
     except BrokenPipeError:  # the reader of a pipe, such as head, has seen enough
@@ -31,24 +47,12 @@ def _answer(words: Sequence[str]) -> int:
     except Exception as error:
         from attnjax.cli.errors import sentence
 
-        told = None if "--traceback" in words else sentence(error)
+        told = None if chosen.traceback else sentence(error)
         if told is None:
             raise
         print(f"attnjax: error: {told}", file=sys.stderr)
         _close_output()
         return WRONG
-
-
-def _run(words: Sequence[str]) -> int:
-    from attnjax.cli.parser import parser
-
-    top = parser()
-    chosen, rest = top.parse_known_args(words)
-    if any(word.startswith("-") or "=" not in word for word in rest) or (rest and not hasattr(chosen, "overrides")):
-        top.error(f"unrecognized arguments: {' '.join(rest)}")
-    if rest:  # overrides that stand behind options
-        chosen.overrides += rest
-    return chosen.command(chosen)
 
 
 def _status(interrupt: KeyboardInterrupt) -> int:

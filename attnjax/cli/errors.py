@@ -25,7 +25,9 @@ def sentence(error: Exception) -> str | None:
 
 def _of_the_system(error: OSError) -> str:
     """`runs/x/status.json: Permission denied`, and both names of a move."""
-    names = [os.fsdecode(name) for name in (error.filename, error.filename2) if isinstance(name, str | bytes)]
+    names = [
+        os.fsdecode(name) for name in (error.filename, error.filename2) if isinstance(name, str | bytes | os.PathLike)
+    ]
     return f"{' -> '.join(names)}: {error.strerror}" if names else str(error.strerror)
 
 

@@ -4,18 +4,18 @@ import argparse
 
 
 def count(text: str) -> int:
-    """A whole number of at least 1."""
+    """A whole number from 1 to 999,999,999."""
     return _whole(text, 1)
 
 
 def index(text: str) -> int:
-    """A whole number of at least 0."""
+    """A whole number from 0 to 999,999,999."""
     return _whole(text, 0)
 
 
 def _whole(text: str, least: int) -> int:
     if not text.isascii() or not text.isdecimal() or not least <= int(text[:9]) == int(text[:10]):
-        raise argparse.ArgumentTypeError(f"must be a whole number of at least {least}, got {text[:40]!r}")
+        raise argparse.ArgumentTypeError(f"must be a whole number from {least} to 999999999, got {text[:40]!r}")
     return int(text)
 
 

@@ -253,3 +253,6 @@ class RunConfig:
             ("evaluate.batch", self.evaluate.batch, tested),
         ):
             limits.check_product("the activations of a layer", **{what: batch, "length": length, "width": widest})
+        if self.positions.policy == "randomized":
+            reach = {"positions.maximum": self.positions.maximum or 0}
+            limits.check_product("the drawn positions", **{"train.batch": self.train.batch}, **reach)

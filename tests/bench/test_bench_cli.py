@@ -189,7 +189,7 @@ def test_mistakes_of_content_are_one_line_and_2(command, message, capsys):
 @pytest.mark.parametrize(
     ("command", "message"),
     [
-        (["--rounds", "0"], "must be a whole number of at least 1, got '0'"),
+        (["--rounds", "0"], "must be a whole number from 1 to 999999999, got '0'"),
         (["--seconds", "0"], "must be a number of seconds above 0, got '0'"),
         (["--seconds", "nan"], "must be a number of seconds above 0, got 'nan'"),
         (["--seconds", "inf"], "must be a number of seconds above 0, got 'inf'"),

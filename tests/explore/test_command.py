@@ -93,7 +93,7 @@ def test_mistakes_are_one_line_and_2(command, message, capsys):
 @pytest.mark.parametrize(
     ("command", "message"),
     [
-        (["--head", "x"], "at least 0, got 'x'"),
+        (["--head", "x"], "from 0 to 999999999, got 'x'"),
         (["--layer", "-1"], "--layer"),
         (["--colour"], "unrecognized arguments"),
     ],

@@ -147,7 +147,7 @@ def test_without_the_libraries(monkeypatch, capsys, missing):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--tokens", "0"], "at least 1, got '0'"),
+        (["--tokens", "0"], "from 1 to 999999999, got '0'"),
         (["--tolerance", "0"], "must be a number between 0 and 1, got '0'"),
         (["--tolerance", "nan"], "must be a number between 0 and 1, got 'nan'"),
         (["--seed", "x"], "from 0 to 2^32 - 1, got 'x'"),

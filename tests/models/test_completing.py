@@ -200,12 +200,12 @@ def test_control_characters_are_not_obeyed():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--tokens", "0"], "at least 1, got '0'"),
-        (["--tokens", "many"], "at least 1, got 'many'"),
+        (["--tokens", "0"], "from 1 to 999999999, got '0'"),
+        (["--tokens", "many"], "from 1 to 999999999, got 'many'"),
         (["--temperature", "-1"], "must be a number of at least 0, got '-1'"),
         (["--temperature", "nan"], "must be a number of at least 0, got 'nan'"),
         (["--temperature", "inf"], "must be a number of at least 0, got 'inf'"),
-        (["--top-k", "0"], "at least 1, got '0'"),
+        (["--top-k", "0"], "from 1 to 999999999, got '0'"),
         (["--seed", "-1"], "from 0 to 2^32 - 1, got '-1'"),
         (["--seed", "99999999999999999999"], "from 0 to 2^32 - 1, got '99999999999999999999'"),
         (["--dtype", "floot32"], "did you mean 'float32'"),

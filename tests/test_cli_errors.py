@@ -1,0 +1,98 @@
+"""Errors of the user and of the disk are one sentence and status 2; those of the package keep their traceback."""
+
+import errno
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+from attnjax.cli import main
+from attnjax.cli.errors import sentence
+
+ROOT = pathlib.Path(__file__).parents[1]
+
+
+def of_a_file(number: int, *names: object) -> OSError:
+    first, second = (*names, None, None)[:2]
+    return OSError(number, os.strerror(number), first, None, second)
+
+
+TOLD = [
+    (of_a_file(errno.EACCES, "runs/x/status.json"), "runs/x/status.json: Permission denied"),
+    (of_a_file(errno.ENOSPC, b"a", b"b"), "a -> b: No space left on device"),
+    (of_a_file(errno.EIO, 3), "Input/output error"),
+    (of_a_file(errno.EROFS, pathlib.Path("report")), "report: Read-only file system"),
+    (OSError("the checkpoint cannot be read"), "the checkpoint cannot be read"),
+    (TimeoutError(), "TimeoutError"),
+    (ValueError("train.steps must be"), "train.steps must be"),
+    (MemoryError(), "there is not enough memory"),
+    (MemoryError("Unable to allocate 8 TiB"), "there is not enough memory: Unable to allocate 8 TiB"),
+    (RuntimeError("RESOURCE_EXHAUSTED: 8 TiB\nand more"), "there is not enough memory: RESOURCE_EXHAUSTED: 8 TiB"),
+]
+OURS = [RuntimeError("a part is broken"), KeyError("x"), TypeError("f() takes 1 argument"), AssertionError()]
+
+
+@pytest.fixture
+def failing(monkeypatch):
+    """Makes `attnjax list tasks` fail with an error."""
+
+    def fail(error: BaseException) -> None:
+        def command(_):
+            raise error
+
+        monkeypatch.setattr("attnjax.cli.commands.list_", command)
+
+    return fail
+
+
+@pytest.mark.parametrize(("error", "told"), TOLD, ids=lambda value: type(value).__name__)
+def test_an_error_of_the_disk_or_the_user_is_one_line_and_2(failing, capsys, error, told):
+    failing(error)
+    assert main(["list", "tasks"]) == 2
+    assert capsys.readouterr().err == f"attnjax: error: {told}\n"
+
+
+@pytest.mark.parametrize("error", OURS, ids=lambda error: type(error).__name__)
+def test_an_error_of_the_package_keeps_its_traceback(failing, error):
+    failing(error)
+    assert sentence(error) is None
+    with pytest.raises(type(error)):
+        main(["list", "tasks"])
+
+
+@pytest.mark.parametrize("option", ["--traceback", "--trace"])
+@pytest.mark.parametrize("error", [TOLD[0][0], MemoryError()], ids=lambda error: type(error).__name__)
+def test_every_error_has_its_traceback_for_those_who_ask(failing, option, error):
+    failing(error)
+    with pytest.raises(type(error)):
+        main([option, "list", "tasks"])
+
+
+def test_an_interruption_is_130(failing, capsys):
+    failing(KeyboardInterrupt())
+    assert main(["list", "tasks"]) == 130
+    assert capsys.readouterr().err == "attnjax: interrupted\n"
+
+
+def test_errors_of_the_file_system_name_the_file(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["show", "x" * 5000 + ".json"]) == 2
+    assert capsys.readouterr().err.endswith("x.json: File name too long\n")
+    (tmp_path / "page.html").mkdir()
+    assert main(["explore", "--out", "page.html"]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("attnjax: error: ")
+    assert "page.html" in error
+    assert error.count("\n") == 1
+
+
+def test_output_that_cannot_be_written_is_an_error():
+    if not os.path.exists("/dev/full"):
+        pytest.skip("needs /dev/full")
+    with open("/dev/full", "w") as full:
+        command = [sys.executable, "-m", "attnjax", "list", "tasks"]
+        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, env=environment, check=False)
+    assert (done.returncode, done.stderr) == (2, "attnjax: error: No space left on device\n")

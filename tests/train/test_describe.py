@@ -1,0 +1,44 @@
+"""What `describe` counts from two layers of each kind is what the whole model has."""
+
+import math
+
+import jax
+import pytest
+
+from attnjax.config import parse
+from attnjax.train.describe import describe
+from attnjax.train.loop import make_task
+from attnjax.train.step import Trainer
+
+SMALL = {"model": 8, "heads": 2, "hidden": 12}
+LAYERS = ["rope", "t5", "rope", "fire", "t5", "rope"]
+
+
+@pytest.mark.parametrize("form", ["decoder", "encoder_decoder"])
+@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize(
+    "chosen",
+    [
+        {"layers": 1, "encoding": "t5"},
+        {"layers": 5, "encoding": "t5"},
+        {"layers": 6, "encoding": LAYERS},
+        {"layers": 3},
+    ],
+    ids=["one", "five", "mixed", "without parameters"],
+)
+def test_sizes_are_those_of_the_whole_model(form, shared, chosen):
+    if shared and isinstance(chosen.get("encoding"), list):
+        chosen = {"layers": 6, "encoding": ["t5"] * 6}  # a shared encoding must be the same in all layers
+    task = {"name": "bucket_sort", "length_max": 4, "form": form}
+    run = parse({"task": task, "model": {**SMALL, **chosen, "share_encoding": shared}})
+    state = Trainer(run, make_task(run)).shapes()
+    found = describe(run)
+    assert found["parameters"] == sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(state.params))
+    for name, tree in (("parameter_bytes", state.params), ("state_bytes", state)):
+        assert found[name] == sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
+
+
+def test_a_thousand_layers_are_described():
+    """Each layer adds the same number of parameters."""
+    counts = [describe(parse({"model": {**SMALL, "layers": layers}}))["parameters"] for layers in (2, 3, 1000)]
+    assert counts[2] - counts[0] == 998 * (counts[1] - counts[0])
