@@ -6,6 +6,8 @@ All others are bugs of this package and keep their traceback.
 import os
 import sys
 
+from attnjax.sweep.population import OUT_OF_MEMORY
+
 MEMORY = "there is not enough memory"
 
 
@@ -17,7 +19,7 @@ def sentence(error: Exception) -> str | None:
         return str(error) or type(error).__name__
     if isinstance(error, MemoryError):
         return f"{MEMORY}: {_first_line(error)}" if str(error) else MEMORY
-    if isinstance(error, RuntimeError) and "RESOURCE_EXHAUSTED" in str(error):
+    if isinstance(error, RuntimeError) and OUT_OF_MEMORY.search(str(error)):
         return f"{MEMORY}: {_first_line(error)}"
     # Where no backend has a device, JAX raises a bare AssertionError.
     return _of_the_platform() if isinstance(error, RuntimeError | AssertionError) else None

@@ -33,7 +33,7 @@ BITWISE = (
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """What a disk says that takes no more; libraries below Python pass it on as text."""
 
-MEMORY = re.compile(r"RESOURCE_EXHAUSTED|out of memory|cannot allocate memory|bad_alloc", re.IGNORECASE)
+OUT_OF_MEMORY = re.compile(r"RESOURCE_EXHAUSTED|out of memory|cannot allocate memory|bad_alloc", re.IGNORECASE)
 """What XLA, the C library and C++ say where there is no memory left."""
 
 
@@ -158,7 +158,7 @@ def _reason(error: BaseException) -> str:
     line = f"{type(error).__name__}: {text}" if text else type(error).__name__
     if isinstance(error, OSError) and (error.errno in FULL or any(os.strerror(number) in whole for number in FULL)):
         return f"disk full: {line}"
-    if isinstance(error, MemoryError) or MEMORY.search(whole):
+    if isinstance(error, MemoryError) or OUT_OF_MEMORY.search(whole):
         return f"oom: {line}"
     return f"exit: {line}" if isinstance(error, SystemExit) else line
 
