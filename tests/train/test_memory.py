@@ -21,7 +21,7 @@ def test_a_run_out_of_memory_says_so_and_the_next_one_trains(tmp_path):
     """Two matrices of 1.3 GB each, three times: as parameters, and as what Adam keeps of them."""
     train = {**CONFIG["train"], "steps": 4}
     (tmp_path / "tiny.json").write_text(json.dumps({**CONFIG, "train": train}))
-    command = ["sweep", "tiny.json", "--over", "model.hidden=40000000,8", "--out", "out"]
+    command = ["sweep", "tiny.json", "model.model=320", "--over", "model.hidden=1000000,8", "--out", "out"]
     done = subprocess.run(
         [sys.executable, "-c", LIMITED, str(LIMIT), *command],
         env={**os.environ, "JAX_PLATFORMS": "cpu", "NPROC": "1", "PYTHONPATH": str(ROOT)},
