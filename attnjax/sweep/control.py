@@ -104,7 +104,7 @@ class Control:
             live.seen |= new.keys()
 
     def rewind(self, directory: pathlib.Path, step: int) -> None:
-        """Forget the training log and the evaluations after `step`, from which training resumes, and damaged lines.
+        """Forget the training log and the evaluations after `step`, from which training resumes, damaged lines, and other runs'.
 
         The other lines stay as they are. Raises OSError or ValueError, and changes nothing, where a file cannot be read.
         """
@@ -112,7 +112,7 @@ class Control:
         live = self.live[directory]
         live.step, live.resumed, live.seen = int(step), int(step), None
         for name in records.FILES:
-            records.keep(directory / name, lambda record: _step_of(record) <= step)
+            records.keep(directory / name, lambda record: _is_of(record, directory.name) and _step_of(record) <= step)
 
     def note(self, directory: pathlib.Path, **fields: Any) -> None:
         """Add fields to the run's manifest: parameter count, chance levels, hashes of data and parameters."""
@@ -151,6 +151,11 @@ def read_manifest(directory: pathlib.Path) -> dict[str, Any]:
         return files.read_table(directory / "manifest.json")
     except (FileNotFoundError, ValueError):
         return {}
+
+
+def _is_of(record: Mapping[str, Any], run: str) -> bool:
+    """Whether a record is of this run: somebody may have put the file of another in its place."""
+    return record.get("run", run) == run
 
 
 def _step_of(record: Mapping[str, Any]) -> float:

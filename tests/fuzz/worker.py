@@ -29,7 +29,7 @@ def main() -> None:
     """Serve until the input ends."""
     replies = int(sys.argv[1])
     tasks = os.fdopen(os.dup(0), encoding="utf-8")
-    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    _point(0, os.devnull, os.O_RDONLY)
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     resource.setrlimit(resource.RLIMIT_FSIZE, (LARGEST_FILE, LARGEST_FILE))
     faulthandler.register(signal.SIGUSR1, file=2, all_threads=True)
@@ -38,10 +38,17 @@ def main() -> None:
         os.write(replies, json.dumps(answer(json.loads(line))).encode() + b"\n")
 
 
+def _point(descriptor: int, path: str, flags: int) -> None:
+    """Make a descriptor that of a file."""
+    opened = os.open(path, flags, 0o600)
+    os.dup2(opened, descriptor)
+    os.close(opened)
+
+
 def answer(task: dict[str, Any]) -> dict[str, Any]:
     """Run one task: its exit status (None where an exception escaped), the exception, and the memory it took beyond."""
     os.chdir(task["folder"])
-    os.dup2(os.open(task["output"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), 1)
+    _point(1, task["output"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     os.dup2(1, 2)
     before = _peak(reset=True)
     status, escaped = None, ""
@@ -57,9 +64,8 @@ def answer(task: dict[str, Any]) -> dict[str, Any]:
     sys.stdout.flush()
     sys.stderr.flush()
     grown = _peak() - before
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    _point(1, os.devnull, os.O_WRONLY)
     os.dup2(1, 2)
-    os.closerange(200, 1000)
     return {"status": status, "escaped": escaped, "grown": grown}
 
 

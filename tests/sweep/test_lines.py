@@ -131,6 +131,14 @@ def test_rewinding_keeps_lines_as_they_are_and_gives_none_a_checksum(tmp_path):
     assert path.read_text() == '{"schema":1,"step":1}\n' + lines.text({"step": 2})
 
 
+def test_rewinding_drops_what_another_run_measured(tmp_path):
+    """Its file of results may have been put in place of this one's."""
+    path = tmp_path / "results.jsonl"
+    records.append(path, {"run": tmp_path.name, "step": 1}, {"run": "0123456789abcdef", "step": 1}, {"step": 2})
+    Control({tmp_path: 0}, Stop(), lambda event: None).rewind(tmp_path, 2)
+    assert path.read_text() == lines.text({"run": tmp_path.name, "step": 1}) + lines.text({"step": 2})
+
+
 def test_rewinding_leaves_a_file_alone_that_cannot_be_read(tmp_path, monkeypatch):
     path = tmp_path / "results.jsonl"
     records.append(path, {"step": 1}, {"step": 9})

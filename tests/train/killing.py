@@ -76,7 +76,11 @@ def _counts(folder: pathlib.Path) -> tuple[int, int, int]:
     names = [path.name for path in (run / "checkpoints").iterdir()]
     results = run / "results.jsonl"
     lines = results.read_text().count("\n") if results.exists() else 0
-    return max([0, *(int(name) for name in names if name.isdecimal())]), lines, sum(name.startswith("partial") for name in names)
+    return (
+        max([0, *(int(name) for name in names if name.isdecimal())]),
+        lines,
+        sum(name.startswith("partial") for name in names),
+    )
 
 
 def _reached(phase: str, before: tuple[int, int, int], folder: pathlib.Path, more: int) -> bool:
