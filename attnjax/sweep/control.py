@@ -104,7 +104,8 @@ class Control:
             live.seen |= new.keys()
 
     def rewind(self, directory: pathlib.Path, step: int) -> None:
-        """Forget the training log and the evaluations after `step`, from which training resumes, damaged lines, and other runs'.
+        """Forget the training log and the evaluations after `step`, from which training resumes; also damaged lines, and those
+        of other runs.
 
         The other lines stay as they are. Raises OSError or ValueError, and changes nothing, where a file cannot be read.
         """
