@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from attnjax.config import canonical_json, cell_id, encoding_name
+from attnjax.folder import enter
 from attnjax.sweep.records import Records
 from attnjax.sweep.scan import Found, Run, scan
 
@@ -42,12 +43,17 @@ def rebuild(root: pathlib.Path) -> pathlib.Path:
 
 
 def query(root: pathlib.Path, sql: str, parameters: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    """Rows of a question to the index, which is opened for reading only. Raises ValueError where SQLite refuses."""
+    """Rows of a question to the index, which is opened for reading only.
+
+    Raises ValueError where SQLite refuses, or a link stands in place of the index.
+    """
     try:
+        with enter(root, follow=True) as folder:
+            os.close(folder.open(FILE))
         address = f"{(root / FILE).resolve().as_uri()}?mode=ro"
         with contextlib.closing(sqlite3.connect(address, uri=True)) as database:
             return database.execute(sql, parameters).fetchall()
-    except sqlite3.Error as error:
+    except (sqlite3.Error, OSError) as error:
         raise ValueError(f"the index of {root}: {error}") from None
 
 

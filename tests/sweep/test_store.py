@@ -224,6 +224,10 @@ def test_the_index_is_made_anew_from_the_folders(make):
     with pytest.raises(ValueError, match="readonly"):
         query(store.root, "DELETE FROM runs")
     assert not list(store.root.glob(".*"))
+    (store.root / "index.sqlite").rename(store.root / "elsewhere.sqlite")
+    (store.root / "index.sqlite").symlink_to(store.root / "elsewhere.sqlite")
+    with pytest.raises(ValueError, match="index.sqlite is a link"):
+        query(store.root, "SELECT 1 FROM runs")
 
 
 def test_nothing_depends_on_the_clock(make, monkeypatch):
