@@ -13,8 +13,8 @@ MOST_RUNS = 100_000
 """Runs of a sweep."""
 LAYERS = 1_000
 """As in DeepNet (arXiv:2203.00555)."""
-DISTINCT = 64
-"""Different encodings of one model: layers that differ are traced one by one."""
+DISTINCT = 32
+"""Different encodings of one model: layers that differ are traced one by one, in a time that grows with their square."""
 WIDTH, HEADS = 2**16, 2**12
 HIDDEN = 2**20
 LENGTH = 2**20

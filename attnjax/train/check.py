@@ -27,7 +27,7 @@ from attnjax.train.step import Trainer, one_member
 def check(run: RunConfig) -> None:
     """Return if the run can train and be tested on this machine. Raises ValueError, with the reason, if not."""
     check_precision(run)
-    with _in_a_sentence():
+    with in_a_sentence():
         task = make_task(run)
         check_form(run, task)
         check_lengths(run, task)
@@ -127,7 +127,7 @@ def _slim(run: RunConfig) -> RunConfig:
 
 
 @contextlib.contextmanager
-def _in_a_sentence() -> Iterator[None]:
+def in_a_sentence() -> Iterator[None]:
     """Errors of any kind as ValueErrors, with their first line."""
     try:
         yield

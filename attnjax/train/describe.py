@@ -8,7 +8,7 @@ from typing import Any
 import jax
 
 from attnjax.config import ModelConfig, RunConfig
-from attnjax.train.check import longest_tested
+from attnjax.train.check import check_precision, in_a_sentence, longest_tested
 from attnjax.train.evaluate import bucket, tested
 from attnjax.train.loop import make_task
 from attnjax.train.step import Trainer
@@ -18,10 +18,12 @@ NOTHING = "none: evaluate.lengths and evaluate.validation_lengths are empty, so 
 
 def describe(run: RunConfig) -> dict[str, Any]:
     """Names and numbers about a run, from shapes alone. Raises ValueError where config and task do not fit together."""
+    check_precision(run)  # also finds that JAX has no platform, which is no mistake of the config
     model, weights = _few_layers(run.model)
-    trainer = Trainer(dataclasses.replace(run, model=model), make_task(run))
-    leaves = [(_layer(path), leaf) for path, leaf in jax.tree.leaves_with_path(trainer.shapes())]
-    params = [(_layer(path), leaf) for path, leaf in jax.tree.leaves_with_path(trainer.shapes().params)]
+    with in_a_sentence():
+        trainer = Trainer(dataclasses.replace(run, model=model), make_task(run))
+        state = trainer.shapes()
+    leaves, params = ([(_layer(path), x) for path, x in jax.tree.leaves_with_path(t)] for t in (state, state.params))
     count = lambda layer, leaf: math.prod(leaf.shape) * (1 if layer is None else weights[layer])
     size = lambda leaves: sum(count(layer, leaf) * leaf.dtype.itemsize for layer, leaf in leaves)
     lengths = {length for split in tested(run).values() for length in split}

@@ -42,3 +42,18 @@ def test_a_thousand_layers_are_described():
     """Each layer adds the same number of parameters."""
     counts = [describe(parse({"model": {**SMALL, "layers": layers}}))["parameters"] for layers in (2, 3, 1000)]
     assert counts[2] - counts[0] == 998 * (counts[1] - counts[0])
+
+
+@pytest.mark.parametrize(
+    ("scaling", "message"),
+    [
+        ({"name": "yarn"}, "missing 2 required positional arguments"),
+        ({"name": "longrope", "short_factors": 2.0, "long_factors": 2.0, "original_length": 64}, "not iterable"),
+        (3, "not iterable"),
+    ],
+    ids=["missing", "of another type", "no table"],
+)
+def test_options_that_no_encoding_takes_are_a_sentence(scaling, message):
+    run = parse({"model": {"encoding": {"name": "rope", "options": {"scaling": scaling}}}})
+    with pytest.raises(ValueError, match=f"the run cannot be compiled: .*{message}"):
+        describe(run)
