@@ -15,7 +15,7 @@ from attnjax.cli.interruption import after_imports
 
 ROOT = pathlib.Path(__file__).parents[1]
 TINY = {"task": {"name": "bucket_sort", "length_max": 4}, "model": {"layers": 1, "model": 8, "heads": 1, "hidden": 8}}
-LAST_LINE = "evaluation_programs     1\n"
+LAST_LINE = "evaluation_programs     4\n"
 ARMED = """
 import os, signal, sys, threading
 from attnjax.cli import main
@@ -75,6 +75,20 @@ def test_an_interruption_that_waits_when_the_command_ends_is_not_lost(tmp_path, 
     with pytest.raises(KeyboardInterrupt), after_imports():
         import interrupts_at_its_end
     assert interrupts_at_its_end.ended
+
+
+@pytest.mark.parametrize("dropped", [lambda: None, lambda: int("x")], ids=["in silence", "for another error"])
+def test_an_interruption_that_is_dropped_on_its_way_is_raised_at_the_end(dropped):
+    def work() -> None:
+        try:
+            os.kill(os.getpid(), signal.SIGINT)
+            threading.Event().wait(60)
+        except KeyboardInterrupt:
+            dropped()
+
+    with pytest.raises(KeyboardInterrupt), after_imports():
+        work()
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 def test_an_import_that_does_not_end_is_interrupted_nevertheless(tmp_path, monkeypatch):

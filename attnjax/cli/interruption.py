@@ -7,6 +7,7 @@ collector print and drop it.
 import _thread
 import contextlib
 import signal
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -22,6 +23,7 @@ AGAIN = 0.02
 def after_imports() -> Iterator[None]:
     """During the block, Ctrl-C raises KeyboardInterrupt as ever, or, inside an import, as soon as the import has ended.
 
+    Where C code drops that KeyboardInterrupt, it is raised at the end of the block.
     Does nothing in other threads than the main one, and where somebody else handles Ctrl-C.
     """
     main = threading.current_thread() is threading.main_thread()
@@ -42,6 +44,7 @@ class _Interrupts:
 
     def __init__(self) -> None:
         self._since: float | None = None
+        self._raised = False
         self._thread = threading.get_ident()
 
     def handle(self, _: int, frame: FrameType | None) -> None:
@@ -49,7 +52,7 @@ class _Interrupts:
         now = time.monotonic()
         since = now if self._since is None else self._since
         if not _importing(frame) or now - since > PATIENCE:
-            self._since = None
+            self._since, self._raised = None, True
             raise KeyboardInterrupt
         self._since = since
         _thread.start_new_thread(self._again, ())
@@ -64,9 +67,9 @@ class _Interrupts:
             _thread.interrupt_main()
 
     def end(self) -> None:
-        """Raise KeyboardInterrupt if one still waits."""
-        if self._since is not None:
-            self._since = None
+        """Raise KeyboardInterrupt if one still waits, or if one was raised and has not arrived here."""
+        asked, self._since = self._raised or self._since is not None, None
+        if asked and not isinstance(sys.exception(), KeyboardInterrupt):
             raise KeyboardInterrupt
 
 
