@@ -36,7 +36,7 @@ class CoPE(PositionEncoding):
     max_position: int = 16
 
     def __post_init__(self) -> None:
-        validate_integer("CoPE", maximum=MOST, max_position=self.max_position)
+        validate_integer("CoPE", most=MOST, max_position=self.max_position)
 
     @property
     def learns(self) -> bool:

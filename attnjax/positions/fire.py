@@ -34,7 +34,7 @@ class FIRE(PositionEncoding):
     threshold: float = 512.0
 
     def __post_init__(self) -> None:
-        validate_integer("FIRE", maximum=MOST, hidden=self.hidden)
+        validate_integer("FIRE", most=MOST, hidden=self.hidden)
         validate("FIRE", threshold=self.threshold)
 
     @property

@@ -31,7 +31,7 @@ class Learned(PositionEncoding):
     std: float = 0.02
 
     def __post_init__(self) -> None:
-        validate_integer("Learned", maximum=MOST, length=self.length)
+        validate_integer("Learned", most=MOST, length=self.length)
         validate("Learned", std=self.std)
 
     @property

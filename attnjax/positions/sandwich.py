@@ -30,7 +30,7 @@ class Sandwich(PositionEncoding):
     theta: float = 10_000.0
 
     def __post_init__(self) -> None:
-        validate_integer("Sandwich", minimum=2, maximum=2**16, width=self.width)
+        validate_integer("Sandwich", minimum=2, most=2**16, width=self.width)
         validate("Sandwich", theta=self.theta)
         if self.width % 2:
             raise ValueError(f"Sandwich: width must be even, got {self.width}")

@@ -47,8 +47,8 @@ class T5Bias(PositionEncoding):
         if not isinstance(self.bidirectional, bool):
             raise ValueError(f"T5Bias: bidirectional must be True or False, got {self.bidirectional!r}")
         least = 4 if self.bidirectional else 2
-        validate_integer("T5Bias", minimum=least, maximum=MOST_BUCKETS, buckets=self.buckets)
-        validate_integer("T5Bias", maximum=MOST, max_distance=self.max_distance)
+        validate_integer("T5Bias", minimum=least, most=MOST_BUCKETS, buckets=self.buckets)
+        validate_integer("T5Bias", most=MOST, max_distance=self.max_distance)
         if self.bidirectional and self.buckets % 2:
             raise ValueError(f"T5Bias: buckets must be even where bidirectional, got {self.buckets}")
         exact = self.buckets // (4 if self.bidirectional else 2)

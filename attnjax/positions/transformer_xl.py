@@ -61,7 +61,7 @@ class TransformerXL(PositionEncoding):
                 f"TransformerXL: a length belongs to table='clamped', got table={self.table!r}, length={self.length!r}"
             )
         if self.length is not None:
-            validate_integer("TransformerXL", length=self.length)
+            validate_integer("TransformerXL", most=2**31 - 1, length=self.length)
 
     @property
     def learns(self) -> bool:
