@@ -7,20 +7,22 @@ nothing and the command line can answer without importing JAX.
 import importlib
 from typing import Any
 
+from attnjax import registry
+
 __version__ = "0.1.0"
 
 _NAMES = {
     "attnjax.attention": (
         "Dropout Explanation KVCache Mask Tiling attend attend_with_lse attention_fn attention_weights combine explain "
-        "gate_heads process_heads"
+        "gate_heads process_heads reference_attention"
     ),
     "attnjax.positions": (
-        "ENCODINGS ALiBi CoPE DynamicNTK EncodingParams FIRE Kerple Learned Llama3 LongRoPE NTKAware NoPE PoPE "
-        "PositionEncoding PositionInterpolation RoPE Sandwich Sinusoidal Sizes T5Bias Tile TransformerXL XPos YaRN "
-        "compose embed encoding"
+        "ENCODINGS DynamicNTK EncodingParams Llama3 LongRoPE NTKAware PositionEncoding PositionInterpolation "
+        "SequentialScore Sizes Tile Trait YaRN compose context_positions embed encoding learns resolve"
     ),
 }
-_HOME = {name: module for module, names in _NAMES.items() for name in names.split()}
+_HOME = {row.name: row.path.partition(":")[0] for row in registry.ENCODINGS.values()}
+_HOME |= {name: module for module, names in _NAMES.items() for name in names.split()}
 _MODULES = {"indices": "attnjax.positions.indices", "attention": "attnjax.attention", "positions": "attnjax.positions"}
 _MODULES |= {name: f"attnjax.{name}" for name in ("modules", "tasks", "typing")}
 

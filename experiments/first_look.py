@@ -18,7 +18,7 @@ import numpy as np
 import attnjax as aj
 
 REACH, HERE, THERE = 256, 256, 1256
-SIZES = aj.Sizes(model=128, heads=2, kv_heads=2, head=64)
+SIZES = aj.Sizes(model=128, heads=2, kv_heads=2, head_dim=64)
 CHOICES = {
     "nope": aj.NoPE(),
     "sinusoidal": aj.Sinusoidal(),

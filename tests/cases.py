@@ -38,6 +38,8 @@ MAPS = {
     "dynamic_ntk": aj.RoPE(scaling=aj.DynamicNTK(4.0, original_length=20)),
     "xpos": aj.XPos(),
     "pope": aj.PoPE(),
+    "ssmax": aj.SSMax(),
+    "llama4_temperature": aj.Llama4Temperature(floor_scale=16.0, attn_scale=0.3),
 }
 SCORES = {
     "alibi": aj.ALiBi(),
@@ -51,13 +53,14 @@ SCORES = {
     "cope": aj.CoPE(max_position=6),
     "sandwich": aj.Sandwich(width=16),
     "composed": aj.compose(aj.RoPE(), aj.CoPE(max_position=4), aj.T5Bias(buckets=4, max_distance=9)),
+    "dape": aj.DAPE(width=5),
 }
 EMBEDDINGS = {"sinusoidal": aj.Sinusoidal(), "learned": aj.Learned(length=8192)}
 ATTENTION = MAPS | SCORES
-"""Encodings that act inside attention."""
+"""Encodings that act inside attention, at positions that are given, with a softmax."""
 ALL = EMBEDDINGS | ATTENTION
 
-CAUSAL_ONLY = {"alibi", "xpos"}
+CAUSAL_ONLY = {"alibi", "xpos", "ssmax"}
 
 
 class Layout(NamedTuple):
@@ -77,7 +80,7 @@ class Layout(NamedTuple):
 
     @property
     def sizes(self) -> aj.Sizes:
-        return aj.Sizes(model=self.N * HEAD, heads=self.N, kv_heads=self.K, head=HEAD)
+        return aj.Sizes(model=self.N * HEAD, heads=self.N, kv_heads=self.K, head_dim=HEAD)
 
     def serving(self, name: str) -> "Layout":
         """This layout, causal where the encoding of this name serves no other."""
@@ -200,7 +203,8 @@ def data(case: Case, layout: Layout) -> Data:
     T, S, has = layout.T, layout.S, layout.options.__contains__
     q_pos, k_pos = positions(draw, case.q_positions, T, rows), positions(draw, case.k_positions, S, rows)
     if layout.pos_dtype == "float32":
-        q_pos, k_pos = (pos + draw.random(pos.shape).round(2).astype(np.float32) for pos in (q_pos, k_pos))
+        # In float32, because T5 rounds distances down, and those of float64 positions fall elsewhere.
+        q_pos, k_pos = ((pos + draw.random(pos.shape).round(2)).astype(np.float32) for pos in (q_pos, k_pos))
     runs = lambda n: np.sort(draw.integers(0, 4, (*rows, n)), -1).astype(np.int32)
     places = np.broadcast_to(np.arange(max(T, S), dtype=np.int32), (*rows, max(T, S)))
     index = lambda n: draw.permuted(places, axis=-1)[..., :n]
@@ -229,7 +233,7 @@ def content(seed: int, layout: Layout, size: float = 1.0) -> tuple[np.ndarray, n
 @functools.cache
 def learned(encoding: aj.PositionEncoding, sizes: aj.Sizes) -> aj.EncodingParams | None:
     """Parameters away from their initial value, which is often zero; NumPy arrays, float32."""
-    if not encoding.learns:
+    if not aj.learns(encoding):
         return None
     draw = np.random.default_rng(7)
     params = jax.tree.map(np.asarray, encoding.init(jax.random.key(3), sizes))

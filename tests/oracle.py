@@ -15,33 +15,95 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from tests import oracle_frontier as frontier
 
-def oracle(encoding, params, q, k, v, q_pos, k_pos, allowed, scale, valid=None):
+
+def oracle(encoding, params, q, k, v, q_pos, k_pos, allowed, scale, valid=None, per_head=False):
     """Output [B,T,N,H] for q[B,T,N,H], k, v[B,S,K,H], positions [B,T] and [B,S], allowed[B,T,S]; `valid`[B,S] marks the
-    keys that count towards the length of the sequence (all unless given). A row without allowed keys is 0."""
-    N = q.shape[2]
+    keys that count towards the length of the sequence (all unless given). A row without allowed keys is 0. `per_head`:
+    positions have an axis of query or key heads behind B; of a composition, positions and `per_head` may be tuples."""
+    N, group = q.shape[2], q.shape[2] // k.shape[2]
     k, v = (jnp.repeat(x, N // x.shape[2], axis=2) for x in (k, v))
     valid = jnp.ones(k.shape[:2], bool) if valid is None else valid
-    q_pos, k_pos = q_pos.astype(jnp.float64), k_pos.astype(jnp.float64)
-    length = jnp.where(valid, k_pos, 0).max(1) + 1
+    to_heads = lambda pos, rows: jnp.repeat(pos, N // pos.shape[1], axis=1) if rows else pos
+    known = lambda pos: over_parts(lambda one, rows: to_heads(one.astype(jnp.float64), rows), pos, per_head)
+    q_pos, k_pos = known(q_pos), known(k_pos)
+    plain = not isinstance(k_pos, tuple) and k_pos.shape == valid.shape
+    length = jnp.where(valid, k_pos, 0).max(1) + 1 if plain else jnp.zeros(len(valid))
     head, shared = (params.head, params.shared) if params else ((), ())
+    kv_head = jax.tree.map(lambda leaf: jnp.repeat(leaf, group, axis=0), params.kv_head) if params else ()
 
     def example(q, k, v, q_pos, k_pos, allowed, length):
         context = {"q_pos": q_pos, "k_pos": k_pos, "allowed": allowed, "length": length, "scale": scale, "heads": N}
-        one = lambda h, head, q, k, v: attention(encoding, head, shared, q, k, v, context | {"h": h})
-        return jax.vmap(one, in_axes=(0, 0, 1, 1, 1), out_axes=1)(jnp.arange(N), head, q, k, v)
+        context |= {"kv_head": kv_head, "per_head": per_head}
+        if frontier.parts_of(encoding)[-1] == "DAPE":
+            return dape(encoding, params, q, k, v, context)
+        one = lambda h, head, q, k, v, q_pos, k_pos: attention(
+            encoding, head, shared, q, k, v, context | {"h": h, "q_pos": q_pos, "k_pos": k_pos}
+        )
+        rows = over_parts(lambda _, rows: 0 if rows else None, q_pos, per_head)
+        heads = jax.vmap(one, in_axes=(0, 0, 1, 1, 1, rows, rows), out_axes=1)
+        return heads(jnp.arange(N), head, q, k, v, q_pos, k_pos)
 
     return jax.vmap(example)(q, k, v, q_pos, k_pos, allowed, length)
+
+
+def over_parts(f, pos, per_head):
+    """f(positions, per_head) of the one encoding, or of each part of a composition."""
+    if not isinstance(pos, tuple):
+        return f(pos, per_head)
+    return tuple(f(*part) for part in zip(pos, per_head, strict=True))
 
 
 def attention(encoding, head, shared, q, k, v, context):
     """One head of one example: softmax over the allowed keys."""
     logits = logits_of(encoding, head, shared, q, k, context)
+    return weighted(encoding, logits, v, context)
+
+
+def weighted(encoding, logits, v, context):
+    """What the weights of one head make of v."""
     allowed = context["allowed"]
+    if frontier.parts_of(encoding)[-1] == "StickBreaking":
+        last = {name: pos[-1] if isinstance(pos := context[name], tuple) else pos for name in ("q_pos", "k_pos")}
+        return frontier.stick_breaking(frontier.encoding_of(encoding, "StickBreaking"), logits, context | last) @ v
     top = jnp.where(allowed, logits, -jnp.inf).max(1, keepdims=True)
     top = jax.lax.stop_gradient(jnp.where(jnp.isfinite(top), top, 0))
     weights = jnp.where(allowed, jnp.exp(jnp.where(allowed, logits - top, 0)), 0)
-    return weights @ v / jnp.maximum(weights.sum(1, keepdims=True), jnp.finfo(q.dtype).tiny)
+    return weights @ v / jnp.maximum(weights.sum(1, keepdims=True), jnp.finfo(v.dtype).tiny)
+
+
+def dape(encoding, params, q, k, v, context):
+    """Zheng et al. 2024: the tables of all heads [N,T,S] and those of the base, through one network."""
+    parts, N = getattr(encoding, "parts", (encoding,)), context["heads"]
+    own = frontier.encoding_of(encoding, "DAPE")
+    one_of = lambda side, i: side[i] if len(parts) > 1 and side else side
+    head, shared = (one_of(side, len(parts) - 1) for side in (params.head, params.shared))
+    network, tables = shared[1], []
+
+    def here(h, i):
+        """The context of head h and part i."""
+        at = {}
+        for name in ("q_pos", "k_pos"):
+            pos, rows = context[name], context["per_head"]
+            pos, rows = (pos[i], rows[i]) if isinstance(pos, tuple) else (pos, rows)
+            at[name] = pos[h] if rows else pos
+        return context | at | {"h": h}
+
+    for h in range(N):
+        x, y = q[:, h], k[:, h]
+        for i, part in enumerate(parts[:-1]):
+            slice_of = jax.tree.map(lambda leaf, h=h: leaf[h], one_of(params.head, i))
+            x, y = MAPS.get(type(part).__name__, unchanged)(part, slice_of, one_of(params.shared, i), x, y, here(h, i))
+        tables.append(context["scale"] * jnp.real(x @ jnp.conj(y).T))
+    biases = []
+    for h in range(N if own.base is not None else 0):
+        slice_of, zero = jax.tree.map(lambda leaf, h=h: leaf[h], head[0]), jnp.zeros_like(tables[0])
+        score = SCORES[type(own.base).__name__]
+        biases.append(score(own.base, slice_of, shared[0], zero, q[:, h], k[:, h], here(h, -1)))
+    added = frontier.through_network(network, jnp.stack(tables + biases, -1))
+    logits = [table + (biases[h] if biases else 0) + added[..., h] for h, table in enumerate(tables)]
+    return jnp.stack([weighted(encoding, logits[h], v[:, h], context) for h in range(N)], 1)
 
 
 def logits_of(encoding, head, shared, q, k, context):
@@ -49,11 +111,14 @@ def logits_of(encoding, head, shared, q, k, context):
     parts = getattr(encoding, "parts", None)
     none = ((),) * len(parts or ())
     parts = [*zip(parts, head or none, shared or none, strict=True)] if parts else [(encoding, head, shared)]
-    for part, h, s in parts:
-        q, k = MAPS.get(type(part).__name__, unchanged)(part, h, s, q, k, context)
+    own = [context] * len(parts)
+    if isinstance(context["q_pos"], tuple):
+        own = [context | {"q_pos": i, "k_pos": j} for i, j in zip(context["q_pos"], context["k_pos"], strict=True)]
+    for (part, h, s), of_part in zip(parts, own, strict=True):
+        q, k = MAPS.get(type(part).__name__, unchanged)(part, h, s, q, k, of_part)
     table = context["scale"] * jnp.real(q @ jnp.conj(k).T)
-    for part, h, s in parts:
-        table = SCORES.get(type(part).__name__, same)(part, h, s, table, q, k, context)
+    for (part, h, s), of_part in zip(parts, own, strict=True):
+        table = SCORES.get(type(part).__name__, same)(part, h, s, table, q, k, of_part)
     return table
 
 
@@ -258,7 +323,49 @@ def sandwich(encoding, head, shared, table, q, k, context):
     return table + total / (8 * (context["h"] + 1) / context["heads"])
 
 
-MAPS = {"RoPE": rope, "XPos": xpos, "PoPE": pope}
+def less_distance(encoding, head, shared, table, q, k, context):
+    """FoX and Cable, whose positions are sums."""
+    return table - distances(context)
+
+
+def rope_at(encoding, head, shared, q, k, context):
+    """RePo: RoPE on the whole head at any positions."""
+    radians = jnp.array([encoding.theta ** (-2 * i / q.shape[1]) for i in range(q.shape[1] // 2)])
+    return tuple(turned(x, context[pos], radians, encoding.layout) for x, pos in ((q, "q_pos"), (k, "k_pos")))
+
+
+def selective_rope(encoding, head, shared, q, k, context):
+    """Movahedi et al. 2025: a pair of channels turned by its own sum, times its temperature."""
+    c = q.shape[1] // 2
+    radians = jnp.array([encoding.temperature * encoding.theta ** (-i / c) for i in range(c)])[None]
+    order = (range(c), range(c, 2 * c)) if encoding.layout == "half" else (range(0, 2 * c, 2), range(1, 2 * c, 2))
+    turn = lambda x, pos: jax.lax.complex(*(x[:, jnp.array(one)] for one in order)) * unit(pos[:, :c] * radians)
+    return turn(q, context["q_pos"]), turn(k, context["k_pos"])
+
+
+def ssmax(encoding, head, shared, q, k, context):
+    """Nakanishi 2025, with n = pos + 1 keys."""
+    n = jnp.maximum(context["q_pos"], 0) + 1
+    return (head["s"] * jnp.log(n) + (head["b"] if encoding.biased else 0))[:, None] * q, k
+
+
+def llama4_temperature(encoding, head, shared, q, k, context):
+    steps = jnp.maximum((context["q_pos"] + 1) // encoding.floor_scale, 0)
+    return (1 + encoding.attn_scale * jnp.log(steps + 1))[:, None] * q, k
+
+
+MAPS = {
+    "RoPE": rope,
+    "XPos": xpos,
+    "PoPE": pope,
+    "RePo": rope_at,
+    "SelectiveRoPE": selective_rope,
+    "SSMax": ssmax,
+    "Llama4Temperature": llama4_temperature,
+    "AxialRoPE": frontier.axial_rope,
+    "MixedRoPE": frontier.mixed_rope,
+    "MRoPE": frontier.mrope,
+}
 SCORES = {
     "ALiBi": alibi,
     "T5Bias": t5,
@@ -267,6 +374,8 @@ SCORES = {
     "TransformerXL": transformer_xl,
     "CoPE": cope,
     "Sandwich": sandwich,
+    "FoX": less_distance,
+    "Cable": less_distance,
 }
 
 

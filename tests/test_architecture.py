@@ -20,8 +20,9 @@ CHAIN = ("typing", "positions", "attention", "modules", "models", "train", "swee
 
 SIDES = {
     "folder": (set(), {"train", "sweep", "report", "cli"}),
+    "registry": (set(), {"positions", "sweep", "report", "cli"}),
     "tasks": ({"typing", "positions"}, {"train", "sweep", "report", "cli"}),
-    "config": ({*CHAIN[: CHAIN.index("train")], "tasks", "folder"}, {"train", "sweep", "report", "cli"}),
+    "config": ({*CHAIN[: CHAIN.index("train")], "tasks", "folder", "registry"}, {"train", "sweep", "report", "cli"}),
     "bench": ({*CHAIN[: CHAIN.index("cli")], "tasks", "config", "folder"}, {"cli"}),
     "analysis": ({*CHAIN[: CHAIN.index("cli")], "tasks", "config", "folder"}, {"cli"}),
     "explore": ({*CHAIN[: CHAIN.index("cli")], "tasks", "config", "folder", "analysis"}, {"cli"}),
@@ -195,6 +196,13 @@ def test_no_caches_and_no_global_statements():
             if isinstance(node, ast.Global) or dotted(node) in {"functools.cache", "functools.lru_cache"}:
                 wrong.append(where(path, node))
     assert not wrong, "\n".join(wrong)
+
+
+def test_no_function_asks_which_backend_is_the_default():
+    """Arrays of a CPU may live beside a GPU: what runs where is decided when a program is lowered, or by an argument."""
+    asks = lambda node: "default_backend" in (getattr(node, "name", ""), dotted(node).rpartition(".")[2])
+    files = sources("attnjax/positions", "attnjax/attention", "attnjax/modules", "attnjax/models")
+    assert [where(path, node) for path in files for node in ast.walk(parse(path)) if asks(node)] == []
 
 
 def test_nothing_runs_code_that_it_reads():

@@ -28,6 +28,7 @@ from attnjax.config import (
     to_dict,
 )
 from attnjax.config.keys import keys
+from attnjax.registry import ENCODINGS
 from attnjax.tasks import TASKS
 
 LARGE = 2**31 - 1
@@ -172,7 +173,8 @@ def get(values, key):
 
 
 def test_names_that_need_no_jax_are_those_of_the_library():
-    assert tuple(attnjax.ENCODINGS) == ENCODING_NAMES
+    assert [name for name in attnjax.ENCODINGS if not ENCODINGS[name].axes] == list(ENCODING_NAMES)
+    assert [kind.__name__ for kind in attnjax.ENCODINGS.values()] == [row.name for row in ENCODINGS.values()]
     assert tuple(TASKS) == TASK_NAMES
 
 

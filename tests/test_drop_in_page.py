@@ -47,7 +47,7 @@ def test_plain():
 def test_learned():
     key, q, k, v, _, causal = names()
     encoding = aj.T5Bias()
-    params = encoding.init(key, aj.Sizes(model=32, heads=4, kv_heads=4, head=8))
+    params = encoding.init(key, aj.Sizes(model=32, heads=4, kv_heads=4, head_dim=8))
     attend = functools.partial(aj.attend, encoding=encoding, mask=causal)
     out = jax.jit(attend)(q, k, v, params=params)
     gradient = jax.grad(lambda params: attend(q, k, v, params=params).sum())(params)
@@ -86,7 +86,7 @@ def test_heads_shard_by_following_the_arrays():
 
 def test_decoding():
     _, q, k, v, _, causal = names()
-    cache = aj.KVCache.create(batch=4, capacity=64, kv_heads=4, head=8, encoding=aj.RoPE())
+    cache = aj.KVCache.create(batch=4, capacity=64, kv_heads=4, head_dim=8, encoding=aj.RoPE())
 
     @jax.jit
     def step(cache, q, k, v):
@@ -115,7 +115,7 @@ def test_linen_with_an_encoding_that_learns():
     class Attention(nn.Module):
         @nn.compact
         def __call__(self, x):
-            encoding, sizes = aj.T5Bias(), aj.Sizes(model=32, heads=4, kv_heads=4, head=8)
+            encoding, sizes = aj.T5Bias(), aj.Sizes(model=32, heads=4, kv_heads=4, head_dim=8)
             attention_fn = aj.attention_fn(encoding, self.param("encoding", encoding.init, sizes), mask=causal)
             return nn.MultiHeadDotProductAttention(num_heads=4, attention_fn=attention_fn)(x)
 
@@ -153,7 +153,7 @@ def test_nnx_with_an_encoding_that_learns():
             params = jax.tree.map(lambda leaf: leaf[...], self.params, is_leaf=lambda leaf: isinstance(leaf, nnx.Param))
             return aj.attention_fn(self.encoding, params, mask=causal)(query, key, value, **options)
 
-    encoded = Encoded(aj.T5Bias(), aj.Sizes(model=32, heads=4, kv_heads=4, head=8), nnx.Rngs(1))
+    encoded = Encoded(aj.T5Bias(), aj.Sizes(model=32, heads=4, kv_heads=4, head_dim=8), nnx.Rngs(1))
     layer = nnx.MultiHeadAttention(4, 32, attention_fn=encoded, decode=False, rngs=nnx.Rngs(0))
     table = encoded.params.head["table"]
     params = aj.EncodingParams(head={"table": table[...]})

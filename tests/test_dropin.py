@@ -15,12 +15,16 @@ from tests.cases import FAST, once_except
 
 B, T, N, H = 4, 6, 4, 4
 D = N * H
-SIZES = aj.Sizes(model=D, heads=N, kv_heads=N, head=H)
+SIZES = aj.Sizes(model=D, heads=N, kv_heads=N, head_dim=H)
 CAUSAL = aj.Mask(causal=True)
 
-# Those that act inside attention; Sinusoidal and Learned act on the embeddings.
+# Those that act inside attention at positions that are indices.
 ENCODINGS = {
-    **{name: make() for name, make in aj.ENCODINGS.items() if name not in ("sinusoidal", "learned")},
+    **{
+        name: make()
+        for name, make in aj.ENCODINGS.items()
+        if name not in ("sinusoidal", "learned") and aj.Trait.CONTEXT not in make().traits
+    },
     "fire": aj.FIRE(hidden=3, threshold=3.0),
     "cope": aj.CoPE(max_position=3),
     "dynamic_ntk": aj.RoPE(scaling=aj.DynamicNTK(4.0, original_length=3)),
@@ -35,7 +39,7 @@ def learned(encoding: aj.PositionEncoding) -> aj.EncodingParams | None:
     """Parameters away from their initial value, which is often zero."""
     draw = np.random.default_rng(1)
     move = lambda x: x + jnp.asarray(0.5 * draw.normal(size=x.shape), x.dtype)
-    return jax.tree.map(move, encoding.init(jax.random.key(0), SIZES)) if encoding.learns else None
+    return jax.tree.map(move, encoding.init(jax.random.key(0), SIZES)) if aj.learns(encoding) else None
 
 
 @pytest.fixture(scope="module")
@@ -191,6 +195,13 @@ def test_a_causal_encoding_needs_the_structured_mask(qkv):
         aj.attention_fn(aj.ALiBi())(*qkv, mask=nn.make_causal_mask(np.ones((B, T))))
 
 
+def test_embeddings_have_no_place_inside_attention(qkv):
+    with pytest.raises(
+        ValueError, match=r"Sinusoidal.* acts on the embeddings alone: add it to the input of the model"
+    ):
+        aj.attention_fn(aj.Sinusoidal())(*qkv)
+
+
 @pytest.mark.parametrize(
     "fn", [aj.attention_fn(aj.RoPE()), aj.attention_fn(aj.NoPE(), mask=CAUSAL)], ids=["pos", "mask"]
 )
@@ -331,7 +342,7 @@ def test_shard_map(name, implementation, axis, qkv):
     # Leaves of `head` lead with the heads; those of `shared` are needed everywhere.
     head, shared = (P() if axis == "batch" else P("devices")), P()
     of_params = params and aj.EncodingParams(
-        jax.tree.map(lambda _: head, params.head), jax.tree.map(lambda _: shared, params.shared)
+        head=jax.tree.map(lambda _: head, params.head), shared=jax.tree.map(lambda _: shared, params.shared)
     )
     sharded = jax.shard_map(attend, mesh=mesh, in_specs=(of_params, *(of_arrays,) * 3), out_specs=of_arrays)
 

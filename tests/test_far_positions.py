@@ -31,7 +31,7 @@ FAR = (
 """Positions up to 1,048,576: all small ones, the surroundings of powers of two, and thousands in between."""
 
 N, K = 4, 2
-SIZES = aj.Sizes(model=N * HEAD, heads=N, kv_heads=K, head=HEAD)
+SIZES = aj.Sizes(model=N * HEAD, heads=N, kv_heads=K, head_dim=HEAD)
 DTYPES = ("float32", "bfloat16", "float16")
 CAUSAL = aj.Mask(causal=True)
 
@@ -50,7 +50,8 @@ def test_rotary_angles_to_a_million(layout, traced):
     second = slice(width // 2, None) if layout == "half" else slice(1, None, 2)
     basis[:, first] = 1
     rope, basis = aj.RoPE(layout=layout), jnp.asarray(basis)
-    turn = lambda pos: (rope.map_q((), (), basis, pos), rope.map_k((), basis, pos))
+    p = rope.constants(aj.Sizes(model=width, heads=1, kv_heads=1, head_dim=width))
+    turn = lambda pos: (rope.map_q(p, basis, pos), rope.map_k(p, basis, pos))
     for out in (jax.jit(turn) if traced else turn)(FAR):
         np.testing.assert_allclose(out[:, first], np.cos(turns(FAR, width)), rtol=0, atol=1e-6)
         np.testing.assert_allclose(out[:, second], np.sin(turns(FAR, width)), rtol=0, atol=1e-6)
@@ -68,7 +69,8 @@ def test_sinusoidal_angles_to_a_million(traced):
 def test_xpos_up_to_its_reach(dtype):
     encoding = aj.XPos()
     pos = np.unique(np.linspace(-encoding.reach, encoding.reach, 4001).astype(np.int32))
-    out = jax.jit(lambda pos: encoding.map_q((), (), jnp.ones((len(pos), 16)), pos))(pos.astype(dtype))
+    p = encoding.constants(aj.Sizes(model=16, heads=1, kv_heads=1, head_dim=16))
+    out = jax.jit(lambda pos: encoding.map_q(p, jnp.ones((len(pos), 16)), pos))(pos.astype(dtype))
     stretch = ((np.arange(8) / 8 + 0.4) / 1.4) ** (pos[:, None] / 512)
     angle = turns(pos, 16)
     expected = np.concatenate([np.cos(angle) - np.sin(angle), np.sin(angle) + np.cos(angle)], -1)
@@ -79,7 +81,10 @@ def test_xpos_up_to_its_reach(dtype):
 def test_all_of_65536_positions_are_distinct(dtype):
     pos, zeros = np.arange(65_536, dtype=np.int32), jnp.zeros((1, 65_536, 64), dtype)
     queries = jnp.ones((65_536, 64), dtype).astype(jnp.float32)
-    tables = (aj.embed(aj.Sinusoidal(), None, zeros, pos)[0], aj.RoPE().map_q((), (), queries, pos))
+    tables = (
+        aj.embed(aj.Sinusoidal(), None, zeros, pos)[0],
+        aj.RoPE().map_q(aj.RoPE().constants(aj.Sizes(64, 1, 1, 64)), queries, pos),
+    )
     for table in tables:
         assert len({row.tobytes() for row in np.asarray(table)}) == 65_536
 
@@ -110,7 +115,8 @@ def test_alibi_weights_rise_strictly_towards_the_query(dtype):
     assert np.all(np.diff(weights[0, :, 0], axis=-1) > 0)
 
 
-RELATIVE = [name for name in ATTENTION if name not in ("dynamic_ntk", "fire", "cope", "composed")]
+ABSOLUTE = {"dynamic_ntk", "fire", "cope", "composed", "ssmax", "llama4_temperature"}
+RELATIVE = [name for name in ATTENTION if name not in ABSOLUTE]
 """Those whose score is a function of q, k and the distance alone, for any q and k."""
 
 

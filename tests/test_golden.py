@@ -1,12 +1,13 @@
 """Encodings and attention against arrays made by other libraries; golden/README.md says what each array is.
 
+Rotations are compared in `test_golden_rotary.py`.
+
 Comparisons run in float64, where only the last digits of two float64 programs may differ, and most in float32 as well.
 """
 
 import dataclasses
 import functools
 from collections.abc import Iterator
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -15,146 +16,23 @@ import pytest
 
 import attnjax as aj
 from attnjax.attention import dispatch
-from attnjax.attention.chunked import chunked
-from attnjax.attention.tiling import Tiling
+from attnjax.attention.blockwise import blockwise
+from tests.golden_arrays import SINGLE, Precision, in_precision, load
 
 pytestmark = pytest.mark.once
-GOLDEN = Path(__file__).parent / "golden"
-
-
-@functools.cache
-def load(name: str) -> dict[str, np.ndarray]:
-    with np.load(GOLDEN / f"{name}.npz", allow_pickle=False) as file:
-        return dict(file)
-
-
-@dataclasses.dataclass(frozen=True)
-class Precision:
-    """A type to compute in, and how far a result may be from the float64 reference, relative to the largest entry."""
-
-    dtype: str
-    tolerance: float
-
-    def array(self, x: np.ndarray) -> jax.Array:
-        return jnp.asarray(x, self.dtype)
-
-    def check(self, actual: jax.Array, expected: np.ndarray, what: str = "") -> None:
-        assert actual.dtype == self.dtype, what
-        atol = self.tolerance * max(1.0, np.abs(expected).max())
-        np.testing.assert_allclose(actual, expected, rtol=self.tolerance, atol=atol, err_msg=what)
-
-
-SINGLE, DOUBLE = Precision("float32", 1e-5), Precision("float64", 1e-12)
 
 
 @pytest.fixture(params=["float32", "float64"])
 def precision(request: pytest.FixtureRequest) -> Iterator[Precision]:
-    """float32, then float64 with JAX's x64 mode on; a test may also ask for one of them by indirect parametrisation."""
-    precision = {"float32": SINGLE, "float64": DOUBLE}[request.param]
-    with jax.enable_x64(precision is DOUBLE):
+    """float32, then float64; a test may also ask for one of them by indirect parametrisation."""
+    with in_precision(request.param) as precision:
         yield precision
 
 
 @pytest.fixture
 def small_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tiles smaller than these short sequences, so that joining tiles is compared as well."""
-    monkeypatch.setitem(dispatch.WITH_LSE, "chunked", functools.partial(chunked, tiling=Tiling(4, 3)))
-
-
-# Rotary encodings ----------------------------------------------------------------------------------------------------
-
-
-def turned(encoding: aj.RoPE, head: int, width: int, length, precision: Precision) -> tuple[jax.Array, jax.Array]:
-    """A query and a key whose pairs are all (1, 0), at position 1: (cos, sin) of every frequency, times the factor."""
-    x = precision.array(np.arange(head) < width // 2)[None]
-    shared, one = encoding.bind(aj.EncodingParams(), 1, length).shared, np.ones(1, np.int32)
-    return encoding.map_q((), shared, x, one)[0, :width], encoding.map_k(shared, x, one)[0, :width]
-
-
-def check_frequencies(vectors: tuple[jax.Array, jax.Array], name: str, precision: Precision) -> None:
-    golden = load("rope_frequencies")
-    expected, factor = golden[f"{name}_inv_freq"], golden.get(f"{name}_attention_factor", 1.0)
-    # An angle of float32 comes from a 32-bit fraction of a turn, 1.5e-9 radians.
-    rtol, atol = (2e-6, 3e-9) if precision is SINGLE else (1e-12, 1e-15)
-    for vector in vectors:
-        cos, sin = np.split(np.asarray(vector), 2)
-        np.testing.assert_allclose(np.arctan2(sin, cos), expected, rtol=rtol, atol=atol)
-        np.testing.assert_allclose(np.hypot(cos, sin), np.full(expected.shape, factor), rtol=rtol)
-
-
-LONG = aj.LongRoPE([1 + 0.05 * i for i in range(8)], [1.0 + 0.75 * i**1.5 for i in range(8)], 4096, factor=32.0)
-FREQUENCIES = {  # name: (encoding, head dimension, rotary width, length)
-    "default": (aj.RoPE(), 16, 16, None),
-    "linear": (aj.RoPE(scaling=aj.PositionInterpolation(4.0)), 16, 16, None),
-    "ntk": (aj.RoPE(scaling=aj.NTKAware(8.0)), 16, 16, None),
-    "dynamic_1024": (aj.RoPE(scaling=aj.DynamicNTK(2.0, 2048)), 64, 64, 1024),
-    "dynamic_2048": (aj.RoPE(scaling=aj.DynamicNTK(2.0, 2048)), 64, 64, 2048),
-    "dynamic_2049": (aj.RoPE(scaling=aj.DynamicNTK(2.0, 2048)), 64, 64, 2049),
-    "dynamic_10000": (aj.RoPE(scaling=aj.DynamicNTK(2.0, 2048)), 64, 64, 10_000),
-    "dynamic_half": (aj.RoPE(fraction=0.5, scaling=aj.DynamicNTK(4.0, 2048)), 64, 32, 5000),
-    "yarn": (aj.RoPE(scaling=aj.YaRN(16.0, 4096)), 128, 128, None),
-    "yarn_clamped": (aj.RoPE(scaling=aj.YaRN(4.0, 64)), 16, 16, None),
-    "yarn_degenerate": (aj.RoPE(scaling=aj.YaRN(4.0, 4)), 8, 8, None),
-    "yarn_betas": (aj.RoPE(theta=500_000.0, scaling=aj.YaRN(2.5, 2048, 16.0, 2.0, 1.3)), 64, 64, None),
-    "yarn_half": (aj.RoPE(fraction=0.5, scaling=aj.YaRN(8.0, 1024)), 64, 32, None),
-    "llama3": (aj.RoPE(theta=500_000.0, scaling=aj.Llama3(8.0, 8192)), 128, 128, None),
-    "llama3_2": (aj.RoPE(theta=500_000.0, scaling=aj.Llama3(32.0, 4096, 1.5, 3.0)), 64, 64, None),
-    "longrope_short": (aj.RoPE(scaling=LONG), 16, 16, 4096),
-    "longrope_long": (aj.RoPE(scaling=LONG), 16, 16, 4097),
-    "proportional": (aj.RoPE(keep=0.75), 16, 16, None),
-    "proportional_odd": (aj.RoPE(keep=0.3), 16, 16, None),
-}
-
-
-@pytest.mark.parametrize("name", FREQUENCIES)
-def test_rope_frequencies_and_attention_factors(name: str, precision: Precision):
-    check_frequencies(turned(*FREQUENCIES[name], precision), name, precision)
-
-
-@pytest.mark.parametrize("name", [name for name in FREQUENCIES if name.startswith(("dynamic", "longrope"))])
-def test_rope_frequencies_of_a_traced_length(name: str):
-    *sizes, length = FREQUENCIES[name]
-    check_frequencies(jax.jit(lambda length: turned(*sizes, length, SINGLE))(jnp.int32(length)), name, SINGLE)
-
-
-ROTATIONS = {
-    "llama_default": aj.RoPE(),
-    "llama_yarn_clamped": aj.RoPE(scaling=aj.YaRN(4.0, 64)),
-    "gptj": aj.RoPE(layout="interleaved"),
-    "neox": aj.RoPE(fraction=0.25),
-}
-
-
-@pytest.mark.parametrize("name", ROTATIONS)
-def test_rotated_queries_and_keys(name: str, precision: Precision):
-    golden, encoding = load("rope_rotations"), ROTATIONS[name]
-    pos = jnp.asarray(golden["positions"], jnp.int32)
-    q, k = precision.array(golden["q"]), precision.array(golden["k"])
-    over_heads = functools.partial(jax.vmap, in_axes=(1, None), out_axes=1)
-    turn_q = jax.vmap(over_heads(lambda q, pos: encoding.map_q((), (), q, pos)))
-    turn_k = jax.vmap(over_heads(lambda k, pos: encoding.map_k((), k, pos)))
-    turned_q, turned_k = jax.jit(lambda q, k, pos: (turn_q(q, pos), turn_k(k, pos)))(q, k, pos)
-    precision.check(turned_q, golden[f"{name}_q"])
-    precision.check(turned_k, golden[f"{name}_k"])
-
-
-def test_layouts_are_not_interchangeable():
-    golden = load("rope_rotations")
-    pos = jnp.asarray(golden["positions"][0], jnp.int32)
-    turned = aj.RoPE(layout="half").map_q((), (), SINGLE.array(golden["q"][0, :, 0]), pos)
-    assert np.abs(turned - golden["gptj_q"][0, :, 0]).max() > 0.1
-
-
-def test_xpos_scores(precision: Precision):
-    golden, encoding = load("xpos"), aj.XPos(layout="interleaved")
-    pos = np.arange(24, dtype=np.int32)
-
-    @jax.jit
-    @jax.vmap
-    def scores(q, k):
-        return encoding.map_q((), (), q, pos) @ encoding.map_k((), k, pos).T
-
-    precision.check(scores(precision.array(golden["q"]), precision.array(golden["k"])), golden["scores"])
+    monkeypatch.setitem(dispatch.WITH_LSE, "chunked", functools.partial(blockwise, tiling=aj.Tiling(4, 3)))
 
 
 # Absolute encodings and additive biases ------------------------------------------------------------------------------
@@ -163,15 +41,16 @@ def test_xpos_scores(precision: Precision):
 @pytest.mark.parametrize("order", ["concatenated", "interleaved"])
 def test_sinusoidal_tables(order: str, precision: Precision):
     expected = load("sinusoidal")[order]
-    table = aj.Sinusoidal(order=order).embed((), precision.array(np.zeros_like(expected)), np.arange(40))
+    zeros = precision.array(np.zeros_like(expected))[None]
+    table = aj.embed(aj.Sinusoidal(order=order), None, zeros, np.arange(40))[0]
     precision.check(table, expected)
 
 
 def bias(encoding: aj.PositionEncoding, params: aj.EncodingParams, heads: int, q_pos, k_pos) -> jax.Array:
     """[N, T, S] of an additive encoding: `bias` on all pairs of positions."""
-    bound = encoding.bind(params, heads)
+    p = aj.resolve(encoding, params, aj.Sizes(8 * heads, heads, heads, 8))
     n = jnp.asarray(np.subtract.outer(q_pos, k_pos), jnp.int32)
-    return jax.vmap(lambda head: encoding.bias(head, bound.shared, n))(jax.tree.map(jnp.asarray, bound.head))
+    return jax.vmap(lambda head: encoding.bias(p._replace(head=head), n))(jax.tree.map(jnp.asarray, p.head))
 
 
 @pytest.mark.parametrize("kind", ["causal", "bidirectional"])
@@ -218,13 +97,15 @@ def test_alibi_weights_of_bloom(heads: int):
 def scores(encoding: aj.PositionEncoding, params: aj.EncodingParams, q, k, q_pos, k_pos, visible) -> jax.Array:
     """[B, N, T, S] from the hooks of one head: mapped queries and keys, 1/sqrt(H), then `score`."""
     scale = jnp.asarray(q.shape[-1] ** -0.5, q.dtype)
-    params = encoding.bind(params, q.shape[2])
+    _, _, heads, width = q.shape
+    params = aj.resolve(encoding, params, aj.Sizes(heads * width, heads, heads, width))
 
     def one(head, q, k):
-        q, k = encoding.map_q(head, params.shared, q, q_pos), encoding.map_k(params.shared, k, k_pos)
+        p = params._replace(head=head)
+        q, k = encoding.map_q(p, q, q_pos), encoding.map_k(p, k, k_pos)
         tile = aj.Tile(scale * q @ k.T, q, k, jnp.asarray(q_pos), jnp.asarray(k_pos), visible, scale)
-        found = encoding.score(head, params.shared, tile)
-        return found[0] if encoding.has("carry") else found
+        found = encoding.score(p, tile)
+        return found[0] if aj.Trait.CARRY in encoding.traits else found
 
     return jax.jit(jax.vmap(jax.vmap(one, in_axes=(0, 1, 1)), in_axes=(None, 0, 0)))(params.head, q, k)
 

@@ -15,7 +15,7 @@ from tests.cases import ATTENTION, FAST, HEAD, learned
 
 pytestmark = pytest.mark.once
 N, K = 4, 2
-SIZES = aj.Sizes(model=N * HEAD, heads=N, kv_heads=K, head=HEAD)
+SIZES = aj.Sizes(model=N * HEAD, heads=N, kv_heads=K, head_dim=HEAD)
 CAUSAL = aj.Mask(causal=True)
 weigh = jax.jit(aj.attention_weights, static_argnames="encoding")
 SLACK = 1 + 1e-5
@@ -166,7 +166,9 @@ def test_a_causal_mean_tells_the_position_exactly(implementation):
 def test_t5_shares_one_bias_beyond_its_last_bucket():
     T, (q, _, v) = 400, content(1, 400)
     params = learned(aj.T5Bias(), SIZES)
-    bias = aj.T5Bias().bias({"table": jnp.asarray(params.head["table"][0])}, (), jnp.arange(100_000))
+    bias = aj.T5Bias().bias(
+        aj.EncodingParams(head={"table": jnp.asarray(params.head["table"][0])}), jnp.arange(100_000)
+    )
     # Bucket 31 starts at 113 (Raffel et al. 2020; first distances of the released bucket rule).
     assert np.all(bias[113:] == bias[113])
     assert bias[112] != bias[113]

@@ -18,7 +18,7 @@ from attnjax.train.data import batch, sequences
 from attnjax.train.evaluate import Evaluator
 from attnjax.train.loop import make_task
 from attnjax.train.model import build
-from attnjax.train.places import place
+from attnjax.train.position_sampling import sample_positions
 from attnjax.train.step import Trainer, members
 
 MODEL = {"layers": 1, "model": 8, "heads": 2, "hidden": 8}
@@ -47,7 +47,9 @@ def example(tokens, n):
 
 
 def placed(run, task, made, seed=1, *, test=False):
-    found = jax.jit(lambda made, key: place(run, task, made, key, test=test).positions)(made, jax.random.key(seed))
+    found = jax.jit(lambda made, key: sample_positions(run, task, made, key, test=test).positions)(
+        made, jax.random.key(seed)
+    )
     return np.asarray(found)
 
 
@@ -184,7 +186,7 @@ def test_a_step_of_training_takes_positions_for_each_layer():
     assert metrics.loss.shape == ()
     made = sequences(run, task, jax.random.key(0), jnp.full((4,), 4, jnp.int32), 4)
     logits = jax.eval_shape(
-        lambda params: trainer.model.apply(params, place(run, task, made, jax.random.key(1), test=True)),
+        lambda params: trainer.model.apply(params, sample_positions(run, task, made, jax.random.key(1), test=True)),
         state.params,
     )
     assert logits.shape == (*made.tokens.shape, trainer.model.config.vocab)

@@ -191,7 +191,7 @@ def test_one_head_over_four_channels_against_two_over_two():
 def positions(pos, dtype=jnp.float32) -> np.ndarray:
     """PE of these positions, as what `embed` adds to zero."""
     pos = np.asarray(pos)
-    return np.asarray(aj.Sinusoidal().embed((), jnp.zeros((len(pos), 4), dtype), pos))
+    return np.asarray(aj.embed(aj.Sinusoidal(), None, jnp.zeros((1, len(pos), 4), dtype), pos)[0])
 
 
 def test_positions_0_1_and_3():
@@ -242,12 +242,17 @@ HALF = aj.RoPE(scaling=aj.PositionInterpolation(2.0))
 QUERY, KEY = np.array([1.0, 0.3]), np.array([0.4, -0.9])
 
 
+def constants(encoding: aj.PositionEncoding, head_dim: int) -> aj.EncodingParams:
+    """The frequencies of one head."""
+    return encoding.constants(aj.Sizes(model=head_dim, heads=1, kv_heads=1, head_dim=head_dim))
+
+
 def rotation(angle: float) -> np.ndarray:
     return np.array([[math.cos(angle), -math.sin(angle)], [math.sin(angle), math.cos(angle)]])
 
 
 def test_a_query_at_positions_0_to_3():
-    turned = HALF.map_q((), (), jnp.asarray(np.tile(QUERY, (4, 1)), jnp.float32), np.arange(4))
+    turned = HALF.map_q(constants(HALF, 2), jnp.asarray(np.tile(QUERY, (4, 1)), jnp.float32), np.arange(4))
     # (cos a - 0.3 sin a, sin a + 0.3 cos a) for a = 0, 0.5, 1, 1.5.
     expected = [[1, 0.3], [0.7338, 0.7427], [0.2879, 1.0036], [-0.2285, 1.0187]]
     np.testing.assert_allclose(turned, expected, atol=5e-5)
@@ -259,7 +264,8 @@ def rotary_scores(encoding, length: int) -> np.ndarray:
     """(R(m) q) . (R(n) k) for all m, n, of the same q and k."""
     repeat = lambda x: jnp.asarray(np.tile(x, (length, 1)), jnp.float32)
     pos = np.arange(length)
-    return np.asarray(encoding.map_q((), (), repeat(QUERY), pos) @ encoding.map_k((), repeat(KEY), pos).T)
+    p = constants(encoding, 2)
+    return np.asarray(encoding.map_q(p, repeat(QUERY), pos) @ encoding.map_k(p, repeat(KEY), pos).T)
 
 
 def test_the_score_depends_on_the_distance_alone():
@@ -281,7 +287,8 @@ def test_the_score_of_sinusoids_depends_on_both_positions():
 
 def test_consecutive_pairs_with_one_frequency_each():
     x = jnp.asarray([[1.0, 0.0, 0.0, 1.0]])
-    turned = aj.RoPE(layout="interleaved").map_q((), (), x, np.array([3]))
+    encoding = aj.RoPE(layout="interleaved")
+    turned = encoding.map_q(constants(encoding, 4), x, np.array([3]))
     # Pair 0 turns by 3, pair 1 by 3 * 10,000^(-2/4) = 0.03.
     np.testing.assert_allclose(turned[0], [math.cos(3), math.sin(3), -math.sin(0.03), math.cos(0.03)], atol=1e-6)
 
@@ -312,9 +319,10 @@ MIRRORED = {
 
 def matrix(sentence: str, encoding: aj.PositionEncoding = aj.NoPE(), **mask) -> np.ndarray:
     """The attention matrix of a sentence whose words are queries and keys at once."""
-    params = encoding.init(jax.random.key(0), aj.Sizes(model=4, heads=1, kv_heads=1, head=4))
+    params = encoding.init(jax.random.key(0), aj.Sizes(model=4, heads=1, kv_heads=1, head_dim=4))
     x = jnp.asarray(np.stack([WORDS[word] for word in sentence.split()]), jnp.float32)[None]
     x = aj.embed(encoding, params, x, np.arange(x.shape[1]))[:, :, None]
+    encoding, params = (aj.NoPE(), None) if encoding.traits == aj.Trait.EMBED else (encoding, params)
     return np.asarray(aj.attention_weights(x, x, encoding=encoding, params=params, mask=aj.Mask(**mask))[0, 0])
 
 

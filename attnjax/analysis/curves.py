@@ -15,8 +15,8 @@ import numpy as np
 
 from attnjax.analysis.heads import module
 from attnjax.analysis.subject import Subject
-from attnjax.modules.placement import owner
-from attnjax.positions import EncodingParams, PositionEncoding, Tile
+from attnjax.modules.encoding_sharing import encoding_owner
+from attnjax.positions import EncodingParams, PositionEncoding, Tile, Trait, resolve
 from attnjax.report.drawing import FAINT, new_figure, plain, save, settings
 from attnjax.report.style import STYLES
 from attnjax.typing import Array, Float, Int
@@ -41,7 +41,7 @@ def bias_curves(
         raise ValueError(f"place {place} has no token {distances.max()} before it")
     blocks, found = module(subject).stack.blocks, []
     for layer, block in enumerate(blocks):
-        params = blocks[owner(subject.config, layer)].attention.encoding_params()
+        params = blocks[encoding_owner(subject.config, layer)].attention.encoding_params()
         found.append(curves_of(block.attention.encoding, params, subject.config.sizes, distances, place))
     return np.asarray(jnp.stack(found))
 
@@ -54,17 +54,16 @@ def curves_of(
     place: int,
 ) -> Float[Array, "N X"]:
     """The bias of every head of one encoding with these parameters."""
-    if not encoding.has("bias", "score") or encoding.has("carry"):
+    if not encoding.traits & Trait.ON_SCORES or Trait.CARRY in encoding.traits:
         raise ValueError(f"{encoding} has no bias that depends on positions alone")
-    bound = encoding.bind(EncodingParams() if params is None else params, sizes.heads)
+    p = resolve(encoding, params, sizes)
     zeros = lambda *shape: jnp.zeros(shape, jnp.float32)
     q_pos, k_pos = jnp.asarray([place], jnp.int32), jnp.asarray(place - distances, jnp.int32)
-    X, seen, scale = len(distances), jnp.ones((1, len(distances)), bool), jnp.float32(sizes.head**-0.5)
-    tile = Tile(zeros(1, X), zeros(1, sizes.head), zeros(X, sizes.head), q_pos, k_pos, seen, scale)
-    head = jax.tree.map(jnp.asarray, bound.head)
-    if not jax.tree.leaves(head):
-        return jnp.broadcast_to(encoding.score(head, bound.shared, tile), (sizes.heads, X))
-    return jax.vmap(lambda one: encoding.score(one, bound.shared, tile)[0])(head)
+    X, seen, scale = len(distances), jnp.ones((1, len(distances)), bool), jnp.float32(sizes.head_dim**-0.5)
+    tile = Tile(zeros(1, X), zeros(1, sizes.head_dim), zeros(X, sizes.head_dim), q_pos, k_pos, seen, scale)
+    head = jax.tree.map(jnp.asarray, p.head)
+    one = lambda head: encoding.score(EncodingParams(head=head, shared=p.shared), tile)[0]
+    return jax.vmap(one, axis_size=sizes.heads)(head)
 
 
 def write_curves(subject: Subject, distances: Int[np.ndarray, " X"], path: str | Path) -> list[Path]:

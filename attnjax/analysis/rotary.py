@@ -24,7 +24,7 @@ from attnjax.analysis.heads import check_tokens
 from attnjax.analysis.subject import Subject
 from attnjax.modules.attention import MultiHeadAttention
 from attnjax.modules.parameters import add, normalize
-from attnjax.positions import Compose, EncodingParams, PositionEncoding, RoPE
+from attnjax.positions import Compose, PositionEncoding, RoPE, Sizes
 from attnjax.positions.rotary import Layout
 from attnjax.typing import Array, Float, Int, PyTree
 
@@ -122,10 +122,10 @@ def _use(rope: RoPE, q: Float[Array, "B T N H"], k: Float[Array, "B T N H"], sca
 
 
 def _scores(rope: RoPE, q: Float[Array, "B T N H"], k: Float[Array, "B T N H"], scale: float) -> Float[Array, "N T"]:
-    B, T, N, _ = q.shape
+    B, T, N, H = q.shape
     places = np.arange(T)
-    shared = rope.bind(EncodingParams(), N, T).shared
-    turn = jax.vmap(jax.vmap(lambda one: rope.map_k(shared, one, places), in_axes=1, out_axes=1))
+    p = rope.constants(Sizes(model=N * H, heads=N, kv_heads=N, head_dim=H), T)
+    turn = jax.vmap(jax.vmap(lambda one: rope.map_k(p, one, places), in_axes=1, out_axes=1))
     logits = jnp.einsum("btnh,bsnh->nts", turn(q), turn(k)) * scale / B
     at = (places[:, None] - places[None, :] == places[:, None, None]).astype(logits.dtype)
     return jnp.einsum("nts,xts->nx", logits, at) / at.sum((1, 2))[None]
@@ -138,5 +138,4 @@ def _checked(subject: Subject, tokens: Int[np.ndarray, "B T"]) -> Int[np.ndarray
 
 
 def _radians(rope: RoPE, head: int, length: int) -> Float[np.ndarray, " c"]:
-    shared = rope.bind(EncodingParams(), 1, length).shared
-    return np.asarray(rope.frequencies(head, shared).radians, np.float64)
+    return np.asarray(rope.frequencies(head, length).radians, np.float64)

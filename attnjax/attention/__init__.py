@@ -1,13 +1,14 @@
-"""Attention. `dispatch.py` is the entrance (`attend`), `problem.py` the checks, `tile.py` the arithmetic."""
+"""Attention. `dispatch.py` is the entrance (`attend`), `inputs.py` the checks, `reference.py` the page to read first."""
 
+from attnjax.attention.blockwise.sizes import Tiling
 from attnjax.attention.cache import KVCache
 from attnjax.attention.combine import combine, gate_heads
 from attnjax.attention.dispatch import attend, attend_with_lse, attention_weights, explain
 from attnjax.attention.dropin import attention_fn, process_heads
+from attnjax.attention.dropout import Dropout
 from attnjax.attention.masks import Mask
+from attnjax.attention.reference import reference_attention
 from attnjax.attention.support import Explanation
-from attnjax.attention.tile import Dropout
-from attnjax.attention.tiling import Tiling
 
 __all__ = [
     "Dropout",
@@ -23,4 +24,5 @@ __all__ = [
     "explain",
     "gate_heads",
     "process_heads",
+    "reference_attention",
 ]

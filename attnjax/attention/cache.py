@@ -2,33 +2,46 @@
 
 A cache is a plain pytree. `append` writes values, and keys mapped by the encoding; `attend(q, cache=cache)` reads them:
 
-    cache = KVCache.create(batch, capacity, kv_heads, head, encoding=encoding)
+    cache = KVCache.create(batch, capacity, kv_heads, head_dim, encoding=encoding)
     cache = cache.append(k, v, k_pos)                 # one token or a chunk
     out = attend(q, cache=cache, encoding=encoding, mask=Mask(causal=True))
 
 The queries are the last T tokens appended. With a window the cache is a ring: slot = index mod capacity, and a
 capacity of window + chunk serves a sequence of any length. Encodings that depend on the length keep their keys unmapped
-and map on reading.
+and map on reading. Encodings that compute positions from content have them cached with the keys:
+
+    pos = context_positions(encoding, params, x, pos, sizes, before=cache.last_positions())
+    cache = cache.append(k, v, pos)
 
 What `append` writes lies as attention reads it, heads before slots, and is finite, with flags where it was not. So a
 decoding step copies nothing as large as the cache: its cost is one pass over the slots.
 """
 
 import dataclasses
-from typing import Any, Self
+from typing import Any, Protocol, Self, runtime_checkable
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from attnjax.attention.cache_update import write
+from attnjax.attention.hooks import map_keys
+from attnjax.attention.inputs import Keys, KeySource, along, check_params, marked, nan_marks
 from attnjax.attention.masks import Mask, Span
-from attnjax.attention.problem import Keys, along, batch_axis, check_params, finite, flawed, positions
-from attnjax.attention.slots import write
-from attnjax.positions.base import EncodingParams, NoPE, PositionEncoding, Sizes
+from attnjax.attention.position_axes import Positions, arrays, as_positions, is_positions
+from attnjax.attention.products import finite
+from attnjax.positions.base import EncodingParams, NoPE, PositionEncoding, Sizes, Trait, resolve
 from attnjax.positions.checks import validate_integer
 from attnjax.positions.compose import Compose
-from attnjax.positions.concrete import concrete
-from attnjax.typing import Array, ArrayLike, Bool, Float, Int, Num, compute_dtype
+from attnjax.positions.contextual import context_positions
+from attnjax.typing import Array, ArrayLike, Bool, Float, Int, Num, PyTree, compute_dtype
+
+
+@runtime_checkable
+class HasAxes(Protocol):
+    """An encoding whose positions have several coordinates."""
+
+    axes: int
 
 
 @jax.tree_util.register_dataclass
@@ -36,19 +49,28 @@ from attnjax.typing import Array, ArrayLike, Bool, Float, Int, Num, compute_dtyp
 class KVCache:
     """Keys (mapped, unless the encoding depends on the length), values, positions, validity, and how many there were.
 
-    Non-finite numbers in k and v are kept as 0; `bad` says which vectors had one, and rows that see those become NaN.
+    Non-finite numbers in v are kept as 0, and a key is NaN as a whole where it or its value had one: rows that see it are NaN.
     Slots not yet written are not visible. A sequence longer than the capacity of a cache without window is a ValueError
-    where the count is known, and NaN where it is traced: never a silently forgotten token. `length` is the largest
-    position of a valid key plus 1, which a ring may have forgotten.
+    where the count is known, and NaN where it is traced: never a silently forgotten token. `index` is a NumPy number
+    until a transformation traces it, so that eager decoding waits for no device. `length` is the largest position of a
+    valid key plus 1, which a ring may have forgotten. `k_pos` has a row per head, [B, K, C] or [B, N, C], or a last axis,
+    where the encoding's positions have, and is a tuple for a composition with positions computed from content.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from attnjax import KVCache, Mask, RoPE, attend
+        >>> cache = KVCache.create(batch=1, capacity=8, kv_heads=2, head_dim=4, encoding=RoPE())
+        >>> x = jnp.ones((1, 3, 2, 4))
+        >>> attend(x, cache=cache.append(x, x), encoding=RoPE(), mask=Mask(causal=True)).shape
+        (1, 3, 2, 4)
     """
 
     k: Float[Array, "B K C h"]
     v: Float[Array, "B K C H"]
-    bad: Bool[Array, "B K C"]
-    k_pos: Num[Array, "B C"]
+    k_pos: PyTree
     valid: Bool[Array, "B C"]
     length: Num[Array, " B"]
-    index: Int[Array, ""]
+    index: Int[ArrayLike, ""]
     encoding: PositionEncoding = dataclasses.field(metadata={"static": True})
     window: int | tuple[int | None, int | None] | None = dataclasses.field(metadata={"static": True})
 
@@ -58,32 +80,35 @@ class KVCache:
         batch: int,
         capacity: int,
         kv_heads: int,
-        head: int,
+        head_dim: int,
         dtype: Any = jnp.float32,
         *,
+        heads: int | None = None,
         encoding: PositionEncoding = NoPE(),
         window: int | tuple[int | None, int | None] | None = None,
         pos_dtype: Any = jnp.int32,
     ) -> Self:
-        """An empty cache of `capacity` slots for keys and values [batch, ., kv_heads, head].
+        """An empty cache of `capacity` slots for keys and values [batch, ., kv_heads, head_dim].
 
+        `heads`: the query heads, `kv_heads` unless given; it counts where positions are computed per query head.
         Raises ValueError for sizes below 1, types that cannot hold keys or positions, or a ring without room for the
         window and one token.
         """
-        validate_integer("KVCache", batch=batch, capacity=capacity, kv_heads=kv_heads, head=head)
+        validate_integer("KVCache", batch=batch, capacity=capacity, kv_heads=kv_heads, head_dim=head_dim)
         _check_types(encoding, dtype, pos_dtype)
         left = Mask(window=window).span.left
         if left is not None and capacity < left + 1:
             raise ValueError(f"KVCache: a window of {left} needs a capacity of at least {left + 1}, got {capacity}")
-        width = head if encoding.length_dependent else _mapped_width(encoding, kv_heads, head)
+        N = heads or kv_heads
+        sizes = Sizes(model=N * head_dim, heads=N, kv_heads=kv_heads, head_dim=head_dim)
+        pos = _empty_positions(encoding, sizes, batch, capacity, pos_dtype)
         return cls(
-            k=jnp.zeros((batch, kv_heads, capacity, width), dtype),
-            v=jnp.zeros((batch, kv_heads, capacity, head), dtype),
-            bad=jnp.zeros((batch, kv_heads, capacity), bool),
-            k_pos=jnp.zeros((batch, capacity), pos_dtype),
+            k=jnp.zeros((batch, kv_heads, capacity, _mapped_width(encoding, sizes, pos)), dtype),
+            v=jnp.zeros((batch, kv_heads, capacity, head_dim), dtype),
+            k_pos=pos,
             valid=jnp.zeros((batch, capacity), bool),
             length=jnp.zeros((batch,), pos_dtype),
-            index=jnp.zeros((), jnp.int32),
+            index=np.zeros((), np.int32),
             encoding=encoding,
             window=window,
         )
@@ -102,7 +127,7 @@ class KVCache:
         self,
         k: Float[Array, "B T K H"],
         v: Float[Array, "B T K H"],
-        k_pos: ArrayLike | None = None,
+        k_pos: PyTree = None,
         *,
         params: EncodingParams | None = None,
         valid: ArrayLike | None = None,
@@ -113,49 +138,53 @@ class KVCache:
         the tokens exceed the capacity, or where a chunk is too long for the window to survive it in the ring.
         """
         B, T = self._check(k, v)
-        index = self.index + jnp.arange(T, dtype=jnp.int32)
-        k_pos = self._positions(k_pos, index, B, T)
-        valid = _booleans(valid, B, T)
-        if not self.encoding.length_dependent:
-            k = _map_keys(self.encoding, params, k, k_pos)
-        k_pos, valid = jnp.broadcast_to(k_pos, (B, T)), jnp.broadcast_to(valid, (B, T))
-        ends = jnp.where(valid, k_pos + 1, 0).astype(self.length.dtype)
+        index = self.index + np.arange(T, dtype=np.int32)
+        pos = self._positions(k_pos, index, B, T)
+        valid = jnp.broadcast_to(_booleans(valid, B, T), (B, T))
+        if Trait.LENGTH not in self.encoding.traits and Trait.MAP_K in self.encoding.traits:
+            k = _mapped(self.encoding, params, k, pos)
         k, v = (x.astype(self.k.dtype).swapaxes(1, 2) for x in (k, v))
-        new = {"k": finite(k), "v": finite(v), "bad": flawed(k, v), "k_pos": k_pos, "valid": valid}
+        stored = self._stored(pos, B, T)
+        new = {"k": marked(finite(k), nan_marks(k, v)), "v": finite(v), "k_pos": stored, "valid": valid}
+        axes = {"k": 2, "v": 2, "k_pos": self._token_axes(), "valid": 1}
         return dataclasses.replace(
             self,
-            **write({name: getattr(self, name) for name in new}, new, self.index, ring=self.span.left is not None),
-            length=jnp.maximum(self.length, ends.max(1)),
-            index=self.index + T,
+            **write(
+                {name: getattr(self, name) for name in new}, new, axes, self.index, ring=self.span.left is not None
+            ),
+            length=self._length(stored, valid),
+            index=self.index + np.int32(T)
+            if isinstance(self.index, jax.Array)
+            else np.asarray(self.index + T, np.int32),
         )
 
-    def read(self, mask: Mask) -> Keys:
+    def read(self, mask: Mask) -> KeySource:
         """What `attend` sees: slots, in the order of their index where the encoding walks along the row.
 
         Raises ValueError if the mask looks further back than the ring remembers.
         """
-        left, last, slot = self.span.left, self.index - 1, jnp.arange(self.capacity, dtype=jnp.int32)
-        mapped = not self.encoding.length_dependent
+        left, last, slot = self.span.left, self.index - 1, np.arange(self.capacity, dtype=np.int32)
+        mapped = Trait.LENGTH not in self.encoding.traits
         if left is None:
+            overflown = self._overflown()
+            valid = self.valid & (slot < self.index)[None]
             # A row that is to become NaN must see a key: then all are valid, and the queries stand at the first.
-            lost = self._overflown()
-            valid = (self.valid & (slot < self.index)[None]) | lost
-            return Keys(self.k, self.v, self.k_pos, slot, valid, self.bad, mapped, lost=lost)
+            valid = valid if overflown is None else valid | overflown
+            return KeySource(self._keys(slot, valid), mapped=mapped, overflown=overflown)
         if mask.span.left is None or mask.span.left > left:
             raise ValueError(
                 f"KVCache remembers a window of {left}; the mask must have window <= {left}, got {mask.window}"
             )
         index = last - (last - slot) % self.capacity
-        valid = self.valid & (index >= 0)[None]
-        keys = Keys(self.k, self.v, self.k_pos, index, valid, self.bad, mapped, length=self.length)
-        return self._in_order(keys, mask) if self.encoding.has("carry") else keys
+        source = KeySource(self._keys(index, self.valid & (index >= 0)[None]), mapped=mapped, length=self.length)
+        return self._in_order(source, mask) if Trait.CARRY in self.encoding.traits else source
 
-    def queries(self, T: int) -> tuple[Int[Array, " T"], Num[Array, "B T"]]:
+    def queries(self, T: int) -> tuple[Int[ArrayLike, " T"], PyTree]:
         """Index and position of the last T tokens appended, which are the queries unless the caller says otherwise.
 
         Raises ValueError for more queries than there are tokens, or than the ring has room for beside the window.
         """
-        left, used = self.span.left, concrete(self.index)
+        left, used = self.span.left, _known(self.index)
         if used is not None and used < T:
             raise ValueError(
                 f"the queries are the last tokens appended: got {T} queries, the cache holds {used} tokens"
@@ -165,12 +194,28 @@ class KVCache:
             raise ValueError(
                 f"{T} queries with window {left} need a capacity of at least {needed}, got {self.capacity}"
             )
-        index = self.index - T + jnp.arange(T, dtype=jnp.int32)
-        pos = jnp.take(self.k_pos, index % self.capacity, axis=1)
-        return (index if left is not None else jnp.where(self._overflown(), 0, index)), pos
+        index = self.index - T + np.arange(T, dtype=np.int32)
+        overflown = None if left is not None else self._overflown()
+        return (index if overflown is None else jnp.where(overflown, 0, index)), self._positions_at(index)
 
-    def _overflown(self) -> Bool[Array, ""]:
-        return self.index > self.capacity
+    def last_positions(self) -> PyTree:
+        """Positions of the last token appended, 0 before the first: the `before` of `context_positions`."""
+        at = self._positions_at(self.index - 1 + np.zeros(1, np.int32))
+        return jax.tree.map(lambda x, axis: jnp.take(x, 0, axis=axis), at, self._token_axes())
+
+    def _positions_at(self, index: Int[ArrayLike, " T"]) -> PyTree:
+        take = lambda pos, axis: jnp.take(pos, index % self.capacity, axis=axis)
+        return jax.tree.map(take, self.k_pos, self._token_axes())
+
+    def _token_axes(self) -> PyTree:
+        return jax.tree.map(lambda node: node.along, _layout(self.encoding, self.k_pos), is_leaf=is_positions)
+
+    def _keys(self, index: ArrayLike, valid: Array) -> Keys:
+        return Keys(self.k, self.v, self.k_pos, index, None, valid)
+
+    def _overflown(self) -> Bool[Array, ""] | None:
+        """Whether tokens are missing; None where it is known that none is."""
+        return None if _known(self.index) is not None else jnp.asarray(self.index > self.capacity)
 
     def _check(self, k: Array, v: Array) -> tuple[int, int]:
         B, K, C, H = self.v.shape
@@ -181,22 +226,46 @@ class KVCache:
             raise ValueError(
                 f"a chunk of {T} tokens with window {left} needs a capacity of at least {T + left}, the cache has {C}"
             )
-        used = concrete(self.index)
+        used = _known(self.index)
         if left is None and T > C:
             raise ValueError(f"the cache has {C} slots; {T} tokens do not fit")
         if left is None and used is not None and used + T > C:
             raise ValueError(f"the cache holds {used} of {C} tokens; {T} more do not fit")
         return B, T
 
-    def _positions(self, k_pos: ArrayLike | None, index: Array, B: int, T: int) -> ArrayLike:
-        if k_pos is None:
-            return index.astype(self.k_pos.dtype)
-        k_pos = positions("k_pos", k_pos, index, B, T)
-        if k_pos.dtype != self.k_pos.dtype:
-            raise ValueError(f"k_pos is {k_pos.dtype} but the cache was created with pos_dtype={self.k_pos.dtype}")
-        return k_pos
+    def _positions(self, k_pos: PyTree, index: ArrayLike, B: int, T: int) -> PyTree:
+        """Positions of new tokens, checked against those that the cache holds."""
+        K = self.v.shape[1]
+        held = jax.tree.leaves(self.k_pos)
+        N = max([K, *(x.shape[1] for x in held if x.ndim > 2)])
+        default = index.astype(held[0].dtype)
+        pos = as_positions("k_pos", k_pos, self.encoding, default, B, T, N, K)
+        for new, old in zip(jax.tree.leaves(arrays(pos)), held, strict=True):
+            if new.dtype != old.dtype:
+                raise ValueError(f"k_pos is {new.dtype} but the cache was created with pos_dtype={old.dtype}")
+        return pos
 
-    def _in_order(self, keys: Keys, mask: Mask) -> Keys:
+    def _stored(self, pos: PyTree, B: int, T: int) -> PyTree:
+        """New positions in the shape that the cache keeps, with T tokens in place of its slots."""
+
+        def one(new: Positions, held: Positions) -> Array:
+            shape = (*held.values.shape[: held.along], T, *held.values.shape[held.along + 1 :])
+            values = jnp.asarray(new.values)
+            if new.lead == 3:
+                values = values.reshape(B, -1, *values.shape[3:])
+            if values.ndim > len(shape):
+                raise ValueError(f"k_pos: the cache of {self.encoding} keeps positions {shape}, got {values.shape}")
+            return jnp.broadcast_to(values, shape)
+
+        return jax.tree.map(one, pos, _layout(self.encoding, self.k_pos), is_leaf=is_positions)
+
+    def _length(self, pos: PyTree, valid: Bool[Array, "B T"]) -> Num[Array, " B"]:
+        if not isinstance(pos, jax.Array) or pos.ndim != 2:
+            return self.length
+        ends = jnp.where(valid, pos + 1, 0).astype(self.length.dtype)
+        return jnp.maximum(self.length, ends.max(1))
+
+    def _in_order(self, source: KeySource, mask: Mask) -> KeySource:
         """Slots in the order of their index, for encodings that walk along the row."""
         if any(part is not None for part in (mask.k_segments, mask.k_valid, mask.k_index, mask.allowed)):
             raise ValueError(
@@ -204,9 +273,15 @@ class KVCache:
                 f"append(valid=...), got arrays along the keys in {mask}"
             )
         roll = lambda x, axis: jnp.roll(x, -(self.index % self.capacity), axis)
-        k, v, bad = (roll(x, 2) for x in (keys.k, keys.v, keys.bad))
-        pos, valid = (roll(x, 1) for x in (keys.pos, keys.valid))
-        return keys._replace(k=k, v=v, bad=bad, pos=pos, index=roll(keys.index, 0), valid=valid)
+        keys = source.keys
+        k, v = (roll(x, 2) for x in keys[:2])
+        pos, index, valid = jax.tree.map(roll, keys.pos, self._token_axes()), roll(keys.index, 0), roll(keys.valid, 1)
+        return source._replace(keys=Keys(k, v, pos, index, None, valid))
+
+
+def _known(index: ArrayLike) -> int | None:
+    """The count where it is a NumPy number. An array of JAX is not read, because that would wait for the device."""
+    return None if isinstance(index, jax.Array) else int(index)
 
 
 def _check_types(encoding: PositionEncoding, dtype: Any, pos_dtype: Any) -> None:
@@ -227,47 +302,68 @@ def _booleans(valid: ArrayLike | None, B: int, T: int) -> ArrayLike:
     return valid
 
 
-def _map_keys(
-    encoding: PositionEncoding, params: EncodingParams | None, k: Float[Array, "B T K H"], pos: Num[ArrayLike, "*B T"]
+def _mapped(
+    encoding: PositionEncoding, params: EncodingParams | None, k: Float[Array, "B T K H"], pos: PyTree
 ) -> Float[Array, "B T K h"]:
+    """Keys after `map_k`. Raises ValueError where it learns and there are no parameters."""
     leaves = jax.tree.leaves(None if params is None else params.head)
     heads = leaves[0].shape[0] if leaves else k.shape[2]
-    sizes = Sizes(model=heads * k.shape[3], heads=heads, kv_heads=k.shape[2], head=k.shape[3])
-    k = k.astype(compute_dtype(k))
-    for part, own in _mappers(encoding, params):
-        part.check_positions(pos)
-        if own is None and part.learns and jax.tree.leaves(_abstract(part, sizes).shared):
-            raise ValueError(f"{part} learns how to map keys: pass params to append")
-        own = EncodingParams() if own is None else check_params(part, own, sizes)
-        shared = part.bind(own, heads, None).shared
-        one = lambda k, pos, part=part, shared=shared: part.map_k(shared, k, pos)
-        k = jax.vmap(jax.vmap(one, (1, None), 1), (0, batch_axis(pos, 2)))(k, pos)
-    return k
+    sizes = Sizes(model=heads * k.shape[3], heads=heads, kv_heads=k.shape[2], head_dim=k.shape[3])
+    encoding.check(pos=arrays(pos))
+    params = params if params is None else check_params(encoding, params, sizes)
+    resolved = lambda length: resolve(_on_keys(encoding), params, sizes, length)
+    k = k.astype(compute_dtype(k)).swapaxes(1, 2)
+    try:
+        return map_keys(encoding, resolved, k, pos, None).swapaxes(1, 2)
+    except (KeyError, TypeError):
+        if params is not None:
+            raise
+        raise ValueError(f"{encoding} learns how to map keys: pass params to append") from None
 
 
-def _mappers(
-    encoding: PositionEncoding, params: EncodingParams | None
-) -> list[tuple[PositionEncoding, EncodingParams | None]]:
-    """The encodings that map keys, each with its parameters; the other parts of a composition need not be bound."""
-    if not encoding.has("map_k"):
-        return []
-    if not isinstance(encoding, Compose):
-        return [(encoding, params)]
-    own = [None] * len(encoding.parts)
-    if params is not None:
-        head, shared = (side or ((),) * len(own) for side in params)
-        own = [EncodingParams(*pair) for pair in zip(head, shared, strict=True)]
-    return [pair for part in zip(encoding.parts, own, strict=True) for pair in _mappers(*part)]
+def _empty_positions(encoding: PositionEncoding, sizes: Sizes, batch: int, capacity: int, dtype: Any) -> PyTree:
+    """Zeros in the shape that the encoding's positions have, with a row per head where it computes them."""
+    several = isinstance(encoding, Compose) and encoding.traits & (Trait.CONTEXT | Trait.AXES)
+    if Trait.CONTEXT not in encoding.traits and not several:
+        last = (_axes(encoding),) if Trait.AXES in encoding.traits else ()
+        return jnp.zeros((batch, capacity, *last), dtype)
+    if isinstance(encoding, Compose):
+        return tuple(_empty_positions(part, sizes, batch, capacity, dtype) for part in encoding.parts)
+    x, index = jax.ShapeDtypeStruct((batch, capacity, sizes.model), jnp.float32), np.arange(capacity, dtype=np.int32)
+    compute = lambda x: context_positions(encoding, encoding.init(jax.random.key(0), sizes), x, index, sizes)
+    found = jax.eval_shape(compute, x)
+    return jnp.zeros(found.shape, found.dtype)
 
 
-def _mapped_width(encoding: PositionEncoding, kv_heads: int, head: int) -> int:
-    sizes = Sizes(model=kv_heads * head, heads=kv_heads, kv_heads=kv_heads, head=head)
-    k, pos = jax.ShapeDtypeStruct((1, head), jnp.float32), jax.ShapeDtypeStruct((1,), jnp.int32)
-    for part, _ in _mappers(encoding, None):
-        one = lambda params, k, pos, part=part: part.map_k(part.bind(params, kv_heads, None).shared, k, pos)
-        k = jax.eval_shape(one, _abstract(part, sizes), k, pos)
-    return k.shape[-1]
+def _axes(encoding: PositionEncoding) -> int:
+    """The number of coordinates of a position, which an encoding with `Trait.AXES` has in its attribute `axes`."""
+    assert isinstance(encoding, HasAxes)
+    return encoding.axes
 
 
-def _abstract(encoding: PositionEncoding, sizes: Sizes) -> EncodingParams:
-    return jax.eval_shape(lambda: encoding.init(jax.random.key(0), sizes))
+def _layout(encoding: PositionEncoding, held: PyTree) -> PyTree:
+    """The positions of a cache with the axes that they have."""
+    if isinstance(held, tuple) and isinstance(encoding, Compose):
+        return tuple(_layout(part, one) for part, one in zip(encoding.parts, held, strict=True))
+    return Positions(held, 1 if Trait.AXES in encoding.traits else 0)
+
+
+def _on_keys(encoding: PositionEncoding) -> PositionEncoding:
+    """The encoding without the parts that keys do not meet: a cache does not know the sizes that those depend on."""
+    if isinstance(encoding, Compose):
+        return Compose(tuple(_on_keys(part) for part in encoding.parts))
+    return encoding if Trait.MAP_K in encoding.traits else NoPE()
+
+
+def _mapped_width(encoding: PositionEncoding, sizes: Sizes, pos: PyTree) -> int:
+    """Channels of a key after `map_k`."""
+    if Trait.MAP_K not in encoding.traits or Trait.LENGTH in encoding.traits:
+        return sizes.head_dim
+    first = jax.tree.leaves(_layout(encoding, pos), is_leaf=is_positions)[0]
+    batch, capacity = first.values.shape[0], first.values.shape[first.along]
+    layout = as_positions("k_pos", pos, encoding, None, batch, capacity, sizes.heads, sizes.kv_heads)
+    shape = (batch, sizes.kv_heads, capacity, sizes.head_dim)
+    encoding = _on_keys(encoding)
+    make = lambda length: resolve(encoding, encoding.init(jax.random.key(0), sizes), sizes, length)
+    mapped = lambda k: map_keys(encoding, make, k, layout, None)
+    return jax.eval_shape(mapped, jax.ShapeDtypeStruct(shape, jnp.float32)).shape[-1]

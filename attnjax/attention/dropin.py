@@ -4,16 +4,17 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 
 from attnjax.attention.dispatch import attend
+from attnjax.attention.dropout import Dropout
+from attnjax.attention.hooks import map_keys, map_queries
+from attnjax.attention.inputs import check_params
 from attnjax.attention.masks import Mask
-from attnjax.attention.problem import check_params, positions
-from attnjax.attention.tile import Dropout
-from attnjax.positions.base import EncodingParams, PositionEncoding, Sizes
+from attnjax.attention.position_axes import arrays, as_positions
+from attnjax.positions.base import EncodingParams, PositionEncoding, Sizes, Trait, resolve
 from attnjax.positions.indices import arange
-from attnjax.typing import Array, ArrayLike, Float, compute_dtype
+from attnjax.typing import Array, ArrayLike, Float
 
 WITHOUT_EFFECT = frozenset({"broadcast_dropout", "dtype", "precision", "promote_dtype"})
 """Options of Flax that change the rounding or the pattern of dropout, and that `attend` has its own answer to."""
@@ -106,7 +107,7 @@ def _positions(
 def _check_decoding(encoding: PositionEncoding, mask: Mask, q_pos: ArrayLike | None) -> None:
     """Flax's `decode=True` hands over one query and the whole cache, and does not say which key is the query's."""
     limited = mask.span != (None, None)
-    placed = encoding.has("map_q", "map_k", "bias", "score")
+    placed = bool(encoding.traits & (Trait.MAPS | Trait.ON_SCORES))
     if mask.q_index is None and (limited or (placed and q_pos is None)):
         raise ValueError(
             "attention_fn got one query, several keys and a mask, as from decode=True of Flax, where the position of "
@@ -133,27 +134,27 @@ def process_heads(
 
     Raises ValueError for an encoding that acts on scores, which Equinox computes itself, or that makes heads wider.
     """
-    if encoding.has("bias", "score", "carry"):
+    if encoding.traits & (Trait.ON_SCORES | Trait.CONTEXT):
         raise ValueError(f"process_heads can only map queries and keys; {encoding} acts on scores: use attend")
 
     def process(q: Float[Array, "T N H"], k: Float[Array, "S N H"], v: Float[Array, "S N H"]):
-        (T, N, H), S, dtype = q.shape, k.shape[0], compute_dtype(q, k)
-        sizes = Sizes(model=N * H, heads=N, kv_heads=k.shape[1], head=H)
-        encoding.check(sizes, causal=True)
-        at_q = positions("q_pos", q_pos, arange(T), 1, T).reshape(T)
-        at_k = positions("k_pos", k_pos, arange(S), 1, S).reshape(S)
+        (T, N, H), (S, K, _) = q.shape, k.shape
+        sizes = Sizes(model=N * H, heads=N, kv_heads=K, head_dim=H)
+        encoding.check(sizes=sizes, causal=True)
+        own = check_params(encoding, params, sizes)
+        at_q = as_positions("q_pos", q_pos, encoding, arange(T), 1, T, N, K)
+        at_k = as_positions("k_pos", k_pos, encoding, arange(S), 1, S, N, K)
         for pos in (at_q, at_k):
-            encoding.check_positions(pos)
-        length = at_k.max() + 1 if encoding.length_dependent else None
-        head, shared = encoding.bind(check_params(encoding, params, sizes), N, length)
-        of_q = jax.vmap(lambda head, q: encoding.map_q(head, shared, q, at_q), in_axes=(0, 1), out_axes=1)
-        of_k = jax.vmap(lambda k: encoding.map_k(shared, k, at_k), in_axes=1, out_axes=1)
-        mapped = of_q(head, q.astype(dtype)).astype(q.dtype), of_k(k.astype(dtype)).astype(k.dtype)
-        if mapped[0].shape != q.shape:
-            width = mapped[0].shape[-1]
+            encoding.check(pos=arrays(pos))
+        length = arrays(at_k).max() + 1 if Trait.LENGTH in encoding.traits else None
+        resolved = lambda length: resolve(encoding, own, sizes, length)
+        grouped = q.transpose(1, 0, 2).reshape(1, K, N // K, T, H)
+        of_q = map_queries(encoding, resolved, grouped, at_q, length).reshape(N, T, -1).transpose(1, 0, 2)
+        of_k = map_keys(encoding, resolved, k.transpose(1, 0, 2)[None], at_k, length)[0].transpose(1, 0, 2)
+        if of_q.shape != q.shape:
             raise ValueError(
-                f"process_heads must keep the width of heads, {encoding} makes {H} channels {width}: use attend"
+                f"process_heads must keep the width of heads, {encoding} makes {H} channels {of_q.shape[-1]}: use attend"
             )
-        return *mapped, v
+        return of_q.astype(q.dtype), of_k.astype(k.dtype), v
 
     return process

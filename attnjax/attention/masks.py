@@ -15,9 +15,11 @@ Masks go by index, encodings by position: what is visible does not change when p
 """
 
 import dataclasses
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
+import numpy as np
 
 from attnjax.typing import Array, ArrayLike, Bool, Int
 
@@ -94,3 +96,17 @@ def visible(
     if q_segments is not None and k_segments is not None:
         seen &= q_segments[:, None] == k_segments[None, :]
     return seen
+
+
+def visibility(span: Span, queries: Any, keys: Any, allowed: ArrayLike | None) -> Bool[Array, "*B 1 1 t s"]:
+    """Which keys each query sees, to broadcast against [B,K,G,t,s]; the axis B is 1 where nothing depends on the example.
+
+    `queries` has index and segments, `keys` these and valid, each [n] or [B, n]; `allowed` is [t, s] or [B, t, s].
+    """
+    parts = jax.tree.map(jnp.asarray, (queries.index, keys.index, queries.segments, keys.segments, keys.valid))
+    axes = tuple(None if part is None or np.ndim(part) < 2 else 0 for part in parts)
+    one = lambda *parts: visible(span, *parts)
+    seen = jax.vmap(one, in_axes=axes)(*parts) if 0 in axes else one(*parts)[None]
+    if allowed is not None:
+        seen = seen & (allowed if jnp.ndim(allowed) == 3 else jnp.asarray(allowed)[None])
+    return seen[:, None, None]

@@ -1,60 +1,86 @@
-"""The products of a tile, as batched products of matrices: grouped queries of one key head are rows of one matrix.
+"""The products of a tile, as batched products of matrices: the queries of a key head are rows of one matrix.
 
 With three axes the compiler's matrix routines take operands as they lie; with five they copy first. On a CPU they take half
-of the speed where the large operand lies transposed, so that a sum over queries is a product from the left.
+of the speed where the large operand lies transposed, so that a sum over queries is a product from the left. Operands in 16
+bits stay so; sums are in float32.
 """
 
 import jax
 import jax.numpy as jnp
 
-from attnjax.typing import Array, Float, PyTree
+from attnjax.typing import Array, Float, PyTree, compute_dtype
 
 
 @jax.custom_jvp
 def queries_keys(q: Float[Array, "B K G t h"], k: Float[Array, "B K s h"]) -> Float[Array, "B K G t s"]:
-    """q_i . k_j."""
-    return jnp.einsum("nth,nsh->nts", _rows(q), _cols(k)).reshape(*q.shape[:4], k.shape[2])
+    """q_i . k_j, in float32 or float64."""
+    return _product("nth,nsh->nts", _rows(q), _cols(k)).reshape(*q.shape[:4], k.shape[2])
 
 
 @queries_keys.defjvp
 def _queries_keys_jvp(primals: tuple[Array, Array], tangents: tuple[Array, Array]) -> tuple[Array, Array]:
     (q, k), (dq, dk) = primals, tangents
     products = queries_keys(q, k)
+    # A map of a huge entry may be infinite; the derivative of a hidden score is 0, and 0 * inf is NaN.
+    q, k = finite(q), finite(k)
     # Transposed, this is `weights_queries`: the small operand is turned, the table of scores stays as it lies.
-    of_keys = jnp.einsum("nht,nhs->nts", turned(q), once(jnp.swapaxes(_cols(dk), 1, 2)))
-    return products, queries_keys(dq, k) + of_keys.reshape(products.shape)
+    of_keys = _tangent("nht,nhs->nts", turned(q), materialized(jnp.swapaxes(_cols(dk), 1, 2)))
+    of_queries = _tangent("nth,nsh->nts", _rows(dq), _cols(k))
+    return products, (of_queries + of_keys).reshape(products.shape)
 
 
 @jax.custom_jvp
 def weights_values(p: Float[Array, "B K G t s"], v: Float[Array, "B K s h"]) -> Float[Array, "B K G t h"]:
-    """sum_j p_ij v_j."""
-    return jnp.einsum("nts,nsh->nth", _rows(p), _cols(v)).reshape(*p.shape[:4], v.shape[3])
+    """sum_j p_ij v_j, in float32 or float64, with the weights rounded to the type of the values."""
+    return _product("nts,nsh->nth", _rows(p).astype(v.dtype), _cols(v)).reshape(*p.shape[:4], v.shape[3])
 
 
 @weights_values.defjvp
 def _weights_values_jvp(primals: tuple[Array, Array], tangents: tuple[Array, Array]) -> tuple[Array, Array]:
     (p, v), (dp, dv) = primals, tangents
     out = weights_values(p, v)
-    of_values = jnp.einsum("nhs,nts->nht", once(jnp.swapaxes(_cols(dv), 1, 2)), _rows(p))
-    return out, weights_values(dp, v) + jnp.swapaxes(once(of_values), 1, 2).reshape(out.shape)
+    of_values = _tangent("nhs,nts->nht", materialized(jnp.swapaxes(_cols(dv), 1, 2)), _rows(p).astype(dv.dtype))
+    of_weights = _tangent("nts,nsh->nth", _rows(dp).astype(v.dtype), _cols(v))
+    return out, (of_weights + jnp.swapaxes(materialized(of_values), 1, 2)).reshape(out.shape)
 
 
 def turned(x: Float[Array, "B K G t h"]) -> Float[Array, "n h m"]:
-    """The queries of each key head as columns, for `weights_queries`: once for all tiles that they meet."""
-    return once(jnp.swapaxes(_rows(x), 1, 2))
+    """The queries of each key head as columns, for `weights_queries`: once for all tiles."""
+    return materialized(jnp.swapaxes(_rows(x), 1, 2))
 
 
 def weights_queries(p: Float[Array, "B K G t s"], x: Float[Array, "n h m"]) -> Float[Array, "B K s h"]:
-    """sum_i p_ij x_i, over all queries of a key head; x is `turned`."""
-    product = once(jnp.einsum("nht,nts->nhs", x, _rows(p)))
+    """sum_i p_ij x_i, over all queries of a key head, with p rounded to the type of x; x is `turned`."""
+    product = materialized(_product("nht,nts->nhs", x, _rows(p).astype(x.dtype)))
     return jnp.swapaxes(product, 1, 2).reshape(*p.shape[:2], p.shape[4], x.shape[1])
 
 
-def once(x: PyTree) -> PyTree:
-    """x, computed once and put into memory: on a CPU the compiler would rather compute it again in each place that reads it,
-    and fold a transposition into a product that it then does slowly.
+def finite(x: Float[Array, "*axes h"]) -> Float[Array, "*axes h"]:
+    """x with non-finite numbers set to 0."""
+    return jnp.where(jnp.isfinite(x), x, jnp.zeros((), x.dtype))
+
+
+def materialized(x: PyTree) -> PyTree:
+    """x behind an optimization barrier, so that it is computed once and written to memory.
+
+    Without it XLA:CPU fuses x into each consumer and computes it again there, and folds a transposition into a product that
+    it then does slowly. Operands of a product are written to memory on other devices too.
     """
-    return jax.lax.optimization_barrier(x) if jax.default_backend() == "cpu" else x
+    return jax.lax.optimization_barrier(x)
+
+
+def _product(axes: str, a: Array, b: Array) -> Array:
+    dtype = a.dtype if a.dtype == b.dtype else compute_dtype(a, b)
+    return jnp.einsum(axes, a.astype(dtype), b.astype(dtype), preferred_element_type=compute_dtype(a, b))
+
+
+def _tangent(axes: str, a: Array, b: Array) -> Array:
+    """`_product` as a linear map of one operand: with 16-bit operands the result is rounded to their type, so that products
+    of the transpose, which is the gradient, have two 16-bit operands as well.
+    """
+    if a.dtype != b.dtype or a.dtype == compute_dtype(a):
+        return _product(axes, a, b)
+    return jnp.einsum(axes, a, b).astype(compute_dtype(a))
 
 
 def _rows(x: Float[Array, "B K G t c"]) -> Float[Array, "n m c"]:

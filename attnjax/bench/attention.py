@@ -17,7 +17,7 @@ from attnjax.bench.inputs import TOLERANCE, both_ways, compiled, difference, inp
 from attnjax.bench.rows import Row
 from attnjax.bench.settings import Settings
 from attnjax.bench.timing import Contender, interleaved, timed
-from attnjax.positions import ENCODINGS, PositionEncoding, Sizes, encoding
+from attnjax.positions import ENCODINGS, PositionEncoding, Sizes, encoding, learns
 
 OURS = "attnjax"
 FORWARD, BOTH = "forward", "forward + backward"
@@ -121,7 +121,7 @@ def _against_none(settings: Settings, T: int, mode: str, implementation: str) ->
 
 def _programs(case: Case, functions: dict[str, Any], chosen: PositionEncoding, arrays: Any) -> tuple[dict, tuple]:
     N, H = arrays.q.shape[2:]
-    params = chosen.init(jax.random.key(1), Sizes(N * H, N, N, H)) if chosen.learns else None
+    params = chosen.init(jax.random.key(1), Sizes(N * H, N, N, H)) if learns(chosen) else None
     args = (params, arrays.q, arrays.k, arrays.v)
     if case.mode == BOTH:
         args, functions = (*args, arrays.w), {name: both_ways(f) for name, f in functions.items()}

@@ -21,7 +21,7 @@ from attnjax.config import RunConfig, parse
 from attnjax.tasks.base import Task
 from attnjax.tasks.forms import SequencePair, Sequences
 from attnjax.train import data
-from attnjax.train.evaluate import Evaluator, bucket
+from attnjax.train.evaluate import Evaluator, padded_size
 from attnjax.train.loop import make_task
 from attnjax.train.model import Model, build
 from attnjax.typing import Array, PyTree
@@ -59,7 +59,7 @@ def evaluation(settings: Settings) -> None:
                 their_seconds.append(seconds(lambda length=length: theirs.update({length: test(length)})))
     found = [{record["metric"]: record["value"] for record in records[0]} for records in mine]
     error = agree("evaluation", {n: {name: found[n - 1][name] for name in theirs[n]} for n in theirs}, theirs)
-    buckets = {bucket(run, length) for length in run.evaluate.lengths}
+    buckets = {padded_size(run, length) for length in run.evaluate.lengths}
     share = size.lengths / size.sample
     common: dict[str, Any] = {
         "suite": "evaluation",

@@ -20,7 +20,7 @@ from attnjax.bench.settings import Settings
 from attnjax.bench.timing import Contender, interleaved, timed
 from attnjax.bench.torch_peer import PeerError, TorchPeer, first_words
 from attnjax.models import MODELS, Loaded
-from attnjax.models.flat import abstract, parameters
+from attnjax.models.param_paths import abstract, parameters
 from attnjax.models.saving import tensors_of
 from attnjax.modules import generate
 

@@ -17,7 +17,7 @@ from attnjax.bench.inputs import TOLERANCE, Inputs, both_ways, compiled, differe
 from attnjax.bench.settings import Settings
 from attnjax.bench.timing import Contender, interleaved, timed
 from attnjax.bench.torch_peer import PeerError, TorchPeer, first_words
-from attnjax.positions import EncodingParams, Kerple, NoPE, PositionEncoding, Sizes, T5Bias
+from attnjax.positions import EncodingParams, Kerple, NoPE, PositionEncoding, Sizes, T5Bias, learns
 from attnjax.typing import Array, Float, PyTree
 
 SUITE = "attention_torch"
@@ -44,19 +44,19 @@ class Problem(NamedTuple):
     def per_distance(self, params: EncodingParams) -> Float[Array, "N T"]:
         """The bias of every head at distances 0 .. T - 1."""
         distances = jnp.arange(self.T)
-        return jax.vmap(lambda head: self.encoding.bias(head, params.shared, distances))(params.head)
+        return jax.vmap(lambda head: self.encoding.bias(params._replace(head=head), distances))(params.head)
 
     def sent(self, *, backward: bool) -> dict[str, np.ndarray]:
         """What the worker reads."""
         arrays = {name: np.asarray(getattr(self.arrays, name)) for name in ("qkvw" if backward else "qkv")}
-        return arrays | ({"bias": np.asarray(self.per_distance(self.params))} if self.encoding.learns else {})
+        return arrays | ({"bias": np.asarray(self.per_distance(self.params))} if learns(self.encoding) else {})
 
     def received(self, found: dict[str, np.ndarray]) -> PyTree:
         """The worker's results in the form of ours: the gradient of the vector becomes that of the parameters."""
         if len(found) == 1:
             return found["out"]
         dparams = self.params
-        if self.encoding.learns:
+        if learns(self.encoding):
             (dparams,) = jax.vjp(self.per_distance, self.params)[1](jnp.asarray(found["dbias"], jnp.float32))
         return found["out"], (dparams, *(found[name] for name in ("dq", "dk", "dv")))
 
@@ -82,7 +82,7 @@ def attention_torch(settings: Settings) -> None:
             for encoding in (NoPE(), T5Bias(), Kerple()):
                 given = problem(encoding, T, **sizes)
                 for backward in (False, True):
-                    against(settings, peer, known, given, MASKED if encoding.learns else SDPA, backward=backward)
+                    against(settings, peer, known, given, MASKED if learns(encoding) else SDPA, backward=backward)
                 if not settings.smoke:  # compiling it takes half a minute
                     _against_flex(settings, peer, known, given)
 

@@ -2,7 +2,7 @@
 
 Both train a rotary decoder of the same layers, width, heads and hidden size with AdamW, on copying, 128 sequences of 64
 tokens, no clipping and a constant rate. We draw a new batch inside each step, as always, and leave out padding and rows of
-the last layer that no target depends on, see `attnjax.train.parts`; the peer is given the batches of our first steps, made
+the last layer that no target depends on, see `attnjax.train.batching`; the peer is given the batches of our first steps, made
 beforehand, and goes through them again and again, every token of them.
 """
 
@@ -75,10 +75,10 @@ def against(settings: Settings, peer: TorchPeer, known: dict[str, Any], run: Run
     mine, theirs = ([seconds / steps for seconds in taken[side]] for side in ("ours", "theirs"))
     known = {"sizes": sizes(run, B=B, T=T, torch=known), "goal": GOAL, "rounds": len(mine)}
     known["note"] = f"{parameters:,} parameters, the peer {told['parameters']:,}{note}; {steps} steps at a time"
-    if trainer.parts.sizes > 1:
+    if trainer.batching.buckets > 1:
         known["note"] += (
             "; the peer computes every token, ours what targets depend on: "
-            f"{trainer.parts.groups} groups of similar length, each at the next of {trainer.parts.sizes} sizes"
+            f"{trainer.batching.microbatches} groups of similar length, each at the next of {trainer.batching.buckets} sizes"
         )
     settings.emit(compare(mine, theirs, suite=SUITE, case=case, ours="scan, data on the device", peer=name, **known))
 

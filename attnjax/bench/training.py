@@ -4,7 +4,7 @@
     nanodo-style   a step of T = 64 in steady state: what dispatch, host batches, padding and the model's own code cost
 
 Ours are the steps of every run: without the padding that a part of a batch does not need, and of the last layer only what
-targets ask for, see `attnjax.train.parts` and `attnjax.train.answers`. The peers' loops have neither.
+targets ask for, see `attnjax.train.batching`. The peers' loops have neither.
 
 The peers train `linen.Transformer`: the same function of the same number of parameters, which is asserted on a batch, for
 the loss and for every gradient. Optimizer, batch and distribution of lengths are the same too.

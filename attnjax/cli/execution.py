@@ -12,7 +12,7 @@ from attnjax.cli.progress import Display
 from attnjax.config import run_id
 from attnjax.sweep import Rules, Store, Summary, Train, groups, load, manifest, prepare, retry, run_here, run_workers
 from attnjax.sweep.execute import states
-from attnjax.sweep.owner import Owner
+from attnjax.sweep.lease import Owner
 from attnjax.sweep.stop import Stop
 from attnjax.sweep.summary import others
 from attnjax.sweep.worker import import_train
@@ -121,7 +121,7 @@ def _is_open(store: Store) -> bool:
     return any(state not in ("done", "failed", "damaged") for state in states(store).values())
 
 
-def _nothing(configs: object, directories: object, control: object) -> None:
+def _nothing(configs: object, directories: object, context: object) -> None:
     raise AssertionError("there was nothing to train")
 
 

@@ -4,22 +4,10 @@ import difflib
 import re
 from collections.abc import Iterable, Sequence
 
-ENCODING_NAMES = (
-    "nope",
-    "sinusoidal",
-    "learned",
-    "rope",
-    "xpos",
-    "alibi",
-    "t5",
-    "kerple",
-    "fire",
-    "transformer_xl",
-    "cope",
-    "sandwich",
-    "pope",
-)
-"""The keys of `attnjax.ENCODINGS`, in its order."""
+from attnjax.registry import ENCODINGS
+
+ENCODING_NAMES = tuple(name for name, row in ENCODINGS.items() if not row.axes)
+"""The encodings that a config may name, in the order of `attnjax.ENCODINGS`."""
 
 TASK_NAMES = (
     "even_pairs",

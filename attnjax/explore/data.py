@@ -20,7 +20,7 @@ from attnjax.explore.texts import Read, texts
 from attnjax.explore.vocabulary import token_names
 from attnjax.report.style import color_class
 from attnjax.report.words import lengths_of
-from attnjax.sweep.control import read_manifest
+from attnjax.sweep.run_context import read_manifest
 from attnjax.tasks import Text
 from attnjax.tasks.base import Task
 from attnjax.train.loop import fingerprint

@@ -20,7 +20,7 @@ from attnjax.explore.texts import fitting, size
 from attnjax.tasks.base import Task
 from attnjax.train.data import sequences
 from attnjax.train.model import Model
-from attnjax.train.places import place
+from attnjax.train.position_sampling import sample_positions
 from attnjax.typing import Array, PyTree
 
 LONGEST = 512
@@ -57,10 +57,10 @@ def _measure(run: RunConfig, task: Task, model: Model, length: int) -> Callable[
     """Cross-entropy [BATCH, T] of fresh sequences and where it counts, as a function of params, key and a text's bytes."""
 
     def measure(params: PyTree, key: Array, arrays: tuple[Array, ...]) -> tuple[Array, Array]:
-        content, places = jax.random.split(key)
+        content, placing = jax.random.split(key)
         here = task.given(*arrays)
         plain = sequences(run, here, content, jnp.full((BATCH,), length, jnp.int32), length)
-        made: Any = place(run, here, plain, places, test=True)
+        made: Any = sample_positions(run, here, plain, placing, test=True)
         logits = model.apply(params, made).astype(jnp.float32)
         return optax.softmax_cross_entropy_with_integer_labels(logits, made.targets), made.mask
 

@@ -14,7 +14,7 @@ from attnjax.tasks import Text
 from attnjax.tasks.base import Task
 from attnjax.tasks.forms import Sequences
 from attnjax.train.data import sequences
-from attnjax.train.places import place
+from attnjax.train.position_sampling import sample_positions
 from attnjax.typing import Array, ArrayLike
 
 MOST_TOKENS = 128
@@ -107,5 +107,5 @@ def _placed(run: RunConfig, task: Task, title: str, tokens: np.ndarray) -> Read:
     indices = jnp.arange(row.shape[1], dtype=jnp.int32)[None]
     nothing = jnp.zeros((1,), jnp.int32)
     plain = Sequences(row, row, everywhere, everywhere, indices, nothing, nothing)
-    placed: Any = place(run, task, plain, jax.random.key(0), test=True)
+    placed: Any = sample_positions(run, task, plain, jax.random.key(0), test=True)
     return Read(title, tokens, None if placed is plain else placed.positions)

@@ -1,16 +1,16 @@
-"""Published architectures as configs of `attnjax.modules`, with the names of their weights; folders of them in and out.
+"""Published architectures, built from `attnjax.modules`, and folders of their weights: load, complete a text, save.
 
-    loaded = load("models/gpt2")                     config.json and safetensors, as downloaded
+    loaded = load("models/gpt2")                     a folder with config.json and safetensors, as downloaded
     logits = loaded.model(tokens)
-    more   = complete(loaded, [464, 3616], 20)       token ids; text: load_tokenizer("models/gpt2")
-    save(loaded, "models/mine")                      a folder that Hugging Face loads
+    more   = complete(loaded, [464, 3616], 20)       token ids; for text: load_tokenizer("models/gpt2")
+    save(loaded, "models/mine")                      a folder that Hugging Face transformers loads
 
 Every mistake in a folder is a `ModelError`, which is a ValueError.
 """
 
 from attnjax.models.architectures import MODELS, architecture
 from attnjax.models.base import Architecture, Spec, Weight, with_fields
-from attnjax.models.completing import complete
+from attnjax.models.completion import complete
 from attnjax.models.errors import ModelError
 from attnjax.models.folder import Loaded, load
 from attnjax.models.saving import save

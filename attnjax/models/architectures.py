@@ -1,4 +1,4 @@
-"""Every architecture by its `model_type` in config.json."""
+"""The table of architectures, by the `model_type` of their config.json."""
 
 from attnjax.models.base import Architecture
 from attnjax.models.bert import BERT
@@ -28,7 +28,15 @@ MODELS: dict[str, Architecture] = {
 
 
 def architecture(model_type: str) -> Architecture:
-    """The architecture of a `model_type`. Raises ValueError listing the choices."""
+    """Returns the architecture of a `model_type`.
+
+    Raises:
+      ValueError: an unknown `model_type`; the message lists the known ones.
+
+    Example:
+      >>> architecture("gpt2") is GPT2
+      True
+    """
     if model_type not in MODELS:
         raise ValueError(f"unknown model_type {model_type!r:.100}; known are {', '.join(MODELS)}")
     return MODELS[model_type]

@@ -1,11 +1,11 @@
-"""What an architecture is: a config of the modules, and a table that says where each parameter lies in a checkpoint.
+"""The interface of an architecture: how its config.json is read, and its weight map, which loading and saving follow.
 
     spec    = architecture.config(json)            json: the content of a published config.json
-    model   = architecture.build(spec, rngs)       the modules of `attnjax.modules`, at random
-    weights = architecture.weights(spec)           a row per parameter; load and save are loops over it
+    model   = architecture.build(spec, rngs)       modules of `attnjax.modules` with random parameters
+    weights = architecture.weights(spec)           the weight map: one `Weight` per parameter of the model
 
-A `Spec` is frozen records all through, so an ablation is `with_fields(spec, encoding=ALiBi())`: parameters that the new
-model does not have leave the table, and those that no checkpoint has stay as they were made.
+A `Spec` consists of frozen records, so an ablation is `with_fields(spec, encoding=ALiBi())`: parameters that the new
+model lacks leave the weight map, and parameters that no checkpoint holds keep their random values.
 """
 
 import dataclasses
@@ -23,15 +23,24 @@ Json = Mapping[str, Any]
 
 @dataclasses.dataclass(frozen=True)
 class Weight:
-    """One of our parameters, and the tensor of a checkpoint that it is, or is a part of.
+    """One entry of a weight map: a parameter of a model, and the tensor of a checkpoint that holds it.
+
+    A tensor may hold several parameters, as a fused projection of queries, keys and values; each has an entry of its
+    own with the same `names`.
 
     Attributes:
-      path: where it is in `nnx.to_pure_dict(nnx.split(model, graph=False)[1])`; entries of lists are ints.
-      names: of the tensor, the usual one first, then those of other releases.
-      shape: of the whole tensor.
-      to_ours: our parameter from the whole tensor; views, slices and transposes only.
-      to_theirs: the whole tensor from our parameters, those of all rows with these `names` in the order of the table.
-      copies: names of tensors that are this one again, where a file holds them, as the output matrix of a tied embedding.
+      path: path in `nnx.to_pure_dict(nnx.split(model, graph=False)[1])`; entries of lists are ints.
+      names: names of the tensor: the usual one first, then those in other releases.
+      shape: shape of the whole tensor.
+      to_ours: maps the whole tensor to the parameter, by views, slices and transposes only.
+      to_theirs: maps the parameters of all entries with these `names`, in the order of the map, to the whole tensor.
+      copies: names under which a checkpoint may hold the same tensor again, as the output matrix of a tied embedding.
+
+    Example:
+      >>> transpose = lambda tensor: tensor.T
+      >>> weight = Weight(("w_in",), ("mlp.up.weight",), (32, 8), transpose, transpose)
+      >>> weight.to_ours(np.zeros((32, 8))).shape
+      (8, 32)
     """
 
     path: Path
@@ -44,12 +53,17 @@ class Weight:
 
 @dataclasses.dataclass(frozen=True)
 class Spec:
-    """What a model is built from.
+    """The configs from which one model is built.
 
     Attributes:
-      config: of the only stack, or of the decoder.
-      encoder: of the encoder, where there are two stacks.
-      head: what is behind the stack where an architecture has a choice, as BERT; "" otherwise.
+      config: config of the only stack, or of the decoder.
+      encoder: config of the encoder, where there are two stacks.
+      head: the output layer where an architecture has several, as BERT; "" otherwise.
+
+    Example:
+      >>> spec = Spec(TransformerConfig(vocab=11, model=8, layers=1, heads=2, hidden=16))
+      >>> spec.encoder is None, spec.head
+      (True, '')
     """
 
     config: TransformerConfig
@@ -58,17 +72,24 @@ class Spec:
 
 
 class Architecture(NamedTuple):
-    """One family of published models.
+    """One family of published models: how its config.json and its weights are read and written.
 
     Attributes:
       model_type: its name in config.json.
-      config: the spec of a config.json. Raises ValueError for what the modules cannot compute.
-      to_json: the config.json of a spec, with `model_type`. Raises ValueError for a spec that the family cannot express.
-      weights: the table of a spec, in the order of the model.
-      build: a model of random numbers.
-      prefix: at the start of most names; checkpoints of the bare model lack it.
-      ignored: regular expressions (`re.fullmatch`) of names that a checkpoint may hold beside the table: buffers, and
-        parts that the model does not have.
+      config: returns the spec of a config.json. Raises ValueError for what the modules cannot compute.
+      to_json: returns the config.json of a spec. Raises ValueError for a spec that the family cannot express.
+      weights: returns the weight map of a spec, in the order of the model.
+      build: returns a model with random parameters.
+      prefix: first part of most names of tensors; checkpoints of the model without output layer lack it.
+      ignored: regular expressions (`re.fullmatch`) of tensors that a checkpoint may hold beside the weight map:
+        buffers, and parts that the model does not have.
+
+    Example:
+      >>> from attnjax.models import MODELS
+      >>> sizes = {"vocab_size": 11, "n_embd": 8, "n_layer": 1, "n_head": 2, "n_positions": 16}
+      >>> spec = MODELS["gpt2"].config(sizes)
+      >>> MODELS["gpt2"].weights(spec)[0].names
+      ('transformer.wte.weight',)
     """
 
     model_type: str
@@ -81,16 +102,23 @@ class Architecture(NamedTuple):
 
 
 def encoder_decoder(spec: Spec, rngs: nnx.Rngs) -> EncoderDecoder:
-    """The model of a spec with two stacks. Raises ValueError for a spec with one."""
+    """Returns the random model of a spec with two stacks. Raises ValueError for a spec with one."""
     if spec.encoder is None:
         raise ValueError("a model with encoder and decoder needs spec.encoder, got None")
     return EncoderDecoder(spec.encoder, spec.config, rngs=rngs)
 
 
 def with_fields(spec: Spec, **fields: Any) -> Spec:
-    """The spec with fields of its configs replaced: the encoding, the types, the implementation of attention.
+    """Returns the spec with fields of its configs replaced, in both stacks where there are two.
 
-    Where there are two stacks, both change. Raises ValueError for fields that do not fit.
+    Raises:
+      ValueError: fields that do not fit together.
+
+    Example:
+      >>> from attnjax.positions import ALiBi
+      >>> spec = Spec(TransformerConfig(vocab=11, model=8, layers=1, heads=2, hidden=16))
+      >>> with_fields(spec, encoding=ALiBi()).config.encoding == ALiBi()
+      True
     """
     encoder = None if spec.encoder is None else dataclasses.replace(spec.encoder, **fields)
     return dataclasses.replace(spec, config=dataclasses.replace(spec.config, **fields), encoder=encoder)

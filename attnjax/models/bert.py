@@ -1,7 +1,8 @@
 """BERT (Devlin et al. 2019, arXiv:1810.04805): post-norm, learned positions and token types, a norm of the embeddings.
 
-Two heads: "masked_lm" predicts tokens, and is what checkpoints of `BertForMaskedLM` and `BertForPreTraining` become (of
-the latter without the next-sentence head); "pooler" gives features and one vector of the first, `BertModel`.
+It has two output layers. "masked_lm" predicts tokens; checkpoints of `BertForMaskedLM` and `BertForPreTraining` have it
+(the next-sentence head of the latter is left out). "pooler" returns features and one vector per sequence, as
+`BertModel`.
 """
 
 from typing import Any
@@ -10,9 +11,9 @@ import jax.numpy as jnp
 from flax import nnx
 
 from attnjax.attention import Mask
-from attnjax.models import rows
+from attnjax.models import weight_map
 from attnjax.models.base import Architecture, Json, Path, Spec, Weight
-from attnjax.models.config_json import LAYERS, Reader, written
+from attnjax.models.config_json import LAYERS, Reader, checked_json
 from attnjax.modules import Encoder, TransformerConfig
 from attnjax.modules.feed_forward import activate
 from attnjax.modules.parameters import add, kernel, linear, norm, normalize, zeros
@@ -26,7 +27,7 @@ OF_POOLER = ("pooler_fc_size", "pooler_num_attention_heads", "pooler_num_fc_laye
 
 
 class BertMaskedLM(Encoder):
-    """Tokens to logits: features through a dense layer, its activation and a norm, then times the token embeddings."""
+    """Maps tokens to logits: features, a dense layer, its activation, a norm, and the transposed token embedding."""
 
     def __init__(self, config: TransformerConfig, *, rngs: nnx.Rngs):
         super().__init__(config, rngs=rngs)
@@ -35,13 +36,13 @@ class BertMaskedLM(Encoder):
         self.dense_norm = norm(config, rngs)
 
     def output(self, features: Float[Array, "B T D"]) -> Float[Array, "B T V"]:
-        """Logits of features."""
+        """Returns the logits of features."""
         x = activate(self.config.activation, _dense(features, self.w_dense, self.b_dense))
         return self.embedding.logits(normalize(self.dense_norm, x))
 
 
 class BertPooler(Encoder):
-    """Tokens to features, and with `pooled` to one vector per sequence."""
+    """Maps tokens to features [B, T, D], and with `pooled` to one vector per sequence [B, D]."""
 
     def __init__(self, config: TransformerConfig, *, rngs: nnx.Rngs):
         super().__init__(config, rngs=rngs)
@@ -49,21 +50,22 @@ class BertPooler(Encoder):
         self.b_dense = zeros((config.model,), dtype=config.param_dtype)
 
     def output(self, features: Float[Array, "B T D"]) -> Float[Array, "B T D"]:
-        """The features: this model has no logits."""
+        """Returns the features unchanged: this model has no logits."""
         return features
 
     def pooled(
         self, tokens: Int[ArrayLike, "B T"], *, mask: Mask = Mask(), types: Int[ArrayLike, "B T"] | None = None
     ) -> Float[Array, "B D"]:
-        """tanh of a dense layer of the first token's features."""
+        """Returns tanh of a dense layer over the features of the first token."""
         first = self.features(tokens, mask=mask, types=types)[:, :1]
         return jnp.tanh(_dense(first, self.w_dense, self.b_dense))[:, 0]
 
 
 def config(json: Json) -> Spec:
-    """The spec of a config.json; without `architectures` it is that of a `BertForMaskedLM`.
+    """Returns the spec of a config.json; without the key `architectures` it is that of a `BertForMaskedLM`.
 
-    Raises ValueError for relative positions, decoders, and other heads.
+    Raises:
+      ValueError: relative positions, decoders, and other output layers.
     """
     read = Reader("bert", json)
     read.must("position_embedding_type", "absolute")
@@ -96,7 +98,7 @@ def config(json: Json) -> Spec:
 
 
 def to_json(spec: Spec) -> dict[str, Any]:
-    """The config.json of a spec."""
+    """Returns the config.json of a spec."""
     c = spec.config
     if not isinstance(c.encoding, Learned):
         raise ValueError(f"a config.json of bert has no place for {c.encoding}")
@@ -115,18 +117,18 @@ def to_json(spec: Spec) -> dict[str, Any]:
         "attention_probs_dropout_prob": c.attention_dropout,
         "hidden_dropout_prob": c.residual_dropout,
     }
-    return written("bert", config, spec, json)
+    return checked_json("bert", config, spec, json)
 
 
 def weights(spec: Spec) -> tuple[Weight, ...]:
-    """The table of names."""
+    """Returns the weight map of a spec."""
     c, name = spec.config, "bert.embeddings"
     output = OUTPUT if spec.head == "masked_lm" else ()
     table = [
-        rows.embedding(c, f"{name}.word_embeddings.weight", output),
-        *rows.learned_positions(c, ("stack",), f"{name}.position_embeddings.weight"),
-        rows.same(("embedding", "types"), f"{name}.token_type_embeddings.weight", c.token_types, c.model),
-        *rows.norm(("stack", "input_norm"), c, f"{name}.LayerNorm"),
+        weight_map.embedding(c, f"{name}.word_embeddings.weight", output),
+        *weight_map.learned_positions(c, ("stack",), f"{name}.position_embeddings.weight"),
+        weight_map.same(("embedding", "types"), f"{name}.token_type_embeddings.weight", c.token_types, c.model),
+        *weight_map.norm(("stack", "input_norm"), c, f"{name}.LayerNorm"),
     ]
     for i in range(c.layers):
         table += _block(c, ("stack", "blocks", i), f"bert.encoder.layer.{i}")
@@ -138,10 +140,10 @@ def _block(c: TransformerConfig, path: Path, name: str) -> list[Weight]:
     projections = (f"{inside}.query", f"{inside}.key", f"{inside}.value", f"{name}.attention.output.dense")
     parts = {"in": f"{name}.intermediate.dense", "out": f"{name}.output.dense"}
     return [
-        *rows.projections((*path, "attention"), c, projections),
-        *rows.norm((*path, "attention_norm"), c, f"{name}.attention.output.LayerNorm"),
-        *rows.feed_forward((*path, "feed_forward"), c, parts),
-        *rows.norm((*path, "feed_forward_norm"), c, f"{name}.output.LayerNorm"),
+        *weight_map.projections((*path, "attention"), c, projections),
+        *weight_map.norm((*path, "attention_norm"), c, f"{name}.attention.output.LayerNorm"),
+        *weight_map.feed_forward((*path, "feed_forward"), c, parts),
+        *weight_map.norm((*path, "feed_forward_norm"), c, f"{name}.output.LayerNorm"),
     ]
 
 
@@ -150,15 +152,15 @@ def _masked_lm(c: TransformerConfig) -> list[Weight]:
     bias = (f"{name}.bias", f"{name}.decoder.bias")
     return [
         *_dense_rows(c, f"{name}.transform.dense"),
-        *rows.norm(("dense_norm",), c, f"{name}.transform.LayerNorm"),
-        *rows.output_matrix(c, OUTPUT),
-        *([rows.same(("embedding", "b_out"), bias, c.vocab)] if c.output_bias else []),
+        *weight_map.norm(("dense_norm",), c, f"{name}.transform.LayerNorm"),
+        *weight_map.output_matrix(c, OUTPUT),
+        *([weight_map.same(("embedding", "b_out"), bias, c.vocab)] if c.output_bias else []),
     ]
 
 
 def _dense_rows(c: TransformerConfig, name: str) -> list[Weight]:
     weight, bias = f"{name}.weight", f"{name}.bias"
-    return [rows.linear(("w_dense",), weight, c.model, c.model), rows.same(("b_dense",), bias, c.model)]
+    return [weight_map.linear(("w_dense",), weight, c.model, c.model), weight_map.same(("b_dense",), bias, c.model)]
 
 
 def _dense(x: Float[Array, "B T D"], w: nnx.Param, b: nnx.Param) -> Float[Array, "B T D"]:

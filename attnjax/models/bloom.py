@@ -1,10 +1,10 @@
-"""BLOOM (Le Scao et al. 2022, arXiv:2211.05100): ALiBi, and a norm of the embeddings before the first layer."""
+"""BLOOM (Le Scao et al. 2022, arXiv:2211.05100): a decoder with ALiBi and a norm of the embeddings."""
 
 from typing import Any
 
-from attnjax.models import rows
+from attnjax.models import weight_map
 from attnjax.models.base import Architecture, Json, Path, Spec, Weight
-from attnjax.models.config_json import LAYERS, Reader, written
+from attnjax.models.config_json import LAYERS, Reader, checked_json
 from attnjax.modules import Decoder, TransformerConfig
 from attnjax.positions import ALiBi
 
@@ -15,7 +15,7 @@ OF_TRAINING = (
 
 
 def config(json: Json) -> Spec:
-    """The spec of a config.json. Raises ValueError for what the modules cannot compute."""
+    """Returns the spec of a config.json. Raises ValueError for what the modules cannot compute."""
     read = Reader("bloom", json)
     read.must("apply_residual_connection_post_layernorm", False)
     D = read.integer("n_embed", "hidden_size")
@@ -42,7 +42,7 @@ def config(json: Json) -> Spec:
 
 
 def to_json(spec: Spec) -> dict[str, Any]:
-    """The config.json of a spec."""
+    """Returns the config.json of a spec."""
     c = spec.config
     json = {
         "architectures": ["BloomForCausalLM"],
@@ -55,31 +55,31 @@ def to_json(spec: Spec) -> dict[str, Any]:
         "attention_dropout": c.attention_dropout,
         "hidden_dropout": c.residual_dropout,
     }
-    return written("bloom", config, spec, json)
+    return checked_json("bloom", config, spec, json)
 
 
 def weights(spec: Spec) -> tuple[Weight, ...]:
-    """The table of names."""
+    """Returns the weight map of a spec."""
     c = spec.config
     table = [
-        rows.embedding(c, "transformer.word_embeddings.weight", "lm_head.weight"),
-        *rows.norm(("stack", "input_norm"), c, "transformer.word_embeddings_layernorm"),
+        weight_map.embedding(c, "transformer.word_embeddings.weight", "lm_head.weight"),
+        *weight_map.norm(("stack", "input_norm"), c, "transformer.word_embeddings_layernorm"),
     ]
     for i in range(c.layers):
         table += _block(c, ("stack", "blocks", i), f"transformer.h.{i}")
-    table += rows.norm(("stack", "norm"), c, "transformer.ln_f")
-    return (*table, *rows.output_matrix(c, "lm_head.weight"))
+    table += weight_map.norm(("stack", "norm"), c, "transformer.ln_f")
+    return (*table, *weight_map.output_matrix(c, "lm_head.weight"))
 
 
 def _block(c: TransformerConfig, path: Path, name: str) -> list[Weight]:
     attention = (*path, "attention")
     parts = {"in": f"{name}.mlp.dense_h_to_4h", "out": f"{name}.mlp.dense_4h_to_h"}
     return [
-        *rows.norm((*path, "attention_norm"), c, f"{name}.input_layernorm"),
-        *rows.per_head(attention, c, f"{name}.self_attention.query_key_value"),
-        *rows.output_projection(attention, c, f"{name}.self_attention.dense"),
-        *rows.norm((*path, "feed_forward_norm"), c, f"{name}.post_attention_layernorm"),
-        *rows.feed_forward((*path, "feed_forward"), c, parts),
+        *weight_map.norm((*path, "attention_norm"), c, f"{name}.input_layernorm"),
+        *weight_map.per_head(attention, c, f"{name}.self_attention.query_key_value"),
+        *weight_map.output_projection(attention, c, f"{name}.self_attention.dense"),
+        *weight_map.norm((*path, "feed_forward_norm"), c, f"{name}.post_attention_layernorm"),
+        *weight_map.feed_forward((*path, "feed_forward"), c, parts),
     ]
 
 

@@ -1,26 +1,26 @@
-"""Reading a published config.json: every key is used, known to change no number, or an error.
+"""Reads a published config.json: every key is used, known to change no number, or an error.
 
-A config may hold what its library knows and we do not. To leave that out silently would be to load another model, so
-`Reader` remembers what was asked for, and `finish` refuses the rest.
+A config may have a key that its own library knows and this one does not. Ignoring it silently could load another model,
+so `Reader` records which keys were read, and `finish` refuses the rest.
 """
 
 from collections.abc import Callable
 from typing import Any
 
 from attnjax.models.base import Json, Spec
-from attnjax.models.harmless import HARMLESS
+from attnjax.models.ignored_keys import IGNORED_KEYS
 from attnjax.modules import TransformerConfig
 
 LAYERS = 1_000
-"""More than any published model; a table of weights has some ten rows per layer."""
+"""More layers than any published model has; a weight map has about ten entries per layer."""
 NUMBER = 2**31 - 1
 
-OF_RUNS = (
+RUN_FIELDS = (
     *("dtype", "param_dtype", "implementation", "embed_std"),
     *("attention_dropout", "residual_dropout", "embedding_dropout"),
 )
-"""Fields of `TransformerConfig` that belong to a run, not to a model."""
-REFUSED = (
+"""Fields of `TransformerConfig` that describe a run, not a model."""
+ONLY_VALUES = (
     ("is_decoder", False),
     ("add_cross_attention", False),
     ("tie_encoder_decoder", False),
@@ -28,20 +28,21 @@ REFUSED = (
     ("pruned_heads", {}),
     ("quantization_config", None),
 )
-"""Switches of every config, and the only value that is understood."""
+"""Keys that any config may have, and the only value of each that is supported."""
 
 
 class Reader:
-    """Typed access to a JSON table. A value of null counts as missing. Errors name the table and the key."""
+    """Reads typed values from a JSON table. A value of null counts as missing; errors name the table and the key."""
 
     def __init__(self, owner: str, json: Json):
         self.owner, self.json = owner, json
         self.read: set[str] = set()
 
     def value(self, *names: str, default: Any = ...) -> Any:
-        """The value of the first of these names that is there.
+        """Returns the value of the first of these names that is present, else the default.
 
-        Raises ValueError where none is and there is no default, or where two differ.
+        Raises:
+          ValueError: none is present and there is no default, or two are present and differ.
         """
         self.read.update(names)
         found = [self.json[name] for name in names if self.json.get(name) is not None]
@@ -52,44 +53,44 @@ class Reader:
         return found[0] if found else default
 
     def integer(self, *names: str, default: Any = ..., lowest: int = 1, highest: int = NUMBER) -> Any:
-        """A whole number."""
+        """Returns a whole number in lowest .. highest."""
         rule = f"a whole number in {lowest}..{highest}"
         whole = lambda value: isinstance(value, int) and not isinstance(value, bool) and lowest <= value <= highest
         return self._checked(names, default, whole, rule)
 
     def number(self, *names: str, default: Any = ..., zero: bool = False) -> Any:
-        """A finite number above 0, or from 0 on."""
+        """Returns a finite number above 0, or of at least 0 with `zero`."""
         rule = f"a finite number {'of at least' if zero else 'above'} 0"
         fits = lambda value: _is_number(value) and (value > 0 or (zero and value == 0))
         found = self._checked(names, default, fits, rule)
         return found if found is default else float(found)
 
     def flag(self, *names: str, default: Any = ...) -> Any:
-        """true or false."""
+        """Returns a boolean."""
         return self._checked(names, default, lambda value: isinstance(value, bool), "true or false")
 
     def choice(self, *names: str, default: Any = ..., choices: dict[str, Any]) -> Any:
-        """What a name of the table stands for in `choices`."""
+        """Returns the entry of `choices` that the value names."""
         fits = lambda value: isinstance(value, str) and value in choices
         return choices[self._checked(names, default, fits, f"one of {', '.join(choices)}")]
 
     def numbers(self, name: str) -> tuple[float, ...]:
-        """A list of finite numbers above 0."""
+        """Returns a list of finite numbers above 0 as a tuple."""
         fits = lambda value: isinstance(value, list) and all(_is_number(x) and x > 0 for x in value)
         return tuple(map(float, self._checked((name,), ..., fits, "a list of numbers above 0")))
 
     def per_layer(self, name: str, layers: int, *values: Any) -> list[Any] | None:
-        """A list with one of these values per layer; None if missing."""
+        """Returns a list with one of these values per layer; None if it is missing."""
         fits = lambda value: isinstance(value, list) and len(value) == layers and all(x in values for x in value)
         rule = f"a list of {layers}, each one of {', '.join(map(repr, values))}"
         return self._checked((name,), None, fits, rule)
 
     def table(self, *names: str) -> Json:
-        """A table inside; empty if missing."""
+        """Returns a nested table; an empty one if it is missing."""
         return self._checked(names, {}, lambda value: isinstance(value, dict), "a table")
 
     def must(self, name: str, *allowed: Any) -> None:
-        """Raise ValueError unless a key is missing or has one of the values that the modules can compute."""
+        """Raises ValueError unless a key is missing or has one of the values that the modules can compute."""
         self.read.add(name)
         value = self.json.get(name)
         if value is not None and not any(value == one and type(value) is type(one) for one in allowed):
@@ -98,15 +99,15 @@ class Reader:
             )
 
     def skip(self, *names: str) -> None:
-        """Keys that change no number of this architecture."""
+        """Accepts keys that change no number of this architecture."""
         self.read.update(names)
 
     def finish(self) -> None:
-        """Raise ValueError for a key that nobody asked for, whatever it means."""
-        for name, allowed in REFUSED:
+        """Raises ValueError for a key that was not read and is not known to change no number."""
+        for name, allowed in ONLY_VALUES:
             if name not in self.read:
                 self.must(name, allowed)
-        unknown = [name for name in self.json if name not in self.read | HARMLESS and self.json[name] is not None]
+        unknown = [name for name in self.json if name not in self.read | IGNORED_KEYS and self.json[name] is not None]
         if unknown:
             raise ValueError(
                 f"{self.owner}: config.json has keys that are not known here, and might change the numbers: "
@@ -120,10 +121,13 @@ class Reader:
         return value
 
 
-def written(model_type: str, config: Callable[[Json], Spec], spec: Spec, json: dict[str, Any]) -> dict[str, Any]:
-    """The JSON of a spec, with `model_type`. Raises ValueError unless reading it gives the spec back.
+def checked_json(model_type: str, config: Callable[[Json], Spec], spec: Spec, json: dict[str, Any]) -> dict[str, Any]:
+    """Returns the JSON of a spec with `model_type` added, after checking that reading it gives the spec back.
 
-    Types of numbers, dropout and the implementation of attention are not compared: they belong to a run.
+    Dtypes, dropout and the implementation of attention are not compared: they describe a run, not a model.
+
+    Raises:
+      ValueError: a spec that a config.json of this family cannot express.
     """
     json = {"model_type": model_type, **json}
     found = config(json)
@@ -141,17 +145,17 @@ def written(model_type: str, config: Callable[[Json], Spec], spec: Spec, json: d
 def _differences(mine: TransformerConfig | None, other: TransformerConfig | None) -> list[str]:
     if mine is None or other is None:
         return [] if mine is other else ["encoder"]
-    mine_facts, facts = _facts(mine), _facts(other)
-    return [name for name, value in mine_facts.items() if value != facts[name]]
+    fields, other_fields = _model_fields(mine), _model_fields(other)
+    return [name for name, value in fields.items() if value != other_fields[name]]
 
 
-def _facts(config: TransformerConfig) -> dict[str, Any]:
-    """What the numbers of a model depend on, with defaults filled in."""
-    facts = {name: value for name, value in vars(config).items() if name not in OF_RUNS}
+def _model_fields(config: TransformerConfig) -> dict[str, Any]:
+    """Returns the fields on which the numbers of a model depend, with defaults filled in."""
+    fields = {name: value for name, value in vars(config).items() if name not in RUN_FIELDS}
     with_bias = lambda given: config.bias if given is None else given
-    return facts | {
+    return fields | {
         "kv_heads": config.sizes.kv_heads,
-        "head": config.sizes.head,
+        "head_dim": config.sizes.head_dim,
         "encoding": config.encodings,
         "window": config.layer_windows,
         "windows": None,

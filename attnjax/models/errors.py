@@ -1,25 +1,33 @@
-"""What can be wrong with a folder of weights. Every error is a ValueError, so that a caller may catch them all at once."""
+"""The errors of folders of weights. Each is a `ModelError`, and so a ValueError, which catches them all at once."""
 
 
 class ModelError(ValueError):
-    """Something is wrong with a folder of weights, or with what is asked of it."""
+    """A folder of weights, or what is asked of it, is wrong. The base of the errors of `attnjax.models`.
+
+    Example:
+      >>> from attnjax.models import load
+      >>> load("no such folder")
+      Traceback (most recent call last):
+          ...
+      attnjax.models.errors.DamagedFile: no such folder must be a folder with config.json and safetensors files, but ...
+    """
 
 
 class DamagedFile(ModelError):
-    """A file is missing, cut off, too large, or not what its name says."""
+    """A file is missing, cut off, too large, or of another format than its name says."""
 
 
 class UnsafePath(ModelError):
-    """A name leads out of the folder, or to what is no regular file."""
+    """A file name leads out of the folder, or to something that is no regular file."""
 
 
 class UnsupportedFormat(ModelError):
-    """The weights, or the architecture, are of a kind that is not read here."""
+    """The architecture, or the format of the weights, is not supported."""
 
 
 class WrongWeights(ModelError):
-    """Names, shapes or types of the weights are not those that config.json asks for."""
+    """The names, shapes or dtypes of the weights are not those that config.json implies."""
 
 
 class MissingPackage(ModelError):
-    """A library that only this command needs is not installed."""
+    """An optional library that this function needs is not installed."""

@@ -1,7 +1,7 @@
-"""Files of a folder that somebody else made: names that stay inside, sizes with a bound, JSON that means one thing.
+"""Reads files of a folder that is not trusted: names stay inside the folder, sizes are bounded, JSON has one meaning.
 
-A folder of the Hugging Face cache, models--NAME/snapshots/REVISION, is made of links to models--NAME/blobs; these are
-followed, other links out of a folder are not.
+A folder of the Hugging Face cache, models--NAME/snapshots/REVISION, consists of links to models--NAME/blobs. These
+links are followed; other links out of a folder are refused.
 """
 
 import collections
@@ -18,16 +18,16 @@ from typing import Any, NoReturn
 from attnjax.models.errors import DamagedFile, UnsafePath
 
 SIZE = 16 * 2**20
-"""The largest JSON that is read: the index of 100,000 tensors has 10 MB."""
+"""The largest JSON file that is read, in bytes: the index of 100,000 tensors has 10 MB."""
 NAME = re.compile(r"(?![-.])[A-Za-z0-9._-]{1,128}")
-# Opening a pipe would wait for a writer. Windows has no such flags, but opens files as text unless told otherwise.
+# Without O_NONBLOCK, opening a pipe waits for a writer. Windows lacks these flags, and needs O_BINARY to read bytes.
 FLAGS = os.O_RDONLY
 FLAGS |= getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
 FLAGS |= getattr(os, "O_BINARY", 0)
 
 
 def existing_folder(folder: str | os.PathLike) -> pathlib.Path:
-    """The folder with links resolved. Raises DamagedFile where it is none."""
+    """Returns the folder with links resolved. Raises DamagedFile where it is no folder."""
     path = pathlib.Path(folder)
     if not path.is_dir():
         what = "is a file; give the folder that it lies in" if path.exists() else "does not exist"
@@ -36,9 +36,10 @@ def existing_folder(folder: str | os.PathLike) -> pathlib.Path:
 
 
 def inside(folder: pathlib.Path, name: Any) -> pathlib.Path:
-    """The path of the file `name` of a folder, links resolved.
+    """Returns the path of the file `name` of a folder, with links resolved.
 
-    Raises UnsafePath unless the name is that of a file directly in the folder, and what it links to lies there too.
+    Raises:
+      UnsafePath: a name with a folder in it, or a link to a file outside the folder.
     """
     if not isinstance(name, str) or not NAME.fullmatch(name):
         rule = "1 to 128 of A-Z a-z 0-9 . _ - without folders in it, and may not begin with . or -"
@@ -54,7 +55,7 @@ def inside(folder: pathlib.Path, name: Any) -> pathlib.Path:
 
 
 def _homes(root: pathlib.Path) -> tuple[pathlib.Path, ...]:
-    """Where the files of a folder may lie."""
+    """Returns the folders in which the files of a folder may lie."""
     if root.parent.name == "snapshots":
         return root, root.parent.parent / "blobs"
     return (root,)
@@ -62,7 +63,7 @@ def _homes(root: pathlib.Path) -> tuple[pathlib.Path, ...]:
 
 @contextlib.contextmanager
 def opened(path: pathlib.Path) -> Iterator[io.FileIO]:
-    """A regular file, for reading bytes. Raises DamagedFile where it cannot be read, UnsafePath where it is no file."""
+    """Opens a regular file for reading. Raises DamagedFile if it cannot be read, UnsafePath if it is not regular."""
     try:
         file = io.FileIO(path, opener=lambda name, _: os.open(name, FLAGS))
     except OSError as error:
@@ -74,12 +75,12 @@ def opened(path: pathlib.Path) -> Iterator[io.FileIO]:
 
 
 def size(file: io.FileIO) -> int:
-    """Bytes of an open file."""
+    """Returns the size of an open file in bytes."""
     return os.fstat(file.fileno()).st_size
 
 
 def fill(file: io.FileIO, offset: int, target: memoryview) -> None:
-    """Read from `offset` until the target is full. Raises DamagedFile where the file ends before."""
+    """Reads from `offset` until the target is full. Raises DamagedFile if the file ends before that."""
     try:
         file.seek(offset)
         while target:
@@ -92,7 +93,7 @@ def fill(file: io.FileIO, offset: int, target: memoryview) -> None:
 
 
 def read_bytes(path: pathlib.Path, limit: int = SIZE) -> bytes:
-    """A whole file. Raises DamagedFile where it is larger than `limit` bytes."""
+    """Returns the content of a file. Raises DamagedFile if it has more than `limit` bytes."""
     with opened(path) as file:
         length = size(file)
         if length > limit:
@@ -103,12 +104,12 @@ def read_bytes(path: pathlib.Path, limit: int = SIZE) -> bytes:
 
 
 def read_table(path: pathlib.Path, limit: int = SIZE) -> dict[str, Any]:
-    """The JSON table in a file. Raises DamagedFile, naming the file, for anything else."""
+    """Returns the JSON table in a file. Raises DamagedFile, naming the file, for anything else."""
     return parse_table(read_bytes(path, limit), str(path))
 
 
 def parse_table(data: bytes, where: str) -> dict[str, Any]:
-    """A JSON table in UTF-8 without NaN, infinity, or a key that stands twice. Raises DamagedFile naming `where`."""
+    """Returns a JSON table in UTF-8. Raises DamagedFile, naming `where`, for anything else, NaN, or a repeated key."""
     try:
         table = json.loads(data.decode("utf-8"), object_pairs_hook=_unique, parse_constant=_refuse)
     except RecursionError:
@@ -121,7 +122,7 @@ def parse_table(data: bytes, where: str) -> dict[str, Any]:
 
 
 def shown(value: Any) -> str:
-    """A value for an error message: short, whatever it is."""
+    """Returns a short text of any value, for error messages."""
     if isinstance(value, list | tuple | dict):
         return f"a {type(value).__name__} of {len(value)}"
     if isinstance(value, int) and value.bit_length() > 128:

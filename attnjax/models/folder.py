@@ -1,10 +1,10 @@
-"""A folder as the Hugging Face hub has it, config.json and safetensors, to one of our models.
+"""Loads a folder as the Hugging Face hub has it, config.json and safetensors, into a model of `attnjax.modules`.
 
     loaded = load("gpt2")                                        as it was published
     loaded = load("gpt2", fields={"encoding": ALiBi()})          with another encoding, all else as it was published
 
-One tensor at a time goes from the file to its place, the largest first, so that hardly more memory is needed than the
-parameters take. No code and no pickle is read; what the folder asks for is looked up in the table of known architectures.
+Tensors are read one at a time, the largest first, so that hardly more memory is needed than the parameters take. No
+code and no pickle is read: config.json names an architecture, which is looked up in the table of known ones.
 """
 
 import dataclasses
@@ -19,32 +19,40 @@ from flax import nnx
 
 from attnjax.models.architectures import MODELS
 from attnjax.models.base import Architecture, Path, Spec, Weight, with_fields
-from attnjax.models.copies import check_copies
 from attnjax.models.errors import DamagedFile, UnsupportedFormat, WrongWeights
 from attnjax.models.files import existing_folder, inside, read_table, shown
-from attnjax.models.flat import abstract, dotted, parameters, with_parameters
 from attnjax.models.matching import FLOATS, Tensor, match
+from attnjax.models.param_paths import abstract, dotted, parameters, with_parameters
 from attnjax.models.safetensors_files import Entry, open_folder
+from attnjax.models.tied_weights import check_tied_weights
 
 CONFIG = "config.json"
 LAYERS = ("n_layer", "n_layers", "num_layers", "num_hidden_layers", "num_decoder_layers")
-"""What a config.json calls the number of layers."""
+"""Keys of config.json that give the number of layers."""
 Sharding = jax.sharding.Sharding
-Place = Sharding | Callable[[Path, tuple[int, ...]], Sharding]
+Placement = Sharding | Callable[[Path, tuple[int, ...]], Sharding]
 
 
 @dataclasses.dataclass(frozen=True)
 class Loaded:
-    """A published model.
+    """A model of a published architecture, with what is needed to save it again.
 
     Attributes:
-      model: of `attnjax.modules`.
-      spec: what it was built from.
+      model: a module of `attnjax.modules`.
+      spec: the configs from which it was built.
       architecture: its family.
       json: the content of config.json.
-      folder: where it was read from, None if it was not.
-      new: parameters that no tensor was read for, by their dotted paths: they are random.
-      unused: tensors of config.json's model that this one has no place for.
+      folder: the folder from which it was read, None for a model made otherwise.
+      new: dotted paths of parameters that no tensor holds; they are random.
+      unused: names of tensors of the published model that this model has no parameter for.
+
+    Example:
+      >>> from attnjax.models import MODELS
+      >>> sizes = {"vocab_size": 11, "n_embd": 8, "n_layer": 1, "n_head": 2, "n_positions": 16}
+      >>> spec = MODELS["gpt2"].config(sizes)
+      >>> made = Loaded(MODELS["gpt2"].build(spec, nnx.Rngs(0)), spec, MODELS["gpt2"])
+      >>> made.model(jnp.array([[3, 1, 4]])).shape
+      (1, 3, 11)
     """
 
     model: Any
@@ -60,23 +68,37 @@ def load(
     folder: str | pathlib.Path,
     *,
     dtype: str | None = None,
-    sharding: Place | None = None,
+    sharding: Placement | None = None,
     fields: Mapping[str, Any] | None = None,
     seed: int = 0,
     models: Mapping[str, Architecture] | None = None,
 ) -> Loaded:
-    """The model in a folder.
+    """Returns the model in a folder of config.json and safetensors.
 
     Args:
-      dtype: of parameters and activations, "float32", "bfloat16", "float16" or "float64"; those of the files unless
-        given. What an encoding learns is float32 or better.
-      sharding: where parameters go: one for all, or a function of a parameter's path and shape.
-      fields: of `TransformerConfig`, to be replaced. Weights are kept where they fit; parameters that only the new model
-        has, or has in another shape, are random, from `seed`. `Loaded.new` and `Loaded.unused` tell which.
-      models: the families that are known, by `model_type`; `attnjax.models.MODELS` unless given.
+      folder: as downloaded from the Hugging Face hub, or written by `save`.
+      dtype: of parameters and activations, "float32", "bfloat16", "float16" or "float64"; that of the files unless
+        given. Parameters of encodings are float32 or wider.
+      sharding: one sharding for all parameters, or a function of a parameter's path and shape that returns one.
+      fields: fields of `TransformerConfig` to replace, for an ablation. Weights are kept where they fit; parameters
+        that only the new model has, or has in another shape, are random. `Loaded.new` and `Loaded.unused` list them.
+      seed: of the random parameters.
+      models: the known architectures by `model_type`; `attnjax.models.MODELS` unless given.
 
-    Raises `ModelError`, a ValueError: `DamagedFile`, `UnsafePath`, `UnsupportedFormat`, or `WrongWeights`, which names
-    every tensor that is missing, left over, or of a wrong shape or type.
+    Raises:
+      ModelError: a ValueError, one of `DamagedFile`, `UnsafePath`, `UnsupportedFormat`, and `WrongWeights`, which names
+        every tensor that is missing, left over, or of a wrong shape or dtype.
+
+    Example:
+      >>> import tempfile
+      >>> from attnjax.models import MODELS, save
+      >>> sizes = {"vocab_size": 11, "n_embd": 8, "n_layer": 1, "n_head": 2, "n_positions": 16}
+      >>> spec = MODELS["gpt2"].config(sizes)
+      >>> made = Loaded(MODELS["gpt2"].build(spec, nnx.Rngs(0)), spec, MODELS["gpt2"])
+      >>> with tempfile.TemporaryDirectory() as folder:
+      ...     loaded = load(save(made, folder + "/tiny"), dtype="bfloat16")
+      >>> loaded.model.embedding.table.dtype.name, loaded.new
+      ('bfloat16', ())
     """
     root = existing_folder(folder)
     json = read_table(inside(root, CONFIG))
@@ -85,23 +107,23 @@ def load(
     published = _spec(architecture, json, entries)
     kept = dtype or _main_type(entries)
     spec = with_fields(published, **{"dtype": kept, "param_dtype": kept, **(fields or {})})
-    own = architecture.weights(published)
-    rows, unused = _kept(architecture.weights(spec), own)
-    tensors = match(entries, rows, own, architecture)
+    original = architecture.weights(published)
+    table, unused = _kept(architecture.weights(spec), original)
+    tensors = match(entries, table, original, architecture)
     _check_precision(kept)
-    check_copies(tensors, entries)
+    check_tied_weights(tensors, entries)
     model = abstract(architecture, spec, seed)
     shapes = parameters(model)
     exact = dtype is not None or "param_dtype" in (fields or {})
     values = dict(_read(tensors, shapes, sharding, exact))
     new = [path for path in shapes if path not in values]
-    values |= _made(architecture, spec, seed, new, sharding)
+    values |= _random_parameters(architecture, spec, seed, new, sharding)
     model = with_parameters(model, {path: values[path] for path in shapes})
     return Loaded(model, spec, architecture, json, root, tuple(map(dotted, new)), unused)
 
 
 def _architecture(json: Mapping[str, Any], models: Mapping[str, Architecture] | None) -> Architecture:
-    """The family that config.json names."""
+    """Returns the architecture that config.json names."""
     models = MODELS if models is None else models
     name = json.get("model_type")
     if not isinstance(name, str) or name not in models:
@@ -113,7 +135,7 @@ def _architecture(json: Mapping[str, Any], models: Mapping[str, Architecture] | 
 
 
 def _spec(architecture: Architecture, json: Mapping[str, Any], entries: Mapping[str, Entry]) -> Spec:
-    """What config.json describes, after a bound on the number of layers: every layer has a tensor of its own."""
+    """Returns the spec of config.json, after bounding its layers by the number of tensors."""
     for name in LAYERS:
         layers = json.get(name)
         if isinstance(layers, int) and layers > len(entries):
@@ -128,7 +150,7 @@ def _spec(architecture: Architecture, json: Mapping[str, Any], entries: Mapping[
 
 
 def _kept(table: tuple[Weight, ...], published: tuple[Weight, ...]) -> tuple[tuple[Weight, ...], tuple[str, ...]]:
-    """The rows of a table whose tensors the published model has in the same shape, and the tensors that no row takes."""
+    """Returns the weights whose tensors the published model has in the same shape, and the unused tensors."""
     known = {(row.names, row.shape) for row in published}
     rows = tuple(row for row in table if (row.names, row.shape) in known)
     used = {row.names for row in rows}
@@ -136,7 +158,7 @@ def _kept(table: tuple[Weight, ...], published: tuple[Weight, ...]) -> tuple[tup
 
 
 def _main_type(entries: Mapping[str, Entry]) -> str:
-    """The type of most bytes, of those that parameters may have."""
+    """Returns the dtype, of those that parameters may have, to which most bytes of the files belong."""
     found = {name: sum(entry.bytes for entry in entries.values() if entry.dtype.name == name) for name in FLOATS}
     return max(found, key=lambda name: found[name])
 
@@ -149,55 +171,55 @@ def _check_precision(dtype: str) -> None:
 
 
 def _read(
-    tensors: list[Tensor], shapes: Mapping[Path, Any], sharding: Place | None, exact: bool
+    tensors: list[Tensor], shapes: Mapping[Path, Any], sharding: Placement | None, exact: bool
 ) -> Iterator[tuple[Path, jax.Array]]:
-    """Every parameter that the files hold, in exactly the model's type, or in that of the file where this has more digits.
+    """Yields the parameters that the files hold, in the dtype of the model if `exact`, else in the wider of both.
 
-    The largest come first: what is in flight beside them is then small.
+    The largest tensors come first, so that the copy in flight is small when most parameters are in memory.
     """
     for tensor in sorted(tensors, key=lambda tensor: -tensor.entry.bytes):
         parts = _parts(tensor, shapes, exact)
         while parts:
             path = parts[-1][0]
-            yield path, jax.block_until_ready(_placed(parts.pop()[1], path, sharding))
+            yield path, jax.block_until_ready(_on_devices(parts.pop()[1], path, sharding))
 
 
 def _parts(tensor: Tensor, shapes: Mapping[Path, Any], exact: bool) -> list[tuple[Path, np.ndarray]]:
-    """The parameters that are made of one tensor; the tensor itself is given back before they go to their places."""
+    """Returns the parameters that one tensor holds; the tensor itself is freed before they are placed on devices."""
     whole = tensor.entry.read()
     parts = []
     for weight in tensor.weights:
         leaf = shapes[weight.path]
         part = weight.to_ours(whole)
         assert part.shape == leaf.shape, f"{dotted(weight.path)} is {part.shape}, the model has {leaf.shape}"
-        parts.append((weight.path, _own(part, whole, leaf.dtype if exact else _wider(leaf.dtype, whole.dtype))))
+        parts.append((weight.path, _detached(part, whole, leaf.dtype if exact else _wider(leaf.dtype, whole.dtype))))
     return parts
 
 
 def _wider(made: Any, stored: Any) -> np.dtype:
-    """The type in the file, unless the model makes this parameter with more digits."""
+    """Returns the wider of the dtype that the model gives a parameter and the dtype in the file."""
     made, stored = jnp.dtype(made), jnp.dtype(stored)
     return made if made.itemsize > stored.itemsize else stored
 
 
-def _own(part: np.ndarray, whole: np.ndarray, dtype: np.dtype) -> np.ndarray:
-    """A part as an array of this type that does not keep the whole alive."""
+def _detached(part: np.ndarray, whole: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """Returns a part as an array of this dtype that does not keep the whole tensor in memory."""
     if part.dtype == dtype and part.size == whole.size and part.flags.c_contiguous:
         return part
     return np.array(part, dtype, order="C")
 
 
-def _placed(value: np.ndarray, path: Path, sharding: Place | None) -> jax.Array:
+def _on_devices(value: np.ndarray, path: Path, sharding: Placement | None) -> jax.Array:
     if sharding is None:
         return jnp.asarray(value)
     place = sharding if isinstance(sharding, Sharding) else sharding(path, value.shape)
     return jax.make_array_from_callback(value.shape, place, lambda index: value[index])
 
 
-def _made(
-    architecture: Architecture, spec: Spec, seed: int, paths: list[Path], sharding: Place | None
+def _random_parameters(
+    architecture: Architecture, spec: Spec, seed: int, paths: list[Path], sharding: Placement | None
 ) -> dict[Path, jax.Array]:
-    """Random numbers for the parameters that no checkpoint has. XLA leaves out all others."""
+    """Returns random values of the parameters at these paths; XLA removes the computation of all others."""
     if not paths:
         return {}
 
@@ -208,4 +230,4 @@ def _made(
     made = jax.jit(make)()
     if sharding is None:
         return dict(zip(paths, made, strict=True))
-    return {path: _placed(np.asarray(value), path, sharding) for path, value in zip(paths, made, strict=True)}
+    return {path: _on_devices(np.asarray(value), path, sharding) for path, value in zip(paths, made, strict=True)}

@@ -1,10 +1,10 @@
-"""GPT-2 (Radford et al. 2019): pre-norm, learned positions, tied embeddings, matrices stored as [inputs, outputs]."""
+"""GPT-2 (Radford et al. 2019): a pre-norm decoder with learned positions; files store [inputs, outputs]."""
 
 from typing import Any
 
-from attnjax.models import rows
+from attnjax.models import weight_map
 from attnjax.models.base import Architecture, Json, Path, Spec, Weight
-from attnjax.models.config_json import LAYERS, Reader, written
+from attnjax.models.config_json import LAYERS, Reader, checked_json
 from attnjax.modules import Decoder, TransformerConfig
 from attnjax.positions import Learned
 
@@ -19,7 +19,7 @@ OF_A_HEAD = (
 
 
 def config(json: Json) -> Spec:
-    """The spec of a config.json. Raises ValueError for scores scaled by layer, and cross-attention."""
+    """Returns the spec of a config.json. Raises ValueError for scores scaled by layer, and for cross-attention."""
     read = Reader("gpt2", json)
     read.must("scale_attn_weights", True)
     read.must("scale_attn_by_inverse_layer_idx", False)
@@ -44,7 +44,7 @@ def config(json: Json) -> Spec:
 
 
 def to_json(spec: Spec) -> dict[str, Any]:
-    """The config.json of a spec."""
+    """Returns the config.json of a spec."""
     c = spec.config
     if not isinstance(c.encoding, Learned):
         raise ValueError(f"a config.json of gpt2 has no place for {c.encoding}")
@@ -63,20 +63,20 @@ def to_json(spec: Spec) -> dict[str, Any]:
         "resid_pdrop": c.residual_dropout,
         "embd_pdrop": c.input_dropout,
     }
-    return written("gpt2", config, spec, json)
+    return checked_json("gpt2", config, spec, json)
 
 
 def weights(spec: Spec) -> tuple[Weight, ...]:
-    """The table of names."""
+    """Returns the weight map of a spec."""
     c = spec.config
     table = [
-        rows.embedding(c, "transformer.wte.weight", "lm_head.weight"),
-        *rows.learned_positions(c, ("stack",), "transformer.wpe.weight"),
+        weight_map.embedding(c, "transformer.wte.weight", "lm_head.weight"),
+        *weight_map.learned_positions(c, ("stack",), "transformer.wpe.weight"),
     ]
     for i in range(c.layers):
         table += _block(c, ("stack", "blocks", i), f"transformer.h.{i}")
-    table += rows.norm(("stack", "norm"), c, "transformer.ln_f")
-    return (*table, *rows.output_matrix(c, "lm_head.weight"))
+    table += weight_map.norm(("stack", "norm"), c, "transformer.ln_f")
+    return (*table, *weight_map.output_matrix(c, "lm_head.weight"))
 
 
 def _block(c: TransformerConfig, path: Path, name: str) -> list[Weight]:
@@ -85,16 +85,16 @@ def _block(c: TransformerConfig, path: Path, name: str) -> list[Weight]:
     matrices = [(*attention, f"w_{letter}") for letter in "qkv"]
     vectors = [(*attention, f"b_{letter}") for letter in "qkv"]
     return [
-        *rows.norm((*path, "attention_norm"), c, f"{name}.ln_1"),
-        *rows.fused(matrices, f"{name}.attn.c_attn.weight", (D, 3 * N * H), (D, 3, N, H), 1, (0, 1, 2)),
-        *rows.fused(vectors, f"{name}.attn.c_attn.bias", (3 * N * H,), (3, N, H), 0, (0, 1)),
-        rows.view((*attention, "w_o"), f"{name}.attn.c_proj.weight", (N * H, D), (N, H, D), (0, 1, 2)),
-        rows.same((*attention, "b_o"), f"{name}.attn.c_proj.bias", D),
-        *rows.norm((*path, "feed_forward_norm"), c, f"{name}.ln_2"),
-        rows.same((*inner, "w_in"), f"{name}.mlp.c_fc.weight", D, F),
-        rows.same((*inner, "b_in"), f"{name}.mlp.c_fc.bias", F),
-        rows.same((*inner, "w_out"), f"{name}.mlp.c_proj.weight", F, D),
-        rows.same((*inner, "b_out"), f"{name}.mlp.c_proj.bias", D),
+        *weight_map.norm((*path, "attention_norm"), c, f"{name}.ln_1"),
+        *weight_map.fused(matrices, f"{name}.attn.c_attn.weight", (D, 3 * N * H), (D, 3, N, H), 1, (0, 1, 2)),
+        *weight_map.fused(vectors, f"{name}.attn.c_attn.bias", (3 * N * H,), (3, N, H), 0, (0, 1)),
+        weight_map.view((*attention, "w_o"), f"{name}.attn.c_proj.weight", (N * H, D), (N, H, D), (0, 1, 2)),
+        weight_map.same((*attention, "b_o"), f"{name}.attn.c_proj.bias", D),
+        *weight_map.norm((*path, "feed_forward_norm"), c, f"{name}.ln_2"),
+        weight_map.same((*inner, "w_in"), f"{name}.mlp.c_fc.weight", D, F),
+        weight_map.same((*inner, "b_in"), f"{name}.mlp.c_fc.bias", F),
+        weight_map.same((*inner, "w_out"), f"{name}.mlp.c_proj.weight", F, D),
+        weight_map.same((*inner, "b_out"), f"{name}.mlp.c_proj.bias", D),
     ]
 
 

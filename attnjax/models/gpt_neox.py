@@ -1,13 +1,14 @@
 """GPT-NeoX and Pythia (Black et al. 2022, arXiv:2204.06745; Biderman et al. 2023, arXiv:2304.01373).
 
-RoPE on a quarter of each head; attention and feed-forward side by side, where `use_parallel_residual`.
+RoPE acts on a quarter of the channels of each head; attention and feed-forward are parallel with
+`use_parallel_residual`.
 """
 
 from typing import Any
 
-from attnjax.models import rows
+from attnjax.models import weight_map
 from attnjax.models.base import Architecture, Json, Path, Spec, Weight
-from attnjax.models.config_json import LAYERS, Reader, written
+from attnjax.models.config_json import LAYERS, Reader, checked_json
 from attnjax.models.rotary_json import read_rope, rope_json, trained_length
 from attnjax.modules import Decoder, TransformerConfig
 from attnjax.positions import RoPE
@@ -18,7 +19,7 @@ OUTPUT = ("embed_out.weight", "lm_head.weight")
 
 
 def config(json: Json) -> Spec:
-    """The spec of a config.json. Raises ValueError for what the modules cannot compute."""
+    """Returns the spec of a config.json. Raises ValueError for what the modules cannot compute."""
     read = Reader("gpt_neox", json)
     trained = read.integer("max_position_embeddings", default=None)
     made = TransformerConfig(
@@ -43,7 +44,7 @@ def config(json: Json) -> Spec:
 
 
 def to_json(spec: Spec) -> dict[str, Any]:
-    """The config.json of a spec."""
+    """Returns the config.json of a spec."""
     c, encoding = spec.config, spec.config.encodings[0]
     trained = trained_length(encoding, 2048)
     turning = rope_json(encoding, trained)
@@ -66,34 +67,34 @@ def to_json(spec: Spec) -> dict[str, Any]:
         "attention_dropout": c.attention_dropout,
         "hidden_dropout": c.residual_dropout,
     }
-    return written("gpt_neox", config, spec, json)
+    return checked_json("gpt_neox", config, spec, json)
 
 
 def weights(spec: Spec) -> tuple[Weight, ...]:
-    """The table of names."""
+    """Returns the weight map of a spec."""
     c = spec.config
-    table = [rows.embedding(c, "gpt_neox.embed_in.weight", OUTPUT)]
+    table = [weight_map.embedding(c, "gpt_neox.embed_in.weight", OUTPUT)]
     for i in range(c.layers):
         table += _block(c, ("stack", "blocks", i), f"gpt_neox.layers.{i}")
-    table += rows.norm(("stack", "norm"), c, "gpt_neox.final_layer_norm")
-    return (*table, *rows.output_matrix(c, OUTPUT))
+    table += weight_map.norm(("stack", "norm"), c, "gpt_neox.final_layer_norm")
+    return (*table, *weight_map.output_matrix(c, OUTPUT))
 
 
 def _block(c: TransformerConfig, path: Path, name: str) -> list[Weight]:
     attention = (*path, "attention")
     parts = {"in": f"{name}.mlp.dense_h_to_4h", "out": f"{name}.mlp.dense_4h_to_h"}
     return [
-        *rows.norm((*path, "attention_norm"), c, f"{name}.input_layernorm"),
-        *rows.per_head(attention, c, f"{name}.attention.query_key_value"),
-        *rows.output_projection(attention, c, f"{name}.attention.dense"),
-        *rows.norm((*path, "feed_forward_norm"), c, f"{name}.post_attention_layernorm"),
-        *rows.feed_forward((*path, "feed_forward"), c, parts),
+        *weight_map.norm((*path, "attention_norm"), c, f"{name}.input_layernorm"),
+        *weight_map.per_head(attention, c, f"{name}.attention.query_key_value"),
+        *weight_map.output_projection(attention, c, f"{name}.attention.dense"),
+        *weight_map.norm((*path, "feed_forward_norm"), c, f"{name}.post_attention_layernorm"),
+        *weight_map.feed_forward((*path, "feed_forward"), c, parts),
     ]
 
 
 def _check_width(c: TransformerConfig) -> None:
-    """Published code rounds the rotary width down to a whole number of channels, we to whole pairs."""
-    rope, head = c.encoding, c.sizes.head
+    """Raises ValueError where the rotary width is odd: published code counts channels, ours counts pairs of them."""
+    rope, head = c.encoding, c.sizes.head_dim
     assert isinstance(rope, RoPE)
     if int(head * rope.fraction) != 2 * rope.pairs(head)[0]:
         raise ValueError(f"gpt_neox: rotary_pct={rope.fraction} of a head of {head} is an odd number of channels")

@@ -4,12 +4,12 @@ from typing import Any
 
 from attnjax.models import llama_like
 from attnjax.models.base import Json, Spec
-from attnjax.models.config_json import Reader, written
+from attnjax.models.config_json import Reader, checked_json
 from attnjax.modules import TransformerConfig
 
 
 def config(json: Json) -> Spec:
-    """The spec of a config.json. Raises ValueError for what the modules cannot compute."""
+    """Returns the spec of a config.json. Raises ValueError for what the modules cannot compute."""
     read = Reader("llama", json)
     bias, inner_bias = read.flag("attention_bias", default=False), read.flag("mlp_bias", default=False)
     made = TransformerConfig(**llama_like.read_sizes(read, kv_heads=None), bias=bias, feed_forward_bias=inner_bias)
@@ -18,10 +18,10 @@ def config(json: Json) -> Spec:
 
 
 def to_json(spec: Spec) -> dict[str, Any]:
-    """The config.json of a spec."""
+    """Returns the config.json of a spec."""
     c = spec.config
     own = {"attention_bias": c.bias, "mlp_bias": c.feed_forward_bias}
-    return written("llama", config, spec, llama_like.sizes_json(spec, "LlamaForCausalLM") | own)
+    return checked_json("llama", config, spec, llama_like.sizes_json(spec, "LlamaForCausalLM") | own)
 
 
 LLAMA = llama_like.family("llama", config, to_json)

@@ -1,12 +1,12 @@
-"""What LLaMA and its descendants share: pre-norm with RMSNorm, RoPE, gated feed-forward, grouped queries.
+"""The common part of LLaMA and its descendants: RMSNorm, RoPE, gated feed-forward, grouped-query attention.
 
-Each family adds its own few fields in a file of its own.
+Each family has a file of its own for the few keys that only it has.
 """
 
 from collections.abc import Callable
 from typing import Any
 
-from attnjax.models import rows
+from attnjax.models import weight_map
 from attnjax.models.base import Architecture, Json, Path, Spec, Weight
 from attnjax.models.config_json import LAYERS, Reader
 from attnjax.models.rotary_json import read_rope, rope_json, trained_length
@@ -19,30 +19,30 @@ PREFIX = "model."
 OUTPUT = "lm_head.weight"
 IGNORED = (r"model\.(layers\.\d+\.self_attn\.)?rotary_emb\.inv_freq",)
 TRAINED = 2048
-"""`max_position_embeddings` where a config that is written says nothing else; no number depends on it."""
+"""`max_position_embeddings` in a config that is written without one; no number depends on it."""
 
 
 def read_sizes(
-    read: Reader, *, kv_heads: Any = ..., head: int | None = None, theta: float = 10_000.0, tie: bool = False
+    read: Reader, *, kv_heads: Any = ..., head_dim: int | None = None, theta: float = 10_000.0, tie: bool = False
 ) -> dict[str, Any]:
-    """The fields of `TransformerConfig` that all these families have, by the names they share.
+    """Returns the fields of `TransformerConfig` that all these families have, from the keys that they share.
 
     Args:
       read: the config.
-      kv_heads: K where the config does not say; None is N, and unless given the config must say.
-      head: H where the config does not say; D / N unless given.
-      theta, tie: base of RoPE, and whether embeddings are tied, where the config does not say.
+      kv_heads: default of K; None stands for N, and without a default the config must have the key.
+      head_dim: default of H; D / N unless given.
+      theta, tie: defaults of the base of RoPE, and of whether embeddings are tied.
     """
     trained = read.integer("max_position_embeddings", default=None)
     D, N = read.integer("hidden_size"), read.integer("num_attention_heads")
-    found = read.integer("head_dim", default=head)
+    found = read.integer("head_dim", default=head_dim)
     return {
         "vocab": read.integer("vocab_size"),
         "model": D,
         "layers": read.integer("num_hidden_layers", highest=LAYERS),
         "heads": N,
         "kv_heads": read.integer("num_key_value_heads", default=kv_heads) or N,
-        "head": found if found is not None or D % N else D // N,
+        "head_dim": found if found is not None or D % N else D // N,
         "hidden": read.integer("intermediate_size"),
         "activation": read.choice("hidden_act", default="silu", choices=dict(GATES)),
         "norm": "rms",
@@ -54,10 +54,16 @@ def read_sizes(
 
 
 def read_windows(read: Reader, layers: int, used: list[bool], *, missing: int | None = 4096) -> dict[str, Any]:
-    """`window` or `windows` of a config with `use_sliding_window`.
+    """Returns the field `window` or `windows` of a config with the key `use_sliding_window`.
 
-    `used` says which layers have one where the config does not list `layer_types`; `missing` is as in `read_width`.
-    Raises ValueError where a layer is to have a window, and the config says that there is none.
+    Args:
+      read: the config.
+      layers: number of layers.
+      used: which layers have a window where the config does not list `layer_types`.
+      missing: as in `read_width`.
+
+    Raises:
+      ValueError: `layer_types` asks for a window, and `use_sliding_window` or `sliding_window` is off.
     """
     wanted = read.flag("use_sliding_window", default=False)
     width = read_width(read, missing) if wanted else None
@@ -72,21 +78,22 @@ def read_windows(read: Reader, layers: int, used: list[bool], *, missing: int | 
 
 
 def read_width(read: Reader, missing: int | None = 4096) -> int | None:
-    """How far back a layer with a window sees. `sliding_window` counts the token itself; null is without limit.
+    """Returns how many tokens back a layer with a window sees; None is unlimited.
 
-    A config without the key is not the same: `missing` is what the class of the model then takes.
+    `sliding_window` in a config counts the token itself, and null is unlimited. A config without the key takes
+    `missing`, the default of its class in transformers.
     """
     width = read.integer("sliding_window", default=None if "sliding_window" in read.json else missing)
     return None if width is None else width - 1
 
 
 def merged(windows: list[Window | None]) -> dict[str, Any]:
-    """One window where all layers have the same, and otherwise a list."""
+    """Returns the field `window` where all layers have the same window, and otherwise `windows`."""
     return {"window": windows[0]} if len(set(windows)) == 1 else {"windows": tuple(windows)}
 
 
 def sizes_json(spec: Spec, architecture: str) -> dict[str, Any]:
-    """The keys of `read_sizes`, and the windows."""
+    """Returns the keys that `read_sizes` reads, for a config.json to be written."""
     c = spec.config
     encoding = rotary(c)
     trained = trained_length(encoding, TRAINED)
@@ -97,7 +104,7 @@ def sizes_json(spec: Spec, architecture: str) -> dict[str, Any]:
         "num_hidden_layers": c.layers,
         "num_attention_heads": c.heads,
         "num_key_value_heads": c.sizes.kv_heads,
-        "head_dim": c.sizes.head,
+        "head_dim": c.sizes.head_dim,
         "intermediate_size": c.hidden,
         "hidden_act": {ours: theirs for theirs, ours in reversed(GATES)}.get(c.activation),
         "rms_norm_eps": c.norm_epsilon,
@@ -109,7 +116,7 @@ def sizes_json(spec: Spec, architecture: str) -> dict[str, Any]:
 
 
 def windows_json(config: TransformerConfig) -> dict[str, Any]:
-    """What `read_windows` reads. Raises ValueError for windows of more than one width."""
+    """Returns the keys that `read_windows` reads. Raises ValueError for windows of more than one width."""
     windows = config.layer_windows
     widths = {window for window in windows if isinstance(window, int)}
     if len(widths) > 1 or any(isinstance(window, tuple) for window in windows):
@@ -121,35 +128,35 @@ def windows_json(config: TransformerConfig) -> dict[str, Any]:
 
 
 def family(model_type: str, config: Callable[[Json], Spec], to_json: Callable[[Spec], dict[str, Any]]) -> Architecture:
-    """A decoder with the names of weights of LLaMA, and its own fields of config.json."""
+    """Returns the architecture of a decoder with the weight map of LLaMA and its own keys of config.json."""
     build = lambda spec, rngs: Decoder(spec.config, rngs=rngs)
     return Architecture(model_type, config, to_json, weights, build, PREFIX, IGNORED)
 
 
 def rotary(config: TransformerConfig) -> PositionEncoding:
-    """The encoding of the layers that turn, or of the first where none does."""
+    """Returns the RoPE of the first layer that has one, or the encoding of the first layer where none has."""
     return next((e for e in config.encodings if isinstance(e, RoPE)), config.encodings[0])
 
 
 def weights(spec: Spec) -> tuple[Weight, ...]:
-    """The table of names."""
+    """Returns the weight map of a spec."""
     c = spec.config
-    table = [rows.embedding(c, "model.embed_tokens.weight", OUTPUT)]
+    table = [weight_map.embedding(c, "model.embed_tokens.weight", OUTPUT)]
     for i in range(c.layers):
         table += _block(c, ("stack", "blocks", i), f"model.layers.{i}")
-    table += rows.norm(("stack", "norm"), c, "model.norm")
-    return (*table, *rows.output_matrix(c, OUTPUT))
+    table += weight_map.norm(("stack", "norm"), c, "model.norm")
+    return (*table, *weight_map.output_matrix(c, OUTPUT))
 
 
 def _block(c: TransformerConfig, path: Path, name: str) -> list[Weight]:
-    attention, turn = (*path, "attention"), f"{name}.self_attn"
-    projections = (f"{turn}.q_proj", f"{turn}.k_proj", f"{turn}.v_proj", f"{turn}.o_proj")
+    attention, theirs = (*path, "attention"), f"{name}.self_attn"
+    projections = (f"{theirs}.q_proj", f"{theirs}.k_proj", f"{theirs}.v_proj", f"{theirs}.o_proj")
     parts = {"gate": f"{name}.mlp.gate_proj", "in": f"{name}.mlp.up_proj", "out": f"{name}.mlp.down_proj"}
-    head_norms = [(f"{letter}_norm", f"{turn}.{letter}_norm.weight") for letter in "qk"] if c.qk_norm else []
+    head_norms = [(f"{letter}_norm", f"{theirs}.{letter}_norm.weight") for letter in "qk"] if c.qk_norm else []
     return [
-        *rows.norm((*path, "attention_norm"), c, f"{name}.input_layernorm"),
-        *rows.projections(attention, c, projections),
-        *(rows.same((*attention, ours, "scale"), theirs, c.sizes.head) for ours, theirs in head_norms),
-        *rows.norm((*path, "feed_forward_norm"), c, f"{name}.post_attention_layernorm"),
-        *rows.feed_forward((*path, "feed_forward"), c, parts),
+        *weight_map.norm((*path, "attention_norm"), c, f"{name}.input_layernorm"),
+        *weight_map.projections(attention, c, projections),
+        *(weight_map.same((*attention, ours, "scale"), norm, c.sizes.head_dim) for ours, norm in head_norms),
+        *weight_map.norm((*path, "feed_forward_norm"), c, f"{name}.post_attention_layernorm"),
+        *weight_map.feed_forward((*path, "feed_forward"), c, parts),
     ]

@@ -1,4 +1,4 @@
-"""The tensors of a checkpoint beside the rows of an architecture's table; all that does not fit is told in one error."""
+"""Matches the tensors of a checkpoint with a weight map, and reports all mismatches in one error."""
 
 import collections
 import re
@@ -10,13 +10,13 @@ from attnjax.models.errors import WrongWeights
 from attnjax.models.safetensors_files import Entry, some
 
 FLOATS = ("float64", "float32", "float16", "bfloat16")
-"""Types that parameters may have; others are those of quantised weights."""
+"""Dtypes that parameters may have; others belong to quantised weights."""
 MOST = 100
-"""Names that an error lists for each kind of mistake."""
+"""How many names an error lists for each kind of mismatch."""
 
 
 class Tensor(NamedTuple):
-    """A tensor of a checkpoint, the parameters that are made of it, and names under which the checkpoint has it again."""
+    """A tensor of a checkpoint, the parameters that it holds, and the names under which the checkpoint repeats it."""
 
     name: str
     entry: Entry
@@ -25,7 +25,7 @@ class Tensor(NamedTuple):
 
 
 def groups(table: Iterable[Weight]) -> tuple[tuple[Weight, ...], ...]:
-    """The rows of a table by the tensor that they are parts of, in the order of the table."""
+    """Groups the entries of a weight map by the tensor that holds them, in the order of the map."""
     found: dict[tuple[str, ...], list[Weight]] = collections.defaultdict(list)
     for weight in table:
         found[weight.names].append(weight)
@@ -35,14 +35,17 @@ def groups(table: Iterable[Weight]) -> tuple[tuple[Weight, ...], ...]:
 def match(
     entries: Mapping[str, Entry], table: tuple[Weight, ...], published: tuple[Weight, ...], architecture: Architecture
 ) -> list[Tensor]:
-    """The tensors that a table asks for, in its order.
+    """Returns the tensors that a weight map needs, in its order.
 
     Args:
-      entries: what the checkpoint holds.
-      table: of the model to be made.
-      published: of the model that config.json describes. It may name tensors that an ablation has no use for.
+      entries: the tensors of the checkpoint, by name.
+      table: the weight map of the model to be built.
+      published: the weight map of the model that config.json describes; an ablation may leave some of its tensors
+        unused.
+      architecture: names the prefix and the tensors that are ignored.
 
-    Raises WrongWeights, naming all tensors that are missing, left over, or of a wrong shape or type.
+    Raises:
+      WrongWeights: names all tensors that are missing, left over, or of a wrong shape or dtype.
     """
     prefix = architecture.prefix
     found = {rows[0].names: _first(entries, rows[0].names, prefix) for rows in groups((*table, *published))}
@@ -67,7 +70,7 @@ def match(
 
 
 def candidates(names: tuple[str, ...], prefix: str) -> Iterator[str]:
-    """What a tensor may be called: its names, then those without the prefix, which checkpoints of the bare model lack."""
+    """Yields the names that a tensor may have: its names, then these without the prefix that some checkpoints lack."""
     yield from names
     if prefix:
         yield from (name.removeprefix(prefix) for name in names if name.startswith(prefix))

@@ -4,12 +4,12 @@ from typing import Any
 
 from attnjax.models import llama_like
 from attnjax.models.base import Json, Spec
-from attnjax.models.config_json import Reader, written
+from attnjax.models.config_json import Reader, checked_json
 from attnjax.modules import TransformerConfig
 
 
 def config(json: Json) -> Spec:
-    """The spec of a config.json. Raises ValueError for what the modules cannot compute."""
+    """Returns the spec of a config.json. Raises ValueError for what the modules cannot compute."""
     read = Reader("mistral", json)
     made = TransformerConfig(**llama_like.read_sizes(read), window=llama_like.read_width(read), bias=False)
     read.finish()
@@ -17,9 +17,9 @@ def config(json: Json) -> Spec:
 
 
 def to_json(spec: Spec) -> dict[str, Any]:
-    """The config.json of a spec."""
+    """Returns the config.json of a spec."""
     own = {"sliding_window": llama_like.windows_json(spec.config)["sliding_window"]}
-    return written("mistral", config, spec, llama_like.sizes_json(spec, "MistralForCausalLM") | own)
+    return checked_json("mistral", config, spec, llama_like.sizes_json(spec, "MistralForCausalLM") | own)
 
 
 MISTRAL = llama_like.family("mistral", config, to_json)

@@ -1,7 +1,7 @@
-"""Our numbers beside those of transformers, for the same folder and the same random tokens: outputs, loss, every gradient.
+"""Compares our output, loss and every gradient with those of transformers, for one folder and the same random tokens.
 
-Two sequences, the second with padding; and the same tokens once more in two chunks through our caches. Needs torch and
-transformers, which nothing else here does.
+The batch is two sequences, the second padded; the same tokens also go through our KV caches in two chunks. It needs
+torch and transformers, which no other module needs.
 """
 
 import contextlib
@@ -15,20 +15,21 @@ from flax import nnx
 
 from attnjax.attention import Mask
 from attnjax.models.errors import WrongWeights
-from attnjax.models.flat import parameters
 from attnjax.models.folder import Loaded, load
 from attnjax.models.matching import candidates, groups
+from attnjax.models.param_paths import parameters
 from attnjax.models.parity_inputs import Inputs, by_length, draw
 from attnjax.models.parity_peer import Numbers, libraries, theirs, weights
 from attnjax.models.saving import tensors_of
 from attnjax.modules import Decoder, EncoderDecoder
 
 FLOOR = 1e-3
-"""A gradient that is 0 in exact arithmetic, as of a bias of keys, is compared with this part of the largest of all."""
+"""The scale of a relative difference is at least this share of the largest gradient, since some gradients are exactly 0
+(that of a bias of keys)."""
 
 
 class Difference(NamedTuple):
-    """Of one array: the largest |ours - theirs|, and the same divided by the largest |theirs|."""
+    """The largest |ours - theirs| of one array, and the same divided by the largest |theirs|."""
 
     name: str
     absolute: float
@@ -36,19 +37,21 @@ class Difference(NamedTuple):
 
 
 def compare(folder: str | pathlib.Path, *, tokens: int = 32, seed: int = 0, dtype: str = "float32") -> list[Difference]:
-    """Differences of the output, of the output through caches, of the loss, and of the gradient of every tensor.
+    """Returns the differences of the output, the output through KV caches, the loss, and the gradient of every tensor.
 
-    The output is logits, or features where the model has no logits; padding is left out. The loss is the cross-entropy of
-    random targets (of the next token for a decoder), or the mean of features times random numbers. Caches are left out
-    for an encoder, and where frequencies depend on the length.
+    The output is the logits, or the features where the model has no logits, without padding. The loss is the
+    cross-entropy of random targets (of the next token for a decoder), or the mean of features times random numbers. KV
+    caches are not compared for an encoder, nor where frequencies depend on the length.
 
     Args:
       folder: config.json and safetensors.
       tokens: length T of the sequences.
       seed: of the tokens.
-      dtype: "float32" or "float64", of both sides.
+      dtype: "float32" or "float64", for both sides.
 
-    Raises MissingPackage without torch or transformers, and ModelError for a folder that cannot be loaded.
+    Raises:
+      MissingPackage: torch or transformers is not installed.
+      ModelError: a folder that cannot be loaded.
     """
     libraries()
     with jax.enable_x64(True) if dtype == "float64" else contextlib.nullcontext():
@@ -61,7 +64,7 @@ def compare(folder: str | pathlib.Path, *, tokens: int = 32, seed: int = 0, dtyp
 def differences(
     loaded: Loaded, inputs: Inputs, mine: Numbers, through_caches: np.ndarray | None, peer: Numbers
 ) -> list[Difference]:
-    """The rows of a comparison. Raises WrongWeights where transformers has no parameter of a name."""
+    """Returns the rows of a comparison. Raises WrongWeights where transformers has no parameter of a name."""
     seen, prefix = inputs.valid, loaded.architecture.prefix
     known = {rows[0].names[0]: rows[0].names for rows in groups(loaded.architecture.weights(loaded.spec))}
     named = lambda name: candidates(known.get(name, (name,)), prefix)
@@ -84,7 +87,10 @@ def differences(
 
 
 def difference(name: str, ours: np.ndarray, theirs: np.ndarray, floor: float = 0.0) -> Difference:
-    """The largest difference, and relative to the largest number of theirs, or to `floor` where that is larger."""
+    """Returns the largest difference of two arrays, absolute and relative.
+
+    The relative one is divided by the largest |theirs|, or by `floor` if that is larger.
+    """
     if ours.shape != theirs.shape:
         raise ValueError(f"{name}: ours has shape {ours.shape}, theirs {theirs.shape}")
     absolute = float(np.abs(ours.astype(np.float64) - theirs).max(initial=0.0))
@@ -93,7 +99,7 @@ def difference(name: str, ours: np.ndarray, theirs: np.ndarray, floor: float = 0
 
 
 def ours(loaded: Loaded, inputs: Inputs) -> Numbers:
-    """Output, loss, and gradients by the published names of the tensors."""
+    """Returns our output, loss and gradients, these by the published names of the tensors."""
     graph, state = nnx.split(loaded.model, graph=False)
 
     def forward(state: Any) -> tuple[jax.Array, jax.Array]:
@@ -107,7 +113,7 @@ def ours(loaded: Loaded, inputs: Inputs) -> Numbers:
 
 
 def cached(loaded: Loaded, inputs: Inputs) -> np.ndarray | None:
-    """The output again, from two chunks that go through caches; None for a model that has none to compare."""
+    """Returns the output of two chunks through KV caches; None for a model whose caches are not compared."""
     model, (B, T) = loaded.model, inputs.tokens.shape
     if not isinstance(model, Decoder | EncoderDecoder) or by_length(loaded.spec) or T < 2:
         return None

@@ -1,4 +1,4 @@
-"""What both sides of a comparison read: two random sequences, padding in the second, and what to predict."""
+"""The inputs of both sides of a comparison: two random sequences, the second padded, and their labels."""
 
 from typing import NamedTuple
 
@@ -10,13 +10,13 @@ from attnjax.modules import Decoder, EncoderDecoder
 from attnjax.positions import DynamicNTK, LongRoPE, RoPE
 
 NONE = -100
-"""The label of a place without loss."""
+"""The label of a token without loss."""
 
 
 class Inputs(NamedTuple):
-    """Token ids [B, T], where they are no padding, and labels: what the output at their place should say.
+    """Token ids [B, T], booleans that are False where they are padding, and the labels of the output.
 
-    `source` and `source_valid` are for an encoder-decoder, `types` for models with types of tokens.
+    `source` and `source_valid` are for an encoder-decoder, `types` for models with token types.
     """
 
     tokens: np.ndarray
@@ -28,15 +28,16 @@ class Inputs(NamedTuple):
 
     @property
     def positions(self) -> np.ndarray:
-        """Positions that padding takes no part in [B, T]."""
+        """The positions of tokens [B, T], of which padding takes none."""
         return np.maximum(np.cumsum(self.valid, 1) - 1, 0).astype(np.int32)
 
 
 def draw(loaded: Loaded, length: int, seed: int) -> Inputs:
-    """Two sequences. A quarter of the second is padding: on the left for a decoder, otherwise on the right.
+    """Returns two random sequences. A quarter of the second is padding: on the left for a decoder, else on the right.
 
-    There is none where the frequencies depend on the length, which transformers takes from the longest of a batch. The
-    token of padding, 0 unless config.json says another, is not drawn: PyTorch gives its embedding no gradient.
+    Nothing is padded where the frequencies depend on the length, since transformers takes the longest length of a
+    batch. The padding token, 0 unless config.json names another, is not drawn, since PyTorch gives its embedding no
+    gradient.
     """
     generator, padding = np.random.default_rng(seed), loaded.json.get("pad_token_id")
     vocab = loaded.spec.config.vocab
@@ -59,13 +60,13 @@ def draw(loaded: Loaded, length: int, seed: int) -> Inputs:
 
 
 def by_length(spec: Spec) -> bool:
-    """Whether the frequencies of a model depend on the length of the sequence."""
+    """Returns whether the frequencies of a model depend on the length of the sequence."""
     scalings = (one.scaling for one in spec.config.encodings if isinstance(one, RoPE))
     return any(isinstance(scaling, DynamicNTK | LongRoPE) for scaling in scalings)
 
 
 def _valid(length: int, padded: int, *, left: bool) -> np.ndarray:
-    """Which places of two sequences are no padding."""
+    """Returns booleans [2, length] that are False where the second sequence is padded."""
     valid = np.ones((2, length), bool)
     valid[1, :padded] = False
     return valid if left else valid[:, ::-1].copy()

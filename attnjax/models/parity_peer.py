@@ -1,6 +1,7 @@
-"""The side of transformers in a comparison: output, loss and every gradient, in float32 or in true double precision.
+"""Runs transformers for a comparison: output, loss and every gradient, in float32 or entirely in float64.
 
-Its code asks for float32 by name in norms, softmax and angles. In double precision these names mean float64 while it runs.
+The code of transformers names float32 in norms, softmax and angles. For float64, `double` patches these names while it
+runs.
 """
 
 import contextlib
@@ -18,7 +19,7 @@ from attnjax.models.parity_inputs import NONE, Inputs
 
 
 class Numbers(NamedTuple):
-    """What one side computes. Gradients are by the names of the tensors."""
+    """The numbers of one side; gradients are stored by the names of the tensors."""
 
     output: np.ndarray
     loss: np.ndarray
@@ -26,7 +27,7 @@ class Numbers(NamedTuple):
 
 
 def libraries() -> tuple[Any, Any]:
-    """torch and transformers. Raises MissingPackage where one of them is not installed."""
+    """Returns torch and transformers. Raises MissingPackage if one of them is not installed."""
     try:
         return importlib.import_module("torch"), importlib.import_module("transformers")
     except ImportError as error:
@@ -35,7 +36,7 @@ def libraries() -> tuple[Any, Any]:
 
 
 def theirs(loaded: Loaded, inputs: Inputs, dtype: str) -> Numbers:
-    """Numbers of transformers. Raises UnsupportedFormat for a family that it does not have."""
+    """Returns the numbers of transformers. Raises UnsupportedFormat for a family that it does not have."""
     torch, transformers = libraries()
     peer = published(torch, transformers, loaded)
     with double(torch) if dtype == "float64" else contextlib.nullcontext():
@@ -48,7 +49,7 @@ def theirs(loaded: Loaded, inputs: Inputs, dtype: str) -> Numbers:
 
 
 def published(torch: Any, transformers: Any, loaded: Loaded) -> Any:
-    """The model of transformers in float32, nothing dropped. Its class is named by our own table, not by the folder."""
+    """Returns the model of transformers in float32 without dropout. Our table names its class, not the folder."""
     names = loaded.architecture.to_json(loaded.spec).get("architectures")
     if not names:
         raise UnsupportedFormat(f"transformers has no {loaded.architecture.model_type} to compare with")
@@ -58,7 +59,7 @@ def published(torch: Any, transformers: Any, loaded: Loaded) -> Any:
 
 
 def widened(torch: Any, model: Any) -> Any:
-    """The same weights in a model that was made in double precision, with its frequencies; inside `double`."""
+    """Returns a model built in float64, frequencies included, with the same weights; called inside `double`."""
     made = type(model)._from_config(model.config, attn_implementation="eager")
     before, after = model.get_output_embeddings(), made.get_output_embeddings()
     if before is not None and before.weight is not model.get_input_embeddings().weight:
@@ -68,7 +69,7 @@ def widened(torch: Any, model: Any) -> Any:
 
 
 def run(torch: Any, peer: Any, inputs: Inputs) -> Any:
-    """Logits, or features where the model has none."""
+    """Returns the logits, or the features of a model without logits."""
     whole = lambda array: torch.from_numpy(array.astype(np.int64))
     if inputs.source is None:
         given = {"input_ids": inputs.tokens, "attention_mask": inputs.valid, "position_ids": inputs.positions}
@@ -85,7 +86,7 @@ def run(torch: Any, peer: Any, inputs: Inputs) -> Any:
 
 @contextlib.contextmanager
 def double(torch: Any) -> Iterator[None]:
-    """Let every name by which library code asks for float32 mean float64."""
+    """Makes every name by which library code asks for float32 mean float64, inside the context."""
     names = {"float": torch.float64, "float32": torch.float64, "FloatTensor": torch.DoubleTensor}
     default = torch.get_default_dtype()
     with mock.patch.multiple(torch, **names), mock.patch.object(torch.Tensor, "float", torch.Tensor.double):
@@ -97,12 +98,12 @@ def double(torch: Any) -> Iterator[None]:
 
 
 def weights(shape: tuple[int, ...]) -> np.ndarray:
-    """Random numbers by which features are multiplied, to make a loss of them."""
+    """Returns random numbers that weight features in a loss."""
     return np.random.default_rng(1).normal(size=shape)
 
 
 def loss_of(torch: Any, loaded: Loaded, output: Any, inputs: Inputs) -> Any:
-    """Cross-entropy of the labels, or for features their mean times random numbers."""
+    """Returns the cross-entropy of the labels, or of features their mean weighted by random numbers."""
     if output.shape[-1] == loaded.spec.config.vocab:
         labels = torch.from_numpy(inputs.labels.astype(np.int64))
         return torch.nn.functional.cross_entropy(output.flatten(0, 1), labels.flatten(), ignore_index=NONE)
@@ -111,6 +112,6 @@ def loss_of(torch: Any, loaded: Loaded, output: Any, inputs: Inputs) -> Any:
 
 
 def gradient_of(parameter: Any) -> np.ndarray:
-    """Zeros where no output depends on the parameter."""
+    """Returns the gradient of a parameter, zeros where no output depends on it."""
     found = parameter.detach() * 0 if parameter.grad is None else parameter.grad
     return found.numpy()

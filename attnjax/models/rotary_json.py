@@ -1,9 +1,9 @@
-"""RoPE and its scalings as a config.json has them, in both styles:
+"""Reads and writes RoPE and its context scalings in a config.json, which has one of two styles:
 
     "rope_theta": 1e4, "rope_scaling": {"rope_type": "yarn", "factor": 4.0, ...}      transformers 4; written here
     "rope_parameters": {"rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0, ...}   transformers 5
 
-The rules are those of `modeling_rope_utils` of Hugging Face transformers 5. A scaling that is not known is an error.
+The rules are those of `modeling_rope_utils` in Hugging Face transformers 5. An unknown scaling is an error.
 """
 
 import dataclasses
@@ -28,15 +28,16 @@ def read_rope(
     otherwise: float = 10_000.0,
     part: float = 1.0,
 ) -> RoPE:
-    """The RoPE of a config.
+    """Returns the RoPE of a config.
 
     Args:
       read: the config.
       trained: its `max_position_embeddings`, None where it has none.
-      theta, share: what it calls the base and the share of the head that is rotated.
-      otherwise, part: these two where the config does not say.
+      theta, share: the keys of the base, and of the fraction of channels that is rotated.
+      otherwise, part: the defaults of these two.
 
-    Raises ValueError for a kind of scaling that is not known, and for a value out of range.
+    Raises:
+      ValueError: an unknown kind of scaling, or a value out of range.
     """
     table: Json = read.table("rope_parameters", "rope_scaling")
     inner = Reader(f"{read.owner}: rope_scaling", table)
@@ -50,20 +51,20 @@ def read_rope(
 
 
 def rope_json(encoding: PositionEncoding, trained: int) -> dict[str, Any]:
-    """`rope_theta`, and `rope_scaling` where there is one. Raises ValueError for what is no RoPE of a config."""
+    """Returns the keys `rope_theta` and, for a scaled RoPE, `rope_scaling`. Raises ValueError for other encodings."""
     if not isinstance(encoding, RoPE):
         raise ValueError(f"a config.json of this family has no place for {encoding}")
     return {"rope_theta": encoding.theta, **_scaling_json(encoding.scaling, trained)}
 
 
 def trained_length(encoding: PositionEncoding, otherwise: int) -> int:
-    """`max_position_embeddings` of a config that is written: what the scaling needs there, or the other number."""
+    """Returns the `max_position_embeddings` to write: the length that the scaling needs, else `otherwise`."""
     scaling = encoding.scaling if isinstance(encoding, RoPE) else None
     return scaling.original_length if isinstance(scaling, DynamicNTK) else otherwise
 
 
 def _agreed(read: Reader, name: str, inner: Reader, inner_name: str, default: float) -> float:
-    """A number that stands outside or inside the table of the scaling."""
+    """Returns a number given beside the table of the scaling or inside it. Raises ValueError if both differ."""
     outside, inside = read.number(name, default=None), inner.number(inner_name, default=None)
     if outside is not None and inside is not None and outside != inside:
         raise ValueError(f"{read.owner}: {name} is {outside}, but {inside} in rope_parameters")
@@ -93,7 +94,7 @@ def _scaling(kind: str, inner: Reader, trained: int | None, outer: int | None) -
 
 
 def _attention_factor(inner: Reader, factor: float) -> float | None:
-    """That of YaRN; a few releases give it as a ratio of two."""
+    """Returns the attention factor of YaRN, which some releases give as a ratio of `mscale` and `mscale_all_dim`."""
     given = inner.number("attention_factor", default=None)
     above, below = inner.number("mscale", default=None), inner.number("mscale_all_dim", default=None)
     if given is not None or above is None or below is None:

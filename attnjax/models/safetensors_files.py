@@ -1,12 +1,12 @@
-"""Safetensors files: what they hold is known, and checked, before a byte of a tensor is read.
+"""Reads safetensors files: the header is read and checked completely before any tensor is read.
 
     file = 8 bytes: length of the header, little endian | header: JSON, perhaps spaces behind | data
     header = {name: {"dtype": "F32", "shape": [2, 3], "data_offsets": [begin, end]}, ..., "__metadata__": {text: text}}
 
-The data has no holes: tensors follow one another to the end of the file. A folder holds `model.safetensors`, or several
-files and `model.safetensors.index.json`, which says what lies where.
+The data has no gaps: tensors follow one another to the end of the file. A folder holds `model.safetensors`, or several
+files and `model.safetensors.index.json`, which maps tensors to files.
 
-Format: https://github.com/huggingface/safetensors, README, "Format". The size of the header is bounded lower than there.
+Format: https://github.com/huggingface/safetensors, README, "Format". The bound on the size of the header is lower here.
 """
 
 import dataclasses
@@ -43,13 +43,13 @@ TYPES = (
     ("U8", "uint8"),
     ("BOOL", "bool"),
 )
-"""Names of types in the header, and in NumPy with ml_dtypes."""
+"""Names of dtypes in the header, and in NumPy with ml_dtypes."""
 PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle")
 
 
 @dataclasses.dataclass(frozen=True)
 class Entry:
-    """Where one tensor lies: `offset` bytes after the beginning of a file of `total` bytes."""
+    """The location of one tensor: `offset` bytes after the start of a file of `total` bytes."""
 
     path: pathlib.Path
     dtype: np.dtype
@@ -59,13 +59,14 @@ class Entry:
 
     @property
     def bytes(self) -> int:
-        """Size of the tensor."""
+        """The size of the tensor in bytes."""
         return math.prod(self.shape) * self.dtype.itemsize
 
     def read(self, begin: int = 0, end: int | None = None) -> np.ndarray:
-        """The tensor, or its rows begin .. end - 1, as a new array.
+        """Returns the tensor, or its rows begin .. end - 1, as a new array.
 
-        Raises DamagedFile where the file cannot be read, or has changed since its header was.
+        Raises:
+          DamagedFile: a file that cannot be read, or has changed since its header was read.
         """
         shape = self.shape
         if shape:
@@ -81,10 +82,12 @@ class Entry:
 
 
 def open_folder(folder: pathlib.Path) -> dict[str, Entry]:
-    """All tensors of a folder by name.
+    """Returns all tensors of a folder by name.
 
-    Raises DamagedFile where a file is missing, cut off or contradicts itself or the index; UnsafePath for an index that
-    names files elsewhere; UnsupportedFormat for a folder that has weights of another kind only.
+    Raises:
+      DamagedFile: a file is missing or cut off, or contradicts itself or the index.
+      UnsafePath: the index names a file outside the folder.
+      UnsupportedFormat: the folder has weights of another format only.
     """
     if (folder / SINGLE).exists():
         return open_file(inside(folder, SINGLE))
@@ -94,7 +97,7 @@ def open_folder(folder: pathlib.Path) -> dict[str, Entry]:
 
 
 def open_file(path: pathlib.Path) -> dict[str, Entry]:
-    """The tensors of one file by name, in the order of their data. Raises DamagedFile."""
+    """Returns the tensors of one file by name, in the order of their data. Raises DamagedFile."""
     with opened(path) as file:
         total = size(file)
         length = _header_length(path, file, total)
@@ -152,7 +155,7 @@ def _entry(path: pathlib.Path, name: str, fields: Any, start: int, total: int) -
 
 
 def _naturals(values: Any) -> bool:
-    """Whether this is a list of whole numbers below 2^63."""
+    """Returns whether a value is a list of whole numbers in 0 .. 2^63 - 1."""
     return isinstance(values, list) and all(type(value) is int and 0 <= value < 2**63 for value in values)
 
 
@@ -162,7 +165,7 @@ def _check_metadata(path: pathlib.Path, table: Any) -> None:
 
 
 def _check_no_holes(path: pathlib.Path, entries: Mapping[str, Entry], start: int, total: int) -> None:
-    """Tensors must follow one another to the end of the file: bytes that belong to none could be anything."""
+    """Raises DamagedFile unless tensors follow one another to the end of the file; other bytes could hold anything."""
     end = start
     for name, entry in entries.items():
         if entry.offset != end:
@@ -174,7 +177,7 @@ def _check_no_holes(path: pathlib.Path, entries: Mapping[str, Entry], start: int
 
 
 def _open_many(folder: pathlib.Path, index: pathlib.Path) -> dict[str, Entry]:
-    """The tensors of all files that an index names, each in the file that it says."""
+    """Returns the tensors of all files of an index, after checking that each is in the file that the index names."""
     places = read_table(index).get("weight_map")
     if not isinstance(places, dict) or not places or not all(isinstance(name, str) for name in places.values()):
         raise DamagedFile(f"{index} must hold a table weight_map of names of tensors to names of files")
@@ -198,13 +201,13 @@ def _shard(folder: pathlib.Path, name: str) -> pathlib.Path:
 
 
 def some(names: list[str], most: int = 20) -> str:
-    """The first names of a list, and how many more there are."""
+    """Returns the first names of a list as text, and how many more there are."""
     more = f" and {len(names) - most:,} more" if len(names) > most else ""
     return ", ".join(name[:120] for name in names[:most]) + more
 
 
 def _nothing(folder: pathlib.Path) -> Exception:
-    """What to say of a folder without the files that are read here."""
+    """Returns the error for a folder that has no safetensors files."""
     names = sorted(path.name for path in itertools.islice(folder.iterdir(), 1000))
     pickles = [name for name in names if name.endswith(PICKLES)]
     if pickles:

@@ -1,4 +1,4 @@
-"""Writing safetensors files: the header first, from shapes and types that are known; then one tensor after another."""
+"""Writes safetensors files: the header first, from known shapes and dtypes, then one tensor after another."""
 
 import json
 import math
@@ -13,11 +13,11 @@ from attnjax.models.safetensors_files import INDEX, METADATA, SINGLE, TYPES
 
 ALIGNMENT = 8
 READERS = ("format", "pt")
-"""transformers refuses files whose metadata do not say this."""
+"""An entry of the metadata without which transformers refuses a file."""
 
 
 class Pending(NamedTuple):
-    """A tensor that is made when its turn comes."""
+    """A tensor to be written, whose array `make` returns when it is written."""
 
     name: str
     dtype: np.dtype
@@ -26,14 +26,17 @@ class Pending(NamedTuple):
 
     @property
     def bytes(self) -> int:
-        """Size of the tensor."""
+        """The size of the tensor in bytes."""
         return math.prod(self.shape) * self.dtype.itemsize
 
 
 def write_folder(folder: pathlib.Path, tensors: list[Pending], most: int) -> None:
-    """`model.safetensors`; or, where that would have more than `most` bytes of data, several files and their index.
+    """Writes `model.safetensors`, or several files and their index if that file would hold more than `most` bytes.
 
-    A tensor larger than `most` has a file of its own. Raises OSError where the disk refuses.
+    A tensor larger than `most` has a file of its own.
+
+    Raises:
+      OSError: a file that cannot be written.
     """
     shards = list(_shards(tensors, most))
     if len(shards) <= 1:
@@ -49,7 +52,7 @@ def write_folder(folder: pathlib.Path, tensors: list[Pending], most: int) -> Non
 
 
 def write_file(path: pathlib.Path, tensors: Iterable[Pending]) -> None:
-    """One file, in which wide types come first, so that every tensor is aligned."""
+    """Writes one file, with wide dtypes first, so that every tensor is aligned."""
     ordered = sorted(tensors, key=lambda tensor: (-tensor.dtype.itemsize, tensor.name))
     with path.open("xb") as file:
         file.write(_header(ordered))
@@ -62,7 +65,7 @@ def write_file(path: pathlib.Path, tensors: Iterable[Pending]) -> None:
 
 
 def write_synced(path: pathlib.Path, data: bytes) -> None:
-    """A new file that is on the disk when this returns."""
+    """Writes a new file and waits until the disk has it (fsync)."""
     with path.open("xb") as file:
         file.write(data)
         file.flush()

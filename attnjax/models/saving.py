@@ -1,7 +1,7 @@
-"""One of our models as a folder that Hugging Face loads: config.json, safetensors, and the tokenizer that came with it.
+"""Saves a model as a folder that Hugging Face transformers loads: config.json, safetensors and the tokenizer.
 
-The folder appears whole or not at all: it is written beside its place and renamed. What somebody else put there is never
-replaced.
+The folder appears complete or not at all: it is written under a temporary name and renamed. Files that are no part of a
+model are never replaced.
 """
 
 import contextlib
@@ -20,9 +20,9 @@ import numpy as np
 from attnjax.models.base import Spec, Weight, with_fields
 from attnjax.models.errors import ModelError, WrongWeights
 from attnjax.models.files import inside, read_bytes
-from attnjax.models.flat import abstract, dotted, parameters
 from attnjax.models.folder import CONFIG, Loaded
 from attnjax.models.matching import groups
+from attnjax.models.param_paths import abstract, dotted, parameters
 from attnjax.models.safetensors_writing import Pending, write_folder, write_synced
 
 SHARD = 5 * 10**9
@@ -40,7 +40,7 @@ COMPANIONS = (
     "tokenizer.model",
     "chat_template.jinja",
 )
-"""What belongs to a model and is copied as it is."""
+"""Files that belong to a model, and are copied unchanged."""
 OURS = re.compile(r"config\.json|model(-\d{5}-of-\d{5})?\.safetensors|model\.safetensors\.index\.json")
 
 
@@ -52,16 +52,31 @@ def save(
     shard_bytes: int = SHARD,
     overwrite: bool = False,
 ) -> pathlib.Path:
-    """Write a model; returns the folder.
+    """Writes a model to a folder, and returns the absolute path of the folder.
+
+    After an error nothing is left behind, and what was in the folder before is untouched.
 
     Args:
-      loaded: what `load` returned, `dataclasses.replace(loaded, model=trained)`, or a `Loaded` made by hand.
+      loaded: the result of `load`, `dataclasses.replace(loaded, model=trained)`, or a `Loaded` made by hand.
+      folder: a new or empty folder, or with `overwrite` one that holds a model.
       dtype: of all tensors in the files; that of the parameters unless given.
-      shard_bytes: data that one file may have; a larger model gets several and an index.
-      overwrite: replace a folder that holds nothing but a model and its tokenizer.
+      shard_bytes: the largest size of the data of one file; a larger model is written as several files and an index.
+      overwrite: replaces a folder that holds nothing but a model and its tokenizer.
 
-    Raises ModelError where the folder is in use or the model cannot be expressed as one of its family, and OSError where
-    the disk refuses; then nothing is left behind and what was there before is untouched.
+    Raises:
+      ModelError: a folder that holds other files, or a model that its family cannot express.
+      OSError: a file that cannot be written.
+
+    Example:
+      >>> import tempfile
+      >>> from attnjax.models import MODELS
+      >>> from flax import nnx
+      >>> sizes = {"vocab_size": 11, "n_embd": 8, "n_layer": 1, "n_head": 2, "n_positions": 16}
+      >>> spec = MODELS["gpt2"].config(sizes)
+      >>> made = Loaded(MODELS["gpt2"].build(spec, nnx.Rngs(0)), spec, MODELS["gpt2"])
+      >>> with tempfile.TemporaryDirectory() as folder:
+      ...     sorted(path.name for path in save(made, folder + "/tiny").iterdir())
+      ['config.json', 'model.safetensors']
     """
     target = pathlib.Path(os.path.abspath(folder))
     check_free(target, overwrite)
@@ -74,14 +89,14 @@ def save(
         write_folder(temporary, tensors, shard_bytes)
         write_synced(temporary / CONFIG, (json.dumps(table, indent=2, sort_keys=True) + "\n").encode())
         _copy_companions(loaded.folder, temporary)
-        _put(temporary, target)
+        _move_into_place(temporary, target)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
     return target
 
 
 def check_free(target: pathlib.Path, overwrite: bool) -> None:
-    """Raise ModelError unless the folder is new, empty, or with `overwrite` holds nothing but a model."""
+    """Raises ModelError unless the folder is new, empty, or with `overwrite` holds nothing but a model."""
     if target.is_symlink() or (target.exists() and not target.is_dir()):
         raise ModelError(f"{target} is a link or a file; a model is saved as a folder of its own")
     names = sorted(path.name for path in target.iterdir()) if target.exists() else []
@@ -96,7 +111,7 @@ def check_free(target: pathlib.Path, overwrite: bool) -> None:
 
 
 def tensors_of(loaded: Loaded, values: Mapping[Any, Any]) -> dict[str, np.ndarray]:
-    """Arrays by path, such as parameters or their gradients, as whole tensors by their published names."""
+    """Returns whole tensors by their published names, from arrays by path: parameters, or their gradients."""
     table = loaded.architecture.weights(loaded.spec)
     return {rows[0].names[0]: _whole(rows, values) for rows in groups(table)}
 
@@ -117,7 +132,7 @@ def _one(rows: tuple[Weight, ...], values: Mapping[Any, Any], dtype: str) -> Pen
 
 
 def _stored(weight: Weight, values: Mapping[Any, Any], made: Mapping[Any, Any], spec: Spec) -> str:
-    """The type of a tensor in the file: that of its parameter, unless the model makes it wider than all others."""
+    """Returns the dtype of a tensor in the file: that of its parameter, or `param_dtype` where the model widens it."""
     wide = made[weight.path].dtype.name != spec.config.param_dtype
     return spec.config.param_dtype if wide else values[weight.path].dtype.name
 
@@ -127,8 +142,8 @@ def _whole(rows: tuple[Weight, ...], values: Mapping[Any, Any]) -> np.ndarray:
 
 
 def _config(loaded: Loaded, dtype: str | None) -> dict[str, Any]:
-    """config.json: the one that was read where it still describes the model, else one made from the spec."""
-    described = bool(loaded.json) and _plain(loaded.architecture.config(loaded.json)) == _plain(loaded.spec)
+    """Returns the config.json that was read if it still describes the model, else one made from the spec."""
+    described = bool(loaded.json) and _published(loaded.architecture.config(loaded.json)) == _published(loaded.spec)
     table = dict(loaded.json) if described else {**_tokens(loaded.json), **loaded.architecture.to_json(loaded.spec)}
     for name in ("dtype", "torch_dtype"):
         if name in table or name == "torch_dtype":
@@ -136,15 +151,15 @@ def _config(loaded: Loaded, dtype: str | None) -> dict[str, Any]:
     return table
 
 
-def _plain(spec: Spec) -> Spec:
-    """A spec without what belongs to a run: types, rates of dropout, the implementation of attention."""
+def _published(spec: Spec) -> Spec:
+    """Returns a spec with default dtypes, dropout rates and implementation of attention, which describe a run."""
     types: dict[str, Any] = {"dtype": "float32", "param_dtype": "float32", "implementation": None, "embed_std": None}
     rates: dict[str, Any] = {"attention_dropout": 0.0, "residual_dropout": 0.0, "embedding_dropout": None}
     return with_fields(spec, **types, **rates)
 
 
 def _tokens(table: Mapping[str, Any]) -> dict[str, Any]:
-    """Numbers of special tokens, which a spec does not have."""
+    """Returns the ids of special tokens, which a spec does not have."""
     return {name: value for name, value in table.items() if name.endswith("_token_id")}
 
 
@@ -156,8 +171,8 @@ def _copy_companions(source: pathlib.Path | None, target: pathlib.Path) -> None:
             write_synced(target / name, read_bytes(inside(source, name), TEXT))
 
 
-def _put(temporary: pathlib.Path, target: pathlib.Path) -> None:
-    """Rename a finished folder to its place; what was there goes when the new one stands."""
+def _move_into_place(temporary: pathlib.Path, target: pathlib.Path) -> None:
+    """Renames a finished folder to the target; the old folder is removed once the new one is there."""
     if not target.exists():
         os.rename(temporary, target)
         return

@@ -1,15 +1,15 @@
 """T5 v1.0 and v1.1 (Raffel et al. 2020, arXiv:1910.10683; Shazeer 2020, arXiv:2002.05202): encoder and decoder.
 
-Scores are not scaled, and have a bias by bucket of the distance; one table serves all layers of a stack. Of v1.0, whose
-embeddings are tied, the logits are divided by sqrt(D).
+Attention logits are not scaled, and have a learned bias per bucket of the distance; all layers of a stack share one
+table. In v1.0, whose embeddings are tied, the output logits are divided by sqrt(D).
 """
 
 import dataclasses
 from typing import Any
 
-from attnjax.models import rows
+from attnjax.models import weight_map
 from attnjax.models.base import Architecture, Json, Path, Spec, Weight, encoder_decoder
-from attnjax.models.config_json import LAYERS, Reader, written
+from attnjax.models.config_json import LAYERS, Reader, checked_json
 from attnjax.modules import TransformerConfig
 from attnjax.modules.feed_forward import GATED
 from attnjax.positions import T5Bias
@@ -20,7 +20,7 @@ OUTPUT = "lm_head.weight"
 
 
 def config(json: Json) -> Spec:
-    """The spec of a config.json. Raises ValueError for what the modules cannot compute."""
+    """Returns the spec of a config.json. Raises ValueError for what the modules cannot compute."""
     read = Reader("t5", json)
     D, layers = read.integer("d_model", "hidden_size"), read.integer("num_layers", "num_hidden_layers", highest=LAYERS)
     activation = read.choice("feed_forward_proj", default="relu", choices=dict(FEED_FORWARD))
@@ -37,7 +37,7 @@ def config(json: Json) -> Spec:
         model=D,
         layers=read.integer("num_decoder_layers", default=layers, highest=LAYERS),
         heads=read.integer("num_heads", "num_attention_heads"),
-        head=read.integer("d_kv", "head_dim"),
+        head_dim=read.integer("d_kv", "head_dim"),
         hidden=read.integer("d_ff"),
         activation=activation,
         norm="rms",
@@ -57,10 +57,10 @@ def config(json: Json) -> Spec:
 
 
 def _output(read: Reader) -> tuple[bool, bool]:
-    """Whether embeddings are tied, and whether logits are scaled. The second is as the first unless the config says so.
+    """Returns whether embeddings are tied, and whether logits are scaled, which is the same unless the config says so.
 
-    transformers 5 writes that embeddings are tied whether or not a file has a matrix of its own for the output, and
-    tells v1.1 by logits that are not scaled. What such a config means is for the caller to say.
+    transformers 5 writes tie_word_embeddings=true whether or not the files hold an output matrix, and marks v1.1 by
+    scale_decoder_outputs=false. Such a config is ambiguous, and raises ValueError.
     """
     tie, scaled = read.flag("tie_word_embeddings", default=True), read.flag("scale_decoder_outputs", default=None)
     if tie and scaled is False:
@@ -72,7 +72,7 @@ def _output(read: Reader) -> tuple[bool, bool]:
 
 
 def to_json(spec: Spec) -> dict[str, Any]:
-    """The config.json of a spec."""
+    """Returns the config.json of a spec."""
     c, encoder, bias = spec.config, spec.encoder, spec.config.encoding
     if encoder is None or not isinstance(bias, T5Bias):
         raise ValueError(
@@ -86,7 +86,7 @@ def to_json(spec: Spec) -> dict[str, Any]:
         "num_layers": encoder.layers,
         "num_decoder_layers": c.layers,
         "num_heads": c.heads,
-        "d_kv": c.sizes.head,
+        "d_kv": c.sizes.head_dim,
         "d_ff": c.hidden,
         "feed_forward_proj": {ours: theirs for theirs, ours in FEED_FORWARD}.get(c.activation),
         "layer_norm_epsilon": c.norm_epsilon,
@@ -97,43 +97,44 @@ def to_json(spec: Spec) -> dict[str, Any]:
         "pad_token_id": 0,
         "decoder_start_token_id": 0,
     }
-    return written("t5", config, spec, json)
+    return checked_json("t5", config, spec, json)
 
 
 def weights(spec: Spec) -> tuple[Weight, ...]:
-    """The table of names."""
+    """Returns the weight map of a spec."""
     assert spec.encoder is not None
     names = ("shared.weight", "encoder.embed_tokens.weight", "decoder.embed_tokens.weight")
     return (
-        rows.embedding(spec.config, names, OUTPUT),
+        weight_map.embedding(spec.config, names, OUTPUT),
         *_stack(spec.encoder, "encoder", cross=False),
         *_stack(spec.config, "decoder", cross=True),
-        *rows.output_matrix(spec.config, OUTPUT),
+        *weight_map.output_matrix(spec.config, OUTPUT),
     )
 
 
 def _stack(c: TransformerConfig, side: str, *, cross: bool) -> list[Weight]:
-    table = rows.t5_bias(c, (side,), f"{side}.block.0.layer.0.SelfAttention.{TABLE}")
+    table = weight_map.t5_bias(c, (side,), f"{side}.block.0.layer.0.SelfAttention.{TABLE}")
     for i in range(c.layers):
         path, name = (side, "blocks", i), f"{side}.block.{i}.layer"
         table += _attention(c, path, "attention", f"{name}.0", "SelfAttention")
         table += _attention(c, path, "cross", f"{name}.1", "EncDecAttention") if cross else []
         table += _feed_forward(c, path, f"{name}.{2 if cross else 1}")
-    return [*table, *rows.norm((side, "norm"), c, f"{side}.final_layer_norm")]
+    return [*table, *weight_map.norm((side, "norm"), c, f"{side}.final_layer_norm")]
 
 
 def _attention(c: TransformerConfig, path: Path, ours: str, name: str, kind: str) -> list[Weight]:
     inside = f"{name}.{kind}"
     letters = (f"{inside}.q", f"{inside}.k", f"{inside}.v", f"{inside}.o")
-    return [*rows.norm((*path, f"{ours}_norm"), c, f"{name}.layer_norm"), *rows.projections((*path, ours), c, letters)]
+    norm = weight_map.norm((*path, f"{ours}_norm"), c, f"{name}.layer_norm")
+    return [*norm, *weight_map.projections((*path, ours), c, letters)]
 
 
 def _feed_forward(c: TransformerConfig, path: Path, name: str) -> list[Weight]:
     inside, gated = f"{name}.DenseReluDense", c.activation in GATED
     parts = {"gate": f"{inside}.wi_0", "in": f"{inside}.wi_1"} if gated else {"in": f"{inside}.wi"}
     return [
-        *rows.norm((*path, "feed_forward_norm"), c, f"{name}.layer_norm"),
-        *rows.feed_forward((*path, "feed_forward"), c, {**parts, "out": f"{inside}.wo"}),
+        *weight_map.norm((*path, "feed_forward_norm"), c, f"{name}.layer_norm"),
+        *weight_map.feed_forward((*path, "feed_forward"), c, {**parts, "out": f"{inside}.wo"}),
     ]
 
 

@@ -1,4 +1,4 @@
-"""Text to tokens and back, by the tokenizer.json of a folder and the library `tokenizers`."""
+"""Converts text to tokens and back, with the tokenizer.json of a folder and the library `tokenizers`."""
 
 import importlib
 import pathlib
@@ -10,35 +10,47 @@ from attnjax.models.files import existing_folder, inside, read_bytes
 
 TOKENIZER = "tokenizer.json"
 SIZE = 64 * 2**20
-"""The largest tokenizer.json in use, with 256,000 tokens, has 33 MB."""
+"""The largest tokenizer.json that is read, in bytes; one with 256,000 tokens has 33 MB."""
 
 
 class Tokenizer:
-    """What a tokenizer.json says, without the cutting and padding that it may ask for."""
+    """A tokenizer as tokenizer.json describes it, without the truncation and padding that the file may ask for.
+
+    Example, for a folder with tokenizer.json (skipped as a test, which has no such file):
+      >>> tokenizer = load_tokenizer("models/gpt2")  # doctest: +SKIP
+      >>> tokenizer.decode(tokenizer.encode("The cat sat"))  # doctest: +SKIP
+      'The cat sat'
+    """
 
     def __init__(self, tokenizer: Any):
         self._tokenizer = tokenizer
 
     @property
     def size(self) -> int:
-        """How many tokens there are, added ones included."""
+        """The number of tokens, added ones included."""
         return self._tokenizer.get_vocab_size(with_added_tokens=True)
 
     def encode(self, text: str, *, specials: bool = True) -> list[int]:
-        """Token ids; with `specials` also those that this model expects at the start or the end of a text."""
+        """Returns token ids; with `specials` also those that the model expects at the start or the end of a text."""
         return list(self._tokenizer.encode(text, add_special_tokens=specials).ids)
 
     def decode(self, tokens: Sequence[int], *, specials: bool = False) -> str:
-        """Text; special tokens are left out unless asked for. Raises ValueError for negative ids."""
+        """Returns text, without special tokens unless `specials`. Raises ValueError for negative ids."""
         if any(token < 0 for token in tokens):
             raise ValueError(f"a token must be at least 0, got {min(tokens)}")
         return self._tokenizer.decode([int(token) for token in tokens], skip_special_tokens=not specials)
 
 
 def load_tokenizer(folder: str | pathlib.Path) -> Tokenizer:
-    """The tokenizer of a folder.
+    """Returns the tokenizer of a folder.
 
-    Raises MissingPackage without the library, and DamagedFile where tokenizer.json is missing, too large or not one.
+    Raises:
+      MissingPackage: the library `tokenizers` is not installed.
+      DamagedFile: tokenizer.json is missing, too large, or no tokenizer.
+
+    Example, for a folder with tokenizer.json (skipped as a test, which has no such file):
+      >>> load_tokenizer("models/gpt2").encode("The cat sat")  # doctest: +SKIP
+      [464, 3797, 3332]
     """
     root = existing_folder(folder)
     path = root / TOKENIZER

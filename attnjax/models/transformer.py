@@ -1,16 +1,16 @@
-"""The original Transformer (Vaswani et al. 2017, arXiv:1706.03762), encoder and decoder, post-norm, sinusoids.
+"""The original Transformer (Vaswani et al. 2017, arXiv:1706.03762): encoder-decoder, post-norm, sinusoidal positions.
 
-No weights were published with it. Names and fused matrices are those of `torch.nn.TransformerEncoder` and
-`torch.nn.TransformerDecoder` without their last norm, the fields those of `torch.nn.Transformer`; `attention_bias` is
-false in the paper and true in PyTorch. One matrix is the embedding of both sides and the output.
+Its weights were not published. Names and fused matrices of tensors are those of `torch.nn.TransformerEncoder` and
+`torch.nn.TransformerDecoder` without their final norm, the keys of config.json those of `torch.nn.Transformer`;
+`attention_bias` is false in the paper and true in PyTorch. Source, target and output share one embedding matrix.
 """
 
 import dataclasses
 from typing import Any
 
-from attnjax.models import rows
+from attnjax.models import weight_map
 from attnjax.models.base import Architecture, Json, Path, Spec, Weight, encoder_decoder
-from attnjax.models.config_json import LAYERS, Reader, written
+from attnjax.models.config_json import LAYERS, Reader, checked_json
 from attnjax.modules import TransformerConfig
 from attnjax.positions import Sinusoidal
 
@@ -18,7 +18,7 @@ ACTIVATIONS = (("relu", "relu"), ("gelu", "gelu"))
 
 
 def config(json: Json) -> Spec:
-    """The spec of a config.json. Raises ValueError for pre-norm, which `torch.nn.Transformer` closes with a norm."""
+    """Returns the spec of a config.json. Raises ValueError for pre-norm, which needs a final norm in PyTorch."""
     read = Reader("transformer", json)
     read.must("norm_first", False)
     dropout = read.number("dropout", default=0.1, zero=True)
@@ -44,7 +44,7 @@ def config(json: Json) -> Spec:
 
 
 def to_json(spec: Spec) -> dict[str, Any]:
-    """The config.json of a spec."""
+    """Returns the config.json of a spec."""
     c, encoder = spec.config, spec.encoder
     json = {
         "vocab_size": c.vocab,
@@ -59,17 +59,17 @@ def to_json(spec: Spec) -> dict[str, Any]:
         "tie_word_embeddings": c.tie_embeddings,
         "dropout": c.residual_dropout,
     }
-    return written("transformer", config, spec, json)
+    return checked_json("transformer", config, spec, json)
 
 
 def weights(spec: Spec) -> tuple[Weight, ...]:
-    """The table of names."""
+    """Returns the weight map of a spec."""
     assert spec.encoder is not None
-    table = [rows.embedding(spec.config, "embedding.weight", "output.weight")]
+    table = [weight_map.embedding(spec.config, "embedding.weight", "output.weight")]
     for side, c in (("encoder", spec.encoder), ("decoder", spec.config)):
         for i in range(c.layers):
             table += _block(c, (side, "blocks", i), f"{side}.layers.{i}", cross=side == "decoder")
-    return (*table, *rows.output_matrix(spec.config, "output.weight"))
+    return (*table, *weight_map.output_matrix(spec.config, "output.weight"))
 
 
 def _block(c: TransformerConfig, path: Path, name: str, *, cross: bool) -> list[Weight]:
@@ -77,19 +77,19 @@ def _block(c: TransformerConfig, path: Path, name: str, *, cross: bool) -> list[
     table = []
     for i, (ours, theirs) in enumerate(sublayers, 1):
         table += _attention(c, (*path, ours), f"{name}.{theirs}")
-        table += rows.norm((*path, f"{ours}_norm"), c, f"{name}.norm{i}")
+        table += weight_map.norm((*path, f"{ours}_norm"), c, f"{name}.norm{i}")
     parts = {"in": f"{name}.linear1", "out": f"{name}.linear2"}
-    table += rows.feed_forward((*path, "feed_forward"), c, parts)
-    return [*table, *rows.norm((*path, "feed_forward_norm"), c, f"{name}.norm{len(sublayers) + 1}")]
+    table += weight_map.feed_forward((*path, "feed_forward"), c, parts)
+    return [*table, *weight_map.norm((*path, "feed_forward_norm"), c, f"{name}.norm{len(sublayers) + 1}")]
 
 
 def _attention(c: TransformerConfig, path: Path, name: str) -> list[Weight]:
     D, N, _, H = c.sizes
     matrices, vectors = ([(*path, f"{kind}_{letter}") for letter in "qkv"] for kind in "wb")
-    table = rows.fused(matrices, f"{name}.in_proj_weight", (3 * N * H, D), (3, N, H, D), 0, (2, 0, 1))
+    table = weight_map.fused(matrices, f"{name}.in_proj_weight", (3 * N * H, D), (3, N, H, D), 0, (2, 0, 1))
     if c.bias:
-        table += rows.fused(vectors, f"{name}.in_proj_bias", (3 * N * H,), (3, N, H), 0, (0, 1))
-    return [*table, *rows.output_projection(path, c, f"{name}.out_proj")]
+        table += weight_map.fused(vectors, f"{name}.in_proj_bias", (3 * N * H,), (3, N, H), 0, (0, 1))
+    return [*table, *weight_map.output_projection(path, c, f"{name}.out_proj")]
 
 
 TRANSFORMER = Architecture(

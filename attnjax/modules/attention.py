@@ -1,68 +1,93 @@
-"""Multi-head attention with learned projections around `attend`, which does the work.
+"""Multi-head attention: learned projections around `attnjax.attend`.
 
-    q = x W_q,  k = m W_k,  v = m W_v      m is x itself (self-attention) or a memory (cross-attention)
+    q = x W_q,  k = m W_k,  v = m W_v      m is x in self-attention, and the memory in cross-attention
     y = sum_n gate_n attend(q, k, v)_n W_o,n
 
 Reference: Vaswani et al. 2017 (arXiv:1706.03762), section 3.2.2; grouped queries: Ainslie et al. 2023
-(arXiv:2305.13245); gates: Michel et al. 2019 (arXiv:1905.10650).
+(arXiv:2305.13245); head gates: Michel et al. 2019 (arXiv:1905.10650).
 """
 
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import jax.numpy as jnp
+import numpy as np
 from flax import nnx
 
 from attnjax.attention import Dropout, KVCache, Mask, attend, attention_weights, gate_heads
-from attnjax.modules.config import Window, check_heads, sizes
+from attnjax.modules.config import Gated, Window, check_heads, sizes
+from attnjax.modules.gating import apply_gate, gate_kernel
 from attnjax.modules.parameters import add, encoding_parameters, kernel, linear, normalize, values, widened, zeros
-from attnjax.positions import EncodingParams, NoPE, PositionEncoding, Sizes
-from attnjax.typing import Array, ArrayLike, Float
+from attnjax.modules.query_subset import gather_mask, gather_positions, gather_vectors
+from attnjax.positions import EncodingParams, NoPE, PositionEncoding, Sizes, Trait, context_positions
+from attnjax.positions.base import replaced
+from attnjax.typing import Array, ArrayLike, Float, Int, PyTree
 
 
 class KeysValues(NamedTuple):
-    """A memory as one layer of cross-attention sees it, computed once for all queries to come."""
+    """The projected keys and values of a memory, computed once and used by every decoding step.
+
+    Attributes:
+      k: keys [B, S, K, H], after the norm of `qk_norm` and before the encoding.
+      v: values [B, S, K, H].
+    """
 
     k: Float[Array, "B S K H"]
     v: Float[Array, "B S K H"]
 
 
 class MultiHeadAttention(nnx.Module):
-    """[B, T, D] -> [B, T, D]. Computes in the type of its input, as `attend` does.
+    """Maps features [B, T, D] to [B, T, D] by multi-head attention with a positional encoding.
 
-    Parameters: w_q [D, N, H], w_k and w_v [D, K, H], w_o [N, H, D]; b_q, b_k, b_v, b_o if `bias`; `q_norm` and
-    `k_norm` over H if `qk_norm`; and `position`, what the encoding learns.
+    Every product is computed in the dtype of the input, as in `attend`. The learned parameters are w_q [D, N, H], w_k
+    and w_v [D, K, H], w_o [N, H, D]; b_q, b_k, b_v, b_o with `bias`; `q_norm` and `k_norm` over H with `qk_norm`; sink
+    [N] with `sink`; w_g [D, N] or [D, N, H] with `gated`; and `position`, the parameters of the encoding.
 
     Args:
-      model, heads: D and N.
-      encoding: acts in every call; its hook `embed` is not called here but by the model, on its input.
-      kv_heads, head: K (N unless given) and H (D / N unless given).
-      bias: vectors of all four projections; or (those of q, k and v, that of the output).
-      qk_norm: queries and keys through an RMSNorm over H each, before the encoding (after Henry et al. 2020,
-        arXiv:2010.04245, who divide by the L2 norm); a number is its epsilon, 1e-6 for True.
+      model, heads: width D of the model and number N of query heads.
+      encoding: the positional encoding of queries, keys and scores. Its hook `embed` acts on the input of a model, and
+        is applied there (`Encoder`, `Decoder`), not here.
+      kv_heads: number K of key heads, a divisor of N; N unless given.
+      head_dim: width H of a head; D / N unless given.
+      bias: whether the projections have bias vectors: one answer for all, or (for q, k and v; for the output).
+      qk_norm: whether an RMSNorm over H normalizes queries and keys before the encoding acts; a number is its epsilon,
+        True stands for 1e-6 (after Henry et al. 2020, arXiv:2010.04245, who divide by the L2 norm).
+      sink: whether each head learns the logit of a sink, [N], 0 at first (as gpt-oss; Xiao et al. 2023, arXiv:2309.17453).
+      gated: a sigmoid gate on the output of each "head", or of each "channel", see `gating.py`; False for none.
       scale, implementation: as in `attend`.
-      own_encoding: False where each call is given the encoding's parameters, those of another layer.
+      shares_encoding: the module has no parameters of the encoding; every call passes those of another layer
+        (`params`).
+      param_dtype: dtype of the parameters; those of norms and encodings are float32 or wider.
+      rngs: the stream `params` draws the initial values.
 
-    Raises ValueError for sizes that do not fit together.
+    Raises:
+      ValueError: sizes that do not fit together.
+
+    Example:
+      >>> attention = MultiHeadAttention(model=16, heads=2, rngs=nnx.Rngs(0))
+      >>> attention(jnp.ones((1, 5, 16)), mask=Mask(causal=True)).shape
+      (1, 5, 16)
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913, every one is a published option of attention
         self,
         model: int,
         heads: int,
         *,
         encoding: PositionEncoding = NoPE(),
         kv_heads: int | None = None,
-        head: int | None = None,
+        head_dim: int | None = None,
         bias: bool | tuple[bool, bool] = True,
         qk_norm: bool | float = False,
+        sink: bool = False,
+        gated: Literal[False] | Gated = False,
         scale: float | None = None,
         implementation: str | None = None,
-        own_encoding: bool = True,
+        shares_encoding: bool = False,
         param_dtype: str = "float32",
         rngs: nnx.Rngs,
     ):
-        check_heads("MultiHeadAttention", model, heads, kv_heads, head)
-        self.sizes = sizes(model, heads, kv_heads, head)
+        check_heads("MultiHeadAttention", model, heads, kv_heads, head_dim)
+        self.sizes = sizes(model, heads, kv_heads, head_dim)
         self.encoding, self.scale, self.implementation = encoding, scale, implementation
         _, N, K, H = self.sizes
         self.w_q = kernel((model, N, H), 1, dtype=param_dtype, rngs=rngs)
@@ -76,8 +101,11 @@ class MultiHeadAttention(nnx.Module):
         self.b_o = zeros((model,), dtype=param_dtype) if outside else None
         self.q_norm = _head_norm(H, qk_norm, param_dtype, rngs) if qk_norm else None
         self.k_norm = _head_norm(H, qk_norm, param_dtype, rngs) if qk_norm else None
-        owned = encoding_parameters(encoding, self.sizes, dtype=param_dtype, rngs=rngs) if own_encoding else None
-        self.position = nnx.data(owned)
+        self.sink = nnx.Param(jnp.zeros((N,), widened(param_dtype))) if sink else None
+        self.w_g = gate_kernel(model, N, H, gated, dtype=param_dtype, rngs=rngs) if gated else None
+        own = None if shares_encoding else encoding_parameters(encoding, self.sizes, dtype=param_dtype, rngs=rngs)
+        self.position = nnx.data(own)
+        self.constants = nnx.data(EncodingParams())
 
     def __call__(
         self,
@@ -90,35 +118,45 @@ class MultiHeadAttention(nnx.Module):
         gate: Float[Array, "*B N"] | None = None,
         params: EncodingParams | None = None,
         dropout: Dropout | None = None,
-    ) -> Float[Array, "B T D"]:
-        """Attention of x to itself, or to `memory`.
+        query_indices: Int[Array, "B M"] | None = None,
+    ) -> Float[Array, "B M D"]:
+        """Returns the attention output of the queries x over the keys of x, or of `memory`.
 
         Args:
-          memory: [B, S, D], or what `keys_values` made of it.
-          mask: as in `attend`; nothing is causal unless it says so.
-          q_pos, k_pos: positions [T] or [B, T], [S] or [B, S]; the indices unless given. In self-attention
-            k_pos is q_pos.
-          gate: factor of each head's output, [N] or [B, N]; 0 removes a head.
-          params: of the encoding, in place of the module's own.
-          dropout: `Dropout(key, rate)` of attention weights.
+          x: features [B, T, D].
+          memory: features [B, S, D] to attend to, or their `keys_values`; None is self-attention.
+          mask: which keys each query may see, as in `attend`; the default allows every key, later ones too.
+          q_pos, k_pos: positions [T] or [B, T], [S] or [B, S]; the indices unless given. In self-attention k_pos is
+            q_pos. An encoding with `context` computes its own from these.
+          gate: a factor of the output of each head, [N] or [B, N]; 0 removes a head.
+          params: parameters of the encoding, used in place of the module's own.
+          dropout: `Dropout(key, rate)` of the attention weights.
+          query_indices: the tokens of x whose output is asked for, [B, M]; all of them unless given. `mask` is that of all.
 
-        Raises ValueError where shapes do not fit.
+        Raises:
+          ValueError: shapes or dtypes that do not fit.
         """
-        q, (k, v) = self._queries(x), self._memory(x, memory)
+        params = self.encoding_params(params)
+        k, v = self._memory(x, memory)
+        q_pos, k_pos = self._positions(x, memory, q_pos, k_pos, params)
+        if query_indices is not None:
+            q_pos = None if q_pos is None else gather_positions(q_pos, query_indices, self.encoding)
+            x, mask = gather_vectors(x, query_indices), gather_mask(mask, query_indices)
         out = attend(
-            q,
+            self._queries(x),
             k,
             v,
             encoding=self.encoding,
-            params=self.encoding_params(params),
+            params=params,
             q_pos=q_pos,
-            k_pos=q_pos if memory is None and k_pos is None else k_pos,
+            k_pos=k_pos,
             mask=mask,
             scale=self.scale,
+            sink=self._sink(),
             implementation=self.implementation,
             dropout=dropout,
         )
-        return self._output(out, gate)
+        return self._output(out, x, gate)
 
     def weights(
         self,
@@ -130,16 +168,19 @@ class MultiHeadAttention(nnx.Module):
         k_pos: ArrayLike | None = None,
         params: EncodingParams | None = None,
     ) -> Float[Array, "B N T S"]:
-        """The attention weights behind a call with the same arguments."""
+        """Returns the attention weights of a call with the same arguments, [B, N, T, S]."""
+        params = self.encoding_params(params)
+        q_pos, k_pos = self._positions(x, memory, q_pos, k_pos, params)
         return attention_weights(
             self._queries(x),
             self._memory(x, memory).k,
             encoding=self.encoding,
-            params=self.encoding_params(params),
+            params=params,
             q_pos=q_pos,
-            k_pos=q_pos if memory is None and k_pos is None else k_pos,
+            k_pos=k_pos,
             mask=mask,
             scale=self.scale,
+            sink=self._sink(),
         )
 
     def cache(
@@ -151,9 +192,9 @@ class MultiHeadAttention(nnx.Module):
         window: Window | None = None,
         pos_dtype: Any = jnp.int32,
     ) -> KVCache:
-        """An empty cache for `decode`; see `KVCache.create`."""
-        _, _, K, H = self.sizes
-        options = {"encoding": self.encoding, "window": window, "pos_dtype": pos_dtype}
+        """Returns an empty KV cache of `capacity` tokens for `decode`; see `KVCache.create`."""
+        _, N, K, H = self.sizes
+        options = {"heads": N, "encoding": self.encoding, "window": window, "pos_dtype": pos_dtype}
         return KVCache.create(batch, capacity, K, H, dtype, **options)
 
     def decode(
@@ -167,9 +208,21 @@ class MultiHeadAttention(nnx.Module):
         gate: Float[Array, "*B N"] | None = None,
         params: EncodingParams | None = None,
     ) -> tuple[Float[Array, "B T D"], KVCache]:
-        """Append one token or a chunk to the cache, and attend from it to everything so far."""
+        """Appends T new tokens to the cache, and returns their attention over all cached tokens, and the new cache.
+
+        Args:
+          x: features of the new tokens, [B, T, D]; T is 1 when decoding token by token, larger for a chunk.
+          cache: from `cache`, or returned by an earlier call.
+          mask: as in `attend`, causal unless given.
+          pos: positions of the new tokens, [T] or [B, T]; they continue the cache unless given.
+          valid: booleans [T] or [B, T]; False marks padding.
+          gate, params: as in a call.
+        """
         params = self.encoding_params(params)
-        cache = cache.append(*self.keys_values(x), pos, params=params, valid=valid)
+        if Trait.CONTEXT in self.encoding.traits:
+            index = cache.index + np.arange(x.shape[1], dtype=np.int32) if pos is None else pos
+            pos = context_positions(self.encoding, params, x, index, self.sizes, cache.last_positions())
+        cache = cache.append(*self._keys_values("x", x), pos, params=params, valid=valid)
         out = attend(
             self._queries(x),
             cache=cache,
@@ -177,18 +230,35 @@ class MultiHeadAttention(nnx.Module):
             params=params,
             mask=mask,
             scale=self.scale,
+            sink=self._sink(),
             implementation=self.implementation,
         )
-        return self._output(out, gate), cache
+        return self._output(out, x, gate), cache
 
     def keys_values(self, memory: Float[Array, "B S D"]) -> KeysValues:
-        """Keys and values of a memory, before the encoding maps them."""
-        k = _project("memory", memory, self.w_k, self.b_k, self.sizes)
-        return KeysValues(normalize(self.k_norm, k), _project("memory", memory, self.w_v, self.b_v, self.sizes))
+        """Returns keys and values [B, S, K, H] of a memory [B, S, D], before the encoding maps them."""
+        return self._keys_values("memory", memory)
+
+    def _keys_values(self, name: str, memory: Float[Array, "B S D"]) -> KeysValues:
+        k = _project(name, memory, self.w_k, self.b_k, self.sizes)
+        return KeysValues(normalize(self.k_norm, k), _project(name, memory, self.w_v, self.b_v, self.sizes))
 
     def encoding_params(self, params: EncodingParams | None = None) -> EncodingParams | None:
-        """`params` if given, else the module's own, as arrays; None where it has none."""
-        return params if params is not None or self.position is None else values(self.position)
+        """Returns `params` if given, else the module's own as arrays, with the constants of `replace_constants`."""
+        params = params if params is not None or self.position is None else values(self.position)
+        return params if params is None else replaced(self.encoding, self.constants, params)
+
+    def _positions(
+        self, x: Array, memory: Any, q_pos: ArrayLike | None, k_pos: ArrayLike | None, params: EncodingParams | None
+    ) -> tuple[PyTree, PyTree]:
+        """Positions of queries and keys, computed from x where the encoding does so."""
+        if Trait.CONTEXT not in self.encoding.traits:
+            return q_pos, q_pos if memory is None and k_pos is None else k_pos
+        if memory is not None or k_pos is not None:
+            raise ValueError(f"{self.encoding} computes positions from content, which serves self-attention alone")
+        index = np.arange(x.shape[1], dtype=np.int32) if q_pos is None else q_pos
+        found = context_positions(self.encoding, params, x, index, self.sizes)
+        return found, found
 
     def _queries(self, x: Float[Array, "B T D"]) -> Float[Array, "B T N H"]:
         return normalize(self.q_norm, _project("x", x, self.w_q, self.b_q, self.sizes))
@@ -196,9 +266,15 @@ class MultiHeadAttention(nnx.Module):
     def _memory(self, x: Float[Array, "B T D"], memory: Array | KeysValues | None) -> KeysValues:
         if isinstance(memory, KeysValues):
             return memory
-        return self.keys_values(x if memory is None else memory)
+        return self._keys_values("x", x) if memory is None else self.keys_values(memory)
 
-    def _output(self, out: Float[Array, "B T N H"], gate: Float[Array, "*B N"] | None) -> Float[Array, "B T D"]:
+    def _sink(self) -> Float[Array, " N"] | None:
+        return None if self.sink is None else self.sink[...]
+
+    def _output(
+        self, out: Float[Array, "B T N H"], x: Float[Array, "B T D"], gate: Float[Array, "*B N"] | None
+    ) -> Float[Array, "B T D"]:
+        out = out if self.w_g is None else apply_gate(out, x, self.w_g[...])
         out = out if gate is None else gate_heads(out, gate)
         w = self.w_o[...].reshape(-1, self.sizes.model)
         return add(linear(out.reshape(*out.shape[:2], -1), w), self.b_o)
@@ -211,9 +287,9 @@ def _project(name: str, x: Array, w: nnx.Param, b: nnx.Param | None, sizes: Size
     return add(linear(x, w[...]), b)
 
 
-def _head_norm(head: int, epsilon: bool | float, param_dtype: str, rngs: nnx.Rngs) -> nnx.RMSNorm:
+def _head_norm(head_dim: int, epsilon: bool | float, param_dtype: str, rngs: nnx.Rngs) -> nnx.RMSNorm:
     return nnx.RMSNorm(
-        head,
+        head_dim,
         epsilon=1e-6 if epsilon is True else epsilon,
         dtype=widened(param_dtype),
         param_dtype=jnp.dtype(param_dtype),

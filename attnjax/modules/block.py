@@ -1,10 +1,11 @@
-"""One layer: attention and feed-forward, each added to its input, with a norm before or after.
+"""One Transformer layer: attention and feed-forward sublayers with residual connections and norms.
 
     post-norm    x = norm(x + sublayer(x))         Vaswani et al. 2017 (arXiv:1706.03762), section 3.1
-    pre-norm     x = x + sublayer(norm(x))         Xiong et al. 2020 (arXiv:2002.04745); the model norms its last output
+    pre-norm     x = x + sublayer(norm(x))         Xiong et al. 2020 (arXiv:2002.04745); the model ends with a norm
     parallel     x = x + attention(norm(x)) + feed_forward(norm'(x))          Black et al. 2022 (arXiv:2204.06745), 2.1
 
-The sublayers are self-attention, cross-attention to a memory where the layer has it, and feed-forward, in this order.
+The sublayers are self-attention, cross-attention to a memory (in decoders of an encoder-decoder) and feed-forward, in
+this order.
 """
 
 from typing import NamedTuple
@@ -14,27 +15,53 @@ from flax import nnx
 from attnjax.attention import KVCache, Mask
 from attnjax.modules.attention import KeysValues, MultiHeadAttention
 from attnjax.modules.config import TransformerConfig
-from attnjax.modules.dropout import drop, of_weights, split
+from attnjax.modules.dropout import attention_dropout, drop, split
+from attnjax.modules.encoding_sharing import attention_encoding, encoding_owner
 from attnjax.modules.feed_forward import FeedForward
 from attnjax.modules.parameters import Norm, norm, normalize
-from attnjax.modules.placement import attention_encoding, owner
-from attnjax.modules.rows import mask_of, taken, taken_of
+from attnjax.modules.query_subset import gather_mask, gather_positions, gather_vectors
 from attnjax.positions import EncodingParams, NoPE, PositionEncoding
 from attnjax.typing import Array, ArrayLike, Float, Int, Key
 
 
 class Memory(NamedTuple):
-    """What cross-attention looks at: the encoder's output, or a layer's keys and values of it; and who sees what."""
+    """The input of cross-attention, and the mask that says which of it each query may see.
+
+    Attributes:
+      x: the encoder's output [B, S, D], or one layer's `KeysValues` of it.
+      mask: from target queries to source keys; every key is visible unless it says otherwise.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> Memory(jnp.ones((1, 3, 16))).mask == Mask()
+      True
+    """
 
     x: Float[Array, "B S D"] | KeysValues
     mask: Mask = Mask()
 
 
 class TransformerBlock(nnx.Module):
-    """Layer number `layer` of a model, [B, T, D] -> [B, T, D]; with cross-attention if `cross`.
+    """Maps features [B, T, D] to [B, T, D] by self-attention, cross-attention if `cross`, and feed-forward.
 
-    It has the parameters of its encoding, unless `config.share_encoding` gives them to an earlier layer. What an
-    encoding does to embeddings is left to the model. Raises ValueError for a layer that the config does not have.
+    The block holds the parameters of its encoding, unless `config.share_encoding` makes an earlier layer hold them;
+    then every call passes them as `params`. The hook `embed` of an encoding acts on the input of the model, not here.
+
+    Args:
+      config: sizes and kinds of all parts.
+      layer: number of this layer in the model, 0 .. layers - 1; it selects the encoding where layers have their own.
+      cross: whether the layer has cross-attention.
+      rngs: the stream `params` draws the initial values.
+
+    Raises:
+      ValueError: a layer that the config does not have, or cross-attention in a parallel block.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> config = TransformerConfig(vocab=11, model=16, layers=1, heads=2, hidden=32)
+      >>> block = TransformerBlock(config, rngs=nnx.Rngs(0))
+      >>> block(jnp.ones((1, 5, 16)), mask=Mask(causal=True)).shape
+      (1, 5, 16)
     """
 
     def __init__(self, config: TransformerConfig, layer: int = 0, *, cross: bool = False, rngs: nnx.Rngs):
@@ -43,10 +70,10 @@ class TransformerBlock(nnx.Module):
         if cross and config.parallel:
             raise ValueError("TransformerBlock: a layer with cross-attention cannot have config.parallel=True")
         self.config = config
-        encoding, own = attention_encoding(config, layer), owner(config, layer) == layer
-        self.attention = _attention(config, encoding, own, rngs)
+        encoding, shared = attention_encoding(config, layer), encoding_owner(config, layer) != layer
+        self.attention = _attention(config, encoding, shared, rngs)
         self.attention_norm = norm(config, rngs)
-        self.cross = _attention(config, NoPE(), True, rngs) if cross else None
+        self.cross = _attention(config, NoPE(), False, rngs) if cross else None
         self.cross_norm = norm(config, rngs) if cross else None
         with_bias = config.bias if config.feed_forward_bias is None else config.feed_forward_bias
         self.feed_forward = FeedForward(
@@ -70,31 +97,40 @@ class TransformerBlock(nnx.Module):
         cross_gate: Float[Array, "*B N"] | None = None,
         params: EncodingParams | None = None,
         key: Key[Array, ""] | None = None,
-        rows: Int[Array, "B M"] | None = None,
-    ) -> Float[Array, "B T D"]:
-        """The formula above. `pos`, `gate`, `params` as in `MultiHeadAttention`; with a `key`, dropout at the rates
-        of the config; with `rows`, the result at these indices alone, [B, M, D].
+        query_indices: Int[Array, "B M"] | None = None,
+    ) -> Float[Array, "B M D"]:
+        """Returns the output of the layer, [B, T, D], or [B, M, D] at `query_indices` alone.
 
-        Raises ValueError where a memory is missing, or given to a layer without cross-attention, and for rows with a key.
+        Args:
+          x: features [B, T, D].
+          memory: what cross-attention reads; required by a layer that has it, and refused by one that has not.
+          mask: of self-attention, as in `attend`.
+          pos: positions [T] or [B, T]; the indices unless given.
+          gate, cross_gate: a factor of the output of each head, [N] or [B, N], in self- and in cross-attention.
+          params: parameters of the encoding, used in place of the block's own.
+          key: applies dropout at the rates of the config; without it nothing is dropped.
+          query_indices: [B, M], the indices at which the output is computed; all T unless given.
+
+        Raises:
+          ValueError: a memory that is missing or not expected, or `query_indices` together with a key.
         """
         self._check_memory(memory)
-        if rows is not None and key is not None:
-            raise ValueError("TransformerBlock: rows are for calls without dropout, got a key too")
+        if query_indices is not None and key is not None:
+            raise ValueError("TransformerBlock: query_indices are for calls without dropout, got a key too")
         keys = split(key, 5)
-        dropout = [of_weights(k, self.config.attention_dropout) for k in keys[:2]]
-        y = self._before(x, self.attention_norm)
-        if rows is None:
-            y = self.attention(y, mask=mask, q_pos=pos, gate=gate, params=params, dropout=dropout[0])
-        else:
-            at = {"q_pos": None if pos is None else taken_of(pos, rows), "k_pos": pos}
-            y = self.attention(taken(y, rows), y, mask=mask_of(mask, rows), **at, gate=gate, params=params)
-            pos, x = at["q_pos"], taken(x, rows)
-            memory = None if memory is None else memory._replace(mask=mask_of(memory.mask, rows))
-        start, x = x, self._after(x, y, self.attention_norm, keys[2])
+        dropout = [attention_dropout(k, self.config.attention_dropout) for k in keys[:2]]
+        y = self._pre_norm(x, self.attention_norm)
+        options = {"q_pos": pos, "gate": gate, "params": params, "dropout": dropout[0], "query_indices": query_indices}
+        y = self.attention(y, mask=mask, **options)
+        if query_indices is not None:
+            x = gather_vectors(x, query_indices)
+            pos = None if pos is None else gather_positions(pos, query_indices, self.attention.encoding)
+            memory = None if memory is None else memory._replace(mask=gather_mask(memory.mask, query_indices))
+        start, x = x, self._residual(x, y, self.attention_norm, keys[2])
         if self.cross is not None and memory is not None:
-            y = self._before(x, self.cross_norm)
+            y = self._pre_norm(x, self.cross_norm)
             y = self.cross(y, memory.x, mask=memory.mask, q_pos=pos, gate=cross_gate, dropout=dropout[1])
-            x = self._after(x, y, self.cross_norm, keys[3])
+            x = self._residual(x, y, self.cross_norm, keys[3])
         return self._feed_forward(start, x, keys[4])
 
     def weights(
@@ -107,14 +143,14 @@ class TransformerBlock(nnx.Module):
         gate: Float[Array, "*B N"] | None = None,
         params: EncodingParams | None = None,
     ) -> tuple[Float[Array, "B N T T"], Float[Array, "B N T S"] | None]:
-        """Weights of self-attention and of cross-attention (None without) behind a call with the same arguments."""
+        """Returns the weights of self-attention and of cross-attention (None without it) of such a call."""
         self._check_memory(memory)
-        y = self._before(x, self.attention_norm)
+        y = self._pre_norm(x, self.attention_norm)
         own = self.attention.weights(y, mask=mask, q_pos=pos, params=params)
         if self.cross is None or memory is None:
             return own, None
         y = self.attention(y, mask=mask, q_pos=pos, gate=gate, params=params)
-        y = self._before(self._after(x, y, self.attention_norm), self.cross_norm)
+        y = self._pre_norm(self._residual(x, y, self.attention_norm), self.cross_norm)
         return own, self.cross.weights(y, memory.x, mask=memory.mask, q_pos=pos)
 
     def decode(
@@ -130,22 +166,27 @@ class TransformerBlock(nnx.Module):
         cross_gate: Float[Array, "*B N"] | None = None,
         params: EncodingParams | None = None,
     ) -> tuple[Float[Array, "B T D"], KVCache]:
-        """The layer for the next T tokens, given a cache of those before.
+        """Returns the output for the next T tokens, [B, T, D], and the KV cache with them appended.
 
-        `remember` spares the memory being projected at every call.
+        A memory from `project_memory` is not projected again at every step. Other arguments are as in a call and as in
+        `MultiHeadAttention.decode`.
         """
         self._check_memory(memory)
-        y = self._before(x, self.attention_norm)
+        y = self._pre_norm(x, self.attention_norm)
         y, cache = self.attention.decode(y, cache, mask=mask, pos=pos, valid=valid, gate=gate, params=params)
-        start, x = x, self._after(x, y, self.attention_norm)
+        start, x = x, self._residual(x, y, self.attention_norm)
         if self.cross is not None and memory is not None:
-            y = self._before(x, self.cross_norm)
+            y = self._pre_norm(x, self.cross_norm)
             y = self.cross(y, memory.x, mask=memory.mask, q_pos=pos, gate=cross_gate)
-            x = self._after(x, y, self.cross_norm)
+            x = self._residual(x, y, self.cross_norm)
         return self._feed_forward(start, x), cache
 
-    def remember(self, memory: Memory) -> Memory:
-        """The memory as keys and values of this layer, for many calls. Raises ValueError without cross-attention."""
+    def project_memory(self, memory: Memory) -> Memory:
+        """Returns the memory with its keys and values of this layer computed, for many decoding steps.
+
+        Raises:
+          ValueError: a layer without cross-attention.
+        """
         self._check_memory(memory)
         assert self.cross is not None
         return memory if isinstance(memory.x, KeysValues) else memory._replace(x=self.cross.keys_values(memory.x))
@@ -153,14 +194,14 @@ class TransformerBlock(nnx.Module):
     def _feed_forward(
         self, start: Float[Array, "B T D"], x: Float[Array, "B T D"], key: Key[Array, ""] | None = None
     ) -> Float[Array, "B T D"]:
-        """The last sublayer, added to x; it reads what the layer started from if parallel."""
-        y = self._before(start if self.config.parallel else x, self.feed_forward_norm)
-        return self._after(x, self.feed_forward(y), self.feed_forward_norm, key)
+        """Adds the feed-forward sublayer to x. It reads `start`, the input of the layer, if the block is parallel."""
+        y = self._pre_norm(start if self.config.parallel else x, self.feed_forward_norm)
+        return self._residual(x, self.feed_forward(y), self.feed_forward_norm, key)
 
-    def _before(self, x: Float[Array, "B T D"], norm: Norm | None) -> Float[Array, "B T D"]:
+    def _pre_norm(self, x: Float[Array, "B T D"], norm: Norm | None) -> Float[Array, "B T D"]:
         return normalize(norm, x) if self.config.norm_position == "pre" else x
 
-    def _after(
+    def _residual(
         self, x: Float[Array, "B T D"], y: Float[Array, "B T D"], norm: Norm | None, key: Key[Array, ""] | None = None
     ) -> Float[Array, "B T D"]:
         x = x + drop(y, key, self.config.residual_dropout)
@@ -173,18 +214,22 @@ class TransformerBlock(nnx.Module):
             raise ValueError(f"TransformerBlock: a layer {has} cross-attention was given {came}")
 
 
-def _attention(config: TransformerConfig, encoding: PositionEncoding, own: bool, rngs: nnx.Rngs) -> MultiHeadAttention:
+def _attention(
+    config: TransformerConfig, encoding: PositionEncoding, shared: bool, rngs: nnx.Rngs
+) -> MultiHeadAttention:
     return MultiHeadAttention(
         config.model,
         config.heads,
         encoding=encoding,
         kv_heads=config.kv_heads,
-        head=config.head,
+        head_dim=config.head_dim,
         bias=(config.bias, config.bias if config.attention_output_bias is None else config.attention_output_bias),
         qk_norm=config.qk_norm and config.qk_norm_epsilon,
+        sink=config.attention_sink,
+        gated=config.attention_gate or False,
         scale=config.scale,
         implementation=config.implementation,
-        own_encoding=own,
+        shares_encoding=shared,
         param_dtype=config.param_dtype,
         rngs=rngs,
     )

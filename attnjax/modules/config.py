@@ -1,4 +1,4 @@
-"""What a Transformer is made of: one frozen record, checked when it is made, from which every module is built."""
+"""The configuration of a Transformer: one frozen, validated record from which every module is built."""
 
 import dataclasses
 import math
@@ -7,11 +7,11 @@ from typing import Any, Literal, Self
 from attnjax.attention import Mask
 from attnjax.attention.support import IMPLEMENTATIONS
 from attnjax.positions import NoPE, PositionEncoding, Sinusoidal, Sizes
-from attnjax.positions.base import validate
-from attnjax.positions.checks import validate_integer
+from attnjax.positions.checks import validate, validate_integer
 
 Activation = Literal["relu", "gelu", "gelu_tanh", "swiglu", "geglu"]
 Window = int | tuple[int, int]
+Gated = Literal["head", "channel"]
 
 CHOICES = (
     ("activation", ("relu", "gelu", "gelu_tanh", "swiglu", "geglu")),
@@ -22,11 +22,13 @@ CHOICES = (
     ("implementation", (None, *IMPLEMENTATIONS)),
     ("feed_forward_bias", (None, True, False)),
     ("attention_output_bias", (None, True, False)),
+    ("attention_gate", (None, "head", "channel")),
 )
 FLAGS = (
     "share_encoding",
     "bias",
     "qk_norm",
+    "attention_sink",
     "embed_scale",
     "tie_embeddings",
     "output_bias",
@@ -37,36 +39,46 @@ FLAGS = (
 
 @dataclasses.dataclass(frozen=True)
 class TransformerConfig:
-    """Sizes and kinds of the parts of an encoder or a decoder. Raises ValueError for what cannot be built.
+    """The sizes and kinds of all parts of an encoder or a decoder.
 
     Args:
-      vocab, model, layers, heads, hidden: V, D, L, N, F.
-      kv_heads: K, a divisor of N (grouped queries); N unless given.
-      head: H; D / N unless given.
-      activation: of the feed-forward layer. "gelu" is exact, "gelu_tanh" approximate; "swiglu" and "geglu" (of the
-        approximate one) have a third matrix.
-      norm, norm_position, norm_epsilon: LayerNorm or RMSNorm; before each sublayer, or after it as in 2017.
+      vocab, model, layers, heads, hidden: vocabulary V, model width D, layers L, query heads N, feed-forward width F.
+      kv_heads: number K of key heads, a divisor of N (grouped-query attention); N unless given.
+      head_dim: width H of a head; D / N unless given.
+      activation: of the feed-forward layer. "gelu" is exact, "gelu_tanh" its tanh approximation; "swiglu" and "geglu"
+        are gated, and have a third matrix.
+      norm, norm_position, norm_epsilon: LayerNorm or RMSNorm; before each sublayer ("pre"), or after it ("post").
       parallel: attention and feed-forward both read the layer's input, and both are added to it (GPT-J, GPT-NeoX).
       encoding: the positional encoding of every layer, or a tuple with one per layer.
-      share_encoding: layers with the same encoding use one set of parameters, that of the first of them (T5).
-      bias: vectors added to queries, keys, values and the output of attention.
-      attention_output_bias: whether the output of attention has one; as `bias` unless given (Qwen2 has none there).
-      feed_forward_bias: the same for the feed-forward layer; as `bias` unless given.
-      qk_norm, qk_norm_epsilon: RMSNorm of each head's queries and keys, before the encoding acts on them.
-      scale: of the attention logits; 1/sqrt(H) unless given.
-      embed_scale: multiply token embeddings by sqrt(D).
-      embed_std: standard deviation of the token embeddings at the start; 1/sqrt(D) unless given.
-      embedding_norm: a norm of the embeddings, positions included, before the first layer (BERT, BLOOM).
-      token_types: how many kinds of tokens have a vector of their own, added to the embedding (BERT); 0 is none.
-      tie_embeddings: the output matrix is the token embedding.
-      output_bias: a vector added to the logits.
-      logits_scale: a factor of the logits (T5 with tied embeddings: 1/sqrt(D)).
-      attention_dropout, residual_dropout: rates, of weights and of each sublayer's output.
-      embedding_dropout: the rate of the embeddings, positions included; as `residual_dropout` unless given.
-      window: how far attention sees, in indices: w or (left, right), as in `Mask`.
-      windows: one window per layer in place of `window`; None is without limit.
-      dtype, param_dtype: of activations and of parameters.
+      share_encoding: layers with the same encoding use one set of parameters, held by the first of them (T5).
+      bias: whether the projections of attention have bias vectors.
+      attention_output_bias: whether the output projection of attention has one; as `bias` unless given (Qwen2: no).
+      feed_forward_bias: whether the feed-forward layer has bias vectors; as `bias` unless given.
+      qk_norm, qk_norm_epsilon: an RMSNorm of the queries and keys of each head, before the encoding acts on them.
+      attention_sink: a learned sink of each head; attention_gate: a gate per "head" or "channel", see `MultiHeadAttention`.
+      scale: factor of the attention logits; 1/sqrt(H) unless given.
+      embed_scale: multiplies token embeddings by sqrt(D).
+      embed_std: initial standard deviation of the token embeddings; 1/sqrt(D) unless given.
+      embedding_norm: a norm of the embeddings, after positions are added, before the first layer (BERT, BLOOM).
+      token_types: number of token types (segments) that have a learned vector, added to the embedding (BERT); 0 is
+        none.
+      tie_embeddings: the output matrix is the transposed token embedding.
+      output_bias: a bias vector of the logits.
+      logits_scale: factor of the logits (T5 with tied embeddings: 1/sqrt(D)).
+      attention_dropout, residual_dropout: dropout rates of the attention weights and of the output of each sublayer.
+      embedding_dropout: dropout rate of the embeddings, positions included; as `residual_dropout` unless given.
+      window: sliding window in indices: w or (left, right), as in `Mask`.
+      windows: one window per layer in place of `window`; None is unlimited.
+      dtype, param_dtype: names of the dtypes of activations and of parameters.
       implementation: of attention, as in `attend`.
+
+    Raises:
+      ValueError: a value out of range, or a combination that cannot be built.
+
+    Example:
+      >>> config = TransformerConfig(vocab=11, model=16, layers=2, heads=4, hidden=64, encoding=Sinusoidal())
+      >>> config.sizes[-1], config.layer_windows
+      (4, (None, None))
     """
 
     vocab: int
@@ -75,7 +87,7 @@ class TransformerConfig:
     heads: int
     hidden: int
     kv_heads: int | None = None
-    head: int | None = None
+    head_dim: int | None = None
     activation: Activation = "gelu"
     norm: Literal["layer", "rms"] = "layer"
     norm_position: Literal["pre", "post"] = "pre"
@@ -88,6 +100,8 @@ class TransformerConfig:
     feed_forward_bias: bool | None = None
     qk_norm: bool = False
     qk_norm_epsilon: float = 1e-6
+    attention_sink: bool = False
+    attention_gate: Gated | None = None
     scale: float | None = None
     embed_scale: bool = False
     embed_std: float | None = None
@@ -109,7 +123,7 @@ class TransformerConfig:
         for name in ("vocab", "model", "layers", "heads", "hidden"):
             validate_integer("TransformerConfig", **{name: getattr(self, name)})
         validate_integer("TransformerConfig", minimum=0, token_types=self.token_types)
-        check_heads("TransformerConfig", self.model, self.heads, self.kv_heads, self.head)
+        check_heads("TransformerConfig", self.model, self.heads, self.kv_heads, self.head_dim)
         check_choices("TransformerConfig", {name: (getattr(self, name), choices) for name, choices in CHOICES})
         check_choices("TransformerConfig", {name: (getattr(self, name), (True, False)) for name in FLAGS})
         for name in ("norm_epsilon", "qk_norm_epsilon", "logits_scale"):
@@ -127,9 +141,9 @@ class TransformerConfig:
 
     @classmethod
     def original_base(cls, vocab: int = 37_000) -> Self:
-        """The base model of Vaswani et al. 2017 (arXiv:1706.03762, table 3), for the encoder and for the decoder.
+        """Returns the base model of Vaswani et al. 2017 (arXiv:1706.03762, table 3), for the encoder and the decoder.
 
-        Projections of attention have no bias vectors, the feed-forward layer has (its equation 2).
+        The projections of attention have no bias vectors; the feed-forward layer has them (equation 2 of the paper).
         """
         return cls(
             vocab=vocab,
@@ -150,44 +164,48 @@ class TransformerConfig:
 
     @property
     def encodings(self) -> tuple[PositionEncoding, ...]:
-        """The encoding of each layer."""
+        """The encoding of each layer, L of them."""
         return self.encoding if isinstance(self.encoding, tuple) else (self.encoding,) * self.layers
 
     @property
     def layer_windows(self) -> tuple[Window | None, ...]:
-        """The window of each layer."""
+        """The sliding window of each layer, None where it is unlimited."""
         return (self.window,) * self.layers if self.windows is None else self.windows
 
     @property
     def input_dropout(self) -> float:
-        """The rate of the embeddings, with the default filled in."""
+        """The dropout rate of the embeddings, with the default filled in."""
         return self.residual_dropout if self.embedding_dropout is None else self.embedding_dropout
 
     @property
     def sizes(self) -> Sizes:
-        """D, N, K, H, with the defaults filled in."""
-        return sizes(self.model, self.heads, self.kv_heads, self.head)
+        """The sizes D, N, K and H, with the defaults filled in."""
+        return sizes(self.model, self.heads, self.kv_heads, self.head_dim)
 
 
-def sizes(model: int, heads: int, kv_heads: int | None = None, head: int | None = None) -> Sizes:
-    """D, N, K, H with K = N and H = D / N unless given."""
-    return Sizes(model, heads, heads if kv_heads is None else kv_heads, model // heads if head is None else head)
+def sizes(model: int, heads: int, kv_heads: int | None = None, head_dim: int | None = None) -> Sizes:
+    """Returns the sizes D, N, K and H, where K = N and H = D / N unless given."""
+    return Sizes(
+        model, heads, heads if kv_heads is None else kv_heads, model // heads if head_dim is None else head_dim
+    )
 
 
-def check_heads(owner: str, model: int, heads: int, kv_heads: int | None, head: int | None) -> None:
-    """Raise ValueError unless D, N, K, H are whole numbers that fit together."""
+def check_heads(owner: str, model: int, heads: int, kv_heads: int | None, head_dim: int | None) -> None:
+    """Raises ValueError unless D, N, K and H are whole numbers that fit together."""
     validate_integer(owner, model=model, heads=heads)
-    for name, size in (("kv_heads", kv_heads), ("head", head)):
+    for name, size in (("kv_heads", kv_heads), ("head_dim", head_dim)):
         if size is not None:
             validate_integer(owner, **{name: size})
-    if head is None and model % heads:
-        raise ValueError(f"{owner}: model={model} is not a multiple of heads={heads}; give a head dimension, head=...")
+    if head_dim is None and model % heads:
+        raise ValueError(
+            f"{owner}: model={model} is not a multiple of heads={heads}; give a head dimension, head_dim=..."
+        )
     if kv_heads is not None and heads % kv_heads:
         raise ValueError(f"{owner}: heads must be a multiple of kv_heads, got heads={heads} and kv_heads={kv_heads}")
 
 
 def check_choices(owner: str, fields: dict[str, tuple[Any, tuple[Any, ...]]]) -> None:
-    """Raise ValueError unless each field, given as (value, choices), has one of its choices."""
+    """Raises ValueError unless each field, given as (value, choices), has one of its choices."""
     for name, (value, choices) in fields.items():
         # 1 == True, but a flag of 1 is a mistake.
         if not any(value == choice and type(value) is type(choice) for choice in choices):
@@ -195,7 +213,7 @@ def check_choices(owner: str, fields: dict[str, tuple[Any, tuple[Any, ...]]]) ->
 
 
 def check_rate(owner: str, name: str, rate: float) -> None:
-    """Raise ValueError unless 0 <= rate < 1."""
+    """Raises ValueError unless 0 <= rate < 1."""
     number = isinstance(rate, int | float) and not isinstance(rate, bool)
     if not number or math.isnan(rate) or not 0 <= rate < 1:
         raise ValueError(f"{owner}: {name} must be in [0, 1), got {rate!r}")

@@ -1,4 +1,4 @@
-"""The decoder: a language model. Every token sees those before it and itself."""
+"""The decoder, a causal language model: every token sees itself and the tokens before it."""
 
 import dataclasses
 
@@ -12,22 +12,40 @@ from attnjax.typing import Array, ArrayLike, Float, Int
 
 
 class Decoder(TokenModel):
-    """Tokens to logits of the next token, causal, all at once or some at a time through caches:
+    """Maps tokens [B, T] to logits of the next token [B, T, V], all at once or in parts through KV caches.
+
+    Its methods and their arguments are those of `TokenModel`, and `cache` and `decode`:
 
         caches = model.cache(batch, capacity)
         logits, caches = model.decode(tokens, caches)       one token or a chunk, as often as the capacity allows
 
-    Logits equal those of one call with all tokens. The exception are encodings that depend on the length (`DynamicNTK`,
-    `LongRoPE`) past their original length in more than one layer: what deeper layers remember was computed when the
-    sequence was shorter.
+    The logits of `decode` equal those of one call with all tokens, except for encodings that depend on the length
+    (`DynamicNTK`, `LongRoPE`) past their original length in more than one layer: the cached features of deeper layers
+    were computed when the sequence was shorter.
+
+    Args:
+      config: sizes and options.
+      rngs: the stream `params` draws the initial values.
+
+    Example:
+      >>> from attnjax.modules import TransformerConfig
+      >>> from flax import nnx
+      >>> config = TransformerConfig(vocab=11, model=16, layers=2, heads=2, hidden=32)
+      >>> decoder = Decoder(config, rngs=nnx.Rngs(0))
+      >>> tokens = jnp.array([[1, 2, 3]])
+      >>> decoder(tokens).shape
+      (1, 3, 11)
+      >>> logits, caches = decoder.decode(tokens[:, :1], decoder.cache(batch=1, capacity=3))
+      >>> bool(jnp.allclose(logits, decoder(tokens)[:, :1], atol=1e-5))
+      True
     """
 
     def rules(self, mask: Mask) -> Mask:
-        """The mask, made causal."""
+        """Returns the mask with `causal=True`."""
         return dataclasses.replace(mask, causal=True)
 
     def cache(self, batch: int, capacity: int, *, window: Window | None = None, pos_dtype=jnp.int32) -> Caches:
-        """An empty cache per layer, for `capacity` tokens; with a `window`, rings that forget what it hides."""
+        """Returns an empty KV cache per layer for `capacity` tokens; with a `window`, ring buffers of that window."""
         return self.stack.cache(batch, capacity, window=window, pos_dtype=pos_dtype)
 
     def decode(
@@ -40,10 +58,17 @@ class Decoder(TokenModel):
         gate: Float[Array, "L *B N"] | None = None,
         types: Int[ArrayLike, "B T"] | None = None,
     ) -> tuple[Float[Array, "B T V"], Caches]:
-        """Logits of the next T tokens, and the caches with them.
+        """Returns the logits at the next T tokens, [B, T, V], and the caches with these tokens appended.
 
-        `pos` defaults to the running index; `valid=False` marks padding. Raises ValueError where shapes do not fit, or
-        where the tokens exceed the capacity.
+        Args:
+          tokens: the new tokens, [B, T].
+          caches: from `cache`, or returned by an earlier call.
+          pos: positions of the new tokens; they continue the cache unless given.
+          valid: booleans [T] or [B, T]; False marks padding.
+          gate, types: as in `TokenModel`.
+
+        Raises:
+          ValueError: shapes that do not fit, or more tokens than the capacity.
         """
         x, caches = self.stack.decode(self.embedding(tokens, types), caches, pos=pos, valid=valid, gate=gate)
         return self.output(x), caches

@@ -1,5 +1,11 @@
-"""Dropout of activations by explicit keys; without a key, nothing is dropped."""
+"""Dropout with explicit keys: without a key nothing is dropped.
 
+    y_i = x_i m_i / (1 - rate),   m_i ~ Bernoulli(1 - rate)
+
+Reference: Srivastava et al. 2014, "Dropout: a simple way to prevent neural networks from overfitting".
+"""
+
+import chex
 import jax
 import jax.numpy as jnp
 
@@ -8,27 +14,43 @@ from attnjax.typing import Array, Float, Key
 
 
 def split(key: Key[Array, ""] | None, count: int) -> list[Key[Array, ""] | None]:
-    """`count` independent keys, or as many None. Raises ValueError unless the key is one typed key."""
+    """Returns `count` independent keys, or `count` times None without a key.
+
+    Raises:
+      ValueError: anything but one typed key.
+    """
     if key is None:
         return [None] * count
     return list(jax.random.split(check_key(key), count))
 
 
 def check_key(key: Key[Array, ""]) -> Key[Array, ""]:
-    """The key. Raises ValueError unless it is one typed key."""
+    """Returns the key unchanged.
+
+    Raises:
+      ValueError: anything but one typed key.
+    """
     if not (isinstance(key, jax.Array) and jnp.issubdtype(key.dtype, jax.dtypes.prng_key) and key.shape == ()):
         raise ValueError(f"key must be one typed key made by jax.random.key, got {key!r}")
     return key
 
 
 def drop(x: Float[Array, "*axes"], key: Key[Array, ""] | None, rate: float) -> Float[Array, "*axes"]:
-    """Each entry set to 0 with probability `rate`, and the others divided by 1 - rate."""
+    """Returns x with each entry set to 0 with probability `rate`, and divided by 1 - rate otherwise.
+
+    Example:
+      >>> sorted(set(drop(jnp.ones(100), jax.random.key(0), 0.5).tolist()))
+      [0.0, 2.0]
+      >>> drop(jnp.ones(3), None, 0.5).tolist()
+      [1.0, 1.0, 1.0]
+    """
+    chex.assert_type(x, float)
     if key is None or rate == 0:
         return x
     kept = jax.random.bernoulli(key, 1 - rate, x.shape)
     return jnp.where(kept, x / jnp.asarray(1 - rate, x.dtype), jnp.zeros((), x.dtype))
 
 
-def of_weights(key: Key[Array, ""] | None, rate: float) -> Dropout | None:
-    """The record that `attend` takes, if there is anything to drop."""
+def attention_dropout(key: Key[Array, ""] | None, rate: float) -> Dropout | None:
+    """Returns the `Dropout` that `attend` takes; None without a key or at rate 0."""
     return None if key is None or rate == 0 else Dropout(key, rate)

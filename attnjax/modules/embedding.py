@@ -1,7 +1,8 @@
-"""Token ids to vectors, and vectors to logits over the vocabulary."""
+"""Token embedding: token ids to vectors, and vectors to logits over the vocabulary."""
 
 import math
 
+import chex
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
@@ -13,32 +14,40 @@ from attnjax.typing import Array, ArrayLike, Float, Int, compute_dtype
 
 
 class TokenEmbedding(nnx.Module):
-    """`table` [V, D], a row per token, normal with variance 1/D or `config.embed_std`^2; `types`, a row per type of token,
-    if `config.token_types`; `w_out` [D, V] unless `config.tie_embeddings`; `b_out` [V] if `config.output_bias`.
+    """Maps token ids [B, T] to embeddings [B, T, D], and features [B, T, D] to logits [B, T, V].
 
-    `config.embed_scale` multiplies by sqrt(D) what is read, not what the logits use (Vaswani et al. 2017, section 3.4).
-    `logits=False` leaves out `w_out` and `b_out`, for an encoder whose output is not logits.
+    The learned parameters are `table` [V, D], initially normal with variance 1/D, or `config.embed_std`^2; `types`, a
+    row per token type, if `config.token_types`; `w_out` [D, V] unless `config.tie_embeddings`; `b_out` [V] if
+    `config.output_bias`. With `config.embed_scale` embeddings are multiplied by sqrt(D), and the tied output matrix is
+    not (Vaswani et al. 2017, section 3.4).
+
+    Args:
+      config: sizes and options.
+      logits: False leaves out `w_out` and `b_out`, for an encoder whose output is not logits.
+      rngs: the stream `params` draws the initial values.
     """
 
     def __init__(self, config: TransformerConfig, *, logits: bool = True, rngs: nnx.Rngs):
         V, D, dtype = config.vocab, config.model, config.param_dtype
         table = kernel((D, V), 1, dtype=dtype, rngs=rngs)
         self.config = config
-        self.table = nnx.Param(_spread(table[...].T, config.embed_std))
-        self.types = _types(config, rngs) if config.token_types else None
+        self.table = nnx.Param(_rescaled(table[...].T, config.embed_std))
+        self.types = _type_table(config, rngs) if config.token_types else None
         self.w_out = kernel((D, V), 1, dtype=dtype, rngs=rngs) if logits and not config.tie_embeddings else None
         self.b_out = zeros((V,), dtype=dtype) if logits and config.output_bias else None
 
     def __call__(
         self, tokens: Int[ArrayLike, "B T"], types: Int[ArrayLike, "B T"] | None = None
     ) -> Float[Array, "B T D"]:
-        """The rows of the tokens plus those of their types, 0 unless given, in `config.dtype`.
+        """Returns the embeddings of the tokens plus those of their types, 0 unless given, in `config.dtype`.
 
-        A token outside 0 .. V-1 is a ValueError where its value is known, and a vector of NaN where it is traced; so is
-        a type. Types are a ValueError too where the config has none.
+        While tracing, the embedding of a token or type out of range is NaN, since its value is not known.
+
+        Raises:
+          ValueError: a token outside 0 .. V-1 or a type out of range, or types given to a model that has none.
         """
         check_tokens("tokens", tokens, self.config.vocab)
-        x = _rows(self.table, tokens, self.config.dtype)
+        x = _lookup(self.table, tokens, self.config.dtype)
         x = x * jnp.asarray(math.sqrt(self.config.model), x.dtype) if self.config.embed_scale else x
         if self.types is None:
             if types is not None:
@@ -48,36 +57,37 @@ class TokenEmbedding(nnx.Module):
         check_tokens("token types", types, self.config.token_types)
         if types.shape != tokens.shape:
             raise ValueError(f"token types must have the shape of the tokens, {tokens.shape}, got {types.shape}")
-        return x + _rows(self.types, types, self.config.dtype)
+        return x + _lookup(self.types, types, self.config.dtype)
 
     def logits(self, x: Float[Array, "B T D"]) -> Float[Array, "B T V"]:
-        """x times the output matrix times `config.logits_scale`, in float32 (float64 where x is)."""
+        """Returns the logits of features x, in float32 (float64 where x is): x W_out * logits_scale + b_out."""
+        chex.assert_shape(x, (None, None, self.config.model))
         w = self.table[...].T if self.w_out is None else self.w_out[...]
         dtype, factor = compute_dtype(x), self.config.logits_scale
         logits = linear(x.astype(dtype), w)
         return add(logits if factor == 1 else logits * jnp.asarray(factor, dtype), self.b_out)
 
 
-def _rows(table: nnx.Param, tokens: Int[ArrayLike, "B T"], dtype: str) -> Float[Array, "B T D"]:
-    """Rows of a table, NaN outside."""
+def _lookup(table: nnx.Param, tokens: Int[ArrayLike, "B T"], dtype: str) -> Float[Array, "B T D"]:
+    """Returns the rows of the tokens, and NaN where a token has none."""
     tokens = jnp.asarray(tokens)
     inside = (tokens >= 0) & (tokens < table.shape[0])
     x = table[...][jnp.where(inside, tokens, 0)].astype(dtype)
     return jnp.where(inside[..., None], x, jnp.asarray(jnp.nan, x.dtype))
 
 
-def _types(config: TransformerConfig, rngs: nnx.Rngs) -> nnx.Param:
+def _type_table(config: TransformerConfig, rngs: nnx.Rngs) -> nnx.Param:
     table = kernel((config.model, config.token_types), 1, dtype=config.param_dtype, rngs=rngs)
-    return nnx.Param(_spread(table[...].T, config.embed_std))
+    return nnx.Param(_rescaled(table[...].T, config.embed_std))
 
 
-def _spread(table: Float[Array, "V D"], std: float | None) -> Float[Array, "V D"]:
-    """A table of variance 1/D with the standard deviation `std` instead, if given."""
+def _rescaled(table: Float[Array, "V D"], std: float | None) -> Float[Array, "V D"]:
+    """Rescales a table of variance 1/D to the standard deviation `std`, if that is given."""
     return table if std is None else table * jnp.asarray(std * math.sqrt(table.shape[1]), table.dtype)
 
 
 def check_tokens(name: str, tokens: ArrayLike, vocab: int) -> None:
-    """Raise ValueError unless tokens are integers [B, T], and in 0 .. V-1 where their values are known."""
+    """Raises ValueError unless tokens are integers [B, T], and in 0 .. V-1 where their values are known."""
     if jnp.ndim(tokens) != 2 or not jnp.issubdtype(tokens.dtype, jnp.integer):
         raise ValueError(f"{name} must be integers [B, T], got {tokens.dtype}{list(jnp.shape(tokens))}")
     known = concrete(tokens)

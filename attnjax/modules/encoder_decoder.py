@@ -1,4 +1,4 @@
-"""Encoder and decoder: from one sequence to another, as in the original Transformer and T5."""
+"""The encoder-decoder model of sequence to sequence tasks: the original Transformer and T5."""
 
 import dataclasses
 from typing import NamedTuple
@@ -16,7 +16,13 @@ from attnjax.typing import Array, ArrayLike, Float, Int, Key
 
 
 class Gates(NamedTuple):
-    """Factors of each head's output, [L, N] or [L, B, N], in the three kinds of attention."""
+    """A factor of the output of each head, [L, N] or [L, B, N], in the three kinds of attention; 0 removes a head.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> Gates(cross=jnp.zeros((2, 4))).encoder is None
+      True
+    """
 
     encoder: Float[Array, "L *B N"] | None = None
     decoder: Float[Array, "L *B N"] | None = None
@@ -27,7 +33,7 @@ NO_GATES = Gates()
 
 
 class Weights(NamedTuple):
-    """Attention weights of every layer, in the three kinds of attention."""
+    """The attention weights of every layer, in the three kinds of attention."""
 
     encoder: Float[Array, "L B N S S"]
     decoder: Float[Array, "L B N T T"]
@@ -35,22 +41,35 @@ class Weights(NamedTuple):
 
 
 class Session(NamedTuple):
-    """What decoding remembers: a cache per layer, and the source as keys and values of each layer."""
+    """The state of decoding: a KV cache of the target per layer, and the keys and values of the source per layer."""
 
     caches: Caches
     memories: tuple[Memory, ...]
 
 
 class EncoderDecoder(nnx.Module):
-    """Source ids [B, S] and target ids [B, T] to logits of the next target token [B, T, V].
+    """Maps source tokens [B, S] and target tokens [B, T] to logits of the next target token [B, T, V].
+
+    Cross-attention has no positional encoding.
 
     Args:
       encoder: config of the encoder.
-      decoder: config of the decoder; the same as the encoder's unless given.
-      share_embedding: source, target and (with `tie_embeddings`) the output use one matrix, as in 2017.
+      decoder: config of the decoder; the encoder's unless given.
+      share_embedding: source, target and (with `tie_embeddings`) the output layer use one embedding matrix.
+      rngs: the stream `params` draws the initial values.
 
-    Cross-attention has no positional encoding. Raises ValueError where the two do not fit together.
+    Raises:
+      ValueError: configs that do not fit together.
+
     Reference: Vaswani et al. 2017 (arXiv:1706.03762), figure 1.
+
+    Example:
+      >>> import numpy as np
+      >>> config = TransformerConfig(vocab=11, model=16, layers=1, heads=2, hidden=32)
+      >>> model = EncoderDecoder(config, rngs=nnx.Rngs(0))
+      >>> source, target = np.array([[3, 1, 4, 1]]), np.array([[0, 2]])
+      >>> model(source, target).shape
+      (1, 2, 11)
     """
 
     def __init__(
@@ -86,15 +105,21 @@ class EncoderDecoder(nnx.Module):
         gates: Gates = NO_GATES,
         key: Key[Array, ""] | None = None,
     ) -> Float[Array, "B T V"]:
-        """Logits; the target is causal. Padding and segments of the masks hold in cross-attention too.
+        """Returns the logits [B, T, V]; the mask of the target is made causal.
 
-        Positions are the indices unless given. With a `key`, dropout.
+        Args:
+          source, target: token ids [B, S] and [B, T].
+          source_pos, target_pos: positions [S] or [B, S], [T] or [B, T]; the indices unless given.
+          source_mask, target_mask: padding, segments and windows; padding of the source and equal segments also hold in
+            cross-attention.
+          gates: factors of heads.
+          key: applies dropout at the rates of the configs; without it nothing is dropped.
         """
         keys = split(key, 2)
         memory = self.encode(source, pos=source_pos, mask=source_mask, gate=gates.encoder, key=keys[0])
         x = self.decoder(
             self.embedding(target),
-            Memory(memory, _across(source_mask, target_mask)),
+            Memory(memory, _cross_mask(source_mask, target_mask)),
             mask=_causal(target_mask),
             pos=positions(target, target_pos),
             gate=gates.decoder,
@@ -112,7 +137,7 @@ class EncoderDecoder(nnx.Module):
         gate: Float[Array, "L *B N"] | None = None,
         key: Key[Array, ""] | None = None,
     ) -> Float[Array, "B S D"]:
-        """The encoder's features."""
+        """Returns the features of the encoder, [B, S, D]."""
         return self.encoder(self._embed_source(source), mask=mask, pos=positions(source, pos), gate=gate, key=key)
 
     def weights(
@@ -126,13 +151,13 @@ class EncoderDecoder(nnx.Module):
         target_mask: Mask = Mask(),
         gates: Gates = NO_GATES,
     ) -> Weights:
-        """Attention weights behind a call with the same arguments."""
+        """Returns the attention weights of a call with the same arguments."""
         x, at = self._embed_source(source), positions(source, source_pos)
         encoder, _ = self.encoder.weights(x, mask=source_mask, pos=at, gate=gates.encoder)
         memory = self.encode(source, pos=source_pos, mask=source_mask, gate=gates.encoder)
         decoder, cross = self.decoder.weights(
             self.embedding(target),
-            Memory(memory, _across(source_mask, target_mask)),
+            Memory(memory, _cross_mask(source_mask, target_mask)),
             mask=_causal(target_mask),
             pos=positions(target, target_pos),
             gate=gates.decoder,
@@ -150,10 +175,13 @@ class EncoderDecoder(nnx.Module):
         mask: Mask = Mask(),
         window: Window | None = None,
     ) -> Session:
-        """Encode the source, and empty caches for `capacity` target tokens. `pos` and `mask` belong to the source."""
+        """Encodes the source, and returns it with empty KV caches for `capacity` target tokens, ready for `decode`.
+
+        `pos` and `mask` are those of the source; `window` is that of the caches, as in `Decoder.cache`.
+        """
         memory = Memory(self.encode(source, pos=pos, mask=mask), Mask(k_valid=mask.k_valid))
         caches = self.decoder.cache(source.shape[0], capacity, window=window)
-        return Session(caches, self.decoder.remember(memory))
+        return Session(caches, self.decoder.project_memory(memory))
 
     def decode(
         self,
@@ -163,7 +191,7 @@ class EncoderDecoder(nnx.Module):
         pos: ArrayLike | None = None,
         valid: ArrayLike | None = None,
     ) -> tuple[Float[Array, "B T V"], Session]:
-        """Logits of the next T target tokens, one or a chunk, and the session with them; as `Decoder.decode`."""
+        """Returns the logits at the next T target tokens, and the session with them appended; as `Decoder.decode`."""
         x = self.embedding(tokens)
         x, caches = self.decoder.decode(x, session.caches, session.memories, pos=pos, valid=valid)
         return self.embedding.logits(x), session._replace(caches=caches)
@@ -176,8 +204,8 @@ def _causal(mask: Mask) -> Mask:
     return dataclasses.replace(mask, causal=True)
 
 
-def _across(source: Mask, target: Mask) -> Mask:
-    """Who in the target sees what in the source: what is not padding, and in packed sequences the same segment."""
+def _cross_mask(source: Mask, target: Mask) -> Mask:
+    """Returns the mask of cross-attention: source padding is hidden, and in packed sequences other segments are too."""
     packed = source.k_segments is not None and target.q_segments is not None
     mask = Mask(k_valid=source.k_valid)
     return dataclasses.replace(mask, q_segments=target.q_segments, k_segments=source.k_segments) if packed else mask

@@ -1,4 +1,4 @@
-"""The feed-forward layer, the same at every position.
+"""The position-wise feed-forward layer, gated or not.
 
     relu, gelu    FFN(x) = act(x W_in + b_in) W_out + b_out
     swiglu        FFN(x) = (silu(x W_gate + b_gate) * (x W_in + b_in)) W_out + b_out
@@ -9,6 +9,7 @@ Reference: Vaswani et al. 2017 (arXiv:1706.03762), eq. 2; Shazeer 2020 (arXiv:20
 
 import functools
 
+import chex
 import jax
 from flax import nnx
 
@@ -21,10 +22,26 @@ GATED = ("swiglu", "geglu")
 
 
 class FeedForward(nnx.Module):
-    """[B, T, D] -> [B, T, D] through F hidden numbers. Computes in the type of its input.
+    """Maps features [B, T, D] to [B, T, D] by two linear layers with F hidden units and an activation between.
 
-    Parameters: w_in [D, F], w_out [F, D], if gated also w_gate [D, F]; b_in [F], b_out [D], b_gate [F] if `bias`.
-    Raises ValueError for sizes below 1 or an unknown activation.
+    It computes in the dtype of its input. The learned parameters are w_in [D, F], w_out [F, D], and w_gate [D, F] if
+    the activation is gated; b_in [F], b_out [D] and b_gate [F] with `bias`.
+
+    Args:
+      model, hidden: widths D and F.
+      activation: "relu", "gelu" (exact), "gelu_tanh", or the gated "swiglu" and "geglu".
+      bias: whether the linear layers have bias vectors.
+      param_dtype: dtype of the parameters.
+      rngs: the stream `params` draws the initial values.
+
+    Raises:
+      ValueError: sizes below 1, or an unknown activation.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> layer = FeedForward(model=8, hidden=32, activation="swiglu", rngs=nnx.Rngs(0))
+      >>> layer(jnp.ones((1, 5, 8))).shape
+      (1, 5, 8)
     """
 
     def __init__(
@@ -49,7 +66,7 @@ class FeedForward(nnx.Module):
         self.b_out = zeros((model,), dtype=param_dtype) if bias else None
 
     def __call__(self, x: Float[Array, "B T D"]) -> Float[Array, "B T D"]:
-        """The formula above. Raises ValueError where the width of x is not D."""
+        """Returns FFN(x) of the formula above. Raises ValueError where the width of x is not D."""
         if x.ndim != 3 or x.shape[-1] != self.w_in.shape[0]:
             raise ValueError(f"FeedForward: x must have shape [B, T, {self.w_in.shape[0]}], got {x.shape}")
         hidden = _affine(x, self.w_in, self.b_in)
@@ -65,7 +82,14 @@ def _affine(x: Float[Array, "B T D"], w: nnx.Param, b: nnx.Param | None) -> Floa
 
 
 def activate(name: str, x: Float[Array, "B T F"]) -> Float[Array, "B T F"]:
-    """What `activation=name` does to hidden numbers; with a gate, to those of the gate."""
+    """Returns act(x) for the activation `name`; for a gated one, what it applies to the gate.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> activate("relu", jnp.array([[[-1.0, 2.0]]])).tolist()
+      [[[0.0, 2.0]]]
+    """
+    chex.assert_type(x, float)
     exact_gelu = functools.partial(jax.nn.gelu, approximate=False)
     gates = {"swiglu": jax.nn.silu, "geglu": jax.nn.gelu}
     return {"relu": jax.nn.relu, "gelu": exact_gelu, "gelu_tanh": jax.nn.gelu, **gates}[name](x)

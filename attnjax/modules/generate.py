@@ -1,7 +1,8 @@
-"""Continue a prompt: one compiled program that reads the prompt once, then decodes token by token through caches.
+"""Generates tokens after a prompt in one compiled program: one pass over the prompt, then a loop through KV caches.
 
-Greedy, or sampled at a temperature, from all tokens or the k likeliest. Tokens equal those of calling the model again
-on the whole sequence after every token (but see `Decoder` on encodings that depend on the length), at O(T) per token.
+Decoding is greedy, or samples at a temperature from all tokens or the k likeliest. The tokens equal those of running
+the model again on the whole sequence after every token (but see `Decoder` on encodings that depend on the length), at a
+cost of O(T) per token.
 """
 
 import functools
@@ -24,7 +25,7 @@ from attnjax.typing import Array, ArrayLike, Bool, Int, Key, PyTree
 
 
 class Prompt(NamedTuple):
-    """Left-padded: the last column is the last token of every example."""
+    """A left-padded batch of prompts: the last column holds the last token of every example."""
 
     tokens: Int[Array, "B T"]
     valid: Bool[Array, "B T"] | None
@@ -33,7 +34,7 @@ class Prompt(NamedTuple):
 
 
 class State(NamedTuple):
-    """Between two steps."""
+    """The carry of the decoding loop: the last token, which examples have ended, KV caches, and the tokens so far."""
 
     step: Int[Array, ""]
     token: Int[Array, " B"]
@@ -55,20 +56,32 @@ def generate(
     stop: int | None = None,
     key: Key[Array, ""] | None = None,
 ) -> Int[Array, "B steps"]:
-    """The `steps` tokens that follow the prompt.
+    """Returns the `steps` tokens that follow the prompt, [B, steps].
+
+    Where logits are NaN (a traced position past a learned table), the token is -1, and so are those after it.
 
     Args:
       model: a `Decoder`, or an `EncoderDecoder` with its `source`; the prompt is then the beginning of the target.
+      prompt: token ids [B, T], at least one per example.
+      steps: number of tokens to generate.
+      source: token ids [B, S] for an `EncoderDecoder`.
       valid, source_valid: False where prompt or source are padding, on either side. Padding takes no position: the
-        first real token of each example is at 0.
-      temperature: 0 takes the likeliest token; else tokens are drawn from softmax(logits / temperature).
-      top_k: draw from the k likeliest only.
-      stop: the token after which an example ends; what follows in its row is the same token. The loop ends early
-        when every example has.
-      key: a typed key, for drawing; step i uses `jax.random.fold_in(key, i)`.
+        first token of each example that is no padding is at 0.
+      temperature: 0 takes the likeliest token; otherwise tokens are drawn from softmax(logits / temperature).
+      top_k: restricts the draw to the k likeliest tokens.
+      stop: the token that ends an example; the rest of its row repeats it. The loop ends when every example has ended.
+      key: a typed key for the draws; step i uses `jax.random.fold_in(key, i)`.
 
-    Where logits are NaN (a traced position past a learned table) the token is -1, and so are those after it.
-    Raises ValueError for drawing without key, an empty prompt, and positions that the encoding cannot have.
+    Raises:
+      ValueError: a temperature without key, an empty prompt, or more positions than the encoding has.
+
+    Example:
+      >>> from attnjax.modules import TransformerConfig
+      >>> from flax import nnx
+      >>> config = TransformerConfig(vocab=11, model=16, layers=1, heads=2, hidden=32)
+      >>> decoder = Decoder(config, rngs=nnx.Rngs(0))
+      >>> generate(decoder, np.array([[1, 2, 3]]), 4).shape
+      (1, 4)
     """
     sampling = Sampling(model.config.vocab, temperature, top_k, stop)
     validate_integer("generate", steps=steps)
@@ -85,7 +98,7 @@ def generate(
 @functools.partial(jax.jit, static_argnames=("steps", "sampling"))
 def _generate(model, tokens, valid, source, key, steps: int, sampling: Sampling) -> Int[Array, "B steps"]:
     prompt = _left_padded(tokens, valid)
-    caches = _start(model, prompt, source, steps)
+    caches = _empty_caches(model, prompt, source, steps)
     logits, caches = model.decode(prompt.tokens, caches, pos=prompt.pos, valid=prompt.valid)
     pick = lambda logits, step: sampling.pick(jax.random.fold_in(key, step), logits[:, -1])
 
@@ -106,22 +119,22 @@ def _generate(model, tokens, valid, source, key, steps: int, sampling: Sampling)
 
 
 def _left_padded(tokens: Int[Array, "B T"], valid: Bool[Array, "B T"] | None) -> Prompt:
-    """Padding moved to the left, the order of tokens kept: the next token follows the last column in every row."""
+    """Moves padding to the left, so that the next token follows the last column in every row."""
     T = tokens.shape[1]
     if valid is None:
         return Prompt(tokens, None, np.arange(T, dtype=np.int32), np.array([T], np.int32))
     order = jnp.argsort(valid, axis=1, stable=True)
     tokens, valid = (jnp.take_along_axis(x, order, axis=1) for x in (tokens, valid))
-    return Prompt(tokens, valid, _count(valid), valid.sum(1, dtype=jnp.int32))
+    return Prompt(tokens, valid, _positions(valid), valid.sum(1, dtype=jnp.int32))
 
 
-def _count(valid: Bool[Array, "B T"]) -> Int[Array, "B T"]:
-    """Positions that skip padding."""
+def _positions(valid: Bool[Array, "B T"]) -> Int[Array, "B T"]:
+    """Returns the positions of tokens, of which padding takes none."""
     return jnp.maximum(jnp.cumsum(valid, axis=1, dtype=jnp.int32) - 1, 0)
 
 
-def _start(model: Decoder | EncoderDecoder, prompt: Prompt, source: tuple, steps: int) -> PyTree:
-    """Empty caches with room for everything, or rings where a window makes those smaller."""
+def _empty_caches(model: Decoder | EncoderDecoder, prompt: Prompt, source: tuple, steps: int) -> PyTree:
+    """Returns empty KV caches for all tokens, or ring buffers where the window makes these smaller."""
     (B, T), window = prompt.tokens.shape, model.config.window
     left = Mask(window=window).span.left
     capacity = T + steps - 1
@@ -132,7 +145,7 @@ def _start(model: Decoder | EncoderDecoder, prompt: Prompt, source: tuple, steps
     if isinstance(model, Decoder):
         return model.cache(B, capacity, window=window)
     tokens, valid = source
-    pos = None if valid is None else _count(valid)
+    pos = None if valid is None else _positions(valid)
     return model.start(tokens, capacity, pos=pos, mask=Mask(k_valid=valid), window=window)
 
 
@@ -142,7 +155,7 @@ def _check(model: Decoder | EncoderDecoder, prompt: ArrayLike, valid: ArrayLike 
         raise ValueError("generate: the prompt must have at least one token per example")
     longest = prompt.shape[1] if valid is None else _longest(prompt, valid)
     if longest is not None:
-        _check_positions(model.decoder if isinstance(model, EncoderDecoder) else model.stack, longest + steps - 1)
+        _refuse_positions(model.decoder if isinstance(model, EncoderDecoder) else model.stack, longest + steps - 1)
 
 
 def _longest(prompt: ArrayLike, valid: ArrayLike) -> int | None:
@@ -156,7 +169,7 @@ def _longest(prompt: ArrayLike, valid: ArrayLike) -> int | None:
     return int(known.sum(1).max())
 
 
-def _check_positions(stack: Stack, length: int) -> None:
-    """Let encodings refuse positions that decoding will reach; once traced, they could only become NaN."""
+def _refuse_positions(stack: Stack, length: int) -> None:
+    """Lets encodings refuse positions that decoding will reach: while tracing, their rows could only become NaN."""
     x = jax.ShapeDtypeStruct((1, length, stack.config.model), jnp.float32)
     jax.eval_shape(lambda x: stack.embed(x, np.arange(length, dtype=np.int32)), x)

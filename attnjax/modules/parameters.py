@@ -1,5 +1,6 @@
-"""Making parameters and reading them: kernels, norms, and the parameters of an encoding."""
+"""Creates and applies parameters: kernels, biases, norms, and the parameters of an encoding."""
 
+import chex
 import jax
 import jax.numpy as jnp
 from flax import nnx
@@ -12,31 +13,36 @@ Norm = nnx.LayerNorm | nnx.RMSNorm
 
 
 def kernel(shape: tuple[int, ...], inputs: int, *, dtype: str, rngs: nnx.Rngs) -> nnx.Param:
-    """Normal numbers of variance 1 / (number of inputs). The first `inputs` axes are contracted with the input."""
+    """Returns a kernel of normal numbers with variance 1 / fan_in; its first `inputs` axes meet the input."""
     axes = tuple(range(len(shape)))
     init = jax.nn.initializers.variance_scaling(1.0, "fan_in", "normal", in_axis=axes[:inputs], out_axis=axes[inputs:])
     return nnx.Param(init(rngs.params(), shape, jnp.dtype(dtype)))
 
 
 def zeros(shape: tuple[int, ...], *, dtype: str) -> nnx.Param:
-    """A bias vector, zero at first."""
+    """Returns a bias vector, initially 0."""
     return nnx.Param(jnp.zeros(shape, jnp.dtype(dtype)))
 
 
 def linear(x: Float[Array, "B T D"], w: Float[Array, "D *axes"]) -> Float[Array, "B T *axes"]:
-    """x times w, which is taken to the type of x."""
-    # As two matrices: with more axes XLA transposes activations in memory for the gradient of w, which costs as much again.
+    """Returns x w, contracted over D, with w cast to the dtype of x."""
+    chex.assert_rank(w, {2, 3})
+    chex.assert_axis_dimension(x, -1, w.shape[0])
+    # A product of two matrices: with more axes XLA transposes activations for the gradient of w, at twice the cost.
     flat = x.reshape(-1, x.shape[-1]) @ w.astype(x.dtype).reshape(w.shape[0], -1)
     return flat.reshape(*x.shape[:-1], *w.shape[1:])
 
 
 def add(x: Float[Array, "B T *axes"], bias: nnx.Param | None) -> Float[Array, "B T *axes"]:
-    """x plus a bias vector over its last axes, in the type of x."""
-    return x if bias is None else x + bias[...].astype(x.dtype)[None, None]
+    """Returns x plus a bias vector over its last axes, in the dtype of x; x itself without a bias."""
+    if bias is None:
+        return x
+    chex.assert_shape(x, (None, None, *bias.shape))
+    return x + bias[...].astype(x.dtype)[None, None]
 
 
 def norm(config: TransformerConfig, rngs: nnx.Rngs) -> Norm:
-    """The norm of a model, over D, computed in float32 or better."""
+    """Returns the LayerNorm or RMSNorm over D that a config asks for, computed in float32 or wider."""
     kind = {"layer": nnx.LayerNorm, "rms": nnx.RMSNorm}[config.norm]
     return kind(
         config.model,
@@ -50,7 +56,8 @@ def norm(config: TransformerConfig, rngs: nnx.Rngs) -> Norm:
 
 
 def normalize(norm: Norm | None, x: Float[Array, "*axes"]) -> Float[Array, "*axes"]:
-    """norm(x) in the type of x; x itself without a norm."""
+    """Returns norm(x) in the dtype of x; x itself without a norm."""
+    chex.assert_type(x, float)
     if norm is None:
         return x
     # Flax promotes inside, which strict promotion refuses for float64.
@@ -59,15 +66,15 @@ def normalize(norm: Norm | None, x: Float[Array, "*axes"]) -> Float[Array, "*axe
 
 
 def widened(dtype: str) -> jnp.dtype:
-    """The type for norms and parameters of encodings: float32, or float64 where the type is that."""
+    """Returns the dtype of norms and of parameters of encodings: float64 where `dtype` is that, else float32."""
     return jnp.dtype(jnp.float64 if dtype == "float64" else jnp.float32)
 
 
 def encoding_parameters(encoding: PositionEncoding, sizes: Sizes, *, dtype: str, rngs: nnx.Rngs) -> EncodingParams:
-    """What the encoding's `init` returns, as `nnx.Param`s, in float32 or better. Store it with `nnx.data`."""
+    """Returns the initial parameters of an encoding as `nnx.Param`s, float32 or wider; store them with `nnx.data`."""
     return jax.tree.map(lambda leaf: nnx.Param(leaf.astype(widened(dtype))), encoding.init(rngs.params(), sizes))
 
 
 def values(params: EncodingParams) -> EncodingParams:
-    """The arrays inside."""
+    """Returns the parameters of an encoding as arrays, in place of `nnx.Param`s."""
     return jax.tree.map(lambda p: p[...], params, is_leaf=lambda p: isinstance(p, nnx.Param))

@@ -1,12 +1,12 @@
-"""From logits to the next token."""
+"""Chooses the next token from logits: greedily, or at random at a temperature."""
 
 import dataclasses
 
+import chex
 import jax
 import jax.numpy as jnp
 
-from attnjax.positions.base import validate
-from attnjax.positions.checks import validate_integer
+from attnjax.positions.checks import validate, validate_integer
 from attnjax.typing import Array, Bool, Float, Int, Key
 
 NOT_A_TOKEN = -1
@@ -14,10 +14,16 @@ NOT_A_TOKEN = -1
 
 @dataclasses.dataclass(frozen=True)
 class Sampling:
-    """How the next token is picked, and which one is the last.
+    """The rule that picks the next token, and the token that ends an example.
 
-    Temperature 0 takes the likeliest; else tokens are drawn from softmax(logits / temperature), or from the `top_k`
-    likeliest only. Raises ValueError for a negative temperature, `top_k` without temperature, or numbers out of range.
+    Args:
+      vocab: number V of tokens.
+      temperature: 0 picks the likeliest token; otherwise tokens are drawn from softmax(logits / temperature).
+      top_k: restricts the draw to the k likeliest tokens; all unless given.
+      stop: the token that ends an example; none unless given.
+
+    Raises:
+      ValueError: a negative temperature, `top_k` at temperature 0, or numbers out of range.
     """
 
     vocab: int
@@ -38,7 +44,8 @@ class Sampling:
             raise ValueError(f"generate: top_k={self.top_k} needs a temperature above 0, got temperature=0")
 
     def pick(self, key: Key[Array, ""], logits: Float[Array, "B V"]) -> Int[Array, " B"]:
-        """The next token of every example; -1 where logits are NaN."""
+        """Returns the next token of every example, -1 where its logits hold NaN."""
+        chex.assert_shape(logits, (None, self.vocab))
         if self.temperature == 0:
             token = jnp.argmax(logits, axis=-1)
         elif self.top_k is None:
@@ -50,5 +57,6 @@ class Sampling:
         return jnp.where(jnp.isnan(logits).any(-1), NOT_A_TOKEN, token.astype(jnp.int32))
 
     def ends(self, token: Int[Array, " B"]) -> Bool[Array, " B"]:
-        """Whether this token is the last of its example."""
+        """Returns whether each token ends its example."""
+        chex.assert_rank(token, 1)
         return jnp.zeros(token.shape, bool) if self.stop is None else token == self.stop

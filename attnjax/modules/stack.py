@@ -1,28 +1,48 @@
-"""L layers over vectors: the part that encoders and decoders share. It knows positions, but no tokens."""
+"""A stack of L Transformer layers over features, shared by encoders and decoders: it has positions, but no tokens."""
 
 import dataclasses
+from collections.abc import Mapping
 
+import chex
 import jax.numpy as jnp
+import numpy as np
 from flax import nnx
 
 from attnjax.attention import KVCache, Mask
+from attnjax.modules.attention import MultiHeadAttention
 from attnjax.modules.block import Memory, TransformerBlock
 from attnjax.modules.config import TransformerConfig, Window
 from attnjax.modules.dropout import drop, split
+from attnjax.modules.encoding_sharing import encoding_owner, input_encodings
 from attnjax.modules.parameters import encoding_parameters, norm, normalize, values
-from attnjax.modules.placement import input_encodings, owner
-from attnjax.positions import EncodingParams, embed
+from attnjax.positions import EncodingParams, PositionEncoding, Trait, embed
+from attnjax.positions.base import replaced
 from attnjax.typing import Array, ArrayLike, Float, Int, Key
 
 Caches = tuple[KVCache, ...]
 
 
 class Stack(nnx.Module):
-    """[B, T, D] -> [B, T, D]: positions into the input, `config.layers` blocks, and for pre-norm a last norm.
+    """Maps features [B, T, D] to [B, T, D]: encodings of the input, the blocks, and a final norm if pre-norm.
 
-    Gates are [L, N] or [L, B, N]. Positions are [T] or [B, T], or [L, B, T] with their own for each layer; the input has
-    those of the first. Parameters: `blocks`, `norm`, `input_norm` if `config.embedding_norm`, and `inputs`, what encodings
-    of the input learn.
+    The learned parameters are `blocks`, `norm`, `input_norm` if `config.embedding_norm`, and `inputs`, those of
+    encodings that act on the input.
+
+    Arguments of its methods:
+      x: features [B, T, D].
+      memory: what cross-attention reads, in a stack built with `cross`.
+      mask: of self-attention, as in `attend`. A window in it replaces those of the config.
+      pos: positions [T] or [B, T], or [L, B, T] where every layer has its own; the input takes those of the first
+        layer.
+      gate, cross_gate: a factor of the output of each head, [L, N] or [L, B, N].
+      key: applies dropout at the rates of the config; without it nothing is dropped.
+      query_indices: [B, M], the indices at which the last layer is computed; all T unless given.
+
+    Example:
+      >>> config = TransformerConfig(vocab=11, model=16, layers=2, heads=2, hidden=32)
+      >>> stack = Stack(config, rngs=nnx.Rngs(0))
+      >>> stack(jnp.ones((1, 5, 16)), pos=jnp.arange(5)).shape
+      (1, 5, 16)
     """
 
     def __init__(self, config: TransformerConfig, *, cross: bool = False, rngs: nnx.Rngs):
@@ -30,14 +50,16 @@ class Stack(nnx.Module):
         self.encodings = input_encodings(config)
         dtype = config.param_dtype
         self.inputs = nnx.data([encoding_parameters(e, config.sizes, dtype=dtype, rngs=rngs) for e in self.encodings])
+        self.constants = nnx.data([EncodingParams() for _ in self.encodings])
         self.blocks = nnx.List([TransformerBlock(config, i, cross=cross, rngs=rngs) for i in range(config.layers)])
         self.norm = norm(config, rngs) if config.norm_position == "pre" else None
         self.input_norm = norm(config, rngs) if config.embedding_norm else None
 
     def embed(self, x: Float[Array, "B T D"], pos: ArrayLike) -> Float[Array, "B T D"]:
-        """x with the hook `embed` of each distinct encoding applied once, and the norm of the input."""
-        for encoding, params in zip(self.encodings, self.inputs, strict=True):
-            x = embed(encoding, values(params), x, self._pos(pos, 0))
+        """Returns x after the hook `embed` of each distinct encoding, applied once, and after the norm of the input."""
+        chex.assert_shape(x, (None, None, self.config.model))
+        for encoding, params, constants in zip(self.encodings, self.inputs, self.constants, strict=True):
+            x = embed(encoding, replaced(encoding, constants, values(params)), x, self._pos(pos, 0))
         return normalize(self.input_norm, x)
 
     def __call__(
@@ -50,10 +72,10 @@ class Stack(nnx.Module):
         gate: Float[Array, "L *B N"] | None = None,
         cross_gate: Float[Array, "L *B N"] | None = None,
         key: Key[Array, ""] | None = None,
-        rows: Int[Array, "B M"] | None = None,
-    ) -> Float[Array, "B T D"]:
-        """Features of every position, or of `rows` alone. Arguments as in `TransformerBlock`."""
-        return self._layers(x, memory, mask, pos, gate, cross_gate, key, rows)[-1]
+        query_indices: Int[Array, "B M"] | None = None,
+    ) -> Float[Array, "B M D"]:
+        """Returns the features of every position, or of `query_indices` alone."""
+        return self._layers(x, memory, mask, pos, gate, cross_gate, key, query_indices)[-1]
 
     def hidden_states(
         self,
@@ -65,7 +87,7 @@ class Stack(nnx.Module):
         gate: Float[Array, "L *B N"] | None = None,
         cross_gate: Float[Array, "L *B N"] | None = None,
     ) -> Float[Array, "_ B T D"]:
-        """The input of each layer, and last the features."""
+        """Returns the input of each layer and the features of the last, [L + 1, B, T, D]."""
         return jnp.stack(self._layers(x, memory, mask, pos, gate, cross_gate, None))
 
     def weights(
@@ -78,23 +100,23 @@ class Stack(nnx.Module):
         gate: Float[Array, "L *B N"] | None = None,
         cross_gate: Float[Array, "L *B N"] | None = None,
     ) -> tuple[Float[Array, "L B N T T"], Float[Array, "L B N T S"] | None]:
-        """Attention weights of every layer, of self-attention and of cross-attention (None without)."""
+        """Returns the weights of self-attention and of cross-attention (None without it) of every layer."""
         states = self._layers(x, memory, mask, pos, gate, cross_gate, None)
         found = []
         for i, block in enumerate(self.blocks):
             options = {"pos": self._pos(pos, i), "gate": self._gate(gate, i), "params": self._params(i)}
-            found.append(block.weights(states[i], memory, mask=self._rules(mask, i), **options))
+            found.append(block.weights(states[i], memory, mask=self._layer_mask(mask, i), **options))
         own, cross = zip(*found, strict=True)
         return jnp.stack(own), None if memory is None else jnp.stack(cross)
 
     def cache(self, batch: int, capacity: int, *, window: Window | None = None, pos_dtype=jnp.int32) -> Caches:
-        """An empty cache per layer for `decode`, in `config.dtype`; with a `window`, rings. See `KVCache.create`."""
+        """Returns an empty KV cache per layer, in `config.dtype`; with a `window`, ring buffers (`KVCache.create`)."""
         options = {"dtype": jnp.dtype(self.config.dtype), "window": window, "pos_dtype": pos_dtype}
         return tuple(block.attention.cache(batch, capacity, **options) for block in self.blocks)
 
-    def remember(self, memory: Memory) -> tuple[Memory, ...]:
-        """The memory as keys and values of each layer."""
-        return tuple(block.remember(memory) for block in self.blocks)
+    def project_memory(self, memory: Memory) -> tuple[Memory, ...]:
+        """Returns the memory with its keys and values computed, one for each layer."""
+        return tuple(block.project_memory(memory) for block in self.blocks)
 
     def decode(
         self,
@@ -107,20 +129,29 @@ class Stack(nnx.Module):
         gate: Float[Array, "L *B N"] | None = None,
         cross_gate: Float[Array, "L *B N"] | None = None,
     ) -> tuple[Float[Array, "B T D"], Caches]:
-        """Features of the next T positions, causal, and the caches with them appended.
+        """Returns the features of the next T positions under a causal mask, and the caches with them appended.
 
-        `pos` defaults to the running index; `valid=False` is padding. Raises ValueError for a wrong number of caches.
+        Args:
+          x: embeddings of the new tokens, [B, T, D].
+          caches: one KV cache per layer.
+          memories: from `project_memory`, one per layer.
+          pos: as above; positions continue those of the cache unless given.
+          valid: booleans [T] or [B, T]; False marks padding.
+          gate, cross_gate: as above.
+
+        Raises:
+          ValueError: a wrong number of caches.
         """
         if len(caches) != len(self.blocks):
             raise ValueError(f"decode needs one cache per layer, {len(self.blocks)}, got {len(caches)}")
-        pos = caches[0].index + jnp.arange(x.shape[1], dtype=jnp.int32) if pos is None else pos
+        pos = caches[0].index + np.arange(x.shape[1], dtype=np.int32) if pos is None else pos
         x, new = self.embed(x, pos), []
         for i, block in enumerate(self.blocks):
             x, cache = block.decode(
                 x,
                 caches[i],
                 None if memories is None else memories[i],
-                mask=self._rules(Mask(causal=True), i),
+                mask=self._layer_mask(Mask(causal=True), i),
                 pos=self._pos(pos, i),
                 valid=valid,
                 gate=self._gate(gate, i),
@@ -130,18 +161,20 @@ class Stack(nnx.Module):
             new.append(cache)
         return normalize(self.norm, x), tuple(new)
 
-    def _layers(self, x, memory, mask: Mask, pos, gate, cross_gate, key, rows=None) -> list[Float[Array, "B T D"]]:
+    def _layers(
+        self, x, memory, mask: Mask, pos, gate, cross_gate, key, query_indices=None
+    ) -> list[Float[Array, "B T D"]]:
         keys = split(key, len(self.blocks) + 1)
         states = [drop(self.embed(x, pos), keys[-1], self.config.input_dropout)]
         for i, block in enumerate(self.blocks):
             options = {"gate": self._gate(gate, i), "cross_gate": self._gate(cross_gate, i), "pos": self._pos(pos, i)}
-            options["rows"] = rows if i == len(self.blocks) - 1 else None
-            rules, params = self._rules(mask, i), self._params(i)
+            options["query_indices"] = query_indices if i == len(self.blocks) - 1 else None
+            rules, params = self._layer_mask(mask, i), self._params(i)
             states.append(block(states[i], memory, mask=rules, **options, params=params, key=keys[i]))
         return [*states[:-1], normalize(self.norm, states[-1])]
 
     def _params(self, layer: int) -> EncodingParams | None:
-        return self.blocks[owner(self.config, layer)].attention.encoding_params()
+        return self.blocks[encoding_owner(self.config, layer)].attention.encoding_params()
 
     def _gate(self, gate: Float[Array, "L *B N"] | None, layer: int) -> Float[Array, "*B N"] | None:
         if gate is not None and gate.shape[0] != len(self.blocks):
@@ -149,11 +182,35 @@ class Stack(nnx.Module):
         return None if gate is None else gate[layer]
 
     def _pos(self, pos: ArrayLike, layer: int) -> ArrayLike:
-        """The positions of one layer: a row of [L, B, T], or the same [T] or [B, T] for all."""
-        if pos.ndim == 3 and pos.shape[0] != len(self.blocks):
+        """Returns the positions of one layer: its slice of [L, B, T], or the same [T] or [B, T] for all layers."""
+        traits = self.blocks[layer].attention.encoding.traits
+        by_layer = pos.ndim == (4 if Trait.AXES in traits and Trait.CONTEXT not in traits else 3)
+        if by_layer and pos.shape[0] != len(self.blocks):
             raise ValueError(f"positions [L, B, T] must have one row per layer, {len(self.blocks)}, got {pos.shape}")
-        return pos[layer] if pos.ndim == 3 else pos
+        return pos[layer] if by_layer else pos
 
-    def _rules(self, mask: Mask, layer: int) -> Mask:
-        """The mask with the layer's window of the config, unless it has its own."""
+    def _layer_mask(self, mask: Mask, layer: int) -> Mask:
+        """Returns the mask with the window that the config gives this layer, unless the mask has one."""
         return mask if mask.window is not None else dataclasses.replace(mask, window=self.config.layer_windows[layer])
+
+
+def replace_constants(model: nnx.Module, constants: Mapping[PositionEncoding, EncodingParams]) -> None:
+    """Puts other constants, traced or not, in place of those of these encodings, in every layer and on the input.
+
+    So the runs of a population differ in bases, scalings or slopes and share one program; see
+    `attnjax.positions.stacked_constants`. The model keeps them until others are put in their place.
+
+    Example:
+      >>> from attnjax.modules import Encoder
+      >>> from attnjax.positions import RoPE
+      >>> config = TransformerConfig(vocab=11, model=16, layers=2, heads=2, hidden=32, encoding=RoPE())
+      >>> model = Encoder(config, rngs=nnx.Rngs(0))
+      >>> replace_constants(model, {RoPE(): RoPE(theta=500.0).constants(config.sizes)})
+      >>> float(model.stack.blocks[1].attention.constants.shared["frequencies"].radians[1])
+      0.21147425268811282
+    """
+    for _, node in nnx.iter_graph(model):
+        if isinstance(node, MultiHeadAttention) and node.encoding in constants:
+            node.constants = nnx.data(constants[node.encoding])
+        elif isinstance(node, Stack):
+            node.constants = nnx.data([constants.get(one, EncodingParams()) for one in node.encodings])

@@ -1,4 +1,4 @@
-"""What `Encoder` and `Decoder` have in common: tokens to logits through one stack."""
+"""Models of one token sequence: tokens to logits through a single stack. `Encoder` is the bidirectional one."""
 
 import numpy as np
 from flax import nnx
@@ -11,16 +11,19 @@ from attnjax.typing import Array, ArrayLike, Float, Int, Key
 
 
 class TokenModel(nnx.Module):
-    """Token ids [B, T] to features [B, T, D] to logits [B, T, V].
+    """Maps token ids [B, T] to features [B, T, D] and to logits [B, T, V]; the base of `Encoder` and `Decoder`.
 
-    Arguments, where a method has them:
+    Arguments of its methods:
       tokens: [B, T] in 0 .. V-1.
-      pos: positions, [T], [B, T], or [L, B, T] with their own for each layer; 0, 1, ... unless given.
-      mask: padding, packing, windows; see `Mask`. A window in it replaces those of the config.
-      gate: factor of each head's output, [L, N] or [L, B, N].
-      key: for dropout at the config's rates; without it nothing is dropped.
-      rows: [B, M], the indices whose features are asked for, all unless given: the last layer computes no others.
+      pos: positions [T] or [B, T], or [L, B, T] where every layer has its own; 0, 1, ... unless given.
+      mask: padding, packing and windows; see `Mask`. A window in it replaces those of the config.
+      gate: a factor of the output of each head, [L, N] or [L, B, N]; 0 removes a head.
+      key: applies dropout at the rates of the config; without it nothing is dropped.
+      query_indices: [B, M], the indices at which the last layer and the logits are computed; all T unless given.
       types: [B, T], the type of each token where the config has `token_types`; 0 unless given.
+
+    Raises:
+      ValueError: tokens, types or shapes that do not fit the config.
     """
 
     def __init__(self, config: TransformerConfig, *, rngs: nnx.Rngs):
@@ -37,10 +40,12 @@ class TokenModel(nnx.Module):
         gate: Float[Array, "L *B N"] | None = None,
         key: Key[Array, ""] | None = None,
         types: Int[ArrayLike, "B T"] | None = None,
-        rows: Int[Array, "B M"] | None = None,
-    ) -> Float[Array, "B T V"]:
-        """Logits over the vocabulary."""
-        return self.output(self.features(tokens, pos=pos, mask=mask, gate=gate, key=key, types=types, rows=rows))
+        query_indices: Int[Array, "B M"] | None = None,
+    ) -> Float[Array, "B M V"]:
+        """Returns the logits over the vocabulary, [B, T, V], or [B, M, V] at `query_indices`."""
+        return self.output(
+            self.features(tokens, pos=pos, mask=mask, gate=gate, key=key, types=types, query_indices=query_indices)
+        )
 
     def features(
         self,
@@ -51,11 +56,11 @@ class TokenModel(nnx.Module):
         gate: Float[Array, "L *B N"] | None = None,
         key: Key[Array, ""] | None = None,
         types: Int[ArrayLike, "B T"] | None = None,
-        rows: Int[Array, "B M"] | None = None,
-    ) -> Float[Array, "B T D"]:
-        """Output of the last layer, after the last norm."""
+        query_indices: Int[Array, "B M"] | None = None,
+    ) -> Float[Array, "B M D"]:
+        """Returns the output of the last layer after the final norm, [B, T, D], or [B, M, D] at `query_indices`."""
         x, pos = self.embedding(tokens, types), positions(tokens, pos)
-        return self.stack(x, mask=self.rules(mask), pos=pos, gate=gate, key=key, rows=rows)
+        return self.stack(x, mask=self.rules(mask), pos=pos, gate=gate, key=key, query_indices=query_indices)
 
     def hidden_states(
         self,
@@ -66,7 +71,7 @@ class TokenModel(nnx.Module):
         gate: Float[Array, "L *B N"] | None = None,
         types: Int[ArrayLike, "B T"] | None = None,
     ) -> Float[Array, "_ B T D"]:
-        """The input of each layer, and last the features."""
+        """Returns the input of each layer and the features of the last, [L + 1, B, T, D]."""
         x, pos = self.embedding(tokens, types), positions(tokens, pos)
         return self.stack.hidden_states(x, mask=self.rules(mask), pos=pos, gate=gate)
 
@@ -79,19 +84,42 @@ class TokenModel(nnx.Module):
         gate: Float[Array, "L *B N"] | None = None,
         types: Int[ArrayLike, "B T"] | None = None,
     ) -> Float[Array, "L B N T T"]:
-        """Attention weights of every layer: row t sums to 1 over the keys that position t sees."""
+        """Returns the attention weights of every layer; row t sums to 1 over the keys that position t sees."""
         x, pos = self.embedding(tokens, types), positions(tokens, pos)
         return self.stack.weights(x, mask=self.rules(mask), pos=pos, gate=gate)[0]
 
     def output(self, features: Float[Array, "B T D"]) -> Float[Array, "B T V"]:
-        """Logits of features."""
+        """Returns the logits of features: the output layer alone."""
         return self.embedding.logits(features)
 
     def rules(self, mask: Mask) -> Mask:
-        """The mask as this kind of model uses it."""
+        """Returns the mask with what this kind of model adds to it."""
         return mask
 
 
+class Encoder(TokenModel):
+    """Maps tokens to logits in both directions, as BERT; its `features` are what a decoder attends to.
+
+    Its methods and their arguments are those of `TokenModel`.
+
+    Args:
+      config: sizes and options.
+      rngs: the stream `params` draws the initial values.
+
+    Raises:
+      ValueError: in a call, an encoding that exists for causal masks alone, such as `ALiBi(symmetric=False)`.
+
+    Example:
+      >>> config = TransformerConfig(vocab=11, model=16, layers=2, heads=2, hidden=32)
+      >>> encoder = Encoder(config, rngs=nnx.Rngs(0))
+      >>> encoder(np.array([[1, 2, 3]])).shape
+      (1, 3, 11)
+    """
+
+
 def positions(tokens: Int[ArrayLike, "B T"], pos: ArrayLike | None) -> ArrayLike:
-    """The positions given, or the indices as NumPy, so that an encoding can check them while tracing."""
+    """Returns `pos`, or the indices 0 .. T-1 if it is None.
+
+    The indices are a NumPy array, so that an encoding can check their values while tracing.
+    """
     return np.arange(tokens.shape[1], dtype=np.int32) if pos is None else pos

@@ -1,83 +1,119 @@
 """Positional encodings: pure functions of explicit positions, one file each. `base.py` is the interface."""
 
 import difflib
+import importlib
 import inspect
 from typing import Any
 
 import jax
 
+from attnjax import registry
 from attnjax.positions.alibi import ALiBi
-from attnjax.positions.base import EncodingParams, NoPE, PositionEncoding, Sizes, Tile
+from attnjax.positions.axial_rope import AxialRoPE, MixedRoPE
+from attnjax.positions.base import (
+    EncodingParams,
+    NoPE,
+    PositionEncoding,
+    SequentialScore,
+    Sizes,
+    Tile,
+    Trait,
+    learns,
+    resolve,
+)
+from attnjax.positions.cable import Cable
 from attnjax.positions.compose import Compose, compose
+from attnjax.positions.contextual import context_positions
 from attnjax.positions.cope import CoPE
+from attnjax.positions.dape import DAPE
 from attnjax.positions.fire import FIRE
-from attnjax.positions.given import Given
+from attnjax.positions.fox import FoX
 from attnjax.positions.kerple import Kerple
 from attnjax.positions.learned import Learned
+from attnjax.positions.llama4_temperature import Llama4Temperature
+from attnjax.positions.mrope import MRoPE
+from attnjax.positions.path import PaTH
 from attnjax.positions.pope import PoPE
+from attnjax.positions.population import program, stacked_constants
+from attnjax.positions.repo import RePo
 from attnjax.positions.rope import RoPE
 from attnjax.positions.sandwich import Sandwich
 from attnjax.positions.scaling import Llama3, NTKAware, PositionInterpolation, YaRN
 from attnjax.positions.scaling_dynamic import DynamicNTK, LongRoPE
+from attnjax.positions.selective_rope import SelectiveRoPE
 from attnjax.positions.sinusoidal import Sinusoidal
+from attnjax.positions.ssmax import SSMax
+from attnjax.positions.stick_breaking import StickBreaking
 from attnjax.positions.t5 import T5Bias
 from attnjax.positions.transformer_xl import TransformerXL
 from attnjax.positions.xpos import XPos
 from attnjax.typing import Array, ArrayLike, Float
 
+
+def _class_of(row: registry.EncodingRow) -> type[PositionEncoding]:
+    module, _, name = row.path.partition(":")
+    return getattr(importlib.import_module(module), name)
+
+
 __all__ = [
+    "DAPE",
     "ENCODINGS",
     "FIRE",
     "ALiBi",
+    "AxialRoPE",
+    "Cable",
     "CoPE",
     "Compose",
     "DynamicNTK",
     "EncodingParams",
-    "Given",
+    "FoX",
     "Kerple",
     "Learned",
     "Llama3",
+    "Llama4Temperature",
     "LongRoPE",
+    "MRoPE",
+    "MixedRoPE",
     "NTKAware",
     "NoPE",
+    "PaTH",
     "PoPE",
     "PositionEncoding",
     "PositionInterpolation",
+    "RePo",
     "RoPE",
+    "SSMax",
     "Sandwich",
+    "SelectiveRoPE",
+    "SequentialScore",
     "Sinusoidal",
     "Sizes",
+    "StickBreaking",
     "T5Bias",
     "Tile",
+    "Trait",
     "TransformerXL",
     "XPos",
     "YaRN",
     "compose",
+    "context_positions",
     "embed",
     "encoding",
+    "learns",
+    "program",
+    "resolve",
+    "stacked_constants",
 ]
 
-ENCODINGS: dict[str, type[PositionEncoding]] = {
-    "nope": NoPE,
-    "sinusoidal": Sinusoidal,
-    "learned": Learned,
-    "rope": RoPE,
-    "xpos": XPos,
-    "alibi": ALiBi,
-    "t5": T5Bias,
-    "kerple": Kerple,
-    "fire": FIRE,
-    "transformer_xl": TransformerXL,
-    "cope": CoPE,
-    "sandwich": Sandwich,
-    "pope": PoPE,
-}
+ENCODINGS: dict[str, type[PositionEncoding]] = {name: _class_of(row) for name, row in registry.ENCODINGS.items()}
 
 
 def encoding(name: str, **options: Any) -> PositionEncoding:
-    """The encoding of this name with these options, for example `encoding("rope", theta=500_000.0)`.
+    """The encoding of this name with these options. Raises ValueError for an unknown name or option, with the choices.
 
-    Raises ValueError for an unknown name or option, with the choices.
+    Example:
+        >>> encoding("kerple", kind="power")
+        Kerple(kind='power')
     """
     if name not in ENCODINGS:
         raise ValueError(f"unknown encoding {name!r}{_nearest(name, ENCODINGS)}; choose from {', '.join(ENCODINGS)}")
@@ -100,17 +136,28 @@ def _nearest(word: str, choices: Any) -> str:
 def embed(
     encoding: PositionEncoding, params: EncodingParams | None, x: Float[Array, "B T D"], pos: ArrayLike
 ) -> Float[Array, "B T D"]:
-    """The encoding's `embed` over a batch; positions [T] or [B, T]. The model calls it once, on its input.
+    """Embeddings with their positions put in, for positions [T] or [B, T]. The model calls it once, on its input.
 
-    Raises ValueError where the shapes do not fit or parameters are missing.
+    Of a composition only the parts with an `embed` hook act. Raises ValueError where the shapes do not fit or parameters
+    are missing.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> embed(Sinusoidal(), None, jnp.zeros((1, 1, 4)), jnp.array([0])).tolist()
+        [[[0.0, 1.0, 0.0, 1.0]]]
     """
     if x.ndim != 3 or pos.shape not in (x.shape[1:2], x.shape[:2]):
         raise ValueError(f"embed needs x [B, T, D] and pos [T] or [B, T], got x {x.shape} and pos {pos.shape}")
-    if not encoding.has("embed"):
+    if Trait.EMBED not in encoding.traits:
         return x
-    if params is None and encoding.learns:
-        raise ValueError(f"{encoding} learns parameters: pass params=encoding.init(key, sizes), got params=None")
-    encoding.check_positions(pos)
-    shared = () if params is None else params.shared
-    one = lambda x, pos: encoding.embed(shared, x, pos)
+    if isinstance(encoding, Compose):
+        for part, own in encoding.each(params or EncodingParams()):
+            x = embed(part, own, x, pos)
+        return x
+    if learns(encoding) and not jax.tree.leaves(params):
+        raise ValueError(f"{encoding} learns parameters: pass params=encoding.init(key, sizes), got params={params}")
+    encoding.check(pos=pos)
+    D = x.shape[2]
+    shared = resolve(encoding, params, Sizes(model=D, heads=1, kv_heads=1, head_dim=D)).shared
+    one = lambda x, pos: encoding.embed(EncodingParams(shared=shared), x, pos)
     return jax.vmap(one, in_axes=(0, None if pos.ndim == 1 else 0))(x, pos)

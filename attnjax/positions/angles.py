@@ -14,18 +14,24 @@ import math
 from fractions import Fraction
 from typing import NamedTuple
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.typing import DTypeLike
 
-from attnjax.typing import Array, ArrayLike, Float, Num, PyTree, UInt32
+from attnjax.typing import Array, ArrayLike, Float, Num, UInt32
 
 TURN = 2.0**32
 
 
 class Frequencies(NamedTuple):
-    """Angular frequencies in radians per position: 64-bit fractions of a turn, and plain for fractional positions."""
+    """Angular frequencies in radians per position: 64-bit fractions of a turn, and plain for fractional positions.
+
+    Example:
+        >>> exact(np.array([0.5])).radians.tolist()
+        [0.5]
+    """
 
     high: UInt32[ArrayLike, " c"]
     low: UInt32[ArrayLike, " c"]
@@ -33,24 +39,30 @@ class Frequencies(NamedTuple):
 
 
 def geometric(pairs: int, theta: float, width: int | None = None) -> np.ndarray:
-    """theta^(-2k/width) for k = 0..pairs-1 in float64; `width` is 2 * pairs unless given."""
+    """theta^(-2k/width) for k = 0..pairs-1 in float64; `width` is 2 * pairs unless given.
+
+    Example:
+        >>> geometric(2, 10_000.0).tolist()
+        [1.0, 0.01]
+    """
     return float(theta) ** (-2.0 * np.arange(pairs, dtype=np.float64) / (width or 2 * pairs))
 
 
 def exact(radians: np.ndarray) -> Frequencies:
-    """Frequencies known on the host, kept to 2^-64 of a turn per position. Raises ValueError if one is not finite."""
+    """Frequencies known on the host, kept to 2^-64 of a turn per position. Raises ValueError if one is not finite.
+
+    Example:
+        >>> exact(np.array([1.0])).high.tolist() == [2**32 // 6.283185307179586]
+        True
+    """
     radians = np.asarray(radians, np.float64)
+    chex.assert_rank(radians, 1)
     if not np.all(np.isfinite(radians)):
         raise ValueError(f"angular frequencies must be finite, got {radians}")
     words = [math.floor(_turns(value) * 2**64) % 2**64 for value in radians]
     high = np.array([word >> 32 for word in words], np.uint32)
     low = np.array([word & 0xFFFFFFFF for word in words], np.uint32)
     return Frequencies(high, low, radians)
-
-
-def given_or(shared: PyTree, radians: np.ndarray) -> Frequencies:
-    """The frequencies that came as data in `shared`, see `given.py`; otherwise those known on the host."""
-    return shared["frequencies"] if isinstance(shared, dict) and "frequencies" in shared else exact(radians)
 
 
 def _turns(radians: float) -> Fraction:
@@ -60,7 +72,13 @@ def _turns(radians: float) -> Fraction:
 
 
 def rounded(radians: Float[Array, " c"]) -> Frequencies:
-    """Frequencies computed while tracing, such as those that depend on a traced length: float32, in [0, 2 pi)."""
+    """Frequencies computed while tracing, such as those that depend on a traced length: float32, in [0, 2 pi).
+
+    Example:
+        >>> rounded(jnp.array([2 * math.pi / 4])).high.tolist() == [2**30]
+        True
+    """
+    chex.assert_rank(radians, 1)
     turns = radians.astype(jnp.float32) * jnp.float32(TURN / (2 * math.pi))
     high = jnp.floor(turns)
     low = (turns - high) * jnp.float32(TURN)
@@ -68,7 +86,14 @@ def rounded(radians: Float[Array, " c"]) -> Frequencies:
 
 
 def select(condition: Array, on_true: Frequencies, on_false: Frequencies) -> Frequencies:
-    """Either of two sets of frequencies, chosen by a traced scalar."""
+    """Either of two sets of frequencies, chosen by a traced condition of shape [] or [c].
+
+    Example:
+        >>> select(jnp.array(True), exact(np.ones(2)), exact(np.zeros(2))).radians.tolist()
+        [1.0, 1.0]
+    """
+    chex.assert_rank(condition, {0, 1})
+    chex.assert_equal_shape([*on_true, *on_false])
     return Frequencies(*(jnp.where(condition, a, b) for a, b in zip(on_true, on_false, strict=True)))
 
 
@@ -77,7 +102,13 @@ def angles(pos: Num[ArrayLike, " T"], frequencies: Frequencies, dtype: DTypeLike
 
     Integer positions are exact to 2e-7; of a fractional position the whole part is, and the rest is added in float32.
     With `dtype=float64` the plain product is returned.
+
+    Example:
+        >>> angles(np.array([0, 1]), exact(np.array([1.0, 0.25]))).tolist()
+        [[0.0, 0.0], [1.0, 0.25]]
     """
+    chex.assert_rank(pos, 1)
+    chex.assert_rank(list(frequencies), 1)
     pos = jnp.asarray(pos)
     if dtype == jnp.float64:
         return pos.astype(dtype)[:, None] * jnp.asarray(frequencies.radians, dtype)[None, :]

@@ -1,22 +1,24 @@
-"""The one interface: a positional encoding is a frozen record of hyper-parameters with at most five pure hooks.
+"""The interface of positional encodings: a frozen record of hyper-parameters with pure hooks for one head and one example.
 
-Every hook is written for **one head of one example** and sees positions as data. What a subclass does not override is
-skipped while tracing, so the base class itself is NoPE. Where each hook acts:
+    init(key, sizes)            -> EncodingParams   what is learned
+    constants(sizes, length)    -> EncodingParams   what is not: slopes, frequencies; may depend on heads and length
+    context(p, x, pos, before)  -> [T] or [T,F]     positions computed from the content x[T,D] that attention reads
+    embed(p, x, pos)            -> [T,D]            on the embeddings x[T,D], once, called by the model
+    map_q(p, q, pos)            -> [T,h]            on the queries q[T,H] of one head
+    map_k(p, k, pos)            -> [S,h]            on the keys k[S,H] of one key head
+    bias(p, n)                  -> like n           added to the logits; n = q_pos - k_pos
+    score(p, tile)              -> [t,s]            the general case: new logits of one tile
 
-    embed(shared, x[T,D], pos[T])        -> [T,D]   on the embeddings, once, called by the model
-    map_q(head, shared, q[T,H], pos[T])  -> [T,h]   on the queries
-    map_k(shared, k[S,H], pos[S])        -> [S,h]   on the keys (no head parameters: GQA shares keys, caches keep them)
-    bias(head, shared, n)                -> like n  a function of the distance n = q_pos - k_pos, added to the logits
-    score(head, shared, tile[, carry])   -> [t,s]   the general case: new logits of one tile of one head
+`p` holds learned parameters and constants side by side: a hook reads `p.head["slope"]` and does not know which of the two
+it is. A hook that is not overridden is skipped while tracing, so the base class itself is NoPE.
 
-Two forms of a `score` are optional and exact, for those who can use them: `columns_q` and `columns_k` where it is a product
-of few columns, and `vectors` where a vector of the distance meets the query.
-
-An attention implementation picks the tile; a hook's result on a tile equals that slice of its result on the whole.
+Positions are data: [T], or [T,A] with several axes (`Trait.AXES`), and a hook sees those of one head. What a hook returns
+for a tile of queries and keys equals that slice of what it returns for all of them, so that attention may choose tiles.
 """
 
 import dataclasses
-from collections.abc import Sequence
+import enum
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -24,184 +26,285 @@ import jax.numpy as jnp
 
 from attnjax.typing import Array, ArrayLike, Bool, Float, Num, PyTree
 
-HOOKS = ("embed", "map_q", "map_k", "bias", "score", "carry", "columns_q", "columns_k", "vectors")
-
 
 class Sizes(NamedTuple):
-    """The sizes an encoding makes its parameters from: model D, query heads N, key heads K, head dimension H."""
+    """Sizes that parameters are made from: model dimension D, query heads N, key heads K, head dimension H.
+
+    Example:
+        >>> Sizes(model=512, heads=8, kv_heads=2, head_dim=64).heads
+        8
+    """
 
     model: int
     heads: int
     kv_heads: int
-    head: int
+    head_dim: int
 
 
 class EncodingParams(NamedTuple):
-    """What an encoding learned: leaves of `head` lead with the axis N, `shared` serves all heads. Both may be empty."""
+    """Parameters of an encoding, by what they belong to; each side is a dictionary, or a tuple of them in a composition.
+
+    Leaves of `head` lead with the axis N, those of `kv_head` with K, and those of `shared` serve all heads. Hooks see the
+    slice of their head; `map_k` sees no `head`, because the queries of a group share their key head.
+
+    Example:
+        >>> EncodingParams(head={"slope": 0.5}).shared
+        ()
+    """
 
     head: PyTree = ()
+    kv_head: PyTree = ()
     shared: PyTree = ()
 
 
 class Tile(NamedTuple):
-    """One tile of one head, in float32, with q and k after `map_q` and `map_k`, and `logits = scale * q @ k.T`.
+    """Queries and keys of one tile of one head, in float32 (or float64), and `logits = scale * q @ k.T`.
 
-    `visible` says which entries the mask allows. The others may take any value: the caller masks after.
+    q and k are the results of `map_q` and `map_k`. `visible` says which entries the mask allows; the others may be
+    returned with any value, because the mask is applied to the result. Positions are q_pos[t] and k_pos[s], with a last axis
+    [A] for `Trait.AXES`. For `Trait.ALL_HEADS` logits, q and k lead with an axis of heads: N, N and K; positions may too.
+
+    Example:
+        >>> q, k = jnp.ones((1, 4)), jnp.ones((3, 4))
+        >>> tile = Tile(q @ k.T, q, k, jnp.array([2]), jnp.arange(3), jnp.ones((1, 3), bool), 1.0)
+        >>> tile.distance.tolist()
+        [[2, 1, 0]]
     """
 
-    logits: Float[Array, "t s"]
-    q: Float[Array, "t h"]
-    k: Float[Array, "s h"]
-    q_pos: Num[ArrayLike, " t"]
-    k_pos: Num[ArrayLike, " s"]
+    logits: Float[Array, "*N t s"]
+    q: Float[Array, "*N t h"]
+    k: Float[Array, "*K s h"]
+    q_pos: Num[ArrayLike, "..."]
+    k_pos: Num[ArrayLike, "..."]
     visible: Bool[Array, "t s"]
     scale: float | Float[Array, ""]
 
     @property
-    def distance(self) -> Num[Array, "t s"]:
-        """n = q_pos - k_pos: positive where the key lies in the past."""
-        return jnp.asarray(self.q_pos)[:, None] - jnp.asarray(self.k_pos)[None, :]
+    def distance(self) -> Num[Array, "*N t s"]:
+        """n = q_pos - k_pos: positive where the key lies in the past. A tuple where positions are one."""
+        subtract = lambda q_pos, k_pos: jnp.asarray(q_pos)[..., :, None] - jnp.asarray(k_pos)[..., None, :]
+        return jax.tree.map(subtract, self.q_pos, self.k_pos)
 
 
-class Vectors(NamedTuple):
-    """What the m distances of one head meet its queries and keys with: logits + scale * (u . k_j + (q_i + v) . r_n)."""
+class Trait(enum.Flag):
+    """What attention asks about an encoding: which hooks it overrides, and what these need.
 
-    r: Float[Array, "m h"]
-    u: Float[Array, " h"]
-    v: Float[Array, " h"]
+    Example:
+        >>> from attnjax.positions import ALiBi
+        >>> Trait.BIAS in ALiBi().traits, Trait.SCORE in ALiBi().traits
+        (True, False)
+    """
+
+    CONTEXT = enum.auto()
+    EMBED = enum.auto()
+    MAP_Q = enum.auto()
+    MAP_K = enum.auto()
+    BIAS = enum.auto()
+    SCORE = enum.auto()
+    CARRY = enum.auto()
+    """`score` takes and returns a state that travels from the last keys to the first, see `SequentialScore`."""
+    ALL_HEADS = enum.auto()
+    """`score` takes the tiles of all heads of an example at once."""
+    UNNORMALIZED = enum.auto()
+    """`score` returns the logarithms of the weights themselves, which the softmax must not normalize."""
+    LENGTH = enum.auto()
+    """`constants` depend on the length, so that a cache keeps keys as they were before `map_k`."""
+    AXES = enum.auto()
+    """Positions that reach `map_q`, `map_k` and `score` have a last axis of coordinates or channels."""
+
+    MAPS = MAP_Q | MAP_K
+    ON_SCORES = BIAS | SCORE
+
+
+HOOKS = ("context", "embed", "map_q", "map_k", "bias", "score")
+"""What an encoding may override; the trait of a hook has its name in capitals."""
 
 
 @dataclasses.dataclass(frozen=True)
 class PositionEncoding:
     """No position encoding (NoPE), and the base class of all others.
 
-    Subclasses are frozen dataclasses without arrays inside: hashable, printable, safe as static arguments of `jax.jit`.
+    Subclasses are frozen dataclasses without arrays inside: hashable, printable, static arguments of `jax.jit`.
+
+    Example:
+        >>> from attnjax.positions import NoPE, RoPE, Trait
+        >>> RoPE().traits == Trait.MAP_Q | Trait.MAP_K, bool(NoPE().traits)
+        (True, False)
     """
 
     def init(self, key: jax.Array, sizes: Sizes) -> EncodingParams:
-        """Learned parameters; an empty `EncodingParams` where nothing is learned."""
+        """Learned parameters, stored raw; an empty `EncodingParams` where nothing is learned."""
         del key, sizes
         return EncodingParams()
 
-    def bind(self, params: EncodingParams, heads: int, length: Any = None) -> EncodingParams:
-        """What the hooks receive: `params`, joined by constants that depend on the number of heads or on the length.
+    def constants(self, sizes: Sizes, length: Any = None) -> EncodingParams:
+        """Parameters that are not learned, as NumPy arrays where they are known while tracing.
 
-        `length` is given to encodings with `length_dependent`: max(position of a valid key) + 1 of one example.
+        `length` is given where `Trait.LENGTH` asks for it: max(position of a valid key) + 1 of one example. A learned
+        parameter of the same name replaces a constant, and so does an array that the caller of `attend` passes.
         """
-        del heads, length
-        return params
+        del sizes, length
+        return EncodingParams()
 
-    def as_data(self, sizes: Sizes) -> "tuple[PositionEncoding, EncodingParams]":
-        """(program, numbers): the encoding as code that others share, and as NumPy arrays in which it differs from them.
+    def context(
+        self, p: EncodingParams, x: Float[Array, "T D"], pos: Num[ArrayLike, " T"], before: Float[Array, "*F"]
+    ) -> Num[Array, "T *F"]:
+        """Positions of one head, computed from x: [T], or with `Trait.AXES` [T,F].
 
-        Encodings with equal programs are one compiled program; see `given.py`. Without numbers it is its own program.
+        `before` is the position of the token before the first of x: zeros at the start of a sequence, of shape [] or [F],
+        and [1] while F is found, so that it must broadcast. An encoding with `map_k` has positions per key head and sees no
+        `p.head`; others have positions per query head.
         """
-        del sizes
-        return self, EncodingParams()
+        del p, x, before
+        return jnp.asarray(pos)
 
-    @property
-    def learns(self) -> bool:
-        """Whether `init` makes parameters, so that attention cannot run with `params=None`."""
-        return False
-
-    @property
-    def length_dependent(self) -> bool:
-        """Whether `bind` needs the length of the sequence; a cache then keeps keys as they were before `map_k`."""
-        return False
-
-    def embed(self, shared: PyTree, x: Float[Array, "T D"], pos: Num[ArrayLike, " T"]) -> Float[Array, "T D"]:
-        """Position into the embeddings."""
-        del shared, pos
+    def embed(self, p: EncodingParams, x: Float[Array, "T D"], pos: Num[ArrayLike, " T"]) -> Float[Array, "T D"]:
+        """Embeddings with their positions put in."""
+        del p, pos
         return x
 
-    def map_q(
-        self, head: PyTree, shared: PyTree, q: Float[Array, "T H"], pos: Num[ArrayLike, " T"]
-    ) -> Float[Array, "T h"]:
-        """Position into the queries of one head."""
-        del head, shared, pos
+    def map_q(self, p: EncodingParams, q: Float[Array, "T H"], pos: Num[ArrayLike, "T *A"]) -> Float[Array, "T h"]:
+        """Queries of one head with their positions put in."""
+        del p, pos
         return q
 
-    def map_k(self, shared: PyTree, k: Float[Array, "S H"], pos: Num[ArrayLike, " S"]) -> Float[Array, "S h"]:
-        """Position into the keys of one head."""
-        del shared, pos
+    def map_k(self, p: EncodingParams, k: Float[Array, "S H"], pos: Num[ArrayLike, "S *A"]) -> Float[Array, "S h"]:
+        """Keys of one key head with their positions put in."""
+        del p, pos
         return k
 
-    def bias(self, head: PyTree, shared: PyTree, n: Num[Array, "..."]) -> Float[Array, "..."]:
-        """A number to add to the logit of a query and a key at distance n."""
-        del head, shared
+    def bias(self, p: EncodingParams, n: Num[Array, "..."]) -> Float[Array, "..."]:
+        """A number to add to the logit of a query and a key at distance n = q_pos - k_pos."""
+        del p
         return jnp.zeros(n.shape, jnp.float32)
 
-    def carry(self, t: int) -> PyTree:
-        """State of t query rows before the first key tile. With it, key tiles are visited from the last to the first
-        and `score` takes the state and returns `(logits, state)`.
-        """
-        del t
-        return ()
-
-    def score(self, head: PyTree, shared: PyTree, tile: Tile, carry: PyTree = ()) -> Any:
-        """New logits of a tile: here `tile.logits + bias(distance)`."""
-        del carry
-        if not self.has("bias"):
+    def score(self, p: EncodingParams, tile: Tile) -> Any:
+        """New logits of a tile: here `tile.logits + bias(p, tile.distance)`."""
+        if Trait.BIAS not in self.traits:
             return tile.logits
-        return tile.logits + self.bias(head, shared, tile.distance).astype(tile.logits.dtype)
+        return tile.logits + self.bias(p, tile.distance).astype(tile.logits.dtype)
 
-    def columns_q(
-        self, head: PyTree, shared: PyTree, q: Float[Array, "T h"], pos: Num[ArrayLike, " T"], scale: Float[Array, ""]
-    ) -> Float[Array, "T c"]:
-        """Extra query columns of an exact low-rank form of `score`, for kernels that take no bias:
-        `score - logits == columns_q @ columns_k.T` up to a constant per query, which the softmax ignores.
-        `scale` is the one already inside `logits`; an additive bias does not need it.
+    @property
+    def traits(self) -> Trait:
+        """The hooks that are overridden; a subclass adds what else it needs."""
+        own, base = type(self), PositionEncoding
+        return sum_of(*(Trait[name.upper()] for name in HOOKS if getattr(own, name) is not getattr(base, name)))
+
+    def check(
+        self, *, sizes: Sizes | None = None, causal: bool | None = None, pos: Num[ArrayLike, "..."] | None = None
+    ) -> None:
+        """Raise `ValueError` where the encoding cannot serve these sizes, this kind of mask, or positions whose values are
+        known. What is None is not known; hooks see one example under `vmap`, where values are not known any more.
         """
-        del head, shared, pos, scale
-        return q[:, :0]
+        del sizes, causal, pos
 
-    def columns_k(self, shared: PyTree, k: Float[Array, "S h"], pos: Num[ArrayLike, " S"]) -> Float[Array, "S c"]:
-        """Extra key columns, see `columns_q`."""
-        del shared, pos
-        return k[:, :0]
 
-    def vectors(self, head: PyTree, shared: PyTree, n: Num[Array, " m"]) -> Vectors:
-        """The same as `score`, as vectors of the distances n = q_pos - k_pos. Where positions are consecutive they are made
-        once for all distances and not for each tile. `head` comes in the type of the queries, and so do the vectors.
+class SequentialScore(PositionEncoding):
+    """An encoding whose scores depend on the keys to the right: key tiles are visited from the last to the first.
 
-        Raises NotImplementedError here: no vector is the neutral one of every head dimension.
-        """
-        del head, shared, n
-        raise NotImplementedError(f"{self} is not made of vectors that meet the query")
+    Example:
+        >>> from attnjax.positions import CoPE
+        >>> isinstance(CoPE(), SequentialScore), Trait.CARRY in CoPE().traits
+        (True, True)
+    """
 
-    def hooks(self) -> frozenset[str]:
-        """Names of the hooks that this encoding overrides; all others are skipped."""
-        return frozenset(name for name in HOOKS if getattr(type(self), name) is not getattr(PositionEncoding, name))
+    def carry(self, p: EncodingParams, q: Float[Array, "t h"]) -> PyTree:
+        """State of t query rows before the last key tile, which may depend on the mapped queries."""
+        raise NotImplementedError
 
-    def has(self, *hooks: str) -> bool:
-        """Whether any of these hooks is overridden."""
-        return not self.hooks().isdisjoint(hooks)
+    def score(self, p: EncodingParams, tile: Tile, carry: PyTree = None) -> Any:
+        """(new logits of a tile, state for the tile to its left)."""
+        raise NotImplementedError
 
-    def check(self, sizes: Sizes, *, causal: bool) -> None:
-        """Raise `ValueError` where the encoding cannot serve these sizes or this kind of mask."""
-        del sizes, causal
-
-    def check_positions(self, pos: ArrayLike) -> None:
-        """Raise `ValueError` where positions of any shape, if their values are known, are out of the encoding's reach.
-
-        Hooks see one example under `vmap`, where values are not known any more.
-        """
-        del pos
+    @property
+    def traits(self) -> Trait:
+        """The hooks that are overridden, and the carry."""
+        return super().traits | Trait.CARRY
 
 
 class NoPE(PositionEncoding):
     """No position encoding: score = scale * q.k. A causal mask is then the only source of position.
 
     Reference: Haviv et al. 2022 (arXiv:2203.16634); Kazemnejad et al. 2023 (arXiv:2305.19466).
+
+    Example:
+        >>> NoPE().constants(Sizes(model=8, heads=1, kv_heads=1, head_dim=8)) == EncodingParams()
+        True
     """
 
 
-def validate(encoding: str, **fields: Any) -> None:
-    """Refuse hyper-parameters that are NaN, infinite or not positive, naming the encoding, the field and the value."""
-    for name, value in fields.items():
-        values: Sequence[Any] = value if isinstance(value, tuple | list) else (value,)
-        for number in values:
-            if isinstance(number, bool) or not isinstance(number, int | float):
-                raise ValueError(f"{encoding}: {name} must be a number, got {number!r}")
-            if not 0 < number < float("inf"):
-                raise ValueError(f"{encoding}: {name} must be positive and finite, got {number!r}")
+def sum_of(*traits: Trait) -> Trait:
+    """The union of traits.
+
+    Example:
+        >>> sum_of(Trait.MAP_Q, Trait.MAP_K) == Trait.MAPS
+        True
+    """
+    total = Trait(0)
+    for trait in traits:
+        total |= trait
+    return total
+
+
+def resolve(
+    encoding: PositionEncoding, params: EncodingParams | None, sizes: Sizes, length: Any = None
+) -> EncodingParams:
+    """What hooks receive as `p`, before it is sliced by head: constants, and `params` over them.
+
+    Raises ValueError where `params` are not dictionaries, or tuples with one entry per part of a composition.
+
+    Example:
+        >>> import numpy as np
+        >>> from attnjax import ALiBi, Sizes
+        >>> resolve(ALiBi(), None, Sizes(model=16, heads=2, kv_heads=2, head_dim=8)).head["slope"].tolist()
+        [0.0625, 0.00390625]
+    """
+    constants = encoding.constants(sizes, length)
+    return constants if params is None else replaced(encoding, constants, params)
+
+
+def learns(encoding: PositionEncoding) -> bool:
+    """Whether `init` makes parameters, so that attention cannot run with `params=None`.
+
+    Example:
+        >>> from attnjax.positions import ALiBi, T5Bias
+        >>> learns(T5Bias()), learns(ALiBi())
+        (True, False)
+    """
+    if type(encoding).init is PositionEncoding.init:
+        return False
+    sizes = Sizes(model=64, heads=4, kv_heads=4, head_dim=16)
+    return bool(jax.tree.leaves(jax.eval_shape(lambda: encoding.init(jax.random.key(0), sizes))))
+
+
+def replaced(encoding: PositionEncoding, constants: EncodingParams, params: EncodingParams) -> EncodingParams:
+    """`params`, and the constants that it does not replace.
+
+    Example:
+        >>> from attnjax.positions import RoPE
+        >>> constants = EncodingParams(shared={"frequencies": 1.0, "gain": 1.0})
+        >>> replaced(RoPE(), constants, EncodingParams(shared={"gain": 2.0})).shared
+        {'frequencies': 1.0, 'gain': 2.0}
+    """
+    return EncodingParams(*(_over(encoding, *sides) for sides in zip(constants, params, strict=True)))
+
+
+def _over(encoding: PositionEncoding, constants: PyTree, params: PyTree) -> PyTree:
+    """`params` with the constants that it does not replace."""
+    if isinstance(params, tuple | list | Mapping) and not params:
+        return constants
+    if (
+        isinstance(constants, tuple)
+        and constants
+        and isinstance(params, tuple | list)
+        and len(params) == len(constants)
+    ):
+        return tuple(_over(encoding, ours, theirs) for ours, theirs in zip(constants, params, strict=True))
+    if not constants:
+        return params
+    if isinstance(constants, Mapping) and isinstance(params, Mapping):
+        return {**constants, **params}
+    raise ValueError(
+        f"each side of the parameters of {encoding} must be a dictionary, or for a composition a tuple with one entry per "
+        f"part, got {jax.tree.map(jnp.shape, params)}"
+    )

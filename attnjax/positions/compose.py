@@ -3,9 +3,9 @@
     embed, map_q, map_k     one after the other
     score                   each part sees the logits that the parts before it made
     bias                    the sum, as long as no part overrides `score`
-    columns                 side by side, as long as every part that changes the score has them
 
-Parameters are tuples in the same order: head = (head_a, head_b, ...), shared = (shared_a, shared_b, ...).
+Parameters are tuples in the same order: head = (head_a, head_b, ...), and so are `kv_head` and `shared`. Positions are one
+array for all parts, or a tuple with those of each, as `context_positions` returns them.
 """
 
 import dataclasses
@@ -14,20 +14,34 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from attnjax.positions.base import EncodingParams, PositionEncoding, Sizes, Tile
+from attnjax.positions.base import EncodingParams, PositionEncoding, SequentialScore, Sizes, Tile, Trait, sum_of
 from attnjax.typing import Array, ArrayLike, Float, Num, PyTree
 
-COLUMNS = frozenset({"columns_q", "columns_k"})
+BY_HEAD = EncodingParams(head=0, kv_head=0, shared=None)
+"""The `in_axes` of parameters in a `jax.vmap` over query heads."""
 
 
 def compose(*encodings: PositionEncoding) -> "Compose":
-    """Two or more encodings as one, such as `compose(RoPE(), ALiBi())`. Raises ValueError for fewer."""
+    """Two or more encodings as one. Raises ValueError for fewer.
+
+    Example:
+        >>> from attnjax import ALiBi, RoPE, compose
+        >>> both = compose(RoPE(), ALiBi())
+        >>> both.traits == RoPE().traits | ALiBi().traits
+        True
+    """
     return Compose(encodings)
 
 
 @dataclasses.dataclass(frozen=True)
-class Compose(PositionEncoding):
-    """The encodings in `parts`, applied in order. Made by `compose`."""
+class Compose(SequentialScore):
+    """The encodings in `parts`, applied in order. Made by `compose`.
+
+    Example:
+        >>> from attnjax import ALiBi, RoPE
+        >>> [type(part).__name__ for part in compose(RoPE(), ALiBi()).parts]
+        ['RoPE', 'ALiBi']
+    """
 
     parts: tuple[PositionEncoding, ...]
 
@@ -38,110 +52,127 @@ class Compose(PositionEncoding):
             if not isinstance(part, PositionEncoding):
                 raise ValueError(f"compose: every argument must be a PositionEncoding, got {part!r}")
 
+    @property
+    def traits(self) -> Trait:
+        """The traits of all parts. Biases are scores beside a part with a score or with positions of its own."""
+        union = sum_of(*(part.traits for part in self.parts))
+        apart = Trait.SCORE | Trait.CONTEXT | Trait.AXES
+        return (union | Trait.SCORE) & ~Trait.BIAS if Trait.BIAS in union and union & apart else union
+
     def init(self, key: jax.Array, sizes: Sizes) -> EncodingParams:
         """The parameters of each part, from independent keys."""
         keys = jax.random.split(key, len(self.parts))
         return _join([part.init(key, sizes) for part, key in zip(self.parts, keys, strict=True)])
 
-    def bind(self, params: EncodingParams, heads: int, length: Any = None) -> EncodingParams:
-        """What the hooks of each part receive. Raises ValueError where `params` does not hold one entry per part."""
-        head, shared = (self._per_part(side) for side in params)
-        sides = zip(self.parts, head, shared, strict=True)
-        return _join([part.bind(EncodingParams(h, s), heads, length) for part, h, s in sides])
+    def constants(self, sizes: Sizes, length: Any = None) -> EncodingParams:
+        """The constants of each part."""
+        return _join([part.constants(sizes, length) for part in self.parts])
 
-    @property
-    def learns(self) -> bool:
-        """Whether any part learns."""
-        return any(part.learns for part in self.parts)
-
-    @property
-    def length_dependent(self) -> bool:
-        """Whether any part needs the length."""
-        return any(part.length_dependent for part in self.parts)
-
-    def embed(self, shared: PyTree, x: Float[Array, "T D"], pos: Num[ArrayLike, " T"]) -> Float[Array, "T D"]:
+    def embed(self, p: EncodingParams, x: Float[Array, "T D"], pos: Num[ArrayLike, " T"]) -> Float[Array, "T D"]:
         """Each part's embedding, in order."""
-        for part, s in zip(self.parts, self._per_part(shared), strict=True):
-            x = part.embed(s, x, pos)
+        for part, own in self.each(p):
+            x = part.embed(own, x, pos)
         return x
 
-    def map_q(
-        self, head: PyTree, shared: PyTree, q: Float[Array, "T H"], pos: Num[ArrayLike, " T"]
-    ) -> Float[Array, "T h"]:
+    def map_q(self, p: EncodingParams, q: Float[Array, "T H"], pos: PyTree) -> Float[Array, "T h"]:
         """Each part's map, in order."""
-        for part, h, s in zip(self.parts, head, shared, strict=True):
-            q = part.map_q(h, s, q, pos)
+        for (part, own), at in zip(self.each(p), self._positions(pos), strict=True):
+            q = part.map_q(own, q, at) if Trait.MAP_Q in part.traits else q
         return q
 
-    def map_k(self, shared: PyTree, k: Float[Array, "S H"], pos: Num[ArrayLike, " S"]) -> Float[Array, "S h"]:
+    def map_k(self, p: EncodingParams, k: Float[Array, "S H"], pos: PyTree) -> Float[Array, "S h"]:
         """Each part's map, in order."""
-        for part, s in zip(self.parts, shared, strict=True):
-            k = part.map_k(s, k, pos)
+        for (part, own), at in zip(self.each(p), self._positions(pos), strict=True):
+            k = part.map_k(own, k, at) if Trait.MAP_K in part.traits else k
         return k
 
-    def bias(self, head: PyTree, shared: PyTree, n: Num[Array, "..."]) -> Float[Array, "..."]:
-        """The sum of the parts' biases, in the widest of their types."""
-        sides = zip(self.parts, head, shared, strict=True)
-        biases = [part.bias(h, s, n) for part, h, s in sides if part.has("bias")]
+    def bias(self, p: EncodingParams, n: Num[Array, "..."]) -> Float[Array, "..."]:
+        """The sum of the parts' biases, in the widest of their types; n may be a tuple with the distances of each part."""
+        each = zip(self.each(p), self._positions(n), strict=True)
+        biases = [part.bias(own, at) for (part, own), at in each if Trait.BIAS in part.traits]
         dtype = jnp.float64 if any(bias.dtype == jnp.float64 for bias in biases) else jnp.float32
-        return sum((bias.astype(dtype) for bias in biases), jnp.zeros(n.shape, dtype))
+        return sum((bias.astype(dtype) for bias in biases), jnp.zeros(jax.tree.leaves(n)[0].shape, dtype))
 
-    def carry(self, t: int) -> tuple[PyTree, ...]:
+    def carry(self, p: EncodingParams, q: Float[Array, "t h"]) -> tuple[PyTree, ...]:
         """One state per part, empty where a part has none."""
-        return tuple(part.carry(t) for part in self.parts)
+        return tuple(_carry(part, own, q, self.traits) for part, own in self.each(p))
 
-    def score(self, head: PyTree, shared: PyTree, tile: Tile, carry: PyTree = ()) -> Any:
+    def score(self, p: EncodingParams, tile: Tile, carry: PyTree = None) -> Any:
         """Each part's score, on a tile that holds the logits of the part before."""
-        states = []
-        carry = carry or self.carry(tile.q.shape[0])
-        for part, h, s, state in zip(self.parts, head, shared, carry, strict=True):
-            logits = part.score(h, s, tile, state)
-            if part.has("carry"):
-                logits, state = logits
-            states.append(state)
+        if carry is None and Trait.CARRY in self.traits:
+            carry = self.carry(p, tile.q)
+        states = list(carry or ((),) * len(self.parts))
+        positions = zip(self._positions(tile.q_pos), self._positions(tile.k_pos), strict=True)
+        for i, ((part, own), (q_pos, k_pos)) in enumerate(zip(self.each(p), positions, strict=True)):
+            logits = _score(part, own, tile._replace(q_pos=q_pos, k_pos=k_pos), states[i], self.traits)
+            if Trait.CARRY in part.traits:
+                logits, states[i] = logits
             tile = tile._replace(logits=logits)
-        return (tile.logits, tuple(states)) if self.has("carry") else tile.logits
+        return (tile.logits, tuple(states)) if Trait.CARRY in self.traits else tile.logits
 
-    def columns_q(
-        self, head: PyTree, shared: PyTree, q: Float[Array, "T h"], pos: Num[ArrayLike, " T"], scale: Float[Array, ""]
-    ) -> Float[Array, "T c"]:
-        """The parts' query columns, side by side."""
-        sides = zip(self.parts, head, shared, strict=True)
-        return jnp.concatenate([part.columns_q(h, s, q, pos, scale) for part, h, s in sides], axis=-1)
-
-    def columns_k(self, shared: PyTree, k: Float[Array, "S h"], pos: Num[ArrayLike, " S"]) -> Float[Array, "S c"]:
-        """The parts' key columns, side by side."""
-        return jnp.concatenate([p.columns_k(s, k, pos) for p, s in zip(self.parts, shared, strict=True)], axis=-1)
-
-    def hooks(self) -> frozenset[str]:
-        """All hooks of the parts, less those that no longer describe the whole.
-
-        These are the bias beside a part with a score of its own, columns beside a score or bias without columns, and
-        the vectors of one part.
-        """
-        union = frozenset().union(*(part.hooks() for part in self.parts)) - {"vectors"}
-        if "score" in union:
-            union -= {"bias"}
-        changing = [part for part in self.parts if part.has("bias", "score")]
-        return union if all(part.hooks() >= COLUMNS for part in changing) else union - COLUMNS
-
-    def check(self, sizes: Sizes, *, causal: bool) -> None:
+    def check(self, *, sizes: Sizes | None = None, causal: bool | None = None, pos: PyTree = None) -> None:
         """Raises the ValueError of the first part that cannot serve."""
-        for part in self.parts:
-            part.check(sizes, causal=causal)
+        for part, at in zip(self.parts, self._positions(pos), strict=True):
+            part.check(sizes=sizes, causal=causal, pos=at)
 
-    def check_positions(self, pos: ArrayLike) -> None:
-        """Raises the ValueError of the first part that cannot reach a position."""
-        for part in self.parts:
-            part.check_positions(pos)
+    def each(self, p: EncodingParams) -> list[tuple[PositionEncoding, EncodingParams]]:
+        """Every part with its own parameters; an empty side is empty for each part.
+
+        Raises ValueError where a side does not hold one entry per part.
+        """
+        own = zip(*(self._per_part(side) for side in p), strict=True)
+        return [(part, EncodingParams(*sides)) for part, sides in zip(self.parts, own, strict=True)]
 
     def _per_part(self, side: PyTree) -> tuple[PyTree, ...]:
-        """One side of the parameters by part; an empty side (nothing is learned) is empty for each."""
-        side = ((),) * len(self.parts) if isinstance(side, tuple) and not side else side
+        side = ((),) * len(self.parts) if isinstance(side, tuple | dict) and not side else side
         if not isinstance(side, tuple | list) or len(side) != len(self.parts):
             raise ValueError(f"compose: parameters must be a tuple with one entry per part of {self}, got {side!r}")
         return tuple(side)
 
+    def _positions(self, pos: PyTree) -> tuple[PyTree, ...]:
+        return pos if isinstance(pos, tuple) else (pos,) * len(self.parts)
+
+
+def _carry(part: PositionEncoding, p: EncodingParams, q: Float[Array, "*N t h"], whole: Trait) -> PyTree:
+    """The carry of one part, over the axis of heads as in `_score`."""
+    if not isinstance(part, SequentialScore) or Trait.CARRY not in part.traits:
+        return ()
+    if Trait.ALL_HEADS not in whole or Trait.ALL_HEADS in part.traits:
+        return part.carry(p, q)
+    return jax.vmap(part.carry, in_axes=(BY_HEAD, 0))(p._replace(kv_head=repeated(p.kv_head, q.shape[0])), q)
+
+
+def _score(part: PositionEncoding, p: EncodingParams, tile: Tile, carry: PyTree, whole: Trait) -> Any:
+    """The score of one part, over the axis of heads where another part of the composition needs all of them at once."""
+    arguments = (carry,) if Trait.CARRY in part.traits else ()
+    if Trait.ALL_HEADS not in whole or Trait.ALL_HEADS in part.traits:
+        return part.score(p, tile, *arguments)
+    N = tile.q.shape[0]
+    (q_pos, q_axes), (k_pos, k_axes) = (_by_head(part, pos, N) for pos in (tile.q_pos, tile.k_pos))
+    tile = tile._replace(k=repeated(tile.k, N), q_pos=q_pos, k_pos=k_pos)
+    in_axes = (BY_HEAD, Tile(0, 0, 0, q_axes, k_axes, None, None), *(0 for _ in arguments))
+    return jax.vmap(part.score, in_axes=in_axes)(p._replace(kv_head=repeated(p.kv_head, N)), tile, *arguments)
+
+
+def _by_head(part: PositionEncoding, pos: PyTree, heads: int) -> tuple[PyTree, PyTree]:
+    """(positions with one row per query head if they have rows per head, their `in_axes` in a `jax.vmap` over heads)."""
+    if isinstance(part, Compose) and isinstance(pos, tuple):
+        each = [_by_head(one, at, heads) for one, at in zip(part.parts, pos, strict=True)]
+        return tuple(rows for rows, _ in each), tuple(axes for _, axes in each)
+    if jnp.ndim(pos) <= (2 if Trait.AXES in part.traits else 1):
+        return pos, None
+    return repeated(pos, heads), 0
+
+
+def repeated(tree: PyTree, heads: int) -> PyTree:
+    """Arrays that lead with key heads, with one row per query head.
+
+    Example:
+        >>> repeated({"w": jnp.array([1, 2])}, heads=4)["w"].tolist()
+        [1, 1, 2, 2]
+    """
+    return jax.tree.map(lambda leaf: jnp.repeat(jnp.asarray(leaf), heads // leaf.shape[0], axis=0), tree)
+
 
 def _join(params: list[EncodingParams]) -> EncodingParams:
-    return EncodingParams(tuple(p.head for p in params), tuple(p.shared for p in params))
+    return EncodingParams(*(tuple(sides) for sides in zip(*params, strict=True)))

@@ -11,7 +11,12 @@ import numpy as np
 
 
 def concrete(values: Any) -> np.ndarray | None:
-    """The values as NumPy where they are known, None where they are traced."""
+    """The values as NumPy where they are known, None where they are traced.
+
+    Example:
+        >>> concrete(np.arange(2)).tolist(), jax.eval_shape(lambda x: concrete(x), np.arange(2)) is None
+        ([0, 1], True)
+    """
     try:
         return np.asarray(values)
     except jax.errors.TracerArrayConversionError:

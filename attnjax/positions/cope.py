@@ -16,13 +16,14 @@ Reference: Golovneva, Wang, Weston, Sukhbaatar 2024, arXiv:2405.18719, equations
 
 import dataclasses
 
+import chex
 import jax
 import jax.numpy as jnp
 
-from attnjax.positions.base import EncodingParams, PositionEncoding, Sizes, Tile
+from attnjax.positions.base import EncodingParams, SequentialScore, Sizes, Tile
 from attnjax.positions.checks import MOST, validate_integer
 from attnjax.positions.interpolation import interpolate
-from attnjax.typing import Array, Float, PyTree
+from attnjax.typing import Array, Float, compute_dtype
 
 HIGHEST = jax.lax.Precision.HIGHEST
 BLOCK = 32
@@ -30,42 +31,43 @@ BLOCK = 32
 
 
 @dataclasses.dataclass(frozen=True)
-class CoPE(PositionEncoding):
-    """Counted positions 0 .. `max_position` - 1, with embeddings interpolated between whole numbers."""
+class CoPE(SequentialScore):
+    """Counted positions 0 .. `max_position` - 1, with embeddings interpolated between whole numbers.
+
+    Example:
+        >>> from attnjax import Sizes
+        >>> CoPE(max_position=4).init(jax.random.key(0), Sizes(8, 1, 1, 8)).shared["table"].shape
+        (4, 8)
+    """
 
     max_position: int = 16
 
     def __post_init__(self) -> None:
         validate_integer("CoPE", most=MOST, max_position=self.max_position)
 
-    @property
-    def learns(self) -> bool:
-        """True: the table of position embeddings."""
-        return True
-
     def init(self, key: jax.Array, sizes: Sizes) -> EncodingParams:
         """A table of zeros [max_position, H]: at first, attention without position."""
         del key
-        return EncodingParams(shared={"table": jnp.zeros((self.max_position, sizes.head), jnp.float32)})
+        return EncodingParams(shared={"table": jnp.zeros((self.max_position, sizes.head_dim), jnp.float32)})
 
-    def carry(self, t: int) -> Float[Array, " t"]:
+    def carry(self, p: EncodingParams, q: Float[Array, "t h"]) -> Float[Array, " t"]:
         """The sum of gates to the right of the last tile: zero."""
-        return jnp.zeros((t,), jnp.float32)
+        del p
+        return jnp.zeros(q.shape[:1], compute_dtype(q))
 
     def score(
-        self, head: PyTree, shared: PyTree, tile: Tile, carry: PyTree = ()
+        self, p: EncodingParams, tile: Tile, carry: Float[Array, " t"] | None = None
     ) -> tuple[Float[Array, "t s"], Float[Array, " t"]]:
         """(logits + interpolated q . e[p], the sum of gates of this tile and of all to its right).
 
         Without a carry the tile is taken to hold the last keys of the rows.
         """
-        del head
-        counted = self.carry(tile.q.shape[0]) if isinstance(carry, tuple) else carry
+        counted = self.carry(p, tile.q) if carry is None else carry
         dtype = tile.logits.dtype
         gates = jnp.where(tile.visible, jax.nn.sigmoid(tile.logits), 0.0)
         total = sums_from_the_right(gates) + counted.astype(dtype)[:, None]
         # Highest precision, because the default of a GPU rounds the inputs of a float32 product to 11 bits.
-        by_position = jnp.matmul(tile.q, shared["table"].astype(dtype).T, precision=HIGHEST)
+        by_position = jnp.matmul(tile.q, p.shared["table"].astype(dtype).T, precision=HIGHEST)
         logits = tile.logits + interpolate(by_position, jnp.minimum(total, self.max_position - 1))
         return logits, total[:, 0].astype(counted.dtype)
 
@@ -74,7 +76,12 @@ def sums_from_the_right(x: Float[Array, "t s"]) -> Float[Array, "t s"]:
     """sum_{m >= j} x_im, as a product with ones inside blocks of `BLOCK` columns and another over the blocks.
 
     On a CPU this takes half the time of `jax.lax.cumsum`, which adds one number after another.
+
+    Example:
+        >>> sums_from_the_right(jnp.array([[1.0, 2.0, 4.0]])).tolist()
+        [[7.0, 6.0, 4.0]]
     """
+    chex.assert_rank(x, 2)
     t, s = x.shape
     blocks = jnp.pad(x, ((0, 0), (0, -s % BLOCK))).reshape(t, -1, BLOCK)
     inside = jnp.matmul(blocks, jnp.tril(jnp.ones((BLOCK, BLOCK), x.dtype)), precision=HIGHEST)

@@ -19,16 +19,22 @@ import math
 import jax
 import jax.numpy as jnp
 
-from attnjax.positions.base import EncodingParams, PositionEncoding, Sizes, Tile, validate
-from attnjax.positions.checks import MOST, validate_integer
-from attnjax.typing import Array, Float, PyTree
+from attnjax.positions.base import EncodingParams, PositionEncoding, Sizes, Tile
+from attnjax.positions.checks import MOST, validate, validate_integer
+from attnjax.typing import Array, Float
 
 HIGHEST = jax.lax.Precision.HIGHEST
 
 
 @dataclasses.dataclass(frozen=True)
 class FIRE(PositionEncoding):
-    """A small network of the distance relative to the query position, `hidden` units wide; `threshold` in positions."""
+    """A small network of the distance relative to the query position, `hidden` units wide; `threshold` in positions.
+
+    Example:
+        >>> params = FIRE(hidden=8).init(jax.random.key(0), Sizes(16, 2, 2, 8))
+        >>> params.head["out"].shape, params.shared["hidden"].shape
+        ((2, 8), (8,))
+    """
 
     hidden: int = 32
     threshold: float = 512.0
@@ -36,11 +42,6 @@ class FIRE(PositionEncoding):
     def __post_init__(self) -> None:
         validate_integer("FIRE", most=MOST, hidden=self.hidden)
         validate("FIRE", threshold=self.threshold)
-
-    @property
-    def learns(self) -> bool:
-        """True: the network, c and the threshold."""
-        return True
 
     def init(self, key: jax.Array, sizes: Sizes) -> EncodingParams:
         """Uniform layers, c = 0.1, and a threshold factor of 1."""
@@ -55,11 +56,10 @@ class FIRE(PositionEncoding):
         out_bias = _uniform(keys[3], (sizes.heads,), self.hidden)
         return EncodingParams(head={"out": out, "out_bias": out_bias}, shared=shared)
 
-    def score(self, head: PyTree, shared: PyTree, tile: Tile, carry: PyTree = ()) -> Float[Array, "t s"]:
+    def score(self, p: EncodingParams, tile: Tile) -> Float[Array, "t s"]:
         """logits + f(psi(|n|) / (psi(max(i, L)) + 1e-6))."""
-        del carry
         dtype = tile.logits.dtype
-        head, shared = jax.tree.map(lambda leaf: leaf.astype(dtype), (head, shared))
+        head, shared = jax.tree.map(lambda leaf: leaf.astype(dtype), (p.head, p.shared))
         c, threshold = jnp.abs(shared["c"]), jnp.abs(shared["threshold"] * self.threshold)
         longest = jnp.maximum(tile.q_pos.astype(dtype), threshold)
         near = jnp.log1p(c * jnp.abs(tile.distance).astype(dtype))

@@ -1,7 +1,7 @@
-"""Where positions come from: arrays of int32 to pass as `q_pos`, `k_pos` or to `embed`.
+"""Position indices: arrays of int32 to pass as `q_pos`, `k_pos` or to `embed`.
 
 Positions are data, orthogonal to the encoding: any of these works with every encoding. Functions that draw take a typed
-key of `jax.random.key` and give one row [T], or with `batch=B` an independent row per example [B, T].
+key of `jax.random.key` and return one row [T], or with `batch=B` an independent row per example [B, T].
 """
 
 from collections.abc import Sequence
@@ -22,28 +22,70 @@ def arange(length: int) -> np.ndarray:
     """0, 1, ..., length - 1 as a NumPy array, so that its values stay known while tracing.
 
     Raises ValueError where length is not in 1 .. 2^31 - 1.
+
+    Example:
+        >>> arange(3).tolist()
+        [0, 1, 2]
     """
     _check("arange", length, LARGEST)
     return np.arange(length, dtype=np.int32)
 
 
-def randomized(key: jax.Array, length: int, maximum: int, batch: int | None = None) -> Integer[Array, "*B T"]:
-    """`length` positions drawn from 0 .. maximum - 1 without replacement, in order.
+def randomized(
+    key: jax.Array,
+    length: int,
+    maximum: int,
+    batch: int | None = None,
+    *,
+    counts: Integer[ArrayLike, "*B"] | None = None,
+) -> Integer[Array, "*B T"]:
+    """Return `length` positions drawn from 0 .. maximum - 1 without replacement, in ascending order.
 
-    Training so on short sequences shows an encoding the positions of long ones. Memory: `maximum` numbers per row.
-    Raises ValueError where length > maximum, or maximum > 2^31 - 1.
+    Training so on short sequences shows an encoding the positions of long ones. Memory: `maximum` integers per row.
+
+    Args:
+      key: one typed key.
+      length: number of positions T of a row.
+      maximum: number of positions to draw from.
+      batch: number of independent rows B; None returns one row [T].
+      counts: number of real tokens of each row, where the rest is padding: the first `counts` positions of a row are
+        a sample of that size, and the padding is at maximum - 1. With batch=1 all rows of `counts` share one draw.
+
+    Raises:
+      ValueError: where length > maximum, or maximum > 2^31 - 1.
+
     Reference: Ruoss et al. 2023, arXiv:2305.16843.
+
+    Example:
+      >>> randomized(jax.random.key(0), 4, 1000).shape
+      (4,)
+      >>> randomized(jax.random.key(0), 4, 1000, batch=2, counts=np.array([4, 2]))[1, 2:].tolist()
+      [999, 999]
+
+    Example:
+        >>> pos = randomized(jax.random.key(0), length=4, maximum=100)
+        >>> pos.shape, bool((jnp.diff(pos) > 0).all())
+        ((4,), True)
     """
     _check("randomized", length, maximum)
     _check_key("randomized", key)
 
-    def row(key: jax.Array) -> Integer[Array, " T"]:
-        return jnp.sort(jax.random.permutation(key, jnp.arange(maximum, dtype=jnp.int32))[:length])
+    def sample(key: jax.Array) -> Integer[Array, " T"]:
+        return jax.random.permutation(key, jnp.arange(maximum, dtype=jnp.int32))[:length]
 
     if batch is None:
-        return row(key)
-    validate_integer("randomized", batch=batch)
-    return jax.vmap(row)(jax.random.split(key, batch))
+        drawn = sample(key)
+    else:
+        validate_integer("randomized", batch=batch)
+        drawn = jax.vmap(sample)(jax.random.split(key, batch))
+    if counts is None:
+        return jnp.sort(drawn, axis=-1)
+    counts = jnp.asarray(counts)
+    rows = () if batch is None else counts.shape if batch == 1 and counts.ndim == 1 else (batch,)
+    if counts.shape != rows or not jnp.issubdtype(counts.dtype, jnp.integer):
+        raise ValueError(f"randomized: counts must be integers {list(rows)}, got {counts.dtype}{list(counts.shape)}")
+    real = np.arange(length, dtype=np.int32).reshape((1,) * len(rows) + (length,)) < counts.astype(jnp.int32)[..., None]
+    return jnp.minimum(jnp.sort(jnp.where(real, drawn, maximum), axis=-1), maximum - 1)
 
 
 def offset(key: jax.Array, length: int, maximum: int, batch: int | None = None) -> Integer[Array, "*B T"]:
@@ -51,6 +93,10 @@ def offset(key: jax.Array, length: int, maximum: int, batch: int | None = None) 
 
     Raises ValueError where length > maximum, or maximum > 2^31 - 1.
     Reference: Kiyono et al. 2021 (SHAPE), arXiv:2109.05644; start fixed to 0 at test time.
+
+    Example:
+        >>> jnp.diff(offset(jax.random.key(0), length=4, maximum=100)).tolist()
+        [1, 1, 1]
     """
     _check("offset", length, maximum)
     _check_key("offset", key)
@@ -62,7 +108,12 @@ def offset(key: jax.Array, length: int, maximum: int, batch: int | None = None) 
 
 
 def from_segments(segment_ids: Integer[ArrayLike, "*B T"]) -> Integer[Array, "*B T"]:
-    """Position inside each run of equal segment ids, from 0: [5 5 5 7 7 5] gives [0 1 2 0 1 0]."""
+    """Position inside each run of equal segment ids, from 0: [5 5 5 7 7 5] gives [0 1 2 0 1 0].
+
+    Example:
+        >>> from_segments(np.array([5, 5, 5, 7, 7, 5])).tolist()
+        [0, 1, 2, 0, 1, 0]
+    """
     ids = _sequence("from_segments", "segment_ids", segment_ids)
     index = _index(ids)
     begins = jnp.concatenate([jnp.ones_like(ids[..., :1], bool), ids[..., 1:] != ids[..., :-1]], axis=-1)
@@ -78,6 +129,10 @@ def abacus(
     ids of the digits; `start` is one number, or one per example, drawn from 0 .. 99 in training and 0 at test time.
     Raises ValueError for no digits, for ids that are not whole numbers, and for a negative start.
     Reference: McLeish et al. 2024, arXiv:2405.17399, section 3.
+
+    Example:
+        >>> abacus(np.array([3, 1, 9, 4, 4]), digits=range(5)).tolist()
+        [1, 2, 0, 1, 2]
     """
     tokens = _sequence("abacus", "tokens", tokens)
     ids = np.array([_digit(digit) for digit in digits], np.int32)

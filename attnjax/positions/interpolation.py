@@ -9,6 +9,7 @@ come from P - 1 comparisons, which become vector instructions; and the derivativ
 positions of the hat function max(0, 1 - |p - m|), which is summed in `LANES` parts at once.
 """
 
+import chex
 import jax
 import jax.numpy as jnp
 
@@ -27,7 +28,13 @@ def interpolate(values: Float[Array, "t p"], position: Float[Array, "t s"]) -> F
     """values[i, position[i, j]], linear between neighbours, with derivatives to both.
 
     Positions must lie in 0 .. p - 1.
+
+    Example:
+        >>> interpolate(jnp.array([[0.0, 10.0, 40.0]]), jnp.array([[0.5, 1.5, 2.0]])).tolist()
+        [[5.0, 25.0, 40.0]]
     """
+    chex.assert_rank([values, position], 2)
+    chex.assert_equal_shape_prefix([values, position], 1)
     return _compared(values, position) if values.shape[1] <= COMPARED else _gathered(values, position)
 
 

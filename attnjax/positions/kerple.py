@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 
 from attnjax.positions.base import EncodingParams, PositionEncoding, Sizes
-from attnjax.typing import Array, Float, Num, PyTree, compute_dtype
+from attnjax.typing import Array, Float, Num, compute_dtype
 
 KINDS = ("log", "power")
 MARGIN = 0.01
@@ -26,18 +26,20 @@ MARGIN = 0.01
 
 @dataclasses.dataclass(frozen=True)
 class Kerple(PositionEncoding):
-    """Logarithmic (`kind="log"`) or power (`kind="power"`) decay with the distance, learned per head."""
+    """Logarithmic (`kind="log"`) or power (`kind="power"`) decay with the distance, learned per head.
+
+    Example:
+        >>> params = Kerple().init(jax.random.key(0), Sizes(16, 2, 2, 8))
+        >>> one = EncodingParams(head=jax.tree.map(lambda leaf: leaf[0], params.head))
+        >>> float(Kerple().bias(one, jnp.array([0]))[0])
+        -0.0
+    """
 
     kind: Literal["log", "power"] = "log"
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
             raise ValueError(f"Kerple: kind must be one of {KINDS}, got {self.kind!r}")
-
-    @property
-    def learns(self) -> bool:
-        """True: r1 and r2."""
-        return True
 
     def init(self, key: jax.Array, sizes: Sizes) -> EncodingParams:
         """Raw parameters of uniformly drawn r1 and r2, each [N]."""
@@ -48,9 +50,9 @@ class Kerple(PositionEncoding):
         share = _uniform(second, sizes.heads, 2.0) / 2.0
         return EncodingParams(head={"r1": _raw(r1), "r2": jnp.log(share) - jnp.log1p(-share)})
 
-    def bias(self, head: PyTree, shared: PyTree, n: Num[Array, "..."]) -> Float[Array, "..."]:
+    def bias(self, p: EncodingParams, n: Num[Array, "..."]) -> Float[Array, "..."]:
         """-r1 * ln(1 + r2 * |n|), or -r1 * |n|^r2; zero at n = 0."""
-        del shared
+        head = p.head
         dtype = compute_dtype(head["r1"])
         distance = jnp.abs(n).astype(dtype)
         r1 = jax.nn.softplus(head["r1"].astype(dtype))

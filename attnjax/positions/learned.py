@@ -14,10 +14,10 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 
-from attnjax.positions.base import EncodingParams, PositionEncoding, Sizes, validate
-from attnjax.positions.checks import MOST, validate_integer
+from attnjax.positions.base import EncodingParams, PositionEncoding, Sizes
+from attnjax.positions.checks import MOST, validate, validate_integer
 from attnjax.positions.concrete import concrete
-from attnjax.typing import Array, ArrayLike, Float, Num, PyTree, compute_dtype
+from attnjax.typing import Array, ArrayLike, Float, Num, compute_dtype
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,6 +25,11 @@ class Learned(PositionEncoding):
     """A trained vector per position 0 .. length-1, added to the embeddings.
 
     Raises ValueError if `length` is not a positive integer or `std` is not positive and finite.
+
+    Example:
+        >>> params = EncodingParams(shared={"table": jnp.array([[1.0, 2.0], [3.0, 4.0]])})
+        >>> Learned(length=2).embed(params, jnp.zeros((1, 2)), jnp.array([1])).tolist()
+        [[3.0, 4.0]]
     """
 
     length: int
@@ -34,17 +39,17 @@ class Learned(PositionEncoding):
         validate_integer("Learned", most=MOST, length=self.length)
         validate("Learned", std=self.std)
 
-    @property
-    def learns(self) -> bool:
-        """True: the table."""
-        return True
-
     def init(self, key: jax.Array, sizes: Sizes) -> EncodingParams:
         """shared={"table": [length, D]}, independent normal numbers of deviation `std`."""
         return EncodingParams(shared={"table": self.std * jax.random.normal(key, (self.length, sizes.model))})
 
-    def check_positions(self, pos: Num[ArrayLike, "..."]) -> None:
-        """Refuse fractional positions, and positions outside the table where their values are known."""
+    def check(
+        self, *, sizes: Sizes | None = None, causal: bool | None = None, pos: Num[ArrayLike, "..."] | None = None
+    ) -> None:
+        """Refuses fractional positions, and positions outside the table where their values are known."""
+        del sizes, causal
+        if pos is None:
+            return
         if not jnp.issubdtype(pos.dtype, jnp.integer):
             raise ValueError(f"Learned needs integer positions (a table has no rows in between), got {pos.dtype}")
         values = concrete(pos)
@@ -54,13 +59,13 @@ class Learned(PositionEncoding):
                 f"make a longer table with Learned(length=...), or map positions into it"
             )
 
-    def embed(self, shared: PyTree, x: Float[Array, "T D"], pos: Num[ArrayLike, " T"]) -> Float[Array, "T D"]:
+    def embed(self, p: EncodingParams, x: Float[Array, "T D"], pos: Num[ArrayLike, " T"]) -> Float[Array, "T D"]:
         """x + table[pos], in the type of x.
 
         Raises ValueError for fractional positions, a known position outside the table, and a table that does not fit.
         """
-        self.check_positions(pos)
-        table = shared["table"]
+        self.check(pos=pos)
+        table = p.shared["table"]
         if table.shape != (self.length, x.shape[-1]):
             raise ValueError(f"Learned: the table must have shape {(self.length, x.shape[-1])}, got {table.shape}")
         pos = jnp.asarray(pos)

@@ -14,57 +14,58 @@ Reference: Gopalakrishnan et al. 2025 (arXiv:2509.10534).
 """
 
 import dataclasses
+from typing import Any
 
+import chex
 import jax
 import jax.numpy as jnp
 
-from attnjax.positions.angles import angles, exact, geometric, given_or
-from attnjax.positions.base import EncodingParams, PositionEncoding, Sizes, validate
-from attnjax.positions.waves import sine_cosine
-from attnjax.typing import Array, ArrayLike, Float, Num, PyTree, compute_dtype
+from attnjax.positions.angles import angles, exact, geometric
+from attnjax.positions.base import EncodingParams, PositionEncoding, Sizes
+from attnjax.positions.checks import validate
+from attnjax.positions.population import numeric
+from attnjax.positions.sincos import sine_cosine
+from attnjax.typing import Array, ArrayLike, Float, Num, compute_dtype
 
 
 @dataclasses.dataclass(frozen=True)
 class PoPE(PositionEncoding):
-    """Polar positions: the magnitude of a channel is its content, the phase its position."""
+    """Polar positions: the magnitude of a channel is its content, the phase its position.
 
-    theta: float = 10_000.0
+    Example:
+        >>> p = PoPE().constants(Sizes(16, 2, 2, 8))
+        >>> PoPE().map_k(p, jnp.ones((3, 8)), jnp.arange(3)).shape
+        (3, 16)
+    """
+
+    theta: float = numeric(10_000.0)
 
     def __post_init__(self) -> None:
         validate("PoPE", theta=self.theta)
 
-    @property
-    def learns(self) -> bool:
-        """True: the phases delta."""
-        return True
-
     def init(self, key: jax.Array, sizes: Sizes) -> EncodingParams:
         """head={"delta": [N,H]}, all 0."""
         del key
-        return EncodingParams(head={"delta": jnp.zeros((sizes.heads, sizes.head), jnp.float32)})
+        return EncodingParams(head={"delta": jnp.zeros((sizes.heads, sizes.head_dim), jnp.float32)})
 
-    def as_data(self, sizes: Sizes) -> tuple[PositionEncoding, EncodingParams]:
-        """The base is the frequencies."""
-        frequencies = exact(geometric(sizes.head, self.theta, 2 * sizes.head))
-        return PoPE(), EncodingParams(shared={"frequencies": frequencies})
+    def constants(self, sizes: Sizes, length: Any = None) -> EncodingParams:
+        """shared={"frequencies": theta_k for H channels}."""
+        del length
+        radians = geometric(sizes.head_dim, self.theta, 2 * sizes.head_dim)
+        return EncodingParams(shared={"frequencies": exact(radians)})
 
-    def map_q(
-        self, head: PyTree, shared: PyTree, q: Float[Array, "T H"], pos: Num[ArrayLike, " T"]
-    ) -> Float[Array, "T 2*H"]:
+    def map_q(self, p: EncodingParams, q: Float[Array, "T H"], pos: Num[ArrayLike, " T"]) -> Float[Array, "T 2*H"]:
         """softplus(q) at the angles pos * theta_k - delta_k."""
-        angle = self._angles(shared, q, pos)
-        return _polar(q, angle - head["delta"].astype(angle.dtype)[None, :])
+        angle = angles(pos, p.shared["frequencies"], compute_dtype(q))
+        return _polar(q, angle - p.head["delta"].astype(angle.dtype)[None, :])
 
-    def map_k(self, shared: PyTree, k: Float[Array, "S H"], pos: Num[ArrayLike, " S"]) -> Float[Array, "S 2*H"]:
+    def map_k(self, p: EncodingParams, k: Float[Array, "S H"], pos: Num[ArrayLike, " S"]) -> Float[Array, "S 2*H"]:
         """softplus(k) at the angles pos * theta_k."""
-        return _polar(k, self._angles(shared, k, pos))
-
-    def _angles(self, shared: PyTree, x: Float[Array, "T H"], pos: Num[ArrayLike, " T"]) -> Float[Array, "T H"]:
-        width = x.shape[-1]
-        return angles(pos, given_or(shared, geometric(width, self.theta, 2 * width)), compute_dtype(x))
+        return _polar(k, angles(pos, p.shared["frequencies"], compute_dtype(k)))
 
 
 def _polar(x: Float[Array, "T H"], angle: Float[Array, "T H"]) -> Float[Array, "T 2*H"]:
+    chex.assert_equal_shape([x, angle])
     length = jax.nn.softplus(x.astype(angle.dtype))
     sin, cos = sine_cosine(angle)
     return jnp.concatenate([length * cos, length * sin], axis=-1).astype(x.dtype)

@@ -24,25 +24,33 @@ from typing import Any
 import numpy as np
 
 from attnjax.positions.angles import Frequencies, angles, exact, geometric
-from attnjax.positions.base import EncodingParams, PositionEncoding, Sizes, validate
+from attnjax.positions.base import EncodingParams, PositionEncoding, Sizes, Trait
+from attnjax.positions.checks import validate
+from attnjax.positions.population import numeric
 from attnjax.positions.rotary import Layout, check_even, check_layout, rotate
 from attnjax.positions.scaling import Scaling
-from attnjax.typing import Array, ArrayLike, Float, Num, PyTree, compute_dtype
+from attnjax.typing import Array, ArrayLike, Float, Num, compute_dtype
 
 
 @dataclasses.dataclass(frozen=True)
 class RoPE(PositionEncoding):
     """Queries and keys turned by their position, so that the score sees the distance alone (Su et al. 2021).
 
-    With a length-dependent scaling, `bind` passes the length to the maps as shared={"length": length}.
+    Constants: shared={"frequencies": of every pair, after scaling and `keep`, "gain": the scaling's attention factor}.
     Raises ValueError for hyper-parameters out of range, an odd head dimension, or shares that leave no pair.
+
+    Example:
+        >>> rope, x = RoPE(theta=500_000.0), np.ones((3, 8), np.float32)
+        >>> p = rope.constants(Sizes(16, 2, 2, 8))
+        >>> rope.map_q(p, x, np.array([0, 1, 2]))[0].tolist() == x[0].tolist()
+        True
     """
 
-    theta: float = 10_000.0
+    theta: float = numeric(10_000.0)
     layout: Layout = "half"
     fraction: float = 1.0
-    scaling: Scaling | None = None
-    keep: float = 1.0
+    scaling: Scaling | None = numeric(None)  # noqa: RUF009, this makes a field, as dataclasses.field does
+    keep: float = numeric(1.0)
 
     def __post_init__(self) -> None:
         validate("RoPE", theta=self.theta, fraction=self.fraction, keep=self.keep)
@@ -55,92 +63,63 @@ class RoPE(PositionEncoding):
             raise ValueError(f"RoPE: a scaling needs theta > 1, got {self.theta}")
 
     @property
-    def length_dependent(self) -> bool:
-        """Whether the scaling depends on the length of the sequence."""
-        return self.scaling is not None and self.scaling.length_dependent
+    def traits(self) -> Trait:
+        """The maps, and the length where the scaling depends on it."""
+        by_length = self.scaling is not None and self.scaling.length_dependent
+        return super().traits | Trait.LENGTH if by_length else super().traits
 
-    def bind(self, params: EncodingParams, heads: int, length: Any = None) -> EncodingParams:
-        """Hand the length to the maps, where the scaling depends on it."""
-        del heads
-        if not self.length_dependent or length is None:
-            return params
-        return params._replace(shared={"length": length})
+    def check(
+        self, *, sizes: Sizes | None = None, causal: bool | None = None, pos: Num[ArrayLike, "..."] | None = None
+    ) -> None:
+        """Refuses an odd head dimension, shares that leave no pair, and lists of factors of another length."""
+        del causal, pos
+        if sizes is not None:
+            pairs, _ = self.pairs(sizes.head_dim)
+            if self.scaling is not None:
+                self.scaling.check(pairs)
 
-    def check(self, sizes: Sizes, *, causal: bool) -> None:
-        """Refuse an odd head dimension, shares that leave no pair, and factor lists of another length."""
-        del causal
-        pairs, _ = self.pairs(sizes.head)
-        if self.scaling is not None:
-            self.scaling.check(pairs)
-
-    def pairs(self, head: int) -> tuple[int, int]:
+    def pairs(self, head_dim: int) -> tuple[int, int]:
         """Pairs of the rotary width of a head dimension, and how many of them turn."""
-        check_even("RoPE", head)
-        pairs = _share(self.fraction, head // 2)
+        check_even("RoPE", head_dim)
+        pairs = _share(self.fraction, head_dim // 2)
         turning = _share(self.keep, pairs)
         if not turning:
             raise ValueError(
-                f"RoPE: fraction={self.fraction} and keep={self.keep} leave no pair of a head dimension of {head}"
+                f"RoPE: fraction={self.fraction} and keep={self.keep} leave no pair of a head dimension of {head_dim}"
             )
         return pairs, turning
 
-    def as_data(self, sizes: Sizes) -> tuple[PositionEncoding, EncodingParams]:
-        """Base, scaling and `keep` are frequencies and an attention factor, unless the scaling looks at the length."""
-        if self.length_dependent:
-            return super().as_data(sizes)
-        program = dataclasses.replace(self, theta=10_000.0, keep=1.0, scaling=None)
-        return program, EncodingParams(shared={"frequencies": self.frequencies(sizes.head), "gain": self._gain(())})
+    def constants(self, sizes: Sizes, length: Any = None) -> EncodingParams:
+        """shared={"frequencies", "gain"}. Raises ValueError where the scaling depends on a length that is not given."""
+        gain = np.float64(1.0 if self.scaling is None else self.scaling.gain)
+        return EncodingParams(shared={"frequencies": self.frequencies(sizes.head_dim, length), "gain": gain})
 
-    def frequencies(self, head: int, shared: PyTree = ()) -> Frequencies:
+    def frequencies(self, head_dim: int, length: Any = None) -> Frequencies:
         """Radians per position of every pair, after scaling and `keep`, in the order of the pairs."""
-        pairs, turning = self.pairs(head)
-        if _given(shared):
-            return shared["frequencies"]
+        pairs, turning = self.pairs(head_dim)
+        if length is None and Trait.LENGTH in self.traits:
+            raise ValueError(f"the frequencies of {self} depend on the length of the sequence, got length=None")
         if self.scaling is None:
             found = exact(geometric(pairs, self.theta))
         else:
             self.scaling.check(pairs)
-            found = self.scaling.frequencies(pairs, self.theta, _length(self, shared))
+            found = self.scaling.frequencies(pairs, self.theta, length)
         turns = np.arange(pairs) < turning
         return Frequencies(*(words * turns.astype(words.dtype) for words in found))
 
-    def map_q(
-        self, head: PyTree, shared: PyTree, q: Float[Array, "T H"], pos: Num[ArrayLike, " T"]
-    ) -> Float[Array, "T H"]:
+    def map_q(self, p: EncodingParams, q: Float[Array, "T H"], pos: Num[ArrayLike, " T"]) -> Float[Array, "T H"]:
         """R(pos) q, times the attention factor of the scaling on the rotary channels."""
-        del head
-        return self._turn(shared, q, pos)
+        return self._turn(p, q, pos)
 
-    def map_k(self, shared: PyTree, k: Float[Array, "S H"], pos: Num[ArrayLike, " S"]) -> Float[Array, "S H"]:
+    def map_k(self, p: EncodingParams, k: Float[Array, "S H"], pos: Num[ArrayLike, " S"]) -> Float[Array, "S H"]:
         """R(pos) k, times the attention factor of the scaling on the rotary channels."""
-        return self._turn(shared, k, pos)
+        return self._turn(p, k, pos)
 
-    def _turn(self, shared: PyTree, x: Float[Array, "T H"], pos: Num[ArrayLike, " T"]) -> Float[Array, "T H"]:
-        angle = angles(pos, self.frequencies(x.shape[-1], shared), compute_dtype(x))
-        return rotate(x, angle, self.layout, self._gain(shared))
-
-    def _gain(self, shared: PyTree) -> Any:
-        """The attention factor."""
-        if _given(shared):
-            return shared["gain"]
-        return np.float64(1.0 if self.scaling is None else self.scaling.gain)
-
-
-def _given(shared: PyTree) -> bool:
-    """Whether frequencies and attention factor come as data."""
-    return isinstance(shared, dict) and "frequencies" in shared
+    def _turn(self, p: EncodingParams, x: Float[Array, "T H"], pos: Num[ArrayLike, " T"]) -> Float[Array, "T H"]:
+        angle = angles(pos, p.shared["frequencies"], compute_dtype(x))
+        return rotate(x, angle, self.layout, p.shared["gain"])
 
 
 def _share(share: float, of: int) -> int:
     """Whole pairs in a share, rounding down; a share that means a whole number is not lost to binary fractions."""
     return math.floor(share * of + 1e-9)
-
-
-def _length(encoding: RoPE, shared: PyTree) -> Any:
-    if not encoding.length_dependent:
-        return None
-    if not isinstance(shared, dict) or "length" not in shared:
-        raise ValueError(
-            f"{encoding} depends on the length: pass the result of bind(params, heads, length), got {shared!r}"
-        )
-    return shared["length"]

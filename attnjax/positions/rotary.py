@@ -20,7 +20,7 @@ from typing import Literal
 import chex
 import jax.numpy as jnp
 
-from attnjax.positions.waves import sine_cosine
+from attnjax.positions.sincos import sine_cosine
 from attnjax.typing import Array, Float, compute_dtype
 
 Layout = Literal["half", "interleaved"]
@@ -37,18 +37,25 @@ def rotate(
 
     Computed in float32, or float64 where x is, and returned in the type of x.
     Raises ValueError if 2c channels do not fit into H, or the layout is not known.
+
+    Example:
+        >>> rotate(jnp.array([[1.0, 2.0, 5.0]]), jnp.zeros((1, 1)), "half").tolist()
+        [[1.0, 2.0, 5.0]]
     """
     check_layout(layout)
+    chex.assert_rank(x, 2)
     chex.assert_shape(angle, (x.shape[0], None))
     width = 2 * angle.shape[1]
     if width > x.shape[1]:
         raise ValueError(f"{angle.shape[1]} pairs need {width} channels, got a head dimension of {x.shape[1]}")
     dtype = compute_dtype(x)
     magnitude = jnp.asarray(magnitude, dtype)
-    sin, cos = (magnitude * wave for wave in sine_cosine(angle.astype(dtype)))
+    sin, cos = sine_cosine(angle.astype(dtype))
     pairs = x[:, :width].astype(dtype)
-    # The tables are small and made once for all heads; of x itself nothing is cut or joined, forward or backward.
+    # The tables are small and made once for all heads and for queries and keys, since the magnitudes, in which these may
+    # differ, come after; of x itself nothing is cut or joined, forward or backward.
     turned = pairs * merge(cos, cos, layout) + swapped(pairs, layout) * merge(-sin, sin, layout)
+    turned = turned * (merge(magnitude, magnitude, layout) if magnitude.ndim else magnitude)
     return (
         jnp.concatenate([turned.astype(x.dtype), x[:, width:]], axis=-1)
         if width < x.shape[1]
@@ -57,25 +64,48 @@ def rotate(
 
 
 def swapped(x: Float[Array, "T w"], layout: Layout) -> Float[Array, "T w"]:
-    """The two channels of every pair in each other's place."""
+    """The two channels of every pair in each other's place.
+
+    Example:
+        >>> swapped(jnp.array([[1, 2, 3, 4]]), "half").tolist()
+        [[3, 4, 1, 2]]
+    """
+    chex.assert_rank(x, 2)
     shape, axis = ((2, -1), 1) if layout == "half" else ((-1, 2), 2)
     return jnp.flip(x.reshape(x.shape[0], *shape), axis).reshape(x.shape)
 
 
 def merge(a: Float[Array, "T c"], b: Float[Array, "T c"], layout: Layout) -> Float[Array, "T w"]:
-    """Channels of pairs from their first and their second ones."""
+    """Channels of pairs from their first and their second ones.
+
+    Example:
+        >>> merge(jnp.array([[1, 2]]), jnp.array([[3, 4]]), "interleaved").tolist()
+        [[1, 3, 2, 4]]
+    """
+    chex.assert_rank(a, 2)
+    chex.assert_equal_shape([a, b])
     if layout == "half":
         return jnp.concatenate([a, b], axis=-1)
     return jnp.stack([a, b], axis=-1).reshape(a.shape[0], 2 * a.shape[1])
 
 
 def check_layout(layout: str) -> None:
-    """Raise ValueError for a layout that is not one of `LAYOUTS`."""
+    """Raise ValueError for a layout that is not one of `LAYOUTS`.
+
+    Example:
+        >>> check_layout("half")
+    """
     if layout not in LAYOUTS:
         raise ValueError(f"layout must be one of {LAYOUTS}, got {layout!r}")
 
 
-def check_even(encoding: str, head: int) -> None:
-    """Raise ValueError for a head dimension that does not fall into pairs."""
-    if head < 2 or head % 2:
-        raise ValueError(f"{encoding} rotates pairs of channels: the head dimension must be even, got {head}")
+def check_even(encoding: str, head_dim: int) -> None:
+    """Raise ValueError for a head dimension that does not fall into pairs.
+
+    Example:
+        >>> check_even("RoPE", 7)
+        Traceback (most recent call last):
+        ValueError: RoPE rotates pairs of channels: the head dimension must be even, got 7
+    """
+    if head_dim < 2 or head_dim % 2:
+        raise ValueError(f"{encoding} rotates pairs of channels: the head dimension must be even, got {head_dim}")

@@ -18,12 +18,16 @@ from typing import Any
 import numpy as np
 
 from attnjax.positions.angles import Frequencies, exact, geometric
-from attnjax.positions.base import validate
-from attnjax.positions.checks import validate_integer
+from attnjax.positions.checks import validate, validate_integer
 
 
 class Scaling:
-    """A rule for the frequencies of RoPE. Subclasses are frozen dataclasses and define `radians`."""
+    """A rule for the frequencies of RoPE. Subclasses are frozen dataclasses and define `radians`.
+
+    Example:
+        >>> isinstance(YaRN(4.0, original_length=2048), Scaling)
+        True
+    """
 
     @property
     def gain(self) -> float:
@@ -51,7 +55,12 @@ class Scaling:
 
 @dataclasses.dataclass(frozen=True)
 class PositionInterpolation(Scaling):
-    """f_k / factor: positions are squeezed into the trained range (Chen et al. 2023)."""
+    """f_k / factor: positions are squeezed into the trained range (Chen et al. 2023).
+
+    Example:
+        >>> PositionInterpolation(4.0).radians(2, 10_000.0).tolist()
+        [0.25, 0.0025]
+    """
 
     factor: float
 
@@ -68,6 +77,10 @@ class NTKAware(Scaling):
     """The base grows to theta * factor^(d/(d-2)): the fastest pair is kept, the slowest is divided by `factor`.
 
     Reference: Peng et al. 2023, section 3.1, after a note by bloc97. Raises ValueError for a rotary width of 2.
+
+    Example:
+        >>> (NTKAware(4.0).radians(2, 10_000.0) / geometric(2, 10_000.0)).round(6).tolist()
+        [1.0, 0.25]
     """
 
     factor: float
@@ -95,6 +108,10 @@ class YaRN(Scaling):
     below 2 pi beta_slow, 6 tokens by default) the ends may cross, and then every pair keeps its frequency.
 
     Reference: Peng et al. 2023 (arXiv:2309.00071), sections 3.2 and 3.4.
+
+    Example:
+        >>> (YaRN(4.0, original_length=100).radians(2, 10_000.0) / geometric(2, 10_000.0)).round(6).tolist()
+        [1.0, 0.25]
     """
 
     factor: float
@@ -137,6 +154,10 @@ class Llama3(Scaling):
     frequency is f_k (m + (1 - m) / factor). The Llama 3.1 release uses factor 8 and an original length of 8,192.
 
     Reference: Grattafiori et al. 2024 (arXiv:2407.21783) and the code released with the weights.
+
+    Example:
+        >>> (Llama3(8.0, original_length=8192).radians(2, 1e12) / geometric(2, 1e12)).round(6).tolist()
+        [1.0, 0.125]
     """
 
     factor: float
@@ -163,19 +184,35 @@ class Llama3(Scaling):
 
 
 def check_factor(rule: str, factor: float) -> None:
-    """Raise ValueError unless the factor is a finite number of at least 1."""
+    """Raise ValueError unless the factor is a finite number of at least 1.
+
+    Example:
+        >>> check_factor("YaRN", 0.5)
+        Traceback (most recent call last):
+        ValueError: YaRN: factor is the new length over the original one, at least 1, got 0.5
+    """
     validate(rule, factor=factor)
     if factor < 1:
         raise ValueError(f"{rule}: factor is the new length over the original one, at least 1, got {factor!r}")
 
 
 def check_gain(rule: str, attention_factor: float | None) -> None:
-    """Raise ValueError unless the attention factor is None or positive and finite."""
+    """Raise ValueError unless the attention factor is None or positive and finite.
+
+    Example:
+        >>> check_gain("YaRN", None)
+    """
     if attention_factor is not None:
         validate(rule, attention_factor=attention_factor)
 
 
 def check_base_change(rule: str, pairs: int) -> None:
-    """Raise ValueError where the exponent d/(d-2) is not defined."""
+    """Raise ValueError where the exponent d/(d-2) is not defined.
+
+    Example:
+        >>> check_base_change("NTKAware", 1)
+        Traceback (most recent call last):
+        ValueError: NTKAware changes the base by a power d/(d-2): the rotary width must exceed 2, got 2
+    """
     if pairs < 2:
         raise ValueError(f"{rule} changes the base by a power d/(d-2): the rotary width must exceed 2, got {2 * pairs}")

@@ -7,8 +7,8 @@ With L the original length, theta the base, d = 2c the rotary width:
     LongRoPE     theta^(-2k/d) / lambda_k, with the list `long_factors` for T > L and `short_factors` otherwise
                  Ding et al. 2024 (arXiv:2402.13753)
 
-Acts inside `RoPE`, whose `bind` receives T, the position of the last valid key plus 1, for each example. The results
-are pure functions of T: a short sequence after a long one gets the original frequencies back.
+Acts inside `RoPE`, whose `constants` receive T, the position of the last valid key plus 1, for each example. The
+results are pure functions of T: a short sequence after a long one gets the original frequencies back.
 """
 
 import dataclasses
@@ -19,8 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from attnjax.positions.angles import Frequencies, exact, geometric, rounded, select
-from attnjax.positions.base import validate
-from attnjax.positions.checks import validate_integer
+from attnjax.positions.checks import validate, validate_integer
 from attnjax.positions.concrete import concrete
 from attnjax.positions.scaling import Scaling, check_base_change, check_factor, check_gain
 from attnjax.typing import Array, Num
@@ -33,6 +32,11 @@ class DynamicNTK(Scaling):
     Precision: exact (see `angles.py`) for T <= L, for the fastest pair, and wherever T is known. For a traced T > L the
     frequencies are computed in float32, with a relative error of 1e-6: as if theta were off in the seventh digit.
     Queries and keys share them, so scores still depend on the distance alone, at any position.
+
+    Example:
+        >>> scaling = DynamicNTK(2.0, original_length=100)
+        >>> [scaling.radians(2, 10_000.0, length)[1].round(6).item() for length in (100, 200)]
+        [0.01, 0.003333]
     """
 
     factor: float
@@ -88,6 +92,11 @@ class LongRoPE(Scaling):
 
     Raises ValueError if a list does not have one positive number per pair (checked where the head dimension is known).
     Reference: Ding et al. 2024 (arXiv:2402.13753).
+
+    Example:
+        >>> scaling = LongRoPE(short_factors=(1.0, 1.0), long_factors=(1.0, 4.0), original_length=100)
+        >>> [scaling.radians(2, 10_000.0, length).tolist() for length in (100, 101)]
+        [[1.0, 0.01], [1.0, 0.0025]]
     """
 
     short_factors: tuple[float, ...]

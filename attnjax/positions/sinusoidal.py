@@ -14,15 +14,18 @@ Reference: Vaswani et al. 2017, section 3.5 (arXiv:1706.03762).
 """
 
 import dataclasses
-from typing import Literal
+from typing import Any, Literal
 
+import chex
 import jax.numpy as jnp
 from jax.typing import DTypeLike
 
-from attnjax.positions.angles import angles, exact, geometric, given_or
-from attnjax.positions.base import EncodingParams, PositionEncoding, Sizes, validate
-from attnjax.positions.waves import sine_cosine
-from attnjax.typing import Array, ArrayLike, Float, Num, PyTree, compute_dtype
+from attnjax.positions.angles import angles, exact, geometric
+from attnjax.positions.base import EncodingParams, PositionEncoding, Sizes
+from attnjax.positions.checks import validate
+from attnjax.positions.population import numeric
+from attnjax.positions.sincos import sine_cosine
+from attnjax.typing import Array, ArrayLike, Float, Num, compute_dtype
 
 Order = Literal["interleaved", "concatenated"]
 ORDERS = ("interleaved", "concatenated")
@@ -39,13 +42,18 @@ def sinusoidal_table(
 
     Absolute error below 1e-6 in float32 for every integer |p| < 2^31.
     Raises ValueError if `width` is odd or `order` is not known.
+
+    Example:
+        >>> sinusoidal_table(jnp.array([0]), 4).tolist()
+        [[0.0, 1.0, 0.0, 1.0]]
     """
+    chex.assert_rank(pos, 1)
     _check_width(width)
     _check_order(order)
-    return _waves(angles(pos, exact(geometric(width // 2, theta)), dtype), order)
+    return _sines_and_cosines(angles(pos, exact(geometric(width // 2, theta)), dtype), order)
 
 
-def _waves(angle: Float[Array, "T c"], order: Order) -> Float[Array, "T w"]:
+def _sines_and_cosines(angle: Float[Array, "T c"], order: Order) -> Float[Array, "T w"]:
     """Sines and cosines of angles, in their places."""
     sin, cos = sine_cosine(angle)
     if order == "concatenated":
@@ -58,31 +66,40 @@ class Sinusoidal(PositionEncoding):
     """Sines and cosines of geometric frequencies, added to the embeddings (Vaswani et al. 2017, section 3.5).
 
     Raises ValueError for an odd model dimension, an unknown `order`, or a `theta` that is not positive and finite.
+
+    Example:
+        >>> p = Sinusoidal().constants(Sizes(4, 1, 1, 4))
+        >>> Sinusoidal().embed(p, jnp.zeros((1, 4)), jnp.array([0])).tolist()
+        [[0.0, 1.0, 0.0, 1.0]]
     """
 
     order: Order = "interleaved"
-    theta: float = 10_000.0
+    theta: float = numeric(10_000.0)
 
     def __post_init__(self) -> None:
         validate("Sinusoidal", theta=self.theta)
         _check_order(self.order)
 
-    def check(self, sizes: Sizes, *, causal: bool) -> None:
-        """Refuse an odd model dimension."""
-        del causal
-        _check_width(sizes.model)
+    def check(
+        self, *, sizes: Sizes | None = None, causal: bool | None = None, pos: Num[ArrayLike, "..."] | None = None
+    ) -> None:
+        """Refuses an odd model dimension."""
+        del causal, pos
+        if sizes is not None:
+            _check_width(sizes.model)
 
-    def as_data(self, sizes: Sizes) -> tuple[PositionEncoding, EncodingParams]:
-        """The base is the frequencies."""
-        frequencies = exact(geometric(sizes.model // 2, self.theta))
-        return Sinusoidal(self.order), EncodingParams(shared={"frequencies": frequencies})
+    def constants(self, sizes: Sizes, length: Any = None) -> EncodingParams:
+        """shared={"frequencies": those of D / 2 pairs}."""
+        del length
+        return EncodingParams(shared={"frequencies": exact(geometric(sizes.model // 2, self.theta))})
 
-    def embed(self, shared: PyTree, x: Float[Array, "T D"], pos: Num[ArrayLike, " T"]) -> Float[Array, "T D"]:
+    def embed(self, p: EncodingParams, x: Float[Array, "T D"], pos: Num[ArrayLike, " T"]) -> Float[Array, "T D"]:
         """x + PE(pos), in the type of x; the table is float32, or float64 where x is."""
-        dtype, width = compute_dtype(x), x.shape[-1]
-        _check_width(width)
-        angle = angles(pos, given_or(shared, geometric(width // 2, self.theta)), dtype)
-        return (x.astype(dtype) + _waves(angle, self.order)).astype(x.dtype)
+        dtype = compute_dtype(x)
+        _check_width(x.shape[-1])
+        table = _sines_and_cosines(angles(pos, p.shared["frequencies"], dtype), self.order)
+        chex.assert_equal_shape([x, table])
+        return (x.astype(dtype) + table).astype(x.dtype)
 
 
 def _check_width(width: int) -> None:

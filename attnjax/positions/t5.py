@@ -26,7 +26,7 @@ import numpy as np
 
 from attnjax.positions.base import EncodingParams, PositionEncoding, Sizes
 from attnjax.positions.checks import MOST, validate_integer
-from attnjax.typing import Array, Float, Num, PyTree, compute_dtype
+from attnjax.typing import Array, Float, Num, compute_dtype
 
 MOST_BUCKETS = 512
 """Where buckets end is computed in whole numbers with as many digits as there are buckets."""
@@ -37,6 +37,11 @@ class T5Bias(PositionEncoding):
     """Bucketed relative bias; beyond `max_distance` all distances of a direction share one bucket.
 
     Fractional distances are rounded down. Memory: a vector of `max_distance` + 1 numbers per direction and head.
+
+    Example:
+        >>> p = EncodingParams(head={"table": jnp.arange(32.0)})
+        >>> T5Bias().bias(p, jnp.array([-1, 3, 200])).tolist()
+        [0.0, 3.0, 31.0]
     """
 
     buckets: int = 32
@@ -55,20 +60,14 @@ class T5Bias(PositionEncoding):
         if self.max_distance <= exact:
             raise ValueError(f"T5Bias: max_distance must exceed the {exact} exact buckets, got {self.max_distance}")
 
-    @property
-    def learns(self) -> bool:
-        """True: the table."""
-        return True
-
     def init(self, key: jax.Array, sizes: Sizes) -> EncodingParams:
         """table ~ Normal(0, 1 / D_model), [N, buckets]."""
         table = jax.random.normal(key, (sizes.heads, self.buckets), jnp.float32)
         return EncodingParams(head={"table": table * sizes.model**-0.5})
 
-    def bias(self, head: PyTree, shared: PyTree, n: Num[Array, "..."]) -> Float[Array, "..."]:
+    def bias(self, p: EncodingParams, n: Num[Array, "..."]) -> Float[Array, "..."]:
         """table[bucket(n)], read from the vector of one value per distance."""
-        del shared
-        table = head["table"].astype(compute_dtype(head["table"]))
+        table = p.head["table"].astype(compute_dtype(p.head["table"]))
         lowest = -self.max_distance if self.bidirectional else 0
         distances = np.arange(lowest, self.max_distance + 1)
         per_distance = table[bucket(distances, self.buckets, self.max_distance, self.bidirectional)]
@@ -77,7 +76,12 @@ class T5Bias(PositionEncoding):
 
 
 def bucket(n: np.ndarray, buckets: int = 32, max_distance: int = 128, bidirectional: bool = False) -> np.ndarray:
-    """Bucket of each whole distance n = q_pos - k_pos (positive: the key lies in the past), on the host."""
+    """Bucket of each whole distance n = q_pos - k_pos (positive: the key lies in the past), on the host.
+
+    Example:
+        >>> bucket(np.array([0, 15, 16, 19, 500])).tolist()
+        [0, 15, 16, 17, 31]
+    """
     n = np.asarray(n, np.int64)
     if not bidirectional:
         return np.searchsorted(edges(buckets, max_distance), np.maximum(n, 0), side="right")
@@ -87,7 +91,12 @@ def bucket(n: np.ndarray, buckets: int = 32, max_distance: int = 128, bidirectio
 
 
 def edges(buckets: int, max_distance: int) -> np.ndarray:
-    """The first distance of buckets 1, 2, ..., buckets - 1 of one direction."""
+    """The first distance of buckets 1, 2, ..., buckets - 1 of one direction.
+
+    Example:
+        >>> edges(8, 16).tolist()
+        [1, 2, 3, 4, 6, 8, 12]
+    """
     exact = buckets // 2
     spans = buckets - exact
     targets = (exact ** (spans - r) * max_distance**r for r in range(1, spans))

@@ -9,9 +9,9 @@ taken at n = i - j itself, which may be negative. R is never gathered per pair: 
 
     a . R_(i-j) = [ a_sin sin(i w) + a_cos cos(i w) | a_cos sin(i w) - a_sin cos(i w) ] . [ cos(j w) | sin(j w) ]
 
-so a tile of t queries and s keys holds only [t, D] and [s, D] besides its scores. The same features, with u . k, are
-columns for kernels that take no bias: scale * [ u_h | features of i ] . [ k_j | cos(j w) | sin(j w) ]. Where positions
-are consecutive, W_h R_n is made once for all distances (`vectors`), and a tile multiplies vectors of H numbers, not of D.
+so a tile of t queries and s keys holds only [t, D] and [s, D] besides its scores. Where positions are consecutive, the
+relative-position keys r_n = W_h R_n are computed once for all distances (`relative_keys`), and a tile multiplies vectors
+of H numbers, not of D.
 
 `table="clamped"` is the randomized relative encoding as Ruoss et al. 2023 released it (arXiv:2305.16843): their table has
 `length` rows, R of 0 .. length - 1, is read at row length - n, and a read behind its end gives the last row. So
@@ -19,7 +19,7 @@ are consecutive, W_h R_n is made once for all distances (`vectors`), and a tile 
     R_n  becomes  R_(length - max(n, 1)):    keys in the past keep their distance, the key itself and all keys in the future
                                              look like the one before
 
-It needs n < length, and has no columns.
+It needs n < length.
 
 Learned: head = {"u": [N, H], "v": [N, H], "w_r": [N, D, H]}; per layer, not shared among layers.
 Initial values: u, v ~ Normal(0, 0.02^2), w_r ~ Normal(0, 1/D).
@@ -27,15 +27,16 @@ Reference: Dai et al. 2019, arXiv:1901.02860, section 3.3 (terms a to d of A^rel
 """
 
 import dataclasses
-from typing import Any, Literal
+from typing import Literal
 
+import chex
 import jax
 import jax.numpy as jnp
 
 from attnjax.positions.angles import Frequencies, angles, exact, geometric
-from attnjax.positions.base import EncodingParams, PositionEncoding, Sizes, Tile, Vectors, validate
-from attnjax.positions.checks import validate_integer
-from attnjax.positions.waves import sine_cosine
+from attnjax.positions.base import EncodingParams, PositionEncoding, Sizes, Tile
+from attnjax.positions.checks import validate, validate_integer
+from attnjax.positions.sincos import sine_cosine
 from attnjax.typing import Array, ArrayLike, Float, Num, PyTree
 
 HIGHEST = jax.lax.Precision.HIGHEST
@@ -46,6 +47,11 @@ class TransformerXL(PositionEncoding):
     """Content and position biases u and v, and a projection of sinusoids of the distance with base `theta`.
 
     `table="clamped"` needs the `length` of the table, and takes distances up to length - 1.
+
+    Example:
+        >>> params = TransformerXL().init(jax.random.key(0), Sizes(model=16, heads=2, kv_heads=2, head_dim=8))
+        >>> params.head["u"].shape, params.head["w_r"].shape
+        ((2, 8), (2, 16, 8))
     """
 
     theta: float = 10_000.0
@@ -63,64 +69,41 @@ class TransformerXL(PositionEncoding):
         if self.length is not None:
             validate_integer("TransformerXL", most=2**31 - 1, length=self.length)
 
-    @property
-    def learns(self) -> bool:
-        """True: u, v and W."""
-        return True
-
     def init(self, key: jax.Array, sizes: Sizes) -> EncodingParams:
         """u, v [N, H] with standard deviation 0.02 and w_r [N, D, H] with D^-0.5."""
         _check_width(sizes.model)
         keys = jax.random.split(key, 3)
-        u, v = (0.02 * jax.random.normal(key, (sizes.heads, sizes.head), jnp.float32) for key in keys[:2])
-        w_r = jax.random.normal(keys[2], (sizes.heads, sizes.model, sizes.head), jnp.float32)
+        u, v = (0.02 * jax.random.normal(key, (sizes.heads, sizes.head_dim), jnp.float32) for key in keys[:2])
+        w_r = jax.random.normal(keys[2], (sizes.heads, sizes.model, sizes.head_dim), jnp.float32)
         return EncodingParams(head={"u": u, "v": v, "w_r": w_r * sizes.model**-0.5})
 
-    def bind(self, params: EncodingParams, heads: int, length: Any = None) -> EncodingParams:
-        """The parameters, with the frequencies w as `shared`: hooks of keys cannot see the width D in any other way.
-
-        Raises ValueError where D is odd: sines and cosines come in pairs.
-        """
-        del heads, length
-        width = params.head["w_r"].shape[1]
-        _check_width(width)
-        return EncodingParams(head=params.head, shared=exact(geometric(width // 2, self.theta)))
-
-    def score(self, head: PyTree, shared: PyTree, tile: Tile, carry: PyTree = ()) -> Float[Array, "t s"]:
+    def score(self, p: EncodingParams, tile: Tile) -> Float[Array, "t s"]:
         """logits + scale * (u . k + (q + v) . (W R_n))."""
-        del carry
-        head = jax.tree.map(lambda leaf: leaf.astype(tile.logits.dtype), head)
+        head, frequencies = jax.tree.map(lambda leaf: leaf.astype(tile.logits.dtype), p.head), self._frequencies(p)
         # Highest precision, because the default of a GPU rounds the inputs of a float32 product to 11 bits.
         content = jnp.matmul(tile.k, head["u"], precision=HIGHEST)
         if self.length is None:
-            waves = _waves(shared, tile.k_pos, tile.logits.dtype)
-            position = jnp.matmul(_features(head, shared, tile.q, tile.q_pos), waves.T, precision=HIGHEST)
+            keys = _cosines_and_sines(frequencies, tile.k_pos, tile.logits.dtype)
+            position = jnp.matmul(_features(head, frequencies, tile.q, tile.q_pos), keys.T, precision=HIGHEST)
         else:
-            position = _clamped(head, shared, tile, self.length)
+            position = _clamped(head, frequencies, tile, self.length)
         return tile.logits + tile.scale * (content[None, :] + position)
 
-    def columns_q(
-        self, head: PyTree, shared: PyTree, q: Float[Array, "T h"], pos: Num[ArrayLike, " T"], scale: Float[Array, ""]
-    ) -> Float[Array, "T c"]:
-        """scale * [u | features of the query's position]."""
-        head = jax.tree.map(lambda leaf: leaf.astype(q.dtype), head)
-        u = jnp.broadcast_to(head["u"][None, :], q.shape)
-        return scale * jnp.concatenate([u, _features(head, shared, q, pos)], axis=-1)
-
-    def columns_k(self, shared: PyTree, k: Float[Array, "S h"], pos: Num[ArrayLike, " S"]) -> Float[Array, "S c"]:
-        """[k | cos(j w) | sin(j w)]."""
-        return jnp.concatenate([k, _waves(shared, pos, k.dtype)], axis=-1)
-
-    def vectors(self, head: PyTree, shared: PyTree, n: Num[Array, " m"]) -> Vectors:
-        """r_n = W R_n, with u and v."""
+    def relative_keys(
+        self, p: EncodingParams, n: Num[Array, " m"]
+    ) -> tuple[Float[Array, "m H"], Float[Array, " H"], Float[Array, " H"]]:
+        """(r_n = W R_n of every distance n, u, v): the score of a pair is scale * ((q + u) . k + (q + v) . r_n)."""
+        chex.assert_rank(n, 1)
         n = n if self.length is None else self.length - jnp.maximum(n, 1)
-        sin, cos = sine_cosine(angles(n, shared, head["w_r"].dtype))
-        r = jnp.matmul(jnp.concatenate([sin, cos], axis=-1), head["w_r"], precision=HIGHEST)
-        return Vectors(r, head["u"], head["v"])
+        sin, cos = sine_cosine(angles(n, self._frequencies(p), p.head["w_r"].dtype))
+        r = jnp.matmul(jnp.concatenate([sin, cos], axis=-1), p.head["w_r"], precision=HIGHEST)
+        return r, p.head["u"], p.head["v"]
 
-    def hooks(self) -> frozenset[str]:
-        """The score, and its columns where distances are not clamped."""
-        return super().hooks() if self.length is None else super().hooks() - {"columns_q", "columns_k"}
+    def _frequencies(self, p: EncodingParams) -> Frequencies:
+        """theta^(-2c / D): the width D of the model is that of `w_r`."""
+        width = p.head["w_r"].shape[-2]
+        _check_width(width)
+        return exact(geometric(width // 2, self.theta))
 
 
 def _clamped(head: PyTree, frequencies: Frequencies, tile: Tile, length: int) -> Float[Array, "t s"]:
@@ -128,8 +111,8 @@ def _clamped(head: PyTree, frequencies: Frequencies, tile: Tile, length: int) ->
     last = jnp.full((1,), 1 - length, jnp.asarray(tile.q_pos).dtype)
     far = _features(head, frequencies, tile.q, length - jnp.asarray(tile.q_pos))
     near = _features(head, frequencies, tile.q, jnp.zeros_like(jnp.asarray(tile.q_pos)))
-    far = jnp.matmul(far, _waves(frequencies, -jnp.asarray(tile.k_pos), far.dtype).T, precision=HIGHEST)
-    near = jnp.matmul(near, _waves(frequencies, last, near.dtype).T, precision=HIGHEST)
+    far = jnp.matmul(far, _cosines_and_sines(frequencies, -jnp.asarray(tile.k_pos), far.dtype).T, precision=HIGHEST)
+    near = jnp.matmul(near, _cosines_and_sines(frequencies, last, near.dtype).T, precision=HIGHEST)
     return jnp.where(tile.distance > 1, far, near)
 
 
@@ -139,11 +122,11 @@ def _features(
     """What multiplies [cos(j w) | sin(j w)] in (q + v) . (W R_(i-j))."""
     a = jnp.matmul(q + head["v"][None, :], head["w_r"].T, precision=HIGHEST)
     a_sin, a_cos = jnp.split(a, 2, axis=-1)
-    cos, sin = jnp.split(_waves(frequencies, pos, a.dtype), 2, axis=-1)
+    cos, sin = jnp.split(_cosines_and_sines(frequencies, pos, a.dtype), 2, axis=-1)
     return jnp.concatenate([a_sin * sin + a_cos * cos, a_cos * sin - a_sin * cos], axis=-1)
 
 
-def _waves(frequencies: Frequencies, pos: Num[ArrayLike, " s"], dtype: jnp.dtype) -> Float[Array, "s D"]:
+def _cosines_and_sines(frequencies: Frequencies, pos: Num[ArrayLike, " s"], dtype: jnp.dtype) -> Float[Array, "s D"]:
     """[cos(j w) | sin(j w)]."""
     sin, cos = sine_cosine(angles(pos, frequencies, dtype))
     return jnp.concatenate([cos, sin], axis=-1)

@@ -15,15 +15,19 @@ Reference: Sun et al. 2022 (arXiv:2212.10554), section 3 and algorithm 1.
 
 import dataclasses
 import math
+from typing import Any
 
+import chex
 import jax.numpy as jnp
 import numpy as np
 
-from attnjax.positions.angles import angles, exact, geometric, given_or
-from attnjax.positions.base import EncodingParams, PositionEncoding, Sizes, validate
+from attnjax.positions.angles import angles, exact, geometric
+from attnjax.positions.base import EncodingParams, PositionEncoding, Sizes
+from attnjax.positions.checks import validate
 from attnjax.positions.concrete import concrete
+from attnjax.positions.population import numeric
 from attnjax.positions.rotary import Layout, check_even, check_layout, rotate
-from attnjax.typing import Array, ArrayLike, Float, Num, PyTree, compute_dtype
+from attnjax.typing import Array, ArrayLike, Float, Num, compute_dtype
 
 LARGEST_EXPONENT = 64.0
 
@@ -34,10 +38,15 @@ class XPos(PositionEncoding):
 
     Raises ValueError for an odd head dimension, a mask that is not causal, and a known position beyond `reach`; a
     traced position beyond it gives a row of NaN.
+
+    Example:
+        >>> p = XPos().constants(Sizes(16, 2, 2, 8))
+        >>> XPos().map_q(p, jnp.ones((1, 8)), np.array([0])).tolist() == [[1.0] * 8]
+        True
     """
 
     scale_base: float = 512.0
-    theta: float = 10_000.0
+    theta: float = numeric(10_000.0)
     layout: Layout = "half"
 
     def __post_init__(self) -> None:
@@ -49,47 +58,48 @@ class XPos(PositionEncoding):
         """The largest |position| whose factors float32 can hold."""
         return LARGEST_EXPONENT * self.scale_base / -math.log2(0.4 / 1.4)
 
-    def as_data(self, sizes: Sizes) -> tuple[PositionEncoding, EncodingParams]:
-        """The base is the frequencies; `scale_base` decides how far positions reach, and stays."""
-        program = dataclasses.replace(self, theta=10_000.0)
-        return program, EncodingParams(shared={"frequencies": exact(geometric(sizes.head // 2, self.theta))})
+    def constants(self, sizes: Sizes, length: Any = None) -> EncodingParams:
+        """shared={"frequencies": those of H / 2 pairs}."""
+        del length
+        return EncodingParams(shared={"frequencies": exact(geometric(sizes.head_dim // 2, self.theta))})
 
-    def check(self, sizes: Sizes, *, causal: bool) -> None:
-        """Refuse an odd head dimension, and a mask that shows future keys."""
-        check_even("XPos", sizes.head)
-        if not causal:
+    def check(
+        self, *, sizes: Sizes | None = None, causal: bool | None = None, pos: Num[ArrayLike, "..."] | None = None
+    ) -> None:
+        """Refuses an odd head dimension, a mask that shows future keys, and known positions beyond `reach`."""
+        if sizes is not None:
+            check_even("XPos", sizes.head_dim)
+        if causal is False:
             raise ValueError("XPos grows with the distance to future keys and needs a causal mask, got causal=False")
-
-    def check_positions(self, pos: Num[ArrayLike, "..."]) -> None:
-        """Refuse positions beyond `reach`, where their values are known."""
-        values = concrete(pos)
+        values = None if pos is None else concrete(pos)
         if values is not None and values.size and np.abs(values.astype(np.float64)).max() > self.reach:
             raise ValueError(
                 f"XPos(scale_base={self.scale_base}) holds positions up to {self.reach:.0f} in float32, got positions "
                 f"{values.min()}..{values.max()}: raise scale_base or shift the positions"
             )
 
-    def map_q(
-        self, head: PyTree, shared: PyTree, q: Float[Array, "T H"], pos: Num[ArrayLike, " T"]
-    ) -> Float[Array, "T H"]:
+    def map_q(self, p: EncodingParams, q: Float[Array, "T H"], pos: Num[ArrayLike, " T"]) -> Float[Array, "T H"]:
         """zeta^(pos/B) R(pos) q."""
-        del head
-        return self._turn(shared, q, pos, 1)
+        return self._turn(p, q, pos, 1)
 
-    def map_k(self, shared: PyTree, k: Float[Array, "S H"], pos: Num[ArrayLike, " S"]) -> Float[Array, "S H"]:
+    def map_k(self, p: EncodingParams, k: Float[Array, "S H"], pos: Num[ArrayLike, " S"]) -> Float[Array, "S H"]:
         """zeta^(-pos/B) R(pos) k."""
-        return self._turn(shared, k, pos, -1)
+        return self._turn(p, k, pos, -1)
 
     def _turn(
-        self, shared: PyTree, x: Float[Array, "T H"], pos: Num[ArrayLike, " T"], sign: int
+        self, p: EncodingParams, x: Float[Array, "T H"], pos: Num[ArrayLike, " T"], sign: int
     ) -> Float[Array, "T H"]:
         check_even("XPos", x.shape[-1])
-        self.check_positions(pos)
+        self.check(pos=pos)
         pairs, dtype = x.shape[-1] // 2, compute_dtype(x)
-        angle = angles(pos, given_or(shared, geometric(pairs, self.theta)), dtype)
+        angle = angles(pos, p.shared["frequencies"], dtype)
         zeta = (np.arange(pairs) / pairs + 0.4) / 1.4
-        magnitude = power_of_two(pos, sign * np.log2(zeta) / self.scale_base, dtype)
+        # The factors of keys are the inverse of those of queries, so that XLA computes one table for both.
+        grown = power_of_two(pos, np.log2(zeta) / self.scale_base, dtype)
+        magnitude = grown if sign > 0 else 1 / grown
         near = (jnp.abs(jnp.asarray(pos).astype(dtype)) <= self.reach)[:, None]
+        # The largest number of float16 is 65,504, and factors of queries and keys reach 2^64.
+        x = x.astype(dtype) if x.dtype == jnp.float16 else x
         return rotate(x, angle, self.layout, jnp.where(near, magnitude, jnp.asarray(jnp.nan, dtype)))
 
 
@@ -98,7 +108,12 @@ def power_of_two(pos: Num[ArrayLike, " T"], rates: np.ndarray, dtype: jnp.dtype)
 
     The float32 product pos * rates would lose its fraction: 4e-6 at an exponent of 64. An exponent modulo 1 is an angle
     modulo a full turn, so `angles` finds the fraction; the product is good enough for the integer that remains.
+
+    Example:
+        >>> power_of_two(np.array([0, 4]), np.array([0.5]), jnp.dtype("float32")).round(6).tolist()
+        [[1.0], [4.0]]
     """
+    chex.assert_rank([pos, rates], 1)
     fraction = angles(pos, exact(2 * np.pi * rates), dtype) / (2 * np.pi)
     product = jnp.asarray(pos).astype(dtype)[:, None] * jnp.asarray(rates, dtype)[None, :]
     integer = jnp.round(product - fraction)

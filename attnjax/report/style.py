@@ -8,6 +8,8 @@ dash. `tests/report/test_style.py` simulates the three kinds of colour blindness
 
 from dataclasses import dataclass, replace
 
+from attnjax.registry import ENCODINGS
+
 
 @dataclass(frozen=True)
 class Style:
@@ -25,7 +27,7 @@ DASHED = (5.0, 2.0)
 DOTTED = (1.2, 1.6)
 MIXED = (6.0, 2.0, 1.2, 2.0)
 DASHES = (SOLID, DASHED, DOTTED, MIXED)
-MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "p", "*", "h", "d")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "p", "*", "h", "d", "$F$", "$C$", "$R$", "$S$", "$N$", "$L$")
 
 STYLES = (
     ("nope", Style("NoPE", "#272727", "#f2f2f2", SOLID, "X")),
@@ -41,21 +43,26 @@ STYLES = (
     ("cope", Style("CoPE", "#91612b", "#c79053", DOTTED, "h")),
     ("sandwich", Style("Sandwich", "#037a84", "#49b5c4", DOTTED, ">")),
     ("pope", Style("PoPE", "#232b8c", "#596ff3", DOTTED, "d")),
+    ("fox", Style("FoX", "#10125e", "#685da5", MIXED, "$F$")),
+    ("cable", Style("Cable", "#4739db", "#6e4ef7", DASHED, "$C$")),
+    ("repo", Style("RePo", "#58115b", "#89548e", DOTTED, "$R$")),
+    ("selective_rope", Style("Selective RoPE", "#b88733", "#f29112", MIXED, "$S$")),
+    ("ssmax", Style("SSMax", "#e0108e", "#b5799b", DASHED, "$N$")),
+    ("llama4_temperature", Style("Llama 4 temperature", "#8a4ff2", "#daaffe", MIXED, "$L$")),
 )
-"""The encodings of attnjax, in its order."""
+"""The encodings that papers compare most; `attnjax.registry` has the names of all."""
 
 OTHER = (
     Style("", "#7a7a00", "#c8c832", MIXED, "P"),
     Style("", "#a0527a", "#e39ac0", MIXED, "v"),
     Style("", "#4a6b7a", "#9dc3d4", MIXED, "^"),
 )
-"""For encodings that attnjax does not have, by the letters of their name."""
+"""For all other encodings, by the letters of their name; their curves have labels of their own."""
 
 
 def order(encoding: str) -> int:
     """The place of an encoding in figures and tables; of several, the first counts."""
-    names = [name for name, _ in STYLES]
-    first = encoding.split("+")[0]
+    names, first = list(ENCODINGS), encoding.split("+")[0]
     return names.index(first) if first in names else len(names)
 
 
@@ -79,7 +86,8 @@ def style(encoding: str, variant: int = 0) -> Style:
     """
     first = encoding.split("+")[0]
     base = dict(STYLES).get(first) or OTHER[sum(first.encode()) % len(OTHER)]
-    label = base.label if first == encoding and base.label else encoding
+    row = ENCODINGS.get(encoding)
+    label = encoding if row is None else row.label
     if not variant:
         return replace(base, label=label)
     dash = DASHES[(DASHES.index(base.dash) + variant) % len(DASHES)]

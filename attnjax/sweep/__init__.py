@@ -4,22 +4,22 @@ store = prepare(root, "name", plan(config, sweep))
 summary = run_here(store, train)        # or run_workers(store, "module:function", 4)
 """
 
-from attnjax.sweep.control import Control, Event, Train
 from attnjax.sweep.execute import Rules, retry, run_here
 from attnjax.sweep.index import query, rebuild
 from attnjax.sweep.plan import chain, expand, groups, plan, population_key, product, seeds, subsample, vary, zipped
+from attnjax.sweep.run_context import Event, RunContext, Train
 from attnjax.sweep.scan import Found, Run, scan
 from attnjax.sweep.store import Entry, Store, load, prepare
 from attnjax.sweep.summary import Summary
 from attnjax.sweep.workers import run_workers
 
 __all__ = [
-    "Control",
     "Entry",
     "Event",
     "Found",
     "Rules",
     "Run",
+    "RunContext",
     "Store",
     "Summary",
     "Train",

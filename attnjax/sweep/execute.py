@@ -9,11 +9,10 @@ import pathlib
 from collections.abc import Iterator, Sequence
 
 from attnjax.sweep import inventory, manifest, status
-from attnjax.sweep.control import UNWRITTEN, Event, Progress, Train, read_manifest
-from attnjax.sweep.lease import Lease, claim, look
-from attnjax.sweep.owner import PATIENCE, Owner, Watch
+from attnjax.sweep.lease import PATIENCE, Lease, Owner, Watch, claim, observe
 from attnjax.sweep.plan import groups
 from attnjax.sweep.population import Context, Job, train_group
+from attnjax.sweep.run_context import UNWRITTEN, Event, Progress, Train, read_manifest
 from attnjax.sweep.stop import Stop, on_signals
 from attnjax.sweep.store import Entry, Store, config_text, read_config
 from attnjax.sweep.summary import Ledger, Summary, summarise
@@ -141,7 +140,7 @@ def _claimed(
     for entry, directory in _open(store, group):
         step = status.read(directory).step
         try:
-            found = claim(directory, watch, step) if jobs or not theirs else look(directory, watch)
+            found = claim(directory, watch, step) if jobs or not theirs else observe(directory, watch)
             if isinstance(found, Owner):
                 theirs.append(entry)
             elif job := _job(entry, directory, found, rules, progress):

@@ -1,33 +1,97 @@
-"""Who works on a run: at most one process, and after its death, another.
+"""Leases: at most one process works on a run, and after its death, another.
 
 A lease is the file `lease-000001` in the run's folder, made by an exclusive creation. Taking over makes `lease-000002`, and
 so on: the highest number owns the run. No file is ever removed to make room for another, so two processes that both find a
 lease dead cannot both win. A lease is dead when it was released, when its process on this machine has ended (by number
 and start time, so that a reused number does not count), or, for other machines, when its heartbeat has not changed for
 `patience` seconds of our own clock: no clocks are compared.
+
+The first line of the file says for good who the owner is, the second whether it holds the lease, with a counter that a
+thread raises while the owner works, so that a long compilation does not look like death.
 """
 
 import contextlib
+import dataclasses
 import errno
+import json
 import os
 import pathlib
+import platform
 import re
+import secrets
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
 
+from attnjax.config.schema import SCHEMA
 from attnjax.folder import Folder, enter
-from attnjax.sweep.owner import BEAT, RELEASED, Owner, Watch, first_line, myself, parse, read, second_line
+from attnjax.sweep.stop import Stop
 
 FILE = re.compile(r"lease-(\d{6})")
+BEAT, RELEASED = "beat", "free"
+PATIENCE = 60.0
+PROC = pathlib.Path("/proc")
+
+
+@dataclasses.dataclass(frozen=True)
+class Owner:
+    """The process that holds a lease, as the lease says. `attempt` counts deaths in a row at the same `step`."""
+
+    host: str = "?"
+    machine: str = ""
+    pid: int = 0
+    started: str = ""
+    attempt: int = 1
+    step: int = 0
+    released: bool = False
+
+    def __str__(self) -> str:
+        return f"process {self.pid} on {self.host}"
+
+
+class Watch:
+    """The last heartbeat that was observed of each lease of another machine, and when by our own clock."""
+
+    def __init__(self, patience: float = PATIENCE):
+        self.patience = patience
+        self._seen: dict[pathlib.Path, tuple[bytes, float, bool]] = {}
+
+    def is_free(self, path: pathlib.Path, content: bytes, owner: Owner) -> bool:
+        """Return whether the lease is dead, and remember its heartbeat where its owner is on another machine."""
+        if owner.released:
+            return True
+        if owner.machine and owner.machine == machine_id():
+            self._seen.pop(path, None)
+            return not is_running(owner.pid, owner.started)
+        now = time.monotonic()
+        before, since, _ = self._seen.setdefault(path, (content, now, False))
+        if before != content:
+            self._seen[path] = (content, now, True)
+            return False
+        return now - since > self.patience
+
+    def forget(self, path: pathlib.Path) -> None:
+        """Forget a lease that was taken over."""
+        self._seen.pop(path, None)
+
+    def undecided(self) -> bool:
+        """Return whether waiting may yet show that an owner is dead: its lease was read, but no heartbeat was observed yet."""
+        return any(not alive for _, _, alive in self._seen.values())
 
 
 class Lease:
-    """A run that this process holds. `renew` before `patience` runs out elsewhere; `release` when done."""
+    """The lease of a run that this process holds. Call `renew` more often than `patience`, and `release` when done."""
 
     def __init__(self, path: pathlib.Path, descriptor: int, owner: Owner, size: int):
         self.path, self.owner = path, owner
         self._descriptor, self._size, self._beat = descriptor, size, 0
 
     def held(self) -> bool:
-        """Whether nobody took over, say because this machine slept."""
+        """Return whether no other process took over, say while this machine was suspended."""
         try:
             with enter(self.path.parent) as folder:
                 return self._descriptor >= 0 and _latest(folder) == self.path.name
@@ -35,13 +99,13 @@ class Lease:
             return False
 
     def renew(self) -> bool:
-        """Beat once; False where the lease is lost."""
+        """Raise the heartbeat by one. Returns False where the lease is lost."""
         self._beat += 1
         self._mark(BEAT)
         return self.held()
 
     def release(self) -> None:
-        """Let others have the run. Safe to call twice."""
+        """Release the lease, so that others may claim the run. A second call does nothing."""
         if self._descriptor >= 0:
             try:
                 self._mark(RELEASED)
@@ -54,11 +118,13 @@ class Lease:
     def _mark(self, word: str) -> None:
         # In place: replacing the file could bring back one that a successor removed.
         os.lseek(self._descriptor, self._size, os.SEEK_SET)
-        os.write(self._descriptor, second_line(word, self._beat))
+        os.write(self._descriptor, heartbeat_line(word, self._beat))
 
 
 def claim(directory: pathlib.Path, watch: Watch, step: int = 0) -> Lease | Owner:
-    """The run's lease, or who has it. `step`: how far the run is, to tell a run that kills its workers from bad luck.
+    """Return a lease of the run, or the owner of the one that another process holds.
+
+    `step` is how far the run is: an owner that died at the same step counts as one more failed attempt.
 
     Raises OSError where the folder cannot be written to, ValueError where it is a link.
     """
@@ -66,14 +132,14 @@ def claim(directory: pathlib.Path, watch: Watch, step: int = 0) -> Lease | Owner
         latest = _latest(folder)
         number, attempt = 1, 1
         if latest is not None:
-            content = read(folder, latest)
-            owner = parse(content)
+            content = _read(folder, latest)
+            owner = _parse(content)
             if not watch.is_free(directory / latest, content, owner):
                 return owner
             watch.forget(directory / latest)
             number = int(latest[-6:]) + 1
             attempt = 1 if owner.released or step > owner.step else owner.attempt + 1
-        lease = _create(folder, f"lease-{number:06d}", myself(attempt, step))
+        lease = _create(folder, f"lease-{number:06d}", this_process(attempt, step))
         if lease is None or not lease.held():
             if lease is not None:
                 folder.remove(lease.path.name)
@@ -86,47 +152,47 @@ def claim(directory: pathlib.Path, watch: Watch, step: int = 0) -> Lease | Owner
         return lease
 
 
-def look(directory: pathlib.Path, watch: Watch) -> Owner:
-    """Who holds the run, noting for later whether its lease beats."""
+def observe(directory: pathlib.Path, watch: Watch) -> Owner:
+    """Return the owner of the run, and let `watch` observe its heartbeat."""
     with enter(directory) as folder:
         latest = _latest(folder)
         if latest is None:
             return Owner()
-        content = read(folder, latest)
-    watch.is_free(directory / latest, content, parse(content))
-    return parse(content)
+        content = _read(folder, latest)
+    watch.is_free(directory / latest, content, _parse(content))
+    return _parse(content)
 
 
-def working(directory: pathlib.Path, watch: Watch) -> Owner | None:
-    """Who works on the run: its holder, unless that one is dead."""
+def live_owner(directory: pathlib.Path, watch: Watch) -> Owner | None:
+    """Return the owner of the run; None where it has none, or a dead one."""
     with enter(directory) as folder:
         latest = _latest(folder)
         if latest is None:
             return None
-        content = read(folder, latest)
-    owner = parse(content)
+        content = _read(folder, latest)
+    owner = _parse(content)
     return None if watch.is_free(directory / latest, content, owner) else owner
 
 
 def holder(directory: pathlib.Path) -> Owner | None:
-    """Who holds the run, as far as its lease says."""
+    """Return the owner of the run as its lease says, dead or alive; None where there is no lease."""
     with enter(directory) as folder:
         return _holder(folder)
 
 
 def _holder(folder: Folder) -> Owner | None:
     latest = _latest(folder)
-    return None if latest is None else parse(read(folder, latest))
+    return None if latest is None else _parse(_read(folder, latest))
 
 
 def _create(folder: Folder, name: str, owner: Owner) -> Lease | None:
-    head = first_line(owner)
+    head = identity_line(owner)
     try:
         descriptor = folder.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL)
     except FileExistsError:
         return None
     try:
-        if os.write(descriptor, head + second_line(BEAT, 0)) < len(head):
+        if os.write(descriptor, head + heartbeat_line(BEAT, 0)) < len(head):
             raise OSError(errno.ENOSPC, "no space left for a lease", str(folder.path / name))
     except BaseException:
         os.close(descriptor)
@@ -137,3 +203,111 @@ def _create(folder: Folder, name: str, owner: Owner) -> Lease | None:
 
 def _latest(folder: Folder) -> str | None:
     return max((name for name in folder.names() if FILE.fullmatch(name)), default=None)
+
+
+@contextlib.contextmanager
+def heartbeat(leases: Sequence[Lease], interval: float, stop: Stop) -> Iterator[None]:
+    """Renew leases in a thread until the end of the block. Where one was lost, set `stop`."""
+    ended = threading.Event()
+
+    def beat() -> None:
+        while not ended.wait(interval):
+            for lease in leases:
+                try:
+                    renewed = lease.renew()
+                except OSError:  # a full disk is for the training function to meet
+                    continue
+                if not renewed:
+                    stop.set(f"the lease of {lease.path.parent.name} was taken over")
+                    return
+
+    thread = threading.Thread(target=beat, name="lease-heartbeat", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+# The file of a lease
+
+
+def this_process(attempt: int, step: int) -> Owner:
+    """Return this process as an owner."""
+    return Owner(socket.gethostname()[:100], machine_id(), os.getpid(), start_time(os.getpid()), attempt, step)
+
+
+def identity_line(owner: Owner) -> bytes:
+    """Return the first line of a lease: its owner, which never changes."""
+    fields = {name: value for name, value in dataclasses.asdict(owner).items() if name != "released"}
+    return json.dumps({"schema": SCHEMA, "token": secrets.token_hex(8), **fields}).encode() + b"\n"
+
+
+def heartbeat_line(word: str, beat: int) -> bytes:
+    """Return the second line of a lease: its state and heartbeat, always of the same length."""
+    return f"{word} {beat:012d}\n".encode()
+
+
+def _read(folder: Folder, name: str) -> bytes:
+    """Return the content of a lease, empty where it vanished or its owner died while writing it."""
+    try:
+        with folder.opened(name) as descriptor:
+            return os.read(descriptor, 4096)
+    except (OSError, ValueError):
+        return b""
+
+
+def _parse(content: bytes) -> Owner:
+    """Return the owner that a lease names; an unknown one, judged by its heartbeat alone, where it is unreadable."""
+    head, end, tail = content.partition(b"\n")
+    try:
+        table = json.loads(head)
+        names = {field.name: type(field.default) for field in dataclasses.fields(Owner) if field.name != "released"}
+        values: dict[str, Any] = {
+            name: table[name] for name, kind in names.items() if isinstance(table.get(name), kind)
+        }
+    except (ValueError, AttributeError, RecursionError):
+        return Owner()
+    return Owner(**values, released=bool(end) and (not tail or tail.startswith(RELEASED.encode())))
+
+
+# Processes of this machine
+
+
+def machine_id() -> str:
+    """Return an id of this machine, its boot and its process namespace (containers number processes for themselves).
+
+    It is "" where the system has none: owners are then judged by their heartbeat alone.
+    """
+    if sys.platform == "darwin":
+        return f"{platform.node()}/{_output('sysctl', '-n', 'kern.boottime')}"
+    try:
+        boot = (PROC / "sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        return f"{boot}/{os.readlink(PROC / 'self/ns/pid')}"
+    except OSError:
+        return ""
+
+
+def start_time(pid: int) -> str:
+    """Return when a process started, in the words of the system; "" for no process or a zombie."""
+    if sys.platform == "darwin":
+        return _output("ps", "-o", "lstart=", "-p", str(pid))
+    try:
+        stat = (PROC / str(pid) / "stat").read_text(encoding="ascii", errors="replace")
+    except OSError:
+        return ""
+    state, *fields = stat.rpartition(")")[2].split()  # a name may hold spaces and brackets
+    return "" if state in ("Z", "X") else fields[18]
+
+
+def is_running(pid: int, start: str) -> bool:
+    """Return whether the process with this number and start time still runs."""
+    return bool(start) and start_time(pid) == start
+
+
+def _output(*command: str) -> str:
+    try:
+        return subprocess.run(command, capture_output=True, text=True, timeout=10, check=False).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return ""

@@ -19,15 +19,13 @@ from typing import Any, NamedTuple
 from attnjax.config import RunConfig, override, parse, run_id, to_dict
 from attnjax.config.limits import bounded, check_runs
 from attnjax.config.options import shown
+from attnjax.registry import ENCODINGS
 
 Changes = Mapping[str, Any]
 Sweep = Iterable[Changes]
 
 VARIES_INSIDE = ("seed", "data_seed", "train.learning_rate", "train.weight_decay")
 """Fields that may differ inside a population: numbers that enter the compiled step as arguments."""
-
-NUMBERS = ("rope.theta", "rope.keep", "rope.scaling", "sinusoidal.theta", "xpos.theta", "pope.theta", "alibi.slopes")
-"""Options of encodings that are such numbers too (`PositionEncoding.as_data`), where all layers have one encoding."""
 
 BY_LENGTH = ("dynamic_ntk", "longrope")
 """Scalings of RoPE that are code, since they look at the length of the sequence."""
@@ -118,7 +116,7 @@ def groups(runs: Iterable[Any], key: Callable[[Any], str] | None = None, limit: 
 
 def population_key(config: RunConfig) -> str:
     """Equal for runs that one compiled step can train together: a hash of all fields but those of `VARIES_INSIDE`, and
-    of the encoding's options but its `NUMBERS`.
+    of the options of the encoding but the numeric ones.
     """
     values = to_dict(config)
     for name in VARIES_INSIDE:
@@ -134,10 +132,10 @@ def population_key(config: RunConfig) -> str:
 
 
 def _code(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of an encoding that decide which program it is."""
+    """The options of an encoding that decide which program it is; numeric ones do not, where all layers have one encoding."""
     if (options.get("scaling") or {}).get("name") in BY_LENGTH:
         return dict(options)
-    return {key: value for key, value in options.items() if f"{name}.{key}" not in NUMBERS}
+    return {key: value for key, value in options.items() if key not in ENCODINGS[name].numeric}
 
 
 def _parts(group: Sequence[Any], size: int) -> list[list[Any]]:

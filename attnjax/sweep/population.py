@@ -12,9 +12,17 @@ from typing import Any
 
 from attnjax.config import RunConfig
 from attnjax.sweep import files, inventory, manifest, records, status
-from attnjax.sweep.control import UNWRITTEN, Control, Event, Live, Progress, Train, read_manifest, update_manifest
-from attnjax.sweep.heart import beating
-from attnjax.sweep.lease import Lease
+from attnjax.sweep.lease import Lease, heartbeat
+from attnjax.sweep.run_context import (
+    UNWRITTEN,
+    Event,
+    Live,
+    Progress,
+    RunContext,
+    Train,
+    read_manifest,
+    update_manifest,
+)
 from attnjax.sweep.stop import Stop, Terminated
 from attnjax.sweep.watchdog import Watchdog
 
@@ -62,7 +70,7 @@ class Context:
 
 def train_group(jobs: Sequence[Job], context: Context) -> list[str]:
     """Trains runs together; where that raises, each alone, so that only the culprit fails. Returns those that failed."""
-    with beating([job.lease for job in jobs], context.beat, context.stop):
+    with heartbeat([job.lease for job in jobs], context.beat, context.stop):
         left, failed = _train(jobs, context, alone=len(jobs) == 1)
         for job in left:
             if not context.stop.reason:
@@ -78,32 +86,32 @@ def _train(jobs: Sequence[Job], context: Context, *, alone: bool) -> tuple[list[
       Runs to be tried alone, because of an error that may not be theirs; and the names of those that failed.
     """
     steps = {job.directory: job.status.step for job in jobs}
-    control = Control(steps, context.stop, context.progress, context.watchdog.progress)
+    run_context = RunContext(steps, context.stop, context.progress, context.watchdog.progress)
     before, error, start = [read_manifest(job.directory) for job in jobs], None, time.monotonic()
     again, failed = [], []
     try:
         for job in jobs:
             _begin(job, jobs, context)
-        with context.watchdog.watching(lambda text: _warn(control, text, context)):
-            context.train([job.config for job in jobs], [job.directory for job in jobs], control)
+        with context.watchdog.watching(lambda text: _warn(run_context, text, context)):
+            context.train([job.config for job in jobs], [job.directory for job in jobs], run_context)
     except KeyboardInterrupt as interrupt:
         context.stop.set("SIGTERM" if isinstance(interrupt, Terminated) else "KeyboardInterrupt")
         raise
     except (Exception, SystemExit) as raised:
         error = raised
     finally:
-        again = control.running() if error and not alone and not context.stop.reason else []
+        again = run_context.running() if error and not alone and not context.stop.reason else []
         for job, old in zip(jobs, before, strict=True):
             if job.directory not in again:
-                state = _end(job, control.live[job.directory], old, error, time.monotonic() - start, context)
+                state = _end(job, run_context.live[job.directory], old, error, time.monotonic() - start, context)
                 failed += [job.directory.name] if state in ("failed", UNWRITTEN) else []
     return [job for job in jobs if job.directory in again], failed
 
 
-def _warn(control: Control, text: str, context: Context) -> None:
+def _warn(run_context: RunContext, text: str, context: Context) -> None:
     """Says of the first run that has not ended that it seems to hang."""
-    for directory in control.running()[:1]:
-        context.progress(Event(directory.name, "running", control.live[directory].step, {}, text))
+    for directory in run_context.running()[:1]:
+        context.progress(Event(directory.name, "running", run_context.live[directory].step, {}, text))
 
 
 def _begin(job: Job, jobs: Sequence[Job], context: Context) -> None:

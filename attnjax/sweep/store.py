@@ -22,7 +22,7 @@ from attnjax.config.files import SWEEP_FILE, parse_json
 from attnjax.config.names import safe_name
 from attnjax.config.schema import SCHEMA
 from attnjax.folder import enter
-from attnjax.sweep import files, lease, owner, status
+from attnjax.sweep import files, lease, status
 from attnjax.sweep.compare import difference
 from attnjax.sweep.plan import Planned, population_key
 
@@ -175,8 +175,8 @@ def _spec(store: Store) -> str:
 def _extend(store: Store) -> None:
     with enter(store.root) as root:
         root.make(LOGS).close()
-    mine = lease.claim(store.root / LOGS, owner.Watch())
-    if isinstance(mine, owner.Owner):
+    mine = lease.claim(store.root / LOGS, lease.Watch())
+    if isinstance(mine, lease.Owner):
         raise ValueError(f"{mine} is changing the plan in {store.root}; try again")
     try:
         there = load(store.root)

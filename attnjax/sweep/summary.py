@@ -4,9 +4,8 @@ import dataclasses
 from collections import Counter
 from collections.abc import Mapping
 
-from attnjax.sweep.control import UNWRITTEN, Event, Progress
-from attnjax.sweep.lease import working
-from attnjax.sweep.owner import Owner, Watch
+from attnjax.sweep.lease import Owner, Watch, live_owner
+from attnjax.sweep.run_context import UNWRITTEN, Event, Progress
 from attnjax.sweep.status import FINAL
 from attnjax.sweep.store import Store
 
@@ -71,7 +70,7 @@ def others(store: Store, states: Mapping[str, str]) -> dict[str, Owner]:
         if state in (*FINAL, "damaged", UNWRITTEN):
             continue
         try:
-            owner = working(store.directory(run), watch)
+            owner = live_owner(store.directory(run), watch)
         except (OSError, ValueError):  # whoever can say more has the folder
             continue
         if owner is not None:

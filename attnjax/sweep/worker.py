@@ -14,9 +14,9 @@ import threading
 from typing import IO
 
 from attnjax.sweep import manifest
-from attnjax.sweep.control import Event, Train
 from attnjax.sweep.execute import Rules, work
 from attnjax.sweep.files import jsonable
+from attnjax.sweep.run_context import Event, Train
 from attnjax.sweep.stop import Stop, exit_status, on_signals
 from attnjax.sweep.store import load
 

@@ -18,8 +18,8 @@ from typing import IO, Any
 
 from attnjax import folder
 from attnjax.sweep import files
-from attnjax.sweep.control import UNWRITTEN, Event, Progress
 from attnjax.sweep.execute import DEFAULT, Rules, states
+from attnjax.sweep.run_context import UNWRITTEN, Event, Progress
 from attnjax.sweep.status import FINAL
 from attnjax.sweep.stop import Stop, on_signals
 from attnjax.sweep.store import LOGS, Store
@@ -52,22 +52,22 @@ def run_workers(
 ) -> Summary:
     """Train all runs of a sweep that have not ended, in `workers` processes with `threads` each (default: cores / workers).
 
-    `trainer` is "module:function", see `control.Train`. Raises ValueError where workers end before they claim a run.
+    `trainer` is "module:function", see `run_context.Train`. Raises ValueError where workers end before they claim a run.
     """
     if workers < 1 or (threads is not None and threads < 1):
         raise ValueError(f"workers and threads must be at least 1, got {workers} and {threads}")
     stop, before, ledger = Stop() if stop is None else stop, states(store), Ledger(progress)
-    crew = Crew(store, trainer, rules, threads or max(1, _cores() // workers), workers)
-    with on_signals(stop, before_exit=crew.strike):
+    pool = WorkerPool(store, trainer, rules, threads or max(1, _cores() // workers), workers)
+    with on_signals(stop, before_exit=pool.signal_kill):
         try:
-            crew.start(workers)
-            crew.watch(ledger, stop)
+            pool.start(workers)
+            pool.watch(ledger, stop)
         finally:
-            crew.kill()
+            pool.kill()
     return summarise(store, before, states(store), ledger)
 
 
-class Crew:
+class WorkerPool:
     """The worker processes of one driver."""
 
     def __init__(self, store: Store, trainer: str, rules: Rules, threads: int, workers: int):
@@ -76,7 +76,7 @@ class Crew:
         self._order = {"root": str(store.root), "runs": wanted, "trainer": trainer, "rules": dataclasses.asdict(rules)}
         self._environment = environment(threads, workers)
         self._events: queue.SimpleQueue[tuple[Worker, dict[str, Any] | None]] = queue.SimpleQueue()
-        self._crew: list[Worker] = []
+        self._alive: list[Worker] = []
         self._started, self._in_vain = 0, 0
 
     def start(self, count: int = 1) -> None:
@@ -99,7 +99,7 @@ class Crew:
             assert process.stdin is not None
             assert process.stdout is not None
             worker = Worker(process, process.stdin, process.stdout, log)
-            self._crew.append(worker)
+            self._alive.append(worker)
             threading.Thread(target=self._listen, args=(worker,), daemon=True).start()
             with contextlib.suppress(BrokenPipeError):
                 worker.orders.write(json.dumps({**self._order, "log": str(log)}) + "\n")
@@ -107,7 +107,7 @@ class Crew:
 
     def watch(self, progress: Progress, stop: Stop) -> None:
         """Pass events on until all workers have ended, and replace those that were killed."""
-        while self._crew:
+        while self._alive:
             if stop.reason:
                 self._ask_to_stop()
             try:
@@ -124,15 +124,15 @@ class Crew:
                 stop.set(f"run {event['run']} failed")
 
     def kill(self) -> None:
-        """End all workers now; what they did since their last checkpoint is done again later."""
-        self.strike()
-        for worker in self._crew:
+        """Kill all workers and wait for their end; what they did since their last checkpoint is done again later."""
+        self.signal_kill()
+        for worker in self._alive:
             _close(worker)
-        self._crew.clear()
+        self._alive.clear()
 
-    def strike(self) -> None:
-        """The same without waiting for their end."""
-        for worker in list(self._crew):
+    def signal_kill(self) -> None:
+        """Send SIGKILL to all workers without waiting for their end."""
+        for worker in list(self._alive):
             worker.process.kill()
 
     def _listen(self, worker: Worker) -> None:
@@ -142,7 +142,7 @@ class Crew:
         self._events.put((worker, None))
 
     def _ended(self, worker: Worker, stop: Stop) -> None:
-        self._crew.remove(worker)
+        self._alive.remove(worker)
         code = _close(worker)
         if code == 0 or stop.reason:
             return
@@ -156,7 +156,7 @@ class Crew:
         self.start()
 
     def _ask_to_stop(self) -> None:
-        for worker in self._crew:
+        for worker in self._alive:
             with contextlib.suppress(OSError):
                 worker.orders.close()
 

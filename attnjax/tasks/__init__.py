@@ -1,4 +1,12 @@
-"""Tasks: pure functions from a key and lengths to padded examples, a file per family. `base.py` is the interface."""
+"""Tasks: pure functions from a key and lengths to padded examples, one file per family. `base.py` is the interface.
+
+Example:
+  >>> import jax
+  >>> parity = task("parity_check")
+  >>> made = parity.sample(jax.random.key(0), [4], max_length=6)
+  >>> made.inputs.shape, int(made.targets[0, 0]) == int(made.inputs.sum()) % 2
+  ((1, 6), True)
+"""
 
 import difflib
 import inspect
@@ -113,9 +121,21 @@ TASKS: dict[str, type[Task]] = {
 
 
 def task(name: str, **options: Any) -> Task:
-    """The task of this name with these options, for example `task("copy", variant="rsc")`.
+    """Return the task of this name with these options.
 
-    Raises ValueError for an unknown name or option, with the choices.
+    Args:
+      name: a key of `TASKS`.
+      options: the fields of the task; those left out have their defaults.
+
+    Raises:
+      ValueError: for an unknown name or option, with the choices, and for values that the task refuses.
+
+    Example:
+      >>> task("copy", variant="rsc")
+      Copy(variant='rsc', symbols=100)
+      >>> task("copy", symbol=4)
+      Traceback (most recent call last):
+      ValueError: task 'copy' has no option 'symbol' (did you mean 'symbols'?); it has: variant, symbols
     """
     if name not in TASKS:
         raise ValueError(f"unknown task {name!r}{_nearest(name, TASKS)}; choose from {', '.join(TASKS)}")

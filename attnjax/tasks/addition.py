@@ -16,6 +16,7 @@ import dataclasses
 from collections.abc import Sequence
 from typing import ClassVar
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -31,7 +32,12 @@ BASE = 10
 
 @dataclasses.dataclass(frozen=True)
 class Addition(Task):
-    """n + m in decimal: 95 + 7 -> 102."""
+    """n + m in decimal: 95 + 7 -> 102.
+
+    Example:
+      >>> Addition(operands="equal").space(1), Addition().output_size(3)
+      (100, 4)
+    """
 
     order: str = "plain"
     operands: str = "free"
@@ -74,7 +80,8 @@ class Addition(Task):
         return self.add(for_numbers, first, second, max_length)
 
     def add(self, key: Key[Array, ""], first: Int[Array, ""], second: Int[Array, ""], max_length: int) -> Example:
-        """One example whose operands have `first` and `second` digits."""
+        """Return one example whose operands have `first` and `second` digits."""
+        chex.assert_rank((key, first, second), 0)
         for_n, for_m = jax.random.split(key)
         n, m = numeral(for_n, first, max_length, BASE), numeral(for_m, second, max_length, BASE)
         total = settle(jnp.pad(n + m, (0, 1)), BASE)
@@ -92,7 +99,7 @@ class Addition(Task):
         second: Int[Array, " B"] | Sequence[int],
         max_length: int,
     ) -> Example:
-        """A batch whose operands have these numbers of digits, 1 .. max_length; `operands` is not used.
+        """Return a batch whose operands have these numbers of digits, 1 .. max_length; the option `operands` is not used.
 
         Raises ValueError where a number of digits is known to be out of range.
         """

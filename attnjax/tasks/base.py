@@ -1,13 +1,13 @@
-"""The one interface: a task is a frozen record of hyper-parameters that draws padded examples of any length.
+"""The interface of all tasks: a frozen dataclass of hyper-parameters that samples padded examples of any length.
 
     sample(key, lengths[B], max_length) -> Example     pure: the same key and lengths give the same content, always
 
-`max_length` only sets the padding. A task writes `example` for ONE example and `sample` maps it over the batch, so
-lengths may be traced, may differ inside a batch, and a new length never compiles again. The content of row b depends
-on the key, on b and on its length alone: neither on `max_length`, nor on the other rows, nor on how many there are.
+`max_length` only sets the padding. A task implements `example` for ONE example and `sample` vmaps it over the batch, so
+lengths may be traced, may differ inside a batch, and a new length never compiles again. The content of row b depends on
+the key, on b and on its length alone: neither on `max_length`, nor on the other rows, nor on how many there are.
 
-Tokens of inputs and targets share one numbering. Draws are prefixes of one-dimensional streams of threefry keys (with
-`jax_threefry_partitionable`, the default), whose first n numbers do not depend on how many are drawn.
+Tokens of inputs and targets share one numbering. Random numbers are prefixes of one-dimensional streams of threefry keys
+(with `jax_threefry_partitionable`, the default), whose first n numbers do not depend on how many are drawn.
 """
 
 import abc
@@ -15,6 +15,7 @@ import dataclasses
 from collections.abc import Sequence
 from typing import NamedTuple, Self
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -37,14 +38,24 @@ class Example(NamedTuple):
 
 
 class Alphabet(NamedTuple):
-    """The names of the tokens: token i of the inputs is `inputs[i]`, token i of the targets is `outputs[i]`."""
+    """The names of the tokens: token i of the inputs is `inputs[i]`, token i of the targets is `outputs[i]`.
+
+    Example:
+      >>> Alphabet(("0", "1"), ("even", "odd")).outputs[1]
+      'odd'
+    """
 
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
 
 
 class Chance(NamedTuple):
-    """What guessing scores: `token` per counted token, as papers print it, and `exact` for the whole answer."""
+    """The accuracy of guessing: `token` per counted token, as papers print it, and `exact` for the whole answer.
+
+    Example:
+      >>> Chance(token=0.5, exact=0.25).exact
+      0.25
+    """
 
     token: float
     exact: float
@@ -52,94 +63,111 @@ class Chance(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Task(abc.ABC):
-    """Base class of all tasks. `length` is the task's own measure, told by its docstring; usually of the input."""
+    """Base class of all tasks. What `length` counts is said in the docstring of a task; usually the tokens of the input.
+
+    Example:
+      >>> from attnjax.tasks import task
+      >>> copy = task("copy", symbols=4)
+      >>> made = copy.sample(jax.random.key(0), [2, 3], max_length=4)
+      >>> made.input_length.tolist(), bool((made.inputs == made.targets).all())
+      ([2, 3], True)
+      >>> copy.chance(3).exact == 1 / 4**3
+      True
+    """
 
     @abc.abstractmethod
     def alphabet(self) -> Alphabet:
-        """The names of all tokens."""
+        """Return the names of all tokens."""
 
     @abc.abstractmethod
     def example(self, key: Key[Array, ""], length: Int[Array, ""], max_length: int) -> Example:
-        """One example of a length in minimum_length .. max_length."""
+        """Return one example of a length in minimum_length .. max_length, padded to max_length."""
 
     @abc.abstractmethod
     def space(self, length: int) -> int:
-        """How many different inputs this length has (at most, where a docstring says so)."""
+        """Return the number of different inputs of this length (an upper bound where a docstring says so)."""
 
     def answers(self, length: int) -> int:
-        """How many answers a uniform guess is among (fewer than can occur only where a docstring says so)."""
+        """Return the size of the answer space (a lower bound where a docstring says so): exact chance is its inverse."""
         del length
         return len(self.alphabet().outputs)
 
     def input_size(self, max_length: int) -> int:
-        """Most tokens of an input up to this length."""
+        """Return the number of tokens of the longest input up to this length."""
         return max_length
 
     def output_size(self, max_length: int) -> int:
-        """Most tokens of an answer up to this length."""
+        """Return the number of tokens of the longest answer up to this length."""
         del max_length
         return 1
 
     @property
     def minimum_length(self) -> int:
-        """The shortest length for which the task is defined."""
+        """Return the shortest length for which the task is defined."""
         return 1
 
     @property
     def maximum_length(self) -> int | None:
-        """The longest length for which the task is defined; None: any."""
+        """Return the longest length for which the task is defined; None: any."""
         return None
 
     @property
     def aligned(self) -> bool:
-        """Whether targets[i] is the token that follows inputs[i], rather than part of an answer to a whole input."""
+        """Return whether targets[i] is the token that follows inputs[i], rather than part of an answer to a whole input."""
         return False
 
     @property
     def arrays(self) -> tuple[ArrayLike, ...]:
-        """What examples are cut from, () for a task that draws them; a compiled program takes it as arguments."""
+        """Return the corpus that examples are cut from, () for a task without one; compiled programs take it as arguments."""
         return ()
 
     def given(self, *arrays: ArrayLike) -> Self:
-        """The same task over `arrays`, which replace its own: so that no program carries them inside."""
+        """Return the same task over `arrays` in place of its own, so that no compiled program holds a constant corpus."""
         del arrays
         return self
 
     def for_split(self, split: str) -> Self:
-        """The same task on its examples for "train", "validation" or "test". Keys split those of a task that draws them."""
+        """Return the task on its "train", "validation" or "test" split. Without a corpus, splits differ by their keys."""
         del split
         return self
 
     @property
     def token_chance(self) -> float:
-        """The chance that a uniform guess of one counted token is right."""
+        """Return the probability that a uniform guess of one counted token is right."""
         return 1.0 / len(self.alphabet().outputs)
 
     @property
     def input_vocab(self) -> int:
-        """Number of different input tokens."""
+        """Return the number of different input tokens."""
         return len(self.alphabet().inputs)
 
     @property
     def output_vocab(self) -> int:
-        """Number of different target tokens."""
+        """Return the number of different target tokens."""
         return len(self.alphabet().outputs)
 
     def chance(self, length: int) -> Chance:
-        """Chance per token, and of a whole answer guessed uniformly among those that this length can have."""
+        """Return the chance per token, and of a whole answer guessed uniformly in the answer space of this length."""
         return Chance(self.token_chance, 1 / self.answers(length))
 
     def sample(self, key: Key[Array, ""], lengths: Int[Array, " B"] | Sequence[int], max_length: int) -> Example:
-        """A batch with one example per length; jittable with `max_length` static.
+        """Return a batch with one example per length; jittable with `max_length` static.
 
-        A traced length outside minimum_length .. max_length gives an empty example: lengths and weights of 0.
-        Raises ValueError where that is known while tracing, and for keys that are not typed threefry keys.
+        Args:
+          key: one typed threefry key.
+          lengths: integers [B] in minimum_length .. max_length. A traced length outside gives an empty example: lengths and
+            weights of 0.
+          max_length: the length to pad to; `input_size(max_length)` and `output_size(max_length)` are the padded sizes.
+
+        Raises:
+          ValueError: for a known length outside that range, and for a key that is not one typed threefry key.
         """
         lengths = self._check(key, lengths, max_length)
 
         def one(key: Key[Array, ""], length: Int[Array, ""]) -> Example:
             possible = (length >= self.minimum_length) & (length <= max_length)
             made = self.example(key, jnp.clip(length, self.minimum_length, max_length), max_length)
+            _assert_example(made, self.input_size(max_length), self.output_size(max_length))
             return jax.tree.map(lambda leaf: jnp.where(possible, leaf, 0), made)
 
         return jax.vmap(one)(jax.random.split(key, lengths.shape[0]), lengths)
@@ -164,5 +192,13 @@ class Task(abc.ABC):
 
 
 def numbered(count: int) -> tuple[str, ...]:
-    """Tokens that are called by their number."""
+    """Return the names of tokens that are called by their number."""
     return tuple(str(i) for i in range(count))
+
+
+def _assert_example(made: Example, inputs: int, outputs: int) -> None:
+    """Assert the shapes and types of one example: int32 [inputs], [outputs] and scalars."""
+    chex.assert_shape(made.inputs, (inputs,))
+    chex.assert_shape((made.targets, made.weight), (outputs,))
+    chex.assert_rank((made.input_length, made.target_length), 0)
+    chex.assert_type(list(made), jnp.int32)

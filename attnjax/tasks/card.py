@@ -23,10 +23,23 @@ def card(
     samples: int = 1_000,
     seed: int = 0,
 ) -> str:
-    """The card of a task, with `samples` examples drawn at uniform lengths of `train` and of each range of `test`.
+    """Return the data card of a task in Markdown.
 
-    Ranges are both ends included; they are cut to the lengths that the task has.
-    Raises ValueError where a range has none of them.
+    Args:
+      task: the task.
+      train: the shortest and the longest length of training.
+      test: the same for each test set. Ranges are cut to the lengths that the task has.
+      samples: number of examples drawn for each set, at uniform lengths.
+      seed: of the keys of the samples.
+
+    Raises:
+      ValueError: where the task has no length of a range.
+
+    Example:
+      >>> from attnjax.tasks import task
+      >>> print(card(task("parity_check"), (1, 4), [(5, 8)], samples=10)[:14])
+      # ParityCheck
+      <BLANKLINE>
     """
     check_count("card", samples=samples)
     low = max(train[0], task.minimum_length)
@@ -38,7 +51,7 @@ def card(
     titles = ["train", "test, same lengths", *("test" for _ in test)]
     parts = [
         f"# {type(task).__name__}",
-        inspect.cleandoc(type(task).__doc__ or ""),
+        inspect.cleandoc(type(task).__doc__ or "").partition("\n\nExample:")[0],
         f"`{task}`",
         *_source(task),
         *_vocabulary(task),
@@ -60,7 +73,7 @@ def card(
 
 
 def inputs(example: Example) -> list[bytes]:
-    """Each input without its padding, to compare by."""
+    """Return the bytes of each input without its padding, to compare by."""
     tokens, lengths = np.asarray(example.inputs), np.asarray(example.input_length)
     return [row[:n].tobytes() for row, n in zip(tokens, lengths, strict=True)]
 

@@ -1,4 +1,4 @@
-"""What users may pass to a task, and what they are told otherwise."""
+"""Checks of what users pass to a task. Every mistake is a ValueError that says what came and what is allowed."""
 
 import jax
 import jax.numpy as jnp

@@ -11,6 +11,7 @@
 import dataclasses
 import math
 
+import chex
 import jax
 import jax.numpy as jnp
 
@@ -30,6 +31,10 @@ class BinaryAddition(Task):
     The bits of n number uniform 1 .. length - 2, those of m fill the rest; n and m are uniform among the positive
     numbers of so many bits, high zeros kept; the sum has none. Below length 3 the input is one number, uniform in 0
     .. 2^length - 2, and so is the answer. Chance is published as 1/2 per token.
+
+    Example:
+      >>> BinaryAddition().space(4), BinaryAddition().output_size(4)
+      (6, 5)
     """
 
     def alphabet(self) -> Alphabet:
@@ -62,6 +67,10 @@ class BinaryMultiplication(BinaryAddition):
 
     Operands as in binary_addition. Below length 3 the answer is length - 1 zeros. `answers` counts the products by 1
     alone: others also occur.
+
+    Example:
+      >>> BinaryMultiplication().alphabet().outputs
+      ('0', '1', 'end')
     """
 
     def alphabet(self) -> Alphabet:
@@ -84,6 +93,10 @@ class ComputeSqrt(Task):
     """Floor of the square root of a number uniform in 1 .. 2^length - 1, highest bit first: 100101 -> 110 (37 -> 6).
 
     The answer has ceil(length / 2) bits, high zeros kept.
+
+    Example:
+      >>> ComputeSqrt().answers(6), ComputeSqrt().output_size(6)
+      (7, 3)
     """
 
     def alphabet(self) -> Alphabet:
@@ -104,7 +117,8 @@ class ComputeSqrt(Task):
 
 
 def operands(key: Key[Array, ""], length: Int[Array, ""], size: int) -> tuple[Array, Array, Array]:
-    """The tokens `n separator m`, the bits of n and the bits of m; below length 3 the bits of n alone, and m = 0."""
+    """Return the tokens `n separator m`, the bits of n and the bits of m; below length 3 the bits of n alone, and m = 0."""
+    chex.assert_rank((key, length), 0)
     for_split, for_n, for_m = jax.random.split(key, 3)
     bits = jax.random.bits(for_split, (), jnp.uint32)
     split = between(bits, 1, jnp.maximum(length - 2, 1))
@@ -124,7 +138,9 @@ def ended(
     count: Int[Array, ""],
     size: Int[Array, ""],
 ) -> Example:
-    """The first `count` digits, `end`, and zeros up to `size`: only what stands up to `end` counts."""
+    """Return the example whose answer is `count` digits, `end`, and zeros up to `size`, of which those up to `end` count."""
+    chex.assert_rank((tokens, digits), 1)
+    chex.assert_rank((length, count, size), 0)
     place = jnp.arange(digits.shape[0], dtype=jnp.int32)
     answer = jnp.where(place < count, digits, jnp.where(place == count, END, 0))
     return padded(tokens, length, answer, size, counted=count + 1)

@@ -11,6 +11,7 @@
 
 import dataclasses
 
+import chex
 import jax
 import jax.numpy as jnp
 
@@ -32,6 +33,10 @@ class StackManipulation(Task):
     The input is a stack, bottom to top, of 1 .. length - 1 uniform bits (uniform), then uniform actions POP, PUSH 0,
     PUSH 1; a POP of the empty stack does nothing. Length 1 is a single bit. 0 1 1 0 PUSH-1 POP POP -> 1 1 0 end.
     Chance is published as 1/2 per token. `answers` counts the full stacks alone: shorter ones also occur.
+
+    Example:
+      >>> StackManipulation().chance(3)
+      Chance(token=0.5, exact=0.125)
     """
 
     def alphabet(self) -> Alphabet:
@@ -63,7 +68,8 @@ class StackManipulation(Task):
 
 
 def run_stack(tokens: Int[Array, " n"], length: Int[Array, ""]) -> tuple[Int[Array, " m"], Int[Array, ""]]:
-    """The stack, bottom first in m = n + 1 places, and its height, after the first `length` tokens."""
+    """Return the stack [n + 1], bottom first, and its height, after the first `length` of n tokens."""
+    chex.assert_rank((tokens, length), (1, 0))
 
     def step(state: tuple[Array, Array], xs: tuple[Array, Array]) -> tuple[tuple[Array, Array], None]:
         stack, depth = state
@@ -81,7 +87,12 @@ def run_stack(tokens: Int[Array, " n"], length: Int[Array, ""]) -> tuple[Int[Arr
 
 @dataclasses.dataclass(frozen=True)
 class ReverseString(StringTask):
-    """The string from its last to its first token: 011010 -> 010110."""
+    """The string from its last to its first token: 011010 -> 010110.
+
+    Example:
+      >>> ReverseString().solve(jnp.array([0, 1, 1]), 3).tolist()
+      [1, 1, 0]
+    """
 
     def solve(self, x: Int[Array, " I"], length: Int[Array, ""]) -> Int[Array, " O"]:
         return turned(x, length)
@@ -92,6 +103,10 @@ class ModularArithmeticBrackets(Task):
     """Value mod 5 of a bracketed expression of + - *, grown as `expressions` says: ((-2)*(3+4)) -> 1.
 
     Tokens 0-4 are digits, 5-9 are + - * ( ). Token 10, x, is part of the published vocabulary and never occurs.
+
+    Example:
+      >>> ModularArithmeticBrackets().space(5)
+      75
     """
 
     def alphabet(self) -> Alphabet:
@@ -112,6 +127,10 @@ class SolveEquation(Task):
     The expression has length - 2 tokens and only + and -, so that the solution is unique. x replaces the first digit
     at or after a uniform place, going round. Tokens 0-4 are digits, 5-10 are + - ( ) x =. Below length 3 all tokens
     and the answer are 0.
+
+    Example:
+      >>> SolveEquation().space(7)
+      100
     """
 
     def alphabet(self) -> Alphabet:

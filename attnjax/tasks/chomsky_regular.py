@@ -11,6 +11,7 @@
 
 import dataclasses
 
+import chex
 import jax
 import jax.numpy as jnp
 
@@ -24,7 +25,12 @@ MODULUS = 5
 
 @dataclasses.dataclass(frozen=True)
 class EvenPairs(ClassTask):
-    """Whether the number of pairs 01 and 10 is odd: 0011 -> 1, 0110 -> 0. Equals first token xor last token."""
+    """Whether the number of pairs 01 and 10 is odd: 0011 -> 1, 0110 -> 0. Equals first token xor last token.
+
+    Example:
+      >>> EvenPairs().label(jnp.array([0, 0, 1, 1]), 4).item()
+      1
+    """
 
     symbols: int = dataclasses.field(default=2, init=False)
 
@@ -35,7 +41,12 @@ class EvenPairs(ClassTask):
 
 @dataclasses.dataclass(frozen=True)
 class ParityCheck(ClassTask):
-    """Whether the number of 1s is odd, over independent uniform bits: 0111 -> 1."""
+    """Whether the number of 1s is odd, over independent uniform bits: 0111 -> 1.
+
+    Example:
+      >>> ParityCheck().label(jnp.array([0, 1, 1, 1]), 4).item()
+      1
+    """
 
     symbols: int = dataclasses.field(default=2, init=False)
 
@@ -45,7 +56,12 @@ class ParityCheck(ClassTask):
 
 @dataclasses.dataclass(frozen=True)
 class CycleNavigation(ClassTask):
-    """Where a walk on a circle of 5 ends that starts at 0; tokens 0, 1, 2 move by -1, 0, +1: 2221 -> 3."""
+    """Where a walk on a circle of 5 ends that starts at 0; tokens 0, 1, 2 move by -1, 0, +1: 2221 -> 3.
+
+    Example:
+      >>> CycleNavigation().label(jnp.array([2, 2, 2, 1]), 4).item()
+      3
+    """
 
     symbols: int = dataclasses.field(default=3, init=False)
 
@@ -62,6 +78,10 @@ class ModularArithmetic(Task):
 
     Tokens 0-4 are digits, 5 6 7 are + - *, uniform and independent. An even length is shortened by 1. Token 8, a
     blank, is part of the published vocabulary and never occurs.
+
+    Example:
+      >>> ModularArithmetic().space(5), ModularArithmetic().chance(5).token
+      (1125, 0.2)
     """
 
     def alphabet(self) -> Alphabet:
@@ -81,7 +101,9 @@ class ModularArithmetic(Task):
 
 
 def flat_value(digits: Int[Array, " n"], operators: Int[Array, " n"], count: Int[Array, ""]) -> Int[Array, ""]:
-    """Value mod 5 of d0 o0 d1 o1 ..., with the first `count` operators; 0 1 2 mean + - *, and * binds tighter."""
+    """Return the value mod 5 of d0 o0 d1 o1 ... with the first `count` operators: 0 1 2 are + - *, and * binds tighter."""
+    chex.assert_equal_shape((digits, operators))
+    chex.assert_rank((digits, count), (1, 0))
 
     def step(state: tuple[Array, Array], xs: tuple[Array, Array, Array]) -> tuple[tuple[Array, Array], None]:
         total, term = state

@@ -26,7 +26,12 @@ HOLE, PAD = 2, 3
 
 @dataclasses.dataclass(frozen=True)
 class DuplicateString(StringTask):
-    """The string twice: 101 -> 101101."""
+    """The string twice: 101 -> 101101.
+
+    Example:
+      >>> DuplicateString().solve(jnp.array([1, 0, 1]), 3).tolist()
+      [1, 0, 1, 1, 0, 1]
+    """
 
     def answer_length(self, length: Any) -> Any:
         return 2 * length
@@ -41,6 +46,10 @@ class MissingDuplicateString(Task):
 
     A string of length // 2 uniform bits, twice; one uniform place of the two copies is a hole (2). An odd length ends
     in a pad (3). Length 1 is the constant 1 with the answer 1.
+
+    Example:
+      >>> MissingDuplicateString().space(4)
+      16
     """
 
     def alphabet(self) -> Alphabet:
@@ -66,6 +75,10 @@ class OddsFirst(StringTask):
     """Tokens at odd places, counted from 0, then those at even places: 00110101 -> 01110100.
 
     The published code does this; its docstring names the two halves the other way round.
+
+    Example:
+      >>> OddsFirst().solve(jnp.array([0, 0, 1, 1, 0, 1]), 6).tolist()
+      [0, 1, 1, 0, 1, 0]
     """
 
     def solve(self, x: Int[Array, " I"], length: Int[Array, ""]) -> Int[Array, " O"]:
@@ -76,7 +89,12 @@ class OddsFirst(StringTask):
 
 @dataclasses.dataclass(frozen=True)
 class BucketSort(StringTask):
-    """The tokens in ascending order: 10204112 -> 00111224."""
+    """The tokens in ascending order: 10204112 -> 00111224.
+
+    Example:
+      >>> BucketSort().solve(jnp.array([1, 0, 2, 0, 4]), 5).tolist()
+      [0, 0, 1, 2, 4]
+    """
 
     symbols: int = 5
 

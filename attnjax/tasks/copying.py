@@ -16,6 +16,7 @@ McGill-NLP/length-generalization, where s is drawn from 100 tokens, lengths are 
 
 import dataclasses
 
+import chex
 import jax
 import jax.numpy as jnp
 
@@ -65,14 +66,21 @@ class _Repeat(Task):
     def two_parts(
         self, first: Int[Array, " n"], second: Int[Array, " n"], length: Int[Array, ""]
     ) -> tuple[Int[Array, " m"], Int[Array, ""]]:
-        """`first NEXT second` and its length."""
+        """Return `first NEXT second` and its length."""
+        chex.assert_equal_shape((first, second))
+        chex.assert_rank((first, length), (1, 0))
         separator = jnp.full((1,), self.symbols, jnp.int32)
         return joined((first, length), (separator, 1), (second, length), size=2 * first.shape[0] + 1)
 
 
 @dataclasses.dataclass(frozen=True)
 class Copy(_Repeat):
-    """Copying: `variant` is rsc, rsc2x, rdc, cmc or cmc2x."""
+    """Copying: `variant` is rsc, rsc2x, rdc, cmc or cmc2x.
+
+    Example:
+      >>> Copy("rdc", symbols=4).space(5), Copy("cmc", symbols=4).space(5)
+      (12, 1024)
+    """
 
     variant: str = "cmc"
 
@@ -112,7 +120,12 @@ class Copy(_Repeat):
 
 @dataclasses.dataclass(frozen=True)
 class Reverse(_Repeat):
-    """Reversing: `variant` is mc, mc2x or mcrv."""
+    """Reversing: `variant` is mc, mc2x or mcrv.
+
+    Example:
+      >>> Reverse("mcrv", symbols=4).output_size(5)
+      11
+    """
 
     variant: str = "mc"
 

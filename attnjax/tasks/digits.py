@@ -1,10 +1,11 @@
-"""Whole numbers of any size on the device: arrays of digits, one place per entry, least significant first.
+"""Integers of any size on the device: arrays of digits, one per entry, least significant first.
 
-A carry needs no loop over the places. In a column of sum s, of two digits of base b, a carry leaves where s >= b
+A carry needs no loop over the digits. In a column of sum s, of two digits of base b, a carry leaves where s >= b
 whatever comes in, none leaves where s < b - 1, and where s = b - 1 the incoming one is passed on. So the carry out of
 a place is decided by the last place up to it with s != b - 1, which a running maximum finds.
 """
 
+import chex
 import jax
 import jax.numpy as jnp
 
@@ -13,24 +14,32 @@ from attnjax.typing import Array, Bool, Int, Key
 
 
 def carry_out(columns: Int[Array, " n"], base: int) -> Bool[Array, " n"]:
-    """Whether each column, of value 0 .. 2 base - 2, hands a carry to the next."""
+    """Return whether each column, of value 0 .. 2 base - 2, carries into the next."""
+    chex.assert_rank(columns, 1)
     place = jnp.arange(columns.shape[0], dtype=jnp.int32)
     decided = jax.lax.cummax(jnp.where(columns != base - 1, place, -1))
     return (decided >= 0) & (take(columns, decided) >= base)
 
 
 def settle(columns: Int[Array, " n"], base: int) -> Int[Array, " n"]:
-    """The digits of a number given by columns of value 0 .. 2 base - 2; a carry out of the last one is lost."""
+    """Return the digits of a number given by columns of value 0 .. 2 base - 2; a carry out of the last one is lost.
+
+    Example:
+      >>> settle(jnp.array([9, 18, 0]), base=10).tolist()
+      [9, 8, 1]
+    """
     return (columns + shifted(carry_out(columns, base).astype(jnp.int32))) % base
 
 
 def shifted(x: Int[Array, " n"], places: int = 1) -> Int[Array, " n"]:
-    """x times base**places, cut to the same number of places."""
+    """Return x * base**places, truncated to the same number of digits."""
     return jnp.concatenate([jnp.zeros((places,), x.dtype), x])[: x.shape[0]]
 
 
 def multiply(a: Int[Array, " n"], b: Int[Array, " n"]) -> Int[Array, " n"]:
-    """The product of two numbers of bits, cut to their number of places n."""
+    """Return the product of two binary numbers, truncated to their number of digits n."""
+    chex.assert_equal_shape((a, b))
+    chex.assert_rank(a, 1)
 
     def add_row(state: tuple[Array, Array], bit: Int[Array, ""]) -> tuple[tuple[Array, Array], None]:
         row, total = state
@@ -44,10 +53,11 @@ def multiply(a: Int[Array, " n"], b: Int[Array, " n"]) -> Int[Array, " n"]:
 
 
 def square_root(bits: Int[Array, " n"], length: Int[Array, ""]) -> Int[Array, " m"]:
-    """Floor of the square root of the first `length` bits, m = ceil(n / 2); numbers here have their highest bit first.
+    """Return the floor of the square root of the first `length` bits, m = ceil(n / 2); here the highest bit comes first.
 
     By hand: take two bits at a time; the next bit of the root is 1 where 4 root + 1 still fits into the remainder.
     """
+    chex.assert_rank((bits, length), (1, 0))
     pairs = (bits.shape[0] + 1) // 2
     index = 2 * jnp.arange(pairs, dtype=jnp.int32) - length % 2
     high = jnp.where(index < 0, 0, take(bits, index))
@@ -69,18 +79,21 @@ def square_root(bits: Int[Array, " n"], length: Int[Array, ""]) -> Int[Array, " 
 
 
 def digit_count(digits: Int[Array, " n"]) -> Int[Array, ""]:
-    """How many digits a number has without leading zeros; 1 for the number 0."""
+    """Return how many digits a number has without leading zeros; 1 for the number 0."""
+    chex.assert_rank(digits, 1)
     place = jnp.arange(digits.shape[0], dtype=jnp.int32)
     return jnp.max(jnp.where(digits > 0, place, 0)) + 1
 
 
 def turned(x: Int[Array, " n"], length: Int[Array, ""]) -> Int[Array, " n"]:
-    """The first `length` entries from the last to the first; what stands behind is undefined."""
+    """Return the first `length` entries from the last to the first; entries behind them are undefined."""
+    chex.assert_rank(x, 1)
     return take(x, length - 1 - jnp.arange(x.shape[0], dtype=jnp.int32))
 
 
 def numeral(key: Key[Array, ""], length: Int[Array, ""], size: int, base: int) -> Int[Array, " size"]:
-    """A uniform number of exactly `length` digits: its highest digit is 0 only where it is the only one."""
+    """Return a uniform number of exactly `length` digits: its highest digit is 0 only where it is the only one."""
+    chex.assert_rank((key, length), 0)
     place = jnp.arange(size, dtype=jnp.int32)
     bits = jax.random.bits(key, (size + 1,), jnp.uint32)
     highest = between(bits[0], jnp.where(length > 1, 1, 0), base - 1)
@@ -89,7 +102,8 @@ def numeral(key: Key[Array, ""], length: Int[Array, ""], size: int, base: int) -
 
 
 def positive_bits(key: Key[Array, ""], length: Int[Array, ""], size: int) -> Int[Array, " size"]:
-    """`length` bits, uniform among those that are not all 0."""
+    """Return `length` bits, uniform among those that are not all 0."""
+    chex.assert_rank((key, length), 0)
 
     def attempt(state: tuple[Array, Array]) -> tuple[Array, Array]:
         bits = draw(jax.random.fold_in(key, state[0]), size, 2)
@@ -100,9 +114,10 @@ def positive_bits(key: Key[Array, ""], length: Int[Array, ""], size: int) -> Int
 
 
 def joined(
-    *parts: tuple[Int[Array, " n"], Int[Array, ""] | int], size: int
+    *parts: tuple[Int[Array, " _"], Int[Array, ""] | int], size: int
 ) -> tuple[Int[Array, " size"], Int[Array, ""]]:
-    """The first `length` entries of each (tokens, length), one after the other, and how many they are."""
+    """Return the first `length` entries of each (tokens, length), concatenated and padded to `size`, and their number."""
+    chex.assert_rank([tokens for tokens, _ in parts], 1)
     place = jnp.arange(size, dtype=jnp.int32)
     out, start = jnp.zeros((size,), jnp.int32), jnp.int32(0)
     for tokens, length in parts:

@@ -1,39 +1,45 @@
-"""Random tokens, and arrays of tokens of which only a part is real. No draw depends on the size of its array."""
+"""Random tokens and padding. No random number depends on the size of the array it is drawn into."""
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Integer
 
 from attnjax.tasks.base import Example
 from attnjax.typing import Array, Bool, Int, Key, UInt32
 
 
 def draw(key: Key[Array, ""], size: int, symbols: int) -> Int[Array, " size"]:
-    """Independent uniform tokens of 0 .. symbols - 1; a prefix of one stream, whatever the size.
+    """Return independent uniform tokens of 0 .. symbols - 1, a prefix of one stream whatever the size.
 
-    The remainder of 32 random bits: of two tokens, one may be likelier than the other by symbols in 2^32 parts.
+    The remainder of 32 random bits: the probabilities of two tokens differ by at most symbols / 2^32 of themselves.
     """
+    chex.assert_rank(key, 0)
     return (jax.random.bits(key, (size,), jnp.uint32) % np.uint32(symbols)).astype(jnp.int32)
 
 
 def pick(key: Key[Array, ""], low: int | Int[Array, ""], high: int | Int[Array, ""]) -> Int[Array, ""]:
-    """A uniform whole number of low .. high, both included, as even as `draw`."""
+    """Return a uniform integer of low .. high, both included, with the bias of `draw`."""
     return between(jax.random.bits(key, (), jnp.uint32), low, high)
 
 
 def between(bits: UInt32[Array, ""], low: int | Int[Array, ""], high: int | Int[Array, ""]) -> Int[Array, ""]:
-    """The whole number of low .. high, both included, that 32 random bits stand for."""
+    """Return the integer of low .. high, both included, that 32 random bits select."""
+    chex.assert_type(bits, jnp.uint32)
     count = jnp.asarray(high - low + 1).astype(jnp.uint32)
     return low + (bits % count).astype(jnp.int32)
 
 
 def within(length: Int[Array, ""], size: int) -> Bool[Array, " size"]:
-    """Which of `size` places lie before `length`."""
+    """Return the mask [size] of the indices below `length`."""
+    chex.assert_rank(length, 0)
     return jnp.arange(size, dtype=jnp.int32) < length
 
 
-def take(tokens: Int[Array, " n"], index: Int[Array, " m"]) -> Int[Array, " m"]:
-    """tokens[index], where the caller hides what an index out of range gives."""
+def take(tokens: Integer[Array, " n"], index: Int[Array, "*m"]) -> Integer[Array, "*m"]:
+    """Return tokens[index] with indices clipped to their range: the caller masks those out of range."""
+    chex.assert_rank(tokens, 1)
     return tokens[jnp.clip(index, 0, tokens.shape[0] - 1)]
 
 
@@ -44,7 +50,9 @@ def padded(
     target_length: Int[Array, ""] | int,
     counted: Int[Array, ""] | int | None = None,
 ) -> Example:
-    """One example, with 0 behind the lengths; the first `counted` targets count, by default all."""
+    """Return one example, padded with 0 behind its lengths; the first `counted` targets count, by default all."""
+    chex.assert_rank((inputs, targets), 1)
+    chex.assert_rank(input_length, 0)
     target_length = jnp.asarray(target_length, jnp.int32)
     counted = target_length if counted is None else jnp.asarray(counted, jnp.int32)
     return Example(

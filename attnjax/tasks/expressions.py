@@ -8,6 +8,7 @@ to expand. Every node begins at a token of its own, so one draw per token serves
 
 from typing import NamedTuple
 
+import chex
 import jax
 import jax.numpy as jnp
 
@@ -37,7 +38,8 @@ class _Frames(NamedTuple):
 
 
 def expression(key: Key[Array, ""], length: Int[Array, ""], size: int, operators: int) -> Int[Array, " size"]:
-    """A random expression of `length` tokens, 0 behind it; `operators` is 2 for + and -, 3 for + - and *."""
+    """Return a random expression of `length` tokens, padded with 0; `operators` is 2 for + and -, 3 for + - and *."""
+    chex.assert_rank((key, length), 0)
     for_digit, for_operator, for_split = jax.random.split(key, 3)
     choices = (
         draw(for_digit, size, MODULUS),
@@ -66,7 +68,8 @@ def _write(state: _Pending, choice: tuple[Array, Array, Array]) -> tuple[_Pendin
 
 
 def value(tokens: Int[Array, " size"], length: Int[Array, ""]) -> Int[Array, ""]:
-    """Value mod 5 of the expression in the first `length` tokens."""
+    """Return the value mod 5 of the expression in the first `length` tokens."""
+    chex.assert_rank((tokens, length), (1, 0))
     size = tokens.shape[0]
     zeros = jnp.zeros((size + 1,), jnp.int32)
     start = _Frames(zeros, zeros + PLUS, jnp.int32(0), jnp.bool_(True), jnp.bool_(False))
@@ -103,7 +106,12 @@ def _apply(operator: Int[Array, ""], left: Int[Array, ""], right: Int[Array, ""]
 
 
 def count_expressions(length: int, operators: int) -> tuple[int, int]:
-    """How many expressions have this length, and how many digits they have together."""
+    """Return how many expressions have this length, and how many digits they have together.
+
+    Example:
+      >>> count_expressions(5, operators=2)
+      (50, 100)
+    """
     counts, digits = [0] + [MODULUS] * 4, [0] + [MODULUS] * 4
     for n in range(5, length + 1):
         splits = [(left, n - 3 - left) for left in range(1, n - 3)]

@@ -1,4 +1,4 @@
-"""From an example to what a model reads: one function per kind of model.
+"""Sequences for a model from the examples of a task: one function per kind of model.
 
     encoder_form           x1 .. xn _ _ .. _             one empty slot per answer token, all read at once
     decoder_form           x1 .. xn = y1 .. ym           each token predicts the next: `=` says y1, ym says `stop`
@@ -13,6 +13,7 @@ models: `encoder_form` reads input_vocab + 1 tokens and answers output_vocab; th
 from collections.abc import Callable
 from typing import NamedTuple, TypeVar
 
+import chex
 import jax
 import jax.numpy as jnp
 
@@ -24,7 +25,7 @@ Made = TypeVar("Made", "Sequences", "SequencePair")
 
 
 class Sequences(NamedTuple):
-    """What a model reads, and what it should answer at each index.
+    """What a model reads, and its target at each index.
 
     `mask` says which targets enter loss and accuracy, `valid` which tokens are real. The answer is read at the indices
     answer .. answer + answer_length - 1.
@@ -40,7 +41,7 @@ class Sequences(NamedTuple):
 
 
 class SequencePair(NamedTuple):
-    """What an encoder reads, and what the decoder beside it reads and should answer."""
+    """What an encoder reads, and what its decoder reads, with the targets."""
 
     source: Int[Array, "*B S"]
     source_valid: Bool[Array, "*B S"]
@@ -49,7 +50,7 @@ class SequencePair(NamedTuple):
 
 
 def target_of(made: Sequences | SequencePair) -> Sequences:
-    """The sequences that hold the targets: the decoder's of a pair."""
+    """Return the sequences that hold the targets: of a pair, those of the decoder."""
     return made.target if isinstance(made, SequencePair) else made
 
 
@@ -68,16 +69,34 @@ class Specials(NamedTuple):
 
 
 def specials(task: Task) -> Specials:
-    """The special tokens of a task: inputs and targets share their numbering, so they begin behind the larger one."""
+    """Return the special tokens of a task. They follow the larger of its two vocabularies, which share their numbering.
+
+    Example:
+      >>> from attnjax.tasks import task
+      >>> specials(task("copy", symbols=4))
+      Specials(separator=4, stop=5, begin=6, padding=7)
+    """
     first = max(task.input_vocab, task.output_vocab)
     return Specials(first, first + 1, first + 2, first + 3)
 
 
 def encoder_form(task: Task, example: Example, *, tail: bool = False) -> Sequences:
-    """The input, then target_length empty slots (token input_vocab) whose outputs are the answer.
+    """Return the input, then target_length empty slots (token input_vocab) whose outputs are the answer.
 
-    `tail` also trains on the zeros behind a terminator, as Ruoss et al. 2023 do (arXiv:2305.16843).
-    Raises ValueError for an aligned task, which has no separate answer.
+    Args:
+      task: the task of the example.
+      example: one example or a batch.
+      tail: whether the zeros behind a terminator count, as in Ruoss et al. 2023 (arXiv:2305.16843).
+
+    Raises:
+      ValueError: for an aligned task, which has no separate answer.
+
+    Example:
+      >>> from attnjax.tasks import task
+      >>> reverse = task("reverse_string")
+      >>> made = encoder_form(reverse, reverse.sample(jax.random.key(0), [3], 3))
+      >>> made.tokens[0, 3:].tolist(), made.mask[0].tolist()
+      ([2, 2, 2], [False, False, False, True, True, True])
     """
     _check(task, aligned=False)
 
@@ -102,11 +121,26 @@ def encoder_form(task: Task, example: Example, *, tail: bool = False) -> Sequenc
 def decoder_form(
     task: Task, example: Example, *, begin: bool = False, stop: bool = True, tail: bool = False
 ) -> Sequences:
-    """The input, a separator, the answer; the target of each token is the next one, that of the last is `stop`.
+    """Return the input, a separator and the answer; the target of each token is the next one, that of the last is `stop`.
 
-    The separator, at index `answer`, predicts the first token of the answer. `begin` puts a token in front,
-    `stop=False` does not ask for the last one, `tail` keeps the zeros behind a terminator in the answer. Raises
-    ValueError for an aligned task, whose targets are already the next tokens.
+    The separator, at index `answer`, predicts the first token of the answer.
+
+    Args:
+      task: the task of the example.
+      example: one example or a batch.
+      begin: whether a token `begin` comes first.
+      stop: whether the prediction of `stop` counts.
+      tail: whether the zeros behind a terminator are part of the answer.
+
+    Raises:
+      ValueError: for an aligned task, whose targets are the next tokens already.
+
+    Example:
+      >>> from attnjax.tasks import task
+      >>> copy = task("copy", symbols=4)
+      >>> made = decoder_form(copy, copy.sample(jax.random.key(0), [2], 2))
+      >>> made.tokens[0, 2].item() == specials(copy).separator, made.mask[0].tolist()
+      (True, [False, False, True, True, True])
     """
     _check(task, aligned=False)
     ids = specials(task)
@@ -121,10 +155,16 @@ def decoder_form(
 
 
 def encoder_decoder_form(task: Task, example: Example, *, stop: bool = True, tail: bool = False) -> SequencePair:
-    """The input for an encoder; `begin` and the answer for a decoder, with the next token as the target, `stop` at
-    last.
+    """Return the input for an encoder, and `begin` and the answer for a decoder, whose last target is `stop`.
 
-    Options and errors as in `decoder_form`.
+    Options and errors are those of `decoder_form`.
+
+    Example:
+      >>> from attnjax.tasks import task
+      >>> copy = task("copy", symbols=4)
+      >>> made = encoder_decoder_form(copy, copy.sample(jax.random.key(0), [2], 2))
+      >>> bool((made.source == made.target.targets[:, :2]).all()), made.target.targets[0, 2].item()
+      (True, 5)
     """
     _check(task, aligned=False)
     ids = specials(task)
@@ -140,7 +180,15 @@ def encoder_decoder_form(task: Task, example: Example, *, stop: bool = True, tai
 
 
 def next_token_form(task: Task, example: Example) -> Sequences:
-    """An aligned example as it is. Raises ValueError for a task that is not aligned."""
+    """Return an aligned example as it is. Raises ValueError for a task that is not aligned.
+
+    Example:
+      >>> from attnjax.tasks import task
+      >>> induction = task("induction", symbols=8)
+      >>> made = next_token_form(induction, induction.sample(jax.random.key(0), [3], 3))
+      >>> bool((made.targets[:, :-1] == made.tokens[:, 1:]).all()), made.mask[0].tolist()
+      (True, [False, False, False, True, True])
+    """
     _check(task, aligned=True)
 
     def one(example: Example) -> Sequences:
@@ -163,7 +211,7 @@ def _teacher_forced(
     stop: bool,
     tail: bool,
 ) -> Sequences:
-    """n prompt tokens, `link`, the answer: each predicts the next, and from `link` on it counts.
+    """Return n prompt tokens, `link` and the answer: each token predicts the next, and predictions count from `link` on.
 
     An empty example (of a length out of range) has nothing that counts and nothing valid.
     """
@@ -186,6 +234,12 @@ def _places(size: int) -> Int[Array, " size"]:
 
 
 def _batched(one: Callable[[Example], Made], example: Example) -> Made:
+    """Return one(example), vmapped over the examples of a batch."""
+    rows = example.input_length.shape
+    chex.assert_rank(example.input_length, {0, 1})
+    chex.assert_shape(example.target_length, rows)
+    chex.assert_shape(example.inputs, (*rows, None))
+    chex.assert_shape((example.targets, example.weight), (*rows, example.targets.shape[-1]))
     return one(example) if example.input_length.ndim == 0 else jax.vmap(one)(example)
 
 

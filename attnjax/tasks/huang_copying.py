@@ -28,7 +28,12 @@ from attnjax.typing import Array, Int, Key
 
 @dataclasses.dataclass(frozen=True)
 class UniqueCopy(Task):
-    """The input again: 7 0 4 -> 7 0 4, for different tokens of 0 .. symbols - 1. No length beyond `symbols` exists."""
+    """The input again: 7 0 4 -> 7 0 4, for different tokens of 0 .. symbols - 1. No length beyond `symbols` exists.
+
+    Example:
+      >>> UniqueCopy(symbols=4).space(2), UniqueCopy(symbols=4).maximum_length
+      (12, 4)
+    """
 
     symbols: int = 150
 
@@ -58,7 +63,12 @@ class UniqueCopy(Task):
 
 @dataclasses.dataclass(frozen=True)
 class Sort(UniqueCopy):
-    """The input in ascending order: 7 0 4 -> 0 4 7, for different tokens of 0 .. symbols - 1."""
+    """The input in ascending order: 7 0 4 -> 0 4 7, for different tokens of 0 .. symbols - 1.
+
+    Example:
+      >>> Sort(symbols=4).space(2), Sort(symbols=4).answers(2)
+      (12, 6)
+    """
 
     def answers(self, length: int) -> int:
         return math.comb(self.symbols, length)
@@ -70,7 +80,12 @@ class Sort(UniqueCopy):
 
 @dataclasses.dataclass(frozen=True)
 class RepeatedCopy(StringTask):
-    """The input again: abba -> abba, for independent uniform tokens."""
+    """The input again: abba -> abba, for independent uniform tokens.
+
+    Example:
+      >>> RepeatedCopy().solve(jnp.array([0, 1, 1, 0]), 4).tolist()
+      [0, 1, 1, 0]
+    """
 
     def solve(self, x: Int[Array, " I"], length: Int[Array, ""]) -> Int[Array, " O"]:
         return x
@@ -82,6 +97,10 @@ class BigEndianAddition(Task):
 
     As published, `length` counts n, +, m and =, so the bits of n number uniform 1 .. length - 3 and those of m fill the
     rest. The = is the separator of the decoder form, not part of the input, which has length - 1 tokens.
+
+    Example:
+      >>> BigEndianAddition().minimum_length, BigEndianAddition().answers(4)
+      (4, 3)
     """
 
     def alphabet(self) -> Alphabet:

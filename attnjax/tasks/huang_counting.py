@@ -15,6 +15,7 @@ import dataclasses
 import math
 import string
 
+import chex
 import jax
 import jax.numpy as jnp
 
@@ -29,7 +30,8 @@ EVEN, ODD = 2, 3
 
 
 def uneven_bits(key: Key[Array, ""], length: Int[Array, ""], size: int) -> tuple[Int[Array, " size"], Int[Array, ""]]:
-    """Shuffled bits and the more frequent one; the number of 0s is uniform in 0 .. length without length / 2."""
+    """Return shuffled bits and the more frequent one; the number of 0s is uniform in 0 .. length without length / 2."""
+    chex.assert_rank((key, length), 0)
     bits = jax.random.bits(key, (size + 1,), jnp.uint32)
     even = (length + 1) % 2
     zeros = between(bits[0], 0, length - even)
@@ -38,13 +40,18 @@ def uneven_bits(key: Key[Array, ""], length: Int[Array, ""], size: int) -> tuple
 
 
 def uneven_count(length: int) -> int:
-    """Number of bit strings with a majority."""
+    """Return the number of bit strings with a majority."""
     return 2**length - (math.comb(length, length // 2) if length % 2 == 0 else 0)
 
 
 @dataclasses.dataclass(frozen=True)
 class BinaryMajority(Task):
-    """The more frequent bit: 10110 -> 1. The number of 0s is uniform in 0 .. length, never a tie."""
+    """The more frequent bit: 10110 -> 1. The number of 0s is uniform in 0 .. length, never a tie.
+
+    Example:
+      >>> BinaryMajority().space(4)
+      10
+    """
 
     def alphabet(self) -> Alphabet:
         return Alphabet(numbered(2), numbered(2))
@@ -62,6 +69,10 @@ class Majority(Task):
     """The one most frequent of 26 letters: abcb -> b. Strings are uniform, drawn again while two letters tie.
 
     `space` counts all strings, those with ties too.
+
+    Example:
+      >>> Majority().space(2)
+      676
     """
 
     def alphabet(self) -> Alphabet:
@@ -93,6 +104,10 @@ class InterleavedMajority(Task):
     """`period` independent strings of binary_majority, written in turn, and their `period` answers.
 
     Every string has length // period bits, so the input has the largest multiple of `period` up to `length`.
+
+    Example:
+      >>> InterleavedMajority(period=3).chance(9)
+      Chance(token=0.5, exact=0.125)
     """
 
     period: int = 3
@@ -132,6 +147,10 @@ class Parity(Task):
 
     `ones="uniform"` draws the number of 1s uniformly in 0 .. length, then shuffles, as published; `"iid"` draws
     independent uniform bits, which is harder: strings with few 0s or few 1s become rare.
+
+    Example:
+      >>> Parity(ones="iid").chance(8)
+      Chance(token=0.5, exact=0.5)
     """
 
     ones: str = "uniform"

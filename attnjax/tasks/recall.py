@@ -26,6 +26,10 @@ class AssociativeRecall(Task):
 
     The keys of an input are different tokens of 0 .. keys - 1, its values independent uniform tokens of
     keys .. keys + values - 1, the queried pair is uniform. No length beyond `keys` exists.
+
+    Example:
+      >>> AssociativeRecall(keys=8, values=4).chance(3)
+      Chance(token=0.25, exact=0.25)
     """
 
     keys: int = 512
@@ -74,6 +78,10 @@ class Induction(Task):
     The tokens of s are different where `repeats` is False, so that the token after an earlier occurrence is always
     right; no length beyond `symbols` then exists. Otherwise they are independent and uniform. Aligned: targets[i]
     follows inputs[i].
+
+    Example:
+      >>> Induction(symbols=8).aligned, Induction(symbols=8).space(2)
+      (True, 56)
     """
 
     symbols: int = 512

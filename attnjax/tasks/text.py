@@ -51,6 +51,10 @@ class Text(Task):
 
     `path` is a file or a folder; None is the standard library's source. In a folder, `pattern` chooses files by name.
     The first `cap` bytes of the split are kept. Tokens are the 256 bytes, whatever they mean.
+
+    Example:
+      >>> Text(split="test").alphabet().inputs[97]
+      'a'
     """
 
     path: str | None = None

@@ -1,8 +1,9 @@
-"""Whether a run can train and be tested, asked before anything is compiled: all that is wrong is a ValueError with a sentence.
+"""Checks that a run can be trained and evaluated, before anything is compiled. Every mistake is a ValueError.
 
-First what only this place knows: precision, forms, lengths that a task or a split has, tokens that a table has rows for. Then
-one step and the evaluation are traced by their shapes, without a number computed, so that whatever would fail while
-compiling fails here. Layers that are alike are traced once: the answer takes a fraction of a second.
+First come the checks that compare config and task: precision, forms, lengths that a task or a split has, positions beyond
+the end of a learned table. Then one training step and the evaluation are traced with `jax.eval_shape`, which computes
+nothing, so that whatever would fail while tracing fails here. Equal layers are traced once, so this takes a fraction of a
+second.
 """
 
 import contextlib
@@ -19,25 +20,39 @@ from attnjax.tasks import Text
 from attnjax.tasks.base import Task
 from attnjax.tasks.forms import SequencePair
 from attnjax.train.data import sequences
-from attnjax.train.evaluate import Evaluator, bucket, tested
+from attnjax.train.evaluate import Evaluator, evaluation_lengths, padded_size
 from attnjax.train.loop import make_task
-from attnjax.train.step import Trainer, one_member
+from attnjax.train.step import Trainer, abstract_member
 
 
 def check(run: RunConfig) -> None:
-    """Return if the run can train and be tested on this machine. Raises ValueError, with the reason, if not."""
+    """Check that the run can be trained and evaluated on this machine.
+
+    Args:
+      run: a parsed config.
+
+    Raises:
+      ValueError: with the reason, in one sentence that names the field.
+
+    Example:
+      >>> from attnjax.config import parse
+      >>> check(parse({"task": {"name": "copy"}, "model": {"layers": 1, "model": 8, "heads": 2, "hidden": 8}}))
+      >>> check(parse({"task": {"name": "sort", "length_max": 151, "options": {"symbols": 150}}}))
+      Traceback (most recent call last):
+      ValueError: task 'sort' has lengths 1 .. 150 with its options; task.length_min .. task.length_max has 1 .. 151
+    """
     check_precision(run)
-    with in_a_sentence():
+    with as_value_errors():
         task = make_task(run)
         check_form(run, task)
         check_lengths(run, task)
-        trainer = Trainer(_slim(run), task)
+        trainer = Trainer(_one_layer_per_encoding(run), task)
         check_positions(run, trainer)
         trace(trainer)
 
 
 def check_precision(run: RunConfig) -> None:
-    """Refuse float64 where JAX would silently make it float32."""
+    """Raise ValueError where the run asks for float64 and JAX would silently use float32."""
     double = jnp.asarray(np.zeros(())).dtype == np.float64
     for name in ("dtype", "param_dtype"):
         if getattr(run.model, name) == "float64" and not double:
@@ -45,7 +60,7 @@ def check_precision(run: RunConfig) -> None:
 
 
 def check_form(run: RunConfig, task: Task) -> None:
-    """Refuse models that would see the answer: the next token is known to whoever reads in both directions."""
+    """Raise ValueError for a bidirectional model of a next-token task: it would see the token that it predicts."""
     if task.aligned and run.task.form != "decoder":
         raise ValueError(
             f"task.name={run.task.name!r} predicts the next token, so task.form must be 'decoder', got {run.task.form!r}"
@@ -53,9 +68,9 @@ def check_form(run: RunConfig, task: Task) -> None:
 
 
 def check_lengths(run: RunConfig, task: Task) -> None:
-    """Refuse lengths that the task does not have, or that the text of a split is too short for."""
+    """Raise ValueError for lengths that the task does not have, or for which the text of a split is too short."""
     _check_range(run, task, "task.length_min .. task.length_max", (run.task.length_min, run.task.length_max))
-    for split, lengths in tested(run).items():
+    for split, lengths in evaluation_lengths(run).items():
         field = "evaluate.lengths" if split == "test" else "evaluate.validation_lengths"
         _check_range(run, task.for_split(split), field, lengths)
 
@@ -69,32 +84,37 @@ def _check_range(run: RunConfig, task: Task, field: str, lengths: tuple[int, ...
 
 
 def check_positions(run: RunConfig, trainer: Trainer) -> None:
-    """Refuse sequences that reach past the last position an encoding can tell: the end of a learned table, say.
+    """Raise ValueError for sequences that reach past the last position of an encoding, as the end of a learned table.
 
-    What counts are the tokens of the form, which a length has more of. Places in numbers (abacus) are not checked.
+    Positions are those of the tokens of the form (a length has more tokens than its number says). Those of abacus, which
+    count the digits of a number, are not checked.
     """
     policy = run.positions
     asked = [("task.length_max", run.task.length_max, False)]
-    asked += [("evaluate.lengths", longest_tested(run), True)] if tested(run) else []
+    asked += [("evaluate.lengths", longest_tested(run), True)] if evaluation_lengths(run) else []
     encodings = [encoding for encoding in dict.fromkeys(trainer.model.config.encodings) if bounded(encoding)]
     for field, length, test in asked if encodings and policy.policy != "abacus" else []:
         count, drawn = tokens(run, trainer.task, length), policy.policy != "arange"
         reach = policy.maximum if drawn and not (test and policy.at_test == "arange") else count
         for encoding in encodings:
             try:
-                encoding.check_positions(np.asarray([0, (reach or count) - 1], np.int32))
+                encoding.check(pos=np.asarray([0, (reach or count) - 1], np.int32))
             except ValueError as error:
                 where = f"{field} of {length} makes sequences of {count} tokens, at positions 0..{(reach or count) - 1}"
                 raise ValueError(f"{where}; {error}") from None
 
 
 def bounded(encoding: PositionEncoding) -> bool:
-    """Whether the encoding has a last position, or might: counting the tokens of a form takes tracing it."""
-    return type(encoding).check_positions is not PositionEncoding.check_positions
+    """Return whether the encoding has a last position; if not, the tokens of a form, which takes a trace, are not counted."""
+    try:
+        encoding.check(pos=np.asarray([0, np.iinfo(np.int32).max], np.int32))
+    except ValueError:
+        return True
+    return False
 
 
 def tokens(run: RunConfig, task: Task, length: int) -> int:
-    """The tokens that a model reads for this length: the longer of the two sides where there are two."""
+    """Return the number of tokens that a model reads for this length: of a pair, of its longer side."""
     lengths = jax.ShapeDtypeStruct((1,), jnp.int32)
     made = jax.eval_shape(
         lambda lengths, *arrays: sequences(run, task.given(*arrays), jax.random.key(0), lengths, length),
@@ -106,29 +126,29 @@ def tokens(run: RunConfig, task: Task, length: int) -> int:
 
 
 def longest_tested(run: RunConfig) -> int:
-    """The longest length of any test."""
-    return max(max(lengths) for lengths in tested(run).values())
+    """Return the longest length that is evaluated."""
+    return max(max(lengths) for lengths in evaluation_lengths(run).values())
 
 
 def trace(trainer: Trainer) -> None:
-    """Trace the start, one step and the evaluation of the longest length, by shapes alone."""
+    """Trace the initialisation, one training step and the evaluation of the longest length, without computing."""
     run, task = trainer.run, trainer.task
     state = trainer.shapes()
-    jax.eval_shape(trainer.step, state, one_member(run), *task.arrays)
-    if tested(run):
-        evaluator, size = Evaluator(run, task, trainer.model), bucket(run, longest_tested(run))
+    jax.eval_shape(trainer.step, state, abstract_member(run), *task.arrays)
+    if evaluation_lengths(run):
+        evaluator, size = Evaluator(run, task, trainer.model), padded_size(run, longest_tested(run))
         jax.eval_shape(lambda params: evaluator.trace(params, size), state.params)
 
 
-def _slim(run: RunConfig) -> RunConfig:
-    """The run with each distinct layer once."""
+def _one_layer_per_encoding(run: RunConfig) -> RunConfig:
+    """Return the run with one layer for each distinct encoding."""
     model, distinct = run.model, tuple(dict.fromkeys(run.model.encodings))
     return dataclasses.replace(run, model=dataclasses.replace(model, layers=len(distinct), encoding=distinct))
 
 
 @contextlib.contextmanager
-def in_a_sentence() -> Iterator[None]:
-    """Errors of any kind as ValueErrors, with their first line."""
+def as_value_errors() -> Iterator[None]:
+    """Turn every exception of the block into a ValueError with its first line."""
     try:
         yield
     except ValueError:

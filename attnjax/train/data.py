@@ -1,9 +1,10 @@
-"""Batches as a pure function of (data seed, step): nothing to load, nothing to save, resuming is exact.
+"""Training batches as a pure function of (data seed, step): there is no data to load or save, and resuming is exact.
 
-Lengths are uniform in length_min .. length_max, one per example or one per batch, padded to one size (`parts.py` cuts what
-is not needed). Where positions come from is told by `places.py`.
+Lengths are uniform in length_min .. length_max, one per example or one per batch, and padded to one size, which
+`batching.py` truncates where that pays. `position_sampling.py` draws the positions.
 """
 
+import chex
 import jax
 import jax.numpy as jnp
 
@@ -17,20 +18,28 @@ from attnjax.tasks.forms import (
     encoder_form,
     next_token_form,
 )
-from attnjax.train import places
-from attnjax.typing import Array, Int, Key
+from attnjax.train import position_sampling
+from attnjax.typing import Array, Int, Key, UInt32
 
 
 def check(run: RunConfig, task: Task) -> None:
-    """Raise ValueError where the task cannot be put into the form, or placed, as the run wants it."""
+    """Raise ValueError where the form or the position policy of the run does not fit the task."""
     for name in ("begin", "tail"):
         if task.aligned and getattr(run.task, name):
             raise ValueError(f"task.{name} is for tasks with an answer; {run.task.name!r} predicts the next token")
-    places.check(run, task)
+    position_sampling.check(run, task)
 
 
-def batch(run: RunConfig, task: Task, seed: Int[Array, ""], step: Int[Array, ""]) -> Sequences | SequencePair:
-    """The training batch of one step."""
+def batch(run: RunConfig, task: Task, seed: UInt32[Array, ""], step: Int[Array, ""]) -> Sequences | SequencePair:
+    """Return the training batch of one step.
+
+    Args:
+      run: its `task`, `train.batch` and `positions`.
+      task: the task of the run.
+      seed: the data seed, a scalar.
+      step: the number of the step, a scalar.
+    """
+    chex.assert_rank((seed, step), 0)
     key = jax.random.fold_in(jax.random.key(seed), step)
     lengths, content, placing = jax.random.split(key, 3)
     low, high = run.task.length_min, run.task.length_max
@@ -38,17 +47,25 @@ def batch(run: RunConfig, task: Task, seed: Int[Array, ""], step: Int[Array, ""]
     drawn = jax.random.randint(lengths, (count,), low, high + 1, jnp.int32)
     drawn = jnp.broadcast_to(drawn, (run.train.batch,))
     made = sequences(run, task, content, drawn, high, training=True)
-    return places.place(run, task, made, placing, test=False)
+    return position_sampling.sample_positions(run, task, made, placing, test=False)
 
 
 def sequences(
     run: RunConfig, task: Task, key: Key[Array, ""], lengths: Int[Array, " B"], size: int, *, training: bool = False
 ) -> Sequences | SequencePair:
-    """Examples of these lengths in the form of the run, padded to `size`, at positions 0, 1, ...
+    """Return examples of these lengths in the form of the run, padded to `size`, at positions 0, 1, ...
 
-    The tail behind a terminator never counts in a test; but where an answer is written token by token, what was trained to
-    stand before `stop` stands there in tests too.
+    Args:
+      run: its `task`: the form, and whether `tail`, the zeros behind a terminator, are part of the answer.
+      task: the task of the run.
+      key: one typed key.
+      lengths: the length of each example, at most `size`.
+      size: the length to pad to, static.
+      training: whether the batch is of training. In an evaluation of an encoder the tail never counts; a decoder writes
+        its answer token by token, so the tail that it was trained to write before `stop` stands there in tests too.
     """
+    chex.assert_rank(lengths, 1)
+    chex.assert_type(lengths, int)
     example, tail = task.sample(key, lengths, size), run.task.tail
     if task.aligned:
         return next_token_form(task, example)

@@ -1,4 +1,4 @@
-"""Accuracy and loss by length, for a whole population at once, in padded buckets: few compilations for many lengths.
+"""Accuracy and loss by length, for a whole population at once, in padded buckets, so that many lengths share a program.
 
 The examples of a length are a pure function of (split, length): the same for every encoding, seed and sweep. Per example:
 
@@ -21,6 +21,7 @@ import functools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -29,26 +30,25 @@ import optax
 from attnjax.config import EvaluateConfig, RunConfig
 from attnjax.positions import EncodingParams
 from attnjax.tasks.base import Task
-from attnjax.train import answers, compiling
+from attnjax.train import batching, compiling
 from attnjax.train.data import sequences
-from attnjax.train.grouping import at_once, in_groups
 from attnjax.train.model import Model
-from attnjax.train.places import place
+from attnjax.train.position_sampling import sample_positions
 from attnjax.typing import Array, ArrayLike, Bool, Float, Int, PyTree
 
 
 class Evaluator:
-    """The compiled evaluation of one shape of runs: a program that draws, for each size, and one that measures."""
+    """The compiled evaluation of one shape of runs: for each padded size, one program that draws and one that measures."""
 
     def __init__(self, run: RunConfig, task: Task, model: Model):
         self.run, self.task, self.model = run, task, model
-        self._held_out = {split: task.for_split(split) for split in tested(run)}
-        self._draw = jax.jit(self._examples, static_argnames="size", compiler_options=compiling.once())
-        self._measure = jax.jit(self._population, static_argnames="size", compiler_options=compiling.often())
+        self._held_out = {split: task.for_split(split) for split in evaluation_lengths(run)}
+        self._draw = jax.jit(self._examples, static_argnames="size", compiler_options=compiling.compile_fast())
+        self._measure = jax.jit(self._population, static_argnames="size", compiler_options=compiling.compile_default())
 
     @functools.cached_property
     def _arrays(self) -> dict[str, tuple[Array, ...]]:
-        """What the examples of each split are cut from, on the device from the first evaluation on."""
+        """The corpus of each split, on the device from the first evaluation on."""
         return {split: jax.device_put(task.arrays) for split, task in self._held_out.items()}
 
     def __call__(
@@ -57,18 +57,21 @@ class Evaluator:
         splits: Sequence[str] = ("test", "validation"),
         numbers: EncodingParams = EncodingParams(),
     ) -> Iterator[list[list[dict[str, Any]]]]:
-        """For each length, the records of every member: {"length", "metric", "value", "count", "split"}.
+        """Yield, for each length, the records of every member: {"length", "metric", "value", "count", "split"}.
 
-        `numbers` are those of the members' encodings, see `train.model.numbers_of`.
+        Args:
+          params: parameters [P, ...] of the population.
+          splits: which of "test" and "validation" to evaluate.
+          numbers: the numeric options of the members' encodings, see `train.model.numbers_of`.
         """
-        for kind, lengths in tested(self.run).items():
+        for kind, lengths in evaluation_lengths(self.run).items():
             for length in lengths if kind in splits else ():
                 inside = kind == "test" and length <= self.run.task.length_max
                 yield self._records(params, numbers, length, "train" if inside else kind)
 
     def _records(self, params: PyTree, numbers: EncodingParams, length: int, split: str) -> list[list[dict[str, Any]]]:
-        """Records of one length: a list over members of lists over metrics, flattened per member."""
-        size, config = bucket(self.run, length), self.run.evaluate
+        """Return the records of one length: for each member, one for each metric."""
+        size, config = padded_size(self.run, length), self.run.evaluate
         # Lengths inside and outside the training range belong to one test set; the validation set is another.
         held_out = "validation" if split == "validation" else "test"
         key = jax.random.key(2 if split == "validation" else 1)
@@ -90,24 +93,27 @@ class Evaluator:
         return [[{**common, "metric": n, "value": float(v[p])} for n, v in measured.items()] for p in members]
 
     def trace(self, params: PyTree, size: int) -> PyTree:
-        """What one batch of this padded size goes through, for one run: to be traced, see `attnjax.train.check`."""
+        """Return the sums of one batch of this padded size for one run; `attnjax.train.check` traces it."""
         key, length = jax.random.key(0), jnp.asarray(self.task.minimum_length, jnp.int32)
         made = self._examples(key, length, next(iter(self._held_out.values())).arrays, size)
         alone = jax.tree.map(lambda leaf: leaf[None], params)
         return self._population(alone, EncodingParams(), key, made, jnp.ones(self.run.evaluate.batch, bool), size)
 
     def _examples(self, key: Array, length: Int[Array, ""], arrays: tuple[ArrayLike, ...], size: int):
-        content, places = jax.random.split(key)
+        content, placing = jax.random.split(key)
         task = self.task.given(*arrays)
         lengths = jnp.full((self.run.evaluate.batch,), length, jnp.int32)
         made = sequences(self.run, task, content, lengths, size)
-        return place(self.run, task, made, places, test=True)
+        return sample_positions(self.run, task, made, placing, test=True)
 
     def _population(self, params: PyTree, numbers: EncodingParams, key: Array, made: Any, counted: Array, size: int):
         dropout = jax.random.fold_in(key, 2) if self.run.evaluate.dropout and self.run.model.drops else None
-        # What is dropped depends on the place of an example in the batch, which must then stay whole.
-        group = at_once(self.run.model, made, jax.tree.leaves(params)[0].shape[0]) if dropout is None else None
-        options = {"key": dropout, "group": group, "count": answers.most(self.run, self.task, size)}
+        chex.assert_shape(counted, (self.run.evaluate.batch,))
+        # Dropout masks depend on the index of an example in the batch, which must then stay whole.
+        members = jax.tree.leaves(params)[0].shape[0]
+        microbatch = batching.microbatch_size(self.run.model, made, members) if dropout is None else None
+        most = batching.max_targets(self.run, self.task, size)
+        options = {"key": dropout, "microbatch": microbatch, "max_targets": most}
         one = lambda params, numbers: self._sums(params, numbers, made=made, counted=counted, **options)
         return jax.vmap(one)(params, numbers)
 
@@ -119,24 +125,24 @@ class Evaluator:
         made: Any,
         counted: Array,
         key: Array | None = None,
-        group: int | None = None,
-        count: int | None = None,
+        microbatch: int | None = None,
+        max_targets: int | None = None,
     ) -> dict[str, Float[Array, ""]]:
-        """Sums over the batch of each example's measures, and the number of examples; `group` examples at once, or all.
+        """Return the sums over the batch of the metrics of each example, and the number of examples, `microbatch` at a time.
 
-        `count`: no example has more targets that count, so that the logits of so many indices are enough.
+        `max_targets`: no example has more targets that count, so that the logits of so many positions are enough.
         """
-        each = functools.partial(self._each, params, numbers, key=key, count=count)
-        found, weight = in_groups(each, made, group), counted.astype(jnp.float32)
+        each = functools.partial(self._each, params, numbers, key=key, max_targets=max_targets)
+        found, weight = batching.map_microbatches(each, made, microbatch), counted.astype(jnp.float32)
         sums = {name: (value.astype(jnp.float32) * weight).sum() for name, value in found.items()}
         return {"count": weight.sum(), **sums}
 
     def _each(
-        self, params: PyTree, numbers: EncodingParams, made: Any, *, key: Array | None, count: int | None
+        self, params: PyTree, numbers: EncodingParams, made: Any, *, key: Array | None, max_targets: int | None
     ) -> dict[str, Float[Array, " B"] | Bool[Array, " B"]]:
-        """The measures of each example."""
-        target, rows = answers.asked(made, count if key is None else None)
-        logits = self.model.apply(params, made, key, numbers, rows=rows).astype(jnp.float32)
+        """Return the metrics [B] of each example."""
+        target, rows = batching.gather_targets(made, max_targets if key is None else None)
+        logits = self.model.apply(params, made, key, numbers, query_indices=rows).astype(jnp.float32)
         entropy = optax.softmax_cross_entropy_with_integer_labels(logits, target.targets)
         right, mask = jax.lax.argmax(logits, logits.ndim - 1, jnp.int32) == target.targets, target.mask
         total = lambda x: x.sum(-1, dtype=jnp.float32)
@@ -152,26 +158,28 @@ class Evaluator:
 
     @property
     def _tail(self) -> int:
-        """How many tokens at the end are special: the stop token, or the end of a window of text."""
+        """Return how many tokens at the end are special: the stop token, or the stride of a sliding window of text."""
         if self.task.aligned:
             return self.run.evaluate.sliding_stride
         return 0 if self.run.task.form == "encoder" else 1
 
 
-def tested(run: RunConfig) -> dict[str, tuple[int, ...]]:
-    """The lengths to test on in each held-out split, without a split that has none."""
+def evaluation_lengths(run: RunConfig) -> dict[str, tuple[int, ...]]:
+    """Return the lengths to evaluate in each held-out split. Splits without lengths are left out."""
     lengths = {"test": run.evaluate.lengths, "validation": run.evaluate.validation_lengths}
     return {split: chosen for split, chosen in lengths.items() if chosen}
 
 
-def bucket(run: RunConfig, length: int) -> int:
-    """The padded size for a tested length: the next of the config's, or of `grown`."""
-    return next(size for size in (*run.evaluate.bucket_sizes, *grown(run)) if size >= length)
+def padded_size(run: RunConfig, length: int) -> int:
+    """Return the size that examples of a length are padded to: the smallest bucket that holds them."""
+    return next(size for size in (*run.evaluate.bucket_sizes, *default_buckets(run)) if size >= length)
 
 
-def grown(run: RunConfig) -> tuple[int, ...]:
-    """Sizes that are tested lengths, so that one of them at least is not padded: from the longest down, the next is the
-    longest length that fits `bucket_growth` times or more. Lengths that were trained share one, the longest of them.
+def default_buckets(run: RunConfig) -> tuple[int, ...]:
+    """Return padded sizes that grow by `evaluate.bucket_growth` or more, ascending.
+
+    Every size is an evaluated length, so that at least one length is not padded: from the longest down, the next size is the
+    longest length that is `bucket_growth` times smaller. Lengths inside the training range share the longest of them.
     """
     config: EvaluateConfig = run.evaluate
     lengths = sorted({*config.lengths, *config.validation_lengths})

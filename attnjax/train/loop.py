@@ -1,11 +1,11 @@
-"""Training a population of runs from wherever they stopped: the training function that sweeps are given.
+"""The training function of sweeps: trains a population of runs and resumes it from its checkpoints.
 
-    train(configs, directories, control)
+    train(configs, directories, context)
 
-resumes from the newest step of which every run has a sound checkpoint, forgets records after it, advances in strides that
-one compiled program does, writes records and checkpoints, and evaluates by length at the end. Everything that the result
-depends on is a function of the configs and of the step, so a run that was killed ends with the same bits as one that was
-not, on the same machine with the same population.
+resumes from the newest step of which every run has an undamaged checkpoint, deletes records after it, advances in strides
+(the steps of one call of the compiled program), writes records and checkpoints, and evaluates by length at the end. The
+result is a function of the configs and the step alone, so a run that was killed ends with the same bits as one that was not,
+on the same machine with the same population.
 """
 
 import hashlib
@@ -13,7 +13,7 @@ import math
 import pathlib
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import jax
 import numpy as np
@@ -22,59 +22,70 @@ from attnjax import tasks
 from attnjax.config import RunConfig
 from attnjax.tasks.base import Task
 from attnjax.train import checkpoint
-from attnjax.train.evaluate import Evaluator, tested
+from attnjax.train.evaluate import Evaluator, evaluation_lengths
 from attnjax.train.step import Member, Metrics, State, Trainer, members
 from attnjax.typing import PyTree
 
 CHECKPOINTS = "checkpoints"
 
 
-class Control(Protocol):
-    """What the caller offers; `attnjax.sweep.control.Control` documents it."""
+@runtime_checkable
+class RunContext(Protocol):
+    """What `train` reports to, and what tells it to stop; see `attnjax.sweep.run_context.RunContext`."""
 
     def stopping(self) -> str: ...
     def step(self, directory: pathlib.Path, step: int, **numbers: float) -> None: ...
     def metrics(self, directory: pathlib.Path, record: Mapping[str, Any]) -> None: ...
     def results(self, directory: pathlib.Path, *found: Mapping[str, Any]) -> None: ...
-    def rewind(self, directory: pathlib.Path, step: int) -> None: ...
-    def note(self, directory: pathlib.Path, **fields: Any) -> None: ...
+    def truncate_after(self, directory: pathlib.Path, step: int) -> None: ...
+    def log_manifest(self, directory: pathlib.Path, **fields: Any) -> None: ...
     def fail(self, directory: pathlib.Path, step: int, reason: str) -> None: ...
 
 
-def train(configs: list[RunConfig], directories: list[pathlib.Path], control: Control) -> None:
-    """Train runs that differ only in seeds, rates and the numbers of their encoding. See the module's text."""
+def train(configs: list[RunConfig], directories: list[pathlib.Path], context: RunContext) -> None:
+    """Train a population of runs, from their newest common checkpoint to the evaluation at the end.
+
+    Args:
+      configs: runs that differ only in seeds, learning rate, weight decay and the numeric options of their encoding.
+      directories: the folder of each run, where checkpoints are written.
+      context: where records go, and what asks to stop; training then saves and returns after the current stride.
+
+    Raises:
+      ValueError: where configs do not fit together, or a checkpoint is of another run.
+      OSError: where a checkpoint cannot be read or written.
+    """
     run, task = configs[0], make_task(configs[0])
     trainer, population = Trainer(run, task), members(configs)
     step, state = _resume(trainer, population, directories)
     for directory in directories:
         checkpoint.drop_after(directory / CHECKPOINTS, step)
-        control.rewind(directory, step)
+        context.truncate_after(directory, step)
     evaluator = Evaluator(run, task, trainer.model)
-    alive = _note(configs, directories, trainer, task, state, control)
+    alive = _log_manifests(configs, directories, trainer, task, state, context)
     stride, started, saved = _stride(run), time.monotonic(), step
-    while step < run.train.steps and alive and not control.stopping():
+    while step < run.train.steps and alive and not context.stopping():
         # Not at the end of the step before: a run that died between its checkpoint and its evaluation resumes here.
         if step and _due(step, run.evaluate.every):
-            _evaluate(evaluator, population, directories, alive, state, step, control, ("validation",))
-            if control.stopping():
+            _evaluate(evaluator, population, directories, alive, state, step, context, ("validation",))
+            if context.stopping():
                 break
         state, metrics = trainer.advance(state, population, stride)
         step += stride
-        _record(run, directories, alive, metrics, step, time.monotonic() - started, control)
+        _record(run, directories, alive, metrics, step, time.monotonic() - started, context)
         if _due(step, run.train.checkpoint_every) or step == run.train.steps:
             _save(run, directories, alive, state, step)
             saved = step
     if saved < step:
         _save(run, directories, alive, state, step)
-    if step == run.train.steps and alive and not control.stopping():
-        _evaluate(evaluator, population, directories, alive, state, step, control, ("test", "validation"))
+    if step == run.train.steps and alive and not context.stopping():
+        _evaluate(evaluator, population, directories, alive, state, step, context, ("test", "validation"))
         params = jax.device_get(state.params)
         for i in alive:
-            control.note(directories[i], parameters_sha256=fingerprint(_member(params, i)))
+            context.log_manifest(directories[i], parameters_sha256=fingerprint(_member(params, i)))
 
 
 def make_task(run: RunConfig) -> Task:
-    """The task of a run, on its examples for training. Raises ValueError for options that it does not take."""
+    """Return the task of a run, on its training split. Raises ValueError for options that the task does not take."""
     if "split" in run.task.options:
         raise ValueError("task.options.split must be left out: training and evaluation each read their own split")
     return tasks.task(run.task.name, **run.task.options).for_split("train")
@@ -96,8 +107,8 @@ def _resume(trainer: Trainer, population: Member, directories: Sequence[pathlib.
         newest = min(steps)
 
 
-def _note(configs, directories, trainer: Trainer, task: Task, state: State, control: Control) -> list[int]:
-    """Facts for the manifests; returns the members, all alive."""
+def _log_manifests(configs, directories, trainer: Trainer, task: Task, state: State, context: RunContext) -> list[int]:
+    """Write parameter count, chance levels and data digests into the manifests. Returns the indices of all members."""
     run = configs[0]
     count = sum(math.prod(leaf.shape[1:]) for leaf in jax.tree.leaves(state.params))
     lengths = sorted({*run.evaluate.lengths, *run.evaluate.validation_lengths})
@@ -105,19 +116,19 @@ def _note(configs, directories, trainer: Trainer, task: Task, state: State, cont
     digests = data_sha256(run, task)
     path = {} if digests is None else {"data_path": run.task.options.get("path")}
     for directory in directories:
-        control.note(directory, parameters=count, chance=chance, data_sha256=digests, **path)
+        context.log_manifest(directory, parameters=count, chance=chance, data_sha256=digests, **path)
     return list(range(len(configs)))
 
 
 def data_sha256(run: RunConfig, task: Task) -> dict[str, str] | None:
-    """The digest of each split of a text that the run reads; None for a task that draws its examples."""
+    """Return the SHA-256 of each split of a text that the run reads; None for a task that draws its examples."""
     if not isinstance(task, tasks.Text):
         return None
-    return {split: task.for_split(split).sha256 for split in ("train", *tested(run))}
+    return {split: task.for_split(split).sha256 for split in ("train", *evaluation_lengths(run))}
 
 
 def _stride(run: RunConfig) -> int:
-    """Steps of one call of the compiled program: it divides every interval, so that there is one program."""
+    """Return the steps of one call of the compiled program. It divides every interval, so that there is one program."""
     intervals = (run.train.steps, run.train.log_every, run.train.checkpoint_every, run.evaluate.every)
     return math.gcd(*(interval for interval in intervals if interval))
 
@@ -126,23 +137,25 @@ def _due(step: int, interval: int) -> bool:
     return interval > 0 and step % interval == 0
 
 
-def _record(run, directories, alive: list[int], metrics: Metrics, step: int, seconds: float, control: Control) -> None:
-    """Log the last step of the stride; runs with a loss or a gradient that is not finite end here, and leave `alive`."""
+def _record(
+    run, directories, alive: list[int], metrics: Metrics, step: int, seconds: float, context: RunContext
+) -> None:
+    """Log the last step of the stride. Runs with a non-finite loss or gradient fail here and are removed from `alive`."""
     here = jax.tree.map(np.asarray, metrics)
     for i in list(alive):
         mine = jax.tree.map(lambda leaf, i=i: leaf[i], here)
         if bad := _nan(mine, step):
-            control.fail(directories[i], *bad)
+            context.fail(directories[i], *bad)
             alive.remove(i)
             continue
         numbers = {name: float(values[-1]) for name, values in mine._asdict().items()}
-        control.step(directories[i], step, loss=numbers["loss"])
+        context.step(directories[i], step, loss=numbers["loss"])
         if _due(step, run.train.log_every) or step == run.train.steps:
-            control.metrics(directories[i], {"step": step, **numbers, "seconds": round(seconds, 3)})
+            context.metrics(directories[i], {"step": step, **numbers, "seconds": round(seconds, 3)})
 
 
 def _nan(metrics: Metrics, step: int) -> tuple[int, str] | None:
-    """The first step of a stride that ends at `step` where loss or gradient was not finite, and why that ends the run.
+    """Return the first step with a non-finite loss or gradient, and the reason, in a stride that ends at `step`.
 
     A gradient that overflows leaves a finite loss for a while: clipped by its norm of infinity it is 0 or NaN.
     """
@@ -163,12 +176,12 @@ def _save(run: RunConfig, directories, alive: list[int], state: State, step: int
 
 
 def _evaluate(
-    evaluator: Evaluator, population: Member, directories, alive, state: State, step: int, control: Control, splits
+    evaluator: Evaluator, population: Member, directories, alive, state: State, step: int, context: RunContext, splits
 ) -> None:
     for found in evaluator(state.params, splits, population.encoding):
         for i in alive:
-            control.results(directories[i], *({"step": step, **record} for record in found[i]))
-        if control.stopping():
+            context.results(directories[i], *({"step": step, **record} for record in found[i]))
+        if context.stopping():
             return
 
 
@@ -177,7 +190,12 @@ def _member(tree: PyTree, i: int) -> PyTree:
 
 
 def fingerprint(params: PyTree) -> str:
-    """One sha256 of all parameters, in the order of the tree; manifests of finished runs have it as parameters_sha256."""
+    """Return one SHA-256 of all parameters, in the order of the tree; manifests store it as `parameters_sha256`.
+
+    Example:
+      >>> fingerprint({"w": np.zeros(2, np.float32)})[:12]
+      'af5570f5a181'
+    """
     total = hashlib.sha256()
     for leaf in jax.tree.leaves(params):
         total.update(np.ascontiguousarray(leaf).tobytes())

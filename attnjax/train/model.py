@@ -6,14 +6,13 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from flax import nnx
 
 from attnjax import positions
 from attnjax.attention import Mask
 from attnjax.config import EncodingConfig, ModelConfig, RunConfig
-from attnjax.modules import Decoder, Encoder, EncoderDecoder, TransformerConfig
-from attnjax.positions import EncodingParams, Given, PositionEncoding
+from attnjax.modules import Decoder, Encoder, EncoderDecoder, TransformerConfig, replace_constants
+from attnjax.positions import EncodingParams, PositionEncoding, stacked_constants
 from attnjax.tasks.base import Task
 from attnjax.tasks.forms import SequencePair, Sequences, specials
 from attnjax.train import data
@@ -33,8 +32,8 @@ FAMILIES = {"encoder": Encoder, "decoder": Decoder, "encoder_decoder": EncoderDe
 class Model(NamedTuple):
     """A model as pure functions. `init` may be mapped over keys: a population of models is one pytree with a leading axis.
 
-    `apply(params, sequences, key, numbers, rows)`: a key for dropout, `numbers` in place of those of the encoding, and the
-    indices [B, M] whose logits are asked for, not of pairs.
+    `apply(params, sequences, key, numbers, query_indices)`: a key for dropout, `numbers` in place of those of the encoding,
+    and the indices [B, M] whose logits are asked for, not of pairs.
     `module(params)`: the same as a Flax module, for what only modules offer (attention weights, hidden states, caches).
     """
 
@@ -56,17 +55,19 @@ def build(run: RunConfig, task: Task) -> Model:
         return nnx.to_pure_dict(nnx.split(make(key), graph=False)[1])
 
     def module(params: PyTree, numbers: EncodingParams = EncodingParams()) -> Any:
-        mine = with_numbers(config, numbers)
-        graph, state = nnx.split(nnx.eval_shape(lambda: make(jax.random.key(0), mine)), graph=False)
+        graph, state = nnx.split(nnx.eval_shape(lambda: make(jax.random.key(0))), graph=False)
         nnx.replace_by_pure_dict(state, params)
-        return nnx.merge(graph, state)
+        model = nnx.merge(graph, state)
+        if jax.tree.leaves(numbers):
+            replace_constants(model, {config.encodings[0]: numbers})
+        return model
 
     def apply(
         params: PyTree,
         batch: Sequences | SequencePair,
         key: Key[Array, ""] | None = None,
         numbers: EncodingParams = EncodingParams(),
-        rows: Int[Array, "B M"] | None = None,
+        query_indices: Int[Array, "B M"] | None = None,
     ):
         model = module(params, numbers)
         if isinstance(batch, SequencePair):
@@ -79,7 +80,8 @@ def build(run: RunConfig, task: Task) -> Model:
                 source_mask=Mask(k_valid=batch.source_valid),
                 key=key,
             )
-        return model(batch.tokens, pos=batch.positions, mask=Mask(k_valid=batch.valid), key=key, rows=rows)
+        options = {"pos": batch.positions, "mask": Mask(k_valid=batch.valid), "key": key}
+        return model(batch.tokens, **options, query_indices=query_indices)
 
     return Model(init, apply, module, config)
 
@@ -96,33 +98,24 @@ def vocabulary(run: RunConfig, task: Task) -> int:
 def transformer_config(model: ModelConfig, vocab: int) -> TransformerConfig:
     """The modules' config of a run's model."""
     fields: dict[str, Any] = {name: getattr(model, name) for name in model.__dataclass_fields__}
+    fields["head_dim"] = fields.pop("head")
     encodings = model.encoding
     fields["encoding"] = tuple(map(encoding, encodings)) if isinstance(encodings, tuple) else encoding(encodings)
     return TransformerConfig(vocab=vocab, **fields)
 
 
 def numbers_of(runs: Sequence[RunConfig]) -> EncodingParams:
-    """What tells the encodings of a population apart, [P, ...] each; nothing where they are equal, and compiled in.
+    """The constants that tell the encodings of a population apart, [P, ...] each; nothing where they are equal.
 
-    Raises ValueError where they are different programs, see `PositionEncoding.as_data`.
+    Raises ValueError where they are different programs, see `attnjax.positions.program`.
     """
     if len({run.model.encoding for run in runs}) == 1:
         return EncodingParams()
     configs = [transformer_config(run.model, vocab=1) for run in runs]
     if any(isinstance(config.encoding, tuple) for config in configs):
         raise ValueError("runs whose layers have encodings of their own train together only where these are equal")
-    programs, numbers = zip(*(config.encodings[0].as_data(config.sizes) for config in configs), strict=True)
-    if len(set(programs)) > 1:
-        raise ValueError(f"these encodings are different programs and cannot train together: {set(programs)}")
-    return jax.tree.map(lambda *leaves: jnp.asarray(np.stack(leaves)), *numbers)
-
-
-def with_numbers(config: TransformerConfig, numbers: EncodingParams) -> TransformerConfig:
-    """The config with other numbers in its one encoding."""
-    if not jax.tree.leaves(numbers):
-        return config
-    program, _ = config.encodings[0].as_data(config.sizes)
-    return dataclasses.replace(config, encoding=Given(program, numbers))
+    found = stacked_constants([config.encodings[0] for config in configs], configs[0].sizes)
+    return jax.tree.map(jnp.asarray, found)
 
 
 def half_precision(config: TransformerConfig) -> TransformerConfig:

@@ -101,11 +101,6 @@ def encoding(method: str, base: RoPE, extension: Extension) -> PositionEncoding:
     return dataclasses.replace(base, scaling=scalings[method])
 
 
-def program(base: RoPE) -> RoPE:
-    """What all methods have in common: a RoPE whose frequencies and attention factor are data, see `numbers`."""
-    return dataclasses.replace(base, theta=10_000.0, keep=1.0, scaling=None)
-
-
 def numbers(method: str, base: RoPE, head: int, extension: Extension, length: int) -> EncodingParams:
     """Frequencies and attention factor of a method for a sequence of `length`, so that all methods are one program.
 
@@ -113,9 +108,8 @@ def numbers(method: str, base: RoPE, head: int, extension: Extension, length: in
     """
     chosen = encoding(method, base, extension)
     if isinstance(chosen, RoPE):
-        shared = {"length": length} if chosen.length_dependent else ()
         gain = 1.0 if chosen.scaling is None else chosen.scaling.gain
-        found = chosen.frequencies(head, shared)
+        found = chosen.frequencies(head, length)
     else:
         pairs, _ = base.pairs(head)
         gain = math.sqrt(1 + extension.logit_scale * math.log(max(length / extension.trained, 1.0)))

@@ -18,8 +18,8 @@ from flax import nnx
 
 from attnjax.analysis.subject import load as load_run
 from attnjax.models import Loaded, with_fields
-from attnjax.modules import Decoder, TransformerConfig
-from attnjax.positions import EncodingParams, Given, PositionEncoding, RoPE
+from attnjax.modules import Decoder, TransformerConfig, replace_constants
+from attnjax.positions import EncodingParams, PositionEncoding, RoPE
 from attnjax.sweep import records
 from attnjax.train import compiling
 from attnjax.typing import Array, Float, Int, PyTree
@@ -71,7 +71,7 @@ class Subject:
         self.rotations = tuple(dict.fromkeys(one for one in config.encodings if isinstance(one, RoPE)))
         if not self.rotations:
             raise ValueError(f"{name} has no RoPE, whose frequencies could be changed: it has {config.encodings[0]}")
-        self.scores = jax.jit(self._scores, compiler_options=compiling.often())
+        self.scores = jax.jit(self._scores, compiler_options=compiling.compile_default())
 
     @property
     def base(self) -> RoPE:
@@ -81,7 +81,7 @@ class Subject:
     @property
     def head(self) -> int:
         """H."""
-        return self.config.sizes.head
+        return self.config.sizes.head_dim
 
     @property
     def parameters(self) -> int:
@@ -101,10 +101,9 @@ class Subject:
 
     def module(self, params: PyTree, numbers: Numbers) -> Any:
         """The model with these parameters and these numbers."""
-        exchanged: dict[PositionEncoding, PositionEncoding] = {}
-        for base, one in zip(self.rotations, numbers, strict=True):
-            exchanged[base] = Given(methods.program(base), one)
-        return self.with_encodings(params, tuple(exchanged.get(one, one) for one in self.config.encodings))
+        model = self.with_encodings(params, self.config.encodings)
+        replace_constants(model, dict(zip(self.rotations, numbers, strict=True)))
+        return model
 
     def with_encodings(self, params: PyTree, encodings: tuple[PositionEncoding, ...]) -> Any:
         """The model with these parameters and another encoding in each layer."""

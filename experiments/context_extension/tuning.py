@@ -16,7 +16,7 @@ import numpy as np
 from attnjax.config.schema import TrainConfig
 from attnjax.positions import NTKAware, PositionInterpolation
 from attnjax.train import compiling
-from attnjax.train.optimizer import apply, optimizer, shape
+from attnjax.train.optimizer import apply_update, optimizer, schedule
 from attnjax.typing import Array, Float, Int, PyTree
 from experiments.context_extension import methods
 from experiments.context_extension.methods import Extension
@@ -39,8 +39,8 @@ class Tuner:
     def __init__(self, subject: Subject, steps: int, rate: float):
         self.subject = subject
         config = TrainConfig(steps=steps, learning_rate=rate, warmup=steps // 10, schedule="cosine")
-        self._rate, self._optimizer, self._shape = rate, optimizer(config), shape(config)
-        self._step = jax.jit(self._update, donate_argnums=(0, 1), compiler_options=compiling.often())
+        self._rate, self._optimizer, self._schedule = rate, optimizer(config), schedule(config)
+        self._step = jax.jit(self._update, donate_argnums=(0, 1), compiler_options=compiling.compile_default())
 
     def __call__(self, params: PyTree, numbers: Numbers, batches: Int[np.ndarray, "N B T+1"]) -> Tuned:
         """One step per batch; the parameters given stay as they are."""
@@ -58,8 +58,8 @@ class Tuner:
         # Optax mixes int32 counts and Python floats, which a caller's strict promotion would refuse.
         with jax.numpy_dtype_promotion("standard"):
             direction, state = self._optimizer.update(gradient, state, params)
-            rate = jnp.asarray(self._shape(step), jnp.float32) * self._rate
-        return apply(direction, params, rate, jnp.float32(0)), state, loss
+            rate = jnp.asarray(self._schedule(step), jnp.float32) * self._rate
+        return apply_update(direction, params, rate, jnp.float32(0)), state, loss
 
 
 def search(subject: Subject, extension: Extension, tokens: Int[np.ndarray, "B T+1"], rounds: int) -> tuple[float, ...]:

@@ -42,7 +42,7 @@ def count(model: int, heads: int) -> dict[str, int]:
     return {
         "model": model,
         "heads": heads,
-        "d_k": made.sizes.head,
+        "d_k": made.sizes.head_dim,
         "qkv": math.prod(made.w_q.shape) + math.prod(made.w_k.shape) + math.prod(made.w_v.shape),
         "all": parameters(made),
         "flops": 8 * T * model**2 + 4 * T**2 * model,

@@ -41,10 +41,11 @@ def numbers() -> dict[str, Any]:
     """The query at four positions; scores of all pairs of eight, rotary and sinusoidal; two pairs of channels."""
     pos, rope = angle_positions(LENGTH), aj.RoPE(layout="interleaved")
     q, k = (jnp.asarray(np.tile(x, (LENGTH, 1)), jnp.float32) for x in (QUERY, KEY))
-    turned_q, turned_k = rope.map_q((), (), q, pos), rope.map_k((), k, pos)
+    p, wide_p = (rope.constants(aj.Sizes(model=H, heads=1, kv_heads=1, head_dim=H)) for H in (2, 4))
+    turned_q, turned_k = rope.map_q(p, q, pos), rope.map_k(p, k, pos)
     added = [aj.embed(aj.Sinusoidal(), None, x[None], pos)[0] for x in (q, k)]
     rotary, sinusoidal = np.asarray(turned_q @ turned_k.T), np.asarray(added[0] @ added[1].T)
-    wide = rope.map_q((), (), jnp.asarray([[1.0, 0.0, 0.0, 1.0]]), np.array([3]))
+    wide = rope.map_q(wide_p, jnp.asarray([[1.0, 0.0, 0.0, 1.0]]), np.array([3]))
     return {
         "theta": THETA,
         "q": list(QUERY),

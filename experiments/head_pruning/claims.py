@@ -86,7 +86,8 @@ def compared(cells: Sequence[Cell], difference: Values) -> tuple[list[Cell], lis
 
 def span(cells: Sequence[Cell], values: Values, shown: Callable[[Estimate], str]) -> str:
     """The least and the greatest of the encodings, each with its interval: a (RoPE) to b (ALiBi)."""
-    found = sorted(((estimate(values(cell)), cell) for cell in cells), key=lambda pair: pair[0].value)
+    # Equal means differ in their last bits with the order of a summation: of these the first encoding is named.
+    found = sorted(((estimate(values(cell)), cell) for cell in cells), key=lambda pair: round(pair[0].value, 9))
     (least, first), (most, last) = found[0], found[-1]
     if len(found) > 1 and shown(least) == shown(most):
         return f"{shown(least)} under every encoding"

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Float
+from scipy import stats
 
-from attnjax.analysis.ranks import spearman
 from attnjax.report import statistics, style
 from attnjax.report.statistics import Estimate
 from experiments import recorded
@@ -116,8 +116,13 @@ def _cell(tables: list[dict[str, Any]], encoding: str, length: int) -> Cell:
         raise ValueError(f"the curves of {encoding} at length {length} have different numbers of heads")
 
     table = lambda number: {kind: np.array([_rows(curves, run, kind, number) for run in runs]) for kind in ORDERS}
-    correlation = [spearman(*(np.ravel(heads[run][name]) for name in ("normalized", "ablation"))) for run in runs]
+    correlation = [_rank_correlation(heads[run]["normalized"], heads[run]["ablation"]) for run in runs]
     return Cell(encoding, length, np.array(kept.pop(), float), table("loss"), table("accuracy"), np.array(correlation))
+
+
+def _rank_correlation(x: list[list[float]], y: list[list[float]]) -> float:
+    """Return Spearman's rho of two scores of the same heads."""
+    return float(stats.spearmanr(np.ravel(x), np.ravel(y)).statistic)
 
 
 def _rows(curves: Curves, run: str, kind: str, number: str) -> list[list[float]]:

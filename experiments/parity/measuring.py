@@ -14,7 +14,7 @@ import jax
 import numpy as np
 
 from attnjax.models import Loaded, load, save
-from attnjax.models.flat import parameters
+from attnjax.models.param_paths import parameters
 from attnjax.models.parity import Difference, cached, compare, differences, ours
 from attnjax.models.parity_inputs import by_length, draw
 from attnjax.models.parity_peer import libraries

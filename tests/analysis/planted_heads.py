@@ -23,7 +23,7 @@ def tokens(windows: int, seed: int = 0) -> np.ndarray:
 
 def config(**fields) -> TransformerConfig:
     """Two heads of width 12 in a stream of 24, which hold two one-hot tokens; a norm that only scales them."""
-    sizes = {"vocab": VOCAB, "model": 2 * VOCAB, "layers": 1, "heads": 2, "head": VOCAB, "hidden": 4, "norm": "rms"}
+    sizes = {"vocab": VOCAB, "model": 2 * VOCAB, "layers": 1, "heads": 2, "head_dim": VOCAB, "hidden": 4, "norm": "rms"}
     return TransformerConfig(**{**sizes, "encoding": T5Bias(buckets=8, max_distance=16), **fields})
 
 
@@ -64,7 +64,7 @@ def previous_by_rotation(strength: float = 160.0) -> Subject:
     Its key is (1, 0) in every pair, its query `strength` times the key turned by -1, so that the logit at distance n is
     strength / sqrt(H) * sum_c cos((n - 1) theta_c).
     """
-    model = blank(config(head=16, encoding=RoPE()))
+    model = blank(config(head_dim=16, encoding=RoPE()))
     attention, theta = model.stack.blocks[0].attention, frequencies(8)
     attention.b_q[...] = jnp.zeros((2, 16)).at[0].set(strength * np.concatenate([np.cos(theta), -np.sin(theta)]))
     attention.b_k[...] = jnp.zeros((2, 16)).at[0, :8].set(1.0)

@@ -65,7 +65,7 @@ def test_kerple():
 
 def test_fire_at_a_place():
     one = subject(FIRE(hidden=8, threshold=4.0))
-    head, shared = parameters(one)
+    head, _, shared = parameters(one)
     c, threshold = abs(shared["c"]), abs(4.0 * shared["threshold"])
     for place in (20, 500):
         x = np.log1p(c * DISTANCES) / (np.log1p(c * max(place, threshold)) + 1e-6)

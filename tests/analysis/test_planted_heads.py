@@ -76,7 +76,7 @@ def test_a_circuit_without_its_first_layer_finds_nothing():
 @pytest.mark.parametrize("encoding", [NoPE(), RoPE()], ids=["nope", "rope"])
 @pytest.mark.parametrize("seed", [0, 1])
 def test_random_numbers_have_no_heads(encoding, seed):
-    settings = planted.config(layers=2, heads=4, model=16, head=4, encoding=encoding)
+    settings = planted.config(layers=2, heads=4, model=16, head_dim=4, encoding=encoding)
     _, found = measured(planted.drawn(settings, seed))
     assert standing(found) == {}
     for name in CONTENT:

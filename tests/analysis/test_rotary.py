@@ -31,7 +31,7 @@ def test_mean_scores_of_a_head_that_is_known():
 
 
 @pytest.mark.parametrize(
-    ("layout", "heads"), [("half", {}), ("interleaved", {"heads": 4, "kv_heads": 2, "model": 32, "head": 8})]
+    ("layout", "heads"), [("half", {}), ("interleaved", {"heads": 4, "kv_heads": 2, "model": 32, "head_dim": 8})]
 )
 def test_scores_are_those_of_the_model_and_within_the_use(layout, heads):
     subject = planted.drawn(planted.config(**{"encoding": RoPE(layout=layout), "layers": 2, **heads}))
@@ -43,7 +43,7 @@ def test_scores_are_those_of_the_model_and_within_the_use(layout, heads):
         found[..., 1] - found[..., 0], np.log(weights[..., 0] / weights[..., 1]).mean(1), atol=1e-4
     )
     use = rotary.frequency_use(subject, tokens)
-    assert use.shape == (2, subject.heads, subject.config.sizes.head // 2)
+    assert use.shape == (2, subject.heads, subject.config.sizes.head_dim // 2)
     assert (np.abs(found).max(-1) <= use.sum(-1)).all()
 
 

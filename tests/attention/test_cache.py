@@ -11,17 +11,17 @@ import pytest
 
 import attnjax as aj
 from attnjax.attention import dispatch
-from attnjax.attention.chunked import chunked
-from attnjax.attention.tiling import Tiling
+from attnjax.attention.blockwise import blockwise
 from tests.cases import FAST
 
 B, T, N, H = 2, 8, 4, 4
 CAUSAL = aj.Mask(causal=True)
 LONG = aj.LongRoPE((1.0, 1.5), (2.0, 5.0), original_length=4, factor=4.0)
 
+ON_EMBEDDINGS = {"sinusoidal", "learned"}
+"""They act on the input of the model, and `attend` refuses them."""
 ENCODINGS = {
-    **{name: make() for name, make in aj.ENCODINGS.items() if name != "learned"},
-    "learned": aj.Learned(length=16),
+    **{name: make() for name, make in aj.ENCODINGS.items() if name not in ON_EMBEDDINGS},
     "fire": aj.FIRE(hidden=4, threshold=3.0),
     "cope": aj.CoPE(max_position=4),
     "yarn": aj.RoPE(scaling=aj.YaRN(4.0, original_length=4)),
@@ -32,14 +32,14 @@ ENCODINGS = {
     "rope_transformer_xl": aj.compose(aj.RoPE(), aj.TransformerXL()),
     "long_rope_fire": aj.compose(aj.RoPE(scaling=LONG), aj.compose(aj.PoPE(), aj.FIRE(hidden=3))),
 }
-assert set(aj.ENCODINGS) <= set(ENCODINGS)
+assert set(aj.ENCODINGS) <= set(ENCODINGS) | ON_EMBEDDINGS
 
 # Compiling is nearly all that these tests do, and optimising the code of eight tokens does not pay.
 jit = functools.partial(jax.jit, compiler_options=FAST)
 
 
 class Tokens(NamedTuple):
-    """What is known about a sequence; the time axis is the second of each array."""
+    """What is known about a sequence; the time axis is the second of each array, of positions per head too."""
 
     q: Any
     k: Any
@@ -58,12 +58,29 @@ def tokens(kv_heads: int = N, length: int = T, **more: Any) -> Tokens:
     )
 
 
+def heads_first(encoding: aj.PositionEncoding, pos: Any) -> Any:
+    """Positions as `attend` takes them: those computed from content have a row per head."""
+    return jnp.moveaxis(pos, 1, 2) if aj.Trait.CONTEXT in encoding.traits else pos
+
+
+def contextual(encoding: aj.PositionEncoding, kv_heads: int) -> Any:
+    """Positions like those that an encoding computes from content, summed from random steps; None for other encodings."""
+    if aj.Trait.CONTEXT not in encoding.traits:
+        return None
+    sizes = aj.Sizes(model=N * H, heads=N, kv_heads=kv_heads, head_dim=H)
+    params, draw = learned(encoding, kv_heads), np.random.default_rng(5)
+    compute = lambda x: aj.context_positions(encoding, params, x, np.arange(T), sizes)
+    shape = jax.eval_shape(compute, jax.ShapeDtypeStruct((B, T, N * H), jnp.float32)).shape
+    steps = draw.exponential(size=(shape[0], shape[2], shape[1], *shape[3:])) / 4
+    return jnp.asarray(np.cumsum(steps, axis=1), jnp.float32)
+
+
 def learned(encoding: aj.PositionEncoding, kv_heads: int = N) -> aj.EncodingParams | None:
     """Parameters away from their initial value, which is often zero."""
     draw = np.random.default_rng(1)
     move = lambda x: x + jnp.asarray(0.5 * draw.normal(size=x.shape), x.dtype)
-    params = encoding.init(jax.random.key(0), aj.Sizes(model=N * H, heads=N, kv_heads=kv_heads, head=H))
-    return jax.tree.map(move, params) if encoding.learns else None
+    params = encoding.init(jax.random.key(0), aj.Sizes(model=N * H, heads=N, kv_heads=kv_heads, head_dim=H))
+    return jax.tree.map(move, params) if aj.learns(encoding) else None
 
 
 def forward(encoding, params, seq: Tokens, *, window=None, ends=None, implementation="dense"):
@@ -75,10 +92,11 @@ def forward(encoding, params, seq: Tokens, *, window=None, ends=None, implementa
     def prefix(end):
         seen = jnp.broadcast_to(valid & (jnp.arange(length) < end)[None], (B, length))
         mask = aj.Mask(causal=True, window=window, k_valid=seen)
-        options = dict(encoding=encoding, params=params, q_pos=seq.pos, k_pos=seq.pos, mask=mask)
+        pos = heads_first(encoding, seq.pos)
+        options = dict(encoding=encoding, params=params, q_pos=pos, k_pos=pos, mask=mask)
         return aj.attend(seq.q, seq.k, seq.v, **options, implementation=implementation)
 
-    if not encoding.length_dependent:
+    if aj.Trait.LENGTH not in encoding.traits:
         return prefix(length)
     ends = jnp.arange(length) + 1 if ends is None else jnp.asarray(ends)
     return jax.vmap(prefix)(ends)[jnp.arange(length), :, jnp.arange(length)].swapaxes(0, 1)
@@ -86,7 +104,7 @@ def forward(encoding, params, seq: Tokens, *, window=None, ends=None, implementa
 
 def step(cache: aj.KVCache, params, now: Tokens, implementation="dense"):
     """Append a chunk, then let its queries look."""
-    cache = cache.append(now.k, now.v, now.pos, params=params, valid=now.valid)
+    cache = cache.append(now.k, now.v, heads_first(cache.encoding, now.pos), params=params, valid=now.valid)
     mask = aj.Mask(causal=True, window=cache.window)
     options = dict(encoding=cache.encoding, params=params, mask=mask, implementation=implementation)
     return cache, aj.attend(now.q, cache=cache, **options)
@@ -113,7 +131,7 @@ def ends_of(prefill: int, chunk: int) -> np.ndarray:
 
 @pytest.fixture(autouse=True)
 def _small_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(dispatch.WITH_LSE, "chunked", functools.partial(chunked, tiling=Tiling(2, 3, heads=2)))
+    monkeypatch.setitem(dispatch.WITH_LSE, "chunked", functools.partial(blockwise, tiling=aj.Tiling(2, 3, heads=2)))
 
 
 def check(actual, expected, atol=3e-6):
@@ -125,10 +143,12 @@ def compare(encoding, kv_heads, seq, *, capacity=T + 1, window=None, prefill=0, 
     """Decoding and the full forward in one program."""
     params = learned(encoding, kv_heads)
     pos_dtype = jnp.int32 if seq.pos is None else seq.pos.dtype
+    seq = seq if seq.pos is not None else seq._replace(pos=contextual(encoding, kv_heads))
 
     @jit
     def both(params, seq):
-        cache = aj.KVCache.create(B, capacity, kv_heads, H, encoding=encoding, window=window, pos_dtype=pos_dtype)
+        options = dict(heads=N, encoding=encoding, window=window, pos_dtype=pos_dtype)
+        cache = aj.KVCache.create(B, capacity, kv_heads, H, **options)
         out = decode(cache, params, seq, prefill=prefill, chunk=chunk, implementation=implementation)
         return out, forward(encoding, params, seq, window=window, ends=ends_of(prefill, chunk))
 
@@ -208,13 +228,14 @@ def test_an_index_of_rank_one_serves_all_examples():
     np.testing.assert_array_equal(jit(lambda: one(pos))(), jit(lambda: one(np.tile(pos, (B, 1))))())
 
 
-def test_keys_and_values_in_bfloat16_are_rounded_once():
+def test_keys_and_values_in_bfloat16_are_rounded_once_and_weights_to_their_type():
+    """Weights of a relative error 2^-8 move a mean of values by at most 2^-8 of the largest one."""
     seq = tokens()
     rounded = seq._replace(**{name: getattr(seq, name).astype(jnp.bfloat16).astype(jnp.float32) for name in "kv"})
     cache = aj.KVCache.create(B, T, N, H, jnp.bfloat16)
     out = jit(lambda seq: decode(cache, None, seq, prefill=5))(seq)
     assert out.dtype == jnp.float32
-    check(out, jit(lambda seq: forward(aj.NoPE(), None, seq))(rounded))
+    check(out, jit(lambda seq: forward(aj.NoPE(), None, seq))(rounded), atol=2**-8 * np.abs(seq.v).max())
 
 
 def test_mapped_keys_in_bfloat16_lose_eight_bits_and_no_more():
@@ -239,22 +260,18 @@ def test_double_precision(x64, name):
 class Stretched(aj.PositionEncoding):
     """An encoding that learns how to map keys, as none of ours does."""
 
-    @property
-    def learns(self) -> bool:
-        return True
-
     def init(self, key, sizes):
-        return aj.EncodingParams(shared={"rate": jnp.full((sizes.head,), 0.1)})
+        return aj.EncodingParams(shared={"rate": jnp.full((sizes.head_dim,), 0.1)})
 
-    def map_k(self, shared, k, pos):
-        return k * jnp.exp(-shared["rate"][None] * jnp.asarray(pos, jnp.float32)[:, None])
+    def map_k(self, p, k, pos):
+        return k * jnp.exp(-p.shared["rate"][None] * jnp.asarray(pos, jnp.float32)[:, None])
 
 
 @pytest.mark.parametrize("encoding", [Stretched(), aj.compose(aj.T5Bias(4, 8), Stretched())], ids=["alone", "composed"])
 def test_learned_maps_of_keys_need_their_parameters(encoding):
     compare(encoding, 2, tokens(2))
     seq, cache = tokens(), aj.KVCache.create(B, T, N, H, encoding=encoding)
-    with pytest.raises(ValueError, match=r"Stretched\(\) learns how to map keys: pass params to append"):
+    with pytest.raises(ValueError, match=r"Stretched\(\).* learns how to map keys: pass params to append"):
         cache.append(seq.k, seq.v)
 
 

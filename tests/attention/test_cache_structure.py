@@ -1,6 +1,6 @@
 """What a decoding step costs: no copy of the cache, and what a slot that is not finite does to rows that see it."""
 
-import functools
+import dataclasses
 import math
 import re
 
@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import attnjax as aj
-from attnjax.attention.slots import write
+from attnjax.attention.cache_update import write
 from tests.attention.test_cache import ENCODINGS, learned, step, tokens
 from tests.cases import OPTIMISED
 
@@ -53,6 +53,30 @@ def test_copies_would_be_found():
     assert moved(jax.jit(turned, compiler_options=OPTIMISED).lower(jnp.ones((64, 64))).compile(), 64 * 64)
 
 
+@pytest.mark.parametrize("name", ["nope", "rope", "dynamic_ntk", "cope"])
+@pytest.mark.parametrize("window", [None, 3])
+def test_decoding_step_by_step_waits_for_no_device(name, window):
+    """The count of tokens is a number of NumPy, and nothing but it is read: all arrays of JAX may be unknown."""
+    encoding, seq = ENCODINGS[name], tokens(2)
+    params, mask = learned(encoding, 2), aj.Mask(causal=True, window=window)
+    cache = aj.KVCache.create(B, T if window is None else 5, 2, H, encoding=encoding, window=window)
+
+    def step(cache, now):
+        cache = cache.append(now.k, now.v, params=params)
+        return cache, aj.attend(now.q, cache=cache, encoding=encoding, params=params, mask=mask)
+
+    for t in range(3):
+        cache, _ = step(cache, seq.part(t, t + 1))
+        assert isinstance(cache.index, np.ndarray | np.generic)
+        assert cache.index == t + 1
+    names = [field.name for field in dataclasses.fields(cache) if field.name not in ("index", "encoding", "window")]
+    arrays = {name: getattr(cache, name) for name in names}
+    unknown = lambda arrays, now: step(dataclasses.replace(cache, **arrays), now)[1]
+    jax.eval_shape(unknown, arrays, seq.part(3, 4))
+    with pytest.raises(jax.errors.ConcretizationTypeError):
+        jax.eval_shape(lambda cache, now: int(step(cache, now)[0].index), cache, seq.part(3, 4))
+
+
 @pytest.mark.parametrize("name", ["nope", "rope", "dynamic_ntk", "cope", "fire"])
 @pytest.mark.parametrize(("which", "bad"), [("k", np.nan), ("v", -np.inf)])
 def test_a_slot_that_is_not_finite_reaches_exactly_the_rows_that_see_it(name, which, bad):
@@ -75,12 +99,12 @@ def test_a_slot_that_is_not_finite_reaches_exactly_the_rows_that_see_it(name, wh
     out, clean = rows(spoilt), rows(seq)
     hit = np.zeros((T, B, N), bool)
     hit[2 : 2 + window + 1, 1, 2:] = True
-    np.testing.assert_array_equal(np.isnan(out), np.broadcast_to(hit[..., None], out.shape))
+    np.testing.assert_array_equal(~np.isfinite(out).all(-1), hit)
     np.testing.assert_array_equal(out[~hit], clean[~hit])
 
 
 @pytest.mark.parametrize("implementation", ["dense", "chunked"])
-def test_a_query_that_is_not_finite_is_one_row_of_nan_in_optimised_code(implementation):
+def test_a_query_that_is_not_finite_is_one_row_that_is_not_in_optimised_code(implementation):
     """A constant NaN in front of an exponential is lost on CPUs, where every key is visible."""
     q = jnp.ones((2, 2, N, H))
     spoilt = q.at[0, 1, 0].set(jnp.nan)
@@ -88,7 +112,7 @@ def test_a_query_that_is_not_finite_is_one_row_of_nan_in_optimised_code(implemen
     out = run(spoilt, q)
     hit = np.zeros((2, 2, N), bool)
     hit[0, 1, 0] = True
-    np.testing.assert_array_equal(np.isnan(out).all(-1), hit)
+    np.testing.assert_array_equal(~np.isfinite(out).all(-1), hit)
 
 
 @pytest.mark.parametrize(
@@ -98,7 +122,8 @@ def test_tokens_take_the_slots_behind_the_index(ring, index, size):
     old = {"k": jnp.zeros((2, 3, 5, 2)), "bad": jnp.zeros((2, 3, 5), bool), "pos": jnp.full((2, 5), -1, jnp.int32)}
     new = {"k": jnp.ones((2, 3, size, 2)), "bad": jnp.ones((2, 3, size), bool)}
     new["pos"] = jnp.broadcast_to(index + jnp.arange(size, dtype=jnp.int32), (2, size))
-    put = jax.jit(functools.partial(write, ring=ring))
+    axes = {"k": 2, "bad": 2, "pos": 1}
+    put = jax.jit(lambda old, new, index: write(old, new, axes, index, ring=ring))
     found = put(old, new, jnp.int32(index))
     expected = np.full(5, -1)
     expected[(index + np.arange(size)) % 5] = index + np.arange(size)

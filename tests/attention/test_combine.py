@@ -7,10 +7,22 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from attnjax import ALiBi, Dropout, Mask, RoPE, Sizes, T5Bias, attend, attend_with_lse, combine, compose, gate_heads
+from attnjax import (
+    ALiBi,
+    Dropout,
+    Mask,
+    RoPE,
+    Sizes,
+    T5Bias,
+    Tiling,
+    attend,
+    attend_with_lse,
+    combine,
+    compose,
+    gate_heads,
+)
 from attnjax.attention import dispatch
-from attnjax.attention.chunked import chunked
-from attnjax.attention.tiling import Tiling
+from attnjax.attention.blockwise import blockwise
 from tests.cases import once_except
 
 B, T, S, N, K, H = 2, 7, 12, 4, 2, 4
@@ -20,7 +32,7 @@ IMPLEMENTATIONS = ("dense", "chunked")
 
 @pytest.fixture(autouse=True)
 def small_tiles(monkeypatch):
-    monkeypatch.setitem(dispatch.WITH_LSE, "chunked", functools.partial(chunked, tiling=Tiling(3, 5)))
+    monkeypatch.setitem(dispatch.WITH_LSE, "chunked", functools.partial(blockwise, tiling=Tiling(3, 5)))
 
 
 def content(dtype="float64"):

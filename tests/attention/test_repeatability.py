@@ -7,11 +7,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from attnjax import FIRE, CoPE, Kerple, Mask, PoPE, Sizes, T5Bias, TransformerXL, compose
+from attnjax import FIRE, CoPE, Kerple, Mask, PoPE, Sizes, T5Bias, Tiling, TransformerXL, compose
 from attnjax.attention import dispatch
-from attnjax.attention.chunked import chunked
+from attnjax.attention.blockwise import blockwise
 from attnjax.attention.dispatch import attend
-from attnjax.attention.tiling import Tiling
 from tests.cases import OPTIMISED, once_except
 
 B, T, N, K, H = 2, 61, 4, 2, 8
@@ -60,7 +59,7 @@ def bits(tree) -> list[bytes]:
 @pytest.fixture
 def tiles_of(monkeypatch):
     return lambda *tile: monkeypatch.setitem(
-        dispatch.WITH_LSE, "chunked", functools.partial(chunked, tiling=Tiling(*tile))
+        dispatch.WITH_LSE, "chunked", functools.partial(blockwise, tiling=Tiling(*tile))
     )
 
 

@@ -8,7 +8,7 @@ import pytest
 from attnjax import Mask, Sizes, attend
 from attnjax.bench.inputs import TOLERANCE, difference
 from attnjax.bench.peers import FLAX, JAX_NN, NNX, attention
-from attnjax.positions import encoding
+from attnjax.positions import encoding, learns
 
 
 def test_relative_to_each_array():
@@ -31,7 +31,7 @@ def test_peers_are_one_function(name):
     """Three libraries, one result, also where the maps widen queries and keys."""
     q, k, v = (jnp.asarray(np.random.default_rng(i).normal(size=(2, 9, 2, 4)), jnp.float32) for i in range(3))
     chosen = encoding(name)
-    params = chosen.init(jax.random.key(0), Sizes(8, 2, 2, 4)) if chosen.learns else None
+    params = chosen.init(jax.random.key(0), Sizes(8, 2, 2, 4)) if learns(chosen) else None
     ours = attend(q, k, v, encoding=chosen, params=params, mask=Mask(causal=True))
     for peer in (JAX_NN, FLAX, NNX):
         assert difference(attention(peer, chosen, params, q, k, v), ours) < 2e-6

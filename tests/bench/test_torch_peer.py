@@ -18,7 +18,7 @@ from attnjax.bench import torch_attention, torch_training
 from attnjax.bench.settings import Settings
 from attnjax.bench.timing import Contender
 from attnjax.bench.torch_peer import WORKER, PeerError, TorchPeer, environment, first_words
-from attnjax.positions import Kerple, NoPE, T5Bias
+from attnjax.positions import Kerple, NoPE, T5Bias, learns
 from attnjax.tasks.forms import Sequences
 
 FAKE = pathlib.Path(__file__).with_name("fake_worker.py")
@@ -158,7 +158,7 @@ def test_attention_agrees_with_float64(peer, told, encoding, backward):
     """T5's and KERPLE's gradients come from the vector's by the chain rule; outputs and dq, dk, dv as they are."""
     settings, rows, lines = told
     given = torch_attention.problem(encoding, 24, B=2, N=2, H=4)
-    kind = "sdpa_bias" if encoding.learns else "sdpa"
+    kind = "sdpa_bias" if learns(encoding) else "sdpa"
     torch_attention.against(settings, peer, {"torch": "none"}, given, kind, backward=backward)
     assert lines == []
     (row,) = rows

@@ -10,7 +10,7 @@ import random
 from typing import Any
 
 from attnjax.config import canonical_json, parse, run_id
-from attnjax.sweep.owner import BEAT, RELEASED, Owner, first_line, myself, second_line
+from attnjax.sweep.lease import BEAT, RELEASED, Owner, heartbeat_line, identity_line, this_process
 from tests.fuzz import tree, values
 from tests.fuzz.subjects import readable
 
@@ -65,11 +65,11 @@ def lease(draw: Draw, root: Path, canary: Path) -> str:
     path = run.parent / f"lease-{number}"
     path.unlink(missing_ok=True)
     owners = {
-        "alive": first_line(myself(1, 0)) + second_line(BEAT, 1),
-        "dead": first_line(Owner(**{**vars(myself(1, 0)), "pid": 2**22 + 5})) + second_line(BEAT, 1),
-        "released": first_line(myself(1, 0)) + second_line(RELEASED, 1),
-        "elsewhere": first_line(Owner("elsewhere", "0" * 32, 5, "1")) + second_line(BEAT, 1),
-        "torn": first_line(myself(1, 0))[:20],
+        "alive": identity_line(this_process(1, 0)) + heartbeat_line(BEAT, 1),
+        "dead": identity_line(Owner(**{**vars(this_process(1, 0)), "pid": 2**22 + 5})) + heartbeat_line(BEAT, 1),
+        "released": identity_line(this_process(1, 0)) + heartbeat_line(RELEASED, 1),
+        "elsewhere": identity_line(Owner("elsewhere", "0" * 32, 5, "1")) + heartbeat_line(BEAT, 1),
+        "torn": identity_line(this_process(1, 0))[:20],
         "of huge numbers": b'{"machine": "x", "pid": 1' + b"0" * 500 + b', "attempt": 1e999}\nbeat 1\n',
         "of deep JSON": b"[" * 4000,
     }

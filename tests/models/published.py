@@ -10,7 +10,7 @@ import numpy as np
 
 from attnjax.attention import Mask
 from attnjax.models import MODELS, Architecture, Spec, Weight, with_fields
-from attnjax.models.flat import abstract, parameters, with_parameters
+from attnjax.models.param_paths import abstract, parameters, with_parameters
 from attnjax.modules import EncoderDecoder
 from tests.golden import drawn
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from attnjax.models import load
-from attnjax.models.flat import dotted, parameters
 from attnjax.models.matching import groups
+from attnjax.models.param_paths import dotted, parameters
 from attnjax.positions import ALiBi, Kerple, Learned, NoPE, RoPE, T5Bias, YaRN, compose
 from tests.golden import drawn
 from tests.models import published

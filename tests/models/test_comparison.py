@@ -16,8 +16,8 @@ from attnjax.cli import main
 from attnjax.cli.parity import told
 from attnjax.models import parity
 from attnjax.models.base import with_fields
-from attnjax.models.flat import parameters, with_parameters
 from attnjax.models.folder import load
+from attnjax.models.param_paths import parameters, with_parameters
 from attnjax.models.parity import Difference, cached, difference, differences, ours
 from attnjax.models.parity_inputs import by_length, draw
 from attnjax.models.parity_peer import Numbers

@@ -10,8 +10,8 @@ import pytest
 
 from attnjax.models.errors import DamagedFile, ModelError, UnsafePath, UnsupportedFormat, WrongWeights
 from attnjax.models.files import SIZE
-from attnjax.models.flat import dotted, parameters
 from attnjax.models.folder import load
+from attnjax.models.param_paths import dotted, parameters
 from attnjax.positions import ALiBi, Kerple, Learned
 from tests.models.toys import BFLOAT16, TENSORS, TOYS, D, F, H, N, folder, fused_tensors, plain_tensors, sharded
 

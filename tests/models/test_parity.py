@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from attnjax.attention import Mask
-from attnjax.models.flat import parameters
+from attnjax.models.param_paths import parameters
 from attnjax.modules import EncoderDecoder
 from tests.models import published
 

@@ -11,8 +11,8 @@ import pytest
 
 from attnjax.models import saving
 from attnjax.models.errors import ModelError, UnsafePath, WrongWeights
-from attnjax.models.flat import parameters, with_parameters
 from attnjax.models.folder import Loaded, load
+from attnjax.models.param_paths import parameters, with_parameters
 from attnjax.models.safetensors_files import open_file, open_folder
 from attnjax.models.saving import save
 from attnjax.positions import Kerple
@@ -187,7 +187,7 @@ def test_an_empty_folder_may_be_used(tmp_path):
     assert_equal(contents(tmp_path / "second"), fused_tensors())
 
 
-@pytest.mark.parametrize("step", ["write_folder", "_copy_companions", "_put"])
+@pytest.mark.parametrize("step", ["write_folder", "_copy_companions", "_move_into_place"])
 def test_a_disk_that_refuses_leaves_what_was_there(tmp_path, monkeypatch, step):
     found = loaded(folder(tmp_path / "first", "fused", fused_tensors()))
     save(found, tmp_path / "second")

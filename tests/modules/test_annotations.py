@@ -17,12 +17,17 @@ B, T, S, D, N, L = 2, 7, 5, 16, 4, 3
 CONFIG = TransformerConfig(11, D, L, N, 24, kv_heads=1, encoding=compose(Learned(9), T5Bias()), qk_norm=True)
 TOKENS, SOURCE, POS = np.zeros((B, T), int), np.zeros((B, S), int), np.arange(T)
 X, MEMORY, GATE = jnp.ones((B, T, D)), jnp.ones((B, S, D)), jnp.ones((L, N))
+SOME = jnp.zeros((B, 6), int)
 
 OF_DECODER = {
     "logits": lambda m: (m, "__call__", {"tokens": TOKENS, "pos": POS, "gate": GATE}),
     "features": lambda m: (m, "features", {"tokens": TOKENS, "gate": jnp.ones((L, B, N))}),
     "states": lambda m: (m, "hidden_states", {"tokens": TOKENS}),
     "weights": lambda m: (m, "weights", {"tokens": TOKENS}),
+    "logits of some": lambda m: (m, "__call__", {"tokens": TOKENS, "query_indices": SOME}),
+    "features of some": lambda m: (m, "features", {"tokens": TOKENS, "query_indices": SOME}),
+    "stack of some": lambda m: (m.stack, "__call__", {"x": X, "pos": POS, "query_indices": SOME}),
+    "block of some": lambda m: (m.stack.blocks[0], "__call__", {"x": X, "pos": POS, "query_indices": SOME}),
     "decode": lambda m: (m, "decode", {"tokens": TOKENS, "caches": m.cache(B, T)}),
     "embed tokens": lambda m: (m.embedding, "__call__", {"tokens": TOKENS}),
     "embed positions": lambda m: (m.stack, "embed", {"x": X, "pos": POS}),

@@ -68,10 +68,10 @@ def test_projections_of_the_text_hold_12288_parameters(make, count):
     [
         ({}, 4 * 16 * 16 + 4 * 16),
         ({"bias": False, "kv_heads": 1}, 2 * 16 * 16 + 2 * 16 * 4),
-        ({"bias": False, "head": 6}, 4 * 16 * 24),
+        ({"bias": False, "head_dim": 6}, 4 * 16 * 24),
         ({"bias": False, "qk_norm": True}, 4 * 16 * 16 + 2 * 4),
         ({"bias": False, "encoding": T5Bias(buckets=8)}, 4 * 16 * 16 + 4 * 8),
-        ({"bias": False, "encoding": T5Bias(buckets=8), "own_encoding": False}, 4 * 16 * 16),
+        ({"bias": False, "encoding": T5Bias(buckets=8), "shares_encoding": True}, 4 * 16 * 16),
     ],
 )
 def test_parameters_counted_by_hand(options, parameters, count):
@@ -126,7 +126,7 @@ def test_grouped_queries_equal_repeated_key_heads(make, call):
 def test_a_gate_of_zero_removes_the_head(make, call):
     keep = jnp.array([0, 2, 3])
     four, x = make(encoding=ALiBi(symmetric=True)), draw(2, 5, 16)
-    three = make(16, 3, head=4, encoding=ALiBi(slopes=(2**-2, 2**-6, 2**-8), symmetric=True))
+    three = make(16, 3, head_dim=4, encoding=ALiBi(slopes=(2**-2, 2**-6, 2**-8), symmetric=True))
     for name in ("w_q", "w_k", "w_v"):
         getattr(three, name)[...] = getattr(four, name)[...][:, keep]
         getattr(three, f"b{name[1:]}")[...] = getattr(four, f"b{name[1:]}")[...][keep]
@@ -164,7 +164,7 @@ def test_positions_reach_queries_and_keys(make, call):
 
 def test_parameters_of_an_encoding_can_be_handed_in(make, call):
     owner = make(encoding=T5Bias(bidirectional=True))
-    guest, x = make(encoding=T5Bias(bidirectional=True), own_encoding=False), draw(2, 5, 16)
+    guest, x = make(encoding=T5Bias(bidirectional=True), shares_encoding=True), draw(2, 5, 16)
     for name in ("w_q", "w_k", "w_v", "w_o", "b_q", "b_k", "b_v", "b_o"):
         getattr(guest, name)[...] = getattr(owner, name)[...]
     np.testing.assert_allclose(call(guest, x, params=owner.encoding_params()), call(owner, x), atol=1e-6)

@@ -101,7 +101,7 @@ def test_decoding_with_a_memory_equals_the_whole_sequence(config, build, call):
     x, valid = draw(2, 5, 16), np.array([[True] * 3, [True, False, True]])
     memory = Memory(draw(2, 3, 16, seed=1), Mask(k_valid=valid))
     expected = call(block, x, memory, mask=Mask(causal=True))
-    past, cache = call(block.remember, memory), block.attention.cache(2, 5)
+    past, cache = call(block.project_memory, memory), block.attention.cache(2, 5)
     first, cache = call(block.decode, x[:, :4], cache, past)
     last, _ = call(block.decode, x[:, 4:], cache, past)
     np.testing.assert_allclose(jnp.concatenate([first, last], 1), expected, atol=1e-5)
@@ -116,7 +116,13 @@ def test_a_memory_goes_with_cross_attention(config, build):
         with pytest.raises(ValueError, match="a layer without cross-attention was given a memory"):
             wrong(x, Memory(x))
     with pytest.raises(ValueError, match="a layer without cross-attention was given a memory"):
-        plain.remember(Memory(x))
+        plain.project_memory(Memory(x))
+
+
+def test_a_query_subset_goes_without_dropout(config, build):
+    block, key = build(TransformerBlock, config(attention_dropout=0.5)), jax.random.key(0)
+    with pytest.raises(ValueError, match="query_indices are for calls without dropout, got a key too"):
+        block(jnp.ones((1, 2, 16)), query_indices=jnp.zeros((1, 1), int), key=key)
 
 
 def test_a_layer_must_be_one_of_the_config(config, build):

@@ -1,21 +1,34 @@
 """The config: defaults, what it refuses and how, and where encodings act."""
 
+import jax.numpy as jnp
 import pytest
 
 from attnjax.modules.config import TransformerConfig
-from attnjax.modules.placement import attention_encoding, input_encodings, owner
-from attnjax.positions import ALiBi, CoPE, Learned, NoPE, PositionEncoding, RoPE, Sinusoidal, T5Bias, compose
+from attnjax.modules.encoding_sharing import attention_encoding, encoding_owner, input_encodings
+from attnjax.positions import (
+    ALiBi,
+    CoPE,
+    EncodingParams,
+    Learned,
+    NoPE,
+    PositionEncoding,
+    RoPE,
+    Sinusoidal,
+    T5Bias,
+    compose,
+)
 
 
 class AddAndBias(PositionEncoding):
     """Acts on the embeddings and in attention, and learns."""
 
-    learns = True
+    def init(self, key, sizes):
+        return EncodingParams(shared={"rate": jnp.ones(())})
 
-    def embed(self, shared, x, pos):
+    def embed(self, p, x, pos):
         return x
 
-    def bias(self, head, shared, n):
+    def bias(self, p, n):
         return n
 
 
@@ -27,7 +40,7 @@ class AddAndBias(PositionEncoding):
         ({"heads": 3}, "model=16 is not a multiple of heads=3; give a head dimension"),
         ({"kv_heads": 3}, "heads must be a multiple of kv_heads, got heads=4 and kv_heads=3"),
         ({"kv_heads": 0}, "kv_heads must be at least 1, got 0"),
-        ({"head": -2}, "head must be at least 1, got -2"),
+        ({"head_dim": -2}, "head_dim must be at least 1, got -2"),
         (
             {"activation": "tanh"},
             "activation must be one of 'relu', 'gelu', 'gelu_tanh', 'swiglu', 'geglu', got 'tanh'",
@@ -70,8 +83,8 @@ def test_a_config_that_cannot_be_built_is_refused(config, fields, message):
 
 def test_sizes_fill_in_the_defaults(config):
     assert config().sizes == (16, 4, 4, 4)
-    assert config(kv_heads=2, head=6).sizes == (16, 4, 2, 6)
-    assert config(heads=3, head=5).sizes == (16, 3, 3, 5)
+    assert config(kv_heads=2, head_dim=6).sizes == (16, 4, 2, 6)
+    assert config(heads=3, head_dim=5).sizes == (16, 3, 3, 5)
 
 
 def test_a_config_can_be_a_static_argument(config):
@@ -81,7 +94,7 @@ def test_a_config_can_be_a_static_argument(config):
 
 def test_the_original_base_model_is_that_of_the_paper():
     base = TransformerConfig.original_base()
-    assert (base.layers, base.model, base.heads, base.hidden, base.sizes.head) == (6, 512, 8, 2048, 64)
+    assert (base.layers, base.model, base.heads, base.hidden, base.sizes.head_dim) == (6, 512, 8, 2048, 64)
     assert (base.norm_position, base.activation, base.residual_dropout) == ("post", "relu", 0.1)
     assert base.encodings == (Sinusoidal(),) * 6
 
@@ -106,5 +119,5 @@ def test_an_encoding_that_learns_in_two_places_is_refused(config):
 
 def test_shared_encodings_belong_to_the_first_layer_that_has_them(config):
     alternating = config(layers=4, encoding=(T5Bias(), NoPE(), T5Bias(), NoPE()), share_encoding=True)
-    assert [owner(alternating, i) for i in range(4)] == [0, 1, 0, 1]
-    assert [owner(config(encoding=T5Bias()), i) for i in range(2)] == [0, 1]
+    assert [encoding_owner(alternating, i) for i in range(4)] == [0, 1, 0, 1]
+    assert [encoding_owner(config(encoding=T5Bias()), i) for i in range(2)] == [0, 1]

@@ -23,6 +23,7 @@ from attnjax.positions import (
     TransformerXL,
     XPos,
     compose,
+    learns,
 )
 from tests.cases import once_except
 
@@ -51,7 +52,7 @@ CASES = {
 }
 
 
-LEARNING = [name for name, fields in CASES.items() if fields["encoding"].learns and name != "window_cope"]
+LEARNING = [name for name, fields in CASES.items() if learns(fields["encoding"]) and name != "window_cope"]
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from attnjax.positions.alibi import ALiBi
-from attnjax.positions.base import EncodingParams, Sizes
+from attnjax.positions.base import EncodingParams, Sizes, Trait
 
 SLOPES = {
     1: [0.00390625],
@@ -15,7 +15,11 @@ SLOPES = {
 
 
 def slopes(encoding, heads):
-    return encoding.bind(EncodingParams(), heads).head
+    return encoding.constants(Sizes(model=8 * heads, heads=heads, kv_heads=heads, head_dim=8)).head["slope"]
+
+
+def given(slope):
+    return EncodingParams(head={"slope": np.float32(slope)})
 
 
 @pytest.mark.parametrize("heads", SLOPES)
@@ -33,16 +37,14 @@ def test_own_slopes():
 
 def test_bias_by_hand():
     n = jnp.array([[0, 1, 7], [-2, 100, -5]])
-    np.testing.assert_array_equal(ALiBi().bias(np.float32(0.25), (), n), [[0, -0.25, -1.75], [0.5, -25, 1.25]])
-    np.testing.assert_array_equal(
-        ALiBi(symmetric=True).bias(np.float32(0.25), (), n), [[0, -0.25, -1.75], [-0.5, -25, -1.25]]
-    )
+    np.testing.assert_array_equal(ALiBi().bias(given(0.25), n), [[0, -0.25, -1.75], [0.5, -25, 1.25]])
+    np.testing.assert_array_equal(ALiBi(symmetric=True).bias(given(0.25), n), [[0, -0.25, -1.75], [-0.5, -25, -1.25]])
 
 
 def test_keys_in_the_past_look_nearer_by_hand():
     n = jnp.array([-2, -1, 0, 1, 2])
     encoding = ALiBi(symmetric=True, past=0.5)
-    np.testing.assert_array_equal(encoding.bias(np.float32(0.5), (), n), [-1, -0.5, 0, -0.25, -0.75])
+    np.testing.assert_array_equal(encoding.bias(given(0.5), n), [-1, -0.5, 0, -0.25, -0.75])
     with pytest.raises(ValueError, match="past belongs to symmetric=True, got past=0.5 without it"):
         ALiBi(past=0.5)
     with pytest.raises(ValueError, match="past must be positive and finite, got -1"):
@@ -52,40 +54,20 @@ def test_keys_in_the_past_look_nearer_by_hand():
 @pytest.mark.parametrize("heads", [6, 8, 12])
 def test_bias_falls_strictly_to_65536(heads):
     n = jnp.arange(65_537)
-    bias = jax.vmap(lambda m: ALiBi().bias(m, (), n))(slopes(ALiBi(), heads))
+    bias = jax.vmap(lambda m: ALiBi().bias(EncodingParams(head={"slope": m}), n))(slopes(ALiBi(), heads))
     assert bias.dtype == jnp.float32
     assert np.all(np.diff(np.asarray(bias), axis=1) < 0)
 
 
-def test_columns_are_exact_in_bfloat16_and_give_slope_times_position():
-    pos = np.arange(65_536, dtype=np.int32)
-    encoding = ALiBi()
-    keys = encoding.columns_k((), jnp.zeros((pos.size, 4)), pos)
-    queries = jax.vmap(lambda m: encoding.columns_q(m, (), jnp.zeros((1, 4)), pos[:1], jnp.float32(0.5)))
-    for heads in (8, 12):
-        m = slopes(encoding, heads)
-        columns = jax.jit(queries)(m)[:, 0]
-        for exact in (keys, columns):
-            np.testing.assert_array_equal(exact.astype(jnp.bfloat16).astype(jnp.float32), exact)
-        product = np.asarray(columns, np.float64) @ np.asarray(keys, np.float64).T
-        np.testing.assert_array_equal(product, m.astype(np.float64)[:, None] * pos[None, :])
-
-
 @pytest.mark.parametrize("dtype", [np.int32, np.float32])
-def test_columns_equal_the_score_up_to_a_constant_per_row(make_tile, dtype):
-    tile = make_tile(np.arange(300, 320, dtype=dtype), np.arange(-20, 300, dtype=dtype) * 3, dtype=np.float32)
-    encoding, m = ALiBi(), np.float32(0.7071067)
-    added = encoding.score(m, (), tile) - tile.logits
-    product = (
-        encoding.columns_q(m, (), tile.q, tile.q_pos, jnp.float32(0.3)) @ encoding.columns_k((), tile.k, tile.k_pos).T
-    )
-    difference = np.asarray(added - product, np.float64)
-    np.testing.assert_allclose(difference - difference[:, :1], 0, atol=2e-4)
-
-
-def test_columns_are_absent_where_symmetric():
-    assert ALiBi().hooks() == {"bias", "columns_q", "columns_k"}
-    assert ALiBi(symmetric=True).hooks() == {"bias"}
+def test_slope_times_distance_is_the_bias_where_it_is_linear(dtype):
+    n = np.array([-70_000, -3, 0, 1, 65_536], dtype)
+    p = given(0.7071067)
+    np.testing.assert_array_equal(ALiBi().bias(p, n), ALiBi().slope(p) * n.astype(np.float32))
+    np.testing.assert_array_equal(ALiBi().slope(p), np.float32(-0.7071067))
+    assert ALiBi(symmetric=True).slope(p) is None
+    assert ALiBi(symmetric=True, past=0.5).slope(p) is None
+    assert ALiBi().traits == ALiBi(symmetric=True).traits == Trait.BIAS
 
 
 @pytest.mark.parametrize(
@@ -108,12 +90,12 @@ def test_refuses(options, message):
 
 def test_refuses_the_wrong_number_of_slopes():
     with pytest.raises(ValueError, match="got 2 slopes for 3 heads"):
-        ALiBi(slopes=(0.5, 0.25)).bind(EncodingParams(), 3)
+        slopes(ALiBi(slopes=(0.5, 0.25)), 3)
 
 
 def test_refuses_a_mask_that_is_not_causal_unless_symmetric():
-    sizes = Sizes(model=8, heads=2, kv_heads=2, head=4)
-    ALiBi().check(sizes, causal=True)
-    ALiBi(symmetric=True).check(sizes, causal=False)
+    ALiBi().check(causal=True)
+    ALiBi().check(causal=None)
+    ALiBi(symmetric=True).check(causal=False)
     with pytest.raises(ValueError, match="needs a causal mask"):
-        ALiBi().check(sizes, causal=False)
+        ALiBi().check(causal=False)

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from attnjax.positions.angles import angles, exact
-from attnjax.positions.base import PositionEncoding, Sizes, Tile
+from attnjax.positions.base import EncodingParams, PositionEncoding, Sizes, Tile, Trait, resolve
 from attnjax.positions.learned import Learned
 from attnjax.positions.pope import PoPE
 from attnjax.positions.rope import RoPE
@@ -42,22 +42,22 @@ def checked(function):
 
 def hooks(encoding):
     """What each hook is called with, by name."""
-    params = encoding.init(jax.random.key(0), Sizes(model=D, heads=N, kv_heads=1, head=H))
-    params = encoding.bind(params, heads=N, length=S)
-    head, shared = jax.tree.map(lambda leaf: leaf[0], params.head), params.shared
+    sizes = Sizes(model=D, heads=N, kv_heads=1, head_dim=H)
+    p = resolve(encoding, encoding.init(jax.random.key(0), sizes), sizes, length=S)
+    p = p._replace(head=jax.tree.map(lambda leaf: leaf[0], p.head))
     x, q, k = jnp.ones((T, D)), jnp.ones((T, H)), jnp.ones((S, H))
     q_pos, k_pos = jnp.arange(T) + 2, jnp.arange(S)
     tile = Tile(q @ k.T, q, k, q_pos, k_pos, jnp.ones((T, S), bool), 1.0)
     calls = {
-        "embed": (shared, x, q_pos),
-        "map_q": (head, shared, q, q_pos),
-        "map_k": (shared, k, k_pos),
-        "bias": (head, shared, tile.distance),
-        "score": (head, shared, tile, encoding.carry(T)),
-        "columns_q": (head, shared, q, q_pos, jnp.float32(1.0)),
-        "columns_k": (shared, k, k_pos),
+        "context": (p, x, q_pos, jnp.zeros(())),
+        "embed": (p, x, q_pos),
+        "map_q": (p, q, q_pos),
+        "map_k": (p._replace(head=()), k, k_pos),
+        "bias": (p, tile.distance),
+        "score": (p, tile),
     }
-    return {name: calls[name] for name in calls if encoding.has(name) or type(encoding) is PositionEncoding}
+    every = type(encoding) is PositionEncoding
+    return {name: calls[name] for name in calls if every or Trait[name.upper()] in encoding.traits}
 
 
 @pytest.mark.parametrize("encoding", ENCODINGS, ids=str)
@@ -68,14 +68,14 @@ def test_hooks_are_what_their_annotations_say(encoding):
 
 @pytest.mark.parametrize("encoding", ENCODINGS, ids=str)
 def test_hooks_take_numpy_positions_too(encoding):
-    for name in {"embed", "map_q", "map_k"} & encoding.hooks():
+    for name in {"embed", "map_q", "map_k"} & hooks(encoding).keys():
         *arguments, pos = hooks(encoding)[name]
         checked(getattr(type(encoding), name))(encoding, *arguments, np.asarray(pos))
 
 
 def test_the_checker_notices_a_wrong_axis():
     with pytest.raises(jaxtyping.TypeCheckError):
-        checked(RoPE.map_k)(RoPE(), (), jnp.ones((S, H)), jnp.arange(T))
+        checked(RoPE.map_k)(RoPE(), EncodingParams(), jnp.ones((S, H)), jnp.arange(T))
 
 
 def test_pure_functions_are_what_their_annotations_say():

@@ -5,13 +5,21 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from attnjax.positions.base import Sizes
+from attnjax.positions.base import EncodingParams, Sizes
 from attnjax.positions.cope import CoPE
 
 P = 4
 ENCODING = CoPE(max_position=P)
 TABLE = np.random.default_rng(5).normal(size=(P, 4))
 MASK = np.random.default_rng(6).random((9, 12)) < 0.6
+
+
+def given(table):
+    return EncodingParams(shared={"table": table})
+
+
+def start(t, dtype=jnp.float32):
+    return ENCODING.carry(EncodingParams(), jnp.ones((t, 4), dtype))
 
 
 def by_loops(tile):
@@ -29,14 +37,14 @@ def by_loops(tile):
 
 
 @jax.jit
-def score(tile, carry=(), table=TABLE):
-    return ENCODING.score((), {"table": jnp.asarray(table, tile.logits.dtype)}, tile, carry)
+def score(tile, carry=None, table=TABLE):
+    return ENCODING.score(given(jnp.asarray(table, tile.logits.dtype)), tile, carry)
 
 
 @pytest.mark.parametrize("visible", [None, MASK, np.ones((9, 12), bool)], ids=["causal", "random", "full"])
 def test_score_against_loops(make_tile, x64, visible):
     tile = make_tile(np.arange(9), np.arange(12), visible)
-    logits, counts = score(tile, ENCODING.carry(9).astype(jnp.float64))
+    logits, counts = score(tile, start(9, jnp.float64))
     assert logits.dtype == counts.dtype == jnp.float64
     expected, expected_counts = by_loops(tile)
     np.testing.assert_allclose(logits, expected, atol=1e-12)
@@ -46,8 +54,8 @@ def test_score_against_loops(make_tile, x64, visible):
 
 def test_two_key_tiles_from_last_to_first_equal_the_whole(make_tile, cut):
     tile = make_tile(np.arange(9), np.arange(12), MASK, dtype=np.float32)
-    whole, total = score(tile, ENCODING.carry(9))
-    right, carry = score(cut(tile, slice(None), slice(7, 12)), ENCODING.carry(9))
+    whole, total = score(tile, start(9))
+    right, carry = score(cut(tile, slice(None), slice(7, 12)), start(9))
     left, carry = score(cut(tile, slice(None), slice(0, 7)), carry)
     np.testing.assert_allclose(jnp.concatenate([left, right], axis=1), whole, atol=2e-6)
     np.testing.assert_allclose(carry, total, atol=2e-6)
@@ -62,7 +70,7 @@ def test_rows_do_not_depend_on_each_other(make_tile, cut):
 
 def test_the_carry_keeps_its_type(make_tile, x64):
     tile = make_tile(np.arange(3), np.arange(3))
-    logits, carry = score(tile, ENCODING.carry(3))
+    logits, carry = score(tile, start(3))
     assert carry.dtype == jnp.float32
     assert logits.dtype == jnp.float64
 
@@ -96,16 +104,16 @@ def test_gradients_are_finite_at_the_ends(make_tile):
 def test_a_single_position(make_tile):
     tile = make_tile(np.arange(3), np.arange(5), dtype=np.float32)
     table = TABLE[:1].astype(np.float32)
-    logits, _ = CoPE(max_position=1).score((), {"table": table}, tile)
+    logits, _ = CoPE(max_position=1).score(given(table), tile)
     np.testing.assert_allclose(logits, tile.logits + tile.q @ table.T, atol=1e-6)
 
 
 def test_init_is_attention_without_position(make_tile):
-    params = CoPE().init(jax.random.key(0), Sizes(model=8, heads=2, kv_heads=2, head=4))
+    params = CoPE().init(jax.random.key(0), Sizes(model=8, heads=2, kv_heads=2, head_dim=4))
     assert params.head == ()
     np.testing.assert_array_equal(params.shared["table"], np.zeros((16, 4)))
     tile = make_tile(np.arange(3), np.arange(5), dtype=np.float32)
-    np.testing.assert_array_equal(CoPE().score((), params.shared, tile)[0], tile.logits)
+    np.testing.assert_array_equal(CoPE().score(params, tile)[0], tile.logits)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from attnjax.positions.base import Sizes
+from attnjax.positions.base import EncodingParams, Sizes
 from attnjax.positions.fire import FIRE
 
 ENCODING = FIRE(hidden=5, threshold=6.0)
@@ -28,7 +28,7 @@ def by_loops(head, shared, h, i, j):
 
 @jax.jit
 def score(tile, head, shared):
-    return jax.vmap(lambda head: ENCODING.score(head, shared, tile))(head)
+    return jax.vmap(lambda head: ENCODING.score(EncodingParams(head=head, shared=shared), tile))(head)
 
 
 def test_score_against_loops(make_tile, x64):
@@ -80,7 +80,7 @@ def test_the_hidden_layer_is_computed_once_for_all_heads(make_tile):
 
 
 def test_init():
-    params = FIRE().init(jax.random.key(0), Sizes(model=32, heads=400, kv_heads=400, head=8))
+    params = FIRE().init(jax.random.key(0), Sizes(model=32, heads=400, kv_heads=400, head_dim=8))
     shapes = jax.tree.map(jnp.shape, params)
     assert shapes.head == {"out": (400, 32), "out_bias": (400,)}
     assert shapes.shared == {"hidden": (32,), "hidden_bias": (32,), "c": (), "threshold": ()}

@@ -35,6 +35,31 @@ def test_randomized_is_uniform_over_subsets():
     np.testing.assert_allclose(counts, 1000, atol=150)
 
 
+def test_randomized_samples_the_real_tokens_of_each_row_and_puts_padding_last():
+    counts = np.array([1, 3, 5])
+    pos = np.asarray(jax.jit(lambda n: indices.randomized(KEY, 5, 20, batch=3, counts=n))(counts))
+    for row, count in zip(pos, counts, strict=True):
+        assert np.all(np.diff(row[:count]) > 0)
+        assert set(row[count:].tolist()) <= {19}
+    np.testing.assert_array_equal(pos[2], indices.randomized(KEY, 5, 20, batch=3)[2])
+    alone = indices.randomized(KEY, 5, 20)
+    np.testing.assert_array_equal(indices.randomized(KEY, 5, 20, counts=np.int32(5)), alone)
+
+
+def test_randomized_real_tokens_are_uniform_over_subsets_of_their_number():
+    draws = np.asarray(indices.randomized(KEY, 3, 4, batch=6000, counts=np.full(6000, 2)))
+    assert set(draws[:, 2].tolist()) == {3}
+    _, counts = np.unique(draws[:, 0] * 4 + draws[:, 1], return_counts=True)
+    assert counts.shape == (6,)
+    np.testing.assert_allclose(counts, 1000, atol=150)
+
+
+def test_randomized_with_one_row_of_draws_shares_it():
+    pos = np.asarray(indices.randomized(KEY, 5, 20, batch=1, counts=np.array([5, 5, 2])))
+    np.testing.assert_array_equal(pos[:2], np.repeat(indices.randomized(KEY, 5, 20, batch=1), 2, axis=0))
+    assert set(pos[2, :2].tolist()) < set(pos[0].tolist())
+
+
 @pytest.mark.parametrize("draw", [indices.randomized, indices.offset])
 def test_rows_are_drawn_independently_and_repeatably(draw):
     rows = draw(KEY, 10, 1000, batch=8)
@@ -108,6 +133,15 @@ def test_types_do_not_depend_on_x64(x64):
         (lambda: indices.randomized(KEY, 4, float("nan")), "randomized: maximum must be an integer, got nan"),
         (lambda: indices.randomized(KEY, 4, 8, batch=0), "randomized: batch must be at least 1, got 0"),
         (lambda: indices.randomized(KEY, 4, 2**31), r"randomized: maximum must be at most 2\^31 - 1"),
+        (lambda: indices.randomized(KEY, 4, 8, counts=np.array([4])), r"counts must be integers \[\], got int32\[1\]"),
+        (
+            lambda: indices.randomized(KEY, 4, 8, 2, counts=np.ones(3, int)),
+            r"counts must be integers \[2\], got int32\[3\]",
+        ),
+        (
+            lambda: indices.randomized(KEY, 4, 8, 1, counts=np.ones(3)),
+            r"counts must be integers \[3\], got float32\[3\]",
+        ),
         (lambda: indices.offset(KEY, 9, 8), "offset: length must be at most maximum = 8, got 9"),
         (lambda: indices.offset(KEY, 4, 2**31), r"offset: maximum must be at most 2\^31 - 1"),
         (lambda: indices.offset(KEY, 4, 8, batch=1.5), "offset: batch must be an integer, got 1.5"),

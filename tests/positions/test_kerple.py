@@ -5,10 +5,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from attnjax.positions.base import Sizes
+from attnjax.positions.base import EncodingParams, Sizes
 from attnjax.positions.kerple import Kerple
 
-SIZES = Sizes(model=8, heads=20_000, kv_heads=20_000, head=4)
+SIZES = Sizes(model=8, heads=20_000, kv_heads=20_000, head_dim=4)
 N = [-70_000, -3, -1, 0, 1, 2, 50, 65_536]
 
 
@@ -25,7 +25,7 @@ def expected(kind, r1, r2, n):
 @pytest.mark.parametrize("kind", ["log", "power"])
 def test_bias_against_the_formula(kind, x64):
     head = {"r1": np.array([-2.0, 0.3, 1.5]), "r2": np.array([0.7, -4.0, 2.5])}
-    bias = jax.jit(jax.vmap(lambda head: Kerple(kind).bias(head, (), jnp.array(N))))(head)
+    bias = jax.jit(jax.vmap(lambda head: Kerple(kind).bias(EncodingParams(head=head), jnp.array(N))))(head)
     assert bias.dtype == jnp.float64
     rows = [[expected(kind, r1, r2, n) for n in N] for r1, r2 in zip(head["r1"], head["r2"], strict=True)]
     np.testing.assert_allclose(bias, rows, rtol=1e-12)
@@ -33,7 +33,7 @@ def test_bias_against_the_formula(kind, x64):
 
 @pytest.mark.parametrize("kind", ["log", "power"])
 def test_bias_in_single_precision(kind):
-    bias = Kerple(kind).bias({"r1": jnp.float32(0.3), "r2": jnp.float32(-0.4)}, (), jnp.array(N))
+    bias = Kerple(kind).bias(EncodingParams(head={"r1": jnp.float32(0.3), "r2": jnp.float32(-0.4)}), jnp.array(N))
     assert bias.dtype == jnp.float32
     np.testing.assert_allclose(bias, [expected(kind, 0.3, -0.4, n) for n in N], rtol=1e-5)
 
@@ -42,7 +42,7 @@ def test_bias_in_single_precision(kind):
 @pytest.mark.parametrize("raw", [-30.0, 0.0, 30.0])
 def test_gradients_are_finite(kind, raw):
     def total(r1, r2, n):
-        return Kerple(kind).bias({"r1": r1, "r2": r2}, (), n).sum()
+        return Kerple(kind).bias(EncodingParams(head={"r1": r1, "r2": r2}), n).sum()
 
     n = jnp.array([-1e5, -1.0, -0.5, 0.0, 0.5, 1.0, 1e5])
     for gradient in jax.grad(total, argnums=(0, 1, 2))(jnp.float32(raw), jnp.float32(raw), n):

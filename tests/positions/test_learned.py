@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from attnjax.positions.base import Sizes
+from attnjax.positions.base import EncodingParams, Sizes, learns
 from attnjax.positions.learned import Learned
 
 TABLE = np.array([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]], np.float32)
@@ -13,7 +13,7 @@ X = jnp.array([[0.5, 0.25], [-1.0, 0.0]])
 
 
 def embed(pos, x=X, table=TABLE):
-    return Learned(3).embed({"table": jnp.asarray(table)}, x, pos)
+    return Learned(3).embed(EncodingParams(shared={"table": jnp.asarray(table)}), x, pos)
 
 
 def test_rows_are_added():
@@ -53,13 +53,13 @@ def test_fractional_positions_are_refused():
 
 
 def test_init_draws_the_published_deviation():
-    params = Learned(512).init(jax.random.key(0), Sizes(model=64, heads=4, kv_heads=4, head=16))
+    params = Learned(512).init(jax.random.key(0), Sizes(model=64, heads=4, kv_heads=4, head_dim=16))
     table = params.shared["table"]
     assert table.shape == (512, 64)
     assert params.head == ()
     np.testing.assert_allclose(np.std(table), 0.02, rtol=0.02)
     np.testing.assert_allclose(np.mean(table), 0.0, atol=0.001)
-    assert Learned(512).learns
+    assert learns(Learned(512))
 
 
 def test_follows_the_dtype_of_the_embeddings(x64):

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from attnjax.positions.base import Sizes
+from attnjax.positions.base import EncodingParams, Sizes, learns, resolve
 from attnjax.positions.pope import PoPE
 
 H = 6
@@ -15,10 +15,15 @@ DELTA = RNG.uniform(-7, 7, H).astype(np.float32)
 Q_POS, K_POS = np.array([0, 3, 40, 1000, 65_536]), np.array([-2, 3, 41, 900, 65_000])
 
 
+def given(delta=DELTA, theta=10_000.0):
+    sizes = Sizes(model=H, heads=1, kv_heads=1, head_dim=H)
+    return resolve(PoPE(theta), EncodingParams(head={"delta": jnp.asarray(delta)}), sizes)
+
+
 def scores(q_pos, k_pos, delta=DELTA, theta=10_000.0):
-    pope = PoPE(theta)
-    q = jax.jit(lambda q, pos: pope.map_q({"delta": jnp.asarray(delta)}, (), q, pos))(Q, q_pos)
-    k = jax.jit(lambda k, pos: pope.map_k((), k, pos))(K, k_pos)
+    pope, p = PoPE(theta), given(delta, theta)
+    q = jax.jit(lambda q, pos: pope.map_q(p, q, pos))(Q, q_pos)
+    k = jax.jit(lambda k, pos: pope.map_k(p, k, pos))(K, k_pos)
     assert q.shape == k.shape == (5, 2 * H)
     return np.asarray(q, np.float64) @ np.asarray(k, np.float64).T
 
@@ -49,16 +54,16 @@ def test_scores_depend_on_the_distance_only():
 
 
 def test_init_is_one_phase_of_zero_per_head_and_channel():
-    params = PoPE().init(jax.random.key(0), Sizes(model=24, heads=4, kv_heads=2, head=H))
+    params = PoPE().init(jax.random.key(0), Sizes(model=24, heads=4, kv_heads=2, head_dim=H))
     np.testing.assert_array_equal(params.head["delta"], np.zeros((4, H)))
     assert params.shared == ()
-    assert PoPE().learns
+    assert learns(PoPE())
 
 
 def test_gradient_of_the_phase_is_that_of_the_formula():
     def total(delta):
-        q = PoPE().map_q({"delta": delta}, (), jnp.asarray(Q), np.arange(5))
-        return (q @ PoPE().map_k((), jnp.asarray(K), np.arange(5)).T).sum()
+        q = PoPE().map_q(given(delta), jnp.asarray(Q), np.arange(5))
+        return (q @ PoPE().map_k(given(), jnp.asarray(K), np.arange(5)).T).sum()
 
     step, pos = 1e-5, np.arange(5)
     ends = [[formula(pos, pos, DELTA + s * step * unit).sum() for s in (1, -1)] for unit in np.eye(H)]
@@ -67,7 +72,7 @@ def test_gradient_of_the_phase_is_that_of_the_formula():
 
 
 def test_double_precision_follows_the_dtype(x64):
-    q = PoPE().map_q({"delta": jnp.asarray(DELTA)}, (), jnp.asarray(Q, jnp.float64), np.arange(5))
+    q = PoPE().map_q(given(), jnp.asarray(Q, jnp.float64), np.arange(5))
     assert q.dtype == jnp.float64
 
 

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from attnjax.positions.base import EncodingParams, Sizes
+from attnjax.positions.base import EncodingParams, Sizes, Trait
 from attnjax.positions.rope import RoPE
 from attnjax.positions.rotary import rotate
 
@@ -24,11 +24,15 @@ def numpy_rotary(x, pos, theta=10_000.0, turning=None):
     return np.concatenate([z.real, z.imag], axis=-1)
 
 
+def constants(rope, width=H):
+    return rope.constants(Sizes(model=width, heads=1, kv_heads=1, head_dim=width))
+
+
 def turn(rope, x, pos):
     """map_q under jit, after checking that map_k does the same."""
-    x = jnp.asarray(x)
-    q = jax.jit(lambda x, pos: rope.map_q((), (), x, pos))(x, pos)
-    np.testing.assert_array_equal(q, jax.jit(lambda x, pos: rope.map_k((), x, pos))(x, pos))
+    x, p = jnp.asarray(x), constants(rope, x.shape[1])
+    q = jax.jit(lambda x, pos: rope.map_q(p, x, pos))(x, pos)
+    np.testing.assert_array_equal(q, jax.jit(lambda x, pos: rope.map_k(p, x, pos))(x, pos))
     return q
 
 
@@ -38,7 +42,9 @@ def scores(rope, q_pos, k_pos, other=None):
 
 def test_worked_example_of_two_channels():
     # theta = 0.5 radians per position: one pair of frequency 1 at half positions.
-    turned = RoPE().map_q((), (), jnp.tile(jnp.array([[1.0, 0.3]]), (4, 1)), jnp.array([0.0, 0.5, 1.0, 1.5]))
+    turned = RoPE().map_q(
+        constants(RoPE(), 2), jnp.tile(jnp.array([[1.0, 0.3]]), (4, 1)), jnp.array([0.0, 0.5, 1.0, 1.5])
+    )
     by_hand = [[1.0, 0.3], [0.733755, 0.742701], [0.287861, 1.003562], [-0.228511, 1.018716]]
     np.testing.assert_allclose(turned, by_hand, atol=2e-6)
 
@@ -89,7 +95,7 @@ def test_norms_are_preserved():
 
 def test_all_positions_up_to_65535_are_distinct_for_a_bfloat16_query():
     q = jnp.ones((65_536, 64), jnp.bfloat16).astype(jnp.float32)
-    rows = np.asarray(jax.jit(lambda q, pos: RoPE().map_q((), (), q, pos))(q, jnp.arange(65_536)))
+    rows = np.asarray(turn(RoPE(), q, jnp.arange(65_536)))
     assert len(np.unique(rows, axis=0)) == 65_536
 
 
@@ -132,7 +138,7 @@ def test_follows_the_dtype_of_the_query(x64):
 
 def test_gradient_is_the_rotation_backwards():
     pos = np.arange(6)
-    slope = jax.grad(lambda q: (RoPE().map_q((), (), q, pos) * K).sum())(jnp.asarray(Q))
+    slope = jax.grad(lambda q: (RoPE().map_q(constants(RoPE()), q, pos) * K).sum())(jnp.asarray(Q))
     np.testing.assert_allclose(slope, numpy_rotary(K, -pos), atol=1e-6)
 
 
@@ -141,11 +147,12 @@ def test_rotate_stretches_by_the_magnitude():
     np.testing.assert_allclose(rotate(x, angle, "interleaved", 2.0), [[-8.0, 6.0, 9.0]], atol=1e-6)
 
 
-def test_nothing_is_learned_and_bind_keeps_the_parameters():
-    params = RoPE().init(jax.random.key(0), Sizes(32, 2, 2, 16))
-    assert params == EncodingParams()
-    assert RoPE().bind(params, heads=2, length=9) == params
-    assert not RoPE().length_dependent
+def test_nothing_is_learned_and_the_length_does_not_matter():
+    sizes = Sizes(32, 2, 2, 16)
+    assert RoPE().init(jax.random.key(0), sizes) == EncodingParams()
+    assert RoPE().traits == Trait.MAPS
+    for one, other in zip(*(jax.tree.leaves(RoPE().constants(sizes, length)) for length in (None, 9))):
+        np.testing.assert_array_equal(one, other)
 
 
 @pytest.mark.parametrize(
@@ -167,10 +174,10 @@ def test_hyper_parameters_out_of_range(options, message):
 
 def test_head_dimensions_that_do_not_fall_into_pairs():
     with pytest.raises(ValueError, match="the head dimension must be even, got 7"):
-        RoPE().check(Sizes(14, 2, 2, 7), causal=True)
+        RoPE().check(sizes=Sizes(14, 2, 2, 7))
     with pytest.raises(ValueError, match="the head dimension must be even, got 7"):
-        RoPE().map_q((), (), jnp.ones((2, 7)), np.arange(2))
+        constants(RoPE(), 7)
     with pytest.raises(ValueError, match=r"fraction=0\.1 and keep=1\.0 leave no pair of a head dimension of 8"):
-        RoPE(fraction=0.1).check(Sizes(16, 2, 2, 8), causal=True)
+        RoPE(fraction=0.1).check(sizes=Sizes(16, 2, 2, 8))
     with pytest.raises(ValueError, match="4 pairs need 8 channels, got a head dimension of 6"):
         rotate(jnp.ones((2, 6)), jnp.ones((2, 4)), "half")

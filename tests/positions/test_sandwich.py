@@ -5,10 +5,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from attnjax.positions.base import EncodingParams
+from attnjax.positions.base import EncodingParams, Sizes
 from attnjax.positions.sandwich import Sandwich
 
 RATIOS = {4: [2, 4, 6, 8], 3: [8 / 3, 16 / 3, 8]}
+
+
+def given(ratio):
+    return EncodingParams(head={"ratio": ratio})
 
 
 def by_loops(width, theta, ratio, n):
@@ -17,7 +21,7 @@ def by_loops(width, theta, ratio, n):
 
 @pytest.mark.parametrize("heads", RATIOS)
 def test_ratios(heads):
-    ratios = Sandwich().bind(EncodingParams(), heads).head
+    ratios = Sandwich().constants(Sizes(model=8, heads=heads, kv_heads=1, head_dim=8)).head["ratio"]
     assert ratios.dtype == np.float32
     np.testing.assert_allclose(ratios, RATIOS[heads], rtol=1e-7)
 
@@ -25,7 +29,7 @@ def test_ratios(heads):
 @pytest.mark.parametrize("encoding", [Sandwich(), Sandwich(width=6, theta=100.0)])
 def test_bias_against_loops(encoding):
     n = np.array([[0, 1, -1, 7], [100, -3000, 65_536, 1_000_003]], np.int32)
-    bias = jax.jit(jax.vmap(lambda head: encoding.bias(head, (), jnp.asarray(n))))(np.array(RATIOS[4], np.float32))
+    bias = jax.jit(jax.vmap(lambda ratio: encoding.bias(given(ratio), jnp.asarray(n))))(np.array(RATIOS[4], np.float32))
     assert bias.shape == (4, 2, 4)
     assert bias.dtype == jnp.float32
     expected = [[[by_loops(encoding.width, encoding.theta, r, int(m)) for m in row] for row in n] for r in RATIOS[4]]
@@ -33,36 +37,15 @@ def test_bias_against_loops(encoding):
 
 
 def test_bias_is_largest_and_known_at_distance_zero():
-    bias = Sandwich().bias(np.float32(2.0), (), jnp.arange(1000))
+    bias = Sandwich().bias(given(np.float32(2.0)), jnp.arange(1000))
     assert bias[0] == 32
     assert np.all(bias[1:] < bias[0])
-
-
-@pytest.mark.parametrize("start", [0, 1_000_000])
-def test_columns_equal_the_bias(make_tile, start):
-    tile = make_tile(start + np.arange(40, 48), start + np.arange(0, 64, 3), dtype=np.float32)
-    encoding, ratio = Sandwich(), np.float32(2.0)
-    columns_q = encoding.columns_q(ratio, (), tile.q, tile.q_pos, jnp.float32(0.5))
-    columns_k = encoding.columns_k((), tile.k, tile.k_pos)
-    assert columns_q.shape == (8, 128)
-    assert columns_k.shape == (22, 128)
-    expected = [[by_loops(128, 10_000.0, 2.0, int(i - j)) for j in tile.k_pos] for i in tile.q_pos]
-    np.testing.assert_allclose(np.asarray(columns_q) @ np.asarray(columns_k).T, expected, atol=1e-5)
-
-
-def test_columns_in_double_precision(make_tile, x64):
-    tile = make_tile(np.arange(5, 9), np.arange(7))
-    columns_q = Sandwich().columns_q(np.float32(2.0), (), tile.q, tile.q_pos, jnp.float64(0.5))
-    columns_k = Sandwich().columns_k((), tile.k, tile.k_pos)
-    assert columns_q.dtype == columns_k.dtype == jnp.float64
-    expected = [[by_loops(128, 10_000.0, 2.0, int(i - j)) for j in tile.k_pos] for i in tile.q_pos]
-    np.testing.assert_allclose(columns_q @ columns_k.T, expected, atol=1e-11)
 
 
 def test_fractional_distances():
     n = np.array([0.5, -0.5, 1000.25], np.float32)
     expected = [by_loops(128, 10_000.0, 2.0, float(m)) for m in n]
-    np.testing.assert_allclose(Sandwich().bias(np.float32(2.0), (), jnp.asarray(n)), expected, atol=5e-6)
+    np.testing.assert_allclose(Sandwich().bias(given(np.float32(2.0)), jnp.asarray(n)), expected, atol=5e-6)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from attnjax.positions.base import EncodingParams, Sizes
+from attnjax.positions.base import Sizes, Trait
 from attnjax.positions.rope import RoPE
 from attnjax.positions.scaling import Llama3, NTKAware, PositionInterpolation, YaRN
 from attnjax.positions.scaling_dynamic import DynamicNTK, LongRoPE
@@ -15,6 +15,7 @@ from attnjax.positions.scaling_dynamic import DynamicNTK, LongRoPE
 D = 16
 C = D // 2
 THETA = 10_000.0
+SIZES = Sizes(model=D, heads=1, kv_heads=1, head_dim=D)
 BASE = THETA ** (-2 * np.arange(C) / D)
 SHORT, LONG = tuple(1 + 0.1 * k for k in range(C)), tuple(2.0 + k for k in range(C))
 LONGROPE = LongRoPE(SHORT, LONG, original_length=64, factor=4.0)
@@ -35,10 +36,10 @@ def rotated(radians, x, pos, gain=1.0):
 
 
 def turn(rope, x, pos, length=None):
-    """map_q after bind, with a traced length and traced positions."""
+    """map_q with a traced length and traced positions."""
 
     def one(x, pos, length):
-        return rope.map_q((), rope.bind(EncodingParams(), 1, length).shared, x, pos)
+        return rope.map_q(rope.constants(SIZES, length), x, pos)
 
     return jax.jit(one)(jnp.asarray(x), pos, length)
 
@@ -123,7 +124,7 @@ def test_longrope_chooses_its_list_by_length(length, factors):
     gain = math.sqrt(1 + math.log(4) / math.log(64))
     expected = rotated(BASE / np.array(factors), Q, pos, gain)
     np.testing.assert_allclose(turn(rope, Q, pos, length), expected, atol=4e-6)
-    known = rope.map_k({"length": length}, jnp.asarray(Q), np.asarray(pos))
+    known = rope.map_k(rope.constants(SIZES, length), jnp.asarray(Q), np.asarray(pos))
     np.testing.assert_allclose(known, expected, atol=4e-6)
 
 
@@ -143,25 +144,25 @@ def test_frequencies_use_the_rotary_width_and_keep_comes_after_scaling():
     radians = (THETA * 4 ** (8 / 6)) ** (-np.arange(4) / 4)
     np.testing.assert_allclose(rope.frequencies(D).radians, [radians[0], radians[1], 0, 0], rtol=1e-13)
     traced = RoPE(scaling=DynamicNTK(2.0, 64), keep=0.5)
-    high = jax.jit(lambda length: traced.frequencies(D, {"length": length}).high)(500)
+    high = jax.jit(lambda length: traced.frequencies(D, length).high)(500)
     np.testing.assert_array_equal(np.asarray(high) > 0, np.arange(C) < 4)
 
 
 @pytest.mark.parametrize("scaling", [DynamicNTK(2.0, 64), LONGROPE], ids=lambda s: type(s).__name__)
 def test_length_dependent_scaling_needs_a_length(scaling):
     rope = RoPE(scaling=scaling)
-    assert rope.length_dependent
-    assert rope.bind(EncodingParams(), 1, None) == EncodingParams()
-    assert rope.bind(EncodingParams(), 1, 9) == EncodingParams(shared={"length": 9})
-    with pytest.raises(ValueError, match=r"depends on the length: pass the result of bind"):
-        rope.map_q((), (), jnp.asarray(Q), np.arange(7))
+    assert rope.traits == Trait.MAPS | Trait.LENGTH
+    short, long = (rope.constants(SIZES, length).shared["frequencies"].radians for length in (9, 90))
+    assert np.abs(short / long - 1).max() > 0.1
+    with pytest.raises(ValueError, match=r"RoPE\(.*\) depend on the length of the sequence, got length=None"):
+        rope.constants(SIZES)
 
 
 def test_double_precision_follows_the_dtype(x64):
     pos = np.arange(7)
     for scaling in (YaRN(4.0, 64), DynamicNTK(2.0, 64), LONGROPE):
         rope = RoPE(scaling=scaling)
-        known = rope.map_k({"length": 100}, jnp.asarray(Q, jnp.float64), pos)
+        known = rope.map_k(rope.constants(SIZES, 100), jnp.asarray(Q, jnp.float64), pos)
         traced = turn(rope, Q.astype(np.float64), pos, 100)
         assert traced.dtype == jnp.float64
         np.testing.assert_allclose(traced, known, atol=1e-12)
@@ -170,14 +171,14 @@ def test_double_precision_follows_the_dtype(x64):
 @pytest.mark.parametrize("rule", [NTKAware(2.0), DynamicNTK(2.0, 64)])
 def test_a_change_of_base_needs_two_pairs(rule):
     with pytest.raises(ValueError, match="the rotary width must exceed 2, got 2"):
-        RoPE(scaling=rule).check(Sizes(2, 1, 1, 2), causal=True)
+        RoPE(scaling=rule).check(sizes=Sizes(2, 1, 1, 2))
     with pytest.raises(ValueError, match="the rotary width must exceed 2, got 2"):
         rule.radians(1, THETA)
 
 
 def test_factor_lists_must_fit_the_pairs():
     with pytest.raises(ValueError, match="short_factors must have one number per pair, 4, got 8"):
-        RoPE(scaling=LONGROPE).check(Sizes(8, 1, 1, 8), causal=True)
+        RoPE(scaling=LONGROPE).check(sizes=Sizes(8, 1, 1, 8))
     with pytest.raises(ValueError, match="long_factors must have one number per pair, 8, got 3"):
         LongRoPE(SHORT, LONG[:3], 64).radians(C, THETA)
 

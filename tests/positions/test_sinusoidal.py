@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from attnjax.positions.base import EncodingParams, Sizes
+from attnjax.positions.base import EncodingParams, Sizes, Trait, learns
 from attnjax.positions.sinusoidal import Sinusoidal, sinusoidal_table
 
 
@@ -13,6 +13,12 @@ def numpy_table(pos, width, theta=10_000.0):
     """[sin | cos], in float64."""
     angle = np.asarray(pos, np.float64)[:, None] * theta ** (-2 * np.arange(width // 2) / width)
     return np.concatenate([np.sin(angle), np.cos(angle)], axis=-1)
+
+
+def embed(encoding, x, pos):
+    width = x.shape[1]
+    p = encoding.constants(Sizes(model=width, heads=1, kv_heads=1, head_dim=width))
+    return jax.jit(lambda x, pos: encoding.embed(p, x, pos))(x, pos)
 
 
 @pytest.mark.parametrize(
@@ -25,7 +31,7 @@ def test_published_rows_of_width_4(pos, row):
 
 def test_published_sum_with_an_embedding():
     x = jnp.array([[0.5, 0.3, -0.1, 0.8]])
-    np.testing.assert_allclose(Sinusoidal().embed((), x, jnp.array([3]))[0], [0.641, -0.690, -0.070, 1.800], atol=5e-4)
+    np.testing.assert_allclose(embed(Sinusoidal(), x, jnp.array([3]))[0], [0.641, -0.690, -0.070, 1.800], atol=5e-4)
 
 
 def test_concatenated_order_is_the_numpy_formula_and_interleaved_its_permutation():
@@ -56,24 +62,24 @@ def test_embed_does_not_scale_the_embedding_and_follows_its_dtype(x64):
     pos = jnp.arange(5)
     for dtype, tolerance in ((jnp.float32, 1e-6), (jnp.float64, 1e-14)):
         x = jnp.ones((5, 6), dtype)
-        y = jax.jit(Sinusoidal("concatenated").embed)((), x, pos)
+        y = embed(Sinusoidal("concatenated"), x, pos)
         assert y.dtype == dtype
         np.testing.assert_allclose(y, 1 + numpy_table(pos, 6), atol=tolerance)
 
 
 def test_nothing_is_learned():
     assert Sinusoidal().init(jax.random.key(0), Sizes(8, 2, 2, 4)) == EncodingParams()
-    assert not Sinusoidal().learns
-    assert Sinusoidal().hooks() == {"embed"}
+    assert not learns(Sinusoidal())
+    assert Sinusoidal().traits == Trait.EMBED
 
 
 def test_mistakes_are_named():
     with pytest.raises(ValueError, match="the width must be even, got 5"):
         sinusoidal_table(np.arange(3), 5)
     with pytest.raises(ValueError, match="the width must be even, got 5"):
-        Sinusoidal().embed((), jnp.ones((3, 5)), jnp.arange(3))
+        embed(Sinusoidal(), jnp.ones((3, 5)), jnp.arange(3))
     with pytest.raises(ValueError, match="the width must be even, got 5"):
-        Sinusoidal().check(Sizes(5, 1, 1, 4), causal=True)
+        Sinusoidal().check(sizes=Sizes(5, 1, 1, 4))
     with pytest.raises(ValueError, match=r"order must be one of .*interleaved.*concatenated.*got 'mixed'"):
         Sinusoidal("mixed")
     with pytest.raises(ValueError, match="theta must be positive and finite, got nan"):

@@ -5,11 +5,15 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from attnjax.positions.base import Sizes
+from attnjax.positions.base import EncodingParams, Sizes
 from attnjax.positions.t5 import T5Bias, bucket, edges
 
 CAUSAL = [*range(1, 17), 19, 21, 24, 27, 31, 35, 40, 46, 52, 59, 67, 77, 87, 99, 113]
 BIDIRECTIONAL = [*range(1, 9), 12, 16, 23, 32, 46, 64, 91]
+
+
+def bias(encoding, table, n):
+    return encoding.bias(EncodingParams(head={"table": table}), n)
 
 
 def by_logarithm(m, buckets, max_distance):
@@ -41,21 +45,21 @@ def test_buckets_follow_the_published_formula(buckets, max_distance):
 def test_bias_by_hand():
     table = jnp.arange(32.0)
     n = jnp.array([[0, 15, 18, 19], [112, 113, 2**30, -1]])
-    np.testing.assert_array_equal(T5Bias().bias({"table": table}, (), n), [[0, 15, 16, 17], [30, 31, 31, 0]])
+    np.testing.assert_array_equal(bias(T5Bias(), table, n), [[0, 15, 16, 17], [30, 31, 31, 0]])
     both = T5Bias(bidirectional=True)
-    np.testing.assert_array_equal(both.bias({"table": table}, (), -n), [[0, 25, 26, 26], [31, 31, 31, 1]])
-    np.testing.assert_array_equal(both.bias({"table": table}, (), n), [[0, 9, 10, 10], [15, 15, 15, 17]])
+    np.testing.assert_array_equal(bias(both, table, -n), [[0, 25, 26, 26], [31, 31, 31, 1]])
+    np.testing.assert_array_equal(bias(both, table, n), [[0, 9, 10, 10], [15, 15, 15, 17]])
 
 
 def test_fractional_distances_are_rounded_down():
-    bias = T5Bias().bias({"table": jnp.arange(32.0)}, (), jnp.array([0.5, 18.99, 19.0, 1e9, -3.5]))
-    np.testing.assert_array_equal(bias, [0, 16, 17, 31, 0])
+    made = bias(T5Bias(), jnp.arange(32.0), jnp.array([0.5, 18.99, 19.0, 1e9, -3.5]))
+    np.testing.assert_array_equal(made, [0, 16, 17, 31, 0])
 
 
 @pytest.mark.parametrize("encoding", [T5Bias(), T5Bias(bidirectional=True)])
 def test_gradient_counts_the_pairs_of_each_bucket(encoding):
     n = np.arange(150)[:, None] - np.arange(150)[None, :]
-    gradient = jax.grad(lambda table: encoding.bias({"table": table}, (), jnp.asarray(n)).sum())(jnp.zeros(32))
+    gradient = jax.grad(lambda table: bias(encoding, table, jnp.asarray(n)).sum())(jnp.zeros(32))
     counts = np.bincount(bucket(n, bidirectional=encoding.bidirectional).ravel(), minlength=32)
     np.testing.assert_array_equal(gradient, counts)
 
@@ -63,18 +67,18 @@ def test_gradient_counts_the_pairs_of_each_bucket(encoding):
 def test_heads_by_vmap_and_double_precision(x64):
     table = np.random.default_rng(0).normal(size=(3, 32))
     n = np.arange(-5, 200)
-    bias = jax.jit(jax.vmap(lambda head: T5Bias().bias(head, (), jnp.asarray(n))))({"table": jnp.asarray(table)})
-    assert bias.dtype == jnp.float64
-    np.testing.assert_array_equal(bias, table[:, [by_logarithm(max(m, 0), 32, 128) for m in n]])
+    made = jax.jit(jax.vmap(lambda table: bias(T5Bias(), table, jnp.asarray(n))))(jnp.asarray(table))
+    assert made.dtype == jnp.float64
+    np.testing.assert_array_equal(made, table[:, [by_logarithm(max(m, 0), 32, 128) for m in n]])
 
 
 def test_bias_is_float32_of_a_bfloat16_table():
     table = jnp.arange(32, dtype=jnp.bfloat16)
-    assert T5Bias().bias({"table": table}, (), jnp.arange(3)).dtype == jnp.float32
+    assert bias(T5Bias(), table, jnp.arange(3)).dtype == jnp.float32
 
 
 def test_init():
-    params = T5Bias().init(jax.random.key(0), Sizes(model=64, heads=100, kv_heads=100, head=8))
+    params = T5Bias().init(jax.random.key(0), Sizes(model=64, heads=100, kv_heads=100, head_dim=8))
     assert params.head["table"].shape == (100, 32)
     np.testing.assert_allclose(np.std(params.head["table"]), 1 / 8, rtol=0.05)
 

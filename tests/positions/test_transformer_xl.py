@@ -7,17 +7,17 @@ from attnjax.positions.base import EncodingParams, Sizes
 from attnjax.positions.transformer_xl import TransformerXL
 
 D, HEADS = 6, 2
+ENCODING = TransformerXL()
 
 
-def parameters(dtype=np.float64, theta=10_000.0):
+def parameters(dtype=np.float64):
     draw = np.random.default_rng(1)
     head = {
         "u": draw.normal(size=(HEADS, 4)),
         "v": draw.normal(size=(HEADS, 4)),
         "w_r": draw.normal(size=(HEADS, D, 4)),
     }
-    head = jax.tree.map(lambda leaf: leaf.astype(dtype), head)
-    return head, TransformerXL(theta).bind(EncodingParams(head), HEADS).shared
+    return jax.tree.map(lambda leaf: leaf.astype(dtype), head)
 
 
 def gathered(tile, head, theta=10_000.0):
@@ -32,16 +32,15 @@ def gathered(tile, head, theta=10_000.0):
     return scores
 
 
-@jax.jit
-def score(tile, head, shared):
-    return jax.vmap(lambda head: TransformerXL().score(head, shared, tile))(head)
+def score(tile, head, encoding=ENCODING):
+    return jax.jit(jax.vmap(lambda head: encoding.score(EncodingParams(head=head), tile)))(head)
 
 
 @pytest.mark.parametrize("theta", [10_000.0, 50.0])
 def test_score_against_a_gather_of_r(make_tile, x64, theta):
     tile = make_tile(np.arange(5, 14), np.arange(17))
-    head, shared = parameters(theta=theta)
-    made = score(tile, head, shared)
+    head = parameters()
+    made = score(tile, head, TransformerXL(theta))
     assert made.dtype == jnp.float64
     np.testing.assert_allclose(made, gathered(tile, head, theta), atol=1e-12)
 
@@ -49,36 +48,24 @@ def test_score_against_a_gather_of_r(make_tile, x64, theta):
 @pytest.mark.parametrize("start", [0, 1_000_000])
 def test_score_in_single_precision_does_not_depend_on_where_it_starts(make_tile, start):
     tile = make_tile(start + np.arange(5, 14), start + np.arange(17), dtype=np.float32)
-    head, shared = parameters(np.float32)
-    made = score(tile, head, shared)
+    head = parameters(np.float32)
+    made = score(tile, head)
     assert made.dtype == jnp.float32
     np.testing.assert_allclose(made, gathered(tile, head), atol=1e-5)
 
 
 def test_a_tile_is_a_slice_of_the_whole(make_tile, cut):
     tile = make_tile(np.arange(9), np.arange(12), dtype=np.float32)
-    whole = score(tile, *parameters(np.float32))
-    part = score(cut(tile, slice(4, 7), slice(2, 9)), *parameters(np.float32))
+    whole = score(tile, parameters(np.float32))
+    part = score(cut(tile, slice(4, 7), slice(2, 9)), parameters(np.float32))
     np.testing.assert_allclose(part, whole[:, 4:7, 2:9], atol=2e-6)
-
-
-def test_columns_add_up_to_the_score(make_tile, x64):
-    tile = make_tile(np.arange(5, 14), np.arange(17))
-    head, shared = parameters()
-    encoding = TransformerXL()
-    columns_q = jax.vmap(lambda head: encoding.columns_q(head, shared, tile.q, tile.q_pos, jnp.asarray(tile.scale)))(
-        head
-    )
-    columns_k = encoding.columns_k(shared, tile.k, tile.k_pos)
-    assert columns_q.shape == (HEADS, 9, 4 + D)
-    np.testing.assert_allclose(tile.logits[None] + columns_q @ columns_k.T, gathered(tile, head), atol=1e-12)
 
 
 def test_gradients_against_those_of_the_gather(make_tile, x64):
     tile = make_tile(np.arange(3, 6), np.arange(5))
-    head, shared = parameters()
+    head = parameters()
     weights = np.random.default_rng(2).normal(size=(HEADS, 3, 5))
-    gradient = jax.grad(lambda head: jnp.sum(score(tile, head, shared) * weights))(head)
+    gradient = jax.grad(lambda head: jnp.sum(score(tile, head) * weights))(head)
     step = 1e-6
     for name, index in (("u", (1, 2)), ("v", (0, 3)), ("w_r", (1, 4, 0)), ("w_r", (0, 1, 2))):
         moved = {key: leaf.copy() for key, leaf in head.items()}
@@ -90,9 +77,9 @@ def test_gradients_against_those_of_the_gather(make_tile, x64):
 def test_the_clamped_table_against_a_gather_that_clamps(make_tile, x64):
     """Rows of R for positions 0 .. 31, read at key - query + 32: what lies behind the end reads the last row."""
     tile, length = make_tile(np.arange(5, 14), np.arange(17)), 32
-    head, shared = parameters()
+    head = parameters()
     encoding = TransformerXL(table="clamped", length=length)
-    made = jax.jit(jax.vmap(lambda head: encoding.score(head, shared, tile)))(head)
+    made = score(tile, head, encoding)
     angle = np.arange(length)[:, None] * 10_000.0 ** (-2 * np.arange(D // 2) / D)
     table = np.concatenate([np.sin(angle), np.cos(angle)], axis=1)
     tile = jax.tree.map(np.asarray, tile)
@@ -104,11 +91,25 @@ def test_the_clamped_table_against_a_gather_that_clamps(make_tile, x64):
         content = (tile.q + head["u"][h]) @ tile.k.T
         expected = tile.scale * (content + np.einsum("th,tsh->ts", tile.q + head["v"][h], r))
         np.testing.assert_allclose(made[h], expected, atol=1e-12)
-    assert encoding.hooks() == TransformerXL().hooks() - {"columns_q", "columns_k"}
+
+
+@pytest.mark.parametrize("encoding", [TransformerXL(), TransformerXL(50.0), TransformerXL(table="clamped", length=32)])
+def test_relative_keys_give_the_score(make_tile, x64, encoding):
+    """One key per distance, gathered for each pair."""
+    tile, head = make_tile(np.arange(5, 14), np.arange(17)), parameters()
+    n = np.arange(-11, 14)
+    for h in range(HEADS):
+        one = jax.tree.map(lambda leaf, h=h: leaf[h], head)
+        r, u, v = encoding.relative_keys(EncodingParams(head=one), jnp.asarray(n))
+        assert r.shape == (len(n), 4)
+        pairs = np.asarray(r)[np.asarray(tile.distance) - n[0]]
+        position = np.einsum("th,tsh->ts", np.asarray(tile.q) + v, pairs)
+        expected = tile.scale * ((np.asarray(tile.q) + u) @ np.asarray(tile.k).T + position)
+        np.testing.assert_allclose(score(tile, head, encoding)[h], expected, atol=1e-12)
 
 
 def test_init():
-    params = TransformerXL().init(jax.random.key(0), Sizes(model=64, heads=50, kv_heads=50, head=16))
+    params = TransformerXL().init(jax.random.key(0), Sizes(model=64, heads=50, kv_heads=50, head_dim=16))
     assert jax.tree.map(jnp.shape, params.head) == {"u": (50, 16), "v": (50, 16), "w_r": (50, 64, 16)}
     assert params.shared == ()
     for name, deviation in (("u", 0.02), ("v", 0.02), ("w_r", 1 / 8)):
@@ -128,6 +129,6 @@ def test_refuses():
     with pytest.raises(ValueError, match="length must be at least 1, got 0"):
         TransformerXL(table="clamped", length=0)
     with pytest.raises(ValueError, match="model dimension must be even, got 7"):
-        TransformerXL().init(jax.random.key(0), Sizes(model=7, heads=1, kv_heads=1, head=7))
+        TransformerXL().init(jax.random.key(0), Sizes(model=7, heads=1, kv_heads=1, head_dim=7))
     with pytest.raises(ValueError, match="model dimension must be even, got 3"):
-        TransformerXL().bind(EncodingParams({"w_r": np.zeros((1, 3, 4))}), 1)
+        TransformerXL().relative_keys(EncodingParams(head={"w_r": np.zeros((3, 4))}), np.arange(2))

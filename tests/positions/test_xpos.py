@@ -5,7 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from attnjax.positions.base import EncodingParams, Sizes
+import attnjax
+from attnjax.positions.base import EncodingParams, Sizes, Trait
 from attnjax.positions.xpos import XPos, power_of_two
 
 H = 16
@@ -26,12 +27,14 @@ def numpy_xpos(x, pos, sign, scale_base=512):
     return np.concatenate([a * np.cos(angle) - b * np.sin(angle), a * np.sin(angle) + b * np.cos(angle)], -1), factor
 
 
-def maps(xpos):
+def constants(xpos, width=H):
+    return xpos.constants(Sizes(model=width, heads=1, kv_heads=1, head_dim=width))
+
+
+def maps(xpos, width=H):
     """map_q and map_k of one head, under jit."""
-    return (
-        jax.jit(lambda x, pos: xpos.map_q((), (), x, pos)),
-        jax.jit(lambda x, pos: xpos.map_k((), x, pos)),
-    )
+    p = constants(xpos, width)
+    return jax.jit(lambda x, pos: xpos.map_q(p, x, pos)), jax.jit(lambda x, pos: xpos.map_k(p, x, pos))
 
 
 @pytest.mark.parametrize("sign", [1, -1])
@@ -76,8 +79,8 @@ def test_beyond_reach_is_an_error_or_nan():
     pos = np.array([18_130, 18_131])
     for known in (pos, jnp.asarray(pos), -pos):
         with pytest.raises(ValueError, match="holds positions up to 18130 in float32, got positions"):
-            XPos().map_q((), (), jnp.ones((2, 4)), known)
-    for hook in maps(XPos()):
+            XPos().map_q(constants(XPos(), 4), jnp.ones((2, 4)), known)
+    for hook in maps(XPos(), 4):
         fine, lost = hook(jnp.ones((2, 4)), jnp.asarray(pos))
         assert np.isfinite(fine).all()
         assert np.isnan(lost).all()
@@ -85,11 +88,12 @@ def test_beyond_reach_is_an_error_or_nan():
 
 def test_a_larger_base_reaches_farther():
     pos = np.array([0, 100_000])
-    assert np.isfinite(XPos(scale_base=4096.0).map_k((), jnp.ones((2, 4)), pos)).all()
+    assert np.isfinite(maps(XPos(scale_base=4096.0), 4)[1](jnp.ones((2, 4)), pos)).all()
 
 
 def test_gradients_are_finite_at_the_end_of_the_reach():
-    slope = jax.jit(jax.grad(lambda x, pos: XPos().map_k((), x, pos).sum()))(jnp.ones((2, 4)), np.array([0, 18_130]))
+    map_k = maps(XPos(), 4)[1]
+    slope = jax.jit(jax.grad(lambda x, pos: map_k(x, pos).sum()))(jnp.ones((2, 4)), np.array([0, 18_130]))
     assert np.isfinite(slope).all()
 
 
@@ -102,17 +106,27 @@ def test_double_precision_follows_the_dtype(x64):
 
 def test_nothing_is_learned():
     assert XPos().init(jax.random.key(0), Sizes(32, 2, 2, 16)) == EncodingParams()
-    assert XPos().hooks() == {"map_q", "map_k"}
+    assert XPos().traits == Trait.MAPS
 
 
 def test_mistakes_are_named():
     sizes = Sizes(32, 2, 2, 16)
-    XPos().check(sizes, causal=True)
+    XPos().check(sizes=sizes, causal=True)
+    XPos().check(causal=None)
     with pytest.raises(ValueError, match="needs a causal mask, got causal=False"):
-        XPos().check(sizes, causal=False)
+        XPos().check(causal=False)
     with pytest.raises(ValueError, match="the head dimension must be even, got 3"):
-        XPos().check(sizes._replace(head=3), causal=True)
+        XPos().check(sizes=sizes._replace(head_dim=3))
     with pytest.raises(ValueError, match=r"scale_base must be positive and finite, got -1\.0"):
         XPos(scale_base=-1.0)
     with pytest.raises(ValueError, match="layout must be one of"):
         XPos(layout="quarter")
+
+
+def test_float16_reaches_as_far_as_float32():
+    """Factors of 2^43 at position 12,000 are beyond float16, their products with one another are not."""
+    pos = np.arange(12_000, 12_009)
+    q, k, v = (jax.random.normal(jax.random.key(i), (1, 9, 2, 8), jnp.float16) for i in range(3))
+    options = {"encoding": XPos(), "q_pos": pos, "k_pos": pos, "mask": attnjax.Mask(causal=True)}
+    expected = attnjax.attend(*(x.astype(jnp.float32) for x in (q, k, v)), **options)
+    np.testing.assert_allclose(attnjax.attend(q, k, v, **options).astype(jnp.float32), expected, rtol=0, atol=4e-3)

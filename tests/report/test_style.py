@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from attnjax.config.names import ENCODING_NAMES
+from attnjax.registry import ENCODINGS
 from attnjax.report.style import STYLES, color_class, color_classes, order, style
 
 # Machado, Oliveira and Fernandes 2009, "A Physiologically-based Model for Simulation of Color Vision Deficiency",
@@ -52,7 +52,8 @@ def test_encodings_are_told_apart(vision: str, tone: str):
 
 
 def test_every_encoding_has_its_own_colour_and_marker():
-    assert [name for name, _ in STYLES] == list(ENCODING_NAMES)
+    assert [name for name, _ in STYLES] == [name for name in ENCODINGS if name in dict(STYLES)]
+    assert all(look.label == ENCODINGS[name].label for name, look in STYLES)
     for field in ("color", "dark", "marker", "label"):
         assert len({getattr(look, field) for _, look in STYLES}) == len(STYLES)
 
@@ -83,5 +84,5 @@ def test_an_unknown_encoding_has_a_style_too():
     assert style("mine") == style("mine")
     assert style("mine").label == "mine"
     assert color_class("mine") in color_classes()
-    assert order("mine") == len(STYLES)
+    assert order("mine") == len(ENCODINGS)
     assert "<" not in color_class("<script>")

@@ -25,40 +25,40 @@ def advance(config, state: str, step: int, rounds: int) -> str:
     return hashlib.sha256(f"{state}/{step}/{config.seed}/{config.train.learning_rate}".encode()).hexdigest()
 
 
-def train(configs, directories, control):
+def train(configs, directories, context):
     if len(configs) > 1 and configs[0].task.options.get("fail_together"):
         raise MemoryError("too many at once")
     states = {}
     for directory in directories:
         step, state = load(directory)
-        control.rewind(directory, step)
-        control.note(directory, parameter_count=7)
+        context.truncate_after(directory, step)
+        context.log_manifest(directory, parameter_count=7)
         states[directory] = (step, state)
     for config, directory in zip(configs, directories, strict=True):
-        one(config, directory, *states[directory], control)
+        one(config, directory, *states[directory], context)
 
 
-def one(config, directory, step, state, control):
+def one(config, directory, step, state, context):
     options = config.task.options
     while step < config.train.steps:
-        if control.stopping():
+        if context.stopping():
             save(directory, step, state)
-            control.step(directory, step)
+            context.step(directory, step)
             return
         if step == options.get("fail_at"):
             raise RuntimeError(f"broken at step {step}")
         if step == options.get("nan_at"):
-            control.fail(directory, step, f"nan at step {step}")
+            context.fail(directory, step, f"nan at step {step}")
             return
         state = advance(config, state, step, options.get("work", ROUNDS))
         step += 1
-        control.metrics(directory, {"step": step, "loss": 1.0 / step})
+        context.metrics(directory, {"step": step, "loss": 1.0 / step})
         if step % config.train.checkpoint_every == 0 or step == config.train.steps:
             save(directory, step, state)
-        control.step(directory, step, loss=1.0 / step)
+        context.step(directory, step, loss=1.0 / step)
     record = {"step": step, "metric": "exact_match", "value": int(state[:4], 16) / 65536, "count": 1, "split": "test"}
-    control.results(directory, *({**record, "length": length} for length in config.evaluate.lengths))
-    control.done(directory, step)
+    context.results(directory, *({**record, "length": length} for length in config.evaluate.lengths))
+    context.done(directory, step)
 
 
 def save(directory, step, state):
@@ -74,19 +74,19 @@ def load(directory):
     return json.loads(path.read_text()) if path.exists() else (0, "")
 
 
-def never(configs, directories, control):
+def never(configs, directories, context):
     raise AssertionError("nothing was left to do")
 
 
-def suicidal(configs, directories, control):
+def suicidal(configs, directories, context):
     if configs[0].task.options.get("suicide"):
         os.kill(os.getpid(), signal.SIGKILL)
-    train(configs, directories, control)
+    train(configs, directories, context)
 
 
-def full(configs, directories, control):
+def full(configs, directories, context):
     """The end of the run with seed 0 cannot be written: the disk of its worker is full then."""
-    train(configs, directories, control)
+    train(configs, directories, context)
     if configs[0].seed == 0:
         real = os.replace
 

@@ -19,25 +19,25 @@ def announce(directories):
     (directories[0] / "begun").touch()
 
 
-def asleep(configs, directories, control):
+def asleep(configs, directories, context):
     announce(directories)
     time.sleep(600)
 
 
-def waiting(configs, directories, control):
+def waiting(configs, directories, context):
     announce(directories)
     lock = threading.Lock()
     lock.acquire()
     lock.acquire()
 
 
-def reading(configs, directories, control):
+def reading(configs, directories, context):
     ends = os.pipe()
     announce(directories)
     os.read(ends[0], 1)
 
 
-def native(configs, directories, control):
+def native(configs, directories, context):
     """A mutex of the C library locked twice: no signal interrupts that, and no Python code runs in this thread."""
     mutex, library = ctypes.create_string_buffer(256), ctypes.CDLL(None)
     library.pthread_mutex_lock(mutex)
@@ -64,15 +64,15 @@ def begun(root: pathlib.Path) -> bool:
     return any((root / "out").glob("*/begun"))
 
 
-def until_told(configs, directories, control):
+def until_told(configs, directories, context):
     """Hangs until there is a file `go`, then trains."""
     while not (directories[0] / "go").exists():
         time.sleep(0.01)
-    fake_training.train(configs, directories, control)
+    fake_training.train(configs, directories, context)
 
 
-def held(configs, directories, control):
+def held(configs, directories, context):
     """Takes the first step, then hangs until there is a file `go`."""
-    control.step(directories[0], 1)
+    context.step(directories[0], 1)
     announce(directories)
-    until_told(configs, directories, control)
+    until_told(configs, directories, context)

@@ -41,9 +41,9 @@ def test_a_sweep_runs_in_this_process_and_the_second_time_does_nothing(make):
 def test_equal_shapes_train_together(make):
     calls = []
 
-    def train(configs, directories, control):
+    def train(configs, directories, context):
         calls.append([(config.model.encoding.name, config.seed) for config in configs])
-        fake_training.train(configs, directories, control)
+        fake_training.train(configs, directories, context)
 
     store = make(product(vary("model.encoding", ["rope", "alibi"]), seeds(3)))
     run_here(store, train, Rules(population=2))
@@ -85,12 +85,12 @@ def test_a_population_that_raises_is_tried_one_by_one(make):
 
 
 def test_one_run_of_a_population_may_fail(make):
-    def train(configs, directories, control):
+    def train(configs, directories, context):
         for config, directory in zip(configs, directories, strict=True):
             if config.seed == 1:
-                control.fail(directory, 3, "nan at step 3")
+                context.fail(directory, 3, "nan at step 3")
             else:
-                fake_training.train([config], [directory], control)
+                fake_training.train([config], [directory], context)
 
     store = make(seeds(3))
     summary = run_here(store, train)
@@ -110,7 +110,7 @@ def test_one_run_of_a_population_may_fail(make):
     ],
 )
 def test_the_reason_says_of_which_kind_a_failure_is(make, error, reason):
-    def train(configs, directories, control):
+    def train(configs, directories, context):
         raise error
 
     store = make(seeds(1))
@@ -180,10 +180,10 @@ def test_a_signal_stops_at_the_next_step_and_the_same_call_goes_on(make, number)
 def test_the_second_ctrl_c_ends_at_once_and_loses_nothing(make):
     store = make(seeds(2))
 
-    def train(configs, directories, control):
-        control.rewind(directories[0], 0)
+    def train(configs, directories, context):
+        context.truncate_after(directories[0], 0)
         os.kill(os.getpid(), signal.SIGINT)
-        while not control.stopping():
+        while not context.stopping():
             pass
         os.kill(os.getpid(), signal.SIGINT)
         while True:
@@ -197,10 +197,10 @@ def test_the_second_ctrl_c_ends_at_once_and_loses_nothing(make):
 
 
 def test_results_are_recorded_once_however_often_they_are_found(make):
-    def train(configs, directories, control):
+    def train(configs, directories, context):
         record = {"step": 10, "length": 10, "metric": "exact_match", "split": "test"}
-        control.results(directories[0], {**record, "value": 0.5}, {**record, "value": 0.5})
-        control.results(directories[0], {**record, "value": 0.5}, {**record, "length": 20, "value": 0.25})
+        context.results(directories[0], {**record, "value": 0.5}, {**record, "value": 0.5})
+        context.results(directories[0], {**record, "value": 0.5}, {**record, "length": 20, "value": 0.25})
 
     store = make(seeds(1))
     run_here(store, train)
@@ -239,11 +239,11 @@ def test_a_change_of_threads_on_resume_is_recorded(make, monkeypatch):
 def test_a_folder_removed_while_it_is_trained_is_damage_and_no_crash(make):
     store = make(seeds(2))
 
-    def train(configs, directories, control):
+    def train(configs, directories, context):
         for path in sorted(directories[0].rglob("*"), reverse=True):
             path.unlink()
         directories[0].rmdir()
-        control.step(directories[0], 1)
+        context.step(directories[0], 1)
 
     summary = run_here(store, train, ALONE)
     assert set(summary.states.values()) == {"damaged"}
@@ -253,7 +253,7 @@ def test_a_population_of_thirty(tmp_path):
     planned = plan({"name": "many"}, seeds(30))
     store = prepare(tmp_path / "runs", "many", planned)
 
-    def train(configs, directories, control):
+    def train(configs, directories, context):
         assert len(configs) == 30
 
     assert len(run_here(store, train).of("done")) == 30

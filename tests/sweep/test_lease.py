@@ -11,16 +11,12 @@ import time
 import pytest
 from checks import until
 
-from attnjax.sweep.heart import beating
-from attnjax.sweep.lease import Lease, claim, holder
-from attnjax.sweep.owner import Owner, Watch
-from attnjax.sweep.process import machine, runs, started
+from attnjax.sweep.lease import Lease, Owner, Watch, claim, heartbeat, holder, is_running, machine_id, start_time
 from attnjax.sweep.stop import Stop
 
 HOLD = """
 import pathlib, sys
-from attnjax.sweep.lease import Lease, claim
-from attnjax.sweep.owner import Watch
+from attnjax.sweep.lease import Lease, Watch, claim
 found = claim(pathlib.Path(sys.argv[1]), Watch(patience=1e9), int(sys.argv[2]))
 print("mine" if isinstance(found, Lease) else "theirs", flush=True)
 sys.stdin.read()
@@ -75,7 +71,9 @@ def test_the_lease_of_a_killed_process_is_taken_over_at_once(tmp_path, process):
         assert holder(tmp_path).attempt == attempt
         assert isinstance(claim(tmp_path, Watch(), 7), Owner)
         victim.send_signal(signal.SIGKILL)
-        until(lambda victim=victim: not runs(victim.pid, holder(tmp_path).started))  # before it is waited for: a zombie
+        until(
+            lambda victim=victim: not is_running(victim.pid, holder(tmp_path).started)
+        )  # before it is waited for: a zombie
     mine = claim(tmp_path, Watch(), step=8)
     assert isinstance(mine, Lease)
     assert mine.owner.attempt == 1, "it got on since the last attempt"
@@ -92,11 +90,11 @@ def test_ten_processes_claim_one_dead_lease_and_one_has_it(tmp_path, process):
 
 
 def test_a_number_that_was_given_to_another_process_is_not_its_holder(tmp_path):
-    foreign(tmp_path, machine=machine(), pid=os.getpid(), started="another time")
+    foreign(tmp_path, machine=machine_id(), pid=os.getpid(), started="another time")
     mine = claim(tmp_path, Watch())
     assert isinstance(mine, Lease)
     mine.release()
-    foreign(tmp_path, 3, machine=machine(), pid=os.getpid(), started=started(os.getpid()))
+    foreign(tmp_path, 3, machine=machine_id(), pid=os.getpid(), started=start_time(os.getpid()))
     assert isinstance(claim(tmp_path, Watch(patience=0)), Owner)
 
 
@@ -149,7 +147,7 @@ def test_who_comes_late_with_an_old_number_does_not_win(tmp_path, monkeypatch):
 
 def test_a_holder_that_was_thought_dead_is_asked_to_stop(tmp_path):
     mine, stop = claim(tmp_path, Watch()), Stop()
-    with beating([mine], 0.01, stop):
+    with heartbeat([mine], 0.01, stop):
         assert stop.reason == ""
         foreign(tmp_path, 2)
         assert stop.wait(20)

@@ -12,7 +12,7 @@ import zlib
 import pytest
 
 from attnjax.sweep import lines, records
-from attnjax.sweep.control import Control
+from attnjax.sweep.run_context import RunContext
 from attnjax.sweep.stop import Stop
 
 FROZEN = pathlib.Path(__file__).parents[1] / "frozen" / "format_1"
@@ -44,11 +44,11 @@ def test_every_value_survives_bit_by_bit(tmp_path):
 
 def a_run(folder: pathlib.Path) -> list[pathlib.Path]:
     """The two logs of a run, as training writes them."""
-    control = Control({folder: 0}, Stop(), lambda event: None)
+    context = RunContext({folder: 0}, Stop(), lambda event: None)
     for step in range(20):
-        control.metrics(folder, {"step": step, "loss": 7.0 / (step + 3), "tokens_per_second": 1234.5, "text": "*J\x0b"})
+        context.metrics(folder, {"step": step, "loss": 7.0 / (step + 3), "tokens_per_second": 1234.5, "text": "*J\x0b"})
     for length in range(12):
-        control.results(
+        context.results(
             folder, {"step": 20, "length": length, "metric": "loss", "value": 1 / 3, "count": 4, "split": "test"}
         )
     return [folder / name for name in records.FILES]
@@ -127,7 +127,7 @@ def test_rewinding_keeps_lines_as_they_are_and_gives_none_a_checksum(tmp_path):
     path = tmp_path / "metrics.jsonl"
     path.write_bytes(b'{"schema":1,"step":1}\nrubbish\n{"schema":1,"step":3}\n')
     records.append(path, {"step": 2}, {"step": 4})
-    Control({tmp_path: 0}, Stop(), lambda event: None).rewind(tmp_path, 2)
+    RunContext({tmp_path: 0}, Stop(), lambda event: None).truncate_after(tmp_path, 2)
     assert path.read_text() == '{"schema":1,"step":1}\n' + lines.text({"step": 2})
 
 
@@ -135,7 +135,7 @@ def test_rewinding_drops_what_another_run_measured(tmp_path):
     """Its file of results may have been put in place of this one's."""
     path = tmp_path / "results.jsonl"
     records.append(path, {"run": tmp_path.name, "step": 1}, {"run": "0123456789abcdef", "step": 1}, {"step": 2})
-    Control({tmp_path: 0}, Stop(), lambda event: None).rewind(tmp_path, 2)
+    RunContext({tmp_path: 0}, Stop(), lambda event: None).truncate_after(tmp_path, 2)
     assert path.read_text() == lines.text({"run": tmp_path.name, "step": 1}) + lines.text({"step": 2})
 
 
@@ -145,7 +145,7 @@ def test_rewinding_leaves_a_file_alone_that_cannot_be_read(tmp_path, monkeypatch
     before = path.read_bytes()
     monkeypatch.setattr(lines, "LARGEST", 10)
     with pytest.raises(ValueError, match="larger than"):
-        Control({tmp_path: 0}, Stop(), lambda event: None).rewind(tmp_path, 2)
+        RunContext({tmp_path: 0}, Stop(), lambda event: None).truncate_after(tmp_path, 2)
     assert path.read_bytes() == before
 
 

@@ -12,8 +12,7 @@ from checks import check_complete, until
 from attnjax.cli import execution, main
 from attnjax.sweep import Rules, load, run_here, run_workers
 from attnjax.sweep.execute import states
-from attnjax.sweep.lease import holder
-from attnjax.sweep.process import runs
+from attnjax.sweep.lease import holder, is_running
 from attnjax.sweep.stop import Stop
 from attnjax.sweep.summary import Ledger, summarise
 
@@ -92,7 +91,7 @@ def test_with_wait_it_takes_over_what_a_process_that_dies_held(first, workers):
     summary = execute(store, workers)
     thread.join()
     assert str(summary) == "2 runs: 2 done"
-    assert not runs(process.pid, holder(store.directory(held)).started)
+    assert not is_running(process.pid, holder(store.directory(held)).started)
     check_complete(store)
 
 

@@ -10,8 +10,7 @@ import pytest
 from checks import until
 
 from attnjax.sweep import load, run_here, scan, seeds
-from attnjax.sweep.lease import holder
-from attnjax.sweep.process import runs
+from attnjax.sweep.lease import holder, is_running
 from attnjax.sweep.stop import TOGETHER, Stop, Terminated, exit_status, on_signals
 
 pytestmark = pytest.mark.once
@@ -58,10 +57,10 @@ def test_the_driver_of_workers_that_hang_takes_them_along(tmp_path):
     process = hanging.start(tmp_path, "native", "--workers", "2", "--threads", "1", "--seeds", "2", "--population", "1")
     until(lambda: len(list((tmp_path / "out").glob("*/begun"))) == 2)
     owners = [holder(run.directory) for run in scan(tmp_path / "out").runs]
-    assert all(runs(owner.pid, owner.started) for owner in owners)
+    assert all(is_running(owner.pid, owner.started) for owner in owners)
     end(process, tmp_path, TERM)
     assert process.returncode == 143
-    until(lambda: not any(runs(owner.pid, owner.started) for owner in owners))
+    until(lambda: not any(is_running(owner.pid, owner.started) for owner in owners))
     assert str(run_here(load(tmp_path / "out"), fake_training.train)) == "2 runs: 2 done"
 
 
@@ -85,11 +84,11 @@ def test_a_worker_that_hangs_ends_at_its_second_sigterm(tmp_path):
 def test_two_sigterm_at_once_are_one(make):
     """As `timeout` sends them: one to its child, one to the group that the child is in."""
 
-    def train(configs, directories, control):
+    def train(configs, directories, context):
         os.kill(os.getpid(), TERM)
         os.kill(os.getpid(), TERM)
-        until(control.stopping)
-        fake_training.train(configs, directories, control)
+        until(context.stopping)
+        fake_training.train(configs, directories, context)
 
     store, stop = make(seeds(1)), Stop()
     assert str(run_here(store, train, stop=stop)) == "1 runs: 1 preempted"

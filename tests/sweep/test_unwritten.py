@@ -12,8 +12,7 @@ from checks import check_complete
 from attnjax.cli import main
 from attnjax.cli.planning import planned
 from attnjax.sweep import Rules, files, manifest, prepare, records, run_here, run_workers, seeds
-from attnjax.sweep.lease import Lease, claim
-from attnjax.sweep.owner import Watch
+from attnjax.sweep.lease import Lease, Watch, claim
 
 pytestmark = pytest.mark.once
 
@@ -153,8 +152,8 @@ def test_each_write_that_may_fail_is_remembered_and_leaves_a_run_that_goes_on(ma
 
 
 def test_a_status_damaged_meanwhile_costs_its_run_alone(make):
-    def train(configs, directories, control):
-        fake_training.train(configs, directories, control)
+    def train(configs, directories, context):
+        fake_training.train(configs, directories, context)
         (directories[0] / "status.json").write_text("{")
 
     store = make(seeds(2))

@@ -9,7 +9,7 @@ import pytest
 from checks import check_complete, until
 
 from attnjax.sweep import Rules, run_here, run_workers, scan, seeds
-from attnjax.sweep.control import Control
+from attnjax.sweep.run_context import RunContext
 from attnjax.sweep.stop import Stop
 from attnjax.sweep.watchdog import Watchdog, watchdog
 
@@ -24,9 +24,9 @@ def written(store, names):
 def test_a_hang_leaves_its_stacks_in_the_folder_and_says_where(make):
     store, events = make(seeds(1)), []
 
-    def train(configs, directories, control):
+    def train(configs, directories, context):
         until(lambda: any(event.reason for event in events) and "in until" in written(store, "stacks-*.txt"))
-        fake_training.train(configs, directories, control)
+        fake_training.train(configs, directories, context)
 
     summary = run_here(store, train, Rules(stall=0.3), progress=events.append)
     assert str(summary) == "1 runs: 1 done"
@@ -43,15 +43,15 @@ def test_a_hang_leaves_its_stacks_in_the_folder_and_says_where(make):
 def test_steps_records_and_notes_are_progress_and_asking_to_stop_is_none(make):
     store, calls = make(seeds(1)), []
     here = store.directory(store.runs[0].run)
-    control = Control({here: 0}, Stop(), lambda event: None, lambda: calls.append(1))
+    context = RunContext({here: 0}, Stop(), lambda event: None, lambda: calls.append(1))
     record = {"step": 1, "length": 10, "metric": "loss", "split": "test", "value": 0.5}
-    control.rewind(here, 0)
-    control.note(here, parameters=1)
-    control.step(here, 1)
-    control.metrics(here, {"step": 1})
-    control.results(here, record)
+    context.truncate_after(here, 0)
+    context.log_manifest(here, parameters=1)
+    context.step(here, 1)
+    context.metrics(here, {"step": 1})
+    context.results(here, record)
     assert len(calls) == 5
-    control.stopping()
+    context.stopping()
     assert len(calls) == 5
 
 

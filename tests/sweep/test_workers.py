@@ -13,8 +13,7 @@ import pytest
 from checks import check_complete, until
 
 from attnjax.sweep import Rules, product, retry, run_here, run_workers, scan, seeds, vary
-from attnjax.sweep.lease import holder
-from attnjax.sweep.process import runs
+from attnjax.sweep.lease import holder, is_running
 
 TRAINER = "fake_training:train"
 ALONE = Rules(population=1)
@@ -43,7 +42,7 @@ def test_workers_are_killed_at_random_and_each_run_ends_once(make, cells, worker
         seen.append(event)
         if event.state == "running" and moments and len(seen) >= moments[0]:
             owner = holder(store.directory(event.run))
-            if not owner.released and runs(owner.pid, owner.started):
+            if not owner.released and is_running(owner.pid, owner.started):
                 os.kill(owner.pid, signal.SIGKILL)
                 victims.append(owner.pid)
                 moments.pop(0)
@@ -119,7 +118,7 @@ def test_a_killed_driver_takes_its_workers_along_and_the_next_finishes(make):
         driver.kill()
         driver.wait()
     owners = [holder(store.directory(entry.run)) for entry in store.runs]
-    until(lambda: not any(owner and runs(owner.pid, owner.started) for owner in owners))
+    until(lambda: not any(owner and is_running(owner.pid, owner.started) for owner in owners))
     kept = {run.run: run.manifest()["end_time"] for run in scan(store.root).runs if run.status.state == "done"}
     summary = run_here(store, fake_training.train)
     assert set(summary.states.values()) == {"done"}

@@ -28,7 +28,7 @@ def population(tiny):
 
 
 class Recorder:
-    """A `Control` that keeps everything, and asks for a stop after a number of strides."""
+    """A `RunContext` that keeps everything, and asks for a stop after a number of strides."""
 
     def __init__(self, stop_after=None):
         self.stop_after, self.strides = stop_after, 0
@@ -47,11 +47,11 @@ class Recorder:
     def results(self, directory, *found):
         self.found.setdefault(directory.name, []).extend(found)
 
-    def rewind(self, directory, step):
+    def truncate_after(self, directory, step):
         for kept in (self.logs, self.found):
             kept[directory.name] = [one for one in kept.get(directory.name, []) if one["step"] <= step]
 
-    def note(self, directory, **fields):
+    def log_manifest(self, directory, **fields):
         self.notes.setdefault(directory.name, {}).update(fields)
 
     def fail(self, directory, step, reason):

@@ -109,8 +109,8 @@ def test_a_text_passes(tmp_path):
         ({"model.head": 7}, "RoPE.*even"),
         ({"model.encoding": "alibi", "model.scale": 1e-9, "model.implementation": "cudnn"}, "cannot serve ALiBi.*GPU"),
         (
-            {"model.encoding": "t5", "model.implementation": "xla"},
-            "'xla' cannot serve T5Bias.*these can: dense, chunked",
+            {"model.encoding": "fire", "model.implementation": "xla"},
+            "'xla' cannot serve FIRE.*these can: dense, chunked",
         ),
         (
             {"model.attention_dropout": 0.1, "model.implementation": "xla"},
@@ -158,7 +158,7 @@ def test_double_precision_passes_where_it_is(x64):
 
 
 def test_layers_that_differ_are_all_traced():
-    layers = ["rope", "nope", {"name": "alibi", "options": {"symmetric": True}}, "t5"]
+    layers = ["rope", "nope", {"name": "alibi", "options": {"symmetric": True}}, "fire"]
     check(run({"model.layers": 4, "model.encoding": layers}))
     with pytest.raises(ValueError, match="'xla' cannot serve"):
         check(run({"model.layers": 4, "model.encoding": layers, "model.implementation": "xla"}))

@@ -99,11 +99,11 @@ def small_files():
 
 
 def test_a_checkpoint_that_does_not_fit_fails_its_run_and_leaves_the_one_before(folder, small_files):
-    def train(configs, directories, control):
-        control.rewind(directories[0], 0)
+    def train(configs, directories, context):
+        context.truncate_after(directories[0], 0)
         here = directories[0] / "checkpoints"
         checkpoint.save(here, 1, {"w": jnp.arange(2.0**10)})
-        control.step(directories[0], 1)
+        context.step(directories[0], 1)
         checkpoint.save(here, 2, {"w": jax.random.normal(jax.random.key(0), (2**16,))})
 
     store = prepare(folder / "out", "tiny", plan(parse(json.loads((folder / "tiny.json").read_text())), seeds(1)))

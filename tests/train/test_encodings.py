@@ -50,11 +50,11 @@ def run_with(name, options, **fields):
 
 
 def trained(runs, root):
-    control, folders = Recorder(), [root / str(i) for i in range(len(runs))]
+    context, folders = Recorder(), [root / str(i) for i in range(len(runs))]
     for folder in folders:
         folder.mkdir(parents=True)
-    train(runs, folders, control)
-    return control
+    train(runs, folders, context)
+    return context
 
 
 def test_a_population_of_encodings_trains_as_each_alone(tmp_path):
@@ -100,7 +100,7 @@ def test_the_plan_knows_which_are_not(name):
     runs = [run_with(name, one) for one in CODE[name]]
     assert len({population_key(run) for run in runs}) == len(runs)
     for other in runs[1:]:
-        with pytest.raises(ValueError, match="different programs and cannot train together"):
+        with pytest.raises(ValueError, match="a population needs encodings that share one program"):
             numbers_of([runs[0], other])
 
 

@@ -11,7 +11,7 @@ from flax import nnx
 from attnjax.modules import Decoder, generate
 from attnjax.tasks.forms import specials
 from attnjax.train.data import sequences
-from attnjax.train.evaluate import Evaluator, bucket
+from attnjax.train.evaluate import Evaluator, padded_size
 from attnjax.train.loop import make_task
 from attnjax.train.step import Trainer, members
 from tests.cases import once_except
@@ -57,7 +57,7 @@ def _decoder(trainer, params):
 def test_padding_to_a_larger_bucket_changes_nothing(trained):
     run, trainer, params = trained
     tight = dataclasses.replace(run, evaluate=dataclasses.replace(run.evaluate, bucket_sizes=(6, 9)))
-    assert (bucket(tight, 4), bucket(run, 4)) == (6, 12)
+    assert (padded_size(tight, 4), padded_size(run, 4)) == (6, 12)
     records = [list(Evaluator(one, trainer.task, trainer.model)(params)) for one in (tight, run)]
     for narrow, padded in zip(*records, strict=True):
         for a, b in zip(narrow[0], padded[0], strict=True):
@@ -83,4 +83,4 @@ def buckets(tiny, lengths, validation=(5,)):
     """The padded size of each length."""
     asked = dataclasses.replace(tiny.evaluate, lengths=lengths, validation_lengths=validation, bucket_sizes=())
     run = dataclasses.replace(tiny, evaluate=asked)
-    return {length: bucket(run, length) for length in (*lengths, *validation)}
+    return {length: padded_size(run, length) for length in (*lengths, *validation)}

@@ -52,11 +52,11 @@ def poisoned(monkeypatch):
 def test_a_gradient_that_is_not_finite_ends_its_run_at_that_step(tiny, recorder, folders, poisoned, bad, said, clip):
     poisoned(bad)
     wild = dataclasses.replace(tiny, train=dataclasses.replace(tiny.train, learning_rate=FAST, clip=clip))
-    control, (folder,) = recorder(), folders("alone", 1)
-    train([wild], [folder], control)
-    step, reason = control.failed["0"]
+    context, (folder,) = recorder(), folders("alone", 1)
+    train([wild], [folder], context)
+    step, reason = context.failed["0"]
     assert (step, reason) == (2, f"nan at step 2: the norm of the gradient was {said}")
-    assert not control.found["0"]
+    assert not context.found["0"]
     assert checkpoint.steps(folder / "checkpoints") == []
 
 
@@ -67,12 +67,12 @@ def test_the_other_member_of_its_population_goes_on_unharmed(tiny, recorder, fol
     faster = lambda rate: dataclasses.replace(tiny, train=dataclasses.replace(tiny.train, learning_rate=rate))
     found = {}
     for rate in (2e-3, FAST):
-        control, parts = recorder(), folders(f"rate{rate}")
-        train([tiny, faster(rate)], parts, control)
-        assert ("1" in control.failed) == (rate == FAST)
-        assert "0" not in control.failed
-        found[rate] = control.logs["0"], control.found["0"], control.notes["0"]
-    assert control.failed["1"] == (2, "nan at step 2: the norm of the gradient was inf")
+        context, parts = recorder(), folders(f"rate{rate}")
+        train([tiny, faster(rate)], parts, context)
+        assert ("1" in context.failed) == (rate == FAST)
+        assert "0" not in context.failed
+        found[rate] = context.logs["0"], context.found["0"], context.notes["0"]
+    assert context.failed["1"] == (2, "nan at step 2: the norm of the gradient was inf")
     assert found[2e-3] == found[FAST]
 
 

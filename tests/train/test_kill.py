@@ -7,8 +7,7 @@ import signal
 import pytest
 
 from attnjax.sweep import Rules, load, plan, prepare, product, run_workers, scan, vary
-from attnjax.sweep.lease import holder
-from attnjax.sweep.process import runs
+from attnjax.sweep.lease import holder, is_running
 from tests.train import killing
 
 KILL, TERM, INT = signal.SIGKILL, signal.SIGTERM, signal.SIGINT
@@ -64,7 +63,7 @@ def test_a_sweep_whose_workers_are_killed_ends_as_one_that_nobody_disturbed(tmp_
 
         def strike(event, store=store, doomed=doomed):
             owner = holder(store.directory(event.run))
-            if event.run in doomed and event.step >= 6 and runs(owner.pid, owner.started):
+            if event.run in doomed and event.step >= 6 and is_running(owner.pid, owner.started):
                 doomed.remove(event.run)
                 victims[event.run] = owner.pid
                 os.kill(owner.pid, KILL)

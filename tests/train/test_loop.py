@@ -41,9 +41,9 @@ def uninterrupted(population, root):
     folders = [root / str(i) for i in range(2)]
     for folder in folders:
         folder.mkdir()
-    control = Recorder()
-    train(population, folders, control)
-    return control, folders
+    context = Recorder()
+    train(population, folders, context)
+    return context, folders
 
 
 @pytest.fixture(scope="module")
@@ -52,26 +52,26 @@ def whole(population, tmp_path_factory):
 
 
 def test_records_of_a_whole_run(whole, tiny):
-    control, folders = whole
-    assert [record["step"] for record in control.logs["0"]] == list(range(4, 41, 4))
-    measured = {(one["length"], one["split"]) for one in control.found["0"]}
+    context, folders = whole
+    assert [record["step"] for record in context.logs["0"]] == list(range(4, 41, 4))
+    measured = {(one["length"], one["split"]) for one in context.found["0"]}
     assert measured == {(4, "train"), (6, "train"), (9, "test"), (5, "validation")}
-    assert {one["metric"] for one in control.found["0"]} >= {"exact_match", "token_accuracy", "loss"}
-    assert control.notes["0"]["parameters"] == describe(tiny)["parameters"]
-    assert control.notes["0"]["parameters_sha256"] != control.notes["1"]["parameters_sha256"]
+    assert {one["metric"] for one in context.found["0"]} >= {"exact_match", "token_accuracy", "loss"}
+    assert context.notes["0"]["parameters"] == describe(tiny)["parameters"]
+    assert context.notes["0"]["parameters_sha256"] != context.notes["1"]["parameters_sha256"]
     assert checkpoint.steps(folders[0] / "checkpoints") == [32, 40]
 
 
 def test_stopped_and_resumed_is_bitwise_the_same(whole, population, recorder, folders):
     parts = folders("parts")
-    control = recorder(stop_after=3)
+    context = recorder(stop_after=3)
     for strides in (3, 4, 8, None):
-        control.stop_after = None if strides is None else strides
-        train(population, parts, control)
+        context.stop_after = None if strides is None else strides
+        train(population, parts, context)
     expected, _ = whole
-    assert control.logs == expected.logs
-    assert control.found == expected.found
-    assert control.notes == expected.notes
+    assert context.logs == expected.logs
+    assert context.found == expected.found
+    assert context.notes == expected.notes
 
 
 @pytest.fixture(scope="module")
@@ -94,7 +94,7 @@ def test_evaluations_on_the_way_are_of_the_validation_set(watched_whole):
 def test_a_death_between_checkpoint_and_evaluation_loses_no_result(
     watched, watched_whole, recorder, folders, monkeypatch
 ):
-    parts, control, real = folders("died"), recorder(), loop._evaluate
+    parts, context, real = folders("died"), recorder(), loop._evaluate
 
     def dying(*arguments):
         if inspect.signature(real).bind(*arguments).arguments["step"] == 16:
@@ -103,29 +103,29 @@ def test_a_death_between_checkpoint_and_evaluation_loses_no_result(
 
     monkeypatch.setattr(loop, "_evaluate", dying)
     with pytest.raises(KeyboardInterrupt):
-        train(watched, parts, control)
+        train(watched, parts, context)
     assert checkpoint.steps(parts[0] / "checkpoints")[-1] == 16
     monkeypatch.setattr(loop, "_evaluate", real)
-    train(watched, parts, control)
-    assert control.found == watched_whole.found
-    assert control.logs == watched_whole.logs
-    assert control.notes == watched_whole.notes
+    train(watched, parts, context)
+    assert context.found == watched_whole.found
+    assert context.logs == watched_whole.logs
+    assert context.notes == watched_whole.notes
 
 
 def test_a_stop_amid_an_evaluation_loses_no_result(watched, watched_whole, recorder, folders, monkeypatch):
-    parts, control, real = folders("stopped"), recorder(), loop._evaluate
+    parts, context, real = folders("stopped"), recorder(), loop._evaluate
 
     def stopped(*arguments):
-        control.stop_after = 0  # asked to stop as the evaluation begins, and before it has found anything
+        context.stop_after = 0  # asked to stop as the evaluation begins, and before it has found anything
 
     monkeypatch.setattr(loop, "_evaluate", stopped)
-    train(watched, parts, control)
+    train(watched, parts, context)
     assert checkpoint.steps(parts[0] / "checkpoints")[-1] == 8
     monkeypatch.setattr(loop, "_evaluate", real)
-    control.stop_after = None
-    train(watched, parts, control)
-    assert control.found == watched_whole.found
-    assert control.notes == watched_whole.notes
+    context.stop_after = None
+    train(watched, parts, context)
+    assert context.found == watched_whole.found
+    assert context.notes == watched_whole.notes
 
 
 def test_the_newest_step_that_all_have_is_resumed_from(whole, population, recorder, folders):
@@ -134,24 +134,24 @@ def test_the_newest_step_that_all_have_is_resumed_from(whole, population, record
     for original, part in zip(originals, parts, strict=True):
         shutil.copytree(original, part, dirs_exist_ok=True)
     shutil.rmtree(parts[1] / "checkpoints" / "40")
-    control = recorder()
-    train(population, parts, control)
-    assert [record["step"] for record in control.logs["0"]] == [36, 40]
-    assert control.notes == expected.notes
+    context = recorder()
+    train(population, parts, context)
+    assert [record["step"] for record in context.logs["0"]] == [36, 40]
+    assert context.notes == expected.notes
 
 
 def test_a_run_whose_loss_is_nan_fails_alone(tiny, recorder, folders):
     wild = dataclasses.replace(tiny.train, learning_rate=1e30)
-    control, parts = recorder(), folders("wild")
-    train([tiny, dataclasses.replace(tiny, train=wild)], parts, control)
-    step, reason = control.failed["1"]
+    context, parts = recorder(), folders("wild")
+    train([tiny, dataclasses.replace(tiny, train=wild)], parts, context)
+    step, reason = context.failed["1"]
     assert reason.startswith(f"nan at step {step}")
     assert 1 <= step <= 8
-    assert "0" not in control.failed
-    assert control.found["0"]
-    assert not control.found["1"]
+    assert "0" not in context.failed
+    assert context.found["0"]
+    assert not context.found["1"]
     assert checkpoint.steps(parts[0] / "checkpoints") == [32, 40]
-    assert not [step for step in checkpoint.steps(parts[1] / "checkpoints") if step >= control.failed["1"][0]]
+    assert not [step for step in checkpoint.steps(parts[1] / "checkpoints") if step >= context.failed["1"][0]]
 
 
 def test_a_member_alone_is_the_member_of_a_population(population, tiny):

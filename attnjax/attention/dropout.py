@@ -1,0 +1,52 @@
+"""Dropout of attention weights that does not depend on tiles: a pure function of key, example, head, query and key index."""
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from attnjax.typing import Array, Float, Key, UInt32
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Dropout:
+    """Drop attention weights with probability `rate`. The same key drops the same (query, key) pairs in every
+    implementation, whatever its tiles. Raises ValueError unless 0 <= rate < 1 and `key` is a typed PRNG key.
+
+    Example:
+        >>> import jax
+        >>> from attnjax import Dropout
+        >>> Dropout(jax.random.key(0), rate=0.1).rate
+        0.1
+    """
+
+    key: Key[Array, ""]
+    rate: float = dataclasses.field(metadata={"static": True})
+
+    def __post_init__(self):
+        if not 0 <= self.rate < 1:
+            raise ValueError(f"Dropout: rate must be in [0, 1), got {self.rate!r}")
+        if isinstance(self.key, jax.Array) and not jnp.issubdtype(self.key.dtype, jax.dtypes.prng_key):
+            raise ValueError(f"Dropout: key must be a typed PRNG key, jax.random.key(seed), got dtype {self.key.dtype}")
+
+
+def head_keys(dropout: Dropout, shape: tuple[int, ...]) -> UInt32[Array, "B K G d"]:
+    """One key per example and query head, as raw words."""
+    return jax.random.key_data(jax.random.split(dropout.key, shape))
+
+
+def kept(
+    keys: UInt32[Array, "B K G d"], like: Any, rate: float, rows: Array, cols: Array, dtype: jnp.dtype
+) -> Float[Array, "B K G t s"]:
+    """0 or 1/(1 - rate) for each query row and key column: a pure function of (key, batch, head, row, column)."""
+
+    def pair(data, i, j):
+        key = jax.random.wrap_key_data(data, impl=like)
+        return jax.random.uniform(jax.random.fold_in(jax.random.fold_in(key, i), j))
+
+    over = jax.vmap(jax.vmap(pair, in_axes=(None, None, 0)), in_axes=(None, 0, None))
+    for _ in range(3):
+        over = jax.vmap(over, in_axes=(0, None, None))
+    return (over(keys, rows, cols) >= rate).astype(dtype) / jnp.asarray(1 - rate, dtype)

@@ -1,0 +1,73 @@
+"""Restricts the last layer of a model to a subset of query positions, where only those features are asked for.
+
+The layer still projects keys and values of all T positions; queries, feed-forward and logits are computed at the M
+positions `query_indices` [B, M] alone. Each function here gathers these indices from one kind of input of the layer.
+"""
+
+import dataclasses
+
+import chex
+import jax.numpy as jnp
+
+from attnjax.attention import Mask
+from attnjax.positions import Compose, PositionEncoding, Trait
+from attnjax.typing import Array, ArrayLike, Int, PyTree
+
+
+def gather_vectors(x: Array, query_indices: Int[Array, "B M"]) -> Array:
+    """Returns x[b, query_indices[b]]: [B, M, D] of features x [B, T, D], or [B, M, S] of a mask [B, T, S].
+
+    Example:
+      >>> x = jnp.arange(6.0).reshape(1, 3, 2)
+      >>> gather_vectors(x, jnp.array([[2, 0]])).tolist()
+      [[[4.0, 5.0], [0.0, 1.0]]]
+    """
+    chex.assert_rank([x, query_indices], [3, 2])
+    chex.assert_equal_shape_prefix([x, query_indices], 1)
+    return jnp.take_along_axis(x, query_indices[:, :, None], axis=1)
+
+
+def gather_scalars(x: ArrayLike, query_indices: Int[Array, "B M"]) -> Int[Array, "B M"]:
+    """Returns x[b, query_indices[b]] of numbers x [B, T], one per token, or x[query_indices[b]] of x [T].
+
+    Example:
+      >>> gather_scalars(jnp.array([10, 11, 12]), jnp.array([[2, 0]])).tolist()
+      [[12, 10]]
+    """
+    x = jnp.asarray(x)
+    chex.assert_rank([x, query_indices], [{1, 2}, 2])
+    if x.ndim == 1:
+        return x[query_indices]
+    chex.assert_equal_shape_prefix([x, query_indices], 1)
+    return jnp.take_along_axis(x, query_indices, axis=1)
+
+
+def gather_positions(pos: PyTree, query_indices: Int[Array, "B M"], encoding: PositionEncoding) -> PyTree:
+    """Returns the positions of the queries at `query_indices`: [B, M], with their axes of heads and coordinates.
+
+    Example:
+      >>> from attnjax.positions import RoPE
+      >>> gather_positions(jnp.array([5, 7, 9]), jnp.array([[2, 0]]), RoPE()).tolist()
+      [[9, 5]]
+    """
+    if isinstance(pos, tuple) and isinstance(encoding, Compose):
+        parts = zip(encoding.parts, pos, strict=True)
+        return tuple(gather_positions(one, query_indices, part) for part, one in parts)
+    pos = jnp.asarray(pos)
+    axis = pos.ndim - 1 - (Trait.AXES in encoding.traits)
+    if axis == 0:
+        return pos[query_indices]
+    shape = [1] * pos.ndim
+    shape[0], shape[axis] = query_indices.shape
+    return jnp.take_along_axis(pos, query_indices.reshape(shape), axis=axis)
+
+
+def gather_mask(mask: Mask, query_indices: Int[Array, "B M"]) -> Mask:
+    """Returns the mask of the queries at `query_indices` and of all keys."""
+    index = query_indices if mask.q_index is None else gather_scalars(mask.q_index, query_indices)
+    segments = None if mask.q_segments is None else gather_scalars(mask.q_segments, query_indices)
+    allowed = mask.allowed
+    if allowed is not None:
+        allowed = jnp.asarray(allowed)
+        allowed = allowed[query_indices] if allowed.ndim == 2 else gather_vectors(allowed, query_indices)
+    return dataclasses.replace(mask, q_index=index, q_segments=segments, allowed=allowed)

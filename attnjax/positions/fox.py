@@ -1,0 +1,99 @@
+"""FoX, the forgetting transformer: a bias that is a sum of learned forget gates between the key and the query.
+
+    log f_t = log sigmoid(w_h . x_t + b_h)                      forget gate of token t and head h
+    p_t     = -sum_{u <= t} log f_u                             position: how much is forgotten up to t
+    score[i, j] = scale * q_i . k_j - (p_i - p_j)
+                = scale * q_i . k_j + sum_{j < t <= i} log f_t
+
+The gate of the query counts, that of the key does not, and the bias is not scaled.
+
+Acts through `context`, x[T,D] -> [T], and `bias`, n[...] -> [...] with n = p_i - p_j. Positions are one number per token and
+query head, so that memory stays linear and kernels with extra columns can serve (`slope`). They are summed in float32
+whatever the type of x, or in float64 where x is.
+
+Learned: head = {"w": [N, D], "b": [N]}, w ~ N(0, 0.02^2) and b = `gate_bias`: 0 in the authors' code, where every gate starts
+at 1/2; 5 in x-transformers, where all but nothing is forgotten at first.
+
+Reference: Lin, Nikishin, He, Courville 2025, arXiv:2503.02130 ("forgetting attention"); initial values from the authors' code
+(zhixuan-lin/forgetting-transformer) and from x-transformers (`DataDependentAlibi`).
+"""
+
+import dataclasses
+import math
+
+import jax
+import jax.numpy as jnp
+
+from attnjax.positions.base import EncodingParams, PositionEncoding, Sizes
+from attnjax.typing import Array, ArrayLike, Float, Num, PyTree, compute_dtype
+
+HIGHEST = jax.lax.Precision.HIGHEST
+STD = 0.02
+"""Standard deviation of the initial weights of the gates."""
+
+
+@dataclasses.dataclass(frozen=True)
+class FoX(PositionEncoding):
+    """Forget gates computed from the tokens; needs a causal mask. `gate_bias`: the initial bias of the gates.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> gates = EncodingParams(head={"w": jnp.zeros(4), "b": jnp.zeros(())})
+        >>> positions = FoX().context(gates, jnp.ones((3, 4)), jnp.arange(3), jnp.zeros(()))
+        >>> [round(float(p), 4) for p in positions]  # log 2, 2 log 2, 3 log 2
+        [0.6931, 1.3863, 2.0794]
+    """
+
+    gate_bias: float = 0.0
+
+    def __post_init__(self) -> None:
+        number = isinstance(self.gate_bias, int | float) and not isinstance(self.gate_bias, bool)
+        if not number or not math.isfinite(self.gate_bias):
+            raise ValueError(f"FoX: gate_bias must be a finite number, got {self.gate_bias!r}")
+
+    def init(self, key: jax.Array, sizes: Sizes) -> EncodingParams:
+        """head={"w": [N, D], "b": [N]}."""
+        w = STD * jax.random.normal(key, (sizes.heads, sizes.model), jnp.float32)
+        return EncodingParams(head={"w": w, "b": jnp.full((sizes.heads,), self.gate_bias, jnp.float32)})
+
+    def context(
+        self, p: EncodingParams, x: Float[Array, "T D"], pos: Num[ArrayLike, " T"], before: Float[Array, ""]
+    ) -> Float[Array, " T"]:
+        """before - sum_{u <= t} log sigmoid(w . x_u + b)."""
+        del pos
+        forgotten = jax.nn.softplus(-gate_logits(p.head, x))
+        return before.astype(forgotten.dtype) + jnp.cumsum(forgotten)
+
+    def bias(self, p: EncodingParams, n: Num[Array, "..."]) -> Float[Array, "..."]:
+        """-n: what is forgotten between the key and the query."""
+        del p
+        return -n.astype(compute_dtype(n))
+
+    def slope(self, p: EncodingParams) -> Float[Array, ""]:
+        """The number -1 with `bias(p, n) == -n`."""
+        del p
+        return jnp.float32(-1.0)
+
+    def check(
+        self, *, sizes: Sizes | None = None, causal: bool | None = None, pos: Num[ArrayLike, "..."] | None = None
+    ) -> None:
+        """Refuses a mask that is not causal: the farther in the future, the higher the score."""
+        del sizes, pos
+        if causal is False:
+            raise ValueError(
+                "FoX rewards keys in the future for all that is forgotten up to them, so it needs a causal mask; pass "
+                "Mask(causal=True)"
+            )
+
+
+def gate_logits(head: PyTree, x: Float[Array, "T D"]) -> Float[Array, " T"]:
+    """w . x_t + b of every token for one head, in float32, or in float64 where x is.
+
+    Example:
+        >>> gate_logits({"w": jnp.ones(2), "b": jnp.ones(())}, jnp.array([[1.0, 2.0]])).tolist()
+        [4.0]
+    """
+    dtype = compute_dtype(x)
+    w, b = (jnp.asarray(head[name], dtype) for name in ("w", "b"))
+    # Highest precision, because an error of one gate stays in the positions of all tokens after it.
+    return jnp.dot(x.astype(dtype), w, precision=HIGHEST) + b

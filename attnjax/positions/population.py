@@ -1,0 +1,69 @@
+"""Populations: encodings that differ in numbers alone, vmapped as one compiled program.
+
+An encoding splits into a program, which is compiled, and constants, which are arrays:
+
+    encodings = [RoPE(theta=theta) for theta in (100.0, 10_000.0)]
+    stacked = stacked_constants(encodings, sizes)
+    jax.vmap(lambda params: attend(q, k, v, encoding=program(encodings[0]), params=params))(stacked)
+
+A field that enters an encoding through `constants` alone is declared with `numeric`. It may differ between the members of
+a population; every other field is part of the program.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from attnjax.positions.base import EncodingParams, PositionEncoding, Sizes, Trait
+
+
+def numeric(default: Any) -> Any:
+    """A dataclass field that enters an encoding through `constants` alone.
+
+    Example:
+        >>> from attnjax import RoPE
+        >>> [field.name for field in dataclasses.fields(RoPE) if field.metadata.get("numeric")]
+        ['theta', 'scaling', 'keep']
+    """
+    return dataclasses.field(default=default, metadata={"numeric": True})
+
+
+def program(encoding: PositionEncoding) -> PositionEncoding:
+    """The encoding with its numeric fields at their defaults: members of a population with equal programs share code.
+
+    An encoding without numeric fields is its own program, and so is one whose constants depend on the length.
+
+    Example:
+        >>> from attnjax import RoPE
+        >>> program(RoPE(theta=500.0, fraction=0.5)) == RoPE(fraction=0.5)
+        True
+    """
+    fields = dataclasses.fields(encoding) if dataclasses.is_dataclass(encoding) else ()
+    defaults = {field.name: field.default for field in fields if field.metadata.get("numeric")}
+    if not defaults or Trait.LENGTH in encoding.traits:
+        return encoding
+    return dataclasses.replace(encoding, **defaults)
+
+
+def stacked_constants(encodings: Sequence[PositionEncoding], sizes: Sizes) -> EncodingParams:
+    """The constants of P encodings, stacked as arrays [P, ...] to pass to `attend` under `jax.vmap`.
+
+    Equal encodings need none: the result is then an empty `EncodingParams`, and constants are compiled in.
+
+    Raises ValueError where the encodings do not share one program.
+
+    Example:
+        >>> from attnjax import ALiBi
+        >>> one = Sizes(model=8, heads=1, kv_heads=1, head_dim=8)
+        >>> stacked_constants([ALiBi(slopes=(0.5,)), ALiBi(slopes=(0.25,))], one).head["slope"].tolist()
+        [[0.5], [0.25]]
+    """
+    programs = dict.fromkeys(program(encoding) for encoding in encodings)
+    if len(programs) != 1:
+        raise ValueError(f"a population needs encodings that share one program, got the programs {list(programs)}")
+    if len(set(encodings)) == 1:
+        return EncodingParams()
+    return jax.tree.map(lambda *leaves: np.stack(leaves), *(encoding.constants(sizes) for encoding in encodings))

@@ -1,0 +1,53 @@
+"""The encodings of attnjax, a row each, readable without JAX: configs, the command line, sweeps and figures read it.
+
+A new encoding is a file in `positions/` and a row here. `attnjax.positions.ENCODINGS` has the classes themselves.
+"""
+
+from typing import NamedTuple
+
+
+class EncodingRow(NamedTuple):
+    """Where the class of an encoding is, "module:Class"; the label of its curves; and two things that the planner asks.
+
+    numeric: options that enter through constants alone, so that runs which differ in them train in one program.
+    axes: positions have several coordinates, which no task makes, so that configs cannot name it.
+    """
+
+    path: str
+    label: str
+    numeric: tuple[str, ...] = ()
+    axes: bool = False
+
+    @property
+    def name(self) -> str:
+        """The name of the class."""
+        return self.path.partition(":")[2]
+
+
+ENCODINGS = {
+    "nope": EncodingRow("attnjax.positions.base:NoPE", "NoPE"),
+    "sinusoidal": EncodingRow("attnjax.positions.sinusoidal:Sinusoidal", "Sinusoidal", ("theta",)),
+    "learned": EncodingRow("attnjax.positions.learned:Learned", "Learned"),
+    "rope": EncodingRow("attnjax.positions.rope:RoPE", "RoPE", ("theta", "keep", "scaling")),
+    "xpos": EncodingRow("attnjax.positions.xpos:XPos", "XPos", ("theta",)),
+    "alibi": EncodingRow("attnjax.positions.alibi:ALiBi", "ALiBi", ("slopes",)),
+    "t5": EncodingRow("attnjax.positions.t5:T5Bias", "T5 bias"),
+    "kerple": EncodingRow("attnjax.positions.kerple:Kerple", "Kerple"),
+    "fire": EncodingRow("attnjax.positions.fire:FIRE", "FIRE"),
+    "transformer_xl": EncodingRow("attnjax.positions.transformer_xl:TransformerXL", "Transformer-XL"),
+    "cope": EncodingRow("attnjax.positions.cope:CoPE", "CoPE"),
+    "sandwich": EncodingRow("attnjax.positions.sandwich:Sandwich", "Sandwich"),
+    "pope": EncodingRow("attnjax.positions.pope:PoPE", "PoPE", ("theta",)),
+    "fox": EncodingRow("attnjax.positions.fox:FoX", "FoX"),
+    "cable": EncodingRow("attnjax.positions.cable:Cable", "Cable"),
+    "repo": EncodingRow("attnjax.positions.repo:RePo", "RePo"),
+    "selective_rope": EncodingRow("attnjax.positions.selective_rope:SelectiveRoPE", "Selective RoPE"),
+    "ssmax": EncodingRow("attnjax.positions.ssmax:SSMax", "SSMax"),
+    "llama4_temperature": EncodingRow("attnjax.positions.llama4_temperature:Llama4Temperature", "Llama 4 temperature"),
+    "axial_rope": EncodingRow("attnjax.positions.axial_rope:AxialRoPE", "Axial RoPE", axes=True),
+    "mixed_rope": EncodingRow("attnjax.positions.axial_rope:MixedRoPE", "RoPE-Mixed", axes=True),
+    "mrope": EncodingRow("attnjax.positions.mrope:MRoPE", "M-RoPE", axes=True),
+    "dape": EncodingRow("attnjax.positions.dape:DAPE", "DAPE"),
+    "stick_breaking": EncodingRow("attnjax.positions.stick_breaking:StickBreaking", "Stick-breaking"),
+    "path": EncodingRow("attnjax.positions.path:PaTH", "PaTH"),
+}

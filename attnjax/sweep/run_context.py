@@ -1,0 +1,164 @@
+"""The run context that a training function gets beside configs and folders: when to stop, and where records go.
+
+    def train(configs: list[RunConfig], directories: list[Path], context: RunContext) -> None
+
+The configs differ only in the fields of `plan.VARIES_INSIDE`. The function resumes from `directory / "checkpoints"`, calls
+`truncate_after` with the step it resumed from and `step` after every step or few, saves and returns soon after `stopping()`
+is not "", calls `fail` where one run of several must end, and raises where all must. Returning without having been asked to
+stop means that every run is done.
+"""
+
+import dataclasses
+import math
+import pathlib
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
+
+from attnjax.config import SCHEMA, RunConfig
+from attnjax.sweep import files, records, status
+from attnjax.sweep.stop import Stop
+
+QUIET = 2.0
+"""Seconds between two writings of a running status."""
+
+
+UNWRITTEN = "unwritten"
+"""The state in an event about a run whose lease, beginning or end could not be written: on the disk it has not ended."""
+
+
+class Event(NamedTuple):
+    """News of one run: its state, step, and numbers such as loss. `reason` says why it ended, or why it is said to hang."""
+
+    run: str
+    state: str
+    step: int
+    numbers: Mapping[str, Any]
+    reason: str = ""
+
+
+Progress = Callable[[Event], None]
+
+
+class Train(Protocol):
+    """A training function, see the module's text."""
+
+    def __call__(self, configs: list[RunConfig], directories: list[pathlib.Path], context: "RunContext") -> None: ...
+
+
+@dataclasses.dataclass
+class Live:
+    """What is known of a run in training."""
+
+    step: int
+    state: str = "running"
+    reason: str = ""
+    resumed: int = 0
+    written: float = -math.inf
+    seen: set[str] | None = None
+
+
+class RunContext:
+    """See the module's text. Every method takes the run's folder, as handed to the training function."""
+
+    def __init__(
+        self,
+        runs: Mapping[pathlib.Path, int],
+        stop: Stop,
+        progress: Progress,
+        alive: Callable[[], None] = lambda: None,
+    ):
+        self.live = {directory: Live(step) for directory, step in runs.items()}
+        self._stop, self._progress, self._alive = stop, progress, alive
+
+    def stopping(self) -> str:
+        """Why to save and return at this step, as "SIGTERM"; "" while training should go on."""
+        return self._stop.reason
+
+    def step(self, directory: pathlib.Path, step: int, **numbers: float) -> None:
+        """The run has done `step` steps; `numbers` are for the display."""
+        self._alive()
+        live = self.live[directory]
+        live.step = int(step)
+        if time.monotonic() - live.written >= QUIET:
+            live.written = time.monotonic()
+            status.write(directory, status.Status("running", live.step))
+        self._progress(Event(directory.name, "running", live.step, numbers))
+
+    def metrics(self, directory: pathlib.Path, record: Mapping[str, Any]) -> None:
+        """Append one line, {"step": 100, "loss": ...}, to the training log."""
+        self._alive()
+        records.append(directory / "metrics.jsonl", record)
+
+    def results(self, directory: pathlib.Path, *found: Mapping[str, Any]) -> None:
+        """Append evaluations, {"step", "length", "metric", "value", "count", "split"}; what is there is not repeated."""
+        self._alive()
+        live, path = self.live[directory], directory / "results.jsonl"
+        if live.seen is None:
+            there = (line.table for line in records.each(path))
+            live.seen = {records.identity(table) for table in there if table is not None}
+        new = {records.identity(record): record for record in found}
+        new = {name: {"run": directory.name, **record} for name, record in new.items() if name not in live.seen}
+        if new:
+            records.append(path, *new.values())
+            live.seen |= new.keys()
+
+    def truncate_after(self, directory: pathlib.Path, step: int) -> None:
+        """Forget the training log and the evaluations after `step`, from which training resumes; also damaged lines, and those
+        of other runs.
+
+        The other lines stay as they are. Raises OSError or ValueError, and changes nothing, where a file cannot be read.
+        """
+        self._alive()
+        live = self.live[directory]
+        live.step, live.resumed, live.seen = int(step), int(step), None
+        for name in records.FILES:
+            records.keep(directory / name, lambda record: _is_of(record, directory.name) and _step_of(record) <= step)
+
+    def log_manifest(self, directory: pathlib.Path, **fields: Any) -> None:
+        """Add fields to the run's manifest: parameter count, chance levels, hashes of data and parameters."""
+        self._alive()
+        update_manifest(directory, fields)
+
+    def fail(self, directory: pathlib.Path, step: int, reason: str) -> None:
+        """This run has ended badly at `step`, say by NaN; the others of the population go on."""
+        live = self.live[directory]
+        live.step, live.state, live.reason = int(step), "failed", reason
+
+    def done(self, directory: pathlib.Path, step: int) -> None:
+        """This run is complete, whatever becomes of the others. Needed only when returning after `stopping()`."""
+        live = self.live[directory]
+        live.step, live.state = int(step), "done"
+
+    def running(self) -> Sequence[pathlib.Path]:
+        """The runs that have not ended."""
+        return [directory for directory, live in self.live.items() if live.state == "running"]
+
+
+def update_manifest(directory: pathlib.Path, fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Merge fields into a run's manifest; a damaged one is begun anew. Returns it.
+
+    Raises OSError where it cannot be read or written.
+    """
+    path = directory / "manifest.json"
+    table = {**read_manifest(directory), **fields, "schema": SCHEMA}
+    files.write_table(path, table, durable=False)
+    return table
+
+
+def read_manifest(directory: pathlib.Path) -> dict[str, Any]:
+    """The manifest of a run; {} where it is missing or damaged. Raises OSError where it cannot be read."""
+    try:
+        return files.read_table(directory / "manifest.json")
+    except (FileNotFoundError, ValueError):
+        return {}
+
+
+def _is_of(record: Mapping[str, Any], run: str) -> bool:
+    """Whether a record is of this run: somebody may have put the file of another in its place."""
+    return record.get("run", run) == run
+
+
+def _step_of(record: Mapping[str, Any]) -> float:
+    step = record.get("step")
+    return step if isinstance(step, int | float) else float("-inf")

@@ -1,0 +1,49 @@
+"""Examples in docstrings are run, and every public name of the modules and of the published models has one.
+
+Sources are scanned for examples as text, so that collecting these tests imports nothing of the package.
+"""
+
+import doctest
+import importlib
+import types
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PARTS = ("positions", "attention", "modules", "models", "tasks", "train")
+OPTIONS = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
+
+
+def modules_with_examples() -> list[str]:
+    """The dotted names of the modules of these parts that have an example."""
+    files = [path for part in PARTS for path in sorted((ROOT / "attnjax" / part).rglob("*.py"))]
+    found = [path for path in files if ">>> " in path.read_text(encoding="utf-8")]
+    return [".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__") for path in found]
+
+
+@pytest.mark.parametrize("name", modules_with_examples())
+def test_examples_give_what_they_say(name):
+    module = importlib.import_module(name)
+    found = any(one.examples for one in doctest.DocTestFinder().find(module))
+    assert found, f"{name} has the prompt of an example in its text, but no example"
+    assert doctest.testmod(module, optionflags=OPTIONS).failed == 0, "see the output above"
+
+
+def without_example(module: types.ModuleType) -> list[str]:
+    """The public classes and functions of a module that have no example in their own docstring."""
+    public = {name: getattr(module, name) for name in module.__all__}
+    parser = doctest.DocTestParser()
+    return [name for name, one in public.items() if callable(one) and not parser.get_examples(one.__doc__ or "")]
+
+
+@pytest.mark.parametrize("name", ["attnjax.modules", "attnjax.models"])
+def test_every_public_name_has_an_example(name):
+    assert without_example(importlib.import_module(name)) == []
+
+
+def test_a_wrong_example_and_a_missing_one_are_noticed():
+    module = types.ModuleType("made", ">>> 1 + 1\n3\n")
+    module.silent, module.__all__ = lambda: None, ["silent"]
+    assert tuple(doctest.testmod(module, report=False)) == (1, 1)
+    assert without_example(module) == ["silent"]
