@@ -123,9 +123,9 @@ class MixedRoPE(PositionEncoding):
     def init(self, key: jax.Array, sizes: Sizes) -> EncodingParams:
         """kv_head={"frequencies": [K,A,H/2]} along random orthogonal directions."""
         directions = jax.random.orthogonal(key, self.axes, (sizes.kv_heads,), jnp.float32)
-        handed = jnp.concatenate(
-            [directions[..., :-1], directions[..., -1:] * jnp.linalg.det(directions)[:, None, None]], -1
-        )
+        # The sign and not the determinant, which is 1 but for the rounding of the matrix.
+        handedness = jnp.sign(jnp.linalg.det(directions))[:, None, None]
+        handed = jnp.concatenate([directions[..., :-1], directions[..., -1:] * handedness], -1)
         # Sizes that do not fit are refused by `check`, before these parameters meet an array.
         pairs = sizes.head_dim // (2 * self.axes)
         return EncodingParams(kv_head={"frequencies": mixed_frequencies(handed, pairs, self.theta)})
@@ -147,8 +147,8 @@ class MixedRoPE(PositionEncoding):
         return rotate(x, each.sum(1), self.layout)
 
 
-def mixed_frequencies(directions: Float[Array, "K A A"], pairs: int, theta: float) -> Float[Array, "K A A*pairs"]:
-    """theta^(-m/pairs) times column b of `directions`, for pair m = 0 .. pairs - 1 of block b.
+def mixed_frequencies(directions: Float[Array, "K A A"], pairs: int, theta: float) -> Float[Array, "K A C"]:
+    """theta^(-m/pairs) times column b of `directions`, for pair m = 0 .. pairs - 1 of block b; C = A * pairs.
 
     Example:
         >>> mixed_frequencies(jnp.eye(2)[None], 2, 100.0)[0].tolist()

@@ -18,6 +18,7 @@ from attnjax.positions import (
     resolve,
     stacked_constants,
 )
+from attnjax.positions.base import replaced
 
 B, T, N, H = 2, 9, 4, 8
 SIZES = Sizes(N * H, N, N, H)
@@ -44,20 +45,16 @@ def outcome(encoding, constants, params, implementation):
     """Attention and embedding, and the gradient of their sum with respect to everything but positions."""
 
     def loss(q, k, v, x, params):
-        p = over(constants, params)
+        p = replaced(encoding, constants, params)
         put = embed(encoding, p, x, POS)
         if encoding.traits == attnjax.positions.Trait.EMBED:
             return jnp.sin(put).sum(), put
-        options = {"q_pos": POS, "k_pos": POS, "mask": attnjax.Mask(causal=True), "implementation": implementation}
+        pos = attnjax.context_positions(encoding, p, x, POS, SIZES)
+        options = {"q_pos": pos, "k_pos": pos, "mask": attnjax.Mask(causal=True), "implementation": implementation}
         out = attnjax.attend(q, k, v, encoding=encoding, params=p, **options)
         return jnp.sin(out).sum() + jnp.sin(put).sum(), (out, put)
 
     return jax.value_and_grad(loss, argnums=(0, 1, 2, 3, 4), has_aux=True)(Q, K, V, X, params)
-
-
-def over(constants, params):
-    """Learned parameters beside the constants that a population passes."""
-    return EncodingParams(*({**dict(a), **dict(b)} for a, b in zip(constants, params, strict=True)))
 
 
 def compiled(function):
