@@ -108,7 +108,7 @@ def pad(
     return queries, keys, allowed
 
 
-def _pad_axis(x: Array, axis: int, more: int) -> Array:
+def _pad_axis(x: ArrayLike, axis: int, more: int) -> ArrayLike:
     widths = [(0, 0)] * jnp.ndim(x)
     widths[axis] = (0, more)
     # Indices repeat their last value, so that padding does not widen the bounds of the last tile.
