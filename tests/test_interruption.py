@@ -34,6 +34,14 @@ sys.exit(code)
 """
 
 
+@pytest.fixture(autouse=True)
+def heed_interruptions():
+    """A shell starts what runs in its background with SIGINT ignored, and processes that tests start inherit it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 @pytest.mark.parametrize("moment", [0.0, 0.04, 0.08, 0.14, 0.2, 0.3, 0.45, 0.6, 0.9])
 def test_an_interruption_in_the_first_second_is_130_without_a_traceback(tmp_path, moment):
     (tmp_path / "tiny.json").write_text(json.dumps(TINY))
