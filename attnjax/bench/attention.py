@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 
 from attnjax.attention import Mask, attend
 from attnjax.bench import peers
@@ -17,7 +18,8 @@ from attnjax.bench.inputs import TOLERANCE, both_ways, compiled, difference, inp
 from attnjax.bench.rows import Row
 from attnjax.bench.settings import Settings
 from attnjax.bench.timing import Contender, interleaved, timed
-from attnjax.positions import ENCODINGS, PositionEncoding, Sizes, encoding, learns
+from attnjax.positions import ENCODINGS, PositionEncoding, Sizes, Trait, context_positions, encoding, learns
+from attnjax.typing import Array, PyTree
 
 OURS = "attnjax"
 FORWARD, BOTH = "forward", "forward + backward"
@@ -27,6 +29,8 @@ EMBEDDINGS = ("sinusoidal", "learned")
 """Encodings that act on embeddings alone: inside attention they are no encoding."""
 FROM_QUERIES = ("cope", "transformer_xl")
 """Encodings whose scores depend on the queries, which no bias array can say."""
+WITHOUT_PEER = Trait.CONTEXT | Trait.CARRY | Trait.ALL_HEADS | Trait.UNNORMALIZED | Trait.AXES
+"""What neither a bias array nor a map of queries and keys at positions 0 .. T-1 can say."""
 
 
 class Case(NamedTuple):
@@ -61,8 +65,8 @@ def short(settings: Settings) -> None:
     for T in (64,) if settings.smoke else (64, 128, 256, 512):
         for name in attending():
             case = Case("short", f"{BOTH}, {name}", T, BOTH, name)
-            if name in FROM_QUERIES:
-                settings.say(f"short: {name} has no peer: its scores depend on the queries")
+            if name in FROM_QUERIES or encoding(name).traits & WITHOUT_PEER:
+                settings.say(f"short: {name} has no peer: it is neither a map at given positions nor a table of biases")
             else:
                 against_peers(settings, case, (peers.JAX_NN, peers.FLAX) if name == "nope" else (peers.JAX_NN,), 1.0)
 
@@ -81,11 +85,21 @@ def attending() -> list[str]:
 
 
 def ours(chosen: PositionEncoding, implementation: str | None = None) -> Any:
-    """attnjax.attend under a causal mask, as a function of (params, q, k, v)."""
-    mask = Mask(causal=True)
-    return lambda params, q, k, v: attend(
-        q, k, v, encoding=chosen, params=params, mask=mask, implementation=implementation
-    )
+    """attnjax.attend under a causal mask, as a function of (params, q, k, v).
+
+    Positions computed from content are computed inside, from the values of all heads of a token beside each other.
+    """
+    options = {"encoding": chosen, "mask": Mask(causal=True), "implementation": implementation}
+
+    def run(params: PyTree, q: Array, k: Array, v: Array) -> Array:
+        B, T, N, H = v.shape
+        pos = None
+        if Trait.CONTEXT in chosen.traits:
+            x = v.reshape(B, T, N * H)
+            pos = context_positions(chosen, params, x, jnp.arange(T), Sizes(N * H, N, N, H))
+        return attend(q, k, v, params=params, q_pos=pos, k_pos=pos, **options)
+
+    return run
 
 
 def against_peers(settings: Settings, case: Case, names: Sequence[str], goal: float) -> None:
