@@ -25,7 +25,7 @@ if jax.__version_info__ < (0, 11):
 """Options of `jax.jit`: compiled as users do, whatever `conftest.py` says, where rounding or speed are the matter."""
 
 
-def once_except(names: Iterable[str], *kept: str) -> list:
+def once_except(names: Iterable[Any], *kept: Any) -> list:
     """Parameters of a test: on the second set of versions, those kept stand for all."""
     return [name if name in kept else pytest.param(name, marks=pytest.mark.once) for name in names]
 

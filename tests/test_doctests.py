@@ -5,6 +5,8 @@ Sources are scanned for examples as text, so that collecting these tests imports
 
 import doctest
 import importlib
+import inspect
+import pkgutil
 import types
 from pathlib import Path
 
@@ -30,14 +32,29 @@ def test_examples_give_what_they_say(name):
     assert doctest.testmod(module, optionflags=OPTIONS).failed == 0, "see the output above"
 
 
+def public_members(module: types.ModuleType) -> list[str]:
+    """The public classes and functions that a module defines itself."""
+    own = {name: one for name, one in vars(module).items() if getattr(one, "__module__", "") == module.__name__}
+    callable_ones = {
+        name: one for name, one in own.items() if inspect.isclass(one) or inspect.isroutine(inspect.unwrap(one))
+    }
+    return [name for name in callable_ones if not name.startswith("_")]
+
+
 def without_example(module: types.ModuleType) -> list[str]:
-    """The public classes and functions of a module that have no example in their own docstring."""
-    public = {name: getattr(module, name) for name in module.__all__}
+    """The public classes and functions of a module that have no example in their own docstring.
+
+    Public is what `__all__` lists; without such a list, what the module defines itself.
+    """
+    public = {name: getattr(module, name) for name in getattr(module, "__all__", public_members(module))}
     parser = doctest.DocTestParser()
     return [name for name, one in public.items() if callable(one) and not parser.get_examples(one.__doc__ or "")]
 
 
-@pytest.mark.parametrize("name", ["attnjax.modules", "attnjax.models"])
+POSITIONS = [f"attnjax.positions.{module.name}" for module in pkgutil.iter_modules([ROOT / "attnjax" / "positions"])]
+
+
+@pytest.mark.parametrize("name", ["attnjax.modules", "attnjax.models", "attnjax.positions", *POSITIONS])
 def test_every_public_name_has_an_example(name):
     assert without_example(importlib.import_module(name)) == []
 

@@ -40,7 +40,10 @@ sys.stdin.read()
 SERVERS = {"http.server", "socketserver", "asyncio", "multiprocessing.managers", "xmlrpc.server", "wsgiref", "flask"}
 WAITS = {"listen", "accept", "create_server", "start_server", "serve_forever"}
 
-pytestmark = pytest.mark.skipif(not pathlib.Path("/proc/net/tcp").exists(), reason="sockets are looked up in /proc")
+pytestmark = [
+    pytest.mark.once,
+    pytest.mark.skipif(not pathlib.Path("/proc/net/tcp").exists(), reason="sockets are looked up in /proc"),
+]
 
 
 class Watched:
