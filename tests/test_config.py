@@ -3,6 +3,7 @@
 import hashlib
 import json
 import math
+import pathlib
 import random
 import re
 
@@ -28,13 +29,15 @@ from attnjax.config import (
     to_dict,
 )
 from attnjax.config.keys import keys
+from attnjax.config.names import OPTIMIZERS
 from attnjax.registry import ENCODINGS
 from attnjax.tasks import TASKS
 
 LARGE = 2**31 - 1
+EXPERIMENTS = pathlib.Path(__file__).parents[1] / "experiments"
 COUNTS = (
     "task.length_min task.length_max model.layers model.model model.heads model.hidden train.steps train.batch train.keep "
-    "evaluate.count evaluate.batch evaluate.sliding_stride"
+    "evaluate.count evaluate.batch evaluate.sliding_stride optimizer.accumulate"
 ).split()
 INDICES = "train.warmup train.log_every train.checkpoint_every evaluate.every seed data_seed".split()
 OPTIONAL_COUNTS = "model.kv_heads model.head positions.maximum".split()
@@ -57,11 +60,12 @@ CHOICES = {
     "positions.policy": ("arange", "offset", "randomized", "abacus"),
     "positions.at_test": ("arange", "same"),
     "positions.sample_per": ("example", "batch"),
+    "optimizer.name": OPTIMIZERS,
     "train.schedule": ("constant", "cosine", "linear"),
     "train.dtype_policy": ("float32", "bfloat16"),
 }
 LISTS = "evaluate.lengths evaluate.validation_lengths evaluate.bucket_sizes".split()
-TABLES = "task model positions train evaluate model.encoding".split()
+TABLES = "task model positions train evaluate optimizer model.encoding".split()
 
 
 def whole(value, low, high=LARGE):
@@ -92,6 +96,8 @@ def allowed(key, value):
         return value is None or (number(value) and value > 0)
     if key == "train.weight_decay":
         return number(value) and value >= 0
+    if key == "train.final":
+        return number(value) and 0 <= value <= 1
     if key in RATES:
         return number(value) and 0 <= value < 1
     if key in FLAGS:
@@ -109,7 +115,7 @@ def allowed(key, value):
 
 
 KEYS = [*COUNTS, *INDICES, *OPTIONAL_COUNTS, *POSITIVE, *RATES, *FLAGS, *CHOICES, *LISTS]
-KEYS += [*OPTIONAL_POSITIVE, *OPTIONAL, "train.weight_decay", "model.window", "name", *TABLES]
+KEYS += [*OPTIONAL_POSITIVE, *OPTIONAL, "train.weight_decay", "train.final", "model.window", "name", *TABLES]
 BAD = [
     float("nan"),
     float("inf"),
@@ -181,7 +187,9 @@ def test_names_that_need_no_jax_are_those_of_the_library():
 def test_every_field_is_visible_in_the_defaults_and_comes_back_equal():
     assert parse(defaults()) == parse({}) == RunConfig() == parse(RunConfig())
     assert parse(json.loads(canonical_json(RunConfig()))) == RunConfig()
-    assert set(KEYS) | {"task.options", "model.encoding.name", "model.encoding.options"} == set(keys())
+    assert set(KEYS) | {"task.options", "model.encoding.name", "model.encoding.options", "optimizer.options"} == set(
+        keys()
+    )
 
 
 def test_defaults_take_every_form_of_encoding_and_refuse_misspelt_fields():
@@ -254,6 +262,24 @@ def test_any_table_is_parsed_or_refused(table):
         ({"model": {"encoding": "rop"}}, "model.encoding.name must be one of .* got 'rop' .did you mean 'rope'"),
         ({"task": {"name": "copi"}}, "did you mean 'copy'"),
         ({"train": {"schedule": "cosin"}}, "did you mean 'cosine'"),
+        ({"train": {"schedule": "os.system"}}, "train.schedule must be one of constant, cosine, linear, got"),
+        ({"train": {"schedule": "a b:c"}}, "train.schedule must be a name or package.module:function, got 'a b:c'"),
+        (
+            {"train": {"schedule": "constant", "final": 0.1}},
+            "train.final=0.1 is for a schedule that falls, got train.schedule='constant'",
+        ),
+        ({"train": {"final": 1.1}}, "train.final must be a finite number of at least 0 and at most 1, got 1.1"),
+        ({"optimizer": "lyon"}, "optimizer.name must be one of .* got 'lyon' .did you mean 'lion'"),
+        ({"optimizer": {"name": "x:"}}, "optimizer.name must be a name or package.module:function, got 'x:'"),
+        ({"optimizer": {"accumulate": 3}}, "train.steps=1000 is no multiple of optimizer.accumulate=3"),
+        (
+            {"optimizer": "sgd", "train": {"weight_decay": 0.1}},
+            "train.weight_decay=0.1 is not taken by optimizer.name='sgd'",
+        ),
+        (
+            {"optimizer": "lion", "train": {"b2": 0.99}},
+            "train.b2=0.99 is for optimizer.name='adamw'; give 'lion' optimizer.options",
+        ),
         ({"train": {"learning_rate": float("nan")}}, "train.learning_rate must be a finite number above 0, got nan"),
         ({"train": {"steps": True}}, "train.steps must be a whole number of at least 1, got True"),
         ({"train": {"steps": 1.0}}, "train.steps must be a whole number"),
@@ -309,10 +335,27 @@ def test_a_table_that_holds_itself_is_refused():
 
 def test_run_id_is_the_hash_of_the_canonical_json():
     config = parse({"name": "x", "seed": 3})
-    values = {"schema": 1, **to_dict(config)}
+    values = {"schema": 1, **to_dict(config, whole=False)}
     text = json.dumps(values, sort_keys=True, separators=(",", ":"))
     assert canonical_json(config) == text
     assert run_id(config) == hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def test_fields_that_are_younger_than_stored_runs_are_hashed_where_they_are_used():
+    assert run_id(parse({})) == "4c1bef23f1bfb233", "as before there were other optimizers than AdamW"
+    plain, others = to_dict(RunConfig(), whole=False), ({"optimizer": "lion"}, {"train": {"final": 0.1}})
+    assert "optimizer" not in plain
+    assert "final" not in plain["train"]
+    assert len({run_id(parse(one)) for one in ({}, *others)}) == 3
+    for config in map(parse, others):
+        assert parse(json.loads(canonical_json(config))) == config
+
+
+def test_committed_runs_keep_their_ids():
+    folders = [path.parent for path in EXPERIMENTS.glob("*/records/*/config.json")]
+    assert len(folders) > 50
+    for folder in folders:
+        assert run_id(parse(json.loads((folder / "config.json").read_text()))) == folder.name
 
 
 def test_cells_are_runs_without_seeds():

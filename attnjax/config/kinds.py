@@ -53,6 +53,7 @@ Examples = Annotated[int, Range(1, limits.EXAMPLES)]
 Seed = Annotated[int, Range(0, 2**32 - 1)]
 Positive = Annotated[float, Range(0, open_low=True)]
 NonNegative = Annotated[float, Range(0)]
+AtMostOne = Annotated[float, Range(0, 1)]
 Rate = Annotated[float, Range(0, 1, open_high=True)]
 """0 <= rate < 1."""
 

@@ -42,6 +42,36 @@ TASK_NAMES = (
 )
 """The keys of `attnjax.tasks.TASKS`, in its order."""
 
+DECAYING = ("adadelta", "adamaxw", "adamw", "adan", "lamb", "lars", "lion", "nadamw", "novograd")
+"""The functions of optax with an argument `weight_decay` that a config may name."""
+OPTIMIZERS = (
+    *DECAYING,
+    *[
+        "adabelief",
+        "adafactor",
+        "adagrad",
+        "adam",
+        "adamax",
+        "amsgrad",
+        "fromage",
+        "nadam",
+        "radam",
+        "rmsprop",
+        "sgd",
+        "sign_sgd",
+        "signum",
+        "sm3",
+        "yogi",
+    ],
+)
+"""All functions of optax that a config may name."""
+
+SCHEDULES = ("constant", "cosine", "linear")
+"""What the learning rate does after the warm-up."""
+
+FUNCTION = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", re.ASCII)
+"""A function of another project, as `package.module:function`."""
+
 SAFE_NAME = re.compile(r"(?![-.])[A-Za-z0-9._-]{1,128}")
 RESERVED = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)(\..*)?", re.IGNORECASE)
 
@@ -59,6 +89,14 @@ def check_name(path: str, name: str, names: Sequence[str]) -> None:
     """Raise ValueError, with the nearest name, unless `name` is one of `names`."""
     if name not in names:
         raise ValueError(f"{path} must be one of {', '.join(names)}, got {name[:100]!r}{nearest(name, names)}")
+
+
+def check_function(path: str, name: str, names: Sequence[str]) -> None:
+    """Raise ValueError, with the nearest name, unless `name` is one of `names` or reads as `package.module:function`."""
+    if ":" not in name:
+        check_name(path, name, names)
+    elif len(name) > 200 or not FUNCTION.fullmatch(name):
+        raise ValueError(f"{path} must be a name or package.module:function, got {name[:100]!r}")
 
 
 def nearest(word: object, choices: Iterable[str]) -> str:

@@ -44,14 +44,20 @@ def plain(values: Any) -> dict[str, Any]:
     return {name: unshared(value) for name, value in values.items() if name != "schema"}
 
 
-def to_dict(config: Any) -> dict[str, Any]:
-    """A nested dict of plain values, as JSON has them (lists for tuples); `parse` of it gives the same config."""
-    return {field.name: _jsonable(getattr(config, field.name)) for field in dataclasses.fields(config)}
+def to_dict(config: Any, *, whole: bool = True) -> dict[str, Any]:
+    """A nested dict of plain values, as JSON has them (lists for tuples); `parse` of it gives the same config.
+
+    Without `whole`, fields that were added since runs are stored are left out at their defaults. That form is what is
+    stored and hashed, so that a new field changes the id of no run that does not use it.
+    """
+    values = [(field, getattr(config, field.name)) for field in dataclasses.fields(config)]
+    left_out = lambda field, value: not whole and "added" in field.metadata and value == field.default
+    return {field.name: _jsonable(value, whole) for field, value in values if not left_out(field, value)}
 
 
 def canonical_json(config: RunConfig) -> str:
-    """The one text of a config: keys sorted, no spaces, ASCII, with the schema's version."""
-    return _canonical(to_dict(config))
+    """The one text of a config: keys sorted, no spaces, ASCII, with the schema's version; see `to_dict` for what it omits."""
+    return _canonical(to_dict(config, whole=False))
 
 
 def run_id(config: RunConfig) -> str:
@@ -61,13 +67,14 @@ def run_id(config: RunConfig) -> str:
 
 def cell_id(config: RunConfig) -> str:
     """The same without the seeds: equal for runs that differ in their seeds alone."""
-    return _digest(_canonical({name: value for name, value in to_dict(config).items() if name not in SEEDS}))
+    values = to_dict(config, whole=False)
+    return _digest(_canonical({name: value for name, value in values.items() if name not in SEEDS}))
 
 
 def defaults() -> Any:
     """A locked `ml_collections.ConfigDict` with every field at its default, to be changed in a `get_config()`.
 
-    `model.encoding` takes a name, a table or one of either per layer; options of tasks and encodings are free.
+    `model.encoding` takes a name, a table or one of either per layer; options of tasks, encodings and optimizers are free.
     """
     from ml_collections import ConfigDict, config_dict
 
@@ -75,13 +82,15 @@ def defaults() -> Any:
     # A field's first type would be its only one, without a reference that says otherwise.
     loose = lambda value: config_dict.FieldReference(value, field_type=object)
     encoding = config.model.encoding
-    for table, name in ((config.task, "options"), (encoding, "options"), (config.model, "encoding")):
+    tables = (config.task, "options"), (encoding, "options"), (config.optimizer, "options"), (config.model, "encoding")
+    for table, name in tables:
         value = table[name]
         del table[name]
         table[name] = loose(value)
     config.lock()
     config.task.options.unlock()
     encoding.options.unlock()
+    config.optimizer.options.unlock()
     return config
 
 
@@ -108,12 +117,12 @@ def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def _jsonable(value: Any) -> Any:
+def _jsonable(value: Any, whole: bool) -> Any:
     if isinstance(value, Options):
         return value.to_dict()
     if dataclasses.is_dataclass(value):
-        return to_dict(value)
-    return [_jsonable(one) for one in value] if isinstance(value, tuple) else value
+        return to_dict(value, whole=whole)
+    return [_jsonable(one, whole) for one in value] if isinstance(value, tuple) else value
 
 
 def unshared(value: Any, depth: int = 0) -> Any:

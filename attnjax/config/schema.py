@@ -1,7 +1,8 @@
 """Everything that can be chosen about one run: frozen records, checked when they are made, hashable, without arrays.
 
 A *run* is a config with its seeds, a *cell* is a config without them. Every field has a default, so that a config says
-only what it changes; `defaults()` shows them all. A mistake is a ValueError with the dotted name of the field.
+only what it changes; `defaults()` shows them all. A mistake is a ValueError with the dotted name of the field. A field
+that is younger than stored runs has the metadata "added": at its default it is left out of what a run id hashes.
 """
 
 import dataclasses
@@ -9,6 +10,7 @@ from typing import Literal, Self
 
 from attnjax.config import limits
 from attnjax.config.kinds import (
+    AtMostOne,
     Batch,
     Count,
     Examples,
@@ -25,7 +27,16 @@ from attnjax.config.kinds import (
     check_order,
     settle,
 )
-from attnjax.config.names import ENCODING_NAMES, TASK_NAMES, check_name, safe_name
+from attnjax.config.names import (
+    DECAYING,
+    ENCODING_NAMES,
+    OPTIMIZERS,
+    SCHEDULES,
+    TASK_NAMES,
+    check_function,
+    check_name,
+    safe_name,
+)
 from attnjax.config.options import Options
 
 SCHEMA = 1
@@ -163,7 +174,11 @@ class PositionConfig:
 
 @dataclasses.dataclass(frozen=True)
 class TrainConfig:
-    """AdamW and its schedule. `keep` checkpoints stay; 0 of log_every or checkpoint_every means only at the end.
+    """Steps, rates and records. `keep` checkpoints stay; 0 of log_every or checkpoint_every means only at the end.
+
+    `schedule`: what `learning_rate` does after `warmup` steps: "constant", or "cosine" or "linear" down to the fraction
+    `final` of it at the last step; or a function of another project, `package.module:function`, see
+    `attnjax.train.optimizer.schedule`. `b1`, `b2` and `epsilon` are those of AdamW, other optimizers have options.
 
     `dtype_policy="bfloat16"`: activations and the products of matrices in bfloat16; parameters, optimizer, norms, attention
     scores, softmax and loss in float32.
@@ -172,7 +187,7 @@ class TrainConfig:
     steps: Count = 1000
     batch: Batch = 32
     learning_rate: Positive = 1e-3
-    schedule: Literal["constant", "cosine", "linear"] = "cosine"
+    schedule: str = "cosine"
     warmup: Index = 0
     weight_decay: NonNegative = 0.0
     b1: Rate = 0.9
@@ -183,10 +198,37 @@ class TrainConfig:
     log_every: Index = 100
     checkpoint_every: Index = 500
     keep: Count = 2
+    final: AtMostOne = dataclasses.field(default=0.0, metadata={"added": True})
 
     def __post_init__(self) -> None:
         settle(self, "train")
+        check_function("train.schedule", self.schedule, SCHEDULES)
+        if self.final and self.schedule == "constant":
+            raise ValueError(f"train.final={self.final:g} is for a schedule that falls, got train.schedule='constant'")
         check_order("train.warmup", self.warmup, "train.steps", self.steps)
+
+
+@dataclasses.dataclass(frozen=True)
+class OptimizerConfig:
+    """An optimizer by the name of its function in optax, or `package.module:function` of another project.
+
+    `options`: further arguments of the function. `accumulate`: gradients of so many steps are averaged into one update.
+    The function of another project takes `learning_rate` and `weight_decay`, both of which may be traced arrays, and the
+    options, and returns an `optax.GradientTransformation`.
+    """
+
+    name: str = "adamw"
+    options: Options = Options()
+    accumulate: Count = 1
+
+    def __post_init__(self) -> None:
+        settle(self, "optimizer")
+        check_function("optimizer.name", self.name, OPTIMIZERS)
+
+    @classmethod
+    def from_name(cls, name: str) -> Self:
+        """The optimizer with the default options of its function: a config may give the name alone."""
+        return cls(name)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -230,6 +272,7 @@ class RunConfig:
     evaluate: EvaluateConfig = EvaluateConfig()
     seed: Seed = 0
     data_seed: Seed = 0
+    optimizer: OptimizerConfig = dataclasses.field(default=OptimizerConfig(), metadata={"added": True})
 
     def __post_init__(self) -> None:
         settle(self, "")
@@ -237,7 +280,24 @@ class RunConfig:
         reach = self.positions.maximum
         if reach is not None and self.positions.policy != "abacus" and reach < self.task.length_max:
             raise ValueError(f"positions.maximum={reach} is shorter than task.length_max={self.task.length_max}")
+        self._check_optimizer()
         self._check_sizes()
+
+    def _check_optimizer(self) -> None:
+        """Refuse settings of training that the optimizer would ignore."""
+        name, train = self.optimizer.name, self.train
+        if train.weight_decay and name in OPTIMIZERS and name not in DECAYING:
+            raise ValueError(f"train.weight_decay={train.weight_decay:g} is not taken by optimizer.name={name!r}")
+        for field in ("b1", "b2", "epsilon") if name != "adamw" else ():
+            value = getattr(train, field)
+            if value != getattr(TrainConfig, field):
+                raise ValueError(
+                    f"train.{field}={value:g} is for optimizer.name='adamw'; give {name!r} optimizer.options"
+                )
+        if train.steps % self.optimizer.accumulate:
+            raise ValueError(
+                f"train.steps={train.steps} is no multiple of optimizer.accumulate={self.optimizer.accumulate}"
+            )
 
     def _check_sizes(self) -> None:
         """Refuse products of allowed sizes that no machine holds."""

@@ -118,7 +118,7 @@ def population_key(config: RunConfig) -> str:
     """Equal for runs that one compiled step can train together: a hash of all fields but those of `VARIES_INSIDE`, and
     of the options of the encoding but the numeric ones.
     """
-    values = to_dict(config)
+    values = to_dict(config, whole=False)
     for name in VARIES_INSIDE:
         *tables, last = name.split(".")
         table = values

@@ -1,55 +1,179 @@
-"""AdamW with learning rate and weight decay as data, so that runs with different ones train in one population.
+"""Optimizers by name, with learning rate and weight decay as data, so that runs with different ones train in one population.
 
-    update = -rate * schedule(step) * (adam(clipped gradient) + decay * parameter)
+    parameters + transformation(rate * schedule(step), decay).update(clipped gradient)
 
-Reference: Kingma & Ba 2015 (arXiv:1412.6980); Loshchilov & Hutter 2019 (arXiv:1711.05101).
+An optimizer of optax is a function of its hyper-parameters. It is called while the step is traced, with the rate and the
+decay of each run as traced scalars, as `optax.inject_hyperparams` does it too; the rates then need no place in the state, so
+that a checkpoint holds what the optimizer remembers and nothing else.
 """
 
+import importlib
+import inspect
+import math
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import chex
 import jax
+import jax.numpy as jnp
 import optax
 
-from attnjax.config import TrainConfig
+from attnjax.config import OptimizerConfig, TrainConfig
+from attnjax.config.names import nearest
+from attnjax.config.options import shown
 from attnjax.typing import Array, Float, PyTree
 
-
-def optimizer(config: TrainConfig) -> optax.GradientTransformation:
-    """Return the transformation of a gradient into the direction of Adam, after clipping by the global norm."""
-    clip = optax.identity() if config.clip is None else optax.clip_by_global_norm(config.clip)
-    return optax.chain(clip, optax.scale_by_adam(config.b1, config.b2, config.epsilon))
+Optimizer = Callable[[Any, Any], optax.GradientTransformation]
+"""From a learning rate, already scaled by the schedule, and a weight decay to a transformation of gradients."""
 
 
-def schedule(config: TrainConfig) -> optax.Schedule:
+ADAMW = OptimizerConfig()
+
+
+def optimizer(train: TrainConfig, choice: OptimizerConfig = ADAMW) -> Optimizer:
+    """Return the optimizer of a config, after clipping by the global norm, as a function of learning rate and weight decay.
+
+    Raises ValueError for a function that cannot be imported, and for options that it does not take.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> sgd = optimizer(TrainConfig(clip=None), OptimizerConfig("sgd"))(0.5, 0.0)
+      >>> params = {"w": jnp.float32([1.0])}
+      >>> sgd.update({"w": jnp.float32([4.0])}, sgd.init(params), params)[0]["w"].tolist()
+      [-2.0]
+    """
+    clip = optax.identity() if train.clip is None else optax.clip_by_global_norm(train.clip)
+    parts = _adamw(train, choice) if choice.name == "adamw" else _named(choice)
+
+    def make(rate: Any, decay: Any) -> optax.GradientTransformation:
+        chain = optax.chain(clip, *parts(rate, decay))
+        if choice.accumulate == 1:
+            return chain
+        return optax.MultiSteps(chain, choice.accumulate).gradient_transformation()
+
+    return make
+
+
+def apply_gradient(
+    optimizer: Optimizer, gradient: PyTree, state: Any, params: PyTree, rate: Float[Array, ""], decay: Float[Array, ""]
+) -> tuple[PyTree, Any]:
+    """Return parameters and state of the optimizer after one update.
+
+    `rate` (already scaled by the schedule) and `decay` are scalars; both are rounded to the type of the parameters.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> adamw, params = optimizer(TrainConfig()), {"w": jnp.float32([1.0, 1.0])}
+      >>> gradient, state = {"w": jnp.float32([3.0, -3.0])}, adamw(0.0, 0.0).init(params)
+      >>> new, _ = apply_gradient(adamw, gradient, state, params, jnp.float32(0.25), jnp.float32(0.0))
+      >>> new["w"].round(4).tolist()
+      [0.75, 1.25]
+    """
+    chex.assert_rank((rate, decay), 0)
+    chex.assert_trees_all_equal_shapes(gradient, params)
+    dtype = jnp.result_type(*jax.tree.leaves(params))
+    # Optax mixes int32 counts and Python floats, which a caller's strict promotion would refuse.
+    with jax.numpy_dtype_promotion("standard"):
+        updates, state = optimizer(rate.astype(dtype), decay.astype(dtype)).update(gradient, state, params)
+        return optax.apply_updates(params, updates), state
+
+
+def schedule(train: TrainConfig) -> optax.Schedule:
     """Return the learning rate at each step, relative to its peak: a linear warm-up, then the decay of the config.
 
-    The decay is "constant", "linear" to 0, or "cosine": half a cosine to 0.
+    The decay is "constant", or "linear" or "cosine" (half a cosine) to the fraction `train.final` at the last step. A
+    function of another project is called with `steps`, `warmup` and `final`, by name, and returns the whole schedule.
+
+    Raises ValueError for a function that cannot be imported or does not take these.
 
     Example:
       >>> relative = schedule(TrainConfig(steps=8, warmup=4, schedule="linear"))
       >>> [float(relative(step)) for step in (0, 3, 6)]
       [0.25, 1.0, 0.5]
     """
-    rest = max(config.steps - config.warmup, 1)
+    if ":" in train.schedule:
+        made = _imported("train.schedule", train.schedule, ("steps", "warmup", "final"))
+        return made(steps=train.steps, warmup=train.warmup, final=train.final)
+    rest = max(train.steps - train.warmup, 1)
     after = {
         "constant": optax.constant_schedule(1.0),
-        "linear": optax.linear_schedule(1.0, 0.0, rest),
-        "cosine": optax.cosine_decay_schedule(1.0, rest),
-    }[config.schedule]
-    if config.warmup == 0:
+        "linear": optax.linear_schedule(1.0, train.final, rest),
+        "cosine": optax.cosine_decay_schedule(1.0, rest, train.final),
+    }[train.schedule]
+    if train.warmup == 0:
         return after
     # Steps count from 0; the first update already has a rate above 0.
-    warm = optax.linear_schedule(1.0 / config.warmup, 1.0, max(config.warmup - 1, 1))
-    return optax.join_schedules([warm, after], [config.warmup])
+    warm = optax.linear_schedule(1.0 / train.warmup, 1.0, max(train.warmup - 1, 1))
+    return optax.join_schedules([warm, after], [train.warmup])
 
 
-def apply_update(direction: Any, params: PyTree, rate: Float[Array, ""], decay: Float[Array, ""]) -> PyTree:
-    """Return the parameters after one update; `rate` (already scaled by the schedule) and `decay` are scalars."""
-    chex.assert_rank((rate, decay), 0)
-    chex.assert_trees_all_equal_shapes(direction, params)
+def _adamw(
+    train: TrainConfig, choice: OptimizerConfig
+) -> Callable[[Any, Any], tuple[optax.GradientTransformation, ...]]:
+    """Return `optax.adamw` as its parts: in one chain with clipping their state lies as in checkpoints of every version.
 
-    def one(p: Array, d: Array) -> Array:
-        return p - rate.astype(p.dtype) * (d + decay.astype(p.dtype) * p)
+    Reference: Kingma & Ba 2015 (arXiv:1412.6980); Loshchilov & Hutter 2019 (arXiv:1711.05101).
+    """
+    given = {"b1": train.b1, "b2": train.b2, "eps": train.epsilon}
+    if twice := sorted(given.keys() & choice.options.keys()):
+        raise ValueError(f"optimizer.options.{twice[0]} of 'adamw' is train.{twice[0].replace('eps', 'epsilon')}")
+    _check_options(choice, _parameters(optax.scale_by_adam, ()))
+    adam = optax.scale_by_adam(**given, **choice.options)
+    return lambda rate, decay: (adam, optax.add_decayed_weights(decay), optax.scale_by_learning_rate(rate))
 
-    return jax.tree.map(one, params, direction)
+
+def _named(choice: OptimizerConfig) -> Callable[[Any, Any], tuple[optax.GradientTransformation, ...]]:
+    """Return an optimizer of optax or of another project."""
+    foreign = ":" in choice.name
+    data = ("learning_rate", "weight_decay")
+    function = _imported("optimizer.name", choice.name, data) if foreign else getattr(optax, choice.name)
+    _check_options(choice, _parameters(function, data))
+    decays = "weight_decay" in inspect.signature(function).parameters
+
+    def parts(rate: Any, decay: Any) -> tuple[optax.GradientTransformation]:
+        return (function(learning_rate=rate, **({"weight_decay": decay} if decays else {}), **choice.options),)
+
+    return parts
+
+
+def _imported(field: str, path: str, needs: tuple[str, ...]) -> Callable[..., Any]:
+    """Return a function of another project; only one that has these parameters is ever called."""
+    module, _, name = path.partition(":")
+    try:
+        function = getattr(importlib.import_module(module), name)
+        parameters = inspect.signature(function).parameters
+    except (ImportError, AttributeError, TypeError, ValueError) as error:
+        raise ValueError(f"{field}={path!r} cannot be imported: {error}") from error
+    if missing := [one for one in needs if one not in parameters]:
+        raise ValueError(f"{field}={path!r} must take {', '.join(needs)} by name, and has no {missing[0]}")
+    return function
+
+
+def _parameters(function: Callable[..., Any], data: tuple[str, ...]) -> dict[str, inspect.Parameter]:
+    """Return what may be given as an option: all parameters but those that are data, and masks, which are functions."""
+    found = inspect.signature(function).parameters
+    return {name: one for name, one in found.items() if name not in data and "mask" not in name}
+
+
+def _check_options(choice: OptimizerConfig, parameters: Mapping[str, inspect.Parameter]) -> None:
+    """Refuse options that the function does not have, of another type than their default, and ones that are missing."""
+    anything = any(one.kind is one.VAR_KEYWORD for one in parameters.values())
+    parameters = {
+        name: one for name, one in parameters.items() if one.kind not in (one.VAR_KEYWORD, one.VAR_POSITIONAL)
+    }
+    for name, value in choice.options.items():
+        field = f"optimizer.options.{name}"
+        if name not in parameters:
+            if anything:
+                continue
+            there = ", ".join(parameters) or "none"
+            raise ValueError(f"{field} is no option of {choice.name!r}{nearest(name, parameters)}; options: {there}")
+        default = parameters[name].default
+        number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+        if isinstance(default, bool) and not isinstance(value, bool):
+            raise ValueError(f"{field} must be true or false, got {shown(value)}")
+        if isinstance(default, int | float) and not isinstance(default, bool) and not number:
+            raise ValueError(f"{field} must be a finite number, got {shown(value)}")
+    for name, one in parameters.items():
+        if one.default is one.empty and name not in choice.options:
+            raise ValueError(f"optimizer.options.{name} must be given for {choice.name!r}")

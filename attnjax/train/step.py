@@ -22,7 +22,7 @@ from attnjax.tasks.forms import SequencePair, Sequences, target_of
 from attnjax.train import batching, compiling
 from attnjax.train.data import batch
 from attnjax.train.model import Model, build, numbers_of
-from attnjax.train.optimizer import apply_update, optimizer, schedule
+from attnjax.train.optimizer import apply_gradient, optimizer, schedule
 from attnjax.typing import Array, Float, Int, PyTree, UInt32
 
 
@@ -72,7 +72,7 @@ class Trainer:
     def __init__(self, run: RunConfig, task: Task):
         self.run, self.task = run, task
         self.model: Model = build(run, task)
-        self.optimizer, self.schedule = optimizer(run.train), schedule(run.train)
+        self.optimizer, self.schedule = optimizer(run.train, run.optimizer), schedule(run.train)
         self.batching = batching.choose_batching(run, task)
         self.max_targets = batching.max_targets(run, task, run.task.length_max)
         self.start = jax.jit(jax.vmap(self._start), compiler_options=compiling.compile_fast())
@@ -90,7 +90,8 @@ class Trainer:
 
     def _start(self, member: Member) -> State:
         params = self.model.init(jax.random.key(member.seed))
-        return State(params, self.optimizer.init(params), jnp.int32(0))
+        made = self.optimizer(member.learning_rate, member.weight_decay)
+        return State(params, made.init(params), jnp.int32(0))
 
     def advance(self, state: State, members: Member, count: int) -> tuple[State, Metrics]:
         """Return the states [P, ...] after `count` steps of every member, and metrics [P, count]."""
@@ -113,12 +114,9 @@ class Trainer:
         sequences = batch(self.run, self.task.given(*arrays), member.data_seed, state.step)
         key = jax.random.fold_in(jax.random.key(member.seed), state.step) if self.run.model.drops else None
         (value, accuracy), gradient = self.gradient(state.params, sequences, key, member.encoding)
-        # Optax mixes int32 counts and Python floats, which a caller's strict promotion would refuse.
         with jax.numpy_dtype_promotion("standard"):
-            direction, new = self.optimizer.update(gradient, state.optimizer, state.params)
-            relative = jnp.asarray(self.schedule(state.step), jnp.float32)
-        rate = member.learning_rate * relative
-        params = apply_update(direction, state.params, rate, member.weight_decay)
+            rate = member.learning_rate * jnp.asarray(self.schedule(state.step), jnp.float32)
+        params, new = apply_gradient(self.optimizer, gradient, state.optimizer, state.params, rate, member.weight_decay)
         return State(params, new, state.step + 1), Metrics(value, accuracy, optax.tree.norm(gradient))
 
     def loss(

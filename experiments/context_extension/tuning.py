@@ -16,7 +16,7 @@ import numpy as np
 from attnjax.config.schema import TrainConfig
 from attnjax.positions import NTKAware, PositionInterpolation
 from attnjax.train import compiling
-from attnjax.train.optimizer import apply_update, optimizer, schedule
+from attnjax.train.optimizer import apply_gradient, optimizer, schedule
 from attnjax.typing import Array, Float, Int, PyTree
 from experiments.context_extension import methods
 from experiments.context_extension.methods import Extension
@@ -45,7 +45,7 @@ class Tuner:
     def __call__(self, params: PyTree, numbers: Numbers, batches: Int[np.ndarray, "N B T+1"]) -> Tuned:
         """One step per batch; the parameters given stay as they are."""
         params = jax.tree.map(jnp.array, params)
-        state, losses = self._optimizer.init(params), []
+        state, losses = self._optimizer(self._rate, 0.0).init(params), []
         for step, batch in enumerate(batches):
             params, state, loss = self._step(params, state, np.int32(step), numbers, batch)
             losses.append(loss)
@@ -55,11 +55,9 @@ class Tuner:
         self, params: PyTree, state: PyTree, step: Int[Array, ""], numbers: Numbers, batch: Int[Array, "B T+1"]
     ):
         loss, gradient = jax.value_and_grad(self.subject.loss)(params, numbers, batch)
-        # Optax mixes int32 counts and Python floats, which a caller's strict promotion would refuse.
-        with jax.numpy_dtype_promotion("standard"):
-            direction, state = self._optimizer.update(gradient, state, params)
+        with jax.numpy_dtype_promotion("standard"):  # schedules of optax mix int32 counts and Python floats
             rate = jnp.asarray(self._schedule(step), jnp.float32) * self._rate
-        return apply_update(direction, params, rate, jnp.float32(0)), state, loss
+        return *apply_gradient(self._optimizer, gradient, state, params, rate, jnp.float32(0)), loss
 
 
 def search(subject: Subject, extension: Extension, tokens: Int[np.ndarray, "B T+1"], rounds: int) -> tuple[float, ...]:
