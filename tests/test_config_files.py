@@ -2,7 +2,6 @@
 
 import json
 
-import ml_collections
 import pytest
 
 from attnjax.config import EncodingConfig, RunConfig, load, override, parse, parse_choices, parse_override, to_dict
@@ -155,12 +154,6 @@ def test_code_in_a_folder_of_results_is_not_run(tmp_path):
     path = write(tmp_path / "deep", "raise SystemExit('ran')")
     with pytest.raises(ValueError, match="code found there is not run"):
         load(path)
-
-
-def test_a_config_that_cannot_be_resolved_is_told():
-    config = ml_collections.ConfigDict({"seed": ml_collections.config_dict.required_placeholder(int)})
-    with pytest.raises(ValueError, match="cannot be resolved"):
-        parse(config)
 
 
 def test_brackets_inside_texts_are_not_depth():

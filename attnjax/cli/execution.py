@@ -35,6 +35,8 @@ def sweep(arguments: argparse.Namespace) -> int:
     plan = planned(arguments.config, arguments.overrides, arguments.over, arguments.seeds)
     if arguments.threads is not None and arguments.workers is None:
         raise ValueError("--threads needs --workers: the threads of this process are those it was started with")
+    for note in plan.notes:
+        print(f"note: {note}", flush=True)
     if not arguments.dry_run:
         code, summary = _execute(arguments, plan, extend=arguments.extend)
         if arguments.report and code in (0, FAILED, BUSY):

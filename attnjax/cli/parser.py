@@ -66,10 +66,10 @@ def _add_sweep(add: _Add) -> None:
         formatter_class=_Raw,
     )
     _add_config(sweep)
-    over = "one more factor of the sweep; texts with commas in quotes, lists in brackets"
+    over = "one run per value, in place of what the sweep sets there; texts with commas in quotes, lists in brackets"
     sweep.add_argument("--over", action="append", default=[], metavar="KEY=A,B,...", help=over)
     sweep.add_argument(
-        "--seeds", type=kinds.count, metavar="N", help="N seeds of each cell, for parameters and data alike"
+        "--seeds", type=kinds.count, metavar="N", help="the seeds 0 .. N-1 of each cell, in place of the config's"
     )
     _add_execution(sweep)
     sweep.add_argument(
