@@ -58,7 +58,7 @@ def test_nothing_that_trains_nothing_imports_jax(folder):
         '{"schema": 1, "name": "x", "config_file": "", "protocol": "", "runs": []}'
     )
     commands = [["--help"], ["sweep", "--help"], ["list", "encodings"], ["list", "tasks"], ["list", "configs"]]
-    commands += [["list", "runs", "runs"], ["show", "small", "--no-model"], ["sweep", "small", "--dry-run"]]
+    commands += [["list", "runs", "runs"], ["show", "small", "--no-model"], ["sweep", "small", *FAKE, "--dry-run"]]
     commands += [["show", "smal"], ["run", "small", "train.stepz=3"], ["sweep", "small", "--over", "x=1"]]
     code = f"""
 import sys

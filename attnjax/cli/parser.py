@@ -82,7 +82,8 @@ def _add_sweep(add: _Add) -> None:
     sweep.add_argument("--strict", action="store_true", help="exit with 1 if any run failed")
     sweep.add_argument("--extend", action="store_true", help="add the runs to another sweep in the folder")
     sweep.add_argument("--report", action="store_true", help="write figures, tables and a page in the end")
-    sweep.add_argument("--dry-run", action="store_true", help="list the runs and do nothing")
+    text = "list the runs and how many are done, refuse what would be refused, and change nothing"
+    sweep.add_argument("--dry-run", action="store_true", help=text)
     sweep.set_defaults(command=execution.sweep)
 
 
