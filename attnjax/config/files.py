@@ -70,6 +70,11 @@ def find(name: str | pathlib.Path) -> pathlib.Path:
             return candidate
     if path.is_file():
         raise ValueError(f"a config must be a .py or .json file, got {shown(str(name))}")
+    here = [f"{name}{suffix}" for suffix in (".py", ".json") if os.path.isfile(f"{name}{suffix}")]
+    if here:
+        raise ValueError(
+            f"no config {shown(str(name))} in a folder configs/; a config elsewhere is given by its path, which is {here[0]}"
+        )
     known = [one.stem for one in available()]
     raise ValueError(
         f"no config {shown(str(name))}{nearest(path.stem, known)}; there are: {', '.join(known) or 'none'}"

@@ -84,9 +84,17 @@ def read_value(text: str, kind: Any, key: str) -> Any:
         return text
     value = _literal(text, key)
     takes_lists = any(typing.get_origin(one) is tuple for one in choices)
+    if isinstance(value, tuple) and text[:1] != "(" and any(_is_pair(one) for one in choices):
+        raise ValueError(
+            f"{key}={text} can be read in two ways: write {key}=[{text}] for one pair, left and right, in every layer"
+        )
     if takes_lists and int not in choices and isinstance(value, int):
         return [value]
     return value
+
+
+def _is_pair(kind: Any) -> bool:
+    return typing.get_origin(kind) is tuple and ... not in typing.get_args(kind)
 
 
 def _literal(text: str, key: str) -> Any:

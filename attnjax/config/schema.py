@@ -92,7 +92,7 @@ class ModelConfig:
     kv_heads: Heads | None = None
     head: Width | None = None
     hidden: Hidden = 256
-    activation: Literal["relu", "gelu", "gelu_tanh", "swiglu"] = "gelu"
+    activation: Literal["relu", "gelu", "gelu_tanh", "swiglu", "geglu"] = "gelu"
     norm: Literal["layer", "rms"] = "layer"
     norm_position: Literal["pre", "post"] = "pre"
     norm_epsilon: Positive = 1e-6
