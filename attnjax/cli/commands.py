@@ -12,6 +12,7 @@ from attnjax.cli.planning import planned, shown, swept
 from attnjax.config import ENCODING_NAMES, SCHEMA, TASK_NAMES, cell_id, run_id, to_dict
 from attnjax.config.files import available, opening
 from attnjax.config.names import check_name
+from attnjax.config.outside import import_modules
 from attnjax.sweep import groups, scan
 
 
@@ -55,6 +56,7 @@ def show(arguments: argparse.Namespace) -> int:
     for note in plan.notes:
         print(f"note: {note}")
     if not arguments.no_model:
+        import_modules(plan.imports)
         for name, value in provided("attnjax.train", "describe")(plan.config).items():
             print(f"{name:<24}{_shown(value)}")
     return 0

@@ -28,6 +28,9 @@ the command line wins, and runs that become equal are one run; where the sweep s
 set in each of these tables. So model.encoding=alibi replaces every encoding of a sweep together with its options, and
 model.encoding.options.theta=500 sets theta in each of them. Values that a config derives from a field follow that field. A
 field that is set twice on the command line is an error; a longer key is set inside of a shorter one.
+
+model.encoding=package.module:Class and task.name=package.module:Class take a class of another project: its module is imported,
+which executes its code. A config in Python may name one too; JSON configs and folders of records import nothing.
 """
 RUN = """
 examples:

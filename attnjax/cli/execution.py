@@ -11,6 +11,7 @@ from attnjax.cli.planning import Plan, planned
 from attnjax.cli.programs import keep_programs
 from attnjax.cli.progress import Display
 from attnjax.config import run_id
+from attnjax.config.outside import import_modules
 from attnjax.sweep import Rules, Store, Summary, Train, groups, load, manifest, prepare, retry, run_here, run_workers
 from attnjax.sweep.execute import states
 from attnjax.sweep.lease import Owner
@@ -62,6 +63,7 @@ def _foresee(arguments: argparse.Namespace, plan: Plan) -> int:
 def _prepared(arguments: argparse.Namespace, plan: Plan, *, extend: bool, dry: bool = False) -> Store:
     """The folder of the runs, after they were checked. Raises ValueError where they or the folder cannot be used."""
     root = _root(arguments, plan)
+    import_modules(plan.imports)
     if not _is_known(root, plan):
         _check(arguments.trainer, plan)
     file, text = str(plan.file.path), plan.file.text
@@ -77,7 +79,11 @@ def _execute(arguments: argparse.Namespace, plan: Plan, *, extend: bool) -> tupl
     _tell_others(store, others(store, states(store)))
     stop = Stop()
     rules = Rules(
-        fail_fast=arguments.fail_fast, population=arguments.population, wait=arguments.wait, stall=arguments.patience
+        fail_fast=arguments.fail_fast,
+        population=arguments.population,
+        wait=arguments.wait,
+        stall=arguments.patience,
+        imports=plan.imports,
     )
     with Display(store) as display:
         if arguments.workers is None:

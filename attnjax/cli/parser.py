@@ -140,6 +140,8 @@ def _add_explore(add: _Add) -> None:
     explore.add_argument("--text", action="append", default=[], metavar="TEXT", help=text)
     text = "the same, from a file"
     explore.add_argument("--file", action="append", default=[], type=pathlib.Path, metavar="FILE", help=text)
+    text = "import a module that runs name as package.module:Class, which executes its code"
+    explore.add_argument("--import", action="append", default=[], dest="imports", metavar="MODULE", help=text)
     explore.add_argument("--layer", type=kinds.index, default=0, metavar="L", help="layer to show first, from 0")
     explore.add_argument("--head", type=kinds.index, default=0, metavar="N", help="head to show first, from 0")
     out = pathlib.Path("explore.html")

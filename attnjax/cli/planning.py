@@ -10,6 +10,7 @@ from typing import Any
 
 from attnjax.config import RunConfig, load, override, parse, parse_choices, parse_override, to_dict
 from attnjax.config.files import ConfigFile
+from attnjax.config.outside import class_paths
 from attnjax.config.references import is_config_dict
 from attnjax.sweep import plan, product, seeds, vary
 from attnjax.sweep.plan import Changes, Planned, Sweep
@@ -22,13 +23,15 @@ SHOWN, LONGEST = 6, 60
 class Plan:
     """A config file, the config it resolves to, and the runs of its sweep.
 
-    `notes` say which settings of the command line replaced values that the sweep of the file sets.
+    `notes` say which settings of the command line replaced values that the sweep of the file sets; `imports` are the classes
+    of other projects that config and runs name.
     """
 
     file: ConfigFile
     config: RunConfig
     runs: tuple[Planned, ...]
     notes: tuple[str, ...] = ()
+    imports: tuple[str, ...] = ()
 
 
 def planned(
@@ -52,7 +55,14 @@ def planned(
         values = _renamed(values, settings["name"])
     resolved, sweep = parse(settings), list(file.sweep()) if file.sweep is not None and not alone else [{}]
     runs = tuple(plan(values, sweep, held=held, factors=factors))
-    return Plan(file, resolved, runs, tuple(_replaced(sweep, {*held, *factors[0]})))
+    imports = class_paths([resolved, *(one.config for one in runs)])
+    unsaid = [path for path in imports if not any(path in text for text in (*overrides, *over))]
+    if unsaid and file.path.suffix != ".py":
+        raise ValueError(
+            f"{file.path} is data, which imports nothing, and names {unsaid[0]}: give that name on the command line too, as "
+            "KEY=VALUE, if you trust it"
+        )
+    return Plan(file, resolved, runs, tuple(_replaced(sweep, {*held, *factors[0]})), imports)
 
 
 def swept(plan: Plan) -> dict[str, list[Any]]:

@@ -148,7 +148,8 @@ def _code(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
     """The options of an encoding that decide which program it is; numeric ones do not, where all layers have one encoding."""
     if (options.get("scaling") or {}).get("name") in BY_LENGTH:
         return dict(options)
-    return {key: value for key, value in options.items() if key not in ENCODINGS[name].numeric}
+    numeric = ENCODINGS[name].numeric if name in ENCODINGS else ()
+    return {key: value for key, value in options.items() if key not in numeric}
 
 
 def _parts(group: Sequence[Any], size: int) -> list[list[Any]]:
