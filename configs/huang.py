@@ -75,7 +75,7 @@ def get_config(word="smoke"):
     config.name = f"huang_{word}"
     config.task.update({"form": "decoder", "begin": True, "length_min": 1, "length_max": 50})
     config.model.update({"activation": "gelu_tanh", "norm": "layer", "norm_position": "pre", "norm_epsilon": 1e-5})
-    config.model.update({"tie_embeddings": True, "embed_std": 0.02})
+    config.model.update({"tie_embeddings": True, "embed_std": 0.02, "hidden": 4 * config.model.get_ref("model")})
     config.train.update({"steps": 30_000, "batch": 64, "schedule": "linear", "warmup": 0, "weight_decay": 0.01})
     config.train.update({"b1": 0.9, "b2": 0.999, "epsilon": 1e-8, "clip": 1.0})
     config.train.update({"log_every": 1000, "checkpoint_every": 3000})
@@ -112,7 +112,6 @@ def cell(name, task, model):
         "model.layers": layers,
         "model.heads": heads,
         "model.model": width,
-        "model.hidden": 4 * width,
         "model.encoding": {"name": name, "options": {"length": PLACES[task]} if name == "learned" else {}},
         "train.learning_rate": rate,
     }

@@ -51,10 +51,10 @@ def get_config(word="smoke"):
     config.model.update({**SIZES[word], "activation": "relu", "norm": "rms", "norm_position": "pre", "bias": False})
     config.model.update({"embed_scale": True, "tie_embeddings": True, "share_encoding": True})
     config.model.update({"attention_dropout": 0.1, "residual_dropout": 0.1})
-    steps = STEPS[word]
-    config.train.update({"steps": steps, "batch": 64, "learning_rate": RATE[word], "weight_decay": 0.05})
-    config.train.update({"schedule": "linear", "warmup": steps * 6 // 100, "b1": 0.9, "b2": 0.999, "clip": 1.0})
-    config.train.update({"log_every": steps // 20, "checkpoint_every": steps // 10})
+    config.train.update({"steps": STEPS[word], "batch": 64, "learning_rate": RATE[word], "weight_decay": 0.05})
+    config.train.update({"schedule": "linear", "b1": 0.9, "b2": 0.999, "clip": 1.0})
+    steps = config.train.get_ref("steps")
+    config.train.update({"warmup": steps * 6 // 100, "log_every": steps // 20, "checkpoint_every": steps // 10})
     config.evaluate.update({"lengths": tuple(range(4, 41)), "validation_lengths": (20,), "count": 500, "batch": 100})
     if word == "smoke":
         config.train.batch = 32

@@ -58,7 +58,7 @@ def test_nothing_that_trains_nothing_imports_jax(folder):
         '{"schema": 1, "name": "x", "config_file": "", "protocol": "", "runs": []}'
     )
     commands = [["--help"], ["sweep", "--help"], ["list", "encodings"], ["list", "tasks"], ["list", "configs"]]
-    commands += [["list", "runs", "runs"], ["show", "small", "--no-model"], ["sweep", "small", "--dry-run"]]
+    commands += [["list", "runs", "runs"], ["show", "small", "--no-model"], ["sweep", "small", *FAKE, "--dry-run"]]
     commands += [["show", "smal"], ["run", "small", "train.stepz=3"], ["sweep", "small", "--over", "x=1"]]
     code = f"""
 import sys
@@ -139,7 +139,16 @@ def test_mistakes_in_the_command_exit_with_2(command, message, capsys):
         (["run", "small", "train.learning_rate=-1"], "train.learning_rate must be a finite number above 0, got -1"),
         (["run", "small", "train.steps"], "an override must be KEY=VALUE"),
         (["sweep", "small", "--over", "seed"], "an override must be KEY=VALUE"),
-        (["sweep", "small", "--over", "model.encoding=rope,nope"], "two sweeps set 'model.encoding'"),
+        (
+            ["sweep", "small", "--over", "model.layers=1,2", "model.layers=3"],
+            "model.layers is set twice on the command line: by model.layers=3 and by --over model.layers=1,2",
+        ),
+        (["show", "small", "seed=1", "seed=1"], "seed is set twice on the command line: by seed=1 and by seed=1"),
+        (["run", "small", "seed=1", "seed=2"], "seed is set twice on the command line: by seed=1 and by seed=2"),
+        (
+            ["sweep", "small", "--seeds", "3", "data_seed=5"],
+            "data_seed is set twice on the command line: by data_seed=5 and by --seeds 3",
+        ),
         (["sweep", "small", "--threads", "2"], "--threads needs --workers"),
         (["run", "small", "--trainer", "nothing"], "no training function 'nothing'"),
         (["run", "small", *FAKE, "--out", "configs/small.py"], "cannot be written to"),

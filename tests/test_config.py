@@ -51,7 +51,7 @@ CHOICES = {
     "task.name": TASK_NAMES,
     "task.form": ("decoder", "encoder", "encoder_decoder"),
     "task.length_per": ("example", "batch"),
-    "model.activation": ("relu", "gelu", "gelu_tanh", "swiglu"),
+    "model.activation": ("relu", "gelu", "gelu_tanh", "swiglu", "geglu"),
     "model.norm": ("layer", "rms"),
     "model.norm_position": ("pre", "post"),
     "model.dtype": ("float32", "bfloat16", "float16", "float64"),
@@ -256,6 +256,15 @@ def test_any_table_is_parsed_or_refused(table):
     ("table", "message"),
     [
         ({"train": {"lr": 1}}, "unknown key 'train.lr' .did you mean 'train.learning_rate'"),
+        (
+            {"model": {"dropout": 0.1}},
+            "unknown key 'model.dropout' .did you mean 'model.attention_dropout' or 'model.residual_dropout' or "
+            "'model.embedding_dropout'",
+        ),
+        ({"task": {"length": 5}}, "did you mean 'task.length_min' or 'task.length_max' or 'task.length_per'"),
+        ({"model": {"steps": 5}}, "did you mean 'train.steps'"),
+        ({"dropout": True}, "did you mean 'evaluate.dropout'"),
+        ({"model": {"activation": "geglo"}}, "did you mean 'geglu'"),
         ({"learning_rate": 1}, "did you mean 'train.learning_rate'"),
         ({"model": {"encodng": "rope"}}, "did you mean 'model.encoding'"),
         ({"model": {"encoding": {"nam": "rope"}}}, "did you mean 'model.encoding.name'"),

@@ -2,7 +2,6 @@
 
 import json
 
-import ml_collections
 import pytest
 
 from attnjax.config import EncodingConfig, RunConfig, load, override, parse, parse_choices, parse_override, to_dict
@@ -46,6 +45,7 @@ def test_overrides_are_read_as_their_field_is_typed(text, key, value):
         ("stpes=3", "did you mean 'train.steps'"),
         ("lr=3", "did you mean 'train.learning_rate'"),
         ("train.steps", "KEY=VALUE"),
+        ("model.window=8,16", r"model.window=8,16 can be read in two ways: write model.window=\[8,16\] for one pair"),
         ("=3", "KEY=VALUE"),
         ("train.steps=", "train.steps must be"),
         ("train.steps=ten", "train.steps must be .* got 'ten'"),
@@ -149,18 +149,24 @@ def test_a_config_that_is_missing_or_too_large_is_told(tmp_path, monkeypatch):
         read_json(write(tmp_path, '{"a": 12345678}', "a.json"), limit=10)
 
 
+def test_a_config_beside_the_folder_of_configs_is_named_by_its_path(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path, "def get_config(): return {}", "mine.py")
+    write(tmp_path, "{}", "data.json")
+    assert load("mine.py").path.name == "mine.py"
+    for name, path in (("mine", "mine.py"), ("data", "data.json")):
+        with pytest.raises(
+            ValueError, match=f"no config '{name}' in a folder configs/; .* by its path, which is {path}$"
+        ):
+            load(name)
+
+
 def test_code_in_a_folder_of_results_is_not_run(tmp_path):
     write(tmp_path, "{}", "sweep.json")
     (tmp_path / "deep").mkdir()
     path = write(tmp_path / "deep", "raise SystemExit('ran')")
     with pytest.raises(ValueError, match="code found there is not run"):
         load(path)
-
-
-def test_a_config_that_cannot_be_resolved_is_told():
-    config = ml_collections.ConfigDict({"seed": ml_collections.config_dict.required_placeholder(int)})
-    with pytest.raises(ValueError, match="cannot be resolved"):
-        parse(config)
 
 
 def test_brackets_inside_texts_are_not_depth():

@@ -8,10 +8,11 @@ from collections import Counter
 from typing import Any
 
 from attnjax.cli.catalog import task_lines
-from attnjax.cli.planning import planned
+from attnjax.cli.planning import planned, shown, swept
 from attnjax.config import ENCODING_NAMES, SCHEMA, TASK_NAMES, cell_id, run_id, to_dict
 from attnjax.config.files import available, opening
 from attnjax.config.names import check_name
+from attnjax.config.outside import import_modules
 from attnjax.sweep import groups, scan
 
 
@@ -47,8 +48,15 @@ def show(arguments: argparse.Namespace) -> int:
     print(f"\nrun      {run_id(plan.config)}\ncell     {cell_id(plan.config)}")
     runs = [one.config for one in plan.runs]
     cells = len({cell_id(config) for config in runs})
-    print(f"sweep    {len(runs)} runs of {cells} cells, in {len(groups(runs))} populations", flush=True)
+    different = {key: shown(values) for key, values in swept(plan).items()}
+    above = "; where they differ from the config above:" if different else ""
+    print(f"sweep    {len(runs)} runs of {cells} cells, in {len(groups(runs))} populations{above}", flush=True)
+    for key, values in different.items():
+        print(f"  {key:<30}{values}")
+    for note in plan.notes:
+        print(f"note: {note}")
     if not arguments.no_model:
+        import_modules(plan.imports)
         for name, value in provided("attnjax.train", "describe")(plan.config).items():
             print(f"{name:<24}{_shown(value)}")
     return 0

@@ -21,7 +21,16 @@ examples:
 """
 OVERRIDES = """
 KEY=VALUE changes a field of the config: train.steps=500, model.encoding=alibi, model.encoding.options.theta=500000,
-evaluate.lengths=40,80,160, model.kv_heads=none. `attnjax show CONFIG` prints all fields.
+evaluate.lengths=40,80,160, model.kv_heads=none. `attnjax show CONFIG` prints all fields, and in which ones its runs differ.
+
+What the command line sets holds in every run. Where the sweep() of the config sets the same field, or a field inside of it,
+the command line wins, and runs that become equal are one run; where the sweep sets a table around the field, the field is
+set in each of these tables. So model.encoding=alibi replaces every encoding of a sweep together with its options, and
+model.encoding.options.theta=500 sets theta in each of them. Values that a config derives from a field follow that field. A
+field that is set twice on the command line is an error; a longer key is set inside of a shorter one.
+
+model.encoding=package.module:Class and task.name=package.module:Class take a class of another project: its module is imported,
+which executes its code. A config in Python may name one too; JSON configs and folders of records import nothing.
 """
 RUN = """
 examples:
@@ -36,7 +45,8 @@ examples:
   attnjax sweep copy --over model.encoding=rope,alibi,nope --over train.learning_rate=1e-3,3e-4 --seeds 3 --workers 2
   attnjax sweep copy --dry-run
 
-Runs are those of the config's sweep() times every --over and --seeds. The same command again does what is missing, also
+Runs are those of the config's sweep() times every --over and --seeds, which replace what the sweep sets of the same fields:
+--seeds 10 gives each cell the seeds 0 to 9 whatever seeds the config has. The same command again does what is missing, also
 after kill -9. Runs with equal shapes train together as one population.
 """
 BENCH = """

@@ -3,6 +3,7 @@
 import argparse
 import importlib
 import pathlib
+from collections import Counter
 from collections.abc import Mapping
 
 from attnjax.cli.commands import provided
@@ -10,6 +11,7 @@ from attnjax.cli.planning import Plan, planned
 from attnjax.cli.programs import keep_programs
 from attnjax.cli.progress import Display
 from attnjax.config import run_id
+from attnjax.config.outside import import_modules
 from attnjax.sweep import Rules, Store, Summary, Train, groups, load, manifest, prepare, retry, run_here, run_workers
 from attnjax.sweep.execute import states
 from attnjax.sweep.lease import Owner
@@ -35,31 +37,53 @@ def sweep(arguments: argparse.Namespace) -> int:
     plan = planned(arguments.config, arguments.overrides, arguments.over, arguments.seeds)
     if arguments.threads is not None and arguments.workers is None:
         raise ValueError("--threads needs --workers: the threads of this process are those it was started with")
-    if not arguments.dry_run:
-        code, summary = _execute(arguments, plan, extend=arguments.extend)
-        if arguments.report and code in (0, FAILED, BUSY):
-            _report(_root(arguments, plan), summary)
-        return code
+    for note in plan.notes:
+        print(f"note: {note}", flush=True)
+    if arguments.dry_run:
+        return _foresee(arguments, plan)
+    code, summary = _execute(arguments, plan, extend=arguments.extend)
+    if arguments.report and code in (0, FAILED, BUSY):
+        _report(_root(arguments, plan), summary)
+    return code
+
+
+def _foresee(arguments: argparse.Namespace, plan: Plan) -> int:
+    """Lists the runs and how they stand, refuses what `sweep` would refuse, and changes nothing."""
+    store = _prepared(arguments, plan, extend=arguments.extend, dry=True)
     for one in plan.runs:
         print(" ".join(f"{key}={value}" for key, value in one.changes.items()) or "(the config as it is)")
-    print(f"{len(plan.runs)} runs")
+    made = store.only([entry.run for entry in store.runs if store.directory(entry.run).exists()])
+    found = states(made)
+    counts = Counter(found.get(entry.run, "pending") for entry in store.runs)
+    told = ", ".join(f"{count} {state}" for state, count in counts.items() if state != "done")
+    print(f"{len(plan.runs)} runs: {counts['done']} done{told and f', {told}'}, in {store.root}")
     return 0
+
+
+def _prepared(arguments: argparse.Namespace, plan: Plan, *, extend: bool, dry: bool = False) -> Store:
+    """The folder of the runs, after they were checked. Raises ValueError where they or the folder cannot be used."""
+    root = _root(arguments, plan)
+    import_modules(plan.imports)
+    if not _is_known(root, plan):
+        _check(arguments.trainer, plan)
+    file, text = str(plan.file.path), plan.file.text
+    return prepare(root, plan.config.name, plan.runs, config_file=file, protocol=text, extend=extend, dry=dry)
 
 
 def _execute(arguments: argparse.Namespace, plan: Plan, *, extend: bool) -> tuple[int, Summary]:
     """Trains what is not done; returns the exit status, and how the runs stand."""
     keep_programs()
-    root = _root(arguments, plan)
-    file, text = str(plan.file.path), plan.file.text
-    if not _is_known(root, plan):
-        _check(arguments.trainer, plan)
-    store = prepare(root, plan.config.name, plan.runs, config_file=file, protocol=text, extend=extend)
+    root, store = _root(arguments, plan), _prepared(arguments, plan, extend=extend)
     again = retry(store) if arguments.retry_failed else []
     print(f"{len(store.runs)} runs in {root}" + (f", {len(again)} of them tried again" if again else ""), flush=True)
     _tell_others(store, others(store, states(store)))
     stop = Stop()
     rules = Rules(
-        fail_fast=arguments.fail_fast, population=arguments.population, wait=arguments.wait, stall=arguments.patience
+        fail_fast=arguments.fail_fast,
+        population=arguments.population,
+        wait=arguments.wait,
+        stall=arguments.patience,
+        imports=plan.imports,
     )
     with Display(store) as display:
         if arguments.workers is None:

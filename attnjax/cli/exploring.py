@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from attnjax.cli.commands import provided
 from attnjax.cli.programs import keep_programs
+from attnjax.config.outside import import_modules
 
 MOST_BYTES = 2**16
 """A file with more than this is no text for a map."""
@@ -16,6 +17,7 @@ def explore(arguments: argparse.Namespace) -> int:
     """`attnjax explore [RUN [RUN]]`."""
     if arguments.runs:
         keep_programs()
+    import_modules(arguments.imports)
     texts = [os.fsencode(text) for text in arguments.text] + [_read(path) for path in arguments.file]
     build = provided("attnjax.explore", "build")
     path = build(_folders(arguments.runs), arguments.out, texts, arguments.layer, arguments.head)

@@ -66,10 +66,10 @@ def _add_sweep(add: _Add) -> None:
         formatter_class=_Raw,
     )
     _add_config(sweep)
-    over = "one more factor of the sweep; texts with commas in quotes, lists in brackets"
+    over = "one run per value, in place of what the sweep sets there; texts with commas in quotes, lists in brackets"
     sweep.add_argument("--over", action="append", default=[], metavar="KEY=A,B,...", help=over)
     sweep.add_argument(
-        "--seeds", type=kinds.count, metavar="N", help="N seeds of each cell, for parameters and data alike"
+        "--seeds", type=kinds.count, metavar="N", help="the seeds 0 .. N-1 of each cell, in place of the config's"
     )
     _add_execution(sweep)
     sweep.add_argument(
@@ -82,7 +82,8 @@ def _add_sweep(add: _Add) -> None:
     sweep.add_argument("--strict", action="store_true", help="exit with 1 if any run failed")
     sweep.add_argument("--extend", action="store_true", help="add the runs to another sweep in the folder")
     sweep.add_argument("--report", action="store_true", help="write figures, tables and a page in the end")
-    sweep.add_argument("--dry-run", action="store_true", help="list the runs and do nothing")
+    text = "list the runs and how many are done, refuse what would be refused, and change nothing"
+    sweep.add_argument("--dry-run", action="store_true", help=text)
     sweep.set_defaults(command=execution.sweep)
 
 
@@ -139,6 +140,8 @@ def _add_explore(add: _Add) -> None:
     explore.add_argument("--text", action="append", default=[], metavar="TEXT", help=text)
     text = "the same, from a file"
     explore.add_argument("--file", action="append", default=[], type=pathlib.Path, metavar="FILE", help=text)
+    text = "import a module that runs name as package.module:Class, which executes its code"
+    explore.add_argument("--import", action="append", default=[], dest="imports", metavar="MODULE", help=text)
     explore.add_argument("--layer", type=kinds.index, default=0, metavar="L", help="layer to show first, from 0")
     explore.add_argument("--head", type=kinds.index, default=0, metavar="N", help="head to show first, from 0")
     out = pathlib.Path("explore.html")

@@ -22,6 +22,7 @@ from attnjax.config.limits import bounded
 from attnjax.config.names import nearest
 from attnjax.config.options import shown
 from attnjax.config.parse import plain
+from attnjax.config.references import has_references, is_config_dict
 from attnjax.folder import FILE_FLAGS
 
 SIZE = 16 * 2**20
@@ -35,11 +36,12 @@ SWEEP_FILE = "sweep.json"
 class ConfigFile:
     """What a config file says: its settings (not parsed yet), its sweep if it has one, and its opening text.
 
+    `config` is a dict, or the `ConfigDict` itself where its fields refer to one another: `override` makes a dict of both.
     `argument` is what was asked for behind a colon: "short" for `ruoss:short`.
     """
 
     path: pathlib.Path
-    config: Mapping[str, Any]
+    config: Any
     sweep: Callable[[], Iterable[Mapping[str, Any]]] | None = None
     text: str = ""
     argument: str = ""
@@ -68,6 +70,11 @@ def find(name: str | pathlib.Path) -> pathlib.Path:
             return candidate
     if path.is_file():
         raise ValueError(f"a config must be a .py or .json file, got {shown(str(name))}")
+    here = [f"{name}{suffix}" for suffix in (".py", ".json") if os.path.isfile(f"{name}{suffix}")]
+    if here:
+        raise ValueError(
+            f"no config {shown(str(name))} in a folder configs/; a config elsewhere is given by its path, which is {here[0]}"
+        )
     known = [one.stem for one in available()]
     raise ValueError(
         f"no config {shown(str(name))}{nearest(path.stem, known)}; there are: {', '.join(known) or 'none'}"
@@ -179,9 +186,14 @@ def _load_python(path: pathlib.Path, argument: str) -> ConfigFile:
         raise ValueError(f"{path}: sweep must be a function, got {shown(sweep)}")
     if argument and not inspect.signature(make).parameters:
         raise ValueError(f"{path}: get_config takes no argument, got {argument[:100]!r}")
-    config = _call(path, lambda: plain(_with(make, argument)))
+    config = _call(path, lambda: _settings(_with(make, argument)))
     listed = sweep and (lambda: _call(path, lambda: bounded(_with(sweep, argument))))
     return ConfigFile(path, config, listed, text, argument)
+
+
+def _settings(config: Any) -> Any:
+    """The settings as a dict; a `ConfigDict` with references stays one, so that what is derived can follow changes."""
+    return config if is_config_dict(config) and has_references(config) else plain(config)
 
 
 def _with(function: Callable[..., Any], argument: str) -> Any:

@@ -38,10 +38,14 @@ def keys() -> list[str]:
 
 
 def nearest_key(key: str) -> str:
-    """A hint: the key with the same last word elsewhere, one like it in the same table, or any that ends alike."""
+    """A hint: the keys of the same table with this word in their names; else one key, with the same last word elsewhere,
+    like it in the same table, or like it anywhere.
+    """
     everything, (table, _, last) = keys(), key.rpartition(".")
     last_word = lambda one: one.rpartition(".")[2]
     same_table = [one for one in everything if one.rpartition(".")[0] == table]
+    if table and (longer := [one for one in same_table if last in last_word(one).split("_")]):
+        return f" (did you mean {' or '.join(map(repr, longer))}?)"
     for candidates in ([one for one in everything if last_word(one) == last], same_table, everything):
         hint = nearest(last, map(last_word, candidates))
         found = [one for one in candidates if repr(last_word(one)) in hint]

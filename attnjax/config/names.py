@@ -73,6 +73,7 @@ FUNCTION = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", re.ASCII)
 """A function of another project, as `package.module:function`."""
 
 SAFE_NAME = re.compile(r"(?![-.])[A-Za-z0-9._-]{1,128}")
+CLASS_PATH = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", re.ASCII)
 RESERVED = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)(\..*)?", re.IGNORECASE)
 
 
@@ -85,10 +86,16 @@ def safe_name(name: object, what: str) -> str:
     return name
 
 
-def check_name(path: str, name: str, names: Sequence[str]) -> None:
-    """Raise ValueError, with the nearest name, unless `name` is one of `names`."""
-    if name not in names:
-        raise ValueError(f"{path} must be one of {', '.join(names)}, got {name[:100]!r}{nearest(name, names)}")
+def check_name(path: str, name: str, names: Sequence[str], *, classes: bool = False) -> None:
+    """Raise ValueError, with the nearest name, unless `name` is one of `names`, or a class path where those are taken."""
+    if name not in names and not (classes and is_class_path(name)):
+        more = ", or package.module:Class" if classes else ""
+        raise ValueError(f"{path} must be one of {', '.join(names)}{more}, got {name[:100]!r}{nearest(name, names)}")
+
+
+def is_class_path(name: str) -> bool:
+    """Whether this names a class of another project: `package.module:Class`."""
+    return len(name) <= 128 and CLASS_PATH.fullmatch(name) is not None
 
 
 def check_function(path: str, name: str, names: Sequence[str]) -> None:

@@ -5,13 +5,16 @@ ever evaluated: literals are numbers, quoted texts, lists, tuples and tables.
 """
 
 import ast
+import functools
+import operator
 import typing
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from attnjax.config.keys import alternatives, kind_of
 from attnjax.config.options import shown
 from attnjax.config.parse import plain, unshared
+from attnjax.config.references import is_config_dict, resolved
 
 LONGEST = 10_000
 WORDS = (("none", None), ("null", None), ("true", True), ("false", False))
@@ -20,13 +23,34 @@ WORDS = (("none", None), ("null", None), ("true", True), ("false", False))
 def override(config: Any, changes: Mapping[str, Any]) -> dict[str, Any]:
     """The config as a nested dict with these dotted keys set, the shorter keys first. `parse` then checks the values.
 
-    Raises ValueError for a key that is no field, with the nearest one.
+    What a `ConfigDict` derives from a changed field follows it. Raises ValueError for a key that is no field, with the
+    nearest one, and for a required placeholder that is left without a value.
     """
-    values = plain(config)
-    for key in sorted(changes, key=lambda key: str(key).count(".")):
+    for key in changes:
         kind_of(key)
+    values = plain(resolved(config, changes) if is_config_dict(config) else config)
+    for key in sorted(changes, key=lambda key: str(key).count(".")):
         _set(values, key.split("."), unshared(changes[key]))
     return values
+
+
+def outside(changes: Mapping[str, Any], keys: Iterable[str]) -> dict[str, Any]:
+    """The changes without those of one of the keys, or of a field inside of it."""
+    keys = list(keys)
+    return {key: value for key, value in changes.items() if not any(f"{key}.".startswith(f"{one}.") for one in keys)}
+
+
+def folded(changes: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The changes with the settings that lie inside of one of them set there: theta in the encoding that a change names."""
+    found = dict(changes)
+    for outer in found:
+        for key in (key for key in settings if key.startswith(f"{outer}.")):
+            table: dict[str, Any] = {}
+            path = outer.split(".")
+            _set(table, path, unshared(found[outer]))
+            _set(table, key.split("."), unshared(settings[key]))
+            found[outer] = functools.reduce(operator.getitem, path, table)
+    return found
 
 
 def parse_override(text: str) -> tuple[str, Any]:
@@ -60,9 +84,17 @@ def read_value(text: str, kind: Any, key: str) -> Any:
         return text
     value = _literal(text, key)
     takes_lists = any(typing.get_origin(one) is tuple for one in choices)
+    if isinstance(value, tuple) and text[:1] != "(" and any(_is_pair(one) for one in choices):
+        raise ValueError(
+            f"{key}={text} can be read in two ways: write {key}=[{text}] for one pair, left and right, in every layer"
+        )
     if takes_lists and int not in choices and isinstance(value, int):
         return [value]
     return value
+
+
+def _is_pair(kind: Any) -> bool:
+    return typing.get_origin(kind) is tuple and ... not in typing.get_args(kind)
 
 
 def _literal(text: str, key: str) -> Any:

@@ -9,6 +9,7 @@ from typing import Any
 from attnjax.config.keys import kind_of
 from attnjax.config.kinds import build
 from attnjax.config.options import Options, shown
+from attnjax.config.references import is_config_dict, resolved
 from attnjax.config.schema import SCHEMA, RunConfig
 
 SEEDS = ("seed", "data_seed")
@@ -32,11 +33,8 @@ def plain(values: Any) -> dict[str, Any]:
     """A nested dict from a config in any form. Raises ValueError for what is not a table of settings."""
     if isinstance(values, RunConfig):
         return to_dict(values)
-    if not isinstance(values, Mapping) and hasattr(values, "to_dict"):
-        try:
-            values = values.to_dict()
-        except Exception as error:  # a required placeholder without value, or references in a circle
-            raise ValueError(f"the ConfigDict cannot be resolved: {str(error)[:300]}") from error
+    if is_config_dict(values):
+        values = resolved(values)
     if not isinstance(values, Mapping):
         raise ValueError(f"a config must be a table of settings, got {shown(values)}")
     if "schema" in values:

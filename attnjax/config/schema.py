@@ -49,6 +49,7 @@ DType = Literal["float32", "bfloat16", "float16", "float64"]
 class TaskConfig:
     """What is learned, in which form, at which lengths: training draws lengths from length_min .. length_max.
 
+    `name`: of a task in `attnjax.tasks.TASKS`, or `package.module:Class` of another project.
     `length_per`: a length is drawn for each example, or one for a whole batch. `begin` puts a token in front of a
     decoder's sequence. `tail` also trains on the zeros that some answers have behind their terminator.
     """
@@ -64,7 +65,7 @@ class TaskConfig:
 
     def __post_init__(self) -> None:
         settle(self, "task")
-        check_name("task.name", self.name, TASK_NAMES)
+        check_name("task.name", self.name, TASK_NAMES, classes=True)
         check_order("task.length_min", self.length_min, "task.length_max", self.length_max)
         if self.begin and self.form != "decoder":
             raise ValueError(f"task.begin is for task.form='decoder', got task.form={self.form!r}")
@@ -72,8 +73,9 @@ class TaskConfig:
 
 @dataclasses.dataclass(frozen=True)
 class EncodingConfig:
-    """A positional encoding by its name in `attnjax.ENCODINGS`. A scaling of RoPE is the nested option
-    `scaling={"name": "yarn", "factor": 8.0, "original_length": 128}`.
+    """A positional encoding by its name in `attnjax.ENCODINGS`, or `package.module:Class` of another project.
+
+    A scaling of RoPE is the nested option `scaling={"name": "yarn", "factor": 8.0, "original_length": 128}`.
     """
 
     name: str = "rope"
@@ -81,7 +83,7 @@ class EncodingConfig:
 
     def __post_init__(self) -> None:
         settle(self, "model.encoding")
-        check_name("model.encoding.name", self.name, ENCODING_NAMES)
+        check_name("model.encoding.name", self.name, ENCODING_NAMES, classes=True)
 
     @classmethod
     def from_name(cls, name: str) -> Self:
@@ -103,7 +105,7 @@ class ModelConfig:
     kv_heads: Heads | None = None
     head: Width | None = None
     hidden: Hidden = 256
-    activation: Literal["relu", "gelu", "gelu_tanh", "swiglu"] = "gelu"
+    activation: Literal["relu", "gelu", "gelu_tanh", "swiglu", "geglu"] = "gelu"
     norm: Literal["layer", "rms"] = "layer"
     norm_position: Literal["pre", "post"] = "pre"
     norm_epsilon: Positive = 1e-6

@@ -8,6 +8,7 @@ import dataclasses
 import pathlib
 from collections.abc import Iterator, Sequence
 
+from attnjax.config.outside import import_modules
 from attnjax.sweep import inventory, manifest, status
 from attnjax.sweep.lease import PATIENCE, Lease, Owner, Watch, claim, observe
 from attnjax.sweep.plan import groups
@@ -35,6 +36,7 @@ class Rules:
       attempts: deaths of a worker in a row, without progress between them, after which a run counts as failed.
       wait: stay until the runs that other processes train have ended, and take over those whose process dies.
       stall: seconds without a step or other progress of a run after which the stacks of all threads are written.
+      imports: classes of other projects that the runs name, whose modules are imported before the first run.
     """
 
     fail_fast: bool = False
@@ -43,6 +45,7 @@ class Rules:
     attempts: int = 5
     wait: bool = False
     stall: float = 600.0
+    imports: tuple[str, ...] = ()
 
 
 DEFAULT = Rules()
@@ -75,6 +78,7 @@ def work(store: Store, train: Train, rules: Rules, progress: Progress, stop: Sto
     waiting = [group for group in waiting if any(_open(store, group))]
     if not waiting:
         return
+    import_modules(rules.imports)
     with watchdog(store.root, rules.stall, log) as dog:
         context = Context(train, progress, stop, manifest.of_machine(), dog, store.protocol, rules.patience / 6)
         while waiting and not stop.reason:

@@ -5,6 +5,7 @@ that names the file; what was read and makes no sense is a `ValueError`. Only th
 """
 
 import contextlib
+import errno
 import json
 import os
 import pathlib
@@ -93,6 +94,14 @@ def check_writable(folder: pathlib.Path) -> None:
             tried.remove(probe)
     except OSError as error:
         raise ValueError(f"results cannot be written to {folder}: {error.strerror or error}") from None
+
+
+def check_could_write(folder: pathlib.Path) -> None:
+    """Raise ValueError where a folder could not be made or written to, without trying it."""
+    nearest = next((path for path in (folder, *folder.absolute().parents) if path.exists()), pathlib.Path("/"))
+    if not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):
+        number = errno.EACCES if nearest.is_dir() else errno.EEXIST if nearest == folder else errno.ENOTDIR
+        raise ValueError(f"results cannot be written to {folder}: {os.strerror(number)}")
 
 
 def jsonable(value: Any) -> Any:

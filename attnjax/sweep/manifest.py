@@ -16,6 +16,7 @@ from typing import Any
 
 import attnjax
 from attnjax.config import RunConfig, canonical_json, cell_id, run_id
+from attnjax.config.outside import sources
 
 PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "chex", "numpy", "ml-collections")
 ENVIRONMENT = (
@@ -38,7 +39,8 @@ ENVIRONMENT = (
 
 
 def of_run(config: RunConfig, *, attempt: int, population: list[str], protocol: str = "") -> dict[str, Any]:
-    """What belongs to one run and its start."""
+    """What belongs to one run and its start; `outside_sha256` where it names classes of other projects."""
+    outside = sources(config)
     return {
         "run": run_id(config),
         "cell": cell_id(config),
@@ -51,6 +53,7 @@ def of_run(config: RunConfig, *, attempt: int, population: list[str], protocol: 
         "population": population,
         "population_size": len(population),
         "start_time": now(),
+        **({"outside_sha256": outside} if outside else {}),
     }
 
 

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 from attnjax.config import RunConfig, override, parse, run_id, to_dict
 from attnjax.config.limits import bounded, check_runs
 from attnjax.config.options import shown
+from attnjax.config.overrides import folded, outside
 from attnjax.registry import ENCODINGS
 
 Changes = Mapping[str, Any]
@@ -80,20 +81,32 @@ def subsample(sweep: Sweep, count: int, seed: int = 0) -> list[Changes]:
     return [runs[i] for i in sorted(chosen)]
 
 
-def plan(config: Any, sweep: Sweep = ({},)) -> list[Planned]:
+def plan(config: Any, sweep: Sweep = ({},), *, held: Changes | None = None, factors: Sweep = ({},)) -> list[Planned]:
     """The runs of a sweep over a config, in the sweep's order; of equal runs the first.
+
+    `held` and `factors` are what the command line asks for, and win over the sweep: what it sets of the same fields, or
+    inside of them, is left out; where it sets a table around a field, the field is set in that table. `held` holds in
+    every run, and the runs are those of the sweep times the `factors`, tables of the same keys.
 
     Raises ValueError, with the number of the entry, for a change that the config refuses, and for an empty sweep.
     """
-    found: dict[str, Planned] = {}
+    held, factors = held or {}, bounded(factors)
+    keys = {*held, *itertools.chain.from_iterable(factors)}
+    kept: dict[str, tuple[int, Changes]] = {}
     for number, changes in enumerate(bounded(sweep)):
         if not isinstance(changes, Mapping):
             raise ValueError(f"entry {number} of the sweep must be a table of dotted keys, got {shown(changes)}")
+        left = outside(changes, keys)
+        kept.setdefault(repr(sorted(left.items(), key=lambda item: str(item[0]))), (number, left))
+    check_runs(len(kept) * len(factors))
+    found: dict[str, Planned] = {}
+    for (number, changes), factor in itertools.product(kept.values(), factors):
         try:
-            resolved = parse(override(config, changes))
+            resolved = parse(override(config, {**changes, **held, **factor}))
         except ValueError as error:
             raise ValueError(f"entry {number} of the sweep: {error}") from None
-        found.setdefault(run_id(resolved), Planned(resolved, dict(changes)))
+        told = folded({**changes, **outside(factor, changes)}, {**held, **factor})
+        found.setdefault(run_id(resolved), Planned(resolved, told))
     if not found:
         raise ValueError("the sweep is empty")
     return list(found.values())
@@ -135,7 +148,8 @@ def _code(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
     """The options of an encoding that decide which program it is; numeric ones do not, where all layers have one encoding."""
     if (options.get("scaling") or {}).get("name") in BY_LENGTH:
         return dict(options)
-    return {key: value for key, value in options.items() if key not in ENCODINGS[name].numeric}
+    numeric = ENCODINGS[name].numeric if name in ENCODINGS else ()
+    return {key: value for key, value in options.items() if key not in numeric}
 
 
 def _parts(group: Sequence[Any], size: int) -> list[list[Any]]:

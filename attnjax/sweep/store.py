@@ -80,10 +80,12 @@ def prepare(
     protocol: str = "",
     key: Callable[[RunConfig], str] = population_key,
     extend: bool = False,
+    dry: bool = False,
 ) -> Store:
     """The folder of a sweep, with a folder for each planned run. Doing it again changes nothing.
 
-    With `extend` the runs are added to those of a sweep that is there already.
+    With `extend` the runs are added to those of a sweep that is there already. With `dry` nothing is made or changed, and
+    what would be refused is refused.
     Raises ValueError where the folder cannot be written to or holds another sweep, before anything is made in it.
     """
     entries = tuple(
@@ -92,15 +94,18 @@ def prepare(
     )
     root = files.real(root)
     store = Store(root, safe_name(name, "the name of a sweep"), entries, config_file, protocol)
-    if not (root / SWEEP_FILE).exists():
+    exists = (root / SWEEP_FILE).exists()
+    if dry:
+        files.check_could_write(root)
+    elif not exists:
         files.check_writable(root)
         files.create(root / SWEEP_FILE, _spec(store))
-    there = load(root)
+    there = load(root) if exists or not dry else store
     missing = {entry.run for entry in entries} - {entry.run for entry in there.runs}
     if missing and not extend:
-        raise ValueError(
-            _refusal(there, [one.config for one in planned if run_id(one.config) in missing], len(planned))
-        )
+        raise ValueError(_refusal(there, [one for one in planned if run_id(one.config) in missing], entries))
+    if dry:
+        return store
     files.check_writable(root)
     if missing:
         _extend(store)
@@ -187,10 +192,19 @@ def _extend(store: Store) -> None:
         mine.release()
 
 
-def _refusal(there: Store, new: Sequence[RunConfig], planned: int) -> str:
-    example = difference(new[0], [config for config in map(_config_or_none(there), there.runs[:50]) if config])
+def _refusal(there: Store, new: Sequence[Planned], entries: Sequence[Entry]) -> str:
+    """Why the planned runs are not the sweep that is there, with how the first new one differs from the nearest there.
+
+    That is one which is not planned too, where there is any, among the 50 with most of the same changes.
+    """
+    planned, first = {entry.run for entry in entries}, files.jsonable(dict(new[0].changes))
+    unlike = lambda entry: sum(
+        first.get(key) != entry.overrides.get(key) for key in first.keys() | entry.overrides.keys()
+    )
+    others = sorted([entry for entry in there.runs if entry.run not in planned] or there.runs, key=unlike)[:50]
+    example = difference(new[0].config, [config for config in map(_config_or_none(there), others) if config])
     return (
-        f"{there.root} holds the sweep {there.name!r} of {len(there.runs)} runs, and {len(new)} of the {planned} planned "
+        f"{there.root} holds the sweep {there.name!r} of {len(there.runs)} runs, and {len(new)} of the {len(planned)} planned "
         f"runs are not among them{example}. Choose another folder (--out), or add the runs to that sweep (--extend)"
     )
 

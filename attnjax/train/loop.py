@@ -20,6 +20,8 @@ import numpy as np
 
 from attnjax import tasks
 from attnjax.config import RunConfig
+from attnjax.config.names import is_class_path
+from attnjax.config.outside import construct
 from attnjax.tasks.base import Task
 from attnjax.train import checkpoint
 from attnjax.train.evaluate import Evaluator, evaluation_lengths
@@ -88,6 +90,8 @@ def make_task(run: RunConfig) -> Task:
     """Return the task of a run, on its training split. Raises ValueError for options that the task does not take."""
     if "split" in run.task.options:
         raise ValueError("task.options.split must be left out: training and evaluation each read their own split")
+    if is_class_path(run.task.name):
+        return construct(run.task.name, Task, run.task.options).for_split("train")
     return tasks.task(run.task.name, **run.task.options).for_split("train")
 
 

@@ -11,6 +11,8 @@ from flax import nnx
 from attnjax import positions
 from attnjax.attention import Mask
 from attnjax.config import EncodingConfig, ModelConfig, RunConfig
+from attnjax.config.names import is_class_path
+from attnjax.config.outside import construct
 from attnjax.modules import Decoder, Encoder, EncoderDecoder, TransformerConfig, replace_constants
 from attnjax.positions import EncodingParams, PositionEncoding, stacked_constants
 from attnjax.tasks.base import Task
@@ -133,7 +135,10 @@ def half_precision(config: TransformerConfig) -> TransformerConfig:
 
 
 def encoding(config: EncodingConfig) -> PositionEncoding:
-    """The encoding a config names, with a nested scaling made into its class. Raises ValueError with the choices."""
+    """The encoding a config names, with a nested scaling made into its class. Raises ValueError with the choices.
+
+    A class of another project must be imported before.
+    """
     options = dict(config.options)
     if options.get("scaling") is not None:
         scaling = dict(options["scaling"])
@@ -141,4 +146,6 @@ def encoding(config: EncodingConfig) -> PositionEncoding:
         if name not in SCALINGS:
             raise ValueError(f"model.encoding.options.scaling.name must be one of {', '.join(SCALINGS)}, got {name!r}")
         options["scaling"] = SCALINGS[name](**scaling)
+    if is_class_path(config.name):
+        return construct(config.name, PositionEncoding, options)
     return positions.encoding(config.name, **options)

@@ -1,0 +1,70 @@
+"""Encodings and tasks of other projects: a config names them `package.module:Class`.
+
+Importing a module runs its code, so only what the user wrote decides about it: the command line, or a config in Python,
+which is code itself. The commands that train import the modules that those name (`import_modules`). Whatever reads a folder
+of records only looks among the modules that are imported already (`construct`), so that a folder never runs code: who
+wants to look at runs of an own encoding imports its module first.
+"""
+
+import hashlib
+import importlib
+import pathlib
+import sys
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeVar
+
+from attnjax.config.names import is_class_path
+from attnjax.config.schema import RunConfig
+
+Base = TypeVar("Base")
+
+
+def class_paths(configs: Iterable[RunConfig]) -> tuple[str, ...]:
+    """Every `package.module:Class` that a config names, in their order."""
+    names = (name for one in configs for name in (one.task.name, *(each.name for each in one.model.encodings)))
+    return tuple(dict.fromkeys(name for name in names if is_class_path(name)))
+
+
+def import_modules(paths: Iterable[str]) -> None:
+    """Import the module of each `package.module:Class`. Raises ValueError where that fails."""
+    for path in paths:
+        module = path.partition(":")[0]
+        try:
+            importlib.import_module(module)
+        except Exception as error:
+            raise ValueError(
+                f"{path} cannot be imported: {type(error).__name__}: {str(error)[:300]} (a package must be installed, or its "
+                "folder be in PYTHONPATH)"
+            ) from error
+
+
+def construct(path: str, base: type[Base], options: Mapping[str, Any]) -> Base:
+    """An object of the class `package.module:Class`, made with these options; its module must be imported already.
+
+    Raises ValueError where it is not imported, has no such subclass of `base`, or the class does not take the options.
+    """
+    module, _, name = path.partition(":")
+    loaded = sys.modules.get(module)
+    if loaded is None:
+        raise ValueError(
+            f"{path} is of a module that is not imported, and records import nothing by themselves: import {module} first, if "
+            "you trust it"
+        )
+    # Not by getattr: a module with a function `__getattr__` may import others when it is asked for a name.
+    kind = vars(loaded).get(name)
+    if not isinstance(kind, type) or not issubclass(kind, base):
+        raise ValueError(f"{path} is no subclass of attnjax's {base.__name__} in the module {module}")
+    try:
+        return kind(**options)
+    except TypeError as error:
+        raise ValueError(f"{path} cannot be made with its options: {error}") from error
+
+
+def sources(config: RunConfig) -> dict[str, str]:
+    """The sha256 of the file of each class of another project that a config names, where its module is imported."""
+    found = {}
+    for path in class_paths([config]):
+        file = getattr(sys.modules.get(path.partition(":")[0]), "__file__", None)
+        if file and pathlib.Path(file).is_file():
+            found[path] = hashlib.sha256(pathlib.Path(file).read_bytes()).hexdigest()
+    return found
