@@ -98,7 +98,20 @@ def test_lists(capsys):
     )
     assert all(len(line.split()) > 3 for line in tasks), "each says what it is"
     assert main(["list", "configs"]) == 0
-    assert "small                   Does it run?\n" in capsys.readouterr().out
+    configs = capsys.readouterr().out
+    assert configs.startswith("in configs:\n  small                   Does it run?\nin /")
+    assert "configs, which come with attnjax:\n  context_extension " in configs
+
+
+def test_a_config_here_hides_the_one_of_its_name_that_comes_with_the_package(folder, capsys):
+    (folder / "configs" / "theta.py").write_text(CONFIG.replace("Does it run?", "Mine."))
+    assert main(["list", "configs"]) == 0
+    told = capsys.readouterr().out
+    assert "  theta                   Mine.\nin /" in told
+    assert told.count("  theta ") == 1
+    assert told.endswith("instead of those of the same name that come with attnjax: theta\n")
+    assert main(["sweep", "theta", "--dry-run"]) == 0
+    assert "2 runs\n" in capsys.readouterr().out
 
 
 def test_a_task_shows_its_card(capsys):

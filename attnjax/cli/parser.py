@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from typing import NoReturn
 
-from attnjax.cli import benchmark, commands, examples, execution, exploring, generating, kinds, parity
+from attnjax.cli import benchmark, commands, examples, execution, exploring, generating, kinds, listing, parity
 from attnjax.config.names import ENCODING_NAMES, nearest
 
 TRAINER = "attnjax.train:train"
@@ -97,13 +97,13 @@ def _add_report(add: _Add) -> None:
 
 def _add_list(add: _Add) -> None:
     text = "list what there is: encodings, tasks, configs, or the runs in a folder"
-    listing = add("list", help=text, description=text)
-    listing.add_argument("what", choices=("encodings", "tasks", "configs", "runs"))
+    command = add("list", help=text, description=text)
+    command.add_argument("what", choices=("encodings", "tasks", "configs", "runs"))
     text = (
         "for runs: the folder of a sweep; for tasks: one of them, to print its data card (definition, chance, lengths)"
     )
-    listing.add_argument("name", nargs="?", metavar="NAME", help=text)
-    listing.set_defaults(command=commands.list_)
+    command.add_argument("name", nargs="?", metavar="NAME", help=text)
+    command.set_defaults(command=listing.list_)
 
 
 def _add_show(add: _Add) -> None:
