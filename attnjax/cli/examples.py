@@ -25,19 +25,37 @@ evaluate.lengths=40,80,160, model.kv_heads=none. `attnjax show CONFIG` prints al
 """
 RUN = """
 examples:
-  attnjax run copy train.steps=200 seed=3
-  attnjax run configs/copy.py --out results/copy
+  attnjax run unique_copy train.steps=500 seed=3
+  attnjax run rope_vs_sinusoidal model.encoding=alibi --out results/alibi
 
 The same command again resumes what was stopped, and does nothing where all is done.
 """
 SWEEP = """
 examples:
   attnjax sweep rope_vs_sinusoidal --workers 2 --report
-  attnjax sweep copy --over model.encoding=rope,alibi,nope --over train.learning_rate=1e-3,3e-4 --seeds 3 --workers 2
-  attnjax sweep copy --dry-run
+  attnjax sweep stdlib_lm --over model.layers=2,4 --over train.learning_rate=1e-3,3e-4 --seeds 3 --workers 2
+  attnjax sweep theta --dry-run
 
 Runs are those of the config's sweep() times every --over and --seeds. The same command again does what is missing, also
 after kill -9. Runs with equal shapes train together as one population.
+"""
+REPORT = """
+examples:
+  attnjax report runs/rope_vs_sinusoidal
+  attnjax report runs/huang-short --published --out results/huang
+"""
+LIST = """
+examples:
+  attnjax list
+  attnjax list encodings rope
+  attnjax list tasks copy
+  attnjax list configs
+  attnjax list runs runs/rope_vs_sinusoidal
+"""
+SHOW = """
+examples:
+  attnjax show theta
+  attnjax show ruoss:short model.encoding=alibi --no-model
 """
 BENCH = """
 examples:

@@ -88,7 +88,7 @@ def _add_sweep(add: _Add) -> None:
 
 def _add_report(add: _Add) -> None:
     text = "figures, tables and a page from the records of a folder"
-    report = add("report", help=text, description=text)
+    report = add("report", help=text, description=text, epilog=examples.REPORT, formatter_class=_Raw)
     report.add_argument("folder", type=pathlib.Path, metavar="DIR", help="the folder of a sweep")
     report.add_argument("--out", type=pathlib.Path, metavar="DIR", help="where to write; default: DIR/report")
     report.add_argument("--published", action="store_true", help="set our cells beside the published ones")
@@ -97,18 +97,17 @@ def _add_report(add: _Add) -> None:
 
 def _add_list(add: _Add) -> None:
     text = "list what there is: encodings, tasks, configs, or the runs in a folder"
-    command = add("list", help=text, description=text)
-    command.add_argument("what", choices=("encodings", "tasks", "configs", "runs"))
-    text = (
-        "for runs: the folder of a sweep; for tasks: one of them, to print its data card (definition, chance, lengths)"
-    )
+    command = add("list", help=text, description=text, epilog=examples.LIST, formatter_class=_Raw)
+    text = f"{', '.join(what for what, _, _ in listing.WHAT)}; left out: what can be listed"
+    command.add_argument("what", nargs="?", choices=[what for what, _, _ in listing.WHAT], metavar="WHAT", help=text)
+    text = "for runs: the folder of a sweep; for all else: one of them, to say more about it"
     command.add_argument("name", nargs="?", metavar="NAME", help=text)
     command.set_defaults(command=listing.list_)
 
 
 def _add_show(add: _Add) -> None:
     text = "print the resolved config, its runs, and the model's size, without training"
-    show = add("show", help=text, description=text, epilog=examples.OVERRIDES, formatter_class=_Raw)
+    show = add("show", help=text, description=text, epilog=examples.OVERRIDES + examples.SHOW, formatter_class=_Raw)
     _add_config(show)
     show.add_argument("--no-model", action="store_true", help="leave out the model's size, which needs JAX")
     show.set_defaults(command=commands.show)
