@@ -255,11 +255,15 @@ def test_show_measures_the_model(capsys, folder):
 def test_run_then_run_again(capsys):
     command = ["run", "small", *FAKE, "seed=3", "--out", "out", "train.batch=5"]
     assert main(command) == 0
-    assert "[1/1]" in capsys.readouterr().out
+    told = capsys.readouterr().out
     (found,) = scan(pathlib.Path("out")).runs
+    (value,) = (line["value"] for line in found.results().tables)
+    score = f"exact_match {value:.3f} within  in out/{found.run}\n"
+    assert f"[1/1] {found.run}  done at step 6  " in told
+    assert f"  {score}" in told
     assert (found.config.seed, found.config.train.batch, found.config.model.encoding.name) == (3, 5, "rope")
     assert main([*command, "--trainer", "fake_training:never"]) == 0
-    assert "1 runs: 1 done; 1 of them before" in capsys.readouterr().out
+    assert capsys.readouterr().out.endswith(f"1 runs: 1 done; 1 of them before\ndone     {found.run}  {score}")
     assert main(["run", "small", *FAKE, "seed=4", "--out", "out"]) == 0
     assert len(scan(pathlib.Path("out")).runs) == 2
 

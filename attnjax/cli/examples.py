@@ -93,7 +93,12 @@ EXPLORE = """
 examples:
   attnjax explore
   attnjax explore runs/stdlib_lm/0123456789abcdef
-  attnjax explore runs/stdlib_lm/0123456789abcdef runs/stdlib_lm/fedcba9876543210 --text "for i in range(10):"
+  attnjax explore heads_lm/rope/0 heads_lm/sinusoidal/0 --text "for i in range(10):"
+  attnjax explore runs/theta/model.encoding.options.theta=500,seed=1
+
+A run is named by its folder, by the beginning of its hash, or by what it is: encoding and seed, or fields of its config
+(encoding, task and state are short for themselves), behind the name of its sweep in ./runs or the folder of one. `attnjax
+list runs DIR` shows all of these.
 
 Writes one file that asks the network for nothing. Without runs it is the notebook alone: four words, two heads, and an
 encoding. With one run or two it also shows the weights of every head on a few texts, and the loss by position past the

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from attnjax.cli.commands import provided
 from attnjax.cli.planning import Plan, planned
 from attnjax.cli.programs import keep_programs
-from attnjax.cli.progress import Display
+from attnjax.cli.progress import Display, ended
 from attnjax.config import run_id
 from attnjax.sweep import Rules, Store, Summary, Train, groups, load, manifest, prepare, retry, run_here, run_workers
 from attnjax.sweep.execute import states
@@ -27,7 +27,11 @@ def run(arguments: argparse.Namespace) -> int:
     """`attnjax run CONFIG`: one run, in a folder that may hold others."""
     plan = planned(arguments.config, arguments.overrides, alone=True)
     arguments.workers, arguments.threads, arguments.fail_fast, arguments.strict = None, None, True, True
-    return _execute(arguments, plan, extend=True)[0]
+    code, summary = _execute(arguments, plan, extend=True)
+    for name in summary.skipped:
+        if summary.states[name] == "done":
+            print(f"done     {name}  {ended(load(_root(arguments, plan)), name)}")
+    return code
 
 
 def sweep(arguments: argparse.Namespace) -> int:

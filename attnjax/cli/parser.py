@@ -133,7 +133,8 @@ def _add_bench(add: _Add) -> None:
 def _add_explore(add: _Add) -> None:
     text = "write a page to play with attention and to look into trained runs"
     explore = add("explore", help=text, description=text, epilog=examples.EXPLORE, formatter_class=_Raw)
-    explore.add_argument("runs", nargs="*", metavar="RUN", help="folders of one or two trained runs: runs/NAME/ID")
+    text = "one or two trained runs: folders, beginnings of hashes, NAME/ENCODING/SEED or NAME/KEY=VALUE,..., see below"
+    explore.add_argument("runs", nargs="*", metavar="RUN", help=text)
     text = "a text to show, instead of held-out examples; may be given several times"
     explore.add_argument("--text", action="append", default=[], metavar="TEXT", help=text)
     text = "the same, from a file"
