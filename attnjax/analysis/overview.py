@@ -26,6 +26,7 @@ from attnjax.analysis.patterns import SEPARATORS
 from attnjax.analysis.scores import HeadScores, score_heads, stands_out
 from attnjax.analysis.subject import Subject, load
 from attnjax.tasks import Text, specials
+from attnjax.tasks.forms import Sequences
 from attnjax.train.data import sequences
 from attnjax.typing import Bool, Float, Int
 
@@ -138,6 +139,7 @@ def held_out(subject: Subject) -> Documents:
     task = task.for_split("test")
     lengths = jnp.full((EXAMPLES,), length, jnp.int32)
     made = sequences(run, task, jax.random.key(1), lengths, length)
+    assert isinstance(made, Sequences)  # no subject has an encoder and a decoder
     full = int(np.asarray(made.valid).sum(-1).min())
     rows = np.asarray(made.tokens[:, :full], np.int32)
     return Documents(rows, np.arange(EXAMPLES), {}, separators)

@@ -1,7 +1,6 @@
 """The commands that train: run, sweep."""
 
 import argparse
-import importlib
 import pathlib
 from collections.abc import Mapping
 
@@ -10,12 +9,14 @@ from attnjax.cli.planning import Plan, planned
 from attnjax.cli.programs import keep_programs
 from attnjax.cli.progress import Display, ended
 from attnjax.config import run_id
-from attnjax.sweep import Rules, Store, Summary, Train, groups, load, manifest, prepare, retry, run_here, run_workers
+from attnjax.sweep import Rules, Store, Summary, Train, load, manifest, prepare, retry, run_here, run_workers
 from attnjax.sweep.execute import states
 from attnjax.sweep.lease import Owner
+from attnjax.sweep.preflight import check, check_apart
 from attnjax.sweep.stop import Stop
 from attnjax.sweep.summary import others
 from attnjax.sweep.worker import import_train
+from attnjax.sweep.workers import import_path
 
 SIGNALS = (("SIGINT", 130), ("KeyboardInterrupt", 130), ("SIGTERM", 143))
 FAILED, BUSY = 1, 3
@@ -56,7 +57,11 @@ def _execute(arguments: argparse.Namespace, plan: Plan, *, extend: bool) -> tupl
     root = _root(arguments, plan)
     file, text = str(plan.file.path), plan.file.text
     if not _is_known(root, plan):
-        _check(arguments.trainer, plan)
+        configs = [one.config for one in plan.runs]
+        if arguments.workers is None:
+            check(arguments.trainer, configs)
+        else:
+            check_apart(arguments.trainer, configs, import_path())
     store = prepare(root, plan.config.name, plan.runs, config_file=file, protocol=text, extend=extend)
     again = retry(store) if arguments.retry_failed else []
     print(f"{len(store.runs)} runs in {root}" + (f", {len(again)} of them tried again" if again else ""), flush=True)
@@ -107,18 +112,6 @@ def _is_known(root: pathlib.Path, plan: Plan) -> bool:
         return {run_id(one.config) for one in plan.runs} <= {entry.run for entry in load(root).runs}
     except ValueError:
         return False
-
-
-def _check(trainer: str, plan: Plan) -> None:
-    """Ask the trainer's module, if it has a function `check`, whether it takes the runs. Raises ValueError if not.
-
-    Runs that train together are alike in all that can be wrong: one of them is asked about.
-    """
-    import_train(trainer)
-    check = getattr(importlib.import_module(trainer.partition(":")[0]), "check", None)
-    if check is not None:
-        for alike in groups(one.config for one in plan.runs):
-            check(alike[0])
 
 
 def _is_open(store: Store) -> bool:
