@@ -5,7 +5,7 @@ positions back is computed by `attention_weights` at two places, i = 256 and i =
 two curves coincide; the table prints by how much they differ, and how much of a causal row's attention falls within 16
 positions. Saves `first_look.png`. Takes seconds after installation.
 
-    ./run [--out FOLDER]
+    python -m experiments.first_look [--out FOLDER]
 """
 
 import argparse

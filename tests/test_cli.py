@@ -12,6 +12,7 @@ import pytest
 
 from attnjax.cli import main
 from attnjax.config import TASK_NAMES
+from attnjax.registry import ENCODINGS
 from attnjax.sweep import load, scan
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -57,8 +58,9 @@ def test_nothing_that_trains_nothing_imports_jax(folder):
     (folder / "runs" / "sweep.json").write_text(
         '{"schema": 1, "name": "x", "config_file": "", "protocol": "", "runs": []}'
     )
-    commands = [["--help"], ["sweep", "--help"], ["list", "encodings"], ["list", "tasks"], ["list", "configs"]]
-    commands += [["list", "runs", "runs"], ["show", "small", "--no-model"], ["sweep", "small", *FAKE, "--dry-run"]]
+    commands = [["--help"], ["sweep", "--help"], ["list"], ["list", "encodings"], ["list", "tasks"]]
+    commands += [["list", "configs"], ["list", "configs", "small"], ["list", "runs", "runs"]]
+    commands += [["show", "small", "--no-model"], ["sweep", "small", *FAKE, "--dry-run"]]
     commands += [["show", "smal"], ["run", "small", "train.stepz=3"], ["sweep", "small", "--over", "x=1"]]
     code = f"""
 import sys
@@ -88,8 +90,20 @@ def test_help_says_what_to_type(command, capsys):
 
 
 def test_lists(capsys):
+    assert main(["list"]) == 0
+    assert [line.split()[2] for line in capsys.readouterr().out.splitlines()] == [
+        "encodings",
+        "tasks",
+        "configs",
+        "runs",
+    ]
     assert main(["list", "encodings"]) == 0
-    assert capsys.readouterr().out.split()[:4] == ["nope", "sinusoidal", "learned", "rope"]
+    encodings = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in encodings] == list(ENCODINGS)
+    assert encodings[3].startswith(
+        "rope                          Queries and keys turned by their position, so that the"
+    )
+    assert all(len(line.split()) > 3 for line in encodings), "each says what it is"
     assert main(["list", "tasks"]) == 0
     tasks = capsys.readouterr().out.splitlines()
     assert tuple(line.split()[0] for line in tasks) == TASK_NAMES
@@ -98,7 +112,70 @@ def test_lists(capsys):
     )
     assert all(len(line.split()) > 3 for line in tasks), "each says what it is"
     assert main(["list", "configs"]) == 0
-    assert "small                   Does it run?\n" in capsys.readouterr().out
+    configs = capsys.readouterr().out
+    assert configs.startswith("in configs:\n  small                   Does it run?\nin /")
+    assert "configs, which come with attnjax:\n  context_extension " in configs
+
+
+def test_a_config_here_hides_the_one_of_its_name_that_comes_with_the_package(folder, capsys):
+    (folder / "configs" / "theta.py").write_text(CONFIG.replace("Does it run?", "Mine."))
+    assert main(["list", "configs"]) == 0
+    told = capsys.readouterr().out
+    assert "  theta                   Mine.\nin /" in told
+    assert told.count("  theta ") == 1
+    assert told.endswith("instead of those of the same name that come with attnjax: theta\n")
+    assert main(["sweep", "theta", "--dry-run"]) == 0
+    assert "2 runs\n" in capsys.readouterr().out
+
+
+def test_an_encoding_shows_its_options_and_its_text(capsys):
+    for name in ENCODINGS:
+        assert main(["list", "encodings", name]) == 0
+        text = capsys.readouterr().out
+        assert text.startswith(f"{ENCODINGS[name].label}: attnjax.{ENCODINGS[name].name}(")
+        assert len(text.splitlines()) > 4
+    assert main(["list", "encodings", "rope"]) == 0
+    text = capsys.readouterr().out
+    assert "attnjax.RoPE(theta=10000.0, layout='half', fraction=1.0, scaling=None, keep=1.0)" in text
+    assert "model.encoding=rope and model.encoding.options.theta=..." in text
+    assert "pair k turned by pos * theta_k" in text
+    assert main(["list", "encodings", "rop"]) == 2
+    assert "(did you mean 'rope'?)" in capsys.readouterr().err
+
+
+def test_a_config_shows_its_protocol(capsys):
+    assert main(["list", "configs", "small"]) == 0
+    assert capsys.readouterr().out == "configs/small.py\n\nDoes it run?\n\nMore text.\n"
+    assert main(["list", "configs", "smal"]) == 2
+    assert "(did you mean 'small'?)" in capsys.readouterr().err
+
+
+def test_runs_are_listed_with_what_they_are_and_what_they_scored(capsys):
+    assert main(["sweep", "small", *FAKE, "evaluate.lengths=[10, 80]"]) == 0
+    capsys.readouterr()
+    assert main(["list", "runs", "runs/small"]) == 0
+    head, *rows, counts = capsys.readouterr().out.splitlines()
+    assert head.split() == ["run", "name", "task", "encoding", "seed", "state", "step", "score"]
+    assert [row.split()[1:7] for row in rows] == [
+        ["small", "copy", name, "0", "done", "6"] for name in ("rope", "alibi")
+    ]
+    assert counts == "2 done"
+    for row in rows:
+        (value,) = {line["value"] for line in scan(pathlib.Path("runs/small")).runs[rows.index(row)].results().tables}
+        assert row.endswith(f"  exact_match {value:.3f} within, {value:.3f} past")
+
+
+def test_a_run_without_a_score_is_listed_with_the_reason(capsys):
+    assert main(["run", "small", *FAKE, "task.options.fail_at=3", "--out", "out"]) == 1
+    capsys.readouterr()
+    assert main(["list", "runs", "out"]) == 0
+    assert capsys.readouterr().out.splitlines()[1].endswith("failed  3     RuntimeError: broken at step 3")
+
+
+def test_sweeps_in_the_folder_of_runs_are_named_where_none_is_given(capsys):
+    assert main(["sweep", "small", *FAKE]) == 0
+    assert main(["list", "runs"]) == 2
+    assert capsys.readouterr().err.endswith("attnjax list runs DIR; there are: runs/small\n")
 
 
 def test_a_task_shows_its_card(capsys):
@@ -187,11 +264,15 @@ def test_show_measures_the_model(capsys, folder):
 def test_run_then_run_again(capsys):
     command = ["run", "small", *FAKE, "seed=3", "--out", "out", "train.batch=5"]
     assert main(command) == 0
-    assert "[1/1]" in capsys.readouterr().out
+    told = capsys.readouterr().out
     (found,) = scan(pathlib.Path("out")).runs
+    (value,) = (line["value"] for line in found.results().tables)
+    score = f"exact_match {value:.3f} within  in out/{found.run}\n"
+    assert f"[1/1] {found.run}  done at step 6  " in told
+    assert f"  {score}" in told
     assert (found.config.seed, found.config.train.batch, found.config.model.encoding.name) == (3, 5, "rope")
     assert main([*command, "--trainer", "fake_training:never"]) == 0
-    assert "1 runs: 1 done; 1 of them before" in capsys.readouterr().out
+    assert capsys.readouterr().out.endswith(f"1 runs: 1 done; 1 of them before\ndone     {found.run}  {score}")
     assert main(["run", "small", *FAKE, "seed=4", "--out", "out"]) == 0
     assert len(scan(pathlib.Path("out")).runs) == 2
 

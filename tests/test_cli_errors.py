@@ -42,7 +42,7 @@ def failing(monkeypatch):
         def command(_):
             raise error
 
-        monkeypatch.setattr("attnjax.cli.commands.list_", command)
+        monkeypatch.setattr("attnjax.cli.listing.list_", command)
 
     return fail
 

@@ -15,6 +15,7 @@ from flax import nnx
 
 from attnjax.config import RunConfig
 from attnjax.modules import Decoder, Encoder
+from attnjax.sweep import find_run
 from attnjax.sweep.store import read_config
 from attnjax.tasks.base import Task
 from attnjax.train import checkpoint
@@ -80,10 +81,12 @@ def next_token_losses(logits: Float[Array, "B T V"], tokens: Int[Array, "B T"]) 
 def load(directory: str | pathlib.Path) -> Subject:
     """The model of a trained run, at its newest sound checkpoint. Nothing in the folder is changed.
 
-    Raises ValueError where the folder is a link, or holds no run or no sound checkpoint, and for models with an encoder and
-    a decoder; OSError where a file cannot be read.
+    `directory` is the run's folder, or what the run is, such as "heads_lm/rope/0": see `attnjax.sweep.find`.
+
+    Raises ValueError where it means no run or several, where the folder is a link, or holds no run or no sound checkpoint,
+    and for models with an encoder and a decoder; OSError where a file cannot be read.
     """
-    directory = pathlib.Path(directory)
+    directory = find_run(directory)
     run = read_config(directory)
     if run.task.form == "encoder_decoder":
         raise ValueError(f"{directory} holds an encoder-decoder; the analysis takes an encoder or a decoder")

@@ -34,20 +34,38 @@ which executes its code. A config in Python may name one too; JSON configs and f
 """
 RUN = """
 examples:
-  attnjax run copy train.steps=200 seed=3
-  attnjax run configs/copy.py --out results/copy
+  attnjax run unique_copy train.steps=500 seed=3
+  attnjax run rope_vs_sinusoidal model.encoding=alibi --out results/alibi
 
 The same command again resumes what was stopped, and does nothing where all is done.
 """
 SWEEP = """
 examples:
   attnjax sweep rope_vs_sinusoidal --workers 2 --report
-  attnjax sweep copy --over model.encoding=rope,alibi,nope --over train.learning_rate=1e-3,3e-4 --seeds 3 --workers 2
-  attnjax sweep copy --dry-run
+  attnjax sweep stdlib_lm --over model.layers=2,4 --over train.learning_rate=1e-3,3e-4 --seeds 3 --workers 2
+  attnjax sweep theta --dry-run
 
 Runs are those of the config's sweep() times every --over and --seeds, which replace what the sweep sets of the same fields:
 --seeds 10 gives each cell the seeds 0 to 9 whatever seeds the config has. The same command again does what is missing, also
 after kill -9. Runs with equal shapes train together as one population.
+"""
+REPORT = """
+examples:
+  attnjax report runs/rope_vs_sinusoidal
+  attnjax report runs/huang-short --published --out results/huang
+"""
+LIST = """
+examples:
+  attnjax list
+  attnjax list encodings rope
+  attnjax list tasks copy
+  attnjax list configs
+  attnjax list runs runs/rope_vs_sinusoidal
+"""
+SHOW = """
+examples:
+  attnjax show theta
+  attnjax show ruoss:short model.encoding=alibi --no-model
 """
 BENCH = """
 examples:
@@ -85,7 +103,12 @@ EXPLORE = """
 examples:
   attnjax explore
   attnjax explore runs/stdlib_lm/0123456789abcdef
-  attnjax explore runs/stdlib_lm/0123456789abcdef runs/stdlib_lm/fedcba9876543210 --text "for i in range(10):"
+  attnjax explore heads_lm/rope/0 heads_lm/sinusoidal/0 --text "for i in range(10):"
+  attnjax explore runs/theta/model.encoding.options.theta=500,seed=1
+
+A run is named by its folder, by the beginning of its hash, or by what it is: encoding and seed, or fields of its config
+(encoding, task and state are short for themselves), behind the name of its sweep in ./runs or the folder of one. `attnjax
+list runs DIR` shows all of these.
 
 Writes one file that asks the network for nothing. Without runs it is the notebook alone: four words, two heads, and an
 encoding. With one run or two it also shows the weights of every head on a few texts, and the loss by position past the

@@ -1,7 +1,6 @@
 """The commands that train: run, sweep."""
 
 import argparse
-import importlib
 import pathlib
 from collections import Counter
 from collections.abc import Mapping
@@ -9,15 +8,17 @@ from collections.abc import Mapping
 from attnjax.cli.commands import provided
 from attnjax.cli.planning import Plan, planned
 from attnjax.cli.programs import keep_programs
-from attnjax.cli.progress import Display
+from attnjax.cli.progress import Display, ended
 from attnjax.config import run_id
 from attnjax.config.outside import import_modules
-from attnjax.sweep import Rules, Store, Summary, Train, groups, load, manifest, prepare, retry, run_here, run_workers
+from attnjax.sweep import Rules, Store, Summary, Train, load, manifest, prepare, retry, run_here, run_workers
 from attnjax.sweep.execute import states
 from attnjax.sweep.lease import Owner
+from attnjax.sweep.preflight import check, check_apart
 from attnjax.sweep.stop import Stop
 from attnjax.sweep.summary import others
 from attnjax.sweep.worker import import_train
+from attnjax.sweep.workers import import_path
 
 SIGNALS = (("SIGINT", 130), ("KeyboardInterrupt", 130), ("SIGTERM", 143))
 FAILED, BUSY = 1, 3
@@ -29,7 +30,11 @@ def run(arguments: argparse.Namespace) -> int:
     """`attnjax run CONFIG`: one run, in a folder that may hold others."""
     plan = planned(arguments.config, arguments.overrides, alone=True)
     arguments.workers, arguments.threads, arguments.fail_fast, arguments.strict = None, None, True, True
-    return _execute(arguments, plan, extend=True)[0]
+    code, summary = _execute(arguments, plan, extend=True)
+    for name in summary.skipped:
+        if summary.states[name] == "done":
+            print(f"done     {name}  {ended(load(_root(arguments, plan)), name)}")
+    return code
 
 
 def sweep(arguments: argparse.Namespace) -> int:
@@ -62,10 +67,15 @@ def _foresee(arguments: argparse.Namespace, plan: Plan) -> int:
 
 def _prepared(arguments: argparse.Namespace, plan: Plan, *, extend: bool, dry: bool = False) -> Store:
     """The folder of the runs, after they were checked. Raises ValueError where they or the folder cannot be used."""
-    root = _root(arguments, plan)
-    import_modules(plan.imports)
+    root, configs = _root(arguments, plan), [one.config for one in plan.runs]
+    here = arguments.workers is None
+    if here:
+        import_modules(plan.imports)
     if not _is_known(root, plan):
-        _check(arguments.trainer, plan)
+        if here:
+            check(arguments.trainer, configs)
+        else:
+            check_apart(arguments.trainer, configs, import_path(), plan.imports)
     file, text = str(plan.file.path), plan.file.text
     return prepare(root, plan.config.name, plan.runs, config_file=file, protocol=text, extend=extend, dry=dry)
 
@@ -127,18 +137,6 @@ def _is_known(root: pathlib.Path, plan: Plan) -> bool:
         return {run_id(one.config) for one in plan.runs} <= {entry.run for entry in load(root).runs}
     except ValueError:
         return False
-
-
-def _check(trainer: str, plan: Plan) -> None:
-    """Ask the trainer's module, if it has a function `check`, whether it takes the runs. Raises ValueError if not.
-
-    Runs that train together are alike in all that can be wrong: one of them is asked about.
-    """
-    import_train(trainer)
-    check = getattr(importlib.import_module(trainer.partition(":")[0]), "check", None)
-    if check is not None:
-        for alike in groups(one.config for one in plan.runs):
-            check(alike[0])
 
 
 def _is_open(store: Store) -> bool:

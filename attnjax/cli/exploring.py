@@ -3,11 +3,11 @@
 import argparse
 import os
 import pathlib
-from collections.abc import Sequence
 
 from attnjax.cli.commands import provided
 from attnjax.cli.programs import keep_programs
 from attnjax.config.outside import import_modules
+from attnjax.sweep import find_run
 
 MOST_BYTES = 2**16
 """A file with more than this is no text for a map."""
@@ -20,18 +20,9 @@ def explore(arguments: argparse.Namespace) -> int:
     import_modules(arguments.imports)
     texts = [os.fsencode(text) for text in arguments.text] + [_read(path) for path in arguments.file]
     build = provided("attnjax.explore", "build")
-    path = build(_folders(arguments.runs), arguments.out, texts, arguments.layer, arguments.head)
+    path = build([find_run(run) for run in arguments.runs], arguments.out, texts, arguments.layer, arguments.head)
     print(f"{path}  {path.stat().st_size / 2**20:.1f} MiB")
     return 0
-
-
-def _folders(names: Sequence[str]) -> list[pathlib.Path]:
-    """The folders of runs. Raises ValueError where one is not there."""
-    folders = [pathlib.Path(name) for name in names]
-    for folder in folders:
-        if not folder.is_dir():
-            raise ValueError(f"{folder} is no folder: give the folder of a run, as in runs/NAME/ID")
-    return folders
 
 
 def _read(path: pathlib.Path) -> bytes:

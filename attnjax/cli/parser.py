@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from typing import NoReturn
 
-from attnjax.cli import benchmark, commands, examples, execution, exploring, generating, kinds, parity
+from attnjax.cli import benchmark, commands, examples, execution, exploring, generating, kinds, listing, parity
 from attnjax.config.names import ENCODING_NAMES, nearest
 
 TRAINER = "attnjax.train:train"
@@ -89,7 +89,7 @@ def _add_sweep(add: _Add) -> None:
 
 def _add_report(add: _Add) -> None:
     text = "figures, tables and a page from the records of a folder"
-    report = add("report", help=text, description=text)
+    report = add("report", help=text, description=text, epilog=examples.REPORT, formatter_class=_Raw)
     report.add_argument("folder", type=pathlib.Path, metavar="DIR", help="the folder of a sweep")
     report.add_argument("--out", type=pathlib.Path, metavar="DIR", help="where to write; default: DIR/report")
     report.add_argument("--published", action="store_true", help="set our cells beside the published ones")
@@ -98,18 +98,17 @@ def _add_report(add: _Add) -> None:
 
 def _add_list(add: _Add) -> None:
     text = "list what there is: encodings, tasks, configs, or the runs in a folder"
-    listing = add("list", help=text, description=text)
-    listing.add_argument("what", choices=("encodings", "tasks", "configs", "runs"))
-    text = (
-        "for runs: the folder of a sweep; for tasks: one of them, to print its data card (definition, chance, lengths)"
-    )
-    listing.add_argument("name", nargs="?", metavar="NAME", help=text)
-    listing.set_defaults(command=commands.list_)
+    command = add("list", help=text, description=text, epilog=examples.LIST, formatter_class=_Raw)
+    text = f"{', '.join(what for what, _, _ in listing.WHAT)}; left out: what can be listed"
+    command.add_argument("what", nargs="?", choices=[what for what, _, _ in listing.WHAT], metavar="WHAT", help=text)
+    text = "for runs: the folder of a sweep; for all else: one of them, to say more about it"
+    command.add_argument("name", nargs="?", metavar="NAME", help=text)
+    command.set_defaults(command=listing.list_)
 
 
 def _add_show(add: _Add) -> None:
     text = "print the resolved config, its runs, and the model's size, without training"
-    show = add("show", help=text, description=text, epilog=examples.OVERRIDES, formatter_class=_Raw)
+    show = add("show", help=text, description=text, epilog=examples.OVERRIDES + examples.SHOW, formatter_class=_Raw)
     _add_config(show)
     show.add_argument("--no-model", action="store_true", help="leave out the model's size, which needs JAX")
     show.set_defaults(command=commands.show)
@@ -135,7 +134,8 @@ def _add_bench(add: _Add) -> None:
 def _add_explore(add: _Add) -> None:
     text = "write a page to play with attention and to look into trained runs"
     explore = add("explore", help=text, description=text, epilog=examples.EXPLORE, formatter_class=_Raw)
-    explore.add_argument("runs", nargs="*", metavar="RUN", help="folders of one or two trained runs: runs/NAME/ID")
+    text = "one or two trained runs: folders, beginnings of hashes, NAME/ENCODING/SEED or NAME/KEY=VALUE,..., see below"
+    explore.add_argument("runs", nargs="*", metavar="RUN", help=text)
     text = "a text to show, instead of held-out examples; may be given several times"
     explore.add_argument("--text", action="append", default=[], metavar="TEXT", help=text)
     text = "the same, from a file"

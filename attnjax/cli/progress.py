@@ -4,6 +4,7 @@ import sys
 import time
 from typing import Any, Self
 
+from attnjax.cli.scores import score_of
 from attnjax.sweep import Event, Store
 
 QUIET = 10.0
@@ -55,6 +56,7 @@ class Display:
         self._ended += event.state in ("done", "failed")
         line = f"[{self._ended}/{self._total}] {event.run}  {event.state} at step {event.step}  {_numbers(event)}"
         line = f"{line.rstrip()}  {event.reason}".rstrip()
+        line += f"  {ended(self._store, event.run)}" if event.state == "done" else ""
         if not self._bars:
             print(line, flush=True)
             return
@@ -62,6 +64,15 @@ class Display:
         if event.run in self._tasks:
             self._bars.remove_task(self._tasks.pop(event.run))
         self._bars.update(self._tasks[""], completed=self._ended)
+
+
+def ended(store: Store, run: str) -> str:
+    """What a run that is done scored, and its folder."""
+    try:
+        score = score_of(store.directory(run), store.config(run), store.protocol)
+    except (ValueError, OSError):  # it is told among the damaged ones
+        score = ""
+    return f"{score}  in {store.root / run}".strip()
 
 
 def _numbers(event: Event) -> str:

@@ -90,9 +90,14 @@ def available() -> list[pathlib.Path]:
 
 
 def folders() -> list[pathlib.Path]:
-    """`configs` here, and beside the package in a checkout."""
-    here, checkout = pathlib.Path("configs"), pathlib.Path(__file__).resolve().parents[2] / "configs"
-    return [folder for folder in (here, checkout) if folder.is_dir()]
+    """`configs` here, then the configs that come with the package."""
+    return [folder for folder in (pathlib.Path("configs"), shipped()) if folder.is_dir()]
+
+
+def shipped() -> pathlib.Path:
+    """The configs that come with the package: attnjax/configs of an installed one, configs/ of a checkout."""
+    package = pathlib.Path(__file__).resolve().parents[1]
+    return package / "configs" if (package / "configs").is_dir() else package.parent / "configs"
 
 
 def opening(path: pathlib.Path) -> str:

@@ -5,6 +5,7 @@ summary = run_here(store, train)        # or run_workers(store, "module:function
 """
 
 from attnjax.sweep.execute import Rules, retry, run_here
+from attnjax.sweep.find import find_run
 from attnjax.sweep.index import query, rebuild
 from attnjax.sweep.plan import chain, expand, groups, plan, population_key, product, seeds, subsample, vary, zipped
 from attnjax.sweep.run_context import Event, RunContext, Train
@@ -25,6 +26,7 @@ __all__ = [
     "Train",
     "chain",
     "expand",
+    "find_run",
     "groups",
     "load",
     "plan",

@@ -32,6 +32,7 @@ ENVIRONMENT = (
     "XLA_PYTHON_CLIENT_PREALLOCATE",
     "LIBTPU_INIT_ARGS",
     "CUDA_VISIBLE_DEVICES",
+    "JAX_CUDA_VISIBLE_DEVICES",
     "NPROC",
     "OMP_NUM_THREADS",
 )
@@ -110,9 +111,9 @@ def threads() -> int:
 
 
 def code_hash() -> str:
-    """One hash of every Python file of the package, which works without a repository too."""
+    """One hash of every Python file of the package but its configs, which works without a repository too."""
     total, root = hashlib.sha256(), pathlib.Path(attnjax.__file__).parent
-    for path in sorted(root.rglob("*.py")):
+    for path in sorted(set(root.rglob("*.py")) - set(root.glob("configs/*"))):  # a checkout has its configs elsewhere
         total.update(path.relative_to(root).as_posix().encode() + b"\0")
         total.update(hashlib.sha256(path.read_bytes()).digest())
     return total.hexdigest()

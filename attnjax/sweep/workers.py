@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from typing import IO, Any
 
 from attnjax import folder
-from attnjax.sweep import files
+from attnjax.sweep import devices, files
 from attnjax.sweep.execute import DEFAULT, Rules, states
 from attnjax.sweep.run_context import UNWRITTEN, Event, Progress
 from attnjax.sweep.status import FINAL
@@ -31,9 +31,10 @@ TAIL = 2000
 
 @dataclasses.dataclass
 class Worker:
-    """A worker process, its pipes, where else it prints to, and whether it got as far as claiming a run."""
+    """A worker process, its number, its pipes, where else it prints to, and whether it got as far as claiming a run."""
 
     process: subprocess.Popen[str]
+    number: int
     orders: IO[str]
     events: IO[str]
     log: pathlib.Path
@@ -60,7 +61,8 @@ def run_workers(
     pool = WorkerPool(store, trainer, rules, threads or max(1, _cores() // workers), workers)
     with on_signals(stop, before_exit=pool.signal_kill):
         try:
-            pool.start(workers)
+            for number in range(workers):
+                pool.start(number)
             pool.watch(ledger, stop)
         finally:
             pool.kill()
@@ -74,36 +76,35 @@ class WorkerPool:
         self._store, self._rules, self._workers = store, rules, workers
         wanted = [entry.run for entry in store.runs]
         self._order = {"root": str(store.root), "runs": wanted, "trainer": trainer, "rules": dataclasses.asdict(rules)}
-        self._environment = environment(threads, workers)
+        self._threads = threads
         self._events: queue.SimpleQueue[tuple[Worker, dict[str, Any] | None]] = queue.SimpleQueue()
         self._alive: list[Worker] = []
         self._started, self._in_vain = 0, 0
 
-    def start(self, count: int = 1) -> None:
-        """Start workers, each with its log and a thread that listens to it."""
-        for _ in range(count):
-            logs = files.inside(self._store.root, LOGS)
-            logs.mkdir(exist_ok=True)
-            self._started += 1
-            log = files.inside(logs, f"worker-{os.getpid()}-{self._started}.txt")
-            with log.open("w") as output:
-                process = subprocess.Popen(
-                    [sys.executable, "-m", "attnjax.sweep.worker"],
-                    stdin=subprocess.PIPE,
-                    stdout=subprocess.PIPE,
-                    stderr=output,
-                    env=self._environment,
-                    text=True,
-                    start_new_session=True,  # Ctrl-C is for the driver, which asks workers to save
-                )
-            assert process.stdin is not None
-            assert process.stdout is not None
-            worker = Worker(process, process.stdin, process.stdout, log)
-            self._alive.append(worker)
-            threading.Thread(target=self._listen, args=(worker,), daemon=True).start()
-            with contextlib.suppress(BrokenPipeError):
-                worker.orders.write(json.dumps({**self._order, "log": str(log)}) + "\n")
-                worker.orders.flush()
+    def start(self, number: int) -> None:
+        """Start a worker, with its log and a thread that listens to it; its GPU and its memory depend on its number."""
+        logs = files.inside(self._store.root, LOGS)
+        logs.mkdir(exist_ok=True)
+        self._started += 1
+        log = files.inside(logs, f"worker-{os.getpid()}-{self._started}.txt")
+        with log.open("w") as output:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "attnjax.sweep.worker"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=output,
+                env=environment(self._threads, self._workers, number),
+                text=True,
+                start_new_session=True,  # Ctrl-C is for the driver, which asks workers to save
+            )
+        assert process.stdin is not None
+        assert process.stdout is not None
+        worker = Worker(process, number, process.stdin, process.stdout, log)
+        self._alive.append(worker)
+        threading.Thread(target=self._listen, args=(worker,), daemon=True).start()
+        with contextlib.suppress(BrokenPipeError):
+            worker.orders.write(json.dumps({**self._order, "log": str(log)}) + "\n")
+            worker.orders.flush()
 
     def watch(self, progress: Progress, stop: Stop) -> None:
         """Pass events on until all workers have ended, and replace those that were killed."""
@@ -153,7 +154,7 @@ class WorkerPool:
                 f"workers end before they finish a run, the last with exit status {code}; "
                 f"the last line of its log {worker.log} is: {_last_line(worker.log)}"
             )
-        self.start()
+        self.start(worker.number)
 
     def _ask_to_stop(self) -> None:
         for worker in self._alive:
@@ -161,12 +162,11 @@ class WorkerPool:
                 worker.orders.close()
 
 
-def environment(threads: int, workers: int) -> dict[str, str]:
-    """The environment of a worker: its threads, and its share of an accelerator's memory unless that is set already."""
+def environment(threads: int, workers: int, number: int) -> dict[str, str]:
+    """The environment of worker `number` of `workers`: its threads, its GPU, and its share of the memory of that."""
     mine = {"NPROC": str(threads), "OMP_NUM_THREADS": str(threads), "OPENBLAS_NUM_THREADS": str(threads)}
-    share = {"XLA_PYTHON_CLIENT_MEM_FRACTION": f"{0.9 / workers:.3f}"} if workers > 1 else {}
-    path = os.pathsep.join(filter(None, _import_path()))
-    return {**share, **os.environ, **mine, "PYTHONPATH": path}
+    path = os.pathsep.join(import_path())
+    return {**os.environ, **devices.of_worker(number, workers, os.environ), **mine, "PYTHONPATH": path}
 
 
 def _last_line(log: pathlib.Path) -> str:
@@ -180,8 +180,8 @@ def _last_line(log: pathlib.Path) -> str:
     return lines[-1] if lines else "(it is empty)"
 
 
-def _import_path() -> Sequence[str]:
-    """A worker finds what its driver finds, from wherever the driver was started."""
+def import_path() -> Sequence[str]:
+    """What a worker looks for modules in: it finds what its driver finds, from wherever the driver was started."""
     return [os.path.abspath(entry) for entry in sys.path]
 
 

@@ -71,7 +71,10 @@ def test_runs_and_texts_are_handed_on(monkeypatch, folder, capsys):
 @pytest.mark.parametrize(
     ("command", "message"),
     [
-        (["nowhere"], "nowhere is no folder: give the folder of a run, as in runs/NAME/ID"),
+        (
+            ["nowhere"],
+            "nowhere is no folder: give the folder of a run, as in runs/NAME/ID, or what it is, as in NAME/ENCODING/SEED",
+        ),
         (["empty"], "config.json"),
         (["empty", "empty", "empty"], "explore compares at most 2 runs, got 3"),
         (["--text", "a b"], "are for trained runs: give the folder of a run"),

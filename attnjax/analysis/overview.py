@@ -1,0 +1,164 @@
+"""All that is known about every head of a model, in one call.
+
+    found = head_scores("heads_lm/rope/0")          a run by what it is, or its folder, or a `Subject`
+    print(found)                                    a row per head: patterns, entropy, distance, sink
+    found.best("previous_token")                    (layer, head) of the head with the largest score, from 0
+    found.patterns["previous_token"].score          [L, N], with intervals, baseline and chance: see `scores.py`
+
+Without tokens a run is shown held-out examples of its own task, at its longest length of training: of Python source whole
+files, whose brackets and names are then patterns too (`corpus.py`), of all else examples that the task draws. Positions are
+0, 1, ..., also for a run that was trained with random ones.
+"""
+
+import pathlib
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from attnjax.analysis import weights as statistics
+from attnjax.analysis.corpus import cut, read_sources
+from attnjax.analysis.counting import count_heads
+from attnjax.analysis.heads import check_tokens, visible_keys
+from attnjax.analysis.patterns import SEPARATORS
+from attnjax.analysis.scores import HeadScores, score_heads, stands_out
+from attnjax.analysis.subject import Subject, load
+from attnjax.tasks import Text, specials
+from attnjax.tasks.forms import Sequences
+from attnjax.train.data import sequences
+from attnjax.typing import Bool, Float, Int
+
+FILES, PER_FILE, EXAMPLES = 40, 4, 64
+"""How much is read of Python source, and how many examples of any other task."""
+BATCH = 16
+
+
+class Documents(NamedTuple):
+    """Rows of tokens, the document that each belongs to, targets of patterns that need a parser, and separating tokens."""
+
+    tokens: Int[np.ndarray, "W T"]
+    document: Int[np.ndarray, " W"]
+    linked: Mapping[str, Bool[np.ndarray, "W T T"]]
+    separators: tuple[int, ...]
+
+
+class HeadOverview(NamedTuple):
+    """Scores of every pattern (see `scores.py`), and means over all rows of what `weights.py` measures, each [L, N].
+
+    entropy: in nats. distance: mean |i - j|, in tokens. sink: share of the attention on the first token.
+    """
+
+    patterns: dict[str, HeadScores]
+    entropy: Float[np.ndarray, "L N"]
+    distance: Float[np.ndarray, "L N"]
+    sink: Float[np.ndarray, "L N"]
+    tokens: Int[np.ndarray, "W T"]
+
+    def best(self, pattern: str) -> tuple[int, int]:
+        """The (layer, head), counted from 0, with the largest score of a pattern.
+
+        Raises ValueError for a pattern that was not scored, or of which no row had a target.
+        """
+        if pattern not in self.patterns:
+            raise ValueError(f"pattern must be one of {', '.join(self.patterns)}, got {pattern!r}")
+        score = self.patterns[pattern].score
+        if not self.patterns[pattern].rows:
+            raise ValueError(f"no token has a target of the pattern {pattern!r}")
+        layer, head = np.unravel_index(score.argmax(), score.shape)
+        return int(layer), int(head)
+
+    def __str__(self) -> str:
+        """A table: layer.head from 0, then each score, with * where it stands out, see `scores.stands_out`."""
+        marked = {name: stands_out(name, one) for name, one in self.patterns.items()}
+        means = {"entropy": self.entropy, "distance": self.distance, "sink": self.sink}
+        rows = [["head", *self.patterns, *means]]
+        for place in np.ndindex(*self.entropy.shape):
+            cells = [
+                f"{one.score[place]:.3f}{'*' if marked[name][place] else ' '}" for name, one in self.patterns.items()
+            ]
+            rows.append([".".join(map(str, place)), *cells, *(f"{one[place]:.3f}" for one in means.values())])
+        for label in ("baseline", "chance"):
+            cells = [f"{getattr(one, label):.3f} " for one in self.patterns.values()]
+            rows.append([label, *cells, *([""] * len(means))])
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        return "\n".join("  ".join(map(str.rjust, row, widths)).rstrip() for row in rows)
+
+
+def head_scores(run: str | pathlib.Path | Subject, tokens: Int[np.ndarray, "W T"] | None = None) -> HeadOverview:
+    """Every score of every head.
+
+    Args:
+      run: a model with its parameters, or a trained run: its folder, or what it is (see `attnjax.sweep.find`).
+      tokens: what the model reads, rows of equal length, each a document of its own; None: held-out examples of the run.
+
+    Raises:
+      ValueError: where the run cannot be found or loaded (see `subject.load`), tokens do not fit the model, or none are given
+        for a model that was not trained here.
+
+    Example:
+      >>> from flax import nnx
+      >>> from attnjax.modules import Decoder, TransformerConfig
+      >>> model = Decoder(TransformerConfig(vocab=8, model=16, layers=2, heads=2, hidden=16), rngs=nnx.Rngs(0))
+      >>> found = head_scores(Subject(model), np.tile(np.arange(8), (4, 2)))
+      >>> found.patterns["previous_token"].score.shape, sorted(found.patterns)
+      ((2, 2), ['first_token', 'induction', 'previous_token', 'same_token', 'separator'])
+      >>> layer, head = found.best("previous_token")
+      >>> bool(found.patterns["previous_token"].score.max() == found.patterns["previous_token"].score[layer, head])
+      True
+    """
+    subject = run if isinstance(run, Subject) else load(run)
+    if tokens is None:
+        documents = held_out(subject)
+    else:
+        tokens = check_tokens(subject, tokens)
+        documents = Documents(tokens, np.arange(len(tokens)), {}, _separators(subject))
+    rows, document, linked, separators = documents
+    counts = count_heads(subject, rows, document, linked, separators=separators, batch=BATCH)
+    return HeadOverview(score_heads(counts), *_means(subject, rows), rows)
+
+
+def held_out(subject: Subject) -> Documents:
+    """Examples that the subject's run has not been trained on, at its longest length of training.
+
+    Raises ValueError for a subject that is no run.
+    """
+    run, task = subject.run, subject.task
+    if run is None or task is None:
+        raise ValueError(f"{subject.name} was not trained here, so that tokens have to be given: integers [W, T]")
+    length, separators = run.task.length_max, _separators(subject)
+    if isinstance(task, Text):
+        try:
+            windows = cut(read_sources(task, "test", FILES).sources, length, PER_FILE)
+            return Documents(
+                windows.tokens, windows.document, {"bracket": windows.bracket, "name": windows.name}, separators
+            )
+        except ValueError:  # one file, or no Python: it has no brackets and names that a parser could tell
+            pass
+    task = task.for_split("test")
+    lengths = jnp.full((EXAMPLES,), length, jnp.int32)
+    made = sequences(run, task, jax.random.key(1), lengths, length)
+    assert isinstance(made, Sequences)  # no subject has an encoder and a decoder
+    full = int(np.asarray(made.valid).sum(-1).min())
+    rows = np.asarray(made.tokens[:, :full], np.int32)
+    return Documents(rows, np.arange(EXAMPLES), {}, separators)
+
+
+def _separators(subject: Subject) -> tuple[int, ...]:
+    """The tokens that separate: newline and space of bytes, the separator between input and answer of any other task."""
+    task = subject.task
+    return SEPARATORS if task is None or isinstance(task, Text) else (specials(task).separator,)
+
+
+def _means(subject: Subject, rows: Int[np.ndarray, "W T"]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Entropy, distance and sink mass of every head, mean over rows [L, N]."""
+    visible = visible_keys(subject, rows.shape[1])
+    totals = []
+    for start in range(0, len(rows), BATCH):
+        found = subject.weights(jnp.asarray(rows[start : start + BATCH]))
+        sink = statistics.sink_mass(found, visible) if rows.shape[1] > 1 else jnp.full(found.shape[:-1], jnp.nan)
+        measured = (statistics.entropy(found), statistics.mean_distance(found), sink)
+        totals.append([jnp.nansum(jnp.nanmean(one, axis=-1), axis=1) for one in measured])
+    entropy, distance, sink = (np.sum(np.asarray(parts), axis=0) / len(rows) for parts in zip(*totals, strict=True))
+    return entropy, distance, sink

@@ -1,0 +1,126 @@
+"""The command that says what there is: list."""
+
+import argparse
+import pathlib
+from collections import Counter
+
+from attnjax.cli.catalog import encoding_lines, encoding_page, task_lines
+from attnjax.cli.commands import provided
+from attnjax.cli.scores import score_of
+from attnjax.config import TASK_NAMES, encoding_name
+from attnjax.config.files import SWEEP_FILE, available, find, folders, opening, shipped
+from attnjax.config.names import check_name
+from attnjax.registry import ENCODINGS
+from attnjax.sweep import Run, load, scan
+
+HEAD = ("run", "name", "task", "encoding", "seed", "state", "step", "score")
+MOST = 10
+"""Folders that an error names."""
+
+
+WHAT = (
+    ("encodings", "[NAME]", "positional encodings; with NAME its options, formula and references"),
+    ("tasks", "[NAME]", "tasks; with NAME its data card: definition, chance, lengths"),
+    ("configs", "[NAME]", "configs and where they are; with NAME its protocol"),
+    ("runs", "DIR", "the runs in a folder, with their scores"),
+)
+"""What can be listed, what may follow, and what it is."""
+
+
+def list_(arguments: argparse.Namespace) -> int:
+    """`attnjax list [WHAT [NAME]]`."""
+    what, name = arguments.what, arguments.name
+    if what is None:
+        print("\n".join(f"attnjax list {one + ' ' + more:<20}{text}" for one, more, text in WHAT))
+        return 0
+    if what == "runs":
+        return _list_runs(_folder(name))
+    lists = {"encodings": (encoding_lines, _encoding), "tasks": (task_lines, _card), "configs": (_configs, _protocol)}
+    every, one = lists[what]
+    print("\n".join(every() if name is None else [one(name)]) or "none")
+    return 0
+
+
+def _configs() -> list[str]:
+    """The configs with their first lines, below the folder that each comes from; and which of ours one of the user hides."""
+    lines, hidden = [], []
+    for folder in folders():
+        ours, found = folder.resolve() == shipped().resolve(), [path for path in available() if path.parent == folder]
+        lines += [f"in {folder}{', which come with attnjax' if ours else ''}:"] * bool(found)
+        lines += [f"  {path.stem:<24}{_first_line(path)}".rstrip() for path in found]
+        hidden += [path.stem for path in found if not ours and (shipped() / path.name).exists()]
+    return lines + [f"instead of those of the same name that come with attnjax: {', '.join(hidden)}"] * bool(hidden)
+
+
+def _folder(name: str | None) -> pathlib.Path:
+    """The folder of a sweep. Raises ValueError, with those in ./runs, where none is named."""
+    if name is None:
+        raise ValueError(f"list runs needs the folder of a sweep: attnjax list runs DIR{_known_sweeps()}")
+    return pathlib.Path(name)
+
+
+def _known_sweeps() -> str:
+    found = sorted(path.parent for path in pathlib.Path("runs").glob(f"*/{SWEEP_FILE}"))
+    return f"; there are: {', '.join(map(str, found[:MOST]))}{', ...' * (len(found) > MOST)}" if found else ""
+
+
+def _list_runs(folder: pathlib.Path) -> int:
+    found = scan(folder)
+    protocol = _protocol_of(folder)
+    rows = [_row(run, protocol) for run in found.runs]
+    widths = [max(map(len, column)) for column in zip(HEAD, *rows, strict=True)]
+    for row in [HEAD, *rows] if rows else []:
+        print("  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip())
+    counts = Counter("damaged" if run.status is None else run.status.state for run in found.runs)
+    print(", ".join(f"{count} {state}" for state, count in counts.items()) or "no runs")
+    for problem in found.problems:
+        print(f"problem: {problem}")
+    if unchecked := found.without_checksums():
+        print(f"note: {unchecked}")
+    if found.foreign:
+        print(f"not of a sweep: {', '.join(found.foreign)}")
+    return 0
+
+
+def _row(run: Run, protocol: str) -> tuple[str, ...]:
+    """What a run is, how it stands, and its score, or why it has none."""
+    state, step, reason = ("damaged", "", "; ".join(run.problems)) if run.status is None else run.status
+    if run.config is None:
+        return (run.run, "", "", "", "", state, str(step), reason)
+    config = run.config
+    seeds = dict.fromkeys((config.seed, config.data_seed))
+    score = score_of(run.directory, config, protocol) if state == "done" else ""
+    names = (config.name, config.task.name, encoding_name(config.model, options=True), "/".join(map(str, seeds)))
+    return (run.run, *names, state, str(step), "; ".join(part for part in (score, reason) if part))
+
+
+def _protocol_of(folder: pathlib.Path) -> str:
+    try:
+        return load(folder).protocol
+    except (ValueError, OSError):  # `scan` says so among the problems
+        return ""
+
+
+def _encoding(name: str) -> str:
+    """What the file of an encoding says, and its options."""
+    check_name("the encoding", name, tuple(ENCODINGS))
+    return encoding_page(name, provided("attnjax.positions", "ENCODINGS")[name])
+
+
+def _protocol(name: str) -> str:
+    """Where a config is, and its docstring."""
+    path = find(name.partition(":")[0])
+    return f"{path}\n\n{opening(path) or '(it says nothing about itself)'}"
+
+
+def _card(name: str) -> str:
+    """The data card of a task with its default options."""
+    check_name("the task", name, TASK_NAMES)
+    return provided("attnjax.tasks", "card")(provided("attnjax.tasks", "task")(name)).rstrip()
+
+
+def _first_line(path: pathlib.Path) -> str:
+    try:
+        return opening(path).partition("\n")[0]
+    except ValueError as error:
+        return f"(damaged: {error})"

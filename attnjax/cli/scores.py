@@ -1,0 +1,58 @@
+"""What a run scored, in a few words: the metric that its report leads with, at its last evaluation."""
+
+import math
+import pathlib
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from attnjax.config import RunConfig
+from attnjax.sweep import records
+
+
+def score_of(directory: pathlib.Path, config: RunConfig, protocol: str = "") -> str:
+    """The score of the run in a folder, see `final_score`; "" where nothing can be read."""
+    try:
+        return final_score(records.read(directory / "results.jsonl").tables, config.task.length_max, protocol)
+    except ValueError:
+        return ""
+
+
+def final_score(results: Iterable[Mapping[str, Any]], trained: int, protocol: str = "") -> str:
+    """Means over the test lengths within training and past it: "exact_match 0.981 within, 0.310 past"; "" without a test.
+
+    Args:
+      results: the lines of results.jsonl.
+      trained: the longest length of training.
+      protocol: the text of the config, which may say "Primary metric: loss_sliding".
+
+    Example:
+      >>> measured = lambda length, value: {"step": 9, "split": "test", "length": length, "metric": "loss", "value": value}
+      >>> final_score([measured(10, 0.5), measured(40, 2.0), measured(80, 3.0)], trained=10)
+      'loss 0.500 within, 2.500 past'
+    """
+    from attnjax.report.measures import declared, ordered  # needs NumPy
+
+    found = [one for one in results if one.get("split") == "test" and _usable(one)]
+    last = max((one["step"] for one in found), default=0)
+    found = [one for one in found if one["step"] == last]
+    if not found:
+        return ""
+    metric = ordered({one["metric"] for one in found}, declared(protocol))[0].key
+    at = {one["length"]: _number(one["value"]) for one in found if one["metric"] == metric}
+    parts = {
+        "within": [at[length] for length in at if length <= trained],
+        "past": [at[length] for length in at if length > trained],
+    }
+    means = [f"{sum(values) / len(values):.3f} {where}" for where, values in parts.items() if values]
+    return f"{metric} {', '.join(means)}"
+
+
+def _usable(one: Mapping[str, Any]) -> bool:
+    whole = all(isinstance(one.get(name), int) and not isinstance(one[name], bool) for name in ("step", "length"))
+    value = one.get("value")
+    return whole and isinstance(one.get("metric"), str) and (value is None or isinstance(value, int | float))
+
+
+def _number(value: float | None) -> float:
+    """NaN for null, which is how JSON writes what is not finite."""
+    return math.nan if value is None else float(value)

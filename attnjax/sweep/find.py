@@ -1,0 +1,148 @@
+"""A run by what it is, instead of by its hash: `find_run` takes what a user types and returns the run's folder.
+
+    runs/theta/049b6f843d3c5ebe          its folder
+    runs/theta/049b, theta/049b, 049b    the beginning of its hash, in a sweep or in all sweeps of ./runs
+    theta/encoding=rope,seed=0           fields of its config; `encoding`, `task`, `state` and `run` are short for themselves
+    heads_lm/rope/0                      encoding (or task) and seed
+    runs/one                             the folder of a sweep with one run
+
+Nothing is changed, and no link in a folder of runs is followed.
+"""
+
+import pathlib
+import re
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+from attnjax.config import RunConfig, encoding_name, to_dict
+from attnjax.config.files import SWEEP_FILE
+from attnjax.config.keys import kind_of
+from attnjax.config.overrides import read_value, split_override
+from attnjax.folder import enter
+from attnjax.sweep import files, status
+from attnjax.sweep.store import RUN, read_config
+
+RUNS = pathlib.Path("runs")
+"""Where the command line puts sweeps."""
+PREFIX = re.compile(r"[0-9a-f]{1,16}")
+FIELD = re.compile(r"[A-Za-z_][\w.]*=")
+TOLD = 10
+"""Runs that an error names."""
+
+
+class Candidate(NamedTuple):
+    """A run's folder, its config (None where it is damaged) and its state."""
+
+    directory: pathlib.Path
+    config: RunConfig | None
+    state: str
+
+    def __str__(self) -> str:
+        if self.config is None:
+            return f"{self.directory} (damaged)"
+        encoding, task = encoding_name(self.config.model, options=True), self.config.task.name
+        return f"{self.directory} ({encoding}, {task}, seed {self.config.seed}, {self.state})"
+
+
+def find_run(address: str | pathlib.Path) -> pathlib.Path:
+    """The folder of the one run that an address means, see the module's text.
+
+    Raises ValueError, with the runs to choose from, where it means none or several, and for a field that no config has;
+    OSError where a folder cannot be read.
+    """
+    text, path = str(address), pathlib.Path(address)
+    if path.is_dir() and not (path / SWEEP_FILE).exists():
+        return path
+    places, selector = _split(text)
+    if not places:
+        raise ValueError(
+            f"{text[:200]} is no folder: give the folder of a run, as in runs/NAME/ID, or what it is, as in "
+            "NAME/ENCODING/SEED or NAME/encoding=rope,seed=0; there is no sweep of that name, nor one in ./runs to look in"
+        )
+    wanted = _matcher(selector)
+    found = [candidate for place in places for candidate in _candidates(place)]
+    meant = [candidate for candidate in found if wanted(candidate)]
+    if len(meant) == 1:
+        return meant[0].directory
+    where = str(places[0]) if len(places) == 1 else f"the {len(places)} sweeps in {RUNS}"
+    if not meant:
+        raise ValueError(f"no run in {where} is {selector[:200]!r}; there are: {_listed(found)}")
+    which = f"{len(meant)} runs in {where} are {selector[:200]!r}" if selector else f"{where} has {len(meant)} runs"
+    raise ValueError(f"{which}; name one of them: {_listed(meant)}")
+
+
+def _listed(candidates: list[Candidate]) -> str:
+    more = f"; and {len(candidates) - TOLD} more" if len(candidates) > TOLD else ""
+    return "; ".join(map(str, candidates[:TOLD])) + more if candidates else "none"
+
+
+def _split(text: str) -> tuple[list[pathlib.Path], str]:
+    """The folders of sweeps to look in, and what is behind their name: the longest beginning that is one, or all of ./runs."""
+    fixed = len(text.partition("=")[0].rpartition("/")[0]) if "=" in text else len(text)
+    ends = [i for i in range(fixed, 0, -1) if i == len(text) or text[i] == "/"]
+    for end in ends:
+        for folder in (pathlib.Path(text[:end]), RUNS / text[:end]):
+            if (folder / SWEEP_FILE).is_file():
+                return [folder], text[end:].strip("/")
+    return ([] if "/" in text[:fixed] else sorted(one.parent for one in RUNS.glob(f"*/{SWEEP_FILE}"))), text
+
+
+def _candidates(place: pathlib.Path) -> Iterator[Candidate]:
+    root = files.real(place)
+    with enter(root) as folder:
+        names = [name for name in folder.names() if RUN.fullmatch(name) and folder.kind(name) == "folder"]
+    for name in names:
+        try:
+            yield Candidate(root / name, read_config(root / name), status.read(root / name).state)
+        except (ValueError, OSError):
+            yield Candidate(root / name, None, "damaged")
+
+
+def _matcher(selector: str) -> Callable[[Candidate], bool]:
+    """Whether a run is what a selector says; "" says nothing."""
+    if FIELD.match(selector):
+        fields = [split_override(one) for one in re.split(rf",(?={FIELD.pattern})", selector)]
+        tests = [_field(key, value) for key, value in fields]
+        return lambda run: all(test(run) for test in tests)
+    words = [word for word in selector.split("/") if word]
+    if len(words) == 1 and PREFIX.fullmatch(words[0]):
+        return lambda run: run.directory.name.startswith(words[0]) or _is(run.config, words[0])
+    return lambda run: all(_is(run.config, word) for word in words)
+
+
+def _is(config: RunConfig | None, word: str) -> bool:
+    """Whether a word is the encoding, the task or the seed of a run."""
+    if config is None:
+        return False
+    return word in (*_encodings(config), config.task.name, str(config.seed))
+
+
+def _encodings(config: RunConfig) -> tuple[str, str]:
+    return encoding_name(config.model), encoding_name(config.model, options=True)
+
+
+def _field(key: str, text: str) -> Callable[[Candidate], bool]:
+    """Whether a run has this value in this field. Raises ValueError for a field that no config has, with the nearest one."""
+    if key == "run":
+        return lambda run: run.directory.name.startswith(text)
+    if key == "state":
+        return lambda run: run.state == text
+    if key in ("encoding", "model.encoding"):
+        return lambda run: run.config is not None and text in _encodings(run.config)
+    dotted = "task.name" if key == "task" else key
+    value = read_value(text, kind_of(dotted), dotted)
+    return lambda run: run.config is not None and _same(_at(to_dict(run.config), dotted), value)
+
+
+def _at(table: Any, key: str) -> Any:
+    """The value at a dotted key, `...` where there is none."""
+    for name in key.split("."):
+        if not isinstance(table, dict) or name not in table:
+            return ...
+        table = table[name]
+    return table
+
+
+def _same(one: Any, other: Any) -> bool:
+    as_list = lambda value: list(value) if isinstance(value, tuple) else value
+    return as_list(one) == as_list(other) and isinstance(one, bool) == isinstance(other, bool)

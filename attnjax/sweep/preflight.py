@@ -1,0 +1,66 @@
+"""Asks a trainer whether it takes the runs of a sweep, in a process of its own that computes on the CPU.
+
+    python -m attnjax.sweep.preflight       reads {"trainer", "imports", "configs"} and writes what is wrong, or nothing
+
+JAX holds an accelerator from the first question about it until its process ends: all memory of a GPU, the whole of a TPU. A
+driver that only watches its workers must leave it to them.
+"""
+
+import importlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterable, Sequence
+
+from attnjax.config import RunConfig, parse, to_dict
+from attnjax.config.outside import import_modules
+from attnjax.sweep.plan import groups
+from attnjax.sweep.worker import import_train
+
+
+def check(trainer: str, configs: Iterable[RunConfig]) -> None:
+    """Call the function `check` of the trainer's module, where it has one, in this process. Raises ValueError.
+
+    Runs that train together are alike in all that can be wrong: one of them is asked about.
+    """
+    import_train(trainer)
+    found = getattr(importlib.import_module(trainer.partition(":")[0]), "check", None)
+    if found is not None:
+        for alike in groups(configs):
+            found(alike[0])
+
+
+def check_apart(trainer: str, configs: Iterable[RunConfig], path: Sequence[str], imports: Sequence[str] = ()) -> None:
+    """The same in a process that sees the CPU alone, and finds modules on `path`. Raises ValueError with what it said.
+
+    `imports`: classes of other projects, `package.module:Class`, whose modules it imports first.
+    """
+    order = {"trainer": trainer, "imports": imports, "configs": [to_dict(alike[0]) for alike in groups(configs)]}
+    done = subprocess.run(
+        [sys.executable, "-m", "attnjax.sweep.preflight"],
+        input=json.dumps(order),
+        capture_output=True,
+        text=True,
+        env={**os.environ, "JAX_PLATFORMS": "cpu", "PYTHONPATH": os.pathsep.join(path)},
+    )
+    if done.returncode:
+        last = (done.stderr.strip().splitlines() or ["nothing"])[-1]
+        raise ValueError(f"the check of the runs ended with exit status {done.returncode}; the last it said is: {last}")
+    if done.stdout:
+        raise ValueError(json.loads(done.stdout))
+
+
+def main() -> None:
+    """Do as the order on standard input says; a ValueError goes to standard output, as JSON."""
+    order, output = json.loads(sys.stdin.read()), os.dup(1)
+    os.dup2(2, 1)  # whatever a trainer prints is no answer
+    try:
+        import_modules(order["imports"])
+        check(order["trainer"], map(parse, order["configs"]))
+    except ValueError as error:
+        os.write(output, json.dumps(str(error)).encode())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,175 @@
+"""Workers get one GPU each, and the driver that watches them takes none."""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+from attnjax.cli import main
+from attnjax.sweep import Rules, run_workers, scan, seeds, workers
+from attnjax.sweep.devices import CUDA, FRACTION, JAX, of_worker, visible
+from attnjax.sweep.preflight import check_apart
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+SETTINGS = {"name": "small", "task": {"name": "reverse_string"}, "train": {"steps": 2}, "evaluate": {"lengths": [4]}}
+TRAINER = '''"""A trainer that says where it was asked."""
+
+import json
+import os
+import pathlib
+
+from fake_training import train
+
+print("not an answer")
+
+
+def check(config):
+    told = [os.getpid(), os.environ.get("JAX_PLATFORMS"), config.model.encoding.name, config.seed]
+    pathlib.Path("asked.json").write_text(json.dumps(told))
+    if config.seed == 13:
+        raise ValueError("no runs with the seed 13")
+    if config.seed == 14:
+        os._exit(7)
+    if config.seed == 15:
+        raise KeyError("a bug")
+'''
+
+
+@pytest.fixture
+def gpus(tmp_path):
+    """A folder of devices with four GPUs."""
+    for name in ("nvidia0", "nvidia1", "nvidia2", "nvidia3", "nvidiactl", "nvidia-uvm", "null"):
+        (tmp_path / name).touch()
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("count", "environ", "expected"),
+    [
+        (4, {}, [("0", None), ("1", None), ("2", None), ("3", None)]),
+        (2, {}, [("0", None), ("1", None)]),
+        (6, {}, [("0", "0.450"), ("1", "0.450"), ("2", None), ("3", None), ("0", "0.450"), ("1", "0.450")]),
+        (2, {CUDA: "3"}, [("3", "0.450"), ("3", "0.450")]),
+        (3, {CUDA: "GPU-1a, GPU-2b"}, [("GPU-1a", "0.450"), ("GPU-2b", None), ("GPU-1a", "0.450")]),
+        (2, {CUDA: "2,-1,3"}, [("2", "0.450"), ("2", "0.450")]),
+        (2, {CUDA: "1", FRACTION: "0.2"}, [("1", None), ("1", None)]),
+    ],
+)
+def test_each_worker_has_a_gpu_in_turn(gpus, count, environ, expected):
+    found = [of_worker(number, count, environ, gpus) for number in range(count)]
+    assert [(one.get(CUDA), one.get(FRACTION)) for one in found] == expected
+
+
+@pytest.mark.parametrize("environ", [{CUDA: ""}, {CUDA: "-1"}, {"JAX_PLATFORMS": "cpu"}, {"JAX_PLATFORMS": "cpu,tpu"}])
+def test_who_asks_for_no_gpu_gets_none(gpus, environ):
+    assert visible(environ, gpus)[1] == []
+    assert of_worker(0, 1, environ, gpus) == {}
+    assert of_worker(0, 3, environ, gpus) == {FRACTION: "0.300"}
+
+
+def test_the_variable_of_jax_is_respected(gpus):
+    environ = {CUDA: "4,5,6,7", JAX: "1,3"}
+    assert [of_worker(number, 2, environ, gpus) for number in range(2)] == [{JAX: "1"}, {JAX: "3"}]
+    assert of_worker(1, 2, {**environ, JAX: "all"}, gpus) == {CUDA: "5"}
+
+
+def test_without_devices_nothing_is_chosen(tmp_path):
+    assert of_worker(0, 1, {}, tmp_path) == {}
+    assert visible({"JAX_PLATFORMS": "cuda"}, tmp_path) == (CUDA, [])
+
+
+def test_worker_processes_have_them_and_a_replacement_has_those_of_the_dead(make, monkeypatch):
+    monkeypatch.delenv("JAX_PLATFORMS", raising=False)
+    monkeypatch.setenv(CUDA, "5,7")
+    started, popen = [], subprocess.Popen
+
+    def recorded(*arguments, **options):
+        started.append(options["env"][CUDA])
+        return popen(*arguments, **options)
+
+    monkeypatch.setattr(workers.subprocess, "Popen", recorded)
+    store = make([{"seed": 0}, {"seed": 1, "task.options": {"suicide": True}}])
+    summary = run_workers(store, "fake_training:suicidal", 1, Rules(population=1, attempts=2), threads=1)
+    assert sorted(summary.states.values()) == ["done", "failed"]
+    assert started == ["5"] * 3
+    store, started[:] = make(seeds(4), root=store.root.parent / "more"), []
+    run_workers(store, "fake_training:train", 2, Rules(population=1), threads=1)
+    assert started == ["5", "7"]
+    told = [run.manifest() for run in scan(store.root).runs]
+    assert {one["environment"][CUDA] for one in told} <= {"5", "7"}
+    assert len({(one["process"], one["environment"][CUDA]) for one in told}) == len({one["process"] for one in told})
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "telling.py").write_text(TRAINER)
+    (tmp_path / "small.json").write_text(json.dumps(SETTINGS))
+    return tmp_path
+
+
+def asked(folder):
+    return json.loads((folder / "asked.json").read_text())
+
+
+@pytest.mark.parametrize("platform", [None, "cuda", "tpu"])
+def test_with_workers_the_check_runs_in_another_process_on_the_cpu(here, monkeypatch, platform):
+    monkeypatch.delenv("JAX_PLATFORMS", raising=False)
+    if platform:
+        monkeypatch.setenv("JAX_PLATFORMS", platform)
+    command = ["sweep", "small.json", "--trainer", "telling:train", "--threads", "1", "model.encoding=alibi"]
+    assert main([*command, "--workers", "1"]) == 0
+    process, told, *config = asked(here)
+    assert (told, config) == ("cpu", ["alibi", 0])
+    assert process != os.getpid()
+    assert os.environ.get("JAX_PLATFORMS") == platform
+
+
+def test_without_workers_it_is_asked_where_it_trains(here, monkeypatch):
+    monkeypatch.setenv("JAX_PLATFORMS", "cpu")
+    assert main(["sweep", "small.json", "--trainer", "telling:train"]) == 0
+    assert asked(here)[0] == os.getpid()
+
+
+@pytest.mark.parametrize(
+    ("seed", "told"),
+    [
+        (13, "attnjax: error: no runs with the seed 13\n"),
+        (14, "attnjax: error: the check of the runs ended with exit status 7; the last it said is: not an answer\n"),
+        (
+            15,
+            "attnjax: error: the check of the runs ended with exit status 1; the last it said is: KeyError: 'a bug'\n",
+        ),
+    ],
+)
+def test_what_the_check_says_there_is_told_before_anything_is_made(here, capsys, seed, told):
+    command = ["sweep", "small.json", f"seed={seed}", "--trainer", "telling:train", "--workers", "1", "--out", "out"]
+    capsys.readouterr()
+    assert main(command) == 2
+    assert capsys.readouterr().err == told
+    assert not (here / "out").exists()
+
+
+def test_a_trainer_that_is_not_there_is_told(here):
+    with pytest.raises(ValueError, match="^no training function 'nothing:train': No module named 'nothing'$"):
+        check_apart("nothing:train", [], sys.path)
+
+
+def test_the_driver_never_loads_jax_and_its_check_does_not_need_the_accelerator(here):
+    code = """
+import sys
+from attnjax.cli import main
+command = ["sweep", "small.json", "--workers", "1", "--out", "out", "model.layers=1", "model.model=8", "model.heads=1"]
+print(main(command), "jax" in sys.modules, "flax" in sys.modules)
+"""
+    environment = {**os.environ, "JAX_PLATFORMS": "nonsense", "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, cwd=here, env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "2 False False"
+    assert "workers end before they finish a run" in done.stderr
+    assert "Unable to initialize backend 'nonsense'" in done.stderr
+    assert [run.status.state for run in scan(here / "out").runs] == ["pending"]

@@ -1,0 +1,120 @@
+"""A run is found by the beginning of its hash or by what it is, and whoever says too little is told the choices."""
+
+import os
+import pathlib
+
+import pytest
+
+from attnjax.analysis.subject import load as load_subject
+from attnjax.cli import main
+from attnjax.config import run_id
+from attnjax.sweep import chain, find_run, plan, prepare, product, run_here, seeds, vary
+from tests.sweep import fake_training
+
+FROZEN = pathlib.Path(__file__).resolve().parents[1] / "frozen" / "format_1"
+SWEEP = chain(
+    product(vary("model.encoding", ["rope", "alibi"]), seeds(2)),
+    [{"model.encoding": {"name": "rope", "options": {"theta": 500.0}}, "train.learning_rate": 5e-4, "seed": 7}],
+)
+SETTINGS = {"name": "small", "train": {"steps": 2, "checkpoint_every": 1}, "evaluate": {"lengths": [10]}}
+
+
+@pytest.fixture
+def runs(tmp_path, monkeypatch):
+    """The hashes of runs/small, the last one trained, and runs/one with a single run."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs").mkdir()
+    planned = plan({**SETTINGS, "task": {"options": {"work": 1}}}, SWEEP)
+    store = prepare(pathlib.Path("runs/small"), "small", planned)
+    run_here(store.only([store.runs[-1].run]), fake_training.train)
+    prepare(pathlib.Path("runs/one"), "one", plan({**SETTINGS, "task": {"name": "reverse_string"}}))
+    return [run_id(one.config) for one in planned]
+
+
+@pytest.mark.parametrize(
+    ("address", "number"),
+    [
+        ("small/rope/1", 1),
+        ("runs/small/alibi/0", 2),
+        ("small/seed=1,encoding=alibi", 3),
+        ("runs/small/model.encoding=alibi,seed=1", 3),
+        ("small/model.encoding.options.theta=500", 4),
+        ("small/train.learning_rate=5e-4", 4),
+        ("small/rope(theta=500.0)", 4),
+        ("state=done", 4),
+        ("task=copy,state=done", 4),
+        ("small/7", 4),
+        ("small/copy/7", 4),
+    ],
+)
+def test_a_run_is_found_by_what_it_is(runs, address, number):
+    assert find_run(address) == pathlib.Path("runs/small") / runs[number]
+
+
+def test_a_run_is_found_by_its_folder_and_by_the_beginning_of_its_hash(runs):
+    for run in runs:
+        folder = pathlib.Path("runs/small") / run
+        assert find_run(folder) == find_run(str(folder)) == find_run(run[:8]) == folder
+        assert (
+            find_run(f"small/{run[:9]}") == find_run(f"runs/small/{run[:8]}/") == find_run(f"run={run[:8]}") == folder
+        )
+        assert find_run(pathlib.Path.cwd() / "runs" / "small" / run[:8]) == folder.absolute()
+
+
+def test_the_only_run_of_a_sweep_needs_no_name(runs):
+    (folder,) = (path for path in pathlib.Path("runs/one").iterdir() if path.is_dir())
+    assert find_run("one") == find_run("runs/one") == find_run("task=reverse_string") == folder
+
+
+@pytest.mark.parametrize(
+    ("address", "message"),
+    [
+        ("small/rope/2", r"^no run in runs/small is 'rope/2'; there are: runs/small/[0-9a-f]{16} \((rope|alibi), copy, seed"),
+        ("small/encoding=rope,data_seed=0", r"^2 runs in runs/small are 'encoding=rope,data_seed=0'; name one of them: runs/"),
+        ("runs/small", r"^runs/small has 5 runs; name one of them: .*rope\(theta=500.0\), copy, seed 7, done\)"),
+        ("encoding=rope", r"^4 runs in the 2 sweeps in runs are 'encoding=rope'; name one of them: runs/one/"),
+        ("nowhere", r"^no run in the 2 sweeps in runs is 'nowhere'; there are: "),
+        ("nowhere/rope/0", r"^nowhere/rope/0 is no folder: give the folder of a run, as in runs/NAME/ID, or what it is"),
+        ("small/model.encodin=rope", r"unknown key 'model.encodin' \(did you mean 'model.encoding'\?\)"),
+        ("small/state=", r"no run in runs/small is 'state='"),
+        ("small/seed=true", r"no run in runs/small is 'seed=true'"),
+    ],
+)  # fmt: skip
+def test_too_little_too_much_and_nothing_are_sentences_with_the_choices(runs, address, message):
+    with pytest.raises(ValueError, match=message) as said:
+        find_run(address)
+    assert "\n" not in str(said.value)
+
+
+def test_at_most_ten_runs_are_named(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    prepare(pathlib.Path("many"), "many", plan(SETTINGS, seeds(13)))
+    with pytest.raises(ValueError, match=r"many has 13 runs; name one of them: .*; and 3 more$") as said:
+        find_run("many")
+    assert str(said.value).count("seed") == 10
+
+
+def test_a_damaged_run_is_named_and_found_by_its_hash_alone(runs):
+    damaged = pathlib.Path("runs/small") / runs[0]
+    (damaged / "config.json").write_text("{}")
+    assert find_run(f"small/{runs[0][:10]}") == damaged
+    with pytest.raises(ValueError, match=rf"{runs[0]} \(damaged\)"):
+        find_run("small/nothing")
+
+
+def test_no_link_is_followed(runs, tmp_path):
+    (tmp_path / "elsewhere").mkdir()
+    os.symlink(tmp_path / "elsewhere", f"runs/small/{'0' * 16}")
+    with pytest.raises(ValueError, match=f"no run in runs/small is '{'0' * 12}'"):
+        find_run(f"small/{'0' * 12}")
+
+
+def test_analysis_and_the_explorer_take_what_a_run_is(capsys, tmp_path):
+    subject = load_subject(f"{FROZEN}/rope/1")
+    assert (subject.name, subject.run.seed, subject.step) == ("354ac28354f4408c", 1, 40)
+    page = tmp_path / "page.html"
+    assert main(["explore", f"{FROZEN}/seed=0", f"{FROZEN}/state=preempted", "--out", str(page)]) == 0
+    text = page.read_text(encoding="utf-8")
+    assert text.index("eed935f7f00775eb") < text.index("354ac28354f4408c")
+    assert main(["explore", str(FROZEN)]) == 2
+    assert "format_1 has 2 runs; name one of them: " in capsys.readouterr().err
