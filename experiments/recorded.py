@@ -8,7 +8,8 @@ import pathlib
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-from attnjax.sweep import manifest, records
+from attnjax.records import jsonl
+from attnjax.sweep import manifest
 
 RECORDS = "records.jsonl"
 Record = dict[str, Any]
@@ -21,12 +22,12 @@ def begin(path: pathlib.Path, protocol: Record) -> list[Record]:
     Raises ValueError where the file holds records of another protocol.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    found = records.read(path).tables
+    found = jsonl.read(path).tables
     if not found:
         here = manifest.of_machine()
         versions = {"python": here["python"], **{name: here[f"version_{name}"] for name in ("jax", "flax", "numpy")}}
         place = {"kind": "made", "processor": here["processor"], "date": manifest.now()[:10], **versions}
-        records.append(path, protocol, place)
+        jsonl.append(path, protocol, place)
         return []
     first = {name: value for name, value in found[0].items() if name != "schema"}
     if first != protocol:
@@ -39,7 +40,7 @@ def begin(path: pathlib.Path, protocol: Record) -> list[Record]:
 
 def read(path: pathlib.Path, subject: str, results: Callable[[list[Record]], T]) -> T:
     """`results` of the records in a file. Raises ValueError, naming the file, where they are damaged or not of `subject`."""
-    found = records.read(path)
+    found = jsonl.read(path)
     if found.damaged:
         raise ValueError(f"{path} is damaged: {found.damaged[0]}")
     try:

@@ -13,8 +13,8 @@ import shutil
 import sys
 
 from attnjax.folder import Folder, enter
+from attnjax.records.lines import LARGEST
 from attnjax.sweep import scan
-from attnjax.sweep.lines import LARGEST
 
 FILES = ("config.json", "manifest.json", "status.json", "metrics.jsonl", "results.jsonl", "traceback.txt")
 

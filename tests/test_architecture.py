@@ -20,12 +20,13 @@ CHAIN = ("typing", "positions", "attention", "modules", "models", "train", "swee
 
 SIDES = {
     "folder": (set(), {"train", "sweep", "report", "cli"}),
+    "records": ({"config", "folder"}, {"sweep", "report", "cli"}),
     "registry": (set(), {"positions", "sweep", "report", "cli"}),
     "tasks": ({"typing", "positions"}, {"train", "sweep", "report", "cli"}),
     "config": ({*CHAIN[: CHAIN.index("train")], "tasks", "folder", "registry"}, {"train", "sweep", "report", "cli"}),
-    "bench": ({*CHAIN[: CHAIN.index("cli")], "tasks", "config", "folder"}, {"cli"}),
-    "analysis": ({*CHAIN[: CHAIN.index("cli")], "tasks", "config", "folder"}, {"cli"}),
-    "explore": ({*CHAIN[: CHAIN.index("cli")], "tasks", "config", "folder", "analysis"}, {"cli"}),
+    "bench": ({*CHAIN[: CHAIN.index("cli")], "tasks", "config", "folder", "records"}, {"cli"}),
+    "analysis": ({*CHAIN[: CHAIN.index("cli")], "tasks", "config", "folder", "records"}, {"cli"}),
+    "explore": ({*CHAIN[: CHAIN.index("cli")], "tasks", "config", "folder", "records", "analysis"}, {"cli"}),
 }
 """Parts that hang off the side: what each may import, and who may import it."""
 
@@ -162,6 +163,38 @@ def test_flax_is_imported_by_the_upper_half_only():
 
 def test_importing_the_package_does_not_import_jax():
     assert run("import attnjax, sys; print('jax' in sys.modules or 'numpy' in sys.modules)") == "False"
+
+
+@pytest.mark.parametrize("module", ["config", "records", "sweep", "report"])
+def test_what_only_reads_and_plans_does_not_import_jax(module: str):
+    files = sources(f"attnjax/{module}")
+    names = [".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__") for path in files]
+    drawn = {"attnjax.report.drawing", "attnjax.report.figures"}  # they need matplotlib, which may be missing
+    wanted = ", ".join(name for name in names if name not in drawn)
+    assert run(f"import sys, {wanted}; print('jax' in sys.modules)") == "False"
+
+
+def test_what_records_are_is_written_down_once():
+    """The parts that write and read records share its names: none has its own reader, states, names of files or ids."""
+    shared = {"records", "config"}
+    folders = ("config", "records", "sweep", "report", "explore", "analysis")
+    files = sources(*(f"attnjax/{folder}" for folder in folders))
+    readers = [
+        f for f in files if part(f) not in shared and re.search(r"json\.loads|parse_json|crc32", f.read_text("utf-8"))
+    ]
+    # Own text, leases, and messages between processes.
+    own = {"report/groups.py", "sweep/lease.py", "sweep/preflight.py", "sweep/worker.py", "sweep/workers.py"}
+    assert {str(path.relative_to(PACKAGE)) for path in readers} == own
+    known = {"STATES", "FINAL", "RUN", "SEEDS", "SWEEP_FILE", "CHECKSUM", "TOLD", "FIELD", "ENDED"}
+    known |= {"cell_id", "run_id", "jsonable", "printable", "clean", "real", "as_dict", "dotted", "Problem"}
+    homes: dict[str, list[str]] = {}
+    for path in files:
+        for node in parse(path).body:
+            targets = node.targets if isinstance(node, ast.Assign) else [node]
+            for name in {getattr(target, "name", None) or dotted(target) for target in targets} & known:
+                homes.setdefault(name, []).append(str(path.relative_to(ROOT)))
+    assert {name: found for name, found in homes.items() if len(found) > 1} == {}
+    assert homes.keys() == known
 
 
 @pytest.mark.parametrize("module", ["positions", "attention"])

@@ -15,8 +15,8 @@ from flax import nnx
 
 from attnjax.config import RunConfig
 from attnjax.modules import Decoder, Encoder
+from attnjax.records.runs import read_config
 from attnjax.sweep import find_run
-from attnjax.sweep.store import read_config
 from attnjax.tasks.base import Task
 from attnjax.train import checkpoint
 from attnjax.train.loop import CHECKPOINTS, make_task

@@ -6,13 +6,14 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from attnjax.config import RunConfig
-from attnjax.sweep import records
+from attnjax.records import jsonl
+from attnjax.records.runs import RESULTS
 
 
 def score_of(directory: pathlib.Path, config: RunConfig, protocol: str = "") -> str:
     """The score of the run in a folder, see `final_score`; "" where nothing can be read."""
     try:
-        return final_score(records.read(directory / "results.jsonl").tables, config.task.length_max, protocol)
+        return final_score(jsonl.read(directory / RESULTS).tables, config.task.length_max, protocol)
     except ValueError:
         return ""
 

@@ -63,9 +63,12 @@ def run_id(config: RunConfig) -> str:
     return _digest(canonical_json(config))
 
 
-def cell_id(config: RunConfig) -> str:
-    """The same without the seeds: equal for runs that differ in their seeds alone."""
-    values = to_dict(config, whole=False)
+def cell_id(config: RunConfig | Mapping[str, Any]) -> str:
+    """The same without the seeds: equal for runs that differ in their seeds alone. A stored config need not be parsed.
+
+    Raises ValueError for a table with NaN or infinity.
+    """
+    values = config if isinstance(config, Mapping) else to_dict(config, whole=False)
     return _digest(_canonical({name: value for name, value in values.items() if name not in SEEDS}))
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from attnjax.explore.page import page
 from attnjax.explore.records import Explored
-from attnjax.sweep import files
+from attnjax.records import files
 
 MOST_RUNS = 2
 

@@ -18,9 +18,9 @@ from attnjax.explore.packing import pack, packed_size
 from attnjax.explore.records import Explored, Loss, Shown
 from attnjax.explore.texts import Read, texts
 from attnjax.explore.vocabulary import token_names
+from attnjax.records.runs import read_manifest
 from attnjax.report.style import color_class
 from attnjax.report.words import lengths_of
-from attnjax.sweep.run_context import read_manifest
 from attnjax.tasks import Text
 from attnjax.tasks.base import Task
 from attnjax.train.loop import fingerprint

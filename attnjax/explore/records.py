@@ -3,8 +3,7 @@
 import dataclasses
 from typing import Any
 
-from attnjax.report.jsonl import clean
-from attnjax.sweep.files import jsonable
+from attnjax.records.values import clean, jsonable
 
 
 @dataclasses.dataclass(frozen=True)

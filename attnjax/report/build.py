@@ -16,12 +16,13 @@ from typing import Any
 from urllib.parse import quote
 
 from attnjax.folder import LinkError
+from attnjax.records.files import real
 from attnjax.report import drawing, figures
 from attnjax.report.csv_tables import csv_files
 from attnjax.report.groups import slugify, unique
 from attnjax.report.markdown_tables import table_md
 from attnjax.report.page import page
-from attnjax.report.placing import placed, real
+from attnjax.report.placing import placed
 from attnjax.report.published import files as published_files
 from attnjax.report.published import pairs, section
 from attnjax.report.records import Run, read

@@ -4,8 +4,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from attnjax.config.parse import SEEDS
 from attnjax.report.groups import flat, natural
-from attnjax.report.records import SEEDS
 
 PRIVATE = ("host", "process", "environment", "population", "chance", "schema", "run", "records")
 """Manifest fields that say more about a place than about a result, or stand elsewhere in a report."""
@@ -18,7 +18,7 @@ def settings(records: Sequence[Mapping[str, Any]]) -> tuple[dict[str, str], dict
     """({dotted key: value} that all share, {dotted key: all values} for the rest), in order of keys; seeds are not
     told.
     """
-    flats = [flat(dict(record)) for record in records]
+    flats = [flat(record) for record in records]
     keys = sorted({key for item in flats for key in item} - {*SEEDS, "schema", ""})
     shared, differing = {}, {}
     for key in keys:

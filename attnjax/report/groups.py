@@ -10,8 +10,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from attnjax.report.records import SEEDS, Run, encoding_names
-from attnjax.report.rows import as_dict, text, whole
+from attnjax.config.parse import SEEDS
+from attnjax.records.values import as_dict, dotted, text, whole
+from attnjax.report.records import Run, encoding_names
 from attnjax.report.style import order, style
 
 UNNAMED = (*SEEDS, "schema", "name")
@@ -140,12 +141,9 @@ def different(flats: list[dict[str, str]]) -> list[str]:
     return [key for key in sorted({key for own in flats for key in own}) if len({own.get(key) for own in flats}) > 1]
 
 
-def flat(value: Any, path: str = "") -> dict[str, str]:
+def flat(config: Mapping[str, Any]) -> dict[str, str]:
     """A nested config as {dotted key: value in words}; what is empty is left out."""
-    if isinstance(value, dict):
-        items = ((f"{path}.{key}".lstrip("."), item) for key, item in value.items())
-        return {name: shown for key, item in items for name, shown in flat(item, key).items()}
-    return {path: shown(value)}
+    return {key: shown(value) for key, value in dotted(config) if value != {}}
 
 
 def shown(value: Any) -> str:

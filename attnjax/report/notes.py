@@ -52,7 +52,7 @@ def incompleteness(sweep: Sweep) -> list[str]:
         found.append(f"{text}. The numbers are without them.")
     if unknown := [run for run in runs if run.state == "unknown" and outcome(run) == "done"]:
         found.append(f"Without a readable status, and counted as done by their results: {ids(unknown)}.")
-    if not isinstance(sweep.spec.get("runs"), list | dict):
+    if not isinstance(sweep.spec.get("runs"), list):
         found.append("Perhaps not complete: sweep.json, which says how many runs were planned, cannot be read.")
     return found
 

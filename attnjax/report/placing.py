@@ -8,7 +8,6 @@ made by one rename. In one that is, each file replaces its namesake in one step,
 """
 
 import contextlib
-import os
 import secrets
 from collections.abc import Iterator
 from pathlib import Path
@@ -72,8 +71,3 @@ def move_files(source: Folder, target: Folder) -> None:
                 move_files(inner, below)
         else:
             source.move(name, target, name)
-
-
-def real(target: Path) -> Path:
-    """The folder that the user named, which may be a link or end in dots, by its own name."""
-    return Path(os.path.realpath(target)) if target.is_symlink() or target.name in ("", "..") else target

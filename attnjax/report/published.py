@@ -19,9 +19,9 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
+from attnjax.records.values import as_dict, text
 from attnjax.report.markup import Markup, element, table
 from attnjax.report.measures import measure
-from attnjax.report.rows import as_dict, text
 from attnjax.report.scores import Scored
 from attnjax.report.statistics import Estimate, bootstrap
 from attnjax.report.summary import Summary, Task

@@ -1,36 +1,53 @@
 """The stored records of a sweep: what every number of a report is a function of.
 
-A sweep is a directory with `sweep.json` and one folder per run, named by the 16 hex digits of its id, that holds
-`config.json`, `manifest.json`, `status.json`, `metrics.jsonl` and `results.jsonl`. Whatever is torn, foreign or missing
-is listed in `Sweep.skipped`; a run that the sweep lists and the directory lacks is kept, with the state "absent".
+`attnjax.records` reads the folders; here their content becomes typed. Whatever is torn, foreign or missing is listed in
+`Sweep.skipped`; a run that the sweep lists and the directory lacks is kept, with the state "absent".
 """
 
-import hashlib
-import json
-import re
+import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-from attnjax.folder import Folder, enter
-from attnjax.report.jsonl import LINK, Skipped, Source, parse, printable, read_bytes, read_object, refuse_newer
-from attnjax.report.rows import Result, as_dict, loss, result, text, typed
-from attnjax.sweep.inventory import differences
+from attnjax.config import cell_id
+from attnjax.config.files import SWEEP_FILE
+from attnjax.records import files, runs
+from attnjax.records.files import NewerError, Problem
+from attnjax.records.jsonl import read_rows
+from attnjax.records.values import LARGEST, as_dict, clean, number, printable, text, whole
+from attnjax.report.measures import measure
 
-STATES = ("pending", "running", "done", "failed", "preempted")
-SEEDS = ("seed", "data_seed")
-RUN_ID = re.compile(r"[0-9a-f]{16}")
-OURS = re.compile(r"sweep\.json|index\.sqlite(-\w+)?|logs|report|README\.md|\..*")
-"""Names in a sweep directory that are neither runs nor foreign."""
+SPLITS = ("train", "validation", "test")
 DAMAGED = "damaged"
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """One line of results.jsonl: the value of a metric at a length, over `count` examples, after `step` steps."""
+
+    step: int
+    length: int
+    metric: str
+    value: float
+    count: int
+    split: str
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """Something in the directory that was not used: a path relative to it, a line (None for a whole file), and why."""
+
+    path: str
+    line: int | None
+    reason: str
 
 
 @dataclass(frozen=True)
 class Run:
     """One training: its id, its cell (the config without seeds), and everything it recorded.
 
-    `state` is one of `STATES`, "absent" where the sweep lists a run that has no folder, "unknown" where its status was
+    `state` is one of `status.STATES`, "absent" where the sweep lists a run that has no folder, "unknown" where its status was
     lost, or `DAMAGED` where it is done and its files of records are not what they were then. `losses` holds (step, training
     loss) in order of steps.
     """
@@ -67,121 +84,137 @@ def read(directory: Path, ignore: Iterable[Path] = ()) -> Sweep:
     Raises:
         ValueError: there is no such directory, it holds no run, or a record has a newer schema.
     """
-    root = Path(directory)
+    root = files.real(Path(directory))
     try:
-        folder = enter(root, follow=True)
+        there = runs.entries(root)
     except (FileNotFoundError, NotADirectoryError):
         raise ValueError(f"{directory} is not a directory: give the folder that a sweep was written to") from None
     except OSError as error:
         raise ValueError(f"{directory} cannot be read: {error.strerror or error}") from None
-    with folder:
-        spec, skipped = read_object(Source(folder, "sweep.json"))
-        listed, wrong = listing(spec)
-        left_out = {path.name for path in ignore if path.parent.resolve() == root.resolve()}
-        kinds = {name: folder.kind(name) for name in folder.names() if name not in left_out}
-        folders = {name for name, kind in kinds.items() if RUN_ID.fullmatch(name) and kind == "folder"}
-        skipped += wrong + foreign(kinds, folders)
-        runs, unchecked = [], 0
-        for run in sorted(folders | set(listed)):
-            found = read_run(folder, run, listed.get(run, "")) if run in folders else absent(run, listed[run])
-            runs.append(found.run)
-            skipped += found.skipped
-            unchecked += found.unchecked
-    if not any(run.config for run in runs):
+    left_out = {path.name for path in ignore if path.parent.resolve() == root.resolve()}
+    problems = [Problem(root / name, runs.LINK) for name in there.links if name not in left_out]
+    problems += [Problem(root / name, "is not part of a sweep") for name in there.foreign if name not in left_out]
+    spec, wrong = read_spec(root)
+    listed, unnamed = listing(spec)
+    read_runs, unchecked = [], 0
+    problems = [*wrong, *(Problem(root / SWEEP_FILE, reason) for reason in unnamed), *problems]
+    for name in sorted({*there.runs, *listed}):
+        if name in there.runs:
+            run, more, count = read_run(root / name, listed.get(name, ""))
+            unchecked += count
+            problems += more
+        else:
+            run = Run(name, listed[name], {}, {}, "absent", "", (), ())
+        read_runs.append(run)
+    if not any(run.config for run in read_runs):
         raise ValueError(
             f"{directory} holds no run to report: no folder named by a run id (16 hex digits) has a readable "
-            f"config.json. It has {len(kinds)} entries, and its sweep.json lists {len(listed)} runs."
+            f"config.json. It has {sum(map(len, there))} entries, and its sweep.json lists {len(listed)} runs."
         )
     name = text(spec.get("name")) or printable(root.resolve().name)
-    return Sweep(name, spec, tuple(runs), tuple(skipped), unchecked)
+    return Sweep(name, spec, tuple(read_runs), tuple(skipped(problem, root) for problem in problems), unchecked)
 
 
-def foreign(kinds: Mapping[str, str], folders: set[str]) -> list[Skipped]:
-    """A note for every link of a sweep directory, and for every entry that no sweep writes."""
-    links = [name for name, kind in kinds.items() if kind == "link" and name != "sweep.json"]
-    others = [name for name in kinds if name not in (*links, *folders) and not OURS.fullmatch(name)]
-    notes = [Skipped(printable(name), None, LINK) for name in links]
-    return notes + [Skipped(printable(name), None, "is not part of a sweep") for name in others]
+def skipped(problem: Problem, root: Path) -> Skipped:
+    """A problem as a report tells it: the path of the folder itself stays out."""
+    return Skipped(printable(problem.path.relative_to(root).as_posix()), problem.line, printable(problem.reason))
 
 
-def listing(spec: Mapping[str, Any]) -> tuple[dict[str, str], list[Skipped]]:
-    """The cell of every run that sweep.json lists, and a note for every entry that names no run."""
-    runs = spec.get("runs", [])
-    entries = [{"run": run, **as_dict(item)} for run, item in runs.items()] if isinstance(runs, dict) else runs
-    listed, skipped = {}, []
-    for place, entry in enumerate(entries if isinstance(entries, list) else []):
-        item = {"run": entry} if isinstance(entry, str) else as_dict(entry)
-        run = text(item.get("run", item.get("id")))
-        if RUN_ID.fullmatch(run):
-            listed[run] = text(item.get("cell"))
-        else:
-            skipped.append(Skipped("sweep.json", None, f"entry {place} of its runs names no run id"))
-    return listed, skipped
-
-
-class Found(NamedTuple):
-    """A run, what was skipped in its folder, and how many of its lines have no checksum."""
-
-    run: Run
-    skipped: list[Skipped]
-    unchecked: int
-
-
-def absent(run: str, cell: str) -> Found:
-    """A run that was planned and has no folder."""
-    return Found(Run(run, cell, {}, {}, "absent", "", (), ()), [], 0)
-
-
-def read_run(root: Folder, run: str, cell: str) -> Found:
-    """One folder of records; `cell` is what sweep.json says, used where the config cannot be read."""
+def read_spec(root: Path) -> tuple[dict[str, Any], list[Problem]]:
+    """What sweep.json holds, {} where it cannot be read. Raises ValueError for a newer schema."""
     try:
-        folder = root.enter(run)
+        return clean(files.read_table(root / SWEEP_FILE)), []
+    except NewerError:
+        raise
     except (OSError, ValueError) as error:
-        return Found(replace(absent(run, cell).run, state="unknown"), [Source(root, run).unreadable(error)], 0)
-    with folder:
-        config, skipped = read_config(Source(folder, "config.json", run), run)
-        status, no_status = read_object(Source(folder, "status.json", run))
-        manifest, no_manifest = read_object(Source(folder, "manifest.json", run))
-        results = typed(Source(folder, "results.jsonl", run), lambda row: result(row, run))
-        losses = typed(Source(folder, "metrics.jsonl", run), loss)
-        said = text(status.get("state"))
-        different = differences(folder.path, said, manifest)
-    skipped += no_status + (no_manifest if said != "pending" else []) + results.skipped + losses.skipped
-    skipped += [Skipped(f"{run}/{name}", None, reason) for name, reason in different.items()]
-    found = Run(
-        id=run,
+        return {}, [files.problem(root / SWEEP_FILE, error)]
+
+
+def listing(spec: Mapping[str, Any]) -> tuple[dict[str, str], list[str]]:
+    """The cell of every run that sweep.json lists, and a note for every entry that names no run."""
+    entries = spec.get("runs")
+    listed, wrong = {}, []
+    for place, entry in enumerate(entries if isinstance(entries, list) else []):
+        run = text(as_dict(entry).get("run"))
+        if runs.RUN.fullmatch(run):
+            listed[run] = text(entry.get("cell"))
+        else:
+            wrong.append(f"entry {place} of its runs names no run id")
+    return listed, wrong
+
+
+def read_run(directory: Path, cell: str) -> tuple[Run, list[Problem], int]:
+    """One folder of records, its problems, and how many of its lines have no checksum.
+
+    `cell` is what sweep.json says, used where the config cannot be read. Raises ValueError for a newer schema.
+    """
+    found, name = runs.read(directory), directory.name
+    newer = [problem for problem in found.problems if problem.kind == "newer"]
+    if newer:
+        raise ValueError(str(newer[0]))
+    results = read_rows(directory / runs.RESULTS, lambda row: result(clean(row), name))
+    losses = read_rows(directory / runs.METRICS, loss)
+    problems = found.problems + results.problems + losses.problems + found.different
+    config = clean(found.config)
+    if config and (reason := unusable(config)):
+        problems, config = [Problem(directory / runs.CONFIG, reason), *problems], {}
+    state = "unknown" if found.status is None else found.status.state
+    run = Run(
+        id=name,
         cell=cell_id(config) if config else cell,
         config=config,
-        manifest=manifest,
-        state="unknown" if said not in STATES else DAMAGED if said == "done" and different else said,
-        reason=text(status.get("reason")),
+        manifest=clean(found.manifest),
+        state=DAMAGED if state == "done" and found.different else state,
+        reason="" if found.status is None else printable(found.status.reason),
         results=results.rows,
         losses=tuple(sorted(dict(losses.rows).items())),
     )
-    return Found(found, skipped, results.unchecked + losses.unchecked)
+    return run, problems, results.unchecked + losses.unchecked
 
 
-def read_config(source: Source, run: str) -> tuple[dict[str, Any], list[Skipped]]:
-    """The config of a run, empty where it cannot be the one that the run was made with; ValueError for a newer one."""
-    raw = read_bytes(source)
-    if isinstance(raw, Skipped):
-        return {}, [raw]
-    config = parse(raw)
-    if isinstance(config, str):
-        return {}, [source.skip(config)]
-    if hashlib.sha256(raw.strip()).hexdigest()[:16] != run:
-        reason = "has changed since the run was named: its sha256 does not begin with the name of its folder"
-        return {}, [source.skip(reason)]
-    refuse_newer(config, source.name)
+def unusable(config: Mapping[str, Any]) -> str:
+    """Why a config cannot be that of a run, "" where it can."""
     if not (text(as_dict(config.get("task")).get("name")) and encoding_names(config)):
-        return {}, [source.skip("names no task or no encoding")]
-    return config, []
+        return "names no task or no encoding"
+    try:
+        cell_id(config)
+    except ValueError:
+        return "holds NaN or infinity, which JSON has not"
+    return ""
 
 
-def cell_id(config: Mapping[str, Any]) -> str:
-    """The first 16 hex digits of sha256 of the config without its seeds, as canonical JSON."""
-    point = {key: value for key, value in config.items() if key not in SEEDS}
-    return hashlib.sha256(json.dumps(point, sort_keys=True, separators=(",", ":")).encode()).hexdigest()[:16]
+def result(row: Mapping[str, Any], run: str) -> Result | str:
+    """One line of results.jsonl, or why it is none."""
+    if row.get("run", run) != run:
+        return "is a record of another run"
+    if not all(whole(row.get(key)) for key in ("step", "length")):
+        return "has no whole step and length"
+    if not (measured(row, "value") and text(row.get("metric")) and row.get("split") in SPLITS):
+        return "has no number, metric name and split"
+    value = as_float(row["value"])
+    if measure(row["metric"]).share and not (0 <= value <= 1 or math.isnan(value)):
+        return "has a share outside 0 to 1"
+    count = row["count"] if whole(row.get("count")) else 0
+    return Result(row["step"], row["length"], row["metric"], value, count, row["split"])
+
+
+def loss(row: Mapping[str, Any]) -> tuple[int, float] | str | None:
+    """(step, training loss) of one line of metrics.jsonl, None for a line about something else, or why it is none."""
+    if "loss" not in row:
+        return None
+    if not (whole(row.get("step")) and measured(row, "loss")):
+        return "has no whole step and loss"
+    return row["step"], as_float(row["loss"])
+
+
+def measured(row: Mapping[str, Any], key: str) -> bool:
+    """Whether a number was measured: null is one too, because that is how JSON writes NaN and infinity."""
+    return key in row and (row[key] is None or number(row[key]))
+
+
+def as_float(value: float | None) -> float:
+    """The number, NaN for null and for what is so large that it stands for a loss without bounds."""
+    return math.nan if value is None or not abs(value) < LARGEST else float(value)
 
 
 def encoding_names(config: Mapping[str, Any]) -> tuple[str, ...]:

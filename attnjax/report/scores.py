@@ -19,8 +19,7 @@ from jaxtyping import Float
 
 from attnjax.report.groups import Panel, Variant
 from attnjax.report.measures import Measure
-from attnjax.report.records import Run
-from attnjax.report.rows import SPLITS, Result
+from attnjax.report.records import SPLITS, Result, Run
 
 FIT = 0.99
 """A run has fitted its task if it answers this share of the examples within the training range exactly."""

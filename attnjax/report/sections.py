@@ -4,11 +4,11 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from attnjax.records.values import as_dict
 from attnjax.report.groups import natural, shown
 from attnjax.report.markdown_tables import endings, ranking
 from attnjax.report.markup import Content, Markup, element, table
 from attnjax.report.measures import Measure
-from attnjax.report.rows import as_dict
 from attnjax.report.scores import outcome
 from attnjax.report.statistics import Estimate
 from attnjax.report.style import order

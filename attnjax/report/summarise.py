@@ -3,13 +3,13 @@
 import numpy as np
 from jaxtyping import Float
 
+from attnjax.records.values import as_dict, finite, text
 from attnjax.report import statistics
 from attnjax.report.curves import curve, learning
 from attnjax.report.groups import Panel, Variant, panels
 from attnjax.report.measures import Measure, declared, measure, ordered
 from attnjax.report.notes import notes
 from attnjax.report.records import Sweep
-from attnjax.report.rows import as_dict, finite, text
 from attnjax.report.scores import FIT, Scored, members, metrics, outcome, scored
 from attnjax.report.statistics import Estimate
 from attnjax.report.summary import Counts, Overall, Row, Summary, Task

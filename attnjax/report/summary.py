@@ -6,10 +6,10 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
+from attnjax.records.values import finite
 from attnjax.report.groups import Panel, Variant
 from attnjax.report.measures import Measure
 from attnjax.report.records import Sweep
-from attnjax.report.rows import finite
 from attnjax.report.scores import Scored
 from attnjax.report.statistics import Estimate
 

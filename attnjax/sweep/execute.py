@@ -9,13 +9,15 @@ import pathlib
 from collections.abc import Iterator, Sequence
 
 from attnjax.config.outside import import_modules
-from attnjax.sweep import inventory, manifest, status
+from attnjax.records import inventory, status
+from attnjax.records.runs import config_table, read_config, read_manifest
+from attnjax.sweep import manifest
 from attnjax.sweep.lease import PATIENCE, Lease, Owner, Watch, claim, observe
 from attnjax.sweep.plan import groups
 from attnjax.sweep.population import Context, Job, train_group
-from attnjax.sweep.run_context import UNWRITTEN, Event, Progress, Train, read_manifest
+from attnjax.sweep.run_context import UNWRITTEN, Event, Progress, Train
 from attnjax.sweep.stop import Stop, on_signals
-from attnjax.sweep.store import Entry, Store, config_text, read_config
+from attnjax.sweep.store import Entry, Store
 from attnjax.sweep.summary import Ledger, Summary, summarise
 from attnjax.sweep.watchdog import watchdog
 
@@ -201,7 +203,7 @@ def _state(store: Store, run: str) -> str:
     """The state of a run, "damaged" where its folder, its status or its config cannot be trusted."""
     try:
         directory = store.directory(run)
-        config_text(directory)
+        config_table(directory)
         return status.read(directory).state
     except (ValueError, OSError):
         return "damaged"

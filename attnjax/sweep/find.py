@@ -18,15 +18,14 @@ from attnjax.config import RunConfig, encoding_name, to_dict
 from attnjax.config.files import SWEEP_FILE
 from attnjax.config.keys import kind_of
 from attnjax.config.overrides import read_value, split_override
-from attnjax.folder import enter
-from attnjax.sweep import files, status
-from attnjax.sweep.store import RUN, read_config
+from attnjax.records import files, status
+from attnjax.records.runs import entries, read_config
 
 RUNS = pathlib.Path("runs")
 """Where the command line puts sweeps."""
 PREFIX = re.compile(r"[0-9a-f]{1,16}")
-FIELD = re.compile(r"[A-Za-z_][\w.]*=")
-TOLD = 10
+FILTER = re.compile(r"[A-Za-z_][\w.]*=")
+LISTED = 10
 """Runs that an error names."""
 
 
@@ -72,8 +71,8 @@ def find_run(address: str | pathlib.Path) -> pathlib.Path:
 
 
 def _listed(candidates: list[Candidate]) -> str:
-    more = f"; and {len(candidates) - TOLD} more" if len(candidates) > TOLD else ""
-    return "; ".join(map(str, candidates[:TOLD])) + more if candidates else "none"
+    more = f"; and {len(candidates) - LISTED} more" if len(candidates) > LISTED else ""
+    return "; ".join(map(str, candidates[:LISTED])) + more if candidates else "none"
 
 
 def _split(text: str) -> tuple[list[pathlib.Path], str]:
@@ -89,9 +88,7 @@ def _split(text: str) -> tuple[list[pathlib.Path], str]:
 
 def _candidates(place: pathlib.Path) -> Iterator[Candidate]:
     root = files.real(place)
-    with enter(root) as folder:
-        names = [name for name in folder.names() if RUN.fullmatch(name) and folder.kind(name) == "folder"]
-    for name in names:
+    for name in entries(root).runs:
         try:
             yield Candidate(root / name, read_config(root / name), status.read(root / name).state)
         except (ValueError, OSError):
@@ -100,8 +97,8 @@ def _candidates(place: pathlib.Path) -> Iterator[Candidate]:
 
 def _matcher(selector: str) -> Callable[[Candidate], bool]:
     """Whether a run is what a selector says; "" says nothing."""
-    if FIELD.match(selector):
-        fields = [split_override(one) for one in re.split(rf",(?={FIELD.pattern})", selector)]
+    if FILTER.match(selector):
+        fields = [split_override(one) for one in re.split(rf",(?={FILTER.pattern})", selector)]
         tests = [_field(key, value) for key, value in fields]
         return lambda run: all(test(run) for test in tests)
     words = [word for word in selector.split("/") if word]

@@ -11,7 +11,7 @@ from typing import Any
 
 from attnjax.config import canonical_json, cell_id, encoding_name
 from attnjax.folder import enter
-from attnjax.sweep.records import Records
+from attnjax.records.jsonl import Records
 from attnjax.sweep.scan import Found, Run, scan
 
 FILE = "index.sqlite"

@@ -11,7 +11,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from attnjax.config import RunConfig
-from attnjax.sweep import files, inventory, manifest, records, status
+from attnjax.records import files, inventory, jsonl, status
+from attnjax.records.runs import read_manifest
+from attnjax.sweep import manifest
 from attnjax.sweep.lease import Lease, heartbeat
 from attnjax.sweep.run_context import (
     UNWRITTEN,
@@ -20,7 +22,6 @@ from attnjax.sweep.run_context import (
     Progress,
     RunContext,
     Train,
-    read_manifest,
     update_manifest,
 )
 from attnjax.sweep.stop import Stop, Terminated
@@ -136,8 +137,8 @@ def _end(
         return ""
     state, reason = _outcome(live, error, context.stop)
     try:
-        for name in records.FILES:
-            records.sync(job.directory / name)
+        for name in jsonl.FILES:
+            jsonl.sync(job.directory / name)
         if error is not None and live.state == "running":
             text = "".join(traceback.format_exception(error))
             files.write(job.directory / "traceback.txt", text)

@@ -16,7 +16,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from attnjax.config import SCHEMA, RunConfig
-from attnjax.sweep import files, records, status
+from attnjax.records import files, jsonl, status
+from attnjax.records.runs import MANIFEST, METRICS, RESULTS, read_manifest
 from attnjax.sweep.stop import Stop
 
 QUIET = 2.0
@@ -88,19 +89,19 @@ class RunContext:
     def metrics(self, directory: pathlib.Path, record: Mapping[str, Any]) -> None:
         """Append one line, {"step": 100, "loss": ...}, to the training log."""
         self._alive()
-        records.append(directory / "metrics.jsonl", record)
+        jsonl.append(directory / METRICS, record)
 
     def results(self, directory: pathlib.Path, *found: Mapping[str, Any]) -> None:
         """Append evaluations, {"step", "length", "metric", "value", "count", "split"}; what is there is not repeated."""
         self._alive()
-        live, path = self.live[directory], directory / "results.jsonl"
+        live, path = self.live[directory], directory / RESULTS
         if live.seen is None:
-            there = (line.table for line in records.each(path))
-            live.seen = {records.identity(table) for table in there if table is not None}
-        new = {records.identity(record): record for record in found}
+            there = (line.table for line in jsonl.each(path))
+            live.seen = {jsonl.identity(table) for table in there if table is not None}
+        new = {jsonl.identity(record): record for record in found}
         new = {name: {"run": directory.name, **record} for name, record in new.items() if name not in live.seen}
         if new:
-            records.append(path, *new.values())
+            jsonl.append(path, *new.values())
             live.seen |= new.keys()
 
     def truncate_after(self, directory: pathlib.Path, step: int) -> None:
@@ -112,8 +113,8 @@ class RunContext:
         self._alive()
         live = self.live[directory]
         live.step, live.resumed, live.seen = int(step), int(step), None
-        for name in records.FILES:
-            records.keep(directory / name, lambda record: _is_of(record, directory.name) and _step_of(record) <= step)
+        for name in jsonl.FILES:
+            jsonl.keep(directory / name, lambda record: _is_of(record, directory.name) and _step_of(record) <= step)
 
     def log_manifest(self, directory: pathlib.Path, **fields: Any) -> None:
         """Add fields to the run's manifest: parameter count, chance levels, hashes of data and parameters."""
@@ -140,18 +141,10 @@ def update_manifest(directory: pathlib.Path, fields: Mapping[str, Any]) -> dict[
 
     Raises OSError where it cannot be read or written.
     """
-    path = directory / "manifest.json"
+    path = directory / MANIFEST
     table = {**read_manifest(directory), **fields, "schema": SCHEMA}
     files.write_table(path, table, durable=False)
     return table
-
-
-def read_manifest(directory: pathlib.Path) -> dict[str, Any]:
-    """The manifest of a run; {} where it is missing or damaged. Raises OSError where it cannot be read."""
-    try:
-        return files.read_table(directory / "manifest.json")
-    except (FileNotFoundError, ValueError):
-        return {}
 
 
 def _is_of(record: Mapping[str, Any], run: str) -> bool:

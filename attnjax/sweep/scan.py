@@ -3,12 +3,9 @@
 import pathlib
 from typing import Any, NamedTuple
 
-from attnjax.config import RunConfig
-from attnjax.config.files import SWEEP_FILE
-from attnjax.folder import enter
-from attnjax.sweep import files, inventory, records, status, store
-
-OURS = (SWEEP_FILE, "index.sqlite", store.LOGS, "report", "README.md")
+from attnjax.config import RunConfig, parse
+from attnjax.records import files, jsonl, runs, status
+from attnjax.sweep import store
 
 
 class Run(NamedTuple):
@@ -20,26 +17,26 @@ class Run(NamedTuple):
     status: status.Status | None
     problems: list[str]
 
-    def metrics(self) -> records.Records:
+    def metrics(self) -> jsonl.Records:
         """The training log. Raises ValueError where a newer version wrote it."""
-        return records.read(self.directory / "metrics.jsonl")
+        return jsonl.read(self.directory / runs.METRICS)
 
-    def results(self) -> records.Records:
+    def results(self) -> jsonl.Records:
         """The evaluations, each measurement once. Raises ValueError where a newer version wrote them."""
-        found = records.read(self.directory / "results.jsonl")
-        unique = {records.identity(record): record for record in reversed(found.tables)}
+        found = jsonl.read(self.directory / runs.RESULTS)
+        unique = {jsonl.identity(record): record for record in reversed(found.tables)}
         return found._replace(tables=list(unique.values())[::-1])
 
     def manifest(self) -> dict[str, Any]:
         """The manifest; {} where it is missing, damaged or cannot be read."""
         try:
-            return _manifest(self.directory)
-        except (OSError, ValueError):
+            return runs.read_manifest(self.directory)
+        except OSError:
             return {}
 
     def unchecked(self) -> int:
         """How many lines of its records end without a checksum, because an earlier version wrote them."""
-        return sum(records.unchecked(self.directory / name) for name in records.FILES)
+        return sum(jsonl.unchecked(self.directory / name) for name in jsonl.FILES)
 
 
 class Found(NamedTuple):
@@ -67,22 +64,17 @@ def scan(root: pathlib.Path) -> Found:
     """
     root = files.real(root)
     try:
-        with enter(root) as folder:
-            kinds = {name: folder.kind(name) for name in folder.names()}
+        there = runs.entries(root)
     except OSError as error:
         raise ValueError(f"{root} cannot be read: {error.strerror or error}") from None
     order, problems = _planned(root)
-    runs, foreign = [], []
-    for name, kind in kinds.items():
-        if store.RUN.fullmatch(name) and kind == "folder":
-            runs.append(_run(root / name))
-        elif kind == "link" or (name not in OURS and not name.startswith((".", "index.sqlite-"))):
-            foreign.append(name)
-            problems += [f"{root / name} is a link, which is not followed"] * (kind == "link")
-    runs.sort(key=lambda run: (order.get(run.run, len(order)), run.run))
-    problems += [problem for run in runs for problem in run.problems]
-    problems += [f"{root / run.run} is not in the plan" for run in runs if order and run.run not in order]
-    return Found(runs, foreign, problems)
+    problems += [f"{root / name} {runs.LINK}" for name in there.links]
+    found = sorted(
+        (_run(root / name) for name in there.runs), key=lambda run: (order.get(run.run, len(order)), run.run)
+    )
+    problems += [problem for run in found for problem in run.problems]
+    problems += [f"{root / run.run} is not in the plan" for run in found if order and run.run not in order]
+    return Found(found, sorted(there.links + there.foreign), problems)
 
 
 def _planned(root: pathlib.Path) -> tuple[dict[str, int], list[str]]:
@@ -92,23 +84,16 @@ def _planned(root: pathlib.Path) -> tuple[dict[str, int], list[str]]:
         return {}, [str(error)]
 
 
-def _manifest(directory: pathlib.Path) -> dict[str, Any]:
-    return files.read_table(directory / "manifest.json")
-
-
 def _run(directory: pathlib.Path) -> Run:
-    problems: list[str] = []
-
-    def attempt(read: Any) -> Any:
+    """One run. Without a status it has not begun: a sweep writes it right after the config."""
+    found = runs.read(directory)
+    problems, state = found.problems + found.different, found.status
+    if new := [one for one in problems if (one.path.name, one.kind) == (status.FILE, "missing")]:
+        problems, state = [one for one in problems if one not in new], status.Status()
+    sentences, config = [str(one) for one in problems], None
+    if found.config:
         try:
-            return read(directory)
-        except (ValueError, OSError) as error:
-            problems.append(str(error))
-            return None
-
-    config, state = attempt(store.read_config), attempt(status.read)
-    if state is not None:
-        manifest = attempt(_manifest) if state.state in inventory.ENDED else None
-        different = inventory.differences(directory, state.state, manifest or {})
-        problems += [f"{directory / name} {text}" for name, text in different.items()]
-    return Run(directory.name, directory, config, state, problems)
+            config = parse(found.config)
+        except ValueError as error:
+            sentences.append(f"{directory / runs.CONFIG}: {error}")
+    return Run(directory.name, directory, config, state, sentences)

@@ -1,8 +1,7 @@
 """A folder of runs: `sweep.json` says which, and each run's folder holds all that is known about it.
 
     sweep.json                 name, config file, protocol, and the runs with what the sweep changed
-    <run>/config.json          the canonical JSON, whose sha256 begins with the folder's name
-    <run>/manifest.json  status.json  metrics.jsonl  results.jsonl  checkpoints/  lease-000001  traceback.txt
+    <run>/                     see `attnjax.records.runs`
     logs/                      what workers printed; who is changing the plan
     index.sqlite               made from the above at will
 
@@ -10,23 +9,22 @@ The folders are the truth. Several drivers may work on one folder, on one sweep;
 """
 
 import dataclasses
-import hashlib
 import json
 import pathlib
-import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from attnjax.config import RunConfig, canonical_json, cell_id, parse, run_id
-from attnjax.config.files import SWEEP_FILE, parse_json
+from attnjax.config import RunConfig, canonical_json, cell_id, run_id, to_dict
+from attnjax.config.files import SWEEP_FILE
 from attnjax.config.names import safe_name
 from attnjax.config.schema import SCHEMA
 from attnjax.folder import enter
-from attnjax.sweep import files, lease, status
-from attnjax.sweep.compare import difference
+from attnjax.records import files, status
+from attnjax.records.runs import CONFIG, RUN, read_config
+from attnjax.records.values import dotted, jsonable
+from attnjax.sweep import lease
 from attnjax.sweep.plan import Planned, population_key
 
-RUN = re.compile(r"[0-9a-f]{16}")
 LOGS = "logs"
 
 
@@ -89,8 +87,7 @@ def prepare(
     Raises ValueError where the folder cannot be written to or holds another sweep, before anything is made in it.
     """
     entries = tuple(
-        Entry(run_id(one.config), cell_id(one.config), key(one.config), files.jsonable(dict(one.changes)))
-        for one in planned
+        Entry(run_id(one.config), cell_id(one.config), key(one.config), jsonable(dict(one.changes))) for one in planned
     )
     root = files.real(root)
     store = Store(root, safe_name(name, "the name of a sweep"), entries, config_file, protocol)
@@ -137,32 +134,10 @@ def load(root: pathlib.Path) -> Store:
     return Store(root, safe_name(table.get("name"), f"the name in {root / SWEEP_FILE}"), runs, *texts)
 
 
-def read_config(directory: pathlib.Path) -> RunConfig:
-    """The config in a run's folder. Raises as `config_text` does, and ValueError where it is no config."""
-    return parse(parse_json(config_text(directory)))
-
-
-def config_text(directory: pathlib.Path) -> str:
-    """The canonical JSON in a run's folder, its hash compared with the folder's name.
-
-    Raises ValueError where it is damaged or has changed since the run was named, OSError where it cannot be read.
-    """
-    path = directory / "config.json"
-    try:
-        text = files.read_text(path)
-    except FileNotFoundError:
-        raise ValueError(f"{directory} holds no run: there is no config.json") from None
-    if hashlib.sha256(text.encode()).hexdigest()[:16] != directory.name:
-        raise ValueError(
-            f"{path} has changed since the run was planned: its sha256 does not begin with {directory.name}"
-        )
-    return text
-
-
 def _make_folder(store: Store, config: RunConfig) -> None:
     pending = {"schema": SCHEMA, **status.Status()._asdict()}
     with enter(store.root) as root, root.make(run_id(config)) as run:
-        run.create("config.json", canonical_json(config).encode())
+        run.create(CONFIG, canonical_json(config).encode())
         run.create(status.FILE, (json.dumps(pending, indent=1) + "\n").encode())
 
 
@@ -197,12 +172,12 @@ def _refusal(there: Store, new: Sequence[Planned], entries: Sequence[Entry]) -> 
 
     That is one which is not planned too, where there is any, among the 50 with most of the same changes.
     """
-    planned, first = {entry.run for entry in entries}, files.jsonable(dict(new[0].changes))
+    planned, first = {entry.run for entry in entries}, jsonable(dict(new[0].changes))
     unlike = lambda entry: sum(
         first.get(key) != entry.overrides.get(key) for key in first.keys() | entry.overrides.keys()
     )
     others = sorted([entry for entry in there.runs if entry.run not in planned] or there.runs, key=unlike)[:50]
-    example = difference(new[0].config, [config for config in map(_config_or_none(there), others) if config])
+    example = _difference(new[0].config, filter(None, map(_config_or_none(there), others)))
     return (
         f"{there.root} holds the sweep {there.name!r} of {len(there.runs)} runs, and {len(new)} of the {len(planned)} planned "
         f"runs are not among them{example}. Choose another folder (--out), or add the runs to that sweep (--extend)"
@@ -217,3 +192,21 @@ def _config_or_none(store: Store) -> Callable[[Entry], RunConfig | None]:
             return None
 
     return read
+
+
+def _difference(new: RunConfig, others: Iterable[RunConfig]) -> str:
+    """How a config differs from the nearest of the others; "" without others."""
+    after = dict(dotted(to_dict(new)))
+    tables = [dict(dotted(to_dict(other))) for other in others]
+    changes = [
+        {key: old.get(key) for key in sorted(old.keys() | after.keys()) if old.get(key) != after.get(key)}
+        for old in tables
+    ]
+    if not changes:
+        return ""
+    parts = [
+        f"{key} is {json.dumps(after.get(key))} instead of {json.dumps(old)}"
+        for key, old in min(changes, key=len).items()
+    ]
+    more = f" and {len(parts) - 4} more" if len(parts) > 4 else ""
+    return f" ({'; '.join(parts[:4])}{more})"

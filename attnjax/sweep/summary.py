@@ -4,9 +4,9 @@ import dataclasses
 from collections import Counter
 from collections.abc import Mapping
 
+from attnjax.records.status import FINAL
 from attnjax.sweep.lease import Owner, Watch, live_owner
 from attnjax.sweep.run_context import UNWRITTEN, Event, Progress
-from attnjax.sweep.status import FINAL
 from attnjax.sweep.store import Store
 
 

@@ -13,9 +13,9 @@ import sys
 import threading
 from typing import IO
 
+from attnjax.records.values import jsonable
 from attnjax.sweep import manifest
 from attnjax.sweep.execute import Rules, work
-from attnjax.sweep.files import jsonable
 from attnjax.sweep.run_context import Event, Train
 from attnjax.sweep.stop import Stop, exit_status, on_signals
 from attnjax.sweep.store import load

@@ -17,10 +17,11 @@ from collections.abc import Sequence
 from typing import IO, Any
 
 from attnjax import folder
-from attnjax.sweep import devices, files
+from attnjax.records import files
+from attnjax.records.status import FINAL
+from attnjax.sweep import devices
 from attnjax.sweep.execute import DEFAULT, Rules, states
 from attnjax.sweep.run_context import UNWRITTEN, Event, Progress
-from attnjax.sweep.status import FINAL
 from attnjax.sweep.stop import Stop, on_signals
 from attnjax.sweep.store import LOGS, Store
 from attnjax.sweep.summary import Ledger, Summary, summarise

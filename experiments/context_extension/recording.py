@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from attnjax.sweep import records
+from attnjax.records import jsonl
 from experiments import recorded
 from experiments.context_extension import measuring, texts, tuning
 from experiments.context_extension.measuring import Protocol
@@ -82,7 +82,7 @@ def record(
                 found = measuring.measure(subject, params, method, extension, corpus, protocol)
                 common = {"kind": "method", "run": subject.name, "method": method, "stage": stage}
                 seconds = round(time.monotonic() - started, 1)
-                records.append(path, {**common, "losses": losses, **found, "seconds": seconds})
+                jsonl.append(path, {**common, "losses": losses, **found, "seconds": seconds})
                 say(f"{subject.name} {method}, {stage}: {seconds} s")
 
 
@@ -114,7 +114,7 @@ def extended(
             "factors": [float(f"{one:.6g}") for one in factors],
             "seconds": round(time.monotonic() - started, 1),
         }
-        records.append(path, there[subject.name])
+        jsonl.append(path, there[subject.name])
     return dataclasses.replace(plain, factors=tuple(there[subject.name]["factors"]))
 
 

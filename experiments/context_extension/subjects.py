@@ -20,7 +20,7 @@ from attnjax.analysis.subject import load as load_run
 from attnjax.models import Loaded, with_fields
 from attnjax.modules import Decoder, TransformerConfig, replace_constants
 from attnjax.positions import EncodingParams, PositionEncoding, RoPE
-from attnjax.sweep import records
+from attnjax.records import jsonl
 from attnjax.train import compiling
 from attnjax.typing import Array, Float, Int, PyTree
 from experiments.context_extension import methods
@@ -140,7 +140,7 @@ def of_run(directory: pathlib.Path) -> Subject:
         raise ValueError(f"{directory} is no run of a decoder of text, whose context could be extended")
     params = nnx.to_pure_dict(found.params)
     build = lambda config: Decoder(config, rngs=nnx.Rngs(0))
-    logged = records.read(directory / "metrics.jsonl").tables
+    logged = jsonl.read(directory / "metrics.jsonl").tables
     seconds = float(logged[-1].get("seconds", 0)) if logged else 0.0
     return Subject(found.name, found.config, build, params, run.task.length_max, run.seed, run, seconds)
 

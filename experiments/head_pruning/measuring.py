@@ -23,7 +23,8 @@ from attnjax.analysis.pruning import (
 )
 from attnjax.analysis.subject import Subject, load
 from attnjax.config import RunConfig, encoding_name
-from attnjax.sweep import Entry, Store, records
+from attnjax.records import jsonl
+from attnjax.sweep import Entry, Store
 from attnjax.sweep import load as load_sweep
 from attnjax.tasks import Text
 from attnjax.train.loop import make_task
@@ -60,7 +61,7 @@ def measure_sweep(
     there = {record["run"] for record in tables if record.get("kind") == "run"}
     for entry in trained:
         if entry.run not in there:
-            records.append(path, *of_run(load(store.directory(entry.run)), documents, orders))
+            jsonl.append(path, *of_run(load(store.directory(entry.run)), documents, orders))
             say(f"{entry}: measured")
 
 

@@ -13,7 +13,8 @@ from attnjax.analysis.pruning import measure
 from attnjax.analysis.subject import load
 from attnjax.config import defaults
 from attnjax.positions import Learned
-from attnjax.sweep import plan, prepare, product, records, seeds, status, vary
+from attnjax.records import jsonl, status
+from attnjax.sweep import plan, prepare, product, seeds, vary
 from attnjax.tasks.text import SPLITS
 from attnjax.train import checkpoint
 from attnjax.train.loop import CHECKPOINTS, make_task
@@ -97,7 +98,7 @@ def measured(runs, tmp_path_factory):
 
 
 def test_records_hold_every_number(runs, measured):
-    found = records.read(measured / RECORDS).tables
+    found = jsonl.read(measured / RECORDS).tables
     assert [one["kind"] for one in found] == ["protocol", "made", *((["curve"] * 5 + ["heads"]) * 2 + ["run"]) * 2]
     curves = [one for one in found if one["kind"] == "curve"]
     assert {(one["encoding"], one["seed"]) for one in curves} == {("nope", 0), ("nope", 1)}

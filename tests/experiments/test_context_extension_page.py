@@ -10,7 +10,7 @@ from flax import nnx
 
 from attnjax.models import architecture, save
 from attnjax.models.folder import Loaded
-from attnjax.sweep import records
+from attnjax.records import jsonl
 from experiments.context_extension import recording, texts
 from experiments.context_extension.__main__ import main, read_factors
 from experiments.context_extension.measuring import Protocol
@@ -46,7 +46,7 @@ def made_up(path, runs=3, methods=("none", "yarn", "drope"), steps=5):
                 find = [[1, 1, 0], [1, 1, 1]] if method == "yarn" else [[0, 0, 0], [1, 0, 0]]
                 rows[-1] |= {"windows": loss, "sliding": loss, "found": dict.fromkeys(loss, find), "losses": []}
                 rows[-1] |= {"needle": {n: [[1.0] * 3] * 2 for n in loss}, "position": [[2.0, 2.0, 3.0, 4.0]] * 2}
-    records.append(path / RECORDS, *rows)
+    jsonl.append(path / RECORDS, *rows)
     return path
 
 
@@ -222,9 +222,7 @@ def test_damaged_records(tmp_path):
         read(tmp_path / RECORDS)
     renamed = [json.loads(line.replace('"position"', '"places"')) for line in lines]
     (tmp_path / RECORDS).unlink()
-    records.append(
-        tmp_path / RECORDS, *({key: value for key, value in one.items() if key != "crc32"} for one in renamed)
-    )
+    jsonl.append(tmp_path / RECORDS, *({key: value for key, value in one.items() if key != "crc32"} for one in renamed))
     with pytest.raises(ValueError, match="holds what is no record of context extension: KeyError"):
         read(tmp_path / RECORDS)
     assert corpus_of(np.arange(3)).unit == "byte"

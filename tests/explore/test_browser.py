@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from attnjax.explore.page import page
-from attnjax.report.jsonl import printable
+from attnjax.records.values import printable
 from attnjax.report.markup import script_json
 from tests.browser import BROWSER, Parsed
 from tests.explore.synthetic import PASSAGE, TELL, explored, opened, random_weights, told

@@ -8,7 +8,7 @@ import re
 
 from attnjax.explore.page import SCRIPTS, page, read, script
 from attnjax.explore.records import Explored, Loss, table
-from attnjax.report.jsonl import printable
+from attnjax.records.values import printable
 from tests.browser import Parsed
 from tests.explore.synthetic import explored
 from tests.report.payloads import PAYLOADS

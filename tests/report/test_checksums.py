@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from attnjax.records import inventory, lines
 from attnjax.report.markdown_tables import table_md
 from attnjax.report.page import page
 from attnjax.report.records import read
 from attnjax.report.scores import outcome
 from attnjax.report.summarise import summarise
-from attnjax.sweep import inventory, lines
 from tests.report.synthetic import config, run_id, write_run, write_spec
 
 pytestmark = pytest.mark.once

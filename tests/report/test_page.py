@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import pytest
 
-from attnjax.report.jsonl import printable
+from attnjax.records.values import printable
 from attnjax.report.page import page
 from attnjax.report.published import pairs, section
 from attnjax.report.records import read

@@ -142,6 +142,22 @@ def test_a_changed_config_is_told(tmp_path: Path):
     assert "sha256 does not begin" in reasons(tmp_path)[f"{run_id(ONE)}/config.json:None"]
 
 
+@pytest.mark.parametrize("fields", [{"seed": float("nan")}, {"task": {"name": "copy", "at": [float("inf")]}}])
+def test_a_config_with_what_json_has_not_is_skipped(tmp_path: Path, fields: dict):
+    write_sweep(tmp_path, ("copy",), ("rope",), 1)
+    write_run(tmp_path, ONE | {"train": fields})
+    assert list(reasons(tmp_path).values()) == ["holds NaN or infinity, which JSON has not"]
+
+
+@pytest.mark.parametrize("file", ["sweep", "manifest", "status"])
+def test_a_file_without_a_schema_version_is_told(tmp_path: Path, file: str):
+    write_sweep(tmp_path, ("copy",), ("rope",), 1)
+    folder = tmp_path if file == "sweep" else tmp_path / run_id(ONE)
+    (folder / f"{file}.json").write_text("{}")
+    (reason,) = reasons(tmp_path).values()
+    assert reason == "is damaged: it must have a schema version, a whole number of at least 1, got None"
+
+
 def test_foreign_things_are_listed_and_left_alone(tmp_path: Path):
     write_sweep(tmp_path, ("copy",), ("rope",), 1)
     (tmp_path / "notes.txt").write_text("hello")
@@ -213,8 +229,8 @@ def test_without_a_plan_the_folders_are_read(tmp_path: Path, spec: str | None):
 
 def test_strings_are_made_fit_for_files(tmp_path: Path):
     text = "a\x00b\ud800c\u202ed\x1b[31m\n"
-    write_run(tmp_path, ONE, status=json.dumps({"state": "failed", "reason": text}))
-    (tmp_path / "sweep.json").write_text(json.dumps({"name": text, "runs": []}))
+    write_run(tmp_path, ONE, status=json.dumps({"schema": 1, "state": "failed", "step": 0, "reason": text}))
+    (tmp_path / "sweep.json").write_text(json.dumps({"schema": 1, "name": text, "runs": []}))
     sweep = read(tmp_path)
     assert sweep.runs[0].reason == sweep.name == "a\ufffdb\ufffdc\ufffdd\ufffd[31m\n"
     sweep.name.encode("utf-8")

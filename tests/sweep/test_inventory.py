@@ -10,7 +10,8 @@ import pytest
 from fake_training import never, train
 
 from attnjax.cli import main
-from attnjax.sweep import inventory, load, records, run_here, scan, seeds
+from attnjax.records import inventory, jsonl
+from attnjax.sweep import load, run_here, scan, seeds
 from attnjax.sweep.execute import states
 from attnjax.sweep.stop import Stop
 
@@ -30,7 +31,7 @@ def test_the_end_of_a_run_records_what_its_files_hold(make):
     for run in scan(store.root).runs:
         expected = {
             name: {"bytes": len(data), "lines": len(data.splitlines()), "sha256": hashlib.sha256(data).hexdigest()}
-            for name in records.FILES
+            for name in jsonl.FILES
             for data in [(run.directory / name).read_bytes()]
         }
         assert run.manifest()["records"] == expected
@@ -54,7 +55,7 @@ def test_a_stopped_run_records_it_too_and_goes_on(make):
     (found,) = scan(store.root).runs
     assert found.status.state == "preempted"
     assert found.manifest()["records"]["metrics.jsonl"]["lines"] == found.status.step
-    records.append(found.directory / "metrics.jsonl", {"step": 99})
+    jsonl.append(found.directory / "metrics.jsonl", {"step": 99})
     assert len(scan(store.root).problems) == 1
     assert run_here(store, train).of("done") == [found.run]
     assert scan(store.root).problems == []
@@ -74,12 +75,12 @@ DAMAGE = {
         lambda path: path.write_bytes(path.read_bytes().split(b"\n", 1)[1]),
         "bytes; when the run ended",
     ),
-    "added to": (lambda path: records.append(path, {"step": 1}), "bytes; when the run ended it had"),
+    "added to": (lambda path: jsonl.append(path, {"step": 1}), "bytes; when the run ended it had"),
     "reordered": (swapped, "has changed since the run ended: its sha256 is not the one in the manifest"),
 }
 
 
-@pytest.mark.parametrize("name", records.FILES)
+@pytest.mark.parametrize("name", jsonl.FILES)
 @pytest.mark.parametrize("kind", DAMAGE)
 def test_a_done_run_with_other_records_is_not_listed_as_done_in_silence(make, capsys, name, kind):
     store, directory = trained(make)

@@ -9,10 +9,11 @@ import pytest
 from fake_training import train
 
 from attnjax.config import canonical_json
-from attnjax.sweep import files, load, prepare, product, query, rebuild, run_here, scan, seeds, status, vary
-from attnjax.sweep.files import inside
+from attnjax.records import files, status
+from attnjax.records.files import inside
+from attnjax.records.status import Status
+from attnjax.sweep import load, prepare, product, query, rebuild, run_here, scan, seeds, vary
 from attnjax.sweep.plan import plan
-from attnjax.sweep.status import Status
 
 
 def names(root):

@@ -11,7 +11,8 @@ from checks import check_complete
 
 from attnjax.cli import main
 from attnjax.cli.planning import planned
-from attnjax.sweep import Rules, files, manifest, prepare, records, run_here, run_workers, seeds
+from attnjax.records import files, jsonl
+from attnjax.sweep import Rules, manifest, prepare, run_here, run_workers, seeds
 from attnjax.sweep.lease import Lease, Watch, claim
 
 pytestmark = pytest.mark.once
@@ -137,7 +138,7 @@ def test_each_write_that_may_fail_is_remembered_and_leaves_a_run_that_goes_on(ma
     }
     with monkeypatch.context() as patch:
         if what == "records":
-            patch.setattr(records, "sync", broken)
+            patch.setattr(jsonl, "sync", broken)
         elif what == "lease":
             patch.setattr("attnjax.sweep.lease._create", broken)
         else:

@@ -13,8 +13,9 @@ import pathlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from attnjax.sweep import lines
-from attnjax.sweep.files import jsonable, opened, write
+from attnjax.records import lines
+from attnjax.records.files import NewerError, Problem, opened, problem, write
+from attnjax.records.values import jsonable
 
 try:
     import fcntl
@@ -39,6 +40,14 @@ class Records(NamedTuple):
     unchecked: int = 0
 
 
+class Rows(NamedTuple):
+    """What `read_rows` made of the records of a file, a problem for each line that gave none, and `unchecked` as above."""
+
+    rows: tuple[Any, ...]
+    problems: list[Problem]
+    unchecked: int
+
+
 def append(path: pathlib.Path, *records: Mapping[str, Any]) -> None:
     """Add records, all of them or none. Raises OSError where the disk refuses; the file then is as it was."""
     data = "".join(map(lines.text, records)).encode()
@@ -57,21 +66,32 @@ def read(path: pathlib.Path) -> Records:
 
     Raises ValueError, naming the file, only for a sound line that a newer version wrote.
     """
-    found, damaged, more, unchecked = [], [], 0, 0
+    rows, problems, unchecked = read_rows(path, lambda table: table)
+    damaged = [one.reason if one.line is None else f"line {one.line} {one.reason}" for one in problems]
+    return Records(list(rows), damaged, unchecked)
+
+
+def read_rows(path: pathlib.Path, convert: Callable[[dict[str, Any]], Any]) -> Rows:
+    """Every sound record, converted: one that `convert` answers with a sentence is a problem, None is passed over.
+
+    Raises NewerError, naming the file, for a sound line that a newer version wrote.
+    """
+    rows, problems, more, unchecked = [], [], 0, 0
     try:
         for line in each(path):
-            if line.table is not None:
-                found.append(line.table)
-                unchecked += not line.checked
-            elif len(damaged) < TOLD:
-                damaged.append(f"line {line.number} {line.problem}")
+            found = line.problem if line.table is None else convert(line.table)
+            unchecked += line.table is not None and not line.checked
+            if not isinstance(found, str):
+                rows += [found] if found is not None else []
+            elif len(problems) < TOLD:
+                problems.append(Problem(path, found, line.number))
             else:
                 more += 1
-    except lines.NewerError as error:
-        raise ValueError(f"{path}, {error}") from None
+    except NewerError as error:
+        raise NewerError(f"{path}, {error.what}", error.schema, error.known) from None
     except (OSError, ValueError) as error:
-        return Records([], [_unreadable(path, error)])
-    return Records(found, damaged + [f"and {more} more lines"] * (more > 0), unchecked)
+        return Rows((), [problem(path, error)], 0)
+    return Rows(tuple(rows), problems + [Problem(path, f"has {more} more such lines")] * (more > 0), unchecked)
 
 
 def each(path: pathlib.Path) -> Iterator[lines.Line]:
@@ -111,13 +131,6 @@ def sync(path: pathlib.Path) -> None:
     """Bring what was appended to the disk; to what is no file nothing was."""
     with contextlib.suppress(FileNotFoundError, ValueError), opened(path, os.O_RDWR) as file:
         os.fsync(file)
-
-
-def _unreadable(path: pathlib.Path, error: Exception) -> str:
-    """What is wrong with a whole file, without its name, which callers put before it."""
-    if isinstance(error, OSError):
-        return f"cannot be read: {error.strerror or error}"
-    return str(error).removeprefix(f"{path} ")
 
 
 @contextlib.contextmanager

@@ -9,21 +9,21 @@ import sys
 
 import pytest
 
-from attnjax.sweep import files, records
+from attnjax.records import files, jsonl
 
 WRITER = """
 import pathlib, sys
-from attnjax.sweep import records
+from attnjax.records import jsonl
 for i in range(200):
-    records.append(pathlib.Path(sys.argv[1]), {"writer": int(sys.argv[2]), "i": i, "text": "x" * (i * 37 % 3000)})
+    jsonl.append(pathlib.Path(sys.argv[1]), {"writer": int(sys.argv[2]), "i": i, "text": "x" * (i * 37 % 3000)})
 """
 LIMITED = """
 import pathlib, resource, sys
-from attnjax.sweep import records
+from attnjax.records import jsonl
 path, limit = pathlib.Path(sys.argv[1]), int(sys.argv[2])
 resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
 try:
-    records.append(path, {"i": 1, "text": "x" * 1000})
+    jsonl.append(path, {"i": 1, "text": "x" * 1000})
 except OSError as error:
     print(error.errno)
 """
@@ -45,7 +45,7 @@ def test_ten_processes_append_two_hundred_lines_each(tmp_path):
     path = tmp_path / "log.jsonl"
     for process in [python(WRITER, path, writer) for writer in range(10)]:
         finished(process)
-    found = records.read(path)
+    found = jsonl.read(path)
     assert found.damaged == []
     assert sorted((one["writer"], one["i"]) for one in found.tables) == [(w, i) for w in range(10) for i in range(200)]
     assert all(one["text"] == "x" * (one["i"] * 37 % 3000) for one in found.tables)
@@ -55,13 +55,13 @@ def test_ten_processes_append_two_hundred_lines_each(tmp_path):
 
 def test_a_torn_last_line_is_skipped_and_closed_by_the_next(tmp_path):
     path = tmp_path / "log.jsonl"
-    records.append(path, {"i": 0}, {"i": 1})
+    jsonl.append(path, {"i": 0}, {"i": 1})
     whole = path.read_bytes()
     for cut in range(1, len(whole)):
         path.write_bytes(whole[:cut])
-        before = records.read(path)
-        records.append(path, {"i": 2})
-        after = records.read(path)
+        before = jsonl.read(path)
+        jsonl.append(path, {"i": 2})
+        after = jsonl.read(path)
         assert [one["i"] for one in after.tables] == [*(one["i"] for one in before.tables), 2]
         assert len(after.damaged) == len(before.damaged)
         assert len(before.tables) + len(before.damaged) == whole[:cut].count(b"\n") + (whole[cut - 1 : cut] != b"\n")
@@ -74,7 +74,7 @@ def test_damage_in_the_middle_costs_that_line_alone(tmp_path):
     with path.open("wb") as file:
         for i, text in enumerate(junk):
             file.write(b'{"schema":1,"i":%d}\n' % i + text + b"\n\n")
-    found = records.read(path)
+    found = jsonl.read(path)
     assert [one["i"] for one in found.tables] == list(range(len(junk)))
     assert len(found.damaged) == len(junk)
     assert found.damaged[0] == "line 2 is not JSON"
@@ -82,21 +82,21 @@ def test_damage_in_the_middle_costs_that_line_alone(tmp_path):
 
 
 def test_missing_linked_and_unreadable_files_have_no_records(tmp_path):
-    assert records.read(tmp_path / "none") == ([], [], 0)
-    records.append(tmp_path / "log", {"i": 0})
+    assert jsonl.read(tmp_path / "none") == ([], [], 0)
+    jsonl.append(tmp_path / "log", {"i": 0})
     (tmp_path / "link").symlink_to(tmp_path / "log")
     refusal = "is a link; in a folder of results links are not followed"
-    assert records.read(tmp_path / "link") == ([], [refusal], 0)
+    assert jsonl.read(tmp_path / "link") == ([], [refusal], 0)
     with pytest.raises(ValueError, match="link is a link"):
-        records.keep(tmp_path / "link", bool)
-    assert len(records.read(tmp_path).damaged) == 1
+        jsonl.keep(tmp_path / "link", bool)
+    assert len(jsonl.read(tmp_path).damaged) == 1
     with pytest.raises(ValueError, match="link is a link; in a folder of results links are not followed"):
-        records.append(tmp_path / "link", {"i": 1})
+        jsonl.append(tmp_path / "link", {"i": 1})
 
 
 def test_numbers_that_json_lacks_become_null(tmp_path):
     path = tmp_path / "log"
-    records.append(path, {"a": float("nan"), "b": [float("inf"), 1.5], "c": tmp_path, "d": None, "e": True})
+    jsonl.append(path, {"a": float("nan"), "b": [float("inf"), 1.5], "c": tmp_path, "d": None, "e": True})
     assert json.loads(path.read_text()) == {
         "schema": 2,
         "a": None,
@@ -111,18 +111,18 @@ def test_numbers_that_json_lacks_become_null(tmp_path):
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs limits of file size")
 def test_a_record_that_does_not_fit_leaves_the_file_as_it_was(tmp_path):
     path = tmp_path / "log"
-    records.append(path, {"i": 0})
+    jsonl.append(path, {"i": 0})
     size = path.stat().st_size
     assert finished(python(LIMITED, path, size + 100)) == str(errno.ENOSPC)
-    assert records.read(path) == ([{"schema": 2, "i": 0}], [], 0)
-    records.append(path, {"i": 2})
-    assert [one["i"] for one in records.read(path).tables] == [0, 2]
+    assert jsonl.read(path) == ([{"schema": 2, "i": 0}], [], 0)
+    jsonl.append(path, {"i": 2})
+    assert [one["i"] for one in jsonl.read(path).tables] == [0, 2]
 
 
 @pytest.mark.skipif(not pathlib.Path("/dev/full").exists(), reason="needs /dev/full")
 def test_a_device_is_no_file_of_records():
     with pytest.raises(ValueError, match="/dev/full is no regular file"):
-        records.append(pathlib.Path("/dev/full"), {"i": 0})
+        jsonl.append(pathlib.Path("/dev/full"), {"i": 0})
 
 
 OPERATIONS = ("open", "write", "fsync", "replace", "close", "link", "ftruncate", "lseek", "fstat")
@@ -171,13 +171,13 @@ def test_a_write_is_whole_or_not_there_whichever_operation_fails(tmp_path, monke
 
 def test_an_append_is_whole_or_not_there_whichever_operation_fails(tmp_path, monkeypatch):
     path, tried = tmp_path / "log", 0
-    records.append(path, {"i": 0})
-    for error in nth(monkeypatch, lambda: records.append(path, {"i": 1})):
+    jsonl.append(path, {"i": 0})
+    for error in nth(monkeypatch, lambda: jsonl.append(path, {"i": 1})):
         tried += 1
-        assert [one["i"] for one in records.read(path).tables] == ([0] if error else [0, 1])
-        assert records.read(path).damaged == []
+        assert [one["i"] for one in jsonl.read(path).tables] == ([0] if error else [0, 1])
+        assert jsonl.read(path).damaged == []
         path.unlink()
-        records.append(path, {"i": 0})
+        jsonl.append(path, {"i": 0})
     assert tried > 3
 
 

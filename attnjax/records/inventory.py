@@ -10,8 +10,9 @@ import pathlib
 from collections.abc import Mapping
 from typing import Any
 
-from attnjax.sweep import records
-from attnjax.sweep.files import opened
+from attnjax.records import jsonl
+from attnjax.records.files import opened
+from attnjax.records.values import as_dict
 
 FIELD = "records"
 """The manifest's field: {"results.jsonl": {"bytes": 541, "lines": 4, "sha256": "..."}, ...}."""
@@ -20,18 +21,13 @@ LARGEST = 2**32
 """Bytes beyond which a file is not hashed."""
 
 
-def as_table(value: Any) -> Mapping[str, Any]:
-    """The value where it is a table, else an empty one: a manifest may hold anything."""
-    return value if isinstance(value, dict) else {}
-
-
 def take(directory: pathlib.Path) -> dict[str, dict[str, Any]]:
     """Bytes, lines and sha256 of each file of records; of a missing one those of an empty one.
 
     A link, or what is no file, is left out. Raises OSError where a file cannot be read.
     """
     found = {}
-    for name in records.FILES:
+    for name in jsonl.FILES:
         with contextlib.suppress(ValueError):
             found[name] = _digest(directory / name)
     return found
@@ -45,13 +41,13 @@ def differences(directory: pathlib.Path, state: str, manifest: Mapping[str, Any]
     # A run whose workers died one after the other fails without an end of its own: its manifest still says "running".
     if state not in ENDED or manifest.get("state") != state or FIELD not in manifest:
         return {}
-    found = {name: _difference(directory / name, as_table(manifest[FIELD]).get(name)) for name in records.FILES}
+    found = {name: _difference(directory / name, as_dict(manifest[FIELD]).get(name)) for name in jsonl.FILES}
     return {name: text for name, text in found.items() if text}
 
 
 def _difference(path: pathlib.Path, then: Any) -> str:
     """What a file lacks of what the manifest says that it held, "" where it lacks nothing."""
-    size, count, digest = (as_table(then).get(key) for key in ("bytes", "lines", "sha256"))
+    size, count, digest = (as_dict(then).get(key) for key in ("bytes", "lines", "sha256"))
     if not (isinstance(size, int) and isinstance(count, int) and isinstance(digest, str)):
         return "cannot be compared with what it held at the end of the run: the manifest does not say"
     held = f"when the run ended it had {size} bytes in {count} lines"

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from attnjax.config.options import shown
 from attnjax.config.schema import SCHEMA
-from attnjax.sweep import files
+from attnjax.records import files
 
 FILE = "status.json"
 MOVES = (
@@ -33,11 +33,16 @@ def read(directory: pathlib.Path) -> Status:
 
     Raises ValueError where it is damaged, OSError where it cannot be read.
     """
-    path = directory / FILE
     try:
-        table = files.read_table(path)
+        return stored(directory)
     except FileNotFoundError:
         return Status()
+
+
+def stored(directory: pathlib.Path) -> Status:
+    """The same; FileNotFoundError where there is none."""
+    path = directory / FILE
+    table = files.read_table(path)
     state, step, reason = table.get("state"), table.get("step"), table.get("reason", "")
     if state not in STATES or not isinstance(step, int) or isinstance(step, bool) or step < 0:
         raise ValueError(f"{path} is damaged: state {shown(state)}, step {shown(step)}")

@@ -16,7 +16,8 @@ from typing import Any, NamedTuple
 
 from attnjax.config.files import parse_json
 from attnjax.config.options import shown
-from attnjax.sweep.files import jsonable
+from attnjax.records.files import NewerError
+from attnjax.records.values import jsonable
 
 SCHEMA = 2
 """Version of a line; configs, manifests and the other files have their own."""
@@ -62,7 +63,8 @@ def read(descriptor: int) -> Iterator[Line]:
         except DamagedError as error:
             yield Line(number, raw, None, str(error), False)
         else:
-            check_newer(table, number)
+            if table["schema"] > SCHEMA:
+                raise NewerError(f"line {number}", table["schema"], SCHEMA)
             yield Line(number, raw, table, "", checked)
 
 
@@ -88,10 +90,6 @@ def numbered(descriptor: int) -> Iterator[tuple[int, bytes]]:
 
 class DamagedError(ValueError):
     """A line that is no record."""
-
-
-class NewerError(ValueError):
-    """A line with a right checksum that a newer version wrote."""
 
 
 def decoded(raw: bytes) -> tuple[dict[str, Any], bool]:
@@ -122,12 +120,3 @@ def decoded(raw: bytes) -> tuple[dict[str, Any], bool]:
     if not found and schema > 1:
         raise DamagedError(f"is damaged: it has no checksum, as lines of schema {schema} have")
     return table, found is not None
-
-
-def check_newer(table: Mapping[str, Any], number: int) -> None:
-    """Raise NewerError for the sound table of a line that a newer version wrote."""
-    if table["schema"] > SCHEMA:
-        raise NewerError(
-            f"line {number} was written by a newer version of attnjax: it has schema {table['schema']}, and this version "
-            f"reads schemas up to {SCHEMA}. Update attnjax"
-        )

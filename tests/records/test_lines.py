@@ -11,7 +11,7 @@ import zlib
 
 import pytest
 
-from attnjax.sweep import lines, records
+from attnjax.records import jsonl, lines
 from attnjax.sweep.run_context import RunContext
 from attnjax.sweep.stop import Stop
 
@@ -35,8 +35,8 @@ def test_every_value_survives_bit_by_bit(tmp_path):
     draw, path = random.Random(0), tmp_path / "log"
     values = [struct.unpack("d", struct.pack("Q", draw.getrandbits(64)))[0] for _ in range(500)]
     values = [value for value in values if abs(value) < float("inf")] + [0.1, -0.0, 5e-324, 2.0**63]
-    records.append(path, *({"value": value, "text": 'é\u2028\n","crc32":"00000000"}'} for value in values))
-    found = records.read(path)
+    jsonl.append(path, *({"value": value, "text": 'é\u2028\n","crc32":"00000000"}'} for value in values))
+    found = jsonl.read(path)
     assert [struct.pack("d", one["value"]) for one in found.tables] == [struct.pack("d", value) for value in values]
     assert all(one["text"] == 'é\u2028\n","crc32":"00000000"}' for one in found.tables)
     assert (found.damaged, found.unchecked) == ([], 0)
@@ -51,13 +51,13 @@ def a_run(folder: pathlib.Path) -> list[pathlib.Path]:
         context.results(
             folder, {"step": 20, "length": length, "metric": "loss", "value": 1 / 3, "count": 4, "split": "test"}
         )
-    return [folder / name for name in records.FILES]
+    return [folder / name for name in jsonl.FILES]
 
 
 def test_of_a_thousand_flipped_bits_none_changes_a_record_in_silence(tmp_path):
     paths = a_run(tmp_path)
     whole = [path.read_bytes() for path in paths]
-    before = [records.read(path).tables for path in paths]
+    before = [jsonl.read(path).tables for path in paths]
     draw, silent = random.Random(14), []
     for _ in range(1000):
         which = draw.randrange(2)
@@ -65,7 +65,7 @@ def test_of_a_thousand_flipped_bits_none_changes_a_record_in_silence(tmp_path):
         data = bytearray(whole[which])
         data[place] ^= 1 << bit
         paths[which].write_bytes(data)
-        found = records.read(paths[which])
+        found = jsonl.read(paths[which])
         if not (found.damaged and all(table in before[which] for table in found.tables)):
             silent.append((paths[which].name, place, bit))
         assert found.unchecked == 0
@@ -82,7 +82,7 @@ def test_no_flipped_bit_of_a_line_makes_another_line_of_it(tmp_path):
             data = bytearray(line + after)
             data[place] ^= 1 << bit
             path.write_bytes(data)
-            found = records.read(path)
+            found = jsonl.read(path)
             assert found.damaged
             assert all(table == {"schema": 2, "step": 2} for table in found.tables)
 
@@ -90,17 +90,17 @@ def test_no_flipped_bit_of_a_line_makes_another_line_of_it(tmp_path):
 def test_lines_without_a_checksum_are_read_and_said_to_be_without(tmp_path):
     path = tmp_path / "log"
     path.write_bytes(OLD % 0 + OLD % 1)
-    records.append(path, {"i": 2})
-    found = records.read(path)
+    jsonl.append(path, {"i": 2})
+    found = jsonl.read(path)
     assert ([one["i"] for one in found.tables], found.damaged, found.unchecked) == ([0, 1, 2], [], 2)
-    assert records.unchecked(path) == 2
-    assert records.unchecked(tmp_path / "none") == 0
+    assert jsonl.unchecked(path) == 2
+    assert jsonl.unchecked(tmp_path / "none") == 0
 
 
 def test_a_newer_line_is_refused_if_it_is_sound_and_damaged_if_it_is_not(tmp_path):
     path = tmp_path / "log"
     path.write_text(f'{{"schema":3,"i":1}}\n{sealed(json.dumps({"i": 1}))}\n{lines.text({"i": 2})}')
-    found = records.read(path)
+    found = jsonl.read(path)
     assert [one["i"] for one in found.tables] == [2]
     assert found.damaged == [
         "line 1 is damaged: it has no checksum, as lines of schema 3 have",
@@ -110,23 +110,23 @@ def test_a_newer_line_is_refused_if_it_is_sound_and_damaged_if_it_is_not(tmp_pat
     with pytest.raises(
         ValueError, match=r"log, line 2 was written by a newer version of attnjax: it has schema 3, .* Update"
     ):
-        records.read(path)
+        jsonl.read(path)
     before = path.read_bytes()
     with pytest.raises(ValueError, match="newer version"):
-        records.keep(path, lambda table: False)
+        jsonl.keep(path, lambda table: False)
     assert path.read_bytes() == before
 
 
 def test_lines_that_end_as_on_windows_are_the_same_lines(tmp_path):
     path = tmp_path / "log"
     path.write_bytes(lines.text({"i": 1}).encode().replace(b"\n", b"\r\n"))
-    assert records.read(path) == ([{"schema": 2, "i": 1}], [], 0)
+    assert jsonl.read(path) == ([{"schema": 2, "i": 1}], [], 0)
 
 
 def test_rewinding_keeps_lines_as_they_are_and_gives_none_a_checksum(tmp_path):
     path = tmp_path / "metrics.jsonl"
     path.write_bytes(b'{"schema":1,"step":1}\nrubbish\n{"schema":1,"step":3}\n')
-    records.append(path, {"step": 2}, {"step": 4})
+    jsonl.append(path, {"step": 2}, {"step": 4})
     RunContext({tmp_path: 0}, Stop(), lambda event: None).truncate_after(tmp_path, 2)
     assert path.read_text() == '{"schema":1,"step":1}\n' + lines.text({"step": 2})
 
@@ -134,14 +134,14 @@ def test_rewinding_keeps_lines_as_they_are_and_gives_none_a_checksum(tmp_path):
 def test_rewinding_drops_what_another_run_measured(tmp_path):
     """Its file of results may have been put in place of this one's."""
     path = tmp_path / "results.jsonl"
-    records.append(path, {"run": tmp_path.name, "step": 1}, {"run": "0123456789abcdef", "step": 1}, {"step": 2})
+    jsonl.append(path, {"run": tmp_path.name, "step": 1}, {"run": "0123456789abcdef", "step": 1}, {"step": 2})
     RunContext({tmp_path: 0}, Stop(), lambda event: None).truncate_after(tmp_path, 2)
     assert path.read_text() == lines.text({"run": tmp_path.name, "step": 1}) + lines.text({"step": 2})
 
 
 def test_rewinding_leaves_a_file_alone_that_cannot_be_read(tmp_path, monkeypatch):
     path = tmp_path / "results.jsonl"
-    records.append(path, {"step": 1}, {"step": 9})
+    jsonl.append(path, {"step": 1}, {"step": 9})
     before = path.read_bytes()
     monkeypatch.setattr(lines, "LARGEST", 10)
     with pytest.raises(ValueError, match="larger than"):
@@ -161,48 +161,48 @@ def peak(action) -> int:
 
 def test_a_huge_line_is_read_with_little_memory(tmp_path):
     path = tmp_path / "log"
-    records.append(path, {"i": 0})
+    jsonl.append(path, {"i": 0})
     os.truncate(path, 200 * 2**20)  # a sparse file: zeros without an end of line
-    assert peak(lambda: records.read(path)) < 20 * 2**20
-    assert records.read(path) == ([{"schema": 2, "i": 0}], ["line 2 is longer than 1048576 bytes"], 0)
+    assert peak(lambda: jsonl.read(path)) < 20 * 2**20
+    assert jsonl.read(path) == ([{"schema": 2, "i": 0}], ["line 2 is longer than 1048576 bytes"], 0)
 
 
 def test_a_file_beyond_any_that_a_run_writes_is_not_read(tmp_path, monkeypatch):
     path = tmp_path / "log"
-    records.append(path, {"i": 0})
+    jsonl.append(path, {"i": 0})
     monkeypatch.setattr(lines, "MOST", 3)
     path.write_bytes(OLD % 0 * 3)
-    assert len(records.read(path).tables) == 3
+    assert len(jsonl.read(path).tables) == 3
     path.write_bytes(OLD % 0 * 3 + b"\n")
-    assert records.read(path) == ([], ["has more than 3 lines, more than are read"], 0)
+    assert jsonl.read(path) == ([], ["has more than 3 lines, more than are read"], 0)
     os.truncate(path, 2**28 + 1)
-    assert records.read(path) == ([], ["is larger than 256 MiB, more than is read"], 0)
+    assert jsonl.read(path) == ([], ["is larger than 256 MiB, more than is read"], 0)
 
 
 def test_of_many_damaged_lines_a_hundred_are_told_and_the_rest_counted(tmp_path):
     path = tmp_path / "log"
     path.write_bytes(b"x\n" * 20_000)
-    assert peak(lambda: records.read(path)) < 2 * 2**20
-    assert records.read(path).damaged[-2:] == ["line 100 is not JSON", "and 19900 more lines"]
+    assert peak(lambda: jsonl.read(path)) < 2 * 2**20
+    assert jsonl.read(path).damaged[-2:] == ["line 100 is not JSON", "has 19900 more such lines"]
 
 
 def test_a_record_too_long_to_be_read_is_not_written(tmp_path):
-    records.append(tmp_path / "log", {"text": "x" * (lines.LONGEST - 100)})
+    jsonl.append(tmp_path / "log", {"text": "x" * (lines.LONGEST - 100)})
     with pytest.raises(ValueError, match="a record must have at most 1048576 bytes, got one of"):
-        records.append(tmp_path / "log", {"text": "x" * lines.LONGEST})
-    assert len(records.read(tmp_path / "log").tables) == 1
+        jsonl.append(tmp_path / "log", {"text": "x" * lines.LONGEST})
+    assert len(jsonl.read(tmp_path / "log").tables) == 1
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes on this system")
 def test_a_pipe_is_no_file_of_records(tmp_path):
     os.mkfifo(tmp_path / "log")
-    assert records.read(tmp_path / "log") == ([], ["is no regular file"], 0)
+    assert jsonl.read(tmp_path / "log") == ([], ["is no regular file"], 0)
 
 
 @pytest.mark.parametrize("run", sorted(path.name for path in FROZEN.iterdir() if path.is_dir()))
 def test_records_of_the_first_format_are_read_whole(run):
-    for name in records.FILES:
+    for name in jsonl.FILES:
         path = FROZEN / run / name
-        found = records.read(path)
+        found = jsonl.read(path)
         assert found.tables == [json.loads(line) for line in path.read_text().splitlines()]
         assert (found.damaged, found.unchecked) == ([], len(found.tables))

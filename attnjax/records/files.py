@@ -10,13 +10,47 @@ import json
 import os
 import pathlib
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 from attnjax.config.files import SIZE, decoded, parse_json
 from attnjax.config.names import safe_name
 from attnjax.config.options import shown
-from attnjax.config.parse import check_schema
+from attnjax.config.schema import SCHEMA
 from attnjax.folder import PARTIAL, LinkError, enter
+from attnjax.records.values import jsonable
+
+
+class NewerError(ValueError):
+    """Records that a newer version wrote: to read them as old ones could give a wrong number."""
+
+    def __init__(self, what: str, schema: int, known: int):
+        self.what, self.schema, self.known = what, schema, known
+        super().__init__(
+            f"{what} was written by a newer version of attnjax: it has schema {schema}, and this version reads schemas up "
+            f"to {known}. Update attnjax"
+        )
+
+
+class Problem(NamedTuple):
+    """Something that was not used: its path, why, a line (None for the whole), and what kind of problem this is."""
+
+    path: pathlib.Path
+    reason: str
+    line: int | None = None
+    kind: Literal["damaged", "missing", "newer"] = "damaged"
+
+    def __str__(self) -> str:
+        return f"{self.path} {self.reason}" if self.line is None else f"{self.path}, line {self.line} {self.reason}"
+
+
+def problem(path: pathlib.Path, error: Exception) -> Problem:
+    """What an error says about a file. The path, with which most of them begin, is not said twice."""
+    if isinstance(error, FileNotFoundError):
+        return Problem(path, "is missing", kind="missing")
+    if isinstance(error, OSError):
+        return Problem(path, f"cannot be read: {error.strerror or error}")
+    kind = "newer" if isinstance(error, NewerError) else "damaged"
+    return Problem(path, str(error).removeprefix(f"{path} ").removeprefix(f"{path.parent} "), kind=kind)
 
 
 def inside(root: pathlib.Path, *names: str) -> pathlib.Path:
@@ -30,8 +64,8 @@ def inside(root: pathlib.Path, *names: str) -> pathlib.Path:
 
 
 def real(root: pathlib.Path) -> pathlib.Path:
-    """The folder that the user named, which may be a link: what it points to."""
-    return root.resolve() if root.is_symlink() else root
+    """The folder that the user named, which may be a link or end in dots, by its own name."""
+    return pathlib.Path(os.path.realpath(root)) if root.is_symlink() or root.name in ("", "..") else root
 
 
 def write(path: pathlib.Path, text: str, *, durable: bool = True) -> None:
@@ -63,16 +97,27 @@ def read_text(path: pathlib.Path) -> str:
 def read_table(path: pathlib.Path) -> dict[str, Any]:
     """The JSON table in a file, with a schema that this code reads.
 
-    Raises OSError where the file cannot be read, and ValueError, naming it, where it is damaged, a link, or newer.
+    Raises OSError where the file cannot be read, and ValueError, naming it, where it is damaged, a link, or (its subclass
+    NewerError) of a newer schema.
     """
-    text = read_text(path)
+    return parse_table(read_text(path), path)
+
+
+def parse_table(text: str, path: pathlib.Path) -> dict[str, Any]:
+    """The same from the text of the file."""
     try:
         table = parse_json(text)
     except ValueError as error:
         raise ValueError(f"{path} is damaged or no JSON: {error}") from None
     if not isinstance(table, dict):
         raise ValueError(f"{path} is damaged: it must hold a table, got {shown(table)}")
-    check_schema(table.get("schema"), str(path))
+    schema = table.get("schema")
+    if isinstance(schema, bool) or not isinstance(schema, int) or schema < 1:
+        raise ValueError(
+            f"{path} is damaged: it must have a schema version, a whole number of at least 1, got {shown(schema)}"
+        )
+    if schema > SCHEMA:
+        raise NewerError(str(path), schema, SCHEMA)
     return table
 
 
@@ -102,19 +147,6 @@ def check_could_write(folder: pathlib.Path) -> None:
     if not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):
         number = errno.EACCES if nearest.is_dir() else errno.EEXIST if nearest == folder else errno.ENOTDIR
         raise ValueError(f"results cannot be written to {folder}: {os.strerror(number)}")
-
-
-def jsonable(value: Any) -> Any:
-    """Plain values from NumPy's, JAX's and paths; NaN and infinity become null, which JSON has not otherwise."""
-    if isinstance(value, dict):
-        return {str(name): jsonable(one) for name, one in value.items()}
-    if isinstance(value, list | tuple):
-        return [jsonable(one) for one in value]
-    if hasattr(value, "tolist"):
-        return jsonable(value.tolist())
-    if isinstance(value, float):
-        return value if abs(value) < float("inf") else None
-    return value if value is None or isinstance(value, bool | int | str) else str(value)
 
 
 @contextlib.contextmanager

@@ -1,0 +1,118 @@
+"""The runs in a folder of results, and all that the folder of one of them says, sound or not.
+
+    sweep.json                 the plan
+    <run>/config.json          the canonical JSON, whose sha256 begins with the folder's name
+    <run>/manifest.json  status.json  metrics.jsonl  results.jsonl  checkpoints/  lease-000001  traceback.txt
+    logs/  index.sqlite  report/
+
+What is found damaged is a `Problem` beside what is sound; what to make of it, callers decide.
+"""
+
+import hashlib
+import pathlib
+import re
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
+
+from attnjax.config import RunConfig, parse
+from attnjax.config.files import SWEEP_FILE
+from attnjax.folder import enter
+from attnjax.records import files, inventory, status
+from attnjax.records.files import Problem, problem
+
+RUN = re.compile(r"[0-9a-f]{16}")
+"""Names of runs."""
+OURS = re.compile(rf"{re.escape(SWEEP_FILE)}|index\.sqlite(-\w+)?|logs|report|README\.md|\..*")
+"""Names in a folder of results that are neither runs nor foreign."""
+CONFIG, MANIFEST, METRICS, RESULTS = "config.json", "manifest.json", "metrics.jsonl", "results.jsonl"
+LINK = "is a link, which is not followed"
+
+T = TypeVar("T")
+
+
+class Entries(NamedTuple):
+    """Names in a folder of results: runs, links that are not followed, and what no sweep writes."""
+
+    runs: list[str]
+    links: list[str]
+    foreign: list[str]
+
+
+class RunFolder(NamedTuple):
+    """What the folder of a run says beside its logs, and what is wrong with it.
+
+    `config`, not parsed yet, and `manifest` are {}, and `status` is None, where they are missing or damaged. `different`
+    says which logs do not hold what they held when the run ended.
+    """
+
+    directory: pathlib.Path
+    config: dict[str, Any]
+    status: status.Status | None
+    manifest: dict[str, Any]
+    problems: list[Problem]
+    different: list[Problem]
+
+
+def entries(root: pathlib.Path) -> Entries:
+    """What a folder of results holds, by name. Raises OSError, or LinkError, where it cannot be read or is a link."""
+    with enter(root) as folder:
+        kinds = {name: folder.kind(name) for name in folder.names()}
+    runs = [name for name, kind in kinds.items() if RUN.fullmatch(name) and kind == "folder"]
+    links = [name for name, kind in kinds.items() if kind == "link" and name != SWEEP_FILE]
+    others = [name for name in kinds if name not in {*runs, *links} and not OURS.fullmatch(name)]
+    return Entries(runs, links, others)
+
+
+def read(directory: pathlib.Path) -> RunFolder:
+    """All that the folder of a run says beside its logs; nothing is fatal.
+
+    That there is no manifest is no problem of a run that has not begun, or whose status says nothing.
+    """
+    problems: list[Problem] = []
+
+    def attempt(name: str, function: Callable[[pathlib.Path], T], otherwise: T) -> T:
+        try:
+            return function(directory)
+        except (OSError, ValueError) as error:
+            problems.append(problem(directory / name, error))
+            return otherwise
+
+    config = attempt(CONFIG, config_table, {})
+    state = attempt(status.FILE, status.stored, None)
+    manifest = attempt(MANIFEST, lambda folder: files.read_table(folder / MANIFEST), {})
+    if state is None or state.state == "pending":
+        problems = [one for one in problems if (one.path.name, one.kind) != (MANIFEST, "missing")]
+    different = {} if state is None else inventory.differences(directory, state.state, manifest)
+    told = [Problem(directory / name, reason) for name, reason in different.items()]
+    return RunFolder(directory, config, state, manifest, problems, told)
+
+
+def read_config(directory: pathlib.Path) -> RunConfig:
+    """The config in a run's folder.
+
+    Raises ValueError where there is none, it is damaged, or has changed since the run was named; OSError where it cannot be
+    read.
+    """
+    try:
+        return parse(config_table(directory))
+    except FileNotFoundError:
+        raise ValueError(f"{directory} holds no run: there is no {CONFIG}") from None
+
+
+def config_table(directory: pathlib.Path) -> dict[str, Any]:
+    """The same, not parsed: its hash is compared with the name of the folder. Raises FileNotFoundError where there is none."""
+    path = directory / CONFIG
+    text = files.read_text(path)
+    if hashlib.sha256(text.encode()).hexdigest()[:16] != directory.name:
+        raise ValueError(
+            f"{path} has changed since the run was planned: its sha256 does not begin with {directory.name}"
+        )
+    return files.parse_table(text, path)
+
+
+def read_manifest(directory: pathlib.Path) -> dict[str, Any]:
+    """The manifest of a run; {} where it is missing or damaged. Raises OSError where it cannot be read."""
+    try:
+        return files.read_table(directory / MANIFEST)
+    except (FileNotFoundError, ValueError):
+        return {}
