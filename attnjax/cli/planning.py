@@ -8,9 +8,10 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from attnjax.config import RunConfig, load, override, parse, parse_choices, parse_override, to_dict
+from attnjax.config import RunConfig, load, override, parse, parse_choices, parse_override
 from attnjax.config.files import ConfigFile
 from attnjax.config.outside import class_paths
+from attnjax.config.parse import unshared
 from attnjax.config.references import is_config_dict
 from attnjax.sweep import plan, product, seeds, vary
 from attnjax.sweep.plan import Changes, Planned, Sweep
@@ -81,15 +82,18 @@ def shown(values: Iterable[Any]) -> str:
 def _fields(config: RunConfig) -> dict[str, Any]:
     """The fields of a config by dotted key; the encoding and the options of the task are one field each."""
     fields: dict[str, Any] = {}
-    for name, value in to_dict(config).items():
+    for name, value in vars(config).items():
         fields.update(
-            {f"{name}.{inner}": one for inner, one in value.items()} if isinstance(value, dict) else {name: value}
+            {f"{name}.{key}": one for key, one in vars(value).items()}
+            if dataclasses.is_dataclass(value)
+            else {name: value}
         )
     return fields
 
 
 def _text(value: Any) -> str:
     """A value as JSON, an encoding without options as its name; cut after 60 characters."""
+    value = unshared(value)
     bare = isinstance(value, dict) and value.get("options") == {} and value.keys() == {"name", "options"}
     text = json.dumps(value["name"] if bare else value, default=str)
     return text if len(text) <= LONGEST else f"{text[: LONGEST - 3]}..."
