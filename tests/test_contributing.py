@@ -1,7 +1,16 @@
-"""The encoding of CONTRIBUTING.md, copied out as it stands, is that of the published code on every way through attention."""
+"""What CONTRIBUTING.md says about adding an encoding and a task, followed to the letter.
+
+The encoding, copied out as it stands, is that of the published code on every way through attention; the task, added to a copy
+of the repository, passes the tests of all tasks.
+"""
 
 import importlib.util
+import json
+import os
 import re
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import jax
@@ -19,9 +28,9 @@ from tests.positions.contextual import assert_same, golden, self_attention, with
 PAGE = Path(__file__).resolve().parent.parent / "CONTRIBUTING.md"
 
 
-def blocks() -> list[str]:
-    """The Python of "Add an encoding", without its indentation."""
-    section = PAGE.read_text(encoding="utf-8").split("## Add an encoding")[1].split("\n## ")[0]
+def blocks(title: str = "Add an encoding") -> list[str]:
+    """The Python of a section, without its indentation."""
+    section = PAGE.read_text(encoding="utf-8").split(f"## {title}")[1].split("\n## ")[0]
     found = re.findall(r"```python\n(.*?)```", section, re.DOTALL)
     return ["\n".join(line.removeprefix("   ") for line in block.splitlines()) for block in found]
 
@@ -97,3 +106,61 @@ def test_a_row_of_the_registry_is_all_that_names_it(mine, monkeypatch):
 
     assert style("mine").label == "Mine"
     assert order("mine") == len(registry.ENCODINGS) - 1
+
+
+@pytest.fixture(scope="module")
+def copy(tmp_path_factory):
+    """A copy of the repository with the task of CONTRIBUTING.md, made in its four steps."""
+    root, there = PAGE.parent, tmp_path_factory.mktemp("copy")
+    for name in ("attnjax", "tests"):
+        shutil.copytree(root / name, there / name, ignore=shutil.ignore_patterns("__pycache__", "*.npz", "frozen"))
+    shutil.copy(root / "pyproject.toml", there)
+    task, formula = blocks("Add a task")
+    (there / "attnjax" / "tasks" / "digit_sum.py").write_text(f'"""The sum of digits."""\n\n{task}\n', encoding="utf-8")
+    insert(there / "attnjax" / "tasks" / "__init__.py", '    "text": Text,', '    "digit_sum": DigitSum,')
+    insert(
+        there / "attnjax" / "tasks" / "__init__.py",
+        "from attnjax.tasks.forms",
+        "from attnjax.tasks.digit_sum import DigitSum",
+    )
+    insert(there / "attnjax" / "config" / "names.py", '    "text",', '    "digit_sum",')
+    insert(there / "tests" / "tasks" / "oracle.py", "def answer(", f"{formula}\n\n")
+    python(there, "-m", "tests.tasks.make_streams")
+    return there
+
+
+def insert(path: Path, before: str, text: str) -> None:
+    lines = path.read_text(encoding="utf-8").splitlines()
+    (place,) = [number for number, line in enumerate(lines) if line.startswith(before)]
+    path.write_text("\n".join([*lines[:place], text, *lines[place:]]) + "\n", encoding="utf-8")
+
+
+def python(folder: Path, *arguments: str) -> str:
+    environment = {**os.environ, "PYTHONPATH": str(folder), "JAX_PLATFORMS": "cpu"}
+    command = [sys.executable, *arguments]
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    return done.stdout
+
+
+@pytest.mark.once
+def test_a_task_that_is_added_so_passes_the_tests_of_all_tasks(copy):
+    files = [f"tests/tasks/test_{name}.py" for name in ("labels", "sampling", "distributions", "forms")]
+    selected = "digit_sum or every_case_has or names_that_need_no_jax"
+    told = python(copy, "-m", "pytest", "-q", "-p", "no:cacheprovider", *files, "tests/test_config.py", "-k", selected)
+    assert int(re.search(r"(\d+) passed", told)[1]) >= 5
+
+
+def test_its_frozen_examples_are_added_and_no_others_change(copy):
+    before, after = (json.loads((root / "tests/tasks/streams.json").read_text()) for root in (PAGE.parent, copy))
+    added = after.pop("digit_sum")
+    assert after == before
+    assert all(sum(x) % 7 == y and count == 1 for x, [y], count in added)
+
+
+def test_it_is_listed_described_and_can_be_trained(copy):
+    listed = python(copy, "-m", "attnjax", "list", "tasks")
+    assert "digit_sum                     The sum of the digits modulo their number: 3 4 2 -> 2" in listed
+    assert python(copy, "-m", "attnjax", "list", "tasks", "digit_sum").startswith("# DigitSum\n")
+    (copy / "one.json").write_text('{"task": {"name": "digit_sum"}, "model": {"layers": 1}}')
+    assert "vocabulary              11" in python(copy, "-m", "attnjax", "show", "one.json")

@@ -9,6 +9,9 @@ from attnjax.config import RunConfig
 from attnjax.records import jsonl
 from attnjax.records.runs import RESULTS
 
+SPLITS = ("train", "test")
+"""As `train/evaluate.py` names evaluations within the lengths of training and past them; the third is validation."""
+
 
 def score_of(directory: pathlib.Path, config: RunConfig, protocol: str = "") -> str:
     """The score of the run in a folder, see `final_score`; "" where nothing can be read."""
@@ -19,7 +22,9 @@ def score_of(directory: pathlib.Path, config: RunConfig, protocol: str = "") -> 
 
 
 def final_score(results: Iterable[Mapping[str, Any]], trained: int, protocol: str = "") -> str:
-    """Means over the test lengths within training and past it: "exact_match 0.981 within, 0.310 past"; "" without a test.
+    """Means over the lengths within training and past it: "exact_match 0.981 within, 0.310 past"; "" without an evaluation.
+
+    They are the numbers of a report (`report/scores.py`): those of the last step, and none of validation examples.
 
     Args:
       results: the lines of results.jsonl.
@@ -33,16 +38,17 @@ def final_score(results: Iterable[Mapping[str, Any]], trained: int, protocol: st
     """
     from attnjax.report.measures import declared, ordered  # needs NumPy
 
-    found = [one for one in results if one.get("split") == "test" and _usable(one)]
+    found = [one for one in results if one.get("split") in SPLITS and _usable(one)]
     last = max((one["step"] for one in found), default=0)
     found = [one for one in found if one["step"] == last]
     if not found:
         return ""
     metric = ordered({one["metric"] for one in found}, declared(protocol))[0].key
-    at = {one["length"]: _number(one["value"]) for one in found if one["metric"] == metric}
+    ours = sorted((one for one in found if one["metric"] == metric), key=lambda one: SPLITS.index(one["split"]))
+    at = {one["length"]: _number(one["value"]) for one in ours}  # of a length that both splits have, that of the test
     parts = {
-        "within": [at[length] for length in at if length <= trained],
-        "past": [at[length] for length in at if length > trained],
+        "within": [value for length, value in at.items() if length <= trained],
+        "past": [value for length, value in at.items() if length > trained],
     }
     means = [f"{sum(values) / len(values):.3f} {where}" for where, values in parts.items() if values]
     return f"{metric} {', '.join(means)}"

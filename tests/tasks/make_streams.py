@@ -1,10 +1,12 @@
-"""Freezes the first three examples of every task in streams.json: `python -m tests.tasks.make_streams`.
+"""Freezes the first three examples of tasks in streams.json: `python -m tests.tasks.make_streams [CASE ...]`.
 
-Run it only for a change of a task that is meant to change its data, and say so in CHANGELOG.md: results from before and
-after are then not paired any more.
+Without names, what is not frozen yet is added, and the rest stays as it is: this is the way for a new task. Name a case only
+for a change of a task that is meant to change its data, and say so in CHANGELOG.md: results from before and after are then
+not paired any more.
 """
 
 import json
+import sys
 from pathlib import Path
 
 from tests.tasks import cases
@@ -20,14 +22,18 @@ def first(task):
     return [list(one) for one in zip(inputs, targets, example.weight[:3].sum(-1).tolist(), strict=True)]
 
 
-def main() -> None:
-    """Write the file, one example to a line."""
+def main(again) -> None:
+    """Write the file, one example to a line, with the cases `again` made anew."""
+    if unknown := set(again) - set(cases.CASES):
+        sys.exit(f"there is no case {', '.join(sorted(unknown))}; there are: {', '.join(cases.CASES)}")
+    there = json.loads(PATH.read_text(encoding="utf-8"))
     blocks = []
     for case, (_, task) in cases.CASES.items():
-        lines = ",\n".join(f"    {json.dumps(one)}" for one in first(task))
+        examples = there[case] if case in there and case not in again else first(task)
+        lines = ",\n".join(f"    {json.dumps(one)}" for one in examples)
         blocks.append(f"  {json.dumps(case)}: [\n{lines}\n  ]")
     PATH.write_text("{\n" + ",\n".join(blocks) + "\n}\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])
