@@ -37,7 +37,7 @@ def without_example(module: types.ModuleType) -> list[str]:
     return [name for name, one in public.items() if callable(one) and not parser.get_examples(one.__doc__ or "")]
 
 
-@pytest.mark.parametrize("name", ["attnjax.modules", "attnjax.models"])
+@pytest.mark.parametrize("name", ["attnjax.modules", "attnjax.models", "attnjax.train"])
 def test_every_public_name_has_an_example(name):
     assert without_example(importlib.import_module(name)) == []
 

@@ -54,6 +54,19 @@ def train(configs: list[RunConfig], directories: list[pathlib.Path], context: Ru
     Raises:
       ValueError: where configs do not fit together, or a checkpoint is of another run.
       OSError: where a checkpoint cannot be read or written.
+
+    Example:
+      >>> import tempfile
+      >>> from unittest.mock import Mock
+      >>> from attnjax.config import parse
+      >>> run = {"model": {"layers": 1, "model": 8, "heads": 1, "hidden": 8}, "train": {"steps": 2, "batch": 2}}
+      >>> context = Mock(spec=RunContext, stopping=lambda: "")  # a RunContext that does nothing
+      >>> with tempfile.TemporaryDirectory() as folder:
+      ...     train([parse(run | {"evaluate": {"lengths": [], "validation_lengths": []}})], [pathlib.Path(folder)], context)
+      ...     checkpoint.steps(pathlib.Path(folder) / CHECKPOINTS)
+      [2]
+      >>> context.metrics.call_args.args[1]["step"]
+      2
     """
     run, task = configs[0], make_task(configs[0])
     trainer, population = Trainer(run, task), members(configs)
