@@ -54,7 +54,9 @@ def without_example(module: types.ModuleType) -> list[str]:
 POSITIONS = [f"attnjax.positions.{module.name}" for module in pkgutil.iter_modules([ROOT / "attnjax" / "positions"])]
 
 
-@pytest.mark.parametrize("name", ["attnjax.modules", "attnjax.models", "attnjax.positions", *POSITIONS])
+@pytest.mark.parametrize(
+    "name", ["attnjax.modules", "attnjax.models", "attnjax.train", "attnjax.positions", *POSITIONS]
+)
 def test_every_public_name_has_an_example(name):
     assert without_example(importlib.import_module(name)) == []
 

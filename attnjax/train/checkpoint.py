@@ -1,4 +1,4 @@
-"""Checkpoints that cannot lie: orbax writes the files, and digests say whether they are what was saved.
+"""Checkpoints that are verified when they are read: orbax writes the files, digests say whether they are what was saved.
 
 A step is a folder, `checkpoints/60`, that appears by one rename:
 
@@ -44,11 +44,11 @@ LINE = re.compile(r"([0-9a-f]{64})  (\S.*)")
 LARGEST_TABLE = 16 * 2**20
 PIECE = 2**20
 SPARE = 64 * 2**20
-"""Bytes that a step may have beyond four times its state: more is not read."""
+"""A step may have so many bytes more than four times its state; a larger one is not read."""
 
 
 class Restored(NamedTuple):
-    """A step, its state on the host, and what made newer steps useless: pairs of a step and a reason."""
+    """The restored step, its state on the host, and the damaged steps that were passed over, each with the reason."""
 
     step: int
     state: PyTree
@@ -61,6 +61,16 @@ def save(directory: pathlib.Path, step: int, state: PyTree, *, keep: int = 2) ->
     Raises ValueError if the state holds NaN or Inf, which must never be what a run resumes from, or if a link stands where
     files are written, and OSError where the disk refuses; earlier steps stay as they are, and nothing half-written stays
     behind.
+
+    Example:
+      >>> import tempfile
+      >>> state = {"w": np.arange(3, dtype=np.float32)}
+      >>> with tempfile.TemporaryDirectory() as run:
+      ...     place = pathlib.Path(run) / "checkpoints"
+      ...     save(place, 60, state)
+      ...     found = restore(place, state)
+      >>> found.step, found.state["w"].tolist()
+      (60, [0.0, 1.0, 2.0])
     """
     try:
         data, table = leaves.pack(state)
@@ -89,7 +99,14 @@ def save(directory: pathlib.Path, step: int, state: PyTree, *, keep: int = 2) ->
 
 
 def steps(directory: pathlib.Path) -> list[int]:
-    """Committed steps, ascending. Raises ValueError where a link stands in place of the folder or of a step."""
+    """Return the committed steps, ascending. Raises ValueError where a link stands in place of the folder or of a step.
+
+    Example:
+      >>> import tempfile
+      >>> with tempfile.TemporaryDirectory() as run:
+      ...     steps(pathlib.Path(run) / "checkpoints")
+      []
+    """
     with _entered(directory) as folder:
         return [] if folder is None else _steps(folder)
 
@@ -97,10 +114,10 @@ def steps(directory: pathlib.Path) -> list[int]:
 def restore(
     directory: pathlib.Path, like: PyTree, step: int | None = None, *, set_aside: bool = False
 ) -> Restored | None:
-    """The newest sound step (not after `step`, if given) and its state on the host; None where there is none.
+    """Return the newest step whose digests hold (not after `step`, if given) and its state on the host, or None.
 
-    `like` gives structure, shapes and types. A warning tells of each damaged step that is passed over; with `set_aside`,
-    which is for training alone, it is moved to `checkpoints_damaged`, where earlier ones are kept.
+    `like` gives structure, shapes and types. A warning names each damaged step that is passed over; with `set_aside`,
+    which only training uses, that step is moved to `checkpoints_damaged`, beside those that were moved before.
 
     Raises ValueError, naming every leaf, where a sound checkpoint has others, and for a link; OSError, naming the file,
     where one cannot be read.
@@ -122,7 +139,7 @@ def restore(
 
 
 def drop_after(directory: pathlib.Path, step: int) -> None:
-    """Delete the steps after `step`: a population that resumes there will make them again."""
+    """Delete the steps after `step`: a population that resumes from `step` saves them again."""
     with _entered(directory) as folder:
         if folder is None:
             return
@@ -133,7 +150,7 @@ def drop_after(directory: pathlib.Path, step: int) -> None:
 
 @contextlib.contextmanager
 def _entered(directory: pathlib.Path) -> Iterator[Folder | None]:
-    """The folder of all steps; None where there is none."""
+    """Open the folder of all steps; yields None where there is none."""
     with enter(directory.parent) as run:
         if not run.kind(directory.name):
             yield None
@@ -157,9 +174,9 @@ def _restore_one(folder: Folder, step: int, like: PyTree) -> PyTree:
 
 
 def _check_files(folder: Folder, most: int) -> bool:
-    """Read every file of a step; whether SHA256SUMS vouches for them, which steps of earlier versions do not have.
+    """Read every file of a step and compare it with SHA256SUMS. Returns False for a step of an earlier version without it.
 
-    Raises Damaged where they differ from it, or hold more than `most` bytes, OSError where one cannot be read.
+    Raises Damaged where a file differs or the files hold more than `most` bytes, OSError where one cannot be read.
     """
     found = {}
     for path, where, name in folder.files():
@@ -177,13 +194,13 @@ def _check_files(folder: Folder, most: int) -> bool:
 
 
 def _sums(folder: Folder) -> str:
-    """What SHA256SUMS says of the files of a step."""
+    """Return the text of SHA256SUMS for the files of a step."""
     lines = [f"{_sha256(where, name)[0]}  {path}\n" for path, where, name in folder.files()]
     return "".join(sorted(lines, key=lambda line: line[66:]))
 
 
 def _sha256(folder: Folder, name: str, most: float = float("inf")) -> tuple[str, int]:
-    """Digest and size of a file. Raises Damaged where it is longer than `most` bytes."""
+    """Return digest and size of a file. Raises Damaged where it is longer than `most` bytes."""
     total, size = hashlib.sha256(), 0
     for piece in folder.pieces(name, PIECE):
         total.update(piece)
@@ -194,7 +211,7 @@ def _sha256(folder: Folder, name: str, most: float = float("inf")) -> tuple[str,
 
 
 def _parsed(text: bytes) -> Iterator[tuple[str, str]]:
-    """Paths and digests of SHA256SUMS."""
+    """Yield the path and digest of each line of SHA256SUMS."""
     for line in text.decode("utf-8", "replace").splitlines():
         found = LINE.fullmatch(line)
         if found is None:
@@ -203,7 +220,7 @@ def _parsed(text: bytes) -> Iterator[tuple[str, str]]:
 
 
 def _read(folder: Folder, step: int, like: PyTree, *, whole: bool) -> tuple[dict[str, Any], memoryview]:
-    """The table of leaves, and the bytes of all. `whole`: the files are known to be what was saved.
+    """Return the table of leaves and the bytes of all leaves. `whole`: SHA256SUMS has confirmed every file.
 
     Raises Damaged, Mismatch, and OSError for whatever keeps orbax from reading sound files.
     """
@@ -221,7 +238,7 @@ def _read(folder: Folder, step: int, like: PyTree, *, whole: bool) -> tuple[dict
 
 
 def _table(folder: Folder) -> Any:
-    """What was stored about the leaves."""
+    """Return the stored table of leaves, not checked yet."""
     if folder.kind("digest") != "folder":
         raise Damaged("it has no table of leaves")
     with folder.enter("digest") as digest:
@@ -236,7 +253,7 @@ def _table(folder: Folder) -> Any:
 
 
 def _check_place(stored: dict[str, Any], folder: Folder) -> None:
-    """Refuse the checkpoint of another run or step in place of this one; those of earlier versions say neither."""
+    """Refuse a checkpoint that was saved by another run or at another step; earlier versions recorded neither."""
     here = {"run": folder.path.parent.parent.name, "step": int(folder.path.name)}
     wrong = [f"{name} {str(stored[name])[:40]}" for name in here if name in stored and stored[name] != here[name]]
     if wrong:
@@ -244,7 +261,7 @@ def _check_place(stored: dict[str, Any], folder: Folder) -> None:
 
 
 def _says_nothing_of_content(error: Exception) -> bool:
-    """Whether an error is about this machine, and not about what stands in the files."""
+    """Return whether an error is about this machine rather than about the content of the files."""
     refusals = (errno.EACCES, errno.EPERM, errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOSPC)
     told = any(word in str(error) for word in ("RESOURCE_EXHAUSTED", "PERMISSION_DENIED", "Unable to allocate"))
     return told or isinstance(error, MemoryError | ImportError) or getattr(error, "errno", None) in refusals
@@ -263,7 +280,7 @@ def _write(path: Any, data: np.ndarray) -> None:
 
 
 def _load(path: Any, size: int) -> np.ndarray:
-    """Read it again."""
+    """Read the array that `_write` wrote, of `size` bytes."""
     import orbax.checkpoint as ocp
 
     wanted = ocp.args.StandardRestore({"leaves": np.zeros(size, np.uint8)})
@@ -272,21 +289,21 @@ def _load(path: Any, size: int) -> np.ndarray:
 
 
 def _sweep_up(folder: Folder) -> None:
-    """Remove what a killed process left half-written or half-deleted; one process at a time has the folder."""
+    """Remove folders that a killed process left half-written or half-deleted; the lease gives the folder to one process."""
     for name in folder.names():
         if PARTIAL.fullmatch(name):
             folder.remove(name)
 
 
 def _delete(folder: Folder, step: int) -> None:
-    """Delete a step. The rename makes it invalid at once, however much a killed process then leaves."""
+    """Delete a step. It is renamed first, so that a process killed amid the deletion leaves no incomplete step behind."""
     partial = f"partial-{step}-{secrets.token_hex(4)}"
     folder.move(str(step), folder, partial)
     folder.remove(partial)
 
 
 def _set_aside(directory: pathlib.Path, folder: Folder, step: int) -> str:
-    """Move a damaged step out of the way, so that the step can be saved again; earlier ones are kept. Returns where."""
+    """Move a damaged step aside, so that the step can be saved again, and return its new place."""
     name = f"{directory.name}_{DAMAGED}"
     with enter(directory.parent) as run, run.make(name) as place:
         taken = set(place.names())
@@ -296,6 +313,6 @@ def _set_aside(directory: pathlib.Path, folder: Folder, step: int) -> str:
 
 
 def _names(step: int) -> Iterator[str]:
-    """60, 60.2, 60.3, ..."""
+    """Yield the names that a damaged step may get: 60, 60.2, 60.3, ..."""
     yield str(step)
     yield from (f"{step}.{number}" for number in itertools.count(2))

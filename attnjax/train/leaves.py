@@ -19,15 +19,21 @@ from attnjax.typing import PyTree
 
 
 class Damaged(Exception):
-    """What was read differs from its digests."""
+    """The content that was read differs from its digests."""
 
 
 class Mismatch(Exception):
-    """What was read is sound, and is something else than was asked for."""
+    """The content agrees with its digests, and describes another state than was asked for."""
 
 
 def pack(state: PyTree) -> tuple[np.ndarray, dict[str, Any]]:
-    """The bytes of all leaves, and their table. Raises ValueError, naming the leaf, for NaN and infinity."""
+    """Return the bytes of all leaves, and their table. Raises ValueError, naming the leaf, for NaN and infinity.
+
+    Example:
+      >>> data, table = pack({"w": np.zeros(2, np.float32)})
+      >>> data.shape, table["['w']"]["shape"], table["['w']"]["bytes"]
+      ((8,), [2], 8)
+    """
     table, parts, offset = describe(state), [], 0
     for path, leaf in named(state):
         raw = np.asarray(jax.random.key_data(leaf) if _is_key(leaf) else leaf)
@@ -41,7 +47,14 @@ def pack(state: PyTree) -> tuple[np.ndarray, dict[str, Any]]:
 
 
 def unpack(data: memoryview, table: dict[str, Any], like: PyTree) -> PyTree:
-    """The state, on the host; keys are arrays of JAX. Raises Damaged where a leaf has another sha256."""
+    """Return the state, on the host; keys are arrays of JAX. Raises Damaged where a leaf has another sha256.
+
+    Example:
+      >>> state = {"w": np.float32([1, 2])}
+      >>> data, table = pack(state)
+      >>> unpack(memoryview(data), table, state)["w"].tolist()
+      [1.0, 2.0]
+    """
     parts = {path: data[leaf["offset"] : leaf["offset"] + leaf["bytes"]] for path, leaf in table.items()}
     wrong = [path for path, part in parts.items() if hashlib.sha256(part).hexdigest() != table[path]["sha256"]]
     if wrong:
@@ -51,27 +64,32 @@ def unpack(data: memoryview, table: dict[str, Any], like: PyTree) -> PyTree:
 
 
 def describe(tree: PyTree) -> dict[str, Any]:
-    """Type and shape of every leaf, by its path."""
+    """Return type and shape of every leaf, by its path."""
     return {path: {"dtype": str(leaf.dtype), "shape": list(leaf.shape)} for path, leaf in named(tree)}
 
 
 def named(tree: PyTree) -> list[tuple[str, Any]]:
-    """Leaves with their paths, as "['params']['w']", in the order of the tree."""
+    """Return the leaves with their paths, as "['params']['w']", in the order of the tree."""
     return [(jax.tree_util.keystr(path), leaf) for path, leaf in jax.tree.leaves_with_path(tree)]
 
 
 def size(tree: PyTree) -> int:
-    """Bytes of all leaves, of arrays or of their shapes."""
+    """Return the number of bytes of all leaves, which may be arrays or abstract arrays.
+
+    Example:
+      >>> size({"w": np.zeros((2, 3), np.float32), "b": jax.ShapeDtypeStruct((3,), jnp.bfloat16)})
+      30
+    """
     return sum(_size(leaf) for _, leaf in named(tree))
 
 
 def digest(table: dict[str, Any], **about: Any) -> dict[str, Any]:
-    """The table and facts `about` it with a sha256 of both, to be stored. (Earlier versions had no such facts.)"""
+    """Return the table and facts `about` it with a sha256 of both, to be stored. (Earlier versions had no such facts.)"""
     return {"leaves": table, **about, "sha256": _hash_json({"leaves": table, **about} if about else table)}
 
 
 def checked(stored: Any, like: PyTree) -> dict[str, Any]:
-    """The table of what `digest` made, once it is known to describe `like`.
+    """Return the table inside of what `digest` made, after checking that it describes `like`.
 
     Raises Damaged where it is not what was stored, or claims other sizes than its types and shapes have; Mismatch, naming
     every leaf, where it describes another state.
@@ -116,7 +134,7 @@ def _is_key(leaf: Any) -> bool:
 
 
 def _leaf(data: memoryview, like: Any, key: str | None) -> Any:
-    """The leaf that these bytes are; `key` names the generator of a key."""
+    """Return the leaf with these bytes; `key` names the generator of a key of `jax.random`."""
     if key is None:
         return np.frombuffer(data, like.dtype).reshape(like.shape)
     words = np.frombuffer(data, np.uint32).reshape(*like.shape, -1)

@@ -26,6 +26,7 @@ from attnjax.tasks.base import Task
 from attnjax.train import checkpoint
 from attnjax.train.evaluate import Evaluator, evaluation_lengths
 from attnjax.train.step import Member, Metrics, State, Trainer, members
+from attnjax.train.strides import Strides
 from attnjax.typing import PyTree
 
 CHECKPOINTS = "checkpoints"
@@ -55,6 +56,19 @@ def train(configs: list[RunConfig], directories: list[pathlib.Path], context: Ru
     Raises:
       ValueError: where configs do not fit together, or a checkpoint is of another run.
       OSError: where a checkpoint cannot be read or written.
+
+    Example:
+      >>> import tempfile
+      >>> from unittest.mock import Mock
+      >>> from attnjax.config import parse
+      >>> run = {"model": {"layers": 1, "model": 8, "heads": 1, "hidden": 8}, "train": {"steps": 2, "batch": 2}}
+      >>> context = Mock(spec=RunContext, stopping=lambda: "")  # a RunContext that does nothing
+      >>> with tempfile.TemporaryDirectory() as folder:
+      ...     train([parse(run | {"evaluate": {"lengths": [], "validation_lengths": []}})], [pathlib.Path(folder)], context)
+      ...     checkpoint.steps(pathlib.Path(folder) / CHECKPOINTS)
+      [2]
+      >>> context.metrics.call_args.args[1]["step"]
+      2
     """
     run, task = configs[0], make_task(configs[0])
     trainer, population = Trainer(run, task), members(configs)
@@ -64,15 +78,17 @@ def train(configs: list[RunConfig], directories: list[pathlib.Path], context: Ru
         context.truncate_after(directory, step)
     evaluator = Evaluator(run, task, trainer.model)
     alive = _log_manifests(configs, directories, trainer, task, state, context)
-    stride, started, saved = _stride(run), time.monotonic(), step
+    strides, started, saved = Strides(run), time.monotonic(), step
     while step < run.train.steps and alive and not context.stopping():
         # Not at the end of the step before: a run that died between its checkpoint and its evaluation resumes here.
         if step and _due(step, run.evaluate.every):
             _evaluate(evaluator, population, directories, alive, state, step, context, ("validation",))
             if context.stopping():
                 break
-        state, metrics = trainer.advance(state, population, stride)
-        step += stride
+        count, before = strides.count(step), time.monotonic()
+        state, metrics = trainer.advance(state, population, count)
+        strides.took(count=count, seconds=time.monotonic() - before)
+        step += count
         _record(run, directories, alive, metrics, step, time.monotonic() - started, context)
         if _due(step, run.train.checkpoint_every) or step == run.train.steps:
             _save(run, directories, alive, state, step)
@@ -129,12 +145,6 @@ def data_sha256(run: RunConfig, task: Task) -> dict[str, str] | None:
     if not isinstance(task, tasks.Text):
         return None
     return {split: task.for_split(split).sha256 for split in ("train", *evaluation_lengths(run))}
-
-
-def _stride(run: RunConfig) -> int:
-    """Return the steps of one call of the compiled program. It divides every interval, so that there is one program."""
-    intervals = (run.train.steps, run.train.log_every, run.train.checkpoint_every, run.evaluate.every)
-    return math.gcd(*(interval for interval in intervals if interval))
 
 
 def _due(step: int, interval: int) -> bool:

@@ -1,8 +1,8 @@
 """One training step as a pure function, and a population of runs that trains in one compiled program.
 
 The members of a population differ in data alone: seeds, learning rate, weight decay, and the numeric options of their
-encoding (the base of RoPE, the slopes of ALiBi) where the encodings compile to one program. The program scans over steps and
-vmaps over members, so that a sweep compiles once per shape and dispatches once per `count` steps.
+encoding (the base of RoPE, the slopes of ALiBi) where the encodings compile to one program. The program loops over steps and
+vmaps over members, so that a sweep compiles once per shape, however many steps a call takes.
 """
 
 import functools
@@ -24,6 +24,9 @@ from attnjax.train.data import batch
 from attnjax.train.model import Model, build, numbers_of
 from attnjax.train.optimizer import apply_gradient, optimizer, schedule
 from attnjax.typing import Array, Float, Int, PyTree, UInt32
+
+LONGEST = 1000
+"""Steps of one call at most: the metrics of so many are returned."""
 
 
 class State(NamedTuple):
@@ -77,7 +80,7 @@ class Trainer:
         self.max_targets = batching.max_targets(run, task, run.task.length_max)
         self.start = jax.jit(jax.vmap(self._start), compiler_options=compiling.compile_fast())
         options = compiling.compile_default()
-        self._compiled = jax.jit(self._advance, static_argnames="count", donate_argnums=0, compiler_options=options)
+        self._compiled = jax.jit(self._advance, donate_argnums=0, compiler_options=options)
 
     @functools.cached_property
     def _arrays(self) -> tuple[Array, ...]:
@@ -94,19 +97,36 @@ class Trainer:
         return State(params, made.init(params), jnp.int32(0))
 
     def advance(self, state: State, members: Member, count: int) -> tuple[State, Metrics]:
-        """Return the states [P, ...] after `count` steps of every member, and metrics [P, count]."""
-        return self._compiled(state, members, self._arrays, count=count)
+        """Return the states [P, ...] after `count` steps of every member, and their metrics [P, count] on the host.
 
-    def _advance(self, state: State, members: Member, arrays: tuple[Array, ...], count: int) -> tuple[State, Metrics]:
+        The count is data: one program serves every count from 1 to `LONGEST`, and its result does not depend on how steps
+        are parted among calls. Raises ValueError for other counts.
+        """
+        if not 1 <= count <= LONGEST:
+            raise ValueError(f"count must be 1 .. {LONGEST}, got {count}")
+        state, logged = self._compiled(state, members, self._arrays, count=np.int32(count))
+        return state, jax.tree.map(lambda rows: np.asarray(rows)[:count].T, logged)
+
+    def _advance(
+        self, state: State, members: Member, arrays: tuple[Array, ...], count: Int[Array, ""]
+    ) -> tuple[State, Metrics]:
+        """Return the states after `count` steps, and metrics [LONGEST, P] of which the first `count` rows are written."""
         chex.assert_equal_shape_prefix([*jax.tree.leaves(state), *jax.tree.leaves(members)], 1)
         one = lambda state, member: self.step(state, member, *arrays)
-        # vmap is inside the scan, because the vmap of a scan traces its body twice: once for one member, once for all.
+        # vmap is inside the loop, because the vmap of a loop traces its body twice: once for one member, once for all.
         each = jax.vmap(one)
         if self.batching.buckets > 1:
             # One after another, because a switch over buckets computes every branch under vmap.
             each = lambda *members: jax.lax.map(lambda member: one(*member), members)
-        state, metrics = jax.lax.scan(lambda state, _: each(state, members), state, length=count)
-        return state, jax.tree.map(lambda leaf: leaf.T, metrics)
+        rows = lambda dtype: jnp.zeros((LONGEST, *members.seed.shape), dtype)
+        empty = Metrics(rows(jnp.float32), rows(jnp.float32), rows(_norm_dtype(state.params)))
+
+        def one_step(i: Int[Array, ""], carry: tuple[State, Metrics]) -> tuple[State, Metrics]:
+            state, metrics = each(carry[0], members)
+            write = lambda rows, row: jax.lax.dynamic_update_index_in_dim(rows, row, i, 0)
+            return state, jax.tree.map(write, carry[1], metrics)
+
+        return jax.lax.fori_loop(jnp.int32(0), count, one_step, (state, empty))
 
     def step(self, state: State, member: Member, *arrays: Array) -> tuple[State, Metrics]:
         """Return the state of one run after one update, and its metrics; `arrays` is the corpus of the task, if it has one."""
@@ -117,7 +137,8 @@ class Trainer:
         with jax.numpy_dtype_promotion("standard"):
             rate = member.learning_rate * jnp.asarray(self.schedule(state.step), jnp.float32)
         params, new = apply_gradient(self.optimizer, gradient, state.optimizer, state.params, rate, member.weight_decay)
-        return State(params, new, state.step + 1), Metrics(value, accuracy, optax.tree.norm(gradient))
+        norm = optax.tree.norm(gradient).astype(_norm_dtype(params))
+        return State(params, new, state.step + 1), Metrics(value, accuracy, norm)
 
     def loss(
         self,
@@ -166,6 +187,11 @@ class Trainer:
         right = (jax.lax.argmax(logits, logits.ndim - 1, jnp.int32) == target.targets).astype(jnp.float32)
         weight = target.mask.astype(jnp.float32)
         return (entropy * weight).sum() / total, (right * weight).sum() / total
+
+
+def _norm_dtype(params: PyTree) -> Any:
+    """Return the type of the gradient's norm: float32, or float64 where parameters are."""
+    return jnp.result_type(jnp.float32, *jax.tree.leaves(params))
 
 
 def _counted(sequences: Sequences | SequencePair) -> Float[Array, ""]:
