@@ -18,13 +18,13 @@ import numpy as np
 from flax import nnx
 
 from attnjax import Mask
-from attnjax.bench.timing import Contender, Spread, interleaved, timed
 from attnjax.modules import MultiHeadAttention
 from attnjax.report.drawing import new_figure
 from attnjax.report.words import markdown_table
 from attnjax.typing import Array, Float, PyTree
 from experiments.first_principles.drawing import BLUE, GREEN, RED, WIDTH, powers_of_two
 from experiments.first_principles.words import seconds, small
+from experiments.speed.timing import Contender, Spread, interleaved, timed
 
 TITLE = "Attention against recurrence"
 CAPTION = (

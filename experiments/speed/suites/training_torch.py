@@ -1,0 +1,122 @@
+"""Training in the steady state, against x-transformers under torch.compile: seconds of a step, compilation left out.
+
+Both train a rotary decoder of the same layers, width, heads and hidden size with AdamW, on copying, 128 sequences of 64
+tokens, no clipping and a constant rate. We draw a new batch inside each step, as always, and leave out padding and rows of
+the last layer that no target depends on, see `attnjax.train.batching`; the peer is given the batches of our first steps, made
+beforehand, and goes through them again and again, every token of them.
+"""
+
+import time
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from attnjax.config import RunConfig, parse
+from attnjax.tasks.forms import Sequences
+from attnjax.train.data import batch
+from attnjax.train.loop import make_task
+from attnjax.train.step import Trainer, members
+from experiments.speed.comparing import compare, sizes
+from experiments.speed.peers.torch_process import PeerError, TorchPeer, first_words
+from experiments.speed.settings import Settings
+from experiments.speed.suites.attention_torch import LEFT_OUT
+from experiments.speed.timing import Contender, interleaved
+
+SUITE = "training_torch"
+GOAL = 1.5
+SIZES = ((2, 64), (4, 128))
+"""Layers and width."""
+
+
+def training_torch(settings: Settings) -> None:
+    """One row for each size."""
+    if settings.torch is None:
+        settings.say(f"{SUITE}: {LEFT_OUT}")
+        return
+    with TorchPeer(settings.torch) as peer:
+        known = peer.versions()
+        if known["x-transformers"] is None:
+            settings.say(f"{SUITE}: left out, because that environment has no x-transformers")
+            return
+        for layers, model in ((1, 32),) if settings.smoke else SIZES:
+            rows, steps = (4, 2) if settings.smoke else (128, 10)
+            against(settings, peer, known, run_config(layers, model, rows), steps)
+
+
+def run_config(layers: int, model: int, rows: int) -> RunConfig:
+    """Copying up to 31 tokens: begin, 31 tokens, separator, 31 tokens make T = 64."""
+    return parse(
+        {
+            "task": {"name": "copy", "length_min": 1, "length_max": 31, "begin": True},
+            "model": {"layers": layers, "model": model, "heads": 4, "hidden": 4 * model, "bias": False}
+            | {"feed_forward_bias": True, "encoding": "rope"},
+            "train": {"batch": rows, "schedule": "constant", "clip": None},
+        }
+    )
+
+
+def against(settings: Settings, peer: TorchPeer, known: dict[str, Any], run: RunConfig, steps: int) -> None:
+    """The row of one size; a line in its place where one of the two does not end with a finite loss."""
+    trainer = Trainer(run, make_task(run))
+    sequences = _batches(trainer, steps)
+    name, told, note = _prepare(peer, run, trainer.model.config.vocab, sequences, steps)
+    ours, parameters, losses = _ours(trainer, steps)
+    taken = interleaved([ours, peer.contender("theirs")], rounds=settings.rounds, seconds=settings.seconds)
+    case = f"{run.model.layers} layers, d {run.model.model}, one step, steady state"
+    last = losses[-1], float(peer.results()["loss"][-1])
+    if not np.isfinite(last).all():
+        settings.say(
+            f"{SUITE}: {case}: not measured, because the last losses are {last[0]} and, of the peer, {last[1]}"
+        )
+        return
+    B, T = sequences.tokens.shape[1:]
+    mine, theirs = ([seconds / steps for seconds in taken[side]] for side in ("ours", "theirs"))
+    known = {"sizes": sizes(run, B=B, T=T, torch=known), "goal": GOAL, "rounds": len(mine)}
+    known["note"] = f"{parameters:,} parameters, the peer {told['parameters']:,}{note}; {steps} steps at a time"
+    if trainer.batching.buckets > 1:
+        known["note"] += (
+            "; the peer computes every token, ours what targets depend on: "
+            f"{trainer.batching.microbatches} groups of similar length, each at the next of {trainer.batching.buckets} sizes"
+        )
+    settings.emit(compare(mine, theirs, suite=SUITE, case=case, ours="scan, data on the device", peer=name, **known))
+
+
+def _batches(trainer: Trainer, steps: int) -> Sequences:
+    """The batches of our first steps, [steps, B, T]."""
+    draw = lambda step: batch(trainer.run, trainer.task, jnp.uint32(trainer.run.data_seed), step)
+    made = jax.jit(jax.vmap(draw))(jnp.arange(steps, dtype=jnp.int32))
+    assert isinstance(made, Sequences)
+    return made
+
+
+def _prepare(peer: TorchPeer, run: RunConfig, vocab: int, sequences: Sequences, steps: int):
+    """The peer's name, what it says of itself, and a note: compiled, or eager where it cannot be compiled."""
+    train = {name: getattr(run.train, name) for name in ("learning_rate", "b1", "b2", "epsilon")}
+    model = {name: getattr(run.model, name) for name in ("layers", "model", "heads", "hidden")}
+    case = {"kind": "training", "vocab": vocab, "steps": steps, "compile": True, **model, **train}
+    targets = np.where(sequences.mask, sequences.targets, -100)
+    arrays = {"tokens": np.asarray(sequences.tokens), "targets": targets}
+    try:
+        return "x-transformers, torch.compile", peer.prepare(case, arrays), ""
+    except PeerError as error:
+        told = peer.prepare(case | {"compile": False}, arrays)
+        return "x-transformers (eager)", told, f"; torch.compile failed: {first_words(error)}"
+
+
+def _ours(trainer: Trainer, steps: int) -> tuple[Contender, int, list[float]]:
+    """`steps` of our steps, how many numbers the model learns, and a list that fills with losses."""
+    population = members([trainer.run])
+    state, losses = trainer.start(population), []
+    parameters = sum(leaf.size for leaf in jax.tree.leaves(state.params))
+
+    def run() -> float:
+        nonlocal state
+        start = time.perf_counter()
+        state, metrics = jax.block_until_ready(trainer.advance(state, population, steps))
+        seconds = time.perf_counter() - start
+        losses.append(float(metrics.loss[0, -1]))
+        return seconds
+
+    return Contender("ours", run), parameters, losses
