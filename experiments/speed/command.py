@@ -1,45 +1,55 @@
-"""The command that measures: bench."""
+"""`attnjax bench`: measure suites into a record, and write table and figure from it. Needs no JAX until it measures."""
 
 import argparse
 import importlib.util
 import pathlib
 import shlex
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from experiments.speed import suites
 
 if TYPE_CHECKING:
-    from experiments.speed.rows import Row
+    from experiments.speed.records import Row
 
 FOLDER = pathlib.Path("runs/bench")
 NAME = "speed"
 
 
 def bench(arguments: argparse.Namespace) -> int:
-    """`attnjax bench [SUITE ...]`."""
+    """`attnjax bench [SUITE ...]`: 0, or 1 where a suite failed, or with --smoke a peer does not agree with us.
+
+    Raises ValueError for a mistake of the user, before anything is measured.
+    """
     if arguments.list:
-        print("\n".join(f"{name:<18}{text}" for name, (_, _, text) in suites.SUITES.items()))
+        print("\n".join(f"{name:<18}{suite}" for name, suite in suites.SUITES.items()))
         return 0
     if arguments.render is not None:
         if arguments.suites:
             raise ValueError(f"--render measures nothing, so it takes no suites, got {', '.join(arguments.suites)}")
-        return _render(arguments.render)
-    return _measure(arguments)
+        render(arguments.render)
+        return 0
+    return measure(arguments)
 
 
-def _measure(arguments: argparse.Namespace) -> int:
+def measure(arguments: argparse.Namespace) -> int:
     """Run the suites; every row is in the file before the next is measured."""
-    torch = _interpreter(arguments.torch)
-    names = suites.chosen(arguments.suites)
-    folder = arguments.out or FOLDER
-    _make(folder)
+    names, folder, torch = suites.chosen(arguments.suites), arguments.out or FOLDER, arguments.torch
+    if torch is not None and shutil.which(torch) is None:
+        raise ValueError(f"--torch must be a Python interpreter, got {torch!r}, which is no program")
+    old = folder / f"{NAME}.jsonl"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if old.exists():  # measuring it took long
+            old.replace(folder / f"{NAME}.before.jsonl")
+    except OSError as error:
+        raise ValueError(f"{folder} cannot be written to: {error.strerror or error}") from error
 
-    from experiments.speed import rows, table
-    from experiments.speed.settings import Settings
+    from experiments.speed import records, table
+    from experiments.speed.harness import Settings
 
-    record = rows.Record(folder / f"{NAME}.jsonl", _machine(arguments))
+    record = records.Record(old, machine_of(arguments))
     refused: list[str] = []
 
     def emit(row: "Row") -> None:
@@ -51,9 +61,10 @@ def _measure(arguments: argparse.Namespace) -> int:
         print(text, flush=True)
 
     rounds, seconds = (3, 2.0) if arguments.smoke else (Settings.rounds, Settings.seconds)
-    rounds, seconds = arguments.rounds or rounds, arguments.seconds or seconds
-    failed = suites.run(names, Settings(emit, print, arguments.smoke, torch, rounds, seconds, refuse))
-    _render(folder)
+    given = {"rounds": arguments.rounds or rounds, "seconds": arguments.seconds or seconds, "refuse": refuse}
+    given["torch"] = pathlib.Path(shutil.which(torch) or torch) if torch else None
+    failed = suites.run(names, Settings(emit, print, arguments.smoke, **given))
+    render(folder)
     if failed:
         print(f"{failed} of {len(names)} suites failed")
     if refused:
@@ -61,7 +72,7 @@ def _measure(arguments: argparse.Namespace) -> int:
     return int(failed > 0 or (arguments.smoke and bool(refused)))
 
 
-def _machine(arguments: argparse.Namespace) -> dict[str, Any]:
+def machine_of(arguments: argparse.Namespace) -> dict[str, Any]:
     """What is written above the rows: the machine, its measured rates, and the command without its folders."""
     from experiments.speed import machine
 
@@ -78,52 +89,33 @@ def _machine(arguments: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def _render(folder: pathlib.Path) -> int:
-    """Write table and figure from the rows in a folder, and say which goals were missed."""
-    from experiments.speed import rows, table
+def render(folder: pathlib.Path) -> None:
+    """Write table and figure from the rows in a folder, and say which goals were missed.
+
+    Raises ValueError where the rows are missing or damaged.
+    """
+    from experiments.speed import records, table
 
     path = folder / f"{NAME}.jsonl"
     try:
-        machine, found = rows.read(path)
+        machine, rows = records.read(path)
     except OSError as error:
         raise ValueError(f"{path} cannot be read: {error.strerror or error}") from error
     page = path.with_suffix(".md")
-    page.write_text(table.markdown(machine, found), encoding="utf-8")
-    print(table.SMOKE if machine.get("smoke") else "\n".join(table.missed(found)))
-    for made in [page, *_figure(machine, found, path.with_suffix(""))]:
+    page.write_text(table.markdown(machine, rows), encoding="utf-8")
+    print(table.SMOKE if machine.get("smoke") else "\n".join(table.missed(rows)))
+    for made in [page, *drawn(machine, rows, path.with_suffix(""))]:
         print(made)
-    return 0
 
 
-def _figure(machine: Mapping[str, Any], found: list["Row"], path: pathlib.Path) -> list[pathlib.Path]:
+def drawn(machine: Mapping[str, Any], rows: Sequence["Row"], path: pathlib.Path) -> list[pathlib.Path]:
     """The files of the figure; none, and a line that says why, where it cannot be drawn."""
     from experiments.speed import figure
 
     if importlib.util.find_spec("matplotlib") is None:
         print("no figure: matplotlib is not installed: pip install 'attnjax[plot]'")
         return []
-    made = figure.write(machine, found, path)
+    made = figure.write(machine, rows, path)
     if not made:
         print("no figure: no case was measured at several lengths T")
     return made
-
-
-def _interpreter(name: str | None) -> pathlib.Path | None:
-    """The program that --torch names. Raises ValueError where there is none."""
-    if name is None:
-        return None
-    found = shutil.which(name)
-    if found is None:
-        raise ValueError(f"--torch must be a Python interpreter, got {name!r}, which is no program")
-    return pathlib.Path(found)
-
-
-def _make(folder: pathlib.Path) -> None:
-    """Make the folder; an earlier record in it is kept under another name, because measuring it took long."""
-    old = folder / f"{NAME}.jsonl"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        if old.exists():
-            old.replace(folder / f"{NAME}.before.jsonl")
-    except OSError as error:
-        raise ValueError(f"{folder} cannot be written to: {error.strerror or error}") from error

@@ -15,9 +15,8 @@ import numpy as np
 
 from attnjax.report.drawing import FAINT, length_axis, new_figure, plain, save, settings
 from attnjax.report.style import OTHER, STYLES, Style
-from experiments.speed.rows import Row
+from experiments.speed.records import Row, Spread
 from experiments.speed.table import scaled, significant, sizes_text
-from experiments.speed.timing import Spread
 
 TIMED = (
     ("short", "forward + backward, nope"),

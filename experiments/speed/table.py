@@ -5,8 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from attnjax.report import words
-from experiments.speed.rows import Row, single, suites
-from experiments.speed.timing import Spread
+from experiments.speed.records import Row, Spread, suites
 
 LEGEND = (
     "Times are medians over rounds with the quartiles in parentheses; bytes and numbers of programs are exact. In every "
@@ -157,7 +156,7 @@ def significant(value: float) -> str:
 
 def _machine_value(value: Any, unit: str) -> str:
     if unit == "B":
-        return figure_text(single(value), "B")
+        return figure_text(Spread.of([value]), "B")
     if unit:
         return f"{significant(value / 1e9)} G{unit}"
     return " ".join(map(str, value)) if isinstance(value, list) else str(value)

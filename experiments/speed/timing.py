@@ -1,46 +1,26 @@
-"""Seconds of several contenders, taken in turn, so that whatever else the machine does strikes all of them alike.
+"""Seconds of several contenders, taken in turn, and the programs that are compiled meanwhile.
 
-In each round every contender runs once, in an order that rotates from round to round. A ratio is taken inside a round,
-between neighbours in time; the median over rounds is reported, with the quartiles beside it. A contender that takes less than
-`SHORT` seconds runs twice, and the second counts: a program gives its memory back after its result is there, which takes
-a tenth of a second for half a gigabyte, and each should wait for itself and not for the one before.
+In each round every contender runs once, in an order that rotates from round to round, so that whatever else the machine
+does strikes all of them alike. A contender that takes less than `SHORT` seconds runs twice, and the second counts: a program
+gives its memory back after its result is there, which takes a tenth of a second for half a gigabyte, and each should wait for
+itself and not for the one before.
 """
 
-import statistics
+import contextlib
 import time
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 import jax
+import jax.monitoring
+from jax.experimental.compilation_cache import compilation_cache
 
 SHORT = 10.0
-
-
-class Contender(NamedTuple):
-    """One way to do the work. `run` does it once and returns the seconds that it took."""
-
-    name: str
-    run: Callable[[], float]
-
-
-class Spread(NamedTuple):
-    """Median and quartiles over rounds."""
-
-    median: float
-    low: float
-    high: float
-
-    @classmethod
-    def of(cls, values: Sequence[float]) -> "Spread":
-        """Of at least one number."""
-        if len(values) == 1:
-            return cls(values[0], values[0], values[0])
-        low, median, high = statistics.quantiles(values, n=4, method="inclusive")
-        return cls(median, low, high)
+COMPILED = "/jax/core/compile/backend_compile_duration"
 
 
 def timed(function: Callable[..., Any], *args: Any) -> Callable[[], float]:
-    """A contender's `run`: call a compiled function and wait for its result."""
+    """A contender: each call runs a function, waits for its result, and returns the seconds that this took."""
 
     def run() -> float:
         start = time.perf_counter()
@@ -51,30 +31,61 @@ def timed(function: Callable[..., Any], *args: Any) -> Callable[[], float]:
 
 
 def interleaved(
-    contenders: Sequence[Contender], *, rounds: int = 15, seconds: float = 30.0, warm: int = 1
+    contenders: Mapping[str, Callable[[], float]], *, rounds: int = 15, seconds: float = 30.0, warm: int = 1
 ) -> dict[str, list[float]]:
     """Seconds of each contender in each round: at least 3 rounds, at most `rounds`, no new one after `seconds`.
 
-    `warm` calls of each come first and are thrown away: compilation, first touch of memory.
-    Raises ValueError where two contenders have one name.
+    `contenders`: by name, functions that do the work once and return the seconds that it took. `warm` calls of each come
+    first and are thrown away: compilation, first touch of memory.
     """
-    names = [contender.name for contender in contenders]
-    if len(set(names)) != len(names):
-        raise ValueError(f"contenders must have different names, got {names}")
-    seen = {contender.name: min([contender.run() for _ in range(warm)], default=SHORT) for contender in contenders}
-    taken: dict[str, list[float]] = {name: [] for name in names}
-    start = time.perf_counter()
+    seen = {name: min([run() for _ in range(warm)], default=SHORT) for name, run in contenders.items()}
+    taken: dict[str, list[float]] = {name: [] for name in contenders}
+    order, start = list(contenders), time.perf_counter()
     for i in range(rounds):
         if i >= 3 and time.perf_counter() - start > seconds:
             break
-        first = i % len(contenders)
-        for contender in [*contenders[first:], *contenders[:first]]:
-            if seen[contender.name] < SHORT:
-                contender.run()
-            taken[contender.name].append(contender.run())
+        for name in order:
+            if seen[name] < SHORT:
+                contenders[name]()
+            taken[name].append(contenders[name]())
+        order = [*order[1:], order[0]]
     return taken
 
 
-def ratio(theirs: Sequence[float], ours: Sequence[float]) -> Spread:
-    """How many times as long as ours theirs takes, round by round."""
-    return Spread.of([a / b for a, b in zip(theirs, ours, strict=True)])
+@contextlib.contextmanager
+def cold(*, quick: bool = False) -> Iterator[None]:
+    """A block that begins without compiled programs, and takes none from a cache on the disk.
+
+    `quick`: compile with few optimisations, where times do not count.
+    """
+    settings = {"jax_enable_compilation_cache": False}
+    settings |= {"jax_disable_most_optimizations": True} if quick else {}
+    before = {name: jax.config.values[name] for name in settings}
+    try:
+        _set(settings)
+        jax.clear_caches()
+        yield
+    finally:
+        _set(before)
+
+
+def _set(settings: Mapping[str, Any]) -> None:
+    for name, value in settings.items():
+        jax.config.update(name, value)
+    compilation_cache.reset_cache()  # JAX looks once whether there is a cache, and then remembers
+
+
+@contextlib.contextmanager
+def counted() -> Iterator[list[str]]:
+    """The names of all programs that are compiled in the block, as they come: "jit(step)"."""
+    names: list[str] = []
+
+    def listen(event: str, duration_secs: float, **details: Any) -> None:
+        if event == COMPILED:
+            names.append(str(details.get("fun_name", "")))
+
+    jax.monitoring.register_event_duration_secs_listener(listen)
+    try:
+        yield names
+    finally:
+        jax.monitoring.unregister_event_duration_listener(listen)

@@ -6,12 +6,14 @@ Pre-norm, LayerNorm, biases, exact GELU, tied embeddings: `attnjax.modules.Decod
 RoPE. Attention is `nn.MultiHeadDotProductAttention`; `from_ours` gives it our weights, so that outputs can be compared.
 """
 
+import functools
+from collections.abc import Callable
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
-from attnjax.config import ModelConfig
 from attnjax.typing import Array, Float, Int, PyTree
 
 THETA = 10_000.0
@@ -58,21 +60,6 @@ class Transformer(nn.Module):
         return table.attend(nn.LayerNorm(name="norm")(x))
 
 
-def peer_of(config: ModelConfig, vocab: int, *, decode: bool = False) -> Transformer:
-    """The peer of a run's model. Raises ValueError for settings that it does not have."""
-    encoding = getattr(config.encoding, "name", None)
-    plain = ModelConfig(
-        layers=config.layers, model=config.model, heads=config.heads, hidden=config.hidden, encoding=config.encoding
-    )
-    if config != plain or encoding not in ("nope", "rope") or (decode and encoding != "nope"):
-        raise ValueError(
-            "the peer in Flax Linen has layers, model, heads, hidden and the encodings nope and (not while decoding) rope; "
-            f"all else must be as by default, got {config}"
-        )
-    sizes = {name: getattr(config, name) for name in ("model", "layers", "heads", "hidden")}
-    return Transformer(vocab, **sizes, rotary=encoding == "rope", decode=decode)
-
-
 def rotary_attention(
     query: Float[Array, "B T N H"],
     key: Float[Array, "B S N H"],
@@ -109,3 +96,49 @@ def from_ours(params: PyTree) -> PyTree:
             **{name: affine(feed_forward[name], feed_forward[f"b_{name[2:]}"]) for name in ("w_in", "w_out")},
         }
     return {"params": found}
+
+
+def token_by_token(model: nn.Module, params: PyTree, prompt: Int[Array, "B 1"], steps: int) -> Callable[[], Array]:
+    """Greedy decoding with Flax Linen's cache, a jitted call for each token: a loop in Python, the cache donated.
+
+    The function returned makes `steps` tokens [B, steps] from an empty cache of as many slots.
+    """
+    step = jax.jit(functools.partial(_next_token, model), donate_argnums=1)
+    empty = empty_cache(model, prompt.shape[0], steps)
+
+    def run() -> Array:
+        cache, token, out = empty(), prompt, []
+        for _ in range(steps):
+            cache, token = step(params, cache, token)
+            out.append(token)
+        return jnp.concatenate(out, axis=1)
+
+    return run
+
+
+def in_one_loop(model: nn.Module, params: PyTree, prompt: Int[Array, "B 1"], steps: int) -> Callable[[], Array]:
+    """The same in one compiled loop, after `temperature_sampler.py` of Flax's example lm1b."""
+    empty = empty_cache(model, prompt.shape[0], steps)
+
+    @jax.jit
+    def run(params: PyTree, prompt: Int[Array, "B 1"]) -> Array:
+        def advance(state, _):
+            state = _next_token(model, params, *state)
+            return state, state[1]
+
+        _, tokens = jax.lax.scan(advance, (empty(), prompt), length=steps)
+        return tokens[..., 0].T
+
+    return lambda: run(params, prompt)
+
+
+def _next_token(model: nn.Module, params: PyTree, cache: PyTree, token: Int[Array, "B 1"]) -> tuple[PyTree, Array]:
+    logits, changed = model.apply({**params, "cache": cache}, token, mutable=["cache"])
+    return changed["cache"], logits.argmax(-1).astype(jnp.int32)
+
+
+def empty_cache(model: nn.Module, batch: int, slots: int) -> Callable[[], PyTree]:
+    """Zeros of the shapes that `model.init` gives its cache for `slots` tokens."""
+    tokens = jax.ShapeDtypeStruct((batch, slots), jnp.int32)
+    shapes = jax.eval_shape(lambda tokens: model.init(jax.random.key(0), tokens), tokens)["cache"]
+    return lambda: jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)

@@ -13,7 +13,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from flax import linen as nn
 
 from attnjax.typing import Array, ArrayLike, Bool, Float, Int, Key, PyTree
 
@@ -119,49 +118,3 @@ def length_by_length(
     """
     drawn, measured = jax.jit(draw, static_argnums=0), jax.jit(measure)
     return lambda length: jax.device_get(measured(params, drawn(length)))
-
-
-def flax_token_by_token(model: nn.Module, params: PyTree, prompt: Int[Array, "B 1"], steps: int) -> Callable[[], Array]:
-    """Greedy decoding with Flax Linen's cache, a jitted call for each token: a loop in Python, the cache donated.
-
-    The function returned makes `steps` tokens [B, steps] from an empty cache of as many slots.
-    """
-    step = jax.jit(functools.partial(_next_token, model), donate_argnums=1)
-    empty = empty_cache(model, prompt.shape[0], steps)
-
-    def run() -> Array:
-        cache, token, out = empty(), prompt, []
-        for _ in range(steps):
-            cache, token = step(params, cache, token)
-            out.append(token)
-        return jnp.concatenate(out, axis=1)
-
-    return run
-
-
-def flax_in_one_loop(model: nn.Module, params: PyTree, prompt: Int[Array, "B 1"], steps: int) -> Callable[[], Array]:
-    """The same in one compiled loop, after `temperature_sampler.py` of Flax's example lm1b."""
-    empty = empty_cache(model, prompt.shape[0], steps)
-
-    @jax.jit
-    def run(params: PyTree, prompt: Int[Array, "B 1"]) -> Array:
-        def advance(state, _):
-            state = _next_token(model, params, *state)
-            return state, state[1]
-
-        _, tokens = jax.lax.scan(advance, (empty(), prompt), length=steps)
-        return tokens[..., 0].T
-
-    return lambda: run(params, prompt)
-
-
-def _next_token(model: nn.Module, params: PyTree, cache: PyTree, token: Int[Array, "B 1"]) -> tuple[PyTree, Array]:
-    logits, changed = model.apply({**params, "cache": cache}, token, mutable=["cache"])
-    return changed["cache"], logits.argmax(-1).astype(jnp.int32)
-
-
-def empty_cache(model: nn.Module, batch: int, slots: int) -> Callable[[], PyTree]:
-    """Zeros of the shapes that `model.init` gives its cache for `slots` tokens."""
-    tokens = jax.ShapeDtypeStruct((batch, slots), jnp.int32)
-    shapes = jax.eval_shape(lambda tokens: model.init(jax.random.key(0), tokens), tokens)["cache"]
-    return lambda: jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)

@@ -2,12 +2,13 @@
 
     with TorchPeer(python) as peer:
         peer.prepare({"kind": "sdpa", "backward": False}, {"q": q, "k": k, "v": v})
-        seconds = peer.contender("torch SDPA").run()
+        seconds = peer.run()
 
 A worker that dies, says nothing for too long, or answers what is no answer is ended, and told of by a `PeerError`.
 """
 
 import contextlib
+import functools
 import json
 import math
 import os
@@ -17,11 +18,13 @@ import re
 import subprocess
 import tempfile
 import threading
+from collections.abc import Callable
 from typing import Any, Self
 
 import numpy as np
 
-from experiments.speed.timing import Contender
+from experiments.speed.harness import Settings
+from experiments.speed.suites import SUITES
 
 WORKER = pathlib.Path(__file__).with_name("torch_worker.py")
 TAIL = 1500
@@ -89,9 +92,12 @@ class TorchPeer:
         np.savez(path, **named)
         return self._ask({"op": "prepare", "case": case, "arrays": str(path)})
 
-    def contender(self, name: str) -> Contender:
-        """The prepared case; its seconds are taken by the worker, so that they hold nothing of the line between us."""
-        return Contender(name, self._run)
+    def run(self) -> float:
+        """Run the prepared case; its seconds are taken by the worker, so that they hold nothing of the line between us."""
+        seconds = self._ask({"op": "run"}).get("seconds")
+        if not isinstance(seconds, float) or not 0 < seconds < math.inf:
+            raise PeerError(f"the worker's seconds must be a positive number, got {seconds!r}")
+        return seconds
 
     def results(self) -> dict[str, np.ndarray]:
         """What the prepared case returned when it last ran."""
@@ -111,12 +117,6 @@ class TorchPeer:
                 self._process.wait(timeout=5)
         self._end()
         self._folder.cleanup()
-
-    def _run(self) -> float:
-        seconds = self._ask({"op": "run"}).get("seconds")
-        if not isinstance(seconds, float) or not 0 < seconds < math.inf:
-            raise PeerError(f"the worker's seconds must be a positive number, got {seconds!r}")
-        return seconds
 
     def _ask(self, request: dict[str, Any]) -> dict[str, Any]:
         self._check()
@@ -165,6 +165,29 @@ class TorchPeer:
         for pipe in (self._requests, self._lines):
             with contextlib.suppress(OSError):
                 pipe.close()
+
+
+def beside_torch(measure: Callable[[Settings, TorchPeer, dict[str, Any]], None]) -> Callable[[Settings], None]:
+    """The suite that gives `measure` a worker and its versions; a line in its place where there is no such environment."""
+    name = measure.__name__
+
+    @functools.wraps(measure)
+    def suite(settings: Settings) -> None:
+        package = SUITES[name].needs
+        if settings.torch is None:
+            settings.say(
+                f"{name}: left out, because it needs {package}: `python -m venv torch && torch/bin/pip install torch numpy "
+                f"{package}` makes an environment (a CPU build is enough), and `--torch torch/bin/python` names it"
+            )
+            return
+        with TorchPeer(settings.torch) as peer:
+            known = peer.versions()
+            if known.get(package) is None:
+                settings.say(f"{name}: left out, because that environment has no {package}")
+            else:
+                measure(settings, peer, known)
+
+    return suite
 
 
 def environment() -> dict[str, str]:

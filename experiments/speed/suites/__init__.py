@@ -1,49 +1,70 @@
-"""The suites of the benchmark, by name. A suite's module loads when it runs, because it needs JAX and perhaps a peer."""
+"""The suites of the benchmark: what each measures, against whom, and at which lengths.
+
+This table needs no JAX; a suite's module loads when it runs. Tests compare it with the rows that the suites make.
+"""
 
 from __future__ import annotations
 
 import gc
 import importlib
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 from attnjax.config.names import check_name
 
 if TYPE_CHECKING:
-    from experiments.speed.settings import Settings
+    from experiments.speed.harness import Settings
 
-SUITES: dict[str, tuple[str, str, str]] = {
-    "attention": ("experiments.speed.suites.attention", "attention", "causal attention against T: jax.nn, flax"),
-    "attention_torch": (
-        "experiments.speed.suites.attention_torch",
-        "attention_torch",
-        "causal attention against T: SDPA and FlexAttention of PyTorch (--torch)",
+
+class Suite(NamedTuple):
+    """What is measured, the peers as rows name them, and the lengths T, in full and for `--smoke`.
+
+    `module` holds the function, which has the suite's name. `needs` is a package of the environment that --torch names.
+    """
+
+    module: str
+    text: str
+    peers: tuple[str, ...]
+    lengths: Sequence[int]
+    smoke: Sequence[int]
+    needs: str = ""
+
+    def __str__(self) -> str:
+        lengths = self.lengths
+        several = ", ".join(f"{T:,}" for T in lengths)
+        at = f"{lengths[0]} to {lengths[-1]}" if isinstance(lengths, range) else several
+        return f"{self.text}: {'; '.join(self.peers)}; T = {at}" + (" (--torch)" if self.needs else "")
+
+
+JAX_NN, FLAX, TOKAMAX = "jax.nn xla", "flax linen", "tokamax xla_chunked"
+SDPA = ("PyTorch SDPA", "PyTorch SDPA, float mask", "PyTorch FlexAttention, compiled")
+STEP_BY_STEP, ONE_LOOP = f"{FLAX}, a call per token, no encoding", f"{FLAX}, one compiled loop, no encoding"
+COMPILED, EAGER = "x-transformers, torch.compile", "x-transformers (eager)"
+SUITES: dict[str, Suite] = {
+    "attention": Suite("attention", "causal attention against T", (JAX_NN, FLAX), (1024, 2048, 4096), (128,)),
+    "attention_torch": Suite(
+        "attention_torch", "causal attention against T", SDPA, (1024, 2048, 4096), (128,), "torch"
     ),
-    "bias": ("experiments.speed.suites.attention", "bias", "learned T5 and KERPLE bias: jax.nn with an array of it"),
-    "encodings": ("experiments.speed.suites.attention", "encodings", "every encoding against NoPE"),
-    "short": ("experiments.speed.suites.attention", "short", "T <= 512, every encoding: jax.nn, flax"),
-    "memory": ("experiments.speed.suites.memory", "memory", "temporary bytes of the gradient: dense, tokamax"),
-    "training": (
-        "experiments.speed.suites.training",
-        "training",
-        "training steps a second: loops in the style of Ruoss, nanodo",
+    "bias": Suite("attention", "learned T5 and KERPLE bias, an array of it", (JAX_NN,), (1024, 2048), (128,)),
+    "encodings": Suite("attention", "every encoding", ("nope",), (256, 2048), (128,)),
+    "short": Suite("attention", "every encoding at training lengths", (JAX_NN, FLAX), (64, 128, 256, 512), (64,)),
+    "memory": Suite(
+        "memory",
+        "temporary bytes of the gradient",
+        ("dense", JAX_NN, TOKAMAX),
+        (1024, 2048, 4096, 8192, 16384, 32768),
+        (2048,),
     ),
-    "training_torch": (
-        "experiments.speed.suites.training_torch",
-        "training_torch",
-        "training steps a second: x-transformers under torch.compile (--torch)",
+    "training": Suite("training", "training steps", ("Ruoss-style loop", "nanodo-style loop"), (42, 64), (4, 6)),
+    "training_torch": Suite("training_torch", "training steps", (COMPILED, EAGER), (64,), (64,), "x-transformers"),
+    "population": Suite("population", "32 runs as one population", ("one run after another",), (33,), (7,)),
+    "evaluation": Suite("evaluation", "every length", ("a compilation per length",), range(1, 501), range(1, 7)),
+    "decoding": Suite("decoding", "tokens from a cache, every encoding", (STEP_BY_STEP, ONE_LOOP), (2048,), (8,)),
+    "generation": Suite(
+        "generation", "a LLaMA goes on with a text", ("transformers, generate",), (2048,), (13,), "transformers"
     ),
-    "population": ("experiments.speed.suites.population", "population", "32 runs as one population: one after another"),
-    "evaluation": ("experiments.speed.suites.evaluation", "evaluation", "500 lengths: one compilation per length"),
-    "decoding": ("experiments.speed.suites.decoding", "decoding", "tokens from a cache: flax linen"),
-    "generation": (
-        "experiments.speed.suites.generation",
-        "generation",
-        "a LLaMA goes on with a text: transformers (--torch)",
-    ),
-    "start": ("experiments.speed.suites.start", "start", "second start of a sweep: a cold one"),
+    "start": Suite("start", "second start of a sweep", ("first start",), (42,), (42,)),
 }
-"""name -> (module, function, one line of help: what is measured, and against whom)."""
 
 
 def chosen(names: Iterable[str]) -> list[str]:
@@ -62,22 +83,16 @@ def run(names: Iterable[str], settings: Settings) -> int:
 
     Raises ValueError, before anything runs, for a name that is not in the table.
     """
+    import jax
+
     failed = 0
     for name in chosen(names):
-        module, function, _ = SUITES[name]
         settings.say(f"suite {name}")
         try:
-            getattr(importlib.import_module(module), function)(settings)
+            getattr(importlib.import_module(f"{__name__}.{SUITES[name].module}"), name)(settings)
         except Exception as error:
             failed += 1
             settings.say(f"suite {name} failed: {type(error).__name__}: {' '.join(str(error).split())[:500]}")
-        _forget()
+        gc.collect()  # what a suite left: arrays, and the programs compiled for it
+        jax.clear_caches()
     return failed
-
-
-def _forget() -> None:
-    """Give back what a suite left: arrays, and the programs compiled for it."""
-    import jax
-
-    gc.collect()
-    jax.clear_caches()

@@ -5,19 +5,20 @@ of sum(w * output) to q, k, v and all parameters of the encoding. Contenders who
 than `TOLERANCE` get no row.
 """
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import jax
+import jax.numpy as jnp
 
 from attnjax.attention import Mask, attend
-from attnjax.positions import ENCODINGS, PositionEncoding, Sizes, encoding, learns
-from experiments.speed.comparing import compare
-from experiments.speed.inputs import TOLERANCE, both_ways, compiled, difference, inputs
-from experiments.speed.peers import attention as peers
-from experiments.speed.rows import Row
-from experiments.speed.settings import Settings
-from experiments.speed.timing import Contender, interleaved, timed
+from attnjax.positions import ENCODINGS, PositionEncoding, Sizes, Trait, encoding
+from attnjax.typing import Array, PyTree
+from experiments.speed import suites
+from experiments.speed.harness import TOLERANCE, Settings, difference
+from experiments.speed.peers.jax_nn import attention as of_peer
+from experiments.speed.timing import timed
 
 OURS = "attnjax"
 FORWARD, BOTH = "forward", "forward + backward"
@@ -25,62 +26,65 @@ SLOW = ("fire", "cope")
 """A small network, and a sum over all keys, per score: more than 1.25 times the time of no encoding is expected."""
 EMBEDDINGS = ("sinusoidal", "learned")
 """Encodings that act on embeddings alone: inside attention they are no encoding."""
-FROM_QUERIES = ("cope", "transformer_xl")
-"""Encodings whose scores depend on the queries, which no bias array can say."""
-
-
-class Case(NamedTuple):
-    """One setting that several contenders run."""
-
-    suite: str
-    name: str
-    T: int
-    mode: str
-    encoding: str = "nope"
-    implementation: str | None = None
+NO_ARRAY = Trait.CARRY | Trait.ALL_HEADS | Trait.AXES
+"""Encodings whose scores no array of biases gives, and none of queries and keys at one number for each position."""
 
 
 def attention(settings: Settings) -> None:
     """No encoding, long sequences: ours against `jax.nn` and Flax."""
-    for T in (128,) if settings.smoke else (1024, 2048, 4096):
+    for T in settings.lengths("attention"):
         for mode, goal in ((FORWARD, 4.0), (BOTH, 3.0)):
-            case = Case("attention", f"{mode}, causal", T, mode)
-            against_peers(settings, case, (peers.JAX_NN, peers.FLAX), goal)
+            against_peers(settings, "attention", f"{mode}, causal", T, "nope", goal, backward=mode == BOTH)
 
 
 def bias(settings: Settings) -> None:
     """Learned biases: ours, which never makes the [N, T, T] table, against `jax.nn` with a bias array."""
-    for T in (128,) if settings.smoke else (1024, 2048):
+    for T in settings.lengths("bias"):
         for name in ("t5", "kerple"):
-            case = Case("bias", f"{BOTH}, {name}", T, BOTH, name)
-            against_peers(settings, case, (peers.JAX_NN,), 3.0)
+            against_peers(settings, "bias", f"{BOTH}, {name}", T, name, 3.0)
 
 
 def short(settings: Settings) -> None:
     """Training lengths, where a table of all scores is small: never slower than `jax.nn` or Flax."""
-    for T in (64,) if settings.smoke else (64, 128, 256, 512):
+    for T in settings.lengths("short"):
         for name in attending():
-            case = Case("short", f"{BOTH}, {name}", T, BOTH, name)
-            if name in FROM_QUERIES:
-                settings.say(f"short: {name} has no peer: its scores depend on the queries")
+            if has_peer(name):
+                against_peers(settings, "short", f"{BOTH}, {name}", T, name, 1.0)
             else:
-                against_peers(settings, case, (peers.JAX_NN, peers.FLAX) if name == "nope" else (peers.JAX_NN,), 1.0)
+                settings.say(f"short: {name} has no peer: no array of biases gives its scores")
 
 
 def encodings(settings: Settings) -> None:
-    """The price of each encoding: the time of no encoding at all over its time, in the same implementation."""
-    sizes = ((128, "chunked"),) if settings.smoke else ((256, "dense"), (2048, "chunked"))
-    for T, implementation in sizes:
+    """The price of each encoding: the time of no encoding at all over its time, in the same implementation.
+
+    All run in one round, so that all are compared with the same run of none.
+    """
+    for T in settings.lengths("encodings"):
+        implementation, (_, *arrays) = "dense" if T == 256 else "chunked", arguments(encoding("nope"), T)
         for mode in (FORWARD, BOTH):
-            _against_none(settings, T, mode, implementation)
+            contenders = {}
+            for name in attending():
+                args = (arguments(encoding(name), T)[0], *arrays)
+                run = program(ours(encoding(name), implementation), args, backward=mode == BOTH)
+                contenders[name] = timed(run, *args)
+            taken = settings.race(contenders)
+            for name in [name for name in taken if name != "nope"]:
+                fields = fields_of("encodings", f"{mode}, {name}, {implementation}", arrays)
+                goal = 1 / 2.5 if name in SLOW else 1 / 1.25
+                settings.row(taken[name], taken["nope"], ours=name, peer="nope", goal=goal, **fields)
 
 
 def attending() -> list[str]:
-    """The encodings that act inside attention."""
-    return [name for name, kind in ENCODINGS.items() if name not in EMBEDDINGS]
+    """The encodings that act inside attention alone; others compute positions from the tokens before it."""
+    return [name for name in ENCODINGS if name not in EMBEDDINGS and Trait.CONTEXT not in encoding(name).traits]
 
 
-def ours(chosen: PositionEncoding, implementation: str | None = None) -> Any:
+def has_peer(name: str) -> bool:
+    """Whether an array of biases says what an encoding does; the scores of Transformer-XL depend on the queries."""
+    return not encoding(name).traits & NO_ARRAY and name != "transformer_xl"
+
+
+def ours(chosen: PositionEncoding, implementation: str | None = None) -> Callable[..., Array]:
     """attnjax.attend under a causal mask, as a function of (params, q, k, v)."""
     mask = Mask(causal=True)
     return lambda params, q, k, v: attend(
@@ -88,52 +92,53 @@ def ours(chosen: PositionEncoding, implementation: str | None = None) -> Any:
     )
 
 
-def against_peers(settings: Settings, case: Case, names: Sequence[str], goal: float) -> None:
-    """Rows of one case against each peer that agrees with us."""
-    chosen, arrays = encoding(case.encoding), inputs(case.T)
-    functions = {OURS: ours(chosen, case.implementation)}
-    for name in names:
-        functions[name] = lambda params, q, k, v, name=name: peers.attention(name, chosen, params, q, k, v)
-    programs, args = _programs(case, functions, chosen, arrays)
-    reference = jax.device_get(programs[OURS](*args))
-    errors = {name: difference(jax.device_get(programs[name](*args)), reference) for name in names}
-    for name in [name for name in names if errors[name] > TOLERANCE]:
-        settings.refuse(f"{case.suite}: {case.name}, T = {case.T}: {name} differs by {errors[name]:.1e}, not measured")
-        del programs[name]
-    taken = _taken(settings, programs, args)
-    for name in [name for name in names if name in programs]:
-        settings.emit(_row(case, OURS, name, taken[OURS], taken[name], goal, errors[name]))
+def arguments(
+    chosen: PositionEncoding, T: int, *, B: int = 4, N: int = 8, H: int = 64
+) -> tuple[PyTree, Array, Array, Array, Array]:
+    """Parameters as they are at the start of a training; queries, keys, values, and the weights w of the scalar
+    sum(w * out) that is differentiated, [B, T, N, H]: normal numbers in float32.
+    """
+    params = chosen.init(jax.random.key(1), Sizes(N * H, N, N, H))
+    q, k, v, w = (jax.random.normal(key, (B, T, N, H), jnp.float32) for key in jax.random.split(jax.random.key(0), 4))
+    return params, q, k, v, w
 
 
-def _against_none(settings: Settings, T: int, mode: str, implementation: str) -> None:
-    """All encodings in one round, so that all are compared with the same run of none."""
-    arrays, programs, cases = inputs(T), {}, {}
-    for name in attending():
-        case = Case("encodings", f"{mode}, {name}, {implementation}", T, mode, name, implementation)
-        chosen = encoding(name)
-        made, args = _programs(case, {name: ours(chosen, implementation)}, chosen, arrays)
-        cases[name], programs[name] = case, Contender(name, timed(made[name], *args))
-    taken = interleaved([*programs.values()], rounds=settings.rounds, seconds=settings.seconds)
-    for name in [name for name in cases if name != "nope"]:
-        goal = 1 / 2.5 if name in SLOW else 1 / 1.25
-        settings.emit(_row(cases[name], name, "nope", taken[name], taken["nope"], goal, None))
+def program(f: Callable[..., Array], args: Sequence[Any], *, backward: bool) -> Any:
+    """The compiled f(params, q, k, v), with the gradients of sum(w * f) to all four where it is `backward`.
+
+    It takes (params, q, k, v, w) in both cases; `args` may be shapes.
+    """
+
+    def value(params: PyTree, q: Array, k: Array, v: Array, w: Array):
+        out = f(params, q, k, v)
+        return (w * out).sum(), out
+
+    def both(*args: Any):
+        gradients, out = jax.grad(value, argnums=(0, 1, 2, 3), has_aux=True)(*args)
+        return out, gradients
+
+    return jax.jit(both if backward else lambda *args: f(*args[:4])).lower(*args).compile()
 
 
-def _programs(case: Case, functions: dict[str, Any], chosen: PositionEncoding, arrays: Any) -> tuple[dict, tuple]:
-    N, H = arrays.q.shape[2:]
-    params = chosen.init(jax.random.key(1), Sizes(N * H, N, N, H)) if learns(chosen) else None
-    args = (params, arrays.q, arrays.k, arrays.v)
-    if case.mode == BOTH:
-        args, functions = (*args, arrays.w), {name: both_ways(f) for name, f in functions.items()}
-    return {name: compiled(f, *args) for name, f in functions.items()}, args
+def against_peers(
+    settings: Settings, suite: str, case: str, T: int, name: str, goal: float, *, backward: bool = True
+) -> None:
+    """Rows of one case against each peer that agrees with us. Flax, which takes no bias alone, runs without encoding."""
+    chosen = encoding(name)
+    names, args = suites.SUITES[suite].peers[: None if name == "nope" else 1], arguments(chosen, T)
+    functions = {OURS: ours(chosen)} | {peer: functools.partial(of_peer, peer, chosen) for peer in names}
+    programs = {name: program(f, args, backward=backward) for name, f in functions.items()}
+    errors = {peer: difference(programs[OURS](*args), programs[peer](*args)) for peer in names}
+    for peer in [peer for peer in names if errors[peer] > TOLERANCE]:
+        settings.refuse(f"{suite}: {case}, T = {T}: {peer} differs by {errors.pop(peer):.1e}, not measured")
+        del programs[peer]
+    taken = settings.race({name: timed(run, *args) for name, run in programs.items()})
+    for peer, error in errors.items():
+        fields = fields_of(suite, case, args) | {"goal": goal, "error": error}
+        settings.row(taken[OURS], taken[peer], ours=OURS, peer=peer, **fields)
 
 
-def _taken(settings: Settings, programs: dict[str, Any], args: tuple) -> dict[str, list[float]]:
-    contenders = [Contender(name, timed(program, *args)) for name, program in programs.items()]
-    return interleaved(contenders, rounds=settings.rounds, seconds=settings.seconds)
-
-
-def _row(case: Case, us: str, peer: str, our: list[float], their: list[float], goal: float, error: float | None) -> Row:
-    sizes = {"T": case.T, "B": 4, "N": 8, "H": 64, "dtype": "float32"}
-    told: dict[str, Any] = {"suite": case.suite, "case": case.name, "sizes": sizes, "goal": goal, "error": error}
-    return compare(our, their, ours=us, peer=peer, rounds=len(our), **told)
+def fields_of(suite: str, case: str, arrays: Sequence[Any]) -> dict[str, Any]:
+    """What rows say of the case and of the sizes of its arrays."""
+    B, T, N, H = arrays[-1].shape
+    return {"suite": suite, "case": case, "sizes": {"T": T, "B": B, "N": N, "H": H, "dtype": "float32"}}

@@ -11,106 +11,97 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from attnjax.positions import EncodingParams, Kerple, NoPE, PositionEncoding, Sizes, T5Bias, learns
+from attnjax.positions import EncodingParams, Kerple, NoPE, PositionEncoding, T5Bias, learns
 from attnjax.typing import Array, Float, PyTree
-from experiments.speed.comparing import compare
-from experiments.speed.inputs import TOLERANCE, Inputs, both_ways, compiled, difference, inputs
-from experiments.speed.peers.torch_process import PeerError, TorchPeer, first_words
-from experiments.speed.settings import Settings
-from experiments.speed.suites.attention import ours
-from experiments.speed.timing import Contender, interleaved, timed
+from experiments.speed import suites
+from experiments.speed.harness import TOLERANCE, Settings, difference
+from experiments.speed.peers.torch_process import PeerError, TorchPeer, beside_torch, first_words
+from experiments.speed.suites.attention import arguments, fields_of, ours, program
+from experiments.speed.timing import timed
 
 SUITE = "attention_torch"
-LEFT_OUT = (
-    "left out, because it needs PyTorch: `python -m venv torch && torch/bin/pip install torch numpy x-transformers` "
-    "makes an environment (a CPU build is enough), and `--torch torch/bin/python` names it"
-)
-SDPA, MASKED, FLEX = "sdpa", "sdpa_bias", "flex"
-NAMES = ((SDPA, "PyTorch SDPA"), (MASKED, "PyTorch SDPA, float mask"), (FLEX, "PyTorch FlexAttention, compiled"))
+SDPA, MASKED, FLEX = KINDS = ("sdpa", "sdpa_bias", "flex")
+"""The worker's names of what the table of suites lists, in its order."""
 
 
 class Problem(NamedTuple):
-    """Inputs of one length, and an encoding with its parameters."""
+    """An encoding, and the arguments of our program: its parameters, q, k, v, and the weights of the output."""
 
-    arrays: Inputs
     encoding: PositionEncoding
-    params: EncodingParams
+    args: tuple[PyTree, Array, Array, Array, Array]
 
     @property
     def T(self) -> int:
         """The length."""
-        return self.arrays.q.shape[1]
+        return self.args[1].shape[1]
 
     def per_distance(self, params: EncodingParams) -> Float[Array, "N T"]:
         """The bias of every head at distances 0 .. T - 1."""
         distances = jnp.arange(self.T)
         return jax.vmap(lambda head: self.encoding.bias(params._replace(head=head), distances))(params.head)
 
-    def sent(self, *, backward: bool) -> dict[str, np.ndarray]:
+    def sent(self) -> dict[str, np.ndarray]:
         """What the worker reads."""
-        arrays = {name: np.asarray(getattr(self.arrays, name)) for name in ("qkvw" if backward else "qkv")}
-        return arrays | ({"bias": np.asarray(self.per_distance(self.params))} if learns(self.encoding) else {})
+        arrays = dict(zip("qkvw", map(np.asarray, self.args[1:]), strict=True))
+        return arrays | ({"bias": np.asarray(self.per_distance(self.args[0]))} if learns(self.encoding) else {})
 
     def received(self, found: dict[str, np.ndarray]) -> PyTree:
         """The worker's results in the form of ours: the gradient of the vector becomes that of the parameters."""
         if len(found) == 1:
             return found["out"]
-        dparams = self.params
+        dparams = self.args[0]
         if learns(self.encoding):
-            (dparams,) = jax.vjp(self.per_distance, self.params)[1](jnp.asarray(found["dbias"], jnp.float32))
+            (dparams,) = jax.vjp(self.per_distance, dparams)[1](jnp.asarray(found["dbias"], jnp.float32))
         return found["out"], (dparams, *(found[name] for name in ("dq", "dk", "dv")))
 
 
 def problem(encoding: PositionEncoding, T: int, **sizes: int) -> Problem:
     """Inputs of these sizes B, N, H, and parameters as they are at the start of a training."""
-    arrays = inputs(T, **sizes)
-    N, H = arrays.q.shape[2:]
-    return Problem(arrays, encoding, encoding.init(jax.random.key(1), Sizes(N * H, N, N, H)))
+    return Problem(encoding, arguments(encoding, T, **sizes))
 
 
-def attention_torch(settings: Settings) -> None:
+@beside_torch
+def attention_torch(settings: Settings, peer: TorchPeer, known: dict[str, Any]) -> None:
     """Rows of both directions at each length: NoPE against SDPA, T5 and KERPLE against SDPA with a mask, and, forward
     alone, all three against FlexAttention, which has no gradients on CPU.
     """
-    if settings.torch is None:
-        settings.say(f"{SUITE}: {LEFT_OUT}")
-        return
     sizes = {"B": 1, "N": 2, "H": 16} if settings.smoke else {}
-    with TorchPeer(settings.torch) as peer:
-        known = peer.versions()
-        for T in (128,) if settings.smoke else (1024, 2048, 4096):
-            for encoding in (NoPE(), T5Bias(), Kerple()):
-                given = problem(encoding, T, **sizes)
-                for backward in (False, True):
-                    against(settings, peer, known, given, MASKED if learns(encoding) else SDPA, backward=backward)
-                if not settings.smoke:  # compiling it takes half a minute
-                    _against_flex(settings, peer, known, given)
+    for T in settings.lengths(SUITE):
+        for encoding in (NoPE(), T5Bias(), Kerple()):
+            given = problem(encoding, T, **sizes)
+            for backward in (False, True):
+                against(settings, peer, known, given, MASKED if learns(encoding) else SDPA, backward=backward)
+            if not settings.smoke:  # compiling it takes half a minute
+                _against_flex(settings, peer, known, given)
 
 
 def _against_flex(settings: Settings, peer: TorchPeer, known: dict[str, Any], given: Problem) -> None:
     try:
         against(settings, peer, known, given, FLEX, backward=False)
     except PeerError as error:
-        settings.say(f"{SUITE}: {dict(NAMES)[FLEX]}, T = {given.T}, is not available: {first_words(error)}")
+        settings.say(f"{SUITE}: {name_of(FLEX)}, T = {given.T}, is not available: {first_words(error)}")
 
 
 def against(
     settings: Settings, peer: TorchPeer, known: dict[str, Any], given: Problem, kind: str, *, backward: bool
 ) -> None:
     """One row; a line in its place where outputs or gradients differ by more than `TOLERANCE`."""
-    case = f"{type(given.encoding).__name__}, {'forward + backward' if backward else 'forward'}"
-    name, (B, T, N, H) = dict(NAMES)[kind], given.arrays.q.shape
-    peer.prepare({"kind": kind, "backward": backward}, given.sent(backward=backward))
-    program, args = _ours(given, backward=backward)
-    error = difference(given.received(peer.results()), jax.device_get(program(*args)))
+    case, name = f"{type(given.encoding).__name__}, {'forward + backward' if backward else 'forward'}", name_of(kind)
+    peer.prepare({"kind": kind, "backward": backward}, given.sent())
+    run, args = program(ours(given.encoding), given.args, backward=backward), given.args
+    error = difference(run(*args), given.received(peer.results()))
     if error > TOLERANCE:
-        settings.refuse(f"{SUITE}: {case}, T = {T}: {name} differs by {error:.1e}, not measured")
+        settings.refuse(f"{SUITE}: {case}, T = {given.T}: {name} differs by {error:.1e}, not measured")
         return
-    contenders = [Contender("ours", timed(program, *args)), peer.contender("theirs")]
-    taken = interleaved(contenders, rounds=settings.rounds, seconds=settings.seconds)
-    sizes = {"T": T, "B": B, "N": N, "H": H, "dtype": "float32", "torch": known}
-    told = {"sizes": sizes, "goal": goal(kind, T), "error": error, "rounds": len(taken["ours"])}
-    settings.emit(compare(taken["ours"], taken["theirs"], suite=SUITE, case=case, ours="attnjax", peer=name, **told))
+    taken = settings.race({"ours": timed(run, *args), "theirs": peer.run})
+    fields = fields_of(SUITE, case, args) | {"goal": goal(kind, given.T), "error": error}
+    fields["sizes"] |= {"torch": known}
+    settings.row(taken["ours"], taken["theirs"], ours="attnjax", peer=name, **fields)
+
+
+def name_of(kind: str) -> str:
+    """The peer of a kind, as the table of suites calls it."""
+    return suites.SUITES[SUITE].peers[KINDS.index(kind)]
 
 
 def goal(kind: str, T: int) -> float | None:
@@ -118,11 +109,3 @@ def goal(kind: str, T: int) -> float | None:
     if kind == SDPA:
         return 1.0 if T >= 1024 else None
     return 1.5 if kind == MASKED and T >= 2048 else None
-
-
-def _ours(given: Problem, *, backward: bool) -> tuple[Any, tuple[Any, ...]]:
-    """Our program and its arguments."""
-    forward = ours(given.encoding)
-    args = (given.params, given.arrays.q, given.arrays.k, given.arrays.v)
-    args, function = ((*args, given.arrays.w), both_ways(forward)) if backward else (args, forward)
-    return compiled(function, *args), args

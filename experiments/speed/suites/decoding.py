@@ -18,11 +18,10 @@ from flax import nnx
 from attnjax.modules import Decoder, TransformerConfig, generate
 from attnjax.positions import ENCODINGS, encoding
 from attnjax.typing import Array, Int, PyTree
-from experiments.speed.comparing import agree, compare, numbers
-from experiments.speed.peers import linen, loops
-from experiments.speed.programs import cold
-from experiments.speed.settings import Settings
-from experiments.speed.timing import Contender, interleaved, timed
+from experiments.speed.harness import Settings, agree, random_parameters
+from experiments.speed.peers import linen
+from experiments.speed.suites import ONE_LOOP, STEP_BY_STEP
+from experiments.speed.timing import cold, timed
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,19 +51,17 @@ def decoding(settings: Settings) -> None:
         model, params = peer(size), linen.from_ours(parameters(decoders["nope"]))
         error = same_logits(size, decoders["nope"], model, params)
         peers = {
-            "flax linen, a call per token": loops.flax_token_by_token(model, params, prompt, size.slots),
-            "flax linen, one compiled loop": loops.flax_in_one_loop(model, params, prompt, size.slots),
+            STEP_BY_STEP: linen.token_by_token(model, params, prompt, size.slots),
+            ONE_LOOP: linen.in_one_loop(model, params, prompt, size.slots),
         }
         runs = {name: functools.partial(generate, one, prompt, size.slots) for name, one in decoders.items()}
-        contenders = [Contender(name, timed(run)) for name, run in (runs | peers).items()]
-        taken = interleaved(contenders, rounds=settings.rounds, seconds=settings.seconds)
+        taken = settings.race({name: timed(run) for name, run in (runs | peers).items()})
     per_token = {name: [seconds / (size.batch * size.slots) for seconds in taken[name]] for name in taken}
     measured = {name: getattr(size, name) for name in ("layers", "model", "heads", "batch", "vocab", "slots")}
     for theirs, name in itertools.product(peers, runs):
-        case, peer_name = f"S = {size.slots:,}, {name}, per token", f"{theirs}, no encoding"
-        fields: dict[str, Any] = {"suite": "decoding", "case": case, "ours": f"generate, {name}", "peer": peer_name}
+        fields: dict[str, Any] = {"case": f"S = {size.slots:,}, {name}, per token", "ours": f"generate, {name}"}
         fields |= {"sizes": measured, "goal": 2.0, "error": error if name == "nope" else None}
-        settings.emit(compare(per_token[name], per_token[theirs], rounds=len(taken[name]), **fields))
+        settings.row(per_token[name], per_token[theirs], suite="decoding", peer=theirs, **fields)
 
 
 def decoder(name: str, size: Size) -> Decoder:
@@ -72,7 +69,7 @@ def decoder(name: str, size: Size) -> Decoder:
     options = {"length": size.slots} if name == "learned" else {}
     sizes = {"vocab": size.vocab, "model": size.model, "layers": size.layers, "heads": size.heads}
     config = TransformerConfig(**sizes, hidden=4 * size.model, encoding=encoding(name, **options))
-    return numbers(nnx.eval_shape(lambda: Decoder(config, rngs=nnx.Rngs(0))))
+    return random_parameters(nnx.eval_shape(lambda: Decoder(config, rngs=nnx.Rngs(0))))
 
 
 def parameters(model: Decoder) -> PyTree:
@@ -102,6 +99,6 @@ def same_logits(size: Size, mine: Decoder, model: linen.Transformer, params: PyT
         logits, changed = model.apply({**params, "cache": cache}, token, mutable=["cache"])
         return changed["cache"], logits
 
-    empty = loops.empty_cache(model, size.batch, size.slots)
+    empty = linen.empty_cache(model, size.batch, size.slots)
     found = jax.jit(lambda: jax.lax.scan(ours, mine.cache(size.batch, size.slots), tokens)[1])()
     return agree("decoding", found, jax.jit(lambda: jax.lax.scan(theirs, empty(), tokens)[1])())

@@ -21,10 +21,9 @@ from attnjax.train.evaluate import Evaluator, padded_size
 from attnjax.train.loop import make_task
 from attnjax.train.model import Model, build
 from attnjax.typing import Array, PyTree
-from experiments.speed.comparing import agree, compare, sizes
+from experiments.speed.harness import Settings, agree, config_of, sizes_of
 from experiments.speed.peers.loops import length_by_length
-from experiments.speed.programs import cold, counted, seconds
-from experiments.speed.settings import Settings
+from experiments.speed.timing import cold, counted, timed
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,12 +50,12 @@ def evaluation(settings: Settings) -> None:
         params = jax.jit(model.init)(jax.random.key(0))
         alone, mine = jax.tree.map(lambda leaf: leaf[None], params), []
         with counted() as our_programs:
-            our_seconds = seconds(lambda: mine.extend(Evaluator(run, task, model)(alone, ("test",))))
+            our_seconds = timed(lambda: mine.extend(Evaluator(run, task, model)(alone, ("test",))))()
         test = length_by_length(drawing(run, task.for_split("test")), measuring(model), params)
         theirs, their_seconds = {}, []
         with counted() as their_programs:
             for length in sampled(size):
-                their_seconds.append(seconds(lambda length=length: theirs.update({length: test(length)})))
+                their_seconds.append(timed(lambda length=length: theirs.update({length: test(length)}))())
     found = [{record["metric"]: record["value"] for record in records[0]} for records in mine]
     error = agree("evaluation", {n: {name: found[n - 1][name] for name in theirs[n]} for n in theirs}, theirs)
     buckets = {padded_size(run, length) for length in run.evaluate.lengths}
@@ -65,23 +64,22 @@ def evaluation(settings: Settings) -> None:
         "suite": "evaluation",
         "ours": f"{len(buckets)} padded sizes",
         "peer": "a compilation per length",
-        "sizes": sizes(run, B=run.evaluate.batch, examples=size.count, lengths=size.lengths),
+        "sizes": sizes_of(run, B=run.evaluate.batch, examples=size.count, lengths=size.lengths),
         "error": error,
         "note": f"the peer is measured at {size.sample} lengths ({sum(their_seconds):.3g} s, "
         f"{len(their_programs)} programs), and taken {share:.4g} times",
     }
     case = f"{size.lengths} lengths, {size.count} examples each, compilation included"
-    settings.emit(compare([our_seconds], [sum(their_seconds) * share], case=case, goal=20.0, rounds=1, **common))
+    settings.row([our_seconds], [sum(their_seconds) * share], case=case, goal=20.0, **common)
     counts = [float(len(our_programs))], [len(their_programs) * share]
-    settings.emit(compare(*counts, unit="programs", case=f"{size.lengths} lengths, programs compiled", **common))
+    settings.row(*counts, unit="programs", case=f"{size.lengths} lengths, programs compiled", **common)
 
 
 def config(size: Size) -> RunConfig:
     """A run that is tested at all lengths."""
-    model = {"layers": size.layers, "model": size.model, "heads": 4, "hidden": 4 * size.model, "encoding": "rope"}
     tested = {"lengths": tuple(range(1, size.lengths + 1)), "count": size.count, "batch": size.count}
     task = {"name": "missing_duplicate_string", "length_max": min(40, size.lengths - 2)}
-    return parse({"name": "bench", "task": task, "model": model, "evaluate": {**tested, "validation_lengths": ()}})
+    return parse(config_of(size.layers, size.model, task, evaluate=tested | {"validation_lengths": ()}))
 
 
 def sampled(size: Size) -> list[int]:

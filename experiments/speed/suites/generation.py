@@ -18,20 +18,14 @@ from attnjax.models import MODELS, Loaded
 from attnjax.models.param_paths import abstract, parameters
 from attnjax.models.saving import tensors_of
 from attnjax.modules import generate
-from experiments.speed.comparing import agree, compare, numbers
-from experiments.speed.peers.torch_process import PeerError, TorchPeer, first_words
-from experiments.speed.programs import cold
-from experiments.speed.settings import Settings
-from experiments.speed.timing import Contender, interleaved, timed
+from experiments.speed.harness import Settings, agree, random_parameters
+from experiments.speed.peers.torch_process import PeerError, TorchPeer, beside_torch, first_words
+from experiments.speed.timing import cold, timed
 
 SUITE = "generation"
 GOAL = 1.5
 TIE = 1e-3
 """Two tokens are equally likely where their logits differ by less than this part of the largest."""
-LEFT_OUT = (
-    "left out, because it needs transformers: `python -m venv torch && torch/bin/pip install torch numpy transformers` "
-    "makes an environment (a CPU build is enough), and `--torch torch/bin/python` names it"
-)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,17 +55,11 @@ FULL = Size()
 SMOKE = Size(layers=2, model=32, heads=2, hidden=48, vocab=64, cases=((1, 12), (9, 4)))
 
 
-def generation(settings: Settings) -> None:
+@beside_torch
+def generation(settings: Settings, peer: TorchPeer, known: dict[str, Any]) -> None:
     """One row for each case, against the environment that --torch names."""
-    if settings.torch is None:
-        settings.say(f"{SUITE}: {LEFT_OUT}")
-        return
     size = SMOKE if settings.smoke else FULL
-    with TorchPeer(settings.torch) as peer, cold(quick=settings.smoke):
-        known = peer.versions()
-        if known.get("transformers") is None:
-            settings.say(f"{SUITE}: left out, because that environment has no transformers")
-            return
+    with cold(quick=settings.smoke):
         loaded = llama(size)
         for prompt, steps in size.cases:
             against(settings, peer, known, size, loaded, prompt, steps)
@@ -81,7 +69,7 @@ def llama(size: Size) -> Loaded:
     """Our model with random weights."""
     architecture = MODELS["llama"]
     spec = architecture.config(size.config())
-    return Loaded(numbers(abstract(architecture, spec)), spec, architecture)
+    return Loaded(random_parameters(abstract(architecture, spec)), spec, architecture)
 
 
 def against(
@@ -100,16 +88,15 @@ def against(
         text = first_words(problem) if isinstance(problem, PeerError) else str(problem)
         settings.refuse(f"{SUITE}: {case}: {text}, not measured")
         return
-    contenders = [Contender("ours", timed(generate, loaded.model, prompt, steps)), peer.contender("theirs")]
-    taken = interleaved(contenders, rounds=settings.rounds, seconds=settings.seconds)
+    taken = settings.race({"ours": timed(generate, loaded.model, prompt, steps), "theirs": peer.run})
     share = steps if length == 1 else 1
     ours, theirs = ([seconds / share for seconds in taken[name]] for name in ("ours", "theirs"))
     sizes = {"L": size.layers, "D": size.model, "N": size.heads, "F": size.hidden, "V": size.vocab}
     sizes |= {"B": 1, "cache": length + steps, "dtype": "float32", "torch": known}
     note = f"{same:,} of {steps:,} tokens are the same; {rate(steps, taken)}"
     fields: dict[str, Any] = {"suite": SUITE, "ours": "generate, one compiled loop", "peer": "transformers, generate"}
-    fields |= {"sizes": sizes, "goal": GOAL, "error": error, "rounds": len(ours), "note": note}
-    settings.emit(compare(ours, theirs, case=case + (", per token" if length == 1 else ""), **fields))
+    fields |= {"sizes": sizes, "goal": GOAL, "error": error, "note": note}
+    settings.row(ours, theirs, case=case + (", per token" if length == 1 else ""), **fields)
 
 
 def agreement(loaded: Loaded, prompt: np.ndarray, tokens: np.ndarray, told: dict[str, np.ndarray]) -> tuple[float, int]:

@@ -18,10 +18,8 @@ import numpy as np
 from attnjax.config import RunConfig, parse
 from attnjax.train.loop import make_task
 from attnjax.train.step import Trainer, members
-from experiments.speed.comparing import agree, compare, sizes
-from experiments.speed.programs import cold, seconds
-from experiments.speed.settings import Settings
-from experiments.speed.timing import Contender, interleaved, timed
+from experiments.speed.harness import Settings, agree, config_of, sizes_of
+from experiments.speed.timing import cold, timed
 
 RATES = (3e-4, 1e-3, 3e-3, 1e-2)
 
@@ -49,16 +47,15 @@ def population(settings: Settings) -> None:
     runs = grid(size)
     with cold(quick=settings.smoke):
         ways = {chunk: Way(runs, chunk) for chunk in (*size.chunks, 1)}
-        first = {chunk: seconds(way) for chunk, way in ways.items()}
+        first = {chunk: timed(way)() for chunk, way in ways.items()}
         alone = ways.pop(1)
         errors = {
             chunk: agree(f"populations of {chunk}", way.losses, alone.losses, 1e-3) for chunk, way in ways.items()
         }
-        contenders = [Contender(str(chunk), timed(way)) for chunk, way in (*ways.items(), (1, alone))]
-        taken = interleaved(contenders, rounds=settings.rounds, seconds=settings.seconds, warm=0)
+        taken = settings.race({str(chunk): timed(way) for chunk, way in (*ways.items(), (1, alone))}, warm=0)
     theirs = taken["1"]
-    common: dict[str, Any] = {"suite": "population", "peer": "one run after another", "rounds": len(theirs)}
-    common["sizes"] = sizes(runs[0], P=len(runs), B=size.batch, T=2 * size.lengths + 1)
+    common: dict[str, Any] = {"suite": "population", "peer": "one run after another"}
+    common["sizes"] = sizes_of(runs[0], P=len(runs), B=size.batch, T=2 * size.lengths + 1)
     # The first stride of all runs holds one compilation and the strides of the others, which are timed by themselves.
     each = first[1] - statistics.median(theirs) * (len(runs) - 1) / len(runs)
     rest = size.steps // size.stride - 1
@@ -72,18 +69,16 @@ def population(settings: Settings) -> None:
             f"{each:.3g} s a run; the other steps are those of every round, repeated"
         )
         totals = [first[chunk] + rest * t for t in mine], [each * len(runs) + rest * t for t in theirs]
-        settings.emit(compare(*totals, case=case, goal=goal, note=note, **common))
+        settings.row(*totals, case=case, goal=goal, note=note, **common)
         case = f"{len(runs)} runs, {size.stride} steps each, steady state"
         note = f"mean loss at the end of measuring {way.losses.mean():.4f}, the peer's {alone.losses.mean():.4f}"
-        settings.emit(compare(mine, theirs, case=case, note=note, **common))
+        settings.row(mine, theirs, case=case, note=note, **common)
 
 
 def grid(size: Size) -> list[RunConfig]:
     """The runs: all seeds at each learning rate."""
-    model = {"layers": size.layers, "model": size.model, "heads": 4, "hidden": 4 * size.model, "encoding": "rope"}
-    train = {"batch": size.batch, "schedule": "constant", "log_every": size.stride, "steps": size.steps}
-    task = {"name": "copy", "length_max": size.lengths}
-    run = parse({"name": "bench", "task": task, "model": model, "train": {**train, "checkpoint_every": 0}})
+    train = {"batch": size.batch, "log_every": size.stride, "steps": size.steps}
+    run = parse(config_of(size.layers, size.model, {"name": "copy", "length_max": size.lengths}, train=train))
     with_rate = lambda rate: dataclasses.replace(run.train, learning_rate=rate)
     return [
         dataclasses.replace(run, seed=seed, data_seed=seed, train=with_rate(rate))

@@ -24,8 +24,7 @@ from attnjax.sweep import Event, plan, prepare, product, run_here, seeds, vary
 from attnjax.sweep.plan import Planned
 from attnjax.train.check import check
 from attnjax.train.loop import train
-from experiments.speed.comparing import agree, compare, sizes
-from experiments.speed.settings import Settings
+from experiments.speed.harness import Settings, agree, config_of, sizes_of
 
 FOUND, MADE = "/jax/compilation_cache/cache_hits", "/jax/compilation_cache/cache_misses"
 ROOT = pathlib.Path(__file__).parents[3]
@@ -49,20 +48,17 @@ def start(settings: Settings) -> None:
         error = agree("start", [one.losses for one in warms], [one.losses for one in colds])
         cold, warm = colds[-1], warms[-1]
         run = sweep(layers, width)[0].config
-        settings.emit(
-            compare(
-                [one.seconds for one in warms],
-                [one.seconds for one in colds],
-                suite="start",
-                case=f"{layers} layers, d {width}, process to first step",
-                ours="second start",
-                peer="first start",
-                goal=4.0,
-                error=error,
-                rounds=len(colds),
-                sizes=sizes(run, P=4, B=run.train.batch, T=run.task.length_max + 2),
-                note=f"the first makes {cold.made} programs; the second finds {warm.found} and makes {warm.made}",
-            )
+        settings.row(
+            [one.seconds for one in warms],
+            [one.seconds for one in colds],
+            suite="start",
+            case=f"{layers} layers, d {width}, process to first step",
+            ours="second start",
+            peer="first start",
+            goal=4.0,
+            error=error,
+            sizes=sizes_of(run, P=4, B=run.train.batch, T=run.task.length_max + 2),
+            note=f"the first makes {cold.made} programs; the second finds {warm.found} and makes {warm.made}",
         )
 
 
@@ -122,10 +118,8 @@ def environment(cache: str, *, quick: bool) -> dict[str, str]:
 
 def sweep(layers: int, width: int) -> list[Planned]:
     """Two seeds at two learning rates."""
-    model = {"layers": layers, "model": width, "heads": 4, "hidden": 4 * width, "encoding": "rope"}
     task = {"name": "missing_duplicate_string", "length_max": 40}
-    train = {"batch": 32, "schedule": "constant", "steps": 1000, "log_every": 1, "checkpoint_every": 0}
-    config = {"name": "bench", "task": task, "model": model, "train": train}
+    config = config_of(layers, width, task, train={"batch": 32, "steps": 1000, "log_every": 1})
     return plan(config, product(seeds(2), vary("train.learning_rate", (1e-3, 3e-3))))
 
 

@@ -27,11 +27,9 @@ from attnjax.train import data
 from attnjax.train.loop import make_task
 from attnjax.train.step import Trainer, members
 from attnjax.typing import Array
-from experiments.speed.comparing import agree, compare, numbers, sizes
+from experiments.speed.harness import Settings, agree, config_of, random_parameters, sizes_of
 from experiments.speed.peers import linen, loops
-from experiments.speed.programs import cold, counted, seconds
-from experiments.speed.settings import Settings
-from experiments.speed.timing import Contender, interleaved, timed
+from experiments.speed.timing import cold, counted, timed
 
 STEPS = 2000
 TASK = "missing_duplicate_string"
@@ -94,27 +92,27 @@ def against_ruoss(settings: Settings, size: Size, error: float) -> None:
     loop = loops.ruoss_style(peer(run), loops.every_length(1, size.lengths), log_every=size.lengths)
     mine, theirs = Lap(ours(run)), Lap(loop, size.lengths)
     with counted() as our_programs:
-        our_first = seconds(mine)
+        our_first = timed(mine)()
     with counted() as their_programs:
-        their_first = seconds(theirs)
+        their_first = timed(theirs)()
     taken = race(settings, mine, theirs, warm=0)
     totals = [
         whole(first, times, STEPS, size.lengths) for first, times in zip((our_first, their_first), taken, strict=True)
     ]
     common: dict[str, Any] = {"suite": "training", "ours": "four padded sizes, scan", "peer": "Ruoss-style loop"}
-    common |= {"sizes": sizes(run, B=size.batch, T=size.lengths + LINKS), "error": error, "rounds": len(taken[0])}
+    common |= {"sizes": sizes_of(run, B=size.batch, T=size.lengths + LINKS), "error": error}
     lengths = f"of lengths 1..{size.lengths}"
     note = (
         f"the first {size.lengths} steps (the peer's: one of each length) are measured once, with compilation: "
         f"{our_first:.3g} s and {their_first:.3g} s; the others are {size.lengths} steps of every round, repeated; {SAME}"
     )
     case = f"{size}, {STEPS:,} steps {lengths}, compilation included"
-    settings.emit(compare(*totals, case=case, goal=5.0, note=note, **common))
+    settings.row(*totals, case=case, goal=5.0, note=note, **common)
     note = f"ours pads to the next of four sizes, the peer has none to pad; {learned(mine, theirs)}"
-    settings.emit(compare(*taken, case=f"{size}, {size.lengths} steps {lengths}, steady state", note=note, **common))
+    settings.row(*taken, case=f"{size}, {size.lengths} steps {lengths}, steady state", note=note, **common)
     programs = [float(len(our_programs))], [float(len(their_programs))]
-    common |= {"rounds": None, "error": None}
-    settings.emit(compare(*programs, unit="programs", case=f"{size}, programs compiled", **common))
+    common["error"] = None
+    settings.row(*programs, unit="programs", case=f"{size}, programs compiled", **common)
 
 
 def against_nanodo(settings: Settings, size: Size, error: float) -> None:
@@ -124,19 +122,18 @@ def against_nanodo(settings: Settings, size: Size, error: float) -> None:
     mine, theirs = Lap(ours(run)), Lap(loop, size.block)
     taken = race(settings, mine, theirs, warm=1)
     common: dict[str, Any] = {"suite": "training", "ours": "scan, data on the device", "peer": "nanodo-style loop"}
-    common |= {"sizes": sizes(run, B=size.batch, T=size.tokens), "error": error, "rounds": len(taken[0])}
+    common |= {"sizes": sizes_of(run, B=size.batch, T=size.tokens), "error": error}
     case = f"{size}, {size.block} steps of T = {size.tokens}, steady state"
     note = (
         f"the peer's batches are ready in memory, without a tokenizer or workers; it pads all to T = {size.tokens}, ours to "
         f"the next of four sizes; {SAME}; {learned(mine, theirs)}"
     )
-    settings.emit(compare(*taken, case=case, goal=1.3, note=note, **common))
+    settings.row(*taken, case=case, goal=1.3, note=note, **common)
 
 
 def race(settings: Settings, mine: Lap, theirs: Lap, *, warm: int) -> tuple[list[float], list[float]]:
     """Seconds of both in each round."""
-    contenders = [Contender("ours", timed(mine)), Contender("peer", timed(theirs))]
-    taken = interleaved(contenders, rounds=settings.rounds, seconds=settings.seconds, warm=warm)
+    taken = settings.race({"ours": timed(mine), "peer": timed(theirs)}, warm=warm)
     return taken["ours"], taken["peer"]
 
 
@@ -147,11 +144,8 @@ def learned(mine: Lap, theirs: Lap) -> str:
 
 def config(size: Size, longest: int, stride: int, **task: Any) -> RunConfig:
     """A run of this size on lengths 1 .. longest, logged every `stride` steps."""
-    task |= {"name": TASK, "length_max": longest}
-    model = {"layers": size.layers, "model": size.model, "heads": 4, "hidden": 4 * size.model, "encoding": "rope"}
-    train = {"batch": size.batch, "learning_rate": 3e-3, "schedule": "constant", "steps": STEPS}
-    train |= {"log_every": stride, "checkpoint_every": 0}
-    return parse({"name": "bench", "task": task, "model": model, "train": train})
+    train = {"batch": size.batch, "learning_rate": 3e-3, "steps": STEPS, "log_every": stride}
+    return parse(config_of(size.layers, size.model, {"name": TASK, "length_max": longest, **task}, train=train))
 
 
 def ours(run: RunConfig) -> Iterator[Array]:
@@ -166,8 +160,8 @@ def ours(run: RunConfig) -> Iterator[Array]:
 def peer(run: RunConfig) -> loops.Problem:
     """The problem of a run for the loops of others."""
     task = make_task(run)
-    vocab = Trainer(run, task).model.config.vocab
-    model, train = linen.peer_of(run.model, vocab), run.train
+    sizes = {name: getattr(run.model, name) for name in ("model", "layers", "heads", "hidden")}
+    model, train = linen.Transformer(Trainer(run, task).model.config.vocab, **sizes), run.train
 
     def sample(key: Array, length: int) -> loops.Batch:
         lengths = jnp.full((train.batch,), length, jnp.int32)
@@ -194,7 +188,7 @@ def same_step(run: RunConfig) -> float:
     Raises ValueError where it is too large.
     """
     trainer = Trainer(run, make_task(run))
-    params = numbers(trainer.shapes().params)
+    params = random_parameters(trainer.shapes().params)
     batch = jax.jit(lambda: data.batch(run, trainer.task, jnp.uint32(0), jnp.int32(0)))()
     ours = jax.jit(lambda params: trainer.gradient(params, batch))
     theirs = jax.jit(lambda params: jax.value_and_grad(peer(run).loss)(params, batch_of(batch)))

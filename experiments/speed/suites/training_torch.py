@@ -7,6 +7,7 @@ beforehand, and goes through them again and again, every token of them.
 """
 
 import time
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -18,11 +19,9 @@ from attnjax.tasks.forms import Sequences
 from attnjax.train.data import batch
 from attnjax.train.loop import make_task
 from attnjax.train.step import Trainer, members
-from experiments.speed.comparing import compare, sizes
-from experiments.speed.peers.torch_process import PeerError, TorchPeer, first_words
-from experiments.speed.settings import Settings
-from experiments.speed.suites.attention_torch import LEFT_OUT
-from experiments.speed.timing import Contender, interleaved
+from experiments.speed.harness import Settings, config_of, sizes_of
+from experiments.speed.peers.torch_process import PeerError, TorchPeer, beside_torch, first_words
+from experiments.speed.suites import COMPILED, EAGER
 
 SUITE = "training_torch"
 GOAL = 1.5
@@ -30,31 +29,20 @@ SIZES = ((2, 64), (4, 128))
 """Layers and width."""
 
 
-def training_torch(settings: Settings) -> None:
+@beside_torch
+def training_torch(settings: Settings, peer: TorchPeer, known: dict[str, Any]) -> None:
     """One row for each size."""
-    if settings.torch is None:
-        settings.say(f"{SUITE}: {LEFT_OUT}")
-        return
-    with TorchPeer(settings.torch) as peer:
-        known = peer.versions()
-        if known["x-transformers"] is None:
-            settings.say(f"{SUITE}: left out, because that environment has no x-transformers")
-            return
-        for layers, model in ((1, 32),) if settings.smoke else SIZES:
-            rows, steps = (4, 2) if settings.smoke else (128, 10)
-            against(settings, peer, known, run_config(layers, model, rows), steps)
+    (T,) = settings.lengths(SUITE)
+    for layers, width in ((1, 32),) if settings.smoke else SIZES:
+        rows, steps = (4, 2) if settings.smoke else (128, 10)
+        against(settings, peer, known, run_config(layers, width, rows, T), steps)
 
 
-def run_config(layers: int, model: int, rows: int) -> RunConfig:
-    """Copying up to 31 tokens: begin, 31 tokens, separator, 31 tokens make T = 64."""
-    return parse(
-        {
-            "task": {"name": "copy", "length_min": 1, "length_max": 31, "begin": True},
-            "model": {"layers": layers, "model": model, "heads": 4, "hidden": 4 * model, "bias": False}
-            | {"feed_forward_bias": True, "encoding": "rope"},
-            "train": {"batch": rows, "schedule": "constant", "clip": None},
-        }
-    )
+def run_config(layers: int, width: int, rows: int, T: int = 64) -> RunConfig:
+    """Copying up to T / 2 - 1 tokens: begin, the tokens, separator, and the tokens again make T."""
+    task = {"name": "copy", "length_min": 1, "length_max": T // 2 - 1, "begin": True}
+    train = {"batch": rows, "clip": None}
+    return parse(config_of(layers, width, task, train=train, model={"bias": False, "feed_forward_bias": True}))
 
 
 def against(settings: Settings, peer: TorchPeer, known: dict[str, Any], run: RunConfig, steps: int) -> None:
@@ -63,7 +51,7 @@ def against(settings: Settings, peer: TorchPeer, known: dict[str, Any], run: Run
     sequences = _batches(trainer, steps)
     name, told, note = _prepare(peer, run, trainer.model.config.vocab, sequences, steps)
     ours, parameters, losses = _ours(trainer, steps)
-    taken = interleaved([ours, peer.contender("theirs")], rounds=settings.rounds, seconds=settings.seconds)
+    taken = settings.race({"ours": ours, "theirs": peer.run})
     case = f"{run.model.layers} layers, d {run.model.model}, one step, steady state"
     last = losses[-1], float(peer.results()["loss"][-1])
     if not np.isfinite(last).all():
@@ -71,16 +59,16 @@ def against(settings: Settings, peer: TorchPeer, known: dict[str, Any], run: Run
             f"{SUITE}: {case}: not measured, because the last losses are {last[0]} and, of the peer, {last[1]}"
         )
         return
-    B, T = sequences.tokens.shape[1:]
-    mine, theirs = ([seconds / steps for seconds in taken[side]] for side in ("ours", "theirs"))
-    known = {"sizes": sizes(run, B=B, T=T, torch=known), "goal": GOAL, "rounds": len(mine)}
-    known["note"] = f"{parameters:,} parameters, the peer {told['parameters']:,}{note}; {steps} steps at a time"
+    note = f"{parameters:,} parameters, the peer {told['parameters']:,}{note}; {steps} steps at a time"
     if trainer.batching.buckets > 1:
-        known["note"] += (
+        note += (
             "; the peer computes every token, ours what targets depend on: "
             f"{trainer.batching.microbatches} groups of similar length, each at the next of {trainer.batching.buckets} sizes"
         )
-    settings.emit(compare(mine, theirs, suite=SUITE, case=case, ours="scan, data on the device", peer=name, **known))
+    B, T = sequences.tokens.shape[1:]
+    fields = {"case": case, "goal": GOAL, "note": note, "sizes": sizes_of(run, B=B, T=T, torch=known)}
+    mine, theirs = ([seconds / steps for seconds in taken[side]] for side in ("ours", "theirs"))
+    settings.row(mine, theirs, suite=SUITE, ours="scan, data on the device", peer=name, **fields)
 
 
 def _batches(trainer: Trainer, steps: int) -> Sequences:
@@ -99,13 +87,13 @@ def _prepare(peer: TorchPeer, run: RunConfig, vocab: int, sequences: Sequences, 
     targets = np.where(sequences.mask, sequences.targets, -100)
     arrays = {"tokens": np.asarray(sequences.tokens), "targets": targets}
     try:
-        return "x-transformers, torch.compile", peer.prepare(case, arrays), ""
+        return COMPILED, peer.prepare(case, arrays), ""
     except PeerError as error:
         told = peer.prepare(case | {"compile": False}, arrays)
-        return "x-transformers (eager)", told, f"; torch.compile failed: {first_words(error)}"
+        return EAGER, told, f"; torch.compile failed: {first_words(error)}"
 
 
-def _ours(trainer: Trainer, steps: int) -> tuple[Contender, int, list[float]]:
+def _ours(trainer: Trainer, steps: int) -> tuple[Callable[[], float], int, list[float]]:
     """`steps` of our steps, how many numbers the model learns, and a list that fills with losses."""
     population = members([trainer.run])
     state, losses = trainer.start(population), []
@@ -119,4 +107,4 @@ def _ours(trainer: Trainer, steps: int) -> tuple[Contender, int, list[float]]:
         losses.append(float(metrics.loss[0, -1]))
         return seconds
 
-    return Contender("ours", run), parameters, losses
+    return run, parameters, losses

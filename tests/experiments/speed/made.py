@@ -2,8 +2,7 @@
 
 from typing import Any
 
-from experiments.speed.rows import Row
-from experiments.speed.timing import Spread
+from experiments.speed.records import Row, Spread
 
 
 def row(**changes: Any) -> Row:

@@ -5,7 +5,8 @@ import re
 
 import pytest
 
-from experiments.speed import rows, table
+from experiments.speed import records, table
+from experiments.speed.suites import SUITES
 
 ROOT = pathlib.Path(__file__).parents[3]
 RECORDS = sorted((ROOT / "experiments" / "speed").glob("*/speed.jsonl"))
@@ -17,11 +18,26 @@ def test_there_is_a_record():
 
 @pytest.mark.parametrize("path", RECORDS, ids=lambda path: path.parent.name)
 def test_a_table_is_made_anew_from_its_record(path):
-    machine, found = rows.read(path)
+    machine, found = records.read(path)
     assert path.with_suffix(".md").read_text() == table.markdown(machine, found)
     assert machine["smoke"] is False
     assert {"date", "processor", "cores", "commit", "command"} <= {key for key, value in machine.items() if value}
     assert not re.search("/(home|root|Users|tmp)/", path.read_text())
+
+
+def length_of(row):
+    """The length of a row: of sequences, of a cache, or the last of those that are tested."""
+    return next(row.sizes[name] for name in ("T", "slots", "cache", "lengths") if name in row.sizes)
+
+
+@pytest.mark.parametrize("path", RECORDS, ids=lambda path: path.parent.name)
+def test_what_was_measured_is_what_the_list_says(path):
+    _, found = records.read(path)
+    assert [row.peer for row in found if row.peer not in SUITES[row.suite].peers] == []
+    for suite in records.suites(found):
+        lengths = {length_of(row) for row in found if row.suite == suite}
+        assert lengths <= set(SUITES[suite].lengths)
+        assert lengths == set(SUITES[suite].lengths) or isinstance(SUITES[suite].lengths, range)
 
 
 def test_the_front_page_quotes_the_records():

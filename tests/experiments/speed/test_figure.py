@@ -5,8 +5,7 @@ import math
 import pytest
 
 from experiments.speed import figure
-from experiments.speed.rows import single
-from experiments.speed.timing import Spread
+from experiments.speed.records import Spread
 from tests.experiments.speed.made import row
 
 BOTH = "forward + backward, causal"
@@ -24,8 +23,8 @@ def held(T: int, size: float = 2.0**20, **changes):
     """A row of the right panel."""
     changes = {
         "case": "gradient, nope against T",
-        "our_figure": single(size),
-        "peer_figure": single(8 * size),
+        "our_figure": Spread.of([size]),
+        "peer_figure": Spread.of([8 * size]),
         **changes,
     }
     return row(suite="memory", unit="B", sizes={"T": T, **SIZES}, **changes)
@@ -46,7 +45,7 @@ def test_the_left_panel_is_of_both_directions_without_an_encoding():
         row(case=BOTH, sizes={"T": "long"}),
         row(case=BOTH, sizes={"T": 0}),
         timed(1024, 0.0),
-        timed(1024, peer_figure=single(math.inf)),
+        timed(1024, peer_figure=Spread.of([math.inf])),
         held(1024),
     ]
     assert figure.of_time([*others, *kept]) == kept

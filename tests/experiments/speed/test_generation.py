@@ -8,8 +8,8 @@ import jax
 import numpy as np
 import pytest
 
+from experiments.speed.harness import Settings
 from experiments.speed.peers.torch_process import TorchPeer
-from experiments.speed.settings import Settings
 from experiments.speed.suites import generation
 from experiments.speed.suites.generation import SMOKE, agreement, llama, rate
 
@@ -60,7 +60,9 @@ def test_tokens_per_second():
 def test_without_an_environment_or_transformers_one_line_says_so(monkeypatch):
     rows, lines = [], []
     generation.generation(Settings(rows.append, lines.append))
-    monkeypatch.setattr(generation, "TorchPeer", lambda python: TorchPeer(python, worker=FAKE))
+    monkeypatch.setattr(
+        "experiments.speed.peers.torch_process.TorchPeer", lambda python: TorchPeer(python, worker=FAKE)
+    )
     generation.generation(Settings(rows.append, lines.append, torch=pathlib.Path(sys.executable)))
     assert rows == []
     assert "left out" in lines[0]

@@ -10,12 +10,11 @@ import optax
 import pytest
 from flax import nnx
 
-from attnjax.config import parse
 from attnjax.modules import Decoder, TransformerConfig, generate
 from attnjax.positions import NoPE, RoPE
-from experiments.speed.comparing import agree
+from experiments.speed.harness import agree
 from experiments.speed.peers import linen, loops
-from experiments.speed.programs import cold, counted
+from experiments.speed.timing import cold, counted
 
 SYMBOLS = 5
 SIZES = {"vocab": 11, "model": 16, "layers": 2, "heads": 4, "hidden": 24}
@@ -127,60 +126,13 @@ def test_both_ways_to_decode_in_flax_linen_continue_as_we_do():
     mine, steps, prompt = decoder(NoPE(), seed=5), 6, jnp.array([[3], [7]])
     peer = linen.Transformer(**SIZES, rotary=False, decode=True)
     with counted() as names:
-        one_by_one = loops.flax_token_by_token(peer, theirs(mine), prompt, steps)
+        one_by_one = linen.token_by_token(peer, theirs(mine), prompt, steps)
         first = one_by_one()
         np.testing.assert_array_equal(first, one_by_one())
     assert sum("_next_token" in name for name in names) == 1
-    np.testing.assert_array_equal(first, loops.flax_in_one_loop(peer, theirs(mine), prompt, steps)())
+    np.testing.assert_array_equal(first, linen.in_one_loop(peer, theirs(mine), prompt, steps)())
     np.testing.assert_array_equal(first, generate(mine, prompt, steps))
     whole = jnp.concatenate([prompt, first], 1)
     logits = jax.jit(linen.Transformer(**SIZES, rotary=False).apply)(theirs(mine), whole)
     np.testing.assert_array_equal(first, logits[:, :-1].argmax(-1))
     assert len(np.unique(first)) > 1
-
-
-@pytest.mark.parametrize(
-    ("options", "decode"),
-    [({"encoding": "alibi"}, False), ({"norm": "rms"}, False), ({"encoding": "rope"}, True)],
-    ids=["alibi", "rms", "rope"],
-)
-def test_a_model_that_the_peer_cannot_be_is_refused(options, decode):
-    model = parse({"model": options}).model
-    with pytest.raises(
-        ValueError, match="the peer in Flax Linen has layers, model, heads, hidden and the encodings nope"
-    ):
-        linen.peer_of(model, 11, decode=decode)
-
-
-@pytest.mark.parametrize(
-    ("ours", "message"),
-    [
-        ([1.0, 2.0], r"differ by 0\.5 of the largest entry, at most 0\.0001"),
-        ([1.0, np.nan], "differ by nan of the largest entry"),
-        ([1.0], r"ours has shapes \{'w': \(1,\)\}, the peer \{'w': \(2,\)\}"),
-    ],
-)
-def test_a_disagreement_is_an_error(ours, message):
-    with pytest.raises(ValueError, match=f"logits: .*{message}"):
-        agree("logits", {"w": np.array(ours)}, {"w": np.array([1.0, 4.0])})
-
-
-def test_agreement_is_relative_to_the_largest_entry():
-    assert agree("logits", [np.zeros(2), np.ones(1)], [np.full(2, 1e-3), np.full(1, 10.0)], 1.0) == 0.9
-
-
-def test_a_cold_block_leaves_the_settings_as_they_were():
-    names = ("jax_enable_compilation_cache", "jax_disable_most_optimizations")
-    before = [jax.config.values[name] for name in names]
-    jax.config.update("jax_enable_compilation_cache", True)
-    try:
-        double = jax.jit(lambda x: 2 * x)
-        double(np.ones(3))
-        with cold(), counted() as compilations:
-            double(np.ones(3))
-            assert not jax.config.values["jax_enable_compilation_cache"]
-        assert compilations == ["jit(<lambda>)"]
-        assert jax.config.values["jax_enable_compilation_cache"]
-    finally:
-        jax.config.update("jax_enable_compilation_cache", before[0])
-    assert [jax.config.values[name] for name in names] == before

@@ -5,8 +5,7 @@ import math
 import pytest
 
 from experiments.speed import table
-from experiments.speed.rows import single
-from experiments.speed.timing import Spread
+from experiments.speed.records import Spread
 from tests.experiments.speed.made import row
 
 NONE = "\N{EN DASH}"
@@ -39,12 +38,12 @@ def test_three_significant_digits(value, text):
         (Spread(0.9996, 0.998, 1.25), "s", "1,000 ms (998 to 1,250)"),
         (Spread(0.0123, 0.012, 0.0131), "s", "12.3 ms (12.0 to 13.1)"),
         (Spread(4.5e-5, 4.5e-5, 4.5e-5), "s", "45.0 µs"),
-        (single(0), "B", "0 B"),
-        (single(1536), "B", "1.50 KiB"),
-        (single(81 * 2**20), "B", "81.0 MiB"),
-        (single(16400 * 2**20), "B", "16.0 GiB"),
-        (single(1), "programs", "1 program"),
-        (single(40), "programs", "40 programs"),
+        (Spread.of([0]), "B", "0 B"),
+        (Spread.of([1536]), "B", "1.50 KiB"),
+        (Spread.of([81 * 2**20]), "B", "81.0 MiB"),
+        (Spread.of([16400 * 2**20]), "B", "16.0 GiB"),
+        (Spread.of([1]), "programs", "1 program"),
+        (Spread.of([40]), "programs", "40 programs"),
     ],
 )
 def test_figures_have_units(figure, unit, text):
@@ -88,7 +87,9 @@ def test_versions_of_a_peer_stand_above_the_table_only():
 
 
 def test_exact_figures_have_no_spread():
-    bytes_ = dict(unit="B", our_figure=single(2**20), peer_figure=single(2**30), ratio=single(1024.0), goal=100.0)
+    bytes_ = dict(
+        unit="B", our_figure=Spread.of([2**20]), peer_figure=Spread.of([2**30]), ratio=Spread.of([1024.0]), goal=100.0
+    )
     assert "| 1.00 MiB | jax.nn xla | 1.00 GiB | 1,024x | 100x | yes |" in table.suite_table([row(**bytes_)])
 
 

@@ -3,6 +3,7 @@
 PyTorch itself is not needed here. The suites run against attention that the fake worker does with NumPy.
 """
 
+import contextlib
 import functools
 import json
 import os
@@ -16,10 +17,10 @@ import pytest
 
 from attnjax.positions import Kerple, NoPE, T5Bias, learns
 from attnjax.tasks.forms import Sequences
+from experiments.speed.harness import Settings
+from experiments.speed.peers import torch_process
 from experiments.speed.peers.torch_process import WORKER, PeerError, TorchPeer, environment, first_words
-from experiments.speed.settings import Settings
-from experiments.speed.suites import attention_torch, training_torch
-from experiments.speed.timing import Contender
+from experiments.speed.suites import SUITES, attention_torch, training_torch
 
 FAKE = pathlib.Path(__file__).with_name("fake_worker.py")
 Fake = functools.partial(TorchPeer, pathlib.Path(sys.executable), worker=FAKE)
@@ -45,10 +46,9 @@ def test_arrays_survive_the_way_there_and_back(peer):
     }
 
 
-def test_contender_returns_the_seconds_that_the_worker_took(peer):
+def test_a_run_returns_the_seconds_that_the_worker_took(peer):
     peer.prepare({"kind": "echo", "seconds": 0.25}, {})
-    contender = peer.contender("theirs")
-    assert (contender.name, contender.run(), contender.run()) == ("theirs", 0.25, 0.25)
+    assert (peer.run(), peer.run()) == (0.25, 0.25)
     assert peer.versions()["threads"] == 1
 
 
@@ -56,7 +56,7 @@ def test_contender_returns_the_seconds_that_the_worker_took(peer):
 def test_seconds_that_are_none(peer, seconds):
     peer.prepare({"kind": "echo", "seconds": seconds}, {})
     with pytest.raises(PeerError, match="seconds must be a positive number, got"):
-        peer.contender("theirs").run()
+        peer.run()
 
 
 def test_error_of_the_worker_is_told_and_it_goes_on(peer):
@@ -68,7 +68,7 @@ def test_error_of_the_worker_is_told_and_it_goes_on(peer):
 def test_dead_worker(peer):
     with pytest.raises(PeerError, match=r"ended during 'prepare'. It said:\nmy last words"):
         peer.prepare({"kind": "dies"}, {})
-    for ask in (peer.versions, lambda: peer.prepare({}, {}), peer.contender("theirs").run, peer.results):
+    for ask in (peer.versions, lambda: peer.prepare({}, {}), peer.run, peer.results):
         with pytest.raises(PeerError, match="has ended"):
             ask()
     peer.close()
@@ -196,7 +196,7 @@ def test_bias_of_each_distance():
     """Distances 0 .. T - 1 of every head, by the formulas of the papers."""
     for encoding in (T5Bias(), Kerple()):
         given = attention_torch.problem(encoding, 24, B=2, N=2, H=4)
-        vector, head = given.sent(backward=False)["bias"], given.params.head
+        vector, head = given.sent()["bias"], given.args[0].head
         assert vector.shape == (2, 24)
         if isinstance(encoding, T5Bias):
             np.testing.assert_array_equal(vector[:, :16], head["table"][:, :16])
@@ -208,7 +208,7 @@ def test_bias_of_each_distance():
 def test_training_falls_back_to_eager_and_both_have_the_same_batches(peer, told, monkeypatch):
     """Our own training is left to the benchmark itself: here it takes 0.2 s."""
     settings, rows, lines = told
-    ours = Contender("ours", lambda: 0.2), 16, [4.6]
+    ours = (lambda: 0.2), 16, [4.6]
     monkeypatch.setattr(training_torch, "_ours", lambda trainer, steps: ours)
     training_torch.against(settings, peer, {}, training_torch.run_config(1, 16, 3), steps=2)
     assert lines == []
@@ -235,7 +235,7 @@ def test_no_row_where_the_peer_does_not_learn(peer, told, monkeypatch):
     settings, rows, lines = told
     batches = Sequences(*(np.zeros((1, 2, 3), np.int32) for _ in Sequences._fields))
     monkeypatch.setattr(training_torch, "_batches", lambda trainer, steps: batches)
-    monkeypatch.setattr(training_torch, "_ours", lambda *_: (Contender("ours", lambda: 0.2), 16, [4.6]))
+    monkeypatch.setattr(training_torch, "_ours", lambda *_: ((lambda: 0.2), 16, [4.6]))
     prepare = peer.prepare
     monkeypatch.setattr(peer, "prepare", lambda case, arrays: prepare(case | {"loss": float("nan")}, arrays))
     training_torch.against(settings, peer, {}, training_torch.run_config(1, 16, 3), steps=1)
@@ -244,11 +244,26 @@ def test_no_row_where_the_peer_does_not_learn(peer, told, monkeypatch):
     assert "not measured, because the last losses are 4.6 and, of the peer, nan" in lines[0]
 
 
-@pytest.mark.parametrize("module", [attention_torch, training_torch])
-def test_without_an_environment_one_line_says_how_to_make_one(module):
+@pytest.mark.parametrize("suite", [attention_torch.attention_torch, training_torch.training_torch])
+def test_without_an_environment_one_line_says_how_to_make_one(suite, monkeypatch):
     rows, lines = [], []
-    getattr(module, module.SUITE)(Settings(rows.append, lines.append))
+    suite(Settings(rows.append, lines.append))
+    monkeypatch.setattr(torch_process, "TorchPeer", Without)
+    suite(Settings(rows.append, lines.append, torch=pathlib.Path("python")))
+    package = SUITES[suite.__name__].needs
     assert rows == []
-    assert len(lines) == 1
-    assert "left out" in lines[0]
-    assert "--torch" in lines[0]
+    assert lines == [
+        f"{suite.__name__}: left out, because it needs {package}: `python -m venv torch && torch/bin/pip install torch numpy "
+        f"{package}` makes an environment (a CPU build is enough), and `--torch torch/bin/python` names it",
+        f"{suite.__name__}: left out, because that environment has no {package}",
+    ]
+
+
+class Without(contextlib.nullcontext):
+    """A worker whose environment holds nothing."""
+
+    def versions(self):
+        return {"torch": None}
+
+    def __enter__(self):
+        return self

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from attnjax.positions import ENCODINGS
-from experiments.speed.rows import Record, read
-from experiments.speed.settings import Settings
-from experiments.speed.suites import decoding, evaluation, population, start, training
+from experiments.speed import suites as table
+from experiments.speed.harness import Settings
+from experiments.speed.records import Record, read
+from experiments.speed.suites import decoding, evaluation, generation, population, start, training
 
 
 def programs_of_training(ours, theirs):
@@ -58,6 +59,7 @@ def test_rows_of_a_smoke_run_can_be_read(name, tmp_path):
     for row in rows:
         record.add(row)
         assert row.suite == name
+        assert row.peer in table.SUITES[name].peers
         assert all(math.isfinite(x) and x > 0 for x in (*row.our_figure, *row.peer_figure, *row.ratio))
         # Losses of padded and of whole rows may be equal to the last bit; what is trained never is.
         assert row.error is None or 0 < row.error < 1e-5 or (name == "evaluation" and row.error == 0)
@@ -116,3 +118,19 @@ def test_a_start_that_fails_says_why(tmp_path):
         match="ended with status 1: ValueError: entry 0 of the sweep: model.layers must be a whole number of at least 1",
     ):
         start.once(str(tmp_path), 0, 16)
+
+
+def test_the_full_sizes_are_those_of_the_table():
+    lengths = {name: tuple(suite.lengths) for name, suite in table.SUITES.items()}
+    small = {name: tuple(suite.smoke) for name, suite in table.SUITES.items()}
+    for sizes, known in ((training.FULL, lengths), (training.SMOKE, small)):
+        assert {(size.lengths + training.LINKS, size.tokens) for size in sizes} == {known["training"]}
+    for size, known in ((population.Size(), lengths), (population.SMOKE, small)):
+        assert (2 * size.lengths + 1,) == known["population"]
+    for size, known in ((evaluation.FULL, lengths), (evaluation.SMOKE, small)):
+        assert evaluation.config(size).evaluate.lengths == known["evaluation"]
+    for size, known in ((decoding.FULL, lengths), (decoding.SMOKE, small)):
+        assert (size.slots,) == known["decoding"]
+    for size, known in ((generation.FULL, lengths), (generation.SMOKE, small)):
+        assert {sum(case) for case in size.cases} == set(known["generation"])
+    assert (start.sweep(1, 16)[0].config.task.length_max + 2,) == lengths["start"] == small["start"]

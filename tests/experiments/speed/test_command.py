@@ -10,7 +10,7 @@ import pytest
 
 from attnjax.cli import main
 from experiments.speed import suites, table
-from experiments.speed.rows import read
+from experiments.speed.records import read
 from tests.experiments.speed.made import row
 
 ROOT = pathlib.Path(__file__).parents[3]
@@ -48,9 +48,10 @@ def told(settings):
 def fakes(tmp_path, monkeypatch):
     """A place, these suites, and a machine of known speed. Compiled programs of other tests stay."""
     functions = (good, far, broken, liar, lengths, told)
-    names = {one.__name__: ("fake_suites", one.__name__, f"a {one.__name__} one") for one in functions[:-1]}
-    monkeypatch.setattr(suites, "SUITES", names | {"gone": ("fake_suites", "gone", "not there")})
-    monkeypatch.setitem(sys.modules, "fake_suites", types.SimpleNamespace(**{one.__name__: one for one in functions}))
+    names = (*(one.__name__ for one in functions[:-1]), "gone")
+    monkeypatch.setattr(suites, "SUITES", {name: suites.Suite("fakes", name, (), (1,), (1,)) for name in names})
+    fakes = types.SimpleNamespace(**{one.__name__: one for one in functions})
+    monkeypatch.setitem(sys.modules, "experiments.speed.suites.fakes", fakes)
     cleared = []
     monkeypatch.setattr("jax.clear_caches", lambda: cleared.append(1))
     for name, rate in (("peak_flops", 1e11), ("bandwidth", 2e10)):
@@ -115,7 +116,7 @@ def test_smoke_judges_no_times(capsys):
 
 
 def test_settings_reach_the_suites(monkeypatch):
-    monkeypatch.setitem(suites.SUITES, "told", ("fake_suites", "told", ""))
+    monkeypatch.setitem(suites.SUITES, "told", suites.Suite("fakes", "", (), (1,), (1,)))
     assert main(["bench", "far", "told", "--rounds", "7", "--seconds", "0.5", "--torch", sys.executable]) == 0
     machine, (one, other) = read(pathlib.Path("runs/bench/speed.jsonl"))
     assert one.sizes == {"rounds": 7, "seconds": 0.5}
@@ -225,9 +226,19 @@ def test_each_suite_once_in_the_order_of_the_table():
     assert suites.chosen([]) == ["good", "far", "broken", "liar", "lengths", "gone"]
 
 
-@pytest.mark.parametrize(("name", "place"), EVERY)
-def test_the_table_names_functions_that_are_there(name, place):
-    module, function, text = place
-    tree = ast.parse((ROOT / module.replace(".", "/")).with_suffix(".py").read_text(encoding="utf-8"))
-    assert function in {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
-    assert text
+@pytest.mark.parametrize(("name", "suite"), EVERY)
+def test_the_table_names_functions_that_are_there(name, suite):
+    tree = ast.parse((ROOT / f"experiments/speed/suites/{suite.module}.py").read_text(encoding="utf-8"))
+    assert name in {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
+    assert suite.text
+    assert suite.peers
+
+
+def test_the_list_says_what_against_whom_and_at_which_lengths(monkeypatch, capsys):
+    monkeypatch.setattr(suites, "SUITES", dict(EVERY))
+    assert main(["bench", "--list"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "attention         causal attention against T: jax.nn xla; flax linen; T = 1,024, 2,048, 4,096"
+    assert "evaluation        every length: a compilation per length; T = 1 to 500" in lines
+    assert "generation        a LLaMA goes on with a text: transformers, generate; T = 2,048 (--torch)" in lines
+    assert [line.split()[0] for line in lines] == [name for name, _ in EVERY]

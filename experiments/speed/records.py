@@ -7,10 +7,25 @@ an interruption stays, and a table or figure is made from the file alone.
 import dataclasses
 import json
 import pathlib
-from collections.abc import Iterable
-from typing import Any
+import statistics
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
 
-from experiments.speed.timing import Spread
+
+class Spread(NamedTuple):
+    """Median and quartiles over rounds."""
+
+    median: float
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> "Spread":
+        """Of at least one number; one alone, such as bytes counted by the compiler, has no spread."""
+        if len(values) == 1:
+            return cls(values[0], values[0], values[0])
+        low, median, high = statistics.quantiles(values, n=4, method="inclusive")
+        return cls(median, low, high)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,9 +57,15 @@ class Row:
         return None if self.goal is None else self.ratio.median >= self.goal
 
 
-def single(value: float) -> Spread:
-    """A figure without spread, such as bytes counted by the compiler."""
-    return Spread(value, value, value)
+def compared(mine: Sequence[float], theirs: Sequence[float], *, unit: str = "s", **fields: Any) -> Row:
+    """The row of two contenders from their figures in each round; `fields` are the others of `Row`.
+
+    A ratio is taken inside a round, between neighbours in time; what is not a time is counted once. Raises ValueError where
+    the numbers of rounds differ.
+    """
+    ratio = Spread.of([b / a for a, b in zip(mine, theirs, strict=True)])
+    figures = {"our_figure": Spread.of(mine), "peer_figure": Spread.of(theirs), "ratio": ratio}
+    return Row(unit=unit, rounds=len(mine) if unit == "s" else None, **figures, **fields)
 
 
 class Record:
@@ -53,12 +74,10 @@ class Record:
     def __init__(self, path: pathlib.Path, machine: dict[str, Any]):
         path.parent.mkdir(parents=True, exist_ok=True)
         self.path = path
-        self.rows: list[Row] = []
         path.write_text(json.dumps({"machine": machine}) + "\n", encoding="utf-8")
 
     def add(self, row: Row) -> None:
         """Append a row and flush it."""
-        self.rows.append(row)
         with self.path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(dataclasses.asdict(row)) + "\n")
 
@@ -73,9 +92,8 @@ def read(path: pathlib.Path) -> tuple[dict[str, Any], list[Row]]:
             if "machine" in entry:
                 machine = dict(entry["machine"])
                 continue
-            for key in ("our_figure", "peer_figure", "ratio"):
-                entry[key] = Spread(*map(float, entry[key]))
-            rows.append(Row(**entry))
+            figures = {key: Spread(*map(float, entry[key])) for key in ("our_figure", "peer_figure", "ratio")}
+            rows.append(Row(**entry | figures))
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise ValueError(f"{path.name}, line {number}: not a row of a benchmark ({error})") from error
     return machine, rows

@@ -7,20 +7,17 @@ what is compared is the attention.
 
 import jax
 import jax.numpy as jnp
-from flax import linen, nnx
+from flax import linen
 
 from attnjax.positions import EncodingParams, PositionEncoding, Sizes, Tile, Trait, resolve
 from attnjax.typing import Array, Float, PyTree
-
-JAX_NN = "jax.nn xla"
-FLAX = "flax linen"
-NNX = "flax nnx"
+from experiments.speed.suites import JAX_NN
 
 
 def attention(
     name: str, encoding: PositionEncoding, params: PyTree, q: Array, k: Array, v: Array
 ) -> Float[Array, "B T N H"]:
-    """Causal attention over positions 0 .. T-1 by the peer of this name."""
+    """Causal attention over positions 0 .. T-1 by `jax.nn`, or by Flax Linen."""
     T, N, H = q.shape[1:]
     p = resolve(encoding, params, Sizes(model=N * H, heads=N, kv_heads=k.shape[2], head_dim=H), T)
     if encoding.traits & Trait.MAPS:
@@ -34,8 +31,7 @@ def attention(
     causal = jnp.tril(jnp.ones((1, 1, T, T), bool))
     # Flax divides by sqrt(H), the others multiply by 1/sqrt(H): the same number here.
     with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
-        function = linen.dot_product_attention if name == FLAX else nnx.dot_product_attention
-        return function(q, k, v, bias=bias, mask=causal)[..., :H]
+        return linen.dot_product_attention(q, k, v, bias=bias, mask=causal)[..., :H]
 
 
 def maps(encoding: PositionEncoding, p: EncodingParams, q: Array, k: Array) -> tuple[Array, Array]:

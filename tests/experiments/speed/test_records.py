@@ -4,10 +4,11 @@ import json
 
 import pytest
 
-from experiments.speed.rows import Record, read, single, suites
+from experiments.speed.records import Record, Spread, compared, read, suites
 from tests.experiments.speed.made import row
 
 MACHINE = {"processor": "abacus", "cores": 2}
+NAMES = {"suite": "a", "case": "b", "ours": "c", "peer": "d"}
 
 
 @pytest.fixture
@@ -18,17 +19,48 @@ def path(tmp_path):
 def test_what_is_written_is_read_after_every_row(path):
     record = Record(path, MACHINE)
     assert read(path) == (MACHINE, [])
-    rows = [row(), row(goal=None, error=None, note="a µ\nb"), row(unit="B", our_figure=single(3.0), sizes={})]
+    rows = [row(), row(goal=None, error=None, note="a µ\nb"), row(unit="B", our_figure=Spread.of([3.0]), sizes={})]
     for count, one in enumerate(rows, 1):
         record.add(one)
         assert read(path) == (MACHINE, rows[:count])
-    assert record.rows == rows
 
 
 def test_a_new_record_starts_anew(path):
     Record(path, MACHINE).add(row())
     Record(path, {"cores": 3})
     assert read(path) == ({"cores": 3}, [])
+
+
+@pytest.mark.parametrize(
+    ("values", "spread"),
+    [
+        ([5.0], (5, 5, 5)),
+        ([1.0, 3.0], (2, 1.5, 2.5)),
+        ([5.0, 1.0, 4.0, 2.0, 3.0], (3, 2, 4)),
+        ([4.0, 3.0, 2.0, 1.0], (2.5, 1.75, 3.25)),
+        ([1.0, 1.0, 100.0], (1, 1, 50.5)),
+    ],
+)
+def test_median_and_quartiles(values, spread):
+    assert Spread.of(values) == spread
+
+
+def test_a_ratio_is_taken_inside_a_round():
+    """Rounds 1/1, 10/2 and 4/4; the ratio of the medians would be 4/2."""
+    assert compared([1.0, 2.0, 4.0], [1.0, 10.0, 4.0], **NAMES).ratio == (1, 1, 3)
+
+
+def test_a_ratio_needs_the_same_rounds():
+    with pytest.raises(ValueError, match=r"zip\(\) argument 2 is shorter"):
+        compared([1.0, 2.0], [1.0], **NAMES)
+
+
+def test_times_have_rounds_and_counts_have_none():
+    assert [compared([1.0, 2.0], [3.0, 4.0], unit=unit, **NAMES).rounds for unit in ("s", "B", "programs")] == [
+        2,
+        None,
+        None,
+    ]
 
 
 @pytest.mark.parametrize("goal", [3.9, 4.0])
