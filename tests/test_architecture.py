@@ -24,7 +24,6 @@ SIDES = {
     "registry": (set(), {"positions", "sweep", "report", "cli"}),
     "tasks": ({"typing", "positions"}, {"train", "sweep", "report", "cli"}),
     "config": ({*CHAIN[: CHAIN.index("train")], "tasks", "folder", "registry"}, {"train", "sweep", "report", "cli"}),
-    "bench": ({*CHAIN[: CHAIN.index("cli")], "tasks", "config", "folder", "records"}, {"cli"}),
     "analysis": ({*CHAIN[: CHAIN.index("cli")], "tasks", "config", "folder", "records"}, {"cli"}),
     "explore": ({*CHAIN[: CHAIN.index("cli")], "tasks", "config", "folder", "records", "analysis"}, {"cli"}),
 }
@@ -40,6 +39,9 @@ LAZY = {"_NAMES", "_HOME", "_MODULES"}
 RUNS_CODE = {"eval", "exec", "compile", "__import__", "os.system", "os.popen", "torch.load", "yaml.load"}
 RUNS_CODE |= {"yaml.unsafe_load", "yaml.full_load", "pandas.read_pickle", "pd.read_pickle"}
 RUNS_CODE_MODULES = {"pickle", "cPickle", "cloudpickle", "dill", "marshal", "shelve", "joblib"}
+
+MEASURING = ("experiments/speed",)
+"""Experiments that keep the package's rules on hidden state."""
 
 HEAVY = ("flax", "optax", "orbax", "ml_collections", "matplotlib")
 
@@ -149,6 +151,17 @@ def test_library_does_not_import_its_users():
     assert not wrong, "\n".join(wrong)
 
 
+def test_one_file_of_the_package_knows_that_there_are_experiments():
+    """It loads them by name, at the user's command, and says so where there are none."""
+    named = [
+        str(path.relative_to(ROOT))
+        for path in sources("attnjax")
+        for node in ast.walk(parse(path))
+        if isinstance(node, ast.Constant) and re.match(r"experiments\.", str(node.value))
+    ]
+    assert named == ["attnjax/cli/checkout.py"]
+
+
 def test_flax_is_imported_by_the_upper_half_only():
     lower = ("attnjax/positions", "attnjax/attention", "attnjax/typing.py", "attnjax/tasks")
     files = [path for path in sources("attnjax") if str(path.relative_to(ROOT)).startswith(lower)]
@@ -210,7 +223,7 @@ def test_public_names_all_load():
 
 def test_no_module_level_state():
     wrong = []
-    for path in sources("attnjax"):
+    for path in sources("attnjax", *MEASURING):
         names = TABLES | LAZY if path == PACKAGE / "__init__.py" else TABLES
         for node in top_level(parse(path).body):
             if not isinstance(node, ast.Assign | ast.AnnAssign | ast.AugAssign):
@@ -223,7 +236,7 @@ def test_no_module_level_state():
 
 def test_no_caches_and_no_global_statements():
     wrong = []
-    for path in sources("attnjax"):
+    for path in sources("attnjax", *MEASURING):
         wrong += [where(path, n) for n, name in imported(path) if name in {"functools.cache", "functools.lru_cache"}]
         for node in ast.walk(parse(path)):
             if isinstance(node, ast.Global) or dotted(node) in {"functools.cache", "functools.lru_cache"}:

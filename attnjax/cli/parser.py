@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from typing import NoReturn
 
-from attnjax.cli import benchmark, commands, examples, execution, exploring, generating, kinds, listing, parity
+from attnjax.cli import checkout, commands, examples, execution, exploring, generating, kinds, listing
 from attnjax.config.names import ENCODING_NAMES, nearest
 
 TRAINER = "attnjax.train:train"
@@ -128,7 +128,7 @@ def _add_bench(add: _Add) -> None:
     )
     text = "write table and figure of the record in a folder again, without measuring"
     bench.add_argument("--render", type=pathlib.Path, metavar="DIR", help=text)
-    bench.set_defaults(command=benchmark.bench)
+    bench.set_defaults(command=checkout.bench)
 
 
 def _add_explore(add: _Add) -> None:
@@ -181,7 +181,7 @@ def _add_parity(add: _Add) -> None:
     command.add_argument("--dtype", choices=("float32", "float64"), default="float32", help=text)
     text = "largest relative difference allowed; default: 1e-3"
     command.add_argument("--tolerance", type=kinds.tolerance, default=1e-3, metavar="X", help=text)
-    command.set_defaults(command=parity.parity)
+    command.set_defaults(command=checkout.parity)
 
 
 def _add_config(command: argparse.ArgumentParser) -> None:

@@ -11,8 +11,8 @@ import jax
 import numpy as np
 
 from attnjax import __version__
-from attnjax.bench import machine
 from experiments.first_principles.sections import NAMES, Section
+from experiments.speed import machine
 
 FILE, SCHEMA = "record.json", 1
 DIGITS = 8

@@ -18,13 +18,14 @@ import numpy as np
 from flax import nnx
 
 from attnjax import Mask
-from attnjax.bench.timing import Contender, Spread, interleaved, timed
 from attnjax.modules import MultiHeadAttention
 from attnjax.report.drawing import new_figure
 from attnjax.report.words import markdown_table
 from attnjax.typing import Array, Float, PyTree
 from experiments.first_principles.drawing import BLUE, GREEN, RED, WIDTH, powers_of_two
 from experiments.first_principles.words import seconds, small
+from experiments.speed.records import Spread
+from experiments.speed.timing import interleaved, timed
 
 TITLE = "Attention against recurrence"
 CAPTION = (
@@ -89,10 +90,10 @@ def numbers() -> dict[str, Any]:
 def time_at(length: int) -> dict[str, list[float]]:
     """Seconds of a forward and backward pass of each, in turn."""
     x = jax.random.normal(jax.random.key(length), (BATCH, length, CHANNELS))
-    contenders = []
+    contenders = {}
     for name, (call, params) in (("attention", attention(0)), ("lstm", lstm(0))):
         loss = lambda params, x, call=call: jnp.square(call(params, x)).mean()
-        contenders.append(Contender(name, timed(jax.jit(jax.grad(loss, argnums=(0, 1))), params, x)))
+        contenders[name] = timed(jax.jit(jax.grad(loss, argnums=(0, 1))), params, x)
     return interleaved(contenders, rounds=ROUNDS, seconds=SECONDS)
 
 

@@ -15,12 +15,12 @@ import numpy as np
 
 from attnjax.models import Loaded, load, save
 from attnjax.models.param_paths import parameters
-from attnjax.models.parity import Difference, cached, compare, differences, ours
-from attnjax.models.parity_inputs import by_length, draw
-from attnjax.models.parity_peer import libraries
 from attnjax.modules import Decoder, EncoderDecoder, generate
 from experiments.parity import original
 from experiments.parity.cases import CASES, Case, model
+from experiments.parity.comparing import Difference, cached, compare, differences, ours
+from experiments.parity.inputs import by_length, draw
+from experiments.parity.peer import libraries
 
 DTYPES = ("float64", "float32")
 STEPS = 24

@@ -9,9 +9,9 @@ import numpy as np
 from flax import nnx
 
 from attnjax.models import MODELS, Loaded, save
-from attnjax.models.parity_inputs import Inputs
-from attnjax.models.parity_peer import Numbers, gradient_of, loss_of
 from attnjax.modules import TransformerConfig
+from experiments.parity.inputs import Inputs
+from experiments.parity.peer import Numbers, gradient_of, loss_of
 
 CONFIG = {"vocab_size": 97, "d_model": 32, "nhead": 4, "dim_feedforward": 48, "attention_bias": True}
 CONFIG |= {"num_encoder_layers": 2, "num_decoder_layers": 2, "layer_norm_eps": 1e-5}

@@ -1,0 +1,1 @@
+"""How others do the same work: a file for each of them."""
