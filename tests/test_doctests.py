@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-PARTS = ("positions", "attention", "modules", "models", "tasks", "train")
+PARTS = ("positions", "attention", "modules", "models", "tasks", "records", "train")
 OPTIONS = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
 
 
