@@ -13,10 +13,12 @@ import shutil
 import sys
 
 from attnjax.folder import Folder, enter
+from attnjax.records import jsonl, status
 from attnjax.records.lines import LARGEST
+from attnjax.records.runs import CONFIG, MANIFEST
 from attnjax.sweep import scan
 
-FILES = ("config.json", "manifest.json", "status.json", "metrics.jsonl", "results.jsonl", "traceback.txt")
+FILES = (CONFIG, MANIFEST, status.FILE, *jsonl.FILES, "traceback.txt")
 
 
 def keep(runs: pathlib.Path, experiment: pathlib.Path) -> int:

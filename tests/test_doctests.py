@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-PARTS = ("positions", "attention", "modules", "models", "tasks", "train", "analysis", "cli", "sweep")
+PARTS = ("positions", "attention", "modules", "models", "tasks", "records", "train", "analysis", "cli", "sweep")
 OPTIONS = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
 
 

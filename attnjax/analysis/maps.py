@@ -15,8 +15,8 @@ from attnjax.analysis.scores import HeadScores, stands_out
 from attnjax.analysis.subject import Subject
 from attnjax.report.drawing import FAINT, new_figure, plain, save, settings
 from attnjax.report.figures import draw_cells, label_cells
+from attnjax.report.formatting import decimal
 from attnjax.report.scales import some
-from attnjax.report.words import decimal
 from attnjax.typing import Float
 
 NAMED = 40

@@ -7,7 +7,6 @@ from typing import Any
 
 from attnjax.config import RunConfig
 from attnjax.records import jsonl
-from attnjax.records.runs import RESULTS
 
 SPLITS = ("train", "test")
 """As `train/evaluate.py` names evaluations within the lengths of training and past them; the third is validation."""
@@ -16,7 +15,7 @@ SPLITS = ("train", "test")
 def score_of(directory: pathlib.Path, config: RunConfig, protocol: str = "") -> str:
     """The score of the run in a folder, see `final_score`; "" where nothing can be read."""
     try:
-        return final_score(jsonl.read(directory / RESULTS).tables, config.task.length_max, protocol)
+        return final_score(jsonl.read(directory / jsonl.RESULTS).tables, config.task.length_max, protocol)
     except ValueError:
         return ""
 
@@ -36,7 +35,7 @@ def final_score(results: Iterable[Mapping[str, Any]], trained: int, protocol: st
       >>> final_score([measured(10, 0.5), measured(40, 2.0), measured(80, 3.0)], trained=10)
       'loss 0.500 within, 2.500 past'
     """
-    from attnjax.report.measures import declared, ordered  # needs NumPy
+    from attnjax.report.metrics import declared, ordered  # needs NumPy
 
     found = [one for one in results if one.get("split") in SPLITS and _usable(one)]
     last = max((one["step"] for one in found), default=0)

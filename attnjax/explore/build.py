@@ -4,8 +4,8 @@ import importlib
 import pathlib
 from collections.abc import Sequence
 
+from attnjax.explore.contents import Explored
 from attnjax.explore.page import page
-from attnjax.explore.records import Explored
 from attnjax.records import files
 
 MOST_RUNS = 2

@@ -13,14 +13,13 @@ from flax import nnx
 from attnjax.analysis.heads import check_head
 from attnjax.analysis.subject import Subject, load
 from attnjax.config import RunConfig, encoding_name, to_dict
+from attnjax.explore.contents import Explored, Loss, Shown, pack, packed_size
 from attnjax.explore.losses import loss_by_position
-from attnjax.explore.packing import pack, packed_size
-from attnjax.explore.records import Explored, Loss, Shown
 from attnjax.explore.texts import Read, texts
 from attnjax.explore.vocabulary import token_names
 from attnjax.records.runs import read_manifest
+from attnjax.report.formatting import lengths_of
 from attnjax.report.style import color_class
-from attnjax.report.words import lengths_of
 from attnjax.tasks import Text
 from attnjax.tasks.base import Task
 from attnjax.train.loop import fingerprint

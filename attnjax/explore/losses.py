@@ -15,7 +15,7 @@ import numpy as np
 import optax
 
 from attnjax.config import RunConfig
-from attnjax.explore.records import Loss
+from attnjax.explore.contents import Loss
 from attnjax.explore.texts import fitting, size
 from attnjax.tasks.base import Task
 from attnjax.train.data import sequences

@@ -8,7 +8,7 @@ from importlib import resources
 from string import Template
 from typing import Any
 
-from attnjax.explore.records import Explored, table
+from attnjax.explore.contents import Explored, table
 from attnjax.report import page as report
 from attnjax.report.markup import Markup, content, element, script_json
 

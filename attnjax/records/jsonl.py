@@ -22,7 +22,7 @@ try:
 except ImportError:  # Windows
     fcntl = None
 
-FILES = ("metrics.jsonl", "results.jsonl")
+METRICS, RESULTS = FILES = ("metrics.jsonl", "results.jsonl")
 """What a run records while it trains."""
 MEASURED = ("schema", "run", "value", "count", "seconds")
 TOLD = 100
@@ -65,6 +65,14 @@ def read(path: pathlib.Path) -> Records:
     """Every sound record; a missing file has none, nor has one that cannot be read, which is told as damage.
 
     Raises ValueError, naming the file, only for a sound line that a newer version wrote.
+
+    Example:
+      >>> import pathlib, tempfile
+      >>> path = pathlib.Path(tempfile.mkdtemp()) / "metrics.jsonl"
+      >>> append(path, {"step": 100, "loss": 0.25}, {"step": 200, "loss": 0.125})
+      >>> _ = path.write_text(path.read_text()[:-3])
+      >>> read(path)
+      Records(tables=[{'schema': 2, 'step': 100, 'loss': 0.25}], damaged=['line 2 is not JSON (a torn last line)'], unchecked=0)
     """
     rows, problems, unchecked = read_rows(path, lambda table: table)
     damaged = [one.reason if one.line is None else f"line {one.line} {one.reason}" for one in problems]

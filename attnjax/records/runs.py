@@ -24,7 +24,7 @@ RUN = re.compile(r"[0-9a-f]{16}")
 """Names of runs."""
 OURS = re.compile(rf"{re.escape(SWEEP_FILE)}|index\.sqlite(-\w+)?|logs|report|README\.md|\..*")
 """Names in a folder of results that are neither runs nor foreign."""
-CONFIG, MANIFEST, METRICS, RESULTS = "config.json", "manifest.json", "metrics.jsonl", "results.jsonl"
+CONFIG, MANIFEST = "config.json", "manifest.json"
 LINK = "is a link, which is not followed"
 
 T = TypeVar("T")

@@ -25,8 +25,12 @@ def jsonable(value: Any) -> Any:
 
 
 def printable(text: str) -> str:
-    """The text with U+FFFD for what no file should hold: lone surrogates, control characters, and reversals of
+    r"""The text with U+FFFD for what no file should hold: lone surrogates, control characters, and reversals of
     direction.
+
+    Example:
+      >>> printable("a\x1b[31m") == "a\ufffd[31m"
+      True
     """
     return UNPRINTABLE.sub("\ufffd", text)
 

@@ -2,19 +2,27 @@
 skipped.
 """
 
-from collections.abc import Mapping
+import json
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from attnjax.report import context
+from attnjax.config.parse import SEEDS
+from attnjax.report.formatting import NONE, decimal
+from attnjax.report.groups import flat, natural
 from attnjax.report.markup import Content, Markup, element, table
 from attnjax.report.records import Run, Sweep
 from attnjax.report.scores import FIT
 from attnjax.report.sections import folded, run_link, section
 from attnjax.report.summary import Summary
-from attnjax.report.words import NONE, decimal
 
 MOST = 500
 """Rows of skipped records that are shown; the rest is counted."""
+
+PRIVATE = ("host", "process", "environment", "population", "chance", "schema", "run", "records")
+"""Manifest fields that say more about a place than about a result, or stand elsewhere in a report."""
+
+MOST_VALUES = 12
+LONGEST = 300
 
 UNCHECKED = (
     "lines of the records have no checksum, because an earlier version of attnjax wrote them. They were used as they "
@@ -49,7 +57,7 @@ METHOD = (
 def protocol(sweep: Sweep) -> Markup:
     """What was decided before the first run."""
     text = sweep.spec.get("protocol")
-    words = text if isinstance(text, str) else "" if text is None else context.pretty(text)
+    words = text if isinstance(text, str) else "" if text is None else pretty(text)
     return section(
         "protocol", "Protocol", element("pre", words) if words.strip() else element("p", "None was recorded.")
     )
@@ -57,7 +65,7 @@ def protocol(sweep: Sweep) -> Markup:
 
 def configs(sweep: Sweep) -> Markup:
     """The settings that all runs share, and those in which they differ."""
-    shared, differing = context.settings([run.config for run in sweep.runs if run.config])
+    shared, differing = settings([run.config for run in sweep.runs if run.config])
     pairs = [[key, element("td", value, class_="long")] for key, value in shared.items()]
     values = [[key, element("td", ", ".join(several), class_="long")] for key, several in differing.items()]
     return section(
@@ -70,9 +78,9 @@ def configs(sweep: Sweep) -> Markup:
 
 def manifests(sweep: Sweep) -> Markup:
     """What the runs were made with."""
-    shared, differing = context.settings([context.public(run.manifest) for run in sweep.runs if run.manifest])
+    shared, differing = settings([public(run.manifest) for run in sweep.runs if run.manifest])
     pairs = [[key, element("td", value, class_="long")] for key, value in shared.items()]
-    values = [[key, element("td", context.few(several), class_="long")] for key, several in differing.items()]
+    values = [[key, element("td", few(several), class_="long")] for key, several in differing.items()]
     return section(
         "manifests",
         "Machines and versions",
@@ -89,7 +97,7 @@ def runs(summary: Summary, links: Mapping[str, str]) -> Markup:
     placed = set()
     for task in summary.tasks:
         for place, variant in enumerate(task.panel.variants):
-            scores = task.rows[task.measures[0].key][place].scored if task.measures else None
+            scores = task.rows[task.metrics[0].key][place].scored if task.metrics else None
             known = dict(zip((run.id for run in scores.runs), scores.past, strict=True)) if scores else {}
             placed |= {run.id for run in variant.runs}
             rows += [run_row(run, [task.panel.label, variant.label], known.get(run.id), links) for run in variant.runs]
@@ -126,3 +134,35 @@ def skipped(sweep: Sweep) -> Markup:
         unchecked,
         table(["path", "line", "why"], rows, "skipped", class_="words"),
     )
+
+
+def settings(records: Sequence[Mapping[str, Any]]) -> tuple[dict[str, str], dict[str, list[str]]]:
+    """({dotted key: value} that all share, {dotted key: all values} for the rest), in order of keys; seeds are not
+    told.
+    """
+    flats = [flat(record) for record in records]
+    keys = sorted({key for item in flats for key in item} - {*SEEDS, "schema", ""})
+    shared, differing = {}, {}
+    for key in keys:
+        values = sorted({item.get(key, "unset")[:LONGEST] for item in flats}, key=natural)
+        if len(values) == 1:
+            shared[key] = values[0]
+        else:
+            differing[key] = values
+    return shared, differing
+
+
+def public(manifest: Mapping[str, Any]) -> dict[str, Any]:
+    """A manifest without what is about a place or a person."""
+    return {key: value for key, value in manifest.items() if key not in PRIVATE}
+
+
+def few(values: Sequence[str]) -> str:
+    """Some of the values, and how many there are."""
+    shown = ", ".join(values[:MOST_VALUES])
+    return shown if len(values) <= MOST_VALUES else f"{shown} ... ({len(values)} different values)"
+
+
+def pretty(value: Any) -> str:
+    """A nested value as indented JSON."""
+    return json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False)

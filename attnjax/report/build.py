@@ -88,14 +88,14 @@ def write_figures(target: Path, summary: Summary) -> list[Path]:
 
 def all_figures(summary: Summary) -> Iterator[tuple[str, Any]]:
     """(name, figure) of every figure, each drawn when its turn comes."""
-    tasks = [task for task in summary.tasks if task.measures]
+    tasks = [task for task in summary.tasks if task.metrics]
     yield "figure", figures.overview(tasks)
     for task in tasks:
         slug, taken = task.panel.slug, set()
-        for measure in task.measures:
-            name = unique(slugify(measure.key), taken, "-")
-            yield f"figures/{slug}-{name}-length", figures.by_length(task, measure)
-            yield f"figures/{slug}-{name}-heat", figures.heat_map(task, measure)
+        for metric in task.metrics:
+            name = unique(slugify(metric.key), taken, "-")
+            yield f"figures/{slug}-{name}-length", figures.by_length(task, metric)
+            yield f"figures/{slug}-{name}-heat", figures.heat_map(task, metric)
         if task.improvement:
             yield f"figures/{slug}-improvement", figures.improvement(task)
         if any(len(curve.x) for curve in task.learning):

@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
+from attnjax.report.formatting import NONE, interval
 from attnjax.report.groups import Variant
 from attnjax.report.markup import Markup, element, table
 from attnjax.report.scales import Scale
+from attnjax.report.scores import Curve
 from attnjax.report.statistics import Estimate
 from attnjax.report.style import color_class, style
-from attnjax.report.summary import Curve
-from attnjax.report.words import NONE, interval
 
 WIDTH, HEIGHT = 720, 340
 LEFT, RIGHT, TOP, BOTTOM = 62, 700, 14, 290

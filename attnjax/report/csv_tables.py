@@ -14,10 +14,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from attnjax.report.formatting import csv_text, exact, one_line
 from attnjax.report.scores import outcome
 from attnjax.report.statistics import Estimate, expected_best
 from attnjax.report.summary import Counts, Row, Summary, Task, above, guess
-from attnjax.report.words import csv_text, exact, one_line
 
 KEYS = ("task", "variant", "encoding", "cell", "metric")
 
@@ -37,15 +37,15 @@ def csv_files(summary: Summary) -> dict[str, str]:
 def each(summary: Summary) -> Iterator[tuple[Task, Row, Counts]]:
     """Every row of a report with its task and counts."""
     for task in summary.tasks:
-        for measure in task.measures:
-            for row, count in zip(task.rows[measure.key], task.counts, strict=True):
+        for metric in task.metrics:
+            for row, count in zip(task.rows[metric.key], task.counts, strict=True):
                 yield task, row, count
 
 
 def keys(task: Task, row: Row) -> list[str]:
     """The columns that say what a row is about."""
     variant = row.scored.variant
-    return [task.panel.label, variant.label, variant.encoding, variant.cell, row.scored.measure.key]
+    return [task.panel.label, variant.label, variant.encoding, variant.cell, row.scored.metric.key]
 
 
 def ends(estimate: Estimate | None) -> list[str]:
@@ -79,7 +79,7 @@ def curves(summary: Summary) -> str:
     """lengths.csv."""
     rows = []
     for task, row, _ in each(summary):
-        levels = task.chance.get(row.scored.measure.key)
+        levels = task.chance.get(row.scored.metric.key)
         chance = dict(zip(row.scored.lengths, levels, strict=True)) if levels is not None else {}
         curve = row.curve
         for x, *numbers, count in zip(curve.x, curve.value, curve.low, curve.high, curve.count, strict=True):
@@ -90,9 +90,9 @@ def curves(summary: Summary) -> str:
 
 def runs(summary: Summary) -> str:
     """runs.csv."""
-    metrics = list(dict.fromkeys(measure.key for task in summary.tasks for measure in task.measures))
+    metrics = list(dict.fromkeys(metric.key for task in summary.tasks for metric in task.metrics))
     scores = {
-        (run.id, row.scored.measure.key): score
+        (run.id, row.scored.metric.key): score
         for _, row, _ in each(summary)
         for run, score in zip(row.scored.runs, row.scored.past, strict=True)
     }
@@ -110,7 +110,7 @@ def runs(summary: Summary) -> str:
 def improvement(summary: Summary) -> str:
     """improvement.csv."""
     rows = [
-        [task.panel.label, task.measures[0].key, labels[i], labels[j], *ends(estimate)]
+        [task.panel.label, task.metrics[0].key, labels[i], labels[j], *ends(estimate)]
         for task in summary.tasks
         for labels in [[variant.label for variant in task.panel.variants]]
         for (i, j), estimate in sorted(task.improvement.items())
@@ -121,7 +121,7 @@ def improvement(summary: Summary) -> str:
 def overall(summary: Summary) -> str:
     """overall.csv."""
     rows = [
-        [row.label, row.encoding, row.measure.key, row.tasks, *ends(row.past), exact(row.mean), " ".join(row.runs)]
+        [row.label, row.encoding, row.metric.key, row.tasks, *ends(row.past), exact(row.mean), " ".join(row.runs)]
         for row in summary.overall
     ]
     return csv_text(["variant", "encoding", "metric", "tasks", "iqm_past", "low", "high", "mean_past", "runs"], rows)
@@ -132,14 +132,12 @@ def best_of(summary: Summary) -> str:
     rows = []
     for task in summary.tasks:
         pooled: dict[str, list[float]] = {}
-        for row in task.rows[task.measures[0].key] if task.measures else ():
-            sign, kept = row.scored.measure.sign, row.scored.past[~np.isnan(row.scored.past)]
+        for row in task.rows[task.metrics[0].key] if task.metrics else ():
+            sign, kept = row.scored.metric.sign, row.scored.past[~np.isnan(row.scored.past)]
             pooled.setdefault(row.scored.variant.encoding, []).extend(sign * kept)
         for encoding, scores in pooled.items():
             if scores:
-                sign = task.measures[0].sign
+                sign = task.metrics[0].sign
                 found = sign * expected_best(np.array(scores))
-                rows += [
-                    [task.panel.label, encoding, task.measures[0].key, n, exact(x)] for n, x in enumerate(found, 1)
-                ]
+                rows += [[task.panel.label, encoding, task.metrics[0].key, n, exact(x)] for n, x in enumerate(found, 1)]
     return csv_text(["task", "encoding", "metric", "n", "expected_best_of_n"], rows)

@@ -11,12 +11,13 @@ import numpy as np
 from jaxtyping import Float
 
 from attnjax.report.drawing import FAINT, INK, finite_only, length_axis, new_figure, plain
+from attnjax.report.formatting import decimal
 from attnjax.report.groups import Variant, natural
-from attnjax.report.measures import Measure
+from attnjax.report.metrics import Metric
 from attnjax.report.scales import some
+from attnjax.report.scores import Curve
 from attnjax.report.style import order, style
-from attnjax.report.summary import Curve, Task
-from attnjax.report.words import decimal
+from attnjax.report.summary import Task
 
 WIDTH = 8.0
 """Inches: what a README shows without shrinking the letters below reading size."""
@@ -28,7 +29,7 @@ def overview(tasks: Sequence[Task]) -> Any:
     rows = -(-len(tasks) // columns)
     figure, axes = new_figure(WIDTH if columns == 1 else 4.6 * columns, 3.7 * rows + 0.5, rows, columns)
     for axis, task in zip(axes, tasks, strict=False):
-        draw_lengths(axis, task, task.measures[0])
+        draw_lengths(axis, task, task.metrics[0])
     for axis in axes[len(tasks) :]:
         axis.set_visible(False)
     variants = {variant.label: variant for task in tasks for variant in task.panel.variants}
@@ -36,23 +37,23 @@ def overview(tasks: Sequence[Task]) -> Any:
     return figure
 
 
-def by_length(task: Task, measure: Measure) -> Any:
+def by_length(task: Task, metric: Metric) -> Any:
     """One metric of one task against length."""
     figure, (axis,) = new_figure(WIDTH, 4.6)
-    draw_lengths(axis, task, measure)
+    draw_lengths(axis, task, metric)
     legend(figure, task.panel.variants)
     return figure
 
 
-def draw_lengths(axis: Any, task: Task, measure: Measure) -> None:
+def draw_lengths(axis: Any, task: Task, metric: Metric) -> None:
     """Curves of all variants, the training range and the chance level."""
-    rows = task.rows[measure.key]
+    rows = task.rows[metric.key]
     lengths = np.array(rows[0].scored.lengths, float)
     for row in rows:
         draw_curve(axis, row.curve, band=0.16 if len(rows) <= 8 else 0.07)
-    value_axis(axis, [row.curve for row in rows], measure)
+    value_axis(axis, [row.curve for row in rows], metric)
     length_axis(axis, lengths, task.panel.trained[1])
-    levels = task.chance.get(measure.key)
+    levels = task.chance.get(metric.key)
     if levels is not None and axis.get_ylim()[0] <= levels[-1] <= axis.get_ylim()[1]:
         axis.plot(lengths, levels, color=FAINT, linewidth=1.0, dashes=(1, 2), zorder=1)
         axis.annotate("chance", (lengths[0], levels[0]), (0, 3), textcoords="offset points", ha="left", color=FAINT)
@@ -71,12 +72,12 @@ def draw_curve(axis: Any, curve: Curve, band: float = 0.16) -> None:
     line[0].set(dashes=look.dash or (None, None), markevery=every, markeredgecolor="white", markeredgewidth=0.6)
 
 
-def value_axis(axis: Any, curves: Sequence[Curve], measure: Measure) -> None:
+def value_axis(axis: Any, curves: Sequence[Curve], metric: Metric) -> None:
     """The y axis: 0 to 1 for an accuracy, doubling per step for losses that span a wide range."""
     from matplotlib.ticker import FuncFormatter, NullLocator, PercentFormatter
 
-    axis.set_ylabel(plain(measure.label))
-    if measure.share:
+    axis.set_ylabel(plain(metric.label))
+    if metric.share:
         axis.set_ylim(-0.03, 1.03)
         axis.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
         return
@@ -102,16 +103,16 @@ def legend(figure: Any, variants: Iterable[Variant]) -> None:
     figure.legend(handles=handles, loc="outside lower center", ncols=-(-len(handles) // rows))
 
 
-def heat_map(task: Task, measure: Measure) -> Any:
+def heat_map(task: Task, metric: Metric) -> Any:
     """Encoding x length in colour, with the numbers where there is room, and a line where training ended."""
-    rows = task.rows[measure.key]
+    rows = task.rows[metric.key]
     lengths = rows[0].scored.lengths
     table = np.full((len(rows), len(lengths)), np.nan)
     for place, row in enumerate(rows):
         table[place, np.isin(lengths, row.curve.x)] = finite_only(row.curve.value)
     figure, (axis,) = new_figure(WIDTH, 1.5 + 0.36 * len(rows))
-    image = draw_cells(axis, table, "cividis" if measure.higher else "cividis_r", (0, 1) if measure.share else None)
-    figure.colorbar(image, ax=axis, label=plain(measure.short), pad=0.02)
+    image = draw_cells(axis, table, "cividis" if metric.higher else "cividis_r", (0, 1) if metric.share else None)
+    figure.colorbar(image, ax=axis, label=plain(metric.short), pad=0.02)
     if len(lengths) <= 12:
         label_cells(axis, image, table, [[decimal(value, 2) for value in row] for row in table])
     marked = [lengths.index(int(tick)) for tick in some(lengths, 12)]
@@ -119,7 +120,7 @@ def heat_map(task: Task, measure: Measure) -> Any:
     axis.set_yticks(range(len(rows)), [plain(row.scored.variant.label, 32) for row in rows])
     axis.axvline(sum(length <= task.panel.trained[1] for length in lengths) - 0.5, color="white", linewidth=2.5)
     axis.set_xlabel("length (white line: end of the training range)")
-    axis.set_title(f"{plain(task.panel.label)}: {plain(measure.label)}")
+    axis.set_title(f"{plain(task.panel.label)}: {plain(metric.label)}")
     return figure
 
 
@@ -156,7 +157,7 @@ def improvement(task: Task) -> Any:
         label_cells(axis, image, table, words)
     axis.set_xticks(range(len(labels)), labels, rotation=30, ha="right")
     axis.set_yticks(range(len(labels)), labels)
-    axis.set_title(f"{plain(task.panel.label)}: {plain(task.measures[0].label)}, past training")
+    axis.set_title(f"{plain(task.panel.label)}: {plain(task.metrics[0].label)}, past training")
     return figure
 
 

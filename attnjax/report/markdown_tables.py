@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from attnjax.report.formatting import NONE, decimal, interval, lengths_of, markdown, markdown_table, span
 from attnjax.report.scores import FIT
 from attnjax.report.summary import Counts, Row, Summary, Task, guess
-from attnjax.report.words import NONE, decimal, interval, lengths_of, markdown, markdown_table, span
 
 LEGEND = (
     "Every cell is the interquartile mean over all runs that ended with its 95 % bootstrap interval (50,000 resamples of "
@@ -19,7 +19,7 @@ LEGEND = (
 def table_md(summary: Summary) -> str:
     """The whole file: notes, a table per task, one over all tasks, and what the columns mean."""
     parts = [f"# {markdown(summary.sweep.name)}\n", *(f"> {markdown(note)}\n" for note in summary.notes)]
-    parts += [task_table(task) for task in summary.tasks if task.measures]
+    parts += [task_table(task) for task in summary.tasks if task.metrics]
     if summary.overall:
         parts.append(overall_table(summary))
     return "\n".join([*parts, LEGEND])
@@ -27,13 +27,13 @@ def table_md(summary: Summary) -> str:
 
 def task_table(task: Task) -> str:
     """One task: a row per variant, a column per metric, and how the runs ended."""
-    first = task.rows[task.measures[0].key]
-    best = task.measures[0].best
-    header = ["encoding", *(markdown(measure.label) for measure in task.measures)]
-    header += [f"within training: {markdown(task.measures[0].label)}", "fitted", "failed", f"best single run ({best})"]
+    first = task.rows[task.metrics[0].key]
+    best = task.metrics[0].best
+    header = ["encoding", *(markdown(metric.label) for metric in task.metrics)]
+    header += [f"within training: {markdown(task.metrics[0].label)}", "fitted", "failed", f"best single run ({best})"]
     rows = [cells(task, place) for place in ranking(first)]
     if task.chance:
-        levels = [guess(task, task.rows[measure.key][0]) for measure in task.measures]
+        levels = [guess(task, task.rows[metric.key][0]) for metric in task.metrics]
         rows.append(["*chance*", *map(decimal, levels), *[""] * 4])
     where = f"Trained on {lengths_of(*task.panel.trained)}; columns are means over test lengths {span(first[0].scored.beyond)}"
     title = markdown(task.panel.label)
@@ -42,14 +42,14 @@ def task_table(task: Task) -> str:
 
 def ranking(rows: Sequence[Row]) -> list[int]:
     """The places of the rows, best first; those without a score last."""
-    sign = rows[0].scored.measure.sign
+    sign = rows[0].scored.metric.sign
     values = [np.inf if row.past is None else -sign * row.past.value for row in rows]
     return sorted(range(len(rows)), key=lambda place: values[place])
 
 
 def cells(task: Task, place: int) -> list[str]:
     """The row of one variant."""
-    rows = [task.rows[measure.key][place] for measure in task.measures]
+    rows = [task.rows[metric.key][place] for metric in task.metrics]
     count = task.counts[place]
     label = markdown(rows[0].scored.variant.label)
     numbers = [interval(row.past) for row in rows]
@@ -69,7 +69,7 @@ def overall_table(summary: Summary) -> str:
     rows = [
         [
             markdown(row.label),
-            markdown(row.measure.label),
+            markdown(row.metric.label),
             str(row.tasks),
             str(len(row.runs)),
             interval(row.past),

@@ -14,7 +14,7 @@ from string import Template
 from attnjax.report import appendix, charts, sections
 from attnjax.report.charts import Chart
 from attnjax.report.markup import Markup, content, element, script_json
-from attnjax.report.measures import Measure
+from attnjax.report.metrics import Metric
 from attnjax.report.scales import length_scale, value_scale
 from attnjax.report.style import color_classes
 from attnjax.report.summary import Summary, Task
@@ -62,23 +62,23 @@ def colors() -> str:
 
 def task_charts(number: int, task: Task) -> list[Chart]:
     """The charts of one task: every metric against length, and the training loss."""
-    found = [length_chart(f"t{number}-m{place}", task, measure) for place, measure in enumerate(task.measures)]
+    found = [length_chart(f"t{number}-m{place}", task, metric) for place, metric in enumerate(task.metrics)]
     if any(len(curve.x) for curve in task.learning):
         found.append(learning_chart(f"t{number}-learning", task))
     return found
 
 
-def length_chart(name: str, task: Task, measure: Measure) -> Chart:
+def length_chart(name: str, task: Task, metric: Metric) -> Chart:
     """One metric against length."""
-    curves = tuple(row.curve for row in task.rows[measure.key])
-    lengths = task.rows[measure.key][0].scored.lengths
-    levels = task.chance.get(measure.key)
+    curves = tuple(row.curve for row in task.rows[metric.key])
+    lengths = task.rows[metric.key][0].scored.lengths
+    levels = task.chance.get(metric.key)
     values = [float(x) for curve in curves for ends in (curve.low, curve.high) for x in ends]
     return Chart(
         name=name,
-        title=f"{task.panel.label}: {measure.label}",
+        title=f"{task.panel.label}: {metric.label}",
         x=length_scale("length", lengths, charts.LEFT, charts.RIGHT),
-        y=value_scale(measure.short, values, charts.BOTTOM, charts.TOP, share=measure.share),
+        y=value_scale(metric.short, values, charts.BOTTOM, charts.TOP, share=metric.share),
         curves=curves,
         longest=task.panel.trained[1],
         level=() if levels is None else tuple(zip(lengths, map(float, levels), strict=True)),

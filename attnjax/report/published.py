@@ -20,12 +20,12 @@ import numpy as np
 from jaxtyping import Float
 
 from attnjax.records.values import as_dict, text
+from attnjax.report.formatting import csv_text, decimal, exact, interval, markdown, markdown_table, span
 from attnjax.report.markup import Markup, element, table
-from attnjax.report.measures import measure
+from attnjax.report.metrics import metric
 from attnjax.report.scores import Scored
 from attnjax.report.statistics import Estimate, bootstrap
 from attnjax.report.summary import Summary, Task
-from attnjax.report.words import csv_text, decimal, exact, interval, markdown, markdown_table, span
 
 LOSSES = (("perplexity_nonoverlapping", "loss_nonoverlapping"), ("perplexity_sliding", "loss_sliding"))
 DEFAULTS = (("copy", "variant=cmc"), ("reverse", "variant=mc"), ("addition", "order=plain"))
@@ -137,7 +137,7 @@ def rise(scored: Scored, lengths: tuple[int, ...], trained: int) -> Float[np.nda
     ends = average(scored, lengths)
     if not (len(start) and len(ends)):
         return np.zeros(0)
-    worst = measure(scored.measure.key).worst
+    worst = metric(scored.metric.key).worst
     return np.where(np.isinf(ends), worst, ends - np.where(np.isinf(start), 0.0, start))
 
 

@@ -12,11 +12,10 @@ from typing import Any
 
 from attnjax.config import cell_id
 from attnjax.config.files import SWEEP_FILE
-from attnjax.records import files, runs
+from attnjax.records import files, jsonl, runs
 from attnjax.records.files import NewerError, Problem
-from attnjax.records.jsonl import read_rows
 from attnjax.records.values import LARGEST, as_dict, clean, number, printable, text, whole
-from attnjax.report.measures import measure
+from attnjax.report.metrics import metric
 
 SPLITS = ("train", "validation", "test")
 DAMAGED = "damaged"
@@ -92,12 +91,12 @@ def read(directory: Path, ignore: Iterable[Path] = ()) -> Sweep:
     except OSError as error:
         raise ValueError(f"{directory} cannot be read: {error.strerror or error}") from None
     left_out = {path.name for path in ignore if path.parent.resolve() == root.resolve()}
-    problems = [Problem(root / name, runs.LINK) for name in there.links if name not in left_out]
+    spec, problems = read_spec(root)
+    listed, wrong = listing(spec)
+    problems += [Problem(root / SWEEP_FILE, reason) for reason in wrong]
+    problems += [Problem(root / name, runs.LINK) for name in there.links if name not in left_out]
     problems += [Problem(root / name, "is not part of a sweep") for name in there.foreign if name not in left_out]
-    spec, wrong = read_spec(root)
-    listed, unnamed = listing(spec)
     read_runs, unchecked = [], 0
-    problems = [*wrong, *(Problem(root / SWEEP_FILE, reason) for reason in unnamed), *problems]
     for name in sorted({*there.runs, *listed}):
         if name in there.runs:
             run, more, count = read_run(root / name, listed.get(name, ""))
@@ -152,8 +151,8 @@ def read_run(directory: Path, cell: str) -> tuple[Run, list[Problem], int]:
     newer = [problem for problem in found.problems if problem.kind == "newer"]
     if newer:
         raise ValueError(str(newer[0]))
-    results = read_rows(directory / runs.RESULTS, lambda row: result(clean(row), name))
-    losses = read_rows(directory / runs.METRICS, loss)
+    results = jsonl.read_rows(directory / jsonl.RESULTS, lambda row: result(clean(row), name))
+    losses = jsonl.read_rows(directory / jsonl.METRICS, loss)
     problems = found.problems + results.problems + losses.problems + found.different
     config = clean(found.config)
     if config and (reason := unusable(config)):
@@ -192,7 +191,7 @@ def result(row: Mapping[str, Any], run: str) -> Result | str:
     if not (measured(row, "value") and text(row.get("metric")) and row.get("split") in SPLITS):
         return "has no number, metric name and split"
     value = as_float(row["value"])
-    if measure(row["metric"]).share and not (0 <= value <= 1 or math.isnan(value)):
+    if metric(row["metric"]).share and not (0 <= value <= 1 or math.isnan(value)):
         return "has a share outside 0 to 1"
     count = row["count"] if whole(row.get("count")) else 0
     return Result(row["step"], row["length"], row["metric"], value, count, row["split"])

@@ -1,4 +1,4 @@
-"""From records to scores: what one run reached, at every length and as one number.
+"""From records to scores: what one run reached, at every length and as one number; and curves over runs.
 
 A run counts with its last evaluation. The score of a run *past* training is the mean over the test lengths beyond the
 training range, and *within* it over those inside. Validation examples are in no curve and no score: choices were made on
@@ -17,12 +17,27 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
+from attnjax.report import statistics
 from attnjax.report.groups import Panel, Variant
-from attnjax.report.measures import Measure
+from attnjax.report.metrics import Metric
 from attnjax.report.records import SPLITS, Result, Run
 
+POINTS = 200
+"""Most points of a learning curve."""
 FIT = 0.99
 """A run has fitted its task if it answers this share of the examples within the training range exactly."""
+
+
+@dataclass(frozen=True)
+class Curve:
+    """IQM and interval of a variant at every x where it has a value; `count[x]` runs enter it."""
+
+    variant: Variant
+    x: Float[np.ndarray, " X"]
+    value: Float[np.ndarray, " X"]
+    low: Float[np.ndarray, " X"]
+    high: Float[np.ndarray, " X"]
+    count: Float[np.ndarray, " X"]
 
 
 @dataclass(frozen=True)
@@ -34,7 +49,7 @@ class Scored:
     """
 
     variant: Variant
-    measure: Measure
+    metric: Metric
     runs: tuple[Run, ...]
     lengths: tuple[int, ...]
     beyond: tuple[int, ...]
@@ -56,7 +71,7 @@ def outcome(run: Run) -> str:
     return "done" if run.state in ("done", "unknown") and final(run) else "unfinished"
 
 
-def metrics(panel: Panel) -> set[str]:
+def metric_keys(panel: Panel) -> set[str]:
     """The keys of all metrics that any run of a task recorded at its end."""
     return {result.metric for run in members(panel) for result in final(run)}
 
@@ -66,38 +81,38 @@ def members(panel: Panel) -> list[Run]:
     return [run for variant in panel.variants for run in variant.runs]
 
 
-def points(panel: Panel, measure: Measure) -> set[tuple[int, str]]:
+def points(panel: Panel, metric: Metric) -> set[tuple[int, str]]:
     """Every (length, split) but validation at which any run of a task recorded this metric at its end."""
-    rows = (row for run in members(panel) for row in final(run) if row.metric == measure.key)
+    rows = (row for run in members(panel) for row in final(run) if row.metric == metric.key)
     return {(row.length, row.split) for row in rows if row.split != "validation"}
 
 
-def values(results: Iterable[Result], measure: Measure) -> dict[tuple[int, str], float]:
+def values(results: Iterable[Result], metric: Metric) -> dict[tuple[int, str], float]:
     """{(length, split): value} of one metric but validation. The last record of a length counts; not finite is the worst."""
     return {
-        (row.length, row.split): row.value if np.isfinite(row.value) else measure.worst
+        (row.length, row.split): row.value if np.isfinite(row.value) else metric.worst
         for row in results
-        if row.metric == measure.key and row.split != "validation"
+        if row.metric == metric.key and row.split != "validation"
     }
 
 
-def scored(panel: Panel, variant: Variant, measure: Measure) -> Scored:
+def scored(panel: Panel, variant: Variant, metric: Metric) -> Scored:
     """The scores of all runs of a variant that ended, well or badly."""
-    where = points(panel, measure)
+    where = points(panel, metric)
     lengths = tuple(sorted({length for length, _ in where}))
     beyond = tuple(sorted(length for length, split in where if split == "test" and length > panel.trained[1]))
     inside = [length for length in lengths if length <= panel.trained[1]]
     runs = tuple(run for run in variant.runs if outcome(run) != "unfinished")
-    curve = np.full((len(runs), len(lengths)), measure.worst)
-    past = np.full(len(runs), measure.worst if beyond else np.nan)
-    within = np.full(len(runs), measure.worst if inside else np.nan)
+    curve = np.full((len(runs), len(lengths)), metric.worst)
+    past = np.full(len(runs), metric.worst if beyond else np.nan)
+    within = np.full(len(runs), metric.worst if inside else np.nan)
     for r, run in enumerate(runs):
         if outcome(run) == "done":
-            measured = values(final(run), measure)
+            measured = values(final(run), metric)
             curve[r] = [at(measured, length) for length in lengths]
             past[r] = average([measured.get((length, "test"), np.nan) for length in beyond])
             within[r] = average([at(measured, length) for length in inside])
-    return Scored(variant, measure, runs, lengths, beyond, curve, past, within)
+    return Scored(variant, metric, runs, lengths, beyond, curve, past, within)
 
 
 def at(measured: dict[tuple[int, str], float], length: int) -> float:
@@ -109,3 +124,30 @@ def at(measured: dict[tuple[int, str], float], length: int) -> float:
 def average(numbers: list[float]) -> float:
     """The mean, NaN where one is lost or there is none."""
     return float(np.mean(numbers)) if numbers else np.nan
+
+
+def curve(variant: Variant, x: Float[np.ndarray, " X"], scores: Float[np.ndarray, "R X"]) -> Curve:
+    """IQM and interval at every x; NaN is a run without a value there, and points without any run are left out."""
+    present = np.sum(~np.isnan(scores), axis=0)
+    ranked = np.sort(scores, axis=0)
+    ends = np.full((3, len(x)), np.nan)
+    for runs in sorted({int(n) for n in present} - {0}):
+        here = present == runs
+        ends[:, here] = statistics.curve_iqm(ranked[:runs, here], statistics.resample([runs])[0])
+    kept = present > 0
+    value, low, high = ends[:, kept]
+    return Curve(variant, x[kept], value, low, high, present[kept].astype(float))
+
+
+def learning(variant: Variant) -> Curve:
+    """Training loss against steps; failed runs count until they fail, and a loss that is not finite is infinite."""
+    losses = [{step: loss if np.isfinite(loss) else np.inf for step, loss in run.losses} for run in variant.runs]
+    steps = thinned(sorted({step for found in losses for step in found}))
+    table = np.array([[found.get(step, np.nan) for step in steps] for found in losses])
+    return curve(variant, np.array(steps, float), table.reshape(len(losses), len(steps)))
+
+
+def thinned(steps: list[int]) -> list[int]:
+    """At most `POINTS` of the steps, equally far apart in the list, the first and the last among them."""
+    places = np.linspace(0, len(steps) - 1, min(len(steps), POINTS)).astype(int)
+    return [steps[place] for place in dict.fromkeys(places.tolist())]

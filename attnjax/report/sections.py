@@ -5,15 +5,15 @@ from collections.abc import Mapping
 import numpy as np
 
 from attnjax.records.values import as_dict
+from attnjax.report.formatting import decimal, interval, lengths_of, span
 from attnjax.report.groups import natural, shown
 from attnjax.report.markdown_tables import endings, ranking
 from attnjax.report.markup import Content, Markup, element, table
-from attnjax.report.measures import Measure
+from attnjax.report.metrics import Metric
 from attnjax.report.scores import outcome
 from attnjax.report.statistics import Estimate
 from attnjax.report.style import order
 from attnjax.report.summary import Row, Summary, Task, guess
-from attnjax.report.words import decimal, interval, lengths_of, span
 
 
 def section(name: str, title: str, *children: Content) -> Markup:
@@ -39,21 +39,21 @@ def header(summary: Summary) -> Markup:
 
 def glance(summary: Summary) -> Markup:
     """Every encoding on every task under its first metric, in one table."""
-    tasks = [task for task in summary.tasks if task.measures]
-    rows = [{row.scored.variant.label: row for row in task.rows[task.measures[0].key]} for task in tasks]
+    tasks = [task for task in summary.tasks if task.metrics]
+    rows = [{row.scored.variant.label: row for row in task.rows[task.metrics[0].key]} for task in tasks]
     variants = {v.label: order(v.encoding) for task in tasks for v in task.panel.variants}
     labels = sorted(variants, key=lambda label: (variants[label], natural(label)))
     header = [
         "encoding",
-        *(f"{task.panel.label}: {task.measures[0].short} {arrow(task.measures[0])}" for task in tasks),
+        *(f"{task.panel.label}: {task.metrics[0].short} {arrow(task.metrics[0])}" for task in tasks),
     ]
     body = [[label, *(row_cell(known.get(label)) for known in rows)] for label in labels]
     return section("glance", "Past training, at a glance", table(header, body, "all encodings on all tasks"))
 
 
-def arrow(measure: Measure) -> str:
+def arrow(metric: Metric) -> str:
     """Which way is better."""
-    return "↑" if measure.higher else "↓"
+    return "↑" if metric.higher else "↓"
 
 
 def navigation(summary: Summary, published: bool) -> Markup:
@@ -75,17 +75,17 @@ def navigation(summary: Summary, published: bool) -> Markup:
 
 def task(number: int, task: Task, figures: Mapping[str, Markup], links: Mapping[str, str]) -> Markup:
     """One task: the first metric as a chart, the table, and the rest folded."""
-    if not task.measures:
+    if not task.metrics:
         return section(
             f"task-{number}", task.panel.label, element("p", "No run has measured anything at a test length yet.")
         )
-    first = task.rows[task.measures[0].key][0].scored
+    first = task.rows[task.metrics[0].key][0].scored
     text = f"{described(task)} The score past training is the mean over test lengths {span(first.beyond)}."
-    charts = [figures.get(f"t{number}-m{place}") for place in range(len(task.measures))]
-    parts: list[Content] = [element("p", text), element("h3", task.measures[0].label), charts[0], table_of(task, links)]
-    for chart, measure in zip(charts, task.measures, strict=True):
-        shown = chart if measure is not task.measures[0] else None
-        parts.append(folded(f"By length: {measure.label}", shown, by_length(task, measure)))
+    charts = [figures.get(f"t{number}-m{place}") for place in range(len(task.metrics))]
+    parts: list[Content] = [element("p", text), element("h3", task.metrics[0].label), charts[0], table_of(task, links)]
+    for chart, metric in zip(charts, task.metrics, strict=True):
+        shown = chart if metric is not task.metrics[0] else None
+        parts.append(folded(f"By length: {metric.label}", shown, by_length(task, metric)))
     if task.improvement:
         parts.append(folded("Probability of improvement", improvement(task)))
     elif len(task.panel.variants) > 1:
@@ -119,10 +119,10 @@ def row_cell(row: Row | None) -> Markup:
 
 def table_of(task: Task, links: Mapping[str, str]) -> Markup:
     """The table of a task, best first: scores past training and within it, how the runs ended, and which they are."""
-    first = task.measures[0]
+    first = task.metrics[0]
     header = [
         "encoding",
-        *(measure.label for measure in task.measures),
+        *(metric.label for metric in task.metrics),
         f"within training: {first.short}",
         "fitted",
         "failed",
@@ -131,7 +131,7 @@ def table_of(task: Task, links: Mapping[str, str]) -> Markup:
     places = ranking(task.rows[first.key])
     rows = [table_row(task, place, links) for place in places]
     if task.chance:
-        levels = [decimal(guess(task, task.rows[measure.key][0])) for measure in task.measures]
+        levels = [decimal(guess(task, task.rows[metric.key][0])) for metric in task.metrics]
         rows.append(["chance", *levels, *[""] * 6])
     sources = [task.panel.variants[place].source for place in places]
     return table(header, rows, f"{task.panel.label}: scores past training", sources)
@@ -139,7 +139,7 @@ def table_of(task: Task, links: Mapping[str, str]) -> Markup:
 
 def table_row(task: Task, place: int, links: Mapping[str, str]) -> list[Content]:
     """One variant."""
-    rows = [task.rows[measure.key][place] for measure in task.measures]
+    rows = [task.rows[metric.key][place] for metric in task.metrics]
     cells = [cell(estimate) for estimate in (*(row.past for row in rows), rows[0].within)]
     texts = [*endings(task.counts[place]), decimal(rows[0].best), decimal(rows[0].fitted)]
     cells += [element("td", text) for text in texts]
@@ -153,11 +153,11 @@ def run_link(run: str, links: Mapping[str, str]) -> Markup:
     return element("a", element("code", run), href=links[run]) if run in links else element("code", run)
 
 
-def by_length(task: Task, measure: Measure) -> Markup:
+def by_length(task: Task, metric: Metric) -> Markup:
     """IQM and interval at every length, a heavy line where training ended; at most 24 lengths, the rest is in
     lengths.csv.
     """
-    rows = task.rows[measure.key]
+    rows = task.rows[metric.key]
     lengths = rows[0].scored.lengths
     places = np.unique(np.linspace(0, len(lengths) - 1, min(24, len(lengths))).astype(int))
     shown = [lengths[place] for place in places]
@@ -172,7 +172,7 @@ def by_length(task: Task, measure: Measure) -> Markup:
         "div",
         element("p", text, class_="soft"),
         table(
-            header, body, f"{task.panel.label}: {measure.label} by length", [row.scored.variant.source for row in rows]
+            header, body, f"{task.panel.label}: {metric.label} by length", [row.scored.variant.source for row in rows]
         ),
     )
 
@@ -199,7 +199,7 @@ def improvement(task: Task) -> Markup:
             cells.append(cell(estimate, 2, class_=mark))
         rows.append(cells)
     text = (
-        f"The probability that a run of the row beats a run of the column past training, by {task.measures[0].label}. "
+        f"The probability that a run of the row beats a run of the column past training, by {task.metrics[0].label}. "
         "Coloured where the 95 % interval excludes one half; not corrected for the number of pairs."
     )
     sources = [variant.source for variant in task.panel.variants]
@@ -211,7 +211,7 @@ def overall(summary: Summary) -> Markup | None:
     if not summary.overall:
         return None
     rows = [
-        [row.label, row.measure.label, str(row.tasks), str(len(row.runs)), cell(row.past), decimal(row.mean)]
+        [row.label, row.metric.label, str(row.tasks), str(len(row.runs)), cell(row.past), decimal(row.mean)]
         for row in summary.overall
     ]
     header = ["encoding", "metric", "tasks", "runs", "IQM past training", "mean"]

@@ -1,20 +1,23 @@
-"""From records to every number of a report, each computed once."""
+"""From records to every number of a report, each computed once, and what a reader must know before believing them."""
+
+from collections import Counter
+from collections.abc import Sequence
 
 import numpy as np
 from jaxtyping import Float
 
 from attnjax.records.values import as_dict, finite, text
 from attnjax.report import statistics
-from attnjax.report.curves import curve, learning
-from attnjax.report.groups import Panel, Variant, panels
-from attnjax.report.measures import Measure, declared, measure, ordered
-from attnjax.report.notes import notes
-from attnjax.report.records import Sweep
-from attnjax.report.scores import FIT, Scored, members, metrics, outcome, scored
+from attnjax.report.groups import Panel, Variant, homeless, panels
+from attnjax.report.metrics import Metric, declared, metric, ordered
+from attnjax.report.records import Run, Sweep
+from attnjax.report.scores import FIT, Scored, curve, learning, members, metric_keys, outcome, scored
 from attnjax.report.statistics import Estimate
 from attnjax.report.summary import Counts, Overall, Row, Summary, Task
 
 EXACT = "exact_match"
+WAITING = ("pending", "running", "preempted", "absent")
+"""States of runs that may still end."""
 MOST_COMPARED = 16
 """Variants of a task beyond which nobody could read a table of all pairs, so none is made."""
 
@@ -23,7 +26,7 @@ def summarise(sweep: Sweep) -> Summary:
     """All numbers of a report. Raises `ValueError` where no run has ended yet with a result."""
     first = declared(text(sweep.spec.get("protocol")))
     found = tuple(task(panel, first) for panel in panels(sweep.runs))
-    if not any(item.measures for item in found):
+    if not any(item.metrics for item in found):
         states = ", ".join(f"{run.id} is {run.state}" for run in sweep.runs[:5])
         raise ValueError(f"no run of {sweep.name!r} has measured anything at a test length yet: {states} ...")
     return Summary(sweep, found, overall(found), tuple(notes(sweep, found)))
@@ -31,31 +34,31 @@ def summarise(sweep: Sweep) -> Summary:
 
 def task(panel: Panel, first: tuple[str, ...]) -> Task:
     """The numbers of one task; the metrics in `first` come first."""
-    measures = tuple(ordered(metrics(panel), first))
+    metrics = tuple(ordered(metric_keys(panel), first))
     fits = [fitted_runs(panel, variant) for variant in panel.variants]
     rows = {
         item.key: tuple(
             row(scored(panel, variant, item), fit) for variant, fit in zip(panel.variants, fits, strict=True)
         )
-        for item in measures
+        for item in metrics
     }
-    chances = {item.key: chance(panel, item, rows[item.key][0].scored.lengths) for item in measures}
+    chances = {item.key: chance(panel, item, rows[item.key][0].scored.lengths) for item in metrics}
     return Task(
         panel=panel,
-        measures=measures,
+        metrics=metrics,
         rows=rows,
         counts=tuple(counts(variant, fit) for variant, fit in zip(panel.variants, fits, strict=True)),
         chance={key: levels for key, levels in chances.items() if levels is not None},
-        improvement=compare([item.scored for item in rows[measures[0].key]]) if measures else {},
+        improvement=compare([item.scored for item in rows[metrics[0].key]]) if metrics else {},
         learning=tuple(learning(variant) for variant in panel.variants),
     )
 
 
 def fitted_runs(panel: Panel, variant: Variant) -> frozenset[str] | None:
     """The ids of the runs that fitted their task, None where it has no exact answers."""
-    if EXACT not in metrics(panel):
+    if EXACT not in metric_keys(panel):
         return None
-    inside = scored(panel, variant, measure(EXACT))
+    inside = scored(panel, variant, metric(EXACT))
     if len(inside.runs) and np.isnan(inside.within).all():
         return None
     solved = statistics.fitted(inside.within, FIT)
@@ -73,7 +76,7 @@ def row(scores: Scored, fit: frozenset[str] | None) -> Row:
     kept = ~np.isnan(scores.past)
     past = scores.past[kept]
     solved = np.array([fit is not None and run.id in fit for run in scores.runs], bool)[kept]
-    sign = scores.measure.sign
+    sign = scores.metric.sign
     return Row(
         scored=scores,
         curve=curve(scores.variant, np.array(scores.lengths, float), scores.curve),
@@ -95,7 +98,7 @@ def compare(rows: list[Scored]) -> dict[tuple[int, int], Estimate]:
     """Probabilities of improvement past training, for every ordered pair of variants that have scores, if not too many."""
     if len(rows) > MOST_COMPARED:
         return {}
-    signed = [item.measure.sign * item.past[~np.isnan(item.past)] for item in rows]
+    signed = [item.metric.sign * item.past[~np.isnan(item.past)] for item in rows]
     found = {}
     for i in range(len(rows)):
         for j in range(i + 1, len(rows)):
@@ -106,7 +109,7 @@ def compare(rows: list[Scored]) -> dict[tuple[int, int], Estimate]:
     return found
 
 
-def chance(panel: Panel, item: Measure, lengths: tuple[int, ...]) -> Float[np.ndarray, " X"] | None:
+def chance(panel: Panel, item: Metric, lengths: tuple[int, ...]) -> Float[np.ndarray, " X"] | None:
     """What guessing scores at these lengths, as a manifest says for each length; None where none says it for all."""
     if item.guess is None:
         return None
@@ -121,7 +124,7 @@ def chance(panel: Panel, item: Measure, lengths: tuple[int, ...]) -> Float[np.nd
 def overall(tasks: tuple[Task, ...]) -> tuple[Overall, ...]:
     """Accuracies over several tasks, for the names that every task with that metric has."""
     found = []
-    for item in ordered({known.key for one in tasks for known in one.measures if known.higher}):
+    for item in ordered({known.key for one in tasks for known in one.metrics if known.higher}):
         having = [one for one in tasks if item.key in one.rows]
         if len(having) < 2:
             continue
@@ -136,3 +139,56 @@ def overall(tasks: tuple[Task, ...]) -> tuple[Overall, ...]:
                 )
                 found.append(Overall(label, variant.encoding, variant.number, item, len(strata), runs, past, mean))
     return tuple(found)
+
+
+def notes(sweep: Sweep, tasks: Sequence[Task]) -> list[str]:
+    """What a reader must know before believing the numbers."""
+    found = incompleteness(sweep)
+    failed = sum(count.failed for one in tasks for count in one.counts)
+    if failed:
+        found.append(f"Failed: {failed} of {len(sweep.runs)} runs. They count with the worst score there is.")
+    lost = homeless(sweep.runs)
+    if lost:
+        found.append(f"Without a readable config, and so of no known cell: {ids(lost)}.")
+    partial = {run.id for one in tasks for rows in one.rows.values() for r in rows for run in incomplete(r.scored)}
+    if partial:
+        runs = ", ".join(sorted(partial)[:20])
+        found.append(f"Some lengths are missing in the records of {runs}: left out of the scores that need them.")
+    few = min((count.ended for one in tasks for count in one.counts if count.ended), default=0)
+    if few < 10:
+        found.append(
+            f"Fewest runs of a cell that ended: {few}. With fewer than 10 the intervals are too narrow (see Method)."
+        )
+    return found
+
+
+def incompleteness(sweep: Sweep) -> list[str]:
+    """Why this is not yet, or cannot be known to be, a report of all runs; nothing where it is one."""
+    found, runs = [], sweep.runs
+    left = [run for run in runs if outcome(run) == "unfinished"]
+    waiting = Counter(run.state for run in left if run.state in WAITING)
+    if left:
+        done = sum(outcome(run) == "done" for run in runs)
+        text = f"Not complete: {done} of {len(runs)} runs are done"
+        if waiting:
+            states = ", ".join(f"{count} {state}" for state, count in sorted(waiting.items()))
+            are, were = ("is", "was") if waiting.total() == 1 else ("are", "were")
+            text += f"; {waiting.total()} {are} still in training or {were} not started ({states})"
+        if lost := len(left) - waiting.total():
+            text += f"; the records of {lost} more are damaged or missing (see Skipped records)"
+        found.append(f"{text}. The numbers are without them.")
+    if unknown := [run for run in runs if run.state == "unknown" and outcome(run) == "done"]:
+        found.append(f"Without a readable status, and counted as done by their results: {ids(unknown)}.")
+    if not isinstance(sweep.spec.get("runs"), list):
+        found.append("Perhaps not complete: sweep.json, which says how many runs were planned, cannot be read.")
+    return found
+
+
+def incomplete(scores: Scored) -> list[Run]:
+    """The runs that lack a length which others of their task have."""
+    return [run for run, curve in zip(scores.runs, scores.curve, strict=True) if np.isnan(curve).any()]
+
+
+def ids(runs: Sequence[Run]) -> str:
+    """The ids of some runs, in words."""
+    return ", ".join(run.id for run in runs[:20]) + (" ..." if len(runs) > 20 else "")

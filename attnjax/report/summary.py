@@ -7,23 +7,11 @@ import numpy as np
 from jaxtyping import Float
 
 from attnjax.records.values import finite
-from attnjax.report.groups import Panel, Variant
-from attnjax.report.measures import Measure
+from attnjax.report.groups import Panel
+from attnjax.report.metrics import Metric
 from attnjax.report.records import Sweep
-from attnjax.report.scores import Scored
+from attnjax.report.scores import Curve, Scored
 from attnjax.report.statistics import Estimate
-
-
-@dataclass(frozen=True)
-class Curve:
-    """IQM and interval of a variant at every x where it has a value; `count[x]` runs enter it."""
-
-    variant: Variant
-    x: Float[np.ndarray, " X"]
-    value: Float[np.ndarray, " X"]
-    low: Float[np.ndarray, " X"]
-    high: Float[np.ndarray, " X"]
-    count: Float[np.ndarray, " X"]
 
 
 @dataclass(frozen=True)
@@ -75,7 +63,7 @@ class Task:
     """
 
     panel: Panel
-    measures: tuple[Measure, ...]
+    metrics: tuple[Metric, ...]
     rows: Mapping[str, tuple[Row, ...]]
     counts: tuple[Counts, ...]
     chance: Mapping[str, Float[np.ndarray, " X"]]
@@ -90,7 +78,7 @@ class Overall:
     label: str
     encoding: str
     number: int
-    measure: Measure
+    metric: Metric
     tasks: int
     runs: tuple[str, ...]
     past: Estimate
@@ -109,7 +97,7 @@ class Summary:
 
 def guess(task: Task, row: Row) -> float:
     """What guessing scores past training, NaN where no manifest says it."""
-    levels = task.chance.get(row.scored.measure.key)
+    levels = task.chance.get(row.scored.metric.key)
     if levels is None:
         return np.nan
     chosen = [level for length, level in zip(row.scored.lengths, levels, strict=True) if length in row.scored.beyond]
@@ -119,5 +107,5 @@ def guess(task: Task, row: Row) -> float:
 def above(task: Task, row: Row) -> float:
     """The IQM of an accuracy on the scale where guessing is 0 and perfect is 1."""
     floor = guess(task, row)
-    known = row.past is not None and row.scored.measure.higher and finite(floor) and floor < 1
+    known = row.past is not None and row.scored.metric.higher and finite(floor) and floor < 1
     return (row.past.value - floor) / (1 - floor) if known and row.past else np.nan

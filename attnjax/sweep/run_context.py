@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, Protocol
 
 from attnjax.config import SCHEMA, RunConfig
 from attnjax.records import files, jsonl, status
-from attnjax.records.runs import MANIFEST, METRICS, RESULTS, read_manifest
+from attnjax.records.runs import MANIFEST, read_manifest
 from attnjax.sweep.stop import Stop
 
 QUIET = 2.0
@@ -89,12 +89,12 @@ class RunContext:
     def metrics(self, directory: pathlib.Path, record: Mapping[str, Any]) -> None:
         """Append one line, {"step": 100, "loss": ...}, to the training log."""
         self._alive()
-        jsonl.append(directory / METRICS, record)
+        jsonl.append(directory / jsonl.METRICS, record)
 
     def results(self, directory: pathlib.Path, *found: Mapping[str, Any]) -> None:
         """Append evaluations, {"step", "length", "metric", "value", "count", "split"}; what is there is not repeated."""
         self._alive()
-        live, path = self.live[directory], directory / RESULTS
+        live, path = self.live[directory], directory / jsonl.RESULTS
         if live.seen is None:
             there = (line.table for line in jsonl.each(path))
             live.seen = {jsonl.identity(table) for table in there if table is not None}

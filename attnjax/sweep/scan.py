@@ -19,11 +19,11 @@ class Run(NamedTuple):
 
     def metrics(self) -> jsonl.Records:
         """The training log. Raises ValueError where a newer version wrote it."""
-        return jsonl.read(self.directory / runs.METRICS)
+        return jsonl.read(self.directory / jsonl.METRICS)
 
     def results(self) -> jsonl.Records:
         """The evaluations, each measurement once. Raises ValueError where a newer version wrote them."""
-        found = jsonl.read(self.directory / runs.RESULTS)
+        found = jsonl.read(self.directory / jsonl.RESULTS)
         unique = {jsonl.identity(record): record for record in reversed(found.tables)}
         return found._replace(tables=list(unique.values())[::-1])
 

@@ -2,8 +2,8 @@
 
 from collections.abc import Callable, Iterable
 
+from attnjax.report.formatting import decimal, interval, markdown
 from attnjax.report.statistics import Estimate
-from attnjax.report.words import decimal, interval, markdown
 from experiments.context_extension.methods import look
 from experiments.context_extension.results import Cell, Results, Values, mean_of
 

@@ -2,7 +2,7 @@
 
 import pathlib
 
-from attnjax.report.words import markdown
+from attnjax.report.formatting import markdown
 from experiments import recorded
 from experiments.context_extension.claims import bullets, claim, label
 from experiments.context_extension.methods import KEEP

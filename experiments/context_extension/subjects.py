@@ -140,7 +140,7 @@ def of_run(directory: pathlib.Path) -> Subject:
         raise ValueError(f"{directory} is no run of a decoder of text, whose context could be extended")
     params = nnx.to_pure_dict(found.params)
     build = lambda config: Decoder(config, rngs=nnx.Rngs(0))
-    logged = jsonl.read(directory / "metrics.jsonl").tables
+    logged = jsonl.read(directory / jsonl.METRICS).tables
     seconds = float(logged[-1].get("seconds", 0)) if logged else 0.0
     return Subject(found.name, found.config, build, params, run.task.length_max, run.seed, run, seconds)
 

@@ -4,8 +4,8 @@ import itertools
 import math
 from collections.abc import Callable
 
+from attnjax.report.formatting import decimal, interval, markdown, markdown_table
 from attnjax.report.statistics import Estimate
-from attnjax.report.words import decimal, interval, markdown, markdown_table
 from experiments.context_extension.methods import look
 from experiments.context_extension.results import Cell, Results
 

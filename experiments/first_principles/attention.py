@@ -15,7 +15,7 @@ import jax.numpy as jnp
 
 import attnjax as aj
 from attnjax.report.drawing import new_figure
-from attnjax.report.words import decimal
+from attnjax.report.formatting import decimal
 from experiments.first_principles.arrays import one_head, plain
 from experiments.first_principles.drawing import WIDTH, heat
 from experiments.first_principles.words import code, grid, row

@@ -18,7 +18,7 @@ from flax import nnx
 
 from attnjax.modules import EncoderDecoder, FeedForward, TransformerBlock, TransformerConfig
 from attnjax.report.drawing import new_figure
-from attnjax.report.words import decimal, markdown_table
+from attnjax.report.formatting import decimal, markdown_table
 from attnjax.typing import Array, Float
 from experiments.first_principles.arrays import parameters, plain
 from experiments.first_principles.drawing import BLACK, BLUE, RED, WIDTH

@@ -9,8 +9,8 @@ import numpy as np
 
 from attnjax.report.drawing import FAINT
 from attnjax.report.figures import draw_cells, label_cells
+from attnjax.report.formatting import decimal
 from attnjax.report.style import style
-from attnjax.report.words import decimal
 
 WIDTH = 8.0
 """Inches: what a README shows without shrinking the letters below reading size."""

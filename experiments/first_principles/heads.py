@@ -17,7 +17,7 @@ import numpy as np
 
 import attnjax as aj
 from attnjax.report.drawing import FAINT, new_figure
-from attnjax.report.words import decimal, markdown_table
+from attnjax.report.formatting import decimal, markdown_table
 from experiments.first_principles.arrays import heads, one_head, plain
 from experiments.first_principles.drawing import BLUE, WIDTH, heat
 from experiments.first_principles.words import code, grid, row

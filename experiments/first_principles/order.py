@@ -14,7 +14,7 @@ import numpy as np
 
 import attnjax as aj
 from attnjax.report.drawing import new_figure
-from attnjax.report.words import decimal, markdown_table
+from attnjax.report.formatting import decimal, markdown_table
 from experiments.first_principles.arrays import plain
 from experiments.first_principles.drawing import DIVERGING, WIDTH, heat
 

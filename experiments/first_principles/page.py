@@ -4,7 +4,7 @@ import pathlib
 from typing import Any
 
 from attnjax.report.drawing import settings
-from attnjax.report.words import markdown
+from attnjax.report.formatting import markdown
 from experiments.first_principles.drawing import save
 from experiments.first_principles.record import Record
 from experiments.first_principles.sections import Section, chosen

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from flax import nnx
 
 from attnjax.modules import MultiHeadAttention
-from attnjax.report.words import markdown_table
+from attnjax.report.formatting import markdown_table
 from experiments.first_principles.arrays import parameters
 from experiments.first_principles.words import thousands
 

@@ -19,7 +19,7 @@ import numpy as np
 
 import attnjax as aj
 from attnjax.report.drawing import new_figure
-from attnjax.report.words import decimal, markdown_table
+from attnjax.report.formatting import decimal, markdown_table
 from attnjax.typing import Array, Float
 from experiments.first_principles.arrays import plain
 from experiments.first_principles.drawing import BLUE, RED, WIDTH, heat

@@ -20,7 +20,7 @@ from flax import nnx
 from attnjax import Mask
 from attnjax.modules import MultiHeadAttention
 from attnjax.report.drawing import new_figure
-from attnjax.report.words import markdown_table
+from attnjax.report.formatting import markdown_table
 from attnjax.typing import Array, Float, PyTree
 from experiments.first_principles.drawing import BLUE, GREEN, RED, WIDTH, powers_of_two
 from experiments.first_principles.words import seconds, small

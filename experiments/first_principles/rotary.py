@@ -16,7 +16,7 @@ import numpy as np
 
 import attnjax as aj
 from attnjax.report.drawing import FAINT, INK, new_figure
-from attnjax.report.words import decimal
+from attnjax.report.formatting import decimal
 from experiments.first_principles.arrays import plain
 from experiments.first_principles.drawing import BLUE, RED, WIDTH
 from experiments.first_principles.words import code, row, small

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 
 import attnjax as aj
 from attnjax.report.drawing import new_figure
-from attnjax.report.words import decimal, markdown_table
+from attnjax.report.formatting import decimal, markdown_table
 from attnjax.typing import Array, Float
 from experiments.first_principles.drawing import BLUE, RED, WIDTH, level, powers_of_two
 from experiments.first_principles.words import thousands

@@ -16,7 +16,7 @@ import numpy as np
 from attnjax import Mask
 from attnjax.config import EncodingConfig, ModelConfig, Options, RunConfig, TaskConfig, TrainConfig
 from attnjax.report.drawing import new_figure
-from attnjax.report.words import decimal, markdown_table
+from attnjax.report.formatting import decimal, markdown_table
 from attnjax.tasks.forms import Sequences
 from attnjax.train.data import batch
 from attnjax.train.loop import make_task

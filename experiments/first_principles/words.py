@@ -1,9 +1,9 @@
-"""Numbers as text for Markdown: rows, tables of characters, sums. Rounding is that of `attnjax.report.words`."""
+"""Numbers as text for Markdown: rows, tables of characters, sums. Rounding is that of `attnjax.report.formatting`."""
 
 from collections.abc import Sequence
 from typing import Any
 
-from attnjax.report.words import decimal
+from attnjax.report.formatting import decimal
 
 Row = Sequence[float]
 

@@ -4,9 +4,9 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from attnjax.report.formatting import decimal, interval, markdown
 from attnjax.report.statistics import Estimate
 from attnjax.report.style import style
-from attnjax.report.words import decimal, interval, markdown
 from experiments.head_pruning.results import Cell, Results, estimate
 
 Values = Callable[[Cell], np.ndarray]

@@ -2,7 +2,7 @@
 
 import pathlib
 
-from attnjax.report.words import markdown
+from attnjax.report.formatting import markdown
 from experiments import recorded
 from experiments.head_pruning.claims import absences, bullets, claim, label
 from experiments.head_pruning.results import Results, read

@@ -1,8 +1,8 @@
 """The tables of the page and of table.md, as Markdown."""
 
+from attnjax.report.formatting import decimal, interval, markdown, markdown_table
 from attnjax.report.statistics import Estimate, iqm
 from attnjax.report.style import style
-from attnjax.report.words import decimal, interval, markdown, markdown_table
 from experiments.head_pruning.results import ORDERS, SHARES, Cell, Results, estimate
 
 HALF = (

@@ -5,9 +5,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from attnjax.report.formatting import NONE, decimal, interval, markdown_table
 from attnjax.report.statistics import Estimate, bootstrap
 from attnjax.report.style import order, style
-from attnjax.report.words import NONE, decimal, interval, markdown_table
 from experiments.head_specialization.measure import Results
 
 TITLES = (

@@ -5,7 +5,7 @@ import pathlib
 from collections.abc import Mapping
 from typing import Any
 
-from attnjax.report.words import NONE, markdown, markdown_table
+from attnjax.report.formatting import NONE, markdown, markdown_table
 
 RECORDS, PAGE = "parity.jsonl", "parity.md"
 GOALS = (("float64", 1e-9), ("float32", 1e-4))

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from attnjax.report import words
+from attnjax.report import formatting
 from experiments.speed.records import Row, Spread, suites
 
 LEGEND = (
@@ -61,11 +61,11 @@ def suite_table(rows: Sequence[Row]) -> str:
     named = len({row.ours for row in rows}) > 1
     alike = [] if named else [f"ours is {rows[0].ours}"]
     alike += [sizes_text(shared)] if shared else []
-    above = f"In every row: {words.markdown(', '.join(alike))}.\n\n" if alike else ""
-    table = words.markdown_table(HEADER, [cells(row, shared, named=named) for row in rows])
-    notes = dict.fromkeys(f"- {words.markdown(f'{where(row)}: {row.note}')}\n" for row in rows if row.note)
+    above = f"In every row: {formatting.markdown(', '.join(alike))}.\n\n" if alike else ""
+    table = formatting.markdown_table(HEADER, [cells(row, shared, named=named) for row in rows])
+    notes = dict.fromkeys(f"- {formatting.markdown(f'{where(row)}: {row.note}')}\n" for row in rows if row.note)
     below = "".join(["\n", *notes] if notes else [])
-    return f"## {words.markdown(rows[0].suite)}\n\n{above}{table}{below}"
+    return f"## {formatting.markdown(rows[0].suite)}\n\n{above}{table}{below}"
 
 
 def cells(row: Row, shared: Mapping[str, Any], *, named: bool) -> list[str]:
@@ -73,15 +73,15 @@ def cells(row: Row, shared: Mapping[str, Any], *, named: bool) -> list[str]:
     own = {key: value for key, value in row.sizes.items() if key not in shared}
     ours = figure_text(row.our_figure, row.unit)
     return [
-        words.markdown(row.case),
-        words.markdown(sizes_text(own)) if own else words.NONE,
-        f"{words.markdown(row.ours)}: {ours}" if named else ours,
-        words.markdown(row.peer),
+        formatting.markdown(row.case),
+        formatting.markdown(sizes_text(own)) if own else formatting.NONE,
+        f"{formatting.markdown(row.ours)}: {ours}" if named else ours,
+        formatting.markdown(row.peer),
         figure_text(row.peer_figure, row.unit),
         ratio_text(row.ratio),
-        words.NONE if row.goal is None else f"{row.goal:g}x",
-        words.NONE if row.met is None else "yes" if row.met else "**no**",
-        words.NONE if row.error is None else f"{row.error:.1g}",
+        formatting.NONE if row.goal is None else f"{row.goal:g}x",
+        formatting.NONE if row.met is None else "yes" if row.met else "**no**",
+        formatting.NONE if row.error is None else f"{row.error:.1g}",
     ]
 
 
@@ -92,7 +92,7 @@ def machine_list(machine: Mapping[str, Any]) -> str:
         value = machine.get(key)
         if value not in (None, "", []):
             changed = " with changes" if key == "commit" and machine.get("commit_dirty") else ""
-            lines.append(f"- {label}: {words.markdown(_machine_value(value, unit) + changed)}\n")
+            lines.append(f"- {label}: {formatting.markdown(_machine_value(value, unit) + changed)}\n")
     return "".join(lines)
 
 
@@ -150,7 +150,7 @@ def ratio_text(ratio: Spread) -> str:
 def significant(value: float) -> str:
     """Three significant digits, whole numbers in full: 0.0123, 4.00, 12.3, 1,234."""
     if not math.isfinite(value) or value == 0:
-        return words.decimal(value, 0)
+        return formatting.decimal(value, 0)
     return f"{value:,.{max(0, 2 - math.floor(math.log10(abs(value))))}f}"
 
 

@@ -10,8 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from attnjax.explore.packing import pack
-from attnjax.explore.records import Explored, Loss, Shown
+from attnjax.explore.contents import Explored, Loss, Shown, pack
 from tests.browser import visit
 
 PASSAGE = ("The", "cat", "sat", "down", "again")

@@ -10,10 +10,9 @@ import pytest
 
 from attnjax.analysis.subject import load
 from attnjax.config import canonical_json, parse, run_id
+from attnjax.explore.contents import ERROR, Loss
 from attnjax.explore.data import explore
 from attnjax.explore.losses import averaged
-from attnjax.explore.packing import ERROR
-from attnjax.explore.records import Loss
 from attnjax.explore.texts import MOST_TOKENS
 from attnjax.explore.vocabulary import byte_name, read_tokens, token_names
 from attnjax.train import checkpoint

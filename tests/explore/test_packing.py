@@ -7,7 +7,7 @@ import struct
 import numpy as np
 import pytest
 
-from attnjax.explore.packing import ERROR, pack, packed_size
+from attnjax.explore.contents import ERROR, pack, packed_size
 from tests.explore.synthetic import random_weights
 
 

@@ -6,8 +6,8 @@ import html
 import json
 import re
 
+from attnjax.explore.contents import Explored, Loss, table
 from attnjax.explore.page import SCRIPTS, page, read, script
-from attnjax.explore.records import Explored, Loss, table
 from attnjax.records.values import printable
 from tests.browser import Parsed
 from tests.explore.synthetic import explored

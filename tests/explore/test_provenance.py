@@ -11,8 +11,8 @@ import pytest
 from attnjax.analysis.subject import load
 from attnjax.cli import main
 from attnjax.config import canonical_json, parse, run_id
+from attnjax.explore.contents import Loss
 from attnjax.explore.data import explore
-from attnjax.explore.records import Loss
 from attnjax.sweep import load as load_sweep
 from attnjax.sweep import prepare, run_here
 from attnjax.sweep.plan import plan

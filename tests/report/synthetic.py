@@ -56,7 +56,7 @@ def accuracy(encoding: str, ratio: float, rng: np.random.Generator) -> float:
 
 
 def measured(fields: dict[str, Any], rng: np.random.Generator) -> list[dict[str, Any]]:
-    """Results rows of one run, with what its task measures."""
+    """Results rows of one run, with what its task metrics."""
     trained, encoding = fields["task"].get("length_max", 20), fields["model"]["encoding"]["name"]
     rows = []
     offset = rng.normal() * 0.1

@@ -146,7 +146,7 @@ def test_odd_sweeps_have_a_report(tmp_path: Path, case: str):
 def test_figures_can_be_drawn_one_by_one(sweep: Path):
     task = summarise(read(sweep)).tasks[0]
     with drawing.settings():
-        figure = figures.by_length(task, task.measures[0])
+        figure = figures.by_length(task, task.metrics[0])
     (axis,) = figure.axes
     lines_ = [line for line in axis.get_lines() if line.get_marker() not in ("", "None")]
     np.testing.assert_array_equal(lines_[0].get_ydata(), task.rows["exact_match"][0].curve.value)

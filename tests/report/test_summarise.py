@@ -199,7 +199,7 @@ def test_the_protocol_may_name_the_primary_metric(tmp_path: Path):
 
 
 def keys(task: Task) -> list[str]:
-    return [measure.key for measure in task.measures]
+    return [metric.key for metric in task.metrics]
 
 
 def test_text_has_losses_first_and_no_fit_rate(tmp_path: Path):
@@ -212,7 +212,7 @@ def test_text_has_losses_first_and_no_fit_rate(tmp_path: Path):
 def test_several_tasks_are_strata(tmp_path: Path):
     write_sweep(tmp_path, ("copy", "sort"), ("rope", "learned"), 3)
     summary = summarise(read(tmp_path))
-    rows = {(row.label, row.measure.key): row for row in summary.overall}
+    rows = {(row.label, row.metric.key): row for row in summary.overall}
     row = rows["RoPE", "exact_match"]
     scores = np.sort(np.concatenate([task.rows["exact_match"][1].scored.past for task in summary.tasks]))
     assert row.tasks == 2

@@ -6,8 +6,8 @@ import io
 import numpy as np
 import pytest
 
+from attnjax.report.formatting import csv_text, decimal, exact, interval, markdown, span
 from attnjax.report.statistics import Estimate
-from attnjax.report.words import csv_text, decimal, exact, interval, markdown, span
 
 
 @pytest.mark.parametrize(

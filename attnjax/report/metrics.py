@@ -8,7 +8,7 @@ import numpy as np
 
 
 @dataclass(frozen=True)
-class Measure:
+class Metric:
     """A metric: its key in the records, its name with its unit, and whether higher is better."""
 
     key: str
@@ -47,12 +47,12 @@ class Measure:
 
 
 KNOWN = (
-    Measure("exact_match", "exact match, free running", True),
-    Measure("exact_match_oracle_length", "exact match, length given", True),
-    Measure("loss_sliding", "loss, nats per byte, sliding window", False),
-    Measure("loss_nonoverlapping", "loss, nats per byte, separate windows", False),
-    Measure("token_accuracy", "token accuracy, teacher forced", True),
-    Measure("loss", "loss, nats per token", False),
+    Metric("exact_match", "exact match, free running", True),
+    Metric("exact_match_oracle_length", "exact match, length given", True),
+    Metric("loss_sliding", "loss, nats per byte, sliding window", False),
+    Metric("loss_nonoverlapping", "loss, nats per byte, separate windows", False),
+    Metric("token_accuracy", "token accuracy, teacher forced", True),
+    Metric("loss", "loss, nats per token", False),
 )
 """In the order in which a report prints them; the first that a task has is its primary metric, if no protocol says
 another.
@@ -63,16 +63,16 @@ PRIMARY = re.compile(r"^\W*primary metrics?:(.*)$", re.IGNORECASE | re.MULTILINE
 LOWER_IS_BETTER = ("loss", "perplexity", "error")
 
 
-def measure(key: str) -> Measure:
+def metric(key: str) -> Metric:
     """The metric of a key; one that is not known here is named by its key."""
     known = next((item for item in KNOWN if item.key == key), None)
-    return known or Measure(key, key.replace("_", " "), not key.startswith(LOWER_IS_BETTER))
+    return known or Metric(key, key.replace("_", " "), not key.startswith(LOWER_IS_BETTER))
 
 
-def ordered(keys: Collection[str], first: Sequence[str] = ()) -> list[Measure]:
+def ordered(keys: Collection[str], first: Sequence[str] = ()) -> list[Metric]:
     """Metrics in this order: those of `first`, then as in `KNOWN`, then by name."""
     place = {key: number for number, key in enumerate(dict.fromkeys([*first, *(item.key for item in KNOWN)]))}
-    return [measure(key) for key in sorted(keys, key=lambda key: (place.get(key, len(place)), key))]
+    return [metric(key) for key in sorted(keys, key=lambda key: (place.get(key, len(place)), key))]
 
 
 def declared(protocol: str) -> tuple[str, ...]:

@@ -1,0 +1,85 @@
+"""What the page is told about a trained run, as plain values that are stored as JSON.
+
+Attention weights are short text: whole numbers of 1/65535 in 16 bits, little-endian, in base64. Of causal weights only the
+entries on and below the diagonal are stored, row by row: [L, N, T (T + 1) / 2], and [L, N, T, T] otherwise. A stored weight
+differs from the true one by at most `ERROR`.
+"""
+
+import base64
+import dataclasses
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from attnjax.records.values import clean, jsonable
+
+STEPS = 65535
+ERROR = 0.5 / STEPS
+"""7.63e-6."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Shown:
+    """A text: its title, its tokens as the page shows them, and the weights of all heads, see `pack`."""
+
+    title: str
+    tokens: tuple[str, ...]
+    weights: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Loss:
+    """Mean loss and its standard error, in nats, against the number of tokens read.
+
+    `text` says what was averaged. Training has seen sequences of up to `trained` tokens.
+    """
+
+    text: str
+    trained: int
+    context: tuple[int, ...]
+    mean: tuple[float, ...]
+    error: tuple[float, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Explored:
+    """A run with L layers of N heads. `about` are names and values, `config` is JSON, `look` a colour class of `report`.
+
+    `spaced`: tokens are words, and stand apart in a line.
+    """
+
+    name: str
+    about: tuple[tuple[str, str], ...]
+    config: str
+    look: str
+    layers: int
+    heads: int
+    causal: bool
+    spaced: bool
+    texts: tuple[Shown, ...]
+    loss: Loss
+
+
+def table(runs: tuple[Explored, ...], layer: int = 0, head: int = 0) -> dict[str, Any]:
+    """What the page's script reads; `layer` and `head`, from 0, are shown first.
+
+    A number that is not finite becomes null, and a character that no text should hold U+FFFD.
+    """
+    found = {"runs": [dataclasses.asdict(run) for run in runs], "first": {"layer": layer, "head": head}}
+    return clean(jsonable(found))
+
+
+def pack(weights: Float[np.ndarray, "L N T T"], *, causal: bool) -> str:
+    """The text of all heads. Raises ValueError for weights that are not finite or lie outside 0 .. 1."""
+    if not np.all((weights >= 0) & (weights <= 1 + 1e-5)):
+        raise ValueError("attention weights must lie in 0 .. 1; those of this model do not, or are not finite")
+    whole = np.rint(np.minimum(weights.astype(np.float64), 1) * STEPS).astype("<u2")
+    rows, columns = np.tril_indices(whole.shape[-1]) if causal else np.indices(whole.shape[-2:]).reshape(2, -1)
+    return base64.b64encode(whole[..., rows, columns].tobytes()).decode()
+
+
+def packed_size(layers: int, heads: int, tokens: int, *, causal: bool) -> int:
+    """Characters that `pack` needs."""
+    entries = tokens * (tokens + 1) // 2 if causal else tokens**2
+    return -(-2 * layers * heads * entries // 3) * 4
