@@ -10,7 +10,19 @@ from attnjax.cli.planning import Plan, planned
 from attnjax.cli.programs import keep_programs
 from attnjax.cli.progress import Display
 from attnjax.config import run_id
-from attnjax.sweep import Rules, Store, Summary, Train, groups, load, manifest, prepare, retry, run_here, run_workers
+from attnjax.sweep import (
+    ExecutionConfig,
+    Store,
+    Summary,
+    Train,
+    groups,
+    load,
+    manifest,
+    prepare,
+    retry,
+    run_here,
+    run_workers,
+)
 from attnjax.sweep.execute import states
 from attnjax.sweep.lease import Owner
 from attnjax.sweep.stop import Stop
@@ -58,17 +70,17 @@ def _execute(arguments: argparse.Namespace, plan: Plan, *, extend: bool) -> tupl
     print(f"{len(store.runs)} runs in {root}" + (f", {len(again)} of them tried again" if again else ""), flush=True)
     _tell_others(store, others(store, states(store)))
     stop = Stop()
-    rules = Rules(
+    execution = ExecutionConfig(
         fail_fast=arguments.fail_fast, population=arguments.population, wait=arguments.wait, stall=arguments.patience
     )
     with Display(store) as display:
         if arguments.workers is None:
             train = _trainer(arguments.trainer, store)
-            summary = run_here(store, train, rules, progress=display, stop=stop)
+            summary = run_here(store, train, execution, progress=display, stop=stop)
         else:
             workers, threads = arguments.workers, arguments.threads
             summary = run_workers(
-                store, arguments.trainer, workers, rules, threads=threads, progress=display, stop=stop
+                store, arguments.trainer, workers, execution, threads=threads, progress=display, stop=stop
             )
     _tell(store, summary, stop)
     return _status(summary, stop, strict=arguments.strict or arguments.fail_fast), summary

@@ -11,7 +11,7 @@ from checks import check_complete
 
 from attnjax.cli import main
 from attnjax.cli.planning import planned
-from attnjax.sweep import Rules, files, manifest, prepare, records, run_here, run_workers, seeds
+from attnjax.sweep import ExecutionConfig, files, manifest, prepare, records, run_here, run_workers, seeds
 from attnjax.sweep.lease import Lease, Watch, claim
 
 pytestmark = pytest.mark.once
@@ -164,7 +164,7 @@ def test_a_status_damaged_meanwhile_costs_its_run_alone(make):
 
 def test_the_driver_remembers_what_its_workers_could_not_write(make, monkeypatch):
     store = make(seeds(2))
-    summary = run_workers(store, "fake_training:full", 2, Rules(population=1), threads=1)
+    summary = run_workers(store, "fake_training:full", 2, ExecutionConfig(population=1), threads=1)
     bad, good = (entry.run for entry in store.runs)
     assert summary.states == {bad: "unwritten", good: "done"}
     assert "No space left on device" in summary.unwritten[bad]
