@@ -11,7 +11,7 @@ from attnjax.cli.programs import keep_programs
 from attnjax.cli.progress import Display, ended
 from attnjax.config import run_id
 from attnjax.config.outside import import_modules
-from attnjax.sweep import Rules, Store, Summary, Train, load, manifest, prepare, retry, run_here, run_workers
+from attnjax.sweep import ExecutionConfig, Store, Summary, Train, load, manifest, prepare, retry, run_here, run_workers
 from attnjax.sweep.execute import states
 from attnjax.sweep.lease import Owner
 from attnjax.sweep.preflight import check, check_apart
@@ -88,7 +88,7 @@ def _execute(arguments: argparse.Namespace, plan: Plan, *, extend: bool) -> tupl
     print(f"{len(store.runs)} runs in {root}" + (f", {len(again)} of them tried again" if again else ""), flush=True)
     _tell_others(store, others(store, states(store)))
     stop = Stop()
-    rules = Rules(
+    execution = ExecutionConfig(
         fail_fast=arguments.fail_fast,
         population=arguments.population,
         wait=arguments.wait,
@@ -98,11 +98,11 @@ def _execute(arguments: argparse.Namespace, plan: Plan, *, extend: bool) -> tupl
     with Display(store) as display:
         if arguments.workers is None:
             train = _trainer(arguments.trainer, store)
-            summary = run_here(store, train, rules, progress=display, stop=stop)
+            summary = run_here(store, train, execution, progress=display, stop=stop)
         else:
             workers, threads = arguments.workers, arguments.threads
             summary = run_workers(
-                store, arguments.trainer, workers, rules, threads=threads, progress=display, stop=stop
+                store, arguments.trainer, workers, execution, threads=threads, progress=display, stop=stop
             )
     _tell(store, summary, stop)
     return _status(summary, stop, strict=arguments.strict or arguments.fail_fast), summary

@@ -4,7 +4,7 @@ store = prepare(root, "name", plan(config, sweep))
 summary = run_here(store, train)        # or run_workers(store, "module:function", 4)
 """
 
-from attnjax.sweep.execute import Rules, retry, run_here
+from attnjax.sweep.execute import ExecutionConfig, retry, run_here
 from attnjax.sweep.find import find_run
 from attnjax.sweep.index import query, rebuild
 from attnjax.sweep.plan import chain, expand, groups, plan, population_key, product, seeds, subsample, vary, zipped
@@ -17,8 +17,8 @@ from attnjax.sweep.workers import run_workers
 __all__ = [
     "Entry",
     "Event",
+    "ExecutionConfig",
     "Found",
-    "Rules",
     "Run",
     "RunContext",
     "Store",

@@ -28,7 +28,7 @@ LONG_POLL = 1.0
 
 
 @dataclasses.dataclass(frozen=True)
-class Rules:
+class ExecutionConfig:
     """How runs are executed.
 
     Args:
@@ -50,57 +50,62 @@ class Rules:
     imports: tuple[str, ...] = ()
 
 
-DEFAULT = Rules()
+DEFAULT = ExecutionConfig()
 
 
 def run_here(
-    store: Store, train: Train, rules: Rules = DEFAULT, *, progress: Progress | None = None, stop: Stop | None = None
+    store: Store,
+    train: Train,
+    execution: ExecutionConfig = DEFAULT,
+    *,
+    progress: Progress | None = None,
+    stop: Stop | None = None,
 ) -> Summary:
     """Train all runs of a sweep that have not ended, in this process; SIGTERM and Ctrl-C stop at the next step."""
     stop = Stop() if stop is None else stop
     before, ledger = states(store), Ledger(progress)
     with on_signals(stop):
-        work(store, train, rules, ledger, stop)
+        work(store, train, execution, ledger, stop)
     return summarise(store, before, states(store), ledger)
 
 
-def work(store: Store, train: Train, rules: Rules, progress: Progress, stop: Stop, log: str = "") -> None:
+def work(store: Store, train: Train, execution: ExecutionConfig, progress: Progress, stop: Stop, log: str = "") -> None:
     """Claim groups of runs and train them until none is left that nobody has. Called by every worker.
 
     Args:
       store: the sweep.
       train: the training function.
-      rules: how to go about it.
+      execution: how runs are executed.
       progress: called with every event.
       stop: asks to stop at the next step.
       log: the file that standard error is written to, for the stacks of a run that hangs; "": they get their own file.
     """
-    watch = Watch(rules.patience)
-    waiting = groups(store.runs, key=lambda entry: entry.group, limit=rules.population)
+    watch = Watch(execution.patience)
+    waiting = groups(store.runs, key=lambda entry: entry.group, limit=execution.population)
     waiting = [group for group in waiting if any(_open(store, group))]
     if not waiting:
         return
-    import_modules(rules.imports)
-    with watchdog(store.root, rules.stall, log) as dog:
-        context = Context(train, progress, stop, manifest.of_machine(), dog, store.protocol, rules.patience / 6)
+    import_modules(execution.imports)
+    with watchdog(store.root, execution.stall, log) as dog:
+        context = Context(train, progress, stop, manifest.of_machine(), dog, store.protocol, execution.patience / 6)
         while waiting and not stop.reason:
             left, idle = [], True
             for group in waiting:
-                theirs, jobs = ([], []) if stop.reason else _claimed(store, group, watch, rules, progress)
+                theirs, jobs = ([], []) if stop.reason else _claimed(store, group, watch, execution, progress)
                 left += [theirs] if theirs else []
                 if jobs:
                     idle = False
-                    _train(jobs, context, rules)
-            if idle and not _wait(watch, rules, stop):
+                    _train(jobs, context, execution)
+            if idle and not _wait(watch, execution, stop):
                 return
             waiting = left
 
 
-def _wait(watch: Watch, rules: Rules, stop: Stop) -> bool:
+def _wait(watch: Watch, execution: ExecutionConfig, stop: Stop) -> bool:
     """Lets others go on for a while; False where there is nothing to wait for."""
     if watch.undecided():
         return not stop.wait(POLL)
-    return rules.wait and not stop.wait(LONG_POLL)
+    return execution.wait and not stop.wait(LONG_POLL)
 
 
 def retry(store: Store) -> list[str]:
@@ -124,18 +129,18 @@ def states(store: Store) -> dict[str, str]:
     return {run: "damaged" if _differs(store, run, state) else state for run, state in found.items()}
 
 
-def _train(jobs: list[Job], context: Context, rules: Rules) -> None:
+def _train(jobs: list[Job], context: Context, execution: ExecutionConfig) -> None:
     try:
         failed = [] if context.stop.reason else train_group(jobs, context)
     finally:
         for job in jobs:
             job.lease.release()
-    if failed and rules.fail_fast:
+    if failed and execution.fail_fast:
         context.stop.set(f"run {failed[0]} failed")
 
 
 def _claimed(
-    store: Store, group: Sequence[Entry], watch: Watch, rules: Rules, progress: Progress
+    store: Store, group: Sequence[Entry], watch: Watch, execution: ExecutionConfig, progress: Progress
 ) -> tuple[list[Entry], list[Job]]:
     """Leases of the group's open runs, and the runs that others have. Who loses the first leaves the rest to the winner.
 
@@ -149,7 +154,7 @@ def _claimed(
             found = claim(directory, watch, step) if jobs or not theirs else observe(directory, watch)
             if isinstance(found, Owner):
                 theirs.append(entry)
-            elif job := _job(entry, directory, found, rules, progress):
+            elif job := _job(entry, directory, found, execution, progress):
                 jobs.append(job)
         except OSError as error:
             reason = f"its lease could not be written: {error.strerror or error}"
@@ -163,23 +168,27 @@ def _open(store: Store, group: Sequence[Entry]) -> Iterator[tuple[Entry, pathlib
             yield entry, store.directory(entry.run)
 
 
-def _job(entry: Entry, directory: pathlib.Path, lease: Lease, rules: Rules, progress: Progress) -> Job | None:
+def _job(
+    entry: Entry, directory: pathlib.Path, lease: Lease, execution: ExecutionConfig, progress: Progress
+) -> Job | None:
     """What to train, now that the run is ours; None, and the lease released, where there is nothing to train."""
     job = None
     try:
-        job = _found(entry, directory, lease, rules, progress)
+        job = _found(entry, directory, lease, execution, progress)
     finally:
         if job is None:
             lease.release()
     return job
 
 
-def _found(entry: Entry, directory: pathlib.Path, lease: Lease, rules: Rules, progress: Progress) -> Job | None:
+def _found(
+    entry: Entry, directory: pathlib.Path, lease: Lease, execution: ExecutionConfig, progress: Progress
+) -> Job | None:
     """The same; None where the run ended in the meantime, kills its workers, or cannot be read."""
     now = status.read(directory)
     if now.state in status.FINAL:
         return None
-    if lease.owner.attempt > rules.attempts:
+    if lease.owner.attempt > execution.attempts:
         deaths = lease.owner.attempt - 1
         reason = f"its worker died {deaths} times in a row at step {now.step}: killed, or out of memory?"
         status.write(directory, status.Status("failed", now.step, reason))

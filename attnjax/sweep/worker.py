@@ -15,7 +15,7 @@ from typing import IO
 
 from attnjax.records.values import jsonable
 from attnjax.sweep import manifest
-from attnjax.sweep.execute import Rules, work
+from attnjax.sweep.execute import ExecutionConfig, work
 from attnjax.sweep.run_context import Event, Train
 from attnjax.sweep.stop import Stop, exit_status, on_signals
 from attnjax.sweep.store import load
@@ -41,7 +41,7 @@ def main() -> None:
         with on_signals(stop):
             train = import_train(order["trainer"])
             manifest.of_jax()  # a missing backend must end this worker, and none of the runs
-            work(store, train, Rules(**order["rules"]), report, stop, order["log"])
+            work(store, train, ExecutionConfig(**order["execution"]), report, stop, order["log"])
     except KeyboardInterrupt as interrupt:
         sys.exit(exit_status(interrupt))
 

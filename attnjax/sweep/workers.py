@@ -20,7 +20,7 @@ from attnjax import folder
 from attnjax.records import files
 from attnjax.records.status import FINAL
 from attnjax.sweep import devices
-from attnjax.sweep.execute import DEFAULT, Rules, states
+from attnjax.sweep.execute import DEFAULT, ExecutionConfig, states
 from attnjax.sweep.run_context import UNWRITTEN, Event, Progress
 from attnjax.sweep.stop import Stop, on_signals
 from attnjax.sweep.store import LOGS, Store
@@ -46,7 +46,7 @@ def run_workers(
     store: Store,
     trainer: str,
     workers: int,
-    rules: Rules = DEFAULT,
+    execution: ExecutionConfig = DEFAULT,
     *,
     threads: int | None = None,
     progress: Progress | None = None,
@@ -59,7 +59,7 @@ def run_workers(
     if workers < 1 or (threads is not None and threads < 1):
         raise ValueError(f"workers and threads must be at least 1, got {workers} and {threads}")
     stop, before, ledger = Stop() if stop is None else stop, states(store), Ledger(progress)
-    pool = WorkerPool(store, trainer, rules, threads or max(1, _cores() // workers), workers)
+    pool = WorkerPool(store, trainer, execution, threads or max(1, _cores() // workers), workers)
     with on_signals(stop, before_exit=pool.signal_kill):
         try:
             for number in range(workers):
@@ -73,10 +73,15 @@ def run_workers(
 class WorkerPool:
     """The worker processes of one driver."""
 
-    def __init__(self, store: Store, trainer: str, rules: Rules, threads: int, workers: int):
-        self._store, self._rules, self._workers = store, rules, workers
+    def __init__(self, store: Store, trainer: str, execution: ExecutionConfig, threads: int, workers: int):
+        self._store, self._execution, self._workers = store, execution, workers
         wanted = [entry.run for entry in store.runs]
-        self._order = {"root": str(store.root), "runs": wanted, "trainer": trainer, "rules": dataclasses.asdict(rules)}
+        self._order = {
+            "root": str(store.root),
+            "runs": wanted,
+            "trainer": trainer,
+            "execution": dataclasses.asdict(execution),
+        }
         self._threads = threads
         self._events: queue.SimpleQueue[tuple[Worker, dict[str, Any] | None]] = queue.SimpleQueue()
         self._alive: list[Worker] = []
@@ -122,7 +127,7 @@ class WorkerPool:
             worker.claimed = True
             self._in_vain = 0 if event["state"] in FINAL else self._in_vain
             progress(Event(**event))
-            if event["state"] in ("failed", UNWRITTEN) and self._rules.fail_fast:
+            if event["state"] in ("failed", UNWRITTEN) and self._execution.fail_fast:
                 stop.set(f"run {event['run']} failed")
 
     def kill(self) -> None:
@@ -150,7 +155,7 @@ class WorkerPool:
             return
         self._in_vain += 1
         by_itself = code > 0 and not worker.claimed
-        if by_itself or self._in_vain > self._rules.attempts * self._workers:
+        if by_itself or self._in_vain > self._execution.attempts * self._workers:
             raise ValueError(
                 f"workers end before they finish a run, the last with exit status {code}; "
                 f"the last line of its log {worker.log} is: {_last_line(worker.log)}"

@@ -71,9 +71,9 @@ def apply_gradient(
     """
     chex.assert_rank((rate, decay), 0)
     chex.assert_trees_all_equal_shapes(gradient, params)
-    dtype = jnp.result_type(*jax.tree.leaves(params))
     # Optax mixes int32 counts and Python floats, which a caller's strict promotion would refuse.
     with jax.numpy_dtype_promotion("standard"):
+        dtype = jnp.result_type(*jax.tree.leaves(params))
         updates, state = optimizer(rate.astype(dtype), decay.astype(dtype)).update(gradient, state, params)
         return optax.apply_updates(params, updates), state
 

@@ -191,7 +191,8 @@ class Trainer:
 
 def _norm_dtype(params: PyTree) -> Any:
     """Return the type of the gradient's norm: float32, or float64 where parameters are."""
-    return jnp.result_type(jnp.float32, *jax.tree.leaves(params))
+    with jax.numpy_dtype_promotion("standard"):
+        return jnp.result_type(jnp.float32, *jax.tree.leaves(params))
 
 
 def _counted(sequences: Sequences | SequencePair) -> Float[Array, ""]:

@@ -84,7 +84,7 @@ def _no_figures():
 def _be_patient_for_less() -> None:
     from attnjax.cli import execution
 
-    execution.Rules = functools.partial(execution.Rules, patience=PATIENCE)
+    execution.ExecutionConfig = functools.partial(execution.ExecutionConfig, patience=PATIENCE)
 
 
 def _peak(*, reset: bool = False) -> int:

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from attnjax.cli import main
-from attnjax.sweep import Rules, run_workers, scan, seeds, workers
+from attnjax.sweep import ExecutionConfig, run_workers, scan, seeds, workers
 from attnjax.sweep.devices import CUDA, FRACTION, JAX, of_worker, visible
 from attnjax.sweep.preflight import check_apart
 
@@ -92,11 +92,11 @@ def test_worker_processes_have_them_and_a_replacement_has_those_of_the_dead(make
 
     monkeypatch.setattr(workers.subprocess, "Popen", recorded)
     store = make([{"seed": 0}, {"seed": 1, "task.options": {"suicide": True}}])
-    summary = run_workers(store, "fake_training:suicidal", 1, Rules(population=1, attempts=2), threads=1)
+    summary = run_workers(store, "fake_training:suicidal", 1, ExecutionConfig(population=1, attempts=2), threads=1)
     assert sorted(summary.states.values()) == ["done", "failed"]
     assert started == ["5"] * 3
     store, started[:] = make(seeds(4), root=store.root.parent / "more"), []
-    run_workers(store, "fake_training:train", 2, Rules(population=1), threads=1)
+    run_workers(store, "fake_training:train", 2, ExecutionConfig(population=1), threads=1)
     assert started == ["5", "7"]
     told = [run.manifest() for run in scan(store.root).runs]
     assert {one["environment"][CUDA] for one in told} <= {"5", "7"}

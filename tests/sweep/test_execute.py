@@ -10,7 +10,7 @@ import pytest
 from checks import check_complete
 
 from attnjax.sweep import (
-    Rules,
+    ExecutionConfig,
     plan,
     prepare,
     product,
@@ -23,7 +23,7 @@ from attnjax.sweep import (
 from attnjax.sweep.stop import Stop
 
 TRAINER = "fake_training:train"
-ALONE = Rules(population=1)
+ALONE = ExecutionConfig(population=1)
 
 
 def test_a_sweep_runs_in_this_process_and_the_second_time_does_nothing(make):
@@ -46,7 +46,7 @@ def test_equal_shapes_train_together(make):
         fake_training.train(configs, directories, context)
 
     store = make(product(vary("model.encoding", ["rope", "alibi"]), seeds(3)))
-    run_here(store, train, Rules(population=2))
+    run_here(store, train, ExecutionConfig(population=2))
     assert calls == [[("rope", 0), ("rope", 1)], [("rope", 2)], [("alibi", 0), ("alibi", 1)], [("alibi", 2)]]
 
 
@@ -70,7 +70,7 @@ def one_failing_of_three():
 def test_fail_fast_leaves_the_rest_for_later(make):
     store = make([{"seed": 1, "task.options": {"fail_at": 4}}, {"seed": 0}, {"seed": 2}])
     stop = Stop()
-    summary = run_here(store, fake_training.train, Rules(fail_fast=True, population=1), stop=stop)
+    summary = run_here(store, fake_training.train, ExecutionConfig(fail_fast=True, population=1), stop=stop)
     assert [summary.states[entry.run] for entry in store.runs] == ["failed", "pending", "pending"]
     assert stop.reason == f"run {store.runs[0].run} failed"
     assert len(run_here(store, fake_training.train).of("done")) == 2

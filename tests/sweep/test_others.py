@@ -10,7 +10,7 @@ import pytest
 from checks import check_complete, until
 
 from attnjax.cli import execution, main
-from attnjax.sweep import Rules, load, run_here, run_workers
+from attnjax.sweep import ExecutionConfig, load, run_here, run_workers
 from attnjax.sweep.execute import states
 from attnjax.sweep.lease import holder, is_running
 from attnjax.sweep.stop import Stop
@@ -96,10 +96,10 @@ def test_with_wait_it_takes_over_what_a_process_that_dies_held(first, workers):
 
 
 def execute(store, workers):
-    rules = Rules(population=1, wait=True)
+    execution = ExecutionConfig(population=1, wait=True)
     if workers is None:
-        return run_here(store, fake_training.train, rules)
-    return run_workers(store, "fake_training:train", workers, rules, threads=1)
+        return run_here(store, fake_training.train, execution)
+    return run_workers(store, "fake_training:train", workers, execution, threads=1)
 
 
 def test_a_run_that_another_process_has(first, capsys):

@@ -12,7 +12,7 @@ from checks import check_complete
 from attnjax.cli import main
 from attnjax.cli.planning import planned
 from attnjax.records import files, jsonl
-from attnjax.sweep import Rules, manifest, prepare, run_here, run_workers, seeds
+from attnjax.sweep import ExecutionConfig, manifest, prepare, run_here, run_workers, seeds
 from attnjax.sweep.lease import Lease, Watch, claim
 
 pytestmark = pytest.mark.once
@@ -165,7 +165,7 @@ def test_a_status_damaged_meanwhile_costs_its_run_alone(make):
 
 def test_the_driver_remembers_what_its_workers_could_not_write(make, monkeypatch):
     store = make(seeds(2))
-    summary = run_workers(store, "fake_training:full", 2, Rules(population=1), threads=1)
+    summary = run_workers(store, "fake_training:full", 2, ExecutionConfig(population=1), threads=1)
     bad, good = (entry.run for entry in store.runs)
     assert summary.states == {bad: "unwritten", good: "done"}
     assert "No space left on device" in summary.unwritten[bad]

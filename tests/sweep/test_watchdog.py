@@ -8,7 +8,7 @@ import hanging
 import pytest
 from checks import check_complete, until
 
-from attnjax.sweep import Rules, run_here, run_workers, scan, seeds
+from attnjax.sweep import ExecutionConfig, run_here, run_workers, scan, seeds
 from attnjax.sweep.run_context import RunContext
 from attnjax.sweep.stop import Stop
 from attnjax.sweep.watchdog import Watchdog, watchdog
@@ -28,7 +28,7 @@ def test_a_hang_leaves_its_stacks_in_the_folder_and_says_where(make):
         until(lambda: any(event.reason for event in events) and "in until" in written(store, "stacks-*.txt"))
         fake_training.train(configs, directories, context)
 
-    summary = run_here(store, train, Rules(stall=0.3), progress=events.append)
+    summary = run_here(store, train, ExecutionConfig(stall=0.3), progress=events.append)
     assert str(summary) == "1 runs: 1 done"
     (stacks,) = (store.root / "logs").iterdir()
     told = next(event for event in events if event.reason)
@@ -81,7 +81,7 @@ def test_a_worker_that_hangs_has_its_stacks_in_its_log_and_the_driver_says_so(ma
             until(lambda: "in until_told" in written(store, "worker-*.txt"))
             (store.directory(event.run) / "go").touch()
 
-    run_workers(store, "hanging:until_told", 1, Rules(stall=0.5), threads=1, progress=progress, stop=stop)
+    run_workers(store, "hanging:until_told", 1, ExecutionConfig(stall=0.5), threads=1, progress=progress, stop=stop)
     (log,) = (store.root / "logs").glob("worker-*.txt")
     assert any(event.reason == f"no step for 0.5 s; the stacks of all threads are in {log}" for event in events)
     assert "in until_told" in log.read_text()

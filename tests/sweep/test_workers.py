@@ -12,11 +12,11 @@ import fake_training
 import pytest
 from checks import check_complete, until
 
-from attnjax.sweep import Rules, product, retry, run_here, run_workers, scan, seeds, vary
+from attnjax.sweep import ExecutionConfig, product, retry, run_here, run_workers, scan, seeds, vary
 from attnjax.sweep.lease import holder, is_running
 
 TRAINER = "fake_training:train"
-ALONE = Rules(population=1)
+ALONE = ExecutionConfig(population=1)
 
 
 def test_worker_processes_share_the_runs(make):
@@ -56,7 +56,7 @@ def test_workers_are_killed_at_random_and_each_run_ends_once(make, cells, worker
 
 def test_a_run_that_kills_its_workers_is_given_up_and_the_rest_goes_on(make):
     store = make([{"seed": 0}, {"seed": 1, "task.options": {"suicide": True}}, {"seed": 2}])
-    summary = run_workers(store, "fake_training:suicidal", 2, Rules(population=1, attempts=2), threads=1)
+    summary = run_workers(store, "fake_training:suicidal", 2, ExecutionConfig(population=1, attempts=2), threads=1)
     assert [summary.states[entry.run] for entry in store.runs] == ["done", "failed", "done"]
     assert "worker died 2 times in a row at step 0" in store.status(store.runs[1].run).reason
     check_complete(store, except_for=[store.runs[1].run])
@@ -68,7 +68,7 @@ def test_a_failure_in_a_worker_is_recorded_and_fail_fast_stops_the_others(make):
     assert len(summary.of("failed")) == 6
     assert "RuntimeError" in (store.directory(store.runs[5].run) / "traceback.txt").read_text()
     retry(store)
-    summary = run_workers(store, TRAINER, 1, Rules(population=1, fail_fast=True), threads=1)
+    summary = run_workers(store, TRAINER, 1, ExecutionConfig(population=1, fail_fast=True), threads=1)
     assert len(summary.of("failed")) == 1
 
 

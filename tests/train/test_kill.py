@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from attnjax.sweep import Rules, load, plan, prepare, product, run_workers, scan, vary
+from attnjax.sweep import ExecutionConfig, load, plan, prepare, product, run_workers, scan, vary
 from attnjax.sweep.lease import holder, is_running
 from tests.train import killing
 
@@ -56,7 +56,7 @@ def test_a_sweep_whose_workers_are_killed_ends_as_one_that_nobody_disturbed(tmp_
     cells = product(
         vary("model.encoding", ["nope", "alibi"]), vary("train.learning_rate", [10.0**-n for n in range(2, 8)])
     )
-    alone, found, victims = Rules(population=1), {}, {}
+    alone, found, victims = ExecutionConfig(population=1), {}, {}
     for name in ("calm", "killed"):
         store = prepare(tmp_path / name, "tiny", plan(base, cells))
         doomed = {entry.run for entry in store.runs[::3]} if name == "killed" else set()
