@@ -108,8 +108,10 @@ def refused(capsys, *command):
 
 @pytest.mark.parametrize("name", [MINE, "a:B", "_a.b_1:C2"])
 def test_class_paths_are_names_and_nothing_is_imported_for_them(name, folder):
-    config = parse({"model": {"encoding": [name, "rope"]}, "task": {"name": name}})
-    assert class_paths([config, config]) == (name,)
+    optimizer = f"{name}_optimizer"
+    schedule = {"train": {"schedule": f"{name}_schedule"}, "optimizer": {"name": optimizer}}
+    config = parse({"model": {"encoding": [name, "rope"]}, "task": {"name": name}} | schedule)
+    assert class_paths([config, config]) == (name, optimizer, f"{name}_schedule")
     assert encoding_name(config.model) == f"{name}+rope"
     assert importers(folder) == set()
 

@@ -69,9 +69,6 @@ OPTIMIZERS = (
 SCHEDULES = ("constant", "cosine", "linear")
 """What the learning rate does after the warm-up."""
 
-FUNCTION = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", re.ASCII)
-"""A function of another project, as `package.module:function`."""
-
 SAFE_NAME = re.compile(r"(?![-.])[A-Za-z0-9._-]{1,128}")
 CLASS_PATH = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", re.ASCII)
 RESERVED = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)(\..*)?", re.IGNORECASE)
@@ -94,7 +91,7 @@ def check_name(path: str, name: str, names: Sequence[str], *, classes: bool = Fa
 
 
 def is_class_path(name: str) -> bool:
-    """Whether this names a class of another project: `package.module:Class`."""
+    """Whether this names a class or function of another project: `package.module:Name`."""
     return len(name) <= 128 and CLASS_PATH.fullmatch(name) is not None
 
 
@@ -102,7 +99,7 @@ def check_function(path: str, name: str, names: Sequence[str]) -> None:
     """Raise ValueError, with the nearest name, unless `name` is one of `names` or reads as `package.module:function`."""
     if ":" not in name:
         check_name(path, name, names)
-    elif len(name) > 200 or not FUNCTION.fullmatch(name):
+    elif not is_class_path(name):
         raise ValueError(f"{path} must be a name or package.module:function, got {name[:100]!r}")
 
 

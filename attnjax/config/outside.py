@@ -1,8 +1,8 @@
-"""Encodings and tasks of other projects: a config names them `package.module:Class`.
+"""Encodings, tasks, optimizers and schedules of other projects: a config names them `package.module:Name`.
 
 Importing a module runs its code, so only what the user wrote decides about it: the command line, or a config in Python,
 which is code itself. The commands that train import the modules that those name (`import_modules`). Whatever reads a folder
-of records only looks among the modules that are imported already (`construct`), so that a folder never runs code: who
+of records only looks among the modules that are imported already (`lookup`), so that a folder never runs code: who
 wants to look at runs of an own encoding imports its module first.
 """
 
@@ -20,13 +20,16 @@ Base = TypeVar("Base")
 
 
 def class_paths(configs: Iterable[RunConfig]) -> tuple[str, ...]:
-    """Every `package.module:Class` that a config names, in their order."""
-    names = (name for one in configs for name in (one.task.name, *(each.name for each in one.model.encodings)))
-    return tuple(dict.fromkeys(name for name in names if is_class_path(name)))
+    """Every `package.module:Name` that a config names, in their order."""
+    found: dict[str, None] = {}
+    for one in configs:
+        names = (one.task.name, *(each.name for each in one.model.encodings), one.optimizer.name, one.train.schedule)
+        found |= dict.fromkeys(name for name in names if is_class_path(name))
+    return tuple(found)
 
 
 def import_modules(paths: Iterable[str]) -> None:
-    """Import the module of each `package.module:Class`. Raises ValueError where that fails."""
+    """Import the module of each `package.module:Name`. Raises ValueError where that fails."""
     for path in paths:
         module = path.partition(":")[0]
         try:
@@ -38,11 +41,8 @@ def import_modules(paths: Iterable[str]) -> None:
             ) from error
 
 
-def construct(path: str, base: type[Base], options: Mapping[str, Any]) -> Base:
-    """An object of the class `package.module:Class`, made with these options; its module must be imported already.
-
-    Raises ValueError where it is not imported, has no such subclass of `base`, or the class does not take the options.
-    """
+def lookup(path: str) -> Any:
+    """What `package.module:Name` names, None where the module has no such name. Raises ValueError unless it is imported."""
     module, _, name = path.partition(":")
     loaded = sys.modules.get(module)
     if loaded is None:
@@ -51,9 +51,17 @@ def construct(path: str, base: type[Base], options: Mapping[str, Any]) -> Base:
             "you trust it"
         )
     # Not by getattr: a module with a function `__getattr__` may import others when it is asked for a name.
-    kind = vars(loaded).get(name)
+    return vars(loaded).get(name)
+
+
+def construct(path: str, base: type[Base], options: Mapping[str, Any]) -> Base:
+    """An object of the class `package.module:Class`, made with these options; its module must be imported already.
+
+    Raises ValueError where it is not imported, has no such subclass of `base`, or the class does not take the options.
+    """
+    kind = lookup(path)
     if not isinstance(kind, type) or not issubclass(kind, base):
-        raise ValueError(f"{path} is no subclass of attnjax's {base.__name__} in the module {module}")
+        raise ValueError(f"{path} is no subclass of attnjax's {base.__name__} in the module {path.partition(':')[0]}")
     try:
         return kind(**options)
     except TypeError as error:

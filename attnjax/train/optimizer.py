@@ -7,7 +7,6 @@ decay of each run as traced scalars, as `optax.inject_hyperparams` does it too; 
 that a checkpoint holds what the optimizer remembers and nothing else.
 """
 
-import importlib
 import inspect
 import math
 from collections.abc import Callable, Mapping
@@ -21,6 +20,7 @@ import optax
 from attnjax.config import OptimizerConfig, TrainConfig
 from attnjax.config.names import nearest
 from attnjax.config.options import shown
+from attnjax.config.outside import lookup
 from attnjax.typing import Array, Float, PyTree
 
 Optimizer = Callable[[Any, Any], optax.GradientTransformation]
@@ -33,7 +33,7 @@ ADAMW = OptimizerConfig()
 def optimizer(train: TrainConfig, choice: OptimizerConfig = ADAMW) -> Optimizer:
     """Return the optimizer of a config, after clipping by the global norm, as a function of learning rate and weight decay.
 
-    Raises ValueError for a function that cannot be imported, and for options that it does not take.
+    Raises ValueError for a function of a module that is not imported, and for options that it does not take.
 
     Example:
       >>> import jax.numpy as jnp
@@ -84,7 +84,7 @@ def schedule(train: TrainConfig) -> optax.Schedule:
     The decay is "constant", or "linear" or "cosine" (half a cosine) to the fraction `train.final` at the last step. A
     function of another project is called with `steps`, `warmup` and `final`, by name, and returns the whole schedule.
 
-    Raises ValueError for a function that cannot be imported or does not take these.
+    Raises ValueError for a function of a module that is not imported, or that does not take these.
 
     Example:
       >>> relative = schedule(TrainConfig(steps=8, warmup=4, schedule="linear"))
@@ -92,7 +92,7 @@ def schedule(train: TrainConfig) -> optax.Schedule:
       [0.25, 1.0, 0.5]
     """
     if ":" in train.schedule:
-        made = _imported("train.schedule", train.schedule, ("steps", "warmup", "final"))
+        made = _function("train.schedule", train.schedule, ("steps", "warmup", "final"))
         return made(steps=train.steps, warmup=train.warmup, final=train.final)
     rest = max(train.steps - train.warmup, 1)
     after = {
@@ -126,7 +126,7 @@ def _named(choice: OptimizerConfig) -> Callable[[Any, Any], tuple[optax.Gradient
     """Return an optimizer of optax or of another project."""
     foreign = ":" in choice.name
     data = ("learning_rate", "weight_decay")
-    function = _imported("optimizer.name", choice.name, data) if foreign else getattr(optax, choice.name)
+    function = _function("optimizer.name", choice.name, data) if foreign else getattr(optax, choice.name)
     _check_options(choice, _parameters(function, data))
     decays = "weight_decay" in inspect.signature(function).parameters
 
@@ -136,14 +136,12 @@ def _named(choice: OptimizerConfig) -> Callable[[Any, Any], tuple[optax.Gradient
     return parts
 
 
-def _imported(field: str, path: str, needs: tuple[str, ...]) -> Callable[..., Any]:
+def _function(field: str, path: str, needs: tuple[str, ...]) -> Callable[..., Any]:
     """Return a function of another project; only one that has these parameters is ever called."""
-    module, _, name = path.partition(":")
-    try:
-        function = getattr(importlib.import_module(module), name)
-        parameters = inspect.signature(function).parameters
-    except (ImportError, AttributeError, TypeError, ValueError) as error:
-        raise ValueError(f"{field}={path!r} cannot be imported: {error}") from error
+    function = lookup(path)
+    if not callable(function):
+        raise ValueError(f"{field}={path!r} is no function in the module {path.partition(':')[0]}")
+    parameters = inspect.signature(function).parameters
     if missing := [one for one in needs if one not in parameters]:
         raise ValueError(f"{field}={path!r} must take {', '.join(needs)} by name, and has no {missing[0]}")
     return function
