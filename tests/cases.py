@@ -25,9 +25,9 @@ if jax.__version_info__ < (0, 11):
 """Options of `jax.jit`: compiled as users do, whatever `conftest.py` says, where rounding or speed are the matter."""
 
 
-def once_except(names: Iterable[Any], *kept: Any) -> list:
-    """Parameters of a test: on the second set of versions, those kept stand for all."""
-    return [name if name in kept else pytest.param(name, marks=pytest.mark.once) for name in names]
+def slow_except(names: Iterable[Any], *kept: Any) -> list:
+    """Parameters of a test, all of them slow but those kept, which stand for all in the quick run."""
+    return [name if name in kept else pytest.param(name, marks=pytest.mark.slow) for name in names]
 
 
 MAPS = {

@@ -143,7 +143,7 @@ def python(folder: Path, *arguments: str) -> str:
     return done.stdout
 
 
-@pytest.mark.once
+@pytest.mark.slow
 def test_a_task_that_is_added_so_passes_the_tests_of_all_tasks(copy):
     files = [f"tests/tasks/test_{name}.py" for name in ("labels", "sampling", "distributions", "forms")]
     selected = "digit_sum or every_case_has or names_that_need_no_jax"

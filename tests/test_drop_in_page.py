@@ -36,14 +36,14 @@ def through(x, weights, attend):
     return jnp.einsum("btnh,nhd->btd", attend(q, k, v), weights["out"]["kernel"])
 
 
-@pytest.mark.once
+@pytest.mark.slow
 def test_plain():
     _, q, k, v, _, causal = names()
     out = aj.attend(q, k, v, encoding=aj.RoPE(), mask=causal)
     assert out.shape == q.shape
 
 
-@pytest.mark.once
+@pytest.mark.slow
 def test_learned():
     key, q, k, v, _, causal = names()
     encoding = aj.T5Bias()

@@ -11,7 +11,7 @@ import pytest
 from flax import nnx
 
 import attnjax as aj
-from tests.cases import FAST, once_except
+from tests.cases import FAST, slow_except
 
 B, T, N, H = 4, 6, 4, 4
 D = N * H
@@ -79,7 +79,7 @@ def nnx_layer(fn, **options):
     return layer, {"q": read(layer.query), "k": read(layer.key), "v": read(layer.value), "out": read(layer.out)}
 
 
-@pytest.mark.parametrize("name", once_except(ENCODINGS, "rope", "xpos", "alibi", "t5", "dynamic_ntk"))
+@pytest.mark.parametrize("name", slow_except(ENCODINGS, "rope", "xpos", "alibi", "t5", "dynamic_ntk"))
 def test_flax_with_its_own_mask_equals_attend(name, x):
     encoding = ENCODINGS[name]
     params, valid = learned(encoding), np.arange(T) < np.array([[T], [T - 1], [2], [T]])
@@ -286,7 +286,7 @@ def test_process_heads_checks_as_attend_does(qkv):
 # Plain JAX -----------------------------------------------------------------------------------------------------------
 
 BOTH = pytest.mark.parametrize("implementation", ["dense", "chunked"])
-SOME = pytest.mark.parametrize("name", once_except(["rope", "t5", "cope"], "t5", "cope"))
+SOME = pytest.mark.parametrize("name", slow_except(["rope", "t5", "cope"], "t5", "cope"))
 
 
 def function(name, implementation):

@@ -13,7 +13,7 @@ import pytest
 import attnjax as aj
 from tests.cases import ATTENTION, FAST, HEAD, learned
 
-pytestmark = pytest.mark.once
+pytestmark = pytest.mark.slow
 MILLION = 2**20
 FAR = (
     np.unique(

@@ -19,7 +19,7 @@ from attnjax.attention import dispatch
 from attnjax.attention.blockwise import blockwise
 from tests.golden_arrays import SINGLE, Precision, in_precision, load
 
-pytestmark = pytest.mark.once
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(params=["float32", "float64"])

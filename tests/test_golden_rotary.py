@@ -11,7 +11,7 @@ import pytest
 import attnjax as aj
 from tests.golden_arrays import SINGLE, Precision, constants, in_precision, load
 
-pytestmark = pytest.mark.once
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(params=["float32", "float64"])

@@ -19,7 +19,7 @@ from attnjax.attention.inputs import from_caller, prepare
 from tests.cases import ALL, ATTENTION, BATCH, CAUSAL_ONLY, EMBEDDINGS, FAST, HEAD, Data, learned, positions, validity
 from tests.test_properties import heads_last
 
-pytestmark = pytest.mark.once
+pytestmark = pytest.mark.slow
 T, N, K = 24, 4, 2
 D = N * HEAD
 SIZES = aj.Sizes(model=D, heads=N, kv_heads=K, head_dim=HEAD)

@@ -41,7 +41,7 @@ SERVERS = {"http.server", "socketserver", "asyncio", "multiprocessing.managers",
 WAITS = {"listen", "accept", "create_server", "start_server", "serve_forever"}
 
 pytestmark = [
-    pytest.mark.once,
+    pytest.mark.slow,
     pytest.mark.skipif(not pathlib.Path("/proc/net/tcp").exists(), reason="sockets are looked up in /proc"),
 ]
 

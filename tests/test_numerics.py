@@ -102,7 +102,7 @@ def products() -> list:
     for e, name in enumerate(ENCODINGS):
         for i, implementation in enumerate(IMPLEMENTATIONS):
             for d, dtype in enumerate(DTYPES):
-                marks = pytest.mark.nightly if (e + i + d) % 3 else pytest.mark.once if e % 3 else ()
+                marks = pytest.mark.nightly if (e + i + d) % 3 else pytest.mark.slow if e % 3 else ()
                 if serves(ENCODINGS[name], implementation):
                     found.append(pytest.param(name, implementation, dtype, marks=marks))
     return found

@@ -13,7 +13,7 @@ import pytest
 import attnjax as aj
 from tests.cases import ATTENTION, FAST, HEAD, learned
 
-pytestmark = pytest.mark.once
+pytestmark = pytest.mark.slow
 N, K = 4, 2
 SIZES = aj.Sizes(model=N * HEAD, heads=N, kv_heads=K, head_dim=HEAD)
 CAUSAL = aj.Mask(causal=True)

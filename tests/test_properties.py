@@ -20,7 +20,7 @@ from attnjax.attention.dense import dense
 from attnjax.attention.inputs import from_caller, prepare
 from tests.cases import ATTENTION, FAST, LAYOUTS, Case, Data, Layout, cases, content, data, learned
 
-pytestmark = pytest.mark.once
+pytestmark = pytest.mark.slow
 NIGHTLY_CASES = 10_000
 
 TOLERANCE = 1e-4

@@ -14,7 +14,7 @@ import pytest
 
 import attnjax as aj
 
-pytestmark = pytest.mark.once
+pytestmark = pytest.mark.slow
 BOTH = pytest.mark.parametrize("implementation", ["dense", "chunked"])
 
 

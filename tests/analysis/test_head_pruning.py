@@ -25,7 +25,7 @@ from experiments.head_pruning.page import RECORDS, render
 from experiments.head_pruning.results import read
 from tests.analysis import planted_models
 
-pytestmark = pytest.mark.once
+pytestmark = pytest.mark.slow
 MADE_UP = pathlib.Path(__file__).parent / "pruned"
 COMMITTED = pathlib.Path(__file__).parents[2] / "experiments" / "head_pruning"
 FOLDERS = [MADE_UP, *([COMMITTED] if (COMMITTED / RECORDS).exists() else [])]

@@ -76,7 +76,7 @@ def test_the_sweep_is_of_six_encodings_and_three_seeds():
     assert len({run.model.encoding.name for run in runs}) == 6
 
 
-@pytest.mark.once
+@pytest.mark.slow
 def test_from_training_to_files(tmp_path):
     """A run of two steps, measured: every number is there, and what is written is what is read."""
     text = tmp_path / "text"

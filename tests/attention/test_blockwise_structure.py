@@ -19,7 +19,7 @@ from attnjax import ENCODINGS, CoPE, Mask, NoPE, RoPE, Sizes, Tiling, XPos, comp
 from attnjax.attention.blockwise import blockwise
 from attnjax.attention.inputs import from_caller, prepare
 from attnjax.positions.base import PositionEncoding
-from tests.cases import once_except
+from tests.cases import slow_except
 
 N, H = 2, 16
 EVERY = {name: kind() for name, kind in ENCODINGS.items() if name not in ("sinusoidal", "learned")}
@@ -77,7 +77,7 @@ def quadratic(program, T) -> list[tuple[int, ...]]:
     return [shape for shape in shapes if sum(size >= T - 1 for size in shape) > 1]
 
 
-@pytest.mark.parametrize("name", once_except(EVERY, "nope", "fire", "rope+cope"))
+@pytest.mark.parametrize("name", slow_except(EVERY, "nope", "fire", "rope+cope"))
 def test_no_array_has_two_long_axes(name):
     T, encoding = 512, EVERY[name]
     arguments = shapes_of(encoding, T)
@@ -110,14 +110,14 @@ def temporary_bytes(encoding, T, implementation="chunked") -> int:
     return compiled.memory_analysis().temp_size_in_bytes
 
 
-@pytest.mark.parametrize("name", once_except(EVERY, "nope", "fire", "rope+cope"))
+@pytest.mark.parametrize("name", slow_except(EVERY, "nope", "fire", "rope+cope"))
 def test_temporary_memory_grows_linearly(name):
     short, long = (temporary_bytes(EVERY[name], T) for T in (1024, 32 * 1024))
     exponent = math.log(long / short) / math.log(32)
     assert exponent <= 1.1, f"{name}: {short} bytes at 1k, {long} at 32k"
 
 
-@pytest.mark.parametrize("name", once_except(["nope", "fire", "cope"], "cope"))
+@pytest.mark.parametrize("name", slow_except(["nope", "fire", "cope"], "cope"))
 def test_a_hundredth_of_the_memory_of_dense(name):
     T = 16 * 1024
     assert 100 * temporary_bytes(EVERY[name], T) <= temporary_bytes(EVERY[name], T, "dense")

@@ -37,7 +37,7 @@ def loop(encoding, params, kv_heads, window=None, batch=B, capacity=64):
     return jax.jit(decode, donate_argnums=0, compiler_options=OPTIMISED).lower(cache, now).compile()
 
 
-@pytest.mark.once
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "kv_heads", "window", "batch"),
     [("nope", 4, None, 1), ("rope", 2, None, 2), ("pope", 1, None, 1), ("t5", 4, 20, 2), ("xpos", 2, None, 1)],
@@ -47,7 +47,7 @@ def test_a_step_copies_no_array_as_large_as_the_cache(name, kv_heads, window, ba
     assert moved(compiled, batch * kv_heads * 64 * H) == []
 
 
-@pytest.mark.once
+@pytest.mark.slow
 def test_copies_would_be_found():
     turned = lambda x: jax.lax.scan(lambda x, _: (x.swapaxes(0, 1) + 1.0, ()), x, length=5)[0]
     assert moved(jax.jit(turned, compiler_options=OPTIMISED).lower(jnp.ones((64, 64))).compile(), 64 * 64)

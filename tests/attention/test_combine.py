@@ -23,7 +23,7 @@ from attnjax import (
 )
 from attnjax.attention import dispatch
 from attnjax.attention.blockwise import blockwise
-from tests.cases import once_except
+from tests.cases import slow_except
 
 B, T, S, N, K, H = 2, 7, 12, 4, 2, 4
 QUICK = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
@@ -61,7 +61,7 @@ ENCODINGS = {"alibi": ALiBi(), "rope+t5": compose(RoPE(), T5Bias())}
 
 @pytest.mark.usefixtures("x64")
 @pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
-@pytest.mark.parametrize("name", once_except(ENCODINGS, "alibi"))
+@pytest.mark.parametrize("name", slow_except(ENCODINGS, "alibi"))
 def test_blocks_combine_to_the_whole(name, implementation):
     """Output, log-sum-exp and every gradient, also through the log-sum-exp, for one, two and three blocks."""
     encoding = ENCODINGS[name]

@@ -25,7 +25,7 @@ def learned(encoding: PositionEncoding) -> EncodingParams:
     return jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float64) + 0.1, params)
 
 
-@pytest.mark.once
+@pytest.mark.slow
 @pytest.mark.parametrize("encoding", [NoPE(), T5Bias()], ids=str)
 def test_first_and_second_derivatives_in_both_modes(encoding):
     with jax.enable_x64(True):

@@ -53,7 +53,7 @@ from tests.attention.matrix import (
     truth,
     with_gradients,
 )
-from tests.cases import FAST, once_except
+from tests.cases import FAST, slow_except
 from tests.oracle import oracle
 
 
@@ -74,7 +74,7 @@ def truths(name, layout):
 def ways():
     """Encoding, layout and type, with the marks of those that do not run by day or on one set of versions alone."""
     for name, (layout, dtype) in itertools.product(ENCODINGS, WAYS):
-        marks = [pytest.mark.once] if dtype == "float64" else []
+        marks = [pytest.mark.slow] if dtype == "float64" else []
         marks += [pytest.mark.nightly] if layout != "gqa" and name not in EVERY_DAY else []
         yield pytest.param(name, layout, dtype, marks=marks)
 
@@ -179,7 +179,7 @@ def test_masks_of_the_matrix_are_what_they_are_called(reach, rule):
     assert rule != "empty rows" or not expected.any(-1).all()
 
 
-@pytest.mark.parametrize("name", once_except("nope rope-dynamic alibi t5-bidirectional sandwich cope".split(), "alibi"))
+@pytest.mark.parametrize("name", slow_except("nope rope-dynamic alibi t5-bidirectional sandwich cope".split(), "alibi"))
 def test_masks_as_written(name):
     """The masks of a user, with positions by default or [T] instead of [B, T]: output and gradients, float32."""
     inputs = draw(ENCODINGS[name], "mha")
@@ -205,7 +205,7 @@ def test_masks_as_written(name):
 
 
 @pytest.mark.parametrize("implementation", ["dense", "chunked"])
-@pytest.mark.parametrize("name", once_except("rope xpos kerple-power fire transformer_xl".split(), "rope", "fire"))
+@pytest.mark.parametrize("name", slow_except("rope xpos kerple-power fire transformer_xl".split(), "rope", "fire"))
 def test_fractional_positions_and_their_gradients(name, implementation):
     """Positions may lie anywhere between whole numbers, and get the gradient of a smooth function of them."""
     inputs = draw(ENCODINGS[name], "gqa")

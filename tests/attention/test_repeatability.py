@@ -11,7 +11,7 @@ from attnjax import FIRE, CoPE, Kerple, Mask, PoPE, Sizes, T5Bias, Tiling, Trans
 from attnjax.attention import dispatch
 from attnjax.attention.blockwise import blockwise
 from attnjax.attention.dispatch import attend
-from tests.cases import OPTIMISED, once_except
+from tests.cases import OPTIMISED, slow_except
 
 B, T, N, K, H = 2, 61, 4, 2, 8
 LEARNED = {
@@ -63,7 +63,7 @@ def tiles_of(monkeypatch):
     )
 
 
-@pytest.mark.parametrize("name", once_except(LEARNED, "t5", "cope"))
+@pytest.mark.parametrize("name", slow_except(LEARNED, "t5", "cope"))
 def test_gradients_repeat_bit_for_bit(name, inputs, tiles_of):
     """Over calls of one program, and over programs compiled anew."""
     tiles_of(16, 8)
@@ -76,7 +76,7 @@ def test_gradients_repeat_bit_for_bit(name, inputs, tiles_of):
     assert bits(gradient(encoding, OPTIMISED)(params, *inputs)) == first
 
 
-@pytest.mark.parametrize("name", once_except(LEARNED, "fire"))
+@pytest.mark.parametrize("name", slow_except(LEARNED, "fire"))
 def test_gradients_do_not_depend_on_the_tile(name, inputs, tiles_of):
     encoding = LEARNED[name]
     params = parameters(encoding)
@@ -89,7 +89,7 @@ def test_gradients_do_not_depend_on_the_tile(name, inputs, tiles_of):
 
 
 @pytest.mark.usefixtures("x64")
-@pytest.mark.parametrize("name", once_except(["t5", "fire", "cope"], "t5"))
+@pytest.mark.parametrize("name", slow_except(["t5", "fire", "cope"], "t5"))
 def test_examples_do_not_see_each_other(name, inputs, tiles_of):
     """The gradient of a batch is the sum of the gradients of its examples, though tiles are planned for all at once."""
     tiles_of(16, 8)

@@ -10,7 +10,7 @@ import pytest
 
 from attnjax import FIRE, CoPE, Mask, NoPE, RoPE, T5Bias, Tiling, attend
 from tests.attention.toys import Budget, MixedHeads, N, Sigmoid, assert_trees_close, drawn, learned
-from tests.cases import FAST, once_except
+from tests.cases import FAST, slow_except
 
 pytestmark = pytest.mark.usefixtures("x64")
 T = 23
@@ -67,7 +67,7 @@ ORDERS = {"forward over reverse": forward_over_reverse, "reverse over reverse": 
 
 
 @pytest.mark.parametrize("order", ORDERS.values(), ids=ORDERS)
-@pytest.mark.parametrize("name", once_except(ENCODINGS, "nope", "cope"))
+@pytest.mark.parametrize("name", slow_except(ENCODINGS, "nope", "cope"))
 def test_hessian_vector_products_are_those_of_dense(name, order):
     arguments, along = point(name)
     run = lambda way: jax.jit(
@@ -91,7 +91,7 @@ def test_hessian_vector_products_by_default_at_a_length_that_chooses_tiles():
     np.testing.assert_allclose(product(arrays[0], None), product(arrays[0], "dense"), atol=1e-5)
 
 
-@pytest.mark.parametrize("name", once_except(ENCODINGS, "rope", "cope"))
+@pytest.mark.parametrize("name", slow_except(ENCODINGS, "rope", "cope"))
 def test_forward_mode_of_tiles_that_are_asked_for_it(name):
     """Tangents and gradients of `Tiling(forward_mode=True)` are those of dense; plain tiles are refused by JAX."""
     arguments, along = point(name)

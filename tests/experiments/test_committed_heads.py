@@ -10,7 +10,7 @@ from attnjax.config import load, run_id
 from attnjax.sweep import plan
 from experiments.head_specialization import measure, picture, summary
 
-pytestmark = pytest.mark.once
+pytestmark = pytest.mark.slow
 RESULTS = pathlib.Path(__file__).parents[2] / "experiments" / "head_specialization" / "results"
 
 

@@ -14,7 +14,7 @@ from experiments.context_extension.measuring import Protocol
 from experiments.context_extension.methods import NAMES, Extension
 from experiments.context_extension.subjects import Scores, Subject
 
-pytestmark = pytest.mark.once
+pytestmark = pytest.mark.slow
 
 L, FACTOR, HEAD = 8, 4, 8
 BASE = RoPE(theta=100.0)
@@ -222,7 +222,7 @@ def test_the_search_goes_downhill():
     assert 1 <= min(found) <= max(found) <= FACTOR * tuning.STEP
 
 
-@pytest.mark.once
+@pytest.mark.slow
 def test_one_step_of_tuning_is_adam(subject):
     """Against optax's own Adam, whose first step is the sign of the gradient times the rate."""
     numbers = subject.numbers("pi", EXTENSION, 2 * L)

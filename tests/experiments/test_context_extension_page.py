@@ -20,7 +20,7 @@ from experiments.context_extension.results import read
 from experiments.context_extension.tables import table_md
 from tests.experiments.test_context_extension import L, corpus_of, subject_of
 
-pytestmark = pytest.mark.once
+pytestmark = pytest.mark.slow
 COMMITTED = pathlib.Path(__file__).parents[2] / "experiments" / "context_extension"
 NAMES = ("README.md", "table.md", "figure.png", "figure.svg", "figure_depth.png", "figure_depth.svg")
 
@@ -102,7 +102,7 @@ def test_the_committed_page_is_made_anew_from_its_records():
     assert not re.search(r"/(tmp|home|root|Users)/", (COMMITTED / RECORDS).read_text())
 
 
-@pytest.mark.once
+@pytest.mark.slow
 def test_what_is_measured_is_not_measured_again(tmp_path, capsys):
     subject = subject_of()
     data = np.where(np.arange(900) % 7 == 0, 10, np.arange(900) % 5).astype(np.int32)
@@ -130,7 +130,7 @@ def test_what_is_measured_is_not_measured_again(tmp_path, capsys):
     assert "planted drope, tuned" in capsys.readouterr().out
 
 
-@pytest.mark.once
+@pytest.mark.slow
 def test_a_published_folder_from_end_to_end(tmp_path, capsys):
     tokenizers = pytest.importorskip("tokenizers")
     json_config = {

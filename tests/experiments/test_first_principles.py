@@ -16,7 +16,7 @@ import pytest
 from experiments.first_principles import pruning, record, scale
 from experiments.first_principles.sections import NAMES, SECTIONS, chosen
 
-pytestmark = pytest.mark.once
+pytestmark = pytest.mark.slow
 
 FOLDER = pathlib.Path(__file__).parents[2] / "experiments" / "first_principles"
 ROOT2 = math.sqrt(2)

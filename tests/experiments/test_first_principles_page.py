@@ -16,7 +16,7 @@ from experiments.first_principles import page, record, recurrence, words
 from experiments.first_principles.__main__ import main
 from experiments.first_principles.sections import NAMES, SECTIONS
 
-pytestmark = pytest.mark.once
+pytestmark = pytest.mark.slow
 FOLDER = pathlib.Path(__file__).parents[2] / "experiments" / "first_principles"
 
 
@@ -100,7 +100,7 @@ def test_figures_are_there_small_and_on_the_page():
         assert f"]({name})" in text
 
 
-@pytest.mark.once
+@pytest.mark.slow
 def test_render_draws_every_figure_again(tmp_path, capsys):
     (tmp_path / record.FILE).write_bytes((FOLDER / record.FILE).read_bytes())
     assert main(["--render", str(tmp_path)]) == 0

@@ -25,7 +25,7 @@ from experiments.parity.inputs import by_length, draw
 from experiments.parity.peer import Numbers
 from tests.models.toys import TENSORS, TOYS, folder
 
-pytestmark = pytest.mark.once
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from tests.explore.test_page import HARMLESS, hostile
 from tests.report.payloads import PAYLOADS
 
 pytestmark = [
-    pytest.mark.once,
+    pytest.mark.slow,
     pytest.mark.skipif(BROWSER is None, reason="no Chromium here: apt-get install chromium, and run this again"),
 ]
 

@@ -22,7 +22,7 @@ from tests.browser import BROWSER, visit
 from tests.explore.synthetic import told
 
 pytestmark = [
-    pytest.mark.once,
+    pytest.mark.slow,
     pytest.mark.skipif(BROWSER is None, reason="no Chromium here: apt-get install chromium, and run this again"),
 ]
 

@@ -23,7 +23,7 @@ from attnjax.train.loop import make_task
 from attnjax.train.step import Trainer
 from tests.trees import tree
 
-pytestmark = pytest.mark.once
+pytestmark = pytest.mark.slow
 
 FROZEN = pathlib.Path(__file__).parents[1] / "frozen" / "format_1"
 SECRET = b"the password of somebody is swordfish; " * 200

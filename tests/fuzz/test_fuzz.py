@@ -12,7 +12,7 @@ from tests.fuzz.commands import Command
 from tests.fuzz.subjects import FROZEN, Facts, digest
 from tests.fuzz.warm import Worker
 
-pytestmark = pytest.mark.once
+pytestmark = pytest.mark.slow
 
 RUN = "eed935f7f00775eb"
 

@@ -22,7 +22,7 @@ from attnjax.modules import Encoder, EncoderDecoder
 from attnjax.positions import RoPE
 from tests.models.toys import TENSORS, TOYS, folder, fused_tensors, plain_tensors
 
-pytestmark = pytest.mark.once
+pytestmark = pytest.mark.slow
 
 PROMPT = [3, 1, 4]
 SEED = {"fused": 0, "plain": 1}
@@ -55,7 +55,7 @@ def test_greedy_tokens_are_those_of_the_full_forward_pass(tmp_path, family):
     assert complete(found, PROMPT, 8) == expected
 
 
-@pytest.mark.once
+@pytest.mark.slow
 def test_drawing_depends_on_the_seed_alone(tmp_path):
     found = loaded(tmp_path)
     draws = [complete(found, PROMPT, 8, temperature=30.0, top_k=5, seed=seed) for seed in (1, 1, 2)]
@@ -107,7 +107,7 @@ def test_what_cannot_be_continued(tmp_path):
         complete(broken, PROMPT, 2)
 
 
-@pytest.mark.once
+@pytest.mark.slow
 def test_an_encoder_decoder_reads_its_source(tmp_path):
     found = loaded(tmp_path)
     shapes = nnx.eval_shape(lambda: EncoderDecoder(found.spec.config, rngs=nnx.Rngs(0)))

@@ -91,7 +91,7 @@ def count(model_type, json):
     return sum(leaf.size for leaf in jax.tree.leaves(jax.eval_shape(lambda: architecture.build(spec, nnx.Rngs(0)))))
 
 
-@pytest.mark.once
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_parameters_of_published_models(name):
     """Of one layer and of two; each further one is as the second."""

@@ -123,7 +123,7 @@ def test_harm(tmp_path, name):
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.once
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FAMILIES)
 def test_sizes_that_no_file_has(tmp_path, name):
     """Every whole number of a config.json made huge, or 0: an error, or a model that has not grown."""

@@ -10,7 +10,7 @@ from attnjax.models.param_paths import parameters
 from attnjax.modules import EncoderDecoder
 from tests.models import published
 
-pytestmark = pytest.mark.once
+pytestmark = pytest.mark.slow
 PRECISIONS = {"float64": 1e-9, "float32": 1e-4}
 WITH_LOSS = [name for name in published.CASES if name != "bert_pooler"]
 WITH_CACHE = [name for name in WITH_LOSS if name != "bert"]

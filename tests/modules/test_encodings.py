@@ -25,7 +25,7 @@ from attnjax.positions import (
     compose,
     learns,
 )
-from tests.cases import once_except
+from tests.cases import slow_except
 
 PROMPT, STEPS, KEY = 3, 5, jax.random.key(7)
 PROMPTS = np.random.default_rng(2).integers(0, 11, (16, PROMPT))
@@ -61,7 +61,7 @@ def make(config, build):
     return lambda case: build(Decoder, config(layers=1, tie_embeddings=False, **CASES[case]), scale=0.5)
 
 
-@pytest.mark.parametrize("case", once_except(CASES, "rope", "dynamic_ntk", "fire", "composed", "window_cope"))
+@pytest.mark.parametrize("case", slow_except(CASES, "rope", "dynamic_ntk", "fire", "composed", "window_cope"))
 def test_generation_equals_calling_the_model_again_and_again(make, case):
     """Sampled, so that the tokens vary, with logits large enough to decide."""
     decoder = make(case)
@@ -79,7 +79,7 @@ def test_generation_equals_calling_the_model_again_and_again(make, case):
     np.testing.assert_array_equal(out, expected[:, PROMPT:])
 
 
-@pytest.mark.parametrize("case", once_except(LEARNING, "composed"))
+@pytest.mark.parametrize("case", slow_except(LEARNING, "composed"))
 def test_what_an_encoding_learns_gets_a_gradient(make, case, tokens):
     decoder = make(case)
 

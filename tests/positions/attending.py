@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from attnjax import EncodingParams, KVCache, Mask, PositionEncoding, Sizes, Tiling, attend
-from tests.cases import once_except
+from tests.cases import slow_except
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 TILES = Tiling(queries=4, keys=3)
@@ -54,7 +54,7 @@ def assert_close(got: Any, expected: Any, atol: float) -> None:
         np.testing.assert_allclose(a, b, rtol=0, atol=atol, err_msg=jax.tree_util.keystr(path))
 
 
-DECODING = once_except(
+DECODING = slow_except(
     ("tokens, jitted", "chunks, eager", "chunks in a ring, jitted"), "tokens, jitted", "chunks in a ring, jitted"
 )
 

@@ -15,7 +15,7 @@ import attnjax as aj
 from attnjax import Cable, FoX, Llama4Temperature, RePo, RoPE, SelectiveRoPE, SSMax, Trait
 from attnjax.positions.base import resolve
 from tests import oracle, oracle_frontier
-from tests.cases import FAST, once_except
+from tests.cases import FAST, slow_except
 from tests.positions.contextual import CAUSAL, self_attention
 
 B, T, N, K, H = 2, 12, 4, 2, 8
@@ -62,7 +62,7 @@ def step(cache, params, x, q, k, v, index):
 
 
 WAYS = [(name, way) for name in ENCODINGS for way in ("tokens", "chunks")]
-WAYS += [pytest.param(name, "eager", marks=pytest.mark.once) for name in ("fox", "selective_rope", "ssmax", "rope+fox")]
+WAYS += [pytest.param(name, "eager", marks=pytest.mark.slow) for name in ("fox", "selective_rope", "ssmax", "rope+fox")]
 
 
 @pytest.mark.parametrize(("name", "way"), WAYS)
@@ -151,7 +151,7 @@ def test_gradients_by_tiles_equal_those_of_the_table_and_of_the_reference(name, 
 
 
 @pytest.mark.parametrize("name", ["fox", "cable", "repo", "selective_rope", "ssmax", "llama4_temperature"])
-@pytest.mark.parametrize("kv_heads", once_except([1, 4], 1))
+@pytest.mark.parametrize("kv_heads", slow_except([1, 4], 1))
 def test_single_precision_on_every_way(name, kv_heads):
     """Multi-query and one key head per query head; dense, by tiles, and the plain path of `jax.nn`."""
     encoding = ENCODINGS[name]

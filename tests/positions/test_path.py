@@ -7,7 +7,7 @@ import pytest
 
 from attnjax import ALiBi, KVCache, Mask, PaTH, Sizes, attend, compose, context_positions
 from attnjax.positions.contextual import context_positions as positions_of
-from tests.cases import once_except
+from tests.cases import slow_except
 from tests.positions.attending import TILES, assert_close, drawn, golden, moved, outcome, quadratic
 
 CAUSAL = Mask(causal=True)
@@ -106,7 +106,7 @@ def test_products_of_matrices(name, mask, x64):
         assert np.abs(leaf).max() > 1e-6, path
 
 
-@pytest.mark.parametrize("compiled", once_except([False, True], True), ids=["eager", "jitted"])
+@pytest.mark.parametrize("compiled", slow_except([False, True], True), ids=["eager", "jitted"])
 @pytest.mark.parametrize("window", [None, 4])
 def test_decoding_is_the_full_forward(window, compiled, x64):
     encoding = compose(ENCODINGS["long"], ALiBi()) if window else ENCODINGS["long"]

@@ -16,7 +16,7 @@ from attnjax.report.scores import outcome
 from attnjax.report.summarise import summarise
 from tests.report.synthetic import config, run_id, write_run, write_spec
 
-pytestmark = pytest.mark.once
+pytestmark = pytest.mark.slow
 
 FROZEN = Path(__file__).parents[1] / "frozen" / "format_1"
 CONFIGS = [config("copy", "rope", seed) for seed in range(3)]

@@ -14,7 +14,7 @@ from attnjax.report import build
 from attnjax.report.placing import placed
 from tests.report.synthetic import config, lines, run_id, write_run, write_spec
 
-pytestmark = pytest.mark.once
+pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
 FULL_DISK = """

@@ -15,7 +15,7 @@ from attnjax.sweep import load, run_here, scan, seeds
 from attnjax.sweep.execute import states
 from attnjax.sweep.stop import Stop
 
-pytestmark = pytest.mark.once
+pytestmark = pytest.mark.slow
 
 FROZEN = pathlib.Path(__file__).parents[1] / "frozen" / "format_1"
 

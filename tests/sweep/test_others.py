@@ -16,7 +16,7 @@ from attnjax.sweep.lease import holder, is_running
 from attnjax.sweep.stop import Stop
 from attnjax.sweep.summary import Ledger, summarise
 
-pytestmark = pytest.mark.once
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from attnjax.sweep import load, run_here, scan, seeds
 from attnjax.sweep.lease import holder, is_running
 from attnjax.sweep.stop import TOGETHER, Stop, Terminated, exit_status, on_signals
 
-pytestmark = pytest.mark.once
+pytestmark = pytest.mark.slow
 
 TERM, INT = signal.SIGTERM, signal.SIGINT
 

@@ -15,7 +15,7 @@ from attnjax.records import files, jsonl
 from attnjax.sweep import ExecutionConfig, manifest, prepare, run_here, run_workers, seeds
 from attnjax.sweep.lease import Lease, Watch, claim
 
-pytestmark = pytest.mark.once
+pytestmark = pytest.mark.slow
 
 TRAINER = "fake_training:train"
 

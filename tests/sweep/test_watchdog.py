@@ -13,7 +13,7 @@ from attnjax.sweep.run_context import RunContext
 from attnjax.sweep.stop import Stop
 from attnjax.sweep.watchdog import Watchdog, watchdog
 
-pytestmark = pytest.mark.once
+pytestmark = pytest.mark.slow
 
 
 def written(store, names):

@@ -12,7 +12,7 @@ import pytest
 from attnjax.tasks import task
 from tests.tasks import cases, oracle
 
-pytestmark = pytest.mark.once
+pytestmark = pytest.mark.slow
 
 
 def expect(values, probabilities):

@@ -8,7 +8,7 @@ import pytest
 from attnjax.tasks import Example, decoder_form, encoder_decoder_form, encoder_form, next_token_form, specials, task
 from tests.tasks import cases
 
-pytestmark = pytest.mark.once
+pytestmark = pytest.mark.slow
 
 # Two examples of stack_manipulation: 0 1 PUSH-1 -> 1 1 0 end, and 1 POP -> end 0 0, where the zeros do not count.
 STACK = task("stack_manipulation")

@@ -12,7 +12,7 @@ import pytest
 from attnjax.tasks import task
 from tests.tasks import cases, make_streams, oracle
 
-pytestmark = pytest.mark.once
+pytestmark = pytest.mark.slow
 
 # From the docstrings of the published tasks: input, counted answer.
 PRINTED = [

@@ -11,7 +11,7 @@ from attnjax.train import batching
 from attnjax.train.batching import Batching, choose_batching, sum_over_microbatches
 from attnjax.train.loop import make_task
 from attnjax.train.step import Trainer, members
-from tests.cases import once_except
+from tests.cases import slow_except
 from tests.train.test_microbatches import numbered
 
 STEPS = 8
@@ -42,7 +42,7 @@ def trained(trainer, population):
     return jax.device_get(state.params), jax.device_get(metrics)
 
 
-@pytest.mark.parametrize("case", once_except(CASES, "copy"))
+@pytest.mark.parametrize("case", slow_except(CASES, "copy"))
 def test_steps_are_those_of_whole_batches(tiny, case, small, monkeypatch):
     """Adam with its usual epsilon would make steps of the rounding of gradients that are 0, as those of biases of keys are."""
     train = dataclasses.replace(tiny.train, epsilon=1e-3)

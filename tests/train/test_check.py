@@ -10,7 +10,7 @@ from attnjax.train import check
 from attnjax.train.evaluate import Evaluator
 from attnjax.train.loop import make_task
 from attnjax.train.step import Trainer
-from tests.cases import once_except
+from tests.cases import slow_except
 from tests.tasks import cases
 
 LEARNED = {"name": "learned", "options": {"length": 64}}
@@ -39,7 +39,7 @@ def compiles(monkeypatch):
     return asked
 
 
-@pytest.mark.parametrize("encoding", once_except(ENCODING_NAMES, "rope", "cope"))
+@pytest.mark.parametrize("encoding", slow_except(ENCODING_NAMES, "rope", "cope"))
 def test_every_encoding_passes_in_a_decoder(encoding, compiles):
     check(run({"model.encoding": LEARNED if encoding == "learned" else encoding}))
     assert not compiles

@@ -62,7 +62,7 @@ def test_nothing_to_restore(tmp_path, state):
     assert checkpoint.restore(tmp_path / "none", jax.eval_shape(lambda: state)) is None
 
 
-@pytest.mark.once
+@pytest.mark.slow
 def test_flipped_bits_never_pass(saved, state):
     """A thousand bits of any file of a step, one at a time: each is found, and the step before is read."""
     like, before = jax.eval_shape(lambda: state), {**state, "count": jnp.int32(2)}

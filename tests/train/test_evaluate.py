@@ -14,12 +14,12 @@ from attnjax.train.data import sequences
 from attnjax.train.evaluate import Evaluator, padded_size
 from attnjax.train.loop import make_task
 from attnjax.train.step import Trainer, members
-from tests.cases import once_except
+from tests.cases import slow_except
 
 ENCODINGS = ("rope", "alibi", "cope")
 
 
-@pytest.fixture(scope="module", params=once_except(ENCODINGS, "cope"))
+@pytest.fixture(scope="module", params=slow_except(ENCODINGS, "cope"))
 def trained(request, tiny):
     """A model that has learned something: of its answers to four tokens about a third are right."""
     encoding = dataclasses.replace(tiny.model.encoding, name=request.param)

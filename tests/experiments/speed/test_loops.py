@@ -121,7 +121,7 @@ def test_the_peer_in_flax_linen_is_our_decoder(encoding):
     assert shapes == jax.tree.map(jnp.shape, theirs(mine))
 
 
-@pytest.mark.once
+@pytest.mark.slow
 def test_both_ways_to_decode_in_flax_linen_continue_as_we_do():
     mine, steps, prompt = decoder(NoPE(), seed=5), 6, jnp.array([[3], [7]])
     peer = linen.Transformer(**SIZES, rotary=False, decode=True)

@@ -49,7 +49,7 @@ def smoke(suite):
     return rows
 
 
-@pytest.mark.once
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SUITES)
 def test_rows_of_a_smoke_run_can_be_read(name, tmp_path):
     suite, count = SUITES[name]
@@ -99,7 +99,7 @@ def test_every_encoding_decodes_in_the_full_suite():
     assert decoding.FULL.slots == 2048
 
 
-@pytest.mark.once
+@pytest.mark.slow
 def test_a_second_start_finds_every_program_and_trains_the_same():
     (row,) = smoke(start.start)
     assert row.suite == "start"
