@@ -1,5 +1,6 @@
 """Configs: what is taken is what was meant, what is wrong is refused by name, and no mistake shows a traceback."""
 
+import dataclasses
 import hashlib
 import json
 import math
@@ -17,6 +18,7 @@ from attnjax.config import (
     ENCODING_NAMES,
     TASK_NAMES,
     EncodingConfig,
+    ModelConfig,
     Options,
     RunConfig,
     TrainConfig,
@@ -30,8 +32,11 @@ from attnjax.config import (
 )
 from attnjax.config.keys import keys
 from attnjax.config.names import OPTIMIZERS
+from attnjax.modules import TransformerConfig
+from attnjax.modules.config import CHOICES as CHOICES_OF_MODULES
 from attnjax.registry import ENCODINGS
 from attnjax.tasks import TASKS
+from attnjax.train.model import transformer_config
 
 LARGE = 2**31 - 1
 EXPERIMENTS = pathlib.Path(__file__).parents[1] / "experiments"
@@ -42,17 +47,20 @@ COUNTS = (
 INDICES = "train.warmup train.log_every train.checkpoint_every evaluate.every seed data_seed".split()
 OPTIONAL_COUNTS = "model.kv_heads model.head positions.maximum".split()
 POSITIVE = "train.learning_rate train.epsilon evaluate.bucket_growth model.norm_epsilon".split()
+POSITIVE += ["model.qk_norm_epsilon", "model.logits_scale"]
 RATES = "model.attention_dropout model.residual_dropout train.b1 train.b2".split()
 FLAGS = "model.share_encoding model.bias model.qk_norm model.embed_scale model.tie_embeddings model.output_bias".split()
+FLAGS += "model.parallel model.attention_sink model.embedding_norm model.remat".split()
 FLAGS += "task.begin task.tail positions.sample_per_layer evaluate.dropout".split()
 OPTIONAL_POSITIVE = "train.clip model.scale model.embed_std".split()
-OPTIONAL = ["model.feed_forward_bias", "model.embedding_dropout"]
+OPTIONAL = ["model.feed_forward_bias", "model.attention_output_bias", "model.embedding_dropout"]
 CHOICES = {
     "task.name": TASK_NAMES,
     "task.form": ("decoder", "encoder", "encoder_decoder"),
     "task.length_per": ("example", "batch"),
     "model.activation": ("relu", "gelu", "gelu_tanh", "swiglu", "geglu"),
     "model.norm": ("layer", "rms"),
+    "model.attention_gate": (None, "head", "channel"),
     "model.norm_position": ("pre", "post"),
     "model.dtype": ("float32", "bfloat16", "float16", "float64"),
     "model.param_dtype": ("float32", "bfloat16", "float16", "float64"),
@@ -76,6 +84,11 @@ def number(value):
     return type(value) in (int, float) and abs(value) < 1e300 and math.isfinite(value)
 
 
+def window(value):
+    pair = type(value) in (list, tuple) and len(value) == 2 and all(whole(one, 0) for one in value)
+    return value is None or whole(value, 0) or pair
+
+
 def allowed(key, value):
     """Whether a field may hold a value, as its documentation says; cross-checks between fields may still refuse it."""
     if key in COUNTS:
@@ -88,7 +101,7 @@ def allowed(key, value):
         return value is None or whole(value, 1)
     if key in POSITIVE:
         return number(value) and value > 0
-    if key == "model.feed_forward_bias":
+    if key in ("model.feed_forward_bias", "model.attention_output_bias"):
         return value is None or type(value) is bool
     if key == "model.embedding_dropout":
         return value is None or (number(value) and 0 <= value < 1)
@@ -107,15 +120,25 @@ def allowed(key, value):
     if key in LISTS:
         return type(value) in (list, tuple) and all(whole(one, 1) for one in value)
     if key == "model.window":
-        pair = type(value) in (list, tuple) and len(value) == 2 and all(whole(one, 0) for one in value)
-        return value is None or whole(value, 0) or pair
+        return window(value)
+    if key == "model.windows":
+        return value is None or (type(value) in (list, tuple) and all(map(window, value)))
     if key == "name":
         return type(value) is str and re.fullmatch(r"\w[\w.-]{0,127}", value, re.ASCII)
     return type(value) in (dict, str, list, tuple)
 
 
 KEYS = [*COUNTS, *INDICES, *OPTIONAL_COUNTS, *POSITIVE, *RATES, *FLAGS, *CHOICES, *LISTS]
-KEYS += [*OPTIONAL_POSITIVE, *OPTIONAL, "train.weight_decay", "train.final", "model.window", "name", *TABLES]
+KEYS += [
+    *OPTIONAL_POSITIVE,
+    *OPTIONAL,
+    "train.weight_decay",
+    "train.final",
+    "model.window",
+    "model.windows",
+    "name",
+    *TABLES,
+]
 BAD = [
     float("nan"),
     float("inf"),
@@ -168,7 +191,9 @@ BAD += [
     "x" * 9999,
 ]
 BAD += [1, 2, 3, 0.5, 7.0, "cosine", "float32", "dense", "copy", "x" * 129, np.float32(0.5), np.bool_(True), np.ones(3)]
-TOGETHER = re.compile("not be above|no multiple|is shorter|ascend|must be given|bucket_growth must be above")
+TOGETHER = re.compile(
+    "not be above|no multiple|is shorter|ascend|must be given|bucket_growth must be above|one entry for each"
+)
 """Refusals of values that are fine by themselves."""
 
 
@@ -182,6 +207,51 @@ def test_names_that_need_no_jax_are_those_of_the_library():
     assert [name for name in attnjax.ENCODINGS if not ENCODINGS[name].axes] == list(ENCODING_NAMES)
     assert [kind.__name__ for kind in attnjax.ENCODINGS.values()] == [row.name for row in ENCODINGS.values()]
     assert tuple(TASKS) == TASK_NAMES
+
+
+def test_a_run_can_choose_every_option_of_the_modules():
+    """With the same defaults, and all choices. The task gives the vocabulary, and no task has token types."""
+    ours = {field.name: field for field in dataclasses.fields(ModelConfig)}
+    ours["head_dim"] = ours.pop("head")
+    theirs = {field.name: field for field in dataclasses.fields(TransformerConfig)}
+    assert theirs.keys() - {"vocab", "token_types"} == ours.keys()
+    for name, field in theirs.items():
+        if name in ours and name != "encoding" and field.default is not dataclasses.MISSING:
+            assert ours[name].default == field.default, name
+    choices = {name: set(values) - {None, True, False} for name, values in CHOICES_OF_MODULES}
+    for name in filter(choices.get, choices):
+        assert {one for one in CHOICES[f"model.{name}"] if one is not None} == choices[name], name
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        (
+            {"layers": 3, "windows": [8, None]},
+            "one entry for each of model.layers=3, .* got 2 entries and model.window=None",
+        ),
+        ({"window": 4, "windows": [8, None]}, "model.window be none, got .* model.window=4"),
+        ({"windows": [8, -1]}, r"model.windows\[1\] must be .* whole number"),
+        ({"parallel": True, "norm_position": "post"}, "model.parallel needs model.norm_position='pre', got 'post'"),
+        ({"attention_gate": "heads"}, "model.attention_gate must be one of 'head', 'channel', .* .did you mean 'head'"),
+    ],
+)
+def test_options_of_models_that_do_not_fit(model, message):
+    with pytest.raises(ValueError, match=message):
+        parse({"model": model})
+
+
+def test_windows_and_a_gate_reach_the_modules():
+    chosen = {
+        "windows": [8, (3, 0), None],
+        "layers": 3,
+        "attention_gate": "head",
+        "parallel": True,
+        "logits_scale": 0.5,
+    }
+    config = transformer_config(parse({"model": chosen}).model, vocab=5)
+    assert config.layer_windows == (8, (3, 0), None)
+    assert (config.attention_gate, config.parallel, config.logits_scale) == ("head", True, 0.5)
 
 
 def test_every_field_is_visible_in_the_defaults_and_comes_back_equal():

@@ -45,6 +45,10 @@ SCHEMA = 1
 DType = Literal["float32", "bfloat16", "float16", "float64"]
 
 
+ADDED = {"added": True}
+"""Metadata of a field that is younger than stored runs."""
+
+
 @dataclasses.dataclass(frozen=True)
 class TaskConfig:
     """What is learned, in which form, at which lengths: training draws lengths from length_min .. length_max.
@@ -95,8 +99,9 @@ class EncodingConfig:
 class ModelConfig:
     """Sizes and kinds of the parts, as in `attnjax.modules.TransformerConfig`; the task gives the vocabulary.
 
-    None stands for: kv_heads as many as heads, head = model / heads, scale 1/sqrt(head), feed_forward_bias as bias,
-    embed_std 1/sqrt(model), embedding_dropout as residual_dropout, the implementation that suits.
+    None stands for: kv_heads as many as heads, head = model / heads, scale 1/sqrt(head), feed_forward_bias and
+    attention_output_bias as bias, embed_std 1/sqrt(model), embedding_dropout as residual_dropout, no gate, the implementation
+    that suits. `windows` has one window for each layer, in place of `window`.
     """
 
     layers: Layers = 2
@@ -126,9 +131,25 @@ class ModelConfig:
     dtype: DType = "float32"
     param_dtype: DType = "float32"
     implementation: Literal["dense", "chunked", "xla", "cudnn"] | None = None
+    parallel: bool = dataclasses.field(default=False, metadata=ADDED)
+    windows: tuple[Index | tuple[Index, Index] | None, ...] | None = dataclasses.field(default=None, metadata=ADDED)
+    logits_scale: Positive = dataclasses.field(default=1.0, metadata=ADDED)
+    attention_output_bias: bool | None = dataclasses.field(default=None, metadata=ADDED)
+    attention_sink: bool = dataclasses.field(default=False, metadata=ADDED)
+    attention_gate: Literal["head", "channel"] | None = dataclasses.field(default=None, metadata=ADDED)
+    qk_norm_epsilon: Positive = dataclasses.field(default=1e-6, metadata=ADDED)
+    embedding_norm: bool = dataclasses.field(default=False, metadata=ADDED)
+    remat: bool = dataclasses.field(default=False, metadata=ADDED)
 
     def __post_init__(self) -> None:
         settle(self, "model")
+        if self.windows is not None and (self.window is not None or len(self.windows) != self.layers):
+            raise ValueError(
+                f"model.windows must have one entry for each of model.layers={self.layers}, and model.window be none, got "
+                f"{len(self.windows)} entries and model.window={self.window}"
+            )
+        if self.parallel and self.norm_position == "post":
+            raise ValueError("model.parallel needs model.norm_position='pre', got 'post'")
         if self.head is None and self.model % self.heads:
             raise ValueError(f"model.model={self.model} is no multiple of model.heads={self.heads}; give model.head")
         if self.kv_heads is not None and self.heads % self.kv_heads:
@@ -200,7 +221,7 @@ class TrainConfig:
     log_every: Index = 100
     checkpoint_every: Index = 500
     keep: Count = 2
-    final: AtMostOne = dataclasses.field(default=0.0, metadata={"added": True})
+    final: AtMostOne = dataclasses.field(default=0.0, metadata=ADDED)
 
     def __post_init__(self) -> None:
         settle(self, "train")
@@ -274,7 +295,7 @@ class RunConfig:
     evaluate: EvaluateConfig = EvaluateConfig()
     seed: Seed = 0
     data_seed: Seed = 0
-    optimizer: OptimizerConfig = dataclasses.field(default=OptimizerConfig(), metadata={"added": True})
+    optimizer: OptimizerConfig = dataclasses.field(default=OptimizerConfig(), metadata=ADDED)
 
     def __post_init__(self) -> None:
         settle(self, "")

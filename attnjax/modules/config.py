@@ -34,6 +34,7 @@ FLAGS = (
     "output_bias",
     "parallel",
     "embedding_norm",
+    "remat",
 )
 
 
@@ -71,6 +72,8 @@ class TransformerConfig:
       windows: one window per layer in place of `window`; None is unlimited.
       dtype, param_dtype: names of the dtypes of activations and of parameters.
       implementation: of attention, as in `attend`.
+      remat: the activations of a layer are computed again for its gradient, and not kept (`jax.checkpoint`). On a CPU this
+        saves nothing: XLA finds there that they were computed before, and keeps them.
 
     Raises:
       ValueError: a value out of range, or a combination that cannot be built.
@@ -118,6 +121,7 @@ class TransformerConfig:
     dtype: str = "float32"
     param_dtype: str = "float32"
     implementation: str | None = None
+    remat: bool = False
 
     def __post_init__(self) -> None:
         for name in ("vocab", "model", "layers", "heads", "hidden"):

@@ -1,9 +1,11 @@
 """A stack of L Transformer layers over features, shared by encoders and decoders: it has positions, but no tokens."""
 
 import dataclasses
+import functools
 from collections.abc import Mapping
 
 import chex
+import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
@@ -167,10 +169,18 @@ class Stack(nnx.Module):
         keys = split(key, len(self.blocks) + 1)
         states = [drop(self.embed(x, pos), keys[-1], self.config.input_dropout)]
         for i, block in enumerate(self.blocks):
-            options = {"gate": self._gate(gate, i), "cross_gate": self._gate(cross_gate, i), "pos": self._pos(pos, i)}
-            options["query_indices"] = query_indices if i == len(self.blocks) - 1 else None
-            rules, params = self._layer_mask(mask, i), self._params(i)
-            states.append(block(states[i], memory, mask=rules, **options, params=params, key=keys[i]))
+            run = functools.partial(
+                block,
+                memory=memory,
+                mask=self._layer_mask(mask, i),
+                pos=self._pos(pos, i),
+                gate=self._gate(gate, i),
+                cross_gate=self._gate(cross_gate, i),
+                params=self._params(i),
+                key=keys[i],
+                query_indices=query_indices if i == len(self.blocks) - 1 else None,
+            )
+            states.append((jax.checkpoint(run) if self.config.remat else run)(states[i]))
         return [*states[:-1], normalize(self.norm, states[-1])]
 
     def _params(self, layer: int) -> EncodingParams | None:
