@@ -60,7 +60,7 @@ def test_examples_are_found():
 
 
 def test_keys_of_the_help_on_overrides_are_fields():
-    changes = re.findall(r"[a-z][\w.]*=[\w,.]*\w", examples.OVERRIDES)
+    changes = re.findall(r"[a-z][\w.]*=[\w,.:]*\w", examples.OVERRIDES)
     assert len(changes) >= 5
     for change in changes:
         planned("theta", [change], alone=True)
