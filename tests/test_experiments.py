@@ -20,6 +20,7 @@ def test_there_are_committed_experiments():
     assert "rope_vs_sinusoidal" in NAMES
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("experiment", EXPERIMENTS, ids=NAMES)
 def test_a_report_is_made_anew_from_its_records(experiment, tmp_path):
     shutil.copytree(experiment / "records", tmp_path / "records")

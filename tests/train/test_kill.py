@@ -16,6 +16,7 @@ FIVE = [("start-up", KILL), ("training", TERM), ("checkpoint", KILL), ("evaluati
 TWENTY = 5 * [(phase, KILL) for phase in ("start-up", "training", "checkpoint", "evaluation")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("moments", "steps"), [(FIVE, 60), pytest.param(TWENTY, 180, marks=pytest.mark.nightly)], ids=["five", "twenty"]
 )

@@ -5,6 +5,8 @@ import os
 import subprocess
 import sys
 
+import pytest
+
 from attnjax.sweep import scan
 from tests.train.killing import CONFIG, ROOT
 
@@ -17,6 +19,7 @@ sys.exit(main(sys.argv[2:]))
 """
 
 
+@pytest.mark.slow
 def test_a_run_out_of_memory_says_so_and_the_next_one_trains(tmp_path):
     """Two matrices of 1.3 GB each, three times: as parameters, and as what Adam keeps of them."""
     train = {**CONFIG["train"], "steps": 4}

@@ -211,6 +211,7 @@ def test_accumulated_gradients_are_averaged_into_one_update():
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6), two, expected)
 
 
+@pytest.mark.slow
 def test_accumulation_is_resumed_amid_an_update_with_the_same_bits(population, folders, recorder):
     """Saved every 5 steps, so that every other checkpoint holds half of an update."""
     runs = [

@@ -13,12 +13,13 @@ from attnjax.train.evaluate import Evaluator
 from attnjax.train.loop import make_task
 from attnjax.train.model import build
 from attnjax.train.step import Trainer
+from tests.cases import slow_except
 
 CASES = ("rope", "alibi", "t5")
 
 
 @pytest.mark.parametrize("form", ["decoder", "encoder"])
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", slow_except(CASES, "rope"))
 def test_an_evaluation_of_the_answer_alone_is_that_of_all_rows(tiny, name, form):
     if (name, form) == ("alibi", "encoder"):
         encoding = dataclasses.replace(tiny.model.encoding, name=name, options={"symmetric": True})

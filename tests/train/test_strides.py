@@ -39,6 +39,7 @@ def test_a_prime_number_of_steps_takes_few_calls_of_one_program(
     assert [record["step"] for record in context.logs["0"]] == logged
 
 
+@pytest.mark.slow
 def test_however_steps_are_parted_the_bits_are_the_same(population, folders, recorder, monkeypatch):
     found, parted = [], []
     real, draw = Trainer.advance, np.random.default_rng(0)
