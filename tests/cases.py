@@ -242,3 +242,11 @@ def learned(encoding: aj.PositionEncoding, sizes: aj.Sizes) -> aj.EncodingParams
         params.head["r2"] = np.full(sizes.heads, -0.7, np.float32)
         return params
     return jax.tree.map(lambda x: (x + 0.3 * draw.normal(size=x.shape)).astype(np.float32), params)
+
+
+def attend(q: Any, k: Any = None, v: Any = None, **options: Any) -> Any:
+    """`attnjax.attend` as one compiled program, where one by one its operations would be a program each.
+
+    Positions, masks and parameters are constants of it, so that what is known while tracing is known as in eager use.
+    """
+    return jax.jit(lambda q, k, v: aj.attend(q, k, v, **options))(q, k, v)

@@ -20,12 +20,12 @@ from attnjax import (
     RoPE,
     T5Bias,
     Tiling,
-    attend,
     attend_with_lse,
     attention_weights,
     combine,
     explain,
 )
+from tests.cases import attend
 from tests.attention.toys import H, K, N, assert_trees_close, averaged, drawn, learned, products, with_gradients
 
 T, SCALE = 19, 0.4
