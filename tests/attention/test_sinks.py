@@ -25,8 +25,8 @@ from attnjax import (
     combine,
     explain,
 )
-from tests.cases import attend
 from tests.attention.toys import H, K, N, assert_trees_close, averaged, drawn, learned, products, with_gradients
+from tests.cases import attend
 
 T, SCALE = 19, 0.4
 WAYS = {"dense": "dense", "chunked": Tiling(5, 7), "one head at a time": Tiling(6, 4, heads=1)}
