@@ -1,6 +1,7 @@
-"""The encodings of attnjax, a row each, readable without JAX: configs, the command line, sweeps and figures read it.
+"""The encodings and tasks of attnjax, a row each, readable without JAX: configs, the command line, sweeps, figures read it.
 
-A new encoding is a file in `positions/` and a row here. `attnjax.positions.ENCODINGS` has the classes themselves.
+A new encoding is a file in `positions/` and a row here, a new task a file in `tasks/` and a row here.
+`attnjax.positions.ENCODINGS` and `attnjax.tasks.TASKS` have the classes themselves.
 """
 
 from typing import NamedTuple
@@ -51,3 +52,36 @@ ENCODINGS = {
     "stick_breaking": EncodingRow("attnjax.positions.stick_breaking:StickBreaking", "Stick-breaking"),
     "path": EncodingRow("attnjax.positions.path:PaTH", "PaTH"),
 }
+
+TASKS = {
+    "even_pairs": "attnjax.tasks.chomsky_regular:EvenPairs",
+    "modular_arithmetic": "attnjax.tasks.chomsky_regular:ModularArithmetic",
+    "parity_check": "attnjax.tasks.chomsky_regular:ParityCheck",
+    "cycle_navigation": "attnjax.tasks.chomsky_regular:CycleNavigation",
+    "stack_manipulation": "attnjax.tasks.chomsky_deterministic:StackManipulation",
+    "reverse_string": "attnjax.tasks.chomsky_deterministic:ReverseString",
+    "modular_arithmetic_brackets": "attnjax.tasks.chomsky_deterministic:ModularArithmeticBrackets",
+    "solve_equation": "attnjax.tasks.chomsky_deterministic:SolveEquation",
+    "duplicate_string": "attnjax.tasks.chomsky_sensitive:DuplicateString",
+    "missing_duplicate_string": "attnjax.tasks.chomsky_sensitive:MissingDuplicateString",
+    "odds_first": "attnjax.tasks.chomsky_sensitive:OddsFirst",
+    "binary_addition": "attnjax.tasks.chomsky_binary:BinaryAddition",
+    "binary_multiplication": "attnjax.tasks.chomsky_binary:BinaryMultiplication",
+    "compute_sqrt": "attnjax.tasks.chomsky_binary:ComputeSqrt",
+    "bucket_sort": "attnjax.tasks.chomsky_sensitive:BucketSort",
+    "binary_majority": "attnjax.tasks.huang_counting:BinaryMajority",
+    "majority": "attnjax.tasks.huang_counting:Majority",
+    "interleaved_majority": "attnjax.tasks.huang_counting:InterleavedMajority",
+    "parity": "attnjax.tasks.huang_counting:Parity",
+    "sort": "attnjax.tasks.huang_copying:Sort",
+    "unique_copy": "attnjax.tasks.huang_copying:UniqueCopy",
+    "repeated_copy": "attnjax.tasks.huang_copying:RepeatedCopy",
+    "big_endian_addition": "attnjax.tasks.huang_copying:BigEndianAddition",
+    "copy": "attnjax.tasks.copying:Copy",
+    "reverse": "attnjax.tasks.copying:Reverse",
+    "addition": "attnjax.tasks.addition:Addition",
+    "associative_recall": "attnjax.tasks.recall:AssociativeRecall",
+    "induction": "attnjax.tasks.recall:Induction",
+    "text": "attnjax.tasks.text:Text",
+}
+"""Where the class of each task is, "module:Class"."""

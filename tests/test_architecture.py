@@ -21,8 +21,8 @@ CHAIN = ("typing", "positions", "attention", "modules", "models", "train", "swee
 SIDES = {
     "folder": (set(), {"train", "sweep", "report", "cli"}),
     "records": ({"config", "folder"}, {"sweep", "report", "cli"}),
-    "registry": (set(), {"positions", "sweep", "report", "cli"}),
-    "tasks": ({"typing", "positions"}, {"train", "sweep", "report", "cli"}),
+    "registry": (set(), {"positions", "tasks", "sweep", "report", "cli"}),
+    "tasks": ({"typing", "positions", "registry"}, {"train", "sweep", "report", "cli"}),
     "config": ({*CHAIN[: CHAIN.index("train")], "tasks", "folder", "registry"}, {"train", "sweep", "report", "cli"}),
     "analysis": ({*CHAIN[: CHAIN.index("cli")], "tasks", "config", "folder", "records"}, {"cli"}),
     "explore": ({*CHAIN[: CHAIN.index("cli")], "tasks", "config", "folder", "records", "analysis"}, {"cli"}),

@@ -1,6 +1,5 @@
 """Configs: what is taken is what was meant, what is wrong is refused by name, and no mistake shows a traceback."""
 
-import dataclasses
 import hashlib
 import json
 import math
@@ -18,7 +17,6 @@ from attnjax.config import (
     ENCODING_NAMES,
     TASK_NAMES,
     EncodingConfig,
-    ModelConfig,
     Options,
     RunConfig,
     TrainConfig,
@@ -32,11 +30,8 @@ from attnjax.config import (
 )
 from attnjax.config.keys import keys
 from attnjax.config.names import OPTIMIZERS
-from attnjax.modules import TransformerConfig
-from attnjax.modules.config import CHOICES as CHOICES_OF_MODULES
 from attnjax.registry import ENCODINGS
 from attnjax.tasks import TASKS
-from attnjax.train.model import transformer_config
 
 LARGE = 2**31 - 1
 EXPERIMENTS = pathlib.Path(__file__).parents[1] / "experiments"
@@ -207,51 +202,6 @@ def test_names_that_need_no_jax_are_those_of_the_library():
     assert [name for name in attnjax.ENCODINGS if not ENCODINGS[name].axes] == list(ENCODING_NAMES)
     assert [kind.__name__ for kind in attnjax.ENCODINGS.values()] == [row.name for row in ENCODINGS.values()]
     assert tuple(TASKS) == TASK_NAMES
-
-
-def test_a_run_can_choose_every_option_of_the_modules():
-    """With the same defaults, and all choices. The task gives the vocabulary, and no task has token types."""
-    ours = {field.name: field for field in dataclasses.fields(ModelConfig)}
-    ours["head_dim"] = ours.pop("head")
-    theirs = {field.name: field for field in dataclasses.fields(TransformerConfig)}
-    assert theirs.keys() - {"vocab", "token_types"} == ours.keys()
-    for name, field in theirs.items():
-        if name in ours and name != "encoding" and field.default is not dataclasses.MISSING:
-            assert ours[name].default == field.default, name
-    choices = {name: set(values) - {None, True, False} for name, values in CHOICES_OF_MODULES}
-    for name in filter(choices.get, choices):
-        assert {one for one in CHOICES[f"model.{name}"] if one is not None} == choices[name], name
-
-
-@pytest.mark.parametrize(
-    ("model", "message"),
-    [
-        (
-            {"layers": 3, "windows": [8, None]},
-            "one entry for each of model.layers=3, .* got 2 entries and model.window=None",
-        ),
-        ({"window": 4, "windows": [8, None]}, "model.window be none, got .* model.window=4"),
-        ({"windows": [8, -1]}, r"model.windows\[1\] must be .* whole number"),
-        ({"parallel": True, "norm_position": "post"}, "model.parallel needs model.norm_position='pre', got 'post'"),
-        ({"attention_gate": "heads"}, "model.attention_gate must be one of 'head', 'channel', .* .did you mean 'head'"),
-    ],
-)
-def test_options_of_models_that_do_not_fit(model, message):
-    with pytest.raises(ValueError, match=message):
-        parse({"model": model})
-
-
-def test_windows_and_a_gate_reach_the_modules():
-    chosen = {
-        "windows": [8, (3, 0), None],
-        "layers": 3,
-        "attention_gate": "head",
-        "parallel": True,
-        "logits_scale": 0.5,
-    }
-    config = transformer_config(parse({"model": chosen}).model, vocab=5)
-    assert config.layer_windows == (8, (3, 0), None)
-    assert (config.attention_gate, config.parallel, config.logits_scale) == ("head", True, 0.5)
 
 
 def test_every_field_is_visible_in_the_defaults_and_comes_back_equal():

@@ -118,13 +118,8 @@ def copy(tmp_path_factory):
     shutil.copy(root / "pyproject.toml", there)
     task, formula = blocks("Add a task")
     (there / "attnjax" / "tasks" / "digit_sum.py").write_text(f'"""The sum of digits."""\n\n{task}\n', encoding="utf-8")
-    insert(there / "attnjax" / "tasks" / "__init__.py", '    "text": Text,', '    "digit_sum": DigitSum,')
-    insert(
-        there / "attnjax" / "tasks" / "__init__.py",
-        "from attnjax.tasks.forms",
-        "from attnjax.tasks.digit_sum import DigitSum",
-    )
-    insert(there / "attnjax" / "config" / "names.py", '    "text",', '    "digit_sum",')
+    (row,) = re.findall(r"`(\"digit_sum\": .*?)`", PAGE.read_text(encoding="utf-8"))
+    insert(there / "attnjax" / "registry.py", '    "text": ', f"    {row}")
     insert(there / "tests" / "tasks" / "oracle.py", "def answer(", f"{formula}\n\n")
     python(there, "-m", "tests.tasks.make_streams")
     return there

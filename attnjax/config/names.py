@@ -4,42 +4,12 @@ import difflib
 import re
 from collections.abc import Iterable, Sequence
 
-from attnjax.registry import ENCODINGS
+from attnjax.registry import ENCODINGS, TASKS
 
 ENCODING_NAMES = tuple(name for name, row in ENCODINGS.items() if not row.axes)
 """The encodings that a config may name, in the order of `attnjax.ENCODINGS`."""
 
-TASK_NAMES = (
-    "even_pairs",
-    "modular_arithmetic",
-    "parity_check",
-    "cycle_navigation",
-    "stack_manipulation",
-    "reverse_string",
-    "modular_arithmetic_brackets",
-    "solve_equation",
-    "duplicate_string",
-    "missing_duplicate_string",
-    "odds_first",
-    "binary_addition",
-    "binary_multiplication",
-    "compute_sqrt",
-    "bucket_sort",
-    "binary_majority",
-    "majority",
-    "interleaved_majority",
-    "parity",
-    "sort",
-    "unique_copy",
-    "repeated_copy",
-    "big_endian_addition",
-    "copy",
-    "reverse",
-    "addition",
-    "associative_recall",
-    "induction",
-    "text",
-)
+TASK_NAMES = tuple(TASKS)
 """The keys of `attnjax.tasks.TASKS`, in its order."""
 
 DECAYING = ("adadelta", "adamaxw", "adamw", "adan", "lamb", "lars", "lion", "nadamw", "novograd")

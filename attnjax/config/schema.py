@@ -45,10 +45,6 @@ SCHEMA = 1
 DType = Literal["float32", "bfloat16", "float16", "float64"]
 
 
-ADDED = {"added": True}
-"""Metadata of a field that is younger than stored runs."""
-
-
 @dataclasses.dataclass(frozen=True)
 class TaskConfig:
     """What is learned, in which form, at which lengths: training draws lengths from length_min .. length_max.
@@ -131,15 +127,17 @@ class ModelConfig:
     dtype: DType = "float32"
     param_dtype: DType = "float32"
     implementation: Literal["dense", "chunked", "xla", "cudnn"] | None = None
-    parallel: bool = dataclasses.field(default=False, metadata=ADDED)
-    windows: tuple[Index | tuple[Index, Index] | None, ...] | None = dataclasses.field(default=None, metadata=ADDED)
-    logits_scale: Positive = dataclasses.field(default=1.0, metadata=ADDED)
-    attention_output_bias: bool | None = dataclasses.field(default=None, metadata=ADDED)
-    attention_sink: bool = dataclasses.field(default=False, metadata=ADDED)
-    attention_gate: Literal["head", "channel"] | None = dataclasses.field(default=None, metadata=ADDED)
-    qk_norm_epsilon: Positive = dataclasses.field(default=1e-6, metadata=ADDED)
-    embedding_norm: bool = dataclasses.field(default=False, metadata=ADDED)
-    remat: bool = dataclasses.field(default=False, metadata=ADDED)
+    parallel: bool = dataclasses.field(default=False, metadata={"added": True})
+    windows: tuple[Index | tuple[Index, Index] | None, ...] | None = dataclasses.field(
+        default=None, metadata={"added": True}
+    )
+    logits_scale: Positive = dataclasses.field(default=1.0, metadata={"added": True})
+    attention_output_bias: bool | None = dataclasses.field(default=None, metadata={"added": True})
+    attention_sink: bool = dataclasses.field(default=False, metadata={"added": True})
+    attention_gate: Literal["head", "channel"] | None = dataclasses.field(default=None, metadata={"added": True})
+    qk_norm_epsilon: Positive = dataclasses.field(default=1e-6, metadata={"added": True})
+    embedding_norm: bool = dataclasses.field(default=False, metadata={"added": True})
+    remat: bool = dataclasses.field(default=False, metadata={"added": True})
 
     def __post_init__(self) -> None:
         settle(self, "model")
@@ -221,7 +219,7 @@ class TrainConfig:
     log_every: Index = 100
     checkpoint_every: Index = 500
     keep: Count = 2
-    final: AtMostOne = dataclasses.field(default=0.0, metadata=ADDED)
+    final: AtMostOne = dataclasses.field(default=0.0, metadata={"added": True})
 
     def __post_init__(self) -> None:
         settle(self, "train")
@@ -295,7 +293,7 @@ class RunConfig:
     evaluate: EvaluateConfig = EvaluateConfig()
     seed: Seed = 0
     data_seed: Seed = 0
-    optimizer: OptimizerConfig = dataclasses.field(default=OptimizerConfig(), metadata=ADDED)
+    optimizer: OptimizerConfig = dataclasses.field(default=OptimizerConfig(), metadata={"added": True})
 
     def __post_init__(self) -> None:
         settle(self, "")

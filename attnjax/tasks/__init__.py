@@ -9,9 +9,11 @@ Example:
 """
 
 import difflib
+import importlib
 import inspect
 from typing import Any
 
+from attnjax import registry
 from attnjax.tasks.addition import Addition
 from attnjax.tasks.base import Alphabet, Chance, Example, Task
 from attnjax.tasks.card import card
@@ -87,37 +89,14 @@ __all__ = [
     "task",
 ]
 
-TASKS: dict[str, type[Task]] = {
-    "even_pairs": EvenPairs,
-    "modular_arithmetic": ModularArithmetic,
-    "parity_check": ParityCheck,
-    "cycle_navigation": CycleNavigation,
-    "stack_manipulation": StackManipulation,
-    "reverse_string": ReverseString,
-    "modular_arithmetic_brackets": ModularArithmeticBrackets,
-    "solve_equation": SolveEquation,
-    "duplicate_string": DuplicateString,
-    "missing_duplicate_string": MissingDuplicateString,
-    "odds_first": OddsFirst,
-    "binary_addition": BinaryAddition,
-    "binary_multiplication": BinaryMultiplication,
-    "compute_sqrt": ComputeSqrt,
-    "bucket_sort": BucketSort,
-    "binary_majority": BinaryMajority,
-    "majority": Majority,
-    "interleaved_majority": InterleavedMajority,
-    "parity": Parity,
-    "sort": Sort,
-    "unique_copy": UniqueCopy,
-    "repeated_copy": RepeatedCopy,
-    "big_endian_addition": BigEndianAddition,
-    "copy": Copy,
-    "reverse": Reverse,
-    "addition": Addition,
-    "associative_recall": AssociativeRecall,
-    "induction": Induction,
-    "text": Text,
-}
+
+def _class_of(path: str) -> type[Task]:
+    module, _, name = path.partition(":")
+    return getattr(importlib.import_module(module), name)
+
+
+TASKS: dict[str, type[Task]] = {name: _class_of(path) for name, path in registry.TASKS.items()}
+"""The class of each name that a config may choose, in the order of the registry."""
 
 
 def task(name: str, **options: Any) -> Task:
