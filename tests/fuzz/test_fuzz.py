@@ -142,8 +142,10 @@ def test_numbers_of_a_report_that_were_not_measured(facts, case):
 
 def test_a_list_with_another_state(facts, case):
     check = lambda line: list(truths.listed(facts, case / "thing", line))
-    assert check(f"{RUN}  done 60\n1 done") == check(f"{RUN}  damaged  its config") == []
-    assert check(f"{RUN}  done 40") == [f"the list says '{RUN}  done 40'; {RUN} is ('done', 60)"]
+    row = f"{RUN}  one  copy  rope  0  done   "
+    assert check(f"{row}60    loss 1.0 past\n1 done") == check(f"{RUN}  damaged  its config") == []
+    assert check(f"{row}40") == [f"the list says '{row}40'; {RUN} is ('done', 60)"]
+    assert check(f"{RUN}  one  copy") == [f"the list says '{RUN}  one  copy'; {RUN} is ('done', 60)"]
     (case / "thing" / RUN / "status.json").write_text("{}")
     assert check(f"{RUN}  pending 0") == []
 

@@ -3,11 +3,16 @@
 import json
 import math
 import pathlib
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from attnjax.records.status import STATES
 from tests.fuzz import pages
 from tests.fuzz.subjects import Facts, digest, readable
+
+STATE = re.compile(rf" ({'|'.join(STATES)}) +(\d+)( |$)")
+"""State and step in a row of `attnjax list runs`, between what the run is and what it scored."""
 
 
 def loaded(facts: Facts, run: str, found: Mapping[str, Any]) -> Iterator[str]:
@@ -47,11 +52,12 @@ def reported(facts: Facts, thing: pathlib.Path, out: pathlib.Path, *, checksums:
 def listed(facts: Facts, thing: pathlib.Path, output: str) -> Iterator[str]:
     """A state or step that is not that of a run whose own files are whole."""
     for line in output.splitlines():
-        run, *words = line.split() or [""]
+        run = line.partition(" ")[0]
         names = ("config.json", "status.json")
         if run not in facts.ends or any(digest(thing / run / name) != facts.files[run][name] for name in names):
             continue
-        if words[0] != "damaged" and (words[0], int(words[1])) != facts.ends[run]:
+        told = STATE.search(line)
+        if not re.search(r" damaged\b", line) and (told is None or (told[1], int(told[2])) != facts.ends[run]):
             yield f"the list says {line!r}; {run} is {facts.ends[run]}"
 
 
