@@ -37,8 +37,8 @@ class ToeplitzBias(PositionEncoding):
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(1, 2))
-def toeplitz(w: Float[Array, " t+s-1"], t: int, s: int) -> Float[Array, "t s"]:
-    """The matrix whose entry (a, b) is w[a - b + s - 1]. By indices, which cost nothing beside the exponential they are
+def toeplitz(w: Float[Array, " L"], t: int, s: int) -> Float[Array, "t s"]:
+    """The matrix whose entry (a, b) is w[a - b + s - 1], of the t + s - 1 numbers of w. By indices, which cost nothing beside the exponential they are
     compiled into; its derivative is laid out by reshaping, whose transpose is a sum and no scatter.
     """
     at = jnp.arange(t, dtype=jnp.int32)[:, None] - jnp.arange(s, dtype=jnp.int32)[None, :] + jnp.int32(s - 1)
@@ -50,7 +50,7 @@ def _toeplitz_jvp(t: int, s: int, primals: tuple[Array], tangents: tuple[Array])
     return toeplitz(*primals, t, s), _reshaped(*tangents, t, s)
 
 
-def _reshaped(w: Float[Array, " t+s-1"], t: int, s: int) -> Float[Array, "t s"]:
+def _reshaped(w: Float[Array, " L"], t: int, s: int) -> Float[Array, "t s"]:
     """`toeplitz`: rows of a matrix, one column wider than the vector is long, follow each other shifted by one."""
     row = jnp.pad(w[::-1], (0, 1))
     wide = jnp.broadcast_to(row[None, :], (t, t + s)).reshape(-1)
