@@ -38,8 +38,10 @@ class ToeplitzBias(PositionEncoding):
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(1, 2))
 def toeplitz(w: Float[Array, " L"], t: int, s: int) -> Float[Array, "t s"]:
-    """The matrix whose entry (a, b) is w[a - b + s - 1], of the t + s - 1 numbers of w. By indices, which cost nothing beside the exponential they are
-    compiled into; its derivative is laid out by reshaping, whose transpose is a sum and no scatter.
+    """The matrix whose entry (a, b) is w[a - b + s - 1], of the t + s - 1 numbers of w.
+
+    By indices, which cost nothing beside the exponential they are compiled into; its derivative is laid out by reshaping, whose
+    transpose is a sum and no scatter.
     """
     at = jnp.arange(t, dtype=jnp.int32)[:, None] - jnp.arange(s, dtype=jnp.int32)[None, :] + jnp.int32(s - 1)
     return w.at[at].get(mode="promise_in_bounds")
