@@ -34,7 +34,45 @@ from attnjax.typing import Array, ArrayLike, Float, Num, compute_dtype
 
 
 @dataclasses.dataclass(frozen=True)
-class AxialRoPE(PositionEncoding):
+class _RotationOverAxes(PositionEncoding):
+    """What both share: hyper-parameters, a rotation by `_turn` of queries and keys, and the head dimensions it serves."""
+
+    axes: int
+    theta: float
+    layout: Layout
+
+    def __post_init__(self) -> None:
+        validate_integer(type(self).__name__, axes=self.axes)
+        validate(type(self).__name__, theta=self.theta)
+        check_layout(self.layout)
+
+    @property
+    def traits(self) -> Trait:
+        """The maps, at positions with coordinates."""
+        return super().traits | Trait.AXES
+
+    def check(
+        self, *, sizes: Sizes | None = None, causal: bool | None = None, pos: Num[ArrayLike, "..."] | None = None
+    ) -> None:
+        """Refuses a head dimension whose pairs cannot be shared by the axes."""
+        del causal, pos
+        if sizes is not None:
+            _pairs_per_axis(type(self).__name__, self.axes, sizes.head_dim)
+
+    def map_q(self, p: EncodingParams, q: Float[Array, "T H"], pos: Num[ArrayLike, "T A"]) -> Float[Array, "T H"]:
+        """R(pos) q."""
+        return self._turn(p, q, pos)
+
+    def map_k(self, p: EncodingParams, k: Float[Array, "S H"], pos: Num[ArrayLike, "S A"]) -> Float[Array, "S H"]:
+        """R(pos) k."""
+        return self._turn(p, k, pos)
+
+    def _turn(self, p: EncodingParams, x: Float[Array, "T H"], pos: Num[ArrayLike, "T A"]) -> Float[Array, "T H"]:
+        raise NotImplementedError
+
+
+@dataclasses.dataclass(frozen=True)
+class AxialRoPE(_RotationOverAxes):
     """RoPE on `axes` coordinates, each with its own share of the pairs and the same frequencies.
 
     Raises ValueError for hyper-parameters out of range, and for a head dimension that is not a multiple of 2 * `axes`.
@@ -52,35 +90,11 @@ class AxialRoPE(PositionEncoding):
     theta: float = numeric(100.0)
     layout: Layout = "interleaved"
 
-    def __post_init__(self) -> None:
-        _validate("AxialRoPE", self)
-
-    @property
-    def traits(self) -> Trait:
-        """The maps, at positions with coordinates."""
-        return super().traits | Trait.AXES
-
-    def check(
-        self, *, sizes: Sizes | None = None, causal: bool | None = None, pos: Num[ArrayLike, "..."] | None = None
-    ) -> None:
-        """Refuses a head dimension whose pairs cannot be shared by the axes."""
-        del causal, pos
-        if sizes is not None:
-            _pairs_per_axis("AxialRoPE", self.axes, sizes.head_dim)
-
     def constants(self, sizes: Sizes, length: Any = None) -> EncodingParams:
         """shared={"frequencies": those of the pairs of one axis}."""
         del length
         pairs = _pairs_per_axis("AxialRoPE", self.axes, sizes.head_dim)
         return EncodingParams(shared={"frequencies": exact(geometric(pairs, self.theta))})
-
-    def map_q(self, p: EncodingParams, q: Float[Array, "T H"], pos: Num[ArrayLike, "T A"]) -> Float[Array, "T H"]:
-        """R(pos) q."""
-        return self._turn(p, q, pos)
-
-    def map_k(self, p: EncodingParams, k: Float[Array, "S H"], pos: Num[ArrayLike, "S A"]) -> Float[Array, "S H"]:
-        """R(pos) k."""
-        return self._turn(p, k, pos)
 
     def _turn(self, p: EncodingParams, x: Float[Array, "T H"], pos: Num[ArrayLike, "T A"]) -> Float[Array, "T H"]:
         chex.assert_shape(pos, (x.shape[0], self.axes))
@@ -89,7 +103,7 @@ class AxialRoPE(PositionEncoding):
 
 
 @dataclasses.dataclass(frozen=True)
-class MixedRoPE(PositionEncoding):
+class MixedRoPE(_RotationOverAxes):
     """RoPE on `axes` coordinates with learned frequencies for every axis and pair; `theta` is where they start.
 
     Raises ValueError for hyper-parameters out of range, and for a head dimension that is not a multiple of 2 * `axes`.
@@ -104,22 +118,6 @@ class MixedRoPE(PositionEncoding):
     theta: float = 10.0
     layout: Layout = "interleaved"
 
-    def __post_init__(self) -> None:
-        _validate("MixedRoPE", self)
-
-    @property
-    def traits(self) -> Trait:
-        """The maps, at positions with coordinates."""
-        return super().traits | Trait.AXES
-
-    def check(
-        self, *, sizes: Sizes | None = None, causal: bool | None = None, pos: Num[ArrayLike, "..."] | None = None
-    ) -> None:
-        """Refuses a head dimension whose pairs cannot be shared by the axes."""
-        del causal, pos
-        if sizes is not None:
-            _pairs_per_axis("MixedRoPE", self.axes, sizes.head_dim)
-
     def init(self, key: jax.Array, sizes: Sizes) -> EncodingParams:
         """kv_head={"frequencies": [K,A,H/2]} along random orthogonal directions."""
         directions = jax.random.orthogonal(key, self.axes, (sizes.kv_heads,), jnp.float32)
@@ -129,14 +127,6 @@ class MixedRoPE(PositionEncoding):
         # Sizes that do not fit are refused by `check`, before these parameters meet an array.
         pairs = sizes.head_dim // (2 * self.axes)
         return EncodingParams(kv_head={"frequencies": mixed_frequencies(handed, pairs, self.theta)})
-
-    def map_q(self, p: EncodingParams, q: Float[Array, "T H"], pos: Num[ArrayLike, "T A"]) -> Float[Array, "T H"]:
-        """R(pos) q."""
-        return self._turn(p, q, pos)
-
-    def map_k(self, p: EncodingParams, k: Float[Array, "S H"], pos: Num[ArrayLike, "S A"]) -> Float[Array, "S H"]:
-        """R(pos) k."""
-        return self._turn(p, k, pos)
 
     def _turn(self, p: EncodingParams, x: Float[Array, "T H"], pos: Num[ArrayLike, "T A"]) -> Float[Array, "T H"]:
         frequencies, dtype = p.kv_head["frequencies"], compute_dtype(x)
@@ -158,12 +148,6 @@ def mixed_frequencies(directions: Float[Array, "K A A"], pairs: int, theta: floa
     magnitudes = jnp.asarray(geometric(pairs, theta), directions.dtype)
     blocks = directions[..., None] * magnitudes[None, None, None]
     return blocks.reshape(*directions.shape[:2], -1)
-
-
-def _validate(owner: str, encoding: AxialRoPE | MixedRoPE) -> None:
-    validate_integer(owner, axes=encoding.axes)
-    validate(owner, theta=encoding.theta)
-    check_layout(encoding.layout)
 
 
 def _pairs_per_axis(owner: str, axes: int, head_dim: int) -> int:
