@@ -4,7 +4,8 @@ A new encoding is a file in `positions/` and a row here, a new task a file in `t
 `attnjax.positions.ENCODINGS` and `attnjax.tasks.TASKS` have the classes themselves.
 """
 
-from typing import NamedTuple
+import importlib
+from typing import Any, NamedTuple
 
 
 class EncodingRow(NamedTuple):
@@ -85,3 +86,9 @@ TASKS = {
     "text": "attnjax.tasks.text:Text",
 }
 """Where the class of each task is, "module:Class"."""
+
+
+def load_class(path: str) -> Any:
+    """The class of a path "module:Class", whose module is imported."""
+    module, _, name = path.partition(":")
+    return getattr(importlib.import_module(module), name)

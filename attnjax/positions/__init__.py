@@ -1,7 +1,6 @@
 """Positional encodings: pure functions of explicit positions, one file each. `base.py` is the interface."""
 
 import difflib
-import importlib
 import inspect
 from typing import Any
 
@@ -48,12 +47,6 @@ from attnjax.positions.t5 import T5Bias
 from attnjax.positions.transformer_xl import TransformerXL
 from attnjax.positions.xpos import XPos
 from attnjax.typing import Array, ArrayLike, Float
-
-
-def _class_of(row: registry.EncodingRow) -> type[PositionEncoding]:
-    module, _, name = row.path.partition(":")
-    return getattr(importlib.import_module(module), name)
-
 
 __all__ = [
     "DAPE",
@@ -105,7 +98,9 @@ __all__ = [
     "stacked_constants",
 ]
 
-ENCODINGS: dict[str, type[PositionEncoding]] = {name: _class_of(row) for name, row in registry.ENCODINGS.items()}
+ENCODINGS: dict[str, type[PositionEncoding]] = {
+    name: registry.load_class(row.path) for name, row in registry.ENCODINGS.items()
+}
 
 
 def encoding(name: str, **options: Any) -> PositionEncoding:

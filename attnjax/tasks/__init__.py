@@ -9,7 +9,6 @@ Example:
 """
 
 import difflib
-import importlib
 import inspect
 from typing import Any
 
@@ -90,12 +89,7 @@ __all__ = [
 ]
 
 
-def _class_of(path: str) -> type[Task]:
-    module, _, name = path.partition(":")
-    return getattr(importlib.import_module(module), name)
-
-
-TASKS: dict[str, type[Task]] = {name: _class_of(path) for name, path in registry.TASKS.items()}
+TASKS: dict[str, type[Task]] = {name: registry.load_class(path) for name, path in registry.TASKS.items()}
 """The class of each name that a config may choose, in the order of the registry."""
 
 
