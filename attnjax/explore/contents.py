@@ -43,10 +43,25 @@ class Loss:
 
 
 @dataclasses.dataclass(frozen=True)
+class HeadGrid:
+    """One score of all heads, [L, N]: its name, what it measures, and which heads stand out.
+
+    `share`: the score is a share, so that 1 has the full shade; any other score is shaded relative to its largest value.
+    """
+
+    name: str
+    about: str
+    share: bool
+    values: tuple[tuple[float, ...], ...]
+    marked: tuple[tuple[bool, ...], ...]
+
+
+@dataclasses.dataclass(frozen=True)
 class Explored:
     """A run with L layers of N heads. `about` are names and values, `config` is JSON, `look` a colour class of `report`.
 
-    `spaced`: tokens are words, and stand apart in a line.
+    `spaced`: tokens are words, and stand apart in a line. `scored` says what the scores in `grids` were measured on, or why
+    there are none.
     """
 
     name: str
@@ -59,6 +74,8 @@ class Explored:
     spaced: bool
     texts: tuple[Shown, ...]
     loss: Loss
+    grids: tuple[HeadGrid, ...] = ()
+    scored: str = ""
 
 
 def table(runs: tuple[Explored, ...], layer: int = 0, head: int = 0) -> dict[str, Any]:

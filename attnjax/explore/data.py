@@ -15,6 +15,7 @@ from attnjax.analysis.subject import Subject, load
 from attnjax.config import RunConfig, encoding_name, to_dict
 from attnjax.explore.contents import Explored, Loss, Shown, pack, packed_size
 from attnjax.explore.losses import loss_by_position
+from attnjax.explore.scores import head_grids
 from attnjax.explore.texts import Read, texts
 from attnjax.explore.vocabulary import token_names
 from attnjax.records.runs import read_manifest
@@ -63,6 +64,7 @@ def explore(directory: pathlib.Path, given: Sequence[bytes] = (), layer: int = 0
         )
         for one in read
     ]
+    grids, scored = ((), f"{subject.name}: no scores. {refusal}.") if refusal else head_grids(subject)
     return Explored(
         name=f"{encoding} · {run.name} · {subject.name}",
         about=about(subject, fingerprint(params), manifest),
@@ -76,6 +78,8 @@ def explore(directory: pathlib.Path, given: Sequence[bytes] = (), layer: int = 0
         loss=Loss(f"{subject.name}: not measured. {refusal}.", 0, (), (), ())
         if refusal
         else loss_by_position(run, task, model, params),
+        grids=grids,
+        scored=scored,
     )
 
 

@@ -22,6 +22,7 @@ SCRIPTS = (
     "cards",
     "notebook",
     "maps",
+    "scores",
     "panel",
     "curves",
     "main",
@@ -93,8 +94,8 @@ def body(with_runs: bool) -> list[Markup]:
             element(
                 "p",
                 "Rows of a map are queries, columns are keys. Point at a map, tap it, or use its arrow keys, with Shift for "
-                "eight tokens at a time. Layers and heads count from 0. The texts were chosen when the page was made: attnjax "
-                "explore RUN --text TEXT.",
+                "eight tokens at a time. Choose a head in the grid of scores, or below its map, to see it. Layers and heads "
+                "count from 0. The texts were chosen when the page was made: attnjax explore RUN --text TEXT.",
             ),
             element("div", id="runs"),
         ]

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from attnjax.explore.contents import Explored, Loss, Shown, pack
+from attnjax.explore.contents import Explored, HeadGrid, Loss, Shown, pack
 from tests.browser import visit
 
 PASSAGE = ("The", "cat", "sat", "down", "again")
@@ -41,6 +41,17 @@ def explored(
         "loss": Loss("text: mean over 9", 8, tuple(range(1, 13)), tuple(mean), (0.01,) * 12),
     }
     return Explored(name=name, look=look, **{**given, **fields})
+
+
+def grids(scale: float = 1.0, words: tuple[str, str] = ("induction", "entropy")) -> tuple[HeadGrid, ...]:
+    """A share and a score that is none, of two layers of two heads; head 1 of layer 0 has the largest share and a star."""
+    share, other = words
+    marked = ((False, True), (False, False))
+    plain = ((False, False), (False, False))
+    return (
+        HeadGrid(share, f"About {share}.", True, ((0.1, 0.8 * scale), (0.25, 0.0)), marked),
+        HeadGrid(other, f"About {other}.", False, ((1.0, 2.0 * scale), (float("nan"), 0.5)), plain),
+    )
 
 
 def opened(text: str, folder: pathlib.Path, script: str = "") -> tuple[str, str]:

@@ -9,7 +9,7 @@ from attnjax.explore.page import page
 from attnjax.records.values import printable
 from attnjax.report.markup import script_json
 from tests.browser import BROWSER, Parsed
-from tests.explore.synthetic import PASSAGE, TELL, explored, opened, random_weights, told
+from tests.explore.synthetic import PASSAGE, TELL, explored, grids, opened, random_weights, told
 from tests.explore.test_page import HARMLESS, hostile
 from tests.report.payloads import PAYLOADS
 
@@ -198,3 +198,49 @@ tell();
     # The second of twelve positions from 3 to 2.
     assert found["loss"] == ["2.909 (here alone 2.909 ± 0.010)", "3.009 (here alone 3.009 ± 0.010)"]
     assert found["curves"] == 2
+
+
+def test_the_grid_of_scores_opens_heads_and_answers_the_keys(tmp_path):
+    """Of two runs: the menu and the chosen head are shared, and a score that is no share is shaded by the larger run's."""
+    runs = (
+        explored(name="first", grids=grids(), scored="Means over 9."),
+        explored(name="second", seed=1, grids=grids(0.5), scored="Means over 9."),
+    )
+    script = (
+        TELL
+        + TYPE
+        + """
+const panels = [...document.querySelectorAll(".panel")];
+const selects = panels.map((one) => [...one.querySelectorAll("select")]);
+const cells = (n) => [...panels[n].querySelectorAll(".scores button")];
+const texts = () => panels.map((_, n) => cells(n).map((one) => one.textContent));
+const shades = () => panels.map((_, n) => cells(n).map((one) => one.parentElement.style.getPropertyValue("--share")));
+const pressed = () => panels.map((_, n) => cells(n).filter((one) => one.getAttribute("aria-pressed") === "true")
+  .map((one) => one.getAttribute("aria-label")));
+told.start = [texts(), shades(), pressed(), selects[0][0].value, panels[0].querySelector(".scroll + p").textContent];
+cells(0)[0].focus();
+press(document.activeElement, "ArrowRight");
+press(document.activeElement, "ArrowRight");
+press(document.activeElement, "ArrowDown");
+told.moved = [document.activeElement.title, pressed()];
+document.activeElement.click();
+told.opened = [pressed(), selects.map((one) => [one[2].value, one[3].value]), document.activeElement.title];
+told.tabs = cells(0).map((one) => one.tabIndex);
+pick(selects[0][0], "entropy");
+told.other = [texts(), shades(), selects[1][0].value];
+tell();
+"""
+    )
+    found = told(opened(page(runs), tmp_path, script)[0])
+    texts, shades, pressed, name, about = found["start"]
+    assert texts == [["0.100", "0.800★", "0.250", "0.000"], ["0.100", "0.400★", "0.250", "0.000"]]
+    assert shades == [["10.0%", "80.0%", "25.0%", "0.0%"], ["10.0%", "40.0%", "25.0%", "0.0%"]]
+    assert pressed == [["Layer 0, head 0: 0.100"]] * 2
+    assert (name, about) == ("induction", "About induction. Means over 9.")
+    assert found["moved"] == ["Layer 1, head 1: 0.000", pressed]
+    assert found["opened"] == [[["Layer 1, head 1: 0.000"]] * 2, [["1", "1"]] * 2, "Layer 1, head 1: 0.000"]
+    assert found["tabs"] == [-1, -1, -1, 0]
+    texts, shades, name = found["other"]
+    assert texts == [["1.000", "2.000", "\u2013", "0.500"], ["1.000", "1.000", "\u2013", "0.500"]]
+    assert shades == [["50.0%", "100.0%", "0.0%", "25.0%"], ["50.0%", "50.0%", "0.0%", "25.0%"]]
+    assert name == "entropy"

@@ -106,6 +106,8 @@ def test_weights_are_those_of_the_model_on_the_bytes_of_the_text(decoder, no_los
     assert (run.layers, run.heads, run.causal, run.look, run.spaced) == (2, 2, True, "e-alibi", False)
     assert run.name == f"alibi · small · {decoder.name}"
     assert dict(run.about)["training"] == "length 8, 3 of 3 steps"
+    assert [one.name for one in run.grids][-3:] == ["entropy", "distance", "sink"]
+    assert run.scored.endswith("held-out sequences of 8 tokens.")
     assert json.loads(run.config)["model"]["heads"] == 2
 
 

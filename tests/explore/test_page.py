@@ -10,7 +10,7 @@ from attnjax.explore.contents import Explored, Loss, table
 from attnjax.explore.page import SCRIPTS, page, read, script
 from attnjax.records.values import printable
 from tests.browser import Parsed
-from tests.explore.synthetic import explored
+from tests.explore.synthetic import explored, grids
 from tests.report.payloads import PAYLOADS
 
 HARMLESS = tuple(f"harmless{i:02d}" for i in range(len(PAYLOADS)))
@@ -25,6 +25,8 @@ def hostile(words: tuple[str, ...]) -> tuple[Explored, ...]:
             about=((word, word),),
             config=json.dumps({word: word}),
             loss=Loss(word, 2, (1, 2), (1.0, 2.0), (0.1, 0.1)),
+            grids=grids(words=(word, "entropy")),
+            scored=word,
         )
         for word in words
     )

@@ -152,6 +152,8 @@ def test_a_file_that_the_manifest_does_not_vouch_for_is_not_shown(planted, tmp_p
     text = page.read_text(encoding="utf-8")
     assert "swordfish" not in text
     assert "not measured. The " in text
+    assert "no scores. The " in text
+    assert '"grids":[]' in text
 
 
 def test_a_file_that_the_manifest_vouches_for_is_shown(planted, no_loss):

@@ -8,11 +8,11 @@ if (explored.runs.length) runs(document.getElementById("runs"), explored);
 function runs(root, { runs: found, first }) {
   let together = true;
   const others = (mine) => (together ? panels.filter((_, n) => n !== mine) : []);
-  const panels = found.map((run, n) => runPanel(run, first,
+  const panels = found.map((run, n) => runPanel(run, found, first,
     (state) => others(n).forEach((panel) => panel.set(state)),
     (i, j) => others(n).forEach((panel) => panel.go(i, j))));
   if (found.length > 1) {
-    root.append(tickbox("both runs show the same text, layer, head and token", true, (value) => { together = value; }));
+    root.append(tickbox("both runs show the same score, text, layer, head and token", true, (value) => { together = value; }));
   }
   root.append(make("div", { className: "panels" }, ...panels.map((panel) => panel.element)));
   const told = [...new Set(found.map((run) => run.loss.text))];

@@ -1,13 +1,14 @@
-// One trained run: which text, layer and head; the map of that head, small maps of all, and the text shaded by what the
-// chosen token attends to.
+// One trained run: the scores of its heads; which text, layer and head; the map of that head, small maps of all, and the text
+// shaded by what the chosen token attends to.
 
 function counted(count) {
   return Array.from({ length: count }, (_, i) => [String(i), String(i)]);
 }
 
-// `chosen(state)` and `pointed(i, j)` tell of what the reader did here, so that a second panel can follow.
-function runPanel(run, first, chosen, pointed) {
-  const state = { text: 0, layer: first.layer, head: first.head, shade: "root" };
+// `chosen(state)` and `pointed(i, j)` tell of what the reader did here, so that a second panel can follow; `runs` are all on
+// the page.
+function runPanel(run, runs, first, chosen, pointed) {
+  const state = { text: 0, layer: first.layer, head: first.head, shade: "root", score: run.grids[0]?.name };
   let cell = [run.texts[0].tokens.length - 1, 0];
   let weight = () => 0;
 
@@ -26,6 +27,10 @@ function runPanel(run, first, chosen, pointed) {
   const head = choice("Head", counted(run.heads), String(first.head), (value) => choose({ head: Number(value) }));
   const shade = choice("Shade", [["root", "root of the weight"], ["linear", "weight"]], "root", (value) => choose({ shade: value }));
 
+  const grid = run.grids.length
+    ? scoreGrid(run, runs, (l, n) => choose({ layer: l, head: n }), (value) => choose({ score: value })) : null;
+  const scores = grid ? grid.element : make("p", { className: "soft" }, run.scored);
+
   // Without telling the other panel.
   function quiet(i, j) {
     alone = true;
@@ -34,10 +39,11 @@ function runPanel(run, first, chosen, pointed) {
   }
 
   // What this run does not have stays as it is.
-  function set({ text: one = state.text, layer: two = state.layer, head: three = state.head, shade: four = state.shade }) {
-    const possible = { text: one < run.texts.length, layer: two < run.layers, head: three < run.heads, shade: true };
-    for (const [name, value] of Object.entries({ text: one, layer: two, head: three, shade: four })) {
-      if (possible[name]) state[name] = value;
+  function set(changes) {
+    const possible = { text: (value) => value < run.texts.length, layer: (value) => value < run.layers,
+      head: (value) => value < run.heads, shade: () => true, score: (value) => run.grids.some((one) => one.name === value) };
+    for (const [name, value] of Object.entries(changes)) {
+      if (possible[name](value)) state[name] = value;
     }
     draw();
   }
@@ -48,6 +54,7 @@ function runPanel(run, first, chosen, pointed) {
     for (const [one, value] of [[text, state.text], [layer, state.layer], [head, state.head], [shade, state.shade]]) {
       one.input.value = value;
     }
+    grid?.draw(state.score, state.layer, state.head);
     weight = headWeights(run, shown, state.layer, state.head);
     map.draw(size, weight, state.shade);
     strip.replaceChildren(...shown.tokens.map((token, j) => {
@@ -91,6 +98,7 @@ function runPanel(run, first, chosen, pointed) {
   const config = make("details", {}, make("summary", {}, "Config"), make("pre", {}, run.config));
   const title = make("h3", { className: "titled" }, run.name);
   const element = make("section", { className: "panel", "aria-label": run.name }, title, about, config,
+    make("h4", {}, "Scores of all heads"), scores,
     make("div", { className: "controls" }, text, layer, head, shade), map.element, output,
     make("h4", {}, "What the chosen token attends to"), strip, make("h4", {}, "All heads, a row for each layer"), heads);
   return { element, set, draw, go: quiet, state, run };

@@ -1,0 +1,96 @@
+"""The grids of the page are the numbers of `head_scores`, or a sentence says why there are none."""
+
+import dataclasses
+
+import jax
+import numpy as np
+import pytest
+from flax import nnx
+
+from attnjax.analysis import Subject, head_scores
+from attnjax.analysis.scores import stands_out
+from attnjax.config import parse
+from attnjax.explore.contents import table
+from attnjax.explore.scores import PATTERNS, head_grids
+from attnjax.modules import Decoder
+from attnjax.train.loop import make_task
+from attnjax.train.model import build
+from tests.analysis import planted_heads
+from tests.explore.synthetic import explored, grids
+
+
+def untrained(**settings) -> Subject:
+    small = {"layers": 2, "model": 16, "heads": 2, "hidden": 16, **settings.pop("model", {})}
+    run = parse({"model": small, "task": {"name": "reverse_string", "length_max": 6}, **settings})
+    task = make_task(run)
+    model = build(run, task)
+    return Subject(model.module(model.init(jax.random.key(0))), "untrained", run, task)
+
+
+@pytest.fixture(scope="module")
+def subject():
+    return untrained()
+
+
+def test_every_score_is_that_of_head_scores(subject):
+    made, scored = head_grids(subject)
+    found = head_scores(subject)
+    expected = {name: one.score for name, one in found.patterns.items() if one.rows}
+    expected |= {name: getattr(found, name) for name in ("entropy", "distance", "sink")}
+    assert [one.name for one in made] == list(expected)
+    for one in made:
+        np.testing.assert_allclose(one.values, expected[one.name], rtol=0, atol=5e-5)
+        assert one.share == (one.name not in ("entropy", "distance"))
+        if one.name in found.patterns:
+            assert one.marked == tuple(map(tuple, stands_out(one.name, found.patterns[one.name]).tolist()))
+    assert scored == f"Means over 64 held-out sequences of {found.tokens.shape[1]} tokens."
+
+
+def test_the_text_names_targets_baseline_chance_and_rule(subject):
+    about = {one.name: one.about for one in head_grids(subject)[0]}
+    found = head_scores(subject).patterns["induction"]
+    assert about["induction"] == (
+        "Share of the attention on the tokens that followed earlier occurrences of the query's own token, by "
+        f"{found.rows:,} queries that have such a token. For comparison: {found.baseline:.3f} for the best fixed "
+        f"offset (i - j = {found.offset}), {found.chance:.3f} for equal attention to all visible tokens. A star marks "
+        "a head that stands out: it is above the best fixed offset and above chance by more than the noise between documents."
+    )
+    assert about["previous_token"].endswith("A star marks a head that stands out: its interval lies above 1/2.")
+
+
+def test_every_pattern_of_python_source_and_of_an_encoder_has_words():
+    encoder = untrained(task={"name": "reverse_string", "length_max": 6, "form": "encoder"}, model={"encoding": "nope"})
+    assert "next_token" in {one.name for one in head_grids(encoder)[0]} <= {*PATTERNS, "entropy", "distance", "sink"}
+    assert {"bracket", "name"} <= set(PATTERNS)
+
+
+def test_a_head_written_by_hand_has_the_star(monkeypatch):
+    planted = planted_heads.previous_by_bias()
+    monkeypatch.setattr(
+        "attnjax.explore.scores.head_scores", lambda model: head_scores(model, planted_heads.tokens(20))
+    )
+    (one,) = (one for one in head_grids(planted)[0] if one.name == "previous_token")
+    assert one.values[0][0] == 1
+    assert one.marked[0] == (True, False)
+
+
+def test_layers_with_windows_of_their_own_are_a_sentence():
+    made, scored = head_grids(untrained(model={"windows": [4, None]}))
+    assert made == ()
+    assert scored.startswith("untrained: no scores. All layers of untrained must see equally far, got windows")
+
+
+def test_a_model_that_was_not_trained_here_is_a_sentence():
+    plain = Subject(Decoder(planted_heads.config(layers=1), rngs=nnx.Rngs(0)))
+    assert head_grids(plain)[1].startswith("model: no scores. Model was not trained here")
+
+
+def test_a_score_that_is_not_a_number_is_null_on_the_page():
+    (run,) = table((explored(grids=grids(), scored="here"),))["runs"]
+    assert [one["values"] for one in run["grids"]] == [[[0.1, 0.8], [0.25, 0.0]], [[1.0, 2.0], [None, 0.5]]]
+    assert run["grids"][0] == {
+        **dataclasses.asdict(grids()[0]),
+        "values": [[0.1, 0.8], [0.25, 0.0]],
+        "marked": [[False, True], [False, False]],
+    }
+    assert run["scored"] == "here"
