@@ -37,12 +37,20 @@ def pages() -> dict[str, str]:
     return {str(path.relative_to(ROOT)): path.read_text(encoding="utf-8") for path in files}
 
 
+def saved(where: str) -> list[tuple[str, str]]:
+    """The configs that a page tells its reader to save, with their paths."""
+    return re.findall(r"Save this as `(configs/\w+\.py)`.*?```python\n(.*?)```", pages().get(where, ""), re.DOTALL)
+
+
 SHOWN = {(where, line) for where, text in {**helps(), **pages()}.items() for line in commands(text)}
 
 
 @pytest.mark.parametrize(("where", "line"), sorted(SHOWN))
 def test_a_command_that_is_shown_can_be_typed(where, line, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    for path, config in saved(where):
+        (tmp_path / path).parent.mkdir(exist_ok=True)
+        (tmp_path / path).write_text(config, encoding="utf-8")
     chosen = _parsed(shlex.split(line)[1:])
     if hasattr(chosen, "overrides"):
         more = {name: getattr(chosen, name) for name in ("over",) if hasattr(chosen, name)}

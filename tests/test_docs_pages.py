@@ -1,0 +1,39 @@
+"""The pages on experiments and encodings: their config trains, their table has every encoding, their links lead somewhere."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from attnjax.cli.planning import planned
+from attnjax.registry import ENCODINGS
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = ("README.md", "CONTRIBUTING.md", *(f"docs/{path.name}" for path in sorted((ROOT / "docs").glob("*.md"))))
+
+
+def text(name: str) -> str:
+    return (ROOT / name).read_text(encoding="utf-8")
+
+
+def test_the_config_of_the_page_is_six_runs(tmp_path):
+    config, *_ = re.findall(r"```python\n(.*?)```", text("docs/experiments.md"), re.DOTALL)
+    (tmp_path / "half_rope.py").write_text(config, encoding="utf-8")
+    runs = planned(str(tmp_path / "half_rope.py"), []).runs
+    assert len(runs) == 6
+    assert {run.config.name for run in runs} == {"half_rope"}
+    assert {dict(run.config.model.encoding.options)["fraction"] for run in runs} == {0.5, 1.0}
+
+
+def test_every_encoding_has_a_row_and_is_named_on_the_first_page():
+    table, first = text("docs/encodings.md"), text("README.md")
+    for name, row in ENCODINGS.items():
+        assert f"`{name}`" in table, name
+        assert f"`{row.path.rpartition(':')[2]}`" in first, name
+    assert f"There are {len(ENCODINGS)} encodings" in first
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_links_between_pages_lead_to_files(page):
+    links = re.findall(r"\]\(([^)#:]+)\)", text(page))
+    assert [link for link in links if not (ROOT / page).parent.joinpath(link).exists()] == []
