@@ -19,11 +19,9 @@ PATTERNS = MappingProxyType(
         "same_token": "earlier occurrences of the query's own token",
         "separator": "earlier tokens that separate, such as white space",
         "induction": "the tokens that followed earlier occurrences of the query's own token",
-        "bracket": "the bracket that the query closes",
-        "name": "the place where the query's name was defined",
     }
 )
-"""The targets of each pattern of `head_scores`."""
+"""The targets of each pattern that is made from the tokens alone (`analysis/patterns.py`)."""
 MEANS = MappingProxyType(
     {
         "entropy": "Entropy of the attention in nats: 0 where a head looks at one token alone.",
@@ -57,7 +55,7 @@ def _pattern(name: str, found: HeadScores) -> HeadGrid:
     offset = f"{found.baseline:.3f} for the best fixed offset (i - j = {found.offset}), "
     baseline = offset if math.isfinite(found.baseline) else ""
     about = (
-        f"Share of the attention on {PATTERNS.get(name, name)}, by {found.rows:,} queries that have such a token. For "
+        f"Share of the attention on {PATTERNS.get(name, f'the targets of {name}')}, by {found.rows:,} queries that have such a token. For "
         f"comparison: {baseline}{found.chance:.3f} for equal attention to all visible tokens. A star marks a head that "
         f"stands out: {rule}."
     )
