@@ -54,8 +54,9 @@ def _pattern(name: str, found: HeadScores) -> HeadGrid:
     )
     offset = f"{found.baseline:.3f} for the best fixed offset (i - j = {found.offset}), "
     baseline = offset if math.isfinite(found.baseline) else ""
+    targets = PATTERNS.get(name, f"the targets of {name}")
     about = (
-        f"Share of the attention on {PATTERNS.get(name, f'the targets of {name}')}, by {found.rows:,} queries that have such a token. For "
+        f"Share of the attention on {targets}, by {found.rows:,} queries that have such a token. For "
         f"comparison: {baseline}{found.chance:.3f} for equal attention to all visible tokens. A star marks a head that "
         f"stands out: {rule}."
     )
