@@ -123,7 +123,7 @@ def test_a_config_here_hides_the_one_of_its_name_that_comes_with_the_package(fol
     told = capsys.readouterr().out
     assert "  theta                   Mine.\nin /" in told
     assert told.count("  theta ") == 1
-    assert told.endswith("instead of those of the same name that come with attnjax: theta\n")
+    assert told.endswith("used instead of the configs of the same name that come with attnjax: theta\n")
     assert main(["sweep", "theta", *FAKE, "--dry-run"]) == 0
     assert capsys.readouterr().out.splitlines()[-1].startswith("2 runs")
 
@@ -318,7 +318,7 @@ def test_a_failed_run_counts_as_asked(capsys):
     assert "2 failed" in capsys.readouterr().out
     assert main(["sweep", "small", *FAKE, *factor, "--strict"]) == 1
     assert main(["sweep", "small", *FAKE, *factor, "--retry-failed"]) == 0
-    assert "2 of them tried again" in capsys.readouterr().out
+    assert "2 of them failed before and are trained again" in capsys.readouterr().out
     assert main(["sweep", "small", *FAKE, *broken, "--out", "none"]) == 1
 
 
@@ -369,7 +369,7 @@ def test_a_signal_saves_and_says_so_in_the_exit_status(folder, number):
     process.send_signal(number)
     output, _ = process.communicate(timeout=40)
     assert process.returncode == 128 + number
-    assert f"stopped: {number.name}; the same command goes on" in output
+    assert f"stopped: {number.name}; the same command continues" in output
     (found,) = scan(folder / "out").runs
     assert (found.status.state, found.status.reason) == ("preempted", number.name)
 

@@ -136,6 +136,6 @@ def test_the_rule_is_in_the_help(command, capsys):
     with pytest.raises(SystemExit):
         main([command, "--help"])
     text = " ".join(capsys.readouterr().out.split())
-    assert "What the command line sets holds in every run." in text
+    assert "A change on the command line applies to every run:" in text
     assert "the command line wins, and runs that become equal are one run" in text
-    assert "A field that is set twice on the command line is an error" in text
+    assert "To set one field twice is an error." in text

@@ -69,7 +69,7 @@ def test_open_placeholders_are_named_and_can_be_filled():
     config = ConfigDict({"seed": config_dict.required_placeholder(int), "train": {}})
     config.train.steps = config_dict.required_placeholder(int)
     with pytest.raises(
-        ValueError, match=r"^seed and train.steps must be given, as seed=VALUE: the config leaves it open$"
+        ValueError, match=r"^seed and train.steps must be given, as seed=VALUE: the config has no value for it$"
     ):
         parse(config)
     with pytest.raises(ValueError, match=r"^train.steps must be given, as train.steps=VALUE"):
@@ -83,7 +83,7 @@ def test_open_placeholders_are_named_and_can_be_filled():
         ({"train.steps": "ten"}, "train.steps must be a whole number of at least 1, got 'ten'"),
         ({"train.steps": -1}, "train.steps must be a whole number of at least 1, got -1"),
         ({"train.stepz": 1}, "unknown key 'train.stepz' .did you mean 'train.steps'"),
-        ({"seed": 0}, "train.batch cannot be derived from what it refers to: ZeroDivisionError"),
+        ({"seed": 0}, "train.batch cannot be derived from the field that it refers to: ZeroDivisionError"),
         ({"train": 3}, "train must be a table of settings, got 3"),
     ],
 )

@@ -140,7 +140,9 @@ def test_other_names_are_refused(name):
 
 
 def test_a_class_is_made_only_of_a_module_that_is_imported(folder):
-    with pytest.raises(ValueError, match="is of a module that is not imported, .* import outside_package.mine first"):
+    with pytest.raises(
+        ValueError, match="belongs to a module that is not imported, .* import outside_package.mine first"
+    ):
         construct(MINE, PositionEncoding, {})
     assert importers(folder) == set()
     import_modules([MINE])
@@ -198,7 +200,7 @@ def test_a_sweep_of_an_outside_encoding_and_task_is_trained_and_reported(folder,
     assert main(["list", "runs", "out"]) == 0
     assert main(["report", "out"]) == 0
     directory = str(ours.directory)
-    assert "is not imported, and records import nothing by themselves" in refused(capsys, "explore", directory)
+    assert "is not imported, and reading records imports nothing" in refused(capsys, "explore", directory)
     data = folder / "data.json"
     data.write_text((ours.directory / "config.json").read_text())
     error = refused(capsys, "run", "data.json", f"model.encoding={MINE}")

@@ -75,7 +75,7 @@ def test_a_config_of_the_folder_wins_over_the_one_of_the_wheel(installed, tmp_pa
     assert '"seed": 7' in attnjax(installed, tmp_path, "show", "theta", "--no-model")
     listed = attnjax(installed, tmp_path, "list", "configs")
     assert listed.startswith("in configs:\n  theta                   Mine.\nin /")
-    assert "instead of those of the same name that come with attnjax: theta\n" in listed
+    assert "used instead of the configs of the same name that come with attnjax: theta\n" in listed
 
 
 def test_the_code_of_a_wheel_has_the_hash_of_its_checkout(installed, tmp_path):

@@ -1,6 +1,6 @@
 """The command line, `attnjax` or `python -m attnjax`. Nothing imports JAX before training starts or a model is measured.
 
-Everything is imported inside `main`, so that an interruption while modules load is answered like any other.
+Modules are imported inside `main`, so that Ctrl-C while they load is handled like any other Ctrl-C.
 """
 
 import argparse
@@ -36,7 +36,7 @@ def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 def _answer(chosen: argparse.Namespace) -> int:
-    """The exit status of a command; what the user, the disk or the platform did wrong is told in one sentence."""
+    """Runs a command and returns its exit status; an error of the user, the disk or the platform becomes one sentence."""
     try:
         code = chosen.command(chosen)
         _flush()

@@ -1,4 +1,4 @@
-"""The encodings and tasks in words, read from their source, since importing them needs JAX."""
+"""Descriptions of encodings and tasks, taken from the docstrings in their source, because importing them needs JAX."""
 
 import ast
 import inspect
@@ -9,7 +9,7 @@ from typing import Any
 from attnjax.registry import ENCODINGS, TASKS
 
 SENTENCE = re.compile(r"(?<=[^. ])\. (?=[A-Z`])")
-"""The end of a sentence, which the dots of 0 .. n and a ... z are not."""
+"""The end of a sentence; the dots of 0 .. n and a ... z do not match."""
 
 PACKAGE = pathlib.Path(__file__).parents[1]
 AXES = "for positions with several coordinates, which no task makes"

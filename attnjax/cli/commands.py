@@ -1,4 +1,4 @@
-"""The commands that train nothing: report, show."""
+"""The commands `attnjax report` and `attnjax show`, which train nothing."""
 
 import argparse
 import importlib
@@ -41,11 +41,11 @@ def show(arguments: argparse.Namespace) -> int:
 
 
 def provided(module: str, function: str) -> Any:
-    """A function of a part that loads only now, because it needs JAX or Matplotlib."""
+    """A function of a module that is imported only now, because it needs JAX or Matplotlib."""
     try:
         return getattr(importlib.import_module(module), function)
     except (ImportError, AttributeError) as error:
-        raise ValueError(f"{module}.{function} is not there: {error}") from error
+        raise ValueError(f"{module}.{function} cannot be imported: {error}") from error
 
 
 def _shown(value: Any) -> str:

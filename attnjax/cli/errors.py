@@ -1,6 +1,6 @@
-"""Errors as sentences: which of them are about what the user, the disk or the platform did, and how each is told.
+"""Which errors the user, the disk or the platform caused, and the sentence for each.
 
-All others are bugs of this package and keep their traceback.
+All other errors are bugs of this package and keep their traceback.
 """
 
 import os
@@ -12,7 +12,7 @@ MEMORY = "there is not enough memory"
 
 
 def sentence(error: Exception) -> str | None:
-    """What to tell the user about an error, in one line; None for a bug, whose traceback has to be seen."""
+    """The line to print about an error; None for a bug, whose traceback should be printed."""
     if isinstance(error, OSError) and error.errno is not None:
         return _of_the_system(error)
     if isinstance(error, ValueError | OSError):

@@ -1,13 +1,15 @@
-"""What `--help` says below the options of each command."""
+"""The examples and notes that `--help` prints below the options of each command."""
 
 CODES = """
 exit status:
-  0    all is done (failed runs of a sweep are recorded, listed, and counted in its last line)
-  1    the run failed; a sweep: with --strict or --fail-fast if a run failed, else if none succeeded; or records are damaged,
-       the end of a run could not be written, or a run has not ended and nobody works on it;
-       bench: a suite failed, or with --smoke a peer's numbers differ from ours; parity: numbers differ
-  2    a mistake in the command, the config or the folder: said in one line, before anything was trained
-  3    other processes still work on runs of this sweep (with --wait: stays until those have ended)
+  0    everything is done (a sweep may have failed runs: it records and lists them, and counts them in its last line)
+  1    run: the run failed
+       sweep: no run succeeded; or, with --strict or --fail-fast, a run failed
+       run and sweep: records are damaged, the end of a run could not be written, or a run is unfinished and has no process
+       bench: a suite failed, or with --smoke our numbers differ from those of another library
+       parity: numbers differ
+  2    the command, the config or the folder is wrong: one line says what, and nothing was trained
+  3    other processes still work on runs of this sweep (with --wait the command waits for them instead)
   130  stopped by Ctrl-C after saving (a second Ctrl-C stops at once)
   143  stopped by SIGTERM after saving (a second SIGTERM stops at once)
 """
@@ -21,23 +23,25 @@ examples:
 """
 OVERRIDES = """
 KEY=VALUE changes a field of the config: train.steps=500, model.encoding=alibi, model.encoding.options.theta=500000,
-evaluate.lengths=40,80,160, model.kv_heads=none. `attnjax show CONFIG` prints all fields, and in which ones its runs differ.
+evaluate.lengths=40,80,160, model.kv_heads=none. `attnjax show CONFIG` prints all fields, and those in which its runs differ.
 
-What the command line sets holds in every run. Where the sweep() of the config sets the same field, or a field inside of it,
-the command line wins, and runs that become equal are one run; where the sweep sets a table around the field, the field is
-set in each of these tables. So model.encoding=alibi replaces every encoding of a sweep together with its options, and
-model.encoding.options.theta=500 sets theta in each of them. Values that a config derives from a field follow that field. A
-field that is set twice on the command line is an error; a longer key is set inside of a shorter one.
+A change on the command line applies to every run:
+  - If the sweep() of the config sets the same field, or a part of it, the command line wins, and runs that become equal are
+    one run. So model.encoding=alibi replaces every encoding of a sweep together with its options.
+  - If the sweep sets a table that contains the field, the field is set in each table. So model.encoding.options.theta=500
+    sets theta in every encoding of a sweep.
+  - Values that the config derives from the field follow it.
+  - To set one field twice is an error. A longer key is applied after a shorter one that contains it.
 
-model.encoding=package.module:Class and task.name=package.module:Class take a class of another project: its module is imported,
-which executes its code. A config in Python may name one too; JSON configs and folders of records import nothing.
+model.encoding=package.module:Class and task.name=package.module:Class use a class of another project. This imports the module,
+and so executes its code. A Python config may name such a class too; JSON configs and folders of records import nothing.
 """
 RUN = """
 examples:
   attnjax run unique_copy train.steps=500 seed=3
   attnjax run rope_vs_sinusoidal model.encoding=alibi --out results/alibi
 
-The same command again resumes what was stopped, and does nothing where all is done.
+The same command resumes a run that was stopped, and does nothing if the run is done.
 """
 SWEEP = """
 examples:
@@ -45,9 +49,10 @@ examples:
   attnjax sweep stdlib_lm --over model.layers=2,4 --over train.learning_rate=1e-3,3e-4 --seeds 3 --workers 2
   attnjax sweep theta --dry-run
 
-Runs are those of the config's sweep() times every --over and --seeds, which replace what the sweep sets of the same fields:
---seeds 10 gives each cell the seeds 0 to 9 whatever seeds the config has. The same command again does what is missing, also
-after kill -9. Runs with equal shapes train together as one population.
+The runs are all combinations of those in the sweep() of the config with the values of every --over and with --seeds, which
+replace what the sweep sets for the same fields: --seeds 10 gives each cell the seeds 0 to 9, whatever seeds the config has.
+The same command trains what is missing, also after kill -9. Runs that differ only in numbers (seeds, rates, constants of an
+encoding) train together in one program, as a population.
 """
 REPORT = """
 examples:
@@ -75,8 +80,8 @@ examples:
   attnjax bench --torch .venv-torch/bin/python
   attnjax bench --render runs/bench
 
-Writes speed.jsonl, a row as soon as it is measured, then speed.md and, where matplotlib is installed, speed.png and
-speed.svg. Let nothing else run meanwhile. What an earlier run left is kept as speed.before.jsonl.
+The command writes speed.jsonl, each row as soon as it is measured, then speed.md and, if matplotlib is installed, speed.png
+and speed.svg. An earlier speed.jsonl is kept as speed.before.jsonl. Let nothing else run on the machine meanwhile.
 """
 GENERATE = """
 examples:
@@ -86,8 +91,8 @@ examples:
   attnjax generate models/llama "Once upon a time" --encoding rope --option theta=500000
   attnjax generate models/gpt2 "Once upon a time" --encoding alibi
 
-FOLDER holds config.json and safetensors files as downloaded, and tokenizer.json, unless prompt and answer are token ids.
-With --encoding, weights are kept where they fit; what is random in their place, or has no place, is said.
+FOLDER holds config.json and safetensors files as downloaded, and tokenizer.json, which --ids does not need. With --encoding,
+the weights that fit are kept; the command lists parameters that stay random, and weights that it does not use.
 """
 PARITY = """
 examples:
@@ -95,9 +100,9 @@ examples:
   attnjax parity models/gpt2 --tokens 128 --tolerance 1e-4
   attnjax parity models/gpt2 --dtype float64 --tolerance 1e-9
 
-Two random sequences, a quarter of the second is padding; for decoders also in two chunks through caches. A gradient is
-compared with its own largest number, or with a thousandth of the largest of all where it is smaller than that. Needs
-torch and transformers.
+Both sides read two random sequences; a quarter of the second is padding. Decoders also read them in two chunks through
+caches. The difference of a gradient is relative to its largest number, or to a thousandth of the largest number of all
+gradients if that is larger. The command needs torch and transformers.
 """
 EXPLORE = """
 examples:
@@ -106,11 +111,11 @@ examples:
   attnjax explore heads_lm/rope/0 heads_lm/sinusoidal/0 --text "for i in range(10):"
   attnjax explore runs/theta/model.encoding.options.theta=500,seed=1
 
-A run is named by its folder, by the beginning of its hash, or by what it is: encoding and seed, or fields of its config
-(encoding, task and state are short for themselves), behind the name of its sweep in ./runs or the folder of one. `attnjax
-list runs DIR` shows all of these.
+RUN is the folder of a run, the beginning of its hash, or a description: the name of its sweep in ./runs (or the folder of the
+sweep), then /ENCODING/SEED, or / and fields of its config with their values, as in encoding=rope,seed=1. The hashes, encodings
+and seeds of a sweep are shown by `attnjax list runs DIR`.
 
-Writes one file that asks the network for nothing. Without runs it is the notebook alone: four words, two heads, and an
-encoding. With one run or two it also shows the weights of every head on a few texts, and the loss by position past the
-training length. For tasks other than text, --text takes names of tokens with white space between them.
+The command writes one file that makes no network request. Without a run the page shows four words, two heads and an encoding
+to change by hand. With one run or two it also shows every head's weights on a few texts and its scores, and the loss by
+position past the training length. For tasks other than text, --text takes names of tokens, separated by white space.
 """

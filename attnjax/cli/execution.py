@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Mapping
 
 from attnjax.cli.commands import provided
+from attnjax.cli.compilation_cache import keep_programs
 from attnjax.cli.planning import Plan, planned
-from attnjax.cli.programs import keep_programs
 from attnjax.cli.progress import Display, ended
 from attnjax.config import run_id
 from attnjax.config.outside import import_modules
@@ -23,7 +23,7 @@ from attnjax.sweep.workers import import_path
 SIGNALS = (("SIGINT", 130), ("KeyboardInterrupt", 130), ("SIGTERM", 143))
 FAILED, BUSY = 1, 3
 MOST = 10
-"""Lines about as many runs that others work on."""
+"""Largest number of lines about runs that other processes work on."""
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -41,7 +41,7 @@ def sweep(arguments: argparse.Namespace) -> int:
     """`attnjax sweep CONFIG`: all runs of a sweep."""
     plan = planned(arguments.config, arguments.overrides, arguments.over, arguments.seeds)
     if arguments.threads is not None and arguments.workers is None:
-        raise ValueError("--threads needs --workers: the threads of this process are those it was started with")
+        raise ValueError("--threads needs --workers: it sets the threads of worker processes")
     for note in plan.notes:
         print(f"note: {note}", flush=True)
     if arguments.dry_run:
@@ -53,7 +53,7 @@ def sweep(arguments: argparse.Namespace) -> int:
 
 
 def _foresee(arguments: argparse.Namespace, plan: Plan) -> int:
-    """Lists the runs and how they stand, refuses what `sweep` would refuse, and changes nothing."""
+    """Checks the sweep as `sweep` would, lists its runs and how many are done, and changes nothing."""
     store = _prepared(arguments, plan, extend=arguments.extend, dry=True)
     for one in plan.runs:
         print(" ".join(f"{key}={value}" for key, value in one.changes.items()) or "(the config as it is)")
@@ -81,11 +81,15 @@ def _prepared(arguments: argparse.Namespace, plan: Plan, *, extend: bool, dry: b
 
 
 def _execute(arguments: argparse.Namespace, plan: Plan, *, extend: bool) -> tuple[int, Summary]:
-    """Trains what is not done; returns the exit status, and how the runs stand."""
+    """Trains the runs that are not done; returns the exit status and the states of all runs."""
     keep_programs()
     root, store = _root(arguments, plan), _prepared(arguments, plan, extend=extend)
     again = retry(store) if arguments.retry_failed else []
-    print(f"{len(store.runs)} runs in {root}" + (f", {len(again)} of them tried again" if again else ""), flush=True)
+    print(
+        f"{len(store.runs)} runs in {root}"
+        + (f", {len(again)} of them failed before and are trained again" if again else ""),
+        flush=True,
+    )
     _tell_others(store, others(store, states(store)))
     stop = Stop()
     execution = ExecutionConfig(
@@ -109,7 +113,7 @@ def _execute(arguments: argparse.Namespace, plan: Plan, *, extend: bool) -> tupl
 
 
 def _trainer(name: str, store: Store) -> Train:
-    """The training function, looked up only where there is work: it needs JAX, and the answer may be "nothing"."""
+    """The training function. It is imported only if a run is left to train, because it needs JAX."""
     if not _is_open(store):
         return _nothing
     train = import_train(name)
@@ -132,7 +136,7 @@ def _root(arguments: argparse.Namespace, plan: Plan) -> pathlib.Path:
 
 
 def _is_known(root: pathlib.Path, plan: Plan) -> bool:
-    """Whether these runs were prepared, and so checked, before."""
+    """Whether the folder holds these runs, which were checked when they were put there."""
     try:
         return {run_id(one.config) for one in plan.runs} <= {entry.run for entry in load(root).runs}
     except ValueError:
@@ -148,7 +152,7 @@ def _nothing(configs: object, directories: object, context: object) -> None:
 
 
 def _tell(store: Store, summary: Summary, stop: Stop) -> None:
-    """The closing lines: what failed and where, what others do, and the counts."""
+    """Prints which runs failed and where, which other processes work on, and the counts."""
     _tell_alike(store, "failed", {run: store.status(run).reason for run in summary.of("failed")})
     for run in summary.of("damaged"):
         print(
@@ -156,17 +160,17 @@ def _tell(store: Store, summary: Summary, stop: Stop) -> None:
             "remove its folder to run it again"
         )
     if summary.of("failed"):
-        print("failed runs are not tried again, unless with --retry-failed")
+        print("failed runs are trained again only with --retry-failed")
     _tell_alike(store, "unwritten", summary.unwritten)
     if summary.unwritten:
-        print("what could not be written has not ended: the same command goes on with it")
+        print("a run whose end could not be written has not ended: the same command continues it")
     _tell_others(store, summary.others)
     if stop.reason:
-        print(f"stopped: {stop.reason}; the same command goes on")
+        print(f"stopped: {stop.reason}; the same command continues")
     elif summary.others:
-        print("the same command with --wait stays until others have ended their runs, and takes over where they die")
+        print("with --wait the same command waits for these runs, and takes over those whose process dies")
     elif left := summary.left():
-        print(f"left: {len(left)} runs have not ended, and nobody works on them; the same command goes on")
+        print(f"left: {len(left)} runs have not ended, and no process works on them; the same command continues them")
     print(summary)
 
 

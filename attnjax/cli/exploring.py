@@ -1,16 +1,16 @@
-"""The command that writes a page to play with: explore."""
+"""The command `attnjax explore`: writes the interactive page."""
 
 import argparse
 import os
 import pathlib
 
 from attnjax.cli.commands import provided
-from attnjax.cli.programs import keep_programs
+from attnjax.cli.compilation_cache import keep_programs
 from attnjax.config.outside import import_modules
 from attnjax.sweep import find_run
 
 MOST_BYTES = 2**16
-"""A file with more than this is no text for a map."""
+"""A file with more bytes than this is refused."""
 
 
 def explore(arguments: argparse.Namespace) -> int:

@@ -1,4 +1,4 @@
-"""The command that goes on with a text: generate."""
+"""The command `attnjax generate`: continues a text with a published model."""
 
 import argparse
 import sys
@@ -6,10 +6,10 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from attnjax.cli.programs import keep_programs
+from attnjax.cli.compilation_cache import keep_programs
 
 LISTED = 5
-"""Names that a line about another encoding has."""
+"""Largest number of names in a line about parameters or weights."""
 
 
 def generate(arguments: argparse.Namespace) -> int:
@@ -41,8 +41,8 @@ def generate(arguments: argparse.Namespace) -> int:
 
 
 def changed(new: Sequence[str], unused: Sequence[str]) -> list[str]:
-    """Lines about parameters that are random, and tensors that have no place, with another encoding."""
-    told = (("random, because the files do not have them", new), ("in the files, and not used", unused))
+    """Lines about parameters that stay random, and about weights that are not used, with another encoding."""
+    told = (("random parameters, which the files do not have", new), ("weights in the files that are not used", unused))
     return [f"{what}: {', '.join(names[:LISTED])}{_more(names)}" for what, names in told if names]
 
 

@@ -1,4 +1,4 @@
-"""The command that says what there is: list."""
+"""The command `attnjax list`: encodings, tasks, configs, and the runs in a folder."""
 
 import argparse
 import pathlib
@@ -19,12 +19,12 @@ MOST = 10
 
 
 WHAT = (
-    ("encodings", "[NAME]", "positional encodings; with NAME its options, formula and references"),
-    ("tasks", "[NAME]", "tasks; with NAME its data card: definition, chance, lengths"),
-    ("configs", "[NAME]", "configs and where they are; with NAME its protocol"),
-    ("runs", "DIR", "the runs in a folder, with their scores"),
+    ("encodings", "[NAME]", "the positional encodings; with NAME, the options, formula and references of one"),
+    ("tasks", "[NAME]", "the tasks; with NAME, the data card of one: definition, chance, lengths"),
+    ("configs", "[NAME]", "the configs and their folders; with NAME, the protocol of one"),
+    ("runs", "DIR", "the runs in a folder, with their states and scores"),
 )
-"""What can be listed, what may follow, and what it is."""
+"""What can be listed, the argument that may follow, and a description."""
 
 
 def list_(arguments: argparse.Namespace) -> int:
@@ -42,14 +42,16 @@ def list_(arguments: argparse.Namespace) -> int:
 
 
 def _configs() -> list[str]:
-    """The configs with their first lines, below the folder that each comes from; and which of ours one of the user hides."""
+    """The configs with their first lines, grouped by folder, and the shipped ones that configs of the user hide."""
     lines, hidden = [], []
     for folder in folders():
         ours, found = folder.resolve() == shipped().resolve(), [path for path in available() if path.parent == folder]
         lines += [f"in {folder}{', which come with attnjax' if ours else ''}:"] * bool(found)
         lines += [f"  {path.stem:<24}{_first_line(path)}".rstrip() for path in found]
         hidden += [path.stem for path in found if not ours and (shipped() / path.name).exists()]
-    return lines + [f"instead of those of the same name that come with attnjax: {', '.join(hidden)}"] * bool(hidden)
+    return lines + [f"used instead of the configs of the same name that come with attnjax: {', '.join(hidden)}"] * bool(
+        hidden
+    )
 
 
 def _folder(name: str | None) -> pathlib.Path:
@@ -78,7 +80,7 @@ def _list_runs(folder: pathlib.Path) -> int:
     if unchecked := found.without_checksums():
         print(f"note: {unchecked}")
     if found.foreign:
-        print(f"not of a sweep: {', '.join(found.foreign)}")
+        print(f"other files in the folder: {', '.join(found.foreign)}")
     return 0
 
 
@@ -102,7 +104,7 @@ def _protocol_of(folder: pathlib.Path) -> str:
 
 
 def _encoding(name: str) -> str:
-    """What the file of an encoding says, and its options."""
+    """Options of an encoding, and the text of its file."""
     check_name("the encoding", name, tuple(ENCODINGS))
     return encoding_page(name, provided("attnjax.positions", "ENCODINGS")[name])
 
@@ -110,7 +112,7 @@ def _encoding(name: str) -> str:
 def _protocol(name: str) -> str:
     """Where a config is, and its docstring."""
     path = find(name.partition(":")[0])
-    return f"{path}\n\n{opening(path) or '(it says nothing about itself)'}"
+    return f"{path}\n\n{opening(path) or '(this config has no docstring)'}"
 
 
 def _card(name: str) -> str:

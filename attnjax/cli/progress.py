@@ -1,4 +1,4 @@
-"""News of runs as they come: bars in a terminal, plain lines elsewhere."""
+"""Prints the progress of runs: bars in a terminal, plain lines elsewhere."""
 
 import sys
 import time
@@ -8,7 +8,7 @@ from attnjax.cli.scores import score_of
 from attnjax.sweep import Event, Store
 
 QUIET = 10.0
-"""Seconds between plain lines about steps; those about beginnings and ends are never held back."""
+"""Seconds between plain lines about steps; lines about the beginning and end of a run are always printed."""
 
 
 class Display:

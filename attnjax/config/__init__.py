@@ -1,4 +1,4 @@
-"""What can be chosen about a run: frozen records, parsed once from a `ConfigDict`, a dict or JSON. Never imports JAX."""
+"""The settings of a run: frozen dataclasses, parsed once from a `ConfigDict`, a dict or JSON. Never imports JAX."""
 
 from attnjax.config.encodings import encoding_name
 from attnjax.config.files import ConfigFile, load

@@ -1,7 +1,7 @@
-"""Config files: Python with `get_config()` and perhaps `sweep()`, or data-only JSON; and JSON read with care.
+"""Reads config files: Python with `get_config()` and perhaps `sweep()`, or JSON.
 
-A Python config is code, run as such, so it is never taken from a folder of results. JSON is data: its size and depth are
-bounded before it is parsed.
+A Python config is code, so a file in a folder of results is never run. JSON is data; its size and depth are checked before
+it is parsed.
 """
 
 import ast
@@ -34,10 +34,10 @@ SWEEP_FILE = "sweep.json"
 
 @dataclasses.dataclass(frozen=True)
 class ConfigFile:
-    """What a config file says: its settings (not parsed yet), its sweep if it has one, and its opening text.
+    """A config file: its settings (not parsed yet), its sweep if it has one, and its docstring.
 
-    `config` is a dict, or the `ConfigDict` itself where its fields refer to one another: `override` makes a dict of both.
-    `argument` is what was asked for behind a colon: "short" for `ruoss:short`.
+    `config` is a dict, or a `ConfigDict` if fields are derived from other fields; `override` makes a dict of both.
+    `argument` is the word after the colon: "short" for `ruoss:short`.
     """
 
     path: pathlib.Path
@@ -50,7 +50,7 @@ class ConfigFile:
 def load(name: str | pathlib.Path) -> ConfigFile:
     """The config file at a path, or `configs/NAME.py`. NAME:WORD calls `get_config("WORD")` and `sweep("WORD")`.
 
-    Raises ValueError, naming file and line, for all that is wrong.
+    Raises ValueError, with file and line, for a missing file and for every error in it.
     """
     name, _, argument = str(name).partition(":")
     path = find(name)
@@ -82,7 +82,7 @@ def find(name: str | pathlib.Path) -> pathlib.Path:
 
 
 def available() -> list[pathlib.Path]:
-    """All files in the folders of configs, sorted by name; the first folder wins."""
+    """All config files by name. If two folders have a file of one name, the first folder wins."""
     found: dict[str, pathlib.Path] = {}
     for folder in reversed(folders()):
         found.update({path.stem: path for path in folder.glob("*.py") if not path.stem.startswith("_")})
@@ -90,12 +90,12 @@ def available() -> list[pathlib.Path]:
 
 
 def folders() -> list[pathlib.Path]:
-    """`configs` here, then the configs that come with the package."""
+    """`configs` in the current folder, then the folder of configs that come with the package."""
     return [folder for folder in (pathlib.Path("configs"), shipped()) if folder.is_dir()]
 
 
 def shipped() -> pathlib.Path:
-    """The configs that come with the package: attnjax/configs of an installed one, configs/ of a checkout."""
+    """The folder of configs that come with the package: attnjax/configs if installed, configs/ in a checkout."""
     package = pathlib.Path(__file__).resolve().parents[1]
     return package / "configs" if (package / "configs").is_dir() else package.parent / "configs"
 
@@ -106,7 +106,7 @@ def opening(path: pathlib.Path) -> str:
 
 
 def read_json(path: pathlib.Path, limit: int = SIZE) -> Any:
-    """What a JSON file holds. Raises ValueError, naming the file, where it is missing, too large, too deep or damaged."""
+    """The value in a JSON file. Raises ValueError, with its name, if it is missing, too large, too deep or damaged."""
     text = read_text(path, limit)
     try:
         return parse_json(text)
@@ -115,7 +115,7 @@ def read_json(path: pathlib.Path, limit: int = SIZE) -> Any:
 
 
 def parse_json(text: str) -> Any:
-    """JSON whose nesting is bounded and whose tables have no key twice. Raises ValueError."""
+    """The value of a JSON text. Raises ValueError if it is nested too deeply, or if a table has a key twice."""
     depth = 0
     for bracket in re.finditer(r'"(?:[^"\\]|\\.)*+"?|([\[{])|([\]}])', text, re.DOTALL):
         depth += (bracket[1] is not None) - (bracket[2] is not None)
@@ -133,7 +133,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def read_text(path: pathlib.Path, limit: int = SIZE) -> str:
-    """A text file of bounded size. Raises ValueError, naming the file, for what is missing, too large or not UTF-8."""
+    """The text of a file. Raises ValueError, with its name, if it is missing, too large or not UTF-8."""
     try:
         data = _read(path, limit + 1)
     except OSError as error:
@@ -144,7 +144,7 @@ def read_text(path: pathlib.Path, limit: int = SIZE) -> str:
 
 
 def decoded(data: bytes, path: pathlib.Path) -> str:
-    """The text of a file. Raises ValueError, naming the file, where it is not UTF-8."""
+    """The bytes of a file as text. Raises ValueError, with its name, if they are not UTF-8."""
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -152,7 +152,7 @@ def decoded(data: bytes, path: pathlib.Path) -> str:
 
 
 def _read(path: pathlib.Path, count: int) -> bytes:
-    """The first bytes of a file that the user named, perhaps by a link. Raises ValueError for what is no regular file."""
+    """The first `count` bytes of a regular file; a link is followed. Raises ValueError for a pipe, device or folder."""
     # Opening a pipe without O_NONBLOCK would wait for its other end, and reading a device might never end.
     descriptor = os.open(path, os.O_RDONLY | FILE_FLAGS & ~getattr(os, "O_NOFOLLOW", 0))
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -197,17 +197,17 @@ def _load_python(path: pathlib.Path, argument: str) -> ConfigFile:
 
 
 def _settings(config: Any) -> Any:
-    """The settings as a dict; a `ConfigDict` with references stays one, so that what is derived can follow changes."""
+    """The settings as a dict; a `ConfigDict` with references stays one, so that derived fields can follow changes."""
     return config if is_config_dict(config) and has_references(config) else plain(config)
 
 
 def _with(function: Callable[..., Any], argument: str) -> Any:
-    """What a function returns for the argument, if there is one and it takes one."""
+    """The result of a function, which gets the argument if there is one and it takes one."""
     return function(argument) if argument and inspect.signature(function).parameters else function()
 
 
 def _call(path: pathlib.Path, function: Callable[[], Any]) -> Any:
-    """What the file's own code returns; its mistakes, a call of `sys.exit` included, as a ValueError with the line."""
+    """The result of code in the config. Its errors, also `sys.exit`, become a ValueError with the line."""
     try:
         return function()
     except KeyboardInterrupt:

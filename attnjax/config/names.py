@@ -1,4 +1,4 @@
-"""Names that can be checked without importing JAX: encodings, tasks, and what a file or a run may be called."""
+"""Checks of names without JAX: encodings, tasks, optimizers, and names of files and runs."""
 
 import difflib
 import re
@@ -37,7 +37,7 @@ OPTIMIZERS = (
 """All functions of optax that a config may name."""
 
 SCHEDULES = ("constant", "cosine", "linear")
-"""What the learning rate does after the warm-up."""
+"""The schedules of the learning rate after the warm-up."""
 
 SAFE_NAME = re.compile(r"(?![-.])[A-Za-z0-9._-]{1,128}")
 CLASS_PATH = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", re.ASCII)
@@ -45,7 +45,7 @@ RESERVED = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)(\..*)?", re.IGNORECASE)
 
 
 def safe_name(name: object, what: str) -> str:
-    """`name` if it can be a file name on every system and cannot leave its folder; else a ValueError about `what`."""
+    """Returns `name`. Raises ValueError about `what` unless it is a file name on every system, inside its folder."""
     if not isinstance(name, str) or not SAFE_NAME.fullmatch(name) or RESERVED.fullmatch(name):
         shown = repr(name)[:140]
         rule = "1 to 128 of A-Z a-z 0-9 . _ - and may not start with . or - or be a reserved name"
@@ -54,7 +54,7 @@ def safe_name(name: object, what: str) -> str:
 
 
 def check_name(path: str, name: str, names: Sequence[str], *, classes: bool = False) -> None:
-    """Raise ValueError, with the nearest name, unless `name` is one of `names`, or a class path where those are taken."""
+    """Raise ValueError, with the nearest name, unless `name` is one of `names` or, with `classes`, a class path."""
     if name not in names and not (classes and is_class_path(name)):
         more = ", or package.module:Class" if classes else ""
         raise ValueError(f"{path} must be one of {', '.join(names)}{more}, got {name[:100]!r}{nearest(name, names)}")
@@ -74,7 +74,7 @@ def check_function(path: str, name: str, names: Sequence[str]) -> None:
 
 
 def nearest(word: object, choices: Iterable[str]) -> str:
-    """` (did you mean 'rope'?)` for the choice nearest to a misspelt word, "" where none is near."""
+    """The hint ` (did you mean 'rope'?)` for a misspelt word; "" if no choice is similar."""
     choices = list(choices)
     word = str(word)[:100]
     close = _initials(word, choices) or difflib.get_close_matches(word, choices, n=1) or _abbreviated(word, choices)

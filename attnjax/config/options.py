@@ -1,4 +1,4 @@
-"""Options of a task or an encoding: a mapping of plain values that never changes and can be hashed."""
+"""Options of a task, an encoding or an optimizer: an immutable, hashable mapping of plain values."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -10,9 +10,14 @@ INTEGER = 2**63
 
 
 class Options(Mapping[str, Any]):
-    """Names to numbers, texts, booleans, None, tuples of those, or further options; sorted by name.
+    """A mapping from names to numbers, texts, booleans, None, tuples of those, or further options, sorted by name.
 
-    Works as `**options`. Raises ValueError, with the dotted path, for NaN, infinity, other types and odd names.
+    It can be passed as `**options`. Raises ValueError, with the dotted path, for NaN, infinity, values of other types, and
+    names that are no Python identifiers.
+
+    Example:
+      >>> Options({"theta": 500.0, "layout": "half"}).to_dict()
+      {'layout': 'half', 'theta': 500.0}
     """
 
     __slots__ = ("_items",)
@@ -42,7 +47,7 @@ class Options(Mapping[str, Any]):
         return f"Options({self.to_dict()})"
 
     def to_dict(self) -> dict[str, Any]:
-        """A plain dict, with lists in place of tuples, as JSON has them."""
+        """The options as a plain dict with lists instead of tuples, as JSON has them."""
         return {name: _jsonable(value) for name, value in self._items}
 
 
@@ -64,7 +69,7 @@ def _plain(value: Any, path: str, depth: int) -> Any:
 
 
 def scalar(value: Any, path: str) -> bool | int | float | str | None:
-    """A plain value, NumPy's numbers made Python's. Raises ValueError for anything else, NaN and infinity included."""
+    """The value as a plain Python number, text, boolean or None. Raises ValueError for all else, NaN and infinity included."""
     value = unwrap(value)
     if value is None or isinstance(value, bool):
         return value

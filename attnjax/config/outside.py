@@ -1,9 +1,9 @@
 """Encodings, tasks, optimizers and schedules of other projects: a config names them `package.module:Name`.
 
-Importing a module runs its code, so only what the user wrote decides about it: the command line, or a config in Python,
-which is code itself. The commands that train import the modules that those name (`import_modules`). Whatever reads a folder
-of records only looks among the modules that are imported already (`lookup`), so that a folder never runs code: who
-wants to look at runs of an own encoding imports its module first.
+Importing a module runs its code, so only the user's own words cause an import: the command line, or a Python config, which
+is code itself. The commands that train import the modules that these name (`import_modules`). Functions that read a folder
+of records only use modules that are already imported (`lookup`), so that a folder never causes code to run. To look at
+runs with an encoding of your own, import its module first.
 """
 
 import hashlib
@@ -20,7 +20,7 @@ Base = TypeVar("Base")
 
 
 def class_paths(configs: Iterable[RunConfig]) -> tuple[str, ...]:
-    """Every `package.module:Name` that a config names, in their order."""
+    """Every `package.module:Name` that the configs contain, each once, in order."""
     found: dict[str, None] = {}
     for one in configs:
         names = (one.task.name, *(each.name for each in one.model.encodings), one.optimizer.name, one.train.schedule)
@@ -42,12 +42,12 @@ def import_modules(paths: Iterable[str]) -> None:
 
 
 def lookup(path: str) -> Any:
-    """What `package.module:Name` names, None where the module has no such name. Raises ValueError unless it is imported."""
+    """The object `package.module:Name`; None if the module has no such name. Raises ValueError if it is not imported."""
     module, _, name = path.partition(":")
     loaded = sys.modules.get(module)
     if loaded is None:
         raise ValueError(
-            f"{path} is of a module that is not imported, and records import nothing by themselves: import {module} first, if "
+            f"{path} belongs to a module that is not imported, and reading records imports nothing: import {module} first, if "
             "you trust it"
         )
     # Not by getattr: a module with a function `__getattr__` may import others when it is asked for a name.

@@ -1,7 +1,7 @@
 """Changes of a config by dotted keys: `{"train.steps": 100}` from a sweep, `train.steps=100` from the command line.
 
-A text is read as what its field holds: `name=007` stays a text, `train.steps=007` is refused, `none` is None. Nothing is
-ever evaluated: literals are numbers, quoted texts, lists, tuples and tables.
+The type of the field decides how a text is read: `name=007` stays a text, `train.steps=007` is refused, `none` is None.
+Nothing is evaluated: a value is a literal number, quoted text, list, tuple or table.
 """
 
 import ast
@@ -35,13 +35,13 @@ def override(config: Any, changes: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def outside(changes: Mapping[str, Any], keys: Iterable[str]) -> dict[str, Any]:
-    """The changes without those of one of the keys, or of a field inside of it."""
+    """The changes without those of one of the keys, or of a field inside one of them."""
     keys = list(keys)
     return {key: value for key, value in changes.items() if not any(f"{key}.".startswith(f"{one}.") for one in keys)}
 
 
 def folded(changes: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The changes with the settings that lie inside of one of them set there: theta in the encoding that a change names."""
+    """The changes, in which a setting inside a changed table is set: theta in each encoding that a sweep changes."""
     found = dict(changes)
     for outer in found:
         for key in (key for key in settings if key.startswith(f"{outer}.")):
@@ -54,13 +54,13 @@ def folded(changes: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str,
 
 
 def parse_override(text: str) -> tuple[str, Any]:
-    """`("train.steps", 100)` for `train.steps=100`. Raises ValueError for what is not KEY=VALUE, or no key, or no value."""
+    """`("train.steps", 100)` for `train.steps=100`. Raises ValueError for a text that is not KEY=VALUE, or an unknown key."""
     key, value = split_override(text)
     return key, read_value(value, kind_of(key), key)
 
 
 def parse_choices(text: str) -> tuple[str, list[Any]]:
-    """`("seed", [0, 1, 2])` for `seed=0,1,2`: values apart by commas outside of brackets and quotes."""
+    """`("seed", [0, 1, 2])` for `seed=0,1,2`: values are separated by commas outside brackets and quotes."""
     key, values = split_override(text)
     kind = kind_of(key)
     return key, [read_value(value, kind, key) for value in _split(values)]
@@ -75,7 +75,7 @@ def split_override(text: str) -> tuple[str, str]:
 
 
 def read_value(text: str, kind: Any, key: str) -> Any:
-    """The value a text stands for in a field of this kind; what fits no literal stays a text, for `parse` to judge."""
+    """The value of a text in a field of this type. A text that is no literal stays a text, which `parse` then checks."""
     choices = alternatives(kind)
     for word, value in WORDS:
         if text.lower() == word and (kind is Any or type(value) in choices):
@@ -108,7 +108,7 @@ def _literal(text: str, key: str) -> Any:
 
 
 def _split(text: str) -> list[str]:
-    """Parts between commas that stand outside of brackets and quotes."""
+    """The parts between commas outside brackets and quotes."""
     parts, depth, quote = [""], 0, ""
     for ch in text:
         if quote:

@@ -1,10 +1,10 @@
-"""Settings of a `ConfigDict` that refer to one another: derived values follow whoever sets what they are derived from.
+"""Fields of a `ConfigDict` that are derived from other fields, and follow a change of them.
 
     config.train.warmup = config.train.get_ref("steps") * 6 // 100     # follows train.steps
     config.seed = config_dict.required_placeholder(int)                # must be given: seed=VALUE
 
-A change of a config first goes to its references, so that what is derived from them is computed anew. `override` then sets
-it in the resulting table, so that it holds even where two fields share one reference and are given different values.
+A change first sets the reference, so that fields derived from it are computed again. `override` then sets the value in the
+resulting table too, so that it holds even if two fields share one reference and receive different values.
 """
 
 import copy
@@ -19,13 +19,13 @@ DEPTH = 20
 
 
 def is_config_dict(config: Any) -> bool:
-    """Whether this is an `ml_collections.ConfigDict`, which is no `Mapping`. Whoever made one has imported its module."""
+    """Whether this is an `ml_collections.ConfigDict`, which is no `Mapping`. The module is not imported for the answer."""
     module = sys.modules.get("ml_collections")
     return module is not None and isinstance(config, module.ConfigDict)
 
 
 def has_references(config: Any) -> bool:
-    """Whether a field of a `ConfigDict` holds a `FieldReference`, which changes of other fields may concern."""
+    """Whether a field of a `ConfigDict` holds a `FieldReference`, so that it may be derived from another field."""
     return bool(_references(_tree(config)))
 
 
@@ -68,7 +68,7 @@ def _references(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def _computed(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """The tree with values in place of references."""
+    """The tree with values instead of references."""
     table = {}
     for name, field in tree.items():
         if isinstance(field, dict):
@@ -78,7 +78,7 @@ def _computed(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
             table[name] = field.get() if _refers(field) else field
         except Exception as error:
             why = f"{type(error).__name__}: {str(error)[:200]}"
-            raise ValueError(f"{prefix}{name} cannot be derived from what it refers to: {why}") from error
+            raise ValueError(f"{prefix}{name} cannot be derived from the field that it refers to: {why}") from error
     return table
 
 
@@ -88,11 +88,11 @@ def _refuse_placeholders(found: Mapping[str, Any]) -> None:
 
     unset = [key for key, field in found.items() if isinstance(_value(field), RequiredValueError)]
     if unset:
-        raise ValueError(f"{' and '.join(unset)} must be given, as {unset[0]}=VALUE: the config leaves it open")
+        raise ValueError(f"{' and '.join(unset)} must be given, as {unset[0]}=VALUE: the config has no value for it")
 
 
 def _leaves(changes: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """The changes with tables taken apart into dotted keys, the shorter keys first."""
+    """The changes with tables split into dotted keys, the shorter keys first."""
     for key in sorted(changes, key=lambda key: str(key).count(".")):
         value = changes[key]
         if isinstance(value, Mapping):

@@ -1,4 +1,4 @@
-"""`attnjax explore`: one page to play with attention, and to look into one or two trained runs.
+"""`attnjax explore`: writes one interactive page about attention and up to two trained runs.
 
 Nothing here imports JAX before a run is read.
 """

@@ -1,4 +1,4 @@
-"""From the folders of runs to the file of the page."""
+"""Reads the folders of runs and writes the page."""
 
 import importlib
 import pathlib
@@ -20,8 +20,8 @@ def build(
 ) -> pathlib.Path:
     """Write the page, with up to two trained runs, each shown on `texts` or on held-out examples; returns its path.
 
-    Without runs nothing imports JAX. Raises ValueError for more than two runs, texts without a run, runs that cannot be
-    looked into (see `data.explore`), and a file that cannot be written.
+    Without runs JAX is not imported. Raises ValueError for more than two runs, texts without a run, runs that cannot be
+    shown (see `data.explore`), and a file that cannot be written.
     """
     if len(runs) > MOST_RUNS:
         raise ValueError(f"explore compares at most {MOST_RUNS} runs, got {len(runs)}")

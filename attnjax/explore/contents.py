@@ -1,8 +1,8 @@
-"""What the page is told about a trained run, as plain values that are stored as JSON.
+"""The data of the page about a trained run, as plain values that are stored as JSON.
 
-Attention weights are short text: whole numbers of 1/65535 in 16 bits, little-endian, in base64. Of causal weights only the
-entries on and below the diagonal are stored, row by row: [L, N, T (T + 1) / 2], and [L, N, T, T] otherwise. A stored weight
-differs from the true one by at most `ERROR`.
+Attention weights are stored as 16-bit integers, in units of 1/65535, little-endian, in base64: [L, N, T, T], or of causal
+weights only the entries on and below the diagonal, row by row, [L, N, T (T + 1) / 2]. A stored weight differs from the true
+one by at most `ERROR`.
 """
 
 import base64
@@ -16,12 +16,12 @@ from attnjax.records.values import clean, jsonable
 
 STEPS = 65535
 ERROR = 0.5 / STEPS
-"""7.63e-6."""
+"""Largest difference between a stored and a true weight, 7.63e-6."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Shown:
-    """A text: its title, its tokens as the page shows them, and the weights of all heads, see `pack`."""
+    """A text on the page: its title, its tokens, and the weights of all heads (see `pack`)."""
 
     title: str
     tokens: tuple[str, ...]
@@ -32,7 +32,7 @@ class Shown:
 class Loss:
     """Mean loss and its standard error, in nats, against the number of tokens read.
 
-    `text` says what was averaged. Training has seen sequences of up to `trained` tokens.
+    `text` says what was averaged. `trained` is the largest number of tokens of a training sequence.
     """
 
     text: str
@@ -58,10 +58,11 @@ class HeadGrid:
 
 @dataclasses.dataclass(frozen=True)
 class Explored:
-    """A run with L layers of N heads. `about` are names and values, `config` is JSON, `look` a colour class of `report`.
+    """A run with L layers of N heads.
 
-    `spaced`: tokens are words, and stand apart in a line. `scored` says what the scores in `grids` were measured on, or why
-    there are none.
+    about: names and values that describe the run. config: its config as JSON. look: the colour class of its
+    encoding in reports. spaced: tokens are words, which the page separates by spaces. grids: scores of all heads.
+    scored: what the scores were measured on, or why there are none.
     """
 
     name: str
@@ -79,16 +80,16 @@ class Explored:
 
 
 def table(runs: tuple[Explored, ...], layer: int = 0, head: int = 0) -> dict[str, Any]:
-    """What the page's script reads; `layer` and `head`, from 0, are shown first.
+    """The data that the script of the page reads; `layer` and `head`, from 0, are shown first.
 
-    A number that is not finite becomes null, and a character that no text should hold U+FFFD.
+    A number that is not finite becomes null. Control characters and lone surrogates become U+FFFD.
     """
     found = {"runs": [dataclasses.asdict(run) for run in runs], "first": {"layer": layer, "head": head}}
     return clean(jsonable(found))
 
 
 def pack(weights: Float[np.ndarray, "L N T T"], *, causal: bool) -> str:
-    """The text of all heads. Raises ValueError for weights that are not finite or lie outside 0 .. 1."""
+    """The weights of all heads as base64 text. Raises ValueError for weights that are not finite or lie outside 0 .. 1."""
     if not np.all((weights >= 0) & (weights <= 1 + 1e-5)):
         raise ValueError("attention weights must lie in 0 .. 1; those of this model do not, or are not finite")
     whole = np.rint(np.minimum(weights.astype(np.float64), 1) * STEPS).astype("<u2")
@@ -97,6 +98,6 @@ def pack(weights: Float[np.ndarray, "L N T T"], *, causal: bool) -> str:
 
 
 def packed_size(layers: int, heads: int, tokens: int, *, causal: bool) -> int:
-    """Characters that `pack` needs."""
+    """The number of characters that `pack` returns."""
     entries = tokens * (tokens + 1) // 2 if causal else tokens**2
     return -(-2 * layers * heads * entries // 3) * 4

@@ -1,4 +1,4 @@
-"""From a run's folder to what the page shows of it: weights of every layer and head on a few texts, and loss by position."""
+"""Reads a run's folder and computes its data for the page: weights of every head on a few texts, scores, loss by position."""
 
 import json
 import pathlib
@@ -28,17 +28,17 @@ from attnjax.train.model import Model, build
 from attnjax.typing import PyTree
 
 MOST_BYTES = 2**26
-"""Beyond this a page opens too slowly to play with."""
+"""Largest size of the maps of a run: larger pages open too slowly."""
 
 
 def explore(directory: pathlib.Path, given: Sequence[bytes] = (), layer: int = 0, head: int = 0) -> Explored:
-    """A trained run, looked into at its newest sound checkpoint, on the texts given or on held-out examples.
+    """The data of a trained run, at its newest sound checkpoint, on the given texts or on held-out examples.
 
-    A run's config may name any file as its text, and a page may be published: the file is read only if the run's manifest
-    has its digest, and shown only if that is the digest of what was read.
+    A run's config may name any file as its text, and a page may be published. So the file is read only if the run's
+    manifest has a digest of it, and shown only if the digest matches.
 
-    Raises ValueError where the folder has no run or no checkpoint, the run has no such layer or head (from 0), no text is
-    given and the run's own is not vouched for, or a text is longer than a map or the model can take; OSError where a file
+    Raises ValueError if the folder has no run or no checkpoint, the run has no such layer or head (counted from 0), no
+    text is given and the run's own may not be shown, or a text is too long for a map or for the model; OSError if a file
     cannot be read.
     """
     if (directory / "sweep.json").is_file():
@@ -84,7 +84,7 @@ def explore(directory: pathlib.Path, given: Sequence[bytes] = (), layer: int = 0
 
 
 def weights(name: str, model: Model, params: PyTree, text: Read) -> np.ndarray:
-    """Attention weights [L, N, T, T] of one text. Raises ValueError where an encoding has no room for its positions."""
+    """Attention weights [L, N, T, T] of one text. Raises ValueError if an encoding has no such positions."""
     tokens = jnp.asarray(text.tokens)[None]
     call = jax.jit(lambda params, tokens: model.module(params).weights(tokens, pos=text.positions))
     try:
@@ -95,7 +95,7 @@ def weights(name: str, model: Model, params: PyTree, text: Read) -> np.ndarray:
 
 
 def unvouched(run: RunConfig, task: Task, manifest: Mapping[str, Any]) -> str:
-    """Why the held-out text of a run may not be shown; "" where its manifest vouches for it, or the task draws examples."""
+    """Why the held-out text of a run may not be shown; "" if its manifest has its digest, or if the task draws examples."""
     if not isinstance(task, Text):
         return ""
     recorded = manifest.get("data_sha256")
@@ -115,7 +115,7 @@ def unvouched(run: RunConfig, task: Task, manifest: Mapping[str, Any]) -> str:
 
 
 def about(subject: Subject, digest: str, manifest: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
-    """What a reader needs to know of a run and of the weights that are shown, by name. `digest`: that of the parameters."""
+    """Names and values that describe the run and the shown weights. `digest` is that of the parameters."""
     run = subject.run
     assert run is not None
     model, task, steps = run.model, run.task, run.train.steps

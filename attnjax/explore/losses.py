@@ -1,9 +1,9 @@
-"""Loss by position: does a run still predict where it has never been?
+"""Loss by position, within the training length and beyond it.
 
     mean over held-out sequences of -log p(target at t),    against t + 1, the number of tokens read
 
-The sequences are as long as the longest test of the run that has at most `LONGEST` tokens. They are drawn as the tests of
-`train.evaluate` are, so two runs of one task are compared on the same sequences.
+The sequences have the longest test length of the run with at most `LONGEST` tokens. They are drawn like the tests of
+`train.evaluate`, so two runs of one task are compared on the same sequences.
 """
 
 from collections.abc import Callable
@@ -28,7 +28,7 @@ COUNT, BATCH = 128, 32
 
 
 def loss_by_position(run: RunConfig, task: Task, model: Model, params: PyTree) -> Loss:
-    """Mean and standard error at every position where some held-out sequence has a target that counts."""
+    """Mean and standard error at every position at which two held-out sequences or more have a target that counts."""
     held_out = task.for_split("test")
     length = fitting(run, task, LONGEST)[-1]
     measure, arrays = jax.jit(_measure(run, held_out, model, length)), jax.device_put(held_out.arrays)
@@ -41,7 +41,7 @@ def loss_by_position(run: RunConfig, task: Task, model: Model, params: PyTree) -
 
 
 def averaged(text: str, trained: int, entropy: np.ndarray, counts: np.ndarray) -> Loss:
-    """Over rows [B, T], where an entry counts; positions at which fewer than two do are left out."""
+    """Mean and standard error over the rows [B, T] whose entry counts; positions with fewer than two such rows are left out."""
     rows = counts.sum(0)
     known = rows > 1
     rows, counts, entropy = rows[known], counts[:, known], np.where(counts, entropy, 0)[:, known]

@@ -1,7 +1,7 @@
-"""The page: one HTML file with the look and the content security policy of a report, and the scripts of `web/` inside.
+"""The page: one HTML file with the style and the content security policy of a report, and the scripts of `web/`.
 
-It asks the network for nothing, and could not. What comes from runs stands in a JSON block that no browser runs; the scripts
-make it text nodes.
+Its policy forbids every network request. Data from runs is in a JSON block, which no browser executes; the scripts turn it
+into text nodes.
 """
 
 from importlib import resources
@@ -27,17 +27,17 @@ SCRIPTS = (
     "curves",
     "main",
 )
-"""In the order in which they are joined: what a file calls while it loads stands before it."""
-TITLE = "Attention, to play with"
+"""In the order in which they are joined: a file comes after the files whose functions it calls while it loads."""
+TITLE = "Attention, interactively"
 
 
 def page(runs: tuple[Explored, ...] = (), layer: int = 0, head: int = 0) -> str:
-    """The page with the notebook, and the runs if there are any; `layer` and `head`, from 0, are shown first."""
+    """The page with four words to edit, and the runs if there are any; `layer` and `head`, from 0, are shown first."""
     return render(table(runs, layer, head))
 
 
 def render(data: dict[str, Any]) -> str:
-    """The page around what its script reads."""
+    """The page with this data for its script."""
     style, code = stylesheet(), script()
     return Template(report.read("page.html")).substitute(
         policy=report.policy(style, code),
@@ -50,28 +50,28 @@ def render(data: dict[str, Any]) -> str:
 
 
 def stylesheet() -> str:
-    """The style of reports, the colours of the encodings, and what only this page has."""
+    """The style of reports, the colours of the encodings, and the style of this page."""
     return report.read("page.css") + report.colors() + read("explore.css")
 
 
 def script(names: tuple[str, ...] = SCRIPTS) -> str:
-    """These files of `web/` as one strict script."""
+    """These files of `web/`, joined to one script in strict mode."""
     return '"use strict";\n' + "\n".join(read(f"{name}.js") for name in names)
 
 
 def read(name: str) -> str:
-    """A file of `web/`."""
+    """The text of a file of `web/`."""
     return resources.files("attnjax.explore").joinpath("web", name).read_text(encoding="utf-8")
 
 
 def body(with_runs: bool) -> list[Markup]:
-    """The parts that stand there before the script runs."""
+    """The parts of the page that do not need the script."""
     parts = [
         element("h1", TITLE),
         element(
             "p",
-            "A softmax of products of queries and keys says how much each token takes from each other. Everything below is "
-            "computed in this page, in double precision, by the formulas of attnjax.",
+            "Attention weights are a softmax of the products of queries and keys. The page computes the example below itself, "
+            "in double precision, by the formulas of attnjax.",
         ),
         element("noscript", element("p", "This page computes in the browser and needs JavaScript.", class_="notes")),
     ]
@@ -82,9 +82,9 @@ def body(with_runs: bool) -> list[Markup]:
         element("h2", "Four words, two heads", id="words"),
         element(
             "p",
-            "Channels 0 and 1 of X tell cat from sat; channels 2 and 3 tell The from down. The line between them is where X is "
-            "split into heads. Queries and values are X itself, keys are X\u00a0W_K. Edit the words, move them, change W_K: a "
-            "word that is not one of the four gets a vector of its own, always the same.",
+            "Channels 0 and 1 of X distinguish cat from sat; channels 2 and 3 distinguish The from down. The line between "
+            "them shows where X is split into heads. Queries and values are X itself, keys are X\u00a0W_K. Edit the words, "
+            "move them or change W_K. Each other word has a random vector, which is always the same for the same word.",
         ),
         element("div", id="notebook"),
     ]

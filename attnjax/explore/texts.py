@@ -1,4 +1,4 @@
-"""Which texts are shown: those that were given, or held-out examples of the run's own task."""
+"""The texts on the page: those that the user gave, or held-out examples of the run's task."""
 
 import functools
 from collections.abc import Sequence
@@ -18,13 +18,13 @@ from attnjax.train.position_sampling import sample_positions
 from attnjax.typing import Array, ArrayLike
 
 MOST_TOKENS = 128
-"""A map of more tokens has cells that nobody can point at, and each head of it takes 22 KB."""
+"""Largest number of tokens of a map. With more, cells are too small to point at; each head of such a map takes 22 KB."""
 PREVIEW = 28
 EXAMPLES = 3
 
 
 class Read(NamedTuple):
-    """A text as a run reads it: tokens [T] by number, and positions where they are not 0, 1, ..."""
+    """A text as a run reads it: token ids [T], and positions unless they are 0, 1, ..."""
 
     title: str
     tokens: np.ndarray
@@ -32,7 +32,7 @@ class Read(NamedTuple):
 
 
 def texts(run: RunConfig, task: Task, given: Sequence[bytes] = ()) -> list[Read]:
-    """What to show. Raises ValueError for a text that is empty, too long, or not in the run's vocabulary."""
+    """The texts to show. Raises ValueError for a text that is empty, too long, or has a token outside the run's vocabulary."""
     if given:
         return [_given(run, task, text) for text in given]
     lengths = fitting(run, task, MOST_TOKENS)
@@ -45,9 +45,9 @@ def texts(run: RunConfig, task: Task, given: Sequence[bytes] = ()) -> list[Read]
 
 
 def fitting(run: RunConfig, task: Task, most: int) -> list[int]:
-    """The longest length of training and those of tests, ascending, whose sequences have at most so many tokens.
+    """The longest training length and the test lengths whose sequences have at most `most` tokens, ascending.
 
-    Where none is that short, the longest length that is. Raises ValueError where the task has none either.
+    If all are longer, the longest length of the task that fits. Raises ValueError if no length of the task fits.
     """
     longest = task.for_split("test").maximum_length
     known = sorted({run.task.length_max, *run.evaluate.lengths})
@@ -61,14 +61,14 @@ def fitting(run: RunConfig, task: Task, most: int) -> list[int]:
 
 
 def size(run: RunConfig, task: Task, length: int) -> int:
-    """Tokens of a padded sequence of this length."""
+    """The number of tokens of a padded sequence of this length."""
     draw = functools.partial(sequences, run, task.for_split("test"), size=length)
     made = jax.eval_shape(draw, jax.random.key(0), jax.ShapeDtypeStruct((1,), jnp.int32))
     return made.tokens.shape[1]
 
 
 def some(lengths: Sequence[int]) -> list[int]:
-    """The first, the last and one in the middle."""
+    """The first, the middle and the last length."""
     return sorted({lengths[0], lengths[len(lengths) // 2], lengths[-1]})
 
 
@@ -101,7 +101,7 @@ def _drawn(run: RunConfig, task: Task, length: int, count: int) -> list[np.ndarr
 
 
 def _placed(run: RunConfig, task: Task, title: str, tokens: np.ndarray) -> Read:
-    """With the positions of a test of this run; None where these are the indices, which an encoding can then check."""
+    """The text with the positions of the run's tests; None if these are 0, 1, ..., which an encoding can then check."""
     row = jnp.asarray(tokens, jnp.int32)[None]
     everywhere = jnp.ones(row.shape, bool)
     indices = jnp.arange(row.shape[1], dtype=jnp.int32)[None]

@@ -1,4 +1,4 @@
-"""Tokens by name: what a reader types becomes what a run reads, and what a run reads becomes what the page shows."""
+"""Names of tokens: from typed text to token ids, and from token ids to the text on the page."""
 
 from attnjax.config import RunConfig
 from attnjax.config.names import nearest
@@ -10,7 +10,7 @@ SHOWN_CHOICES = 40
 
 
 def token_names(run: RunConfig, task: Task) -> tuple[str, ...]:
-    """The name of every token that a run reads, by its number. Those of its form have angles: <separator>, <slot>."""
+    """The name of every token that a run reads, by its id. Special tokens of the form have angle brackets: <separator>."""
     if isinstance(task, Text):
         return tuple(byte_name(i) for i in range(256))
     alphabet = task.alphabet()
@@ -24,12 +24,12 @@ def token_names(run: RunConfig, task: Task) -> tuple[str, ...]:
 
 
 def byte_name(byte: int) -> str:
-    """A byte as a reader knows it: a printable ASCII character, a sign for white space, or its hexadecimal digits."""
+    """The name of a byte: a printable ASCII character, a visible sign for white space, or x and two hexadecimal digits."""
     return dict(BYTES).get(byte) or (chr(byte) if 32 < byte < 127 else f"x{byte:02x}")
 
 
 def read_tokens(run: RunConfig, task: Task, text: bytes) -> list[int]:
-    """The tokens of what a reader typed: its bytes for text, otherwise names of tokens with white space between them.
+    """The token ids of a typed text: its bytes for a text task, otherwise names of tokens separated by white space.
 
     Raises ValueError for a name that the run's task does not have.
     """
@@ -41,8 +41,8 @@ def read_tokens(run: RunConfig, task: Task, text: bytes) -> list[int]:
         if word not in names:
             choices = ", ".join(names[:SHOWN_CHOICES]) + (", ..." if len(names) > SHOWN_CHOICES else "")
             raise ValueError(
-                f"the text has the token {word[:40]!r}, which task {run.task.name!r} has not"
-                f"{nearest(word, names)}; put white space between these: {choices}"
+                f"the text has the token {word[:40]!r}, which task {run.task.name!r} does not have"
+                f"{nearest(word, names)}; separate the names of tokens by white space: {choices}"
             )
         found.append(names.index(word))
     return found

@@ -71,7 +71,7 @@ def measure(chosen: argparse.Namespace) -> int:
     if chosen.model is None and chosen.runs is None and (status := train()):
         return status
     # JAX is imported after training, whose workers set it up for themselves.
-    from attnjax.cli.programs import keep_programs
+    from attnjax.cli.compilation_cache import keep_programs
     from experiments.context_extension import recording
     from experiments.context_extension.measuring import Protocol
 

@@ -194,7 +194,8 @@ def test_a_text_longer_than_a_learned_table(make, no_loss):
 def test_names_of_tokens_are_read_and_those_that_a_task_has_not_are_refused(encoder, no_loss):
     assert explore(encoder, [b" 0 1\n1 <slot>"]).texts[0].tokens == ("0", "1", "1", "<slot>")
     message = (
-        "the text has the token '2', which task 'reverse_string' has not; put white space between these: 0, 1, <slot>"
+        "the text has the token '2', which task 'reverse_string' does not have; separate the names of tokens by white space: "
+        "0, 1, <slot>"
     )
     with pytest.raises(ValueError, match=message):
         explore(encoder, [b"0 1 2"])

@@ -181,15 +181,15 @@ def test_the_command_with_another_encoding(tmp_path, monkeypatch, capsys):
     output = capsys.readouterr()
     expected = complete(load(path, models=TOYS, fields={"encoding": RoPE(theta=50.0)}), PROMPT, 8)
     assert output.out.split() == [str(token) for token in expected]
-    assert output.err.splitlines()[0] == "in the files, and not used: positions.weight"
+    assert output.err.splitlines()[0] == "weights in the files that are not used: positions.weight"
 
 
 def test_what_is_new_is_told_in_short():
     names = [f"layer.{i}" for i in range(7)]
     assert changed((), ()) == []
     assert changed(names, ["a"]) == [
-        "random, because the files do not have them: layer.0, layer.1, layer.2, layer.3, layer.4 and 2 more",
-        "in the files, and not used: a",
+        "random parameters, which the files do not have: layer.0, layer.1, layer.2, layer.3, layer.4 and 2 more",
+        "weights in the files that are not used: a",
     ]
 
 

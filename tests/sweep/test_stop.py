@@ -75,7 +75,7 @@ def test_a_worker_that_hangs_ends_at_its_second_sigterm(tmp_path):
     os.kill(owner.pid, TERM)
     told, _ = process.communicate(timeout=40)
     assert process.returncode == 143
-    assert "stopped: SIGTERM; the same command goes on" in told
+    assert "stopped: SIGTERM; the same command continues" in told
     log = next((tmp_path / "out" / "logs").glob("worker-*.txt")).read_text()
     assert "the second SIGTERM ends a process" in log
     assert "in native" in log

@@ -42,7 +42,7 @@ def check_saved(folder, output, number):
     """The run was saved where it stood, at a step of which the compiled program is at the end."""
     status = killing.status(folder)
     assert (status["state"], status["reason"]) == ("preempted", number.name)
-    assert f"stopped: {number.name}; the same command goes on" in output
+    assert f"stopped: {number.name}; the same command continues" in output
     run = killing.the_run(folder)
     assert (run / "checkpoints" / str(status["step"])).is_dir()
     assert [record["step"] for record in killing.records(folder)[0]] == list(range(2, status["step"] + 1, 2))

@@ -148,7 +148,7 @@ def test_further_optimizers_pass_the_check(tiny, name):
         ({"options": {"b1": 0.5}}, "optimizer.options.b1 of 'adamw' is train.b1"),
         ({"options": {"eps": 0.5}}, "optimizer.options.eps of 'adamw' is train.epsilon"),
         ({"options": {"momentum": 0.5}}, "optimizer.options.momentum is no option of 'adamw'.*nesterov"),
-        ({"name": "not_there.at_all:make"}, "not_there.at_all:make is of a module that is not imported"),
+        ({"name": "not_there.at_all:make"}, "not_there.at_all:make belongs to a module that is not imported"),
         ({"name": "foreign_optimizers:absent"}, "foreign_optimizers:absent' is no function in the module"),
         ({"name": "foreign_optimizers:number"}, "foreign_optimizers:number' is no function in the module"),
         (

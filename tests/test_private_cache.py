@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from attnjax.cli.programs import FOLDER, SMALL, keep_programs, remove_old
+from attnjax.cli.compilation_cache import FOLDER, SMALL, keep_programs, remove_old
 
 
 def test_the_folder_is_the_users_alone(tmp_path):

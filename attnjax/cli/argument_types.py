@@ -1,4 +1,4 @@
-"""Kinds of values that options take, as types of argparse."""
+"""Types of command-line arguments for argparse: each returns the value, or raises an error that says what is allowed."""
 
 import argparse
 
@@ -51,7 +51,7 @@ def seed(text: str) -> int:
 
 
 def _number(text: str) -> float:
-    """NaN for what is none."""
+    """The number that the text means, NaN for a text that is no number."""
     try:
         return float(text)
     except ValueError:

@@ -1,8 +1,8 @@
-"""Compiled programs are kept on the disk, so that the second start of a sweep, and every worker after the first, finds them.
+"""Keeps compiled programs on the disk, where the next start of a sweep, and every worker after the first, finds them.
 
-JAX reads where from the environment, so this must run before JAX is imported; workers inherit it. A program in the folder
-is code that will be executed: the folder belongs to the user alone, and is not used otherwise. Whoever has set
-JAX_COMPILATION_CACHE_DIR, or switched the cache off by JAX_ENABLE_COMPILATION_CACHE=false, keeps their choice.
+JAX reads the folder from the environment, so this must run before JAX is imported; workers inherit the setting. JAX executes
+the programs in the folder, so it is used only if it belongs to the user and nobody else can write to it. If the user has set
+JAX_COMPILATION_CACHE_DIR, or has switched the cache off with JAX_ENABLE_COMPILATION_CACHE=false, nothing is changed.
 """
 
 import os
@@ -14,13 +14,13 @@ from collections.abc import MutableMapping
 FOLDER = "JAX_COMPILATION_CACHE_DIR"
 SWITCH = "JAX_ENABLE_COMPILATION_CACHE"
 SMALL = (("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0"), ("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1"))
-"""JAX keeps by default only what took a second to compile: hardly a program of a small model."""
+"""By default JAX keeps only programs that took a second to compile, which those of small models seldom do."""
 DAYS = 30
 """Programs older than this are removed; versions of JAX leave theirs behind."""
 
 
 def keep_programs(environ: MutableMapping[str, str] = os.environ) -> pathlib.Path | None:
-    """Set the environment so that JAX keeps programs; the folder, or None where there is no private one to be had."""
+    """Set the environment so that JAX keeps programs. Returns the folder, or None if there is no private one."""
     if environ.get(FOLDER) or environ.get(SWITCH, "true").lower() in ("0", "false", "no", "off"):
         return None
     folder = private_folder(environ)
