@@ -1,7 +1,7 @@
-"""Files of a folder of runs: whole or not there, JSON or text, in folders that no link leads out of.
+"""Reads and writes JSON and text files of a folder of runs: atomically, and never through a link.
 
-Every function enters the folder of its file through `attnjax.folder.enter`. What cannot be read or written is an `OSError`
-that names the file; what was read and makes no sense is a `ValueError`. Only the second is damage.
+Every function enters the folder of its file through `attnjax.folder.enter`. A file that cannot be read or written is an
+`OSError` with its name; a file with wrong content is a `ValueError`. Only the second is damage.
 """
 
 import contextlib
@@ -44,7 +44,7 @@ class Problem(NamedTuple):
 
 
 def problem(path: pathlib.Path, error: Exception) -> Problem:
-    """What an error says about a file. The path, with which most of them begin, is not said twice."""
+    """The problem that an error describes, without the path, with which most messages begin."""
     if isinstance(error, FileNotFoundError):
         return Problem(path, "is missing", kind="missing")
     if isinstance(error, OSError):
@@ -104,7 +104,7 @@ def read_table(path: pathlib.Path) -> dict[str, Any]:
 
 
 def parse_table(text: str, path: pathlib.Path) -> dict[str, Any]:
-    """The same from the text of the file."""
+    """The JSON table in the text of a file."""
     try:
         table = parse_json(text)
     except ValueError as error:
@@ -122,7 +122,7 @@ def parse_table(text: str, path: pathlib.Path) -> dict[str, Any]:
 
 
 def sweep_up(directory: pathlib.Path) -> None:
-    """Remove what killed processes left half-written in a folder that nobody else writes to now."""
+    """Remove unfinished temporary files of killed processes from a folder to which no other process writes."""
     with enter(directory) as folder:
         for name in folder.names():
             if name.startswith(".") and name.endswith(PARTIAL):

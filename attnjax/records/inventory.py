@@ -1,6 +1,6 @@
-"""What the files of records of a run held when it ended: kept in its manifest, compared ever after.
+"""Size, lines and sha256 of a run's files of records when it ended, kept in its manifest to detect later changes.
 
-The checksum of a line tells that the line is as it was written; this tells that no line is missing.
+The checksum of a line shows that the line is unchanged; the inventory shows that no line is missing.
 """
 
 import contextlib

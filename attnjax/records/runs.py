@@ -1,11 +1,11 @@
-"""The runs in a folder of results, and all that the folder of one of them says, sound or not.
+"""Reads a folder of results: which runs it has, and the files of each run, sound or damaged.
 
     sweep.json                 the plan
     <run>/config.json          the canonical JSON, whose sha256 begins with the folder's name
     <run>/manifest.json  status.json  metrics.jsonl  results.jsonl  checkpoints/  lease-000001  traceback.txt
     logs/  index.sqlite  report/
 
-What is found damaged is a `Problem` beside what is sound; what to make of it, callers decide.
+Damage is reported as a `Problem` beside the sound data, and callers decide what to do.
 """
 
 import hashlib

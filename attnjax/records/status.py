@@ -1,4 +1,4 @@
-"""How far a run is: `pending -> running -> done | failed | preempted`, in one small file that is always whole."""
+"""The state of a run, `pending -> running -> done | failed | preempted`, in one small file that is written atomically."""
 
 import pathlib
 from typing import NamedTuple
@@ -40,7 +40,7 @@ def read(directory: pathlib.Path) -> Status:
 
 
 def stored(directory: pathlib.Path) -> Status:
-    """The same; FileNotFoundError where there is none."""
+    """The status of the run in a folder. Raises FileNotFoundError if there is none."""
     path = directory / FILE
     table = files.read_table(path)
     state, step, reason = table.get("state"), table.get("step"), table.get("reason", "")

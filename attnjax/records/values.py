@@ -1,4 +1,4 @@
-"""Values as JSON has them: made from others before they are written, and not trusted after they are read."""
+"""Conversion of values to JSON, and checks of values from untrusted JSON."""
 
 import math
 import re
@@ -59,12 +59,12 @@ def dotted(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, An
 
 
 def as_dict(value: Any) -> dict[str, Any]:
-    """The value where it is an object, else an empty one."""
+    """The value if it is a dict, otherwise an empty dict."""
     return value if isinstance(value, dict) else {}
 
 
 def text(value: Any) -> str:
-    """The value where it is text, else nothing."""
+    """The value if it is a text, otherwise ""."""
     return value if isinstance(value, str) else ""
 
 

@@ -1,4 +1,4 @@
-"""From the stored records of a sweep to what can be published: figures, tables with intervals, and one page.
+"""Makes figures, tables with intervals, and one page from the stored records of a sweep.
 
 Every number is a pure function of the records; nothing here imports JAX.
 """

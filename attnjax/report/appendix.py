@@ -1,6 +1,4 @@
-"""The end of the page: how numbers are made, what was decided beforehand, settings, machines, runs and what was
-skipped.
-"""
+"""The last part of the page: method, protocol, settings, machines, runs, and records that were not used."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -31,7 +29,7 @@ UNCHECKED = (
 
 
 def method() -> Markup:
-    """How the numbers are made."""
+    """The section that explains how the numbers are computed."""
     return section("method", "Method", [element("p", text.replace(" %", "\N{NO-BREAK SPACE}%")) for text in METHOD])
 
 
@@ -55,7 +53,7 @@ METHOD = (
 
 
 def protocol(sweep: Sweep) -> Markup:
-    """What was decided before the first run."""
+    """The section with the protocol, which was stored before the first run."""
     text = sweep.spec.get("protocol")
     words = text if isinstance(text, str) else "" if text is None else pretty(text)
     return section(
@@ -77,7 +75,7 @@ def configs(sweep: Sweep) -> Markup:
 
 
 def manifests(sweep: Sweep) -> Markup:
-    """What the runs were made with."""
+    """The section on code, versions and machines of the runs."""
     shared, differing = settings([public(run.manifest) for run in sweep.runs if run.manifest])
     pairs = [[key, element("td", value, class_="long")] for key, value in shared.items()]
     values = [[key, element("td", few(several), class_="long")] for key, several in differing.items()]
@@ -92,7 +90,7 @@ def manifests(sweep: Sweep) -> Markup:
 
 
 def runs(summary: Summary, links: Mapping[str, str]) -> Markup:
-    """Every run that was planned, and how it ended."""
+    """The table of all planned runs and their final states."""
     rows: list[list[Content]] = []
     placed = set()
     for task in summary.tasks:
@@ -118,7 +116,7 @@ def seed(value: Any) -> str:
 
 
 def skipped(sweep: Sweep) -> Markup:
-    """What lay in the folder and was not used, and what was used without having been verified."""
+    """The section on records that were not used, and on records that have no checksum."""
     unchecked = element("p", f"{sweep.unchecked} {UNCHECKED}") if sweep.unchecked else None
     if not sweep.skipped:
         return section("skipped", "Skipped records", element("p", "Nothing was skipped."), unchecked)
@@ -153,7 +151,7 @@ def settings(records: Sequence[Mapping[str, Any]]) -> tuple[dict[str, str], dict
 
 
 def public(manifest: Mapping[str, Any]) -> dict[str, Any]:
-    """A manifest without what is about a place or a person."""
+    """A manifest without fields that name a place or a person."""
     return {key: value for key, value in manifest.items() if key not in PRIVATE}
 
 

@@ -1,4 +1,4 @@
-"""A report from a folder of records: `build` reads it once, computes once, and writes every file.
+"""`build` makes a report from a folder of records: it reads the records once, and writes every file.
 
     report.html                  the page (self-contained)
     figure.png, figure.svg       the first metric of every task against length
@@ -62,7 +62,7 @@ def build(directory: str | Path, out: str | Path | None = None, published: bool 
 
 
 def links(root: Path, target: Path, runs: tuple[Run, ...]) -> dict[str, str]:
-    """From run ids to their folders, as seen from the page; empty where no relative path leads there."""
+    """The folder of each run id, relative to the page; empty if there is no relative path."""
     try:
         way = os.path.relpath(root.resolve(), target.resolve())
     except ValueError:  # another drive
@@ -72,7 +72,7 @@ def links(root: Path, target: Path, runs: tuple[Run, ...]) -> dict[str, str]:
 
 
 def write_texts(target: Path, texts: dict[str, str]) -> list[Path]:
-    """Write the text files, with the same line ends on every system."""
+    """Write the text files with the same line endings on every system."""
     paths = []
     for name, text in sorted(texts.items()):
         paths.append(target / name)
@@ -87,7 +87,7 @@ def write_figures(target: Path, summary: Summary) -> list[Path]:
 
 
 def all_figures(summary: Summary) -> Iterator[tuple[str, Any]]:
-    """(name, figure) of every figure, each drawn when its turn comes."""
+    """(name, figure) of every figure; each is drawn when the iterator reaches it."""
     tasks = [task for task in summary.tasks if task.metrics]
     yield "figure", figures.overview(tasks)
     for task in tasks:

@@ -69,12 +69,12 @@ def figure(chart: Chart) -> Markup:
 
 
 def classes(variant: Variant) -> str:
-    """The colour of an encoding."""
+    """The class attribute of a curve, which gives it the colour of its encoding."""
     return f"curve {color_class(variant.encoding)}"
 
 
 def shading(chart: Chart) -> Markup | None:
-    """What lies within training."""
+    """The shaded rectangle over the training lengths."""
     if chart.longest <= max(0, chart.x.low):
         return None
     width = min(RIGHT, chart.x(chart.longest)) - LEFT
@@ -82,7 +82,7 @@ def shading(chart: Chart) -> Markup | None:
 
 
 def grid(chart: Chart) -> Iterator[Markup]:
-    """Lines and numbers of both axes, and what they are."""
+    """Grid lines, numbers and titles of both axes."""
     for y in chart.y.ticks:
         yield element("line", class_="grid", x1=LEFT, x2=RIGHT, y1=chart.y(y), y2=chart.y(y))
         yield element("text", chart.y.shown(y), x=LEFT - 8, y=chart.y(y) + 5, text_anchor="end")
@@ -95,7 +95,7 @@ def grid(chart: Chart) -> Iterator[Markup]:
 
 
 def level(chart: Chart) -> Markup | None:
-    """The chance line, where it lies inside the frame."""
+    """The chance line, if it lies inside the frame."""
     inside = [(x, y) for x, y in chart.level if chart.y.low <= y <= chart.y.high]
     if not inside:
         return None
@@ -106,7 +106,7 @@ def level(chart: Chart) -> Markup | None:
 
 
 def line(chart: Chart, curve: Curve) -> Iterator[Markup]:
-    """The IQMs, joined where they are finite, with marks where there are few."""
+    """A line through the IQMs, with gaps where they are not finite, and with markers if there are few points."""
     dash = style(curve.variant.encoding, curve.variant.number).dash
     points = [[(chart.x(x), chart.y(y)) for x, y in part] for part in runs(curve.x, curve.value)]
     pattern = " ".join(f"{2 * length:g}" for length in dash) or None
@@ -116,7 +116,7 @@ def line(chart: Chart, curve: Curve) -> Iterator[Markup]:
 
 
 def band(chart: Chart, curve: Curve) -> Markup:
-    """The interval, as one closed shape per finite stretch."""
+    """The interval as a filled shape, one for each stretch of finite values."""
     shapes = []
     for part in runs(curve.x, curve.low, curve.high):
         there = [(chart.x(x), chart.y(low)) for x, low, _ in part]
@@ -126,7 +126,7 @@ def band(chart: Chart, curve: Curve) -> Markup:
 
 
 def runs(*columns: Float[np.ndarray, " X"]) -> list[list[tuple[float, ...]]]:
-    """The rows of these columns, cut where a value is infinite."""
+    """The rows of these columns, split where a value is infinite."""
     found: list[list[tuple[float, ...]]] = [[]]
     for row in zip(*columns, strict=True):
         if all(map(np.isfinite, row)):
@@ -137,12 +137,12 @@ def runs(*columns: Float[np.ndarray, " X"]) -> list[list[tuple[float, ...]]]:
 
 
 def path(points: Sequence[tuple[float, float]]) -> str:
-    """Straight lines through points, as SVG writes them."""
+    """The SVG path of straight lines through the points."""
     return "M" + "L".join(f"{x:g} {y:g}" for x, y in points)
 
 
 def legend(chart: Chart) -> Markup:
-    """Who is who, and the values at one place: the last, until the script moves it."""
+    """The table of curves with their values at one place, which is the last until the script moves it."""
     places = chart.places
     last = chart.x.shown(places[-1]) if places else ""
     rows = []
@@ -160,7 +160,7 @@ def legend(chart: Chart) -> Markup:
 
 
 def values(curve: Curve, places: Sequence[float]) -> list[str]:
-    """What the table says about a curve at every place: IQM, interval and the number of runs."""
+    """The text of the table for a curve at every place: IQM, interval and number of runs."""
     known = {
         float(x): f"{interval(Estimate(*map(float, numbers)))}, {int(count)} runs"
         for x, *numbers, count in zip(curve.x, curve.value, curve.low, curve.high, curve.count, strict=True)
@@ -169,7 +169,7 @@ def values(curve: Curve, places: Sequence[float]) -> list[str]:
 
 
 def data(chart: Chart) -> dict[str, Any]:
-    """What the script needs to move the place: names and pixels of all places, and a text per curve and place."""
+    """The data with which the script moves the place: names and pixels of all places, and a text for each curve and place."""
     places = chart.places
     return {
         "names": [chart.x.shown(x) for x in places],

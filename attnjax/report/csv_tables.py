@@ -1,4 +1,4 @@
-"""The tables of a report for machines, as CSV.
+"""The tables of a report as CSV files.
 
     table.csv        a row per task, variant and metric: every aggregate, how many runs, which ones
     lengths.csv      a row per length of these: IQM, interval, number of runs, chance
@@ -35,7 +35,7 @@ def csv_files(summary: Summary) -> dict[str, str]:
 
 
 def each(summary: Summary) -> Iterator[tuple[Task, Row, Counts]]:
-    """Every row of a report with its task and counts."""
+    """Every row of a report with its task and its counts of runs."""
     for task in summary.tasks:
         for metric in task.metrics:
             for row, count in zip(task.rows[metric.key], task.counts, strict=True):
@@ -58,7 +58,7 @@ def ends(estimate: Estimate | None) -> list[str]:
 
 
 def aggregates(summary: Summary) -> str:
-    """table.csv."""
+    """The text of table.csv."""
     header = [*KEYS, "trained_min", "trained_max", "tested_past"]
     header += ["iqm_past", "iqm_past_low", "iqm_past_high", "iqm_within", "iqm_within_low", "iqm_within_high"]
     header += ["mean_past", "median_past", "best_run_past", "mean_past_fitted_only", "chance_past", "above_chance"]
@@ -76,7 +76,7 @@ def aggregates(summary: Summary) -> str:
 
 
 def curves(summary: Summary) -> str:
-    """lengths.csv."""
+    """The text of lengths.csv."""
     rows = []
     for task, row, _ in each(summary):
         levels = task.chance.get(row.scored.metric.key)
@@ -89,7 +89,7 @@ def curves(summary: Summary) -> str:
 
 
 def runs(summary: Summary) -> str:
-    """runs.csv."""
+    """The text of runs.csv."""
     metrics = list(dict.fromkeys(metric.key for task in summary.tasks for metric in task.metrics))
     scores = {
         (run.id, row.scored.metric.key): score
@@ -108,7 +108,7 @@ def runs(summary: Summary) -> str:
 
 
 def improvement(summary: Summary) -> str:
-    """improvement.csv."""
+    """The text of improvement.csv."""
     rows = [
         [task.panel.label, task.metrics[0].key, labels[i], labels[j], *ends(estimate)]
         for task in summary.tasks
@@ -119,7 +119,7 @@ def improvement(summary: Summary) -> str:
 
 
 def overall(summary: Summary) -> str:
-    """overall.csv."""
+    """The text of overall.csv."""
     rows = [
         [row.label, row.encoding, row.metric.key, row.tasks, *ends(row.past), exact(row.mean), " ".join(row.runs)]
         for row in summary.overall

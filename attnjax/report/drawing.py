@@ -1,4 +1,4 @@
-"""How every figure looks and is saved: fonts, sizes, frames, and files whose bytes depend on the figure alone.
+"""Style and saving of all figures: fonts, sizes, frames, and files whose bytes depend only on the figure.
 
 Matplotlib is loaded when the first figure is drawn. Its own settings start from its defaults, so that nobody's
 matplotlibrc changes a figure, and text is never read as mathematics, so that a name with a dollar sign is a name.

@@ -29,21 +29,21 @@ def decimal(value: float | None, digits: int = 3) -> str:
 
 
 def interval(estimate: Estimate | None, digits: int = 3) -> str:
-    """A number and its interval: 0.702 [0.667, 0.727]."""
+    """The text of a number and its interval: 0.702 [0.667, 0.727]."""
     if estimate is None:
         return NONE
     return f"{decimal(estimate.value, digits)} [{decimal(estimate.low, digits)}, {decimal(estimate.high, digits)}]"
 
 
 def exact(value: float | None) -> str:
-    """A number for a machine: 9 significant digits, nothing for NaN."""
+    """A number for a CSV file: 9 significant digits; an empty text for NaN."""
     if value is None or math.isnan(value):
         return ""
     return f"{value:.9g}"
 
 
 def span(lengths: Sequence[int]) -> str:
-    """Several lengths in short: 40, 80, 160, or 41 to 500 (460 lengths)."""
+    """A short text of several lengths: 40, 80, 160, or 41 to 500 (460 lengths)."""
     if len(lengths) <= 6:
         return ", ".join(map(str, lengths)) or NONE
     return f"{lengths[0]} to {lengths[-1]} ({len(lengths)} lengths)"
@@ -60,7 +60,7 @@ def one_line(text: str) -> str:
 
 
 def csv_cell(value: str | float | int) -> str | float | int:
-    """A cell that no spreadsheet runs: text that starts like a formula gets an apostrophe before it."""
+    """A CSV cell that no spreadsheet executes: text that starts like a formula gets an apostrophe before it."""
     if not isinstance(value, str) or not value.lstrip().startswith(tuple(LEADING)):
         return value
     return value if is_number(value) else f"'{value}"

@@ -1,4 +1,4 @@
-"""Which runs belong together: a panel is a task, a variant is one cell of it, named by what sets it apart.
+"""Groups runs: a panel is a task, a variant is one cell of it, named by the settings that distinguish it.
 
 Runs of one cell differ in their seeds alone. A variant is called by its encoding, followed by those settings, and only
 those, in which the cells of the same encoding and task differ: "RoPE", or "RoPE theta=500000, policy=offset".
@@ -31,12 +31,12 @@ class Variant:
 
     @property
     def source(self) -> str:
-        """Which records its numbers are made from, in words."""
+        """A text that names the records from which the numbers are computed."""
         return f"made from the records of {' '.join(run.id for run in self.runs)}"
 
     @property
     def config(self) -> Mapping[str, Any]:
-        """The config that its runs share, seeds aside."""
+        """The config that its runs share, except for the seeds."""
         return next(run.config for run in self.runs if run.config)
 
 
@@ -91,7 +91,7 @@ def cells(runs: Iterable[Run]) -> list[list[Run]]:
 
 
 def homeless(runs: Iterable[Run]) -> list[Run]:
-    """Runs that no panel can hold: without a config, and of no cell that has one."""
+    """Runs without a config whose cell has no run with one, so that their task is unknown."""
     runs = list(runs)
     known = {run.cell for run in runs if run.config}
     return [run for run in runs if run.cell not in known]
@@ -180,7 +180,7 @@ def slugify(label: str) -> str:
 
 
 def unique(name: str, taken: set[str], joint: str = " ") -> str:
-    """The name, or the name with the first number that makes it new; added to `taken`."""
+    """The name, with a number behind it if it is taken; added to `taken`."""
     candidates = (name if i == 1 else f"{name}{joint}{i}".strip() for i in range(1, len(taken) + 2))
     found = next(candidate for candidate in candidates if candidate not in taken)
     taken.add(found)

@@ -1,4 +1,4 @@
-"""The table of a report for people, as Markdown: a table per task, best encoding first."""
+"""The tables of a report as Markdown: one for each task, best encoding first."""
 
 from collections.abc import Sequence
 

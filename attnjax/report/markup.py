@@ -1,4 +1,4 @@
-"""HTML that cannot be broken out of: every text is escaped by the one function that makes elements.
+"""Safe HTML: the one function that makes elements escapes every text.
 
 element("td", name, title=ids)      name and ids are text, whatever they contain
 element("tr", [cell, cell])         what `element` returned is markup already

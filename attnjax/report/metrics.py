@@ -1,4 +1,4 @@
-"""What a metric of the records means: its name in words, and whether more of it is better."""
+"""The metrics of the records: the name of each, and whether higher is better."""
 
 import re
 from collections.abc import Collection, Sequence
@@ -32,17 +32,17 @@ class Metric:
 
     @property
     def worst(self) -> float:
-        """What a failed run scores: nothing right, or an infinite loss."""
+        """The score of a failed run: 0 for a share, infinity for a loss."""
         return 0.0 if self.higher else np.inf
 
     @property
     def sign(self) -> float:
-        """Times this, higher is better."""
+        """1 if higher is better, otherwise -1."""
         return 1.0 if self.higher else -1.0
 
     @property
     def best(self) -> str:
-        """What the best single run has."""
+        """The name of the best single score: maximum or minimum."""
         return "maximum" if self.higher else "minimum"
 
 

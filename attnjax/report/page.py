@@ -1,6 +1,6 @@
 """One self-contained HTML page: charts, tables, method, configs and what was skipped, readable for years from one file.
 
-It asks the network for nothing, and could not: its content security policy allows the one style and the one script
+It makes no network request, and could not: its content security policy allows the one style and the one script
 whose hashes it names, and nothing else. Style and script are the same for every report but for the colours; what comes
 from records stands in elements made by `markup`, or in a JSON block that no browser runs.
 """
@@ -41,7 +41,7 @@ def page(summary: Summary, links: Mapping[str, str], published: Markup | None = 
 
 
 def read(name: str) -> str:
-    """A file that lies beside this one."""
+    """The text of a file in the folder of this module."""
     return resources.files("attnjax.report").joinpath(name).read_text(encoding="utf-8")
 
 

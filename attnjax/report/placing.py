@@ -1,4 +1,4 @@
-"""Put a folder of new files in its place: whole or not at all, and through no link that somebody else made.
+"""Replaces the files of a folder all at once or not at all, and never through a link.
 
     with placed(target) as temporary:
         (temporary / "table.md").write_text("...")

@@ -1,4 +1,4 @@
-"""Our cells beside published ones, for the tasks where the two can be compared at all.
+"""Our results beside published ones, for tasks for which the two can be compared.
 
 The numbers of `published.csv` are copied from the sources that its last column names, and say under which of our names
 they belong. Protocols differ (size, steps, tuning, selection of runs), so this is a comparison of directions, not a
@@ -142,7 +142,7 @@ def rise(scored: Scored, lengths: tuple[int, ...], trained: int) -> Float[np.nda
 
 
 def rise_published(cell: Cell, known: tuple[Cell, ...]) -> float:
-    """The same of a published perplexity."""
+    """The same rise, computed from published perplexities."""
     same = ("paper", "task", "encoding", "metric", "trained")
     key = [getattr(cell, name) for name in same]
     start = next(c for c in known if [getattr(c, name) for name in same] == key and c.low == c.trained)
@@ -171,7 +171,7 @@ def files(found: Sequence[Pair]) -> dict[str, str]:
 
 
 def section(found: Sequence[Pair]) -> Markup:
-    """The part of the page."""
+    """The section of the page with the comparison."""
     rows = []
     for pair in tested(found):
         *shown, source = words(pair, decimal, interval)
@@ -184,12 +184,12 @@ def section(found: Sequence[Pair]) -> Markup:
 
 
 def tested(found: Sequence[Pair]) -> list[Pair]:
-    """The pairs of which both halves are known."""
+    """The pairs for which we have a result."""
     return [pair for pair in found if pair.ours]
 
 
 def left_out(found: Sequence[Pair]) -> str:
-    """How many published numbers have no counterpart, in words."""
+    """A sentence with the number of published results for which we have none."""
     missing = len(found) - len(tested(found))
     return (
         f"\n{missing} more published numbers are about lengths that were not tested here (published.csv).\n"

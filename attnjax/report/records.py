@@ -1,4 +1,4 @@
-"""The stored records of a sweep: what every number of a report is a function of.
+"""The stored records of a sweep, from which every number of a report is computed.
 
 `attnjax.records` reads the folders; here their content becomes typed. Whatever is torn, foreign or missing is listed in
 `Sweep.skipped`; a run that the sweep lists and the directory lacks is kept, with the state "absent".

@@ -1,4 +1,4 @@
-"""The sections of the page that hold the results, each a function of the numbers."""
+"""The sections of the page with the results; each is a function of the numbers."""
 
 from collections.abc import Mapping
 
@@ -22,12 +22,12 @@ def section(name: str, title: str, *children: Content) -> Markup:
 
 
 def folded(title: str, *children: Content) -> Markup:
-    """Something that is shown when asked for."""
+    """A folded part of the page, which opens on a click."""
     return element("details", element("summary", title), *children)
 
 
 def header(summary: Summary) -> Markup:
-    """What this is, in one sentence, and what must be known before reading on."""
+    """The first part of the page: what was run, and the notes."""
     sweep, tasks = summary.sweep, [task.panel.label for task in summary.tasks]
     cells = sum(len(task.panel.variants) for task in summary.tasks)
     ends = [outcome(run) for run in sweep.runs]
@@ -52,7 +52,7 @@ def glance(summary: Summary) -> Markup:
 
 
 def arrow(metric: Metric) -> str:
-    """Which way is better."""
+    """The arrow that says whether higher or lower is better."""
     return "↑" if metric.higher else "↓"
 
 
@@ -138,7 +138,7 @@ def table_of(task: Task, links: Mapping[str, str]) -> Markup:
 
 
 def table_row(task: Task, place: int, links: Mapping[str, str]) -> list[Content]:
-    """One variant."""
+    """The table row of one variant."""
     rows = [task.rows[metric.key][place] for metric in task.metrics]
     cells = [cell(estimate) for estimate in (*(row.past for row in rows), rows[0].within)]
     texts = [*endings(task.counts[place]), decimal(rows[0].best), decimal(rows[0].fitted)]
@@ -178,7 +178,7 @@ def by_length(task: Task, metric: Metric) -> Markup:
 
 
 def length_cells(row: Row, lengths: list[int], cut: list[str | None]) -> list[Markup]:
-    """The cells of one variant."""
+    """The table cells of one variant."""
     curve = row.curve
     known = {
         int(x): Estimate(*map(float, numbers))
@@ -188,7 +188,7 @@ def length_cells(row: Row, lengths: list[int], cut: list[str | None]) -> list[Ma
 
 
 def improvement(task: Task) -> Markup:
-    """Who beats whom: probabilities whose interval excludes one half stand out."""
+    """The table of probabilities of improvement; those whose interval excludes 1/2 are marked."""
     labels = [variant.label for variant in task.panel.variants]
     rows = []
     for i, label in enumerate(labels):

@@ -1,4 +1,4 @@
-"""What is printed about several runs: interquartile mean, bootstrap intervals, probability of improvement.
+"""Statistics of several runs: interquartile mean, bootstrap intervals, probability of improvement.
 
 The definitions are those of Agarwal et al., "Deep Reinforcement Learning at the Edge of the Statistical Precipice"
 (arXiv:2108.13264), sections 4.1 to 4.3, and `tests/report/test_statistics.py` holds them to the authors' library.
@@ -57,7 +57,7 @@ def median(strata: Scores) -> Float[np.ndarray, "*Z"]:
 
 
 def maximum(strata: Scores) -> Float[np.ndarray, "*Z"]:
-    """The best single score: what many papers print, and what grows with the number of runs alone."""
+    """The best single score, which many papers print. It grows with the number of runs."""
     return np.max(np.concatenate(strata, axis=-1), axis=-1)
 
 
@@ -163,7 +163,7 @@ def improvement(xs: Scores, ys: Scores, indices_x: Indices, indices_y: Indices) 
 
 
 def tally(index: Int[np.ndarray, "Z R"], runs: int) -> Float[np.ndarray, "Z R"]:
-    """How often each run is in each resample."""
+    """How often each resample contains each run."""
     return np.stack([np.sum(index == run, axis=1) for run in range(runs)], axis=1).astype(np.float64)
 
 

@@ -1,4 +1,4 @@
-"""From records to every number of a report, each computed once, and what a reader must know before believing them."""
+"""Computes every number of a report from the records, and the notes that a reader needs to judge them."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -110,7 +110,7 @@ def compare(rows: list[Scored]) -> dict[tuple[int, int], Estimate]:
 
 
 def chance(panel: Panel, item: Metric, lengths: tuple[int, ...]) -> Float[np.ndarray, " X"] | None:
-    """What guessing scores at these lengths, as a manifest says for each length; None where none says it for all."""
+    """The score of guessing at these lengths, from a manifest; None if no manifest has it for all of them."""
     if item.guess is None:
         return None
     for run in members(panel):
@@ -142,7 +142,7 @@ def overall(tasks: tuple[Task, ...]) -> tuple[Overall, ...]:
 
 
 def notes(sweep: Sweep, tasks: Sequence[Task]) -> list[str]:
-    """What a reader must know before believing the numbers."""
+    """The notes that a reader needs to judge the numbers, for example that there are few runs."""
     found = incompleteness(sweep)
     failed = sum(count.failed for one in tasks for count in one.counts)
     if failed:
@@ -163,7 +163,7 @@ def notes(sweep: Sweep, tasks: Sequence[Task]) -> list[str]:
 
 
 def incompleteness(sweep: Sweep) -> list[str]:
-    """Why this is not yet, or cannot be known to be, a report of all runs; nothing where it is one."""
+    """Sentences that say why the report may lack runs; none if it has all of them."""
     found, runs = [], sweep.runs
     left = [run for run in runs if outcome(run) == "unfinished"]
     waiting = Counter(run.state for run in left if run.state in WAITING)
@@ -185,10 +185,10 @@ def incompleteness(sweep: Sweep) -> list[str]:
 
 
 def incomplete(scores: Scored) -> list[Run]:
-    """The runs that lack a length which others of their task have."""
+    """The runs without results at a length that other runs of their task have."""
     return [run for run, curve in zip(scores.runs, scores.curve, strict=True) if np.isnan(curve).any()]
 
 
 def ids(runs: Sequence[Run]) -> str:
-    """The ids of some runs, in words."""
+    """A text with the ids of some runs."""
     return ", ".join(run.id for run in runs[:20]) + (" ..." if len(runs) > 20 else "")

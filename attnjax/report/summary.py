@@ -1,4 +1,4 @@
-"""What a report says, as typed numbers: `summarise` fills these, and tables, figures and the page only print them."""
+"""The numbers of a report as typed values: `summarise` computes them; tables, figures and the page only print them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -46,10 +46,12 @@ class Counts:
 
     @property
     def ended(self) -> int:
+        """The number of runs that are done or failed."""
         return self.done + self.failed
 
     @property
     def unfinished(self) -> int:
+        """The number of planned runs that have not ended."""
         return self.planned - self.ended
 
 
@@ -96,7 +98,7 @@ class Summary:
 
 
 def guess(task: Task, row: Row) -> float:
-    """What guessing scores past training, NaN where no manifest says it."""
+    """The score of guessing past training, NaN if no manifest has it."""
     levels = task.chance.get(row.scored.metric.key)
     if levels is None:
         return np.nan

@@ -1,8 +1,8 @@
-"""Which GPU each worker process sees: one each, in turn where there are more workers than GPUs.
+"""The GPU that each worker process sees: one for each worker; if there are more workers than GPUs, they share.
 
 JAX takes all memory of all GPUs that a process sees, so workers that see the same ones fail. The GPUs are counted without
-JAX, since whoever asks it has taken them. `CUDA_VISIBLE_DEVICES` (or `JAX_CUDA_VISIBLE_DEVICES`) of the user is respected:
-its GPUs are those that are shared out.
+JAX, because a process that asks JAX takes them. If the user has set `CUDA_VISIBLE_DEVICES` (or
+`JAX_CUDA_VISIBLE_DEVICES`), only those GPUs are assigned.
 """
 
 import pathlib

@@ -1,7 +1,7 @@
-"""Running what is not done yet, in this process: claim a group of runs, train it as one population, record how each ended.
+"""Trains the open runs of a sweep in this process: claims a group of runs, trains it as one population, records the ends.
 
 The same call again does nothing twice. Runs whose process died are taken over, and those that were stopped are resumed.
-A run that fails leaves its traceback and its reason, and the rest goes on.
+A run that fails leaves its traceback and its reason, and the other runs continue.
 """
 
 import dataclasses
@@ -102,14 +102,14 @@ def work(store: Store, train: Train, execution: ExecutionConfig, progress: Progr
 
 
 def _wait(watch: Watch, execution: ExecutionConfig, stop: Stop) -> bool:
-    """Lets others go on for a while; False where there is nothing to wait for."""
+    """Wait for other processes for a while; False if there is nothing to wait for."""
     if watch.undecided():
         return not stop.wait(POLL)
     return execution.wait and not stop.wait(LONG_POLL)
 
 
 def retry(store: Store) -> list[str]:
-    """Make failed runs pending again, and say which."""
+    """Make failed runs pending again, and return their ids."""
     again = []
     for entry in store.runs:
         if _state(store, entry.run) != "failed":
@@ -124,7 +124,7 @@ def retry(store: Store) -> list[str]:
 
 
 def states(store: Store) -> dict[str, str]:
-    """How each run stands on the disk; "damaged" also where the records of an ended one are not those of its end."""
+    """The state of each run on the disk; "damaged" also if the records of an ended run have changed since."""
     found = {entry.run: _state(store, entry.run) for entry in store.runs}
     return {run: "damaged" if _differs(store, run, state) else state for run, state in found.items()}
 
@@ -209,7 +209,7 @@ def _differs(store: Store, run: str, state: str) -> bool:
 
 
 def _state(store: Store, run: str) -> str:
-    """The state of a run, "damaged" where its folder, its status or its config cannot be trusted."""
+    """The state of a run; "damaged" if its folder, status or config is not sound."""
     try:
         directory = store.directory(run)
         config_table(directory)

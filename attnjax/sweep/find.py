@@ -1,4 +1,4 @@
-"""A run by what it is, instead of by its hash: `find_run` takes what a user types and returns the run's folder.
+"""Finds a run by a description instead of its hash: `find_run` takes what a user types and returns the folder of the run.
 
     runs/theta/049b6f843d3c5ebe          its folder
     runs/theta/049b, theta/049b, 049b    the beginning of its hash, in a sweep or in all sweeps of ./runs
@@ -44,7 +44,7 @@ class Candidate(NamedTuple):
 
 
 def find_run(address: str | pathlib.Path) -> pathlib.Path:
-    """The folder of the one run that an address means, see the module's text.
+    """The folder of the one run that an address describes; the text of the module lists the forms.
 
     Raises ValueError, with the runs to choose from, where it means none or several, and for a field that no config has;
     OSError where a folder cannot be read.

@@ -1,5 +1,5 @@
-"""What a result depends on, written beside it: code, versions, machine, threads, seeds, times. No secrets: of the
-environment only the variables named here, of the repository only hashes.
+"""Records what a result depends on: code, versions, machine, threads, seeds, times. It holds no secrets: of the
+environment it has only the variables named here, of the repository only hashes.
 """
 
 import datetime
@@ -40,7 +40,7 @@ ENVIRONMENT = (
 
 
 def of_run(config: RunConfig, *, attempt: int, population: list[str], protocol: str = "") -> dict[str, Any]:
-    """What belongs to one run and its start; `outside_sha256` where it names classes of other projects."""
+    """The fields of one run and its start; `outside_sha256` if it names classes of other projects."""
     outside = sources(config)
     return {
         "run": run_id(config),
@@ -59,7 +59,7 @@ def of_run(config: RunConfig, *, attempt: int, population: list[str], protocol: 
 
 
 def of_machine() -> dict[str, Any]:
-    """What belongs to this process: the same for all of its runs."""
+    """The fields of this process, which are the same for all of its runs."""
     return {
         "attnjax": attnjax.__version__,
         "code_sha256": code_hash(),
@@ -81,7 +81,7 @@ def of_machine() -> dict[str, Any]:
 
 
 def of_jax() -> dict[str, Any]:
-    """What JAX was set to, if it is loaded by now."""
+    """The settings of JAX, if it is loaded."""
     jax = sys.modules.get("jax")
     if jax is None:
         return {}
@@ -99,12 +99,12 @@ def of_jax() -> dict[str, Any]:
 
 
 def now() -> str:
-    """The time in UTC, for people; nothing is ordered by it."""
+    """The time in UTC, for people; no code orders anything by it."""
     return datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
 
 
 def threads() -> int:
-    """How many cores this process may use, of which the bits of a result depend."""
+    """The number of cores that this process may use, on which the bits of a result depend."""
     wanted = os.environ.get("NPROC", "")
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return int(wanted) if wanted.isdecimal() and int(wanted) > 0 else allowed
@@ -129,7 +129,7 @@ def _repository() -> dict[str, Any]:
 
 
 def _git(*arguments: str) -> str | None:
-    """What git says about the checkout that holds the package; None for an installed package."""
+    """The output of git in the checkout that holds the package; None for an installed package."""
     root, program = pathlib.Path(attnjax.__file__).resolve().parents[1], shutil.which("git")
     if program is None or not (root / ".git").exists():
         return None

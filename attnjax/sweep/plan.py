@@ -1,11 +1,11 @@
-"""From one config to many: a sweep is an iterable of `{"dotted.key": value}`, one table of changes per run.
+"""Makes many configs from one: a sweep is an iterable of `{"dotted.key": value}`, one table of changes for each run.
 
     product(vary("model.encoding", ["rope", "alibi"]), seeds(3))        6 runs
     zipped(vary("model.layers", [2, 4]), vary("model.heads", [4, 8]))   2 runs
     chain(a, b)                                                         those of a, then those of b
     subsample(sweep, 10, seed=0)                                        10 of them, always the same
 
-Runs that differ only in what need not be compiled again form a group, and train together as one population.
+Runs that one compiled program can train form a group, and train together as one population.
 """
 
 import hashlib

@@ -1,4 +1,4 @@
-"""Training one group of claimed runs together, and recording how each of them ended, whatever happens on the way."""
+"""Trains one group of claimed runs together, and records how each of them ended, whatever happens in between."""
 
 import dataclasses
 import errno
@@ -110,7 +110,7 @@ def _train(jobs: Sequence[Job], context: Context, *, alone: bool) -> tuple[list[
 
 
 def _warn(run_context: RunContext, text: str, context: Context) -> None:
-    """Says of the first run that has not ended that it seems to hang."""
+    """Report that the first run that has not ended seems to hang."""
     for directory in run_context.running()[:1]:
         context.progress(Event(directory.name, "running", run_context.live[directory].step, {}, text))
 
@@ -161,7 +161,7 @@ def _outcome(live: Live, error: BaseException | None, stop: Stop) -> tuple[str, 
 
 
 def _reason(error: BaseException) -> str:
-    """One line, with a word in front that says of which kind it is."""
+    """The reason of a failure in one line, after a word for its kind, such as `oom:`."""
     whole = " ".join(str(error).split())
     text = whole[:300]
     line = f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -1,4 +1,4 @@
-"""Asks a trainer whether it takes the runs of a sweep, in a process of its own that computes on the CPU.
+"""Checks that a trainer accepts the runs of a sweep, in a separate process that computes on the CPU.
 
     python -m attnjax.sweep.preflight       reads {"trainer", "imports", "configs"} and writes what is wrong, or nothing
 
@@ -52,7 +52,7 @@ def check_apart(trainer: str, configs: Iterable[RunConfig], path: Sequence[str],
 
 
 def main() -> None:
-    """Do as the order on standard input says; a ValueError goes to standard output, as JSON."""
+    """Check the configs of the order on standard input; a ValueError goes to standard output as JSON."""
     order, output = json.loads(sys.stdin.read()), os.dup(1)
     os.dup2(2, 1)  # whatever a trainer prints is no answer
     try:

@@ -49,7 +49,7 @@ class Train(Protocol):
 
 @dataclasses.dataclass
 class Live:
-    """What is known of a run in training."""
+    """The state of a run in training."""
 
     step: int
     state: str = "running"
@@ -122,12 +122,12 @@ class RunContext:
         update_manifest(directory, fields)
 
     def fail(self, directory: pathlib.Path, step: int, reason: str) -> None:
-        """This run has ended badly at `step`, say by NaN; the others of the population go on."""
+        """This run has failed at `step`, for example with NaN; the other members of the population continue."""
         live = self.live[directory]
         live.step, live.state, live.reason = int(step), "failed", reason
 
     def done(self, directory: pathlib.Path, step: int) -> None:
-        """This run is complete, whatever becomes of the others. Needed only when returning after `stopping()`."""
+        """This run is complete, whatever happens to the others. Needed only when returning after `stopping()`."""
         live = self.live[directory]
         live.step, live.state = int(step), "done"
 

@@ -1,4 +1,4 @@
-"""All that can be read in a folder of runs, sound or not: nothing found there is fatal, and nothing is passed over."""
+"""Reads everything in a folder of runs, sound or damaged. No damage is fatal, and all of it is reported."""
 
 import pathlib
 from typing import Any, NamedTuple
@@ -47,7 +47,7 @@ class Found(NamedTuple):
     problems: list[str]
 
     def without_checksums(self) -> str:
-        """A sentence about lines without a checksum, "" where there are none."""
+        """A sentence about lines without a checksum; "" if there are none."""
         counts = [count for run in self.runs if (count := run.unchecked())]
         if not counts:
             return ""

@@ -1,4 +1,4 @@
-"""Asking work to stop at its next step, by a signal, another run's failure or a lost lease; and ending it, by a second signal.
+"""Stops work at its next step after a signal, a failure of another run or a lost lease, and at once after a second signal.
 
 The first SIGTERM or Ctrl-C sets a `Stop`, which work reads at every step. The second raises `Terminated` or
 `KeyboardInterrupt` in the main thread. Python can raise nothing in a thread that hangs in C code: where the block of

@@ -1,4 +1,4 @@
-"""How a sweep stands when a command ends: what the disk says, what the disk refused to take, and who else works on it."""
+"""The states of the runs when a command ends: what is on the disk, what could not be written, which processes still work."""
 
 import dataclasses
 from collections import Counter
@@ -31,7 +31,7 @@ class Summary:
         return [run for run, found in self.states.items() if found == state]
 
     def left(self) -> list[str]:
-        """The runs that have not ended and that nobody holds; who holds a run of their population will train them."""
+        """The runs that have not ended and that no other process holds, by itself or with a run of their population."""
         ended = (*FINAL, "damaged", UNWRITTEN)
         return [run for run, state in self.states.items() if state not in ended and run not in self.others]
 
@@ -41,7 +41,7 @@ class Summary:
 
 
 class Ledger:
-    """Passes events on, and remembers of which runs something could not be written."""
+    """Passes events on, and remembers the runs of which something could not be written."""
 
     def __init__(self, progress: Progress | None):
         self._progress = progress
@@ -56,7 +56,7 @@ class Ledger:
 
 
 def summarise(store: Store, before: Mapping[str, str], after: Mapping[str, str], ledger: Ledger) -> Summary:
-    """How all runs stand, given their states on the disk before and after, and what was seen between."""
+    """The states of all runs, from their states on the disk before and after, and the events in between."""
     unwritten = {run: why for run, why in ledger.unwritten.items() if after[run] not in FINAL}
     states = {run: UNWRITTEN if run in unwritten else state for run, state in after.items()}
     skipped = tuple(run for run, state in after.items() if state in FINAL and before.get(run) == state)
@@ -64,7 +64,7 @@ def summarise(store: Store, before: Mapping[str, str], after: Mapping[str, str],
 
 
 def others(store: Store, states: Mapping[str, str]) -> dict[str, Owner]:
-    """Which processes hold runs that have not ended; of other machines also those that may be dead."""
+    """The processes that hold runs that have not ended; on other machines also processes that may be dead."""
     found, watch = {}, Watch()
     for run, state in states.items():
         if state in (*FINAL, "damaged", UNWRITTEN):

@@ -1,4 +1,4 @@
-"""The stacks of all threads, written while a run makes no progress: what a hang leaves behind. Nothing is ended by it.
+"""Writes the stack traces of all threads while a run makes no progress. It ends nothing.
 
 The timer is that of `faulthandler`, in C: it also runs while a library that hangs holds Python's lock.
 """
@@ -31,7 +31,7 @@ class Watchdog:
         self._armed = 0.0
 
     def progress(self) -> None:
-        """Starts the time anew, at most once a second: each time is a thread of the system."""
+        """Restart the timer, at most once a second, because each start makes a system thread."""
         if time.monotonic() - self._armed > min(1.0, self._seconds / 10):
             self._arm()
 

@@ -22,7 +22,7 @@ from attnjax.sweep.store import load
 
 
 def main() -> None:
-    """Do as the order says."""
+    """Train the runs of the order on standard input."""
     events = _take_stdout()
     order = json.loads(sys.stdin.readline())
     stop = Stop()
@@ -47,7 +47,7 @@ def main() -> None:
 
 
 def import_train(name: str) -> Train:
-    """The function of "module:function". Raises ValueError where there is none."""
+    """The function `module:function`. Raises ValueError if there is none."""
     module, _, function = name.partition(":")
     try:
         found = getattr(importlib.import_module(module), function)

@@ -1,7 +1,7 @@
-"""Running a sweep in several processes of this machine. The driver only watches: workers claim runs by themselves.
+"""Runs a sweep in several processes of this machine. The driver only watches them; workers claim runs by themselves.
 
-A worker that is killed is replaced, and its runs are taken over. A driver that is killed takes its workers along: they see
-the end of their standard input, save, and end; the same command again goes on from there.
+A worker that is killed is replaced, and its runs are taken over. If the driver is killed, its workers end too: they see
+the end of their standard input, save, and end; the same command continues from there.
 """
 
 import contextlib
@@ -131,7 +131,7 @@ class WorkerPool:
                 stop.set(f"run {event['run']} failed")
 
     def kill(self) -> None:
-        """Kill all workers and wait for their end; what they did since their last checkpoint is done again later."""
+        """Kill all workers and wait for their end. Their work since the last checkpoint is done again later."""
         self.signal_kill()
         for worker in self._alive:
             _close(worker)
@@ -187,7 +187,7 @@ def _last_line(log: pathlib.Path) -> str:
 
 
 def import_path() -> Sequence[str]:
-    """What a worker looks for modules in: it finds what its driver finds, from wherever the driver was started."""
+    """The folders in which a worker looks for modules: those of its driver, as absolute paths."""
     return [os.path.abspath(entry) for entry in sys.path]
 
 

@@ -34,7 +34,7 @@ CHECKPOINTS = "checkpoints"
 
 @runtime_checkable
 class RunContext(Protocol):
-    """What `train` reports to, and what tells it to stop; see `attnjax.sweep.run_context.RunContext`."""
+    """Receives the records of `train` and tells it when to stop: the interface of `attnjax.sweep.run_context.RunContext`."""
 
     def stopping(self) -> str: ...
     def step(self, directory: pathlib.Path, step: int, **numbers: float) -> None: ...
