@@ -1,4 +1,4 @@
-"""An SQLite index of a folder of runs, for queries across runs. It can be rebuilt from the folders at any time."""
+"""An SQLite index of a folder of runs, for questions across runs. Never the truth: made anew from the folders at will."""
 
 import contextlib
 import json
@@ -27,7 +27,7 @@ CREATE INDEX metrics_by_run ON metrics (run, name, step);
 
 
 def rebuild(root: pathlib.Path) -> pathlib.Path:
-    """Rebuild the index of a folder; readers see the old or the new one. Raises ValueError if it cannot be read or written."""
+    """Make the index of a folder anew, in one step for its readers. Raises ValueError where it cannot be read or written."""
     found = scan(root)
     path, temporary = root / FILE, root / f".{FILE}.{secrets.token_hex(6)}.tmp"
     try:
