@@ -1,7 +1,7 @@
-"""What scores of heads are made from: per document the mass on targets, and what offsets and chance would have had.
+"""Counts for the scores of heads: for each document the attention on targets, and that of fixed offsets and of chance.
 
-Letters here: Q patterns, D documents, O offsets. Windows of one document are no independent samples, so their counts are
-added before anything is said about them.
+Letters here: Q patterns, D documents, O offsets. Windows of one document are not independent samples, so their counts are
+added.
 """
 
 import functools
@@ -104,7 +104,7 @@ def _targets(separators: tuple[int, ...], names: tuple[str, ...], tokens: Int[Ar
 
 
 def _filled(part: np.ndarray, size: int) -> np.ndarray:
-    """The last batch made as large as the others, so that one program serves all."""
+    """The last batch, padded to the size of the others, so that one program computes all."""
     return np.concatenate([part, np.zeros((size - len(part), *part.shape[1:]), part.dtype)])
 
 

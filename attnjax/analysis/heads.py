@@ -1,4 +1,4 @@
-"""What is known about a subject's heads before any weight is looked at: which exist, and which keys they see."""
+"""Checks of heads and tokens of a model, and the keys that its queries see."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -24,7 +24,7 @@ def check_head(subject: Subject, layer: int, head: int) -> None:
 
 
 def check_tokens(subject: Subject, tokens: Int[np.ndarray, "B T"]) -> Int[np.ndarray, "B T"]:
-    """The tokens as int32. Raises ValueError unless they are whole numbers [B, T], T > 0, that the subject knows."""
+    """The tokens as int32. Raises ValueError unless they are integers [B, T], T > 0, in the vocabulary of the model."""
     tokens, vocab = np.asarray(tokens), subject.config.vocab
     if tokens.ndim != 2 or not tokens.size or not np.issubdtype(tokens.dtype, np.integer):
         raise ValueError(f"tokens must be integers [B, T], at least one, got {tokens.dtype}{list(tokens.shape)}")
@@ -36,7 +36,7 @@ def check_tokens(subject: Subject, tokens: Int[np.ndarray, "B T"]) -> Int[np.nda
 
 
 def visible_keys(subject: Subject, length: int) -> Bool[np.ndarray, "T T"]:
-    """Which keys each query of a text of this length sees. Raises ValueError where layers have windows of their own."""
+    """Which keys each query of a text of this length sees. Raises ValueError if layers have different windows."""
     windows = set(subject.config.layer_windows)
     if len(windows) > 1:
         raise ValueError(f"all layers of {subject.name} must see equally far, got windows {subject.config.windows}")

@@ -1,4 +1,4 @@
-"""Scores of heads: how much of its attention a head gives to the targets of a pattern, and what that is compared with.
+"""Scores of heads: the share of attention that a head gives to the targets of a pattern, beside baseline and chance.
 
     score      mass on the targets, mean over all rows that have one
     baseline   the same for the best head that attends by offset alone: the one offset that hits most, chosen on half of the
@@ -23,13 +23,14 @@ from attnjax.typing import Bool, Float, Int
 
 RESAMPLES = 10_000
 LEAST = 1e-4
-"""A gain below this is none: sums of attention in float32 differ by less."""
+"""A smaller gain does not count, because sums of attention in float32 are uncertain by up to this."""
 
 
 class HeadScores(NamedTuple):
-    """Of one pattern. `gain` is the lower end of the interval of score less the larger of baseline and chance.
+    """The scores of all heads for one pattern.
 
-    `offset` is the best offset on all documents. Without rows all is NaN; intervals need two documents.
+    `gain` is the lower end of the interval of the score less the larger of baseline and chance.
+    `offset` is the best offset on all documents. Without rows all numbers are NaN; intervals need two documents.
     """
 
     score: Float[np.ndarray, "L N"]
@@ -75,7 +76,7 @@ def scores(counts: Counts, resamples: int = RESAMPLES) -> HeadScores:
 
 
 def stands_out(name: str, found: HeadScores) -> Bool[np.ndarray, "L N"]:
-    """Which heads have the pattern: above 1/2 for one that offsets define, above baseline and chance for all others."""
+    """Which heads have the pattern: above 1/2 if an offset defines the pattern, otherwise above baseline and chance."""
     return found.low > 0.5 if name in POSITIONAL else found.gain > LEAST
 
 

@@ -1,4 +1,4 @@
-"""What is looked at: a language model and its parameters, as functions of tokens, each compiled once per shape.
+"""A language model with its parameters, as functions of tokens, each compiled once for each shape.
 
 `load("runs/stdlib_lm/0123456789abcdef")` is the newest sound checkpoint of a trained run, `Subject(model)` any Decoder or
 Encoder; `subject.weights(tokens)` are its attention weights [L, B, N, T, T].
@@ -25,12 +25,12 @@ from attnjax.typing import Array, Float, Int, PyTree
 
 
 class Subject:
-    """A model with its parameters, and where it was trained, the run and its task.
+    """A model with its parameters, and if it was trained here, its run and its task.
 
-    `tokens` are [B, T]; `gate` is a factor of each head's output, [L, N] or [L, B, N]. Of a trained run, `step` is that of its
-    parameters, and `damaged` says which newer checkpoints were passed over, and why.
+    `tokens` are [B, T]; `gate` is a factor of each head's output, [L, N] or [L, B, N]. For a trained run, `step` is the
+    step of its parameters, and `damaged` lists newer checkpoints that could not be used, with the reason for each.
 
-    Tokens past what a learned table of positions holds are a ValueError, from the encoding.
+    For tokens beyond the end of a learned table of positions, the encoding raises ValueError.
     """
 
     def __init__(
@@ -48,12 +48,12 @@ class Subject:
 
     @property
     def layers(self) -> int:
-        """L."""
+        """The number of layers L."""
         return self.config.layers
 
     @property
     def heads(self) -> int:
-        """N, of each layer."""
+        """The number of heads N of each layer."""
         return self.config.heads
 
     def weights(self, tokens: Int[Array, "B T"], gate: Float[Array, "L *B N"] | None = None) -> Array:
@@ -61,7 +61,7 @@ class Subject:
         return _call(self.graph, "weights", self.params, tokens, gate)
 
     def hidden_states(self, tokens: Int[Array, "B T"], gate: Float[Array, "L *B N"] | None = None) -> Array:
-        """The input of each layer, and last the features: [L + 1, B, T, D]."""
+        """The inputs of all layers, and the features after the last one: [L + 1, B, T, D]."""
         return _call(self.graph, "hidden_states", self.params, tokens, gate)
 
     def logits(self, tokens: Int[Array, "B T"], gate: Float[Array, "L *B N"] | None = None) -> Array:
@@ -81,10 +81,10 @@ def next_token_losses(logits: Float[Array, "B T V"], tokens: Int[Array, "B T"]) 
 def load(directory: str | pathlib.Path) -> Subject:
     """The model of a trained run, at its newest sound checkpoint. Nothing in the folder is changed.
 
-    `directory` is the run's folder, or what the run is, such as "heads_lm/rope/0": see `attnjax.sweep.find`.
+    `directory` is the run's folder, or a description of the run, such as "heads_lm/rope/0": see `attnjax.sweep.find`.
 
-    Raises ValueError where it means no run or several, where the folder is a link, or holds no run or no sound checkpoint,
-    and for models with an encoder and a decoder; OSError where a file cannot be read.
+    Raises ValueError if it describes no run or several, if the folder is a link or holds no run or no sound checkpoint, and
+    for models with an encoder and a decoder; OSError if a file cannot be read.
     """
     directory = find_run(directory)
     run = read_config(directory)

@@ -1,4 +1,4 @@
-"""Statistics of attention weights: how spread out, how far back, how much on the first token, how alike two heads are.
+"""Statistics of attention weights: entropy, distance, attention on the first tokens, and divergence between heads.
 
     entropy             -sum_j a_ij ln a_ij, in nats; normalised: over ln(number of visible keys)
     mean distance       sum_j a_ij |i - j|
@@ -68,7 +68,7 @@ def signed_edges(length: int) -> tuple[int, ...]:
 def sink_mass(
     weights: Float[Array, "*axes T S"], visible: Bool[ArrayLike, "*axes T S"], first: int = 1
 ) -> Float[Array, "*axes T"]:
-    """The mass on the first `first` keys. NaN for rows that see no other, which have no choice.
+    """The attention on the first `first` keys. NaN for rows that see no other key.
 
     Xiao et al. 2024 (arXiv:2309.17453) name these keys attention sinks. Raises ValueError unless 1 <= first < S.
     """
@@ -101,7 +101,7 @@ def head_divergence(a: Float[Array, "L B N T S"], b: Float[Array, "L B M T S"]) 
 
 
 def layer_divergence(a: Float[Array, "L B N T S"], b: Float[Array, "L B M T S"]) -> Float[Array, " L"]:
-    """How far apart two models are in each layer: the smallest `head_divergence` over all pairs of heads of that layer.
+    """The divergence of two models in each layer: the smallest `head_divergence` over all pairs of heads of that layer.
 
     This is the measure by which Kazemnejad et al. 2023 (arXiv:2305.19466, section 5) compare models without positions to
     those with: mean over rows of the Jensen-Shannon divergence, minimum over pairs of heads. Theirs and ours may differ in

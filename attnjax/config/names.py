@@ -1,4 +1,4 @@
-"""Checks of names without JAX: encodings, tasks, optimizers, and names of files and runs."""
+"""Names that can be checked without importing JAX: encodings, tasks, and what a file or a run may be called."""
 
 import difflib
 import re
@@ -74,7 +74,7 @@ def check_function(path: str, name: str, names: Sequence[str]) -> None:
 
 
 def nearest(word: object, choices: Iterable[str]) -> str:
-    """The hint ` (did you mean 'rope'?)` for a misspelt word; "" if no choice is similar."""
+    """` (did you mean 'rope'?)` for the choice nearest to a misspelt word, "" where none is near."""
     choices = list(choices)
     word = str(word)[:100]
     close = _initials(word, choices) or difflib.get_close_matches(word, choices, n=1) or _abbreviated(word, choices)
