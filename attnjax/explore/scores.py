@@ -69,5 +69,5 @@ def _means(found: HeadOverview) -> list[HeadGrid]:
 
 
 def rounded(values: np.ndarray) -> tuple[tuple[float, ...], ...]:
-    """Rows of layers, to four decimals."""
-    return tuple(tuple(round(float(value), 4) for value in row) for row in values)
+    """Rows of layers, to six decimals: the page shows three, and must not round a rounded number."""
+    return tuple(tuple(round(float(value), 6) for value in row) for row in values)

@@ -39,9 +39,11 @@ def test_every_score_is_that_of_head_scores(subject):
     expected |= {name: getattr(found, name) for name in ("entropy", "distance", "sink")}
     assert [one.name for one in made] == list(expected)
     for one in made:
-        np.testing.assert_allclose(one.values, expected[one.name], rtol=0, atol=5e-5)
+        np.testing.assert_allclose(one.values, expected[one.name], rtol=0, atol=5.1e-7)
         assert one.share == (one.name not in ("entropy", "distance"))
         if one.name in found.patterns:
+            shown = [f"{value:.3f}" for row in one.values for value in row]
+            assert shown == [f"{value:.3f}" for value in expected[one.name].ravel()]
             assert one.marked == tuple(map(tuple, stands_out(one.name, found.patterns[one.name]).tolist()))
     assert scored == f"Means over 64 held-out sequences of {found.tokens.shape[1]} tokens."
 
