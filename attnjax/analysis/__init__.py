@@ -2,7 +2,7 @@
 
 * `overview`: all of the next two in one call
 * `weights`: entropy, distance, sinks and divergence of attention weights
-* `patterns`, `counting`, `scores`: what heads look at, with baselines and intervals; `source`: brackets and names as truth
+* `patterns`, `counting`, `scores`: what heads look at, with baselines and intervals
 * `probes`: positions read from hidden states
 * `importance`, `pruning`: which heads matter, and how many can go
 * `rotary`, `curves`: frequencies in use, learned biases against distance

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from attnjax.analysis.corpus import Sources, Windows, cut, read_sources
 from attnjax.analysis.counting import count_heads
 from attnjax.analysis.patterns import POSITIONAL
 from attnjax.analysis.scores import HeadScores, best_head, score_heads, stands_out
@@ -21,6 +20,7 @@ from attnjax.sweep import scan
 from attnjax.tasks import Text
 from attnjax.train.loop import make_task
 from attnjax.train.model import build
+from experiments.head_specialization.corpus import Sources, Windows, cut, read_sources
 
 
 class Results(NamedTuple):
