@@ -38,12 +38,14 @@ class SummedCosts(PositionEncoding):
     A subclass says what a token costs (`cost`) and why it needs a causal mask: the farther in the future, the higher the score.
     """
 
-    gate_bias: float = 0.0
+    def initial_bias(self) -> float:
+        """The bias b of every head at first."""
+        return 0.0
 
     def init(self, key: jax.Array, sizes: Sizes) -> EncodingParams:
         """head={"w": [N, D], "b": [N]}."""
         w = STD * jax.random.normal(key, (sizes.heads, sizes.model), jnp.float32)
-        return EncodingParams(head={"w": w, "b": jnp.full((sizes.heads,), self.gate_bias, jnp.float32)})
+        return EncodingParams(head={"w": w, "b": jnp.full((sizes.heads,), self.initial_bias(), jnp.float32)})
 
     def cost(self, gate: Float[Array, " T"]) -> Float[Array, " T"]:
         """What tokens with these gates, before any function, add to the position."""
@@ -88,6 +90,9 @@ class FoX(SummedCosts):
         number = isinstance(self.gate_bias, int | float) and not isinstance(self.gate_bias, bool)
         if not number or not math.isfinite(self.gate_bias):
             raise ValueError(f"FoX: gate_bias must be a finite number, got {self.gate_bias!r}")
+
+    def initial_bias(self) -> float:
+        return self.gate_bias
 
     def cost(self, gate: Float[Array, " T"]) -> Float[Array, " T"]:
         """-log sigmoid(gate): what is forgotten."""
