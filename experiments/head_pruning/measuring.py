@@ -12,15 +12,6 @@ from typing import Any
 import jax
 import numpy as np
 
-from attnjax.analysis.importance import head_importance
-from attnjax.analysis.pruning import (
-    ablation,
-    every_head,
-    importance_order,
-    pruning_curves,
-    random_orders,
-    tenths,
-)
 from attnjax.analysis.subject import Subject, load
 from attnjax.config import RunConfig, encoding_name
 from attnjax.records import jsonl
@@ -30,6 +21,15 @@ from attnjax.tasks import Text
 from attnjax.train.loop import make_task
 from attnjax.typing import Int
 from experiments import recorded
+from experiments.head_pruning.importance import head_importance
+from experiments.head_pruning.pruning import (
+    ablation,
+    every_head,
+    importance_order,
+    pruning_curves,
+    random_orders,
+    tenths,
+)
 
 Record = dict[str, Any]
 Chosen = tuple[str, int | None, np.ndarray]
