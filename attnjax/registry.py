@@ -4,7 +4,11 @@ A new encoding is a file in `positions/` and a row here, a new task a file in `t
 `attnjax.positions.ENCODINGS` and `attnjax.tasks.TASKS` have the classes themselves.
 """
 
+import difflib
 import importlib
+import inspect
+import re
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 SOLID = ()
@@ -132,3 +136,42 @@ def load_class(path: str) -> Any:
     """The class of a path "module:Class", whose module is imported."""
     module, _, name = path.partition(":")
     return getattr(importlib.import_module(module), name)
+
+
+def make(kind: str, classes: Mapping[str, type], name: str, options: Mapping[str, Any]) -> Any:
+    """An object of the class of this name, with these options; `kind` is what errors call it.
+
+    Raises ValueError for an unknown name or option, with the choices, and for one that is missing.
+    """
+    if name not in classes:
+        raise ValueError(f"unknown {kind} {name!r}{nearest(name, classes)}; choose from {', '.join(classes)}")
+    known = inspect.signature(classes[name]).parameters
+    for option in options:
+        if option not in known:
+            choices = ", ".join(known) or "none"
+            raise ValueError(f"{kind} {name!r} has no option {option!r}{nearest(option, known)}; it has: {choices}")
+    missing = [key for key, p in known.items() if p.default is p.empty and key not in options]
+    if missing:
+        raise ValueError(f"{kind} {name!r} needs the option {missing[0]!r}")
+    return classes[name](**options)
+
+
+def nearest(word: object, choices: Iterable[str]) -> str:
+    """` (did you mean 'rope'?)` for the choice nearest to a misspelt word, "" where none is near."""
+    choices = list(choices)
+    word = str(word)[:100]
+    close = _initials(word, choices) or difflib.get_close_matches(word, choices, n=1) or _abbreviated(word, choices)
+    return f" (did you mean {close[0]!r}?)" if close else ""
+
+
+def _initials(word: str, choices: list[str]) -> list[str]:
+    """lr for learning_rate."""
+    return [choice for choice in choices if "_" in choice and word == "".join(part[:1] for part in choice.split("_"))]
+
+
+def _abbreviated(word: str, choices: list[str]) -> list[str]:
+    """Choices of which `word` leaves letters out: ckpt_every for checkpoint_every."""
+    if len(word) < 2:
+        return []
+    pattern = re.compile(".*".join(map(re.escape, word[:40])))
+    return [choice for choice in choices if pattern.match(choice)]

@@ -24,7 +24,7 @@ from typing import Any, ClassVar, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from attnjax.typing import Array, ArrayLike, Bool, Float, Num, PyTree
+from attnjax.typing import Array, ArrayLike, Bool, Float, Num, PyTree, compute_dtype
 
 
 class Sizes(NamedTuple):
@@ -215,8 +215,9 @@ class SequentialScore(PositionEncoding):
     """
 
     def carry(self, p: EncodingParams, q: Float[Array, "t h"]) -> PyTree:
-        """State of t query rows before the last key tile, which may depend on the mapped queries."""
-        raise NotImplementedError
+        """State of t query rows before the last key tile, which may depend on the mapped queries: here 0 for each."""
+        del p
+        return jnp.zeros(q.shape[:1], compute_dtype(q))
 
     def score(self, p: EncodingParams, tile: Tile, carry: PyTree = None) -> Any:
         """(new logits of a tile, state for the tile to its left)."""

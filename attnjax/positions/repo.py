@@ -86,11 +86,3 @@ class RePo(Rotation):
     def turn(self, p: EncodingParams, x: Float[Array, "T H"], pos: Num[ArrayLike, " T"]) -> Float[Array, "T H"]:
         """R(pos) x."""
         return rotate(x, angles(pos, p.shared["frequencies"], compute_dtype(x)), self.layout)
-
-    def check(
-        self, *, sizes: Sizes | None = None, causal: bool | None = None, pos: Num[ArrayLike, "..."] | None = None
-    ) -> None:
-        """Refuses an odd head dimension."""
-        del causal, pos
-        if sizes is not None:
-            check_even("RePo", sizes.head_dim)

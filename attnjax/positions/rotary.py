@@ -20,7 +20,7 @@ from typing import Literal
 import chex
 import jax.numpy as jnp
 
-from attnjax.positions.base import EncodingParams, PositionEncoding
+from attnjax.positions.base import EncodingParams, PositionEncoding, Sizes
 from attnjax.positions.sincos import sine_cosine
 from attnjax.typing import Array, ArrayLike, Float, Num, compute_dtype
 
@@ -36,6 +36,14 @@ class Rotation(PositionEncoding):
         >>> isinstance(RoPE(), Rotation), isinstance(MRoPE(), Rotation)
         (True, True)
     """
+
+    def check(
+        self, *, sizes: Sizes | None = None, causal: bool | None = None, pos: Num[ArrayLike, "..."] | None = None
+    ) -> None:
+        """Refuses an odd head dimension."""
+        del causal, pos
+        if sizes is not None:
+            check_even(type(self).__name__, sizes.head_dim)
 
     def map_q(self, p: EncodingParams, q: Float[Array, "T H"], pos: Num[ArrayLike, "T *A"]) -> Float[Array, "T H"]:
         """R(pos) q."""

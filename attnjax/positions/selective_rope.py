@@ -117,11 +117,3 @@ class SelectiveRoPE(Rotation):
         temperature = jnp.asarray(p.shared["temperature"], dtype)[None]
         angle = jnp.asarray(pos)[:, : temperature.shape[1]].astype(dtype) * temperature
         return rotate(x, angle, self.layout)
-
-    def check(
-        self, *, sizes: Sizes | None = None, causal: bool | None = None, pos: Num[ArrayLike, "..."] | None = None
-    ) -> None:
-        """Refuses an odd head dimension."""
-        del causal, pos
-        if sizes is not None:
-            check_even("SelectiveRoPE", sizes.head_dim)
