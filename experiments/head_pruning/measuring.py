@@ -115,9 +115,9 @@ def _at_length(
     yield "heads", {name: score.tolist() for name, score in scores.items()}
 
 
-def windows(text: Text, length: int, count: int) -> Int[np.ndarray, "B T"]:
+def windows(text: Text, length: int, count: int, seed: int = KEY) -> Int[np.ndarray, "B T"]:
     """`count` random windows of the text, the same for every run."""
-    lengths, key = np.full(count, length), jax.random.key(KEY)
+    lengths, key = np.full(count, length), jax.random.key(seed)
     draw = jax.jit(lambda *arrays: text.given(*arrays).sample(key, lengths, length).inputs)
     return np.asarray(draw(*text.arrays))
 
