@@ -36,6 +36,11 @@ class SummedCosts(PositionEncoding):
     """What FoX and Cable share: positions that are sums of costs of the tokens, and a bias of what lies between two.
 
     A subclass says what a token costs (`cost`) and why it needs a causal mask: the farther in the future, the higher the score.
+
+    Example:
+        >>> from attnjax.positions import Cable
+        >>> isinstance(Cable(), SummedCosts), float(Cable().slope(EncodingParams()))
+        (True, -1.0)
     """
 
     def initial_bias(self) -> float:
