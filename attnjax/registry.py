@@ -4,19 +4,39 @@ A new encoding is a file in `positions/` and a row here, a new task a file in `t
 `attnjax.positions.ENCODINGS` and `attnjax.tasks.TASKS` have the classes themselves.
 """
 
+import difflib
 import importlib
+import inspect
+import re
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
+
+SOLID = ()
+DASHED = (5.0, 2.0)
+DOTTED = (1.2, 1.6)
+MIXED = (6.0, 2.0, 1.2, 2.0)
+
+
+class Look(NamedTuple):
+    """How curves of an encoding are drawn: colour on white, colour on black, dash pattern, marker; see `report/style.py`."""
+
+    color: str
+    dark: str
+    dash: tuple[float, ...]
+    marker: str
 
 
 class EncodingRow(NamedTuple):
-    """Where the class of an encoding is, "module:Class"; the label of its curves; and two things that the planner asks.
+    """Where the class of an encoding is, "module:Class"; the label of its curves, and their look; what the planner asks.
 
+    look: None for encodings that papers compare seldom, which share a few.
     numeric: options that enter through constants alone, so that runs which differ in them train in one program.
     axes: positions have several coordinates, which no task makes, so that configs cannot name it.
     """
 
     path: str
     label: str
+    look: Look | None = None
     numeric: tuple[str, ...] = ()
     axes: bool = False
 
@@ -27,25 +47,49 @@ class EncodingRow(NamedTuple):
 
 
 ENCODINGS = {
-    "nope": EncodingRow("attnjax.positions.base:NoPE", "NoPE"),
-    "sinusoidal": EncodingRow("attnjax.positions.sinusoidal:Sinusoidal", "Sinusoidal", ("theta",)),
-    "learned": EncodingRow("attnjax.positions.learned:Learned", "Learned"),
-    "rope": EncodingRow("attnjax.positions.rope:RoPE", "RoPE", ("theta", "keep", "scaling")),
-    "xpos": EncodingRow("attnjax.positions.xpos:XPos", "XPos", ("theta",)),
-    "alibi": EncodingRow("attnjax.positions.alibi:ALiBi", "ALiBi", ("slopes",)),
-    "t5": EncodingRow("attnjax.positions.t5:T5Bias", "T5 bias"),
-    "kerple": EncodingRow("attnjax.positions.kerple:Kerple", "Kerple"),
-    "fire": EncodingRow("attnjax.positions.fire:FIRE", "FIRE"),
-    "transformer_xl": EncodingRow("attnjax.positions.transformer_xl:TransformerXL", "Transformer-XL"),
-    "cope": EncodingRow("attnjax.positions.cope:CoPE", "CoPE"),
-    "sandwich": EncodingRow("attnjax.positions.sandwich:Sandwich", "Sandwich"),
-    "pope": EncodingRow("attnjax.positions.pope:PoPE", "PoPE", ("theta",)),
-    "fox": EncodingRow("attnjax.positions.fox:FoX", "FoX"),
-    "cable": EncodingRow("attnjax.positions.cable:Cable", "Cable"),
-    "repo": EncodingRow("attnjax.positions.repo:RePo", "RePo"),
-    "selective_rope": EncodingRow("attnjax.positions.selective_rope:SelectiveRoPE", "Selective RoPE"),
-    "ssmax": EncodingRow("attnjax.positions.ssmax:SSMax", "SSMax"),
-    "llama4_temperature": EncodingRow("attnjax.positions.llama4_temperature:Llama4Temperature", "Llama 4 temperature"),
+    "nope": EncodingRow("attnjax.positions.base:NoPE", "NoPE", Look("#272727", "#f2f2f2", SOLID, "X")),
+    "sinusoidal": EncodingRow(
+        "attnjax.positions.sinusoidal:Sinusoidal",
+        "Sinusoidal",
+        Look("#9a3104", "#f66231", SOLID, "s"),
+        numeric=("theta",),
+    ),
+    "learned": EncodingRow("attnjax.positions.learned:Learned", "Learned", Look("#ab9004", "#f3d335", DASHED, "D")),
+    "rope": EncodingRow(
+        "attnjax.positions.rope:RoPE",
+        "RoPE",
+        Look("#074a8d", "#4092f5", SOLID, "o"),
+        numeric=("theta", "keep", "scaling"),
+    ),
+    "xpos": EncodingRow(
+        "attnjax.positions.xpos:XPos", "XPos", Look("#4a95d4", "#d4e8fd", DASHED, "v"), numeric=("theta",)
+    ),
+    "alibi": EncodingRow(
+        "attnjax.positions.alibi:ALiBi", "ALiBi", Look("#049f69", "#26d87a", SOLID, "^"), numeric=("slopes",)
+    ),
+    "t5": EncodingRow("attnjax.positions.t5:T5Bias", "T5 bias", Look("#d270ad", "#f082c2", SOLID, "P")),
+    "kerple": EncodingRow("attnjax.positions.kerple:Kerple", "Kerple", Look("#407448", "#93e1a0", DASHED, "<")),
+    "fire": EncodingRow("attnjax.positions.fire:FIRE", "FIRE", Look("#7e2427", "#db626f", DOTTED, "p")),
+    "transformer_xl": EncodingRow(
+        "attnjax.positions.transformer_xl:TransformerXL", "Transformer-XL", Look("#733cb3", "#bb98f3", DASHED, "*")
+    ),
+    "cope": EncodingRow("attnjax.positions.cope:CoPE", "CoPE", Look("#91612b", "#c79053", DOTTED, "h")),
+    "sandwich": EncodingRow("attnjax.positions.sandwich:Sandwich", "Sandwich", Look("#037a84", "#49b5c4", DOTTED, ">")),
+    "pope": EncodingRow(
+        "attnjax.positions.pope:PoPE", "PoPE", Look("#232b8c", "#596ff3", DOTTED, "d"), numeric=("theta",)
+    ),
+    "fox": EncodingRow("attnjax.positions.fox:FoX", "FoX", Look("#10125e", "#685da5", MIXED, "$F$")),
+    "cable": EncodingRow("attnjax.positions.cable:Cable", "Cable", Look("#4739db", "#6e4ef7", DASHED, "$C$")),
+    "repo": EncodingRow("attnjax.positions.repo:RePo", "RePo", Look("#58115b", "#89548e", DOTTED, "$R$")),
+    "selective_rope": EncodingRow(
+        "attnjax.positions.selective_rope:SelectiveRoPE", "Selective RoPE", Look("#b88733", "#f29112", MIXED, "$S$")
+    ),
+    "ssmax": EncodingRow("attnjax.positions.ssmax:SSMax", "SSMax", Look("#e0108e", "#b5799b", DASHED, "$N$")),
+    "llama4_temperature": EncodingRow(
+        "attnjax.positions.llama4_temperature:Llama4Temperature",
+        "Llama 4 temperature",
+        Look("#8a4ff2", "#daaffe", MIXED, "$L$"),
+    ),
     "axial_rope": EncodingRow("attnjax.positions.axial_rope:AxialRoPE", "Axial RoPE", axes=True),
     "mixed_rope": EncodingRow("attnjax.positions.axial_rope:MixedRoPE", "RoPE-Mixed", axes=True),
     "mrope": EncodingRow("attnjax.positions.mrope:MRoPE", "M-RoPE", axes=True),
@@ -92,3 +136,42 @@ def load_class(path: str) -> Any:
     """The class of a path "module:Class", whose module is imported."""
     module, _, name = path.partition(":")
     return getattr(importlib.import_module(module), name)
+
+
+def make(kind: str, classes: Mapping[str, type], name: str, options: Mapping[str, Any]) -> Any:
+    """An object of the class of this name, with these options; `kind` is what errors call it.
+
+    Raises ValueError for an unknown name or option, with the choices, and for one that is missing.
+    """
+    if name not in classes:
+        raise ValueError(f"unknown {kind} {name!r}{nearest(name, classes)}; choose from {', '.join(classes)}")
+    known = inspect.signature(classes[name]).parameters
+    for option in options:
+        if option not in known:
+            choices = ", ".join(known) or "none"
+            raise ValueError(f"{kind} {name!r} has no option {option!r}{nearest(option, known)}; it has: {choices}")
+    missing = [key for key, p in known.items() if p.default is p.empty and key not in options]
+    if missing:
+        raise ValueError(f"{kind} {name!r} needs the option {missing[0]!r}")
+    return classes[name](**options)
+
+
+def nearest(word: object, choices: Iterable[str]) -> str:
+    """` (did you mean 'rope'?)` for the choice nearest to a misspelt word, "" where none is near."""
+    choices = list(choices)
+    word = str(word)[:100]
+    close = _initials(word, choices) or difflib.get_close_matches(word, choices, n=1) or _abbreviated(word, choices)
+    return f" (did you mean {close[0]!r}?)" if close else ""
+
+
+def _initials(word: str, choices: list[str]) -> list[str]:
+    """lr for learning_rate."""
+    return [choice for choice in choices if "_" in choice and word == "".join(part[:1] for part in choice.split("_"))]
+
+
+def _abbreviated(word: str, choices: list[str]) -> list[str]:
+    """Choices of which `word` leaves letters out: ckpt_every for checkpoint_every."""
+    if len(word) < 2:
+        return []
+    pattern = re.compile(".*".join(map(re.escape, word[:40])))
+    return [choice for choice in choices if pattern.match(choice)]

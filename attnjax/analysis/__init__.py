@@ -2,11 +2,10 @@
 
 * `overview`: all of the next two in one call
 * `weights`: entropy, distance, sinks and divergence of attention weights
-* `patterns`, `counting`, `scores`: what heads look at, with baselines and intervals; `source`: brackets and names as truth
-* `probes`: positions read from hidden states
-* `importance`, `pruning`: which heads matter, and how many can go
-* `rotary`, `curves`: frequencies in use, learned biases against distance
-* `maps`: figures
+* `patterns`, `counting`, `scores`: what heads look at, with baselines and intervals
+
+Probes of positions and rotary frequencies in use lie in `experiments/reading_positions`, importance and pruning in
+`experiments/head_pruning`.
 """
 
 from attnjax.analysis.overview import HeadOverview, head_scores

@@ -5,9 +5,9 @@
     found.best("previous_token")                    (layer, head) of the head with the largest score, from 0
     found.patterns["previous_token"].score          [L, N], with intervals, baseline and chance: see `scores.py`
 
-Without tokens a run is shown held-out examples of its own task, at its longest length of training: of Python source whole
-files, whose brackets and names are then patterns too (`corpus.py`), of all else examples that the task draws. Positions are
-0, 1, ..., also for a run that was trained with random ones.
+Without tokens a run is shown held-out examples of its own task, at its longest length of training. Patterns that a parser
+finds, such as the brackets of Python source (`experiments/head_specialization/corpus.py`), are given as `linked`. Positions
+are 0, 1, ..., also for a run that was trained with random ones.
 """
 
 import pathlib
@@ -19,7 +19,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from attnjax.analysis import weights as statistics
-from attnjax.analysis.corpus import cut, read_sources
 from attnjax.analysis.counting import count_heads
 from attnjax.analysis.heads import check_tokens, visible_keys
 from attnjax.analysis.patterns import SEPARATORS
@@ -30,18 +29,9 @@ from attnjax.tasks.forms import Sequences
 from attnjax.train.data import sequences
 from attnjax.typing import Bool, Float, Int
 
-FILES, PER_FILE, EXAMPLES = 40, 4, 64
-"""How much is read of Python source, and how many examples of any other task."""
+EXAMPLES = 64
+"""How many held-out examples a run is shown."""
 BATCH = 16
-
-
-class Documents(NamedTuple):
-    """Rows of tokens, the document that each belongs to, targets of patterns that need a parser, and separating tokens."""
-
-    tokens: Int[np.ndarray, "W T"]
-    document: Int[np.ndarray, " W"]
-    linked: Mapping[str, Bool[np.ndarray, "W T T"]]
-    separators: tuple[int, ...]
 
 
 class HeadOverview(NamedTuple):
@@ -86,16 +76,24 @@ class HeadOverview(NamedTuple):
         return "\n".join("  ".join(map(str.rjust, row, widths)).rstrip() for row in rows)
 
 
-def head_scores(run: str | pathlib.Path | Subject, tokens: Int[np.ndarray, "W T"] | None = None) -> HeadOverview:
+def head_scores(
+    run: str | pathlib.Path | Subject,
+    tokens: Int[np.ndarray, "W T"] | None = None,
+    *,
+    document: Int[np.ndarray, " W"] | None = None,
+    linked: Mapping[str, Bool[np.ndarray, "W T T"]] | None = None,
+) -> HeadOverview:
     """Every score of every head.
 
     Args:
       run: a model with its parameters, or a trained run: its folder, or what it is (see `attnjax.sweep.find`).
-      tokens: what the model reads, rows of equal length, each a document of its own; None: held-out examples of the run.
+      tokens: what the model reads, rows of equal length; None: held-out examples of the run.
+      document: the number of the document that each row is from; None: each is a document of its own.
+      linked: targets of patterns of your own, by name, true where a query should attend to a key; with `tokens`.
 
     Raises:
-      ValueError: where the run cannot be found or loaded (see `subject.load`), tokens do not fit the model, or none are given
-        for a model that was not trained here.
+      ValueError: where the run cannot be found or loaded (see `subject.load`), arrays do not fit the model or each other, or
+        no tokens are given, with a document or targets, or for a model that was not trained here.
 
     Example:
       >>> from flax import nnx
@@ -109,17 +107,15 @@ def head_scores(run: str | pathlib.Path | Subject, tokens: Int[np.ndarray, "W T"
       True
     """
     subject = run if isinstance(run, Subject) else load(run)
-    if tokens is None:
-        documents = held_out(subject)
-    else:
-        tokens = check_tokens(subject, tokens)
-        documents = Documents(tokens, np.arange(len(tokens)), {}, _separators(subject))
-    rows, document, linked, separators = documents
-    counts = count_heads(subject, rows, document, linked, separators=separators, batch=BATCH)
+    if tokens is None and not (document is None and linked is None):
+        raise ValueError("document and linked are about the rows of tokens, so that tokens have to be given too")
+    rows = held_out(subject) if tokens is None else check_tokens(subject, tokens)
+    document = np.arange(len(rows)) if document is None else document
+    counts = count_heads(subject, rows, document, linked or {}, separators=_separators(subject), batch=BATCH)
     return HeadOverview(score_heads(counts), *_means(subject, rows), rows)
 
 
-def held_out(subject: Subject) -> Documents:
+def held_out(subject: Subject) -> Int[np.ndarray, "W T"]:
     """Examples that the subject's run has not been trained on, at its longest length of training.
 
     Raises ValueError for a subject that is no run.
@@ -127,22 +123,12 @@ def held_out(subject: Subject) -> Documents:
     run, task = subject.run, subject.task
     if run is None or task is None:
         raise ValueError(f"{subject.name} was not trained here, so that tokens have to be given: integers [W, T]")
-    length, separators = run.task.length_max, _separators(subject)
-    if isinstance(task, Text):
-        try:
-            windows = cut(read_sources(task, "test", FILES).sources, length, PER_FILE)
-            return Documents(
-                windows.tokens, windows.document, {"bracket": windows.bracket, "name": windows.name}, separators
-            )
-        except ValueError:  # one file, or no Python: it has no brackets and names that a parser could tell
-            pass
-    task = task.for_split("test")
+    length = run.task.length_max
     lengths = jnp.full((EXAMPLES,), length, jnp.int32)
-    made = sequences(run, task, jax.random.key(1), lengths, length)
+    made = sequences(run, task.for_split("test"), jax.random.key(1), lengths, length)
     assert isinstance(made, Sequences)  # no subject has an encoder and a decoder
     full = int(np.asarray(made.valid).sum(-1).min())
-    rows = np.asarray(made.tokens[:, :full], np.int32)
-    return Documents(rows, np.arange(EXAMPLES), {}, separators)
+    return np.asarray(made.tokens[:, :full], np.int32)
 
 
 def _separators(subject: Subject) -> tuple[int, ...]:

@@ -7,7 +7,7 @@
     induction        0 < j <= i with token j-1 = token i           what followed an earlier occurrence: Olsson et al. 2022
                      and j - 1 < i                                 (arXiv:2209.11895)
 
-Brackets and names need a parser: their targets come from `source.py`. A row without a target counts nowhere.
+Patterns that need a parser come with their targets, see `count_heads`. A row without a target counts nowhere.
 """
 
 from collections.abc import Callable

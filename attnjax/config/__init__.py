@@ -1,11 +1,10 @@
 """The settings of a run: frozen dataclasses, parsed once from a `ConfigDict`, a dict or JSON. Never imports JAX."""
 
-from attnjax.config.encodings import encoding_name
 from attnjax.config.files import ConfigFile, load
 from attnjax.config.names import ENCODING_NAMES, TASK_NAMES
 from attnjax.config.options import Options
 from attnjax.config.overrides import override, parse_choices, parse_override
-from attnjax.config.parse import canonical_json, cell_id, defaults, parse, run_id, to_dict
+from attnjax.config.parse import canonical_json, cell_id, defaults, encoding_name, parse, run_id, to_dict
 from attnjax.config.schema import (
     SCHEMA,
     EncodingConfig,

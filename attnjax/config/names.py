@@ -1,10 +1,9 @@
 """Names that can be checked without importing JAX: encodings, tasks, and what a file or a run may be called."""
 
-import difflib
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
-from attnjax.registry import ENCODINGS, TASKS
+from attnjax.registry import ENCODINGS, TASKS, nearest
 
 ENCODING_NAMES = tuple(name for name, row in ENCODINGS.items() if not row.axes)
 """The encodings that a config may name, in the order of `attnjax.ENCODINGS`."""
@@ -71,24 +70,3 @@ def check_function(path: str, name: str, names: Sequence[str]) -> None:
         check_name(path, name, names)
     elif not is_class_path(name):
         raise ValueError(f"{path} must be a name or package.module:function, got {name[:100]!r}")
-
-
-def nearest(word: object, choices: Iterable[str]) -> str:
-    """` (did you mean 'rope'?)` for the choice nearest to a misspelt word, "" where none is near."""
-    choices = list(choices)
-    word = str(word)[:100]
-    close = _initials(word, choices) or difflib.get_close_matches(word, choices, n=1) or _abbreviated(word, choices)
-    return f" (did you mean {close[0]!r}?)" if close else ""
-
-
-def _initials(word: str, choices: list[str]) -> list[str]:
-    """lr for learning_rate."""
-    return [choice for choice in choices if "_" in choice and word == "".join(part[:1] for part in choice.split("_"))]
-
-
-def _abbreviated(word: str, choices: list[str]) -> list[str]:
-    """Choices of which `word` leaves letters out: ckpt_every for checkpoint_every."""
-    if len(word) < 2:
-        return []
-    pattern = re.compile(".*".join(map(re.escape, word[:40])))
-    return [choice for choice in choices if pattern.match(choice)]

@@ -10,7 +10,7 @@ from attnjax.config.keys import kind_of
 from attnjax.config.kinds import build
 from attnjax.config.options import Options, shown
 from attnjax.config.references import is_config_dict, resolved
-from attnjax.config.schema import SCHEMA, RunConfig
+from attnjax.config.schema import SCHEMA, EncodingConfig, ModelConfig, RunConfig
 
 SEEDS = ("seed", "data_seed")
 
@@ -137,3 +137,16 @@ def unshared(value: Any, depth: int = 0) -> Any:
     if isinstance(value, Mapping):
         return {name: unshared(one, depth + 1) for name, one in value.items()}
     return [unshared(one, depth + 1) for one in value] if isinstance(value, list | tuple) else value
+
+
+def encoding_name(model: ModelConfig, *, options: bool = False) -> str:
+    """The name of a model's encoding, in the index, in records and on pages; of several, each distinct one joined by "+".
+
+    `options`: each with the options it was given, "rope(theta=500.0)".
+    """
+
+    def named(one: EncodingConfig) -> str:
+        given = ", ".join(f"{key}={value}" for key, value in dict(one.options).items())
+        return f"{one.name}({given})" if options and given else one.name
+
+    return "+".join(dict.fromkeys(map(named, model.encodings)))

@@ -1,7 +1,5 @@
 """Positional encodings: pure functions of explicit positions, one file each. `base.py` is the interface."""
 
-import difflib
-import inspect
 from typing import Any
 
 import jax
@@ -110,22 +108,7 @@ def encoding(name: str, **options: Any) -> PositionEncoding:
         >>> encoding("kerple", kind="power")
         Kerple(kind='power')
     """
-    if name not in ENCODINGS:
-        raise ValueError(f"unknown encoding {name!r}{_nearest(name, ENCODINGS)}; choose from {', '.join(ENCODINGS)}")
-    known = inspect.signature(ENCODINGS[name]).parameters
-    for option in options:
-        if option not in known:
-            choices = ", ".join(known) or "none"
-            raise ValueError(f"encoding {name!r} has no option {option!r}{_nearest(option, known)}; it has: {choices}")
-    missing = [key for key, p in known.items() if p.default is p.empty and key not in options]
-    if missing:
-        raise ValueError(f"encoding {name!r} needs the option {missing[0]!r}")
-    return ENCODINGS[name](**options)
-
-
-def _nearest(word: str, choices: Any) -> str:
-    close = difflib.get_close_matches(str(word), list(choices), n=1)
-    return f" (did you mean {close[0]!r}?)" if close else ""
+    return registry.make("encoding", ENCODINGS, name, options)
 
 
 def embed(

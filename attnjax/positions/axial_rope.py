@@ -26,16 +26,16 @@ import jax
 import jax.numpy as jnp
 
 from attnjax.positions.angles import angles, exact, geometric
-from attnjax.positions.base import EncodingParams, PositionEncoding, Sizes, Trait
+from attnjax.positions.base import EncodingParams, Sizes, Trait
 from attnjax.positions.checks import validate, validate_integer
 from attnjax.positions.population import numeric
-from attnjax.positions.rotary import Layout, check_layout, rotate
+from attnjax.positions.rotary import Layout, Rotation, check_layout, rotate
 from attnjax.typing import Array, ArrayLike, Float, Num, compute_dtype
 
 
 @dataclasses.dataclass(frozen=True)
-class _RotationOverAxes(PositionEncoding):
-    """What both share: hyper-parameters, a rotation by `_turn` of queries and keys, and the head dimensions it serves."""
+class _RotationOverAxes(Rotation):
+    """What both share: hyper-parameters, and the head dimensions that they serve."""
 
     axes: int
     theta: float
@@ -58,17 +58,6 @@ class _RotationOverAxes(PositionEncoding):
         del causal, pos
         if sizes is not None:
             _pairs_per_axis(type(self).__name__, self.axes, sizes.head_dim)
-
-    def map_q(self, p: EncodingParams, q: Float[Array, "T H"], pos: Num[ArrayLike, "T A"]) -> Float[Array, "T H"]:
-        """R(pos) q."""
-        return self._turn(p, q, pos)
-
-    def map_k(self, p: EncodingParams, k: Float[Array, "S H"], pos: Num[ArrayLike, "S A"]) -> Float[Array, "S H"]:
-        """R(pos) k."""
-        return self._turn(p, k, pos)
-
-    def _turn(self, p: EncodingParams, x: Float[Array, "T H"], pos: Num[ArrayLike, "T A"]) -> Float[Array, "T H"]:
-        raise NotImplementedError
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,7 +85,8 @@ class AxialRoPE(_RotationOverAxes):
         pairs = _pairs_per_axis("AxialRoPE", self.axes, sizes.head_dim)
         return EncodingParams(shared={"frequencies": exact(geometric(pairs, self.theta))})
 
-    def _turn(self, p: EncodingParams, x: Float[Array, "T H"], pos: Num[ArrayLike, "T A"]) -> Float[Array, "T H"]:
+    def turn(self, p: EncodingParams, x: Float[Array, "T H"], pos: Num[ArrayLike, "T A"]) -> Float[Array, "T H"]:
+        """R(pos) x."""
         chex.assert_shape(pos, (x.shape[0], self.axes))
         each = [angles(pos[:, axis], p.shared["frequencies"], compute_dtype(x)) for axis in range(self.axes)]
         return rotate(x, jnp.concatenate(each, axis=-1), self.layout)
@@ -128,7 +118,8 @@ class MixedRoPE(_RotationOverAxes):
         pairs = sizes.head_dim // (2 * self.axes)
         return EncodingParams(kv_head={"frequencies": mixed_frequencies(handed, pairs, self.theta)})
 
-    def _turn(self, p: EncodingParams, x: Float[Array, "T H"], pos: Num[ArrayLike, "T A"]) -> Float[Array, "T H"]:
+    def turn(self, p: EncodingParams, x: Float[Array, "T H"], pos: Num[ArrayLike, "T A"]) -> Float[Array, "T H"]:
+        """R(pos) x."""
         frequencies, dtype = p.kv_head["frequencies"], compute_dtype(x)
         chex.assert_shape(pos, (x.shape[0], self.axes))
         chex.assert_shape(frequencies, (self.axes, x.shape[1] // 2))

@@ -19,12 +19,12 @@ for a tile of queries and keys equals that slice of what it returns for all of t
 import dataclasses
 import enum
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-from attnjax.typing import Array, ArrayLike, Bool, Float, Num, PyTree
+from attnjax.typing import Array, ArrayLike, Bool, Float, Num, PyTree, compute_dtype
 
 
 class Sizes(NamedTuple):
@@ -132,6 +132,9 @@ class PositionEncoding:
         (True, False)
     """
 
+    needs_causal: ClassVar[str] = ""
+    """Why a mask that is not causal is refused, as what the encoding does with keys in the future; "" where none is."""
+
     def init(self, key: jax.Array, sizes: Sizes) -> EncodingParams:
         """Learned parameters, stored raw; an empty `EncodingParams` where nothing is learned."""
         del key, sizes
@@ -196,7 +199,10 @@ class PositionEncoding:
         """Raise `ValueError` where the encoding cannot serve these sizes, this kind of mask, or positions whose values are
         known. What is None is not known; hooks see one example under `vmap`, where values are not known any more.
         """
-        del sizes, causal, pos
+        del sizes, pos
+        if causal is False and self.needs_causal:
+            reason = f"{type(self).__name__} {self.needs_causal}"
+            raise ValueError(f"{reason}, so it needs a causal mask; pass Mask(causal=True)")
 
 
 class SequentialScore(PositionEncoding):
@@ -209,8 +215,9 @@ class SequentialScore(PositionEncoding):
     """
 
     def carry(self, p: EncodingParams, q: Float[Array, "t h"]) -> PyTree:
-        """State of t query rows before the last key tile, which may depend on the mapped queries."""
-        raise NotImplementedError
+        """State of t query rows before the last key tile, which may depend on the mapped queries: here 0 for each."""
+        del p
+        return jnp.zeros(q.shape[:1], compute_dtype(q))
 
     def score(self, p: EncodingParams, tile: Tile, carry: PyTree = None) -> Any:
         """(new logits of a tile, state for the tile to its left)."""

@@ -22,55 +22,26 @@ code (axiomlab/Cable).
 import dataclasses
 
 import jax
-import jax.numpy as jnp
 
-from attnjax.positions.base import EncodingParams, PositionEncoding, Sizes
-from attnjax.positions.fox import STD, gate_logits
-from attnjax.typing import Array, ArrayLike, Float, Num, compute_dtype
+from attnjax.positions.fox import SummedCosts
+from attnjax.typing import Array, Float
 
 
 @dataclasses.dataclass(frozen=True)
-class Cable(PositionEncoding):
+class Cable(SummedCosts):
     """Costs computed from the tokens, summed along the row; needs a causal mask.
 
     Example:
         >>> import jax.numpy as jnp
+        >>> from attnjax import EncodingParams
         >>> costs = EncodingParams(head={"w": jnp.zeros(4), "b": jnp.zeros(())})
         >>> positions = Cable().context(costs, jnp.ones((3, 4)), jnp.arange(3), jnp.zeros(()))
         >>> [round(float(p), 4) for p in positions]  # log 2, 2 log 2, 3 log 2
         [0.6931, 1.3863, 2.0794]
     """
 
-    def init(self, key: jax.Array, sizes: Sizes) -> EncodingParams:
-        """head={"w": [N, D], "b": [N]}."""
-        w = STD * jax.random.normal(key, (sizes.heads, sizes.model), jnp.float32)
-        return EncodingParams(head={"w": w, "b": jnp.zeros((sizes.heads,), jnp.float32)})
+    needs_causal = "rewards keys in the future for the cost of the way to them"
 
-    def context(
-        self, p: EncodingParams, x: Float[Array, "T D"], pos: Num[ArrayLike, " T"], before: Float[Array, ""]
-    ) -> Float[Array, " T"]:
-        """before + sum_{u <= t} softplus(w . x_u + b)."""
-        del pos
-        cost = jax.nn.softplus(gate_logits(p.head, x))
-        return before.astype(cost.dtype) + jnp.cumsum(cost)
-
-    def bias(self, p: EncodingParams, n: Num[Array, "..."]) -> Float[Array, "..."]:
-        """-n: the cost of the way from the key to the query."""
-        del p
-        return -n.astype(compute_dtype(n))
-
-    def slope(self, p: EncodingParams) -> Float[Array, ""]:
-        """The number -1 with `bias(p, n) == -n`."""
-        del p
-        return jnp.float32(-1.0)
-
-    def check(
-        self, *, sizes: Sizes | None = None, causal: bool | None = None, pos: Num[ArrayLike, "..."] | None = None
-    ) -> None:
-        """Refuses a mask that is not causal: the farther in the future, the higher the score."""
-        del sizes, pos
-        if causal is False:
-            raise ValueError(
-                "Cable rewards keys in the future for the cost of the way to them, so it needs a causal mask; pass "
-                "Mask(causal=True)"
-            )
+    def cost(self, gate: Float[Array, " T"]) -> Float[Array, " T"]:
+        """softplus(gate)."""
+        return jax.nn.softplus(gate)

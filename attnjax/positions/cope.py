@@ -23,7 +23,7 @@ import jax.numpy as jnp
 from attnjax.positions.base import EncodingParams, SequentialScore, Sizes, Tile
 from attnjax.positions.checks import MOST, validate_integer
 from attnjax.positions.interpolation import interpolate
-from attnjax.typing import Array, Float, compute_dtype
+from attnjax.typing import Array, Float
 
 HIGHEST = jax.lax.Precision.HIGHEST
 BLOCK = 32
@@ -49,11 +49,6 @@ class CoPE(SequentialScore):
         """A table of zeros [max_position, H]: at first, attention without position."""
         del key
         return EncodingParams(shared={"table": jnp.zeros((self.max_position, sizes.head_dim), jnp.float32)})
-
-    def carry(self, p: EncodingParams, q: Float[Array, "t h"]) -> Float[Array, " t"]:
-        """The sum of gates to the right of the last tile: zero."""
-        del p
-        return jnp.zeros(q.shape[:1], compute_dtype(q))
 
     def score(
         self, p: EncodingParams, tile: Tile, carry: Float[Array, " t"] | None = None

@@ -32,8 +32,51 @@ STD = 0.02
 """Standard deviation of the initial weights of the gates."""
 
 
+class SummedCosts(PositionEncoding):
+    """What FoX and Cable share: positions that are sums of costs of the tokens, and a bias of what lies between two.
+
+    A subclass says what a token costs (`cost`) and why it needs a causal mask: the farther in the future, the higher the score.
+
+    Example:
+        >>> from attnjax.positions import Cable
+        >>> isinstance(Cable(), SummedCosts), float(Cable().slope(EncodingParams()))
+        (True, -1.0)
+    """
+
+    def initial_bias(self) -> float:
+        """The bias b of every head at first."""
+        return 0.0
+
+    def init(self, key: jax.Array, sizes: Sizes) -> EncodingParams:
+        """head={"w": [N, D], "b": [N]}."""
+        w = STD * jax.random.normal(key, (sizes.heads, sizes.model), jnp.float32)
+        return EncodingParams(head={"w": w, "b": jnp.full((sizes.heads,), self.initial_bias(), jnp.float32)})
+
+    def cost(self, gate: Float[Array, " T"]) -> Float[Array, " T"]:
+        """What tokens with these gates, before any function, add to the position."""
+        raise NotImplementedError
+
+    def context(
+        self, p: EncodingParams, x: Float[Array, "T D"], pos: Num[ArrayLike, " T"], before: Float[Array, ""]
+    ) -> Float[Array, " T"]:
+        """before + sum_{u <= t} cost(w . x_u + b)."""
+        del pos
+        cost = self.cost(gate_logits(p.head, x))
+        return before.astype(cost.dtype) + jnp.cumsum(cost)
+
+    def bias(self, p: EncodingParams, n: Num[Array, "..."]) -> Float[Array, "..."]:
+        """-n: the cost of the way from the key to the query."""
+        del p
+        return -n.astype(compute_dtype(n))
+
+    def slope(self, p: EncodingParams) -> Float[Array, ""]:
+        """The number -1 with `bias(p, n) == -n`."""
+        del p
+        return jnp.float32(-1.0)
+
+
 @dataclasses.dataclass(frozen=True)
-class FoX(PositionEncoding):
+class FoX(SummedCosts):
     """Forget gates computed from the tokens; needs a causal mask. `gate_bias`: the initial bias of the gates.
 
     Example:
@@ -46,44 +89,19 @@ class FoX(PositionEncoding):
 
     gate_bias: float = 0.0
 
+    needs_causal = "rewards keys in the future for all that is forgotten up to them"
+
     def __post_init__(self) -> None:
         number = isinstance(self.gate_bias, int | float) and not isinstance(self.gate_bias, bool)
         if not number or not math.isfinite(self.gate_bias):
             raise ValueError(f"FoX: gate_bias must be a finite number, got {self.gate_bias!r}")
 
-    def init(self, key: jax.Array, sizes: Sizes) -> EncodingParams:
-        """head={"w": [N, D], "b": [N]}."""
-        w = STD * jax.random.normal(key, (sizes.heads, sizes.model), jnp.float32)
-        return EncodingParams(head={"w": w, "b": jnp.full((sizes.heads,), self.gate_bias, jnp.float32)})
+    def initial_bias(self) -> float:
+        return self.gate_bias
 
-    def context(
-        self, p: EncodingParams, x: Float[Array, "T D"], pos: Num[ArrayLike, " T"], before: Float[Array, ""]
-    ) -> Float[Array, " T"]:
-        """before - sum_{u <= t} log sigmoid(w . x_u + b)."""
-        del pos
-        forgotten = jax.nn.softplus(-gate_logits(p.head, x))
-        return before.astype(forgotten.dtype) + jnp.cumsum(forgotten)
-
-    def bias(self, p: EncodingParams, n: Num[Array, "..."]) -> Float[Array, "..."]:
-        """-n: what is forgotten between the key and the query."""
-        del p
-        return -n.astype(compute_dtype(n))
-
-    def slope(self, p: EncodingParams) -> Float[Array, ""]:
-        """The number -1 with `bias(p, n) == -n`."""
-        del p
-        return jnp.float32(-1.0)
-
-    def check(
-        self, *, sizes: Sizes | None = None, causal: bool | None = None, pos: Num[ArrayLike, "..."] | None = None
-    ) -> None:
-        """Refuses a mask that is not causal: the farther in the future, the higher the score."""
-        del sizes, pos
-        if causal is False:
-            raise ValueError(
-                "FoX rewards keys in the future for all that is forgotten up to them, so it needs a causal mask; pass "
-                "Mask(causal=True)"
-            )
+    def cost(self, gate: Float[Array, " T"]) -> Float[Array, " T"]:
+        """-log sigmoid(gate): what is forgotten."""
+        return jax.nn.softplus(-gate)
 
 
 def gate_logits(head: PyTree, x: Float[Array, "T D"]) -> Float[Array, " T"]:

@@ -22,17 +22,17 @@ import jax.numpy as jnp
 import numpy as np
 
 from attnjax.positions.angles import Frequencies, angles
-from attnjax.positions.base import EncodingParams, PositionEncoding, Sizes, Trait
+from attnjax.positions.base import EncodingParams, Sizes, Trait
 from attnjax.positions.checks import validate, validate_integer
 from attnjax.positions.population import numeric
 from attnjax.positions.rope import RoPE
-from attnjax.positions.rotary import Layout, rotate
+from attnjax.positions.rotary import Layout, Rotation, rotate
 from attnjax.positions.scaling import Scaling
 from attnjax.typing import Array, ArrayLike, Float, Num, compute_dtype
 
 
 @dataclasses.dataclass(frozen=True)
-class MRoPE(PositionEncoding):
+class MRoPE(Rotation):
     """RoPE on positions (time, height, width), each for its section of the pairs.
 
     `theta`, `layout` and `scaling` are those of `RoPE`. `sections` counts the pairs of each axis; None is the share of
@@ -109,15 +109,8 @@ class MRoPE(PositionEncoding):
         """shared={"frequencies", "gain"}, those of RoPE."""
         return self.rope.constants(sizes, length)
 
-    def map_q(self, p: EncodingParams, q: Float[Array, "T H"], pos: Num[ArrayLike, "T 3"]) -> Float[Array, "T H"]:
-        """R(pos) q."""
-        return self._turn(p, q, pos)
-
-    def map_k(self, p: EncodingParams, k: Float[Array, "S H"], pos: Num[ArrayLike, "S 3"]) -> Float[Array, "S H"]:
-        """R(pos) k."""
-        return self._turn(p, k, pos)
-
-    def _turn(self, p: EncodingParams, x: Float[Array, "T H"], pos: Num[ArrayLike, "T 3"]) -> Float[Array, "T H"]:
+    def turn(self, p: EncodingParams, x: Float[Array, "T H"], pos: Num[ArrayLike, "T 3"]) -> Float[Array, "T H"]:
+        """R(pos) x."""
         chex.assert_shape(pos, (x.shape[0], self.axes))
         each, first = [], 0
         for axis, pairs in enumerate(self.pairs(x.shape[1] // 2)):

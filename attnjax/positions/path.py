@@ -55,6 +55,8 @@ class PaTH(SequentialScore):
     convolution: int = 3
     forget: bool = False
 
+    needs_causal = "leads from earlier keys to later queries"
+
     def __post_init__(self) -> None:
         validate_integer("PaTH", most=MOST, rank=self.rank, convolution=self.convolution)
         if not isinstance(self.forget, bool):
@@ -64,14 +66,6 @@ class PaTH(SequentialScore):
     def traits(self) -> Trait:
         """Channels computed from content, and a score with a carry."""
         return super().traits | Trait.AXES
-
-    def check(
-        self, *, sizes: Sizes | None = None, causal: bool | None = None, pos: Num[ArrayLike, "..."] | None = None
-    ) -> None:
-        """Refuses a mask that is not causal: there is no way from a later key to an earlier query."""
-        del sizes, pos
-        if causal is False:
-            raise ValueError("PaTH leads from earlier keys to later queries and needs a causal mask, got causal=False")
 
     def init(self, key: jax.Array, sizes: Sizes) -> EncodingParams:
         """Normal matrices of variance 1 / inputs, uniform taps in +-1/sqrt(taps), and biases of zero."""

@@ -25,9 +25,9 @@ import jax
 import jax.numpy as jnp
 
 from attnjax.positions.angles import angles, exact, geometric
-from attnjax.positions.base import EncodingParams, PositionEncoding, Sizes
+from attnjax.positions.base import EncodingParams, Sizes
 from attnjax.positions.checks import validate
-from attnjax.positions.rotary import Layout, check_even, check_layout, rotate
+from attnjax.positions.rotary import Layout, Rotation, check_even, check_layout, rotate
 from attnjax.typing import Array, ArrayLike, Float, Num, compute_dtype
 
 HIGHEST = jax.lax.Precision.HIGHEST
@@ -38,7 +38,7 @@ STD, CUTOFF = 0.02, 3.0
 
 
 @dataclasses.dataclass(frozen=True)
-class RePo(PositionEncoding):
+class RePo(Rotation):
     """RoPE at positions that each head predicts from the tokens. `theta`: base of the frequencies; `layout`: see `rotary.py`.
 
     Example:
@@ -83,21 +83,6 @@ class RePo(PositionEncoding):
         hidden = jax.nn.silu(through(x, p.shared["gate"])) * through(x, p.shared["content"])
         return through(hidden, p.kv_head["out"])
 
-    def map_q(self, p: EncodingParams, q: Float[Array, "T H"], pos: Num[ArrayLike, " T"]) -> Float[Array, "T H"]:
-        """R(p) q."""
-        return self._turn(p, q, pos)
-
-    def map_k(self, p: EncodingParams, k: Float[Array, "S H"], pos: Num[ArrayLike, " S"]) -> Float[Array, "S H"]:
-        """R(p) k."""
-        return self._turn(p, k, pos)
-
-    def _turn(self, p: EncodingParams, x: Float[Array, "T H"], pos: Num[ArrayLike, " T"]) -> Float[Array, "T H"]:
+    def turn(self, p: EncodingParams, x: Float[Array, "T H"], pos: Num[ArrayLike, " T"]) -> Float[Array, "T H"]:
+        """R(pos) x."""
         return rotate(x, angles(pos, p.shared["frequencies"], compute_dtype(x)), self.layout)
-
-    def check(
-        self, *, sizes: Sizes | None = None, causal: bool | None = None, pos: Num[ArrayLike, "..."] | None = None
-    ) -> None:
-        """Refuses an odd head dimension."""
-        del causal, pos
-        if sizes is not None:
-            check_even("RePo", sizes.head_dim)

@@ -24,16 +24,16 @@ from typing import Any
 import numpy as np
 
 from attnjax.positions.angles import Frequencies, angles, exact, geometric
-from attnjax.positions.base import EncodingParams, PositionEncoding, Sizes, Trait
+from attnjax.positions.base import EncodingParams, Sizes, Trait
 from attnjax.positions.checks import validate
 from attnjax.positions.population import numeric
-from attnjax.positions.rotary import Layout, check_even, check_layout, rotate
+from attnjax.positions.rotary import Layout, Rotation, check_even, check_layout, rotate
 from attnjax.positions.scaling import Scaling
 from attnjax.typing import Array, ArrayLike, Float, Num, compute_dtype
 
 
 @dataclasses.dataclass(frozen=True)
-class RoPE(PositionEncoding):
+class RoPE(Rotation):
     """Queries and keys turned by their position, so that the score sees the distance alone (Su et al. 2021).
 
     Constants: shared={"frequencies": of every pair, after scaling and `keep`, "gain": the scaling's attention factor}.
@@ -107,15 +107,8 @@ class RoPE(PositionEncoding):
         turns = np.arange(pairs) < turning
         return Frequencies(*(words * turns.astype(words.dtype) for words in found))
 
-    def map_q(self, p: EncodingParams, q: Float[Array, "T H"], pos: Num[ArrayLike, " T"]) -> Float[Array, "T H"]:
-        """R(pos) q, times the attention factor of the scaling on the rotary channels."""
-        return self._turn(p, q, pos)
-
-    def map_k(self, p: EncodingParams, k: Float[Array, "S H"], pos: Num[ArrayLike, " S"]) -> Float[Array, "S H"]:
-        """R(pos) k, times the attention factor of the scaling on the rotary channels."""
-        return self._turn(p, k, pos)
-
-    def _turn(self, p: EncodingParams, x: Float[Array, "T H"], pos: Num[ArrayLike, " T"]) -> Float[Array, "T H"]:
+    def turn(self, p: EncodingParams, x: Float[Array, "T H"], pos: Num[ArrayLike, " T"]) -> Float[Array, "T H"]:
+        """R(pos) x, times the attention factor of the scaling on the rotary channels."""
         angle = angles(pos, p.shared["frequencies"], compute_dtype(x))
         return rotate(x, angle, self.layout, p.shared["gain"])
 

@@ -20,11 +20,42 @@ from typing import Literal
 import chex
 import jax.numpy as jnp
 
+from attnjax.positions.base import EncodingParams, PositionEncoding, Sizes
 from attnjax.positions.sincos import sine_cosine
-from attnjax.typing import Array, Float, compute_dtype
+from attnjax.typing import Array, ArrayLike, Float, Num, compute_dtype
 
 Layout = Literal["half", "interleaved"]
 LAYOUTS = ("half", "interleaved")
+
+
+class Rotation(PositionEncoding):
+    """An encoding that turns the queries and the keys of a head alike, as `turn` says.
+
+    Example:
+        >>> from attnjax.positions import MRoPE, RoPE
+        >>> isinstance(RoPE(), Rotation), isinstance(MRoPE(), Rotation)
+        (True, True)
+    """
+
+    def check(
+        self, *, sizes: Sizes | None = None, causal: bool | None = None, pos: Num[ArrayLike, "..."] | None = None
+    ) -> None:
+        """Refuses an odd head dimension."""
+        del causal, pos
+        if sizes is not None:
+            check_even(type(self).__name__, sizes.head_dim)
+
+    def map_q(self, p: EncodingParams, q: Float[Array, "T H"], pos: Num[ArrayLike, "T *A"]) -> Float[Array, "T H"]:
+        """R(pos) q."""
+        return self.turn(p, q, pos)
+
+    def map_k(self, p: EncodingParams, k: Float[Array, "S H"], pos: Num[ArrayLike, "S *A"]) -> Float[Array, "S H"]:
+        """R(pos) k."""
+        return self.turn(p, k, pos)
+
+    def turn(self, p: EncodingParams, x: Float[Array, "T H"], pos: Num[ArrayLike, "T *A"]) -> Float[Array, "T H"]:
+        """R(pos) x: the pairs of the channels of every token, turned by its angles."""
+        raise NotImplementedError
 
 
 def rotate(

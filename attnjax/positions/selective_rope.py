@@ -32,9 +32,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from attnjax.positions.angles import geometric
-from attnjax.positions.base import EncodingParams, PositionEncoding, Sizes, Trait
+from attnjax.positions.base import EncodingParams, Sizes, Trait
 from attnjax.positions.checks import MOST, validate, validate_integer
-from attnjax.positions.rotary import Layout, check_even, check_layout, rotate
+from attnjax.positions.rotary import Layout, Rotation, check_even, check_layout, rotate
 from attnjax.typing import Array, ArrayLike, Float, Num, compute_dtype
 
 HIGHEST = jax.lax.Precision.HIGHEST
@@ -44,7 +44,7 @@ STD, EPSILON = 0.02, 1e-6
 
 
 @dataclasses.dataclass(frozen=True)
-class SelectiveRoPE(PositionEncoding):
+class SelectiveRoPE(Rotation):
     """Rotations by sums of angles computed from the tokens.
 
     Hyper-parameters: `rank` of the projection; `theta`, base of the temperatures; `temperature`, the highest of them (m);
@@ -111,24 +111,9 @@ class SelectiveRoPE(PositionEncoding):
         last = [row[j : j + T] for j in range(1, TAPS)]
         return jnp.concatenate([state[:1] + jnp.cumsum(psi, 0), *last], 1)
 
-    def map_q(self, p: EncodingParams, q: Float[Array, "T H"], pos: Num[ArrayLike, "T A"]) -> Float[Array, "T H"]:
-        """R(P) q."""
-        return self._turn(p, q, pos)
-
-    def map_k(self, p: EncodingParams, k: Float[Array, "S H"], pos: Num[ArrayLike, "S A"]) -> Float[Array, "S H"]:
-        """R(P) k."""
-        return self._turn(p, k, pos)
-
-    def _turn(self, p: EncodingParams, x: Float[Array, "T H"], pos: Num[ArrayLike, "T A"]) -> Float[Array, "T H"]:
+    def turn(self, p: EncodingParams, x: Float[Array, "T H"], pos: Num[ArrayLike, "T A"]) -> Float[Array, "T H"]:
+        """R(P) x."""
         dtype = compute_dtype(x)
         temperature = jnp.asarray(p.shared["temperature"], dtype)[None]
         angle = jnp.asarray(pos)[:, : temperature.shape[1]].astype(dtype) * temperature
         return rotate(x, angle, self.layout)
-
-    def check(
-        self, *, sizes: Sizes | None = None, causal: bool | None = None, pos: Num[ArrayLike, "..."] | None = None
-    ) -> None:
-        """Refuses an odd head dimension."""
-        del causal, pos
-        if sizes is not None:
-            check_even("SelectiveRoPE", sizes.head_dim)

@@ -41,6 +41,8 @@ class SSMax(PositionEncoding):
     initial: float = 0.43
     biased: bool = False
 
+    needs_causal = "takes pos + 1 for the number of keys that a query sees"
+
     def __post_init__(self) -> None:
         validate("SSMax", initial=self.initial)
         if not isinstance(self.biased, bool):
@@ -59,14 +61,3 @@ class SSMax(PositionEncoding):
         if self.biased:
             factor = factor + jnp.asarray(p.head["b"], dtype)
         return (factor[:, None] * q.astype(dtype)).astype(q.dtype)
-
-    def check(
-        self, *, sizes: Sizes | None = None, causal: bool | None = None, pos: Num[ArrayLike, "..."] | None = None
-    ) -> None:
-        """Refuses a mask that is not causal, where pos + 1 is not the number of keys that a query sees."""
-        del sizes, pos
-        if causal is False:
-            raise ValueError(
-                "SSMax takes pos + 1 for the number of keys that a query sees, so it needs a causal mask; pass "
-                "Mask(causal=True)"
-            )

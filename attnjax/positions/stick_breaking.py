@@ -23,7 +23,7 @@ import jax.numpy as jnp
 
 from attnjax.positions.base import EncodingParams, SequentialScore, Tile, Trait
 from attnjax.positions.cope import sums_from_the_right
-from attnjax.typing import Array, Float, compute_dtype
+from attnjax.typing import Array, Float
 
 LOWEST = -1e5
 """What a logarithm of 1 - sigmoid is held to: e^LOWEST is 0 in float64, and sums of millions of them stay finite."""
@@ -58,11 +58,6 @@ class StickBreaking(SequentialScore):
     def traits(self) -> Trait:
         """A score with a carry, of logarithms of weights."""
         return super().traits | Trait.UNNORMALIZED
-
-    def carry(self, p: EncodingParams, q: Float[Array, "t h"]) -> Float[Array, " t"]:
-        """The logarithm of what is left of the stick before the last tile: zero."""
-        del p
-        return jnp.zeros(q.shape[:1], compute_dtype(q))
 
     def score(
         self, p: EncodingParams, tile: Tile, carry: Float[Array, " t"] | None = None

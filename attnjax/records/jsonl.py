@@ -10,7 +10,7 @@ import errno
 import json
 import os
 import pathlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from attnjax.records import lines
@@ -59,6 +59,11 @@ def append(path: pathlib.Path, *records: Mapping[str, Any]) -> None:
         if os.write(file, data) < len(data):
             os.ftruncate(file, size)
             raise OSError(errno.ENOSPC, "no space left for a record", str(path))
+
+
+def replace(path: pathlib.Path, records: Iterable[Mapping[str, Any]]) -> None:
+    """A file of these records alone, in the place of an earlier one. Raises OSError where the disk refuses."""
+    write(path, "".join(map(lines.text, records)))
 
 
 def read(path: pathlib.Path) -> Records:

@@ -3,7 +3,7 @@
     sweep.json                 the plan
     <run>/config.json          the canonical JSON, whose sha256 begins with the folder's name
     <run>/manifest.json  status.json  metrics.jsonl  results.jsonl  checkpoints/  lease-000001  traceback.txt
-    logs/  index.sqlite  report/
+    logs/  report/
 
 Damage is reported as a `Problem` beside the sound data, and callers decide what to do.
 """
@@ -19,11 +19,12 @@ from attnjax.config.files import SWEEP_FILE
 from attnjax.folder import enter
 from attnjax.records import files, inventory, status
 from attnjax.records.files import Problem, problem
+from attnjax.records.values import as_dict, text
 
 RUN = re.compile(r"[0-9a-f]{16}")
 """Names of runs."""
 OURS = re.compile(rf"{re.escape(SWEEP_FILE)}|index\.sqlite(-\w+)?|logs|report|README\.md|\..*")
-"""Names in a folder of results that are neither runs nor foreign."""
+"""Names in a folder of results that are neither runs nor foreign; earlier versions made an index."""
 CONFIG, MANIFEST = "config.json", "manifest.json"
 LINK = "is a link, which is not followed"
 
@@ -36,6 +37,14 @@ class Entries(NamedTuple):
     runs: list[str]
     links: list[str]
     foreign: list[str]
+
+
+class Plan(NamedTuple):
+    """What sweep.json says: its table, the entries of its runs that name one, and what is wrong with the others."""
+
+    table: dict[str, Any]
+    entries: list[dict[str, Any]]
+    wrong: list[str]
 
 
 class RunFolder(NamedTuple):
@@ -61,6 +70,19 @@ def entries(root: pathlib.Path) -> Entries:
     links = [name for name, kind in kinds.items() if kind == "link" and name != SWEEP_FILE]
     others = [name for name in kinds if name not in {*runs, *links} and not OURS.fullmatch(name)]
     return Entries(runs, links, others)
+
+
+def read_plan(root: pathlib.Path) -> Plan:
+    """The plan in a folder of results.
+
+    Raises OSError where it cannot be read, ValueError where it is damaged, and NewerError where it is of a newer schema.
+    """
+    table = files.read_table(root / SWEEP_FILE)
+    there = table.get("runs")
+    found = [as_dict(entry) for entry in (there if isinstance(there, list) else [])]
+    named = [RUN.fullmatch(text(entry.get("run"))) is not None for entry in found]
+    wrong = [f"entry {place} of its runs names no run id" for place, known in enumerate(named) if not known]
+    return Plan(table, [entry for entry, known in zip(found, named, strict=True) if known], wrong)
 
 
 def read(directory: pathlib.Path) -> RunFolder:
@@ -102,12 +124,12 @@ def read_config(directory: pathlib.Path) -> RunConfig:
 def config_table(directory: pathlib.Path) -> dict[str, Any]:
     """The same, not parsed: its hash is compared with the name of the folder. Raises FileNotFoundError where there is none."""
     path = directory / CONFIG
-    text = files.read_text(path)
-    if hashlib.sha256(text.encode()).hexdigest()[:16] != directory.name:
+    content = files.read_text(path)
+    if hashlib.sha256(content.encode()).hexdigest()[:16] != directory.name:
         raise ValueError(
             f"{path} has changed since the run was planned: its sha256 does not begin with {directory.name}"
         )
-    return files.parse_table(text, path)
+    return files.parse_table(content, path)
 
 
 def read_manifest(directory: pathlib.Path) -> dict[str, Any]:

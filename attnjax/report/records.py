@@ -91,9 +91,8 @@ def read(directory: Path, ignore: Iterable[Path] = ()) -> Sweep:
     except OSError as error:
         raise ValueError(f"{directory} cannot be read: {error.strerror or error}") from None
     left_out = {path.name for path in ignore if path.parent.resolve() == root.resolve()}
-    spec, problems = read_spec(root)
-    listed, wrong = listing(spec)
-    problems += [Problem(root / SWEEP_FILE, reason) for reason in wrong]
+    plan, problems = read_plan(root)
+    spec, listed = plan.table, {entry["run"]: text(entry.get("cell")) for entry in plan.entries}
     problems += [Problem(root / name, runs.LINK) for name in there.links if name not in left_out]
     problems += [Problem(root / name, "is not part of a sweep") for name in there.foreign if name not in left_out]
     read_runs, unchecked = [], 0
@@ -119,27 +118,18 @@ def skipped(problem: Problem, root: Path) -> Skipped:
     return Skipped(printable(problem.path.relative_to(root).as_posix()), problem.line, printable(problem.reason))
 
 
-def read_spec(root: Path) -> tuple[dict[str, Any], list[Problem]]:
-    """What sweep.json holds, {} where it cannot be read. Raises ValueError for a newer schema."""
+def read_plan(root: Path) -> tuple[runs.Plan, list[Problem]]:
+    """What sweep.json says, nothing where it cannot be read, and what is wrong with it.
+
+    Raises ValueError for a newer schema.
+    """
     try:
-        return clean(files.read_table(root / SWEEP_FILE)), []
+        plan = runs.Plan(**clean(runs.read_plan(root)._asdict()))
     except NewerError:
         raise
     except (OSError, ValueError) as error:
-        return {}, [files.problem(root / SWEEP_FILE, error)]
-
-
-def listing(spec: Mapping[str, Any]) -> tuple[dict[str, str], list[str]]:
-    """The cell of every run that sweep.json lists, and a note for every entry that names no run."""
-    entries = spec.get("runs")
-    listed, wrong = {}, []
-    for place, entry in enumerate(entries if isinstance(entries, list) else []):
-        run = text(as_dict(entry).get("run"))
-        if runs.RUN.fullmatch(run):
-            listed[run] = text(entry.get("cell"))
-        else:
-            wrong.append(f"entry {place} of its runs names no run id")
-    return listed, wrong
+        return runs.Plan({}, [], []), [files.problem(root / SWEEP_FILE, error)]
+    return plan, [Problem(root / SWEEP_FILE, reason) for reason in plan.wrong]
 
 
 def read_run(directory: Path, cell: str) -> tuple[Run, list[Problem], int]:

@@ -1,5 +1,6 @@
 """One colour, dash and marker per encoding, the same in every figure and page, readable by the colour-blind.
 
+They stand in the row of the encoding in `attnjax/registry.py`; here is how they are used, and what all others share.
 Thirteen hues that everybody can tell apart do not exist, so three things vary together. The colours have a dark tone
 for white paper and a light tone of the same hue for dark screens; the six that most papers compare are solid lines
 whose colours stay far apart under every colour blindness; the others share a colour family with one of them, never the
@@ -8,7 +9,7 @@ dash. `tests/report/test_style.py` simulates the three kinds of colour blindness
 
 from dataclasses import dataclass, replace
 
-from attnjax.registry import ENCODINGS
+from attnjax.registry import DASHED, DOTTED, ENCODINGS, MIXED, SOLID
 
 
 @dataclass(frozen=True)
@@ -22,35 +23,11 @@ class Style:
     marker: str
 
 
-SOLID = ()
-DASHED = (5.0, 2.0)
-DOTTED = (1.2, 1.6)
-MIXED = (6.0, 2.0, 1.2, 2.0)
 DASHES = (SOLID, DASHED, DOTTED, MIXED)
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "p", "*", "h", "d", "$F$", "$C$", "$R$", "$S$", "$N$", "$L$")
 
-STYLES = (
-    ("nope", Style("NoPE", "#272727", "#f2f2f2", SOLID, "X")),
-    ("sinusoidal", Style("Sinusoidal", "#9a3104", "#f66231", SOLID, "s")),
-    ("learned", Style("Learned", "#ab9004", "#f3d335", DASHED, "D")),
-    ("rope", Style("RoPE", "#074a8d", "#4092f5", SOLID, "o")),
-    ("xpos", Style("XPos", "#4a95d4", "#d4e8fd", DASHED, "v")),
-    ("alibi", Style("ALiBi", "#049f69", "#26d87a", SOLID, "^")),
-    ("t5", Style("T5 bias", "#d270ad", "#f082c2", SOLID, "P")),
-    ("kerple", Style("Kerple", "#407448", "#93e1a0", DASHED, "<")),
-    ("fire", Style("FIRE", "#7e2427", "#db626f", DOTTED, "p")),
-    ("transformer_xl", Style("Transformer-XL", "#733cb3", "#bb98f3", DASHED, "*")),
-    ("cope", Style("CoPE", "#91612b", "#c79053", DOTTED, "h")),
-    ("sandwich", Style("Sandwich", "#037a84", "#49b5c4", DOTTED, ">")),
-    ("pope", Style("PoPE", "#232b8c", "#596ff3", DOTTED, "d")),
-    ("fox", Style("FoX", "#10125e", "#685da5", MIXED, "$F$")),
-    ("cable", Style("Cable", "#4739db", "#6e4ef7", DASHED, "$C$")),
-    ("repo", Style("RePo", "#58115b", "#89548e", DOTTED, "$R$")),
-    ("selective_rope", Style("Selective RoPE", "#b88733", "#f29112", MIXED, "$S$")),
-    ("ssmax", Style("SSMax", "#e0108e", "#b5799b", DASHED, "$N$")),
-    ("llama4_temperature", Style("Llama 4 temperature", "#8a4ff2", "#daaffe", MIXED, "$L$")),
-)
-"""The encodings that papers compare most; `attnjax.registry` has the names of all."""
+STYLES = tuple((name, Style(row.label, *row.look)) for name, row in ENCODINGS.items() if row.look)
+"""Of the encodings whose row has a look of its own."""
 
 OTHER = (
     Style("", "#7a7a00", "#c8c832", MIXED, "P"),

@@ -6,7 +6,6 @@ summary = run_here(store, train)        # or run_workers(store, "module:function
 
 from attnjax.sweep.execute import ExecutionConfig, retry, run_here
 from attnjax.sweep.find import find_run
-from attnjax.sweep.index import query, rebuild
 from attnjax.sweep.plan import chain, expand, groups, plan, population_key, product, seeds, subsample, vary, zipped
 from attnjax.sweep.run_context import Event, RunContext, Train
 from attnjax.sweep.scan import Found, Run, scan
@@ -33,8 +32,6 @@ __all__ = [
     "population_key",
     "prepare",
     "product",
-    "query",
-    "rebuild",
     "retry",
     "run_here",
     "run_workers",

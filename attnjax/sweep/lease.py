@@ -211,6 +211,7 @@ def heartbeat(leases: Sequence[Lease], interval: float, stop: Stop) -> Iterator[
     ended = threading.Event()
 
     def beat() -> None:
+        """Renew all leases until the block ends, or one is lost."""
         while not ended.wait(interval):
             for lease in leases:
                 try:

@@ -3,7 +3,6 @@
     sweep.json                 name, config file, protocol, and the runs with what the sweep changed
     <run>/                     see `attnjax.records.runs`
     logs/                      what workers printed; who is changing the plan
-    index.sqlite               made from the above at will
 
 The folders are the truth. Several drivers may work on one folder, on one sweep; another sweep is refused.
 """
@@ -20,7 +19,7 @@ from attnjax.config.names import safe_name
 from attnjax.config.schema import SCHEMA
 from attnjax.folder import enter
 from attnjax.records import files, status
-from attnjax.records.runs import CONFIG, RUN, read_config
+from attnjax.records.runs import CONFIG, read_config, read_plan
 from attnjax.records.values import dotted, jsonable
 from attnjax.sweep import lease
 from attnjax.sweep.plan import Planned, population_key
@@ -118,20 +117,23 @@ def load(root: pathlib.Path) -> Store:
     """
     root = files.real(root)
     try:
-        table = files.read_table(root / SWEEP_FILE)
+        plan = read_plan(root)
     except (FileNotFoundError, NotADirectoryError):
         raise ValueError(f"{root} holds no sweep: there is no {SWEEP_FILE}") from None
-    try:
-        runs = tuple(
-            Entry(**{field.name: one[field.name] for field in dataclasses.fields(Entry)}) for one in table["runs"]
-        )
-        good = all(RUN.fullmatch(entry.run) and isinstance(entry.overrides, dict) for entry in runs)
-        texts = [str(table[name]) for name in ("config_file", "protocol")]
-    except (KeyError, TypeError) as error:
-        raise ValueError(f"{root / SWEEP_FILE} is damaged: {error}") from None
-    if not good:
-        raise ValueError(f"{root / SWEEP_FILE} is damaged: a run is not named by 16 hex digits")
-    return Store(root, safe_name(table.get("name"), f"the name in {root / SWEEP_FILE}"), runs, *texts)
+    fields = {"run": str, "cell": str, "group": str, "overrides": dict}
+    wrong = [f"it has no {name}" for name in _lacking(plan.table, {"config_file": str, "protocol": str, "runs": list})]
+    wrong += plan.wrong
+    wrong += [f"run {one['run']} has no {name}" for one in plan.entries for name in _lacking(one, fields)]
+    if wrong:
+        raise ValueError(f"{root / SWEEP_FILE} is damaged: {wrong[0]}")
+    runs = tuple(Entry(**{name: one[name] for name in fields}) for one in plan.entries)
+    texts = [plan.table[name] for name in ("config_file", "protocol")]
+    return Store(root, safe_name(plan.table.get("name"), f"the name in {root / SWEEP_FILE}"), runs, *texts)
+
+
+def _lacking(table: Mapping[str, Any], kinds: Mapping[str, type]) -> list[str]:
+    """The names of which the table has no value of their kind."""
+    return [name for name, kind in kinds.items() if not isinstance(table.get(name), kind)]
 
 
 def _make_folder(store: Store, config: RunConfig) -> None:

@@ -8,8 +8,6 @@ Example:
   ((1, 6), True)
 """
 
-import difflib
-import inspect
 from typing import Any
 
 from attnjax import registry
@@ -110,16 +108,4 @@ def task(name: str, **options: Any) -> Task:
       Traceback (most recent call last):
       ValueError: task 'copy' has no option 'symbol' (did you mean 'symbols'?); it has: variant, symbols
     """
-    if name not in TASKS:
-        raise ValueError(f"unknown task {name!r}{_nearest(name, TASKS)}; choose from {', '.join(TASKS)}")
-    known = inspect.signature(TASKS[name]).parameters
-    for option in options:
-        if option not in known:
-            choices = ", ".join(known) or "none"
-            raise ValueError(f"task {name!r} has no option {option!r}{_nearest(option, known)}; it has: {choices}")
-    return TASKS[name](**options)
-
-
-def _nearest(word: str, choices: Any) -> str:
-    close = difflib.get_close_matches(str(word), list(choices), n=1)
-    return f" (did you mean {close[0]!r}?)" if close else ""
+    return registry.make("task", TASKS, name, options)

@@ -1,4 +1,7 @@
-"""Random tokens and padding. No random number depends on the size of the array it is drawn into."""
+"""Random tokens, permutations and padding. No random number depends on the size of the array it is drawn into.
+
+Permutations sort entries by 32 random bits each; two that tie, about once in 2^32 / size^2 draws, keep their order.
+"""
 
 import chex
 import jax
@@ -8,6 +11,8 @@ from jaxtyping import Integer
 
 from attnjax.tasks.base import Example
 from attnjax.typing import Array, Bool, Int, Key, UInt32
+
+LAST = 2**32 - 1
 
 
 def draw(key: Key[Array, ""], size: int, symbols: int) -> Int[Array, " size"]:
@@ -62,3 +67,17 @@ def padded(
         target_length,
         within(counted, targets.shape[0]).astype(jnp.int32),
     )
+
+
+def shuffled_ones(bits: UInt32[Array, " n"], ones: Int[Array, ""], length: Int[Array, ""]) -> Int[Array, " n"]:
+    """Return `ones` 1s at uniformly drawn indices below `length`, and 0s elsewhere."""
+    chex.assert_rank((bits, ones, length), (1, 0, 0))
+    chex.assert_type(bits, jnp.uint32)
+    noise = jnp.where(within(length, bits.shape[0]), bits, jnp.uint32(LAST))
+    return (jnp.argsort(jnp.argsort(noise)).astype(jnp.int32) < ones).astype(jnp.int32)
+
+
+def distinct(key: Key[Array, ""], symbols: int) -> Int[Array, " symbols"]:
+    """Return all tokens 0 .. symbols - 1 in random order: the first n are a sample without replacement."""
+    chex.assert_rank(key, 0)
+    return jnp.argsort(jax.random.bits(key, (symbols,), jnp.uint32)).astype(jnp.int32)

@@ -20,8 +20,7 @@ import jax.numpy as jnp
 from attnjax.tasks.base import Alphabet, Example, Task, numbered
 from attnjax.tasks.checks import check_count
 from attnjax.tasks.digits import digit_count, joined, numeral, settle, turned
-from attnjax.tasks.draws import padded, pick, within
-from attnjax.tasks.shuffle import distinct
+from attnjax.tasks.draws import distinct, padded, pick, within
 from attnjax.tasks.strings import StringTask
 from attnjax.typing import Array, Int, Key
 

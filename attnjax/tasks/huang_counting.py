@@ -21,8 +21,7 @@ import jax.numpy as jnp
 
 from attnjax.tasks.base import Alphabet, Example, Task, numbered
 from attnjax.tasks.checks import check_choice, check_count
-from attnjax.tasks.draws import between, draw, padded, within
-from attnjax.tasks.shuffle import shuffled_ones
+from attnjax.tasks.draws import between, draw, padded, shuffled_ones, within
 from attnjax.typing import Array, Int, Key
 
 LETTERS = tuple(string.ascii_lowercase)

@@ -15,8 +15,7 @@ import jax.numpy as jnp
 
 from attnjax.tasks.base import Alphabet, Example, Task, numbered
 from attnjax.tasks.checks import check_count
-from attnjax.tasks.draws import draw, padded, pick, take
-from attnjax.tasks.shuffle import distinct
+from attnjax.tasks.draws import distinct, draw, padded, pick, take
 from attnjax.typing import Array, Int, Key
 
 

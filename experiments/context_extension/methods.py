@@ -33,7 +33,8 @@ from attnjax.positions import (
     YaRN,
 )
 from attnjax.positions.angles import Frequencies
-from attnjax.report.style import DASHED, DOTTED, MIXED, SOLID, Style
+from attnjax.registry import DASHED, DOTTED, MIXED, SOLID
+from attnjax.report.style import Style
 
 KEEP = 0.75
 """p of p-RoPE."""

@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from attnjax.registry import DOTTED
 from attnjax.report import statistics
 from attnjax.report.drawing import FAINT, new_figure, plain, save, settings
-from attnjax.report.style import DOTTED, style
+from attnjax.report.style import style
 from experiments.head_pruning.results import Cell, Results
 
 COLUMNS = 3

@@ -12,15 +12,6 @@ from typing import Any
 import jax
 import numpy as np
 
-from attnjax.analysis.importance import head_importance
-from attnjax.analysis.pruning import (
-    ablation,
-    every_head,
-    importance_order,
-    pruning_curves,
-    random_orders,
-    tenths,
-)
 from attnjax.analysis.subject import Subject, load
 from attnjax.config import RunConfig, encoding_name
 from attnjax.records import jsonl
@@ -30,6 +21,15 @@ from attnjax.tasks import Text
 from attnjax.train.loop import make_task
 from attnjax.typing import Int
 from experiments import recorded
+from experiments.head_pruning.importance import head_importance
+from experiments.head_pruning.pruning import (
+    ablation,
+    every_head,
+    importance_order,
+    pruning_curves,
+    random_orders,
+    tenths,
+)
 
 Record = dict[str, Any]
 Chosen = tuple[str, int | None, np.ndarray]
@@ -115,9 +115,9 @@ def _at_length(
     yield "heads", {name: score.tolist() for name, score in scores.items()}
 
 
-def windows(text: Text, length: int, count: int) -> Int[np.ndarray, "B T"]:
+def windows(text: Text, length: int, count: int, seed: int = KEY) -> Int[np.ndarray, "B T"]:
     """`count` random windows of the text, the same for every run."""
-    lengths, key = np.full(count, length), jax.random.key(KEY)
+    lengths, key = np.full(count, length), jax.random.key(seed)
     draw = jax.jit(lambda *arrays: text.given(*arrays).sample(key, lengths, length).inputs)
     return np.asarray(draw(*text.arrays))
 

@@ -1,7 +1,6 @@
 """Scores of all heads of all runs of a sweep, on windows of held-out files, as rows that JSON can hold."""
 
 import hashlib
-import json
 import math
 import pathlib
 import platform
@@ -11,16 +10,17 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from attnjax.analysis.corpus import Sources, Windows, cut, read_sources
 from attnjax.analysis.counting import count_heads
 from attnjax.analysis.patterns import POSITIONAL
 from attnjax.analysis.scores import HeadScores, best_head, score_heads, stands_out
 from attnjax.analysis.subject import Subject, load
-from attnjax.config import RunConfig, encoding_name
+from attnjax.config import SCHEMA, RunConfig, encoding_name
+from attnjax.records import files, jsonl
 from attnjax.sweep import scan
 from attnjax.tasks import Text
 from attnjax.train.loop import make_task
 from attnjax.train.model import build
+from experiments.head_specialization.corpus import Sources, Windows, cut, read_sources
 
 
 class Results(NamedTuple):
@@ -122,17 +122,31 @@ def write(results: Results, out: pathlib.Path) -> None:
     """heads.jsonl, patterns.jsonl, protocol.json. Raises ValueError where the folder cannot be written to."""
     try:
         out.mkdir(parents=True, exist_ok=True)
-        for name in ("heads", "patterns"):
-            lines = "".join(json.dumps(row, allow_nan=False) + "\n" for row in getattr(results, name))
-            (out / f"{name}.jsonl").write_text(lines, encoding="utf-8")
-        (out / "protocol.json").write_text(json.dumps(results.protocol, indent=1) + "\n", encoding="utf-8")
+        jsonl.replace(out / "heads.jsonl", results.heads)
+        jsonl.replace(out / "patterns.jsonl", results.patterns)
+        files.write_table(out / "protocol.json", {"schema": SCHEMA, **results.protocol})
     except OSError as error:
         raise ValueError(f"{out} cannot be written: {error.strerror or error}") from error
 
 
 def read(folder: pathlib.Path) -> Results:
-    """What `write` wrote."""
-    rows = lambda name: [
-        json.loads(line) for line in (folder / f"{name}.jsonl").read_text(encoding="utf-8").splitlines()
-    ]
-    return Results(rows("heads"), rows("patterns"), json.loads((folder / "protocol.json").read_text(encoding="utf-8")))
+    """What `write` wrote. Raises ValueError where a file is missing or damaged."""
+    return Results(_rows(folder / "heads.jsonl"), _rows(folder / "patterns.jsonl"), _plain(_table(folder)))
+
+
+def _rows(path: pathlib.Path) -> list[dict[str, Any]]:
+    found = jsonl.read(path)
+    if found.damaged or not found.tables:
+        raise ValueError(f"{path} is {f'damaged: {found.damaged[0]}' if found.damaged else 'missing or empty'}")
+    return [_plain(table) for table in found.tables]
+
+
+def _table(folder: pathlib.Path) -> dict[str, Any]:
+    try:
+        return files.read_table(folder / "protocol.json")
+    except OSError as error:
+        raise ValueError(f"{folder / 'protocol.json'} cannot be read: {error.strerror or error}") from None
+
+
+def _plain(table: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in table.items() if name != "schema"}

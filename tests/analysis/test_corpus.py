@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from attnjax.analysis.corpus import Source, as_mask, cut, held_out, read_source, read_sources
-from attnjax.analysis.source import Link
 from attnjax.tasks import Text
+from experiments.head_specialization.corpus import Source, as_mask, cut, held_out, read_source, read_sources
+from experiments.head_specialization.source import Link
 
 CODE = "def add(first, second):\n    return (first + second)\n"
 

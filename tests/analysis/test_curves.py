@@ -4,11 +4,11 @@ import jax
 import numpy as np
 import pytest
 
-from attnjax.analysis import curves
 from attnjax.analysis.heads import module
 from attnjax.analysis.subject import Subject
 from attnjax.modules import Decoder, Encoder
 from attnjax.positions import FIRE, ALiBi, CoPE, Kerple, NoPE, RoPE, T5Bias, compose
+from experiments.reading_positions import curves
 from tests.analysis import planted_heads as planted
 
 DISTANCES = np.array([0, 1, 2, 5, 9, 20])

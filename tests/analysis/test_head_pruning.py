@@ -9,7 +9,6 @@ import jax
 import numpy as np
 import pytest
 
-from attnjax.analysis.pruning import measure
 from attnjax.analysis.subject import load
 from attnjax.config import defaults
 from attnjax.positions import Learned
@@ -22,6 +21,7 @@ from attnjax.train.step import Trainer, members
 from experiments.head_pruning.__main__ import main
 from experiments.head_pruning.measuring import refusal, windows
 from experiments.head_pruning.page import RECORDS, render
+from experiments.head_pruning.pruning import measure
 from experiments.head_pruning.results import read
 from tests.analysis import planted_models
 

@@ -1,5 +1,8 @@
 """The experiment on heads: rows to statements by hand, and one tiny run from training to files."""
 
+import pathlib
+import shutil
+
 import numpy as np
 import pytest
 
@@ -9,6 +12,7 @@ from attnjax.sweep import plan, prepare, run_here
 from attnjax.train import train
 from experiments.head_specialization import measure, picture, summary
 
+COMMITTED = pathlib.Path(__file__).parents[2] / "experiments" / "head_specialization" / "results"
 CODE = "def add(first, second):\n    return [first, (second + first)]\n\n\n"
 
 
@@ -54,6 +58,28 @@ def test_the_claim_names_both_ends(results):
     assert summary.claim(results) == expected
     nothing = results._replace(patterns=[{**one, "stand_out": 0} for one in results.patterns])
     assert "no head stands out" in summary.claim(nothing)
+
+
+def test_the_committed_statements_are_made_anew_from_the_records(tmp_path):
+    found = measure.read(COMMITTED)
+    assert summary.table(found) == (COMMITTED / "table.md").read_text()
+    assert summary.claim(found) == (COMMITTED / "claim.md").read_text()
+    measure.write(found, tmp_path)
+    for name in ("heads.jsonl", "patterns.jsonl", "protocol.json"):
+        assert (tmp_path / name).read_bytes() == (COMMITTED / name).read_bytes()
+
+
+def test_records_that_are_damaged_or_missing_are_refused(tmp_path):
+    shutil.copytree(COMMITTED, tmp_path, dirs_exist_ok=True)
+    path = tmp_path / "patterns.jsonl"
+    path.write_text(path.read_text().replace("0.1", "0.2", 1))
+    with pytest.raises(
+        ValueError, match=r"patterns.jsonl is damaged: line \d+ is damaged: its checksum does not agree$"
+    ):
+        measure.read(tmp_path)
+    path.unlink()
+    with pytest.raises(ValueError, match="patterns.jsonl is missing or empty$"):
+        measure.read(tmp_path)
 
 
 def test_the_figure_has_a_panel_per_pattern(results):

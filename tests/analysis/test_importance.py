@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from attnjax.analysis.importance import gate_gradients, head_importance, normalize_layers
+from experiments.head_pruning.importance import gate_gradients, head_importance, normalize_layers
 from tests.analysis import planted_models
 from tests.analysis.planted_models import HEADS, LAYERS
 

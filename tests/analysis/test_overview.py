@@ -7,13 +7,13 @@ import pytest
 
 from attnjax.analysis import Subject, head_scores
 from attnjax.analysis.counting import count_heads
-from attnjax.analysis.overview import held_out
 from attnjax.analysis.scores import score_heads
 from attnjax.analysis.weights import causal, entropy, mean_distance, sink_mass
 from attnjax.config import parse
 from attnjax.modules import Encoder
 from attnjax.train.loop import make_task
 from attnjax.train.model import build
+from experiments.head_specialization.corpus import cut, read_source
 from tests.analysis import planted_heads as planted
 
 SMALL = {"layers": 2, "model": 16, "heads": 2, "hidden": 16}
@@ -67,23 +67,26 @@ def test_a_run_is_shown_held_out_examples_of_its_task():
     assert found.entropy.shape == (2, 2)
 
 
-def test_python_source_has_brackets_and_names(tmp_path):
-    for number in range(60):
-        (tmp_path / f"f{number}.py").write_text(CODE + f"x{number} = add({number}, [1])\n")
-    subject = untrained(task={"name": "text", "options": {"path": str(tmp_path)}, "length_max": 64})
-    found = head_scores(subject)
-    assert {"bracket", "name"} <= set(found.patterns)
-    assert found.patterns["bracket"].rows > 0
-    assert found.patterns["name"].documents == len(set(held_out(subject).document.tolist())) > 1
+def test_targets_of_a_parser_are_patterns_too():
+    sources = [
+        read_source(f"f{number}.py", (CODE + f"x{number} = add({number}, [1])\n").encode()) for number in range(6)
+    ]
+    windows = cut(sources, 64)
+    linked = {"bracket": windows.bracket, "name": windows.name}
+    subject = planted.drawn(planted.config(layers=2, vocab=256))
+    found = head_scores(subject, windows.tokens, document=windows.document, linked=linked)
+    scored = score_heads(count_heads(subject, windows.tokens, windows.document, linked))
+    assert found.patterns["bracket"].rows == windows.bracket.any(-1).sum() > 0
+    for name in linked:
+        jax.tree.map(np.testing.assert_array_equal, found.patterns[name], scored[name])
 
 
-def test_text_that_is_no_python_is_shown_without_them(tmp_path):
+def test_text_is_shown_in_windows(tmp_path):
     (tmp_path / "one.txt").write_text("words and more words " * 400)
     subject = untrained(task={"name": "text", "options": {"path": str(tmp_path / "one.txt")}, "length_max": 32})
     found = head_scores(subject)
     assert found.tokens.shape == (64, 32)
     assert found.patterns["separator"].rows > 0
-    assert "bracket" not in found.patterns
 
 
 def test_mistakes_are_sentences():
@@ -91,6 +94,12 @@ def test_mistakes_are_sentences():
         head_scores(planted.previous_by_bias())
     with pytest.raises(ValueError, match="nowhere/rope/0 is no folder"):
         head_scores("nowhere/rope/0")
+    with pytest.raises(
+        ValueError, match="^document and linked are about the rows of tokens, so that tokens have to be"
+    ):
+        head_scores(planted.previous_by_bias(), document=np.arange(3))
+    with pytest.raises(ValueError, match="document must have one entry for each of the 4 windows"):
+        head_scores(planted.previous_by_bias(), planted.tokens(4), document=np.arange(3))
     with pytest.raises(ValueError, match="tokens must be integers"):
         head_scores(planted.previous_by_bias(), np.zeros(3))
     found = head_scores(planted.previous_by_bias(), planted.tokens(4) * 0 + np.arange(32) % 8)

@@ -4,8 +4,8 @@ import jax
 import numpy as np
 import pytest
 
-from attnjax.analysis.probes import linear_probe, position_probe, positions, ridge, shuffled, untrained
 from attnjax.positions import NoPE, Sinusoidal
+from experiments.reading_positions.probes import linear_probe, position_probe, positions, ridge, shuffled, untrained
 from tests.analysis import planted_models
 
 DOCUMENTS, LENGTH, FITTED, WIDTH = 32, 20, 12, 6

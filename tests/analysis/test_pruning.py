@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from attnjax.analysis import pruning
-from attnjax.analysis.gates import gate_without
-from attnjax.analysis.importance import head_importance
-from attnjax.analysis.pruning import (
+from experiments.head_pruning import pruning
+from experiments.head_pruning.gates import gate_without
+from experiments.head_pruning.importance import head_importance
+from experiments.head_pruning.pruning import (
     ablation,
     every_head,
     importance_order,

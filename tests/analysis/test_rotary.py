@@ -6,9 +6,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from attnjax.analysis import rotary
 from attnjax.analysis.subject import Subject
 from attnjax.positions import NoPE, PositionInterpolation, RoPE, T5Bias, compose
+from experiments.reading_positions import rotary
 from tests.analysis import planted_heads as planted
 
 THETA = planted.frequencies(8)
@@ -71,16 +71,6 @@ def test_pairs_that_do_not_turn_and_scalings():
     assert np.isinf(kept.wavelength[2:]).all()
     stretched = rotary.reach(RoPE(scaling=PositionInterpolation(2.0)), 8, 64, 128)
     np.testing.assert_allclose(stretched.frequency, [0.5, 0.05, 0.005, 0.0005])
-
-
-def test_the_decay_bound_by_hand():
-    found = rotary.decay_bound(RoPE(), 16, np.arange(200))
-    for n in (0, 1, 17, 199):
-        partial = [abs(sum(np.exp(1j * n * theta) for theta in THETA[: c + 1])) for c in range(8)]
-        assert found[n] == pytest.approx(np.mean(partial))
-    assert found[0] == 4.5
-    # The claim of the paper: it falls with the distance, if not step by step.
-    assert found[:10].mean() > found[10:50].mean() > found[100:].mean()
 
 
 def test_rope_is_found_inside_a_composition():

@@ -6,8 +6,8 @@ import tokenize
 
 import pytest
 
-from attnjax.analysis.names import name_links
-from attnjax.analysis.source import Lines, Link, bracket_links, inside, parse
+from experiments.head_specialization.names import name_links
+from experiments.head_specialization.source import Lines, Link, bracket_links, inside, parse
 
 
 def brackets(text: str) -> list[tuple[int, int]]:

@@ -12,7 +12,7 @@ from attnjax.config import canonical_json
 from attnjax.records import files, status
 from attnjax.records.files import inside
 from attnjax.records.status import Status
-from attnjax.sweep import load, prepare, product, query, rebuild, run_here, scan, seeds, vary
+from attnjax.sweep import load, prepare, run_here, scan, seeds
 from attnjax.sweep.plan import plan
 
 
@@ -129,12 +129,17 @@ def test_a_folder_that_cannot_be_written_to_is_told_before_anything_is_made(tmp_
         ("[]", "must hold a table"),
         ("[" * 16_000, "nested more than"),
         ('{"schema": 2, "runs": []}', "written by a newer version"),
-        ('{"schema": 1}', "damaged: 'runs'"),
+        ('{"schema": 1}', "damaged: it has no config_file"),
+        ('{"schema": 1, "name": "x", "config_file": "", "protocol": "", "runs": {}}', "damaged: it has no runs"),
+        (
+            '{"schema": 1, "name": "x", "config_file": "", "protocol": "", "runs": [{"run": "0123456789abcdef"}]}',
+            "damaged: run 0123456789abcdef has no cell",
+        ),
         ('{"schema": 1, "name": "x", "config_file": "", "protocol": "", "runs": [{"run": 3}]}', "damaged"),
         (
             '{"schema": 1, "name": "x", "config_file": "", "protocol": "", '
             '"runs": [{"run": "../../../../etc/x", "cell": "", "group": "", "overrides": {}}]}',
-            "not named by 16 hex digits",
+            "damaged: entry 0 of its runs names no run id",
         ),
     ],
 )
@@ -209,26 +214,6 @@ def test_states_follow_one_another_as_they_should(tmp_path, before, after, good)
     else:
         with pytest.raises(ValueError, match=f"cannot become {after} after {before}"):
             status.write(tmp_path, Status(after, 4))
-
-
-def test_the_index_is_made_anew_from_the_folders(make):
-    store = make(product(vary("model.encoding", ["rope", "alibi"]), seeds(2)))
-    run_here(store, train)
-    rebuild(store.root)
-    (store.root / "index.sqlite").write_bytes(b"rubbish")
-    with pytest.raises(ValueError, match="the index of"):
-        query(store.root, "SELECT 1 FROM runs")
-    rebuild(store.root)
-    assert query(store.root, "SELECT encoding, count(*) FROM runs GROUP BY 1 ORDER BY 1") == [("alibi", 2), ("rope", 2)]
-    assert query(store.root, "SELECT count(*), count(DISTINCT run) FROM results WHERE length = 20") == [(4, 4)]
-    assert query(store.root, "SELECT min(step), max(step), count(*) FROM metrics") == [(1, 10, 40)]
-    with pytest.raises(ValueError, match="readonly"):
-        query(store.root, "DELETE FROM runs")
-    assert not list(store.root.glob(".*"))
-    (store.root / "index.sqlite").rename(store.root / "elsewhere.sqlite")
-    (store.root / "index.sqlite").symlink_to(store.root / "elsewhere.sqlite")
-    with pytest.raises(ValueError, match="index.sqlite is a link"):
-        query(store.root, "SELECT 1 FROM runs")
 
 
 def test_nothing_depends_on_the_clock(make, monkeypatch):

@@ -15,7 +15,7 @@ import ast
 import re
 from typing import NamedTuple
 
-from attnjax.analysis.source import Lines, Link
+from experiments.head_specialization.source import Lines, Link
 
 IDENTIFIER = rb"([A-Za-z_\x80-\xff][A-Za-z0-9_\x80-\xff]*)"
 DEFINITION = re.compile(rb"(?:async\s+)?(?:def|class)\s+" + IDENTIFIER)

@@ -13,10 +13,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from attnjax.analysis.names import name_links
-from attnjax.analysis.source import Link, bracket_links, inside, parse
 from attnjax.tasks.text import NOT_EVERYWHERE, Text, names, place
 from attnjax.typing import Bool, Int
+from experiments.head_specialization.names import name_links
+from experiments.head_specialization.source import Link, bracket_links, inside, parse
 
 
 class Source(NamedTuple):

@@ -5,8 +5,6 @@ score depends on the place of the query too (FIRE), it is that of one place. RoP
 `rotary.py` for them.
 """
 
-import math
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -17,12 +15,7 @@ from attnjax.analysis.heads import module
 from attnjax.analysis.subject import Subject
 from attnjax.modules.encoding_sharing import encoding_owner
 from attnjax.positions import EncodingParams, PositionEncoding, Tile, Trait, resolve
-from attnjax.report.drawing import FAINT, new_figure, plain, save, settings
-from attnjax.report.style import STYLES
 from attnjax.typing import Array, Float, Int
-
-HEADS = tuple(look for _, look in STYLES)
-"""The looks that tell encodings apart elsewhere tell heads apart here."""
 
 
 def bias_curves(
@@ -64,37 +57,3 @@ def curves_of(
     head = jax.tree.map(jnp.asarray, p.head)
     one = lambda head: encoding.score(EncodingParams(head=head, shared=p.shared), tile)[0]
     return jax.vmap(one, axis_size=sizes.heads)(head)
-
-
-def write_curves(subject: Subject, distances: Int[np.ndarray, " X"], path: str | Path) -> list[Path]:
-    """Draw the bias of every head against the distance, a panel for each layer, and write path.png and path.svg.
-
-    Raises ValueError as `bias_curves`, and where matplotlib is not installed.
-    """
-    curves = bias_curves(subject, distances)
-    names = ", ".join(dict.fromkeys(type(encoding).__name__ for encoding in subject.config.encodings))
-    with settings():
-        return save(draw_curves(np.asarray(distances), curves, f"{subject.name}: bias of {names}"), Path(path))
-
-
-def draw_curves(distances: Int[np.ndarray, " X"], curves: Float[np.ndarray, "L N X"], title: str) -> Any:
-    """Bias against distance, from the value at the first distance on; heads by colour and dash, the same in every layer."""
-    L, N, _ = curves.shape
-    figure, axes = new_figure(max(4.2 * min(L, 3), 6.0), 3.5 * math.ceil(L / 3) + 0.7, math.ceil(L / 3), min(L, 3))
-    for axis in axes[L:]:
-        axis.set_visible(False)
-    for layer, axis in enumerate(axes[:L]):
-        for head in range(N):
-            look = HEADS[head % len(HEADS)]
-            (line,) = axis.plot(
-                distances, curves[layer, head] - curves[layer, head, 0], color=look.color, linewidth=1.9
-            )
-            line.set(dashes=look.dash or (None, None), label=f"head {head + 1}")
-        axis.axhline(0.0, color=FAINT, linewidth=0.8, zorder=1)
-        axis.set_xlabel("distance, tokens")
-        axis.set_title(f"layer {layer + 1}", weight="normal")
-    axes[0].set_ylabel(f"bias, less that at distance {distances[0]}")
-    handles, labels = axes[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=min(N, 8))
-    figure.suptitle(plain(title, 80), x=0.01, ha="left", weight="bold", fontsize=11.5)
-    return figure

@@ -21,10 +21,10 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from attnjax.analysis.gates import check_gate, gate_without, predicted
-from attnjax.analysis.importance import head_importance
 from attnjax.analysis.subject import Subject, next_token_losses
 from attnjax.typing import Array, ArrayLike, Float, Int, PyTree
+from experiments.head_pruning.gates import check_gate, gate_without, predicted
+from experiments.head_pruning.importance import head_importance
 
 Order = Sequence[int] | Int[np.ndarray, " heads"]
 """Every head of a model once, numbered as in `gates`, the first to go first."""

@@ -4,8 +4,6 @@
                        |<R q_c, R' k_c>| <= |q_c| |k_c| (Barbero et al. 2024, arXiv:2410.06205, section 4)
     leaves training    theta_c (L - 1) < 2 pi: training up to length L has not turned the pair once around, so a longer text
                        meets new angles. Of the others every angle was seen.
-    decay bound        mean over pairs of |S_c|, S_c = sum_{b <= c} e^{i n theta_b} (Su et al. 2021, arXiv:2104.09864, section
-                       3.4.3): by it the score of a query and a key at distance n is bounded, up to a factor of theirs
 
 Queries and keys are taken as the model makes them, before the rotation.
 """
@@ -62,7 +60,7 @@ def reach(rope: RoPE, head: int, trained: int, tested: int) -> Reach:
     """The angles of a head of `head` channels over texts of two lengths. Raises ValueError for lengths below 1."""
     if min(trained, tested) < 1:
         raise ValueError(f"reach: lengths must be at least 1, got trained={trained} and tested={tested}")
-    radians = _radians(rope, head, tested)
+    radians = np.asarray(rope.frequencies(head, tested).radians, np.float64)
     return Reach(radians, radians * (trained - 1), radians * (tested - 1))
 
 
@@ -80,14 +78,6 @@ def mean_scores(subject: Subject, tokens: Int[np.ndarray, "B T"]) -> Float[np.nd
     Raises ValueError for a subject without RoPE.
     """
     return np.asarray(_by_layer(subject.graph, _scores, subject.params, _checked(subject, tokens)))
-
-
-def decay_bound(rope: RoPE, head: int, distances: Int[np.ndarray, " X"]) -> Float[np.ndarray, " X"]:
-    """mean_c |sum_{b <= c} e^{i n theta_b}| at each distance n: (c + 1) / 2 for the c pairs of a head at n = 0."""
-    distances = np.asarray(distances)
-    radians = _radians(rope, head, int(distances.max(initial=0)) + 1)
-    partial = np.cumsum(np.exp(1j * distances[:, None] * radians[None, :]), axis=1)
-    return np.abs(partial).mean(1)
 
 
 def pair_norms(x: Float[Array, "*axes H"], pairs: int, layout: Layout) -> Float[Array, "*axes c"]:
@@ -135,7 +125,3 @@ def _checked(subject: Subject, tokens: Int[np.ndarray, "B T"]) -> Int[np.ndarray
     for encoding in subject.config.encodings:
         rotary_encoding(encoding)
     return check_tokens(subject, tokens)
-
-
-def _radians(rope: RoPE, head: int, length: int) -> Float[np.ndarray, " c"]:
-    return np.asarray(rope.frequencies(head, length).radians, np.float64)

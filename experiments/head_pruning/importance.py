@@ -17,9 +17,9 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from attnjax.analysis.gates import check_gate, predicted
 from attnjax.analysis.subject import Subject, next_token_losses
 from attnjax.typing import Array, ArrayLike, Float, Int, PyTree
+from experiments.head_pruning.gates import check_gate, predicted
 
 
 class Importance(NamedTuple):
