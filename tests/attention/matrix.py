@@ -119,6 +119,21 @@ AXES = {"axial": 2, "mixed": 2, "mrope": 3, "selective_rope": 2 * H}
 """Coordinates or channels of a position."""
 EVERY_DAY = {"nope", "rope", "alibi", "t5", "fire", "cope", "dape", "fox", "selective_rope"}
 """In all layouts of heads by day. The others, of whose kind these are, are in grouped heads by day and in all nightly."""
+VARIANTS = {
+    *("rope-interleaved", "rope-keep", "rope-pi", "rope-ntk", "rope-yarn", "rope-llama3", "rope-longrope"),
+    *(
+        "alibi-symmetric",
+        "kerple",
+        "cope-short",
+        "rope+alibi",
+        "rope+t5",
+        "rope+stick",
+        "rope+dape",
+        "axial",
+        "rope+fox",
+    ),
+}
+"""Options and compositions of encodings that are here without them: slow, because others of their kind stand for them."""
 
 BAND = 100
 REACHES = {

@@ -110,6 +110,7 @@ def temporary_bytes(encoding, T, implementation="chunked") -> int:
     return compiled.memory_analysis().temp_size_in_bytes
 
 
+@pytest.mark.quick("rope+cope")
 @pytest.mark.parametrize("name", slow_except(EVERY, "nope", "fire", "rope+cope"))
 def test_temporary_memory_grows_linearly(name):
     short, long = (temporary_bytes(EVERY[name], T) for T in (1024, 32 * 1024))

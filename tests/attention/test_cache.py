@@ -155,11 +155,31 @@ def compare(encoding, kv_heads, seq, *, capacity=T + 1, window=None, prefill=0, 
     check(*both(params, seq))
 
 
+@pytest.mark.quick(
+    "rope",
+    "alibi",
+    "t5",
+    "fire",
+    "transformer_xl",
+    "cope",
+    "pope",
+    "fox",
+    "repo",
+    "selective_rope",
+    "ssmax",
+    "mrope",
+    "dape",
+    "stick_breaking",
+    "path",
+    "dynamic_ntk",
+    "xpos_cope_t5",
+)
 @pytest.mark.parametrize("name", ENCODINGS)
 def test_token_by_token_equals_the_full_forward(name):
     compare(ENCODINGS[name], 2, tokens(2))
 
 
+@pytest.mark.quick("rope", "cope", "fox", "selective_rope", "dape", "path", "long_rope_fire")
 @pytest.mark.parametrize("name", ENCODINGS)
 def test_a_ring_shorter_than_the_sequence_equals_a_window(name):
     compare(ENCODINGS[name], 1, tokens(1), capacity=4, window=2, chunk=2)

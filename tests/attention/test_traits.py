@@ -63,6 +63,7 @@ def by_length(q, k, v, lengths=LENGTHS, seen=CAUSAL[None] & VALID[:, None]):
     return averaged(softmax(table, jnp.asarray(seen)[:, None]), v)
 
 
+@pytest.mark.quick("chunked")
 @pytest.mark.usefixtures("x64")
 @IMPLEMENTATIONS
 def test_a_bias_scaled_by_the_length_of_each_example(implementation):
@@ -108,6 +109,7 @@ def sigmoids(q, k, v, params):
     return averaged(jnp.where(SEEN, 1 / (1 + jnp.exp(-table)), 0), v)
 
 
+@pytest.mark.quick("chunked")
 @pytest.mark.usefixtures("x64")
 @IMPLEMENTATIONS
 def test_weights_that_are_not_normalized(implementation):
@@ -151,6 +153,7 @@ def mixed(q, k, v, params, q_pos=None, k_pos=None):
     return averaged(softmax(table, SEEN), v)
 
 
+@pytest.mark.quick("positions for all heads-chunked", "positions per head-one head at a time")
 @pytest.mark.usefixtures("x64")
 @IMPLEMENTATIONS
 @pytest.mark.parametrize("rows", ["positions for all heads", "positions per head"])
@@ -188,6 +191,7 @@ def budgets(q, k, v, params):
     return averaged(softmax(table + jnp.log1p(start[..., None] * jnp.exp(-behind)), SEEN), v)
 
 
+@pytest.mark.quick("chunked")
 @pytest.mark.usefixtures("x64")
 @IMPLEMENTATIONS
 def test_a_carry_that_starts_from_the_queries(implementation):

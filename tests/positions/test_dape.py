@@ -167,6 +167,7 @@ def by_numpy(encoding, params, q, k, v, pos, seen):
     return out
 
 
+@pytest.mark.quick("segments")
 @pytest.mark.parametrize("name", MASKS)
 def test_grouped_queries_and_masks_by_numpy(name, x64):
     encoding, mask, (q, k, v) = ENCODINGS["kerple"], MASKS[name], drawn(B, T, N, K, H)
@@ -202,6 +203,7 @@ def test_tiles_give_the_values_and_gradients_of_dense(name, x64):
         assert bool(np.abs(leaf).max() > 1e-6) != unseen, path
 
 
+@pytest.mark.slow
 def test_the_future_stays_hidden_and_masked_keys_have_no_effect():
     encoding = ENCODINGS["kerple"]
     q, k, v = (jnp.asarray(x, jnp.float32) for x in drawn(B, T, N, K, H))

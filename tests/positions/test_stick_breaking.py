@@ -53,6 +53,7 @@ WAYS = {
 CASES = [(case, *way) for case, ways in WAYS.items() for way in ways]
 
 
+@pytest.mark.quick("option-dense", "index-tiles", "current-dense")
 @pytest.mark.parametrize("implementation", ["dense", TILES], ids=["dense", "tiles"])
 @pytest.mark.parametrize(("case", "encoding", "mask"), CASES, ids=["option", "index", "current"])
 def test_values_and_gradients_of_the_authors(case, encoding, mask, implementation, x64):
@@ -105,6 +106,7 @@ def seen_by(mask):
     return seen & (mask.k_valid[:, None, :] if mask.k_valid is not None else True)
 
 
+@pytest.mark.quick("segments", "padding")
 @pytest.mark.parametrize("name", MASKS)
 def test_masks_against_loops(name, x64):
     mask, (q, k, v) = MASKS[name], drawn(B, T, N, K, H)
@@ -146,6 +148,7 @@ def test_tiles_need_linear_memory(encoding):
     assert quadratic(gradient_program(encoding, 512, implementation="dense"), 512) != []
 
 
+@pytest.mark.quick("dense-30.0", "tiles-1e+18")
 @pytest.mark.parametrize("size", [30.0, 1e4, 1e18])
 @pytest.mark.parametrize("implementation", ["dense", TILES], ids=["dense", "tiles"])
 def test_large_logits_leave_all_to_the_nearest_key_that_wants_it(size, implementation):
@@ -169,6 +172,7 @@ def test_a_far_key_keeps_its_share_beside_a_huge_logit():
     np.testing.assert_allclose(out.ravel(), 1 / ((1 + np.exp(-3)) * (1 + np.exp(-2))), rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_what_hides_has_no_effect_and_rows_without_keys_are_zero():
     q, k, v = (jnp.asarray(x, jnp.float32) for x in drawn(B, T, N, K, H))
     mask = Mask(causal=True, k_valid=np.arange(T) >= 3)

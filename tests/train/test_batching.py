@@ -60,6 +60,7 @@ def test_steps_are_those_of_whole_batches(tiny, case, small, monkeypatch):
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=3e-5), cut, trained(trainer, population))
 
 
+@pytest.mark.slow
 def test_a_run_trains_in_a_population_as_alone(tiny, population, small):
     runs = [of(tiny, "encoder", seed=one.seed, data_seed=one.data_seed, train=one.train) for one in population]
     trainer = Trainer(runs[0], make_task(runs[0]))

@@ -73,6 +73,7 @@ def test_a_population_of_encodings_trains_as_each_alone(tmp_path):
             np.testing.assert_allclose(numbers(mine), numbers(theirs), rtol=2e-3, atol=2e-3)
 
 
+@pytest.mark.quick("sinusoidal")
 @pytest.mark.parametrize("name", ["sinusoidal", "alibi"])
 def test_a_model_with_numbers_is_the_model_of_each_run(name):
     """Wherever an encoding acts: on the input of the model, or in its attention."""

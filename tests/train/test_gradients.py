@@ -61,6 +61,7 @@ def test_a_gradient_that_is_not_finite_ends_its_run_at_that_step(tiny, recorder,
     assert checkpoint.steps(folder / "checkpoints") == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bad", slow_except([np.inf, 3e38], 3e38))
 def test_the_other_member_of_its_population_goes_on_unharmed(tiny, recorder, folders, poisoned, bad):
     """Bit by bit as beside a member whose gradients stay finite: the same program, other numbers."""

@@ -48,6 +48,7 @@ def _all(built, asked, *args, query_indices):
     return jnp.take_along_axis(logits, query_indices[:, :, None], axis=1)
 
 
+@pytest.mark.quick("t5-encoder")
 @pytest.mark.parametrize(("name", "form"), [("rope", "decoder"), ("alibi", "decoder"), ("t5", "encoder")])
 def test_training_on_answers_alone_is_training_on_all_rows(tiny, name, form, monkeypatch):
     encoding = dataclasses.replace(tiny.model.encoding, name=name)
