@@ -214,6 +214,7 @@ EXACT = {"causal", "window", "causal window", "full", "scattered", "one example"
 """Masks whose empty tiles are all skipped; others are bounded by the smallest and largest index and segment of a tile."""
 
 
+@pytest.mark.quick("causal window", "segments", "padding", "ring", "nobody", "allowed")
 @pytest.mark.parametrize("kind", MASKS)
 def test_empty_tiles_are_skipped(kind):
     mask = random_mask(kind, np.random.default_rng(MASKS.index(kind)))

@@ -98,6 +98,7 @@ def test_a_query_that_sees_a_sink_alone_is_zero(implementation):
 GOLDEN = Path(__file__).parents[1] / "golden" / "frontier_sinks.npz"
 
 
+@pytest.mark.quick("causal-None-chunked", "window-window1-dense")
 @pytest.mark.usefixtures("x64")
 @IMPLEMENTATIONS
 @pytest.mark.parametrize(("name", "window"), [("causal", None), ("window", (3, 0))])

@@ -73,6 +73,7 @@ def test_a_bias_scaled_by_the_length_of_each_example(implementation):
     assert_trees_close(run(*drawn(T)), with_gradients(by_length)(*drawn(T)), rtol=2e-6, atol=2e-6)
 
 
+@pytest.mark.slow
 def test_a_length_that_is_known_while_tracing():
     q, k, v = drawn(T, dtype="float32")
     out = attend(q, k, v, encoding=PerLength(), mask=Mask(causal=True), scale=SCALE, implementation="dense")
@@ -204,6 +205,7 @@ def test_a_carry_that_starts_from_the_queries(implementation):
     assert np.abs(expected[1][3].head["u"]).max() > 1e-3
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("x64")
 def test_a_carry_of_mapped_queries():
     """Composed with RoPE, the state starts from turned queries, and is one of two."""

@@ -73,6 +73,7 @@ def test_calling_again_compiles_nothing(decoder, tokens):
     assert _generate._cache_size() == before
 
 
+@pytest.mark.slow
 def test_generation_runs_under_vmap(config, build, tokens):
     members = [build(Decoder, config(layers=1, encoding=CoPE()), scale=0.6, seed=seed) for seed in range(2)]
     stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *members)

@@ -71,6 +71,7 @@ def pairs_of_release(case):
     return encoding, params, arrays["q"], arrays["k"], pos, arrays[f"{turned}_q"], arrays[f"{turned}_k"]
 
 
+@pytest.mark.quick("float32-4e-06-mixed", "float64-1e-12-axial", "float64-1e-12-mrope")
 @pytest.mark.parametrize("case", ["axial", "mixed", "mrope"])
 @pytest.mark.parametrize(("dtype", "atol"), [("float32", 4e-6), ("float64", 1e-12)])
 def test_turns_as_the_published_code_does(case, dtype, atol):
@@ -149,6 +150,7 @@ def test_positions_are_indices_unless_given():
     )
 
 
+@pytest.mark.quick("axial of three", "mixed")
 @pytest.mark.parametrize("name", SUBJECTS)
 def test_scores_depend_on_differences_alone(name, x64):
     encoding, pos = SUBJECTS[name]

@@ -161,7 +161,7 @@ def test_gradients_by_tiles_equal_those_of_the_table_and_of_the_reference(name, 
             assert not reads_x or np.abs(b).max() > 1e-3, f"zero proves nothing: {jax.tree_util.keystr(path)}"
 
 
-@pytest.mark.quick("1-repo", "1-ssmax")
+@pytest.mark.quick("1-ssmax")
 @pytest.mark.parametrize("name", ["fox", "cable", "repo", "selective_rope", "ssmax", "llama4_temperature"])
 @pytest.mark.parametrize("kv_heads", slow_except([1, 4], 1))
 def test_single_precision_on_every_way(name, kv_heads):

@@ -185,6 +185,7 @@ def test_grouped_queries_and_masks_by_numpy(name, x64):
         np.testing.assert_allclose(out, expected, atol=1e-12)
 
 
+@pytest.mark.quick("fire", "rope", "stick")
 @pytest.mark.parametrize("name", ENCODINGS)
 def test_tiles_give_the_values_and_gradients_of_dense(name, x64):
     encoding = ENCODINGS[name]

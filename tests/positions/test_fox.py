@@ -31,6 +31,7 @@ def test_agrees_with_the_authors_code(implementation, x64):
     assert_same(gradients["params"].head["b"], arrays["grad_gate_bias"])
 
 
+@pytest.mark.slow
 def test_agrees_with_the_authors_code_in_a_window(x64):
     arrays = golden("fox")
     x, q, k, v = (jnp.asarray(arrays[name]) for name in "xqkv")

@@ -57,6 +57,7 @@ def trained(runs, root):
     return context
 
 
+@pytest.mark.slow
 def test_a_population_of_encodings_trains_as_each_alone(tmp_path):
     """With equal seeds, so that a number of the other run would be seen."""
     runs = [run_with("rope", one) for one in (NUMBERS["rope"][1], NUMBERS["rope"][-1])]
