@@ -134,7 +134,7 @@ BUGS = (
         "if wrong:",
         "if wrong and not parts:",
         "damaged bytes of a checkpoint are swallowed",
-        ("train/test_checkpoint.py", "train"),
+        ("train/test_leaves.py", "train"),
     ),
     Bug(
         "config/overrides.py",
