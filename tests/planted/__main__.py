@@ -46,14 +46,20 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def caught(copy: pathlib.Path, bug: Bug, tests: Sequence[str]) -> str | None:
-    """The first quick test of these paths that fails while the bug is in the copy; None where all pass."""
+    """The first quick test of these paths that fails while the bug is in the copy; None where all pass.
+
+    Raises RuntimeError where that test fails without the bug too: it would prove nothing.
+    """
     source = copy / "attnjax" / bug.file
     sound = source.read_text(encoding="utf-8")
     source.write_text(planted(sound, bug), encoding="utf-8")
     try:
-        return next((found for path in tests if (found := first_failure(copy, path))), None)
+        found = next((found for path in tests if (found := first_failure(copy, f"tests/{path}"))), None)
     finally:
         source.write_text(sound, encoding="utf-8")
+    if found and first_failure(copy, found):
+        raise RuntimeError(f"{found} fails without the bug in {bug.file} too")
+    return found
 
 
 def planted(source: str, bug: Bug) -> str:
@@ -64,15 +70,15 @@ def planted(source: str, bug: Bug) -> str:
 
 
 def first_failure(copy: pathlib.Path, path: str) -> str | None:
-    """The first failed quick test of a path below tests/, None where all pass. Raises RuntimeError where none were run."""
-    command = [sys.executable, "-B", "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", f"tests/{path}"]
+    """The first failed quick test of a path, None where all pass. Raises RuntimeError where none were run."""
+    command = [sys.executable, "-B", "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", path]
     environment = {**os.environ, "PYTHONPATH": str(copy)}
     done = subprocess.run(command, cwd=copy, env=environment, capture_output=True, text=True, check=False)
     if done.returncode == 0:
         return None
     told = re.findall(r"^(?:FAILED|ERROR) (\S.*?)(?: - .*)?$", done.stdout, re.MULTILINE)
     if not told:
-        raise RuntimeError(f"pytest failed without a failed test in tests/{path}:\n{done.stdout}{done.stderr}")
+        raise RuntimeError(f"pytest failed without a failed test in {path}:\n{done.stdout}{done.stderr}")
     return told[0]
 
 
