@@ -106,14 +106,14 @@ BUGS = (
         "jax.random.fold_in(jax.random.key(member.seed), state.step)",
         "jax.random.key(member.seed)",
         "every step drops the same activations",
-        ("train/test_batching.py", "train"),
+        ("train/test_seeds.py", "train"),
     ),
     Bug(
         "train/data.py",
         "jax.random.fold_in(jax.random.key(seed), step)",
         "jax.random.fold_in(jax.random.key(0), step)",
         "the data seed is lost",
-        ("train/test_loop.py", "train"),
+        ("train/test_seeds.py", "train"),
     ),
     Bug(
         "train/optimizer.py",
@@ -183,7 +183,7 @@ BUGS = (
         'turned(total, count) if self.order == "plain" else total',
         'turned(total, count) if self.order != "reversed" else total',
         "an option of addition has the digits of its answer in the wrong order",
-        ("tasks",),
+        ("tasks/test_labels.py", "tasks"),
     ),
     Bug(
         "analysis/weights.py",
