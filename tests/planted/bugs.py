@@ -127,7 +127,7 @@ BUGS = (
         "draw = jax.random.fold_in(key, start)",
         "draw = key",
         "every batch of an evaluation is the first one again",
-        ("train/test_evaluate.py", "train"),
+        ("train/test_seeds.py", "train"),
     ),
     Bug(
         "train/leaves.py",

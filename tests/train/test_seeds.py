@@ -1,4 +1,4 @@
-"""What is random in training follows from the two seeds and the step, and from each of them."""
+"""What is random in training follows from the two seeds and the step, and from each of them; tests draw every batch anew."""
 
 import dataclasses
 
@@ -8,7 +8,9 @@ import numpy as np
 
 from attnjax.train import step
 from attnjax.train.data import batch
+from attnjax.train.evaluate import Evaluator
 from attnjax.train.loop import make_task
+from attnjax.train.model import build
 from attnjax.train.step import Trainer, members
 
 
@@ -31,3 +33,20 @@ def test_what_is_dropped_follows_from_seed_and_step(tiny, monkeypatch):
     assert loss(5, 3) == loss(5, 3)
     assert loss(5, 3) != loss(6, 3)
     assert loss(5, 3) != loss(5, 4)
+
+
+def test_every_batch_of_an_evaluation_is_drawn_anew(tiny):
+    evaluator, keys, counted = Evaluator(tiny, make_task(tiny), build(tiny, make_task(tiny))), [], []
+    evaluator._draw = lambda key, length, arrays, size: keys.append(tuple(jax.random.key_data(key).tolist()))
+
+    def measure(params, numbers, key, examples, these, size):
+        counted.append(int(these.sum()))
+        return {"count": np.float32([these.sum()]), "loss": np.float32([3.0 * these.sum()])}
+
+    evaluator._measure = measure
+    records = [one for found in evaluator({}) for member in found for one in member]
+    assert len(set(keys)) == len(keys) == 2 * 4, (
+        "two batches of each of three lengths of the test set and one of validation"
+    )
+    assert counted == [16, 8] * 4
+    assert all(one["value"] == 3.0 for one in records)
