@@ -78,6 +78,7 @@ def test_python_source_has_brackets_and_names(tmp_path):
     assert found.patterns["name"].documents == len(set(held_out(subject).document.tolist())) > 1
 
 
+@pytest.mark.slow
 def test_text_that_is_no_python_is_shown_without_them(tmp_path):
     (tmp_path / "one.txt").write_text("words and more words " * 400)
     subject = untrained(task={"name": "text", "options": {"path": str(tmp_path / "one.txt")}, "length_max": 32})
