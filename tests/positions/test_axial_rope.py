@@ -205,7 +205,7 @@ def test_gradients_of_mixed_frequencies_by_differences(x64):
         np.testing.assert_allclose(gradient[index], slope, rtol=1e-6, atol=1e-8)
 
 
-@pytest.mark.quick("axial-chunks in a ring, jitted", "mixed-tokens, jitted", "mrope-tokens, jitted")
+@pytest.mark.quick("axial-chunks in a ring, jitted", "mixed-tokens, jitted")
 @pytest.mark.parametrize("way", DECODING)
 @pytest.mark.parametrize("name", ["axial", "mixed", "mrope"])
 def test_decoding_is_the_full_forward(name, way, x64):

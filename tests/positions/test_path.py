@@ -108,7 +108,7 @@ def test_products_of_matrices(name, mask, x64):
         assert np.abs(leaf).max() > 1e-6, path
 
 
-@pytest.mark.quick("4-jitted")
+@pytest.mark.slow
 @pytest.mark.parametrize("compiled", slow_except([False, True], True), ids=["eager", "jitted"])
 @pytest.mark.parametrize("window", [None, 4])
 def test_decoding_is_the_full_forward(window, compiled, x64):

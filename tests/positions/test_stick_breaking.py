@@ -53,7 +53,7 @@ WAYS = {
 CASES = [(case, *way) for case, ways in WAYS.items() for way in ways]
 
 
-@pytest.mark.quick("index-tiles", "current-dense")
+@pytest.mark.quick("index-tiles")
 @pytest.mark.parametrize("implementation", ["dense", TILES], ids=["dense", "tiles"])
 @pytest.mark.parametrize(("case", "encoding", "mask"), CASES, ids=["option", "index", "current"])
 def test_values_and_gradients_of_the_authors(case, encoding, mask, implementation, x64):
@@ -123,6 +123,7 @@ def test_masks_against_loops(name, x64):
     np.testing.assert_allclose(1 - total, left, atol=1e-13)
 
 
+@pytest.mark.quick("strict-chunks in a ring, jitted")
 @pytest.mark.parametrize("way", DECODING)
 @pytest.mark.parametrize("encoding", [StickBreaking(), STRICT], ids=["current", "strict"])
 def test_decoding_is_the_full_forward(encoding, way, x64):
