@@ -114,9 +114,7 @@ def rows_of_positions():
                 yield pytest.param(name, heads, marks=() if name in ROWS_BY_DAY else pytest.mark.nightly)
 
 
-@pytest.mark.quick(
-    "rope-key heads", "alibi-query heads", "t5-key heads", "fire-key heads", "cope-query heads", "dape-key heads"
-)
+@pytest.mark.quick("rope-key heads", "alibi-query heads", "cope-query heads")
 @pytest.mark.parametrize(("name", "heads"), [*rows_of_positions()])
 def test_positions_with_a_row_per_head(name, heads):
     """Any positions may differ between heads: [B, N, T] of queries, [B, K, S] of keys, or [B, N, S] where no map reads them."""

@@ -80,6 +80,7 @@ def test_distances_of_tiles_that_are_skipped_are_not_made():
     assert sizes == [39 + BLOCK - 1 + 10 + 2, 39 + BLOCK - 1 + 39 + 2]
 
 
+@pytest.mark.quick("values not known", "composed")
 @pytest.mark.parametrize(
     "make",
     [
