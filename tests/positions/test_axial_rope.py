@@ -213,7 +213,7 @@ def test_decoding_is_the_full_forward(name, way, x64):
     check_decoding(encoding, moved(encoding, N, K, H), *drawn(B, T, N, K, H), pos, way, atol=1e-9)
 
 
-@pytest.mark.quick("mrope")
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["axial", "mrope"])
 def test_parts_of_a_composition_have_positions_of_their_own(name, x64):
     """ALiBi counts tokens while the rotation sees the grid: the same as ALiBi of what is turned already."""
