@@ -9,12 +9,14 @@ second set of versions has one generator for all. `XLA_FLAGS= ./test` compiles e
 import gc
 import os
 from collections.abc import Iterator
+from typing import Any
 
 import hypothesis
 import jax
 import pytest
 
 from tests import annotations
+from tests.quick import leave_to_ci
 
 QUICK = "--xla_cpu_parallel_codegen_split_count=1"
 if jax.__version_info__ < (0, 11):
@@ -48,6 +50,15 @@ def pytest_collection_finish() -> None:
     """What is imported stays: the collector need not walk it again and again."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_pycollect_makeitem(name: str) -> Iterator[Any]:
+    """Cases of a test that its mark `quick` does not name are slow."""
+    made = yield
+    if isinstance(made, list):
+        leave_to_ci(name, made)
+    return made
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -156,6 +156,7 @@ def test_its_frozen_examples_are_added_and_no_others_change(copy):
     assert all(sum(x) % 7 == y and count == 1 for x, [y], count in added)
 
 
+@pytest.mark.slow
 def test_it_is_listed_described_and_can_be_trained(copy):
     listed = python(copy, "-m", "attnjax", "list", "tasks")
     assert "digit_sum                     The sum of the digits modulo their number: 3 4 2 -> 2" in listed

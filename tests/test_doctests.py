@@ -1,6 +1,6 @@
 """Examples in docstrings are run, and every public name of the modules and of the published models has one.
 
-Sources are scanned for examples as text, so that collecting these tests imports nothing of the package.
+Sources are scanned for examples as text, so that collecting these tests imports none of these modules.
 """
 
 import doctest
@@ -12,9 +12,15 @@ from pathlib import Path
 
 import pytest
 
+from tests.cases import slow_except
+
 ROOT = Path(__file__).resolve().parent.parent
 PARTS = ("positions", "attention", "modules", "models", "tasks", "records", "train", "analysis", "cli", "sweep")
 OPTIONS = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
+
+
+QUICK = ("attnjax.positions.rope", "attnjax.modules.block")
+"""Of the parts whose examples compile most, the modules whose examples are run in the quick run too."""
 
 
 def modules_with_examples() -> list[str]:
@@ -24,7 +30,22 @@ def modules_with_examples() -> list[str]:
     return [".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__") for path in found]
 
 
-@pytest.mark.parametrize("name", modules_with_examples())
+def compiles_much(name: str) -> bool:
+    """Whether examples of a module take seconds. The functions themselves have quick tests."""
+    heavy = (
+        "attnjax.positions.",
+        "attnjax.attention.",
+        "attnjax.modules.",
+        "attnjax.train.loop",
+        "attnjax.tasks.forms",
+    )
+    return name.startswith(heavy) and name not in QUICK
+
+
+NAMES = modules_with_examples()
+
+
+@pytest.mark.parametrize("name", slow_except(NAMES, *(name for name in NAMES if not compiles_much(name))))
 def test_examples_give_what_they_say(name):
     module = importlib.import_module(name)
     found = any(one.examples for one in doctest.DocTestFinder().find(module))

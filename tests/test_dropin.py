@@ -79,6 +79,7 @@ def nnx_layer(fn, **options):
     return layer, {"q": read(layer.query), "k": read(layer.key), "v": read(layer.value), "out": read(layer.out)}
 
 
+@pytest.mark.quick("xpos", "alibi")
 @pytest.mark.parametrize("name", slow_except(ENCODINGS, "rope", "xpos", "alibi", "t5", "dynamic_ntk"))
 def test_flax_with_its_own_mask_equals_attend(name, x):
     encoding = ENCODINGS[name]
@@ -212,6 +213,7 @@ def test_decoding_inside_flax_does_not_take_every_token_for_the_first(fn, x):
         layer(x[:, :1], decode=True)
 
 
+@pytest.mark.slow
 def test_decoding_inside_flax_where_position_does_not_matter(x):
     layer, weights = nnx_layer(aj.attention_fn(aj.NoPE()))
     layer.init_cache(x.shape)
@@ -238,6 +240,7 @@ def test_learned_parameters_inside_a_linen_module_get_a_gradient(x):
 # Equinox -------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.quick("index-rope", "index-composed", "given-dynamic_ntk")
 @pytest.mark.parametrize("name", ["nope", "rope", "xpos", "dynamic_ntk", "composed"])
 @pytest.mark.parametrize("q_pos", [None, np.arange(T) * 3], ids=["index", "given"])
 def test_equinox_equals_attend(name, q_pos, x):
@@ -262,6 +265,7 @@ def test_equinox_cannot_change_scores(encoding):
         aj.process_heads(encoding)
 
 
+@pytest.mark.slow
 def test_equinox_keeps_the_width_of_heads(x):
     layer = eqx.nn.MultiheadAttention(N, D, key=jax.random.key(0))
     process = aj.process_heads(aj.PoPE(), learned(aj.PoPE()))

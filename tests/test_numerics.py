@@ -108,6 +108,16 @@ def products() -> list:
     return found
 
 
+@pytest.mark.quick(
+    "nope-xla-bfloat16",
+    "yarn-chunked-float16",
+    "pope-dense-float32",
+    "alibi-chunked-float16",
+    "t5_bidirectional-xla-bfloat16",
+    "fire-dense-float32",
+    "sandwich-chunked-float16",
+    "stick_breaking-chunked-float16",
+)
 @pytest.mark.parametrize(("name", "implementation", "dtype"), products())
 def test_what_is_masked_does_not_exist(name, implementation, dtype):
     T = 10
@@ -171,6 +181,7 @@ def test_indices_at_the_ends_of_int32(end):
 # Range and precision of numbers
 
 
+@pytest.mark.quick("64-95.0-xla", "64-250.0-chunked", "256-60000.0-dense", "256-4000.0-chunked")
 @pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
 @pytest.mark.parametrize("size", [95.0, 250.0, 4000.0, 60_000.0])
 @pytest.mark.parametrize("head", [64, 256])
@@ -217,6 +228,7 @@ def test_sums_are_float32(dtype, implementation):
     )
 
 
+@pytest.mark.quick("1", "127", "257")
 @pytest.mark.parametrize("T", [1, 2, 127, 128, 129, 255, 256, 257])
 def test_chunked_at_every_length_around_its_tiles(T):
     q, k, v = content(T, heads=2, batch=1)
@@ -271,6 +283,7 @@ def test_shapes_whose_entries_int32_cannot_count(implementation):
     assert "TiB" in aj.explain(x, x, x, mask=CAUSAL).reason
 
 
+@pytest.mark.quick("cope-dense", "alibi-xla")
 @pytest.mark.parametrize(("name", "implementation"), [("cope", "dense"), ("rope", "chunked"), ("alibi", "xla")])
 def test_jit_and_eager_agree(name, implementation):
     encoding = ATTENTION[name]

@@ -184,6 +184,7 @@ def test_options_of_an_outside_encoding_are_code_to_the_planner():
     assert len(groups(expand({}, slopes))) == 2
 
 
+@pytest.mark.slow
 def test_a_sweep_of_an_outside_encoding_and_task_is_trained_and_reported(folder, capsys):
     assert main(["sweep", "one.py", f"task.name={SUM}", "--out", "out", "--report"]) == 0
     assert "2 runs: 2 done" in capsys.readouterr().out

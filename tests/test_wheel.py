@@ -55,6 +55,7 @@ def test_it_holds_the_package_and_the_configs_and_nothing_else(wheel):
     assert {name for name in names if name.startswith("attnjax/configs/")} > {"attnjax/configs/theta.py"}
 
 
+@pytest.mark.slow
 def test_its_configs_are_listed_shown_and_run_in_an_empty_folder(installed, tmp_path):
     listed = attnjax(installed, tmp_path, "list", "configs")
     assert listed.startswith(f"in {installed / 'attnjax' / 'configs'}, which come with attnjax:\n")

@@ -56,6 +56,7 @@ def test_an_encoder_has_a_score_for_the_next_token():
     assert "next_token" in head_scores(planted.previous_by_bias(Encoder), planted.tokens(4)).patterns
 
 
+@pytest.mark.slow
 def test_a_run_is_shown_held_out_examples_of_its_task():
     subject = untrained(task={"name": "reverse_string", "length_max": 6})
     found = head_scores(subject)
@@ -81,6 +82,7 @@ def test_targets_of_a_parser_are_patterns_too():
         jax.tree.map(np.testing.assert_array_equal, found.patterns[name], scored[name])
 
 
+@pytest.mark.slow
 def test_text_is_shown_in_windows(tmp_path):
     (tmp_path / "one.txt").write_text("words and more words " * 400)
     subject = untrained(task={"name": "text", "options": {"path": str(tmp_path / "one.txt")}, "length_max": 32})

@@ -119,6 +119,21 @@ AXES = {"axial": 2, "mixed": 2, "mrope": 3, "selective_rope": 2 * H}
 """Coordinates or channels of a position."""
 EVERY_DAY = {"nope", "rope", "alibi", "t5", "fire", "cope", "dape", "fox", "selective_rope"}
 """In all layouts of heads by day. The others, of whose kind these are, are in grouped heads by day and in all nightly."""
+VARIANTS = {
+    *(
+        "rope-interleaved",
+        "rope-fraction",
+        "rope-keep",
+        "rope-pi",
+        "rope-ntk",
+        "rope-yarn",
+        "rope-llama3",
+        "rope-longrope",
+    ),
+    *("alibi-symmetric", "t5", "kerple", "kerple-power", "cope-short", "sandwich", "axial", "mrope", "cable"),
+    *("llama4_temperature", "rope+alibi", "rope+t5", "rope+stick", "rope+dape", "rope+fox"),
+}
+"""Slow, because others of their kind stand for them: options of encodings, compositions, maps and biases of one formula."""
 
 BAND = 100
 REACHES = {

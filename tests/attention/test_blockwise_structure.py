@@ -110,6 +110,7 @@ def temporary_bytes(encoding, T, implementation="chunked") -> int:
     return compiled.memory_analysis().temp_size_in_bytes
 
 
+@pytest.mark.quick("rope+cope")
 @pytest.mark.parametrize("name", slow_except(EVERY, "nope", "fire", "rope+cope"))
 def test_temporary_memory_grows_linearly(name):
     short, long = (temporary_bytes(EVERY[name], T) for T in (1024, 32 * 1024))
@@ -213,6 +214,7 @@ EXACT = {"causal", "window", "causal window", "full", "scattered", "one example"
 """Masks whose empty tiles are all skipped; others are bounded by the smallest and largest index and segment of a tile."""
 
 
+@pytest.mark.quick("causal window", "segments", "padding", "ring", "nobody", "allowed")
 @pytest.mark.parametrize("kind", MASKS)
 def test_empty_tiles_are_skipped(kind):
     mask = random_mask(kind, np.random.default_rng(MASKS.index(kind)))

@@ -53,6 +53,7 @@ def test_copies_would_be_found():
     assert moved(jax.jit(turned, compiler_options=OPTIMISED).lower(jnp.ones((64, 64))).compile(), 64 * 64)
 
 
+@pytest.mark.quick("None-rope", "3-cope")
 @pytest.mark.parametrize("name", ["nope", "rope", "dynamic_ntk", "cope"])
 @pytest.mark.parametrize("window", [None, 3])
 def test_decoding_step_by_step_waits_for_no_device(name, window):
@@ -77,6 +78,7 @@ def test_decoding_step_by_step_waits_for_no_device(name, window):
         jax.eval_shape(lambda cache, now: int(step(cache, now)[0].index), cache, seq.part(3, 4))
 
 
+@pytest.mark.quick("k-nan-rope", "k-nan-cope", "v--inf-dynamic_ntk", "v--inf-fire")
 @pytest.mark.parametrize("name", ["nope", "rope", "dynamic_ntk", "cope", "fire"])
 @pytest.mark.parametrize(("which", "bad"), [("k", np.nan), ("v", -np.inf)])
 def test_a_slot_that_is_not_finite_reaches_exactly_the_rows_that_see_it(name, which, bad):

@@ -20,6 +20,7 @@ EMBEDDINGS = {
 }
 
 
+@pytest.mark.quick("sinusoidal-float32", "concatenated-bfloat16", "learned-float32", "rope-float64")
 @pytest.mark.parametrize("dtype", ["float64", "float32", "bfloat16"])
 @pytest.mark.parametrize("name", EMBEDDINGS)
 def test_embed_agrees_with_the_oracle(name, dtype):

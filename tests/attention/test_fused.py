@@ -61,6 +61,16 @@ SPREAD = np.array([0, 1, 255, 256, 257, 4095, 32_769, 65_409, 65_535])
 """Positions that span all that columns can tell apart."""
 
 
+@pytest.mark.quick(
+    "0-None-float32",
+    "0-0.3-float16",
+    "66000-1.0-bfloat16",
+    "1000000-None-float16",
+    "1000000-0.3-float32",
+    "1000000000-None-bfloat16",
+    "1000000000-1.0-float32",
+    "-1000000000-0.3-float16",
+)
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
 @pytest.mark.parametrize("scale", [None, 1.0, 0.3])
 @pytest.mark.parametrize("first", [0, 66_000, 10**6, 10**9, -(10**9)])

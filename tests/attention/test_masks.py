@@ -156,6 +156,7 @@ EMPTY = Mask(
 """Row 0 comes before all keys, row 3 is alone in its segment, and all keys of the second example are padding."""
 
 
+@pytest.mark.quick("dense-float32", "chunked-bfloat16", "xla-float16")
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
 @pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
 def test_rows_that_see_nothing_are_zero_and_pass_no_gradient(implementation, dtype):

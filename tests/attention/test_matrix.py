@@ -34,6 +34,7 @@ from tests.attention.matrix import (
     RULES,
     TILE,
     TOLERANCE,
+    VARIANTS,
     WAYS,
     B,
     H,
@@ -74,7 +75,7 @@ def truths(name, layout):
 def ways():
     """Encoding, layout and type, with the marks of those that do not run by day or on one set of versions alone."""
     for name, (layout, dtype) in itertools.product(ENCODINGS, WAYS):
-        marks = [pytest.mark.slow] if dtype == "float64" else []
+        marks = [pytest.mark.slow] if dtype == "float64" or name in VARIANTS else []
         marks += [pytest.mark.nightly] if layout != "gqa" and name not in EVERY_DAY else []
         yield pytest.param(name, layout, dtype, marks=marks)
 
@@ -113,6 +114,7 @@ def rows_of_positions():
                 yield pytest.param(name, heads, marks=() if name in ROWS_BY_DAY else pytest.mark.nightly)
 
 
+@pytest.mark.quick("rope-key heads", "alibi-query heads", "cope-query heads")
 @pytest.mark.parametrize(("name", "heads"), [*rows_of_positions()])
 def test_positions_with_a_row_per_head(name, heads):
     """Any positions may differ between heads: [B, N, T] of queries, [B, K, S] of keys, or [B, N, S] where no map reads them."""

@@ -23,6 +23,7 @@ def drawn(T, S, encoding):
     return jax.tree.map(lambda leaf: draw.normal(size=leaf.shape) * 0.5, params), q, k, v
 
 
+@pytest.mark.quick("dense-two_sided", "window-clamped", "causal-two_sided", "nothing seen-clamped")
 @pytest.mark.parametrize("table", ENCODINGS)
 @pytest.mark.parametrize(
     ("T", "S", "first", "implementation", "mask"),
@@ -79,6 +80,7 @@ def test_distances_of_tiles_that_are_skipped_are_not_made():
     assert sizes == [39 + BLOCK - 1 + 10 + 2, 39 + BLOCK - 1 + 39 + 2]
 
 
+@pytest.mark.quick("values not known", "composed")
 @pytest.mark.parametrize(
     "make",
     [

@@ -63,6 +63,7 @@ def tiles_of(monkeypatch):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", slow_except(LEARNED, "t5", "cope"))
 def test_gradients_repeat_bit_for_bit(name, inputs, tiles_of):
     """Over calls of one program, and over programs compiled anew."""

@@ -66,6 +66,7 @@ def reverse_over_reverse(loss, arguments, along):
 ORDERS = {"forward over reverse": forward_over_reverse, "reverse over reverse": reverse_over_reverse}
 
 
+@pytest.mark.quick("cope-forward over reverse")
 @pytest.mark.parametrize("order", ORDERS.values(), ids=ORDERS)
 @pytest.mark.parametrize("name", slow_except(ENCODINGS, "nope", "cope"))
 def test_hessian_vector_products_are_those_of_dense(name, order):
@@ -79,6 +80,7 @@ def test_hessian_vector_products_are_those_of_dense(name, order):
         assert_trees_close(run(tiling), expected, rtol=1e-8, atol=1e-9)
 
 
+@pytest.mark.slow
 def test_hessian_vector_products_by_default_at_a_length_that_chooses_tiles():
     """Above 4 MiB of scores `attend` takes tiles of its own choice, and the product still works."""
     T = 800

@@ -71,6 +71,7 @@ def test_a_sink_beside_a_learned_bias(implementation):
     assert_trees_close(with_gradients(run)(q, k, v, sinks()), expected)
 
 
+@pytest.mark.quick("dense-200.0", "chunked--1e+30", "one head at a time-1e+30")
 @pytest.mark.parametrize("size", [-1e30, -200.0, 200.0, 1e30])
 @IMPLEMENTATIONS
 def test_sinks_of_any_size(implementation, size):
@@ -97,6 +98,7 @@ def test_a_query_that_sees_a_sink_alone_is_zero(implementation):
 GOLDEN = Path(__file__).parents[1] / "golden" / "frontier_sinks.npz"
 
 
+@pytest.mark.quick("causal-None-chunked", "window-window1-dense")
 @pytest.mark.usefixtures("x64")
 @IMPLEMENTATIONS
 @pytest.mark.parametrize(("name", "window"), [("causal", None), ("window", (3, 0))])
@@ -119,6 +121,7 @@ def test_sinks_of_gpt_oss(name, window, implementation):
             np.testing.assert_allclose(ours, arrays[key], atol=1e-12)
 
 
+@pytest.mark.quick("whole-cope", "ring-rope")
 @pytest.mark.parametrize("encoding", [NoPE(), RoPE(), CoPE()], ids=["nope", "rope", "cope"])
 @pytest.mark.parametrize("window", [None, 5], ids=["whole", "ring"])
 def test_sinks_in_a_cache(encoding, window):

@@ -63,6 +63,7 @@ def by_length(q, k, v, lengths=LENGTHS, seen=CAUSAL[None] & VALID[:, None]):
     return averaged(softmax(table, jnp.asarray(seen)[:, None]), v)
 
 
+@pytest.mark.quick("chunked")
 @pytest.mark.usefixtures("x64")
 @IMPLEMENTATIONS
 def test_a_bias_scaled_by_the_length_of_each_example(implementation):
@@ -72,6 +73,7 @@ def test_a_bias_scaled_by_the_length_of_each_example(implementation):
     assert_trees_close(run(*drawn(T)), with_gradients(by_length)(*drawn(T)), rtol=2e-6, atol=2e-6)
 
 
+@pytest.mark.slow
 def test_a_length_that_is_known_while_tracing():
     q, k, v = drawn(T, dtype="float32")
     out = attend(q, k, v, encoding=PerLength(), mask=Mask(causal=True), scale=SCALE, implementation="dense")
@@ -108,6 +110,7 @@ def sigmoids(q, k, v, params):
     return averaged(jnp.where(SEEN, 1 / (1 + jnp.exp(-table)), 0), v)
 
 
+@pytest.mark.quick("chunked")
 @pytest.mark.usefixtures("x64")
 @IMPLEMENTATIONS
 def test_weights_that_are_not_normalized(implementation):
@@ -151,6 +154,7 @@ def mixed(q, k, v, params, q_pos=None, k_pos=None):
     return averaged(softmax(table, SEEN), v)
 
 
+@pytest.mark.quick("positions for all heads-chunked", "positions per head-one head at a time")
 @pytest.mark.usefixtures("x64")
 @IMPLEMENTATIONS
 @pytest.mark.parametrize("rows", ["positions for all heads", "positions per head"])
@@ -188,6 +192,7 @@ def budgets(q, k, v, params):
     return averaged(softmax(table + jnp.log1p(start[..., None] * jnp.exp(-behind)), SEEN), v)
 
 
+@pytest.mark.quick("chunked")
 @pytest.mark.usefixtures("x64")
 @IMPLEMENTATIONS
 def test_a_carry_that_starts_from_the_queries(implementation):
@@ -200,6 +205,7 @@ def test_a_carry_that_starts_from_the_queries(implementation):
     assert np.abs(expected[1][3].head["u"]).max() > 1e-3
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("x64")
 def test_a_carry_of_mapped_queries():
     """Composed with RoPE, the state starts from turned queries, and is one of two."""

@@ -147,6 +147,7 @@ def test_an_encoder_shows_both_directions_and_its_own_tokens(encoder):
     assert (run.causal, run.spaced, run.loss.trained, run.loss.context[0]) == (False, True, 16, 25)
 
 
+@pytest.mark.slow
 def test_positions_are_those_of_the_tests_of_a_run(make, no_loss):
     """Randomized at the test too: the same text, other positions, other weights."""
     plain = make(model__encoding="rope")

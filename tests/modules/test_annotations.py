@@ -48,6 +48,7 @@ def checked(function):
     return jaxtyping.jaxtyped(typechecker=beartype.beartype)(function)
 
 
+@pytest.mark.quick("logits", "weights", "decode", "attend", "feed forward", "both: logits", "both: start")
 @pytest.mark.parametrize(
     ("kind", "of"),
     [*((Decoder, of) for of in OF_DECODER.values()), *((EncoderDecoder, of) for of in OF_BOTH.values())],

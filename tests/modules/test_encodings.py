@@ -61,6 +61,7 @@ def make(config, build):
     return lambda case: build(Decoder, config(layers=1, tie_embeddings=False, **CASES[case]), scale=0.5)
 
 
+@pytest.mark.quick("dynamic_ntk", "fire", "window_cope")
 @pytest.mark.parametrize("case", slow_except(CASES, "rope", "dynamic_ntk", "fire", "composed", "window_cope"))
 def test_generation_equals_calling_the_model_again_and_again(make, case):
     """Sampled, so that the tokens vary, with logits large enough to decide."""

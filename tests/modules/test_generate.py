@@ -73,6 +73,7 @@ def test_calling_again_compiles_nothing(decoder, tokens):
     assert _generate._cache_size() == before
 
 
+@pytest.mark.slow
 def test_generation_runs_under_vmap(config, build, tokens):
     members = [build(Decoder, config(layers=1, encoding=CoPE()), scale=0.6, seed=seed) for seed in range(2)]
     stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *members)
@@ -89,11 +90,12 @@ def test_top_k_draws_from_the_likeliest_only():
     np.testing.assert_allclose((tokens[:, 0] == 1).mean(), 4 / 7, atol=0.1)
 
 
-def test_temperature_sharpens():
+@pytest.mark.parametrize("top_k", [None, 2])
+def test_temperature_sharpens(top_k):
     logits = jnp.log(jnp.array([[0.2, 0.8]]))
     keys = jax.random.split(jax.random.key(0), 1000)
     for temperature, expected in ((1.0, 0.8), (0.5, 16 / 17), (2.0, 2 / 3)):
-        drawn = jax.vmap(lambda key, t=temperature: Sampling(2, t, None, None).pick(key, logits))(keys)
+        drawn = jax.vmap(lambda key, t=temperature: Sampling(2, t, top_k, None).pick(key, logits))(keys)
         np.testing.assert_allclose(drawn.mean(), expected, atol=0.04)
 
 

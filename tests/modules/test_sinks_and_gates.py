@@ -42,6 +42,7 @@ def test_a_gate_of_zero_logits_halves_every_head(gated):
     np.testing.assert_allclose(gated_out, 0.5 * module(X, mask=CAUSAL), rtol=1e-5, atol=1e-7)
 
 
+@pytest.mark.quick("rope-False", "fox-head", "both-channel")
 @pytest.mark.parametrize("gated", [False, "head", "channel"])
 @pytest.mark.parametrize("encoding", [RoPE(), FoX(), compose(RoPE(), FoX())], ids=["rope", "fox", "both"])
 def test_decoding_equals_the_whole_sequence(encoding, gated):
@@ -54,6 +55,7 @@ def test_decoding_equals_the_whole_sequence(encoding, gated):
     np.testing.assert_allclose(jnp.concatenate(found, 1), expected, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.quick("both")
 @pytest.mark.parametrize("encoding", [RoPE(), FoX(), compose(RoPE(), FoX())], ids=["rope", "fox", "both"])
 def test_a_subset_of_queries_is_that_of_all(encoding):
     module, indices = made(encoding=encoding, gated="head"), jnp.array([[6, 1], [0, 3]])

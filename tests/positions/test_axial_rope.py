@@ -71,6 +71,7 @@ def pairs_of_release(case):
     return encoding, params, arrays["q"], arrays["k"], pos, arrays[f"{turned}_q"], arrays[f"{turned}_k"]
 
 
+@pytest.mark.quick("float32-4e-06-mixed", "float64-1e-12-axial", "float64-1e-12-mrope")
 @pytest.mark.parametrize("case", ["axial", "mixed", "mrope"])
 @pytest.mark.parametrize(("dtype", "atol"), [("float32", 4e-6), ("float64", 1e-12)])
 def test_turns_as_the_published_code_does(case, dtype, atol):
@@ -87,6 +88,7 @@ def test_turns_as_the_published_code_does(case, dtype, atol):
                     np.testing.assert_allclose(turn(own, x[b, :, h], at), turned[b, :, h], atol=atol)
 
 
+@pytest.mark.quick("dense-mixed", "tiles-axial", "tiles-mrope")
 @pytest.mark.parametrize("case", ["axial", "mixed", "mrope"])
 @pytest.mark.parametrize("implementation", ["dense", TILES], ids=["dense", "tiles"])
 def test_attention_of_what_the_published_code_turned(case, implementation, x64):
@@ -128,6 +130,7 @@ def test_two_pairs_by_hand(x64):
     np.testing.assert_array_equal(AxialRoPE().map_k(p, x, jnp.zeros((1, 2))), x)
 
 
+@pytest.mark.quick("sections1-scaling1")
 @pytest.mark.parametrize("scaling", [None, YaRN(4.0, 64)])
 @pytest.mark.parametrize("sections", [None, (2, 1, 3)])
 def test_text_is_rope_bit_by_bit(scaling, sections):
@@ -147,6 +150,7 @@ def test_positions_are_indices_unless_given():
     )
 
 
+@pytest.mark.quick("axial of three", "mixed")
 @pytest.mark.parametrize("name", SUBJECTS)
 def test_scores_depend_on_differences_alone(name, x64):
     encoding, pos = SUBJECTS[name]
@@ -168,6 +172,9 @@ MASKS = {
 }
 
 
+@pytest.mark.quick(
+    "axial-window and padding", "mixed of three-causal and segments", "mrope with sections-causal and segments"
+)
 @pytest.mark.parametrize("mask", MASKS)
 @pytest.mark.parametrize("name", ["axial", "mixed", "mixed of three", "mrope with sections"])
 def test_tiles_give_the_values_and_gradients_of_dense(name, mask, x64):
@@ -198,6 +205,7 @@ def test_gradients_of_mixed_frequencies_by_differences(x64):
         np.testing.assert_allclose(gradient[index], slope, rtol=1e-6, atol=1e-8)
 
 
+@pytest.mark.quick("axial-chunks in a ring, jitted", "mixed-tokens, jitted")
 @pytest.mark.parametrize("way", DECODING)
 @pytest.mark.parametrize("name", ["axial", "mixed", "mrope"])
 def test_decoding_is_the_full_forward(name, way, x64):
@@ -205,6 +213,7 @@ def test_decoding_is_the_full_forward(name, way, x64):
     check_decoding(encoding, moved(encoding, N, K, H), *drawn(B, T, N, K, H), pos, way, atol=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["axial", "mrope"])
 def test_parts_of_a_composition_have_positions_of_their_own(name, x64):
     """ALiBi counts tokens while the rotation sees the grid: the same as ALiBi of what is turned already."""

@@ -65,6 +65,7 @@ WAYS = [(name, way) for name in ENCODINGS for way in ("tokens", "chunks")]
 WAYS += [pytest.param(name, "eager", marks=pytest.mark.slow) for name in ("fox", "selective_rope", "ssmax", "rope+fox")]
 
 
+@pytest.mark.quick("repo-interleaved-chunks", "llama4_temperature-tokens", "ssmax+selective_rope+cable-tokens")
 @pytest.mark.parametrize(("name", "way"), WAYS)
 def test_decoding_equals_the_forward(name, way):
     """Compiled token by token, compiled in chunks, and not compiled, in chunks and single tokens."""
@@ -82,6 +83,7 @@ def test_decoding_equals_the_forward(name, way):
     np.testing.assert_allclose(jnp.concatenate(outs, 1), expected, atol=3e-6)
 
 
+@pytest.mark.quick("rope+fox")
 @pytest.mark.parametrize("name", ["fox", "repo", "selective_rope", "rope+fox"])
 def test_decoding_in_a_ring_equals_a_window(name):
     """The cache forgets keys, and the position of the last token holds all that the next one needs."""
@@ -135,6 +137,7 @@ def by_reference(encoding, params, x, q, k, v):
     return jnp.stack([jnp.stack([one(b, n) for n in range(N)], 1) for b in range(B)])
 
 
+@pytest.mark.quick("repo", "rope+fox", "ssmax+selective_rope+cable")
 @pytest.mark.parametrize("name", ENCODINGS)
 def test_gradients_by_tiles_equal_those_of_the_table_and_of_the_reference(name, x64):
     encoding = ENCODINGS[name]
@@ -150,6 +153,7 @@ def test_gradients_by_tiles_equal_those_of_the_table_and_of_the_reference(name, 
             assert not reads_x or np.abs(b).max() > 1e-3, f"zero proves nothing: {jax.tree_util.keystr(path)}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["fox", "cable", "repo", "selective_rope", "ssmax", "llama4_temperature"])
 @pytest.mark.parametrize("kv_heads", slow_except([1, 4], 1))
 def test_single_precision_on_every_way(name, kv_heads):
@@ -180,6 +184,7 @@ def test_sixteen_bit_tokens(name):
     np.testing.assert_allclose(found.astype(jnp.float32), expected, atol=2.0**-bits * float(jnp.abs(arrays[-1]).max()))
 
 
+@pytest.mark.quick("fox-2", "repo-4", "selective_rope-1", "ssmax-biased-2")
 @pytest.mark.parametrize("kv_heads", [1, 2, 4])
 @pytest.mark.parametrize(
     "name", ["fox", "cable", "repo", "selective_rope", "ssmax", "ssmax-biased", "llama4_temperature"]
@@ -216,6 +221,7 @@ def shapes(jaxpr):
                     yield from shapes(inner)
 
 
+@pytest.mark.quick("repo", "fox+cope")
 @pytest.mark.parametrize("name", ENCODINGS)
 def test_no_array_has_two_long_axes(name):
     """Positions included, forward and backward; the whole table does."""

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from attnjax.positions.base import EncodingParams, Sizes
-from attnjax.positions.cope import CoPE
+from attnjax.positions.cope import BLOCK, CoPE, sums_from_the_right
 
 P = 4
 ENCODING = CoPE(max_position=P)
@@ -50,6 +50,13 @@ def test_score_against_loops(make_tile, x64, visible):
     np.testing.assert_allclose(logits, expected, atol=1e-12)
     np.testing.assert_allclose(counts, expected_counts, atol=1e-12)
     assert expected_counts.max() > P, "the clamp must be exercised"
+
+
+@pytest.mark.parametrize("columns", [BLOCK, BLOCK + 1, 3 * BLOCK - 5])
+def test_sums_over_several_blocks_of_columns(columns):
+    x = np.random.default_rng(7).random((3, columns), np.float32)
+    expected = np.cumsum(x[:, ::-1].astype(np.float64), axis=1)[:, ::-1]
+    np.testing.assert_allclose(sums_from_the_right(jnp.asarray(x)), expected, rtol=1e-5)
 
 
 def test_two_key_tiles_from_last_to_first_equal_the_whole(make_tile, cut):

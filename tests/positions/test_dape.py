@@ -104,6 +104,7 @@ def test_logits_and_gradients_of_the_authors(case, x64):
             )
 
 
+@pytest.mark.quick("alibi-dense", "kerple-tiles")
 @pytest.mark.parametrize("implementation", ["dense", TILES], ids=["dense", "tiles"])
 @pytest.mark.parametrize("case", ["alibi", "kerple"])
 def test_attention_with_the_logits_of_the_authors(case, implementation, x64):
@@ -167,6 +168,7 @@ def by_numpy(encoding, params, q, k, v, pos, seen):
     return out
 
 
+@pytest.mark.quick("segments")
 @pytest.mark.parametrize("name", MASKS)
 def test_grouped_queries_and_masks_by_numpy(name, x64):
     encoding, mask, (q, k, v) = ENCODINGS["kerple"], MASKS[name], drawn(B, T, N, K, H)
@@ -184,6 +186,7 @@ def test_grouped_queries_and_masks_by_numpy(name, x64):
         np.testing.assert_allclose(out, expected, atol=1e-12)
 
 
+@pytest.mark.quick("rope", "stick")
 @pytest.mark.parametrize("name", ENCODINGS)
 def test_tiles_give_the_values_and_gradients_of_dense(name, x64):
     encoding = ENCODINGS[name]
@@ -202,6 +205,7 @@ def test_tiles_give_the_values_and_gradients_of_dense(name, x64):
         assert bool(np.abs(leaf).max() > 1e-6) != unseen, path
 
 
+@pytest.mark.slow
 def test_the_future_stays_hidden_and_masked_keys_have_no_effect():
     encoding = ENCODINGS["kerple"]
     q, k, v = (jnp.asarray(x, jnp.float32) for x in drawn(B, T, N, K, H))
@@ -215,6 +219,7 @@ def test_the_future_stays_hidden_and_masked_keys_have_no_effect():
         np.testing.assert_array_equal(run(k.at[:, 9:].set(5.0), v.at[:, 9:].set(7.0), way)[:, :9], out[:, :9])
 
 
+@pytest.mark.quick("fire-chunks in a ring, jitted")
 @pytest.mark.parametrize("way", DECODING)
 @pytest.mark.parametrize("name", slow_except(["fire", "rope", "stick"], "fire"))
 def test_decoding_is_the_full_forward(name, way, x64):

@@ -31,6 +31,7 @@ def test_agrees_with_the_authors_code(implementation, x64):
     assert_same(gradients["params"].head["b"], arrays["grad_gate_bias"])
 
 
+@pytest.mark.slow
 def test_agrees_with_the_authors_code_in_a_window(x64):
     arrays = golden("fox")
     x, q, k, v = (jnp.asarray(arrays[name]) for name in "xqkv")
@@ -68,6 +69,7 @@ def test_gates_are_summed_in_float32(dtype):
     np.testing.assert_allclose(pos[0, 0], math.log(2) * np.arange(1, 4097), rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_documents_in_one_row_equal_rows_of_their_own(x64):
     """The sum runs on over the border, and only its differences count."""
     arrays = golden("fox")

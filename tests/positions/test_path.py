@@ -23,6 +23,7 @@ def channels(direction, beta, gate):
     return jnp.concatenate([w, beta, jnp.cumsum(gate, 1)[..., None]], -1).swapaxes(1, 2)
 
 
+@pytest.mark.quick("tiles")
 @pytest.mark.parametrize("implementation", ["dense", TILES], ids=["dense", "tiles"])
 def test_values_and_gradients_of_the_authors(implementation, x64):
     arrays = {name: jnp.asarray(x) for name, x in golden("frontier_path_attention").items()}
@@ -84,6 +85,7 @@ MASKS = {
 }
 
 
+@pytest.mark.quick("gated-segments")
 @pytest.mark.parametrize(("name", "mask"), [("path", "causal"), ("gated", "segments"), ("long", "scattered")])
 def test_products_of_matrices(name, mask, x64):
     encoding, (q, k, v) = ENCODINGS[name], drawn(B, T, N, K, H)
@@ -106,6 +108,7 @@ def test_products_of_matrices(name, mask, x64):
         assert np.abs(leaf).max() > 1e-6, path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("compiled", slow_except([False, True], True), ids=["eager", "jitted"])
 @pytest.mark.parametrize("window", [None, 4])
 def test_decoding_is_the_full_forward(window, compiled, x64):
@@ -151,6 +154,7 @@ def test_tiles_need_linear_memory():
     assert quadratic(jax.make_jaxpr(jax.grad(loss, argnums=(0, 1, 2, 3)))(params, x, q, k), T) == []
 
 
+@pytest.mark.slow
 def test_long_ways_stay_finite_in_single_precision():
     """Reflections (beta near 2) and projections (beta of 1, which have no inverse) along 300 tokens."""
     T, draw = 300, np.random.default_rng(0)

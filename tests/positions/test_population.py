@@ -67,6 +67,7 @@ def near(found, expected):
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.quick("part of the head-dense", "sinusoidal-dense", "alibi-chunked", "rope-xla")
 @pytest.mark.parametrize(
     ("name", "implementation"),
     [*((name, "dense") for name in SAME_PROGRAM), ("rope", "chunked"), ("alibi", "chunked"), ("rope", "xla")],
@@ -104,6 +105,7 @@ def test_constants_that_were_passed_give_the_same_bits():
     np.testing.assert_array_equal(*turned)
 
 
+@pytest.mark.slow
 def test_decoding_with_constants_that_were_passed():
     """One by one through a cache, inside one transformation."""
     rope = attnjax.RoPE(theta=77.0)

@@ -63,6 +63,7 @@ def test_three_tokens_by_hand():
     np.testing.assert_allclose(pos[:, 1:], [[0, 0, 2], [0, 2, -2], [2, -2, 2]], rtol=1e-6)
 
 
+@pytest.mark.quick("(3, 5, 6)")
 @pytest.mark.parametrize("cuts", [(1,), (2, 3), (3, 5, 6), tuple(range(1, 12))], ids=str)
 def test_pieces_equal_the_whole(cuts, x64):
     """The position of the token before holds all that the convolution and the sum need, however short the pieces."""

@@ -53,6 +53,7 @@ WAYS = {
 CASES = [(case, *way) for case, ways in WAYS.items() for way in ways]
 
 
+@pytest.mark.quick("index-tiles")
 @pytest.mark.parametrize("implementation", ["dense", TILES], ids=["dense", "tiles"])
 @pytest.mark.parametrize(("case", "encoding", "mask"), CASES, ids=["option", "index", "current"])
 def test_values_and_gradients_of_the_authors(case, encoding, mask, implementation, x64):
@@ -105,6 +106,7 @@ def seen_by(mask):
     return seen & (mask.k_valid[:, None, :] if mask.k_valid is not None else True)
 
 
+@pytest.mark.quick("segments", "padding")
 @pytest.mark.parametrize("name", MASKS)
 def test_masks_against_loops(name, x64):
     mask, (q, k, v) = MASKS[name], drawn(B, T, N, K, H)
@@ -121,6 +123,7 @@ def test_masks_against_loops(name, x64):
     np.testing.assert_allclose(1 - total, left, atol=1e-13)
 
 
+@pytest.mark.quick("strict-chunks in a ring, jitted")
 @pytest.mark.parametrize("way", DECODING)
 @pytest.mark.parametrize("encoding", [StickBreaking(), STRICT], ids=["current", "strict"])
 def test_decoding_is_the_full_forward(encoding, way, x64):
@@ -146,6 +149,7 @@ def test_tiles_need_linear_memory(encoding):
     assert quadratic(gradient_program(encoding, 512, implementation="dense"), 512) != []
 
 
+@pytest.mark.quick("tiles-1e+18")
 @pytest.mark.parametrize("size", [30.0, 1e4, 1e18])
 @pytest.mark.parametrize("implementation", ["dense", TILES], ids=["dense", "tiles"])
 def test_large_logits_leave_all_to_the_nearest_key_that_wants_it(size, implementation):
@@ -169,6 +173,7 @@ def test_a_far_key_keeps_its_share_beside_a_huge_logit():
     np.testing.assert_allclose(out.ravel(), 1 / ((1 + np.exp(-3)) * (1 + np.exp(-2))), rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_what_hides_has_no_effect_and_rows_without_keys_are_zero():
     q, k, v = (jnp.asarray(x, jnp.float32) for x in drawn(B, T, N, K, H))
     mask = Mask(causal=True, k_valid=np.arange(T) >= 3)
@@ -182,6 +187,7 @@ def test_what_hides_has_no_effect_and_rows_without_keys_are_zero():
         np.testing.assert_array_equal(spoiled[:, :5], out[:, :5])
 
 
+@pytest.mark.slow
 def test_two_tiles_from_right_to_left_equal_the_whole(make_tile, cut):
     tile = make_tile(np.arange(9), np.arange(12), np.random.default_rng(6).random((9, 12)) < 0.6, dtype=np.float32)
     encoding, p = StickBreaking(), EncodingParams()

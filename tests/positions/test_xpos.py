@@ -123,6 +123,7 @@ def test_mistakes_are_named():
         XPos(layout="quarter")
 
 
+@pytest.mark.slow
 def test_float16_reaches_as_far_as_float32():
     """Factors of 2^43 at position 12,000 are beyond float16, their products with one another are not."""
     pos = np.arange(12_000, 12_009)

@@ -109,6 +109,7 @@ def test_no_link_is_followed(runs, tmp_path):
         find_run(f"small/{'0' * 12}")
 
 
+@pytest.mark.slow
 def test_analysis_and_the_explorer_take_what_a_run_is(capsys, tmp_path):
     subject = load_subject(f"{FROZEN}/rope/1")
     assert (subject.name, subject.run.seed, subject.step) == ("354ac28354f4408c", 1, 40)

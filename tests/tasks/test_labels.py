@@ -1,4 +1,5 @@
-"""Every label against the slow oracle: 10,000 inputs per task of lengths up to 40, and some up to 500; frozen streams.
+"""Every label against the slow oracle: 40 inputs per task in the quick run, else 10,000 of lengths up to 40, and some up to
+500; frozen streams.
 
 The oracle itself is checked first, on the examples that the papers and their code print.
 """
@@ -11,8 +12,6 @@ import pytest
 
 from attnjax.tasks import task
 from tests.tasks import cases, make_streams, oracle
-
-pytestmark = pytest.mark.slow
 
 # From the docstrings of the published tasks: input, counted answer.
 PRINTED = [
@@ -93,10 +92,18 @@ def test_every_case_has_a_frozen_stream(streams):
     assert streams.keys() == cases.CASES.keys()
 
 
+def test_labels_of_a_few_inputs(case):
+    name, task = cases.CASES[case]
+    example = cases.sampler(task, 12)(jax.random.key(1), np.maximum(np.arange(40) % 12 + 1, task.minimum_length))
+    check(name, task, jax.tree.map(np.asarray, example))
+
+
+@pytest.mark.slow
 def test_the_stream_of_a_seed_is_the_frozen_one(case, streams):
     assert make_streams.first(cases.CASES[case][1]) == streams[case]
 
 
+@pytest.mark.slow
 def test_ten_thousand_labels(case):
     name, task = cases.CASES[case]
     example = cases.batch(task)
@@ -105,6 +112,7 @@ def test_ten_thousand_labels(case):
     check(name, task, example)
 
 
+@pytest.mark.slow
 def test_labels_of_long_inputs_and_that_padding_changes_nothing(case):
     name, task = cases.CASES[case]
     most = cases.longest(task)

@@ -60,6 +60,7 @@ def test_steps_are_those_of_whole_batches(tiny, case, small, monkeypatch):
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=3e-5), cut, trained(trainer, population))
 
 
+@pytest.mark.slow
 def test_a_run_trains_in_a_population_as_alone(tiny, population, small):
     runs = [of(tiny, "encoder", seed=one.seed, data_seed=one.data_seed, train=one.train) for one in population]
     trainer = Trainer(runs[0], make_task(runs[0]))
@@ -69,6 +70,7 @@ def test_a_run_trains_in_a_population_as_alone(tiny, population, small):
         jax.tree.map(lambda a, b, i=i: np.testing.assert_array_equal(a[i], b[0]), together, alone)
 
 
+@pytest.mark.slow
 def test_what_is_dropped_follows_from_seed_and_step(tiny, small):
     run = of(tiny, "encoder", model=dataclasses.replace(tiny.model, residual_dropout=0.5))
     trainer = Trainer(run, make_task(run))

@@ -14,6 +14,13 @@ SMALL = {"model": 8, "heads": 2, "hidden": 12}
 LAYERS = ["rope", "t5", "rope", "fire", "t5", "rope"]
 
 
+@pytest.mark.quick(
+    "one-True-decoder",
+    "five-False-encoder_decoder",
+    "mixed-False-decoder",
+    "mixed-True-encoder_decoder",
+    "without parameters-True-decoder",
+)
 @pytest.mark.parametrize("form", ["decoder", "encoder_decoder"])
 @pytest.mark.parametrize("shared", [False, True])
 @pytest.mark.parametrize(

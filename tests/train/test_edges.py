@@ -28,6 +28,7 @@ def results(folder, *changes):
     return run.results().tables
 
 
+@pytest.mark.slow
 def test_a_run_that_tests_nothing_has_no_results(folder, capsys):
     assert results(folder) == []
     capsys.readouterr()
@@ -45,6 +46,7 @@ def test_a_report_of_runs_that_tested_nothing_is_a_sentence(folder, capsys):
     assert code == 0 or (code == 2 and error.startswith("attnjax: error: ") and error.count("\n") == 1)
 
 
+@pytest.mark.slow
 def test_a_run_that_only_validates_has_results_of_that(folder):
     found = results(folder, "evaluate.validation_lengths=3")
     assert {(one["split"], one["length"]) for one in found} == {("validation", 3)}

@@ -57,6 +57,7 @@ def trained(runs, root):
     return context
 
 
+@pytest.mark.slow
 def test_a_population_of_encodings_trains_as_each_alone(tmp_path):
     """With equal seeds, so that a number of the other run would be seen."""
     runs = [run_with("rope", one) for one in (NUMBERS["rope"][1], NUMBERS["rope"][-1])]
@@ -73,6 +74,7 @@ def test_a_population_of_encodings_trains_as_each_alone(tmp_path):
             np.testing.assert_allclose(numbers(mine), numbers(theirs), rtol=2e-3, atol=2e-3)
 
 
+@pytest.mark.quick("sinusoidal")
 @pytest.mark.parametrize("name", ["sinusoidal", "alibi"])
 def test_a_model_with_numbers_is_the_model_of_each_run(name):
     """Wherever an encoding acts: on the input of the model, or in its attention."""

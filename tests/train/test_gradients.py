@@ -48,6 +48,7 @@ def poisoned(monkeypatch):
     return install
 
 
+@pytest.mark.quick("1.0-inf-inf")
 @pytest.mark.parametrize(("bad", "said"), [(np.inf, "inf"), (np.nan, "nan"), (3e38, "inf")])
 @pytest.mark.parametrize("clip", slow_except([None, 1.0], 1.0))
 def test_a_gradient_that_is_not_finite_ends_its_run_at_that_step(tiny, recorder, folders, poisoned, bad, said, clip):
@@ -61,6 +62,7 @@ def test_a_gradient_that_is_not_finite_ends_its_run_at_that_step(tiny, recorder,
     assert checkpoint.steps(folder / "checkpoints") == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bad", slow_except([np.inf, 3e38], 3e38))
 def test_the_other_member_of_its_population_goes_on_unharmed(tiny, recorder, folders, poisoned, bad):
     """Bit by bit as beside a member whose gradients stay finite: the same program, other numbers."""

@@ -109,6 +109,7 @@ def test_the_state_of_adamw_lies_as_in_earlier_checkpoints(tiny):
     assert paths == {".optimizer[1].count", ".optimizer[1].mu", ".optimizer[1].nu"}
 
 
+@pytest.mark.slow
 def test_another_optimizer_trains_a_population_in_one_program(tiny, population, folders, recorder, monkeypatch):
     chex.clear_trace_counter()
     monkeypatch.setattr(Trainer, "_advance", chex.assert_max_traces(Trainer._advance, n=1))

@@ -18,6 +18,7 @@ from tests.cases import slow_except
 CASES = ("rope", "alibi", "t5")
 
 
+@pytest.mark.quick("rope-encoder")
 @pytest.mark.parametrize("form", ["decoder", "encoder"])
 @pytest.mark.parametrize("name", slow_except(CASES, "rope"))
 def test_an_evaluation_of_the_answer_alone_is_that_of_all_rows(tiny, name, form):
@@ -48,6 +49,7 @@ def _all(built, asked, *args, query_indices):
     return jnp.take_along_axis(logits, query_indices[:, :, None], axis=1)
 
 
+@pytest.mark.quick("t5-encoder")
 @pytest.mark.parametrize(("name", "form"), [("rope", "decoder"), ("alibi", "decoder"), ("t5", "encoder")])
 def test_training_on_answers_alone_is_training_on_all_rows(tiny, name, form, monkeypatch):
     encoding = dataclasses.replace(tiny.model.encoding, name=name)

@@ -26,6 +26,7 @@ def calls(monkeypatch):
     return taken
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("log_every", "checkpoint_every", "most"), [(0, 0, 20), (100, 0, 30), (100, 250, 34)])
 def test_a_prime_number_of_steps_takes_few_calls_of_one_program(
     tiny, calls, folders, recorder, log_every, checkpoint_every, most
