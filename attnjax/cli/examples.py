@@ -99,6 +99,14 @@ Two random sequences, a quarter of the second is padding; for decoders also in t
 compared with its own largest number, or with a thousandth of the largest of all where it is smaller than that. Needs
 torch and transformers.
 """
+EXPORT = """
+examples:
+  attnjax export runs/theta --to tensorboard      # then: tensorboard --logdir exported/tensorboard
+  attnjax export heads_lm/rope/0 --to wandb       # then, to upload it: wandb sync exported/wandb/*/*.wandb
+
+Config, training log and evaluations of each run, from its records alone: nothing about this machine, and nothing is sent.
+The same command again, also while runs go on, replaces the files.
+"""
 EXPLORE = """
 examples:
   attnjax explore

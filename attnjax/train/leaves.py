@@ -44,7 +44,7 @@ def pack(state: PyTree) -> tuple[PyTree, dict[str, Any]]:
     for (path, leaf), array in zip(named(state), jax.tree.leaves(held), strict=True):
         if jnp.issubdtype(array.dtype, jnp.inexact) and not np.isfinite(array).all():
             raise ValueError(f"not finite at {path}")
-        table[path] |= {"sha256": hashlib.sha256(_bytes(array)).hexdigest()}
+        table[path] |= {"sha256": hashlib.sha256(_bytes(array).data).hexdigest()}
         table[path] |= {"key": str(jax.random.key_impl(leaf))} if _is_key(leaf) else {}
     if twice := [name for name, count in Counter(dotted(held)).items() if count > 1]:
         raise ValueError(f"ambiguous: two of its leaves have the name {twice[0]}")
@@ -67,7 +67,7 @@ def unpack(arrays: PyTree, table: dict[str, Any], like: PyTree) -> PyTree:
     else:
         parts = dict(named(arrays))
     parts = {path: _bytes(parts.get(path, np.zeros(0))) for path in table}
-    wrong = [path for path, part in parts.items() if hashlib.sha256(part).hexdigest() != table[path]["sha256"]]
+    wrong = [path for path, part in parts.items() if hashlib.sha256(part.data).hexdigest() != table[path]["sha256"]]
     if wrong:
         raise Damaged(f"sha256 differs at {', '.join(wrong[:3])}")
     found = [_leaf(parts[path], leaf, table[path].get("key")) for path, leaf in named(like)]
