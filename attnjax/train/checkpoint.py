@@ -280,7 +280,8 @@ def _write(path: Any, arrays: PyTree) -> None:
     """
     import orbax.checkpoint as ocp
 
-    with contextlib.closing(ocp.PyTreeCheckpointHandler()) as handler:
+    # Compressing 1 GiB of floats saves 8 % of the bytes for as much processor time as all the rest.
+    with contextlib.closing(ocp.PyTreeCheckpointHandler(use_compression=False)) as handler:
         handler.save(path, args=ocp.args.PyTreeSave(arrays))
         handler.finalize(path)
 
