@@ -104,6 +104,14 @@ Both sides read two random sequences; a quarter of the second is padding. Decode
 caches. The difference of a gradient is relative to its largest number, or to a thousandth of the largest number of all
 gradients if that is larger. The command needs torch and transformers.
 """
+EXPORT = """
+examples:
+  attnjax export runs/theta --to tensorboard      # then: tensorboard --logdir exported/tensorboard
+  attnjax export heads_lm/rope/0 --to wandb       # then, to upload it: wandb sync exported/wandb/*/*.wandb
+
+Config, training log and evaluations of each run, from its records alone: nothing about this machine, and nothing is sent.
+The same command again, also while runs go on, replaces the files.
+"""
 EXPLORE = """
 examples:
   attnjax explore

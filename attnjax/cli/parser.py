@@ -7,8 +7,9 @@ from collections.abc import Callable
 from typing import NoReturn
 
 from attnjax.cli import argument_types as types
-from attnjax.cli import checkout, commands, examples, execution, exploring, generating, listing
+from attnjax.cli import checkout, commands, examples, execution, exploring, exporting, generating, listing
 from attnjax.config.names import ENCODING_NAMES, nearest
+from attnjax.sweep.export import FORMATS
 
 TRAINER = "attnjax.train:train"
 
@@ -37,6 +38,7 @@ def parser() -> argparse.ArgumentParser:
         _add_show,
         _add_bench,
         _add_explore,
+        _add_export,
         _add_generate,
         _add_parity,
     )
@@ -155,6 +157,16 @@ def _add_explore(add: _Add) -> None:
     out = pathlib.Path("explore.html")
     explore.add_argument("--out", type=pathlib.Path, default=out, metavar="FILE", help="default: explore.html")
     explore.set_defaults(command=exploring.explore)
+
+
+def _add_export(add: _Add) -> None:
+    text = "write recorded runs for TensorBoard or Weights & Biases, to files on this machine"
+    export = add("export", help=text, description=text, epilog=examples.EXPORT, formatter_class=_Raw)
+    export.add_argument("run", metavar="RUN", help="the folder of a sweep, or one run as for `attnjax explore`")
+    export.add_argument("--to", choices=FORMATS, required=True, help="whose format; each needs the extra of its name")
+    out = pathlib.Path("exported")
+    export.add_argument("--out", type=pathlib.Path, default=out, metavar="DIR", help="default: exported")
+    export.set_defaults(command=exporting.export_)
 
 
 def _add_generate(add: _Add) -> None:

@@ -70,7 +70,7 @@ def scan(root: pathlib.Path) -> Found:
     order, problems = _planned(root)
     problems += [f"{root / name} {runs.LINK}" for name in there.links]
     found = sorted(
-        (_run(root / name) for name in there.runs), key=lambda run: (order.get(run.run, len(order)), run.run)
+        (read_run(root / name) for name in there.runs), key=lambda run: (order.get(run.run, len(order)), run.run)
     )
     problems += [problem for run in found for problem in run.problems]
     problems += [f"{root / run.run} is not in the plan" for run in found if order and run.run not in order]
@@ -84,8 +84,8 @@ def _planned(root: pathlib.Path) -> tuple[dict[str, int], list[str]]:
         return {}, [str(error)]
 
 
-def _run(directory: pathlib.Path) -> Run:
-    """One run. Without a status it has not begun: a sweep writes it right after the config."""
+def read_run(directory: pathlib.Path) -> Run:
+    """One run, from its folder. Without a status it has not begun: a sweep writes it right after the config."""
     found = runs.read(directory)
     problems, state = found.problems + found.different, found.status
     if new := [one for one in problems if (one.path.name, one.kind) == (status.FILE, "missing")]:

@@ -1,14 +1,17 @@
-"""The leaves of a state as one array of bytes, and a table that says where each lies in it, of which type, shape and sha256.
+"""A state as a tree of NumPy arrays, and a table with type, shape and sha256 of each leaf.
 
-    data, table = pack(state)          uint8 [total]; {"['params']['w']": {"dtype", "shape", "offset", "bytes", "sha256"}}
-    state = unpack(data, table, like)
+    arrays, table = pack(state)        a tree like the state; {"['params']['w']": {"dtype", "shape", "sha256"}}
+    state = unpack(arrays, table, like)
 
-Keys of `jax.random` are stored as their words, with the name of their generator under "key".
+Keys of `jax.random` are stored as their words, with the name of their generator under "key". A leaf without elements has a
+row and no array. Earlier versions stored the bytes of all leaves as one array: then the table gives the "offset" and
+"bytes" of each leaf in it.
 """
 
 import hashlib
 import json
 import math
+from collections import Counter
 from typing import Any
 
 import jax
@@ -26,41 +29,64 @@ class Mismatch(Exception):
     """The content agrees with its digests, and describes another state than was asked for."""
 
 
-def pack(state: PyTree) -> tuple[np.ndarray, dict[str, Any]]:
-    """Return the bytes of all leaves, and their table. Raises ValueError, naming the leaf, for NaN and infinity.
+def pack(state: PyTree) -> tuple[PyTree, dict[str, Any]]:
+    """Return the state as arrays of NumPy, without copies where it lies on the host, and the table of its leaves.
+
+    Raises ValueError for NaN and infinity, naming the leaf, and for two leaves that have one name when the keys of their
+    paths are joined by dots, as orbax names its arrays: it would keep one of them.
 
     Example:
-      >>> data, table = pack({"w": np.zeros(2, np.float32)})
-      >>> data.shape, table["['w']"]["shape"], table["['w']"]["bytes"]
-      ((8,), [2], 8)
+      >>> arrays, table = pack({"w": np.zeros(2, np.float32)})
+      >>> arrays["w"].tolist(), table["['w']"]["shape"]
+      ([0.0, 0.0], [2])
     """
-    table, parts, offset = describe(state), [], 0
-    for path, leaf in named(state):
-        raw = np.asarray(jax.random.key_data(leaf) if _is_key(leaf) else leaf)
-        if jnp.issubdtype(raw.dtype, jnp.inexact) and not np.isfinite(raw).all():
+    table, held = describe(state), jax.tree.map(_on_host, state)
+    for (path, leaf), array in zip(named(state), jax.tree.leaves(held), strict=True):
+        if jnp.issubdtype(array.dtype, jnp.inexact) and not np.isfinite(array).all():
             raise ValueError(f"not finite at {path}")
-        parts.append(raw.tobytes())
-        table[path] |= {"offset": offset, "bytes": len(parts[-1]), "sha256": hashlib.sha256(parts[-1]).hexdigest()}
+        table[path] |= {"sha256": hashlib.sha256(_bytes(array).data).hexdigest()}
         table[path] |= {"key": str(jax.random.key_impl(leaf))} if _is_key(leaf) else {}
-        offset += len(parts[-1])
-    return np.frombuffer(b"".join(parts), np.uint8), table
+    if twice := [name for name, count in Counter(dotted(held)).items() if count > 1]:
+        raise ValueError(f"ambiguous: two of its leaves have the name {twice[0]}")
+    return jax.tree.map(lambda array: array if array.size else None, held), table
 
 
-def unpack(data: memoryview, table: dict[str, Any], like: PyTree) -> PyTree:
-    """Return the state, on the host; keys are arrays of JAX. Raises Damaged where a leaf has another sha256.
+def unpack(arrays: PyTree, table: dict[str, Any], like: PyTree) -> PyTree:
+    """Return the state, on the host, or where `like` has a ShapeDtypeStruct with a sharding; keys are arrays of JAX.
+
+    Raises Damaged where a leaf has another sha256.
 
     Example:
       >>> state = {"w": np.float32([1, 2])}
-      >>> data, table = pack(state)
-      >>> unpack(memoryview(data), table, state)["w"].tolist()
+      >>> unpack(*pack(state), state)["w"].tolist()
       [1.0, 2.0]
     """
-    parts = {path: data[leaf["offset"] : leaf["offset"] + leaf["bytes"]] for path, leaf in table.items()}
-    wrong = [path for path, part in parts.items() if hashlib.sha256(part).hexdigest() != table[path]["sha256"]]
+    if is_packed(table):
+        data = arrays["leaves"]
+        parts = {path: data[leaf["offset"] : leaf["offset"] + leaf["bytes"]] for path, leaf in table.items()}
+    else:
+        parts = dict(named(arrays))
+    parts = {path: _bytes(parts.get(path, np.zeros(0))) for path in table}
+    wrong = [path for path, part in parts.items() if hashlib.sha256(part.data).hexdigest() != table[path]["sha256"]]
     if wrong:
         raise Damaged(f"sha256 differs at {', '.join(wrong[:3])}")
     found = [_leaf(parts[path], leaf, table[path].get("key")) for path, leaf in named(like)]
     return jax.tree.unflatten(jax.tree.structure(like), found)
+
+
+def stored(table: dict[str, Any], like: PyTree) -> PyTree:
+    """Return the abstract tree of the arrays that hold a state like `like`, as the version that wrote the table stored it."""
+    if is_packed(table):
+        return {"leaves": jax.ShapeDtypeStruct((size(like),), np.uint8)}
+    held = jax.tree.map(_held, like)
+    return jax.tree.map(
+        lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) if math.prod(leaf.shape) else None, held
+    )
+
+
+def is_packed(table: dict[str, Any]) -> bool:
+    """Return whether the table is of an earlier version, which stored all leaves in one array."""
+    return any("offset" in leaf for leaf in table.values())
 
 
 def describe(tree: PyTree) -> dict[str, Any]:
@@ -71,6 +97,16 @@ def describe(tree: PyTree) -> dict[str, Any]:
 def named(tree: PyTree) -> list[tuple[str, Any]]:
     """Return the leaves with their paths, as "['params']['w']", in the order of the tree."""
     return [(jax.tree_util.keystr(path), leaf) for path, leaf in jax.tree.leaves_with_path(tree)]
+
+
+def dotted(tree: PyTree) -> list[str]:
+    """Return the names that orbax gives the leaves: the keys of their paths, joined by dots.
+
+    Example:
+      >>> dotted({"params": [np.zeros(2)]})
+      ['params.0']
+    """
+    return [jax.tree_util.keystr(path, simple=True, separator=".") for path, _ in jax.tree.leaves_with_path(tree)]
 
 
 def size(tree: PyTree) -> int:
@@ -101,7 +137,7 @@ def checked(stored: Any, like: PyTree) -> dict[str, Any]:
         raise Damaged("the digest does not match itself")
     _check_match(table, describe(like))
     offset = 0
-    for path, leaf in named(like):
+    for path, leaf in named(like) if is_packed(table) else ():
         if (table[path].get("offset"), table[path].get("bytes")) != (offset, _size(leaf)):
             raise Damaged(f"the table of leaves gives {path} another place than its type and shape do")
         offset += _size(leaf)
@@ -125,20 +161,36 @@ def _described(leaf: Any) -> str:
 
 
 def _size(leaf: Any) -> int:
-    held = jax.eval_shape(jax.random.key_data, leaf) if _is_key(leaf) else leaf
+    held = _held(leaf)
     return math.prod(held.shape) * held.dtype.itemsize
+
+
+def _held(leaf: Any) -> Any:
+    """Return the abstract array that holds a leaf: a key is held by its words."""
+    return jax.eval_shape(jax.random.key_data, leaf) if _is_key(leaf) else leaf
+
+
+def _on_host(leaf: Any) -> np.ndarray:
+    return np.ascontiguousarray(jax.random.key_data(leaf) if _is_key(leaf) else leaf).reshape(_held(leaf).shape)
+
+
+def _bytes(array: np.ndarray) -> np.ndarray:
+    """Return a view of the bytes of an array, whatever its type."""
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
 
 
 def _is_key(leaf: Any) -> bool:
     return jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
 
 
-def _leaf(data: memoryview, like: Any, key: str | None) -> Any:
+def _leaf(data: np.ndarray, like: Any, key: str | None) -> Any:
     """Return the leaf with these bytes; `key` names the generator of a key of `jax.random`."""
-    if key is None:
-        return np.frombuffer(data, like.dtype).reshape(like.shape)
-    words = np.frombuffer(data, np.uint32).reshape(*like.shape, -1)
-    return jax.random.wrap_key_data(jnp.asarray(words), impl=key)
+    held = _held(like)
+    leaf = data.view(held.dtype).reshape(held.shape)
+    if key is not None:
+        leaf = jax.random.wrap_key_data(jnp.asarray(leaf), impl=key)
+    sharding = like.sharding if isinstance(like, jax.ShapeDtypeStruct) else None
+    return leaf if sharding is None else jax.device_put(leaf, sharding)
 
 
 def _hash_json(value: Any) -> str:

@@ -3,9 +3,10 @@
     train(configs, directories, context)
 
 resumes from the newest step of which every run has an undamaged checkpoint, deletes records after it, advances in strides
-(the steps of one call of the compiled program), writes records and checkpoints, and evaluates by length at the end. The
-result is a function of the configs and the step alone, so a run that was killed ends with the same bits as one that was not,
-on the same machine with the same population.
+(the steps of one call of the compiled program), writes records, saves checkpoints while it goes on, and evaluates by length
+at the end. It returns when the last checkpoint is on the disk; where one cannot be saved, the run ends at the next stride.
+The result is a function of the configs and the step alone, so a run that was killed ends with the same bits as one that was
+not, on the same machine with the same population.
 """
 
 import hashlib
@@ -24,6 +25,7 @@ from attnjax.config.names import is_class_path
 from attnjax.config.outside import construct
 from attnjax.tasks.base import Task
 from attnjax.train import checkpoint
+from attnjax.train.background import BackgroundSave
 from attnjax.train.evaluate import Evaluator, evaluation_lengths
 from attnjax.train.step import Member, Metrics, State, Trainer, members
 from attnjax.train.strides import Strides
@@ -79,24 +81,29 @@ def train(configs: list[RunConfig], directories: list[pathlib.Path], context: Ru
     evaluator = Evaluator(run, task, trainer.model)
     alive = _log_manifests(configs, directories, trainer, task, state, context)
     strides, started, saved = Strides(run), time.monotonic(), step
-    while step < run.train.steps and alive and not context.stopping():
-        # Not at the end of the step before: a run that died between its checkpoint and its evaluation resumes here.
-        if step and _due(step, run.evaluate.every):
-            _evaluate(evaluator, population, directories, alive, state, step, context, ("validation",))
-            if context.stopping():
-                break
-        count, before = strides.count(step), time.monotonic()
-        state, metrics = trainer.advance(state, population, count)
-        strides.took(count=count, seconds=time.monotonic() - before)
-        step += count
-        _record(run, directories, alive, metrics, step, time.monotonic() - started, context)
-        if _due(step, run.train.checkpoint_every) or step == run.train.steps:
-            _save(run, directories, alive, state, step)
-            saved = step
-    if saved < step:
-        _save(run, directories, alive, state, step)
-    if step == run.train.steps and alive and not context.stopping():
-        _evaluate(evaluator, population, directories, alive, state, step, context, ("test", "validation"))
+    with BackgroundSave() as saving:
+        while step < run.train.steps and alive and not context.stopping():
+            # Not at the end of the step before: a run that died between its checkpoint and its evaluation resumes here.
+            if step and _due(step, run.evaluate.every):
+                _evaluate(evaluator, population, directories, alive, state, step, context, ("validation",))
+                if context.stopping():
+                    break
+            count, before = strides.count(step), time.monotonic()
+            state, metrics = trainer.advance(state, population, count)
+            strides.took(count=count, seconds=time.monotonic() - before)
+            step += count
+            saving.check()
+            _record(run, directories, alive, metrics, step, time.monotonic() - started, context)
+            if _due(step, run.train.checkpoint_every) or step == run.train.steps:
+                _save(run, directories, alive, state, step, saving)
+                saved = step
+        if saved < step:
+            _save(run, directories, alive, state, step, saving)
+        finished = step == run.train.steps and alive and not context.stopping()
+        if finished:
+            _evaluate(evaluator, population, directories, alive, state, step, context, ("test", "validation"))
+        saving.wait()
+    if finished:
         params = jax.device_get(state.params)
         for i in alive:
             context.log_manifest(directories[i], parameters_sha256=fingerprint(_member(params, i)))
@@ -183,10 +190,17 @@ def _nan(metrics: Metrics, step: int) -> tuple[int, str] | None:
     return first, f"nan at step {first}: the loss was {metrics.loss[i]}"
 
 
-def _save(run: RunConfig, directories, alive: list[int], state: State, step: int) -> None:
+def _save(run: RunConfig, directories, alive: list[int], state: State, step: int, saving: BackgroundSave) -> None:
+    """Begin to save a copy of the states: the next call of the program overwrites the memory of `state`."""
+    saving.wait()
     here = jax.device_get(state)
-    for i in alive:
-        checkpoint.save(directories[i] / CHECKPOINTS, step, _member(here, i), keep=run.train.keep)
+    copies = {directories[i] / CHECKPOINTS: jax.tree.map(np.array, _member(here, i)) for i in alive}
+
+    def write() -> None:
+        for directory, copy in copies.items():
+            checkpoint.save(directory, step, copy, keep=run.train.keep)
+
+    saving.start(write)
 
 
 def _evaluate(

@@ -1,20 +1,27 @@
 """Checkpoints: what is read is what was saved, or it is not read."""
 
+import contextlib
 import gc
 import hashlib
+import os
+import pathlib
 import random
 import re
 import shutil
+import subprocess
+import sys
 import warnings
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import orbax.checkpoint as ocp
 import pytest
 
 from attnjax.train import checkpoint
 from tests.trees import tree
 
+ROOT = pathlib.Path(__file__).parents[2]
 # Orbax leaves an event loop behind where a read fails, which Python mentions when it is collected.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning", "ignore::ResourceWarning")
 
@@ -56,6 +63,61 @@ def test_round_trip_keeps_the_newest(saved, state):
     assert (found.step, found.damaged) == (3, ())
     assert same(found.state, {**state, "count": jnp.int32(3)})
     assert checkpoint.restore(saved, jax.eval_shape(lambda: state), 2)[0] == 2
+
+
+def test_orbax_reads_it_without_us(saved, state):
+    with contextlib.closing(ocp.StandardCheckpointHandler()) as handler:
+        found = handler.restore(saved / "3" / "state")
+    words = jax.random.key_data(state["key"])
+    expected = {**state, "count": jnp.int32(3), "key": words}
+    assert jax.tree.structure(found) == jax.tree.structure(expected)
+    assert same(found, expected)
+
+
+@pytest.mark.parametrize(
+    "dtype", ["bool", "uint8", "int64", "float16", "bfloat16", "float64", "complex64", "float8_e4m3fn"]
+)
+@pytest.mark.parametrize("shape", [(), (0, 3), (2, 3)])
+def test_every_type_and_shape_comes_back(tmp_path, dtype, shape):
+    """Also leaves without elements, which orbax refuses, nested, and views that are not contiguous."""
+    leaf = np.arange(2 * np.prod(shape, dtype=int)).astype(dtype)[::2].reshape(shape)
+    state = {"a": (leaf.T, [{"b": leaf}, None]), "count": np.int32(1)}
+    checkpoint.save(tmp_path / "checkpoints", 1, state)
+    found = checkpoint.restore(tmp_path / "checkpoints", state)
+    assert same(found.state, state)
+    assert [one.shape for one in jax.tree.leaves(found.state)] == [one.shape for one in jax.tree.leaves(state)]
+
+
+def test_two_leaves_that_orbax_would_call_the_same_are_refused(tmp_path):
+    """It keeps one of them, in silence."""
+    with pytest.raises(ValueError, match=re.escape("ambiguous: two of its leaves have the name a.b; it is not saved")):
+        checkpoint.save(tmp_path / "checkpoints", 1, {"a.b": np.ones(2), "a": {"b": np.zeros(2)}})
+    assert not (tmp_path / "checkpoints").exists()
+
+
+def test_a_state_of_many_devices_is_restored_onto_another_mesh(tmp_path):
+    """Saved from a mesh of 4 x 2 devices, restored onto 2 x 3 and onto the host, in a process that has 8 devices."""
+    code = """
+import pathlib, sys, jax, numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
+from attnjax.train import checkpoint
+place = pathlib.Path(sys.argv[1]) / "checkpoints"
+w, devices = np.arange(288.0, dtype=np.float32).reshape(12, 24), np.array(jax.devices())
+first = NamedSharding(Mesh(devices.reshape(4, 2), ("data", "model")), P("data", "model"))
+other = NamedSharding(Mesh(devices[:6].reshape(2, 3), ("data", "model")), P("model", "data"))
+state = {"w": jax.device_put(w, first), "key": jax.random.key(3)}
+checkpoint.save(place, 1, state)
+key = jax.ShapeDtypeStruct((), state["key"].dtype)
+found = checkpoint.restore(place, {"w": jax.ShapeDtypeStruct(w.shape, w.dtype, sharding=other), "key": key})
+assert found.state["w"].sharding == other
+assert {shard.data.shape for shard in found.state["w"].addressable_shards} == {(4, 12)}
+np.testing.assert_array_equal(found.state["w"], w)
+assert jax.random.key_data(found.state["key"]).tolist() == jax.random.key_data(state["key"]).tolist()
+here = checkpoint.restore(place, {"w": jax.ShapeDtypeStruct(w.shape, w.dtype), "key": key}).state["w"]
+assert isinstance(here, np.ndarray) and np.array_equal(here, w)
+"""
+    flags = {"XLA_FLAGS": "--xla_force_host_platform_device_count=8", "JAX_PLATFORMS": "cpu", "PYTHONPATH": str(ROOT)}
+    subprocess.run([sys.executable, "-c", code, tmp_path], check=True, env={**os.environ, **flags})
 
 
 def test_nothing_to_restore(tmp_path, state):

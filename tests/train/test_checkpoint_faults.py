@@ -1,7 +1,9 @@
 """Checkpoints under attack and on bad disks: nothing outside is touched, and what cannot be read is not called damaged."""
 
+import contextlib
 import errno
 import gc
+import hashlib
 import json
 import os
 import pathlib
@@ -12,6 +14,7 @@ import warnings
 import jax
 import jax.numpy as jnp
 import numpy as np
+import orbax.checkpoint as ocp
 import pytest
 
 from attnjax.config import parse
@@ -193,14 +196,54 @@ def test_a_missing_library_is_not_damage(saved, monkeypatch):
 
 
 def test_a_table_that_claims_another_size_is_refused_before_memory_is_spent(saved):
-    """An earlier step has no SHA256SUMS, so that only the table's own digest vouches for the table."""
+    """An early step has no SHA256SUMS, so that only the table's own digest vouches for the table."""
     table = json.loads((saved / "3" / "digest" / "metadata").read_text())["leaves"]
-    table["['w']"]["bytes"] = 10**15
+    for leaf in table.values():
+        leaf |= {"offset": 0, "bytes": 10**15}
     (saved / "3" / "digest" / "metadata").write_text(json.dumps(checkpoint.leaves.digest(table)))
     (saved / "3" / "SHA256SUMS").unlink()
     found = restore(saved)
     assert value(found) == good(2)
     assert "another place than its type and shape do" in found.damaged[0][1]
+
+
+def vouch(step):
+    """Give a forged step the SHA256SUMS of its files."""
+    files = [path for path in step.rglob("*") if path.is_file() and path.name != "SHA256SUMS"]
+    lines = [f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.relative_to(step)}\n" for path in files]
+    (step / "SHA256SUMS").write_text("".join(lines))
+
+
+@pytest.mark.parametrize("fields", [{"shape": [10**12], "chunks": [4]}, {"shape": [12], "chunks": [10**12]}])
+def test_arrays_that_claim_another_size_are_refused_before_memory_is_spent(saved, fields):
+    """A forged step whose table is right, with arrays of terabytes that take no place on the disk."""
+    state, arrays = saved / "3" / "state", {"w": np.zeros(12, np.float32), "key": np.zeros(2, np.uint32)}
+    shutil.rmtree(state)
+    state.mkdir()
+    with contextlib.closing(ocp.PyTreeCheckpointHandler(use_ocdbt=False)) as handler:
+        handler.save(state, args=ocp.args.PyTreeSave(arrays))
+        handler.finalize(state)
+    about = json.loads((state / "w" / ".zarray").read_text())
+    (state / "w" / ".zarray").write_text(json.dumps(about | fields))
+    vouch(saved / "3")
+    found = restore(saved)
+    assert value(found) == good(2)
+    assert found.damaged == ((3, "state holds other arrays than its table of leaves says"),)
+
+
+def test_a_name_of_an_array_that_is_a_path_is_not_followed(saved, tmp_path):
+    """orbax would open the pipe, and wait for its other end without end."""
+    (tmp_path / "outside").mkdir()
+    os.mkfifo(tmp_path / "outside" / ".zarray")
+    metadata = saved / "3" / "state" / "_METADATA"
+    table = json.loads(metadata.read_text())
+    (row, *_) = table["tree_metadata"].values()
+    row["key_metadata"] = [{"key": str(tmp_path / "outside"), "key_type": 2}]
+    metadata.write_text(json.dumps({**table, "tree_metadata": {"('outside',)": row}, "use_ocdbt": False}))
+    vouch(saved / "3")
+    found = restore(saved)
+    assert value(found) == good(2)
+    assert found.damaged == ((3, "state holds other arrays than its table of leaves says"),)
 
 
 def test_the_checkpoint_of_another_run_or_step_is_not_taken_for_this_one(saved, tmp_path):
