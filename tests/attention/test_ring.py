@@ -35,6 +35,8 @@ P = jax.sharding.PartitionSpec
 LENGTH, KV_HEADS = 48, 2
 TILE = Tiling(5, 4)
 """Several tiles on every device, and padding of both sides."""
+SMALL = Tiling(64, 64)
+"""Tiles that take little of the memory, as those of a CPU do not."""
 IN_ORDER = {name for name, encoding in ENCODINGS.items() if Trait.CARRY in encoding.traits}
 SIZES = aj.Sizes(N * H, N, KV_HEADS, H)
 EVERY_DAY = ("rope", "t5", "fox", "cope", "dape")
@@ -240,12 +242,19 @@ def test_in_sixteen_bits_it_is_as_near_as_one_device():
     np.testing.assert_allclose(out.astype(jnp.float32), exact, atol=0.05)
 
 
-def program_text(devices, name="t5", gradient=False, length=LENGTH):
+def compiled(devices, name="t5", *, gradient=False, length=LENGTH):
     shape = lambda heads: jax.ShapeDtypeStruct((1, length, heads, 16), jnp.float32)
     params = jax.eval_shape(lambda: ENCODINGS[name].init(jax.random.key(0), aj.Sizes(64, 4, 2, 16)))
     mesh = jax.make_mesh((devices,), ("sequence",), axis_types=(jax.sharding.AxisType.Auto,))
     run = lambda params, q, k, v: attend(
-        q, k, v, encoding=ENCODINGS[name], params=params, mask=Mask(causal=True), axis_name="sequence"
+        q,
+        k,
+        v,
+        encoding=ENCODINGS[name],
+        params=params,
+        mask=Mask(causal=True),
+        axis_name="sequence",
+        implementation=SMALL,
     )
     specs = {"in_specs": (P(), *(P(None, "sequence"),) * 3), "out_specs": P(None, "sequence")}
     ring = jax.shard_map(run, mesh=mesh, **specs)
@@ -257,7 +266,7 @@ def program_text(devices, name="t5", gradient=False, length=LENGTH):
 
 @pytest.mark.parametrize("devices", [4, 8])
 def test_keys_and_values_are_sent_once_in_each_of_p_minus_1_rounds(devices):
-    text = program_text(devices).as_text()
+    text = compiled(devices).as_text()
     assert len(re.findall(r" collective-permute(?:-start)?\(", text)) == 1
     assert re.findall(r'"known_trip_count":\{"n":"(\d+)"\}', text).count(str(devices - 1)) == 1
     assert not re.findall(r" (?:all-gather|all-to-all|reduce-scatter|all-reduce)(?:-start)?\(", text)
@@ -265,9 +274,8 @@ def test_keys_and_values_are_sent_once_in_each_of_p_minus_1_rounds(devices):
 
 @pytest.mark.slow
 def test_memory_of_a_device_falls_with_their_number():
-    taken = {n: program_text(n, gradient=True, length=8192).memory_analysis().temp_size_in_bytes for n in (2, 4, 8)}
-    assert taken[4] < 0.6 * taken[2], taken
-    assert taken[8] < 0.6 * taken[4], taken
+    taken = {n: compiled(n, gradient=True, length=32768).memory_analysis().temp_size_in_bytes for n in (2, 4, 8)}
+    assert taken[8] < 0.55 * taken[4] < 0.55 * 0.65 * taken[2], taken
 
 
 def test_what_cannot_be_spread_is_refused_in_a_sentence():
