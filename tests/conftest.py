@@ -1,4 +1,4 @@
-"""Settings of every test: strict JAX, four CPU devices, quick compilation, no cache on disk, and draws that repeat exactly.
+"""Settings of every test: strict JAX, eight CPU devices, quick compilation, no cache on disk, and draws that repeat exactly.
 
 Programs of tests are tiny, so that compiling them takes longer than all else together. They are compiled without
 optimisation, and by the older of two code generators where JAX has two: what tests check is the program. What only the
@@ -26,7 +26,7 @@ annotations.install()
 
 # These must be set before the first array is made, because that starts the backend.
 jax.config.update("jax_platforms", os.environ.get("JAX_PLATFORMS") or "cpu")
-jax.config.update("jax_num_cpu_devices", 4)
+jax.config.update("jax_num_cpu_devices", 8)
 # A test that passes thanks to a program compiled by an earlier run would prove nothing; processes that tests start inherit it.
 jax.config.update("jax_enable_compilation_cache", False)
 os.environ["JAX_ENABLE_COMPILATION_CACHE"] = "false"

@@ -24,6 +24,7 @@ from attnjax.attention.dropout import Dropout
 from attnjax.attention.fused import cudnn, xla
 from attnjax.attention.inputs import AttentionInputs, from_caller, prepare
 from attnjax.attention.masks import Mask
+from attnjax.attention.ring import ring
 from attnjax.attention.support import Explanation, choose
 from attnjax.positions.base import EncodingParams, NoPE, PositionEncoding
 from attnjax.typing import Array, Float, PyTree
@@ -45,6 +46,7 @@ class Options(TypedDict, total=False):
     implementation: str | Tiling | None
     cache: KVCache | None
     dropout: Dropout | None
+    axis_name: str | None
 
 
 def attend(  # noqa: PLR0913, every one is a keyword of its own meaning
@@ -62,6 +64,7 @@ def attend(  # noqa: PLR0913, every one is a keyword of its own meaning
     implementation: str | Tiling | None = None,
     cache: KVCache | None = None,
     dropout: Dropout | None = None,
+    axis_name: str | None = None,
 ) -> Float[Array, "B T N H"]:
     """softmax(score(scale * q.k)) v, with the encoding's maps applied to the raw projections q and k.
 
@@ -81,6 +84,9 @@ def attend(  # noqa: PLR0913, every one is a keyword of its own meaning
         tiles of these sizes. Forward-mode derivatives need "dense", "xla" or `Tiling(forward_mode=True)`.
       cache: a `KVCache` in place of k and v. The queries are then the last T tokens appended.
       dropout: `Dropout(key, rate)` of attention weights, in dense and chunked.
+      axis_name: inside `jax.shard_map`, the mesh axis over which the tokens are spread: each device holds T queries and S keys,
+        and key blocks travel in a ring (`ring.py`). Indices and default positions then count over all devices, in their order;
+        for another order give positions and `Mask(q_index=, k_index=)`, see `attnjax.indices.zigzag`. Always "chunked".
 
     Returns:
       The output of every head, [B, T, N, H].
@@ -98,7 +104,9 @@ def attend(  # noqa: PLR0913, every one is a keyword of its own meaning
         >>> attend(q, k[:, :, :2], v[:, :, :2], encoding=RoPE(), mask=Mask(causal=True)).shape
         (1, 5, 4, 8)
     """
-    inputs = _inputs(q, k, v, encoding, params, q_pos, k_pos, mask, scale, sink, implementation, cache, dropout)
+    inputs = _inputs(
+        q, k, v, encoding, params, q_pos, k_pos, mask, scale, sink, implementation, cache, dropout, axis_name
+    )
     name = choose(inputs, implementation).implementation
     return _to_heads(_run(name, inputs, implementation)).astype(q.dtype)
 
@@ -190,6 +198,7 @@ def _inputs(  # noqa: PLR0913, the arguments of attend
     implementation: str | Tiling | None = None,
     cache: KVCache | None = None,
     dropout: Dropout | None = None,
+    axis_name: str | None = None,
 ) -> AttentionInputs:
     del implementation
     if not isinstance(encoding, PositionEncoding):
@@ -197,7 +206,9 @@ def _inputs(  # noqa: PLR0913, the arguments of attend
     if cache is None:
         if k is None or v is None:
             raise ValueError("attend needs k and v, or a cache")
-        return prepare(q, from_caller(q, k, v, k_pos), encoding, params, q_pos, mask, scale, sink, dropout)
+        return prepare(q, from_caller(q, k, v, k_pos), encoding, params, q_pos, mask, scale, sink, dropout, axis_name)
+    if axis_name is not None:
+        raise ValueError("a cache holds the keys of one device: attend without axis_name, or pass k and v")
     if k is not None or v is not None or k_pos is not None:
         raise ValueError("with a cache, k, v and k_pos come from it: append them, and pass only the cache")
     if cache.encoding != encoding:
@@ -221,6 +232,8 @@ def _run(name: str, inputs: AttentionInputs, implementation: str | Tiling | None
 
 
 def _with_lse(name: str, inputs: AttentionInputs, implementation: str | Tiling | None) -> tuple[Array, Array]:
+    if inputs.sequence is not None:
+        return ring(inputs, implementation if isinstance(implementation, Tiling) else None)
     return blockwise(inputs, implementation) if isinstance(implementation, Tiling) else WITH_LSE[name](inputs)
 
 

@@ -39,12 +39,12 @@ def choose(inputs: AttentionInputs, implementation: str | Tiling | None, *, need
     asked for cannot, naming the encoding, what is in the way and what can serve.
     """
     obstacles = {name: _obstacle(name, inputs, needs_lse) for name in IMPLEMENTATIONS}
-    if obstacles["dense"] is not None:
-        raise ValueError(f"{inputs.encoding}: {obstacles['dense']}")
+    if obstacles["chunked"] is not None:
+        raise ValueError(f"{inputs.encoding}: {obstacles['chunked']}")
     if isinstance(implementation, Tiling):
         return _asked("chunked", obstacles, inputs)
-    if implementation is not None:
-        return _asked(implementation, obstacles, inputs)
+    if implementation is not None or inputs.sequence is not None:
+        return _asked(implementation or "chunked", obstacles, inputs)
     table = _table_bytes(inputs)
     small = table <= DENSE_BYTES
     verdict = {
@@ -84,6 +84,8 @@ def _asked(implementation: str, obstacles: dict[str, str | None], inputs: Attent
 def _obstacle(name: str, inputs: AttentionInputs, needs_lse: bool) -> str | None:
     """Why an implementation cannot serve, or None if it can."""
     traits = inputs.encoding.traits
+    if inputs.sequence is not None and name != "chunked":
+        return f"the sequence is spread over the mesh axis {inputs.sequence.name!r}, and only tiles travel in a ring"
     if needs_lse and Trait.UNNORMALIZED in traits:
         return "weights of this encoding are not normalized, so that there is no log-sum-exp"
     if inputs.sink is not None and Trait.UNNORMALIZED in traits:

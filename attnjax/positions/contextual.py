@@ -9,6 +9,8 @@ decoder goes on where it was. In a composition each part has positions of its ow
 Reference for such positions: Lin et al. 2025 (FoX, arXiv:2503.02130); Golovneva et al. 2024 (CoPE, arXiv:2405.18719).
 """
 
+import functools
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -26,6 +28,8 @@ def context_positions(
     pos: Num[ArrayLike, "*B T"],
     sizes: Sizes,
     before: PyTree = None,
+    *,
+    axis_name: str | None = None,
 ) -> PyTree:
     """Positions to pass to attention: those that `context` computes, and `pos` where an encoding has no such hook.
 
@@ -36,6 +40,8 @@ def context_positions(
         pos: positions of the tokens, [T] or [B, T].
         sizes: N and K heads.
         before: positions of the tokens before the first, [B, N] or [B, K] (and F), in a composition a tuple; zeros if None.
+        axis_name: inside `jax.shard_map`, the mesh axis over which the tokens are spread, in their order. Each device goes on
+            from the position of the last token of the device before, which takes as many rounds as there are devices.
 
     Raises ValueError for other shapes, for parameters that are missing, and where `context` returns another shape.
 
@@ -53,11 +59,29 @@ def context_positions(
         parts = encoding.each(params or EncodingParams())
         starts = (None,) * len(parts) if before is None else before
         return tuple(
-            context_positions(part, own, x, pos, sizes, start) for (part, own), start in zip(parts, starts, strict=True)
+            context_positions(part, own, x, pos, sizes, start, axis_name=axis_name)
+            for (part, own), start in zip(parts, starts, strict=True)
         )
     if learns(encoding) and not jax.tree.leaves(params):
         raise ValueError(f"{encoding} learns parameters: pass params=encoding.init(key, sizes), got params={params}")
-    return _over_heads(encoding, resolve(encoding, params, sizes), x, pos, sizes, before)
+    run = functools.partial(_over_heads, encoding, resolve(encoding, params, sizes), x, pos, sizes)
+    return run(before) if axis_name is None else _over_devices(run, before, axis_name)
+
+
+def _over_devices(run: Callable[[Any], Array], before: Any, axis_name: str) -> Num[Array, "B N T *F"]:
+    """`run` on every device, from the last position of the device before. After round r the first r + 1 devices are right."""
+    devices = jax.lax.axis_size(axis_name)
+    found = run(before)
+    first = jnp.zeros_like(found[:, :, 0]) if before is None else jnp.broadcast_to(before, found[:, :, 0].shape)
+    first = jnp.where(jax.lax.axis_index(axis_name) == 0, first, 0)
+    pairs = [(d, d + 1) for d in range(devices - 1)]
+
+    def one_round(found: Array, _: None) -> tuple[Array, None]:
+        # A device that nobody sends to, the first, receives zeros.
+        last = jax.lax.ppermute(found[:, :, -1], axis_name, pairs)
+        return run(first.astype(found.dtype) + last), None
+
+    return jax.lax.scan(jax.checkpoint(one_round), found, None, length=devices - 1)[0]
 
 
 def _over_heads(

@@ -120,6 +120,29 @@ def from_segments(segment_ids: Integer[ArrayLike, "*B T"]) -> Integer[Array, "*B
     return index - jax.lax.cummax(jnp.where(begins, index, 0), axis=ids.ndim - 1)
 
 
+def zigzag(length: int, devices: int) -> np.ndarray:
+    """The order of tokens [length] in which P devices, each with an equal piece of the array, have equal work in a ring.
+
+    Of 2 P chunks device d holds chunk d and chunk 2 P - 1 - d, so that under a causal mask every device has as many visible
+    pairs as the others. `x[:, order]` is what is spread over devices; `order` itself are the indices and the positions
+    of its tokens, and `np.argsort(order)` undoes it.
+
+    Raises ValueError where length is no multiple of 2 P.
+
+    Reference: the Llama team 2024 (arXiv:2407.21783), section 3.3.2.
+
+    Example:
+        >>> zigzag(8, devices=2).tolist()
+        [0, 1, 6, 7, 2, 3, 4, 5]
+    """
+    _check("zigzag", length, LARGEST)
+    validate_integer("zigzag", devices=devices)
+    if length % (2 * devices):
+        raise ValueError(f"zigzag: length must be a multiple of 2 * devices = {2 * devices}, got {length}")
+    chunks = np.arange(length, dtype=np.int32).reshape(2 * devices, -1)
+    return np.concatenate([chunks[[d, 2 * devices - 1 - d]].reshape(-1) for d in range(devices)])
+
+
 def abacus(
     tokens: Integer[ArrayLike, "*B T"], digits: Sequence[int], start: int | Integer[ArrayLike, "*B"] = 0
 ) -> Integer[Array, "*B T"]:

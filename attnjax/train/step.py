@@ -20,6 +20,7 @@ from attnjax.positions import EncodingParams
 from attnjax.tasks.base import Task
 from attnjax.tasks.forms import SequencePair, Sequences, target_of
 from attnjax.train import batching, compiling
+from attnjax.train import mesh as mesh_
 from attnjax.train.data import batch
 from attnjax.train.model import Model, build, numbers_of
 from attnjax.train.optimizer import apply_gradient, optimizer, schedule
@@ -72,15 +73,17 @@ class Metrics(NamedTuple):
 class Trainer:
     """The compiled functions of all runs that share a shape. It holds programs and a corpus on the device, and no state."""
 
-    def __init__(self, run: RunConfig, task: Task):
-        self.run, self.task = run, task
+    def __init__(self, run: RunConfig, task: Task, mesh: jax.sharding.Mesh | None = None):
+        self.run, self.task, self.mesh = run, task, mesh
         self.model: Model = build(run, task)
         self.optimizer, self.schedule = optimizer(run.train, run.optimizer), schedule(run.train)
-        self.batching = batching.choose_batching(run, task)
+        # Buckets are chosen by the lengths of a whole batch, and examples sorted by them, so that rows are not a device's own.
+        self.batching = batching.choose_batching(run, task) if mesh is None else batching.Batching()
         self.max_targets = batching.max_targets(run, task, run.task.length_max)
         self.start = jax.jit(jax.vmap(self._start), compiler_options=compiling.compile_fast())
         options = compiling.compile_default()
-        self._compiled = jax.jit(self._advance, donate_argnums=0, compiler_options=options)
+        advance = mesh_.over_devices(self._advance, mesh, (True, True, False, False), (0, 1))
+        self._compiled = jax.jit(advance, donate_argnums=0, compiler_options=options)
 
     @functools.cached_property
     def _arrays(self) -> tuple[Array, ...]:
@@ -104,7 +107,7 @@ class Trainer:
         """
         if not 1 <= count <= LONGEST:
             raise ValueError(f"count must be 1 .. {LONGEST}, got {count}")
-        state, logged = self._compiled(state, members, self._arrays, count=np.int32(count))
+        state, logged = self._compiled(state, members, self._arrays, np.int32(count))
         return state, jax.tree.map(lambda rows: np.asarray(rows)[:count].T, logged)
 
     def _advance(
@@ -120,6 +123,7 @@ class Trainer:
             each = lambda *members: jax.lax.map(lambda member: one(*member), members)
         rows = lambda dtype: jnp.zeros((LONGEST, *members.seed.shape), dtype)
         empty = Metrics(rows(jnp.float32), rows(jnp.float32), rows(_norm_dtype(state.params)))
+        empty = mesh_.varying_over_members(empty, self.mesh)
 
         def one_step(i: Int[Array, ""], carry: tuple[State, Metrics]) -> tuple[State, Metrics]:
             state, metrics = each(carry[0], members)
@@ -131,9 +135,12 @@ class Trainer:
     def step(self, state: State, member: Member, *arrays: Array) -> tuple[State, Metrics]:
         """Return the state of one run after one update, and its metrics; `arrays` is the corpus of the task, if it has one."""
         chex.assert_rank((state.step, *member[:4]), 0)
-        sequences = batch(self.run, self.task.given(*arrays), member.data_seed, state.step)
+        whole = batch(self.run, self.task.given(*arrays), member.data_seed, state.step)
+        sequences = mesh_.rows_of_device(whole, self.mesh)
         key = jax.random.fold_in(jax.random.key(member.seed), state.step) if self.run.model.drops else None
-        (value, accuracy), gradient = self.gradient(state.params, sequences, key, member.encoding)
+        found = self.gradient(state.params, sequences, key, member.encoding, _counted(whole))
+        # The gradient is summed already, because parameters are the same on all devices that share a batch.
+        (value, accuracy), gradient = mesh_.sum_over_rows(found[0], self.mesh), found[1]
         with jax.numpy_dtype_promotion("standard"):
             rate = member.learning_rate * jnp.asarray(self.schedule(state.step), jnp.float32)
         params, new = apply_gradient(self.optimizer, gradient, state.optimizer, state.params, rate, member.weight_decay)
@@ -156,9 +163,13 @@ class Trainer:
         sequences: Sequences | SequencePair,
         key: Array | None = None,
         numbers: EncodingParams = EncodingParams(),
+        total: Float[Array, ""] | None = None,
     ):
-        """Return ((loss, accuracy), gradient of the loss), summed over microbatches."""
-        total, nothing = _counted(sequences), jnp.zeros((), jnp.float32)
+        """Return ((loss, accuracy), gradient of the loss), summed over microbatches.
+
+        `total`: of how many tokens that count these are a part; of themselves unless given.
+        """
+        total, nothing = _counted(sequences) if total is None else total, jnp.zeros((), jnp.float32)
 
         def of(part: Sequences | SequencePair, i: Int[Array, ""] | int, capacity: int | None):
             mine = key if key is None or self.batching.microbatches == 1 else jax.random.fold_in(key, i)

@@ -48,6 +48,15 @@ def blockwise(
     inputs: AttentionInputs, tiling: Tiling | None = None
 ) -> tuple[Float[Array, "B K G T H"], Float[Array, "B K G T"]]:
     """Output and log-sum-exp of every head in memory linear in T and S. `tiling`: sizes other than the default ones."""
+    T = inputs.queries.q.shape[3]
+    static, inexact, exact = split(inputs, tiling)
+    attend = _attend_by_jax if tiling is not None and tiling.forward_mode else _attend
+    out, lse = attend(static, inexact, exact)
+    return out[:, :, :, :T].astype(inputs.compute_dtype), lse[:, :, :, :T]
+
+
+def split(inputs: AttentionInputs, tiling: Tiling | None) -> tuple[Static, PyTree, PyTree]:
+    """What is known while tracing, and arrays padded to whole tiles: those that have a gradient, and the others."""
     B, K, G, T, _ = inputs.queries.q.shape
     S, traits = inputs.keys.k.shape[2], inputs.encoding.traits
     sizes = tiling or default_block_sizes(T, S, G, general=Trait.SCORE in traits)
@@ -71,10 +80,7 @@ def blockwise(
     all_of_it = BlockInputs(queries, cols, inputs.params, scale, inputs.sink, allowed, keys)
     inexact, exact = block.split_inexact(jax.tree.map(jnp.asarray, all_of_it))
     # Replicated parameters meet sharded queries here, outside of the custom gradient, so that theirs is summed over devices.
-    inexact = block.same_axes(inexact, (inexact, exact))
-    attend = _attend_by_jax if tiling is not None and tiling.forward_mode else _attend
-    out, lse = attend(static, inexact, exact)
-    return out[:, :, :, :T].astype(inputs.compute_dtype), lse[:, :, :, :T]
+    return static, block.same_axes(inexact, (inexact, exact)), exact
 
 
 def _attend_by_jax(static: Static, inexact: PyTree, exact: PyTree) -> tuple[Array, Array]:

@@ -1,5 +1,7 @@
 """Backward: each tile's weights once more, from the row's largest score and sum; gradients are summed in a fixed order."""
 
+from typing import NamedTuple
+
 import jax
 import jax.numpy as jnp
 
@@ -10,63 +12,112 @@ from attnjax.attention.hooks import initial_carry
 from attnjax.attention.inputs import Queries
 from attnjax.attention.products import finite, queries_keys, turned, weights_queries, weights_values
 from attnjax.positions.base import Trait
-from attnjax.typing import Array, PyTree
+from attnjax.typing import Array, Float, PyTree
 
 
 def backward(static: Static, inputs: BlockInputs, out, top, log_total, dout, dlse) -> PyTree:
     """Gradients of all inexact leaves of `inputs`: query tiles outside, key tiles inside, sums in the carries."""
-    t, s = static.tile
+    rows = row_results(static, inputs, out, top, log_total, dout, dlse)
+    drows, sums, _ = accumulate(static, inputs, rows, zero_sums(inputs))
+    return as_inputs(static, inputs, rows, drows, sums)
+
+
+class RowResults(NamedTuple):
+    """What the backward pass needs of every row of the result: its largest score, log sum, dout, and dout . out - dlse."""
+
+    top: Float[Array, "B K G T"]
+    log_total: Float[Array, "B K G T"]
+    dout: Float[Array, "B K G T H"]
+    delta: Float[Array, "B K G T"]
+
+
+def row_results(static: Static, inputs: BlockInputs, out, top, log_total, dout, dlse) -> RowResults:
+    """From the results of the forward pass and the cotangents of output and log-sum-exp."""
     delta = (dout * out).sum(-1) - dlse
     delta = jnp.zeros_like(delta) if Trait.UNNORMALIZED in static.encoding.traits else delta
     # In the type of the values, so that products with them have operands of one type.
-    dout = dout.astype(inputs.keys.v.dtype)
-    schedule = BlockSchedule.plan(static, inputs)
-    shares, _ = block.split_inexact((inputs.params, inputs.scale))
-    keys, _ = block.split_inexact(inputs.keys)
+    return RowResults(top, log_total, dout.astype(inputs.keys.v.dtype), delta)
 
-    def query_tile(sums, i):
+
+def zero_sums(inputs: BlockInputs) -> tuple[PyTree, PyTree]:
+    """Zeros for the gradients of the keys, and of (params, scale)."""
+    inexact, _ = block.split_inexact((inputs.keys, (inputs.params, inputs.scale)))
+    return block.same_axes(block.zeros_of(inexact), inputs)
+
+
+def as_inputs(static: Static, inputs: BlockInputs, rows: RowResults, drows: PyTree, sums: tuple) -> BlockInputs:
+    """The gradients in the layout and the types of the inputs. `drows` has a leading axis of query tiles."""
+    dkeys, dshares = sums
+    drows = block.join_queries(drows, inputs.queries)
+    gradient = BlockInputs(drows, dkeys, *dshares, _of_sink(inputs, rows), None, None)
+    inexact, _ = block.split_inexact(inputs)
+    return jax.tree.map(lambda g, x: g.astype(x.dtype), gradient, inexact)
+
+
+def accumulate(
+    static: Static,
+    inputs: BlockInputs,
+    results: RowResults,
+    sums: tuple,
+    *,
+    carries: PyTree = None,
+    dcarries: PyTree = None,
+) -> tuple[PyTree, tuple, PyTree]:
+    """Gradients of the queries, [query tiles, ...]; those of keys and (params, scale), added to `sums`; and of the carry.
+
+    `carries`: those that these keys met, [query tiles, ...]; those before any key unless given, and then the queries and
+    parameters that they were made from have their share. `dcarries`: the gradient of those that they left behind.
+    """
+    t, s = static.tile
+    schedule = BlockSchedule.plan(static, inputs)
+
+    def query_tile(sums, at):
+        i, carry, dcarry = at
         rows = block.queries_at(inputs.queries, i, t)
-        here = tuple(block.slice_axis(x, i, t, 3) for x in (top, log_total, dout, delta))
-        columns = turned(finite(rows.q)), turned(here[2])
+        here = jax.tree.map(lambda x: block.slice_axis(x, i, t, 3), results)
+        columns = turned(finite(rows.q)), turned(here.dout)
         order, count = schedule.of(i)
-        carries, start = _carries(static, inputs, rows, i, order, count)
+        first = carry
+        if carry is None:
+            first = block.same_axes(initial_carry(static.encoding, inputs.params, rows.q), inputs)
+        stored = _carries(static, inputs, rows, i, order, count, first)
 
         def key_tile(step, state):
             # With a carry the tiles are undone in reverse, each from the carry it started with.
             step = count - 1 - step
             drows, dcarry, (dkeys, dshares) = state
             j = order[step]
-            carry = jax.tree.map(lambda x: x[step], carries)
+            carry = jax.tree.map(lambda x: x[step], stored)
             at = block_at(static, inputs, rows, i, j)
-            new = _block_vjp(static, inputs, at, carry, dcarry, columns, *here)
+            new = _block_vjp(static, inputs, at, carry, dcarry, columns, here)
             drows = _added(drows, new[0])
             dkeys = block.add_keys(dkeys, new[1], j, s)
             return drows, new[3], (dkeys, _added(dshares, new[2]))
 
         inexact, _ = block.split_inexact(rows)
-        drows, dcarry = block.same_axes((block.zeros_of(inexact), jax.tree.map(jnp.zeros_like, start)), inputs)
+        drows = block.same_axes(block.zeros_of(inexact), inputs)
+        dcarry = block.same_axes(jax.tree.map(jnp.zeros_like, first), inputs) if dcarry is None else dcarry
         drows, dcarry, sums = visit(static, order.shape[0], count, key_tile, (drows, dcarry, sums))
-        drows, dshares = _of_start(static, inputs, rows, drows, dcarry, sums[1])
-        return (sums[0], dshares), drows
+        if carry is None:
+            drows, dshares = _of_start(static, inputs, rows, drows, dcarry, sums[1])
+            sums = (sums[0], dshares)
+        return sums, (drows, dcarry)
 
-    sums = block.same_axes((block.zeros_of(keys), block.zeros_of(shares)), inputs)
-    (dkeys, dshares), drows = jax.lax.scan(query_tile, sums, jnp.arange(inputs.queries.q.shape[3] // t))
-    drows = block.join_queries(drows, inputs.queries)
-    gradient = BlockInputs(drows, dkeys, *dshares, _of_sink(inputs, top, log_total, delta), None, None)
-    inexact, _ = block.split_inexact(inputs)
-    return jax.tree.map(lambda g, x: g.astype(x.dtype), gradient, inexact)
+    tiles = jnp.arange(inputs.queries.q.shape[3] // t)
+    sums, (drows, dcarries) = jax.lax.scan(query_tile, sums, (tiles, carries, dcarries))
+    return drows, sums, dcarries
 
 
 def _added(total: PyTree, part: PyTree) -> PyTree:
     return jax.tree.map(lambda a, b: a + b.astype(a.dtype), total, part)
 
 
-def _of_sink(inputs: BlockInputs, top: Array, log_total: Array, delta: Array) -> Array | None:
+def _of_sink(inputs: BlockInputs, rows: RowResults) -> Array | None:
     """A sink has the weight p = e^(s - lse) and no value, so that ds = -p delta, summed over examples and queries."""
     if inputs.sink is None:
         return None
-    p = jnp.exp(inputs.sink[None, :, :, None] - top - log_total)
-    return -(p * delta).sum((0, 3))
+    p = jnp.exp(inputs.sink[None, :, :, None] - rows.top - rows.log_total)
+    return -(p * rows.delta).sum((0, 3))
 
 
 def _of_start(
@@ -83,13 +134,12 @@ def _of_start(
 
 
 def _carries(
-    static: Static, inputs: BlockInputs, rows: Queries, i: Array, order: Array, count: Array
-) -> tuple[PyTree, PyTree]:
-    """The carry that each visited key tile started with, for one query tile: [number of key tiles, ...]; and the first."""
-    start = block.same_axes(initial_carry(static.encoding, inputs.params, rows.q), inputs)
-    if not jax.tree.leaves(start):
-        return start, start
-    buffer = jax.tree.map(lambda x: jnp.zeros((order.shape[0], *x.shape), x.dtype), start)
+    static: Static, inputs: BlockInputs, rows: Queries, i: Array, order: Array, count: Array, first: PyTree
+) -> PyTree:
+    """The carry that each visited key tile started with, for one query tile: [number of key tiles, ...]."""
+    if not jax.tree.leaves(first):
+        return first
+    buffer = jax.tree.map(lambda x: jnp.zeros((order.shape[0], *x.shape), x.dtype), first)
     buffer = block.same_axes(buffer, inputs)
 
     def save(step, state):
@@ -97,14 +147,15 @@ def _carries(
         buffer = jax.tree.map(lambda b, c: b.at[step].set(c), buffer, carry)
         return buffer, scores_at(static, inputs, block_at(static, inputs, rows, i, order[step]), carry)[1]
 
-    return visit(static, order.shape[0], count, save, (buffer, start))[0], start
+    return visit(static, order.shape[0], count, save, (buffer, first))[0]
 
 
-def _block_vjp(static: Static, inputs: BlockInputs, at: Block, carry, dcarry, columns, top, log_total, dout, delta):
+def _block_vjp(static: Static, inputs: BlockInputs, at: Block, carry, dcarry, columns, here: RowResults):
     """Gradients of one block: (queries, keys, (params, scale), carry). `columns`: q and dout, turned."""
     inexact, exact = block.split_inexact((at.queries, at.keys, (inputs.params, inputs.scale)))
     score = lambda inexact, *products_carry: block_scores(static, at, *block.merge(inexact, exact), *products_carry)
     (logits, _), pull = jax.vjp(score, inexact, queries_keys(at.queries.q, at.keys.k), carry)
+    top, log_total, dout, delta = here
     log_total = jnp.where(log_total == -jnp.inf, 0, log_total)
     p = jnp.where(at.seen, jnp.exp(logits - top[..., None] - log_total[..., None]), 0)
     dv = weights_queries(drop(static, inputs, p, at), columns[1])

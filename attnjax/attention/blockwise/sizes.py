@@ -5,6 +5,7 @@ go at once, since what is not in one tile product leaves the device idle. `Tilin
 """
 
 import dataclasses
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -75,13 +76,23 @@ def over_groups(
 
     `axes` says, for each leaf of `inputs`, which axis runs over examples and which over key heads (-1: every group needs
     the whole leaf); `results` the same for what f returns, where -1 means a sum over groups. `sizes` is (B, K). Examples
-    are grouped first, because they share what depends on the head alone.
+    are grouped first, because they share what depends on the head alone. Where a mesh is in use each of its devices takes
+    so many, since examples may be spread over them: a loop over a spread axis would gather it.
     """
     B, K = sizes
+    devices = _devices_of_mesh()
+    at_once *= devices
     examples = _divisor(B, at_once)
     key_heads = _divisor(K, at_once // examples)
     inner = lambda inputs: _mapped(f, inputs, axes[1], results[1], K // key_heads)
-    return _mapped(inner, inputs, axes[0], results[0], B // examples)
+    return _mapped(inner, inputs, axes[0], results[0], B // examples, strided=devices > 1)
+
+
+def _devices_of_mesh() -> int:
+    """Devices of the mesh in use over which the compiler may spread an axis; 1 without one, and inside `jax.shard_map`."""
+    mesh = jax.sharding.get_abstract_mesh()
+    manual = jax.sharding.AxisType.Manual
+    return math.prod(size for size, kind in zip(mesh.axis_sizes, mesh.axis_types, strict=True) if kind != manual)
 
 
 def _divisor(n: int, limit: int) -> int:
@@ -89,28 +100,34 @@ def _divisor(n: int, limit: int) -> int:
     return next(size for size in range(max(1, min(n, limit)), 0, -1) if n % size == 0)
 
 
-def _mapped(f: Callable[[PyTree], Any], inputs: PyTree, axes: PyTree, results: PyTree, groups: int) -> Any:
+def _mapped(
+    f: Callable[[PyTree], Any], inputs: PyTree, axes: PyTree, results: PyTree, groups: int, *, strided: bool = False
+) -> Any:
+    """`strided`: group g takes every entry g, g + groups, ..., so that each group has entries of every device."""
     if groups == 1:
         return f(inputs)
     leaves, structure = jax.tree.flatten(inputs)
     at = jax.tree.leaves(axes)
-    split = [_split(leaf, axis, groups) for leaf, axis in zip(leaves, at, strict=True) if axis >= 0]
+    split = [_split(leaf, axis, groups, strided) for leaf, axis in zip(leaves, at, strict=True) if axis >= 0]
 
     def one(parts: list[Array]) -> Any:
         rest = iter(parts)
         merged = [leaf if axis < 0 else next(rest) for leaf, axis in zip(leaves, at, strict=True)]
         return f(jax.tree.unflatten(structure, merged))
 
-    return jax.tree.map(lambda x, axis: x.sum(0) if axis < 0 else _join(x, axis), jax.lax.map(one, split), results)
+    return jax.tree.map(
+        lambda x, axis: x.sum(0) if axis < 0 else _join(x, axis, strided), jax.lax.map(one, split), results
+    )
 
 
-def _split(x: Array, axis: int, groups: int) -> Array:
+def _split(x: Array, axis: int, groups: int, strided: bool) -> Array:
     """Axis of n entries -> a leading axis of groups, with n / groups entries left in place."""
-    x = jnp.reshape(x, (*x.shape[:axis], groups, x.shape[axis] // groups, *x.shape[axis + 1 :]))
-    return jnp.moveaxis(x, axis, 0)
+    parts = (x.shape[axis] // groups, groups) if strided else (groups, x.shape[axis] // groups)
+    x = jnp.reshape(x, (*x.shape[:axis], *parts, *x.shape[axis + 1 :]))
+    return jnp.moveaxis(x, axis + strided, 0)
 
 
-def _join(x: Array, axis: int) -> Array:
+def _join(x: Array, axis: int, strided: bool) -> Array:
     """The inverse of `_split`."""
-    x = jnp.moveaxis(x, 0, axis)
+    x = jnp.moveaxis(x, 0, axis + strided)
     return jnp.reshape(x, (*x.shape[:axis], x.shape[axis] * x.shape[axis + 1], *x.shape[axis + 2 :]))

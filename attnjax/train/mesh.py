@@ -1,0 +1,100 @@
+"""Training on several devices: members of a population and examples of a batch, each device computing its own.
+
+A step runs inside `jax.shard_map`, so that each device does what one device alone would do, on its members and its rows of the
+batch; losses and gradients are summed over the rows by one all-reduce a step. Every device draws the whole batch, which is a
+function of (seed, step), and takes its rows, so that runs see the same examples on every mesh.
+"""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import chex
+import jax
+import numpy as np
+
+from attnjax.config.mesh import MeshShape
+from attnjax.tasks.forms import SequencePair, Sequences, target_of
+from attnjax.typing import PyTree
+
+MEMBERS, ROWS = MeshShape._fields
+P = jax.sharding.PartitionSpec
+
+
+def make_mesh(shape: MeshShape) -> jax.sharding.Mesh | None:
+    """Return the mesh over the first devices of this process; None for one device.
+
+    Raises ValueError where there are too few.
+
+    Example:
+        >>> make_mesh(MeshShape()) is None
+        True
+    """
+    if shape.devices == 1:
+        return None
+    devices = jax.devices()
+    if shape.devices > len(devices):
+        raise ValueError(f"the mesh {shape} needs {shape.devices} devices, and there are {len(devices)}")
+    kinds = (jax.sharding.AxisType.Auto,) * len(shape)
+    return jax.sharding.Mesh(np.array(devices[: shape.devices]).reshape(shape), shape._fields, axis_types=kinds)
+
+
+def padded(members: int, mesh: jax.sharding.Mesh | None) -> int:
+    """Return how many members train: a multiple of the devices along the population."""
+    devices = 1 if mesh is None else mesh.shape[MEMBERS]
+    return -(-members // devices) * devices
+
+
+def rows_of_device(batch: Sequences | SequencePair, mesh: jax.sharding.Mesh | None) -> Sequences | SequencePair:
+    """Return the examples of a batch that this device computes; call it inside `over_devices`."""
+    devices = 1 if mesh is None else mesh.shape[ROWS]
+    if devices == 1:
+        return batch
+    rows = target_of(batch).tokens.shape[0]
+    chex.assert_is_divisible(rows, devices)
+    size = rows // devices
+    start = jax.lax.axis_index(ROWS) * size
+
+    def take(leaf: Any) -> Any:
+        # Examples are axis 0 of [B, T] and [B], and axis 1 of positions [L, B, T].
+        return jax.lax.dynamic_slice_in_dim(leaf, start, size, max(leaf.ndim - 2, 0))
+
+    return jax.tree.map(take, batch)
+
+
+def sum_over_rows(tree: PyTree, mesh: jax.sharding.Mesh | None) -> PyTree:
+    """Return the sums over the devices that share a batch."""
+    return tree if mesh is None or mesh.shape[ROWS] == 1 else jax.lax.psum(tree, ROWS)
+
+
+def varying_over_members(tree: PyTree, mesh: jax.sharding.Mesh | None) -> PyTree:
+    """Return the same numbers, as numbers that may differ between the members."""
+    vary = functools.partial(jax.lax.pcast, axis_name=(MEMBERS,), to="varying")
+    return tree if mesh is None else jax.tree.map(vary, tree)
+
+
+def over_devices(
+    function: Callable[..., Any],
+    mesh: jax.sharding.Mesh | None,
+    arguments: tuple[bool, ...],
+    results: tuple[int | None, ...],
+) -> Callable[..., Any]:
+    """Return the function as each device computes it on its members.
+
+    Args:
+      function: of trees, some of whose leaves lead with the axis of members.
+      mesh: the devices; None for one.
+      arguments: for each argument, whether its leaves lead with the members; others are whole on every device.
+      results: for each result, which axis of its leaves runs over the members.
+    """
+    if mesh is None:
+        return function
+    spec = lambda axis: P(*(None,) * axis, MEMBERS)
+    in_specs = tuple(P(MEMBERS) if leads else P() for leads in arguments)
+    out_specs = tuple(P() if axis is None else spec(axis) for axis in results)
+    return jax.shard_map(function, mesh=mesh, in_specs=in_specs, out_specs=out_specs)
+
+
+def place(tree: PyTree, mesh: jax.sharding.Mesh | None) -> PyTree:
+    """Return leaves [P, ...] of a population, each member on its devices."""
+    return tree if mesh is None else jax.device_put(tree, jax.sharding.NamedSharding(mesh, P(MEMBERS)))

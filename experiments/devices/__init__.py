@@ -1,0 +1,1 @@
+"""What compiles for accelerators that are not here, with how much memory and which collectives."""
