@@ -6,12 +6,12 @@ Each family has a file of its own for the few keys that only it has.
 from collections.abc import Callable
 from typing import Any
 
+from attnjax.config.architecture import Window
 from attnjax.models import weight_map
 from attnjax.models.base import Architecture, Json, Path, Spec, Weight
 from attnjax.models.config_json import LAYERS, Reader
 from attnjax.models.rotary_json import read_rope, rope_json, trained_length
 from attnjax.modules import Decoder, TransformerConfig
-from attnjax.modules.config import Window
 from attnjax.positions import PositionEncoding, RoPE
 
 GATES = (("silu", "swiglu"), ("gelu_pytorch_tanh", "geglu"), ("gelu_new", "geglu"))

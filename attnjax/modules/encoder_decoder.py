@@ -6,8 +6,9 @@ from typing import NamedTuple
 from flax import nnx
 
 from attnjax.attention import Mask
+from attnjax.config.architecture import Window
 from attnjax.modules.block import Memory
-from attnjax.modules.config import TransformerConfig, Window
+from attnjax.modules.config import TransformerConfig
 from attnjax.modules.dropout import split
 from attnjax.modules.embedding import TokenEmbedding
 from attnjax.modules.stack import Caches, Stack

@@ -11,9 +11,10 @@ import numpy as np
 from flax import nnx
 
 from attnjax.attention import KVCache, Mask
+from attnjax.config.architecture import Window
 from attnjax.modules.attention import MultiHeadAttention
 from attnjax.modules.block import Memory, TransformerBlock
-from attnjax.modules.config import TransformerConfig, Window
+from attnjax.modules.config import TransformerConfig
 from attnjax.modules.dropout import drop, split
 from attnjax.modules.encoding_sharing import encoding_owner, input_encodings
 from attnjax.modules.parameters import encoding_parameters, norm, normalize, values
