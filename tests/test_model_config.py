@@ -54,6 +54,15 @@ def test_the_width_of_a_head_is_chosen_under_the_name_that_runs_are_stored_with(
         ({"window": 4, "windows": [8, None]}, "model.window be none, got .* model.window=4"),
         ({"windows": [8, -1]}, r"model.windows\[1\] must be .* whole number"),
         ({"parallel": True, "norm_position": "post"}, "model.parallel needs model.norm_position='pre', got 'post'"),
+        (
+            {"scan_layers": True, "encoding": ["rope", "t5"]},
+            "model.scan_layers is for layers that are alike: one model.enc",
+        ),
+        (
+            {"scan_layers": True, "windows": [8, 4]},
+            "model.scan_layers is .* one window for all of them, and no model.share",
+        ),
+        ({"scan_layers": True, "share_encoding": True}, "model.scan_layers is .* and no model.share_encoding"),
         ({"attention_gate": "heads"}, "model.attention_gate must be one of 'head', 'channel', .* .did you mean 'head'"),
     ],
 )
@@ -73,3 +82,11 @@ def test_windows_and_a_gate_reach_the_modules():
     config = transformer_config(parse({"model": chosen}).model, vocab=5)
     assert config.layer_windows == (8, (3, 0), None)
     assert (config.attention_gate, config.parallel, config.logits_scale) == ("head", True, 0.5)
+
+
+@pytest.mark.parametrize("name", ["adafactor", "lamb"])
+def test_an_optimizer_of_whole_parameters_is_not_for_layers_in_one(name):
+    message = f"optimizer.name='{name}' updates each parameter as a whole, and model.scan_layers has one for all layers"
+    with pytest.raises(ValueError, match=message):
+        parse({"model": {"scan_layers": True}, "optimizer": name})
+    parse({"model": {"scan_layers": True}, "optimizer": "lion"})

@@ -94,6 +94,8 @@ class TransformerOptions(AttentionOptions):
       dtype: name of the dtype of activations.
       remat: the activations of a layer are computed again for its gradient, and not kept (`jax.checkpoint`). On a CPU this
         saves nothing: XLA finds there that they were computed before, and keeps them.
+      scan_layers: parameters of all layers are stacked, and one layer is compiled, in a loop (`jax.lax.scan`): many layers
+        take the time of one to compile. The numbers are those of unrolled layers; see `modules/layers.py`.
     """
 
     model: Width = 64
@@ -122,6 +124,7 @@ class TransformerOptions(AttentionOptions):
     windows: tuple[Window | None, ...] | None = dataclasses.field(default=None, metadata=ADDED)
     dtype: DType = "float32"
     remat: bool = dataclasses.field(default=False, metadata=ADDED)
+    scan_layers: bool = dataclasses.field(default=False, metadata=ADDED)
 
     def check(self, path: str) -> None:
         """Checks every field, and those that must fit together. Raises ValueError, with the names of fields below `path`."""
@@ -138,6 +141,13 @@ class TransformerOptions(AttentionOptions):
             count = len(self.encoding)
             raise ValueError(
                 f"{path}.encoding has {count} entries for {path}.layers={self.layers}: give one for each layer"
+            )
+
+        various = isinstance(self.encoding, tuple) and any(one != self.encoding[0] for one in self.encoding)
+        if self.scan_layers and (various or self.share_encoding or len(set(self.layer_windows)) > 1):
+            raise ValueError(
+                f"{path}.scan_layers is for layers that are alike: one {path}.encoding and one window for all of them, and no "
+                f"{path}.share_encoding"
             )
 
     @property

@@ -26,6 +26,7 @@ from attnjax.config.kinds import (
     settle,
 )
 from attnjax.config.names import (
+    BY_PARAMETER,
     DECAYING,
     ENCODING_NAMES,
     OPTIMIZERS,
@@ -257,6 +258,11 @@ class RunConfig:
                 raise ValueError(
                     f"train.{field}={value:g} is for optimizer.name='adamw'; give {name!r} optimizer.options"
                 )
+        if self.model.scan_layers and name in BY_PARAMETER:
+            raise ValueError(
+                f"optimizer.name={name!r} updates each parameter as a whole, and model.scan_layers has one for all layers; "
+                "choose another of the two"
+            )
         if train.steps % self.optimizer.accumulate:
             raise ValueError(
                 f"train.steps={train.steps} is no multiple of optimizer.accumulate={self.optimizer.accumulate}"

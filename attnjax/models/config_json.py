@@ -18,6 +18,7 @@ NUMBER = 2**31 - 1
 RUN_FIELDS = (
     *("dtype", "param_dtype", "implementation", "embed_std"),
     *("attention_dropout", "residual_dropout", "embedding_dropout"),
+    *("remat", "scan_layers"),
 )
 """Fields of `TransformerConfig` that describe a run, not a model."""
 ONLY_VALUES = (

@@ -140,12 +140,8 @@ def rotary(config: TransformerConfig) -> PositionEncoding:
 
 def weights(spec: Spec) -> tuple[Weight, ...]:
     """Returns the weight map of a spec."""
-    c = spec.config
-    table = [weight_map.embedding(c, "model.embed_tokens.weight", OUTPUT)]
-    for i in range(c.layers):
-        table += _block(c, ("stack", "blocks", i), f"model.layers.{i}")
-    table += weight_map.norm(("stack", "norm"), c, "model.norm")
-    return (*table, *weight_map.output_matrix(c, OUTPUT))
+    first = [weight_map.embedding(spec.config, "model.embed_tokens.weight", OUTPUT)]
+    return weight_map.decoder(spec.config, first, _block, "model.layers", "model.norm", OUTPUT)
 
 
 def _block(c: TransformerConfig, path: Path, name: str) -> list[Weight]:
