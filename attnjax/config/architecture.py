@@ -93,7 +93,7 @@ class TransformerOptions(AttentionOptions):
       windows: one window per layer in place of `window`; None is unlimited.
       dtype: name of the dtype of activations.
       remat: the activations of a layer are computed again for its gradient, and not kept (`jax.checkpoint`). On a CPU this
-        saves nothing: XLA finds there that they were computed before, and keeps them.
+        saves nothing without `scan_layers`: XLA finds there that they were computed before, and keeps them.
       scan_layers: parameters of all layers are stacked, and one layer is compiled, in a loop (`jax.lax.scan`): many layers
         take the time of one to compile. The numbers are those of unrolled layers; see `modules/layers.py`.
     """

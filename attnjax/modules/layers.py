@@ -7,12 +7,16 @@ Both compute the same numbers from the same parameters, and start from the same 
 N = 4, F = 1024, RoPE, B = 8, T = 128, float32), seconds of the processor to trace and to compile, and MiB of temporary memory,
 on a CPU with jax 0.10.2, by `python -m experiments.scan_layers 2 12 48`:
 
-    layers    unrolled: trace  compile  memory    scanned: trace  compile  memory
-         2              0.7      3.0      79               0.5      4.0     107
-        12              2.1      9.4     429               0.7      4.2     495
-With `remat` the two layers take 53 MiB scanned, where a CPU ignores it unrolled (87). A loop writes each layer's gradients into
-the stack, so that few layers are no faster to compile; and it computes the last layer for all positions, also where
-`query_indices` ask for few. Decoding copies the cache of a layer for every token, and is better unrolled.
+    layers  remat    unrolled: trace  compile  memory    scanned: trace  compile  memory
+         2     no                0.7      3.0      79               0.5      4.0     107
+         2    yes                0.5      3.1      87               0.4      3.8      53
+        12     no                2.3      8.9     429               0.4      3.9     495
+        12    yes                2.7     10.5     478               0.4      3.7      94
+        48     no                7.8    138.0    1690               0.4      4.4    1891
+        48    yes               12.7    135.5    1883               0.3      4.0     238
+
+In a loop `remat` saves memory on a CPU too. Two layers are compiled no faster. The last layer is computed for all positions,
+also where `query_indices` ask for few; and decoding copies the cache of a layer for every token, and is better unrolled.
 """
 
 from typing import Any
