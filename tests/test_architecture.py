@@ -23,7 +23,7 @@ SIDES = {
     "records": ({"config", "folder"}, {"sweep", "report", "cli"}),
     "registry": (set(), {"positions", "tasks", "sweep", "report", "cli"}),
     "tasks": ({"typing", "positions", "registry"}, {"train", "sweep", "report", "cli"}),
-    "config": ({*CHAIN[: CHAIN.index("train")], "tasks", "folder", "registry"}, {"train", "sweep", "report", "cli"}),
+    "config": ({"folder", "registry"}, {"modules", "models", "train", "sweep", "report", "cli"}),
     "analysis": ({*CHAIN[: CHAIN.index("cli")], "tasks", "config", "folder", "records"}, {"cli"}),
     "explore": ({*CHAIN[: CHAIN.index("cli")], "tasks", "config", "folder", "records", "analysis"}, {"cli"}),
 }

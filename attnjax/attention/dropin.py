@@ -44,6 +44,7 @@ def attention_fn(
     def fn(
         query, key, value, bias=None, mask=None, dropout_rng=None, dropout_rate=0.0, deterministic=False, **options: Any
     ):
+        """Attention of query [*batch, T, N, H] over key and value [*batch, S, N, H], as Flax calls its `attention_fn`."""
         _check_options(bias, options)
         lead, one_batch = query.shape[:-3], lambda x: x.reshape(-1, *x.shape[-3:])
         rules = dataclasses.replace(structured, causal=structured.causal or bool(options.get("is_causal", False)))
@@ -138,6 +139,7 @@ def process_heads(
         raise ValueError(f"process_heads can only map queries and keys; {encoding} acts on scores: use attend")
 
     def process(q: Float[Array, "T N H"], k: Float[Array, "S N H"], v: Float[Array, "S N H"]):
+        """Queries and keys after the maps of the encoding, and values as they are, as Equinox calls its `process_heads`."""
         (T, N, H), (S, K, _) = q.shape, k.shape
         sizes = Sizes(model=N * H, heads=N, kv_heads=K, head_dim=H)
         encoding.check(sizes=sizes, causal=True)

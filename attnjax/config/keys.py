@@ -6,6 +6,7 @@ import typing
 from collections.abc import Iterator
 from typing import Annotated, Any, Union
 
+from attnjax.config.kinds import key_of
 from attnjax.config.names import nearest
 from attnjax.config.options import Options, shown
 from attnjax.config.schema import EncodingConfig, RunConfig
@@ -74,7 +75,7 @@ def record_of(kind: Any) -> Any:
 
 
 def _kinds(record: Any) -> dict[str, Any]:
-    return {field.name: field.type for field in dataclasses.fields(record)}
+    return {key_of(field): field.type for field in dataclasses.fields(record)}
 
 
 def _keys(record: Any, prefix: str) -> Iterator[str]:

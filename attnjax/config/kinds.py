@@ -169,18 +169,23 @@ def build(kind: Any, values: Mapping[Any, Any], path: str = "") -> Any:
 
     The values are checked by `settle` when the dataclass is made.
     """
-    fields = [field.name for field in dataclasses.fields(kind)]
+    fields = {key_of(field): field.name for field in dataclasses.fields(kind)}
     for name in values:
         if name not in fields:
             key, owner = f"{path}.{str(name)[:100]}".lstrip("."), path or "a config"
             raise ValueError(f"unknown key {key!r}{nearest(name, fields)}; {owner} has: {', '.join(fields)}")
-    return kind(**values)
+    return kind(**{fields[name]: value for name, value in values.items()})
+
+
+def key_of(field: dataclasses.Field) -> str:
+    """The name of a field in configs and records: its own, unless its metadata say under which one it was first stored."""
+    return field.metadata.get("key", field.name)
 
 
 def settle(record: Any, path: str) -> None:
     """Check and normalise every field of a frozen dataclass that is being made."""
     for field in dataclasses.fields(record):
-        value = coerce(field.type, getattr(record, field.name), f"{path}.{field.name}".lstrip("."))
+        value = coerce(field.type, getattr(record, field.name), f"{path}.{key_of(field)}".lstrip("."))
         object.__setattr__(record, field.name, value)
 
 

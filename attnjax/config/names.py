@@ -34,6 +34,8 @@ OPTIMIZERS = (
     ],
 )
 """All functions of optax that a config may name."""
+BY_PARAMETER = ("adafactor", "fromage", "lamb", "lars", "novograd", "sm3")
+"""Those whose update of a number depends on the other numbers of its parameter, by a norm or by its rows and columns."""
 
 SCHEDULES = ("constant", "cosine", "linear")
 """The schedules of the learning rate after the warm-up."""

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from attnjax.config.keys import kind_of
-from attnjax.config.kinds import build
+from attnjax.config.kinds import build, key_of
 from attnjax.config.options import Options, shown
 from attnjax.config.references import is_config_dict, resolved
 from attnjax.config.schema import SCHEMA, EncodingConfig, ModelConfig, RunConfig
@@ -50,7 +50,7 @@ def to_dict(config: Any, *, whole: bool = True) -> dict[str, Any]:
     """
     values = [(field, getattr(config, field.name)) for field in dataclasses.fields(config)]
     left_out = lambda field, value: not whole and "added" in field.metadata and value == field.default
-    return {field.name: _jsonable(value, whole) for field, value in values if not left_out(field, value)}
+    return {key_of(field): _jsonable(value, whole) for field, value in values if not left_out(field, value)}
 
 
 def canonical_json(config: RunConfig) -> str:

@@ -9,15 +9,13 @@ import dataclasses
 from typing import Literal, Self
 
 from attnjax.config import limits
+from attnjax.config.architecture import ADDED, TransformerOptions
 from attnjax.config.kinds import (
     AtMostOne,
     Batch,
     Count,
     Examples,
-    Heads,
-    Hidden,
     Index,
-    Layers,
     Length,
     NonNegative,
     Positive,
@@ -28,6 +26,7 @@ from attnjax.config.kinds import (
     settle,
 )
 from attnjax.config.names import (
+    BY_PARAMETER,
     DECAYING,
     ENCODING_NAMES,
     OPTIMIZERS,
@@ -41,8 +40,6 @@ from attnjax.config.options import Options
 
 SCHEMA = 1
 """Version of what is stored; raised when a field changes its meaning."""
-
-DType = Literal["float32", "bfloat16", "float16", "float64"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,71 +89,17 @@ class EncodingConfig:
 
 
 @dataclasses.dataclass(frozen=True)
-class ModelConfig:
-    """Sizes and kinds of the parts, as in `attnjax.modules.TransformerConfig`; the task gives the vocabulary.
+class ModelConfig(TransformerOptions):
+    """The options of a Transformer with encodings by their names; the task gives the vocabulary.
 
-    None stands for: kv_heads as many as heads, head = model / heads, scale 1/sqrt(head), feed_forward_bias and
-    attention_output_bias as bias, embed_std 1/sqrt(model), embedding_dropout as residual_dropout, no gate, the implementation
-    that suits. `windows` has one window for each layer, in place of `window`.
+    `head_dim` is stored, and chosen, as `model.head`, which it was called before.
     """
 
-    layers: Layers = 2
-    model: Width = 64
-    heads: Heads = 4
-    kv_heads: Heads | None = None
-    head: Width | None = None
-    hidden: Hidden = 256
-    activation: Literal["relu", "gelu", "gelu_tanh", "swiglu", "geglu"] = "gelu"
-    norm: Literal["layer", "rms"] = "layer"
-    norm_position: Literal["pre", "post"] = "pre"
-    norm_epsilon: Positive = 1e-6
-    encoding: EncodingConfig | tuple[EncodingConfig, ...] = EncodingConfig()
-    share_encoding: bool = False
-    bias: bool = True
-    feed_forward_bias: bool | None = None
-    qk_norm: bool = False
-    scale: Positive | None = None
-    embed_scale: bool = False
-    embed_std: Positive | None = None
-    tie_embeddings: bool = True
-    output_bias: bool = False
-    attention_dropout: Rate = 0.0
-    residual_dropout: Rate = 0.0
-    embedding_dropout: Rate | None = None
-    window: Index | tuple[Index, Index] | None = None
-    dtype: DType = "float32"
-    param_dtype: DType = "float32"
-    implementation: Literal["dense", "chunked", "xla", "cudnn"] | None = None
-    parallel: bool = dataclasses.field(default=False, metadata={"added": True})
-    windows: tuple[Index | tuple[Index, Index] | None, ...] | None = dataclasses.field(
-        default=None, metadata={"added": True}
-    )
-    logits_scale: Positive = dataclasses.field(default=1.0, metadata={"added": True})
-    attention_output_bias: bool | None = dataclasses.field(default=None, metadata={"added": True})
-    attention_sink: bool = dataclasses.field(default=False, metadata={"added": True})
-    attention_gate: Literal["head", "channel"] | None = dataclasses.field(default=None, metadata={"added": True})
-    qk_norm_epsilon: Positive = dataclasses.field(default=1e-6, metadata={"added": True})
-    embedding_norm: bool = dataclasses.field(default=False, metadata={"added": True})
-    remat: bool = dataclasses.field(default=False, metadata={"added": True})
+    head_dim: Width | None = dataclasses.field(default=None, kw_only=True, metadata={"key": "head"})
+    encoding: EncodingConfig | tuple[EncodingConfig, ...] = dataclasses.field(default=EncodingConfig(), kw_only=True)
 
     def __post_init__(self) -> None:
-        settle(self, "model")
-        if self.windows is not None and (self.window is not None or len(self.windows) != self.layers):
-            raise ValueError(
-                f"model.windows must have one entry for each of model.layers={self.layers}, and model.window be none, got "
-                f"{len(self.windows)} entries and model.window={self.window}"
-            )
-        if self.parallel and self.norm_position == "post":
-            raise ValueError("model.parallel needs model.norm_position='pre', got 'post'")
-        if self.head is None and self.model % self.heads:
-            raise ValueError(f"model.model={self.model} is no multiple of model.heads={self.heads}; give model.head")
-        if self.kv_heads is not None and self.heads % self.kv_heads:
-            raise ValueError(f"model.heads={self.heads} is no multiple of model.kv_heads={self.kv_heads}")
-        if isinstance(self.encoding, tuple) and len(self.encoding) != self.layers:
-            count = len(self.encoding)
-            raise ValueError(
-                f"model.encoding has {count} entries for model.layers={self.layers}: give one for each layer"
-            )
+        self.check("model")
         if len(set(self.encodings)) > limits.DISTINCT:
             count = len(set(self.encodings))
             raise ValueError(f"model.encoding may have at most {limits.DISTINCT} different entries, got {count}")
@@ -169,7 +112,7 @@ class ModelConfig:
     @property
     def drops(self) -> bool:
         """Whether anything is dropped, so that the model needs a key."""
-        return max(self.attention_dropout, self.residual_dropout, self.embedding_dropout or 0.0) > 0
+        return max(self.attention_dropout, self.residual_dropout, self.input_dropout) > 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -219,7 +162,7 @@ class TrainConfig:
     log_every: Index = 100
     checkpoint_every: Index = 500
     keep: Count = 2
-    final: AtMostOne = dataclasses.field(default=0.0, metadata={"added": True})
+    final: AtMostOne = dataclasses.field(default=0.0, metadata=ADDED)
 
     def __post_init__(self) -> None:
         settle(self, "train")
@@ -293,7 +236,7 @@ class RunConfig:
     evaluate: EvaluateConfig = EvaluateConfig()
     seed: Seed = 0
     data_seed: Seed = 0
-    optimizer: OptimizerConfig = dataclasses.field(default=OptimizerConfig(), metadata={"added": True})
+    optimizer: OptimizerConfig = dataclasses.field(default=OptimizerConfig(), metadata=ADDED)
 
     def __post_init__(self) -> None:
         settle(self, "")
@@ -315,6 +258,11 @@ class RunConfig:
                 raise ValueError(
                     f"train.{field}={value:g} is for optimizer.name='adamw'; give {name!r} optimizer.options"
                 )
+        if self.model.scan_layers and name in BY_PARAMETER:
+            raise ValueError(
+                f"optimizer.name={name!r} updates each parameter as a whole, and model.scan_layers has one for all layers; "
+                "choose another of the two"
+            )
         if train.steps % self.optimizer.accumulate:
             raise ValueError(
                 f"train.steps={train.steps} is no multiple of optimizer.accumulate={self.optimizer.accumulate}"
@@ -323,7 +271,7 @@ class RunConfig:
     def _check_sizes(self) -> None:
         """Refuse products of allowed sizes that no machine holds."""
         model, tested = self.model, max((*self.evaluate.lengths, *self.evaluate.validation_lengths), default=0)
-        heads = model.heads * (model.head or model.model // model.heads)
+        heads = model.heads * (model.head_dim or model.model // model.heads)
         # What a token has in a layer: its widest vector of activations; and what a layer has: 4 D N H + 3 D F at most.
         widest, rows = max(model.model, heads, model.hidden), 4 * heads + 3 * model.hidden
         limits.check_product(

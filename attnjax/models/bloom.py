@@ -1,9 +1,10 @@
 """BLOOM (Le Scao et al. 2022, arXiv:2211.05100): a decoder with ALiBi and a norm of the embeddings."""
 
+import functools
 from typing import Any
 
 from attnjax.models import weight_map
-from attnjax.models.base import Architecture, Json, Path, Spec, Weight
+from attnjax.models.base import Architecture, Json, Spec, Weight
 from attnjax.models.config_json import LAYERS, Reader, checked_json
 from attnjax.modules import Decoder, TransformerConfig
 from attnjax.positions import ALiBi
@@ -60,27 +61,13 @@ def to_json(spec: Spec) -> dict[str, Any]:
 
 def weights(spec: Spec) -> tuple[Weight, ...]:
     """Returns the weight map of a spec."""
-    c = spec.config
-    table = [
-        weight_map.embedding(c, "transformer.word_embeddings.weight", "lm_head.weight"),
+    c, output = spec.config, "lm_head.weight"
+    first = [
+        weight_map.embedding(c, "transformer.word_embeddings.weight", output),
         *weight_map.norm(("stack", "input_norm"), c, "transformer.word_embeddings_layernorm"),
     ]
-    for i in range(c.layers):
-        table += _block(c, ("stack", "blocks", i), f"transformer.h.{i}")
-    table += weight_map.norm(("stack", "norm"), c, "transformer.ln_f")
-    return (*table, *weight_map.output_matrix(c, "lm_head.weight"))
-
-
-def _block(c: TransformerConfig, path: Path, name: str) -> list[Weight]:
-    attention = (*path, "attention")
-    parts = {"in": f"{name}.mlp.dense_h_to_4h", "out": f"{name}.mlp.dense_4h_to_h"}
-    return [
-        *weight_map.norm((*path, "attention_norm"), c, f"{name}.input_layernorm"),
-        *weight_map.per_head(attention, c, f"{name}.self_attention.query_key_value"),
-        *weight_map.output_projection(attention, c, f"{name}.self_attention.dense"),
-        *weight_map.norm((*path, "feed_forward_norm"), c, f"{name}.post_attention_layernorm"),
-        *weight_map.feed_forward((*path, "feed_forward"), c, parts),
-    ]
+    block = functools.partial(weight_map.fused_block, attention="self_attention")
+    return weight_map.decoder(c, first, block, "transformer.h", "transformer.ln_f", output)
 
 
 BLOOM = Architecture(

@@ -18,6 +18,7 @@ NUMBER = 2**31 - 1
 RUN_FIELDS = (
     *("dtype", "param_dtype", "implementation", "embed_std"),
     *("attention_dropout", "residual_dropout", "embedding_dropout"),
+    *("remat", "scan_layers"),
 )
 """Fields of `TransformerConfig` that describe a run, not a model."""
 ONLY_VALUES = (
@@ -152,15 +153,14 @@ def _differences(mine: TransformerConfig | None, other: TransformerConfig | None
 def _model_fields(config: TransformerConfig) -> dict[str, Any]:
     """Returns the fields on which the numbers of a model depend, with defaults filled in."""
     fields = {name: value for name, value in vars(config).items() if name not in RUN_FIELDS}
-    with_bias = lambda given: config.bias if given is None else given
     return fields | {
         "kv_heads": config.sizes.kv_heads,
         "head_dim": config.sizes.head_dim,
         "encoding": config.encodings,
         "window": config.layer_windows,
         "windows": None,
-        "feed_forward_bias": with_bias(config.feed_forward_bias),
-        "attention_output_bias": with_bias(config.attention_output_bias),
+        "feed_forward_bias": config.bias_of_feed_forward,
+        "attention_output_bias": config.output_bias_of_attention,
         "qk_norm_epsilon": config.qk_norm and config.qk_norm_epsilon,
     }
 

@@ -68,15 +68,12 @@ def to_json(spec: Spec) -> dict[str, Any]:
 
 def weights(spec: Spec) -> tuple[Weight, ...]:
     """Returns the weight map of a spec."""
-    c = spec.config
-    table = [
-        weight_map.embedding(c, "transformer.wte.weight", "lm_head.weight"),
+    c, output = spec.config, "lm_head.weight"
+    first = [
+        weight_map.embedding(c, "transformer.wte.weight", output),
         *weight_map.learned_positions(c, ("stack",), "transformer.wpe.weight"),
     ]
-    for i in range(c.layers):
-        table += _block(c, ("stack", "blocks", i), f"transformer.h.{i}")
-    table += weight_map.norm(("stack", "norm"), c, "transformer.ln_f")
-    return (*table, *weight_map.output_matrix(c, "lm_head.weight"))
+    return weight_map.decoder(c, first, _block, "transformer.h", "transformer.ln_f", output)
 
 
 def _block(c: TransformerConfig, path: Path, name: str) -> list[Weight]:

@@ -4,10 +4,11 @@ RoPE acts on a quarter of the channels of each head; attention and feed-forward 
 `use_parallel_residual`.
 """
 
+import functools
 from typing import Any
 
 from attnjax.models import weight_map
-from attnjax.models.base import Architecture, Json, Path, Spec, Weight
+from attnjax.models.base import Architecture, Json, Spec, Weight
 from attnjax.models.config_json import LAYERS, Reader, checked_json
 from attnjax.models.rotary_json import read_rope, rope_json, trained_length
 from attnjax.modules import Decoder, TransformerConfig
@@ -72,24 +73,9 @@ def to_json(spec: Spec) -> dict[str, Any]:
 
 def weights(spec: Spec) -> tuple[Weight, ...]:
     """Returns the weight map of a spec."""
-    c = spec.config
-    table = [weight_map.embedding(c, "gpt_neox.embed_in.weight", OUTPUT)]
-    for i in range(c.layers):
-        table += _block(c, ("stack", "blocks", i), f"gpt_neox.layers.{i}")
-    table += weight_map.norm(("stack", "norm"), c, "gpt_neox.final_layer_norm")
-    return (*table, *weight_map.output_matrix(c, OUTPUT))
-
-
-def _block(c: TransformerConfig, path: Path, name: str) -> list[Weight]:
-    attention = (*path, "attention")
-    parts = {"in": f"{name}.mlp.dense_h_to_4h", "out": f"{name}.mlp.dense_4h_to_h"}
-    return [
-        *weight_map.norm((*path, "attention_norm"), c, f"{name}.input_layernorm"),
-        *weight_map.per_head(attention, c, f"{name}.attention.query_key_value"),
-        *weight_map.output_projection(attention, c, f"{name}.attention.dense"),
-        *weight_map.norm((*path, "feed_forward_norm"), c, f"{name}.post_attention_layernorm"),
-        *weight_map.feed_forward((*path, "feed_forward"), c, parts),
-    ]
+    first = [weight_map.embedding(spec.config, "gpt_neox.embed_in.weight", OUTPUT)]
+    block = functools.partial(weight_map.fused_block, attention="attention")
+    return weight_map.decoder(spec.config, first, block, "gpt_neox.layers", "gpt_neox.final_layer_norm", OUTPUT)
 
 
 def _check_width(c: TransformerConfig) -> None:

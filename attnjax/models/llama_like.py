@@ -6,12 +6,12 @@ Each family has a file of its own for the few keys that only it has.
 from collections.abc import Callable
 from typing import Any
 
+from attnjax.config.architecture import Window
 from attnjax.models import weight_map
 from attnjax.models.base import Architecture, Json, Path, Spec, Weight
 from attnjax.models.config_json import LAYERS, Reader
 from attnjax.models.rotary_json import read_rope, rope_json, trained_length
 from attnjax.modules import Decoder, TransformerConfig
-from attnjax.modules.config import Window
 from attnjax.positions import PositionEncoding, RoPE
 
 GATES = (("silu", "swiglu"), ("gelu_pytorch_tanh", "geglu"), ("gelu_new", "geglu"))
@@ -140,12 +140,8 @@ def rotary(config: TransformerConfig) -> PositionEncoding:
 
 def weights(spec: Spec) -> tuple[Weight, ...]:
     """Returns the weight map of a spec."""
-    c = spec.config
-    table = [weight_map.embedding(c, "model.embed_tokens.weight", OUTPUT)]
-    for i in range(c.layers):
-        table += _block(c, ("stack", "blocks", i), f"model.layers.{i}")
-    table += weight_map.norm(("stack", "norm"), c, "model.norm")
-    return (*table, *weight_map.output_matrix(c, OUTPUT))
+    first = [weight_map.embedding(spec.config, "model.embed_tokens.weight", OUTPUT)]
+    return weight_map.decoder(spec.config, first, _block, "model.layers", "model.norm", OUTPUT)
 
 
 def _block(c: TransformerConfig, path: Path, name: str) -> list[Weight]:

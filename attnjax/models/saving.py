@@ -5,6 +5,7 @@ model are never replaced.
 """
 
 import contextlib
+import dataclasses
 import json
 import os
 import pathlib
@@ -18,12 +19,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from attnjax.models.base import Spec, Weight, with_fields
+from attnjax.models.config_json import RUN_FIELDS
 from attnjax.models.errors import ModelError, WrongWeights
 from attnjax.models.files import inside, read_bytes
 from attnjax.models.folder import CONFIG, Loaded
 from attnjax.models.matching import groups
 from attnjax.models.param_paths import abstract, dotted, parameters
 from attnjax.models.safetensors_writing import Pending, write_folder, write_synced
+from attnjax.modules import TransformerConfig
 
 SHARD = 5 * 10**9
 TEXT = 64 * 2**20
@@ -152,10 +155,9 @@ def _config(loaded: Loaded, dtype: str | None) -> dict[str, Any]:
 
 
 def _published(spec: Spec) -> Spec:
-    """Returns a spec with default dtypes, dropout rates and implementation of attention, which describe a run."""
-    types: dict[str, Any] = {"dtype": "float32", "param_dtype": "float32", "implementation": None, "embed_std": None}
-    rates: dict[str, Any] = {"attention_dropout": 0.0, "residual_dropout": 0.0, "embedding_dropout": None}
-    return with_fields(spec, **types, **rates)
+    """Returns a spec with the fields that describe a run at their defaults."""
+    fields = {field.name: field.default for field in dataclasses.fields(TransformerConfig) if field.name in RUN_FIELDS}
+    return with_fields(spec, **fields)
 
 
 def _tokens(table: Mapping[str, Any]) -> dict[str, Any]:

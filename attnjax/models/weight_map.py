@@ -4,7 +4,7 @@ Ours are w_q [D, N, H], w_o [N, H, D] and w_in [D, F]. Every entry is a view of 
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from attnjax.modules.encoding_sharing import attention_encoding, input_encodings
 from attnjax.positions import Learned, T5Bias
 
 Names = str | tuple[str, ...]
+Block = Callable[[TransformerConfig, Path, str], list[Weight]]
 
 
 def same(path: Path, names: Names, *shape: int) -> Weight:
@@ -75,8 +76,7 @@ def output_projection(path: Path, config: TransformerConfig, name: str) -> list[
     """Maps a tensor to W_o, and another to its bias vector where the config has one."""
     D, N, _, H = config.sizes
     rows = [view((*path, "w_o"), f"{name}.weight", (D, N * H), (D, N, H), (1, 2, 0))]
-    with_bias = config.bias if config.attention_output_bias is None else config.attention_output_bias
-    return [*rows, *([same((*path, "b_o"), f"{name}.bias", D)] if with_bias else [])]
+    return [*rows, *([same((*path, "b_o"), f"{name}.bias", D)] if config.output_bias_of_attention else [])]
 
 
 def per_head(path: Path, config: TransformerConfig, name: str) -> list[Weight]:
@@ -93,12 +93,11 @@ def per_head(path: Path, config: TransformerConfig, name: str) -> list[Weight]:
 def feed_forward(path: Path, config: TransformerConfig, names: dict[str, str]) -> list[Weight]:
     """Maps the tensors named "in", "out" and "gate" to W_in, W_out, W_gate and their bias vectors, if there are any."""
     D, F = config.model, config.hidden
-    with_bias = config.bias if config.feed_forward_bias is None else config.feed_forward_bias
     rows = []
     for part, name in names.items():
         inputs, outputs = (F, D) if part == "out" else (D, F)
         rows.append(linear((*path, f"w_{part}"), f"{name}.weight", inputs, outputs))
-        if with_bias:
+        if config.bias_of_feed_forward:
             rows.append(same((*path, f"b_{part}"), f"{name}.bias", outputs))
     return rows
 
@@ -136,6 +135,30 @@ def embedding(config: TransformerConfig, names: Names, output: Names) -> Weight:
 def output_matrix(config: TransformerConfig, names: Names) -> list[Weight]:
     """Maps a tensor [V, D] to W_out [D, V], if the output matrix is not tied to the embedding."""
     return [] if config.tie_embeddings else [linear(("embedding", "w_out"), names, config.model, config.vocab)]
+
+
+def decoder(
+    config: TransformerConfig, first: Sequence[Weight], block: Block, layers: str, last_norm: str, output: Names
+) -> tuple[Weight, ...]:
+    """The weight map of a decoder: its `first` entries, `block` of every layer, the last norm and the output matrix.
+
+    `layers` is the name of the layers, which their number follows: `transformer.h` for the tensors of `transformer.h.0`.
+    """
+    table = [row for i in range(config.layers) for row in block(config, ("stack", "blocks", i), f"{layers}.{i}")]
+    return (*first, *table, *norm(("stack", "norm"), config, last_norm), *output_matrix(config, output))
+
+
+def fused_block(config: TransformerConfig, path: Path, name: str, attention: str) -> list[Weight]:
+    """Maps the tensors of a layer of GPT-NeoX and of BLOOM, which differ in the name of attention."""
+    ours, theirs = (*path, "attention"), f"{name}.{attention}"
+    parts = {"in": f"{name}.mlp.dense_h_to_4h", "out": f"{name}.mlp.dense_4h_to_h"}
+    return [
+        *norm((*path, "attention_norm"), config, f"{name}.input_layernorm"),
+        *per_head(ours, config, f"{theirs}.query_key_value"),
+        *output_projection(ours, config, f"{theirs}.dense"),
+        *norm((*path, "feed_forward_norm"), config, f"{name}.post_attention_layernorm"),
+        *feed_forward((*path, "feed_forward"), config, parts),
+    ]
 
 
 def _names(names: Names) -> tuple[str, ...]:

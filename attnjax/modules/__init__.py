@@ -7,6 +7,7 @@ Every module also works in Flax's tree mode, where a model is a pytree: no refer
     jax.vmap(jax.grad(loss), in_axes=(0, None))         gradients of a population: params have a leading axis
 """
 
+from attnjax.config.architecture import AttentionOptions
 from attnjax.modules.attention import MultiHeadAttention
 from attnjax.modules.block import Memory, TransformerBlock
 from attnjax.modules.config import TransformerConfig
@@ -18,6 +19,7 @@ from attnjax.modules.stack import replace_constants
 from attnjax.modules.token_model import Encoder
 
 __all__ = [
+    "AttentionOptions",
     "Decoder",
     "Encoder",
     "EncoderDecoder",

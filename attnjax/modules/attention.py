@@ -7,14 +7,16 @@ Reference: Vaswani et al. 2017 (arXiv:1706.03762), section 3.2.2; grouped querie
 (arXiv:2305.13245); head gates: Michel et al. 2019 (arXiv:1905.10650).
 """
 
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
 from attnjax.attention import Dropout, KVCache, Mask, attend, attention_weights, gate_heads
-from attnjax.modules.config import Gated, Window, check_heads, sizes
+from attnjax.config.architecture import AttentionOptions, Window, check_heads
+from attnjax.config.kinds import Count, coerce
+from attnjax.modules.config import sizes
 from attnjax.modules.gating import apply_gate, gate_kernel
 from attnjax.modules.parameters import add, encoding_parameters, kernel, linear, normalize, values, widened, zeros
 from attnjax.modules.query_subset import gather_mask, gather_positions, gather_vectors
@@ -40,23 +42,15 @@ class MultiHeadAttention(nnx.Module):
 
     Every product is computed in the dtype of the input, as in `attend`. The learned parameters are w_q [D, N, H], w_k
     and w_v [D, K, H], w_o [N, H, D]; b_q, b_k, b_v, b_o with `bias`; `q_norm` and `k_norm` over H with `qk_norm`; sink
-    [N] with `sink`; w_g [D, N] or [D, N, H] with `gated`; and `position`, the parameters of the encoding.
+    [N] with `attention_sink`; w_g [D, N] or [D, N, H] with `attention_gate`; and `position`, the parameters of the encoding.
 
     Args:
       model, heads: width D of the model and number N of query heads.
       encoding: the positional encoding of queries, keys and scores. Its hook `embed` acts on the input of a model, and
         is applied there (`Encoder`, `Decoder`), not here.
-      kv_heads: number K of key heads, a divisor of N; N unless given.
-      head_dim: width H of a head; D / N unless given.
-      bias: whether the projections have bias vectors: one answer for all, or (for q, k and v; for the output).
-      qk_norm: whether an RMSNorm over H normalizes queries and keys before the encoding acts; a number is its epsilon,
-        True stands for 1e-6 (after Henry et al. 2020, arXiv:2010.04245, who divide by the L2 norm).
-      sink: whether each head learns the logit of a sink, [N], 0 at first (as gpt-oss; Xiao et al. 2023, arXiv:2309.17453).
-      gated: a sigmoid gate on the output of each "head", or of each "channel", see `gating.py`; False for none.
-      scale, implementation: as in `attend`.
+      options: key heads, biases, norms, sinks, gates and the rest, see `AttentionOptions`; a `TransformerConfig` is one.
       shares_encoding: the module has no parameters of the encoding; every call passes those of another layer
         (`params`).
-      param_dtype: dtype of the parameters; those of norms and encodings are float32 or wider.
       rngs: the stream `params` draws the initial values.
 
     Raises:
@@ -68,42 +62,39 @@ class MultiHeadAttention(nnx.Module):
       (1, 5, 16)
     """
 
-    def __init__(  # noqa: PLR0913, every one is a published option of attention
+    def __init__(
         self,
         model: int,
         heads: int,
         *,
         encoding: PositionEncoding = NoPE(),
-        kv_heads: int | None = None,
-        head_dim: int | None = None,
-        bias: bool | tuple[bool, bool] = True,
-        qk_norm: bool | float = False,
-        sink: bool = False,
-        gated: Literal[False] | Gated = False,
-        scale: float | None = None,
-        implementation: str | None = None,
+        options: AttentionOptions = AttentionOptions(),
         shares_encoding: bool = False,
-        param_dtype: str = "float32",
         rngs: nnx.Rngs,
     ):
-        check_heads("MultiHeadAttention", model, heads, kv_heads, head_dim)
-        self.sizes = sizes(model, heads, kv_heads, head_dim)
-        self.encoding, self.scale, self.implementation = encoding, scale, implementation
+        model, heads = (
+            coerce(Count, model, "MultiHeadAttention.model"),
+            coerce(Count, heads, "MultiHeadAttention.heads"),
+        )
+        check_heads("MultiHeadAttention", model, heads, options)
+        self.sizes, self.encoding = sizes(model, heads, options), encoding
+        self.scale, self.implementation = options.scale, options.implementation
+        dtype = options.param_dtype
         _, N, K, H = self.sizes
-        self.w_q = kernel((model, N, H), 1, dtype=param_dtype, rngs=rngs)
-        self.w_k = kernel((model, K, H), 1, dtype=param_dtype, rngs=rngs)
-        self.w_v = kernel((model, K, H), 1, dtype=param_dtype, rngs=rngs)
-        self.w_o = kernel((N, H, model), 2, dtype=param_dtype, rngs=rngs)
-        inside, outside = bias if isinstance(bias, tuple) else (bias, bias)
-        self.b_q = zeros((N, H), dtype=param_dtype) if inside else None
-        self.b_k = zeros((K, H), dtype=param_dtype) if inside else None
-        self.b_v = zeros((K, H), dtype=param_dtype) if inside else None
-        self.b_o = zeros((model,), dtype=param_dtype) if outside else None
-        self.q_norm = _head_norm(H, qk_norm, param_dtype, rngs) if qk_norm else None
-        self.k_norm = _head_norm(H, qk_norm, param_dtype, rngs) if qk_norm else None
-        self.sink = nnx.Param(jnp.zeros((N,), widened(param_dtype))) if sink else None
-        self.w_g = gate_kernel(model, N, H, gated, dtype=param_dtype, rngs=rngs) if gated else None
-        own = None if shares_encoding else encoding_parameters(encoding, self.sizes, dtype=param_dtype, rngs=rngs)
+        self.w_q = kernel((model, N, H), 1, dtype=dtype, rngs=rngs)
+        self.w_k = kernel((model, K, H), 1, dtype=dtype, rngs=rngs)
+        self.w_v = kernel((model, K, H), 1, dtype=dtype, rngs=rngs)
+        self.w_o = kernel((N, H, model), 2, dtype=dtype, rngs=rngs)
+        self.b_q = zeros((N, H), dtype=dtype) if options.bias else None
+        self.b_k = zeros((K, H), dtype=dtype) if options.bias else None
+        self.b_v = zeros((K, H), dtype=dtype) if options.bias else None
+        self.b_o = zeros((model,), dtype=dtype) if options.output_bias_of_attention else None
+        self.q_norm = _head_norm(H, options, rngs) if options.qk_norm else None
+        self.k_norm = _head_norm(H, options, rngs) if options.qk_norm else None
+        self.sink = nnx.Param(jnp.zeros((N,), widened(dtype))) if options.attention_sink else None
+        gate = options.attention_gate
+        self.w_g = None if gate is None else gate_kernel(model, N, H, gate, dtype=dtype, rngs=rngs)
+        own = None if shares_encoding else encoding_parameters(encoding, self.sizes, dtype=dtype, rngs=rngs)
         self.position = nnx.data(own)
         self.constants = nnx.data(EncodingParams())
 
@@ -287,11 +278,11 @@ def _project(name: str, x: Array, w: nnx.Param, b: nnx.Param | None, sizes: Size
     return add(linear(x, w[...]), b)
 
 
-def _head_norm(head_dim: int, epsilon: bool | float, param_dtype: str, rngs: nnx.Rngs) -> nnx.RMSNorm:
+def _head_norm(head_dim: int, options: AttentionOptions, rngs: nnx.Rngs) -> nnx.RMSNorm:
     return nnx.RMSNorm(
         head_dim,
-        epsilon=1e-6 if epsilon is True else epsilon,
-        dtype=widened(param_dtype),
-        param_dtype=jnp.dtype(param_dtype),
+        epsilon=options.qk_norm_epsilon,
+        dtype=widened(options.param_dtype),
+        param_dtype=jnp.dtype(options.param_dtype),
         rngs=rngs,
     )

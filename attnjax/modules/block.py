@@ -20,7 +20,7 @@ from attnjax.modules.encoding_sharing import attention_encoding, encoding_owner
 from attnjax.modules.feed_forward import FeedForward
 from attnjax.modules.parameters import Norm, norm, normalize
 from attnjax.modules.query_subset import gather_mask, gather_positions, gather_vectors
-from attnjax.positions import EncodingParams, NoPE, PositionEncoding
+from attnjax.positions import EncodingParams
 from attnjax.typing import Array, ArrayLike, Float, Int, Key
 
 
@@ -71,16 +71,17 @@ class TransformerBlock(nnx.Module):
             raise ValueError("TransformerBlock: a layer with cross-attention cannot have config.parallel=True")
         self.config = config
         encoding, shared = attention_encoding(config, layer), encoding_owner(config, layer) != layer
-        self.attention = _attention(config, encoding, shared, rngs)
+        self.attention = MultiHeadAttention(
+            config.model, config.heads, encoding=encoding, options=config, shares_encoding=shared, rngs=rngs
+        )
         self.attention_norm = norm(config, rngs)
-        self.cross = _attention(config, NoPE(), False, rngs) if cross else None
+        self.cross = MultiHeadAttention(config.model, config.heads, options=config, rngs=rngs) if cross else None
         self.cross_norm = norm(config, rngs) if cross else None
-        with_bias = config.bias if config.feed_forward_bias is None else config.feed_forward_bias
         self.feed_forward = FeedForward(
             config.model,
             config.hidden,
             activation=config.activation,
-            bias=with_bias,
+            bias=config.bias_of_feed_forward,
             param_dtype=config.param_dtype,
             rngs=rngs,
         )
@@ -212,24 +213,3 @@ class TransformerBlock(nnx.Module):
             has = "without" if self.cross is None else "with"
             came = "no memory" if memory is None else "a memory"
             raise ValueError(f"TransformerBlock: a layer {has} cross-attention was given {came}")
-
-
-def _attention(
-    config: TransformerConfig, encoding: PositionEncoding, shared: bool, rngs: nnx.Rngs
-) -> MultiHeadAttention:
-    return MultiHeadAttention(
-        config.model,
-        config.heads,
-        encoding=encoding,
-        kv_heads=config.kv_heads,
-        head_dim=config.head_dim,
-        bias=(config.bias, config.bias if config.attention_output_bias is None else config.attention_output_bias),
-        qk_norm=config.qk_norm and config.qk_norm_epsilon,
-        sink=config.attention_sink,
-        gated=config.attention_gate or False,
-        scale=config.scale,
-        implementation=config.implementation,
-        shares_encoding=shared,
-        param_dtype=config.param_dtype,
-        rngs=rngs,
-    )

@@ -5,7 +5,7 @@ import dataclasses
 import jax.numpy as jnp
 
 from attnjax.attention import Mask
-from attnjax.modules.config import Window
+from attnjax.config.architecture import Window
 from attnjax.modules.stack import Caches
 from attnjax.modules.token_model import TokenModel
 from attnjax.typing import Array, ArrayLike, Float, Int

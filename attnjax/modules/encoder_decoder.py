@@ -6,11 +6,12 @@ from typing import NamedTuple
 from flax import nnx
 
 from attnjax.attention import Mask
+from attnjax.config.architecture import Window
 from attnjax.modules.block import Memory
-from attnjax.modules.config import TransformerConfig, Window
+from attnjax.modules.config import TransformerConfig
 from attnjax.modules.dropout import split
 from attnjax.modules.embedding import TokenEmbedding
-from attnjax.modules.stack import Caches, Stack
+from attnjax.modules.stack import Caches, Memories, Stack
 from attnjax.modules.token_model import positions
 from attnjax.typing import Array, ArrayLike, Float, Int, Key
 
@@ -44,7 +45,7 @@ class Session(NamedTuple):
     """The state of decoding: a KV cache of the target per layer, and the keys and values of the source per layer."""
 
     caches: Caches
-    memories: tuple[Memory, ...]
+    memories: Memories
 
 
 class EncoderDecoder(nnx.Module):

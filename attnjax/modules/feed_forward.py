@@ -13,9 +13,9 @@ import chex
 import jax
 from flax import nnx
 
-from attnjax.modules.config import CHOICES, Activation, check_choices
+from attnjax.config.architecture import Activation
+from attnjax.config.kinds import Count, coerce
 from attnjax.modules.parameters import add, kernel, linear, zeros
-from attnjax.positions.checks import validate_integer
 from attnjax.typing import Array, Float
 
 GATED = ("swiglu", "geglu")
@@ -54,8 +54,12 @@ class FeedForward(nnx.Module):
         param_dtype: str = "float32",
         rngs: nnx.Rngs,
     ):
-        validate_integer("FeedForward", model=model, hidden=hidden)
-        check_choices("FeedForward", {"activation": (activation, dict(CHOICES)["activation"])})
+        for name, kind, value in (
+            ("model", Count, model),
+            ("hidden", Count, hidden),
+            ("activation", Activation, activation),
+        ):
+            coerce(kind, value, f"FeedForward.{name}")
         self.activation = activation
         gated = activation in GATED
         self.w_in = kernel((model, hidden), 1, dtype=param_dtype, rngs=rngs)

@@ -14,11 +14,10 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from attnjax.modules.config import Gated
+from attnjax.config.architecture import Gated
 from attnjax.modules.parameters import linear
 from attnjax.typing import Array, Float, compute_dtype
 
-KINDS = ("head", "channel")
 SPREAD = 0.02
 """Standard deviation of the first kernel, as published: gates are then about a half."""
 
@@ -26,14 +25,10 @@ SPREAD = 0.02
 def gate_kernel(model: int, heads: int, head_dim: int, gated: Gated, *, dtype: str, rngs: nnx.Rngs) -> nnx.Param:
     """The kernel W_g, [D,N] for "head" and [D,N,H] for "channel", of small normal numbers. There is no bias.
 
-    Raises ValueError for another kind.
-
     Example:
         >>> gate_kernel(16, 4, 8, "channel", dtype="float32", rngs=nnx.Rngs(0)).shape
         (16, 4, 8)
     """
-    if gated not in KINDS:
-        raise ValueError(f"gated must be False or one of {KINDS}, got {gated!r}")
     shape = (model, heads) if gated == "head" else (model, heads, head_dim)
     return nnx.Param(jax.nn.initializers.normal(SPREAD)(rngs.params(), shape, jnp.dtype(dtype)))
 

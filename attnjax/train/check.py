@@ -46,7 +46,7 @@ def check(run: RunConfig) -> None:
         task = make_task(run)
         check_form(run, task)
         check_lengths(run, task)
-        trainer = Trainer(_one_layer_per_encoding(run), task)
+        trainer = Trainer(_one_layer_per_kind(run), task)
         check_positions(run, trainer)
         trace(trainer)
 
@@ -140,10 +140,14 @@ def trace(trainer: Trainer) -> None:
         jax.eval_shape(lambda params: evaluator.trace(params, size), state.params)
 
 
-def _one_layer_per_encoding(run: RunConfig) -> RunConfig:
-    """Return the run with one layer for each distinct encoding."""
-    model, distinct = run.model, tuple(dict.fromkeys(run.model.encodings))
-    return dataclasses.replace(run, model=dataclasses.replace(model, layers=len(distinct), encoding=distinct))
+def _one_layer_per_kind(run: RunConfig) -> RunConfig:
+    """Return the run with one layer for each distinct encoding and window."""
+    model = run.model
+    encodings = model.encodings * (model.layers // len(model.encodings))
+    kinds = dict.fromkeys(zip(encodings, model.layer_windows, strict=True))
+    encodings, windows = zip(*kinds, strict=True)
+    fields = {"layers": len(kinds), "encoding": encodings, "window": None, "windows": windows}
+    return dataclasses.replace(run, model=dataclasses.replace(model, **fields))
 
 
 @contextlib.contextmanager

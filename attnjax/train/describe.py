@@ -55,7 +55,8 @@ def describe(run: RunConfig) -> dict[str, Any]:
 def _few_layers(model: ModelConfig) -> tuple[ModelConfig, list[int]]:
     """Return the model with at most two layers of each encoding, and how many layers each of them represents.
 
-    The second represents all further ones: only the first has the parameters that layers share.
+    The second represents all further ones: only the first has the parameters that layers share. The layers are separate, and
+    have no windows of their own, which changes no size.
     """
     one_for_all = not isinstance(model.encoding, tuple)
     counts = {model.encodings[0]: model.layers} if one_for_all else Counter(model.encodings)
@@ -63,7 +64,8 @@ def _few_layers(model: ModelConfig) -> tuple[ModelConfig, list[int]]:
     for encoding, count in counts.items():
         encodings += [encoding] * min(count, 2)
         weights += [1, count - 1][:count]
-    return dataclasses.replace(model, layers=len(encodings), encoding=tuple(encodings)), weights
+    fields = {"layers": len(encodings), "encoding": tuple(encodings), "windows": None, "scan_layers": False}
+    return dataclasses.replace(model, **fields), weights
 
 
 def _layer(path: tuple[Any, ...]) -> int | None:

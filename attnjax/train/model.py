@@ -99,11 +99,10 @@ def vocabulary(run: RunConfig, task: Task) -> int:
 
 def transformer_config(model: ModelConfig, vocab: int) -> TransformerConfig:
     """The modules' config of a run's model."""
-    fields: dict[str, Any] = {name: getattr(model, name) for name in model.__dataclass_fields__}
-    fields["head_dim"] = fields.pop("head")
-    encodings = model.encoding
-    fields["encoding"] = tuple(map(encoding, encodings)) if isinstance(encodings, tuple) else encoding(encodings)
-    return TransformerConfig(vocab=vocab, **fields)
+    options = {field.name: getattr(model, field.name) for field in dataclasses.fields(model)}
+    encodings = tuple(map(encoding, model.encodings))
+    options["encoding"] = encodings if isinstance(model.encoding, tuple) else encodings[0]
+    return TransformerConfig(vocab=vocab, **options)
 
 
 def numbers_of(runs: Sequence[RunConfig]) -> EncodingParams:

@@ -13,7 +13,7 @@ from typing import Any
 import jax.numpy as jnp
 from flax import nnx
 
-from attnjax.modules import MultiHeadAttention
+from attnjax.modules import AttentionOptions, MultiHeadAttention
 from attnjax.report.formatting import markdown_table
 from experiments.first_principles.arrays import parameters
 from experiments.first_principles.words import thousands
@@ -28,7 +28,7 @@ draw = None
 
 def numbers() -> dict[str, Any]:
     """Parameters of attention by width and number of heads, FLOPs, and the shapes of a call."""
-    module = MultiHeadAttention(64, 8, bias=False, rngs=nnx.Rngs(0))
+    module = MultiHeadAttention(64, 8, options=AttentionOptions(bias=False), rngs=nnx.Rngs(0))
     x = jnp.zeros((1, TOKENS, 64), jnp.float32)
     rows = [count(model, heads) for model in WIDTHS for heads in COUNTS]
     shapes = {"input": list(x.shape), "output": list(module(x).shape), "weights": list(module.weights(x).shape)}
@@ -37,7 +37,9 @@ def numbers() -> dict[str, Any]:
 
 def count(model: int, heads: int) -> dict[str, int]:
     """Parameters of one module, from its shapes alone, and the work of one call."""
-    made = nnx.eval_shape(lambda: MultiHeadAttention(model, heads, bias=False, rngs=nnx.Rngs(0)))
+    made = nnx.eval_shape(
+        lambda: MultiHeadAttention(model, heads, options=AttentionOptions(bias=False), rngs=nnx.Rngs(0))
+    )
     T = TOKENS
     return {
         "model": model,

@@ -18,7 +18,7 @@ import numpy as np
 from flax import nnx
 
 from attnjax import Mask
-from attnjax.modules import MultiHeadAttention
+from attnjax.modules import AttentionOptions, MultiHeadAttention
 from attnjax.report.drawing import new_figure
 from attnjax.report.formatting import markdown_table
 from attnjax.typing import Array, Float, PyTree
@@ -45,7 +45,8 @@ Layer = Callable[[PyTree, Float[Array, "B T D"]], Float[Array, "B T D"]]
 
 def attention(seed: int, implementation: str | None = None) -> tuple[Layer, PyTree]:
     """A layer of causal attention and its parameters."""
-    made = MultiHeadAttention(CHANNELS, HEADS, implementation=implementation, rngs=nnx.Rngs(seed))
+    options = AttentionOptions(implementation=implementation)
+    made = MultiHeadAttention(CHANNELS, HEADS, options=options, rngs=nnx.Rngs(seed))
     graph, params = nnx.split(made, graph=False)
     return lambda params, x: nnx.merge(graph, params)(x, mask=Mask(causal=True)), params
 

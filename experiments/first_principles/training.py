@@ -42,7 +42,7 @@ def config(scale: float | None, seed: int) -> RunConfig:
         name="with_and_without_the_scale",
         task=TaskConfig(name="copy", options=Options({"variant": "cmc", "symbols": 16}), length_min=16, length_max=16),
         model=ModelConfig(
-            layers=2, model=64, heads=2, head=64, hidden=128, encoding=EncodingConfig("rope"), scale=scale
+            layers=2, model=64, heads=2, head_dim=64, hidden=128, encoding=EncodingConfig("rope"), scale=scale
         ),
         train=TrainConfig(steps=STEPS, batch=32, learning_rate=2e-3, schedule="constant", warmup=20),
         seed=seed,
@@ -54,7 +54,7 @@ def numbers() -> dict[str, Any]:
     """Both curves of every seed, at step 0 and every `EVERY` steps."""
     found = {name: train([config(scale, seed) for seed in SEEDS]) for name, scale in SCALES}
     run = config(None, 0)
-    sizes = {"layers": run.model.layers, "model": run.model.model, "heads": run.model.heads, "d_k": run.model.head}
+    sizes = {"layers": run.model.layers, "model": run.model.model, "heads": run.model.heads, "d_k": run.model.head_dim}
     return {
         "seeds": list(SEEDS),
         "steps": list(range(0, STEPS + 1, EVERY)),

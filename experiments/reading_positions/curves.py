@@ -32,7 +32,7 @@ def bias_curves(
     place = int(distances.max()) if place is None else place
     if place < distances.max():
         raise ValueError(f"place {place} has no token {distances.max()} before it")
-    blocks, found = module(subject).stack.blocks, []
+    blocks, found = module(subject).stack.layers, []
     for layer, block in enumerate(blocks):
         params = blocks[encoding_owner(subject.config, layer)].attention.encoding_params()
         found.append(curves_of(block.attention.encoding, params, subject.config.sizes, distances, place))

@@ -96,7 +96,7 @@ def queries(attention: MultiHeadAttention, x: Float[Array, "B T D"]) -> Float[Ar
 def _by_layer(graph: Any, function: Callable[..., Array], params: PyTree, tokens: Int[Array, "B T"]) -> Array:
     """function(RoPE, queries, keys, scale) of each layer; keys that heads share stand there once for each."""
     model, found = nnx.merge(graph, params), []
-    for block, x in zip(model.stack.blocks, model.hidden_states(tokens), strict=False):
+    for block, x in zip(model.stack.layers, model.hidden_states(tokens), strict=False):
         y = normalize(block.attention_norm, x) if model.config.norm_position == "pre" else x
         q, k = queries(block.attention, y), block.attention.keys_values(y).k
         scale = q.shape[-1] ** -0.5 if block.attention.scale is None else block.attention.scale

@@ -50,6 +50,20 @@ def test_round_trip_is_bit_equal(tmp_path, family, dtype):
         assert (tmp_path / "third" / file).read_bytes() == (tmp_path / "second" / file).read_bytes()
 
 
+@pytest.mark.parametrize("family", TOYS)
+def test_layers_in_a_loop_are_loaded_and_saved_as_those_that_are_not(tmp_path, family):
+    first = loaded(folder(tmp_path / "first", family, TENSORS[family]()))
+    fields = {"scan_layers": True, "remat": True}
+    second = loaded(tmp_path / "first", fields=fields)
+    assert second.model.stack.blocks.attention.w_q.shape[0] == second.spec.config.layers == 2
+    assert_equal(parameters(second.model), parameters(first.model))
+    tokens = np.array([[1, 2, 3]])
+    np.testing.assert_allclose(second.model(tokens), first.model(tokens), rtol=1e-5, atol=1e-6)
+    assert_equal(contents(save(second, tmp_path / "second")), contents(tmp_path / "first"))
+    made = dataclasses.replace(second, json={}, folder=None)
+    assert loaded(save(made, tmp_path / "third")).spec == first.spec
+
+
 def test_types_that_differ_are_kept(tmp_path):
     tensors = fused_tensors(BFLOAT16) | {"toy.norm": fused_tensors()["toy.norm"]}
     save(loaded(folder(tmp_path / "first", "fused", tensors)), tmp_path / "second")

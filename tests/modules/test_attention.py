@@ -7,8 +7,9 @@ import pytest
 from flax import nnx
 
 from attnjax.attention import Dropout, Mask
-from attnjax.modules import MultiHeadAttention
+from attnjax.modules import AttentionOptions, MultiHeadAttention
 from attnjax.positions import ALiBi, RoPE, T5Bias
+from tests.modules.by_hand import attention_arguments
 
 
 def draw(*shape, seed=0):
@@ -18,7 +19,7 @@ def draw(*shape, seed=0):
 @pytest.fixture
 def make(build):
     """Attention with D = 16, N = 4 unless told otherwise."""
-    return lambda model=16, heads=4, **options: build(MultiHeadAttention, model, heads, **options)
+    return lambda model=16, heads=4, **options: build(MultiHeadAttention, model, heads, **attention_arguments(options))
 
 
 @pytest.fixture
@@ -59,7 +60,7 @@ def test_equals_flax(build, make, call):
 def test_projections_of_the_text_hold_12288_parameters(make, count):
     attention = make(64, 4, bias=False)
     assert sum(w[...].size for w in (attention.w_q, attention.w_k, attention.w_v)) == 3 * 64 * 16 * 4 == 12_288
-    four, one = (count(MultiHeadAttention, 64, heads, bias=False) for heads in (4, 1))
+    four, one = (count(MultiHeadAttention, 64, heads, options=AttentionOptions(bias=False)) for heads in (4, 1))
     assert four == one == 4 * 64 * 64
 
 
@@ -75,7 +76,7 @@ def test_projections_of_the_text_hold_12288_parameters(make, count):
     ],
 )
 def test_parameters_counted_by_hand(options, parameters, count):
-    assert count(MultiHeadAttention, 16, 4, **options) == parameters
+    assert count(MultiHeadAttention, 16, 4, **attention_arguments(options)) == parameters
 
 
 def test_shapes_of_the_text(make, call):
@@ -225,9 +226,12 @@ def test_calls_that_do_not_fit_are_refused(make, wrong, message):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"heads": 3}, "MultiHeadAttention: model=16 is not a multiple of heads=3"),
-        ({"kv_heads": 3}, "MultiHeadAttention: heads must be a multiple of kv_heads, got heads=4 and kv_heads=3"),
-        ({"model": 0}, "MultiHeadAttention: model must be at least 1, got 0"),
+        (
+            {"heads": 3},
+            "MultiHeadAttention.model=16 is no multiple of .*heads=3; give MultiHeadAttention.head_dim",
+        ),
+        ({"kv_heads": 3}, "MultiHeadAttention.heads=4 is no multiple of MultiHeadAttention.kv_heads=3"),
+        ({"model": 0}, "MultiHeadAttention.model must be a whole number of at least 1, got 0"),
     ],
 )
 def test_sizes_that_do_not_fit_are_refused(make, options, message):

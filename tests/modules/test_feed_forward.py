@@ -50,7 +50,7 @@ def test_initial_values_keep_the_variance():
 def test_mistakes_are_refused():
     with pytest.raises(ValueError, match=r"activation must be one of 'relu'.*got 'tanh'"):
         FeedForward(6, 10, activation="tanh", rngs=nnx.Rngs(0))
-    with pytest.raises(ValueError, match="hidden must be at least 1, got 0"):
+    with pytest.raises(ValueError, match="FeedForward.hidden must be a whole number of at least 1, got 0"):
         FeedForward(6, 0, rngs=nnx.Rngs(0))
     with pytest.raises(ValueError, match=r"x must have shape \[B, T, 6\], got \(2, 3, 5\)"):
         FeedForward(6, 10, rngs=nnx.Rngs(0))(jnp.ones((2, 3, 5)))

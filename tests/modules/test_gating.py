@@ -7,6 +7,7 @@ import pytest
 from flax import nnx
 
 from attnjax import Mask, RoPE, attend
+from attnjax.modules import AttentionOptions
 from attnjax.modules.gating import apply_gate, gate_kernel
 from tests.positions.attending import golden
 
@@ -67,5 +68,6 @@ def test_sixteen_bit_outputs_stay_so():
 
 
 def test_refuses():
-    with pytest.raises(ValueError, match=r"gated must be False or one of \('head', 'channel'\), got 'all'"):
-        gate_kernel(16, 4, 8, "all", dtype="float32", rngs=nnx.Rngs(0))
+    refusal = "AttentionOptions.attention_gate must be one of 'head', 'channel', got 'all'"
+    with pytest.raises(ValueError, match=refusal):
+        AttentionOptions(attention_gate="all")

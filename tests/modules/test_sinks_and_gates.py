@@ -8,6 +8,7 @@ from flax import nnx
 
 from attnjax import FoX, Mask, RoPE, attend, compose
 from attnjax.modules import Decoder, MultiHeadAttention, TransformerConfig
+from tests.modules.by_hand import attention_arguments
 
 B, T, D, N, K = 2, 7, 16, 4, 2
 X = jax.random.normal(jax.random.key(0), (B, T, D))
@@ -16,14 +17,14 @@ CAUSAL = Mask(causal=True)
 
 def made(**options):
     """A module whose sinks are not zero, as a sink that does nothing would also be."""
-    module = MultiHeadAttention(D, N, kv_heads=K, rngs=nnx.Rngs(1), **options)
+    module = MultiHeadAttention(D, N, **attention_arguments({"kv_heads": K, **options}), rngs=nnx.Rngs(1))
     if module.sink is not None:
         module.sink[...] = jnp.array([0.5, -1.0, 2.0, 0.0])
     return module
 
 
 def test_a_sink_is_a_key_without_value():
-    module = made(sink=True, encoding=RoPE())
+    module = made(attention_sink=True, encoding=RoPE())
     q, (k, v) = module._queries(X), module.keys_values(X)
     heads = attend(q, k, v, encoding=RoPE(), mask=CAUSAL, sink=module.sink[...])
     expected = heads.reshape(B, T, -1) @ module.w_o[...].reshape(-1, D) + module.b_o[...][None, None]
@@ -34,7 +35,7 @@ def test_a_sink_is_a_key_without_value():
 
 @pytest.mark.parametrize("gated", ["head", "channel"])
 def test_a_gate_of_zero_logits_halves_every_head(gated):
-    module = made(gated=gated, bias=False)
+    module = made(attention_gate=gated, bias=False)
     assert module.w_g[...].shape == ((D, N) if gated == "head" else (D, N, D // N))
     module.w_g[...] = jnp.zeros_like(module.w_g[...])
     gated_out = module(X, mask=CAUSAL)
@@ -42,11 +43,11 @@ def test_a_gate_of_zero_logits_halves_every_head(gated):
     np.testing.assert_allclose(gated_out, 0.5 * module(X, mask=CAUSAL), rtol=1e-5, atol=1e-7)
 
 
-@pytest.mark.quick("rope-False", "fox-head", "both-channel")
-@pytest.mark.parametrize("gated", [False, "head", "channel"])
+@pytest.mark.quick("rope-None", "fox-head", "both-channel")
+@pytest.mark.parametrize("gated", [None, "head", "channel"])
 @pytest.mark.parametrize("encoding", [RoPE(), FoX(), compose(RoPE(), FoX())], ids=["rope", "fox", "both"])
 def test_decoding_equals_the_whole_sequence(encoding, gated):
-    module = made(sink=True, gated=gated, encoding=encoding)
+    module = made(attention_sink=True, attention_gate=gated, encoding=encoding)
     expected = module(X, mask=CAUSAL)
     cache, found = module.cache(B, T), []
     for start, stop in ((0, 3), (3, 4), (4, T)):
@@ -58,7 +59,7 @@ def test_decoding_equals_the_whole_sequence(encoding, gated):
 @pytest.mark.quick("both")
 @pytest.mark.parametrize("encoding", [RoPE(), FoX(), compose(RoPE(), FoX())], ids=["rope", "fox", "both"])
 def test_a_subset_of_queries_is_that_of_all(encoding):
-    module, indices = made(encoding=encoding, gated="head"), jnp.array([[6, 1], [0, 3]])
+    module, indices = made(encoding=encoding, attention_gate="head"), jnp.array([[6, 1], [0, 3]])
     whole = module(X, mask=CAUSAL)
     some = module(X, mask=CAUSAL, query_indices=indices)
     np.testing.assert_allclose(some, jnp.take_along_axis(whole, indices[:, :, None], 1), rtol=1e-5, atol=1e-6)

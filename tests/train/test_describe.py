@@ -30,12 +30,16 @@ LAYERS = ["rope", "t5", "rope", "fire", "t5", "rope"]
         {"layers": 5, "encoding": "t5"},
         {"layers": 6, "encoding": LAYERS},
         {"layers": 3},
+        {"layers": 3, "windows": [2, None, 2]},
+        {"layers": 3, "encoding": "t5", "scan_layers": True},
     ],
-    ids=["one", "five", "mixed", "without parameters"],
+    ids=["one", "five", "mixed", "without parameters", "windows", "scanned"],
 )
 def test_sizes_are_those_of_the_whole_model(form, shared, chosen):
     if shared and isinstance(chosen.get("encoding"), list):
         chosen = {"layers": 6, "encoding": ["t5"] * 6}  # a shared encoding must be the same in all layers
+    if shared and "scan_layers" in chosen:
+        pytest.skip("layers of one loop share no encoding")
     task = {"name": "bucket_sort", "length_max": 4, "form": form}
     run = parse({"task": task, "model": {**SMALL, **chosen, "share_encoding": shared}})
     state = Trainer(run, make_task(run)).shapes()
