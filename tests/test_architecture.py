@@ -19,6 +19,7 @@ CHAIN = ("typing", "positions", "attention", "modules", "models", "train", "swee
 """A part may import those before it."""
 
 SIDES = {
+    "aot": ({"typing"}, {"cli"}),
     "folder": (set(), {"train", "sweep", "report", "cli"}),
     "records": ({"config", "folder"}, {"sweep", "report", "cli"}),
     "registry": (set(), {"positions", "tasks", "sweep", "report", "cli"}),

@@ -18,6 +18,7 @@ from attnjax.attention.hooks import by_head, check_widths, map_keys, map_queries
 from attnjax.attention.masks import Mask, Span
 from attnjax.attention.position_axes import Positions, arrays, as_int32, as_positions
 from attnjax.attention.products import finite, materialized
+from attnjax.attention.sequence_axis import SequenceAxis, indices_of_device, sequence_axis
 from attnjax.positions.base import EncodingParams, PositionEncoding, Sizes, Trait, learns, resolve
 from attnjax.positions.concrete import concrete
 from attnjax.typing import Array, ArrayLike, Bool, Float, Int, PyTree, compute_dtype
@@ -59,21 +60,6 @@ class KeySource(NamedTuple):
     mapped: bool = False
     length: Any = None
     overflown: Bool[Array, ""] | None = None
-
-
-class SequenceAxis(NamedTuple):
-    """An axis of a mesh over which a sequence is spread: its name, its size P, and how many keys each device holds.
-
-    `default_index`, `default_pos`, `all_valid`: indices of the keys follow from the number of a device, their positions do,
-    and every key is valid; such arrays need not travel.
-    """
-
-    name: str
-    size: int
-    keys: int
-    default_index: bool
-    default_pos: bool
-    all_valid: bool
 
 
 class AttentionInputs(NamedTuple):
@@ -172,10 +158,13 @@ def prepare(
         )
     encoding.check(sizes=sizes, causal=mask.span.causal)
     params = check_params(encoding, params, sizes)
-    sequence = None if axis_name is None else _sequence(axis_name, encoding, keys, mask, dropout, S)
-    q_index = _index(mask.q_index, _own(axis_name, T), "mask.q_index", B, T)
+    sequence = None
+    if axis_name is not None:
+        sequence = sequence_axis(axis_name, encoding, mask, S, default_pos=keys.pos is None, drops=dropout is not None)
+        keys = keys._replace(index=indices_of_device(axis_name, S))
+    q_index = _index(mask.q_index, indices_of_device(axis_name, T), "mask.q_index", B, T)
     q_pos = as_positions("q_pos", q_pos, encoding, q_index, B, T, N, K)
-    keys = _with_mask(keys._replace(index=_own(axis_name, S)) if sequence is not None else keys, mask, B, S)
+    keys = _with_mask(keys, mask, B, S)
     keys = keys._replace(pos=as_positions("k_pos", keys.pos, encoding, keys.index, B, S, N, K))
     for pos in (q_pos, keys.pos):
         encoding.check(pos=arrays(pos))
@@ -204,36 +193,6 @@ def prepare(
     return AttentionInputs(
         encoding, mask.span, queries, keys, p, scale, sink, _allowed(mask, B, T, S), dropout, q.dtype, sequence
     )
-
-
-def _own(axis_name: str | None, n: int) -> Int[Array, " n"] | None:
-    """The indices of the n tokens of this device, where devices hold n tokens each, in their order."""
-    return None if axis_name is None else jax.lax.axis_index(axis_name) * n + jnp.arange(n, dtype=jnp.int32)
-
-
-def _sequence(axis_name: Any, encoding: PositionEncoding, keys: Keys, mask: Mask, dropout: Any, S: int) -> SequenceAxis:
-    """The axis of the mesh. Raises ValueError for what cannot be spread over it."""
-    if not isinstance(axis_name, str):
-        raise ValueError(f"axis_name must be the name of one axis of a mesh, got {axis_name!r}")
-    try:
-        size = jax.lax.axis_size(axis_name)
-    except NameError:
-        raise ValueError(
-            f"axis_name={axis_name!r} is no axis of a mesh here: call attend inside jax.shard_map over that axis"
-        ) from None
-    if mask.allowed is not None:
-        raise ValueError("mask.allowed is a table of all queries and keys, which no device holds with axis_name")
-    if dropout is not None:
-        raise ValueError("attention dropout is not served with axis_name; drop in the feed-forward layers")
-    if Trait.CARRY in encoding.traits and (
-        not mask.span.causal or mask.k_index is not None or mask.q_index is not None
-    ):
-        raise ValueError(
-            f"{encoding} reads the keys in their order, from the last to the first: with axis_name it needs a causal mask "
-            "and contiguous blocks, that is, no q_index and k_index"
-        )
-    default_pos = keys.pos is None and mask.k_index is None
-    return SequenceAxis(axis_name, size, S, mask.k_index is None, default_pos, mask.k_valid is None)
 
 
 def _kept(x: Array, dtype: jnp.dtype) -> jnp.dtype:

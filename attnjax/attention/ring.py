@@ -29,8 +29,9 @@ from attnjax.attention.blockwise.backward import accumulate, as_inputs, row_resu
 from attnjax.attention.blockwise.block import BlockInputs, Static
 from attnjax.attention.blockwise.forward import extend, normalized, query_tiles, start
 from attnjax.attention.blockwise.sizes import Tiling
-from attnjax.attention.inputs import AttentionInputs, Keys, SequenceAxis
+from attnjax.attention.inputs import AttentionInputs, Keys
 from attnjax.attention.position_axes import Positions, each
+from attnjax.attention.sequence_axis import SequenceAxis
 from attnjax.typing import Array, Float, PyTree
 
 FORWARD, BACKWARD = 1, -1
@@ -154,6 +155,7 @@ def _arrived(sequence: SequenceAxis, own: Keys, travellers: Travellers, r: Array
     # The keys of device (me - r) mod P lie so many tokens further on than one's own.
     away = ((me - r) % sequence.size - me) * sequence.keys
     both, keys = travellers
+    assert own.index is not None
     if both is not None:
         width = own.k.shape[-1]
         keys = keys._replace(k=both[..., :width], v=both[..., width:])
