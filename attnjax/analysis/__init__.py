@@ -8,7 +8,7 @@ Probes of positions and rotary frequencies in use lie in `experiments/reading_po
 `experiments/head_pruning`.
 """
 
+from attnjax.analysis.loaded_model import LoadedModel, load
 from attnjax.analysis.overview import HeadOverview, head_scores
-from attnjax.analysis.subject import Subject, load
 
-__all__ = ["HeadOverview", "Subject", "head_scores", "load"]
+__all__ = ["HeadOverview", "LoadedModel", "head_scores", "load"]

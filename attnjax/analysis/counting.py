@@ -13,8 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from attnjax.analysis.heads import check_tokens, visible_keys
+from attnjax.analysis.loaded_model import LoadedModel
 from attnjax.analysis.patterns import PATTERNS, SEPARATORS, token_targets
-from attnjax.analysis.subject import Subject
 from attnjax.typing import Array, ArrayLike, Bool, Float, Int
 
 
@@ -66,7 +66,7 @@ def offset_keys(visible: Bool[np.ndarray, "T T"]) -> tuple[Int[np.ndarray, " O"]
 
 
 def count_heads(
-    subject: Subject,
+    subject: LoadedModel,
     tokens: Int[np.ndarray, "W T"],
     document: Int[np.ndarray, " W"],
     linked: Mapping[str, Bool[np.ndarray, "W T T"]],

@@ -4,26 +4,26 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from attnjax.analysis.subject import Subject
+from attnjax.analysis.loaded_model import LoadedModel
 from attnjax.attention import Mask
 from attnjax.attention.masks import visible
 from attnjax.modules import Decoder, Encoder
 from attnjax.typing import Bool, Int
 
 
-def module(subject: Subject) -> Decoder | Encoder:
+def module(subject: LoadedModel) -> Decoder | Encoder:
     """The subject's model, with its parameters."""
     return nnx.merge(subject.graph, subject.params)
 
 
-def check_head(subject: Subject, layer: int, head: int) -> None:
+def check_head(subject: LoadedModel, layer: int, head: int) -> None:
     """Raise ValueError unless the subject has this head; both are counted from 0."""
     for name, index, count in (("layer", layer, subject.layers), ("head", head, subject.heads)):
         if isinstance(index, bool) or not isinstance(index, int) or not 0 <= index < count:
             raise ValueError(f"{name} must be in 0..{count - 1} for {subject.name}, got {index!r}")
 
 
-def check_tokens(subject: Subject, tokens: Int[np.ndarray, "B T"]) -> Int[np.ndarray, "B T"]:
+def check_tokens(subject: LoadedModel, tokens: Int[np.ndarray, "B T"]) -> Int[np.ndarray, "B T"]:
     """The tokens as int32. Raises ValueError unless they are integers [B, T], T > 0, in the vocabulary of the model."""
     tokens, vocab = np.asarray(tokens), subject.config.vocab
     if tokens.ndim != 2 or not tokens.size or not np.issubdtype(tokens.dtype, np.integer):
@@ -35,7 +35,7 @@ def check_tokens(subject: Subject, tokens: Int[np.ndarray, "B T"]) -> Int[np.nda
     return tokens.astype(np.int32)
 
 
-def visible_keys(subject: Subject, length: int) -> Bool[np.ndarray, "T T"]:
+def visible_keys(subject: LoadedModel, length: int) -> Bool[np.ndarray, "T T"]:
     """Which keys each query of a text of this length sees. Raises ValueError if layers have different windows."""
     windows = set(subject.config.layer_windows)
     if len(windows) > 1:

@@ -1,6 +1,6 @@
 """All that is known about every head of a model, in one call.
 
-    found = head_scores("heads_lm/rope/0")          a run by what it is, or its folder, or a `Subject`
+    found = head_scores("heads_lm/rope/0")          a run by what it is, or its folder, or a `LoadedModel`
     print(found)                                    a row per head: patterns, entropy, distance, sink
     found.best("previous_token")                    (layer, head) of the head with the largest score, from 0
     found.patterns["previous_token"].score          [L, N], with intervals, baseline and chance: see `scores.py`
@@ -21,9 +21,9 @@ import numpy as np
 from attnjax.analysis import weights as statistics
 from attnjax.analysis.counting import count_heads
 from attnjax.analysis.heads import check_tokens, visible_keys
+from attnjax.analysis.loaded_model import LoadedModel, load
 from attnjax.analysis.patterns import SEPARATORS
 from attnjax.analysis.scores import HeadScores, score_heads, stands_out
-from attnjax.analysis.subject import Subject, load
 from attnjax.tasks import Text, specials
 from attnjax.tasks.forms import Sequences
 from attnjax.train.data import sequences
@@ -77,7 +77,7 @@ class HeadOverview(NamedTuple):
 
 
 def head_scores(
-    run: str | pathlib.Path | Subject,
+    run: str | pathlib.Path | LoadedModel,
     tokens: Int[np.ndarray, "W T"] | None = None,
     *,
     document: Int[np.ndarray, " W"] | None = None,
@@ -92,21 +92,21 @@ def head_scores(
       linked: targets of patterns of your own, by name, true where a query should attend to a key; with `tokens`.
 
     Raises:
-      ValueError: where the run cannot be found or loaded (see `subject.load`), arrays do not fit the model or each other, or
-        no tokens are given, with a document or targets, or for a model that was not trained here.
+      ValueError: where the run cannot be found or loaded (see `loaded_model.load`), arrays do not fit the model or each
+        other, or no tokens are given, with a document or targets, or for a model that was not trained here.
 
     Example:
       >>> from flax import nnx
       >>> from attnjax.modules import Decoder, TransformerConfig
       >>> model = Decoder(TransformerConfig(vocab=8, model=16, layers=2, heads=2, hidden=16), rngs=nnx.Rngs(0))
-      >>> found = head_scores(Subject(model), np.tile(np.arange(8), (4, 2)))
+      >>> found = head_scores(LoadedModel(model), np.tile(np.arange(8), (4, 2)))
       >>> found.patterns["previous_token"].score.shape, sorted(found.patterns)
       ((2, 2), ['first_token', 'induction', 'previous_token', 'same_token', 'separator'])
       >>> layer, head = found.best("previous_token")
       >>> bool(found.patterns["previous_token"].score.max() == found.patterns["previous_token"].score[layer, head])
       True
     """
-    subject = run if isinstance(run, Subject) else load(run)
+    subject = run if isinstance(run, LoadedModel) else load(run)
     if tokens is None and not (document is None and linked is None):
         raise ValueError("document and linked are about the rows of tokens, so that tokens have to be given too")
     rows = held_out(subject) if tokens is None else check_tokens(subject, tokens)
@@ -115,7 +115,7 @@ def head_scores(
     return HeadOverview(score_heads(counts), *_means(subject, rows), rows)
 
 
-def held_out(subject: Subject) -> Int[np.ndarray, "W T"]:
+def held_out(subject: LoadedModel) -> Int[np.ndarray, "W T"]:
     """Examples that the subject's run has not been trained on, at its longest length of training.
 
     Raises ValueError for a subject that is no run.
@@ -131,13 +131,13 @@ def held_out(subject: Subject) -> Int[np.ndarray, "W T"]:
     return np.asarray(made.tokens[:, :full], np.int32)
 
 
-def _separators(subject: Subject) -> tuple[int, ...]:
+def _separators(subject: LoadedModel) -> tuple[int, ...]:
     """The tokens that separate: newline and space of bytes, the separator between input and answer of any other task."""
     task = subject.task
     return SEPARATORS if task is None or isinstance(task, Text) else (specials(task).separator,)
 
 
-def _means(subject: Subject, rows: Int[np.ndarray, "W T"]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _means(subject: LoadedModel, rows: Int[np.ndarray, "W T"]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Entropy, distance and sink mass of every head, mean over rows [L, N]."""
     visible = visible_keys(subject, rows.shape[1])
     totals = []

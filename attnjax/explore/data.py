@@ -11,7 +11,7 @@ import numpy as np
 from flax import nnx
 
 from attnjax.analysis.heads import check_head
-from attnjax.analysis.subject import Subject, load
+from attnjax.analysis.loaded_model import LoadedModel, load
 from attnjax.config import RunConfig, encoding_name, to_dict
 from attnjax.explore.contents import Explored, Loss, Shown, pack, packed_size
 from attnjax.explore.losses import loss_by_position
@@ -114,7 +114,7 @@ def unvouched(run: RunConfig, task: Task, manifest: Mapping[str, Any]) -> str:
     )
 
 
-def about(subject: Subject, digest: str, manifest: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
+def about(subject: LoadedModel, digest: str, manifest: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
     """Names and values that describe the run and the shown weights. `digest` is that of the parameters."""
     run = subject.run
     assert run is not None

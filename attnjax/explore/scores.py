@@ -5,10 +5,10 @@ from types import MappingProxyType
 
 import numpy as np
 
+from attnjax.analysis.loaded_model import LoadedModel
 from attnjax.analysis.overview import HeadOverview, head_scores
 from attnjax.analysis.patterns import POSITIONAL
 from attnjax.analysis.scores import HeadScores, stands_out
-from attnjax.analysis.subject import Subject
 from attnjax.explore.contents import HeadGrid
 
 PATTERNS = MappingProxyType(
@@ -32,7 +32,7 @@ MEANS = MappingProxyType(
 """What the means of `HeadOverview` are."""
 
 
-def head_grids(subject: Subject) -> tuple[tuple[HeadGrid, ...], str]:
+def head_grids(subject: LoadedModel) -> tuple[tuple[HeadGrid, ...], str]:
     """A grid for each score that `head_scores` gives the heads of a trained run, and a sentence on what was read.
 
     Without grids the sentence says why there are none.

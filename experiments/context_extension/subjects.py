@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import optax
 from flax import nnx
 
-from attnjax.analysis.subject import load as load_run
+from attnjax.analysis.loaded_model import load as load_run
 from attnjax.models import Loaded, with_fields
 from attnjax.modules import Decoder, TransformerConfig, replace_constants
 from attnjax.positions import EncodingParams, PositionEncoding, RoPE

@@ -9,11 +9,11 @@ from collections.abc import Sequence
 import jax.numpy as jnp
 import numpy as np
 
-from attnjax.analysis.subject import Subject
+from attnjax.analysis.loaded_model import LoadedModel
 from attnjax.typing import ArrayLike, Float, Int
 
 
-def gate_without(subject: Subject, removed: Sequence[int] | Int[np.ndarray, " R"] = ()) -> Float[np.ndarray, "L N"]:
+def gate_without(subject: LoadedModel, removed: Sequence[int] | Int[np.ndarray, " R"] = ()) -> Float[np.ndarray, "L N"]:
     """The gate that removes these heads. Raises ValueError for a number that is no head of the model, or stands twice."""
     total = subject.layers * subject.heads
     numbers = np.asarray(removed)
@@ -29,7 +29,7 @@ def gate_without(subject: Subject, removed: Sequence[int] | Int[np.ndarray, " R"
     return gate.reshape(subject.layers, subject.heads)
 
 
-def check_gate(subject: Subject, gate: ArrayLike) -> None:
+def check_gate(subject: LoadedModel, gate: ArrayLike) -> None:
     """Raise ValueError unless the gate is [L, N] of the model."""
     shape = (subject.layers, subject.heads)
     if np.shape(gate) != shape:

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from attnjax.analysis.subject import Subject, next_token_losses
+from attnjax.analysis.loaded_model import LoadedModel, next_token_losses
 from attnjax.typing import Array, ArrayLike, Float, Int, PyTree
 from experiments.head_pruning.gates import check_gate, predicted
 
@@ -31,7 +31,7 @@ class Importance(NamedTuple):
 
 
 def gate_gradients(
-    subject: Subject,
+    subject: LoadedModel,
     tokens: Int[ArrayLike, "B T"],
     gate: Float[ArrayLike, "L N"] | None = None,
     last: int | None = None,
@@ -49,7 +49,7 @@ def gate_gradients(
 
 
 def head_importance(
-    subject: Subject,
+    subject: LoadedModel,
     tokens: Int[ArrayLike, "B T"],
     gate: Float[ArrayLike, "L N"] | None = None,
     last: int | None = None,

@@ -12,7 +12,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from attnjax.analysis.subject import Subject, load
+from attnjax.analysis.loaded_model import LoadedModel, load
 from attnjax.config import RunConfig, encoding_name
 from attnjax.records import jsonl
 from attnjax.sweep import Entry, Store
@@ -65,7 +65,7 @@ def measure_sweep(
             say(f"{entry}: measured")
 
 
-def of_run(subject: Subject, documents: int, orders: int) -> list[Record]:
+def of_run(subject: LoadedModel, documents: int, orders: int) -> list[Record]:
     """Everything about one run. Raises ValueError for one that is no decoder of text."""
     run, task = _language_model(subject)
     longest, total = run.task.length_max, subject.layers * subject.heads
@@ -88,7 +88,7 @@ def of_run(subject: Subject, documents: int, orders: int) -> list[Record]:
     return [*found, {"kind": "run", **common, **_about(run, task)}]
 
 
-def refusal(subject: Subject, length: int) -> str:
+def refusal(subject: LoadedModel, length: int) -> str:
     """Why the model cannot read so many tokens, as one with a learned table that ends before; "" if it can."""
     try:
         jax.eval_shape(subject.logits, jax.ShapeDtypeStruct((1, length), np.int32))
@@ -98,7 +98,7 @@ def refusal(subject: Subject, length: int) -> str:
 
 
 def _at_length(
-    subject: Subject,
+    subject: LoadedModel,
     seen: Int[np.ndarray, "B T"],
     test: Int[np.ndarray, "B T"],
     chosen: list[Chosen],
@@ -133,7 +133,7 @@ def _about(run: RunConfig, task: Text) -> Record:
     }
 
 
-def _language_model(subject: Subject) -> tuple[RunConfig, Text]:
+def _language_model(subject: LoadedModel) -> tuple[RunConfig, Text]:
     run = subject.run
     task = None if run is None else make_task(run)
     if run is None or not isinstance(task, Text) or run.task.form != "decoder":

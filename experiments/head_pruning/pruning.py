@@ -21,7 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from attnjax.analysis.subject import Subject, next_token_losses
+from attnjax.analysis.loaded_model import LoadedModel, next_token_losses
 from attnjax.typing import Array, ArrayLike, Float, Int, PyTree
 from experiments.head_pruning.gates import check_gate, gate_without, predicted
 from experiments.head_pruning.importance import head_importance
@@ -47,7 +47,7 @@ class PruningCurve(NamedTuple):
 
 
 def measure(
-    subject: Subject, tokens: Int[ArrayLike, "B T"], gate: Float[ArrayLike, "L N"], last: int | None = None
+    subject: LoadedModel, tokens: Int[ArrayLike, "B T"], gate: Float[ArrayLike, "L N"], last: int | None = None
 ) -> Measured:
     """Loss and accuracy under a gate, over the `last` tokens of each document, by default all that have one before them.
 
@@ -60,7 +60,9 @@ def measure(
     return Measured(np.asarray(loss, np.float64), np.asarray(accuracy, np.float64))
 
 
-def ablation(subject: Subject, tokens: Int[ArrayLike, "B T"], last: int | None = None) -> Float[np.ndarray, "B L N"]:
+def ablation(
+    subject: LoadedModel, tokens: Int[ArrayLike, "B T"], last: int | None = None
+) -> Float[np.ndarray, "B L N"]:
     """Increase of each document's loss when one head alone is removed, in nats per token. Errors as in `measure`."""
     total = subject.layers * subject.heads
     gates = [gate_without(subject), *(gate_without(subject, [head]) for head in range(total))]
@@ -69,7 +71,7 @@ def ablation(subject: Subject, tokens: Int[ArrayLike, "B T"], last: int | None =
 
 
 def importance_order(
-    subject: Subject,
+    subject: LoadedModel,
     tokens: Int[ArrayLike, "B T"],
     *,
     recompute: bool = False,
@@ -91,7 +93,7 @@ def importance_order(
     return np.asarray(removed)
 
 
-def random_orders(subject: Subject, seeds: Iterable[int]) -> list[Int[np.ndarray, " heads"]]:
+def random_orders(subject: LoadedModel, seeds: Iterable[int]) -> list[Int[np.ndarray, " heads"]]:
     """A uniform order of the heads for each seed, the same for every model with as many heads."""
     return [np.random.default_rng(seed).permutation(subject.layers * subject.heads) for seed in seeds]
 
@@ -107,7 +109,7 @@ def tenths(total: int) -> list[int]:
 
 
 def pruning_curve(
-    subject: Subject,
+    subject: LoadedModel,
     tokens: Int[ArrayLike, "B T"],
     order: Order,
     *,
@@ -119,7 +121,7 @@ def pruning_curve(
 
 
 def pruning_curves(
-    subject: Subject,
+    subject: LoadedModel,
     tokens: Int[ArrayLike, "B T"],
     orders: Sequence[Order],
     *,

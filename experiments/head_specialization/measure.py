@@ -11,9 +11,9 @@ import jax
 import numpy as np
 
 from attnjax.analysis.counting import count_heads
+from attnjax.analysis.loaded_model import LoadedModel, load
 from attnjax.analysis.patterns import POSITIONAL
 from attnjax.analysis.scores import HeadScores, best_head, score_heads, stands_out
-from attnjax.analysis.subject import Subject, load
 from attnjax.config import SCHEMA, RunConfig, encoding_name
 from attnjax.records import files, jsonl
 from attnjax.sweep import scan
@@ -64,19 +64,19 @@ def held_out_sources(text: Text, files: int | None) -> Sources:
     return Sources(*(first + second for first, second in zip(*parts, strict=True)))
 
 
-def scored(subject: Subject, windows: Windows) -> tuple[dict[str, HeadScores], dict[str, float]]:
+def scored(subject: LoadedModel, windows: Windows) -> tuple[dict[str, HeadScores], dict[str, float]]:
     """Scores of every pattern, and the score of the best head, chosen and counted on different documents."""
     linked = {"bracket": windows.bracket, "name": windows.name}
     counts = count_heads(subject, windows.tokens, windows.document, linked)
     return score_heads(counts), {name: best_head(one) for name, one in counts.items()}
 
 
-def untrained(subject: Subject) -> Subject:
+def untrained(subject: LoadedModel) -> LoadedModel:
     """The run's model as it was before the first step."""
     run = subject.run
     assert run is not None
     model = build(run, make_task(run))
-    return Subject(model.module(model.init(jax.random.key(np.uint32(run.seed)))), f"{subject.name}, untrained", run)
+    return LoadedModel(model.module(model.init(jax.random.key(np.uint32(run.seed)))), f"{subject.name}, untrained", run)
 
 
 def described(run: RunConfig | None) -> dict[str, Any]:

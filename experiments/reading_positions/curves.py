@@ -12,14 +12,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from attnjax.analysis.heads import module
-from attnjax.analysis.subject import Subject
+from attnjax.analysis.loaded_model import LoadedModel
 from attnjax.modules.encoding_sharing import encoding_owner
 from attnjax.positions import EncodingParams, PositionEncoding, Tile, Trait, resolve
 from attnjax.typing import Array, Float, Int
 
 
 def bias_curves(
-    subject: Subject, distances: Int[np.ndarray, " X"], place: int | None = None
+    subject: LoadedModel, distances: Int[np.ndarray, " X"], place: int | None = None
 ) -> Float[np.ndarray, "L N X"]:
     """The bias of every head at each distance n, for a query at `place` (unless given: the largest distance).
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from attnjax.analysis.subject import Subject, load
+from attnjax.analysis.loaded_model import LoadedModel, load
 from attnjax.config import encoding_name
 from attnjax.positions import RoPE, Trait
 from attnjax.records import jsonl
@@ -47,7 +47,7 @@ def measure_sweep(runs: pathlib.Path, path: pathlib.Path, documents: int, say: C
             say(f"{entry}: measured")
 
 
-def of_run(subject: Subject, documents: int) -> list[Record]:
+def of_run(subject: LoadedModel, documents: int) -> list[Record]:
     """Everything about one run. Raises ValueError for one that is no decoder of text."""
     run, task = subject.run, subject.task
     if run is None or not isinstance(task, Text) or run.task.form != "decoder":
@@ -68,7 +68,7 @@ def _scores(probe: Probe) -> Record:
     return {"within": probe.within.value.tolist(), "beyond": beyond, "penalty": probe.penalty.tolist()}
 
 
-def _of_encoding(subject: Subject, tokens: Int[np.ndarray, "B T"]) -> Iterator[tuple[str, Record]]:
+def _of_encoding(subject: LoadedModel, tokens: Int[np.ndarray, "B T"]) -> Iterator[tuple[str, Record]]:
     """The frequencies in use, where there are any, and scores against distance, where positions alone have one."""
     encodings, T = subject.config.encodings, tokens.shape[1]
     distances = np.unique(np.geomspace(1, T - 1, 16).astype(int) - 1)

@@ -22,7 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from attnjax.analysis.subject import Subject
+from attnjax.analysis.loaded_model import LoadedModel
 from attnjax.report import statistics
 from attnjax.typing import Array, ArrayLike, Float, Int
 
@@ -55,7 +55,7 @@ class PositionProbe(NamedTuple):
     shuffled: Probe
 
 
-def position_probe(subject: Subject, tokens: Int[ArrayLike, "B T"], fitted: int, seed: int = 0) -> PositionProbe:
+def position_probe(subject: LoadedModel, tokens: Int[ArrayLike, "B T"], fitted: int, seed: int = 0) -> PositionProbe:
     """Probes of the positions of these documents, see above; `seed` draws the untrained model and the shuffle.
 
     Raises ValueError as `linear_probe` does.
@@ -114,10 +114,10 @@ def shuffled(target: Int[np.ndarray, "B T"], fitted: int, seed: int) -> Int[np.n
     return np.concatenate([generator.permuted(part, axis=1) for part in parts], axis=1)
 
 
-def untrained(subject: Subject, seed: int) -> Subject:
+def untrained(subject: LoadedModel, seed: int) -> LoadedModel:
     """A model of the same config with random parameters."""
     model = nnx.merge(subject.graph, subject.params)
-    return Subject(type(model)(model.config, rngs=nnx.Rngs(seed)), f"{subject.name}, untrained", subject.run)
+    return LoadedModel(type(model)(model.config, rngs=nnx.Rngs(seed)), f"{subject.name}, untrained", subject.run)
 
 
 def _layer(x: Float[np.ndarray, "B T D"], y: Float[np.ndarray, "B T"], fitted: int, penalties: Float[np.ndarray, " P"]):

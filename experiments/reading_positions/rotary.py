@@ -19,7 +19,7 @@ import numpy as np
 from flax import nnx
 
 from attnjax.analysis.heads import check_tokens
-from attnjax.analysis.subject import Subject
+from attnjax.analysis.loaded_model import LoadedModel
 from attnjax.modules.attention import MultiHeadAttention
 from attnjax.modules.parameters import add, normalize
 from attnjax.positions import Compose, PositionEncoding, RoPE, Sizes
@@ -64,7 +64,7 @@ def reach(rope: RoPE, head: int, trained: int, tested: int) -> Reach:
     return Reach(radians, radians * (trained - 1), radians * (tested - 1))
 
 
-def frequency_use(subject: Subject, tokens: Int[np.ndarray, "B T"]) -> Float[np.ndarray, "L N c"]:
+def frequency_use(subject: LoadedModel, tokens: Int[np.ndarray, "B T"]) -> Float[np.ndarray, "L N c"]:
     """Use of each pair by each head, as part of a logit, mean over examples; see the module's text.
 
     Channels that a partial RoPE does not turn are not counted. Raises ValueError for a subject without RoPE.
@@ -72,7 +72,7 @@ def frequency_use(subject: Subject, tokens: Int[np.ndarray, "B T"]) -> Float[np.
     return np.asarray(_by_layer(subject.graph, _use, subject.params, _checked(subject, tokens)))
 
 
-def mean_scores(subject: Subject, tokens: Int[np.ndarray, "B T"]) -> Float[np.ndarray, "L N T"]:
+def mean_scores(subject: LoadedModel, tokens: Int[np.ndarray, "B T"]) -> Float[np.ndarray, "L N T"]:
     """The mean logit of queries and keys n = 0 .. T-1 tokens apart, the key in the past, over places and examples.
 
     Raises ValueError for a subject without RoPE.
@@ -121,7 +121,7 @@ def _scores(rope: RoPE, q: Float[Array, "B T N H"], k: Float[Array, "B T N H"], 
     return jnp.einsum("nts,xts->nx", logits, at) / at.sum((1, 2))[None]
 
 
-def _checked(subject: Subject, tokens: Int[np.ndarray, "B T"]) -> Int[np.ndarray, "B T"]:
+def _checked(subject: LoadedModel, tokens: Int[np.ndarray, "B T"]) -> Int[np.ndarray, "B T"]:
     for encoding in subject.config.encodings:
         rotary_encoding(encoding)
     return check_tokens(subject, tokens)

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from attnjax.analysis.subject import Subject
+from attnjax.analysis.loaded_model import LoadedModel
 from attnjax.modules import Decoder, TransformerConfig
 from attnjax.positions import RoPE, T5Bias
 
@@ -37,11 +37,11 @@ def blank(settings: TransformerConfig, kind=Decoder):
     return model
 
 
-def drawn(settings: TransformerConfig, seed: int = 0, kind=Decoder) -> Subject:
+def drawn(settings: TransformerConfig, seed: int = 0, kind=Decoder) -> LoadedModel:
     """A model of random numbers."""
     draw = np.random.default_rng(seed)
     abstract = jax.eval_shape(lambda: kind(settings, rngs=nnx.Rngs(0)))
-    return Subject(jax.tree.map(lambda leaf: jnp.asarray(0.3 * draw.normal(size=leaf.shape), leaf.dtype), abstract))
+    return LoadedModel(jax.tree.map(lambda leaf: jnp.asarray(0.3 * draw.normal(size=leaf.shape), leaf.dtype), abstract))
 
 
 def favour_distance(block, head: int, distance: int) -> None:
@@ -50,15 +50,15 @@ def favour_distance(block, head: int, distance: int) -> None:
     table[...] = table[...].at[head, distance].set(SHARP)
 
 
-def previous_by_bias(kind=Decoder) -> Subject:
+def previous_by_bias(kind=Decoder) -> LoadedModel:
     """Head 1 of one layer attends to the previous token through its bias, head 2 to all alike."""
     settings = config() if kind is Decoder else config(encoding=T5Bias(8, 16, bidirectional=True))
     model = blank(settings, kind)
     favour_distance(model.stack.blocks[0], 0, 1)
-    return Subject(model, "previous by bias")
+    return LoadedModel(model, "previous by bias")
 
 
-def previous_by_rotation(strength: float = 160.0) -> Subject:
+def previous_by_rotation(strength: float = 160.0) -> LoadedModel:
     """Head 1 of one layer attends to the previous token by RoPE alone, head 2 to all alike.
 
     Its key is (1, 0) in every pair, its query `strength` times the key turned by -1, so that the logit at distance n is
@@ -68,7 +68,7 @@ def previous_by_rotation(strength: float = 160.0) -> Subject:
     attention, theta = model.stack.blocks[0].attention, frequencies(8)
     attention.b_q[...] = jnp.zeros((2, 16)).at[0].set(strength * np.concatenate([np.cos(theta), -np.sin(theta)]))
     attention.b_k[...] = jnp.zeros((2, 16)).at[0, :8].set(1.0)
-    return Subject(model, "previous by rotation")
+    return LoadedModel(model, "previous by rotation")
 
 
 def frequencies(pairs: int) -> np.ndarray:
@@ -76,7 +76,7 @@ def frequencies(pairs: int) -> np.ndarray:
     return 10_000.0 ** (-np.arange(pairs) / pairs)
 
 
-def induction() -> Subject:
+def induction() -> LoadedModel:
     """Two layers: head 1 of the first writes the previous token beside the own, head 1 of the second looks for it.
 
     The stream holds a token one-hot in its first half. The norm scales all vectors alike, since all have one one (after
@@ -92,4 +92,4 @@ def induction() -> Subject:
     first.attention.w_o[...] = first.attention.w_o[...].at[0, :, VOCAB:].set(one_hot / np.sqrt(2 * VOCAB))
     second.attention.w_q[...] = second.attention.w_q[...].at[:VOCAB, 0].set(3 * one_hot)
     second.attention.w_k[...] = second.attention.w_k[...].at[VOCAB:, 0].set(3 * one_hot)
-    return Subject(model, "induction")
+    return LoadedModel(model, "induction")

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from attnjax.analysis.subject import Subject
+from attnjax.analysis.loaded_model import LoadedModel
 from attnjax.modules import Decoder, TransformerConfig
 from attnjax.positions import RoPE
 
@@ -21,19 +21,19 @@ def decoder(seed: int = 0, scale: float = 0.3, **fields) -> Decoder:
     return jax.tree.map(lambda leaf: jnp.asarray(scale * draw.normal(size=leaf.shape), leaf.dtype), abstract)
 
 
-def subject(**fields) -> Subject:
+def subject(**fields) -> LoadedModel:
     """The model as what the analysis takes."""
-    return Subject(decoder(**fields))
+    return LoadedModel(decoder(**fields))
 
 
-def with_only(*working: int) -> Subject:
+def with_only(*working: int) -> LoadedModel:
     """A model in which these heads alone, numbered layer * 3 + head, reach the residual stream."""
     model = decoder()
     for layer, block in enumerate(model.stack.blocks):
         keep = np.array([layer * HEADS + head in working for head in range(HEADS)])
         weights = block.attention.w_o[...]
         block.attention.w_o[...] = jnp.where(keep[:, None, None], weights, jnp.zeros_like(weights))
-    return Subject(model)
+    return LoadedModel(model)
 
 
 def documents(count: int = 4, length: int = 9, seed: int = 1) -> np.ndarray:

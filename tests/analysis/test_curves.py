@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from attnjax.analysis.heads import module
-from attnjax.analysis.subject import Subject
+from attnjax.analysis.loaded_model import LoadedModel
 from attnjax.modules import Decoder, Encoder
 from attnjax.positions import FIRE, ALiBi, CoPE, Kerple, NoPE, RoPE, T5Bias, compose
 from experiments.reading_positions import curves
@@ -14,12 +14,12 @@ from tests.analysis import planted_heads as planted
 DISTANCES = np.array([0, 1, 2, 5, 9, 20])
 
 
-def subject(encoding, kind=Decoder, **fields) -> Subject:
+def subject(encoding, kind=Decoder, **fields) -> LoadedModel:
     """Two layers of random numbers under an encoding."""
     return planted.drawn(planted.config(encoding=encoding, layers=2, **fields), kind=kind)
 
 
-def parameters(one: Subject, layer: int = 0):
+def parameters(one: LoadedModel, layer: int = 0):
     """What the encoding of a layer learned."""
     params = module(one).stack.blocks[layer].attention.encoding_params()
     return jax.tree.map(np.asarray, params)
@@ -94,4 +94,4 @@ def test_of_a_composition_the_part_with_a_bias_counts():
 )
 def test_mistakes_are_named(encoding, distances, place, message):
     with pytest.raises(ValueError, match=message):
-        curves.bias_curves(Subject(planted.blank(planted.config(encoding=encoding))), distances, place)
+        curves.bias_curves(LoadedModel(planted.blank(planted.config(encoding=encoding))), distances, place)

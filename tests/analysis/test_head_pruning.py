@@ -9,7 +9,7 @@ import jax
 import numpy as np
 import pytest
 
-from attnjax.analysis.subject import load
+from attnjax.analysis.loaded_model import load
 from attnjax.config import defaults
 from attnjax.positions import Learned
 from attnjax.records import jsonl, status

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from attnjax.analysis import Subject, head_scores
+from attnjax.analysis import LoadedModel, head_scores
 from attnjax.analysis.counting import count_heads
 from attnjax.analysis.scores import score_heads
 from attnjax.analysis.weights import causal, entropy, mean_distance, sink_mass
@@ -20,11 +20,11 @@ SMALL = {"layers": 2, "model": 16, "heads": 2, "hidden": 16}
 CODE = "def add(first, second):\n    return (first + second)\n"
 
 
-def untrained(**settings) -> Subject:
+def untrained(**settings) -> LoadedModel:
     run = parse({"model": SMALL, **settings})
     task = make_task(run)
     model = build(run, task)
-    return Subject(model.module(model.init(jax.random.key(0))), "untrained", run, task)
+    return LoadedModel(model.module(model.init(jax.random.key(0))), "untrained", run, task)
 
 
 def test_heads_written_by_hand_are_found():

@@ -7,8 +7,8 @@ import pytest
 
 from attnjax.analysis.counting import count_heads
 from attnjax.analysis.heads import check_head, module, visible_keys
+from attnjax.analysis.loaded_model import LoadedModel
 from attnjax.analysis.scores import best_head, score_heads, stands_out
-from attnjax.analysis.subject import Subject
 from attnjax.modules import Encoder
 from attnjax.positions import ALiBi, Learned, NoPE, RoPE
 from tests.analysis import planted_heads as planted
@@ -70,7 +70,7 @@ def test_a_circuit_without_its_first_layer_finds_nothing():
     model.embedding.table[...] = whole.embedding.table[...]
     model.stack.blocks[1].attention.w_q[...] = whole.stack.blocks[1].attention.w_q[...]
     model.stack.blocks[1].attention.w_k[...] = whole.stack.blocks[1].attention.w_k[...]
-    assert standing(measured(Subject(model))[1]) == {}
+    assert standing(measured(LoadedModel(model))[1]) == {}
 
 
 @pytest.mark.parametrize("encoding", [NoPE(), RoPE()], ids=["nope", "rope"])
@@ -111,7 +111,7 @@ def test_given_targets_are_scored_beside_the_others():
 
 def test_a_window_of_the_config_hides_keys():
     settings = planted.config(window=(1, 0), encoding=NoPE())
-    subject = Subject(planted.blank(settings))
+    subject = LoadedModel(planted.blank(settings))
     np.testing.assert_array_equal(visible_keys(subject, 3), [[1, 0, 0], [1, 1, 0], [0, 1, 1]])
     _, found = measured(subject, windows=2)
     assert found["first_token"].rows == 2
@@ -120,14 +120,14 @@ def test_a_window_of_the_config_hides_keys():
 
 def test_windows_of_layers_must_agree():
     settings = planted.config(windows=(4,), encoding=NoPE())
-    np.testing.assert_array_equal(visible_keys(Subject(planted.blank(settings)), 3), np.tri(3, dtype=bool))
-    subject = Subject(planted.blank(dataclasses.replace(settings, layers=2, windows=(4, None))))
+    np.testing.assert_array_equal(visible_keys(LoadedModel(planted.blank(settings)), 3), np.tri(3, dtype=bool))
+    subject = LoadedModel(planted.blank(dataclasses.replace(settings, layers=2, windows=(4, None))))
     with pytest.raises(ValueError, match=r"all layers of model must see equally far, got windows \(4, None\)"):
         visible_keys(subject, 3)
 
 
 def test_a_text_longer_than_the_table_is_refused():
-    subject = Subject(planted.blank(planted.config(encoding=Learned(16))))
+    subject = LoadedModel(planted.blank(planted.config(encoding=Learned(16))))
     with pytest.raises(ValueError, match=r"Learned has rows for positions 0..15, got positions 0..31"):
         measured(subject, windows=2)
 
@@ -163,6 +163,6 @@ def test_a_head_that_is_not_there_is_refused(layer, head, message):
     ],
 )
 def test_mistakes_are_named(tokens, document, linked, message):
-    subject = Subject(planted.blank(planted.config(encoding=ALiBi())))
+    subject = LoadedModel(planted.blank(planted.config(encoding=ALiBi())))
     with pytest.raises(ValueError, match=message):
         count_heads(subject, tokens, document, linked)

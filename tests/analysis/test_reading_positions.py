@@ -6,7 +6,7 @@ import shutil
 import numpy as np
 import pytest
 
-from attnjax.analysis.subject import load
+from attnjax.analysis.loaded_model import load
 from attnjax.records import jsonl
 from attnjax.sweep import plan, prepare, run_here, vary
 from attnjax.train import train

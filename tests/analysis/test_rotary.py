@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from attnjax.analysis.subject import Subject
+from attnjax.analysis.loaded_model import LoadedModel
 from attnjax.positions import NoPE, PositionInterpolation, RoPE, T5Bias, compose
 from experiments.reading_positions import rotary
 from tests.analysis import planted_heads as planted
@@ -83,7 +83,9 @@ def test_rope_is_found_inside_a_composition():
         (lambda: rotary.rotary_encoding(T5Bias()), "rotary diagnostics need RoPE, got T5Bias"),
         (lambda: rotary.reach(RoPE(), 8, 0, 4), "lengths must be at least 1, got trained=0 and tested=4"),
         (
-            lambda: rotary.frequency_use(Subject(planted.blank(planted.config(encoding=NoPE()))), planted.tokens(1)),
+            lambda: rotary.frequency_use(
+                LoadedModel(planted.blank(planted.config(encoding=NoPE()))), planted.tokens(1)
+            ),
             "rotary diagnostics need RoPE, got NoPE",
         ),
         (

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from attnjax.analysis.subject import load
+from attnjax.analysis.loaded_model import load
 from attnjax.config import canonical_json, parse, run_id
 from attnjax.explore.contents import ERROR, Loss
 from attnjax.explore.data import explore

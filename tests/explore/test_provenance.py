@@ -8,7 +8,7 @@ import shutil
 
 import pytest
 
-from attnjax.analysis.subject import load
+from attnjax.analysis.loaded_model import load
 from attnjax.cli import main
 from attnjax.config import canonical_json, parse, run_id
 from attnjax.explore.contents import Loss

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from attnjax.analysis import Subject, head_scores, patterns
+from attnjax.analysis import LoadedModel, head_scores, patterns
 from attnjax.analysis.scores import stands_out
 from attnjax.config import parse
 from attnjax.explore.contents import table
@@ -19,12 +19,12 @@ from tests.analysis import planted_heads
 from tests.explore.synthetic import explored, grids
 
 
-def untrained(**settings) -> Subject:
+def untrained(**settings) -> LoadedModel:
     small = {"layers": 2, "model": 16, "heads": 2, "hidden": 16, **settings.pop("model", {})}
     run = parse({"model": small, "task": {"name": "reverse_string", "length_max": 6}, **settings})
     task = make_task(run)
     model = build(run, task)
-    return Subject(model.module(model.init(jax.random.key(0))), "untrained", run, task)
+    return LoadedModel(model.module(model.init(jax.random.key(0))), "untrained", run, task)
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +83,7 @@ def test_layers_with_windows_of_their_own_are_a_sentence():
 
 
 def test_a_model_that_was_not_trained_here_is_a_sentence():
-    plain = Subject(Decoder(planted_heads.config(layers=1), rngs=nnx.Rngs(0)))
+    plain = LoadedModel(Decoder(planted_heads.config(layers=1), rngs=nnx.Rngs(0)))
     assert head_grids(plain)[1].startswith("model: no scores. Model was not trained here")
 
 

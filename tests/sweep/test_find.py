@@ -5,7 +5,7 @@ import pathlib
 
 import pytest
 
-from attnjax.analysis.subject import load as load_subject
+from attnjax.analysis.loaded_model import load as load_subject
 from attnjax.cli import main
 from attnjax.config import run_id
 from attnjax.sweep import chain, find_run, plan, prepare, product, run_here, seeds, vary

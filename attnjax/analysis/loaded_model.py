@@ -1,6 +1,6 @@
 """A language model with its parameters, as functions of tokens, each compiled once for each shape.
 
-`load("runs/stdlib_lm/0123456789abcdef")` is the newest sound checkpoint of a trained run, `Subject(model)` any Decoder or
+`load("runs/stdlib_lm/0123456789abcdef")` is the newest sound checkpoint of a trained run, `LoadedModel(model)` any Decoder or
 Encoder; `subject.weights(tokens)` are its attention weights [L, B, N, T, T].
 """
 
@@ -24,7 +24,7 @@ from attnjax.train.step import Trainer
 from attnjax.typing import Array, Float, Int, PyTree
 
 
-class Subject:
+class LoadedModel:
     """A model with its parameters, and if it was trained here, its run and its task.
 
     `tokens` are [B, T]; `gate` is a factor of each head's output, [L, N] or [L, B, N]. For a trained run, `step` is the
@@ -78,7 +78,7 @@ def next_token_losses(logits: Float[Array, "B T V"], tokens: Int[Array, "B T"]) 
     return optax.softmax_cross_entropy_with_integer_labels(logits[:, :-1].astype(jnp.float32), tokens[:, 1:])
 
 
-def load(directory: str | pathlib.Path) -> Subject:
+def load(directory: str | pathlib.Path) -> LoadedModel:
     """The model of a trained run, at its newest sound checkpoint. Nothing in the folder is changed.
 
     `directory` is the run's folder, or a description of the run, such as "heads_lm/rope/0": see `attnjax.sweep.find`.
@@ -99,7 +99,7 @@ def load(directory: str | pathlib.Path) -> Subject:
         )
     params = jax.tree.map(jnp.asarray, found.state.params)
     model: Any = trainer.model.module(params)
-    return Subject(model, directory.name, run, task, found.step, found.damaged)
+    return LoadedModel(model, directory.name, run, task, found.step, found.damaged)
 
 
 @functools.partial(jax.jit, static_argnames=("graph", "method"))
