@@ -2,6 +2,8 @@
 
 import argparse
 
+from attnjax.config.mesh import MeshShape, parse_mesh
+
 
 def count(text: str) -> int:
     """A whole number from 1 to 999,999,999."""
@@ -48,6 +50,14 @@ def seed(text: str) -> int:
     if not text.isascii() or not text.isdecimal() or not int(text[:11]) == int(text[:12]) < 2**32:
         raise argparse.ArgumentTypeError(f"must be a whole number from 0 to 2^32 - 1, got {text[:40]!r}")
     return int(text)
+
+
+def mesh(text: str) -> MeshShape:
+    """Devices along the axes of a mesh."""
+    try:
+        return parse_mesh(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error).removeprefix("mesh: ")) from None
 
 
 def _number(text: str) -> float:

@@ -71,9 +71,11 @@ def _prepared(arguments: argparse.Namespace, plan: Plan, *, extend: bool, dry: b
     here = arguments.workers is None
     if here:
         import_modules(plan.imports)
-    if not _is_known(root, plan):
+    if not here and arguments.mesh.devices > 1:
+        raise ValueError("--mesh spreads runs over the devices of one process: leave out --workers")
+    if arguments.mesh.devices > 1 or not _is_known(root, plan):
         if here:
-            check(arguments.trainer, configs)
+            check(arguments.trainer, configs, arguments.mesh)
         else:
             check_apart(arguments.trainer, configs, import_path(), plan.imports)
     file, text = str(plan.file.path), plan.file.text
@@ -98,6 +100,7 @@ def _execute(arguments: argparse.Namespace, plan: Plan, *, extend: bool) -> tupl
         wait=arguments.wait,
         stall=arguments.patience,
         imports=plan.imports,
+        mesh=str(arguments.mesh),
     )
     with Display(store) as display:
         if arguments.workers is None:

@@ -27,15 +27,18 @@ class MeshShape(NamedTuple):
         return ",".join(f"{name}={size}" for name, size in self._asdict().items() if size > 1)
 
 
+ONE_DEVICE = MeshShape()
+
+
 def parse_mesh(text: str) -> MeshShape:
-    """Return the mesh of a text like "population=4,data=2". Raises ValueError for other axes and sizes.
+    """Return the mesh of a text like "population=4,data=2", "" for one device. Raises ValueError for other axes and sizes.
 
     Example:
         >>> parse_mesh("data=2").devices
         2
     """
     sizes: dict[str, int] = {}
-    for part in text.split(","):
+    for part in text.split(",") if text else ():
         name, _, size = part.partition("=")
         if name not in MeshShape._fields or not SIZE.fullmatch(size):
             axes = ", ".join(MeshShape._fields)

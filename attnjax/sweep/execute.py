@@ -8,6 +8,7 @@ import dataclasses
 import pathlib
 from collections.abc import Iterator, Sequence
 
+from attnjax.config.mesh import parse_mesh
 from attnjax.config.outside import import_modules
 from attnjax.records import inventory, status
 from attnjax.records.runs import config_table, read_config, read_manifest
@@ -39,6 +40,7 @@ class ExecutionConfig:
       wait: stay until the runs that other processes train have ended, and take over those whose process dies.
       stall: seconds without a step or other progress of a run after which the stacks of all threads are written.
       imports: classes of other projects that the runs name, whose modules are imported before the first run.
+      mesh: the devices that a population is spread over, as `attnjax.config.mesh` writes it; "": one device.
     """
 
     fail_fast: bool = False
@@ -48,6 +50,7 @@ class ExecutionConfig:
     wait: bool = False
     stall: float = 600.0
     imports: tuple[str, ...] = ()
+    mesh: str = ""
 
 
 DEFAULT = ExecutionConfig()
@@ -87,7 +90,8 @@ def work(store: Store, train: Train, execution: ExecutionConfig, progress: Progr
         return
     import_modules(execution.imports)
     with watchdog(store.root, execution.stall, log) as dog:
-        context = Context(train, progress, stop, manifest.of_machine(), dog, store.protocol, execution.patience / 6)
+        machine, mesh = manifest.of_machine(), parse_mesh(execution.mesh)
+        context = Context(train, progress, stop, machine, dog, store.protocol, execution.patience / 6, mesh)
         while waiting and not stop.reason:
             left, idle = [], True
             for group in waiting:

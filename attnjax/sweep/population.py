@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from attnjax.config import RunConfig
+from attnjax.config.mesh import ONE_DEVICE, MeshShape
 from attnjax.records import files, inventory, jsonl, status
 from attnjax.records.runs import read_manifest
 from attnjax.sweep import manifest
@@ -67,6 +68,7 @@ class Context:
     watchdog: Watchdog
     protocol: str = ""
     beat: float = 10.0
+    mesh: MeshShape = ONE_DEVICE
 
 
 def train_group(jobs: Sequence[Job], context: Context) -> list[str]:
@@ -87,7 +89,7 @@ def _train(jobs: Sequence[Job], context: Context, *, alone: bool) -> tuple[list[
       Runs to be tried alone, because of an error that may not be theirs; and the names of those that failed.
     """
     steps = {job.directory: job.status.step for job in jobs}
-    run_context = RunContext(steps, context.stop, context.progress, context.watchdog.progress)
+    run_context = RunContext(steps, context.stop, context.progress, context.watchdog.progress, context.mesh)
     before, error, start = [read_manifest(job.directory) for job in jobs], None, time.monotonic()
     again, failed = [], []
     try:
@@ -120,7 +122,8 @@ def _begin(job: Job, jobs: Sequence[Job], context: Context) -> None:
     (job.directory / "traceback.txt").unlink(missing_ok=True)
     names = [one.directory.name for one in jobs]
     fields = manifest.of_run(job.config, attempt=job.lease.owner.attempt, population=names, protocol=context.protocol)
-    update_manifest(job.directory, {**context.machine, **fields, "state": "running"})
+    mesh = {"mesh": str(context.mesh)} if context.mesh.devices > 1 else {}
+    update_manifest(job.directory, {**context.machine, **fields, **mesh, "state": "running"})
     status.write(job.directory, status.Status("running", job.status.step))
     context.progress(Event(job.directory.name, "running", job.status.step, {}))
 

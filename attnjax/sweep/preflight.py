@@ -14,21 +14,28 @@ import sys
 from collections.abc import Iterable, Sequence
 
 from attnjax.config import RunConfig, parse, to_dict
+from attnjax.config.mesh import ONE_DEVICE, MeshShape
 from attnjax.config.outside import import_modules
 from attnjax.sweep.plan import groups
 from attnjax.sweep.worker import import_train
 
 
-def check(trainer: str, configs: Iterable[RunConfig]) -> None:
-    """Call the function `check` of the trainer's module, where it has one, in this process. Raises ValueError.
+def check(trainer: str, configs: Iterable[RunConfig], mesh: MeshShape = ONE_DEVICE) -> None:
+    """Call the functions `check` and `check_mesh` of the trainer's module, where it has them, in this process.
 
-    Runs that train together are alike in all that can be wrong: one of them is asked about.
+    Runs that train together are alike in all that can be wrong: one of them is asked about. Raises ValueError, also for a
+    mesh of several devices and a trainer without `check_mesh`, which trains on one.
     """
     import_train(trainer)
-    found = getattr(importlib.import_module(trainer.partition(":")[0]), "check", None)
-    if found is not None:
-        for alike in groups(configs):
+    module = importlib.import_module(trainer.partition(":")[0])
+    found, on_mesh = getattr(module, "check", None), getattr(module, "check_mesh", None)
+    if mesh.devices > 1 and on_mesh is None:
+        raise ValueError(f"the trainer {trainer} knows no mesh: {module.__name__} has no function check_mesh")
+    for alike in groups(configs):
+        if found is not None:
             found(alike[0])
+        if on_mesh is not None and mesh.devices > 1:
+            on_mesh(mesh, alike[0])
 
 
 def check_apart(trainer: str, configs: Iterable[RunConfig], path: Sequence[str], imports: Sequence[str] = ()) -> None:

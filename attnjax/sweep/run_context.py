@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from attnjax.config import SCHEMA, RunConfig
+from attnjax.config.mesh import ONE_DEVICE, MeshShape
 from attnjax.records import files, jsonl, status
 from attnjax.records.runs import MANIFEST, read_manifest
 from attnjax.sweep.stop import Stop
@@ -68,7 +69,9 @@ class RunContext:
         stop: Stop,
         progress: Progress,
         alive: Callable[[], None] = lambda: None,
+        mesh: MeshShape = ONE_DEVICE,
     ):
+        self.mesh = mesh
         self.live = {directory: Live(step) for directory, step in runs.items()}
         self._stop, self._progress, self._alive = stop, progress, alive
 

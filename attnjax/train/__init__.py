@@ -3,5 +3,6 @@
 from attnjax.train.check import check
 from attnjax.train.describe import describe
 from attnjax.train.loop import train
+from attnjax.train.mesh import check_mesh
 
-__all__ = ["check", "describe", "train"]
+__all__ = ["check", "check_mesh", "describe", "train"]

@@ -32,6 +32,7 @@ from attnjax.positions import EncodingParams
 from attnjax.tasks.base import Task
 from attnjax.train import batching, compiling
 from attnjax.train.data import sequences
+from attnjax.train.mesh import entries_of_device, over_devices, rows_of_device, sum_over_rows
 from attnjax.train.model import Model
 from attnjax.train.position_sampling import sample_positions
 from attnjax.typing import Array, ArrayLike, Bool, Float, Int, PyTree
@@ -40,11 +41,11 @@ from attnjax.typing import Array, ArrayLike, Bool, Float, Int, PyTree
 class Evaluator:
     """The compiled evaluation of one shape of runs: for each padded size, one program that draws and one that measures."""
 
-    def __init__(self, run: RunConfig, task: Task, model: Model):
-        self.run, self.task, self.model = run, task, model
+    def __init__(self, run: RunConfig, task: Task, model: Model, mesh: jax.sharding.Mesh | None = None):
+        self.run, self.task, self.model, self.mesh = run, task, model, mesh
         self._held_out = {split: task.for_split(split) for split in evaluation_lengths(run)}
         self._draw = jax.jit(self._examples, static_argnames="size", compiler_options=compiling.compile_fast())
-        self._measure = jax.jit(self._population, static_argnames="size", compiler_options=compiling.compile_default())
+        self._measure = jax.jit(self._on_mesh, static_argnames="size", compiler_options=compiling.compile_default())
 
     @functools.cached_property
     def _arrays(self) -> dict[str, tuple[Array, ...]]:
@@ -106,16 +107,25 @@ class Evaluator:
         made = sequences(self.run, task, content, lengths, size)
         return sample_positions(self.run, task, made, placing, test=True)
 
+    def _on_mesh(self, params: PyTree, numbers: EncodingParams, key: Array, made: Any, counted: Array, size: int):
+        population = functools.partial(self._population, size=size)
+        return over_devices(population, self.mesh, (True, True, False, False, False), 0)(
+            params, numbers, key, made, counted
+        )
+
     def _population(self, params: PyTree, numbers: EncodingParams, key: Array, made: Any, counted: Array, size: int):
         dropout = jax.random.fold_in(key, 2) if self.run.evaluate.dropout and self.run.model.drops else None
         chex.assert_shape(counted, (self.run.evaluate.batch,))
+        if dropout is None:
+            made, counted = rows_of_device(made, self.mesh), entries_of_device(counted, self.mesh)
         # Dropout masks depend on the index of an example in the batch, which must then stay whole.
         members = jax.tree.leaves(params)[0].shape[0]
         microbatch = batching.microbatch_size(self.run.model, made, members) if dropout is None else None
         most = batching.max_targets(self.run, self.task, size)
         options = {"key": dropout, "microbatch": microbatch, "max_targets": most}
         one = lambda params, numbers: self._sums(params, numbers, made=made, counted=counted, **options)
-        return jax.vmap(one)(params, numbers)
+        sums = jax.vmap(one)(params, numbers)
+        return sums if dropout is not None else sum_over_rows(sums, self.mesh)
 
     def _sums(
         self,

@@ -21,12 +21,14 @@ import numpy as np
 
 from attnjax import tasks
 from attnjax.config import RunConfig
+from attnjax.config.mesh import MeshShape
 from attnjax.config.names import is_class_path
 from attnjax.config.outside import construct
 from attnjax.tasks.base import Task
 from attnjax.train import checkpoint
 from attnjax.train.background import BackgroundSave
 from attnjax.train.evaluate import Evaluator, evaluation_lengths
+from attnjax.train.mesh import make_mesh, padded, place
 from attnjax.train.step import Member, Metrics, State, Trainer, members
 from attnjax.train.strides import Strides
 from attnjax.typing import PyTree
@@ -37,6 +39,8 @@ CHECKPOINTS = "checkpoints"
 @runtime_checkable
 class RunContext(Protocol):
     """Receives the records of `train` and tells it when to stop: the interface of `attnjax.sweep.run_context.RunContext`."""
+
+    mesh: MeshShape
 
     def stopping(self) -> str: ...
     def step(self, directory: pathlib.Path, step: int, **numbers: float) -> None: ...
@@ -53,7 +57,8 @@ def train(configs: list[RunConfig], directories: list[pathlib.Path], context: Ru
     Args:
       configs: runs that differ only in seeds, learning rate, weight decay and the numeric options of their encoding.
       directories: the folder of each run, where checkpoints are written.
-      context: where records go, and what asks to stop; training then saves and returns after the current stride.
+      context: where records go, the devices to train on, and what asks to stop; training then saves and returns after the
+        current stride.
 
     Raises:
       ValueError: where configs do not fit together, or a checkpoint is of another run.
@@ -64,7 +69,7 @@ def train(configs: list[RunConfig], directories: list[pathlib.Path], context: Ru
       >>> from unittest.mock import Mock
       >>> from attnjax.config import parse
       >>> run = {"model": {"layers": 1, "model": 8, "heads": 1, "hidden": 8}, "train": {"steps": 2, "batch": 2}}
-      >>> context = Mock(spec=RunContext, stopping=lambda: "")  # a RunContext that does nothing
+      >>> context = Mock(spec=RunContext, mesh=MeshShape(), stopping=lambda: "")  # a RunContext that does nothing
       >>> with tempfile.TemporaryDirectory() as folder:
       ...     train([parse(run | {"evaluate": {"lengths": [], "validation_lengths": []}})], [pathlib.Path(folder)], context)
       ...     checkpoint.steps(pathlib.Path(folder) / CHECKPOINTS)
@@ -73,12 +78,15 @@ def train(configs: list[RunConfig], directories: list[pathlib.Path], context: Ru
       2
     """
     run, task = configs[0], make_task(configs[0])
-    trainer, population = Trainer(run, task), members(configs)
+    mesh = make_mesh(context.mesh)
+    trainer, count = Trainer(run, task, mesh), padded(len(configs), mesh)
+    # The last member stands in for those that the devices have room for, and is recorded once.
+    population = place(members([*configs, *configs[-1:] * (count - len(configs))]), mesh)
     step, state = _resume(trainer, population, directories)
     for directory in directories:
         checkpoint.drop_after(directory / CHECKPOINTS, step)
         context.truncate_after(directory, step)
-    evaluator = Evaluator(run, task, trainer.model)
+    evaluator = Evaluator(run, task, trainer.model, mesh)
     alive = _log_manifests(configs, directories, trainer, task, state, context)
     strides, started, saved = Strides(run), time.monotonic(), step
     with BackgroundSave() as saving:
@@ -120,18 +128,23 @@ def make_task(run: RunConfig) -> Task:
 
 def _resume(trainer: Trainer, population: Member, directories: Sequence[pathlib.Path]) -> tuple[int, State]:
     if not any(checkpoint.steps(directory / CHECKPOINTS) for directory in directories):
-        return 0, trainer.start(population)
+        return 0, place(trainer.start(population), trainer.mesh)
     like = trainer.shapes()
     newest: int | None = None
     while True:
         found = [checkpoint.restore(directory / CHECKPOINTS, like, newest, set_aside=True) for directory in directories]
         if any(one is None for one in found):
-            return 0, trainer.start(population)
+            return 0, place(trainer.start(population), trainer.mesh)
         steps = {one.step for one in found if one is not None}
         if len(steps) == 1:
             states = [one.state for one in found if one is not None]
-            return steps.pop(), jax.tree.map(lambda *leaves: jax.numpy.asarray(np.stack(leaves)), *states)
+            states += states[-1:] * (len(population.seed) - len(states))
+            return steps.pop(), place(jax.tree.map(lambda *leaves: _stacked(leaves), *states), trainer.mesh)
         newest = min(steps)
+
+
+def _stacked(leaves: Sequence[np.ndarray]) -> jax.Array:
+    return jax.numpy.asarray(np.stack(leaves))
 
 
 def _log_manifests(configs, directories, trainer: Trainer, task: Task, state: State, context: RunContext) -> list[int]:

@@ -13,9 +13,10 @@ import chex
 import jax
 import numpy as np
 
+from attnjax.config import RunConfig
 from attnjax.config.mesh import MeshShape
-from attnjax.tasks.forms import SequencePair, Sequences, target_of
-from attnjax.typing import PyTree
+from attnjax.tasks.forms import SequencePair, Sequences
+from attnjax.typing import Array, PyTree
 
 MEMBERS, ROWS = MeshShape._fields
 P = jax.sharding.PartitionSpec
@@ -39,6 +40,17 @@ def make_mesh(shape: MeshShape) -> jax.sharding.Mesh | None:
     return jax.sharding.Mesh(np.array(devices[: shape.devices]).reshape(shape), shape._fields, axis_types=kinds)
 
 
+def check_mesh(shape: MeshShape, run: RunConfig) -> None:
+    """Raise ValueError where this process has too few devices, or the run cannot be spread over the mesh."""
+    make_mesh(shape)
+    if run.train.batch % shape.data:
+        raise ValueError(f"train.batch={run.train.batch} is no multiple of the {shape.data} devices along data")
+    if run.evaluate.batch % shape.data:
+        raise ValueError(f"evaluate.batch={run.evaluate.batch} is no multiple of the {shape.data} devices along data")
+    if run.model.drops and shape.data > 1:
+        raise ValueError("dropout draws for a whole batch: with a dropout rate above 0 the mesh may have no axis data")
+
+
 def padded(members: int, mesh: jax.sharding.Mesh | None) -> int:
     """Return how many members train: a multiple of the devices along the population."""
     devices = 1 if mesh is None else mesh.shape[MEMBERS]
@@ -47,19 +59,18 @@ def padded(members: int, mesh: jax.sharding.Mesh | None) -> int:
 
 def rows_of_device(batch: Sequences | SequencePair, mesh: jax.sharding.Mesh | None) -> Sequences | SequencePair:
     """Return the examples of a batch that this device computes; call it inside `over_devices`."""
+    # Examples are axis 0 of [B, T] and [B], and axis 1 of positions [L, B, T].
+    return jax.tree.map(lambda leaf: entries_of_device(leaf, mesh, max(leaf.ndim - 2, 0)), batch)
+
+
+def entries_of_device(x: Array, mesh: jax.sharding.Mesh | None, axis: int = 0) -> Array:
+    """Return the part of an axis of examples that this device computes; call it inside `over_devices`."""
     devices = 1 if mesh is None else mesh.shape[ROWS]
     if devices == 1:
-        return batch
-    rows = target_of(batch).tokens.shape[0]
-    chex.assert_is_divisible(rows, devices)
-    size = rows // devices
-    start = jax.lax.axis_index(ROWS) * size
-
-    def take(leaf: Any) -> Any:
-        # Examples are axis 0 of [B, T] and [B], and axis 1 of positions [L, B, T].
-        return jax.lax.dynamic_slice_in_dim(leaf, start, size, max(leaf.ndim - 2, 0))
-
-    return jax.tree.map(take, batch)
+        return x
+    chex.assert_is_divisible(x.shape[axis], devices)
+    size = x.shape[axis] // devices
+    return jax.lax.dynamic_slice_in_dim(x, jax.lax.axis_index(ROWS) * size, size, axis)
 
 
 def sum_over_rows(tree: PyTree, mesh: jax.sharding.Mesh | None) -> PyTree:
@@ -77,7 +88,7 @@ def over_devices(
     function: Callable[..., Any],
     mesh: jax.sharding.Mesh | None,
     arguments: tuple[bool, ...],
-    results: tuple[int | None, ...],
+    results: tuple[int, ...] | int,
 ) -> Callable[..., Any]:
     """Return the function as each device computes it on its members.
 
@@ -85,16 +96,16 @@ def over_devices(
       function: of trees, some of whose leaves lead with the axis of members.
       mesh: the devices; None for one.
       arguments: for each argument, whether its leaves lead with the members; others are whole on every device.
-      results: for each result, which axis of its leaves runs over the members.
+      results: which axis of the leaves of the result, or of each one of several, runs over the members.
     """
     if mesh is None:
         return function
     spec = lambda axis: P(*(None,) * axis, MEMBERS)
     in_specs = tuple(P(MEMBERS) if leads else P() for leads in arguments)
-    out_specs = tuple(P() if axis is None else spec(axis) for axis in results)
+    out_specs = spec(results) if isinstance(results, int) else tuple(map(spec, results))
     return jax.shard_map(function, mesh=mesh, in_specs=in_specs, out_specs=out_specs)
 
 
 def place(tree: PyTree, mesh: jax.sharding.Mesh | None) -> PyTree:
-    """Return leaves [P, ...] of a population, each member on its devices."""
+    """Return leaves [P, ...] of a population, each member on its own devices."""
     return tree if mesh is None else jax.device_put(tree, jax.sharding.NamedSharding(mesh, P(MEMBERS)))

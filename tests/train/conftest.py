@@ -5,6 +5,7 @@ import dataclasses
 import pytest
 
 from attnjax.config import parse
+from attnjax.config.mesh import ONE_DEVICE
 
 SETTINGS = {
     "name": "tiny",
@@ -30,8 +31,8 @@ def population(tiny):
 class Recorder:
     """A `RunContext` that keeps everything, and asks for a stop after a number of strides."""
 
-    def __init__(self, stop_after=None):
-        self.stop_after, self.strides = stop_after, 0
+    def __init__(self, stop_after=None, mesh=ONE_DEVICE):
+        self.stop_after, self.strides, self.mesh = stop_after, 0, mesh
         self.logs, self.found, self.notes, self.failed = {}, {}, {}, {}
 
     def stopping(self):

@@ -22,11 +22,11 @@ def _one_compilation():
         same = dataclasses.replace(run.train, learning_rate=1.0, weight_decay=0.0)
         return repr(dataclasses.replace(run, seed=0, data_seed=0, train=same))
 
-    def shared_trainer(run, task):
-        return trainer.setdefault(shape(run), Trainer(run, task))
+    def shared_trainer(run, task, mesh):
+        return trainer.setdefault(shape(run), Trainer(run, task, mesh))
 
-    def shared_evaluator(run, task, model):
-        return evaluator.setdefault(shape(run), Evaluator(run, task, model))
+    def shared_evaluator(run, task, model, mesh):
+        return evaluator.setdefault(shape(run), Evaluator(run, task, model, mesh))
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(loop, "Trainer", shared_trainer)

@@ -1,15 +1,19 @@
 """Training on eight virtual devices beside one: the same examples, the same numbers, one all-reduce a step."""
 
+import dataclasses
 import re
 
 import jax
 import numpy as np
 import pytest
 
+from attnjax.cli import main
 from attnjax.config import parse
 from attnjax.config.mesh import MeshShape, parse_mesh
-from attnjax.train.loop import make_task
-from attnjax.train.mesh import make_mesh, padded, place
+from attnjax.records.runs import read_manifest
+from attnjax.sweep import scan
+from attnjax.train.loop import make_task, train
+from attnjax.train.mesh import check_mesh, make_mesh, padded, place
 from attnjax.train.step import Trainer, members
 from tests.cases import slow_except
 
@@ -73,7 +77,10 @@ def test_members_are_filled_up_to_a_multiple_of_the_devices():
 @pytest.mark.parametrize(
     ("text", "error"),
     [
-        ("", "mesh: each part must be AXIS=SIZE, with an axis of population, data and a size of 1 or more; got ''"),
+        (
+            "rows",
+            "mesh: each part must be AXIS=SIZE, with an axis of population, data and a size of 1 or more; got 'rows'",
+        ),
         ("data=0", "mesh: each part must be AXIS=SIZE, .*; got 'data=0'"),
         ("data=2,rows=2", "mesh: each part must be AXIS=SIZE, .*; got 'rows=2'"),
         ("data=2,data=2", "mesh: the axis data is given twice"),
@@ -87,3 +94,76 @@ def test_a_wrong_mesh_is_refused_in_a_sentence(text, error):
 def test_a_mesh_larger_than_the_machine_is_refused():
     with pytest.raises(ValueError, match=r"^the mesh population=4,data=16 needs 64 devices, and there are \d+$"):
         make_mesh(parse_mesh("population=4,data=16"))
+
+
+def test_a_run_on_a_mesh_ends_as_on_one_device_and_its_checkpoint_goes_on_elsewhere(tiny, recorder, folders):
+    """Three members on two times two devices, stopped, then one device, and back."""
+    runs = [dataclasses.replace(tiny, seed=seed, data_seed=seed) for seed in range(3)]
+    alone, whole = recorder(), folders("alone", 3)
+    train(runs, whole, alone)
+    spread = folders("spread", 3)
+    meshes = [parse_mesh("population=2,data=2"), parse_mesh(""), parse_mesh("population=4")]
+    for stop_after, mesh in zip((3, 6, None), meshes, strict=True):
+        there = recorder(stop_after=stop_after, mesh=mesh)
+        train(runs, spread, there)
+    losses = lambda one, run: [record["loss"] for record in one.logs[run]]
+    for run in ("0", "1", "2"):
+        last = len(losses(there, run))
+        np.testing.assert_allclose(losses(there, run), losses(alone, run)[-last:], rtol=2e-3)
+        assert [{**one, "value": 0} for one in there.found[run]] == [{**one, "value": 0} for one in alone.found[run]]
+        values = lambda one, run=run: [record["value"] for record in one.found[run]]
+        np.testing.assert_allclose(values(there), values(alone), atol=0.05)
+    assert sorted(there.found) == ["0", "1", "2"]
+
+
+def test_what_a_mesh_cannot_serve_is_said_before_anything_trains(tiny):
+    small = dataclasses.replace(tiny, train=dataclasses.replace(tiny.train, batch=6))
+    with pytest.raises(ValueError, match=r"^train.batch=6 is no multiple of the 4 devices along data$"):
+        check_mesh(parse_mesh("data=4"), small)
+    dropping = dataclasses.replace(tiny, model=dataclasses.replace(tiny.model, residual_dropout=0.1))
+    with pytest.raises(
+        ValueError, match=r"^dropout draws for a whole batch: with a dropout rate above 0 the mesh may have"
+    ):
+        check_mesh(parse_mesh("data=2"), dropping)
+    check_mesh(parse_mesh("population=2"), dropping)
+
+
+CONFIG = '''"""Does a mesh train?"""
+
+
+def get_config():
+    model = {"layers": 1, "model": 8, "heads": 1, "hidden": 8}
+    evaluate = {"lengths": [3], "validation_lengths": [], "count": 4, "batch": 4}
+    return {"model": model, "task": {"name": "copy", "length_max": 4}, "train": {"steps": 2, "batch": 4}, "evaluate": evaluate}
+
+
+def sweep():
+    for seed in (0, 1):
+        yield {"seed": seed}
+'''
+
+
+def test_the_command_line_takes_a_mesh_and_the_manifest_has_it(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "small.py").write_text(CONFIG)
+    assert main(["sweep", "small.py", "--out", "out", "--mesh", "population=2,data=2"]) == 0
+    found = scan(tmp_path / "out").runs
+    assert [one.status.state for one in found] == ["done", "done"]
+    assert {read_manifest(tmp_path / "out" / one.run)["mesh"] for one in found} == {"population=2,data=2"}
+    capsys.readouterr()
+    for mesh, error in (
+        (
+            "rows=2",
+            "argument --mesh: each part must be AXIS=SIZE, with an axis of population, data and a size of 1 or more",
+        ),
+        ("data=3", "train.batch=4 is no multiple of the 3 devices along data"),
+        ("population=64", "the mesh population=64 needs 64 devices, and there are 8"),
+    ):
+        try:
+            code = main(["sweep", "small.py", "--out", "other", "--mesh", mesh])
+        except SystemExit as ended:
+            code = ended.code
+        assert (code, error in capsys.readouterr().err) == (2, True), mesh
+    assert main(["sweep", "small.py", "--out", "other", "--mesh", "data=2", "--workers", "1"]) == 2
+    assert "--mesh spreads runs over the devices of one process: leave out --workers" in capsys.readouterr().err
+    assert not (tmp_path / "other").exists()
