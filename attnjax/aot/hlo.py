@@ -25,6 +25,7 @@ INSTRUCTION = re.compile(r"^\s+(ROOT )?%?([\w.\-]+) = (.*?)\s([a-z][a-z0-9\-]*)\
 ARRAY = re.compile(r"\b([a-z]+\d*\w*)\[([\d,]*)\]")
 CALLED = re.compile(r"\b(?:calls|body|to_apply|true_computation|false_computation)=%?([\w.\-]+)")
 BRANCHES = re.compile(r"\bbranch_computations=\{([^}]*)\}")
+ORIGIN = re.compile(r'op_name="([^"]*)"')
 TRIPS = re.compile(r'"known_trip_count":\{"n":"(\d+)"\}')
 
 
@@ -86,7 +87,8 @@ def collectives(text: str) -> tuple[Collective, ...]:
 
 
 def widened_products(text: str) -> tuple[str, ...]:
-    """Return the names of products of which an operand is a 16-bit array that was made float32 before.
+    """Return the products of which an operand is a 16-bit array that was made float32 before: where they come from in the
+    program, or their names in the module where it does not say.
 
     Example:
         >>> text = '''
@@ -107,7 +109,8 @@ def widened_products(text: str) -> tuple[str, ...]:
             if instruction.operation in PRODUCTS:
                 sources = (_source(module, callers, name, operand) for operand in instruction.operands)
                 if any(source in HALVES for source in sources):
-                    found.append(instruction.name)
+                    origin = ORIGIN.search(instruction.rest)
+                    found.append(origin[1] if origin else instruction.name)
     return tuple(found)
 
 

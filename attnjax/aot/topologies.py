@@ -59,8 +59,8 @@ def topology(name: str) -> Topology:
     """Return the devices of a topology that is not here.
 
     Raises:
-      ValueError: for a name of another form, a kind of chip that is not known, or a topology that does not exist.
-      ImportError: where the compiler is not installed.
+      ValueError: for a name of another form, a kind of chip that is not known, a topology that does not exist, and where the
+        compiler is not installed.
     """
     found = NAME.fullmatch(name)
     chip = next((chip for chip in CHIPS if found is not None and chip.name == found[1]), None)
@@ -99,8 +99,8 @@ def _tpus(name: str) -> list[Any]:
         raise ValueError(f"topology {name!r} does not exist: {str(error).splitlines()[0]}") from error
 
 
-def _missing(name: str, error: Exception) -> ImportError:
+def _missing(name: str, error: Exception) -> ValueError:
     told = str(error).splitlines()[0] if str(error) else type(error).__name__
-    return ImportError(
+    return ValueError(
         f"the compiler for {name} is not here ({told}): pip install 'attnjax[compile]', with jax {jax.__version__}"
     )

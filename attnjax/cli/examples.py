@@ -83,6 +83,17 @@ examples:
 The command writes speed.jsonl, each row as soon as it is measured, then speed.md and, if matplotlib is installed, speed.png
 and speed.svg. An earlier speed.jsonl is kept as speed.before.jsonl. Let nothing else run on the machine meanwhile.
 """
+COMPILE = """
+examples:
+  attnjax compile rope_vs_sinusoidal --topology v5e:2x4 --mesh population=8
+  attnjax compile heads_lm --topology h100:8 train.batch=64
+
+Each group of runs that share a program is compiled once. Memory is that of one device: arguments, results that do not take
+their place, temporary arrays, code. Collectives are counted for one step of a loop where the compiler does not know how
+often it runs. A program for a TPU that does not fit is refused by the compiler; for a GPU its bytes are compared with
+those of the device. Nothing runs: this says neither that the numbers are right nor how fast it is. The compilers come
+with attnjax[compile].
+"""
 GENERATE = """
 examples:
   attnjax generate models/gpt2 "The meaning of life is" --tokens 40

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import NoReturn
 
 from attnjax.cli import argument_types as types
-from attnjax.cli import checkout, commands, examples, execution, exploring, exporting, generating, listing
+from attnjax.cli import checkout, commands, compiling, examples, execution, exploring, exporting, generating, listing
 from attnjax.config.names import ENCODING_NAMES, nearest
 from attnjax.sweep.export import FORMATS
 
@@ -36,6 +36,7 @@ def parser() -> argparse.ArgumentParser:
         _add_report,
         _add_list,
         _add_show,
+        _add_compile,
         _add_bench,
         _add_explore,
         _add_export,
@@ -116,6 +117,16 @@ def _add_show(add: _Add) -> None:
     _add_config(show)
     show.add_argument("--no-model", action="store_true", help="leave out the size of the model, which needs JAX")
     show.set_defaults(command=commands.show)
+
+
+def _add_compile(add: _Add) -> None:
+    text = "compile the training step for accelerators that are not here, and print its memory and collectives"
+    command = add("compile", help=text, description=text, epilog=examples.COMPILE, formatter_class=_Raw)
+    _add_config(command)
+    command.add_argument("--topology", required=True, metavar="KIND:SIZES", help="such as v5e:4x4, v6e:2x4 or h100:8")
+    text = "devices along each axis, as for run; default: all along data"
+    command.add_argument("--mesh", type=types.mesh, metavar="AXIS=N,...", help=text)
+    command.set_defaults(command=compiling.compile_)
 
 
 def _add_bench(add: _Add) -> None:

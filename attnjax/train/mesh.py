@@ -43,6 +43,11 @@ def make_mesh(shape: MeshShape) -> jax.sharding.Mesh | None:
 def check_mesh(shape: MeshShape, run: RunConfig) -> None:
     """Raise ValueError where this process has too few devices, or the run cannot be spread over the mesh."""
     make_mesh(shape)
+    check_batches(shape, run)
+
+
+def check_batches(shape: MeshShape, run: RunConfig) -> None:
+    """Raise ValueError where the batches of a run cannot be spread over the mesh."""
     if run.train.batch % shape.data:
         raise ValueError(f"train.batch={run.train.batch} is no multiple of the {shape.data} devices along data")
     if run.evaluate.batch % shape.data:

@@ -82,8 +82,8 @@ class Trainer:
         self.max_targets = batching.max_targets(run, task, run.task.length_max)
         self.start = jax.jit(jax.vmap(self._start), compiler_options=compiling.compile_fast())
         options = compiling.compile_default()
-        advance = mesh_.over_devices(self._advance, mesh, (True, True, False, False), (0, 1))
-        self._compiled = jax.jit(advance, donate_argnums=0, compiler_options=options)
+        self.program = mesh_.over_devices(self._advance, mesh, (True, True, False, False), (0, 1))
+        self._compiled = jax.jit(self.program, donate_argnums=0, compiler_options=options)
 
     @functools.cached_property
     def _arrays(self) -> tuple[Array, ...]:
@@ -93,6 +93,13 @@ class Trainer:
     def shapes(self) -> State:
         """Return the abstract state (ShapeDtypeStructs) of one run. Nothing is compiled."""
         return jax.eval_shape(self._start, abstract_member(self.run))
+
+    def arguments(self, count: int) -> tuple[State, Member, PyTree, Any]:
+        """Return the abstract arguments of `program` for a population of this size: states, members, corpus, steps."""
+        lead = lambda leaf: jax.ShapeDtypeStruct((count, *leaf.shape), leaf.dtype)
+        states, members = jax.tree.map(lead, (self.shapes(), abstract_member(self.run)))
+        corpus = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), self.task.arrays)
+        return states, members, corpus, jax.ShapeDtypeStruct((), np.int32)
 
     def _start(self, member: Member) -> State:
         params = self.model.init(jax.random.key(member.seed))

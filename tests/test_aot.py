@@ -1,0 +1,163 @@
+"""Compiling ahead of time: what is read from HLO, beside programs whose collectives and products are known."""
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from attnjax import aot
+from attnjax.aot import hlo, program
+from attnjax.aot.topologies import Topology
+from attnjax.cli import main
+
+P = jax.sharding.PartitionSpec
+CONFIG = '''"""Does it fit?"""
+
+
+def get_config():
+    model = {"layers": 1, "model": 8, "heads": 1, "hidden": 8}
+    return {"model": model, "task": {"name": "copy", "length_max": 4}, "train": {"batch": 8}, "evaluate": {"batch": 8}}
+
+
+def sweep():
+    for encoding in ("rope", "alibi"):
+        yield {"model.encoding": encoding}
+'''
+
+
+@pytest.fixture
+def virtual():
+    """Eight CPU devices in the place of a topology."""
+    return Topology("virtual:8", "cpu", tuple(jax.devices()), 2**30)
+
+
+def compiled(virtual, function, *arguments, specs, **options):
+    mesh = aot.mesh_of(virtual, {"data": 8})
+    return aot.compile_for(virtual, mesh, function, arguments, specs, **options)
+
+
+def shape(*sizes, dtype=jnp.float32):
+    return jax.ShapeDtypeStruct(sizes, dtype)
+
+
+def test_a_sum_over_devices_is_one_all_reduce_of_its_bytes(virtual):
+    found = compiled(virtual, lambda x: x.sum(0), shape(16, 100), specs=(P("data"),))
+    assert found.collectives == (aot.Collective("all-reduce", 1, 400, at_least=False),)
+    assert found.arguments == 2 * 100 * 4
+    assert found.memory >= found.arguments + found.outputs
+
+
+def test_a_loop_counts_as_often_as_it_runs(virtual):
+    def loop(x):
+        send = lambda x: jax.lax.ppermute(x, "data", [(i, (i + 1) % 8) for i in range(8)])
+        return jax.lax.fori_loop(0, 5, lambda i, x: send(x) * 2, x)
+
+    mesh = aot.mesh_of(virtual, {"data": 8})
+    spread = jax.shard_map(loop, mesh=mesh, in_specs=P("data"), out_specs=P("data"))
+    found = compiled(virtual, spread, shape(8, 25), specs=(P("data"),))
+    assert found.collectives == (aot.Collective("collective-permute", 5, 500, at_least=False),)
+
+
+def test_a_loop_of_unknown_length_counts_once_and_says_so(virtual):
+    def loop(x, n):
+        send = lambda x: jax.lax.ppermute(x, "data", [(i, (i + 1) % 8) for i in range(8)])
+        return jax.lax.fori_loop(0, n, lambda i, x: send(x), x)
+
+    mesh = aot.mesh_of(virtual, {"data": 8})
+    spread = jax.shard_map(loop, mesh=mesh, in_specs=(P("data"), P()), out_specs=P("data"))
+    found = compiled(virtual, spread, shape(8, 25), shape(dtype=jnp.int32), specs=(P("data"), P()))
+    assert found.collectives == (aot.Collective("collective-permute", 1, 100, at_least=True),)
+
+
+def test_an_aliased_argument_counts_once(virtual):
+    step = lambda x: x + 1
+    kept = compiled(virtual, step, shape(8, 1000), specs=(P("data"),))
+    given = compiled(virtual, step, shape(8, 1000), specs=(P("data"),), donate_argnums=0)
+    assert kept.memory - given.memory == given.aliased == 4000
+
+
+MODULE = """HloModule m
+
+%fused (p.0: f32[4,4], p.1: f32[4,4]) -> f32[4,4] {
+  %p.0 = f32[4,4]{1,0} parameter(0)
+  %p.1 = f32[4,4]{1,0} parameter(1)
+  ROOT %dot.1 = f32[4,4]{1,0} dot(%p.0, %p.1), lhs_contracting_dims={1}, metadata={op_name="jit(f)/dot_general"}
+}
+
+ENTRY %main (a: bf16[4,4], b: f32[4,4]) -> f32[4,4] {
+  %a = bf16[4,4]{1,0} parameter(0)
+  %b = f32[4,4]{1,0} parameter(1)
+  %wide = f32[4,4]{1,0} convert(%a)
+  %turned = f32[4,4]{0,1} transpose(%wide), dimensions={1,0}
+  %dot.2 = f32[4,4]{1,0} dot(%b, %b), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  ROOT %out = f32[4,4]{1,0} fusion(%dot.2, %turned), kind=kLoop, calls=%fused
+}
+"""
+
+
+def test_a_widened_operand_is_found_through_moves_and_fusions():
+    assert hlo.widened_products(MODULE) == ("jit(f)/dot_general",)
+    assert hlo.widened_products(MODULE.replace("bf16", "f32")) == ()
+
+
+def test_a_product_of_sixteen_bit_operands_is_none():
+    text = MODULE.replace("%wide = f32[4,4]{1,0} convert(%a)", "%wide = f32[4,4]{1,0} copy(%b)")
+    assert hlo.widened_products(text) == ()
+
+
+@pytest.mark.parametrize(
+    ("type_", "size"),
+    [("pred[3]", 3), ("bf16[2,3]{1,0:T(8,128)(2,1)}", 12), ("(f32[], u8[5], s64[2])", 25), ("token[]", 0)],
+)
+def test_sizes_of_types(type_, size):
+    assert hlo.size_of(type_) == size
+
+
+@pytest.mark.parametrize(
+    ("name", "error"),
+    [
+        ("v5e", "topology 'v5e' must be KIND:SIZES such as v5e:4x4 or h100:8, of v5e, v5p, v6e, h100"),
+        ("v9:4", "topology 'v9:4' must be KIND:SIZES such as v5e:4x4 or h100:8, of v5e, v5p, v6e, h100"),
+        ("h100:0", "topology 'h100:0' has no devices"),
+        ("h100:2x2x2", "topology 'h100:2x2x2' must be GPUs, or hosts x GPUs of each"),
+    ],
+)
+def test_a_topology_that_cannot_be_is_refused(name, error):
+    with pytest.raises(ValueError, match=f"^{error}$"):
+        aot.topology(name)
+
+
+def test_a_compiler_that_is_not_installed_is_named(monkeypatch):
+    def missing(*arguments, **options):
+        raise RuntimeError("Unknown platform tpu")
+
+    monkeypatch.setattr("jax.experimental.topologies.get_topology_desc", missing)
+    with pytest.raises(
+        ValueError, match=r"^the compiler for v5e:2x2 is not here \(Unknown platform tpu\): pip install 'attnjax"
+    ):
+        aot.topology("v5e:2x2")
+
+
+def test_a_mesh_must_fill_the_topology(virtual):
+    with pytest.raises(ValueError, match=r"^virtual:8 has 8 devices, and the mesh data=4 is for 4$"):
+        aot.mesh_of(virtual, {"data": 4})
+
+
+def test_a_program_that_does_not_fit_is_refused(virtual):
+    with pytest.raises(program.TooLarge, match=r"^\d+ bytes are needed on each device, and virtual:8 has 100$"):
+        compiled(virtual._replace(memory=100), lambda x: x + 1, shape(8, 1000), specs=(P("data"),))
+
+
+def test_the_command_tells_of_every_program_of_a_config(virtual, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "small.py").write_text(CONFIG)
+    monkeypatch.setattr(aot, "topology", lambda name: virtual)
+    assert main(["compile", "small.py", "--topology", "h100:8"]) == 0
+    told = capsys.readouterr().out
+    assert told.startswith(f"virtual:8: 8 devices of 1 GiB; mesh data=8; jax {jax.__version__}\n")
+    assert told.count("1 runs of copy with ") == told.count("  compiled in ") == 2
+    assert told.count("  all-reduce: at least 1, ") == told.count("product: none") == 2
+    monkeypatch.setattr(aot, "topology", lambda name: virtual._replace(memory=1000))
+    assert main(["compile", "small.py", "--topology", "h100:8", "--mesh", "population=4,data=2"]) == 1
+    assert capsys.readouterr().out.count("  does not fit: ") == 2
+    assert main(["compile", "small.py", "--topology", "h100:8", "--mesh", "data=2"]) == 2
+    assert "has 8 devices, and the mesh" in capsys.readouterr().err
