@@ -4,10 +4,11 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from attnjax.attention.masks import Mask
 from attnjax.positions.base import PositionEncoding, Trait
-from attnjax.typing import Array, Int
+from attnjax.typing import ArrayLike, Int
 
 
 class SequenceAxis(NamedTuple):
@@ -25,9 +26,10 @@ class SequenceAxis(NamedTuple):
     all_valid: bool
 
 
-def indices_of_device(axis_name: str | None, n: int) -> Int[Array, " n"] | None:
-    """The indices of the n tokens of this device, where devices hold n tokens each, in their order."""
-    return None if axis_name is None else jax.lax.axis_index(axis_name) * n + jnp.arange(n, dtype=jnp.int32)
+def indices_of_device(axis_name: str | None, n: int) -> Int[ArrayLike, " n"]:
+    """The indices of the n tokens of this device, where devices hold n tokens each, in their order; NumPy on one device."""
+    own = np.arange(n, dtype=np.int32)
+    return own if axis_name is None else jax.lax.axis_index(axis_name) * n + jnp.asarray(own)
 
 
 def sequence_axis(

@@ -236,7 +236,7 @@ def _add_execution(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--trainer", default=TRAINER, metavar="MODULE:FUNCTION", help="a training function of your own"
     )
-    text = "devices to train on, such as population=4,data=2: members of a population, examples of a batch"
+    text = "devices to train on, such as population=4,data=2,sequence=1: members, examples, tokens"
     command.add_argument("--mesh", type=types.mesh, default=types.mesh(""), metavar="AXIS=N,...", help=text)
     text = "wait for runs that other processes train, and take over those whose process dies"
     command.add_argument("--wait", action="store_true", help=text)

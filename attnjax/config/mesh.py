@@ -2,6 +2,7 @@
 
     population    members of a population, each with its own parameters
     data          examples of a batch
+    sequence      tokens of an example, whose keys travel in a ring
 
 Nothing here imports JAX.
 """
@@ -17,11 +18,12 @@ class MeshShape(NamedTuple):
 
     population: int = 1
     data: int = 1
+    sequence: int = 1
 
     @property
     def devices(self) -> int:
         """Devices in all."""
-        return self.population * self.data
+        return self.population * self.data * self.sequence
 
     def __str__(self) -> str:
         return ",".join(f"{name}={size}" for name, size in self._asdict().items() if size > 1)

@@ -14,6 +14,7 @@ import numpy as np
 from flax import nnx
 
 from attnjax.attention import Dropout, KVCache, Mask, attend, attention_weights, gate_heads
+from attnjax.attention.sequence_axis import indices_of_device
 from attnjax.config.architecture import AttentionOptions, Window, check_heads
 from attnjax.config.kinds import Count, coerce
 from attnjax.modules.config import sizes
@@ -110,6 +111,7 @@ class MultiHeadAttention(nnx.Module):
         params: EncodingParams | None = None,
         dropout: Dropout | None = None,
         query_indices: Int[Array, "B M"] | None = None,
+        axis_name: str | None = None,
     ) -> Float[Array, "B M D"]:
         """Returns the attention output of the queries x over the keys of x, or of `memory`.
 
@@ -123,13 +125,14 @@ class MultiHeadAttention(nnx.Module):
           params: parameters of the encoding, used in place of the module's own.
           dropout: `Dropout(key, rate)` of the attention weights.
           query_indices: the tokens of x whose output is asked for, [B, M]; all of them unless given. `mask` is that of all.
+          axis_name: inside `jax.shard_map`, the mesh axis over which the tokens are spread, as in `attend`.
 
         Raises:
           ValueError: shapes or dtypes that do not fit.
         """
         params = self.encoding_params(params)
         k, v = self._memory(x, memory)
-        q_pos, k_pos = self._positions(x, memory, q_pos, k_pos, params)
+        q_pos, k_pos = self._positions(x, memory, q_pos, k_pos, params, axis_name)
         if query_indices is not None:
             q_pos = None if q_pos is None else gather_positions(q_pos, query_indices, self.encoding)
             x, mask = gather_vectors(x, query_indices), gather_mask(mask, query_indices)
@@ -146,6 +149,7 @@ class MultiHeadAttention(nnx.Module):
             sink=self._sink(),
             implementation=self.implementation,
             dropout=dropout,
+            axis_name=axis_name,
         )
         return self._output(out, x, gate)
 
@@ -240,15 +244,21 @@ class MultiHeadAttention(nnx.Module):
         return params if params is None else replaced(self.encoding, self.constants, params)
 
     def _positions(
-        self, x: Array, memory: Any, q_pos: ArrayLike | None, k_pos: ArrayLike | None, params: EncodingParams | None
+        self,
+        x: Array,
+        memory: Any,
+        q_pos: ArrayLike | None,
+        k_pos: ArrayLike | None,
+        params: EncodingParams | None,
+        axis_name: str | None = None,
     ) -> tuple[PyTree, PyTree]:
         """Positions of queries and keys, computed from x where the encoding does so."""
         if Trait.CONTEXT not in self.encoding.traits:
             return q_pos, q_pos if memory is None and k_pos is None else k_pos
         if memory is not None or k_pos is not None:
             raise ValueError(f"{self.encoding} computes positions from content, which serves self-attention alone")
-        index = np.arange(x.shape[1], dtype=np.int32) if q_pos is None else q_pos
-        found = context_positions(self.encoding, params, x, index, self.sizes)
+        index = indices_of_device(axis_name, x.shape[1]) if q_pos is None else q_pos
+        found = context_positions(self.encoding, params, x, index, self.sizes, axis_name=axis_name)
         return found, found
 
     def _queries(self, x: Float[Array, "B T D"]) -> Float[Array, "B T N H"]:

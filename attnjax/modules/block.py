@@ -99,6 +99,7 @@ class TransformerBlock(nnx.Module):
         params: EncodingParams | None = None,
         key: Key[Array, ""] | None = None,
         query_indices: Int[Array, "B M"] | None = None,
+        axis_name: str | None = None,
     ) -> Float[Array, "B M D"]:
         """Returns the output of the layer, [B, T, D], or [B, M, D] at `query_indices` alone.
 
@@ -111,6 +112,7 @@ class TransformerBlock(nnx.Module):
           params: parameters of the encoding, used in place of the block's own.
           key: applies dropout at the rates of the config; without it nothing is dropped.
           query_indices: [B, M], the indices at which the output is computed; all T unless given.
+          axis_name: inside `jax.shard_map`, the mesh axis over which the tokens are spread, as in `attend`.
 
         Raises:
           ValueError: a memory that is missing or not expected, or `query_indices` together with a key.
@@ -122,7 +124,7 @@ class TransformerBlock(nnx.Module):
         dropout = [attention_dropout(k, self.config.attention_dropout) for k in keys[:2]]
         y = self._pre_norm(x, self.attention_norm)
         options = {"q_pos": pos, "gate": gate, "params": params, "dropout": dropout[0], "query_indices": query_indices}
-        y = self.attention(y, mask=mask, **options)
+        y = self.attention(y, mask=mask, axis_name=axis_name, **options)
         if query_indices is not None:
             x = gather_vectors(x, query_indices)
             pos = None if pos is None else gather_positions(pos, query_indices, self.attention.encoding)

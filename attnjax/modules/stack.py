@@ -44,6 +44,7 @@ class Stack(nnx.Module):
       gate, cross_gate: a factor of the output of each head, [L, N] or [L, B, N].
       key: applies dropout at the rates of the config; without it nothing is dropped.
       query_indices: [B, M], the indices at which the last layer is computed; all T unless given.
+      axis_name: inside `jax.shard_map`, the mesh axis over which the T tokens are spread, as in `attend`.
 
     Example:
       >>> config = TransformerConfig(vocab=11, model=16, layers=2, heads=2, hidden=32)
@@ -85,13 +86,14 @@ class Stack(nnx.Module):
         cross_gate: Float[Array, "L *B N"] | None = None,
         key: Key[Array, ""] | None = None,
         query_indices: Int[Array, "B M"] | None = None,
+        axis_name: str | None = None,
     ) -> Float[Array, "B M D"]:
         """Returns the features of every position, or of `query_indices` alone (of which scanned layers compute all)."""
         *keys, last = split(key, self.config.layers + 1)
         each: dict[str, Any] = {"key": None if key is None else keys, "gate": gate, "cross_gate": cross_gate}
         if query_indices is not None and not self.config.scan_layers:
             each["query_indices"] = [None] * (self.config.layers - 1) + [query_indices]
-        layer = lambda block, x, **options: (block(x, memory, **options), None)
+        layer = lambda block, x, **options: (block(x, memory, axis_name=axis_name, **options), None)
         x = drop(self.embed(x, pos), last, self.config.input_dropout)
         x, _ = self._run(layer, x, mask, pos, each, remat=self.config.remat)
         x = gather_vectors(x, query_indices) if query_indices is not None and self.config.scan_layers else x

@@ -1,9 +1,9 @@
 """Models of one token sequence: tokens to logits through a single stack. `Encoder` is the bidirectional one."""
 
-import numpy as np
 from flax import nnx
 
 from attnjax.attention import Mask
+from attnjax.attention.sequence_axis import indices_of_device
 from attnjax.modules.config import TransformerConfig
 from attnjax.modules.embedding import TokenEmbedding
 from attnjax.modules.stack import Stack
@@ -21,6 +21,7 @@ class TokenModel(nnx.Module):
       key: applies dropout at the rates of the config; without it nothing is dropped.
       query_indices: [B, M], the indices at which the last layer and the logits are computed; all T unless given.
       types: [B, T], the type of each token where the config has `token_types`; 0 unless given.
+      axis_name: inside `jax.shard_map`, the mesh axis over which the T tokens are spread, as in `attend`.
 
     Raises:
       ValueError: tokens, types or shapes that do not fit the config.
@@ -41,11 +42,11 @@ class TokenModel(nnx.Module):
         key: Key[Array, ""] | None = None,
         types: Int[ArrayLike, "B T"] | None = None,
         query_indices: Int[Array, "B M"] | None = None,
+        axis_name: str | None = None,
     ) -> Float[Array, "B M V"]:
         """Returns the logits over the vocabulary, [B, T, V], or [B, M, V] at `query_indices`."""
-        return self.output(
-            self.features(tokens, pos=pos, mask=mask, gate=gate, key=key, types=types, query_indices=query_indices)
-        )
+        options: dict = {"pos": pos, "mask": mask, "gate": gate, "key": key, "types": types, "axis_name": axis_name}
+        return self.output(self.features(tokens, query_indices=query_indices, **options))
 
     def features(
         self,
@@ -57,10 +58,12 @@ class TokenModel(nnx.Module):
         key: Key[Array, ""] | None = None,
         types: Int[ArrayLike, "B T"] | None = None,
         query_indices: Int[Array, "B M"] | None = None,
+        axis_name: str | None = None,
     ) -> Float[Array, "B M D"]:
         """Returns the output of the last layer after the final norm, [B, T, D], or [B, M, D] at `query_indices`."""
-        x, pos = self.embedding(tokens, types), positions(tokens, pos)
-        return self.stack(x, mask=self.rules(mask), pos=pos, gate=gate, key=key, query_indices=query_indices)
+        x, pos = self.embedding(tokens, types), positions(tokens, pos, axis_name)
+        options = {"gate": gate, "key": key, "query_indices": query_indices, "axis_name": axis_name}
+        return self.stack(x, mask=self.rules(mask), pos=pos, **options)
 
     def hidden_states(
         self,
@@ -117,9 +120,9 @@ class Encoder(TokenModel):
     """
 
 
-def positions(tokens: Int[ArrayLike, "B T"], pos: ArrayLike | None) -> ArrayLike:
-    """Returns `pos`, or the indices 0 .. T-1 if it is None.
+def positions(tokens: Int[ArrayLike, "B T"], pos: ArrayLike | None, axis_name: str | None = None) -> ArrayLike:
+    """Returns `pos`, or if it is None the indices 0 .. T-1, those of the device where tokens are spread over a mesh axis.
 
     The indices are a NumPy array, so that an encoding can check their values while tracing.
     """
-    return np.arange(tokens.shape[1], dtype=np.int32) if pos is None else pos
+    return indices_of_device(axis_name, tokens.shape[1]) if pos is None else pos

@@ -30,9 +30,19 @@ import optax
 from attnjax.config import EvaluateConfig, RunConfig
 from attnjax.positions import EncodingParams
 from attnjax.tasks.base import Task
+from attnjax.tasks.forms import target_of
 from attnjax.train import batching, compiling
 from attnjax.train.data import sequences
-from attnjax.train.mesh import entries_of_device, over_devices, rows_of_device, sum_over_rows
+from attnjax.train.mesh import (
+    ROWS,
+    axis_of_tokens,
+    entries_of_device,
+    over_devices,
+    rows_of_device,
+    sum_over_batch,
+    tokens_of_all,
+    tokens_of_device,
+)
 from attnjax.train.model import Model
 from attnjax.train.position_sampling import sample_positions
 from attnjax.typing import Array, ArrayLike, Bool, Float, Int, PyTree
@@ -125,7 +135,7 @@ class Evaluator:
         options = {"key": dropout, "microbatch": microbatch, "max_targets": most}
         one = lambda params, numbers: self._sums(params, numbers, made=made, counted=counted, **options)
         sums = jax.vmap(one)(params, numbers)
-        return sums if dropout is not None else sum_over_rows(sums, self.mesh)
+        return sums if dropout is not None else sum_over_batch(sums, self.mesh, (ROWS,))
 
     def _sums(
         self,
@@ -151,10 +161,17 @@ class Evaluator:
         self, params: PyTree, numbers: EncodingParams, made: Any, *, key: Array | None, max_targets: int | None
     ) -> dict[str, Float[Array, " B"] | Bool[Array, " B"]]:
         """Return the metrics [B] of each example."""
-        target, rows = batching.gather_targets(made, max_targets if key is None else None)
-        logits = self.model.apply(params, made, key, numbers, query_indices=rows).astype(jnp.float32)
-        entropy = optax.softmax_cross_entropy_with_integer_labels(logits, target.targets)
-        right, mask = jax.lax.argmax(logits, logits.ndim - 1, jnp.int32) == target.targets, target.mask
+        axis_name = axis_of_tokens(self.mesh)
+        target, rows = batching.gather_targets(made, max_targets if key is None and axis_name is None else None)
+        own = tokens_of_device(made, self.mesh)
+        logits = self.model.apply(params, own, key, numbers, query_indices=rows, axis_name=axis_name).astype(
+            jnp.float32
+        )
+        targets = target.targets if axis_name is None else target_of(own).targets
+        entropy = optax.softmax_cross_entropy_with_integer_labels(logits, targets)
+        predicted = jax.lax.argmax(logits, logits.ndim - 1, jnp.int32)
+        entropy, predicted = (tokens_of_all(x, target.targets.shape[-1], self.mesh) for x in (entropy, predicted))
+        right, mask = predicted == target.targets, target.mask
         total = lambda x: x.sum(-1, dtype=jnp.float32)
         share = lambda x, mask: total(jnp.where(mask, x.astype(jnp.float32), 0)) / jnp.maximum(total(mask), 1)
         found = {"token_accuracy": share(right, mask)}

@@ -1,8 +1,9 @@
-"""Training on several devices: members of a population and examples of a batch, each device computing its own.
+"""Training on several devices: members of a population, examples of a batch, tokens of an example, each device its own.
 
-A step runs inside `jax.shard_map`, so that each device does what one device alone would do, on its members and its rows of the
-batch; losses and gradients are summed over the rows by one all-reduce a step. Every device draws the whole batch, which is a
-function of (seed, step), and takes its rows, so that runs see the same examples on every mesh.
+A step runs inside `jax.shard_map`, so that each device does what one device alone would do, on its members and its part of the
+batch; losses and gradients are summed over the parts by one all-reduce a step. Where tokens are spread, the keys of attention
+travel in a ring (`attention/ring.py`). Every device draws the whole batch, which is a function of (seed, step), and takes its
+part, so that runs see the same examples on every mesh.
 """
 
 import functools
@@ -11,14 +12,15 @@ from typing import Any
 
 import chex
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from attnjax.config import RunConfig
 from attnjax.config.mesh import MeshShape
 from attnjax.tasks.forms import SequencePair, Sequences
-from attnjax.typing import Array, PyTree
+from attnjax.typing import Array, Num, PyTree
 
-MEMBERS, ROWS = MeshShape._fields
+MEMBERS, ROWS, TOKENS = MeshShape._fields
 P = jax.sharding.PartitionSpec
 
 
@@ -52,8 +54,14 @@ def check_batches(shape: MeshShape, run: RunConfig) -> None:
         raise ValueError(f"train.batch={run.train.batch} is no multiple of the {shape.data} devices along data")
     if run.evaluate.batch % shape.data:
         raise ValueError(f"evaluate.batch={run.evaluate.batch} is no multiple of the {shape.data} devices along data")
-    if run.model.drops and shape.data > 1:
-        raise ValueError("dropout draws for a whole batch: with a dropout rate above 0 the mesh may have no axis data")
+    if run.model.drops and shape.data * shape.sequence > 1:
+        raise ValueError(
+            "dropout draws for a whole batch: with a dropout rate above 0 the mesh may have the axis population only"
+        )
+    if run.task.form == "encoder_decoder" and shape.sequence > 1:
+        raise ValueError(
+            "an encoder-decoder has two sequences: with task.form='encoder_decoder' the mesh may have no axis sequence"
+        )
 
 
 def padded(members: int, mesh: jax.sharding.Mesh | None) -> int:
@@ -78,9 +86,42 @@ def entries_of_device(x: Array, mesh: jax.sharding.Mesh | None, axis: int = 0) -
     return jax.lax.dynamic_slice_in_dim(x, jax.lax.axis_index(ROWS) * size, size, axis)
 
 
-def sum_over_rows(tree: PyTree, mesh: jax.sharding.Mesh | None) -> PyTree:
+def axis_of_tokens(mesh: jax.sharding.Mesh | None) -> str | None:
+    """Return the name of the axis over which tokens are spread, for `attend`; None where they are not."""
+    return None if mesh is None or mesh.shape[TOKENS] == 1 else TOKENS
+
+
+def tokens_of_device(batch: Sequences | SequencePair, mesh: jax.sharding.Mesh | None) -> Any:
+    """Return the tokens of each example that this device computes; examples are padded to a multiple of the devices."""
+    if mesh is None or axis_of_tokens(mesh) is None:
+        return batch
+    devices = mesh.shape[TOKENS]
+
+    def take(leaf: Array) -> Array:
+        if leaf.ndim < 2:
+            return leaf
+        # Padding is no target and not valid; positions repeat the last, which may not leave the range that they are drawn from.
+        more = [(0, 0)] * (leaf.ndim - 1) + [(0, -leaf.shape[-1] % devices)]
+        whole = jnp.pad(leaf, more, mode="constant" if leaf.dtype == bool else "edge")
+        size = whole.shape[-1] // devices
+        return jax.lax.dynamic_slice_in_dim(whole, jax.lax.axis_index(TOKENS) * size, size, whole.ndim - 1)
+
+    return jax.tree.map(take, batch)
+
+
+def tokens_of_all(x: Num[Array, "B t"], size: int, mesh: jax.sharding.Mesh | None) -> Num[Array, "B T"]:
+    """Return what each device computed of its tokens, side by side on every device, without the padding."""
+    if mesh is None or axis_of_tokens(mesh) is None:
+        return x
+    whole = jnp.zeros((x.shape[0], x.shape[1] * mesh.shape[TOKENS]), x.dtype)
+    whole = jax.lax.dynamic_update_slice_in_dim(whole, x, jax.lax.axis_index(TOKENS) * x.shape[1], 1)
+    return jax.lax.psum(whole, TOKENS)[:, :size]
+
+
+def sum_over_batch(tree: PyTree, mesh: jax.sharding.Mesh | None, axes: tuple[str, ...] = (ROWS, TOKENS)) -> PyTree:
     """Return the sums over the devices that share a batch."""
-    return tree if mesh is None or mesh.shape[ROWS] == 1 else jax.lax.psum(tree, ROWS)
+    spread = tuple(axis for axis in axes if mesh is not None and mesh.shape[axis] > 1)
+    return jax.lax.psum(tree, spread) if spread else tree
 
 
 def varying_over_members(tree: PyTree, mesh: jax.sharding.Mesh | None) -> PyTree:

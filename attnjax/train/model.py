@@ -70,6 +70,7 @@ def build(run: RunConfig, task: Task) -> Model:
         key: Key[Array, ""] | None = None,
         numbers: EncodingParams = EncodingParams(),
         query_indices: Int[Array, "B M"] | None = None,
+        axis_name: str | None = None,
     ):
         model = module(params, numbers)
         if isinstance(batch, SequencePair):
@@ -82,7 +83,7 @@ def build(run: RunConfig, task: Task) -> Model:
                 source_mask=Mask(k_valid=batch.source_valid),
                 key=key,
             )
-        options = {"pos": batch.positions, "mask": Mask(k_valid=batch.valid), "key": key}
+        options = {"pos": batch.positions, "mask": Mask(k_valid=batch.valid), "key": key, "axis_name": axis_name}
         return model(batch.tokens, **options, query_indices=query_indices)
 
     return Model(init, apply, module, config)

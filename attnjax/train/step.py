@@ -79,7 +79,9 @@ class Trainer:
         self.optimizer, self.schedule = optimizer(run.train, run.optimizer), schedule(run.train)
         # Buckets are chosen by the lengths of a whole batch, and examples sorted by them, so that rows are not a device's own.
         self.batching = batching.choose_batching(run, task) if mesh is None else batching.Batching()
-        self.max_targets = batching.max_targets(run, task, run.task.length_max)
+        # Targets are gathered from whole sequences.
+        spread = mesh_.axis_of_tokens(mesh) is not None
+        self.max_targets = None if spread else batching.max_targets(run, task, run.task.length_max)
         self.start = jax.jit(jax.vmap(self._start), compiler_options=compiling.compile_fast())
         options = compiling.compile_default()
         self.program = mesh_.over_devices(self._advance, mesh, (True, True, False, False), (0, 1))
@@ -143,11 +145,11 @@ class Trainer:
         """Return the state of one run after one update, and its metrics; `arrays` is the corpus of the task, if it has one."""
         chex.assert_rank((state.step, *member[:4]), 0)
         whole = batch(self.run, self.task.given(*arrays), member.data_seed, state.step)
-        sequences = mesh_.rows_of_device(whole, self.mesh)
+        sequences = mesh_.tokens_of_device(mesh_.rows_of_device(whole, self.mesh), self.mesh)
         key = jax.random.fold_in(jax.random.key(member.seed), state.step) if self.run.model.drops else None
         found = self.gradient(state.params, sequences, key, member.encoding, _counted(whole))
         # The gradient is summed already, because parameters are the same on all devices that share a batch.
-        (value, accuracy), gradient = mesh_.sum_over_rows(found[0], self.mesh), found[1]
+        (value, accuracy), gradient = mesh_.sum_over_batch(found[0], self.mesh), found[1]
         with jax.numpy_dtype_promotion("standard"):
             rate = member.learning_rate * jnp.asarray(self.schedule(state.step), jnp.float32)
         params, new = apply_gradient(self.optimizer, gradient, state.optimizer, state.params, rate, member.weight_decay)
@@ -200,7 +202,9 @@ class Trainer:
         `capacity`: how many targets of an example are gathered, see `batching.gather_targets`.
         """
         target, rows = batching.gather_targets(sequences, capacity if key is None else None)
-        logits = self.model.apply(params, sequences, key, numbers, query_indices=rows).astype(jnp.float32)
+        axis_name = mesh_.axis_of_tokens(self.mesh)
+        logits = self.model.apply(params, sequences, key, numbers, query_indices=rows, axis_name=axis_name)
+        logits = logits.astype(jnp.float32)
         entropy = optax.softmax_cross_entropy_with_integer_labels(logits, target.targets)
         right = (jax.lax.argmax(logits, logits.ndim - 1, jnp.int32) == target.targets).astype(jnp.float32)
         weight = target.mask.astype(jnp.float32)

@@ -12,11 +12,25 @@ from attnjax.config import parse
 from attnjax.config.mesh import MeshShape, parse_mesh
 from attnjax.records.runs import read_manifest
 from attnjax.sweep import scan
+from attnjax.train.evaluate import Evaluator
 from attnjax.train.loop import make_task, train
 from attnjax.train.mesh import check_mesh, make_mesh, padded, place
 from attnjax.train.step import Trainer, members
 from tests.cases import slow_except
 
+RINGS = {
+    "text of default positions": {"task": {"name": "copy", "form": "decoder"}, "model": {"encoding": {"name": "t5"}}},
+    "FoX": {"task": {"name": "copy", "form": "decoder"}, "model": {"encoding": {"name": "fox"}}},
+    "CoPE, scanned layers": {
+        "task": {"name": "copy", "form": "decoder"},
+        "model": {"encoding": {"name": "cope"}, "scan_layers": True},
+    },
+    "an encoder at random positions": {
+        "task": {"name": "copy", "form": "encoder"},
+        "model": {"encoding": {"name": "rope"}},
+        "positions": {"policy": "randomized", "maximum": 200},
+    },
+}
 MODEL = {"layers": 2, "model": 16, "heads": 2, "hidden": 32}
 FORMS = {
     "copy, T5, decoder": {"task": {"name": "copy", "form": "decoder"}, "model": MODEL | {"encoding": {"name": "t5"}}},
@@ -54,6 +68,24 @@ def test_every_mesh_trains_the_same_members(form, mesh):
         np.testing.assert_allclose(a, b, atol=1e-6)
 
 
+@pytest.mark.parametrize("ring", slow_except(RINGS, "FoX"))
+def test_tokens_over_devices_train_the_same_members(ring):
+    """With 2 x 2 x 2 devices for members, examples and tokens."""
+    choice = RINGS[ring] | {"model": MODEL | RINGS[ring]["model"]}
+    runs = population(2, **choice)
+    alone, losses, one = after(runs, MeshShape())
+    spread, others, ring = after(runs, parse_mesh("population=2,data=2,sequence=2"))
+    np.testing.assert_allclose(others.loss, losses.loss, rtol=5e-6)
+    for a, b in zip(jax.tree.leaves(spread), jax.tree.leaves(alone), strict=True):
+        np.testing.assert_allclose(a, b, atol=2e-6)
+    evaluate = lambda trainer: Evaluator(runs[0], trainer.task, trainer.model, trainer.mesh)
+    measured = [[*evaluate(trainer)(place(alone, trainer.mesh), ("validation",))] for trainer in (one, ring)]
+    for whole, parts in zip(*measured, strict=True):
+        for a, b in zip(whole[1], parts[1], strict=True):
+            assert a["metric"] == b["metric"]
+            np.testing.assert_allclose(a["value"], b["value"], rtol=1e-4, atol=1e-5)
+
+
 def test_a_step_has_one_all_reduce_over_the_batch_and_nothing_over_members():
     for mesh, expected in (
         ("population=8", {}),
@@ -79,7 +111,7 @@ def test_members_are_filled_up_to_a_multiple_of_the_devices():
     [
         (
             "rows",
-            "mesh: each part must be AXIS=SIZE, with an axis of population, data and a size of 1 or more; got 'rows'",
+            "mesh: each part must be AXIS=SIZE, with an axis of population, data, sequence and a size of 1 or more; got 'rows'",
         ),
         ("data=0", "mesh: each part must be AXIS=SIZE, .*; got 'data=0'"),
         ("data=2,rows=2", "mesh: each part must be AXIS=SIZE, .*; got 'rows=2'"),
@@ -120,6 +152,11 @@ def test_what_a_mesh_cannot_serve_is_said_before_anything_trains(tiny):
     small = dataclasses.replace(tiny, train=dataclasses.replace(tiny.train, batch=6))
     with pytest.raises(ValueError, match=r"^train.batch=6 is no multiple of the 4 devices along data$"):
         check_mesh(parse_mesh("data=4"), small)
+    pair = dataclasses.replace(tiny, task=dataclasses.replace(tiny.task, form="encoder_decoder"))
+    with pytest.raises(
+        ValueError, match=r"^an encoder-decoder has two sequences: with task.form='encoder_decoder' the mesh"
+    ):
+        check_mesh(parse_mesh("sequence=2"), pair)
     dropping = dataclasses.replace(tiny, model=dataclasses.replace(tiny.model, residual_dropout=0.1))
     with pytest.raises(
         ValueError, match=r"^dropout draws for a whole batch: with a dropout rate above 0 the mesh may have"
@@ -154,7 +191,7 @@ def test_the_command_line_takes_a_mesh_and_the_manifest_has_it(tmp_path, monkeyp
     for mesh, error in (
         (
             "rows=2",
-            "argument --mesh: each part must be AXIS=SIZE, with an axis of population, data and a size of 1 or more",
+            "argument --mesh: each part must be AXIS=SIZE, with an axis of population, data, sequence and a size of 1 or more",
         ),
         ("data=3", "train.batch=4 is no multiple of the 3 devices along data"),
         ("population=64", "the mesh population=64 needs 64 devices, and there are 8"),
