@@ -214,6 +214,7 @@ def test_a_sweep_of_an_outside_encoding_and_task_is_trained_and_reported(folder,
     assert "1 runs: 1 done; 1 of them before" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_workers_import_it_too(folder, capsys):
     command = [
         "sweep",

@@ -68,6 +68,7 @@ def test_numbers_by_hand():
         results(unfinished)
 
 
+@pytest.mark.slow
 def test_the_records_are_what_the_models_do(tmp_path, capsys):
     text = tmp_path / "text"
     text.mkdir()

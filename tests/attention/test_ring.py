@@ -221,6 +221,7 @@ def test_the_log_sum_exp_is_that_of_all_keys():
         np.testing.assert_allclose(a, b, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_queries_and_keys_may_be_of_different_numbers():
     random = np.random.default_rng(4)
     q, k, v = (random.normal(size=(B, n, 2, H)).astype(np.float32) for n in (16, 24, 24))

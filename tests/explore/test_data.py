@@ -96,6 +96,7 @@ def unpacked(run, number=0):
     return weights
 
 
+@pytest.mark.slow
 def test_weights_are_those_of_the_model_on_the_bytes_of_the_text(decoder, no_loss):
     run = explore(decoder, [b"if x:\n\tgo \xff", b"def"])
     assert run.texts[0].tokens == ("i", "f", "␣", "x", ":", "⏎", "⇥", "g", "o", "␣", "xff")
@@ -136,6 +137,7 @@ def test_loss_by_position_by_hand():
     assert loss.error == (1.0, pytest.approx(1.1547, abs=5e-5))
 
 
+@pytest.mark.slow
 def test_an_encoder_shows_both_directions_and_its_own_tokens(encoder):
     run = explore(encoder)
     assert [len(one.tokens) for one in run.texts] == [16, 48]
@@ -184,6 +186,7 @@ def test_a_text_that_no_map_can_show(decoder, texts, message):
         explore(decoder, texts)
 
 
+@pytest.mark.slow
 def test_a_text_longer_than_a_learned_table(make, no_loss):
     folder = make(model__encoding={"name": "learned", "options": {"length": 24}})
     assert len(explore(folder, [b"a" * 24]).texts[0].tokens) == 24

@@ -59,6 +59,7 @@ def test_weights_are_kept_where_they_fit(tmp_path, name):
         assert np.asarray(mine[one]).tobytes() == np.asarray(kept[one]).tobytes(), one
 
 
+@pytest.mark.slow
 def test_what_is_kept_makes_the_same_numbers(tmp_path):
     """A LLaMA without RoPE is the same at position 0, where nothing turns, and another behind it."""
     path = folder(tmp_path / "model", "llama")

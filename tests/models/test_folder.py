@@ -195,7 +195,7 @@ CONFIGS = {
     "size wrong": (
         b'{"model_type": "fused", "vocab": 11, "width": 8, "layers": 2, "heads": 3, "hidden": 12}',
         UnsupportedFormat,
-        "model=8 is not a multiple of heads=3",
+        "TransformerConfig.model=8 is no multiple of TransformerConfig.heads=3",
     ),
     "quantised": (
         b'{"model_type": "fused", "quantization_config": {}}',

@@ -29,7 +29,12 @@ def loss_and_gradient(config, family=Decoder):
     return jax.value_and_grad(loss), params
 
 
-@pytest.mark.parametrize("encoding", [RoPE(), FoX(), Sinusoidal(), (ALiBi(), RoPE(), ALiBi())], ids=str)
+@pytest.mark.quick("alibi and rope")
+@pytest.mark.parametrize(
+    "encoding",
+    [RoPE(), FoX(), Sinusoidal(), (ALiBi(), RoPE(), ALiBi())],
+    ids=["rope", "fox", "sinusoidal", "alibi and rope"],
+)
 def test_loss_and_gradients_are_those_of_kept_activations(encoding):
     config = dataclasses.replace(CONFIG, encoding=encoding)
     kept, params = loss_and_gradient(config)
@@ -38,6 +43,7 @@ def test_loss_and_gradients_are_those_of_kept_activations(encoding):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_the_layers_of_an_encoder_and_a_decoder_that_reads_it():
     kept, params = loss_and_gradient(CONFIG, EncoderDecoder)
     again, _ = loss_and_gradient(dataclasses.replace(CONFIG, remat=True), EncoderDecoder)
@@ -45,6 +51,7 @@ def test_the_layers_of_an_encoder_and_a_decoder_that_reads_it():
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_the_forward_pass_keeps_one_array_of_features_for_each_layer():
     """Counted in what `jax.vjp` hands to the backward pass beside the parameters; XLA:CPU may keep more, as it likes."""
     deep = dataclasses.replace(CONFIG, layers=12, model=32, hidden=128, encoding=RoPE(), implementation="dense")

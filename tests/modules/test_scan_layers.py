@@ -52,6 +52,7 @@ def assert_close(one, other, rtol=1e-4, atol=2e-6):
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=rtol, atol=atol), one, other)
 
 
+@pytest.mark.quick("decoder-True", "encoder-False")
 @pytest.mark.parametrize(("family", "remat"), [*((family, False) for family in FAMILIES), ("decoder", True)])
 def test_loss_and_gradients_are_those_of_unrolled_layers(family, remat):
     (loss, gradient), (scanned_loss, scanned) = map(loss_and_gradient, pair(FAMILIES[family], remat=remat))
@@ -59,6 +60,7 @@ def test_loss_and_gradients_are_those_of_unrolled_layers(family, remat):
     assert_close(with_stacked_blocks(gradient), scanned)
 
 
+@pytest.mark.quick("t5")
 @pytest.mark.parametrize("encoding", [compose(T5Bias(), FoX()), compose(Learned(16), FIRE())], ids=["t5", "learned"])
 def test_encodings_that_every_layer_learns_for_itself(encoding):
     (loss, gradient), (scanned_loss, scanned) = map(loss_and_gradient, pair(encoding=encoding))
@@ -66,6 +68,7 @@ def test_encodings_that_every_layer_learns_for_itself(encoding):
     assert_close(with_stacked_blocks(gradient), scanned)
 
 
+@pytest.mark.quick("decoder")
 @pytest.mark.parametrize("family", FAMILIES)
 def test_the_first_numbers_are_the_same(family):
     options = {"qk_norm": True, "attention_gate": "head", "attention_sink": True, "encoding": T5Bias()}
@@ -93,6 +96,7 @@ def test_weights_states_gates_and_positions_of_each_layer(call):
         scanned(TOKENS, pos=pos[:1])
 
 
+@pytest.mark.slow
 def test_weights_and_gates_of_an_encoder_decoder(call):
     gates = Gates(*jnp.asarray(np.random.default_rng(1).uniform(size=(3, 2, 2)), jnp.float32))
     one, other = (call(model.weights, TOKENS, TOKENS[:, :4], gates=gates) for model in pair(EncoderDecoder))
@@ -106,6 +110,7 @@ def test_features_of_some_queries(call):
     assert_close(one, other)
 
 
+@pytest.mark.slow
 def test_decoding_token_by_token_and_in_chunks(call):
     _, model = pair(encoding=compose(RoPE(), FoX()), kv_heads=1)
     expected, caches, found = call(model, TOKENS), model.cache(2, 9), []
@@ -117,6 +122,7 @@ def test_decoding_token_by_token_and_in_chunks(call):
         model.decode(TOKENS[:, :1], caches)
 
 
+@pytest.mark.quick("Decoder-options0")
 @pytest.mark.parametrize(("family", "options"), [(Decoder, {}), (EncoderDecoder, {"source": TOKENS})])
 def test_generation(family, options):
     one, other = (generate(model, TOKENS[:, :3], 5, **options) for model in pair(family, window=3))
@@ -131,6 +137,7 @@ def test_caches_of_the_other_kind_are_refused():
         unrolled.decode(TOKENS[:, :1], scanned.cache(2, 9))
 
 
+@pytest.mark.slow
 def test_other_constants_reach_every_layer(call):
     models = pair()
     before = call(models[1], TOKENS)

@@ -65,6 +65,7 @@ def test_a_subset_of_queries_is_that_of_all(encoding):
     np.testing.assert_allclose(some, jnp.take_along_axis(whole, indices[:, :, None], 1), rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_config_gives_sinks_and_gates_to_every_layer_and_both_are_learned():
     config = TransformerConfig(
         vocab=11, model=D, layers=2, heads=N, hidden=32, encoding=FoX(), attention_sink=True, attention_gate="head"

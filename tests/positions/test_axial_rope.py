@@ -130,7 +130,7 @@ def test_two_pairs_by_hand(x64):
     np.testing.assert_array_equal(AxialRoPE().map_k(p, x, jnp.zeros((1, 2))), x)
 
 
-@pytest.mark.quick("sections1-scaling1")
+@pytest.mark.slow
 @pytest.mark.parametrize("scaling", [None, YaRN(4.0, 64)])
 @pytest.mark.parametrize("sections", [None, (2, 1, 3)])
 def test_text_is_rope_bit_by_bit(scaling, sections):

@@ -83,7 +83,7 @@ def test_decoding_equals_the_forward(name, way):
     np.testing.assert_allclose(jnp.concatenate(outs, 1), expected, atol=3e-6)
 
 
-@pytest.mark.quick("rope+fox")
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["fox", "repo", "selective_rope", "rope+fox"])
 def test_decoding_in_a_ring_equals_a_window(name):
     """The cache forgets keys, and the position of the last token holds all that the next one needs."""
@@ -137,7 +137,7 @@ def by_reference(encoding, params, x, q, k, v):
     return jnp.stack([jnp.stack([one(b, n) for n in range(N)], 1) for b in range(B)])
 
 
-@pytest.mark.quick("repo", "rope+fox", "ssmax+selective_rope+cable")
+@pytest.mark.quick("rope+fox", "ssmax+selective_rope+cable")
 @pytest.mark.parametrize("name", ENCODINGS)
 def test_gradients_by_tiles_equal_those_of_the_table_and_of_the_reference(name, x64):
     encoding = ENCODINGS[name]

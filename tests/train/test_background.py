@@ -95,6 +95,7 @@ def test_a_full_disk_is_the_reason_of_the_run(tiny, tmp_path, monkeypatch):
     assert json.loads((store.directory(bad) / "manifest.json").read_text())["state"] == "failed"
 
 
+@pytest.mark.slow
 def test_an_interruption_leaves_the_folder_when_the_save_has_ended(population, recorder, folders, saves):
     """The lease is given back when training has returned: nobody may write then."""
     interrupted, context, places = threading.Event(), recorder(), folders("interrupted")

@@ -38,6 +38,7 @@ def test_a_run_that_tests_nothing_has_no_results(folder, capsys):
     assert "evaluation_programs     0" in shown
 
 
+@pytest.mark.slow
 def test_a_report_of_runs_that_tested_nothing_is_a_sentence(folder, capsys):
     results(folder)
     capsys.readouterr()
@@ -60,6 +61,7 @@ def test_sequences_of_one_symbol_are_trained_and_tested(folder, encoding):
     assert all(0 <= one["value"] <= 1 for one in found if one["metric"] != "loss")
 
 
+@pytest.mark.slow
 def test_a_vocabulary_of_one_symbol_is_trained_and_tested(folder):
     changes = ["task.name=unique_copy", "task.options.symbols=1", "task.length_max=1", "evaluate.lengths=1"]
     assert {one["length"] for one in results(folder, *changes)} == {1}

@@ -154,6 +154,7 @@ def test_a_run_whose_loss_is_nan_fails_alone(tiny, recorder, folders):
     assert not [step for step in checkpoint.steps(parts[1] / "checkpoints") if step >= context.failed["1"][0]]
 
 
+@pytest.mark.slow
 def test_a_member_alone_is_the_member_of_a_population(population, tiny):
     """Not bit by bit, since XLA may order sums differently for another batch, but as numbers."""
     from attnjax.train.loop import make_task

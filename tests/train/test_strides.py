@@ -63,6 +63,7 @@ def test_however_steps_are_parted_the_bits_are_the_same(population, folders, rec
     assert found[0] == found[1] == found[2]
 
 
+@pytest.mark.slow
 def test_an_interruption_is_answered_within_seconds_where_nothing_is_due(tiny, folders, recorder, monkeypatch):
     """Steps of 0.05 s by the clock of the test, after a compilation of 30 s."""
     now, taken, real = [0.0], [], Trainer.advance

@@ -112,6 +112,7 @@ def test_a_second_start_finds_every_program_and_trains_the_same():
     assert again == 0
 
 
+@pytest.mark.slow
 def test_a_start_that_fails_says_why(tmp_path):
     with pytest.raises(
         ValueError,
