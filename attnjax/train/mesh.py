@@ -43,7 +43,11 @@ def make_mesh(shape: MeshShape) -> jax.sharding.Mesh | None:
 
 
 def check_mesh(shape: MeshShape, run: RunConfig) -> None:
-    """Raise ValueError where this process has too few devices, or the run cannot be spread over the mesh."""
+    """Raise ValueError where this process has too few devices, or the run cannot be spread over the mesh.
+
+    Example:
+        >>> check_mesh(MeshShape(data=1), RunConfig())
+    """
     make_mesh(shape)
     check_batches(shape, run)
 
