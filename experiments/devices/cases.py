@@ -13,7 +13,6 @@ P = jax.sharding.PartitionSpec
 DEVICES = 8
 HEADS, KV_HEADS, HEAD_DIM = 8, 2, 128
 SIZES = aj.Sizes(HEADS * HEAD_DIM, HEADS, KV_HEADS, HEAD_DIM)
-MIB = 2**20
 EMBEDDINGS = ("sinusoidal", "learned")
 """They act before attention."""
 TARGETS = ("h100:8", "v5e:2x4", "v6e:2x4")
@@ -33,9 +32,8 @@ class Case(NamedTuple):
 
     @property
     def budget(self) -> int:
-        """Bytes of temporary memory that a device may need: 1 KiB for each query, head and channel of its tokens."""
-        tokens = self.length if self.kind == "data" else self.length // DEVICES
-        return tokens * HEADS * HEAD_DIM * 256
+        """Bytes of temporary memory that a device may need: 64 KiB for each of its tokens, 32 times its queries."""
+        return 2**16 * (self.length if self.kind == "data" else self.length // DEVICES)
 
 
 def cases() -> Iterator[Case]:
