@@ -2,12 +2,14 @@
 
 import math
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
 
 from attnjax.modules import FeedForward
+from attnjax.modules.feed_forward import gelu
 
 ERF = np.vectorize(math.erf)
 GATED = ("swiglu", "geglu")
@@ -54,3 +56,18 @@ def test_mistakes_are_refused():
         FeedForward(6, 0, rngs=nnx.Rngs(0))
     with pytest.raises(ValueError, match=r"x must have shape \[B, T, 6\], got \(2, 3, 5\)"):
         FeedForward(6, 10, rngs=nnx.Rngs(0))(jnp.ones((2, 3, 5)))
+
+
+def test_the_derivative_of_gelu_is_that_of_jax_also_where_its_own_fails(x64):
+    x = jnp.concatenate([jnp.linspace(-10, 10, 161), jnp.array([-1e-9, 0.0, 1e-9])])
+    theirs = lambda x: jax.nn.gelu(x, approximate=False)
+    np.testing.assert_array_equal(gelu(x), theirs(x))
+    slope = lambda f: jax.vmap(jax.grad(f))
+    np.testing.assert_allclose(slope(gelu)(x), slope(theirs)(x), rtol=1e-13, atol=1e-300)
+    np.testing.assert_allclose(
+        slope(slope_at := jax.grad(gelu))(x), slope(jax.grad(theirs))(x), rtol=1e-12, atol=1e-300
+    )
+    mesh = jax.make_mesh((4,), ("devices",), axis_types=(jax.sharding.AxisType.Auto,))
+    spec = jax.sharding.PartitionSpec("devices")
+    spread = jax.shard_map(jax.vmap(slope_at), mesh=mesh, in_specs=spec, out_specs=spec)
+    np.testing.assert_array_equal(jax.jit(spread)(x[:160]), jax.jit(jax.vmap(slope_at))(x[:160]))
