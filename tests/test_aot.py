@@ -147,6 +147,7 @@ def test_a_program_that_does_not_fit_is_refused(virtual):
         compiled(virtual._replace(memory=100), lambda x: x + 1, shape(8, 1000), specs=(P("data"),))
 
 
+@pytest.mark.slow
 def test_the_command_tells_of_every_program_of_a_config(virtual, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "small.py").write_text(CONFIG)

@@ -173,7 +173,7 @@ DEFAULT = [name for name in ENCODINGS if Trait.CONTEXT not in ENCODINGS[name].tr
 
 
 @pytest.mark.parametrize("devices", [2, pytest.param(8, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("name", slow_except(DEFAULT, "rope-dynamic", "stick", "alibi+cope", "t5", "mrope"))
+@pytest.mark.parametrize("name", slow_except(DEFAULT, "rope-dynamic", "stick", "t5"))
 def test_default_indices_and_positions_go_on_from_device_to_device(name, devices):
     arrays = inputs_of(name)
     packed = (np.arange(LENGTH) // 11).astype(np.int32)

@@ -112,6 +112,7 @@ def test_weights_are_those_of_the_model_on_the_bytes_of_the_text(decoder, no_los
     assert json.loads(run.config)["model"]["heads"] == 2
 
 
+@pytest.mark.slow
 def test_held_out_text_and_loss_are_those_of_the_evaluation(decoder):
     run = explore(decoder)
     assert [len(one.tokens) for one in run.texts] == [24] * 3
@@ -195,6 +196,7 @@ def test_a_text_longer_than_a_learned_table(make, no_loss):
         explore(folder, [b"a" * 25])
 
 
+@pytest.mark.slow
 def test_names_of_tokens_are_read_and_those_that_a_task_has_not_are_refused(encoder, no_loss):
     assert explore(encoder, [b" 0 1\n1 <slot>"]).texts[0].tokens == ("0", "1", "1", "<slot>")
     message = (

@@ -32,6 +32,7 @@ def subject():
     return untrained()
 
 
+@pytest.mark.slow
 def test_every_score_is_that_of_head_scores(subject):
     made, scored = head_grids(subject)
     found = head_scores(subject)
@@ -60,6 +61,7 @@ def test_the_text_names_targets_baseline_chance_and_rule(subject):
     assert about["previous_token"].endswith("A star marks a head that stands out: its interval lies above 1/2.")
 
 
+@pytest.mark.slow
 def test_every_pattern_has_words():
     assert set(PATTERNS) == {name for name, _ in patterns.PATTERNS}
     encoder = untrained(task={"name": "reverse_string", "length_max": 6, "form": "encoder"}, model={"encoding": "nope"})

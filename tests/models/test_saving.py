@@ -50,6 +50,7 @@ def test_round_trip_is_bit_equal(tmp_path, family, dtype):
         assert (tmp_path / "third" / file).read_bytes() == (tmp_path / "second" / file).read_bytes()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", TOYS)
 def test_layers_in_a_loop_are_loaded_and_saved_as_those_that_are_not(tmp_path, family):
     first = loaded(folder(tmp_path / "first", family, TENSORS[family]()))

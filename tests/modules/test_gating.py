@@ -22,7 +22,7 @@ def kernels(arrays, case):
     return queries.reshape(N, H, D).transpose(2, 0, 1), gates
 
 
-@pytest.mark.quick("headwise")
+@pytest.mark.slow
 @pytest.mark.parametrize("case", ["headwise", "elementwise"])
 def test_a_layer_of_the_authors(case, x64):
     arrays = golden("frontier_gated")

@@ -60,7 +60,7 @@ def test_loss_and_gradients_are_those_of_unrolled_layers(family, remat):
     assert_close(with_stacked_blocks(gradient), scanned)
 
 
-@pytest.mark.quick("t5")
+@pytest.mark.slow
 @pytest.mark.parametrize("encoding", [compose(T5Bias(), FoX()), compose(Learned(16), FIRE())], ids=["t5", "learned"])
 def test_encodings_that_every_layer_learns_for_itself(encoding):
     (loss, gradient), (scanned_loss, scanned) = map(loss_and_gradient, pair(encoding=encoding))
@@ -84,6 +84,7 @@ def test_a_layer_can_be_taken_out_of_the_stack():
         )
 
 
+@pytest.mark.slow
 def test_weights_states_gates_and_positions_of_each_layer(call):
     unrolled, scanned = pair()
     pos = jnp.arange(2 * 2 * 9).reshape(2, 2, 9) % 13
@@ -103,6 +104,7 @@ def test_weights_and_gates_of_an_encoder_decoder(call):
     assert_close(one, other)
 
 
+@pytest.mark.slow
 def test_features_of_some_queries(call):
     indices = jnp.array([[8, 1], [0, 3]])
     one, other = (call(model, TOKENS, query_indices=indices) for model in pair(window=4))
@@ -122,7 +124,7 @@ def test_decoding_token_by_token_and_in_chunks(call):
         model.decode(TOKENS[:, :1], caches)
 
 
-@pytest.mark.quick("Decoder-options0")
+@pytest.mark.slow
 @pytest.mark.parametrize(("family", "options"), [(Decoder, {}), (EncoderDecoder, {"source": TOKENS})])
 def test_generation(family, options):
     one, other = (generate(model, TOKENS[:, :3], 5, **options) for model in pair(family, window=3))

@@ -143,6 +143,7 @@ def test_text_is_rope_bit_by_bit(scaling, sections):
         np.testing.assert_array_equal(out, expected)
 
 
+@pytest.mark.slow
 def test_positions_are_indices_unless_given():
     q, k, v = (jnp.asarray(x, jnp.float32) for x in drawn(B, T, N, K, H))
     np.testing.assert_array_equal(

@@ -53,6 +53,7 @@ def test_is_fox_with_weights_of_the_other_sign(x64):
     assert_same(self_attention(Cable(), params, x, q, k, v), self_attention(FoX(), turned, x, q, k, v))
 
 
+@pytest.mark.slow
 def test_documents_in_one_row_equal_rows_of_their_own(x64):
     arrays = golden("cable")
     params, (x, q, k, v) = params_of(arrays), (jnp.asarray(arrays[name]) for name in "xqkv")

@@ -168,7 +168,7 @@ def by_numpy(encoding, params, q, k, v, pos, seen):
     return out
 
 
-@pytest.mark.quick("segments")
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MASKS)
 def test_grouped_queries_and_masks_by_numpy(name, x64):
     encoding, mask, (q, k, v) = ENCODINGS["kerple"], MASKS[name], drawn(B, T, N, K, H)

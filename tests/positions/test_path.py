@@ -23,7 +23,7 @@ def channels(direction, beta, gate):
     return jnp.concatenate([w, beta, jnp.cumsum(gate, 1)[..., None]], -1).swapaxes(1, 2)
 
 
-@pytest.mark.quick("dense")
+@pytest.mark.slow
 @pytest.mark.parametrize("implementation", ["dense", TILES], ids=["dense", "tiles"])
 def test_values_and_gradients_of_the_authors(implementation, x64):
     arrays = {name: jnp.asarray(x) for name, x in golden("frontier_path_attention").items()}

@@ -53,7 +53,7 @@ WAYS = {
 CASES = [(case, *way) for case, ways in WAYS.items() for way in ways]
 
 
-@pytest.mark.quick("index-tiles")
+@pytest.mark.slow
 @pytest.mark.parametrize("implementation", ["dense", TILES], ids=["dense", "tiles"])
 @pytest.mark.parametrize(("case", "encoding", "mask"), CASES, ids=["option", "index", "current"])
 def test_values_and_gradients_of_the_authors(case, encoding, mask, implementation, x64):
@@ -149,7 +149,7 @@ def test_tiles_need_linear_memory(encoding):
     assert quadratic(gradient_program(encoding, 512, implementation="dense"), 512) != []
 
 
-@pytest.mark.quick("tiles-1e+18")
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [30.0, 1e4, 1e18])
 @pytest.mark.parametrize("implementation", ["dense", TILES], ids=["dense", "tiles"])
 def test_large_logits_leave_all_to_the_nearest_key_that_wants_it(size, implementation):

@@ -52,6 +52,7 @@ def test_every_file_is_there(built: dict[str, bytes]):
         assert content.count(b"\n") == 1 if name == "overall.csv" else len(content) > 100, name
 
 
+@pytest.mark.slow
 def test_the_same_records_give_the_same_bytes(sweep: Path, built: dict[str, bytes]):
     """From another process, into another folder, with another matplotlibrc, locale and hash seed."""
     (sweep.parent / "matplotlibrc").write_text("font.size: 30\nsvg.hashsalt: other\naxes.facecolor: red\n")

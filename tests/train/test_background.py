@@ -32,6 +32,7 @@ def no_thread_is_left():
     return not [thread for thread in threading.enumerate() if thread.name == "checkpoint"]
 
 
+@pytest.mark.slow
 def test_steps_go_on_while_a_slow_disk_saves_and_the_bits_are_the_same(population, recorder, folders, saves):
     """The disk finishes a save only when a later step has been done, except the last; never two saves at once."""
     expected, quick = recorder(), folders("quick")

@@ -53,6 +53,7 @@ def test_a_run_that_only_validates_has_results_of_that(folder):
     assert {(one["split"], one["length"]) for one in found} == {("validation", 3)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("encoding", slow_except(["rope", "alibi", "t5", "sinusoidal"], "t5"))
 def test_sequences_of_one_symbol_are_trained_and_tested(folder, encoding):
     changes = ["task.length_max=1", "evaluate.lengths=1", f"model.encoding={encoding}"]

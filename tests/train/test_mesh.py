@@ -68,6 +68,7 @@ def test_every_mesh_trains_the_same_members(form, mesh):
         np.testing.assert_allclose(a, b, atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ring", slow_except(RINGS, "FoX"))
 def test_tokens_over_devices_train_the_same_members(ring):
     """With 2 x 2 x 2 devices for members, examples and tokens."""
@@ -125,6 +126,7 @@ def test_a_mesh_larger_than_the_machine_is_refused():
         make_mesh(parse_mesh("population=4,data=16"))
 
 
+@pytest.mark.slow
 def test_a_run_on_a_mesh_ends_as_on_one_device_and_its_checkpoint_goes_on_elsewhere(tiny, recorder, folders):
     """Three members on two times two devices, stopped, then one device, and back."""
     runs = [dataclasses.replace(tiny, seed=seed, data_seed=seed) for seed in range(3)]

@@ -34,7 +34,7 @@ def test_an_evaluation_of_the_answer_alone_is_that_of_all_rows(tiny, name, form)
     params = jax.tree.map(lambda leaf: leaf[None], jax.jit(built.init)(jax.random.key(0)))
     few = Evaluator(run, made_task, built)
     asked = []
-    apply = lambda *args, query_indices: _all(built, asked, *args, query_indices=query_indices)
+    apply = lambda *args, query_indices, axis_name: _all(built, asked, *args, query_indices=query_indices)
     every = Evaluator(run, made_task, built._replace(apply=apply))
     for mine, whole in zip(few(params), every(params), strict=True):
         for a, b in zip(mine[0], whole[0], strict=True):

@@ -22,7 +22,7 @@ def losses(changes):
     return trainer.advance(trainer.start(population), population, 4)[1]
 
 
-@pytest.mark.quick("decoder")
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["decoder", "encoder_decoder"])
 def test_losses_are_those_of_unrolled_layers(form):
     unrolled, scanned = (losses({"task.form": form, "model.scan_layers": scan}) for scan in (False, True))

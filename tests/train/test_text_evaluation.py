@@ -43,7 +43,7 @@ def regions(tmp_path):
 
 def constant(trainer):
     """The model of a trainer, made to answer the byte that is its parameter, whatever it reads."""
-    answer = lambda params, made, key, numbers, query_indices: jax.nn.one_hot(jnp.full(made.tokens.shape, params), 256)
+    answer = lambda params, made, key, numbers, **asked: jax.nn.one_hot(jnp.full(made.tokens.shape, params), 256)
     return trainer.model._replace(apply=answer)
 
 
