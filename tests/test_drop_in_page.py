@@ -75,6 +75,14 @@ def test_learned():
 
     same(sharded, out)
 
+    ring = functools.partial(attend, axis_name="sequence")
+    mesh = jax.make_mesh((4,), ("sequence",), axis_types=(jax.sharding.AxisType.Auto,))
+    tokens = jax.sharding.PartitionSpec(None, "sequence")
+    specs = dict(mesh=mesh, in_specs=(everywhere, tokens, tokens, tokens), out_specs=tokens)
+    ringed = jax.shard_map(lambda params, q, k, v: ring(q, k, v, params=params), **specs)(params, q, k, v)
+
+    same(ringed, out)
+
 
 def test_heads_shard_by_following_the_arrays():
     _, q, k, v, _, causal = names()
@@ -188,4 +196,4 @@ def test_the_page_shows_the_code_that_ran():
     assert set(imports.split("\n")) <= set(source.split("\n"))
     missing = [block for block in snippets if textwrap.indent(block, "    ") not in source]
     assert missing == []
-    assert len(blocks) == 13
+    assert len(blocks) == 14
