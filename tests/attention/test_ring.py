@@ -29,7 +29,7 @@ from tests.attention.matrix import (
     N,
     assert_near,
 )
-from tests.cases import FAST, slow_except
+from tests.cases import FAST
 
 P = jax.sharding.PartitionSpec
 LENGTH, KV_HEADS = 48, 2
@@ -135,12 +135,16 @@ def ordered(tree, order):
     return jax.tree.map(one, tree)
 
 
+BY_CI = ("fire", "transformer_xl", "selective_rope", "rope-longrope", "axial", "rope+t5", "pope", "kerple-power")
+
+
 def sizes_of_ring():
-    """Every encoding on four devices, and some on two and eight."""
+    """Encodings of every kind on four devices, some on two and eight; all of them nightly."""
     for name in ENCODINGS.keys() - IN_ORDER:
         for devices in (2, 4, 8):
             quick = name in EVERY_DAY and devices == 4
-            marks = () if quick else pytest.mark.slow if devices == 4 or name in EVERY_DAY else pytest.mark.nightly
+            slow = (name in BY_CI and devices == 4) or name in ("t5", "rope")
+            marks = () if quick else pytest.mark.slow if slow else pytest.mark.nightly
             yield pytest.param(name, devices, marks=marks, id=f"{name}-{devices}")
 
 
@@ -172,8 +176,16 @@ def as_written(name, mask, **how):
 DEFAULT = [name for name in ENCODINGS if Trait.CONTEXT not in ENCODINGS[name].traits]
 
 
-@pytest.mark.parametrize("devices", [2, pytest.param(8, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("name", slow_except(DEFAULT, "rope-dynamic", "stick", "t5"))
+def kinds_of_default():
+    """Two devices for every encoding, and eight for one that reads the keys in order."""
+    for name in DEFAULT:
+        slow = pytest.mark.slow if name in IN_ORDER or name in BY_CI else pytest.mark.nightly
+        marks = () if name in ("rope-dynamic", "stick", "t5") else slow
+        yield pytest.param(name, 2, marks=marks, id=f"{name}-2")
+        yield pytest.param(name, 8, marks=pytest.mark.slow if name == "cope" else pytest.mark.nightly, id=f"{name}-8")
+
+
+@pytest.mark.parametrize(("name", "devices"), [*kinds_of_default()])
 def test_default_indices_and_positions_go_on_from_device_to_device(name, devices):
     arrays = inputs_of(name)
     packed = (np.arange(LENGTH) // 11).astype(np.int32)
