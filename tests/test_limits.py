@@ -12,7 +12,7 @@ import attnjax
 from attnjax import registry
 from attnjax.cli import main
 from attnjax.config import EncodingConfig, RunConfig, limits, override, parse
-from attnjax.config.kinds import Range
+from attnjax.config.kinds import Range, key_of
 from attnjax.sweep import chain, plan, product, seeds, subsample, vary, zipped
 from attnjax.tasks import TASKS
 from attnjax.tasks import task as make_task
@@ -33,7 +33,7 @@ def largest(kind):
 def numeric(record, path=""):
     """Dotted names of all fields that hold a whole number, and the largest that each may hold."""
     for field in dataclasses.fields(record):
-        value, name = getattr(record, field.name), f"{path}.{field.name}".lstrip(".")
+        value, name = getattr(record, field.name), f"{path}.{key_of(field)}".lstrip(".")
         if dataclasses.is_dataclass(value) and not isinstance(value, EncodingConfig):
             yield from numeric(value, name)
         elif (high := largest(field.type)) is not None:
@@ -46,6 +46,7 @@ LARGEST = dict(numeric(RunConfig()))
 def test_every_size_has_a_bound():
     assert len(LARGEST) > 20
     assert LARGEST["model.layers"] == limits.LAYERS
+    assert "model.head" in LARGEST
     assert LARGEST["seed"] == 2**32 - 1
     assert all(high <= 2**32 - 1 for high in LARGEST.values())
 

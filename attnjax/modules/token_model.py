@@ -113,6 +113,7 @@ class Encoder(TokenModel):
       ValueError: in a call, an encoding that exists for causal masks alone, such as `ALiBi(symmetric=False)`.
 
     Example:
+      >>> import numpy as np
       >>> config = TransformerConfig(vocab=11, model=16, layers=2, heads=2, hidden=32)
       >>> encoder = Encoder(config, rngs=nnx.Rngs(0))
       >>> encoder(np.array([[1, 2, 3]])).shape
