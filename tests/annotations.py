@@ -8,12 +8,13 @@ time for five files of tests/train and tests/tasks).
 """
 
 import os
+import warnings
 from collections.abc import Callable
 from typing import Any
 
 import beartype
 import jaxtyping
-from beartype.roar import BeartypeDecorHintPep673Exception
+from beartype.roar import BeartypeDecorHintPep585DeprecationWarning, BeartypeDecorHintPep673Exception
 
 PACKAGES = ("attnjax.positions", "attnjax.attention", "attnjax.modules", "attnjax.tasks", "attnjax.train")
 """Packages whose annotations are checked where `ATTNJAX_CHECK_ANNOTATIONS` is set."""
@@ -28,7 +29,10 @@ def install() -> None:
 def typechecked(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return the function with its annotations checked; as it is where it names `Self`, which methods alone cannot know."""
     try:
-        # An int is a float, as for every type checker.
-        return beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))(function)
+        with warnings.catch_warnings():
+            # It is about what `nnx.List` inherits from.
+            warnings.simplefilter("ignore", BeartypeDecorHintPep585DeprecationWarning)
+            # An int is a float, as for every type checker.
+            return beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))(function)
     except BeartypeDecorHintPep673Exception:
         return function
