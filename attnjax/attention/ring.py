@@ -7,8 +7,8 @@ between the tiles of `blockwise`, is all that lasts from round to round, so that
 
 Backward, the keys make the same journey in the other direction, and the sums of their gradients travel with them until they
 are home. Gradients of learned parameters are summed where `jax.shard_map` meets them. Blocks that the mask hides are passed
-on without a product; with a causal mask and contiguous blocks that is half of the work of the first device and none of the last
-one's, and `attnjax.indices.zigzag` spreads it evenly.
+on without a product: with a causal mask and contiguous blocks device d computes d + 1 of P blocks, and the order of
+`attnjax.indices.zigzag` gives every device as much.
 
 An encoding whose scores depend on the keys to the right (`SequentialScore`) meets the blocks from the last to the first: with a
 causal mask and contiguous blocks these are the rounds as they are.

@@ -61,7 +61,9 @@ class Live:
 
 
 class RunContext:
-    """See the module's text. Every method takes the run's folder, as handed to the training function."""
+    """See the module's text. Every method takes the run's folder, as handed to the training function; `mesh` says on how many
+    devices to train.
+    """
 
     def __init__(
         self,
