@@ -79,7 +79,7 @@ def nnx_layer(fn, **options):
     return layer, {"q": read(layer.query), "k": read(layer.key), "v": read(layer.value), "out": read(layer.out)}
 
 
-@pytest.mark.quick("xpos", "alibi")
+@pytest.mark.quick("alibi")
 @pytest.mark.parametrize("name", slow_except(ENCODINGS, "rope", "xpos", "alibi", "t5", "dynamic_ntk"))
 def test_flax_with_its_own_mask_equals_attend(name, x):
     encoding = ENCODINGS[name]

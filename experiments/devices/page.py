@@ -52,6 +52,12 @@ def readme(found: Results) -> str:
     ]
     text += [f"* {target}, {_name(case)}: {error}" for target, case, error in failed]
     text += [f"* {target}, {_name(case)}: over its budget of {case.budget // MIB} MiB" for target, case in over]
+    widened = list(dict.fromkeys(case.encoding for (_, case), row in rows.items() if row.get("widened")))
+    if widened:
+        text += [
+            "",
+            f"A 16-bit operand is made float32 before a product under {', '.join(widened)}; under no other encoding.",
+        ]
     for kind, length in kinds:
         title = "A batch over devices" if kind == "data" else "A ring: one sequence over devices"
         text += ["", f"## {title}, T = {length:,}", ""]

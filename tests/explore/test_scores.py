@@ -68,6 +68,7 @@ def test_every_pattern_has_words():
     assert "next_token" in {one.name for one in head_grids(encoder)[0]}
 
 
+@pytest.mark.slow
 def test_a_head_written_by_hand_has_the_star(monkeypatch):
     planted = planted_heads.previous_by_bias()
     monkeypatch.setattr(

@@ -61,7 +61,7 @@ def forms_and_meshes():
     for form in FORMS:
         for mesh in ("population=4", "data=4", "population=2,data=4"):
             usual = (form == "copy, T5, decoder") + (mesh == "population=2,data=4")
-            yield pytest.param(form, mesh, marks=(pytest.mark.nightly, pytest.mark.slow, ())[usual])
+            yield pytest.param(form, mesh, marks=pytest.mark.slow if usual else pytest.mark.nightly)
 
 
 @pytest.mark.parametrize(("form", "mesh"), [*forms_and_meshes()])
