@@ -49,13 +49,13 @@ def choose(inputs: AttentionInputs, implementation: str | Tiling | None, *, need
     small = table <= DENSE_BYTES
     verdict = {
         "cudnn": "the fused kernel of the GPU",
-        "dense": f"the [B,N,T,S] table takes {_size(table)}, at most {_size(DENSE_BYTES)}",
-        "chunked": f"the [B,N,T,S] table would take {_size(table)}; tiles need memory linear in T and S",
+        "dense": f"the [B,N,T,S] table takes {size_of(table)}, at most {size_of(DENSE_BYTES)}",
+        "chunked": f"the [B,N,T,S] table would take {size_of(table)}; tiles need memory linear in T and S",
     }
     order = ["cudnn", "dense", "chunked"] if small else ["cudnn", "chunked"]
     name = next(name for name in order if obstacles[name] is None)
     passed_over = {
-        "dense": f"the [B,N,T,S] table would take {_size(table)}; ask for it by name",
+        "dense": f"the [B,N,T,S] table would take {size_of(table)}; ask for it by name",
         "chunked": f"{name} is chosen first where it can serve",
         "xla": "dense serves the same cases; ask for it by name",
         "cudnn": "never passed over",
@@ -147,6 +147,7 @@ def _table_bytes(inputs: AttentionInputs) -> int:
     return B * K * G * T * inputs.keys.k.shape[2] * inputs.compute_dtype.itemsize
 
 
-def _size(count: int) -> str:
+def size_of(count: int) -> str:
+    """Bytes in the largest unit of which there is one."""
     power = min(max(count.bit_length() - 1, 0) // 10, 4)
     return f"{count / 1024**power:.4g} {('B', 'KiB', 'MiB', 'GiB', 'TiB')[power]}"

@@ -8,8 +8,6 @@ from attnjax.config.mesh import MeshShape
 from attnjax.config.outside import import_modules
 from attnjax.sweep import groups
 
-UNITS = ("B", "KiB", "MiB", "GiB")
-
 
 def compile_(arguments: argparse.Namespace) -> int:
     """`attnjax compile CONFIG --topology NAME`: a paragraph for each program; 1 where one does not fit."""
@@ -21,6 +19,7 @@ def compile_(arguments: argparse.Namespace) -> int:
     # Compilers are found beside the platform that computes, which is left alone.
     jax.config.update("jax_platforms", "cpu")
     from attnjax.aot import TooLarge, compile_for, mesh_of, topology
+    from attnjax.attention.support import size_of
     from attnjax.train.loop import make_task
     from attnjax.train.mesh import MEMBERS, check_batches, padded
     from attnjax.train.step import Trainer
@@ -29,7 +28,7 @@ def compile_(arguments: argparse.Namespace) -> int:
     shape = arguments.mesh or MeshShape(data=len(there.devices))
     mesh, failed = mesh_of(there, shape._asdict()), 0
     print(
-        f"{there.name}: {len(there.devices)} devices of {_size(there.memory)}; "
+        f"{there.name}: {len(there.devices)} devices of {size_of(there.memory)}; "
         f"mesh {str(shape) or 'of one device'}; jax {jax.__version__}"
     )
     for alike in groups([one.config for one in plan.runs]):
@@ -45,15 +44,15 @@ def compile_(arguments: argparse.Namespace) -> int:
             print(f"  does not fit: {error}")
             failed += 1
             continue
-        print(f"  compiled in {found.seconds:.1f} s; it needs {_size(found.memory)} of a device:")
+        print(f"  compiled in {found.seconds:.1f} s; it needs {size_of(found.memory)} of a device:")
         print(
-            f"    arguments {_size(found.arguments)}, of which {_size(found.aliased)} hold results; other results "
-            f"{_size(found.outputs - found.aliased)}; temporary {_size(found.temporary)}; code {_size(found.code)}"
+            f"    arguments {size_of(found.arguments)}, of which {size_of(found.aliased)} hold results; other results "
+            f"{size_of(found.outputs - found.aliased)}; temporary {size_of(found.temporary)}; code {size_of(found.code)}"
         )
         print(f"  operations: {'the compiler does not say' if found.flops is None else f'{found.flops:.3g}'}")
         for one in found.collectives:
             least = "at least " if one.at_least else ""
-            print(f"  {one.kind}: {least}{one.count}, {_size(one.bytes)} from each device")
+            print(f"  {one.kind}: {least}{one.count}, {size_of(one.bytes)} from each device")
         print(f"  16-bit operands made float32 before a product: {len(found.widened) or 'none'}")
         for origin in dict.fromkeys(found.widened):
             print(f"    {origin}")
@@ -62,11 +61,3 @@ def compile_(arguments: argparse.Namespace) -> int:
 
 def _encodings(run) -> str:
     return "+".join(dict.fromkeys(one.name for one in run.model.encodings))
-
-
-def _size(count: float) -> str:
-    """Bytes in the largest unit of which there is one."""
-    power = 0
-    while count >= 1024 and power < len(UNITS) - 1:
-        count, power = count / 1024, power + 1
-    return f"{count:.4g} {UNITS[power]}"

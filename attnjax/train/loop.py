@@ -139,12 +139,9 @@ def _resume(trainer: Trainer, population: Member, directories: Sequence[pathlib.
         if len(steps) == 1:
             states = [one.state for one in found if one is not None]
             states += states[-1:] * (len(population.seed) - len(states))
-            return steps.pop(), place(jax.tree.map(lambda *leaves: _stacked(leaves), *states), trainer.mesh)
+            stacked = jax.tree.map(lambda *leaves: jax.numpy.asarray(np.stack(leaves)), *states)
+            return steps.pop(), place(stacked, trainer.mesh)
         newest = min(steps)
-
-
-def _stacked(leaves: Sequence[np.ndarray]) -> jax.Array:
-    return jax.numpy.asarray(np.stack(leaves))
 
 
 def _log_manifests(configs, directories, trainer: Trainer, task: Task, state: State, context: RunContext) -> list[int]:
