@@ -8,9 +8,10 @@ import numpy as np
 from flax import nnx
 
 from attnjax.modules.config import TransformerConfig
-from attnjax.modules.parameters import add, kernel, linear, zeros
+from attnjax.modules.parameters import add, kernel, zeros
 from attnjax.positions.concrete import concrete
-from attnjax.typing import Array, ArrayLike, Float, Int, compute_dtype
+from attnjax.positions.projection import project
+from attnjax.typing import Array, ArrayLike, Float, Int
 
 
 class TokenEmbedding(nnx.Module):
@@ -60,12 +61,15 @@ class TokenEmbedding(nnx.Module):
         return x + _lookup(self.types, types, self.config.dtype)
 
     def logits(self, x: Float[Array, "B T D"]) -> Float[Array, "B T V"]:
-        """Returns the logits of features x, in float32 (float64 where x is): x W_out * logits_scale + b_out."""
+        """Returns the logits of features x, in float32 (float64 where x is): x W_out * logits_scale + b_out.
+
+        Operands of 16 bits stay so, and so do those of the gradient, see `attnjax.positions.projection`.
+        """
         chex.assert_shape(x, (None, None, self.config.model))
         w = self.table[...].T if self.w_out is None else self.w_out[...]
-        dtype, factor = compute_dtype(x), self.config.logits_scale
-        logits = linear(x.astype(dtype), w)
-        return add(logits if factor == 1 else logits * jnp.asarray(factor, dtype), self.b_out)
+        factor = self.config.logits_scale
+        logits = project(x.reshape(-1, x.shape[-1]), w, precision=None).reshape(*x.shape[:-1], -1)
+        return add(logits if factor == 1 else logits * jnp.asarray(factor, logits.dtype), self.b_out)
 
 
 def _lookup(table: nnx.Param, tokens: Int[ArrayLike, "B T"], dtype: str) -> Float[Array, "B T D"]:

@@ -25,9 +25,9 @@ import jax
 import jax.numpy as jnp
 
 from attnjax.positions.base import EncodingParams, PositionEncoding, Sizes
+from attnjax.positions.projection import project
 from attnjax.typing import Array, ArrayLike, Float, Num, PyTree, compute_dtype
 
-HIGHEST = jax.lax.Precision.HIGHEST
 STD = 0.02
 """Standard deviation of the initial weights of the gates."""
 
@@ -105,13 +105,10 @@ class FoX(SummedCosts):
 
 
 def gate_logits(head: PyTree, x: Float[Array, "T D"]) -> Float[Array, " T"]:
-    """w . x_t + b of every token for one head, in float32, or in float64 where x is.
+    """w . x_t + b of every token for one head, in float32, or in float64 where x is; w is rounded to an x of 16 bits.
 
     Example:
         >>> gate_logits({"w": jnp.ones(2), "b": jnp.ones(())}, jnp.array([[1.0, 2.0]])).tolist()
         [4.0]
     """
-    dtype = compute_dtype(x)
-    w, b = (jnp.asarray(head[name], dtype) for name in ("w", "b"))
-    # Highest precision, because an error of one gate stays in the positions of all tokens after it.
-    return jnp.dot(x.astype(dtype), w, precision=HIGHEST) + b
+    return project(x, head["w"]) + jnp.asarray(head["b"], compute_dtype(x))

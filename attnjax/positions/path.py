@@ -28,9 +28,9 @@ import jax.numpy as jnp
 
 from attnjax.positions.base import EncodingParams, SequentialScore, Sizes, Tile, Trait
 from attnjax.positions.checks import MOST, validate_integer
+from attnjax.positions.projection import project
 from attnjax.typing import Array, ArrayLike, Float, Num, compute_dtype
 
-HIGHEST = jax.lax.Precision.HIGHEST
 EPSILON = 1e-6
 
 
@@ -91,17 +91,16 @@ class PaTH(SequentialScore):
         T, H, taps = x.shape[0], p.kv_head["up"].shape[-1], self.convolution
         dtype = compute_dtype(x, p.kv_head["up"])
         head, kv_head, shared = jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype), tuple(p))
-        x, first = x.astype(dtype), H + 1 + self.forget
+        x, first = x if x.dtype.itemsize == 2 else x.astype(dtype), H + 1 + self.forget
         before = jnp.broadcast_to(before, (first + (taps - 1) * H,)).astype(dtype)
-        product = lambda a, b: jnp.matmul(a, b, precision=HIGHEST)
-        inputs = product(product(x, shared["down"]), kv_head["up"])
+        inputs = project(project(x, shared["down"]), kv_head["up"])
         inputs = jnp.concatenate([before[first:].reshape(taps - 1, H), inputs])
         mixed = sum(kv_head["convolution"][tap][None] * inputs[tap : tap + T] for tap in range(taps))
         w = jax.nn.silu(mixed)
         w = w * jax.lax.rsqrt((w * w).sum(-1, keepdims=True) + EPSILON)
-        channels = [w, 2 * jax.nn.sigmoid(product(x, kv_head["beta"]) + kv_head["beta_bias"])[:, None]]
+        channels = [w, 2 * jax.nn.sigmoid(project(x, kv_head["beta"]) + kv_head["beta_bias"])[:, None]]
         if self.forget:
-            gates = jax.nn.log_sigmoid(product(x, head["gate"]) + head["gate_bias"])
+            gates = jax.nn.log_sigmoid(project(x, head["gate"]) + head["gate_bias"])
             channels.append((before[H + 1] + jnp.cumsum(gates))[:, None])
         return jnp.concatenate([*channels, *(inputs[tap : tap + T] for tap in range(1, taps))], axis=-1)
 

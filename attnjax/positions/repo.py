@@ -27,10 +27,10 @@ import jax.numpy as jnp
 from attnjax.positions.angles import angles, exact, geometric
 from attnjax.positions.base import EncodingParams, Sizes
 from attnjax.positions.checks import validate
+from attnjax.positions.projection import project
 from attnjax.positions.rotary import Layout, Rotation, check_even, check_layout, rotate
 from attnjax.typing import Array, ArrayLike, Float, Num, compute_dtype
 
-HIGHEST = jax.lax.Precision.HIGHEST
 SHARE = 8
 """The predictor has a hidden unit for this many channels of x."""
 STD, CUTOFF = 0.02, 3.0
@@ -75,13 +75,8 @@ class RePo(Rotation):
     ) -> Float[Array, " T"]:
         """w . (silu(x G) * (x C)); nothing is accumulated, so `before` does not count."""
         del pos, before
-        dtype = compute_dtype(x)
-        weight = lambda leaf: jnp.asarray(leaf, dtype)
-        # Highest precision, because the fastest pair turns by a radian per position.
-        through = lambda x, w: jnp.dot(x, weight(w), precision=HIGHEST)
-        x = x.astype(dtype)
-        hidden = jax.nn.silu(through(x, p.shared["gate"])) * through(x, p.shared["content"])
-        return through(hidden, p.kv_head["out"])
+        hidden = jax.nn.silu(project(x, p.shared["gate"])) * project(x, p.shared["content"])
+        return project(hidden, p.kv_head["out"])
 
     def turn(self, p: EncodingParams, x: Float[Array, "T H"], pos: Num[ArrayLike, " T"]) -> Float[Array, "T H"]:
         """R(pos) x."""

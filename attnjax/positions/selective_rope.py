@@ -34,10 +34,10 @@ import numpy as np
 from attnjax.positions.angles import geometric
 from attnjax.positions.base import EncodingParams, Sizes, Trait
 from attnjax.positions.checks import MOST, validate, validate_integer
+from attnjax.positions.projection import project
 from attnjax.positions.rotary import Layout, Rotation, check_even, check_layout, rotate
 from attnjax.typing import Array, ArrayLike, Float, Num, compute_dtype
 
-HIGHEST = jax.lax.Precision.HIGHEST
 TAPS = 4
 """Width of the convolution."""
 STD, EPSILON = 0.02, 1e-6
@@ -102,9 +102,8 @@ class SelectiveRoPE(Rotation):
         weight = lambda leaf: jnp.asarray(leaf, dtype)
         chunks = x.astype(dtype).reshape(T, K, D // K)
         units = chunks * jax.lax.rsqrt((chunks**2).sum(-1, keepdims=True) + EPSILON)
-        # Highest precision, because an error stays in the angles of all tokens after it.
-        hidden = jnp.dot(units.reshape(T, D), weight(p.shared["down"]), precision=HIGHEST)
-        phi = jnp.dot(hidden, weight(p.kv_head["up"]), precision=HIGHEST)
+        # The product of the width of the model is one of 16 bits where x is; the narrow one after it is in float32.
+        phi = project(project(units.reshape(T, D).astype(x.dtype), p.shared["down"]), p.kv_head["up"])
         state = jnp.broadcast_to(before.astype(dtype), (TAPS * phi.shape[1],)).reshape(TAPS, -1)
         row = jnp.concatenate([state[1:], phi])
         psi = sum(tap[None] * row[j : j + T] for j, tap in enumerate(weight(p.kv_head["convolution"])))

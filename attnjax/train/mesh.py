@@ -128,6 +128,15 @@ def sum_over_batch(tree: PyTree, mesh: jax.sharding.Mesh | None, axes: tuple[str
     return jax.lax.psum(tree, spread) if spread else tree
 
 
+def varying_over_batch(tree: PyTree, mesh: jax.sharding.Mesh | None) -> PyTree:
+    """Return the same numbers, as numbers that may differ between the devices that share a batch: their gradient is summed
+    over these devices here, in the type of the numbers, and not in that of 16 bits which a product casts them to.
+    """
+    spread = tuple(axis for axis in (ROWS, TOKENS) if mesh is not None and mesh.shape[axis] > 1)
+    vary = functools.partial(jax.lax.pcast, axis_name=spread, to="varying")
+    return jax.tree.map(vary, tree) if spread else tree
+
+
 def varying_over_members(tree: PyTree, mesh: jax.sharding.Mesh | None) -> PyTree:
     """Return the same numbers, as numbers that may differ between the members."""
     vary = functools.partial(jax.lax.pcast, axis_name=(MEMBERS,), to="varying")

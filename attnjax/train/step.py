@@ -202,7 +202,7 @@ class Trainer:
         `capacity`: how many targets of an example are gathered, see `batching.gather_targets`.
         """
         target, rows = batching.gather_targets(sequences, capacity if key is None else None)
-        axis_name = mesh_.axis_of_tokens(self.mesh)
+        axis_name, params = mesh_.axis_of_tokens(self.mesh), mesh_.varying_over_batch(params, self.mesh)
         logits = self.model.apply(params, sequences, key, numbers, query_indices=rows, axis_name=axis_name)
         logits = logits.astype(jnp.float32)
         entropy = optax.softmax_cross_entropy_with_integer_labels(logits, target.targets)
