@@ -2,7 +2,7 @@
 
 import jax.numpy as jnp
 
-from attnjax.typing import Array, Float
+from attnjax.typing import Array, Float, compute_dtype
 
 
 def combine(
@@ -39,4 +39,6 @@ def gate_heads(out: Float[Array, "B T N H"], gate: Float[Array, "*B N"]) -> Floa
     if gate.shape not in ((N,), (B, N)):
         raise ValueError(f"gate must have shape ({N},) or ({B}, {N}), got {gate.shape}")
     gate = gate[None] if gate.ndim == 1 else gate
-    return out * gate[:, None, :, None].astype(out.dtype)
+    # Multiplied before rounding: the gradient of a gate is a sum over all tokens and channels, which 16 bits cannot hold.
+    wide = compute_dtype(out)
+    return (out.astype(wide) * gate[:, None, :, None].astype(wide)).astype(out.dtype)

@@ -46,5 +46,7 @@ def apply_gate(
     chex.assert_shape(x, (B, T, None))
     chex.assert_shape(kernel, (x.shape[2], N) if kernel.ndim == 2 else (x.shape[2], N, H))
     logits = linear(x, kernel)
-    gates = jax.nn.sigmoid(logits.astype(compute_dtype(logits))).astype(out.dtype)
-    return out * (gates[..., None] if kernel.ndim == 2 else gates)
+    wide = compute_dtype(logits, out)
+    gates = jax.nn.sigmoid(logits.astype(wide))
+    # Multiplied before rounding, so that the gradient of a head's gate, a sum over its channels, is not summed in 16 bits.
+    return (out.astype(wide) * (gates[..., None] if kernel.ndim == 2 else gates)).astype(out.dtype)

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from attnjax.attention import attend_with_lse
 from attnjax.positions.base import EncodingParams, Sizes, Trait
 from attnjax.positions.rope import RoPE
 from attnjax.positions.rotary import rotate
@@ -181,3 +182,31 @@ def test_head_dimensions_that_do_not_fall_into_pairs():
         RoPE(fraction=0.1).check(sizes=Sizes(16, 2, 2, 8))
     with pytest.raises(ValueError, match="4 pairs need 8 channels, got a head dimension of 6"):
         rotate(jnp.ones((2, 6)), jnp.ones((2, 4)), "half")
+
+
+@pytest.mark.parametrize("start", [30_000, 1_000_000])
+def test_bfloat16_logits_far_out_are_off_by_the_rounding_of_queries_and_keys_alone(start):
+    """Whole numbers near 30,000 are 128 apart in bfloat16, those near a million 4,096: positions must never pass through it."""
+    q, k = (jnp.asarray(RNG.normal(size=(64, H)), jnp.bfloat16) for _ in range(2))
+    pos, u = start + np.arange(64), 2.0**-8
+
+    def logits(q_pos, k_pos):
+        """The log-sum-exp over a single key is its logit."""
+        one = lambda k, k_pos: attend_with_lse(
+            q[None, :, None],
+            k[None, None, None],
+            k[None, None, None],
+            encoding=RoPE(),
+            scale=1.0,
+            q_pos=q_pos,
+            k_pos=k_pos[None],
+        )[1][0, :, 0]
+        return jax.jit(jax.vmap(one, out_axes=1))(k, k_pos)
+
+    true_q, true_k = (numpy_rotary(np.asarray(x, np.float64), pos) for x in (q, k))
+    bound = (2 * u + u**2) * np.abs(true_q) @ np.abs(true_k).T + 1e-5
+    found = np.asarray(logits(jnp.asarray(pos), jnp.asarray(pos)), np.float64)
+    assert np.all(np.abs(found - true_q @ true_k.T) <= bound)
+    rounded = np.asarray(jnp.asarray(pos, jnp.bfloat16), np.float64)
+    trapped = numpy_rotary(np.asarray(q, np.float64), rounded) @ numpy_rotary(np.asarray(k, np.float64), rounded).T
+    assert np.mean(np.abs(trapped - true_q @ true_k.T) > bound) > 0.8, "the bound would show positions in bfloat16"

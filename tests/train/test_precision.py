@@ -1,8 +1,8 @@
 """train.dtype_policy="bfloat16": what is in bfloat16, what stays in float32, and how near the loss is.
 
-bfloat16 has 8 significant bits, so a rounding changes a number by at most 2^-9 of itself. A logit of order 1 comes out of a
-dozen roundings in a row (embedding, two sublayers of projections and sums, the last norm): 12 * 2^-9 < 2^-5. A loss is a mean
-over tokens of differences of logits.
+bfloat16 has 8 significant bits, so a rounding changes a number by at most 2^-8 of itself. A logit of order 1 comes out of a
+dozen roundings in a row (embedding, two sublayers of projections and sums, the last norm), which are independent: 12^0.5 * 2^-8
+< 2^-6. A loss is a mean over tokens of differences of logits: its bound is 2^-7 of itself, that of its gradient's norm 2^-5.
 """
 
 import dataclasses
@@ -16,22 +16,13 @@ from attnjax.train.data import batch
 from attnjax.train.loop import make_task
 from attnjax.train.step import Trainer, members
 from tests.tasks import cases
+from tests.widened import equations
 
 
 def with_policy(run, policy):
     """The run with relu, whose derivative needs no function of its own."""
     model = dataclasses.replace(run.model, activation="relu")
     return dataclasses.replace(run, model=model, train=dataclasses.replace(run.train, dtype_policy=policy))
-
-
-def equations(jaxpr):
-    """All equations, those inside others included."""
-    for equation in jaxpr.eqns:
-        yield equation
-        for inner in jax.tree.leaves(list(equation.params.values()), is_leaf=lambda x: hasattr(x, "eqns")):
-            inner = getattr(inner, "jaxpr", inner)
-            if hasattr(inner, "eqns"):
-                yield from equations(inner)
 
 
 def types(jaxpr, *names):
@@ -73,10 +64,9 @@ def trace(trainer, run):
 
 def test_matrices_are_multiplied_in_bfloat16(trainers, traced, tiny):
     half, full = (types(jaxpr, "dot_general") for jaxpr in (traced[2], trace(trainers["float32"], tiny)[2]))
-    # Queries, keys, values, output, two of the feed-forward layer, scores and weighted values: once forwards, twice backwards.
-    assert half["bfloat16", "bfloat16"] == 8 * 3 * tiny.model.layers
-    # The logits of the vocabulary.
-    assert half["float32", "float32"] == 3
+    # Queries, keys, values, output, two of the feed-forward layer, scores and weighted values of a layer, and the logits of
+    # the vocabulary: once forwards, twice backwards.
+    assert half == {("bfloat16", "bfloat16"): 8 * 3 * tiny.model.layers + 3}
     assert set(full) == {("float32", "float32")}
     assert sum(half.values()) == sum(full.values())
 
@@ -97,9 +87,9 @@ def test_parameters_and_optimizer_stay_float32(traced):
 def test_loss_and_gradient_are_those_of_float32_within_its_bits(gradients):
     (half, half_gradient), (full, full_gradient) = (gradients[policy] for policy in ("bfloat16", "float32"))
     assert half != full
-    assert half == pytest.approx(full, abs=2**-5)
+    assert half == pytest.approx(full, rel=2**-7)
     leaves = jax.tree.leaves(half_gradient)
     assert {str(leaf.dtype) for leaf in leaves} == {"float32"}
     assert all(bool(jnp.isfinite(leaf).all()) for leaf in leaves)
     difference = jax.tree.map(jnp.subtract, half_gradient, full_gradient)
-    assert float(optax.tree.norm(difference)) < 2**-4 * float(optax.tree.norm(full_gradient))
+    assert float(optax.tree.norm(difference)) < 2**-5 * float(optax.tree.norm(full_gradient))

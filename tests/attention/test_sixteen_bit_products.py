@@ -1,0 +1,25 @@
+"""Gradients of attention in bfloat16 under every encoding: no product has an operand that was widened to float32.
+
+The programs are those that `experiments/devices` compiles, in which a batch has tiles of 128 queries and keys. They are read as
+JAX traced them, so that no compiler may hide a widened operand, and none is needed.
+"""
+
+import jax
+import pytest
+
+import attnjax as aj
+from experiments.devices.cases import EMBEDDINGS, Case, program
+from tests.cases import slow_except
+from tests.widened import products, widened_products
+
+OF_FLOAT32 = {"transformer_xl": 3, "cope": 4}
+"""Scores that multiply queries or keys by learned numbers: a `Tile` has them in float32, as the logits that they add to."""
+
+
+@pytest.mark.parametrize("name", slow_except([name for name in aj.ENCODINGS if name not in EMBEDDINGS], "t5", "fox"))
+def test_no_product_is_widened(name):
+    function, arguments, _ = program(Case("data", name, 64))
+    jaxpr = jax.make_jaxpr(function)(*arguments)
+    assert len(widened_products(jaxpr)) == OF_FLOAT32.get(name, 0)
+    # Scores and weighted values, twice over in the gradient but for the output, and both factors of each.
+    assert products(jaxpr)["bfloat16", "bfloat16"] >= 7

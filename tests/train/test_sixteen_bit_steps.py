@@ -1,0 +1,110 @@
+"""Training steps under train.dtype_policy="bfloat16": which products have 16-bit operands, and in which type sums are made.
+
+A sum over all tokens in bfloat16 stops growing at 256 times its terms. So no sum, and none over devices, may be one of 16-bit
+numbers: a product of matrices has its own accumulator, other sums have the type of what they add.
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from attnjax.attention import gate_heads
+from attnjax.config import parse
+from attnjax.config.mesh import parse_mesh
+from attnjax.modules.parameters import add
+from attnjax.train.data import batch
+from attnjax.train.loop import make_task
+from attnjax.train.mesh import make_mesh
+from attnjax.train.step import Trainer, abstract_member
+from tests.cases import OPTIMISED, slow_except
+from tests.tasks.cases import compiled
+from tests.widened import equations, products, widened_products
+
+SUMS = ("reduce_sum", "cumsum", "reduce_window_sum", "psum", "psum_invariant", "reduce_scatter")
+TOKENS = 100_000
+WIDE = {"attention_gate": "head", "attention_sink": True, "qk_norm": True, "norm": "rms", "activation": "swiglu"}
+STACKED = {"attention_gate": "channel", "scan_layers": True, "remat": True, "layers": 2, "parallel": True}
+STEPS = {
+    "decoder": {"model": {"encoding": "rope"}},
+    "encoder": {"model": {"encoding": "nope"}, "task": {"form": "encoder"}},
+    "encoder-decoder": {"model": {"encoding": "t5"}, "task": {"form": "encoder_decoder"}},
+    "head gates, sinks, untied": {"model": WIDE | {"tie_embeddings": False, "output_bias": True, "encoding": "alibi"}},
+    "channel gates, scanned layers": {"model": STACKED | {"encoding": "alibi"}},
+    **{name: {"model": {"encoding": name}} for name in ("fire", "dape", "stick_breaking", "sinusoidal", "kerple")},
+    **{name: {"model": {"encoding": name}} for name in ("fox", "cable", "repo", "selective_rope", "path")},
+    "learned": {"model": {"encoding": {"name": "learned", "options": {"length": 64}}}},
+}
+"""A step of each family of models, and of encodings that learn."""
+OF_FLOAT32 = ("fire", "dape", "repo", "selective_rope", "path", "stick_breaking")
+"""Encodings with products of numbers that were computed in float32: a network of distances or of scores, sums of logits, the
+narrow second factor of a projection.
+"""
+
+
+def run_of(changes, policy="bfloat16"):
+    model = {"layers": 1, "model": 16, "heads": 2, "hidden": 32} | changes["model"]
+    task = {"name": "reverse_string", "length_min": 1, "length_max": 6} | changes.get("task", {})
+    train = {"steps": 4, "batch": 8, "dtype_policy": policy}
+    return parse({"name": "bits", "task": task, "model": model, "train": train, "evaluate": {"batch": 8}})
+
+
+def step_of(run):
+    """The equations of one training step."""
+    trainer = Trainer(run, make_task(run))
+    return jax.make_jaxpr(trainer.step)(trainer.shapes(), abstract_member(run), *trainer.task.arrays)
+
+
+@pytest.mark.parametrize("name", slow_except(STEPS, "decoder", "head gates, sinks, untied", "fox"))
+def test_products_are_of_sixteen_bits_and_sums_are_not(name):
+    jaxpr = step_of(run_of(STEPS[name]))
+    assert widened_products(jaxpr) == []
+    counts = products(jaxpr)
+    assert counts["bfloat16", "bfloat16"] >= 3 * 9
+    assert set(counts) <= {("bfloat16", "bfloat16")} | ({("float32", "float32")} if name in OF_FLOAT32 else set())
+    sums = [one for one in equations(jaxpr.jaxpr) if one.primitive.name in SUMS]
+    assert len(sums) >= 5
+    assert [str(one) for one in sums if one.invars[0].aval.dtype == jnp.bfloat16] == []
+
+
+def gradients(run, params=None):
+    """Loss, its gradient as one vector, and the parameters, on the first batch."""
+    trainer = Trainer(run, make_task(run))
+    params = compiled(trainer.model.init)(jax.random.key(0)) if params is None else params
+    made = compiled(lambda: batch(run, trainer.task, jnp.uint32(0), jnp.int32(0)))()
+    loss, found = compiled(jax.value_and_grad(lambda params: trainer.loss(params, made)[0]))(params)
+    return float(loss), np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(found)]), params
+
+
+@pytest.mark.parametrize("name", slow_except(("alibi", "sinusoidal", "nope", "t5", "fox", "repo", "path"), "fox"))
+def test_loss_and_gradient_are_near_those_of_float32(name):
+    """A dozen independent roundings in a row of at most 2^-8 each; gradients of two layers were 2^-6 away, losses 2^-9."""
+    full, expected, params = gradients(run_of({"model": {"encoding": name}}, "float32"))
+    half, found, _ = gradients(run_of({"model": {"encoding": name}}), params)
+    assert 0 < abs(half - full) < 2**-7 * full
+    assert np.linalg.norm(found - expected) < 2**-5 * np.linalg.norm(expected)
+    assert found @ expected > (1 - 2**-10) * np.linalg.norm(found) * np.linalg.norm(expected)
+
+
+def test_gradients_are_summed_over_devices_in_float32():
+    """Where a product casts parameters to bfloat16, the sum over devices would be one of bfloat16 numbers."""
+    run = run_of(STEPS["decoder"])
+    trainer = Trainer(run, make_task(run), make_mesh(parse_mesh("data=2")))
+    state, members, corpus, steps = trainer.arguments(1)
+    jaxpr = jax.make_jaxpr(trainer.program)(state, members, corpus, steps)
+    summed = [x.aval for one in equations(jaxpr.jaxpr) if "psum" in one.primitive.name for x in one.invars]
+    assert {str(x.dtype) for x in summed} == {"float32"}
+    # Every parameter once, the loss and the accuracy; not the copies that several products made of one.
+    assert sum(x.size for x in summed) == sum(leaf.size for leaf in jax.tree.leaves(state.params)) + 2
+
+
+def test_the_gradient_of_a_bias_counts_every_token():
+    x, bias = jnp.ones((1, TOKENS, 2), jnp.bfloat16), jnp.zeros(2)
+    loss = lambda bias: add(x, bias).astype(jnp.float32).sum()
+    assert jax.jit(jax.grad(loss), compiler_options=OPTIMISED)(bias).tolist() == [TOKENS, TOKENS]
+
+
+def test_the_gradient_of_a_head_gate_counts_every_token_and_channel():
+    heads, gate = jnp.ones((1, TOKENS // 4, 2, 4), jnp.bfloat16), jnp.ones(2)
+    loss = lambda gate: gate_heads(heads, gate).astype(jnp.float32).sum()
+    assert jax.jit(jax.grad(loss), compiler_options=OPTIMISED)(gate).tolist() == [TOKENS, TOKENS]
