@@ -9,13 +9,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from attnjax.aot import compile_for, mesh_of, topology
 from attnjax.attention import gate_heads
 from attnjax.config import parse
-from attnjax.config.mesh import parse_mesh
+from attnjax.config.mesh import MeshShape, parse_mesh
 from attnjax.modules.parameters import add
 from attnjax.train.data import batch
 from attnjax.train.loop import make_task
-from attnjax.train.mesh import make_mesh
+from attnjax.train.mesh import MEMBERS, make_mesh
 from attnjax.train.step import Trainer, abstract_member
 from tests.cases import OPTIMISED, slow_except
 from tests.tasks.cases import compiled
@@ -42,10 +43,10 @@ narrow second factor of a projection.
 """
 
 
-def run_of(changes, policy="bfloat16"):
+def run_of(changes, policy="bfloat16", batch=8):
     model = {"layers": 1, "model": 16, "heads": 2, "hidden": 32} | changes["model"]
     task = {"name": "reverse_string", "length_min": 1, "length_max": 6} | changes.get("task", {})
-    train = {"steps": 4, "batch": 8, "dtype_policy": policy}
+    train = {"steps": 4, "batch": batch, "dtype_policy": policy}
     return parse({"name": "bits", "task": task, "model": model, "train": train, "evaluate": {"batch": 8}})
 
 
@@ -96,6 +97,28 @@ def test_gradients_are_summed_over_devices_in_float32():
     assert {str(x.dtype) for x in summed} == {"float32"}
     # Every parameter once, the loss and the accuracy; not the copies that several products made of one.
     assert sum(x.size for x in summed) == sum(leaf.size for leaf in jax.tree.leaves(state.params)) + 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", ["h100:8", "v5e:2x4"])
+@pytest.mark.parametrize("name", ["decoder", "fox"])
+def test_no_product_of_the_compiled_step_is_widened(name, target):
+    """Where the compilers are installed (`attnjax[compile]`): the optimised program of eight accelerators that are not here."""
+    try:
+        there = topology(target)
+    except ValueError as error:
+        pytest.skip(str(error))
+    # A GPU has no tiles for some of the smallest products.
+    run = run_of({"model": STEPS[name]["model"] | {"model": 128, "hidden": 256}, "task": {"length_max": 30}}, batch=64)
+    mesh = mesh_of(there, MeshShape(data=8)._asdict())
+    trainer = Trainer(run, make_task(run), mesh)
+    members, whole = jax.sharding.PartitionSpec(MEMBERS), jax.sharding.PartitionSpec()
+    specs = (members, members, whole, whole)
+    found = compile_for(there, mesh, trainer.program, trainer.arguments(1), specs, donate_argnums=0)
+    assert found.widened == ()
+    # One sum over devices, of the parameters, the loss and the accuracy in float32.
+    parameters = sum(leaf.size for leaf in jax.tree.leaves(trainer.shapes().params))
+    assert [(one.kind, one.count, one.bytes) for one in found.collectives] == [("all-reduce", 1, 4 * (parameters + 2))]
 
 
 def test_the_gradient_of_a_bias_counts_every_token():
