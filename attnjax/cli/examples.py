@@ -78,6 +78,7 @@ examples:
   attnjax bench attention memory --out results/attention
   attnjax bench --smoke
   attnjax bench --torch .venv-torch/bin/python
+  attnjax bench gpu --lengths 1024 4096 --torch python3
   attnjax bench --render runs/bench
 
 The command writes speed.jsonl, each row as soon as it is measured, then speed.md and, if matplotlib is installed, speed.png

@@ -141,6 +141,8 @@ def _add_bench(add: _Add) -> None:
     )
     bench.add_argument("--out", type=pathlib.Path, metavar="DIR", help="folder of results; default: runs/bench")
     bench.add_argument("--torch", metavar="PYTHON", help="interpreter of an environment that has PyTorch")
+    text = "measure at these lengths only; default: at all of the suite"
+    bench.add_argument("--lengths", nargs="+", type=types.count, metavar="T", help=text)
     bench.add_argument(
         "--rounds", type=types.count, metavar="N", help="largest number of rounds of a comparison; default: 15"
     )
