@@ -104,7 +104,7 @@ def compared(name: str, implementation: str, way: Way) -> dict:
             got = {"out": out} | dict(zip(("q", "k", "v", "params", "scale"), gradients, strict=True))
             count += 1
             for (at, a), b in zip(jax.tree_util.tree_leaves_with_path(got), jax.tree.leaves(expected), strict=True):
-                # Sums over the batch may cancel: of parameters and scale, errors are relative to the order of the loss, or more.
+                # Sums over the batch may cancel: of parameters and scale, errors are relative to its order at least.
                 unit = max(1.0 if at[0].key in ("params", "scale") else 0.0, np.abs(b).max())
                 error = float(np.abs(np.asarray(a, np.float64) - b).max() / unit)
                 if not error <= worst:
