@@ -8,8 +8,10 @@ exit status:
        run and sweep: records are damaged, the end of a run could not be written, or a run is unfinished and has no process
        bench: a suite failed, or with --smoke our numbers differ from those of another library
        parity: numbers differ
+       work: as sweep
   2    the command, the config or the folder is wrong: one line says what, and nothing was trained
   3    other processes still work on runs of this sweep (with --wait the command waits for them instead)
+  75   work: stopped by a signal after saving, and runs are left: start it again
   130  stopped by Ctrl-C after saving (a second Ctrl-C stops at once)
   143  stopped by SIGTERM after saving (a second SIGTERM stops at once)
 """
@@ -54,6 +56,16 @@ replace what the sweep sets for the same fields: --seeds 10 gives each cell the 
 The same command trains what is missing, also after kill -9. Runs that differ only in numbers (seeds, rates, constants of an
 encoding) train together in one program, as a population.
 """
+WORK = """
+examples:
+  attnjax sweep theta --plan --out shared/theta
+  attnjax work shared/theta
+  attnjax work shared/theta --wait --patience 300
+
+Any number of workers on any number of machines may work on one folder; each run is trained by one of them. A worker that
+gets SIGTERM, SIGUSR1 or SIGUSR2 saves at the next step, gives its runs back, and exits with 75 if runs are left. With --wait
+it stays until all runs have ended, and takes over those whose worker dies.
+"""
 REPORT = """
 examples:
   attnjax report runs/rope_vs_sinusoidal
@@ -78,6 +90,7 @@ examples:
   attnjax bench attention memory --out results/attention
   attnjax bench --smoke
   attnjax bench --torch .venv-torch/bin/python
+  attnjax bench gpu --lengths 1024 4096 --torch python3
   attnjax bench --render runs/bench
 
 The command writes speed.jsonl, each row as soon as it is measured, then speed.md and, if matplotlib is installed, speed.png

@@ -1,9 +1,10 @@
-"""The commands that train: run, sweep."""
+"""The commands that train: run, sweep, work."""
 
 import argparse
 import pathlib
+import signal
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from attnjax.cli.commands import provided
 from attnjax.cli.compilation_cache import keep_programs
@@ -15,13 +16,15 @@ from attnjax.sweep import ExecutionConfig, Store, Summary, Train, load, manifest
 from attnjax.sweep.execute import states
 from attnjax.sweep.lease import Owner
 from attnjax.sweep.preflight import check, check_apart
-from attnjax.sweep.stop import Stop
+from attnjax.sweep.stop import WARNINGS, Stop
 from attnjax.sweep.summary import others
 from attnjax.sweep.worker import import_train
 from attnjax.sweep.workers import import_path
 
 SIGNALS = (("SIGINT", 130), ("KeyboardInterrupt", 130), ("SIGTERM", 143))
 FAILED, BUSY = 1, 3
+REQUEUE = 75
+"""What `attnjax work` exits with after a signal while runs are left: "temporary failure" of sysexits.h, to be started again."""
 MOST = 10
 """Largest number of lines about runs that other processes work on."""
 
@@ -46,10 +49,30 @@ def sweep(arguments: argparse.Namespace) -> int:
         print(f"note: {note}", flush=True)
     if arguments.dry_run:
         return _foresee(arguments, plan)
+    if arguments.plan:
+        store = _prepared(arguments, plan, extend=arguments.extend)
+        print(f"{len(plan.runs)} runs planned in {store.root}: attnjax work {store.root}")
+        return 0
     code, summary = _execute(arguments, plan, extend=arguments.extend)
     if arguments.report and code in (0, FAILED, BUSY):
         _report(_root(arguments, plan), summary)
     return code
+
+
+def work(arguments: argparse.Namespace) -> int:
+    """`attnjax work DIR`: the open runs of a sweep that was planned before, for a scheduler that starts and stops workers."""
+    keep_programs()
+    store, stop = load(arguments.folder), Stop()
+    import_modules(arguments.imports)
+    print(f"{len(store.runs)} runs in {store.root}", flush=True)
+    with Display(store) as display:
+        train = _trainer(arguments.trainer, store)
+        execution = _execution(arguments, arguments.imports)
+        summary = run_here(store, train, execution, progress=display, stop=stop, warnings=WARNINGS)
+    _tell(store, summary, stop)
+    if stop.reason in (*dict(SIGNALS), *(signal.Signals(number).name for number in WARNINGS)):
+        return REQUEUE if summary.open() else 0
+    return _status(summary, stop, strict=arguments.fail_fast)
 
 
 def _foresee(arguments: argparse.Namespace, plan: Plan) -> int:
@@ -94,14 +117,7 @@ def _execute(arguments: argparse.Namespace, plan: Plan, *, extend: bool) -> tupl
     )
     _tell_others(store, others(store, states(store)))
     stop = Stop()
-    execution = ExecutionConfig(
-        fail_fast=arguments.fail_fast,
-        population=arguments.population,
-        wait=arguments.wait,
-        stall=arguments.patience,
-        imports=plan.imports,
-        mesh=str(arguments.mesh),
-    )
+    execution = _execution(arguments, plan.imports)
     with Display(store) as display:
         if arguments.workers is None:
             train = _trainer(arguments.trainer, store)
@@ -113,6 +129,20 @@ def _execute(arguments: argparse.Namespace, plan: Plan, *, extend: bool) -> tupl
             )
     _tell(store, summary, stop)
     return _status(summary, stop, strict=arguments.strict or arguments.fail_fast), summary
+
+
+def _execution(arguments: argparse.Namespace, imports: Sequence[str]) -> ExecutionConfig:
+    """How runs are executed, as the options say."""
+    return ExecutionConfig(
+        fail_fast=arguments.fail_fast,
+        population=arguments.population,
+        patience=arguments.patience,
+        attempts=arguments.attempts,
+        wait=arguments.wait,
+        stall=arguments.stall,
+        imports=tuple(imports),
+        mesh=str(arguments.mesh),
+    )
 
 
 def _trainer(name: str, store: Store) -> Train:

@@ -33,6 +33,7 @@ def parser() -> argparse.ArgumentParser:
     known = (
         _add_run,
         _add_sweep,
+        _add_work,
         _add_report,
         _add_list,
         _add_show,
@@ -87,9 +88,23 @@ def _add_sweep(add: _Add) -> None:
     sweep.add_argument("--strict", action="store_true", help="exit with 1 if any run failed")
     sweep.add_argument("--extend", action="store_true", help="add the runs to the sweep that the folder already holds")
     sweep.add_argument("--report", action="store_true", help="write figures, tables and a page at the end")
+    what = sweep.add_mutually_exclusive_group()
     text = "check the sweep, list its runs and how many are done, and change nothing"
-    sweep.add_argument("--dry-run", action="store_true", help=text)
+    what.add_argument("--dry-run", action="store_true", help=text)
+    text = "make the folder of the sweep with all its runs, and train none: that is left to `attnjax work`"
+    what.add_argument("--plan", action="store_true", help=text)
     sweep.set_defaults(command=execution.sweep)
+
+
+def _add_work(add: _Add) -> None:
+    text = "train the open runs of a sweep that was planned before, as one worker among others"
+    work = add("work", help=text, description=text, epilog=examples.WORK, formatter_class=_Raw)
+    work.add_argument("folder", type=pathlib.Path, metavar="DIR", help="the folder of a sweep")
+    _add_training(work)
+    work.add_argument("--fail-fast", action="store_true", help="stop at the first run that fails")
+    text = "import (and so execute) a module of which the runs name a class, as package.module:Class"
+    work.add_argument("--import", action="append", default=[], dest="imports", metavar="MODULE", help=text)
+    work.set_defaults(command=execution.work)
 
 
 def _add_report(add: _Add) -> None:
@@ -141,6 +156,8 @@ def _add_bench(add: _Add) -> None:
     )
     bench.add_argument("--out", type=pathlib.Path, metavar="DIR", help="folder of results; default: runs/bench")
     bench.add_argument("--torch", metavar="PYTHON", help="interpreter of an environment that has PyTorch")
+    text = "measure at these lengths only; default: at all of the suite"
+    bench.add_argument("--lengths", nargs="+", type=types.count, metavar="T", help=text)
     bench.add_argument(
         "--rounds", type=types.count, metavar="N", help="largest number of rounds of a comparison; default: 15"
     )
@@ -230,6 +247,10 @@ def _add_config(command: argparse.ArgumentParser) -> None:
 def _add_execution(command: argparse.ArgumentParser) -> None:
     command.add_argument("--out", type=pathlib.Path, metavar="DIR", help="folder of results; default: runs/<name>")
     command.add_argument("--retry-failed", action="store_true", help="train failed runs again")
+    _add_training(command)
+
+
+def _add_training(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--population", type=types.count, metavar="N", help="largest number of runs that train together"
     )
@@ -240,5 +261,9 @@ def _add_execution(command: argparse.ArgumentParser) -> None:
     command.add_argument("--mesh", type=types.mesh, default=types.mesh(""), metavar="AXIS=N,...", help=text)
     text = "wait for runs that other processes train, and take over those whose process dies"
     command.add_argument("--wait", action="store_true", help=text)
+    text = "seconds without a heartbeat after which a process of another machine counts as dead; default: 60"
+    command.add_argument("--patience", type=types.seconds, default=60.0, metavar="S", help=text)
+    text = "deaths of its process in a row, without a step between them, after which a run has failed; default: 5"
+    command.add_argument("--attempts", type=types.count, default=5, metavar="N", help=text)
     text = "write the stack traces of all threads after S seconds without a step; default: 600"
-    command.add_argument("--patience", type=types.seconds, default=600.0, metavar="S", help=text)
+    command.add_argument("--stall", type=types.seconds, default=600.0, metavar="S", help=text)

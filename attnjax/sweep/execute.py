@@ -63,11 +63,14 @@ def run_here(
     *,
     progress: Progress | None = None,
     stop: Stop | None = None,
+    warnings: Sequence[int] = (),
 ) -> Summary:
-    """Train all runs of a sweep that have not ended, in this process; SIGTERM and Ctrl-C stop at the next step."""
+    """Train all runs of a sweep that have not ended, in this process; SIGTERM and Ctrl-C stop at the next step, and so do the
+    signals of `warnings`, see `stop.on_signals`.
+    """
     stop = Stop() if stop is None else stop
     before, ledger = states(store), Ledger(progress)
-    with on_signals(stop):
+    with on_signals(stop, warnings=warnings):
         work(store, train, execution, ledger, stop)
     return summarise(store, before, states(store), ledger)
 

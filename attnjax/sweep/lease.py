@@ -1,13 +1,15 @@
 """Leases: at most one process works on a run, and after its death, another.
 
 A lease is the file `lease-000001` in the run's folder, made by an exclusive creation. Taking over makes `lease-000002`, and
-so on: the highest number owns the run. No file is ever removed to make room for another, so two processes that both find a
-lease dead cannot both win. A lease is dead when it was released, when its process on this machine has ended (by number
-and start time, so that a reused number does not count), or, for other machines, when its heartbeat has not changed for
-`patience` seconds of our own clock: no clocks are compared.
+so on: the highest number owns the run. No lease is ever removed, so two processes that both find one dead cannot both win,
+even if one of them sees the folder as it was a minute ago, as file systems shared by several machines show it: exclusive
+creation is the one operation that they decide in one place. A lease is dead when it was released, when its process on this
+machine has ended (by number and start time, so that a reused number does not count), or, for other machines, when its heartbeat
+has not changed for `patience` seconds of our own clock: no clocks are compared.
 
 The first line of the file says for good who the owner is, the second whether it holds the lease, with a counter that a
-thread raises while the owner works, so that a long compilation does not look like death.
+thread raises while the owner works, so that a long compilation does not look like death. Every mark is followed by fsync, after
+which another machine that opens the file sees it.
 """
 
 import contextlib
@@ -94,7 +96,7 @@ class Lease:
         """Return whether no other process took over, say while this machine was suspended."""
         try:
             with enter(self.path.parent) as folder:
-                return self._descriptor >= 0 and _latest(folder) == self.path.name
+                return self._descriptor >= 0 and (_latest(folder) or "") <= self.path.name
         except (OSError, ValueError):
             return False
 
@@ -116,9 +118,10 @@ class Lease:
             self._descriptor = -1
 
     def _mark(self, word: str) -> None:
-        # In place: replacing the file could bring back one that a successor removed.
+        # In place: replacing the file would give it another inode, which readers of a shared file system may not see for long.
         os.lseek(self._descriptor, self._size, os.SEEK_SET)
         os.write(self._descriptor, heartbeat_line(word, self._beat))
+        os.fsync(self._descriptor)
 
 
 def claim(directory: pathlib.Path, watch: Watch, step: int = 0) -> Lease | Owner:
@@ -141,14 +144,9 @@ def claim(directory: pathlib.Path, watch: Watch, step: int = 0) -> Lease | Owner
             attempt = 1 if owner.released or step > owner.step else owner.attempt + 1
         lease = _create(folder, f"lease-{number:06d}", this_process(attempt, step))
         if lease is None or not lease.held():
-            if lease is not None:
-                folder.remove(lease.path.name)
+            if lease is not None:  # of a folder whose first leases an earlier version removed
                 lease.release()
             return _holder(folder) or Owner()
-        for old in folder.names():
-            if FILE.fullmatch(old) and old < lease.path.name:
-                with contextlib.suppress(OSError):  # in nobody's way
-                    folder.remove(old)
         return lease
 
 
@@ -194,6 +192,7 @@ def _create(folder: Folder, name: str, owner: Owner) -> Lease | None:
     try:
         if os.write(descriptor, head + heartbeat_line(BEAT, 0)) < len(head):
             raise OSError(errno.ENOSPC, "no space left for a lease", str(folder.path / name))
+        os.fsync(descriptor)
     except BaseException:
         os.close(descriptor)
         folder.remove(name)

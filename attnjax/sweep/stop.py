@@ -1,7 +1,8 @@
 """Stops work at its next step after a signal, a failure of another run or a lost lease, and at once after a second signal.
 
-The first SIGTERM or Ctrl-C sets a `Stop`, which work reads at every step. The second raises `Terminated` or
-`KeyboardInterrupt` in the main thread. Python can raise nothing in a thread that hangs in C code: where the block of
+The first SIGTERM or Ctrl-C sets a `Stop`, which work reads at every step; so does any SIGUSR1 or SIGUSR2 where they are
+listened to, by which schedulers warn of the end of a job. A second SIGTERM or Ctrl-C raises `Terminated` or `KeyboardInterrupt`
+in the main thread. Python can raise nothing in a thread that hangs in C code: where the block of
 `on_signals` is not left within `GRACE` seconds, the stacks of all threads are written and the process ends at once.
 """
 
@@ -12,7 +13,7 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from types import FrameType
 
 GRACE = 5.0
@@ -21,6 +22,10 @@ AGAIN = 0.1
 """Seconds after which the main thread gets the second signal again, if it has not seen it."""
 TOGETHER = 0.2
 """Seconds within which two SIGTERM count as one: `timeout` sends one to its child, and one to the group of the child."""
+
+
+WARNINGS = tuple(getattr(signal, name) for name in ("SIGUSR1", "SIGUSR2") if hasattr(signal, name))
+"""What schedulers send before they end or suspend a job; Windows has none."""
 
 
 class Terminated(KeyboardInterrupt):
@@ -51,18 +56,21 @@ def exit_status(interrupt: KeyboardInterrupt) -> int:
 
 
 @contextlib.contextmanager
-def on_signals(stop: Stop, before_exit: Callable[[], None] = lambda: None) -> Iterator[None]:
+def on_signals(
+    stop: Stop, before_exit: Callable[[], None] = lambda: None, warnings: Sequence[int] = ()
+) -> Iterator[None]:
     """Listens to SIGTERM and Ctrl-C during the block, see the module's text; in other threads than the main one not at all.
 
     Args:
       stop: set by the first signal.
       before_exit: called, in another thread, before the process ends because its main thread hangs.
+      warnings: further signals that set `stop`, however often they come: `WARNINGS`.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
     signals = _Signals(stop, before_exit)
-    before = {number: signal.signal(number, signals.handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.signal(number, signals.handle) for number in (signal.SIGINT, signal.SIGTERM, *warnings)}
     try:
         with signals.listening():
             yield

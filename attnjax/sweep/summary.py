@@ -30,10 +30,13 @@ class Summary:
         """The runs in a state: done, failed, preempted, pending, running, damaged or unwritten."""
         return [run for run, found in self.states.items() if found == state]
 
+    def open(self) -> list[str]:
+        """The runs that have not ended, whoever works on them, and can."""
+        return [run for run, state in self.states.items() if state not in (*FINAL, "damaged")]
+
     def left(self) -> list[str]:
         """The runs that have not ended and that no other process holds, by itself or with a run of their population."""
-        ended = (*FINAL, "damaged", UNWRITTEN)
-        return [run for run, state in self.states.items() if state not in ended and run not in self.others]
+        return [run for run in self.open() if run not in self.others and self.states[run] != UNWRITTEN]
 
     def __str__(self) -> str:
         counts = ", ".join(f"{count} {state}" for state, count in Counter(self.states.values()).items())

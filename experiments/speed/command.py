@@ -36,6 +36,7 @@ def bench(arguments: argparse.Namespace) -> int:
 def measure(arguments: argparse.Namespace) -> int:
     """Run the suites; every row is in the file before the next is measured."""
     names, folder, torch = suites.chosen(arguments.suites), arguments.out or FOLDER, arguments.torch
+    check_lengths(names, arguments)
     if torch is not None and shutil.which(torch) is None:
         raise ValueError(f"--torch must be a Python interpreter, got {torch!r}, which is no program")
     old = folder / f"{NAME}.jsonl"
@@ -62,6 +63,7 @@ def measure(arguments: argparse.Namespace) -> int:
 
     rounds, seconds = (3, 2.0) if arguments.smoke else (Settings.rounds, Settings.seconds)
     given = {"rounds": arguments.rounds or rounds, "seconds": arguments.seconds or seconds, "refuse": refuse}
+    given["only"] = arguments.lengths
     given["torch"] = pathlib.Path(shutil.which(torch) or torch) if torch else None
     failed = suites.run(names, Settings(emit, print, arguments.smoke, **given))
     render(folder)
@@ -72,12 +74,23 @@ def measure(arguments: argparse.Namespace) -> int:
     return int(failed > 0 or (arguments.smoke and bool(refused)))
 
 
+def check_lengths(names: Sequence[str], arguments: argparse.Namespace) -> None:
+    """Raises ValueError for a length of --lengths at which one of the suites does not measure."""
+    for name in names if arguments.lengths else ():
+        suite = suites.SUITES[name]
+        there = suite.smoke if arguments.smoke else suite.lengths
+        if wrong := sorted(set(arguments.lengths) - set(there)):
+            several = ", ".join(map(str, there))
+            raise ValueError(f"suite {name} measures at T = {several}, and not at {', '.join(map(str, wrong))}")
+
+
 def machine_of(arguments: argparse.Namespace) -> dict[str, Any]:
     """What is written above the rows: the machine, its measured rates, and the command without its folders."""
     from experiments.speed import machine
 
     seconds = 0.2 if arguments.smoke else 2.0
     options = [*arguments.suites, *(["--smoke"] if arguments.smoke else [])]
+    options += ["--lengths", *map(str, arguments.lengths)] if arguments.lengths else []
     options += ["--torch", "PYTHON"] if arguments.torch else []
     options += [f"--{name}={value:g}" for name in ("rounds", "seconds") if (value := getattr(arguments, name))]
     return {

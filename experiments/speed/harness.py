@@ -33,10 +33,12 @@ class Settings:
     rounds: int = 15
     seconds: float = 30.0
     refuse: Callable[[str], None] = print
+    only: Sequence[int] | None = None
 
     def lengths(self, suite: str) -> Sequence[int]:
-        """The lengths T at which a suite measures, by the table of suites."""
-        return suites.SUITES[suite].smoke if self.smoke else suites.SUITES[suite].lengths
+        """The lengths T at which a suite measures, by the table of suites; of these `only` some, where they are given."""
+        every = suites.SUITES[suite].smoke if self.smoke else suites.SUITES[suite].lengths
+        return every if self.only is None else [T for T in every if T in self.only]
 
     def race(self, contenders: Mapping[str, Callable[[], float]], *, warm: int = 1) -> dict[str, list[float]]:
         """Seconds of each contender in each round, see `interleaved`."""

@@ -236,17 +236,17 @@ def programs_of(name, *dtypes):
     return [program for program in able if program[1] in dtypes]
 
 
-def attention(name, implementation):
+def attention(name, implementation, options=FAST):
     causal = name in CAUSAL_ONLY
 
     def run(q, k, v, params, scale, q_pos, k_pos, q_index, k_index, q_segments, k_segments, k_valid):
         # What is declared causal may look no index ahead, and looks back twice as far from an index shifted by as much.
         window, q_index = (2 * BAND, q_index + BAND) if causal else (BAND, q_index)
         mask = Mask(causal, window, q_segments, k_segments, k_valid, q_index, k_index)
-        options = {"encoding": ENCODINGS[name], "params": params, "q_pos": q_pos, "k_pos": k_pos, "scale": scale}
-        return attnjax.attend(q, k, v, mask=mask, implementation=implementation, **options)
+        given = {"encoding": ENCODINGS[name], "params": params, "q_pos": q_pos, "k_pos": k_pos, "scale": scale}
+        return attnjax.attend(q, k, v, mask=mask, implementation=implementation, **given)
 
-    return with_gradients(run)
+    return with_gradients(run, options)
 
 
 def truth(name):
@@ -297,15 +297,16 @@ def over_parts(f, q_pos, k_pos, rows):
     return tuple(zip(*each, strict=True))
 
 
-def with_gradients(function):
-    """Output and gradients of a random sum of it, of order 1, with respect to q, k, v, parameters and scale."""
+def with_gradients(function, options=FAST):
+    """Output and gradients of a random sum of it, of order 1, with respect to q, k, v, parameters and scale, compiled with
+    these options."""
 
     def loss(*arguments):
         out = function(*arguments)
         weight = np.random.default_rng(2).normal(size=out.shape) / np.sqrt(out.size)
         return (jnp.asarray(weight, out.dtype) * out).sum(), out
 
-    return jax.jit(jax.value_and_grad(loss, argnums=(0, 1, 2, 3, 4), has_aux=True), compiler_options=FAST)
+    return jax.jit(jax.value_and_grad(loss, argnums=(0, 1, 2, 3, 4), has_aux=True), compiler_options=options)
 
 
 def outcome(program, inputs, data, dtype):

@@ -8,7 +8,6 @@ as `main(arguments)` in that folder, with all that it prints in the file `output
 
 import contextlib
 import faulthandler
-import functools
 import importlib
 import json
 import os
@@ -84,7 +83,8 @@ def _no_figures():
 def _be_patient_for_less() -> None:
     from attnjax.cli import execution
 
-    execution.ExecutionConfig = functools.partial(execution.ExecutionConfig, patience=PATIENCE)
+    made = execution.ExecutionConfig
+    execution.ExecutionConfig = lambda **options: made(**{**options, "patience": PATIENCE})
 
 
 def _peak(*, reset: bool = False) -> int:

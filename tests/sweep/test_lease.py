@@ -3,14 +3,17 @@
 import json
 import os
 import pathlib
+import random
 import signal
 import subprocess
 import sys
 import time
+import types
 
 import pytest
 from checks import until
 
+from attnjax.sweep import lease as lease_module
 from attnjax.sweep.lease import Lease, Owner, Watch, claim, heartbeat, holder, is_running, machine_id, start_time
 from attnjax.sweep.stop import Stop
 
@@ -58,7 +61,7 @@ def test_the_second_claim_learns_who_has_it(tmp_path):
     again = claim(tmp_path, Watch())
     assert isinstance(again, Lease)
     assert (again.owner.attempt, again.path.name) == (1, "lease-000002")
-    assert [path.name for path in tmp_path.iterdir()] == ["lease-000002"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["lease-000001", "lease-000002"]
     assert not mine.held()
     again.release()
     again.release()
@@ -126,23 +129,80 @@ def test_an_unreadable_lease_is_dead_when_it_stays_as_it_is(tmp_path, text):
 
 
 def test_who_comes_late_with_an_old_number_does_not_win(tmp_path, monkeypatch):
-    """A process that looked long ago, when lease 1 was dead, creates lease 2 after it came and went."""
+    """A process that sees the folder as it was long ago, when lease 1 was dead, for as long as it looks."""
     for _ in range(2):
         claim(tmp_path, Watch()).release()
-    current = claim(tmp_path, Watch())
-    real, listings = os.listdir, []
-
-    def stale(path):
-        listings.append(path)
-        return ["lease-000001"] if len(listings) == 1 else real(path)
-
-    monkeypatch.setattr(os, "listdir", stale)
+    current, real = claim(tmp_path, Watch()), os.listdir
+    monkeypatch.setattr(os, "listdir", lambda path: ["lease-000001"])
     late = claim(tmp_path, Watch(patience=-1))
     assert isinstance(late, Owner)
-    assert late.pid == os.getpid()
+    monkeypatch.undo()
     assert current.held()
-    assert real(tmp_path) == [current.path.name]
+    assert max(real(tmp_path)) == current.path.name
     current.release()
+
+
+def test_heartbeats_and_releases_are_synchronized(tmp_path, monkeypatch):
+    """Another machine sees what is written to a file that stays open only after fsync."""
+    synced, fsync = [], os.fsync
+    monkeypatch.setattr(
+        os, "fsync", lambda descriptor: (synced.append(lease.path.read_bytes()[-17:]), fsync(descriptor))
+    )
+    lease = types.SimpleNamespace(path=tmp_path / "lease-000001")
+    lease = claim(tmp_path, Watch())
+    lease.renew()
+    lease.release()
+    assert synced == [b"beat 000000000000\n"[-17:], b"beat 000000000001\n"[-17:], b"free 000000000001\n"[-17:]]
+
+
+DELAY = 7
+"""Ticks after which at the latest every machine sees what was written."""
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_machines_that_see_old_and_reordered_states_of_the_folder_never_hold_one_run_together(
+    tmp_path, monkeypatch, seed
+):
+    """Each look at names or contents shows the folder at another moment of the last `DELAY` ticks; creation alone is exact.
+
+    Four machines claim, work, release, or die; patience is longer than the delay. A living holder is never robbed, every number
+    is given once, and the run goes on after deaths.
+    """
+    draw, now, history = random.Random(seed), [0.0], [{}]
+
+    def seen():
+        return history[-1 - min(draw.randrange(DELAY), len(history) - 1)]
+
+    def snapshot():
+        return {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+
+    latest = lambda folder: max(seen(), default=None)
+    monkeypatch.setattr(lease_module, "_latest", latest)
+    monkeypatch.setattr(lease_module, "_read", lambda folder, name: seen().get(name, b""))
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    machines = [(f"machine {i}", Watch(patience=2 * DELAY)) for i in range(4)]
+    holders, taken, deaths = {}, [], 0
+    for _ in range(400):
+        now[0] += 1
+        history.append(snapshot())
+        name, watch = draw.choice(machines)
+        monkeypatch.setattr(lease_module, "machine_id", lambda name=name: name)
+        if name not in holders:
+            found = claim(tmp_path, watch)
+            if isinstance(found, Lease):
+                assert not holders, f"{name} and {[*holders]} hold the run"
+                holders[name] = found
+                taken.append(found.path.name)
+        elif draw.random() < 0.1:
+            holders.pop(name).release()
+        elif draw.random() < 0.1:
+            os.close(holders.pop(name)._descriptor)  # its machine is gone
+            deaths += 1
+        for held in holders.values():
+            held._mark("beat")
+            held._beat += 1
+    assert taken == [f"lease-{number:06d}" for number in range(1, len(taken) + 1)]
+    assert len(taken) > deaths > 2
 
 
 def test_a_holder_that_was_thought_dead_is_asked_to_stop(tmp_path):

@@ -89,7 +89,7 @@ def test_a_worker_that_hangs_has_its_stacks_in_its_log_and_the_driver_says_so(ma
 
 
 def test_the_command_line_says_on_standard_error_where_the_stacks_are(tmp_path):
-    process = hanging.start(tmp_path, "asleep", "--patience", "0.5")
+    process = hanging.start(tmp_path, "asleep", "--stall", "0.5")
     lines = iter(process.stderr.readline, "")
     told = next(line for line in lines if "no step for" in line)
     stacks = tmp_path / "out" / "logs" / f"stacks-{process.pid}.txt"

@@ -14,13 +14,15 @@ or by {"error": text}. Arrays travel in NPZ files without objects. Cases:
 
     {"kind": "sdpa", "backward": b}         scaled_dot_product_attention with is_causal, the native kernel
     {"kind": "sdpa_bias", "backward": b}    the same with a float mask made from `bias` [N, T], a number per distance
-    {"kind": "flex", "backward": false}     flex_attention, compiled; with `bias` as a score_mod where it is given
+    {"kind": "flex", "backward": b}         flex_attention, compiled; with `bias` as a score_mod where it is given, or with
+                                            `positions` [B, N, T], whose difference it subtracts (no gradients on a CPU)
     {"kind": "training", ...}               steps of an x-transformers decoder; see `Training`
     {"kind": "generation", ...}             greedy tokens of a LLaMA of transformers; see `Generation`
 
-Attention reads q, k, v and, for gradients of sum(out * w), w: [B, T, N, H]. They are put into PyTorch's own layout,
-contiguous [B, N, T, H], before the time starts, and results are turned back after it has ended: the peer pays for no
-transposition. Nothing of attnjax or JAX is imported.
+Attention may have "device" ("cpu" or "cuda"), "dtype" and "constant", inputs without a gradient, beside these. It reads
+q, k, v and, for gradients of sum(out * w), w: [B, T, N, H]. They are put into PyTorch's own layout, contiguous
+[B, N, T, H], before the time starts, and results are turned back after it has ended: the peer pays for no transposition.
+Nothing of attnjax or JAX is imported.
 """
 
 import importlib
@@ -46,28 +48,37 @@ class Attention:
     """Causal attention of one kind; `__call__` returns the output, or output and gradients."""
 
     def __init__(self, case: dict[str, Any], arrays: Arrays):
-        self.torch = importlib.import_module("torch")
-        self.backward = case["backward"]
-        own = lambda x: self.torch.from_numpy(x.swapaxes(1, 2).copy())
+        torch = self.torch = importlib.import_module("torch")
+        self.backward, self.device = case["backward"], torch.device(case.get("device", "cpu"))
+        dtype = getattr(torch, case.get("dtype", "float32"))
+        own = lambda x: torch.from_numpy(x.swapaxes(1, 2).copy()).to(self.device, dtype)
         self.inputs = {name: own(arrays[name]) for name in "qkv"}
         self.cotangent = own(arrays["w"]) if self.backward else None
-        if "bias" in arrays:
-            self.inputs["bias"] = self.torch.from_numpy(arrays["bias"].copy())
-        for x in self.inputs.values():
-            x.requires_grad_(self.backward)
+        for name in ("bias", "positions"):
+            if name in arrays:
+                self.inputs[name] = torch.from_numpy(arrays[name].copy()).to(self.device)
+        self.learned = [name for name in self.inputs if self.backward and name not in case.get("constant", ())]
+        for name in self.learned:
+            self.inputs[name].requires_grad_()
         self.attend = {"sdpa": self._sdpa, "sdpa_bias": self._sdpa_bias, "flex": self._flex}[case["kind"]]()
 
     def __call__(self) -> list[Any]:
+        value = self._value()
+        if self.device.type == "cuda":  # which works on while Python goes on
+            self.torch.cuda.synchronize()
+        return value
+
+    def _value(self) -> list[Any]:
         if not self.backward:
             with self.torch.no_grad():
                 return [self.attend(**self.inputs)]
         out = self.attend(**self.inputs)
-        return [out, *self.torch.autograd.grad(out, list(self.inputs.values()), self.cotangent)]
+        return [out, *self.torch.autograd.grad(out, [self.inputs[name] for name in self.learned], self.cotangent)]
 
     def result(self, value: list[Any]) -> Arrays:
-        """out, and dq, dk, dv [B, T, N, H], dbias [N, T]."""
-        here = [x.detach().numpy() for x in value]
-        names = ["out", *(f"d{name}" for name in self.inputs)]
+        """out, and dq, dk, dv [B, T, N, H], dbias [N, T], dpositions [B, N, T], in float32."""
+        here = [x.detach().float().cpu().numpy() for x in value]
+        names = ["out", *(f"d{name}" for name in self.learned)]
         return {name: x.swapaxes(1, 2) if x.ndim == 4 else x for name, x in zip(names, here, strict=False)}
 
     def facts(self) -> dict[str, Any]:
@@ -92,9 +103,10 @@ class Attention:
     def _flex(self) -> Callable[..., Any]:
         flex = importlib.import_module("torch.nn.attention.flex_attention")
         compiled, T = self.torch.compile(flex.flex_attention, dynamic=False), self.inputs["q"].shape[2]
-        block = flex.create_block_mask(lambda b, h, i, j: i >= j, None, None, T, T, device="cpu")
-        bias = self.inputs.get("bias")
+        block = flex.create_block_mask(lambda b, h, i, j: i >= j, None, None, T, T, device=self.device.type)
+        bias, pos = self.inputs.get("bias"), self.inputs.get("positions")
         score = None if bias is None else lambda s, b, h, i, j: s + bias[h, self.torch.clamp(i - j, min=0)]
+        score = score if pos is None else lambda s, b, h, i, j: s - (pos[b, h, i] - pos[b, h, j])
         return lambda q, k, v, **_: compiled(q, k, v, score_mod=score, block_mask=block)
 
 

@@ -40,6 +40,8 @@ JAX_NN, FLAX, TOKAMAX = "jax.nn xla", "flax linen", "tokamax xla_chunked"
 SDPA = ("PyTorch SDPA", "PyTorch SDPA, float mask", "PyTorch FlexAttention, compiled")
 STEP_BY_STEP, ONE_LOOP = f"{FLAX}, a call per token, no encoding", f"{FLAX}, one compiled loop, no encoding"
 COMPILED, EAGER = "x-transformers, torch.compile", "x-transformers (eager)"
+GPU = (JAX_NN, "jax.nn cudnn", "tokamax", SDPA[0], SDPA[2], "jax.nn cudnn, no bias")
+GPU_LENGTHS = (1024, 2048, 4096, 8192, 16384, 32768)
 SUITES: dict[str, Suite] = {
     "attention": Suite("attention", "causal attention against T", (JAX_NN, FLAX), (1024, 2048, 4096), (128,)),
     "attention_torch": Suite(
@@ -63,6 +65,7 @@ SUITES: dict[str, Suite] = {
     "generation": Suite(
         "generation", "a LLaMA goes on with a text", ("transformers, generate",), (2048,), (13,), "transformers"
     ),
+    "gpu": Suite("gpu", "bfloat16 attention on a GPU, with and without biases", GPU, GPU_LENGTHS, (128,)),
     "start": Suite("start", "second start of a sweep", ("first start",), (42,), (42,)),
 }
 

@@ -44,6 +44,10 @@ def told(settings):
     settings.emit(row(suite="told", sizes={"smoke": settings.smoke, "torch": settings.torch.name}))
 
 
+def at(settings):
+    settings.emit(row(suite="at", sizes={"T": list(settings.lengths("at"))}))
+
+
 @pytest.fixture(autouse=True)
 def fakes(tmp_path, monkeypatch):
     """A place, these suites, and a machine of known speed. Compiled programs of other tests stay."""
@@ -122,6 +126,17 @@ def test_settings_reach_the_suites(monkeypatch):
     assert one.sizes == {"rounds": 7, "seconds": 0.5}
     assert other.sizes == {"smoke": False, "torch": pathlib.Path(sys.executable).name}
     assert machine["command"] == "attnjax bench far told --torch PYTHON --rounds=7 --seconds=0.5"
+
+
+def test_some_lengths_of_a_suite(monkeypatch, capsys):
+    monkeypatch.setitem(suites.SUITES, "at", suites.Suite("fakes", "", (), (1, 2, 4), (1,)))
+    monkeypatch.setattr(sys.modules["experiments.speed.suites.fakes"], "at", at, raising=False)
+    assert main(["bench", "at", "--lengths", "4", "2"]) == 0
+    machine, (found,) = read(pathlib.Path("runs/bench/speed.jsonl"))
+    assert found.sizes == {"T": [2, 4]}
+    assert machine["command"] == "attnjax bench at --lengths 4 2"
+    assert main(["bench", "at", "--lengths", "2", "--smoke"]) == 2
+    assert "suite at measures at T = 1, and not at 2" in capsys.readouterr().err
 
 
 def test_figure_and_its_absence(monkeypatch, capsys):

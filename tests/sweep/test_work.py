@@ -1,0 +1,109 @@
+"""`attnjax work`: workers that a scheduler starts, warns and kills; each run is trained once, with the same bits."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+
+import hanging
+import pytest
+from checks import check_complete, until
+
+from attnjax.cli import main
+from attnjax.sweep import seeds, vary
+from attnjax.sweep.lease import holder
+
+REQUEUE = 75
+
+
+def worker(root, trainer="fake_training:train", *options):
+    """`attnjax work` in a process of its own."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "attnjax", "work", str(root), "--trainer", trainer, *options],
+        env={**os.environ, "PYTHONPATH": hanging.PATHS},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_a_planned_sweep_is_trained_by_a_worker(tmp_path, capsys):
+    config = tmp_path / "small.json"
+    config.write_text(
+        '{"name": "small", "train": {"steps": 10, "checkpoint_every": 2}, "evaluate": {"lengths": [10, 20]}}'
+    )
+    given = ["sweep", str(config), "--seeds", "2", "--out", str(tmp_path / "out"), "--trainer", "fake_training:train"]
+    assert main([*given, "--plan"]) == 0
+    assert f"2 runs planned in {tmp_path / 'out'}: attnjax work {tmp_path / 'out'}" in capsys.readouterr().out
+    work = ["work", str(tmp_path / "out"), "--trainer", "fake_training:train"]
+    assert main(work) == 0
+    assert "2 runs: 2 done" in capsys.readouterr().out
+    assert main(work) == 0
+    assert "2 runs: 2 done; 2 of them before" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("number", ["SIGUSR1", "SIGUSR2", "SIGTERM"])
+def test_a_warned_worker_saves_gives_its_runs_back_and_asks_to_be_started_again(make, number):
+    store = make(seeds(2), task={"options": {"work": 2_000_000}})
+    process = worker(store.root)
+    until(lambda: any((store.directory(entry.run) / "checkpoints/last").exists() for entry in store.runs))
+    process.send_signal(getattr(signal, number))
+    told, errors = process.communicate(timeout=60)
+    assert process.returncode == REQUEUE, errors
+    assert f"stopped: {number}; the same command continues" in told
+    found = [store.status(entry.run) for entry in store.runs]
+    assert {one.state for one in found} <= {"preempted", "done", "pending"}
+    assert any(one.reason == number for one in found)
+    assert all(owner is None or owner.released for owner in (holder(store.directory(one.run)) for one in store.runs))
+
+
+def test_warnings_that_come_again_change_nothing(make):
+    """A scheduler may warn more than once: no second SIGUSR1 ends a worker that saves."""
+    store = make(seeds(1))
+    process = worker(store.root, "hanging:held")
+    until(lambda: (store.directory(store.runs[0].run) / "begun").exists())
+    for _ in range(3):
+        process.send_signal(signal.SIGUSR1)
+        time.sleep(0.3)
+    (store.directory(store.runs[0].run) / "go").touch()
+    process.communicate(timeout=60)
+    assert process.returncode == REQUEUE
+    assert store.status(store.runs[0].run).state == "preempted"
+
+
+@pytest.mark.slow
+def test_an_array_of_workers_is_warned_and_killed_at_random(make):
+    """Four workers that are started again whenever they ask for it or a signal ends them, as a scheduler does.
+
+    A signal that comes while a worker still loads its libraries ends it at once: it holds nothing yet.
+    """
+    store = make(vary("train.batch", range(1, 25)), task={"options": {"work": 30_000}})
+    draw, ends, started = random.Random(0), [], 0
+    options = ("--population", "2", "--wait", "--attempts", "50")
+    alive = [worker(store.root, "fake_training:train", *options) for _ in range(4)]
+    deadline = time.monotonic() + 300
+    disturb = time.monotonic() + 3
+    while alive and time.monotonic() < deadline:
+        time.sleep(0.2)
+        if started < 8 and time.monotonic() > disturb:
+            victim = draw.choice(alive)
+            victim.send_signal(draw.choice([signal.SIGUSR1, signal.SIGTERM, signal.SIGKILL]))
+            disturb = time.monotonic() + 0.8
+        for process in [one for one in alive if one.poll() is not None]:
+            alive.remove(process)
+            process.communicate()
+            ends.append(process.returncode)
+            if process.returncode == REQUEUE or process.returncode < 0:
+                started += 1
+                alive.append(worker(store.root, "fake_training:train", *options))
+    assert not alive
+    assert {end for end in ends if end >= 0} <= {0, REQUEUE}
+    assert started >= 4
+    check_complete(store)
+
+
+def test_a_folder_without_a_sweep(tmp_path, capsys):
+    assert main(["work", str(tmp_path)]) == 2
+    assert "holds no sweep: there is no sweep.json" in capsys.readouterr().err
