@@ -37,6 +37,7 @@ from attnjax.train.mesh import (
     ROWS,
     axis_of_tokens,
     entries_of_device,
+    on_host,
     over_devices,
     rows_of_device,
     sum_over_batch,
@@ -95,7 +96,7 @@ class Evaluator:
             draw = jax.random.fold_in(key, start)
             examples = self._draw(draw, np.int32(length), arrays, size=size)
             part = self._measure(params, numbers, draw, examples, counted, size=size)
-            for name, value in jax.device_get(part).items():
+            for name, value in on_host(part, self.mesh).items():
                 sums[name] = sums.get(name, 0.0) + value.astype(np.float64)
         total = sums.pop("count")
         common = {"length": length, "split": split, "count": config.count}

@@ -28,7 +28,7 @@ from attnjax.tasks.base import Task
 from attnjax.train import checkpoint
 from attnjax.train.background import BackgroundSave
 from attnjax.train.evaluate import Evaluator, evaluation_lengths
-from attnjax.train.mesh import make_mesh, padded, place
+from attnjax.train.mesh import make_mesh, on_host, padded, place
 from attnjax.train.step import Member, Metrics, State, Trainer, members
 from attnjax.train.strides import Strides
 from attnjax.typing import PyTree
@@ -103,16 +103,16 @@ def train(configs: list[RunConfig], directories: list[pathlib.Path], context: Ru
             saving.check()
             _record(run, directories, alive, metrics, step, time.monotonic() - started, context)
             if _due(step, run.train.checkpoint_every) or step == run.train.steps:
-                _save(run, directories, alive, state, step, saving)
+                _save(run, directories, alive, state, mesh, step, saving)
                 saved = step
         if saved < step:
-            _save(run, directories, alive, state, step, saving)
+            _save(run, directories, alive, state, mesh, step, saving)
         finished = step == run.train.steps and alive and not context.stopping()
         if finished:
             _evaluate(evaluator, population, directories, alive, state, step, context, ("test", "validation"))
         saving.wait()
     if finished:
-        params = jax.device_get(state.params)
+        params = on_host(state.params, mesh)
         for i in alive:
             context.log_manifest(directories[i], parameters_sha256=fingerprint(_member(params, i)))
 
@@ -200,10 +200,12 @@ def _nan(metrics: Metrics, step: int) -> tuple[int, str] | None:
     return first, f"nan at step {first}: the loss was {metrics.loss[i]}"
 
 
-def _save(run: RunConfig, directories, alive: list[int], state: State, step: int, saving: BackgroundSave) -> None:
+def _save(
+    run: RunConfig, directories, alive: list[int], state: State, mesh: Any, step: int, saving: BackgroundSave
+) -> None:
     """Begin to save a copy of the states: the next call of the program overwrites the memory of `state`."""
     saving.wait()
-    here = jax.device_get(state)
+    here = on_host(state, mesh)
     copies = {directories[i] / CHECKPOINTS: jax.tree.map(np.array, _member(here, i)) for i in alive}
 
     def write() -> None:

@@ -117,7 +117,7 @@ class Trainer:
         if not 1 <= count <= LONGEST:
             raise ValueError(f"count must be 1 .. {LONGEST}, got {count}")
         state, logged = self._compiled(state, members, self._arrays, np.int32(count))
-        return state, jax.tree.map(lambda rows: np.asarray(rows)[:count].T, logged)
+        return state, jax.tree.map(lambda rows: rows[:count].T, mesh_.on_host(logged, self.mesh))
 
     def _advance(
         self, state: State, members: Member, arrays: tuple[Array, ...], count: Int[Array, ""]

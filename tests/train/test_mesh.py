@@ -133,6 +133,16 @@ def test_a_mesh_larger_than_the_machine_is_refused():
         make_mesh(parse_mesh("population=4,data=16"))
 
 
+def test_a_mesh_that_processes_cannot_share_is_refused(monkeypatch):
+    monkeypatch.setattr(jax, "process_count", lambda: 2)
+    with pytest.raises(ValueError, match=r"^the mesh data=3 cannot be shared equally by 2 processes$"):
+        make_mesh(MeshShape(data=3))
+    with pytest.raises(ValueError, match=r"^the mesh of one device cannot be shared equally by 2 processes$"):
+        make_mesh(MeshShape())
+    with pytest.raises(ValueError, match=r"^the mesh data=4 needs 2 devices in each of 2 processes, and there are 0$"):
+        make_mesh(MeshShape(data=4))
+
+
 @pytest.mark.slow
 def test_a_run_on_a_mesh_ends_as_on_one_device_and_its_checkpoint_goes_on_elsewhere(tiny, recorder, folders):
     """Three members on two times two devices, stopped, then one device, and back."""

@@ -1,0 +1,141 @@
+"""Rings and training steps over all devices of all processes; as a program, what each one of several processes computes.
+
+    python -m tests.spread WHAT COORDINATOR PROCESSES ID DEVICES FILE
+
+joins the other processes through the coordinator (`HOST:PORT`), each with so many virtual CPU devices, computes the ring of an
+encoding, or `training`, on all of them, and writes what it found on the host as arrays by name.
+"""
+
+import functools
+import os
+import pathlib
+import socket
+import subprocess
+import sys
+
+import jax
+import numpy as np
+from jax.experimental import multihost_utils
+
+import attnjax as aj
+from attnjax import Mask, Tiling, attend, context_positions
+from attnjax.config import parse
+from attnjax.config.mesh import parse_mesh
+from attnjax.train.evaluate import Evaluator
+from attnjax.train.loop import make_task
+from attnjax.train.mesh import make_mesh, on_host, place
+from attnjax.train.step import Trainer, members
+
+P = jax.sharding.PartitionSpec
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+PATIENCE = 120
+LENGTH = 32
+SIZES = aj.Sizes(model=16, heads=4, kv_heads=2, head_dim=4)
+ENCODINGS = {"rope": aj.RoPE(), "t5": aj.T5Bias(buckets=8, max_distance=20), "fox": aj.FoX()}
+COMPILED_QUICKLY = {
+    "XLA_FLAGS": "--xla_cpu_parallel_codegen_split_count=1"
+    + (" --xla_cpu_use_fusion_emitters=false" if jax.__version_info__ < (0, 11) else ""),
+    "JAX_DISABLE_MOST_OPTIMIZATIONS": "1",
+}
+"""As `conftest.py` sets it for the process of the tests: other programs would round otherwise."""
+MESHES = ("data=2", "sequence=2", "population=2")
+MODEL = {"layers": 1, "model": 16, "heads": 2, "hidden": 16, "encoding": {"name": "t5"}}
+RUN = {
+    "task": {"name": "copy", "form": "decoder", "length_max": 6},
+    "model": MODEL,
+    "train": {"steps": 9, "batch": 4, "clip": 1.0},
+    "optimizer": {"name": "sgd"},
+    "evaluate": {"lengths": [6], "validation_lengths": [], "count": 6, "batch": 4},
+}
+
+
+def ring(name: str, devices: int) -> dict[str, np.ndarray]:
+    """Output and gradients of causal attention with its tokens over the devices; 1: dense, on one."""
+    random, encoding = np.random.default_rng(0), ENCODINGS[name]
+    normal = lambda *shape: random.normal(size=shape).astype(np.float32)
+    params = jax.tree.map(lambda x: np.asarray(x) + 0.3 * normal(*x.shape), encoding.init(jax.random.key(0), SIZES))
+    x, q, k, v = (normal(2, LENGTH, *shape) for shape in ((16,), (4, 4), (2, 4), (2, 4)))
+    weight = normal(2, LENGTH, 4, 4)
+
+    def run(x, q, k, v, params, where, **how):
+        axis = {"axis_name": how["axis_name"]} if "axis_name" in how else {}
+        context = aj.Trait.CONTEXT in encoding.traits
+        pos = context_positions(encoding, params, x, where, SIZES, **axis) if context else where
+        return attend(q, k, v, encoding=encoding, params=params, q_pos=pos, k_pos=pos, mask=Mask(causal=True), **how)
+
+    spread = functools.partial(run, implementation="dense")
+    if devices > 1:
+        mesh = jax.make_mesh((devices,), ("sequence",), axis_types=(jax.sharding.AxisType.Auto,))
+        specs = {"in_specs": (*(P(None, "sequence"),) * 4, P(), P("sequence")), "out_specs": P(None, "sequence")}
+        run_ring = functools.partial(run, implementation=Tiling(5, 4), axis_name="sequence")
+        spread = jax.shard_map(run_ring, mesh=mesh, **specs)
+
+    def loss(inputs, where):
+        out = spread(*inputs, where)
+        return (weight * out).sum(), out
+
+    program = jax.jit(jax.value_and_grad(loss, has_aux=True))
+    (_, out), gradients = program((x, q, k, v, params), np.arange(LENGTH, dtype=np.int32))
+    found = {"out": out, **dict(zip(("x", "q", "k", "v", "params"), gradients, strict=True))}
+    return dict(_named(jax.tree.map(lambda leaf: multihost_utils.process_allgather(leaf, tiled=True), found)))
+
+
+def training(meshes: tuple[str, ...]) -> dict[str, np.ndarray]:
+    """Losses, parameters and evaluation of two runs after four steps on each of these meshes."""
+    return {f"{mesh}{path}": leaf for mesh in meshes for path, leaf in _named(_trained(mesh))}
+
+
+def _trained(text: str):
+    runs = [parse(RUN | {"seed": i, "data_seed": i}) for i in range(2)]
+    mesh, task = make_mesh(parse_mesh(text)), make_task(runs[0])
+    trainer, there = Trainer(runs[0], task, mesh), place(members(runs), mesh)
+    state = place(trainer.start(there), mesh)
+    state, first = trainer.advance(state, there, 1)
+    state, last = trainer.advance(state, there, 3)
+    records = next(Evaluator(runs[0], task, trainer.model, mesh)(state.params, ("test",)))
+    values = np.array([[one["value"] for one in member] for member in records])
+    loss = np.concatenate([first.loss, last.loss], axis=1)
+    return {"params": on_host(state.params, mesh), "loss": loss, "values": values}
+
+
+def _named(tree):
+    return [(jax.tree_util.keystr(path), np.asarray(leaf)) for path, leaf in jax.tree.leaves_with_path(tree)]
+
+
+def in_processes(folder: pathlib.Path, what: str, *, processes: int, devices: int) -> list[dict[str, np.ndarray]]:
+    """What each of these processes found, with so many devices each."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        coordinator = f"127.0.0.1:{probe.getsockname()[1]}"
+    environment = {**os.environ, **COMPILED_QUICKLY, "JAX_PLATFORMS": "cpu", "PYTHONPATH": str(ROOT)}
+    environment["JAX_CPU_COLLECTIVES_IMPLEMENTATION"] = "gloo"
+    files = [folder / f"{what}{i}.npz" for i in range(processes)]
+    started = []
+    try:
+        for i, file in enumerate(files):
+            words = [what, coordinator, processes, i, devices, file]
+            command = [sys.executable, "-m", "tests.spread", *map(str, words)]
+            pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+            started.append(subprocess.Popen(command, cwd=folder, env=environment, **pipes))
+        for process in started:
+            output, _ = process.communicate(timeout=PATIENCE)
+            assert process.returncode == 0, output
+    finally:
+        for process in started:
+            process.kill()
+            process.communicate()
+    return [dict(np.load(file)) for file in files]
+
+
+def main(what: str, coordinator: str, processes: str, number: str, devices: str, file: str) -> None:
+    """Compute as one of several processes."""
+    jax.config.update("jax_num_cpu_devices", int(devices))
+    jax.distributed.initialize(coordinator, int(processes), int(number), initialization_timeout=60)
+    assert len(jax.devices()) == int(processes) * len(jax.local_devices())
+    found = training(MESHES) if what == "training" else ring(what, len(jax.devices()))
+    np.savez(file, **found)
+    jax.distributed.shutdown()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
