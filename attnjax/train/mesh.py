@@ -50,6 +50,19 @@ def make_mesh(shape: MeshShape) -> jax.sharding.Mesh | None:
     return jax.sharding.Mesh(used.reshape(shape), shape._fields, axis_types=kinds)
 
 
+def platform_of(mesh: jax.sharding.Mesh | None) -> str:
+    """Return the platform of the devices of a mesh; without one, of the device on which JAX puts arrays.
+
+    Example:
+        >>> platform_of(None) == jax.devices()[0].platform
+        True
+    """
+    if mesh is not None:
+        return mesh.devices.flat[0].platform
+    with jax.ensure_compile_time_eval():  # also while something is traced
+        return jax.device_put(np.int32(0)).device.platform
+
+
 def check_mesh(shape: MeshShape, run: RunConfig) -> None:
     """Raise ValueError where this process has too few devices, or the run cannot be spread over the mesh.
 
