@@ -3,7 +3,7 @@
     python -m tests.spread WHAT COORDINATOR PROCESSES ID DEVICES FILE
 
 joins the other processes through the coordinator (`HOST:PORT`), each with so many virtual CPU devices, computes the ring of an
-encoding, or `training`, on all of them, and writes what it found on the host as arrays by name.
+encoding, `training`, or whole `runs`, on all of them, and writes what it found on the host as arrays by name.
 """
 
 import functools
@@ -21,10 +21,13 @@ import attnjax as aj
 from attnjax import Mask, Tiling, attend, context_positions
 from attnjax.config import parse
 from attnjax.config.mesh import parse_mesh
+from attnjax.train import checkpoint
 from attnjax.train.evaluate import Evaluator
-from attnjax.train.loop import make_task
+from attnjax.train.loop import CHECKPOINTS, make_task, train
 from attnjax.train.mesh import make_mesh, on_host, place
+from attnjax.train.processes import Follower, leads, shared
 from attnjax.train.step import Trainer, members
+from tests.train.conftest import Recorder
 
 P = jax.sharding.PartitionSpec
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -98,6 +101,29 @@ def _trained(text: str):
     return {"params": on_host(state.params, mesh), "loss": loss, "values": values}
 
 
+def runs(folder: pathlib.Path, mesh: str = "population=2") -> dict[str, np.ndarray]:
+    """Losses, evaluations and digests of two runs that are stopped, resumed and end; nothing of processes that follow."""
+    evaluate = RUN["evaluate"] | {"validation_lengths": [5], "every": 4}
+    train_ = RUN["train"] | {"log_every": 2, "checkpoint_every": 4}
+    both = [parse(RUN | {"train": train_, "evaluate": evaluate, "seed": i, "data_seed": i}) for i in range(2)]
+    directories = [folder / "0", folder / "1"]
+    if not leads():
+        for _ in range(2):
+            train(both, [folder / "absent"] * 2, Follower(parse_mesh(mesh)))
+        assert not (folder / "absent").exists()
+        return {}
+    for directory in directories:
+        directory.mkdir(parents=True)
+    first, last = Recorder(stop_after=3, mesh=parse_mesh(mesh)), Recorder(mesh=parse_mesh(mesh))
+    train(both, directories, first)
+    assert 0 < checkpoint.steps(directories[0] / CHECKPOINTS)[-1] < train_["steps"]
+    train(both, directories, last)
+    losses = [record["loss"] for i in "01" for one in (first, last) for record in one.logs.get(i, ())]
+    values = [record["value"] for i in "01" for one in (first, last) for record in one.found.get(i, ())]
+    digests = [last.notes[i]["parameters_sha256"] for i in "01"]
+    return {"loss": np.array(losses), "value": np.array(values), "sha": np.array(digests)}
+
+
 def _named(tree):
     return [(jax.tree_util.keystr(path), np.asarray(leaf)) for path, leaf in jax.tree.leaves_with_path(tree)]
 
@@ -132,7 +158,13 @@ def main(what: str, coordinator: str, processes: str, number: str, devices: str,
     jax.config.update("jax_num_cpu_devices", int(devices))
     jax.distributed.initialize(coordinator, int(processes), int(number), initialization_timeout=60)
     assert len(jax.devices()) == int(processes) * len(jax.local_devices())
-    found = training(MESHES) if what == "training" else ring(what, len(jax.devices()))
+    zero = shared({"zero": np.float32([-0.0, number])})["zero"]
+    assert np.signbit(zero[0]), "what is shared keeps its bits"
+    assert zero[1] == 0, "it is that of process 0"
+    if what == "runs":
+        found = runs(pathlib.Path(file).parent / "runs")
+    else:
+        found = training(MESHES) if what == "training" else ring(what, len(jax.devices()))
     np.savez(file, **found)
     jax.distributed.shutdown()
 

@@ -40,3 +40,12 @@ def test_training_over_two_processes_equals_one_device(tmp_path):
         own = {name.removeprefix(mesh): leaf for name, leaf in first.items() if name.startswith(mesh)}
         assert_near(own, alone, 1e-5)
     assert_same_bits(first, together, first)
+
+
+@pytest.mark.slow
+def test_runs_over_two_processes_are_stopped_and_resumed_as_in_one(tmp_path):
+    """The first process alone has records and checkpoints; the second needs no access to them, and follows."""
+    first, second = spread.in_processes(tmp_path, "runs", processes=2, devices=1)
+    assert second == {}
+    alone = spread.runs(tmp_path / "alone")
+    assert_same_bits(first, alone, alone)
