@@ -2,8 +2,9 @@
 
     python -m tests.spread WHAT COORDINATOR PROCESSES ID DEVICES FILE
 
-joins the other processes through the coordinator (`HOST:PORT`), each with so many virtual CPU devices, computes the ring of an
-encoding, `training`, or whole `runs`, on all of them, and writes what it found on the host as arrays by name.
+joins the other processes through the coordinator (`HOST:PORT`), each with so many virtual CPU devices, and computes on all of
+them the ring of an encoding, `training`, whole `runs`, or runs of which a process is `lost`. What it found on the host is
+written as arrays by name.
 """
 
 import functools
@@ -32,6 +33,8 @@ from tests.train.conftest import Recorder
 P = jax.sharding.PartitionSpec
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PATIENCE = 120
+GONE = 9
+"""The exit status of a process that is lost."""
 LENGTH = 32
 SIZES = aj.Sizes(model=16, heads=4, kv_heads=2, head_dim=4)
 ENCODINGS = {"rope": aj.RoPE(), "t5": aj.T5Bias(buckets=8, max_distance=20), "fox": aj.FoX()}
@@ -101,12 +104,33 @@ def _trained(text: str):
     return {"params": on_host(state.params, mesh), "loss": loss, "values": values}
 
 
+def two_runs():
+    """Two members with a checkpoint and an evaluation at step 4, and their end at 9."""
+    evaluate = RUN["evaluate"] | {"validation_lengths": [5], "every": 4}
+    often = RUN["train"] | {"log_every": 2, "checkpoint_every": 4}
+    return [parse(RUN | {"train": often, "evaluate": evaluate, "seed": i, "data_seed": i}) for i in range(2)]
+
+
+class Dying(Follower):
+    """Its process is gone, without a word, after step 6."""
+
+    def metrics(self, directory, record):
+        if record["step"] == 6:
+            os._exit(GONE)
+
+
+def lost(folder: pathlib.Path, mesh: str = "population=2") -> None:
+    """Train until the second process is gone."""
+    directories = [folder / "0", folder / "1"]
+    if leads():
+        for directory in directories:
+            directory.mkdir(parents=True)
+    train(two_runs(), directories, (Recorder if leads() else Dying)(mesh=parse_mesh(mesh)))
+
+
 def runs(folder: pathlib.Path, mesh: str = "population=2") -> dict[str, np.ndarray]:
     """Losses, evaluations and digests of two runs that are stopped, resumed and end; nothing of processes that follow."""
-    evaluate = RUN["evaluate"] | {"validation_lengths": [5], "every": 4}
-    train_ = RUN["train"] | {"log_every": 2, "checkpoint_every": 4}
-    both = [parse(RUN | {"train": train_, "evaluate": evaluate, "seed": i, "data_seed": i}) for i in range(2)]
-    directories = [folder / "0", folder / "1"]
+    both, directories = two_runs(), [folder / "0", folder / "1"]
     if not leads():
         for _ in range(2):
             train(both, [folder / "absent"] * 2, Follower(parse_mesh(mesh)))
@@ -116,7 +140,7 @@ def runs(folder: pathlib.Path, mesh: str = "population=2") -> dict[str, np.ndarr
         directory.mkdir(parents=True)
     first, last = Recorder(stop_after=3, mesh=parse_mesh(mesh)), Recorder(mesh=parse_mesh(mesh))
     train(both, directories, first)
-    assert 0 < checkpoint.steps(directories[0] / CHECKPOINTS)[-1] < train_["steps"]
+    assert 0 < checkpoint.steps(directories[0] / CHECKPOINTS)[-1] < both[0].train.steps
     train(both, directories, last)
     losses = [record["loss"] for i in "01" for one in (first, last) for record in one.logs.get(i, ())]
     values = [record["value"] for i in "01" for one in (first, last) for record in one.found.get(i, ())]
@@ -130,6 +154,13 @@ def _named(tree):
 
 def in_processes(folder: pathlib.Path, what: str, *, processes: int, devices: int) -> list[dict[str, np.ndarray]]:
     """What each of these processes found, with so many devices each."""
+    files, ended = [folder / f"{what}{i}.npz" for i in range(processes)], ends(folder, what, processes, devices)
+    assert not any(code for code, _ in ended), ended
+    return [dict(np.load(file)) for file in files]
+
+
+def ends(folder: pathlib.Path, what: str, processes: int, devices: int) -> list[tuple[int, str]]:
+    """The exit status of each of these processes, and what it printed."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         coordinator = f"127.0.0.1:{probe.getsockname()[1]}"
@@ -143,24 +174,26 @@ def in_processes(folder: pathlib.Path, what: str, *, processes: int, devices: in
             command = [sys.executable, "-m", "tests.spread", *map(str, words)]
             pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
             started.append(subprocess.Popen(command, cwd=folder, env=environment, **pipes))
-        for process in started:
-            output, _ = process.communicate(timeout=PATIENCE)
-            assert process.returncode == 0, output
+        outputs = [process.communicate(timeout=PATIENCE)[0] for process in started]
     finally:
         for process in started:
             process.kill()
             process.communicate()
-    return [dict(np.load(file)) for file in files]
+    return [(process.returncode, output) for process, output in zip(started, outputs, strict=True)]
 
 
 def main(what: str, coordinator: str, processes: str, number: str, devices: str, file: str) -> None:
     """Compute as one of several processes."""
     jax.config.update("jax_num_cpu_devices", int(devices))
-    jax.distributed.initialize(coordinator, int(processes), int(number), initialization_timeout=60)
+    jax.distributed.initialize(
+        coordinator, int(processes), int(number), initialization_timeout=60, heartbeat_timeout_seconds=20
+    )
     assert len(jax.devices()) == int(processes) * len(jax.local_devices())
     zero = shared({"zero": np.float32([-0.0, number])})["zero"]
     assert np.signbit(zero[0]), "what is shared keeps its bits"
     assert zero[1] == 0, "it is that of process 0"
+    if what == "lost":
+        return lost(pathlib.Path(file).parent / "runs")
     if what == "runs":
         found = runs(pathlib.Path(file).parent / "runs")
     else:

@@ -3,7 +3,11 @@
 import numpy as np
 import pytest
 
+from attnjax.config.mesh import parse_mesh
+from attnjax.train import checkpoint
+from attnjax.train.loop import CHECKPOINTS, train
 from tests import spread
+from tests.train.conftest import Recorder
 
 
 def assert_near(found, expected, atol):
@@ -49,3 +53,17 @@ def test_runs_over_two_processes_are_stopped_and_resumed_as_in_one(tmp_path):
     assert second == {}
     alone = spread.runs(tmp_path / "alone")
     assert_same_bits(first, alone, alone)
+
+
+@pytest.mark.slow
+def test_a_lost_process_ends_the_others_and_the_runs_go_on_from_their_checkpoint(tmp_path):
+    """The first process must not wait for ever; in one process the runs then end with the bits of undisturbed ones."""
+    (first, told), (second, _) = spread.ends(tmp_path, "lost", processes=2, devices=1)
+    assert second == spread.GONE
+    assert first not in (0, spread.GONE), told
+    folders = [tmp_path / "runs" / name for name in "01"]
+    assert [checkpoint.steps(folder / CHECKPOINTS) for folder in folders] == [[4], [4]]
+    undisturbed = spread.runs(tmp_path / "alone")
+    last = Recorder(mesh=parse_mesh("population=2"))
+    train(spread.two_runs(), folders, last)
+    assert [last.notes[name]["parameters_sha256"] for name in "01"] == undisturbed["sha"].tolist()
