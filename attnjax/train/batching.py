@@ -53,16 +53,16 @@ class Batching(NamedTuple):
     buckets: int = 1
 
 
-def choose_batching(run: RunConfig, task: Task) -> Batching:
+def choose_batching(run: RunConfig, task: Task, platform: str) -> Batching:
     """Return how the training batches of a run are split and truncated; `Batching()` where that does not pay.
 
-    On an accelerator it does not: the members of a population are vmapped there, and a `switch` under `vmap` computes
-    every branch.
+    `platform`: that of the device which trains, as "cpu". On an accelerator it does not pay: the members of a population are
+    vmapped there, and a `switch` under `vmap` computes every branch.
     """
     low, high = run.task.length_min, run.task.length_max
     tokens = run.train.batch * (high + (0 if task.aligned else task.output_size(high)))
     small = tokens < MIN_BATCH_TOKENS or tokens * run.train.steps < MIN_RUN_TOKENS
-    if small or 2 * low > high or jax.default_backend() != "cpu":
+    if small or 2 * low > high or platform != "cpu":
         return Batching()
     return Batching(1 if run.task.length_per == "batch" else math.gcd(MICROBATCHES, run.train.batch), BUCKETS)
 
@@ -213,12 +213,12 @@ def gather_answer(made: Sequences, count: int) -> tuple[Sequences, Int[Array, "B
 # Microbatches
 
 
-def microbatch_size(model: ModelConfig, made: Sequences | SequencePair, population: int) -> int | None:
+def microbatch_size(model: ModelConfig, made: Sequences | SequencePair, population: int, platform: str) -> int | None:
     """Return how many examples each member of a population evaluates at once, a divisor of the batch; None: all.
 
-    On accelerators all: smaller products would leave them idle.
+    On accelerators (a `platform` that is not "cpu") all: smaller products would leave them idle.
     """
-    if jax.default_backend() != "cpu":
+    if platform != "cpu":
         return None
     batch = target_of(made).tokens.shape[0]
     tokens = max(leaf.shape[-1] for leaf in jax.tree.leaves(made) if leaf.ndim > 1)

@@ -37,7 +37,9 @@ from attnjax.train.mesh import (
     ROWS,
     axis_of_tokens,
     entries_of_device,
+    on_host,
     over_devices,
+    platform_of,
     rows_of_device,
     sum_over_batch,
     tokens_of_all,
@@ -53,9 +55,11 @@ class Evaluator:
 
     def __init__(self, run: RunConfig, task: Task, model: Model, mesh: jax.sharding.Mesh | None = None):
         self.run, self.task, self.model, self.mesh = run, task, model, mesh
+        self._platform = platform_of(mesh)
+        once, often = compiling.compile_fast(self._platform), compiling.compile_default(self._platform)
         self._held_out = {split: task.for_split(split) for split in evaluation_lengths(run)}
-        self._draw = jax.jit(self._examples, static_argnames="size", compiler_options=compiling.compile_fast())
-        self._measure = jax.jit(self._on_mesh, static_argnames="size", compiler_options=compiling.compile_default())
+        self._draw = jax.jit(self._examples, static_argnames="size", compiler_options=once)
+        self._measure = jax.jit(self._on_mesh, static_argnames="size", compiler_options=often)
 
     @functools.cached_property
     def _arrays(self) -> dict[str, tuple[Array, ...]]:
@@ -95,7 +99,7 @@ class Evaluator:
             draw = jax.random.fold_in(key, start)
             examples = self._draw(draw, np.int32(length), arrays, size=size)
             part = self._measure(params, numbers, draw, examples, counted, size=size)
-            for name, value in jax.device_get(part).items():
+            for name, value in on_host(part, self.mesh).items():
                 sums[name] = sums.get(name, 0.0) + value.astype(np.float64)
         total = sums.pop("count")
         common = {"length": length, "split": split, "count": config.count}
@@ -126,11 +130,12 @@ class Evaluator:
     def _population(self, params: PyTree, numbers: EncodingParams, key: Array, made: Any, counted: Array, size: int):
         dropout = jax.random.fold_in(key, 2) if self.run.evaluate.dropout and self.run.model.drops else None
         chex.assert_shape(counted, (self.run.evaluate.batch,))
+        microbatch = None
+        # Dropout masks depend on the index of an example in the batch, which must then stay whole.
         if dropout is None:
             made, counted = rows_of_device(made, self.mesh), entries_of_device(counted, self.mesh)
-        # Dropout masks depend on the index of an example in the batch, which must then stay whole.
-        members = jax.tree.leaves(params)[0].shape[0]
-        microbatch = batching.microbatch_size(self.run.model, made, members) if dropout is None else None
+            members = jax.tree.leaves(params)[0].shape[0]
+            microbatch = batching.microbatch_size(self.run.model, made, members, self._platform)
         most = batching.max_targets(self.run, self.task, size)
         options = {"key": dropout, "microbatch": microbatch, "max_targets": most}
         one = lambda params, numbers: self._sums(params, numbers, made=made, counted=counted, **options)

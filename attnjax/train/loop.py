@@ -28,7 +28,8 @@ from attnjax.tasks.base import Task
 from attnjax.train import checkpoint
 from attnjax.train.background import BackgroundSave
 from attnjax.train.evaluate import Evaluator, evaluation_lengths
-from attnjax.train.mesh import make_mesh, padded, place
+from attnjax.train.mesh import make_mesh, on_host, padded, place
+from attnjax.train.processes import agreed, leads, shared
 from attnjax.train.step import Member, Metrics, State, Trainer, members
 from attnjax.train.strides import Strides
 from attnjax.typing import PyTree
@@ -84,35 +85,36 @@ def train(configs: list[RunConfig], directories: list[pathlib.Path], context: Ru
     population = place(members([*configs, *configs[-1:] * (count - len(configs))]), mesh)
     step, state = _resume(trainer, population, directories)
     for directory in directories:
-        checkpoint.drop_after(directory / CHECKPOINTS, step)
+        if leads():
+            checkpoint.drop_after(directory / CHECKPOINTS, step)
         context.truncate_after(directory, step)
     evaluator = Evaluator(run, task, trainer.model, mesh)
     alive = _log_manifests(configs, directories, trainer, task, state, context)
     strides, started, saved = Strides(run), time.monotonic(), step
     with BackgroundSave() as saving:
-        while step < run.train.steps and alive and not context.stopping():
+        while step < run.train.steps and alive and not _stopping(context):
             # Not at the end of the step before: a run that died between its checkpoint and its evaluation resumes here.
             if step and _due(step, run.evaluate.every):
                 _evaluate(evaluator, population, directories, alive, state, step, context, ("validation",))
-                if context.stopping():
+                if _stopping(context):
                     break
-            count, before = strides.count(step), time.monotonic()
+            count, before = agreed(strides.count(step)), time.monotonic()
             state, metrics = trainer.advance(state, population, count)
             strides.took(count=count, seconds=time.monotonic() - before)
             step += count
             saving.check()
             _record(run, directories, alive, metrics, step, time.monotonic() - started, context)
             if _due(step, run.train.checkpoint_every) or step == run.train.steps:
-                _save(run, directories, alive, state, step, saving)
+                _save(run, directories, alive, state, mesh, step, saving)
                 saved = step
         if saved < step:
-            _save(run, directories, alive, state, step, saving)
-        finished = step == run.train.steps and alive and not context.stopping()
+            _save(run, directories, alive, state, mesh, step, saving)
+        finished = step == run.train.steps and alive and not _stopping(context)
         if finished:
             _evaluate(evaluator, population, directories, alive, state, step, context, ("test", "validation"))
         saving.wait()
     if finished:
-        params = jax.device_get(state.params)
+        params = on_host(state.params, mesh)
         for i in alive:
             context.log_manifest(directories[i], parameters_sha256=fingerprint(_member(params, i)))
 
@@ -127,21 +129,37 @@ def make_task(run: RunConfig) -> Task:
 
 
 def _resume(trainer: Trainer, population: Member, directories: Sequence[pathlib.Path]) -> tuple[int, State]:
-    if not any(checkpoint.steps(directory / CHECKPOINTS) for directory in directories):
+    step, states = _newest(trainer, directories) if leads() else (0, [])
+    step, count = agreed(step), len(population.seed)
+    if not step:
         return 0, place(trainer.start(population), trainer.mesh)
+    if states:
+        states += states[-1:] * (count - len(states))
+        stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *states)
+    else:
+        stacked = jax.tree.map(lambda leaf: np.zeros((count, *leaf.shape), leaf.dtype), trainer.shapes())
+    return step, place(jax.tree.map(jax.numpy.asarray, shared(stacked)), trainer.mesh)
+
+
+def _newest(trainer: Trainer, directories: Sequence[pathlib.Path]) -> tuple[int, list[State]]:
+    """Return the newest step of which every run has an undamaged checkpoint, and their states; (0, []) where none is."""
+    if not any(checkpoint.steps(directory / CHECKPOINTS) for directory in directories):
+        return 0, []
     like = trainer.shapes()
     newest: int | None = None
     while True:
         found = [checkpoint.restore(directory / CHECKPOINTS, like, newest, set_aside=True) for directory in directories]
         if any(one is None for one in found):
-            return 0, place(trainer.start(population), trainer.mesh)
+            return 0, []
         steps = {one.step for one in found if one is not None}
         if len(steps) == 1:
-            states = [one.state for one in found if one is not None]
-            states += states[-1:] * (len(population.seed) - len(states))
-            stacked = jax.tree.map(lambda *leaves: jax.numpy.asarray(np.stack(leaves)), *states)
-            return steps.pop(), place(stacked, trainer.mesh)
+            return steps.pop(), [one.state for one in found if one is not None]
         newest = min(steps)
+
+
+def _stopping(context: RunContext) -> bool:
+    """Return whether process 0 is asked to stop."""
+    return bool(agreed(bool(context.stopping())))
 
 
 def _log_manifests(configs, directories, trainer: Trainer, task: Task, state: State, context: RunContext) -> list[int]:
@@ -200,10 +218,14 @@ def _nan(metrics: Metrics, step: int) -> tuple[int, str] | None:
     return first, f"nan at step {first}: the loss was {metrics.loss[i]}"
 
 
-def _save(run: RunConfig, directories, alive: list[int], state: State, step: int, saving: BackgroundSave) -> None:
+def _save(
+    run: RunConfig, directories, alive: list[int], state: State, mesh: Any, step: int, saving: BackgroundSave
+) -> None:
     """Begin to save a copy of the states: the next call of the program overwrites the memory of `state`."""
     saving.wait()
-    here = jax.device_get(state)
+    here = on_host(state, mesh)
+    if not leads():
+        return
     copies = {directories[i] / CHECKPOINTS: jax.tree.map(np.array, _member(here, i)) for i in alive}
 
     def write() -> None:
@@ -219,7 +241,7 @@ def _evaluate(
     for found in evaluator(state.params, splits, population.encoding):
         for i in alive:
             context.results(directories[i], *({"step": step, **record} for record in found[i]))
-        if context.stopping():
+        if _stopping(context):
             return
 
 

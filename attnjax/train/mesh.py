@@ -27,19 +27,40 @@ P = jax.sharding.PartitionSpec
 def make_mesh(shape: MeshShape) -> jax.sharding.Mesh | None:
     """Return the mesh over the first devices of this process; None for one device.
 
-    Raises ValueError where there are too few.
+    Of several processes (`jax.distributed`) each gives as many of its devices, side by side, so that the last axes of the
+    mesh stay inside a process where they can. Raises ValueError where there are too few devices, or one process would have
+    more of them than another.
 
     Example:
         >>> make_mesh(MeshShape()) is None
         True
     """
-    if shape.devices == 1:
+    count, processes = shape.devices, jax.process_count()
+    if count % processes:
+        raise ValueError(f"the mesh {str(shape) or 'of one device'} cannot be shared equally by {processes} processes")
+    if count == 1:
         return None
-    devices = jax.devices()
-    if shape.devices > len(devices):
-        raise ValueError(f"the mesh {shape} needs {shape.devices} devices, and there are {len(devices)}")
+    own = [[one for one in jax.devices() if one.process_index == i] for i in range(processes)]
+    fewest, share = min(map(len, own)), count // processes
+    if fewest < share:
+        told = "" if processes == 1 else f" in each of {processes} processes"
+        raise ValueError(f"the mesh {shape} needs {share} devices{told}, and there are {fewest}")
     kinds = (jax.sharding.AxisType.Auto,) * len(shape)
-    return jax.sharding.Mesh(np.array(devices[: shape.devices]).reshape(shape), shape._fields, axis_types=kinds)
+    used = np.array([devices[:share] for devices in own])
+    return jax.sharding.Mesh(used.reshape(shape), shape._fields, axis_types=kinds)
+
+
+def platform_of(mesh: jax.sharding.Mesh | None) -> str:
+    """Return the platform of the devices of a mesh; without one, of the device on which JAX puts arrays.
+
+    Example:
+        >>> platform_of(None) == jax.devices()[0].platform
+        True
+    """
+    if mesh is not None:
+        return mesh.devices.flat[0].platform
+    with jax.ensure_compile_time_eval():  # also while something is traced
+        return jax.device_put(np.int32(0)).device.platform
 
 
 def check_mesh(shape: MeshShape, run: RunConfig) -> None:
@@ -168,3 +189,15 @@ def over_devices(
 def place(tree: PyTree, mesh: jax.sharding.Mesh | None) -> PyTree:
     """Return leaves [P, ...] of a population, each member on its own devices."""
     return tree if mesh is None else jax.device_put(tree, jax.sharding.NamedSharding(mesh, P(MEMBERS)))
+
+
+def on_host(tree: PyTree, mesh: jax.sharding.Mesh | None) -> PyTree:
+    """Return the leaves as arrays of NumPy, whole in every process that has devices of the mesh; all of them must call it.
+
+    Example:
+        >>> on_host(jnp.arange(3), None)
+        array([0, 1, 2], dtype=int32)
+    """
+    if mesh is not None and mesh.is_multi_process:
+        tree = jax.device_put(tree, jax.sharding.NamedSharding(mesh, P()))
+    return jax.device_get(tree)

@@ -71,19 +71,26 @@ class Metrics(NamedTuple):
 
 
 class Trainer:
-    """The compiled functions of all runs that share a shape. It holds programs and a corpus on the device, and no state."""
+    """The compiled functions of all runs that share a shape. It holds programs and a corpus on the device, and no state.
 
-    def __init__(self, run: RunConfig, task: Task, mesh: jax.sharding.Mesh | None = None):
+    Args:
+      run, task: what is trained; the task on its training split.
+      mesh: the devices; None for one.
+      platform: for which the programs are made; unless given, that of the devices.
+    """
+
+    def __init__(self, run: RunConfig, task: Task, mesh: jax.sharding.Mesh | None = None, platform: str = ""):
+        platform = platform or mesh_.platform_of(mesh)
         self.run, self.task, self.mesh = run, task, mesh
         self.model: Model = build(run, task)
         self.optimizer, self.schedule = optimizer(run.train, run.optimizer), schedule(run.train)
         # Buckets are chosen by the lengths of a whole batch, and examples sorted by them, so that rows are not a device's own.
-        self.batching = batching.choose_batching(run, task) if mesh is None else batching.Batching()
+        self.batching = batching.choose_batching(run, task, platform) if mesh is None else batching.Batching()
         # Targets are gathered from whole sequences.
         spread = mesh_.axis_of_tokens(mesh) is not None
         self.max_targets = None if spread else batching.max_targets(run, task, run.task.length_max)
-        self.start = jax.jit(jax.vmap(self._start), compiler_options=compiling.compile_fast())
-        options = compiling.compile_default()
+        self.start = jax.jit(jax.vmap(self._start), compiler_options=compiling.compile_fast(platform))
+        options = compiling.compile_default(platform)
         self.program = mesh_.over_devices(self._advance, mesh, (True, True, False, False), (0, 1))
         self._compiled = jax.jit(self.program, donate_argnums=0, compiler_options=options)
 
@@ -117,7 +124,7 @@ class Trainer:
         if not 1 <= count <= LONGEST:
             raise ValueError(f"count must be 1 .. {LONGEST}, got {count}")
         state, logged = self._compiled(state, members, self._arrays, np.int32(count))
-        return state, jax.tree.map(lambda rows: np.asarray(rows)[:count].T, logged)
+        return state, jax.tree.map(lambda rows: rows[:count].T, mesh_.on_host(logged, self.mesh))
 
     def _advance(
         self, state: State, members: Member, arrays: tuple[Array, ...], count: Int[Array, ""]

@@ -22,6 +22,7 @@ from attnjax.modules import Decoder, TransformerConfig, replace_constants
 from attnjax.positions import EncodingParams, PositionEncoding, RoPE
 from attnjax.records import jsonl
 from attnjax.train import compiling
+from attnjax.train.mesh import platform_of
 from attnjax.typing import Array, Float, Int, PyTree
 from experiments.context_extension import methods
 from experiments.context_extension.methods import Extension
@@ -71,7 +72,7 @@ class Subject:
         self.rotations = tuple(dict.fromkeys(one for one in config.encodings if isinstance(one, RoPE)))
         if not self.rotations:
             raise ValueError(f"{name} has no RoPE, whose frequencies could be changed: it has {config.encodings[0]}")
-        self.scores = jax.jit(self._scores, compiler_options=compiling.compile_default())
+        self.scores = jax.jit(self._scores, compiler_options=compiling.compile_default(platform_of(None)))
 
     @property
     def base(self) -> RoPE:

@@ -17,8 +17,8 @@ def test_its_place_is_there_once_and_what_is_planted_is_python(bug):
     assert all((ROOT / "tests" / path).exists() for path in bug.tests)
 
 
-def test_there_are_twenty_in_as_many_files():
-    assert len({bug.file for bug in BUGS}) == len(BUGS) >= 20
+def test_they_are_in_twenty_files():
+    assert len({bug.file for bug in BUGS}) >= 20
 
 
 def test_a_place_that_is_gone_is_told():

@@ -7,9 +7,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from attnjax.config.mesh import MeshShape
 from attnjax.train import batching
 from attnjax.train.batching import Batching, choose_batching, sum_over_microbatches
 from attnjax.train.loop import make_task
+from attnjax.train.mesh import make_mesh, platform_of
 from attnjax.train.step import Trainer, members
 from tests.cases import slow_except
 from tests.train.test_microbatches import numbered
@@ -21,6 +23,11 @@ CASES = {
     "encoder": ("binary_addition", "encoder", "example", {"tail": True}),
     "encoder_decoder": ("binary_addition", "encoder_decoder", "example", {}),
 }
+
+
+def lowered(trainer, platform, count=2):
+    """The text of the program of a population for a platform."""
+    return jax.jit(trainer.program).trace(*trainer.arguments(count)).lower(lowering_platforms=(platform,)).as_text()
 
 
 @pytest.fixture
@@ -105,13 +112,13 @@ def test_every_example_is_in_one_microbatch_beside_those_of_its_length():
     assert int(found["size"]) == 3 + 5 + 7 + 9
 
 
-def test_a_batch_is_split_where_that_pays(tiny, monkeypatch):
+def test_a_batch_is_split_where_that_pays(tiny):
     task = dataclasses.replace(tiny.task, name="missing_duplicate_string", length_min=1, length_max=40)
     train = dataclasses.replace(tiny.train, batch=128, steps=2000)
 
-    def found(train=train, **fields):
+    def found(train=train, platform="cpu", **fields):
         run = dataclasses.replace(tiny, task=dataclasses.replace(task, **fields), train=train)
-        return choose_batching(run, make_task(run))
+        return choose_batching(run, make_task(run), platform)
 
     whole = Batching()
     assert found() == Batching(4, 4)
@@ -120,5 +127,33 @@ def test_a_batch_is_split_where_that_pays(tiny, monkeypatch):
     assert found(train=dataclasses.replace(train, steps=100)) == whole, "over before it is compiled"
     assert found(train=dataclasses.replace(train, batch=16, steps=10**6)) == whole, "small"
     assert found(length_min=30) == whole, "little to cut"
-    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
-    assert found() == whole
+    assert found(platform="gpu") == whole
+
+
+@pytest.mark.parametrize("platform", ["cuda", pytest.param("tpu", marks=pytest.mark.slow)])
+def test_a_program_for_an_accelerator_is_made_on_a_cpu_without_a_switch(tiny, small, platform):
+    """Where it is made does not matter: members are mapped there, not taken in turns, and no padding is cut."""
+    run = of(tiny, "copy")
+    task = make_task(run)
+    here, there = Trainer(run, task), Trainer(run, task, platform=platform)
+    assert (here.batching, there.batching) == (Batching(4, 2), Batching())
+    own, text = lowered(here, "cpu"), lowered(there, platform)
+    assert "stablehlo.case" in own
+    assert "stablehlo.case" not in text
+    # One loop, over the steps; those over members and microbatches are gone.
+    assert text.count("stablehlo.while") == 1 < own.count("stablehlo.while")
+
+
+def test_the_platform_is_that_of_the_devices_that_compute():
+    """As `attnjax compile --topology` makes a mesh, of devices that are not here."""
+
+    class Device:
+        platform = "cuda"
+
+    class Mesh:
+        devices = np.array([[[Device()]]])
+
+    assert platform_of(Mesh()) == "cuda"
+    assert platform_of(make_mesh(MeshShape(data=2))) == platform_of(None) == jax.devices()[0].platform
+    with jax.default_device("cpu"):
+        assert jax.jit(lambda: platform_of(None) == "cpu")()

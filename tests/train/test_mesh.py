@@ -12,8 +12,9 @@ from attnjax.config import parse
 from attnjax.config.mesh import MeshShape, parse_mesh
 from attnjax.records.runs import read_manifest
 from attnjax.sweep import scan
+from attnjax.train import checkpoint
 from attnjax.train.evaluate import Evaluator
-from attnjax.train.loop import make_task, train
+from attnjax.train.loop import CHECKPOINTS, make_task, train
 from attnjax.train.mesh import check_mesh, make_mesh, padded, place
 from attnjax.train.step import Trainer, members
 from tests.cases import FAST, slow_except
@@ -133,17 +134,29 @@ def test_a_mesh_larger_than_the_machine_is_refused():
         make_mesh(parse_mesh("population=4,data=16"))
 
 
+def test_a_mesh_that_processes_cannot_share_is_refused(monkeypatch):
+    monkeypatch.setattr(jax, "process_count", lambda: 2)
+    with pytest.raises(ValueError, match=r"^the mesh data=3 cannot be shared equally by 2 processes$"):
+        make_mesh(MeshShape(data=3))
+    with pytest.raises(ValueError, match=r"^the mesh of one device cannot be shared equally by 2 processes$"):
+        make_mesh(MeshShape())
+    with pytest.raises(ValueError, match=r"^the mesh data=4 needs 2 devices in each of 2 processes, and there are 0$"):
+        make_mesh(MeshShape(data=4))
+
+
 @pytest.mark.slow
 def test_a_run_on_a_mesh_ends_as_on_one_device_and_its_checkpoint_goes_on_elsewhere(tiny, recorder, folders):
-    """Three members on two times two devices, stopped, then one device, and back."""
+    """Three members on eight devices, stopped, then two, one, and eight again, spread in another way."""
     runs = [dataclasses.replace(tiny, seed=seed, data_seed=seed) for seed in range(3)]
     alone, whole = recorder(), folders("alone", 3)
     train(runs, whole, alone)
     spread = folders("spread", 3)
-    meshes = [parse_mesh("population=2,data=2"), parse_mesh(""), parse_mesh("population=4")]
-    for stop_after, mesh in zip((3, 6, None), meshes, strict=True):
-        there = recorder(stop_after=stop_after, mesh=mesh)
+    steps = {}
+    for mesh in ("population=4,data=2", "data=2", "", "population=2,data=4"):
+        there = recorder(stop_after=None if len(steps) == 3 else 3, mesh=parse_mesh(mesh))
         train(runs, spread, there)
+        steps[mesh] = checkpoint.steps(spread[0] / CHECKPOINTS)[-1]
+    assert sorted({*steps.values()}) == [*steps.values()], "each went on and trained"
     losses = lambda one, run: [record["loss"] for record in one.logs[run]]
     for run in ("0", "1", "2"):
         last = len(losses(there, run))
@@ -158,6 +171,9 @@ def test_what_a_mesh_cannot_serve_is_said_before_anything_trains(tiny):
     small = dataclasses.replace(tiny, train=dataclasses.replace(tiny.train, batch=6))
     with pytest.raises(ValueError, match=r"^train.batch=6 is no multiple of the 4 devices along data$"):
         check_mesh(parse_mesh("data=4"), small)
+    odd = dataclasses.replace(tiny, evaluate=dataclasses.replace(tiny.evaluate, batch=18))
+    with pytest.raises(ValueError, match=r"^evaluate.batch=18 is no multiple of the 4 devices along data$"):
+        check_mesh(parse_mesh("data=4"), odd)
     pair = dataclasses.replace(tiny, task=dataclasses.replace(tiny.task, form="encoder_decoder"))
     with pytest.raises(
         ValueError, match=r"^an encoder-decoder has two sequences: with task.form='encoder_decoder' the mesh"

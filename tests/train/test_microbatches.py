@@ -45,7 +45,7 @@ def test_microbatches_keep_the_order_of_examples(size, layers):
 
 def test_a_microbatch_fits_the_cache_and_divides_the_batch():
     model = ModelConfig(model=64, hidden=256)
-    sizes = lambda batch, tokens, population=1: microbatch_size(model, numbered(batch, tokens), population)
+    sizes = lambda batch, tokens, population=1: microbatch_size(model, numbered(batch, tokens), population, "cpu")
     assert 4 * 256 * 460 * sizes(64, 460) == 4 * 256 * 460 * 16 <= batching.MICROBATCH_BYTES < 4 * 256 * 460 * 32
     assert sizes(64, 460, population=4) == 4
     assert sizes(64, 100) == 64, "short ones all at once"
@@ -54,9 +54,8 @@ def test_a_microbatch_fits_the_cache_and_divides_the_batch():
     assert sizes(64, 128, population=1000) == 4, "so many that products have 512 rows"
 
 
-def test_an_accelerator_takes_all_at_once(monkeypatch):
-    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
-    assert microbatch_size(ModelConfig(), numbered(64, 5000), 8) is None
+def test_an_accelerator_takes_all_at_once():
+    assert microbatch_size(ModelConfig(), numbered(64, 5000), 8, "gpu") is None
 
 
 def test_microbatches_change_no_record(tiny, population, monkeypatch):
@@ -72,7 +71,7 @@ def test_microbatches_change_no_record(tiny, population, monkeypatch):
     monkeypatch.setattr(batching, "MICROBATCH_BYTES", 1)
     monkeypatch.setattr(batching, "MIN_MICROBATCH_TOKENS", 100)
     one = jax.eval_shape(lambda: evaluator()._examples(jax.random.key(0), jnp.int32(4), (), 12))
-    assert microbatch_size(run.model, one, 2) == 4 < run.evaluate.batch
+    assert microbatch_size(run.model, one, 2, "cpu") == 4 < run.evaluate.batch
     for before, after in zip(whole, evaluator()(params), strict=True):
         records = (itertools.chain.from_iterable(one) for one in (before, after))
         for a, b in zip(*records, strict=True):
