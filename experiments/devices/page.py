@@ -128,15 +128,18 @@ def _configs(rows: dict[tuple[str, Case], Record]) -> list[str]:
     chosen = [one for one in rows if one[1].kind == "config"]
     if not chosen:
         return []
-    shared = {case for _, case in chosen if sum((target, case) in rows for target in TARGETS) > 1}
-    largest = [one for one in chosen if one[1] in shared]
+    most: dict[str, tuple[str, Case]] = {}
+    for one in chosen:
+        most[one[1].name] = max(most.get(one[1].name, one), one, key=lambda one: rows[one]["runs"])
+    largest = [one for one in chosen if one[1] == most[one[1].name][1]]
     label = lambda case: _label(next(rows[target, case] for target in TARGETS if (target, case) in rows), case)
     text = [
         "## Every config",
         "",
         "What `attnjax compile CONFIG --topology NAME` says, of the program that trains the most runs of each config: examples "
-        "over eight devices where batches allow it, otherwise the runs (`--mesh population=8`). The budget is that of training "
-        "steps, with three tables of scores a layer where they are so small that attention computes them whole.",
+        "over eight devices where batches allow it, otherwise the runs (`--mesh population=8`). A config without a row has no "
+        "record yet. The budget is that of training steps, with three tables of scores a layer where they are so small that "
+        "attention computes them whole.",
         "",
         *_table(rows, largest, ("config", "runs, mesh, task, encoding"), label),
     ]
