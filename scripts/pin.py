@@ -3,7 +3,8 @@
     python3 scripts/pin.py        needs uv (pip install uv), and asks the package index
 
 constraints.txt says which versions. requirements.txt has them with the SHA-256 of every file that may be installed, for
-what experiments need, on every supported Python and platform; requirements-dev.txt has what tests and linters need besides.
+what experiments need, on every supported Python and platform; requirements-dev.txt has what tests and linters need besides,
+and requirements-compile.txt the compilers for accelerators that are not here.
 """
 
 import pathlib
@@ -25,11 +26,12 @@ def compiled(extra: str) -> list[str]:
 
 
 def main() -> None:
-    """Write both files."""
+    """Write the three files."""
     plain = compiled("plot")
-    more = [package for package in compiled("dev") if package not in plain]
     (ROOT / "requirements.txt").write_text(HEADER + "".join(plain))
-    (ROOT / "requirements-dev.txt").write_text(HEADER + "-r requirements.txt\n" + "".join(more))
+    for extra in ("dev", "compile"):
+        more = [package for package in compiled(extra) if package not in plain]
+        (ROOT / f"requirements-{extra}.txt").write_text(HEADER + "-r requirements.txt\n" + "".join(more))
 
 
 if __name__ == "__main__":

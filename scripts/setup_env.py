@@ -4,10 +4,13 @@
     python3 scripts/setup_env.py --dev     the same with what tests and linters need
     python3 scripts/setup_env.py --other   .venv-other, with --dev and the other supported set of versions; prints nothing
                                              if no interpreter for it is found
+    python3 scripts/setup_env.py --compile .venv-compile, with the compilers for accelerators that are not here, about 450 MB
+                                             (Linux with x86-64); apart, because JAX looks for the devices of every compiler
 
 Python 3.11 gets the last JAX that supports it, every later Python the newest one (see constraints.txt). Every file that is
-installed is one whose SHA-256 stands in requirements.txt or requirements-dev.txt, and none of them is built or runs code
-while it is installed. Nothing is done when these files, pyproject.toml and the interpreter are those of the last call.
+installed is one whose SHA-256 stands in requirements.txt, requirements-dev.txt or requirements-compile.txt, and none of them
+is built or runs code while it is installed. Nothing is done when these files, pyproject.toml and the interpreter are those
+of the last call.
 Only the standard library is used, and no syntax newer than Python 3.6, so that an old interpreter can say what is wrong,
 or find a newer one.
 """
@@ -23,7 +26,9 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 OLDEST = (3, 11)
 NEWER_STACK = (3, 12)
 PREFERRED = ("3.12", "3.13", "3.14", "3.11")
-INPUTS = ("pyproject.toml", "requirements.txt", "requirements-dev.txt")
+LISTS = {"plot": "requirements.txt", "dev": "requirements-dev.txt", "compile": "requirements-compile.txt"}
+"""What is installed for each extra of the package."""
+INPUTS = ("pyproject.toml", *LISTS.values())
 
 
 def say(text):
@@ -100,28 +105,27 @@ def create(venv, executable):
     return [executable, "-m", "pip", "--python", python]
 
 
-def installations(dev):
+def installations(extra):
     """Arguments of `pip install`: first everything that is fetched, by its hash, then the package itself with what is there."""
-    listed = os.path.join(ROOT, "requirements-dev.txt" if dev else "requirements.txt")
-    yield ["--require-hashes", "--only-binary", ":all:", "-r", listed]
+    yield ["--require-hashes", "--only-binary", ":all:", "-r", os.path.join(ROOT, LISTS[extra])]
     yield ["--no-deps", "--no-build-isolation", "-e", ROOT]
 
 
-def ensure(venv, version, executable, dev):
-    """Path of the interpreter of an environment that holds the package, its dependencies and, with dev, the tools."""
+def ensure(venv, version, executable, extra):
+    """Path of the interpreter of an environment that holds the package, its dependencies and what the extra names."""
     python = os.path.join(venv, "bin", "python")
     stamp = os.path.join(venv, "attnjax-stamp")
     wanted = fingerprint(venv, version, executable)
     if os.path.exists(stamp) and os.path.exists(python):
         with open(stamp) as file:
-            made, _, extra = file.read().partition(" ")
-        if made == wanted and (extra == "dev" or not dev):
+            made, _, present = file.read().partition(" ")
+        if made == wanted and extra in ("plot", present):
             return python
-    label, extra = os.path.relpath(venv, ROOT), "dev" if dev else "plot"
+    label = os.path.relpath(venv, ROOT)
     say(f"creating {label} with Python {dotted(version)}")
     pip = create(venv, executable)
     say(f"installing attnjax[{extra}] and its pinned dependencies into {label} (a minute or two, once)")
-    for arguments in installations(dev):
+    for arguments in installations(extra):
         subprocess.check_call([*pip, "install", "-qq", *arguments], stdout=sys.stderr)
     with open(stamp, "w") as file:
         file.write(f"{wanted} {extra}")
@@ -133,8 +137,11 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--other", action="store_true", help="the other supported set of versions, in .venv-other")
     parser.add_argument("--dev", action="store_true", help="with the tools of tests and linters")
+    parser.add_argument(
+        "--compile", action="store_true", help="with the compilers for absent accelerators, in .venv-compile"
+    )
     arguments = parser.parse_args()
-    other = arguments.other
+    other = arguments.other and not arguments.compile
     found = choose(other)
     if found is None and other:
         say("no second Python (one of 3.11 and 3.12 or newer) on PATH or under pyenv: the other stack is not available")
@@ -145,8 +152,9 @@ def main():
             "and no newer one is on PATH or under pyenv. Install one, or put it first on PATH."
         )
     try:
-        folder = os.path.join(ROOT, ".venv-other" if other else ".venv")
-        print(ensure(folder, *found, dev=other or arguments.dev))
+        folder = ".venv-compile" if arguments.compile else ".venv-other" if other else ".venv"
+        extra = "compile" if arguments.compile else "dev" if other or arguments.dev else "plot"
+        print(ensure(os.path.join(ROOT, folder), *found, extra))
     except subprocess.CalledProcessError as error:
         sys.exit(f"attnjax: could not make the environment, this failed: {' '.join(error.cmd)}")
 

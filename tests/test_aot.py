@@ -7,7 +7,9 @@ import pytest
 from attnjax import aot
 from attnjax.aot import hlo, program
 from attnjax.aot.topologies import Topology
-from attnjax.cli import main
+from attnjax.cli import compiling, main
+from attnjax.config import parse
+from attnjax.config.mesh import MeshShape
 
 P = jax.sharding.PartitionSpec
 CONFIG = '''"""Does it fit?"""
@@ -119,6 +121,9 @@ def test_sizes_of_types(type_, size):
         ("v9:4", "topology 'v9:4' must be KIND:SIZES such as v5e:4x4 or h100:8, of v5e, v5p, v6e, h100"),
         ("h100:0", "topology 'h100:0' has no devices"),
         ("h100:2x2x2", "topology 'h100:2x2x2' must be GPUs, or hosts x GPUs of each"),
+        ("v5e:2x2x2", "topology 'v5e:2x2x2' must be AxB chips"),
+        ("v5p:2x4", "topology 'v5p:2x4' must be AxBxC chips"),
+        ("v6e:8", "topology 'v6e:8' must be AxB chips"),
     ],
 )
 def test_a_topology_that_cannot_be_is_refused(name, error):
@@ -137,14 +142,84 @@ def test_a_compiler_that_is_not_installed_is_named(monkeypatch):
         aot.topology("v5e:2x2")
 
 
-def test_a_mesh_must_fill_the_topology(virtual):
-    with pytest.raises(ValueError, match=r"^virtual:8 has 8 devices, and the mesh data=4 is for 4$"):
-        aot.mesh_of(virtual, {"data": 4})
+def test_a_topology_that_the_compiler_does_not_know_is_refused(monkeypatch):
+    def refused(*arguments, **options):
+        raise RuntimeError("INVALID_ARGUMENT: Topology layout is not divisible\nand more")
+
+    monkeypatch.setattr("jax.experimental.topologies.get_topology_desc", refused)
+    error = r"^topology 'v5e:3x5' does not exist: INVALID_ARGUMENT: Topology layout is not divisible$"
+    with pytest.raises(ValueError, match=error):
+        aot.topology("v5e:3x5")
+
+
+@pytest.mark.parametrize(
+    ("axes", "told"), [({"data": 4}, "data=4 is for 4"), ({"data": 4, "ring": 4}, "data=4, ring=4 is for 16")]
+)
+def test_a_mesh_must_fill_the_topology(virtual, axes, told):
+    with pytest.raises(ValueError, match=f"^virtual:8 has 8 devices, and the mesh {told}$"):
+        aot.mesh_of(virtual, axes)
 
 
 def test_a_program_that_does_not_fit_is_refused(virtual):
     with pytest.raises(program.TooLarge, match=r"^\d+ bytes are needed on each device, and virtual:8 has 100$"):
         compiled(virtual._replace(memory=100), lambda x: x + 1, shape(8, 1000), specs=(P("data"),))
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        (["--mesh", "data=16"], "virtual:8 has 8 devices, and the mesh population=1, data=16, sequence=1 is for 16"),
+        (["--mesh", "data=2"], "virtual:8 has 8 devices, and the mesh population=1, data=2, sequence=1 is for 2"),
+        (["train.batch=12"], "train.batch=12 is no multiple of the 8 devices along data"),
+        (["evaluate.batch=12"], "evaluate.batch=12 is no multiple of the 8 devices along data"),
+        (
+            ["model.attention_dropout=0.1"],
+            "dropout draws for a whole batch: with a dropout rate above 0 the mesh may have the axis population only",
+        ),
+        (
+            ["--mesh", "sequence=8", "task.form=encoder_decoder"],
+            "an encoder-decoder has two sequences: with task.form='encoder_decoder' the mesh may have no axis sequence",
+        ),
+        (
+            ["--mesh", "heads=8"],
+            "argument --mesh: each part must be AXIS=SIZE, with an axis of population, data, sequence and a size of 1 "
+            "or more; got 'heads=8'",
+        ),
+    ],
+    ids=["larger", "smaller", "batch", "evaluation", "dropout", "pair", "axis"],
+)
+def test_a_config_that_cannot_be_spread_is_refused_in_a_sentence(
+    options, error, virtual, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "small.py").write_text(CONFIG)
+    monkeypatch.setattr(aot, "topology", lambda name: virtual)
+    try:
+        status = main(["compile", "small.py", "--topology", "h100:8", *options])
+    except SystemExit as ended:
+        status = ended.code
+    told = capsys.readouterr()
+    assert (status, told.out) == (2, "")
+    assert told.err.splitlines()[-1].endswith(f"error: {error}")
+
+
+@pytest.mark.slow
+def test_an_evaluation_of_one_example_is_spread_over_a_ring(virtual):
+    """Eight devices in a ring hold an eighth of the activations that each holds when it measures a model of its own."""
+    run = {
+        "task": {"name": "copy", "length_min": 500, "length_max": 511, "begin": True},
+        "model": {"layers": 1, "model": 32, "heads": 1, "hidden": 256},
+        "train": {"batch": 1},
+        "evaluate": {"batch": 1, "count": 1, "lengths": (511,), "validation_lengths": ()},
+    }
+    alone, ring = MeshShape(population=8), MeshShape(sequence=8)
+    runs = [parse(run | {"seed": seed}) for seed in range(8)]
+    measured = {}
+    for shape, members in ((alone, runs), (ring, runs[:1])):
+        measured[shape] = compiling.evaluation_program(virtual, shape, members, 511).compile_for(virtual)
+    assert measured[alone].collectives == ()
+    assert {one.kind for one in measured[ring].collectives} == {"all-reduce", "collective-permute"}
+    assert measured[ring].temporary < measured[alone].temporary / 3
 
 
 @pytest.mark.slow
@@ -160,5 +235,6 @@ def test_the_command_tells_of_every_program_of_a_config(virtual, tmp_path, monke
     monkeypatch.setattr(aot, "topology", lambda name: virtual._replace(memory=1000))
     assert main(["compile", "small.py", "--topology", "h100:8", "--mesh", "population=4,data=2"]) == 1
     assert capsys.readouterr().out.count("  does not fit: ") == 2
-    assert main(["compile", "small.py", "--topology", "h100:8", "--mesh", "data=2"]) == 2
-    assert "has 8 devices, and the mesh" in capsys.readouterr().err
+    monkeypatch.setattr(aot, "topology", lambda name: virtual)
+    assert main(["compile", "small.py", "--topology", "h100:8", "--mesh", "sequence=8", "train.batch=3"]) == 0
+    assert capsys.readouterr().out.count("  collective-permute: at least ") == 2

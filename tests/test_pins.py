@@ -13,7 +13,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parent.parent
-PLAIN, MORE = ROOT / "requirements.txt", ROOT / "requirements-dev.txt"
+PLAIN, MORE, COMPILERS = (ROOT / f"requirements{more}.txt" for more in ("", "-dev", "-compile"))
 PYTHONS = ("3.11", "3.12", "3.13", "3.14")
 PLATFORMS = ("linux", "darwin", "win32")
 HASH = re.compile(r"    --hash=sha256:[0-9a-f]{64}")
@@ -40,9 +40,9 @@ def pins(requirements: Iterable[Requirement], python: str, platform: str) -> dic
     return chosen
 
 
-def installed() -> list[Requirement]:
-    """With what tests and linters need."""
-    return [one for path in (PLAIN, MORE) for one, _ in packages(path)]
+def installed(*more: Path) -> list[Requirement]:
+    """With what is in more files than the first, unless given what tests and linters need."""
+    return [one for path in (PLAIN, *(more or [MORE])) for one, _ in packages(path)]
 
 
 def constraints() -> list[Requirement]:
@@ -60,10 +60,10 @@ def declared(*extras: str) -> list[Requirement]:
     return found
 
 
-@pytest.mark.parametrize("path", [PLAIN, MORE], ids=["plain", "dev"])
+@pytest.mark.parametrize("path", [PLAIN, MORE, COMPILERS], ids=["plain", "dev", "compile"])
 def test_every_package_has_one_version_and_hashes_and_no_address(path):
     listed = list(packages(path))
-    assert len(listed) > 30
+    assert len(listed) > (10 if path == COMPILERS else 30)
     for one, lines in listed:
         assert re.fullmatch(r"==[\w.]+", str(one.specifier)), one
         assert one.url is None, one
@@ -71,14 +71,14 @@ def test_every_package_has_one_version_and_hashes_and_no_address(path):
         assert all(HASH.fullmatch(line) for line in lines), one
     text = path.read_text(encoding="utf-8").split("\n", 1)[1]
     assert "/" not in text
-    assert re.findall(r"^-.*", text, flags=re.MULTILINE) == (["-r requirements.txt"] if path == MORE else [])
+    assert re.findall(r"^-.*", text, flags=re.MULTILINE) == ([] if path == PLAIN else ["-r requirements.txt"])
 
 
 @pytest.mark.parametrize("python", PYTHONS)
 @pytest.mark.parametrize("platform", PLATFORMS)
 def test_versions_are_those_of_the_constraints(python, platform):
     allowed = pins(constraints(), python, platform)
-    found = pins(installed(), python, platform)
+    found = pins(installed(), python, platform) | pins(installed(COMPILERS), python, platform)
     assert found.items() <= allowed.items()
     if platform == "linux":
         assert found.keys() == allowed.keys()
@@ -87,11 +87,20 @@ def test_versions_are_those_of_the_constraints(python, platform):
 @pytest.mark.parametrize("python", PYTHONS)
 def test_what_the_project_declares_is_in_the_files(python):
     plain = pins((one for one, _ in packages(PLAIN)), python, "linux")
-    for wanted, found in ((declared("plot"), plain), (declared("dev"), pins(installed(), python, "linux"))):
+    of_dev, of_compilers = (pins(installed(path), python, "linux") for path in (MORE, COMPILERS))
+    for wanted, found in (
+        (declared("plot"), plain),
+        (declared("dev"), of_dev),
+        (declared("compile"), of_compilers),
+    ):
         assert len(wanted) > 9
         for one in wanted:
             assert one.specifier.contains(found[canonicalize_name(one.name)]), one
     assert "pytest" not in plain
+    assert "libtpu" in of_compilers
+    # JAX would look for their devices whenever it starts.
+    assert not {"libtpu", "jax-cuda12-plugin"} & of_dev.keys()
+    assert of_compilers["jax-cuda12-plugin"] == of_compilers["jax-cuda12-pjrt"] == plain["jax"]
     assert "setuptools" in plain  # builds the package itself
 
 
@@ -116,11 +125,14 @@ def test_this_environment_has_the_versions_of_the_files():
     assert found == {name: expected[name] for name in found}
 
 
-@pytest.mark.parametrize(("dev", "name"), [(False, "requirements.txt"), (True, "requirements-dev.txt")])
-def test_nothing_is_fetched_without_a_hash(dev, name):
+@pytest.mark.parametrize(
+    ("extra", "name"),
+    [("plot", "requirements.txt"), ("dev", "requirements-dev.txt"), ("compile", "requirements-compile.txt")],
+)
+def test_nothing_is_fetched_without_a_hash(extra, name):
     spec = importlib.util.spec_from_file_location("setup_env", ROOT / "scripts" / "setup_env.py")
     script = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(script)
-    fetching, building = script.installations(dev)
+    fetching, building = script.installations(extra)
     assert fetching == ["--require-hashes", "--only-binary", ":all:", "-r", str(ROOT / name)]
     assert building == ["--no-deps", "--no-build-isolation", "-e", str(ROOT)]

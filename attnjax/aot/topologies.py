@@ -20,18 +20,21 @@ GIB = 2**30
 
 
 class Chip(NamedTuple):
-    """One kind of accelerator: its name, the platform it is lowered for, and its memory in bytes."""
+    """One kind of accelerator: its name, the platform it is lowered for, its memory in bytes, and how many sizes a topology
+    of it may have.
+    """
 
     name: str
     platform: str
     memory: int
+    sizes: tuple[int, ...]
 
 
 CHIPS = (
-    Chip("v5e", "tpu", 16 * GIB),
-    Chip("v5p", "tpu", 95 * GIB),
-    Chip("v6e", "tpu", 32 * GIB),
-    Chip("h100", "cuda", 84_942_979_072),
+    Chip("v5e", "tpu", 16 * GIB, (2,)),
+    Chip("v5p", "tpu", 95 * GIB, (3,)),
+    Chip("v6e", "tpu", 32 * GIB, (2,)),
+    Chip("h100", "cuda", 84_942_979_072, (1, 2)),
 )
 H100 = """
 gpu_device_info {
@@ -70,6 +73,11 @@ def topology(name: str) -> Topology:
     sizes = [int(n) for n in found[2].split("x")]
     if math.prod(sizes) < 1:
         raise ValueError(f"topology {name!r} has no devices")
+    if len(sizes) not in chip.sizes:
+        shape = (
+            "GPUs, or hosts x GPUs of each" if chip.platform == "cuda" else f"{'x'.join('ABC'[: chip.sizes[0]])} chips"
+        )
+        raise ValueError(f"topology {name!r} must be {shape}")
     devices = _gpus(name, sizes) if chip.platform == "cuda" else _tpus(name)
     return Topology(name, chip.platform, tuple(devices), chip.memory)
 
@@ -77,8 +85,6 @@ def topology(name: str) -> Topology:
 def _gpus(name: str, sizes: list[int]) -> list[Any]:
     from jax.experimental import topologies
 
-    if len(sizes) > 2:
-        raise ValueError(f"topology {name!r} must be GPUs, or hosts x GPUs of each")
     shape = "x".join(map(str, [1, *([1] if len(sizes) == 1 else []), *sizes]))
     try:
         return topologies.get_topology_desc(platform="cuda", target_config=H100, topology=shape).devices

@@ -18,7 +18,7 @@ validation lengths are cut from the split of that name, which training never rea
 """
 
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import chex
@@ -113,6 +113,19 @@ class Evaluator:
         made = self._examples(key, length, next(iter(self._held_out.values())).arrays, size)
         alone = jax.tree.map(lambda leaf: leaf[None], params)
         return self._population(alone, EncodingParams(), key, made, jnp.ones(self.run.evaluate.batch, bool), size)
+
+    def program(self, size: int) -> Callable[..., dict[str, Array]]:
+        """Return the function that sums the metrics of a batch padded to `size`, for compilers: of parameters and numeric
+        options [P, ...] of a population, and of `arguments(size)`.
+        """
+        return functools.partial(self._on_mesh, size=size)
+
+    def arguments(self, size: int) -> tuple[PyTree, PyTree, PyTree]:
+        """Return the abstract arguments of `program` that all members share: a key, examples, and which of them count."""
+        key, arrays = jax.eval_shape(lambda: jax.random.key(0)), next(iter(self._held_out.values())).arrays
+        examples = functools.partial(self._examples, size=size)
+        made = jax.eval_shape(examples, key, jax.ShapeDtypeStruct((), np.int32), arrays)
+        return key, made, jax.ShapeDtypeStruct((self.run.evaluate.batch,), bool)
 
     def _examples(self, key: Array, length: Int[Array, ""], arrays: tuple[ArrayLike, ...], size: int):
         content, placing = jax.random.split(key)

@@ -1,70 +1,135 @@
-"""What is compiled: gradients of attention under every encoding, data parallel and in a ring of eight devices."""
+"""What is compiled, for which devices: gradients of attention, training steps, evaluations, and every config of the project."""
 
-from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
-
-import jax
-import jax.numpy as jnp
+import functools
+import pathlib
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import attnjax as aj
-from attnjax.typing import PyTree
+from attnjax.cli.planning import planned
+from attnjax.config import RunConfig, cell_id
+from attnjax.sweep import groups
 
-P = jax.sharding.PartitionSpec
 DEVICES = 8
-HEADS, KV_HEADS, HEAD_DIM = 8, 2, 128
-SIZES = aj.Sizes(HEADS * HEAD_DIM, HEADS, KV_HEADS, HEAD_DIM)
 EMBEDDINGS = ("sinusoidal", "learned")
 """They act before attention."""
 TARGETS = ("h100:8", "v5e:2x4", "v6e:2x4")
+MORE_TARGETS = ("v5p:2x2x2",)
+"""A few cases are compiled for these too."""
+EVERY_GROUP = "h100:8"
+"""All programs of every config are compiled for these devices; for others the one that trains the most runs."""
+CONFIGS = pathlib.Path(__file__).resolve().parents[2] / "configs"
+LONG = 2**19
+"""Tokens of an example of an evaluation that one chip cannot hold."""
 
 
 class Case(NamedTuple):
-    """A gradient of causal attention in bfloat16. `kind`: "data" (an example on each device) or "ring" (a piece of one)."""
+    """A program. `length` counts tokens, in a config those of `task.length_max`; the mesh has eight devices.
+
+    kind        name                    variant
+    data        encoding                ""                               a gradient of attention, an example on each device
+    ring        encoding                "", window, packed, ...          the same, a piece of one example on each device
+    train       decoder, encoder, ...   the mesh                         a training step of that family
+    evaluate    encoding                the mesh                         a batch of an evaluation by length
+    config      a file of configs/      the cell of its first run        a training step of runs that train together
+    """
 
     kind: str
-    encoding: str
+    name: str
     length: int
+    variant: str = ""
 
     @property
-    def axis(self) -> str:
-        """The one axis of the mesh."""
-        return "data" if self.kind == "data" else "sequence"
+    def ring(self) -> bool:
+        """Whether tokens of an example are spread over devices."""
+        return self.kind == "ring" or self.variant == "sequence=8"
 
     @property
-    def budget(self) -> int:
-        """Bytes of temporary memory that a device may need: 64 KiB for each of its tokens, 32 times its queries."""
-        return 2**16 * (self.length if self.kind == "data" else self.length // DEVICES)
+    def refused(self) -> bool:
+        """Whether the case is there to be refused: an example that one device alone should hold, and cannot."""
+        return self.kind == "evaluate" and not self.ring
+
+    def __str__(self) -> str:
+        return ", ".join([self.kind, self.name, *([self.variant] if self.variant else []), f"T = {self.length:,}"])
 
 
-def cases() -> Iterator[Case]:
-    """Every encoding that acts inside attention."""
-    for name in aj.ENCODINGS:
-        if name not in EMBEDDINGS:
-            yield from (Case("data", name, length) for length in (512, 4096))
-            yield Case("ring", name, 8192)
+MASKS = ("window", "packed", "ragged", "zigzag")
+ATTENTION = [
+    Case(kind, name, length)
+    for name in aj.ENCODINGS
+    if name not in EMBEDDINGS
+    for kind, length in (("data", 512), ("data", 4096), ("ring", 8192))
+]
+MASKED = [Case("ring", name, 8192, mask) for name in ("rope", "t5", "fox") for mask in MASKS]
+FAMILIES = [Case("train", name, 1024, "data=8") for name in ("decoder", "encoder", "encoder_decoder")]
+TRAINING = [*FAMILIES, Case("train", "decoder", 8192, "sequence=8"), Case("train", "decoder", 1024, "population=8")]
+EVALUATIONS = [Case("evaluate", "rope", LONG, mesh) for mesh in ("population=8", "sequence=8")]
+ELSEWHERE = [
+    Case("data", "rope", 4096),
+    Case("data", "t5", 4096),
+    Case("ring", "rope", 8192),
+    Case("ring", "fox", 8192),
+    TRAINING[0],
+    TRAINING[3],
+]
 
 
-def program(case: Case) -> tuple[Callable[..., Any], tuple[PyTree, ...], tuple[PyTree, ...]]:
-    """The gradient to compile, shapes of its arguments (params, x, q, k, v), and how these are spread."""
-    encoding = aj.ENCODINGS[case.encoding]()
-    ring = case.kind == "ring"
-    batch = 1 if ring else DEVICES
-    axis = {"axis_name": "sequence"} if ring else {}
+def every_case() -> Iterator[tuple[str, Case]]:
+    """Every case with its devices, those that take a model first."""
+    for target in TARGETS:
+        yield from ((target, case) for case in TRAINING)
+    yield from (("v5e:2x4", case) for case in EVALUATIONS)
+    yield from ((target, case) for target in TARGETS[:2] for case in MASKED)
+    yield from ((target, case) for target in MORE_TARGETS for case in ELSEWHERE)
+    for target in TARGETS:
+        yield from ((target, case) for case in of_configs(every=target == EVERY_GROUP))
+    for target in TARGETS:
+        yield from ((target, case) for case in ATTENTION)
 
-    def loss(params: Any, x: Any, q: Any, k: Any, v: Any) -> Any:
-        where = jnp.arange(x.shape[1], dtype=jnp.int32)
-        where = where + jax.lax.axis_index("sequence") * x.shape[1] if ring else where
-        computed = aj.Trait.CONTEXT in encoding.traits
-        pos = aj.context_positions(encoding, params, x, where, SIZES, **axis) if computed else None
-        options = {"encoding": encoding, "params": params, "q_pos": pos, "k_pos": pos, "mask": aj.Mask(causal=True)}
-        out = aj.attend(q, k, v, implementation="chunked", **options, **axis)
-        total = (out.astype(jnp.float32) ** 2).sum()
-        return jax.lax.psum(total, "sequence") if ring else total
 
-    spread = P(None, "sequence") if ring else P("data")
-    specs = (P(), *(spread,) * 4)
-    params = jax.eval_shape(lambda: encoding.init(jax.random.key(0), SIZES))
-    array = lambda *last: jax.ShapeDtypeStruct((batch, case.length, *last), jnp.bfloat16)
-    keys = array(KV_HEADS, HEAD_DIM)
-    arguments = (params, array(SIZES.model), array(HEADS, HEAD_DIM), keys, keys)
-    return jax.grad(loss, argnums=(0, 1, 2, 3, 4)), arguments, specs
+def selection() -> Iterator[tuple[str, Case]]:
+    """What CI compiles: some of every kind, in a few minutes."""
+    data, ring = (lambda name: Case("data", name, 4096)), (lambda name: Case("ring", name, 8192))
+    theta = next(case for case in of_configs(every=False) if case.name == "theta")
+    some = {
+        "h100:8": [data("rope"), data("t5"), ring("fire"), ring("fox"), *FAMILIES, theta],
+        "v5e:2x4": [data("rope"), data("t5"), ring("fox"), FAMILIES[0]],
+        "v6e:2x4": [data("rope"), ring("rope"), ring("fire")],
+    }
+    for target, cases in some.items():
+        yield from ((target, case) for case in cases)
+
+
+def of_configs(*, every: bool) -> Iterator[Case]:
+    """The programs of every config: all, or of each config the one that trains the most runs."""
+    for path in sorted(CONFIGS.glob("*.py")):
+        found = groups_of(path.stem)
+        for runs in found if every else [max(found, key=len)]:
+            yield Case("config", path.stem, runs[0].task.length_max, cell_id(runs[0]))
+
+
+@functools.cache
+def groups_of(config: str) -> Sequence[Sequence[RunConfig]]:
+    """The runs of a config, those together that one program trains."""
+    return groups([one.config for one in planned(str(CONFIGS / f"{config}.py")).runs])
+
+
+def chosen(
+    kinds: Sequence[str] | None = None, names: Sequence[str] | None = None, targets: Sequence[str] | None = None
+) -> list[tuple[str, Case]]:
+    """The cases of these kinds, names and devices, all of them where None is given. Raises ValueError for unknown ones."""
+    found = list(every_case())
+    for what, asked, known in (
+        ("kind", kinds, [case.kind for _, case in found]),
+        ("name", names, [case.name for _, case in found]),
+        ("topology", targets, [target for target, _ in found]),
+    ):
+        if unknown := [one for one in asked or () if one not in known]:
+            raise ValueError(f"no case has the {what} {unknown[0]!r}; choose from {', '.join(dict.fromkeys(known))}")
+    return [
+        (target, case)
+        for target, case in found
+        if (kinds is None or case.kind in kinds)
+        and (names is None or case.name in names)
+        and (targets is None or target in targets)
+    ]

@@ -1,17 +1,25 @@
-"""The page of the records: a table for each kind of case, an encoding a row and a topology a column."""
+"""The page of the records: a table for each kind of case, a program a row and a topology a column."""
 
+import collections
 import pathlib
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from experiments import recorded
-from experiments.devices.cases import Case
+from experiments.devices.cases import TARGETS, Case
+from experiments.devices.compiling import budget, faults
 from experiments.recorded import Record
 
 MIB = 2**20
+SHORT = {"collective-permute": "permute", "all-reduce": "reduce", "all-gather": "GATHER", "all-to-all": "ALL-TO-ALL"}
+CELL = (
+    "Cells of the tables: temporary MiB / all MiB of a device; collectives, those in a loop of unknown length once; products "
+    "with a 16-bit operand made float32 before; seconds to compile. **Bold**: over the budget."
+)
 
 
 class Results(NamedTuple):
-    """Where and with what it was compiled, and the record of each (topology, case)."""
+    """Where and with what it was compiled, and the last record of each (topology, case)."""
 
     about: Record
     rows: dict[tuple[str, Case], Record]
@@ -30,48 +38,187 @@ def results(tables: list[Record]) -> Results:
 
 def readme(found: Results) -> str:
     """The page."""
+    rows = found.rows
+    parts = [_opening(found), _faults(rows), _training(rows), _evaluation(rows), _configs(rows), _masks(rows)]
+    parts += [_attention(rows), _elsewhere(rows)]
+    parts.append(["Made by `python -m experiments.devices`; all numbers are in [records.jsonl](records.jsonl)."])
+    return "\n".join("\n".join(part) + "\n" for part in parts if part)
+
+
+def _opening(found: Results) -> list[str]:
     about, rows = found
-    targets = list(dict.fromkeys(target for target, _ in rows))
-    kinds = list(dict.fromkeys((case.kind, case.length) for _, case in rows))
-    versions = ", ".join(sorted({f"jax {row['jax']}" for row in rows.values()}))
-    failed = [(target, case, row["error"]) for (target, case), row in rows.items() if "error" in row]
-    over = [(target, case) for (target, case), row in rows.items() if row.get("temporary", 0) > case.budget]
-    text = [
+    named = lambda field: sorted({row[field] for row in rows.values() if row.get(field)})
+    sources = collections.Counter(row.get("source") for row in rows.values())
+    unnamed = sources.pop(None, 0)
+    told = [f"{count} with sources `{source}`" for source, count in sources.most_common()]
+    told += [f"{unnamed} with earlier ones that were not named"] if unnamed else []
+    refused = [case for _, case in rows if case.refused]
+    compiled = [row for row in rows.values() if "error" not in row]
+    return [
         "# What compiles for accelerators that are not here",
         "",
-        "Gradients of causal attention with respect to q, k, v, the content and everything learned, in bfloat16, with "
-        f"{about['heads']} query heads, {about['kv_heads']} key heads and {about['head_dim']} channels a head, for eight "
-        f"devices. Compiled on {about['date']} with {versions} on a machine without accelerators ({about['processor']}).",
+        "Gradients of attention, training steps, an evaluation and every config of the project, each for eight devices. "
+        f"Compiled from {about['date']} on with jax {', '.join(named('jax'))}; {'; '.join(named('compiler'))}, "
+        f"on a machine without accelerators ({about['processor']}).",
         "",
         "**Compiled, not run.** The programs lower, partition over the mesh and pass the compiler. This says nothing about "
-        "numbers or speed, and for a GPU memory is counted and not tried.",
+        "numbers or speed, and for a GPU memory is counted and not tried. Seconds are those of a busy machine.",
         "",
-        f"{len(rows) - len(failed)} of {len(rows)} programs compiled; {len(over)} need more temporary memory than their budget "
-        "(64 KiB for each token of a device, 32 times its queries).",
+        f"{len(compiled)} of {len(rows) - len(refused)} programs compiled ({', '.join(told)}). `python -m experiments.devices "
+        "--again` compiles those again whose sources differ from the present ones.",
+        "",
+        CELL,
+    ]
+
+
+def _faults(rows: dict[tuple[str, Case], Record]) -> list[str]:
+    wrong = [fault for row in rows.values() for fault in faults(row)]
+    if not wrong:
+        return ["No program is refused, or takes more temporary memory than its budget, or gathers what is spread."]
+    over = [(target, case) for (target, case), row in rows.items() if row.get("temporary", 0) > budget(row)]
+    text = [
+        f"{len(wrong)} of them are refused or take more temporary memory than the budget that their section names:",
         "",
     ]
-    text += [f"* {target}, {_name(case)}: {error}" for target, case, error in failed]
-    text += [f"* {target}, {_name(case)}: over its budget of {case.budget // MIB} MiB" for target, case in over]
-    widened = list(dict.fromkeys(case.encoding for (_, case), row in rows.items() if row.get("widened")))
-    if widened:
-        text += [
-            "",
-            f"A 16-bit operand is made float32 before a product under {', '.join(widened)}; under no other encoding.",
-        ]
-    for kind, length in kinds:
+    text += [f"* {fault}" for fault in wrong if " are over the budget of " not in fault]
+    by_case = collections.defaultdict(list)
+    for target, case in over:
+        by_case[case].append(f"{target} ({rows[target, case]['temporary'] / budget(rows[target, case]):.1f}x)")
+    return text + [f"* over budget: {case}: {', '.join(targets)}" for case, targets in by_case.items()]
+
+
+def _training(rows: dict[tuple[str, Case], Record]) -> list[str]:
+    chosen = [one for one in rows if one[1].kind == "train" and one[0] in TARGETS]
+    if not chosen:
+        return []
+    return [
+        "## A training step of each family",
+        "",
+        "Four scanned layers, in the encoder-decoder two and two that are not scanned; D = 512, F = 2,048, 8 heads, RoPE, "
+        "AdamW, bfloat16. Each device has 4 examples of T tokens, in a ring of eight 4 examples of T / 8 tokens, in a "
+        "population of eight a model with 4 examples. The budget of temporary memory is 1.5 times a count by hand of what the "
+        "backward pass keeps (12 D + 4 F numbers a token and layer), four tables of logits and three copies of the "
+        "parameters, and 32 MiB (`runs.py`). A table of scores of every layer would be over it.",
+        "",
+        *_table(rows, chosen, ("model, mesh, T",), lambda case: (f"{case.name}, {case.variant}, {case.length:,}",)),
+    ]
+
+
+def _evaluation(rows: dict[tuple[str, Case], Record]) -> list[str]:
+    chosen = [one for one in rows if one[1].kind == "evaluate"]
+    if not chosen:
+        return []
+    length = chosen[0][1].length
+    text = [
+        "## An evaluation at a length that one chip cannot hold",
+        "",
+        f"One example of {length:,} tokens, two scanned layers, D = 4,096, F = 16,384, bfloat16. With `population=8` each "
+        "device measures a model of its own, with the whole example; with `sequence=8` all share one example in a ring. The "
+        "budget is 1.5 times 6 D + 2 F numbers a token, the logits and a copy of the parameters.",
+        "",
+    ]
+    for target, case in chosen:
+        row = rows[target, case]
+        told = f"refused: {row['error']}" if "error" in row else _cell(row)
+        text.append(f"* {target}, {case.variant}: {told}")
+    return text
+
+
+def _configs(rows: dict[tuple[str, Case], Record]) -> list[str]:
+    chosen = [one for one in rows if one[1].kind == "config"]
+    if not chosen:
+        return []
+    most: dict[str, tuple[str, Case]] = {}
+    for one in chosen:
+        most[one[1].name] = max(most.get(one[1].name, one), one, key=lambda one: rows[one]["runs"])
+    largest = [one for one in chosen if one[1] == most[one[1].name][1]]
+    label = lambda case: _label(next(rows[target, case] for target in TARGETS if (target, case) in rows), case)
+    text = [
+        "## Every config",
+        "",
+        "What `attnjax compile CONFIG --topology NAME` says, of the program that trains the most runs of each config: examples "
+        "over eight devices where batches allow it, otherwise the runs (`--mesh population=8`). A config without a row has no "
+        "record yet. The budget is that of training steps, with three tables of scores a layer where they are so small that "
+        "attention computes them whole.",
+        "",
+        *_table(rows, largest, ("config", "runs, mesh, task, encoding"), label),
+    ]
+    every = collections.defaultdict(list)
+    for target, case in chosen:
+        if "error" not in rows[target, case]:
+            every[target, case.name].append(rows[target, case])
+    many = {one: found for one, found in every.items() if len(found) > 1}
+    if many:
+        text += ["", "All programs of a config, where more than one was compiled:", ""]
+        text += ["| config | topology | programs | most temporary MiB | most MiB | collectives | seconds |"]
+        text += ["| --- | --- | ---: | ---: | ---: | --- | ---: |"]
+    for (target, name), found in many.items():
+        kinds = sorted({SHORT.get(kind, kind) for row in found for kind, *_ in row["collectives"]})
+        most = [f"{max(row[field] for row in found) / MIB:,.0f}" for field in ("temporary", "memory")]
+        seconds = sum(row["seconds"] for row in found)
+        text.append(
+            f"| {name} | {target} | {len(found)} | {most[0]} | {most[1]} | {', '.join(kinds) or 'none'} | {seconds:.0f} |"
+        )
+    return text
+
+
+def _label(row: Record, case: Case) -> tuple[str, str]:
+    return case.name, f"{row['runs']}, {row['mesh']}, {row['subject']}"
+
+
+def _masks(rows: dict[tuple[str, Case], Record]) -> list[str]:
+    chosen = [one for one in rows if one[1].kind == "ring" and one[1].variant]
+    if not chosen:
+        return []
+    return [
+        "## A ring under other masks",
+        "",
+        f"Causal, T = {chosen[0][1].length:,} over eight devices: with a window of 1,024 keys, packed segments, a ragged "
+        "length, and in zigzag order. The budget is that of attention, below.",
+        "",
+        *_table(rows, chosen, ("encoding", "mask"), lambda case: (case.name, case.variant)),
+    ]
+
+
+def _attention(rows: dict[tuple[str, Case], Record]) -> list[str]:
+    chosen = [one for one in rows if one[1].kind in ("data", "ring") and not one[1].variant and one[0] in TARGETS]
+    if not chosen:
+        return []
+    about = (
+        "Gradients of causal attention with respect to q, k, v, the content and everything learned, in bfloat16, with 8 query "
+        "heads, 2 key heads and 128 channels a head. The budget of temporary memory is 64 KiB for each token of a device, 32 "
+        "times its queries."
+    )
+    text = ["## Attention under every encoding", "", about]
+    for kind, length in dict.fromkeys((case.kind, case.length) for _, case in chosen):
         title = "A batch over devices" if kind == "data" else "A ring: one sequence over devices"
-        text += ["", f"## {title}, T = {length:,}", ""]
-        text += ["Temporary MiB of a device, and its collectives, those in a loop of unknown length once.", ""]
-        text += ["| encoding | " + " | ".join(targets) + " |", "| --- |" + " ---: |" * len(targets)]
-        for encoding in dict.fromkeys(case.encoding for _, case in rows if (case.kind, case.length) == (kind, length)):
-            cells = [_cell(rows.get((target, Case(kind, encoding, length)))) for target in targets]
-            text.append(f"| {encoding} | " + " | ".join(cells) + " |")
-    text += ["", "Made by `python -m experiments.devices`; all numbers are in [records.jsonl](records.jsonl).", ""]
-    return "\n".join(text)
+        these = [one for one in chosen if (one[1].kind, one[1].length) == (kind, length)]
+        text += ["", f"### {title}, T = {length:,}", ""]
+        text += _table(rows, these, ("encoding",), lambda case: (case.name,))
+    return text
 
 
-def _name(case: Case) -> str:
-    return f"{case.encoding}, {case.kind}, T = {case.length:,}"
+def _elsewhere(rows: dict[tuple[str, Case], Record]) -> list[str]:
+    chosen = [one for one in rows if one[0] not in TARGETS and not one[1].refused]
+    if not chosen:
+        return []
+    return ["## Other topologies", "", *_table(rows, chosen, ("program",), lambda case: (str(case),))]
+
+
+def _table(
+    rows: dict[tuple[str, Case], Record],
+    chosen: Iterable[tuple[str, Case]],
+    heading: tuple[str, ...],
+    label: Callable[[Case], tuple[str, ...]],
+) -> list[str]:
+    """A row for each case, a column for each topology that one of them was compiled for."""
+    chosen = list(chosen)
+    targets = list(dict.fromkeys(target for target, _ in chosen))
+    text = ["| " + " | ".join([*heading, *targets]) + " |", "| --- " * (len(heading) + len(targets)) + "|"]
+    for case in dict.fromkeys(case for _, case in chosen):
+        cells = [_cell(rows.get((target, case))) for target in targets]
+        text.append("| " + " | ".join([*label(case), *cells]) + " |")
+    return text
 
 
 def _cell(row: Record | None) -> str:
@@ -79,11 +226,8 @@ def _cell(row: Record | None) -> str:
         return "not compiled"
     if "error" in row:
         return "refused"
-    short = {
-        "collective-permute": "permute",
-        "all-reduce": "reduce",
-        "all-gather": "GATHER",
-        "all-to-all": "ALL-TO-ALL",
-    }
-    told = ", ".join(f"{count} {short.get(kind, kind)}" for kind, count, _, _ in row["collectives"])
-    return f"{row['temporary'] / MIB:.0f}" + (f" ({told})" if told else "")
+    temporary = f"{row['temporary'] / MIB:,.0f}"
+    told = [f"{f'**{temporary}**' if row['temporary'] > budget(row) else temporary} / {row['memory'] / MIB:,.0f}"]
+    told += [", ".join(f"{count} {SHORT.get(kind, kind)}" for kind, count, _, _ in row["collectives"])]
+    told += [f"{len(row['widened'])} float32"] if row["widened"] else []
+    return "; ".join(part for part in [*told, f"{row['seconds']:.0f} s"] if part)

@@ -1,41 +1,113 @@
 """What compiles for devices that are not here: the same programs on virtual CPU devices, and the committed record."""
 
+import json
 import pathlib
 
 import jax
 import pytest
 
 from attnjax.aot import Topology
+from attnjax.config.mesh import MeshShape
+from attnjax.records import lines
 from experiments import recorded
-from experiments.devices import page
-from experiments.devices.cases import DEVICES, EMBEDDINGS, Case, cases
-from experiments.devices.compiling import compile_all, told
+from experiments.devices import __main__ as command
+from experiments.devices import cases, checking, compiling, page, runs
+from experiments.devices.cases import ATTENTION, DEVICES, EMBEDDINGS, EVALUATIONS, TARGETS, TRAINING, Case
 
 HERE = pathlib.Path(page.__file__).parent
 QUICK = {Case("data", "t5", 512)}
 BY_CI = {Case("data", name, length) for name in ("rope", "fire", "fox") for length in (512, 4096)}
+ROW = {
+    "kind": "compiled",
+    "target": "v5e:2x4",
+    "jax": "1",
+    "case": ["data", "rope", 512],
+    "memory": 2**21,
+    "temporary": 2**20,
+    "collectives": [["all-reduce", 2, 64, False]],
+    "widened": [],
+    "seconds": 0.1,
+}
+
+
+@pytest.fixture
+def virtual(monkeypatch):
+    """Eight CPU devices in the place of every topology."""
+    there = Topology("virtual:8", "cpu", tuple(jax.devices()[:DEVICES]), 2**40)
+    monkeypatch.setattr("experiments.devices.compiling.topology", lambda name: there._replace(name=name))
+    return there
 
 
 def marked():
     """Every encoding, a few of them by day and in CI."""
-    for case in cases():
+    for case in ATTENTION:
         marks = () if case in QUICK else pytest.mark.slow if case in BY_CI else pytest.mark.nightly
         if case.kind == "data":
-            yield pytest.param(case, marks=marks, id="-".join(map(str, case)))
+            yield pytest.param(case, marks=marks, id="-".join(map(str, case[:3])))
 
 
 @pytest.mark.parametrize("case", [*marked()])
-def test_a_batch_over_devices_is_computed_by_each_for_itself(case):
+def test_a_batch_over_devices_is_computed_by_each_for_itself(case, virtual):
     """No collective but the sums of learned gradients: eight devices do not do the work of one eight times."""
-    found = told(Topology("virtual:8", "cpu", tuple(jax.devices()[:DEVICES]), 2**40), case)
+    found = compiling.told(virtual, case)
     assert {kind for kind, *_ in found["collectives"]} <= {"all-reduce"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mask", cases.MASKS)
+@pytest.mark.parametrize("name", ["t5", "fox"])
+def test_a_ring_gathers_nothing_under_any_mask(name, mask, virtual):
+    found = compiling.told(virtual, Case("ring", name, 512, mask))
+    # In zigzag order the positions of FoX are an argument, so that nothing is learned there.
+    learned = () if (name, mask) == ("fox", "zigzag") else ("all-reduce",)
+    assert {kind for kind, *_ in found["collectives"]} == {*learned, "collective-permute"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", [TRAINING[0], TRAINING[3]], ids=["data", "sequence"])
+def test_a_training_step_is_within_its_budget_and_a_table_of_scores_is_not(case, virtual, monkeypatch):
+    """Also on a CPU, at a quarter of the length, where one layer's table of scores takes more than all else."""
+    small = case._replace(length=case.length // 4)
+    monkeypatch.setattr(runs, "MODEL", runs.MODEL | {"model": 64, "hidden": 256})
+    found = compiling.told(virtual, small)
+    assert [*compiling.faults(ROW | found | {"case": list(small)})] == []
+    if case.variant == "data=8":
+        monkeypatch.setattr(runs, "MODEL", runs.MODEL | {"implementation": "dense"})
+        found = compiling.told(virtual, small)
+        [fault] = compiling.faults(ROW | found | {"case": list(small)})
+        assert fault.endswith(f"are over the budget of {found['budget']}")
 
 
 def test_every_encoding_that_acts_inside_attention_has_its_cases():
     from attnjax import ENCODINGS
 
-    assert {case.encoding for case in cases()} == ENCODINGS.keys() - {*EMBEDDINGS}
-    assert {case.kind for case in cases()} == {"data", "ring"}
+    assert {case.name for case in ATTENTION} == ENCODINGS.keys() - {*EMBEDDINGS}
+    assert {case.kind for case in ATTENTION} == {"data", "ring"}
+
+
+def test_every_config_has_a_program_for_every_target_and_all_of_them_for_one():
+    found = [one for one in cases.every_case() if one[1].kind == "config"]
+    configs = {path.stem for path in cases.CONFIGS.glob("*.py")}
+    for target in TARGETS:
+        assert {case.name for there, case in found if there == target} == configs
+    assert sum(there == cases.EVERY_GROUP for there, _ in found) == sum(len(cases.groups_of(one)) for one in configs)
+    assert len(set(cases.every_case())) == len([*cases.every_case()])
+
+
+def test_a_config_whose_batches_do_not_divide_is_spread_by_its_runs():
+    by_name = {case.name: runs._of_config(case)[1] for case in cases.of_configs(every=False)}
+    assert by_name["theta"] == MeshShape(data=8)
+    assert by_name["kazemnejad"] == by_name["huang"] == MeshShape(population=8)
+
+
+def test_the_selection_is_among_the_cases_and_has_every_kind_that_is_compiled_in_minutes():
+    selection = [*cases.selection()]
+    assert set(selection) < set(cases.every_case())
+    assert {case.kind for _, case in selection} == {"data", "ring", "train", "config"}
+    assert {case.name for _, case in selection if case.kind == "train"} == {"decoder", "encoder", "encoder_decoder"}
+    assert {target for target, _ in selection} == {*TARGETS}
+    recorded_cases = page.read(HERE / recorded.RECORDS).rows
+    assert [one for one in selection if one not in recorded_cases] == []
 
 
 def test_the_committed_page_is_made_from_its_records():
@@ -43,17 +115,99 @@ def test_the_committed_page_is_made_from_its_records():
     assert page.readme(found) == (HERE / "README.md").read_text(encoding="utf-8")
     kinds = {kind for row in found.rows.values() for kind, *_ in row.get("collectives", ())}
     assert kinds <= {"all-reduce", "collective-permute"}
+    assert {case for _, case in found.rows} >= {*TRAINING, *EVALUATIONS}
 
 
-def test_what_is_recorded_is_not_compiled_again(tmp_path, monkeypatch, capsys):
-    virtual = Topology("virtual:8", "cpu", tuple(jax.devices()[:DEVICES]), 2**40)
-    monkeypatch.setattr("experiments.devices.compiling.topology", lambda name: virtual)
+def test_what_is_recorded_is_compiled_again_only_where_sources_changed(virtual, tmp_path, monkeypatch):
     calls = []
-    answer = {"memory": 2, "temporary": 1, "collectives": [], "widened": [], "seconds": 0.1}
-    monkeypatch.setattr("experiments.devices.compiling.told", lambda *case: calls.append(case) or answer)
-    for _ in range(2):
-        compile_all(tmp_path / recorded.RECORDS, ["rope"], ["v5e:2x4"])
-    assert len(calls) == 3
-    assert len(page.read(tmp_path / recorded.RECORDS).rows) == 3
-    with pytest.raises(ValueError, match=r"^no encoding that acts inside attention is called rop$"):
-        compile_all(tmp_path / recorded.RECORDS, ["rop"], ["v5e:2x4"])
+    monkeypatch.setattr(compiling, "told", lambda *case: calls.append(case) or {"budget": 1, "error": "too much"})
+    wanted, path = cases.chosen(["data"], ["rope"], ["v5e:2x4"]), tmp_path / recorded.RECORDS
+    refused = [f"v5e:2x4, data, rope, T = {length}: refused: too much" for length in ("512", "4,096")]
+    assert compiling.compile_all(path, wanted) == refused
+    assert compiling.compile_all(path, wanted) == compiling.compile_all(path, wanted, again=True) == []
+    assert len(calls) == len(page.read(path).rows) == 2
+    monkeypatch.setattr(compiling, "source", lambda: "other")
+    assert compiling.compile_all(path, wanted) == []
+    assert compiling.compile_all(path, wanted, again=True) == refused
+    assert {row["source"] for row in page.read(path).rows.values()} == {"other"}
+
+
+@pytest.mark.parametrize(
+    ("kinds", "names", "targets", "error"),
+    [
+        (["rign"], None, None, "no case has the kind 'rign'; choose from train, evaluate, ring, data, config"),
+        (
+            None,
+            None,
+            ["v5e:2x2"],
+            "no case has the topology 'v5e:2x2'; choose from h100:8, v5e:2x4, v6e:2x4, v5p:2x2x2",
+        ),
+    ],
+)
+def test_cases_that_do_not_exist_are_named(kinds, names, targets, error):
+    with pytest.raises(ValueError, match=f"^{error}$"):
+        cases.chosen(kinds, names, targets)
+
+
+def test_a_mistake_on_the_command_line_is_a_sentence(capsys):
+    assert command.main(["--names", "rop", "--check"]) == 2
+    assert capsys.readouterr().err.startswith(
+        "devices: error: no case has the name 'rop'; choose from decoder, encoder, "
+    )
+
+
+def test_what_is_wrong_with_a_program_alone():
+    assert [*compiling.faults(ROW)] == []
+    over = ROW | {"temporary": 2**25 + 1}
+    assert [*compiling.faults(over)] == [
+        "v5e:2x4, data, rope, T = 512: 33554433 bytes of temporary memory are over the budget of 33554432"
+    ]
+    gathered = ROW | {"collectives": [["all-gather", 1, 4, False]]}
+    assert [*compiling.faults(gathered)] == ["v5e:2x4, data, rope, T = 512: all-gather among the collectives"]
+    alone = {"case": ["evaluate", "rope", 8, "population=8"], "target": "v5e:2x4"}
+    assert [*compiling.faults(alone | {"error": "too much", "budget": 1})] == []
+    assert [*compiling.faults(ROW | alone | {"budget": 2**30})] == [
+        "v5e:2x4, evaluate, rope, population=8, T = 8: one device holds what only a ring should"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({}, []),
+        ({"seconds": 9.0, "memory": 2**22}, []),
+        ({"temporary": 2**22}, ["temporary memory was 1048576 bytes and is 4194304"]),
+        ({"collectives": [["all-reduce", 3, 64, False]]}, ["collectives were 2 all-reduce and are 3 all-reduce"]),
+        ({"collectives": [["all-reduce", 3, 64, False]], "jax": "2"}, []),
+        ({"collectives": [], "jax": "2"}, ["collectives were all-reduce and are none"]),
+        ({"widened": ["dot"]}, ["16-bit operands are made float32 before a product: dot"]),
+        ({"error": "too much"}, ["refused: too much"]),
+    ],
+    ids=["same", "time", "memory", "count", "other-jax", "kinds", "widened", "refused"],
+)
+def test_what_is_worse_than_its_record_is_told(change, told):
+    assert [*checking.compared(ROW | change, ROW)] == [f"v5e:2x4, data, rope, T = 512: {one}" for one in told]
+
+
+def test_what_the_record_had_is_no_news_and_what_it_lacks_is():
+    over = ROW | {"temporary": 2**26}
+    assert [*checking.compared(over, over)] == []
+    assert [*checking.compared(ROW, None)] == ["v5e:2x4, data, rope, T = 512: there is no record to compare with"]
+    assert [*checking.compared(ROW, ROW | {"error": "too much"})] == [
+        "v5e:2x4, data, rope, T = 512: compiles now; record it"
+    ]
+
+
+def test_the_check_fails_where_a_program_got_worse(virtual, tmp_path, monkeypatch, capsys):
+    (tmp_path / recorded.RECORDS).write_text("".join(lines.text(row) for row in ({"kind": "protocol"}, ROW)))
+    monkeypatch.setattr(command, "HERE", tmp_path)
+    answer = {name: ROW[name] for name in ("memory", "temporary", "collectives", "widened", "seconds")}
+    worse = answer | {"temporary": 2**24}
+    arguments = ["--check", "--kinds", "data", "--names", "rope", "--targets", "v5e:2x4"]
+    for found, status in ((answer, 1), (worse, 1)):
+        monkeypatch.setattr(compiling, "told", lambda *case, found=found: found)
+        assert command.main(arguments) == status
+    told = capsys.readouterr().out
+    assert told.count("T = 4,096: there is no record to compare with") == 2
+    assert "v5e:2x4, data, rope, T = 512: temporary memory was 1048576 bytes and is 16777216" in told
+    assert json.loads((tmp_path / recorded.RECORDS).read_text().splitlines()[1])["temporary"] == 2**20
