@@ -96,7 +96,7 @@ def _attend_bwd(how: tuple[Static, SequenceAxis], saved: Any, cotangents: tuple[
     inputs = block.merge(inexact, exact)
     rows = row_results(static, inputs, *results, *cotangents)
     last = sequence.size - 1
-    dkeys, dshares = zero_sums(inputs)
+    dkeys, dshares = zero_sums(static, inputs)
     queries, _ = block.split_inexact(inputs.queries)
     dqueries = _by_tile(block.same_axes(block.zeros_of(queries), inputs), static, inputs)
     dcarries = block.same_axes(jax.tree.map(lambda x: jnp.zeros(x.shape[1:], x.dtype), carries), inputs)

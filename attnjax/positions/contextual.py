@@ -69,19 +69,26 @@ def context_positions(
 
 
 def _over_devices(run: Callable[[Any], Array], before: Any, axis_name: str) -> Num[Array, "B N T *F"]:
-    """`run` on every device, from the last position of the device before. After round r the first r + 1 devices are right."""
+    """`run` on every device, from the last position of the device before. After round r the first r + 1 devices are right.
+
+    Where a device begins is all that is kept of a round.
+    """
     devices = jax.lax.axis_size(axis_name)
-    found = run(before)
-    first = jnp.zeros_like(found[:, :, 0]) if before is None else jnp.broadcast_to(before, found[:, :, 0].shape)
+    if devices == 1:
+        return run(before)
+    found = jax.eval_shape(run, before)
+    shape = (*found.shape[:2], *found.shape[3:])
+    first = jnp.zeros(shape, found.dtype) if before is None else jnp.broadcast_to(before, shape).astype(found.dtype)
     first = jnp.where(jax.lax.axis_index(axis_name) == 0, first, 0)
     pairs = [(d, d + 1) for d in range(devices - 1)]
 
-    def one_round(found: Array, _: None) -> tuple[Array, None]:
+    @jax.checkpoint
+    def one_round(start: Array) -> Array:
         # A device that nobody sends to, the first, receives zeros.
-        last = jax.lax.ppermute(found[:, :, -1], axis_name, pairs)
-        return run(first.astype(found.dtype) + last), None
+        return first + jax.lax.ppermute(run(start)[:, :, -1], axis_name, pairs)
 
-    return jax.lax.scan(jax.checkpoint(one_round), found, None, length=devices - 1)[0]
+    # Once before the loop, so that what it begins with varies over the axes of the mesh as what it ends with does.
+    return run(jax.lax.scan(lambda start, _: (one_round(start), None), one_round(first), length=devices - 2)[0])
 
 
 def _over_heads(

@@ -21,6 +21,7 @@ code in flash-linear-attention.
 """
 
 import dataclasses
+import functools
 
 import chex
 import jax
@@ -32,6 +33,8 @@ from attnjax.positions.projection import project
 from attnjax.typing import Array, ArrayLike, Float, Num, compute_dtype
 
 EPSILON = 1e-6
+CHUNK = 16
+"""Keys whose maps a query takes at once."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,8 +67,10 @@ class PaTH(SequentialScore):
 
     @property
     def traits(self) -> Trait:
-        """Channels computed from content, and a score with a carry."""
-        return super().traits | Trait.AXES
+        """Channels computed from content, a score with a carry, and where no gates differ by query head, a map of the keys that
+        changes nothing: so channels are per key head.
+        """
+        return super().traits | Trait.AXES | (Trait(0) if self.forget else Trait.MAP_K)
 
     def init(self, key: jax.Array, sizes: Sizes) -> EncodingParams:
         """Normal matrices of variance 1 / inputs, uniform taps in +-1/sqrt(taps), and biases of zero."""
@@ -119,12 +124,34 @@ class PaTH(SequentialScore):
         q_pos, k_pos = (jnp.asarray(pos, dtype) for pos in (tile.q_pos, tile.k_pos))
         w, beta = k_pos[:, :H], k_pos[:, H]
 
-        def step(q: Array, key: tuple[Array, ...]) -> tuple[Array, Array]:
-            k, w, beta, seen = key
-            along = jnp.where(seen, beta * (q * w[None]).sum(-1), jnp.zeros((), dtype))
-            return q - along[:, None] * w[None], (q * k[None]).sum(-1)
-
-        moved, products = jax.lax.scan(step, moved.astype(dtype), (tile.k, w, beta, tile.visible.T), reverse=True)
+        # Filled up with keys that nobody sees.
+        chunks = lambda x: jnp.pad(x, [(0, -s % CHUNK)] + [(0, 0)] * (x.ndim - 1)).reshape(-1, CHUNK, *x.shape[1:])
+        xs = jax.tree.map(chunks, (tile.k, w, beta, tile.visible.T))
+        moved, products = jax.lax.scan(_past_chunk, moved.astype(dtype), xs, reverse=True)
+        products = products.reshape(-1, products.shape[-1])[:s]
         if self.forget:
             products = products + q_pos[None, :, H + 1] - k_pos[:, None, H + 1]
         return jnp.asarray(tile.scale, dtype) * products.T, moved
+
+
+@functools.partial(jax.checkpoint, prevent_cse=False)
+def _past_chunk(q: Float[Array, "t h"], keys: tuple[Array, ...]) -> tuple[Float[Array, "t h"], Float[Array, "c t"]]:
+    """The queries after the maps of some keys, from the last to the first, and their products with the keys as they met them.
+
+    A map takes a_j w_j off a query, which came to it as q - sum_(l>j) a_l w_l, so that with seen_j = 0 or 1 of each query
+
+        a_j = seen_j beta_j (q . w_j - sum_(l>j) a_l w_l . w_j)
+
+    and all else is products of matrices. For the gradient, the queries alone are kept for each chunk of keys.
+    """
+    k, w, beta, seen = keys
+    product = lambda a, b: jnp.matmul(a, b, precision=HIGHEST)
+    c, left, between = k.shape[0], product(w, q.T), product(w, w.T)
+    shares: list[Array] = []
+    for j in reversed(range(c)):
+        shares.insert(0, jnp.where(seen[j], beta[j] * left[j], jnp.zeros((), left.dtype)))
+        left = left[:j] - between[:j, j, None] * shares[0][None]
+    along = jnp.stack(shares)
+    later = jnp.arange(c)[:, None] < jnp.arange(c)[None, :]
+    met = jnp.where(later, product(k, w.T), jnp.zeros((), w.dtype))
+    return q - product(along.T, w), product(k, q.T) - product(met, along)

@@ -36,7 +36,8 @@ from attnjax.attention.blockwise import block
 from attnjax.attention.blockwise.backward import backward
 from attnjax.attention.blockwise.block import BlockInputs, Static
 from attnjax.attention.blockwise.forward import forward
-from attnjax.attention.blockwise.sizes import Tiling, default_block_sizes, over_groups
+from attnjax.attention.blockwise.schedule import BlockSchedule
+from attnjax.attention.blockwise.sizes import Tiling, default_block_sizes, devices_of, over_devices, over_groups
 from attnjax.attention.dropout import head_keys
 from attnjax.attention.inputs import AttentionInputs
 from attnjax.attention.relative_bias import per_distance
@@ -93,18 +94,20 @@ _attend = jax.custom_vjp(_attend_by_jax, nondiff_argnums=(0,))
 
 
 def _attend_fwd(static: Static, inexact: PyTree, exact: PyTree) -> tuple[tuple[Array, Array], Any]:
+    inexact, exact, wanted = block.perturbed(inexact, exact)
     # Their sum would round away what the weights need, where all visible scores are far below zero.
     out, top, log_total = _forward(static, inexact, exact)
-    return (out, top + log_total), (inexact, exact, out, top, log_total)
+    return (out, top + log_total), (inexact, exact, wanted, out, top, log_total)
 
 
-def _attend_bwd(static: Static, saved: Any, cotangents: tuple[Array, Array]) -> tuple[PyTree, PyTree]:
-    inexact, exact, *results = saved
-    gradient = _backward(static, (inexact, *results, *cotangents), exact)
+def _attend_bwd(static: Static, saved: Any, cotangents: tuple[Any, Any]) -> tuple[PyTree, PyTree]:
+    inexact, exact, wanted, *results = saved
+    dresults = [block.instantiated(x) for x in cotangents]
+    gradient = _backward(static._replace(wanted=wanted.leaves), (inexact, *results, *dresults), exact)
     return gradient, jax.tree.map(lambda x: np.zeros(x.shape, jax.dtypes.float0), exact)
 
 
-_attend.defvjp(_attend_fwd, _attend_bwd)
+_attend.defvjp(_attend_fwd, _attend_bwd, symbolic_zeros=True)
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
@@ -117,13 +120,20 @@ def _forward(static: Static, inexact: PyTree, exact: PyTree) -> tuple[Array, Arr
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
 def _backward(static: Static, arrays: tuple, exact: PyTree) -> PyTree:
-    """Gradients of the inexact leaves, from (inexact, out, top, log_total, dout, dlse)."""
+    """Gradients of the wanted leaves, from (inexact, out, top, log_total, dout, dlse)."""
     inexact, *rows = arrays
     inputs = block.merge(inexact, exact)
     of_inputs = [block.axes(static, inputs, axis) for axis in (0, 1)]
-    of_results = [block.split_inexact_like(axes, inputs) for axes in of_inputs]
-    run = lambda both: backward(static, both[0], *both[1])
+    wanted = block.wanted(static, inputs)
+    of_results = [block.chosen(axes, wanted) for axes in of_inputs]
     axes = [(along, [axis] * len(rows)) for axis, along in enumerate(of_inputs)]
+    devices = devices_of((inputs, rows))
+
+    def run(both: tuple[BlockInputs, list[Array]]) -> PyTree:
+        schedule = BlockSchedule.plan(static, both[0])
+        part = lambda both: backward(static, both[0], *both[1], schedule=schedule)
+        return over_devices(part, both, axes[0], of_results[0], devices)
+
     return _in_groups(static, run, (inputs, rows), axes, of_results)
 
 

@@ -15,10 +15,12 @@ from attnjax.positions.base import Trait
 from attnjax.typing import Array, Float, PyTree
 
 
-def backward(static: Static, inputs: BlockInputs, out, top, log_total, dout, dlse) -> PyTree:
-    """Gradients of all inexact leaves of `inputs`: query tiles outside, key tiles inside, sums in the carries."""
+def backward(
+    static: Static, inputs: BlockInputs, out, top, log_total, dout, dlse, schedule: BlockSchedule | None = None
+) -> PyTree:
+    """Gradients of all wanted leaves of `inputs`: query tiles outside, key tiles inside, sums in the carries."""
     rows = row_results(static, inputs, out, top, log_total, dout, dlse)
-    drows, sums, _ = accumulate(static, inputs, rows, zero_sums(inputs))
+    drows, sums, _ = accumulate(static, inputs, rows, zero_sums(static, inputs), schedule=schedule)
     return as_inputs(static, inputs, rows, drows, sums)
 
 
@@ -39,19 +41,20 @@ def row_results(static: Static, inputs: BlockInputs, out, top, log_total, dout, 
     return RowResults(top, log_total, dout.astype(inputs.keys.v.dtype), delta)
 
 
-def zero_sums(inputs: BlockInputs) -> tuple[PyTree, PyTree]:
+def zero_sums(static: Static, inputs: BlockInputs) -> tuple[PyTree, PyTree]:
     """Zeros for the gradients of the keys, and of (params, scale)."""
-    inexact, _ = block.split_inexact((inputs.keys, (inputs.params, inputs.scale)))
-    return block.same_axes(block.zeros_of(inexact), inputs)
+    wanted = block.chosen(inputs, block.wanted(static, inputs))
+    return block.same_axes(block.zeros_of((wanted.keys, (wanted.params, wanted.scale))), inputs)
 
 
 def as_inputs(static: Static, inputs: BlockInputs, rows: RowResults, drows: PyTree, sums: tuple) -> BlockInputs:
     """The gradients in the layout and the types of the inputs. `drows` has a leading axis of query tiles."""
     dkeys, dshares = sums
     drows = block.join_queries(drows, inputs.queries)
-    gradient = BlockInputs(drows, dkeys, *dshares, _of_sink(inputs, rows), None, None)
-    inexact, _ = block.split_inexact(inputs)
-    return jax.tree.map(lambda g, x: g.astype(x.dtype), gradient, inexact)
+    wanted = block.chosen(inputs, block.wanted(static, inputs))
+    dsink = None if wanted.sink is None else _of_sink(wanted.sink, rows)
+    gradient = BlockInputs(drows, dkeys, *dshares, dsink, None, None)
+    return jax.tree.map(lambda g, x: g.astype(x.dtype), gradient, wanted)
 
 
 def accumulate(
@@ -62,14 +65,17 @@ def accumulate(
     *,
     carries: PyTree = None,
     dcarries: PyTree = None,
+    schedule: BlockSchedule | None = None,
 ) -> tuple[PyTree, tuple, PyTree]:
     """Gradients of the queries, [query tiles, ...]; those of keys and (params, scale), added to `sums`; and of the carry.
 
     `carries`: those that these keys met, [query tiles, ...]; those before any key unless given, and then the queries and
     parameters that they were made from have their share. `dcarries`: the gradient of those that they left behind.
+    `schedule`: that of more examples than these.
     """
     t, s = static.tile
-    schedule = BlockSchedule.plan(static, inputs)
+    schedule = schedule or BlockSchedule.plan(static, inputs)
+    wanted = block.wanted(static, inputs)
 
     def query_tile(sums, at):
         i, carry, dcarry = at
@@ -89,17 +95,16 @@ def accumulate(
             j = order[step]
             carry = jax.tree.map(lambda x: x[step], stored)
             at = block_at(static, inputs, rows, i, j)
-            new = _block_vjp(static, inputs, at, carry, dcarry, columns, here)
+            new = _block_vjp(static, inputs, wanted, at, carry, dcarry, columns, here)
             drows = _added(drows, new[0])
             dkeys = block.add_keys(dkeys, new[1], j, s)
             return drows, new[3], (dkeys, _added(dshares, new[2]))
 
-        inexact, _ = block.split_inexact(rows)
-        drows = block.same_axes(block.zeros_of(inexact), inputs)
+        drows = block.same_axes(block.zeros_of(block.chosen(rows, wanted.queries)), inputs)
         dcarry = block.same_axes(jax.tree.map(jnp.zeros_like, first), inputs) if dcarry is None else dcarry
         drows, dcarry, sums = visit(static, order.shape[0], count, key_tile, (drows, dcarry, sums))
         if carry is None:
-            drows, dshares = _of_start(static, inputs, rows, drows, dcarry, sums[1])
+            drows, dshares = _of_start(static, inputs, wanted, rows, drows, dcarry, sums[1])
             sums = (sums[0], dshares)
         return sums, (drows, dcarry)
 
@@ -112,24 +117,29 @@ def _added(total: PyTree, part: PyTree) -> PyTree:
     return jax.tree.map(lambda a, b: a + b.astype(a.dtype), total, part)
 
 
-def _of_sink(inputs: BlockInputs, rows: RowResults) -> Array | None:
+def _of_sink(sink: Float[Array, "K G"], rows: RowResults) -> Float[Array, "K G"]:
     """A sink has the weight p = e^(s - lse) and no value, so that ds = -p delta, summed over examples and queries."""
-    if inputs.sink is None:
-        return None
-    p = jnp.exp(inputs.sink[None, :, :, None] - rows.top - rows.log_total)
+    p = jnp.exp(sink[None, :, :, None] - rows.top - rows.log_total)
     return -(p * rows.delta).sum((0, 3))
 
 
 def _of_start(
-    static: Static, inputs: BlockInputs, rows: Queries, drows: PyTree, dcarry: PyTree, dshares: PyTree
+    static: Static,
+    inputs: BlockInputs,
+    wanted: BlockInputs,
+    rows: Queries,
+    drows: PyTree,
+    dcarry: PyTree,
+    dshares: PyTree,
 ) -> tuple[PyTree, PyTree]:
     """The gradient of the first carry, passed on to the queries and parameters that it was made from."""
     if not jax.tree.leaves(dcarry):
         return drows, dshares
-    inexact, exact = block.split_inexact((inputs.params, rows.q))
+    of, marks = (inputs.params, rows.q), (wanted.params, True)
+    rest = block.left(of, marks)
     # Over the same axes of a mesh as the carry, which has met everything.
-    start = lambda inexact: block.same_axes(initial_carry(static.encoding, *block.merge(inexact, exact)), inputs)
-    dparams, dq = jax.vjp(start, inexact)[1](dcarry)[0]
+    start = lambda some: block.same_axes(initial_carry(static.encoding, *block.merge(some, rest)), inputs)
+    dparams, dq = jax.vjp(start, block.chosen(of, marks))[1](dcarry)[0]
     return drows._replace(q=_added(drows.q, dq)), (_added(dshares[0], dparams), dshares[1])
 
 
@@ -150,11 +160,16 @@ def _carries(
     return visit(static, order.shape[0], count, save, (buffer, first))[0]
 
 
-def _block_vjp(static: Static, inputs: BlockInputs, at: Block, carry, dcarry, columns, here: RowResults):
+def _block_vjp(
+    static: Static, inputs: BlockInputs, wanted: BlockInputs, at: Block, carry, dcarry, columns, here: RowResults
+):
     """Gradients of one block: (queries, keys, (params, scale), carry). `columns`: q and dout, turned."""
-    inexact, exact = block.split_inexact((at.queries, at.keys, (inputs.params, inputs.scale)))
-    score = lambda inexact, *products_carry: block_scores(static, at, *block.merge(inexact, exact), *products_carry)
-    (logits, _), pull = jax.vjp(score, inexact, queries_keys(at.queries.q, at.keys.k), carry)
+    of = at.queries, at.keys, (inputs.params, inputs.scale)
+    marks = wanted.queries, wanted.keys, (wanted.params, wanted.scale)
+    rest = block.left(of, marks)
+    score = lambda some, *products_carry: block_scores(static, at, *block.merge(some, rest), *products_carry)
+    products = queries_keys(at.queries.q, at.keys.k)
+    (logits, _), pull = jax.vjp(score, block.chosen(of, marks), products, carry)
     top, log_total, dout, delta = here
     log_total = jnp.where(log_total == -jnp.inf, 0, log_total)
     p = jnp.where(at.seen, jnp.exp(logits - top[..., None] - log_total[..., None]), 0)

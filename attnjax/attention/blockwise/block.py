@@ -1,5 +1,6 @@
 """One block: a tile of queries beside a tile of keys. What is static, what it is computed from, cutting it out, its scores."""
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -27,7 +28,8 @@ class Static(NamedTuple):
     """What is known while tracing; hashable. `scale` is None where it is traced, and then among the inputs.
 
     `groups`: how many examples and key heads may be taken apart; `at_once`: how many of these pairs go together;
-    `everywhere`: on every device. `differentiable`: loops are made of steps whose number is known.
+    `everywhere`: on every device. `differentiable`: loops are made of steps whose number is known. `wanted`: for each leaf of
+    the inputs, whether somebody asks for its gradient; None: for each that has one.
     """
 
     encoding: PositionEncoding
@@ -40,6 +42,7 @@ class Static(NamedTuple):
     at_once: int | None
     everywhere: bool
     differentiable: bool = False
+    wanted: tuple[bool, ...] | None = None
 
 
 class BlockInputs(NamedTuple):
@@ -209,9 +212,46 @@ def split_inexact(tree: PyTree) -> tuple[PyTree, PyTree]:
     return jax.tree.map(float_or_none, tree), jax.tree.map(exact_or_none, tree)
 
 
-def split_inexact_like(tree: PyTree, like: PyTree) -> PyTree:
-    """The leaves of `tree` where those of `like` have a gradient."""
-    return jax.tree.map(lambda leaf, x: leaf if jnp.issubdtype(x.dtype, jnp.inexact) else None, tree, like)
+@jax.tree_util.register_static
+@dataclasses.dataclass(frozen=True)
+class Wanted:
+    """`Static.wanted`, kept among the arrays that the backward pass needs."""
+
+    leaves: tuple[bool, ...]
+
+
+def perturbed(inexact: PyTree, exact: PyTree) -> tuple[PyTree, PyTree, Wanted]:
+    """The arrays, and of which of them gradients are asked for, from what `jax.custom_vjp` passes with `symbolic_zeros`.
+
+    Those of queries, keys and values share their work, and are always made.
+    """
+    values = [jax.tree.map(lambda x: x.value, tree) for tree in (inexact, exact)]
+    marks = merge(jax.tree.map(lambda x: x.perturbed, inexact), jax.tree.map(lambda x: False, exact))
+    marks = marks._replace(queries=marks.queries._replace(q=True), keys=marks.keys._replace(k=True, v=True))
+    return values[0], values[1], Wanted(tuple(jax.tree.leaves(marks)))
+
+
+def instantiated(cotangent: Any) -> Array:
+    """A cotangent as an array, where nobody asked for the derivative of a result."""
+    zero = isinstance(cotangent, jax.custom_derivatives.SymbolicZero)
+    return jnp.zeros(cotangent.shape, cotangent.dtype) if zero else cotangent
+
+
+def wanted(static: Static, inputs: BlockInputs) -> BlockInputs:
+    """For each leaf, whether its gradient is asked for."""
+    leaves, structure = jax.tree.flatten(inputs)
+    marks = static.wanted or [jnp.issubdtype(x.dtype, jnp.inexact) for x in leaves]
+    return jax.tree.unflatten(structure, marks)
+
+
+def chosen(tree: PyTree, marks: PyTree) -> PyTree:
+    """The leaves of `tree` that are marked; the others are None."""
+    return jax.tree.map(lambda x, mark: x if mark else None, tree, marks)
+
+
+def left(tree: PyTree, marks: PyTree) -> PyTree:
+    """The leaves of `tree` that are not marked; the others are None."""
+    return jax.tree.map(lambda x, mark: None if mark else x, tree, marks)
 
 
 def merge(inexact: PyTree, exact: PyTree) -> PyTree:

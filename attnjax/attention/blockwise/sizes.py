@@ -80,7 +80,7 @@ def over_groups(
     so many, since examples may be spread over them: a loop over a spread axis would gather it.
     """
     B, K = sizes
-    devices = _devices_of_mesh()
+    devices = devices_of(inputs)
     at_once *= devices
     examples = _divisor(B, at_once)
     key_heads = _divisor(K, at_once // examples)
@@ -88,9 +88,24 @@ def over_groups(
     return _mapped(inner, inputs, axes[0], results[0], B // examples, strided=devices > 1)
 
 
-def _devices_of_mesh() -> int:
-    """Devices of the mesh in use over which the compiler may spread an axis; 1 without one, and inside `jax.shard_map`."""
-    mesh = jax.sharding.get_abstract_mesh()
+def over_devices(f: Callable[[PyTree], Any], inputs: PyTree, axes: PyTree, results: PyTree, devices: int) -> Any:
+    """f on the examples of each device apart, all at once: what f sums over examples, in a loop or not, each device sums over
+    its own, and one sum over devices follows. `axes` and `results` are those of examples, as for `over_groups`.
+    """
+    pairs = zip(jax.tree.leaves(inputs), jax.tree.leaves(axes), strict=True)
+    examples = max((leaf.shape[axis] for leaf, axis in pairs if axis >= 0), default=1)
+    return _mapped(f, inputs, axes, results, math.gcd(examples, devices), at_once=True)
+
+
+def devices_of(arrays: PyTree) -> int:
+    """Devices over which the compiler may spread an axis of these arrays: those of the mesh in use, or of the mesh that the
+    arrays lie on; 1 without one, and inside `jax.shard_map`.
+    """
+    meshes = [jax.typeof(leaf).sharding.mesh for leaf in jax.tree.leaves(arrays)]
+    return max(_size(mesh) for mesh in (jax.sharding.get_abstract_mesh(), *meshes))
+
+
+def _size(mesh: Any) -> int:
     manual = jax.sharding.AxisType.Manual
     return math.prod(size for size, kind in zip(mesh.axis_sizes, mesh.axis_types, strict=True) if kind != manual)
 
@@ -101,9 +116,18 @@ def _divisor(n: int, limit: int) -> int:
 
 
 def _mapped(
-    f: Callable[[PyTree], Any], inputs: PyTree, axes: PyTree, results: PyTree, groups: int, *, strided: bool = False
+    f: Callable[[PyTree], Any],
+    inputs: PyTree,
+    axes: PyTree,
+    results: PyTree,
+    groups: int,
+    *,
+    strided: bool = False,
+    at_once: bool = False,
 ) -> Any:
-    """`strided`: group g takes every entry g, g + groups, ..., so that each group has entries of every device."""
+    """`strided`: group g takes every entry g, g + groups, ..., so that each group has entries of every device. `at_once`: all
+    groups together, as one more axis of every array.
+    """
     if groups == 1:
         return f(inputs)
     leaves, structure = jax.tree.flatten(inputs)
@@ -115,9 +139,8 @@ def _mapped(
         merged = [leaf if axis < 0 else next(rest) for leaf, axis in zip(leaves, at, strict=True)]
         return f(jax.tree.unflatten(structure, merged))
 
-    return jax.tree.map(
-        lambda x, axis: x.sum(0) if axis < 0 else _join(x, axis, strided), jax.lax.map(one, split), results
-    )
+    found = jax.vmap(one)(split) if at_once else jax.lax.map(one, split)
+    return jax.tree.map(lambda x, axis: x.sum(0) if axis < 0 else _join(x, axis, strided), found, results)
 
 
 def _split(x: Array, axis: int, groups: int, strided: bool) -> Array:
