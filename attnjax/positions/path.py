@@ -29,7 +29,7 @@ import jax.numpy as jnp
 
 from attnjax.positions.base import EncodingParams, SequentialScore, Sizes, Tile, Trait
 from attnjax.positions.checks import MOST, validate_integer
-from attnjax.positions.projection import project
+from attnjax.positions.projection import HIGHEST, project
 from attnjax.typing import Array, ArrayLike, Float, Num, compute_dtype
 
 EPSILON = 1e-6
