@@ -28,9 +28,16 @@ def compile_all(path: pathlib.Path, wanted: Iterable[tuple[str, Case]], *, again
     rows = [row for row in recorded.begin(path, PROTOCOL) if row.get("kind") == "compiled"]
     known = {(row["target"], Case(*row["case"])) for row in rows if not again or row.get("source") == source()}
     wrong: list[str] = []
-    for name, case in wanted:
-        if (name, case) not in known:
+    missing = [one for one in wanted if one not in known]
+    for name in dict.fromkeys(name for name, _ in missing):
+        topology(name)
+    for name, case in missing:
+        try:
             row = compiled(name, case)
+        except ValueError as error:
+            # Such as a config whose text is not on this machine.
+            wrong.append(f"{name}, {case}: not compiled: {error}")
+        else:
             jsonl.append(path, row)
             told = row.get("error") or f"{row['temporary'] / 2**20:.1f} MiB in {row['seconds']} s"
             print(f"{name}, {case}: {told}", flush=True)

@@ -132,6 +132,20 @@ def test_what_is_recorded_is_compiled_again_only_where_sources_changed(virtual, 
     assert {row["source"] for row in page.read(path).rows.values()} == {"other"}
 
 
+def test_a_config_whose_text_is_not_here_is_told_and_the_others_are_compiled(virtual, tmp_path, monkeypatch):
+    def told(there, case):
+        if case.name == "t5":
+            raise ValueError("no file")
+        return {"budget": 1, "error": "too much"}
+
+    monkeypatch.setattr(compiling, "told", told)
+    wanted = [("v5e:2x4", Case("data", name, 512)) for name in ("t5", "rope")]
+    assert compiling.compile_all(tmp_path / recorded.RECORDS, wanted) == [
+        "v5e:2x4, data, t5, T = 512: not compiled: no file",
+        "v5e:2x4, data, rope, T = 512: refused: too much",
+    ]
+
+
 @pytest.mark.parametrize(
     ("kinds", "names", "targets", "error"),
     [
