@@ -14,11 +14,14 @@ P = jax.sharding.PartitionSpec
 HEADS, KV_HEADS, HEAD_DIM = 8, 2, 128
 SIZES = aj.Sizes(HEADS * HEAD_DIM, HEADS, KV_HEADS, HEAD_DIM)
 WINDOW = 1024
+DOUBLED = ("pope",)
+"""Encodings that map queries and keys to twice as many channels."""
 
 
 def budget(case: Case) -> int:
-    """Bytes of temporary memory that a device may need: 64 KiB for each of its tokens, 32 times its queries."""
-    return 2**16 * (case.length // DEVICES if case.ring else case.length)
+    """Bytes of temporary memory that a device may need: 64 KiB for each of its tokens, 32 times its mapped queries."""
+    channels = 2 if case.name in DOUBLED else 1
+    return 2**16 * channels * (case.length // DEVICES if case.ring else case.length)
 
 
 def gradient(there: Topology, case: Case) -> Program:

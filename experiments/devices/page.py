@@ -187,7 +187,7 @@ def _attention(rows: dict[tuple[str, Case], Record]) -> list[str]:
     about = (
         "Gradients of causal attention with respect to q, k, v, the content and everything learned, in bfloat16, with 8 query "
         "heads, 2 key heads and 128 channels a head. The budget of temporary memory is 64 KiB for each token of a device, 32 "
-        "times its queries."
+        "times its mapped queries (twice as much under PoPE, which maps them to twice as many channels)."
     )
     text = ["## Attention under every encoding", "", about]
     for kind, length in dict.fromkeys((case.kind, case.length) for _, case in chosen):
