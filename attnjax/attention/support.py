@@ -11,7 +11,7 @@ from attnjax.attention.fused import columns, linear_bias_obstacle
 from attnjax.attention.inputs import AttentionInputs
 from attnjax.positions.base import Trait
 
-IMPLEMENTATIONS = ("dense", "chunked", "xla", "cudnn")
+IMPLEMENTATIONS = ("dense", "chunked", "pallas", "xla", "cudnn")
 
 DENSE_BYTES = 2**22
 """Up to this size of the [B, N, T, S] table the dense implementation is chosen; above it, never without being asked.
@@ -57,6 +57,7 @@ def choose(inputs: AttentionInputs, implementation: str | Tiling | None, *, need
     passed_over = {
         "dense": f"the [B,N,T,S] table would take {size_of(table)}; ask for it by name",
         "chunked": f"{name} is chosen first where it can serve",
+        "pallas": "its speed has never been measured on a TPU; ask for it by name",
         "xla": "dense serves the same cases; ask for it by name",
         "cudnn": "never passed over",
     }
@@ -92,6 +93,8 @@ def _obstacle(name: str, inputs: AttentionInputs, needs_lse: bool) -> str | None
         return "weights of this encoding are not normalized, so that a sink has no meaning"
     if name in ("dense", "chunked"):
         return None
+    if name == "pallas":
+        return _pallas_obstacle(inputs)
     if needs_lse:
         return "it does not return the log-sum-exp of our scores"
     if inputs.dropout is not None:
@@ -103,6 +106,25 @@ def _obstacle(name: str, inputs: AttentionInputs, needs_lse: bool) -> str | None
     if Trait.SCORE in traits:
         return "the hook 'score' of the encoding computes the logits"
     return _cudnn_obstacle(inputs) if name == "cudnn" else None
+
+
+def _pallas_obstacle(inputs: AttentionInputs) -> str | None:
+    traits = inputs.encoding.traits
+    if inputs.dropout is not None:
+        return "it has no attention dropout"
+    if inputs.allowed is not None:
+        return "it takes no Mask.allowed, which holds T x S entries"
+    if inputs.compute_dtype == jnp.float64:
+        return "its softmax is float32, the inputs are float64"
+    if Trait.ALL_HEADS in traits:
+        return "the hook 'score' of the encoding reads all heads at once, and a tile of it holds one"
+    if Trait.CARRY in traits:
+        return "the hook 'score' of the encoding carries a state from tile to tile, and its tiles know nothing of each other"
+    if Trait.UNNORMALIZED in traits:
+        return "weights of this encoding are not normalized, and its softmax normalizes them"
+    if Trait.LENGTH in traits and traits & Trait.ON_SCORES:
+        return "the parameters that its scores read depend on the length of each example"
+    return None
 
 
 def _cudnn_obstacle(inputs: AttentionInputs) -> str | None:

@@ -236,6 +236,13 @@ def programs_of(name, *dtypes):
     return [program for program in able if program[1] in dtypes]
 
 
+def served_by_the_kernel(name):
+    """Whether "pallas" can serve the encoding: each tile of a head alone, by a softmax."""
+    traits = ENCODINGS[name].traits
+    alone = not traits & (Trait.CARRY | Trait.ALL_HEADS | Trait.UNNORMALIZED)
+    return alone and not (Trait.LENGTH in traits and traits & Trait.ON_SCORES)
+
+
 def attention(name, implementation):
     causal = name in CAUSAL_ONLY
 

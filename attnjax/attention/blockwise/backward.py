@@ -49,7 +49,7 @@ def as_inputs(static: Static, inputs: BlockInputs, rows: RowResults, drows: PyTr
     """The gradients in the layout and the types of the inputs. `drows` has a leading axis of query tiles."""
     dkeys, dshares = sums
     drows = block.join_queries(drows, inputs.queries)
-    gradient = BlockInputs(drows, dkeys, *dshares, _of_sink(inputs, rows), None, None)
+    gradient = BlockInputs(drows, dkeys, *dshares, of_sink(inputs, rows), None, None)
     inexact, _ = block.split_inexact(inputs)
     return jax.tree.map(lambda g, x: g.astype(x.dtype), gradient, inexact)
 
@@ -112,7 +112,7 @@ def _added(total: PyTree, part: PyTree) -> PyTree:
     return jax.tree.map(lambda a, b: a + b.astype(a.dtype), total, part)
 
 
-def _of_sink(inputs: BlockInputs, rows: RowResults) -> Array | None:
+def of_sink(inputs: BlockInputs, rows: RowResults) -> Array | None:
     """A sink has the weight p = e^(s - lse) and no value, so that ds = -p delta, summed over examples and queries."""
     if inputs.sink is None:
         return None
