@@ -146,7 +146,7 @@ def example(encoding, T=16, dtype="float32"):
 def test_examples_spread_over_devices():
     """Data parallel in `jax.shard_map`: gradients of replicated parameters are summed over the devices."""
     loss, arguments = example(Kerple())
-    mesh, P = jax.make_mesh((8,), ("data",)), jax.sharding.PartitionSpec
+    mesh, P = jax.sharding.Mesh(np.array(jax.devices()), ("data",)), jax.sharding.PartitionSpec
     expected = jax.jit(jax.grad(functools.partial(loss, "dense"), argnums=range(4)), compiler_options=FAST)(*arguments)
 
     @functools.partial(jax.shard_map, mesh=mesh, in_specs=(P(), P("data"), P("data"), P("data")), out_specs=P())

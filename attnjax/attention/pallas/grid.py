@@ -101,11 +101,13 @@ def run(
         out_specs=[one.spec for one in outputs],
         scratch_shapes=[pltpu.VMEM(shape, jnp.float32) for shape in scratch],
     )
+    # Over which axes of a mesh the results vary: those of the queries, which `same_axes` made vary over all.
+    varying = jax.typeof(given[0].array).manual_axis_type
     semantics = ("parallel", "parallel", *("arbitrary" for _ in range(3)))
     call = pl.pallas_call(
         kernel,
         grid_spec=spec,
-        out_shape=[one.shape for one in outputs],
+        out_shape=[jax.ShapeDtypeStruct(one.shape.shape, one.shape.dtype, manual_axis_type=varying) for one in outputs],
         compiler_params=pltpu.CompilerParams(dimension_semantics=semantics, vmem_limit_bytes=VMEM_BYTES),
         interpret=interpret,
     )

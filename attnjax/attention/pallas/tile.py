@@ -6,6 +6,8 @@ The hooks are traced here as everywhere else, on arrays of a block, so that `jax
 any of them.
 """
 
+from typing import Protocol, runtime_checkable
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -13,8 +15,19 @@ import numpy as np
 from attnjax.attention.blockwise.block import BlockInputs, Static
 from attnjax.attention.hooks import score_of_head
 from attnjax.attention.masks import visible
-from attnjax.positions.base import Tile, Trait
+from attnjax.attention.position_axes import arrays
+from attnjax.positions.base import EncodingParams, Tile, Trait
 from attnjax.typing import Array, Bool, Float
+
+
+@runtime_checkable
+class HasKernelScore(Protocol):
+    """An encoding whose `score` has another form that the compiler of kernels takes."""
+
+    def kernel_score(self, p: EncodingParams, tile: Tile) -> Float[Array, "t s"]:
+        """What `score` returns."""
+        ...
+
 
 HIGHEST = jax.lax.Precision.HIGHEST
 
@@ -44,7 +57,11 @@ def scores(
     if not encoding.traits & Trait.ON_SCORES:
         return logits
     q, k = (finite32(x) for x in (queries.q, keys.k))
-    logits, _ = score_of_head(encoding, tile.params, Tile(logits, q, k, queries.pos, keys.pos, seen, scale), ())
+    whole = Tile(logits, q, k, queries.pos, keys.pos, seen, scale)
+    if isinstance(encoding, HasKernelScore):
+        logits = encoding.kernel_score(tile.params, whole._replace(q_pos=arrays(queries.pos), k_pos=arrays(keys.pos)))
+    else:
+        logits, _ = score_of_head(encoding, tile.params, whole, ())
     # A hook may leave out the logits that it is given; a query or key that is NaN must not be lost.
     return logits if Trait.SCORE not in encoding.traits else jnp.where(jnp.isnan(products), products, logits)
 
