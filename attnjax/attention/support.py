@@ -9,6 +9,7 @@ import numpy as np
 from attnjax.attention.blockwise.sizes import Tiling
 from attnjax.attention.fused import columns, linear_bias_obstacle
 from attnjax.attention.inputs import AttentionInputs
+from attnjax.attention.relative_keys import HasRelativeKeys
 from attnjax.positions.base import Trait
 
 IMPLEMENTATIONS = ("dense", "chunked", "pallas", "xla", "cudnn")
@@ -17,6 +18,9 @@ DENSE_BYTES = 2**22
 """Up to this size of the [B, N, T, S] table the dense implementation is chosen; above it, never without being asked.
 Measured on a CPU, with gradients: tiles take 1.1 times as long at 2 and 4.5 MiB, 0.7 to 0.9 times at 8 MiB, a third at 32 MiB.
 """
+
+RELATIVE_KEYS_BYTES = 48 * 2**20
+"""Of the 64 MiB that a kernel for a TPU may take."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -124,7 +128,17 @@ def _pallas_obstacle(inputs: AttentionInputs) -> str | None:
         return "weights of this encoding are not normalized, and its softmax normalizes them"
     if Trait.LENGTH in traits and traits & Trait.ON_SCORES:
         return "the parameters that its scores read depend on the length of each example"
+    needed = _relative_keys_bytes(inputs) if isinstance(inputs.encoding, HasRelativeKeys) else 0
+    if needed > RELATIVE_KEYS_BYTES:
+        most = size_of(RELATIVE_KEYS_BYTES)
+        return f"relative-position keys take {size_of(needed)} of the memory of a core, of at most {most}"
     return None
+
+
+def _relative_keys_bytes(inputs: AttentionInputs) -> int:
+    """Of the keys of all distances of a head in float32 and of their gradient, while those of the next head are copied."""
+    T, S, H = inputs.queries.q.shape[3], *inputs.keys.k.shape[2:]
+    return 4 * (T + S) * H * 4
 
 
 def _cudnn_obstacle(inputs: AttentionInputs) -> str | None:

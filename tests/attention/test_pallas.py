@@ -239,6 +239,17 @@ def test_double_precision_is_refused():
             attnjax.explain(q, q, q, implementation="pallas")
 
 
+def test_relative_keys_fit_into_the_memory_of_a_core():
+    encoding, shapes = TransformerXL(), lambda T: [jax.ShapeDtypeStruct((1, T, 4, 128), "float32")] * 3
+    params = jax.eval_shape(lambda: encoding.init(jax.random.key(0), Sizes(512, 4, 4, 128)))
+    explain = functools.partial(attnjax.explain, encoding=encoding, params=params, implementation="pallas")
+    assert explain(*shapes(8192)).implementation == "pallas"
+    with pytest.raises(
+        NotImplementedError, match="keys take 64 MiB of the memory of a core, of at most 48 MiB; these can: dense"
+    ):
+        explain(*shapes(16384))
+
+
 def test_it_is_never_chosen():
     q = jax.ShapeDtypeStruct((8, 4096, 8, 128), "bfloat16")
     chosen = attnjax.explain(q, q, q, mask=Mask(causal=True))
