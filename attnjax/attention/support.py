@@ -8,9 +8,12 @@ import numpy as np
 
 from attnjax.attention.blockwise.sizes import Tiling
 from attnjax.attention.fused import columns, linear_bias_obstacle
+from attnjax.attention.hooks import score_of_head
 from attnjax.attention.inputs import AttentionInputs
+from attnjax.attention.position_axes import Positions, each, known
+from attnjax.attention.relative_bias import consecutive
 from attnjax.attention.relative_keys import HasRelativeKeys
-from attnjax.positions.base import Trait
+from attnjax.positions.base import EncodingParams, Tile, Trait
 
 IMPLEMENTATIONS = ("dense", "chunked", "pallas", "xla", "cudnn")
 
@@ -128,11 +131,35 @@ def _pallas_obstacle(inputs: AttentionInputs) -> str | None:
         return "weights of this encoding are not normalized, and its softmax normalizes them"
     if Trait.LENGTH in traits and traits & Trait.ON_SCORES:
         return "the parameters that its scores read depend on the length of each example"
+    if _has_constants(inputs):
+        return "a hook of the encoding makes an array of constants, which a kernel cannot; it need not at consecutive positions"
     needed = _relative_keys_bytes(inputs) if isinstance(inputs.encoding, HasRelativeKeys) else 0
     if needed > RELATIVE_KEYS_BYTES:
         most = size_of(RELATIVE_KEYS_BYTES)
         return f"relative-position keys take {size_of(needed)} of the memory of a core, of at most {most}"
     return None
+
+
+def _has_constants(inputs: AttentionInputs) -> bool:
+    """Whether the hook of a tile, where it is traced in a kernel, reads arrays that it makes itself: tables, frequencies."""
+    encoding, queries, keys = inputs.encoding, inputs.queries, inputs.keys
+    B, _, _, T, _ = queries.q.shape
+    S, H = keys.k.shape[2:]
+    once = Trait.SCORE not in encoding.traits or (isinstance(encoding, HasRelativeKeys) and B * T * S >= (T + S) * H)
+    alike = all(consecutive(known(pos)) for pos in (queries.pos, keys.pos))
+    if not encoding.traits & Trait.ON_SCORES or (once and alike):
+        return False
+    n, struct = 8, jax.ShapeDtypeStruct
+    inner = lambda tree, axes: jax.tree.map(lambda x: struct(jnp.shape(x)[axes:], jnp.result_type(x)), tree)
+    last = lambda one: (n, *one.values.shape[one.values.ndim - one.axes :])
+    rows = lambda pos: each(lambda one: Positions(struct(last(one), one.values.dtype), one.axes), pos)
+    table, vectors = struct((n, n), jnp.float32), struct((n, H), jnp.float32)
+    tile = Tile(
+        table, vectors, vectors, rows(queries.pos), rows(keys.pos), struct((n, n), bool), struct((), jnp.float32)
+    )
+    p = EncodingParams(*(inner(side, axes) for side, axes in zip(inputs.params, (2, 1, 0), strict=True)))
+    traced = jax.make_jaxpr(lambda p, tile: score_of_head(encoding, p, tile, ())[0])(p, tile)
+    return any(np.ndim(constant) > 0 for constant in traced.consts)
 
 
 def _relative_keys_bytes(inputs: AttentionInputs) -> int:

@@ -144,7 +144,9 @@ def test_kernels_refuse_what_has_a_score_of_its_own(encoding, name):
     text = f"implementation '{name}' cannot serve {encoding}: the hook 'score' of the encoding computes the logits"
     with pytest.raises(NotImplementedError) as error:
         attend(*content(3), encoding=encoding, params=learned(encoding), mask=CAUSAL, implementation=name)
-    able = "dense, chunked" if Trait.CARRY in encoding.traits else "dense, chunked, pallas"
+    # Transformer-XL reads its own hook where there are so few scores, and that makes arrays of constants.
+    alone = Trait.CARRY in encoding.traits or encoding == TransformerXL()
+    able = "dense, chunked" if alone else "dense, chunked, pallas"
     assert str(error.value) == f"{text}; these can: {able}"
 
 

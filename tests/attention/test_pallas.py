@@ -59,8 +59,8 @@ def small_tiles(monkeypatch):
 
 
 SERVED = [name for name in ENCODINGS if served_by_the_kernel(name)]
-BY_CI = {"alibi", "kerple", "fire", "transformer_xl", "fox", "rope+fox"}
-"""Not nightly: a bias, one that is learned, two scores, positions from content, a composition."""
+BY_CI = {"alibi", "kerple", "fire", "fox", "rope+fox"}
+"""Not nightly: a bias, one that is learned, a score, positions from content, a composition."""
 
 
 def kinds():
@@ -211,6 +211,7 @@ REFUSED = {
     "carry": (CoPE(), {}, "the hook 'score' of the encoding carries a state from tile to tile"),
     "all heads": (DAPE(), {}, "the hook 'score' of the encoding reads all heads at once"),
     "sticks": (StickBreaking(), {}, "the hook 'score' of the encoding carries a state"),
+    "constants": (T5Bias(), {"q_pos": 2 * np.arange(5)}, "a hook of the encoding makes an array of constants"),
     "length": (
         compose(RoPE(scaling=DynamicNTK(2.0, 16)), T5Bias()),
         {},
