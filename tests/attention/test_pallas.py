@@ -175,6 +175,26 @@ def test_second_derivatives_are_refused():
         jax.eval_shape(jax.grad(lambda q: gradient(q).sum()), arguments[1])
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_sixteen_bits(dtype):
+    """Gradients have the type of the inputs, and are as near to single precision as those of tiles."""
+    loss, (params, *arrays) = example(Kerple(), T=40)
+    gradient = lambda way, arrays: jax.jit(
+        jax.grad(functools.partial(loss, way), argnums=range(4)), compiler_options=FAST
+    )(params, *arrays)
+    small = [x.astype(dtype) for x in arrays]
+    exact = gradient("dense", [x.astype("float32") for x in small])
+    far = lambda got: [
+        float(jnp.linalg.norm((a.astype("float32") - b).ravel()) / jnp.linalg.norm(b.ravel()))
+        for a, b in zip(jax.tree.leaves(got), jax.tree.leaves(exact), strict=True)
+    ]
+    got = gradient("pallas", small)
+    assert [x.dtype for x in got[1:]] == [jnp.dtype(dtype)] * 3
+    for ours, tiles in zip(far(got), far(gradient("chunked", small)), strict=True):
+        assert ours <= 1.5 * tiles + 1e-5
+
+
 # Programs
 
 
