@@ -110,7 +110,7 @@ def _each_head(encoding: PositionEncoding, p: EncodingParams, tile: Tile, carry:
     """`score` over the heads of one example: logits and q lead with [K, G], k with [K]."""
 
     def one(head: PyTree, kv_head: PyTree, tile: Tile, carry: PyTree) -> tuple[Array, PyTree]:
-        return _score(encoding, EncodingParams(head, kv_head, p.shared), tile, carry)
+        return score_of_head(encoding, EncodingParams(head, kv_head, p.shared), tile, carry)
 
     positions = lambda axis: (mapped_over(tile.q_pos, axis), mapped_over(tile.k_pos, axis))
     groups = jax.vmap(one, in_axes=(0, None, Tile(0, 0, None, *positions(1), None, None), 0))
@@ -124,7 +124,7 @@ def _all_heads(encoding: PositionEncoding, p: EncodingParams, tile: Tile, carry:
     q_pos, k_pos = (each(lambda one: _per_head(one, K, G), at) for at in (tile.q_pos, tile.k_pos))
     p = p._replace(head=jax.tree.map(joined, p.head))
     tile = tile._replace(logits=joined(tile.logits), q=joined(tile.q), q_pos=q_pos, k_pos=k_pos)
-    logits, carry = _score(encoding, p, tile, jax.tree.map(joined, carry))
+    logits, carry = score_of_head(encoding, p, tile, jax.tree.map(joined, carry))
     apart = lambda x: x.reshape(K, G, *x.shape[1:])
     return apart(logits), jax.tree.map(apart, carry)
 
@@ -138,7 +138,8 @@ def _per_head(pos: Any, K: int, G: int) -> Any:
     return type(pos)(values.reshape(K * G, *values.shape[2:]), pos.axes)
 
 
-def _score(encoding: PositionEncoding, p: EncodingParams, tile: Tile, carry: PyTree) -> tuple[Array, PyTree]:
+def score_of_head(encoding: PositionEncoding, p: EncodingParams, tile: Tile, carry: PyTree) -> tuple[Array, PyTree]:
+    """The scores of a tile by the encoding's `score` or `bias`, and the next carry."""
     shape, dtype = tile.logits.shape, tile.logits.dtype
     as_arrays = lambda pos: jax.tree.map(jnp.asarray, arrays(pos))
     tile = tile._replace(q_pos=as_arrays(tile.q_pos), k_pos=as_arrays(tile.k_pos))

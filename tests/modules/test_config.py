@@ -73,7 +73,10 @@ class AddAndBias(PositionEncoding):
         ({"qk_norm_epsilon": 0.0}, "qk_norm_epsilon must be a finite number above 0, got 0.0"),
         ({"attention_output_bias": "no"}, "attention_output_bias must be true or false or none, got 'no'"),
         ({"dtype": "int8"}, "dtype must be one of 'float32', 'bfloat16', 'float16', 'float64', got 'int8'"),
-        ({"implementation": "flash"}, "implementation must be one of 'dense', 'chunked', 'xla', 'cudnn', got 'flash'"),
+        (
+            {"implementation": "flash"},
+            "implementation must be one of 'dense', 'chunked', 'pallas', 'xla', 'cudnn', got 'flash'",
+        ),
         ({"encoding": "rope"}, "encoding must be a PositionEncoding such as RoPE.*got 'rope'"),
         ({"encoding": {}}, "encoding must be a PositionEncoding such as RoPE.*got {}"),
         ({"encoding": (RoPE(), NoPE(), RoPE())}, "encoding has 3 entries for TransformerConfig.layers=2"),

@@ -52,7 +52,7 @@ def as_inputs(static: Static, inputs: BlockInputs, rows: RowResults, drows: PyTr
     dkeys, dshares = sums
     drows = block.join_queries(drows, inputs.queries)
     wanted = block.chosen(inputs, block.wanted(static, inputs))
-    dsink = None if wanted.sink is None else _of_sink(wanted.sink, rows)
+    dsink = None if wanted.sink is None else of_sink(wanted.sink, rows)
     gradient = BlockInputs(drows, dkeys, *dshares, dsink, None, None)
     return jax.tree.map(lambda g, x: g.astype(x.dtype), gradient, wanted)
 
@@ -117,7 +117,7 @@ def _added(total: PyTree, part: PyTree) -> PyTree:
     return jax.tree.map(lambda a, b: a + b.astype(a.dtype), total, part)
 
 
-def _of_sink(sink: Float[Array, "K G"], rows: RowResults) -> Float[Array, "K G"]:
+def of_sink(sink: Float[Array, "K G"], rows: RowResults) -> Float[Array, "K G"]:
     """A sink has the weight p = e^(s - lse) and no value, so that ds = -p delta, summed over examples and queries."""
     p = jnp.exp(sink[None, :, :, None] - rows.top - rows.log_total)
     return -(p * rows.delta).sum((0, 3))
