@@ -179,7 +179,8 @@ def attention_weights(
 def explain(q: Any, k: Any = None, v: Any = None, **options: Unpack[Options]) -> Explanation:
     """Which implementation `attend` would run with these arguments, and for each other one the reason why not.
 
-    q, k, v, params and cache may hold arrays or `jax.ShapeDtypeStruct`s; nothing is computed. Raises as `attend` does.
+    q, k, v, params and cache may hold arrays or `jax.ShapeDtypeStruct`s; nothing is computed. "pallas" is never the choice:
+    nobody has measured it on a TPU. Raises as `attend` does.
 
     Example:
         >>> import jax

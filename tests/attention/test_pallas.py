@@ -1,6 +1,6 @@
 """The kernel of `attnjax/attention/pallas/`, interpreted: numbers and gradients against the oracle, and what it refuses.
 
-Programs for a TPU are lowered here and read as text; whether one compiles is recorded in `experiments/devices`.
+Programs for a TPU are lowered here and read as text. Whether one compiles is not tested, because that takes libtpu.
 """
 
 import functools
