@@ -70,6 +70,24 @@ def test_a_loop_of_unknown_length_counts_once_and_says_so(virtual):
     assert found.collectives == (aot.Collective("collective-permute", 1, 100, at_least=True),)
 
 
+def test_products_that_triton_refuses_are_those_of_cublas(virtual, monkeypatch):
+    """Without a GPU XLA does not try kernels, and fails where the one that it takes unseen cannot be made."""
+    compile_, asked = jax.stages.Lowered.compile, []
+
+    def refusing(lowered, options=None):
+        asked.append(options)
+        if options is None:
+            raise jax.errors.JaxRuntimeError("INTERNAL: Couldn't find output tile sizes that satisfy hlo: %dot.1")
+        return compile_(lowered)
+
+    monkeypatch.setattr(jax.stages.Lowered, "compile", refusing)
+    assert compiled(virtual, lambda x: x + 1, shape(8), specs=(P("data"),)).arguments == 4
+    assert asked == [None, {"xla_gpu_enable_triton_gemm": False}]
+    monkeypatch.setattr(jax.stages.Lowered, "compile", lambda *_: (_ for _ in ()).throw(ValueError("another")))
+    with pytest.raises(ValueError, match="another"):
+        compiled(virtual, lambda x: x + 2, shape(8), specs=(P("data"),))
+
+
 def test_an_aliased_argument_counts_once(virtual):
     step = lambda x: x + 1
     kept = compiled(virtual, step, shape(8, 1000), specs=(P("data"),))

@@ -36,6 +36,11 @@ class Compiled(NamedTuple):
         return self.arguments + self.outputs - self.aliased + self.temporary + self.code
 
 
+NO_TILES = "Couldn't find output tile sizes"
+"""What XLA says of a product whose sizes suit no kernel of Triton. On a GPU it measures and takes that of cuBLAS; without one it
+takes Triton's unmeasured, so that cuBLAS must be asked for."""
+
+
 class TooLarge(Exception):
     """The compiler says that the program does not fit the memory of a device."""
 
@@ -74,7 +79,7 @@ def compile_for(
     try:
         with jax.sharding.use_abstract_mesh(mesh.abstract_mesh):
             lowered = jax.jit(function, **options).trace(*placed).lower(lowering_platforms=(topology.platform,))
-            compiled = lowered.compile()
+            compiled = _compiled(lowered)
     except jax.errors.JaxRuntimeError as error:
         if "RESOURCE_EXHAUSTED" not in str(error):
             raise
@@ -83,6 +88,15 @@ def compile_for(
     if found.memory > topology.memory:
         raise TooLarge(f"{found.memory} bytes are needed on each device, and {topology.name} has {topology.memory}")
     return found
+
+
+def _compiled(lowered: jax.stages.Lowered) -> jax.stages.Compiled:
+    try:
+        return lowered.compile()
+    except jax.errors.JaxRuntimeError as error:
+        if NO_TILES not in str(error):
+            raise
+        return lowered.compile({"xla_gpu_enable_triton_gemm": False})
 
 
 def described(compiled: Any, seconds: float) -> Compiled:

@@ -37,16 +37,19 @@ def gradient(there: Topology, case: Case) -> Program:
         if context and pos is None:
             pos = aj.context_positions(encoding, params, x, where, SIZES, **axis)
         options = {"encoding": encoding, "params": params, "q_pos": pos, "k_pos": pos, "mask": _mask(case, data)}
-        out = aj.attend(q, k, v, implementation="chunked", **options, **axis)
+        out = aj.attend(q, k, v, implementation=implementation, **options, **axis)
         total = (out.astype(jnp.float32) ** 2).sum()
-        return jax.lax.psum(total, "sequence") if case.ring else total
+        return jax.lax.psum(total, name) if mapped else total
 
+    kernel, name = case.kind == "kernel", "sequence" if case.ring else "data"
+    # XLA cannot divide a kernel among devices.
+    implementation, mapped = "pallas" if kernel else "chunked", kernel or case.ring
     spread = P(None, "sequence") if case.ring else P("data")
     results = (P(), *(spread,) * 4)
     specs = (*results, of_data)
-    mesh = mesh_of(there, {"sequence" if case.ring else "data": DEVICES})
+    mesh = mesh_of(there, {name: DEVICES})
     function = jax.grad(loss, argnums=(0, 1, 2, 3, 4))
-    if case.ring:
+    if mapped:
         function = jax.shard_map(function, mesh=mesh, in_specs=specs, out_specs=results)
     params = jax.eval_shape(lambda: encoding.init(jax.random.key(0), SIZES))
     array = lambda *last: jax.ShapeDtypeStruct((1 if case.ring else DEVICES, case.length, *last), jnp.bfloat16)

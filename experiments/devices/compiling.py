@@ -55,7 +55,7 @@ def compiled(name: str, case: Case) -> Record:
 
 def told(there: Topology, case: Case) -> Record:
     """What the compiler says of one case; {"error": ...} where it refuses."""
-    if case.kind in ("data", "ring"):
+    if case.kind in ("data", "kernel", "ring"):
         program, about = attention.gradient(there, case), {"budget": attention.budget(case)}
     else:
         made = runs.program(there, case)

@@ -180,8 +180,17 @@ def _masks(rows: dict[tuple[str, Case], Record]) -> list[str]:
     ]
 
 
+TITLES = (
+    ("data", "A batch over devices"),
+    ("kernel", "A batch over devices, by the Pallas kernel"),
+    ("ring", "A ring: one sequence over devices"),
+)
+
+
 def _attention(rows: dict[tuple[str, Case], Record]) -> list[str]:
-    chosen = [one for one in rows if one[1].kind in ("data", "ring") and not one[1].variant and one[0] in TARGETS]
+    chosen = [
+        one for one in rows if one[1].kind in ("data", "kernel", "ring") and not one[1].variant and one[0] in TARGETS
+    ]
     if not chosen:
         return []
     about = (
@@ -191,9 +200,8 @@ def _attention(rows: dict[tuple[str, Case], Record]) -> list[str]:
     )
     text = ["## Attention under every encoding", "", about]
     for kind, length in dict.fromkeys((case.kind, case.length) for _, case in chosen):
-        title = "A batch over devices" if kind == "data" else "A ring: one sequence over devices"
         these = [one for one in chosen if (one[1].kind, one[1].length) == (kind, length)]
-        text += ["", f"### {title}, T = {length:,}", ""]
+        text += ["", f"### {dict(TITLES)[kind]}, T = {length:,}", ""]
         text += _table(rows, these, ("encoding",), lambda case: (case.name,))
     return text
 
