@@ -37,8 +37,8 @@ class Compiled(NamedTuple):
 
 
 NO_TILES = "Couldn't find output tile sizes"
-"""What XLA says of a product whose sizes suit no kernel of Triton. On a GPU it measures and takes that of cuBLAS; without one it
-takes Triton's unmeasured, so that cuBLAS must be asked for."""
+"""What XLA says of a product whose sizes suit no kernel of Triton. On a GPU it measures and takes that of cuBLAS; without
+one it takes Triton's unmeasured, so that cuBLAS must be asked for."""
 
 
 class TooLarge(Exception):
