@@ -8,18 +8,20 @@ import jax
 import pytest
 
 import attnjax as aj
-from experiments.devices.cases import EMBEDDINGS, Case, program
+from attnjax.aot import Topology
+from experiments.devices.attention import gradient
+from experiments.devices.cases import EMBEDDINGS, Case
 from tests.cases import slow_except
 from tests.widened import products, widened_products
 
-OF_FLOAT32 = {"transformer_xl": 3, "cope": 4}
-"""Scores that multiply queries or keys by learned numbers: a `Tile` has them in float32, as the logits that they add to."""
+OF_FLOAT32 = {"transformer_xl": 3, "cope": 4, "path": 9}
+"""Scores that multiply queries or keys by other numbers: a `Tile` has them in float32, as the logits that they add to."""
 
 
 @pytest.mark.parametrize("name", slow_except([name for name in aj.ENCODINGS if name not in EMBEDDINGS], "t5", "fox"))
 def test_no_product_is_widened(name):
-    function, arguments, _ = program(Case("data", name, 64))
-    jaxpr = jax.make_jaxpr(function)(*arguments)
+    program = gradient(Topology("virtual:8", "cpu", tuple(jax.devices()), 2**30), Case("data", name, 64))
+    jaxpr = jax.make_jaxpr(program.function)(*program.arguments)
     assert len(widened_products(jaxpr)) == OF_FLOAT32.get(name, 0)
     # Scores and weighted values, twice over in the gradient but for the output, and both factors of each.
     assert products(jaxpr)["bfloat16", "bfloat16"] >= 7
