@@ -79,6 +79,7 @@ examples:
   attnjax list tasks copy
   attnjax list configs
   attnjax list runs runs/rope_vs_sinusoidal
+  attnjax list runs runs/rope_vs_sinusoidal --watch 60
 """
 SHOW = """
 examples:

@@ -128,6 +128,8 @@ def _add_list(add: _Add) -> None:
     command.add_argument("what", nargs="?", choices=[what for what, _, _ in listing.WHAT], metavar="WHAT", help=text)
     text = "for runs, the folder of a sweep; otherwise the one to describe in detail"
     command.add_argument("name", nargs="?", metavar="NAME", help=text)
+    text = "for runs, print counts, rate and what is left every S seconds (default: 10) until all have ended"
+    command.add_argument("--watch", type=types.seconds, nargs="?", const=10.0, metavar="S", help=text)
     command.set_defaults(command=listing.list_)
 
 
