@@ -14,8 +14,10 @@ from attnjax.config import run_id
 from attnjax.config.outside import import_modules
 from attnjax.sweep import ExecutionConfig, Store, Summary, Train, load, manifest, prepare, retry, run_here, run_workers
 from attnjax.sweep.execute import states
+from attnjax.sweep.executors import profile, worker_command
 from attnjax.sweep.lease import Owner
 from attnjax.sweep.preflight import check, check_apart
+from attnjax.sweep.slurm import Slurm
 from attnjax.sweep.stop import WARNINGS, Stop
 from attnjax.sweep.summary import others
 from attnjax.sweep.worker import import_train
@@ -45,6 +47,10 @@ def sweep(arguments: argparse.Namespace) -> int:
     plan = planned(arguments.config, arguments.overrides, arguments.over, arguments.seeds)
     if arguments.threads is not None and arguments.workers is None:
         raise ValueError("--threads needs --workers: it sets the threads of worker processes")
+    if arguments.profile is not None and arguments.executor == "local":
+        raise ValueError("--profile needs --executor slurm: it says what a cluster wants to know of a job")
+    if arguments.report and arguments.executor != "local":
+        raise ValueError(f"--report needs --executor local: {arguments.executor} trains after this command has ended")
     for note in plan.notes:
         print(f"note: {note}", flush=True)
     if arguments.dry_run:
@@ -53,10 +59,31 @@ def sweep(arguments: argparse.Namespace) -> int:
         store = _prepared(arguments, plan, extend=arguments.extend)
         print(f"{len(plan.runs)} runs planned in {store.root}: attnjax work {store.root}")
         return 0
+    if arguments.executor != "local":
+        return _submit(arguments, plan)
     code, summary = _execute(arguments, plan, extend=arguments.extend)
     if arguments.report and code in (0, FAILED, BUSY):
         _report(_root(arguments, plan), summary)
     return code
+
+
+def _submit(arguments: argparse.Namespace, plan: Plan) -> int:
+    """Plans the sweep and hands its workers to an executor."""
+    kind, chosen = arguments.executor, profile(arguments.profile, arguments.executor)
+    store = _prepared(arguments, plan, extend=arguments.extend)
+    if arguments.retry_failed:
+        retry(store)
+    if not _is_open(store):
+        print(f"{len(store.runs)} runs in {store.root}: there is nothing to train")
+        return 0
+    command = worker_command(store.root, arguments.trainer, _execution(arguments, plan.imports))
+    count = arguments.workers or 1
+    submitted = Slurm(store, command, count, chosen).submit()
+    print(f"{len(store.runs)} runs in {store.root}; {count} workers submitted to {kind}: {submitted}")
+    print(
+        f"how they stand: attnjax list runs {store.root}; to stop them: scancel {submitted}; the same command goes on"
+    )
+    return 0
 
 
 def work(arguments: argparse.Namespace) -> int:
@@ -91,12 +118,12 @@ def _foresee(arguments: argparse.Namespace, plan: Plan) -> int:
 def _prepared(arguments: argparse.Namespace, plan: Plan, *, extend: bool, dry: bool = False) -> Store:
     """The folder of the runs, after they were checked. Raises ValueError where they or the folder cannot be used."""
     root, configs = _root(arguments, plan), [one.config for one in plan.runs]
-    here = arguments.workers is None
+    here = arguments.workers is None and getattr(arguments, "executor", "local") == "local"
     if here:
         import_modules(plan.imports)
-    if not here and arguments.mesh.devices > 1:
+    if arguments.workers is not None and arguments.mesh.devices > 1 and arguments.executor == "local":
         raise ValueError("--mesh spreads runs over the devices of one process: leave out --workers")
-    if arguments.mesh.devices > 1 or not _is_known(root, plan):
+    if (here and arguments.mesh.devices > 1) or not _is_known(root, plan):
         if here:
             check(arguments.trainer, configs, arguments.mesh)
         else:

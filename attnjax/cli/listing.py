@@ -7,6 +7,7 @@ from collections import Counter
 from attnjax.cli.catalog import encoding_lines, encoding_page, task_lines
 from attnjax.cli.commands import provided
 from attnjax.cli.scores import score_of
+from attnjax.cli.watching import watch
 from attnjax.config import TASK_NAMES, encoding_name
 from attnjax.config.files import SWEEP_FILE, available, find, folders, opening, shipped
 from attnjax.config.names import check_name
@@ -33,8 +34,10 @@ def list_(arguments: argparse.Namespace) -> int:
     if what is None:
         print("\n".join(f"attnjax list {one + ' ' + more:<20}{text}" for one, more, text in WHAT))
         return 0
+    if arguments.watch is not None and what != "runs":
+        raise ValueError("--watch needs runs and the folder of a sweep: attnjax list runs DIR --watch 10")
     if what == "runs":
-        return _list_runs(_folder(name))
+        return _list_runs(_folder(name)) if arguments.watch is None else watch(_folder(name), arguments.watch)
     lists = {"encodings": (encoding_lines, _encoding), "tasks": (task_lines, _card), "configs": (_configs, _protocol)}
     every, one = lists[what]
     print("\n".join(every() if name is None else [one(name)]) or "none")

@@ -9,6 +9,7 @@ from typing import NoReturn
 from attnjax.cli import argument_types as types
 from attnjax.cli import checkout, commands, compiling, examples, execution, exploring, exporting, generating, listing
 from attnjax.config.names import ENCODING_NAMES, nearest
+from attnjax.sweep.executors import EXECUTORS
 from attnjax.sweep.export import FORMATS
 
 TRAINER = "attnjax.train:train"
@@ -84,6 +85,10 @@ def _add_sweep(add: _Add) -> None:
     sweep.add_argument(
         "--threads", type=types.count, metavar="N", help="threads of each worker; default: number of cores / workers"
     )
+    text = "who starts the workers: this command, or SLURM as an array of jobs; default: local"
+    sweep.add_argument("--executor", choices=EXECUTORS, default="local", help=text)
+    text = "a TOML file that says what the cluster wants to know of a job: partition, time, GPUs, lines of set-up"
+    sweep.add_argument("--profile", type=pathlib.Path, metavar="FILE", help=text)
     sweep.add_argument("--fail-fast", action="store_true", help="stop at the first run that fails")
     sweep.add_argument("--strict", action="store_true", help="exit with 1 if any run failed")
     sweep.add_argument("--extend", action="store_true", help="add the runs to the sweep that the folder already holds")
@@ -123,6 +128,8 @@ def _add_list(add: _Add) -> None:
     command.add_argument("what", nargs="?", choices=[what for what, _, _ in listing.WHAT], metavar="WHAT", help=text)
     text = "for runs, the folder of a sweep; otherwise the one to describe in detail"
     command.add_argument("name", nargs="?", metavar="NAME", help=text)
+    text = "for runs, print counts, rate and what is left every S seconds (default: 10) until all have ended"
+    command.add_argument("--watch", type=types.seconds, nargs="?", const=10.0, metavar="S", help=text)
     command.set_defaults(command=listing.list_)
 
 

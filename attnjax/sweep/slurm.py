@@ -1,0 +1,138 @@
+"""Workers as an array of SLURM jobs: a script of the shell that people can read, submitted with `sbatch`.
+
+Every job of the array is one worker. It gets SIGUSR1 before its time ends or it is preempted, saves, gives its runs back and
+exits with 75; the script then puts the job back into the queue, and the next start goes on with whatever run is free. A worker
+that is killed, or whose node is lost, is started again too: by the script, or by SLURM (`--requeue`).
+
+The script is kept beside the logs, so that it can be read, changed and submitted again by hand.
+"""
+
+import os
+import pathlib
+import re
+import shlex
+import subprocess
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from attnjax.config.names import safe_name
+from attnjax.records import files
+from attnjax.sweep.executors import Profile
+from attnjax.sweep.store import LOGS, Store
+from attnjax.sweep.workers import import_path
+
+SCRIPT = "slurm.sh"
+SECONDS = 60
+"""That a command of SLURM may take."""
+JOB = re.compile(r"(\d+)(;[\w.-]+)?")
+
+TEMPLATE = """\
+#!/bin/bash
+# {workers} workers of the sweep in {root}.
+# Submit it again with: sbatch {script}
+{options}
+
+export PYTHONPATH={path}
+cd -- {folder} || exit 1
+{setup}
+{command} &
+worker=$!
+
+# SLURM warns this script, and the script its worker. A signal interrupts `wait`, which then says nothing about the worker.
+trap 'kill -USR1 "$worker" 2>/dev/null' USR1 USR2 TERM
+while :; do
+    wait "$worker"
+    code=$?
+    kill -0 "$worker" 2>/dev/null || break
+done
+
+# 75: runs are left. Above 128: a signal ended the worker.
+if ((code == 75 || code > 128)) && ((${{SLURM_RESTART_COUNT:-0}} < {restarts})); then
+    scontrol requeue "$SLURM_JOB_ID"
+fi
+exit "$code"
+"""
+
+
+class Slurm:
+    """See `executors.Executor`."""
+
+    def __init__(self, store: Store, command: Sequence[str], workers: int, profile: Profile):
+        self._store, self._command, self._workers, self._profile = store, command, workers, profile
+
+    def submit(self) -> str:
+        """Write the script, submit it, and return the number of the array."""
+        logs = files.inside(self._store.root, LOGS)
+        logs.mkdir(exist_ok=True)
+        files.write(logs / SCRIPT, self.script(logs))
+        told = _slurm("sbatch", "--parsable", str(logs / SCRIPT)).strip()
+        found = JOB.fullmatch(told.splitlines()[-1] if told else "")
+        if found is None:
+            raise ValueError(f"sbatch did not name a job: {told[:200]!r}")
+        return found[1]
+
+    def poll(self, workers: str) -> Mapping[str, int]:
+        """Jobs of the array by state, as squeue calls it; SLURM forgets jobs some minutes after their end."""
+        try:
+            told = _slurm("squeue", "--array", "--noheader", "--format=%T", "--jobs", workers)
+        except ValueError:  # "Invalid job id specified", of jobs that it has forgotten
+            return {}
+        return Counter(told.split())
+
+    def stop(self, workers: str) -> None:
+        """Warn the workers, so that they save, and take the jobs away."""
+        _slurm("scancel", workers)
+
+    def script(self, logs: pathlib.Path) -> str:
+        """The text of the script."""
+        profile, root = self._profile, self._store.root
+        options = [
+            f"--job-name=attnjax-{safe_name(self._store.name, 'the name of a sweep')}",
+            f"--array=1-{self._workers}",
+            "--requeue",
+            "--open-mode=append",
+            f"--output={logs}/slurm-%A_%a.txt",
+            f"--signal=B:USR1@{profile.warning}",
+            *(
+                f"--{name}={value}"
+                for name in ("partition", "account", "qos", "time")
+                if (value := getattr(profile, name))
+            ),
+            *([f"--mem={profile.memory}"] if profile.memory else []),
+            *([f"--gpus-per-task={profile.gpus}", "--ntasks=1"] if profile.gpus else []),
+            *([f"--cpus-per-task={profile.cpus}"] if profile.cpus else []),
+            *profile.options,
+        ]
+        if any(character in str(root) for character in " \t\n%\\\"'"):
+            raise ValueError(
+                f"sbatch cannot name a log in {str(root)!r}: choose a folder without blanks, quotes and percent signs"
+            )
+        return TEMPLATE.format(
+            workers=self._workers,
+            root=root,
+            script=logs / SCRIPT,
+            options="\n".join(f"#SBATCH {one}" for one in options),
+            path=shlex.quote(os.pathsep.join(import_path())),
+            folder=shlex.quote(os.getcwd()),
+            setup="\n".join(profile.setup),
+            command=shlex.join(self._command),
+            restarts=profile.restarts,
+        )
+
+
+def _slurm(*command: str) -> str:
+    """What a command of SLURM prints. Raises ValueError, with its words, where it is missing or refuses."""
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=SECONDS, check=False, stdin=subprocess.DEVNULL
+        )
+    except FileNotFoundError:
+        raise ValueError(
+            f"there is no {command[0]} on this machine: run the command where jobs are submitted"
+        ) from None
+    except subprocess.TimeoutExpired:
+        raise ValueError(f"{command[0]} did not answer within {SECONDS} s; is SLURM's controller up?") from None
+    if done.returncode:
+        words = " ".join((done.stderr or done.stdout).split())[:500]
+        raise ValueError(f"{command[0]} refused: {words or f'exit status {done.returncode}'}")
+    return done.stdout

@@ -1,0 +1,172 @@
+"""SLURM workers without SLURM: the script, what it does with the end of its worker, profiles, and errors in sentences."""
+
+import os
+import pathlib
+import signal
+import stat
+import subprocess
+import time
+
+import pytest
+from checks import until
+
+from attnjax.sweep import seeds
+from attnjax.sweep.execute import ExecutionConfig
+from attnjax.sweep.executors import Profile, profile, worker_command
+from attnjax.sweep.slurm import Slurm
+
+
+@pytest.fixture
+def programs(tmp_path, monkeypatch):
+    """Makes programs that the commands of SLURM are replaced by; nothing else of SLURM is on the path."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
+
+    def make(name, text):
+        path = folder / name
+        path.write_text(f"#!/bin/bash\n{text}\n")
+        path.chmod(path.stat().st_mode | stat.S_IXUSR)
+
+    return make
+
+
+def slurm(store, command=("true",), **fields):
+    return Slurm(store, command, 3, Profile(**fields))
+
+
+def test_a_worker_gets_the_options_of_the_sweep(tmp_path):
+    execution = ExecutionConfig(True, 4, 30.0, 2, wait=True, stall=90.0, imports=("mine:Task",), mesh="data=2")
+    command = worker_command(tmp_path, "a:train", execution)
+    assert command[1:] == [
+        *("-m", "attnjax", "work", str(tmp_path), "--trainer", "a:train", "--patience", "30", "--attempts", "2"),
+        *("--stall", "90", "--population", "4", "--mesh", "data=2", "--wait", "--fail-fast", "--import", "mine:Task"),
+    ]
+
+
+def test_the_script_says_what_the_profile_says(make, programs):
+    programs("sbatch", 'echo "$@" >"$0.asked"; echo "17;there"')
+    store = make(seeds(1))
+    fields = {"partition": "gpu", "time": "04:00:00", "gpus": 1, "cpus": 8, "memory": "32G", "warning": 60}
+    submitted = slurm(store, ["python", "x y"], **fields, setup=("module load cuda",), options=("--nice=5",)).submit()
+    assert submitted == "17"
+    script = store.root / "logs" / "slurm.sh"
+    lines = script.read_text().splitlines()
+    assert [line.removeprefix("#SBATCH ") for line in lines if line.startswith("#SBATCH")] == [
+        "--job-name=attnjax-small",
+        "--array=1-3",
+        "--requeue",
+        "--open-mode=append",
+        f"--output={store.root}/logs/slurm-%A_%a.txt",
+        "--signal=B:USR1@60",
+        *(
+            "--partition=gpu",
+            "--time=04:00:00",
+            "--mem=32G",
+            "--gpus-per-task=1",
+            "--ntasks=1",
+            "--cpus-per-task=8",
+            "--nice=5",
+        ),
+    ]
+    assert lines[lines.index("module load cuda") + 1] == "python 'x y' &"
+    subprocess.run(["bash", "-n", script], check=True)
+    asked = next(pathlib.Path(os.environ["PATH"].split(":")[0]).glob("*.asked")).read_text()
+    assert asked == f"--parsable {script}\n"
+
+
+@pytest.mark.parametrize(
+    ("end", "restarts", "requeued"),
+    [
+        ("exit 75", 0, True),
+        ("kill -KILL $$", 0, True),
+        ("exit 0", 0, False),
+        ("exit 2", 0, False),
+        ("exit 75", 100, False),
+    ],
+)
+def test_a_job_goes_back_into_the_queue_when_its_worker_asks_for_it_or_was_killed(
+    make, programs, end, restarts, requeued
+):
+    programs("scontrol", 'echo "$@" >"$0.asked"')
+    store = make(seeds(1))
+    script = slurm(store, ["bash", "-c", end]).script(store.root / "logs")
+    environment = {**os.environ, "SLURM_JOB_ID": "17", "SLURM_RESTART_COUNT": str(restarts)}
+    done = subprocess.run(["bash", "-c", script], env=environment, capture_output=True, check=False, timeout=60)
+    asked = list(pathlib.Path(os.environ["PATH"].split(":")[0]).glob("scontrol.asked"))
+    assert [path.read_text() for path in asked] == ["requeue 17\n"] * requeued
+    assert done.returncode == (137 if "KILL" in end else int(end.split()[1]))
+
+
+@pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGUSR2, signal.SIGTERM])
+def test_a_warning_reaches_the_worker_and_the_script_waits_for_it(make, programs, tmp_path, number):
+    programs("scontrol", 'echo "$@" >"$0.asked"')
+    store = make(seeds(1))
+    worker = (
+        f"trap 'sleep 1; touch {tmp_path}/saved; exit 75' USR1; touch {tmp_path}/begun; while :; do sleep 0.1; done"
+    )
+    script = slurm(store, ["bash", "-c", worker]).script(store.root / "logs")
+    process = subprocess.Popen(["bash", "-c", script], env={**os.environ, "SLURM_JOB_ID": "17"})
+    until((tmp_path / "begun").exists)
+    time.sleep(0.2)
+    process.send_signal(number)
+    assert process.wait(60) == 75
+    assert (tmp_path / "saved").exists()
+
+
+def test_what_slurm_cannot_or_will_not_do_is_one_sentence(make, programs, monkeypatch):
+    store = make(seeds(1))
+    path = os.environ["PATH"]
+    monkeypatch.setenv("PATH", path.split(":")[0])
+    with pytest.raises(
+        ValueError, match=r"^there is no sbatch on this machine: run the command where jobs are submitted$"
+    ):
+        slurm(store).submit()
+    monkeypatch.setenv("PATH", path)
+    programs("sbatch", 'echo "sbatch: error: Batch job submission failed: Invalid account" >&2; exit 1')
+    with pytest.raises(
+        ValueError, match=r"^sbatch refused: sbatch: error: Batch job submission failed: Invalid account$"
+    ):
+        slurm(store).submit()
+    programs("sbatch", "echo Submitted")
+    with pytest.raises(ValueError, match="sbatch did not name a job: 'Submitted'"):
+        slurm(store).submit()
+    programs("squeue", "echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1")
+    assert slurm(store).poll("17") == {}
+    programs("squeue", "printf 'RUNNING\\nPENDING\\nRUNNING\\n'")
+    assert slurm(store).poll("17") == {"RUNNING": 2, "PENDING": 1}
+
+
+def test_a_folder_that_sbatch_cannot_write_to(make, tmp_path):
+    store = make(seeds(1), root=tmp_path / "50% done")
+    with pytest.raises(ValueError, match="choose a folder without blanks, quotes and percent signs"):
+        slurm(store).script(store.root / "logs")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("[slurm", "is no TOML file"),
+        ("[ray]", r"has no table \[slurm\]"),
+        ("[slurm]\npartitions = 'a'", "unknown field 'partitions'; choose from partition, account"),
+        ("[slurm]\ngpus = 'two'", "gpus must be a number of at least 0, got 'two'"),
+        ("[slurm]\ngpus = true", "gpus must be a number of at least 0, got True"),
+        ("[slurm]\ntime = '1 day'", "time must be one word, got '1 day'"),
+        ('[slurm]\npartition = "a\\n#SBATCH --x"', "partition must be one word"),
+        ("[slurm]\nsetup = 'module load'", "setup must be a list of lines of text"),
+        ('[slurm]\nsetup = ["a\\nb"]', "setup must be a list of lines of text"),
+        ("[slurm]\noptions = ['gpu']", "options must begin with --"),
+    ],
+)
+def test_profiles_that_are_none(tmp_path, text, words):
+    path = tmp_path / "cluster.toml"
+    path.write_text(text)
+    with pytest.raises(ValueError, match=words):
+        profile(path, "slurm")
+
+
+def test_a_profile_of_every_field(tmp_path):
+    path = tmp_path / "cluster.toml"
+    path.write_text('[slurm]\npartition = "gpu"\ngpus = 2\nwarning = 30\nsetup = ["module load a"]\n')
+    assert profile(path, "slurm") == Profile(partition="gpu", gpus=2, warning=30, setup=("module load a",))
+    assert profile(None, "slurm") == Profile()
