@@ -127,7 +127,10 @@ SCALES = [
     (dict(scale=True), "scale must be a number or a scalar array, got True"),
 ]
 CHOICES = [
-    (dict(implementation="flash"), "unknown implementation 'flash'; choose from dense, chunked, pallas, xla, cudnn or None"),
+    (
+        dict(implementation="flash"),
+        "unknown implementation 'flash'; choose from dense, chunked, pallas, xla, cudnn or None",
+    ),
     (dict(encoding="rope"), r"encoding must be a PositionEncoding such as RoPE\(\), got 'rope'"),
     (dict(encoding=aj.RoPE), r"encoding must be a PositionEncoding such as RoPE\(\), got <class"),
     (
