@@ -59,7 +59,8 @@ def step_of(run):
 @pytest.mark.parametrize("name", slow_except(STEPS, "decoder", "head gates, sinks, untied", "fox"))
 def test_products_are_of_sixteen_bits_and_sums_are_not(name):
     jaxpr = step_of(run_of(STEPS[name]))
-    assert widened_products(jaxpr) == []
+    # PaTH multiplies keys by transforms in float32, as `test_sixteen_bit_products` says.
+    assert len(widened_products(jaxpr)) == (9 if name == "path" else 0)
     counts = products(jaxpr)
     assert counts["bfloat16", "bfloat16"] >= 3 * 9
     assert set(counts) <= {("bfloat16", "bfloat16")} | ({("float32", "float32")} if name in OF_FLOAT32 else set())
