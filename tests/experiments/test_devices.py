@@ -103,7 +103,7 @@ def test_a_config_whose_batches_do_not_divide_is_spread_by_its_runs():
 def test_the_selection_is_among_the_cases_and_has_every_kind_that_is_compiled_in_minutes():
     selection = [*cases.selection()]
     assert set(selection) < set(cases.every_case())
-    assert {case.kind for _, case in selection} == {"data", "ring", "train", "config"}
+    assert {case.kind for _, case in selection} == {"data", "kernel", "ring", "train", "config"}
     assert {case.name for _, case in selection if case.kind == "train"} == {"decoder", "encoder", "encoder_decoder"}
     assert {target for target, _ in selection} == {*TARGETS}
     recorded_cases = page.read(HERE / recorded.RECORDS).rows
@@ -149,7 +149,7 @@ def test_a_config_whose_text_is_not_here_is_told_and_the_others_are_compiled(vir
 @pytest.mark.parametrize(
     ("kinds", "names", "targets", "error"),
     [
-        (["rign"], None, None, "no case has the kind 'rign'; choose from train, evaluate, ring, data, config"),
+        (["rign"], None, None, "no case has the kind 'rign'; choose from train, evaluate, ring, data, kernel, config"),
         (
             None,
             None,

@@ -77,20 +77,20 @@ def test_warnings_that_come_again_change_nothing(make):
 def test_an_array_of_workers_is_warned_and_killed_at_random(make):
     """Four workers that are started again whenever they ask for it or a signal ends them, as a scheduler does.
 
-    A signal that comes while a worker still loads its libraries ends it at once: it holds nothing yet.
+    The signals come as training proceeds, at each twelfth of all steps, however fast the machine is. One that comes
+    while a worker still loads its libraries ends it at once: it holds nothing yet.
     """
     store = make(vary("train.batch", range(1, 25)), task={"options": {"work": 30_000}})
-    draw, ends, started = random.Random(0), [], 0
+    every = sum(store.config(entry.run).train.steps for entry in store.runs) / 12
+    draw, ends, started, disturbed = random.Random(0), [], 0, 0
     options = ("--population", "2", "--wait", "--attempts", "50")
     alive = [worker(store.root, "fake_training:train", *options) for _ in range(4)]
     deadline = time.monotonic() + 300
-    disturb = time.monotonic() + 3
     while alive and time.monotonic() < deadline:
-        time.sleep(0.2)
-        if started < 8 and time.monotonic() > disturb:
-            victim = draw.choice(alive)
-            victim.send_signal(draw.choice([signal.SIGUSR1, signal.SIGTERM, signal.SIGKILL]))
-            disturb = time.monotonic() + 0.8
+        time.sleep(0.02)
+        if disturbed < 8 and sum(store.status(entry.run).step for entry in store.runs) > disturbed * every:
+            draw.choice(alive).send_signal(draw.choice([signal.SIGUSR1, signal.SIGTERM, signal.SIGKILL]))
+            disturbed += 1
         for process in [one for one in alive if one.poll() is not None]:
             alive.remove(process)
             process.communicate()
@@ -100,6 +100,7 @@ def test_an_array_of_workers_is_warned_and_killed_at_random(make):
                 alive.append(worker(store.root, "fake_training:train", *options))
     assert not alive
     assert {end for end in ends if end >= 0} <= {0, REQUEUE}
+    assert disturbed == 8
     assert started >= 4
     check_complete(store)
 
