@@ -27,7 +27,7 @@ from attnjax.config.outside import construct
 from attnjax.tasks.base import Task
 from attnjax.train import checkpoint
 from attnjax.train.background import BackgroundSave
-from attnjax.train.evaluate import Evaluator, evaluation_lengths
+from attnjax.train.evaluate import Evaluator, Measured, evaluation_lengths
 from attnjax.train.mesh import make_mesh, on_host, padded, place
 from attnjax.train.processes import agreed, alike, leads, said, shared, together
 from attnjax.train.step import Member, Metrics, State, Trainer, members
@@ -35,6 +35,8 @@ from attnjax.train.strides import Strides
 from attnjax.typing import PyTree
 
 CHECKPOINTS = "checkpoints"
+ByKey = Mapping[tuple[str, int, str], np.ndarray]
+"""Scores by split, length and metric."""
 
 
 @runtime_checkable
@@ -48,6 +50,7 @@ class RunContext(Protocol):
     def step(self, directory: pathlib.Path, step: int, **numbers: float) -> None: ...
     def metrics(self, directory: pathlib.Path, record: Mapping[str, Any]) -> None: ...
     def results(self, directory: pathlib.Path, *found: Mapping[str, Any]) -> None: ...
+    def examples(self, directory: pathlib.Path, step: int, scores: ByKey, by_position: ByKey) -> None: ...
     def truncate_after(self, directory: pathlib.Path, step: int) -> None: ...
     def log_manifest(self, directory: pathlib.Path, **fields: Any) -> None: ...
     def fail(self, directory: pathlib.Path, step: int, reason: str) -> None: ...
@@ -249,15 +252,29 @@ def _save(
 def _evaluate(
     evaluator: Evaluator, population: Member, directories, alive, state: State, step: int, context: RunContext, splits
 ) -> None:
-    for found in evaluator(state.params, splits, population.encoding):
-        together(_results, directories, alive, found, step, context)
+    """Record each length when it is measured, and the scores of single examples after the last, of tests alone."""
+    all_lengths = []
+    for found in evaluator.measure(state.params, splits, population.encoding):
+        together(_log_results, directories, alive, found, step, context)
         if _stopping(context):
             return
+        all_lengths.append(found)
+    if "test" in splits:
+        together(_log_examples, directories, alive, all_lengths, step, context)
 
 
-def _results(directories, alive: list[int], found: Sequence[Any], step: int, context: RunContext) -> None:
+def _log_results(directories, alive: list[int], found: Sequence[Measured], step: int, context: RunContext) -> None:
     for i in alive:
-        context.results(directories[i], *({"step": step, **record} for record in found[i]))
+        context.results(directories[i], *({"step": step, **record} for record in found[i].records))
+
+
+def _log_examples(directories, alive: list[int], all_lengths, step: int, context: RunContext) -> None:
+    for i in alive:
+        scores, by_position = {}, {}
+        for found in all_lengths:
+            scores |= found[i].scores
+            by_position |= found[i].by_position
+        context.examples(directories[i], step, scores, by_position)
 
 
 def _log_fingerprints(directories, alive: list[int], params: PyTree, context: RunContext) -> None:
