@@ -3,6 +3,7 @@
 import contextlib
 import json
 import pathlib
+import re
 import socket
 import subprocess
 import sys
@@ -25,8 +26,9 @@ DEAD = 5
 
 
 def environment(folder: pathlib.Path, devices: int) -> dict[str, str]:
-    """Programs are optimised little and kept, and each process has so many devices."""
-    return {**killing.environment(folder / "cache"), "JAX_NUM_CPU_DEVICES": str(devices)}
+    """Programs are optimised little and kept for all tests of a session, and each process has so many devices."""
+    session = next((parent for parent in folder.parents if re.fullmatch(r"pytest-\d+", parent.name)), folder)
+    return {**killing.environment(session / "programs"), "JAX_NUM_CPU_DEVICES": str(devices)}
 
 
 def attnjax(folder: pathlib.Path, *words: str, devices: int = 1) -> subprocess.Popen[str]:

@@ -79,6 +79,14 @@ def test_a_port_that_is_taken_is_told_in_one_sentence():
             processes.join(f"127.0.0.1:{port}", 2, 0)
 
 
+def test_processes_are_numbered_as_their_devices_are():
+    processes._check_order(("0", "1", "2"), 1)
+    with pytest.raises(
+        ValueError, match="^the devices number the processes in an order of their own: here --process-id must"
+    ):
+        processes._check_order(("0", "2", "1"), 1)
+
+
 def test_a_process_whose_others_do_not_come_asks_to_be_started_again(tmp_path):
     code = f"from attnjax.train.processes import join; join('127.0.0.1:{free_port()}', 2, 1, timeout=1)"
     done = subprocess.run(
@@ -119,7 +127,7 @@ def test_two_processes_have_the_bits_of_one_and_the_second_start_does_nothing(tm
     assert digest(tmp_path / "0" / "out") == undisturbed
     table = read_manifest(the_run(tmp_path / "0" / "out"))
     assert (table["process_count"], table["mesh"], table["changed_on_resume"]) == (2, "data=2", [])
-    assert sorted(path.name for path in (tmp_path / "1").iterdir()) == ["cache", "tiny.json"]
+    assert sorted(path.name for path in (tmp_path / "1").iterdir()) == ["tiny.json"]
 
 
 @pytest.mark.slow
@@ -145,6 +153,17 @@ def test_a_killed_process_fails_no_run_and_any_number_of_processes_go_on(tmp_pat
         table = read_manifest(the_run(tmp_path / "alone" / "out"))
         assert table["changed_on_resume"] == ["mesh", "process_count"]
         assert table["determinism"] == "statistical"
+
+
+@pytest.mark.slow
+def test_a_process_that_hangs_is_lost_after_some_seconds(tmp_path):
+    """Its connections stay: JAX misses its sign of life, and ends the other process itself."""
+    out = tmp_path / "0" / "out"
+    with started(tmp_path, "run", "tiny.json", "--out", "out") as both:
+        until_step(out, 12, both)
+        both[1].send_signal(signal.SIGSTOP)
+        assert both[0].wait(timeout=120) in (75, -signal.SIGABRT)
+    assert state(out).state == "running"
 
 
 @pytest.mark.slow
@@ -176,8 +195,8 @@ def test_what_one_process_lacks_fails_the_run_in_all(tmp_path):
     (first, output, _), (second, _, errors) = together(tmp_path, "run", "tiny.json", *words, "--out", "out")
     assert (first, second) == (1, 1), (output, errors)
     assert "failed" in output
-    assert "process 1: ValueError: Text: cannot read " in state(tmp_path / "0" / "out").reason
-    assert "Text: cannot read " in errors
+    assert "process 1: ValueError: Text: no file or folder at 'text.txt'" in state(tmp_path / "0" / "out").reason
+    assert "ValueError: Text: no file or folder at 'text.txt'" in errors
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ import re
 import socket
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn, TypeVar
 
 import jax
@@ -81,7 +81,7 @@ def join(coordinator: str, processes: int, number: int, *, heartbeat: float = 60
       timeout: seconds after which this process ends with a sentence and the exit status 75, if the others are not there.
 
     Raises:
-      ValueError: where the port is taken, or processes have different numbers of devices.
+      ValueError: where the port is taken, or processes have different numbers of devices, or those of a TPU another order.
     """
     host, _, port = coordinator.rpartition(":")
     if number == 0:
@@ -105,6 +105,13 @@ def join(coordinator: str, processes: int, number: int, *, heartbeat: float = 60
     timer.cancel()
     if len(set(counts)) > 1:
         raise ValueError(f"all processes must have the same number of devices; they have {', '.join(map(str, counts))}")
+    _check_order(said(str(number)), jax.process_index())
+
+
+def _check_order(given: Sequence[str], here: int) -> None:
+    """Raise ValueError where the devices number the processes otherwise than the user did, as those of a TPU slice may."""
+    if list(given) != [str(i) for i in range(len(given))]:
+        raise ValueError(f"the devices number the processes in an order of their own: here --process-id must be {here}")
 
 
 def _check_free(port: int) -> None:
