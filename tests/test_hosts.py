@@ -200,6 +200,26 @@ def test_what_one_process_lacks_fails_the_run_in_all(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("failing", "codes", "state_after"), [("0", (1, 75), "failed"), ("1", (75, 1), "running"), ("01", (1, 1), "failed")]
+)
+def test_an_error_amid_shared_work_ends_each_process_and_the_next_start_says_how_the_run_ended(
+    tmp_path, monkeypatch, failing, codes, state_after
+):
+    """Those without the error have lost a process; only process 0 can say that the run has failed."""
+    monkeypatch.setenv("FAILING", failing)
+    command, out = ("run", "tiny.json", "--out", "out", "--trainer", "tests.parting:train"), tmp_path / "0" / "out"
+    found = together(tmp_path, *command)
+    for (code, _, errors), expected in zip(found, codes, strict=True):
+        assert code in ((75, -signal.SIGABRT) if expected == 75 else (1,)), found
+        assert expected == 75 or "no such luck" in errors + found[0][1]
+    assert state(out).state == state_after
+    if state_after == "failed":
+        assert state(out).reason == "RuntimeError: no such luck"
+        assert [code for code, _, _ in together(tmp_path, *command)] == [1, 1]
+
+
+@pytest.mark.slow
 def test_workers_train_the_rest_where_one_run_cannot_be_saved(tmp_path):
     """A link stands in place of the checkpoints of one of two runs that train together. Process 1 sees no folder at all."""
     over = ("--over", "train.learning_rate=1e-3,1e-4", "train.steps=12")
