@@ -1,8 +1,14 @@
 """Types of command-line arguments for argparse: each returns the value, or raises an error that says what is allowed."""
 
 import argparse
+import ipaddress
+import re
 
 from attnjax.config.mesh import MeshShape, parse_mesh
+
+COORDINATOR = re.compile(
+    r"(\[(?P<v6>[0-9A-Fa-f:.]+)\]|[A-Za-z0-9]([A-Za-z0-9_.-]{0,252}[A-Za-z0-9])?):(?P<port>[0-9]{1,5})"
+)
 
 
 def count(text: str) -> int:
@@ -58,6 +64,22 @@ def mesh(text: str) -> MeshShape:
         return parse_mesh(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error).removeprefix("mesh: ")) from None
+
+
+def coordinator(text: str) -> str:
+    """HOST:PORT, with an IPv6 address in brackets."""
+    found = COORDINATOR.fullmatch(text)
+    valid = found is not None and 0 < int(found["port"]) < 2**16
+    if found is not None and found["v6"] is not None:
+        try:
+            ipaddress.IPv6Address(found["v6"])
+        except ValueError:
+            valid = False
+    if not valid:
+        raise argparse.ArgumentTypeError(
+            f"must be HOST:PORT of process 0, an IPv6 address in brackets, with a port from 1 to 65535; got {text[:80]!r}"
+        )
+    return text
 
 
 def _number(text: str) -> float:

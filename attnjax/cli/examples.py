@@ -11,7 +11,8 @@ exit status:
        work: as sweep
   2    the command, the config or the folder is wrong: one line says what, and nothing was trained
   3    other processes still work on runs of this sweep (with --wait the command waits for them instead)
-  75   work: stopped by a signal after saving, and runs are left: start it again
+  75   work, and run with --coordinator: stopped by a signal after saving, and runs are left: start it again
+       with --coordinator: a process was lost, or the processes did not meet: start all of them again
   130  stopped by Ctrl-C after saving (a second Ctrl-C stops at once)
   143  stopped by SIGTERM after saving (a second SIGTERM stops at once)
 """
@@ -42,8 +43,12 @@ RUN = """
 examples:
   attnjax run unique_copy train.steps=500 seed=3
   attnjax run rope_vs_sinusoidal model.encoding=alibi --out results/alibi
+  attnjax run heads_lm --mesh data=8 --coordinator 10.0.0.1:8476 --processes 2 --process-id 0
 
 The same command resumes a run that was stopped, and does nothing if the run is done.
+
+With --coordinator a process on each host, 0 to N-1, trains the same model on the devices of all. Process 0 alone reads and
+writes the folder of results; the others end with its exit status. A signal to any of them stops all after saving, with 75.
 """
 SWEEP = """
 examples:

@@ -4,13 +4,14 @@ import argparse
 import pathlib
 import signal
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from attnjax.cli.commands import provided
 from attnjax.cli.compilation_cache import keep_programs
+from attnjax.cli.hosts import Together, hosts
 from attnjax.cli.planning import Plan, planned
 from attnjax.cli.progress import Display, ended
-from attnjax.config import run_id
+from attnjax.config import RunConfig, run_id
 from attnjax.config.outside import import_modules
 from attnjax.sweep import ExecutionConfig, Store, Summary, Train, load, manifest, prepare, retry, run_here, run_workers
 from attnjax.sweep.execute import states
@@ -26,7 +27,10 @@ from attnjax.sweep.workers import import_path
 SIGNALS = (("SIGINT", 130), ("KeyboardInterrupt", 130), ("SIGTERM", 143))
 FAILED, BUSY = 1, 3
 REQUEUE = 75
-"""What `attnjax work` exits with after a signal while runs are left: "temporary failure" of sysexits.h, to be started again."""
+"""What `attnjax work`, and one of several processes, exits with after a signal while runs are left: "temporary failure" of
+sysexits.h, to be started again."""
+Joint = Callable[[Train], Train]
+"""Makes a training function that other processes compute with this one."""
 MOST = 10
 """Largest number of lines about runs that other processes work on."""
 
@@ -35,11 +39,31 @@ def run(arguments: argparse.Namespace) -> int:
     """`attnjax run CONFIG`: one run, in a folder that may hold others."""
     plan = planned(arguments.config, arguments.overrides, alone=True)
     arguments.workers, arguments.threads, arguments.fail_fast, arguments.strict = None, None, True, True
-    code, summary = _execute(arguments, plan, extend=True)
-    for name in summary.skipped:
-        if summary.states[name] == "done":
-            print(f"done     {name}  {ended(load(_root(arguments, plan)), name)}")
-    return code
+
+    def lead(joint: Joint) -> int:
+        code, summary = _execute(arguments, plan, extend=True, joint=joint)
+        for name in summary.skipped:
+            if summary.states[name] == "done":
+                print(f"done     {name}  {ended(load(_root(arguments, plan)), name)}")
+        return code
+
+    return _jointly(arguments, plan.runs[0].config, plan.imports, lead)
+
+
+def alone(train: Train) -> Train:
+    """The training function as it is, for one process."""
+    return train
+
+
+def _jointly(
+    arguments: argparse.Namespace, config: RunConfig | None, imports: Sequence[str], lead: Callable[[Joint], int]
+) -> int:
+    """The exit status of `lead`, in this process or with those that --coordinator and the options beside it name."""
+    where = hosts(arguments)
+    if where is None:
+        return lead(alone)
+    keep_programs()
+    return Together(where, arguments, config, imports).run(lead)
 
 
 def sweep(arguments: argparse.Namespace) -> int:
@@ -88,18 +112,20 @@ def _submit(arguments: argparse.Namespace, plan: Plan) -> int:
 
 def work(arguments: argparse.Namespace) -> int:
     """`attnjax work DIR`: the open runs of a sweep that was planned before, for a scheduler that starts and stops workers."""
+    return _jointly(arguments, None, arguments.imports, lambda joint: _work(arguments, joint))
+
+
+def _work(arguments: argparse.Namespace, joint: Joint) -> int:
     keep_programs()
     store, stop = load(arguments.folder), Stop()
     import_modules(arguments.imports)
     print(f"{len(store.runs)} runs in {store.root}", flush=True)
     with Display(store) as display:
-        train = _trainer(arguments.trainer, store)
+        train = joint(_trainer(arguments.trainer, store))
         execution = _execution(arguments, arguments.imports)
         summary = run_here(store, train, execution, progress=display, stop=stop, warnings=WARNINGS)
     _tell(store, summary, stop)
-    if stop.reason in (*dict(SIGNALS), *(signal.Signals(number).name for number in WARNINGS)):
-        return REQUEUE if summary.open() else 0
-    return _status(summary, stop, strict=arguments.fail_fast)
+    return _status(summary, stop, strict=arguments.fail_fast, again=True)
 
 
 def _foresee(arguments: argparse.Namespace, plan: Plan) -> int:
@@ -132,30 +158,30 @@ def _prepared(arguments: argparse.Namespace, plan: Plan, *, extend: bool, dry: b
     return prepare(root, plan.config.name, plan.runs, config_file=file, protocol=text, extend=extend, dry=dry)
 
 
-def _execute(arguments: argparse.Namespace, plan: Plan, *, extend: bool) -> tuple[int, Summary]:
+def _execute(arguments: argparse.Namespace, plan: Plan, *, extend: bool, joint: Joint = alone) -> tuple[int, Summary]:
     """Trains the runs that are not done; returns the exit status and the states of all runs."""
     keep_programs()
     root, store = _root(arguments, plan), _prepared(arguments, plan, extend=extend)
-    again = retry(store) if arguments.retry_failed else []
+    retried = retry(store) if arguments.retry_failed else []
     print(
         f"{len(store.runs)} runs in {root}"
-        + (f", {len(again)} of them failed before and are trained again" if again else ""),
+        + (f", {len(retried)} of them failed before and are trained again" if retried else ""),
         flush=True,
     )
     _tell_others(store, others(store, states(store)))
-    stop = Stop()
+    stop, again = Stop(), joint is not alone
     execution = _execution(arguments, plan.imports)
     with Display(store) as display:
         if arguments.workers is None:
-            train = _trainer(arguments.trainer, store)
-            summary = run_here(store, train, execution, progress=display, stop=stop)
+            train, warnings = joint(_trainer(arguments.trainer, store)), WARNINGS if again else ()
+            summary = run_here(store, train, execution, progress=display, stop=stop, warnings=warnings)
         else:
             workers, threads = arguments.workers, arguments.threads
             summary = run_workers(
                 store, arguments.trainer, workers, execution, threads=threads, progress=display, stop=stop
             )
     _tell(store, summary, stop)
-    return _status(summary, stop, strict=arguments.strict or arguments.fail_fast), summary
+    return _status(summary, stop, strict=arguments.strict or arguments.fail_fast, again=again), summary
 
 
 def _execution(arguments: argparse.Namespace, imports: Sequence[str]) -> ExecutionConfig:
@@ -252,8 +278,12 @@ def _tell_others(store: Store, owners: Mapping[str, Owner]) -> None:
         print(f"held     {len(owners) - MOST} more runs by other processes", flush=True)
 
 
-def _status(summary: Summary, stop: Stop, *, strict: bool) -> int:
-    if stop.reason in dict(SIGNALS):
+def _status(summary: Summary, stop: Stop, *, strict: bool, again: bool) -> int:
+    """The exit status; `again`: of a process that a scheduler starts again after a signal, if runs are left."""
+    asked = stop.reason.partition(" ")[0]  # without "of process 1"
+    if again and summary.open() and asked in (*dict(SIGNALS), *(signal.Signals(number).name for number in WARNINGS)):
+        return REQUEUE
+    if not again and stop.reason in dict(SIGNALS):
         return dict(SIGNALS)[stop.reason]
     failed, done = summary.of("failed"), summary.of("done")
     if summary.of("damaged") or summary.unwritten or (failed and strict):

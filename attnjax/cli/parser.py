@@ -60,6 +60,7 @@ def _add_run(add: _Add) -> None:
     run = add("run", help=text, description=text, epilog=examples.OVERRIDES + examples.RUN, formatter_class=_Raw)
     _add_config(run)
     _add_execution(run)
+    _add_hosts(run)
     run.set_defaults(command=execution.run)
 
 
@@ -106,6 +107,7 @@ def _add_work(add: _Add) -> None:
     work = add("work", help=text, description=text, epilog=examples.WORK, formatter_class=_Raw)
     work.add_argument("folder", type=pathlib.Path, metavar="DIR", help="the folder of a sweep")
     _add_training(work)
+    _add_hosts(work)
     work.add_argument("--fail-fast", action="store_true", help="stop at the first run that fails")
     text = "import (and so execute) a module of which the runs name a class, as package.module:Class"
     work.add_argument("--import", action="append", default=[], dest="imports", metavar="MODULE", help=text)
@@ -268,9 +270,18 @@ def _add_training(command: argparse.ArgumentParser) -> None:
     command.add_argument("--mesh", type=types.mesh, default=types.mesh(""), metavar="AXIS=N,...", help=text)
     text = "wait for runs that other processes train, and take over those whose process dies"
     command.add_argument("--wait", action="store_true", help=text)
-    text = "seconds without a heartbeat after which a process of another machine counts as dead; default: 60"
+    text = "seconds without a heartbeat after which a process elsewhere counts as dead; default: 60"
     command.add_argument("--patience", type=types.seconds, default=60.0, metavar="S", help=text)
     text = "deaths of its process in a row, without a step between them, after which a run has failed; default: 5"
     command.add_argument("--attempts", type=types.count, default=5, metavar="N", help=text)
     text = "write the stack traces of all threads after S seconds without a step; default: 600"
     command.add_argument("--stall", type=types.seconds, default=600.0, metavar="S", help=text)
+
+
+def _add_hosts(command: argparse.ArgumentParser) -> None:
+    text = "train one model in several processes, a process on each host: where process 0 listens"
+    command.add_argument("--coordinator", type=types.coordinator, metavar="HOST:PORT", help=text)
+    text = "how many processes there are; default: tasks of the SLURM step"
+    command.add_argument("--processes", type=types.count, metavar="N", help=text)
+    text = "which one this is, from 0; default: number of the SLURM task"
+    command.add_argument("--process-id", type=types.index, metavar="I", help=text)

@@ -36,6 +36,7 @@ BITWISE = (
     "version_jaxlib",
     "backend",
     "device_kind",
+    "process_count",
     "population",
 )
 """What must not change between the parts of a run for its numbers to be the same, bit by bit, as in one go."""
@@ -122,8 +123,10 @@ def _begin(job: Job, jobs: Sequence[Job], context: Context) -> None:
     (job.directory / "traceback.txt").unlink(missing_ok=True)
     names = [one.directory.name for one in jobs]
     fields = manifest.of_run(job.config, attempt=job.lease.owner.attempt, population=names, protocol=context.protocol)
-    mesh = {"mesh": str(context.mesh)} if context.mesh.devices > 1 else {}
-    update_manifest(job.directory, {**context.machine, **fields, **mesh, "state": "running"})
+    spread = context.mesh.devices > 1 or "mesh" in read_manifest(job.directory)
+    mesh = {"mesh": str(context.mesh)} if spread else {}
+    fields = {**context.machine, **manifest.of_jax(), **fields, **mesh, "state": "running"}
+    update_manifest(job.directory, fields)
     status.write(job.directory, status.Status("running", job.status.step))
     context.progress(Event(job.directory.name, "running", job.status.step, {}))
 
@@ -182,6 +185,7 @@ def _ending(
     now = {**read_manifest(directory), **fields}
     resumed = live.resumed > 0
     changed = {name for name in BITWISE if resumed and name in old and old[name] != now.get(name)}
+    changed |= {"mesh"} if resumed and old.get("mesh", "") != now.get("mesh", "") else set()
     changed |= set(old.get("changed_on_resume", ())) if resumed else set()
     exact = "bitwise" if now.get("backend") == "cpu" else "statistical"
     fields["determinism"] = "unknown" if "backend" not in fields else "statistical" if changed else exact

@@ -84,6 +84,10 @@ class RunContext:
         """Why to save and return at this step, as "SIGTERM"; "" while training should go on."""
         return self._stop.reason
 
+    def stop(self, reason: str) -> None:
+        """Another process that trains these runs too is asked to stop."""
+        self._stop.set(reason)
+
     def step(self, directory: pathlib.Path, step: int, **numbers: float) -> None:
         """The run has done `step` steps; `numbers` are for the display."""
         self._alive()

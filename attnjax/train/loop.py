@@ -27,9 +27,9 @@ from attnjax.config.outside import construct
 from attnjax.tasks.base import Task
 from attnjax.train import checkpoint
 from attnjax.train.background import BackgroundSave
-from attnjax.train.evaluate import Evaluator, evaluation_lengths
+from attnjax.train.evaluate import Evaluator, Measured, evaluation_lengths
 from attnjax.train.mesh import make_mesh, on_host, padded, place
-from attnjax.train.processes import agreed, leads, shared
+from attnjax.train.processes import agreed, alike, leads, said, shared, together
 from attnjax.train.step import Member, Metrics, State, Trainer, members
 from attnjax.train.strides import Strides
 from attnjax.typing import PyTree
@@ -46,6 +46,7 @@ class RunContext(Protocol):
     mesh: MeshShape
 
     def stopping(self) -> str: ...
+    def stop(self, reason: str) -> None: ...
     def step(self, directory: pathlib.Path, step: int, **numbers: float) -> None: ...
     def metrics(self, directory: pathlib.Path, record: Mapping[str, Any]) -> None: ...
     def results(self, directory: pathlib.Path, *found: Mapping[str, Any]) -> None: ...
@@ -67,6 +68,7 @@ def train(configs: list[RunConfig], directories: list[pathlib.Path], context: Ru
     Raises:
       ValueError: where configs do not fit together, or a checkpoint is of another run.
       OSError: where a checkpoint cannot be read or written.
+      ProcessError: in several processes, in each of them, where one has raised one of these; see `attnjax.train.processes`.
 
     Example:
       >>> import tempfile
@@ -81,18 +83,17 @@ def train(configs: list[RunConfig], directories: list[pathlib.Path], context: Ru
       >>> context.metrics.call_args.args[1]["step"]
       2
     """
-    run, task = configs[0], make_task(configs[0])
-    mesh = make_mesh(context.mesh)
+    run, mesh = configs[0], make_mesh(context.mesh)
+    task = together(make_task, run)
+    digests = together(data_sha256, run, task)
+    alike({"text (sha256)": hashlib.sha256(repr(digests).encode()).hexdigest()})
     trainer, count = Trainer(run, task, mesh), padded(len(configs), mesh)
     # The last member stands in for those that the devices have room for, and is recorded once.
     population = place(members([*configs, *configs[-1:] * (count - len(configs))]), mesh)
     step, state = _resume(trainer, population, directories)
-    for directory in directories:
-        if leads():
-            checkpoint.drop_after(directory / CHECKPOINTS, step)
-        context.truncate_after(directory, step)
+    together(_forget_after, directories, step, context)
     evaluator = Evaluator(run, task, trainer.model, mesh)
-    alive = _log_manifests(configs, directories, trainer, task, state, context)
+    alive = together(_log_manifests, configs, directories, digests, task, state, context)
     strides, started, saved = Strides(run), time.monotonic(), step
     with BackgroundSave() as saving:
         while step < run.train.steps and alive and not _stopping(context):
@@ -105,8 +106,8 @@ def train(configs: list[RunConfig], directories: list[pathlib.Path], context: Ru
             state, metrics = trainer.advance(state, population, count)
             strides.took(count=count, seconds=time.monotonic() - before)
             step += count
-            saving.check()
-            _record(run, directories, alive, metrics, step, time.monotonic() - started, context)
+            together(saving.check)
+            together(_record, run, directories, alive, metrics, step, time.monotonic() - started, context)
             if _due(step, run.train.checkpoint_every) or step == run.train.steps:
                 _save(run, directories, alive, state, mesh, step, saving)
                 saved = step
@@ -115,11 +116,9 @@ def train(configs: list[RunConfig], directories: list[pathlib.Path], context: Ru
         finished = step == run.train.steps and alive and not _stopping(context)
         if finished:
             _evaluate(evaluator, population, directories, alive, state, step, context, ("test", "validation"))
-        saving.wait()
+        together(saving.wait)
     if finished:
-        params = on_host(state.params, mesh)
-        for i in alive:
-            context.log_manifest(directories[i], parameters_sha256=fingerprint(_member(params, i)))
+        together(_log_fingerprints, directories, alive, on_host(state.params, mesh), context)
 
 
 def make_task(run: RunConfig) -> Task:
@@ -132,7 +131,7 @@ def make_task(run: RunConfig) -> Task:
 
 
 def _resume(trainer: Trainer, population: Member, directories: Sequence[pathlib.Path]) -> tuple[int, State]:
-    step, states = _newest(trainer, directories) if leads() else (0, [])
+    step, states = together(lambda: _newest(trainer, directories) if leads() else (0, []))
     step, count = agreed(step), len(population.seed)
     if not step:
         return 0, place(trainer.start(population), trainer.mesh)
@@ -160,18 +159,27 @@ def _newest(trainer: Trainer, directories: Sequence[pathlib.Path]) -> tuple[int,
         newest = min(steps)
 
 
+def _forget_after(directories: Sequence[pathlib.Path], step: int, context: RunContext) -> None:
+    for directory in directories:
+        if leads():
+            checkpoint.drop_after(directory / CHECKPOINTS, step)
+        context.truncate_after(directory, step)
+
+
 def _stopping(context: RunContext) -> bool:
-    """Return whether process 0 is asked to stop."""
-    return bool(agreed(bool(context.stopping())))
+    """Return whether a process is asked to stop; the contexts of all others are told why."""
+    reason = next(filter(None, said(context.stopping())), "")
+    if reason and not context.stopping():
+        context.stop(reason)
+    return bool(reason)
 
 
-def _log_manifests(configs, directories, trainer: Trainer, task: Task, state: State, context: RunContext) -> list[int]:
+def _log_manifests(configs, directories, digests, task: Task, state: State, context: RunContext) -> list[int]:
     """Write parameter count, chance levels and data digests into the manifests. Returns the indices of all members."""
     run = configs[0]
     count = sum(math.prod(leaf.shape[1:]) for leaf in jax.tree.leaves(state.params))
     lengths = sorted({*run.evaluate.lengths, *run.evaluate.validation_lengths})
     chance = {str(n): task.chance(n)._asdict() for n in lengths if n >= task.minimum_length and not task.aligned}
-    digests = data_sha256(run, task)
     path = {} if digests is None else {"data_path": run.task.options.get("path")}
     for directory in directories:
         context.log_manifest(directory, parameters=count, chance=chance, data_sha256=digests, **path)
@@ -224,8 +232,11 @@ def _nan(metrics: Metrics, step: int) -> tuple[int, str] | None:
 def _save(
     run: RunConfig, directories, alive: list[int], state: State, mesh: Any, step: int, saving: BackgroundSave
 ) -> None:
-    """Begin to save a copy of the states: the next call of the program overwrites the memory of `state`."""
-    saving.wait()
+    """Begin to save a copy of the states: the next call of the program overwrites the memory of `state`.
+
+    Of several processes the first gets the whole states, as no other needs access to the folder.
+    """
+    together(saving.wait)
     here = on_host(state, mesh)
     if not leads():
         return
@@ -244,17 +255,31 @@ def _evaluate(
     """Record each length when it is measured, and the scores of single examples after the last, of tests alone."""
     all_lengths = []
     for found in evaluator.measure(state.params, splits, population.encoding):
-        for i in alive:
-            context.results(directories[i], *({"step": step, **record} for record in found[i].records))
+        together(_log_results, directories, alive, found, step, context)
         if _stopping(context):
             return
         all_lengths.append(found)
-    for i in alive if "test" in splits else ():
+    if "test" in splits:
+        together(_log_examples, directories, alive, all_lengths, step, context)
+
+
+def _log_results(directories, alive: list[int], found: Sequence[Measured], step: int, context: RunContext) -> None:
+    for i in alive:
+        context.results(directories[i], *({"step": step, **record} for record in found[i].records))
+
+
+def _log_examples(directories, alive: list[int], all_lengths, step: int, context: RunContext) -> None:
+    for i in alive:
         scores, by_position = {}, {}
         for found in all_lengths:
             scores |= found[i].scores
             by_position |= found[i].by_position
         context.examples(directories[i], step, scores, by_position)
+
+
+def _log_fingerprints(directories, alive: list[int], params: PyTree, context: RunContext) -> None:
+    for i in alive:
+        context.log_manifest(directories[i], parameters_sha256=fingerprint(_member(params, i)))
 
 
 def _member(tree: PyTree, i: int) -> PyTree:

@@ -208,5 +208,7 @@ def on_host(tree: PyTree, mesh: jax.sharding.Mesh | None) -> PyTree:
         array([0, 1, 2], dtype=int32)
     """
     if mesh is not None and mesh.is_multi_process:
-        tree = jax.device_put(tree, jax.sharding.NamedSharding(mesh, P()))
+        whole = jax.sharding.NamedSharding(mesh, P())
+        # One after another, so that no device holds more than one leaf of all members.
+        return jax.tree.map(lambda leaf: jax.device_get(jax.device_put(leaf, whole)), tree)
     return jax.device_get(tree)
