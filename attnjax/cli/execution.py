@@ -13,7 +13,7 @@ from attnjax.cli.progress import Display, ended
 from attnjax.config import run_id
 from attnjax.config.outside import import_modules
 from attnjax.sweep import ExecutionConfig, Store, Summary, Train, load, manifest, prepare, retry, run_here, run_workers
-from attnjax.sweep.execute import states
+from attnjax.sweep.execute import is_open, states, statuses
 from attnjax.sweep.executors import profile, worker_command
 from attnjax.sweep.lease import Owner
 from attnjax.sweep.preflight import check, check_apart
@@ -73,7 +73,7 @@ def _submit(arguments: argparse.Namespace, plan: Plan) -> int:
     store = _prepared(arguments, plan, extend=arguments.extend)
     if arguments.retry_failed:
         retry(store)
-    if not _is_open(store):
+    if not is_open(store):
         print(f"{len(store.runs)} runs in {store.root}: there is nothing to train")
         return 0
     command = worker_command(store.root, arguments.trainer, _execution(arguments, plan.imports))
@@ -142,7 +142,7 @@ def _execute(arguments: argparse.Namespace, plan: Plan, *, extend: bool) -> tupl
         + (f", {len(again)} of them failed before and are trained again" if again else ""),
         flush=True,
     )
-    _tell_others(store, others(store, states(store)))
+    _tell_others(store, others(store, statuses(store)))
     stop = Stop()
     execution = _execution(arguments, plan.imports)
     with Display(store) as display:
@@ -174,7 +174,7 @@ def _execution(arguments: argparse.Namespace, imports: Sequence[str]) -> Executi
 
 def _trainer(name: str, store: Store) -> Train:
     """The training function. It is imported only if a run is left to train, because it needs JAX."""
-    if not _is_open(store):
+    if not is_open(store):
         return _nothing
     train = import_train(name)
     manifest.of_jax()  # a missing backend must end the command, and none of the runs
@@ -201,10 +201,6 @@ def _is_known(root: pathlib.Path, plan: Plan) -> bool:
         return {run_id(one.config) for one in plan.runs} <= {entry.run for entry in load(root).runs}
     except ValueError:
         return False
-
-
-def _is_open(store: Store) -> bool:
-    return any(state not in ("done", "failed", "damaged") for state in states(store).values())
 
 
 def _nothing(configs: object, directories: object, context: object) -> None:

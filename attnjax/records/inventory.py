@@ -60,11 +60,11 @@ def _difference(path: pathlib.Path, then: Any) -> str:
     try:
         with opened(path, os.O_RDONLY) as file:
             there = os.fstat(file).st_size
-        if there != size:
-            return f"has {there} bytes; {held}"
-        if there > LARGEST:
-            return f"is larger than {LARGEST // 2**30} GiB, more than is compared"
-        changed = _digest(path)["sha256"] != digest
+            if there != size:
+                return f"has {there} bytes; {held}"
+            if there > LARGEST:
+                return f"is larger than {LARGEST // 2**30} GiB, more than is compared"
+            changed = _content(file)["sha256"] != digest
         return "has changed since the run ended: its sha256 is not the one in the manifest" if changed else ""
     except FileNotFoundError:
         return f"is missing; {held}" if size else ""
@@ -75,12 +75,16 @@ def _difference(path: pathlib.Path, then: Any) -> str:
 
 
 def _digest(path: pathlib.Path) -> dict[str, Any]:
-    size, count, digest = 0, 0, hashlib.sha256()
     try:
         with opened(path, os.O_RDONLY) as file:
-            while part := os.read(file, 2**20):
-                size, count = size + len(part), count + part.count(b"\n")
-                digest.update(part)
+            return _content(file)
     except FileNotFoundError:
-        pass
+        return {"bytes": 0, "lines": 0, "sha256": hashlib.sha256().hexdigest()}
+
+
+def _content(file: int) -> dict[str, Any]:
+    size, count, digest = 0, 0, hashlib.sha256()
+    while part := os.read(file, 2**20):
+        size, count = size + len(part), count + part.count(b"\n")
+        digest.update(part)
     return {"bytes": size, "lines": count, "sha256": digest.hexdigest()}
