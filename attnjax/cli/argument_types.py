@@ -1,8 +1,11 @@
 """Types of command-line arguments for argparse: each returns the value, or raises an error that says what is allowed."""
 
 import argparse
+import pathlib
 
 from attnjax.config.mesh import MeshShape, parse_mesh
+from attnjax.records.remote import local
+from attnjax.sweep.store import NO_LEASES
 
 
 def count(text: str) -> int:
@@ -50,6 +53,14 @@ def seed(text: str) -> int:
     if not text.isascii() or not text.isdecimal() or not int(text[:11]) == int(text[:12]) < 2**32:
         raise argparse.ArgumentTypeError(f"must be a whole number from 0 to 2^32 - 1, got {text[:40]!r}")
     return int(text)
+
+
+def folder(text: str) -> pathlib.Path:
+    """A folder in which runs are trained."""
+    try:
+        return local(text, NO_LEASES)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def mesh(text: str) -> MeshShape:

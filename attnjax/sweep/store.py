@@ -19,12 +19,18 @@ from attnjax.config.names import safe_name
 from attnjax.config.schema import SCHEMA
 from attnjax.folder import Folder, enter
 from attnjax.records import files, status
+from attnjax.records.remote import local
 from attnjax.records.runs import CONFIG, SIZE_OF_PLAN, read_config, read_plan
 from attnjax.records.values import dotted, jsonable
 from attnjax.sweep import lease
 from attnjax.sweep.plan import Planned, population_key
 
 LOGS = "logs"
+NO_LEASES = (
+    "runs are trained in a folder: leases need files that exactly one process can make, which object storage does not "
+    "promise. Give a folder that all workers see, and copy it there afterwards"
+)
+MIRRORED = "only a copy of what it holds can be read: with attnjax.sweep.mirrored(URL) as folder"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,7 +95,7 @@ def prepare(
     entries = tuple(
         Entry(run_id(one.config), cell_id(one.config), key(one.config), jsonable(dict(one.changes))) for one in planned
     )
-    root = files.real(root)
+    root = files.real(local(root, NO_LEASES))
     store = Store(root, safe_name(name, "the name of a sweep"), entries, config_file, protocol)
     spec, exists = _spec(store), (root / SWEEP_FILE).exists()
     if dry:
@@ -118,7 +124,7 @@ def load(root: pathlib.Path) -> Store:
 
     Raises ValueError, naming the file, where there is none or it is damaged, and OSError where it cannot be read.
     """
-    root = files.real(root)
+    root = files.real(local(root, MIRRORED))
     try:
         plan = read_plan(root)
     except (FileNotFoundError, NotADirectoryError):
