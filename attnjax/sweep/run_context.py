@@ -132,6 +132,8 @@ class RunContext:
         self._alive()
         live = self.live[directory]
         live.step, live.resumed, live.seen = int(step), int(step), None
+        if step == 0 and read_manifest(directory).get("changed_on_resume"):  # of parts of which nothing is left
+            update_manifest(directory, {"changed_on_resume": []})
         for name in jsonl.FILES:
             jsonl.keep(directory / name, lambda record: _is_of(record, directory.name) and _step_of(record) <= step)
         with enter(directory) as folder:
