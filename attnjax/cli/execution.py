@@ -78,7 +78,12 @@ def _submit(arguments: argparse.Namespace, plan: Plan) -> int:
         return 0
     command = worker_command(store.root, arguments.trainer, _execution(arguments, plan.imports))
     count = arguments.workers or 1
-    submitted = Slurm(store, command, count, chosen).submit()
+    executor = Slurm(store, command, count, chosen)
+    for array, living in executor.living().items():
+        print(
+            f"note: {living} workers of job {array} are still queued or running; {count} more are submitted", flush=True
+        )
+    submitted = executor.submit()
     print(f"{len(store.runs)} runs in {store.root}; {count} workers submitted to {kind}: {submitted}")
     print(
         f"how they stand: attnjax list runs {store.root}; to stop them: scancel {submitted}; the same command goes on"

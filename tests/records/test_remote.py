@@ -65,6 +65,7 @@ def test_a_report_has_the_same_bytes(both, tmp_path):
     assert other == without_links
 
 
+@pytest.mark.slow
 def test_the_command_writes_it_beside_where_it_is_called(both, tmp_path, capsys):
     assert main(["report", URL]) == 0
     assert "report-theta/report.html" in capsys.readouterr().out
@@ -80,11 +81,13 @@ def test_the_list_is_the_same_and_names_the_url(both, capsys):
     assert re.search(f"problem: {here}/[0-9a-f]+/manifest.json is damaged", ours)
 
 
-def test_records_alone_are_copied_and_the_copy_goes(both):
+def test_records_alone_are_copied_and_the_copy_goes(both, bucket):
     here, run = both
+    bucket.pipe(f"{URL}/{run}/examples.npz", b"scores")
     with mirrored(f"{URL}/") as folder:
         assert folder.name == "theta"
         assert {path.name for path in (folder / run).iterdir()} <= set(remote.RECORDS)
+        assert (folder / run / "examples.npz").read_bytes() == b"scores"
         assert (folder / run / "results.jsonl").read_bytes() == (here / run / "results.jsonl").read_bytes()
         assert len(scan(folder).runs) == len(load(folder).runs) == 2
     assert not folder.parent.exists()
