@@ -5,8 +5,9 @@
     python -m tests.engines.scale --out tests/engines/records
 
 First, 1,000 trainings of next to nothing by eight `attnjax work` processes on one folder. Then folders of 1,000, 10,000 and
-100,000 runs of which all but the last have ended, written by this script and removed afterwards. The slope is that of log
-time over log runs between the smallest and the largest folder: 1 is linear. The record names machine and versions.
+100,000 runs of which all but the last have ended, written by this script and removed afterwards: their times are those of
+the processor, in user and system code. The slope is that of log time over log runs between the smallest and the largest
+folder: 1 is linear. The record names machine and versions.
 """
 
 import argparse
@@ -52,17 +53,23 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--sizes", type=int, nargs="+", default=SIZES, help="runs of the simulated folders")
     parser.add_argument("--runs", type=int, default=1_000, help="runs that workers train; 0: none")
     parser.add_argument("--workers", type=int, default=8)
+    parser.add_argument(
+        "--before", type=pathlib.Path, help="the record of an earlier version, to be kept beside this one"
+    )
     chosen = parser.parse_args(arguments)
     machine = manifest.of_machine()
     record: dict[str, Any] = {
         "date": manifest.now()[:10],
         **{key: machine[key] for key in ("attnjax", "processor", "cores", "os", "python", "version_jax")},
-        "load_before": round(os.getloadavg()[0], 1),
+        "load_average_before": round(os.getloadavg()[0], 1),
     }
     with tempfile.TemporaryDirectory() as name:
         if chosen.runs:
             record["workers"] = trained(pathlib.Path(name) / "trained", chosen.runs, chosen.workers)
         record["growth"] = growth(pathlib.Path(name), chosen.sizes)
+    if chosen.before:
+        earlier = json.loads(chosen.before.read_text())
+        record["before"] = {name: earlier[name] for name in ("workers", "growth") if name in earlier}
     chosen.out.mkdir(parents=True, exist_ok=True)
     (chosen.out / "scale.json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
     print(json.dumps(record, indent=1))
@@ -97,12 +104,11 @@ def trained(root: pathlib.Path, runs: int, workers: int) -> dict[str, Any]:
         "runs_per_second": round(runs / (end - first), 1),
         "worker_seconds_per_run": round((end - first) * workers / runs, 4),
         "of_these_in_training": round(training / runs, 4),
-        "list_runs_seconds": round(timed(lambda: listed(root)), 2),
     }
 
 
 def growth(folder: pathlib.Path, sizes: list[int]) -> dict[str, Any]:
-    """Seconds of each operation on folders of these sizes, file operations for each run, and slopes."""
+    """Seconds of the processor of each operation on folders of these sizes, file operations for each run, and slopes."""
     seconds: dict[str, list[float]] = {}
     files: dict[str, float] = {}
     for size in sizes:
@@ -124,7 +130,10 @@ def growth(folder: pathlib.Path, sizes: list[int]) -> dict[str, Any]:
     return {
         "sizes": list(sizes),
         "seconds": {name: [round(one, 3) for one in found] for name, found in seconds.items()},
-        "slope": {name: round(math.log(found[-1] / found[0]) / between, 2) for name, found in seconds.items()},
+        "slope": {
+            name: round(math.log(max(found[-1], 1e-9) / max(found[0], 1e-9)) / between, 2)
+            for name, found in seconds.items()
+        },
         "file_operations_per_run": files,
     }
 
@@ -165,10 +174,10 @@ def listed(root: pathlib.Path) -> None:
 
 
 def timed(operation: Callable[[], Any]) -> float:
-    """Seconds that an operation takes."""
-    begin = time.perf_counter()
+    """Seconds of the processor that an operation takes: other processes of the machine matter little for them."""
+    begin = time.process_time()
     operation()
-    return time.perf_counter() - begin
+    return time.process_time() - begin
 
 
 def until(condition: Callable[[], bool]) -> None:
