@@ -14,9 +14,9 @@ Words: quick    copy and markov, three seeds, rates as `paper` chose them; the m
 Embeddings are multiplied by sqrt(D) (Vaswani et al. 2017), so that tokens have deviation 1 where sinusoids have 0.71. Learned
 positions begin as large as tokens, as in GPT-2 and BERT.
 
-What is compared, said before the runs of `paper`: the loss past training (mean over the tests beyond the trained length) of RoPE
-and sinusoidal positions, paired by seed; then all pairs of encodings, with Holm's correction. For each run, the length factor:
-the largest tested L'/L up to which the loss stays within 0.05 nats of the loss at the trained length, or exact match at 0.9.
+What is compared, said before the runs of `paper`: the score past training (its mean over the tests beyond the trained length)
+of RoPE and sinusoidal positions, paired by seed; then all pairs of encodings, with Holm's correction. For each run, the length
+factor: the largest tested L'/L up to which the loss stays within 0.05 nats of that at the trained length, or exact match at 0.9.
 
 Paper: Press et al. 2022 (arXiv:2108.12409) for text; Kazemnejad et al. 2023 (arXiv:2305.19466), copy rsc, for counting;
 Edelman et al. 2024 (arXiv:2402.11004) for Markov chains.

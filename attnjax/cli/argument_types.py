@@ -2,9 +2,12 @@
 
 import argparse
 import ipaddress
+import pathlib
 import re
 
 from attnjax.config.mesh import MeshShape, parse_mesh
+from attnjax.records.remote import local
+from attnjax.sweep.store import NO_LEASES
 
 COORDINATOR = re.compile(
     r"(\[(?P<v6>[0-9A-Fa-f:.]+)\]|[A-Za-z0-9]([A-Za-z0-9_.-]{0,252}[A-Za-z0-9])?):(?P<port>[0-9]{1,5})"
@@ -56,6 +59,14 @@ def seed(text: str) -> int:
     if not text.isascii() or not text.isdecimal() or not int(text[:11]) == int(text[:12]) < 2**32:
         raise argparse.ArgumentTypeError(f"must be a whole number from 0 to 2^32 - 1, got {text[:40]!r}")
     return int(text)
+
+
+def folder(text: str) -> pathlib.Path:
+    """A folder in which runs are trained."""
+    try:
+        return local(text, NO_LEASES)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def mesh(text: str) -> MeshShape:

@@ -14,7 +14,7 @@ from attnjax.cli.progress import Display, ended
 from attnjax.config import RunConfig, run_id
 from attnjax.config.outside import import_modules
 from attnjax.sweep import ExecutionConfig, Store, Summary, Train, load, manifest, prepare, retry, run_here, run_workers
-from attnjax.sweep.execute import states
+from attnjax.sweep.execute import is_open, states, statuses
 from attnjax.sweep.executors import profile, worker_command
 from attnjax.sweep.lease import Owner
 from attnjax.sweep.preflight import check, check_apart
@@ -97,12 +97,17 @@ def _submit(arguments: argparse.Namespace, plan: Plan) -> int:
     store = _prepared(arguments, plan, extend=arguments.extend)
     if arguments.retry_failed:
         retry(store)
-    if not _is_open(store):
+    if not is_open(store):
         print(f"{len(store.runs)} runs in {store.root}: there is nothing to train")
         return 0
     command = worker_command(store.root, arguments.trainer, _execution(arguments, plan.imports))
     count = arguments.workers or 1
-    submitted = Slurm(store, command, count, chosen).submit()
+    executor = Slurm(store, command, count, chosen)
+    for array, living in executor.living().items():
+        print(
+            f"note: {living} workers of job {array} are still queued or running; {count} more are submitted", flush=True
+        )
+    submitted = executor.submit()
     print(f"{len(store.runs)} runs in {store.root}; {count} workers submitted to {kind}: {submitted}")
     print(
         f"how they stand: attnjax list runs {store.root}; to stop them: scancel {submitted}; the same command goes on"
@@ -168,7 +173,7 @@ def _execute(arguments: argparse.Namespace, plan: Plan, *, extend: bool, joint: 
         + (f", {len(retried)} of them failed before and are trained again" if retried else ""),
         flush=True,
     )
-    _tell_others(store, others(store, states(store)))
+    _tell_others(store, others(store, statuses(store)))
     stop, again = Stop(), joint is not alone
     execution = _execution(arguments, plan.imports)
     with Display(store) as display:
@@ -200,7 +205,7 @@ def _execution(arguments: argparse.Namespace, imports: Sequence[str]) -> Executi
 
 def _trainer(name: str, store: Store) -> Train:
     """The training function. It is imported only if a run is left to train, because it needs JAX."""
-    if not _is_open(store):
+    if not is_open(store):
         return _nothing
     train = import_train(name)
     manifest.of_jax()  # a missing backend must end the command, and none of the runs
@@ -227,10 +232,6 @@ def _is_known(root: pathlib.Path, plan: Plan) -> bool:
         return {run_id(one.config) for one in plan.runs} <= {entry.run for entry in load(root).runs}
     except ValueError:
         return False
-
-
-def _is_open(store: Store) -> bool:
-    return any(state not in ("done", "failed", "damaged") for state in states(store).values())
 
 
 def _nothing(configs: object, directories: object, context: object) -> None:

@@ -11,6 +11,7 @@ from attnjax.cli.watching import watch
 from attnjax.config import TASK_NAMES, encoding_name
 from attnjax.config.files import SWEEP_FILE, available, find, folders, opening, shipped
 from attnjax.config.names import check_name
+from attnjax.records.remote import is_remote, local, mirrored
 from attnjax.registry import ENCODINGS
 from attnjax.sweep import Run, load, scan
 
@@ -37,7 +38,10 @@ def list_(arguments: argparse.Namespace) -> int:
     if arguments.watch is not None and what != "runs":
         raise ValueError("--watch needs runs and the folder of a sweep: attnjax list runs DIR --watch 10")
     if what == "runs":
-        return _list_runs(_folder(name)) if arguments.watch is None else watch(_folder(name), arguments.watch)
+        if arguments.watch is not None:
+            return watch(local(_folder(name), "--watch reads heartbeats, which a copy has not"), arguments.watch)
+        with mirrored(_folder(name)) as folder:
+            return _list_runs(folder, _folder(name))
     lists = {"encodings": (encoding_lines, _encoding), "tasks": (task_lines, _card), "configs": (_configs, _protocol)}
     every, one = lists[what]
     print("\n".join(every() if name is None else [one(name)]) or "none")
@@ -57,11 +61,11 @@ def _configs() -> list[str]:
     )
 
 
-def _folder(name: str | None) -> pathlib.Path:
-    """The folder of a sweep. Raises ValueError, with those in ./runs, where none is named."""
+def _folder(name: str | None) -> str:
+    """The folder of a sweep or its URL. Raises ValueError, with those in ./runs, where none is named."""
     if name is None:
         raise ValueError(f"list runs needs the folder of a sweep: attnjax list runs DIR{_known_sweeps()}")
-    return pathlib.Path(name)
+    return name
 
 
 def _known_sweeps() -> str:
@@ -69,7 +73,7 @@ def _known_sweeps() -> str:
     return f"; there are: {', '.join(map(str, found[:MOST]))}{', ...' * (len(found) > MOST)}" if found else ""
 
 
-def _list_runs(folder: pathlib.Path) -> int:
+def _list_runs(folder: pathlib.Path, name: str) -> int:
     found = scan(folder)
     protocol = _protocol_of(folder)
     rows = [_row(run, protocol) for run in found.runs]
@@ -79,7 +83,7 @@ def _list_runs(folder: pathlib.Path) -> int:
     counts = Counter("damaged" if run.status is None else run.status.state for run in found.runs)
     print(", ".join(f"{count} {state}" for state, count in counts.items()) or "no runs")
     for problem in found.problems:
-        print(f"problem: {problem}")
+        print(f"problem: {problem.replace(str(folder), name) if is_remote(name) else problem}")
     if unchecked := found.without_checksums():
         print(f"note: {unchecked}")
     if found.foreign:

@@ -105,7 +105,7 @@ def _add_sweep(add: _Add) -> None:
 def _add_work(add: _Add) -> None:
     text = "train the open runs of a sweep that was planned before, as one worker among others"
     work = add("work", help=text, description=text, epilog=examples.WORK, formatter_class=_Raw)
-    work.add_argument("folder", type=pathlib.Path, metavar="DIR", help="the folder of a sweep")
+    work.add_argument("folder", type=types.folder, metavar="DIR", help="the folder of a sweep")
     _add_training(work)
     _add_hosts(work)
     work.add_argument("--fail-fast", action="store_true", help="stop at the first run that fails")
@@ -117,8 +117,9 @@ def _add_work(add: _Add) -> None:
 def _add_report(add: _Add) -> None:
     text = "make figures, tables and a page from the records of a sweep"
     report = add("report", help=text, description=text, epilog=examples.REPORT, formatter_class=_Raw)
-    report.add_argument("folder", type=pathlib.Path, metavar="DIR", help="the folder of a sweep")
-    report.add_argument("--out", type=pathlib.Path, metavar="DIR", help="where to write; default: DIR/report")
+    report.add_argument("folder", metavar="DIR", help="the folder of a sweep, or its URL, as gs://BUCKET/NAME")
+    text = "where to write, on this machine; default: DIR/report, and ./report-NAME for a URL"
+    report.add_argument("--out", metavar="DIR", help=text)
     report.add_argument("--published", action="store_true", help="show the published results beside ours")
     report.set_defaults(command=commands.report)
 
@@ -128,7 +129,7 @@ def _add_list(add: _Add) -> None:
     command = add("list", help=text, description=text, epilog=examples.LIST, formatter_class=_Raw)
     text = f"{', '.join(what for what, _, _ in listing.WHAT)}; without it, print what can be listed"
     command.add_argument("what", nargs="?", choices=[what for what, _, _ in listing.WHAT], metavar="WHAT", help=text)
-    text = "for runs, the folder of a sweep; otherwise the one to describe in detail"
+    text = "for runs, the folder of a sweep or its URL; otherwise the one to describe in detail"
     command.add_argument("name", nargs="?", metavar="NAME", help=text)
     text = "for runs, print counts, rate and what is left every S seconds (default: 10) until all have ended"
     command.add_argument("--watch", type=types.seconds, nargs="?", const=10.0, metavar="S", help=text)
@@ -254,7 +255,7 @@ def _add_config(command: argparse.ArgumentParser) -> None:
 
 
 def _add_execution(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--out", type=pathlib.Path, metavar="DIR", help="folder of results; default: runs/<name>")
+    command.add_argument("--out", type=types.folder, metavar="DIR", help="folder of results; default: runs/<name>")
     command.add_argument("--retry-failed", action="store_true", help="train failed runs again")
     _add_training(command)
 

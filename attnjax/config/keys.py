@@ -3,7 +3,7 @@
 import dataclasses
 import types
 import typing
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Union
 
 from attnjax.config.kinds import key_of
@@ -31,6 +31,18 @@ def kind_of(key: str) -> Any:
             raise ValueError(f"unknown key {key[:100]!r}{hint}")
         kind = names[part]
     return kind
+
+
+def check_keys(values: Mapping[Any, Any], kind: Any = RunConfig, prefix: str = "") -> None:
+    """Raise ValueError as `kind_of` does for the first key of nested tables that no config has."""
+    record = record_of(kind)
+    if record is Options or kind is Any:
+        return
+    names = _kinds(record) if record else {}
+    for name, value in values.items():
+        inside = names[name] if name in names else kind_of(f"{prefix}{name}")
+        if isinstance(value, dict):
+            check_keys(value, inside, f"{prefix}{name}.")
 
 
 def keys() -> list[str]:

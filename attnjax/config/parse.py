@@ -3,10 +3,10 @@
 import dataclasses
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-from attnjax.config.keys import kind_of
+from attnjax.config.keys import check_keys
 from attnjax.config.kinds import build, key_of
 from attnjax.config.options import Options, shown
 from attnjax.config.references import is_config_dict, resolved
@@ -24,8 +24,7 @@ def parse(values: Any) -> RunConfig:
     if isinstance(values, RunConfig):
         return values
     values = plain(values)
-    for key in _dotted(values, ""):
-        kind_of(key)
+    check_keys(values)
     return build(RunConfig, values)
 
 
@@ -101,13 +100,6 @@ def check_schema(schema: Any, what: str) -> None:
         raise ValueError(f"{what} must have a schema version, a whole number of at least 1, got {shown(schema)}")
     if schema > SCHEMA:
         raise ValueError(f"{what} was written by a newer version of attnjax (schema {schema}, this one reads {SCHEMA})")
-
-
-def _dotted(values: dict[Any, Any], prefix: str) -> Iterator[str]:
-    for name, value in values.items():
-        yield f"{prefix}{name}"
-        if isinstance(value, dict):
-            yield from _dotted(value, f"{prefix}{name}.")
 
 
 def _canonical(values: dict[str, Any]) -> str:

@@ -6,6 +6,7 @@
     status.py      how far a run is
     inventory.py   what the logs of a run held when it ended
     runs.py        which runs a folder holds, and what the folder of each of them says
+    remote.py      the same of a folder in object storage, as a copy of its records
     values.py      values in JSON that somebody else may have written
 
 Nothing here imports JAX, and damage is never fatal: it is told beside what is sound.

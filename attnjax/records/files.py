@@ -88,10 +88,10 @@ def write_table(path: pathlib.Path, table: dict[str, Any], *, durable: bool = Tr
     write(path, json.dumps(jsonable(table), indent=1, allow_nan=False) + "\n", durable=durable)
 
 
-def read_text(path: pathlib.Path) -> str:
+def read_text(path: pathlib.Path, limit: int = SIZE) -> str:
     """A text file. Raises OSError where it cannot be read, ValueError where it is too large, a link, or not UTF-8."""
     with enter(path.parent) as folder:
-        return decoded(folder.read(path.name, SIZE), path)
+        return decoded(folder.read(path.name, limit), path)
 
 
 def read_table(path: pathlib.Path) -> dict[str, Any]:

@@ -11,10 +11,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from attnjax.folder import enter
-from attnjax.records import examples, jsonl
+from attnjax.records import jsonl
 from attnjax.records.files import opened
 from attnjax.records.values import as_dict
 
+EXAMPLES = "examples.npz"
+"""The scores of single examples, see `examples.py`, which imports NumPy. Runs of earlier versions have none."""
 FIELD = "records"
 """The manifest's field: {"results.jsonl": {"bytes": 541, "lines": 4, "sha256": "..."}, ...}."""
 ENDED = ("done", "failed", "preempted")
@@ -32,8 +34,8 @@ def take(directory: pathlib.Path) -> dict[str, dict[str, Any]]:
         with contextlib.suppress(ValueError):
             found[name] = _digest(directory / name)
     with contextlib.suppress(ValueError), enter(directory) as folder:
-        if folder.kind(examples.FILE) == "file":
-            found[examples.FILE] = _digest(directory / examples.FILE)
+        if folder.kind(EXAMPLES) == "file":
+            found[EXAMPLES] = _digest(directory / EXAMPLES)
     return found
 
 
@@ -46,7 +48,7 @@ def differences(directory: pathlib.Path, state: str, manifest: Mapping[str, Any]
     if state not in ENDED or manifest.get("state") != state or FIELD not in manifest:
         return {}
     then = as_dict(manifest[FIELD])
-    names = (*jsonl.FILES, *(name for name in (examples.FILE,) if name in then))
+    names = (*jsonl.FILES, *(name for name in (EXAMPLES,) if name in then))
     found = {name: _difference(directory / name, then.get(name)) for name in names}
     return {name: text for name, text in found.items() if text}
 
@@ -60,11 +62,11 @@ def _difference(path: pathlib.Path, then: Any) -> str:
     try:
         with opened(path, os.O_RDONLY) as file:
             there = os.fstat(file).st_size
-        if there != size:
-            return f"has {there} bytes; {held}"
-        if there > LARGEST:
-            return f"is larger than {LARGEST // 2**30} GiB, more than is compared"
-        changed = _digest(path)["sha256"] != digest
+            if there != size:
+                return f"has {there} bytes; {held}"
+            if there > LARGEST:
+                return f"is larger than {LARGEST // 2**30} GiB, more than is compared"
+            changed = _content(file)["sha256"] != digest
         return "has changed since the run ended: its sha256 is not the one in the manifest" if changed else ""
     except FileNotFoundError:
         return f"is missing; {held}" if size else ""
@@ -75,12 +77,16 @@ def _difference(path: pathlib.Path, then: Any) -> str:
 
 
 def _digest(path: pathlib.Path) -> dict[str, Any]:
-    size, count, digest = 0, 0, hashlib.sha256()
     try:
         with opened(path, os.O_RDONLY) as file:
-            while part := os.read(file, 2**20):
-                size, count = size + len(part), count + part.count(b"\n")
-                digest.update(part)
+            return _content(file)
     except FileNotFoundError:
-        pass
+        return {"bytes": 0, "lines": 0, "sha256": hashlib.sha256().hexdigest()}
+
+
+def _content(file: int) -> dict[str, Any]:
+    size, count, digest = 0, 0, hashlib.sha256()
+    while part := os.read(file, 2**20):
+        size, count = size + len(part), count + part.count(b"\n")
+        digest.update(part)
     return {"bytes": size, "lines": count, "sha256": digest.hexdigest()}

@@ -26,6 +26,8 @@ RUN = re.compile(r"[0-9a-f]{16}")
 OURS = re.compile(rf"{re.escape(SWEEP_FILE)}|index\.sqlite(-\w+)?|logs|report|README\.md|\..*")
 """Names in a folder of results that are neither runs nor foreign; earlier versions made an index."""
 CONFIG, MANIFEST = "config.json", "manifest.json"
+SIZE_OF_PLAN = 2**28
+"""Bytes of sweep.json beyond which it is not read; the largest number of runs takes 15 to 60 MB."""
 LINK = "is a link, which is not followed"
 
 T = TypeVar("T")
@@ -68,8 +70,8 @@ def entries(root: pathlib.Path) -> Entries:
         kinds = {name: folder.kind(name) for name in folder.names()}
     runs = [name for name, kind in kinds.items() if RUN.fullmatch(name) and kind == "folder"]
     links = [name for name, kind in kinds.items() if kind == "link" and name != SWEEP_FILE]
-    others = [name for name in kinds if name not in {*runs, *links} and not OURS.fullmatch(name)]
-    return Entries(runs, links, others)
+    others = kinds.keys() - {*runs, *links}
+    return Entries(runs, links, [name for name in kinds if name in others and not OURS.fullmatch(name)])
 
 
 def read_plan(root: pathlib.Path) -> Plan:
@@ -77,7 +79,8 @@ def read_plan(root: pathlib.Path) -> Plan:
 
     Raises OSError where it cannot be read, ValueError where it is damaged, and NewerError where it is of a newer schema.
     """
-    table = files.read_table(root / SWEEP_FILE)
+    path = root / SWEEP_FILE
+    table = files.parse_table(files.read_text(path, SIZE_OF_PLAN), path)
     there = table.get("runs")
     found = [as_dict(entry) for entry in (there if isinstance(there, list) else [])]
     named = [RUN.fullmatch(text(entry.get("run"))) is not None for entry in found]

@@ -17,6 +17,7 @@ from urllib.parse import quote
 
 from attnjax.folder import LinkError
 from attnjax.records.files import real
+from attnjax.records.remote import is_remote, local, mirrored
 from attnjax.report import drawing, figures
 from attnjax.report.csv_tables import csv_files
 from attnjax.report.groups import slugify, unique
@@ -33,23 +34,31 @@ from attnjax.report.summary import Summary
 def build(directory: str | Path, out: str | Path | None = None, published: bool = False) -> list[Path]:
     """Write the report of the sweep in `directory` to `out` (default: directory/report) and return its files.
 
-    An earlier report is replaced when all files of the new one are written, and stays as it was where one cannot be.
+    `directory` may be a URL, see `attnjax.records.remote`; the default of `out` is then report-NAME in the current folder,
+    and the page leads to no folders of runs. An earlier report is replaced when all files of the new one are written, and
+    stays as it was where one cannot be.
     `out` may be a link; directory/report and what lies in a report may not.
 
     Raises:
         ValueError: `directory` holds nothing that can be reported, or records of a newer schema; `out` cannot be
             written; matplotlib is not installed.
     """
-    root = Path(directory)
-    target = root / "report" if out is None else real(Path(out))
+    here = None if out is None else real(local(out, "reports are written to folders of this machine"))
+    with mirrored(directory) as root:
+        if is_remote(directory):
+            return _build(root, here or Path(f"report-{root.name}"), [], published, linked=False)
+        return _build(root, here or root / "report", [] if out is None else [Path(out)], published, linked=True)
+
+
+def _build(root: Path, target: Path, ignore: list[Path], published: bool, *, linked: bool) -> list[Path]:
     if target.resolve() == root.resolve():
         raise ValueError(f"the report of {root} cannot be written among its records: give another folder, or none")
-    summary = summarise(read(root, ignore=[target] if out is None else [target, Path(out)]))
+    summary = summarise(read(root, ignore=[target, *ignore]))
     found = pairs(summary) if published else None
     texts = csv_files(summary) | {"table.md": table_md(summary)}
     texts |= published_files(found) if found is not None else {}
     beside = section(found) if found is not None else None
-    texts["report.html"] = page(summary, links(root, target, summary.sweep.runs), beside)
+    texts["report.html"] = page(summary, links(root, target, summary.sweep.runs) if linked else {}, beside)
     try:
         with placed(target) as temporary:
             (temporary / "figures").mkdir()

@@ -14,6 +14,7 @@ from attnjax.config import cell_id
 from attnjax.config.files import SWEEP_FILE
 from attnjax.records import files, jsonl, runs
 from attnjax.records.files import NewerError, Problem
+from attnjax.records.remote import mirrored
 from attnjax.records.values import LARGEST, as_dict, clean, number, printable, text, whole
 from attnjax.report.metrics import metric
 
@@ -75,15 +76,20 @@ class Sweep:
     unchecked: int = 0
 
 
-def read(directory: Path, ignore: Iterable[Path] = ()) -> Sweep:
+def read(directory: str | Path, ignore: Iterable[Path] = ()) -> Sweep:
     """The records below `directory`, leaving out the paths in `ignore` (where the report itself is written).
 
-    The directory may be a link; no link in it is followed.
+    The directory may be a URL, see `attnjax.records.remote`, or a link; no link in it is followed.
 
     Raises:
         ValueError: there is no such directory, it holds no run, or a record has a newer schema.
     """
-    root = files.real(Path(directory))
+    with mirrored(directory) as found:
+        return _read(found, ignore)
+
+
+def _read(directory: Path, ignore: Iterable[Path]) -> Sweep:
+    root = files.real(directory)
     try:
         there = runs.entries(root)
     except (FileNotFoundError, NotADirectoryError):

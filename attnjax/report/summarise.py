@@ -18,6 +18,17 @@ from attnjax.report.summary import Counts, Overall, Row, Summary, Task
 EXACT = "exact_match"
 WAITING = ("pending", "running", "preempted", "absent")
 """States of runs that may still end."""
+CHANGES = (
+    ("backend", "another backend"),
+    ("code_sha256", "another version of attnjax"),
+    ("device_kind", "another kind of device"),
+    ("population", "another population"),
+    ("processor", "another processor"),
+    ("threads", "another number of threads"),
+    ("version_jax", "another version of JAX"),
+    ("version_jaxlib", "another version of jaxlib"),
+)
+"""What a manifest says that a run was resumed with."""
 MOST_COMPARED = 16
 """Variants of a task beyond which nobody could read a table of all pairs, so none is made."""
 
@@ -154,6 +165,7 @@ def notes(sweep: Sweep, tasks: Sequence[Task]) -> list[str]:
     if partial:
         runs = ", ".join(sorted(partial)[:20])
         found.append(f"Some lengths are missing in the records of {runs}: left out of the scores that need them.")
+    found += resumed(sweep)
     few = min((count.ended for one in tasks for count in one.counts if count.ended), default=0)
     if few < 10:
         found.append(
@@ -182,6 +194,20 @@ def incompleteness(sweep: Sweep) -> list[str]:
     if not isinstance(sweep.spec.get("runs"), list):
         found.append("Perhaps not complete: sweep.json, which says how many runs were planned, cannot be read.")
     return found
+
+
+def resumed(sweep: Sweep) -> list[str]:
+    """A note on runs that went on under other conditions than they began; none if there are none."""
+    told = [run.manifest.get("changed_on_resume") for run in sweep.runs]
+    changed = [[words for name, words in CHANGES if name in names] for names in told if isinstance(names, list)]
+    reasons = Counter(words for found in changed for words in found)
+    if not reasons:
+        return []
+    counts = ", ".join(f"{words}: {count}" for words, count in sorted(reasons.items()))
+    return [
+        f"Resumed under other conditions: {sum(map(bool, changed))} of {len(sweep.runs)} runs ({counts}). Their numbers are "
+        "not those of an uninterrupted run bit by bit, but up to rounding."
+    ]
 
 
 def incomplete(scores: Scored) -> list[Run]:

@@ -4,6 +4,7 @@ store = prepare(root, "name", plan(config, sweep))
 summary = run_here(store, train)        # or run_workers(store, "module:function", 4)
 """
 
+from attnjax.records.remote import mirrored
 from attnjax.sweep.execute import ExecutionConfig, retry, run_here
 from attnjax.sweep.find import find_run
 from attnjax.sweep.plan import chain, expand, groups, plan, population_key, product, seeds, subsample, vary, zipped
@@ -28,6 +29,7 @@ __all__ = [
     "find_run",
     "groups",
     "load",
+    "mirrored",
     "plan",
     "population_key",
     "prepare",

@@ -69,7 +69,7 @@ def run_here(
     signals of `warnings`, see `stop.on_signals`.
     """
     stop = Stop() if stop is None else stop
-    before, ledger = states(store), Ledger(progress)
+    before, ledger = statuses(store), Ledger(progress)
     with on_signals(stop, warnings=warnings):
         work(store, train, execution, ledger, stop)
     return summarise(store, before, states(store), ledger)
@@ -88,8 +88,7 @@ def work(store: Store, train: Train, execution: ExecutionConfig, progress: Progr
     """
     watch = Watch(execution.patience)
     waiting = groups(store.runs, key=lambda entry: entry.group, limit=execution.population)
-    waiting = [group for group in waiting if any(_open(store, group))]
-    if not waiting:
+    if not is_open(store):
         return
     import_modules(execution.imports)
     with watchdog(store.root, execution.stall, log) as dog:
@@ -130,6 +129,22 @@ def retry(store: Store) -> list[str]:
     return again
 
 
+def is_open(store: Store) -> bool:
+    """Whether a run is left that has not ended. Looks no further than the first."""
+    return next(_open(store, store.runs), None) is not None
+
+
+def statuses(store: Store) -> dict[str, str]:
+    """The state of each run as its status alone says; "damaged" where that cannot be read. Quicker than `states`."""
+    found = {}
+    for entry in store.runs:
+        try:
+            found[entry.run] = store.status(entry.run).state
+        except (ValueError, OSError):
+            found[entry.run] = "damaged"
+    return found
+
+
 def states(store: Store) -> dict[str, str]:
     """The state of each run on the disk; "damaged" also if the records of an ended run have changed since."""
     found = {entry.run: _state(store, entry.run) for entry in store.runs}
@@ -155,8 +170,7 @@ def _claimed(
     """
     theirs: list[Entry] = []
     jobs: list[Job] = []
-    for entry, directory in _open(store, group):
-        step = status.read(directory).step
+    for entry, directory, step in _open(store, group):
         try:
             found = claim(directory, watch, step) if jobs or not theirs else observe(directory, watch)
             if isinstance(found, Owner):
@@ -169,10 +183,18 @@ def _claimed(
     return theirs, jobs
 
 
-def _open(store: Store, group: Sequence[Entry]) -> Iterator[tuple[Entry, pathlib.Path]]:
+def _open(store: Store, group: Sequence[Entry]) -> Iterator[tuple[Entry, pathlib.Path, int]]:
+    """The runs that have not ended and are sound, with folder and step. Of one that has ended its status alone is read."""
     for entry in group:
-        if _state(store, entry.run) not in (*status.FINAL, "damaged"):
-            yield entry, store.directory(entry.run)
+        try:
+            directory = store.directory(entry.run)
+            now = status.read(directory)
+            if now.state in status.FINAL:
+                continue
+            config_table(directory)
+        except (ValueError, OSError):
+            continue
+        yield entry, directory, now.step
 
 
 def _job(

@@ -94,8 +94,8 @@ def _train(jobs: Sequence[Job], context: Context, *, alone: bool) -> tuple[list[
     before, error, start = [read_manifest(job.directory) for job in jobs], None, time.monotonic()
     again, failed = [], []
     try:
-        for job in jobs:
-            _begin(job, jobs, context)
+        for job, old in zip(jobs, before, strict=True):
+            _begin(job, jobs, old, context)
         with context.watchdog.watching(lambda text: _warn(run_context, text, context)):
             context.train([job.config for job in jobs], [job.directory for job in jobs], run_context)
     except KeyboardInterrupt as interrupt:
@@ -118,15 +118,15 @@ def _warn(run_context: RunContext, text: str, context: Context) -> None:
         context.progress(Event(directory.name, "running", run_context.live[directory].step, {}, text))
 
 
-def _begin(job: Job, jobs: Sequence[Job], context: Context) -> None:
+def _begin(job: Job, jobs: Sequence[Job], old: Mapping[str, Any], context: Context) -> None:
+    """Writes manifest and status of a run that begins or goes on; what has changed too, for this part may be killed."""
     files.sweep_up(job.directory)
     (job.directory / "traceback.txt").unlink(missing_ok=True)
     names = [one.directory.name for one in jobs]
     fields = manifest.of_run(job.config, attempt=job.lease.owner.attempt, population=names, protocol=context.protocol)
-    spread = context.mesh.devices > 1 or "mesh" in read_manifest(job.directory)
-    mesh = {"mesh": str(context.mesh)} if spread else {}
-    fields = {**context.machine, **manifest.of_jax(), **fields, **mesh, "state": "running"}
-    update_manifest(job.directory, fields)
+    mesh = {"mesh": str(context.mesh)} if context.mesh.devices > 1 or "mesh" in old else {}
+    now = {**context.machine, **manifest.of_jax(), **fields, **mesh}
+    update_manifest(job.directory, {**now, "changed_on_resume": _changed(old, now), "state": "running"})
     status.write(job.directory, status.Status("running", job.status.step))
     context.progress(Event(job.directory.name, "running", job.status.step, {}))
 
@@ -158,6 +158,16 @@ def _end(
     return state
 
 
+def _changed(old: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """Of `BITWISE` what is not as in the part before, or was not already in an earlier one."""
+    known = old.get("changed_on_resume")
+    told = known if isinstance(known, list) else []
+    changed = {name for name in BITWISE if name in told or (name in old and name in now and old[name] != now[name])}
+    # A manifest names the mesh from the first part on that had more than one device.
+    spread = "mesh" in told or ("population" in old and old.get("mesh", "") != now.get("mesh", ""))
+    return sorted(changed | ({"mesh"} if spread else set()))
+
+
 def _outcome(live: Live, error: BaseException | None, stop: Stop) -> tuple[str, str]:
     if live.state != "running":
         return live.state, live.reason
@@ -184,12 +194,10 @@ def _ending(
     fields = {**manifest.of_jax(), "state": state, "reason": reason, "steps": live.step, "end_time": manifest.now()}
     now = {**read_manifest(directory), **fields}
     resumed = live.resumed > 0
-    changed = {name for name in BITWISE if resumed and name in old and old[name] != now.get(name)}
-    changed |= {"mesh"} if resumed and old.get("mesh", "") != now.get("mesh", "") else set()
-    changed |= set(old.get("changed_on_resume", ())) if resumed else set()
+    changed = _changed({**old, "changed_on_resume": now.get("changed_on_resume")}, now) if resumed else []
     exact = "bitwise" if now.get("backend") == "cpu" else "statistical"
     fields["determinism"] = "unknown" if "backend" not in fields else "statistical" if changed else exact
-    fields["changed_on_resume"], fields["resumed_from"] = sorted(changed), live.resumed
+    fields["changed_on_resume"], fields["resumed_from"] = changed, live.resumed
     fields[inventory.FIELD] = inventory.take(directory)
     fields["wall_seconds"] = round(seconds + (old.get("wall_seconds", 0.0) if resumed else 0.0), 3)
     return fields

@@ -15,15 +15,15 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
-import numpy as np
-
 from attnjax.config import SCHEMA, RunConfig
 from attnjax.config.mesh import ONE_DEVICE, MeshShape
 from attnjax.folder import enter
-from attnjax.records import examples, files, jsonl, status
+from attnjax.records import files, inventory, jsonl, status
 from attnjax.records.runs import MANIFEST, read_manifest
 from attnjax.sweep.stop import Stop
 
+ByKey = Mapping[tuple[str, int, str], Any]
+"""Arrays by split, length and metric; no type of NumPy, which commands that train nothing do not import."""
 QUIET = 2.0
 """Seconds between two writings of a running status."""
 
@@ -116,14 +116,10 @@ class RunContext:
             jsonl.append(path, *new.values())
             live.seen |= new.keys()
 
-    def examples(
-        self,
-        directory: pathlib.Path,
-        step: int,
-        scores: Mapping[examples.Key, np.ndarray],
-        by_position: Mapping[examples.Key, np.ndarray],
-    ) -> None:
+    def examples(self, directory: pathlib.Path, step: int, scores: ByKey, by_position: ByKey) -> None:
         """Write the scores of single examples and positions, of the evaluation at the end; see `attnjax.records.examples`."""
+        from attnjax.records import examples
+
         self._alive()
         examples.write(directory, examples.Examples(int(step), scores, by_position))
 
@@ -136,11 +132,13 @@ class RunContext:
         self._alive()
         live = self.live[directory]
         live.step, live.resumed, live.seen = int(step), int(step), None
+        if step == 0 and read_manifest(directory).get("changed_on_resume"):  # of parts of which nothing is left
+            update_manifest(directory, {"changed_on_resume": []})
         for name in jsonl.FILES:
             jsonl.keep(directory / name, lambda record: _is_of(record, directory.name) and _step_of(record) <= step)
         with enter(directory) as folder:
-            if folder.kind(examples.FILE):
-                folder.remove(examples.FILE)  # the evaluation at the end, which is due again, writes it
+            if folder.kind(inventory.EXAMPLES):
+                folder.remove(inventory.EXAMPLES)  # the evaluation at the end, which is due again, writes it
 
     def log_manifest(self, directory: pathlib.Path, **fields: Any) -> None:
         """Add fields to the run's manifest: parameter count, chance levels, hashes of data and parameters."""

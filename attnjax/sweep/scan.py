@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 from attnjax.config import RunConfig, parse
 from attnjax.records import files, jsonl, runs, status
+from attnjax.records.remote import local
 from attnjax.sweep import store
 
 
@@ -62,7 +63,7 @@ def scan(root: pathlib.Path) -> Found:
 
     Raises ValueError where the folder cannot be read.
     """
-    root = files.real(root)
+    root = files.real(local(root, store.MIRRORED))
     try:
         there = runs.entries(root)
     except OSError as error:

@@ -4,9 +4,11 @@ Every job of the array is one worker. It gets SIGUSR1 before its time ends or it
 exits with 75; the script then puts the job back into the queue, and the next start goes on with whatever run is free. A worker
 that is killed, or whose node is lost, is started again too: by the script, or by SLURM (`--requeue`).
 
-The script is kept beside the logs, so that it can be read, changed and submitted again by hand.
+The script is kept beside the logs, so that it can be read, changed and submitted again by hand, and so are the numbers of
+the arrays, so that the next submission can say which workers there are already.
 """
 
+import contextlib
 import os
 import pathlib
 import re
@@ -16,12 +18,15 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from attnjax.config.names import safe_name
-from attnjax.records import files
+from attnjax.records import files, jsonl
+from attnjax.records.values import text
 from attnjax.sweep.executors import Profile
 from attnjax.sweep.store import LOGS, Store
 from attnjax.sweep.workers import import_path
 
-SCRIPT = "slurm.sh"
+SCRIPT, SUBMITTED = "slurm.sh", "slurm.jsonl"
+LATEST = 20
+"""Submissions that are asked about."""
 SECONDS = 60
 """That a command of SLURM may take."""
 JOB = re.compile(r"(\d+)(;[\w.-]+)?")
@@ -69,10 +74,19 @@ class Slurm:
         found = JOB.fullmatch(told.splitlines()[-1] if told else "")
         if found is None:
             raise ValueError(f"sbatch did not name a job: {told[:200]!r}")
+        with contextlib.suppress(OSError):  # the jobs are submitted, whatever the disk says now
+            jsonl.append(logs / SUBMITTED, {"array": found[1], "workers": self._workers})
         return found[1]
 
+    def living(self) -> Mapping[str, int]:
+        """How many workers of each array that was submitted for this folder are queued or running."""
+        rows = jsonl.read(files.inside(self._store.root, LOGS) / SUBMITTED).tables[-LATEST:]
+        arrays = dict.fromkeys(row["array"] for row in rows if JOB.fullmatch(text(row.get("array"))))
+        counts = {array: sum(self.poll(array).values()) for array in arrays}
+        return {array: count for array, count in counts.items() if count}
+
     def poll(self, workers: str) -> Mapping[str, int]:
-        """Jobs of the array by state, as squeue calls it; SLURM forgets jobs some minutes after their end."""
+        """Jobs of the array that have not ended by state, as squeue calls it."""
         try:
             told = _slurm("squeue", "--array", "--noheader", "--format=%T", "--jobs", workers)
         except ValueError:  # "Invalid job id specified", of jobs that it has forgotten

@@ -17,14 +17,20 @@ from attnjax.config import RunConfig, canonical_json, cell_id, run_id, to_dict
 from attnjax.config.files import SWEEP_FILE
 from attnjax.config.names import safe_name
 from attnjax.config.schema import SCHEMA
-from attnjax.folder import enter
+from attnjax.folder import Folder, enter
 from attnjax.records import files, status
-from attnjax.records.runs import CONFIG, read_config, read_plan
+from attnjax.records.remote import local
+from attnjax.records.runs import CONFIG, SIZE_OF_PLAN, read_config, read_plan
 from attnjax.records.values import dotted, jsonable
 from attnjax.sweep import lease
 from attnjax.sweep.plan import Planned, population_key
 
 LOGS = "logs"
+NO_LEASES = (
+    "runs are trained in a folder: leases need files that exactly one process can make, which object storage does not "
+    "promise. Give a folder that all workers see, and copy it there afterwards"
+)
+MIRRORED = "only a copy of what it holds can be read: with attnjax.sweep.mirrored(URL) as folder"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,7 +59,8 @@ class Store:
 
     def only(self, runs: Sequence[str]) -> "Store":
         """The same folder, for a part of its runs."""
-        return dataclasses.replace(self, runs=tuple(entry for entry in self.runs if entry.run in set(runs)))
+        wanted = set(runs)
+        return dataclasses.replace(self, runs=tuple(entry for entry in self.runs if entry.run in wanted))
 
     def directory(self, run: str) -> pathlib.Path:
         """The folder of a run. Raises ValueError where a link stands in its place."""
@@ -88,25 +95,27 @@ def prepare(
     entries = tuple(
         Entry(run_id(one.config), cell_id(one.config), key(one.config), jsonable(dict(one.changes))) for one in planned
     )
-    root = files.real(root)
+    root = files.real(local(root, NO_LEASES))
     store = Store(root, safe_name(name, "the name of a sweep"), entries, config_file, protocol)
-    exists = (root / SWEEP_FILE).exists()
+    spec, exists = _spec(store), (root / SWEEP_FILE).exists()
     if dry:
         files.check_could_write(root)
     elif not exists:
         files.check_writable(root)
-        files.create(root / SWEEP_FILE, _spec(store))
+        files.create(root / SWEEP_FILE, spec)
     there = load(root) if exists or not dry else store
     missing = {entry.run for entry in entries} - {entry.run for entry in there.runs}
     if missing and not extend:
-        raise ValueError(_refusal(there, [one for one in planned if run_id(one.config) in missing], entries))
+        new = [one for one, entry in zip(planned, entries, strict=True) if entry.run in missing]
+        raise ValueError(_refusal(there, new, entries))
     if dry:
         return store
     files.check_writable(root)
     if missing:
         _extend(store)
-    for one in planned:
-        _make_folder(store, one.config)
+    with enter(root) as folder:
+        for one, entry in zip(planned, entries, strict=True):
+            _make_folder(folder, entry.run, one.config)
     return store
 
 
@@ -115,7 +124,7 @@ def load(root: pathlib.Path) -> Store:
 
     Raises ValueError, naming the file, where there is none or it is damaged, and OSError where it cannot be read.
     """
-    root = files.real(root)
+    root = files.real(local(root, MIRRORED))
     try:
         plan = read_plan(root)
     except (FileNotFoundError, NotADirectoryError):
@@ -136,9 +145,9 @@ def _lacking(table: Mapping[str, Any], kinds: Mapping[str, type]) -> list[str]:
     return [name for name, kind in kinds.items() if not isinstance(table.get(name), kind)]
 
 
-def _make_folder(store: Store, config: RunConfig) -> None:
+def _make_folder(root: Folder, name: str, config: RunConfig) -> None:
     pending = {"schema": SCHEMA, **status.Status()._asdict()}
-    with enter(store.root) as root, root.make(run_id(config)) as run:
+    with root.make(name) as run:
         run.create(CONFIG, canonical_json(config).encode())
         run.create(status.FILE, (json.dumps(pending, indent=1) + "\n").encode())
 
@@ -151,7 +160,13 @@ def _spec(store: Store) -> str:
         "protocol": store.protocol,
         "runs": [dataclasses.asdict(entry) for entry in store.runs],
     }
-    return json.dumps(table, indent=1) + "\n"
+    text = json.dumps(table, indent=1) + "\n"
+    if len(text) > SIZE_OF_PLAN:
+        raise ValueError(
+            f"the plan of these {len(store.runs)} runs would be larger than {SIZE_OF_PLAN // 2**20} MiB, more than is read: "
+            "change fewer or smaller fields, or make several sweeps of it"
+        )
+    return text
 
 
 def _extend(store: Store) -> None:

@@ -20,7 +20,7 @@ from attnjax import folder
 from attnjax.records import files
 from attnjax.records.status import FINAL
 from attnjax.sweep import devices
-from attnjax.sweep.execute import DEFAULT, ExecutionConfig, states
+from attnjax.sweep.execute import DEFAULT, ExecutionConfig, states, statuses
 from attnjax.sweep.run_context import UNWRITTEN, Event, Progress
 from attnjax.sweep.stop import Stop, on_signals
 from attnjax.sweep.store import LOGS, Store
@@ -58,7 +58,7 @@ def run_workers(
     """
     if workers < 1 or (threads is not None and threads < 1):
         raise ValueError(f"workers and threads must be at least 1, got {workers} and {threads}")
-    stop, before, ledger = Stop() if stop is None else stop, states(store), Ledger(progress)
+    stop, before, ledger = Stop() if stop is None else stop, statuses(store), Ledger(progress)
     pool = WorkerPool(store, trainer, execution, threads or max(1, _cores() // workers), workers)
     with on_signals(stop, before_exit=pool.signal_kill):
         try:

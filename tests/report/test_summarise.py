@@ -240,3 +240,22 @@ def test_the_order_of_files_does_not_matter(tmp_path: Path):
         (tmp_path / "a" / run_id(fields)).rename(tmp_path / "b" / run_id(fields))
     there = read(tmp_path / "b").runs
     assert [run.id for run in there] == sorted(map(run_id, configs))
+
+
+def test_runs_that_were_resumed_under_other_conditions_are_told(tmp_path: Path):
+    """A manifest is a file that anybody may have written: what it names besides is passed over."""
+    changes = [["population"], ["population", "threads"], [], "population", ["<b>", 3, ["threads"]], None]
+    configs = [config("copy", "rope", seed) for seed in range(len(changes))]
+    write_spec(tmp_path, configs)
+    for fields, names in zip(configs, changes, strict=True):
+        manifest = canonical({"schema": 1, "changed_on_resume": names, "state": "done"})
+        write_run(tmp_path, fields, manifest=manifest, results=results(fields, "exact_match", {20: 1.0, 80: 0.5}))
+    (note,) = [note for note in summarise(read(tmp_path)).notes if note.startswith("Resumed")]
+    assert note == (
+        "Resumed under other conditions: 2 of 6 runs (another number of threads: 1, another population: 2). Their numbers are "
+        "not those of an uninterrupted run bit by bit, but up to rounding."
+    )
+
+
+def test_nothing_is_said_of_runs_that_were_resumed_as_they_began(make: Callable[..., Summary]):
+    assert not [note for note in make(("rope", "done", {20: 1.0, 80: 0.5})).notes if note.startswith("Resumed")]

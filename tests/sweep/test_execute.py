@@ -20,6 +20,7 @@ from attnjax.sweep import (
     seeds,
     vary,
 )
+from attnjax.sweep import population as population_module
 from attnjax.sweep.stop import Stop
 
 TRAINER = "fake_training:train"
@@ -234,6 +235,49 @@ def test_a_change_of_threads_on_resume_is_recorded(make, monkeypatch):
     run_here(store, fake_training.train)
     manifest = scan(store.root).runs[0].manifest()
     assert (manifest["changed_on_resume"], manifest["determinism"]) == (["threads"], "statistical")
+
+
+def part(store, population, monkeypatch, *, killed):
+    """Trains five steps and is stopped, or is killed before it can say so; the last part trains to the end."""
+    stop, seen = Stop(), []
+
+    def progress(event):
+        seen.append(event)
+        if killed is not None and len(seen) == 5:
+            stop.set("enough")
+
+    with monkeypatch.context() as patch:
+        if killed:
+            patch.setattr(population_module, "_end", lambda *_: "")
+        run_here(store, fake_training.train, ExecutionConfig(population=population), progress=progress, stop=stop)
+
+
+@pytest.mark.parametrize("killed", [[False], [True], [True, True], [False, True], [True, False, True]])
+def test_a_population_resumed_in_another_grouping_is_recorded_though_parts_are_killed(make, monkeypatch, killed):
+    """The first part trains both runs together, the others each alone."""
+    store = make(seeds(2))
+    for number, end in enumerate(killed):
+        part(store, 1 if number else 2, monkeypatch, killed=end)
+    before = store.status(store.runs[0].run).step
+    part(store, 1, monkeypatch, killed=None)
+    first, second = (run.manifest() for run in scan(store.root).runs)
+    assert 0 < before < first["resumed_from"] + 1
+    assert (first["changed_on_resume"], first["determinism"]) == (["population"], "statistical")
+    assert (second["changed_on_resume"], second["resumed_from"]) == ([], 0), "nothing of its first part is left"
+    for manifest, entry in zip((first, second), store.runs):
+        assert (manifest["population"], manifest["population_size"]) == ([entry.run], 1)
+    check_complete(store)
+
+
+def test_a_population_that_is_split_over_workers_is_recorded_by_each_run(make):
+    store = make(seeds(5))
+    run_here(store, fake_training.train, ExecutionConfig(population=2))
+    names = [entry.run for entry in store.runs]
+    groups = [names[:2]] * 2 + [names[2:4]] * 2 + [names[4:]]
+    found = [run.manifest() for run in scan(store.root).runs]
+    assert [manifest["population"] for manifest in found] == groups
+    assert [manifest["population_size"] for manifest in found] == [2, 2, 2, 2, 1]
+    assert all(manifest["changed_on_resume"] == [] for manifest in found)
 
 
 def test_a_folder_removed_while_it_is_trained_is_damage_and_no_crash(make):

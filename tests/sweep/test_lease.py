@@ -118,6 +118,31 @@ def test_another_machine_is_judged_by_its_heartbeat_and_our_own_clock(tmp_path, 
     mine.release()
 
 
+@pytest.mark.parametrize("hours", [-1000, -5, 5, 1000])
+def test_a_host_whose_clock_is_hours_off_is_judged_by_what_changes(tmp_path, monkeypatch, hours):
+    """Its files are dated in the past or the future, and our own clock is set while we watch."""
+    now, clock = [50.0], [time.time()]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(time, "time", lambda: clock[0])
+    watch = Watch(patience=60)
+
+    def look(beat):
+        path = foreign(tmp_path, beat=beat)
+        dated = clock[0] + 3600 * hours
+        os.utime(path, (dated, dated))
+        return claim(tmp_path, watch)
+
+    for beat in range(5):
+        assert isinstance(look(beat), Owner)
+        now[0] += 40
+        clock[0] += 3600 * hours
+    assert isinstance(look(4), Owner), "40 s without a change"
+    now[0] += 21
+    mine = look(4)
+    assert isinstance(mine, Lease), "61 s without a change"
+    mine.release()
+
+
 @pytest.mark.parametrize("text", ["", "rubbish", "[]", "{", "[" * 16_000, '{"pid": "x", "host": 3}'])
 def test_an_unreadable_lease_is_dead_when_it_stays_as_it_is(tmp_path, text):
     (tmp_path / "lease-000004").write_text(text)

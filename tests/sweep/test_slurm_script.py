@@ -10,6 +10,8 @@ import time
 import pytest
 from checks import until
 
+from attnjax.cli import main
+from attnjax.records import jsonl
 from attnjax.sweep import seeds
 from attnjax.sweep.execute import ExecutionConfig
 from attnjax.sweep.executors import Profile, profile, worker_command
@@ -135,6 +137,27 @@ def test_what_slurm_cannot_or_will_not_do_is_one_sentence(make, programs, monkey
     assert slurm(store).poll("17") == {}
     programs("squeue", "printf 'RUNNING\\nPENDING\\nRUNNING\\n'")
     assert slurm(store).poll("17") == {"RUNNING": 2, "PENDING": 1}
+
+
+def test_a_second_submission_says_which_workers_are_queued_or_running_already(tmp_path, programs, capsys):
+    config = tmp_path / "small.json"
+    config.write_text('{"name": "small", "train": {"steps": 10}, "evaluate": {"lengths": [10]}}')
+    command = ["sweep", str(config), "--out", str(tmp_path / "out"), "--trainer", "fake_training:train"]
+    command += ["--executor", "slurm", "--workers"]
+    programs("sbatch", "echo 17")
+    programs("squeue", 'echo "$@" >>"$0.asked"; [ "${@: -1}" = 17 ] && printf "RUNNING\\nPENDING\\n"; exit 0')
+    assert main([*command, "2"]) == 0
+    assert "note" not in capsys.readouterr().out
+    programs("sbatch", "echo 18")
+    assert main([*command, "3"]) == 0
+    told = capsys.readouterr().out.splitlines()
+    assert told[0] == "note: 2 workers of job 17 are still queued or running; 3 more are submitted"
+    jsonl.append(tmp_path / "out" / "logs" / "slurm.jsonl", {"array": "; rm -rf"}, {"array": 3}, {"workers": 1})
+    programs("squeue", "exit 1")
+    assert main([*command, "1"]) == 0
+    assert "note" not in capsys.readouterr().out
+    tables = jsonl.read(tmp_path / "out" / "logs" / "slurm.jsonl").tables
+    assert [(row.get("array"), row.get("workers")) for row in tables[:2]] == [("17", 2), ("18", 3)]
 
 
 def test_a_folder_that_sbatch_cannot_write_to(make, tmp_path):
