@@ -12,7 +12,8 @@ from checks import until
 
 from attnjax.sweep import seeds
 from attnjax.sweep.execute import ExecutionConfig
-from attnjax.sweep.executors import Profile, profile, worker_command
+from attnjax.sweep.executors import worker_command
+from attnjax.sweep.profiles import Profile, profile
 from attnjax.sweep.slurm import Slurm
 
 
