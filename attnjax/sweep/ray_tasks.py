@@ -118,19 +118,19 @@ class RayTasks:
     def __init__(self, store: Store, command: Sequence[str], workers: int, profile: Profile, tell: Tell):
         self._store, self._command, self._profile, self._tell = store, command, profile, tell
         self._tasks = [Task(number + 1) for number in range(workers)]
-        self._name = ""
+        self.name = ""
 
     def submit(self) -> str:
         """Submit a task for each worker; returns the number of Ray's job."""
         files.inside(self._store.root, LOGS).mkdir(exist_ok=True)
-        self._name = library().get_runtime_context().get_job_id()
+        self.name = library().get_runtime_context().get_job_id()
         if lack := lacking(library().nodes(), self._needs()):
             if not self._profile.address:
                 raise ValueError(f"no worker can be started: {lack}")
             self._tell(f"workers wait: {lack}")
         for task in self._tasks:
             self._start(task, ())
-        return self._name
+        return self.name
 
     def poll(self, workers: str) -> Mapping[str, int]:
         """How many workers wait for a node, and how many run. Starts those again that are to be."""
@@ -151,7 +151,7 @@ class RayTasks:
             task.stopped = True
 
     def _meant(self, workers: str) -> list[Task]:
-        return [task for task in self._tasks if workers in (self._name, f"{self._name}_{task.number}")]
+        return [task for task in self._tasks if workers in (self.name, f"{self.name}_{task.number}")]
 
     def _needs(self) -> dict[str, float]:
         """What a worker takes of a node, in Ray's words."""
@@ -160,7 +160,7 @@ class RayTasks:
 
     def _start(self, task: Task, more: Sequence[str]) -> None:
         task.starts += 1
-        log = files.inside(self._store.root, LOGS, f"ray-{self._name}-{os.getpid()}-{task.number}-{task.starts}.txt")
+        log = files.inside(self._store.root, LOGS, f"ray-{self.name}-{os.getpid()}-{task.number}-{task.starts}.txt")
         task.log = pathlib.Path(os.path.abspath(log))
         words = [*self._command[1:], "--attached", *more]
         needs = self._needs()

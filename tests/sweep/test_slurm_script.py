@@ -12,9 +12,10 @@ from checks import until
 
 from attnjax.sweep import seeds
 from attnjax.sweep.execute import ExecutionConfig
-from attnjax.sweep.executors import worker_command
+from attnjax.sweep.executors import attend, worker_command
 from attnjax.sweep.profiles import Profile, profile
 from attnjax.sweep.slurm import Slurm
+from attnjax.sweep.stop import Stop
 
 
 @pytest.fixture
@@ -136,6 +137,19 @@ def test_what_slurm_cannot_or_will_not_do_is_one_sentence(make, programs, monkey
     assert slurm(store).poll("17") == {}
     programs("squeue", "printf 'RUNNING\\nPENDING\\nRUNNING\\n'")
     assert slurm(store).poll("17") == {"RUNNING": 2, "PENDING": 1}
+
+
+def test_a_driver_can_stay_with_the_jobs_and_stop_them(make, programs, monkeypatch):
+    """Nothing does so yet. The loop of the driver on Ray serves SLURM as well, which is what the protocol is for."""
+    monkeypatch.setattr("attnjax.sweep.executors.LOOK", 0.01)
+    programs("sbatch", "echo 17")
+    programs("squeue", '[ -e "$0.ended" ] || echo RUNNING')
+    programs("scancel", 'echo "$@" >"$0.asked"; touch "${0%scancel}squeue.ended"')
+    stop = Stop()
+    stop.set("SIGTERM")
+    attend(slurm(make(seeds(1))), make(seeds(1)), lambda event: None, stop)
+    asked = next(pathlib.Path(os.environ["PATH"].split(":")[0]).glob("scancel.asked")).read_text()
+    assert asked == "17\n"
 
 
 def test_a_folder_that_sbatch_cannot_write_to(make, tmp_path):
