@@ -127,6 +127,7 @@ TASKS = {
     "addition": "attnjax.tasks.addition:Addition",
     "associative_recall": "attnjax.tasks.recall:AssociativeRecall",
     "induction": "attnjax.tasks.recall:Induction",
+    "markov": "attnjax.tasks.markov:Markov",
     "text": "attnjax.tasks.text:Text",
 }
 """Where the class of each task is, "module:Class"."""

@@ -2,9 +2,9 @@
 
     python scripts/keep_records.py runs/rope_vs_sinusoidal experiments/rope_vs_sinusoidal
 
-writes EXPERIMENT/records (config, manifest, status, log and results of each run, and the plan of the sweep) anew. What is
-reported from them, `attnjax report EXPERIMENT/records --out EXPERIMENT/report`, has the same bytes wherever it is made.
-Links are not followed, and nothing is copied where something in the sweep is damaged.
+writes EXPERIMENT/records anew: the plan of the sweep, and of each run its config, manifest, status, log, results and scores of
+examples. What is reported from them, `attnjax report EXPERIMENT/records --out EXPERIMENT/report`, has the same bytes wherever
+it is made. Links are not followed, and nothing is copied where something in the sweep is damaged.
 """
 
 import argparse
@@ -13,12 +13,12 @@ import shutil
 import sys
 
 from attnjax.folder import Folder, enter
-from attnjax.records import jsonl, status
+from attnjax.records import examples, jsonl, status
 from attnjax.records.lines import LARGEST
 from attnjax.records.runs import CONFIG, MANIFEST
 from attnjax.sweep import scan
 
-FILES = (CONFIG, MANIFEST, status.FILE, *jsonl.FILES, "traceback.txt")
+FILES = (CONFIG, MANIFEST, status.FILE, *jsonl.FILES, examples.FILE, "traceback.txt")
 
 
 def keep(runs: pathlib.Path, experiment: pathlib.Path) -> int:

@@ -10,7 +10,8 @@ import pathlib
 from collections.abc import Mapping
 from typing import Any
 
-from attnjax.records import jsonl
+from attnjax.folder import enter
+from attnjax.records import examples, jsonl
 from attnjax.records.files import opened
 from attnjax.records.values import as_dict
 
@@ -22,7 +23,7 @@ LARGEST = 2**32
 
 
 def take(directory: pathlib.Path) -> dict[str, dict[str, Any]]:
-    """Bytes, lines and sha256 of each file of records; of a missing one those of an empty one.
+    """Bytes, lines and sha256 of each file of records; of a missing log those of an empty one.
 
     A link, or what is no file, is left out. Raises OSError where a file cannot be read.
     """
@@ -30,6 +31,9 @@ def take(directory: pathlib.Path) -> dict[str, dict[str, Any]]:
     for name in jsonl.FILES:
         with contextlib.suppress(ValueError):
             found[name] = _digest(directory / name)
+    with contextlib.suppress(ValueError), enter(directory) as folder:
+        if folder.kind(examples.FILE) == "file":
+            found[examples.FILE] = _digest(directory / examples.FILE)
     return found
 
 
@@ -41,7 +45,9 @@ def differences(directory: pathlib.Path, state: str, manifest: Mapping[str, Any]
     # A run whose workers died one after the other fails without an end of its own: its manifest still says "running".
     if state not in ENDED or manifest.get("state") != state or FIELD not in manifest:
         return {}
-    found = {name: _difference(directory / name, as_dict(manifest[FIELD]).get(name)) for name in jsonl.FILES}
+    then = as_dict(manifest[FIELD])
+    names = (*jsonl.FILES, *(name for name in (examples.FILE,) if name in then))
+    found = {name: _difference(directory / name, then.get(name)) for name in names}
     return {name: text for name, text in found.items() if text}
 
 

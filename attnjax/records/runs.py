@@ -2,7 +2,7 @@
 
     sweep.json                 the plan
     <run>/config.json          the canonical JSON, whose sha256 begins with the folder's name
-    <run>/manifest.json  status.json  metrics.jsonl  results.jsonl  checkpoints/  lease-000001  traceback.txt
+    <run>/manifest.json  status.json  metrics.jsonl  results.jsonl  examples.npz  checkpoints/  lease-000001  traceback.txt
     logs/  report/
 
 Damage is reported as a `Problem` beside the sound data, and callers decide what to do.

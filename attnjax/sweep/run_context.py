@@ -15,9 +15,12 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
+import numpy as np
+
 from attnjax.config import SCHEMA, RunConfig
 from attnjax.config.mesh import ONE_DEVICE, MeshShape
-from attnjax.records import files, jsonl, status
+from attnjax.folder import enter
+from attnjax.records import examples, files, jsonl, status
 from attnjax.records.runs import MANIFEST, read_manifest
 from attnjax.sweep.stop import Stop
 
@@ -109,6 +112,17 @@ class RunContext:
             jsonl.append(path, *new.values())
             live.seen |= new.keys()
 
+    def examples(
+        self,
+        directory: pathlib.Path,
+        step: int,
+        scores: Mapping[examples.Key, np.ndarray],
+        by_position: Mapping[examples.Key, np.ndarray],
+    ) -> None:
+        """Write the scores of single examples and positions, of the evaluation at the end; see `attnjax.records.examples`."""
+        self._alive()
+        examples.write(directory, examples.Examples(int(step), scores, by_position))
+
     def truncate_after(self, directory: pathlib.Path, step: int) -> None:
         """Forget the training log and the evaluations after `step`, from which training resumes; also damaged lines, and those
         of other runs.
@@ -120,6 +134,9 @@ class RunContext:
         live.step, live.resumed, live.seen = int(step), int(step), None
         for name in jsonl.FILES:
             jsonl.keep(directory / name, lambda record: _is_of(record, directory.name) and _step_of(record) <= step)
+        with enter(directory) as folder:
+            if folder.kind(examples.FILE):
+                folder.remove(examples.FILE)  # the evaluation at the end, which is due again, writes it
 
     def log_manifest(self, directory: pathlib.Path, **fields: Any) -> None:
         """Add fields to the run's manifest: parameter count, chance levels, hashes of data and parameters."""

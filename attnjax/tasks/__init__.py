@@ -36,6 +36,7 @@ from attnjax.tasks.forms import (
 )
 from attnjax.tasks.huang_copying import BigEndianAddition, RepeatedCopy, Sort, UniqueCopy
 from attnjax.tasks.huang_counting import BinaryMajority, InterleavedMajority, Majority, Parity
+from attnjax.tasks.markov import Markov
 from attnjax.tasks.recall import AssociativeRecall, Induction
 from attnjax.tasks.text import Text
 
@@ -59,6 +60,7 @@ __all__ = [
     "Induction",
     "InterleavedMajority",
     "Majority",
+    "Markov",
     "MissingDuplicateString",
     "ModularArithmetic",
     "ModularArithmeticBrackets",

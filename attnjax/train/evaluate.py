@@ -19,7 +19,7 @@ validation lengths are cut from the split of that name, which training never rea
 
 import functools
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import chex
 import jax
@@ -36,6 +36,7 @@ from attnjax.train.data import sequences
 from attnjax.train.mesh import (
     ROWS,
     axis_of_tokens,
+    entries_of_all,
     entries_of_device,
     on_host,
     over_devices,
@@ -48,6 +49,24 @@ from attnjax.train.mesh import (
 from attnjax.train.model import Model
 from attnjax.train.position_sampling import sample_positions
 from attnjax.typing import Array, ArrayLike, Bool, Float, Int, PyTree
+
+Key = tuple[str, int, str]
+"""Split, length, metric."""
+
+
+class Scores(NamedTuple):
+    """What a compiled program measures of a batch: metrics `each` [P, B] of the examples, and sums [P, M] `by_position`."""
+
+    each: dict[str, Array]
+    by_position: dict[str, Array]
+
+
+class Measured(NamedTuple):
+    """What a member scores at one length: its records, and scores of examples and positions as `records.examples` has them."""
+
+    records: list[dict[str, Any]]
+    scores: dict[Key, np.ndarray]
+    by_position: dict[Key, np.ndarray]
 
 
 class Evaluator:
@@ -79,13 +98,23 @@ class Evaluator:
           splits: which of "test" and "validation" to evaluate.
           numbers: the numeric options of the members' encodings, see `train.model.numbers_of`.
         """
+        for found in self.measure(params, splits, numbers):
+            yield [of_member.records for of_member in found]
+
+    def measure(
+        self,
+        params: PyTree,
+        splits: Sequence[str] = ("test", "validation"),
+        numbers: EncodingParams = EncodingParams(),
+    ) -> Iterator[list[Measured]]:
+        """Yield the same with the scores of each example and position, see `attnjax.records.examples`."""
         for kind, lengths in evaluation_lengths(self.run).items():
             for length in lengths if kind in splits else ():
                 inside = kind == "test" and length <= self.run.task.length_max
-                yield self._records(params, numbers, length, "train" if inside else kind)
+                yield self._of_length(params, numbers, length, "train" if inside else kind)
 
-    def _records(self, params: PyTree, numbers: EncodingParams, length: int, split: str) -> list[list[dict[str, Any]]]:
-        """Return the records of one length: for each member, one for each metric."""
+    def _of_length(self, params: PyTree, numbers: EncodingParams, length: int, split: str) -> list[Measured]:
+        """Return what each member scores at one length."""
         size, config = padded_size(self.run, length), self.run.evaluate
         # Lengths inside and outside the training range belong to one test set; the validation set is another.
         held_out = "validation" if split == "validation" else "test"
@@ -93,30 +122,38 @@ class Evaluator:
         # Windows of text end at the same bytes at every length, so that lengths differ by their context alone.
         key = key if self.task.aligned else jax.random.fold_in(key, length)
         arrays = self._arrays[held_out]
-        sums: dict[str, np.ndarray] = {}
+        parts: list[Scores] = []
         for start in range(0, config.count, config.batch):
             counted = np.arange(start, start + config.batch) < config.count
             draw = jax.random.fold_in(key, start)
             examples = self._draw(draw, np.int32(length), arrays, size=size)
-            part = self._measure(params, numbers, draw, examples, counted, size=size)
-            for name, value in on_host(part, self.mesh).items():
-                sums[name] = sums.get(name, 0.0) + value.astype(np.float64)
-        total = sums.pop("count")
-        common = {"length": length, "split": split, "count": config.count}
-        measured = {name: value / total for name, value in sums.items()}
-        members = range(len(total))
-        return [[{**common, "metric": n, "value": float(v[p])} for n, v in measured.items()] for p in members]
+            parts.append(on_host(self._measure(params, numbers, draw, examples, counted, size=size), self.mesh))
+        each = {
+            name: np.concatenate([part.each[name] for part in parts], axis=1)[:, : config.count].astype(np.float64)
+            for name in parts[0].each
+        }
+        sums = {
+            name: np.stack([part.by_position[name] for part in parts]).astype(np.float64).sum(0)
+            for name in parts[0].by_position
+        }
+        common, found = {"length": length, "split": split, "count": config.count}, []
+        for p in range(len(sums["count"])):
+            records = [{**common, "metric": name, "value": float(x[p].mean())} for name, x in each.items()]
+            kept = {(split, length, name): x[p] for name, x in each.items() if name != "token_accuracy"}
+            means = _means({name: x[p] for name, x in sums.items()})
+            found.append(Measured(records, kept, {(split, length, name): x for name, x in means.items()}))
+        return found
 
     def trace(self, params: PyTree, size: int) -> PyTree:
-        """Return the sums of one batch of this padded size for one run; `attnjax.train.check` traces it."""
+        """Return the scores of one batch of this padded size for one run; `attnjax.train.check` traces it."""
         key, length = jax.random.key(0), jnp.asarray(self.task.minimum_length, jnp.int32)
         made = self._examples(key, length, next(iter(self._held_out.values())).arrays, size)
         alone = jax.tree.map(lambda leaf: leaf[None], params)
         return self._population(alone, EncodingParams(), key, made, jnp.ones(self.run.evaluate.batch, bool), size)
 
-    def program(self, size: int) -> Callable[..., dict[str, Array]]:
-        """Return the function that sums the metrics of a batch padded to `size`, for compilers: of parameters and numeric
-        options [P, ...] of a population, and of `arguments(size)`.
+    def program(self, size: int) -> "Callable[..., Scores]":
+        """Return the function that scores a batch padded to `size`, for compilers: of parameters and numeric options [P, ...]
+        of a population, and of `arguments(size)`.
         """
         return functools.partial(self._on_mesh, size=size)
 
@@ -151,11 +188,14 @@ class Evaluator:
             microbatch = batching.microbatch_size(self.run.model, made, members, self._platform)
         most = batching.max_targets(self.run, self.task, size)
         options = {"key": dropout, "microbatch": microbatch, "max_targets": most}
-        one = lambda params, numbers: self._sums(params, numbers, made=made, counted=counted, **options)
-        sums = jax.vmap(one)(params, numbers)
-        return sums if dropout is not None else sum_over_batch(sums, self.mesh, (ROWS,))
+        one = lambda params, numbers: self._scores(params, numbers, made=made, counted=counted, **options)
+        scores = jax.vmap(one)(params, numbers)
+        if dropout is not None:
+            return scores
+        gather = lambda x: jax.vmap(functools.partial(entries_of_all, mesh=self.mesh))(x)
+        return Scores(jax.tree.map(gather, scores.each), sum_over_batch(scores.by_position, self.mesh, (ROWS,)))
 
-    def _sums(
+    def _scores(
         self,
         params: PyTree,
         numbers: EncodingParams = EncodingParams(),
@@ -165,20 +205,24 @@ class Evaluator:
         key: Array | None = None,
         microbatch: int | None = None,
         max_targets: int | None = None,
-    ) -> dict[str, Float[Array, ""]]:
-        """Return the sums over the batch of the metrics of each example, and the number of examples, `microbatch` at a time.
+    ) -> "Scores":
+        """Return the metrics of each example, and sums over the counted ones by position, `microbatch` examples at a time.
 
         `max_targets`: no example has more targets that count, so that the logits of so many positions are enough.
         """
         each = functools.partial(self._each, params, numbers, key=key, max_targets=max_targets)
-        found, weight = batching.map_microbatches(each, made, microbatch), counted.astype(jnp.float32)
-        sums = {name: (value.astype(jnp.float32) * weight).sum() for name, value in found.items()}
-        return {"count": weight.sum(), **sums}
+        found, by_position = batching.map_microbatches(each, made, microbatch)
+        here = by_position["count"] & counted[:, None]
+        total = lambda x: jnp.where(here, x.astype(jnp.float32), 0).sum(0)
+        return Scores(
+            {name: value.astype(jnp.float32) for name, value in found.items()},
+            {name: total(value) for name, value in by_position.items()},
+        )
 
     def _each(
         self, params: PyTree, numbers: EncodingParams, made: Any, *, key: Array | None, max_targets: int | None
-    ) -> dict[str, Float[Array, " B"] | Bool[Array, " B"]]:
-        """Return the metrics [B] of each example."""
+    ) -> tuple[dict[str, Float[Array, " B"] | Bool[Array, " B"]], dict[str, Float[Array, "B M"] | Bool[Array, "B M"]]]:
+        """Return the metrics [B] of each example, and those [B, M] of its targets: which there are, loss and accuracy."""
         axis_name = axis_of_tokens(self.mesh)
         target, rows = batching.gather_targets(made, max_targets if key is None and axis_name is None else None)
         own = tokens_of_device(made, self.mesh)
@@ -199,7 +243,10 @@ class Evaluator:
         else:
             found |= {"loss": share(entropy, mask), "exact_match": (right | ~mask).all(-1)}
             found["exact_match_oracle_length"] = (right | ~(mask & ~last)).all(-1)
-        return found
+        by_position = {"count": mask, "loss": entropy, "accuracy": right}
+        if rows is None:  # all positions: those of the answer go to the front
+            by_position = jax.tree.map(functools.partial(_from_first, first=jnp.argmax(mask, -1)), by_position)
+        return found, by_position
 
     @property
     def _tail(self) -> int:
@@ -207,6 +254,19 @@ class Evaluator:
         if self.task.aligned:
             return self.run.evaluate.sliding_stride
         return 0 if self.run.task.form == "encoder" else 1
+
+
+def _from_first(x: Array, first: Int[Array, " B"]) -> Array:
+    """Return entries [B, M] that begin at the index `first` of each row; what is left behind it goes to the end."""
+    return jax.vmap(lambda row, shift: jnp.roll(row, -shift))(x, first)
+
+
+def _means(sums: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Return the means [M] by position, up to the last that has any; NaN where one has none."""
+    count = sums["count"]
+    reach = int(np.flatnonzero(count)[-1]) + 1 if count.any() else 0
+    with np.errstate(invalid="ignore"):
+        return {name: x[:reach] / count[:reach] for name, x in sums.items() if name != "count"}
 
 
 def evaluation_lengths(run: RunConfig) -> dict[str, tuple[int, ...]]:

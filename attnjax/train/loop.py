@@ -35,6 +35,8 @@ from attnjax.train.strides import Strides
 from attnjax.typing import PyTree
 
 CHECKPOINTS = "checkpoints"
+ByKey = Mapping[tuple[str, int, str], np.ndarray]
+"""Scores by split, length and metric."""
 
 
 @runtime_checkable
@@ -47,6 +49,7 @@ class RunContext(Protocol):
     def step(self, directory: pathlib.Path, step: int, **numbers: float) -> None: ...
     def metrics(self, directory: pathlib.Path, record: Mapping[str, Any]) -> None: ...
     def results(self, directory: pathlib.Path, *found: Mapping[str, Any]) -> None: ...
+    def examples(self, directory: pathlib.Path, step: int, scores: ByKey, by_position: ByKey) -> None: ...
     def truncate_after(self, directory: pathlib.Path, step: int) -> None: ...
     def log_manifest(self, directory: pathlib.Path, **fields: Any) -> None: ...
     def fail(self, directory: pathlib.Path, step: int, reason: str) -> None: ...
@@ -238,11 +241,20 @@ def _save(
 def _evaluate(
     evaluator: Evaluator, population: Member, directories, alive, state: State, step: int, context: RunContext, splits
 ) -> None:
-    for found in evaluator(state.params, splits, population.encoding):
+    """Record each length when it is measured, and the scores of single examples after the last, of tests alone."""
+    all_lengths = []
+    for found in evaluator.measure(state.params, splits, population.encoding):
         for i in alive:
-            context.results(directories[i], *({"step": step, **record} for record in found[i]))
+            context.results(directories[i], *({"step": step, **record} for record in found[i].records))
         if _stopping(context):
             return
+        all_lengths.append(found)
+    for i in alive if "test" in splits else ():
+        scores, by_position = {}, {}
+        for found in all_lengths:
+            scores |= found[i].scores
+            by_position |= found[i].by_position
+        context.examples(directories[i], step, scores, by_position)
 
 
 def _member(tree: PyTree, i: int) -> PyTree:

@@ -111,6 +111,15 @@ def entries_of_device(x: Array, mesh: jax.sharding.Mesh | None, axis: int = 0) -
     return jax.lax.dynamic_slice_in_dim(x, jax.lax.axis_index(ROWS) * size, size, axis)
 
 
+def entries_of_all(x: Num[Array, "b *_"], mesh: jax.sharding.Mesh | None) -> Num[Array, "B *_"]:
+    """Return what each device computed of its examples, one after the other on every device; call it inside `over_devices`."""
+    devices = 1 if mesh is None else mesh.shape[ROWS]
+    if devices == 1:
+        return x
+    whole = jnp.zeros((devices * x.shape[0], *x.shape[1:]), x.dtype)
+    return jax.lax.psum(jax.lax.dynamic_update_slice_in_dim(whole, x, jax.lax.axis_index(ROWS) * x.shape[0], 0), ROWS)
+
+
 def axis_of_tokens(mesh: jax.sharding.Mesh | None) -> str | None:
     """Return the name of the axis over which tokens are spread, for `attend`; None where they are not."""
     return None if mesh is None or mesh.shape[TOKENS] == 1 else TOKENS

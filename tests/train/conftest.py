@@ -33,7 +33,7 @@ class Recorder:
 
     def __init__(self, stop_after=None, mesh=ONE_DEVICE):
         self.stop_after, self.strides, self.mesh = stop_after, 0, mesh
-        self.logs, self.found, self.notes, self.failed = {}, {}, {}, {}
+        self.logs, self.found, self.notes, self.failed, self.single = {}, {}, {}, {}, {}
 
     def stopping(self):
         return "a test" if self.stop_after is not None and self.strides >= self.stop_after else ""
@@ -47,6 +47,9 @@ class Recorder:
 
     def results(self, directory, *found):
         self.found.setdefault(directory.name, []).extend(found)
+
+    def examples(self, directory, step, scores, by_position):
+        self.single[directory.name] = (step, scores, by_position)
 
     def truncate_after(self, directory, step):
         for kept in (self.logs, self.found):

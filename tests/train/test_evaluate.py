@@ -37,13 +37,13 @@ def test_exact_match_is_that_of_greedy_decoding(trained):
     draw = lambda lengths: sequences(run, task, jax.random.key(9), lengths, length)
     made = jax.jit(draw)(jnp.full((32,), length, jnp.int32))
     one = jax.tree.map(lambda leaf: leaf[0], params)
-    sums = jax.jit(Evaluator(run, task, trainer.model)._sums)
-    found = sums(one, made=made, counted=jnp.ones(32, bool))
+    scores = jax.jit(Evaluator(run, task, trainer.model)._scores)
+    found, _ = scores(one, made=made, counted=jnp.ones(32, bool))
     model = _decoder(trainer, one)
     answer = np.asarray(generate(model, made.tokens[:, : length + 1], length + 1, stop=stop))
     right = (answer == np.asarray(made.targets[:, length : 2 * length + 1])).all(1)
     assert 0 < right.sum() < 32, "a test in which all or nothing is right shows little"
-    assert float(found["exact_match"]) == right.sum()
+    assert np.array_equal(found["exact_match"], right)
 
 
 def _decoder(trainer, params):
@@ -84,3 +84,23 @@ def buckets(tiny, lengths, validation=(5,)):
     asked = dataclasses.replace(tiny.evaluate, lengths=lengths, validation_lengths=validation, bucket_sizes=())
     run = dataclasses.replace(tiny, evaluate=asked)
     return {length: padded_size(run, length) for length in (*lengths, *validation)}
+
+
+def test_scores_of_examples_and_positions_are_those_of_the_records(trained):
+    run, trainer, params = trained
+    evaluator = Evaluator(run, trainer.task, trainer.model)
+    for measured, records in zip(evaluator.measure(params), evaluator(params), strict=True):
+        (one,), (same,) = measured, records
+        assert one.records == same
+        length = same[0]["length"]
+        values = {(r["split"], length, r["metric"]): r["value"] for r in same}
+        assert one.scores.keys() == {key for key in values if key[2] != "token_accuracy"}
+        for key, scores in one.scores.items():
+            assert scores.shape == (run.evaluate.count,)
+            assert scores.mean() == values[key]
+        split = same[0]["split"]
+        # Every example has as many targets, so that means over examples and over targets are the same.
+        by_position = [one.by_position[split, length, name] for name in ("loss", "accuracy")]
+        assert [len(x) for x in by_position] == [length + 1] * 2
+        assert by_position[0].mean() == pytest.approx(values[split, length, "loss"], rel=1e-5)
+        assert by_position[1].mean() == pytest.approx(values[split, length, "token_accuracy"], rel=1e-5)

@@ -137,10 +137,14 @@ def test_windows_one_stride_apart_give_the_sliding_loss(model):
     n, weight = np.full(8, LENGTH, np.int32), np.pad(np.ones((8, LENGTH), np.int32), ((0, 0), (0, 3)))
     run = settings("unread")
     made = next_token_form(make_task(run), Example(*map(jnp.asarray, (inputs, n, targets, n, weight))))
-    sums = cases.compiled(Evaluator(run, make_task(run), built)._sums)(params, made=made, counted=jnp.ones(8, bool))
-    assert float(sums["loss_sliding"]) / 8 == pytest.approx(expected, rel=1e-5)
+    scores = cases.compiled(Evaluator(run, make_task(run), built)._scores)
+    found, by_position = scores(params, made=made, counted=jnp.ones(8, bool))
+    assert float(found["loss_sliding"].mean()) == pytest.approx(expected, rel=1e-5)
     whole = np.mean([losses(apply, params, window) for window in windows])
-    assert float(sums["loss_nonoverlapping"]) / 8 == pytest.approx(whole, rel=1e-5)
+    assert float(found["loss_nonoverlapping"].mean()) == pytest.approx(whole, rel=1e-5)
+    each = np.mean([losses(apply, params, window) for window in windows], axis=0)
+    assert np.asarray(by_position["loss"])[:LENGTH] / 8 == pytest.approx(each, rel=1e-5)
+    assert by_position["count"].tolist() == [8] * LENGTH + [0] * 3
     assert abs(whole - expected) > 1e-3, "or the two would not be told apart"
 
 

@@ -1,0 +1,107 @@
+"""Scores of single examples and positions of a run, in `examples.npz` of its folder, written with its evaluation at the end.
+
+    "step"                              the step after which it was made
+    "{split}/{length}/{metric}"         [count]: the score of each example, in the order in which they are drawn, which is the
+                                        same for all runs of a task
+    "{split}/{length}/{metric}@"        [M]: the mean over the examples at each target, of `loss` and `accuracy`
+
+Means of the first are what `results.jsonl` says; they tell how much of a difference is due to the examples. Targets are
+counted from the first of an answer; of text, from the first byte that is predicted.
+"""
+
+import dataclasses
+import io
+import pathlib
+import re
+import zipfile
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from attnjax.folder import enter
+
+FILE = "examples.npz"
+LARGEST = 2**28
+"""Bytes beyond which a file, or what is packed in it, is not read."""
+NAME = re.compile(r"([a-z]{1,20})/(\d{1,9})/([a-z][a-z0-9_]{0,60})")
+STEP = "step"
+
+Key = tuple[str, int, str]
+"""Split, length, metric."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Examples:
+    """The step of an evaluation, and its scores by (split, length, metric): of each example, and of each target's position."""
+
+    step: int
+    scores: Mapping[Key, Float[np.ndarray, " N"]]
+    by_position: Mapping[Key, Float[np.ndarray, " M"]]
+
+
+def write(directory: pathlib.Path, found: Examples) -> None:
+    """Replace the file of a run, in one step. Scores that are all 0 or 1 are stored in 8 bits, others in 32.
+
+    Raises OSError where the disk refuses, and ValueError for names that `read` would not take.
+    """
+    if wrong := next((key for key in (*found.scores, *found.by_position) if not NAME.fullmatch(_name(key))), None):
+        raise ValueError(f"no name of a split, length and metric: {wrong!r}")
+    arrays: dict[str, Any] = {STEP: np.int64(found.step)}
+    arrays |= {_name(key): _packed(x) for key, x in found.scores.items()}
+    arrays |= {f"{_name(key)}@": _packed(x) for key, x in found.by_position.items()}
+    packed = io.BytesIO()
+    np.savez_compressed(packed, **arrays)
+    with enter(directory) as folder:
+        folder.write(FILE, packed.getvalue())
+
+
+def read(directory: pathlib.Path) -> Examples:
+    """The file of a run, as numbers of 64 bits.
+
+    Raises FileNotFoundError where there is none, OSError where it cannot be read, and ValueError, naming it, where it is
+    damaged, a link, or too large.
+
+    Example:
+      >>> import tempfile
+      >>> folder = pathlib.Path(tempfile.mkdtemp())
+      >>> write(folder, Examples(300, {("test", 128, "exact_match"): np.array([1.0, 0.0, 1.0])}, {}))
+      >>> read(folder).scores["test", 128, "exact_match"].mean().round(3)
+      np.float64(0.667)
+    """
+    path = directory / FILE
+    with enter(directory) as folder:
+        content = folder.read(FILE, LARGEST)
+    try:
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            if sum(entry.file_size for entry in archive.infolist()) > LARGEST:
+                raise ValueError(f"more than {LARGEST // 2**20} MiB are packed in it")
+        with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
+            return _checked({name: arrays[name] for name in arrays.files})
+    except (ValueError, OSError, EOFError, NotImplementedError, zipfile.BadZipFile) as error:
+        raise ValueError(f"{path} is damaged: {error}") from None
+
+
+def _checked(arrays: dict[str, np.ndarray]) -> Examples:
+    step = arrays.pop(STEP, np.zeros(1))
+    if step.shape or step.dtype.kind != "i" or step < 0:
+        raise ValueError(f"it must have a {STEP}, a whole number")
+    scores: dict[Key, np.ndarray] = {}
+    by_position: dict[Key, np.ndarray] = {}
+    for name, array in arrays.items():
+        parts = NAME.fullmatch(name.removesuffix("@"))
+        if parts is None or array.ndim != 1 or array.dtype.kind not in "fu":
+            raise ValueError(f"{name[:80]!r} is no list of scores of a split, length and metric")
+        into = by_position if name.endswith("@") else scores
+        into[parts[1], int(parts[2]), parts[3]] = array.astype(np.float64)
+    return Examples(int(step), scores, by_position)
+
+
+def _name(key: Key) -> str:
+    split, length, metric = key
+    return f"{split}/{length}/{metric}"
+
+
+def _packed(scores: np.ndarray) -> np.ndarray:
+    return scores.astype(np.uint8 if np.isin(scores, (0, 1)).all() else np.float32)
