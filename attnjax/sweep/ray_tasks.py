@@ -19,6 +19,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -221,6 +222,7 @@ def connected(profile: Profile) -> Iterator[None]:
     _check_reachable(profile.address)
     ray = library(profile)
     alone: dict[str, Any] = {} if profile.address else {"include_dashboard": False, "object_store_memory": MEMORY}
+    main, before = threading.current_thread() is threading.main_thread(), signal.getsignal(signal.SIGTERM)
     try:
         ray.init(address=profile.address or "local", log_to_driver=False, logging_level=logging.ERROR, **alone)
     except (OSError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
@@ -229,6 +231,8 @@ def connected(profile: Profile) -> Iterator[None]:
         yield
     finally:
         ray.shutdown()
+        if main:
+            signal.signal(signal.SIGTERM, before)
 
 
 def library(profile: Profile | None = None) -> Any:

@@ -1,5 +1,6 @@
 """Sweeps on a real Ray: two nodes whose workers, tasks and raylet are lost, and a cluster of a single command."""
 
+import contextlib
 import os
 import pathlib
 import random
@@ -46,6 +47,7 @@ def make(tmp_path):
 
 def test_a_sweep_whose_tasks_processes_and_raylet_are_lost_trains_each_run_once(make):
     """16 runs by three workers on two nodes of a CPU: one waits at first. They are disturbed as training proceeds."""
+    handler = signal.getsignal(signal.SIGTERM)
     store, told, draw, seen = make(vary("train.batch", range(1, 17)), 200_000), [], random.Random(0), []
     with Nodes(cpus=1) as nodes, connected(profile := Profile(address=nodes.address)):
         command = worker_command(store.root, TRAINER, ExecutionConfig(population=1))
@@ -67,6 +69,7 @@ def test_a_sweep_whose_tasks_processes_and_raylet_are_lost_trains_each_run_once(
 
         attend(executor, store, disturb, Stop())
     assert not ways
+    assert signal.getsignal(signal.SIGTERM) is handler
     check_complete(store)
     assert sum("was lost (" in one for one in told) >= 1, told
     assert sum("ended with exit status -9, and is started again" in one for one in told) == 1, told
@@ -74,8 +77,20 @@ def test_a_sweep_whose_tasks_processes_and_raylet_are_lost_trains_each_run_once(
     until(lambda: not workers(store.root))
 
 
-def sweep(root, *options):
-    """`attnjax sweep --executor ray` with a cluster of its own."""
+@pytest.fixture
+def sweep():
+    """`attnjax sweep --executor ray` with a cluster of its own; it ends with the test."""
+    with contextlib.ExitStack() as stack:
+
+        def started(root, *options):
+            process = command(root, *options)
+            stack.callback(process.kill)
+            return process
+
+        yield started
+
+
+def command(root, *options):
     config = root.parent / "small.py"
     config.write_text(
         '''"""Hashes."""
@@ -92,18 +107,20 @@ def sweep():
         yield {"train.batch": batch}
 '''
     )
-    command = [sys.executable, "-m", "attnjax", "sweep", str(config), "--out", str(root), "--trainer", TRAINER]
-    command += ["--executor", "ray", "--population", "1", *options]
+    words = [sys.executable, "-m", "attnjax", "sweep", str(config), "--out", str(root), "--trainer", TRAINER]
+    words += ["--executor", "ray", "--population", "1", *options]
     environment = {**os.environ, "PYTHONPATH": PATHS}
-    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen(words, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
-def test_a_cluster_of_one_command_is_on_this_machine_alone_and_its_workers_save_when_it_is_stopped(tmp_path):
+def test_a_cluster_of_one_command_is_on_this_machine_alone_and_its_workers_save_when_it_is_stopped(sweep, tmp_path):
     root = tmp_path / "out"
     process = sweep(root, "--workers", "2")
     until(lambda: list(root.glob("*/checkpoints/last")), 120)
-    family = [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]
-    ports = [one.laddr.ip for each in family for one in each.net_connections("inet") if one.status == "LISTEN"]
+    ports = []
+    for one in [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            ports += [port.laddr.ip for port in one.net_connections("inet") if port.status == "LISTEN"]
     assert len(ports) > 4
     assert {one.removeprefix("::ffff:") for one in ports} == {"127.0.0.1"}
     process.terminate()
@@ -125,7 +142,7 @@ def test_a_cluster_of_one_command_is_on_this_machine_alone_and_its_workers_save_
     check_complete(load(root))
 
 
-def test_what_a_cluster_lacks_is_one_sentence(tmp_path):
+def test_what_a_cluster_lacks_is_one_sentence(sweep, tmp_path):
     profile = tmp_path / "cluster.toml"
     profile.write_text("[ray]\ngpus = 64\n")
     _, errors = sweep(tmp_path / "out", "--profile", str(profile)).communicate(timeout=120)
