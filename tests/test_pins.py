@@ -56,7 +56,8 @@ def declared(*extras: str) -> list[Requirement]:
     found = [Requirement(text) for text in project["dependencies"]]
     for extra in extras:
         for one in map(Requirement, project["optional-dependencies"][extra]):
-            found += declared(*one.extras) if one.name == project["name"] else [one]
+            if one.marker is None or one.marker.evaluate():
+                found += declared(*one.extras) if one.name == project["name"] else [one]
     return found
 
 

@@ -55,6 +55,7 @@ examples:
   attnjax sweep rope_vs_sinusoidal --workers 2 --report
   attnjax sweep stdlib_lm --over model.layers=2,4 --over train.learning_rate=1e-3,3e-4 --seeds 3 --workers 2
   attnjax sweep theta --executor slurm --workers 8 --profile cluster.toml
+  attnjax sweep theta --executor ray --workers 8 --profile cluster.toml
   attnjax sweep theta --dry-run
 
 The runs are all combinations of those in the sweep() of the config with the values of every --over and with --seeds, which

@@ -3,6 +3,7 @@
 import argparse
 import pathlib
 import signal
+import sys
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
@@ -15,20 +16,19 @@ from attnjax.config import RunConfig, run_id
 from attnjax.config.outside import import_modules
 from attnjax.sweep import ExecutionConfig, Store, Summary, Train, load, manifest, prepare, retry, run_here, run_workers
 from attnjax.sweep.execute import is_open, states, statuses
-from attnjax.sweep.executors import profile, worker_command
+from attnjax.sweep.executors import REQUEUE, worker_command
 from attnjax.sweep.lease import Owner
 from attnjax.sweep.preflight import check, check_apart
+from attnjax.sweep.profiles import profile
+from attnjax.sweep.ray_tasks import library, run_tasks
 from attnjax.sweep.slurm import Slurm
-from attnjax.sweep.stop import WARNINGS, Stop
+from attnjax.sweep.stop import GONE, WARNINGS, Stop, at_end_of_input
 from attnjax.sweep.summary import others
 from attnjax.sweep.worker import import_train
 from attnjax.sweep.workers import import_path
 
 SIGNALS = (("SIGINT", 130), ("KeyboardInterrupt", 130), ("SIGTERM", 143))
 FAILED, BUSY = 1, 3
-REQUEUE = 75
-"""What `attnjax work`, and one of several processes, exits with after a signal while runs are left: "temporary failure" of
-sysexits.h, to be started again."""
 Joint = Callable[[Train], Train]
 """Makes a training function that other processes compute with this one."""
 MOST = 10
@@ -69,12 +69,14 @@ def _jointly(
 def sweep(arguments: argparse.Namespace) -> int:
     """`attnjax sweep CONFIG`: all runs of a sweep."""
     plan = planned(arguments.config, arguments.overrides, arguments.over, arguments.seeds)
+    if arguments.threads is not None and arguments.executor != "local":
+        raise ValueError("--threads needs --executor local: elsewhere a worker has as many as its profile says: cpus")
     if arguments.threads is not None and arguments.workers is None:
         raise ValueError("--threads needs --workers: it sets the threads of worker processes")
     if arguments.profile is not None and arguments.executor == "local":
-        raise ValueError("--profile needs --executor slurm: it says what a cluster wants to know of a job")
-    if arguments.report and arguments.executor != "local":
-        raise ValueError(f"--report needs --executor local: {arguments.executor} trains after this command has ended")
+        raise ValueError("--profile needs --executor slurm or ray: it says what a cluster wants to know of a worker")
+    if arguments.report and arguments.executor == "slurm":
+        raise ValueError("--report needs --executor local or ray: slurm trains after this command has ended")
     for note in plan.notes:
         print(f"note: {note}", flush=True)
     if arguments.dry_run:
@@ -83,7 +85,7 @@ def sweep(arguments: argparse.Namespace) -> int:
         store = _prepared(arguments, plan, extend=arguments.extend)
         print(f"{len(plan.runs)} runs planned in {store.root}: attnjax work {store.root}")
         return 0
-    if arguments.executor != "local":
+    if arguments.executor == "slurm":
         return _submit(arguments, plan)
     code, summary = _execute(arguments, plan, extend=arguments.extend)
     if arguments.report and code in (0, FAILED, BUSY):
@@ -92,8 +94,8 @@ def sweep(arguments: argparse.Namespace) -> int:
 
 
 def _submit(arguments: argparse.Namespace, plan: Plan) -> int:
-    """Plans the sweep and hands its workers to an executor."""
-    kind, chosen = arguments.executor, profile(arguments.profile, arguments.executor)
+    """Plans the sweep and hands its workers to SLURM."""
+    chosen = profile(arguments.profile, "slurm")
     store = _prepared(arguments, plan, extend=arguments.extend)
     if arguments.retry_failed:
         retry(store)
@@ -108,7 +110,7 @@ def _submit(arguments: argparse.Namespace, plan: Plan) -> int:
             f"note: {living} workers of job {array} are still queued or running; {count} more are submitted", flush=True
         )
     submitted = executor.submit()
-    print(f"{len(store.runs)} runs in {store.root}; {count} workers submitted to {kind}: {submitted}")
+    print(f"{len(store.runs)} runs in {store.root}; {count} workers submitted to slurm: {submitted}")
     print(
         f"how they stand: attnjax list runs {store.root}; to stop them: scancel {submitted}; the same command goes on"
     )
@@ -123,6 +125,8 @@ def work(arguments: argparse.Namespace) -> int:
 def _work(arguments: argparse.Namespace, joint: Joint) -> int:
     keep_programs()
     store, stop = load(arguments.folder), Stop()
+    if arguments.attached:
+        at_end_of_input(stop)
     import_modules(arguments.imports)
     print(f"{len(store.runs)} runs in {store.root}", flush=True)
     with Display(store) as display:
@@ -166,6 +170,10 @@ def _prepared(arguments: argparse.Namespace, plan: Plan, *, extend: bool, dry: b
 def _execute(arguments: argparse.Namespace, plan: Plan, *, extend: bool, joint: Joint = alone) -> tuple[int, Summary]:
     """Trains the runs that are not done; returns the exit status and the states of all runs."""
     keep_programs()
+    chosen = None
+    if getattr(arguments, "executor", "local") == "ray":
+        chosen = profile(arguments.profile, "ray")
+        library(chosen)  # whether it is installed is told before anything is made
     root, store = _root(arguments, plan), _prepared(arguments, plan, extend=extend)
     retried = retry(store) if arguments.retry_failed else []
     print(
@@ -177,7 +185,12 @@ def _execute(arguments: argparse.Namespace, plan: Plan, *, extend: bool, joint: 
     stop, again = Stop(), joint is not alone
     execution = _execution(arguments, plan.imports)
     with Display(store) as display:
-        if arguments.workers is None:
+        if chosen is not None:
+            workers, trainer = arguments.workers or 1, arguments.trainer
+            summary = run_tasks(
+                store, trainer, workers, execution, chosen, progress=display, stop=stop, tell=_tell_error
+            )
+        elif arguments.workers is None:
             train, warnings = joint(_trainer(arguments.trainer, store)), WARNINGS if again else ()
             summary = run_here(store, train, execution, progress=display, stop=stop, warnings=warnings)
         else:
@@ -234,6 +247,10 @@ def _is_known(root: pathlib.Path, plan: Plan) -> bool:
         return False
 
 
+def _tell_error(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
 def _nothing(configs: object, directories: object, context: object) -> None:
     raise AssertionError("there was nothing to train")
 
@@ -282,7 +299,8 @@ def _tell_others(store: Store, owners: Mapping[str, Owner]) -> None:
 def _status(summary: Summary, stop: Stop, *, strict: bool, again: bool) -> int:
     """The exit status; `again`: of a process that a scheduler starts again after a signal, if runs are left."""
     asked = stop.reason.partition(" ")[0]  # without "of process 1"
-    if again and summary.open() and asked in (*dict(SIGNALS), *(signal.Signals(number).name for number in WARNINGS)):
+    asks = (*dict(SIGNALS), *(signal.Signals(number).name for number in WARNINGS))
+    if again and summary.open() and (asked in asks or stop.reason == GONE):
         return REQUEUE
     if not again and stop.reason in dict(SIGNALS):
         return dict(SIGNALS)[stop.reason]

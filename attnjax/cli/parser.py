@@ -86,9 +86,9 @@ def _add_sweep(add: _Add) -> None:
     sweep.add_argument(
         "--threads", type=types.count, metavar="N", help="threads of each worker; default: number of cores / workers"
     )
-    text = "who starts the workers: this command, or SLURM as an array of jobs; default: local"
+    text = "who starts the workers: this command, SLURM as an array of jobs, or Ray as tasks; default: local"
     sweep.add_argument("--executor", choices=EXECUTORS, default="local", help=text)
-    text = "a TOML file that says what the cluster wants to know of a job: partition, time, GPUs, lines of set-up"
+    text = "a TOML file that says what the cluster wants to know of a worker: partition, time, address, CPUs, GPUs"
     sweep.add_argument("--profile", type=pathlib.Path, metavar="FILE", help=text)
     sweep.add_argument("--fail-fast", action="store_true", help="stop at the first run that fails")
     sweep.add_argument("--strict", action="store_true", help="exit with 1 if any run failed")
@@ -111,6 +111,8 @@ def _add_work(add: _Add) -> None:
     work.add_argument("--fail-fast", action="store_true", help="stop at the first run that fails")
     text = "import (and so execute) a module of which the runs name a class, as package.module:Class"
     work.add_argument("--import", action="append", default=[], dest="imports", metavar="MODULE", help=text)
+    text = "stop as after SIGTERM when standard input ends, because the process that started this one is gone"
+    work.add_argument("--attached", action="store_true", help=text)
     work.set_defaults(command=execution.work)
 
 

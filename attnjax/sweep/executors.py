@@ -2,27 +2,34 @@
 
     local     processes of this machine, see `workers.py`; the driver stays
     slurm     an array of jobs, see `slurm.py`; the command ends when they are submitted
+    ray       tasks of Ray, see `ray_tasks.py`; the driver stays, starts workers again, and stops them when it is stopped
 
 A worker is `attnjax work DIR`, whoever starts it: it claims runs by their leases, so that executors, and several sweeps of one
 folder from several of them, need not know of each other.
 """
 
-import dataclasses
+import contextlib
 import pathlib
-import re
 import sys
+import time
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
+from attnjax.records.status import FINAL
 from attnjax.sweep.execute import ExecutionConfig
+from attnjax.sweep.run_context import Event, Progress
+from attnjax.sweep.stop import Stop
+from attnjax.sweep.store import Store
 
-EXECUTORS = ("local", "slurm")
-PLAIN = re.compile(r"[ -~]*")
-"""Printable ASCII, of one line."""
+EXECUTORS = ("local", "slurm", "ray")
+REQUEUE = 75
+"""What `attnjax work` exits with after a signal while runs are left: "temporary failure" of sysexits.h, to be started again."""
+LOOK = 1.0
+"""Seconds between two looks at workers and runs."""
 
 
 class Executor(Protocol):
-    """Starts workers elsewhere. `workers` names those that were submitted, in the words of the executor."""
+    """Starts workers elsewhere. `workers` is what `submit` returned; with _1, _2, ... behind it, one of them alone."""
 
     def submit(self) -> str:
         """Submit the workers; returns the name under which `poll` and `stop` know them.
@@ -32,89 +39,70 @@ class Executor(Protocol):
         ...
 
     def poll(self, workers: str) -> Mapping[str, int]:
-        """How many workers wait, run or are in another state, in the executor's words. It may know nothing any more: {}."""
+        """How many workers wait, run or are in another state, in the executor's words; {} when it knows of none any more.
+
+        Where the executor does not start workers again by itself, this does.
+        """
         ...
 
     def stop(self, workers: str) -> None:
-        """Ask all of them to save and end, and start none again."""
+        """Ask them to save and end, and start none of them again."""
         ...
 
 
-@dataclasses.dataclass(frozen=True)
-class Profile:
-    """What a cluster wants to know of a job, read from a TOML file; empty fields are left to the defaults of the cluster.
+def starts_again(code: int) -> bool:
+    """Whether a worker with this exit status is to be started again: runs are left, or a signal ended it.
 
-        [slurm]
-        partition = "gpu"
-        time = "04:00:00"
-        gpus = 1
-        cpus = 8
-        setup = ["module load cuda/12", "source ~/attnjax/.venv/bin/activate"]
-        options = ["--constraint=h100"]
-
-    Args:
-      partition, account, qos, time, memory: as `sbatch` takes them.
-      gpus, cpus: of each worker.
-      warning: seconds before the end of a job, or its preemption, at which it gets SIGUSR1.
-      restarts: how often a worker is started again at most.
-      setup: lines of the shell before the worker starts: modules, an environment. They are executed as they are.
-      options: further options of `sbatch`.
+    Example:
+      >>> [starts_again(code) for code in (0, 1, 2, 3, 75, 137, -9)]
+      [False, False, False, False, True, True, True]
     """
-
-    partition: str = ""
-    account: str = ""
-    qos: str = ""
-    time: str = ""
-    memory: str = ""
-    gpus: int = 0
-    cpus: int = 0
-    warning: int = 120
-    restarts: int = 100
-    setup: tuple[str, ...] = ()
-    options: tuple[str, ...] = ()
+    return code == REQUEUE or code < 0 or code > 128
 
 
-def profile(path: pathlib.Path | None, executor: str) -> Profile:
-    """The profile of an executor in a file; the default one without a file.
-
-    Raises ValueError, naming the file and the field, for what is no profile, and OSError where it cannot be read.
-    """
-    if path is None:
-        return Profile()
-    import tomllib
-
+def attend(executor: Executor, store: Store, progress: Progress, stop: Stop, *, fail_fast: bool = False) -> None:
+    """Submit the workers and watch until all have ended; `stop` stops them. News of runs are read from the folder."""
+    news, asked, workers = News(store), False, executor.submit()
     try:
-        table = tomllib.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ValueError(f"{path} is no TOML file: {error}") from None
-    section = table.get(executor)
-    if not isinstance(section, dict):
-        raise ValueError(f"{path} has no table [{executor}]")
-    return Profile(**{name: _field(path, name, value) for name, value in section.items()})
+        while executor.poll(workers):
+            failed = news.tell(progress)
+            if failed and fail_fast:
+                stop.set(f"run {failed[0]} failed")
+            if stop.reason and not asked:
+                asked = True
+                executor.stop(workers)
+            if asked:
+                time.sleep(LOOK)
+            else:
+                stop.wait(LOOK)
+    except BaseException:
+        executor.stop(workers)
+        raise
+    news.tell(progress)
 
 
-def _field(path: pathlib.Path, name: str, value: Any) -> Any:
-    known = {field.name: field.default for field in dataclasses.fields(Profile)}
-    if name not in known:
-        raise ValueError(f"{path}: unknown field {name!r}; choose from {', '.join(known)}")
-    default = known[name]
-    if isinstance(default, tuple):
-        if not isinstance(value, list) or not all(_is_line(one) for one in value):
-            raise ValueError(f"{path}: {name} must be a list of lines of text, got {value!r}")
-        if name == "options" and not all(one.startswith("--") for one in value):
-            raise ValueError(f"{path}: options must begin with --, got {value!r}")
-        return tuple(value)
-    if isinstance(default, int):
-        if type(value) is not int or value < 0:
-            raise ValueError(f"{path}: {name} must be a number of at least 0, got {value!r}")
-        return value
-    if not _is_line(value) or " " in value:
-        raise ValueError(f"{path}: {name} must be one word, got {value!r}")
-    return value
+class News:
+    """What has become of runs since the last look at their folders."""
 
+    def __init__(self, store: Store):
+        self._store = store
+        self._seen: dict[str, tuple[str, int]] = {}
+        self.tell(lambda event: None)
 
-def _is_line(value: Any) -> bool:
-    return isinstance(value, str) and PLAIN.fullmatch(value) is not None
+    def tell(self, progress: Progress) -> list[str]:
+        """Pass on an event for each run whose state or step is another one; returns those that have failed since."""
+        failed = []
+        for entry in self._store.runs:
+            before = self._seen.get(entry.run, ("pending", 0))
+            if before[0] in FINAL:
+                continue
+            with contextlib.suppress(OSError, ValueError):  # the summary at the end tells which are damaged
+                now = self._store.status(entry.run)
+                self._seen[entry.run] = now.state, now.step
+                if before != (now.state, now.step) and now.state != "pending":
+                    progress(Event(entry.run, now.state, now.step, {}, now.reason))
+                    failed += [entry.run] * (now.state == "failed")
+        return failed
 
 
 def worker_command(root: pathlib.Path, trainer: str, execution: ExecutionConfig) -> Sequence[str]:

@@ -20,7 +20,7 @@ from collections.abc import Mapping, Sequence
 from attnjax.config.names import safe_name
 from attnjax.records import files, jsonl
 from attnjax.records.values import text
-from attnjax.sweep.executors import Profile
+from attnjax.sweep.profiles import Profile
 from attnjax.sweep.store import LOGS, Store
 from attnjax.sweep.workers import import_path
 

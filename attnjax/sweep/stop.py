@@ -24,6 +24,7 @@ TOGETHER = 0.2
 """Seconds within which two SIGTERM count as one: `timeout` sends one to its child, and one to the group of the child."""
 
 
+GONE = "the process that started this one asked for it, or is gone"
 WARNINGS = tuple(getattr(signal, name) for name in ("SIGUSR1", "SIGUSR2") if hasattr(signal, name))
 """What schedulers send before they end or suspend a job; Windows has none."""
 
@@ -53,6 +54,18 @@ class Stop:
 def exit_status(interrupt: KeyboardInterrupt) -> int:
     """The exit status of a process that a signal ended: 143 for SIGTERM, 130 for Ctrl-C."""
     return 128 + (signal.SIGTERM if isinstance(interrupt, Terminated) else signal.SIGINT)
+
+
+def at_end_of_input(stop: Stop) -> None:
+    """Sets `stop`, for the reason `GONE`, when standard input ends: whoever holds its other end closed it, or died."""
+    threading.Thread(target=_wait_for_the_end, args=(stop,), name="input", daemon=True).start()
+
+
+def _wait_for_the_end(stop: Stop) -> None:
+    # Not through sys.stdin, whose lock a waiting thread would still hold when Python ends.
+    while os.read(0, 4096):
+        pass
+    stop.set(GONE)
 
 
 @contextlib.contextmanager

@@ -17,7 +17,7 @@ from attnjax.records.values import jsonable
 from attnjax.sweep import manifest
 from attnjax.sweep.execute import ExecutionConfig, work
 from attnjax.sweep.run_context import Event, Train
-from attnjax.sweep.stop import Stop, exit_status, on_signals
+from attnjax.sweep.stop import Stop, at_end_of_input, exit_status, on_signals
 from attnjax.sweep.store import load
 
 
@@ -26,7 +26,7 @@ def main() -> None:
     events = _take_stdout()
     order = json.loads(sys.stdin.readline())
     stop = Stop()
-    threading.Thread(target=_wait_for_the_end, args=(stop,), daemon=True).start()
+    at_end_of_input(stop)
     store, lock = load(pathlib.Path(order["root"])).only(order["runs"]), threading.Lock()
 
     def report(event: Event) -> None:
@@ -63,13 +63,6 @@ def _take_stdout() -> IO[str]:
     events = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     return events
-
-
-def _wait_for_the_end(stop: Stop) -> None:
-    # Not through sys.stdin, whose lock a waiting thread would still hold when Python ends.
-    while os.read(0, 4096):
-        pass
-    stop.set("the driver asked for a stop, or is gone")
 
 
 if __name__ == "__main__":

@@ -158,7 +158,7 @@ class WorkerPool:
         if by_itself or self._in_vain > self._execution.attempts * self._workers:
             raise ValueError(
                 f"workers end before they finish a run, the last with exit status {code}; "
-                f"the last line of its log {worker.log} is: {_last_line(worker.log)}"
+                f"the last line of its log {worker.log} is: {last_line(worker.log)}"
             )
         self.start(worker.number)
 
@@ -175,7 +175,7 @@ def environment(threads: int, workers: int, number: int) -> dict[str, str]:
     return {**os.environ, **devices.of_worker(number, workers, os.environ), **mine, "PYTHONPATH": path}
 
 
-def _last_line(log: pathlib.Path) -> str:
+def last_line(log: pathlib.Path) -> str:
     """The last line of a worker's log, however long the log is."""
     try:
         with folder.enter(log.parent) as logs, logs.opened(log.name) as descriptor:

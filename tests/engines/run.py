@@ -1,11 +1,11 @@
-"""A disturbed sweep on a real SLURM beside the same sweep undisturbed on this machine: the same bits, each run exactly once.
+"""A disturbed sweep on a real SLURM or Ray beside the same sweep undisturbed on this machine: the same bits, each run once.
 
-    python -m tests.engines.run                       24 runs by four workers; about ten minutes on two cores
-    python -m tests.engines.run --out tests/engines/records
+    python -m tests.engines.run --engine slurm        24 runs by four workers; about ten minutes on two cores
+    python -m tests.engines.run --engine ray --out tests/engines/records
 
-Jobs are requeued, warned or cancelled while they train. Afterwards the digest of the parameters of each run at its
-last step must be that of the undisturbed one, its log and evaluations must be the same, and it must have ended once. The record
-names machine and versions.
+Workers are requeued, warned, killed or cancelled while they train, and nodes are lost. Afterwards the digest of the parameters
+of each run at its last step must be that of the undisturbed one, its log and evaluations must be the same, and it must have
+ended once. The record names machine and versions.
 """
 
 import argparse
@@ -13,6 +13,7 @@ import json
 import os
 import pathlib
 import random
+import signal
 import subprocess
 import sys
 import tempfile
@@ -20,8 +21,12 @@ import time
 from typing import Any
 
 from attnjax.records.runs import read_manifest
-from attnjax.sweep import load, manifest, scan
-from tests.engines.cluster import Cluster, missing
+from attnjax.sweep import ExecutionConfig, load, manifest, scan
+from attnjax.sweep.executors import attend, worker_command
+from attnjax.sweep.profiles import Profile
+from attnjax.sweep.ray_tasks import RayTasks, connected, library
+from attnjax.sweep.stop import Stop
+from tests.engines import cluster, ray_nodes
 
 CONFIG = '''"""Copying strings, a few steps."""
 
@@ -38,7 +43,10 @@ def sweep():
         for seed in range(12):
             yield {"model.encoding": encoding, "seed": seed}
 '''
-WAYS = ("requeue", "warn", "requeue", "cancel", "warn", "requeue", "warn", "requeue")
+WAYS = {
+    "slurm": ("requeue", "warn", "requeue", "cancel", "warn", "requeue", "warn", "requeue"),
+    "ray": ("kill", "node", "warn", "cancel", "kill", "warn", "node", "warn"),
+}
 THREADS = {"NPROC": "1", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "JAX_PLATFORMS": "cpu"}
 """Bits depend on the number of threads, and these nodes are of one machine."""
 
@@ -46,10 +54,13 @@ THREADS = {"NPROC": "1", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "J
 def main(arguments: list[str] | None = None) -> int:
     """Train twice, compare, and write the record; 1 where anything differs."""
     parser = argparse.ArgumentParser(prog="python -m tests.engines.run", description=__doc__)
+    parser.add_argument(
+        "--engine", choices=sorted(WAYS), default="slurm", help="what starts the workers; default: slurm"
+    )
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("runs/engines"), help="folder of the record")
     chosen = parser.parse_args(arguments)
-    if absent := missing():
-        parser.error(f"this needs {absent}: apt-get install slurmctld slurmd slurm-client")
+    if absent := (ray_nodes if chosen.engine == "ray" else cluster).missing():
+        parser.error(f"this needs {absent}, see {chosen.engine} in docs/clusters.md")
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         config = folder / "engines.py"
@@ -58,54 +69,71 @@ def main(arguments: list[str] | None = None) -> int:
         begin = time.monotonic()
         _attnjax(os.environ | THREADS, "sweep", config, "--out", alone, "--population", "1")
         between = time.monotonic()
-        with Cluster(folder / "slurm") as slurm:
-            told = _disturbed(slurm, config, disturbed, folder)
+        told = (_on_ray if chosen.engine == "ray" else _on_slurm)(config, disturbed, folder)
         record = {
             **{key: value for key, value in manifest.of_machine().items() if key in ("processor", "python")},
             **{
                 f"version_{one}": manifest.of_machine()[f"version_{one}"] for one in ("jax", "flax", "orbax_checkpoint")
             },
             "date": manifest.now()[:10],
-            "slurm": told.pop("slurm"),
+            chosen.engine: told.pop("version"),
             "disturbed": told,
             "seconds_alone": round(between - begin),
             "seconds_disturbed": round(time.monotonic() - between),
             **compared(alone, disturbed),
         }
     chosen.out.mkdir(parents=True, exist_ok=True)
-    (chosen.out / "slurm.json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    (chosen.out / f"{chosen.engine}.json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
     print(json.dumps(record, indent=1))
     return int(bool(record["differ"]) or record["done"] != record["runs"])
 
 
-def _disturbed(slurm: Cluster, config: pathlib.Path, root: pathlib.Path, folder: pathlib.Path) -> dict[str, Any]:
+def _on_slurm(config: pathlib.Path, root: pathlib.Path, folder: pathlib.Path) -> dict[str, Any]:
     """Train on SLURM, and count what was done to the jobs."""
     setup = [f"export {name}={value}" for name, value in THREADS.items()]
     (folder / "cluster.toml").write_text(f"[slurm]\nsetup = {json.dumps(setup)}\n")
-    where = (
-        "--executor",
-        "slurm",
-        "--workers",
-        "4",
-        "--profile",
-        folder / "cluster.toml",
-        "--wait",
-        "--population",
-        "1",
-    )
-    _attnjax(slurm.environment, "sweep", config, "--out", root, *where)
-    store, draw, ways = load(root), random.Random(0), list(WAYS)
-    told = {"requeue": 0, "warn": 0, "cancel": 0, "jobs": 4}
-    while any(store.status(entry.run).state not in ("done", "failed") for entry in store.runs):
-        time.sleep(4)
-        states = slurm.run("squeue", "--array", "--noheader", "--format=%A %T").splitlines()
-        running = [line.split()[0] for line in states if line.endswith("RUNNING")]
-        if ways and running:
-            way, job = ways.pop(0), draw.choice(running)
-            command = {"requeue": ["scontrol", "requeue", job], "cancel": ["scancel", job]}
-            slurm.run(*command.get(way, ["scancel", "--batch", "--signal=USR1", job]), check=False)
-            told[way] += 1
-    return told | {"slurm": slurm.run("sinfo", "--version").strip()}
+    where = ["--executor", "slurm", "--workers", "4", "--profile", folder / "cluster.toml"]
+    with cluster.Cluster(folder / "slurm") as slurm:
+        _attnjax(slurm.environment, "sweep", config, "--out", root, *where, "--wait", "--population", "1")
+        store, draw, ways = load(root), random.Random(0), list(WAYS["slurm"])
+        told = {"requeue": 0, "warn": 0, "cancel": 0, "jobs": 4}
+        while any(store.status(entry.run).state not in ("done", "failed") for entry in store.runs):
+            time.sleep(4)
+            states = slurm.run("squeue", "--array", "--noheader", "--format=%A %T").splitlines()
+            running = [line.split()[0] for line in states if line.endswith("RUNNING")]
+            if ways and running:
+                way, job = ways.pop(0), draw.choice(running)
+                command = {"requeue": ["scontrol", "requeue", job], "cancel": ["scancel", job]}
+                slurm.run(*command.get(way, ["scancel", "--batch", "--signal=USR1", job]), check=False)
+                told[way] += 1
+        return told | {"version": slurm.run("sinfo", "--version").strip()}
+
+
+def _on_ray(config: pathlib.Path, root: pathlib.Path, folder: pathlib.Path) -> dict[str, Any]:
+    """Train on two nodes of Ray, and count what was done to workers, tasks and nodes. It comes as training proceeds."""
+    _attnjax(os.environ | THREADS, "sweep", config, "--out", root, "--plan")
+    store, draw, ways, words = load(root), random.Random(0), list(WAYS["ray"]), []
+    command = worker_command(root, "attnjax.train:train", ExecutionConfig(population=1))
+    every = sum(store.config(entry.run).train.steps for entry in store.runs) / (len(ways) + 2)
+    steps: dict[str, int] = {}
+    told = {"warn": 0, "kill": 0, "node": 0, "cancel": 0, "workers": 4}
+    with ray_nodes.Nodes(cpus=2) as nodes, connected(Profile(address=nodes.address)):
+        executor = RayTasks(store, command, 4, Profile(address=nodes.address, environment=THREADS), words.append)
+
+        def disturb(event: Any) -> None:
+            steps[event.run] = event.step
+            due = sum(steps.values()) > (len(WAYS["ray"]) - len(ways) + 1) * every
+            if ways and due and (working := ray_nodes.workers(root)):
+                way, one = ways.pop(0), draw.choice(working)
+                how = {"warn": lambda: one.send_signal(signal.SIGUSR1), "kill": one.kill, "node": nodes.lose}
+                how.get(way, lambda: executor.stop(f"{executor.name}_{draw.randint(1, 4)}"))()
+                told[way] += 1
+
+        attend(executor, store, disturb, Stop())
+        version = library().__version__
+    print("\n".join(words), file=sys.stderr)
+    lost, again = (sum(what in one for one in words) for what in ("was lost (", "is started again"))
+    return told | {"workers_lost": lost, "workers_started_again": again, "version": version}
 
 
 def compared(alone: pathlib.Path, disturbed: pathlib.Path) -> dict[str, Any]:

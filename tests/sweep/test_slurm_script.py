@@ -14,8 +14,10 @@ from attnjax.cli import main
 from attnjax.records import jsonl
 from attnjax.sweep import seeds
 from attnjax.sweep.execute import ExecutionConfig
-from attnjax.sweep.executors import Profile, profile, worker_command
+from attnjax.sweep.executors import attend, worker_command
+from attnjax.sweep.profiles import Profile, profile
 from attnjax.sweep.slurm import Slurm
+from attnjax.sweep.stop import Stop
 
 
 @pytest.fixture
@@ -158,6 +160,19 @@ def test_a_second_submission_says_which_workers_are_queued_or_running_already(tm
     assert "note" not in capsys.readouterr().out
     tables = jsonl.read(tmp_path / "out" / "logs" / "slurm.jsonl").tables
     assert [(row.get("array"), row.get("workers")) for row in tables[:2]] == [("17", 2), ("18", 3)]
+
+
+def test_a_driver_can_stay_with_the_jobs_and_stop_them(make, programs, monkeypatch):
+    """Nothing does so yet. The loop of the driver on Ray serves SLURM as well, which is what the protocol is for."""
+    monkeypatch.setattr("attnjax.sweep.executors.LOOK", 0.01)
+    programs("sbatch", "echo 17")
+    programs("squeue", '[ -e "$0.ended" ] || echo RUNNING')
+    programs("scancel", 'echo "$@" >"$0.asked"; touch "${0%scancel}squeue.ended"')
+    stop = Stop()
+    stop.set("SIGTERM")
+    attend(slurm(make(seeds(1))), make(seeds(1)), lambda event: None, stop)
+    asked = next(pathlib.Path(os.environ["PATH"].split(":")[0]).glob("scancel.asked")).read_text()
+    assert asked == "17\n"
 
 
 def test_a_folder_that_sbatch_cannot_write_to(make, tmp_path):
