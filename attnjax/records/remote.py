@@ -22,7 +22,7 @@ from urllib.parse import quote
 from attnjax.config.files import SIZE, SWEEP_FILE
 from attnjax.config.names import SAFE_NAME
 from attnjax.folder import Folder, enter
-from attnjax.records import examples, jsonl, lines, status
+from attnjax.records import inventory, jsonl, lines, status
 from attnjax.records.runs import CONFIG, MANIFEST, OURS, RUN, SIZE_OF_PLAN
 from attnjax.records.values import printable
 
@@ -30,7 +30,7 @@ URL = re.compile(r"([a-z][a-z0-9+.-]+)://(.*)", re.DOTALL)
 FLAT = re.compile(r"[a-z][a-z0-9+.-]+:/(?!/)")
 """How the text of a path begins that was made of a URL."""
 TABLES = (CONFIG, MANIFEST, status.FILE)
-RECORDS = (*TABLES, *jsonl.FILES, examples.FILE)
+RECORDS = (*TABLES, *jsonl.FILES, inventory.EXAMPLES)
 """The files of a run that are copied."""
 BATCH, TOGETHER = 2**26, 256
 """Bytes and files that are asked for at once."""
