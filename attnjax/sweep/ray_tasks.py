@@ -15,6 +15,7 @@ import dataclasses
 import logging
 import os
 import pathlib
+import secrets
 import signal
 import socket
 import subprocess
@@ -241,6 +242,8 @@ def library(profile: Profile | None = None) -> Any:
     if profile is not None and not profile.address:
         # Despite its name Ray reads it on every system, while it is imported: without it, its ports are open to the network.
         os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
+        # The token of this cluster is in the environment of its processes alone; Ray's own is a file, for all its clusters.
+        os.environ.update(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=secrets.token_hex(32))
     try:
         import ray
     except ImportError as error:

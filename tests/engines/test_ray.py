@@ -113,16 +113,45 @@ def sweep():
     return subprocess.Popen(words, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
+def listening(pid, name=""):
+    """The addresses on which the processes under one listen, or those with a name."""
+    found = []
+    for one in [psutil.Process(pid), *psutil.Process(pid).children(recursive=True)]:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if one.name().startswith(name):
+                found += [port.laddr for port in one.net_connections("inet") if port.status == "LISTEN"]
+    return found
+
+
+INTRUDER = """
+import ray
+try:
+    ray.init(address="127.0.0.1:{port}")
+    print("connected")
+except ConnectionError:
+    print("refused")
+"""
+
+
+def connecting(port):
+    """Somebody else of this machine, who does not know the token, and does not try long."""
+    known = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "a" * 64, "RAY_NUM_REDIS_GET_RETRIES": "2"}
+    environment = {**os.environ, **known, "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
+    pipes = dict(stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    return subprocess.Popen([sys.executable, "-c", INTRUDER.format(port=port)], env=environment, text=True, **pipes)
+
+
 def test_a_cluster_of_one_command_is_on_this_machine_alone_and_its_workers_save_when_it_is_stopped(sweep, tmp_path):
     root = tmp_path / "out"
     process = sweep(root, "--workers", "2")
+    until(lambda: listening(process.pid, "gcs_server"), 120)
+    intruder = connecting(listening(process.pid, "gcs_server")[0].port)
     until(lambda: list(root.glob("*/checkpoints/last")), 120)
-    ports = []
-    for one in [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]:
-        with contextlib.suppress(psutil.NoSuchProcess):
-            ports += [port.laddr.ip for port in one.net_connections("inet") if port.status == "LISTEN"]
+    ports = listening(process.pid)
     assert len(ports) > 4
-    assert {one.removeprefix("::ffff:") for one in ports} == {"127.0.0.1"}
+    assert {one.ip.removeprefix("::ffff:") for one in ports} == {"127.0.0.1"}
+    told, errors = intruder.communicate(timeout=60)
+    assert (told, "InvalidAuthToken" in errors) == ("refused\n", True)
     process.terminate()
     told, errors = process.communicate(timeout=120)
     assert process.returncode == 143, errors

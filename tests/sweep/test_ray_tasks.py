@@ -284,6 +284,8 @@ def test_an_attached_worker_asks_to_be_started_again(make):
 
 def test_without_ray_one_sentence_and_nothing_made(tmp_path, capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
+    for name in ("USAGE_STATS_ENABLED", "ENABLE_WINDOWS_OR_OSX_CLUSTER", "AUTH_MODE", "AUTH_TOKEN"):
+        monkeypatch.setenv(f"RAY_{name}", "0")  # what the command sets ends with the test
     assert main(["sweep", "rope_vs_sinusoidal", "--executor", "ray", "--out", str(tmp_path / "out")]) == 2
     assert capsys.readouterr().err.startswith("attnjax: error: Ray is not installed: pip install 'attnjax[ray]' (")
     assert not (tmp_path / "out").exists()
