@@ -61,17 +61,29 @@ class Choice:
         means = self.means
         return means.index((min if lower_is_better(self.metric) else max)(means))
 
+    @property
+    def tied(self) -> int:
+        """How many candidates are as good as the chosen one, which is the first of them."""
+        return self.means.count(self.means[self.best]) - 1
+
+    def edges(self, candidates: Sequence[Changes]) -> dict[str, str]:
+        """The numbers of the chosen candidate that are the smallest or the largest that was tried, and which of the two."""
+        found = {}
+        for key, value in candidates[self.best].items():
+            values = {one[key] for one in candidates if finite(one[key])}
+            if finite(value) and len(values) > 1 and value in (min(values), max(values)):
+                found[key] = "smallest" if value == min(values) else "largest"
+        return found
+
     def notes(self, candidates: Sequence[Changes]) -> list[str]:
         """What a reader should know about the choice: ties, edges of a range, failed runs."""
         means, chosen, found = self.means, candidates[self.best], []
-        equal = [number for number, mean in enumerate(means) if mean == means[self.best]]
-        if len(equal) > 1:
-            found.append(f"{len(equal)} of {len(means)} candidates have the best score; the first of them was chosen")
-        for key, value in chosen.items():
-            values = sorted({one[key] for one in candidates if finite(one[key])})
-            if finite(value) and len(values) > 1 and value in (values[0], values[-1]):
-                end = "smallest" if value == values[0] else "largest"
-                found.append(f"{key}={value:g} is the {end} value that was tried: a better one may lie beyond")
+        if self.tied:
+            found.append(
+                f"{self.tied + 1} of {len(means)} candidates have the best score; the first of them was chosen"
+            )
+        for key, end in self.edges(candidates).items():
+            found.append(f"{key}={chosen[key]:g} is the {end} value that was tried: a better one may lie beyond")
         failed = sum(trial.state == "failed" for trials in self.trials for trial in trials)
         if failed:
             found.append(f"{failed} of {len(means) * len(self.trials[0])} tuning runs failed")
