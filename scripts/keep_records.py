@@ -2,9 +2,9 @@
 
     python scripts/keep_records.py runs/rope_vs_sinusoidal experiments/rope_vs_sinusoidal
 
-writes EXPERIMENT/records anew: the plan of the sweep, what was chosen for it, and of each run its config, manifest, status, log,
-results and scores of examples. What is reported from them, `attnjax report EXPERIMENT/records --out EXPERIMENT/report`, has the same bytes wherever
-it is made. Links are not followed, and nothing is copied where something in the sweep is damaged.
+writes EXPERIMENT/records anew: the plan of the sweep, what was chosen for it, and of each run its config, manifest, status,
+log, results and scores of examples. What is reported from them, `attnjax report EXPERIMENT/records --out EXPERIMENT/report`,
+has the same bytes wherever it is made. Links are not followed, and nothing is copied where something in the sweep is damaged.
 """
 
 import argparse
