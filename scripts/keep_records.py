@@ -2,9 +2,9 @@
 
     python scripts/keep_records.py runs/rope_vs_sinusoidal experiments/rope_vs_sinusoidal
 
-writes EXPERIMENT/records anew: the plan of the sweep, and of each run its config, manifest, status, log, results and scores of
-examples. What is reported from them, `attnjax report EXPERIMENT/records --out EXPERIMENT/report`, has the same bytes wherever
-it is made. Links are not followed, and nothing is copied where something in the sweep is damaged.
+writes EXPERIMENT/records anew: the plan of the sweep, what was chosen for it, and of each run its config, manifest, status,
+log, results and scores of examples. What is reported from them, `attnjax report EXPERIMENT/records --out EXPERIMENT/report`,
+has the same bytes wherever it is made. Links are not followed, and nothing is copied where something in the sweep is damaged.
 """
 
 import argparse
@@ -17,6 +17,7 @@ from attnjax.records import examples, jsonl, status
 from attnjax.records.lines import LARGEST
 from attnjax.records.runs import CONFIG, MANIFEST
 from attnjax.sweep import scan
+from attnjax.sweep.choices import FILE as TUNING
 
 FILES = (CONFIG, MANIFEST, status.FILE, *jsonl.FILES, examples.FILE, "traceback.txt")
 
@@ -33,6 +34,8 @@ def keep(runs: pathlib.Path, experiment: pathlib.Path) -> int:
     target.mkdir(parents=True)
     with enter(runs, follow=True) as sweep:
         copy(sweep, "sweep.json", target)
+        if sweep.kind(TUNING):
+            copy(sweep, TUNING, target)
         for run in found.runs:
             with sweep.enter(run.run) as folder:
                 (target / run.run).mkdir()

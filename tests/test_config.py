@@ -104,7 +104,7 @@ def allowed(key, value):
         return value is None or (number(value) and value > 0)
     if key == "train.weight_decay":
         return number(value) and value >= 0
-    if key == "train.final":
+    if key in ("train.final", "train.until"):
         return number(value) and 0 <= value <= 1
     if key in RATES:
         return number(value) and 0 <= value < 1
@@ -129,6 +129,7 @@ KEYS += [
     *OPTIONAL,
     "train.weight_decay",
     "train.final",
+    "train.until",
     "model.window",
     "model.windows",
     "name",
@@ -187,7 +188,7 @@ BAD += [
 ]
 BAD += [1, 2, 3, 0.5, 7.0, "cosine", "float32", "dense", "copy", "x" * 129, np.float32(0.5), np.bool_(True), np.ones(3)]
 TOGETHER = re.compile(
-    "not be above|no multiple|is shorter|ascend|must be given|bucket_growth must be above|one entry for each"
+    "not be above|no multiple|is shorter|ascend|must be given|bucket_growth must be above|one entry for each|which is 0"
 )
 """Refusals of values that are fine by themselves."""
 

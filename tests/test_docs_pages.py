@@ -25,6 +25,15 @@ def test_the_config_of_the_page_is_six_runs(tmp_path):
     assert {dict(run.config.model.encoding.options)["fraction"] for run in runs} == {0.5, 1.0}
 
 
+def test_the_tuning_of_the_page_is_of_two_families(tmp_path):
+    config, tune, *_ = re.findall(r"```python\n(.*?)```", text("docs/experiments.md"), re.DOTALL)
+    (tmp_path / "half_rope.py").write_text(f"{config}\n\n{tune}", encoding="utf-8")
+    found = planned(str(tmp_path / "half_rope.py"), ["evaluate.validation_lengths=[16]"], tune=True).tuning
+    assert found is not None
+    assert (len(found.families), len(found.candidates), found.seeds) == (2, 6, (100, 101, 102))
+    assert len(found.runs) == 36
+
+
 def test_every_encoding_has_a_row_and_is_named_on_the_first_page():
     table, first = text("docs/encodings.md"), text("README.md")
     for name, row in ENCODINGS.items():

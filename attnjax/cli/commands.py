@@ -33,6 +33,8 @@ def show(arguments: argparse.Namespace) -> int:
         print(f"  {key:<30}{values}")
     for note in plan.notes:
         print(f"note: {note}")
+    if plan.untuned:
+        print("note: `attnjax sweep` tunes these runs first; its option --dry-run shows among which candidates")
     if not arguments.no_model:
         import_modules(plan.imports)
         for name, value in provided("attnjax.train", "describe")(plan.config).items():

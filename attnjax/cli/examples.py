@@ -62,6 +62,10 @@ The runs are all combinations of those in the sweep() of the config with the val
 replace what the sweep sets for the same fields: --seeds 10 gives each cell the seeds 0 to 9, whatever seeds the config has.
 The same command trains what is missing, also after kill -9. Runs that differ only in numbers (seeds, rates, constants of an
 encoding) train together in one program, as a population.
+
+A config with tune() lists candidates, such as learning rates. Its sweep is tuned first: every cell is trained with every
+candidate in DIR/tuning, on seeds of its own and without test lengths, the best validation score chooses, and the sweep is
+trained with what was chosen (DIR/tuning.json). With --no-tune it is trained as written, and its report says so.
 """
 WORK = """
 examples:

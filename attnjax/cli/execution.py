@@ -12,6 +12,7 @@ from attnjax.cli.compilation_cache import keep_programs
 from attnjax.cli.hosts import Together, hosts
 from attnjax.cli.planning import Plan, planned
 from attnjax.cli.progress import Display, ended
+from attnjax.cli.tuning import keep_untuned, tuned
 from attnjax.config import RunConfig, run_id
 from attnjax.config.outside import import_modules
 from attnjax.sweep import ExecutionConfig, Store, Summary, Train, load, manifest, prepare, retry, run_here, run_workers
@@ -68,7 +69,7 @@ def _jointly(
 
 def sweep(arguments: argparse.Namespace) -> int:
     """`attnjax sweep CONFIG`: all runs of a sweep."""
-    plan = planned(arguments.config, arguments.overrides, arguments.over, arguments.seeds)
+    plan = planned(arguments.config, arguments.overrides, arguments.over, arguments.seeds, tune=arguments.tune)
     if arguments.threads is not None and arguments.executor != "local":
         raise ValueError("--threads needs --executor local: elsewhere a worker has as many as its profile says: cpus")
     if arguments.threads is not None and arguments.workers is None:
@@ -79,18 +80,26 @@ def sweep(arguments: argparse.Namespace) -> int:
         raise ValueError("--report needs --executor local or ray: slurm trains after this command has ended")
     for note in plan.notes:
         print(f"note: {note}", flush=True)
+    code, chosen = tuned(arguments, plan, _root(arguments, plan), _stage)
+    if chosen is None:
+        return code
+    code, summary = _stage(arguments, chosen)
+    if arguments.report and summary is not None and code in (0, FAILED, BUSY):
+        _report(_root(arguments, chosen), summary)
+    return code
+
+
+def _stage(arguments: argparse.Namespace, plan: Plan) -> tuple[int, Summary | None]:
+    """Does with the runs of a plan what the options say; returns the exit status, and the states of runs that were trained."""
     if arguments.dry_run:
-        return _foresee(arguments, plan)
+        return _foresee(arguments, plan), None
     if arguments.plan:
         store = _prepared(arguments, plan, extend=arguments.extend)
         print(f"{len(plan.runs)} runs planned in {store.root}: attnjax work {store.root}")
-        return 0
+        return 0, None
     if arguments.executor == "slurm":
-        return _submit(arguments, plan)
-    code, summary = _execute(arguments, plan, extend=arguments.extend)
-    if arguments.report and code in (0, FAILED, BUSY):
-        _report(_root(arguments, plan), summary)
-    return code
+        return _submit(arguments, plan), None
+    return _execute(arguments, plan, extend=arguments.extend)
 
 
 def _submit(arguments: argparse.Namespace, plan: Plan) -> int:
@@ -164,7 +173,10 @@ def _prepared(arguments: argparse.Namespace, plan: Plan, *, extend: bool, dry: b
         else:
             check_apart(arguments.trainer, configs, import_path(), plan.imports)
     file, text = str(plan.file.path), plan.file.text
-    return prepare(root, plan.config.name, plan.runs, config_file=file, protocol=text, extend=extend, dry=dry)
+    store = prepare(root, plan.config.name, plan.runs, config_file=file, protocol=text, extend=extend, dry=dry)
+    if plan.untuned and not dry:
+        keep_untuned(root, plan)
+    return store
 
 
 def _execute(arguments: argparse.Namespace, plan: Plan, *, extend: bool, joint: Joint = alone) -> tuple[int, Summary]:

@@ -94,6 +94,8 @@ def _add_sweep(add: _Add) -> None:
     sweep.add_argument("--strict", action="store_true", help="exit with 1 if any run failed")
     sweep.add_argument("--extend", action="store_true", help="add the runs to the sweep that the folder already holds")
     sweep.add_argument("--report", action="store_true", help="write figures, tables and a page at the end")
+    text = "choose among the candidates of tune() in the config first; default: if it has that function"
+    sweep.add_argument("--tune", action=argparse.BooleanOptionalAction, default=None, help=text)
     what = sweep.add_mutually_exclusive_group()
     text = "check the sweep, list its runs and how many are done, and change nothing"
     what.add_argument("--dry-run", action="store_true", help=text)

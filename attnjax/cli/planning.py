@@ -15,6 +15,7 @@ from attnjax.config.parse import unshared
 from attnjax.config.references import is_config_dict
 from attnjax.sweep import plan, product, seeds, vary
 from attnjax.sweep.plan import Changes, Planned, Sweep
+from attnjax.sweep.tuning import DEFAULT_SEEDS, Tuning, tuning
 
 SHOWN, LONGEST = 6, 60
 """Values of a field that are printed, and characters of each."""
@@ -25,7 +26,8 @@ class Plan:
     """A config file, the config it resolves to, and the runs of its sweep.
 
     `notes` say which settings of the command line replaced values that the sweep of the file sets; `imports` are the classes
-    of other projects that config and runs name.
+    of other projects that config and runs name. `tuning` is how the runs are to be tuned; they are `untuned` where the file
+    says how, and the command does not want it.
     """
 
     file: ConfigFile
@@ -33,6 +35,8 @@ class Plan:
     runs: tuple[Planned, ...]
     notes: tuple[str, ...] = ()
     imports: tuple[str, ...] = ()
+    tuning: Tuning | None = None
+    untuned: bool = False
 
 
 def planned(
@@ -42,9 +46,11 @@ def planned(
     count: int | None = None,
     *,
     alone: bool = False,
+    tune: bool | None = False,
 ) -> Plan:
-    """What a command line means; with `alone` the config itself, without the sweep of its file.
+    """What a command line means; with `alone` the config itself, without the sweep of its file and its tuning.
 
+    `tune`: whether runs are tuned; None: if the file has `tune()`.
     Raises ValueError for whatever is wrong with the file, a key or a value, and for a field that is set twice.
     """
     file = load(config)
@@ -56,14 +62,26 @@ def planned(
         values = _renamed(values, settings["name"])
     resolved, sweep = parse(settings), list(file.sweep()) if file.sweep is not None and not alone else [{}]
     runs = tuple(plan(values, sweep, held=held, factors=factors))
-    imports = class_paths([resolved, *(one.config for one in runs)])
+    found = _tuning(file, values, runs, held, factors[0]) if not alone and tune is not False else None
+    if tune and found is None:
+        raise ValueError(f"--tune: {file.path} has no function tune(), which lists the candidates")
+    candidates = [one.config for one in found.runs] if found else []
+    imports = class_paths([resolved, *(one.config for one in runs), *candidates])
     unsaid = [path for path in imports if not any(path in text for text in (*overrides, *over))]
     if unsaid and file.path.suffix != ".py":
         raise ValueError(
             f"{file.path} is data, which imports nothing, and names {unsaid[0]}: give that name on the command line too, as "
             "KEY=VALUE, if you trust it"
         )
-    return Plan(file, resolved, runs, tuple(_replaced(sweep, {*held, *factors[0]})), imports)
+    return Plan(
+        file,
+        resolved,
+        runs,
+        tuple(_replaced(sweep, {*held, *factors[0]})),
+        imports,
+        found,
+        file.tune is not None and not found,
+    )
 
 
 def swept(plan: Plan) -> dict[str, list[Any]]:
@@ -114,6 +132,16 @@ def _settings(overrides: Sequence[str], over: Sequence[str], count: int | None) 
             raise ValueError(f"{key} is set twice on the command line: by {first[key][:100]} and by {text[:100]}")
         first[key] = text
     return {key: value for _, key, value in held}, product(*factors)
+
+
+def _tuning(
+    file: ConfigFile, values: Any, runs: Sequence[Planned], held: Changes, factors: Iterable[str]
+) -> Tuning | None:
+    """How the runs are tuned, as the functions of the file say; None where it has no `tune()`."""
+    if file.tune is None:
+        return None
+    drawn = DEFAULT_SEEDS if file.tuning_seeds is None else file.tuning_seeds()
+    return tuning(values, runs, file.tune(), drawn, held=held, said=factors)
 
 
 def _renamed(config: Any, name: str) -> Any:

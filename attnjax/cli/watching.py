@@ -70,6 +70,8 @@ class View:
             self._state[run] = "damaged"
             return
         self._state[run], self._step[run] = found.state, found.step
+        if found.state == "done":  # a run that has fitted its task ends before its last step
+            self._total[run] = found.step
 
     def _pace(self, left: int) -> str:
         """Steps a second over the last looks, and how long the rest takes at this rate."""

@@ -1,4 +1,4 @@
-"""Reads config files: Python with `get_config()` and perhaps `sweep()`, or JSON.
+"""Reads config files: Python with `get_config()` and perhaps `sweep()`, `tune()` and `tuning_seeds()`, or JSON.
 
 A Python config is code, so a file in a folder of results is never run. JSON is data; its size and depth are checked before
 it is parsed.
@@ -37,7 +37,8 @@ class ConfigFile:
     """A config file: its settings (not parsed yet), its sweep if it has one, and its docstring.
 
     `config` is a dict, or a `ConfigDict` if fields are derived from other fields; `override` makes a dict of both.
-    `argument` is the word after the colon: "short" for `ruoss:short`.
+    `argument` is the word after the colon: "short" for `ruoss:short`. `tune` lists the candidates of tuning, and
+    `tuning_seeds` the seeds that these are compared on, see `attnjax.sweep.tuning`.
     """
 
     path: pathlib.Path
@@ -45,10 +46,12 @@ class ConfigFile:
     sweep: Callable[[], Iterable[Mapping[str, Any]]] | None = None
     text: str = ""
     argument: str = ""
+    tune: Callable[[], Iterable[Mapping[str, Any]]] | None = None
+    tuning_seeds: Callable[[], Iterable[int]] | None = None
 
 
 def load(name: str | pathlib.Path) -> ConfigFile:
-    """The config file at a path, or `configs/NAME.py`. NAME:WORD calls `get_config("WORD")` and `sweep("WORD")`.
+    """The config file at a path, or `configs/NAME.py`. NAME:WORD calls `get_config("WORD")`, `sweep("WORD")` and so on.
 
     Raises ValueError, with file and line, for a missing file and for every error in it.
     """
@@ -184,16 +187,22 @@ def _load_python(path: pathlib.Path, argument: str) -> ConfigFile:
     assert spec.loader is not None
     loader, module = spec.loader, importlib.util.module_from_spec(spec)
     _call(path, lambda: loader.exec_module(module))
-    make, sweep = getattr(module, "get_config", None), getattr(module, "sweep", None)
+    make = getattr(module, "get_config", None)
     if not callable(make):
         raise ValueError(f"{path} must define get_config(), which returns a ConfigDict or a dict")
-    if sweep is not None and not callable(sweep):
-        raise ValueError(f"{path}: sweep must be a function, got {shown(sweep)}")
     if argument and not inspect.signature(make).parameters:
         raise ValueError(f"{path}: get_config takes no argument, got {argument[:100]!r}")
     config = _call(path, lambda: _settings(_with(make, argument)))
-    listed = sweep and (lambda: _call(path, lambda: bounded(_with(sweep, argument))))
-    return ConfigFile(path, config, listed, text, argument)
+    sweep, tune, seeds = (_listing(path, module, name, argument) for name in ("sweep", "tune", "tuning_seeds"))
+    return ConfigFile(path, config, sweep, text, argument, tune, seeds)
+
+
+def _listing(path: pathlib.Path, module: types.ModuleType, name: str, argument: str) -> Callable[[], list[Any]] | None:
+    """What lists the entries of a function of the config; None where the config does not define it."""
+    function = getattr(module, name, None)
+    if function is not None and not callable(function):
+        raise ValueError(f"{path}: {name} must be a function, got {shown(function)}")
+    return function and (lambda: _call(path, lambda: bounded(_with(function, argument))))
 
 
 def _settings(config: Any) -> Any:

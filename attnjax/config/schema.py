@@ -140,6 +140,10 @@ class PositionConfig:
 class TrainConfig:
     """Steps, rates and records. `keep` checkpoints stay; 0 of log_every or checkpoint_every means only at the end.
 
+    `until`: the mean exact match over the validation lengths at which a run has fitted its task, and ends; it is looked at
+    every `evaluate.every` steps, and the schedule stays that of `steps`. 0: every run does all steps. See
+    `attnjax.train.fitted`.
+
     `schedule`: what `learning_rate` does after `warmup` steps: "constant", or "cosine" or "linear" down to the fraction
     `final` of it at the last step; or a function of another project, `package.module:function`, see
     `attnjax.train.optimizer.schedule`. `b1`, `b2` and `epsilon` are those of AdamW, other optimizers have options.
@@ -164,6 +168,7 @@ class TrainConfig:
     checkpoint_every: Index = 500
     keep: Count = 2
     final: AtMostOne = dataclasses.field(default=0.0, metadata=ADDED)
+    until: AtMostOne = dataclasses.field(default=0.0, metadata=ADDED)
 
     def __post_init__(self) -> None:
         settle(self, "train")
@@ -246,6 +251,7 @@ class RunConfig:
         if reach is not None and self.positions.policy != "abacus" and reach < self.task.length_max:
             raise ValueError(f"positions.maximum={reach} is shorter than task.length_max={self.task.length_max}")
         self._check_optimizer()
+        self._check_until()
         self._check_sizes()
 
     def _check_optimizer(self) -> None:
@@ -267,6 +273,20 @@ class RunConfig:
         if train.steps % self.optimizer.accumulate:
             raise ValueError(
                 f"train.steps={train.steps} is no multiple of optimizer.accumulate={self.optimizer.accumulate}"
+            )
+
+    def _check_until(self) -> None:
+        """Refuse a stop of fitted runs that nothing would look for, or that lengths beyond the trained ones decide."""
+        until, evaluate, task = self.train.until, self.evaluate, self.task
+        if until and not evaluate.every:
+            raise ValueError(f"train.until={until:g} is looked at every evaluate.every steps, which is 0")
+        if until and not evaluate.validation_lengths:
+            raise ValueError(f"train.until={until:g} is a validation score, and evaluate.validation_lengths is empty")
+        beyond = [n for n in evaluate.validation_lengths if not task.length_min <= n <= task.length_max]
+        if until and beyond:
+            raise ValueError(
+                f"train.until={until:g} says that the trained lengths, task.length_min={task.length_min} .. "
+                f"task.length_max={task.length_max}, are fitted, and evaluate.validation_lengths has {beyond[0]}"
             )
 
     def _check_sizes(self) -> None:

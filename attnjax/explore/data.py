@@ -132,7 +132,7 @@ def about(subject: LoadedModel, digest: str, manifest: Mapping[str, Any]) -> tup
         for step, reason in subject.damaged
     ]
     recorded = manifest.get("parameters_sha256")
-    if subject.step == steps and recorded not in (None, digest):
+    if subject.step == (manifest.get("stopped_at") or steps) and recorded not in (None, digest):
         rows.append(("manifest", f"names other parameters than these: sha256 {str(recorded)[:64]}"))
     return tuple(rows)
 

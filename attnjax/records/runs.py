@@ -3,7 +3,7 @@
     sweep.json                 the plan
     <run>/config.json          the canonical JSON, whose sha256 begins with the folder's name
     <run>/manifest.json  status.json  metrics.jsonl  results.jsonl  examples.npz  checkpoints/  lease-000001  traceback.txt
-    logs/  report/
+    logs/  report/  tuning/  tuning.json
 
 Damage is reported as a `Problem` beside the sound data, and callers decide what to do.
 """
@@ -23,7 +23,7 @@ from attnjax.records.values import as_dict, text
 
 RUN = re.compile(r"[0-9a-f]{16}")
 """Names of runs."""
-OURS = re.compile(rf"{re.escape(SWEEP_FILE)}|index\.sqlite(-\w+)?|logs|report|README\.md|\..*")
+OURS = re.compile(rf"{re.escape(SWEEP_FILE)}|index\.sqlite(-\w+)?|logs|report|tuning(\.json)?|README\.md|\..*")
 """Names in a folder of results that are neither runs nor foreign; earlier versions made an index."""
 CONFIG, MANIFEST = "config.json", "manifest.json"
 SIZE_OF_PLAN = 2**28

@@ -107,7 +107,7 @@ def runs(summary: Summary, links: Mapping[str, str]) -> Markup:
 def run_row(run: Run, where: list[str], score: float | None, links: Mapping[str, str]) -> list[Content]:
     """One run."""
     seeds = [seed(run.config.get(name)) for name in ("seed", "data_seed")]
-    return [run_link(run.id, links), *where, *seeds, run.state, run.reason[:300], decimal(score)]
+    return [run_link(run.id, links), *where, *seeds, run.state, run.remark[:300], decimal(score)]
 
 
 def seed(value: Any) -> str:

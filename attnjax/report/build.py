@@ -5,6 +5,7 @@
     figures/                     length, heat, improvement and learning figures of every task
     table.md, *.csv              the tables (see `csv_tables`)
     published.md, published.csv  our cells beside published ones, where asked for
+    tuning.csv                   the scores of the tuning runs, where the sweep was tuned
 
 The same records give the same bytes: nothing here knows the time, the machine or where the folder lies.
 """
@@ -29,6 +30,7 @@ from attnjax.report.published import pairs, section
 from attnjax.report.records import Run, read
 from attnjax.report.summarise import summarise
 from attnjax.report.summary import Summary
+from attnjax.report.tuning import tuned
 
 
 def build(directory: str | Path, out: str | Path | None = None, published: bool = False) -> list[Path]:
@@ -55,10 +57,15 @@ def _build(root: Path, target: Path, ignore: list[Path], published: bool, *, lin
         raise ValueError(f"the report of {root} cannot be written among its records: give another folder, or none")
     summary = summarise(read(root, ignore=[target, *ignore]))
     found = pairs(summary) if published else None
+    summary, tuning = tuned(root, summary)
     texts = csv_files(summary) | {"table.md": table_md(summary)}
+    if tuning is not None:
+        texts["table.md"] += f"\n{tuning.markdown()}"
+        texts["tuning.csv"] = tuning.csv()
     texts |= published_files(found) if found is not None else {}
     beside = section(found) if found is not None else None
-    texts["report.html"] = page(summary, links(root, target, summary.sweep.runs) if linked else {}, beside)
+    links_of = links(root, target, summary.sweep.runs) if linked else {}
+    texts["report.html"] = page(summary, links_of, beside, None if tuning is None else tuning.section())
     try:
         with placed(target) as temporary:
             (temporary / "figures").mkdir()

@@ -102,7 +102,7 @@ def runs(summary: Summary) -> str:
             for run in variant.runs:
                 seeds = [str(run.config.get(name, "")) for name in ("seed", "data_seed")]
                 cells = [run.id, task.panel.label, variant.label, variant.cell, *seeds, run.state, outcome(run)]
-                rows.append([*cells, one_line(run.reason), *(exact(scores.get((run.id, key))) for key in metrics)])
+                rows.append([*cells, one_line(run.remark), *(exact(scores.get((run.id, key))) for key in metrics)])
     header = ["run", "task", "variant", "cell", "seed", "data_seed", "state", "counts_as", "reason"]
     return csv_text([*header, *(f"{key}_past" for key in metrics)], rows)
 

@@ -20,13 +20,16 @@ from attnjax.report.style import color_classes
 from attnjax.report.summary import Summary, Task
 
 
-def page(summary: Summary, links: Mapping[str, str], published: Markup | None = None) -> str:
-    """The page. `links` leads from the id of a run to its folder; `published` is a section to put before the method."""
+def page(
+    summary: Summary, links: Mapping[str, str], published: Markup | None = None, tuning: Markup | None = None
+) -> str:
+    """The page. `links` leads from the id of a run to its folder; `published` and `tuning` are sections before the method."""
     drawn = {chart.name: chart for number, task in enumerate(summary.tasks) for chart in task_charts(number, task)}
     figures = {name: charts.figure(chart) for name, chart in drawn.items()}
-    body = [sections.header(summary), sections.navigation(summary, published is not None), sections.glance(summary)]
+    more = [("published", "Published")] * (published is not None) + [("tuning", "Tuning")] * (tuning is not None)
+    body = [sections.header(summary), sections.navigation(summary, more), sections.glance(summary)]
     body += [sections.task(number, task, figures, links) for number, task in enumerate(summary.tasks)]
-    body += [sections.overall(summary), published, appendix.method(), appendix.protocol(summary.sweep)]
+    body += [sections.overall(summary), published, tuning, appendix.method(), appendix.protocol(summary.sweep)]
     body += [appendix.configs(summary.sweep), appendix.manifests(summary.sweep)]
     body += [appendix.runs(summary, links), appendix.skipped(summary.sweep)]
     style, script = read("page.css") + colors(), read("page.js")

@@ -61,6 +61,19 @@ class Run:
     results: tuple[Result, ...]
     losses: tuple[tuple[int, float], ...]
 
+    @property
+    def fitted_at(self) -> int | None:
+        """The step at which the run had fitted its task and ended (`train.until`); None for one that was to do all steps."""
+        step = self.manifest.get("stopped_at")
+        return step if whole(step) else None
+
+    @property
+    def remark(self) -> str:
+        """Why the run ended where it did, in words; "" for one that did all steps."""
+        if self.fitted_at is None or self.reason:
+            return self.reason
+        return f"fitted at step {self.fitted_at} of {as_dict(self.config.get('train')).get('steps')}"
+
 
 @dataclass(frozen=True)
 class Sweep:

@@ -140,11 +140,22 @@ def curve(variant: Variant, x: Float[np.ndarray, " X"], scores: Float[np.ndarray
 
 
 def learning(variant: Variant) -> Curve:
-    """Training loss against steps; failed runs count until they fail, and a loss that is not finite is infinite."""
+    """Training loss against steps; failed runs count until they fail, and a loss that is not finite is infinite.
+
+    A run that ended because it had fitted its task counts with its last loss from then on: left out, the curve would go on as
+    that of the runs that learn slowly.
+    """
     losses = [{step: loss if np.isfinite(loss) else np.inf for step, loss in run.losses} for run in variant.runs]
     steps = thinned(sorted({step for found in losses for step in found}))
-    table = np.array([[found.get(step, np.nan) for step in steps] for found in losses])
+    table = np.array([held(run, found, steps) for run, found in zip(variant.runs, losses, strict=True)])
     return curve(variant, np.array(steps, float), table.reshape(len(losses), len(steps)))
+
+
+def held(run: Run, losses: dict[int, float], steps: list[int]) -> list[float]:
+    """The losses of a run at these steps: NaN where it has none, the last one after the end of a run that had fitted."""
+    last = max(losses, default=0)
+    rest = losses[last] if run.fitted_at is not None and losses else np.nan
+    return [losses.get(step, rest if step > last else np.nan) for step in steps]
 
 
 def thinned(steps: list[int]) -> list[int]:

@@ -1,6 +1,6 @@
 """The sections of the page with the results; each is a function of the numbers."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -56,12 +56,12 @@ def arrow(metric: Metric) -> str:
     return "↑" if metric.higher else "↓"
 
 
-def navigation(summary: Summary, published: bool) -> Markup:
-    """Links to the sections."""
+def navigation(summary: Summary, more: Sequence[tuple[str, str]]) -> Markup:
+    """Links to the sections; `more` of them, by name and title, stand before the method."""
     links = [("glance", "At a glance")]
     links += [(f"task-{number}", task.panel.label) for number, task in enumerate(summary.tasks)]
     links += [("overall", "All tasks")] if summary.overall else []
-    links += [("published", "Published")] if published else []
+    links += more
     links += [
         ("method", "Method"),
         ("protocol", "Protocol"),

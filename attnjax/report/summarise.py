@@ -158,6 +158,12 @@ def notes(sweep: Sweep, tasks: Sequence[Task]) -> list[str]:
     failed = sum(count.failed for one in tasks for count in one.counts)
     if failed:
         found.append(f"Failed: {failed} of {len(sweep.runs)} runs. They count with the worst score there is.")
+    early = sorted(run.fitted_at for run in sweep.runs if run.fitted_at is not None)
+    if early:
+        found.append(
+            f"Ended when they had fitted their task (train.until): {len(early)} of {len(sweep.runs)} runs, at steps "
+            f"{early[0]} to {early[-1]} (see Runs). They count with what they measured there."
+        )
     lost = homeless(sweep.runs)
     if lost:
         found.append(f"Without a readable config, and so of no known cell: {ids(lost)}.")

@@ -45,6 +45,7 @@ def check(run: RunConfig) -> None:
     with as_value_errors():
         task = make_task(run)
         check_form(run, task)
+        check_until(run, task)
         check_lengths(run, task)
         trainer = Trainer(_one_layer_per_kind(run), task)
         check_positions(run, trainer)
@@ -64,6 +65,15 @@ def check_form(run: RunConfig, task: Task) -> None:
     if task.aligned and run.task.form != "decoder":
         raise ValueError(
             f"task.name={run.task.name!r} predicts the next token, so task.form must be 'decoder', got {run.task.form!r}"
+        )
+
+
+def check_until(run: RunConfig, task: Task) -> None:
+    """Raise ValueError where fitted runs are to stop and the task has no exact answers."""
+    if run.train.until and task.aligned:
+        raise ValueError(
+            f"train.until={run.train.until:g} is an exact match, and task.name={run.task.name!r}, which predicts the next "
+            "token, has no exact answers; leave it 0"
         )
 
 

@@ -4,9 +4,10 @@
 
 resumes from the newest step of which every run has an undamaged checkpoint, deletes records after it, advances in strides
 (the steps of one call of the compiled program), writes records, saves checkpoints while it goes on, and evaluates by length
-at the end. It returns when the last checkpoint is on the disk; where one cannot be saved, the run ends at the next stride.
-The result is a function of the configs and the step alone, so a run that was killed ends with the same bits as one that was
-not, on the same machine with the same population.
+at the end. With `train.until`, members that have fitted their task end before the others (`fitted.py`). It returns when the
+last checkpoint is on the disk; where one cannot be saved, the run ends at the next stride. The result is a function of the
+configs and the step alone, so a run that was killed ends with the same bits as one that was not, on the same machine with
+the same population.
 """
 
 import hashlib
@@ -14,6 +15,7 @@ import math
 import pathlib
 import time
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Protocol, runtime_checkable
 
 import jax
@@ -28,6 +30,7 @@ from attnjax.tasks.base import Task
 from attnjax.train import checkpoint
 from attnjax.train.background import BackgroundSave
 from attnjax.train.evaluate import Evaluator, Measured, evaluation_lengths
+from attnjax.train.fitted import Fitted
 from attnjax.train.mesh import make_mesh, on_host, padded, place
 from attnjax.train.processes import agreed, alike, leads, said, shared, together
 from attnjax.train.step import Member, Metrics, State, Trainer, members
@@ -90,18 +93,29 @@ def train(configs: list[RunConfig], directories: list[pathlib.Path], context: Ru
     trainer, count = Trainer(run, task, mesh), padded(len(configs), mesh)
     # The last member stands in for those that the devices have room for, and is recorded once.
     population = place(members([*configs, *configs[-1:] * (count - len(configs))]), mesh)
-    step, state = _resume(trainer, population, directories)
-    together(_forget_after, directories, step, context)
+    fitted = together(Fitted, run, directories)
+    step, state = _resume(trainer, population, directories, fitted)
+    together(_forget_after, directories, [fitted.steps.get(i, step) for i in range(len(configs))], context)
     evaluator = Evaluator(run, task, trainer.model, mesh)
-    alive = together(_log_manifests, configs, directories, digests, task, state, context)
+    alive = together(_log_manifests, configs, directories, digests, task, state, fitted, context)
     strides, started, saved = Strides(run), time.monotonic(), step
     with BackgroundSave() as saving:
         while step < run.train.steps and alive and not _stopping(context):
             # Not at the end of the step before: a run that died between its checkpoint and its evaluation resumes here.
             if step and _due(step, run.evaluate.every):
-                _evaluate(evaluator, population, directories, alive, state, step, context, ("validation",))
+                found = _evaluate(evaluator, population, directories, alive, state, step, context, ("validation",))
                 if _stopping(context):
                     break
+                if new := fitted.reached(found, alive):
+                    if saved < step:  # all of them, so that the others can be resumed from here too
+                        _save(run, directories, alive, state, mesh, step, saving)
+                        saved = step
+                    together(saving.wait)
+                    together(fitted.end, new, step, on_host(state.params, mesh))
+                    together(_log_fitted, [directories[i] for i in new], step, context)
+                    alive = [i for i in alive if i not in new]
+                    if not alive:
+                        break
             count, before = agreed(strides.count(step)), time.monotonic()
             state, metrics = trainer.advance(state, population, count)
             strides.took(count=count, seconds=time.monotonic() - before)
@@ -113,12 +127,15 @@ def train(configs: list[RunConfig], directories: list[pathlib.Path], context: Ru
                 saved = step
         if saved < step:
             _save(run, directories, alive, state, mesh, step, saving)
-        finished = step == run.train.steps and alive and not _stopping(context)
+        ended = [*alive, *fitted.steps]
+        finished = ended and (step == run.train.steps or not alive) and not _stopping(context)
         if finished:
-            _evaluate(evaluator, population, directories, alive, state, step, context, ("test", "validation"))
+            state = state._replace(params=fitted.put(state.params, mesh))
+            splits = ("test", "validation")
+            _evaluate(evaluator, population, directories, alive, state, step, context, splits, fitted.steps)
         together(saving.wait)
     if finished:
-        together(_log_fingerprints, directories, alive, on_host(state.params, mesh), context)
+        together(_log_fingerprints, directories, ended, on_host(state.params, mesh), context)
 
 
 def make_task(run: RunConfig) -> Task:
@@ -130,9 +147,12 @@ def make_task(run: RunConfig) -> Task:
     return tasks.task(run.task.name, **run.task.options).for_split("train")
 
 
-def _resume(trainer: Trainer, population: Member, directories: Sequence[pathlib.Path]) -> tuple[int, State]:
-    step, states = together(lambda: _newest(trainer, directories) if leads() else (0, []))
+def _resume(
+    trainer: Trainer, population: Member, directories: Sequence[pathlib.Path], fitted: Fitted
+) -> tuple[int, State]:
+    step, states = together(lambda: _newest(trainer, directories, fitted) if leads() else (0, []))
     step, count = agreed(step), len(population.seed)
+    fitted.agree()
     if not step:
         return 0, place(trainer.start(population), trainer.mesh)
     if states:
@@ -140,27 +160,43 @@ def _resume(trainer: Trainer, population: Member, directories: Sequence[pathlib.
         stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *states)
     else:
         stacked = jax.tree.map(lambda leaf: np.zeros((count, *leaf.shape), leaf.dtype), trainer.shapes())
-    return step, place(jax.tree.map(jax.numpy.asarray, shared(stacked)), trainer.mesh)
+    stacked = shared(stacked)
+    fitted.take(stacked.params)
+    return step, place(jax.tree.map(jax.numpy.asarray, stacked), trainer.mesh)
 
 
-def _newest(trainer: Trainer, directories: Sequence[pathlib.Path]) -> tuple[int, list[State]]:
-    """Return the newest step of which every run has an undamaged checkpoint, and their states; (0, []) where none is."""
+def _newest(trainer: Trainer, directories: Sequence[pathlib.Path], fitted: Fitted) -> tuple[int, list[State]]:
+    """Return the newest step of which every run that has not ended has an undamaged checkpoint, and the states of all runs.
+
+    Those of runs that have ended are of the step at which they did. (0, []) where there is no such step: all begin anew.
+    """
     if not any(checkpoint.steps(directory / CHECKPOINTS) for directory in directories):
+        fitted.forget(list(fitted.steps))
         return 0, []
     like = trainer.shapes()
     newest: int | None = None
     while True:
-        found = [checkpoint.restore(directory / CHECKPOINTS, like, newest, set_aside=True) for directory in directories]
+        wanted = [fitted.steps.get(i, newest) for i in range(len(directories))]
+        found = [
+            checkpoint.restore(directory / CHECKPOINTS, like, step, set_aside=True)
+            for directory, step in zip(directories, wanted, strict=True)
+        ]
+        lost = [i for i, step in fitted.steps.items() if (one := found[i]) is None or one.step != step]
+        if lost:
+            fitted.forget(lost)
+            continue
         if any(one is None for one in found):
+            fitted.forget(list(fitted.steps))
             return 0, []
-        steps = {one.step for one in found if one is not None}
-        if len(steps) == 1:
-            return steps.pop(), [one.state for one in found if one is not None]
+        there = [one for one in found if one is not None]
+        steps = {one.step for i, one in enumerate(there) if i not in fitted.steps} or set(fitted.steps.values())
+        if len(steps) == 1 or len(fitted.steps) == len(there):
+            return max(steps), [one.state for one in there]
         newest = min(steps)
 
 
-def _forget_after(directories: Sequence[pathlib.Path], step: int, context: RunContext) -> None:
-    for directory in directories:
+def _forget_after(directories: Sequence[pathlib.Path], steps: Sequence[int], context: RunContext) -> None:
+    for directory, step in zip(directories, steps, strict=True):
         if leads():
             checkpoint.drop_after(directory / CHECKPOINTS, step)
         context.truncate_after(directory, step)
@@ -174,16 +210,19 @@ def _stopping(context: RunContext) -> bool:
     return bool(reason)
 
 
-def _log_manifests(configs, directories, digests, task: Task, state: State, context: RunContext) -> list[int]:
-    """Write parameter count, chance levels and data digests into the manifests. Returns the indices of all members."""
+def _log_manifests(
+    configs, directories, digests, task: Task, state: State, fitted: Fitted, context: RunContext
+) -> list[int]:
+    """Write parameter count, chance levels and data digests into the manifests. Returns the members that have not ended."""
     run = configs[0]
     count = sum(math.prod(leaf.shape[1:]) for leaf in jax.tree.leaves(state.params))
     lengths = sorted({*run.evaluate.lengths, *run.evaluate.validation_lengths})
     chance = {str(n): task.chance(n)._asdict() for n in lengths if n >= task.minimum_length and not task.aligned}
     path = {} if digests is None else {"data_path": run.task.options.get("path")}
-    for directory in directories:
-        context.log_manifest(directory, parameters=count, chance=chance, data_sha256=digests, **path)
-    return list(range(len(configs)))
+    for i, directory in enumerate(directories):
+        stopped = {"stopped_at": fitted.steps.get(i)} if run.train.until else {}
+        context.log_manifest(directory, parameters=count, chance=chance, data_sha256=digests, **path, **stopped)
+    return [i for i in range(len(configs)) if i not in fitted.steps]
 
 
 def data_sha256(run: RunConfig, task: Task) -> dict[str, str] | None:
@@ -250,31 +289,49 @@ def _save(
 
 
 def _evaluate(
-    evaluator: Evaluator, population: Member, directories, alive, state: State, step: int, context: RunContext, splits
-) -> None:
-    """Record each length when it is measured, and the scores of single examples after the last, of tests alone."""
-    all_lengths = []
+    evaluator: Evaluator,
+    population: Member,
+    directories,
+    alive,
+    state: State,
+    step: int,
+    context: RunContext,
+    splits,
+    ended: Mapping[int, int] = MappingProxyType({}),
+) -> list[list[list[dict[str, Any]]]]:
+    """Record each length when it is measured, and the scores of single examples after the last, of tests alone.
+
+    `ended`: further members, and the step that their parameters are of. Returns the records of each length and member.
+    """
+    all_lengths, steps = [], {**dict.fromkeys(alive, step), **ended}
     for found in evaluator.measure(state.params, splits, population.encoding):
-        together(_log_results, directories, alive, found, step, context)
+        together(_log_results, directories, steps, found, context)
         if _stopping(context):
-            return
+            return []
         all_lengths.append(found)
     if "test" in splits:
-        together(_log_examples, directories, alive, all_lengths, step, context)
+        together(_log_examples, directories, steps, all_lengths, context)
+    return [[member.records for member in found] for found in all_lengths]
 
 
-def _log_results(directories, alive: list[int], found: Sequence[Measured], step: int, context: RunContext) -> None:
-    for i in alive:
+def _log_results(directories, steps: Mapping[int, int], found: Sequence[Measured], context: RunContext) -> None:
+    for i, step in steps.items():
         context.results(directories[i], *({"step": step, **record} for record in found[i].records))
 
 
-def _log_examples(directories, alive: list[int], all_lengths, step: int, context: RunContext) -> None:
-    for i in alive:
+def _log_examples(directories, steps: Mapping[int, int], all_lengths, context: RunContext) -> None:
+    for i, step in steps.items():
         scores, by_position = {}, {}
         for found in all_lengths:
             scores |= found[i].scores
             by_position |= found[i].by_position
         context.examples(directories[i], step, scores, by_position)
+
+
+def _log_fitted(directories, step: int, context: RunContext) -> None:
+    for directory in directories:
+        context.log_manifest(directory, stopped_at=step)
+        context.step(directory, step)
 
 
 def _log_fingerprints(directories, alive: list[int], params: PyTree, context: RunContext) -> None:

@@ -1,0 +1,82 @@
+"""The tuning of `attnjax sweep`: trains the candidates in SWEEP/tuning, chooses, and says what the runs then are."""
+
+import argparse
+import dataclasses
+import pathlib
+from collections.abc import Callable
+
+from attnjax.cli.planning import Plan
+from attnjax.config import run_id
+from attnjax.records.status import FINAL
+from attnjax.sweep import Summary, load
+from attnjax.sweep.choices import FOLDER, Choices, keep, read, untuned, words
+from attnjax.sweep.choosing import AllFailed, choose
+from attnjax.sweep.execute import states
+from attnjax.sweep.tuning import Tuning
+
+Stage = Callable[[argparse.Namespace, Plan], tuple[int, Summary | None]]
+"""Trains the runs of a plan, or does with them whatever else the options say; see `execution._stage`."""
+
+
+def tuned(arguments: argparse.Namespace, plan: Plan, root: pathlib.Path, stage: Stage) -> tuple[int, Plan | None]:
+    """The plan under the candidates that its families chose; the plan itself where nothing is to be tuned.
+
+    What was chosen before, in `root/tuning.json`, is not trained again. Where a tuning run has not ended, the exit status and
+    None: the same command goes on.
+    """
+    if plan.tuning is None:
+        return 0, plan
+    there = read(root)
+    found, code = there and there.of(plan.tuning), 0
+    if found is None:
+        code, found = _tune(arguments, plan, plan.tuning, root / FOLDER, stage)
+    if found is None:
+        return code, None
+    if not arguments.dry_run:
+        keep(root, found)
+    _tell(found)
+    return 0, dataclasses.replace(plan, runs=tuple(plan.tuning.tuned(found.chosen)), tuning=None)
+
+
+def keep_untuned(root: pathlib.Path, plan: Plan) -> None:
+    """Say in the folder of a sweep that its config has candidates, among which nobody chose; reports tell it."""
+    if plan.file.tune is not None and read(root) is None:
+        keep(root, untuned(plan.file.tune(), plan.file.text))
+
+
+def _tune(
+    arguments: argparse.Namespace, plan: Plan, tuning: Tuning, root: pathlib.Path, stage: Stage
+) -> tuple[int, Choices | None]:
+    """Trains the tuning runs in the folder `root`; returns what is chosen, None where they have not all ended."""
+    sizes = f"{len(tuning.families)} families x {len(tuning.candidates)} candidates x {len(tuning.seeds)} seeds"
+    print(f"tuning: {sizes}, on validation scores within the trained lengths", flush=True)
+    code, _ = stage(
+        argparse.Namespace(**{**vars(arguments), "out": root, "report": False}),
+        dataclasses.replace(plan, runs=tuple(tuning.runs), tuning=None),
+    )
+    if arguments.dry_run:
+        print(f"then, with what each family chooses of {', '.join(tuning.candidates[0])}:")
+        for one in plan.runs:
+            print(words(one.changes))
+        print(f"{len(plan.runs)} runs after tuning")
+        return code, None
+    mine, store = {run_id(one.config) for one in tuning.runs}, load(root)
+    left = [run for run, state in states(store).items() if run in mine and state not in FINAL]
+    if code or left:
+        print(
+            f"tuning: {len(left)} of {len(mine)} runs have not ended; when they have, the same command chooses and goes on"
+        )
+        return code, None
+    try:
+        return 0, choose(tuning, store)
+    except AllFailed as error:
+        print(f"tuning: {error}")
+        return 1, None
+
+
+def _tell(choices: Choices) -> None:
+    for one in choices.families:
+        values, score = choices.candidates[one.best], f"{one.metric} {one.means[one.best]:.4g}"
+        print(f"chosen   {words(one.changes)}: {words(values)} ({score}, candidate {one.best + 1} of {len(one.means)})")
+        for note in one.notes(choices.candidates):
+            print(f"         {note}")

@@ -1,0 +1,137 @@
+"""Which families a sweep has, what each is tuned over, and which candidate hand-made scores choose."""
+
+import math
+
+import pytest
+from ml_collections import ConfigDict
+
+from attnjax.config import override, parse, run_id
+from attnjax.sweep import groups, plan, prepare, product, run_here, seeds, vary
+from attnjax.sweep.choices import Choice, Trial
+from attnjax.sweep.choosing import choose
+from attnjax.sweep.tuning import Tuning, tuning
+
+BASE = {"name": "small", "task": {"length_max": 20}, "evaluate": {"lengths": [10, 40], "validation_lengths": [10, 20]}}
+RATES = vary("train.learning_rate", [1e-3, 3e-3])
+
+
+def made(config, sweep, candidates=RATES, **options) -> Tuning:
+    return tuning(config, plan(config, sweep, held=options.get("held")), candidates, **options)
+
+
+def test_seeds_and_tuned_fields_make_no_family():
+    sweep = product(vary("model.encoding", ["rope", "nope"]), vary("train.learning_rate", [1.0, 2.0]), seeds(3))
+    found = made(BASE, sweep)
+    assert [family.changes for family in found.families] == [{"model.encoding": "rope"}, {"model.encoding": "nope"}]
+    assert found.family_of == (0,) * 6 + (1,) * 6
+    assert len(found.tuned([0, 1])) == 6, "runs that differed in the tuned field alone are one"
+
+
+def test_all_families_have_the_same_candidates_and_seeds_and_rates_share_a_program():
+    sweep = product(vary("model.encoding", ["rope", "nope"]), seeds(2))
+    candidates = product(vary("model.embed_scale", [False, True]), vary("train.learning_rate", [1e-3, 3e-3, 1e-2]))
+    found = made(BASE, sweep, candidates)
+    for family in found.families:
+        tried = {
+            (one.config.model.embed_scale, one.config.train.learning_rate, one.config.seed)
+            for one in sum(family.runs, ())
+        }
+        assert tried == {
+            (scale, rate, seed) for scale in (False, True) for rate in (1e-3, 3e-3, 1e-2) for seed in (10_000, 10_001)
+        }
+    assert [len(group) for group in groups([one.config for one in found.runs])] == [6] * 4
+
+
+def test_a_derived_field_follows_the_candidate():
+    config = ConfigDict({**BASE, "model": {"model": 32, "heads": 4}})
+    config.model.hidden = 4 * config.model.get_ref("model")
+    found = made(config, seeds(1), vary("model.model", [32, 64]))
+    assert [runs[0].config.model.hidden for runs in found.families[0].runs] == [128, 256]
+    assert found.tuned([1])[0].config.model.hidden == 256
+
+
+def test_what_the_command_line_holds_also_holds_in_tuned_runs():
+    held = {"train.steps": 7, "model.encoding.options.theta": 500.0, "seed": 3}
+    sweep = vary("model.encoding", [{"name": "rope", "options": {"fraction": 0.5}}, "rope"])
+    found = made(BASE, sweep, held=held)
+    wanted = [parse(override(BASE, {**one, **held, "train.learning_rate": 3e-3})) for one in sweep]
+    assert [run_id(one.config) for one in found.tuned([1, 1])] == [run_id(one) for one in wanted]
+    assert {one.config.train.steps for one in found.runs} == {7}
+    assert {one.config.seed for one in found.runs} == {10_000, 10_001}
+
+
+def test_seeds_of_the_command_line_are_seeds_of_the_sweep():
+    with pytest.raises(ValueError, match="seed 10000 is both a tuning seed and a seed of the sweep"):
+        made(BASE, [{}], held={"data_seed": 10_000})
+
+
+def choice(metric, *scores) -> Choice:
+    trials = tuple(tuple(Trial("0" * 16, "done", one) for one in row) for row in scores)
+    return Choice("0" * 16, {}, metric, trials)
+
+
+def test_the_best_mean_is_chosen_and_of_equal_ones_the_first():
+    rates = vary("train.learning_rate", [1, 2, 3])
+    assert choice("exact_match", (0.5, 0.7), (0.9, 0.4), (0.0, 1.0)).best == 1
+    assert choice("loss", (0.5, 0.7), (0.9, 0.4), (0.0, 1.0)).best == 2
+    assert choice("loss", (math.inf, 0.1), (3.0, 3.0), (9.0, 9.0)).best == 1, "a failed run is the worst"
+    tied = choice("exact_match", (0.5, 0.5), (1.0, 1.0), (1.0, 1.0))
+    assert tied.best == 1
+    assert tied.notes(rates) == ["2 of 3 candidates have the best score; the first of them was chosen"]
+
+
+def test_an_edge_is_that_of_each_number_and_of_no_word():
+    candidates = product(vary("train.learning_rate", [1e-3, 3e-3, 1e-2]), vary("model.embed_scale", [False, True]))
+    scores = [(0.0,)] * 6
+    first, last = [(1.0,), *scores[1:]], [*scores[1:], (1.0,)]
+    (small,), (large,) = (choice("exact_match", *rows).notes(candidates) for rows in (first, last))
+    assert small == "train.learning_rate=0.001 is the smallest value that was tried: a better one may lie beyond"
+    assert large.startswith("train.learning_rate=0.01 is the largest value")
+    assert choice("exact_match", *scores[:2], (1.0,), *scores[3:]).notes(candidates) == []
+
+
+def test_a_loss_of_text_is_chosen_by_its_mean_over_validation_lengths_at_the_last_step(tmp_path):
+    """Three candidates by hand: 2.5 and 1.5 make 2.0; 1.0 and 2.8 make 1.9; the third one is not finite."""
+    measured = {1e-3: (2.5, 1.5), 3e-3: (1.0, 2.8), 1e-2: (0.1, None)}
+
+    def train(configs, directories, context):
+        for config, directory in zip(configs, directories, strict=True):
+            for step, better in ((5, 1.0), (10, 0.0)):  # at step 5 the first was best
+                values = measured[config.train.learning_rate]
+                values = [one and one - better * (config.train.learning_rate == 1e-3) for one in values]
+                rows = [
+                    {
+                        "step": step,
+                        "length": length,
+                        "metric": metric,
+                        "value": value,
+                        "count": 1,
+                        "split": "validation",
+                    }
+                    for length, value in zip((10, 20), values, strict=True)
+                    for metric in ("token_accuracy", "loss_nonoverlapping", "loss_sliding")
+                ]
+                context.results(directory, *rows)
+
+    found = made(BASE, seeds(2), vary("train.learning_rate", list(measured)), seeds=[8, 9])
+    store = prepare(tmp_path / "tuning", "small", found.runs)
+    with pytest.raises(ValueError, match=r"tuning run \w{16} in .* has not ended"):
+        choose(found, store)
+    run_here(store, train)
+    made_choice = choose(found, store)
+    assert made_choice.families[0].metric == "loss_nonoverlapping"
+    assert made_choice.families[0].means == [2.0, 1.9, math.inf]
+    assert made_choice.chosen == [1]
+
+
+def test_a_score_that_is_missing_is_an_error(tmp_path):
+    def train(configs, directories, context):
+        row = {"step": 1, "length": 10, "metric": "exact_match", "value": 1.0, "count": 1, "split": "validation"}
+        for directory in directories:
+            context.results(directory, row)
+
+    found = made(BASE, seeds(1))
+    store = prepare(tmp_path / "tuning", "small", found.runs)
+    run_here(store, train)
+    with pytest.raises(ValueError, match="is done and has no exact_match at validation length 20"):
+        choose(found, store)
