@@ -17,7 +17,7 @@ from attnjax.report.markup import Markup, content, element, script_json
 from attnjax.report.metrics import Metric
 from attnjax.report.scales import length_scale, value_scale
 from attnjax.report.style import color_classes
-from attnjax.report.summary import Summary, Task
+from attnjax.report.summary import Summary, Task, is_cut, levels_of, position_metric, positions_of
 
 
 def page(summary: Summary, links: Mapping[str, str], published: Markup | None = None) -> str:
@@ -61,8 +61,10 @@ def colors() -> str:
 
 
 def task_charts(number: int, task: Task) -> list[Chart]:
-    """The charts of one task: every metric against length, and the training loss."""
+    """The charts of one task: every metric against length, the loss by position, and the training loss."""
     found = [length_chart(f"t{number}-m{place}", task, metric) for place, metric in enumerate(task.metrics)]
+    if measure := position_metric(task):
+        found.append(position_chart(f"t{number}-positions", task, measure))
     if any(len(curve.x) for curve in task.learning):
         found.append(learning_chart(f"t{number}-learning", task))
     return found
@@ -72,7 +74,7 @@ def length_chart(name: str, task: Task, metric: Metric) -> Chart:
     """One metric against length."""
     curves = tuple(row.curve for row in task.rows[metric.key])
     lengths = task.rows[metric.key][0].scored.lengths
-    levels = task.chance.get(metric.key)
+    levels = levels_of(task, metric)
     values = [float(x) for curve in curves for ends in (curve.low, curve.high) for x in ends]
     return Chart(
         name=name,
@@ -81,7 +83,26 @@ def length_chart(name: str, task: Task, metric: Metric) -> Chart:
         y=value_scale(metric.short, values, charts.BOTTOM, charts.TOP, share=metric.share),
         curves=curves,
         longest=task.panel.trained[1],
-        level=() if levels is None else tuple(zip(lengths, map(float, levels), strict=True)),
+        levels=tuple((name, tuple(zip(lengths, map(float, at), strict=True))) for name, at in levels.items()),
+        grey=task.unfitted,
+        cut=is_cut(metric),
+    )
+
+
+def position_chart(name: str, task: Task, metric: Metric) -> Chart:
+    """The loss at each position of the longest windows."""
+    found, length = positions_of(task, metric)
+    curves = tuple(curve for _, curve in found)
+    places = sorted({float(x) for curve in curves for x in curve.x})
+    values = [float(x) for curve in curves for ends in (curve.low, curve.high) for x in ends]
+    return Chart(
+        name=name,
+        title=f"{task.panel.label}: loss by position in windows of {length}",
+        x=length_scale("position", places, charts.LEFT, charts.RIGHT),
+        y=value_scale("loss", values, charts.BOTTOM, charts.TOP, share=False),
+        curves=curves,
+        longest=task.panel.trained[1],
+        grey=frozenset(number for number, (place, _) in enumerate(found) if place in task.unfitted),
     )
 
 

@@ -5,7 +5,7 @@ they belong. Protocols differ (size, steps, tuning, selection of runs), so this 
 reproduction:
 
 * lengths are compared as multiples of the longest training length, because ours is another one;
-* an accuracy stands beside the IQM of our runs over our test lengths in that range;
+* an accuracy stands beside the median of our runs over our test lengths in that range;
 * of language models, whose units differ, only the rise of the loss over that at the training length is compared:
   ln(perplexity / perplexity at the training length), in nats per their token and per our byte.
 """
@@ -21,10 +21,10 @@ from jaxtyping import Float
 
 from attnjax.records.values import as_dict, text
 from attnjax.report.formatting import csv_text, decimal, exact, interval, markdown, markdown_table, span
+from attnjax.report.intervals import Estimate, of_runs
 from attnjax.report.markup import Markup, element, table
 from attnjax.report.metrics import metric
 from attnjax.report.scores import Scored
-from attnjax.report.statistics import Estimate, bootstrap
 from attnjax.report.summary import Summary, Task
 
 LOSSES = (("perplexity_nonoverlapping", "loss_nonoverlapping"), ("perplexity_sliding", "loss_sliding"))
@@ -120,7 +120,7 @@ def matching(cell: Cell, task: Task, known: tuple[Cell, ...]) -> Iterator[Pair]:
         scores = rise(row.scored, lengths, task.panel.trained[1]) if rising else average(row.scored, lengths)
         value = rise_published(cell, known) if rising else cell.value
         scores = scores[~np.isnan(scores)]
-        yield Pair(cell, value, variant.label, lengths, bootstrap([scores]) if len(scores) else None, policy)
+        yield Pair(cell, value, variant.label, lengths, of_runs(scores) if len(scores) else None, policy)
 
 
 def average(scored: Scored, lengths: tuple[int, ...]) -> Float[np.ndarray, " R"]:

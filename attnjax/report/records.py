@@ -6,9 +6,12 @@
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+from jaxtyping import Float
 
 from attnjax.config import cell_id
 from attnjax.config.files import SWEEP_FILE
@@ -48,7 +51,9 @@ class Run:
 
     `state` is one of `status.STATES`, "absent" where the sweep lists a run that has no folder, "unknown" where its status was
     lost, or `DAMAGED` where it is done and its files of records are not what they were then. `losses` holds (step, training
-    loss) in order of steps.
+    loss) in order of steps. `examples` holds the scores of single examples at the last evaluation, [count] under
+    "{split}/{length}/{metric}" and their mean at each target position under "{split}/{length}/{metric}/by_position"; it is
+    empty where they were not stored.
     """
 
     id: str
@@ -59,6 +64,7 @@ class Run:
     reason: str
     results: tuple[Result, ...]
     losses: tuple[tuple[int, float], ...]
+    examples: Mapping[str, Float[np.ndarray, " W"]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,48 @@
+"""Scores of single examples: tables of runs and examples, and means at each position, from what the runs stored.
+
+All runs of a task measured the same examples in the same order, so that row r and column w of a table are run r and
+example w, and two variants can be compared example by example.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+from jaxtyping import Float
+
+from attnjax.report.records import SPLITS, Run
+from attnjax.report.scores import Curve, Scored, curve
+
+POINTS = 128
+"""Most points of a curve over positions; neighbouring positions are averaged where there are more."""
+
+
+def stored(run: Run, length: int, metric: str) -> Float[np.ndarray, " W"] | None:
+    """What a run stored under a metric at a length, of the test examples where it has some; None where nothing."""
+    names = (f"{split}/{length}/{metric}" for split in reversed(SPLITS) if split != "validation")
+    return next((run.examples[name] for name in names if name in run.examples), None)
+
+
+def table(runs: Sequence[Run], lengths: Sequence[int], metric: str) -> Float[np.ndarray, "R W"] | None:
+    """The mean over these lengths of each example of each run; None where one is missing, or their numbers differ."""
+    found = [[stored(run, length, metric) for length in lengths] for run in runs]
+    sizes = {-1 if values is None else len(values) for row in found for values in row}
+    if len(sizes) != 1 or sizes == {-1}:
+        return None
+    return np.mean(np.array(found, np.float64), axis=1)
+
+
+def past_examples(scored: Scored) -> Float[np.ndarray, "R W"] | None:
+    """The score past training of each run on each example."""
+    return table(scored.runs, scored.beyond, scored.metric.key)
+
+
+def by_position(scored: Scored, length: int) -> Curve | None:
+    """A metric at each target position of examples of one length, 1 the first; None where no run stored it."""
+    name = f"{scored.metric.key.partition('_')[0]}/by_position"
+    known = [values for run in scored.runs if (values := stored(run, length, name)) is not None]
+    if not known or len({len(values) for values in known}) != 1:
+        return None
+    scores, places = np.array(known, np.float64), np.arange(1, len(known[0]) + 1, dtype=float)
+    bins = np.array_split(np.arange(len(places)), min(POINTS, len(places)))
+    middle = np.array([places[part].mean() for part in bins])
+    return curve(scored.variant, middle, np.array([[row[part].mean() for part in bins] for row in scores]))
