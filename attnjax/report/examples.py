@@ -10,16 +10,23 @@ import numpy as np
 from jaxtyping import Float
 
 from attnjax.report.records import SPLITS, Run
-from attnjax.report.scores import Curve, Scored, curve
+from attnjax.report.scores import Curve, Scored, curve, final
 
 POINTS = 128
 """Most points of a curve over positions; neighbouring positions are averaged where there are more."""
 
 
-def stored(run: Run, length: int, metric: str) -> Float[np.ndarray, " W"] | None:
-    """What a run stored under a metric at a length, of the test examples where it has some; None where nothing."""
-    names = (f"{split}/{length}/{metric}" for split in reversed(SPLITS) if split != "validation")
-    return next((run.examples[name] for name in names if name in run.examples), None)
+def stored(run: Run, length: int, metric: str, *, positions: bool = False) -> Float[np.ndarray, " W"] | None:
+    """The scores of each example at a length, or of each position, of the test examples where there are some.
+
+    None where a run stored none, or at another evaluation than that with which it counts.
+    """
+    counted = final(run)
+    if run.examples is None or not counted or run.examples.step != counted[0].step:
+        return None
+    known = run.examples.by_position if positions else run.examples.scores
+    names = ((split, length, metric) for split in reversed(SPLITS) if split != "validation")
+    return next((known[name] for name in names if name in known), None)
 
 
 def table(runs: Sequence[Run], lengths: Sequence[int], metric: str) -> Float[np.ndarray, "R W"] | None:
@@ -38,8 +45,8 @@ def past_examples(scored: Scored) -> Float[np.ndarray, "R W"] | None:
 
 def by_position(scored: Scored, length: int) -> Curve | None:
     """A metric at each target position of examples of one length, 1 the first; None where no run stored it."""
-    name = f"{scored.metric.key.partition('_')[0]}/by_position"
-    known = [values for run in scored.runs if (values := stored(run, length, name)) is not None]
+    name = scored.metric.key.partition("_")[0]  # loss_sliding and loss_nonoverlapping are means of it
+    known = [values for run in scored.runs if (values := stored(run, length, name, positions=True)) is not None]
     if not known or len({len(values) for values in known}) != 1:
         return None
     scores, places = np.array(known, np.float64), np.arange(1, len(known[0]) + 1, dtype=float)

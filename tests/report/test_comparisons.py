@@ -3,7 +3,7 @@
 import csv
 import dataclasses
 import io
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +11,13 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from attnjax.records import examples
+from attnjax.records.examples import Examples
 from attnjax.report import intervals
 from attnjax.report.csv_tables import csv_files
 from attnjax.report.examples import by_position, table
 from attnjax.report.markdown_tables import ranking, table_md
+from attnjax.report.page import page
 from attnjax.report.records import Sweep, read
 from attnjax.report.significance import holm
 from attnjax.report.summarise import summarise
@@ -50,7 +53,8 @@ def with_examples(sweep: Sweep, tables: Mapping[str, np.ndarray], length: int = 
 
     def filled(run: Any) -> Any:
         scores = tables[run.config["model"]["encoding"]["name"]][run.config["seed"]]
-        stored = {f"test/{length}/loss_sliding": scores, f"test/{length}/loss/by_position": np.arange(length) + 1.0}
+        positions = {("test", length, "loss"): np.arange(length) + 1.0}
+        stored = Examples(400, {("test", length, "loss_sliding"): scores}, positions)
         results = [dataclasses.replace(r, value=float(scores.mean())) if r.length == length else r for r in run.results]
         return dataclasses.replace(run, examples=stored, results=tuple(results))
 
@@ -171,7 +175,7 @@ def test_scores_of_examples_are_in_the_intervals(make: Callable[..., Sweep]):
 def test_runs_without_scores_of_examples_have_intervals_over_runs_alone(make: Callable[..., Sweep]):
     tables = {"rope": np.random.default_rng(0).normal(2, 0.5, (6, EXAMPLES))}
     sweep = with_examples(make(*[("rope", seed, {40: 2.0}) for seed in range(6)], metric="loss_sliding"), tables)
-    sweep = dataclasses.replace(sweep, runs=(dataclasses.replace(sweep.runs[0], examples={}), *sweep.runs[1:]))
+    sweep = dataclasses.replace(sweep, runs=(dataclasses.replace(sweep.runs[0], examples=None), *sweep.runs[1:]))
     (row,) = summarise(sweep).tasks[0].rows["loss_sliding"]
     assert row.over_examples is None
     assert row.past is not None
@@ -189,3 +193,33 @@ def test_the_loss_by_position(make: Callable[..., Sweep]):
     np.testing.assert_array_equal(found.x, np.arange(1, 41))
     np.testing.assert_array_equal(found.value, np.arange(1, 41))
     assert by_position(scored, 80) is None
+
+
+def test_scores_of_examples_are_read_from_the_folder_of_a_run(make: Callable[..., Sweep], tmp_path: Path):
+    sweep = make(("rope", 0, {20: 2.0, 40: 2.0}), task="text", metric="loss_sliding")
+    assert sweep.runs[0].examples is None
+    folder, scores = tmp_path / sweep.runs[0].id, np.array([1.0, 3.0])
+    examples.write(folder, Examples(400, {("test", 40, "loss_sliding"): scores}, {}))
+    found = table(read(tmp_path).runs, (40,), "loss_sliding")
+    assert found is not None
+    np.testing.assert_array_equal(found, [scores])
+    examples.write(folder, Examples(399, {("test", 40, "loss_sliding"): scores}, {}))
+    assert table(read(tmp_path).runs, (40,), "loss_sliding") is None, "they are of another evaluation"
+    (folder / examples.FILE).write_bytes(b"PK no archive")
+    damaged = read(tmp_path)
+    assert damaged.runs[0].examples is None
+    (note,) = [note for note in damaged.skipped if note.path.endswith(examples.FILE)]
+    assert "is damaged" in note.reason
+
+
+def test_the_page_has_the_loss_by_position(make: Callable[..., Sweep]):
+    tables = {"rope": np.ones((6, EXAMPLES))}
+    sweep = with_examples(make(*[("rope", s, {40: 2.0}) for s in range(6)], task="text", metric="loss_sliding"), tables)
+    text = page(summarise(sweep), {})
+    assert "Loss by position in the longest windows" in text
+    assert "text: loss by position in windows of 40" in text
+    assert "Loss by position" not in page(summarise(dataclasses.replace(sweep, runs=without(sweep.runs))), {})
+
+
+def without(runs: Iterable[Any]) -> tuple[Any, ...]:
+    return tuple(dataclasses.replace(run, examples=None) for run in runs)
