@@ -19,7 +19,7 @@ from attnjax.report.metrics import Metric
 from attnjax.report.scales import some
 from attnjax.report.scores import Curve
 from attnjax.report.style import order, style
-from attnjax.report.summary import Row, Task, is_cut, levels_of, positions_of
+from attnjax.report.summary import NGRAMS, Row, Task, is_cut, levels_of, positions_of
 
 WIDTH = 8.0
 """Inches: what a README shows without shrinking the letters below reading size."""
@@ -72,16 +72,18 @@ def draw_lengths(axis: Any, task: Task, metric: Metric) -> None:
     value_axis(axis, [row.curve for row in rows], metric)
     length_axis(axis, lengths, task.panel.trained[1])
     for name, levels in levels_of(task, metric).items():
-        draw_level(axis, name, lengths, levels)
+        draw_level(axis, name, lengths, levels, always=name in NGRAMS)
     if is_cut(metric):
         draw_cut(axis, rows, task.panel.trained[1])
     caption(axis, [row.curve for row in rows], cut=is_cut(metric))
     axis.set_title(plain(task.panel.label) + (" (grey: not fitted)" if task.unfitted else ""))
 
 
-def draw_level(axis: Any, name: str, lengths: Float[np.ndarray, " X"], levels: Float[np.ndarray, " X"]) -> None:
-    """A dotted line with its name, such as chance, if it lies inside the frame."""
-    if axis.get_ylim()[0] <= levels[-1] <= axis.get_ylim()[1]:
+def draw_level(
+    axis: Any, name: str, lengths: Float[np.ndarray, " X"], levels: Float[np.ndarray, " X"], *, always: bool
+) -> None:
+    """A dotted line with its name, such as chance, if it lies inside the frame, which is made to hold it if `always`."""
+    if always or axis.get_ylim()[0] <= levels[-1] <= axis.get_ylim()[1]:
         axis.plot(lengths, levels, color=FAINT, linewidth=1.0, dashes=(1, 2), zorder=1)
         axis.annotate(name, (lengths[0], levels[0]), (0, 3), textcoords="offset points", ha="left", color=FAINT)
 

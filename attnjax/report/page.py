@@ -76,6 +76,7 @@ def length_chart(name: str, task: Task, metric: Metric) -> Chart:
     lengths = task.rows[metric.key][0].scored.lengths
     levels = levels_of(task, metric)
     values = [float(x) for curve in curves for ends in (curve.low, curve.high) for x in ends]
+    values += [float(x) for at in task.baselines.get(metric.key, {}).values() for x in at]
     return Chart(
         name=name,
         title=f"{task.panel.label}: {metric.label}",

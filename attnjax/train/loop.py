@@ -27,6 +27,7 @@ from attnjax.config.outside import construct
 from attnjax.tasks.base import Task
 from attnjax.train import checkpoint
 from attnjax.train.background import BackgroundSave
+from attnjax.train.baselines import ngram_levels
 from attnjax.train.evaluate import Evaluator, evaluation_lengths
 from attnjax.train.mesh import make_mesh, on_host, padded, place
 from attnjax.train.processes import agreed, leads, shared
@@ -117,9 +118,10 @@ def train(configs: list[RunConfig], directories: list[pathlib.Path], context: Ru
             _evaluate(evaluator, population, directories, alive, state, step, context, ("test", "validation"))
         saving.wait()
     if finished:
-        params = on_host(state.params, mesh)
+        params, levels = on_host(state.params, mesh), ngram_levels(run, task, evaluator)
+        known = {} if levels is None else {"baselines": levels}
         for i in alive:
-            context.log_manifest(directories[i], parameters_sha256=fingerprint(_member(params, i)))
+            context.log_manifest(directories[i], parameters_sha256=fingerprint(_member(params, i)), **known)
 
 
 def make_task(run: RunConfig) -> Task:

@@ -22,7 +22,7 @@ from attnjax.report.records import Sweep, read
 from attnjax.report.significance import holm
 from attnjax.report.summarise import summarise
 from attnjax.report.summary import Summary
-from tests.report.synthetic import config, lines, run_id, write_run, write_spec
+from tests.report.synthetic import canonical, config, lines, run_id, write_run, write_spec
 
 Values = Mapping[int, float]
 EXAMPLES = 40
@@ -223,3 +223,20 @@ def test_the_page_has_the_loss_by_position(make: Callable[..., Sweep]):
 
 def without(runs: Iterable[Any]) -> tuple[Any, ...]:
     return tuple(dataclasses.replace(run, examples=None) for run in runs)
+
+
+def test_n_gram_models_of_the_manifests_are_drawn_and_in_the_tables(make: Callable[..., Sweep], tmp_path: Path):
+    sweep = make(("rope", 0, {20: 2.0, 40: 2.5}), task="text", metric="loss_sliding")
+    path = tmp_path / sweep.runs[0].id / "manifest.json"
+    level = lambda x: {"loss_sliding": {"unigram": 3.0 + x, "bigram": 2.4 + x, "trigram": 2.1 + x}}
+    path.write_text(canonical({"schema": 1, "baselines": {"20": level(0), "40": level(0.1)}}))
+    summary = summarise(read(tmp_path))
+    np.testing.assert_array_equal(summary.tasks[0].baselines["loss_sliding"]["bigram"], [2.4, 2.5])
+    rows = {row["length"]: row for row in rows_of(csv_files(summary)["lengths.csv"])}
+    assert [rows["40"][name] for name in ("unigram", "bigram", "trigram")] == ["3.1", "2.5", "2.2"]
+    text = page(summary, {})
+    assert ">bigram</text>" in text
+    assert ">trigram</text>" in text
+    assert 'class="trimmed"' in text, "the loss at the trained length goes on as a dashed line"
+    path.write_text(canonical({"schema": 1, "baselines": {"20": level(0)}}))
+    assert summarise(read(tmp_path)).tasks[0].baselines == {}, "levels that lack one of the lengths are not used"
