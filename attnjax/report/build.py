@@ -4,7 +4,7 @@
     figure.png, figure.svg       the first metric of every task against length
     figures/                     length, heat, position, improvement and learning figures of every task
     table.md, *.csv              the tables (see `csv_tables`)
-    published.md, published.csv  our cells beside published ones, where asked for
+    published.md, published.csv, agreement.csv  our cells beside published ones, and Kendall's tau_b, where asked for
 
 The same records give the same bytes: nothing here knows the time, the machine or where the folder lies.
 """

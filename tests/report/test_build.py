@@ -36,7 +36,15 @@ def built(sweep: Path) -> dict[str, bytes]:
 def test_every_file_is_there(built: dict[str, bytes]):
     assert {name for name in built if "/" not in name} == {
         *("report.html", "figure.png", "figure.svg", "table.md", "table.csv", "lengths.csv", "runs.csv"),
-        *("improvement.csv", "paired.csv", "best_of.csv", "overall.csv", "published.md", "published.csv"),
+        *(
+            "improvement.csv",
+            "paired.csv",
+            "best_of.csv",
+            "overall.csv",
+            "published.md",
+            "published.csv",
+            "agreement.csv",
+        ),
     }
     drawn = {name.removeprefix("figures/").partition(".")[0] for name in built if "/" in name}
     losses = ("loss_sliding", "loss_nonoverlapping")
@@ -50,7 +58,7 @@ def test_every_file_is_there(built: dict[str, bytes]):
     for name, content in built.items():
         assert content.startswith(PNG if name.endswith("png") else SVG if name.endswith("svg") else b""), name
         # The two tasks have no metric in common, so there is nothing to say about both.
-        assert content.count(b"\n") == 1 if name == "overall.csv" else len(content) > 100, name
+        assert content.count(b"\n") == 1 if name in ("overall.csv", "agreement.csv") else len(content) > 100, name
 
 
 @pytest.mark.slow
