@@ -27,7 +27,7 @@ from attnjax.report.published import files as published_files
 from attnjax.report.published import pairs, section
 from attnjax.report.records import Run, read
 from attnjax.report.summarise import summarise
-from attnjax.report.summary import Summary, position_metric
+from attnjax.report.summary import Summary, positions_of
 
 
 def build(directory: str | Path, out: str | Path | None = None, published: bool = False) -> list[Path]:
@@ -98,7 +98,7 @@ def all_figures(summary: Summary) -> Iterator[tuple[str, Any]]:
             yield f"figures/{slug}-{name}-heat", figures.heat_map(task, metric)
         if task.improvement:
             yield f"figures/{slug}-improvement", figures.improvement(task)
-        if measure := position_metric(task):
-            yield f"figures/{slug}-positions", figures.by_position(task, measure)
+        if positions_of(task):
+            yield f"figures/{slug}-positions", figures.by_position(task)
         if any(len(curve.x) for curve in task.learning):
             yield f"figures/{slug}-learning", figures.learning(task)

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from attnjax.report.examples import over_examples
 from attnjax.report.formatting import csv_text, exact, one_line
 from attnjax.report.intervals import NONE, Estimate
 from attnjax.report.scores import outcome
@@ -108,8 +109,10 @@ def curves(summary: Summary) -> str:
         for x, found in row.curve.estimates.items():
             place = row.scored.lengths.index(int(x))
             known = [exact(float(ngrams[name][place])) if name in ngrams else "" for name in NGRAMS]
-            rows.append([*keys(task, row), int(x), *ends(found), found.runs, exact(chance.get(int(x))), *known])
-    return csv_text([*KEYS, "length", "median", "low", "high", "interval", "runs", "chance", *NGRAMS], rows)
+            over = ends(over_examples(row.scored, [int(x)]))
+            rows.append([*keys(task, row), int(x), *ends(found), found.runs, *over, exact(chance.get(int(x))), *known])
+    header = ["length", "median", "low", "high", "interval", "runs", *named("mean_over_examples"), "chance", *NGRAMS]
+    return csv_text([*KEYS, *header], rows)
 
 
 def runs(summary: Summary) -> str:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 from jaxtyping import Float
 
+from attnjax.report.intervals import Estimate, of_runs_and_examples
 from attnjax.report.records import SPLITS, Run
 from attnjax.report.scores import Curve, Scored, curve, final
 
@@ -43,9 +44,14 @@ def past_examples(scored: Scored) -> Float[np.ndarray, "R W"] | None:
     return table(scored.runs, scored.beyond, scored.metric.key)
 
 
-def by_position(scored: Scored, length: int) -> Curve | None:
-    """A metric at each target position of examples of one length, 1 the first; None where no run stored it."""
-    name = scored.metric.key.partition("_")[0]  # loss_sliding and loss_nonoverlapping are means of it
+def over_examples(scored: Scored, lengths: Sequence[int]) -> Estimate | None:
+    """The mean over runs and examples at these lengths, with an interval over both; None where there is none."""
+    scores = table(scored.runs, lengths, scored.metric.key)
+    return None if scores is None else of_runs_and_examples(scores)
+
+
+def by_position(scored: Scored, length: int, name: str) -> Curve | None:
+    """The "loss" or "accuracy" at each target position of examples of one length, 1 the first; None where no run stored it."""
     known = [values for run in scored.runs if (values := stored(run, length, name, positions=True)) is not None]
     if not known or len({len(values) for values in known}) != 1:
         return None

@@ -19,7 +19,7 @@ from attnjax.report.metrics import Metric
 from attnjax.report.scales import some
 from attnjax.report.scores import Curve
 from attnjax.report.style import order, style
-from attnjax.report.summary import NGRAMS, Row, Task, is_cut, levels_of, positions_of
+from attnjax.report.summary import NGRAMS, POSITION_METRICS, Row, Task, is_cut, levels_of, positions_of
 
 WIDTH = 8.0
 """Inches: what a README shows without shrinking the letters below reading size."""
@@ -47,18 +47,19 @@ def by_length(task: Task, metric: Metric) -> Any:
     return figure
 
 
-def by_position(task: Task, metric: Metric) -> Any:
-    """A metric at each position of the longest windows."""
-    figure, (axis,) = new_figure(WIDTH, 4.6)
-    curves, length = positions_of(task, metric)
-    for place, curve in curves:
-        draw_curve(axis, curve, grey=place in task.unfitted)
-    value_axis(axis, [curve for _, curve in curves], metric)
-    length_axis(axis, np.array([1.0, *(2.0**k for k in range(1, 30) if 2**k < length), length]), task.panel.trained[1])
-    axis.set_xlabel("position of the target (shaded: up to the longest in training)")
-    axis.set_ylabel("loss, nats per byte")
-    axis.set_title(plain(f"{task.panel.label}: windows of {length}"))
-    caption(axis, [curve for _, curve in curves])
+def by_position(task: Task) -> Any:
+    """Loss and accuracy at each position of the longest windows, one below the other."""
+    known = positions_of(task)
+    figure, axes = new_figure(WIDTH, 3.8 * len(known) + 0.6, len(known))
+    for axis, (name, found) in zip(axes, known.items(), strict=True):
+        for place, curve in found.curves:
+            draw_curve(axis, curve, grey=place in task.unfitted)
+        doubling = [2.0**k for k in range(30) if 2**k < found.length]
+        length_axis(axis, np.array([*doubling, found.length], float), task.panel.trained[1])
+        axis.set_xlabel("position of the target (shaded: up to the longest in training)")
+        axis.set_ylabel(dict(POSITION_METRICS)[name])
+        axis.set_title(plain(f"{task.panel.label}: windows of {found.length}"))
+        caption(axis, [curve for _, curve in found.curves])
     legend(figure, task.panel.variants, task.unfitted)
     return figure
 
@@ -161,10 +162,11 @@ def heat_map(task: Task, metric: Metric) -> Any:
     for place, row in enumerate(rows):
         table[place, np.isin(lengths, row.curve.x)] = finite_only(row.curve.value)
     figure, (axis,) = new_figure(WIDTH, 1.5 + 0.36 * len(rows))
-    image = draw_cells(axis, table, "cividis" if metric.higher else "cividis_r", (0, 1) if metric.share else None)
+    coloured = np.where(np.isin(np.arange(len(rows)), list(task.unfitted))[:, None], np.nan, table)
+    image = draw_cells(axis, coloured, "cividis" if metric.higher else "cividis_r", (0, 1) if metric.share else None)
     figure.colorbar(image, ax=axis, label=plain(metric.short), pad=0.02)
     if len(lengths) <= 12:
-        label_cells(axis, image, table, [[decimal(value, 2) for value in row] for row in table])
+        label_cells(axis, image, coloured, [[decimal(value, 2) for value in row] for row in table])
     marked = [lengths.index(int(tick)) for tick in some(lengths, 12)]
     axis.set_xticks(marked, [str(lengths[place]) for place in marked])
     axis.set_yticks(range(len(rows)), [plain(task.label(place), 44) for place in range(len(rows))])

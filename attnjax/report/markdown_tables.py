@@ -34,16 +34,23 @@ def task_table(task: Task) -> str:
     first = task.rows[task.metrics[0].key]
     best = task.metrics[0].best
     header = ["encoding", *(markdown(metric.label) for metric in task.metrics)]
-    header += [f"within training: {markdown(task.metrics[0].label)}", "length factor", "area over log length"]
+    header += [f"within training: {markdown(task.metrics[0].label)}", *over_examples_header(task)]
+    header += ["length factor", "area over log length"]
     header += ["fitted", "failed", f"best single run ({best})"]
     rows = [cells(task, place) for place in ranking(task)]
     if task.chance:
         levels = [guess(task, task.rows[metric.key][0]) for metric in task.metrics]
-        rows.append(["*chance*", *map(decimal, levels), *[""] * 6])
+        rows.append(["*chance*", *map(decimal, levels), *[""] * (len(header) - 1 - len(levels))])
     where = f"Trained on {lengths_of(*task.panel.trained)}; columns are means over test lengths {span(first[0].scored.beyond)}"
     title = markdown(task.panel.label)
     cell = f"Cells: median, {ends_of(task)}."
     return f"## {title}\n\n{where}, where they do not say otherwise. {cell}\n\n{markdown_table(header, rows)}"
+
+
+def over_examples_header(task: Task) -> list[str]:
+    """The column of the mean of the first metric over runs and examples, if some variant has that."""
+    known = any(row.over_examples is not None for row in task.rows[task.metrics[0].key])
+    return ["mean, 95 % interval over runs and examples"] if known else []
 
 
 def ends_of(task: Task) -> str:
@@ -68,7 +75,8 @@ def cells(task: Task, place: int) -> list[str]:
     reach = task.reach[place] if task.reach else None
     reached = [interval(reach.factor, 2), interval(reach.area)] if reach else [NONE, NONE]
     numbers = [interval(row.past) for row in rows]
-    found = [label, *numbers, interval(rows[0].within), *reached, *endings(count), decimal(rows[0].best)]
+    over = [interval(rows[0].over_examples)] if over_examples_header(task) else []
+    found = [label, *numbers, interval(rows[0].within), *over, *reached, *endings(count), decimal(rows[0].best)]
     return [f"*{cell}*" for cell in found] if count.unfitted else found
 
 

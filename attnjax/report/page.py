@@ -17,7 +17,7 @@ from attnjax.report.markup import Markup, content, element, script_json
 from attnjax.report.metrics import Metric
 from attnjax.report.scales import length_scale, value_scale
 from attnjax.report.style import color_classes
-from attnjax.report.summary import Summary, Task, is_cut, levels_of, position_metric, positions_of
+from attnjax.report.summary import Positions, Summary, Task, is_cut, levels_of, positions_of
 
 
 def page(summary: Summary, links: Mapping[str, str], published: Markup | None = None) -> str:
@@ -61,10 +61,10 @@ def colors() -> str:
 
 
 def task_charts(number: int, task: Task) -> list[Chart]:
-    """The charts of one task: every metric against length, the loss by position, and the training loss."""
+    """The charts of one task: every metric against length, loss and accuracy by position, and the training loss."""
     found = [length_chart(f"t{number}-m{place}", task, metric) for place, metric in enumerate(task.metrics)]
-    if measure := position_metric(task):
-        found.append(position_chart(f"t{number}-positions", task, measure))
+    for name, positions in positions_of(task).items():
+        found.append(position_chart(f"t{number}-positions-{name}", task, name, positions))
     if any(len(curve.x) for curve in task.learning):
         found.append(learning_chart(f"t{number}-learning", task))
     return found
@@ -90,20 +90,19 @@ def length_chart(name: str, task: Task, metric: Metric) -> Chart:
     )
 
 
-def position_chart(name: str, task: Task, metric: Metric) -> Chart:
-    """The loss at each position of the longest windows."""
-    found, length = positions_of(task, metric)
-    curves = tuple(curve for _, curve in found)
+def position_chart(name: str, task: Task, metric: str, positions: Positions) -> Chart:
+    """The loss or accuracy at each position of the longest windows."""
+    curves = tuple(curve for _, curve in positions.curves)
     places = sorted({float(x) for curve in curves for x in curve.x})
     values = [float(x) for curve in curves for ends in (curve.low, curve.high) for x in ends]
     return Chart(
         name=name,
-        title=f"{task.panel.label}: loss by position in windows of {length}",
+        title=f"{task.panel.label}: {metric} by position in windows of {positions.length}",
         x=length_scale("position", places, charts.LEFT, charts.RIGHT),
-        y=value_scale("loss", values, charts.BOTTOM, charts.TOP, share=False),
+        y=value_scale(metric, values, charts.BOTTOM, charts.TOP, share=False),
         curves=curves,
         longest=task.panel.trained[1],
-        grey=frozenset(number for number, (place, _) in enumerate(found) if place in task.unfitted),
+        grey=frozenset(number for number, (place, _) in enumerate(positions.curves) if place in task.unfitted),
     )
 
 

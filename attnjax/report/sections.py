@@ -8,13 +8,13 @@ from attnjax.records.values import as_dict
 from attnjax.report.formatting import decimal, interval, lengths_of, probability, span
 from attnjax.report.groups import natural, shown
 from attnjax.report.intervals import Estimate
-from attnjax.report.markdown_tables import endings, ends_of, paired_caption, ranking
+from attnjax.report.markdown_tables import endings, ends_of, over_examples_header, paired_caption, ranking
 from attnjax.report.markup import Content, Markup, element, table
 from attnjax.report.metrics import Metric
 from attnjax.report.scores import outcome
 from attnjax.report.statistics import FEWEST_OF_STRATUM
 from attnjax.report.style import order
-from attnjax.report.summary import Row, Summary, Task, guess
+from attnjax.report.summary import POSITION_METRICS, Row, Summary, Task, guess
 
 LEVEL = 0.05
 """A corrected p at or below this is coloured."""
@@ -97,9 +97,9 @@ def task(number: int, task: Task, figures: Mapping[str, Markup], links: Mapping[
     for chart, metric in zip(charts, task.metrics, strict=True):
         shown = chart if metric is not task.metrics[0] else None
         parts.append(folded(f"By length: {metric.label}", shown, by_length(task, metric)))
-    positions = figures.get(f"t{number}-positions")
-    if positions:
-        parts.append(folded("Loss by position in the longest windows", positions))
+    positions = [figures.get(f"t{number}-positions-{name}") for name, _ in POSITION_METRICS]
+    if any(positions):
+        parts.append(folded("Loss and accuracy by position in the longest windows", positions))
     if task.differences:
         parts.append(folded("Paired differences", paired(task)))
     if task.improvement:
@@ -144,6 +144,7 @@ def table_of(task: Task, links: Mapping[str, str]) -> Markup:
         "encoding",
         *(metric.label for metric in task.metrics),
         f"within training: {first.short}",
+        *over_examples_header(task),
         "length factor",
         "area over log length",
         "fitted",
@@ -154,7 +155,7 @@ def table_of(task: Task, links: Mapping[str, str]) -> Markup:
     rows = [table_row(task, place, links) for place in places]
     if task.chance:
         levels = [decimal(guess(task, task.rows[metric.key][0])) for metric in task.metrics]
-        rows.append(["chance", *levels, *[""] * 8])
+        rows.append(["chance", *levels, *[""] * (len(header) - 1 - len(levels))])
     sources = [task.panel.variants[place].source for place in places]
     return table(header, rows, f"{task.panel.label}: scores past training", sources)
 
@@ -165,6 +166,7 @@ def table_row(task: Task, place: int, links: Mapping[str, str]) -> list[Content]
     grey = "unfitted" if place in task.unfitted else None
     reach = task.reach[place] if task.reach else None
     cells = [cell(estimate, class_=grey) for estimate in (*(row.past for row in rows), rows[0].within)]
+    cells += [cell(rows[0].over_examples, class_=grey)] if over_examples_header(task) else []
     cells += [cell(reach.factor, 2, class_=grey), cell(reach.area, class_=grey)] if reach else [cell(None)] * 2
     texts = [*endings(task.counts[place]), decimal(rows[0].best), decimal(rows[0].fitted)]
     cells += [element("td", text, class_=grey) for text in texts]

@@ -9,7 +9,7 @@ from jaxtyping import Float
 from attnjax.records.values import as_dict, finite, text
 from attnjax.report import intervals, statistics
 from attnjax.report.comparisons import differences, improvements
-from attnjax.report.examples import past_examples
+from attnjax.report.examples import over_examples
 from attnjax.report.groups import Panel, Variant, homeless, panels
 from attnjax.report.metrics import Metric, declared, metric, ordered
 from attnjax.report.reach import metric_of, middle, reach
@@ -85,13 +85,12 @@ def row(scores: Scored, fit: frozenset[str] | None) -> Row:
     past = scores.past[kept]
     solved = np.array([fit is not None and run.id in fit for run in scores.runs], bool)[kept]
     sign = scores.metric.sign
-    table = past_examples(scores)
     return Row(
         scored=scores,
         curve=curve(scores.variant, np.array(scores.lengths, float), scores.curve),
         past=middle(scores.past),
         within=middle(scores.within),
-        over_examples=None if table is None else intervals.of_runs_and_examples(table),
+        over_examples=over_examples(scores, scores.beyond),
         mean=float(np.mean(past)) if len(past) else np.nan,
         iqm=float(statistics.iqm([past])) if len(past) else np.nan,
         best=sign * float(np.max(sign * past)) if len(past) else np.nan,

@@ -121,6 +121,17 @@ class Overall:
     mean: float
 
 
+POSITION_METRICS = (("loss", "loss, nats per byte"), ("accuracy", "accuracy per byte"))
+
+
+@dataclass(frozen=True)
+class Positions:
+    """A metric at each position of windows of one length: the place of each variant that stored it, and its curve."""
+
+    length: int
+    curves: tuple[tuple[int, Curve], ...]
+
+
 @dataclass(frozen=True)
 class Summary:
     """A whole sweep in numbers, with sentences about what a reader must know before believing them."""
@@ -158,15 +169,15 @@ def is_cut(metric: Metric) -> bool:
     return metric.key == "loss_sliding"
 
 
-def positions_of(task: Task, metric: Metric) -> tuple[list[tuple[int, Curve]], int]:
-    """The curves over positions of each variant that stored them, with its place, in windows of the longest tested length."""
-    rows = task.rows[metric.key]
+def positions_of(task: Task) -> dict[str, Positions]:
+    """Loss and accuracy by position in the longest windows of a text, by name; empty where no run stored them."""
+    first = task.metrics[0].key if task.metrics else ""
+    rows, found = task.rows.get(first, ()), {}
+    if not rows or not any(metric.key.startswith("loss_") for metric in task.metrics):
+        return {}
     length = rows[0].scored.lengths[-1] if rows[0].scored.lengths else 0
-    found = [(place, by_position(row.scored, length)) for place, row in enumerate(rows)]
-    return [(place, curve) for place, curve in found if curve is not None], length
-
-
-def position_metric(task: Task) -> Metric | None:
-    """The metric whose positions are shown: the first loss of a text, if some run stored them."""
-    losses = [metric for metric in task.metrics if metric.key.startswith("loss_")]
-    return losses[0] if losses and positions_of(task, losses[0])[0] else None
+    for name, _ in POSITION_METRICS:
+        curves = [(place, by_position(row.scored, length, name)) for place, row in enumerate(rows)]
+        known = tuple((place, curve) for place, curve in curves if curve is not None)
+        found |= {name: Positions(length, known)} if known else {}
+    return found

@@ -54,6 +54,7 @@ def with_examples(sweep: Sweep, tables: Mapping[str, np.ndarray], length: int = 
     def filled(run: Any) -> Any:
         scores = tables[run.config["model"]["encoding"]["name"]][run.config["seed"]]
         positions = {("test", length, "loss"): np.arange(length) + 1.0}
+        positions[("test", length, "accuracy")] = np.linspace(0, 1, length)
         stored = Examples(400, {("test", length, "loss_sliding"): scores}, positions)
         results = [dataclasses.replace(r, value=float(scores.mean())) if r.length == length else r for r in run.results]
         return dataclasses.replace(run, examples=stored, results=tuple(results))
@@ -155,7 +156,8 @@ def test_scores_of_examples_are_in_the_intervals(make: Callable[..., Sweep]):
     windows = generator.normal(2, 0.5, EXAMPLES)
     tables = {name: windows + generator.normal(step, 0.05, (6, EXAMPLES)) for name, step in (("rope", 0), ("t5", 0.1))}
     runs = [(name, seed, {20: 2.0, 40: 2.0}) for name in tables for seed in range(6)]
-    (task,) = summarise(with_examples(make(*runs, task="text", metric="loss_sliding"), tables)).tasks
+    summary = summarise(with_examples(make(*runs, task="text", metric="loss_sliding"), tables))
+    (task,) = summary.tasks
     for row, name in zip(task.rows["loss_sliding"], ("rope", "t5"), strict=True):
         assert row.over_examples is not None
         expected = intervals.of_runs_and_examples(tables[name])
@@ -163,6 +165,11 @@ def test_scores_of_examples_are_in_the_intervals(make: Callable[..., Sweep]):
         assert dataclasses.astuple(row.over_examples)[:3] == pytest.approx(dataclasses.astuple(expected)[:3])
         assert row.past is not None
         assert row.over_examples.high - row.over_examples.low > 5 * (row.past.high - row.past.low)
+    assert "mean, 95 % interval over runs and examples" in table_md(summary)
+    lengths = {(row["variant"], row["length"]): row for row in rows_of(csv_files(summary)["lengths.csv"])}
+    assert lengths["RoPE", "20"]["mean_over_examples"] == "", "no scores of examples were stored at 20"
+    assert float(lengths["RoPE", "40"]["mean_over_examples"]) == pytest.approx(tables["rope"].mean())
+    assert lengths["RoPE", "40"]["mean_over_examples_interval"] == "95 %"
     (found,) = task.differences
     expected = intervals.of_runs_and_examples(tables["rope"] - tables["t5"])
     assert expected is not None
@@ -188,11 +195,12 @@ def test_the_loss_by_position(make: Callable[..., Sweep]):
     tables = {"rope": np.ones((6, EXAMPLES))}
     sweep = with_examples(make(*[("rope", s, {40: 2.0}) for s in range(6)], task="text", metric="loss_sliding"), tables)
     scored = summarise(sweep).tasks[0].rows["loss_sliding"][0].scored
-    found = by_position(scored, 40)
+    found = by_position(scored, 40, "loss")
     assert found is not None
     np.testing.assert_array_equal(found.x, np.arange(1, 41))
     np.testing.assert_array_equal(found.value, np.arange(1, 41))
-    assert by_position(scored, 80) is None
+    assert by_position(scored, 80, "loss") is None
+    assert by_position(scored, 40, "other") is None
 
 
 def test_scores_of_examples_are_read_from_the_folder_of_a_run(make: Callable[..., Sweep], tmp_path: Path):
@@ -216,9 +224,10 @@ def test_the_page_has_the_loss_by_position(make: Callable[..., Sweep]):
     tables = {"rope": np.ones((6, EXAMPLES))}
     sweep = with_examples(make(*[("rope", s, {40: 2.0}) for s in range(6)], task="text", metric="loss_sliding"), tables)
     text = page(summarise(sweep), {})
-    assert "Loss by position in the longest windows" in text
+    assert "Loss and accuracy by position in the longest windows" in text
     assert "text: loss by position in windows of 40" in text
-    assert "Loss by position" not in page(summarise(dataclasses.replace(sweep, runs=without(sweep.runs))), {})
+    assert "text: accuracy by position in windows of 40" in text
+    assert "by position" not in page(summarise(dataclasses.replace(sweep, runs=without(sweep.runs))), {})
 
 
 def without(runs: Iterable[Any]) -> tuple[Any, ...]:
