@@ -41,8 +41,8 @@ METHOD = (
     "interval: that of 3 runs holds the median of all runs in 75 % of cases. With more it is the 95 % interval "
     "between two order statistics, interpolated where it would be too wide (Hettmansperger and Sheather 1986), which "
     "holds for every continuous distribution: measured 94 to 97 % with 6, 10 and 20 runs. Where most runs have one and "
-    "the same score there is no interval. Where scores of single examples were stored, table.csv has the mean with an interval "
-    "over runs and examples as well.",
+    "the same score there is no interval. Where scores of single examples were stored, there is also the mean with an interval "
+    "over runs and examples: the first is about further runs on these test examples, the second about other examples, too.",
     "Pairs of runs that share their seeds saw the same batches. Of their differences past training there is the mean, "
     "its t interval (over pairs and examples where these were stored), the p of all sign flips, and Holm's correction "
     "for the number of pairs. The probability of improvement (Agarwal et al., arXiv:2108.13264) has the exact p of "

@@ -5,6 +5,7 @@ example w, and two variants can be compared example by example.
 """
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 from jaxtyping import Float
@@ -13,8 +14,8 @@ from attnjax.report.intervals import Estimate, of_runs_and_examples
 from attnjax.report.records import SPLITS, Run
 from attnjax.report.scores import Curve, Scored, curve, final
 
-POINTS = 128
-"""Most points of a curve over positions; neighbouring positions are averaged where there are more."""
+POINTS = 100
+"""Most bins of a curve over positions."""
 
 
 def stored(run: Run, length: int, metric: str, *, positions: bool = False) -> Float[np.ndarray, " W"] | None:
@@ -50,12 +51,27 @@ def over_examples(scored: Scored, lengths: Sequence[int]) -> Estimate | None:
     return None if scores is None else of_runs_and_examples(scores)
 
 
-def by_position(scored: Scored, length: int, name: str) -> Curve | None:
-    """The "loss" or "accuracy" at each target position of examples of one length, 1 the first; None where no run stored it."""
+def by_position(scored: Scored, length: int, name: str, longest: int) -> Curve | None:
+    """The "loss" or "accuracy" at each target position of examples of one length, 1 the first; None where no run stored it.
+
+    Positions are averaged in bins whose width grows with the position; none holds positions on both sides of `longest`, the
+    longest training length.
+    """
     known = [values for run in scored.runs if (values := stored(run, length, name, positions=True)) is not None]
     if not known or len({len(values) for values in known}) != 1:
         return None
-    scores, places = np.array(known, np.float64), np.arange(1, len(known[0]) + 1, dtype=float)
-    bins = np.array_split(np.arange(len(places)), min(POINTS, len(places)))
-    middle = np.array([places[part].mean() for part in bins])
-    return curve(scored.variant, middle, np.array([[row[part].mean() for part in bins] for row in scores]))
+    scores, edges = np.array(known, np.float64), bins(len(known[0]), longest)
+    parts = [slice(start - 1, end - 1) for start, end in pairwise(edges)]
+    middle = np.array([(start + end - 1) / 2 for start, end in pairwise(edges)])
+    return curve(scored.variant, middle, np.stack([scores[:, part].mean(axis=1) for part in parts], axis=1))
+
+
+def bins(last: int, longest: int) -> list[int]:
+    """The first position of each bin of the positions 1 .. last, and last + 1.
+
+    Example:
+      >>> bins(128, 64)[:6], [edge for edge in bins(128, 64) if 58 < edge < 72], bins(128, 64)[-1]
+      ([1, 2, 3, 4, 5, 6], [59, 62, 65, 68], 129)
+    """
+    growing = np.unique(np.rint(np.geomspace(1, last + 1, POINTS)).astype(int)).tolist()
+    return sorted({*growing, longest + 1} if 0 < longest < last else growing)

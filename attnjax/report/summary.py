@@ -177,7 +177,9 @@ def positions_of(task: Task) -> dict[str, Positions]:
         return {}
     length = rows[0].scored.lengths[-1] if rows[0].scored.lengths else 0
     for name, _ in POSITION_METRICS:
-        curves = [(place, by_position(row.scored, length, name)) for place, row in enumerate(rows)]
+        curves = [
+            (place, by_position(row.scored, length, name, task.panel.trained[1])) for place, row in enumerate(rows)
+        ]
         known = tuple((place, curve) for place, curve in curves if curve is not None)
         found |= {name: Positions(length, known)} if known else {}
     return found

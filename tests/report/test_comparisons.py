@@ -3,6 +3,7 @@
 import csv
 import dataclasses
 import io
+import itertools
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from attnjax.records import examples
 from attnjax.records.examples import Examples
 from attnjax.report import intervals
 from attnjax.report.csv_tables import csv_files
-from attnjax.report.examples import by_position, table
+from attnjax.report.examples import bins, by_position, table
 from attnjax.report.markdown_tables import ranking, table_md
 from attnjax.report.page import page
 from attnjax.report.records import Sweep, read
@@ -195,12 +196,23 @@ def test_the_loss_by_position(make: Callable[..., Sweep]):
     tables = {"rope": np.ones((6, EXAMPLES))}
     sweep = with_examples(make(*[("rope", s, {40: 2.0}) for s in range(6)], task="text", metric="loss_sliding"), tables)
     scored = summarise(sweep).tasks[0].rows["loss_sliding"][0].scored
-    found = by_position(scored, 40, "loss")
+    found = by_position(scored, 40, "loss", 20)
     assert found is not None
-    np.testing.assert_array_equal(found.x, np.arange(1, 41))
-    np.testing.assert_array_equal(found.value, np.arange(1, 41))
-    assert by_position(scored, 80, "loss") is None
-    assert by_position(scored, 40, "other") is None
+    np.testing.assert_allclose(found.value, found.x, err_msg="the mean of positions is the middle of their bin")
+    assert found.x[0] == 1
+    assert 39 <= found.x[-1] <= 40
+    assert by_position(scored, 80, "loss", 20) is None
+    assert by_position(scored, 40, "other", 20) is None
+
+
+@pytest.mark.parametrize(("last", "longest"), [(1, 0), (40, 20), (512, 64), (4096, 1000), (64, 64), (64, 100)])
+def test_bins_of_positions_hold_each_once_and_none_straddles_the_trained_length(last: int, longest: int):
+    edges = bins(last, longest)
+    assert (edges[0], edges[-1]) == (1, last + 1)
+    assert all(b > a for a, b in itertools.pairwise(edges))
+    assert longest + 1 in edges or not 0 < longest < last
+    widths = np.diff(edges)
+    assert widths.max() <= max(1, 0.1 * last), "fine enough to show where a curve breaks"
 
 
 def test_scores_of_examples_are_read_from_the_folder_of_a_run(make: Callable[..., Sweep], tmp_path: Path):
