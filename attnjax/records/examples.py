@@ -21,8 +21,9 @@ import numpy as np
 from jaxtyping import Float
 
 from attnjax.folder import enter
+from attnjax.records.inventory import EXAMPLES
 
-FILE = "examples.npz"
+FILE = EXAMPLES
 LARGEST = 2**28
 """Bytes beyond which a file, or what is packed in it, is not read."""
 NAME = re.compile(r"([a-z]{1,20})/(\d{1,9})/([a-z][a-z0-9_]{0,60})")

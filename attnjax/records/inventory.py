@@ -11,10 +11,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from attnjax.folder import enter
-from attnjax.records import examples, jsonl
+from attnjax.records import jsonl
 from attnjax.records.files import opened
 from attnjax.records.values import as_dict
 
+EXAMPLES = "examples.npz"
+"""The file of `attnjax.records.examples`, which needs NumPy; what only asks for its name does not."""
 FIELD = "records"
 """The manifest's field: {"results.jsonl": {"bytes": 541, "lines": 4, "sha256": "..."}, ...}."""
 ENDED = ("done", "failed", "preempted")
@@ -32,8 +34,8 @@ def take(directory: pathlib.Path) -> dict[str, dict[str, Any]]:
         with contextlib.suppress(ValueError):
             found[name] = _digest(directory / name)
     with contextlib.suppress(ValueError), enter(directory) as folder:
-        if folder.kind(examples.FILE) == "file":
-            found[examples.FILE] = _digest(directory / examples.FILE)
+        if folder.kind(EXAMPLES) == "file":
+            found[EXAMPLES] = _digest(directory / EXAMPLES)
     return found
 
 
@@ -46,7 +48,7 @@ def differences(directory: pathlib.Path, state: str, manifest: Mapping[str, Any]
     if state not in ENDED or manifest.get("state") != state or FIELD not in manifest:
         return {}
     then = as_dict(manifest[FIELD])
-    names = (*jsonl.FILES, *(name for name in (examples.FILE,) if name in then))
+    names = (*jsonl.FILES, *(name for name in (EXAMPLES,) if name in then))
     found = {name: _difference(directory / name, then.get(name)) for name in names}
     return {name: text for name, text in found.items() if text}
 

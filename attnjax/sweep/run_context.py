@@ -13,16 +13,20 @@ import math
 import pathlib
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
-
-import numpy as np
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from attnjax.config import SCHEMA, RunConfig
 from attnjax.config.mesh import ONE_DEVICE, MeshShape
 from attnjax.folder import enter
-from attnjax.records import examples, files, jsonl, status
+from attnjax.records import files, jsonl, status
+from attnjax.records.inventory import EXAMPLES
 from attnjax.records.runs import MANIFEST, read_manifest
 from attnjax.sweep.stop import Stop
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from attnjax.records.examples import Key
 
 QUIET = 2.0
 """Seconds between two writings of a running status."""
@@ -116,10 +120,12 @@ class RunContext:
         self,
         directory: pathlib.Path,
         step: int,
-        scores: Mapping[examples.Key, np.ndarray],
-        by_position: Mapping[examples.Key, np.ndarray],
+        scores: "Mapping[Key, np.ndarray]",
+        by_position: "Mapping[Key, np.ndarray]",
     ) -> None:
         """Write the scores of single examples and positions, of the evaluation at the end; see `attnjax.records.examples`."""
+        from attnjax.records import examples  # needs NumPy, which commands that train nothing do without
+
         self._alive()
         examples.write(directory, examples.Examples(int(step), scores, by_position))
 
@@ -135,8 +141,8 @@ class RunContext:
         for name in jsonl.FILES:
             jsonl.keep(directory / name, lambda record: _is_of(record, directory.name) and _step_of(record) <= step)
         with enter(directory) as folder:
-            if folder.kind(examples.FILE):
-                folder.remove(examples.FILE)  # the evaluation at the end, which is due again, writes it
+            if folder.kind(EXAMPLES):
+                folder.remove(EXAMPLES)  # the evaluation at the end, which is due again, writes it
 
     def log_manifest(self, directory: pathlib.Path, **fields: Any) -> None:
         """Add fields to the run's manifest: parameter count, chance levels, hashes of data and parameters."""
