@@ -15,7 +15,19 @@ import pytest
 from tests.cases import slow_except
 
 ROOT = Path(__file__).resolve().parent.parent
-PARTS = ("positions", "attention", "modules", "models", "tasks", "records", "train", "analysis", "cli", "sweep")
+PARTS = (
+    "positions",
+    "attention",
+    "modules",
+    "models",
+    "tasks",
+    "records",
+    "train",
+    "analysis",
+    "cli",
+    "sweep",
+    "report",
+)
 OPTIONS = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
 
 

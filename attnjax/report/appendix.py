@@ -5,9 +5,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from attnjax.config.parse import SEEDS
+from attnjax.report import intervals
 from attnjax.report.formatting import NONE, decimal
 from attnjax.report.groups import flat, natural
 from attnjax.report.markup import Content, Markup, element, table
+from attnjax.report.reach import RISE, SHARE
 from attnjax.report.records import Run, Sweep
 from attnjax.report.scores import FIT
 from attnjax.report.sections import folded, run_link, section
@@ -16,7 +18,7 @@ from attnjax.report.summary import Summary
 MOST = 500
 """Rows of skipped records that are shown; the rest is counted."""
 
-PRIVATE = ("host", "process", "environment", "population", "chance", "schema", "run", "records")
+PRIVATE = ("host", "process", "environment", "population", "chance", "baselines", "schema", "run", "records")
 """Manifest fields that say more about a place than about a result, or stand elsewhere in a report."""
 
 MOST_VALUES = 12
@@ -34,21 +36,35 @@ def method() -> Markup:
 
 
 METHOD = (
-    "Every number is a function of the stored records alone. The interquartile mean (IQM) is the mean of the runs"
-    " without the best and the worst quarter; with fewer than 4 runs it is the mean. The interval is the 95 % "
-    "percentile interval of 50,000 bootstrap resamples of the runs (Agarwal et al., arXiv:2108.13264), at each "
-    "length by itself. Lengths of one run share a training and are never resampled apart.",
-    "With few runs such intervals are too narrow: for normally distributed scores the nominal 95 % hold the true "
-    "mean in about 76 % of cases with 3 runs, 90 % with 5 and 94 % with 10.",
-    "All runs that ended count. A failed run (NaN, out of memory, crash) has the worst score there is: nothing "
-    f"right, or an infinite loss. Fitted: how many of them answer at least {FIT:.0%} of the examples within the "
-    "training range exactly; the mean of these runs alone is what one gets by discarding the others. The best "
-    "single run grows with the number of runs (best_of.csv), so it is printed beside the result and is none.",
+    "Every number is a function of the stored records alone. The centre of a cell is the median of its runs, at each "
+    f"length by itself. With fewer than {intervals.FEWEST} runs what stands beside it is their range, which is no "
+    "interval: that of 3 runs holds the median of all runs in 75 % of cases. With more it is the 95 % interval "
+    "between two order statistics, interpolated where it would be too wide (Hettmansperger and Sheather 1986), which "
+    "holds for every continuous distribution: measured 94 to 97 % with 6, 10 and 20 runs. Where most runs have one and "
+    "the same score there is no interval. Where scores of single examples were stored, there is also the mean with an interval "
+    "over runs and examples: the first is about further runs on these test examples, the second about other examples, too.",
+    "Pairs of runs that share their seeds saw the same batches. Of their differences past training there is the mean, "
+    "its t interval (over pairs and examples where these were stored), the p of all sign flips, and Holm's correction "
+    "for the number of pairs. The probability of improvement (Agarwal et al., arXiv:2108.13264) has the exact p of "
+    "the rank-sum test and no interval, because none holds with so few runs. With 3 runs a side that p is never below "
+    "0.10. The IQM over several tasks is the mean without the best and the worst quarter of the runs; its interval is "
+    "from 50,000 resamples inside every task.",
+    "All runs that ended count. A failed run (NaN, out of memory, crash) has the worst score there is: nothing right, "
+    f"or an infinite loss. Fitted: how many of them answer at least {FIT:.0%} of the examples within the training "
+    "range exactly; the mean of these runs alone is what one gets by discarding the others. An encoding of which "
+    "fewer than half fitted is grey, and neither ranked nor compared. The best single run grows with the number of "
+    "runs (best_of.csv), so it is printed beside the result and is none.",
     "A run counts with its last evaluation. The score past training is its mean over the test lengths beyond the "
-    "longest training length. Validation examples are in no chart and no score: choices were made on them. Chance "
-    "is what uniform guessing scores. A greedy answer is exact when, fed the right answer so far, every next "
-    "token is right; so exact match, free running, equals teacher-forced exact match, but for encodings that depend on "
-    "the length of the sequence.",
+    "longest training length, L. The length factor of a run is the largest tested L' / L such that from L to L' its "
+    f"loss is at most {RISE} nats above that at L, or its exact match at least {SHARE}; 0 where it does not hold at L. "
+    "The area is the mean of that metric over log2(length) from L to the longest tested length. Validation examples "
+    "are in no chart and no score: choices were made on them. Chance is what uniform guessing scores. A greedy answer "
+    "is exact when, fed the right answer so far, every next token is right; so exact match, free running, equals "
+    "teacher-forced exact match, but for encodings that depend on the length of the sequence.",
+    "Lines called unigram, bigram and trigram are n-gram models of the training bytes (Witten and Bell 1991), "
+    "measured on the same bytes of the same windows. Thin dashes continue the loss at the trained length: what the "
+    "model would score if every window were cut to that length. With a sliding window that is exact, because windows "
+    "of every length end at the same bytes.",
 )
 
 

@@ -2,9 +2,9 @@
 
     report.html                  the page (self-contained)
     figure.png, figure.svg       the first metric of every task against length
-    figures/                     length, heat, improvement and learning figures of every task
+    figures/                     length, heat, position, improvement and learning figures of every task
     table.md, *.csv              the tables (see `csv_tables`)
-    published.md, published.csv  our cells beside published ones, where asked for
+    published.md, published.csv, agreement.csv  our cells beside published ones, and Kendall's tau_b, where asked for
     tuning.csv                   the scores of the tuning runs, where the sweep was tuned
 
 The same records give the same bytes: nothing here knows the time, the machine or where the folder lies.
@@ -29,7 +29,7 @@ from attnjax.report.published import files as published_files
 from attnjax.report.published import pairs, section
 from attnjax.report.records import Run, read
 from attnjax.report.summarise import summarise
-from attnjax.report.summary import Summary
+from attnjax.report.summary import Summary, positions_of
 from attnjax.report.tuning import tuned
 
 
@@ -114,5 +114,7 @@ def all_figures(summary: Summary) -> Iterator[tuple[str, Any]]:
             yield f"figures/{slug}-{name}-heat", figures.heat_map(task, metric)
         if task.improvement:
             yield f"figures/{slug}-improvement", figures.improvement(task)
+        if positions_of(task):
+            yield f"figures/{slug}-positions", figures.by_position(task)
         if any(len(curve.x) for curve in task.learning):
             yield f"figures/{slug}-learning", figures.learning(task)

@@ -11,12 +11,11 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
+from attnjax.report import intervals
 from attnjax.report.formatting import NONE, interval
-from attnjax.report.groups import Variant
 from attnjax.report.markup import Markup, element, table
 from attnjax.report.scales import Scale
 from attnjax.report.scores import Curve
-from attnjax.report.statistics import Estimate
 from attnjax.report.style import color_class, style
 
 WIDTH, HEIGHT = 720, 340
@@ -29,9 +28,11 @@ MARKED = 24
 
 @dataclass(frozen=True)
 class Chart:
-    """What to draw: curves over two scales. `level` is a dotted line through these (x, y), called chance.
+    """What to draw: curves over two scales. `levels` are dotted lines through these (x, y), each with its name.
 
-    The drawing is shaded up to x = `longest`, if that is not 0.
+    The drawing is shaded up to x = `longest`, if that is not 0. The curves at the places `grey` are of variants that did not
+    learn their task. From x = `longest` on, each of the others has a thin dashed line at its value there if `cut`: what it
+    would score if every window were cut to the trained length.
     """
 
     name: str
@@ -40,7 +41,9 @@ class Chart:
     y: Scale
     curves: tuple[Curve, ...]
     longest: float = 0
-    level: tuple[tuple[float, float], ...] = ()
+    levels: tuple[tuple[str, tuple[tuple[float, float], ...]], ...] = ()
+    grey: frozenset[int] = frozenset()
+    cut: bool = False
 
     @property
     def places(self) -> list[float]:
@@ -52,9 +55,11 @@ def figure(chart: Chart) -> Markup:
     """The drawing and its table of values."""
     parts = [shading(chart), grid(chart)]
     parts += [
-        element("g", band(chart, curve), line(chart, curve), class_=classes(curve.variant)) for curve in chart.curves
+        element("g", band(chart, curve), line(chart, curve), trained_level(chart, place), class_=classes(chart, place))
+        for place, curve in enumerate(chart.curves)
     ]
-    parts += [level(chart), element("line", class_="cursor", x1=-9, x2=-9, y1=TOP, y2=BOTTOM)]
+    parts += [level(chart, *named) for named in chart.levels]
+    parts += [element("line", class_="cursor", x1=-9, x2=-9, y1=TOP, y2=BOTTOM)]
     drawing = element(
         "svg",
         element("title", chart.title),
@@ -64,13 +69,22 @@ def figure(chart: Chart) -> Markup:
         tabindex="0",
         aria_label=f"{chart.title}. The arrow keys move along the {chart.x.label}.",
     )
-    hint = element("figcaption", HINT, class_="soft")
+    hint = element("figcaption", caption(chart), class_="soft")
     return element("figure", drawing, legend(chart), hint, class_="chart", data_chart=chart.name)
 
 
-def classes(variant: Variant) -> str:
-    """The class attribute of a curve, which gives it the colour of its encoding."""
-    return f"curve {color_class(variant.encoding)}"
+def classes(chart: Chart, place: int) -> str:
+    """The class attribute of a curve, which gives it the colour of its encoding, or grey."""
+    return "curve unfitted" if place in chart.grey else f"curve {color_class(chart.curves[place].variant.encoding)}"
+
+
+def caption(chart: Chart) -> str:
+    """What lines, bands and grey are, from the numbers of runs that entered them."""
+    counts = [count for curve in chart.curves for count in curve.count]
+    parts = [f"Lines: median. Bands: {intervals.caption(counts)}."] if counts else []
+    parts += ["Grey: not fitted."] if chart.grey else []
+    parts += ["Thin dashes: cut to the trained length."] if chart.cut else []
+    return " ".join([*parts, HINT])
 
 
 def shading(chart: Chart) -> Markup | None:
@@ -94,19 +108,29 @@ def grid(chart: Chart) -> Iterator[Markup]:
     yield element("text", chart.x.label + shaded, class_="axis", x=middle, y=HEIGHT - 5, text_anchor="middle")
 
 
-def level(chart: Chart) -> Markup | None:
-    """The chance line, if it lies inside the frame."""
-    inside = [(x, y) for x, y in chart.level if chart.y.low <= y <= chart.y.high]
+def trained_level(chart: Chart, place: int) -> Markup | None:
+    """A thin dashed line from the longest training length on, at the value that the curve has there."""
+    value = chart.curves[place].estimates.get(chart.longest)
+    if not chart.cut or place in chart.grey or value is None or not np.isfinite(value.value):
+        return None
+    y = chart.y(value.value)
+    return element("line", class_="trimmed", x1=chart.x(chart.longest), x2=RIGHT, y1=y, y2=y)
+
+
+def level(chart: Chart, name: str, points: Sequence[tuple[float, float]]) -> Markup | None:
+    """A dotted line with its name, such as chance, if it lies inside the frame."""
+    inside = [(x, y) for x, y in points if chart.y.low <= y <= chart.y.high]
     if not inside:
         return None
-    points = path([(chart.x(x), chart.y(y)) for x, y in inside])
+    drawn = path([(chart.x(x), chart.y(y)) for x, y in inside])
     x, y = inside[0]
-    name = element("text", "chance", x=chart.x(x), y=chart.y(y) - 5)
-    return element("g", element("path", d=points), name, class_="chance")
+    return element(
+        "g", element("path", d=drawn), element("text", name, x=chart.x(x), y=chart.y(y) - 5), class_="chance"
+    )
 
 
 def line(chart: Chart, curve: Curve) -> Iterator[Markup]:
-    """A line through the IQMs, with gaps where they are not finite, and with markers if there are few points."""
+    """A line through the medians, with gaps where they are not finite, and with markers if there are few points."""
     dash = style(curve.variant.encoding, curve.variant.number).dash
     points = [[(chart.x(x), chart.y(y)) for x, y in part] for part in runs(curve.x, curve.value)]
     pattern = " ".join(f"{2 * length:g}" for length in dash) or None
@@ -116,7 +140,7 @@ def line(chart: Chart, curve: Curve) -> Iterator[Markup]:
 
 
 def band(chart: Chart, curve: Curve) -> Markup:
-    """The interval as a filled shape, one for each stretch of finite values."""
+    """The interval, or the range, as a filled shape, one for each stretch of finite values."""
     shapes = []
     for part in runs(curve.x, curve.low, curve.high):
         there = [(chart.x(x), chart.y(low)) for x, low, _ in part]
@@ -146,25 +170,24 @@ def legend(chart: Chart) -> Markup:
     places = chart.places
     last = chart.x.shown(places[-1]) if places else ""
     rows = []
-    for curve in chart.curves:
+    for place, curve in enumerate(chart.curves):
         dash = style(curve.variant.encoding, curve.variant.number).dash
         pattern = " ".join(f"{2 * length:g}" for length in dash) or None
         stroke = element("line", class_="line", x1=1, x2=39, y1=6, y2=6, stroke_dasharray=pattern)
         swatch = element(
-            "svg", stroke, class_=f"swatch {classes(curve.variant)}", viewBox="0 0 40 12", aria_hidden="true"
+            "svg", stroke, class_=f"swatch {classes(chart, place)}", viewBox="0 0 40 12", aria_hidden="true"
         )
-        rows.append([[swatch, " ", curve.variant.label], element("td", values(curve, places)[-1] if places else "")])
-    place = element("output", last, aria_live="polite")
-    header = ["encoding", [f"{chart.y.label} at {chart.x.label} ", place]]
+        note = " (not fitted)" if place in chart.grey else None
+        shown = values(curve, places)[-1] if places else ""
+        rows.append([[swatch, " ", curve.variant.label, note], element("td", shown)])
+    output = element("output", last, aria_live="polite")
+    header = ["encoding", [f"{chart.y.label} at {chart.x.label} ", output]]
     return table(header, rows, f"{chart.title}: values", [curve.variant.source for curve in chart.curves])
 
 
 def values(curve: Curve, places: Sequence[float]) -> list[str]:
-    """The text of the table for a curve at every place: IQM, interval and number of runs."""
-    known = {
-        float(x): f"{interval(Estimate(*map(float, numbers)))}, {int(count)} runs"
-        for x, *numbers, count in zip(curve.x, curve.value, curve.low, curve.high, curve.count, strict=True)
-    }
+    """The text of the table for a curve at every place: median, interval or range, and number of runs."""
+    known = {x: f"{interval(found)}, {found.runs} runs" for x, found in curve.estimates.items()}
     return [known.get(place, NONE) for place in places]
 
 

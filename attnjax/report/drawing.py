@@ -15,6 +15,8 @@ from jaxtyping import Float
 from attnjax.report.scales import some
 
 INK, FAINT, SHADE = "#24292f", "#6e7781", "#eef1f4"
+UNFITTED = "#b6bdc5"
+"""The grey of a variant that did not fit its task."""
 SALT = "attnjax"
 DPI = 160
 

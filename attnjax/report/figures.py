@@ -1,23 +1,25 @@
 """The figures of a report, each a pure function of its numbers.
 
-Scores against length with interval bands and the training range shaded; encoding x length as a heat map; training loss
-against steps; probability of improvement of every encoding over every other.
+Scores against length with bands and the training range shaded; encoding x length as a heat map; loss by position; training
+loss against steps; probability of improvement of every encoding over every other. What did not fit its task is grey.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 
-from attnjax.report.drawing import FAINT, INK, finite_only, length_axis, new_figure, plain
-from attnjax.report.formatting import decimal
+from attnjax.report import intervals
+from attnjax.report.drawing import FAINT, INK, UNFITTED, finite_only, length_axis, new_figure, plain
+from attnjax.report.formatting import decimal, probability
 from attnjax.report.groups import Variant, natural
 from attnjax.report.metrics import Metric
 from attnjax.report.scales import some
 from attnjax.report.scores import Curve
 from attnjax.report.style import order, style
-from attnjax.report.summary import Task
+from attnjax.report.summary import NGRAMS, POSITION_METRICS, Row, Task, is_cut, levels_of, positions_of
 
 WIDTH = 8.0
 """Inches: what a README shows without shrinking the letters below reading size."""
@@ -41,28 +43,75 @@ def by_length(task: Task, metric: Metric) -> Any:
     """One metric of one task against length."""
     figure, (axis,) = new_figure(WIDTH, 4.6)
     draw_lengths(axis, task, metric)
-    legend(figure, task.panel.variants)
+    legend(figure, task.panel.variants, task.unfitted)
+    return figure
+
+
+def by_position(task: Task) -> Any:
+    """Loss and accuracy at each position of the longest windows, one below the other."""
+    known = positions_of(task)
+    figure, axes = new_figure(WIDTH, 3.8 * len(known) + 0.6, len(known))
+    for axis, (name, found) in zip(axes, known.items(), strict=True):
+        for place, curve in found.curves:
+            draw_curve(axis, curve, grey=place in task.unfitted)
+        doubling = [2.0**k for k in range(30) if 2**k < found.length]
+        length_axis(axis, np.array([*doubling, found.length], float), task.panel.trained[1])
+        axis.set_xlabel("position of the target (shaded: up to the longest in training)")
+        axis.set_ylabel(dict(POSITION_METRICS)[name])
+        axis.set_title(plain(f"{task.panel.label}: windows of {found.length}"))
+        caption(axis, [curve for _, curve in found.curves])
+    legend(figure, task.panel.variants, task.unfitted)
     return figure
 
 
 def draw_lengths(axis: Any, task: Task, metric: Metric) -> None:
-    """Curves of all variants, the training range and the chance level."""
+    """Curves of all variants, the training range, and the levels of chance, n-grams and cut windows."""
     rows = task.rows[metric.key]
     lengths = np.array(rows[0].scored.lengths, float)
-    for row in rows:
-        draw_curve(axis, row.curve, band=0.16 if len(rows) <= 8 else 0.07)
+    for place, row in enumerate(rows):
+        draw_curve(axis, row.curve, band=0.16 if len(rows) <= 8 else 0.07, grey=place in task.unfitted)
     value_axis(axis, [row.curve for row in rows], metric)
     length_axis(axis, lengths, task.panel.trained[1])
-    levels = task.chance.get(metric.key)
-    if levels is not None and axis.get_ylim()[0] <= levels[-1] <= axis.get_ylim()[1]:
+    for name, levels in levels_of(task, metric).items():
+        draw_level(axis, name, lengths, levels, always=name in NGRAMS)
+    if is_cut(metric):
+        draw_cut(axis, rows, task.panel.trained[1])
+    caption(axis, [row.curve for row in rows], cut=is_cut(metric))
+    axis.set_title(plain(task.panel.label) + (" (grey: not fitted)" if task.unfitted else ""))
+
+
+def draw_level(
+    axis: Any, name: str, lengths: Float[np.ndarray, " X"], levels: Float[np.ndarray, " X"], *, always: bool
+) -> None:
+    """A dotted line with its name, such as chance, if it lies inside the frame, which is made to hold it if `always`."""
+    if always or axis.get_ylim()[0] <= levels[-1] <= axis.get_ylim()[1]:
         axis.plot(lengths, levels, color=FAINT, linewidth=1.0, dashes=(1, 2), zorder=1)
-        axis.annotate("chance", (lengths[0], levels[0]), (0, 3), textcoords="offset points", ha="left", color=FAINT)
-    axis.set_title(plain(task.panel.label))
+        axis.annotate(name, (lengths[0], levels[0]), (0, 3), textcoords="offset points", ha="left", color=FAINT)
 
 
-def draw_curve(axis: Any, curve: Curve, band: float = 0.16) -> None:
-    """A line with markers through the IQMs, and the interval as a band."""
+def draw_cut(axis: Any, rows: Sequence[Row], longest: int) -> None:
+    """Thin dashed lines from the trained length on: what each model would score if windows were cut to it."""
+    right = axis.get_xlim()[1]
+    for row in rows:
+        found = row.curve.estimates.get(longest)
+        if found is not None and np.isfinite(found.value):
+            look = style(row.scored.variant.encoding, row.scored.variant.number)
+            line = axis.plot([longest, right], [found.value] * 2, color=look.color, linewidth=0.8, zorder=1)
+            line[0].set(dashes=(5, 4))
+    axis.set_xlim(right=right)
+
+
+def caption(axis: Any, curves: Sequence[Curve], cut: bool = False) -> None:
+    """What bands and thin lines are, from the numbers of runs, below the x axis."""
+    words = f"bands: {intervals.caption([count for curve in curves for count in curve.count])}"
+    words += "; thin dashes: cut to the trained length" if cut else ""
+    axis.set_xlabel(f"{axis.get_xlabel()}\n{words}", color=INK, fontsize=8.5)
+
+
+def draw_curve(axis: Any, curve: Curve, band: float = 0.16, grey: bool = False) -> None:
+    """A line with markers through the medians, and the interval or range as a band; grey for what did not fit."""
     look = style(curve.variant.encoding, curve.variant.number)
+    look = replace(look, color=UNFITTED) if grey else look
     every = 1 if len(curve.x) <= 12 else len(curve.x) // 5
     low, high = finite_only(curve.low), finite_only(curve.high)
     axis.fill_between(curve.x, low, high, color=look.color, alpha=band, linewidth=0)
@@ -88,13 +137,15 @@ def value_axis(axis: Any, curves: Sequence[Curve], metric: Metric) -> None:
         axis.yaxis.set_minor_locator(NullLocator())
 
 
-def legend(figure: Any, variants: Iterable[Variant]) -> None:
+def legend(figure: Any, variants: Iterable[Variant], unfitted: Collection[int] = ()) -> None:
     """One legend below all panels, in the order of the encodings."""
     from matplotlib.lines import Line2D
 
     handles, longest = [], 0
-    for variant in variants:
+    for place, variant in enumerate(variants):
         look, label = style(variant.encoding, variant.number), plain(variant.label, 40)
+        if place in unfitted:
+            look, label = replace(look, color=UNFITTED), f"{label} (not fitted)"
         line = Line2D([], [], color=look.color, linewidth=1.9, marker=look.marker, markersize=5, label=label)
         line.set(dashes=look.dash or (None, None), markeredgecolor="white", markeredgewidth=0.6)
         handles.append(line)
@@ -111,13 +162,14 @@ def heat_map(task: Task, metric: Metric) -> Any:
     for place, row in enumerate(rows):
         table[place, np.isin(lengths, row.curve.x)] = finite_only(row.curve.value)
     figure, (axis,) = new_figure(WIDTH, 1.5 + 0.36 * len(rows))
-    image = draw_cells(axis, table, "cividis" if metric.higher else "cividis_r", (0, 1) if metric.share else None)
+    coloured = np.where(np.isin(np.arange(len(rows)), list(task.unfitted))[:, None], np.nan, table)
+    image = draw_cells(axis, coloured, "cividis" if metric.higher else "cividis_r", (0, 1) if metric.share else None)
     figure.colorbar(image, ax=axis, label=plain(metric.short), pad=0.02)
     if len(lengths) <= 12:
-        label_cells(axis, image, table, [[decimal(value, 2) for value in row] for row in table])
+        label_cells(axis, image, coloured, [[decimal(value, 2) for value in row] for row in table])
     marked = [lengths.index(int(tick)) for tick in some(lengths, 12)]
     axis.set_xticks(marked, [str(lengths[place]) for place in marked])
-    axis.set_yticks(range(len(rows)), [plain(row.scored.variant.label, 32) for row in rows])
+    axis.set_yticks(range(len(rows)), [plain(task.label(place), 44) for place in range(len(rows))])
     axis.axvline(sum(length <= task.panel.trained[1] for length in lengths) - 0.5, color="white", linewidth=2.5)
     axis.set_xlabel("length (white line: end of the training range)")
     axis.set_title(f"{plain(task.panel.label)}: {plain(metric.label)}")
@@ -144,12 +196,14 @@ def label_cells(axis: Any, image: Any, table: Float[np.ndarray, "Y X"], labels: 
 
 def improvement(task: Task) -> Any:
     """Probability that a run of the row beats a run of the column past training; grey where that is not known."""
-    labels = [plain(variant.label, 32) for variant in task.panel.variants]
+    compared = [place for place in range(len(task.counts)) if place not in task.unfitted]
+    labels = [plain(task.panel.variants[place].label, 32) for place in compared]
     table = np.full((len(labels), len(labels)), np.nan)
     words = [["" for _ in labels] for _ in labels]
-    for (i, j), estimate in task.improvement.items():
-        table[i, j] = estimate.value
-        words[i][j] = f"{decimal(estimate.value, 2)}\n{decimal(estimate.low, 2)} to {decimal(estimate.high, 2)}"
+    for (i, j), found in task.improvement.items():
+        row, column = compared.index(i), compared.index(j)
+        table[row, column] = found.probability
+        words[row][column] = f"{decimal(found.probability, 2)}\np {probability(found.p)}"
     figure, (axis,) = new_figure(WIDTH, 1.7 + 0.5 * len(labels) + 0.05 * max(map(len, labels)))
     image = draw_cells(axis, table, "PuOr", (0, 1))
     figure.colorbar(image, ax=axis, label="P(row beats column)", pad=0.02)
@@ -157,7 +211,7 @@ def improvement(task: Task) -> Any:
         label_cells(axis, image, table, words)
     axis.set_xticks(range(len(labels)), labels, rotation=30, ha="right")
     axis.set_yticks(range(len(labels)), labels)
-    axis.set_title(f"{plain(task.panel.label)}: {plain(task.metrics[0].label)}, past training")
+    axis.set_title(f"{plain(task.panel.label)}: {plain(task.metrics[0].label)}, past training (p: rank sum, exact)")
     return figure
 
 

@@ -10,7 +10,7 @@ import math
 import re
 from collections.abc import Iterable, Sequence
 
-from attnjax.report.statistics import Estimate
+from attnjax.report.intervals import INTERVAL, RANGE, Estimate
 
 NONE = "\N{EN DASH}"
 MARKDOWN = re.compile(r"([\\`*\[\]<>&|#~!$])|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])")
@@ -29,10 +29,30 @@ def decimal(value: float | None, digits: int = 3) -> str:
 
 
 def interval(estimate: Estimate | None, digits: int = 3) -> str:
-    """The text of a number and its interval: 0.702 [0.667, 0.727]."""
+    """The text of a number and its 95 % interval, 0.702 [0.667, 0.727], or of the range of its runs, or of it alone.
+
+    Example:
+      >>> from attnjax.report.intervals import Estimate
+      >>> interval(Estimate(0.7, 0.6, 0.8, "95 %", 8)), interval(Estimate(0.7, 0.6, 0.8, "range", 3))
+      ('0.700 [0.600, 0.800]', '0.700 (range 0.600 to 0.800)')
+      >>> interval(Estimate(1.0, 1.0, 1.0, "none", 8))
+      '1.000 (no interval)'
+    """
     if estimate is None:
         return NONE
-    return f"{decimal(estimate.value, digits)} [{decimal(estimate.low, digits)}, {decimal(estimate.high, digits)}]"
+    value, low, high = (decimal(number, digits) for number in (estimate.value, estimate.low, estimate.high))
+    known = {INTERVAL: f"[{low}, {high}]", RANGE: f"(range {low} to {high})"}
+    return f"{value} {known.get(estimate.kind, '(no interval)')}"
+
+
+def probability(p: float) -> str:
+    """The text of a p: three decimals, or that it is below them.
+
+    Example:
+      >>> probability(0.25), probability(0.00004)
+      ('0.250', '< 0.001')
+    """
+    return "< 0.001" if p < 0.001 else decimal(p)
 
 
 def exact(value: float | None) -> str:

@@ -1,25 +1,29 @@
-"""The tables of a report as Markdown: one for each task, best encoding first."""
-
-from collections.abc import Sequence
+"""The tables of a report as Markdown: one for each task, best encoding first and those that did not fit it last."""
 
 import numpy as np
 
-from attnjax.report.formatting import NONE, decimal, interval, lengths_of, markdown, markdown_table, span
+from attnjax.report import intervals
+from attnjax.report.formatting import NONE, decimal, interval, lengths_of, markdown, markdown_table, probability, span
+from attnjax.report.reach import RISE, SHARE
 from attnjax.report.scores import FIT
-from attnjax.report.summary import Counts, Row, Summary, Task, guess
+from attnjax.report.statistics import FEWEST_OF_STRATUM
+from attnjax.report.summary import Counts, Summary, Task, guess
 
 LEGEND = (
-    "Every cell is the interquartile mean over all runs that ended with its 95 % bootstrap interval (50,000 resamples of "
-    "the runs). A failed run counts with the worst score there is. *Fitted*: how many of the runs that ended answer at "
-    f"least {FIT:.0%} of the examples within the training range exactly. The *best single run* is what a maximum over "
-    "seeds would print: it grows with the number of runs, and is no result.\n"
+    "A failed run counts with the worst score there is. *Fitted*: how many of the runs that ended answer at "
+    f"least {FIT:.0%} of the examples within the training range exactly; what fewer than half of them do past it says nothing, "
+    "so such rows stand last, in italics, and are not compared. *Length factor*: the largest tested multiple of the longest "
+    f"training length up to which a run holds, that is, has a loss at most {RISE} nats above that at the training length, or "
+    f"exact match of at least {SHARE}. *Area*: the mean of the metric over log2(length) from there to the longest tested. The "
+    "*best single run* is what a maximum over seeds would print: it grows with the number of runs, and is no result.\n"
 )
 
 
 def table_md(summary: Summary) -> str:
     """The whole file: notes, a table per task, one over all tasks, and what the columns mean."""
     parts = [f"# {markdown(summary.sweep.name)}\n", *(f"> {markdown(note)}\n" for note in summary.notes)]
-    parts += [task_table(task) for task in summary.tasks if task.metrics]
+    for task in summary.tasks:
+        parts += [task_table(task), paired_table(task)] if task.metrics else []
     if summary.overall:
         parts.append(overall_table(summary))
     return "\n".join([*parts, LEGEND])
@@ -30,30 +34,75 @@ def task_table(task: Task) -> str:
     first = task.rows[task.metrics[0].key]
     best = task.metrics[0].best
     header = ["encoding", *(markdown(metric.label) for metric in task.metrics)]
-    header += [f"within training: {markdown(task.metrics[0].label)}", "fitted", "failed", f"best single run ({best})"]
-    rows = [cells(task, place) for place in ranking(first)]
+    header += [f"within training: {markdown(task.metrics[0].label)}", *over_examples_header(task)]
+    header += ["length factor", "area over log length"]
+    header += ["fitted", "failed", f"best single run ({best})"]
+    rows = [cells(task, place) for place in ranking(task)]
     if task.chance:
         levels = [guess(task, task.rows[metric.key][0]) for metric in task.metrics]
-        rows.append(["*chance*", *map(decimal, levels), *[""] * 4])
+        rows.append(["*chance*", *map(decimal, levels), *[""] * (len(header) - 1 - len(levels))])
     where = f"Trained on {lengths_of(*task.panel.trained)}; columns are means over test lengths {span(first[0].scored.beyond)}"
     title = markdown(task.panel.label)
-    return f"## {title}\n\n{where}, where they do not say otherwise.\n\n{markdown_table(header, rows)}"
+    cell = f"Cells: median, {ends_of(task)}."
+    return f"## {title}\n\n{where}, where they do not say otherwise. {cell}\n\n{markdown_table(header, rows)}"
 
 
-def ranking(rows: Sequence[Row]) -> list[int]:
-    """The places of the rows, best first; those without a score last."""
+def over_examples_header(task: Task) -> list[str]:
+    """The column of the mean of the first metric over runs and examples, if some variant has that."""
+    known = any(row.over_examples is not None for row in task.rows[task.metrics[0].key])
+    return ["mean, 95 % interval over runs and examples"] if known else []
+
+
+def ends_of(task: Task) -> str:
+    """What the ends of the estimates of a task are, from how many runs its variants have."""
+    return intervals.caption([len(row.scored.runs) for row in task.rows[task.metrics[0].key]])
+
+
+def ranking(task: Task) -> list[int]:
+    """The places of the variants: best first, those without a score last, and after them those that did not fit the task."""
+    rows = task.rows[task.metrics[0].key]
     sign = rows[0].scored.metric.sign
     values = [np.inf if row.past is None else -sign * row.past.value for row in rows]
-    return sorted(range(len(rows)), key=lambda place: values[place])
+    worth = lambda place: 0.0 if place in task.unfitted else values[place]
+    return sorted(range(len(rows)), key=lambda place: (place in task.unfitted, worth(place), place))
 
 
 def cells(task: Task, place: int) -> list[str]:
     """The row of one variant."""
     rows = [task.rows[metric.key][place] for metric in task.metrics]
     count = task.counts[place]
-    label = markdown(rows[0].scored.variant.label)
+    label = markdown(task.label(place))
+    reach = task.reach[place] if task.reach else None
+    reached = [interval(reach.factor, 2), interval(reach.area)] if reach else [NONE, NONE]
     numbers = [interval(row.past) for row in rows]
-    return [label, *numbers, interval(rows[0].within), *endings(count), decimal(rows[0].best)]
+    over = [interval(rows[0].over_examples)] if over_examples_header(task) else []
+    found = [label, *numbers, interval(rows[0].within), *over, *reached, *endings(count), decimal(rows[0].best)]
+    return [f"*{cell}*" for cell in found] if count.unfitted else found
+
+
+def paired_table(task: Task) -> str:
+    """The differences of pairs of runs of any two variants."""
+    if not task.differences:
+        return ""
+    labels = [markdown(variant.label) for variant in task.panel.variants]
+    rows = [
+        [labels[item.first], labels[item.second], str(item.mean.runs), interval(item.mean), *map(probability, p)]
+        for item in task.differences
+        for p in [(item.p, item.holm)]
+    ]
+    header = ["encoding", "less", "pairs", "mean difference", "p", "p, Holm"]
+    return f"{markdown(paired_caption(task))}\n\n{markdown_table(header, rows)}"
+
+
+def paired_caption(task: Task) -> str:
+    """What the table of paired differences shows, from the data."""
+    over = sorted({item.examples for item in task.differences if item.examples})
+    ends = intervals.caption([item.mean.runs for item in task.differences]).replace("runs", "pairs")
+    return (
+        f"Differences past training of pairs of runs that share their seeds, by {task.metrics[0].label}: mean, {ends}"
+        f"{f', over pairs and {over[0]} examples' if over else ''}; p of all sign flips, and Holm's "
+        "over all pairs of encodings."
+    )
 
 
 def endings(count: Counts) -> list[str]:
@@ -65,16 +114,18 @@ def endings(count: Counts) -> list[str]:
 
 def overall_table(summary: Summary) -> str:
     """The encodings over all tasks that have them."""
-    header = ["encoding", "metric", "tasks", "runs", "IQM past training", "mean"]
+    header = ["encoding", "metric", "tasks", "not fitted on", "runs", "IQM past training", "mean"]
     rows = [
         [
             markdown(row.label),
             markdown(row.metric.label),
             str(row.tasks),
+            str(row.unfitted),
             str(len(row.runs)),
             interval(row.past),
             decimal(row.mean),
         ]
         for row in summary.overall
     ]
-    return f"## All tasks\n\nStratified by task.\n\n{markdown_table(header, rows)}"
+    text = f"Stratified by task; intervals only where each task has {FEWEST_OF_STRATUM} runs or more."
+    return f"## All tasks\n\n{text}\n\n{markdown_table(header, rows)}"

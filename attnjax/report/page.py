@@ -17,7 +17,7 @@ from attnjax.report.markup import Markup, content, element, script_json
 from attnjax.report.metrics import Metric
 from attnjax.report.scales import length_scale, value_scale
 from attnjax.report.style import color_classes
-from attnjax.report.summary import Summary, Task
+from attnjax.report.summary import Positions, Summary, Task, is_cut, levels_of, positions_of
 
 
 def page(
@@ -64,8 +64,10 @@ def colors() -> str:
 
 
 def task_charts(number: int, task: Task) -> list[Chart]:
-    """The charts of one task: every metric against length, and the training loss."""
+    """The charts of one task: every metric against length, loss and accuracy by position, and the training loss."""
     found = [length_chart(f"t{number}-m{place}", task, metric) for place, metric in enumerate(task.metrics)]
+    for name, positions in positions_of(task).items():
+        found.append(position_chart(f"t{number}-positions-{name}", task, name, positions))
     if any(len(curve.x) for curve in task.learning):
         found.append(learning_chart(f"t{number}-learning", task))
     return found
@@ -75,8 +77,9 @@ def length_chart(name: str, task: Task, metric: Metric) -> Chart:
     """One metric against length."""
     curves = tuple(row.curve for row in task.rows[metric.key])
     lengths = task.rows[metric.key][0].scored.lengths
-    levels = task.chance.get(metric.key)
+    levels = levels_of(task, metric)
     values = [float(x) for curve in curves for ends in (curve.low, curve.high) for x in ends]
+    values += [float(x) for at in task.baselines.get(metric.key, {}).values() for x in at]
     return Chart(
         name=name,
         title=f"{task.panel.label}: {metric.label}",
@@ -84,7 +87,25 @@ def length_chart(name: str, task: Task, metric: Metric) -> Chart:
         y=value_scale(metric.short, values, charts.BOTTOM, charts.TOP, share=metric.share),
         curves=curves,
         longest=task.panel.trained[1],
-        level=() if levels is None else tuple(zip(lengths, map(float, levels), strict=True)),
+        levels=tuple((name, tuple(zip(lengths, map(float, at), strict=True))) for name, at in levels.items()),
+        grey=task.unfitted,
+        cut=is_cut(metric),
+    )
+
+
+def position_chart(name: str, task: Task, metric: str, positions: Positions) -> Chart:
+    """The loss or accuracy at each position of the longest windows."""
+    curves = tuple(curve for _, curve in positions.curves)
+    places = sorted({float(x) for curve in curves for x in curve.x})
+    values = [float(x) for curve in curves for ends in (curve.low, curve.high) for x in ends]
+    return Chart(
+        name=name,
+        title=f"{task.panel.label}: {metric} by position in windows of {positions.length}",
+        x=length_scale("position", places, charts.LEFT, charts.RIGHT),
+        y=value_scale(metric, values, charts.BOTTOM, charts.TOP, share=False),
+        curves=curves,
+        longest=task.panel.trained[1],
+        grey=frozenset(number for number, (place, _) in enumerate(positions.curves) if place in task.unfitted),
     )
 
 

@@ -5,7 +5,7 @@ they belong. Protocols differ (size, steps, tuning, selection of runs), so this 
 reproduction:
 
 * lengths are compared as multiples of the longest training length, because ours is another one;
-* an accuracy stands beside the IQM of our runs over our test lengths in that range;
+* an accuracy stands beside the median of our runs over our test lengths in that range;
 * of language models, whose units differ, only the rise of the loss over that at the training length is compared:
   ln(perplexity / perplexity at the training length), in nats per their token and per our byte.
 """
@@ -20,11 +20,12 @@ import numpy as np
 from jaxtyping import Float
 
 from attnjax.records.values import as_dict, text
+from attnjax.report.agreement import About, Ranked, agreements, in_csv, in_html, in_markdown
 from attnjax.report.formatting import csv_text, decimal, exact, interval, markdown, markdown_table, span
+from attnjax.report.intervals import Estimate, of_runs
 from attnjax.report.markup import Markup, element, table
 from attnjax.report.metrics import metric
 from attnjax.report.scores import Scored
-from attnjax.report.statistics import Estimate, bootstrap
 from attnjax.report.summary import Summary, Task
 
 LOSSES = (("perplexity_nonoverlapping", "loss_nonoverlapping"), ("perplexity_sliding", "loss_sliding"))
@@ -60,7 +61,10 @@ class Cell:
 
 @dataclass(frozen=True)
 class Pair:
-    """A published number and ours; `ours` is None where our runs were not tested in that range."""
+    """A published number and ours; `ours` is None where our runs were not tested in that range.
+
+    `unfitted`: our runs have not learned the task.
+    """
 
     cell: Cell
     published: float
@@ -68,6 +72,7 @@ class Pair:
     lengths: tuple[int, ...]
     ours: Estimate | None
     policy: str
+    unfitted: bool
 
 
 def cells() -> tuple[Cell, ...]:
@@ -108,7 +113,7 @@ def describes(cell: Cell, task: Task) -> bool:
 def matching(cell: Cell, task: Task, known: tuple[Cell, ...]) -> Iterator[Pair]:
     """A published number beside every variant of its encoding that measured its metric."""
     key = dict(LOSSES).get(cell.metric, cell.metric)
-    for row in task.rows.get(key, ()):
+    for place, row in enumerate(task.rows.get(key, ())):
         variant = row.scored.variant
         if variant.encoding != cell.encoding:
             continue
@@ -120,7 +125,8 @@ def matching(cell: Cell, task: Task, known: tuple[Cell, ...]) -> Iterator[Pair]:
         scores = rise(row.scored, lengths, task.panel.trained[1]) if rising else average(row.scored, lengths)
         value = rise_published(cell, known) if rising else cell.value
         scores = scores[~np.isnan(scores)]
-        yield Pair(cell, value, variant.label, lengths, bootstrap([scores]) if len(scores) else None, policy)
+        ours = of_runs(scores) if len(scores) else None
+        yield Pair(cell, value, variant.label, lengths, ours, policy, place in task.unfitted)
 
 
 def average(scored: Scored, lengths: tuple[int, ...]) -> Float[np.ndarray, " R"]:
@@ -149,25 +155,42 @@ def rise_published(cell: Cell, known: tuple[Cell, ...]) -> float:
     return float(np.log(cell.value / start.value))
 
 
+def about(cell: Cell) -> About:
+    """Paper, task, metric and lengths of a published number."""
+    task = f"{cell.task} {cell.options}".strip() + dict(WINDOWS).get(cell.metric, "")
+    theirs = f"{cell.low}-{cell.high} of {cell.trained}" if cell.low < cell.high else f"{cell.low} of {cell.trained}"
+    return cell.paper, task, cell.metric, theirs
+
+
+def ranked(found: Sequence[Pair]) -> list[Ranked]:
+    """The pairs that two rankings have in common: of encodings that fitted here and have the same positions there."""
+    return [
+        Ranked(about(pair.cell), pair.label, pair.ours.value, pair.published)
+        for pair in found
+        if pair.ours and not pair.unfitted and pair.policy == pair.cell.policy
+    ]
+
+
 def words(pair: Pair, number: Callable[[float], str], estimate: Callable[[Estimate | None], str]) -> list[str]:
     """A row of the table, with numbers written by these functions."""
     cell = pair.cell
-    task = f"{cell.task} {cell.options}".strip() + dict(WINDOWS).get(cell.metric, "")
+    _, task, _, theirs = about(cell)
     unit = " (rise, nats)" if cell.metric in dict(LOSSES) else ""
-    theirs = f"{cell.low}-{cell.high} of {cell.trained}" if cell.low < cell.high else f"{cell.low} of {cell.trained}"
-    differs = "" if pair.policy == cell.policy else f"theirs has {cell.policy} positions, ours {pair.policy}"
+    differs = [] if pair.policy == cell.policy else [f"theirs has {cell.policy} positions, ours {pair.policy}"]
+    differs += ["ours is not fitted"] if pair.unfitted else []
     row = [cell.paper, task + unit, cell.theirs, pair.label, theirs, span(pair.lengths)]
-    return [*row, number(pair.published), estimate(pair.ours), cell.runs, differs, cell.source]
+    return [*row, number(pair.published), estimate(pair.ours), cell.runs, "; ".join(differs), cell.source]
 
 
 def files(found: Sequence[Pair]) -> dict[str, str]:
-    """published.csv, with the cells that we have not tested, and published.md, without."""
-    triple = lambda one: " ".join(map(exact, (one.value, one.low, one.high))) if one else ""
+    """published.csv, with the cells that we have not tested, published.md, without, and agreement.csv."""
+    triple = lambda one: f"{' '.join(map(exact, (one.value, one.low, one.high)))} {one.kind}" if one else ""
+    same = agreements(ranked(found))
     machine = [words(pair, exact, triple) for pair in found]
     human = [[markdown(cell) for cell in words(pair, decimal, interval)[:-1]] for pair in tested(found)]
     body = markdown_table(HEADER[:-1], human) if human else f"{NOTHING}\n"
-    text = f"# Beside published numbers\n\n{CAVEAT}\n\n{body}{left_out(found)}"
-    return {"published.csv": csv_text(HEADER, machine), "published.md": text}
+    text = f"# Beside published numbers\n\n{CAVEAT}\n\n{body}{left_out(found)}{in_markdown(same)}"
+    return {"published.csv": csv_text(HEADER, machine), "published.md": text, "agreement.csv": in_csv(same)}
 
 
 def section(found: Sequence[Pair]) -> Markup:
@@ -178,9 +201,8 @@ def section(found: Sequence[Pair]) -> Markup:
         rows.append([shown[0], *(element("td", cell, title=source) for cell in shown[1:])])
     body = table(HEADER[:-1], rows, "published numbers", class_="words") if rows else element("p", NOTHING)
     rest = element("p", left_out(found), class_="soft")
-    return element(
-        "section", element("h2", "Beside published numbers"), element("p", CAVEAT), body, rest, id="published"
-    )
+    same, title = in_html(agreements(ranked(found))), element("h2", "Beside published numbers")
+    return element("section", title, element("p", CAVEAT), body, rest, same, id="published")
 
 
 def tested(found: Sequence[Pair]) -> list[Pair]:

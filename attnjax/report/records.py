@@ -12,7 +12,8 @@ from typing import Any
 
 from attnjax.config import cell_id
 from attnjax.config.files import SWEEP_FILE
-from attnjax.records import files, jsonl, runs
+from attnjax.records import examples, files, jsonl, runs
+from attnjax.records.examples import Examples
 from attnjax.records.files import NewerError, Problem
 from attnjax.records.remote import mirrored
 from attnjax.records.values import LARGEST, as_dict, clean, number, printable, text, whole
@@ -49,7 +50,7 @@ class Run:
 
     `state` is one of `status.STATES`, "absent" where the sweep lists a run that has no folder, "unknown" where its status was
     lost, or `DAMAGED` where it is done and its files of records are not what they were then. `losses` holds (step, training
-    loss) in order of steps.
+    loss) in order of steps. `examples` holds the scores of single examples, None where they were not stored or are damaged.
     """
 
     id: str
@@ -60,6 +61,7 @@ class Run:
     reason: str
     results: tuple[Result, ...]
     losses: tuple[tuple[int, float], ...]
+    examples: Examples | None = None
 
     @property
     def fitted_at(self) -> int | None:
@@ -162,7 +164,8 @@ def read_run(directory: Path, cell: str) -> tuple[Run, list[Problem], int]:
         raise ValueError(str(newer[0]))
     results = jsonl.read_rows(directory / jsonl.RESULTS, lambda row: result(clean(row), name))
     losses = jsonl.read_rows(directory / jsonl.METRICS, loss)
-    problems = found.problems + results.problems + losses.problems + found.different
+    scores, damage = read_examples(directory)
+    problems = found.problems + results.problems + losses.problems + found.different + damage
     config = clean(found.config)
     if config and (reason := unusable(config)):
         problems, config = [Problem(directory / runs.CONFIG, reason), *problems], {}
@@ -176,8 +179,19 @@ def read_run(directory: Path, cell: str) -> tuple[Run, list[Problem], int]:
         reason="" if found.status is None else printable(found.status.reason),
         results=results.rows,
         losses=tuple(sorted(dict(losses.rows).items())),
+        examples=scores,
     )
     return run, problems, results.unchecked + losses.unchecked
+
+
+def read_examples(directory: Path) -> tuple[Examples | None, list[Problem]]:
+    """The scores of the single examples of a run, None where it has none, and what is wrong with their file."""
+    try:
+        return examples.read(directory), []
+    except FileNotFoundError:
+        return None, []
+    except (OSError, ValueError) as error:
+        return None, [files.problem(directory / examples.FILE, error)]
 
 
 def unusable(config: Mapping[str, Any]) -> str:

@@ -17,8 +17,9 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
-from attnjax.report import statistics
+from attnjax.report import intervals
 from attnjax.report.groups import Panel, Variant
+from attnjax.report.intervals import Estimate
 from attnjax.report.metrics import Metric
 from attnjax.report.records import SPLITS, Result, Run
 
@@ -30,7 +31,7 @@ FIT = 0.99
 
 @dataclass(frozen=True)
 class Curve:
-    """IQM and interval of a variant at every x where it has a value; `count[x]` runs enter it."""
+    """Median and interval, or range, of a variant at every x where it has a value; `count[x]` runs enter it."""
 
     variant: Variant
     x: Float[np.ndarray, " X"]
@@ -38,6 +39,12 @@ class Curve:
     low: Float[np.ndarray, " X"]
     high: Float[np.ndarray, " X"]
     count: Float[np.ndarray, " X"]
+
+    @property
+    def estimates(self) -> dict[float, Estimate]:
+        """The estimate at each x."""
+        columns = zip(self.x, self.value, self.low, self.high, self.count, strict=True)
+        return {float(x): intervals.estimate(value, low, high, int(count)) for x, value, low, high, count in columns}
 
 
 @dataclass(frozen=True)
@@ -127,13 +134,13 @@ def average(numbers: list[float]) -> float:
 
 
 def curve(variant: Variant, x: Float[np.ndarray, " X"], scores: Float[np.ndarray, "R X"]) -> Curve:
-    """IQM and interval at every x; NaN is a run without a value there, and points without any run are left out."""
+    """Median and ends at every x; NaN is a run without a value there, and points without any run are left out."""
     present = np.sum(~np.isnan(scores), axis=0)
     ranked = np.sort(scores, axis=0)
     ends = np.full((3, len(x)), np.nan)
     for runs in sorted({int(n) for n in present} - {0}):
         here = present == runs
-        ends[:, here] = statistics.curve_iqm(ranked[:runs, here], statistics.resample([runs])[0])
+        ends[:, here] = intervals.median_and_ends(ranked[:runs, here])
     kept = present > 0
     value, low, high = ends[:, kept]
     return Curve(variant, x[kept], value, low, high, present[kept].astype(float))

@@ -1,39 +1,41 @@
-"""Statistics of several runs: interquartile mean, bootstrap intervals, probability of improvement.
+"""Statistics of several runs: means, the stratified bootstrap of the interquartile mean, who beats whom, the best of n.
 
-The definitions are those of Agarwal et al., "Deep Reinforcement Learning at the Edge of the Statistical Precipice"
-(arXiv:2108.13264), sections 4.1 to 4.3, and `tests/report/test_statistics.py` holds them to the authors' library.
+Interquartile mean, stratified bootstrap and probability of improvement are those of Agarwal et al., "Deep Reinforcement
+Learning at the Edge of the Statistical Precipice" (arXiv:2108.13264), sections 4.1 to 4.3, and
+`tests/report/test_statistics.py` holds them to the authors' library. Intervals of one cell are in `intervals`.
 
 A **stratum** is a set of runs that were trained independently of each other: the seeds of one encoding on one task.
 Scores come as a list of strata, one array `[..., R]` each, and a resample draws R runs with replacement inside every
 stratum. The lengths of one run are no strata, because they share a training: they are drawn together, or looked at one
 at a time.
 
-Letters here: R runs, Z resamples, X points of a curve. A run that failed has the worst score there is, -inf or +inf
-where the score has no bound, so infinities are numbers like any other.
+**Coverage.** The central 95 % of the resamples cover the IQM over 2 to 5 strata of 10 runs in 91 to 94 % of cases, and less
+with fewer runs. So a report takes more of the resamples (Hesterberg 2015, The American Statistician 69, section 5.4): the
+part between Phi(-c) and Phi(c), c = sqrt(n / (n - 1)) t(0.975, n - 1) for n runs in the smallest stratum. This covers in 95
+to 97.5 % of cases with 10 runs a stratum and in 95 to 96.5 % with 20 (2,000 samples of normal, beta, t and bimodal strata);
+with fewer than 10 no interval is given.
+
+Letters here: R runs, Z resamples. A run that failed has the worst score there is, -inf or +inf where the score has no
+bound, so infinities are numbers like any other.
 """
 
+import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
+from scipy import special
+
+from attnjax.report.intervals import CONFIDENCE, NONE, Estimate, estimate, t_quantile
 
 RESAMPLES = 50_000
-CONFIDENCE = 0.95
 SEED = 2108_13264
+FEWEST_OF_STRATUM = 10
+"""Runs of the smallest stratum below which an aggregate over strata has no interval."""
 
 Scores = Sequence[Float[np.ndarray, "*Z R"]]
 Statistic = Callable[[Scores], Float[np.ndarray, "*Z"]]
 Indices = Sequence[Int[np.ndarray, "Z R"]]
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """A number and the ends of its interval."""
-
-    value: float
-    low: float
-    high: float
 
 
 def iqm(strata: Scores) -> Float[np.ndarray, "*Z"]:
@@ -49,16 +51,6 @@ def iqm(strata: Scores) -> Float[np.ndarray, "*Z"]:
 def mean(strata: Scores) -> Float[np.ndarray, "*Z"]:
     """The mean over strata of their mean scores."""
     return np.mean([np.mean(scores, axis=-1) for scores in strata], axis=0)
-
-
-def median(strata: Scores) -> Float[np.ndarray, "*Z"]:
-    """The median of all scores."""
-    return np.median(np.concatenate(strata, axis=-1), axis=-1)
-
-
-def maximum(strata: Scores) -> Float[np.ndarray, "*Z"]:
-    """The best single score, which many papers print. It grows with the number of runs."""
-    return np.max(np.concatenate(strata, axis=-1), axis=-1)
 
 
 def fitted(scores: Float[np.ndarray, " R"], threshold: float) -> Bool[np.ndarray, " R"]:
@@ -77,18 +69,36 @@ def resample(
     return [generator.integers(size, size=(resamples, size)) for size in sizes]
 
 
-def bootstrap(strata: Scores, statistic: Statistic = iqm, indices: Indices | None = None) -> Estimate:
-    """A statistic of all runs, and the percentile interval of the stratified bootstrap around it."""
+def aggregate(strata: Scores) -> Estimate:
+    """The IQM of all runs, and its interval where every stratum has 10 runs or more."""
+    runs, fewest = sum(scores.shape[-1] for scores in strata), min(scores.shape[-1] for scores in strata)
+    if fewest < FEWEST_OF_STRATUM:
+        value = float(iqm(strata))
+        return Estimate(value, value, value, NONE, runs)
+    found = bootstrap(strata, share=expanded(fewest))
+    return estimate(found.value, found.low, found.high, runs)
+
+
+def expanded(runs: int) -> float:
+    """The central share of resamples that covers the truth in about 95 % of cases with so many runs a stratum."""
+    return 2 * float(special.ndtr(math.sqrt(runs / (runs - 1)) * t_quantile(runs - 1))) - 1
+
+
+def bootstrap(
+    strata: Scores, statistic: Statistic = iqm, indices: Indices | None = None, share: float = CONFIDENCE
+) -> Estimate:
+    """A statistic of all runs, and the ends of the central share of its stratified resamples."""
     if indices is None:
         indices = resample([scores.shape[-1] for scores in strata])
     samples = statistic([scores[index] for scores, index in zip(strata, indices, strict=True)])
-    return Estimate(float(statistic(strata)), *(float(end) for end in percentiles(samples)))
+    low, high = percentiles(samples, share=share)
+    return Estimate(float(statistic(strata)), float(low), float(high))
 
 
 def percentiles(
-    samples: Float[np.ndarray, "Z *X"], weights: Int[np.ndarray, " Z"] | None = None
+    samples: Float[np.ndarray, "Z *X"], weights: Int[np.ndarray, " Z"] | None = None, share: float = CONFIDENCE
 ) -> tuple[Float[np.ndarray, "*X"], Float[np.ndarray, "*X"]]:
-    """The ends of the central 95 % of the samples, interpolated linearly; infinities stay infinite.
+    """The ends of the central share of the samples, interpolated linearly; infinities stay infinite.
 
     `weights` says how many times each sample stands there, once if not given.
     """
@@ -96,9 +106,7 @@ def percentiles(
     ordered = np.take_along_axis(samples, order, axis=0)
     behind = np.cumsum(np.ones(len(samples), int)[order] if weights is None else weights[order], axis=0)
     total = len(samples) if weights is None else int(np.sum(weights))
-    low, high = (
-        quantile(ordered, behind, share * (total - 1)) for share in ((1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2)
-    )
+    low, high = (quantile(ordered, behind, part * (total - 1)) for part in ((1 - share) / 2, (1 + share) / 2))
     return low, high
 
 
@@ -134,37 +142,23 @@ def curve_iqm(
     return (np.mean(ordered[cut : runs - cut], axis=0), *percentiles(samples, weights))
 
 
+def tally(index: Int[np.ndarray, "Z R"], runs: int) -> Float[np.ndarray, "Z R"]:
+    """How often each resample contains each run."""
+    return np.stack([np.sum(index == run, axis=1) for run in range(runs)], axis=1).astype(np.float64)
+
+
 def wins(x: Float[np.ndarray, " R"], y: Float[np.ndarray, " Q"]) -> Float[np.ndarray, "R Q"]:
     """1 where a run of x beats a run of y, 1/2 where they are equal."""
     return (x[:, None] > y) + 0.5 * (x[:, None] == y)
 
 
-def probability_of_improvement(xs: Scores, ys: Scores, seed: int | Sequence[int] = SEED) -> Estimate:
-    """P(a run of x beats a run of y on the same stratum), averaged over strata, and its interval.
+def probability_of_improvement(xs: Scores, ys: Scores) -> float:
+    """P(a run of x beats a run of y on the same stratum), averaged over strata: Mann-Whitney's U over the number of pairs.
 
-    The Mann-Whitney statistic divided by the number of pairs; runs of x and of y are drawn independently.
+    It has no interval: that of the bootstrap covers a P of 0.93 in 69, 86 and 90 % of cases with 6, 10 and 20 runs a side, and
+    is [1, 1] where each run of x beats each of y. `significance.rank_sum` gives its exact p.
     """
-    generator = np.random.default_rng(seed)
-    pairs = [(generator.integers(len(s), size=(RESAMPLES, len(s)))) for pair in zip(xs, ys, strict=True) for s in pair]
-    return improvement(xs, ys, pairs[::2], pairs[1::2])
-
-
-def improvement(xs: Scores, ys: Scores, indices_x: Indices, indices_y: Indices) -> Estimate:
-    """`probability_of_improvement` under given draws."""
-    tables = [wins(x, y) for x, y in zip(xs, ys, strict=True)]
-    samples = np.mean(
-        [
-            np.einsum("zr,rq,zq->z", tally(i, len(table)), table, tally(j, table.shape[1])) / table.size
-            for table, i, j in zip(tables, indices_x, indices_y, strict=True)
-        ],
-        axis=0,
-    )
-    return Estimate(float(np.mean([np.mean(table) for table in tables])), *(float(end) for end in percentiles(samples)))
-
-
-def tally(index: Int[np.ndarray, "Z R"], runs: int) -> Float[np.ndarray, "Z R"]:
-    """How often each resample contains each run."""
-    return np.stack([np.sum(index == run, axis=1) for run in range(runs)], axis=1).astype(np.float64)
+    return float(np.mean([np.mean(wins(x, y)) for x, y in zip(xs, ys, strict=True)]))
 
 
 def expected_best(scores: Float[np.ndarray, " R"]) -> Float[np.ndarray, " R"]:

@@ -7,13 +7,15 @@ import numpy as np
 from jaxtyping import Float
 
 from attnjax.records.values import as_dict, finite, text
-from attnjax.report import statistics
+from attnjax.report import intervals, statistics
+from attnjax.report.comparisons import differences, improvements
+from attnjax.report.examples import over_examples
 from attnjax.report.groups import Panel, Variant, homeless, panels
 from attnjax.report.metrics import Metric, declared, metric, ordered
+from attnjax.report.reach import metric_of, middle, reach
 from attnjax.report.records import Run, Sweep
 from attnjax.report.scores import FIT, Scored, curve, learning, members, metric_keys, outcome, scored
-from attnjax.report.statistics import Estimate
-from attnjax.report.summary import Counts, Overall, Row, Summary, Task
+from attnjax.report.summary import NGRAMS, Counts, Overall, Row, Summary, Task
 
 EXACT = "exact_match"
 WAITING = ("pending", "running", "preempted", "absent")
@@ -22,15 +24,15 @@ CHANGES = (
     ("backend", "another backend"),
     ("code_sha256", "another version of attnjax"),
     ("device_kind", "another kind of device"),
+    ("mesh", "another mesh"),
     ("population", "another population"),
+    ("process_count", "another number of processes"),
     ("processor", "another processor"),
     ("threads", "another number of threads"),
     ("version_jax", "another version of JAX"),
     ("version_jaxlib", "another version of jaxlib"),
 )
 """What a manifest says that a run was resumed with."""
-MOST_COMPARED = 16
-"""Variants of a task beyond which nobody could read a table of all pairs, so none is made."""
 
 
 def summarise(sweep: Sweep) -> Summary:
@@ -53,14 +55,22 @@ def task(panel: Panel, first: tuple[str, ...]) -> Task:
         )
         for item in metrics
     }
+    ended = tuple(counts(variant, fit) for variant, fit in zip(panel.variants, fits, strict=True))
+    primary = [item.scored for item in rows[metrics[0].key]] if metrics else []
+    compared = [place for place in range(len(primary)) if not ended[place].unfitted]
+    measure = metric_of(metrics)
     chances = {item.key: chance(panel, item, rows[item.key][0].scored.lengths) for item in metrics}
+    levels = {item.key: baselines(panel, item, rows[item.key][0].scored.lengths) for item in metrics}
     return Task(
         panel=panel,
         metrics=metrics,
         rows=rows,
-        counts=tuple(counts(variant, fit) for variant, fit in zip(panel.variants, fits, strict=True)),
-        chance={key: levels for key, levels in chances.items() if levels is not None},
-        improvement=compare([item.scored for item in rows[metrics[0].key]]) if metrics else {},
+        counts=ended,
+        reach=tuple(reach(item.scored, panel.trained[1]) for item in rows[measure.key]) if measure else (),
+        chance={key: found for key, found in chances.items() if found is not None},
+        baselines={key: found for key, found in levels.items() if found},
+        improvement=improvements(primary, compared),
+        differences=differences(primary, compared),
         learning=tuple(learning(variant) for variant in panel.variants),
     )
 
@@ -91,33 +101,14 @@ def row(scores: Scored, fit: frozenset[str] | None) -> Row:
     return Row(
         scored=scores,
         curve=curve(scores.variant, np.array(scores.lengths, float), scores.curve),
-        past=estimate(past),
-        within=estimate(scores.within[~np.isnan(scores.within)]),
+        past=middle(scores.past),
+        within=middle(scores.within),
+        over_examples=over_examples(scores, scores.beyond),
         mean=float(np.mean(past)) if len(past) else np.nan,
-        median=float(np.median(past)) if len(past) else np.nan,
+        iqm=float(statistics.iqm([past])) if len(past) else np.nan,
         best=sign * float(np.max(sign * past)) if len(past) else np.nan,
         fitted=float(np.mean(past[solved])) if solved.any() else np.nan,
     )
-
-
-def estimate(scores: Float[np.ndarray, " R"]) -> Estimate | None:
-    """IQM and interval of the runs of one variant, None without any."""
-    return statistics.bootstrap([scores]) if len(scores) else None
-
-
-def compare(rows: list[Scored]) -> dict[tuple[int, int], Estimate]:
-    """Probabilities of improvement past training, for every ordered pair of variants that have scores, if not too many."""
-    if len(rows) > MOST_COMPARED:
-        return {}
-    signed = [item.metric.sign * item.past[~np.isnan(item.past)] for item in rows]
-    found = {}
-    for i in range(len(rows)):
-        for j in range(i + 1, len(rows)):
-            if len(signed[i]) and len(signed[j]):
-                chance = statistics.probability_of_improvement([signed[i]], [signed[j]])
-                found[i, j] = chance
-                found[j, i] = Estimate(1 - chance.value, 1 - chance.high, 1 - chance.low)
-    return found
 
 
 def chance(panel: Panel, item: Metric, lengths: tuple[int, ...]) -> Float[np.ndarray, " X"] | None:
@@ -132,6 +123,17 @@ def chance(panel: Panel, item: Metric, lengths: tuple[int, ...]) -> Float[np.nda
     return None
 
 
+def baselines(panel: Panel, item: Metric, lengths: tuple[int, ...]) -> dict[str, Float[np.ndarray, " X"]]:
+    """What n-gram models score at these lengths, by name, from the first manifest that says it for all of them."""
+    for run in members(panel):
+        levels = as_dict(run.manifest.get("baselines"))
+        found = [as_dict(as_dict(levels.get(str(length))).get(item.key)) for length in lengths]
+        names = [name for name in NGRAMS if found and all(finite(level.get(name)) for level in found)]
+        if names:
+            return {name: np.array([level[name] for level in found], float) for name in names}
+    return {}
+
+
 def overall(tasks: tuple[Task, ...]) -> tuple[Overall, ...]:
     """Accuracies over several tasks, for the names that every task with that metric has."""
     found = []
@@ -144,11 +146,13 @@ def overall(tasks: tuple[Task, ...]) -> tuple[Overall, ...]:
             same = [r.scored for one in having for r in one.rows[item.key] if r.scored.variant.label == label]
             strata = [one.past[~np.isnan(one.past)] for one in same]
             if len(same) == len(having) and all(map(len, strata)):
-                variant, past, mean = first.scored.variant, statistics.bootstrap(strata), float(statistics.mean(strata))
+                variant, past, mean = first.scored.variant, statistics.aggregate(strata), float(statistics.mean(strata))
+                places = [[v.label for v in one.panel.variants].index(label) for one in having]
+                bad = sum(place in one.unfitted for place, one in zip(places, having, strict=True))
                 runs = tuple(
                     run.id for one in same for run, score in zip(one.runs, one.past, strict=True) if score == score
                 )
-                found.append(Overall(label, variant.encoding, variant.number, item, len(strata), runs, past, mean))
+                found.append(Overall(label, variant.encoding, variant.number, item, len(strata), bad, runs, past, mean))
     return tuple(found)
 
 
@@ -172,10 +176,19 @@ def notes(sweep: Sweep, tasks: Sequence[Task]) -> list[str]:
         runs = ", ".join(sorted(partial)[:20])
         found.append(f"Some lengths are missing in the records of {runs}: left out of the scores that need them.")
     found += resumed(sweep)
-    few = min((count.ended for one in tasks for count in one.counts if count.ended), default=0)
-    if few < 10:
+    unlearned = [
+        f"{task.panel.variants[place].label} on {task.panel.label}" for task in tasks for place in task.unfitted
+    ]
+    if unlearned:
         found.append(
-            f"Fewest runs of a cell that ended: {few}. With fewer than 10 the intervals are too narrow (see Method)."
+            f"Not fitted, and so greyed, not ranked and not compared: {', '.join(sorted(unlearned)[:20])}. Fewer than half of "
+            f"the runs answer {FIT:.0%} of the examples within the training range exactly."
+        )
+    few = min((count.ended for one in tasks for count in one.counts if count.ended), default=0)
+    if 0 < few < intervals.FEWEST:
+        found.append(
+            f"Fewest runs of a cell that ended: {few}. With fewer than {intervals.FEWEST} a cell has the range of its runs "
+            "and no interval, and hardly any difference can be shown (see Method)."
         )
     return found
 

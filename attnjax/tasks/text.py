@@ -11,6 +11,11 @@ and the standard library differs from one Python version to the next.
 A folder is split by file: a stable hash of the file's relative path puts it into train (90 of 100), validation (5) or
 test (5), and orders the files, so that `cap` keeps a fair sample. Each file is followed by a byte 0. A single file is
 split by place: its first 90 %, the next 5 %, the last 5 %.
+
+With `split_by="group"` files that share half of their long lines (`near_duplicates`) are placed together, by the hash of the
+first of their names. Of the test bytes of Python 3.11's standard library that stand in lines of 20 characters or more, 13 %
+also occur as a line of a training file where files are placed alone, and 7 % where groups are: mostly lines that any Python
+file may have.
 """
 
 import dataclasses
@@ -32,9 +37,11 @@ import numpy as np
 from attnjax.tasks.base import Alphabet, Example, Task
 from attnjax.tasks.checks import check_choice, check_count
 from attnjax.tasks.draws import padded, take
+from attnjax.tasks.near_duplicates import groups, long_lines
 from attnjax.typing import Array, ArrayLike, Int, Key
 
 SPLITS = ("train", "validation", "test")
+SPLIT_BY = ("file", "group")
 BOUNDS = (0, 90, 95, 100)
 """Percent of the hash range, or of a single file, where each split begins and ends."""
 
@@ -49,8 +56,9 @@ NOT_EVERYWHERE = ("site-packages", "dist-packages", "test", "tests", "__pycache_
 class Text(Task):
     """Crops of `length` bytes, with the byte that follows each as its target. Aligned: targets[i] follows inputs[i].
 
-    `path` is a file or a folder; None is the standard library's source. In a folder, `pattern` chooses files by name.
-    The first `cap` bytes of the split are kept. Tokens are the 256 bytes, whatever they mean.
+    `path` is a file or a folder; None is the standard library's source. In a folder, `pattern` chooses files by name, and
+    `split_by` says whether each "file" is placed in a split alone, or each "group" of near-duplicate files. The first `cap`
+    bytes of the split are kept. Tokens are the 256 bytes, whatever they mean.
 
     Example:
       >>> Text(split="test").alphabet().inputs[97]
@@ -61,9 +69,11 @@ class Text(Task):
     split: str = "train"
     pattern: str = "*"
     cap: int = 2**28
+    split_by: str = "file"
 
     def __post_init__(self) -> None:
         check_choice("Text", "split", self.split, SPLITS)
+        check_choice("Text", "split_by", self.split_by, SPLIT_BY)
         check_count("Text", maximum=2**40, cap=self.cap)
         if self.path is not None and (not isinstance(self.path, str) or not self.path or "\0" in self.path):
             raise ValueError(f"Text: path must be the name of a file or folder, or None, got {self.path!r}")
@@ -74,7 +84,7 @@ class Text(Task):
 
         Raises ValueError where the path is missing, unreadable or empty, or leaves nothing to this split.
         """
-        data = np.frombuffer(read(self.path, self.split, self.pattern, self.cap), np.uint8)
+        data = np.frombuffer(read(self.path, self.split, self.pattern, self.cap, self.split_by), np.uint8)
         if data.size < 2:
             raise ValueError(
                 f"Text: nothing to read for the {self.split} split of {self._source} with {self.pattern!r}"
@@ -138,10 +148,12 @@ class Text(Task):
         return padded(crop[:-1], length, crop[1:], length)
 
 
-def read(path: str | None, split: str, pattern: str, cap: int) -> bytes:
+def read(path: str | None, split: str, pattern: str, cap: int, split_by: str = "file") -> bytes:
     """The first `cap` bytes of a split."""
     root = Path(sysconfig.get_path("stdlib") if path is None else path)
     try:
+        if root.is_file() and split_by == "group":
+            raise ValueError(f"Text: {path!r} is one file, which is split by place: split_by must be 'file'")
         if root.is_file():
             return _read_part(root, split, cap)
         if not root.is_dir():
@@ -150,8 +162,11 @@ def read(path: str | None, split: str, pattern: str, cap: int) -> bytes:
         found = list(itertools.islice(names(root, pattern, skipped), MOST_FILES + 1))
         if len(found) > MOST_FILES:
             raise ValueError(f"Text: {path!r} has more than {MOST_FILES} files; give a smaller folder, or a pattern")
-        chosen = sorted((*place(name), name) for name in found)
-        return _read_files([root / name for where, _, name in chosen if where == split], cap)
+        first = {name: name for name in found}
+        if split_by == "group":
+            first = groups({name: long_lines((root / name).read_bytes()) for name in found})
+        chosen = sorted((place(name)[1], name) for name in found if place(first[name])[0] == split)
+        return _read_files([root / name for _, name in chosen], cap)
     except OSError as error:
         raise ValueError(f"Text: cannot read {error.filename or path!r}: {error.strerror}") from error
 

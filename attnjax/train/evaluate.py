@@ -115,18 +115,9 @@ class Evaluator:
 
     def _of_length(self, params: PyTree, numbers: EncodingParams, length: int, split: str) -> list[Measured]:
         """Return what each member scores at one length."""
-        size, config = padded_size(self.run, length), self.run.evaluate
-        # Lengths inside and outside the training range belong to one test set; the validation set is another.
-        held_out = "validation" if split == "validation" else "test"
-        key = jax.random.key(2 if split == "validation" else 1)
-        # Windows of text end at the same bytes at every length, so that lengths differ by their context alone.
-        key = key if self.task.aligned else jax.random.fold_in(key, length)
-        arrays = self._arrays[held_out]
+        config, size = self.run.evaluate, padded_size(self.run, length)
         parts: list[Scores] = []
-        for start in range(0, config.count, config.batch):
-            counted = np.arange(start, start + config.batch) < config.count
-            draw = jax.random.fold_in(key, start)
-            examples = self._draw(draw, np.int32(length), arrays, size=size)
+        for draw, examples, counted in self.batches(length, split):
             parts.append(on_host(self._measure(params, numbers, draw, examples, counted, size=size), self.mesh))
         each = {
             name: np.concatenate([part.each[name] for part in parts], axis=1)[:, : config.count].astype(np.float64)
@@ -143,6 +134,21 @@ class Evaluator:
             means = _means({name: x[p] for name, x in sums.items()})
             found.append(Measured(records, kept, {(split, length, name): x for name, x in means.items()}))
         return found
+
+    def batches(self, length: int, split: str) -> Iterator[tuple[Array, Any, Bool[np.ndarray, " B"]]]:
+        """Yield the examples of a length, a batch at a time: a key, the examples, and which of them count."""
+        config, size = self.run.evaluate, padded_size(self.run, length)
+        # Lengths inside and outside the training range belong to one test set; the validation set is another.
+        held_out = "validation" if split == "validation" else "test"
+        key = jax.random.key(2 if split == "validation" else 1)
+        # Windows of text end at the same bytes at every length, so that lengths differ by their context alone.
+        key = key if self.task.aligned else jax.random.fold_in(key, length)
+        arrays = self._arrays[held_out]
+        for start in range(0, config.count, config.batch):
+            counted = np.arange(start, start + config.batch) < config.count
+            draw = jax.random.fold_in(key, start)
+            examples = self._draw(draw, np.int32(length), arrays, size=size)
+            yield draw, examples, counted
 
     def trace(self, params: PyTree, size: int) -> PyTree:
         """Return the scores of one batch of this padded size for one run; `attnjax.train.check` traces it."""

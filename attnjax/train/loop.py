@@ -29,6 +29,7 @@ from attnjax.config.outside import construct
 from attnjax.tasks.base import Task
 from attnjax.train import checkpoint
 from attnjax.train.background import BackgroundSave
+from attnjax.train.baselines import ngram_levels
 from attnjax.train.evaluate import Evaluator, Measured, evaluation_lengths
 from attnjax.train.fitted import Fitted
 from attnjax.train.mesh import make_mesh, on_host, padded, place
@@ -135,7 +136,8 @@ def train(configs: list[RunConfig], directories: list[pathlib.Path], context: Ru
             _evaluate(evaluator, population, directories, alive, state, step, context, splits, fitted.steps)
         together(saving.wait)
     if finished:
-        together(_log_fingerprints, directories, ended, on_host(state.params, mesh), context)
+        levels = together(ngram_levels, run, task, evaluator)
+        together(_log_end, directories, ended, on_host(state.params, mesh), levels, context)
 
 
 def make_task(run: RunConfig) -> Task:
@@ -334,9 +336,10 @@ def _log_fitted(directories, step: int, context: RunContext) -> None:
         context.step(directory, step)
 
 
-def _log_fingerprints(directories, alive: list[int], params: PyTree, context: RunContext) -> None:
-    for i in alive:
-        context.log_manifest(directories[i], parameters_sha256=fingerprint(_member(params, i)))
+def _log_end(directories, ended: Sequence[int], params: PyTree, levels: Any, context: RunContext) -> None:
+    known = {} if levels is None else {"baselines": levels}
+    for i in ended:
+        context.log_manifest(directories[i], parameters_sha256=fingerprint(_member(params, i)), **known)
 
 
 def _member(tree: PyTree, i: int) -> PyTree:

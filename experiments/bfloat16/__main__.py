@@ -4,7 +4,7 @@
     python scripts/keep_records.py runs/bfloat16 experiments/bfloat16
     python -m experiments.bfloat16 experiments/bfloat16        reads records/ there and writes differences.md beside it
 
-The interval of a mean of R differences d is mean +- t(0.975, R - 1) * std / sqrt(R) (Student 1908).
+The interval of the mean of R differences is the t interval of `attnjax.report.intervals.of_mean`, for 6 pairs or more.
 """
 
 import argparse
@@ -14,14 +14,14 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from scipy import stats
 
 from attnjax.report.formatting import markdown_table
+from attnjax.report.intervals import FEWEST, of_mean
 from attnjax.report.records import Run, read
 from attnjax.report.scores import final
 from attnjax.typing import Float
 
-METRIC, TRAINED, MARGIN, CONFIDENCE = "loss_sliding", 64, 0.05, 0.95
+METRIC, TRAINED, MARGIN = "loss_sliding", 64, 0.05
 NAMES = {"rope": "RoPE", "alibi": "ALiBi", "sinusoidal": "Sinusoidal", "nope": "NoPE"}
 
 
@@ -41,11 +41,11 @@ class Difference(NamedTuple):
 
 
 def difference(pairs: Float[np.ndarray, " R"]) -> Difference:
-    """Return the mean of differences and its t interval. Raises ValueError for fewer than two."""
-    if len(pairs) < 2:
-        raise ValueError(f"an interval needs two pairs of runs or more, got {len(pairs)}")
-    half = stats.t.ppf((1 + CONFIDENCE) / 2, len(pairs) - 1) * np.std(pairs, ddof=1) / np.sqrt(len(pairs))
-    return Difference(float(np.mean(pairs)), float(np.mean(pairs) - half), float(np.mean(pairs) + half))
+    """Return the mean of differences and its t interval. Raises ValueError for fewer than 6, which have none."""
+    if len(pairs) < FEWEST:
+        raise ValueError(f"an interval needs {FEWEST} pairs of runs or more, got {len(pairs)}")
+    found = of_mean(pairs)
+    return Difference(found.value, found.low, found.high)
 
 
 def losses(runs: Sequence[Run]) -> dict[tuple[str, str], Float[np.ndarray, "R X"]]:

@@ -12,10 +12,10 @@ FOLDER = pathlib.Path(__file__).parents[2] / "experiments" / "bfloat16"
 
 
 def test_the_interval_is_that_of_a_textbook():
-    """Mean 3, standard deviation sqrt(2.5), and t(0.975, 4) = 2.7764."""
-    found = difference(np.array([1.0, 2, 3, 4, 5]))
-    half = 2.7764 * 2.5**0.5 / 5**0.5
-    np.testing.assert_allclose(found, [3, 3 - half, 3 + half], rtol=1e-4)
+    """Mean 3.5, standard deviation sqrt(3.5), and t(0.975, 5) = 2.5706."""
+    found = difference(np.array([1.0, 2, 3, 4, 5, 6]))
+    half = 2.5706 * 3.5**0.5 / 6**0.5
+    np.testing.assert_allclose(found, [3.5, 3.5 - half, 3.5 + half], rtol=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -32,9 +32,10 @@ def test_verdicts_are_those_of_the_protocol(interval, verdict):
     assert Difference(0.0, *interval).verdict == verdict
 
 
-def test_one_pair_has_no_interval():
-    with pytest.raises(ValueError, match="^an interval needs two pairs of runs or more, got 1$"):
-        difference(np.array([1.0]))
+@pytest.mark.parametrize("pairs", [0, 1, 5])
+def test_few_pairs_have_no_interval(pairs):
+    with pytest.raises(ValueError, match=f"^an interval needs 6 pairs of runs or more, got {pairs}$"):
+        difference(np.ones(pairs))
 
 
 def test_the_committed_tables_are_what_the_records_say():

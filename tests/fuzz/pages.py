@@ -43,8 +43,8 @@ def scores(folder: pathlib.Path) -> Iterator[tuple[str, str, float]]:
         yield from ((row["run"], metric, float(text)) for metric, text in past.items())
     for row in _rows(folder / "lengths.csv"):
         runs = cells.get((row["task"], row["cell"]), [])
-        if len(runs) == int(row["runs"]) == 1 and row["iqm"]:
-            yield runs[0], row["metric"], float(row["iqm"])
+        if len(runs) == int(row["runs"]) == 1 and row["median"]:
+            yield runs[0], row["metric"], float(row["median"])
 
 
 def _rows(path: pathlib.Path) -> list[dict[str, str]]:

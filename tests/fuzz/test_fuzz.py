@@ -130,10 +130,10 @@ def test_maps_that_are_not_those_of_the_run(facts):
 
 def test_numbers_of_a_report_that_were_not_measured(facts, case):
     (case / "out" / "runs.csv").write_text(f"run,task,cell,counts_as,loss_past\n{RUN},t,c,done,0.5\n")
-    (case / "out" / "lengths.csv").write_text("task,cell,metric,length,iqm,runs\nt,c,loss,6,0.25,1\n")
+    (case / "out" / "lengths.csv").write_text("task,cell,metric,length,median,runs\nt,c,loss,6,0.25,1\n")
     check = lambda **options: list(truths.reported(facts, case / "thing", case / "out", **options))
     assert check(checksums=True) == []
-    (case / "out" / "lengths.csv").write_text("task,cell,metric,length,iqm,runs\nt,c,loss,6,0.75,1\n")
+    (case / "out" / "lengths.csv").write_text("task,cell,metric,length,median,runs\nt,c,loss,6,0.75,1\n")
     told = [f"the report says loss 0.75 of {RUN}; measured: [0.25, 0.5]"]
     assert check(checksums=True) == check(checksums=False) == told
     (case / "thing" / RUN / "results.jsonl").write_text("")

@@ -36,20 +36,29 @@ def built(sweep: Path) -> dict[str, bytes]:
 def test_every_file_is_there(built: dict[str, bytes]):
     assert {name for name in built if "/" not in name} == {
         *("report.html", "figure.png", "figure.svg", "table.md", "table.csv", "lengths.csv", "runs.csv"),
-        *("improvement.csv", "best_of.csv", "overall.csv", "published.md", "published.csv"),
+        *(
+            "improvement.csv",
+            "paired.csv",
+            "best_of.csv",
+            "overall.csv",
+            "published.md",
+            "published.csv",
+            "agreement.csv",
+        ),
     }
     drawn = {name.removeprefix("figures/").partition(".")[0] for name in built if "/" in name}
     losses = ("loss_sliding", "loss_nonoverlapping")
     exact = ("exact_match", "exact_match_oracle_length", "token_accuracy")
     assert drawn == {
-        *(f"{task}-{kind}" for task in ("copy", "text") for kind in ("improvement", "learning")),
+        # On copy Learned did not fit, so that there is no pair to compare.
+        *("text-improvement", "text-learning", "copy-learning"),
         *(f"text-{metric}-{kind}" for metric in losses for kind in ("length", "heat")),
         *(f"copy-{metric}-{kind}" for metric in exact for kind in ("length", "heat")),
     }
     for name, content in built.items():
         assert content.startswith(PNG if name.endswith("png") else SVG if name.endswith("svg") else b""), name
         # The two tasks have no metric in common, so there is nothing to say about both.
-        assert content.count(b"\n") == 1 if name == "overall.csv" else len(content) > 100, name
+        assert content.count(b"\n") == 1 if name in ("overall.csv", "agreement.csv") else len(content) > 100, name
 
 
 @pytest.mark.slow
@@ -151,8 +160,8 @@ def test_figures_can_be_drawn_one_by_one(sweep: Path):
     (axis,) = figure.axes
     lines_ = [line for line in axis.get_lines() if line.get_marker() not in ("", "None")]
     np.testing.assert_array_equal(lines_[0].get_ydata(), task.rows["exact_match"][0].curve.value)
-    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["Learned", "RoPE"]
-    assert axis.get_xlabel() == "length (shaded: up to the longest in training)"
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["Learned (not fitted)", "RoPE"]
+    assert axis.get_xlabel() == "length (shaded: up to the longest in training)\nbands: range of 2 runs"
 
 
 def test_reporting_imports_neither_jax_nor_the_layers_below():

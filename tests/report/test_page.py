@@ -156,7 +156,8 @@ def test_numbers_on_the_page_are_those_of_the_summary(sound: Made):
         for rows in task.rows.values():
             for row in rows:
                 assert row.past is not None
-                assert f"<small>[{row.past.low:.3f}, {row.past.high:.3f}]</small>".replace("inf", "∞") in sound.page
+                ends = f"<small>(range {row.past.low:.3f} to {row.past.high:.3f})</small>"
+                assert ends.replace("inf", "∞") in sound.page
 
 
 def test_the_page_says_what_failed_and_what_was_skipped(tmp_path: Path):
@@ -211,4 +212,4 @@ def test_in_a_browser_the_script_runs_and_shows_other_values(sound: Made, tmp_pa
     (shown,) = re.findall(r"<output[^>]*>([^<]*)</output>", dom)[:1]
     assert shown == "10", "the second of the lengths 5, 10, 20 ..."
     curve = sound.summary.tasks[0].rows["exact_match"][0].curve
-    assert f"{curve.value[1]:.3f} [{curve.low[1]:.3f}, {curve.high[1]:.3f}], 3 runs" in dom
+    assert f"{curve.value[1]:.3f} (range {curve.low[1]:.3f} to {curve.high[1]:.3f}), 3 runs" in dom

@@ -1,0 +1,108 @@
+"""Comparisons of two variants of a task past training: paired differences, and the probability of improvement.
+
+Runs of two variants with the same seed and data seed saw the same batches and test examples, so their difference is free of
+what the two share. Only variants that fitted the task are compared: where one has not learned the training lengths,
+a difference past them says nothing about positions. p is exact, and Holm's correction is over all pairs of the task.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
+
+import numpy as np
+from jaxtyping import Float
+
+from attnjax.report import intervals
+from attnjax.report.examples import past_examples
+from attnjax.report.intervals import Estimate
+from attnjax.report.scores import Scored
+from attnjax.report.significance import holm, rank_sum, sign_flip
+from attnjax.report.statistics import probability_of_improvement
+
+MOST_COMPARED = 16
+"""Variants of a task beyond which nobody could read a table of all pairs, so none is made."""
+
+
+@dataclass(frozen=True)
+class Difference:
+    """The mean of the scores past training of variant `first` less those of `second`, over pairs of runs.
+
+    `mean` has a t interval over pairs, or, where scores of `examples` were stored, one over pairs and examples. `p` is
+    that of all sign flips of the pairs.
+    """
+
+    first: int
+    second: int
+    mean: Estimate
+    examples: int
+    p: float
+    holm: float = 1.0
+
+
+@dataclass(frozen=True)
+class Improvement:
+    """The probability that a run of one variant beats one of another past training; `p` is that of the rank-sum test."""
+
+    probability: float
+    p: float
+    holm: float = 1.0
+
+
+def pairs_of(first: Scored, second: Scored) -> list[tuple[int, int]]:
+    """The places of the runs of two variants that share seed and data seed, in order of these."""
+    places = [{seeds: place for place, seeds in enumerate(map(seeds_of, scored.runs))} for scored in (first, second)]
+    shared = sorted(set(places[0]) & set(places[1]))
+    return [(places[0][seeds], places[1][seeds]) for seeds in shared]
+
+
+def seeds_of(run) -> tuple[int, int]:
+    """The two seeds of a run, -1 for one that is not known."""
+    found = [run.config.get(name) for name in ("seed", "data_seed")]
+    return (found[0] if isinstance(found[0], int) else -1, found[1] if isinstance(found[1], int) else -1)
+
+
+def differences(rows: Sequence[Scored], compared: Sequence[int]) -> tuple[Difference, ...]:
+    """The paired differences of all these variants that share two pairs of runs or more, and have finite scores."""
+    if len(compared) > MOST_COMPARED:
+        return ()
+    found = [difference(i, j, rows[i], rows[j]) for i, j in combinations(compared, 2)]
+    known = [item for item in found if item is not None]
+    adjusted = holm([item.p for item in known])
+    return tuple(replace(item, holm=p) for item, p in zip(known, adjusted, strict=True))
+
+
+def difference(i: int, j: int, first: Scored, second: Scored) -> Difference | None:
+    """The paired difference of two variants, None where there is none."""
+    shared = [(a, b) for a, b in pairs_of(first, second) if not np.isnan(first.past[a] + second.past[b])]
+    with np.errstate(invalid="ignore"):  # inf - inf, of two failed runs
+        per_run = np.array([first.past[a] - second.past[b] for a, b in shared])
+    if len(per_run) < 2 or not np.isfinite(per_run).all():
+        return None
+    table = example_differences(first, second, shared)
+    crossed = None if table is None else intervals.of_runs_and_examples(table)
+    mean = intervals.of_mean(per_run) if crossed is None else crossed
+    return Difference(i, j, mean, 0 if crossed is None or table is None else table.shape[1], sign_flip(per_run))
+
+
+def example_differences(
+    first: Scored, second: Scored, shared: Sequence[tuple[int, int]]
+) -> Float[np.ndarray, "R W"] | None:
+    """The differences of every pair of runs at every example, None where a run has no scores of examples."""
+    tables = past_examples(first), past_examples(second)
+    if tables[0] is None or tables[1] is None or tables[0].shape[1] != tables[1].shape[1]:
+        return None
+    return np.array([tables[0][a] - tables[1][b] for a, b in shared])
+
+
+def improvements(rows: Sequence[Scored], compared: Sequence[int]) -> Mapping[tuple[int, int], Improvement]:
+    """P(a run of i beats a run of j) for every ordered pair of these variants that have scores."""
+    if len(compared) > MOST_COMPARED:
+        return {}
+    signed = {i: rows[i].metric.sign * rows[i].past[~np.isnan(rows[i].past)] for i in compared}
+    pairs = [(i, j) for i, j in combinations(compared, 2) if len(signed[i]) and len(signed[j])]
+    tests = [rank_sum(signed[i], signed[j]) for i, j in pairs]
+    found = {}
+    for (i, j), p, adjusted in zip(pairs, tests, holm(tests), strict=True):
+        chance = probability_of_improvement([signed[i]], [signed[j]])
+        found[i, j], found[j, i] = Improvement(chance, p, adjusted), Improvement(1 - chance, p, adjusted)
+    return found

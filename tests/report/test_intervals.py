@@ -1,0 +1,186 @@
+"""Intervals of a cell: their coverage by simulation, their ends by hand, and where there is none."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from attnjax.report import intervals
+from attnjax.report.intervals import Estimate
+
+
+def bimodal(share: float):
+    """Runs that fitted, and runs that did not."""
+    return lambda g, shape: np.where(g.random(shape) < share, g.normal(0.95, 0.02, shape), g.normal(0.1, 0.05, shape))
+
+
+FAMILY = {
+    "normal": lambda g, shape: g.normal(size=shape),
+    "uniform": lambda g, shape: g.random(shape),
+    "beta(1, 9)": lambda g, shape: g.beta(1, 9, shape),
+    "beta(1/2, 3)": lambda g, shape: g.beta(0.5, 3, shape),
+    "t, 5 degrees": lambda g, shape: g.standard_t(5, shape),
+    "80 % fitted": bimodal(0.8),
+    "60 % fitted": bimodal(0.6),
+}
+SAMPLES = 20_000
+
+
+@pytest.mark.parametrize("runs", [6, 7, 8, 10, 20])
+@pytest.mark.parametrize("name", FAMILY)
+def test_the_interval_covers_the_median_in_93_to_97_percent(name: str, runs: int):
+    """20,000 samples put three standard errors at 0.5 %; 96.9 % is exact for 6 runs."""
+    generator = np.random.default_rng([runs, len(name)])
+    truth = np.median(FAMILY[name](generator, 1_000_000))
+    _, low, high = intervals.median_and_ends(FAMILY[name](generator, (runs, SAMPLES)))
+    assert 0.93 <= np.mean((low <= truth) & (truth <= high)) <= 0.975
+
+
+@pytest.mark.parametrize("right", [0.6, 0.8, 0.95])
+@pytest.mark.parametrize("runs", [6, 10, 20])
+def test_ties_only_widen_it(right: float, runs: int):
+    """Runs that score exactly 0 or 1: at least 95 %, and where both ends are the same score it is not printed."""
+    scores = (np.random.default_rng(runs).random((runs, SAMPLES)) < right).astype(float)
+    _, low, high = intervals.median_and_ends(scores)
+    assert np.mean((low <= 1) & (high >= 1)) >= 0.95
+    kinds = {intervals.kind(runs, *ends) for ends in zip(low, high, strict=True)}
+    assert kinds == {"95 %", "none"}
+
+
+@pytest.mark.parametrize(
+    ("runs", "expected"),
+    [
+        (6, (1, 0.0)),  # 1 - 2 / 64 = 96.9 %
+        (9, (2, 0.0)),  # 1 - 2 * 10 / 512 = 96.1 %
+        (20, (6, 0.0)),  # 95.9 %
+        (10, (2, 0.65766)),  # 97.85 % and 89.06 %: part = 0.3244, share = 8 part / (2 + 6 part)
+    ],
+)
+def test_order_statistics_by_hand(runs: int, expected: tuple[int, float]):
+    place, share = intervals.order_statistics(runs)
+    assert (place, share) == (expected[0], pytest.approx(expected[1], abs=1e-4))
+    assert 1 - 2 * stats.binom.cdf(place - 1, runs, 0.5) >= 0.95 > 1 - 2 * stats.binom.cdf(place, runs, 0.5)
+
+
+def test_ends_by_hand():
+    scores = np.array([3.0, 1, 2, 10, 5, 4, 7, 6, 9, 8])  # 1 .. 10
+    share = intervals.order_statistics(10)[1]
+    found = intervals.of_runs(scores)
+    assert (found.value, found.low, found.high) == pytest.approx((5.5, 2 + share, 9 - share))
+    assert (found.kind, found.runs) == ("95 %", 10)
+    assert intervals.of_runs(scores[:6]) == Estimate(3.5, 1.0, 10.0, "95 %", 6)
+
+
+@pytest.mark.parametrize(
+    ("scores", "expected"),
+    [
+        ([0.25], Estimate(0.25, 0.25, 0.25, "none", 1)),
+        ([1.0, 3.0], Estimate(2.0, 1.0, 3.0, "range", 2)),
+        ([1.0, 9.0, 3.0, 2.0, 5.0], Estimate(3.0, 1.0, 9.0, "range", 5)),
+        ([1.0] * 5, Estimate(1.0, 1.0, 1.0, "range", 5)),
+        ([1.0] * 6, Estimate(1.0, 1.0, 1.0, "none", 6)),
+        ([1.0] * 19 + [0.0], Estimate(1.0, 1.0, 1.0, "none", 20)),
+        ([2.0, 1.0, np.inf], Estimate(2.0, 1.0, np.inf, "range", 3)),
+        ([2.0, np.inf, np.inf], Estimate(np.inf, 2.0, np.inf, "range", 3)),
+        ([1.0, 2, 3, 4, 5, 6, 7, 8, np.inf, np.inf], Estimate(5.5, 2.6576576576576585, np.inf, "95 %", 10)),
+    ],
+)
+def test_what_few_equal_or_failed_runs_have(scores: list[float], expected: Estimate):
+    assert intervals.of_runs(np.array(scores)) == expected
+
+
+def test_a_curve_is_each_of_its_points():
+    scores = np.random.default_rng(0).normal(size=(8, 5))
+    scores[-1, 3] = np.inf
+    found = np.array(intervals.median_and_ends(scores))
+    for x in range(5):
+        one = intervals.of_runs(scores[:, x])
+        np.testing.assert_array_equal(found[:, x], [one.value, one.low, one.high])
+
+
+def test_the_mean_of_differences_is_that_of_scipy():
+    scores = np.array([0.1, -0.2, 0.4, 0.35, 0.0, 0.22, 0.3])
+    found = intervals.of_mean(scores)
+    theirs = stats.ttest_1samp(scores, 0).confidence_interval(0.95)
+    np.testing.assert_allclose([found.low, found.high], [theirs.low, theirs.high], rtol=1e-12)
+    assert found.value == pytest.approx(np.mean(scores))
+    assert intervals.of_mean(scores[:5]) == Estimate(float(np.mean(scores[:5])), -0.2, 0.4, "range", 5)
+    assert intervals.of_mean(np.full(6, 0.5)).kind == "none"
+
+
+@pytest.mark.parametrize("name", ["normal", "uniform", "t, 5 degrees", "beta(1, 9)"])
+@pytest.mark.parametrize("runs", [6, 10])
+def test_the_mean_of_differences_is_covered(name: str, runs: int):
+    """Differences of two cells of one family, as pairs of runs have them: 93 to 97 %."""
+    generator = np.random.default_rng(runs)
+    pairs = FAMILY[name](generator, (SAMPLES, runs)) - FAMILY[name](generator, (SAMPLES, runs))
+    half = intervals.t_quantile(runs - 1) * pairs.std(axis=1, ddof=1) / math.sqrt(runs)
+    assert 0.93 <= np.mean(np.abs(pairs.mean(axis=1)) <= half) <= 0.97
+    found = intervals.of_mean(pairs[0])
+    assert (found.high - found.low) / 2 == pytest.approx(half[0])
+
+
+PARTS = [(0.05, 0.6, 0.1), (0.0, 0.6, 0.1), (0.3, 0.6, 0.1), (0.01, 0.6, 0.3), (0.02, 0.6, 1.0), (0.02, 2.0, 0.5)]
+
+
+@pytest.mark.parametrize(
+    ("parts", "examples", "samples"),
+    [(PARTS[0], 64, 1_000), (PARTS[2], 64, 1_000)]
+    + [pytest.param(parts, 512, 2_000, marks=pytest.mark.slow) for parts in PARTS],
+)
+@pytest.mark.parametrize("runs", [6, pytest.param(10, marks=pytest.mark.slow)])
+def test_the_mean_over_runs_and_examples_is_covered(runs: int, parts, examples: int, samples: int):
+    """Parts of runs, examples (skewed) and the rest; 1,000 samples put three standard errors at 2 %."""
+    generator = np.random.default_rng([runs, examples])
+    covered = 0
+    for _ in range(samples):
+        scores = parts[0] * generator.normal(size=(runs, 1)) + parts[1] * (
+            generator.exponential(size=(1, examples)) - 1
+        )
+        found = intervals.of_runs_and_examples(scores + parts[2] * generator.normal(size=(runs, examples)))
+        assert found is not None
+        covered += found.low <= 0 <= found.high
+    assert 0.93 <= covered / samples <= 0.97
+
+
+def test_the_variance_over_runs_and_examples_is_that_of_a_table_by_hand():
+    """Squares by loops over a 6 x 3 table, and Satterthwaite's degrees of freedom."""
+    table = np.random.default_rng(1).normal(size=(6, 3)) + np.arange(6)[:, None]
+    mean = sum(map(sum, table)) / 18
+    rows, columns = [sum(row) / 3 for row in table], [sum(column) / 6 for column in table.T]
+    of_runs = 3 * sum((x - mean) ** 2 for x in rows) / 5
+    of_examples = 6 * sum((x - mean) ** 2 for x in columns) / 2
+    rest = sum((table[r][w] - rows[r] - columns[w] + mean) ** 2 for r in range(6) for w in range(3)) / 10
+    total = of_runs + of_examples - rest
+    assert total > max(of_runs, of_examples)
+    degrees = total**2 / (of_runs**2 / 5 + of_examples**2 / 2 + rest**2 / 10)
+    half = stats.t.ppf(0.975, degrees) * math.sqrt(total / 18)
+    found = intervals.of_runs_and_examples(table)
+    assert found is not None
+    np.testing.assert_allclose([found.value, found.low, found.high], [mean, mean - half, mean + half], rtol=1e-12)
+
+
+def test_no_interval_over_examples_where_it_cannot_hold():
+    table = np.random.default_rng(0).normal(size=(6, 8))
+    assert intervals.of_runs_and_examples(table[:5]) is None
+    assert intervals.of_runs_and_examples(table[:, :1]) is None
+    assert intervals.of_runs_and_examples(np.where(table == table[0, 0], np.inf, table)) is None
+    equal = intervals.of_runs_and_examples(np.ones((6, 8)))
+    assert equal is not None
+    assert equal.kind == "none"
+
+
+@pytest.mark.parametrize(
+    ("counts", "words"),
+    [
+        ([3, 3], "range of 3 runs"),
+        ([2, 5], "range of 2 to 5 runs"),
+        ([6], "95 % interval of 6 runs"),
+        ([1, 3, 6, 9], "range of 3 runs, 95 % interval of 6 to 9 runs"),
+        ([1], "one run, without an interval"),
+        ([], "one run, without an interval"),
+    ],
+)
+def test_captions_come_from_the_numbers_of_runs(counts: list[int], words: str):
+    assert intervals.caption(counts) == words
