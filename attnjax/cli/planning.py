@@ -50,7 +50,7 @@ def planned(
 ) -> Plan:
     """What a command line means; with `alone` the config itself, without the sweep of its file and its tuning.
 
-    `tune`: whether runs are tuned; None: if the file has `tune()`.
+    `tune`: whether runs are tuned; None: if `tune()` of the file lists candidates.
     Raises ValueError for whatever is wrong with the file, a key or a value, and for a field that is set twice.
     """
     file = load(config)
@@ -62,9 +62,10 @@ def planned(
         values = _renamed(values, settings["name"])
     resolved, sweep = parse(settings), list(file.sweep()) if file.sweep is not None and not alone else [{}]
     runs = tuple(plan(values, sweep, held=held, factors=factors))
-    found = _tuning(file, values, runs, held, factors[0]) if not alone and tune is not False else None
+    tried = list(file.tune()) if file.tune is not None else []
+    found = _tuning(file, values, runs, held, factors[0], tried) if tried and not alone and tune is not False else None
     if tune and found is None:
-        raise ValueError(f"--tune: {file.path} has no function tune(), which lists the candidates")
+        raise ValueError(f"--tune: {file.path} has no function tune(), which lists the candidates, or it lists none")
     candidates = [one.config for one in found.runs] if found else []
     imports = class_paths([resolved, *(one.config for one in runs), *candidates])
     unsaid = [path for path in imports if not any(path in text for text in (*overrides, *over))]
@@ -80,7 +81,7 @@ def planned(
         tuple(_replaced(sweep, {*held, *factors[0]})),
         imports,
         found,
-        file.tune is not None and not found,
+        bool(tried) and not found,
     )
 
 
@@ -135,13 +136,11 @@ def _settings(overrides: Sequence[str], over: Sequence[str], count: int | None) 
 
 
 def _tuning(
-    file: ConfigFile, values: Any, runs: Sequence[Planned], held: Changes, factors: Iterable[str]
-) -> Tuning | None:
-    """How the runs are tuned, as the functions of the file say; None where it has no `tune()`."""
-    if file.tune is None:
-        return None
+    file: ConfigFile, values: Any, runs: Sequence[Planned], held: Changes, said: Iterable[str], tried: Sequence[Changes]
+) -> Tuning:
+    """How the runs are tuned, as the functions of the file say."""
     drawn = DEFAULT_SEEDS if file.tuning_seeds is None else file.tuning_seeds()
-    return tuning(values, runs, file.tune(), drawn, held=held, said=factors)
+    return tuning(values, runs, tried, drawn, held=held, said=said)
 
 
 def _renamed(config: Any, name: str) -> Any:

@@ -14,6 +14,7 @@ import dataclasses
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from attnjax.tasks.base import Alphabet, Example, Task, numbered
 from attnjax.tasks.checks import check_count
@@ -85,3 +86,23 @@ class Markov(Task):
         """Return the symbol whose share of 0 .. 1 holds u."""
         index = (u * cumulative[-1] >= cumulative).sum(dtype=jnp.int32)
         return jnp.minimum(index, self.symbols - 1)
+
+    def nats(
+        self, inputs: Int[np.ndarray, "W T"], targets: Int[np.ndarray, "W T"]
+    ) -> dict[str, Float[np.ndarray, "W T"]]:
+        """Return what targets cost who counts the symbols, or the pairs, of the window so far, with one more of each.
+
+        Example:
+          >>> Markov(symbols=3).nats(np.array([[0, 0, 0]]), np.array([[0, 0, 1]]))["bigram"].round(3).tolist()
+          [[1.099, 0.693, 1.609]]
+        """
+        k, (count, length) = self.symbols, inputs.shape
+        rows, ones, pairs = np.arange(count), np.ones((count, k)), np.ones((count, k, k))
+        found = {name: np.zeros((count, length)) for name in ("unigram", "bigram")}
+        for t in range(length):
+            now, after = inputs[:, t], targets[:, t]
+            ones[rows, now] += 1
+            found["unigram"][:, t] = -np.log(ones[rows, after] / ones.sum(-1))
+            found["bigram"][:, t] = -np.log(pairs[rows, now, after] / pairs[rows, now].sum(-1))
+            pairs[rows, now, after] += 1
+        return found

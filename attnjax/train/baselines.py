@@ -1,4 +1,6 @@
-"""What n-gram models of the training bytes score on the windows that a text is tested on: a floor for context.
+"""What n-gram models score on the windows that a text is tested on: a floor for context.
+
+They are counted in the training bytes of a text, and in the window itself for Markov chains, which differ between windows.
 
 They are recorded in the manifests of runs, so that a report shows them without the corpus.
 """
@@ -19,11 +21,15 @@ Levels = dict[str, dict[str, dict[str, float]]]
 def ngram_levels(run: RunConfig, task: Task, evaluator: Evaluator) -> Levels | None:
     """Return the losses of n-gram models at every test length, means over the windows as a run's own are.
 
-    None for a task that is no text, and for a text of fewer than three bytes.
+    None for a task that is neither text nor Markov chains, and for a text of fewer than three bytes.
     """
-    if not isinstance(task, tasks.Text) or len(np.asarray(task.data)) < 3:
+    if isinstance(task, tasks.Markov):
+        model: NGrams | tasks.Markov = task
+    elif isinstance(task, tasks.Text) and len(np.asarray(task.data)) >= 3:
+        model = NGrams.of(np.asarray(task.data))
+    else:
         return None
-    model, found = NGrams.of(np.asarray(task.data)), {}
+    found: Levels = {}
     for length in run.evaluate.lengths:
         parts: dict[str, dict[str, list[float]]] = {}
         for _, made, counted in evaluator.batches(length, "test"):

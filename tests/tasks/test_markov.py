@@ -74,3 +74,17 @@ def test_sequences_of_one_key_end_alike():
 def test_one_symbol_is_no_chain():
     with pytest.raises(ValueError, match=r"^Markov: symbols must be an int of at least 2, got 1$"):
         task("markov", symbols=1)
+
+
+def test_counting_pairs_is_the_best_prediction_there_is(sequences):
+    """The posterior over chains by sampling, after every symbol: its prediction is that of the counts."""
+    inputs, targets = sequences[:300, :12], sequences[:300, 1:13]
+    found = Markov(symbols=3).nats(inputs, targets)
+    chains = np.random.default_rng(0).dirichlet(np.ones(3), (20_000, 3))
+    for row in range(20):
+        weight = np.ones(len(chains))
+        for t, (now, after) in enumerate(zip(inputs[row], targets[row], strict=True)):
+            share = (weight * chains[:, now, after]).sum() / weight.sum()
+            assert found["bigram"][row, t] == pytest.approx(-np.log(share), abs=0.1)
+            weight = weight * chains[:, now, after]
+    assert found["bigram"][:, -1].mean() < found["unigram"][:, -1].mean() < np.log(3)
