@@ -113,7 +113,7 @@ def test_run_trains_what_show_prints():
     ("arguments", "runs", "values"),
     [
         (("rope_vs_sinusoidal", ["train.steps=2000"], [], None), 36, {"train.steps": {2000}}),
-        (("rope_vs_sinusoidal", ["model.encoding=kerple"], [], None), 6, {"train.steps": {300, 400}}),
+        (("rope_vs_sinusoidal", ["model.encoding=kerple"], [], None), 6, {"train.steps": {1500, 2000}}),
         (("rope_vs_sinusoidal", [], [], 10), 120, {"seed": set(range(10)), "data_seed": set(range(10))}),
         (("theta", ["seed=5"], [], None), 10, {"seed": {5}, "data_seed": {0, 1}}),
         (("theta", ["model.encoding=kerple"], [], None), 2, {"seed": {0, 1}}),
