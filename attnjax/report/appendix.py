@@ -51,9 +51,10 @@ METHOD = (
     "from 50,000 resamples inside every task.",
     "All runs that ended count. A failed run (NaN, out of memory, crash) has the worst score there is: nothing right, "
     f"or an infinite loss. Fitted: how many of them answer at least {FIT:.0%} of the examples within the training "
-    "range exactly; the mean of these runs alone is what one gets by discarding the others. An encoding of which "
-    "fewer than half fitted is grey, and neither ranked nor compared. The best single run grows with the number of "
-    "runs (best_of.csv), so it is printed beside the result and is none.",
+    f"range exactly, or, of Markov chains, come within {RISE} nats of the best prediction at L; the mean of these runs "
+    "alone is what one gets by discarding the others. An encoding of which fewer than half fitted is grey, and neither "
+    "ranked nor compared. The best single run grows with the number of runs (best_of.csv), so it is printed beside the "
+    "result and is none.",
     "A run counts with its last evaluation. The score past training is its mean over the test lengths beyond the "
     "longest training length, L. The length factor of a run is the largest tested L' / L such that from L to L' its "
     f"loss is at most {RISE} nats above that at L, or its exact match at least {SHARE}; 0 where it does not hold at L. "

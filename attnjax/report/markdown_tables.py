@@ -11,11 +11,12 @@ from attnjax.report.summary import Counts, Summary, Task, guess
 
 LEGEND = (
     "A failed run counts with the worst score there is. *Fitted*: how many of the runs that ended answer at "
-    f"least {FIT:.0%} of the examples within the training range exactly; what fewer than half of them do past it says nothing, "
-    "so such rows stand last, in italics, and are not compared. *Length factor*: the largest tested multiple of the longest "
-    f"training length up to which a run holds, that is, has a loss at most {RISE} nats above that at the training length, or "
-    f"exact match of at least {SHARE}. *Area*: the mean of the metric over log2(length) from there to the longest tested. The "
-    "*best single run* is what a maximum over seeds would print: it grows with the number of runs, and is no result.\n"
+    f"least {FIT:.0%} of the examples within the training range exactly, or, of Markov chains, come within {RISE} nats of the "
+    "best prediction at the longest training length; what fewer than half of them do past it says nothing, so such rows stand "
+    "last, in italics, and are not compared. *Length factor*: the largest tested multiple of the longest training length up "
+    f"to which a run holds, that is, has a loss at most {RISE} nats above that at the training length, or exact match of at "
+    f"least {SHARE}. *Area*: the mean of the metric over log2(length) from there to the longest tested. The *best single run* "
+    "is what a maximum over seeds would print: it grows with the number of runs, and is no result.\n"
 )
 
 

@@ -12,12 +12,14 @@ from attnjax.report.comparisons import differences, improvements
 from attnjax.report.examples import over_examples
 from attnjax.report.groups import Panel, Variant, homeless, panels
 from attnjax.report.metrics import Metric, declared, metric, ordered
-from attnjax.report.reach import metric_of, middle, reach
+from attnjax.report.reach import RISE, metric_of, middle, reach
 from attnjax.report.records import Run, Sweep
 from attnjax.report.scores import FIT, Scored, curve, learning, members, metric_keys, outcome, scored
 from attnjax.report.summary import NGRAMS, Counts, Overall, Row, Summary, Task
 
-EXACT = "exact_match"
+EXACT, SLIDING = "exact_match", "loss_sliding"
+OPTIMUM = {"markov": "bigram"}
+"""Tasks of which a baseline is the best prediction there is: the pairs that were counted in the window."""
 WAITING = ("pending", "running", "preempted", "absent")
 """States of runs that may still end."""
 CHANGES = (
@@ -76,14 +78,25 @@ def task(panel: Panel, first: tuple[str, ...]) -> Task:
 
 
 def fitted_runs(panel: Panel, variant: Variant) -> frozenset[str] | None:
-    """The ids of the runs that fitted their task, None where it has no exact answers."""
+    """The ids of the runs that fitted their task, None where it has neither exact answers nor a known best prediction."""
     if EXACT not in metric_keys(panel):
-        return None
+        return near_optimum(panel, variant)
     inside = scored(panel, variant, metric(EXACT))
     if len(inside.runs) and np.isnan(inside.within).all():
         return None
     solved = statistics.fitted(inside.within, FIT)
     return frozenset(run.id for run, fits in zip(inside.runs, solved, strict=True) if fits)
+
+
+def near_optimum(panel: Panel, variant: Variant) -> frozenset[str] | None:
+    """The ids of the runs whose loss at the longest training length is near that of the best prediction there is."""
+    item, longest = metric(SLIDING), panel.trained[1]
+    known = baselines(panel, item, (longest,)).get(OPTIMUM.get(panel.task, ""))
+    found = scored(panel, variant, item)
+    if known is None or longest not in found.lengths:
+        return None
+    near = found.curve[:, found.lengths.index(longest)] <= known[0] + RISE
+    return frozenset(run.id for run, fits in zip(found.runs, near, strict=True) if fits)
 
 
 def counts(variant: Variant, fit: frozenset[str] | None) -> Counts:
@@ -182,7 +195,8 @@ def notes(sweep: Sweep, tasks: Sequence[Task]) -> list[str]:
     if unlearned:
         found.append(
             f"Not fitted, and so greyed, not ranked and not compared: {', '.join(sorted(unlearned)[:20])}. Fewer than half of "
-            f"the runs answer {FIT:.0%} of the examples within the training range exactly."
+            f"the runs answer {FIT:.0%} of the examples within the training range exactly, or, of Markov chains, come within "
+            f"{RISE} nats of the best prediction."
         )
     few = min((count.ended for one in tasks for count in one.counts if count.ended), default=0)
     if 0 < few < intervals.FEWEST:

@@ -261,3 +261,19 @@ def test_n_gram_models_of_the_manifests_are_drawn_and_in_the_tables(make: Callab
     assert 'class="trimmed"' in text, "the loss at the trained length goes on as a dashed line"
     path.write_text(canonical({"schema": 1, "baselines": {"20": level(0)}}))
     assert summarise(read(tmp_path)).tasks[0].baselines == {}, "levels that lack one of the lengths are not used"
+
+
+def test_a_run_fits_markov_chains_when_it_comes_near_the_best_prediction(make: Callable[..., Sweep], tmp_path: Path):
+    """The counts of pairs in the window cost 2.4 nats at 20 symbols, the longest training length."""
+    losses = {0: 2.41, 1: 2.44, 2: 2.46}
+    runs = [("rope", seed, {20: loss, 40: 2.5}) for seed, loss in losses.items()]
+    sweep = make(*runs, ("nope", 0, {20: 2.6, 40: 2.6}), task="markov", metric="loss_sliding")
+    assert [count.fit for count in summarise(sweep).tasks[0].counts] == [None, None], "nothing says what is best"
+    level = {"loss_sliding": {"unigram": 3.0, "bigram": 2.4}}
+    for run in sweep.runs:
+        path = tmp_path / run.id / "manifest.json"
+        path.write_text(canonical({"schema": 1, "baselines": {"20": level, "40": level}}))
+    (task,) = summarise(read(tmp_path)).tasks
+    found = {variant.encoding: count for variant, count in zip(task.panel.variants, task.counts, strict=True)}
+    assert (found["rope"].fit, found["nope"].fit) == (2, 0)
+    assert [task.panel.variants[place].encoding for place in task.unfitted] == ["nope"]
