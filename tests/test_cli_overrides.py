@@ -112,9 +112,9 @@ def test_run_trains_what_show_prints():
 @pytest.mark.parametrize(
     ("arguments", "runs", "values"),
     [
-        (("rope_vs_sinusoidal", ["train.steps=2000"], [], None), 36, {"train.steps": {2000}}),
-        (("rope_vs_sinusoidal", ["model.encoding=kerple"], [], None), 6, {"train.steps": {1500, 2000}}),
-        (("rope_vs_sinusoidal", [], [], 10), 120, {"seed": set(range(10)), "data_seed": set(range(10))}),
+        (("rope_vs_sinusoidal", ["train.steps=2000"], [], None), 24, {"train.steps": {2000}}),
+        (("rope_vs_sinusoidal", ["model.encoding=kerple"], [], None), 6, {"train.steps": {1000, 2000}}),
+        (("rope_vs_sinusoidal", [], [], 10), 80, {"seed": set(range(10)), "data_seed": set(range(10))}),
         (("theta", ["seed=5"], [], None), 10, {"seed": {5}, "data_seed": {0, 1}}),
         (("theta", ["model.encoding=kerple"], [], None), 2, {"seed": {0, 1}}),
         (("kazemnejad:short", [], [], 2), 20, {"seed": {0, 1}, "data_seed": {0, 1}}),
