@@ -1,15 +1,16 @@
 """RoPE or sinusoidal, past the training length?
 
 Question: trained on short sequences, which encoding still works at several times the length? Three tasks, chosen on seed 1000,
-which no run here has, so that small models fit the trained lengths (only NoPE did not fit markov there, with two layers or three):
+which no run here has, so that small models fit the trained lengths (NoPE alone did not fit markov there, with two layers or
+three):
     copy      counting: repeat one token as often as it was given ("rsc"), trained at 1 to 16
     markov    a language that every sequence makes anew, so that context pays at every length, trained at 64 symbols
     text      bytes of Python's own standard library, trained at 64 bytes; near-duplicate files are in one split (`paper` only)
 NoPE, ALiBi, T5 and learned positions stand beside as context. Tests include lengths just past the trained ones.
 
 Words: quick    copy and markov, four encodings, three seeds, one learning rate for all; the main job
-       paper    all three tasks, six encodings, ten seeds; each encoding has the learning rate that is best for it on validation sets at the trained
-                lengths, and sinusoidal positions are also added to embeddings that are not scaled
+       paper    all three tasks, six encodings, ten seeds; each encoding has the learning rate that is best for it on validation
+                sets at the trained lengths, and sinusoidal positions are also added to embeddings that are not scaled
 
 Embeddings are multiplied by sqrt(D) (Vaswani et al. 2017), so that tokens have deviation 1 where sinusoids have 0.71. Learned
 positions begin as large as tokens, as in GPT-2 and BERT.
