@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from attnjax.config import SCHEMA
 from attnjax.records import files, status
 from attnjax.records.runs import RUN
-from attnjax.records.values import as_dict, clean, finite, jsonable, number
+from attnjax.records.values import as_dict, clean, finite, jsonable, number, whole
 from attnjax.sweep.plan import Changes
 from attnjax.sweep.tuning import Tuning
 
@@ -237,8 +237,12 @@ def _choices(table: Mapping[str, Any]) -> Choices:
     if not all(isinstance(name, str) and RUN.fullmatch(name) for name in names):
         raise ValueError("a family or a cell has no name of 16 hex digits")
     keys = {key for one in candidates for key in one}
-    if not isinstance(table["protocol"], str) or any(one.keys() != keys for one in candidates):
-        raise ValueError("it has no protocol, or its candidates change different fields")
+    if (
+        not isinstance(table["protocol"], str)
+        or not all(map(whole, seeds))
+        or any(one.keys() != keys for one in candidates)
+    ):
+        raise ValueError("it has no protocol, no seeds, or candidates that change different fields")
     return Choices(table["protocol"], candidates, seeds, tuple(families))
 
 
