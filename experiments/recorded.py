@@ -16,6 +16,18 @@ Record = dict[str, Any]
 T = TypeVar("T")
 
 
+def ends_of(runs: int) -> str:
+    """What stands in brackets behind a mean of runs: the ends of 95 % of the resamples of a bootstrap over them.
+
+    Those of 3 runs or fewer are the lowest and the highest run, and so no interval.
+
+    Example:
+      >>> ends_of(3), ends_of(8)
+      ('range of the 3 runs', '95 % bootstrap interval of 8 runs')
+    """
+    return f"range of the {runs} runs" if runs <= 3 else f"95 % bootstrap interval of {runs} runs"
+
+
 def begin(path: pathlib.Path, protocol: Record) -> list[Record]:
     """All records that are in the file already. A new file begins with the protocol and where it is followed.
 

@@ -15,9 +15,8 @@ import sys
 from attnjax.folder import Folder, enter
 from attnjax.records import examples, jsonl, status
 from attnjax.records.lines import LARGEST
-from attnjax.records.runs import CONFIG, MANIFEST
+from attnjax.records.runs import CONFIG, MANIFEST, TUNING
 from attnjax.sweep import scan
-from attnjax.sweep.choices import FILE as TUNING
 
 FILES = (CONFIG, MANIFEST, status.FILE, *jsonl.FILES, examples.FILE, "traceback.txt")
 

@@ -23,7 +23,7 @@ from attnjax.config.files import SIZE, SWEEP_FILE
 from attnjax.config.names import SAFE_NAME
 from attnjax.folder import Folder, enter
 from attnjax.records import inventory, jsonl, lines, status
-from attnjax.records.runs import CONFIG, MANIFEST, OURS, RUN, SIZE_OF_PLAN
+from attnjax.records.runs import CONFIG, MANIFEST, OURS, RUN, SIZE_OF_PLAN, TUNING
 from attnjax.records.values import printable
 
 URL = re.compile(r"([a-z][a-z0-9+.-]+)://(.*)", re.DOTALL)
@@ -155,6 +155,8 @@ def _remote(parts: tuple[str, ...], about: tuple[str, int | None]) -> Remote | N
     known = None if size < 0 else size
     if parts == (SWEEP_FILE,):
         return Remote(path, "", SWEEP_FILE, known, SIZE_OF_PLAN)
+    if parts == (TUNING,):
+        return Remote(path, "", TUNING, known, SIZE)
     if len(parts) == 2 and RUN.fullmatch(parts[0]) and parts[1] in RECORDS:
         return Remote(path, *parts, known, SIZE if parts[1] in TABLES else lines.LARGEST)
     return None

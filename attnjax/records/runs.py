@@ -26,6 +26,8 @@ RUN = re.compile(r"[0-9a-f]{16}")
 OURS = re.compile(rf"{re.escape(SWEEP_FILE)}|index\.sqlite(-\w+)?|logs|report|tuning(\.json)?|README\.md|\..*")
 """Names in a folder of results that are neither runs nor foreign; earlier versions made an index."""
 CONFIG, MANIFEST = "config.json", "manifest.json"
+TUNING = "tuning.json"
+"""What the families of a sweep chose, see `attnjax.sweep.choices`."""
 SIZE_OF_PLAN = 2**28
 """Bytes of sweep.json beyond which it is not read; the largest number of runs takes 15 to 60 MB."""
 LINK = "is a link, which is not followed"

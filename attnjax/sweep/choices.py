@@ -17,12 +17,12 @@ from typing import Any, NamedTuple
 
 from attnjax.config import SCHEMA
 from attnjax.records import files, status
-from attnjax.records.runs import RUN
+from attnjax.records.runs import RUN, TUNING
 from attnjax.records.values import as_dict, clean, finite, jsonable, number, whole
 from attnjax.sweep.plan import Changes
 from attnjax.sweep.tuning import Tuning
 
-FOLDER, FILE = "tuning", "tuning.json"
+FOLDER, FILE = "tuning", TUNING
 RULE = (
     "Of the candidates, the one with the best mean validation score: the mean over the validation lengths, all of them "
     "within the trained ones, then over the tuning seeds, which no run of the sweep has. A failed run has the worst score "

@@ -17,7 +17,7 @@ PAGE = """# How far past its training length does a model with RoPE read?
 
 ![Loss against position, and needles found by length](figure.png)
 
-*Above: mean loss in one window of {longest} {unit}s, by position, with the 95 % interval over {over}; shaded up to the
+*Above: mean loss in one window of {longest} {unit}s, by position, with the {over}; shaded up to the
 trained length. (NTK and dynamic NTK are the same in a window of this length.) Below: share of needles found, over {depths}
 depths; chance is {chance:.3g}.*
 
@@ -125,7 +125,7 @@ def page(results: Results) -> str:
             section(results, stage, name) for name in ("sliding", "windows", "found") for stage in results.stages
         ),
         units=units(results),
-        over="runs" if len(results.runs) > 1 else "documents",
+        over=recorded.ends_of(len(results.runs)) if len(results.runs) > 1 else "95 % interval over documents",
         longest=results.lengths[-1],
         depths=len(about["depths"]),
         models=models(results),

@@ -8,6 +8,7 @@ from attnjax.report.formatting import decimal, interval, markdown, markdown_tabl
 from attnjax.report.statistics import Estimate
 from experiments.context_extension.methods import look
 from experiments.context_extension.results import Cell, Results
+from experiments.recorded import ends_of
 
 TITLES = {
     "windows": "Loss, nats per {unit}, windows that do not overlap",
@@ -78,8 +79,8 @@ def units(results: Results) -> str:
     runs = len(results.runs)
     if runs == 1:
         return "One model: means over documents and needles with the 95 % bootstrap interval over them."
-    few = " With three runs an interval is that of three numbers, and too narrow." if runs == 3 else ""
-    return f"Means over {runs} runs with the 95 % bootstrap interval over them.{few}"
+    few = " Such a range is no confidence interval." if runs <= 3 else ""
+    return f"Means with the {ends_of(runs)}.{few}"
 
 
 def named(cell: Cell) -> str:

@@ -12,7 +12,7 @@ RECORDS = recorded.RECORDS
 
 FEW = (
     "With few runs such intervals are too narrow.",
-    "With three runs an interval excludes 0 exactly where all three agree, and is too narrow.",
+    "The range of three runs is no confidence interval; it excludes 0 exactly where all three agree.",
 )
 
 PAGE = """# How many heads does a trained language model need?
@@ -22,7 +22,7 @@ PAGE = """# How many heads does a trained language model need?
 ![Loss against heads kept, windows of {trained} bytes](figure.png)
 
 *Windows of {trained} bytes, the trained length. Coloured line: heads removed in order of importance, the least important
-first, with the 95 % interval over runs; dotted: importance computed anew after each removal; grey: {orders} random orders of
+first, with the {ends}; dotted: importance computed anew after each removal; grey: {orders} random orders of
 each run, their mean and 95 % of them.*
 
 ## What was run
@@ -49,7 +49,7 @@ each run, their mean and 95 % of them.*
 ### Windows of {double} bytes
 
 {long}{absent}
-Cells are the mean over runs (from 4 runs on, the interquartile mean) with its 95 % bootstrap interval; a column with + is the
+Cells are the mean over runs (from 4 runs on, the interquartile mean) with the {ends}; a column with + is the
 rise of the loss with {half} of {total} heads left. *Heads to spare*: how many go by importance before the loss first rises by
 more than that share of it. The random column is the mean over orders. {few} All
 numbers are in [table.md](table.md) and [records.jsonl](records.jsonl).
@@ -103,6 +103,7 @@ def page(results: Results) -> str:
         encodings=", ".join(label(cell) for cell in short),
         seeds=", ".join(map(str, sorted({one["seed"] for one in results.runs}))),
         total=results.heads,
+        ends=recorded.ends_of(min(len(cell.correlation) for cell in short)),
         few=FEW[all(len(cell.correlation) == 3 for cell in short)],
         half=f"{short[0].kept[short[0].half]:g}",
         **{name: run[name] for name in ("layers", "heads", "model", "hidden", "steps", "text")},

@@ -9,6 +9,7 @@ from attnjax.report.formatting import NONE, decimal, interval, markdown_table
 from attnjax.report.statistics import Estimate, bootstrap
 from attnjax.report.style import order, style
 from experiments.head_specialization.measure import Results
+from experiments.recorded import ends_of
 
 TITLES = (
     ("previous_token", "previous byte"),
@@ -62,9 +63,10 @@ def table(results: Results) -> str:
     stand = [[title, *_standing(results, name, names)] for name, title in found]
     labels = [style(name).label for name in names]
     about = results.protocol
+    runs = max((len(cell(results, name, one).best) for name, _ in found for one in names), default=1)
     first = (
         f"Attention that the best head gives to its targets, chosen and counted on different files: mean of the seeds with "
-        f"its 95 % bootstrap interval. {about['windows']} windows of {about['length']} bytes from {about['files']} held-out "
+        f"the {ends_of(runs)}. {about['windows']} windows of {about['length']} bytes from {about['files']} held-out "
         f"files of {about['source']} (Python {about['python']}). *Best offset* is the best that a fixed distance could do."
     )
     second = (

@@ -47,8 +47,8 @@ Before training, and with shuffled positions, of the features behind the last la
 ## The rotations in use
 
 {rotary}
-Cells are the mean over runs (from 4 runs on, the interquartile mean) with its 95 % bootstrap interval, which is too narrow with
-few runs. All numbers are in [records.jsonl](records.jsonl).
+Cells are the mean over runs (from 4 runs on, the interquartile mean) with the {ends}; with few runs that is
+no confidence interval. All numbers are in [records.jsonl](records.jsonl).
 
 ## Make it again
 
@@ -88,6 +88,7 @@ def page(results: Results) -> str:
         rotary="\n".join(filter(None, map(rotary_text, results.cells))) or "No encoding rotates.\n",
         runs=len(results.runs),
         seeds=", ".join(map(str, sorted({one["seed"] for one in results.runs}))),
+        ends=recorded.ends_of(len({one["seed"] for one in results.runs})),
         last=trained - 1,
         double=2 * trained,
         end=2 * trained - 1,

@@ -212,3 +212,16 @@ def test_where_leases_are_needed_a_url_is_refused(tmp_path, monkeypatch, capsys)
                 function(root)
     assert list(tmp_path.iterdir()) == []
     assert local("runs/x", why) == pathlib.Path("runs/x")
+
+
+def test_what_was_chosen_comes_along(both, bucket):
+    """A report of a sweep that was not tuned says so there too."""
+    here, _ = both
+    (here / "tuning.json").write_text("{")
+    (here / "tuning").mkdir()
+    (here / "tuning" / "sweep.json").write_text("{}")
+    bucket.put(str(here / "tuning.json"), f"{URL}/tuning.json")
+    bucket.put(str(here / "tuning"), f"{URL}/tuning", recursive=True)
+    with mirrored(URL) as copy:
+        assert (copy / "tuning.json").read_text() == "{"
+        assert not [name for name in scan(copy).foreign if name.startswith("tuning")]
