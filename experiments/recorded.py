@@ -25,6 +25,8 @@ def ends_of(runs: int) -> str:
       >>> ends_of(3), ends_of(8)
       ('range of the 3 runs', '95 % bootstrap interval of 8 runs')
     """
+    if runs == 1:
+        return "value of the only run"
     return f"range of the {runs} runs" if runs <= 3 else f"95 % bootstrap interval of {runs} runs"
 
 
