@@ -123,10 +123,9 @@ def level(chart: Chart, name: str, points: Sequence[tuple[float, float]]) -> Mar
     if not inside:
         return None
     drawn = path([(chart.x(x), chart.y(y)) for x, y in inside])
-    x, y = inside[0]
-    return element(
-        "g", element("path", d=drawn), element("text", name, x=chart.x(x), y=chart.y(y) - 5), class_="chance"
-    )
+    (x, y), anchor = (inside[0], None) if name == "chance" else (inside[-1], "end")
+    text = element("text", name, x=chart.x(x), y=chart.y(y) - 5, text_anchor=anchor)
+    return element("g", element("path", d=drawn), text, class_="chance")
 
 
 def line(chart: Chart, curve: Curve) -> Iterator[Markup]:

@@ -92,7 +92,7 @@ def length_axis(axis: Any, lengths: Float[np.ndarray, " X"], longest: int) -> No
     low, high = (float(lengths[0]), float(lengths[-1])) if len(lengths) else (1.0, 1.0)
     if low > 0 and high >= 8 * low:
         axis.set_xscale("log", base=2)
-    axis.xaxis.set_major_locator(FixedLocator(some(list(lengths))))
+    axis.xaxis.set_major_locator(FixedLocator(some(list(lengths), kept=longest)))
     axis.xaxis.set_minor_locator(NullLocator())
     axis.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}"))
     left, right = axis.get_xlim()

@@ -84,9 +84,15 @@ def draw_level(
     axis: Any, name: str, lengths: Float[np.ndarray, " X"], levels: Float[np.ndarray, " X"], *, always: bool
 ) -> None:
     """A dotted line with its name, such as chance, if it lies inside the frame, which is made to hold it if `always`."""
+    from matplotlib.patheffects import withStroke
+
     if always or axis.get_ylim()[0] <= levels[-1] <= axis.get_ylim()[1]:
         axis.plot(lengths, levels, color=FAINT, linewidth=1.0, dashes=(1, 2), zorder=1)
-        axis.annotate(name, (lengths[0], levels[0]), (0, 3), textcoords="offset points", ha="left", color=FAINT)
+        place, side = (0, "left") if name == "chance" else (-1, "right")
+        text = axis.annotate(
+            name, (lengths[place], levels[place]), (0, 3), textcoords="offset points", ha=side, color=FAINT
+        )
+        text.set_path_effects([withStroke(linewidth=3, foreground="white")])
 
 
 def draw_cut(axis: Any, rows: Sequence[Row], longest: int) -> None:

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -19,6 +19,10 @@ class Metric:
     def short(self) -> str:
         """The name without its conditions."""
         return self.label.split(",")[0]
+
+    def of_task(self, task: str) -> "Metric":
+        """The same metric with the unit of a task: what a text loses per byte, others lose per token."""
+        return self if task == "text" else replace(self, label=self.label.replace("per byte", "per token"))
 
     @property
     def share(self) -> bool:

@@ -83,7 +83,7 @@ def length_chart(name: str, task: Task, metric: Metric) -> Chart:
     return Chart(
         name=name,
         title=f"{task.panel.label}: {metric.label}",
-        x=length_scale("length", lengths, charts.LEFT, charts.RIGHT),
+        x=length_scale("length", lengths, charts.LEFT, charts.RIGHT, task.panel.trained[1]),
         y=value_scale(metric.short, values, charts.BOTTOM, charts.TOP, share=metric.share),
         curves=curves,
         longest=task.panel.trained[1],

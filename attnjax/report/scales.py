@@ -32,15 +32,15 @@ class Scale:
         return f"{100 * value:g}%" if self.percent else f"{value:.6g}"
 
 
-def length_scale(label: str, places: Sequence[float], start: float, end: float) -> Scale:
+def length_scale(label: str, places: Sequence[float], start: float, end: float, kept: float = 0) -> Scale:
     """A scale that holds these places, doubling per step where they span a factor of 8, with a little room on both
-    sides.
+    sides. `kept`: a place that has a mark if it is one of them.
     """
     low, high = (float(places[0]), float(places[-1])) if places else (0.0, 1.0)
     log = low > 0 and high >= 8 * low
     room = (high / low) ** 0.04 if log else 0.04 * (high - low) or 1.0
     ends = (low / room, high * room) if log else (low - room, high + room)
-    return Scale(label, *ends, start, end, log, tuple(some(places)))
+    return Scale(label, *ends, start, end, log, tuple(some(places, kept=kept)))
 
 
 def value_scale(label: str, values: Sequence[float], start: float, end: float, *, share: bool) -> Scale:
@@ -65,10 +65,19 @@ def round_ticks(low: float, high: float, most: int = 7) -> list[float]:
     return [float(f"{i * step:.9g}") for i in range(int(np.ceil(low / step)), int(np.floor(high / step)) + 1)]
 
 
-def some(places: Sequence[float], most: int = 9) -> list[float]:
-    """All places where they are few, else those nearest to equal steps: doubling ones where they span a wide range."""
+def some(places: Sequence[float], most: int = 9, kept: float = 0) -> list[float]:
+    """All places where they are few, else those nearest to equal steps: doubling ones where they span a wide range. If `kept`
+    is one of the places, it is chosen in place of the nearest other.
+
+    Example:
+      >>> some([8, 12, 16, 17, 18, 19, 20, 21, 22, 24, 32, 64, 128], most=6, kept=16)
+      [8.0, 16.0, 32.0, 64.0, 128.0]
+    """
     if len(places) <= most:
         return [float(x) for x in places]
     low, high = float(places[0]), float(places[-1])
     wanted = np.geomspace(low, high, most - 1) if low > 0 and high >= 8 * low else np.linspace(low, high, most - 1)
-    return sorted({float(places[int(np.argmin(np.abs(np.asarray(places) - x)))]) for x in wanted})
+    chosen = {float(places[int(np.argmin(np.abs(np.asarray(places) - x)))]) for x in wanted}
+    if kept in places and kept not in chosen:
+        chosen = chosen - {min(chosen, key=lambda x: abs(x - kept))} | {float(kept)}
+    return sorted(chosen)

@@ -49,7 +49,7 @@ def summarise(sweep: Sweep) -> Summary:
 
 def task(panel: Panel, first: tuple[str, ...]) -> Task:
     """The numbers of one task; the metrics in `first` come first."""
-    metrics = tuple(ordered(metric_keys(panel), first))
+    metrics = tuple(item.of_task(panel.task) for item in ordered(metric_keys(panel), first))
     fits = [fitted_runs(panel, variant) for variant in panel.variants]
     rows = {
         item.key: tuple(
