@@ -18,7 +18,7 @@ from attnjax.report.scores import FIT, Scored, curve, learning, members, metric_
 from attnjax.report.summary import NGRAMS, Counts, Overall, Row, Summary, Task
 
 EXACT, SLIDING = "exact_match", "loss_sliding"
-OPTIMUM = {"markov": "bigram"}
+OPTIMUM = (("markov", "bigram"),)
 """Tasks of which a baseline is the best prediction there is: the pairs that were counted in the window."""
 WAITING = ("pending", "running", "preempted", "absent")
 """States of runs that may still end."""
@@ -91,7 +91,7 @@ def fitted_runs(panel: Panel, variant: Variant) -> frozenset[str] | None:
 def near_optimum(panel: Panel, variant: Variant) -> frozenset[str] | None:
     """The ids of the runs whose loss at the longest training length is near that of the best prediction there is."""
     item, longest = metric(SLIDING), panel.trained[1]
-    known = baselines(panel, item, (longest,)).get(OPTIMUM.get(panel.task, ""))
+    known = baselines(panel, item, (longest,)).get(dict(OPTIMUM).get(panel.task, ""))
     found = scored(panel, variant, item)
     if known is None or longest not in found.lengths:
         return None

@@ -123,4 +123,4 @@ def test_a_run_that_is_left_and_that_nobody_holds_is_no_success(make):
     summary = summarise(store, {}, states(store), Ledger(None))
     assert summary.left() == [store.runs[0].run]
     assert not summary.others
-    assert execution._status(summary, Stop(), strict=False) == 1
+    assert execution._status(summary, Stop(), strict=False, again=False) == 1
