@@ -46,9 +46,9 @@ def make(tmp_path):
 
 
 def test_a_sweep_whose_tasks_processes_and_raylet_are_lost_trains_each_run_once(make):
-    """16 runs by three workers on two nodes of a CPU: one waits at first. They are disturbed as training proceeds."""
+    """24 runs by three workers on two nodes of a CPU: one waits at first. They are disturbed as training proceeds."""
     handler = signal.getsignal(signal.SIGTERM)
-    store, told, draw, seen = make(vary("train.batch", range(1, 17)), 200_000), [], random.Random(0), []
+    store, told, draw, seen = make(vary("train.batch", range(1, 25)), 200_000), [], random.Random(0), []
     with Nodes(cpus=1) as nodes, connected(profile := Profile(address=nodes.address)):
         command = worker_command(store.root, TRAINER, ExecutionConfig(population=1))
         executor = RayTasks(
@@ -64,7 +64,8 @@ def test_a_sweep_whose_tasks_processes_and_raylet_are_lost_trains_each_run_once(
 
         def disturb(event):
             seen.append(event)
-            if ways and len(workers(store.root)) and sum(one.state == "done" for one in seen) >= 2 * (6 - len(ways)):
+            # Both nodes train, so that each has something to lose.
+            if ways and len(workers(store.root)) >= 2 and sum(one.state == "done" for one in seen) >= 2 * (6 - len(ways)):
                 ways.pop(0)()
 
         attend(executor, store, disturb, Stop())

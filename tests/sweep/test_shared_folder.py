@@ -154,7 +154,8 @@ def test_a_full_file_system_loses_nothing_and_goes_on_when_it_has_room(tmp_path)
 def lease_of(host: str, run: pathlib.Path, beat: int = 0) -> None:
     """The lease of a process of another host, and the status that it left."""
     table = {"schema": 1, "host": host, "machine": "another", "pid": os.getpid(), "started": "1", "step": 4}
-    with (run / "lease-000001").open("r+" if beat else "w") as file:  # in place, as `Lease` does: readers never find it empty
+    mode = "r+" if beat else "w"  # in place, as `Lease` does: readers never find it empty
+    with (run / "lease-000001").open(mode) as file:
         file.write(json.dumps(table) + f"\nbeat {beat:012d}\n")
     if not beat:
         status.write(run, status.Status("running", 4))
