@@ -9,6 +9,7 @@ positions. Saves `first_look.png`. Takes seconds after installation.
 """
 
 import argparse
+import functools
 import pathlib
 
 import jax
@@ -37,19 +38,31 @@ CHOICES = {
 
 
 def curve(encoding: aj.PositionEncoding, place: int) -> np.ndarray:
-    """Log attention weights of the query at `place` on the keys 0..REACH positions back, from the nearest, first head."""
+    """Log attention weights of the query at `place` on the keys 0..REACH positions back, from the nearest, first head.
+
+    Positions computed from content are those of equal content, counted from the first key.
+    """
+    return np.log(np.maximum(np.asarray(weights(encoding, jnp.int32(place))), np.finfo(np.float32).tiny))
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def weights(encoding: aj.PositionEncoding, place: jax.Array) -> jax.Array:
+    """The attention weights of which `curve` is the logarithm, [REACH + 1]."""
     pos = aj.indices.arange(REACH + 1) + (place - REACH)
     params = encoding.init(jax.random.key(1), SIZES)
     params = jax.tree.map(lambda leaf: leaf + 0.1 * jax.random.normal(jax.random.key(2), leaf.shape), params)
     x = jnp.broadcast_to(jax.random.normal(jax.random.key(0), (SIZES.model,)), (1, REACH + 1, SIZES.model))
     x = aj.embed(encoding, params, x, pos)
-    w_q, w_k = jax.random.normal(jax.random.key(3), (2, SIZES.model, SIZES.heads, SIZES.head)) * SIZES.model**-0.5
+    w_q, w_k = jax.random.normal(jax.random.key(3), (2, SIZES.model, SIZES.heads, SIZES.head_dim)) * SIZES.model**-0.5
     q, k = (jnp.einsum("btd,dnh->btnh", x, w) for w in (w_q, w_k))
     mask, rows = aj.Mask(causal=True, q_index=np.array([REACH])), slice(REACH, None)
-    weights = aj.attention_weights(
-        q[:, rows], k, encoding=encoding, params=params, q_pos=pos[rows], k_pos=pos, mask=mask
-    )
-    return np.log(np.asarray(weights[0, 0, 0, ::-1]))
+    inside = encoding
+    if isinstance(encoding, aj.Sinusoidal | aj.Learned):  # they act on embeddings alone
+        inside, params = aj.NoPE(), None
+    pos = aj.context_positions(inside, params, x, pos, SIZES)
+    q_pos = jax.tree.map(lambda one: one[..., rows] if one.ndim < 4 else one[:, :, rows], pos)
+    table = aj.attention_weights(q[:, rows], k, encoding=inside, params=params, q_pos=q_pos, k_pos=pos, mask=mask)
+    return table[0, 0, 0, ::-1]
 
 
 def table(curves: dict[str, tuple[np.ndarray, np.ndarray]]) -> str:

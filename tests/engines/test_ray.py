@@ -65,7 +65,11 @@ def test_a_sweep_whose_tasks_processes_and_raylet_are_lost_trains_each_run_once(
         def disturb(event):
             seen.append(event)
             # Both nodes train, so that each has something to lose.
-            if ways and len(workers(store.root)) >= 2 and sum(one.state == "done" for one in seen) >= 2 * (6 - len(ways)):
+            if (
+                ways
+                and len(workers(store.root)) >= 2
+                and sum(one.state == "done" for one in seen) >= 2 * (6 - len(ways))
+            ):
                 ways.pop(0)()
 
         attend(executor, store, disturb, Stop())

@@ -1,0 +1,90 @@
+"""Builds the documentation site: a folder of pages that a browser opens from the disk, and that ask no network for anything.
+
+    docs/build [--out FOLDER]        the same as: python -m scripts.site, in an environment that has attnjax[docs]
+
+Zensical renders README.md, docs/, the READMEs of experiments/, a page for each encoding, the reference and the explorer. The code
+of the tutorials runs while the site is built. A link that leads nowhere, and code that fails, are errors.
+"""
+
+import argparse
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+
+from scripts.site import encodings, pages, reference
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+SHIM = "https://unpkg.com/iframe-worker/shim"
+"""The script that pages ask the network for, so that a search works from the disk; `docs/assets/worker.js` does the same."""
+
+FAILED = "exited with errors"
+"""What is printed where the code of a page fails; Zensical goes on."""
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Build the site into a folder, and print the path of its first page."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=pathlib.Path, default=ROOT / "build" / "site", help="default: build/site")
+    out = parser.parse_args(arguments).out.resolve()
+    with tempfile.TemporaryDirectory() as folder:
+        work = pathlib.Path(folder)
+        build(work, out)
+    print(out / "index.html")
+
+
+def build(work: pathlib.Path, out: pathlib.Path) -> None:
+    """Lay out the pages in `work`, render them, and put the site into `out`, of which nothing is kept."""
+    staged = work / "pages"
+    pages.copy(ROOT, staged)
+    names = encodings.write(ROOT, staged)
+    parts = reference.write(staged)
+    explorer(staged)
+    template = (ROOT / "docs" / "zensical.toml").read_text(encoding="utf-8")
+    filled = template.replace("# ENCODINGS", navigation("encodings", names)).replace(
+        "# REFERENCE", navigation("reference", parts)
+    )
+    (work / "zensical.toml").write_text(filled, encoding="utf-8")
+    command = [sys.executable, "-m", "zensical", "build", "--strict", "-f", str(work / "zensical.toml")]
+    done = subprocess.run(command, cwd=ROOT, check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    print(done.stdout, file=sys.stderr)
+    if done.returncode or FAILED in done.stdout:
+        sys.exit("the site could not be built: see above")
+    stay_offline(work / "site")
+    shutil.rmtree(out, ignore_errors=True)
+    shutil.copytree(work / "site", out)
+
+
+def navigation(folder: str, names: dict[str, str]) -> str:
+    """Lines of the navigation: a title and a page each.
+
+    Example:
+      >>> navigation("encodings", {"rope": "RoPE"})
+      '{ "RoPE" = "encodings/rope.md" },'
+    """
+    return "\n".join(f'{{ "{title}" = "{folder}/{name}.md" }},' for name, title in names.items())
+
+
+def explorer(staged: pathlib.Path) -> None:
+    """Write the page of `attnjax explore`, which the page on the explorer shows in a frame."""
+    command = [sys.executable, "-m", "attnjax", "explore", "--out", str(staged / "docs" / "explore.html")]
+    subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
+
+
+def stay_offline(site: pathlib.Path) -> None:
+    """Let pages take the script for searches from the site itself.
+
+    Raises SystemExit where a page asks the network for anything.
+    """
+    for page in site.rglob("*.html"):
+        text = page.read_text(encoding="utf-8")
+        depth = len(page.relative_to(site).parts) - 1
+        text = text.replace(SHIM, "../" * depth + "docs/assets/worker.js")
+        page.write_text(text, encoding="utf-8")
+        if found := pages.requests(text):
+            sys.exit(f"{page.relative_to(site)} asks the network for {found[0]}")
+
+
+if __name__ == "__main__":
+    main()

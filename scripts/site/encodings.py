@@ -1,0 +1,111 @@
+"""A page for each encoding: the text of its module, a picture, who uses it, and its class with all hooks."""
+
+import pathlib
+import re
+
+import attnjax as aj
+from attnjax import registry
+from experiments.first_look import HERE, THERE, curve
+
+USED_BY = {
+    "nope": "every fourth layer of SmolLM3",
+    "sinusoidal": "the Transformer of 2017",
+    "learned": "GPT-2, BERT",
+    "rope": "LLaMA, Mistral, Qwen2, Qwen3, SmolLM3; GPT-NeoX and Pythia on a quarter of each head",
+    "alibi": "BLOOM",
+    "t5": "T5",
+}
+"""Of the architectures of `attnjax.models`."""
+OPTIONS = {"learned": {"length": 2048}}
+DARK, LIGHT = "#0072B2", "#D55E00"
+
+PAGE = """# {label}
+
+{summary}.
+
+| in configs | `model.encoding={name}` |
+|---|---|
+{facts}
+
+![Log attention weight against distance, at two places]({name}.png)
+
+*Log attention weight of a query on a key n positions back, where all tokens are equal, with the query at position {here}
+(solid) and {there:,} (dashed). Where the curves coincide, the weight depends on the distance and not on the place. Learned parameters are
+initial ones with a little noise.*
+
+## Formula, parameters, references
+
+::: {module}
+    options:
+      members: false
+      show_root_heading: false
+      show_root_toc_entry: false
+
+## The class
+
+::: {module}.{cls}
+    options:
+      heading_level: 3
+      show_root_heading: true
+      show_root_full_path: false
+"""
+
+
+def write(root: pathlib.Path, staged: pathlib.Path) -> dict[str, str]:
+    """Write a page and a picture for each encoding; returns the titles of the pages by their names."""
+    (staged / "encodings").mkdir()
+    facts = table(root)
+    for name, row in registry.ENCODINGS.items():
+        module, cls = row.path.split(":")
+        given = dict(facts[name])
+        if name in USED_BY:
+            given["used by"] = USED_BY[name]
+        text = PAGE.format(
+            label=row.label,
+            summary=(getattr(aj, cls).__doc__ or "").split("\n")[0].rstrip("."),
+            name=name,
+            facts="\n".join(f"| {key} | {value} |" for key, value in given.items() if value),
+            here=HERE,
+            there=THERE,
+            module=module,
+            cls=cls,
+        )
+        (staged / "encodings" / f"{name}.md").write_text(text, encoding="utf-8")
+        draw(name, staged / "encodings" / f"{name}.png")
+    return {name: row.label for name, row in registry.ENCODINGS.items()}
+
+
+def table(root: pathlib.Path) -> dict[str, list[tuple[str, str]]]:
+    """The columns of the table of docs/encodings.md, by the keys of its rows.
+
+    Raises ValueError where an encoding has no row.
+    """
+    lines = (root / "docs" / "encodings.md").read_text(encoding="utf-8").splitlines()
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("|")]
+    header, found = rows[0], {}
+    for row in rows[2:]:
+        for key in re.findall(r"`(\w+)`", row[1]):
+            pairs = zip(header, row, strict=True)
+            found[key] = [(name, value) for name, value in pairs if name not in ("encoding", "key")]
+    if missing := [name for name in registry.ENCODINGS if name not in found]:
+        raise ValueError(f"docs/encodings.md has no row for {', '.join(missing)}")
+    return found
+
+
+def draw(name: str, path: pathlib.Path) -> None:
+    """The picture of a page: log attention weight against distance at two places."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot as plt
+
+    encoding = aj.encoding(name, **OPTIONS.get(name, {}))
+    fig, axis = plt.subplots(figsize=(7, 2.8), layout="constrained")
+    axis.plot(curve(encoding, HERE), color=DARK, lw=2.2, label=f"query at position {HERE:,}")
+    axis.plot(curve(encoding, THERE), color=LIGHT, lw=1.0, ls="--", label=f"query at position {THERE:,}")
+    axis.set_xlabel("distance n = query position - key position")
+    axis.set_ylabel("log attention weight")
+    axis.grid(alpha=0.3)
+    axis.legend(frameon=False, fontsize=8)
+    fig.savefig(path, dpi=110)
+    plt.close(fig)

@@ -1,0 +1,68 @@
+"""The reference: every public name of every public part of attnjax, with its docstring, whose examples the tests run."""
+
+import importlib
+import inspect
+import pathlib
+
+from attnjax import registry
+
+PARTS = {
+    "attnjax": "attnjax: attention and encodings",
+    "attnjax.positions.indices": "attnjax.indices",
+    "attnjax.modules": "attnjax.modules",
+    "attnjax.models": "attnjax.models",
+    "attnjax.tasks": "attnjax.tasks",
+    "attnjax.config": "attnjax.config",
+    "attnjax.sweep": "attnjax.sweep",
+    "attnjax.train": "attnjax.train",
+    "attnjax.records.examples": "attnjax.records",
+    "attnjax.report": "attnjax.report",
+    "attnjax.analysis": "attnjax.analysis",
+    "attnjax.typing": "attnjax.typing",
+}
+WHERE = {
+    "SCHEMA": "attnjax.config.schema",
+    "ENCODINGS": "attnjax.positions",
+    "ENCODING_NAMES": "attnjax.config.names",
+    "TASK_NAMES": "attnjax.config.names",
+}
+"""Where constants are assigned that their part imports; what is no class or function does not tell."""
+TEXT_ALONE = "    options:\n      members: false\n      show_root_heading: false\n      show_root_toc_entry: false\n"
+OPTIONS = "    options:\n      heading_level: 2\n      show_root_heading: true\n      show_root_full_path: false\n"
+
+
+def write(staged: pathlib.Path) -> dict[str, str]:
+    """Write a page for each part; returns the titles of the pages by their names."""
+    folder = staged / "reference"
+    folder.mkdir()
+    for part in PARTS:
+        text = f"# {part}\n\n::: {part}\n{TEXT_ALONE}"
+        for path in names(part).values():
+            text += f"\n::: {path}\n{OPTIONS}"
+        (folder / f"{part}.md").write_text(text, encoding="utf-8")
+    return PARTS
+
+
+def names(part: str) -> dict[str, str]:
+    """The public names of a part, with the path where each is defined; encodings have pages of their own.
+
+    Example:
+      >>> names("attnjax")["attend"]
+      'attnjax.attention.dispatch.attend'
+    """
+    module = importlib.import_module(part)
+    public = getattr(module, "__all__", None) or [
+        name for name, value in vars(module).items() if name[0] != "_" and getattr(value, "__module__", "") == part
+    ]
+    encodings = {row.name for row in registry.ENCODINGS.values()}
+    found = {}
+    for name in sorted(public, key=str.lower):
+        value = getattr(module, name)
+        if name in encodings or inspect.ismodule(value):
+            continue
+        home = getattr(value, "__module__", None)
+        here = inspect.isclass(value) or inspect.isfunction(value)
+        if here and not str(home).startswith("attnjax"):  # of another library, and named for convenience
+            continue
+        found[name] = f"{home}.{value.__qualname__}" if here else f"{WHERE.get(name, part)}.{name}"
+    return found

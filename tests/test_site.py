@@ -1,0 +1,123 @@
+"""The documentation site: its links, what it says of encodings and public names, and that it needs no network."""
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from attnjax.registry import ENCODINGS
+from scripts.site import encodings, pages, reference
+from scripts.site.__main__ import main, navigation
+from tests.browser import BROWSER
+
+ROOT = Path(__file__).resolve().parent.parent
+
+SEARCH = """<script>setTimeout(() => {
+  document.querySelector(".md-search__button").click();
+  setTimeout(() => {
+    const deepest = (node) => (node.shadowRoot?.activeElement ? deepest(node.shadowRoot.activeElement) : node);
+    const field = deepest(document.activeElement);
+    Object.getOwnPropertyDescriptor(HTMLInputElement.prototype, "value").set.call(field, "forget gates");
+    field.dispatchEvent(new Event("input", { bubbles: true, composed: true }));
+    setTimeout(() => console.log("FOUND " + field.getRootNode().textContent), 2000);
+  }, 2000);
+}, 2000);</script></body>"""
+
+
+@pytest.fixture
+def repository(tmp_path):
+    """A page in a folder, beside a study with a README and a folder without."""
+    for name in ("docs", "experiments/study/records", "configs"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "experiments/study/README.md").write_text("# Study")
+    (tmp_path / "configs/study.py").write_text("1")
+    return tmp_path
+
+
+def test_links_to_folders_lead_to_their_pages_and_code_is_shown_as_text(repository):
+    page = repository / "docs/page.md"
+    page.write_text(
+        "[a](../experiments/study/) [b](../experiments/study/records) [c](../configs/study.py#x) [d](https://a.org) [e](#f)"
+    )
+    text, files = pages.relinked(repository, page)
+    assert text == "[a](../experiments/study/README.md) b [c](../configs/study.py.txt#x) [d](https://a.org) [e](#f)"
+    assert files == [repository / "configs/study.py"]
+
+
+@pytest.mark.parametrize("target", ["missing.md", "../missing/figure.png", "../../outside.md"])
+def test_a_link_that_leads_nowhere_is_an_error(repository, target):
+    page = repository / "docs/page.md"
+    page.write_text(f"![picture]({target})")
+    with pytest.raises(ValueError, match=re.escape(f"docs/page.md links to {target}, which does not exist")):
+        pages.relinked(repository, page)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '<script async src="https://a.org/x">',
+        '<link rel="stylesheet" href="https://a.org/x">',
+        "<img alt='' src='https://a.org/x'>",
+        "<style>@import 'https://a.org/x'; </style>",
+        "<style>p {background: url(https://a.org/x)}</style>",
+    ],
+)
+def test_what_a_browser_would_ask_for_is_found(text):
+    assert pages.requests(text) == ["https://a.org/x"]
+
+
+def test_every_encoding_has_facts_and_every_part_has_names():
+    facts = encodings.table(ROOT)
+    assert set(facts) == set(ENCODINGS)
+    assert dict(facts["rope"])["acts on"] == "queries, keys"
+    assert set(encodings.USED_BY) < set(ENCODINGS)
+    found = {part: reference.names(part) for part in reference.PARTS}
+    assert all(found.values())
+    assert found["attnjax.modules"]["generate"] == "attnjax.modules.generate.generate"
+
+
+def test_every_study_and_page_is_in_the_navigation():
+    listed = set(re.findall(r'= "([\w/]+\.md)"', (ROOT / "docs/zensical.toml").read_text(encoding="utf-8")))
+    there = [*(ROOT / "docs").rglob("*.md"), *(ROOT / "experiments").glob("*/README.md")]
+    assert {path.relative_to(ROOT).as_posix() for path in there} <= listed
+    assert navigation("reference", reference.PARTS).count("\n") == len(reference.PARTS) - 1
+
+
+@pytest.mark.slow
+def test_the_site_is_built_and_searched_from_the_disk(tmp_path):
+    main(["--out", str(tmp_path / "site")])
+    site = tmp_path / "site"
+    assert {f"{name}.html" for name in ENCODINGS} == {path.name for path in (site / "encodings").glob("*.html")}
+    for part in reference.PARTS:
+        text = (site / "reference" / f"{part}.html").read_text(encoding="utf-8")
+        assert [name for name in reference.names(part) if f'.{name}"' not in text] == []
+    start = (site / "docs" / "start.html").read_text(encoding="utf-8")
+    assert "exit status 0" in start
+    assert "report.html" in start
+    assert [found for page in site.rglob("*.html") for found in pages.requests(page.read_text(encoding="utf-8"))] == []
+    if BROWSER is None:
+        pytest.skip("NOT RUN: a search in a browser, because none is installed")
+    (site / "docs" / "search.html").write_text(start.replace("</body>", SEARCH), encoding="utf-8")
+    command = [BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--host-resolver-rules=MAP * ~NOTFOUND"]
+    command += [f"--user-data-dir={tmp_path / 'profile'}", "--enable-logging=stderr", "--v=0"]
+    command += ["--virtual-time-budget=15000", "--dump-dom", f"file://{site}/docs/search.html"]
+    done = subprocess.run(command, capture_output=True, timeout=120, check=True, text=True)
+    assert re.search(r"FOUND .*results.*FoX", done.stderr), done.stderr[-2000:]
+
+
+@pytest.mark.slow
+def test_code_that_fails_is_an_error(tmp_path, monkeypatch, capsys):
+    from scripts.site import __main__ as command
+
+    def broken(root, staged):
+        staged.mkdir()
+        (staged / "README.md").write_text('# Page\n\n```python exec="on"\nprint(1 / 0)\n```\n')
+
+    for name in ("encodings", "reference"):
+        monkeypatch.setattr(getattr(command, name), "write", lambda *_: {})
+    monkeypatch.setattr(command.pages, "copy", broken)
+    monkeypatch.setattr(command, "explorer", lambda staged: None)
+    with pytest.raises(SystemExit, match="the site could not be built"):
+        main(["--out", str(tmp_path / "site")])
+    assert "ZeroDivisionError" in capsys.readouterr().err
