@@ -2,8 +2,8 @@
 
     docs/build [--out FOLDER]        the same as: python -m scripts.site, in an environment that has attnjax[docs]
 
-Zensical renders README.md, docs/, the READMEs of experiments/, a page for each encoding, the reference and the explorer. The code
-of the tutorials runs while the site is built. A link that leads nowhere, and code that fails, are errors.
+Zensical renders README.md, docs/, the READMEs of experiments/, a page for each encoding, the reference and the explorer. The
+code of tutorials runs while the site is built. A link that leads nowhere, and code that fails, are errors.
 """
 
 import argparse

@@ -30,8 +30,8 @@ PAGE = """# {label}
 ![Log attention weight against distance, at two places]({name}.png)
 
 *Log attention weight of a query on a key n positions back, where all tokens are equal, with the query at position {here}
-(solid) and {there:,} (dashed). Where the curves coincide, the weight depends on the distance and not on the place. Learned parameters are
-initial ones with a little noise.*
+(solid) and {there:,} (dashed). Where the curves coincide, the weight depends on the distance and not on the place. Learned
+parameters are initial ones with a little noise.*
 
 ## Formula, parameters, references
 
