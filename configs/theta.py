@@ -14,8 +14,8 @@ So a base is still not all that differs: `unseen_phase` asks for wavelengths apa
 
 What is compared, said before the runs: the loss past training of each base and the next larger one, four pairs, paired by seed,
 with Holm's correction over the four (eight seeds, whose smallest p is 0.008, so that a difference can be shown); and the length
-factor of each base. The answer is yes if the loss past training falls from each base to the next larger one. A base whose loss at
-the trained length is not below that of trigrams, which the report prints, has learned too little for either.
+factor of each base. The answer is yes if the loss past training falls from each base to the next larger one. A base whose loss
+at the trained length is not below that of trigrams, which the report prints, has learned too little for either.
 
 Paper: Su et al. 2021 (arXiv:2104.09864) for the base of 10,000; Barbero et al. 2025 (arXiv:2410.06205) for other bases.
 Command: attnjax sweep theta --report        (one worker: the base is data, so that all forty runs are one program)
