@@ -88,6 +88,24 @@ def test_every_row_of_a_report_leads_to_the_folders_of_its_runs(report):
     assert [run for run in runs if run not in page] == []
 
 
+def test_ratios_of_speed_on_the_first_page_are_those_of_the_tables():
+    section = (ROOT / "README.md").read_text(encoding="utf-8").split("## Speed")[1].split("\n## ")[0]
+    ratios = re.findall(r"(\d+\.\d+x) ", section)
+    tables = "".join(path.read_text(encoding="utf-8") for path in ROOT.glob("experiments/speed/*/speed.md"))
+    assert len(ratios) > 25
+    assert [ratio for ratio in ratios if f"| {ratio} (" not in tables and f"| {ratio} |" not in tables] == []
+
+
+def test_differences_of_parity_on_the_first_page_are_the_largest_of_the_table():
+    lines = (ROOT / "experiments" / "parity" / "parity.md").read_text(encoding="utf-8").splitlines()
+    header, _, *rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines if line.startswith("|")]
+    columns = [f"{what}, {dtype}" for dtype in ("float64", "float32") for what in ("output", "gradients")]
+    others = [row for row in rows if not row[0].startswith("BLOOM")]
+    largest = [max((row[header.index(name)] for row in others), key=float) for name in columns]
+    first = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert f"| the other twelve, largest of all | {' | '.join(largest)} | 24 of 24 |" in first
+
+
 def test_a_page_without_records_or_with_an_unknown_command_would_be_noticed(tmp_path):
     assert not is_record(tmp_path)
     assert commands("Use `attnjax sweep nothing` or\n\n    python -m experiments.x --y    # z\n") == [
