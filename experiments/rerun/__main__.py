@@ -66,7 +66,7 @@ def rerun(chosen: argparse.Namespace, target: pathlib.Path) -> int:
     if status := attnjax(["work", str(store.root)]):
         return status
     before = results.measured(chosen.records, [run_id(config) for config in configs])
-    again = results.measured(store.root)
+    again = results.measured(store.root, metric=before[0]["metric"])
     made = (first or recorded.begin(target / recorded.RECORDS, protocol))[:2]
     rows = results.tables(sorted(before, key=lambda one: (one["seed"], one["data_seed"])), again, units)
     jsonl.replace(target / recorded.RECORDS, [*made, *rows])

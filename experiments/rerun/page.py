@@ -43,7 +43,7 @@ def page(results: Results) -> str:
         table=markdown_table(HEADER, [row(one, results.reruns) for one in results.quantities]),
         seeds=len(first.committed),
         count=results.reruns,
-        metric=markdown(metric(about["metric"]).label),
+        metric=markdown(metric(about["metric"]).of_task(about["task"]).label),
         kind=kind(first),
         planned=about["reruns"],
         **{name: markdown(str(about[name])) for name in ("processor",)},

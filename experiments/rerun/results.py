@@ -69,20 +69,22 @@ class Results:
     reruns: int
 
 
-def measured(folder: pathlib.Path, only: Sequence[str] | None = None) -> list[dict[str, Any]]:
+def measured(folder: pathlib.Path, only: Sequence[str] | None = None, metric: str = "") -> list[dict[str, Any]]:
     """A record per run that is done: its seeds, rate, and values of the first metric past training, within, and by length.
 
-    `only` names the runs; all without it. Raises ValueError where the folder holds no run.
+    `only` names the runs; all without it. `metric` is a key; without it the first that a report of the folder prints.
+    Raises ValueError where the folder holds no run.
     """
     sweep = read_sweep(folder)
+    first = (metric,) if metric else declared(text(sweep.spec.get("protocol")))
     found = []
     for panel in panels(run for run in sweep.runs if only is None or run.id in only):
         keys = metric_keys(panel)
         if not keys:
             continue
-        metric = ordered(keys, declared(text(sweep.spec.get("protocol"))))[0].of_task(panel.task)
+        shown = ordered(keys, first)[0].of_task(panel.task)
         for variant in panel.variants:
-            scores = scored(panel, variant, metric)
+            scores = scored(panel, variant, shown)
             for run, past, within, curve in zip(scores.runs, scores.past, scores.within, scores.curve, strict=True):
                 if outcome(run) == "done":
                     values = {"past training": past, "within": within}
@@ -90,7 +92,7 @@ def measured(folder: pathlib.Path, only: Sequence[str] | None = None) -> list[di
                     seeds = {"seed": run.config["seed"], "data_seed": run.config["data_seed"]}
                     rate = run.config["train"]["learning_rate"]
                     numbers = {name: float(value) for name, value in values.items()}
-                    found.append({"run": run.id, **seeds, "rate": rate, "metric": metric.key, "values": numbers})
+                    found.append({"run": run.id, **seeds, "rate": rate, "metric": shown.key, "values": numbers})
     return found
 
 

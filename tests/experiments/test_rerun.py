@@ -80,6 +80,7 @@ def test_numbers_by_hand(tmp_path):
     text = page.page(found)
     assert "Past training 1 of 3 reruns lie within the committed range (0.400 (range 0.200 to 0.500))" in text
     assert "larger than its seed does (0.058)" in text
+    assert "\nexact match, free running; median of the 3 runs:" in text
     assert "| past training | 0.400 (range 0.200 to 0.500) | 0.100 | 0.600 | 1 of 3 | 0.252 | 0.058 |" in text
 
 
