@@ -11,7 +11,7 @@ training, 128, 256 and 512, decides, and every tested length is shown. Statistic
 bfloat16 - float32, with a 95 % t interval of eight pairs (seven degrees of freedom). Of the mean past training:
 
     the same     the interval lies within -0.05 .. 0.05 nats: a quarter of what RoPE and ALiBi differ by past training in
-                 experiments/rope_vs_sinusoidal (0.22)
+                 experiments/rope_vs_sinusoidal (0.22 in the records that it had then)
     changed      the interval leaves out 0, and does not lie within
     undecided    neither
 

@@ -8,6 +8,7 @@ encodings, three seeds each; `python -m experiments.head_specialization` measure
 Paper: Clark et al. 2019 (arXiv:1906.04341) for heads and their baselines; Olsson et al. 2022 (arXiv:2209.11895) for induction.
 Command: attnjax sweep heads_lm --workers 2
 Run time: about 18 minutes on two cores
+White space is no longer reported, because untrained heads stand out there (experiments/head_specialization).
 Expected: a head for the previous byte under RoPE, less so under the other encodings and none without; little for induction
 and names at this size and budget.
 """

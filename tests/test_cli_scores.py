@@ -7,6 +7,7 @@ import re
 
 import pytest
 
+from attnjax.cli import main
 from attnjax.cli.scores import final_score, score_of
 from attnjax.sweep import load
 
@@ -23,6 +24,14 @@ def test_committed_runs_have_the_scores_of_their_report(name):
         score = score_of(store.directory(run), store.config(run), store.protocol)
         metric, past = re.fullmatch(r"(\w+) \d\.\d{3} within, (\d\.\d{3}) past", score).groups()
         assert float(past) == pytest.approx(float(row[f"{metric}_past"]), abs=6e-4)
+
+
+def test_a_list_of_runs_names_positions_that_do_not_count_from_zero(capsys):
+    assert main(["list", "runs", str(EXPERIMENTS / "unique_copy" / "records")]) == 0
+    told = capsys.readouterr().out
+    assert told.count(" policy=offset ") == 3
+    assert told.count("nope") == 3
+    assert "arange" not in told
 
 
 def line(length, value, split="test", step=9, metric="loss"):

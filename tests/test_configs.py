@@ -2,6 +2,8 @@
 
 import csv
 import dataclasses
+import itertools
+import math
 import pathlib
 
 import pytest
@@ -232,3 +234,19 @@ def test_parameters_of_huang_and_kazemnejad():
     body = 12 * (4 * 768 * 768 + 2 * 768 * 3072 + 2 * 768) + 768
     assert parameters("kazemnejad", "paper", task="copy", encoding="nope") == body + 104 * 768
     assert parameters("kazemnejad", "paper", task="copy", encoding="t5") == body + 104 * 768 + 12 * 32
+
+
+def test_no_two_bases_of_theta_share_a_wavelength_that_training_or_tests_could_tell():
+    """Those below 64 positions turn twice and more in training, those above 2,048 a quarter at most in the longest test."""
+    bases = {change["model.encoding"]["options"]["theta"] for change in changes("theta", "")}
+    found = {base: [2 * math.pi * base ** (pair / 8) for pair in range(8)] for base in bases}
+    between = {base: [wave for wave in waves if 64 < wave < 2048] for base, waves in found.items()}
+    apart = [
+        abs(math.log(one / other))
+        for first, second in itertools.combinations(sorted(bases), 2)
+        for one, other in itertools.product(between[first], between[second])
+    ]
+    assert len(bases) == 5
+    assert min(apart) > math.log(1.1)
+    past = {base: [round(wave) for wave in waves if 128 < wave < 512] for base, waves in found.items()}
+    assert past == {150: [144, 269, 504], 2500: [314], 10_000: [199], 80_000: [433], 600_000: [175]}

@@ -76,7 +76,11 @@ def scores(counts: Counts, resamples: int = RESAMPLES) -> HeadScores:
 
 
 def stands_out(name: str, found: HeadScores) -> Bool[np.ndarray, "L N"]:
-    """Which heads have the pattern: above 1/2 if an offset defines the pattern, otherwise above baseline and chance."""
+    """Which heads have the pattern: above 1/2 if an offset defines the pattern, otherwise above baseline and chance.
+
+    The interval is over documents. Random parameters can stand out as well where the baseline is no more than chance, as for
+    separators (`experiments/head_specialization`): compare with the model before training.
+    """
     return found.low > 0.5 if name in POSITIONAL else found.gain > LEAST
 
 

@@ -99,7 +99,9 @@ def _row(run: Run, protocol: str) -> tuple[str, ...]:
     config = run.config
     seeds = dict.fromkeys((config.seed, config.data_seed))
     score = score_of(run.directory, config, protocol) if state == "done" else ""
-    names = (config.name, config.task.name, encoding_name(config.model, options=True), "/".join(map(str, seeds)))
+    encoding, policy = encoding_name(config.model, options=True), config.positions.policy
+    method = encoding if policy == "arange" else f"{encoding} policy={policy}"
+    names = (config.name, config.task.name, method, "/".join(map(str, seeds)))
     return (run.run, *names, state, str(step), "; ".join(part for part in (score, reason) if part))
 
 

@@ -1,7 +1,8 @@
 """Groups runs: a panel is a task, a variant is one cell of it, named by the settings that distinguish it.
 
 Runs of one cell differ in their seeds alone. A variant is called by its encoding, followed by those settings, and only
-those, in which the cells of the same encoding and task differ: "RoPE", or "RoPE theta=500000, policy=offset".
+those, in which the cells of the same encoding and task differ: "RoPE", or "RoPE theta=500000, policy=offset". Positions that
+are not 0, 1, 2 ... in training are named in any case, because they make another method of the same encoding.
 """
 
 import json
@@ -17,6 +18,8 @@ from attnjax.report.style import order, style
 
 UNNAMED = (*SEEDS, "schema", "name")
 """Fields that tell nobody what a run is about."""
+ALWAYS = (("positions.policy", "arange"),)
+"""Fields that are named wherever they do not have this value, also where all cells have the same."""
 
 
 @dataclass(frozen=True)
@@ -120,7 +123,7 @@ def variants(members: list[list[Run]]) -> tuple[Variant, ...]:
 
 
 def names(configs: list[dict[str, Any]], key: str | None, ignore: tuple[str, ...] = ()) -> list[str]:
-    """A name per config: the value at `key`, then the settings in which configs of the same `key` differ."""
+    """A name per config: the value at `key`, then the settings in which configs of the same `key` differ, and `ALWAYS`."""
     heads = [text(config.get(key)) if key else "" for config in configs]
     flats = [
         {k: v for k, v in flat(config).items() if k not in UNNAMED and not k.startswith(ignore)} for config in configs
@@ -137,8 +140,10 @@ def names(configs: list[dict[str, Any]], key: str | None, ignore: tuple[str, ...
 
 
 def different(flats: list[dict[str, str]]) -> list[str]:
-    """The keys whose values, or whose absence, differ."""
-    return [key for key in sorted({key for own in flats for key in own}) if len({own.get(key) for own in flats}) > 1]
+    """The keys whose values, or whose absence, differ, and those of `ALWAYS` that have another value than the usual one."""
+    named = [key for key, usual in ALWAYS if any(own.get(key, usual) != usual for own in flats)]
+    known = sorted({key for own in flats for key in own})
+    return [key for key in known if key in named or len({own.get(key) for own in flats}) > 1]
 
 
 def flat(config: Mapping[str, Any]) -> dict[str, str]:

@@ -16,7 +16,9 @@ LEGEND = (
     "last, in italics, and are not compared. *Length factor*: the largest tested multiple of the longest training length up "
     f"to which a run holds, that is, has a loss at most {RISE} nats above that at the training length, or exact match of at "
     f"least {SHARE}. *Area*: the mean of the metric over log2(length) from there to the longest tested. The *best single run* "
-    "is what a maximum over seeds would print: it grows with the number of runs, and is no result.\n"
+    "is what a maximum over seeds would print: it grows with the number of runs, and is no result.\n\n"
+    "[table.csv](table.csv) names the runs of each row, [lengths.csv](lengths.csv) has every point of the figures, and "
+    "[runs.csv](runs.csv) each run by its id, which is the name of its folder in the records.\n"
 )
 
 

@@ -27,11 +27,26 @@ def claim(results: Results) -> str:
 
 
 def lowest(results: Results, stage: str, length: int) -> str:
-    """The method with the lowest loss at the end of a length, and those that cannot be told apart from it."""
+    """The method with the lowest loss at the end of a length, beside the trained model at the trained length, and what cannot
+    be told apart from it.
+    """
     best, *others = ranked(results, stage, "sliding", length)
     _, _, tied = sorted_out(others, lambda cell: cell.units("sliding", length) - best.units("sliding", length))
-    text = f"{label(best)} is lowest there, {interval(best.estimate('sliding', length))}"
-    return f"{text} (not to be told apart: {listed(tied)})" if tied else text
+    text, names = (
+        f"{label(best)} is lowest there, {interval(best.estimate('sliding', length))}",
+        [label(x) for x in tied],
+    )
+    if (plain := results.cells["zero-shot"].get("none")) is not None:
+        short = results.lengths[0]
+        change = best.units("sliding", length) - plain.units("sliding", short)
+        higher, lower = mean_of(change), mean_of(-change)
+        if higher.low > 0:
+            text += f", {interval(higher)} above {label(plain)} at {short}"
+        elif lower.low > 0:
+            text += f", {interval(lower)} below {label(plain)} at {short}"
+        else:
+            names = [f"{label(plain)} at {short}", *names]
+    return f"{text} (not to be told apart: {', '.join(names)})" if names else text
 
 
 def bullets(results: Results) -> list[str]:
@@ -114,14 +129,15 @@ def dropping(results: Results) -> str:
 
 
 def finders(results: Results, stage: str) -> str:
-    """Who finds needles at the longest context: the methods whose interval lies above chance."""
+    """Who finds needles at the longest context, and at what loss: the methods whose interval lies above chance."""
     long = results.lengths[-1]
     cells = sorted(results.cells[stage].values(), key=lambda cell: -cell.estimate("found", long).value)
     share = lambda cell: cell.estimate("found", long)
     found = [cell for cell in cells if share(cell).low > results.about["chance"]]
     if not found:
         return f"{named(stage)}, no method finds them more often than by chance"
-    best = ", ".join(f"{label(cell)} {interval(share(cell), 2)}" for cell in found[:3])
+    loss = lambda cell: decimal(cell.estimate("sliding", long).value)
+    best = ", ".join(f"{label(cell)} {interval(share(cell), 2)} at a loss of {loss(cell)}" for cell in found[:3])
     return f"{named(stage)}, most are found by {best}"
 
 

@@ -87,9 +87,9 @@ SMALL = (
     "need not hold for a large one. Facts, their number and the size of the model were chosen until facts were "
     "found at the trained length, without looking past it. All methods share one rate and one number of steps, "
     "set by the time they take and made more and shorter (40 of 4,096 bytes for 30 of 8,192) when some numbers had been "
-    "seen; more steps would bring them closer. The factor is {factor} at all lengths: with "
-    "the factor of each length, PI, NTK and YaRN would cost less on shorter ones. Facts are told by what they are"
-    " and not by where they stand, which suits models that lose their positions."
+    "seen. The factor is {factor} at all lengths: with "
+    "the factor of each length, PI, NTK and YaRN may cost less on shorter ones; that was not measured. Facts are told by "
+    "what they are and not by where they stand, which suits models that lose their positions."
 )
 PUBLISHED = (
     "One model: intervals are over documents and needles, not over trainings. Only one kind of needle, one text, and one "

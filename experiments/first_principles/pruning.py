@@ -1,4 +1,4 @@
-"""Heads specialise, and many can be removed: four heads made by hand, and gates that tell which of them matters.
+"""Heads made by hand, and which of them matters: four heads made by hand, and gates that tell which of them matters.
 
 Each head looks for one thing, as heads of trained models do (Clark et al. 2019): the previous token, the next token,
 separators, the same word. A match adds SHARPNESS to the score, so the key it points at gets
@@ -24,7 +24,7 @@ from attnjax.typing import Array, Float
 from experiments.first_principles.arrays import plain
 from experiments.first_principles.drawing import BLUE, RED, WIDTH, heat
 
-TITLE = "Heads specialise, and many can be removed"
+TITLE = "Heads made by hand, and which of them matters"
 CAPTION = (
     "Above and left: what four heads made by hand look at (rows: queries, columns: keys). Their importance for naming the "
     "previous word, and what removing them one by one does, in both orders."
@@ -124,9 +124,10 @@ def text(numbers: dict[str, Any]) -> str:
             f"it {decimal(there, 3)} of the weight. Asked for the previous word, the importance of a head is the mean of "
             "|d loss / d gate|:",
             markdown_table(["head", "read with", "importance"], rows).rstrip(),
-            "Removing the least important first costs nothing; removing the most important first costs all at once:",
+            "Removing the least important first costs nothing here; removing the most important first costs all at once:",
             markdown_table(header, steps).rstrip(),
-            "These heads are made by hand, to show the idea; `attnjax.analysis` looks at trained ones.",
+            "These heads are made by hand for this task. [Trained models](../head_pruning/) lost something with every half of "
+            "their heads.",
         ]
     )
 

@@ -1,4 +1,4 @@
-"""How many heads can a trained language model lose? Heads are removed, and the loss measured on text held out of training.
+"""What does a trained language model lose with its heads? They are removed, and the loss measured on held-out text.
 
     attnjax sweep heads_lm --workers 2                                    trains the models into runs/heads_lm
     python -m experiments.head_pruning --runs runs/heads_lm               measures them and writes runs/head_pruning

@@ -7,22 +7,35 @@ import numpy as np
 from attnjax.report.formatting import decimal, interval, markdown
 from attnjax.report.statistics import Estimate
 from attnjax.report.style import style
-from experiments.head_pruning.results import Cell, Results, estimate
+from experiments.head_pruning.results import SHARES, Cell, Results, estimate
 
 Values = Callable[[Cell], np.ndarray]
 """One number per run of a cell."""
+FEW_RUNS = 3
+"""Up to so many runs an interval over them is their range (`experiments.recorded.ends_of`)."""
 
 
 def claim(results: Results) -> str:
-    """What half of the heads cost, at both lengths, and whether their choice matters."""
+    """What half of the heads cost, alone and beside all of them, and whether their choice matters."""
     short, long = (results.cells[length] for length in results.lengths)
     cost = lambda cell: cell.rise("importance")
     gone = results.heads - int(short[0].kept[short[0].half])
     twice = f" At twice the length the same heads cost {span(long, cost, gain)}." if long else ""
     return (
-        f"{gone} of the {results.heads} heads can be removed from a trained model for {span(short, cost, gain)} nats per "
-        f"byte, at the trained length and without training again. {choice(short)}{twice}"
+        f"Without the {gone} least important of its {results.heads} heads a trained model loses {span(short, cost, gain)} "
+        f"nats per byte, at the trained length and without training again. That is "
+        f"{span(short, lambda cell: cell.share('importance'), percent)} of what it loses without any head, and in "
+        f"random order {span(short, lambda cell: cell.share('random'), percent)}. {spared(results)} {choice(short)}{twice}"
     )
+
+
+def spared(results: Results) -> str:
+    """How many heads go before the loss rises by the smallest share, in a sentence."""
+    cells = results.cells[results.lengths[0]]
+    most = max(float(cell.removable(SHARES[0]).max()) for cell in cells)
+    if most == 0:
+        return f"In no run does even one head go, in that order, before the loss rises by more than {SHARES[0]:.0%}."
+    return f"At most {most:g} of {results.heads} heads go, in that order, before the loss rises by more than {SHARES[0]:.0%}."
 
 
 def choice(cells: Sequence[Cell]) -> str:
@@ -31,15 +44,23 @@ def choice(cells: Sequence[Cell]) -> str:
     parts = [f"cheaper than random ones under {named(better, cells)}"]
     parts += [f"dearer under {named(worse, cells)}"] if worse else []
     parts += [f"not to be told apart from them under {named(rest, cells)}"] if rest else []
-    return f"The least important are {', '.join(parts)} (95 % interval of the difference, over runs)."
+    return f"The least important are {', '.join(parts)} ({ground(cells)})."
+
+
+def ground(cells: Sequence[Cell]) -> str:
+    """What `compared` goes by: the runs themselves where they are few, and otherwise an interval over them."""
+    runs = min(len(cell.correlation) for cell in cells)
+    if runs <= FEW_RUNS:
+        return f"in all {runs} runs; so few runs show no more" if runs > 1 else "one run shows no difference"
+    return "95 % interval of the difference, over runs"
 
 
 def bullets(results: Results) -> list[str]:
     """What else the tables say, a sentence each."""
     short, long = (results.cells[length] for length in results.lengths)
-    spare = [span(short, lambda cell, share=share: cell.removable(share), number) for share in (0.01, 0.05)]
+    spare = [span(short, lambda cell, share=share: cell.removable(share), number) for share in SHARES]
     better, worse, _ = compared(short, lambda cell: cell.rise("recomputed") - cell.rise("importance"))
-    bare = span(short, lambda cell: cell.loss["importance"][:, 0, -1] - cell.loss["importance"][:, 0, 0], gain)
+    bare = span(short, lambda cell: cell.bare(), gain)
     right = span(short, lambda cell: cell.accuracy["importance"][:, 0, cell.half], percent)
     whole = span(short, lambda cell: cell.accuracy["importance"][:, 0, 0], percent)
     return [
@@ -74,7 +95,7 @@ def absences(results: Results) -> list[str]:
 
 
 def compared(cells: Sequence[Cell], difference: Values) -> tuple[list[Cell], list[Cell], list[Cell]]:
-    """Cells whose difference is below 0, above 0, and neither, by its 95 % interval over runs; one run says neither."""
+    """Cells whose difference is below 0, above 0, and neither, by its range or interval over runs; one run says neither."""
     found: tuple[list[Cell], list[Cell], list[Cell]] = ([], [], [])
     for cell in cells:
         values = difference(cell)

@@ -15,7 +15,7 @@ FEW = (
     "The range of three runs is no confidence interval; it excludes 0 exactly where all three agree.",
 )
 
-PAGE = """# How many heads does a trained language model need?
+PAGE = """# What does a trained language model lose with its heads?
 
 **Claim.** {claim}
 
@@ -50,7 +50,8 @@ each run, their mean and 95 % of them.*
 
 {long}{absent}
 Cells are the mean over runs (from 4 runs on, the interquartile mean) with the {ends}; a column with + is the
-rise of the loss with {half} of {total} heads left. *Heads to spare*: how many go by importance before the loss first rises by
+rise of the loss with {half} of {total} heads left, or with none. *Half, of all*: the rise with {half} heads left by
+importance, divided by that without any, run by run. *Heads to spare*: how many go by importance before the loss first rises by
 more than that share of it. The random column is the mean over orders. {few} All
 numbers are in [table.md](table.md) and [records.jsonl](records.jsonl).
 

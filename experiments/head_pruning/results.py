@@ -48,6 +48,15 @@ class Cell:
         loss = self.loss[kind]
         return (loss[:, :, self.half] - loss[:, :, 0]).mean(1)
 
+    def bare(self) -> Float[np.ndarray, " runs"]:
+        """What all heads cost each run, in nats per byte: the rise of the loss with none of them left."""
+        loss = self.loss["importance"][:, 0]
+        return loss[:, -1] - loss[:, 0]
+
+    def share(self, kind: str) -> Float[np.ndarray, " runs"]:
+        """What half of the heads cost each run, as a share of what all of them cost it: `rise(kind) / bare()`."""
+        return self.rise(kind) / self.bare()
+
     def removable(self, share: float) -> Float[np.ndarray, " runs"]:
         """How many heads can go by importance before the loss first rises by more than this share of it."""
         loss = self.loss["importance"][:, 0]

@@ -11,6 +11,8 @@ HALF = (
     "+ at half, by importance",
     "+ at half, importance anew",
     "+ at half, random",
+    "+ without any",
+    "half, by importance, of all",
     *(f"heads to spare within {share:.0%}" for share in SHARES),
     "rank correlation",
 )
@@ -27,7 +29,8 @@ def half_row(cell: Cell) -> list[str]:
     rises = [interval(estimate(cell.rise(kind))) for kind in ORDERS]
     spare = [short(estimate(cell.removable(share))) for share in SHARES]
     whole = interval(estimate(cell.loss["importance"][:, 0, 0]))
-    return [markdown(style(cell.encoding).label), whole, *rises, *spare, short(estimate(cell.correlation), 2)]
+    costs = [*rises, interval(estimate(cell.bare())), short(estimate(cell.share("importance")), 2)]
+    return [markdown(style(cell.encoding).label), whole, *costs, *spare, short(estimate(cell.correlation), 2)]
 
 
 def short(found: Estimate, digits: int = 1) -> str:

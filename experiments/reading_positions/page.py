@@ -117,7 +117,8 @@ def claim(results: Results) -> str:
         if cell.leaving is not None and cell.leaves is not None:
             count = f"{int(cell.leaves.sum())} of {len(cell.leaves)} frequencies"
             sentences.append(
-                f"Under {label(cell.encoding)} {count} leave training: {percent(cell)} of the use is theirs."
+                f"Under {label(cell.encoding)} {count} leave training: {percent(cell)} of the use is theirs, "
+                f"where an even use of all would be {cell.leaves.mean():.2f}."
             )
     return " ".join(sentences)
 

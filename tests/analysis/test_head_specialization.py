@@ -120,9 +120,9 @@ def test_from_training_to_files(tmp_path):
     run_here(store, train)
     found = measure.measure(tmp_path / "runs", files=3, per_file=2)
     assert found.protocol["windows"] >= found.protocol["files"] >= 2
-    names = ["previous_token", "first_token", "same_token", "separator", "induction", "bracket", "name"]
+    names = ["previous_token", "first_token", "same_token", "induction", "bracket", "name"]
     assert [one["pattern"] for one in found.patterns] == 2 * names
-    assert len(found.heads) == 2 * 7 * 2
+    assert len(found.heads) == 2 * 6 * 2
     for one in found.heads:
         assert 0 <= one["low"] <= one["score"] <= one["high"] <= 1
     assert {one["kind"] for one in found.patterns if "_token" in one["pattern"]} == {"offset", "content"}

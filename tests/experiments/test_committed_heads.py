@@ -32,11 +32,23 @@ def test_every_planned_run_is_there_before_and_after_training():
     file = load("heads_lm")
     planned = {run_id(one.config) for one in plan(file.config, file.sweep())}
     assert len(planned) == 18
-    rows = collections.Counter((row["run"], row["stage"]) for row in results.patterns)
+    reported = {name for name, _ in summary.TITLES}
+    rows = collections.Counter((row["run"], row["stage"]) for row in results.patterns if row["pattern"] in reported)
     assert rows == {(run, stage): len(summary.TITLES) for run in planned for stage in ("trained", "untrained")}
     heads = collections.Counter((row["run"], row["pattern"], row["stage"]) for row in results.heads)
     assert set(heads.values()) == {8}
     assert len(heads) == len(results.patterns)
+
+
+def test_white_space_is_not_reported_because_untrained_heads_stand_out_too():
+    results = measure.read(RESULTS)
+    marked = collections.Counter(
+        row["pattern"] for row in results.heads if row["stage"] == "untrained" and row["stands_out"]
+    )
+    assert marked == {"separator": 13}
+    assert set(measure.LEFT_OUT) == set(marked)
+    assert "white space" not in (RESULTS / "table.md").read_text(encoding="utf-8")
+    assert not set(measure.LEFT_OUT) & {name for name, _ in summary.patterns(results)}
 
 
 def test_no_row_names_a_place_of_the_machine():

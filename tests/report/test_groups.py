@@ -47,6 +47,17 @@ def test_other_settings_are_named_where_they_differ_for_the_encoding():
     assert labels(panel) == ["NoPE", "RoPE batch=32, learning_rate=0.001", "RoPE learning_rate=0.0003"]
 
 
+def test_positions_that_do_not_count_from_zero_are_named_in_any_case():
+    offset, usual = {"policy": "offset", "maximum": 74}, {"policy": "arange", "maximum": None}
+    runs = [run(config("copy", "learned", seed, positions=offset)) for seed in range(2)]
+    (panel,) = panels([*runs, run(config("copy", "nope", 0, positions=usual))])
+    assert labels(panel) == ["NoPE", "Learned policy=offset"]
+    more = [run(config("copy", "learned", 0, positions=offset | {"maximum": 90}))]
+    (panel,) = panels([*runs, *more])
+    assert labels(panel) == ["Learned maximum=74, policy=offset", "Learned maximum=90, policy=offset"]
+    assert [one.label for one in panels(runs)] == ["copy"]
+
+
 def test_layers_with_different_encodings_are_joined():
     layers = [{"name": "rope", "options": {}}, {"name": "nope", "options": {}}, {"name": "rope", "options": {}}]
     model = encoding("rope") | {"encoding": layers}

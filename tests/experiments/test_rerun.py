@@ -1,0 +1,127 @@
+"""Reruns of a committed cell: what is trained, what is compared, and the command from end to end on tiny runs."""
+
+import json
+import pathlib
+
+import numpy as np
+import pytest
+
+from attnjax.config import run_id
+from attnjax.records import jsonl
+from attnjax.sweep import plan, prepare, run_here, seeds
+from attnjax.train import train
+from experiments import recorded
+from experiments.rerun import page, planning, results
+from experiments.rerun.__main__ import main
+
+COMMITTED = pathlib.Path(__file__).parents[2] / "experiments" / "rope_vs_sinusoidal" / "records"
+
+
+def test_the_first_rerun_is_the_committed_runs_and_the_others_differ_in_the_last_bits_of_the_rate():
+    configs = planning.cell(COMMITTED, "copy", "alibi")
+    assert [config.seed for config in configs] == [0, 1, 2]
+    planned = planning.reruns(configs, 20)
+    assert len({run_id(one.config) for one in planned}) == 60
+    assert [run_id(one.config) for one in planned[:3]] == [run_id(config) for config in configs]
+    assert all((COMMITTED / run_id(config)).is_dir() for config in configs)
+    rates = np.array([one.config.train.learning_rate for one in planned[3:]])
+    assert len(set(rates.astype(np.float32))) == 19
+    assert np.abs(rates / 0.003 - 1).max() < 1e-6
+    assert 0.003 not in rates
+
+
+def test_a_cell_that_is_not_there_is_refused(tmp_path, capsys):
+    told = lambda *arguments: (main([*arguments, "--out", str(tmp_path)]), capsys.readouterr().err)
+    status, text = told("--task", "sort")
+    assert status == 2
+    assert "has no run of sort under alibi; it has: copy alibi, copy nope" in text
+    assert told("--reruns", "0") == (2, "rerun: error: --reruns must be 1 .. 200, got 0\n")
+    assert main(["--render", str(tmp_path)]) == 2
+    assert "holds no records.jsonl" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+def records(path, reruns):
+    """Three committed runs with scores 0.2, 0.4 and 0.5, and reruns that move them."""
+    first = [0.2, 0.4, 0.5]
+    run = lambda values, place, **more: {
+        "kind": "run",
+        "run": f"{place}",
+        "seed": place,
+        "data_seed": place,
+        "rate": 0.5,
+        "metric": "exact_match",
+        "values": {"past training": values[place], "within": 1.0},
+        **more,
+    }
+    about = {"kind": "protocol", "records": "experiments/x/records", "task": "copy", "encoding": "alibi", "cell": "c"}
+    made = {"kind": "made", "processor": "none", "date": "2026-01-01", "python": "3", "jax": "0", "flax": "0"}
+    rows = [
+        about | {"reruns": len(reruns), "most": 1},
+        made,
+        *(run(first, place, of="committed") for place in range(3)),
+    ]
+    for unit, moves in enumerate(reruns):
+        values = [value + move for value, move in zip(first, moves, strict=True)]
+        rows += [run(values, place, of="rerun", nudge=unit) for place in range(3)]
+    jsonl.append(path / recorded.RECORDS, *rows)
+    return path
+
+
+def test_numbers_by_hand(tmp_path):
+    """Medians 0.4, 0.6 and 0.1 against the range 0.2 to 0.5: one is inside."""
+    found = results.read(records(tmp_path, [[0, 0, 0], [0.4, 0.3, 0.0], [-0.1, -0.3, -0.3]]) / recorded.RECORDS)
+    past, within = found.quantities
+    np.testing.assert_allclose(past.medians, [0.4, 0.6, 0.1])
+    assert (past.inside, within.inside, found.reruns) == (1, 3, 3)
+    # Of the seeds: 0.2 0.6 0.1, 0.4 0.7 0.1 and 0.5 0.5 0.2, with variances 0.07, 0.09 and 0.03; means 0.3, 0.4, 0.4.
+    assert past.by_rounding == pytest.approx(np.sqrt(0.19 / 3))
+    assert past.by_seed == pytest.approx(0.1 / np.sqrt(3))
+    text = page.page(found)
+    assert "Past training 1 of 3 reruns lie within the committed range (0.400 (range 0.200 to 0.500))" in text
+    assert "larger than its seed does (0.058)" in text
+    assert "\nexact match, free running; median of the 3 runs:" in text
+    assert "| past training | 0.400 (range 0.200 to 0.500) | 0.100 | 0.600 | 1 of 3 | 0.252 | 0.058 |" in text
+
+
+def test_records_without_a_rerun_are_refused(tmp_path):
+    with pytest.raises(ValueError, match="there is no complete rerun in these records"):
+        results.read(records(tmp_path, []) / recorded.RECORDS)
+
+
+def test_a_rerun_that_lacks_a_seed_is_not_compared():
+    one = lambda seed, rate: {"seed": seed, "rate": rate, "run": f"{seed}"}
+    first = [one(0, 0.5), one(1, 0.5)]
+    again = [*first, one(0, planning.nudged(0.5, 1))]
+    found = results.tables(first, again, [0, 1])
+    assert [(row["of"], row["seed"], row.get("nudge")) for row in found] == [
+        ("committed", 0, None),
+        ("committed", 1, None),
+        ("rerun", 0, 0),
+        ("rerun", 1, 0),
+    ]
+
+
+@pytest.mark.slow
+def test_from_committed_runs_to_the_page_and_again(tmp_path):
+    config = {
+        "name": "tiny",
+        "task": {"name": "copy", "options": {"variant": "rsc"}, "length_min": 1, "length_max": 3},
+        "model": {"layers": 1, "model": 8, "heads": 2, "hidden": 8, "encoding": {"name": "alibi"}},
+        "train": {"steps": 3, "batch": 2, "learning_rate": 3e-3, "log_every": 0, "checkpoint_every": 0},
+        "evaluate": {"lengths": [3, 6], "validation_lengths": [], "count": 4, "batch": 4, "bucket_sizes": [6]},
+    }
+    store = prepare(tmp_path / "first", "tiny", plan(config, seeds(2)))
+    run_here(store, train)
+    command = ["--records", str(store.root), "--reruns", "3", "--out", str(tmp_path / "out")]
+    assert main(command) == 0
+    folder = tmp_path / "out" / "copy_alibi"
+    first = (folder / recorded.RECORDS).read_bytes()
+    rows = [json.loads(line) for line in first.splitlines()]
+    assert [row["kind"] for row in rows] == ["protocol", "made", *["run"] * 8]
+    same = [(row["seed"], row["values"]) for row in rows if row.get("of") == "committed" or row.get("nudge") == 0]
+    assert {seed for seed, _ in same} == {0, 1}
+    assert "3 reruns lie within the committed range" in (folder / "README.md").read_text()
+    assert main(command) == 0
+    assert (folder / recorded.RECORDS).read_bytes() == first
+    assert main([*command[:3], "4", *command[4:]]) == 2
