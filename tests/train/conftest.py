@@ -38,6 +38,9 @@ class Recorder:
     def stopping(self):
         return "a test" if self.stop_after is not None and self.strides >= self.stop_after else ""
 
+    def stop(self, reason):
+        raise AssertionError(f"training was stopped: {reason}")
+
     def step(self, directory, step, **numbers):
         self.strides += directory.name == "0"
 
