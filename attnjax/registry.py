@@ -127,6 +127,10 @@ TASKS = {
     "addition": "attnjax.tasks.addition:Addition",
     "associative_recall": "attnjax.tasks.recall:AssociativeRecall",
     "induction": "attnjax.tasks.recall:Induction",
+    "mqar": "attnjax.tasks.mqar:MQAR",
+    "flip_flop": "attnjax.tasks.state_tracking:FlipFlop",
+    "word_problem": "attnjax.tasks.state_tracking:WordProblem",
+    "posgen": "attnjax.tasks.posgen:PosGen",
     "markov": "attnjax.tasks.markov:Markov",
     "text": "attnjax.tasks.text:Text",
 }
