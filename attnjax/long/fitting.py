@@ -88,13 +88,16 @@ def samples(name: str, setting: Setting, number: int, seed: int = 0) -> list[Sam
 
 
 def words_of(source: str) -> tuple[str, ...]:
-    """Return a haystack: () for "noise", the words of the standard library for "stdlib", those of a file or folder otherwise.
+    """Return a haystack: () for "noise", otherwise the words of `text_of(source)`."""
+    return () if source == "noise" else tuple(text_of(source).split())
 
-    Of text, the test split of `attnjax.tasks.Text` is read, which training never sees.
+
+def text_of(source: str) -> str:
+    """Return the text of the standard library, for "stdlib", or of a file or folder.
+
+    It is the test split of `attnjax.tasks.Text`, which training never sees, and at most 16 MiB of it.
     """
-    if source == "noise":
-        return ()
-    return tuple(read(None if source == "stdlib" else source, "test", "*", 2**24).decode("utf-8", "replace").split())
+    return read(None if source == "stdlib" else source, "test", "*", 2**24).decode("utf-8", "replace")
 
 
 def single(rng: random.Random, size: int, setting: Setting) -> Sample:

@@ -63,12 +63,11 @@ def is_published(path: str | pathlib.Path) -> bool:
 def of_run(path: str | pathlib.Path) -> Subject:
     """Return the model of a run on text, which reads bytes, at its newest sound checkpoint."""
     loaded = loaded_model.load(path)
-    if not isinstance(loaded.task, Text) or loaded.run is None:
-        name = "another task" if loaded.run is None else repr(loaded.run.task.name)
-        raise ValueError(f"the suite long asks in English, and {path} was trained on {name}: take a run on text")
     model = nnx.merge(loaded.graph, loaded.params)
-    text = lambda tokens: bytes(token for token in tokens if 0 <= token < BYTES).decode("utf-8", "replace")
-    return of_decoder(loaded.name, model, lambda text: list(text.encode()), text, bytewise=True)
+    if not isinstance(loaded.task, Text) or not isinstance(model, Decoder):
+        raise ValueError(f"the suite long asks in English, and {path} was not trained on text")
+    decode = lambda tokens: bytes(token for token in tokens if 0 <= token < BYTES).decode("utf-8", "replace")
+    return of_decoder(loaded.name, model, lambda text: list(text.encode()), decode, bytewise=True)
 
 
 def of_folder(path: pathlib.Path) -> Subject:
@@ -77,8 +76,8 @@ def of_folder(path: pathlib.Path) -> Subject:
     model = load(path).model
     if not isinstance(model, Decoder):
         raise ValueError(f"{path} holds a {type(model).__name__}, and the suite long needs a Decoder")
-    text = lambda tokens: tokenizer.decode([int(token) for token in tokens if token >= 0])
-    return of_decoder(path.name, model, tokenizer.encode, text)
+    decode = lambda tokens: tokenizer.decode([int(token) for token in tokens if token >= 0])
+    return of_decoder(path.name, model, tokenizer.encode, decode)
 
 
 def of_decoder(
