@@ -157,7 +157,7 @@ SUITES = {
         "niah_multikey_2": SuiteRow("Needle among needles", "attnjax.long.fitting:multikey_2", 1, 128, 32),
         "niah_multikey_3": SuiteRow("UUID among UUIDs", "attnjax.long.fitting:multikey_3", 1, 128, 64),
         "vt": SuiteRow("Variable tracking", "attnjax.long.fitting:variable_tracking", 5, 30, 64),
-        "cwe": SuiteRow("Common words", "attnjax.long.fitting:common_words", 11, 120, 200),
+        "cwe": SuiteRow("Common words", "attnjax.long.fitting:common_words", 14, 120, 200),
         "fwe": SuiteRow("Frequent words", "attnjax.long.fitting:frequent_words", 73, 50, 64),
     }
 }

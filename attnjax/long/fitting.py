@@ -146,7 +146,7 @@ def common_words(rng: random.Random, size: int, setting: Setting) -> Sample:
 
 def frequent_words(rng: random.Random, size: int, setting: Setting) -> Sample:
     """fwe, from as many words as RULER takes for the length."""
-    return ruler.frequent_words(rng, size, vocabulary=max(5, (setting.length - setting.reserve) // 50))
+    return ruler.frequent_words(rng, size, vocabulary=max(8, (setting.length - setting.reserve) // 50))
 
 
 def _largest(fits: Callable[[int], bool], smallest: int) -> int:

@@ -13,6 +13,7 @@ from flax import nnx
 from attnjax.analysis import loaded_model
 from attnjax.long.scoring import Losses
 from attnjax.models import load, load_tokenizer
+from attnjax.models.completion import stop_tokens
 from attnjax.modules import Decoder, generate
 from attnjax.tasks import Text
 from attnjax.typing import Array, Int, PyTree
@@ -73,17 +74,24 @@ def of_run(path: str | pathlib.Path) -> Subject:
 def of_folder(path: pathlib.Path) -> Subject:
     """Return the published model of a folder, with its tokenizer."""
     tokenizer = load_tokenizer(path)
-    model = load(path).model
+    loaded = load(path)
+    model, stops = loaded.model, stop_tokens(loaded)
     if not isinstance(model, Decoder):
         raise ValueError(f"{path} holds a {type(model).__name__}, and the suite long needs a Decoder")
     decode = lambda tokens: tokenizer.decode([int(token) for token in tokens if token >= 0])
-    return of_decoder(path.name, model, tokenizer.encode, decode)
+    return of_decoder(path.name, model, tokenizer.encode, decode, stop=stops[0] if stops else None)
 
 
 def of_decoder(
-    name: str, model: Decoder, encode: Callable[[str], list[int]], decode: Callable[..., str], *, bytewise: bool = False
+    name: str,
+    model: Decoder,
+    encode: Callable[[str], list[int]],
+    decode: Callable[[Sequence[int]], str],
+    *,
+    bytewise: bool = False,
+    stop: int | None = None,
 ) -> Subject:
-    """Return a decoder as a subject."""
+    """Return a decoder as a subject; `stop` is the token that ends its answers, which goes on to the end of a row."""
     graph, params = nnx.split(model, graph=False)
 
     def losses(tokens: Int[np.ndarray, "B T"]) -> Any:
@@ -93,7 +101,7 @@ def of_decoder(
         tokens, valid = np.zeros((len(prompts), size), np.int32), np.zeros((len(prompts), size), bool)
         for i, prompt in enumerate(prompts):
             tokens[i, size - len(prompt) :], valid[i, size - len(prompt) :] = prompt, True
-        return np.asarray(generate(model, tokens, steps, valid=valid))
+        return np.asarray(generate(model, tokens, steps, valid=valid, stop=stop))
 
     return Subject(name, encode, decode, losses, complete, bytewise)
 

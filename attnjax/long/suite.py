@@ -84,11 +84,14 @@ def generation(subject: Subject, made: Sequence[Sample], setting: Setting) -> fl
 
 
 def ranking(subject: Subject, made: Sequence[Sample], setting: Setting) -> float:
-    """Return the percentage of samples whose first answer is likelier, per byte, than four wrong ones."""
+    """Return the percentage of samples whose last answer is likelier, per byte, than four wrong ones.
+
+    The last answer of `vt` is the end of the chain.
+    """
     right = 0
     for one in made:
         text, space = one.prompt + one.prefix, "" if one.prefix.endswith(" ") else " "
-        told = [space + answer for answer in (one.answers[0], *one.wrong[: CANDIDATES - 1])]
+        told = [space + answer for answer in (one.answers[-1], *one.wrong[: CANDIDATES - 1])]
         tokens = [subject.encode(text + answer) for answer in told]
         sizes = [len(answer.encode()) for answer in told]
         right += best_candidate(subject.losses, subject.encode(text), tokens, sizes, setting.length) == 0

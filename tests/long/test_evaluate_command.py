@@ -65,6 +65,7 @@ def test_a_run_on_text(here, capsys):
     assert {path.name for path in (here / "out").iterdir()} == {"table.md", "scores.json", "scores.png", "scores.svg"}
 
 
+@pytest.mark.slow
 def test_a_run_on_a_task_of_its_own_has_the_scores_of_its_own_evaluation(here, capsys):
     folder, config, trainer, state = a_run(here, task=MQAR)
     assert main(["evaluate", str(folder), "--lengths", "32,48", "--samples", "8", "--out", "out"]) == 0
@@ -91,6 +92,7 @@ def published(here):
     return here / "tiny"
 
 
+@pytest.mark.slow
 def test_published_weights_and_a_length_that_they_cannot_read(published, capsys):
     command = ["evaluate", str(published), "--tasks", "niah_single_1", "--samples", "2"]
     assert main([*command, "--lengths", "600,700"]) == 0
