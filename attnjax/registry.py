@@ -127,10 +127,41 @@ TASKS = {
     "addition": "attnjax.tasks.addition:Addition",
     "associative_recall": "attnjax.tasks.recall:AssociativeRecall",
     "induction": "attnjax.tasks.recall:Induction",
+    "mqar": "attnjax.tasks.mqar:MQAR",
+    "flip_flop": "attnjax.tasks.state_tracking:FlipFlop",
+    "word_problem": "attnjax.tasks.state_tracking:WordProblem",
+    "posgen": "attnjax.tasks.posgen:PosGen",
     "markov": "attnjax.tasks.markov:Markov",
     "text": "attnjax.tasks.text:Text",
 }
 """Where the class of each task is, "module:Class"."""
+
+
+class SuiteRow(NamedTuple):
+    """A task of a suite of texts: its label, where it is made, its smallest haystack, and what is left for its answer.
+
+    tokens: left for the answer with a tokenizer, as its authors do.
+    bytes: left for the answer where a token is a byte.
+    """
+
+    label: str
+    path: str
+    smallest: int
+    tokens: int
+    bytes: int
+
+
+SUITES = {
+    "long": {
+        "niah_single_1": SuiteRow("Needle in noise (passkey)", "attnjax.long.fitting:single", 1, 128, 32),
+        "niah_multikey_2": SuiteRow("Needle among needles", "attnjax.long.fitting:multikey_2", 1, 128, 32),
+        "niah_multikey_3": SuiteRow("UUID among UUIDs", "attnjax.long.fitting:multikey_3", 1, 128, 64),
+        "vt": SuiteRow("Variable tracking", "attnjax.long.fitting:variable_tracking", 5, 30, 64),
+        "cwe": SuiteRow("Common words", "attnjax.long.fitting:common_words", 14, 120, 200),
+        "fwe": SuiteRow("Frequent words", "attnjax.long.fitting:frequent_words", 73, 50, 64),
+    }
+}
+"""The tasks of each suite of `attnjax evaluate`: those of RULER that need no corpus."""
 
 
 def load_class(path: str) -> Any:

@@ -25,6 +25,7 @@ SIDES = {
     "registry": (set(), {"positions", "tasks", "sweep", "report", "cli"}),
     "tasks": ({"typing", "positions", "registry"}, {"train", "sweep", "report", "cli"}),
     "config": ({"folder", "registry"}, {"modules", "models", "train", "sweep", "report", "cli"}),
+    "long": ({*CHAIN[: CHAIN.index("report")], "tasks", "config", "records", "registry", "analysis"}, {"cli"}),
     "analysis": ({*CHAIN[: CHAIN.index("cli")], "tasks", "config", "folder", "records"}, {"cli"}),
     "explore": ({*CHAIN[: CHAIN.index("cli")], "tasks", "config", "folder", "records", "analysis"}, {"cli"}),
 }

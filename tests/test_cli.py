@@ -12,7 +12,7 @@ import pytest
 
 from attnjax.cli import main
 from attnjax.config import TASK_NAMES
-from attnjax.registry import ENCODINGS
+from attnjax.registry import ENCODINGS, SUITES
 from attnjax.sweep import load, scan
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -58,7 +58,14 @@ def test_nothing_that_trains_nothing_imports_jax(folder):
     (folder / "runs" / "sweep.json").write_text(
         '{"schema": 1, "name": "x", "config_file": "", "protocol": "", "runs": []}'
     )
-    commands = [["--help"], ["sweep", "--help"], ["list"], ["list", "encodings"], ["list", "tasks"]]
+    commands = [
+        ["--help"],
+        ["evaluate", "--help"],
+        ["list"],
+        ["list", "encodings"],
+        ["list", "tasks"],
+        ["list", "suites"],
+    ]
     commands += [["list", "configs"], ["list", "configs", "small"], ["list", "runs", "runs"]]
     commands += [["show", "small", "--no-model"], ["sweep", "small", *FAKE, "--dry-run"]]
     commands += [["show", "smal"], ["run", "small", "train.stepz=3"], ["sweep", "small", "--over", "x=1"]]
@@ -94,6 +101,7 @@ def test_lists(capsys):
     assert [line.split()[2] for line in capsys.readouterr().out.splitlines()] == [
         "encodings",
         "tasks",
+        "suites",
         "configs",
         "runs",
     ]
@@ -111,6 +119,11 @@ def test_lists(capsys):
         "sort                          The input in ascending order: 7 0 4 -> 0 4 7, for different"
     )
     assert all(len(line.split()) > 3 for line in tasks), "each says what it is"
+    assert main(["list", "suites"]) == 0
+    assert capsys.readouterr().out.split(maxsplit=1) == ["long", ", ".join(SUITES["long"]) + "\n"]
+    assert main(["list", "suites", "long"]) == 0
+    labels = capsys.readouterr().out.splitlines()
+    assert [line.split(maxsplit=1) for line in labels] == [[name, row.label] for name, row in SUITES["long"].items()]
     assert main(["list", "configs"]) == 0
     configs = capsys.readouterr().out
     assert configs.startswith("in configs:\n  small                   Does it run?\nin /")

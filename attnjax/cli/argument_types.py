@@ -13,6 +13,9 @@ COORDINATOR = re.compile(
     r"(\[(?P<v6>[0-9A-Fa-f:.]+)\]|[A-Za-z0-9]([A-Za-z0-9_.-]{0,252}[A-Za-z0-9])?):(?P<port>[0-9]{1,5})"
 )
 
+LONGEST = 2**24
+"""The longest text that `evaluate` makes, in tokens."""
+
 
 def count(text: str) -> int:
     """A whole number from 1 to 999,999,999."""
@@ -28,6 +31,21 @@ def _whole(text: str, least: int) -> int:
     if not text.isascii() or not text.isdecimal() or not least <= int(text[:9]) == int(text[:10]):
         raise argparse.ArgumentTypeError(f"must be a whole number from {least} to 999999999, got {text[:40]!r}")
     return int(text)
+
+
+def lengths(text: str) -> tuple[int, ...]:
+    """Lengths such as 512,1k,4k in ascending order, each once; k is 1,024."""
+    found = [count(one[:-1]) * 1024 if one[-1:] in "kK" and one else count(one) for one in text.split(",")]
+    if len(set(found)) < len(found):
+        raise argparse.ArgumentTypeError(f"must name each length once, got {text[:40]!r}")
+    if max(found) > LONGEST:
+        raise argparse.ArgumentTypeError(f"must have lengths of at most {LONGEST}, got {max(found)}")
+    return tuple(sorted(found))
+
+
+def words(text: str) -> tuple[str, ...]:
+    """Names with commas between them."""
+    return tuple(text.split(","))
 
 
 def seconds(text: str) -> float:

@@ -87,6 +87,7 @@ examples:
   attnjax list
   attnjax list encodings rope
   attnjax list tasks copy
+  attnjax list suites long
   attnjax list configs
   attnjax list runs runs/rope_vs_sinusoidal
   attnjax list runs runs/rope_vs_sinusoidal --watch 60
@@ -147,6 +148,22 @@ examples:
 
 Config, training log and evaluations of each run, from its records alone: nothing about this machine, and nothing is sent.
 The same command again, also while runs go on, replaces the files.
+"""
+EVALUATE = """
+examples:
+  attnjax evaluate models/smollm --suite long --lengths 1k,2k,4k
+  attnjax evaluate stdlib_lm/rope/0 --lengths 512,1k,2k --tasks niah_single_1,niah_multikey_2 --perplexity stdlib
+  attnjax evaluate models/smollm --lengths 4k --depths 11 --haystack stdlib
+  attnjax evaluate runs/recall/0123456789abcdef --lengths 64,128,256
+
+The suite asks the six questions of RULER that need no corpus. Each table cell has two percentages: of answers that greedy
+decoding wrote (RULER's string_match_all), and of samples in which the right answer is likelier, per byte, than four wrong
+ones, which also small models can do (guessing: 20). The effective length is the last one whose mean over tasks is at least
+85.6. Words are not those of the published results. No text is ever cut: what does not fit a length has no score, and a note
+says why.
+
+A run on text reads bytes. A run on any other task, such as mqar or flip_flop, is measured on that task at the given lengths,
+with the metrics that it was tested with.
 """
 EXPLORE = """
 examples:

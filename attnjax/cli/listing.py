@@ -12,7 +12,7 @@ from attnjax.config import TASK_NAMES, encoding_name
 from attnjax.config.files import SWEEP_FILE, available, find, folders, opening, shipped
 from attnjax.config.names import check_name
 from attnjax.records.remote import is_remote, local, mirrored
-from attnjax.registry import ENCODINGS
+from attnjax.registry import ENCODINGS, SUITES
 from attnjax.sweep import Run, load, scan
 
 HEAD = ("run", "name", "task", "encoding", "seed", "state", "step", "score")
@@ -23,6 +23,7 @@ MOST = 10
 WHAT = (
     ("encodings", "[NAME]", "the positional encodings; with NAME, the options, formula and references of one"),
     ("tasks", "[NAME]", "the tasks; with NAME, the data card of one: definition, chance, lengths"),
+    ("suites", "[NAME]", "the suites of `attnjax evaluate`; with NAME, the tasks of one"),
     ("configs", "[NAME]", "the configs and their folders; with NAME, the protocol of one"),
     ("runs", "DIR", "the runs in a folder, with their states and scores"),
 )
@@ -43,9 +44,21 @@ def list_(arguments: argparse.Namespace) -> int:
         with mirrored(_folder(name)) as folder:
             return _list_runs(folder, _folder(name))
     lists = {"encodings": (encoding_lines, _encoding), "tasks": (task_lines, _card), "configs": (_configs, _protocol)}
+    lists["suites"] = (_suites, _suite)
     every, one = lists[what]
     print("\n".join(every() if name is None else [one(name)]) or "none")
     return 0
+
+
+def _suites() -> list[str]:
+    """Each suite with its tasks."""
+    return [f"{name:<30}{', '.join(rows)}" for name, rows in SUITES.items()]
+
+
+def _suite(name: str) -> str:
+    """The tasks of a suite with their labels."""
+    check_name("the suite", name, tuple(SUITES))
+    return "\n".join(f"{task:<30}{row.label}" for task, row in SUITES[name].items())
 
 
 def _configs() -> list[str]:

@@ -7,8 +7,20 @@ from collections.abc import Callable
 from typing import NoReturn
 
 from attnjax.cli import argument_types as types
-from attnjax.cli import checkout, commands, compiling, examples, execution, exploring, exporting, generating, listing
+from attnjax.cli import (
+    checkout,
+    commands,
+    compiling,
+    evaluating,
+    examples,
+    execution,
+    exploring,
+    exporting,
+    generating,
+    listing,
+)
 from attnjax.config.names import ENCODING_NAMES, nearest
+from attnjax.registry import SUITES
 from attnjax.sweep.executors import EXECUTORS
 from attnjax.sweep.export import FORMATS
 
@@ -40,6 +52,7 @@ def parser() -> argparse.ArgumentParser:
         _add_show,
         _add_compile,
         _add_bench,
+        _add_evaluate,
         _add_explore,
         _add_export,
         _add_generate,
@@ -181,6 +194,33 @@ def _add_bench(add: _Add) -> None:
     text = "write table and figure again from the record in a folder, without measuring"
     bench.add_argument("--render", type=pathlib.Path, metavar="DIR", help=text)
     bench.set_defaults(command=checkout.bench)
+
+
+def _add_evaluate(add: _Add) -> None:
+    text = "measure a trained run or a published model on a suite of long-context tasks"
+    evaluate = add("evaluate", help=text, description=text, epilog=examples.EVALUATE, formatter_class=_Raw)
+    text = "a run as for `attnjax explore`, or a folder of config.json, safetensors and tokenizer.json"
+    evaluate.add_argument("model", metavar="MODEL_OR_RUN", help=text)
+    evaluate.add_argument("--suite", choices=tuple(SUITES), default="long", help="default: long")
+    text = "lengths in tokens (bytes for runs on text), the answer included; k is 1024; default: 1k,2k,4k"
+    evaluate.add_argument("--lengths", type=types.lengths, default=(1024, 2048, 4096), metavar="N,...", help=text)
+    text = f"some of {', '.join(SUITES['long'])}; default: all"
+    evaluate.add_argument("--tasks", type=types.words, metavar="NAME,...", help=text)
+    text = "samples of each task at each length; default: 20"
+    evaluate.add_argument("--samples", type=types.count, default=20, metavar="N", help=text)
+    evaluate.add_argument("--seed", type=types.seed, default=0, metavar="S", help="seed of the samples; default: 0")
+    text = "worked examples before the question of vt and cwe; default: 1, as published"
+    evaluate.add_argument("--shots", type=int, choices=(0, 1), default=1, help=text)
+    text = "noise, stdlib (the standard library's source), a file or a folder; default: noise"
+    evaluate.add_argument("--haystack", default="noise", metavar="SOURCE", help=text)
+    text = "put the needle of niah_single_1 at N depths, from the beginning to the end, instead of all tasks"
+    evaluate.add_argument("--depths", type=types.count, metavar="N", help=text)
+    text = "also perplexity and LongPPL of a text: stdlib, a file or a folder"
+    evaluate.add_argument("--perplexity", metavar="SOURCE", help=text)
+    text = "import (and so execute) a module of which the run names a class, as package.module:Class"
+    evaluate.add_argument("--import", action="append", default=[], dest="imports", metavar="MODULE", help=text)
+    evaluate.add_argument("--out", type=pathlib.Path, metavar="DIR", help="default: evaluated/NAME")
+    evaluate.set_defaults(command=evaluating.evaluate)
 
 
 def _add_explore(add: _Add) -> None:

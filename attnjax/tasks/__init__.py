@@ -37,10 +37,14 @@ from attnjax.tasks.forms import (
 from attnjax.tasks.huang_copying import BigEndianAddition, RepeatedCopy, Sort, UniqueCopy
 from attnjax.tasks.huang_counting import BinaryMajority, InterleavedMajority, Majority, Parity
 from attnjax.tasks.markov import Markov
+from attnjax.tasks.mqar import MQAR
+from attnjax.tasks.posgen import PosGen
 from attnjax.tasks.recall import AssociativeRecall, Induction
+from attnjax.tasks.state_tracking import FlipFlop, WordProblem
 from attnjax.tasks.text import Text
 
 __all__ = [
+    "MQAR",
     "TASKS",
     "Addition",
     "Alphabet",
@@ -57,6 +61,7 @@ __all__ = [
     "DuplicateString",
     "EvenPairs",
     "Example",
+    "FlipFlop",
     "Induction",
     "InterleavedMajority",
     "Majority",
@@ -67,6 +72,7 @@ __all__ = [
     "OddsFirst",
     "Parity",
     "ParityCheck",
+    "PosGen",
     "RepeatedCopy",
     "Reverse",
     "ReverseString",
@@ -79,6 +85,7 @@ __all__ = [
     "Task",
     "Text",
     "UniqueCopy",
+    "WordProblem",
     "card",
     "decoder_form",
     "encoder_decoder_form",

@@ -113,7 +113,7 @@ class Task(abc.ABC):
 
     @property
     def aligned(self) -> bool:
-        """Return whether targets[i] is the token that follows inputs[i], rather than part of an answer to a whole input."""
+        """Return whether targets[i] belongs to inputs[i], as the next token or a label, rather than to an answer to it all."""
         return False
 
     @property

@@ -28,7 +28,7 @@ class Sequences(NamedTuple):
     """What a model reads, and its target at each index.
 
     `mask` says which targets enter loss and accuracy, `valid` which tokens are real. The answer is read at the indices
-    answer .. answer + answer_length - 1.
+    answer .. answer + answer_length - 1; where other tokens stand between those that count (mqar, flip_flop), only `mask` says.
     """
 
     tokens: Int[Array, "*B T"]

@@ -21,10 +21,14 @@ VARIANTS = (
     ("induction", {"repeats": True, "symbols": 3}),
     ("odds_first", {"symbols": 4}),
     ("interleaved_majority", {"period": 4}),
+    ("mqar", {"vocab": 64, "pairs": 2, "filler": "zero"}),
+    ("word_problem", {"group": "S5"}),
+    ("posgen", {"rule": "cot", "modulus": 7, "near": 1}),
+    ("posgen", {"rule": "semi_recurrent", "far": 2}),
 )
 
-RANDOM = ("markov", "text")
-"""Tasks whose last target does not follow from the input. They have tests of their own."""
+RANDOM = ("markov", "text", "mqar")
+"""Tasks whose targets do not follow from the input alone. They have tests of their own."""
 
 CASES: dict[str, tuple[str, Task]] = {name: (name, task(name)) for name in TASKS if name not in RANDOM}
 CASES |= {f"{name}-{'-'.join(map(str, options.values()))}": (name, task(name, **options)) for name, options in VARIANTS}

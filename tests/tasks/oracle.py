@@ -285,6 +285,54 @@ def induction(task, x):
     return (s + s)[1:], n - 1
 
 
+def mqar(task, x):
+    """For filler of zeros: a key after the pairs is a query."""
+    n = 2 * task.pairs
+    values = dict(zip(x[:n:2], x[1:n:2], strict=True))
+    assert len(values) == len(set(values.values())) == task.pairs
+    assert all(0 < k < task.vocab // 2 <= v < task.vocab for k, v in values.items())
+    assert sorted(token for token in x[n::2] if token) == sorted(values)
+    assert not any(x[n + 1 :: 2])
+    return [0] * n + [values.get(token, 0) for token in x[n:]], task.pairs
+
+
+def flip_flop(task, x):
+    """Tokens w r i 0 1 are 0 1 2 3 4."""
+    memory, out, reads = None, [], 0
+    assert x[0] == 0
+    assert x[-1] == 1
+    for instruction, bit in itertools.zip_longest(x[::2], x[1::2]):
+        assert 0 <= instruction <= 2
+        if instruction == 1:
+            assert bit in (memory, None)
+            bit, reads = memory, reads + 1
+        assert bit in (3, 4)
+        memory = bit if instruction == 0 else memory
+        out += [instruction, bit]
+    return out[1:], reads
+
+
+def word_problem(task, x):
+    """By following five things through one permutation after another."""
+    even = lambda p: sum(a > b for a, b in itertools.combinations(p, 2)) % 2 == 0
+    group = [p for p in itertools.permutations(range(5)) if task.group == "S5" or even(p)]
+    state, out = tuple(range(5)), []
+    for token in x:
+        state = tuple(state[group[token][i]] for i in range(5))
+        out.append(group.index(state))
+    return whole(out)
+
+
+def posgen(task, x):
+    """The first tokens are given, and all others follow."""
+    known, out = task.near + task.far, list(x[: task.near + task.far])
+    for made in range(len(x) + 1 - known):
+        begin = {"recurrent": made, "cot": 0, "semi_recurrent": made // 2}[task.rule]
+        out.append((sum(out[-task.near :]) + sum(out[begin : begin + task.far])) % task.modulus)
+    assert out[:-1] == x
+    return out[1:], len(x) + 1 - known
+
+
 def answer(name, task, x):
     """The answer to x and how many of its tokens count."""
     return globals()[name](task, x)

@@ -1,0 +1,143 @@
+"""The command `attnjax evaluate`: a suite of tasks for a trained run or a published model, as a table and a figure."""
+
+import argparse
+import dataclasses
+import json
+import pathlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from attnjax.cli.compilation_cache import keep_programs
+from attnjax.config.outside import import_modules
+
+ASKED = ("niah_single_1",)
+"""What is asked at several depths."""
+SERIES = (("o", "#074a8d"), ("s", "#9a3104"), ("^", "#049f69"), ("D", "#733cb3"), ("v", "#91612b"), ("P", "#037a84"))
+"""Marker and colour of each task in turn."""
+
+
+def evaluate(arguments: argparse.Namespace) -> int:
+    """`attnjax evaluate MODEL_OR_RUN --suite long --lengths 1k,2k,4k`."""
+    import_modules(arguments.imports)
+    keep_programs()
+    from attnjax.long import fitting, own_task, subjects, suite
+
+    out = arguments.out or pathlib.Path("evaluated") / pathlib.Path(arguments.model).name
+    number = arguments.samples
+    if not subjects.is_published(arguments.model) and not own_task.is_on_text(arguments.model):
+        _refuse_text_options(arguments)
+        records = own_task.at_lengths(arguments.model, arguments.lengths, number)
+        name = pathlib.Path(arguments.model).name
+        curves = {
+            str(metric): {int(one["length"]): float(one["value"]) for one in records if one["metric"] == metric}
+            for metric in dict.fromkeys(one["metric"] for one in records)
+            if not str(metric).startswith("loss")
+        }
+        return _write(out, own_task.table(name, records), records, {"share": curves})
+    words = fitting.words_of(arguments.haystack)
+    subject = subjects.of_path(arguments.model)
+    options: dict[str, Any] = {"number": number, "seed": arguments.seed, "shots": arguments.shots, "haystack": words}
+    text, tables = None, []
+    if arguments.perplexity is not None:
+        text = fitting.text_of(arguments.perplexity)
+    if arguments.depths:
+        depths = [i / max(arguments.depths - 1, 1) for i in range(arguments.depths)]
+        at_depth = lambda depth: suite.evaluate(subject, arguments.lengths, ASKED, depth=depth, **options)
+        rows = [{"depth": depth, **_row(one)} for depth in depths for one in at_depth(depth)]
+        tables.append(_depth_table(rows))
+    else:
+        scores = suite.evaluate(subject, arguments.lengths, arguments.tasks or suite.TASKS, **options)
+        rows = [_row(one) for one in scores]
+        tables.append(suite.table(subject.name, scores))
+    if text is not None:
+        told = [{"length": n, **suite.text_perplexity(subject, text, n)} for n in arguments.lengths]
+        tables.append(_perplexity_table(told))
+        rows += told
+    return _write(out, "\n\n".join(tables), rows, _curves(rows))
+
+
+def _row(score: Any) -> dict[str, Any]:
+    return {key: value for key, value in dataclasses.asdict(score).items() if value not in (None, "")}
+
+
+def _refuse_text_options(arguments: argparse.Namespace) -> None:
+    """Raise ValueError for options that are about texts, where the run has a task of its own."""
+    for name, unset in (("tasks", None), ("depths", None), ("perplexity", None), ("haystack", "noise"), ("shots", 1)):
+        if getattr(arguments, name) != unset:
+            raise ValueError(
+                f"--{name} is for models that read text; {arguments.model} was trained on another task, at which it is measured"
+            )
+
+
+def _curves(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, dict[int, float]]]:
+    """The lines of each panel: task (or depth) -> length -> percent."""
+    panels: dict[str, dict[str, dict[int, float]]] = {"generation": {}, "ranking": {}}
+    for row in rows:
+        name = f"depth {100 * row['depth']:.0f} %" if "depth" in row else row.get("task")
+        for kind, curves in panels.items():
+            if name is not None and kind in row:
+                curves.setdefault(str(name), {})[row["length"]] = row[kind]
+    return panels
+
+
+def _depth_table(rows: Sequence[Mapping[str, Any]]) -> str:
+    lengths = sorted({row["length"] for row in rows})
+    cells = {(row["depth"], row["length"]): row for row in rows}
+    lines = [
+        "| depth of the needle | " + " | ".join(f"{n:,}" for n in lengths) + " |",
+        "|---" * (1 + len(lengths)) + "|",
+    ]
+    for depth in sorted({row["depth"] for row in rows}):
+        found = [cells[depth, n] for n in lengths]
+        shown = [f"{one['generation']:.1f} / {one['ranking']:.1f}" if "ranking" in one else "-" for one in found]
+        lines.append(f"| {100 * depth:.0f} % | " + " | ".join(shown) + " |")
+    return "\n".join(lines + sorted({f"Note: {row['problem']}." for row in rows if "problem" in row}))
+
+
+def _perplexity_table(rows: Sequence[Mapping[str, Any]]) -> str:
+    lines = ["| length | perplexity | LongPPL | share of key tokens |", "|---|---|---|---|"]
+    for row in rows:
+        key = "none" if row["long_ppl"] is None else f"{row['long_ppl']:.4g}"
+        lines.append(f"| {row['length']:,} | {row['ppl']:.4g} | {key} | {row['key_tokens']:.2%} |")
+    return "\n".join(lines)
+
+
+def _write(
+    out: pathlib.Path,
+    table: str,
+    records: Sequence[Mapping[str, Any]],
+    panels: Mapping[str, Mapping[str, Mapping[int, float]]],
+) -> int:
+    """Print the table, and write it, the records and the figure to a folder."""
+    from attnjax.report.placing import placed
+
+    with placed(out) as folder:
+        (folder / "table.md").write_text(table + "\n", encoding="utf-8")
+        (folder / "scores.json").write_text(json.dumps(list(records), indent=1) + "\n", encoding="utf-8")
+        _draw(folder / "scores", panels)
+    print(table)
+    print(f"\n{out}: table.md, scores.json, scores.png, scores.svg")
+    return 0
+
+
+def _draw(path: pathlib.Path, panels: Mapping[str, Mapping[str, Mapping[int, float]]]) -> None:
+    import numpy as np
+
+    from attnjax.report.drawing import length_axis, new_figure, plain, save, settings
+
+    with settings():
+        figure, axes = new_figure(4.8 * len(panels), 3.4, 1, len(panels))
+        for axis, (kind, curves) in zip(axes, panels.items(), strict=True):
+            for (marker, color), (name, points) in zip(
+                SERIES * (1 + len(curves) // len(SERIES)), curves.items(), strict=False
+            ):
+                lengths = sorted(points)
+                axis.plot(lengths, [points[n] for n in lengths], marker=marker, color=color, label=plain(name))
+            every = sorted({n for points in curves.values() for n in points})
+            length_axis(axis, np.asarray(every, float), 0)
+            axis.set_title(kind)
+            axis.set_ylim(bottom=0)
+            axis.set_ylabel("percent right" if len(panels) > 1 else kind)
+            if curves:
+                axis.legend(fontsize=8)
+        save(figure, path)

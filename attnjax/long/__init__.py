@@ -1,0 +1,1 @@
+"""Long-context evaluation with texts: the tasks of RULER that need no corpus."""

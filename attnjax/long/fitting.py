@@ -1,0 +1,160 @@
+"""Samples of RULER's tasks that fill a number of tokens, and never more: nothing is cut off, and what cannot fit is refused.
+
+The size of a haystack is found by bisection on one draw. A sample that comes out longer gets a smaller haystack. `reserve`
+tokens are left for the answer. As in RULER, `vt` and `cwe` begin with a worked example (`shots=1`).
+"""
+
+import dataclasses
+import random
+from collections.abc import Callable, Sequence
+
+from attnjax import registry
+from attnjax.long import ruler
+from attnjax.long.ruler import Sample
+from attnjax.tasks.checks import check_choice, check_count
+from attnjax.tasks.text import read
+
+EXAMPLE = 500
+"""Tokens of the worked example of variable tracking, unless its five lines of noise have more."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Setting:
+    """How samples of a task are made.
+
+    Attributes:
+      length: tokens of prompt, prefix and answer together.
+      reserve: of those, tokens that are left for the answer.
+      count: the number of tokens of a text.
+      shots: worked examples before the question, 0 or 1.
+      haystack: words of a text in the place of noise; () is noise.
+      depth: where the needle of niah_single_1 is, from 0 to 1; None: anywhere.
+      short: below this length, words of `cwe` are repeated less often; RULER has 4,096 tokens, about 16,384 bytes.
+    """
+
+    length: int
+    reserve: int
+    count: Callable[[str], int]
+    shots: int = 1
+    haystack: Sequence[str] = ()
+    depth: float | None = None
+    short: int = 4096
+
+    def __post_init__(self) -> None:
+        check_count("samples", maximum=2**30, length=self.length, reserve=self.reserve)
+        if self.shots not in (0, 1):
+            raise ValueError(f"samples: shots must be 0 or 1, got {self.shots!r}")
+        if self.depth is not None and not 0 <= self.depth <= 1:
+            raise ValueError(f"samples: depth must be from 0 to 1, got {self.depth!r}")
+
+
+def samples(name: str, setting: Setting, number: int, seed: int = 0) -> list[Sample]:
+    """Return samples of a task that have at most setting.length tokens with their answers.
+
+    Sample i depends on the name, the setting, the seed and i alone.
+
+    Raises:
+      ValueError: for an unknown name, and for a length that is too small for the task.
+
+    Example:
+      >>> made = samples("niah_single_1", Setting(1024, 32, len), 2)
+      >>> [900 < len(sample.prompt + sample.prefix) <= 1024 - 32 for sample in made]
+      [True, True]
+    """
+    check_choice("samples", "name", name, tuple(registry.SUITES["long"]))
+    check_count("samples", number=number)
+    row = registry.SUITES["long"][name]
+    make = registry.load_class(row.path)
+    start = lambda i: ruler.seeded(f"{name} {setting.length} {seed} {i}")
+
+    def tokens(size: int, i: int = 0) -> int:
+        made = make(start(i), size, setting)
+        return setting.count(made.prompt + made.prefix)
+
+    budget = setting.length - setting.reserve
+    size = _largest(lambda size: tokens(size) <= budget, row.smallest)
+    found = []
+    for i in range(number):
+        mine = size
+        while mine >= row.smallest and tokens(mine, i) > budget:
+            mine -= 1
+        if mine < row.smallest:
+            raise ValueError(
+                f"{name} has {tokens(row.smallest, i) + setting.reserve} tokens with its smallest haystack, "
+                f"{setting.reserve} of them for the answer: a length of {setting.length} is too small"
+            )
+        found.append(make(start(i), mine, setting))
+    return found
+
+
+def words_of(source: str) -> tuple[str, ...]:
+    """Return a haystack: () for "noise", otherwise the words of `text_of(source)`."""
+    return () if source == "noise" else tuple(text_of(source).split())
+
+
+def text_of(source: str) -> str:
+    """Return the text of the standard library, for "stdlib", or of a file or folder.
+
+    It is the test split of `attnjax.tasks.Text`, which training never sees, and at most 16 MiB of it.
+    """
+    return read(None if source == "stdlib" else source, "test", "*", 2**24).decode("utf-8", "replace")
+
+
+def single(rng: random.Random, size: int, setting: Setting) -> Sample:
+    """niah_single_1."""
+    return ruler.niah(rng, size, haystack=setting.haystack, depth=setting.depth)
+
+
+def multikey_2(rng: random.Random, size: int, setting: Setting) -> Sample:
+    """niah_multikey_2."""
+    del setting
+    return ruler.niah(rng, size, haystack=None)
+
+
+def multikey_3(rng: random.Random, size: int, setting: Setting) -> Sample:
+    """niah_multikey_3."""
+    del setting
+    return ruler.niah(rng, size, haystack=None, uuids=True)
+
+
+def variable_tracking(rng: random.Random, size: int, setting: Setting) -> Sample:
+    """vt, after a worked example in noise."""
+    text = ""
+    if setting.shots:
+        lines = 5
+        for more in range(6, EXAMPLE):
+            one = ruler.variable_tracking(ruler.seeded(0), more, example=True)
+            if setting.count(one.prompt + one.prefix) > EXAMPLE:
+                break
+            lines = more
+        shown = ruler.variable_tracking(rng, lines, example=True)
+        text = f"{shown.prompt}{shown.prefix} {' '.join(shown.answers)}\n\n"
+        text = text.replace("12345", str(rng.randint(10_000, 99_998)))
+    made = ruler.variable_tracking(rng, size, haystack=setting.haystack)
+    return made._replace(prompt=text + made.prompt)
+
+
+def common_words(rng: random.Random, size: int, setting: Setting) -> Sample:
+    """cwe, after a worked example; a word is repeated less often in short texts."""
+    short, text = setting.length < setting.short, ""
+    if setting.shots:
+        shown = ruler.common_words(rng, 20 if short else 40, often=3 if short else 10, seldom=1 if short else 3)
+        text = f"{shown.prompt}{shown.prefix} {ruler.numbered(shown.answers)}\n"
+    made = ruler.common_words(rng, size, often=6 if short else 30, seldom=1 if short else 3)
+    return made._replace(prompt=text + made.prompt)
+
+
+def frequent_words(rng: random.Random, size: int, setting: Setting) -> Sample:
+    """fwe, from as many words as RULER takes for the length."""
+    return ruler.frequent_words(rng, size, vocabulary=max(8, (setting.length - setting.reserve) // 50))
+
+
+def _largest(fits: Callable[[int], bool], smallest: int) -> int:
+    """Return the largest size that fits, if sizes that fit come first; `smallest` where none does."""
+    low, high = smallest, 2 * smallest
+    while fits(high):
+        low, high = high, 2 * high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low

@@ -1,0 +1,111 @@
+"""Models for long-context evaluation: trained runs on text, which read bytes, and published weights with their tokenizers."""
+
+import dataclasses
+import functools
+import pathlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from flax import nnx
+
+from attnjax.analysis import loaded_model
+from attnjax.long.scoring import Losses
+from attnjax.models import load, load_tokenizer
+from attnjax.models.completion import stop_tokens
+from attnjax.modules import Decoder, generate
+from attnjax.tasks import Text
+from attnjax.typing import Array, Int, PyTree
+
+BYTES = 256
+
+
+@dataclasses.dataclass(frozen=True)
+class Subject:
+    """A causal model that reads texts.
+
+    Attributes:
+      name: what tables call it.
+      encode: the tokens of a text.
+      decode: the text of tokens.
+      losses: the loss in nats of each token [B, T - 1] but the first, given those before it.
+      complete: greedy tokens [B, steps] after prompts, a list of token lists, from (prompts, size to pad to, steps).
+      bytewise: whether a token is a byte.
+    """
+
+    name: str
+    encode: Callable[[str], list[int]]
+    decode: Callable[[Sequence[int]], str]
+    losses: Losses
+    complete: Callable[[Sequence[Sequence[int]], int, int], Int[np.ndarray, "B steps"]]
+    bytewise: bool = False
+
+    def count(self, text: str) -> int:
+        """Return the number of tokens of a text."""
+        return len(self.encode(text))
+
+
+def of_path(path: str | pathlib.Path) -> Subject:
+    """Return the model in a folder with safetensors, or else the trained run that a folder or a description names.
+
+    Raises:
+      ValueError: for a model that does not go on with a text, a run that was not trained on text, and all that loading refuses.
+    """
+    return of_folder(pathlib.Path(path)) if is_published(path) else of_run(path)
+
+
+def is_published(path: str | pathlib.Path) -> bool:
+    """Return whether a path is a folder with safetensors."""
+    folder = pathlib.Path(path)
+    return folder.is_dir() and any(folder.glob("*.safetensors"))
+
+
+def of_run(path: str | pathlib.Path) -> Subject:
+    """Return the model of a run on text, which reads bytes, at its newest sound checkpoint."""
+    loaded = loaded_model.load(path)
+    model = nnx.merge(loaded.graph, loaded.params)
+    if not isinstance(loaded.task, Text) or not isinstance(model, Decoder):
+        raise ValueError(f"the suite long asks in English, and {path} was not trained on text")
+    decode = lambda tokens: bytes(token for token in tokens if 0 <= token < BYTES).decode("utf-8", "replace")
+    return of_decoder(loaded.name, model, lambda text: list(text.encode()), decode, bytewise=True)
+
+
+def of_folder(path: pathlib.Path) -> Subject:
+    """Return the published model of a folder, with its tokenizer."""
+    tokenizer = load_tokenizer(path)
+    loaded = load(path)
+    model, stops = loaded.model, stop_tokens(loaded)
+    if not isinstance(model, Decoder):
+        raise ValueError(f"{path} holds a {type(model).__name__}, and the suite long needs a Decoder")
+    decode = lambda tokens: tokenizer.decode([int(token) for token in tokens if token >= 0])
+    return of_decoder(path.name, model, tokenizer.encode, decode, stop=stops[0] if stops else None)
+
+
+def of_decoder(
+    name: str,
+    model: Decoder,
+    encode: Callable[[str], list[int]],
+    decode: Callable[[Sequence[int]], str],
+    *,
+    bytewise: bool = False,
+    stop: int | None = None,
+) -> Subject:
+    """Return a decoder as a subject; `stop` is the token that ends its answers, which goes on to the end of a row."""
+    graph, params = nnx.split(model, graph=False)
+
+    def losses(tokens: Int[np.ndarray, "B T"]) -> Any:
+        return np.concatenate([np.asarray(_losses(graph, params, row[None])) for row in tokens])
+
+    def complete(prompts: Sequence[Sequence[int]], size: int, steps: int) -> Int[np.ndarray, "B steps"]:
+        tokens, valid = np.zeros((len(prompts), size), np.int32), np.zeros((len(prompts), size), bool)
+        for i, prompt in enumerate(prompts):
+            tokens[i, size - len(prompt) :], valid[i, size - len(prompt) :] = prompt, True
+        return np.asarray(generate(model, tokens, steps, valid=valid, stop=stop))
+
+    return Subject(name, encode, decode, losses, complete, bytewise)
+
+
+@functools.partial(jax.jit, static_argnames="graph")
+def _losses(graph: Any, params: PyTree, tokens: Int[Array, "B T"]) -> Array:
+    return loaded_model.next_token_losses(nnx.merge(graph, params)(tokens), tokens)

@@ -1,0 +1,221 @@
+"""Make long.npz and long.json: sequences and prompts by the authors' generators of the long-context tasks.
+
+    python -m venv golden && golden/bin/pip install torch numpy scipy tqdm
+    golden/bin/python tests/golden/make_long.py REFERENCES
+
+REFERENCES holds the files of `SOURCES` and what they import of their neighbours, as OWNER/NAME/PATH (see references.py); none
+of them is in this repository. They are run unchanged, but with stand-ins for what they only import, such as dataset
+libraries, and for tokenizers (one token is one character), word lists, and the one draw from NumPy in variable tracking,
+which comes from Python's generator, so that one seed makes a whole prompt.
+"""
+
+import collections
+import contextlib
+import hashlib
+import importlib.util
+import json
+import random
+import sys
+import types
+from pathlib import Path
+from unittest import mock
+
+import numpy as np
+import scipy.sparse  # extension modules cannot be loaded again after `module` has taken its stand-ins away
+import scipy.special  # noqa: F401
+import torch
+import tqdm  # noqa: F401
+
+SOURCES = {
+    "HazyResearch/zoology/zoology/data/multiquery_ar.py": "c53c345895a1c153",
+    "jopetty/word-problem/src/generate_data.py": "2cc8fd7ddf5fd709",
+    "alreich/abstract_algebra/src/finite_algebras.py": "437c1e0289e02604",
+    "sheryc/resonance_rope/src/data/components/base_sequence_dataset.py": "8032e58e9d4b80f0",
+    "sheryc/resonance_rope/src/data/components/cot_sequence.py": "ff4a6b163cc500ac",
+    "sheryc/resonance_rope/src/data/components/recurrent_sequence.py": "15eccad28788b03f",
+    "sheryc/resonance_rope/src/data/components/semi_recurrent_sequence.py": "b07cc32f966da5d3",
+    "NVIDIA/RULER/scripts/data/synthetic/niah.py": "e9cada0a7660d274",
+    "NVIDIA/RULER/scripts/data/synthetic/variable_tracking.py": "9aac483420e158d1",
+    "NVIDIA/RULER/scripts/data/synthetic/common_words_extraction.py": "2671d4a84a383ace",
+    "NVIDIA/RULER/scripts/data/synthetic/freq_words_extraction.py": "29b7af97ffdd2122",
+    "NVIDIA/RULER/scripts/eval/synthetic/constants.py": "6740467c17b8dc06",
+    "PKU-ML/LongPPL/longppl/longppl.py": "12570c9000faee2b",
+}
+"""Files, and how the SHA-256 of each begins. Commits: zoology d88d6f5, word-problem 8f910f9, abstract_algebra 443b62a (the last
+before word-problem), resonance_rope 4a7f5a7, RULER c3f5e3b, LongPPL 1decd2a."""
+HERE = Path(__file__).parent
+ADJECTIVES, NOUNS = [f"{c}ar" for c in "bcdfghjklm"], [f"{c}ine" for c in "bcdfghjklmnpqrst"]
+SEED = 42
+
+
+def module(folder: Path, path: str, name: str, **stubs) -> types.ModuleType:
+    """A file of the references as a module, with stand-ins for other modules while it loads."""
+    file = folder / path
+    assert path not in SOURCES or hashlib.sha256(file.read_bytes()).hexdigest().startswith(SOURCES[path]), path
+    spec = importlib.util.spec_from_file_location(name, file)
+    made = importlib.util.module_from_spec(spec)
+    with mock.patch.dict(sys.modules, stubs):
+        spec.loader.exec_module(made)
+    return made
+
+
+def mqar(folder: Path) -> dict[str, np.ndarray]:
+    """Inputs and labels of both kinds of filler, with the keys, values and gaps that they were made of."""
+    segment = collections.namedtuple("DataSegment", ("inputs", "labels", "slices"))
+    stubs = {"zoology.config": mock.MagicMock(DataSegmentConfig=object)}
+    stubs["zoology.data.utils"] = mock.MagicMock(DataSegment=lambda x, y, slices: segment(x, y, slices))
+    zoology = module(folder, "HazyResearch/zoology/zoology/data/multiquery_ar.py", "multiquery_ar", **stubs)
+    drawn, choice = [], np.random.choice
+
+    def recorded(*args, **options):
+        drawn.append(choice(*args, **options))
+        return drawn[-1]
+
+    sizes = {"vocab_size": 64, "num_examples": 5, "input_seq_len": 32, "num_kv_pairs": 4, "seed": SEED}
+    with mock.patch("numpy.random.choice", recorded):
+        plain = zoology.multiquery_ar(**sizes, random_non_queries=False)
+    keys, values, gaps = np.array(drawn).reshape(3, 5, 4)
+    torch.manual_seed(SEED)
+    noisy = zoology.multiquery_ar(**sizes)
+    many = zoology.multiquery_ar(64, 20_000, 32, SEED, num_kv_pairs=4, power_a=0.3, random_non_queries=False)
+    places = np.nonzero(many.labels.numpy() != -100)[1]
+    out = {"keys": keys, "values": values, "gaps": gaps, "inputs": plain.inputs.numpy(), "labels": plain.labels.numpy()}
+    out |= {"noisy": noisy.inputs.numpy(), "counts": np.bincount((places - 8) // 2, minlength=12)}
+    return {f"mqar_{name}": x for name, x in out.items()}
+
+
+def word_problems(folder: Path) -> dict[str, np.ndarray]:
+    """Elements of both groups in the authors' order, words, and their products."""
+    sys.path.insert(0, str(folder / "alreich/abstract_algebra/src"))
+    algebra = module(folder, "alreich/abstract_algebra/src/finite_algebras.py", "finite_algebras")
+    stubs = {name: mock.MagicMock() for name in ("fire", "polars", "pyrootutils")}
+    stubs |= {"abstract_algebra": mock.MagicMock(), "abstract_algebra.finite_algebras": algebra}
+    code = module(folder, "jopetty/word-problem/src/generate_data.py", "generate_data", **stubs)
+    out = {}
+    for name in ("A5", "S5"):
+        group = code.generate_group((name[0], 5))
+        words = np.random.default_rng(SEED).integers(len(group.elements), size=(4, 12))
+        products = []
+        for word in words.tolist():
+            acc = 0
+            products.append([acc := code.group_reduce(lhs=acc, rhs=x, G=group) for x in word])
+        elements = [[int(c) for c in element if c.isdigit()] for element in group.elements]
+        out |= {f"{name}_elements": np.array(elements), f"{name}_words": words, f"{name}_products": np.array(products)}
+    return out
+
+
+def posgen(folder: Path) -> dict[str, np.ndarray]:
+    """Sequences of 40 tokens by each rule, with 3 near and 2 far tokens modulo 17."""
+    stubs = {name: mock.MagicMock() for name in ("datasets", "transformers", "src.utils")}
+    stubs["src.models.components.tokenizers.number_tokenizer"] = mock.MagicMock()
+    path = "sheryc/resonance_rope/src/data/components/"
+    base = module(folder, f"{path}base_sequence_dataset.py", "base", **stubs)
+    out = {}
+    for rule in ("recurrent", "cot", "semi_recurrent"):
+        stub = {"src.data.components.base_sequence_dataset": base}
+        code = module(folder, f"{path}{rule}_sequence.py", rule, **stub)
+        kind = next(x for x in vars(code).values() if isinstance(x, type) and x.__module__ == rule)
+        one = object.__new__(kind)
+        one.modular, one.near_count, one.far_count, one.total_dependency_count = 17, 3, 2, 5
+        one.arith_task = "mod_addition"
+        out[f"posgen_{rule}"] = np.array(one._extend_sequence([3, 1, 4, 11, 5], 40))
+    return out
+
+
+def longppl(folder: Path) -> dict[str, np.ndarray]:
+    """Key tokens and LongPPL of 90 characters under two models that sum what they have read."""
+    code = module(folder, "PKU-ML/LongPPL/longppl/longppl.py", "longppl", transformers=mock.MagicMock())
+    rng = np.random.default_rng(SEED)
+    tokens = rng.integers(6, size=90)
+    text = "".join("abcdef"[i] for i in tokens)
+    tables = rng.normal(size=(2, 6, 6)).round(3)
+
+    def model(table):
+        def call(ids):
+            read = torch.cumsum(torch.nn.functional.one_hot(ids, 6).double(), 1) @ torch.tensor(table)
+            return types.SimpleNamespace(logits=read)
+
+        call.device = "cpu"
+        return call
+
+    def tokenizer(text, **_):
+        ids = torch.tensor([["abcdef".index(c) for c in text]])
+        return {"input_ids": ids, "offset_mapping": torch.tensor([[[i, i + 1] for i in range(len(text))]])}
+
+    judged, judge = map(model, tables)
+    with contextlib.redirect_stdout(sys.stderr):
+        found = code.compute_longppl(text, judged, judge, tokenizer, tokenizer, trunc_len=20, sliding_window=8)
+        spans = code.find_key_token(text, judge, tokenizer, 20, 8)
+    key = np.concatenate([np.arange(a, b) for a, b in spans.tolist()])
+    numbers = np.array([found["longppl"], found["n_key_token"], found["ppl"]], np.float64)
+    return {"longppl_tokens": tokens, "longppl_tables": tables, "longppl_key": key, "longppl_numbers": numbers}
+
+
+def ruler(folder: Path, task: str, length: int, *options: str) -> types.ModuleType:
+    """A script of RULER, loaded with these options and without its main program."""
+    path = f"NVIDIA/RULER/scripts/data/synthetic/{task}.py"
+    constants = module(folder, "NVIDIA/RULER/scripts/data/synthetic/constants.py", "constants")
+    told = constants.TASKS["niah" if task == "niah" else task]
+    template = told["template"] + told["answer_prefix"]
+    tokenizer = mock.MagicMock(select_tokenizer=lambda *_: types.SimpleNamespace(text_to_tokens=list))
+    lists = {"nounlist.txt": NOUNS, "adjectivelist.txt": ADJECTIVES, "verblist.txt": []}
+    words = types.SimpleNamespace(random_word=types.SimpleNamespace(_get_words_from_text_file=lists.__getitem__))
+    stubs = {"constants": constants, "tokenizer": tokenizer, "wonderwords": words}
+    stubs |= {name: mock.MagicMock() for name in ("manifest_utils", "nltk", "nltk.tokenize")}
+    argv = [task, "--save_dir=.", "--save_name=x", "--tokenizer_path=x", f"--max_seq_length={length}"]
+    argv += ["--tokens_to_generate=10", "--num_samples=1", f"--random_seed={SEED}", f"--template={template}", *options]
+    with mock.patch.object(sys, "argv", argv):
+        return module(folder, path, task, **stubs)
+
+
+def prompts(folder: Path) -> dict[str, object]:
+    """Prompts, with the answer prefix at their end, and answers: a list of (seed, size, prompt, answers) for each task."""
+    out: dict[str, object] = {"adjectives": ADJECTIVES, "nouns": NOUNS}
+    needles = {
+        "niah_single_1": ("noise", "words", "numbers"),
+        "niah_multikey_2": ("needle", "words", "numbers"),
+        "niah_multikey_3": ("needle", "uuids", "uuids"),
+    }
+    for name, (haystack, key, value) in needles.items():
+        options = (f"--type_haystack={haystack}", f"--type_needle_k={key}", f"--type_needle_v={value}")
+        out[name] = made(ruler(folder, "niah", 4096, *options).generate_input_output, (3, 6))
+    vt = ruler(folder, "variable_tracking", 4096)
+    vt.np = types.SimpleNamespace(random=types.SimpleNamespace(randint=lambda low, end: random.randint(low, end - 1)))
+    out["vt"] = made(lambda size: vt.generate_input_output(size, 1, 4), (5, 8))
+    out["vt_example"] = made(lambda size: vt.generate_input_output(size, 1, 4, is_icl=True), (5,))
+    english = folder / "NVIDIA/RULER/scripts/data/synthetic/json/english_words.json"
+    english.parent.mkdir(exist_ok=True)
+    english.write_text(
+        json.dumps({str(i): f"{a}{b}" for i, (a, b) in enumerate(zip(ADJECTIVES * 8, NOUNS * 5, strict=True))})
+    )
+    for length in (1024, 4096):
+        cwe = ruler(folder, "common_words_extraction", length)
+        # Those of wonderwords are fewer than 40, so the list of RULER's own words would be used.
+        out["words"] = cwe.words = cwe.randle_words
+        out[f"cwe_{length}"] = made(cwe.generate_input_output, (15, 42))
+    fwe = ruler(folder, "freq_words_extraction", 4096)
+    out["fwe"] = made(lambda size: fwe.generate_input_output(10**9, num_words=size, vocab_size=20)[:2], (60, 200))
+    score = module(folder, "NVIDIA/RULER/scripts/eval/synthetic/constants.py", "metrics").string_match_all
+    told = (["The Alpha and beta.", "nothing", "GAMMA 12"], [["alpha", "BETA"], ["x", "y"], ["gamma", "13", "12"]])
+    out["string_match_all"] = [*told, score(*told)]
+    return out
+
+
+def made(generate, sizes) -> list[list[object]]:
+    """What a generator makes of each size, right after its seed was set."""
+    out = []
+    for seed, size in enumerate(sizes):
+        random.seed(seed)
+        out.append([seed, size, *generate(size)])
+    return out
+
+
+def main(folder: Path) -> None:
+    """Write both files beside this script."""
+    arrays = mqar(folder) | word_problems(folder) | posgen(folder) | longppl(folder)
+    np.savez(HERE / "long.npz", **arrays)
+    (HERE / "long.json").write_text(json.dumps(prompts(folder), indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

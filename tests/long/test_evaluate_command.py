@@ -1,0 +1,131 @@
+"""`attnjax evaluate` for a run on text, a run on a task of its own, and published weights, and one line for each mistake."""
+
+import json
+
+import jax
+import numpy as np
+import pytest
+from flax import nnx
+
+from attnjax.cli import main
+from attnjax.config import canonical_json, parse, run_id
+from attnjax.models import MODELS, Loaded, save
+from attnjax.train import checkpoint
+from attnjax.train.evaluate import Evaluator
+from attnjax.train.loop import make_task
+from attnjax.train.step import Trainer, members
+
+FIELDS = {
+    "name": "small",
+    "task": {"name": "text", "length_min": 8, "length_max": 8},
+    "model": {"layers": 1, "model": 16, "heads": 2, "hidden": 16, "encoding": "alibi"},
+    "train": {"steps": 3, "batch": 2},
+    "evaluate": {"lengths": [32], "validation_lengths": [], "count": 8, "batch": 8, "bucket_sizes": [32]},
+}
+MQAR = {"name": "mqar", "length_min": 8, "length_max": 16, "options": {"vocab": 16, "pairs": 2}}
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def a_run(root, **changes):
+    """The folder of a run with a checkpoint of its first parameters, and its config."""
+    config = parse({**FIELDS, **changes})
+    folder = root / run_id(config)
+    folder.mkdir()
+    (folder / "config.json").write_text(canonical_json(config))
+    trainer = Trainer(config, make_task(config))
+    state = jax.tree.map(lambda leaf: leaf[0], jax.device_get(trainer.start(members([config]))))
+    checkpoint.save(folder / "checkpoints", 3, state)
+    return folder, config, trainer, state
+
+
+def test_a_run_on_text(here, capsys):
+    (here / "text").write_text("A line of words to read.\n" * 2000)
+    folder, *_ = a_run(here, task={**FIELDS["task"], "options": {"path": "text"}})
+    tasks = ["--tasks", "niah_single_1,fwe", "--lengths", "512,640", "--samples", "2"]
+    assert main(["evaluate", str(folder), "--suite", "long", *tasks, "--perplexity", "text", "--out", "out"]) == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith((here / "out/table.md").read_text().rstrip())
+    assert "| task | 512 | 640 |" in printed
+    assert "| Frequent words | - | - |" in printed
+    assert (
+        "fwe has 736 tokens with its smallest haystack, 64 of them for the answer: a length of 640 is too small."
+        in printed
+    )
+    rows = json.loads((here / "out/scores.json").read_text())
+    needle = next(row for row in rows if row.get("task") == "niah_single_1" and row["length"] == 512)
+    assert needle["generation"] == 0
+    assert needle["ranking"] in (0, 50, 100)
+    assert [row["length"] for row in rows if "ppl" in row] == [512, 640]
+    assert all(150 < row["ppl"] < 600 for row in rows if "ppl" in row)
+    assert {path.name for path in (here / "out").iterdir()} == {"table.md", "scores.json", "scores.png", "scores.svg"}
+
+
+@pytest.mark.slow
+def test_a_run_on_a_task_of_its_own_has_the_scores_of_its_own_evaluation(here, capsys):
+    folder, config, trainer, state = a_run(here, task=MQAR)
+    assert main(["evaluate", str(folder), "--lengths", "32,48", "--samples", "8", "--out", "out"]) == 0
+    assert "Task mqar of" in capsys.readouterr().out
+    rows = json.loads((here / "out/scores.json").read_text())
+    assert {row["length"] for row in rows} == {32, 48}
+    own = Evaluator(config, make_task(config), trainer.model)
+    ((records,),) = own(jax.tree.map(lambda leaf: np.asarray(leaf)[None], state.params), ("test",))
+    expected = {one["metric"]: one["value"] for one in records}
+    assert {row["metric"]: row["value"] for row in rows if row["length"] == 32} == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.fixture
+def published(here):
+    """A tiny GPT-2 with learned positions up to 600 and a tokenizer of bytes."""
+    tokenizers = pytest.importorskip("tokenizers")
+    spec = MODELS["gpt2"].config({"vocab_size": 256, "n_embd": 16, "n_layer": 1, "n_head": 2, "n_positions": 600})
+    save(Loaded(MODELS["gpt2"].build(spec, nnx.Rngs(0)), spec, MODELS["gpt2"]), here / "tiny")
+    alphabet = sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet())
+    made = tokenizers.Tokenizer(tokenizers.models.BPE({c: i for i, c in enumerate(alphabet)}, []))
+    made.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    made.decoder = tokenizers.decoders.ByteLevel()
+    made.save(str(here / "tiny" / "tokenizer.json"))
+    return here / "tiny"
+
+
+@pytest.mark.slow
+def test_published_weights_and_a_length_that_they_cannot_read(published, capsys):
+    command = ["evaluate", str(published), "--tasks", "niah_single_1", "--samples", "2"]
+    assert main([*command, "--lengths", "600,700"]) == 0
+    printed = capsys.readouterr().out
+    assert "| Needle in noise (passkey) | 0.0 / " in printed
+    assert "Note: " in printed
+    assert (published.parent / "evaluated/tiny/table.md").exists()
+    assert main([*command, "--lengths", "600", "--depths", "2"]) == 0
+    printed = capsys.readouterr().out
+    assert "| depth of the needle | 600 |" in printed
+    assert "| 100 % | 0.0 / " in printed
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--tasks", "fwe"], "--tasks is for models that read text; "),
+        (["--depths", "3"], "--depths is for models that read text; "),
+        (["--lengths", "7"], "task 'mqar' has lengths 8 or more with its options; evaluate.lengths has 7 .. 7"),
+        (["--lengths", "1k,1024"], "must name each length once, got '1k,1024'"),
+        (["--lengths", "1m"], "must be a whole number from 1 to 999999999, got '1m'"),
+        (["--lengths", "90000k"], "must have lengths of at most 16777216, got 92160000"),
+        (["--suite", "short"], "invalid choice: 'short' (choose from"),
+    ],
+)
+def test_mistakes_are_one_sentence(here, options, message, capsys):
+    folder, *_ = a_run(here, task=MQAR)
+    with_code = lambda: main(["evaluate", str(folder), *options])
+    try:
+        code = with_code()
+    except SystemExit as exit_:
+        code = exit_.code
+    assert code == 2
+    told = capsys.readouterr().err
+    assert message in told
+    assert "Traceback" not in told

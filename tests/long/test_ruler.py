@@ -1,0 +1,110 @@
+"""The texts of RULER against those of its own scripts, string by string, and samples that fill a length."""
+
+import json
+import re
+
+import pytest
+
+from attnjax.long import ruler
+from attnjax.long.fitting import Setting, samples, words_of
+from attnjax.registry import SUITES
+from tests.golden_arrays import GOLDEN
+
+TASKS = tuple(SUITES["long"])
+
+
+@pytest.fixture(scope="module")
+def golden():
+    return json.loads((GOLDEN / "long.json").read_text(encoding="utf-8"))
+
+
+def after_an_example(rng, size, words, shown, asked):
+    """The question after the worked example that RULER puts before it; numbers of repetitions of both."""
+    example = ruler.common_words(rng, shown[0], often=shown[1], seldom=shown[2], words=words)
+    made = ruler.common_words(rng, size, often=asked[0], seldom=asked[1], words=words)
+    text = f"{example.prompt}{example.prefix} {ruler.numbered(example.answers)}\n"
+    return made._replace(prompt=text + made.prompt)
+
+
+MAKERS = {
+    "niah_single_1": lambda rng, size, keys, _: ruler.niah(rng, size, keys=keys),
+    "niah_multikey_2": lambda rng, size, keys, _: ruler.niah(rng, size, haystack=None, keys=keys),
+    "niah_multikey_3": lambda rng, size, *_: ruler.niah(rng, size, haystack=None, uuids=True),
+    "vt": lambda rng, size, *_: ruler.variable_tracking(rng, size),
+    "vt_example": lambda rng, size, *_: ruler.variable_tracking(rng, size, example=True),
+    "cwe_1024": lambda rng, size, _, words: after_an_example(rng, size, words, (20, 3, 1), (6, 1)),
+    "cwe_4096": lambda rng, size, _, words: after_an_example(rng, size, words, (40, 10, 3), (30, 3)),
+    "fwe": lambda rng, size, *_: ruler.frequent_words(rng, size, vocabulary=20),
+}
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_prompts_are_those_of_the_authors(golden, name):
+    keys = sorted(f"{a}-{n}" for a in golden["adjectives"] for n in golden["nouns"])
+    for seed, size, prompt, answers in golden[name]:
+        ours = MAKERS[name](ruler.seeded(seed), size, keys, golden["words"])
+        assert ours.prompt + ours.prefix == prompt
+        assert list(ours.answers) == answers
+        assert len(ours.wrong) == 9 or name in ("fwe", "cwe_4096", "cwe_1024")
+        assert not set(ours.wrong) & set(answers)
+
+
+@pytest.mark.parametrize("shots", [0, 1])
+@pytest.mark.parametrize("name", TASKS)
+def test_samples_fill_a_length_and_never_more(name, shots):
+    reserve = SUITES["long"][name].bytes
+    made = samples(name, Setting(4096, reserve, len, shots=shots, short=16_384), 20)
+    lengths = [len(one.prompt + one.prefix) + reserve for one in made]
+    assert 3_600 < min(lengths) <= max(lengths) <= 4096
+    assert len({one.prompt for one in made}) == 20
+    again = samples(name, Setting(4096, reserve, len, shots=shots, short=16_384), 3)
+    assert again == made[:3]
+    for one in made:
+        assert all(answer in one.prompt for answer in one.answers)
+        assert len(one.prompt.split("Answer: ")) == 1 + (shots if name in ("vt", "cwe") else 0)
+
+
+@pytest.mark.parametrize("haystack", ["noise", "folder", "stdlib"])
+@pytest.mark.parametrize("depth", [0.0, 0.5, 1.0])
+def test_a_needle_is_at_its_depth(haystack, depth, tmp_path):
+    for i in range(60):
+        (tmp_path / f"{i}.txt").write_text("A sentence of words. " * 40)
+    words = words_of(str(tmp_path) if haystack == "folder" else haystack)
+    (made,) = samples("niah_single_1", Setting(2048, 32, len, haystack=words, depth=depth), 1)
+    lines = made.prompt.partition("\n")[2].rpartition("\n")[0]
+    assert lines.index("One of the special") / (len(lines) - 80) == pytest.approx(depth, abs=0.15)
+
+
+def test_the_most_frequent_words_are_the_answer():
+    (made,) = samples("fwe", Setting(3000, 64, len), 1)
+    words = re.findall(r"\b[a-z]{6}\b", made.prompt.split("words. ")[1].split("\nQuestion")[0])
+    assert tuple(sorted(set(words), key=words.count, reverse=True)[:3]) == made.answers
+    (made,) = samples("cwe", Setting(3000, 100, len, shots=0), 1)
+    words = re.findall(r"\d+\. (\S+)", made.prompt)
+    assert set(sorted(set(words), key=words.count, reverse=True)[:10]) == set(made.answers)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (
+            lambda: samples("vt", Setting(800, 64, len, shots=0), 1),
+            "vt has 920 tokens with its smallest haystack, 64 of them for the answer: a length of 800 is too small",
+        ),
+        (lambda: samples("qa", Setting(1024, 64, len), 1), "samples: name must be one of niah_single_1, "),
+        (lambda: Setting(1024, 64, len, shots=2), "samples: shots must be 0 or 1, got 2"),
+        (lambda: Setting(1024, 64, len, depth=1.5), "samples: depth must be from 0 to 1, got 1.5"),
+        (lambda: Setting(0, 64, len), "samples: length must be an int of at least 1, got 0"),
+        (
+            lambda: ruler.frequent_words(ruler.seeded(0), 42, vocabulary=20),
+            "fwe: with 42 words of 20 the third and the fourth are equally frequent",
+        ),
+        (
+            lambda: ruler.common_words(ruler.seeded(0), 10_000),
+            "cwe: 10000 different words are needed, and there are",
+        ),
+    ],
+)
+def test_mistakes_are_named(call, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        call()

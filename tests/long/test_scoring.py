@@ -1,0 +1,150 @@
+"""Scores against the authors' numbers, and the suite with planted models: a lookup, and one that sees the end only."""
+
+import json
+import re
+
+import numpy as np
+import pytest
+from flax import nnx
+
+from attnjax.long import scoring, suite
+from attnjax.long.fitting import Setting, samples
+from attnjax.long.subjects import Subject, of_decoder
+from attnjax.modules import Decoder, TransformerConfig
+from tests import golden_arrays
+
+NEEDLES = ("niah_single_1", "niah_multikey_2", "niah_multikey_3")
+
+
+def reads_all(table):
+    """The model of the golden arrays: logits are the sum of the rows of a table for all tokens read."""
+
+    def losses(tokens):
+        logits = np.cumsum(np.eye(len(table))[tokens] @ table, axis=1)[:, :-1]
+        logits = logits - logits.max(-1, keepdims=True)
+        picked = np.take_along_axis(logits, tokens[:, 1:, None], -1)[..., 0]
+        return np.log(np.exp(logits).sum(-1)) - picked
+
+    return losses
+
+
+def test_long_ppl_is_that_of_the_authors():
+    golden = golden_arrays.load("long")
+    tokens, (judged, judge) = golden["longppl_tokens"], golden["longppl_tables"]
+    full = lambda table: np.append(np.nan, reads_all(table)(tokens[None])[0])
+    short = scoring.short_losses(reads_all(judge), tokens, context=20, stride=8)
+    key = scoring.key_tokens(full(judge), short)
+    np.testing.assert_array_equal(np.flatnonzero(key), golden["longppl_key"])
+    expected, count, ppl = golden["longppl_numbers"]
+    assert key.sum() == count > 3
+    assert scoring.long_ppl(full(judged), key) == pytest.approx(expected, rel=1e-5)
+    assert np.exp(np.nanmean(full(judged))) == pytest.approx(ppl, rel=1e-5)
+    assert scoring.long_ppl(full(judged), key & False) is None
+
+
+def test_string_match_is_that_of_the_authors():
+    told, answers, expected = json.loads((golden_arrays.GOLDEN / "long.json").read_text())["string_match_all"]
+    assert scoring.string_match_all(told, answers) == expected == 55.56
+
+
+def test_effective_length_is_the_last_at_or_above_the_threshold():
+    assert scoring.effective_length({4096: 85.6, 1024: 90.0, 8192: 85.5}) == 4096
+    assert scoring.effective_length({4096: 85.59}) is None
+
+
+def test_the_likeliest_candidate_is_counted_per_byte_and_after_the_prompt():
+    table = np.zeros((4, 4))
+    table[1, 2] = 3.0  # after token 1 comes token 2
+    losses = reads_all(table)
+    assert scoring.best_candidate(losses, [1], [[1, 0], [1, 2], [1, 3]], [1, 1, 1], 8) == 1
+    # Two bytes that cost twice as much as one are as likely per byte; a bit more, and they lose.
+    assert scoring.best_candidate(losses, [1], [[1, 0], [1, 0, 0]], [1, 3], 8) == 1
+    assert scoring.best_candidate(losses, [0], [[0, 1], [0, 2]], [1, 1], 8) == -1  # a tie is no knowledge
+    assert scoring.best_candidate(lambda x: 0 * x[:, 1:] + np.nan, [1], [[1, 0]], [1], 8) == -1
+    with pytest.raises(ValueError, match="an answer and its prompt have 9 tokens, and at most 8 are allowed"):
+        scoring.best_candidate(losses, [1], [[1] * 9], [1], 8)
+
+
+def planted(window):
+    """A model of bytes that looks the asked key up in the last `window` bytes, and says nothing where it is not there."""
+
+    def answer(text):
+        asked = re.findall(r"magic \w+ for (\S+) mentioned in the provided text is", text)
+        found = re.findall(rf"for {re.escape(asked[-1])} is: (\S+)\.", text[-window:])
+        return f" {found[0]}" if found else " ?"
+
+    def losses(tokens):
+        out = np.full((len(tokens), tokens.shape[1] - 1), 3.0)
+        for row, cost in zip(tokens, out, strict=True):
+            text = bytes(row.tolist()).decode()
+            start = text.rindex("text is") + len("text is")
+            told = answer(text[:start]).encode()
+            right = row[start : start + len(told)] == np.frombuffer(told, np.uint8)
+            cost[start - 1 : start - 1 + len(told)][right] = 0.1
+        return out
+
+    def complete(prompts, size, steps):
+        assert all(len(prompt) <= size for prompt in prompts)
+        told = [answer(bytes(prompt).decode()).encode()[:steps] for prompt in prompts]
+        return np.array([np.frombuffer(one.ljust(steps), np.uint8) for one in told])
+
+    text = lambda tokens: bytes(tokens).decode()
+    return Subject("planted", lambda text: list(text.encode()), text, losses, complete, bytewise=True)
+
+
+def test_a_lookup_scores_everything_at_every_length():
+    found = suite.evaluate(planted(10**6), (1024, 3000), NEEDLES, number=6)
+    assert {(one.generation, one.ranking) for one in found} == {(100.0, 100.0)}
+    assert scoring.effective_length(suite.averages(found, "generation")) == 3000
+
+
+def test_a_local_model_fails_beyond_its_window():
+    found = suite.evaluate(planted(900), (700, 3000), NEEDLES[:2], number=8)
+    means = {kind: suite.averages(found, kind) for kind in ("generation", "ranking")}
+    for mean in means.values():
+        assert mean[700] == 100
+        assert mean[3000] < 70
+        assert scoring.effective_length(mean) == 700
+    near, far = (suite.evaluate(planted(900), (3000,), NEEDLES[:1], number=2, depth=depth)[0] for depth in (1.0, 0.0))
+    assert (near.generation, far.generation) == (100, 0)
+
+
+def test_what_does_not_fit_is_said_and_has_no_score():
+    found = suite.evaluate(planted(10**6), (600, 1024), ("niah_single_1", "niah_multikey_3"), number=2)
+    table = suite.table("planted", found)
+    assert "| UUID among UUIDs | - | 100.0 / 100.0 |" in table
+    assert "| mean of all tasks | - | 100.0 / 100.0 |" in table
+    assert "a length of 600 is too small." in table
+    assert "1,024 by generation, 1,024 by ranking" in table
+    with pytest.raises(ValueError, match="evaluate: task must be one of niah_single_1"):
+        suite.evaluate(planted(9), (600,), ("qa",))
+
+
+@pytest.fixture(scope="module")
+def decoder():
+    config = TransformerConfig(vocab=256, model=16, layers=1, heads=2, hidden=32)
+    model = Decoder(config, rngs=nnx.Rngs(0))
+    text = lambda row: bytes(row).decode("latin")
+    return of_decoder("tiny", model, lambda text: list(text.encode()), text, bytewise=True)
+
+
+def test_a_decoder_is_measured_by_generation_and_ranking(decoder):
+    (one,) = samples("niah_single_1", Setting(500, 8, len), 1)
+    prompt = decoder.encode(one.prompt + one.prefix)
+    alone, padded = (decoder.complete([prompt], size, 8) for size in (len(prompt), 500))
+    np.testing.assert_array_equal(alone, padded)
+    losses = decoder.losses(np.array([prompt + [0] * 5]))[0]
+    assert losses.shape == (len(prompt) + 4,)
+    np.testing.assert_allclose(losses[: len(prompt) - 1], decoder.losses(np.array([prompt]))[0], rtol=2e-5)
+    assert 4 < losses.mean() < 8
+    (score,) = suite.evaluate(decoder, (500,), ("niah_single_1",), number=2)
+    assert score.generation == 0
+    assert score.ranking in (0, 50, 100)
+
+
+def test_perplexity_of_a_text(decoder):
+    found = suite.text_perplexity(decoder, "some words of a text " * 20, 64)
+    assert 50 < found["ppl"] < 5000
+    assert 0 <= found["key_tokens"] <= 1
+    with pytest.raises(ValueError, match="a text of 5 tokens has no window of 64"):
+        suite.text_perplexity(decoder, "words", 64)

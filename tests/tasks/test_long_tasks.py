@@ -1,0 +1,154 @@
+"""MQAR, flip-flop languages, word problems and PosGen against sequences by the authors' code, and with planted models.
+
+`golden/README.md` says how `long.npz` was made. A model that looks keys up, or follows the state, scores 100 %; one that sees
+the last tokens only does so up to its window, and not beyond.
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from attnjax.tasks import MQAR, FlipFlop, PosGen, WordProblem, next_token_form
+from attnjax.tasks.mqar import arrange
+from tests import golden_arrays
+from tests.tasks import cases
+
+KEY = jax.random.key(3)
+
+
+@pytest.fixture(scope="module")
+def golden():
+    return golden_arrays.load("long")
+
+
+def sampled(task, length, count=20):
+    """Examples of one length, as NumPy arrays."""
+    sample = cases.compiled(lambda key: task.sample(key, jnp.full(count, length), length))
+    return jax.tree.map(np.asarray, sample(KEY))
+
+
+@pytest.mark.parametrize("filler", ["inputs", "noisy"])
+def test_mqar_is_arranged_as_by_its_authors(golden, filler):
+    expected = golden[f"mqar_{filler}"]
+    for i, (inputs, labels) in enumerate(zip(expected, golden["mqar_labels"], strict=True)):
+        # Theirs replaces zeros by noise, so that what stands there is the noise; -100 marks what does not count.
+        noise = jnp.asarray(inputs if filler == "noisy" else 0 * inputs, jnp.int32)
+        drawn = (jnp.asarray(golden[f"mqar_{name}"][i], jnp.int32) for name in ("keys", "values", "gaps"))
+        ours = arrange(*drawn, noise)
+        np.testing.assert_array_equal(ours[0], inputs)
+        np.testing.assert_array_equal(ours[1], np.where(labels == -100, 0, labels))
+
+
+def test_mqar_gaps_are_distributed_as_those_of_its_authors(golden):
+    """20,000 sequences of each; a gap is used or not, so its count varies no more than a binomial one."""
+    count = int(golden["mqar_counts"].sum()) // 4
+    made = sampled(MQAR(vocab=64, pairs=4, power=0.3, filler="zero"), 32, count)
+    ours = np.bincount((np.nonzero(made.weight)[1] - 8) // 2, minlength=12)
+    share = golden["mqar_counts"] / count
+    assert share[0] > 1.7 * share[-1]
+    assert (np.abs(ours - golden["mqar_counts"]) < 5 * np.sqrt(2 * count * share * (1 - share))).all()
+
+
+def test_mqar_grows_in_length_and_pairs_apart():
+    for pairs, length in ((2, 60), (6, 60), (6, 24)):
+        made = sampled(MQAR(vocab=128, pairs=pairs), length)
+        assert made.inputs.shape == (20, length)
+        assert (made.weight.sum(-1) == pairs).all()
+        assert ((made.targets[made.weight > 0] >= 64) & (made.targets[made.weight > 0] < 128)).all()
+        for x, y, counted in zip(made.inputs, made.targets, made.weight, strict=True):
+            assert sorted(x[counted > 0]) == sorted(x[: 2 * pairs : 2])
+            assert [
+                dict(zip(x[: 2 * pairs : 2], x[1 : 2 * pairs : 2], strict=True))[k] for k in x[counted > 0]
+            ] == list(y[counted > 0])
+
+
+@pytest.mark.parametrize("group", ["A5", "S5"])
+def test_products_are_those_of_the_authors(golden, group):
+    """Theirs permute 1 .. 5, and are listed in the same order."""
+    task = WordProblem(group)
+    assert len(task.elements) == {"A5": 60, "S5": 120}[group]
+    np.testing.assert_array_equal(task.elements, golden[f"{group}_elements"] - 1)
+    words, products = golden[f"{group}_words"], golden[f"{group}_products"]
+    found = words[:, :1]
+    for x in words.T[1:]:
+        found = np.concatenate([found, task.table[found[:, -1], x][:, None]], axis=1)
+    np.testing.assert_array_equal(found, products)
+    np.testing.assert_array_equal(task.table[0], np.arange(len(task.elements)))
+
+
+@pytest.mark.parametrize("rule", ["recurrent", "cot", "semi_recurrent"])
+def test_posgen_goes_on_as_by_its_authors(golden, rule):
+    expected = golden[f"posgen_{rule}"]
+    task = PosGen(rule, modulus=17, near=3, far=2)
+    np.testing.assert_array_equal(task.extend(jnp.asarray(expected[:5], jnp.int32), 40), expected)
+
+
+def test_flip_flop_strings_have_the_probabilities_of_the_paper():
+    x = sampled(FlipFlop(ignore=0.7), 40, 2000)
+    inner = x.inputs[:, 2:-1:2].ravel()
+    share = [(inner == token).mean() for token in range(3)]
+    np.testing.assert_allclose(share, [0.15, 0.15, 0.7], atol=5 * np.sqrt(0.25 / inner.size))
+    bits = x.inputs[:, 1::2][x.inputs[:, :-1:2] != 1]
+    assert abs((bits == 4).mean() - 0.5) < 5 * np.sqrt(0.25 / bits.size)
+
+
+def accuracy(task, length, predict):
+    """The share of counted targets that a planted model of inputs [T] predicts."""
+    make = cases.compiled(lambda key: next_token_form(task, task.sample(key, jnp.full(8, length), length)))
+    made = jax.tree.map(np.asarray, make(KEY))
+    predicted = np.stack([predict(row) for row in made.tokens])
+    return (predicted == made.targets)[made.mask].mean()
+
+
+def lookup(window):
+    """For each token of MQAR, the token after its last occurrence among the `window` tokens before it."""
+
+    def predict(x):
+        out = np.zeros_like(x)
+        for t, token in enumerate(x):
+            found = [s for s in range(max(0, t - window), t - 1, 1) if x[s] == token]
+            out[t] = x[found[0] + 1] if found else 0
+        return out
+
+    return predict
+
+
+def memory(window):
+    """For each instruction of a flip-flop string, the bit of the last write among the `window` tokens before it, else 0."""
+
+    def predict(x):
+        out = np.full_like(x, 3)
+        for t in range(0, len(x), 2):
+            found = [s for s in range(max(0, t - window), t - 1) if s % 2 == 0 and x[s] == 0]
+            out[t] = x[found[-1] + 1] if found else 3
+        return out
+
+    return predict
+
+
+@pytest.mark.parametrize(
+    ("task", "model", "window"), [(MQAR(pairs=4, vocab=64, filler="zero"), lookup, 24), (FlipFlop(0.9), memory, 12)]
+)
+def test_a_lookup_scores_everything_and_a_local_model_fails_beyond_its_window(task, model, window):
+    for length in (16, 120):
+        assert accuracy(task, length, model(10**6)) == 1
+    local = [accuracy(task, length, model(window)) for length in (16, 120)]
+    assert local[1] < 0.8 * min(1, local[0] + 0.2)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: MQAR(vocab=16, pairs=8), "MQAR: 8 pairs need 8 different keys, and vocab=16 has 7"),
+        (lambda: MQAR(power=0), "MQAR: power must be above 0 and at most 1, where gaps are uniform; got 0"),
+        (lambda: MQAR(filler="none"), "MQAR: filler must be one of random, zero; got 'none'"),
+        (lambda: MQAR(pairs=4).sample(KEY, [15], 15), "MQAR: max_length must be an int of at least 16, got 15"),
+        (lambda: FlipFlop(ignore=1), "FlipFlop: ignore must be a probability of at least 0 and below 1, got 1"),
+        (lambda: WordProblem("Z60"), "WordProblem: group must be one of A5, S5; got 'Z60'"),
+        (lambda: PosGen("other"), "PosGen: rule must be one of recurrent, cot, semi_recurrent; got 'other'"),
+    ],
+)
+def test_mistakes_are_named(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
