@@ -1,0 +1,264 @@
+"""The table of length factors: what its words plan, hand-made runs, parts of a table, and mistakes in one sentence."""
+
+import json
+import pathlib
+
+import numpy as np
+import pytest
+
+from attnjax.config import load as load_config
+from attnjax.config import run_id
+from attnjax.records import jsonl
+from attnjax.registry import ENCODINGS
+from attnjax.sweep import plan
+from attnjax.sweep.tuning import tuning
+from experiments.length_table import costs
+from experiments.length_table.__main__ import PAGES, load, main
+from experiments.length_table.figure import draw
+from experiments.length_table.page import notes, table_csv, table_md
+from experiments.length_table.records import Kept, line
+from experiments.length_table.results import fits, reached, results
+from tests.report.synthetic import canonical, config, lines, write_run, write_spec
+from tests.report.synthetic import run_id as made_id
+
+FOLDER = pathlib.Path(__file__).parents[2] / "experiments" / "length_table"
+WORDS = ("copy", "sort", "bucket_sort", "induction", "markov", "text")
+LENGTHS = (8, 16, 17, 32, 128)
+
+
+def run(encoding="rope", seed=0, values=(1.0, 1.0, 1.0, 0.95, 0.5), task="copy", **fields):
+    """A run on copying, trained up to 16, that holds to twice that."""
+    name = f"{encoding}-{task}-{seed}"
+    known = {"learning_rate": 3e-3, "longest": 16, "metric": "exact_match", "lengths": LENGTHS, "seconds": 2.0}
+    return Kept(run=name, task=task, encoding=encoding, seeds=(seed, seed), values=values, **known | fields)
+
+
+def made(*runs):
+    """The results of these runs."""
+    return results([{"kind": "protocol", "text": "Why?"}, *(json.loads(json.dumps(line(one))) for one in runs)])
+
+
+def planned(word):
+    """The config and the planned runs of a word."""
+    found = load_config(f"length_table:{word}")
+    return found, plan(found.config, found.sweep())
+
+
+def test_every_task_has_all_encodings_with_positions_of_one_coordinate_and_ten_seeds():
+    whole = {run_id(one.config) for one in planned("all")[1]}
+    assert len(whole) == 6 * 22 * 10
+    parts = []
+    for word in WORDS:
+        found, runs = planned(word)
+        assert len(runs) == 220
+        assert {one.config.model.encoding.name for one in runs} == {k for k, row in ENCODINGS.items() if not row.axes}
+        assert {one.config.seed for one in runs} == set(range(10))
+        tuned = tuning(found.config, runs, found.tune(), found.tuning_seeds())
+        assert (len(tuned.families), len(tuned.runs)) == (22, 22 * 3 * 2)
+        assert max(runs[0].config.evaluate.lengths) == 8 * runs[0].config.task.length_max
+        parts += [run_id(one.config) for one in runs]
+    assert sorted(parts) == sorted(whole)  # so that the tasks can share a folder
+
+
+def test_the_pilot_looks_at_no_test_and_at_no_seed_of_the_table():
+    found, runs = planned("pilot")
+    assert len(runs) == 9 * 3
+    assert {(one.config.seed, one.config.evaluate.lengths) for one in runs} == {(1000, ())}
+    assert found.tune() == []
+    assert found.config["name"] != planned("copy")[0].config["name"]
+
+
+def test_an_unknown_word_is_refused_with_the_choices():
+    with pytest.raises(ValueError, match="length_table:parity: choose copy, sort, .*, text, all or pilot$"):
+        load_config("length_table:parity")
+
+
+def test_factor_fit_rate_and_their_intervals_are_those_by_hand():
+    """Seven of ten runs hold to 32, three to 17: the median is 2, and the interval of order statistics reaches to 17 / 16."""
+    low = (1.0, 1.0, 0.92, 0.6, 0.1)
+    cell = (
+        made(*(run(seed=k, values=low if k < 3 else (1.0, 1.0, 1.0, 0.95, 0.5)) for k in range(10)))
+        .columns[0]
+        .cells["rope"]
+    )
+    assert cell.factors.tolist() == [17 / 16] * 3 + [2.0] * 7
+    assert (cell.factor.value, cell.factor.high) == (2.0, 2.0)
+    assert 17 / 16 <= cell.factor.low < 2.0
+    few = (
+        made(*(run(seed=k, values=(1.0, 0.9 if k < 4 else 1.0, 0.5, 0.0, 0.0)) for k in range(10)))
+        .columns[0]
+        .cells["rope"]
+    )
+    assert few.fits == (False,) * 4 + (True,) * 6
+    # Clopper and Pearson: beta quantiles (0.025; 6, 5) and (0.975; 7, 4).
+    np.testing.assert_allclose(
+        [few.fit_rate.value, few.fit_rate.low, few.fit_rate.high], [0.6, 0.2624, 0.8784], atol=1e-4
+    )
+
+
+@pytest.mark.parametrize(
+    ("fields", "fitted", "factor"),
+    [
+        ({"values": (1.0, 0.98, 1.0, 1.0, 0.9)}, True, 8.0),
+        ({"values": (0.95, 0.95, 0.95, 0.5, 0.0)}, False, 17 / 16),
+        ({"values": (1.0, 0.5, 1.0, 1.0, 1.0)}, False, 0.0),
+        ({"values": ()}, False, 0.0),
+        ({"task": "markov", "metric": "loss_sliding", "values": (1.3, 1.24, 1.2, 1.28, 1.3), "bigram": 1.2}, True, 2.0),
+        ({"task": "markov", "metric": "loss_sliding", "values": (1.3, 1.26, 1.2, 1.2, 1.2), "bigram": 1.2}, False, 8.0),
+        ({"task": "markov", "metric": "loss_sliding", "values": (1.2, 1.2, 1.2, 1.2, 1.2)}, False, 8.0),
+        (
+            {"task": "text", "metric": "loss_sliding", "values": (2.9, 2.5, 2.4, 2.6, 2.5), "bigram": 2.54},
+            True,
+            17 / 16,
+        ),
+        ({"task": "text", "metric": "loss_sliding", "values": (2.9, 2.6, 2.4, 2.6, 2.5), "bigram": 2.54}, False, 8.0),
+        ({"task": "induction", "metric": "loss_sliding", "values": (0.1, 0.04, 0.08, 3.0, 6.0)}, True, 17 / 16),
+        ({"task": "induction", "metric": "loss_sliding", "values": (0.1, 0.06, 0.06, 0.06, 9.0)}, False, 2.0),
+    ],
+)
+def test_fit_and_factor_of_one_run(fields, fitted, factor):
+    one = run(**fields)
+    assert (fits(one), reached(one)) == (fitted, factor)
+
+
+def test_best_is_only_who_can_be_told_from_all_others():
+    """Ten pairs that all differ alike have p = 2 / 1024, times two comparisons; two seeds have 2 / 4."""
+    far, near, bad = (1.0,) * 5, (1.0, 1.0, 1.0, 0.2, 0.0), (0.2,) * 5
+    rows = lambda count: [
+        run(name, k, values)
+        for name, values in (("alibi", far), ("rope", near), ("nope", near), ("t5", bad))
+        for k in range(count)
+    ]
+    column = made(*rows(10)).columns[0]
+    assert column.best == column.largest == "alibi"
+    assert column.against == {"rope": 4 / 1024, "nope": 4 / 1024}
+    assert column.ranks == {"alibi": 1.0, "nope": 2.5, "rope": 2.5}
+    assert [column.level(name) for name in ("alibi", "rope")] == [True, False]
+    few = made(*rows(2)).columns[0]
+    assert (few.best, few.largest, few.level("rope")) == ("", "alibi", True)
+    text = table_md(made(*rows(10)))
+    assert "| ALiBi | **8.00, 10/10** |" in text
+    assert "| RoPE | 1.06, 10/10 |" in text
+    assert "| T5 bias | *not fitted, 0/10* |" in text
+    assert "| ALiBi | \N{ALMOST EQUAL TO} 8.00, 2/2 |" in table_md(made(*rows(2)))
+
+
+def test_unfitted_runs_are_in_no_ranking_and_no_agreement():
+    order = {"alibi": 128, "nope": 32, "rope": 17, "t5": 16}
+    upto = lambda length: tuple(1.0 if tested <= length else 0.0 for tested in LENGTHS)
+    turned = {"alibi": 32, "nope": 128, "rope": 17, "t5": 16}
+    runs = [run(name, 0, upto(length)) for name, length in order.items()]
+    runs += [run(name, 0, upto(length), task="bucket_sort") for name, length in turned.items()]
+    (found,) = made(*runs).agreements
+    assert (found.tasks, found.encodings, found.tau) == (("copy", "bucket_sort"), 4, pytest.approx(4 / 6))
+    runs[4] = runs[4]._replace(values=(0.0,) * 5)  # ALiBi on bucket_sort
+    (found,) = made(*runs).agreements
+    assert (found.encodings, found.tau) == (3, pytest.approx(1.0))
+
+
+def test_a_part_of_the_table_is_blank_where_nothing_ran():
+    found = made(
+        run("rope"), run("t5"), run("rope", task="associative_recall", longest=8, lengths=(8, 16), values=(1.0, 1.0))
+    )
+    text = table_md(found)
+    assert "| encoding | copy (to 8x) | recall (to 2x) |" in text
+    assert "| T5 bias | \N{ALMOST EQUAL TO} 2.00, 1/1 |  |" in text
+    assert notes(found) == [
+        "Not complete: 1 of 4 cells of these tasks have no runs yet.",
+        "Tasks of the protocol without runs yet: sort, bucket_sort, induction, markov, text.",
+    ]
+    assert [row.split(",")[:2] for row in table_csv(found).splitlines()[1:]] == [
+        ["copy", "rope"],
+        ["copy", "t5"],
+        ["recall", "rope"],
+    ]
+    uneven = made(run("rope"), run("rope", 1), run("t5"))
+    assert "Cells with fewer than 2 runs: T5 bias on copy (1)." in notes(uneven)
+
+
+@pytest.mark.parametrize(
+    "runs", [[run()], [run("t5", values=()), run("rope"), run("nope", task="text", metric="loss")]]
+)
+def test_the_figure_of_any_part_is_drawn_with_the_same_bytes_each_time(tmp_path, runs):
+    written = [[path.read_bytes() for path in draw(made(*runs), tmp_path)] for _ in range(2)]
+    assert written[0] == written[1]
+    assert [data[:4] for data in written[0]] == [b"\x89PNG", b"<?xm"]
+
+
+def folder_of_runs(root):
+    """A sweep as training writes it: two runs that ended, one that failed, one that has not begun."""
+    fields = [config("copy", name, seed, 16) for name, seed in (("rope", 0), ("rope", 1), ("t5", 0), ("t5", 1))]
+    for one, state in zip(fields, ("done", "done", "failed", "pending"), strict=True):
+        row = {"run": made_id(one), "step": 400, "count": 512, "metric": "exact_match"}
+        splits = {8: "train", 16: "train", 32: "test"}
+        rows = [{**row, "length": n, "split": split, "value": 1.0} for n, split in splits.items()]
+        rows += [{**row, "length": 16, "split": "validation", "value": 0.25}]
+        manifest = canonical({"schema": 1, "wall_seconds": 30.0, "population_size": 10})
+        write_run(root, one, state, manifest=manifest, results=lines(rows) if state == "done" else "")
+    write_spec(root, fields)
+    return root
+
+
+def test_the_command_keeps_what_has_ended_and_makes_the_table(tmp_path, capsys):
+    runs, out = folder_of_runs(tmp_path / "runs"), tmp_path / "out"
+    assert main([str(runs), "--out", str(out)]) == 0
+    assert (
+        capsys.readouterr().out.splitlines()[0] == "copy: 1 of 2 encodings fit; largest: rope (p 1.000 to the nearest)"
+    )
+    cells = load(out / "records.jsonl").columns[0].cells
+    assert (cells["rope"].factors.tolist(), cells["rope"].fits) == ([2.0, 2.0], (True, True))
+    assert (cells["t5"].factors.tolist(), cells["t5"].fits) == ([0.0], (False,))
+    assert cells["rope"].runs[0].seconds == 3.0
+    before = {path.name: path.read_bytes() for path in out.iterdir()}
+    assert main(["--out", str(out)]) == 0
+    assert main([str(runs), "--out", str(out)]) == 0
+    assert {path.name: path.read_bytes() for path in out.iterdir()} == before
+    assert {*PAGES, "records.jsonl"} <= set(before)
+    capsys.readouterr()
+    assert main(["--pilot", str(runs)]) == 0
+    assert capsys.readouterr().out.splitlines()[0] == "copy, rope: exact_match 0.250"
+
+
+def test_mistakes_are_one_sentence(tmp_path, capsys):
+    def told(*arguments):
+        assert main([*map(str, arguments), "--out", str(tmp_path / "out")]) == 2
+        return capsys.readouterr().err.removeprefix("length_table: error: ").strip()
+
+    assert told().endswith("out holds no records.jsonl: measure first, or render another folder")
+    assert told(tmp_path / "absent").endswith("absent is not a directory: give the folder that a sweep was written to")
+    runs = folder_of_runs(tmp_path / "runs")
+    assert told(runs, runs).endswith("give one of them")
+    waiting = tmp_path / "waiting"
+    write_run(waiting, config("copy", "rope", 0, 16), "pending", results="")
+    assert told(waiting).endswith("waiting has ended yet")
+    (tmp_path / "out").mkdir()
+    jsonl.append(tmp_path / "out" / "records.jsonl", {"kind": "run", "metric": "exact_match"})
+    assert "records.jsonl holds what is no record of the table of length factors" in told()
+    (tmp_path / "out" / "records.jsonl").write_text("")
+    assert told().endswith("records.jsonl: it has no runs")
+
+
+def test_the_cost_of_a_cell_that_was_not_measured_is_scaled_from_rope_on_its_task(tmp_path, capsys):
+    """RoPE on copy: 2 x 5 to compile training, 4/3 x 6 to compile tests, 16 x 10 to train, 10 x 1 to test: 188 seconds."""
+    rope = costs.Cost("copy", "rope", 5.0, 6.0, 10.0, 1.0)
+    twice = costs.Cost("copy", "path", 10.0, 12.0, 20.0, 2.0)
+    for one in (rope, twice, rope._replace(task="text", training=20.0)):
+        jsonl.append(tmp_path / costs.FILE, one._asdict())
+    assert (rope.cell, twice.cell) == (188.0, 376.0)
+    found = costs.estimates(costs.read(tmp_path / costs.FILE))
+    assert found == pytest.approx(
+        {("copy", "rope"): 188 / 60, ("copy", "path"): 376 / 60, ("text", "rope"): 348 / 60, ("text", "path"): 696 / 60}
+    )
+    assert costs.main(["--render", "--out", str(tmp_path)]) == 0
+    assert "| PaTH | 6.3 | 11.6 |" in (tmp_path / "costs.md").read_text(encoding="utf-8")
+    (tmp_path / costs.FILE).write_text("{\n")
+    assert costs.main(["--render", "--out", str(tmp_path)]) == 2
+    assert capsys.readouterr().err.startswith("costs: error: ")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not (FOLDER / "records.jsonl").exists(), reason="no runs were kept yet")
+def test_the_committed_table_is_what_the_records_say():
+    found = load(FOLDER / "records.jsonl")
+    for name, page in PAGES.items():
+        assert (FOLDER / name).read_text(encoding="utf-8") == page(found)
