@@ -10,7 +10,7 @@ context pays at every length and the best prediction is known. Batches of L = 12
 has as many tokens. Chosen by the committed records of experiments/rope_vs_sinusoidal (base 10,000, seeds 0 to 2, which no run
 here has): at L = 64 their excess (below) is 0.01 nats, at 2L 0.03, at 4L 0.12 and at 8L 0.24, so the task is fitted, and broken
 within the tests; the loss leaves its plateau at steps 700 to 1,100 of 2,000, and 1,500 steps are trained here. Text, on which
-RoPE breaks too (experiments/theta), has no known best prediction. {PILOT}
+RoPE breaks too (experiments/theta), has no known best prediction. Other bases were not tried on this task before.
 
 What is compared, said before the runs. The *excess* of a run is its loss less that of the best prediction on the same windows
 (the pairs counted so far). The outcome is the length factor: the largest tested L'/L up to which the excess stays within 0.05
@@ -42,7 +42,7 @@ Paper: Liu et al. 2024 (arXiv:2310.05209), whose "critical dimension" is the fir
 fine-tuned LLaMA 2; Men et al. 2024 (arXiv:2405.14591), who hold the base against it; Su 2023 (ReRoPE) clamps all pairs.
 Command: attnjax sweep unseen_phase --workers 2 --population 24
          python -m experiments.unseen_phase --runs runs/unseen_phase --out experiments/unseen_phase
-Run time: see experiments/unseen_phase/README.md
+Run time: estimated at 200 core-minutes of training and 30 of clamps, from the records of rope_vs_sinusoidal.
 Expected: unseen phase, not base; bases below 14 (L = 64) and 31 (L = 128), which have no unseen phase, last longest.
 """
 

@@ -27,7 +27,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--runs", type=folder, default=folder("runs/unseen_phase"), help="the sweep, with checkpoints")
     parser.add_argument("--out", type=folder, default=folder("runs/unseen_phase_measured"), help="for records and page")
     parser.add_argument("--render", type=folder, help="measure nothing; write the page of the records in this folder")
-    parser.add_argument("--windows", type=int, default=128, help="windows that clamps are tested on (128)")
+    parser.add_argument("--windows", type=int, default=64, help="windows that clamps are tested on (64)")
     chosen = parser.parse_args(arguments)
     try:
         if chosen.render is None:

@@ -1,6 +1,6 @@
 """RoPE in which some pairs stop turning beyond a distance: an intervention on trained models.
 
-    score(i, j) = scale * sum_k q_ik . R((m_k)) k_jk      m_k = min(i - j, reach) of a clamped pair k, i - j of any other
+    score(i, j) = scale * sum_k q_ik . R(m_k) k_jk      m_k = min(i - j, reach) of a clamped pair k, i - j of any other
     q_ik, k_jk: the two channels of pair k; R(m) turns them by m theta_k, the query against the key
 
 Acts on queries and keys (`map_q`, `map_k`: [T,H] -> [T,2H]) and on scores. A minimum of the distance is no rotation of q and
@@ -18,11 +18,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from attnjax.positions import EncodingParams, RoPE, Sizes, Tile
+from attnjax.positions import EncodingParams, PositionEncoding, RoPE, Sizes, Tile
 from attnjax.positions.checks import validate_integer
 from attnjax.positions.population import numeric
 from attnjax.positions.rotary import merge
-from attnjax.typing import Array, Float, Num
+from attnjax.typing import Array, ArrayLike, Float, Num
 
 PATH = f"{__name__}:ClampedRoPE"
 """What a config calls the encoding."""
@@ -53,6 +53,13 @@ class ClampedRoPE(RoPE):
         validate_integer("ClampedRoPE", minimum=0, most=FARTHEST, reach=self.reach)
         if len(set(self.clamped)) < len(self.clamped):
             raise ValueError(f"ClampedRoPE: clamped names a pair twice: {self.clamped}")
+
+    def check(
+        self, *, sizes: Sizes | None = None, causal: bool | None = None, pos: Num[ArrayLike, "..."] | None = None
+    ) -> None:
+        """Refuses what RoPE refuses, and a mask that shows future keys."""
+        super().check(sizes=sizes, pos=pos)
+        PositionEncoding.check(self, causal=causal)
 
     def constants(self, sizes: Sizes, length: Any = None) -> EncodingParams:
         """shared={"frequencies", "gain", "clamped", "reach"}."""

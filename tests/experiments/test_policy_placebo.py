@@ -7,6 +7,7 @@ import pytest
 
 from attnjax.config import load
 from attnjax.records import jsonl
+from attnjax.report import records as stored
 from attnjax.report.significance import flips, sign_flip, sign_flip_above
 from attnjax.sweep import expand, groups, plan, prepare, run_here
 from attnjax.train import train
@@ -147,8 +148,8 @@ def test_the_committed_page_is_what_its_records_say():
 
 
 @pytest.mark.slow
-def test_a_trained_sweep_has_its_placebos_at_zero(tmp_path, capsys):
-    """After a few steps rounding has not grown: a random start changes no answer, and nothing at all without positions."""
+def test_a_trained_sweep_has_its_placebos(tmp_path, capsys):
+    """A random start changes no training loss under ALiBi but by rounding, none at all without positions, and learned ones."""
     config = load("policy_placebo")
     small = {"train.steps": 4, "train.batch": 4, "train.warmup": 0, "evaluate.count": 8, "evaluate.batch": 8}
     small |= {"model.layers": 1, "model.model": 32, "model.heads": 2, "model.hidden": 32}
@@ -157,17 +158,27 @@ def test_a_trained_sweep_has_its_placebos_at_zero(tmp_path, capsys):
         for change in config.sweep()
         if change["task"]["name"] == "copy"
         and change["seed"] == 100
-        and change["model.encoding"]["name"] in ("alibi", "nope")
+        and change["model.encoding"]["name"] in ("alibi", "nope", "learned")
         and change["positions.policy"] != "randomized"
     ]
     runs = tmp_path / "runs"
     store = prepare(runs, "policy_placebo", plan(config.config, changes))
     with pytest.raises(ValueError, match="is pending: the comparison is of all runs of the sweep$"):
         gather(runs, tmp_path / recorded.RECORDS)
-    assert len(run_here(store, train).of("done")) == 4
+    assert len(run_here(store, train).of("done")) == 6
+    name = lambda run: (run.config["model"]["encoding"]["name"], run.config["positions"]["policy"])
+    loss = {name(run): run.losses[-1][1] for run in stored.read(runs).runs}
+    assert loss["nope", "offset"] == loss["nope", "arange"]
+    assert loss["alibi", "offset"] == pytest.approx(loss["alibi", "arange"], rel=1e-5)
+    assert abs(loss["learned", "offset"] - loss["learned", "arange"]) > 1e-3
     assert main(["--runs", str(runs), "--out", str(tmp_path)]) == 0
     capsys.readouterr()
     found = read(tmp_path / recorded.RECORDS)
-    assert {one.encoding: one.values.tolist() for one in found.differences} == {"alibi": [0.0], "nope": [0.0]}
-    assert found.zero
-    assert len(jsonl.read(tmp_path / recorded.RECORDS).tables) == 2 + 4
+    assert [(one.encoding, one.role) for one in found.differences] == [
+        ("nope", "placebo"),
+        ("learned", "primary"),
+        ("alibi", "placebo"),
+    ]
+    tables = jsonl.read(tmp_path / recorded.RECORDS).tables
+    assert [table["kind"] for table in tables] == ["protocol", "made", *["run"] * 6]
+    assert {tuple(table["lengths"]) for table in tables[2:]} == {(8, 16, 17, 18, 20, 24, 32, 48)}
