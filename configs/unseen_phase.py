@@ -31,9 +31,9 @@ left at an L, there is no verdict.
 Cause: for every second base, the phases of chosen pairs of the trained models are held at their values at the distance L - 1
 for all longer distances (`experiments/unseen_phase/clamped.py`), in tests only: each pair alone, all, and three groups:
 critical pairs (wavelength in (L, 4L)), fast ones (up to L) and slow ones (4L and more). The effect is the loss at 4L with the
-clamp less that without, mean over the runs whose excess rose by more than 0.05 at 4L and whose base has a critical pair, by
-seed. The verdict is *critical pairs* if their effect has a 95 % interval below 0 at both L and, averaged over both L, is below
-those of fast and of slow pairs (paired by seed, one-sided p of all sign flips, Holm over the two, below 0.05).
+clamp less that without, mean over the runs that fitted, whose excess rose by more than 0.05 at 4L and whose base has a critical
+pair, by seed. The verdict is *critical pairs* if their effect has a 95 % interval below 0 at both L and, averaged over both L,
+is below those of fast and of slow pairs (paired by seed, one-sided p of all sign flips, Holm over the two, below 0.05).
 
 One learning rate for all: only the base differs, which changes no norm of queries or keys, and rates would double the cost.
 Primary metric: loss_sliding

@@ -78,7 +78,7 @@ The same with the rise of the excess from L to 4L, and with the length factor of
 ## Which pairs break a model
 
 Effect of holding the phases of pairs beyond the distance L - 1, on the loss at 4L in nats: below 0 the clamp mends. Mean over
-the runs whose excess rose by more than {rise} and whose base has a critical pair, by seed.
+the runs that fitted, whose excess rose by more than {rise} and whose base has a critical pair, by seed.
 
 {effects}
 Critical pairs less the others, averaged over both L: {p}.

@@ -9,15 +9,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from scipy import stats
 
 from attnjax.report.intervals import FEWEST, Estimate, of_mean
-from attnjax.report.metrics import metric
-from attnjax.report.reach import RISE, length_factor
+from attnjax.report.reach import RISE
 from attnjax.report.significance import holm, sign_flip_above
 from attnjax.typing import Bool, Float
 from experiments import recorded
-from experiments.unseen_phase.measuring import FURTHEST, METRIC
+from experiments.unseen_phase.measuring import FURTHEST
+from experiments.unseen_phase.outcomes import correlations, excess_of, factor_of, loss_at, partial, plain_of, rise_of
 from experiments.unseen_phase.phases import GROUPS, SIGNS, predictors, wavelengths
 
 HEAD = 16
@@ -100,7 +99,8 @@ def length(trained: int, runs: list[dict[str, Any]], clamps: list[dict[str, Any]
     known = {name: np.array([one[name] for one in said]) for name in SIGNS}
     kept = {name: values[fits] for name, values in known.items()}
     rho = {name: signed(kept, -rows[:, fits] if name == "rise" else rows[:, fits]) for name, rows in outcomes.items()}
-    effects, pairs = causes(clamps, {run["run"] for run in runs if rise_of(run, trained) > RISE}, trained, seeds)
+    broke = {run["run"] for run in runs if excess_of(run, trained) <= RISE < rise_of(run, trained)}
+    effects, pairs = causes(clamps, broke, trained, seeds)
     return Length(trained, bases, seeds, **outcomes, fits=fits, predictors=known, rho=rho, effects=effects, pairs=pairs)
 
 
@@ -112,64 +112,6 @@ def signed(
     for name, other in (("novelty", "base"), ("base", "novelty")):
         found[f"{name} | {other}"] = SIGNS[name] * partial(kept[name], kept[other], rows)
     return found
-
-
-def loss_at(run: Mapping[str, Any], at: int) -> float:
-    """The loss of a run, or under a clamp, at one test length."""
-    return float(run["losses"][list(run["lengths"]).index(at)])
-
-
-def excesses(run: Mapping[str, Any], trained: int) -> tuple[Float[np.ndarray, " X"], Float[np.ndarray, " X"]]:
-    """The test lengths from L on as multiples of it, and the losses less those of the best prediction."""
-    lengths = np.array(run["lengths"])
-    past = lengths >= trained
-    return lengths[past] / trained, (np.array(run["losses"]) - np.array(run["best"]))[past]
-
-
-def factor_of(run: Mapping[str, Any], trained: int) -> float:
-    """The length factor of the excess of a run."""
-    return length_factor(*excesses(run, trained), metric(METRIC))
-
-
-def plain_of(run: Mapping[str, Any], trained: int) -> float:
-    """The length factor of its loss, as reports have it."""
-    return factor_of({**run, "best": np.zeros(len(run["lengths"]))}, trained)
-
-
-def excess_of(run: Mapping[str, Any], trained: int) -> float:
-    """The excess of a run at L."""
-    return float(excesses(run, trained)[1][0])
-
-
-def rise_of(run: Mapping[str, Any], trained: int) -> float:
-    """The excess at 4L less that at L."""
-    ratios, values = excesses(run, trained)
-    return float(values[list(ratios).index(FURTHEST)] - values[0])
-
-
-def correlations(x: Float[np.ndarray, " X"], rows: Float[np.ndarray, "S X"]) -> Float[np.ndarray, " S"]:
-    """Spearman's rho of x with each row; NaN where one of them does not vary.
-
-    Example:
-        >>> correlations(np.array([1.0, 10.0, np.inf]), np.array([[1.0, 2, 4], [3, 2, 1], [1, 1, 1]])).tolist()
-        [1.0, -1.0, nan]
-    """
-    varies = lambda y: len(y) > 1 and np.ptp(stats.rankdata(y)) > 0
-    pearson = lambda y: float(np.corrcoef(stats.rankdata(x), stats.rankdata(y))[0, 1])
-    return np.array([round(pearson(row), 12) if varies(x) and varies(row) else np.nan for row in rows])
-
-
-def partial(
-    x: Float[np.ndarray, " X"], given: Float[np.ndarray, " X"], rows: Float[np.ndarray, "S X"]
-) -> Float[np.ndarray, " S"]:
-    """The rank correlation of x with each row when that of both with `given` is taken out.
-
-    (r_xy - r_xz r_yz) / sqrt((1 - r_xz^2) (1 - r_yz^2)), NaN where it is not defined.
-    """
-    xy, zy, xz = correlations(x, rows), correlations(given, rows), correlations(x, given[None])
-    with np.errstate(invalid="ignore", divide="ignore"):
-        found = (xy - xz * zy) / np.sqrt((1 - xz**2) * (1 - zy**2))
-    return np.where(np.isfinite(found), found, np.nan)
 
 
 def causes(

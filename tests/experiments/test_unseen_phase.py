@@ -21,8 +21,9 @@ from experiments.unseen_phase import page
 from experiments.unseen_phase.__main__ import main
 from experiments.unseen_phase.clamped import FARTHEST, ClampedRoPE
 from experiments.unseen_phase.measuring import clamped_bases, interventions, measure_sweep
+from experiments.unseen_phase.outcomes import correlations, partial
 from experiments.unseen_phase.phases import GROUPS, group, novelty, predictors, wavelengths
-from experiments.unseen_phase.results import correlations, partial, read, results
+from experiments.unseen_phase.results import read, results
 
 FOLDER = pathlib.Path(__file__).parents[2] / "experiments" / "unseen_phase"
 T, H, THETA = 20, 8, 50.0
