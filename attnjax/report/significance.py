@@ -8,7 +8,7 @@ any number of runs and for ties. With 3 runs a side no p of two groups is below 
 from collections.abc import Sequence
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from scipy import stats
 
 MOST = 16
@@ -25,13 +25,38 @@ def sign_flip(differences: Float[np.ndarray, " R"]) -> float:
       >>> sign_flip(np.array([0.1, 0.2, 0.3]))      # only + + + and - - - are as extreme: 2 of 8
       0.25
     """
-    count, seen = len(differences), abs(float(np.sum(differences)))
-    tolerance = 1e-12 * float(np.sum(np.abs(differences)))
+    seen, flipped = flips(differences)
+    return _share(np.abs(flipped) >= abs(seen) - _rounding(differences), len(differences))
+
+
+def sign_flip_above(differences: Float[np.ndarray, " R"]) -> float:
+    """Return the one-sided p of the same hypothesis, where a protocol predicts before the runs that differences lie above 0.
+
+    Example:
+      >>> sign_flip_above(np.array([0.1, 0.2, 0.3])), sign_flip_above(np.array([-0.1, -0.2, -0.3]))
+      (0.125, 1.0)
+    """
+    seen, flipped = flips(differences)
+    return _share(flipped >= seen - _rounding(differences), len(differences))
+
+
+def flips(differences: Float[np.ndarray, " R"]) -> tuple[float, Float[np.ndarray, " Z"]]:
+    """Return the sum that was seen, and that of all sign flips, of more than `MOST` differences of 2^`MOST` random ones."""
+    count = len(differences)
+    drawn = signs(count) if count <= MOST else np.random.default_rng(SEED).integers(2, size=(2**MOST, count)) * 2.0 - 1
+    return float(np.sum(differences)), drawn @ differences
+
+
+def _share(extreme: Bool[np.ndarray, " Z"], count: int) -> float:
+    """Return the share of flips that are as extreme as what was seen, which is one of them."""
     if count <= MOST:
-        return float(np.mean(np.abs(signs(count) @ differences) >= seen - tolerance))
-    drawn = np.random.default_rng(SEED).integers(2, size=(2**MOST, count)) * 2.0 - 1
-    extreme = int(np.sum(np.abs(drawn @ differences) >= seen - tolerance))
-    return (extreme + 1) / (len(drawn) + 1)  # what was seen is one of the flips
+        return float(np.mean(extreme))
+    return (int(np.sum(extreme)) + 1) / (len(extreme) + 1)
+
+
+def _rounding(differences: Float[np.ndarray, " R"]) -> float:
+    """Return by how much two sums may differ that are equal but for rounding."""
+    return 1e-12 * float(np.sum(np.abs(differences)))
 
 
 def signs(count: int) -> Float[np.ndarray, "Z R"]:

@@ -1,0 +1,148 @@
+"""README.md of the experiment: question, protocol and what others found; the check and the tables from the records alone."""
+
+import pathlib
+
+from attnjax.registry import ENCODINGS
+from attnjax.report.formatting import NONE, interval, markdown, markdown_table, probability
+from attnjax.report.intervals import of_mean
+from attnjax.report.scores import FIT
+from experiments import recorded
+from experiments.policy_placebo.results import POLICIES, Difference, Results, read
+
+PAGE = """# Where positions come from, under six encodings, with a placebo
+
+{claim}
+
+A model is trained on short sequences whose tokens stand at 0, 1, ... (*arange*), at 0, 1, ... from a random start (*offset*),
+or at a random sorted sample (*randomized*), so that it meets the places of longer tests. A random start changes no distance, so
+it can do nothing to encodings that see distances alone (RoPE, ALiBi, T5), and no policy does anything without positions (NoPE):
+these are placebo cells, with which the table checks itself. Tests are at 0, 1, ... after arange and offset, and at a random
+sorted sample after randomized. The protocol was written before the runs:
+[configs/policy_placebo.py](../../configs/policy_placebo.py).
+
+{results}
+## What others found
+
+Looked up on 2026-11-24 in stored copies of documentation, web pages, GitHub threads and source code. The web itself, papers of
+which no copy is stored, and what appeared after the copies were made could not be searched.
+
+* **Randomized positions** under several encodings are of Ruoss et al. 2023 (arXiv:2305.16843): sinusoidal, learned, RoPE, ALiBi
+  and relative positions, in encoders on 15 tasks; each against arange, not against a random start. Random fractional
+  positions: Shimizu et al. 2026 (arXiv:2602.14050).
+* **Random starts** for absolute positions are of Kiyono et al. 2021 (SHAPE, arXiv:2109.05644) and CAPE; Huang et al. 2025
+  (arXiv:2410.02140) train learned positions so.
+* **What we did not find**: policies and encodings crossed on one protocol, with cells that cannot differ as a check.
+
+## Make it again
+
+```sh
+attnjax sweep policy_placebo --workers 2
+python -m experiments.policy_placebo --runs runs/policy_placebo --out experiments/policy_placebo
+python -m experiments.policy_placebo --render experiments/policy_placebo      # from the records alone
+```
+
+{made}
+"""
+RESULTS = """## The check
+
+{check}
+
+{placebo}
+## What the policies do
+
+Exact match past training, less that of arange under the same encoding: mean over {seeds} pairs of runs{kind}. In italics: a
+cell of the pair did not fit ({fit:.0%} of the answers within the trained lengths, by half of the runs), so that the difference
+says nothing. p: one-sided, of all sign flips, with Holm's correction over the differences that the protocol tests.
+
+{effects}
+## Every cell
+
+Exact match past training, and in brackets behind it within.
+
+{cells}
+All numbers are in [records.jsonl](records.jsonl).
+
+"""
+
+
+def render(folder: pathlib.Path) -> list[pathlib.Path]:
+    """Write README.md from the records in a folder. Raises ValueError where they are missing or damaged."""
+    return recorded.render(folder, read, {"README.md": page}, lambda results, folder: [])
+
+
+def page(results: Results | None) -> str:
+    """The text of README.md; None: before anything was run."""
+    if results is None:
+        return PAGE.format(
+            claim="The runs have not been made yet.", results="", made="Run time: to be told by the runs."
+        )
+    about = results.about
+    versions = ", ".join(f"{name} {about[name]}" for name in ("jax", "flax", "numpy"))
+    made = f"Measured on {about['date']} with Python {about['python']}, {versions} on {markdown(about['processor'])}."
+    return PAGE.format(claim=claim(results), results=results_section(results), made=made)
+
+
+def claim(results: Results) -> str:
+    """The first paragraph."""
+    if not results.sound:
+        return (
+            "**Claim.** None: placebo cells differ, so something in this table is broken, and its effects are not read."
+        )
+    shown = [one for one in results.differences if one.p is not None and one.p < 0.05]
+    told = "; ".join(f"{label(one.encoding)} on {one.task} by {interval(one.mean)}" for one in shown)
+    helps = f"A random start in training lifts exact match past training under {told}." if shown else ""
+    none = "That a random start in training helps learned or sinusoidal positions past training is not shown."
+    return f"**Claim.** {helps or none} Placebo cells are as they must be."
+
+
+def results_section(results: Results) -> str:
+    """The check and the tables."""
+    placebo, rest = [], []
+    for one in results.differences:
+        (placebo if one.role == "placebo" else rest).append(row(one))
+    kind = ", with its 95 % t interval" if len(results.seeds) > 5 else ", with the range of them, which is no interval"
+    return RESULTS.format(
+        check=check(results),
+        placebo=markdown_table(["task", "encoding", "policy", "less arange"], [line[:4] for line in placebo]),
+        seeds=len(results.seeds),
+        kind=kind,
+        fit=FIT,
+        effects=markdown_table(["task", "encoding", "policy", "less arange", "p, Holm"], rest),
+        cells=cells(results),
+    )
+
+
+def check(results: Results) -> str:
+    """Whether placebo cells are as they must be, in words."""
+    nope = "makes no difference at all" if results.zero else "**makes a difference, which it must not**"
+    verdict = "as it must be" if results.sound else "**not as it must be**"
+    return (
+        f"Without positions (NoPE) a policy {nope}. Of the {results.checked} other placebo differences whose cells fitted "
+        f"{results.outside} leave 0 out of their intervals; chance does that to so many or more with p = "
+        f"{probability(results.chance)}. The table is {verdict}."
+    )
+
+
+def row(one: Difference) -> list[str]:
+    """A line of a table; in italics where a cell did not fit."""
+    p = NONE if one.p is None else probability(one.p)
+    line = [markdown(one.task), label(one.encoding), one.policy, interval(one.mean), p]
+    return line if one.fitted else [f"*{text}*" for text in line]
+
+
+def cells(results: Results) -> str:
+    """Every cell: policies beside each other; in italics those that did not fit."""
+    rows: dict[tuple[str, str], dict[str, str]] = {}
+    for (task, encoding, policy), one in results.cells.items():
+        told = f"{interval(of_mean(one.past), 2)} ({one.within.mean():.2f})"
+        rows.setdefault((task, encoding), {})[policy] = told if one.fitted else f"*{told}*"
+    lines = [
+        [markdown(task), label(encoding), *(known.get(policy, NONE) for policy in POLICIES)]
+        for (task, encoding), known in rows.items()
+    ]
+    return markdown_table(["task", "encoding", *POLICIES], lines)
+
+
+def label(encoding: str) -> str:
+    """The name of an encoding in tables."""
+    return ENCODINGS[encoding].label if encoding in ENCODINGS else markdown(encoding)
