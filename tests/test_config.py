@@ -45,9 +45,9 @@ POSITIVE = "train.learning_rate train.epsilon evaluate.bucket_growth model.norm_
 POSITIVE += ["model.qk_norm_epsilon", "model.logits_scale"]
 RATES = "model.attention_dropout model.residual_dropout train.b1 train.b2".split()
 FLAGS = "model.share_encoding model.bias model.qk_norm model.embed_scale model.tie_embeddings model.output_bias".split()
-FLAGS += "model.parallel model.attention_sink model.embedding_norm model.remat model.scan_layers".split()
+FLAGS += "model.residual_start model.parallel model.attention_sink model.embedding_norm model.remat model.scan_layers".split()
 FLAGS += "task.begin task.tail positions.sample_per_layer evaluate.dropout".split()
-OPTIONAL_POSITIVE = "train.clip model.scale model.embed_std".split()
+OPTIONAL_POSITIVE = "train.clip model.scale model.embed_std model.kernel_std".split()
 OPTIONAL = ["model.feed_forward_bias", "model.attention_output_bias", "model.embedding_dropout"]
 CHOICES = {
     "task.name": TASK_NAMES,

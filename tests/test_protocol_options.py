@@ -276,6 +276,33 @@ def test_start_of_embeddings_and_bias_of_the_output():
     np.testing.assert_allclose(embedding.logits(x) - before, np.arange(300.0)[None, None], atol=1e-4)
 
 
+@pytest.mark.parametrize("scan_layers", [False, True])
+def test_layers_can_start_as_those_of_gpt2(scan_layers):
+    """Deviation 0.02 of all matrices, and 0.02 / sqrt(2 L) of the two that write to the residual stream."""
+    fields = {"vocab": 5, "model": 64, "heads": 4, "hidden": 256, "layers": 8, "activation": "swiglu"}
+    blocks = Stack(
+        config(**fields, kernel_std=0.02, residual_start=True, scan_layers=scan_layers), rngs=nnx.Rngs(0)
+    ).blocks
+    block = blocks if scan_layers else blocks[3]
+    inside = [block.attention.w_q, block.attention.w_k, block.attention.w_v]
+    inside += [block.feed_forward.w_in, block.feed_forward.w_gate]
+    for w in inside:
+        np.testing.assert_allclose(np.std(w[...]), 0.02, rtol=0.05)
+    for w in (block.attention.w_o, block.feed_forward.w_out):
+        np.testing.assert_allclose(np.std(w[...]), 0.02 / 4, rtol=0.05)
+
+
+def test_layers_start_as_before_without_the_options_and_one_without_the_other():
+    """Of 64 inputs the deviation is 1/8; of 2 layers the factor is 1/2."""
+    fields = {"vocab": 5, "model": 64, "heads": 4, "hidden": 64, "layers": 2}
+    plain, scaled = (Stack(config(**fields, residual_start=on), rngs=nnx.Rngs(0)).blocks[1] for on in (False, True))
+    for w in (plain.attention.w_q, plain.attention.w_o, plain.feed_forward.w_out):
+        np.testing.assert_allclose(np.std(w[...]), 1 / 8, rtol=0.05)
+    np.testing.assert_array_equal(scaled.attention.w_q[...], plain.attention.w_q[...])
+    np.testing.assert_array_equal(scaled.attention.w_o[...], plain.attention.w_o[...] / 2)
+    np.testing.assert_array_equal(scaled.feed_forward.w_out[...], plain.feed_forward.w_out[...] / 2)
+
+
 # Dropout in tests
 
 

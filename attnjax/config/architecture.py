@@ -83,6 +83,8 @@ class TransformerOptions(AttentionOptions):
       parallel: attention and feed-forward both read the layer's input, and both are added to it (GPT-J, GPT-NeoX).
       embed_scale: multiplies token embeddings by sqrt(D).
       embed_std: initial standard deviation of the token embeddings; 1/sqrt(D) unless given.
+      kernel_std: initial standard deviation of the matrices of all layers; 1/sqrt(inputs) unless given (GPT-2: 0.02).
+      residual_start: divides the initial matrices whose output is added to the residual stream by sqrt(2 L) (GPT-2).
       embedding_norm: a norm of the embeddings, after positions are added, before the first layer (BERT, BLOOM).
       tie_embeddings: the output matrix is the transposed token embedding.
       output_bias: a bias vector of the logits.
@@ -113,6 +115,8 @@ class TransformerOptions(AttentionOptions):
     parallel: bool = dataclasses.field(default=False, metadata=ADDED)
     embed_scale: bool = False
     embed_std: Positive | None = None
+    kernel_std: Positive | None = dataclasses.field(default=None, metadata=ADDED)
+    residual_start: bool = dataclasses.field(default=False, metadata=ADDED)
     embedding_norm: bool = dataclasses.field(default=False, metadata=ADDED)
     tie_embeddings: bool = True
     output_bias: bool = False

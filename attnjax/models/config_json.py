@@ -16,7 +16,7 @@ LAYERS = 1_000
 NUMBER = 2**31 - 1
 
 RUN_FIELDS = (
-    *("dtype", "param_dtype", "implementation", "embed_std"),
+    *("dtype", "param_dtype", "implementation", "embed_std", "kernel_std", "residual_start"),
     *("attention_dropout", "residual_dropout", "embedding_dropout"),
     *("remat", "scan_layers"),
 )

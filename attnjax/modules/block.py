@@ -18,7 +18,7 @@ from attnjax.modules.config import TransformerConfig
 from attnjax.modules.dropout import attention_dropout, drop, split
 from attnjax.modules.encoding_sharing import attention_encoding, encoding_owner
 from attnjax.modules.feed_forward import FeedForward
-from attnjax.modules.parameters import Norm, norm, normalize
+from attnjax.modules.parameters import Norm, norm, normalize, start
 from attnjax.modules.query_subset import gather_mask, gather_positions, gather_vectors
 from attnjax.positions import EncodingParams
 from attnjax.typing import Array, ArrayLike, Float, Int, Key
@@ -86,6 +86,13 @@ class TransformerBlock(nnx.Module):
             rngs=rngs,
         )
         self.feed_forward_norm = norm(config, rngs)
+        for one in filter(None, (self.attention, self.cross)):
+            for w in (one.w_q, one.w_k, one.w_v):
+                start(config, w, config.model)
+            start(config, one.w_o, one.w_o.shape[0] * one.w_o.shape[1], residual=True)
+        start(config, self.feed_forward.w_in, config.model)
+        start(config, self.feed_forward.w_gate, config.model)
+        start(config, self.feed_forward.w_out, config.hidden, residual=True)
 
     def __call__(
         self,

@@ -1,5 +1,7 @@
 """Creates and applies parameters: kernels, biases, norms, and the parameters of an encoding."""
 
+import math
+
 import chex
 import jax
 import jax.numpy as jnp
@@ -17,6 +19,16 @@ def kernel(shape: tuple[int, ...], inputs: int, *, dtype: str, rngs: nnx.Rngs) -
     axes = tuple(range(len(shape)))
     init = jax.nn.initializers.variance_scaling(1.0, "fan_in", "normal", in_axis=axes[:inputs], out_axis=axes[inputs:])
     return nnx.Param(init(rngs.params(), shape, jnp.dtype(dtype)))
+
+
+def start(config: TransformerConfig, w: nnx.Param | None, inputs: int, *, residual: bool = False) -> None:
+    """Rescales a kernel of variance 1 / inputs to the start that a config asks for; `residual`: it writes to the residual
+    stream, see `kernel_std` and `residual_start` of `TransformerOptions`.
+    """
+    factor = 1.0 if config.kernel_std is None else config.kernel_std * math.sqrt(inputs)
+    factor /= math.sqrt(2 * config.layers) if residual and config.residual_start else 1.0
+    if w is not None and factor != 1.0:
+        w[...] = w[...] * jnp.asarray(factor, w.dtype)
 
 
 def zeros(shape: tuple[int, ...], *, dtype: str) -> nnx.Param:

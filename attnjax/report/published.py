@@ -7,11 +7,14 @@ reproduction:
 * lengths are compared as multiples of the longest training length, because ours is another one;
 * an accuracy stands beside the median of our runs over our test lengths in that range;
 * of language models, whose units differ, only the rise of the loss over that at the training length is compared:
-  ln(perplexity / perplexity at the training length), in nats per their token and per our byte.
+  ln(perplexity / perplexity at the training length), in nats per their token and per our byte;
+* beside it stands our number counted as the paper counts: the mean of all runs, or of those alone that fitted the trained
+  lengths. It is no result of ours where runs were left out;
+* what differs between the two protocols is computed from our config (`protocols.py`).
 """
 
 import csv
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from typing import Any
@@ -25,6 +28,8 @@ from attnjax.report.formatting import csv_text, decimal, exact, interval, markdo
 from attnjax.report.intervals import Estimate, of_runs
 from attnjax.report.markup import Markup, element, table
 from attnjax.report.metrics import metric
+from attnjax.report.protocols import Differs, counted, differs, in_words, topics
+from attnjax.report.records import Run
 from attnjax.report.scores import Scored
 from attnjax.report.summary import Summary, Task
 
@@ -37,7 +42,7 @@ NEAR = 0.05
 WINDOWS = (("perplexity_nonoverlapping", ", separate windows"), ("perplexity_sliding", ", sliding window"))
 
 HEADER = ("paper", "task", "theirs", "ours", "their lengths", "our lengths", "published", "our runs", "their runs")
-HEADER = (*HEADER, "protocol", "source")
+HEADER = (*HEADER, "ours, counted as theirs", "protocol", "differs", "source")
 
 
 @dataclass(frozen=True)
@@ -60,8 +65,17 @@ class Cell:
 
 
 @dataclass(frozen=True)
+class Counted:
+    """Our number as the paper counts: the mean of `kept` of `runs` runs; NaN where it keeps none."""
+
+    value: float
+    kept: int
+    runs: int
+
+
+@dataclass(frozen=True)
 class Pair:
-    """A published number and ours; `ours` is None where our runs were not tested in that range.
+    """A published number and ours; `ours` and `counted` are None where our runs were not tested in that range.
 
     `unfitted`: our runs have not learned the task.
     """
@@ -73,6 +87,9 @@ class Pair:
     ours: Estimate | None
     policy: str
     unfitted: bool
+    counted: Counted | None
+    differs: tuple[Differs, ...]
+    config: Mapping[str, Any]
 
 
 def cells() -> tuple[Cell, ...]:
@@ -110,7 +127,7 @@ def describes(cell: Cell, task: Task) -> bool:
     return not cell.options or cell.options in given or (name not in options and (cell.task, cell.options) in DEFAULTS)
 
 
-def matching(cell: Cell, task: Task, known: tuple[Cell, ...]) -> Iterator[Pair]:
+def matching(cell: Cell, task: Task, published: tuple[Cell, ...]) -> Iterator[Pair]:
     """A published number beside every variant of its encoding that measured its metric."""
     key = dict(LOSSES).get(cell.metric, cell.metric)
     for place, row in enumerate(task.rows.get(key, ())):
@@ -123,10 +140,26 @@ def matching(cell: Cell, task: Task, known: tuple[Cell, ...]) -> Iterator[Pair]:
         ratio = task.panel.trained[1] / cell.trained
         lengths = tuple(x for x in row.scored.beyond if low * ratio <= x <= high * ratio)
         scores = rise(row.scored, lengths, task.panel.trained[1]) if rising else average(row.scored, lengths)
-        value = rise_published(cell, known) if rising else cell.value
-        scores = scores[~np.isnan(scores)]
-        ours = of_runs(scores) if len(scores) else None
-        yield Pair(cell, value, variant.label, lengths, ours, policy, place in task.unfitted)
+        value = rise_published(cell, published) if rising else cell.value
+        known = ~np.isnan(scores)
+        ours = of_runs(scores[known]) if known.any() else None
+        as_theirs = as_counted(cell, row.scored, scores) if known.any() else None
+        unfitted, difference = place in task.unfitted, differs(cell, variant.config)
+        yield Pair(cell, value, variant.label, lengths, ours, policy, unfitted, as_theirs, difference, variant.config)
+
+
+def as_counted(cell: Cell, scored: Scored, scores: Float[np.ndarray, " R"]) -> Counted:
+    """Our scores as the paper counts them, see `protocols.counted`. Those of which a record is lost are left out."""
+    kept = ~np.isnan(scores)
+    if counted(cell) == "fitted":
+        kept &= np.array([survives(run, within) for run, within in zip(scored.runs, scored.within, strict=True)], bool)
+    return Counted(float(np.mean(scores[kept])) if kept.any() else np.nan, int(kept.sum()), len(scores))
+
+
+def survives(run: Run, within: float) -> bool:
+    """Whether a run answered all examples of the trained lengths: of tests, or of the validation that ended it."""
+    until = as_dict(run.config.get("train")).get("until", 0.0)
+    return within >= 1.0 or (run.fitted_at is not None and until == 1.0)
 
 
 def average(scored: Scored, lengths: tuple[int, ...]) -> Float[np.ndarray, " R"]:
@@ -171,15 +204,30 @@ def ranked(found: Sequence[Pair]) -> list[Ranked]:
     ]
 
 
-def words(pair: Pair, number: Callable[[float], str], estimate: Callable[[Estimate | None], str]) -> list[str]:
-    """A row of the table, with numbers written by these functions."""
+def words(
+    pair: Pair,
+    number: Callable[[float], str],
+    estimate: Callable[[Estimate | None], str],
+    difference: Callable[[Sequence[Differs]], str] = in_words,
+) -> list[str]:
+    """A row of the table, with numbers and differences written by these functions."""
     cell = pair.cell
     _, task, _, theirs = about(cell)
     unit = " (rise, nats)" if cell.metric in dict(LOSSES) else ""
-    differs = [] if pair.policy == cell.policy else [f"theirs has {cell.policy} positions, ours {pair.policy}"]
-    differs += ["ours is not fitted"] if pair.unfitted else []
+    states = [] if pair.policy == cell.policy else [f"theirs has {cell.policy} positions, ours {pair.policy}"]
+    states += ["ours is not fitted"] if pair.unfitted else []
     row = [cell.paper, task + unit, cell.theirs, pair.label, theirs, span(pair.lengths)]
-    return [*row, number(pair.published), estimate(pair.ours), cell.runs, "; ".join(differs), cell.source]
+    row += [number(pair.published), estimate(pair.ours), cell.runs, counted_words(pair.counted, number)]
+    return [*row, "; ".join(states), difference(pair.differs), cell.source]
+
+
+def counted_words(one: Counted | None, number: Callable[[float], str]) -> str:
+    """Our number as the paper counts, with how many runs it keeps."""
+    if one is None:
+        return ""
+    if not one.kept:
+        return f"none of {one.runs} runs is without an error there"
+    return f"{number(one.value)} (mean of {one.kept} of {one.runs})"
 
 
 def files(found: Sequence[Pair]) -> dict[str, str]:
@@ -187,7 +235,7 @@ def files(found: Sequence[Pair]) -> dict[str, str]:
     triple = lambda one: f"{' '.join(map(exact, (one.value, one.low, one.high)))} {one.kind}" if one else ""
     same = agreements(ranked(found))
     machine = [words(pair, exact, triple) for pair in found]
-    human = [[markdown(cell) for cell in words(pair, decimal, interval)[:-1]] for pair in tested(found)]
+    human = [[markdown(cell) for cell in words(pair, decimal, interval, topics)[:-1]] for pair in tested(found)]
     body = markdown_table(HEADER[:-1], human) if human else f"{NOTHING}\n"
     text = f"# Beside published numbers\n\n{CAVEAT}\n\n{body}{left_out(found)}{in_markdown(same)}"
     return {"published.csv": csv_text(HEADER, machine), "published.md": text, "agreement.csv": in_csv(same)}
@@ -197,8 +245,9 @@ def section(found: Sequence[Pair]) -> Markup:
     """The section of the page with the comparison."""
     rows = []
     for pair in tested(found):
-        *shown, source = words(pair, decimal, interval)
-        rows.append([shown[0], *(element("td", cell, title=source) for cell in shown[1:])])
+        *shown, short, source = words(pair, decimal, interval, topics)
+        cells_of = [element("td", cell, title=source) for cell in shown[1:]]
+        rows.append([shown[0], *cells_of, element("td", short, title=in_words(pair.differs))])
     body = table(HEADER[:-1], rows, "published numbers", class_="words") if rows else element("p", NOTHING)
     rest = element("p", left_out(found), class_="soft")
     same, title = in_html(agreements(ranked(found))), element("h2", "Beside published numbers")
@@ -226,5 +275,5 @@ CAVEAT = (
     "matched as multiples of the longest training length. Huang et al. print the mean of five runs that fitted "
     "the training lengths and search the architecture; Kazemnejad et al. the mean of three seeds of a 12-layer "
     "model; Press et al. one model of WikiText-103, of which the rise of the loss over the training length stands"
-    " here, in nats per their token and our byte."
+    " here, in nats per their token and our byte. What differs is computed from our config: ours, and theirs in brackets."
 )

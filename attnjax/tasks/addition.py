@@ -1,14 +1,15 @@
 """Decimal addition of numbers of any length: n + m -> their sum, without leading zeros.
 
 `length` is the number of digits of the longer operand. `operands="free"` draws uniformly one of the 2 length - 1
-pairs of lengths whose longer one is `length`; `"equal"` gives both that length; `sample_operands` takes both lengths
-from the caller, for the grid of an evaluation. An operand is uniform among the numbers of exactly so many digits.
+pairs of lengths whose longer one is `length`, without those in which an operand has fewer than `shortest` digits;
+`"equal"` gives both that length; `sample_operands` takes both lengths from the caller, for the grid of an evaluation. An
+operand is uniform among the numbers of exactly so many digits.
 
 `order` says how digits are written: "plain" highest first; "reversed" lowest first in operands and sum;
 "reversed_answer" lowest first in the sum alone. The numbers of an example do not depend on the order.
 
 Tokens 0-9 are digits, `Addition.digits`, for position encodings that number the digits inside a number (abacus); 10
-is +. References: Kazemnejad et al. 2023, arXiv:2305.19466 (plain); Lee et al. 2023, arXiv:2307.03381 (reversed
+is +. References: Kazemnejad et al. 2023, arXiv:2305.19466 (plain, `shortest` 4); Lee et al. 2023, arXiv:2307.03381 (reversed
 answer); McLeish et al. 2024, arXiv:2405.17399 (reversed, abacus).
 """
 
@@ -22,7 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from attnjax.tasks.base import Alphabet, Example, Task, numbered
-from attnjax.tasks.checks import check_choice, check_key, check_lengths
+from attnjax.tasks.checks import check_choice, check_count, check_key, check_lengths
 from attnjax.tasks.digits import digit_count, joined, numeral, settle, turned
 from attnjax.tasks.draws import padded, pick
 from attnjax.typing import Array, Int, Key
@@ -41,12 +42,18 @@ class Addition(Task):
 
     order: str = "plain"
     operands: str = "free"
+    shortest: int = 1
 
     digits: ClassVar[tuple[int, ...]] = tuple(range(BASE))
 
     def __post_init__(self) -> None:
         check_choice("Addition", "order", self.order, ("plain", "reversed", "reversed_answer"))
         check_choice("Addition", "operands", self.operands, ("free", "equal"))
+        check_count("Addition", shortest=self.shortest)
+
+    @property
+    def minimum_length(self) -> int:
+        return self.shortest
 
     def alphabet(self) -> Alphabet:
         return Alphabet((*numbered(BASE), "+"), numbered(BASE))
@@ -58,25 +65,26 @@ class Addition(Task):
         return max_length + 1
 
     def answers(self, length: int) -> int:
-        highest = 2 * (10**length - 1)
-        least = 0 if length == 1 else 10 ** (length - 1)
-        return highest + 1 - (2 * least if self.operands == "equal" else least)
+        least = lambda digits: 0 if digits == 1 else 10 ** (digits - 1)
+        shorter = length if self.operands == "equal" else self.shortest
+        return 2 * (10**length - 1) + 1 - least(length) - least(shorter)
 
     def space(self, length: int) -> int:
         numbers = lambda digits: 10 if digits == 1 else 9 * 10 ** (digits - 1)
         if self.operands == "equal":
             return numbers(length) ** 2
-        return numbers(length) * (2 * sum(numbers(n) for n in range(1, length)) + numbers(length))
+        return numbers(length) * (2 * sum(numbers(n) for n in range(self.shortest, length)) + numbers(length))
 
     def example(self, key: Key[Array, ""], length: Int[Array, ""], max_length: int) -> Example:
         for_pair, for_numbers = jax.random.split(key)
         if self.operands == "equal":
             return self.add(for_numbers, length, length, max_length)
-        pair = pick(for_pair, 0, 2 * length - 2)
-        shorter = pair % length + 1
-        # Pairs 0 .. length - 1 shorten the second operand or keep both; the others shorten the first.
-        first = jnp.where(pair < length, length, shorter)
-        second = jnp.where(pair < length, shorter, length)
+        lengths = length - self.shortest + 1
+        pair = pick(for_pair, 0, 2 * lengths - 2)
+        shorter = pair % lengths + self.shortest
+        # Pairs 0 .. lengths - 1 shorten the second operand or keep both; the others shorten the first.
+        first = jnp.where(pair < lengths, length, shorter)
+        second = jnp.where(pair < lengths, shorter, length)
         return self.add(for_numbers, first, second, max_length)
 
     def add(self, key: Key[Array, ""], first: Int[Array, ""], second: Int[Array, ""], max_length: int) -> Example:

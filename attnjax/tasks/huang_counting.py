@@ -14,6 +14,7 @@ training, 51-100 and 101-150 in testing.
 import dataclasses
 import math
 import string
+from typing import Any
 
 import chex
 import jax
@@ -102,20 +103,45 @@ class Majority(Task):
 class InterleavedMajority(Task):
     """`period` independent strings of binary_majority, written in turn, and their `period` answers.
 
-    Every string has length // period bits, so the input has the largest multiple of `period` up to `length`.
+    Every string has length // period bits, so the input has the largest multiple of `period` up to `length`. With `ranges`
+    it has the nearest multiple that lies in the same range of lengths: 1 .. ranges, ranges + 1 .. 2 ranges, and so on. The
+    published generator does so with ranges=50: a length of 101 gives 102 tokens, and 50 gives 48.
 
     Example:
       >>> InterleavedMajority(period=3).chance(9)
       Chance(token=0.5, exact=0.125)
+      >>> [InterleavedMajority(ranges=50).bits(length) for length in (50, 100, 101)]
+      [16, 33, 34]
     """
 
     period: int = 3
+    ranges: int = 0
 
     def __post_init__(self) -> None:
         check_count("InterleavedMajority", period=self.period)
+        check_count("InterleavedMajority", minimum=0, ranges=self.ranges)
+        if 0 < self.ranges < self.period:
+            raise ValueError(
+                f"InterleavedMajority: ranges must be 0 or at least period={self.period}, got {self.ranges}"
+            )
+
+    def bits(self, length: Any) -> Any:
+        """Return how many bits each string has; `length` may be traced."""
+        if not self.ranges:
+            return length // self.period
+        nearest = (2 * length + self.period) // (2 * self.period)
+        first = (length - 1) // self.ranges * self.ranges + 1
+        # Multiples of the first and of the last length of the range.
+        least, most = -(-first // self.period), (first + self.ranges - 1) // self.period
+        return jnp.clip(nearest, least, most) if isinstance(length, jax.Array) else min(max(nearest, least), most)
 
     def alphabet(self) -> Alphabet:
         return Alphabet(numbered(2), numbered(2))
+
+    def input_size(self, max_length: int) -> int:
+        if not self.ranges:
+            return max_length
+        return self.period * max(map(self.bits, range(max(1, max_length - self.period), max_length + 1)))
 
     def output_size(self, max_length: int) -> int:
         del max_length
@@ -130,13 +156,13 @@ class InterleavedMajority(Task):
         return 2**self.period
 
     def space(self, length: int) -> int:
-        return uneven_count(length // self.period) ** self.period
+        return uneven_count(self.bits(length)) ** self.period
 
     def example(self, key: Key[Array, ""], length: Int[Array, ""], max_length: int) -> Example:
-        each = length // self.period
+        each, size = self.bits(length), self.input_size(max_length)
         keys = jax.random.split(key, self.period)
-        bits, answers = jax.vmap(lambda key: uneven_bits(key, each, max_length // self.period))(keys)
-        tokens = jnp.pad(bits.T.reshape(-1), (0, max_length % self.period))
+        bits, answers = jax.vmap(lambda key: uneven_bits(key, each, size // self.period))(keys)
+        tokens = jnp.pad(bits.T.reshape(-1), (0, size % self.period))
         return padded(tokens, self.period * each, answers, self.period)
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from attnjax.config.names import ENCODING_NAMES, TASK_NAMES
-from attnjax.report.published import Pair, cells, files, pairs
+from attnjax.report.published import Pair, cells, files, pairs, section
 from attnjax.report.records import read
 from attnjax.report.summarise import summarise
 from tests.report.synthetic import config, lines, run_id, write_run
@@ -30,7 +30,7 @@ def task(name: str, length_max: int, **options) -> dict:
 
 def test_every_cell_is_about_a_task_and_an_encoding_of_ours():
     known = cells()
-    assert len(known) == 116
+    assert len(known) == 120
     for cell in known:
         assert cell.task in TASK_NAMES
         assert cell.encoding in ENCODING_NAMES
@@ -50,6 +50,8 @@ def test_every_cell_is_about_a_task_and_an_encoding_of_ours():
         ("copy", "variant=cmc", "t5", 21, 0.4195),
         ("reverse", "variant=mc", "rope", 21, 0.0774),
         ("addition", "order=plain", "nope", 9, 0.0845),
+        ("text", "", "sinusoidal", 12512, 373.17),
+        ("text", "", "alibi", 12512, 18.31),
     ],
 )
 def test_numbers_as_printed(name: str, options: str, encoding: str, low: int, value: float):
@@ -99,6 +101,43 @@ def test_of_language_models_the_rise_of_the_loss_is_compared(tmp_path: Path):
     assert near["perplexity_sliding"].published == pytest.approx(math.log(204.42 / 18.35))
     ours = [near[key].ours for key in ("perplexity_nonoverlapping", "perplexity_sliding")]
     assert [estimate.value for estimate in ours if estimate] == pytest.approx([0.5, 2.0])
+
+
+def test_ours_is_counted_as_the_paper_counts(tmp_path: Path):
+    """Huang et al. average runs that answered all trained lengths; Kazemnejad et al. all runs. By hand, of three runs."""
+    for name, n, expected in (("sort", 50, (0.7, 2, 3)), ("copy", 20, (0.5, 3, 3))):
+        for seed, (within, past) in enumerate(((1.0, 0.9), (0.995, 0.1), (1.0, 0.5))):
+            fields = config(name, "nope", seed, task=task(name, n, **({"variant": "rsc"} if name == "copy" else {})))
+            row = {"run": run_id(fields), "step": 4, "metric": "exact_match"}
+            rows = [row | {"length": n, "value": within, "split": "train"}]
+            rows += [row | {"length": n + 10, "value": past, "split": "test"}]
+            write_run(tmp_path / name, fields, results=lines(rows))
+        found = pairs(summarise(read(tmp_path / name)))
+        (pair,) = [one for one in found if one.ours]
+        assert pair.counted
+        assert (pytest.approx(pair.counted.value), pair.counted.kept, pair.counted.runs) == expected
+        assert pair.ours
+        assert pair.ours.value == 0.5, "the median of all three, whatever the paper counts"
+        assert f"{expected[0]:.3f} (mean of {expected[1]} of 3)" in files(found)["published.md"]
+
+
+def test_no_survivor_is_said_and_is_no_number(tmp_path: Path):
+    found = beside(tmp_path, task("sort", 50), "nope", {"exact_match": {40: 0.99, 60: 0.3}})
+    (pair,) = [one for one in found if one.ours]
+    assert pair.counted
+    assert (math.isnan(pair.counted.value), pair.counted.kept) == (True, 0)
+    assert "none of 1 runs is without an error there" in files(found)["published.md"]
+
+
+def test_what_differs_stands_in_every_file(tmp_path: Path):
+    """Full rotary positions beside their quarter, in words where there is room and by its topics where there is not."""
+    found = beside(tmp_path, task("copy", 20, variant="rsc"), "rope", {"exact_match": {40: 0.5}})
+    made = files(found)
+    words = "fraction 1 (0.25), layout half (interleaved)"
+    assert f"encoding: {words}; size: " in made["published.csv"]
+    assert f"encoding: {words}; size; " in made["published.md"]
+    page = str(section(found))
+    assert f"encoding: {words}; size; " in page
 
 
 def test_other_tasks_have_no_pairs(tmp_path: Path):

@@ -1,0 +1,111 @@
+"""Options of tasks that follow the data of published generators, against those generators' own arithmetic, written out here."""
+
+import itertools
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from attnjax.tasks import task
+from attnjax.tasks.copying import published_symbols
+from tests.tasks import cases, oracle
+
+
+def published_bits(length: int, low: int, high: int, period: int = 3) -> int:
+    """Bits of each string, as algorithmic/language_modeling_train.py of lacoco-lab/length_generalization computes them."""
+    each = round(length / period)
+    if each * period > high:
+        each -= 1
+    if each * period < low:
+        each += 1
+    return each
+
+
+def test_interleaved_strings_have_the_published_lengths():
+    """Lengths 3 to 50 in training, 51 to 100 and 101 to 150 in tests; rounding down would give 99 for 101."""
+    of_ours = task("interleaved_majority", ranges=50)
+    for low, high in ((3, 50), (51, 100), (101, 150)):
+        for length in range(low, high + 1):
+            assert of_ours.bits(length) == published_bits(length, low, high), length
+            assert low <= 3 * of_ours.bits(length) <= high
+    assert task("interleaved_majority").bits(101) == 33
+
+
+def test_interleaved_strings_of_a_range_fill_their_batch():
+    """Lengths 4, 5, 6 and 8 of ranges of 6 have 3, 6, 6 and 9 tokens, and answers that follow from them."""
+    ours = task("interleaved_majority", ranges=6)
+    lengths = np.array([4, 5, 6, 8], np.int32)
+    example = jax.tree.map(np.asarray, cases.compiled(lambda n: ours.sample(jax.random.key(0), n, 8))(lengths))
+    assert example.input_length.tolist() == [3, 6, 6, 9]
+    assert example.inputs.shape[1] == ours.input_size(8) == 9
+    wider = cases.compiled(lambda n: ours.sample(jax.random.key(0), n, 11))(lengths)
+    np.testing.assert_array_equal(wider.inputs[:, :9], example.inputs)
+    for x, y in zip(
+        cases.rows(example.inputs, example.input_length), cases.rows(example.targets, np.full(4, 3)), strict=True
+    ):
+        assert oracle.interleaved_majority(ours, x)[0] == y
+    assert ours.space(5) == 2**3, "two bits without a tie: 00 or 11, three times"
+
+
+def test_addition_has_the_published_pairs_of_digits():
+    """At longer operand 6 the pairs of lengths from 4 on are 6+4, 6+5, 6+6, 4+6, 5+6, each as often."""
+    ours = task("addition", shortest=4)
+    sample = cases.compiled(lambda n: ours.sample(jax.random.key(3), n, 6))
+    example = jax.tree.map(np.asarray, sample(jnp.full(4000, 6)))
+    found = [tuple(map(len, oracle.split_at(x, 10))) for x in cases.rows(example.inputs, example.input_length)]
+    pairs = {(6, 4), (6, 5), (6, 6), (4, 6), (5, 6)}
+    assert set(found) == pairs
+    counts = np.array([found.count(pair) for pair in pairs])
+    # Chi-squared with 4 degrees of freedom: 23.5 is exceeded once in 10,000.
+    assert float(np.sum((counts - 800) ** 2 / 800)) < 23.5
+    assert ours.minimum_length == 4
+
+
+def test_spaces_of_addition_by_enumeration():
+    """Operands of two digits or more: 10 .. 99, and at length 3 also 100 .. 999."""
+    ours = task("addition", shortest=2)
+    two, three = range(10, 100), range(100, 1000)
+    assert ours.space(2) == len(two) ** 2
+    assert ours.space(3) == len(three) * (2 * len(two) + len(three))
+    assert ours.answers(3) == len({n + m for n, m in itertools.product((*two, *three), three)})
+    assert task("addition").space(2) == 2 * 90 * 10 + 90 * 90, "the default is as before"
+
+
+def test_the_default_of_addition_draws_what_it_drew():
+    """`shortest=1` computes the same pairs from the same keys as before there was the option."""
+    ours = task("addition")
+    key = jax.random.key(5)
+    example = cases.compiled(lambda n: ours.sample(key, n, 4))(jnp.full(64, 4))
+    expected = []
+    for one in jax.random.split(key, 64):
+        pair = int(jax.random.bits(jax.random.split(one)[0], (), jnp.uint32)) % 7
+        expected.append((4, pair + 1) if pair < 4 else (pair - 3, 4))
+    found = [oracle.split_at(x, 10) for x in cases.rows(np.asarray(example.inputs), np.asarray(example.input_length))]
+    assert [tuple(map(len, one)) for one in found] == expected
+
+
+def test_tokens_of_the_published_copies():
+    """A length has int(1.15 * num_train / 17) examples; pairs of n tokens are n (n - 1)."""
+    of_length = int(1.15 * 100_000 / 17)
+    assert published_symbols("rsc") == published_symbols("rsc2x") == of_length == 6764
+    pairs = published_symbols("rdc")
+    assert pairs == int((1 + math.sqrt(1 + 4 * of_length)) / 2) == 82
+    assert pairs * (pairs - 1) <= of_length < (pairs + 1) * pairs
+    assert {published_symbols(one) for one in ("cmc", "cmc2x", "mc", "mc2x", "mcrv")} == {100}
+    assert published_symbols("rsc", num_train=17_000) == 1150
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: task("addition", shortest=0), "Addition: shortest must be an int of at least 1, got 0"),
+        (lambda: task("interleaved_majority", ranges=2), "ranges must be 0 or at least period=3, got 2"),
+        (lambda: task("interleaved_majority", ranges=-1), "ranges must be an int of at least 0, got -1"),
+        (lambda: published_symbols("dcr"), "variant must be one of rsc, .*mcrv; got 'dcr'"),
+    ],
+)
+def test_options_out_of_range_are_refused(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
