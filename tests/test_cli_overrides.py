@@ -115,11 +115,11 @@ def test_run_trains_what_show_prints():
         (("rope_vs_sinusoidal", ["train.steps=2000"], [], None), 24, {"train.steps": {2000}}),
         (("rope_vs_sinusoidal", ["model.encoding=kerple"], [], None), 6, {"train.steps": {1000, 2000}}),
         (("rope_vs_sinusoidal", [], [], 10), 80, {"seed": set(range(10)), "data_seed": set(range(10))}),
-        (("theta", ["seed=5"], [], None), 10, {"seed": {5}, "data_seed": {0, 1}}),
-        (("theta", ["model.encoding=kerple"], [], None), 2, {"seed": {0, 1}}),
+        (("theta", ["seed=5"], [], None), 40, {"seed": {5}, "data_seed": set(range(8))}),
+        (("theta", ["model.encoding=kerple"], [], None), 8, {"seed": set(range(8))}),
         (("kazemnejad:short", [], [], 2), 20, {"seed": {0, 1}, "data_seed": {0, 1}}),
         (("kazemnejad", ["train.steps=20"], [], None), 5, {"train.steps": {20}, "train.warmup": {1}}),
-        (("theta", ["train.warmup=0"], ["train.steps=1,2"], None), 20, {"train.steps": {1, 2}}),
+        (("theta", ["train.warmup=0"], ["train.steps=1,2"], None), 80, {"train.steps": {1, 2}}),
     ],
 )
 def test_committed_configs_obey(monkeypatch, arguments, runs, values):
