@@ -64,7 +64,8 @@ def test_its_configs_are_listed_shown_and_run_in_an_empty_folder(installed, tmp_
     }
     assert '"name": "theta"' in attnjax(installed, tmp_path, "show", "theta", "--no-model")
     assert attnjax(installed, tmp_path, "sweep", "theta", "--dry-run").splitlines()[-1].startswith("40 runs")
-    attnjax(installed, tmp_path, "run", "theta", "train.steps=20", "--trainer", "fake_training:train", "--out", "out")
+    short = ["train.steps=20", "train.warmup=5"]
+    attnjax(installed, tmp_path, "run", "theta", *short, "--trainer", "fake_training:train", "--out", "out")
     (run,) = scan(tmp_path / "out").runs
     assert (run.status.state, run.config.name) == ("done", "theta")
     assert attnjax(installed, tmp_path, "explore").startswith("explore.html ")

@@ -36,19 +36,23 @@ def make(tmp_path):
     from attnjax.config import parse
     from attnjax.sweep import plan, prepare
 
-    def made(sweep, work):
+    def made(sweep, **options):
         train, evaluate = {"steps": 10, "checkpoint_every": 2}, {"lengths": [10, 20]}
-        task = {"options": {"work": work}}
+        task = {"options": options}
         config = parse({"name": "small", "train": train, "evaluate": evaluate, "task": task})
         return prepare(tmp_path / "out", config.name, plan(config, sweep))
 
     return made
 
 
-def test_a_sweep_whose_tasks_processes_and_raylet_are_lost_trains_each_run_once(make):
-    """24 runs by three workers on two nodes of a CPU: one waits at first. They are disturbed as training proceeds."""
-    handler = signal.getsignal(signal.SIGTERM)
-    store, told, draw, seen = make(vary("train.batch", range(1, 25)), 200_000), [], random.Random(0), []
+def test_a_sweep_whose_tasks_processes_and_raylet_are_lost_trains_each_run_once(make, tmp_path):
+    """24 runs by three workers on two nodes of a CPU: one waits at first. They are disturbed as training proceeds.
+
+    A lost worker is back after seconds, in which the others may train all that is left: runs are slow until all was lost.
+    """
+    handler, disturbed = signal.getsignal(signal.SIGTERM), tmp_path / "disturbed"
+    store = make(vary("train.batch", range(1, 25)), work=200_000, slow_until=str(disturbed))
+    told, draw, seen = [], random.Random(0), []
     with Nodes(cpus=1) as nodes, connected(profile := Profile(address=nodes.address)):
         command = worker_command(store.root, TRAINER, ExecutionConfig(population=1))
         executor = RayTasks(
@@ -71,6 +75,8 @@ def test_a_sweep_whose_tasks_processes_and_raylet_are_lost_trains_each_run_once(
                 and sum(one.state == "done" for one in seen) >= 2 * (6 - len(ways))
             ):
                 ways.pop(0)()
+            if not ways:
+                disturbed.touch()
 
         attend(executor, store, disturb, Stop())
     assert not ways

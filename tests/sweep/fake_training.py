@@ -1,13 +1,16 @@
 """A training function of hashes instead of arrays: quick, exact, resumable, and as ill-behaved as its config asks.
 
 Each step hashes the state, so that the last one tells whether every step was done once, in order. Options of the task:
-`work` hash rounds a step, `fail_at` raises there, `nan_at` fails that run alone, `fail_together` raises in populations.
+`work` hash rounds a step, `slow_until` 0.3 s more a step until that file exists, `fail_at` raises there, `nan_at` fails that
+run alone, `fail_together` raises in populations.
 """
 
 import hashlib
 import json
 import os
+import pathlib
 import signal
+import time
 
 ROUNDS = 2000
 
@@ -50,6 +53,8 @@ def one(config, directory, step, state, context):
         if step == options.get("nan_at"):
             context.fail(directory, step, f"nan at step {step}")
             return
+        if "slow_until" in options and not pathlib.Path(options["slow_until"]).exists():
+            time.sleep(0.3)
         state = advance(config, state, step, options.get("work", ROUNDS))
         step += 1
         context.metrics(directory, {"step": step, "loss": 1.0 / step})
