@@ -1,6 +1,7 @@
 """The pages on experiments and encodings: their config trains, their table has every encoding, their links lead somewhere."""
 
 import re
+import runpy
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,11 @@ from attnjax.cli.planning import planned
 from attnjax.registry import ENCODINGS
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = ("README.md", "CONTRIBUTING.md", *(f"docs/{path.name}" for path in sorted((ROOT / "docs").glob("*.md"))))
+PAGES = (
+    "README.md",
+    "CONTRIBUTING.md",
+    *(str(path.relative_to(ROOT)) for path in sorted((ROOT / "docs").rglob("*.md"))),
+)
 
 
 def text(name: str) -> str:
@@ -40,6 +45,19 @@ def test_every_encoding_has_a_row_and_is_named_on_the_first_page():
         assert f"`{name}`" in table, name
         assert f"`{row.path.rpartition(':')[2]}`" in first, name
     assert f"There are {len(ENCODINGS)} encodings" in first
+
+
+def test_the_code_of_the_first_page_and_of_attention_runs(tmp_path):
+    first, attention = (
+        re.findall(r"```python\n(.*?)```", text(name), re.DOTALL) for name in ("README.md", "docs/attention.md")
+    )
+    assert (len(first), len(attention)) == (1, 3)
+    (tmp_path / "first.py").write_text(first[0], encoding="utf-8")
+    assert runpy.run_path(str(tmp_path / "first.py"))["out"].shape == (2, 1000, 8, 64)
+    (tmp_path / "attention.py").write_text(
+        "".join(attention[:2]), encoding="utf-8"
+    )  # the third names a layer of the reader's
+    assert runpy.run_path(str(tmp_path / "attention.py"))["out"].shape == (2, 1, 8, 64)
 
 
 @pytest.mark.parametrize("page", PAGES)

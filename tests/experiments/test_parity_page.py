@@ -75,12 +75,12 @@ def test_records_are_json_on_every_line():
         assert isinstance(json.loads(line), dict)
 
 
-def test_the_table_of_the_readme_is_of_the_record():
+def test_the_table_of_the_page_on_models_is_of_the_record():
     """A row for BLOOM, and one with the largest numbers of all models of the other architectures."""
     cells = lambda text: [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines()]
     known = {row[0]: row for row in cells((FOLDER / "parity.md").read_text(encoding="utf-8")) if len(row) == 13}
-    readme = (FOLDER.parents[1] / "README.md").read_text(encoding="utf-8")
-    title, _, bloom, others = cells(readme.partition("| architecture | output, float64")[2].partition("\n\n")[0])
+    shown = (FOLDER.parents[1] / "docs" / "models.md").read_text(encoding="utf-8")
+    title, _, bloom, others = cells(shown.partition("| architecture | output, float64")[2].partition("\n\n")[0])
     assert title == ["", "gradients, float64", "output, float32", "gradients, float32", "same tokens"]
     columns, tokens = (3, 6, 7, 10), 11
     assert bloom == ["BLOOM (ALiBi)", *(known["BLOOM (ALiBi)"][i] for i in (*columns, tokens))]
