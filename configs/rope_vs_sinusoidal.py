@@ -11,6 +11,7 @@ NoPE, ALiBi, T5 and learned positions stand beside as context. Tests include len
 Words: quick    copy and markov, four encodings, three seeds, one learning rate for all; the main job
        paper    all three tasks, six encodings, ten seeds; each encoding has the learning rate that is best for it on validation
                 sets at the trained lengths, and sinusoidal positions are also added to embeddings that are not scaled
+       copy, markov, text    the runs of `paper` on one task; `--extend` puts them into the folder of `paper`
 
 Embeddings are multiplied by sqrt(D) (Vaswani et al. 2017), so that tokens have deviation 1 where sinusoids have 0.71. Learned
 positions begin as large as tokens, as in GPT-2 and BERT.
@@ -57,13 +58,15 @@ TEXT = MARKOV | {
     "task": {"name": "text", "options": {"split_by": "group"}, "length_min": 64, "length_max": 64},
     "train.steps": 3000,
 }
+TASKS = {"copy": COPY, "markov": MARKOV, "text": TEXT}
+WORDS = ("quick", "paper", *TASKS)
 
 
 def get_config(word="quick"):
     """Two layers of width 64, four heads; what the tasks share."""
     _check(word)
     config = defaults()
-    config.name = "rope_vs_sinusoidal" if word == "quick" else f"rope_vs_sinusoidal_{word}"
+    config.name = "rope_vs_sinusoidal" if word == "quick" else "rope_vs_sinusoidal_paper"
     config.model.update(
         {"layers": 2, "model": 64, "heads": 4, "hidden": 256, "activation": "gelu", "embed_scale": True}
     )
@@ -74,19 +77,20 @@ def get_config(word="quick"):
 
 
 def sweep(word="quick"):
-    """The tasks under each encoding, by seed; in `paper`, sinusoidal positions with unscaled embeddings beside them."""
+    """The tasks under each encoding, by seed; beyond `quick`, sinusoidal positions with unscaled embeddings beside them."""
     _check(word)
     encodings = [{"model.encoding": encoding(name)} for name in (QUICK if word == "quick" else ENCODINGS)]
     if word == "quick":
         short = {"train.steps": 1000}
         return product(chain([COPY | short], [MARKOV]), encodings, seeds(3))
     unscaled = {"model.encoding": encoding("sinusoidal"), "model.embed_scale": False}
-    return product(chain([COPY], [MARKOV], [TEXT]), [*encodings, unscaled], seeds(10))
+    tasks = list(TASKS.values()) if word == "paper" else [TASKS[word]]
+    return product(chain(tasks), [*encodings, unscaled], seeds(10))
 
 
 def tune(word="quick"):
     """Learning rates, of which every encoding has its best on every task."""
-    return vary("train.learning_rate", (1e-3, 3e-3, 1e-2)) if word == "paper" else []
+    return vary("train.learning_rate", (1e-3, 3e-3, 1e-2)) if word != "quick" else []
 
 
 def tuning_seeds(word="quick"):
@@ -101,5 +105,5 @@ def encoding(name):
 
 
 def _check(word):
-    if word not in ("quick", "paper"):
-        raise ValueError(f"rope_vs_sinusoidal:{word}: choose quick or paper")
+    if word not in WORDS:
+        raise ValueError(f"rope_vs_sinusoidal:{word}: choose {', '.join(WORDS[:-1])} or {WORDS[-1]}")
