@@ -14,6 +14,7 @@ from attnjax.config import RunConfig
 from attnjax.config.mesh import ONE_DEVICE, MeshShape
 from attnjax.records import files, inventory, jsonl, status
 from attnjax.records.runs import read_manifest
+from attnjax.records.values import finite
 from attnjax.sweep import manifest
 from attnjax.sweep.lease import Lease, heartbeat
 from attnjax.sweep.run_context import (
@@ -199,5 +200,6 @@ def _ending(
     fields["determinism"] = "unknown" if "backend" not in fields else "statistical" if changed else exact
     fields["changed_on_resume"], fields["resumed_from"] = changed, live.resumed
     fields[inventory.FIELD] = inventory.take(directory)
-    fields["wall_seconds"] = round(seconds + (old.get("wall_seconds", 0.0) if resumed else 0.0), 3)
+    before = old.get("wall_seconds") if resumed else 0.0
+    fields["wall_seconds"] = round(seconds + (before if finite(before) else 0.0), 3)
     return fields

@@ -9,6 +9,7 @@ import fake_training
 import pytest
 from checks import check_complete
 
+from attnjax.records.runs import read_manifest
 from attnjax.sweep import (
     ExecutionConfig,
     plan,
@@ -21,6 +22,7 @@ from attnjax.sweep import (
     vary,
 )
 from attnjax.sweep import population as population_module
+from attnjax.sweep.run_context import update_manifest
 from attnjax.sweep.stop import Stop
 
 TRAINER = "fake_training:train"
@@ -266,6 +268,21 @@ def test_a_population_resumed_in_another_grouping_is_recorded_though_parts_are_k
     assert (second["changed_on_resume"], second["resumed_from"]) == ([], 0), "nothing of its first part is left"
     for manifest, entry in zip((first, second), store.runs):
         assert (manifest["population"], manifest["population_size"]) == ([entry.run], 1)
+    check_complete(store)
+
+
+@pytest.mark.parametrize("forged", ["x", None, True, float("inf"), [3.0]])
+def test_a_run_goes_on_though_its_manifest_has_no_number_of_seconds(make, monkeypatch, forged):
+    """Seconds of parts whose number is not known are left out of the sum."""
+    store = make(seeds(1))
+    part(store, 1, monkeypatch, killed=False)
+    directory = store.directory(store.runs[0].run)
+    assert read_manifest(directory)["wall_seconds"] >= 0
+    update_manifest(directory, {"wall_seconds": forged})
+    part(store, 1, monkeypatch, killed=None)
+    manifest = read_manifest(directory)
+    assert (manifest["state"], manifest["resumed_from"] > 0) == ("done", True)
+    assert 0 <= manifest["wall_seconds"] < 60
     check_complete(store)
 
 
