@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from attnjax import ALiBi, FoX, Mask, NoPE, PoPE, RoPE, XPos, explain
+from attnjax import ALiBi, Cable, FoX, Mask, NoPE, PoPE, RoPE, XPos, explain
 from attnjax.attention import fused, support
 from attnjax.attention.dense import dense
 from attnjax.attention.inputs import from_caller, prepare
@@ -152,9 +152,10 @@ def test_linear_biases_through_cudnn_at_far_positions(first, dtype):
 
 
 @pytest.mark.usefixtures("kernel")
+@pytest.mark.parametrize("encoding", [FoX(), Cable()], ids=["fox", "cable"])
 @pytest.mark.parametrize("heads", ["query heads", "key heads", "all heads"])
-def test_positions_computed_from_content_through_cudnn(heads):
-    """Sums of forget gates as columns: one copy of the keys per query head where positions differ between these."""
+def test_positions_computed_from_content_through_cudnn(heads, encoding):
+    """Sums of gates or costs as columns: one copy of the keys per query head where positions differ between these."""
     rows = {"query heads": (B, N), "key heads": (B, K), "all heads": (B, N)}[heads]
     pos = np.cumsum(np.random.default_rng(1).exponential(size=(*rows, 9)), -1).astype(np.float32)
     q_pos, k_pos = pos, pos
@@ -166,7 +167,7 @@ def test_positions_computed_from_content_through_cudnn(heads):
 
     @jax.jit
     def both(q_pos, k_pos):
-        inputs = prepare(q, from_caller(q, k, v, k_pos), FoX(), learned(FoX()), q_pos, CAUSAL, None, None, None)
+        inputs = prepare(q, from_caller(q, k, v, k_pos), encoding, learned(encoding), q_pos, CAUSAL, None, None, None)
         return fused.cudnn(inputs), dense(inputs)[0]
 
     out, expected = both(q_pos, k_pos)

@@ -12,7 +12,7 @@ from attnjax.records import lines
 from experiments import recorded
 from experiments.devices import __main__ as command
 from experiments.devices import cases, checking, compiling, page, runs
-from experiments.devices.cases import ATTENTION, DEVICES, EMBEDDINGS, EVALUATIONS, TARGETS, TRAINING, Case
+from experiments.devices.cases import ATTENTION, DEVICES, EMBEDDINGS, EVALUATIONS, KERNEL, TARGETS, TRAINING, Case
 
 HERE = pathlib.Path(page.__file__).parent
 QUICK = {Case("data", "t5", 512)}
@@ -113,9 +113,39 @@ def test_the_selection_is_among_the_cases_and_has_every_kind_that_is_compiled_in
 def test_the_committed_page_is_made_from_its_records():
     found = page.read(HERE / recorded.RECORDS)
     assert page.readme(found) == (HERE / "README.md").read_text(encoding="utf-8")
-    kinds = {kind for row in found.rows.values() for kind, *_ in row.get("collectives", ())}
-    assert kinds <= {"all-reduce", "collective-permute"}
     assert {case for _, case in found.rows} >= {*TRAINING, *EVALUATIONS}
+
+
+def test_the_committed_records_have_every_encoding_and_show_what_is_promised_of_each():
+    """On H100, v5e and v6e: a batch over devices has no collective but sums of learned gradients, nothing is gathered anywhere,
+    and no product has a 16-bit operand that was made float32."""
+    rows = page.read(HERE / recorded.RECORDS).rows
+    wanted = {(target, case) for target in TARGETS for case in ATTENTION}
+    wanted |= {(target, case) for target in TARGETS if target != "h100:8" for case in KERNEL}
+    assert wanted - rows.keys() == set()
+    refused = [str(case) for (_, case), row in rows.items() if "error" in row and not case.refused]
+    assert refused == []
+    for (target, case), row in rows.items():
+        kinds = {kind for kind, *_ in row.get("collectives", ())}
+        learns = case.kind in ("data", "kernel") and bool(jax.tree.leaves(learned(case.name)))
+        if case.kind in ("data", "kernel"):
+            assert kinds == ({"all-reduce"} if learns else set()), (target, case)
+        assert kinds <= {"all-reduce"} | ({"collective-permute"} if case.ring else set()), (target, case)
+        assert row.get("widened", []) == [], (target, case)
+
+
+def test_every_config_has_a_committed_record():
+    """Some program of it, for H100 or v5e: those of a config that was changed since may be of before."""
+    rows = page.read(HERE / recorded.RECORDS).rows
+    compiled = {case.name for (_, case), row in rows.items() if case.kind == "config" and "error" not in row}
+    assert {path.stem for path in cases.CONFIGS.glob("*.py")} - compiled == set()
+
+
+def learned(name):
+    """The parameters of an encoding."""
+    import attnjax as aj
+
+    return aj.ENCODINGS[name]().init(jax.random.key(0), aj.Sizes(16, 4, 2, 4))
 
 
 def test_what_is_recorded_is_compiled_again_only_where_sources_changed(virtual, tmp_path, monkeypatch):

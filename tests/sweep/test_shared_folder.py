@@ -24,10 +24,10 @@ TRAINER = "fake_training:train"
 REFUSALS = (errno.EROFS, errno.EACCES, errno.ENOSPC, errno.EDQUOT, errno.ESTALE)
 
 
-def config(tmp_path: pathlib.Path) -> str:
+def config(tmp_path: pathlib.Path, **options: str) -> str:
     path = tmp_path / "small.json"
-    train = {"steps": 10, "checkpoint_every": 2}
-    path.write_text(json.dumps({"name": "small", "train": train, "evaluate": {"lengths": [10, 20]}}))
+    table = {"name": "small", "train": {"steps": 10, "checkpoint_every": 2}, "evaluate": {"lengths": [10, 20]}}
+    path.write_text(json.dumps(table | {"task": {"options": options}}))
     return str(path)
 
 
@@ -131,6 +131,33 @@ def test_a_read_only_mount(planned):
     assert sum("Read-only file system" in line for line in told) >= 2
     assert not any("Traceback" in line for line in told)
     assert {one.status.state for one in scan(store.root).runs} == {"pending"}
+
+
+@pytest.mark.slow
+def test_two_machines_that_see_one_folder_under_two_paths_train_each_run_once(tmp_path):
+    """Two directories of one bind mount, two workers of each. Runs are slow until all four hold one."""
+    folder, elsewhere, all_here = tmp_path / "out", tmp_path / "elsewhere", tmp_path / "all_here"
+    sweep = ["sweep", config(tmp_path, slow_until=str(all_here)), "--seeds", "12", "--out", str(folder), "--plan"]
+    sweep += ["--trainer", TRAINER]
+    assert main(sweep) == 0
+    elsewhere.mkdir()
+    told = mounted(
+        f"""mount --bind "$D" {elsewhere}
+        for folder in "$D" {elsewhere} "$D" {elsewhere}; do
+            $ATTNJAX work "$folder" --trainer {TRAINER} --population 1 & echo "worker $!"
+        done
+        holders() {{ cat "$D"/*/lease-* 2>/dev/null | grep -o '"pid": [0-9]*' | sort -u | wc -l; }}
+        until [ "$(holders)" = 4 ]; do sleep 0.2; done
+        touch {all_here}; wait; $ATTNJAX list runs {elsewhere}""",
+        folder,
+    )
+    assert told[-1] == "12 done"
+    store = load(folder)
+    check_complete(store)
+    leases = [list(store.directory(entry.run).glob("lease-*")) for entry in store.runs]
+    assert [len(of_run) for of_run in leases] == [1] * 12
+    holders = {json.loads(one.read_text().splitlines()[0])["pid"] for [one] in leases}
+    assert holders == {int(line.split()[1]) for line in told if line.startswith("worker ")}
 
 
 @pytest.mark.slow

@@ -60,14 +60,15 @@ def after(runs, mesh, steps=3):
 def forms_and_meshes():
     """Every form on one mesh, every mesh with one form, and the others nightly."""
     for form in FORMS:
-        for mesh in ("population=4", "data=4", "population=2,data=4"):
+        for mesh in ("population=8", "population=4", "data=4", "population=2,data=4"):
             usual = (form == "copy, T5, decoder") + (mesh == "population=2,data=4")
             yield pytest.param(form, mesh, marks=pytest.mark.slow if usual else pytest.mark.nightly)
 
 
 @pytest.mark.parametrize(("form", "mesh"), [*forms_and_meshes()])
 def test_every_mesh_trains_the_same_members(form, mesh):
-    runs = population(**FORMS[form])
+    """To rounding. Bits are not the same even of members alone: a program for one of eight rounds other than one for all."""
+    runs = population(8 if mesh == "population=8" else 4, **FORMS[form])
     alone, losses, _ = after(runs, MeshShape())
     spread, others, _ = after(runs, parse_mesh(mesh))
     np.testing.assert_allclose(others.loss, losses.loss, rtol=2e-6)
