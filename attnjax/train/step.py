@@ -2,7 +2,7 @@
 
 The members of a population differ in data alone: seeds, learning rate, weight decay, and the numeric options of their
 encoding (the base of RoPE, the slopes of ALiBi) where the encodings compile to one program. The program loops over steps and
-vmaps over members, so that a sweep compiles once per shape, however many steps a call takes.
+maps over members, vmapped or one after another, so that a sweep compiles once per shape, however many steps a call takes.
 """
 
 import functools
@@ -86,6 +86,8 @@ class Trainer:
         self.optimizer, self.schedule = optimizer(run.train, run.optimizer), schedule(run.train)
         # Buckets are chosen by the lengths of a whole batch, and examples sorted by them, so that rows are not a device's own.
         self.batching = batching.choose_batching(run, task, platform) if mesh is None else batching.Batching()
+        # With a mesh they are vmapped, so that the gradients of all members are summed over devices at once.
+        self.in_turn = mesh is None and batching.members_in_turn(run, task, platform, self.batching)
         # Targets are gathered from whole sequences.
         spread = mesh_.axis_of_tokens(mesh) is not None
         self.max_targets = None if spread else batching.max_targets(run, task, run.task.length_max)
@@ -134,8 +136,7 @@ class Trainer:
         one = lambda state, member: self.step(state, member, *arrays)
         # vmap is inside the loop, because the vmap of a loop traces its body twice: once for one member, once for all.
         each = jax.vmap(one)
-        if self.batching.buckets > 1:
-            # One after another, because a switch over buckets computes every branch under vmap.
+        if self.in_turn:
             each = lambda *members: jax.lax.map(lambda member: one(*member), members)
         rows = lambda dtype: jnp.zeros((LONGEST, *members.seed.shape), dtype)
         empty = Metrics(rows(jnp.float32), rows(jnp.float32), rows(_norm_dtype(state.params)))

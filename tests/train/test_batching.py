@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 
 from attnjax.config.mesh import MeshShape
 from attnjax.train import batching
-from attnjax.train.batching import Batching, choose_batching, sum_over_microbatches
+from attnjax.train.batching import Batching, choose_batching, members_in_turn, sum_over_microbatches
 from attnjax.train.loop import make_task
 from attnjax.train.mesh import make_mesh, platform_of
 from attnjax.train.step import Trainer, members
@@ -128,6 +129,35 @@ def test_a_batch_is_split_where_that_pays(tiny):
     assert found(train=dataclasses.replace(train, batch=16, steps=10**6)) == whole, "small"
     assert found(length_min=30) == whole, "little to cut"
     assert found(platform="gpu") == whole
+
+
+def test_members_train_in_turn_where_their_batches_are_large(tiny):
+    task = make_task(tiny)
+    tokens = tiny.task.length_max if task.aligned else tiny.task.length_max + task.output_size(tiny.task.length_max)
+
+    def found(batch, platform="cpu", buckets=1):
+        run = dataclasses.replace(tiny, train=dataclasses.replace(tiny.train, batch=batch))
+        return members_in_turn(run, task, platform, Batching(buckets=buckets))
+
+    enough = -(-2048 // tokens)
+    assert (found(enough - 1), found(enough)) == (False, True)
+    assert not found(enough, platform="gpu")
+    assert found(1, buckets=4), "a switch under vmap computes every branch"
+
+
+def test_members_in_turn_have_the_numbers_of_vmapped_members(tiny):
+    """The programs round differently: after three steps parameters agree to 1e-5 of the largest."""
+    runs = [dataclasses.replace(tiny, seed=seed, data_seed=seed) for seed in range(3)]
+    task, found = make_task(runs[0]), []
+    for in_turn in (False, True):
+        trainer = Trainer(runs[0], task)
+        trainer.in_turn = in_turn
+        state, metrics = trainer.advance(trainer.start(members(runs)), members(runs), 3)
+        found.append((state.params, metrics.loss))
+    chex.assert_trees_all_close(*found, rtol=1e-5, atol=1e-5)
+    losses = found[1][1]
+    assert losses.shape == (3, 3)
+    assert len(set(losses[:, 0].tolist())) == 3, "each member has its own seed"
 
 
 @pytest.mark.parametrize("platform", ["cuda", pytest.param("tpu", marks=pytest.mark.slow)])
