@@ -2,7 +2,6 @@
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
 
 import chex
 import jax
@@ -15,7 +14,6 @@ from attnjax.typing import Array, ArrayLike, Bool, Float, Int, Key
 
 NOT_A_TOKEN = -1
 NO_STOPS = np.zeros(0, np.int32)
-STATIC: dict[str, Any] = {"static": True}
 
 
 @jax.tree_util.register_dataclass
@@ -35,8 +33,8 @@ class Sampling:
       stops: the tokens that end an example.
     """
 
-    vocab: int = dataclasses.field(metadata=STATIC)
-    top_k: int | None = dataclasses.field(default=None, metadata=STATIC)
+    vocab: int = dataclasses.field(metadata={"static": True})
+    top_k: int | None = dataclasses.field(default=None, metadata={"static": True})
     temperature: Float[ArrayLike, ""] | None = None
     top_p: Float[ArrayLike, ""] | None = None
     min_p: Float[ArrayLike, ""] | None = None
