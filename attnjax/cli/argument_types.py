@@ -64,6 +64,14 @@ def tolerance(text: str) -> float:
     return value
 
 
+def share(text: str) -> float:
+    """A number above 0, and 1 at most."""
+    value = _number(text)
+    if not 0 < value <= 1:
+        raise argparse.ArgumentTypeError(f"must be a number above 0 and at most 1, got {text[:40]!r}")
+    return value
+
+
 def temperature(text: str) -> float:
     """A number of at least 0."""
     value = _number(text)

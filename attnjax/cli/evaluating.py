@@ -19,8 +19,9 @@ SERIES = (("o", "#074a8d"), ("s", "#9a3104"), ("^", "#049f69"), ("D", "#733cb3")
 def evaluate(arguments: argparse.Namespace) -> int:
     """`attnjax evaluate MODEL_OR_RUN --suite long --lengths 1k,2k,4k`."""
     import_modules(arguments.imports)
+    _check_stride(arguments)
     keep_programs()
-    from attnjax.long import fitting, own_task, subjects, suite
+    from attnjax.long import fitting, own_task, perplexity, subjects, suite
 
     out = arguments.out or pathlib.Path("evaluated") / pathlib.Path(arguments.model).name
     number = arguments.samples
@@ -37,23 +38,48 @@ def evaluate(arguments: argparse.Namespace) -> int:
     words = fitting.words_of(arguments.haystack)
     subject = subjects.of_path(arguments.model)
     options: dict[str, Any] = {"number": number, "seed": arguments.seed, "shots": arguments.shots, "haystack": words}
-    text, tables = None, []
+    text, part, tables, rows = None, "", [], []
     if arguments.perplexity is not None:
-        text = fitting.text_of(arguments.perplexity)
+        data, part = perplexity.read_source(arguments.perplexity, subject.trained_on)
+        text = perplexity.tokens_of(subject, data)
     if arguments.depths:
         depths = [i / max(arguments.depths - 1, 1) for i in range(arguments.depths)]
         at_depth = lambda depth: suite.evaluate(subject, arguments.lengths, ASKED, depth=depth, **options)
         rows = [{"depth": depth, **_row(one)} for depth in depths for one in at_depth(depth)]
         tables.append(_depth_table(rows))
-    else:
+    elif text is None or arguments.suite or arguments.tasks:
         scores = suite.evaluate(subject, arguments.lengths, arguments.tasks or suite.TASKS, **options)
         rows = [_row(one) for one in scores]
         tables.append(suite.table(subject.name, scores))
     if text is not None:
-        told = [{"length": n, **suite.text_perplexity(subject, text, n)} for n in arguments.lengths]
-        tables.append(_perplexity_table(told))
+        told = [_of_text(subject, *text, n, arguments.stride) for n in arguments.lengths]
+        title = f"Perplexity of {arguments.perplexity} under {subject.name}{part and ': '}{part}."
+        tables.append(f"{title}\n\n{_perplexity_table(told)}")
         rows += told
     return _write(out, "\n\n".join(tables), rows, _curves(rows))
+
+
+def _check_stride(arguments: argparse.Namespace) -> None:
+    """Raise ValueError for a stride without a text, or one that is too large for a length."""
+    if arguments.stride is not None and arguments.perplexity is None:
+        raise ValueError("--stride is that of the windows of --perplexity SOURCE, which is not given")
+    if arguments.stride is not None and arguments.stride >= arguments.lengths[0]:
+        raise ValueError(
+            f"--stride must be below every length, the smallest is {arguments.lengths[0]}, got {arguments.stride}"
+        )
+
+
+def _of_text(subject: Any, tokens: Sequence[int], size: int, length: int, stride: int | None) -> dict[str, Any]:
+    """The perplexity and LongPPL of a text at a length, or why the model cannot read it there."""
+    from attnjax.long import perplexity, suite
+
+    try:
+        found = perplexity.perplexity(subject.losses, tokens, size, length, stride)
+        long = suite.text_long_ppl(subject, tokens, length)
+    except ValueError as error:
+        return {"length": length, "problem": str(error)}
+    names = ("nats_per_token", "bits_per_byte", "tokens_per_byte", "tokens", "bytes", "stride")
+    return {"length": length, "ppl": found.perplexity, **{name: getattr(found, name) for name in names}, **long}
 
 
 def _row(score: Any) -> dict[str, Any]:
@@ -70,7 +96,10 @@ def _refuse_text_options(arguments: argparse.Namespace) -> None:
 
 
 def _curves(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, dict[int, float]]]:
-    """The lines of each panel: task (or depth) -> length -> percent."""
+    """The lines of each panel: task (or depth) -> length -> percent; without tasks, bits per byte of the text."""
+    bits = {row["length"]: row["bits_per_byte"] for row in rows if "bits_per_byte" in row}
+    if not any("task" in row or "depth" in row for row in rows):
+        return {"bits per byte": {"text": bits} if bits else {}}
     panels: dict[str, dict[str, dict[int, float]]] = {"generation": {}, "ranking": {}}
     for row in rows:
         name = f"depth {100 * row['depth']:.0f} %" if "depth" in row else row.get("task")
@@ -95,11 +124,24 @@ def _depth_table(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _perplexity_table(rows: Sequence[Mapping[str, Any]]) -> str:
-    lines = ["| length | perplexity | LongPPL | share of key tokens |", "|---|---|---|---|"]
+    names = ("length", "stride", "perplexity", "nats per token", "bits per byte", "tokens per byte", "tokens counted")
+    names += ("bytes counted", "LongPPL", "share of key tokens")
+    lines = ["| " + " | ".join(names) + " |", "|---" * len(names) + "|"]
     for row in rows:
+        if "problem" in row:
+            lines.append(f"| {row['length']:,} |" + " - |" * (len(names) - 1))
+            continue
+        numbers = [
+            f"{row['ppl']:.4g}",
+            *(f"{row[name]:.4f}" for name in ("nats_per_token", "bits_per_byte", "tokens_per_byte")),
+        ]
         key = "none" if row["long_ppl"] is None else f"{row['long_ppl']:.4g}"
-        lines.append(f"| {row['length']:,} | {row['ppl']:.4g} | {key} | {row['key_tokens']:.2%} |")
-    return "\n".join(lines)
+        share = "none" if row["key_tokens"] is None else f"{row['key_tokens']:.2%}"
+        counts = [f"{row['tokens']:,}", f"{row['bytes']:,}"]
+        lines.append(
+            "| " + " | ".join([f"{row['length']:,}", f"{row['stride']:,}", *numbers, *counts, key, share]) + " |"
+        )
+    return "\n".join(lines + [f"Note: {row['problem']}." for row in rows if "problem" in row])
 
 
 def _write(

@@ -124,12 +124,18 @@ GENERATE = """
 examples:
   attnjax generate models/gpt2 "The meaning of life is" --tokens 40
   attnjax generate models/gpt2 "Once upon a time" --temperature 0.8 --top-k 40 --seed 1
+  attnjax generate models/gpt2 "Once upon a time" --temperature 1 --top-p 0.9 --stop "The end" --stop "***" --stream
+  attnjax generate models/gpt2 "The cat" "Once upon a time"
+  attnjax generate models/gpt2 prompts.txt --from-file
   attnjax generate models/gpt2 "464 3616" --ids
   attnjax generate models/llama "Once upon a time" --encoding rope --option theta=500000
   attnjax generate models/gpt2 "Once upon a time" --encoding alibi
 
 FOLDER holds config.json and safetensors files as downloaded, and tokenizer.json, which --ids does not need. With --encoding,
 the weights that fit are kept; the command lists parameters that stay random, and weights that it does not use.
+
+Logits are divided by the temperature, then filtered by --top-k, --top-p and --min-p, in this order. A text ends at an end token
+that the folder declares, before a text of --stop (also one that spans tokens or ends within one), or after --tokens tokens.
 """
 PARITY = """
 examples:
@@ -154,6 +160,7 @@ examples:
   attnjax evaluate models/smollm --suite long --lengths 1k,2k,4k
   attnjax evaluate stdlib_lm/rope/0 --lengths 512,1k,2k --tasks niah_single_1,niah_multikey_2 --perplexity stdlib
   attnjax evaluate models/smollm --lengths 4k --depths 11 --haystack stdlib
+  attnjax evaluate models/gpt2 --perplexity book.txt --lengths 512,1k --stride 256
   attnjax evaluate runs/recall/0123456789abcdef --lengths 64,128,256
 
 The suite asks the six questions of RULER that need no corpus. Each table cell has two percentages: of answers that greedy
@@ -161,6 +168,12 @@ decoding wrote (RULER's string_match_all), and of samples in which the right ans
 ones, which also small models can do (guessing: 20). The effective length is the last one whose mean over tasks is at least
 85.6. Words are not those of the published results. No text is ever cut: what does not fit a length has no score, and a note
 says why.
+
+--perplexity reads a file as a whole; of a folder or stdlib, the test split, which runs on it were not trained on, and at most
+16 MiB of that. Windows of a length begin every --stride tokens, and each token of the text but the first is predicted once, in
+the first window that has it: given length - stride tokens before it, or more, or all there are. The table has the mean loss in
+nats per token, its exp (perplexity), bits per byte, tokens per byte, and how many tokens and bytes were counted: the bytes are
+those of the text without the ones of its first token. LongPPL is that of the first four windows side by side.
 
 A run on text reads bytes. A run on any other task, such as mqar or flip_flop, is measured on that task at the given lengths,
 with the metrics that it was tested with.

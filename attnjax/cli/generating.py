@@ -1,6 +1,7 @@
-"""The command `attnjax generate`: continues a text with a published model."""
+"""The command `attnjax generate`: continues texts with a published model."""
 
 import argparse
+import pathlib
 import sys
 import time
 from collections.abc import Sequence
@@ -10,34 +11,59 @@ from attnjax.cli.compilation_cache import keep_programs
 
 LISTED = 5
 """Largest number of names in a line about parameters or weights."""
+MOST_BYTES = 2**24
+"""A file of prompts with more bytes than this is refused."""
 
 
 def generate(arguments: argparse.Namespace) -> int:
-    """`attnjax generate FOLDER PROMPT`: prints the text, or with --ids the tokens."""
-    prompt = _ids(arguments.prompt) if arguments.ids else None
+    """`attnjax generate FOLDER PROMPT...`: prints the texts, or with --ids the tokens."""
+    prompts = _prompts(arguments)
+    ids = [_ids(text) for text in prompts] if arguments.ids else []
     keep_programs()
     fields = _fields(arguments.encoding, arguments.option)
 
-    from attnjax.models import complete, load, load_tokenizer
-    from attnjax.modules import EncoderDecoder
+    from attnjax.models import complete_batch, load, load_tokenizer
+    from attnjax.models.text_completion import start
 
-    # Before the weights, which take longer: whatever is wrong with the tokenizer or the prompt is said at once.
-    tokenizer = None if prompt is not None else load_tokenizer(arguments.folder)
-    given = tokenizer.encode(arguments.prompt) if tokenizer is not None else prompt
-    assert given is not None
+    # Before the weights, which take longer: whatever is wrong with the tokenizer is said at once.
+    tokenizer = None if arguments.ids else load_tokenizer(arguments.folder)
     loaded = load(arguments.folder, dtype=arguments.dtype, fields=fields)
     for line in changed(loaded.new, loaded.unused):
         print(line, file=sys.stderr)
-    options = {"temperature": arguments.temperature, "top_k": arguments.top_k, "seed": arguments.seed}
+    rule = {name: getattr(arguments, name) for name in ("temperature", "top_k", "top_p", "min_p")}
     begin = time.perf_counter()
-    tokens = complete(loaded, given, arguments.tokens, **options)
-    seconds = time.perf_counter() - begin
     if tokenizer is None:
-        print(*tokens)
+        found = complete_batch(loaded, ids, arguments.tokens, **rule, seed=arguments.seed)
+        for tokens in found:
+            print(*tokens)
+        made = sum(map(len, found))
     else:
-        print(printable(tokenizer.decode(tokens if isinstance(loaded.model, EncoderDecoder) else [*given, *tokens])))
-    print(f"{len(tokens)} tokens in {seconds:.2f} s, compilation included", file=sys.stderr)
+        rows = start(loaded, tokenizer, prompts, arguments.stop)
+        _print_texts(loaded, rows, arguments, rule)
+        made = sum(len(row.tokens) for row in rows)
+    print(f"{made} tokens in {time.perf_counter() - begin:.2f} s, compilation included", file=sys.stderr)
     return 0
+
+
+def _print_texts(loaded: Any, rows: Sequence[Any], arguments: argparse.Namespace, rule: dict[str, Any]) -> None:
+    """Print each text after its prompt, at once or as it is made; several have a line with their number before each."""
+    from attnjax.models.text_completion import pieces
+
+    parts = pieces(loaded, rows, arguments.tokens, rule, arguments.seed)
+    if arguments.stream:
+        shown = ""
+        for _ in parts:
+            text = printable(rows[0].begin + rows[0].text)
+            print(text[len(shown) :], end="", flush=True)
+            shown = text
+        print()
+        return
+    for _ in parts:
+        pass
+    for number, row in enumerate(rows, 1):
+        if len(rows) > 1:
+            print(f"--- {number} ---")
+        print(printable(row.begin + row.text))
 
 
 def changed(new: Sequence[str], unused: Sequence[str]) -> list[str]:
@@ -53,6 +79,37 @@ def printable(text: str) -> str:
 
 def _more(names: Sequence[str]) -> str:
     return f" and {len(names) - LISTED} more" if len(names) > LISTED else ""
+
+
+def _prompts(arguments: argparse.Namespace) -> list[str]:
+    """The prompts of the command line, or of the files that it names, after a check of options that exclude each other."""
+    prompts = list(arguments.prompt)
+    if arguments.from_file:
+        prompts = [line for name in arguments.prompt for line in _lines(pathlib.Path(name))]
+    if arguments.stream and len(prompts) > 1:
+        raise ValueError(f"--stream shows one text, got {len(prompts)} prompts")
+    for option, chosen in (("--stream", arguments.stream), ("--stop", arguments.stop)):
+        if chosen and arguments.ids:
+            raise ValueError(f"{option} is about text, and --ids needs no tokenizer: leave one of them out")
+    return prompts
+
+
+def _lines(path: pathlib.Path) -> list[str]:
+    """The lines of a file. Raises ValueError where it cannot be read, is no UTF-8, or has an empty line."""
+    try:
+        with path.open("rb") as file:
+            data = file.read(MOST_BYTES + 1)
+        if len(data) > MOST_BYTES:
+            raise ValueError(f"{path} has more than {MOST_BYTES} bytes, the most that a file of prompts may have")
+        lines = data.decode("utf-8").removesuffix("\n").split("\n")
+    except OSError as error:
+        raise ValueError(f"{path} cannot be read: {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is not UTF-8: byte {error.start} is no part of a character") from None
+    lines = [line.removesuffix("\r") for line in lines]
+    if "" in lines:
+        raise ValueError(f"line {lines.index('') + 1} of {path} is empty: each line must be a prompt")
+    return lines
 
 
 def _fields(encoding: str | None, options: Sequence[str]) -> dict[str, Any]:

@@ -201,7 +201,7 @@ def _add_evaluate(add: _Add) -> None:
     evaluate = add("evaluate", help=text, description=text, epilog=examples.EVALUATE, formatter_class=_Raw)
     text = "a run as for `attnjax explore`, or a folder of config.json, safetensors and tokenizer.json"
     evaluate.add_argument("model", metavar="MODEL_OR_RUN", help=text)
-    evaluate.add_argument("--suite", choices=tuple(SUITES), default="long", help="default: long")
+    evaluate.add_argument("--suite", choices=tuple(SUITES), help="default: long, unless --perplexity is given")
     text = "lengths in tokens (bytes for runs on text), the answer included; k is 1024; default: 1k,2k,4k"
     evaluate.add_argument("--lengths", type=types.lengths, default=(1024, 2048, 4096), metavar="N,...", help=text)
     text = f"some of {', '.join(SUITES['long'])}; default: all"
@@ -215,8 +215,10 @@ def _add_evaluate(add: _Add) -> None:
     evaluate.add_argument("--haystack", default="noise", metavar="SOURCE", help=text)
     text = "put the needle of niah_single_1 at N depths, from the beginning to the end, instead of all tasks"
     evaluate.add_argument("--depths", type=types.count, metavar="N", help=text)
-    text = "also perplexity and LongPPL of a text: stdlib, a file or a folder"
+    text = "perplexity and LongPPL of a text: a file, a folder or stdlib; alone, unless --suite, --tasks or --depths is given"
     evaluate.add_argument("--perplexity", metavar="SOURCE", help=text)
+    text = "tokens from one window of --perplexity to the next, less than every length; default: half the length"
+    evaluate.add_argument("--stride", type=types.count, metavar="N", help=text)
     text = "import (and so execute) a module of which the run names a class, as package.module:Class"
     evaluate.add_argument("--import", action="append", default=[], dest="imports", metavar="MODULE", help=text)
     evaluate.add_argument("--out", type=pathlib.Path, metavar="DIR", help="default: evaluated/NAME")
@@ -252,17 +254,28 @@ def _add_export(add: _Add) -> None:
 
 
 def _add_generate(add: _Add) -> None:
-    text = "continue a text with a published model from a folder"
+    text = "continue texts with a published model from a folder"
     generate = add("generate", help=text, description=text, epilog=examples.GENERATE, formatter_class=_Raw)
     generate.add_argument("folder", type=pathlib.Path, metavar="FOLDER", help="config.json, weights and tokenizer.json")
-    generate.add_argument("prompt", metavar="PROMPT", help="the text to continue")
+    text = "the text to continue; several are one batch, each with the result that it has alone"
+    generate.add_argument("prompt", nargs="+", metavar="PROMPT", help=text)
+    text = "PROMPT is the name of a file with a prompt on each line"
+    generate.add_argument("--from-file", action="store_true", help=text)
     generate.add_argument(
         "--tokens", type=types.count, default=32, metavar="N", help="largest number of tokens to add; default: 32"
     )
     text = "draw tokens from softmax(logits / T); default: 0, the likeliest token"
     generate.add_argument("--temperature", type=types.temperature, default=0.0, metavar="T", help=text)
     generate.add_argument("--top-k", type=types.count, metavar="K", help="draw only from the K likeliest tokens")
-    generate.add_argument("--seed", type=types.seed, default=0, metavar="S", help="seed of the draws; default: 0")
+    text = "then only from the likeliest tokens that together have probability P"
+    generate.add_argument("--top-p", type=types.share, metavar="P", help=text)
+    text = "then only from tokens at least M times as likely as the likeliest"
+    generate.add_argument("--min-p", type=types.share, metavar="M", help=text)
+    text = "seed of the draws; the second prompt draws with S + 1, and so on; default: 0"
+    generate.add_argument("--seed", type=types.seed, default=0, metavar="S", help=text)
+    text = "end before this text; may be given several times"
+    generate.add_argument("--stop", action="append", default=[], metavar="TEXT", help=text)
+    generate.add_argument("--stream", action="store_true", help="print the text while it is made")
     dtypes = ("float32", "bfloat16", "float16")
     generate.add_argument(
         "--dtype", choices=dtypes, help="type of parameters and activations; default: that of the files"
@@ -271,7 +284,9 @@ def _add_generate(add: _Add) -> None:
     generate.add_argument("--encoding", choices=ENCODING_NAMES, metavar="NAME", help=text)
     text = "an option of --encoding, such as theta=500000; may be given several times"
     generate.add_argument("--option", action="append", default=[], metavar="KEY=VALUE", help=text)
-    generate.add_argument("--ids", action="store_true", help="PROMPT and answer are token ids; no tokenizer is needed")
+    generate.add_argument(
+        "--ids", action="store_true", help="prompts and answers are token ids; no tokenizer is needed"
+    )
     generate.set_defaults(command=generating.generate)
 
 

@@ -32,6 +32,8 @@ class Subject:
       losses: the loss in nats of each token [B, T - 1] but the first, given those before it.
       complete: greedy tokens [B, steps] after prompts, a list of token lists, from (prompts, size to pad to, steps).
       bytewise: whether a token is a byte.
+      starts: how many bytes of a text come before each of its tokens.
+      trained_on: the file or folder of the texts that a run was trained on, where it is one.
     """
 
     name: str
@@ -40,6 +42,8 @@ class Subject:
     losses: Losses
     complete: Callable[[Sequence[Sequence[int]], int, int], Int[np.ndarray, "B steps"]]
     bytewise: bool = False
+    starts: Callable[[str], list[int]] = lambda text: list(range(len(text.encode())))
+    trained_on: str | None = None
 
     def count(self, text: str) -> int:
         """Return the number of tokens of a text."""
@@ -68,7 +72,8 @@ def of_run(path: str | pathlib.Path) -> Subject:
     if not isinstance(loaded.task, Text) or not isinstance(model, Decoder):
         raise ValueError(f"the suite long asks in English, and {path} was not trained on text")
     decode = lambda tokens: bytes(token for token in tokens if 0 <= token < BYTES).decode("utf-8", "replace")
-    return of_decoder(loaded.name, model, lambda text: list(text.encode()), decode, bytewise=True)
+    found = of_decoder(loaded.name, model, lambda text: list(text.encode()), decode, bytewise=True)
+    return dataclasses.replace(found, trained_on=loaded.task.path)
 
 
 def of_folder(path: pathlib.Path) -> Subject:
@@ -79,7 +84,8 @@ def of_folder(path: pathlib.Path) -> Subject:
     if not isinstance(model, Decoder):
         raise ValueError(f"{path} holds a {type(model).__name__}, and the suite long needs a Decoder")
     decode = lambda tokens: tokenizer.decode([int(token) for token in tokens if token >= 0])
-    return of_decoder(path.name, model, tokenizer.encode, decode, stop=stops[0] if stops else None)
+    found = of_decoder(path.name, model, tokenizer.encode, decode, stop=stops)
+    return dataclasses.replace(found, starts=tokenizer.starts)
 
 
 def of_decoder(
@@ -89,9 +95,9 @@ def of_decoder(
     decode: Callable[[Sequence[int]], str],
     *,
     bytewise: bool = False,
-    stop: int | None = None,
+    stop: Sequence[int] = (),
 ) -> Subject:
-    """Return a decoder as a subject; `stop` is the token that ends its answers, which goes on to the end of a row."""
+    """Return a decoder as a subject; `stop` are the tokens that end its answers, which go on to the end of a row."""
     graph, params = nnx.split(model, graph=False)
 
     def losses(tokens: Int[np.ndarray, "B T"]) -> Any:

@@ -98,27 +98,24 @@ def ranking(subject: Subject, made: Sequence[Sample], setting: Setting) -> float
     return round(100 * right / len(made), 2)
 
 
-def text_perplexity(subject: Subject, text: str, length: int) -> dict[str, float | None]:
-    """Return the perplexity of windows of a text, and LongPPL with the model as its own judge.
+def text_long_ppl(subject: Subject, tokens: Sequence[int], length: int) -> dict[str, float | None]:
+    """Return LongPPL of the first windows of a text, with the model as its own judge; None where it has no whole window.
 
     The short context has an eighth of the length, and a quarter of that shares it (4,096 and 1,024 of 32,768 tokens in the
     paper, whose judge is a large model; numbers are not comparable with the paper's).
-
-    Raises:
-      ValueError: for a text that has not one window.
     """
     context = max(length // 8, 4)
-    tokens = np.asarray(subject.encode(text[: 8 * WINDOWS * length]), np.int32)
-    windows = [tokens[i : i + length] for i in range(0, min(WINDOWS * length, len(tokens)) - length + 1, length)]
-    if not windows:
-        raise ValueError(f"a text of {len(tokens)} tokens has no window of {length}")
+    ids = np.asarray(tokens[: WINDOWS * length], np.int32)
+    windows = [ids[i : i + length] for i in range(0, len(ids) - length + 1, length)]
+    if not windows or context >= length:
+        return {"long_ppl": None, "key_tokens": None}
     losses, keys = [], []
     for window in windows:
         full = np.append(np.nan, np.asarray(subject.losses(window[None]), np.float64)[0])
         keys.append(key_tokens(full, short_losses(subject.losses, window, context, max(context // 4, 1))))
         losses.append(full)
     loss, key = np.concatenate(losses), np.concatenate(keys)
-    return {"ppl": float(np.exp(np.nanmean(loss))), "long_ppl": long_ppl(loss, key), "key_tokens": float(key.mean())}
+    return {"long_ppl": long_ppl(loss, key), "key_tokens": float(key.mean())}
 
 
 def averages(scores: Sequence[Score], kind: str) -> dict[int, float]:

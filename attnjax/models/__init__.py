@@ -2,7 +2,8 @@
 
     loaded = load("models/gpt2")                     a folder with config.json and safetensors, as downloaded
     logits = loaded.model(tokens)
-    more   = complete(loaded, [464, 3616], 20)       token ids; for text: load_tokenizer("models/gpt2")
+    more   = complete(loaded, [464, 3616], 20)       token ids; `complete_batch` takes prompts of any lengths
+    text   = complete_texts(loaded, load_tokenizer("models/gpt2"), ["The cat"], 20)     `stream` yields it in pieces
     save(loaded, "models/mine")                      a folder that Hugging Face transformers loads
 
 Every mistake in a folder is a `ModelError`, which is a ValueError.
@@ -10,10 +11,11 @@ Every mistake in a folder is a `ModelError`, which is a ValueError.
 
 from attnjax.models.architectures import MODELS, architecture
 from attnjax.models.base import Architecture, Spec, Weight, with_fields
-from attnjax.models.completion import complete
+from attnjax.models.completion import complete, complete_batch
 from attnjax.models.errors import ModelError
 from attnjax.models.folder import Loaded, load
 from attnjax.models.saving import save
+from attnjax.models.text_completion import complete_texts, stream
 from attnjax.models.tokens import Tokenizer, load_tokenizer
 
 __all__ = [
@@ -26,8 +28,11 @@ __all__ = [
     "Weight",
     "architecture",
     "complete",
+    "complete_batch",
+    "complete_texts",
     "load",
     "load_tokenizer",
     "save",
+    "stream",
     "with_fields",
 ]

@@ -1,17 +1,32 @@
-"""Completes a text with a published model: greedy or sampled decoding, up to the end token that the folder declares."""
+"""Completes texts with a published model: greedy or sampled decoding, up to the end tokens that the folder declares.
+
+`complete` and `complete_batch` take and return token ids, in one compiled program; `text_completion.py` completes texts.
+"""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from attnjax.models.errors import DamagedFile, ModelError
 from attnjax.models.files import inside, read_table, shown
 from attnjax.models.folder import Loaded
 from attnjax.modules import Decoder, EncoderDecoder, generate
+from attnjax.typing import Bool, Int
 
 GENERATION = "generation_config.json"
+SEEDS = 2**32
+
+
+class Inputs(NamedTuple):
+    """Prompts as arguments of `generate`: right-padded, and where they are valid if their lengths differ."""
+
+    prompt: Int[np.ndarray, "B T"]
+    valid: Bool[np.ndarray, "B T"] | None = None
+    source: Int[np.ndarray, "B S"] | None = None
+    source_valid: Bool[np.ndarray, "B S"] | None = None
 
 
 def complete(
@@ -21,6 +36,9 @@ def complete(
     *,
     temperature: float = 0.0,
     top_k: int | None = None,
+    top_p: float | None = None,
+    min_p: float | None = None,
+    stop: Sequence[int] = (),
     seed: int = 0,
 ) -> list[int]:
     """Returns at most `tokens` token ids that follow the prompt, without the end token.
@@ -31,7 +49,8 @@ def complete(
       loaded: a decoder or an encoder-decoder.
       prompt: token ids.
       tokens: the largest number of tokens to generate.
-      temperature, top_k: as in `attnjax.modules.generate`.
+      temperature, top_k, top_p, min_p: as in `attnjax.modules.generate`.
+      stop: tokens that end it, besides those that the folder declares.
       seed: of the draws at a temperature above 0.
 
     Raises:
@@ -47,18 +66,80 @@ def complete(
       >>> len(complete(loaded, [3, 1, 4], 5))
       5
     """
-    model, stops = loaded.model, stop_tokens(loaded)
+    rule: dict[str, Any] = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p}
+    return complete_batch(loaded, [prompt], tokens, **rule, stop=stop, seed=seed)[0]
+
+
+def complete_batch(
+    loaded: Loaded,
+    prompts: Sequence[Sequence[int]],
+    tokens: int,
+    *,
+    temperature: float = 0.0,
+    top_k: int | None = None,
+    top_p: float | None = None,
+    min_p: float | None = None,
+    stop: Sequence[int] = (),
+    seed: int = 0,
+) -> list[list[int]]:
+    """Returns what `complete` returns for each prompt, whatever their lengths, from one compiled program.
+
+    Prompt i draws with seed + i (modulo 2^32), so that its draws do not depend on the other prompts:
+    `complete_batch(loaded, prompts, n, seed=s)[i]` is `complete(loaded, prompts[i], n, seed=s + i)`.
+
+    Args and Raises are those of `complete`; no prompts are an error too.
+
+    Example:
+      >>> from attnjax.models import MODELS
+      >>> from flax import nnx
+      >>> sizes = {"vocab_size": 11, "n_embd": 8, "n_layer": 1, "n_head": 2, "n_positions": 16}
+      >>> spec = MODELS["gpt2"].config(sizes)
+      >>> loaded = Loaded(MODELS["gpt2"].build(spec, nnx.Rngs(0)), spec, MODELS["gpt2"])
+      >>> both = complete_batch(loaded, [[3, 1, 4], [5]], 4)
+      >>> both == [complete(loaded, [3, 1, 4], 4), complete(loaded, [5], 4)]
+      True
+    """
+    given = inputs(loaded, prompts)
+    ends = [*stop_tokens(loaded), *stop]
+    rule: dict[str, Any] = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p}
+    found = generate(
+        loaded.model,
+        given.prompt,
+        tokens,
+        valid=given.valid,
+        source=given.source,
+        source_valid=given.source_valid,
+        **rule,
+        stop=ends,
+        key=row_keys(seed, len(prompts)),
+    )
+    return [until(row, ends) for row in np.asarray(found).tolist()]
+
+
+def inputs(loaded: Loaded, prompts: Sequence[Sequence[int]]) -> Inputs:
+    """Returns prompts as arrays: the beginning of the target, or the source of an encoder-decoder.
+
+    Raises:
+      ModelError: an encoder, no prompts, an empty one, or tokens outside the vocabulary.
+    """
+    model = loaded.model
     if not isinstance(model, Decoder | EncoderDecoder):
         raise ModelError(f"a {loaded.architecture.model_type} reads text and does not go on with it")
-    if len(prompt) == 0:
-        raise ModelError("the prompt has no tokens")
-    given = _batch(prompt, model.config.vocab)
-    options: dict[str, Any] = {"temperature": temperature, "top_k": top_k, "stop": stops[0] if stops else None}
-    options["key"] = jax.random.key(seed)
-    if isinstance(model, EncoderDecoder):
-        options["source"], given = given, _batch([_first(loaded)], model.config.vocab)
-    out = np.asarray(generate(model, given, tokens, **options))[0].tolist()
-    return _until(out, stops)
+    if len(prompts) == 0:
+        raise ModelError("there must be at least one prompt, got none")
+    for number, prompt in enumerate(prompts, 1):
+        if len(prompt) == 0:
+            raise ModelError("the prompt has no tokens" if len(prompts) == 1 else f"prompt {number} has no tokens")
+    tokens, valid = _batch(prompts, model.config.vocab)
+    if isinstance(model, Decoder):
+        return Inputs(tokens, valid)
+    first, _ = _batch([[_first(loaded)]] * len(prompts), model.config.vocab)
+    return Inputs(first, None, tokens, valid)
+
+
+def row_keys(seed: int, rows: int) -> jax.Array:
+    """Returns a key for each row, of the seeds seed, seed + 1, ... modulo 2^32."""
+    return jnp.stack([jax.random.key((seed + row) % SEEDS) for row in range(rows)])
 
 
 def stop_tokens(loaded: Loaded) -> list[int]:
@@ -69,6 +150,20 @@ def stop_tokens(loaded: Loaded) -> list[int]:
     if not all(type(one) is int and one >= 0 for one in values):
         raise DamagedFile(f"eos_token_id must be a token or a list of tokens, got {shown(value)}")
     return [one for one in values if one < loaded.spec.config.vocab]
+
+
+def until(tokens: Sequence[int], stops: Sequence[int], before: int = 0) -> list[int]:
+    """Returns the tokens before the first end token.
+
+    Raises:
+      ModelError: -1, which marks logits that are NaN; it says after how many tokens, with the `before` that came earlier.
+    """
+    found = list(tokens[: next((i for i, token in enumerate(tokens) if token in stops), len(tokens))])
+    if any(token < 0 for token in found):
+        raise ModelError(
+            f"logits are NaN after {before + found.index(-1)} tokens; a wider dtype, such as float32, may help"
+        )
+    return found
 
 
 def _generation(loaded: Loaded) -> Mapping[str, Any]:
@@ -86,16 +181,13 @@ def _first(loaded: Loaded) -> int:
     return value
 
 
-def _batch(tokens: Sequence[int], vocab: int) -> np.ndarray:
-    wrong = next((token for token in tokens if not 0 <= token < vocab), None)
+def _batch(prompts: Sequence[Sequence[int]], vocab: int) -> tuple[np.ndarray, np.ndarray | None]:
+    """Returns tokens with zeros behind the shorter prompts, and where they are no padding, None if there is none."""
+    wrong = next((token for prompt in prompts for token in prompt if not 0 <= token < vocab), None)
     if wrong is not None:
         raise ModelError(f"token {shown(wrong)} is not in the model's vocabulary, 0..{vocab - 1}")
-    return np.array([tokens], np.int32)
-
-
-def _until(tokens: list[int], stops: list[int]) -> list[int]:
-    """Returns the tokens before the first end token. Raises ModelError for -1, which marks logits that are NaN."""
-    found = tokens[: next((i for i, token in enumerate(tokens) if token in stops), len(tokens))]
-    if any(token < 0 for token in found):
-        raise ModelError(f"logits are NaN after {found.index(-1)} tokens; a wider dtype, such as float32, may help")
-    return found
+    lengths = np.array([len(prompt) for prompt in prompts])
+    valid = np.arange(lengths.max()) < lengths[:, None]
+    tokens = np.zeros(valid.shape, np.int32)
+    tokens[valid] = np.concatenate([np.asarray(prompt, np.int32) for prompt in prompts])
+    return tokens, None if valid.all() else valid

@@ -2,8 +2,11 @@
 
 import importlib
 import pathlib
+import re
 from collections.abc import Sequence
 from typing import Any
+
+import numpy as np
 
 from attnjax.models.errors import DamagedFile, MissingPackage
 from attnjax.models.files import existing_folder, inside, read_bytes
@@ -11,6 +14,8 @@ from attnjax.models.files import existing_folder, inside, read_bytes
 TOKENIZER = "tokenizer.json"
 SIZE = 64 * 2**20
 """The largest tokenizer.json that is read, in bytes; one with 256,000 tokens has 33 MB."""
+BYTE = re.compile(r"<0x[0-9A-Fa-f]{2}>")
+"""Tokens of tokenizers with byte fallback."""
 
 
 class Tokenizer:
@@ -39,6 +44,22 @@ class Tokenizer:
         if any(token < 0 for token in tokens):
             raise ValueError(f"a token must be at least 0, got {min(tokens)}")
         return self._tokenizer.decode([int(token) for token in tokens], skip_special_tokens=not specials)
+
+    def settled(self, tokens: Sequence[int]) -> str:
+        """Returns the beginning of `decode(tokens)` that stays whatever tokens follow.
+
+        Left out are the bytes of an unfinished character at the end, and all tokens of single bytes there (`<0xE4>`), because
+        such a run is decoded as a whole.
+        """
+        count = len(tokens)
+        while count and BYTE.fullmatch(self._tokenizer.id_to_token(int(tokens[count - 1])) or ""):
+            count -= 1
+        return self.decode(tokens[:count]).rstrip("\N{REPLACEMENT CHARACTER}")
+
+    def starts(self, text: str) -> list[int]:
+        """Returns how many bytes of the text, in UTF-8, come before the characters of each token of `encode(text)`."""
+        sizes = np.cumsum([0, *(len(one.encode()) for one in text)])
+        return [int(sizes[begin]) for begin, _ in self._tokenizer.encode(text, add_special_tokens=True).offsets]
 
 
 def load_tokenizer(folder: str | pathlib.Path) -> Tokenizer:

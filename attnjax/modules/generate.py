@@ -1,46 +1,30 @@
 """Generates tokens after a prompt in one compiled program: one pass over the prompt, then a loop through KV caches.
 
-Decoding is greedy, or samples at a temperature from all tokens or the k likeliest. The tokens equal those of running
-the model again on the whole sequence after every token (but see `Decoder` on encodings that depend on the length), at a
-cost of O(T) per token.
+Decoding is greedy, or samples at a temperature from the tokens that top k, top p and min p leave. The tokens equal those of
+running the model again on the whole sequence after every token (but see `Decoder` on encodings that depend on the length), at
+a cost of O(T) per token. `generate_chunks` yields the same tokens in parts.
+
+What compiles anew: another shape of the prompt, another number of steps or of stop tokens, another `top_k`, and a rule that
+leaves out what another had. Temperature, top p, min p, the ids of stop tokens and keys are data.
 """
 
 import functools
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Sequence
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from attnjax.attention import Mask
 from attnjax.modules.decoder import Decoder
+from attnjax.modules.decoding import Source, run, start
 from attnjax.modules.dropout import check_key
 from attnjax.modules.embedding import check_tokens
 from attnjax.modules.encoder_decoder import EncoderDecoder
-from attnjax.modules.sampling import NOT_A_TOKEN, Sampling
+from attnjax.modules.sampling import Sampling, sampling
 from attnjax.modules.stack import Stack
 from attnjax.positions.checks import validate_integer
 from attnjax.positions.concrete import concrete
-from attnjax.typing import Array, ArrayLike, Bool, Int, Key, PyTree
-
-
-class Prompt(NamedTuple):
-    """A left-padded batch of prompts: the last column holds the last token of every example."""
-
-    tokens: Int[Array, "B T"]
-    valid: Bool[Array, "B T"] | None
-    pos: Int[ArrayLike, "*B T"]
-    length: Int[ArrayLike, "*B"]
-
-
-class State(NamedTuple):
-    """The carry of the decoding loop: the last token, which examples have ended, KV caches, and the tokens so far."""
-
-    step: Int[Array, ""]
-    token: Int[Array, " B"]
-    done: Bool[Array, " B"]
-    caches: PyTree
-    out: Int[Array, "B steps"]
+from attnjax.typing import Array, ArrayLike, Bool, Int, Key
 
 
 def generate(
@@ -53,8 +37,10 @@ def generate(
     valid: Bool[ArrayLike, "B T"] | None = None,
     temperature: float = 0.0,
     top_k: int | None = None,
-    stop: int | None = None,
-    key: Key[Array, ""] | None = None,
+    top_p: float | None = None,
+    min_p: float | None = None,
+    stop: int | Sequence[int] | None = None,
+    key: Key[Array, "*B"] | None = None,
 ) -> Int[Array, "B steps"]:
     """Returns the `steps` tokens that follow the prompt, [B, steps].
 
@@ -69,8 +55,12 @@ def generate(
         first token of each example that is no padding is at 0.
       temperature: 0 takes the likeliest token; otherwise tokens are drawn from softmax(logits / temperature).
       top_k: restricts the draw to the k likeliest tokens.
-      stop: the token that ends an example; the rest of its row repeats it. The loop ends when every example has ended.
-      key: a typed key for the draws; step i uses `jax.random.fold_in(key, i)`.
+      top_p: then restricts it to the likeliest tokens that together have this probability (`keep_top_p`).
+      min_p: then restricts it to tokens with this share of the largest probability (`keep_min_p`).
+      stop: the token that ends an example, or several; the rest of its row repeats it. The loop ends when every example
+        has ended.
+      key: a typed key for the draws; step i uses `jax.random.fold_in(key, i)`. With one key per example, [B], the draws of
+        an example do not depend on the others.
 
     Raises:
       ValueError: a temperature without key, an empty prompt, or more positions than the encoding has.
@@ -83,73 +73,97 @@ def generate(
       >>> generate(decoder, np.array([[1, 2, 3]]), 4).shape
       (1, 4)
     """
-    sampling = Sampling(model.config.vocab, temperature, top_k, stop)
-    validate_integer("generate", steps=steps)
-    if temperature != 0 and key is None:
-        raise ValueError(f"generate: temperature={temperature} draws tokens and needs key=jax.random.key(seed)")
-    if (source is not None) != isinstance(model, EncoderDecoder):
-        came = f"{type(model).__name__} {'without' if source is None else 'with'} source"
-        raise ValueError(f"generate: an EncoderDecoder needs a source, a Decoder takes none; got {came}")
-    _check(model, prompt, valid, steps)
-    key = jax.random.key(0) if key is None else check_key(key)
-    return _generate(model, prompt, valid, (source, source_valid), key, steps, sampling)
+    rule = sampling(model.config.vocab, temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p, stop=stop)
+    given = Source(source, source_valid)
+    _check(model, prompt, given, valid, steps)
+    return _generate(model, prompt, valid, given, _checked_key(key, rule, prompt.shape[0]), steps, rule)
 
 
-@functools.partial(jax.jit, static_argnames=("steps", "sampling"))
+def generate_chunks(
+    model: Decoder | EncoderDecoder,
+    prompt: Int[ArrayLike, "B T"],
+    steps: int,
+    rule: Sampling,
+    *,
+    size: int = 16,
+    ended: Callable[[], Sequence[bool]] | None = None,
+    source: Int[ArrayLike, "B S"] | None = None,
+    source_valid: Bool[ArrayLike, "B S"] | None = None,
+    valid: Bool[ArrayLike, "B T"] | None = None,
+    key: Key[Array, "*B"] | None = None,
+) -> Iterator[Int[np.ndarray, "B n"]]:
+    """Yields the tokens of `generate` in parts: first one column, then `size` at a time, the last time what is left.
+
+    The first part compiles one program, all others together a second one, between whose calls the KV caches stay on the
+    device. After all rows have ended nothing more comes.
+
+    Args:
+      model, prompt, steps, source, source_valid, valid, key: as in `generate`.
+      rule: from `attnjax.modules.sampling.sampling`.
+      size: largest number of tokens of a part.
+      ended: asked before every part but the first, which rows [B] need no more tokens; they repeat their last token.
+
+    Raises:
+      ValueError: as `generate`, at the first part.
+
+    Example:
+      >>> from attnjax.modules import TransformerConfig
+      >>> from flax import nnx
+      >>> config = TransformerConfig(vocab=11, model=16, layers=1, heads=2, hidden=32)
+      >>> decoder = Decoder(config, rngs=nnx.Rngs(0))
+      >>> [part.shape for part in generate_chunks(decoder, np.array([[1, 2, 3]]), 6, sampling(11), size=3)]
+      [(1, 1), (1, 3), (1, 2)]
+    """
+    validate_integer("generate", size=size)
+    given = Source(source, source_valid)
+    _check(model, prompt, given, valid, steps)
+    key = _checked_key(key, rule, prompt.shape[0])
+    state = _start(model, prompt, valid, given, key, steps, rule)
+    yield np.asarray(state.token)[:, None]
+    made = 1
+    while made < steps:
+        if ended is not None:
+            state = state._replace(done=state.done | np.asarray(ended(), bool))
+        if np.asarray(state.done).all():
+            return
+        state, out = _run(model, state, key, size, np.int32(steps), rule)
+        yield np.asarray(out)[:, : steps - made]
+        made += size
+
+
+@functools.partial(jax.jit, static_argnames="steps")
 def _generate(model, tokens, valid, source, key, steps: int, sampling: Sampling) -> Int[Array, "B steps"]:
-    prompt = _left_padded(tokens, valid)
-    caches = _empty_caches(model, prompt, source, steps)
-    logits, caches = model.decode(prompt.tokens, caches, pos=prompt.pos, valid=prompt.valid)
-    pick = lambda logits, step: sampling.pick(jax.random.fold_in(key, step), logits[:, -1])
-
-    def more(state: State) -> Bool[Array, ""]:
-        return (state.step < steps) & ~state.done.all()
-
-    def advance(state: State) -> State:
-        pos = jnp.broadcast_to(prompt.length + state.step - 1, state.token.shape)[:, None]
-        logits, caches = model.decode(state.token[:, None], state.caches, pos=pos)
-        token = pick(logits, state.step)
-        out = state.out.at[:, state.step].set(jnp.where(state.done, state.out[:, state.step], token))
-        return State(state.step + 1, token, state.done | sampling.ends(token), caches, out)
-
-    first = pick(logits, jnp.int32(0))
-    fill = NOT_A_TOKEN if sampling.stop is None else sampling.stop
-    out = jnp.full((first.shape[0], steps), fill, jnp.int32).at[:, 0].set(first)
-    return jax.lax.while_loop(more, advance, State(jnp.int32(1), first, sampling.ends(first), caches, out)).out
+    state = start(model, tokens, valid, source, key, steps, sampling)
+    _, rest = run(model, state, key, steps - 1, steps, sampling)
+    return jnp.concatenate([state.token[:, None], rest], axis=1)
 
 
-def _left_padded(tokens: Int[Array, "B T"], valid: Bool[Array, "B T"] | None) -> Prompt:
-    """Moves padding to the left, so that the next token follows the last column in every row."""
-    T = tokens.shape[1]
-    if valid is None:
-        return Prompt(tokens, None, np.arange(T, dtype=np.int32), np.array([T], np.int32))
-    order = jnp.argsort(valid, axis=1, stable=True)
-    tokens, valid = (jnp.take_along_axis(x, order, axis=1) for x in (tokens, valid))
-    return Prompt(tokens, valid, _positions(valid), valid.sum(1, dtype=jnp.int32))
+_start = jax.jit(start, static_argnames="steps")
+_run = jax.jit(run, static_argnames="size", donate_argnames="state")
 
 
-def _positions(valid: Bool[Array, "B T"]) -> Int[Array, "B T"]:
-    """Returns the positions of tokens, of which padding takes none."""
-    return jnp.maximum(jnp.cumsum(valid, axis=1, dtype=jnp.int32) - 1, 0)
+def _checked_key(key: Key[Array, "*B"] | None, rule: Sampling, rows: int) -> Key[Array, "*B"]:
+    """Returns one key, or a key per row; any key where nothing is drawn."""
+    if key is None:
+        if rule.temperature is not None:
+            raise ValueError(
+                f"generate: temperature={rule.temperature} draws tokens and needs key=jax.random.key(seed)"
+            )
+        return jax.random.key(0)
+    if isinstance(key, jax.Array) and key.ndim == 1 and jnp.issubdtype(key.dtype, jax.dtypes.prng_key):
+        if key.shape[0] != rows:
+            raise ValueError(f"generate: key must be one key or one per example, {rows}, got {key.shape[0]}")
+        return key
+    return check_key(key)
 
 
-def _empty_caches(model: Decoder | EncoderDecoder, prompt: Prompt, source: tuple, steps: int) -> PyTree:
-    """Returns empty KV caches for all tokens, or ring buffers where the window makes these smaller."""
-    (B, T), window = prompt.tokens.shape, model.config.window
-    left = Mask(window=window).span.left
-    capacity = T + steps - 1
-    if left is None or capacity <= T + left:
-        window = None
-    else:
-        capacity = T + left
-    if isinstance(model, Decoder):
-        return model.cache(B, capacity, window=window)
-    tokens, valid = source
-    pos = None if valid is None else _positions(valid)
-    return model.start(tokens, capacity, pos=pos, mask=Mask(k_valid=valid), window=window)
-
-
-def _check(model: Decoder | EncoderDecoder, prompt: ArrayLike, valid: ArrayLike | None, steps: int) -> None:
+def _check(
+    model: Decoder | EncoderDecoder, prompt: ArrayLike, source: Source, valid: ArrayLike | None, steps: int
+) -> None:
+    validate_integer("generate", steps=steps)
+    if (source.tokens is not None) != isinstance(model, EncoderDecoder):
+        came = f"{type(model).__name__} {'without' if source.tokens is None else 'with'} source"
+        raise ValueError(f"generate: an EncoderDecoder needs a source, a Decoder takes none; got {came}")
     check_tokens("prompt", prompt, model.config.vocab)
     if prompt.shape[1] == 0:
         raise ValueError("generate: the prompt must have at least one token per example")

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from flax import nnx
 
+from attnjax.analysis import loaded_model
 from attnjax.cli import main
 from attnjax.config import canonical_json, parse, run_id
 from attnjax.models import MODELS, Loaded, save
@@ -62,6 +63,12 @@ def test_a_run_on_text(here, capsys):
     assert needle["ranking"] in (0, 50, 100)
     assert [row["length"] for row in rows if "ppl" in row] == [512, 640]
     assert all(150 < row["ppl"] < 600 for row in rows if "ppl" in row)
+    assert [(row["tokens"], row["bytes"], row["stride"]) for row in rows if "ppl" in row] == [
+        (2499, 2499, 256),
+        (2499, 2499, 320),
+    ], "the last 5 % of 50,000 bytes, but for the first of them"
+    assert "Perplexity of text under" in printed
+    assert ": the last 5 % of the file, which the model was not trained on." in printed
     assert {path.name for path in (here / "out").iterdir()} == {"table.md", "scores.json", "scores.png", "scores.svg"}
 
 
@@ -106,9 +113,57 @@ def test_published_weights_and_a_length_that_they_cannot_read(published, capsys)
     assert "| 100 % | 0.0 / " in printed
 
 
+def test_perplexity_alone_is_that_of_the_whole_file(here, capsys):
+    """The numbers of the table, from the losses of a pass of the model over each window."""
+    data = bytes(np.random.default_rng(0).integers(0, 256, 101).tolist())
+    (here / "other.txt").write_bytes(data)
+    (here / "text").write_text("A line of words to read.\n" * 2000)
+    folder, *_ = a_run(here, task={**FIELDS["task"], "options": {"path": "text"}})
+    command = ["evaluate", str(folder), "--perplexity", "other.txt", "--lengths", "40,200", "--out", "out"]
+    assert main([*command, "--stride", "30"]) == 0
+    printed = capsys.readouterr().out
+    assert "task" not in printed
+    assert "Perplexity of other.txt under" in printed
+    rows = json.loads((here / "out/scores.json").read_text())
+    model, nats = loaded_model.load(folder), 0.0
+    for begin, end, first in ((0, 40, 1), (30, 70, 40), (60, 100, 70), (90, 101, 100)):
+        window = np.frombuffer(data, np.uint8)[None, begin:end].astype(np.int32)
+        nats += float(np.asarray(model.losses(window), np.float64)[0, first - begin - 1 :].sum())
+    assert [row["length"] for row in rows] == [40, 200]
+    row = rows[0]
+    assert (row["tokens"], row["bytes"], row["stride"], row["tokens_per_byte"]) == (100, 100, 30, 1.0)
+    assert row["nats_per_token"] == pytest.approx(nats / 100, rel=1e-5)
+    assert row["ppl"] == pytest.approx(np.exp(nats / 100), rel=1e-4)
+    assert row["bits_per_byte"] == pytest.approx(nats / 100 / np.log(2), rel=1e-5)
+    assert f"| 40 | 30 | {row['ppl']:.4g} | {nats / 100:.4f} |" in printed
+    assert rows[1]["long_ppl"] is None
+    assert (here / "out/scores.svg").exists()
+
+
+@pytest.mark.slow
+def test_perplexity_of_published_weights_where_they_can_read(published, capsys):
+    text = "né 你好, words " * 50
+    (published.parent / "text.txt").write_text(text, encoding="utf-8")
+    assert main(["evaluate", str(published), "--perplexity", "text.txt", "--lengths", "600,700"]) == 0
+    printed = capsys.readouterr().out
+    rows = json.loads((published.parent / "evaluated/tiny/scores.json").read_text())
+    assert rows[0]["tokens"] == rows[0]["bytes"] == len(text.encode()) - 1 > 500
+    assert "Note: Learned has rows for positions 0..599" in printed
+    assert "| 700 | - | - |" in printed
+    (published.parent / "text.txt").write_bytes(b"a\xff")
+    assert main(["evaluate", str(published), "--perplexity", "text.txt"]) == 2
+    assert "must be UTF-8 for a model with a tokenizer: byte 1 is no part of a character" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
+        (["--stride", "4"], "--stride is that of the windows of --perplexity SOURCE, which is not given"),
+        (
+            ["--perplexity", "x", "--stride", "64", "--lengths", "64,128"],
+            "--stride must be below every length, the smallest is 64, got 64",
+        ),
+        (["--perplexity", "x", "--stride", "0"], "must be a whole number from 1 to 999999999, got '0'"),
         (["--tasks", "fwe"], "--tasks is for models that read text; "),
         (["--depths", "3"], "--depths is for models that read text; "),
         (["--lengths", "7"], "task 'mqar' has lengths 8 or more with its options; evaluate.lengths has 7 .. 7"),

@@ -142,9 +142,11 @@ def test_a_decoder_is_measured_by_generation_and_ranking(decoder):
     assert score.ranking in (0, 50, 100)
 
 
-def test_perplexity_of_a_text(decoder):
-    found = suite.text_perplexity(decoder, "some words of a text " * 20, 64)
-    assert 50 < found["ppl"] < 5000
-    assert 0 <= found["key_tokens"] <= 1
-    with pytest.raises(ValueError, match="a text of 5 tokens has no window of 64"):
-        suite.text_perplexity(decoder, "words", 64)
+def test_long_ppl_of_a_text():
+    """A model that finds a token cheap where all 64 are in the window and dear where only 8 to 9 are: all others are key."""
+    losses = lambda tokens: np.where(tokens.shape[1] > 60, 0.5, 3.0) * np.ones((len(tokens), tokens.shape[1] - 1))
+    model = Subject("planted", list, str, losses, None)
+    found = suite.text_long_ppl(model, list(range(400)), 64)
+    assert found == {"long_ppl": pytest.approx(np.exp(0.5)), "key_tokens": pytest.approx(56 / 64)}
+    assert suite.text_long_ppl(model, [1] * 63, 64) == {"long_ppl": None, "key_tokens": None}
+    assert suite.text_long_ppl(model, [1] * 63, 4) == {"long_ppl": None, "key_tokens": None}

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 import subprocess
 import sys
 
@@ -14,7 +15,7 @@ from flax import nnx
 from attnjax.cli import main
 from attnjax.cli.generating import changed, printable
 from attnjax.models import folder as folders
-from attnjax.models.completion import complete, stop_tokens
+from attnjax.models.completion import complete, complete_batch, stop_tokens
 from attnjax.models.errors import DamagedFile, ModelError
 from attnjax.models.folder import Loaded, load
 from attnjax.models.param_paths import parameters, with_parameters
@@ -135,6 +136,57 @@ def test_the_command(tmp_path, monkeypatch, capsys):
     assert capsys.readouterr().out.split() == [str(token) for token in expected]
 
 
+def test_the_command_with_several_prompts(tmp_path, monkeypatch, capsys):
+    """On the command line, and the same in two files; the second draws with the next seed, and so on."""
+    monkeypatch.setattr(folders, "MODELS", TOYS)
+    monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(tmp_path / "programs"))
+    found, path = loaded(tmp_path), str(tmp_path / "model")
+    files = [tmp_path / name for name in ("one", "two")]
+    for file, content in zip(files, (b"3 1 4\n9", b"5\r\n6 7 8\n")):
+        file.write_bytes(content)
+    drawn = ["--temperature", "30", "--top-p", "0.9", "--min-p", "0.01", "--seed", "7"]
+    rule = {"temperature": 30.0, "top_p": 0.9, "min_p": 0.01}
+    expected = complete_batch(found, [PROMPT, [9], [5], [6, 7, 8]], 6, **rule, seed=7)
+    for prompts in (["3 1 4", "9", "5", "6 7 8"], [*map(str, files), "--from-file"]):
+        assert main(["generate", path, *prompts, "--ids", "--tokens", "6", *drawn]) == 0
+        assert [[int(token) for token in line.split()] for line in capsys.readouterr().out.splitlines()] == expected
+    for content, message in (
+        (b"5\n\n6", "line 2 of .* is empty: each line must be a prompt"),
+        (b"", "line 1 of .* is empty: each line must be a prompt"),
+        (b"5\xff", "is not UTF-8: byte 1 is no part of a character"),
+    ):
+        files[0].write_bytes(content)
+        assert main(["generate", path, "--from-file", "--ids", str(files[0])]) == 2
+        assert re.search(message, capsys.readouterr().err)
+
+
+def test_the_command_with_stop_strings_and_pieces(tmp_path, monkeypatch, capsys):
+    tokenizers = pytest.importorskip("tokenizers")
+    monkeypatch.setattr(folders, "MODELS", TOYS)
+    monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(tmp_path / "programs"))
+    found, path = loaded(tmp_path), str(tmp_path / "model")
+    words = [*"abcdefghi", "\x1b[31m", "?"]
+    made = tokenizers.Tokenizer(tokenizers.models.WordLevel({w: i for i, w in enumerate(words)}, unk_token=words[-1]))
+    made.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    made.save(str(tmp_path / "model" / "tokenizer.json"))
+    free = [words[token] for token in complete(found, PROMPT, 8)]
+    at = next(i for i in range(2, 8) if free[i] not in free[:i])
+    expected = " ".join(["d b e", *free[:at]]).replace("\x1b", "\ufffd") + " \n"
+    command = ["generate", path, "d b e", "--tokens", "8"]
+    for more in ([], ["--stream"]):
+        assert main([*command, "--stop", free[at], *more]) == 0
+        output = capsys.readouterr()
+        assert output.out == expected
+        assert output.err.startswith(f"{at + 1} tokens in ")
+    assert main(["generate", path, "d b e", "a", "--stream"]) == 2
+    assert "--stream shows one text, got 2 prompts" in capsys.readouterr().err
+    assert main(["generate", path, "d b e", "a", "--tokens", "8"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [lines[0], lines[2]] == ["--- 1 ---", "--- 2 ---"]
+    assert lines[1].startswith("d b e ")
+    assert lines[3].startswith("a ")
+
+
 def test_the_command_with_text(tmp_path, monkeypatch, capsys):
     tokenizers = pytest.importorskip("tokenizers")
     monkeypatch.setattr(folders, "MODELS", TOYS)
@@ -206,6 +258,9 @@ def test_control_characters_are_not_obeyed():
         (["--temperature", "nan"], "must be a number of at least 0, got 'nan'"),
         (["--temperature", "inf"], "must be a number of at least 0, got 'inf'"),
         (["--top-k", "0"], "from 1 to 999999999, got '0'"),
+        (["--top-p", "0"], "must be a number above 0 and at most 1, got '0'"),
+        (["--top-p", "1.5"], "must be a number above 0 and at most 1, got '1.5'"),
+        (["--min-p", "nan"], "must be a number above 0 and at most 1, got 'nan'"),
         (["--seed", "-1"], "from 0 to 2^32 - 1, got '-1'"),
         (["--seed", "99999999999999999999"], "from 0 to 2^32 - 1, got '99999999999999999999'"),
         (["--dtype", "floot32"], "did you mean 'float32'"),
@@ -230,6 +285,11 @@ def test_mistakes_in_the_command_exit_with_2(options, message, capsys):
         ("11", ["--ids"], "token 11 is not in the model's vocabulary, 0..10"),
         ("1", ["--ids", "--top-k", "3"], "top_k=3 needs a temperature above 0"),
         ("1", ["--ids", "--top-k", "30", "--temperature", "1"], "top_k must be at most 11, got 30"),
+        ("1", ["--ids", "--top-p", "0.9"], "top_p=0.9 needs a temperature above 0"),
+        ("1", ["--ids", "--min-p", "0.1"], "min_p=0.1 needs a temperature above 0"),
+        ("1", ["--ids", "--stream"], "--stream is about text, and --ids needs no tokenizer: leave one of them out"),
+        ("1", ["--ids", "--stop", "a"], "--stop is about text, and --ids needs no tokenizer: leave one of them out"),
+        ("nowhere", ["--ids", "--from-file"], "nowhere cannot be read: No such file or directory"),
         ("a", [], "has no tokenizer.json"),
         ("1", ["--ids", "--option", "theta=5"], "--option needs --encoding NAME"),
         ("1", ["--ids", "--encoding", "rope", "--option", "theta"], "must be KEY=VALUE"),

@@ -9,7 +9,7 @@ from attnjax.modules.feed_forward import activate
 from attnjax.modules.sampling import Sampling
 
 X, INDICES = jnp.ones((2, 5, 4)), jnp.zeros((2, 3), int)
-GREEDY = Sampling(vocab=4, temperature=0.0, top_k=None, stop=None)
+GREEDY = Sampling(vocab=4)
 WRONG = {
     "vectors of rank 2": lambda: query_subset.gather_vectors(X[0], INDICES),
     "vectors of another batch": lambda: query_subset.gather_vectors(X[:1], INDICES),

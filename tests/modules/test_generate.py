@@ -84,7 +84,7 @@ def test_generation_runs_under_vmap(config, build, tokens):
 def test_top_k_draws_from_the_likeliest_only():
     logits = jnp.log(jnp.array([[0.1, 0.4, 0.2, 0.3], [0.3, 0.1, 0.5, 0.1]]))
     keys = jax.random.split(jax.random.key(0), 300)
-    tokens = jax.vmap(lambda key: Sampling(4, 1.0, 2, None).pick(key, logits))(keys)
+    tokens = jax.vmap(lambda key: Sampling(vocab=4, temperature=1.0, top_k=2).pick(key, logits))(keys)
     np.testing.assert_array_equal(np.unique(tokens[:, 0]), [1, 3])
     np.testing.assert_array_equal(np.unique(tokens[:, 1]), [0, 2])
     np.testing.assert_allclose((tokens[:, 0] == 1).mean(), 4 / 7, atol=0.1)
@@ -95,13 +95,15 @@ def test_temperature_sharpens(top_k):
     logits = jnp.log(jnp.array([[0.2, 0.8]]))
     keys = jax.random.split(jax.random.key(0), 1000)
     for temperature, expected in ((1.0, 0.8), (0.5, 16 / 17), (2.0, 2 / 3)):
-        drawn = jax.vmap(lambda key, t=temperature: Sampling(2, t, top_k, None).pick(key, logits))(keys)
+        drawn = jax.vmap(lambda key, t=temperature: Sampling(vocab=2, temperature=t, top_k=top_k).pick(key, logits))(
+            keys
+        )
         np.testing.assert_allclose(drawn.mean(), expected, atol=0.04)
 
 
 def test_a_token_of_nan_logits_is_none():
     logits = jnp.array([[0.0, jnp.nan], [0.0, 1.0]])
-    np.testing.assert_array_equal(Sampling(2, 0.0, None, None).pick(jax.random.key(0), logits), [-1, 1])
+    np.testing.assert_array_equal(Sampling(vocab=2).pick(jax.random.key(0), logits), [-1, 1])
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,292 @@
+"""Texts in batches and in pieces: equal to decoding the tokens, cut before stop strings, and never a broken character."""
+
+import dataclasses
+import itertools
+import json
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+
+from attnjax.models import MODELS, Loaded, complete, complete_batch, complete_texts, load_tokenizer, stream
+from attnjax.models.continuation import Continuation
+from attnjax.models.errors import ModelError
+from attnjax.models.param_paths import parameters, with_parameters
+from attnjax.modules.generate import _run
+
+LONG, SHORT, ONE = [3, 1, 4, 1, 5], [9, 2], [6]
+DRAWN = {"temperature": 9.0, "top_p": 0.95}
+SIZES = {"vocab_size": 11, "n_embd": 16, "n_layer": 2, "n_head": 2, "n_positions": 32}
+ROPE = {"vocab_size": 11, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 24}
+ROPE |= {"num_key_value_heads": 1, "max_position_embeddings": 64, "rms_norm_eps": 1e-5}
+T5 = {"vocab_size": 11, "d_model": 16, "d_kv": 8, "d_ff": 24, "num_heads": 2, "num_layers": 2}
+FAMILIES = {
+    "gpt2": SIZES,
+    "llama": ROPE,
+    "mistral": {**ROPE, "sliding_window": 3},
+    "bloom": {"vocab_size": 11, "hidden_size": 16, "n_layer": 2, "n_head": 2},
+    "t5": {**T5, "decoder_start_token_id": 0},
+}
+
+
+def made(family, **fields) -> Loaded:
+    """A model of random numbers that are large, so that what it says depends on what came before."""
+    json_ = {**FAMILIES[family], **fields}
+    kind = MODELS[family]
+    spec = kind.config(json_)
+    shapes = nnx.eval_shape(lambda: kind.build(spec, nnx.Rngs(0)))
+    draw = np.random.default_rng(1)
+
+    def value(name: str, shape: tuple[int, ...]):
+        drawn = draw.normal(size=shape)
+        return 1 + drawn / 10 if name == "scale" else drawn / 20 if name.startswith("b") else drawn
+
+    values = {
+        path: jnp.asarray(value(str(path[-1]), leaf.shape), leaf.dtype) for path, leaf in parameters(shapes).items()
+    }
+    return Loaded(with_parameters(shapes, values), spec, kind, json=json_)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_batch_says_what_each_prompt_says_alone(family):
+    """Absolute positions, RoPE, RoPE with a window, ALiBi and T5's bias."""
+    loaded, prompts = made(family), [SHORT, LONG]
+    alone = [complete(loaded, prompt, 8) for prompt in prompts]
+    assert alone[0] != alone[1]
+    assert complete_batch(loaded, prompts, 8) == alone
+
+
+@pytest.mark.slow
+def test_draws_of_a_batch_are_those_of_each_prompt_alone():
+    """With the seeds 5 and 6, and with the last seed and 0."""
+    loaded, prompts = made("llama"), [SHORT, LONG]
+    for seeds in ((5, 6), (2**32 - 1, 0)):
+        drawn = [complete(loaded, prompt, 8, **DRAWN, seed=seed) for prompt, seed in zip(prompts, seeds)]
+        assert complete_batch(loaded, prompts, 8, **DRAWN, seed=seeds[0]) == drawn
+        assert complete_batch(loaded, prompts, 8, **DRAWN, seed=seeds[1]) != drawn
+
+
+def test_rows_end_at_their_own_end_tokens():
+    loaded, prompts = made("llama"), [SHORT, LONG]
+    free = complete_batch(loaded, prompts, 8, **DRAWN)
+    cut = lambda stop: [row[: next((i for i, token in enumerate(row) if token in stop), 8)] for row in free]
+    stop = next(pair for pair in itertools.combinations(range(11), 2) if len({0, 8, *map(len, cut(pair))}) == 4)
+    assert complete_batch(loaded, prompts, 8, **DRAWN, stop=stop) == cut(stop)
+    declared = dataclasses.replace(loaded, json={**loaded.json, "eos_token_id": stop[0]})
+    assert complete_batch(declared, prompts, 8, **DRAWN, stop=stop[1:]) == cut(stop)
+
+
+@pytest.mark.parametrize(
+    ("prompts", "message"),
+    [
+        ([], "there must be at least one prompt, got none"),
+        ([[]], "the prompt has no tokens"),
+        ([[1], []], "prompt 2 has no tokens"),
+        ([[1], [2, 11]], r"token 11 is not in the model's vocabulary, 0\.\.10"),
+        ([[1], list(range(8)) * 4], r"has rows for positions 0\.\.31, got positions 0\.\.33"),
+    ],
+)
+def test_batches_that_are_refused(prompts, message):
+    with pytest.raises(ValueError, match=message):
+        complete_batch(made("gpt2"), prompts, 3)
+
+
+# Text ----------------------------------------------------------------------------------------------------------------
+
+
+def bytewise(folder):
+    """A byte-level tokenizer with 256 tokens of a byte, and a token of three: " th"."""
+    tokenizers = pytest.importorskip("tokenizers")
+    alphabet = sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet())
+    words = [*alphabet, "Ġt", "Ġth"]
+    merges = [("Ġ", "t"), ("Ġt", "h")]
+    made = tokenizers.Tokenizer(tokenizers.models.BPE({word: i for i, word in enumerate(words)}, merges))
+    made.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    made.decoder = tokenizers.decoders.ByteLevel()
+    made.save(str(folder / "tokenizer.json"))
+    return load_tokenizer(folder)
+
+
+def fallback(folder):
+    """A tokenizer as Llama's: words with the space before them, and tokens of bytes for all else."""
+    tokenizers = pytest.importorskip("tokenizers")
+    words = {"<unk>": 0, **{f"<0x{i:02X}>": i + 1 for i in range(256)}, "▁a": 257, "▁b": 258}
+    pieces = {"type": "BPE", "vocab": words, "merges": [], "byte_fallback": True, "unk_token": "<unk>"}
+    decoders = [
+        {"type": "Replace", "pattern": {"String": "▁"}, "content": " "},
+        {"type": "ByteFallback"},
+        {"type": "Fuse"},
+        {"type": "Strip", "content": " ", "start": 1, "stop": 0},
+    ]
+    text = {
+        "version": "1.0",
+        "added_tokens": [],
+        "model": pieces,
+        "decoder": {"type": "Sequence", "decoders": decoders},
+    }
+    (folder / "tokenizer.json").write_text(json.dumps(text))
+    del tokenizers
+    return load_tokenizer(folder)
+
+
+KINDS = {"bytewise": bytewise, "fallback": fallback}
+TEXT = "né 你好! 😀 the end, the end."
+
+
+def grown(tokenizer, prompt, tokens, size, stops=(), ends=False):
+    """The pieces when tokens come `size` at a time."""
+    row = Continuation(tokenizer, prompt, stops)
+    pieces = [row.add(tokens[i : i + size], last=ends and i + size >= len(tokens)) for i in range(0, len(tokens), size)]
+    return row, [*pieces, row.finish()]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("size", [1, 2, 3, 50])
+def test_pieces_are_whole_characters_and_together_the_text(tmp_path, kind, size):
+    tokenizer = KINDS[kind](tmp_path)
+    tokens = tokenizer.encode(TEXT)
+    for cut in (0, 3, 11):
+        row, pieces = grown(tokenizer, tokens[:cut] or tokens[:1], tokens[cut or 1 :], size)
+        assert row.begin + "".join(pieces) == TEXT
+        assert "\N{REPLACEMENT CHARACTER}" not in "".join(pieces)
+        assert "".join(pieces) == row.text
+    if size == 1 and kind == "bytewise":
+        assert len([piece for piece in pieces if piece]) > 15, "text comes as soon as it is settled"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("size", [1, 3, 50])
+def test_bytes_that_are_no_character_come_at_the_end(tmp_path, kind, size):
+    """A text that is cut within a character, and one with a wrong byte in it."""
+    tokenizer = KINDS[kind](tmp_path)
+    tokens = tokenizer.encode("a 你好")
+    wrong = tokenizer.encode("!") + tokenizer.encode("é")[-1:] + tokenizer.encode("ab")
+    for part in (tokens[:-1], tokens + wrong, tokens + wrong[:2]):
+        for ends in (False, True):
+            row, pieces = grown(tokenizer, part[:1], part[1:], size, ends=ends)
+            assert row.begin + "".join(pieces) == tokenizer.decode(part)
+    assert "\N{REPLACEMENT CHARACTER}" in tokenizer.decode(tokens[:-1])
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 50])
+@pytest.mark.parametrize(
+    ("stops", "expected", "last"),
+    [
+        (["the e"], "né 你好! 😀 ", " e"),  # spans tokens
+        (["h"], "né 你好! 😀 t", " th"),  # ends a token
+        (["t"], "né 你好! 😀 ", " th"),  # ends within a token, and begins there
+        (["end.", "nd,"], "né 你好! 😀 the e", ","),
+        (["好"], "né 你", "好"),
+        (["😀 the en", "the"], "né 你好! 😀 ", "e"),  # that which a token completes first
+        (["xyz", "the end!"], TEXT, "."),  # neither: what waited comes at the end
+        (["né"], TEXT, "."),  # in the prompt
+        ([".."], TEXT, "."),
+    ],
+)
+def test_the_text_is_cut_before_the_first_stop_string(tmp_path, size, stops, expected, last):
+    tokenizer = bytewise(tmp_path)
+    prompt, tokens = tokenizer.encode("né"), tokenizer.encode(TEXT)[3:]
+    row, pieces = grown(tokenizer, prompt, tokens, size, stops)
+    assert "né" + "".join(pieces) == expected
+    assert row.ended == (expected != TEXT)
+    assert tokenizer.decode(row.tokens).endswith(last)
+    assert len(row.tokens) < len(tokens) or not row.ended
+    assert row.add(tokens) == row.finish() == ""
+
+
+def test_a_tokenizer_that_takes_text_back_is_refused():
+    """Decoded text gets a closing bracket, which the next token moves."""
+
+    class Brackets:
+        def settled(self, tokens):
+            return f"({len(tokens)})"
+
+        decode = settled
+
+    row = Continuation(Brackets(), [])
+    with pytest.raises(ModelError, match="writes the prompt differently when tokens follow: use token ids instead"):
+        row.add([1])
+    row = Continuation(Brackets(), [], target=False)
+    row.begin = ""
+    row.add([1])
+    with pytest.raises(ModelError, match="changes text that was settled when tokens follow: use token ids instead"):
+        row.add([1])
+
+
+@pytest.fixture(scope="module")
+def speaker(tmp_path_factory):
+    """A model of random bytes with its tokenizer."""
+    return made("gpt2", vocab_size=258, n_positions=64), bytewise(tmp_path_factory.mktemp("tokenizer"))
+
+
+PROMPTS = ["né 你好", "a", "Once upon a time, the"]
+RULE = {"temperature": 40.0, "min_p": 0.001, "seed": 3}
+
+
+@pytest.mark.slow
+def test_texts_are_those_of_the_tokens(speaker):
+    loaded, tokenizer = speaker
+    ids = [tokenizer.encode(prompt) for prompt in PROMPTS]
+    expected = [tokenizer.decode([*a, *b]) for a, b in zip(ids, complete_batch(loaded, ids, 21, **RULE))]
+    found = complete_texts(loaded, tokenizer, PROMPTS, 21, **RULE)
+    assert [a + b for a, b in zip(PROMPTS, found)] == expected
+    assert len({*found}) == 3
+
+
+@pytest.mark.parametrize("chunk", [1, 4, 30])
+def test_streamed_text_is_the_text(speaker, chunk):
+    loaded, tokenizer = speaker
+    pieces = list(stream(loaded, tokenizer, PROMPTS[0], 21, **RULE, chunk=chunk))
+    assert "".join(pieces) == complete_texts(loaded, tokenizer, PROMPTS[:1], 21, **RULE)[0]
+    assert all(pieces)
+    assert (len(pieces) > 4) == (chunk < 30)
+
+
+@pytest.mark.slow
+def test_stop_strings_end_rows_one_by_one(speaker):
+    loaded, tokenizer = speaker
+    free = complete_texts(loaded, tokenizer, PROMPTS, 40, **RULE)
+    stops = [free[0][3:5], free[1][12:14]]
+    cut = [text[: min((text.find(stop) for stop in stops if stop in text), default=None)] for text in free]
+    assert [len(cut[0]), len(cut[1])] == [3, 12]
+    assert complete_texts(loaded, tokenizer, PROMPTS, 40, **RULE, stop_strings=stops) == cut
+    assert "".join(stream(loaded, tokenizer, PROMPTS[0], 40, **RULE, stop_strings=stops)) == cut[0]
+
+
+@pytest.mark.slow
+def test_no_token_is_made_after_all_rows_have_ended(speaker):
+    """All chunks, of which the last is not needed, share one program."""
+    loaded, tokenizer = speaker
+    free = complete_texts(loaded, tokenizer, ["a"], 40, **RULE)[0]
+    programs = _run._cache_size()
+    pieces = list(stream(loaded, tokenizer, "a", 40, **RULE, stop_strings=[free[2:4]], chunk=3))
+    assert "".join(pieces) == free[:2]
+    assert _run._cache_size() == programs + 1
+
+
+@pytest.mark.slow
+def test_an_encoder_decoder_streams_its_answer(speaker):
+    _, tokenizer = speaker
+    loaded = made("t5", vocab_size=258)
+    found = complete_texts(loaded, tokenizer, ["a b", "the"], 9)
+    ids = [tokenizer.encode(text) for text in ("a b", "the")]
+    assert found == [tokenizer.decode(complete(loaded, one, 9)) for one in ids]
+    assert "".join(stream(loaded, tokenizer, "the", 9)) == found[1]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"stop_strings": [""]}, "a stop string must be a text with at least one character, got ''"),
+        ({"stop_strings": [3]}, "a stop string must be a text with at least one character, got 3"),
+        ({"tokens": 0}, "stream: tokens must be at least 1, got 0"),
+        ({"chunk": 0}, "stream: chunk must be at least 1, got 0"),
+        ({"prompt": ""}, "the prompt has no tokens"),
+        ({"top_p": 0.5}, "top_p=0.5 needs a temperature above 0"),
+    ],
+)
+def test_mistakes_are_refused(speaker, options, message):
+    with pytest.raises(ValueError, match=message):
+        list(stream(*speaker, **{"prompt": "a", "tokens": 3, **options}))
