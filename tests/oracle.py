@@ -149,8 +149,15 @@ def stretched(z, by):
 
 
 def rope(encoding, head, shared, q, k, context):
-    """Su et al. 2021, equation 34; a pair that p-RoPE drops has the frequency 0."""
-    width = 2 * int(encoding.fraction * q.shape[1] / 2)
+    """Su et al. 2021, equation 34."""
+    radians, gains = turns_of(encoding, q.shape[1], context)
+    turn = lambda x, pos: stretched(turned(x, context[pos], radians, encoding.layout), gains[None])
+    return turn(q, "q_pos"), turn(k, "k_pos")
+
+
+def turns_of(encoding, H, context):
+    """Radians of every pair, and factors of pairs and of the channels behind them; a pair that p-RoPE drops does not turn."""
+    width = 2 * int(encoding.fraction * H / 2)
     pairs = range(width // 2)
     scaling, theta = encoding.scaling, encoding.theta
     kind = type(scaling).__name__
@@ -158,9 +165,7 @@ def rope(encoding, head, shared, q, k, context):
     if kind != "NoneType":
         radians, gain = STRETCHES[kind](scaling, radians, theta, width, context["length"])
     radians = jnp.array([w if i < int(encoding.keep * len(pairs)) else 0.0 for i, w in enumerate(radians)])
-    gains = jnp.where(jnp.arange(q.shape[1] - width // 2) < width // 2, gain, 1.0)[None]
-    turn = lambda x, pos: stretched(turned(x, context[pos], radians, encoding.layout), gains)
-    return turn(q, "q_pos"), turn(k, "k_pos")
+    return radians, jnp.where(jnp.arange(H - width // 2) < width // 2, gain, 1.0)
 
 
 def interpolated(scaling, radians, theta, width, length):
@@ -212,7 +217,16 @@ def longrope(scaling, radians, theta, width, length):
     return chosen, scaling.attention_factor or default
 
 
+def resonance(scaling, radians, theta, width, length):
+    """Wang et al. 2024, section 4, of the frequencies of another rule."""
+    gain = 1.0
+    if scaling.of is not None:
+        radians, gain = STRETCHES[type(scaling.of).__name__](scaling.of, radians, theta, width, length)
+    return [2 * math.pi / round(2 * math.pi / w) for w in radians], gain
+
+
 STRETCHES = {
+    "Resonance": resonance,
     "PositionInterpolation": interpolated,
     "NTKAware": larger_base,
     "DynamicNTK": dynamic_base,
@@ -354,8 +368,62 @@ def llama4_temperature(encoding, head, shared, q, k, context):
     return (1 + encoding.attn_scale * jnp.log(steps + 1))[:, None] * q, k
 
 
+def log_n(encoding, head, shared, q, k, context):
+    """Su 2021: log to the base of the trained length."""
+    return jnp.maximum(jnp.log(jnp.maximum(context["q_pos"], 0) + 1) / math.log(encoding.length), 1)[:, None] * q, k
+
+
+def at_distances(distance):
+    """RoPE at a table of distances, pair by pair of tokens: no query and no key is turned for itself."""
+
+    def score(encoding, head, shared, table, q, k, context):
+        i, j = context["q_pos"][:, None], context["k_pos"][None, :]
+        n = distance(encoding, i + 0 * j, j + 0 * i)
+        radians, gains = turns_of(encoding, q.shape[1], context)
+        q, k = (turned(x, jnp.zeros(len(x)), radians, encoding.layout) for x in (q, k))
+        radians = jnp.concatenate([radians, jnp.zeros(len(gains) - len(radians))])
+        pairs = (q[:, c, None] * jnp.conj(k)[None, :, c] * unit(n * radians[c]) for c in range(len(gains)))
+        return context["scale"] * sum(jnp.real(pair) * gain**2 for pair, gain in zip(pairs, gains))
+
+    return score
+
+
+def grouped(encoding, i, j):
+    """Jin et al. 2024, section 3.2."""
+    G, W = encoding.group, encoding.window
+    return jnp.where(i - j < W, i - j, jnp.floor(i / G) - jnp.floor(j / G) + W - W // G)
+
+
+def leaky(encoding, i, j):
+    """Su 2023: 1 / k of a step for each position past the window."""
+    return jnp.where(i - j < encoding.window, i - j, encoding.window + (i - j - encoding.window) / encoding.factor)
+
+
+def between_chunks(encoding, i, j):
+    """An et al. 2024, section 3, as released."""
+    s = encoding.chunk
+    c = s - encoding.local
+    back = jnp.floor(i / c) - jnp.floor(j / c)
+    inside = lambda x: x - c * jnp.floor(x / c)
+    query = jnp.where(back > 1, min(2 * c - 1, s), jnp.where(back == 1, jnp.minimum(inside(i) + c, s), inside(i)))
+    return query - inside(j)
+
+
+def lambda_shaped(encoding, i, j):
+    """Han et al. 2024, section 4: one distance past the window."""
+    return jnp.where(i - j <= encoding.window, i - j, encoding.limit or encoding.window + 1)
+
+
+def in_the_cache(encoding, i, j):
+    """Xiao et al. 2023: places in a cache of the first keys and the last ones; the query is behind them."""
+    query = jnp.minimum(i, encoding.first + encoding.window)
+    key = jnp.where(j < encoding.first, j, query - (i - j))
+    return query - key
+
+
 MAPS = {
     "RoPE": rope,
+    "LogN": log_n,
     "XPos": xpos,
     "PoPE": pope,
     "RePo": rope_at,
@@ -376,6 +444,12 @@ SCORES = {
     "Sandwich": sandwich,
     "FoX": less_distance,
     "Cable": less_distance,
+    "SelfExtend": at_distances(grouped),
+    "ReRoPE": at_distances(lambda encoding, i, j: jnp.minimum(i - j, encoding.window)),
+    "LeakyReRoPE": at_distances(leaky),
+    "DualChunk": at_distances(between_chunks),
+    "LMInfinite": at_distances(lambda_shaped),
+    "StreamingLLM": at_distances(in_the_cache),
 }
 
 
