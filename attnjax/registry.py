@@ -153,6 +153,23 @@ TASKS = {
 """Where the class of each task is, "module:Class"."""
 
 
+EXTENSIONS = {
+    "pi": "PI",
+    "ntk": "NTK",
+    "dynamic_ntk": "dynamic NTK",
+    "yarn": "YaRN",
+    "resonance": "Resonance YaRN",
+    "log_n": "log-n scaling",
+    "self_extend": "Self-Extend",
+    "rerope": "ReRoPE",
+    "leaky_rerope": "Leaky ReRoPE",
+    "dual_chunk": "Dual chunk",
+    "lm_infinite": "LM-Infinite",
+    "streaming_llm": "StreamingLLM",
+}
+"""Methods that read past the trained length, and what tables call them; `attnjax.modules.extended` puts them on a model."""
+
+
 class SuiteRow(NamedTuple):
     """A task of a suite of texts: its label, where it is made, its smallest haystack, and what is left for its answer.
 

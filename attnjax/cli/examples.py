@@ -154,6 +154,8 @@ examples:
   attnjax evaluate models/smollm --suite long --lengths 1k,2k,4k
   attnjax evaluate stdlib_lm/rope/0 --lengths 512,1k,2k --tasks niah_single_1,niah_multikey_2 --perplexity stdlib
   attnjax evaluate models/smollm --lengths 4k --depths 11 --haystack stdlib
+  attnjax evaluate models/pythia-70m --lengths 2k,4k,8k --extend self_extend
+  attnjax evaluate models/pythia-70m --lengths 2k,4k,8k --extend rerope+log_n --option window=256
   attnjax evaluate runs/recall/0123456789abcdef --lengths 64,128,256
 
 The suite asks the six questions of RULER that need no corpus. Each table cell has two percentages: of answers that greedy
@@ -161,6 +163,9 @@ decoding wrote (RULER's string_match_all), and of samples in which the right ans
 ones, which also small models can do (guessing: 20). The effective length is the last one whose mean over tasks is at least
 85.6. Words are not those of the published results. No text is ever cut: what does not fit a length has no score, and a note
 says why.
+
+--extend puts a method of reading past the trained length in place of RoPE, without training, for the longest of --lengths.
+Its sizes are those of its authors, made of the trained length; --option replaces one of them.
 
 A run on text reads bytes. A run on any other task, such as mqar or flip_flop, is measured on that task at the given lengths,
 with the metrics that it was tested with.

@@ -24,6 +24,7 @@ from attnjax.positions.contextual import context_positions
 from attnjax.positions.cope import CoPE
 from attnjax.positions.dape import DAPE
 from attnjax.positions.dual_chunk import DualChunk
+from attnjax.positions.factor_search import factors_of, search_factors
 from attnjax.positions.fire import FIRE
 from attnjax.positions.fox import FoX
 from attnjax.positions.kerple import Kerple
@@ -106,9 +107,11 @@ __all__ = [
     "context_positions",
     "embed",
     "encoding",
+    "factors_of",
     "learns",
     "program",
     "resolve",
+    "search_factors",
     "stacked_constants",
 ]
 

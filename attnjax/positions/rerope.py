@@ -108,6 +108,7 @@ def slower(frequencies: Frequencies, factor: float) -> Frequencies:
     """Frequencies over a factor; those of a traced length are rounded to float32.
 
     Example:
+        >>> import numpy as np
         >>> slower(exact(np.array([0.5])), 2.0).radians.tolist()
         [0.25]
     """
