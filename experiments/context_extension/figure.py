@@ -36,8 +36,7 @@ def main_figure(results: Results) -> Any:
         found_by_length(axes[len(columns) + column], results, stage, family)
         axes[column].set_title(plain(title.format(**results.about)))
         axes[column].set_ylabel(f"loss, nats per {results.about['unit']}")
-        if column in (0, [other for _, other, _ in columns].index(family)):
-            axes[column].legend(loc="upper left", ncols=2, fontsize=8)
+        axes[column].legend(loc="lower left", bbox_to_anchor=(-0.02, 1.06), ncols=3, fontsize=9)
     return figure
 
 
