@@ -19,8 +19,8 @@ from attnjax.cli import (
     generating,
     listing,
 )
-from attnjax.config.names import ENCODING_NAMES, nearest
-from attnjax.registry import EXTENSIONS, SUITES
+from attnjax.config.names import ENCODING_NAMES, EXTENSION_NAMES, nearest
+from attnjax.registry import SUITES
 from attnjax.sweep.executors import EXECUTORS
 from attnjax.sweep.export import FORMATS
 
@@ -213,7 +213,7 @@ def _add_evaluate(add: _Add) -> None:
     evaluate.add_argument("--shots", type=int, choices=(0, 1), default=1, help=text)
     text = "noise, stdlib (the standard library's source), a file or a folder; default: noise"
     evaluate.add_argument("--haystack", default="noise", metavar="SOURCE", help=text)
-    text = f"read past the trained length by one of {', '.join(EXTENSIONS)}; NAME+log_n scales logits as well"
+    text = f"read past the trained length by one of {', '.join(EXTENSION_NAMES)}; NAME+log_n scales logits as well"
     evaluate.add_argument("--extend", metavar="NAME", help=text)
     text = "a size of --extend in place of its default, such as window=512; may be given several times"
     evaluate.add_argument("--option", action="append", default=[], metavar="KEY=VALUE", help=text)

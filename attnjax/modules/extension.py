@@ -24,6 +24,7 @@ from typing import Any
 
 from flax import nnx
 
+from attnjax.config.names import EXTENSION_NAMES, nearest
 from attnjax.modules.config import TransformerConfig
 from attnjax.modules.decoder import Decoder
 from attnjax.positions import (
@@ -46,7 +47,6 @@ from attnjax.positions import (
 )
 from attnjax.positions.checks import validate_integer
 from attnjax.positions.scaling import check_factor
-from attnjax.registry import EXTENSIONS, nearest
 
 LOG_N = "+log_n"
 Options = dict[str, Any]
@@ -113,7 +113,7 @@ def extended_encoding(method: str, rope: RoPE, trained: int, factor: float, **op
     name = method.removesuffix(LOG_N)
     if name not in METHODS or (name == "log_n" and method != name):
         raise ValueError(
-            f"extended: unknown method {method!r}{nearest(name, EXTENSIONS)}; choose from {', '.join(EXTENSIONS)}"
+            f"extended: unknown method {method!r}{nearest(name, EXTENSION_NAMES)}; choose from {', '.join(EXTENSION_NAMES)}"
         )
     try:
         found = METHODS[name](rope, trained, float(factor), options)

@@ -9,7 +9,6 @@ descent by coordinates, which needs a few evaluations for each pair, where the p
 Reference: Ding et al. 2024 (arXiv:2402.13753), section 3.3.
 """
 
-import functools
 from collections.abc import Callable, Sequence
 
 from attnjax.positions.angles import geometric
@@ -47,7 +46,13 @@ def search_factors(
     """
     if not starts or len({len(start) for start in starts}) > 1:
         raise ValueError(f"search_factors needs starts with one factor per pair each, got {list(starts)}")
-    known = functools.cache(loss)
+    losses: dict[Factors, float] = {}
+
+    def known(factors: Factors) -> float:
+        if factors not in losses:
+            losses[factors] = loss(factors)
+        return losses[factors]
+
     best = min(starts, key=known)
     for _ in range(rounds):
         before = best
