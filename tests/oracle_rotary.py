@@ -1,7 +1,7 @@
 """Parts of RoPE for `oracle.py`: the rules that stretch frequencies, and the distances of methods that remap positions.
 
-A rule returns the frequencies and the attention factor. A distance is a table [T, S], where i and j are the positions of queries
-and keys.
+A rule returns the frequencies and the attention factor. A distance is a table [T, S], where i and j are the positions of
+queries and keys.
 """
 
 import math
