@@ -16,10 +16,6 @@ from tests.widened import products, widened_products
 
 OF_FLOAT32 = {"transformer_xl": 3, "cope": 4, "path": 9}
 """Scores that multiply queries or keys by other numbers: a `Tile` has them in float32, as the logits that they add to."""
-OF_FLOAT32 |= dict.fromkeys(("self_extend", "rerope", "leaky_rerope", "lm_infinite", "streaming_llm"), 8) | {
-    "dual_chunk": 12
-}
-"""And those that turn queries and keys of a tile: for each map a product forward and backward, and two of its gradient."""
 
 
 @pytest.mark.parametrize("name", slow_except([name for name in aj.ENCODINGS if name not in EMBEDDINGS], "t5", "fox"))
