@@ -30,13 +30,13 @@ def draw(results: Results, folder: pathlib.Path) -> list[pathlib.Path]:
 def main_figure(results: Results) -> Any:
     """Curves above, heat maps below, a column per stage; methods that remap positions have a column of their own."""
     columns = panels(results)
-    figure, axes = new_figure(5.4 * len(columns) + 0.6, 8.2, 2, len(columns))
+    figure, axes = new_figure(5.0 * len(columns) + 0.6, 8.8, 2, len(columns))
     for column, (stage, family, title) in enumerate(columns):
         curves(axes[column], results, stage, family)
         found_by_length(axes[len(columns) + column], results, stage, family)
         axes[column].set_title(plain(title.format(**results.about)))
         axes[column].set_ylabel(f"loss, nats per {results.about['unit']}")
-        axes[column].legend(loc="lower left", bbox_to_anchor=(-0.02, 1.06), ncols=3, fontsize=9)
+        axes[column].legend(loc="lower left", bbox_to_anchor=(-0.02, 1.06), ncols=2, fontsize=9)
     return figure
 
 
@@ -100,28 +100,22 @@ def heat(axis: Any, shares: Float[np.ndarray, "R C"], rows: list[str], columns: 
 
 
 def depth_figure(results: Results) -> Any:
-    """Answers found by depth and length: a column per method and a row per stage."""
-    stages, methods = results.stages, list(results.cells["zero-shot"])
-    figure, axes = new_figure(1.55 * len(methods) + 1.2, 1.9 * len(stages) + 0.5, len(stages), len(methods))
+    """Answers found by depth and length: a row per column of the main figure, with a small map for each of its methods."""
+    rows = panels(results)
+    columns = max(len(family) for _, family, _ in rows)
+    figure, axes = new_figure(1.55 * columns + 1.2, 2.0 * len(rows) + 0.5, len(rows), columns)
     depths, lengths = [f"{depth:g}" for depth in results.about["depths"]], list(map(str, results.lengths))
-    for row, stage in enumerate(stages):
-        for column, method in enumerate(methods):
-            axis, cell = axes[row * len(methods) + column], results.cells[stage].get(method)
-            if cell is None:
+    for row, (stage, family, _) in enumerate(rows):
+        for column, axis in enumerate(axes[row * columns : (row + 1) * columns]):
+            if column >= len(family):
                 axis.set_axis_off()
                 continue
-            heat(
-                axis,
-                depth_map(cell, results.lengths),
-                depths if not column else [""] * len(depths),
-                lengths,
-                numbers=False,
-            )
+            shares = depth_map(results.cells[stage][family[column]], results.lengths)
+            heat(axis, shares, depths if not column else [""] * len(depths), lengths, numbers=False)
             axis.set_xticks(range(len(lengths)), lengths, rotation=60, fontsize=8)
-            if not row:
-                axis.set_title(plain(look(method).label), fontsize=10)
+            axis.set_title(plain(look(family[column]).label).replace(" + ", "\n+ "), fontsize=10)
         name = "zero-shot" if stage == "zero-shot" else "tuned"
-        axes[row * len(methods)].set_ylabel(f"{name}\ndepth")
+        axes[row * columns].set_ylabel(f"{name}\ndepth")
     return figure
 
 

@@ -80,11 +80,11 @@ python -m experiments.context_extension --render experiments/context_extension  
 Measured on {date} with Python {python}, jax {jax} and flax {flax} on {processor}: {training}{minutes} of tuning and measuring.
 """
 
-PAPERS = """ And which change of
-its positions, without training: Self-Extend, Jin et al. 2024 (arXiv:2401.01325); ReRoPE and Leaky ReRoPE, Su 2023
+PAPERS = """ And which change of its
+positions, without training: Self-Extend, Jin et al. 2024 (arXiv:2401.01325); ReRoPE and Leaky ReRoPE, Su 2023
 (https://github.com/bojone/rerope); Dual Chunk Attention, An et al. 2024 (arXiv:2402.17463); LM-Infinite, Han et al. 2024
-(arXiv:2308.16137); StreamingLLM, Xiao et al. 2023 (arXiv:2309.17453); log-n scaling, Chiang & Cholak 2022 (arXiv:2202.12172);
-Resonance RoPE, Wang et al. 2024 (arXiv:2403.00071), is one of its frequencies."""
+(arXiv:2308.16137); StreamingLLM, Xiao et al. 2023 (arXiv:2309.17453); log-n scaling, Chiang & Cholak 2022 (arXiv:2202.12172).
+Resonance RoPE, Wang et al. 2024 (arXiv:2403.00071), changes frequencies, those of YaRN."""
 POSITIONED = """
 * **Positions** are remapped, and logits scaled, without training alone, with sizes made of the trained length L = {trained} as
   `attnjax.modules.extended` does: {sizes}. LM-Infinite and StreamingLLM see the first tokens and the last L alone, so that
