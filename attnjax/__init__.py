@@ -18,7 +18,7 @@ _NAMES = {
     ),
     "attnjax.positions": (
         "ENCODINGS DynamicNTK EncodingParams Llama3 LongRoPE NTKAware PositionEncoding PositionInterpolation "
-        "SequentialScore Sizes Tile Trait YaRN compose context_positions embed encoding learns resolve"
+        "Remapped Resonance SequentialScore Sizes Tile Trait YaRN compose context_positions embed encoding learns resolve"
     ),
 }
 _HOME = {row.name: row.path.partition(":")[0] for row in registry.ENCODINGS.values()}

@@ -16,6 +16,9 @@ DASHED = (5.0, 2.0)
 DOTTED = (1.2, 1.6)
 MIXED = (6.0, 2.0, 1.2, 2.0)
 
+ROTARY = ("theta", "keep", "scaling")
+"""What of RoPE enters through its frequencies and its factor alone."""
+
 
 class Look(NamedTuple):
     """How curves of an encoding are drawn: colour on white, colour on black, dash pattern, marker; see `report/style.py`."""
@@ -32,6 +35,7 @@ class EncodingRow(NamedTuple):
     look: None for encodings that papers compare seldom, which share a few.
     numeric: options that enter through constants alone, so that runs which differ in them train in one program.
     axes: positions have several coordinates, which no task makes, so that configs cannot name it.
+    untrained: it changes what a trained model does past its trained length, and is not made to be trained with.
     """
 
     path: str
@@ -39,6 +43,7 @@ class EncodingRow(NamedTuple):
     look: Look | None = None
     numeric: tuple[str, ...] = ()
     axes: bool = False
+    untrained: bool = False
 
     @property
     def name(self) -> str:
@@ -59,7 +64,7 @@ ENCODINGS = {
         "attnjax.positions.rope:RoPE",
         "RoPE",
         Look("#074a8d", "#4092f5", SOLID, "o"),
-        numeric=("theta", "keep", "scaling"),
+        numeric=ROTARY,
     ),
     "xpos": EncodingRow(
         "attnjax.positions.xpos:XPos", "XPos", Look("#4a95d4", "#d4e8fd", DASHED, "v"), numeric=("theta",)
@@ -96,6 +101,17 @@ ENCODINGS = {
     "dape": EncodingRow("attnjax.positions.dape:DAPE", "DAPE"),
     "stick_breaking": EncodingRow("attnjax.positions.stick_breaking:StickBreaking", "Stick-breaking"),
     "path": EncodingRow("attnjax.positions.path:PaTH", "PaTH"),
+    "self_extend": EncodingRow(
+        "attnjax.positions.self_extend:SelfExtend", "Self-Extend", numeric=ROTARY, untrained=True
+    ),
+    "rerope": EncodingRow("attnjax.positions.rerope:ReRoPE", "ReRoPE", numeric=ROTARY, untrained=True),
+    "leaky_rerope": EncodingRow("attnjax.positions.rerope:LeakyReRoPE", "Leaky ReRoPE", numeric=ROTARY, untrained=True),
+    "dual_chunk": EncodingRow("attnjax.positions.dual_chunk:DualChunk", "Dual chunk", numeric=ROTARY, untrained=True),
+    "lm_infinite": EncodingRow("attnjax.positions.streaming:LMInfinite", "LM-Infinite", numeric=ROTARY, untrained=True),
+    "streaming_llm": EncodingRow(
+        "attnjax.positions.streaming:StreamingLLM", "StreamingLLM", numeric=ROTARY, untrained=True
+    ),
+    "log_n": EncodingRow("attnjax.positions.log_n:LogN", "Log-n scaling", untrained=True),
 }
 
 TASKS = {
@@ -135,6 +151,23 @@ TASKS = {
     "text": "attnjax.tasks.text:Text",
 }
 """Where the class of each task is, "module:Class"."""
+
+
+EXTENSIONS = {
+    "pi": "PI",
+    "ntk": "NTK",
+    "dynamic_ntk": "dynamic NTK",
+    "yarn": "YaRN",
+    "resonance": "Resonance YaRN",
+    "log_n": "log-n scaling",
+    "self_extend": "Self-Extend",
+    "rerope": "ReRoPE",
+    "leaky_rerope": "Leaky ReRoPE",
+    "dual_chunk": "Dual chunk",
+    "lm_infinite": "LM-Infinite",
+    "streaming_llm": "StreamingLLM",
+}
+"""Methods that read past the trained length, and what tables call them; `attnjax.modules.extended` puts them on a model."""
 
 
 class SuiteRow(NamedTuple):

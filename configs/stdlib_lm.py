@@ -15,6 +15,7 @@ sinusoidal 18.35 and 360.12, T5 17.92 and 30.77, ALiBi 17.98 and 18.30. So ALiBi
 """
 
 from attnjax.config import ENCODING_NAMES, defaults
+from attnjax.registry import ENCODINGS
 from attnjax.sweep import vary
 
 LONGEST = 512
@@ -34,6 +35,7 @@ def get_config():
 
 
 def sweep():
-    """Every encoding; a learned table has a row for each tested position, most of them never trained."""
+    """Every encoding that models are made with; a learned table has a row for each tested position, most of them untrained."""
     options = {"learned": {"length": LONGEST}}
-    return vary("model.encoding", [{"name": name, "options": options.get(name, {})} for name in ENCODING_NAMES])
+    trained = [name for name in ENCODING_NAMES if not ENCODINGS[name].untrained]
+    return vary("model.encoding", [{"name": name, "options": options.get(name, {})} for name in trained])

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from tests import oracle_frontier as frontier
+from tests import oracle_rotary as rotary
 
 
 def oracle(encoding, params, q, k, v, q_pos, k_pos, allowed, scale, valid=None, per_head=False):
@@ -149,77 +150,23 @@ def stretched(z, by):
 
 
 def rope(encoding, head, shared, q, k, context):
-    """Su et al. 2021, equation 34; a pair that p-RoPE drops has the frequency 0."""
-    width = 2 * int(encoding.fraction * q.shape[1] / 2)
+    """Su et al. 2021, equation 34."""
+    radians, gains = turns_of(encoding, q.shape[1], context)
+    turn = lambda x, pos: stretched(turned(x, context[pos], radians, encoding.layout), gains[None])
+    return turn(q, "q_pos"), turn(k, "k_pos")
+
+
+def turns_of(encoding, H, context):
+    """Radians of every pair, and factors of pairs and of the channels behind them; a pair that p-RoPE drops does not turn."""
+    width = 2 * int(encoding.fraction * H / 2)
     pairs = range(width // 2)
     scaling, theta = encoding.scaling, encoding.theta
     kind = type(scaling).__name__
     radians, gain = [theta ** (-2 * i / width) for i in pairs], 1.0
     if kind != "NoneType":
-        radians, gain = STRETCHES[kind](scaling, radians, theta, width, context["length"])
+        radians, gain = rotary.STRETCHES[kind](scaling, radians, theta, width, context["length"])
     radians = jnp.array([w if i < int(encoding.keep * len(pairs)) else 0.0 for i, w in enumerate(radians)])
-    gains = jnp.where(jnp.arange(q.shape[1] - width // 2) < width // 2, gain, 1.0)[None]
-    turn = lambda x, pos: stretched(turned(x, context[pos], radians, encoding.layout), gains)
-    return turn(q, "q_pos"), turn(k, "k_pos")
-
-
-def interpolated(scaling, radians, theta, width, length):
-    return [w / scaling.factor for w in radians], 1.0
-
-
-def larger_base(scaling, radians, theta, width, length):
-    base = theta * scaling.factor ** (width / (width - 2))
-    return [base ** (-2 * i / width) for i in range(width // 2)], 1.0
-
-
-def dynamic_base(scaling, radians, theta, width, length):
-    grown = scaling.factor * length / scaling.original_length - (scaling.factor - 1)
-    grown = jnp.where(length > scaling.original_length, grown, 1.0)
-    return [(theta * grown ** (width / (width - 2))) ** (-2 * i / width) for i in range(width // 2)], 1.0
-
-
-def yarn(scaling, radians, theta, width, length):
-    """Peng et al. 2023, section 3.2: index of the pair that makes r turns, and a ramp between two of them."""
-    index = lambda r: width * math.log(scaling.original_length / (2 * math.pi * r)) / (2 * math.log(theta))
-    low = max(math.floor(index(scaling.beta_fast)), 0)
-    high = min(math.ceil(index(scaling.beta_slow)), width - 1)
-    high = high + 0.001 if low == high else high
-    ramp = [min(max((i - low) / (high - low), 0.0), 1.0) for i in range(width // 2)]
-    mixed = [w * (1 - r) + w / scaling.factor * r for w, r in zip(radians, ramp)]
-    return mixed, scaling.attention_factor or 0.1 * math.log(scaling.factor) + 1
-
-
-def llama3(scaling, radians, theta, width, length):
-    low, high = (scaling.original_length / f for f in (scaling.low_freq_factor, scaling.high_freq_factor))
-
-    def stretched(w):
-        wavelength = 2 * math.pi / w
-        if wavelength < high:
-            return w
-        if wavelength > low:
-            return w / scaling.factor
-        smooth = scaling.original_length / wavelength - scaling.low_freq_factor
-        smooth /= scaling.high_freq_factor - scaling.low_freq_factor
-        return (1 - smooth) * w / scaling.factor + smooth * w
-
-    return [stretched(w) for w in radians], 1.0
-
-
-def longrope(scaling, radians, theta, width, length):
-    lists = zip(radians, scaling.short_factors, scaling.long_factors)
-    chosen = [jnp.where(length > scaling.original_length, w / long, w / short) for w, short, long in lists]
-    default = math.sqrt(1 + math.log(scaling.factor or 1) / math.log(scaling.original_length))
-    return chosen, scaling.attention_factor or default
-
-
-STRETCHES = {
-    "PositionInterpolation": interpolated,
-    "NTKAware": larger_base,
-    "DynamicNTK": dynamic_base,
-    "YaRN": yarn,
-    "Llama3": llama3,
-    "LongRoPE": longrope,
-}
+    return radians, jnp.where(jnp.arange(H - width // 2) < width // 2, gain, 1.0)
 
 
 def xpos(encoding, head, shared, q, k, context):
@@ -354,8 +301,29 @@ def llama4_temperature(encoding, head, shared, q, k, context):
     return (1 + encoding.attn_scale * jnp.log(steps + 1))[:, None] * q, k
 
 
+def log_n(encoding, head, shared, q, k, context):
+    """Su 2021: log to the base of the trained length."""
+    return jnp.maximum(jnp.log(jnp.maximum(context["q_pos"], 0) + 1) / math.log(encoding.length), 1)[:, None] * q, k
+
+
+def at_distances(distance):
+    """RoPE at a table of distances, pair by pair of tokens: no query and no key is turned for itself."""
+
+    def score(encoding, head, shared, table, q, k, context):
+        i, j = context["q_pos"][:, None], context["k_pos"][None, :]
+        n = distance(encoding, i + 0 * j, j + 0 * i)
+        radians, gains = turns_of(encoding, q.shape[1], context)
+        q, k = (turned(x, jnp.zeros(len(x)), radians, encoding.layout) for x in (q, k))
+        radians = jnp.concatenate([radians, jnp.zeros(len(gains) - len(radians))])
+        pairs = (q[:, c, None] * jnp.conj(k)[None, :, c] * unit(n * radians[c]) for c in range(len(gains)))
+        return context["scale"] * sum(jnp.real(pair) * gain**2 for pair, gain in zip(pairs, gains))
+
+    return score
+
+
 MAPS = {
     "RoPE": rope,
+    "LogN": log_n,
     "XPos": xpos,
     "PoPE": pope,
     "RePo": rope_at,
@@ -376,6 +344,12 @@ SCORES = {
     "Sandwich": sandwich,
     "FoX": less_distance,
     "Cable": less_distance,
+    "SelfExtend": at_distances(rotary.grouped),
+    "ReRoPE": at_distances(rotary.rectified),
+    "LeakyReRoPE": at_distances(rotary.leaky),
+    "DualChunk": at_distances(rotary.between_chunks),
+    "LMInfinite": at_distances(rotary.lambda_shaped),
+    "StreamingLLM": at_distances(rotary.in_the_cache),
 }
 
 

@@ -32,7 +32,7 @@ SIDES = {
 """Parts that hang off the side: what each may import, and who may import it."""
 
 STATE = re.compile(r"list|dict|set|bytearray|defaultdict|deque|OrderedDict|Counter|ChainMap|Weak\w+|local|ContextVar")
-TABLES = {"__all__", "ENCODINGS", "TASKS", "FAMILIES", "SCALINGS", "MODELS"}
+TABLES = {"__all__", "ENCODINGS", "EXTENSIONS", "METHODS", "TASKS", "FAMILIES", "SCALINGS", "MODELS"}
 TABLES |= {"WITH_LSE", "OUTPUT_ONLY", "SUITES"}
 """The explicit tables of choices: one dict per family, never written to after its module is loaded."""
 LAZY = {"_NAMES", "_HOME", "_MODULES"}

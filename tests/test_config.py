@@ -40,6 +40,7 @@ COUNTS = (
     "evaluate.count evaluate.batch evaluate.sliding_stride optimizer.accumulate"
 ).split()
 INDICES = "train.warmup train.log_every train.checkpoint_every evaluate.every seed data_seed".split()
+INDICES += ["model.window_first"]
 OPTIONAL_COUNTS = "model.kv_heads model.head positions.maximum".split()
 POSITIVE = "train.learning_rate train.epsilon evaluate.bucket_growth model.norm_epsilon".split()
 POSITIVE += ["model.qk_norm_epsilon", "model.logits_scale"]

@@ -41,6 +41,6 @@ def visible_keys(subject: LoadedModel, length: int) -> Bool[np.ndarray, "T T"]:
     if len(windows) > 1:
         raise ValueError(f"all layers of {subject.name} must see equally far, got windows {subject.config.windows}")
     causal = isinstance(module(subject), Decoder)
-    span = Mask(causal=causal, window=windows.pop()).span
+    span = Mask(causal=causal, window=windows.pop(), first=subject.config.window_first).span
     places = jnp.arange(length, dtype=jnp.int32)
     return np.asarray(visible(span, places, places, None, None, jnp.ones(length, bool)))

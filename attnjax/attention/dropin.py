@@ -107,7 +107,7 @@ def _positions(
 
 def _check_decoding(encoding: PositionEncoding, mask: Mask, q_pos: ArrayLike | None) -> None:
     """Flax's `decode=True` hands over one query and the whole cache, and does not say which key is the query's."""
-    limited = mask.span != (None, None)
+    limited = mask.span[:2] != (None, None)
     placed = bool(encoding.traits & (Trait.MAPS | Trait.ON_SCORES))
     if mask.q_index is None and (limited or (placed and q_pos is None)):
         raise ValueError(

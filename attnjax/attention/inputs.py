@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from attnjax.attention.hooks import by_head, check_widths, map_keys, map_queries
-from attnjax.attention.masks import Mask, Span
+from attnjax.attention.masks import Mask, Span, from_first_valid
 from attnjax.attention.position_axes import Positions, arrays, as_int32, as_positions
 from attnjax.attention.products import finite, materialized
 from attnjax.attention.sequence_axis import SequenceAxis, indices_of_device, sequence_axis
@@ -168,6 +168,9 @@ def prepare(
     keys = keys._replace(pos=as_positions("k_pos", keys.pos, encoding, keys.index, B, S, N, K))
     for pos in (q_pos, keys.pos):
         encoding.check(pos=arrays(pos))
+    if mask.span.first and mask.k_index is None:
+        q_index, k_index = from_first_valid(q_index, keys.index, keys.valid, axis_name)
+        keys = keys._replace(index=k_index)
     length = _length(keys, source.length) if Trait.LENGTH in encoding.traits else None
     length = length if sequence is None or length is None else jax.lax.pmax(length, sequence.name)
     dtype = compute_dtype(q, k, v)

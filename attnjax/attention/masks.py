@@ -11,6 +11,15 @@ segments `a a a b b b` see (row = query, column = key):
     1 1 1 1 1 0     0 0 1 1 1 0       0 0 0 1 1 1       0 0 0 1 1 0
     1 1 1 1 1 1     0 0 0 1 1 1       0 0 0 1 1 1       0 0 0 1 1 1
 
+With `causal`, `window=(1, 0)` and `first=2`, six tokens of which the first is padding see
+
+    0 0 0 0 0 0
+    0 1 0 0 0 0
+    0 1 1 0 0 0
+    0 1 1 1 0 0
+    0 1 1 1 1 0
+    0 1 1 0 1 1
+
 Masks go by index, encodings by position: what is visible does not change when positions are random, shifted or packed.
 """
 
@@ -21,7 +30,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from attnjax.positions.concrete import concrete
 from attnjax.typing import Array, ArrayLike, Bool, Int
+
+INT32 = np.iinfo(np.int32)
 
 
 @jax.tree_util.register_dataclass
@@ -32,12 +44,16 @@ class Mask:
     Args:
       causal: key index j <= query index i.
       window: `(left, right)`: i - left <= j <= i + right, as `local_window_size` in `jax.nn`; an int w is (w, w).
+      first: so many keys at the start of the sequence are no further away than any window reaches to the left (LM-Infinite,
+        StreamingLLM): those of an index below it. Where `k_index` is not given they are counted from the first valid key, so
+        that padding is none of them.
       q_segments, k_segments: [T] or [B, T], [S] or [B, S]; a query sees the keys of its own id. Both or none.
       k_valid: [S] or [B, S] booleans; False hides a key from everyone (padding).
       q_index, k_index: [T] or [B, T], [S] or [B, S] integers, `arange` unless given (from the start, as in `jax.nn`).
       allowed: [T, S] or [B, T, S] booleans, for a mask without structure. It costs T x S memory and skips nothing.
 
-    A query that sees no key gets exactly 0 and passes no gradient. Raises ValueError for a window that is negative.
+    A query that sees no key gets exactly 0 and passes no gradient. Raises ValueError for a window that is negative, and for
+    `first` with segments, which do not share a start.
     """
 
     causal: bool = dataclasses.field(default=False, metadata={"static": True})
@@ -48,6 +64,7 @@ class Mask:
     q_index: ArrayLike | None = None
     k_index: ArrayLike | None = None
     allowed: ArrayLike | None = None
+    first: int = dataclasses.field(default=0, metadata={"static": True})
 
     def __post_init__(self):
         if not isinstance(self.causal, bool):
@@ -58,19 +75,24 @@ class Mask:
             raise ValueError(f"Mask: window must be None, an int >= 0 or (left, right) of such, got {self.window!r}")
         if (self.q_segments is None) != (self.k_segments is None):
             raise ValueError("Mask: q_segments and k_segments go together; one of them is missing")
+        if isinstance(self.first, bool) or not isinstance(self.first, int) or self.first < 0:
+            raise ValueError(f"Mask: first must be an int >= 0, got {self.first!r}")
+        if self.first and self.q_segments is not None:
+            raise ValueError("Mask: first counts keys from the start of a sequence, which packed segments do not share")
 
     @property
     def span(self) -> "Span":
         """The static part: how far a query sees to each side, None for without limit."""
         left, right = self.window if isinstance(self.window, tuple) else (self.window, self.window)
-        return Span(left, 0 if self.causal else right)
+        return Span(left, 0 if self.causal else right, self.first if left is not None else 0)
 
 
 class Span(NamedTuple):
-    """A query at index i sees keys i - left .. i + right; None is without limit."""
+    """A query at index i sees keys i - left .. i + right, None is without limit, and 0 .. first - 1 up to i + right."""
 
     left: int | None
     right: int | None
+    first: int = 0
 
     @property
     def causal(self) -> bool:
@@ -90,7 +112,8 @@ def visible(
     ahead = k_index[None, :] - q_index[:, None]
     seen = k_valid[None, :] & (ahead == ahead)
     if span.left is not None:
-        seen &= ahead >= -span.left
+        near = ahead >= -span.left
+        seen &= near | (k_index < span.first)[None, :] if span.first else near
     if span.right is not None:
         seen &= ahead <= span.right
     if q_segments is not None and k_segments is not None:
@@ -110,3 +133,29 @@ def visibility(span: Span, queries: Any, keys: Any, allowed: ArrayLike | None) -
     if allowed is not None:
         seen = seen & (allowed if jnp.ndim(allowed) == 3 else jnp.asarray(allowed)[None])
     return seen[:, None, None]
+
+
+def from_first_valid(
+    q_index: ArrayLike, k_index: ArrayLike, valid: ArrayLike | None, axis_name: str | None = None
+) -> tuple[ArrayLike, ArrayLike]:
+    """Indices of queries and keys, [n] or [B, n], less that of the first valid key of each example.
+
+    `axis_name`: of the mesh axis over which the keys are spread.
+
+    Example:
+        >>> q, k = from_first_valid(np.arange(4), np.arange(4), np.array([[False, False, True, True]]))
+        >>> k.tolist()
+        [[-2, -1, 0, 1]]
+    """
+    if axis_name is None and isinstance(k_index, np.ndarray) and (valid is None or np.ndim(valid) < 2):
+        known = None if valid is None else concrete(valid)
+        if valid is None or known is not None:
+            start = k_index[... if known is None else known].min(initial=INT32.max)
+            return (q_index, k_index) if start in (0, INT32.max) else (q_index - start, k_index - start)
+    index, shown = jnp.broadcast_arrays(jnp.asarray(k_index), True if valid is None else jnp.asarray(valid))
+    start = jnp.where(shown, index, INT32.max).min(-1, keepdims=index.ndim > 1)
+    start = start if axis_name is None else jax.lax.pmin(start, axis_name)
+    # Where no key is valid, nothing is visible whatever the indices are.
+    start = jnp.where(start == INT32.max, 0, start)
+    less = lambda index: (jnp.atleast_2d(index) if start.ndim else jnp.asarray(index)) - start
+    return less(q_index), less(k_index)

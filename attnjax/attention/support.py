@@ -173,6 +173,8 @@ def _cudnn_obstacle(inputs: AttentionInputs) -> str | None:
         return "it needs an NVIDIA GPU, and this process sees none"
     if inputs.dtype not in (jnp.bfloat16, jnp.float16):
         return f"it needs bfloat16 or float16 queries, got {inputs.dtype}"
+    if inputs.span.first:
+        return "it has no mask in which the first keys stay visible beside a window (Mask.first)"
     if not _plain_mask(inputs):
         return "it takes causal or full masks over default indices, with a window to the left only"
     if Trait.BIAS in inputs.encoding.traits:

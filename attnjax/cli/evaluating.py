@@ -23,7 +23,8 @@ def evaluate(arguments: argparse.Namespace) -> int:
     keep_programs()
     from attnjax.long import fitting, own_task, perplexity, subjects, suite
 
-    out = arguments.out or pathlib.Path("evaluated") / pathlib.Path(arguments.model).name
+    extension = _extension(arguments)
+    out = arguments.out or pathlib.Path("evaluated") / _name(arguments)
     number = arguments.samples
     if not subjects.is_published(arguments.model) and not own_task.is_on_text(arguments.model):
         _refuse_text_options(arguments)
@@ -36,7 +37,9 @@ def evaluate(arguments: argparse.Namespace) -> int:
         }
         return _write(out, own_task.table(name, records), records, {"share": curves})
     words = fitting.words_of(arguments.haystack)
-    subject = subjects.of_path(arguments.model)
+    subject = subjects.of_path(arguments.model, extension)
+    if extension is not None:
+        subject = dataclasses.replace(subject, name=f"{subject.name} ({extension.method})")
     options: dict[str, Any] = {"number": number, "seed": arguments.seed, "shots": arguments.shots, "haystack": words}
     text, part, tables, rows = None, "", [], []
     if arguments.perplexity is not None:
@@ -82,13 +85,43 @@ def _of_text(subject: Any, tokens: Sequence[int], size: int, length: int, stride
     return {"length": length, "ppl": found.perplexity, **{name: getattr(found, name) for name in names}, **long}
 
 
+def _name(arguments: argparse.Namespace) -> str:
+    """The folder of the results: the name of the model, and of the method that extends it."""
+    name = pathlib.Path(arguments.model).name
+    return name if arguments.extend is None else f"{name}-{arguments.extend}"
+
+
+def _extension(arguments: argparse.Namespace) -> Any:
+    """How the model is read past its trained length; None where it is read as it is.
+
+    Raises ValueError for options that need --extend.
+    """
+    if arguments.extend is None:
+        for name in ("option", "trained"):
+            if getattr(arguments, name):
+                raise ValueError(f"--{name} needs --extend NAME")
+        return None
+    from attnjax.config.overrides import read_value, split_override
+    from attnjax.long.extending import Extension
+    from attnjax.modules.extension import extended_encoding
+    from attnjax.positions import RoPE
+
+    pairs = [split_override(text) for text in arguments.option]
+    options = {key: read_value(value, Any, key) for key, value in pairs}
+    found = Extension(arguments.extend, max(arguments.lengths), arguments.trained, options)
+    # Before the model, which takes longer: an unknown method or option is said at once.
+    extended_encoding(found.method, RoPE(), found.trained or 4096, 2.0, **options)
+    return found
+
+
 def _row(score: Any) -> dict[str, Any]:
     return {key: value for key, value in dataclasses.asdict(score).items() if value not in (None, "")}
 
 
 def _refuse_text_options(arguments: argparse.Namespace) -> None:
     """Raise ValueError for options that are about texts, where the run has a task of its own."""
-    for name, unset in (("tasks", None), ("depths", None), ("perplexity", None), ("haystack", "noise"), ("shots", 1)):
+    unset_options = (("tasks", None), ("depths", None), ("perplexity", None), ("haystack", "noise"), ("shots", 1))
+    for name, unset in (*unset_options, ("extend", None)):
         if getattr(arguments, name) != unset:
             raise ValueError(
                 f"--{name} is for models that read text; {arguments.model} was trained on another task, at which it is measured"

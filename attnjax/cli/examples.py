@@ -161,6 +161,8 @@ examples:
   attnjax evaluate stdlib_lm/rope/0 --lengths 512,1k,2k --tasks niah_single_1,niah_multikey_2 --perplexity stdlib
   attnjax evaluate models/smollm --lengths 4k --depths 11 --haystack stdlib
   attnjax evaluate models/gpt2 --perplexity book.txt --lengths 512,1k --stride 256
+  attnjax evaluate models/pythia-70m --lengths 2k,4k,8k --extend self_extend
+  attnjax evaluate models/pythia-70m --lengths 2k,4k,8k --extend rerope+log_n --option window=256
   attnjax evaluate runs/recall/0123456789abcdef --lengths 64,128,256
 
 The suite asks the six questions of RULER that need no corpus. Each table cell has two percentages: of answers that greedy
@@ -174,6 +176,9 @@ says why.
 the first window that has it: given length - stride tokens before it, or more, or all there are. The table has the mean loss in
 nats per token, its exp (perplexity), bits per byte, tokens per byte, and how many tokens and bytes were counted: the bytes are
 those of the text without the ones of its first token. LongPPL is that of the first four windows side by side.
+
+--extend puts a method of reading past the trained length in place of RoPE, without training, for the longest of --lengths.
+Its sizes are those of its authors, made of the trained length; --option replaces one of them.
 
 A run on text reads bytes. A run on any other task, such as mqar or flip_flop, is measured on that task at the given lengths,
 with the metrics that it was tested with.

@@ -19,7 +19,7 @@ from attnjax.cli import (
     generating,
     listing,
 )
-from attnjax.config.names import ENCODING_NAMES, nearest
+from attnjax.config.names import ENCODING_NAMES, EXTENSION_NAMES, nearest
 from attnjax.registry import SUITES
 from attnjax.sweep.executors import EXECUTORS
 from attnjax.sweep.export import FORMATS
@@ -213,6 +213,12 @@ def _add_evaluate(add: _Add) -> None:
     evaluate.add_argument("--shots", type=int, choices=(0, 1), default=1, help=text)
     text = "noise, stdlib (the standard library's source), a file or a folder; default: noise"
     evaluate.add_argument("--haystack", default="noise", metavar="SOURCE", help=text)
+    text = f"read past the trained length by one of {', '.join(EXTENSION_NAMES)}; NAME+log_n scales logits as well"
+    evaluate.add_argument("--extend", metavar="NAME", help=text)
+    text = "a size of --extend in place of its default, such as window=512; may be given several times"
+    evaluate.add_argument("--option", action="append", default=[], metavar="KEY=VALUE", help=text)
+    text = "the trained length for --extend, where config.json does not say it or to try another"
+    evaluate.add_argument("--trained", type=types.count, metavar="L", help=text)
     text = "put the needle of niah_single_1 at N depths, from the beginning to the end, instead of all tasks"
     evaluate.add_argument("--depths", type=types.count, metavar="N", help=text)
     text = "perplexity and LongPPL of a text: a file, a folder or stdlib; alone, unless --suite, --tasks or --depths is given"

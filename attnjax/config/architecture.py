@@ -93,6 +93,7 @@ class TransformerOptions(AttentionOptions):
       embedding_dropout: dropout rate of the embeddings, positions included; as `residual_dropout` unless given.
       window: sliding window in indices: w or (left, right), as in `Mask`.
       windows: one window per layer in place of `window`; None is unlimited.
+      window_first: so many keys at the start of the sequence stay visible beside a window, as `first` in `Mask`.
       dtype: name of the dtype of activations.
       remat: the activations of a layer are computed again for its gradient, and not kept (`jax.checkpoint`). On a CPU this
         saves nothing without `scan_layers`: XLA finds there that they were computed before, and keeps them.
@@ -126,6 +127,7 @@ class TransformerOptions(AttentionOptions):
     embedding_dropout: Rate | None = None
     window: Window | None = None
     windows: tuple[Window | None, ...] | None = dataclasses.field(default=None, metadata=ADDED)
+    window_first: Index = dataclasses.field(default=0, metadata=ADDED)
     dtype: DType = "float32"
     remat: bool = dataclasses.field(default=False, metadata=ADDED)
     scan_layers: bool = dataclasses.field(default=False, metadata=ADDED)

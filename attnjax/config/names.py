@@ -3,10 +3,13 @@
 import re
 from collections.abc import Sequence
 
-from attnjax.registry import ENCODINGS, TASKS, nearest
+from attnjax.registry import ENCODINGS, EXTENSIONS, TASKS, nearest
 
 ENCODING_NAMES = tuple(name for name, row in ENCODINGS.items() if not row.axes)
 """The encodings that a config may name, in the order of `attnjax.ENCODINGS`."""
+
+EXTENSION_NAMES = tuple(EXTENSIONS)
+"""The methods of reading past the trained length that `attnjax.modules.extended` knows."""
 
 TASK_NAMES = tuple(TASKS)
 """The keys of `attnjax.tasks.TASKS`, in its order."""

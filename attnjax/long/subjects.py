@@ -11,6 +11,7 @@ import numpy as np
 from flax import nnx
 
 from attnjax.analysis import loaded_model
+from attnjax.long.extending import Extension, trained_length
 from attnjax.long.scoring import Losses
 from attnjax.models import load, load_tokenizer
 from attnjax.models.completion import stop_tokens
@@ -50,13 +51,15 @@ class Subject:
         return len(self.encode(text))
 
 
-def of_path(path: str | pathlib.Path) -> Subject:
+def of_path(path: str | pathlib.Path, extension: Extension | None = None) -> Subject:
     """Return the model in a folder with safetensors, or else the trained run that a folder or a description names.
+
+    `extension`: how it is read past its trained length.
 
     Raises:
       ValueError: for a model that does not go on with a text, a run that was not trained on text, and all that loading refuses.
     """
-    return of_folder(pathlib.Path(path)) if is_published(path) else of_run(path)
+    return of_folder(pathlib.Path(path), extension) if is_published(path) else of_run(path, extension)
 
 
 def is_published(path: str | pathlib.Path) -> bool:
@@ -65,24 +68,29 @@ def is_published(path: str | pathlib.Path) -> bool:
     return folder.is_dir() and any(folder.glob("*.safetensors"))
 
 
-def of_run(path: str | pathlib.Path) -> Subject:
+def of_run(path: str | pathlib.Path, extension: Extension | None = None) -> Subject:
     """Return the model of a run on text, which reads bytes, at its newest sound checkpoint."""
     loaded = loaded_model.load(path)
     model = nnx.merge(loaded.graph, loaded.params)
     if not isinstance(loaded.task, Text) or not isinstance(model, Decoder):
         raise ValueError(f"the suite long asks in English, and {path} was not trained on text")
+    if extension is not None:
+        assert loaded.run is not None
+        model = extension(model, loaded.run.task.length_max)
     decode = lambda tokens: bytes(token for token in tokens if 0 <= token < BYTES).decode("utf-8", "replace")
     found = of_decoder(loaded.name, model, lambda text: list(text.encode()), decode, bytewise=True)
     return dataclasses.replace(found, trained_on=loaded.task.path)
 
 
-def of_folder(path: pathlib.Path) -> Subject:
+def of_folder(path: pathlib.Path, extension: Extension | None = None) -> Subject:
     """Return the published model of a folder, with its tokenizer."""
     tokenizer = load_tokenizer(path)
     loaded = load(path)
     model, stops = loaded.model, stop_tokens(loaded)
     if not isinstance(model, Decoder):
         raise ValueError(f"{path} holds a {type(model).__name__}, and the suite long needs a Decoder")
+    if extension is not None:
+        model = extension(model, extension.trained or trained_length(loaded))
     decode = lambda tokens: tokenizer.decode([int(token) for token in tokens if token >= 0])
     found = of_decoder(path.name, model, tokenizer.encode, decode, stop=stops)
     return dataclasses.replace(found, starts=tokenizer.starts)

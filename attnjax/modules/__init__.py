@@ -13,6 +13,7 @@ from attnjax.modules.block import Memory, TransformerBlock
 from attnjax.modules.config import TransformerConfig
 from attnjax.modules.decoder import Decoder
 from attnjax.modules.encoder_decoder import EncoderDecoder, Gates
+from attnjax.modules.extension import extended, extended_config, extended_encoding
 from attnjax.modules.feed_forward import FeedForward
 from attnjax.modules.generate import generate
 from attnjax.modules.stack import replace_constants
@@ -29,6 +30,9 @@ __all__ = [
     "MultiHeadAttention",
     "TransformerBlock",
     "TransformerConfig",
+    "extended",
+    "extended_config",
+    "extended_encoding",
     "generate",
     "replace_constants",
 ]

@@ -114,15 +114,16 @@ def _positions(valid: Bool[ArrayLike, "B T"]) -> Int[Array, "B T"]:
 def _empty_caches(model: Decoder | EncoderDecoder, prompt: Prompt, source: Source, steps: int) -> PyTree:
     """Returns empty KV caches for all tokens, or ring buffers where the window makes these smaller."""
     (B, T), window = prompt.tokens.shape, model.config.window
-    left = Mask(window=window).span.left
+    left, _, first = Mask(window=window, first=model.config.window_first).span
     capacity = T + steps - 1
-    if left is None or capacity <= T + left:
+    # A ring that keeps the first tokens would keep padding.
+    if left is None or capacity <= first + T + left or (first and prompt.valid is not None):
         window = None
     else:
-        capacity = T + left
+        capacity = first + T + left
     if isinstance(model, Decoder):
-        return model.cache(B, capacity, window=window)
+        return model.cache(B, capacity, window=window, first=first)
     tokens, valid = source
     assert tokens is not None
     pos = None if valid is None else _positions(valid)
-    return model.start(tokens, capacity, pos=pos, mask=Mask(k_valid=valid), window=window)
+    return model.start(tokens, capacity, pos=pos, mask=Mask(k_valid=valid), window=window, first=first)

@@ -23,24 +23,32 @@ from attnjax.positions.compose import Compose, compose
 from attnjax.positions.contextual import context_positions
 from attnjax.positions.cope import CoPE
 from attnjax.positions.dape import DAPE
+from attnjax.positions.dual_chunk import DualChunk
+from attnjax.positions.factor_search import factors_of, search_factors
 from attnjax.positions.fire import FIRE
 from attnjax.positions.fox import FoX
 from attnjax.positions.kerple import Kerple
 from attnjax.positions.learned import Learned
 from attnjax.positions.llama4_temperature import Llama4Temperature
+from attnjax.positions.log_n import LogN
 from attnjax.positions.mrope import MRoPE
 from attnjax.positions.path import PaTH
 from attnjax.positions.pope import PoPE
 from attnjax.positions.population import program, stacked_constants
+from attnjax.positions.remapped import Remapped
 from attnjax.positions.repo import RePo
+from attnjax.positions.rerope import LeakyReRoPE, ReRoPE
+from attnjax.positions.resonance import Resonance
 from attnjax.positions.rope import RoPE
 from attnjax.positions.sandwich import Sandwich
 from attnjax.positions.scaling import Llama3, NTKAware, PositionInterpolation, YaRN
 from attnjax.positions.scaling_dynamic import DynamicNTK, LongRoPE
 from attnjax.positions.selective_rope import SelectiveRoPE
+from attnjax.positions.self_extend import SelfExtend
 from attnjax.positions.sinusoidal import Sinusoidal
 from attnjax.positions.ssmax import SSMax
 from attnjax.positions.stick_breaking import StickBreaking
+from attnjax.positions.streaming import LMInfinite, StreamingLLM
 from attnjax.positions.t5 import T5Bias
 from attnjax.positions.transformer_xl import TransformerXL
 from attnjax.positions.xpos import XPos
@@ -55,13 +63,17 @@ __all__ = [
     "Cable",
     "CoPE",
     "Compose",
+    "DualChunk",
     "DynamicNTK",
     "EncodingParams",
     "FoX",
     "Kerple",
+    "LMInfinite",
+    "LeakyReRoPE",
     "Learned",
     "Llama3",
     "Llama4Temperature",
+    "LogN",
     "LongRoPE",
     "MRoPE",
     "MixedRoPE",
@@ -72,14 +84,19 @@ __all__ = [
     "PositionEncoding",
     "PositionInterpolation",
     "RePo",
+    "ReRoPE",
+    "Remapped",
+    "Resonance",
     "RoPE",
     "SSMax",
     "Sandwich",
     "SelectiveRoPE",
+    "SelfExtend",
     "SequentialScore",
     "Sinusoidal",
     "Sizes",
     "StickBreaking",
+    "StreamingLLM",
     "T5Bias",
     "Tile",
     "Trait",
@@ -90,9 +107,11 @@ __all__ = [
     "context_positions",
     "embed",
     "encoding",
+    "factors_of",
     "learns",
     "program",
     "resolve",
+    "search_factors",
     "stacked_constants",
 ]
 

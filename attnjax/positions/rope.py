@@ -53,14 +53,15 @@ class RoPE(Rotation):
     keep: float = numeric(1.0)
 
     def __post_init__(self) -> None:
-        validate("RoPE", theta=self.theta, fraction=self.fraction, keep=self.keep)
+        name = type(self).__name__
+        validate(name, theta=self.theta, fraction=self.fraction, keep=self.keep)
         check_layout(self.layout)
         if self.fraction > 1 or self.keep > 1:
-            raise ValueError(f"RoPE: fraction and keep are shares in (0, 1], got {self.fraction} and {self.keep}")
+            raise ValueError(f"{name}: fraction and keep are shares in (0, 1], got {self.fraction} and {self.keep}")
         if self.scaling is not None and not isinstance(self.scaling, Scaling):
-            raise ValueError(f"RoPE: scaling must be None or a rule such as YaRN(...), got {self.scaling!r}")
+            raise ValueError(f"{name}: scaling must be None or a rule such as YaRN(...), got {self.scaling!r}")
         if self.scaling is not None and self.theta <= 1:
-            raise ValueError(f"RoPE: a scaling needs theta > 1, got {self.theta}")
+            raise ValueError(f"{name}: a scaling needs theta > 1, got {self.theta}")
 
     @property
     def traits(self) -> Trait:
@@ -80,13 +81,12 @@ class RoPE(Rotation):
 
     def pairs(self, head_dim: int) -> tuple[int, int]:
         """Pairs of the rotary width of a head dimension, and how many of them turn."""
-        check_even("RoPE", head_dim)
+        check_even(type(self).__name__, head_dim)
         pairs = _share(self.fraction, head_dim // 2)
         turning = _share(self.keep, pairs)
         if not turning:
-            raise ValueError(
-                f"RoPE: fraction={self.fraction} and keep={self.keep} leave no pair of a head dimension of {head_dim}"
-            )
+            shares = f"fraction={self.fraction} and keep={self.keep}"
+            raise ValueError(f"{type(self).__name__}: {shares} leave no pair of a head dimension of {head_dim}")
         return pairs, turning
 
     def constants(self, sizes: Sizes, length: Any = None) -> EncodingParams:

@@ -200,6 +200,6 @@ def _ending(
     fields["determinism"] = "unknown" if "backend" not in fields else "statistical" if changed else exact
     fields["changed_on_resume"], fields["resumed_from"] = changed, live.resumed
     fields[inventory.FIELD] = inventory.take(directory)
-    before = old.get("wall_seconds") if resumed else 0.0
+    before: Any = old.get("wall_seconds", 0.0) if resumed else 0.0
     fields["wall_seconds"] = round(seconds + (before if finite(before) else 0.0), 3)
     return fields

@@ -1,7 +1,7 @@
 """From a run's config and its task to two pure functions: `init(key) -> params` and `apply(params, sequences) -> logits`."""
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -15,6 +15,7 @@ from attnjax.config.names import is_class_path
 from attnjax.config.outside import construct
 from attnjax.modules import Decoder, Encoder, EncoderDecoder, TransformerConfig, replace_constants
 from attnjax.positions import EncodingParams, PositionEncoding, stacked_constants
+from attnjax.positions.scaling import Scaling
 from attnjax.tasks.base import Task
 from attnjax.tasks.forms import SequencePair, Sequences, specials
 from attnjax.train import data
@@ -27,6 +28,7 @@ SCALINGS = {
     "yarn": positions.YaRN,
     "llama3": positions.Llama3,
     "longrope": positions.LongRoPE,
+    "resonance": positions.Resonance,
 }
 FAMILIES = {"encoder": Encoder, "decoder": Decoder, "encoder_decoder": EncoderDecoder}
 
@@ -141,11 +143,18 @@ def encoding(config: EncodingConfig) -> PositionEncoding:
     """
     options = dict(config.options)
     if options.get("scaling") is not None:
-        scaling = dict(options["scaling"])
-        name = scaling.pop("name", None)
-        if name not in SCALINGS:
-            raise ValueError(f"model.encoding.options.scaling.name must be one of {', '.join(SCALINGS)}, got {name!r}")
-        options["scaling"] = SCALINGS[name](**scaling)
+        options["scaling"] = _scaling(options["scaling"], "model.encoding.options.scaling")
     if is_class_path(config.name):
         return construct(config.name, PositionEncoding, options)
     return positions.encoding(config.name, **options)
+
+
+def _scaling(table: Mapping[str, Any], path: str) -> Scaling:
+    """The scaling that a table names, with the rule that it is put on."""
+    options = dict(table)
+    name = options.pop("name", None)
+    if name not in SCALINGS:
+        raise ValueError(f"{path}.name must be one of {', '.join(SCALINGS)}, got {name!r}")
+    if name == "resonance" and options.get("of") is not None:
+        options["of"] = _scaling(options["of"], f"{path}.of")
+    return SCALINGS[name](**options)

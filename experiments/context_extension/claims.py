@@ -90,7 +90,7 @@ def price(results: Results, length: int) -> str:
         f"{label(cell)} {signed(results.difference('windows', length, 'zero-shot', cell.method, 'none'))}"
         for cell in cells
     )
-    return f"**Price at the trained length** ({length}) of the changed frequencies, zero-shot, in nats: {costs}."
+    return f"**Price at the trained length** ({length}), without training, in nats: {costs}."
 
 
 def gain(results: Results, length: int) -> str:

@@ -11,10 +11,9 @@ import numpy as np
 from jaxtyping import Float
 
 from attnjax.report.drawing import INK, SHADE, new_figure, plain, save, settings
-from experiments.context_extension.methods import look
+from experiments.context_extension.methods import FREQUENCIES, POSITIONS, look
 from experiments.context_extension.results import Cell, Results
 
-TITLES = {"zero-shot": "Without training", "tuned": "After {steps} steps of tuning"}
 COLOURS = "cividis"
 MOST = 4.0
 """Losses above this many times the lowest leave the panel."""
@@ -29,25 +28,38 @@ def draw(results: Results, folder: pathlib.Path) -> list[pathlib.Path]:
 
 
 def main_figure(results: Results) -> Any:
-    """Curves above, heat maps below, a column per stage."""
-    stages = results.stages
-    figure, axes = new_figure(5.4 * len(stages) + 0.6, 7.6, 2, len(stages))
-    for column, stage in enumerate(stages):
-        curves(axes[column], results, stage)
-        found_by_length(axes[len(stages) + column], results, stage)
-        axes[column].set_title(plain(TITLES[stage].format(**results.about)))
+    """Curves above, heat maps below, a column per stage; methods that remap positions have a column of their own."""
+    columns = panels(results)
+    figure, axes = new_figure(5.0 * len(columns) + 0.6, 8.8, 2, len(columns))
+    for column, (stage, family, title) in enumerate(columns):
+        curves(axes[column], results, stage, family)
+        found_by_length(axes[len(columns) + column], results, stage, family)
+        axes[column].set_title(plain(title.format(**results.about)))
         axes[column].set_ylabel(f"loss, nats per {results.about['unit']}")
-    handles, labels = axes[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside upper center", ncols=4)
+        axes[column].legend(loc="lower left", bbox_to_anchor=(-0.02, 1.06), ncols=2, fontsize=9)
     return figure
 
 
-def curves(axis: Any, results: Results, stage: str) -> None:
+def panels(results: Results) -> list[tuple[str, tuple[str, ...], str]]:
+    """Stage, methods and title of each column."""
+    there = results.cells["zero-shot"]
+    remapped = tuple(name for name in ("none", *POSITIONS) if name in there)
+    scaled = tuple(name for name in FREQUENCIES if name in there)
+    found = [("zero-shot", scaled, "Without training")]
+    if set(remapped) - {"none"}:
+        found = [("zero-shot", scaled, "Other frequencies"), ("zero-shot", remapped, "Other positions")]
+    return [
+        *found,
+        *[("tuned", scaled, "After {steps} steps of tuning") for stage in results.stages if stage == "tuned"],
+    ]
+
+
+def curves(axis: Any, results: Results, stage: str, family: tuple[str, ...]) -> None:
     """Loss against position, a line per method with its interval; shaded up to the trained length."""
     edges = np.array(results.about["edges"], float)
     middle = (edges[:-1] + edges[1:]) / 2
     axis.axvspan(0, results.lengths[0], color=SHADE, zorder=0, linewidth=0)
-    for cell in results.cells[stage].values():
+    for cell in (results.cells[stage][name] for name in family):
         style, (value, low, high) = look(cell.method), cell.curve()
         axis.fill_between(middle, low, high, color=style.color, alpha=0.13, linewidth=0)
         (line,) = axis.plot(middle, value, color=style.color, linewidth=1.7, label=plain(style.label))
@@ -61,9 +73,9 @@ def curves(axis: Any, results: Results, stage: str) -> None:
     axis.set_xlabel("position in the window (shaded: trained length)")
 
 
-def found_by_length(axis: Any, results: Results, stage: str) -> None:
+def found_by_length(axis: Any, results: Results, stage: str, family: tuple[str, ...]) -> None:
     """The share of answers found, a row per method and a column per length, with its number."""
-    cells = list(results.cells[stage].values())
+    cells = [results.cells[stage][name] for name in family]
     shares = np.array([[cell.estimate("found", n).value for n in results.lengths] for cell in cells])
     heat(
         axis, shares, [plain(look(cell.method).label) for cell in cells], list(map(str, results.lengths)), numbers=True
@@ -88,25 +100,22 @@ def heat(axis: Any, shares: Float[np.ndarray, "R C"], rows: list[str], columns: 
 
 
 def depth_figure(results: Results) -> Any:
-    """Answers found by depth and length: a column per method and a row per stage."""
-    stages, methods = results.stages, list(results.cells["zero-shot"])
-    figure, axes = new_figure(1.55 * len(methods) + 1.2, 1.9 * len(stages) + 0.5, len(stages), len(methods))
+    """Answers found by depth and length: a row per column of the main figure, with a small map for each of its methods."""
+    rows = panels(results)
+    columns = max(len(family) for _, family, _ in rows)
+    figure, axes = new_figure(1.55 * columns + 1.2, 2.0 * len(rows) + 0.5, len(rows), columns)
     depths, lengths = [f"{depth:g}" for depth in results.about["depths"]], list(map(str, results.lengths))
-    for row, stage in enumerate(stages):
-        for column, method in enumerate(methods):
-            axis, cell = axes[row * len(methods) + column], results.cells[stage][method]
-            heat(
-                axis,
-                depth_map(cell, results.lengths),
-                depths if not column else [""] * len(depths),
-                lengths,
-                numbers=False,
-            )
+    for row, (stage, family, _) in enumerate(rows):
+        for column, axis in enumerate(axes[row * columns : (row + 1) * columns]):
+            if column >= len(family):
+                axis.set_axis_off()
+                continue
+            shares = depth_map(results.cells[stage][family[column]], results.lengths)
+            heat(axis, shares, depths if not column else [""] * len(depths), lengths, numbers=False)
             axis.set_xticks(range(len(lengths)), lengths, rotation=60, fontsize=8)
-            if not row:
-                axis.set_title(plain(look(method).label), fontsize=10)
+            axis.set_title(plain(look(family[column]).label).replace(" + ", "\n+ "), fontsize=10)
         name = "zero-shot" if stage == "zero-shot" else "tuned"
-        axes[row * len(methods)].set_ylabel(f"{name}\ndepth")
+        axes[row * columns].set_ylabel(f"{name}\ndepth")
     return figure
 
 

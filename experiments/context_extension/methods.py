@@ -10,6 +10,17 @@ With L the trained length, s the `factor` by which it is exceeded, and f_k the f
     longrope     f_k / lambda_k with searched lambda_k for T > L           Ding et al. 2024 (arXiv:2402.13753)
     p_rope       f_k of the fastest 3/4 of the pairs, 0 of the others      Barbero et al. 2025 (arXiv:2410.06205)
     drope        0                                                         Gelberg et al. 2025 (arXiv:2512.12167)
+    resonance    2 pi / round(2 pi / f_k) of the frequencies of yarn       Wang et al. 2024 (arXiv:2403.00071)
+
+and the positions, which are not trained with, each with the sizes of `attnjax.modules.extended`:
+
+    self_extend    distances in groups past a window                       Jin et al. 2024 (arXiv:2401.01325)
+    rerope         one distance past a window, and log-n scaling           Su 2023 (https://github.com/bojone/rerope)
+    leaky_rerope   slower distances past a window, and log-n scaling       the same
+    dual_chunk     distances within and between chunks                     An et al. 2024 (arXiv:2402.17463)
+    lm_infinite    the first keys at one distance, beside a window         Han et al. 2024 (arXiv:2308.16137)
+    streaming_llm  the first keys as near as in a cache, beside a window   Xiao et al. 2023 (arXiv:2309.17453)
+    log_n          log-n scaling alone, of RoPE as trained                 Chiang & Cholak 2022 (arXiv:2202.12172)
 
 The factor is fixed, as in a model that is published for one longer context: short sequences are read with it too. The
 authors of p-RoPE train with it; here it is put on a model that was trained without.
@@ -21,6 +32,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from attnjax.modules import extended_encoding
 from attnjax.positions import (
     DynamicNTK,
     EncodingParams,
@@ -29,6 +41,7 @@ from attnjax.positions import (
     NTKAware,
     PositionEncoding,
     PositionInterpolation,
+    Resonance,
     RoPE,
     YaRN,
 )
@@ -48,9 +61,22 @@ METHODS = (
     ("longrope", Style("LongRoPE", "#c43e00", "#f66231", SOLID, "^")),
     ("p_rope", Style("p-RoPE", "#d270ad", "#f082c2", DOTTED, "P")),
     ("drope", Style("DroPE", "#6a3fa0", "#bb98f3", MIXED, "<")),
+    ("resonance", Style("Resonance YaRN", "#7a7a00", "#c8c832", DOTTED, "X")),
+    ("self_extend", Style("Self-Extend", "#049f69", "#26d87a", SOLID, "o")),
+    ("rerope", Style("ReRoPE + log n", "#c43e00", "#f66231", SOLID, "^")),
+    ("leaky_rerope", Style("Leaky ReRoPE + log n", "#b07800", "#e8b44a", DASHED, "s")),
+    ("dual_chunk", Style("Dual chunk", "#6a3fa0", "#bb98f3", MIXED, "<")),
+    ("lm_infinite", Style("LM-Infinite", "#56b4e9", "#8fd0f5", SOLID, "v")),
+    ("streaming_llm", Style("StreamingLLM", "#074a8d", "#4092f5", DASHED, "D")),
+    ("log_n", Style("log n", "#d270ad", "#f082c2", DOTTED, "P")),
 )
-"""Names in the order of all tables, and how their curves are drawn."""
+"""Names in the order of all tables, and how curves are drawn; colours return in the second family, whose panel is its own."""
 NAMES = tuple(name for name, _ in METHODS)
+POSITIONS = NAMES[NAMES.index("self_extend") :]
+"""Methods that remap positions or scale logits by them, without training; the others change frequencies."""
+FREQUENCIES = NAMES[: NAMES.index("self_extend")]
+WITH_LOG_N = ("rerope", "leaky_rerope")
+"""Whose author scales logits by log n."""
 
 
 def look(method: str) -> Style:
@@ -96,10 +122,18 @@ def encoding(method: str, base: RoPE, extension: Extension) -> PositionEncoding:
         "ntk": NTKAware(s),
         "dynamic_ntk": DynamicNTK(1.0, L),
         "yarn": YaRN(s, L),
+        "resonance": Resonance(YaRN(s, L)),
     }
+    if method in POSITIONS:
+        return extended_encoding(published_name(method), base, L, s)
     if method not in scalings:
         raise ValueError(f"a method must be one of {', '.join(NAMES)}, got {method!r}")
     return dataclasses.replace(base, scaling=scalings[method])
+
+
+def published_name(method: str) -> str:
+    """The method as `attnjax.modules.extended` calls it."""
+    return f"{method}+log_n" if method in WITH_LOG_N else method
 
 
 def numbers(method: str, base: RoPE, head: int, extension: Extension, length: int) -> EncodingParams:

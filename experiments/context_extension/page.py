@@ -1,11 +1,14 @@
 """README.md of the experiment: claim, figures, tables and protocol, all from the records."""
 
+import dataclasses
 import pathlib
 
+from attnjax.modules import extended_encoding
+from attnjax.positions import RoPE
 from attnjax.report.formatting import markdown
 from experiments import recorded
 from experiments.context_extension.claims import bullets, claim, label
-from experiments.context_extension.methods import KEEP
+from experiments.context_extension.methods import KEEP, POSITIONS, look, published_name
 from experiments.context_extension.results import Results, read
 from experiments.context_extension.tables import STAGED, TITLES, length_table, table_md, titled, units
 
@@ -27,7 +30,7 @@ A decoder trained at {trained} {unit}s with RoPE meets angles it has never seen 
 frequencies lets it read on, without training and after {steps} steps of it, and does it find there what it needs? Papers:
 position interpolation (PI), Chen et al. 2023 (arXiv:2306.15595); NTK-aware, dynamic NTK and YaRN, Peng et al. 2023
 (arXiv:2309.00071); LongRoPE, Ding et al. 2024 (arXiv:2402.13753); p-RoPE, Barbero et al. 2025 (arXiv:2410.06205); DroPE,
-Gelberg et al. 2025 (arXiv:2512.12167); sliding windows, Press et al. 2022 (arXiv:2108.12409).
+Gelberg et al. 2025 (arXiv:2512.12167); sliding windows, Press et al. 2022 (arXiv:2108.12409).{papers}
 
 **Expected**: as trained, the loss rises steeply past the trained length. NTK-aware scaling was made to be used without
 training, PI and YaRN with some. Published perplexities of LLaMA 2 7B tuned for 8,192 tokens (those of YaRN on fewer tokens), at
@@ -42,7 +45,7 @@ recalibration a model is not expected to do anything without its RoPE.
 * **Methods** exchange the encoding of the trained weights; the factor is {factor} at every length, as in a model that is
   published for one longer context. Dynamic NTK looks at the length of each sequence, LongRoPE changes nothing up to the trained
   length. **LongRoPE**: {longrope}. **p-RoPE** (p = {keep}) is put on a model that was trained with all its frequencies; its
-  authors train with it.
+  authors train with it.{positions}
 * **Tuning**: {steps} steps of Adam on {tokens} {unit}s each, rate {rate:g}, at {longest} {unit}s; the same windows for every
   method. **DroPE** is recalibrated at {trained} {unit}s instead, as its authors do, on as many {unit}s.{logit_scale}
 * **Loss**: {documents} documents of {longest} {unit}s. *Windows that do not overlap* are the documents cut into windows of T;
@@ -76,6 +79,19 @@ python -m experiments.context_extension --render experiments/context_extension  
 
 Measured on {date} with Python {python}, jax {jax} and flax {flax} on {processor}: {training}{minutes} of tuning and measuring.
 """
+
+PAPERS = """ And which change of its
+positions, without training: Self-Extend, Jin et al. 2024 (arXiv:2401.01325); ReRoPE and Leaky ReRoPE, Su 2023
+(https://github.com/bojone/rerope); Dual Chunk Attention, An et al. 2024 (arXiv:2402.17463); LM-Infinite, Han et al. 2024
+(arXiv:2308.16137); StreamingLLM, Xiao et al. 2023 (arXiv:2309.17453); log-n scaling, Chiang & Cholak 2022 (arXiv:2202.12172).
+Resonance RoPE, Wang et al. 2024 (arXiv:2403.00071), changes frequencies, those of YaRN."""
+POSITIONED = """
+* **Positions** are remapped, and logits scaled, without training alone, with sizes made of the trained length L = {trained} as
+  `attnjax.modules.extended` does: {sizes}. LM-Infinite and StreamingLLM see the first tokens and the last L alone, so that
+  a needle further back is out of their sight. Nothing was chosen by looking at results."""
+
+SIZES = ("group", "window", "factor", "chunk", "local", "first", "length")
+"""Of methods, as the page tells them."""
 
 PLANTED = (
     "a line of four rare bytes, each a value of one of 12 kinds, and at the end a line in which four other bytes ask for these "
@@ -131,6 +147,8 @@ def page(results: Results) -> str:
         models=models(results),
         longrope=factors(results),
         keep=KEEP,
+        papers=PAPERS if remapped(results) else "",
+        positions=positioned(results),
         needle=PLANTED if small else SPOKEN,
         logit_scale=f" Its logits are multiplied by 1 + {scale:g} ln(T / {about['trained']}) past that."
         if scale
@@ -172,6 +190,24 @@ def factors(results: Results) -> str:
     """Where the factors come from, and those of the first model."""
     found = ", ".join(f"{factor:.3g}" for factor in results.runs[0]["factors"])
     return f"factors by {results.about['longrope']} ({found}{', for the first model' if len(results.runs) > 1 else ''})"
+
+
+def remapped(results: Results) -> list[str]:
+    """The methods of these records that remap positions or scale logits by them."""
+    return [name for name in POSITIONS if name in results.cells["zero-shot"]]
+
+
+def positioned(results: Results) -> str:
+    """What was done with positions, and the sizes of each method; "" where nothing was."""
+    trained, factor = results.about["trained"], float(results.about["factor"])
+    said = []
+    for name in remapped(results):
+        encoding = extended_encoding(published_name(name), RoPE(), trained, factor)
+        own = [(part, field) for part in getattr(encoding, "parts", (encoding,)) for field in dataclasses.fields(part)]
+        sizes = {field.name: getattr(part, field.name) for part, field in own if field.name in SIZES}
+        told = ", ".join(f"{key} {value:g}" for key, value in sizes.items() if value is not None)
+        said.append(f"{markdown(look(name).label)} ({told})" if told else markdown(look(name).label))
+    return POSITIONED.format(trained=trained, sizes=", ".join(said)) if said else ""
 
 
 def spent(results: Results) -> str:

@@ -10,7 +10,7 @@ from attnjax.records import jsonl
 from experiments import recorded
 from experiments.context_extension import measuring, texts, tuning
 from experiments.context_extension.measuring import Protocol
-from experiments.context_extension.methods import METHODS, Extension, check_factors
+from experiments.context_extension.methods import FREQUENCIES, METHODS, Extension, check_factors
 from experiments.context_extension.results import STAGES
 from experiments.context_extension.subjects import Subject
 from experiments.context_extension.texts import Corpus
@@ -50,10 +50,9 @@ class Plan:
                 f"steps, rounds and rate must not be negative, got {self.steps}, {self.rounds} and {self.rate}"
             )
 
-    @property
-    def stages(self) -> tuple[str, ...]:
-        """Without training, and after it."""
-        return (ZERO, TUNED) if self.steps else (ZERO,)
+    def stages(self, method: str) -> tuple[str, ...]:
+        """Without training, and after it where a method changes frequencies; the others are not trained with."""
+        return (ZERO, TUNED) if self.steps and method in FREQUENCIES else (ZERO,)
 
 
 def record(
@@ -73,7 +72,7 @@ def record(
     for subject in subjects:
         extension = extended(subject, corpus, protocol, plan, path, there)
         for method in plan.methods:
-            for stage in plan.stages:
+            for stage in plan.stages(method):
                 if (subject.name, method, stage) in there:
                     continue
                 started, params, losses = time.monotonic(), subject.params, []

@@ -16,7 +16,7 @@ from jaxtyping import Float, Int
 from attnjax.report import statistics
 from attnjax.report.statistics import Estimate
 from experiments import recorded
-from experiments.context_extension.methods import METHODS
+from experiments.context_extension.methods import FREQUENCIES, METHODS
 
 STAGES = ("zero-shot", "tuned")
 MEASURES = ("windows", "sliding", "found", "needle")
@@ -112,14 +112,16 @@ def _results(tables: list[dict[str, Any]]) -> Results:
     about = recorded.about(tables)
     stages = STAGES if about["steps"] else STAGES[:1]
     here = {(one["run"], one["method"], one["stage"]): one for one in tables if one.get("kind") == "method"}
-    wanted = [(method, stage) for stage in stages for method in about["methods"]]
+    tuned = [method for method in about["methods"] if method in FREQUENCIES]
+    by_stage = {stage: about["methods"] if stage == STAGES[0] else tuned for stage in stages}
+    wanted = [(method, stage) for stage, names in by_stage.items() for method in names]
     runs = [one for one in tables if one.get("kind") == "run" and all((one["run"], *key) in here for key in wanted)]
     if not runs:
         raise ValueError("there is no run with all its methods in these records; the command that began them goes on")
     names = [run["run"] for run in runs]
-    methods = [name for name, _ in METHODS if name in about["methods"]]
+    ordered = lambda stage: [name for name, _ in METHODS if name in by_stage[stage]]
     cell = lambda method, stage: _cell(method, stage, [here[name, method, stage] for name in names])
-    cells = {stage: {method: cell(method, stage) for method in methods} for stage in stages}
+    cells = {stage: {method: cell(method, stage) for method in ordered(stage)} for stage in stages}
     return Results(cells, about, list(runs))
 
 

@@ -17,8 +17,9 @@ import optax
 from flax import nnx
 
 from attnjax.analysis.loaded_model import load as load_run
+from attnjax.long.extending import trained_length
 from attnjax.models import Loaded, with_fields
-from attnjax.modules import Decoder, TransformerConfig, replace_constants
+from attnjax.modules import Decoder, TransformerConfig, extended_config, replace_constants
 from attnjax.positions import EncodingParams, PositionEncoding, RoPE
 from attnjax.records import jsonl
 from attnjax.train import compiling
@@ -29,11 +30,18 @@ from experiments.context_extension.methods import Extension
 
 CHUNK = 256
 """Most positions whose logits are in memory at once."""
-TRAINED = ("original_max_position_embeddings", "max_position_embeddings", "n_positions", "seq_length")
-"""Where a config.json may say what length a model was trained at, the first that is there."""
 
-Numbers = tuple[EncodingParams, ...]
-"""Of each distinct RoPE of a model."""
+
+@jax.tree_util.register_static
+@dataclasses.dataclass(frozen=True)
+class Program:
+    """The config of a model whose positions are remapped, or whose mask is another: what is compiled anew for it."""
+
+    config: TransformerConfig
+
+
+Numbers = tuple[EncodingParams, ...] | Program
+"""Of each distinct RoPE of a model, or what stands in place of the model's config."""
 
 
 class Scores(NamedTuple):
@@ -98,17 +106,25 @@ class Subject:
 
     def numbers(self, method: str, extension: Extension, length: int) -> Numbers:
         """What a method puts in place of each RoPE, for a sequence of `length`."""
+        if method in methods.POSITIONS:
+            name, s = methods.published_name(method), extension.factor
+            return Program(extended_config(self.config, name, trained=extension.trained, factor=s))
         return tuple(methods.numbers(method, base, self.head, extension, length) for base in self.rotations)
 
     def module(self, params: PyTree, numbers: Numbers) -> Any:
         """The model with these parameters and these numbers."""
+        if isinstance(numbers, Program):
+            return self.with_config(params, numbers.config)
         model = self.with_encodings(params, self.config.encodings)
         replace_constants(model, dict(zip(self.rotations, numbers, strict=True)))
         return model
 
     def with_encodings(self, params: PyTree, encodings: tuple[PositionEncoding, ...]) -> Any:
         """The model with these parameters and another encoding in each layer."""
-        config = dataclasses.replace(self.config, encoding=encodings)
+        return self.with_config(params, dataclasses.replace(self.config, encoding=encodings))
+
+    def with_config(self, params: PyTree, config: TransformerConfig) -> Any:
+        """The model of another config, with these parameters."""
         graph, state = nnx.split(nnx.eval_shape(lambda: self._build(config)), graph=False)
         nnx.replace_by_pure_dict(state, params)
         return nnx.merge(graph, state)
@@ -153,17 +169,8 @@ def of_model(loaded: Loaded, trained: int | None = None) -> Subject:
     if not isinstance(model, Decoder):
         raise ValueError(f"{name} is no decoder, whose context could be extended, but a {type(model).__name__}")
     trained = trained or trained_length(loaded)
-    build = lambda config: loaded.architecture.build(with_fields(spec, encoding=config.encoding), nnx.Rngs(0))
+    changed = ("encoding", "window", "windows", "window_first")
+    fields = lambda config: {name: getattr(config, name) for name in changed}
+    build = lambda config: loaded.architecture.build(with_fields(spec, **fields(config)), nnx.Rngs(0))
     params = nnx.to_pure_dict(nnx.split(model, graph=False)[1])
     return Subject(name, spec.config, build, params, trained)
-
-
-def trained_length(loaded: Loaded) -> int:
-    """What config.json says, inside the table of the scaling or outside of it."""
-    json = loaded.json
-    tables = (json.get("rope_scaling"), json.get("rope_parameters"), json)
-    for key in TRAINED:
-        for table in tables:
-            if table and isinstance(table.get(key), int):
-                return table[key]
-    raise ValueError(f"config.json has none of {', '.join(TRAINED)}: give the trained length with --trained")

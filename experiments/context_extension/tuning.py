@@ -14,7 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from attnjax.config.schema import TrainConfig
-from attnjax.positions import NTKAware, PositionInterpolation
+from attnjax.positions import factors_of, search_factors
+from attnjax.positions.factor_search import STEP
 from attnjax.train import compiling
 from attnjax.train.mesh import platform_of
 from attnjax.train.optimizer import apply_gradient, optimizer, schedule
@@ -22,9 +23,6 @@ from attnjax.typing import Array, Float, Int, PyTree
 from experiments.context_extension import methods
 from experiments.context_extension.methods import Extension
 from experiments.context_extension.subjects import Numbers, Subject
-
-STEP = 1.5
-"""A factor of LongRoPE is tried times and over this."""
 
 
 class Tuned(NamedTuple):
@@ -64,42 +62,20 @@ class Tuner:
 
 
 def search(subject: Subject, extension: Extension, tokens: Int[np.ndarray, "B T+1"], rounds: int) -> tuple[float, ...]:
-    """Factors of LongRoPE with a low loss on these windows, found pair by pair.
+    """Factors of LongRoPE with a low loss on these windows, found pair by pair (`attnjax.positions.search_factors`).
 
-    The search starts from the best of PI, NTK and NTK-by-parts, as that of Ding et al. 2024 (section 3.3) does, and in each
-    round tries every factor larger and smaller by `STEP`, between 1 and that many times the factor of the extension. Like
-    theirs it keeps factors from falling with the wavelength. Without rounds the result is NTK-by-parts.
+    They lie within 1 and `STEP` times the factor of the extension. Without rounds the result is NTK-by-parts.
     """
     if not rounds:
         return methods.by_parts(subject.base, subject.head, extension)
-    loss = functools.cache(functools.partial(_loss, subject, extension, tokens))
-    best = min(starts(subject, extension), key=loss)
-    for _ in range(rounds):
-        before = best
-        for pair in range(len(best)):
-            best = min([best, *_neighbours(best, pair, STEP * extension.factor)], key=loss)
-        if best == before:
-            break
-    return best
+    loss = functools.partial(_loss, subject, extension, tokens)
+    return search_factors(loss, starts(subject, extension), rounds=rounds, most=STEP * extension.factor)
 
 
 def starts(subject: Subject, extension: Extension) -> list[tuple[float, ...]]:
     """Where a search begins: the factors that other methods amount to."""
-    pairs, theta = subject.base.pairs(subject.head)[0], subject.base.theta
-    plain = PositionInterpolation(1.0).radians(pairs, theta)
-    rules = (PositionInterpolation(extension.factor), NTKAware(extension.factor))
-    found = [tuple(map(float, plain / rule.radians(pairs, theta))) for rule in rules]
-    return [*found, methods.by_parts(subject.base, subject.head, extension)]
-
-
-def _neighbours(factors: tuple[float, ...], pair: int, most: float) -> list[tuple[float, ...]]:
-    """The factors with one of them changed, where they still do not fall and lie in 1 .. most."""
-    found = []
-    for value in (factors[pair] * STEP, factors[pair] / STEP):
-        value = min(max(value, 1.0), most)
-        below, above = (min(f, value) for f in factors[:pair]), (max(f, value) for f in factors[pair + 1 :])
-        found.append((*below, value, *above))
-    return found
+    *rules, _ = factors_of(subject.base, subject.head, extension.factor, extension.trained)
+    return [*rules, methods.by_parts(subject.base, subject.head, extension)]
 
 
 def _loss(

@@ -19,13 +19,17 @@ from attnjax import (
     AxialRoPE,
     Cable,
     CoPE,
+    DualChunk,
     DynamicNTK,
     EncodingParams,
     FoX,
     Kerple,
+    LeakyReRoPE,
     Learned,
     Llama3,
     Llama4Temperature,
+    LMInfinite,
+    LogN,
     LongRoPE,
     Mask,
     MixedRoPE,
@@ -35,13 +39,17 @@ from attnjax import (
     PoPE,
     PositionInterpolation,
     RePo,
+    ReRoPE,
+    Resonance,
     RoPE,
     Sandwich,
     SelectiveRoPE,
+    SelfExtend,
     Sinusoidal,
     Sizes,
     SSMax,
     StickBreaking,
+    StreamingLLM,
     T5Bias,
     Tiling,
     Trait,
@@ -75,6 +83,7 @@ ENCODINGS = {
     "rope-yarn": RoPE(scaling=YaRN(4.0, 64)),
     "rope-llama3": RoPE(scaling=Llama3(8.0, 64)),
     "rope-longrope": RoPE(scaling=LongRoPE((1.0, 1.5, 2.0, 3.0), (1.0, 3.0, 6.0, 9.0), 20, factor=4.0)),
+    "rope-resonance": RoPE(scaling=Resonance(YaRN(4.0, 64))),
     "xpos": XPos(),
     "alibi": ALiBi(),
     "alibi-symmetric": ALiBi(symmetric=True),
@@ -105,6 +114,15 @@ ENCODINGS = {
     "repo": RePo(theta=100.0),
     "selective_rope": SelectiveRoPE(rank=6),
     "rope+fox": compose(RoPE(), FoX()),
+    "self_extend": SelfExtend(group=3, window=5),
+    "self_extend-dynamic": SelfExtend(layout="interleaved", scaling=DynamicNTK(2.0, 16), group=2, window=7),
+    "rerope": ReRoPE(layout="interleaved", fraction=0.5, window=6),
+    "leaky_rerope": LeakyReRoPE(scaling=YaRN(4.0, 64), window=4, factor=2.5),
+    "dual_chunk": DualChunk(chunk=8, local=3),
+    "lm_infinite": LMInfinite(keep=0.75, first=4, window=6, limit=9),
+    "streaming_llm": StreamingLLM(first=4, window=6),
+    "log_n": LogN(length=6),
+    "log_n+rerope": compose(LogN(length=6), ReRoPE(window=5)),
 }
 EMBEDDINGS = {
     "sinusoidal": Sinusoidal(),
@@ -112,7 +130,12 @@ EMBEDDINGS = {
     "learned": Learned(FARTHEST),
 }
 """They act before attention, which refuses them."""
-CAUSAL_ONLY = {"xpos", "alibi", "rope+alibi", "ssmax", "fox", "cable", "rope+fox"}
+UNTRAINED = {
+    *("self_extend", "self_extend-dynamic", "rerope", "leaky_rerope", "dual_chunk", "lm_infinite", "streaming_llm"),
+    *("log_n", "log_n+rerope"),
+}
+"""Methods that read past the trained length without training; those that remap positions serve distances to the past."""
+CAUSAL_ONLY = {"xpos", "alibi", "rope+alibi", "ssmax", "fox", "cable", "rope+fox", *UNTRAINED}
 PER_HEAD = {"fox": True, "cable": True, "repo": True, "selective_rope": True, "rope+fox": (False, True)}
 """Encodings whose positions are computed from content: any numbers per head are positions here."""
 AXES = {"axial": 2, "mixed": 2, "mrope": 3, "selective_rope": 2 * H}
@@ -129,9 +152,11 @@ VARIANTS = {
         "rope-yarn",
         "rope-llama3",
         "rope-longrope",
+        "rope-resonance",
     ),
     *("alibi-symmetric", "t5", "kerple", "kerple-power", "cope-short", "sandwich", "axial", "mrope", "cable"),
     *("llama4_temperature", "rope+alibi", "rope+t5", "rope+stick", "rope+dape", "rope+fox"),
+    *(UNTRAINED - {"self_extend"}),
 }
 """Slow, because others of their kind stand for them: options of encodings, compositions, maps and biases of one formula."""
 

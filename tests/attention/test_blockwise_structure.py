@@ -147,6 +147,7 @@ def random_mask(kind, random) -> Mask:
         "shuffled": lambda: Mask(causal=True, q_index=random.permutation(T), k_index=random.permutation(S)),
         "nobody": lambda: Mask(k_valid=np.zeros(S, bool)),
         "allowed": lambda: Mask(causal=True, allowed=random.random((T, S)) < 0.05),
+        "first": lambda: Mask(causal=True, window=(int(random.integers(0, 9)), 0), first=int(random.integers(1, 9))),
     }
     return masks[kind]()
 
@@ -156,7 +157,9 @@ def seen_by_hand(mask) -> np.ndarray:
     at = lambda array, n: np.broadcast_to(np.arange(n) if array is None else array, (3, n))
     i, j = at(mask.q_index, T)[:, :, None], at(mask.k_index, S)[:, None, :]
     left, right = mask.window if isinstance(mask.window, tuple) else (mask.window, mask.window)
-    seen = (j >= i - (10**6 if left is None else left)) & (j <= i + (10**6 if right is None else right))
+    seen = ((j >= i - (10**6 if left is None else left)) | (j < mask.first)) & (
+        j <= i + (10**6 if right is None else right)
+    )
     if mask.causal:
         seen &= j <= i
     if mask.q_segments is not None:
@@ -209,8 +212,8 @@ MASKS = (
     "one example",
     "offset",
 )
-MASKS += ("ring", "shuffled", "nobody", "allowed")
-EXACT = {"causal", "window", "causal window", "full", "scattered", "one example", "offset", "nobody"}
+MASKS += ("ring", "shuffled", "nobody", "allowed", "first")
+EXACT = {"first", "causal", "window", "causal window", "full", "scattered", "one example", "offset", "nobody"}
 """Masks whose empty tiles are all skipped; others are bounded by the smallest and largest index and segment of a tile."""
 
 

@@ -53,6 +53,13 @@ CASES = {
     "queries at the end of each example": Mask(causal=True, q_index=np.arange(T) + np.array([[4], [1]])),
     "keys of a later chunk": Mask(window=(3, 1), k_index=np.arange(S) - 5),
     "a ring": Mask(causal=True, window=4, q_index=np.arange(T) + 20, k_index=np.roll(np.arange(S) + 16, 3)),
+    "first beside a window": Mask(causal=True, window=(2, 0), first=3),
+    "first without a window": Mask(causal=True, first=3),
+    "first in a window to both sides": Mask(window=(1, 1), first=2),
+    "first behind padding": Mask(causal=True, window=1, k_valid=np.arange(S) >= np.array([[3], [1]]), first=2),
+    "first behind padding of all examples": Mask(window=(1, 2), k_valid=np.arange(S) >= 2, first=1),
+    "first where no key is valid": Mask(window=1, k_valid=np.arange(S) >= np.array([[S], [0]]), first=2),
+    "first by given indices": Mask(True, (2, 0), q_index=np.arange(T) + 6, k_index=np.arange(S) - 1, first=3),
     "everything": Mask(
         True,
         (5, 1),
@@ -74,9 +81,13 @@ def by_loops(mask, T=T, S=S) -> np.ndarray:
     for b, t, s in itertools.product(range(B), range(T), range(S)):
         i = t if mask.q_index is None else of(mask.q_index, b, t)
         j = s if mask.k_index is None else of(mask.k_index, b, s)
+        valid = (
+            [] if mask.k_index is not None or mask.k_valid is None else [k for k in range(S) if of(mask.k_valid, b, k)]
+        )
+        start = min(valid, default=0)
         rules = [
             not mask.causal or j <= i,
-            left is None or i - left <= j,
+            left is None or i - left <= j or (mask.first > 0 and j < start + mask.first),
             right is None or j <= i + right,
             mask.q_segments is None or of(mask.q_segments, b, t) == of(mask.k_segments, b, s),
             mask.k_valid is None or of(mask.k_valid, b, s),
@@ -130,6 +141,27 @@ def test_the_picture_in_the_documentation():
     for picture, mask in zip(pictures, drawn, strict=True):
         np.testing.assert_array_equal(by_loops(mask, 6, 6)[0], picture)
         np.testing.assert_array_equal(np.asarray(seen_through(mask, "dense", 6, 6))[0] > 0, picture)
+
+
+def test_the_picture_of_the_first_keys():
+    rows = re.findall(r"^    ((?:[01] ){5}[01])$", masks.__doc__, re.M)
+    picture = np.array([[int(x) for x in row.split()] for row in rows])
+    mask = Mask(causal=True, window=(1, 0), k_valid=np.arange(6) > 0, first=2)
+    np.testing.assert_array_equal(by_loops(mask, 6, 6)[0], picture)
+    np.testing.assert_array_equal(np.asarray(seen_through(mask, "dense", 6, 6))[0] > 0, picture)
+
+
+def test_the_first_keys_behind_padding_that_is_traced():
+    valid = np.arange(S) >= np.array([[3], [1]])
+    mask = lambda valid: Mask(causal=True, window=1, k_valid=valid, first=2)
+    weights = jax.jit(lambda valid: seen_through(mask(valid), "chunked"))(valid)
+    np.testing.assert_array_equal(np.asarray(weights) > 0, by_loops(mask(valid)))
+
+
+def test_the_fused_kernel_refuses_the_first_keys():
+    x = jnp.zeros((1, 4, 1, 8), "bfloat16")
+    told = attnjax.explain(x, x, x, mask=Mask(causal=True, window=(2, 0), first=1))
+    assert dict(told.rejected)["cudnn"].startswith(("it needs an NVIDIA GPU", "it has no mask in which the first keys"))
 
 
 @pytest.mark.parametrize("implementation", IMPLEMENTATIONS)

@@ -154,8 +154,9 @@ def test_the_matrix_is_whole():
     assert counts["fire"] == 4 * 4 * 2 * (3 * 2 + 2)
     assert counts["alibi"] == 2 * 4 * 2 * (3 * 2 + 3)
     assert counts["fox"] == 2 * 4 * 1 * (3 * 2 + 3)
+    assert counts["dual_chunk"] == 2 * 4 * 2 * (3 * 2 + 2)
     assert counts["axial"] == 4 * 4 * 1 * (3 * 2 + 3)
-    assert sum(counts.values()) == 9_568
+    assert sum(counts.values()) == 11_024
 
 
 @pytest.mark.parametrize("name", EMBEDDINGS)

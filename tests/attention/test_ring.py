@@ -5,6 +5,7 @@ number of a device (default indices and positions, which do not travel) has prog
 the keys in order.
 """
 
+import dataclasses
 import functools
 import re
 
@@ -171,6 +172,25 @@ def as_written(name, mask, **how):
         return attend(q, k, v, encoding=ENCODINGS[name], params=params, mask=given, scale=scale, sink=sink, **how)
 
     return run
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("padding", [0, 17])
+def test_the_first_keys_are_those_of_the_first_device(padding):
+    """Counted over all devices, also where the padding of an example ends on another one."""
+    name, valid = "streaming_llm", np.arange(LENGTH)[None] >= np.array([[padding], [0]])
+    arrays, mask = inputs_of(name), Mask(causal=True, window=(6, 0), first=3)
+
+    def written(**how):
+        def run(arrays, valid):
+            q, k, v, _, scale, sink = arrays
+            given = dataclasses.replace(mask, k_valid=valid if padding else None)
+            return attend(q, k, v, encoding=ENCODINGS[name], scale=scale, sink=sink, mask=given, **how)
+
+        return with_gradients(run if not how.get("axis_name") else ring_of(4, run, (arrays, valid)))
+
+    spread, single = written(implementation=TILE, axis_name="sequence"), written(implementation="dense")
+    assert_near(found(spread, arrays, valid), found(single, arrays, valid), 1e-5, padding)
 
 
 DEFAULT = [name for name in ENCODINGS if Trait.CONTEXT not in ENCODINGS[name].traits]

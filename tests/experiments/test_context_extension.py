@@ -7,11 +7,12 @@ import optax
 import pytest
 from flax import nnx
 
+from attnjax.attention import Mask
 from attnjax.modules import Decoder, TransformerConfig
 from attnjax.positions import ALiBi, EncodingParams, NoPE, RoPE
 from experiments.context_extension import measuring, methods, planting, texts, tuning
 from experiments.context_extension.measuring import Protocol
-from experiments.context_extension.methods import NAMES, Extension
+from experiments.context_extension.methods import FREQUENCIES, POSITIONS, Extension
 from experiments.context_extension.subjects import Scores, Subject
 
 pytestmark = pytest.mark.slow
@@ -63,7 +64,22 @@ def test_frequencies_by_hand():
     assert float(scaled.shared["gain"]) ** 2 == pytest.approx(1 + 0.4 * np.log(4))
 
 
-@pytest.mark.parametrize(("length", "names"), [(L, ("dynamic_ntk", "longrope")), (FACTOR * L, NAMES)])
+def test_positions_are_remapped_as_by_the_library(subject):
+    """And within the trained length the model is what it was, where no window is as short as that."""
+    tokens = np.random.default_rng(4).integers(0, 11, (2, FACTOR * L + 1)).astype(np.int32)
+    for method in POSITIONS:
+        found = subject.scores(subject.params, subject.numbers(method, EXTENSION, FACTOR * L), tokens)
+        encoding = methods.encoding(method, BASE, EXTENSION)
+        parts = getattr(encoding, "parts", (encoding,))
+        beside = [part for part in parts if hasattr(part, "first")]
+        mask = Mask(window=(beside[0].window, 0), first=beside[0].first) if beside else Mask()
+        model = subject.with_encodings(subject.params, (NoPE(), encoding))
+        logits = model(tokens[:, :-1], mask=mask)
+        expected = optax.softmax_cross_entropy_with_integer_labels(logits, tokens[:, 1:])
+        np.testing.assert_allclose(found.loss, expected, rtol=2e-5, atol=2e-5, err_msg=method)
+
+
+@pytest.mark.parametrize(("length", "names"), [(L, ("dynamic_ntk", "longrope")), (FACTOR * L, FREQUENCIES)])
 def test_numbers_as_data_are_the_encoding_itself(subject, length, names):
     """Against the model built with the encoding, whose length-dependent rules see the length themselves."""
     tokens = np.random.default_rng(0).integers(0, 11, (2, length + 1)).astype(np.int32)

@@ -1,4 +1,4 @@
-"""Files of other people's repositories, loaded unchanged from a folder; for `make_frontier.py`.
+"""Files of other people's repositories, loaded unchanged from a folder; for `make_frontier.py` and `make_untrained.py`.
 
 The folder holds each file as OWNER/NAME/PATH, for example `axiomlab/Cable/src/Cable.py`, as
 
@@ -109,6 +109,60 @@ SCALABLE_SOFTMAX = Source(
     "108e969f50956b47f134e9712a0fa7bdf521718d",
     "src/scalable_softmax.py",
     "795a2a0ab33c6bb2ec8c78865596a2744d5d781b28427417ec2755c877dda78c",
+)
+SELF_EXTEND = Source(
+    "datamllab/LongLM",
+    "cdbbb061dc76438c46d7e1ddc500f8e4bf255574",
+    "self_extend_patch/Llama.py",
+    "5a9b4b6f91094b6c7301b4f8eb341de8cc95102ba5c8b60d106284be81b56f12",
+)
+REROPE = Source(
+    "bojone/rerope",
+    "acfe78840357a94d0bb504cb8865eeaa752df1a6",
+    "rerope_patch.py",
+    "5c68798f2af0086b008c4dd297137e36bd72d96ce13199fcf4491635c0d4dfd8",
+)
+LEAKY_REROPE = Source(
+    "bojone/rerope",
+    "acfe78840357a94d0bb504cb8865eeaa752df1a6",
+    "leaky_rerope_patch.py",
+    "9364b88d75bf53caef2dcb18eac0c73de5cfd4ea2c497f4dbe72204870b3ae96",
+)
+LAMBDA_ATTENTION = Source(
+    "Glaciohound/LM-Infinite",
+    "a0ce64c6b7ae54f6059668c899603a6eb0c94c18",
+    "models/lambda_attention.py",
+    "382d12992bc840b2ca4eebe5bc1c778cf10e6ca082bff1d1297ee96d1038f54c",
+)
+LM_INFINITE = Source(
+    "Glaciohound/LM-Infinite",
+    "a0ce64c6b7ae54f6059668c899603a6eb0c94c18",
+    "models/llama.py",
+    "aeb4047c1c6c76234359c59cf14258e9d50d03b3aaf516890b844f575da15ce3",
+)
+DUAL_CHUNK = Source(
+    "HKUNLP/ChunkLlama",
+    "2add4d7c99d24dcc1ab03414cc602abb2e28cf2c",
+    "chunkllama_attn_replace.py",
+    "3f464feebe1e5466d241e42c719b2ef74be81b8e7a6faef06e848d71c8b93d93",
+)
+STREAMING_CACHE = Source(
+    "mit-han-lab/streaming-llm",
+    "2e5042606d69933d88fbf909bd77907456b9b4dd",
+    "streaming_llm/kv_cache.py",
+    "9264553f7046c026b02848fc192710e6d737cb7e08aa45a01ddf43d59ea6e8fb",
+)
+STREAMING_LLAMA = Source(
+    "mit-han-lab/streaming-llm",
+    "2e5042606d69933d88fbf909bd77907456b9b4dd",
+    "streaming_llm/pos_shift/modify_llama.py",
+    "a5bef7ba3ab334f49b3e78318d6c6eaa257a04ce9a2a1e2bfea1f0fba6eb1bb9",
+)
+RESONANCE = Source(
+    "sheryc/resonance_rope",
+    "4a7f5a703b2e96756939db51916937ab7c5ab3a9",
+    "llama_finetuning/scaled_rope/LlamaYaRNScaledResonanceRotaryEmbedding.py",
+    "d674dfe9072e540ce122063e311f4578ccb9b6c8b0ef0aab656bd2576002d114",
 )
 
 

@@ -72,6 +72,50 @@ def test_a_run_on_text(here, capsys):
     assert {path.name for path in (here / "out").iterdir()} == {"table.md", "scores.json", "scores.png", "scores.svg"}
 
 
+def test_a_run_read_past_its_trained_length(here, capsys):
+    """By a method whose windows hide all but the last tokens, so that its numbers are others."""
+    (here / "text").write_text("A line of words to read.\n" * 2000)
+    folder, *_ = a_run(
+        here,
+        task={**FIELDS["task"], "options": {"path": "text"}},
+        model={**FIELDS["model"], "encoding": "rope", "embed_std": 1.0},
+    )
+    measure = [
+        "evaluate",
+        str(folder),
+        "--tasks",
+        "niah_single_1",
+        "--lengths",
+        "512",
+        "--samples",
+        "1",
+        "--perplexity",
+        "text",
+    ]
+    found = []
+    for extend in ([], ["--extend", "rerope+log_n", "--option", "window=3"]):
+        assert main([*measure, *extend]) == 0
+        name = folder.name + ("-rerope+log_n" if extend else "")
+        rows = json.loads((here / "evaluated" / name / "scores.json").read_text())
+        found.append(next(row["ppl"] for row in rows if "ppl" in row))
+    assert abs(found[0] - found[1]) > 1e-3
+    assert "(rerope+log_n) (mean at least 85.6 %)" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (["--extend", "rerop"], "unknown method 'rerop' (did you mean 'rerope'?)"),
+        (["--extend", "rerope", "--option", "group=2"], "extended: rerope has no such option"),
+        (["--option", "window=2"], "--option needs --extend NAME"),
+        (["--trained", "8"], "--trained needs --extend NAME"),
+    ],
+)
+def test_mistakes_of_extensions_are_told_in_a_line(options, told, capsys):
+    assert main(["evaluate", "nothing", *options]) == 2
+    assert told in capsys.readouterr().err
+
+
 @pytest.mark.slow
 def test_a_run_on_a_task_of_its_own_has_the_scores_of_its_own_evaluation(here, capsys):
     folder, config, trainer, state = a_run(here, task=MQAR)

@@ -47,7 +47,8 @@ class BlockSchedule(NamedTuple):
         if self.span.right is not None:
             useful &= self.col_index[0] <= jnp.minimum(high, INT32.max - self.span.right) + self.span.right
         if self.span.left is not None:
-            useful &= self.col_index[1] >= jnp.maximum(low, INT32.min + self.span.left) - self.span.left
+            near = self.col_index[1] >= jnp.maximum(low, INT32.min + self.span.left) - self.span.left
+            useful &= near | (self.col_index[0] < self.span.first) if self.span.first else near
         if self.row_segments is not None and self.col_segments is not None:
             low, high = (x[i] for x in self.row_segments)
             useful &= (self.col_segments[0] <= high) & (self.col_segments[1] >= low)

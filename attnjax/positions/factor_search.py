@@ -1,0 +1,86 @@
+"""Search for the factors of LongRoPE: one for every pair of channels, by any function that gives the loss of a list of them.
+
+    factors <- argmin loss over the factors themselves and those with one of them times or over `step`, pair by pair
+
+as often as `rounds` says, or until nothing changes. Like the evolutionary search of the paper it begins with what other rules
+amount to (PI, NTK-aware, NTK-by-parts), keeps factors from falling with the wavelength, and within 1 and `most`. It is a
+descent by coordinates, which needs a few evaluations for each pair, where the paper's search needs a population.
+
+Reference: Ding et al. 2024 (arXiv:2402.13753), section 3.3.
+"""
+
+from collections.abc import Callable, Sequence
+
+from attnjax.positions.angles import geometric
+from attnjax.positions.rope import RoPE
+from attnjax.positions.scaling import NTKAware, PositionInterpolation, YaRN
+
+Factors = tuple[float, ...]
+STEP = 1.5
+"""A factor is tried times and over this."""
+
+
+def search_factors(
+    loss: Callable[[Factors], float],
+    starts: Sequence[Factors],
+    *,
+    rounds: int = 2,
+    most: float,
+    step: float = STEP,
+) -> Factors:
+    """The factors with the lowest loss that a descent from the best of `starts` finds.
+
+    Args:
+      loss: of factors, one per pair, as a number; it is asked once for each.
+      starts: where to begin, such as `factors_of`.
+      rounds: over all pairs; 0 is the best start.
+      most: the largest factor.
+      step: a factor is tried times and over this.
+
+    Raises ValueError without a start, or for starts of different lengths.
+
+    Example:
+        >>> loss = lambda found: abs(found[0] - 1) + abs(found[1] - 3)
+        >>> search_factors(loss, [(1.0, 2.0)], rounds=3, most=8.0)
+        (1.0, 3.0)
+    """
+    if not starts or len({len(start) for start in starts}) > 1:
+        raise ValueError(f"search_factors needs starts with one factor per pair each, got {list(starts)}")
+    losses: dict[Factors, float] = {}
+
+    def known(factors: Factors) -> float:
+        if factors not in losses:
+            losses[factors] = loss(factors)
+        return losses[factors]
+
+    best = min(starts, key=known)
+    for _ in range(rounds):
+        before = best
+        for pair in range(len(best)):
+            best = min([best, *_neighbours(best, pair, step, most)], key=known)
+        if best == before:
+            break
+    return best
+
+
+def factors_of(rope: RoPE, head_dim: int, factor: float, trained: int) -> list[Factors]:
+    """What PI, NTK-aware scaling and NTK-by-parts (YaRN) divide the frequencies of a RoPE by, each as factors of LongRoPE.
+
+    Example:
+        >>> [found[0] for found in factors_of(RoPE(), 8, 4.0, 64)]
+        [4.0, 1.0, 1.0]
+    """
+    pairs, theta = rope.pairs(head_dim)[0], rope.theta
+    plain = geometric(pairs, theta)
+    rules = (PositionInterpolation(factor), NTKAware(factor), YaRN(factor, trained))
+    return [tuple(map(float, plain / rule.radians(pairs, theta))) for rule in rules]
+
+
+def _neighbours(factors: Factors, pair: int, step: float, most: float) -> list[Factors]:
+    """The factors with one of them changed, where they still do not fall and lie in 1 .. most."""
+    found = []
+    for value in (factors[pair] * step, factors[pair] / step):
+        value = min(max(value, 1.0), most)
+        below, above = (min(f, value) for f in factors[:pair]), (max(f, value) for f in factors[pair + 1 :])
+        found.append((*below, value, *above))
+    return found
