@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from attnjax.registry import ENCODINGS
-from scripts.site import encodings, pages, reference
+from scripts.site import encodings, pages, reference, results
 from scripts.site.__main__ import main, navigation
 from tests.browser import BROWSER
 
@@ -75,6 +75,22 @@ def test_every_encoding_has_facts_and_every_part_has_names():
     found = {part: reference.names(part) for part in reference.PARTS}
     assert all(found.values())
     assert found["attnjax.modules"]["generate"] == "attnjax.modules.generate.generate"
+
+
+def test_a_page_of_an_encoding_has_the_rows_of_the_tables(tmp_path):
+    """RoPE has runs in the first study; FoX in none, and its page says that the length table was not run."""
+    committed = "| [rope_vs_sinusoidal](../experiments/rope_vs_sinusoidal/README.md) | copy | up to 16 | 1 | 3 of 3 |"
+    assert committed in results.studies(ROOT, "rope")
+    assert "theta" not in results.studies(ROOT, "rope")  # its runs have other bases than the default
+    assert results.studies(ROOT, "fox") == ""
+    assert "has not been run yet" in results.section(tmp_path, "fox")
+    (tmp_path / "experiments" / "length_table").mkdir(parents=True)
+    (tmp_path / results.TABLE).write_text(
+        "task,encoding,runs,fitted,length_factor,length_factor_low,length_factor_high,length_factor_interval,rank\n"
+        "copy,fox,10,9,2,1.5,3,interval,4\n"
+    )
+    assert "| copy | 2 (interval 1.5 to 3) | 9 of 10 | 4 |" in results.section(tmp_path, "fox")
+    assert "has no runs of this encoding" in results.section(tmp_path, "cope")
 
 
 def test_every_study_and_page_is_in_the_navigation():
