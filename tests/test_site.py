@@ -111,6 +111,11 @@ def test_the_site_is_built_and_searched_from_the_disk(tmp_path):
     start = (site / "docs" / "start.html").read_text(encoding="utf-8")
     assert "exit status 0" in start
     assert "report.html" in start
+    cluster = (site / "docs" / "tutorials" / "cluster.html").read_text(encoding="utf-8")
+    assert "exit status 75" in cluster  # the worker that was warned
+    assert "exit statuses [0, 0]" in cluster
+    fox = (site / "encodings" / "fox.html").read_text(encoding="utf-8")
+    assert "What our tables say" in fox
     assert [found for page in site.rglob("*.html") for found in pages.requests(page.read_text(encoding="utf-8"))] == []
     if BROWSER is None:
         pytest.skip("NOT RUN: a search in a browser, because none is installed")
