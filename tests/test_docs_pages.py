@@ -60,6 +60,14 @@ def test_the_code_of_the_first_page_and_of_attention_runs(tmp_path):
     assert runpy.run_path(str(tmp_path / "attention.py"))["out"].shape == (2, 1, 8, 64)
 
 
+def test_the_table_of_devices_is_that_of_the_first_page():
+    first, page = (
+        text(name).partition("| device |")[2].partition("\n\n")[0] for name in ("README.md", "docs/devices.md")
+    )
+    assert first.count("\n") > 6
+    assert page.replace("](../", "](") == first
+
+
 @pytest.mark.parametrize("page", PAGES)
 def test_links_between_pages_lead_to_files(page):
     links = re.findall(r"\]\(([^)#:]+)\)", text(page))

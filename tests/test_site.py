@@ -45,6 +45,24 @@ def test_links_to_folders_lead_to_their_pages_and_code_is_shown_as_text(reposito
     assert files == [repository / "configs/study.py"]
 
 
+def test_a_folder_of_records_has_a_page_that_leads_to_each(repository, tmp_path):
+    run = repository / "experiments/study/records/0123"
+    run.mkdir()
+    (run / "results.jsonl").write_text("{}")
+    (run / "examples.npz").write_bytes(b"arrays")
+    (run.parent / "sweep.json").write_text("[]")
+    page = repository / "docs/page.md"
+    page.write_text("[b](../experiments/study/records/)")
+    text, files = pages.relinked(repository, page)
+    assert text == "[b](../experiments/study/records/list.md)"
+    staged = tmp_path / "staged"
+    pages.write_list(repository, files[0].parent, staged)
+    told = (staged / "experiments/study/records/list.md").read_text()
+    assert "| all | [sweep.json](sweep.json.txt) |" in told
+    assert "| `0123` | [results.jsonl](0123/results.jsonl.txt) |" in told
+    assert (staged / "experiments/study/records/0123/results.jsonl.txt").read_text() == "{}"
+
+
 @pytest.mark.parametrize("target", ["missing.md", "../missing/figure.png", "../../outside.md"])
 def test_a_link_that_leads_nowhere_is_an_error(repository, target):
     page = repository / "docs/page.md"
@@ -75,6 +93,17 @@ def test_every_encoding_has_facts_and_every_part_has_names():
     found = {part: reference.names(part) for part in reference.PARTS}
     assert all(found.values())
     assert found["attnjax.modules"]["generate"] == "attnjax.modules.generate.generate"
+
+
+def test_arguments_described_together_have_a_line_each():
+    from scripts.site.examples import apart
+
+    text = "Line.\n\nArgs:\n  q, k, v: raw\n    projections.\n  mask: which.\n\nRaises:\n  ValueError: a, b: c.\n"
+    assert apart(text) == (
+        "Line.\n\nArgs:\n  q: raw\n    projections.\n  k: see `q`.\n  v: see `q`.\n  mask: which.\n\nRaises:\n"
+        "  ValueError: a, b: c.\n"
+    )
+    assert apart("  q, k: not arguments\n") == "  q, k: not arguments\n"
 
 
 def test_a_page_of_an_encoding_has_the_rows_of_the_tables(tmp_path):
