@@ -88,7 +88,9 @@ def write_list(root: pathlib.Path, folder: pathlib.Path, staged: pathlib.Path) -
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(file, target)
         rows.setdefault(name.parent.as_posix(), []).append(f"[{name.name}]({shown(name).as_posix()})")
-    text = f"# Records of {folder.parent.name}\n\nThe records that figures and tables were made from: a row for each run, "
+    text = (
+        f"# Records of {folder.parent.name}\n\nThe records that figures and tables were made from: a row for each run, "
+    )
     text += "named by the hash of its config. Arrays (`examples.npz`) are in the repository.\n\n| run | files |\n|---|---|\n"
     text += "".join(f"| {'all' if run == '.' else f'`{run}`'} | {', '.join(files)} |\n" for run, files in rows.items())
     (place / LIST).write_text(text, encoding="utf-8")
