@@ -5,11 +5,21 @@ nothing and the command line can answer without importing JAX.
 """
 
 import importlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from attnjax import registry
 
-__version__ = "0.1.0"
+if TYPE_CHECKING:  # what `__getattr__` loads, for type checkers, which would take every name for Any
+    from attnjax import attention as attention
+    from attnjax import modules as modules
+    from attnjax import positions as positions
+    from attnjax import tasks as tasks
+    from attnjax import typing as typing
+    from attnjax.attention import *  # noqa: F403
+    from attnjax.positions import *  # noqa: F403
+    from attnjax.positions import indices as indices
+
+__version__ = "0.2.0"
 
 _NAMES = {
     "attnjax.attention": (
@@ -29,12 +39,14 @@ _MODULES |= {name: f"attnjax.{name}" for name in ("modules", "tasks", "typing")}
 __all__ = [*sorted(_HOME), *sorted(_MODULES)]
 
 
-def __getattr__(name: str) -> Any:
-    if name in _MODULES:
-        return importlib.import_module(_MODULES[name])
-    if name in _HOME:
-        return getattr(importlib.import_module(_HOME[name]), name)
-    raise AttributeError(f"module 'attnjax' has no attribute {name!r}")
+if not TYPE_CHECKING:  # or a misspelt name would be one of its names too
+
+    def __getattr__(name: str) -> Any:
+        if name in _MODULES:
+            return importlib.import_module(_MODULES[name])
+        if name in _HOME:
+            return getattr(importlib.import_module(_HOME[name]), name)
+        raise AttributeError(f"module 'attnjax' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

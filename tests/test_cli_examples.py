@@ -31,7 +31,7 @@ def pages() -> dict[str, str]:
     files = [
         ROOT / "README.md",
         ROOT / "CONTRIBUTING.md",
-        *ROOT.glob("docs/*.md"),
+        *ROOT.glob("docs/**/*.md"),
         *ROOT.glob("experiments/*/README.md"),
     ]
     return {str(path.relative_to(ROOT)): path.read_text(encoding="utf-8") for path in files}

@@ -1,7 +1,11 @@
 """The pages on experiments and encodings: their config trains, their table has every encoding, their links lead somewhere."""
 
+import os
 import re
 import runpy
+import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -60,7 +64,54 @@ def test_the_code_of_the_first_page_and_of_attention_runs(tmp_path):
     assert runpy.run_path(str(tmp_path / "attention.py"))["out"].shape == (2, 1, 8, 64)
 
 
+def test_the_table_of_devices_is_that_of_the_first_page():
+    first, page = (
+        text(name).partition("| device |")[2].partition("\n\n")[0] for name in ("README.md", "docs/devices.md")
+    )
+    assert first.count("\n") > 6
+    assert page.replace("](../", "](") == first
+
+
 @pytest.mark.parametrize("page", PAGES)
 def test_links_between_pages_lead_to_files(page):
     links = re.findall(r"\]\(([^)#:]+)\)", text(page))
     assert [link for link in links if not (ROOT / page).parent.joinpath(link).exists()] == []
+
+
+@pytest.mark.slow
+def test_the_sweep_of_the_first_page_trains_and_reports(tmp_path):
+    """With a trainer that takes no time in the place of training; the command is otherwise that of the page."""
+    (line,) = re.findall(r"^(attnjax sweep .*?) +#", text("README.md"), re.MULTILINE)
+    words = [*shlex.split(line)[1:], "--trainer", "fake_training:train"]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests" / "sweep")])}
+    done = subprocess.run(
+        [sys.executable, "-m", "attnjax", *words], cwd=tmp_path, env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    table = (tmp_path / "runs" / "more" / "report" / "table.md").read_text(encoding="utf-8")
+    assert "Kerple" in table
+    assert "FIRE" in table
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ([], ["rope_vs_sinusoidal"]),
+        (["paper", "--dry-run"], ["rope_vs_sinusoidal:paper", "--dry-run"]),
+        (["theta"], ["theta"]),
+    ],
+)
+def test_the_command_of_the_first_page_is_a_sweep_with_a_report(tmp_path, words, expected):
+    """`./run` with a python3 that names, in place of an environment, a program that prints how it is called."""
+    called = tmp_path / "called"
+    called.write_text('#!/bin/sh\necho "$@"\n')
+    (tmp_path / "python3").write_text(f'#!/bin/sh\n[ "$1" = scripts/setup_env.py ] && echo {called}\n')
+    for file in (called, tmp_path / "python3"):
+        file.chmod(0o755)
+    environment = {**os.environ, "PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"}
+    done = subprocess.run([ROOT / "run", *words], env=environment, capture_output=True, text=True, check=True)
+    command = done.stdout.split()
+    assert command[:3] == ["-m", "attnjax", "sweep"]
+    assert command[3:-3] == expected
+    assert (command[-3], command[-1]) == ("--workers", "--report")
+    assert int(command[-2]) >= 1

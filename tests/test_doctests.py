@@ -27,7 +27,13 @@ PARTS = (
     "cli",
     "sweep",
     "report",
+    "config",
+    "long",
+    "aot",
+    "explore",
 )
+FOLDERS = (ROOT / "scripts", ROOT / "experiments")
+"""What is not in the package, but has examples too."""
 OPTIONS = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
 
 
@@ -36,8 +42,10 @@ QUICK = ("attnjax.positions.rope", "attnjax.modules.block")
 
 
 def modules_with_examples() -> list[str]:
-    """The dotted names of the modules of these parts that have an example."""
-    files = [path for part in PARTS for path in sorted((ROOT / "attnjax" / part).rglob("*.py"))]
+    """The dotted names of the modules that have an example."""
+    files = sorted((ROOT / "attnjax").glob("*.py"))
+    for folder in (*(ROOT / "attnjax" / part for part in PARTS), *FOLDERS):
+        files += sorted(folder.rglob("*.py"))
     found = [path for path in files if ">>> " in path.read_text(encoding="utf-8")]
     return [".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__") for path in found]
 
@@ -82,6 +90,11 @@ def without_example(module: types.ModuleType) -> list[str]:
     public = {name: getattr(module, name) for name in getattr(module, "__all__", public_members(module))}
     parser = doctest.DocTestParser()
     return [name for name, one in public.items() if callable(one) and not parser.get_examples(one.__doc__ or "")]
+
+
+def test_no_part_of_the_package_is_left_out():
+    parts = {path.parent.name for path in (ROOT / "attnjax").glob("*/__init__.py")}
+    assert parts == set(PARTS)
 
 
 POSITIONS = [f"attnjax.positions.{module.name}" for module in pkgutil.iter_modules([ROOT / "attnjax" / "positions"])]

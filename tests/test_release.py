@@ -31,6 +31,16 @@ def test_tag_version_and_changelog_must_agree(tag, version, wrong):
     assert release.problem(tag, version, CHANGELOG) == wrong
 
 
+def test_version_changelog_and_citation_agree():
+    """What the changelog calls the newest version, apart from what is not released, is the version of the package."""
+    changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    headings = re.findall(r"^## \[(.+?)\]", changelog, re.MULTILINE)
+    assert headings[:2] == ["Unreleased", attnjax.__version__]
+    assert release.problem(f"v{attnjax.__version__}", attnjax.__version__, changelog) == ""
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    assert citation["version"] == attnjax.__version__
+
+
 def test_a_tag_that_is_not_the_version_ends_the_release():
     with pytest.raises(SystemExit, match=r"the tag is v9.9.9, but the version of the package is"):
         release.main(["check", "v9.9.9"])

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from attnjax.registry import ENCODINGS
-from scripts.site import encodings, pages, reference
+from scripts.site import encodings, pages, reference, results
 from scripts.site.__main__ import main, navigation
 from tests.browser import BROWSER
 
@@ -45,6 +45,24 @@ def test_links_to_folders_lead_to_their_pages_and_code_is_shown_as_text(reposito
     assert files == [repository / "configs/study.py"]
 
 
+def test_a_folder_of_records_has_a_page_that_leads_to_each(repository, tmp_path):
+    run = repository / "experiments/study/records/0123"
+    run.mkdir()
+    (run / "results.jsonl").write_text("{}")
+    (run / "examples.npz").write_bytes(b"arrays")
+    (run.parent / "sweep.json").write_text("[]")
+    page = repository / "docs/page.md"
+    page.write_text("[b](../experiments/study/records/)")
+    text, files = pages.relinked(repository, page)
+    assert text == "[b](../experiments/study/records/list.md)"
+    staged = tmp_path / "staged"
+    pages.write_list(repository, files[0].parent, staged)
+    told = (staged / "experiments/study/records/list.md").read_text()
+    assert "| all | [sweep.json](sweep.json.txt) |" in told
+    assert "| `0123` | [results.jsonl](0123/results.jsonl.txt) |" in told
+    assert (staged / "experiments/study/records/0123/results.jsonl.txt").read_text() == "{}"
+
+
 @pytest.mark.parametrize("target", ["missing.md", "../missing/figure.png", "../../outside.md"])
 def test_a_link_that_leads_nowhere_is_an_error(repository, target):
     page = repository / "docs/page.md"
@@ -77,6 +95,33 @@ def test_every_encoding_has_facts_and_every_part_has_names():
     assert found["attnjax.modules"]["generate"] == "attnjax.modules.generate.generate"
 
 
+def test_arguments_described_together_have_a_line_each():
+    from scripts.site.examples import apart
+
+    text = "Line.\n\nArgs:\n  q, k, v: raw\n    projections.\n  mask: which.\n\nRaises:\n  ValueError: a, b: c.\n"
+    assert apart(text) == (
+        "Line.\n\nArgs:\n  q: raw\n    projections.\n  k: see `q`.\n  v: see `q`.\n  mask: which.\n\nRaises:\n"
+        "  ValueError: a, b: c.\n"
+    )
+    assert apart("  q, k: not arguments\n") == "  q, k: not arguments\n"
+
+
+def test_a_page_of_an_encoding_has_the_rows_of_the_tables(tmp_path):
+    """RoPE has runs in the first study; FoX in none, and its page says that the length table was not run."""
+    committed = "| [rope_vs_sinusoidal](../experiments/rope_vs_sinusoidal/README.md) | copy | up to 16 | 1 | 3 of 3 |"
+    assert committed in results.studies(ROOT, "rope")
+    assert "theta" not in results.studies(ROOT, "rope")  # its runs have other bases than the default
+    assert results.studies(ROOT, "fox") == ""
+    assert "has not been run yet" in results.section(tmp_path, "fox")
+    (tmp_path / "experiments" / "length_table").mkdir(parents=True)
+    (tmp_path / results.TABLE).write_text(
+        "task,encoding,runs,fitted,length_factor,length_factor_low,length_factor_high,length_factor_interval,rank\n"
+        "copy,fox,10,9,2,1.5,3,interval,4\n"
+    )
+    assert "| copy | 2 (interval 1.5 to 3) | 9 of 10 | 4 |" in results.section(tmp_path, "fox")
+    assert "has no runs of this encoding" in results.section(tmp_path, "cope")
+
+
 def test_every_study_and_page_is_in_the_navigation():
     listed = set(re.findall(r'= "([\w/]+\.md)"', (ROOT / "docs/zensical.toml").read_text(encoding="utf-8")))
     there = [*(ROOT / "docs").rglob("*.md"), *(ROOT / "experiments").glob("*/README.md")]
@@ -95,6 +140,11 @@ def test_the_site_is_built_and_searched_from_the_disk(tmp_path):
     start = (site / "docs" / "start.html").read_text(encoding="utf-8")
     assert "exit status 0" in start
     assert "report.html" in start
+    cluster = (site / "docs" / "tutorials" / "cluster.html").read_text(encoding="utf-8")
+    assert "exit status 75" in cluster  # the worker that was warned
+    assert "exit statuses [0, 0]" in cluster
+    fox = (site / "encodings" / "fox.html").read_text(encoding="utf-8")
+    assert "What our tables say" in fox
     assert [found for page in site.rglob("*.html") for found in pages.requests(page.read_text(encoding="utf-8"))] == []
     if BROWSER is None:
         pytest.skip("NOT RUN: a search in a browser, because none is installed")

@@ -7,6 +7,7 @@ import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from attnjax import registry
 from attnjax.cli.compilation_cache import keep_programs
 from attnjax.config.outside import import_modules
 
@@ -14,6 +15,8 @@ ASKED = ("niah_single_1",)
 """What is asked at several depths."""
 SERIES = (("o", "#074a8d"), ("s", "#9a3104"), ("^", "#049f69"), ("D", "#733cb3"), ("v", "#91612b"), ("P", "#037a84"))
 """Marker and colour of each task in turn."""
+LINES = {"generation": {85.6: "effective"}, "ranking": {85.6: "effective", 20.0: "guessing"}}
+"""Percentages that a score is compared with: `attnjax.long.scoring.THRESHOLD`, and one of five candidates."""
 
 
 def evaluate(arguments: argparse.Namespace) -> int:
@@ -135,7 +138,9 @@ def _curves(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, dict[int, 
         return {"bits per byte": {"text": bits} if bits else {}}
     panels: dict[str, dict[str, dict[int, float]]] = {"generation": {}, "ranking": {}}
     for row in rows:
-        name = f"depth {100 * row['depth']:.0f} %" if "depth" in row else row.get("task")
+        task = row.get("task")
+        label = registry.SUITES["long"][task].label if task is not None else None
+        name = f"depth {100 * row['depth']:.0f} %" if "depth" in row else label
         for kind, curves in panels.items():
             if name is not None and kind in row:
                 curves.setdefault(str(name), {})[row["length"]] = row[kind]
@@ -211,8 +216,11 @@ def _draw(path: pathlib.Path, panels: Mapping[str, Mapping[str, Mapping[int, flo
             every = sorted({n for points in curves.values() for n in points})
             length_axis(axis, np.asarray(every, float), 0)
             axis.set_title(kind)
-            axis.set_ylim(bottom=0)
+            whole = 100 if len(panels) > 1 else 1
+            axis.set_ylim(-0.03 * whole, 1.03 * whole)
             axis.set_ylabel("percent right" if len(panels) > 1 else kind)
+            for value, name in LINES.get(kind, {}).items():
+                axis.axhline(value, color="#666666", lw=0.8, ls=":" if value < 50 else "--", label=name)
             if curves:
                 axis.legend(fontsize=8)
         save(figure, path)

@@ -165,11 +165,11 @@ examples:
   attnjax evaluate models/pythia-70m --lengths 2k,4k,8k --extend rerope+log_n --option window=256
   attnjax evaluate runs/recall/0123456789abcdef --lengths 64,128,256
 
-The suite asks the six questions of RULER that need no corpus. Each table cell has two percentages: of answers that greedy
-decoding wrote (RULER's string_match_all), and of samples in which the right answer is likelier, per byte, than four wrong
-ones, which also small models can do (guessing: 20). The effective length is the last one whose mean over tasks is at least
-85.6. Words are not those of the published results. No text is ever cut: what does not fit a length has no score, and a note
-says why.
+The suite has the six tasks of RULER that need no corpus. Each table cell has two percentages. The first is RULER's
+string_match_all of greedily generated answers. The second is the share of samples in which the model finds the right answer
+likelier, per byte, than four wrong ones; it also tells small models apart (guessing: 20). The effective length is the largest
+length whose mean over tasks is at least 85.6. The words in the prompts are our own, so scores differ from published ones. No
+text is ever cut: a task that does not fit a length has no score there, and a note says why.
 
 --perplexity reads a file as a whole; of a folder or stdlib, the test split, which runs on it were not trained on, and at most
 16 MiB of that. Windows of a length begin every --stride tokens, and each token of the text but the first is predicted once, in

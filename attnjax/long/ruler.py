@@ -74,7 +74,7 @@ def niah(
     Example:
       >>> sample = niah(seeded(0), 2, depth=0.0)
       >>> print(sample.prompt.splitlines()[1])
-      One of the special magic numbers for elder-diamond is: 7488384.
+      One of the special magic numbers for free-cellar is: 8056020.
     """
     kind = "uuid" if uuids else "number"
     draw_value = lambda: _uuid(rng) if uuids else str(rng.randint(10**6, 10**7 - 1))

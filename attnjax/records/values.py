@@ -3,7 +3,7 @@
 import math
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, TypeGuard
 
 LARGEST = 2**53
 """Whole numbers below this are exact in a float."""
@@ -78,6 +78,6 @@ def number(value: Any) -> bool:
     return isinstance(value, float) or (isinstance(value, int) and not isinstance(value, bool) and abs(value) < LARGEST)
 
 
-def finite(value: Any) -> bool:
+def finite(value: Any) -> TypeGuard[float]:
     """Whether this is a number that is neither NaN nor infinite."""
     return number(value) and math.isfinite(value)

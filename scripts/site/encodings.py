@@ -1,4 +1,4 @@
-"""A page for each encoding: the text of its module, a picture, who uses it, and its class with all hooks."""
+"""A page for each encoding: its formula, a picture, who uses it, what committed results say of it, and its class."""
 
 import pathlib
 import re
@@ -6,6 +6,7 @@ import re
 import attnjax as aj
 from attnjax import registry
 from experiments.first_look import HERE, THERE, curve
+from scripts.site import results
 
 USED_BY = {
     "nope": "every fourth layer of SmolLM3",
@@ -32,6 +33,10 @@ PAGE = """# {label}
 *Log attention weight of a query on a key n positions back, where all tokens are equal, with the query at position {here}
 (solid) and {there:,} (dashed). Where the curves coincide, the weight depends on the distance and not on the place. Learned
 parameters are initial ones with a little noise.*
+
+## What our tables say
+
+{results}
 
 ## Formula, parameters, references
 
@@ -67,6 +72,7 @@ def write(root: pathlib.Path, staged: pathlib.Path) -> dict[str, str]:
             facts="\n".join(f"| {key} | {value} |" for key, value in given.items() if value),
             here=HERE,
             there=THERE,
+            results=results.section(root, name),
             module=module,
             cls=cls,
         )

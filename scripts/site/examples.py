@@ -1,15 +1,43 @@
-"""An extension of Griffe, which reads docstrings for the site: a section "Example:" is read as its "Examples:"."""
+"""An extension of Griffe, which reads docstrings for the site: what our docstrings write shorter than Griffe expects."""
 
 import re
 from typing import Any
 
 import griffe
 
+TOGETHER = re.compile(
+    r"^(?P<space> +)(?P<first>\w+)(?P<others>(?:, \w+)+): (?P<text>.*\n(?:(?P=space) +.*\n?)*)", re.MULTILINE
+)
+
+
+def apart(docstring: str) -> str:
+    r"""Return a docstring in which each argument has a line, so that its type and default are found.
+
+    Example:
+      >>> print(apart("Args:\n  q, k: projections,\n    raw.\n"), end="")
+
+    Args:
+        q: projections,
+          raw.
+        k: see `q`.
+    """
+    start = re.search(r"^ *(Args|Attributes):\n", docstring, re.MULTILINE)
+    if start is None:
+        return docstring
+
+    def lines(match: re.Match[str]) -> str:
+        space, first, text = match["space"], match["first"], match["text"].rstrip("\n")
+        others = [f"{space}{name}: see `{first}`." for name in match["others"].removeprefix(", ").split(", ")]
+        return "\n".join([f"{space}{first}: {text}", *others]) + "\n"
+
+    return docstring[: start.end()] + TOGETHER.sub(lines, docstring[start.end() :])
+
 
 class Examples(griffe.Extension):
-    """Renames the section in every docstring, so that its code is shown as code."""
+    """Reads a section "Example:" as "Examples:", so that its code is shown as code, and parts arguments described together."""
 
     def on_object(self, *, obj: griffe.Object, **_: Any) -> None:
         """Called for each module, class, function and attribute."""
         if obj.docstring:
-            obj.docstring.value = re.sub(r"^(\s*)Example:$", r"\1Examples:", obj.docstring.value, flags=re.MULTILINE)
+            text = re.sub(r"^(\s*)Example:$", r"\1Examples:", obj.docstring.value, flags=re.MULTILINE)
+            obj.docstring.value = apart(text)

@@ -18,8 +18,14 @@ PARTS = {
     "attnjax.records.examples": "attnjax.records",
     "attnjax.report": "attnjax.report",
     "attnjax.analysis": "attnjax.analysis",
+    "attnjax.long": "attnjax.long",
+    "attnjax.aot": "attnjax.aot",
     "attnjax.typing": "attnjax.typing",
 }
+MODULES = {
+    "attnjax.long": ("suite", "subjects", "scoring", "fitting", "ruler", "own_task"),
+}
+"""Modules whose public names are those of a part that lists none itself, because it loads nothing."""
 WHERE = {
     "SCHEMA": "attnjax.config.schema",
     "ENCODINGS": "attnjax.positions",
@@ -50,6 +56,9 @@ def names(part: str) -> dict[str, str]:
       >>> names("attnjax")["attend"]
       'attnjax.attention.dispatch.attend'
     """
+    if part in MODULES:
+        parts = {module: names(f"{part}.{module}") for module in MODULES[part]}
+        return {f"{module}.{name}": path for module, found in parts.items() for name, path in found.items()}
     module = importlib.import_module(part)
     public = getattr(module, "__all__", None) or [
         name for name, value in vars(module).items() if name[0] != "_" and getattr(value, "__module__", "") == part

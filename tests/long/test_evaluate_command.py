@@ -8,8 +8,9 @@ import pytest
 from flax import nnx
 
 from attnjax.analysis import loaded_model
-from attnjax.cli import main
+from attnjax.cli import evaluating, main
 from attnjax.config import canonical_json, parse, run_id
+from attnjax.long import scoring, suite
 from attnjax.models import MODELS, Loaded, save
 from attnjax.train import checkpoint
 from attnjax.train.evaluate import Evaluator
@@ -114,6 +115,19 @@ def test_a_run_read_past_its_trained_length(here, capsys):
 def test_mistakes_of_extensions_are_told_in_a_line(options, told, capsys):
     assert main(["evaluate", "nothing", *options]) == 2
     assert told in capsys.readouterr().err
+
+
+def test_the_figure_has_all_of_its_scale_and_what_scores_are_compared_with(here, monkeypatch):
+    """Scores of 0 % would otherwise fill an axis from 0 to 0.05."""
+    saved = []
+    monkeypatch.setattr("attnjax.report.drawing.save", lambda figure, path: saved.append(figure))
+    rows = [{"task": "fwe", "length": n, "generation": 0.0, "ranking": 40.0} for n in (512, 1024)]
+    evaluating._draw(here / "scores", evaluating._curves(rows))
+    generation, ranking = saved[0].axes
+    assert generation.get_ylim() == ranking.get_ylim() == pytest.approx((-3, 103))
+    assert [line.get_label() for line in ranking.lines] == ["Frequent words", "effective", "guessing"]
+    lines = {line.get_label(): line.get_ydata()[0] for line in ranking.lines}
+    assert (lines["effective"], lines["guessing"]) == (scoring.THRESHOLD, 100 / suite.CANDIDATES)
 
 
 @pytest.mark.slow
