@@ -17,7 +17,8 @@ from attnjax.records import status
 from attnjax.sweep import ray_tasks, seeds
 from attnjax.sweep.executors import News, attend
 from attnjax.sweep.profiles import Profile, profile
-from attnjax.sweep.ray_tasks import RayTasks, connected, lacking, work
+from attnjax.sweep.ray_hosts import lacking
+from attnjax.sweep.ray_tasks import RayTasks, connected, work
 from attnjax.sweep.stop import Stop
 
 
@@ -309,7 +310,8 @@ def test_a_cluster_that_cannot_be_reached_is_one_sentence():
         ("[slurm]", r"has no table \[ray\]"),
         (
             "[ray]\npartition = 'a'",
-            "unknown field 'partition'; choose from gpus, cpus, restarts, address, resources, environment",
+            "unknown field 'partition'; choose from gpus, cpus, restarts, address, resources, environment, processes, "
+            "placement",
         ),
         ("[ray]\naddress = 'a b'", "address must be one word, got 'a b'"),
         ("[ray]\nresources = 3", "resources must be a table, got 3"),
