@@ -89,7 +89,7 @@ def lacking(nodes: Sequence[Mapping[str, Any]], needs: Mapping[str, float], prof
     able = sum(all(has.get(name, 0) >= amount for name, amount in takes.items()) for has in alive)
     listed = ", ".join(f"{name} {amount:g}" for name, amount in takes.items())
     if spread and able < profile.processes:
-        return f"each takes {profile.processes} nodes with {listed} on each of them, and there are {able}"
+        return f"each takes {profile.processes} nodes with {listed} on each of them; nodes that have it: {able}"
     return "" if able else f"no node has what each takes ({listed})"
 
 

@@ -1,9 +1,6 @@
 """One model over two nodes of a real Ray: a process on each, one of which is killed or lost with its node on the way."""
 
 import json
-import os
-import subprocess
-import sys
 
 import pytest
 from checks import until

@@ -220,16 +220,16 @@ TASK = """\
 import sys
 from attnjax.sweep.ray_tasks import work
 try:
-    code = work({words}, ["A=b c"], {folder!r}, {log!r})
+    code = work({words}, ["A=b c"], {folder!r}, {log!r}, {coordinator!r})
 except KeyboardInterrupt:
     code = "cancelled"
 print(code)
 """
 
 
-def task(folder, words):
+def task(folder, words, coordinator=""):
     """The task in a process of its own, as in a worker process of Ray."""
-    code = TASK.format(words=words, folder=str(folder), log=str(folder / "log.txt"))
+    code = TASK.format(words=words, folder=str(folder), log=str(folder / "log.txt"), coordinator=coordinator)
     environment = {**os.environ, "PYTHONPATH": hanging.PATHS}
     return subprocess.Popen([sys.executable, "-c", code], env=environment, stdout=subprocess.PIPE, text=True)
 
