@@ -228,6 +228,9 @@ class RayTasks:
         for number in [number for number, reference in task.references.items() if reference in ready]:
             task.ends[number] = self._end(task.references.pop(number))
             task.since = task.since or time.monotonic()
+        if None in task.ends.values() and not task.parted and not task.stopped:  # somebody else cancelled it
+            task.stopped = True
+            task.cancel()
         if not task.references:
             self._ended(task)
         elif task.ends and not task.parted and time.monotonic() - task.since > GRACE:
@@ -250,7 +253,7 @@ class RayTasks:
         if task.placement is not None:
             task.placement.remove()
         ends = list(task.ends.values())
-        if task.stopped or task.ends[0] in (0, 3) or (None in ends and not task.parted):
+        if task.stopped or task.ends[0] in (0, 3):
             return
         wrong = [last_line(task.logs[number]) for number, end in task.ends.items() if end == 2]
         if any(PORT_TAKEN not in line for line in wrong):

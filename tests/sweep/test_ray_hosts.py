@@ -134,6 +134,17 @@ def test_where_one_has_ended_the_others_have_time_to_end_and_are_cancelled_then(
     assert len(ray.groups) == 2
 
 
+def test_a_process_that_somebody_else_cancels_ends_the_others_and_is_not_started_again(started, monkeypatch):
+    executor, ray, told = started()
+    monkeypatch.setattr(ray_tasks, "GRACE", -1.0)
+    ray.ends = {3: CANCELLED}
+    assert executor.poll("07") == executor.poll("07") == {"waiting": 1}
+    assert 2 in ray.cancelled
+    ray.ends = {2: CANCELLED}
+    assert executor.poll("07") == {}
+    assert (told, ray.removed, len(ray.groups)) == ([], [1], 1)
+
+
 def test_stopping_cancels_all_processes_and_starts_none_again(started):
     executor, ray, told = started()
     executor.stop("07")
