@@ -32,11 +32,11 @@ def environment(folder: pathlib.Path, devices: int) -> dict[str, str]:
 
 
 def attnjax(folder: pathlib.Path, *words: str, devices: int = 1) -> subprocess.Popen[str]:
-    """A command in `folder`, which gets the config as `tiny.json`."""
+    """A command in `folder`, which gets the config as `tiny.json`. Its standard input lasts until it is closed."""
     folder.mkdir(exist_ok=True)
     (folder / "tiny.json").write_text(json.dumps(CONFIG))
     command = [sys.executable, "-m", "attnjax", *words]
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     return subprocess.Popen(command, cwd=folder, env=environment(folder, devices), **pipes)
 
 

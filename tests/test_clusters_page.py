@@ -26,6 +26,8 @@ RUN_BY = {
     'pip install "attnjax[ray]"': "tests/test_clusters_page.py::test_extras_and_profiles_are_known",
     "attnjax sweep theta --executor ray": "tests/engines/test_ray.py::"
     "test_a_cluster_of_one_command_is_on_this_machine_alone_and_its_workers_save_when_it_is_stopped",
+    "attnjax sweep heads_lm --executor ray": "tests/engines/test_ray_hosts.py::"
+    "test_a_model_over_two_nodes_one_of_which_is_lost_has_the_bits_of_one_process",
     "attnjax run heads_lm": "tests/test_hosts.py::test_two_processes_have_the_bits_of_one_and_the_second_start_does_nothing",
     "#!/bin/bash # SLURM": "tests/engines/test_hosts.py::"
     "test_a_model_over_two_nodes_that_is_requeued_has_the_bits_of_one_process",
@@ -88,7 +90,8 @@ def test_extras_and_profiles_are_known(tmp_path):
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
     assert set(re.findall(r"attnjax\[(\w+)\]", PAGE)) <= extras.keys()
     tables = re.findall(r"```toml\n(\[(\w+)\].*?)```", PAGE, re.DOTALL)
-    assert [engine for _, engine in tables] == ["slurm", "ray"]
-    for table, engine in tables:
+    assert [engine for _, engine in tables] == ["slurm", "ray", "ray"]
+    for (table, engine), gpus, processes in zip(tables, (1, 1, 8), (1, 1, 2), strict=True):
         (tmp_path / "cluster.toml").write_text(table, encoding="utf-8")
-        assert profile(tmp_path / "cluster.toml", engine).gpus == 1
+        found = profile(tmp_path / "cluster.toml", engine)
+        assert (found.gpus, found.processes) == (gpus, processes)

@@ -16,6 +16,7 @@ from attnjax.cli.hosts import Hosts, hosts
 from attnjax.config.mesh import MeshShape
 from attnjax.records.runs import read_manifest
 from attnjax.sweep import load
+from attnjax.sweep.stop import GONE
 from attnjax.train import processes
 from tests.hosts import attnjax, digest, ends, environment, free_port, started, state, the_run, together, until_step
 
@@ -184,6 +185,20 @@ def test_a_warning_of_one_process_stops_all_after_saving(tmp_path, undisturbed, 
     assert ends([one])[0][0] == 0
     assert digest(out) == undisturbed
     assert read_manifest(the_run(out))["changed_on_resume"] == ["process_count"]
+
+
+@pytest.mark.slow
+def test_the_end_of_the_input_of_one_attached_process_stops_all_after_saving(tmp_path):
+    """As where the process of a task of Ray dies."""
+    planned = attnjax(tmp_path / "0", "sweep", "tiny.json", "--plan", "--out", "out")
+    assert ends([planned])[0][0] == 0
+    with started(tmp_path, "work", "out", "--attached") as both:
+        until_step(tmp_path / "0" / "out", 12, both)
+        both[1].stdin.close()
+        both[1].stdin = None
+        assert [process.wait(timeout=120) for process in (both[1], both[0])] == [75, 75]
+    now = state(tmp_path / "0" / "out")
+    assert (now.state, now.reason) == ("preempted", f"{GONE} of process 1")
 
 
 @pytest.mark.slow

@@ -21,6 +21,7 @@ from attnjax.sweep.executors import REQUEUE, worker_command
 from attnjax.sweep.lease import Owner
 from attnjax.sweep.preflight import check, check_apart
 from attnjax.sweep.profiles import profile
+from attnjax.sweep.ray_hosts import check_mesh
 from attnjax.sweep.ray_tasks import library, run_tasks
 from attnjax.sweep.slurm import Slurm
 from attnjax.sweep.stop import GONE, WARNINGS, Stop, at_end_of_input
@@ -185,6 +186,7 @@ def _execute(arguments: argparse.Namespace, plan: Plan, *, extend: bool, joint: 
     chosen = None
     if getattr(arguments, "executor", "local") == "ray":
         chosen = profile(arguments.profile, "ray")
+        check_mesh(chosen, arguments.mesh)
         library(chosen)  # whether it is installed is told before anything is made
     root, store = _root(arguments, plan), _prepared(arguments, plan, extend=extend)
     retried = retry(store) if arguments.retry_failed else []
@@ -312,7 +314,7 @@ def _status(summary: Summary, stop: Stop, *, strict: bool, again: bool) -> int:
     """The exit status; `again`: of a process that a scheduler starts again after a signal, if runs are left."""
     asked = stop.reason.partition(" ")[0]  # without "of process 1"
     asks = (*dict(SIGNALS), *(signal.Signals(number).name for number in WARNINGS))
-    if again and summary.open() and (asked in asks or stop.reason == GONE):
+    if again and summary.open() and (asked in asks or stop.reason.startswith(GONE)):
         return REQUEUE
     if not again and stop.reason in dict(SIGNALS):
         return dict(SIGNALS)[stop.reason]

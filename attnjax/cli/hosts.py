@@ -20,7 +20,7 @@ from attnjax.config import RunConfig, parse, run_id, to_dict
 from attnjax.config.outside import import_modules
 from attnjax.sweep import manifest
 from attnjax.sweep.run_context import RunContext, Train
-from attnjax.sweep.stop import WARNINGS, Stop, exit_status, on_signals
+from attnjax.sweep.stop import WARNINGS, Stop, at_end_of_input, exit_status, on_signals
 from attnjax.sweep.worker import import_train
 
 FAILED, WRONG = 1, 2
@@ -86,6 +86,7 @@ class Together:
 
         self._processes, self._mesh, self._trainer = processes, arguments.mesh, arguments.trainer
         self._imports, self._parted = imports, False
+        self._attached = getattr(arguments, "attached", False)
         processes.join(where.coordinator, where.processes, where.number, heartbeat=arguments.patience)
         self._leads = processes.leads()
         same = {"config": run_id(config)} if config is not None else {}
@@ -139,6 +140,8 @@ class Together:
 
     def _follow(self) -> int:
         stop = Stop()
+        if self._attached:
+            at_end_of_input(stop)
         with on_signals(stop, warnings=WARNINGS):
             try:
                 code = self._train_until_told(stop)

@@ -29,10 +29,11 @@ class Profile:
         cpus = 8
         resources = {highmem = 1}
         environment = {XLA_PYTHON_CLIENT_PREALLOCATE = "false"}
+        processes = 2
 
     Args:
       partition, account, qos, time, memory: as `sbatch` takes them.
-      gpus, cpus: of each worker.
+      gpus, cpus: of each worker; of each of its processes, where it has several.
       warning: seconds before the end of a job, or its preemption, at which it gets SIGUSR1.
       restarts: how often a worker is started again at most.
       setup: lines of the shell before the worker starts: modules, an environment. They are executed as they are.
@@ -40,6 +41,8 @@ class Profile:
       address: of a Ray cluster, or "auto" for the one of this machine; "": one on this machine, for this command alone.
       resources: further resources of a Ray cluster that each worker takes, and how much of each.
       environment: variables of the environment of each worker.
+      processes: how many processes a worker of a Ray cluster has, which train each model together.
+      placement: where they run, as Ray calls it: "STRICT_SPREAD", on a node each, or "STRICT_PACK", all on one node.
     """
 
     partition: str = ""
@@ -56,10 +59,13 @@ class Profile:
     address: str = ""
     resources: Mapping[str, float] = dataclasses.field(default_factory=dict)
     environment: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    processes: int = 1
+    placement: str = "STRICT_SPREAD"
 
 
 SHARED = ("gpus", "cpus", "restarts")
-RAY_ALONE = ("address", "resources", "environment")
+RAY_ALONE = ("address", "resources", "environment", "processes", "placement")
+PLACEMENTS = ("STRICT_SPREAD", "STRICT_PACK")
 
 
 def _known(executor: str) -> list[str]:
@@ -84,13 +90,20 @@ def profile(path: pathlib.Path | None, executor: str) -> Profile:
     section = table.get(executor)
     if not isinstance(section, dict):
         raise ValueError(f"{path} has no table [{executor}]")
-    return Profile(**{name: _field(path, executor, name, value) for name, value in section.items()})
+    found = Profile(**{name: _field(path, executor, name, value) for name, value in section.items()})
+    if "placement" in section and found.processes < 2:
+        raise ValueError(
+            f"{path}: placement needs processes of 2 or more: it says on which nodes those of a worker run"
+        )
+    return found
 
 
 def _field(path: pathlib.Path, executor: str, name: str, value: Any) -> Any:
     if name not in _known(executor):
         raise ValueError(f"{path}: unknown field {name!r}; choose from {', '.join(_known(executor))}")
     default = getattr(Profile(), name)
+    if name == "placement" and value not in PLACEMENTS:
+        raise ValueError(f"{path}: placement must be {' or '.join(PLACEMENTS)}, got {value!r}")
     if isinstance(default, dict):
         return _table(path, name, value)
     if isinstance(default, tuple):
@@ -100,8 +113,9 @@ def _field(path: pathlib.Path, executor: str, name: str, value: Any) -> Any:
             raise ValueError(f"{path}: options must begin with --, got {value!r}")
         return tuple(value)
     if isinstance(default, int):
-        if type(value) is not int or value < 0:
-            raise ValueError(f"{path}: {name} must be a number of at least 0, got {value!r}")
+        least = int(name == "processes")
+        if type(value) is not int or value < least:
+            raise ValueError(f"{path}: {name} must be a number of at least {least}, got {value!r}")
         return value
     if not _is_line(value) or " " in value:
         raise ValueError(f"{path}: {name} must be one word, got {value!r}")

@@ -8,6 +8,9 @@ A task that Ray cancels sends its worker SIGTERM, so that it saves. Where the pr
 input of the worker ends, and it saves too (`attnjax work --attached`), unless Ray kills it first. Ray repeats no task by itself
 (`max_retries=0`), because it knows nothing of 75 and of how often a worker was started. The driver starts a lost worker again
 with `--wait`, so that the new one takes over what the lost one held, whether that is dead or still saves.
+
+Where the profile says so a worker is several tasks, a process each, which train one model together (`ray_hosts.py`). They are
+started together. Where one ends and others do not, these are cancelled; when all have ended they are started again as one.
 """
 
 import contextlib
@@ -23,13 +26,14 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from typing import Any
 
 from attnjax.records import files
 from attnjax.sweep.execute import ExecutionConfig, states
-from attnjax.sweep.executors import attend, starts_again, worker_command
+from attnjax.sweep.executors import REQUEUE, attend, starts_again, worker_command
 from attnjax.sweep.profiles import Profile
+from attnjax.sweep.ray_hosts import GRACE, PORT_TAKEN, End, Placement, described, free_address, lacking
 from attnjax.sweep.run_context import Progress
 from attnjax.sweep.stop import Stop, on_signals
 from attnjax.sweep.store import LOGS, Store
@@ -68,7 +72,7 @@ def run_tasks(
     return summarise(store, before, states(store), ledger)
 
 
-def work(words: list[str], environment: list[str], folder: str, log: str) -> int:
+def work(words: list[str], environment: list[str], folder: str, log: str, coordinator: str = "") -> int:
     """The task: `python words...` in a folder; returns its exit status. KeyboardInterrupt becomes SIGTERM, and is raised later.
 
     Args:
@@ -76,7 +80,9 @@ def work(words: list[str], environment: list[str], folder: str, log: str) -> int
       environment: NAME=VALUE, in addition to the environment that Ray made.
       folder: the working directory.
       log: the file to which standard output and errors are appended.
+      coordinator: where process 0 of several listens; "": there is one process.
     """
+    words = [*words, "--coordinator", coordinator] if coordinator else words
     added = dict(one.split("=", 1) for one in environment)
     with open(log, "ab") as output:
         process = subprocess.Popen(
@@ -105,13 +111,34 @@ def work(words: list[str], environment: list[str], folder: str, log: str) -> int
 
 @dataclasses.dataclass
 class Task:
-    """A worker: its number, the task that it is now, its log, how often it was started, and whether it was stopped for good."""
+    """A worker, of one process or of several.
+
+    Args:
+      number: which worker it is, from 1.
+      references: the tasks of Ray that have not ended, by the numbers of their processes.
+      logs: what each process prints to.
+      starts: how often it was started.
+      stopped: whether it was stopped for good.
+      ends: how its other tasks have ended since it was started last.
+      since: when the first of them had ended, in seconds of `time.monotonic`.
+      parted: whether the others were cancelled because of that.
+      placement: the nodes of several processes.
+    """
 
     number: int
-    reference: Any = None
-    log: pathlib.Path = pathlib.Path()
+    references: dict[int, Any] = dataclasses.field(default_factory=dict)
+    logs: list[pathlib.Path] = dataclasses.field(default_factory=list)
     starts: int = 0
     stopped: bool = False
+    ends: dict[int, End] = dataclasses.field(default_factory=dict)
+    since: float = 0.0
+    parted: bool = False
+    placement: Placement | None = None
+
+    def cancel(self) -> None:
+        """Cancel its tasks that have not ended: their processes get SIGTERM, and save."""
+        for reference in self.references.values():
+            library().cancel(reference, force=False)
 
 
 class RayTasks:
@@ -126,7 +153,7 @@ class RayTasks:
         """Submit a task for each worker; returns the number of Ray's job."""
         files.inside(self._store.root, LOGS).mkdir(exist_ok=True)
         self.name = library().get_runtime_context().get_job_id()
-        if lack := lacking(library().nodes(), self._needs()):
+        if lack := lacking(library().nodes(), self._needs(), self._profile):
             if not self._profile.address:
                 raise ValueError(f"no worker can be started: {lack}")
             self._tell(f"workers wait: {lack}")
@@ -136,73 +163,108 @@ class RayTasks:
 
     def poll(self, workers: str) -> Mapping[str, int]:
         """How many workers wait for a node, and how many run. Starts those again that are to be."""
-        alive = [task for task in self._tasks if task.reference is not None]
-        if alive:
-            ready, _ = library().wait([task.reference for task in alive], num_returns=len(alive), timeout=0)
-            for task in alive:
-                if task.reference in ready:
-                    self._ended(task)
-        meant = [task for task in self._meant(workers) if task.reference is not None]
-        return Counter("running" if task.log.exists() else "waiting" for task in meant)
+        open_tasks = [reference for task in self._tasks for reference in task.references.values()]
+        if open_tasks:
+            ready, _ = library().wait(open_tasks, num_returns=len(open_tasks), timeout=0)
+            for task in self._tasks:
+                if task.references:
+                    self._look(task, ready)
+        meant = [task for task in self._meant(workers) if task.references]
+        return Counter("running" if task.logs[0].exists() else "waiting" for task in meant)
 
     def stop(self, workers: str) -> None:
         """Cancel the tasks: a worker that runs gets SIGTERM, and saves."""
         for task in self._meant(workers):
-            if not task.stopped and task.reference is not None:
-                library().cancel(task.reference, force=False)
+            if not task.stopped:
+                task.cancel()
             task.stopped = True
 
     def _meant(self, workers: str) -> list[Task]:
         return [task for task in self._tasks if workers in (self.name, f"{self.name}_{task.number}")]
 
     def _needs(self) -> dict[str, float]:
-        """What a worker takes of a node, in Ray's words."""
+        """What each process of a worker takes of a node, in Ray's words."""
         gpus = {"GPU": self._profile.gpus} if self._profile.gpus else {}
         return {"CPU": self._profile.cpus or 1, **gpus, **self._profile.resources}
 
     def _start(self, task: Task, more: Sequence[str]) -> None:
         task.starts += 1
-        log = files.inside(self._store.root, LOGS, f"ray-{self.name}-{os.getpid()}-{task.number}-{task.starts}.txt")
-        task.log = pathlib.Path(os.path.abspath(log))
-        words = [*self._command[1:], "--attached", *more]
+        task.ends, task.since, task.parted = {}, 0.0, False
+        count = self._profile.processes
+        task.logs = [self._log(task, f"-{number}" if number else "") for number in range(count)]
+        words, given = [*self._command[1:], "--attached", *more], (self._environment(), os.getcwd())
+        if count == 1:
+            task.references = {0: self._remote(work, "SPREAD").remote(words, *given, str(task.logs[0]))}
+            return
+        task.placement = Placement(library(), self._needs(), self._profile)
+        address = self._remote(free_address, task.placement.of(0)).remote()
+        for number, log in enumerate(task.logs):
+            own = [*words, "--processes", str(count), "--process-id", str(number)]
+            remote = self._remote(work, task.placement.of(number))
+            task.references[number] = remote.remote(own, *given, str(log), address)
+
+    def _log(self, task: Task, process: str) -> pathlib.Path:
+        name = f"ray-{self.name}-{os.getpid()}-{task.number}-{task.starts}{process}.txt"
+        return pathlib.Path(os.path.abspath(files.inside(self._store.root, LOGS, name)))
+
+    def _remote(self, function: Callable[..., Any], where: Any) -> Any:
+        """The function as one that Ray runs, with what a process needs, where `scheduling_strategy` says."""
         needs = self._needs()
-        remote = library().remote(
+        return library().remote(
             num_cpus=needs.pop("CPU"),
             num_gpus=needs.pop("GPU", 0),
             resources=needs,
             max_retries=0,
-            scheduling_strategy="SPREAD",
-        )(work)
-        task.reference = remote.remote(words, self._environment(), os.getcwd(), str(task.log))
+            scheduling_strategy=where,
+        )(function)
 
     def _environment(self) -> list[str]:
         threads = dict.fromkeys(("NPROC", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), str(self._profile.cpus or 1))
         path = {"PYTHONPATH": os.pathsep.join(import_path())}
         return [f"{name}={value}" for name, value in {**threads, **path, **self._profile.environment}.items()]
 
-    def _ended(self, task: Task) -> None:
-        """Look at what became of a task that has ended, and start its worker again where it is to be."""
-        reference, task.reference = task.reference, None
+    def _look(self, task: Task, ready: Container[Any]) -> None:
+        """Look at what became of those of a worker's tasks that have ended; cancel the others, where they do not end too."""
+        for number in [number for number, reference in task.references.items() if reference in ready]:
+            task.ends[number] = self._end(task.references.pop(number))
+            task.since = task.since or time.monotonic()
+        if None in task.ends.values() and not task.parted and not task.stopped:  # somebody else cancelled it
+            task.stopped = True
+            task.cancel()
+        if not task.references:
+            self._ended(task)
+        elif task.ends and not task.parted and time.monotonic() - task.since > GRACE:
+            task.parted = True
+            task.cancel()
+
+    def _end(self, reference: Any) -> End:
         errors = library().exceptions
         try:
-            code = library().get(reference)
+            return library().get(reference)
         except errors.TaskCancelledError:
-            return
+            return None
         except errors.RayTaskError as error:
             raise ValueError(f"a worker could not be started by Ray: {first_line(error.cause or error)}") from None
         except errors.RayError as error:
-            if not task.stopped:
-                self._again(task, f"was lost ({first_line(error)})", ["--wait"])
+            return f"was lost ({first_line(error)})"
+
+    def _ended(self, task: Task) -> None:
+        """Start a worker again that has ended, where it is to be. Process 0 says whether runs are left, unless it was lost."""
+        if task.placement is not None:
+            task.placement.remove()
+        ends = list(task.ends.values())
+        if task.stopped or task.ends[0] in (0, 3):
             return
-        if code == 2 and not task.stopped:
-            raise ValueError(f"a worker ended with exit status 2; the last line of its log is: {last_line(task.log)}")
-        if starts_again(code) and not task.stopped:
-            self._again(task, f"ended with exit status {code}", ["--wait"] if code < 0 else [])
-        elif code not in (0, 3) and not task.stopped:
-            self._tell(
-                f"worker {task.number} ended with exit status {code}; the last line of its log {task.log} is: "
-                f"{last_line(task.log)}"
-            )
+        wrong = [last_line(task.logs[number]) for number, end in task.ends.items() if end == 2]
+        if any(PORT_TAKEN not in line for line in wrong):
+            raise ValueError(f"a worker ended with exit status 2; the last line of its log is: {wrong[0]}")
+        if wrong or any(not isinstance(end, int) or starts_again(end) for end in ends):
+            self._again(task, described(task.ends), [] if set(ends) == {REQUEUE} else ["--wait"])
+            return
+        self._tell(
+            f"worker {task.number} {described(task.ends)}; the last line of its log {task.logs[0]} is: "
+            f"{last_line(task.logs[0])}"
+        )
 
     def _again(self, task: Task, why: str, more: Sequence[str]) -> None:
         if task.starts > self._profile.restarts:
@@ -249,21 +311,6 @@ def library(profile: Profile | None = None) -> Any:
     except ImportError as error:
         raise ValueError(f"Ray is not installed: pip install 'attnjax[ray]' ({error})") from None
     return ray
-
-
-def lacking(nodes: Sequence[Mapping[str, Any]], needs: Mapping[str, float]) -> str:
-    """A sentence where no node that is alive has what a worker takes, "" where one has.
-
-    Example:
-      >>> lacking([{"Alive": True, "Resources": {"CPU": 2.0}}], {"CPU": 1, "GPU": 1})
-      'no node has what each takes (CPU 1, GPU 1)'
-      >>> lacking([{"Alive": True, "Resources": {"CPU": 2.0}}], {"CPU": 1})
-      ''
-    """
-    for node in nodes:
-        if node["Alive"] and all(node["Resources"].get(name, 0) >= amount for name, amount in needs.items()):
-            return ""
-    return f"no node has what each takes ({', '.join(f'{name} {amount:g}' for name, amount in needs.items())})"
 
 
 def _check_reachable(address: str) -> None:

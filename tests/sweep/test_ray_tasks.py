@@ -17,7 +17,8 @@ from attnjax.records import status
 from attnjax.sweep import ray_tasks, seeds
 from attnjax.sweep.executors import News, attend
 from attnjax.sweep.profiles import Profile, profile
-from attnjax.sweep.ray_tasks import RayTasks, connected, lacking, work
+from attnjax.sweep.ray_hosts import lacking
+from attnjax.sweep.ray_tasks import RayTasks, connected, work
 from attnjax.sweep.stop import Stop
 
 
@@ -219,16 +220,16 @@ TASK = """\
 import sys
 from attnjax.sweep.ray_tasks import work
 try:
-    code = work({words}, ["A=b c"], {folder!r}, {log!r})
+    code = work({words}, ["A=b c"], {folder!r}, {log!r}, {coordinator!r})
 except KeyboardInterrupt:
     code = "cancelled"
 print(code)
 """
 
 
-def task(folder, words):
+def task(folder, words, coordinator=""):
     """The task in a process of its own, as in a worker process of Ray."""
-    code = TASK.format(words=words, folder=str(folder), log=str(folder / "log.txt"))
+    code = TASK.format(words=words, folder=str(folder), log=str(folder / "log.txt"), coordinator=coordinator)
     environment = {**os.environ, "PYTHONPATH": hanging.PATHS}
     return subprocess.Popen([sys.executable, "-c", code], env=environment, stdout=subprocess.PIPE, text=True)
 
@@ -309,7 +310,8 @@ def test_a_cluster_that_cannot_be_reached_is_one_sentence():
         ("[slurm]", r"has no table \[ray\]"),
         (
             "[ray]\npartition = 'a'",
-            "unknown field 'partition'; choose from gpus, cpus, restarts, address, resources, environment",
+            "unknown field 'partition'; choose from gpus, cpus, restarts, address, resources, environment, processes, "
+            "placement",
         ),
         ("[ray]\naddress = 'a b'", "address must be one word, got 'a b'"),
         ("[ray]\nresources = 3", "resources must be a table, got 3"),
