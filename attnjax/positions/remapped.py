@@ -35,7 +35,12 @@ FARTHEST = 2**30
 
 
 class Turn(NamedTuple):
-    """Where tokens of a tile are turned to: a position of each, and the constant that holds the frequencies."""
+    """Where tokens of a tile are turned to: a position of each, and the constant that holds the frequencies.
+
+    Example:
+        >>> Turn(jnp.arange(2)).frequencies
+        'frequencies'
+    """
 
     pos: Num[Array, " t"]
     frequencies: str = "frequencies"

@@ -14,12 +14,8 @@ def apart(docstring: str) -> str:
     r"""Return a docstring in which each argument has a line, so that its type and default are found.
 
     Example:
-      >>> print(apart("Args:\n  q, k: projections,\n    raw.\n"), end="")
-
-    Args:
-        q: projections,
-          raw.
-        k: see `q`.
+      >>> apart("Args:\n  q, k: projections.\n")
+      'Args:\n  q: projections.\n  k: see `q`.\n'
     """
     start = re.search(r"^ *(Args|Attributes):\n", docstring, re.MULTILINE)
     if start is None:
