@@ -26,7 +26,7 @@ from attnjax.typing import Array, ArrayLike, Float, Num, compute_dtype
 class LogN(PositionEncoding):
     """Queries times max(1, ln(pos + 1) / ln(length)); needs a causal mask.
 
-    Raises ValueError for a length that is no whole number of at least 2.
+    Raises ValueError for a length that is no whole number from 2 to 2^30.
 
     Example:
         >>> q = LogN(length=4).map_q(EncodingParams(), jnp.ones((3, 1)), jnp.array([0, 3, 15]))
@@ -39,7 +39,7 @@ class LogN(PositionEncoding):
     needs_causal = "takes pos + 1 for the number of keys that a query sees"
 
     def __post_init__(self) -> None:
-        validate_integer("LogN", minimum=2, length=self.length)
+        validate_integer("LogN", minimum=2, most=2**30, length=self.length)
 
     def map_q(self, p: EncodingParams, q: Float[Array, "T H"], pos: Num[ArrayLike, " T"]) -> Float[Array, "T H"]:
         """max(1, ln n / ln L) q with n = max(pos, 0) + 1."""

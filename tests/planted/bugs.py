@@ -19,8 +19,8 @@ class Bug(NamedTuple):
 BUGS = (
     Bug(
         "attention/masks.py",
-        "seen &= ahead >= -span.left",
-        "seen &= ahead > -span.left",
+        "near = ahead >= -span.left",
+        "near = ahead > -span.left",
         "a window is one key too narrow",
         ("attention/test_masks.py", "attention"),
     ),
@@ -46,9 +46,9 @@ BUGS = (
         ("attention/test_combine.py", "attention"),
     ),
     Bug(
-        "attention/cache.py",
-        "index = last - (last - slot) % self.capacity",
-        "index = self.index - (self.index - slot) % self.capacity",
+        "attention/cache_update.py",
+        "around = last - (last - slot) % (capacity - first)",
+        "around = count - (count - slot) % (capacity - first)",
         "slots of a ring have the index of one token later",
         ("attention/test_cache.py", "attention"),
     ),
