@@ -31,7 +31,7 @@ SOURCES = (
     Source("press", "attnjax sweep press:cpu --workers 2"),
     Source("huang", "attnjax sweep huang:cheap --workers 2 --population 5"),
     Source("huang_copy", "attnjax sweep huang:copy --workers 2 --population 3"),
-    Source("rope_vs_sinusoidal", "./run"),
+    Source("rope_vs_sinusoidal_paper", "./run paper"),
     Source("unique_copy", "attnjax sweep unique_copy --workers 2"),
     Source("bfloat16", "attnjax sweep bfloat16", {"train.dtype_policy": "float32"}),
 )
