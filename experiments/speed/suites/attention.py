@@ -14,6 +14,7 @@ import jax.numpy as jnp
 
 from attnjax.attention import Mask, attend
 from attnjax.positions import ENCODINGS, PositionEncoding, Sizes, Trait, context_positions, encoding
+from attnjax.positions.remapped import Remapped
 from attnjax.typing import Array, PyTree
 from experiments.speed import suites
 from experiments.speed.harness import TOLERANCE, Settings, difference
@@ -80,8 +81,9 @@ def attending() -> list[str]:
 
 
 def has_peer(name: str) -> bool:
-    """Whether an array of biases says what an encoding does; the scores of Transformer-XL depend on the queries."""
-    return not encoding(name).traits & NO_ARRAY and name != "transformer_xl"
+    """Whether an array of biases says what an encoding does; scores of Transformer-XL and remapped RoPE read the queries."""
+    chosen = encoding(name)
+    return not chosen.traits & NO_ARRAY and name != "transformer_xl" and not isinstance(chosen, Remapped)
 
 
 def ours(chosen: PositionEncoding, implementation: str | None = None) -> Callable[..., Array]:
