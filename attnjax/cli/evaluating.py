@@ -11,6 +11,8 @@ from attnjax import registry
 from attnjax.cli.compilation_cache import keep_programs
 from attnjax.config.outside import import_modules
 
+BITS = "bits per byte"
+"""The panel of a text's perplexity."""
 ASKED = ("niah_single_1",)
 """What is asked at several depths."""
 SERIES = (("o", "#074a8d"), ("s", "#9a3104"), ("^", "#049f69"), ("D", "#733cb3"), ("v", "#91612b"), ("P", "#037a84"))
@@ -135,7 +137,7 @@ def _curves(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, dict[int, 
     """The lines of each panel: task (or depth) -> length -> percent; without tasks, bits per byte of the text."""
     bits = {row["length"]: row["bits_per_byte"] for row in rows if "bits_per_byte" in row}
     if not any("task" in row or "depth" in row for row in rows):
-        return {"bits per byte": {"text": bits} if bits else {}}
+        return {BITS: {"text": bits} if bits else {}}
     panels: dict[str, dict[str, dict[int, float]]] = {"generation": {}, "ranking": {}}
     for row in rows:
         task = row.get("task")
@@ -216,8 +218,11 @@ def _draw(path: pathlib.Path, panels: Mapping[str, Mapping[str, Mapping[int, flo
             every = sorted({n for points in curves.values() for n in points})
             length_axis(axis, np.asarray(every, float), 0)
             axis.set_title(kind)
-            whole = 100 if len(panels) > 1 else 1
-            axis.set_ylim(-0.03 * whole, 1.03 * whole)
+            if kind == BITS:  # no share: it has no largest value
+                axis.set_ylim(bottom=0)
+            else:
+                whole = 100 if len(panels) > 1 else 1
+                axis.set_ylim(-0.03 * whole, 1.03 * whole)
             axis.set_ylabel("percent right" if len(panels) > 1 else kind)
             for value, name in [(at, name) for of, at, name in LINES if of == kind]:
                 axis.axhline(value, color="#666666", lw=0.8, ls=":" if value < 50 else "--", label=name)

@@ -130,6 +130,17 @@ def test_the_figure_has_all_of_its_scale_and_what_scores_are_compared_with(here,
     assert (lines["effective"], lines["guessing"]) == (scoring.THRESHOLD, 100 / suite.CANDIDATES)
 
 
+def test_the_figure_of_a_text_shows_all_of_its_curve(here, monkeypatch):
+    saved = []
+    monkeypatch.setattr("attnjax.report.drawing.save", lambda figure, path: saved.append(figure))
+    rows = [{"length": n, "bits_per_byte": bits} for n, bits in ((512, 3.5), (1024, 2.5))]
+    evaluating._draw(here / "scores", evaluating._curves(rows))
+    (axis,) = saved[0].axes
+    low, high = axis.get_ylim()
+    assert low == 0
+    assert high > 3.5
+
+
 @pytest.mark.slow
 def test_a_run_on_a_task_of_its_own_has_the_scores_of_its_own_evaluation(here, capsys):
     folder, config, trainer, state = a_run(here, task=MQAR)
