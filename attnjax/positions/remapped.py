@@ -81,7 +81,7 @@ class Remapped(RoPE):
         """The positions at which keys are turned, one for each map."""
         raise NotImplementedError
 
-    def choose(self, q_pos: Num[Array, "t 1"], k_pos: Num[Array, "1 s"]) -> tuple[Bool[Array, "t s"], ...]:
+    def choose(self, q_pos: Num[Array, "t 1"], k_pos: Num[Array, "1 s"]) -> tuple[Bool[Array, "#t s"], ...]:
         """Where each pair of `PAIRS` but the first takes the place of those before it."""
         raise NotImplementedError
 

@@ -65,13 +65,13 @@ def rotate(
     x: Float[Array, "T H"],
     angle: Float[Array, "T c"],
     layout: Layout,
-    magnitude: Float[Array, "T c"] | float = 1.0,
+    magnitude: Float[Array, "T c"] | Float[Array, ""] | float = 1.0,
     swap: Swap | None = None,
 ) -> Float[Array, "T H"]:
     """Turn and stretch the pairs in the first 2c channels of x; the other channels pass through.
 
-    Computed in float32, or float64 where x is, and returned in the type of x. `swap` exchanges the channels of every pair:
-    `swapped` unless given, `swapped_by_product` inside a kernel.
+    The magnitude is one per pair of every token, or one for all. Computed in float32, or float64 where x is, and returned in
+    the type of x. `swap` exchanges the channels of every pair: `swapped` unless given, `swapped_by_product` inside a kernel.
     Raises ValueError if 2c channels do not fit into H, or the layout is not known.
 
     Example:

@@ -102,7 +102,7 @@ class StreamingLLM(Remapped):
         """j."""
         return (Turn(pos),)
 
-    def choose(self, q_pos: Num[Array, "t 1"], k_pos: Num[Array, "1 s"]) -> tuple[Bool[Array, "t s"], ...]:
+    def choose(self, q_pos: Num[Array, "t 1"], k_pos: Num[Array, "1 s"]) -> tuple[Bool[Array, "#t s"], ...]:
         """The first keys."""
         del q_pos
         return (k_pos < self.first,)
