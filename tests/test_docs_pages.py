@@ -43,12 +43,14 @@ def test_the_tuning_of_the_page_is_of_two_families(tmp_path):
     assert len(found.runs) == 36
 
 
-def test_every_encoding_has_a_row_and_is_named_on_the_first_page():
-    table, first = text("docs/encodings.md"), text("README.md")
+def test_every_encoding_has_a_row_and_is_named_by_what_it_acts_on():
+    page = text("docs/encodings.md")
+    families, table = page.split("| acts on |")[1].split("\n\n")[0], page.split("| encoding | key |")[1]
     for name, row in ENCODINGS.items():
         assert f"`{name}`" in table, name
-        assert f"`{row.path.rpartition(':')[2]}`" in first, name
-    assert f"There are {len(ENCODINGS)} encodings" in first
+        assert f"`{row.path.rpartition(':')[2]}`" in families, name
+    assert f"There are {len(ENCODINGS)} encodings" in page
+    assert f"[the {len(ENCODINGS)} encodings](docs/encodings.md)" in text("README.md")
 
 
 def test_the_code_of_the_first_page_and_of_attention_runs(tmp_path):
@@ -69,7 +71,7 @@ def test_the_table_of_devices_is_that_of_the_first_page():
         text(name).partition("| device |")[2].partition("\n\n")[0] for name in ("README.md", "docs/devices.md")
     )
     assert first.count("\n") > 6
-    assert page.replace("](../", "](") == first
+    assert page.replace("](../", "](").replace("](#", "](docs/devices.md#") == first
 
 
 @pytest.mark.parametrize("page", PAGES)
