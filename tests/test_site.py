@@ -103,6 +103,7 @@ def test_arguments_described_together_have_a_line_each():
         "Line.\n\nArgs:\n  q: raw\n    projections.\n  k: see `q`.\n  v: see `q`.\n  mask: which.\n\nRaises:\n"
         "  ValueError: a, b: c.\n"
     )
+    assert apart("Args:\n  gate, params: as there.") == "Args:\n  gate: as there.\n  params: see `gate`.\n"
     assert apart("  q, k: not arguments\n") == "  q, k: not arguments\n"
 
 

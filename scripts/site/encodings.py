@@ -17,8 +17,31 @@ USED_BY = {
     "t5": "T5",
 }
 """Of the architectures of `attnjax.models`."""
-OPTIONS = {"learned": {"length": 2048}}
+OPTIONS = {
+    "learned": {"length": 2048},
+    "self_extend": {"group": 8, "window": 64},
+    "rerope": {"window": 64},
+    "leaky_rerope": {"window": 64, "factor": 8},
+    "dual_chunk": {"chunk": 96, "local": 32},
+    "lm_infinite": {"first": 4, "window": 64},
+    "streaming_llm": {"first": 4, "window": 64},
+}
+"""Of the pictures: positions that the table of `Learned` has, and windows small enough to be seen."""
+SCALES = "The encoding multiplies queries: where all keys are equal, all weights are equal too."
+NOTES = {
+    "nope": "Without an encoding equal tokens have equal weights.",
+    "ssmax": SCALES,
+    "llama4_temperature": SCALES,
+    "log_n": SCALES,
+    "repo": "Equal tokens have equal predicted positions here, so nothing tells them apart.",
+    "fire": "The distance is divided by the position of the query, so the two curves differ.",
+}
+"""What the picture of an encoding needs a word on."""
+FLOOR = "Weights below e^-87, the smallest that float32 holds, are drawn there."
 DARK, LIGHT = "#0072B2", "#D55E00"
+
+INTERFACE = "The interface that all encodings fill in"
+"""The heading above the docstring of the interface, which is that of NoPE's module."""
 
 PAGE = """# {label}
 
@@ -32,13 +55,13 @@ PAGE = """# {label}
 
 *Log attention weight of a query on a key n positions back, where all tokens are equal, with the query at position {here}
 (solid) and {there:,} (dashed). Where the curves coincide, the weight depends on the distance and not on the place. Learned
-parameters are initial ones with a little noise.*
+parameters are initial ones with a little noise.{note}*
 
 ## What our tables say
 
 {results}
 
-## Formula, parameters, references
+## {heading}
 
 ::: {module}
     options:
@@ -72,6 +95,8 @@ def write(root: pathlib.Path, staged: pathlib.Path) -> dict[str, str]:
             facts="\n".join(f"| {key} | {value} |" for key, value in given.items() if value),
             here=HERE,
             there=THERE,
+            note=note(name, cls),
+            heading=INTERFACE if module == "attnjax.positions.base" else "Formula, parameters, references",
             results=results.section(root, name),
             module=module,
             cls=cls,
@@ -79,6 +104,20 @@ def write(root: pathlib.Path, staged: pathlib.Path) -> dict[str, str]:
         (staged / "encodings" / f"{name}.md").write_text(text, encoding="utf-8")
         draw(name, staged / "encodings" / f"{name}.png")
     return {name: row.label for name, row in registry.ENCODINGS.items()}
+
+
+def note(name: str, cls: str) -> str:
+    """What stands below the picture of an encoding beside what stands below all: options, and what would mislead.
+
+    Example:
+      >>> note("rerope", "ReRoPE")
+      ' Drawn for `ReRoPE(window=64)`.'
+    """
+    options = ", ".join(f"{key}={value}" for key, value in OPTIONS.get(name, {}).items())
+    found = [f"Drawn for `{cls}({options})`." if options else "", NOTES.get(name, "")]
+    if curve(aj.encoding(name, **OPTIONS.get(name, {})), HERE).min() < -87:
+        found.append(FLOOR)
+    return "".join(f" {one}" for one in found if one)
 
 
 def table(root: pathlib.Path) -> dict[str, list[tuple[str, str]]]:

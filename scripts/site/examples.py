@@ -6,7 +6,7 @@ from typing import Any
 import griffe
 
 TOGETHER = re.compile(
-    r"^(?P<space> +)(?P<first>\w+)(?P<others>(?:, \w+)+): (?P<text>.*\n(?:(?P=space) +.*\n?)*)", re.MULTILINE
+    r"^(?P<space> +)(?P<first>\w+)(?P<others>(?:, \w+)+): (?P<text>.*(?:\n(?P=space) +.*)*\n?)", re.MULTILINE
 )
 
 
