@@ -17,8 +17,6 @@ ASKED = ("niah_single_1",)
 """What is asked at several depths."""
 SERIES = (("o", "#074a8d"), ("s", "#9a3104"), ("^", "#049f69"), ("D", "#733cb3"), ("v", "#91612b"), ("P", "#037a84"))
 """Marker and colour of each task in turn."""
-LINES = (("generation", 85.6, "effective"), ("ranking", 85.6, "effective"), ("ranking", 20.0, "guessing"))
-"""Percentages that a score is compared with: `attnjax.long.scoring.THRESHOLD`, and one of five candidates."""
 
 
 def evaluate(arguments: argparse.Namespace) -> int:
@@ -202,6 +200,15 @@ def _write(
     return 0
 
 
+def _compared_with(kind: str) -> list[tuple[float, str, str]]:
+    """The percentages that scores of a panel are compared with, each with a name and a dash."""
+    from attnjax.long.scoring import THRESHOLD
+    from attnjax.long.suite import CANDIDATES
+
+    effective, guessing = (THRESHOLD, "effective", "--"), (100 / CANDIDATES, "guessing", ":")
+    return {"generation": [effective], "ranking": [effective, guessing]}.get(kind, [])
+
+
 def _draw(path: pathlib.Path, panels: Mapping[str, Mapping[str, Mapping[int, float]]]) -> None:
     import numpy as np
 
@@ -224,8 +231,8 @@ def _draw(path: pathlib.Path, panels: Mapping[str, Mapping[str, Mapping[int, flo
                 whole = 100 if len(panels) > 1 else 1
                 axis.set_ylim(-0.03 * whole, 1.03 * whole)
             axis.set_ylabel("percent right" if len(panels) > 1 else kind)
-            for value, name in [(at, name) for of, at, name in LINES if of == kind]:
-                axis.axhline(value, color="#666666", lw=0.8, ls=":" if value < 50 else "--", label=name)
+            for value, name, dash in _compared_with(kind):
+                axis.axhline(value, color="#666666", lw=0.8, ls=dash, label=name)
             if curves:
                 axis.legend(fontsize=8)
         save(figure, path)

@@ -113,18 +113,20 @@ def _lines(path: pathlib.Path) -> list[str]:
 
 
 def _fields(encoding: str | None, options: Sequence[str]) -> dict[str, Any]:
-    """Fields of the model's config from --encoding and --option."""
+    """Fields of the model's config from --encoding and --option, and the window that the encoding is made for."""
     if encoding is None:
         if options:
             raise ValueError("--option needs --encoding NAME")
         return {}
     from attnjax.config.overrides import read_value, split_override
     from attnjax.config.schema import EncodingConfig, Options
+    from attnjax.modules.first_keys import visible_fields
     from attnjax.train.model import encoding as made
 
     pairs = [split_override(text) for text in options]
     values = {key: read_value(value, Any, key) for key, value in pairs}
-    return {"encoding": made(EncodingConfig(encoding, Options(values, path="--option")))}
+    found = made(EncodingConfig(encoding, Options(values, path="--option")))
+    return {"encoding": found, **visible_fields(found)}
 
 
 def _ids(text: str) -> list[int]:

@@ -16,6 +16,7 @@ import numpy as np
 from attnjax.typing import Bool, Float, Int
 
 THRESHOLD = 85.6
+"""Percent from which on RULER calls a length effective."""
 Losses = Callable[[Int[np.ndarray, "B T"]], Float[np.ndarray, "B T-1"]]
 """A model: the loss of each token but the first, given all before it, in nats."""
 

@@ -9,7 +9,15 @@ import numpy as np
 from attnjax import registry
 from attnjax.long.fitting import Setting, samples
 from attnjax.long.ruler import Sample
-from attnjax.long.scoring import best_candidate, effective_length, key_tokens, long_ppl, short_losses, string_match_all
+from attnjax.long.scoring import (
+    THRESHOLD,
+    best_candidate,
+    effective_length,
+    key_tokens,
+    long_ppl,
+    short_losses,
+    string_match_all,
+)
 from attnjax.long.subjects import Subject
 from attnjax.tasks.checks import check_choice
 
@@ -144,7 +152,7 @@ def table(name: str, scores: Sequence[Score]) -> str:
     lines = ["| " + " | ".join(row) + " |" for row in rows]
     lines += [
         "",
-        f"Effective length of {name} (mean at least 85.6 %): {reach[0]} by generation, {reach[1]} by ranking.",
+        f"Effective length of {name} (mean at least {THRESHOLD} %): {reach[0]} by generation, {reach[1]} by ranking.",
     ]
     lines += [f"Note: {one.problem}." for one in scores if one.problem]
     return "\n".join(lines)

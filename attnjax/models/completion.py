@@ -29,47 +29,6 @@ class Inputs(NamedTuple):
     source_valid: Bool[np.ndarray, "B S"] | None = None
 
 
-def complete(
-    loaded: Loaded,
-    prompt: Sequence[int],
-    tokens: int,
-    *,
-    temperature: float = 0.0,
-    top_k: int | None = None,
-    top_p: float | None = None,
-    min_p: float | None = None,
-    stop: Sequence[int] = (),
-    seed: int = 0,
-) -> list[int]:
-    """Returns at most `tokens` token ids that follow the prompt, without the end token.
-
-    A decoder continues the prompt; an encoder-decoder takes it as its source.
-
-    Args:
-      loaded: a decoder or an encoder-decoder.
-      prompt: token ids.
-      tokens: the largest number of tokens to generate.
-      temperature, top_k, top_p, min_p: as in `attnjax.modules.generate`.
-      stop: tokens that end it, besides those that the folder declares.
-      seed: of the draws at a temperature above 0.
-
-    Raises:
-      ValueError: an empty prompt, tokens outside the vocabulary, more tokens than the model has positions, an encoder,
-        or logits that are NaN.
-
-    Example:
-      >>> from attnjax.models import MODELS
-      >>> from flax import nnx
-      >>> sizes = {"vocab_size": 11, "n_embd": 8, "n_layer": 1, "n_head": 2, "n_positions": 16}
-      >>> spec = MODELS["gpt2"].config(sizes)
-      >>> loaded = Loaded(MODELS["gpt2"].build(spec, nnx.Rngs(0)), spec, MODELS["gpt2"])
-      >>> len(complete(loaded, [3, 1, 4], 5))
-      5
-    """
-    rule: dict[str, Any] = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p}
-    return complete_batch(loaded, [prompt], tokens, **rule, stop=stop, seed=seed)[0]
-
-
 def complete_batch(
     loaded: Loaded,
     prompts: Sequence[Sequence[int]],
@@ -82,12 +41,21 @@ def complete_batch(
     stop: Sequence[int] = (),
     seed: int = 0,
 ) -> list[list[int]]:
-    """Returns what `complete` returns for each prompt, whatever their lengths, from one compiled program.
+    """Returns, for each prompt, at most `tokens` token ids that follow it, without the end token, from one compiled program.
 
-    Prompt i draws with seed + i (modulo 2^32), so that its draws do not depend on the other prompts:
-    `complete_batch(loaded, prompts, n, seed=s)[i]` is `complete(loaded, prompts[i], n, seed=s + i)`.
+    A decoder continues the prompts; an encoder-decoder takes them as its sources. They may differ in length.
 
-    Args and Raises are those of `complete`; no prompts are an error too.
+    Args:
+      loaded: a decoder or an encoder-decoder.
+      prompts: token ids.
+      tokens: the largest number of tokens to generate.
+      temperature, top_k, top_p, min_p: as in `attnjax.modules.generate`.
+      stop: tokens that end a prompt's row, besides those that the folder declares.
+      seed: of the draws at a temperature above 0. Prompt i draws with seed + i (modulo 2^32), whatever the other prompts are.
+
+    Raises:
+      ValueError: no prompts, an empty one, tokens outside the vocabulary, more tokens than the model has positions, an
+        encoder, or logits that are NaN.
 
     Example:
       >>> from attnjax.models import MODELS
@@ -114,6 +82,32 @@ def complete_batch(
         key=row_keys(seed, len(prompts)),
     )
     return [until(row, ends) for row in np.asarray(found).tolist()]
+
+
+def complete(
+    loaded: Loaded,
+    prompt: Sequence[int],
+    tokens: int,
+    *,
+    temperature: float = 0.0,
+    top_k: int | None = None,
+    top_p: float | None = None,
+    min_p: float | None = None,
+    stop: Sequence[int] = (),
+    seed: int = 0,
+) -> list[int]:
+    """Returns what `complete_batch` does for a prompt alone; it says what the arguments are, and what it raises.
+
+    Example:
+      >>> from attnjax.models import MODELS
+      >>> from flax import nnx
+      >>> spec = MODELS["gpt2"].config({"vocab_size": 11, "n_embd": 8, "n_layer": 1, "n_head": 2, "n_positions": 16})
+      >>> loaded = Loaded(MODELS["gpt2"].build(spec, nnx.Rngs(0)), spec, MODELS["gpt2"])
+      >>> len(complete(loaded, [3, 1, 4], 5))
+      5
+    """
+    rule: dict[str, Any] = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p}
+    return complete_batch(loaded, [prompt], tokens, **rule, stop=stop, seed=seed)[0]
 
 
 def inputs(loaded: Loaded, prompts: Sequence[Sequence[int]]) -> Inputs:

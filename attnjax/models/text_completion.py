@@ -49,11 +49,11 @@ def stream(
       tokens: the largest number of tokens to generate.
       stop_strings: the text ends before the first of them, also where it begins or ends within a token. A stop string that
         begins in the prompt does not count.
-      temperature, top_k, top_p, min_p, seed: as in `complete`.
+      temperature, top_k, top_p, min_p, seed: as in `complete_batch`.
       chunk: the largest number of tokens between pieces. All chunks share one compiled program.
 
     Raises:
-      ValueError: as `complete`, and for a stop string that is empty. Errors come with the first piece.
+      ValueError: as `complete_batch`, and for a stop string that is empty. Errors come with the first piece.
 
     Example, for a folder with weights (skipped as a test, which has none):
       >>> loaded, tokenizer = load("models/gpt2"), load_tokenizer("models/gpt2")  # doctest: +SKIP

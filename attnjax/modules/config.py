@@ -5,6 +5,7 @@ from typing import Self
 
 from attnjax.config.architecture import AttentionOptions, TransformerOptions
 from attnjax.config.kinds import Count, Index
+from attnjax.modules.first_keys import check_first_keys
 from attnjax.positions import NoPE, PositionEncoding, Sinusoidal, Sizes
 
 
@@ -25,7 +26,8 @@ class TransformerConfig(TransformerOptions, _Vocabulary):
       others: as in `TransformerOptions` and `AttentionOptions`, where the options of runs and modules are described.
 
     Raises:
-      ValueError: a value out of range, or a combination that cannot be built.
+      ValueError: a value out of range, a combination that cannot be built, or an encoding that is made for a window and first
+        keys (`LMInfinite`, `StreamingLLM`) without these.
 
     Example:
       >>> config = TransformerConfig(vocab=11, model=16, layers=2, heads=4, hidden=64, encoding=Sinusoidal())
@@ -43,6 +45,7 @@ class TransformerConfig(TransformerOptions, _Vocabulary):
                     f"TransformerConfig.encoding must be a PositionEncoding such as RoPE(), or one per layer, got {one!r}"
                 )
         self.check("TransformerConfig")
+        check_first_keys("TransformerConfig", self.encodings, self)
 
     @classmethod
     def original_base(cls, vocab: int = 37_000) -> Self:

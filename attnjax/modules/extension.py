@@ -27,6 +27,7 @@ from flax import nnx
 from attnjax.config.names import EXTENSION_NAMES, nearest
 from attnjax.modules.config import TransformerConfig
 from attnjax.modules.decoder import Decoder
+from attnjax.modules.first_keys import visible_fields
 from attnjax.positions import (
     DualChunk,
     DynamicNTK,
@@ -142,9 +143,8 @@ def extended_config(
     encodings = tuple(map(change, config.encodings))
     encoding = encodings if isinstance(config.encoding, tuple) else encodings[0]
     fields: dict[str, Any] = {"encoding": encoding}
-    for part in (part for one in encodings for part in getattr(one, "parts", (one,))):
-        if isinstance(part, LMInfinite | StreamingLLM):
-            fields |= {"window": (part.window, 0), "windows": None, "window_first": part.first}
+    for one in encodings:
+        fields |= visible_fields(one)
     return dataclasses.replace(config, **fields)
 
 

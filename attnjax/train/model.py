@@ -14,6 +14,7 @@ from attnjax.config import EncodingConfig, ModelConfig, RunConfig
 from attnjax.config.names import is_class_path
 from attnjax.config.outside import construct
 from attnjax.modules import Decoder, Encoder, EncoderDecoder, TransformerConfig, replace_constants
+from attnjax.modules.first_keys import check_first_keys
 from attnjax.positions import EncodingParams, PositionEncoding, stacked_constants
 from attnjax.positions.scaling import Scaling
 from attnjax.tasks.base import Task
@@ -101,10 +102,15 @@ def vocabulary(run: RunConfig, task: Task) -> int:
 
 
 def transformer_config(model: ModelConfig, vocab: int) -> TransformerConfig:
-    """The modules' config of a run's model."""
+    """The modules' config of a run's model.
+
+    Raises ValueError for an encoding that is made for a window and first keys, where the run's model has others.
+    """
     options = {field.name: getattr(model, field.name) for field in dataclasses.fields(model)}
     encodings = tuple(map(encoding, model.encodings))
-    options["encoding"] = encodings if isinstance(model.encoding, tuple) else encodings[0]
+    layers = encodings if isinstance(model.encoding, tuple) else encodings * model.layers
+    check_first_keys("model", layers, model)
+    options["encoding"] = layers if isinstance(model.encoding, tuple) else encodings[0]
     return TransformerConfig(vocab=vocab, **options)
 
 

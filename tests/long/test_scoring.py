@@ -1,7 +1,6 @@
-"""Scores against the authors' numbers, and the suite with planted models: a lookup, and one that sees the end only."""
+"""Scores against the authors' numbers, and what the suite says of a model; `test_planted_texts.py` has the suite's scores."""
 
 import json
-import re
 
 import numpy as np
 import pytest
@@ -12,8 +11,7 @@ from attnjax.long.fitting import Setting, samples
 from attnjax.long.subjects import Subject, of_decoder
 from attnjax.modules import Decoder, TransformerConfig
 from tests import golden_arrays
-
-NEEDLES = ("niah_single_1", "niah_multikey_2", "niah_multikey_3")
+from tests.long.planted import WHOLE, reader
 
 
 def reads_all(table):
@@ -65,59 +63,15 @@ def test_the_likeliest_candidate_is_counted_per_byte_and_after_the_prompt():
         scoring.best_candidate(losses, [1], [[1] * 9], [1], 8)
 
 
-def planted(window):
-    """A model of bytes that looks the asked key up in the last `window` bytes, and says nothing where it is not there."""
-
-    def answer(text):
-        asked = re.findall(r"magic \w+ for (\S+) mentioned in the provided text is", text)
-        found = re.findall(rf"for {re.escape(asked[-1])} is: (\S+)\.", text[-window:])
-        return f" {found[0]}" if found else " ?"
-
-    def losses(tokens):
-        out = np.full((len(tokens), tokens.shape[1] - 1), 3.0)
-        for row, cost in zip(tokens, out, strict=True):
-            text = bytes(row.tolist()).decode()
-            start = text.rindex("text is") + len("text is")
-            told = answer(text[:start]).encode()
-            right = row[start : start + len(told)] == np.frombuffer(told, np.uint8)
-            cost[start - 1 : start - 1 + len(told)][right] = 0.1
-        return out
-
-    def complete(prompts, size, steps):
-        assert all(len(prompt) <= size for prompt in prompts)
-        told = [answer(bytes(prompt).decode()).encode()[:steps] for prompt in prompts]
-        return np.array([np.frombuffer(one.ljust(steps), np.uint8) for one in told])
-
-    text = lambda tokens: bytes(tokens).decode()
-    return Subject("planted", lambda text: list(text.encode()), text, losses, complete, bytewise=True)
-
-
-def test_a_lookup_scores_everything_at_every_length():
-    found = suite.evaluate(planted(10**6), (1024, 3000), NEEDLES, number=6)
-    assert {(one.generation, one.ranking) for one in found} == {(100.0, 100.0)}
-    assert scoring.effective_length(suite.averages(found, "generation")) == 3000
-
-
-def test_a_local_model_fails_beyond_its_window():
-    found = suite.evaluate(planted(900), (700, 3000), NEEDLES[:2], number=8)
-    means = {kind: suite.averages(found, kind) for kind in ("generation", "ranking")}
-    for mean in means.values():
-        assert mean[700] == 100
-        assert mean[3000] < 70
-        assert scoring.effective_length(mean) == 700
-    near, far = (suite.evaluate(planted(900), (3000,), NEEDLES[:1], number=2, depth=depth)[0] for depth in (1.0, 0.0))
-    assert (near.generation, far.generation) == (100, 0)
-
-
 def test_what_does_not_fit_is_said_and_has_no_score():
-    found = suite.evaluate(planted(10**6), (600, 1024), ("niah_single_1", "niah_multikey_3"), number=2)
+    found = suite.evaluate(reader(WHOLE), (600, 1024), ("niah_single_1", "niah_multikey_3"), number=2)
     table = suite.table("planted", found)
     assert "| UUID among UUIDs | - | 100.0 / 100.0 |" in table
     assert "| mean of all tasks | - | 100.0 / 100.0 |" in table
     assert "a length of 600 is too small." in table
     assert "1,024 by generation, 1,024 by ranking" in table
     with pytest.raises(ValueError, match="evaluate: task must be one of niah_single_1"):
-        suite.evaluate(planted(9), (600,), ("qa",))
+        suite.evaluate(reader(9), (600,), ("qa",))
 
 
 @pytest.fixture(scope="module")

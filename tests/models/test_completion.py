@@ -13,14 +13,14 @@ import pytest
 from flax import nnx
 
 from attnjax.cli import main
-from attnjax.cli.generating import changed, printable
+from attnjax.cli.generating import _fields, changed, printable
 from attnjax.models import folder as folders
 from attnjax.models.completion import complete, complete_batch, stop_tokens
 from attnjax.models.errors import DamagedFile, ModelError
 from attnjax.models.folder import Loaded, load
 from attnjax.models.param_paths import parameters, with_parameters
 from attnjax.modules import Encoder, EncoderDecoder
-from attnjax.positions import RoPE
+from attnjax.positions import ReRoPE, RoPE, StreamingLLM
 from tests.models.toys import TENSORS, TOYS, folder, fused_tensors, plain_tensors
 
 pytestmark = pytest.mark.slow
@@ -234,6 +234,18 @@ def test_the_command_with_another_encoding(tmp_path, monkeypatch, capsys):
     expected = complete(load(path, models=TOYS, fields={"encoding": RoPE(theta=50.0)}), PROMPT, 8)
     assert output.out.split() == [str(token) for token in expected]
     assert output.err.splitlines()[0] == "weights in the files that are not used: positions.weight"
+
+
+def test_the_command_gives_a_method_the_window_that_it_is_made_for():
+    """StreamingLLM of the paper, section 3.2: four first tokens and a window; an encoding without a window changes none."""
+    streaming = _fields("streaming_llm", ["window=20"])
+    assert streaming == {
+        "encoding": StreamingLLM(window=20),
+        "window": (20, 0),
+        "windows": None,
+        "window_first": 4,
+    }
+    assert _fields("rerope", []) == {"encoding": ReRoPE()}
 
 
 def test_what_is_new_is_told_in_short():

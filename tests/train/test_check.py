@@ -14,6 +14,11 @@ from tests.cases import slow_except
 from tests.tasks import cases
 
 LEARNED = {"name": "learned", "options": {"length": 64}}
+VISIBLE = {
+    "lm_infinite": {"window": [4095, 0], "window_first": 10},
+    "streaming_llm": {"window": [512, 0], "window_first": 4},
+}
+"""What a model must see with the default sizes of these encodings."""
 SMALL = {
     "task": {"name": "reverse_string", "length_max": 6},
     "model": {"layers": 2, "model": 16, "heads": 2, "hidden": 32},
@@ -41,7 +46,17 @@ def compiles(monkeypatch):
 
 @pytest.mark.parametrize("encoding", slow_except(ENCODING_NAMES, "rope", "cope"))
 def test_every_encoding_passes_in_a_decoder(encoding, compiles):
-    check(run({"model.encoding": LEARNED if encoding == "learned" else encoding}))
+    changes = {f"model.{name}": value for name, value in VISIBLE.get(encoding, {}).items()}
+    check(run({"model.encoding": LEARNED if encoding == "learned" else encoding, **changes}))
+    assert not compiles
+
+
+@pytest.mark.parametrize("encoding", VISIBLE)
+def test_first_keys_without_their_window_are_refused_before_anything_compiles(encoding, compiles):
+    with pytest.raises(
+        ValueError, match=r"^model.encoding has .* must be \(\d+, 0\) or \d+ and model.window_first \d+, got"
+    ):
+        check(run({"model.encoding": encoding}))
     assert not compiles
 
 

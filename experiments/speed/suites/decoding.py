@@ -16,6 +16,7 @@ import numpy as np
 from flax import nnx
 
 from attnjax.modules import Decoder, TransformerConfig, generate
+from attnjax.modules.first_keys import visible_fields
 from attnjax.positions import ENCODINGS, encoding
 from attnjax.typing import Array, Int, PyTree
 from experiments.speed.harness import Settings, agree, random_parameters
@@ -65,10 +66,10 @@ def decoding(settings: Settings) -> None:
 
 
 def decoder(name: str, size: Size) -> Decoder:
-    """Our decoder with an encoding; the table of learned positions is as long as the cache."""
-    options = {"length": size.slots} if name == "learned" else {}
+    """Our decoder with an encoding, and the window that it is made for; learned positions are as many as the cache has."""
+    made = encoding(name, **({"length": size.slots} if name == "learned" else {}))
     sizes = {"vocab": size.vocab, "model": size.model, "layers": size.layers, "heads": size.heads}
-    config = TransformerConfig(**sizes, hidden=4 * size.model, encoding=encoding(name, **options))
+    config = TransformerConfig(**sizes, hidden=4 * size.model, encoding=made, **visible_fields(made))
     return random_parameters(nnx.eval_shape(lambda: Decoder(config, rngs=nnx.Rngs(0))))
 
 
