@@ -5,7 +5,8 @@
     python -m experiments.context_extension --render experiments/context_extension    page, tables, figures from the records
 
 The first trains configs/context_extension.py into runs/context_extension, where it is not there yet. Every method is in
-records.jsonl before the next is measured: the same command goes on where it was stopped.
+records.jsonl before the next is measured: the same command goes on where it was stopped. Small models are then asked the tasks
+of the suite "long" (suite.jsonl); `attnjax evaluate MODEL --extend NAME` asks a published one.
 """
 
 import argparse
@@ -80,7 +81,16 @@ def measure(chosen: argparse.Namespace) -> int:
     protocol = Protocol(
         subjects[0].trained, chosen.factor, chosen.documents, chosen.needles, batch=max(1, chosen.batch)
     )
-    recording.record(subjects, corpus, protocol, planned(chosen), chosen.out / page.RECORDS)
+    plan = planned(chosen)
+    recording.record(subjects, corpus, protocol, plan, chosen.out / page.RECORDS)
+    if chosen.model is None:
+        from attnjax.records import jsonl
+        from experiments.context_extension import suite_records
+
+        runs = [one for one in jsonl.read(chosen.out / page.RECORDS).tables if one.get("kind") == "run"]
+        factors = {one["run"]: one["factors"] for one in runs}
+        path = chosen.out / suite_records.RECORDS
+        suite_records.record(subjects, corpus, protocol, factors, path, plan.methods)
     return 0
 
 

@@ -7,9 +7,11 @@ from attnjax.modules import extended_encoding
 from attnjax.positions import RoPE
 from attnjax.report.formatting import markdown
 from experiments import recorded
+from experiments.context_extension import suite_page, suite_records
 from experiments.context_extension.claims import bullets, claim, label
 from experiments.context_extension.methods import KEEP, POSITIONS, look, published_name
 from experiments.context_extension.results import Results, read
+from experiments.context_extension.suite_records import Suite
 from experiments.context_extension.tables import STAGED, TITLES, length_table, table_md, titled, units
 
 RECORDS = recorded.RECORDS
@@ -59,14 +61,14 @@ recalibration a model is not expected to do anything without its RoPE.
 {bullets}
 
 {tables}
-{units} All numbers are in [table.md](table.md) and [records.jsonl](records.jsonl).
+{units} All numbers are in [table.md](table.md) and [records.jsonl](records.jsonl){more}.
 
 ![Needles found, by depth and length](figure_depth.png)
 
 *Share of answers found (bright: all) by depth of the needle, from the start of the context (0) to right before the
 question (1), and by length of the context in {unit}s.*
 
-## Limits
+{suite}## Limits
 
 {limits}
 
@@ -78,7 +80,7 @@ python -m experiments.context_extension --render experiments/context_extension  
 ```
 
 Measured on {date} with Python {python}, jax {jax} and flax {flax} on {processor}: {training}{minutes} of tuning and measuring.
-"""
+{suite_minutes}"""
 
 PAPERS = """ And which change of its
 positions, without training: Self-Extend, Jin et al. 2024 (arXiv:2401.01325); ReRoPE and Leaky ReRoPE, Su 2023
@@ -118,17 +120,24 @@ def render(folder: pathlib.Path) -> list[pathlib.Path]:
 
     Raises ValueError where the records are missing or damaged.
     """
-    return recorded.render(folder, read, {"README.md": page, "table.md": table_md}, _draw)
+    suite = suite_records.read(folder / suite_records.RECORDS)
+    pages = {"README.md": lambda results: page(results, suite), "table.md": lambda results: tables_of(results, suite)}
+    return recorded.render(folder, read, pages, lambda results, folder: _draw(results, suite, folder))
 
 
-def _draw(results: Results, folder: pathlib.Path) -> list[pathlib.Path]:
-    from experiments.context_extension.figure import draw
+def _draw(results: Results, suite: Suite | None, folder: pathlib.Path) -> list[pathlib.Path]:
+    from experiments.context_extension import figure, suite_figure
 
-    return draw(results, folder)
+    return figure.draw(results, folder) + ([] if suite is None else suite_figure.draw(suite, folder))
 
 
-def page(results: Results) -> str:
-    """The text of README.md."""
+def tables_of(results: Results, suite: Suite | None = None) -> str:
+    """The text of table.md."""
+    return table_md(results) if suite is None else f"{table_md(results)}\n{suite_page.tables(suite)}"
+
+
+def page(results: Results, suite: Suite | None = None) -> str:
+    """The text of README.md, with what the suite says where it was asked."""
     about, run = results.about, results.runs[0]
     small = about["unit"] == "byte"
     limits = SMALL if small else PUBLISHED
@@ -161,6 +170,9 @@ def page(results: Results) -> str:
         command=command(results),
         minutes=spent(results),
         training=training(results),
+        more="" if suite is None else f", those of the suite in [{suite_records.RECORDS}]({suite_records.RECORDS})",
+        suite="" if suite is None else f"{suite_page.section(suite, results)}\n",
+        suite_minutes="" if suite is None else f"{suite_page.spent(suite)}\n",
         text=markdown(about["text"]),
         **{name: about[name] for name in names},
         **{name: markdown(str(about[name])) for name in ("date", "python", "jax", "flax", "processor")},

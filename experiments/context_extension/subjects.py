@@ -54,6 +54,9 @@ class Scores(NamedTuple):
 class Subject:
     """A model as a function of its parameters and of the numbers of its encoding.
 
+    `scores(params, numbers, tokens)` has the `Scores` of every token but the first; `next_losses` has the loss [B, V] that each
+    token would have as the next one.
+
     Args:
       config: what it was built from.
       build: the model of a config, at random.
@@ -80,7 +83,9 @@ class Subject:
         self.rotations = tuple(dict.fromkeys(one for one in config.encodings if isinstance(one, RoPE)))
         if not self.rotations:
             raise ValueError(f"{name} has no RoPE, whose frequencies could be changed: it has {config.encodings[0]}")
-        self.scores = jax.jit(self._scores, compiler_options=compiling.compile_default(platform_of(None)))
+        options = compiling.compile_default(platform_of(None))
+        self.scores = jax.jit(self._scores, compiler_options=options)
+        self.next_losses = jax.jit(self._next_losses, compiler_options=options)
 
     @property
     def base(self) -> RoPE:
@@ -147,6 +152,11 @@ class Subject:
         cut = lambda x: jnp.moveaxis(x.reshape(x.shape[0], -1, size, *x.shape[2:]), 1, 0)
         found = jax.lax.map(part, (cut(features), cut(targets)))
         return jax.tree.map(lambda x: jnp.moveaxis(x, 0, 1).reshape(targets.shape), found)
+
+    def _next_losses(self, params: PyTree, numbers: Numbers, tokens: Int[Array, "B T"]) -> Float[Array, "B V"]:
+        model = self.module(params, numbers)
+        logits = model.output(model.features(tokens)[:, -1:])[:, 0]
+        return -jax.nn.log_softmax(logits.astype(jnp.float32))
 
 
 def of_run(directory: pathlib.Path) -> Subject:

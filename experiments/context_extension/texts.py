@@ -158,7 +158,7 @@ def haystack(corpus: Corpus, length: int, depth: float, count: int, longest: int
             raise ValueError(f"a context of {length} tokens cannot hold a needle of {around}")
         end = longest + int(place * (len(corpus.test) - longest))
         filler = corpus.test[end - room : end].tolist()
-        at = _break(filler, round(depth * room), corpus.breaks)
+        at = nearest_break(filler, round(depth * room), corpus.breaks)
         rows.append([*corpus.begin, *filler[:at], *needle.statement, *filler[at:], *needle.question, *needle.answer])
         marks.append([0] * (length - len(needle.answer)) + list(map(int, needle.counted)))
     return Haystack(np.array(rows, np.int32), np.array(marks, np.int32))
@@ -169,7 +169,7 @@ def as_tokens(text: bytes) -> Tokens:
     return np.frombuffer(text, np.uint8)
 
 
-def _break(filler: list[int], place: int, breaks: tuple[int, ...]) -> int:
+def nearest_break(filler: list[int], place: int, breaks: tuple[int, ...]) -> int:
     """The nearest place to stand a statement at: behind one of the breaks, or at the start, or exactly here."""
     if not breaks:
         return place

@@ -1,5 +1,7 @@
 """Context extension: methods are the encodings they are named after, and what is measured is what the texts say."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,7 +9,6 @@ import optax
 import pytest
 from flax import nnx
 
-from attnjax.attention import Mask
 from attnjax.modules import Decoder, TransformerConfig
 from attnjax.positions import ALiBi, EncodingParams, NoPE, RoPE
 from experiments.context_extension import measuring, methods, planting, texts, tuning
@@ -72,9 +73,9 @@ def test_positions_are_remapped_as_by_the_library(subject):
         encoding = methods.encoding(method, BASE, EXTENSION)
         parts = getattr(encoding, "parts", (encoding,))
         beside = [part for part in parts if hasattr(part, "first")]
-        mask = Mask(window=(beside[0].window, 0), first=beside[0].first) if beside else Mask()
-        model = subject.with_encodings(subject.params, (NoPE(), encoding))
-        logits = model(tokens[:, :-1], mask=mask)
+        seen = {"window": (beside[0].window, 0), "window_first": beside[0].first} if beside else {}
+        config = dataclasses.replace(subject.config, encoding=(NoPE(), encoding), **seen)
+        logits = subject.with_config(subject.params, config)(tokens[:, :-1])
         expected = optax.softmax_cross_entropy_with_integer_labels(logits, tokens[:, 1:])
         np.testing.assert_allclose(found.loss, expected, rtol=2e-5, atol=2e-5, err_msg=method)
 

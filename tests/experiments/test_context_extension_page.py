@@ -11,13 +11,12 @@ from flax import nnx
 from attnjax.models import architecture, save
 from attnjax.models.folder import Loaded
 from attnjax.records import jsonl
-from experiments.context_extension import recording, texts
+from experiments.context_extension import recording, suite_records, texts
 from experiments.context_extension.__main__ import main, read_factors
 from experiments.context_extension.measuring import Protocol
-from experiments.context_extension.page import RECORDS, page, render
+from experiments.context_extension.page import RECORDS, page, render, tables_of
 from experiments.context_extension.recording import Plan
 from experiments.context_extension.results import read
-from experiments.context_extension.tables import table_md
 from tests.experiments.test_context_extension import L, corpus_of, subject_of
 
 pytestmark = pytest.mark.slow
@@ -100,11 +99,13 @@ def test_the_page_says_what_the_records_say(tmp_path):
 
 @pytest.mark.skipif(not (COMMITTED / RECORDS).exists(), reason="nothing is committed")
 def test_the_committed_page_is_made_anew_from_its_records():
-    found = read(COMMITTED / RECORDS)
-    assert (COMMITTED / "README.md").read_text() == page(found)
-    assert (COMMITTED / "table.md").read_text() == table_md(found)
-    assert all((COMMITTED / name).exists() for name in NAMES)
-    assert not re.search(r"/(tmp|home|root|Users)/", (COMMITTED / RECORDS).read_text())
+    found, suite = read(COMMITTED / RECORDS), suite_records.read(COMMITTED / suite_records.RECORDS)
+    assert suite is not None
+    assert (COMMITTED / "README.md").read_text() == page(found, suite)
+    assert (COMMITTED / "table.md").read_text() == tables_of(found, suite)
+    assert all((COMMITTED / name).exists() for name in (*NAMES, "figure_suite.png", "figure_suite.svg"))
+    for name in (RECORDS, suite_records.RECORDS):
+        assert not re.search(r"/(tmp|home|root|Users)/", (COMMITTED / name).read_text())
 
 
 @pytest.mark.slow
