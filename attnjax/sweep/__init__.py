@@ -1,6 +1,7 @@
 """From one config to many runs, each exactly once: planning, a folder per run, and executors. Never imports JAX.
 
-Example:
+A sweep from Python:
+
     store = prepare(root, "name", plan(config, sweep))
     summary = run_here(store, train)        # or run_workers(store, "module:function", 4)
 """
