@@ -110,7 +110,7 @@ def draw_cut(axis: Any, rows: Sequence[Row], longest: int) -> None:
 def caption(axis: Any, curves: Sequence[Curve], cut: bool = False) -> None:
     """What bands and thin lines are, from the numbers of runs, below the x axis."""
     words = f"bands: {intervals.caption([count for curve in curves for count in curve.count])}"
-    words += "; thin dashes: cut to the trained length" if cut else ""
+    words += "\nthin dashes: windows cut to the trained length" if cut else ""
     axis.set_xlabel(f"{axis.get_xlabel()}\n{words}", color=INK, fontsize=8.5)
 
 

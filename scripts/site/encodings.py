@@ -121,12 +121,13 @@ def note(name: str, cls: str) -> str:
 
 
 def table(root: pathlib.Path) -> dict[str, list[tuple[str, str]]]:
-    """The columns of the table of docs/encodings.md, by the keys of its rows.
+    """The columns of the table of docs/encodings.md that begins with the encoding and its key, by the keys of its rows.
 
     Raises ValueError where an encoding has no row.
     """
-    lines = (root / "docs" / "encodings.md").read_text(encoding="utf-8").splitlines()
-    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("|")]
+    page = (root / "docs" / "encodings.md").read_text(encoding="utf-8")
+    lines = page[page.index("| encoding | key |") :].partition("\n\n")[0].splitlines()
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
     header, found = rows[0], {}
     for row in rows[2:]:
         for key in re.findall(r"`(\w+)`", row[1]):

@@ -125,3 +125,13 @@ def test_from_committed_runs_to_the_page_and_again(tmp_path):
     assert main(command) == 0
     assert (folder / recorded.RECORDS).read_bytes() == first
     assert main([*command[:3], "4", *command[4:]]) == 2
+
+
+def test_the_committed_page_is_made_from_its_records_of_committed_runs():
+    folder = pathlib.Path(page.__file__).parent / "copy_alibi"
+    found = results.read(folder / recorded.RECORDS)
+    assert (folder / "README.md").read_text(encoding="utf-8") == page.page(found)
+    rows = [row for row in jsonl.read(folder / recorded.RECORDS).tables if row["kind"] == "run"]
+    committed = {row["run"] for row in rows if row["of"] == "committed"}
+    assert committed == {run_id(config) for config in planning.cell(COMMITTED, "copy", "alibi")}
+    assert len([row for row in rows if row["of"] == "rerun"]) == 3 * 20
