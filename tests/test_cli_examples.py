@@ -38,8 +38,11 @@ def pages() -> dict[str, str]:
 
 
 def saved(where: str) -> list[tuple[str, str]]:
-    """The configs that a page tells its reader to save, with their paths."""
-    return re.findall(r"Save this as `(configs/\w+\.py)`.*?```python\n(.*?)```", pages().get(where, ""), re.DOTALL)
+    """The configs that a page tells its reader to save, with their paths: blocks of code, and texts in triple quotes in one."""
+    page = pages().get(where, "")
+    quoted = re.findall(r"[Ss]ave what.*?as `(\w+\.py)`.*?'''(.*?)'''", page, re.DOTALL)
+    quoted += re.findall(r"with `(\w+\.py)`, the config in quotes below.*?'''(.*?)'''", page, re.DOTALL)
+    return [*re.findall(r"Save this as `(configs/\w+\.py)`.*?```python\n(.*?)```", page, re.DOTALL), *quoted]
 
 
 SHOWN = {(where, line) for where, text in {**helps(), **pages()}.items() for line in commands(text)}
