@@ -1,6 +1,7 @@
 """Does a committed cell come out again under another rounding? Its runs are trained again and compared with its range.
 
     python -m experiments.rerun --task copy --encoding alibi    trains 20 reruns into runs/rerun/copy_alibi, and compares
+    python -m experiments.rerun --compare runs/rope_vs_sinusoidal  all runs of this sweep, trained by you, beside the committed
     python -m experiments.rerun --render runs/rerun/copy_alibi  the page from the records alone
 
 A rerun has the seeds and the data of the committed runs and a learning rate that differs in its last bits
@@ -19,7 +20,7 @@ from attnjax.config.names import safe_name
 from attnjax.records import jsonl
 from attnjax.sweep import prepare
 from experiments import recorded
-from experiments.rerun import page, planning, results
+from experiments.rerun import elsewhere, page, planning, results
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -34,14 +35,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--encoding", default="alibi", help="the encoding of the cell (alibi)")
     parser.add_argument("--reruns", type=int, default=20, help="how often the cell is trained again (20)")
     parser.add_argument("--out", type=folder, default=folder("runs/rerun"), help="where a folder of the cell is made")
+    parser.add_argument(
+        "--compare", type=folder, help="train nothing; compare all runs of this sweep with the committed"
+    )
     parser.add_argument("--render", type=folder, help="train nothing; write the page of the records in this folder")
     chosen = parser.parse_args(arguments)
     try:
-        if chosen.render is None:
+        if chosen.compare is not None:
+            target = chosen.out / safe_name(chosen.compare.name, "the sweep")
+            elsewhere.write(chosen.records, chosen.compare, target)
+        elif chosen.render is None:
             target = chosen.out / safe_name(f"{chosen.task}_{chosen.encoding}", "the cell")
             if status := rerun(chosen, target):
                 return status
-        made = page.render(chosen.render or target)
+        place = chosen.render or target
+        made = (elsewhere if elsewhere.holds(place / recorded.RECORDS) else page).render(place)
     except ValueError as error:
         print(f"rerun: error: {error}", file=sys.stderr)
         return 2

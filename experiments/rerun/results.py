@@ -70,7 +70,7 @@ class Results:
 
 
 def measured(folder: pathlib.Path, only: Sequence[str] | None = None, metric: str = "") -> list[dict[str, Any]]:
-    """A record per run that is done: its seeds, rate, and values of the first metric past training, within, and by length.
+    """A record per run that is done: task, seeds, rate, and values of the first metric past training, within, and by length.
 
     `only` names the runs; all without it. `metric` is a key; without it the first that a report of the folder prints.
     Raises ValueError where the folder holds no run.
@@ -92,7 +92,8 @@ def measured(folder: pathlib.Path, only: Sequence[str] | None = None, metric: st
                     seeds = {"seed": run.config["seed"], "data_seed": run.config["data_seed"]}
                     rate = run.config["train"]["learning_rate"]
                     numbers = {name: float(value) for name, value in values.items()}
-                    found.append({"run": run.id, **seeds, "rate": rate, "metric": shown.key, "values": numbers})
+                    cell = {"task": panel.label, "variant": variant.label}
+                    found.append({"run": run.id, **cell, **seeds, "rate": rate, "metric": shown.key, "values": numbers})
     return found
 
 

@@ -11,7 +11,7 @@ from attnjax.records import jsonl
 from attnjax.sweep import plan, prepare, run_here, seeds
 from attnjax.train import train
 from experiments import recorded
-from experiments.rerun import page, planning, results
+from experiments.rerun import elsewhere, page, planning, results
 from experiments.rerun.__main__ import main
 
 COMMITTED = pathlib.Path(__file__).parents[2] / "experiments" / "rope_vs_sinusoidal" / "records"
@@ -135,3 +135,63 @@ def test_the_committed_page_is_made_from_its_records_of_committed_runs():
     committed = {row["run"] for row in rows if row["of"] == "committed"}
     assert committed == {run_id(config) for config in planning.cell(COMMITTED, "copy", "alibi")}
     assert len([row for row in rows if row["of"] == "rerun"]) == 3 * 20
+
+
+def both_sweeps(path, again):
+    """A cell with committed scores 0.2, 0.4 and 0.5 past training and 0.5 at length 8, and the scores of its runs again."""
+    machine = lambda of: {"kind": "machine", "of": of, "processor": f"that of {of}", "version_jax": "0"}
+    run = lambda of, seed, past: {
+        "kind": "run",
+        "of": of,
+        "run": f"{seed}",
+        "task": "copy",
+        "variant": "RoPE",
+        "seed": seed,
+        "metric": "exact_match",
+        "values": {"past training": past, "within": 1.0, "8": past + 0.1},
+    }
+    protocol = {"kind": "protocol", "records": "experiments/x/records", "name": "x", "committed": 4, "both": 3}
+    runs = [run("committed", seed, past) for seed, past in enumerate([0.2, 0.4, 0.5])]
+    runs += [run("rerun", seed, past) for seed, past in enumerate(again)]
+    path.mkdir()
+    jsonl.append(path / recorded.RECORDS, protocol, machine("committed"), machine("rerun"), *runs)
+    return path / recorded.RECORDS
+
+
+def test_a_whole_sweep_by_hand(tmp_path):
+    """Medians 0.45 and 0.55 against the ranges 0.2 to 0.5 and 0.3 to 0.6, then 0.1 and 0.2, which are outside."""
+    text = elsewhere.page(elsewhere.read(both_sweeps(tmp_path / "a", [0.3, 0.45, 0.9])))
+    assert "Of 1 medians past training 1 lie within the committed range, of 1 medians at single lengths 1." in text
+    assert "| copy | RoPE | exact match, free running | 0.400 (range 0.200 to 0.500) | 0.450 | 1 of 1 |" in text
+    assert "No median is outside." in text
+    assert "1 of 4 committed runs were not trained again." in text
+    assert "| processor | that of committed | that of rerun |" in text
+    text = elsewhere.page(elsewhere.read(both_sweeps(tmp_path / "b", [0.0, 0.1, 0.3])))
+    assert "Of 1 medians past training 0 lie within the committed range, of 1 medians at single lengths 0." in text
+    assert "* copy under RoPE, past training: 0.100 beside 0.400 (range 0.200 to 0.500)\n" in text
+    assert "* copy under RoPE, 8: 0.200 beside 0.500 (range 0.300 to 0.600)\n" in text
+
+
+def test_the_committed_sweep_beside_itself_is_inside_everywhere(tmp_path, capsys):
+    assert main(["--compare", str(COMMITTED), "--out", str(tmp_path)]) == 0
+    assert capsys.readouterr().out == f"{tmp_path / 'records' / 'README.md'}\n"
+    found = elsewhere.read(tmp_path / "records" / recorded.RECORDS)
+    assert (len(found.cells), found.about["both"]) == (8, 24)
+    assert all(one.inside == 1 for cell in found.cells for one in cell.quantities)
+    assert all((one.reruns == one.committed).all() for cell in found.cells for one in cell.quantities)
+
+
+def test_a_sweep_without_a_common_run_is_refused(tmp_path, capsys):
+    other = COMMITTED.parents[1] / "theta" / "records"
+    assert main(["--compare", str(other), "--out", str(tmp_path)]) == 2
+    assert "no run of" in (text := capsys.readouterr().err)
+    assert "is it another sweep, or one of other versions?" in text
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_committed_page_of_the_whole_sweep_is_made_from_its_records():
+    folder = pathlib.Path(page.__file__).parent / "rope_vs_sinusoidal"
+    found = elsewhere.read(folder / recorded.RECORDS)
+    assert (folder / "README.md").read_text(encoding="utf-8") == elsewhere.page(found)
+    runs = {row["run"] for row in jsonl.read(folder / recorded.RECORDS).tables if row["kind"] == "run"}
+    assert runs == {folder.name for folder in COMMITTED.iterdir() if folder.is_dir()}
