@@ -115,10 +115,12 @@ def _submit(arguments: argparse.Namespace, plan: Plan) -> int:
     command = worker_command(store.root, arguments.trainer, _execution(arguments, plan.imports))
     count = arguments.workers or 1
     executor = Slurm(store, command, count, chosen)
-    for array, living in executor.living().items():
-        print(
-            f"note: {living} workers of job {array} are still queued or running; {count} more are submitted", flush=True
-        )
+    try:
+        for array, living in executor.living().items():
+            told = f"note: {living} workers of job {array} are still queued or running; {count} more are submitted"
+            print(told, flush=True)
+    except ValueError as error:
+        print(f"note: whether workers are still queued or running is not known: {error}", flush=True)
     submitted = executor.submit()
     print(f"{len(store.runs)} runs in {store.root}; {count} workers submitted to slurm: {submitted}")
     print(

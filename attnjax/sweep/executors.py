@@ -5,7 +5,8 @@
     ray       tasks of Ray, see `ray_tasks.py`; the driver stays, starts workers again, and stops them when it is stopped
 
 A worker is `attnjax work DIR`, whoever starts it: it claims runs by their leases, so that executors, and several sweeps of one
-folder from several of them, need not know of each other.
+folder from several of them, need not know of each other. Local ones are not behind the protocol below: their driver holds their
+pipes, hears each event when it happens and replaces a killed worker at once, where `attend` looks every second.
 """
 
 import contextlib
@@ -41,7 +42,7 @@ class Executor(Protocol):
     def poll(self, workers: str) -> Mapping[str, int]:
         """How many workers wait, run or are in another state, in the executor's words; {} when it knows of none any more.
 
-        Where the executor does not start workers again by itself, this does.
+        Where the executor does not start workers again by itself, this does. Raises ValueError where it cannot say.
         """
         ...
 

@@ -2,7 +2,9 @@
 
 Every job of the array is one worker. It gets SIGUSR1 before its time ends or it is preempted, saves, gives its runs back and
 exits with 75; the script then puts the job back into the queue, and the next start goes on with whatever run is free. A worker
-that is killed, or whose node is lost, is started again too: by the script, or by SLURM (`--requeue`).
+that is killed, or whose node is lost, is started again too: by the script, or by SLURM (`--requeue`). A job that is cancelled
+gets SIGTERM, saves, and is not started again. A preempted one gets SIGTERM as well where the cluster says so: it goes back into
+the queue by SLURM, or by the script where SLURM lets it run on for a while.
 
 The script is kept beside the logs, so that it can be read, changed and submitted again by hand, and so are the numbers of
 the arrays, so that the next submission can say which workers there are already.
@@ -30,6 +32,8 @@ LATEST = 20
 SECONDS = 60
 """That a command of SLURM may take."""
 JOB = re.compile(r"(\d+)(;[\w.-]+)?")
+FORGOTTEN = "Invalid job id"
+"""What squeue says of a job that ended a while ago."""
 
 TEMPLATE = """\
 #!/bin/bash
@@ -37,23 +41,42 @@ TEMPLATE = """\
 # Submit it again with: sbatch {script}
 {options}
 
+# SLURM warns this script, and the script its worker. The traps come first: a signal may come while the lines below are run.
+worker= warned= ended=
+trap 'warned=1; [[ -z $worker ]] || kill -USR1 "$worker" 2>/dev/null' USR1 USR2
+trap 'warned=1 ended=1; [[ -z $worker ]] || kill -USR1 "$worker" 2>/dev/null' TERM
+
 export PYTHONPATH={path}
 cd -- {folder} || exit 1
 {setup}
-{command} &
-worker=$!
 
-# SLURM warns this script, and the script its worker. A signal interrupts `wait`, which then says nothing about the worker.
-trap 'kill -USR1 "$worker" 2>/dev/null' USR1 USR2 TERM
-while :; do
-    wait "$worker"
-    code=$?
-    kill -0 "$worker" 2>/dev/null || break
-done
+code=75
+if [[ -z $warned ]]; then
+    {command} &
+    worker=$!
+    [[ -z $warned ]] || kill -USR1 "$worker"
+    # A signal interrupts `wait`, which then says nothing about the worker.
+    while :; do
+        wait "$worker"
+        code=$?
+        kill -0 "$worker" 2>/dev/null || break
+    done
+fi
 
-# 75: runs are left. Above 128: a signal ended the worker.
+# Among the jobs of an array, SLURM_JOB_ID of one is the number of the whole array.
+job=${{SLURM_ARRAY_JOB_ID:+${{SLURM_ARRAY_JOB_ID}}_$SLURM_ARRAY_TASK_ID}}
+job=${{job:-$SLURM_JOB_ID}}
+# 75: runs are left. Above 128: a signal ended the worker, 143: SIGTERM, which comes to both.
 if ((code == 75 || code > 128)) && ((${{SLURM_RESTART_COUNT:-0}} < {restarts})); then
-    scontrol requeue "$SLURM_JOB_ID"
+    # After SIGTERM a job that was cancelled stays away, and one that SLURM itself puts back into the queue has left already.
+    state=RUNNING
+    [[ -z $ended && $code != 143 ]] || state=$(squeue --noheader --format="%T %r" --jobs "$job")
+    case $state in
+        RUNNING* | *TimeLimit)
+            scontrol requeue "$job" ||
+                echo "job $job could not be put back into the queue; for a new one: sbatch {script}" >&2
+            ;;
+    esac
 fi
 exit "$code"
 """
@@ -79,19 +102,18 @@ class Slurm:
         return found[1]
 
     def living(self) -> Mapping[str, int]:
-        """How many workers of each array that was submitted for this folder are queued or running."""
+        """How many workers of each array that was submitted for this folder are queued or running.
+
+        Raises ValueError, with the words of squeue, where it cannot say.
+        """
         rows = jsonl.read(files.inside(self._store.root, LOGS) / SUBMITTED).tables[-LATEST:]
         arrays = dict.fromkeys(row["array"] for row in rows if JOB.fullmatch(text(row.get("array"))))
-        counts = {array: sum(self.poll(array).values()) for array in arrays}
-        return {array: count for array, count in counts.items() if count}
+        counts = Counter(_queued("%F", *arrays) if arrays else ())
+        return {array: counts[array] for array in arrays if counts[array]}
 
     def poll(self, workers: str) -> Mapping[str, int]:
-        """Jobs of the array that have not ended by state, as squeue calls it."""
-        try:
-            told = _slurm("squeue", "--array", "--noheader", "--format=%T", "--jobs", workers)
-        except ValueError:  # "Invalid job id specified", of jobs that it has forgotten
-            return {}
-        return Counter(told.split())
+        """Jobs of the array that have not ended by state, as squeue calls it. Raises ValueError where squeue cannot say."""
+        return Counter(_queued("%T", workers))
 
     def stop(self, workers: str) -> None:
         """Warn the workers, so that they save, and take the jobs away."""
@@ -132,6 +154,16 @@ class Slurm:
             command=shlex.join(self._command),
             restarts=profile.restarts,
         )
+
+
+def _queued(form: str, *jobs: str) -> list[str]:
+    """A word of squeue for each of these jobs that has not ended."""
+    try:
+        return _slurm("squeue", "--array", "--noheader", f"--format={form}", "--jobs", ",".join(jobs)).split()
+    except ValueError as error:
+        if FORGOTTEN in str(error):
+            return []
+        raise
 
 
 def _slurm(*command: str) -> str:

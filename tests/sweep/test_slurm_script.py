@@ -73,10 +73,11 @@ def test_the_script_says_what_the_profile_says(make, programs):
             "--nice=5",
         ),
     ]
-    assert lines[lines.index("module load cuda") + 1] == "python 'x y' &"
+    order = [lines.index(line) for line in ("module load cuda", "    python 'x y' &", "    worker=$!")]
+    assert order == sorted(order)
+    assert [number for number, line in enumerate(lines) if line.startswith("trap ")][-1] < order[0]
     subprocess.run(["bash", "-n", script], check=True)
-    asked = next(pathlib.Path(os.environ["PATH"].split(":")[0]).glob("*.asked")).read_text()
-    assert asked == f"--parsable {script}\n"
+    assert asked("sbatch") == f"--parsable {script}"
 
 
 @pytest.mark.parametrize(
@@ -97,25 +98,84 @@ def test_a_job_goes_back_into_the_queue_when_its_worker_asks_for_it_or_was_kille
     script = slurm(store, ["bash", "-c", end]).script(store.root / "logs")
     environment = {**os.environ, "SLURM_JOB_ID": "17", "SLURM_RESTART_COUNT": str(restarts)}
     done = subprocess.run(["bash", "-c", script], env=environment, capture_output=True, check=False, timeout=60)
-    asked = list(pathlib.Path(os.environ["PATH"].split(":")[0]).glob("scontrol.asked"))
-    assert [path.read_text() for path in asked] == ["requeue 17\n"] * requeued
+    assert asked("scontrol") == "requeue 17" * requeued
     assert done.returncode == (137 if "KILL" in end else int(end.split()[1]))
 
 
-@pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGUSR2, signal.SIGTERM])
-def test_a_warning_reaches_the_worker_and_the_script_waits_for_it(make, programs, tmp_path, number):
-    programs("scontrol", 'echo "$@" >"$0.asked"')
+def asked(name):
+    """What the stand-in of a program was asked for, in one line; "" where it was not called."""
+    path = pathlib.Path(os.environ["PATH"].split(":")[0]) / f"{name}.asked"
+    return path.read_text().strip() if path.exists() else ""
+
+
+ENDS = [
+    (signal.SIGUSR1, "", True),
+    (signal.SIGUSR2, "", True),
+    (signal.SIGTERM, "COMPLETING None", False),  # cancelled, or requeued by SLURM, which needs no help
+    (signal.SIGTERM, "PENDING BeginTime", False),
+    (signal.SIGTERM, "", False),
+    (signal.SIGTERM, "RUNNING None", True),  # will be preempted after its grace, or somebody sent the signal alone
+    (signal.SIGTERM, "COMPLETING TimeLimit", True),
+]
+"""A signal, what squeue says of the job afterwards, and whether the script puts it back into the queue."""
+
+
+@pytest.mark.parametrize(("number", "state", "requeued"), ENDS)
+def test_a_warning_reaches_the_worker_the_script_waits_for_it_and_a_cancelled_job_stays_away(
+    make, programs, tmp_path, number, state, requeued
+):
+    programs("scontrol", 'echo "$@" >>"$0.asked"')
+    programs("squeue", f'echo "$@" >>"$0.asked"; echo "{state}"')
     store = make(seeds(1))
     worker = (
-        f"trap 'sleep 1; touch {tmp_path}/saved; exit 75' USR1; touch {tmp_path}/begun; while :; do sleep 0.1; done"
+        f"trap 'sleep 0.3; touch {tmp_path}/saved; exit 75' USR1; touch {tmp_path}/begun; while :; do sleep 0.1; done"
     )
     script = slurm(store, ["bash", "-c", worker]).script(store.root / "logs")
-    process = subprocess.Popen(["bash", "-c", script], env={**os.environ, "SLURM_JOB_ID": "17"})
+    array = {"SLURM_JOB_ID": "17", "SLURM_ARRAY_JOB_ID": "17", "SLURM_ARRAY_TASK_ID": "3"}
+    process = subprocess.Popen(["bash", "-c", script], env={**os.environ, **array})
     until((tmp_path / "begun").exists)
     time.sleep(0.2)
     process.send_signal(number)
     assert process.wait(60) == 75
     assert (tmp_path / "saved").exists()
+    assert asked("scontrol") == "requeue 17_3" * requeued  # with 17 the whole array would begin again
+    assert asked("squeue") == "--noheader --format=%T %r --jobs 17_3" * (number == signal.SIGTERM)
+
+
+@pytest.mark.parametrize(("number", "requeued"), [(signal.SIGUSR1, True), (signal.SIGTERM, False)])
+def test_a_signal_during_the_lines_of_setup_starts_no_worker(make, programs, tmp_path, number, requeued):
+    programs("scontrol", 'echo "$@" >>"$0.asked"')
+    programs("squeue", "echo COMPLETING None")
+    store, setup = make(seeds(1)), (f"touch {tmp_path}/begun", "sleep 1", f"touch {tmp_path}/loaded")
+    script = slurm(store, ["touch", str(tmp_path / "worked")], setup=setup).script(store.root / "logs")
+    process = subprocess.Popen(["bash", "-c", script], env={**os.environ, "SLURM_JOB_ID": "17"})
+    until((tmp_path / "begun").exists)
+    process.send_signal(number)
+    assert process.wait(60) == 75
+    assert [(tmp_path / name).exists() for name in ("loaded", "worked")] == [True, False]
+    assert asked("scontrol") == "requeue 17" * requeued
+
+
+def test_a_worker_that_sigterm_ended_before_the_script_heard_of_it_is_asked_about(make, programs):
+    programs("scontrol", 'echo "$@" >>"$0.asked"')
+    programs("squeue", "echo COMPLETING None")
+    store = make(seeds(1))
+    script = slurm(store, ["bash", "-c", "kill -TERM $$"]).script(store.root / "logs")
+    done = subprocess.run(["bash", "-c", script], env={**os.environ, "SLURM_JOB_ID": "17"}, check=False, timeout=60)
+    assert (done.returncode, asked("scontrol")) == (143, "")
+
+
+def test_a_requeue_that_is_refused_is_a_sentence_in_the_log(make, programs):
+    programs("scontrol", "echo 'slurm_requeue error: Access denied' >&2; exit 1")
+    store = make(seeds(1))
+    script = slurm(store, ["bash", "-c", "exit 75"]).script(store.root / "logs")
+    environment = {**os.environ, "SLURM_JOB_ID": "17"}
+    done = subprocess.run(["bash", "-c", script], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 75
+    assert done.stderr.splitlines() == [
+        "slurm_requeue error: Access denied",
+        f"job 17 could not be put back into the queue; for a new one: sbatch {store.root}/logs/slurm.sh",
+    ]
 
 
 def test_what_slurm_cannot_or_will_not_do_is_one_sentence(make, programs, monkeypatch):
@@ -139,6 +199,10 @@ def test_what_slurm_cannot_or_will_not_do_is_one_sentence(make, programs, monkey
     assert slurm(store).poll("17") == {}
     programs("squeue", "printf 'RUNNING\\nPENDING\\nRUNNING\\n'")
     assert slurm(store).poll("17") == {"RUNNING": 2, "PENDING": 1}
+    programs("squeue", "echo 'slurm_load_jobs error: Unable to contact slurm controller' >&2; exit 1")
+    refused = r"^squeue refused: slurm_load_jobs error: Unable to contact slurm controller$"
+    with pytest.raises(ValueError, match=refused):  # workers may still run: it must not look as if all had ended
+        slurm(store).poll("17")
 
 
 def test_a_second_submission_says_which_workers_are_queued_or_running_already(tmp_path, programs, capsys):
@@ -147,17 +211,24 @@ def test_a_second_submission_says_which_workers_are_queued_or_running_already(tm
     command = ["sweep", str(config), "--out", str(tmp_path / "out"), "--trainer", "fake_training:train"]
     command += ["--executor", "slurm", "--workers"]
     programs("sbatch", "echo 17")
-    programs("squeue", 'echo "$@" >>"$0.asked"; [ "${@: -1}" = 17 ] && printf "RUNNING\\nPENDING\\n"; exit 0')
+    programs("squeue", 'echo "$@" >>"$0.asked"; printf "17\\n17\\n"')
     assert main([*command, "2"]) == 0
     assert "note" not in capsys.readouterr().out
+    assert asked("squeue") == ""
     programs("sbatch", "echo 18")
     assert main([*command, "3"]) == 0
     told = capsys.readouterr().out.splitlines()
     assert told[0] == "note: 2 workers of job 17 are still queued or running; 3 more are submitted"
     jsonl.append(tmp_path / "out" / "logs" / "slurm.jsonl", {"array": "; rm -rf"}, {"array": 3}, {"workers": 1})
-    programs("squeue", "exit 1")
+    programs("squeue", 'echo "$@" >>"$0.asked"; exit 0')
     assert main([*command, "1"]) == 0
     assert "note" not in capsys.readouterr().out
+    assert asked("squeue").splitlines()[1:] == ["--array --noheader --format=%F --jobs 17,18"]
+    programs("squeue", "echo 'Unable to contact slurm controller' >&2; exit 1")
+    assert main([*command, "1"]) == 0
+    told = capsys.readouterr().out.splitlines()
+    why = "squeue refused: Unable to contact slurm controller"
+    assert told[0] == f"note: whether workers are still queued or running is not known: {why}"
     tables = jsonl.read(tmp_path / "out" / "logs" / "slurm.jsonl").tables
     assert [(row.get("array"), row.get("workers")) for row in tables[:2]] == [("17", 2), ("18", 3)]
 
@@ -171,8 +242,7 @@ def test_a_driver_can_stay_with_the_jobs_and_stop_them(make, programs, monkeypat
     stop = Stop()
     stop.set("SIGTERM")
     attend(slurm(make(seeds(1))), make(seeds(1)), lambda event: None, stop)
-    asked = next(pathlib.Path(os.environ["PATH"].split(":")[0]).glob("scancel.asked")).read_text()
-    assert asked == "17\n"
+    assert asked("scancel") == "17"
 
 
 def test_a_folder_that_sbatch_cannot_write_to(make, tmp_path):
