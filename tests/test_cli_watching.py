@@ -1,5 +1,6 @@
 """`attnjax list runs DIR --watch`: what it tells of runs that others train, from the folder alone."""
 
+import errno
 import os
 import time
 
@@ -11,7 +12,7 @@ from attnjax.config import parse
 from attnjax.records import status
 from attnjax.records.status import Status
 from attnjax.sweep import plan, prepare, seeds
-from attnjax.sweep.lease import Watch, claim
+from attnjax.sweep.lease import BEAT, Owner, Watch, claim, heartbeat_line, identity_line
 
 
 def write(directory, state, step, reason=""):
@@ -44,19 +45,77 @@ def test_counts_rate_and_time_left(store, monkeypatch):
     now[0] += 10
     assert [*view.lines()] == [
         "4 runs: 1 running, 1 done, 1 failed, 1 pending; 130 of 300 steps, 6.5 a second, about 26 seconds left",
+        f"  {c.name}  failed at step 7 of 100: nan",
         f"  {a.name}  step 30 of 100  its process is gone",
     ]
     assert not view.ended()
     (d / "status.json").write_text("{")
     write(a, "done", 100)
+    assert "1 pending" in next(iter(view.lines()))
+    assert not view.ended()
     assert "1 damaged" in next(iter(view.lines()))
     assert view.ended()
+
+
+def test_a_status_that_cannot_be_read_for_a_moment_does_not_end_the_watch(store, monkeypatch):
+    """As on a file system of a network, whose server has just replaced the file."""
+    *others, last = [store.directory(entry.run) for entry in store.runs]
+    for directory in others:
+        write(directory, "done", 100)
+    status.write(last, Status("running", 30))
+    view, read, lost = View(store), store.status, []
+
+    def stale(run):
+        if run == last.name and lost:
+            raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
+        return read(run)
+
+    monkeypatch.setattr(type(store), "status", lambda self, run: stale(run))
+    for refused in (False, True, False, True, False):
+        lost[:] = [refused] * refused
+        assert next(view.lines()).startswith("4 runs: 3 done, 1 running; 330 of 400 steps")
+        assert not view.ended()
+
+
+def test_the_first_failures_are_told_with_their_reasons(tmp_path):
+    config = parse({"name": "small", "train": {"steps": 100}, "evaluate": {"lengths": [10]}})
+    store = prepare(tmp_path / "many", "small", plan(config, seeds(7)))
+    for step, entry in enumerate(store.runs):
+        write(store.directory(entry.run), "failed", step, f"nan at step {step}")
+    names = [entry.run for entry in store.runs]
+    assert [*View(store).lines()] == [
+        "7 runs: 7 failed; 0 of 0 steps",
+        *(f"  {name}  failed at step {step} of 100: nan at step {step}" for step, name in enumerate(names[:5])),
+        "  and 2 more failed",
+    ]
+
+
+@pytest.mark.parametrize("patience", [60.0, 300.0])
+def test_how_long_ago_a_process_of_another_machine_gave_a_sign_of_life(store, monkeypatch, patience):
+    now = [100.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    view, directory = View(store, patience), store.directory(store.runs[0].run)
+    status.write(directory, Status("running", 30))
+    owner = identity_line(Owner("far", "0" * 32, 5, "1"))
+
+    def line(beat, seconds):
+        now[0] += seconds
+        (directory / "lease-000001").write_bytes(owner + heartbeat_line(BEAT, beat))
+        return [*view.lines()][1].removeprefix(f"  {directory.name}  step 30 of 100  ")
+
+    assert line(1, 0) == "process 5 on far, no heartbeat seen in 0 seconds"
+    assert line(1, 50) == "process 5 on far, no heartbeat seen in 50 seconds"
+    assert line(2, 10) == "process 5 on far, last heartbeat seen 0 seconds ago"
+    assert line(2, 50) == "process 5 on far, last heartbeat seen 50 seconds ago"
+    gone = "process 5 on far" if patience > 70 else "its process is gone"
+    assert line(2, 20) == f"{gone}, last heartbeat seen 70 seconds ago"
+    assert line(3, 10) == "process 5 on far, last heartbeat seen 0 seconds ago"
 
 
 def test_ends_with_the_last_run(store, capsys):
     for entry in store.runs:
         write(store.directory(entry.run), "done", 100)
-    assert main(["list", "runs", str(store.root), "--watch", "0.01"]) == 0
+    assert main(["list", "runs", str(store.root), "--watch", "0.01", "--patience", "300"]) == 0
     assert capsys.readouterr().out == "4 runs: 4 done; 400 of 400 steps\n"
 
 
@@ -65,6 +124,8 @@ def test_what_is_no_sweep(tmp_path, capsys):
     assert "holds no sweep" in capsys.readouterr().err
     assert main(["list", "tasks", "--watch"]) == 2
     assert "--watch needs runs and the folder of a sweep" in capsys.readouterr().err
+    assert main(["list", "runs", str(tmp_path), "--patience", "9"]) == 2
+    assert "--patience needs --watch: it says when a process elsewhere counts as gone" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

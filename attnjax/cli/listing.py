@@ -14,6 +14,7 @@ from attnjax.config.names import check_name
 from attnjax.records.remote import is_remote, local, mirrored
 from attnjax.registry import ENCODINGS, SUITES
 from attnjax.sweep import Run, load, scan
+from attnjax.sweep.lease import PATIENCE
 
 HEAD = ("run", "name", "task", "encoding", "seed", "state", "step", "score")
 MOST = 10
@@ -38,9 +39,12 @@ def list_(arguments: argparse.Namespace) -> int:
         return 0
     if arguments.watch is not None and what != "runs":
         raise ValueError("--watch needs runs and the folder of a sweep: attnjax list runs DIR --watch 10")
+    if arguments.patience is not None and arguments.watch is None:
+        raise ValueError("--patience needs --watch: it says when a process elsewhere counts as gone")
     if what == "runs":
         if arguments.watch is not None:
-            return watch(local(_folder(name), "--watch reads heartbeats, which a copy has not"), arguments.watch)
+            folder = local(_folder(name), "--watch reads heartbeats, which a copy has not")
+            return watch(folder, arguments.watch, arguments.patience or PATIENCE)
         with mirrored(_folder(name)) as folder:
             return _list_runs(folder, _folder(name))
     lists = {"encodings": (encoding_lines, _encoding), "tasks": (task_lines, _card), "configs": (_configs, _protocol)}

@@ -150,6 +150,8 @@ def _add_list(add: _Add) -> None:
     command.add_argument("name", nargs="?", metavar="NAME", help=text)
     text = "for runs, print counts, rate and what is left every S seconds (default: 10) until all have ended"
     command.add_argument("--watch", type=types.seconds, nargs="?", const=10.0, metavar="S", help=text)
+    text = "with --watch, seconds without a heartbeat after which a process elsewhere counts as gone; default: 60"
+    command.add_argument("--patience", type=types.seconds, metavar="S", help=text)
     command.set_defaults(command=listing.list_)
 
 

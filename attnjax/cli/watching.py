@@ -8,19 +8,26 @@ from collections.abc import Iterator
 
 from attnjax.records.status import FINAL
 from attnjax.sweep import Store, load
-from attnjax.sweep.lease import Watch, live_owner
+from attnjax.sweep.lease import PATIENCE, Owner, Watch, live_owner, machine_id
 from attnjax.sweep.stop import Stop, on_signals
 
 WINDOW = 20
 """Looks over which the rate is taken."""
-MOST = 20
-"""Largest number of lines about runs in training."""
+MOST, FAILURES = 20, 5
+"""Largest numbers of lines about runs in training, and about runs that have failed."""
+UNREADABLE = 2
+"""Looks in a row at which the files of a run cannot be read, after which it counts as damaged: a file system of a network may
+lose a file for a moment.
+"""
 UNITS = ((86400, "days"), (3600, "hours"), (60, "minutes"), (1, "seconds"))
 
 
-def watch(folder: pathlib.Path, seconds: float) -> int:
-    """Print how the runs stand every so many seconds, until all have ended or Ctrl-C; returns 0."""
-    view, stop = View(load(folder)), Stop()
+def watch(folder: pathlib.Path, seconds: float, patience: float = PATIENCE) -> int:
+    """Print how the runs stand every so many seconds, until all have ended or Ctrl-C; returns 0.
+
+    `patience` is how many seconds without a heartbeat tell that a process elsewhere is gone.
+    """
+    view, stop = View(load(folder), patience), Stop()
     with on_signals(stop):
         while True:
             print("\n".join(view.lines()), flush=True)
@@ -28,15 +35,42 @@ def watch(folder: pathlib.Path, seconds: float) -> int:
                 return 0
 
 
+class Heartbeats(Watch):
+    """A watch that tells when it saw the last heartbeat of a run whose owner is on another machine."""
+
+    def __init__(self, patience: float):
+        super().__init__(patience)
+        self._last: dict[pathlib.Path, tuple[bytes, float, bool]] = {}
+
+    def is_free(self, path: pathlib.Path, content: bytes, owner: Owner) -> bool:
+        """See `Watch`; the heartbeat is remembered by the folder of the run."""
+        before = self._last.get(path.parent)
+        if owner.released or (owner.machine and owner.machine == machine_id()):
+            self._last.pop(path.parent, None)
+        elif before is None or (content and before[0] != content):
+            self._last[path.parent] = content, time.monotonic(), before is not None
+        return super().is_free(path, content, owner)
+
+    def told(self, directory: pathlib.Path) -> str:
+        """How long ago that was, or for how long none was seen; "" where the owner is on this machine."""
+        if directory not in self._last:
+            return ""
+        _, since, seen = self._last[directory]
+        ago = _duration(time.monotonic() - since)
+        return f", last heartbeat seen {ago} ago" if seen else f", no heartbeat seen in {ago}"
+
+
 class View:
     """The states and steps of the runs of a sweep, as they were at each look. A run that has ended is not read again."""
 
-    def __init__(self, store: Store):
+    def __init__(self, store: Store, patience: float = PATIENCE):
         self._store = store
         self._total = {entry.run: 0 for entry in store.runs}
         self._state = dict.fromkeys(self._total, "pending")
         self._step = dict.fromkeys(self._total, 0)
-        self._watch = Watch()
+        self._reason: dict[str, str] = {}
+        self._unread: Counter[str] = Counter()
+        self._heartbeats = Heartbeats(patience)
         self._looks: collections.deque[tuple[float, int]] = collections.deque(maxlen=WINDOW)
 
     def ended(self) -> bool:
@@ -44,7 +78,7 @@ class View:
         return all(state in (*FINAL, "damaged") for state in self._state.values())
 
     def lines(self) -> Iterator[str]:
-        """Look, and tell: counts, rate and what is left; then who trains what."""
+        """Look, and tell: counts, rate and what is left; then which runs failed and why, and who trains what."""
         now = time.monotonic()
         for run, state in self._state.items():
             if state not in FINAL:
@@ -55,6 +89,11 @@ class View:
         self._looks.append((now, done))
         told = ", ".join(f"{count} {state}" for state, count in counts.items())
         yield f"{len(self._state)} runs: {told}; {done:,} of {whole:,} steps{self._pace(whole - done)}"
+        failed = [run for run, state in self._state.items() if state == "failed"]
+        for run in failed[:FAILURES]:
+            yield f"  {run}  failed at step {self._step[run]:,} of {self._total[run]:,}: {self._reason[run]}"
+        if len(failed) > FAILURES:
+            yield f"  and {len(failed) - FAILURES} more failed"
         running = [run for run, state in self._state.items() if state == "running"]
         for run in running[:MOST]:
             yield f"  {run}  step {self._step[run]:,} of {self._total[run]:,}{self._owner(run)}"
@@ -67,9 +106,12 @@ class View:
                 self._total[run] = self._store.config(run).train.steps
             found = self._store.status(run)
         except (OSError, ValueError):
-            self._state[run] = "damaged"
+            self._unread[run] += 1
+            if self._unread[run] >= UNREADABLE:
+                self._state[run] = "damaged"
             return
-        self._state[run], self._step[run] = found.state, found.step
+        self._unread[run] = 0
+        self._state[run], self._step[run], self._reason[run] = found.state, found.step, found.reason
         if found.state == "done":  # a run that has fitted its task ends before its last step
             self._total[run] = found.step
 
@@ -84,10 +126,11 @@ class View:
     def _owner(self, run: str) -> str:
         """Who works on the run: a process of this machine that runs, or one elsewhere whose heartbeat changes."""
         try:
-            owner = live_owner(self._store.directory(run), self._watch)
+            directory = self._store.directory(run)
+            owner = live_owner(directory, self._heartbeats)
         except (OSError, ValueError):
             return ""
-        return "  its process is gone" if owner is None else f"  {owner}"
+        return f"  {owner or 'its process is gone'}{self._heartbeats.told(directory)}"
 
 
 def _duration(seconds: float) -> str:
