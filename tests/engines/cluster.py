@@ -16,6 +16,8 @@ import subprocess
 import time
 from typing import Self
 
+import psutil
+
 PROGRAMS = ("slurmctld", "slurmd", "sbatch", "scancel", "scontrol", "squeue", "sinfo")
 CONFIG = """\
 ClusterName=attnjax
@@ -49,6 +51,7 @@ SchedulerParameters=batch_sched_delay=1,sched_interval=1,bf_interval=1
 NodeName=n1 NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[1]} CPUs=2
 NodeName=n2 NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[2]} CPUs=2
 PartitionName=low Nodes=n1,n2 Default=YES PriorityTier=1 PreemptMode=REQUEUE GraceTime=10 MaxTime=60
+PartitionName=sudden Nodes=n1,n2 PriorityTier=1 PreemptMode=REQUEUE GraceTime=0 MaxTime=60
 PartitionName=high Nodes=n1,n2 PriorityTier=10 PreemptMode=OFF MaxTime=60
 """
 
@@ -102,10 +105,24 @@ class Cluster:
             raise RuntimeError(f"{command}: {done.stderr}")
         return done.stdout
 
+    def jobs(self) -> dict[str, str]:
+        """State of each job of all arrays, as ARRAY_NUMBER: by its own number one of them would be the whole array."""
+        told = self.run("squeue", "--array", "--noheader", "--format=%i %T")
+        return dict(line.split() for line in told.splitlines())
+
     def logs(self) -> str:
         """The last lines of its logs."""
         files = sorted(self._folder.glob("*.log")) + sorted(self._folder.glob("*.out"))
         return "\n".join(f"{path.name}: {path.read_text(errors='replace')[-1500:]}" for path in files)
+
+
+def job_of(process: psutil.Process) -> str:
+    """The job of an array that a process belongs to, as `Cluster.jobs` calls it; "" where it is of none, or has ended."""
+    try:
+        found = process.environ()
+    except psutil.Error:
+        return ""
+    return f"{found['SLURM_ARRAY_JOB_ID']}_{found['SLURM_ARRAY_TASK_ID']}" if "SLURM_ARRAY_JOB_ID" in found else ""
 
 
 def _ports(count: int) -> list[int]:

@@ -3,9 +3,10 @@
     python -m tests.engines.run --engine slurm        24 runs by four workers; about ten minutes on two cores
     python -m tests.engines.run --engine ray --out tests/engines/records
 
-Workers are requeued, warned, killed or cancelled while they train, and nodes are lost. Afterwards the digest of the parameters
-of each run at its last step must be that of the undisturbed one, its log and evaluations must be the same, and it must have
-ended once. The record names machine and versions.
+Workers are requeued, warned, killed or cancelled in the middle of a run, and nodes are lost. Afterwards the digest of the
+parameters of each run at its last step must be that of the undisturbed one, its log and evaluations must be the same and each
+line there once, and it must have ended once. The record names machine and versions, says how many leases each run had and how
+often it ended, and how many trainings were met after their first step.
 """
 
 import argparse
@@ -18,15 +19,18 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from typing import Any
 
+from attnjax.records import jsonl
 from attnjax.records.runs import read_manifest
-from attnjax.sweep import ExecutionConfig, load, manifest, scan
+from attnjax.sweep import ExecutionConfig, Run, load, manifest, scan
 from attnjax.sweep.executors import attend, worker_command
 from attnjax.sweep.profiles import Profile
 from attnjax.sweep.ray_tasks import RayTasks, connected, library
 from attnjax.sweep.stop import Stop
 from tests.engines import cluster, ray_nodes
+from tests.engines.interruptions import in_training, leases, resumptions
 
 CONFIG = '''"""Copying strings, a few steps."""
 
@@ -85,7 +89,7 @@ def main(arguments: list[str] | None = None) -> int:
     chosen.out.mkdir(parents=True, exist_ok=True)
     (chosen.out / f"{chosen.engine}.json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
     print(json.dumps(record, indent=1))
-    return int(bool(record["differ"]) or record["done"] != record["runs"])
+    return int(bool(record["differ"]) or record["done"] != record["runs"] or set(record["ends"]) != {1})
 
 
 def _on_slurm(config: pathlib.Path, root: pathlib.Path, folder: pathlib.Path) -> dict[str, Any]:
@@ -98,14 +102,14 @@ def _on_slurm(config: pathlib.Path, root: pathlib.Path, folder: pathlib.Path) ->
         store, draw, ways = load(root), random.Random(0), list(WAYS["slurm"])
         told = {"requeue": 0, "warn": 0, "cancel": 0, "jobs": 4}
         while any(store.status(entry.run).state not in ("done", "failed") for entry in store.runs):
-            time.sleep(4)
-            states = slurm.run("squeue", "--array", "--noheader", "--format=%A %T").splitlines()
-            running = [line.split()[0] for line in states if line.endswith("RUNNING")]
-            if ways and running:
-                way, job = ways.pop(0), draw.choice(running)
+            time.sleep(0.3)
+            training = {cluster.job_of(process) for process in in_training(store)} if ways else set()
+            if met := sorted(job for job, state in slurm.jobs().items() if state == "RUNNING" and job in training):
+                way, job = ways.pop(0), draw.choice(met)
                 command = {"requeue": ["scontrol", "requeue", job], "cancel": ["scancel", job]}
                 slurm.run(*command.get(way, ["scancel", "--batch", "--signal=USR1", job]), check=False)
                 told[way] += 1
+                time.sleep(4)
         return told | {"version": slurm.run("sinfo", "--version").strip()}
 
 
@@ -123,7 +127,7 @@ def _on_ray(config: pathlib.Path, root: pathlib.Path, folder: pathlib.Path) -> d
         def disturb(event: Any) -> None:
             steps[event.run] = event.step
             due = sum(steps.values()) > (len(WAYS["ray"]) - len(ways) + 1) * every
-            if ways and due and (working := ray_nodes.workers(root)):
+            if ways and due and (working := in_training(store)):
                 way, one = ways.pop(0), draw.choice(working)
                 how = {"warn": lambda: one.send_signal(signal.SIGUSR1), "kill": one.kill, "node": nodes.lose}
                 how.get(way, lambda: executor.stop(f"{executor.name}_{draw.randint(1, 4)}"))()
@@ -146,11 +150,31 @@ def compared(alone: pathlib.Path, disturbed: pathlib.Path) -> dict[str, Any]:
         without_time = [
             [[{k: v for k, v in row.items() if "second" not in k} for row in part] for part in log] for log in logs
         ]
-        if digests[0] is None or digests[0] != digests[1] or without_time[0] != without_time[1]:
+        same = digests[0] is not None and digests[0] == digests[1] and without_time[0] == without_time[1]
+        if not same or _lines(run) != tuple(map(len, logs[1])):
             different.append(name)
     resumed = sum(read_manifest(run.directory).get("resumed_from", 0) > 0 for run in ours.values())
     done = sum(run.status is not None and run.status.state == "done" and not run.problems for run in ours.values())
-    return {"runs": len(theirs), "done": done, "resumed": resumed, "differ": different}
+    return {
+        "runs": len(theirs),
+        "done": done,
+        "resumed": resumed,
+        "differ": different,
+        "leases": [len(leases(run.directory)) for run in ours.values()],
+        "ends": [_ends(run) for run in ours.values()],
+        "trainings_met": sum(resumptions(run.directory) for run in ours.values()),
+    }
+
+
+def _lines(run: Run) -> tuple[int, ...]:
+    """The lines of log and evaluations as they are on the disk: a reader drops evaluations that are there twice."""
+    return tuple(len((run.directory / name).read_text(encoding="utf-8").splitlines()) for name in jsonl.FILES)
+
+
+def _ends(run: Run) -> int:
+    """How often a run ended: each end writes its evaluations."""
+    found = Counter(map(jsonl.identity, jsonl.read(run.directory / jsonl.RESULTS).tables))
+    return max(found.values(), default=0)
 
 
 def _attnjax(environment: Any, *arguments: Any) -> None:

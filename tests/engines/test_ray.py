@@ -10,9 +10,9 @@ import sys
 
 import psutil
 import pytest
-from checks import check_complete, until
+from checks import check_complete, check_populations, until
 
-from attnjax.sweep import ExecutionConfig, load, vary
+from attnjax.sweep import ExecutionConfig, load, seeds
 from attnjax.sweep.executors import attend, worker_command
 from attnjax.sweep.profiles import Profile
 from attnjax.sweep.ray_tasks import RayTasks, connected
@@ -46,15 +46,15 @@ def make(tmp_path):
 
 
 def test_a_sweep_whose_tasks_processes_and_raylet_are_lost_trains_each_run_once(make, tmp_path):
-    """24 runs by three workers on two nodes of a CPU: one waits at first. They are disturbed as training proceeds.
+    """24 runs in pairs by three workers on two nodes of a CPU: one waits at first. They are disturbed as training proceeds.
 
     A lost worker is back after seconds, in which the others may train all that is left: runs are slow until all was lost.
     """
     handler, disturbed = signal.getsignal(signal.SIGTERM), tmp_path / "disturbed"
-    store = make(vary("train.batch", range(1, 25)), work=200_000, slow_until=str(disturbed))
+    store = make(seeds(24), work=200_000, slow_until=str(disturbed))
     told, draw, seen = [], random.Random(0), []
     with Nodes(cpus=1) as nodes, connected(profile := Profile(address=nodes.address)):
-        command = worker_command(store.root, TRAINER, ExecutionConfig(population=1))
+        command = worker_command(store.root, TRAINER, ExecutionConfig(population=2))
         executor = RayTasks(
             store, command, 3, Profile(**vars(profile) | {"environment": {"PYTHONPATH": PATHS}}), told.append
         )
@@ -82,6 +82,7 @@ def test_a_sweep_whose_tasks_processes_and_raylet_are_lost_trains_each_run_once(
     assert not ways
     assert signal.getsignal(signal.SIGTERM) is handler
     check_complete(store)
+    assert check_populations(store, 2) >= 12
     assert sum("was lost (" in one for one in told) >= 1, told
     assert sum("ended with exit status -9, and is started again" in one for one in told) == 1, told
     assert sum("ended with exit status 75, and is started again" in one for one in told) >= 1, told

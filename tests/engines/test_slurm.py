@@ -9,10 +9,13 @@ import sys
 import time
 
 import pytest
-from checks import check_complete, until
+from checks import check_complete, check_populations, until
 
 from attnjax.sweep import load
-from tests.engines.cluster import Cluster, missing
+from attnjax.sweep.profiles import Profile
+from attnjax.sweep.slurm import Slurm
+from tests.engines.cluster import Cluster, job_of, missing
+from tests.engines.interruptions import in_training, resumptions
 
 SWEEP = pathlib.Path(__file__).parents[1] / "sweep"
 
@@ -63,17 +66,11 @@ def get_config():
 
 
 def sweep():
-    for batch in range(1, {runs} + 1):
-        yield {{"train.batch": batch}}
+    for seed in range({runs}):
+        yield {{"seed": seed}}
 '''
     )
     return path
-
-
-def jobs(slurm):
-    """State of each job of all arrays, by its own number."""
-    told = slurm.run("squeue", "--array", "--noheader", "--format=%A %T")
-    return dict(line.split() for line in told.splitlines())
 
 
 def ended(store):
@@ -86,41 +83,58 @@ def profile(folder, text):
     return str(path)
 
 
-def test_an_array_that_is_cancelled_requeued_and_warned_at_random_trains_each_run_once(slurm, tmp_path):
-    """24 runs by 4 workers; a third of them are disturbed, one after another, each in one of three ways."""
+WAYS = ("requeue", "warn", "requeue", "cancel", "warn", "requeue", "warn", "requeue")
+
+
+def test_an_array_that_is_cancelled_requeued_and_warned_at_random_trains_each_run_once(slurm, tmp_path, monkeypatch):
+    """24 runs by 4 workers, in pairs; a third as many blows meet workers that train, each in one of three ways.
+
+    The job that is cancelled does not come back, and the others do.
+    """
     root, config = tmp_path / "out", written(tmp_path, runs=24, work=500_000)
     done = sweep(slurm, root, config, "--workers", "4", "--population", "2", "--wait")
     assert done.returncode == 0, done.stderr
     array = done.stdout.splitlines()[-2].rsplit(maxsplit=1)[1]
     assert f"24 runs in {root}; 4 workers submitted to slurm: {array}" in done.stdout
-    store, draw, ways = (
-        load(root),
-        random.Random(0),
-        ["requeue", "warn", "requeue", "cancel", "warn", "requeue", "warn"],
-    )
-    deadline, disturbed = time.monotonic() + 400, []
+    store, draw, ways, cancelled = load(root), random.Random(0), list(WAYS), ""
+    monkeypatch.setenv("SLURM_CONF", slurm.environment["SLURM_CONF"])
+    executor = Slurm(store, [], 4, Profile())
+    assert (executor.living(), sum(executor.poll(array).values())) == ({array: 4}, 4)
+    deadline = time.monotonic() + 400
     while not ended(store):
-        assert time.monotonic() < deadline, (jobs(slurm), slurm.logs())
-        running = [job for job, state in jobs(slurm).items() if state == "RUNNING"]
-        if ways and running:
-            way, job = ways.pop(0), draw.choice(running)
+        assert time.monotonic() < deadline, (slurm.jobs(), slurm.logs())
+        states = slurm.jobs()
+        assert states.get(cancelled, "COMPLETING") == "COMPLETING"
+        training = {job_of(process) for process in in_training(store)} if ways else set()
+        if met := sorted(job for job, state in states.items() if state == "RUNNING" and job in training):
+            way, job = ways.pop(0), draw.choice(met)
             command = {
                 "requeue": ("scontrol", "requeue", job),
                 "warn": ("scancel", "--batch", "--signal=USR1", job),
                 "cancel": ("scancel", job),
             }[way]
             slurm.run(*command, check=False)
-            disturbed.append(way)
-        time.sleep(1.5)
-    assert len(disturbed) >= 6
+            cancelled = job if way == "cancel" else cancelled
+        time.sleep(1)
+    assert len(WAYS) - len(ways) >= 0.3 * 24, ways
     check_complete(store)
-    until(lambda: not jobs(slurm), 120)
+    assert check_populations(store, 2) >= 12
+    assert sum(resumptions(store.directory(entry.run)) for entry in store.runs) >= 4
+    until(lambda: not slurm.jobs(), 120)
+    assert "JobState=CANCELLED" in slurm.run("scontrol", "show", "job", cancelled)
+    assert (executor.living(), executor.poll(array), executor.poll("999999")) == ({}, {}, {})
     assert (root / "logs" / "slurm.sh").read_text().startswith("#!/bin/bash\n# 4 workers of the sweep in ")
 
 
-def test_a_job_that_a_higher_partition_preempts_goes_on_later(slurm, tmp_path):
-    root, config = tmp_path / "out", written(tmp_path, runs=1, steps=40, work=2_000_000)
-    where = profile(tmp_path, 'partition = "low"\ncpus = 2\noptions = ["--nodelist=n1"]')
+@pytest.mark.parametrize(
+    ("partition", "options"),
+    [("low", []), ("low", ["--signal=B:TERM@60"]), ("sudden", [])],
+    ids=["warned", "terminated", "at_once"],
+)
+def test_a_job_that_a_higher_partition_preempts_goes_on_later(slurm, tmp_path, partition, options):
+    """By SIGUSR1 or SIGTERM some seconds before, so that the script asks for it, or at once, so that SLURM alone does."""
+    root, config = tmp_path / "out", written(tmp_path, runs=1, steps=20, work=2_000_000)
+    where = profile(tmp_path, f'partition = "{partition}"\ncpus = 2\noptions = {["--nodelist=n1", *options]}')
     done = sweep(slurm, root, config, "--profile", where)
     assert done.returncode == 0, done.stderr
     store = load(root)
@@ -134,7 +148,7 @@ def test_a_job_that_a_higher_partition_preempts_goes_on_later(slurm, tmp_path):
     check_complete(store)
     table = json.loads((directory / "manifest.json").read_text())
     assert table["resumed_from"] > 0
-    until(lambda: not jobs(slurm), 120)
+    until(lambda: not slurm.jobs(), 120)
 
 
 @pytest.mark.parametrize(

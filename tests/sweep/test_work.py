@@ -9,10 +9,10 @@ import time
 
 import hanging
 import pytest
-from checks import check_complete, until
+from checks import check_complete, check_populations, until
 
 from attnjax.cli import main
-from attnjax.sweep import seeds, vary
+from attnjax.sweep import seeds
 from attnjax.sweep.lease import holder
 
 REQUEUE = 75
@@ -80,7 +80,7 @@ def test_an_array_of_workers_is_warned_and_killed_at_random(make):
     The signals come as training proceeds, at each twelfth of all steps, however fast the machine is. One that comes
     while a worker still loads its libraries ends it at once: it holds nothing yet.
     """
-    store = make(vary("train.batch", range(1, 25)), task={"options": {"work": 30_000}})
+    store = make(seeds(24), task={"options": {"work": 30_000}})
     every = sum(store.config(entry.run).train.steps for entry in store.runs) / 12
     draw, ends, started, disturbed = random.Random(0), [], 0, 0
     options = ("--population", "2", "--wait", "--attempts", "50")
@@ -103,6 +103,7 @@ def test_an_array_of_workers_is_warned_and_killed_at_random(make):
     assert disturbed == 8
     assert started >= 4
     check_complete(store)
+    assert check_populations(store, 2) >= 12
 
 
 def test_a_folder_without_a_sweep(tmp_path, capsys):

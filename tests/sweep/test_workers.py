@@ -54,6 +54,30 @@ def test_workers_are_killed_at_random_and_each_run_ends_once(make, cells, worker
     assert not scan(store.root).problems
 
 
+def test_populations_are_split_over_workers_and_one_that_is_killed_is_replaced_with_the_same_members(make, tmp_path):
+    """Three pairs for three workers. One is killed in the middle of its first run; the others wait for that."""
+    killed = tmp_path / "killed"
+    store = make(seeds(6), task={"options": {"slow_until": str(killed)}})
+    names, victims = [entry.run for entry in store.runs], []
+
+    def progress(event):
+        if event.step == 2 and not victims:
+            victims.append(holder(store.directory(event.run)).pid)
+            os.kill(victims[0], signal.SIGKILL)
+            killed.touch()
+
+    summary = run_workers(store, TRAINER, 3, ExecutionConfig(population=2), threads=1, progress=progress)
+    assert (len(victims), len(summary.of("done"))) == (1, 6)
+    check_complete(store)
+    manifests = [run.manifest() for run in scan(store.root).runs]
+    assert [one["population"] for one in manifests] == [names[:2]] * 2 + [names[2:4]] * 2 + [names[4:]] * 2
+    assert all(one["changed_on_resume"] == [] for one in manifests)
+    assert sorted(len([*store.directory(name).glob("lease-*")]) for name in names) == [1, 1, 1, 1, 2, 2]
+    processes = {one["process"] for one in manifests}
+    assert len(processes) >= 2
+    assert victims[0] not in processes
+
+
 def test_a_run_that_kills_its_workers_is_given_up_and_the_rest_goes_on(make):
     store = make([{"seed": 0}, {"seed": 1, "task.options": {"suicide": True}}, {"seed": 2}])
     summary = run_workers(store, "fake_training:suicidal", 2, ExecutionConfig(population=1, attempts=2), threads=1)
