@@ -1,5 +1,7 @@
 """Workers as tasks of Ray without a cluster: the task itself, when a worker starts again, profiles, and errors in sentences."""
 
+import importlib.util
+import json
 import os
 import signal
 import socket
@@ -17,7 +19,7 @@ from attnjax.records import status
 from attnjax.sweep import ray_tasks, seeds
 from attnjax.sweep.executors import News, attend
 from attnjax.sweep.profiles import Profile, profile
-from attnjax.sweep.ray_hosts import lacking
+from attnjax.sweep.ray_hosts import free_address, lacking
 from attnjax.sweep.ray_tasks import RayTasks, connected, work
 from attnjax.sweep.stop import Stop
 
@@ -135,6 +137,39 @@ def test_what_a_worker_gets(tasks):
     ]
     with open(log, "w"):
         assert executor.poll("07") == {"running": 1}
+
+
+CALLS = {"REDUCE", "BUILD", "NEWOBJ", "NEWOBJ_EX", "INST", "OBJ"}
+"""Instructions of a pickle that make objects or call functions. Naming a function is none of them."""
+CARRIED = """
+import json, pickletools
+from ray import cloudpickle
+from attnjax.sweep.ray_hosts import free_address
+from attnjax.sweep.ray_tasks import work
+for value in (work, free_address, lambda: 0):
+    found = [*pickletools.genops(cloudpickle.dumps(value))]
+    print(json.dumps([[one.name for one, _, _ in found], [text for _, text, _ in found if isinstance(text, str)]]))
+"""
+"""In a process of its own, because Ray reads its environment where it is imported."""
+
+
+@pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="NOT RUN: needs Ray: pip install 'attnjax[ray]'")
+@pytest.mark.slow
+def test_ray_carries_functions_by_their_names():
+    environment = {**os.environ, "PYTHONPATH": hanging.PATHS}
+    done = subprocess.run([sys.executable, "-c", CARRIED], env=environment, capture_output=True, text=True, check=True)
+    *named, unnamed = map(json.loads, done.stdout.splitlines())
+    assert [texts for _, texts in named] == [[one.__module__, one.__name__] for one in (work, free_address)]
+    assert all(CALLS.isdisjoint(calls) for calls, _ in named)
+    assert not CALLS.isdisjoint(unnamed[0])  # a function without a name would travel as its code
+
+
+def test_what_a_task_is_given_are_strings(tasks):
+    executor, ray, _ = tasks(environment={"A": "b"}, workers=2)
+    executor.submit()
+    assert len(ray.given) == 2
+    parts = [part for given in ray.given for one in given for part in (one if type(one) is list else [one])]
+    assert {type(part) for part in parts} == {str}
 
 
 def test_a_worker_that_was_stopped_is_not_started_again(tasks):
