@@ -18,12 +18,10 @@ RUN_BY = {
     "attnjax sweep theta --plan": "tests/sweep/test_work.py::test_a_planned_sweep_is_trained_by_a_worker",
     "attnjax work shared/theta": "tests/sweep/test_work.py::test_a_planned_sweep_is_trained_by_a_worker",
     "attnjax list runs shared/theta": "tests/test_cli_watching.py::test_ends_with_the_last_run",
-    "pip install 'attnjax[cloud]'": "tests/test_clusters_page.py::test_extras_and_profiles_are_known",
     "attnjax list runs gs:": "tests/records/test_remote.py::test_the_list_is_the_same_and_names_the_url",
     "attnjax report gs:": "tests/records/test_remote.py::test_the_command_writes_it_beside_where_it_is_called",
     "attnjax sweep theta --executor slurm": "tests/engines/test_slurm.py::"
     "test_an_array_that_is_cancelled_requeued_and_warned_at_random_trains_each_run_once",
-    'pip install "attnjax[ray]"': "tests/test_clusters_page.py::test_extras_and_profiles_are_known",
     "attnjax sweep theta --executor ray": "tests/engines/test_ray.py::"
     "test_a_cluster_of_one_command_is_on_this_machine_alone_and_its_workers_save_when_it_is_stopped",
     "attnjax sweep heads_lm --executor ray": "tests/engines/test_ray_hosts.py::"
@@ -42,6 +40,12 @@ RUN_BY = {
 NAMED = {"attnjax sweep", "attnjax list runs", "attnjax work DIR"}
 """Commands that a sentence names."""
 NOT_RUN = re.compile(r"not run", re.IGNORECASE)
+SAID_NOT_TO_RUN = {
+    "gcloud storage rsync -r shared/theta gs://bucket/theta",
+    "pip install 'attnjax[cloud]'",
+    'pip install "attnjax[ray]"',
+}
+"""Commands outside blocks, of which a sentence says that they were not run."""
 
 
 def scripts() -> list[str]:
@@ -67,8 +71,8 @@ def function_of(test: str) -> bool:
 def test_each_is_run_by_a_test_or_marked():
     found = [*commands(), *(" ".join(one.split()) for one in scripts() if not NOT_RUN.search(one.splitlines()[0]))]
     left = {one for one in found if not one.startswith(tuple(RUN_BY))} - NAMED
-    assert left == {"gcloud storage rsync -r shared/theta gs://bucket/theta"}
-    assert re.search(r"Not run: `gcloud`", PAGE)
+    assert left == SAID_NOT_TO_RUN
+    assert re.search(r"Not run: `gcloud`[^.]*; both installations with pip", PAGE)
     assert [start for start in RUN_BY if not any(one.startswith(start) for one in found)] == []
 
 
@@ -84,6 +88,31 @@ def test_the_program_takes_every_command_and_the_configs_are_there():
     for words in given:
         chosen = parser().parse_args(words)
         assert words[0] not in ("sweep", "run") or planned(chosen.config, []).runs
+
+
+def words_of(value) -> list[list[str]]:
+    """The commands in a parsed block of YAML: lists named `command`, and the line named `run`."""
+    if isinstance(value, list):
+        return [words for one in value for words in words_of(one)]
+    found = []
+    for key, one in (value if isinstance(value, dict) else {}).items():
+        if key == "command" or (key == "run" and isinstance(one, str)):
+            found.append(shlex.split(one) if isinstance(one, str) else one)
+        else:
+            found += words_of(one)
+    return found
+
+
+def test_the_program_takes_the_commands_of_other_schedulers():
+    """Kubernetes puts an environment variable in the place of $(NAME), here the number of the process."""
+    yaml = pytest.importorskip("yaml", reason="NOT RUN: needs PyYAML, which comes with Ray")
+    blocks = [yaml.safe_load(one) for one in re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)]
+    found = [words_of(block) for block in blocks]
+    assert [len(one) for one in found] == [1, 1, 1]
+    for ((program, *words),) in found:
+        assert program == "attnjax"
+        chosen = parser().parse_args([word.replace("$(JOB_COMPLETION_INDEX)", "3") for word in words])
+        assert words[0] != "run" or planned(chosen.config, []).runs
 
 
 def test_extras_and_profiles_are_known(tmp_path):

@@ -29,7 +29,9 @@ def test_the_page_has_the_figures_of_the_record():
         assert f"| {figures} | {growth['slope'][name]:.2f} | {files if files else ''}".rstrip() in PAGE, name
     told = f"{workers['runs']:,} trainings of one step by {workers['workers']} workers took {workers['seconds']:.1f} s"
     assert told in " ".join(PAGE.split())
+    assert f"{workers['leases'] / workers['seconds']:.0f} leases a second" in PAGE
     assert f"{workers['worker_seconds_per_run'] * 1000:.0f} ms of a worker" in " ".join(PAGE.split())
+    assert "There is no index: each listing reads the folders" in PAGE
 
 
 @pytest.mark.slow
