@@ -126,6 +126,8 @@ def _begin(job: Job, jobs: Sequence[Job], old: Mapping[str, Any], context: Conte
     names = [one.directory.name for one in jobs]
     fields = manifest.of_run(job.config, attempt=job.lease.owner.attempt, population=names, protocol=context.protocol)
     mesh = {"mesh": str(context.mesh)} if context.mesh.devices > 1 or "mesh" in old else {}
+    # The trainer says it of its own mesh.
+    mesh |= {"token_order": ""} if "token_order" in old else {}
     now = {**context.machine, **manifest.of_jax(), **fields, **mesh}
     update_manifest(job.directory, {**now, "changed_on_resume": _changed(old, now), "state": "running"})
     status.write(job.directory, status.Status("running", job.status.step))

@@ -38,6 +38,8 @@ from attnjax.train.mesh import (
     axis_of_tokens,
     entries_of_all,
     entries_of_device,
+    indices_of_tokens,
+    is_zigzag,
     on_host,
     over_devices,
     platform_of,
@@ -74,6 +76,7 @@ class Evaluator:
 
     def __init__(self, run: RunConfig, task: Task, model: Model, mesh: jax.sharding.Mesh | None = None):
         self.run, self.task, self.model, self.mesh = run, task, model, mesh
+        self.zigzag = is_zigzag(run.task.form, model.config.encodings, mesh)
         self._platform = platform_of(mesh)
         once, often = compiling.compile_fast(self._platform), compiling.compile_default(self._platform)
         self._held_out = {split: task.for_split(split) for split in evaluation_lengths(run)}
@@ -231,14 +234,15 @@ class Evaluator:
         """Return the metrics [B] of each example, and those [B, M] of its targets: which there are, loss and accuracy."""
         axis_name = axis_of_tokens(self.mesh)
         target, rows = batching.gather_targets(made, max_targets if key is None and axis_name is None else None)
-        own = tokens_of_device(made, self.mesh)
-        logits = self.model.apply(params, own, key, numbers, query_indices=rows, axis_name=axis_name).astype(
-            jnp.float32
-        )
+        own = tokens_of_device(made, self.mesh, zigzag=self.zigzag)
+        index = indices_of_tokens(target_of(own).tokens.shape[-1], self.mesh, zigzag=self.zigzag)
+        spread = {"axis_name": axis_name, "index": index}
+        logits = self.model.apply(params, own, key, numbers, query_indices=rows, **spread).astype(jnp.float32)
         targets = target.targets if axis_name is None else target_of(own).targets
         entropy = optax.softmax_cross_entropy_with_integer_labels(logits, targets)
         predicted = jax.lax.argmax(logits, logits.ndim - 1, jnp.int32)
-        entropy, predicted = (tokens_of_all(x, target.targets.shape[-1], self.mesh) for x in (entropy, predicted))
+        size = target.targets.shape[-1]
+        entropy, predicted = (tokens_of_all(x, size, self.mesh, zigzag=self.zigzag) for x in (entropy, predicted))
         right, mask = predicted == target.targets, target.mask
         total = lambda x: x.sum(-1, dtype=jnp.float32)
         share = lambda x, mask: total(jnp.where(mask, x.astype(jnp.float32), 0)) / jnp.maximum(total(mask), 1)

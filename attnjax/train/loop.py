@@ -32,7 +32,7 @@ from attnjax.train.background import BackgroundSave
 from attnjax.train.baselines import ngram_levels
 from attnjax.train.evaluate import Evaluator, Measured, evaluation_lengths
 from attnjax.train.fitted import Fitted
-from attnjax.train.mesh import make_mesh, on_host, padded, place
+from attnjax.train.mesh import axis_of_tokens, make_mesh, on_host, padded, place
 from attnjax.train.processes import agreed, alike, leads, said, shared, together
 from attnjax.train.step import Member, Metrics, State, Trainer, members
 from attnjax.train.strides import Strides
@@ -98,7 +98,7 @@ def train(configs: list[RunConfig], directories: list[pathlib.Path], context: Ru
     step, state = _resume(trainer, population, directories, fitted)
     together(_forget_after, directories, [fitted.steps.get(i, step) for i in range(len(configs))], context)
     evaluator = Evaluator(run, task, trainer.model, mesh)
-    alive = together(_log_manifests, configs, directories, digests, task, state, fitted, context)
+    alive = together(_log_manifests, configs, directories, digests, trainer, state, fitted, context)
     strides, started, saved = Strides(run), time.monotonic(), step
     with BackgroundSave() as saving:
         while step < run.train.steps and alive and not _stopping(context):
@@ -213,17 +213,23 @@ def _stopping(context: RunContext) -> bool:
 
 
 def _log_manifests(
-    configs, directories, digests, task: Task, state: State, fitted: Fitted, context: RunContext
+    configs, directories, digests, trainer: Trainer, state: State, fitted: Fitted, context: RunContext
 ) -> list[int]:
-    """Write parameter count, chance levels and data digests into the manifests. Returns the members that have not ended."""
-    run = configs[0]
+    """Write parameter count, chance levels, data digests and the order of tokens on a mesh into the manifests.
+
+    Returns the members that have not ended.
+    """
+    run, task = configs[0], trainer.task
     count = sum(math.prod(leaf.shape[1:]) for leaf in jax.tree.leaves(state.params))
     lengths = sorted({*run.evaluate.lengths, *run.evaluate.validation_lengths})
     chance = {str(n): task.chance(n)._asdict() for n in lengths if n >= task.minimum_length and not task.aligned}
     path = {} if digests is None else {"data_path": run.task.options.get("path")}
+    spread = axis_of_tokens(trainer.mesh) is not None
+    order = {"token_order": "zigzag" if trainer.zigzag else "contiguous"} if spread else {}
     for i, directory in enumerate(directories):
         stopped = {"stopped_at": fitted.steps.get(i)} if run.train.until else {}
-        context.log_manifest(directory, parameters=count, chance=chance, data_sha256=digests, **path, **stopped)
+        fields = {"parameters": count, "chance": chance, "data_sha256": digests}
+        context.log_manifest(directory, **fields, **path, **order, **stopped)
     return [i for i in range(len(configs)) if i not in fitted.steps]
 
 

@@ -4,10 +4,14 @@ A step runs inside `jax.shard_map`, so that each device does what one device alo
 batch; losses and gradients are summed over the parts by one all-reduce a step. Where tokens are spread, the keys of attention
 travel in a ring (`attention/ring.py`). Every device draws the whole batch, which is a function of (seed, step), and takes its
 part, so that runs see the same examples on every mesh.
+
+A causal model has its tokens in zigzag order: of 2 P chunks device d holds chunk d and chunk 2 P - 1 - d, as in
+`attnjax.indices.zigzag`, and so sees as many keys as every other device. In contiguous blocks the last device would have P
+blocks of keys to compute, and the others would wait for it.
 """
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import chex
@@ -17,8 +21,9 @@ import numpy as np
 
 from attnjax.config import RunConfig
 from attnjax.config.mesh import MeshShape
+from attnjax.positions import PositionEncoding, Trait
 from attnjax.tasks.forms import SequencePair, Sequences
-from attnjax.typing import Array, Num, PyTree
+from attnjax.typing import Array, Int, Num, PyTree
 
 MEMBERS, ROWS, TOKENS = MeshShape._fields
 P = jax.sharding.PartitionSpec
@@ -125,31 +130,69 @@ def axis_of_tokens(mesh: jax.sharding.Mesh | None) -> str | None:
     return None if mesh is None or mesh.shape[TOKENS] == 1 else TOKENS
 
 
-def tokens_of_device(batch: Sequences | SequencePair, mesh: jax.sharding.Mesh | None) -> Any:
-    """Return the tokens of each example that this device computes; examples are padded to a multiple of the devices."""
+def is_zigzag(form: str, encodings: Iterable[PositionEncoding], mesh: jax.sharding.Mesh | None) -> bool:
+    """Return whether a model has its tokens in zigzag order: where they are spread, the model is causal, and no encoding
+    needs blocks that follow each other, because it computes positions from the tokens before or reads the keys in order.
+
+    Example:
+        >>> is_zigzag("decoder", (), None)
+        False
+    """
+    in_order = any((Trait.CONTEXT | Trait.CARRY) & encoding.traits for encoding in encodings)
+    return axis_of_tokens(mesh) is not None and form == "decoder" and not in_order
+
+
+def tokens_of_device(batch: Sequences | SequencePair, mesh: jax.sharding.Mesh | None, *, zigzag: bool) -> Any:
+    """Return the tokens of each example that this device computes.
+
+    Examples are padded to a multiple of the devices, in `zigzag` order to a multiple of twice as many.
+    """
     if mesh is None or axis_of_tokens(mesh) is None:
         return batch
     devices = mesh.shape[TOKENS]
+    parts = 2 * devices if zigzag else devices
 
     def take(leaf: Array) -> Array:
         if leaf.ndim < 2:
             return leaf
         # Padding is no target and not valid; positions repeat the last, which may not leave the range that they are drawn from.
-        more = [(0, 0)] * (leaf.ndim - 1) + [(0, -leaf.shape[-1] % devices)]
+        more = [(0, 0)] * (leaf.ndim - 1) + [(0, -leaf.shape[-1] % parts)]
         whole = jnp.pad(leaf, more, mode="constant" if leaf.dtype == bool else "edge")
-        size = whole.shape[-1] // devices
-        return jax.lax.dynamic_slice_in_dim(whole, jax.lax.axis_index(TOKENS) * size, size, whole.ndim - 1)
+        size, starts = _chunks(whole.shape[-1] // devices, mesh, zigzag=zigzag)
+        own = [jax.lax.dynamic_slice_in_dim(whole, start, size, whole.ndim - 1) for start in starts]
+        return jnp.concatenate(own, axis=-1)
 
     return jax.tree.map(take, batch)
 
 
-def tokens_of_all(x: Num[Array, "B t"], size: int, mesh: jax.sharding.Mesh | None) -> Num[Array, "B T"]:
-    """Return what each device computed of its tokens, side by side on every device, without the padding."""
+def indices_of_tokens(tokens: int, mesh: jax.sharding.Mesh | None, *, zigzag: bool) -> Int[Array, " t"] | None:
+    """Return the index in its example of each of the tokens of this device; None where it follows from the device's number."""
+    if mesh is None or not zigzag:
+        return None
+    size, starts = _chunks(tokens, mesh, zigzag=zigzag)
+    return jnp.concatenate([start + jnp.arange(size, dtype=jnp.int32) for start in starts])
+
+
+def tokens_of_all(
+    x: Num[Array, "B t"], size: int, mesh: jax.sharding.Mesh | None, *, zigzag: bool
+) -> Num[Array, "B T"]:
+    """Return what each device computed of its tokens, in the order of the example on every device, without the padding."""
     if mesh is None or axis_of_tokens(mesh) is None:
         return x
     whole = jnp.zeros((x.shape[0], x.shape[1] * mesh.shape[TOKENS]), x.dtype)
-    whole = jax.lax.dynamic_update_slice_in_dim(whole, x, jax.lax.axis_index(TOKENS) * x.shape[1], 1)
+    chunk, starts = _chunks(x.shape[1], mesh, zigzag=zigzag)
+    for i, start in enumerate(starts):
+        whole = jax.lax.dynamic_update_slice_in_dim(whole, x[:, i * chunk : (i + 1) * chunk], start, 1)
     return jax.lax.psum(whole, TOKENS)[:, :size]
+
+
+def _chunks(tokens: int, mesh: jax.sharding.Mesh, *, zigzag: bool) -> tuple[int, list[Array]]:
+    """Return the size of the chunks of an example that make up the `tokens` of this device, and where they start."""
+    device = jax.lax.axis_index(TOKENS)
+    if not zigzag:
+        return tokens, [device * tokens]
+    chunk = tokens // 2
+    return chunk, [device * chunk, (2 * mesh.shape[TOKENS] - 1 - device) * chunk]
 
 
 def sum_over_batch(tree: PyTree, mesh: jax.sharding.Mesh | None, axes: tuple[str, ...] = (ROWS, TOKENS)) -> PyTree:

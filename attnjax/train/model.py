@@ -37,8 +37,9 @@ FAMILIES = {"encoder": Encoder, "decoder": Decoder, "encoder_decoder": EncoderDe
 class Model(NamedTuple):
     """A model as pure functions. `init` may be mapped over keys: a population of models is one pytree with a leading axis.
 
-    `apply(params, sequences, key, numbers, query_indices)`: a key for dropout, `numbers` in place of those of the encoding,
-    and the indices [B, M] whose logits are asked for, not of pairs.
+    `apply(params, sequences, key, numbers, query_indices, axis_name, index)`: a key for dropout, `numbers` in place of those of
+    the encoding, the indices [B, M] whose logits are asked for, and of tokens that are spread over a mesh the axis, and the
+    index [T] of each where they do not follow each other; the last three not of pairs.
     `module(params)`: the same as a Flax module, for what only modules offer (attention weights, hidden states, caches).
     """
 
@@ -74,6 +75,7 @@ def build(run: RunConfig, task: Task) -> Model:
         numbers: EncodingParams = EncodingParams(),
         query_indices: Int[Array, "B M"] | None = None,
         axis_name: str | None = None,
+        index: Int[Array, " T"] | None = None,
     ):
         model = module(params, numbers)
         if isinstance(batch, SequencePair):
@@ -86,7 +88,9 @@ def build(run: RunConfig, task: Task) -> Model:
                 source_mask=Mask(k_valid=batch.source_valid),
                 key=key,
             )
-        options = {"pos": batch.positions, "mask": Mask(k_valid=batch.valid), "key": key, "axis_name": axis_name}
+        # Examples are padded on the right, so that the first keys beside a window are those of the lowest indices.
+        mask = Mask(k_valid=batch.valid, q_index=index, k_index=index)
+        options = {"pos": batch.positions, "mask": mask, "key": key, "axis_name": axis_name}
         return model(batch.tokens, **options, query_indices=query_indices)
 
     return Model(init, apply, module, config)

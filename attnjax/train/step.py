@@ -83,6 +83,7 @@ class Trainer:
         platform = platform or mesh_.platform_of(mesh)
         self.run, self.task, self.mesh = run, task, mesh
         self.model: Model = build(run, task)
+        self.zigzag = mesh_.is_zigzag(run.task.form, self.model.config.encodings, mesh)
         self.optimizer, self.schedule = optimizer(run.train, run.optimizer), schedule(run.train)
         # Buckets are chosen by the lengths of a whole batch, and examples sorted by them, so that rows are not a device's own.
         self.batching = batching.choose_batching(run, task, platform) if mesh is None else batching.Batching()
@@ -153,7 +154,8 @@ class Trainer:
         """Return the state of one run after one update, and its metrics; `arrays` is the corpus of the task, if it has one."""
         chex.assert_rank((state.step, *member[:4]), 0)
         whole = batch(self.run, self.task.given(*arrays), member.data_seed, state.step)
-        sequences = mesh_.tokens_of_device(mesh_.rows_of_device(whole, self.mesh), self.mesh)
+        rows = mesh_.rows_of_device(whole, self.mesh)
+        sequences = mesh_.tokens_of_device(rows, self.mesh, zigzag=self.zigzag)
         key = jax.random.fold_in(jax.random.key(member.seed), state.step) if self.run.model.drops else None
         found = self.gradient(state.params, sequences, key, member.encoding, _counted(whole))
         # The gradient is summed already, because parameters are the same on all devices that share a batch.
@@ -210,9 +212,10 @@ class Trainer:
         `capacity`: how many targets of an example are gathered, see `batching.gather_targets`.
         """
         target, rows = batching.gather_targets(sequences, capacity if key is None else None)
-        axis_name, params = mesh_.axis_of_tokens(self.mesh), mesh_.varying_over_batch(params, self.mesh)
-        logits = self.model.apply(params, sequences, key, numbers, query_indices=rows, axis_name=axis_name)
-        logits = logits.astype(jnp.float32)
+        index = mesh_.indices_of_tokens(target_of(sequences).tokens.shape[-1], self.mesh, zigzag=self.zigzag)
+        spread = {"axis_name": mesh_.axis_of_tokens(self.mesh), "index": index}
+        params = mesh_.varying_over_batch(params, self.mesh)
+        logits = self.model.apply(params, sequences, key, numbers, query_indices=rows, **spread).astype(jnp.float32)
         entropy = optax.softmax_cross_entropy_with_integer_labels(logits, target.targets)
         right = (jax.lax.argmax(logits, logits.ndim - 1, jnp.int32) == target.targets).astype(jnp.float32)
         weight = target.mask.astype(jnp.float32)

@@ -74,8 +74,9 @@ def test_a_length_that_devices_do_not_divide_is_padded_with_keys_that_nobody_see
     assert_near(got, expected, 1e-5, "padded")
 
 
+@pytest.mark.parametrize("zigzag", [False, True])
 @pytest.mark.parametrize("size", [13, 16, 17])
-def test_every_token_of_a_batch_is_on_one_device(size):
+def test_every_token_of_a_batch_is_on_one_device(size, zigzag):
     """EasyContext#10, in training: padding is added, not valid and no target; no token is cut off."""
     mesh = make_mesh(MeshShape(sequence=4))
     rows = jnp.arange(2 * size, dtype=jnp.int32).reshape(2, size)
@@ -85,9 +86,9 @@ def test_every_token_of_a_batch_is_on_one_device(size):
     )
 
     def each(batch):
-        own = tokens_of_device(batch, mesh)
+        own = tokens_of_device(batch, mesh, zigzag=zigzag)
         count = jax.lax.psum(jnp.stack([own.mask.sum(dtype=jnp.int32), own.valid.sum(dtype=jnp.int32)]), "sequence")
-        return tokens_of_all(own.tokens, size, mesh), count
+        return tokens_of_all(own.tokens, size, mesh, zigzag=zigzag), count
 
     spread = jax.jit(jax.shard_map(each, mesh=mesh, in_specs=P(), out_specs=P()), compiler_options=FAST)
     tokens, counts = spread(batch)

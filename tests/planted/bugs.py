@@ -236,7 +236,7 @@ BUGS = (
     ),
     Bug(
         "train/mesh.py",
-        "-leaf.shape[-1] % devices)]",
+        "-leaf.shape[-1] % parts)]",
         "0)]",
         "tokens that are left over by the devices are cut off",
         ("attention/test_ring_failures.py", "train"),

@@ -271,6 +271,18 @@ def test_a_population_resumed_in_another_grouping_is_recorded_though_parts_are_k
     check_complete(store)
 
 
+def test_the_order_of_tokens_on_devices_is_that_of_the_last_part(make, monkeypatch):
+    """The trainer says it where it spreads tokens over a mesh; this one does not."""
+    store = make(seeds(1))
+    part(store, 1, monkeypatch, killed=False)
+    directory = store.directory(store.runs[0].run)
+    assert "token_order" not in read_manifest(directory)
+    update_manifest(directory, {"mesh": "sequence=2", "token_order": "zigzag"})
+    part(store, 1, monkeypatch, killed=None)
+    manifest = read_manifest(directory)
+    assert (manifest["state"], manifest["mesh"], manifest["token_order"]) == ("done", "", "")
+
+
 @pytest.mark.parametrize("forged", ["x", None, True, float("inf"), [3.0]])
 def test_a_run_goes_on_though_its_manifest_has_no_number_of_seconds(make, monkeypatch, forged):
     """Seconds of parts whose number is not known are left out of the sum."""

@@ -1,8 +1,10 @@
 """Training on eight virtual devices beside one: the same examples, the same numbers, one all-reduce a step."""
 
+import collections
 import dataclasses
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -10,12 +12,24 @@ from attnjax.aot import collectives
 from attnjax.cli import main
 from attnjax.config import parse
 from attnjax.config.mesh import MeshShape, parse_mesh
+from attnjax.positions import ENCODINGS, Compose, PositionEncoding, encoding
+from attnjax.positions.indices import zigzag
 from attnjax.records.runs import read_manifest
 from attnjax.sweep import scan
-from attnjax.train import checkpoint
+from attnjax.train import checkpoint, data
 from attnjax.train.evaluate import Evaluator
 from attnjax.train.loop import CHECKPOINTS, make_task, train
-from attnjax.train.mesh import check_mesh, make_mesh, padded, place
+from attnjax.train.mesh import (
+    check_mesh,
+    indices_of_tokens,
+    is_zigzag,
+    make_mesh,
+    padded,
+    place,
+    sum_over_batch,
+    tokens_of_all,
+    tokens_of_device,
+)
 from attnjax.train.step import Trainer, members
 from tests.cases import FAST, slow_except
 
@@ -94,6 +108,118 @@ def test_tokens_over_devices_train_the_same_members(ring):
         for a, b in zip(whole[1], parts[1], strict=True):
             assert a["metric"] == b["metric"]
             np.testing.assert_allclose(a["value"], b["value"], rtol=1e-4, atol=1e-5)
+
+
+P = jax.sharding.PartitionSpec
+RING = MeshShape(sequence=4)
+SPREAD = {
+    "rope": {"encoding": {"name": "rope"}},
+    "alibi": {"encoding": {"name": "alibi"}},
+    "t5": {"encoding": {"name": "t5"}},
+    "fox": {"encoding": {"name": "fox"}},
+    "rope in windows": {"encoding": {"name": "rope"}, "windows": [(5, 0), None], "window_first": 2},
+}
+"""Models of two layers; in zigzag order unless positions are computed from the tokens before."""
+
+
+def on_ring(model, mesh, *, contiguous=False):
+    """Loss and gradients of one batch of ragged examples, and scores of longer ones, of each example and position."""
+    task = {"name": "copy", "form": "decoder", "length_max": 20}
+    evaluate = {"lengths": [31], "validation_lengths": [], "count": 4, "batch": 4}
+    run = population(1, task=task, model=MODEL | SPREAD[model], evaluate=evaluate)[0]
+    there = make_mesh(mesh)
+    trainer = Trainer(run, make_task(run), there)
+    evaluator = Evaluator(run, trainer.task, trainer.model, there)
+    assert (trainer.zigzag, evaluator.zigzag) == ((there is not None and model != "fox"),) * 2
+    if contiguous:
+        trainer.zigzag = evaluator.zigzag = False
+    params = trainer.model.init(jax.random.key(0))
+    # Learned tables begin at zero, where their gradients would say little.
+    moved = np.random.default_rng(0)
+    params = jax.tree.map(lambda leaf: leaf + 0.1 * moved.normal(size=leaf.shape).astype(np.float32), params)
+    whole = data.batch(run, trainer.task, np.uint32(0), np.int32(0))
+    assert len({*np.asarray(whole.valid.sum(-1))}) > 3
+    assert whole.tokens.shape[1] % 8, "lengths are padded"
+
+    def of_device(params, whole):
+        own = tokens_of_device(whole, there, zigzag=trainer.zigzag)
+        (loss, _), gradient = trainer.gradient(params, own, total=whole.mask.sum(dtype=jnp.float32))
+        return sum_over_batch(loss, there), gradient
+
+    if there is not None:
+        of_device = jax.shard_map(of_device, mesh=there, in_specs=(P(), P()), out_specs=P())
+    loss, gradient = jax.jit(of_device, compiler_options=FAST)(params, whole)
+    alone = place(jax.tree.map(lambda leaf: leaf[None], params), there)
+    scores = [(one.scores, one.by_position) for found in evaluator.measure(alone, ("test",)) for one in found]
+    return jax.device_get((loss, gradient)), scores
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model", SPREAD)
+def test_the_order_of_tokens_on_devices_changes_no_result(model):
+    """Of examples of many lengths, whose padded length the devices do not divide."""
+    (loss, gradient), scores = on_ring(model, MeshShape())
+    learned = [leaf for path, leaf in jax.tree.leaves_with_path(gradient) if "position" in jax.tree_util.keystr(path)]
+    assert all(np.abs(leaf).max() > 1e-4 for leaf in learned)
+    assert bool(learned) == (model in ("t5", "fox"))
+    for contiguous in (False, True) if model == "t5" else (False,):
+        found, measured = on_ring(model, RING, contiguous=contiguous)
+        np.testing.assert_allclose(found[0], loss, rtol=2e-6)
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=2e-6), found[1], gradient)
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5), measured, scores)
+
+
+def test_tokens_lie_in_the_order_of_zigzag():
+    tokens, there = jnp.arange(30)[None], make_mesh(RING)
+
+    def of_device(tokens):
+        own = tokens_of_device(tokens, there, zigzag=True)
+        return own, indices_of_tokens(8, there, zigzag=True), tokens_of_all(own, 30, there, zigzag=True)
+
+    specs = (P(None, "sequence"), P("sequence"), P())
+    own, index, again = jax.jit(jax.shard_map(of_device, mesh=there, in_specs=P(), out_specs=specs))(tokens)
+    assert index.tolist() == zigzag(32, 4).tolist()
+    assert own[0].tolist() == np.minimum(zigzag(32, 4), 29).tolist()
+    assert again.tolist() == tokens.tolist()
+
+
+def test_blocks_are_contiguous_where_tokens_are_needed_in_their_order():
+    """For every encoder, and encodings that read keys in order or compute positions from the tokens before."""
+    there = make_mesh(RING)
+    of = {name: encoding(name, **({"length": 8} if name == "learned" else {})) for name in ENCODINGS}
+    in_order = {"cope", "stick_breaking", "fox", "cable", "repo", "selective_rope", "path"}
+    assert {name for name, one in of.items() if not is_zigzag("decoder", [one], there)} == in_order
+    assert not any(is_zigzag("encoder", [one], there) for one in of.values())
+    assert not is_zigzag("decoder", [of["rope"]], make_mesh(MeshShape(data=4)))
+    assert not is_zigzag("decoder", [of["rope"], of["cope"]], there), "layers of their own"
+    assert not is_zigzag("decoder", [Compose((of["rope"], of["fox"]))], there)
+
+
+TILES = collections.Counter()
+
+
+class Counting(PositionEncoding):
+    """Changes no score, and counts the tiles of scores that each device computes."""
+
+    def score(self, p, tile):
+        jax.debug.callback(lambda device: TILES.update([int(device)]), jax.lax.axis_index("sequence"))
+        return tile.logits
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("order", "tiles"), [("zigzag", [9, 9, 9, 9]), ("contiguous", [3, 7, 11, 15])])
+def test_devices_compute_as_many_tiles_of_a_causal_model(order, tiles):
+    """Of 512 tokens on four devices, in tiles of 64 x 64: forward and backward, by what is executed."""
+    size = {"layers": 1, "model": 4, "heads": 1, "hidden": 4, "encoding": {"name": f"{__name__}:Counting"}}
+    task = {"name": "copy", "form": "decoder", "length_min": 255, "length_max": 255}
+    run = population(1, task=task, model=size, train={"batch": 1})[0]
+    there = make_mesh(RING)
+    trainer, member = Trainer(run, make_task(run), there), place(members([run]), there)
+    trainer.zigzag = order == "zigzag"
+    TILES.clear()
+    jax.block_until_ready(trainer.advance(place(trainer.start(member), there), member, 1)[0])
+    jax.effects_barrier()
+    assert [TILES[device] for device in range(4)] == [2 * count for count in tiles]
 
 
 @pytest.mark.quick("population=2,data=4-expected2")
@@ -210,6 +336,7 @@ def test_the_command_line_takes_a_mesh_and_the_manifest_has_it(tmp_path, monkeyp
     found = scan(tmp_path / "out").runs
     assert [one.status.state for one in found] == ["done", "done"]
     assert {read_manifest(tmp_path / "out" / one.run)["mesh"] for one in found} == {"population=2,data=2"}
+    assert not any("token_order" in read_manifest(tmp_path / "out" / one.run) for one in found)
     capsys.readouterr()
     for mesh, error in (
         (
@@ -227,3 +354,17 @@ def test_the_command_line_takes_a_mesh_and_the_manifest_has_it(tmp_path, monkeyp
     assert main(["sweep", "small.py", "--out", "other", "--mesh", "data=2", "--workers", "1"]) == 2
     assert "--mesh spreads runs over the devices of one process: leave out --workers" in capsys.readouterr().err
     assert not (tmp_path / "other").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "order"), [("rope", "zigzag"), ("fox", "contiguous")])
+def test_the_manifest_has_the_order_of_tokens_and_the_name_of_a_run_has_not(tmp_path, monkeypatch, name, order):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "small.py").write_text(CONFIG)
+    changes = [f"model.encoding.name={name}"]
+    assert main(["run", "small.py", *changes, "--out", "out", "--mesh", "sequence=2"]) == 0
+    (one,) = scan(tmp_path / "out").runs
+    assert (one.status.state, read_manifest(tmp_path / "out" / one.run)["token_order"]) == ("done", order)
+    # The same command on one device finds that everything is done, under the same name.
+    assert main(["run", "small.py", *changes, "--out", "out"]) == 0
+    assert [other.run for other in scan(tmp_path / "out").runs] == [one.run]
