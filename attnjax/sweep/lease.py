@@ -93,12 +93,12 @@ class Lease:
         self._descriptor, self._size, self._beat = descriptor, size, 0
 
     def held(self) -> bool:
-        """Return whether no other process took over, say while this machine was suspended."""
-        try:
-            with enter(self.path.parent) as folder:
-                return self._descriptor >= 0 and (_latest(folder) or "") <= self.path.name
-        except (OSError, ValueError):
-            return False
+        """Return whether no other process took over, say while this machine was suspended.
+
+        Raises OSError, or ValueError for a link, where the folder cannot be read.
+        """
+        with enter(self.path.parent) as folder:
+            return self._descriptor >= 0 and (_latest(folder) or "") <= self.path.name
 
     def renew(self) -> bool:
         """Raise the heartbeat by one. Returns False where the lease is lost."""
@@ -215,7 +215,7 @@ def heartbeat(leases: Sequence[Lease], interval: float, stop: Stop) -> Iterator[
             for lease in leases:
                 try:
                     renewed = lease.renew()
-                except OSError:  # a full disk is for the training function to meet
+                except (OSError, ValueError):  # a full disk, a lost folder: for the training function to meet
                     continue
                 if not renewed:
                     stop.set(f"the lease of {lease.path.parent.name} was taken over")
