@@ -168,6 +168,7 @@ def _end(
         update_manifest(job.directory, ending)
         run_context.check(job.directory)
         status.write(job.directory, status.Status(state, live.step, reason))
+        job.lease.ended = state if state in status.FINAL else ""
     except LostLeaseError:
         return ""
     except (OSError, ValueError) as refusal:

@@ -128,7 +128,7 @@ class RunContext:
         self._alive()
         live, path = self.live[directory], directory / jsonl.RESULTS
         if live.seen is None:
-            there = (line.table for line in jsonl.each(path))
+            there = (line.table for line in jsonl.each(path, current=True))
             live.seen = {jsonl.identity(table) for table in there if table is not None}
         new = {jsonl.identity(record): record for record in found}
         new = {name: {"run": directory.name, **record} for name, record in new.items() if name not in live.seen}
