@@ -107,12 +107,15 @@ def read_rows(path: pathlib.Path, convert: Callable[[dict[str, Any]], Any]) -> R
     return Rows(tuple(rows), problems + [Problem(path, f"has {more} more such lines")] * (more > 0), unchecked)
 
 
-def each(path: pathlib.Path) -> Iterator[lines.Line]:
+def each(path: pathlib.Path, *, current: bool = False) -> Iterator[lines.Line]:
     """The lines of a file, one after the other, none where it is missing.
 
+    `current`: with those that another machine has just written. The file is opened to be changed and locked, at which a
+    machine drops what it remembers of a shared file; whoever adds to it must know what is there.
     Raises OSError where it cannot be read, and ValueError where it is a link or too large, or written by a newer version.
     """
-    with contextlib.suppress(FileNotFoundError), opened(path, os.O_RDONLY) as file:
+    flags, lock = (os.O_RDWR, _locked) if current else (os.O_RDONLY, contextlib.nullcontext)
+    with contextlib.suppress(FileNotFoundError), opened(path, flags) as file, lock(file):
         yield from lines.read(file)
 
 
@@ -122,7 +125,7 @@ def keep(path: pathlib.Path, wanted: Callable[[Mapping[str, Any]], bool]) -> Non
     Raises as `each` does, and leaves the file as it was.
     """
     kept, dropped = [], 0
-    for line in each(path):
+    for line in each(path, current=True):
         if line.table is not None and wanted(line.table):
             kept.append(line.raw.decode().rstrip("\r\n") + "\n")
         else:

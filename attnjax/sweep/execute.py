@@ -115,15 +115,16 @@ def _wait(watch: Watch, execution: ExecutionConfig, stop: Stop) -> bool:
 
 
 def retry(store: Store) -> list[str]:
-    """Make failed runs pending again, and return their ids."""
+    """Make failed runs pending again, and return their ids. What a lease says of the end counts for more than a status."""
     again = []
     for entry in store.runs:
         if _state(store, entry.run) != "failed":
             continue
         directory = store.directory(entry.run)
-        if isinstance(lease := claim(directory, Watch()), Lease):
-            if _state(store, entry.run) == "failed":
+        if isinstance(lease := claim(directory, Watch(), again=True), Lease):
+            if lease.ended != "done" and _state(store, entry.run) == "failed":
                 status.write(directory, status.Status("pending", status.read(directory).step, "tried again"))
+                lease.ended = ""
                 again.append(entry.run)
             lease.release()
     return again
@@ -166,7 +167,8 @@ def _claimed(
 ) -> tuple[list[Entry], list[Job]]:
     """Leases of the group's open runs, and the runs that others have. Who loses the first leaves the rest to the winner.
 
-    A run whose lease the disk refuses is left as it is and reported: it is neither ours nor anybody else's.
+    A run whose lease says that it has ended is neither: its status is an old one, which this machine still sees. One whose
+    lease the disk refuses is left as it is and reported: it is neither ours nor anybody else's.
     """
     theirs: list[Entry] = []
     jobs: list[Job] = []
@@ -174,7 +176,7 @@ def _claimed(
         try:
             found = claim(directory, watch, step) if jobs or not theirs else observe(directory, watch)
             if isinstance(found, Owner):
-                theirs.append(entry)
+                theirs += [] if found.ended else [entry]
             elif job := _job(entry, directory, found, execution, progress):
                 jobs.append(job)
         except OSError as error:
@@ -221,6 +223,7 @@ def _found(
         deaths = lease.owner.attempt - 1
         reason = f"its worker died {deaths} times in a row at step {now.step}: killed, or out of memory?"
         status.write(directory, status.Status("failed", now.step, reason))
+        lease.ended = "failed"
         progress(Event(entry.run, "failed", now.step, {}, reason))
         return None
     try:

@@ -9,7 +9,8 @@ has not changed for `patience` seconds of our own clock: no clocks are compared.
 
 The first line of the file says for good who the owner is, the second whether it holds the lease, with a counter that a
 thread raises while the owner works, so that a long compilation does not look like death. Every mark is followed by fsync, after
-which another machine that opens the file sees it.
+which another machine that opens the file sees it. The last mark of an owner that has recorded the end of its run says so: its
+status may be seen later than its lease, and a run that has ended is claimed by nobody but `retry`.
 """
 
 import contextlib
@@ -31,17 +32,25 @@ from typing import Any
 
 from attnjax.config.schema import SCHEMA
 from attnjax.folder import Folder, enter
+from attnjax.records.status import FINAL
 from attnjax.sweep.stop import Stop
 
 FILE = re.compile(r"lease-(\d{6})")
 BEAT, RELEASED = "beat", "free"
+LAST = re.compile(f"{RELEASED} 0*({'|'.join(FINAL)})\n".encode())
+"""The second line of the last lease of a run that has ended; earlier versions read that it is released."""
+STATE = ("released", "ended")
+"""What the second line says of an owner."""
 PATIENCE = 60.0
 PROC = pathlib.Path("/proc")
 
 
 @dataclasses.dataclass(frozen=True)
 class Owner:
-    """The process that holds a lease, as the lease says. `attempt` counts deaths in a row at the same `step`."""
+    """The process that holds a lease, as the lease says. `attempt` counts deaths in a row at the same `step`.
+
+    `ended`: how the run ended, "done" or "failed", where it has.
+    """
 
     host: str = "?"
     machine: str = ""
@@ -50,6 +59,7 @@ class Owner:
     attempt: int = 1
     step: int = 0
     released: bool = False
+    ended: str = ""
 
     def __str__(self) -> str:
         return f"process {self.pid} on {self.host}"
@@ -86,19 +96,22 @@ class Watch:
 
 
 class Lease:
-    """The lease of a run that this process holds. Call `renew` more often than `patience`, and `release` when done."""
+    """The lease of a run that this process holds. Call `renew` more often than `patience`, and `release` when done.
+
+    `ended`: the final status that is on the disk, for `release` to tell; at first that of the lease before.
+    """
 
     def __init__(self, path: pathlib.Path, descriptor: int, owner: Owner, size: int):
-        self.path, self.owner = path, owner
+        self.path, self.owner, self.ended = path, owner, ""
         self._descriptor, self._size, self._beat = descriptor, size, 0
 
     def held(self) -> bool:
-        """Return whether no other process took over, say while this machine was suspended."""
-        try:
-            with enter(self.path.parent) as folder:
-                return self._descriptor >= 0 and (_latest(folder) or "") <= self.path.name
-        except (OSError, ValueError):
-            return False
+        """Return whether no other process took over, say while this machine was suspended.
+
+        Raises OSError, or ValueError for a link, where the folder cannot be read.
+        """
+        with enter(self.path.parent) as folder:
+            return self._descriptor >= 0 and (_latest(folder) or "") <= self.path.name
 
     def renew(self) -> bool:
         """Raise the heartbeat by one. Returns False where the lease is lost."""
@@ -107,36 +120,40 @@ class Lease:
         return self.held()
 
     def release(self) -> None:
-        """Release the lease, so that others may claim the run. A second call does nothing."""
+        """Release the lease, so that others may claim the run if it has not `ended`. A second call does nothing."""
         if self._descriptor >= 0:
             try:
-                self._mark(RELEASED)
+                self._mark(RELEASED, self.ended)
             except OSError:  # a disk that refuses this may yet shorten the file
                 with contextlib.suppress(OSError):
                     os.ftruncate(self._descriptor, self._size)
             os.close(self._descriptor)
             self._descriptor = -1
 
-    def _mark(self, word: str) -> None:
+    def _mark(self, word: str, ended: str = "") -> None:
         # In place: replacing the file would give it another inode, which readers of a shared file system may not see for long.
         os.lseek(self._descriptor, self._size, os.SEEK_SET)
-        os.write(self._descriptor, heartbeat_line(word, self._beat))
+        os.write(self._descriptor, heartbeat_line(word, ended or self._beat))
         os.fsync(self._descriptor)
 
 
-def claim(directory: pathlib.Path, watch: Watch, step: int = 0) -> Lease | Owner:
-    """Return a lease of the run, or the owner of the one that another process holds.
+def claim(directory: pathlib.Path, watch: Watch, step: int = 0, *, again: bool = False) -> Lease | Owner:
+    """Return a lease of the run, or the owner of the one that another process holds or with which the run ended.
 
-    `step` is how far the run is: an owner that died at the same step counts as one more failed attempt.
+    `step` is how far the run is: an owner that died at the same step counts as one more failed attempt. `again`: a run that has
+    ended is claimed too.
 
     Raises OSError where the folder cannot be written to, ValueError where it is a link.
     """
     with enter(directory) as folder:
         latest = _latest(folder)
-        number, attempt = 1, 1
+        number, attempt, ended = 1, 1, ""
         if latest is not None:
             content = _read(folder, latest)
             owner = _parse(content)
+            ended = owner.ended
+            if ended and not again:
+                return owner
             if not watch.is_free(directory / latest, content, owner):
                 return owner
             watch.forget(directory / latest)
@@ -147,6 +164,7 @@ def claim(directory: pathlib.Path, watch: Watch, step: int = 0) -> Lease | Owner
             if lease is not None:  # of a folder whose first leases an earlier version removed
                 lease.release()
             return _holder(folder) or Owner()
+        lease.ended = ended
         return lease
 
 
@@ -215,7 +233,7 @@ def heartbeat(leases: Sequence[Lease], interval: float, stop: Stop) -> Iterator[
             for lease in leases:
                 try:
                     renewed = lease.renew()
-                except OSError:  # a full disk is for the training function to meet
+                except (OSError, ValueError):  # a full disk, a lost folder: for the training function to meet
                     continue
                 if not renewed:
                     stop.set(f"the lease of {lease.path.parent.name} was taken over")
@@ -240,13 +258,13 @@ def this_process(attempt: int, step: int) -> Owner:
 
 def identity_line(owner: Owner) -> bytes:
     """Return the first line of a lease: its owner, which never changes."""
-    fields = {name: value for name, value in dataclasses.asdict(owner).items() if name != "released"}
+    fields = {name: value for name, value in dataclasses.asdict(owner).items() if name not in STATE}
     return json.dumps({"schema": SCHEMA, "token": secrets.token_hex(8), **fields}).encode() + b"\n"
 
 
-def heartbeat_line(word: str, beat: int) -> bytes:
-    """Return the second line of a lease: its state and heartbeat, always of the same length."""
-    return f"{word} {beat:012d}\n".encode()
+def heartbeat_line(word: str, mark: int | str) -> bytes:
+    """Return the second line of a lease: its state, and its heartbeat or how the run ended, always of the same length."""
+    return f"{word} {mark:0>12}\n".encode()
 
 
 def _read(folder: Folder, name: str) -> bytes:
@@ -263,13 +281,15 @@ def _parse(content: bytes) -> Owner:
     head, end, tail = content.partition(b"\n")
     try:
         table = json.loads(head)
-        names = {field.name: type(field.default) for field in dataclasses.fields(Owner) if field.name != "released"}
+        names = {field.name: type(field.default) for field in dataclasses.fields(Owner) if field.name not in STATE}
         values: dict[str, Any] = {
             name: table[name] for name, kind in names.items() if isinstance(table.get(name), kind)
         }
     except (ValueError, AttributeError, RecursionError):
         return Owner()
-    return Owner(**values, released=bool(end) and (not tail or tail.startswith(RELEASED.encode())))
+    found = LAST.match(tail)
+    released = bool(end) and (not tail or tail.startswith(RELEASED.encode()))
+    return Owner(**values, released=released, ended=found[1].decode() if found else "")
 
 
 # Processes of this machine

@@ -21,6 +21,7 @@ from attnjax.sweep.run_context import (
     UNWRITTEN,
     Event,
     Live,
+    LostLeaseError,
     Progress,
     RunContext,
     Train,
@@ -91,24 +92,29 @@ def _train(jobs: Sequence[Job], context: Context, *, alone: bool) -> tuple[list[
       Runs to be tried alone, because of an error that may not be theirs; and the names of those that failed.
     """
     steps = {job.directory: job.status.step for job in jobs}
-    run_context = RunContext(steps, context.stop, context.progress, context.watchdog.progress, context.mesh)
+    leases = {job.directory: job.lease for job in jobs}
+    held = lambda directory: leases[directory].held()
+    run_context = RunContext(steps, context.stop, context.progress, context.watchdog.progress, context.mesh, held)
     before, error, start = [read_manifest(job.directory) for job in jobs], None, time.monotonic()
     again, failed = [], []
     try:
         for job, old in zip(jobs, before, strict=True):
+            run_context.check(job.directory)
             _begin(job, jobs, old, context)
         with context.watchdog.watching(lambda text: _warn(run_context, text, context)):
             context.train([job.config for job in jobs], [job.directory for job in jobs], run_context)
     except KeyboardInterrupt as interrupt:
         context.stop.set("SIGTERM" if isinstance(interrupt, Terminated) else "KeyboardInterrupt")
         raise
+    except LostLeaseError:  # `context.stop` says so: the runs that are still held are preempted
+        pass
     except (Exception, SystemExit) as raised:
         error = raised
     finally:
         again = run_context.running() if error and not alone and not context.stop.reason else []
         for job, old in zip(jobs, before, strict=True):
             if job.directory not in again:
-                state = _end(job, run_context.live[job.directory], old, error, time.monotonic() - start, context)
+                state = _end(job, run_context, old, error, time.monotonic() - start, context)
                 failed += [job.directory.name] if state in ("failed", UNWRITTEN) else []
     return [job for job in jobs if job.directory in again], failed
 
@@ -135,15 +141,23 @@ def _begin(job: Job, jobs: Sequence[Job], old: Mapping[str, Any], context: Conte
 
 
 def _end(
-    job: Job, live: Live, old: Mapping[str, Any], error: BaseException | None, seconds: float, context: Context
+    job: Job,
+    run_context: RunContext,
+    old: Mapping[str, Any],
+    error: BaseException | None,
+    seconds: float,
+    context: Context,
 ) -> str:
     """Writes status, manifest and traceback of a run that ended; nothing where another process has it by now.
 
     The status comes last: whatever refuses before leaves a run that has not ended, which the next start goes on with.
     Returns how it ended.
     """
-    if not job.lease.held():
+    try:
+        run_context.check(job.directory)
+    except (LostLeaseError, OSError, ValueError):  # also where somebody removed the folder
         return ""
+    live = run_context.live[job.directory]
     state, reason = _outcome(live, error, context.stop)
     try:
         for name in jsonl.FILES:
@@ -151,8 +165,14 @@ def _end(
         if error is not None and live.state == "running":
             text = "".join(traceback.format_exception(error))
             files.write(job.directory / "traceback.txt", text)
-        update_manifest(job.directory, _ending(job.directory, live, old, state, reason, seconds))
+        ending = _ending(job.directory, live, old, state, reason, seconds)
+        run_context.check(job.directory)
+        update_manifest(job.directory, ending)
+        run_context.check(job.directory)
         status.write(job.directory, status.Status(state, live.step, reason))
+        job.lease.ended = state if state in status.FINAL else ""
+    except LostLeaseError:
+        return ""
     except (OSError, ValueError) as refusal:
         why = (refusal.strerror if isinstance(refusal, OSError) else "") or refusal
         reason = f"its end ({state}) could not be written: {why}; {reason}".rstrip("; ")

@@ -42,6 +42,10 @@ class Event(NamedTuple):
     reason: str = ""
 
 
+class LostLeaseError(Exception):
+    """Another process has the run by now: this one writes nothing more about it, not even how it ended here."""
+
+
 Progress = Callable[[Event], None]
 
 
@@ -65,7 +69,8 @@ class Live:
 
 class RunContext:
     """See the module's text. Every method takes the run's folder, as handed to the training function; `mesh` says on how many
-    devices to train.
+    devices to train. `held` says whether this process still holds the run. Every method that writes asks it first, and raises
+    `LostLeaseError` where it does not: a process that was suspended for longer than others wait may wake at any line.
     """
 
     def __init__(
@@ -75,8 +80,9 @@ class RunContext:
         progress: Progress,
         alive: Callable[[], None] = lambda: None,
         mesh: MeshShape = ONE_DEVICE,
+        held: Callable[[pathlib.Path], bool] = lambda directory: True,
     ):
-        self.mesh = mesh
+        self.mesh, self._held = mesh, held
         self.live = {directory: Live(step) for directory, step in runs.items()}
         self._stop, self._progress, self._alive = stop, progress, alive
 
@@ -88,12 +94,25 @@ class RunContext:
         """Another process that trains these runs too is asked to stop."""
         self._stop.set(reason)
 
+    def holds(self, directory: pathlib.Path) -> bool:
+        """Whether this process may still write into the folder; where another has taken it over, training is asked to stop."""
+        held = self._held(directory)
+        if not held:
+            self._stop.set(f"the lease of {directory.name} was taken over")
+        return held
+
+    def check(self, directory: pathlib.Path) -> None:
+        """Called before each write. Raises LostLeaseError where `holds` is false, OSError where that cannot be read."""
+        if not self.holds(directory):
+            raise LostLeaseError(self._stop.reason)
+
     def step(self, directory: pathlib.Path, step: int, **numbers: float) -> None:
         """The run has done `step` steps; `numbers` are for the display."""
         self._alive()
         live = self.live[directory]
         live.step = int(step)
         if time.monotonic() - live.written >= QUIET:
+            self.check(directory)
             live.written = time.monotonic()
             status.write(directory, status.Status("running", live.step))
         self._progress(Event(directory.name, "running", live.step, numbers))
@@ -101,6 +120,7 @@ class RunContext:
     def metrics(self, directory: pathlib.Path, record: Mapping[str, Any]) -> None:
         """Append one line, {"step": 100, "loss": ...}, to the training log."""
         self._alive()
+        self.check(directory)
         jsonl.append(directory / jsonl.METRICS, record)
 
     def results(self, directory: pathlib.Path, *found: Mapping[str, Any]) -> None:
@@ -108,11 +128,12 @@ class RunContext:
         self._alive()
         live, path = self.live[directory], directory / jsonl.RESULTS
         if live.seen is None:
-            there = (line.table for line in jsonl.each(path))
+            there = (line.table for line in jsonl.each(path, current=True))
             live.seen = {jsonl.identity(table) for table in there if table is not None}
         new = {jsonl.identity(record): record for record in found}
         new = {name: {"run": directory.name, **record} for name, record in new.items() if name not in live.seen}
         if new:
+            self.check(directory)
             jsonl.append(path, *new.values())
             live.seen |= new.keys()
 
@@ -121,6 +142,7 @@ class RunContext:
         from attnjax.records import examples
 
         self._alive()
+        self.check(directory)
         examples.write(directory, examples.Examples(int(step), scores, by_position))
 
     def truncate_after(self, directory: pathlib.Path, step: int) -> None:
@@ -130,12 +152,15 @@ class RunContext:
         The other lines stay as they are. Raises OSError or ValueError, and changes nothing, where a file cannot be read.
         """
         self._alive()
+        self.check(directory)
         live = self.live[directory]
         live.step, live.resumed, live.seen = int(step), int(step), None
         if step == 0 and read_manifest(directory).get("changed_on_resume"):  # of parts of which nothing is left
             update_manifest(directory, {"changed_on_resume": []})
         for name in jsonl.FILES:
+            self.check(directory)
             jsonl.keep(directory / name, lambda record: _is_of(record, directory.name) and _step_of(record) <= step)
+        self.check(directory)
         with enter(directory) as folder:
             if folder.kind(inventory.EXAMPLES):
                 folder.remove(inventory.EXAMPLES)  # the evaluation at the end, which is due again, writes it
@@ -143,6 +168,7 @@ class RunContext:
     def log_manifest(self, directory: pathlib.Path, **fields: Any) -> None:
         """Add fields to the run's manifest: parameter count, chance levels, hashes of data and parameters."""
         self._alive()
+        self.check(directory)
         update_manifest(directory, fields)
 
     def fail(self, directory: pathlib.Path, step: int, reason: str) -> None:

@@ -45,12 +45,17 @@ ByKey = Mapping[tuple[str, int, str], np.ndarray]
 
 @runtime_checkable
 class RunContext(Protocol):
-    """Receives the records of `train` and tells it when to stop: the interface of `attnjax.sweep.run_context.RunContext`."""
+    """Receives the records of `train` and tells it when to stop: the interface of `attnjax.sweep.run_context.RunContext`.
+
+    `holds` says whether checkpoints may still be written into a folder. Where another process has taken it over, it is false,
+    and `stopping` says why.
+    """
 
     mesh: MeshShape
 
     def stopping(self) -> str: ...
     def stop(self, reason: str) -> None: ...
+    def holds(self, directory: pathlib.Path) -> bool: ...
     def step(self, directory: pathlib.Path, step: int, **numbers: float) -> None: ...
     def metrics(self, directory: pathlib.Path, record: Mapping[str, Any]) -> None: ...
     def results(self, directory: pathlib.Path, *found: Mapping[str, Any]) -> None: ...
@@ -109,11 +114,12 @@ def train(configs: list[RunConfig], directories: list[pathlib.Path], context: Ru
                     break
                 if new := fitted.reached(found, alive):
                     if saved < step:  # all of them, so that the others can be resumed from here too
-                        _save(run, directories, alive, state, mesh, step, saving)
+                        _save(run, directories, alive, state, mesh, step, saving, context)
                         saved = step
                     together(saving.wait)
-                    together(fitted.end, new, step, on_host(state.params, mesh))
+                    # The first also asks whether the folders are still ours, and raises where they are not.
                     together(_log_fitted, [directories[i] for i in new], step, context)
+                    together(fitted.end, new, step, on_host(state.params, mesh))
                     alive = [i for i in alive if i not in new]
                     if not alive:
                         break
@@ -124,10 +130,10 @@ def train(configs: list[RunConfig], directories: list[pathlib.Path], context: Ru
             together(saving.check)
             together(_record, run, directories, alive, metrics, step, time.monotonic() - started, context)
             if _due(step, run.train.checkpoint_every) or step == run.train.steps:
-                _save(run, directories, alive, state, mesh, step, saving)
+                _save(run, directories, alive, state, mesh, step, saving, context)
                 saved = step
         if saved < step:
-            _save(run, directories, alive, state, mesh, step, saving)
+            _save(run, directories, alive, state, mesh, step, saving, context)
         ended = [*alive, *fitted.steps]
         finished = ended and (step == run.train.steps or not alive) and not _stopping(context)
         if finished:
@@ -199,7 +205,7 @@ def _newest(trainer: Trainer, directories: Sequence[pathlib.Path], fitted: Fitte
 
 def _forget_after(directories: Sequence[pathlib.Path], steps: Sequence[int], context: RunContext) -> None:
     for directory, step in zip(directories, steps, strict=True):
-        if leads():
+        if leads() and context.holds(directory):
             checkpoint.drop_after(directory / CHECKPOINTS, step)
         context.truncate_after(directory, step)
 
@@ -277,21 +283,31 @@ def _nan(metrics: Metrics, step: int) -> tuple[int, str] | None:
 
 
 def _save(
-    run: RunConfig, directories, alive: list[int], state: State, mesh: Any, step: int, saving: BackgroundSave
+    run: RunConfig,
+    directories,
+    alive: list[int],
+    state: State,
+    mesh: Any,
+    step: int,
+    saving: BackgroundSave,
+    context: RunContext,
 ) -> None:
     """Begin to save a copy of the states: the next call of the program overwrites the memory of `state`.
 
+    Runs that another process has taken over are left out, also where that is found when their turn comes.
     Of several processes the first gets the whole states, as no other needs access to the folder.
     """
     together(saving.wait)
     here = on_host(state, mesh)
     if not leads():
         return
-    copies = {directories[i] / CHECKPOINTS: jax.tree.map(np.array, _member(here, i)) for i in alive}
+    ours = [i for i in alive if context.holds(directories[i])]
+    copies = {directories[i]: jax.tree.map(np.array, _member(here, i)) for i in ours}
 
     def write() -> None:
         for directory, copy in copies.items():
-            checkpoint.save(directory, step, copy, keep=run.train.keep)
+            if context.holds(directory):
+                checkpoint.save(directory / CHECKPOINTS, step, copy, keep=run.train.keep)
 
     saving.start(write)
 

@@ -59,6 +59,9 @@ class Follower:
         reason = self._asked()
         return reason and f"{reason} of process {jax.process_index()}"
 
+    def holds(self, directory: pathlib.Path) -> bool:
+        return True
+
     def stop(self, reason: str) -> None: ...
     def step(self, directory: pathlib.Path, step: int, **numbers: float) -> None: ...
     def metrics(self, directory: pathlib.Path, record: Mapping[str, Any]) -> None: ...

@@ -14,7 +14,18 @@ import pytest
 from checks import until
 
 from attnjax.sweep import lease as lease_module
-from attnjax.sweep.lease import Lease, Owner, Watch, claim, heartbeat, holder, is_running, machine_id, start_time
+from attnjax.sweep.lease import (
+    Lease,
+    Owner,
+    Watch,
+    claim,
+    heartbeat,
+    holder,
+    is_running,
+    live_owner,
+    machine_id,
+    start_time,
+)
 from attnjax.sweep.stop import Stop
 
 HOLD = """
@@ -178,6 +189,36 @@ def test_heartbeats_and_releases_are_synchronized(tmp_path, monkeypatch):
     lease.renew()
     lease.release()
     assert synced == [b"beat 000000000000\n"[-17:], b"beat 000000000001\n"[-17:], b"free 000000000001\n"[-17:]]
+
+
+@pytest.mark.parametrize("ended", ["done", "failed"])
+def test_the_last_lease_of_a_run_says_how_it_ended_and_is_claimed_only_to_try_again(tmp_path, ended):
+    mine = claim(tmp_path, Watch())
+    width = len(mine.path.read_bytes())
+    mine.ended = ended
+    mine.release()
+    head, _, mark = mine.path.read_bytes().partition(b"\n")
+    assert (mark.startswith(b"free "), len(head) + 1 + len(mark)) == (True, width), (
+        "what earlier versions take for released"
+    )
+    theirs = claim(tmp_path, Watch())
+    assert isinstance(theirs, Owner)
+    assert (theirs.released, theirs.ended) == (True, ended)
+    assert live_owner(tmp_path, Watch()) is None
+    again = claim(tmp_path, Watch(), again=True)
+    assert isinstance(again, Lease)
+    assert again.ended == ended
+    again.release()
+    assert (holder(tmp_path).ended, again.path.name) == (ended, "lease-000002")
+
+
+@pytest.mark.parametrize(
+    "mark", ["free 000000000012", "free 0000running", "beat 00000000done", "free 00000000done", ""]
+)
+def test_only_a_released_lease_with_a_final_state_says_that_the_run_ended(tmp_path, mark):
+    path = foreign(tmp_path)
+    path.write_text(path.read_text().splitlines()[0] + f"\n{mark}\n")
+    assert holder(tmp_path).ended == ("done" if mark == "free 00000000done" else "")
 
 
 DELAY = 7

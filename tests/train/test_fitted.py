@@ -172,6 +172,23 @@ def test_a_death_at_the_moment_of_an_end_loses_nothing(whole, tmp_path, monkeypa
 
 
 @pytest.mark.slow
+def test_no_end_is_written_into_a_folder_that_another_process_has_by_now(tmp_path):
+    """Its `log_manifest` raises then, see `attnjax.sweep.run_context`."""
+    context, parts = Recorder(), made(tmp_path)
+    real = context.log_manifest
+
+    def log_manifest(directory, **fields):
+        if fields.get("stopped_at"):
+            raise RuntimeError("taken over")
+        real(directory, **fields)
+
+    context.log_manifest = log_manifest
+    with pytest.raises(RuntimeError, match="taken over"):
+        train(population(UNTIL), parts, context)
+    assert not any((part / FILE).exists() for part in parts)
+
+
+@pytest.mark.slow
 def test_training_ends_when_all_members_have(whole, expected, tmp_path):
     last = max(expected.values())
     runs = [run for name, run in zip("0123", population(UNTIL), strict=True) if name in expected]

@@ -3,6 +3,7 @@
 import dataclasses
 import inspect
 import shutil
+import threading
 
 import jax
 import numpy as np
@@ -138,6 +139,40 @@ def test_the_newest_step_that_all_have_is_resumed_from(whole, population, record
     train(population, parts, context)
     assert [record["step"] for record in context.logs["0"]] == [36, 40]
     assert context.notes == expected.notes
+
+
+class Loses:
+    """Makes a `Recorder` lose the folder of the first run at a moment; it then asks to stop."""
+
+    def __init__(self, context, folder, lost):
+        self.folder, self.lost, self.reason = folder, lost, ""
+        context.holds, context.stopping = self.holds, lambda: self.reason
+
+    def holds(self, directory):
+        if directory == self.folder and self.lost():
+            self.reason = "taken over"
+        return directory != self.folder or not self.reason
+
+
+@pytest.mark.parametrize("when", ["as a save begins", "in the thread that saves"])
+def test_no_checkpoint_goes_into_a_folder_that_another_process_has_by_now(population, recorder, folders, when):
+    parts, context = folders("lost"), recorder()
+    saves = lambda: threading.current_thread() is not threading.main_thread()
+    Loses(context, parts[0], saves if "thread" in when else lambda: context.strides > 0)
+    train(population, parts, context)
+    assert checkpoint.steps(parts[0] / "checkpoints") == []
+    assert checkpoint.steps(parts[1] / "checkpoints")[0] == 8
+    assert not any(context.found.values())
+
+
+def test_no_checkpoint_is_dropped_from_a_folder_that_another_process_has_by_now(whole, population, recorder, folders):
+    parts, context = folders("lost"), recorder()
+    for original, part in zip(whole[1], parts, strict=True):
+        shutil.copytree(original, part, dirs_exist_ok=True)
+    shutil.rmtree(parts[1] / "checkpoints" / "40")
+    context.holds, context.stopping = lambda directory: directory != parts[0], lambda: "taken over"
+    train(population, parts, context)
+    assert checkpoint.steps(parts[0] / "checkpoints") == [32, 40]
 
 
 def test_a_run_whose_loss_is_nan_fails_alone(tiny, recorder, folders):
