@@ -2,6 +2,7 @@
 
 import importlib
 import inspect
+import json
 import pkgutil
 import re
 import subprocess
@@ -11,9 +12,10 @@ import pytest
 
 import attnjax
 from attnjax import long
+from attnjax.explore.page import script
 from attnjax.registry import ENCODINGS
 from scripts.site import encodings, pages, reference, results
-from scripts.site.__main__ import main, navigation
+from scripts.site.__main__ import explorer, main, navigation
 from tests.browser import BROWSER
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -196,6 +198,24 @@ def test_every_study_and_page_is_in_the_navigation():
 
 
 @pytest.mark.slow
+def test_the_explorer_is_written_where_its_page_shows_it(tmp_path):
+    page = (ROOT / "docs" / "explorer.md").read_text(encoding="utf-8")
+    (source,) = re.findall(r'<iframe src="([^"]+)"', page)
+    (tmp_path / "docs").mkdir()
+    explorer(tmp_path)
+    check_explorer(tmp_path / "docs" / source)
+
+
+def check_explorer(path):
+    """That the page has what it draws with and no run, and asks the network for nothing."""
+    text = path.read_text(encoding="utf-8")
+    (data,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>', text, re.DOTALL)
+    assert json.loads(data)["runs"] == []
+    assert script() in text
+    assert pages.requests(text) == []
+
+
+@pytest.mark.slow
 def test_the_site_is_built_and_searched_from_the_disk(tmp_path):
     main(["--out", str(tmp_path / "site")])
     site = tmp_path / "site"
@@ -211,6 +231,8 @@ def test_the_site_is_built_and_searched_from_the_disk(tmp_path):
     assert "exit statuses [0, 0]" in cluster
     fox = (site / "encodings" / "fox.html").read_text(encoding="utf-8")
     assert "What our tables say" in fox
+    assert '<iframe src="explore.html"' in (site / "docs" / "explorer.html").read_text(encoding="utf-8")
+    check_explorer(site / "docs" / "explore.html")
     assert [found for page in site.rglob("*.html") for found in pages.requests(page.read_text(encoding="utf-8"))] == []
     if BROWSER is None:
         pytest.skip("NOT RUN: a search in a browser, because none is installed")
