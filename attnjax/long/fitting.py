@@ -49,6 +49,17 @@ class Setting:
         if self.depth is not None and not 0 <= self.depth <= 1:
             raise ValueError(f"samples: depth must be from 0 to 1, got {self.depth!r}")
 
+    @functools.cached_property
+    def lines_of_example(self) -> int:
+        """Lines of noise of the worked example of variable tracking."""
+        lines = 5
+        for more in range(6, EXAMPLE):
+            one = ruler.variable_tracking(ruler.seeded(0), more, example=True)
+            if self.count(one.prompt + one.prefix) > EXAMPLE:
+                break
+            lines = more
+        return lines
+
 
 def samples(name: str, setting: Setting, number: int, seed: int = 0) -> list[Sample]:
     """Return samples of a task that have at most setting.length tokens with their answers.
@@ -123,7 +134,7 @@ def variable_tracking(rng: random.Random, size: int, setting: Setting) -> Sample
     """vt, after a worked example in noise."""
     text = ""
     if setting.shots:
-        shown = ruler.variable_tracking(rng, _lines_of_example(setting.count), example=True)
+        shown = ruler.variable_tracking(rng, setting.lines_of_example, example=True)
         text = f"{shown.prompt}{shown.prefix} {' '.join(shown.answers)}\n\n"
         text = text.replace("12345", str(rng.randint(10_000, 99_998)))
     made = ruler.variable_tracking(rng, size, haystack=setting.haystack)
@@ -143,18 +154,6 @@ def common_words(rng: random.Random, size: int, setting: Setting) -> Sample:
 def frequent_words(rng: random.Random, size: int, setting: Setting) -> Sample:
     """fwe, from as many words as RULER takes for the length."""
     return ruler.frequent_words(rng, size, vocabulary=max(8, (setting.length - setting.reserve) // 50))
-
-
-@functools.lru_cache(maxsize=1)
-def _lines_of_example(count: Callable[[str], int]) -> int:
-    """Return the lines of noise of the worked example of variable tracking, for a way to count tokens."""
-    lines = 5
-    for more in range(6, EXAMPLE):
-        one = ruler.variable_tracking(ruler.seeded(0), more, example=True)
-        if count(one.prompt + one.prefix) > EXAMPLE:
-            break
-        lines = more
-    return lines
 
 
 def _largest(fits: Callable[[int], bool], smallest: int) -> int:
