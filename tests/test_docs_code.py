@@ -104,8 +104,8 @@ def test_a_published_model_is_loaded_saved_and_continues_texts(tmp_path, monkeyp
     assert found["logits"].shape == (1, 3, 256)
     assert Path("models/mine/config.json").is_file()
     assert (found["other"].new, found["other"].unused) == ((), ())
-    assert [text[: len(prompt)] for text, prompt in zip(found["texts"], ("The cat", "Once"), strict=True)] != []
-    assert printed.getvalue().endswith(found["piece"])
+    assert [type(text) for text in found["texts"]] == [str, str]
+    assert 0 < len(found["piece"]) <= len(printed.getvalue()) <= 40
 
 
 @pytest.mark.slow
