@@ -6,12 +6,14 @@ import runpy
 import shlex
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 
 from attnjax.cli.planning import planned
 from attnjax.registry import ENCODINGS
+from scripts.site import __main__ as site
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = (
@@ -95,6 +97,28 @@ def test_the_sweep_of_the_first_page_trains_and_reports(tmp_path):
     assert "FIRE" in table
 
 
+@pytest.fixture
+def called(tmp_path):
+    """Runs a script of the checkout with a python3 that names, in place of an environment, a program that prints its arguments.
+
+    The program and what the script asks `scripts/setup_env.py` for are returned, and an argument is a line.
+    """
+    printing, asked = tmp_path / "printing", tmp_path / "asked"
+    printing.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
+    (tmp_path / "python3").write_text(f'#!/bin/sh\necho "$@" > {asked}\necho {printing}\n')
+    for file in (printing, tmp_path / "python3"):
+        file.chmod(0o755)
+    environment = {**os.environ, "PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"}
+
+    def call(script, *words):
+        done = subprocess.run(
+            [ROOT / script, *words], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
+        )
+        return done.stdout.splitlines(), asked.read_text().split()
+
+    return call
+
+
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
@@ -103,17 +127,45 @@ def test_the_sweep_of_the_first_page_trains_and_reports(tmp_path):
         (["theta"], ["theta"]),
     ],
 )
-def test_the_command_of_the_first_page_is_a_sweep_with_a_report(tmp_path, words, expected):
-    """`./run` with a python3 that names, in place of an environment, a program that prints how it is called."""
-    called = tmp_path / "called"
-    called.write_text('#!/bin/sh\necho "$@"\n')
-    (tmp_path / "python3").write_text(f'#!/bin/sh\n[ "$1" = scripts/setup_env.py ] && echo {called}\n')
-    for file in (called, tmp_path / "python3"):
-        file.chmod(0o755)
-    environment = {**os.environ, "PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"}
-    done = subprocess.run([ROOT / "run", *words], env=environment, capture_output=True, text=True, check=True)
-    command = done.stdout.split()
+def test_the_command_of_the_first_page_is_a_sweep_with_a_report(called, words, expected):
+    command, asked = called("run", *words)
+    assert asked == ["scripts/setup_env.py"]
     assert command[:3] == ["-m", "attnjax", "sweep"]
     assert command[3:-3] == expected
     assert (command[-3], command[-1]) == ("--workers", "--report")
     assert int(command[-2]) >= 1
+
+
+def test_the_script_of_the_first_page_for_tests_hands_its_words_to_pytest(called):
+    command, asked = called("test", "-m", "not nightly")
+    assert asked == ["scripts/setup_env.py", "--dev"]
+    assert command == ["-m", "pytest", "-n", "2", "--dist", "worksteal", "-m", "not nightly"]
+
+
+def test_the_script_of_the_first_page_for_the_site_builds_it(called):
+    command, asked = called("docs/build", "--out", "a folder")
+    assert asked == ["scripts/setup_env.py", "--dev"]
+    assert command == ["-m", "scripts.site", "--out", "a folder"]
+    assert f"`{(site.ROOT / 'build' / 'site' / 'index.html').relative_to(ROOT)}`" in text("README.md")
+
+
+def test_what_the_first_page_installs_is_there():
+    """And its quotes let every shell read it; `scripts/try_release.py` installs the package and calls the command."""
+    project = tomllib.loads(text("pyproject.toml"))["project"]
+    assert "`pip install -e '.[plot]'` installs the library and the command `attnjax`" in text("README.md")
+    assert "matplotlib" in "".join(project["optional-dependencies"]["plot"])
+    assert set(project["scripts"]) == {"attnjax"}
+
+
+def test_every_command_of_the_first_page_is_run_by_a_test():
+    """In the order of the page, each after what it needs: a new one belongs into this list, and into a test."""
+    page = text("README.md")
+    fenced = [line for block in re.findall(r"```sh\n(.*?)```", page, re.DOTALL) for line in block.splitlines()]
+    assert [line.split("#")[0].strip() for line in fenced] == [
+        "./run",  # as far as the command that it starts, like ./test and docs/build
+        "./test",
+        "attnjax explore rope_vs_sinusoidal/task=copy,encoding=rope,seed=0",  # in test_docs_code.py
+        "attnjax sweep rope_vs_sinusoidal --over model.encoding=kerple,fire --report --out runs/more",
+    ]
+    named = set(re.findall(r"`((?:\./|attnjax |pip |docs/build)[^`]*)`", page))
+    assert named == {"./run paper", "./run", './test -m "not nightly"', "pip install -e '.[plot]'", "docs/build"}

@@ -39,6 +39,8 @@ def test_version_changelog_and_citation_agree():
     assert release.problem(f"v{attnjax.__version__}", attnjax.__version__, changelog) == ""
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
     assert citation["version"] == attnjax.__version__
+    (date,) = re.findall(rf"^## \[{re.escape(attnjax.__version__)}\] - (\S+)$", changelog, re.MULTILINE)
+    assert str(citation["date-released"]) == date
 
 
 def test_a_tag_that_is_not_the_version_ends_the_release():

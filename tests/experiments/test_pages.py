@@ -24,6 +24,13 @@ def is_record(path: pathlib.Path) -> bool:
     return (path / "sweep.json").is_file() or (path.is_file() and path.suffix in (".jsonl", ".json"))
 
 
+def is_behind_a_figure(path: pathlib.Path) -> bool:
+    """Records that figures are made from, and not the numbers of somebody else that they are compared with."""
+    return (path / "sweep.json").is_file() or (
+        path.is_file() and (path.suffix == ".jsonl" or path.name == "record.json")
+    )
+
+
 def commands(text: str) -> list[str]:
     """Those of code blocks and of code in sentences, without comments."""
     fenced = re.findall(r"```sh\n(.*?)```", text, re.DOTALL)
@@ -43,6 +50,32 @@ def test_every_link_leads_somewhere_and_one_to_records(experiment):
         assert re.search(
             r"not (been )?(run|made) yet", (experiment / "README.md").read_text(encoding="utf-8"), re.IGNORECASE
         )
+
+
+@pytest.mark.parametrize("experiment", EXPERIMENTS, ids=NAMES)
+def test_every_figure_leads_to_the_records_that_it_is_made_from(experiment):
+    text = (experiment / "README.md").read_text(encoding="utf-8")
+    if re.search(r"!\[[^\]]*\]\(", text):
+        assert [link for link in LINK.findall(text) if is_behind_a_figure(experiment / link)]
+
+
+def test_the_figure_of_the_first_page_leads_to_its_records():
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    (figure,) = re.findall(r"!\[[^\]]*\]\((\S+?)/report/figure\.png\)", text)
+    caption = text.partition("/report/figure.png)")[2].partition("| past the training")[0]
+    assert f"]({figure}/records/)" in caption
+    assert is_behind_a_figure(ROOT / figure / "records")
+
+
+@pytest.mark.parametrize("page", ["attention", "explorer", "models"])
+def test_pictures_of_the_documentation_are_followed_by_what_draws_them(page):
+    """A link to the script or to the experiment; of a picture of a screen, the command whose page it shows."""
+    text = (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8")
+    captions = re.findall(r"!\[[^\]]*\]\(\S+\.png\)\n\n\*(.*?)\*\n", text, re.DOTALL)
+    assert len(captions) == 1
+    drawn = [ROOT / "docs" / link for link in LINK.findall(captions[0])]
+    assert [path for path in drawn if (path / "figure.py").is_file() or path.suffix == ".py"]
+    assert [path for path in drawn if not path.exists()] == []
 
 
 @pytest.mark.parametrize("experiment", EXPERIMENTS, ids=NAMES)

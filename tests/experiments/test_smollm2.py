@@ -1,7 +1,9 @@
 """A GGUF file as a folder: rows of queries and keys, names, config, tokenizer; and the committed records and their page."""
 
+import hashlib
 import json
 import pathlib
+import subprocess
 
 import jax
 import jax.numpy as jnp
@@ -133,3 +135,14 @@ def test_a_hand_made_record_gives_its_means_and_order():
     assert [row[0] for row in rows] == ["| YaRN", "| PI", "| RoPE as trained"]
     assert rows[0][1:] == ["2.000", "2.000", "2.500 |"]
     assert "lowest under YaRN 2.500, PI 3.000." in page.claim(found)
+
+
+def test_the_text_is_that_of_the_commit_that_the_page_names():
+    git = lambda *words: subprocess.run(["git", *words], cwd=HERE.parents[1], capture_output=True)
+    names = [git("ls-tree", "--name-only", page.COMMIT, folder) for folder in ("docs/", "docs/tutorials/")]
+    if names[0].returncode:
+        pytest.skip("NOT RUN: the commit is not here, because this is no whole clone")
+    pages = [name for found in names for name in found.stdout.decode().split() if name.endswith(".md")]
+    text = b"".join(git("show", f"{page.COMMIT}:{name}").stdout for name in pages)
+    assert len(pages) > 15
+    assert hashlib.sha256(text).hexdigest() == page.read(HERE / "records.jsonl").about["text"]

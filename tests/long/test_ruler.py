@@ -2,6 +2,7 @@
 
 import json
 import re
+import time
 
 import pytest
 
@@ -62,6 +63,40 @@ def test_samples_fill_a_length_and_never_more(name, shots):
     for one in made:
         assert all(answer in one.prompt for answer in one.answers)
         assert len(one.prompt.split("Answer: ")) == 1 + (shots if name in ("vt", "cwe") else 0)
+
+
+@pytest.mark.quick("niah_multikey_2")
+@pytest.mark.parametrize("name", TASKS)
+def test_500_samples_of_4096_tokens_take_less_than_10_seconds(name):
+    """Of the processor, with a token of four characters, about what tokenizers of language models make of English."""
+    start = time.process_time()
+    made = samples(name, Setting(4096, SUITES["long"][name].tokens, lambda text: len(text) // 4), 500)
+    assert time.process_time() - start < 10
+    assert len({one.prompt for one in made}) == 500
+
+
+@pytest.fixture(scope="module")
+def count():
+    """Counts tokens with a tokenizer as language models have one, whose merges were learned from texts of these tasks."""
+    tokenizers = pytest.importorskip("tokenizers")
+    made = tokenizers.Tokenizer(tokenizers.models.BPE())
+    made.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    texts = [samples(name, Setting(8192, 128, len), 1)[0].prompt for name in TASKS]
+    trainer = tokenizers.trainers.BpeTrainer(vocab_size=2_000, show_progress=False)
+    made.train_from_iterator(texts, trainer)
+    return lambda text: len(made.encode(text).ids)
+
+
+@pytest.mark.quick("fwe")
+@pytest.mark.parametrize("name", TASKS)
+def test_a_tokenizer_reads_few_texts_for_a_sample(name, count):
+    """Reading takes most of the time; of fwe, one draw may have half as many tokens again as another of its size."""
+    read = []
+    setting = Setting(4096, SUITES["long"][name].tokens, lambda text: read.append(count(text)) or read[-1])
+    made = samples(name, setting, 60)
+    assert len(read) < 4 * 60
+    lengths = [count(one.prompt + one.prefix) for one in made]
+    assert 3_000 < min(lengths) <= max(lengths) <= setting.length - setting.reserve
 
 
 @pytest.mark.parametrize("haystack", ["noise", "folder", "stdlib"])

@@ -1,14 +1,24 @@
 """What a file of another project may look like: it runs with an installed attnjax, and type checkers know its types."""
 
 import dataclasses
-from typing import assert_type
+import pathlib
+import tempfile
+from collections.abc import Mapping
+from typing import Any, assert_type
 
 import jax
 import jax.numpy as jnp
 from flax import nnx
 
 import attnjax as aj
+from attnjax import analysis, models, report
+from attnjax.config import RunConfig, parse, run_id
+from attnjax.long.fitting import Setting, samples
+from attnjax.long.ruler import Sample
+from attnjax.long.scoring import effective_length, string_match_all
 from attnjax.modules import Decoder, TransformerConfig, generate
+from attnjax.sweep import Store, Summary, expand, plan, prepare, product, run_here, seeds, vary
+from attnjax.train import describe, train
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,4 +43,38 @@ config = TransformerConfig(vocab=16, layers=1, model=16, heads=2, hidden=16, enc
 model = assert_type(Decoder(config, rngs=nnx.Rngs(0)), Decoder)
 tokens = generate(model, jnp.array([[1, 2, 3]]), 4)
 assert tokens.shape == (1, 4)
+
+gpt2 = assert_type(models.architecture("gpt2"), models.Architecture)
+spec = assert_type(
+    gpt2.config({"vocab_size": 11, "n_embd": 8, "n_layer": 1, "n_head": 2, "n_positions": 16}), models.Spec
+)
+made = models.Loaded(gpt2.build(spec, nnx.Rngs(0)), spec, gpt2)
+with tempfile.TemporaryDirectory() as folder:
+    saved = assert_type(models.save(made, f"{folder}/tiny"), pathlib.Path)
+    loaded = assert_type(models.load(saved, fields={"encoding": aj.ALiBi()}), models.Loaded)
+assert [name.rpartition("wpe")[2] for name in loaded.unused] == [".weight"]
+
+settings: dict[str, Any] = {
+    "name": "outside",
+    "task": {"name": "copy", "length_max": 3},
+    "model": {"layers": 1, "model": 8, "heads": 1, "hidden": 8, "encoding": "alibi"},
+    "train": {"steps": 2, "batch": 2},
+    "evaluate": {"lengths": [2, 4], "validation_lengths": [3], "count": 2, "batch": 2, "bucket_sizes": [4]},
+}
+run = assert_type(parse(settings), RunConfig)
+assert len(assert_type(run_id(run), str)) == 16
+assert_type(describe(run), dict[str, Any])
+changes = assert_type(product(vary("train.learning_rate", [1e-3, 1e-2]), seeds(1)), list[Mapping[str, Any]])
+assert [one.seed for one in assert_type(expand(run, changes), list[RunConfig])] == [0, 0]
+with tempfile.TemporaryDirectory() as folder:
+    store = assert_type(prepare(pathlib.Path(folder, "runs"), "outside", plan(run, changes)), Store)
+    summary = assert_type(run_here(store, train), Summary)
+    assert len(summary.of("done")) == 2
+    found = report.summarise(report.read(store.root))
+    trained = assert_type(analysis.load(store.directory(store.runs[0].run)), analysis.LoadedModel)
+assert len(found.tasks) == 1
+
+asked = assert_type(samples("niah_single_1", Setting(1024, 32, len), 2), list[Sample])
+assert assert_type(string_match_all([one.answers[0] for one in asked], [one.answers for one in asked]), float) == 100.0
+assert assert_type(effective_length({1024: 90.0, 2048: 80.0}), int | None) == 1024
 print("used")

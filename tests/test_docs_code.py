@@ -1,0 +1,133 @@
+"""Blocks of Python on pages that the site shows and does not run: each runs here, in a folder that has what it names.
+
+Models are tiny and barely trained; what a block does with them is what it does with those of its page.
+"""
+
+import contextlib
+import io
+import re
+import runpy
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import pytest
+from flax import nnx
+
+import attnjax as aj
+from attnjax import models
+from attnjax.analysis import HeadOverview
+from attnjax.cli import main
+from attnjax.cli.planning import planned
+from attnjax.sweep import find_run, prepare, run_here
+from attnjax.train import train
+
+ROOT = Path(__file__).resolve().parent.parent
+BLOCKS = {
+    "README.md": 1,
+    "docs/attention.md": 3,
+    "docs/drop_in.md": 14,
+    "docs/encodings.md": 1,
+    "docs/experiments.md": 3,
+    "docs/explorer.md": 1,
+    "docs/models.md": 2,
+}
+"""Blocks of each page. Those of README and attention and two of experiments run in test_docs_pages.py, those of drop_in in
+test_drop_in_page.py."""
+TINY = (
+    "model.layers=1",
+    "model.model=8",
+    "model.heads=2",
+    "model.hidden=8",
+    "train.steps=2",
+    "train.batch=2",
+    "train.warmup=1",
+    "evaluate.count=4",
+    "evaluate.batch=4",
+)
+
+
+def blocks(page: str) -> list[str]:
+    return re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(encoding="utf-8"), re.DOTALL)
+
+
+def run(page: str, code: str, **names) -> dict:
+    """The names that a block leaves behind, where it finds these."""
+    path = Path(f"{Path(page).stem}.py")
+    path.write_text(code, encoding="utf-8")
+    return runpy.run_path(str(path), init_globals=names)
+
+
+def trained(config: str, address: str, *overrides: str) -> Path:
+    """The folder of the one run of a sweep that an address means, after two steps of a tiny model; others are not trained."""
+    plan = planned(config, [*TINY, *overrides])
+    store = prepare(Path("runs", plan.runs[0].config.name), plan.runs[0].config.name, plan.runs)
+    folder = find_run(address)
+    assert run_here(store.only([folder.name]), train).of("done") == [folder.name]
+    return folder
+
+
+def test_no_block_is_forgotten():
+    pages = [Path("README.md"), *(path.relative_to(ROOT) for path in (ROOT / "docs").rglob("*.md"))]
+    found = {page.as_posix(): len(blocks(page.as_posix())) for page in pages}
+    assert {page: count for page, count in found.items() if count} == BLOCKS
+
+
+def test_the_mask_and_the_cache_of_streaming_llm(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (code,) = blocks("docs/encodings.md")
+    q, k, v = jax.random.normal(jax.random.key(0), (3, 1, 12, 2, 64))
+    found = run("docs/encodings.md", code, aj=aj, q=q, k=k, v=v)
+    assert found["out"].shape == (1, 12, 2, 64)
+    assert isinstance(found["cache"].append(k[:, :1], v[:, :1]), aj.KVCache)
+
+
+@pytest.mark.slow
+def test_a_published_model_is_loaded_saved_and_continues_texts(tmp_path, monkeypatch):
+    tokenizers = pytest.importorskip("tokenizers")
+    monkeypatch.chdir(tmp_path)
+    sizes = {"vocab_size": 256, "hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 4}
+    heads = {"num_attention_heads": 2, "num_key_value_heads": 1, "max_position_embeddings": 64}
+    spec = models.MODELS["smollm3"].config({**sizes, **heads})
+    made = models.MODELS["smollm3"].build(spec, nnx.Rngs(0))
+    models.save(models.Loaded(made, spec, models.MODELS["smollm3"]), "models/SmolLM3-3B")
+    alphabet = sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet())
+    bytes_alone = tokenizers.Tokenizer(tokenizers.models.BPE({c: i for i, c in enumerate(alphabet)}, []))
+    bytes_alone.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    bytes_alone.decoder = tokenizers.decoders.ByteLevel()
+    Path("models/gpt2").mkdir()
+    bytes_alone.save("models/gpt2/tokenizer.json")
+
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        found = run("docs/models.md", "".join(blocks("docs/models.md")), tokens=jnp.array([[3, 1, 4]]))
+    assert found["logits"].shape == (1, 3, 256)
+    assert Path("models/mine/config.json").is_file()
+    assert (found["other"].new, found["other"].unused) == ((), ())
+    assert [type(text) for text in found["texts"]] == [str, str]
+    assert 0 < len(found["piece"]) <= len(printed.getvalue()) <= 40
+
+
+@pytest.mark.slow
+def test_heads_of_a_trained_model_are_measured(tmp_path, monkeypatch, capsys):
+    """The blocks of the pages on experiments and on the explorer, with the model that they name."""
+    monkeypatch.chdir(tmp_path)
+    folder = trained("heads_lm", "heads_lm/rope/0")
+    (code,) = blocks("docs/explorer.md")
+    found = run("docs/explorer.md", code)["found"]
+    assert isinstance(found, HeadOverview)
+    assert found.best("previous_token") in ((0, 0), (0, 1))
+    assert "previous_token" in capsys.readouterr().out
+    *_, code = blocks("docs/experiments.md")
+    found = run("docs/experiments.md", code)
+    assert found["load"](folder).weights(found["tokens"]).shape == found["weights"].shape == (1, 1, 2, 19, 19)
+
+
+@pytest.mark.slow
+def test_a_run_of_the_main_job_is_explored_as_the_first_page_says(tmp_path, monkeypatch):
+    (line,) = re.findall(r"^(attnjax explore .*?) +#", (ROOT / "README.md").read_text(encoding="utf-8"), re.MULTILINE)
+    _, command, address = line.split()
+    monkeypatch.chdir(tmp_path)
+    trained("rope_vs_sinusoidal", address, "evaluate.lengths=16,24", "evaluate.bucket_sizes=64,128")
+    assert main([command, address]) == 0
+    assert "rope" in Path("explore.html").read_text(encoding="utf-8")
