@@ -362,8 +362,10 @@ def test_a_block_of_keys_that_no_query_sees_is_sent_on_without_a_product(order, 
 
 @pytest.mark.slow
 def test_memory_of_a_device_falls_with_their_number():
+    """As 1/P from four on; two devices, whose one round is no loop, need less than twice as much as four."""
     taken = {n: compiled(n, gradient=True, length=32768).memory_analysis().temp_size_in_bytes for n in (2, 4, 8)}
-    assert taken[8] < 0.55 * taken[4] < 0.55 * 0.65 * taken[2], taken
+    assert taken[8] < 0.52 * taken[4], taken
+    assert taken[4] < 0.65 * taken[2], taken
 
 
 def test_what_cannot_be_spread_is_refused_in_a_sentence():
