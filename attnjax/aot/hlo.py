@@ -250,14 +250,19 @@ def _widened(module: Mapping[str, Computation], callers: Mapping[str, list], val
 def _widens(instructions: Mapping[str, Instruction], convert: Instruction) -> bool:
     operand = instructions.get(convert.operands[0]) if convert.operands else None
     source, target = ARRAY.search(operand.type if operand else ""), ARRAY.search(convert.type)
-    return bool(source and target) and source[1] in HALVES and _bits(target[1]) > _bits(source[1])
+    if source is None or target is None:
+        return False
+    return source[1] in HALVES and _bits(target[1]) > _bits(source[1])
 
 
 def _origins(module: Mapping[str, Computation], callers: Mapping[str, list], value: Value) -> Iterator[Value]:
     """The values that an instruction passes on as they are, or as the element of a tuple that `value` asks for."""
     instruction, path = module[value.computation].instructions[value.name], value.path
     operation, operands = instruction.operation, instruction.operands
-    of = lambda operand, path=(): value._replace(name=operand, path=path)
+
+    def of(operand: str, path: tuple[int, ...] = ()) -> Value:
+        return value._replace(name=operand, path=path)
+
     if operation.endswith("-done") and operands:
         yield of(operands[0])
     elif operation.removesuffix("-start") in MOVES:
