@@ -9,6 +9,11 @@ itself (NVIDIA GPUs and TPUs shorten the operands); bfloat16. Outputs and all gr
 tests, 2e-5 of the largest entry, in full precision, and 32 roundings of the operands otherwise (the gradient of the scale is a
 sum over all queries).
 
+The masks of the matrix are data, which the kernel of cuDNN does not take, nor that of Pallas every encoding at positions that
+are data. Both run under masks and positions that are known, too: causal, full, and a causal window, over as many keys as
+queries at the default positions, cuDNN's in bfloat16 on an NVIDIA GPU and that of Pallas on a TPU. Elsewhere the kernel of
+Pallas would be interpreted, as it is in the tests, and is left out.
+
 Every record is in records.jsonl before the next program is compiled, and the same command goes on where it was stopped. The
 exit status is 1 where an error is above its bound.
 """
@@ -17,23 +22,50 @@ import argparse
 import functools
 import pathlib
 import sys
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from attnjax import Trait
+import attnjax
+from attnjax import Mask, Trait
 from attnjax.attention import dispatch
 from attnjax.attention.blockwise import blockwise
 from attnjax.records import jsonl
 from attnjax.report import formatting
 from experiments import recorded
-from tests.attention.matrix import ENCODINGS, TILE, allowed_by, as_precise, attention, cases_of, draw, outcome, truth
+from tests.attention.matrix import (
+    AXES,
+    CAUSAL_ONLY,
+    ENCODINGS,
+    LAYOUTS,
+    PER_HEAD,
+    TILE,
+    B,
+    allowed_by,
+    as_precise,
+    attention,
+    cases_of,
+    draw,
+    outcome,
+    positions_of,
+    served_by_the_kernel,
+    truth,
+    with_gradients,
+)
 
 LAYOUT = "gqa"
-PROTOCOL = {"kind": "protocol", "masks": "4 masks x 4 rules", "layout": LAYOUT, "compared": "output and all gradients"}
+T = LAYOUTS[LAYOUT][1]
+"""Queries, and under known masks also keys."""
+KNOWN = {"causal": Mask(causal=True), "full": Mask(), "causal window": Mask(causal=True, window=(4, 0))}
+PROTOCOL = {
+    "kind": "protocol",
+    "masks": "4 masks x 4 rules; 3 known masks",
+    "layout": LAYOUT,
+    "compared": "output and all gradients",
+}
 
 
 class Way(NamedTuple):
@@ -50,7 +82,7 @@ WAYS = (
     Way("float32, as the device multiplies", "float32", "default", 32 * 2**-11),
     Way("bfloat16", "bfloat16", "default", 32 * 2**-8),
 )
-IMPLEMENTATIONS = ("dense", "chunked", "xla")
+IMPLEMENTATIONS = ("dense", "chunked", "xla", "cudnn", "pallas")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -68,10 +100,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for name in chosen.encodings or ENCODINGS:
         for way in WAYS:
             for implementation in IMPLEMENTATIONS:
-                if implementation == "xla" and Trait.SCORE in ENCODINGS[name].traits:
-                    continue
                 key = (device.device_kind, name, way.name, implementation)
-                if key not in known:
+                if key not in known and served(name, implementation, way) != (False, ()):
                     recorded.begin(path, PROTOCOL)
                     record = dict(zip(("device", "encoding", "way", "implementation"), key, strict=True))
                     record |= {"kind": "compared", "jax": jax.__version__, "bound": way.bound}
@@ -92,16 +122,62 @@ def failed(row: dict) -> bool:
     return not row["error"] <= row["bound"]
 
 
+def served(name: str, implementation: str, way: Way) -> tuple[bool, tuple[str, ...]]:
+    """Whether an implementation serves an encoding under the masks of the matrix on this device, and under which known ones."""
+    if implementation in ("dense", "chunked", "xla"):
+        return implementation != "xla" or Trait.SCORE not in ENCODINGS[name].traits, ()
+    if implementation == "pallas" and jax.devices()[0].platform != "tpu":
+        return False, ()
+    masks = tuple(mask for mask in known_masks(name) if _serves(name, implementation, way, mask))
+    return implementation == "pallas" and served_by_the_kernel(name), masks
+
+
+def known_masks(name: str) -> list[str]:
+    """Those that the encoding can have."""
+    return [mask for mask in KNOWN if KNOWN[mask].causal or name not in CAUSAL_ONLY]
+
+
+def _serves(name: str, implementation: str, way: Way, mask: str) -> bool:
+    (q, k, v, params, _), pos = known_inputs(name), own_positions(name)
+    of = lambda x: jax.ShapeDtypeStruct(x.shape, way.dtype)
+    pos = jax.tree.map(jnp.asarray, pos)
+    options = {"encoding": ENCODINGS[name], "params": params, "q_pos": pos, "k_pos": pos, "mask": KNOWN[mask]}
+    try:
+        attnjax.explain(of(q), of(k), of(v), implementation=implementation, **options)
+    except NotImplementedError:
+        return False
+    return True
+
+
+def known_inputs(name: str) -> tuple:
+    """Inputs with as many keys as queries."""
+    q, k, v, *rest = draw(ENCODINGS[name], LAYOUT)
+    return q, k[:, :T], v[:, :T], *rest
+
+
+def own_positions(name: str) -> Any:
+    """Positions of encodings that have rows per head or coordinates, which are data; None for others."""
+    return positions_of(name, "random", LAYOUT)[0] if name in PER_HEAD or name in AXES else None
+
+
+def under_known_mask(name: str, implementation: str, mask: str) -> Callable[..., Any]:
+    """Attention under a mask that is known, and its gradients."""
+
+    def run(q: Any, k: Any, v: Any, params: Any, scale: Any, *pos: Any) -> Any:
+        where = {"q_pos": pos[0], "k_pos": pos[0]} if pos else {}
+        given = {"encoding": ENCODINGS[name], "params": params, "mask": KNOWN[mask], "scale": scale} | where
+        return attnjax.attend(q, k, v, implementation=implementation, **given)
+
+    return with_gradients(run, {})
+
+
 def compared(name: str, implementation: str, way: Way) -> dict:
     """The largest error of all cases, how many there were, and the array in which it was found."""
-    inputs = draw(ENCODINGS[name], LAYOUT)
-    rounded = [np.asarray(jnp.asarray(x, way.dtype), np.float32) for x in inputs[:3]]
     with jax.default_matmul_precision(way.precision):
-        run = attention(name, implementation, {})
         worst, where, count = 0.0, "", 0
-        for (_, data), expected in zip(cases_of(name, LAYOUT), truths(name, way.dtype), strict=True):
-            data = as_precise(data, "float32")
-            (_, out), gradients = run(*(jnp.asarray(x, way.dtype) for x in rounded), *inputs[3:], *data)
+        for run, (q, k, v, *rest), expected in _cases(name, implementation, way):
+            arrays = (jnp.asarray(np.asarray(jnp.asarray(x, way.dtype), np.float32), way.dtype) for x in (q, k, v))
+            (_, out), gradients = run(*arrays, *rest)
             got = {"out": out} | dict(zip(("q", "k", "v", "params", "scale"), gradients, strict=True))
             count += 1
             for (at, a), b in zip(jax.tree_util.tree_leaves_with_path(got), jax.tree.leaves(expected), strict=True):
@@ -111,6 +187,35 @@ def compared(name: str, implementation: str, way: Way) -> dict:
                 if not error <= worst:
                     worst, where = error, jax.tree_util.keystr(at)
     return {"error": worst, "where": where, "cases": count}
+
+
+def _cases(name: str, implementation: str, way: Way) -> Iterator[tuple]:
+    """Programs with their arguments, and what they should give."""
+    whole, masks = served(name, implementation, way)
+    if whole:
+        inputs, run = draw(ENCODINGS[name], LAYOUT), attention(name, implementation, {})
+        for (_, data), expected in zip(cases_of(name, LAYOUT), truths(name, way.dtype), strict=True):
+            yield run, (*inputs, *as_precise(data, "float32")), expected
+    if masks:
+        inputs, pos = known_inputs(name), own_positions(name)
+        data = () if pos is None else (as_precise(pos, "float32"),)
+        expected = dict(zip(known_masks(name), known_truths(name, way.dtype), strict=True))
+        for mask in masks:
+            yield under_known_mask(name, implementation, mask), (*inputs, *data), expected[mask]
+
+
+@functools.lru_cache(maxsize=2)
+def known_truths(name: str, dtype: str) -> list:
+    """What the known masks give in float64, of inputs rounded to this type, on the CPU."""
+    q, k, v, *rest = known_inputs(name)
+    inputs = (*(np.asarray(jnp.asarray(x, dtype), np.float32) for x in (q, k, v)), *rest)
+    pos, i = own_positions(name), np.arange(T)
+    pos = np.broadcast_to(i.astype(np.int32), (B, T)) if pos is None else pos
+    seen = {"causal": i[:, None] >= i, "full": np.ones((T, T), bool), "causal window": abs(i[:, None] - 2 - i) <= 2}
+    with jax.default_device(jax.devices("cpu")[0]):
+        program, valid = truth(name), np.ones((B, T), bool)
+        given = ((pos, pos, np.broadcast_to(seen[mask], (B, T, T)), valid) for mask in known_masks(name))
+        return [outcome(program, inputs, data, "float64") for data in given]
 
 
 @functools.lru_cache(maxsize=2)
@@ -129,13 +234,13 @@ def page(about: dict, found: list[dict]) -> str:
     devices = ", ".join(dict.fromkeys(row["device"] for row in found))
     ways = [way for way in WAYS if any(row["way"] == way.name for row in found)]
     bad = [row for row in found if failed(row)]
+    names = list(dict.fromkeys(row["implementation"] for row in found))
     text = [
         f"# The agreement matrix, run on: {devices}",
         "",
         f"Run on {about['date']} with jax {found[0]['jax']} by `python -m tests.on_device`. Outputs and the gradients of q, k, "
         f"v, the scale and all that is learned, beside the float64 oracle: {sum(row['cases'] for row in found):,} cases in "
-        f"{len({row['implementation'] for row in found})} implementations. Errors are relative to the largest entry of an "
-        "array.",
+        f"{len(names)} implementations ({', '.join(names)}). Errors are relative to the largest entry of an array.",
         "",
         f"{len(found) - len(bad)} of {len(found)} programs are within their bound.",
         *(
@@ -149,8 +254,8 @@ def page(about: dict, found: list[dict]) -> str:
         (row["error"] for row in found if (row["encoding"], row["way"]) == (name, way.name)), default=None
     )
     cell = lambda error: formatting.NONE if error is None else f"{error:.1e}"
-    names = list(dict.fromkeys(row["encoding"] for row in found))
-    table = [(name, *(cell(largest(name, way)) for way in ways)) for name in names]
+    encodings = dict.fromkeys(row["encoding"] for row in found)
+    table = [(name, *(cell(largest(name, way)) for way in ways)) for name in encodings]
     return "\n".join(text) + "\n" + formatting.markdown_table(header, table)
 
 

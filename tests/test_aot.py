@@ -124,6 +124,156 @@ def test_a_product_of_sixteen_bit_operands_is_none():
     assert hlo.widened_products(text) == ()
 
 
+LOOP = """HloModule m
+
+%step (state: (s32[], f32[4,4], f32[4,4])) -> (s32[], f32[4,4], f32[4,4]) {
+  %state = (s32[], f32[4,4]{1,0}, /*index=2*/f32[4,4]{1,0}) parameter(0)
+  %i = s32[] get-tuple-element(%state), index=0
+  %carried = f32[4,4]{1,0} get-tuple-element(%state), index=1
+  %sum = f32[4,4]{1,0} get-tuple-element(%state), index=2
+  %dot.1 = f32[4,4]{1,0} dot(%carried, %carried), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  %dot.2 = f32[4,4]{1,0} dot(%sum, %sum), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  %more = f32[4,4]{1,0} add(%dot.1, %dot.2)
+  ROOT %next = (s32[], f32[4,4]{1,0}, f32[4,4]{1,0}) tuple(%i, %carried, %more)
+}
+
+%again (state.1: (s32[], f32[4,4], f32[4,4])) -> pred[] {
+  %state.1 = (s32[], f32[4,4]{1,0}, f32[4,4]{1,0}) parameter(0)
+  ROOT %yes = pred[] constant(true)
+}
+
+ENTRY %main (a: bf16[4,4], b: f32[4,4]) -> f32[4,4] {
+  %a = bf16[4,4]{1,0} parameter(0)
+  %b = f32[4,4]{1,0} parameter(1)
+  %zero = s32[] constant(0)
+  %wide = f32[4,4]{1,0} convert(%a)
+  %start = (s32[], f32[4,4]{1,0}, f32[4,4]{1,0}) tuple(%zero, %wide, %b)
+  %loop = (s32[], f32[4,4]{1,0}, f32[4,4]{1,0}) while(%start), condition=%again, body=%step
+  %kept = f32[4,4]{1,0} get-tuple-element(%loop), index=1
+  ROOT %dot.3 = f32[4,4]{1,0} dot(%b, %kept), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+}
+"""
+
+
+def test_a_conversion_before_a_loop_is_found_in_it_and_after_it():
+    """The sums beside it in the state, of which one factor is made in the loop, are none."""
+    assert hlo.widened_products(LOOP) == ("dot.1", "dot.3")
+    assert hlo.widened_products(LOOP.replace("tuple(%zero, %wide, %b)", "tuple(%zero, %b, %wide)")) == ("dot.2",)
+    assert hlo.widened_products(LOOP.replace("bf16", "f32")) == ()
+
+
+def test_what_a_step_of_a_loop_leaves_is_found_in_the_next():
+    text = LOOP.replace("tuple(%zero, %wide, %b)", "tuple(%zero, %b, %b)")
+    assert hlo.widened_products(text) == ()
+    wider = "%half = bf16[4,4]{1,0} convert(%more)\n  %wider = f32[4,4]{1,0} convert(%half)\n  ROOT"
+    text = text.replace("ROOT %next", f"{wider} %next").replace(
+        "tuple(%i, %carried, %more)", "tuple(%i, %carried, %wider)"
+    )
+    assert hlo.widened_products(text) == ("dot.2",)
+
+
+def entry(*lines):
+    """A module of 16-bit a and c, b of float32, a made wide, and these lines."""
+    first = ("%a = bf16[4,4]{1,0} parameter(0)", "%b = f32[4,4]{1,0} parameter(1)", "%c = bf16[4,4]{1,0} parameter(2)")
+    own = "\n".join(f"  {line}" for line in (*first, "%wide = f32[4,4]{1,0} convert(%a)", *lines))
+    return f"ENTRY %main (a: bf16[4,4], b: f32[4,4], c: bf16[4,4]) -> f32[4,4] {{\n{own}\n}}\n"
+
+
+TARGETS = ("__cublas$gemm", "__cublas$lt$matmul", "__cublas$lt$matmul$f8", "__cudnn$convForward", "__onednn$matmul")
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_product_of_a_library_counts_as_one(target):
+    call = lambda *operands: entry(
+        f"ROOT %gemm = (f32[4,4]{{1,0}}, s8[64]{{0}}) custom-call({', '.join(operands)}), "
+        f'custom_call_target="{target}", metadata={{op_name="jit(f)/dot_general"}}'
+    )
+    assert hlo.widened_products(call("%b", "%wide")) == ("jit(f)/dot_general",)
+    assert hlo.widened_products(call("%a", "%c")) == ()
+    # The third is added to the product.
+    assert hlo.widened_products(call("%b", "%b", "%wide")) == ()
+    assert hlo.widened_products(call("%b", "%wide").replace(target, "Sharding")) == ()
+
+
+@pytest.mark.parametrize(
+    "move",
+    [
+        "f32[4,4]{1,0} select(%b, %b, %wide)",
+        "f32[4,8]{1,0} concatenate(%b, %wide), dimensions={1}",
+        "f32[4,4]{1,0} dynamic-update-slice(%b, %wide, %zero, %zero)",
+        "f32[4,4]{1,0} reverse(%wide), dimensions={0}",
+        "f32[4,4]{1,0} collective-permute(%wide), source_target_pairs={{0,1},{1,0}}",
+    ],
+)
+def test_a_widened_operand_is_found_through(move):
+    text = entry("%zero = s32[] constant(0)", f"%moved = {move}", "ROOT %dot = f32[4,4]{1,0} dot(%b, %moved)")
+    assert hlo.widened_products(text) == ("dot",)
+    assert hlo.widened_products(text.replace("convert(%a)", "convert(%b)")) == ()
+
+
+def test_an_asynchronous_move_is_one():
+    start = "%start = (f32[4,4]{1,0}, f32[4,4]{1,0}) collective-permute-start(%wide)"
+    done = "%done = f32[4,4]{1,0} collective-permute-done(%start)"
+    assert hlo.widened_products(entry(start, done, "ROOT %dot = f32[4,4]{1,0} dot(%b, %done)")) == ("dot",)
+
+
+def test_what_makes_other_numbers_ends_the_search():
+    text = entry("%half = f32[4,4]{1,0} multiply(%wide, %b)", "ROOT %dot = f32[4,4]{1,0} dot(%half, %b)")
+    assert hlo.widened_products(text) == ()
+
+
+SHARED = """HloModule m
+
+%turned (x: f32[4,4]) -> f32[4,4] {
+  %x = f32[4,4]{1,0} parameter(0)
+  ROOT %y = f32[4,4]{0,1} transpose(%x), dimensions={1,0}
+}
+
+%pair (p: f32[4,4], q: bf16[4,4]) -> (f32[4,4], f32[4,4]) {
+  %p = f32[4,4]{1,0} parameter(0)
+  %q = bf16[4,4]{1,0} parameter(1)
+  %widened = f32[4,4]{1,0} convert(%q)
+  ROOT %both = (f32[4,4]{1,0}, f32[4,4]{1,0}) tuple(%p, %widened)
+}
+
+"""
+
+
+def test_a_function_that_is_called_twice_gives_each_caller_its_own():
+    called = (
+        "%one = f32[4,4]{0,1} call(%wide), to_apply=%turned",
+        "%two = f32[4,4]{0,1} call(%b), to_apply=%turned",
+        "%dot.1 = f32[4,4]{1,0} dot(%one, %b)",
+        "ROOT %dot.2 = f32[4,4]{1,0} dot(%two, %b)",
+    )
+    assert hlo.widened_products(SHARED + entry(*called)) == ("dot.1",)
+
+
+def test_an_element_of_what_a_fusion_makes_is_that_element_alone():
+    fused = (
+        "%fusion = (f32[4,4]{1,0}, f32[4,4]{1,0}) fusion(%b, %c), kind=kLoop, calls=%pair",
+        "%first = f32[4,4]{1,0} get-tuple-element(%fusion), index=0",
+        "%second = f32[4,4]{1,0} get-tuple-element(%fusion), index=1",
+        "%dot.1 = f32[4,4]{1,0} dot(%first, %b)",
+        "ROOT %dot.2 = f32[4,4]{1,0} dot(%second, %b)",
+    )
+    assert hlo.widened_products(SHARED + entry(*fused)) == ("dot.2",)
+
+
+def test_a_branch_gives_what_it_was_given():
+    """The first operand of a conditional chooses; each branch has one of the others."""
+    taken = (
+        "%which = pred[] constant(true)",
+        "%either = f32[4,4]{1,0} conditional(%which, %b, %wide), true_computation=%kept, false_computation=%turned",
+        "ROOT %dot = f32[4,4]{1,0} dot(%either, %b)",
+    )
+    kept = SHARED.replace("%turned", "%kept").partition("%pair")[0].replace("HloModule m", "")
+    text = SHARED + kept + entry(*taken)
+    assert hlo.widened_products(text) == ("dot",)
+    assert hlo.widened_products(text.replace("(%which, %b, %wide)", "(%which, %wide, %b)")) == ("dot",)
+    assert hlo.widened_products(text.replace("(%which, %b, %wide)", "(%wide, %b, %b)")) == ()
+
+
 @pytest.mark.parametrize(
     ("type_", "size"),
     [("pred[3]", 3), ("bf16[2,3]{1,0:T(8,128)(2,1)}", 12), ("(f32[], u8[5], s64[2])", 25), ("token[]", 0)],

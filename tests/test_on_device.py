@@ -1,7 +1,14 @@
-"""`python -m tests.on_device`, on the CPU: it compares, goes on where it was stopped, and fails where an error is too large."""
+"""`python -m tests.on_device`, on the CPU: it compares, goes on where it was stopped, and fails where an error is too large.
 
+The kernel of cuDNN is not here; XLA's takes its place. That of Pallas is interpreted, as if the CPU were a TPU.
+"""
+
+import types
+
+import jax
 import pytest
 
+from attnjax.attention import support
 from tests import on_device
 
 
@@ -26,7 +33,7 @@ def test_compares_with_the_oracle_once(small, monkeypatch, capsys):
     single, half = (row["error"] for row in found)
     assert 0 < single < 2e-5 < 1e-3 < half < 0.125
     text = (small / "README.md").read_text()
-    assert "4 cases in 1 implementations" in text
+    assert "4 cases in 1 implementations (dense)" in text
     assert f"| alibi | {single:.1e} | {half:.1e} |" in text
     monkeypatch.setattr(on_device, "compared", lambda *_: pytest.fail("it has a record"))
     assert on_device.main(["alibi", "--out", str(small)]) == 0
@@ -58,3 +65,70 @@ def test_unknown_encoding(capsys):
     with pytest.raises(SystemExit, match="2"):
         on_device.main(["ropes"])
     assert "the matrix has no encoding ropes; it has nope, rope" in capsys.readouterr().err
+
+
+@pytest.fixture
+def kernel(monkeypatch, tmp_path):
+    """A process that sees a GPU, whose kernel is that of XLA; returns the calls, and what the kernel shall do with a window."""
+    calls, real, window = [], jax.nn.dot_product_attention, types.SimpleNamespace(kept=True)
+
+    def fake(q, k, v, *, implementation, local_window_size=None, **options):
+        assert implementation == "cudnn"
+        calls.append((options["is_causal"], local_window_size, q.dtype.name))
+        options["local_window_size"] = local_window_size if window.kept else None
+        return real(*(x.astype("float32") for x in (q, k, v)), implementation="xla", **options).astype(q.dtype)
+
+    monkeypatch.setattr(jax.nn, "dot_product_attention", fake)
+    monkeypatch.setattr(support, "has_cuda", lambda: True)
+    monkeypatch.setattr(on_device, "IMPLEMENTATIONS", ("cudnn",))
+    on_device.known_truths.cache_clear()
+    yield types.SimpleNamespace(calls=calls, window=window, out=tmp_path)
+    on_device.known_truths.cache_clear()
+
+
+@pytest.mark.slow
+def test_the_kernel_of_cudnn_runs_under_known_masks_in_sixteen_bits(kernel, capsys):
+    assert on_device.main(["nope", "alibi", "t5", "fire", "--out", str(kernel.out)]) == 0
+    told = [line.rsplit(maxsplit=1)[0] for line in capsys.readouterr().out.splitlines()]
+    # A bias that is not linear, and a score, are none that it can serve.
+    assert told == ["cpu nope bfloat16 cudnn", "cpu alibi bfloat16 cudnn"]
+    causal, full, window = (True, None, "bfloat16"), (False, None, "bfloat16"), (True, (4, 0), "bfloat16")
+    assert kernel.calls == [causal, full, window, causal, window]
+    found = on_device.rows(kernel.out / "records.jsonl")
+    assert [row["cases"] for row in found] == [3, 2]
+    assert all(1e-4 < row["error"] < row["bound"] for row in found)
+    assert "5 cases in 1 implementations (cudnn)" in (kernel.out / "README.md").read_text()
+
+
+def test_a_kernel_that_ignores_the_window_fails(kernel):
+    kernel.window.kept = False
+    assert on_device.main(["nope", "--out", str(kernel.out)]) == 1
+    assert "* nope, cudnn, bfloat16: " in (kernel.out / "README.md").read_text()
+
+
+@pytest.mark.slow
+def test_positions_of_content_go_through_cudnn_as_data(kernel):
+    assert on_device.main(["fox", "--out", str(kernel.out)]) == 0
+    assert len(kernel.calls) == 2
+
+
+def test_the_kernel_of_pallas_is_for_tpus(monkeypatch):
+    """There it serves any mask where hooks make no tables, and known positions also where they do."""
+    full, bfloat16 = on_device.WAYS[0], on_device.WAYS[2]
+    assert on_device.served("rope", "pallas", full) == (False, ())
+    monkeypatch.setattr(jax, "devices", lambda *_: [types.SimpleNamespace(platform="tpu")])
+    assert on_device.served("rope", "pallas", full) == (True, ("causal", "full", "causal window"))
+    assert on_device.served("alibi", "pallas", bfloat16) == (True, ("causal", "causal window"))
+    assert on_device.served("t5", "pallas", bfloat16) == (False, ("causal", "full", "causal window"))
+    assert on_device.served("stick", "pallas", full) == (False, ())
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param("axial", marks=pytest.mark.slow), pytest.param("t5", marks=pytest.mark.nightly)]
+)
+def test_the_kernel_of_pallas_agrees_under_known_masks(name, monkeypatch):
+    """Interpreted here."""
+    monkeypatch.setattr(on_device, "served", lambda *_: (False, tuple(on_device.KNOWN)))
+    found = on_device.compared(name, "pallas", on_device.WAYS[0])
+    assert found["cases"] == 3
+    assert 0 < found["error"] < 2e-5

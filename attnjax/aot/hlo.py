@@ -1,11 +1,15 @@
-"""What the text of an optimized HLO module says: collectives with their bytes, and 16-bit operands that were widened.
+"""What the text of an HLO module says: collectives with their bytes, and 16-bit operands that were widened.
 
-Only the module's own text is read (`compiled.as_text()`), the form of which is the same for CPUs, GPUs and TPUs:
+Only the module's own text is read (`compiled.as_text()`), the form of which is the same for CPUs, GPUs and TPUs. Before it is
+optimized (`lowered.as_text("hlo")`) types of parameters and signs before names are left out:
 
     %name (parameters) -> type {                            a computation, `ENTRY` before that of the program
       %x = f32[2,3]{1,0} dot(%a, %b), attributes            an instruction: name, type, operation, operands
 
 Bodies of loops count as often as they run where the compiler knows it (`known_trip_count`).
+
+What an operand of a product was made from is followed through moves, fusions, calls, branches, tuples and loops. Inside of
+kernels, such as those of Pallas, nothing can be read.
 """
 
 import collections
@@ -16,15 +20,26 @@ from typing import NamedTuple
 
 COLLECTIVES = ("all-gather", "all-reduce", "all-to-all", "collective-broadcast", "collective-permute", "reduce-scatter")
 PRODUCTS = ("dot", "convolution")
-MOVES = ("bitcast", "copy", "reshape", "transpose", "broadcast", "slice", "dynamic-slice", "pad")
-"""Operations that pass numbers on as they are."""
+LIBRARY_PRODUCTS = ("__cublas$", "__cudnn$conv", "__onednn$matmul", "__onednn$convolution")
+"""How the targets of a `custom-call` begin in which a library multiplies its first two operands."""
+MOVES = {
+    **dict.fromkeys(("bitcast", "broadcast", "copy", "opt-barrier", "pad", "reshape", "reverse", "transpose"), (0,)),
+    **dict.fromkeys(("dynamic-slice", "gather", "slice"), (0,)),
+    **dict.fromkeys(("all-gather", "all-to-all", "collective-permute"), (0,)),
+    "dynamic-update-slice": (0, 1),
+    "select": (1, 2),
+}
+"""Operations that pass numbers on as they are, and the operands from which they come; `concatenate` has any number."""
+CALLS = ("async-start", "call", "conditional", "fusion")
 HALVES = ("bf16", "f16")
 
-COMPUTATION = re.compile(r"^(ENTRY )?%?([\w.\-]+) \(.*\{$")
+COMPUTATION = re.compile(r"^(ENTRY )?%?([\w.\-]+) (?:\(.*)?\{$")
 INSTRUCTION = re.compile(r"^\s+(ROOT )?%?([\w.\-]+) = (.*?)\s([a-z][a-z0-9\-]*)\((.*)$")
 ARRAY = re.compile(r"\b([a-z]+\d*\w*)\[([\d,]*)\]")
 CALLED = re.compile(r"\b(?:calls|body|to_apply|true_computation|false_computation)=%?([\w.\-]+)")
 BRANCHES = re.compile(r"\bbranch_computations=\{([^}]*)\}")
+ELEMENT = re.compile(r"\bindex=(\d+)")
+TARGET = re.compile(r'\bcustom_call_target="([^"]*)"')
 ORIGIN = re.compile(r'op_name="([^"]*)"')
 TRIPS = re.compile(r'"known_trip_count":\{"n":"(\d+)"\}')
 
@@ -44,6 +59,19 @@ class Computation(NamedTuple):
 
     instructions: Mapping[str, Instruction]
     root: str
+
+
+class Value(NamedTuple):
+    """The result of an instruction, or where that is a tuple the element at the end of this path.
+
+    `calls`: through which calls, each a computation and an instruction, the result of this computation was asked for. Its
+    parameters are what these gave, and without any what all callers give.
+    """
+
+    computation: str
+    name: str
+    path: tuple[int, ...] = ()
+    calls: tuple[tuple[str, str], ...] = ()
 
 
 class Collective(NamedTuple):
@@ -106,9 +134,10 @@ def widened_products(text: str) -> tuple[str, ...]:
     found = []
     for name, computation in module.items():
         for instruction in computation.instructions.values():
-            if instruction.operation in PRODUCTS:
-                sources = (_source(module, callers, name, operand) for operand in instruction.operands)
-                if any(source in HALVES for source in sources):
+            if _is_product(instruction):
+                # A library may be given more: what is added to the product, and memory to work in.
+                factors = (Value(name, operand) for operand in instruction.operands[:2])
+                if any(_widened(module, callers, factor) for factor in factors):
                     origin = ORIGIN.search(instruction.rest)
                     found.append(origin[1] if origin else instruction.name)
     return tuple(found)
@@ -141,7 +170,8 @@ def parse(text: str) -> tuple[dict[str, Computation], str]:
         elif name and (found := INSTRUCTION.match(line)):
             is_root, own, type_, operation, rest = found.groups()
             inside = _until_closed(rest)
-            instructions[own] = Instruction(own, type_, operation, tuple(re.findall(r"%([\w.\-]+)", inside)), rest)
+            names = re.findall(r"%([\w.\-]+)" if "%" in inside else r"([\w.\-]+)", inside)
+            instructions[own] = Instruction(own, type_, operation, tuple(names), rest)
             root = own if is_root else root
     if entry not in module:
         raise ValueError("this is no text of an HLO module: it has no ENTRY computation")
@@ -183,41 +213,87 @@ def _executions(module: Mapping[str, Computation], entry: str) -> Iterator[tuple
             waiting += [(called, more, sure) for called in _called(instruction) if called in module]
 
 
-def _callers(module: Mapping[str, Computation]) -> dict[str, tuple[str, Instruction]]:
-    """The computation and the instruction that call each fused computation."""
-    return {
-        called: (name, instruction)
-        for name, computation in module.items()
-        for instruction in computation.instructions.values()
-        if instruction.operation in ("fusion", "call")
-        for called in _called(instruction)
-    }
+def _is_product(instruction: Instruction) -> bool:
+    if instruction.operation != "custom-call":
+        return instruction.operation in PRODUCTS
+    target = TARGET.search(instruction.rest)
+    return target is not None and target[1].startswith(LIBRARY_PRODUCTS)
 
 
-def _source(module: Mapping[str, Computation], callers: Mapping, computation: str, name: str) -> str:
-    """The type from which an operand was converted to a wider one, through moves and fusions; "" where it was not."""
-    for _ in range(len(module) * 4):
-        instruction = module[computation].instructions.get(name)
-        if instruction is None:
-            return ""
-        if instruction.operation == "convert":
-            operand = module[computation].instructions.get(instruction.operands[0]) if instruction.operands else None
-            source = ARRAY.search(operand.type) if operand is not None else None
-            target = ARRAY.search(instruction.type)
-            return source[1] if source and target and _bits(target[1]) > _bits(source[1]) else ""
-        if instruction.operation in MOVES and instruction.operands:
-            name = instruction.operands[0]
-        elif instruction.operation == "parameter" and computation in callers:
-            index = int(_until_closed(instruction.rest))
-            computation, caller = callers[computation]
-            if index >= len(caller.operands):
-                return ""
-            name = caller.operands[index]
-        elif instruction.operation in ("fusion", "call") and (called := _called(instruction)):
-            computation = called[0]
-            if computation not in module:
-                return ""
-            name = module[computation].root
-        else:
-            return ""
-    return ""
+def _callers(module: Mapping[str, Computation]) -> Mapping[str, list[tuple[str, str]]]:
+    """What calls each computation with operands or a state of its own: a computation and an instruction."""
+    found = collections.defaultdict(list)
+    for name, computation in module.items():
+        for instruction in computation.instructions.values():
+            if instruction.operation in (*CALLS, "while"):
+                for called in _called(instruction):
+                    found[called].append((name, instruction.name))
+    return found
+
+
+def _widened(module: Mapping[str, Computation], callers: Mapping[str, list], value: Value) -> bool:
+    """Whether a 16-bit array that was converted to a wider type is among what the value was made from."""
+    waiting, seen = [value], set[Value]()
+    while waiting:
+        value = waiting.pop()
+        computation, name = value[:2]
+        if value in seen or computation not in module or name not in module[computation].instructions:
+            continue
+        seen.add(value)
+        instructions = module[computation].instructions
+        if instructions[name].operation == "convert" and _widens(instructions, instructions[name]):
+            return True
+        waiting += _origins(module, callers, value)
+    return False
+
+
+def _widens(instructions: Mapping[str, Instruction], convert: Instruction) -> bool:
+    operand = instructions.get(convert.operands[0]) if convert.operands else None
+    source, target = ARRAY.search(operand.type if operand else ""), ARRAY.search(convert.type)
+    if source is None or target is None:
+        return False
+    return source[1] in HALVES and _bits(target[1]) > _bits(source[1])
+
+
+def _origins(module: Mapping[str, Computation], callers: Mapping[str, list], value: Value) -> Iterator[Value]:
+    """The values that an instruction passes on as they are, or as the element of a tuple that `value` asks for."""
+    instruction, path = module[value.computation].instructions[value.name], value.path
+    operation, operands = instruction.operation, instruction.operands
+
+    def of(operand: str, path: tuple[int, ...] = ()) -> Value:
+        return value._replace(name=operand, path=path)
+
+    if operation.endswith("-done") and operands:
+        yield of(operands[0])
+    elif operation.removesuffix("-start") in MOVES:
+        yield from (of(operands[i], path) for i in MOVES[operation.removesuffix("-start")] if i < len(operands))
+    elif operation == "concatenate":
+        yield from (of(operand, path) for operand in operands)
+    elif operation == "tuple" and path and path[0] < len(operands):
+        yield of(operands[path[0]], path[1:])
+    elif operation == "get-tuple-element" and operands and (element := ELEMENT.search(instruction.rest)):
+        yield of(operands[0], (int(element[1]), *path))
+    elif operation == "parameter":
+        index = int(_until_closed(instruction.rest))
+        for where, caller in [value.calls[-1]] if value.calls else callers.get(value.computation, ()):
+            yield from _given(module, value, index, module[where].instructions[caller], where)
+    elif operation in (*CALLS, "while"):
+        yield from (of(first, path) for first in operands[:1] if operation == "while")
+        for called in _called(instruction):
+            if called in module:
+                through = (*value.calls, (value.computation, value.name))
+                yield Value(called, module[called].root, path, through)
+
+
+def _given(
+    module: Mapping[str, Computation], value: Value, index: int, caller: Instruction, where: str
+) -> Iterator[Value]:
+    """What a caller in the computation `where` gives as a parameter: in a loop the first state, and what each step leaves."""
+    if caller.operation == "while":
+        index = 0
+        yield value._replace(name=module[value.computation].root)
+    if caller.operation == "conditional":
+        # The first operand chooses, and every branch has one of the others.
+        index = _called(caller).index(value.computation) + 1
+    if index < len(caller.operands):
+        yield Value(where, caller.operands[index], value.path, value.calls[:-1])

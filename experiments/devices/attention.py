@@ -1,5 +1,6 @@
 """Gradients of causal attention in bfloat16, with an example on each device or a ring of devices, under several masks."""
 
+import math
 from typing import Any
 
 import jax
@@ -16,12 +17,40 @@ SIZES = aj.Sizes(HEADS * HEAD_DIM, HEADS, KV_HEADS, HEAD_DIM)
 WINDOW = 1024
 DOUBLED = ("pope",)
 """Encodings that map queries and keys to twice as many channels."""
+DISTANCES = {"t5": 1, "kerple": 1, "transformer_xl": HEAD_DIM}
+POSITIONS = {"ssmax": HEADS, "pope": 2 * HEADS * HEAD_DIM, "mixed_rope": 4 * KV_HEADS * HEAD_DIM}
+"""How many numbers of a gradient belong to a distance of each head, or to a position, before they are gradients of what is
+learned: a bias; a key; a factor of each head; cosine and sine of each channel of queries, and of queries and keys. They do not
+depend on the example, and are added over examples, and so over devices, before they are added over distances or positions.
+"""
 
 
 def budget(case: Case) -> int:
     """Bytes of temporary memory that a device may need: 64 KiB for each of its tokens, 32 times its mapped queries."""
     channels = 2 if case.name in DOUBLED else 1
     return 2**16 * channels * (case.length // DEVICES if case.ring else case.length)
+
+
+def learned(name: str) -> int:
+    """Bytes of the learned numbers of an encoding, in float32."""
+    params = jax.eval_shape(lambda: aj.ENCODINGS[name]().init(jax.random.key(0), SIZES))
+    return sum(4 * math.prod(leaf.shape) for leaf in jax.tree.leaves(params))
+
+
+def summed(case: Case) -> int:
+    """Bytes that each device may hand to sums over devices, where a batch is over devices: those of the learned numbers, but
+    for the exceptions `DISTANCES`, of which there are at most 2 T, and `POSITIONS`.
+
+    Where hooks are traced in the kernel, what FoX and Cable learn has another gradient, of zeros, beside that in 16 bits.
+    """
+    if case.name in DISTANCES:
+        # What Transformer-XL adds to queries has no distance.
+        others = 2 * HEADS * HEAD_DIM if case.name == "transformer_xl" else 0
+        return 4 * (2 * case.length * HEADS * DISTANCES[case.name] + others)
+    if case.name in POSITIONS:
+        return 4 * case.length * POSITIONS[case.name]
+    again = case.kind == "kernel" and case.name in ("fox", "cable")
+    return learned(case.name) * (3 if again else 2) // 2
 
 
 def gradient(there: Topology, case: Case) -> Program:

@@ -5,9 +5,11 @@ import pathlib
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
+from attnjax.report import formatting
 from experiments import recorded
-from experiments.devices.cases import TARGETS, Case
-from experiments.devices.compiling import budget, faults
+from experiments.devices.attention import DISTANCES, HEAD_DIM, HEADS, POSITIONS, learned
+from experiments.devices.cases import DEVICES, MISSING, MISSING_CONFIGS, TARGETS, Case
+from experiments.devices.compiling import READER, budget, faults, total
 from experiments.recorded import Record
 
 MIB = 2**20
@@ -39,8 +41,16 @@ def results(tables: list[Record]) -> Results:
 def readme(found: Results) -> str:
     """The page."""
     rows = found.rows
-    parts = [_opening(found), _faults(rows), _training(rows), _evaluation(rows), _configs(rows), _masks(rows)]
-    parts += [_attention(rows), _elsewhere(rows)]
+    parts = [
+        _opening(found),
+        _faults(rows),
+        _widened(rows),
+        _training(rows),
+        _evaluation(rows),
+        _configs(rows),
+        _masks(rows),
+    ]
+    parts += [_attention(rows), _sums(rows), _elsewhere(rows)]
     parts.append(["Made by `python -m experiments.devices`; all numbers are in [records.jsonl](records.jsonl)."])
     return "\n".join("\n".join(part) + "\n" for part in parts if part)
 
@@ -68,7 +78,38 @@ def _opening(found: Results) -> list[str]:
         "--again` compiles those again whose sources differ from the present ones.",
         "",
         CELL,
+        "",
+        *_missing(rows),
     ]
+
+
+def _missing(rows: dict[tuple[str, Case], Record]) -> list[str]:
+    """What belongs to every case and has no record."""
+    known = {(target, case.name) for target, case in rows if case.kind == "config"}
+    more = [f"{target}: {case}" for target, case in MISSING if (target, case) not in rows]
+    for target, names in MISSING_CONFIGS.items():
+        configs = [name for name in names if (target, name) not in known]
+        more += [f"{target}: the configs {', '.join(configs)}"] if configs else []
+    return ["Not compiled yet, though `cases.py` has them:", "", *(f"* {one}" for one in more)] if more else []
+
+
+def _widened(rows: dict[tuple[str, Case], Record]) -> list[str]:
+    compiled = [row for row in rows.values() if "error" not in row]
+    wide = sum(bool(row["widened"]) for row in compiled)
+    early = sum(row.get("reader", 1) < READER for row in compiled)
+    text = f"{wide} of {len(compiled)} programs have a product with a 16-bit operand that was found to be made float32 before."
+    if early:
+        text += (
+            f" {early} were read by an earlier reader, which lost an operand in the state of a loop and in a tuple, and did "
+            "not know calls of cuBLAS as products: of them this says less."
+        )
+    text += (
+        " Before the compiler has changed them, 3 products of Transformer-XL, 4 of CoPE and 11 of PaTH are in float32: scores "
+        "that multiply queries or keys, which are float32 there, by other numbers; those of the other encodings have none "
+        "(`tests/attention/test_sixteen_bit_products.py` counts them). RoPE at remapped positions turns queries and keys in "
+        "float32 and multiplies them as they are then, which does not count here."
+    )
+    return [text]
 
 
 def _faults(rows: dict[tuple[str, Case], Record]) -> list[str]:
@@ -84,7 +125,15 @@ def _faults(rows: dict[tuple[str, Case], Record]) -> list[str]:
     by_case = collections.defaultdict(list)
     for target, case in over:
         by_case[case].append(f"{target} ({rows[target, case]['temporary'] / budget(rows[target, case]):.1f}x)")
-    return text + [f"* over budget: {case}: {', '.join(targets)}" for case, targets in by_case.items()]
+    text += [f"* over budget: {case}: {', '.join(targets)}" for case, targets in by_case.items()]
+    if any(case.ring and case.name == "path" for case in by_case):
+        kept = (DEVICES - 1) * HEADS * HEAD_DIM * 4 / 2**10
+        text += [
+            "",
+            f"PaTH has in a ring what the budget does not count: the queries as they were before each of {DEVICES - 1} rounds, "
+            f"{kept:.0f} KiB a token. This is a part of what it is over; the rest was not looked into.",
+        ]
+    return text
 
 
 def _training(rows: dict[tuple[str, Case], Record]) -> list[str]:
@@ -149,7 +198,7 @@ def _configs(rows: dict[tuple[str, Case], Record]) -> list[str]:
             every[target, case.name].append(rows[target, case])
     many = {one: found for one, found in every.items() if len(found) > 1}
     if many:
-        text += ["", "All programs of a config, where more than one was compiled:", ""]
+        text += ["", "More programs of a config, where more than one was compiled:", ""]
         text += ["| config | topology | programs | most temporary MiB | most MiB | collectives | seconds |"]
         text += ["| --- | --- | ---: | ---: | ---: | --- | ---: |"]
     for (target, name), found in many.items():
@@ -204,6 +253,48 @@ def _attention(rows: dict[tuple[str, Case], Record]) -> list[str]:
         text += ["", f"### {dict(TITLES)[kind]}, T = {length:,}", ""]
         text += _table(rows, these, ("encoding",), lambda case: (case.name,))
     return text
+
+
+def _sums(rows: dict[tuple[str, Case], Record]) -> list[str]:
+    """What devices add up where a batch is over them, for every encoding that learns."""
+    columns = {"T = 512": ("data", 512), "T = 4,096": ("data", 4096), "T = 4,096, by the kernel": ("kernel", 4096)}
+    names = dict.fromkeys(case.name for _, case in rows if case.kind == "data" and learned(case.name))
+
+    def most(name: str, kind: str, length: int) -> int | None:
+        case = Case(kind, name, length)
+        return max((total(rows[target, case]) for target in TARGETS if (target, case) in rows), default=None)
+
+    found = {name: [most(name, *of) for of in columns.values()] for name in names}
+    if not found:
+        return []
+    early = [name for name in names if name in DISTANCES or name in POSITIONS]
+    halves = [
+        name for name in names if name not in early and max(found[name][:2], key=lambda n: n or 0) < learned(name)
+    ]
+    kib = lambda size: formatting.NONE if size is None else f"{size / 2**10:,.1f}"
+    table = formatting.markdown_table(
+        ("encoding, KiB", "learned, in float32", *columns),
+        [(name, kib(learned(name)), *map(kib, sizes)) for name, sizes in found.items()],
+    )
+    return [
+        "## What devices add up",
+        "",
+        "Bytes that each device hands to all-reduces where a batch is over devices, the most of the topologies, beside those "
+        f"of what is learned. For comparison, its queries have {4096 * HEADS * HEAD_DIM * 2 / 2**10:,.0f} KiB at T = 4,096.",
+        "",
+        table.rstrip(),
+        "",
+        f"What {', '.join(early)} add grows with T: a number or a vector for each distance, or for each position. These do not "
+        "depend on the example, and XLA adds over examples, and so over devices, before it adds over distances or positions.",
+        "",
+        f"What {', '.join(halves)} add is less than what they learn, because their matrices meet the tokens in bfloat16: the "
+        "gradients of these are added over devices in bfloat16, 2 bytes a number. By the kernel a second gradient of the "
+        "matrices of FoX and Cable is added, of zeros in float32.",
+        "",
+        "Neither is so in training: inside `jax.shard_map`, where parameters were made varying before they meet anything "
+        "(`varying_over_batch` in `attnjax/train/mesh.py`), devices add the gradients of parameters alone, in float32 "
+        "(`tests/attention/test_batch_over_devices.py`, `tests/train/test_sixteen_bit_steps.py`).",
+    ]
 
 
 def _elsewhere(rows: dict[tuple[str, Case], Record]) -> list[str]:

@@ -10,7 +10,7 @@ import pytest
 import attnjax as aj
 from attnjax import ENCODINGS, Mask, attend
 from attnjax.aot.hlo import collectives
-from tests.cases import slow_except
+from tests.cases import FAST, slow_except
 
 B, T, N, K, H = 8, 48, 4, 2, 8
 SIZES = aj.Sizes(N * H, N, K, H)
@@ -78,6 +78,38 @@ def test_learned_gradients_are_summed_over_devices_once(name, mask, tiles):
         unit = max((np.abs(b).max() for b in jax.tree.leaves(b_side)), default=0)
         for a, b in zip(jax.tree.leaves(a_side), jax.tree.leaves(b_side), strict=True):
             np.testing.assert_allclose(a, b, atol=1e-5 * max(1, unit))
+
+
+EARLY = ("t5", "kerple", "transformer_xl", "ssmax", "pope", "mixed_rope")
+"""Of which, under plain `jax.jit`, gradients of distances or positions are summed over devices (`experiments/devices`)."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", EARLY)
+def test_parameters_that_vary_over_devices_are_all_that_is_summed(name):
+    """Inside `jax.shard_map`, as a training step makes them; without that more numbers are summed than are learned."""
+    encoding = ENCODINGS[name]()
+    params, arrays = arrays_of(encoding)
+    learned = sum(4 * leaf.size for leaf in jax.tree.leaves(params))
+    mesh = jax.make_mesh((8,), ("data",), axis_types=(jax.sharding.AxisType.Auto,))
+    vary = lambda tree: jax.tree.map(lambda leaf: jax.lax.pcast(leaf, "data", to="varying"), tree)
+
+    def summed(made):
+        def loss(params, arrays):
+            out = attend(
+                *arrays, encoding=encoding, params=made(params), mask=MASKS["causal"], implementation="chunked"
+            )
+            return jnp.sin(out).sum()
+
+        whole = jax.shard_map(jax.grad(loss), mesh=mesh, in_specs=(P(), P("data")), out_specs=P())
+        text = jax.jit(whole).lower(params, arrays).compile(compiler_options=FAST).as_text()
+        found = collectives(text)
+        assert {one.kind for one in found} == {"all-reduce"}
+        return sum(one.bytes for one in found)
+
+    assert summed(vary) == learned
+    # Keys of Transformer-XL for so few distances are fewer numbers than the matrix that makes them.
+    assert summed(lambda params: params) > learned or name == "transformer_xl"
 
 
 def products(jaxpr) -> int:

@@ -172,12 +172,14 @@ def seen_by_hand(mask) -> np.ndarray:
 class Witness(PositionEncoding):
     """Changes no score, and tells `seen` the first index of each tile it is called on."""
 
-    def __init__(self):
-        self.seen = []
+    def __init__(self, sizes=TILE):
+        self.seen, self.sizes = [], sizes
 
     def score(self, p, tile):
         jax.debug.callback(
-            lambda i, j: self.seen.append((int(i) // TILE[0], int(j) // TILE[1])), tile.q_pos[0], tile.k_pos[0]
+            lambda i, j: self.seen.append((int(i) // self.sizes[0], int(j) // self.sizes[1])),
+            tile.q_pos[0],
+            tile.k_pos[0],
         )
         return tile.logits
 

@@ -9,9 +9,10 @@ import pytest
 
 from attnjax import Mask, Tiling, attend
 from attnjax.config.mesh import MeshShape
+from attnjax.positions.indices import zigzag
 from attnjax.tasks.forms import Sequences
 from attnjax.train.mesh import make_mesh, tokens_of_all, tokens_of_device
-from tests.attention.matrix import assert_near
+from tests.attention.matrix import ENCODINGS, assert_near
 from tests.attention.test_ring import LENGTH, TILE, as_written, found, inputs_of, ring_of, with_gradients
 from tests.cases import FAST, slow_except
 
@@ -74,9 +75,33 @@ def test_a_length_that_devices_do_not_divide_is_padded_with_keys_that_nobody_see
     assert_near(got, expected, 1e-5, "padded")
 
 
-@pytest.mark.parametrize("zigzag", [False, True])
+@pytest.mark.slow
+def test_a_padded_length_in_zigzag_order_has_the_gradients_of_the_length_itself():
+    """EasyContext#47: in zigzag order the backward pass of a length that devices do not divide failed."""
+    devices, length, (q, k, v, *rest) = 4, 43, inputs_of("rope")
+    order = zigzag(LENGTH, devices)
+    valid, where = np.broadcast_to(order < length, (2, LENGTH)), order.astype(np.int32)
+
+    def run(arrays, where, valid):
+        q, k, v, params, scale, sink = arrays
+        mask = Mask(True, k_valid=valid, q_index=where, k_index=where)
+        options = {"encoding": ENCODINGS["rope"], "params": params, "q_pos": where, "k_pos": where, "mask": mask}
+        return attend(q, k, v, scale=scale, sink=sink, implementation=TILE, axis_name="sequence", **options)
+
+    back = np.argsort(order)[:length]
+    given = ((*(x[:, order] for x in (q, k, v)), *rest), where, valid)
+    ring = ring_of(devices, run, given)
+    got = found(with_gradients(lambda *given: ring(*given)[:, back]), *given)
+    expected = on_one_device((*(x[:, :length] for x in (q, k, v)), *rest), Mask(causal=True))
+    for name in ("q", "k", "v"):
+        assert not got[name][:, order >= length].any(), f"padding has a gradient: {name}"
+        got[name] = got[name][:, back]
+    assert_near(got, expected, 1e-5, "padded, in zigzag order")
+
+
+@pytest.mark.parametrize("in_zigzag", [False, True])
 @pytest.mark.parametrize("size", [13, 16, 17])
-def test_every_token_of_a_batch_is_on_one_device(size, zigzag):
+def test_every_token_of_a_batch_is_on_one_device(size, in_zigzag):
     """EasyContext#10, in training: padding is added, not valid and no target; no token is cut off."""
     mesh = make_mesh(MeshShape(sequence=4))
     rows = jnp.arange(2 * size, dtype=jnp.int32).reshape(2, size)
@@ -86,9 +111,9 @@ def test_every_token_of_a_batch_is_on_one_device(size, zigzag):
     )
 
     def each(batch):
-        own = tokens_of_device(batch, mesh, zigzag=zigzag)
+        own = tokens_of_device(batch, mesh, zigzag=in_zigzag)
         count = jax.lax.psum(jnp.stack([own.mask.sum(dtype=jnp.int32), own.valid.sum(dtype=jnp.int32)]), "sequence")
-        return tokens_of_all(own.tokens, size, mesh, zigzag=zigzag), count
+        return tokens_of_all(own.tokens, size, mesh, zigzag=in_zigzag), count
 
     spread = jax.jit(jax.shard_map(each, mesh=mesh, in_specs=P(), out_specs=P()), compiler_options=FAST)
     tokens, counts = spread(batch)

@@ -2,6 +2,7 @@
 
 import collections
 import dataclasses
+import json
 
 import jax
 import jax.numpy as jnp
@@ -24,6 +25,7 @@ from attnjax.train.mesh import (
     indices_of_tokens,
     is_zigzag,
     make_mesh,
+    on_host,
     padded,
     place,
     sum_over_batch,
@@ -81,7 +83,7 @@ def forms_and_meshes():
 
 @pytest.mark.parametrize(("form", "mesh"), [*forms_and_meshes()])
 def test_every_mesh_trains_the_same_members(form, mesh):
-    """To rounding. Bits are not the same even of members alone: a program for one of eight rounds other than one for all."""
+    """To rounding: a program for one of eight rounds other than one for all."""
     runs = population(8 if mesh == "population=8" else 4, **FORMS[form])
     alone, losses, _ = after(runs, MeshShape())
     spread, others, _ = after(runs, parse_mesh(mesh))
@@ -89,6 +91,20 @@ def test_every_mesh_trains_the_same_members(form, mesh):
     np.testing.assert_allclose(others.gradient_norm, losses.gradient_norm, rtol=2e-5)
     for a, b in zip(jax.tree.leaves(spread), jax.tree.leaves(alone), strict=True):
         np.testing.assert_allclose(a, b, atol=1e-6)
+
+
+@pytest.mark.slow
+def test_a_member_on_a_device_of_its_own_is_the_member_alone():
+    """Nearer than members of one device are, and not in all bits: XLA makes two programs of the same step."""
+    runs = population(8, **FORMS["copy, T5, decoder"])
+    spread, losses, _ = after(runs, parse_mesh("population=8"))
+    alone = Trainer(runs[0], make_task(runs[0]), None)
+    for i in (0, 3, 6):
+        member = members(runs[i : i + 1])
+        state, metrics = alone.advance(alone.start(member), member, 3)
+        np.testing.assert_allclose(losses.loss[i], metrics.loss[0], rtol=2e-7)
+        for a, b in zip(jax.tree.leaves(spread), jax.tree.leaves(jax.device_get(state.params)), strict=True):
+            np.testing.assert_allclose(a[i], b[0], atol=1e-7)
 
 
 @pytest.mark.slow
@@ -292,6 +308,33 @@ def test_a_run_on_a_mesh_ends_as_on_one_device_and_its_checkpoint_goes_on_elsewh
         values = lambda one, run=run: [record["value"] for record in one.found[run]]
         np.testing.assert_allclose(values(there), values(alone), atol=0.05)
     assert sorted(there.found) == ["0", "1", "2"]
+
+
+@pytest.mark.slow
+def test_a_state_keeps_its_bits_from_eight_devices_to_two_and_back(tiny, folders):
+    """Saved and restored on each mesh as training does, without a step between: every leaf, and its SHA-256 on the disk."""
+    runs = [dataclasses.replace(tiny, seed=seed, data_seed=seed) for seed in range(4)]
+    trainer, random = Trainer(tiny, make_task(tiny)), np.random.default_rng(0)
+    # Of a start the moments of the optimizer would be zeros.
+    drawn = lambda leaf: random.normal(size=leaf.shape).astype(leaf.dtype) if leaf.dtype.kind == "f" else leaf + 7
+    first = state = jax.tree.map(lambda leaf: drawn(np.asarray(leaf)), trainer.start(members(runs)))
+    digests, places = [], [folder / CHECKPOINTS for folder in folders("moved", 4)]
+    for step, mesh in enumerate(("population=4,data=2", "data=2", "population=2,data=4")):
+        there = make_mesh(parse_mesh(mesh))
+        spread = place(jax.tree.map(jax.numpy.asarray, state), there)
+        assert {len(leaf.sharding.device_set) for leaf in jax.tree.leaves(spread)} == {2 if mesh == "data=2" else 8}
+        here = on_host(spread, there)
+        for i, folder in enumerate(places):
+            checkpoint.save(folder, step, jax.tree.map(lambda leaf, i=i: np.array(leaf[i]), here), keep=3)
+        found = [checkpoint.restore(folder, trainer.shapes()) for folder in places]
+        assert [one.step for one in found] == [step] * 4
+        state = jax.tree.map(lambda *leaves: np.stack(leaves), *(one.state for one in found))
+        stored = [json.loads((folder / str(step) / "digest" / "metadata").read_text()) for folder in places]
+        digests.append([{path: row["sha256"] for path, row in one["leaves"].items()} for one in stored])
+        for a, b in zip(jax.tree.leaves(state), jax.tree.leaves(first), strict=True):
+            assert (a.dtype, a.tobytes()) == (b.dtype, b.tobytes())
+    assert digests[0] == digests[1] == digests[2]
+    assert {len(found) for found in digests[0]} == {len(jax.tree.leaves(first))}
 
 
 def test_what_a_mesh_cannot_serve_is_said_before_anything_trains(tiny):
