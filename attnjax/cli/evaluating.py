@@ -134,12 +134,12 @@ def _searched_on(arguments: argparse.Namespace, subject: Any) -> Sequence[int] |
     from attnjax.long import perplexity
 
     measured = arguments.perplexity
+    data, _ = perplexity.read_source(arguments.search, subject.trained_on, "train")
     whole = measured is not None and perplexity.is_whole(arguments.search, subject.trained_on)
     if whole and perplexity.same_file(arguments.search, measured):
         raise ValueError(
             f"--search must be another text than --perplexity, whose numbers it would be fitted to: {measured}"
         )
-    data, _ = perplexity.read_source(arguments.search, subject.trained_on, "train")
     return perplexity.tokens_of(subject, data)[0]
 
 

@@ -56,9 +56,9 @@ def parts_of(encoding: PositionEncoding) -> tuple[PositionEncoding, ...]:
     """Returns the encodings of which a composition is made, those of inner ones included, or the encoding itself.
 
     Example:
-      >>> from attnjax.positions import ALiBi, Learned
-      >>> parts_of(compose(NoPE(), compose(Learned(64), ALiBi())))
-      (NoPE(), Learned(length=64, std=0.02), ALiBi(slopes=None, symmetric=False))
+      >>> from attnjax.positions import LogN
+      >>> parts_of(compose(NoPE(), compose(LogN(), NoPE())))
+      (NoPE(), LogN(length=4096), NoPE())
     """
     if isinstance(encoding, Compose):
         return tuple(part for inner in encoding.parts for part in parts_of(inner))

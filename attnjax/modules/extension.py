@@ -18,6 +18,11 @@ with the sizes that its authors use or, where they depend on s, the smallest tha
 
 `NAME+log_n` scales the logits of a method by log n as well, as the author of ReRoPE does. Layers without RoPE stay as they are.
 
+Under dynamic_ntk and longrope the frequencies depend on the length. A cache keeps keys unturned and turns all of them at the
+frequencies of the length at hand; but what the layers above the first made of earlier tokens stays as it was made. So while the
+frequencies change, past L under dynamic_ntk and from L to L + 1 under longrope, a model of several layers that generates with a
+cache says other things than one that is run again on the whole text.
+
 A RoPE in a composition is exchanged too, and the other parts stay: what scales queries, such as SSMax, and biases. A part that
 reads queries or keys was trained with those that RoPE has turned, and RoPE at remapped positions turns them later, in the
 score: beside such a part these methods are refused. They replace logits, so they come first.

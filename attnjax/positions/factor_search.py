@@ -84,7 +84,7 @@ def by_parts(rope: RoPE, head_dim: int, factor: float, trained: int) -> Factors:
 
     Example:
         >>> [round(found, 6) for found in by_parts(RoPE(), 8, 4.0, 64)]
-        [1.0, 2.285714, 4.0, 4.0]
+        [1.0, 1.6, 4.0, 4.0]
     """
     return factors_of(rope, head_dim, factor, trained)[-1]
 

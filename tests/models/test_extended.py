@@ -10,7 +10,7 @@ from attnjax.models import MODELS, with_fields
 from attnjax.modules import extended, generate
 from attnjax.positions import NoPE, RoPE
 from attnjax.registry import EXTENSIONS
-from tests.modules.test_extension import again, logits
+from tests.modules.test_extension import BY_LENGTH, again, logits
 
 TRAINED = 16
 SIZES = {"vocab_size": 13, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 24}
@@ -20,17 +20,17 @@ FAMILIES = {
     "mistral": ("mistral", {**GROUPED, "sliding_window": 7}),
     "qwen2": ("qwen2", {**GROUPED, "use_sliding_window": True, "sliding_window": 6, "max_window_layers": 1}),
     "qwen3": ("qwen3", {**GROUPED, "head_dim": 8, "tie_word_embeddings": True}),
-    "smollm3": ("smollm3", {**GROUPED, "no_rope_layers": [1, 0]}),
+    "smollm3": ("smollm3", {**GROUPED, "no_rope_layer_interval": 2}),
     "gpt_neox": ("gpt_neox", {**SIZES, "rotary_pct": 0.5, "max_position_embeddings": TRAINED}),
 }
 METHODS = (*EXTENSIONS, "rerope+log_n")
 QUICK = [("mistral", "streaming_llm"), ("gpt_neox", "self_extend")]
 
 
-def model(family: str):
+def model(family: str, layers: int = 2):
     """A model at random, with matrices so large that what it says depends on what came before."""
     model_type, json = FAMILIES[family]
-    spec = with_fields(MODELS[model_type].config(json), embed_std=1.0)
+    spec = with_fields(MODELS[model_type].config({**json, "num_hidden_layers": layers}), embed_std=1.0)
     graph, params = nnx.split(MODELS[model_type].build(spec, nnx.Rngs(0)), graph=False)
     return nnx.merge(graph, jax.tree.map(lambda x: 4 * x if x.ndim > 2 else x, params))
 
@@ -43,12 +43,20 @@ PAIRS = [(family, method) for family in FAMILIES for method in METHODS]
 )
 def test_generating_equals_running_the_model_again(family, method):
     """From within the trained length to past it, with a prompt that is padded and one that is not."""
-    plain = model(family)
-    long = extended(plain, method, trained=TRAINED, factor=4.0)
-    prompt, steps = np.random.default_rng(3).integers(0, 13, (2, TRAINED - 3)).astype(np.int32), 8
+    compare(extended(model(family, **BY_LENGTH.get(method, {})), method, trained=TRAINED, factor=4.0), TRAINED - 3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_same_of_longrope_and_several_layers_past_the_trained_length(family):
+    compare(extended(model(family), "longrope", trained=TRAINED, factor=4.0), TRAINED + 1)
+
+
+def compare(long, length: int, steps: int = 8) -> None:
+    prompt = np.random.default_rng(3).integers(0, 13, (2, length)).astype(np.int32)
     expected = again(long, prompt, steps)
     assert len(np.unique(expected)) > 2, "a model that says one word could not tell"
-    padded, valid = np.pad(prompt, ((0, 0), (2, 0))), np.arange(TRAINED - 1) >= 2
+    padded, valid = np.pad(prompt, ((0, 0), (2, 0))), np.arange(length + 2) >= 2
     found = generate(long, padded, steps, valid=jnp.broadcast_to(valid, padded.shape))
     np.testing.assert_array_equal(found, expected)
 
