@@ -98,13 +98,10 @@ def trained_length(loaded: Loaded, given: int | None = None) -> Trained:
     else:
         key, length = longest or (LONGEST[0], None)
         why = "" if kind in PLAIN else f", with its scaling, {kind}, which stays"
-    if given is None and length is None:
+    if given is not None:
+        return Trained(given, f"--trained{why}", kind in AFTERWARDS)
+    if length is None:
         raise ValueError(
             f"config.json has none of {', '.join((ORIGINAL, *LONGEST))}: give the trained length with --trained"
         )
-    after = kind in AFTERWARDS
-    return (
-        Trained(length, f"{key} of config.json{why}", after)
-        if given is None
-        else Trained(given, f"--trained{why}", after)
-    )
+    return Trained(length, f"{key} of config.json{why}", kind in AFTERWARDS)

@@ -268,15 +268,15 @@ def extended_config(
 def _exchanged(encoding: PositionEncoding, method: str, change: Callable[[RoPE], PositionEncoding]) -> PositionEncoding:
     """The encoding with what `change` makes of its RoPE in place of it, or first where that replaces logits."""
     parts = parts_of(encoding)
-    ropes = [part for part in parts if type(part) is RoPE]
+    ropes = [(i, part) for i, part in enumerate(parts) if isinstance(part, RoPE)]
     if not ropes:
         return encoding
     if len(ropes) > 1:
         raise ValueError(
             f"extended: a method takes the place of one RoPE, and {encoding} has {len(ropes)} in one composition"
         )
-    at = next(i for i, part in enumerate(parts) if type(part) is RoPE)
-    made, before, after = parts_of(change(parts[at])), parts[:at], parts[at + 1 :]
+    at, rope = ropes[0]
+    made, before, after = parts_of(change(rope)), parts[:at], parts[at + 1 :]
     for part in (*before, *after):
         if isinstance(part, BY_LOGARITHM) and any(isinstance(one, LogN) for one in made):
             raise ValueError(f"extended: {method} multiplies logits by log n, which {part} does already")
@@ -310,9 +310,9 @@ def _seeing(config: TransformerConfig, encodings: tuple[PositionEncoding, ...]) 
         return dataclasses.replace(config, encoding=_per_layer(config, encodings))
     widest, first = made_for[0].window, made_for[0].first
     windows = tuple(one if _within(one, widest) else (widest, 0) for one in config.layer_windows)
-    narrowed = tuple(_narrowed(one, left_of(window)) for one, window in zip(encodings, windows, strict=True))
+    narrowed = tuple(_narrowed(one, window) for one, window in zip(encodings, windows, strict=True))
     same = len(set(windows)) == 1
-    fields = {"window": windows[0], "windows": None} if same else {"window": None, "windows": windows}
+    fields: dict[str, Any] = {"window": windows[0], "windows": None} if same else {"window": None, "windows": windows}
     return dataclasses.replace(config, encoding=_per_layer(config, narrowed), window_first=first, **fields)
 
 
@@ -326,11 +326,12 @@ def _within(window: Window | None, widest: int) -> bool:
     return left is not None and left <= widest
 
 
-def _narrowed(encoding: PositionEncoding, window: int | None) -> PositionEncoding:
+def _narrowed(encoding: PositionEncoding, window: Window | None) -> PositionEncoding:
     """The encoding with this window where it is made for one."""
+    width: Any = left_of(window)
     kinds = LMInfinite | StreamingLLM
     parts = parts_of(encoding)
-    return _joined(tuple(dataclasses.replace(one, window=window) if isinstance(one, kinds) else one for one in parts))
+    return _joined(tuple(dataclasses.replace(one, window=width) if isinstance(one, kinds) else one for one in parts))
 
 
 def extended(

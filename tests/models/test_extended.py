@@ -19,8 +19,8 @@ FAMILIES = {
     "llama": ("llama", GROUPED),
     "mistral": ("mistral", {**GROUPED, "sliding_window": 7}),
     "qwen2": ("qwen2", {**GROUPED, "use_sliding_window": True, "sliding_window": 6, "max_window_layers": 1}),
-    "qwen3": ("qwen3", {**GROUPED, "head_dim": 8, "tie_word_embeddings": True}),
-    "smollm3": ("smollm3", {**GROUPED, "no_rope_layer_interval": 2}),
+    "qwen3": ("qwen3", {**GROUPED, "head_dim": 8, "tie_word_embeddings": False}),
+    "smollm3": ("smollm3", {**GROUPED, "no_rope_layer_interval": 2, "tie_word_embeddings": False}),
     "gpt_neox": ("gpt_neox", {**SIZES, "rotary_pct": 0.5, "max_position_embeddings": TRAINED}),
 }
 METHODS = (*EXTENSIONS, "rerope+log_n")
