@@ -40,9 +40,9 @@ def evaluate(arguments: argparse.Namespace) -> int:
         }
         return _write(out, own_task.table(name, records), records, {"share": curves})
     words = fitting.words_of(arguments.haystack)
-    subject = subjects.of_path(arguments.model, extension)
+    subject = subjects.of_path(arguments.model)
     if extension is not None:
-        subject = dataclasses.replace(subject, name=f"{subject.name} ({extension.method})")
+        subject = subjects.read_past(subject, extension, _searched_on(arguments, subject))
     options: dict[str, Any] = {"number": number, "seed": arguments.seed, "shots": arguments.shots, "haystack": words}
     text, part, tables, rows = None, "", [], []
     if arguments.perplexity is not None:
@@ -62,6 +62,8 @@ def evaluate(arguments: argparse.Namespace) -> int:
         title = f"Perplexity of {arguments.perplexity} under {subject.name}{part and ': '}{part}."
         tables.append(f"{title}\n\n{_perplexity_table(told)}")
         rows += told
+    if subject.note:
+        tables.append(subject.note)
     return _write(out, "\n\n".join(tables), rows, _curves(rows))
 
 
@@ -100,7 +102,7 @@ def _extension(arguments: argparse.Namespace) -> Any:
     Raises ValueError for options that need --extend.
     """
     if arguments.extend is None:
-        for name in ("option", "trained"):
+        for name in ("option", "trained", "search"):
             if getattr(arguments, name):
                 raise ValueError(f"--{name} needs --extend NAME")
         return None
@@ -113,8 +115,32 @@ def _extension(arguments: argparse.Namespace) -> Any:
     options = {key: read_value(value, Any, key) for key, value in pairs}
     found = Extension(arguments.extend, max(arguments.lengths), arguments.trained, options)
     # Before the model, which takes longer: an unknown method or option is said at once.
-    extended_encoding(found.method, RoPE(), found.trained or 4096, 2.0, **options)
+    head_dim = None if "factors" in options else 64
+    extended_encoding(found.method, RoPE(), found.trained or 4096, 2.0, head_dim=head_dim, **options)
+    if arguments.search is not None and found.method.partition("+")[0] != "longrope":
+        raise ValueError(f"--search is for the factors of --extend longrope, got --extend {found.method}")
+    if arguments.search is not None and "factors" in options:
+        raise ValueError("--search finds the factors of longrope, and --option factors gives them: say one of the two")
     return found
+
+
+def _searched_on(arguments: argparse.Namespace, subject: Any) -> Sequence[int] | None:
+    """The tokens by which factors of LongRoPE are searched; None without --search.
+
+    Raises ValueError for the text that is measured, whose perplexity the factors would be fitted to.
+    """
+    if arguments.search is None:
+        return None
+    from attnjax.long import perplexity
+
+    measured = arguments.perplexity
+    data, _ = perplexity.read_source(arguments.search, subject.trained_on, "train")
+    whole = measured is not None and perplexity.is_whole(arguments.search, subject.trained_on)
+    if whole and perplexity.same_file(arguments.search, measured):
+        raise ValueError(
+            f"--search must be another text than --perplexity, whose numbers it would be fitted to: {measured}"
+        )
+    return perplexity.tokens_of(subject, data)[0]
 
 
 def _row(score: Any) -> dict[str, Any]:
@@ -163,7 +189,7 @@ def _depth_table(rows: Sequence[Mapping[str, Any]]) -> str:
 
 def _perplexity_table(rows: Sequence[Mapping[str, Any]]) -> str:
     names = ("length", "stride", "perplexity", "nats per token", "bits per byte", "tokens per byte", "tokens counted")
-    names += ("bytes counted", "LongPPL", "share of key tokens")
+    names += ("bytes counted", "LongPPL", "share of key tokens", "windows of LongPPL")
     lines = ["| " + " | ".join(names) + " |", "|---" * len(names) + "|"]
     for row in rows:
         if "problem" in row:
@@ -176,8 +202,9 @@ def _perplexity_table(rows: Sequence[Mapping[str, Any]]) -> str:
         key = "none" if row["long_ppl"] is None else f"{row['long_ppl']:.4g}"
         share = "none" if row["key_tokens"] is None else f"{row['key_tokens']:.2%}"
         counts = [f"{row['tokens']:,}", f"{row['bytes']:,}"]
+        read = f"{row['windows_read']:,} of {row['windows']:,}"
         lines.append(
-            "| " + " | ".join([f"{row['length']:,}", f"{row['stride']:,}", *numbers, *counts, key, share]) + " |"
+            "| " + " | ".join([f"{row['length']:,}", f"{row['stride']:,}", *numbers, *counts, key, share, read]) + " |"
         )
     return "\n".join(lines + [f"Note: {row['problem']}." for row in rows if "problem" in row])
 

@@ -163,6 +163,7 @@ examples:
   attnjax evaluate models/gpt2 --perplexity book.txt --lengths 512,1k --stride 256
   attnjax evaluate models/pythia-70m --lengths 2k,4k,8k --extend self_extend
   attnjax evaluate models/pythia-70m --lengths 2k,4k,8k --extend rerope+log_n --option window=256
+  attnjax evaluate models/pythia-70m --lengths 4k --extend longrope --search notes.txt --perplexity book.txt
   attnjax evaluate runs/recall/0123456789abcdef --lengths 64,128,256
 
 The suite has the six tasks of RULER that need no corpus. Each table cell has two percentages. The first is RULER's
@@ -175,10 +176,15 @@ text is ever cut: a task that does not fit a length has no score there, and a no
 16 MiB of that. Windows of a length begin every --stride tokens, and each token of the text but the first is predicted once, in
 the first window that has it: given length - stride tokens before it, or more, or all there are. The table has the mean loss in
 nats per token, its exp (perplexity), bits per byte, tokens per byte, and how many tokens and bytes were counted: the bytes are
-those of the text without the ones of its first token. LongPPL is that of the first four windows side by side.
+those of the text without the ones of its first token. LongPPL is that of the first four windows side by side; the last column
+says of how many.
 
 --extend puts a method of reading past the trained length in place of RoPE, without training, for the longest of --lengths.
-Its sizes are those of its authors, made of the trained length; --option replaces one of them.
+Its sizes are those of its authors, made of the trained length; --option replaces one of them. A line under the tables says
+which trained length was taken: max_position_embeddings of config.json, or the original one where YaRN or dynamic NTK was put on
+afterwards, which the method then replaces. The factors of longrope are those of --option factors=[...], one for each pair of
+channels; or they are searched by coordinate descent on the first four windows of --search TEXT, many passes over each; or they
+are those of YaRN. Of a folder, of stdlib and of the text of a run, --search reads the training split.
 
 A run on text reads bytes. A run on any other task, such as mqar or flip_flop, is measured on that task at the given lengths,
 with the metrics that it was tested with.

@@ -221,6 +221,10 @@ def _add_evaluate(add: _Add) -> None:
     evaluate.add_argument("--option", action="append", default=[], metavar="KEY=VALUE", help=text)
     text = "the trained length for --extend, where config.json does not say it or to try another"
     evaluate.add_argument("--trained", type=types.count, metavar="L", help=text)
+    text = (
+        "search the factors of --extend longrope on a text: a file, a folder or stdlib, other than that of --perplexity"
+    )
+    evaluate.add_argument("--search", metavar="TEXT", help=text)
     text = "put the needle of niah_single_1 at N depths, from the beginning to the end, instead of all tasks"
     evaluate.add_argument("--depths", type=types.count, metavar="N", help=text)
     text = "perplexity and LongPPL of a text: a file, a folder or stdlib; alone, unless --suite, --tasks or --depths is given"

@@ -132,27 +132,34 @@ def perplexity(losses: Losses, tokens: Sequence[int], size: int, length: int, st
     return Perplexity(length, stride, total, len(ids) - 1, size)
 
 
-def read_source(source: str, trained_on: str | None = None) -> tuple[bytes, str]:
+def read_source(source: str, trained_on: str | None = None, split: str = "test") -> tuple[bytes, str]:
     """Returns the bytes of a text, and a sentence on which part of it they are, empty for all of it.
 
     A file is read as a whole, unless it is the one that the model was trained on. Of that, of a folder and of the standard
-    library ("stdlib") it is the test split of `attnjax.tasks.Text`, which training never reads.
+    library ("stdlib") it is a split of `attnjax.tasks.Text`: the test split, which training never reads, or another.
 
     Raises:
       ValueError: no such file, one that is too large or cannot be read, or nothing in it.
     """
     path = pathlib.Path(source)
     try:
-        if source != "stdlib" and path.is_file() and not (trained_on and _same(path, trained_on)):
+        if is_whole(source, trained_on):
             size = path.stat().st_size
             if size > LARGEST:
                 raise ValueError(f"{source} has {size} bytes, more than the {LARGEST} of the largest text that is read")
             return path.read_bytes(), ""
     except OSError as error:
         raise ValueError(f"{source} cannot be read: {error.strerror or error}") from error
-    data = read(None if source == "stdlib" else source, "test", "*", MOST + 1)
-    what = "the last 5 % of the file, which the model was not trained on" if path.is_file() else "its test split"
+    data = read(None if source == "stdlib" else source, split, "*", MOST + 1)
+    what = f"its {split} split"
+    if split == "test" and path.is_file():
+        what = "the last 5 % of the file, which the model was not trained on"
     return (data[:MOST], f"{what}, the first {MOST} bytes of it") if len(data) > MOST else (data, what)
+
+
+def is_whole(source: str, trained_on: str | None = None) -> bool:
+    """Returns whether a text is one file that is read as a whole: not the one that the model was trained on."""
+    return source != "stdlib" and pathlib.Path(source).is_file() and not (trained_on and same_file(source, trained_on))
 
 
 def tokens_of(subject: Subject, data: bytes) -> tuple[list[int], int]:
@@ -173,8 +180,9 @@ def tokens_of(subject: Subject, data: bytes) -> tuple[list[int], int]:
     return subject.encode(text), len(data) - (starts[1] if len(starts) > 1 else 0)
 
 
-def _same(path: pathlib.Path, other: str) -> bool:
+def same_file(one: str, other: str) -> bool:
+    """Returns whether two paths lead to one file."""
     try:
-        return os.path.samefile(path, other)
+        return os.path.samefile(one, other)
     except OSError:
         return False

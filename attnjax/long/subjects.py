@@ -11,7 +11,8 @@ import numpy as np
 from flax import nnx
 
 from attnjax.analysis import loaded_model
-from attnjax.long.extending import Extension, trained_length
+from attnjax.long.extending import Extension, Trained, trained_length
+from attnjax.long.factors import searched
 from attnjax.long.scoring import Losses
 from attnjax.models import load, load_tokenizer
 from attnjax.models.completion import stop_tokens
@@ -35,6 +36,10 @@ class Subject:
       bytewise: whether a token is a byte.
       starts: how many bytes of a text come before each of its tokens.
       trained_on: the file or folder of the texts that a run was trained on, where it is one.
+      model: the decoder itself.
+      stop: the tokens that end its answers.
+      trained: the length that it was trained at, or the one given; raises ValueError where nothing says it.
+      note: how it is read past that, in sentences for a table.
     """
 
     name: str
@@ -45,21 +50,47 @@ class Subject:
     bytewise: bool = False
     starts: Callable[[str], list[int]] = lambda text: list(range(len(text.encode())))
     trained_on: str | None = None
+    model: Decoder | None = None
+    stop: Sequence[int] = ()
+    trained: Callable[[int | None], Trained] | None = None
+    note: str = ""
 
     def count(self, text: str) -> int:
         """Return the number of tokens of a text."""
         return len(self.encode(text))
 
 
-def of_path(path: str | pathlib.Path, extension: Extension | None = None) -> Subject:
+def of_path(path: str | pathlib.Path) -> Subject:
     """Return the model in a folder with safetensors, or else the trained run that a folder or a description names.
-
-    `extension`: how it is read past its trained length.
 
     Raises:
       ValueError: for a model that does not go on with a text, a run that was not trained on text, and all that loading refuses.
     """
-    return of_folder(pathlib.Path(path), extension) if is_published(path) else of_run(path, extension)
+    return of_folder(pathlib.Path(path)) if is_published(path) else of_run(path)
+
+
+def read_past(subject: Subject, extension: Extension, text: Sequence[int] | None = None) -> Subject:
+    """Return a model of `of_path` read past its trained length by a method; `note` says which length that is.
+
+    Args:
+      subject: the model as it was trained.
+      extension: how it is read.
+      text: tokens by which factors of LongRoPE are searched (`attnjax.long.factors`).
+
+    Raises:
+      ValueError: for a model without RoPE, and what the method refuses.
+    """
+    assert subject.model is not None and subject.trained is not None
+    trained, note = subject.trained(extension.trained), ""
+    if text is not None:
+        factors = searched(subject.model, extension, trained, text)
+        extension = dataclasses.replace(extension, options={**extension.options, "factors": factors})
+        note = f" Its factors, searched: {', '.join(f'{one:g}' for one in factors)}."
+    name = f"{subject.name} ({extension.method})"
+    model, tokens = extension(subject.model, trained), (subject.encode, subject.decode)
+    found = of_decoder(name, model, *tokens, bytewise=subject.bytewise, stop=subject.stop)
+    rest = {key: getattr(subject, key) for key in ("starts", "trained_on", "trained")}
+    return dataclasses.replace(found, **rest, note=extension.told(trained) + note)
 
 
 def is_published(path: str | pathlib.Path) -> bool:
@@ -68,32 +99,30 @@ def is_published(path: str | pathlib.Path) -> bool:
     return folder.is_dir() and any(folder.glob("*.safetensors"))
 
 
-def of_run(path: str | pathlib.Path, extension: Extension | None = None) -> Subject:
+def of_run(path: str | pathlib.Path) -> Subject:
     """Return the model of a run on text, which reads bytes, at its newest sound checkpoint."""
     loaded = loaded_model.load(path)
     model = nnx.merge(loaded.graph, loaded.params)
     if not isinstance(loaded.task, Text) or not isinstance(model, Decoder):
         raise ValueError(f"the suite long asks in English, and {path} was not trained on text")
-    if extension is not None:
-        assert loaded.run is not None
-        model = extension(model, loaded.run.task.length_max)
+    assert loaded.run is not None
+    longest = loaded.run.task.length_max
     decode = lambda tokens: bytes(token for token in tokens if 0 <= token < BYTES).decode("utf-8", "replace")
     found = of_decoder(loaded.name, model, lambda text: list(text.encode()), decode, bytewise=True)
-    return dataclasses.replace(found, trained_on=loaded.task.path)
+    trained = lambda given: Trained(given or longest, "--trained" if given else "the longest it was trained on")
+    return dataclasses.replace(found, trained_on=loaded.task.path, trained=trained)
 
 
-def of_folder(path: pathlib.Path, extension: Extension | None = None) -> Subject:
+def of_folder(path: pathlib.Path) -> Subject:
     """Return the published model of a folder, with its tokenizer."""
     tokenizer = load_tokenizer(path)
     loaded = load(path)
     model, stops = loaded.model, stop_tokens(loaded)
     if not isinstance(model, Decoder):
         raise ValueError(f"{path} holds a {type(model).__name__}, and the suite long needs a Decoder")
-    if extension is not None:
-        model = extension(model, extension.trained or trained_length(loaded))
     decode = lambda tokens: tokenizer.decode([int(token) for token in tokens if token >= 0])
     found = of_decoder(path.name, model, tokenizer.encode, decode, stop=stops)
-    return dataclasses.replace(found, starts=tokenizer.starts)
+    return dataclasses.replace(found, starts=tokenizer.starts, trained=functools.partial(trained_length, loaded))
 
 
 def of_decoder(
@@ -117,7 +146,7 @@ def of_decoder(
             tokens[i, size - len(prompt) :], valid[i, size - len(prompt) :] = prompt, True
         return np.asarray(generate(model, tokens, steps, valid=valid, stop=stop))
 
-    return Subject(name, encode, decode, losses, complete, bytewise)
+    return Subject(name, encode, decode, losses, complete, bytewise, model=model, stop=stop)
 
 
 @functools.partial(jax.jit, static_argnames="graph")

@@ -109,21 +109,23 @@ def ranking(subject: Subject, made: Sequence[Sample], setting: Setting) -> float
 def text_long_ppl(subject: Subject, tokens: Sequence[int], length: int) -> dict[str, float | None]:
     """Return LongPPL of the first windows of a text, with the model as its own judge; None where it has no whole window.
 
-    The short context has an eighth of the length, and a quarter of that shares it (4,096 and 1,024 of 32,768 tokens in the
-    paper, whose judge is a large model; numbers are not comparable with the paper's).
+    "windows_read" and "windows" say how many windows of how many that are. The short context has an eighth of the length, and a
+    quarter of that shares it (4,096 and 1,024 of 32,768 tokens in the paper, whose judge is a large model; numbers are not
+    comparable with the paper's).
     """
-    context = max(length // 8, 4)
-    ids = np.asarray(tokens[: WINDOWS * length], np.int32)
-    windows = [ids[i : i + length] for i in range(0, len(ids) - length + 1, length)]
-    if not windows or context >= length:
-        return {"long_ppl": None, "key_tokens": None}
+    context, whole = max(length // 8, 4), len(tokens) // length
+    count = min(WINDOWS, whole) if context < length else 0
+    windows = np.asarray(tokens[: count * length], np.int32).reshape(count, length)
+    read = {"windows_read": count, "windows": whole}
+    if not count:
+        return {"long_ppl": None, "key_tokens": None, **read}
     losses, keys = [], []
     for window in windows:
         full = np.append(np.nan, np.asarray(subject.losses(window[None]), np.float64)[0])
         keys.append(key_tokens(full, short_losses(subject.losses, window, context, max(context // 4, 1))))
         losses.append(full)
     loss, key = np.concatenate(losses), np.concatenate(keys)
-    return {"long_ppl": long_ppl(loss, key), "key_tokens": float(key.mean())}
+    return {"long_ppl": long_ppl(loss, key), "key_tokens": float(key.mean()), **read}
 
 
 def averages(scores: Sequence[Score], kind: str) -> dict[int, float]:

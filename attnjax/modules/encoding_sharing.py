@@ -23,7 +23,7 @@ def input_encodings(config: TransformerConfig) -> tuple[PositionEncoding, ...]:
       >>> input_encodings(config) == (Learned(64),), attention_encoding(config, 0) == ALiBi()
       (True, True)
     """
-    parts = [part for encoding in config.encodings for part in _parts(encoding) if Trait.EMBED in part.traits]
+    parts = [part for encoding in config.encodings for part in parts_of(encoding) if Trait.EMBED in part.traits]
     for part in parts:
         if learns(part) and part.traits != Trait.EMBED:
             raise ValueError(
@@ -35,8 +35,8 @@ def input_encodings(config: TransformerConfig) -> tuple[PositionEncoding, ...]:
 def attention_encoding(config: TransformerConfig, layer: int) -> PositionEncoding:
     """Returns the part of a layer's encoding that acts in its attention, NoPE where nothing is left."""
     encoding = config.encodings[layer]
-    rest = tuple(part for part in _parts(encoding) if part.traits != Trait.EMBED)
-    if rest == _parts(encoding):
+    rest = tuple(part for part in parts_of(encoding) if part.traits != Trait.EMBED)
+    if rest == parts_of(encoding):
         return encoding
     return compose(*rest) if len(rest) > 1 else (*rest, NoPE())[0]
 
@@ -52,7 +52,14 @@ def encoding_owner(config: TransformerConfig, layer: int) -> int:
     return next(first for first in range(layer + 1) if attention_encoding(config, first) == mine)
 
 
-def _parts(encoding: PositionEncoding) -> tuple[PositionEncoding, ...]:
+def parts_of(encoding: PositionEncoding) -> tuple[PositionEncoding, ...]:
+    """Returns the encodings of which a composition is made, those of inner ones included, or the encoding itself.
+
+    Example:
+      >>> from attnjax.positions import LogN
+      >>> parts_of(compose(NoPE(), compose(LogN(), NoPE())))
+      (NoPE(), LogN(length=4096), NoPE())
+    """
     if isinstance(encoding, Compose):
-        return tuple(part for inner in encoding.parts for part in _parts(inner))
+        return tuple(part for inner in encoding.parts for part in parts_of(inner))
     return (encoding,)

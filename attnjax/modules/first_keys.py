@@ -55,7 +55,7 @@ def check_first_keys(path: str, encodings: Sequence[PositionEncoding], options: 
     """
     for layer, (encoding, window) in enumerate(zip(encodings, options.layer_windows, strict=True)):
         for part in first_keys_of(encoding):
-            if (_left(window), options.window_first) != (part.window, part.first):
+            if (left_of(window), options.window_first) != (part.window, part.first):
                 n, W = part.first, part.window
                 raise ValueError(
                     f"{path}.encoding has {type(part).__name__}(first={n}, window={W}) in layer {layer}, whose distances are "
@@ -65,5 +65,11 @@ def check_first_keys(path: str, encodings: Sequence[PositionEncoding], options: 
                 )
 
 
-def _left(window: Window | None) -> int | None:
+def left_of(window: Window | None) -> int | None:
+    """Returns how many keys back a window shows; None is all.
+
+    Example:
+      >>> left_of((59, 0)), left_of(3), left_of(None)
+      (59, 3, None)
+    """
     return window[0] if isinstance(window, tuple) else window

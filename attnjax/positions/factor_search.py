@@ -2,14 +2,17 @@
 
     factors <- argmin loss over the factors themselves and those with one of them times or over `step`, pair by pair
 
-as often as `rounds` says, or until nothing changes. Like the evolutionary search of the paper it begins with what other rules
-amount to (PI, NTK-aware, NTK-by-parts), keeps factors from falling with the wavelength, and within 1 and `most`. It is a
-descent by coordinates, which needs a few evaluations for each pair, where the paper's search needs a population.
+as often as `rounds` says, or until nothing changes. This is coordinate descent, and not the evolutionary search of the authors,
+which mutates and crosses a population of lists: it may find other factors than theirs, and was not compared with it. Like
+theirs it begins with what other rules amount to (PI, NTK-aware, NTK-by-parts), keeps factors from falling with the wavelength,
+and within 1 and `most`. It needs a few evaluations for each pair, and stays in the first valley that it comes to.
 
 Reference: Ding et al. 2024 (arXiv:2402.13753), section 3.3.
 """
 
+import math
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from attnjax.positions.angles import geometric
 from attnjax.positions.rope import RoPE
@@ -74,6 +77,31 @@ def factors_of(rope: RoPE, head_dim: int, factor: float, trained: int) -> list[F
     plain = geometric(pairs, theta)
     rules = (PositionInterpolation(factor), NTKAware(factor), YaRN(factor, trained))
     return [tuple(map(float, plain / rule.radians(pairs, theta))) for rule in rules]
+
+
+def by_parts(rope: RoPE, head_dim: int, factor: float, trained: int) -> Factors:
+    """The factors of NTK-by-parts, the last of `factors_of`: what LongRoPE is given where nothing was searched.
+
+    Example:
+        >>> [round(found, 6) for found in by_parts(RoPE(), 8, 4.0, 64)]
+        [1.0, 1.6, 4.0, 4.0]
+    """
+    return factors_of(rope, head_dim, factor, trained)[-1]
+
+
+def check_factors(factors: Any, pairs: int | None = None) -> Factors:
+    """The factors as floats. Raises ValueError unless they are positive numbers, one for every pair where `pairs` is known.
+
+    Example:
+        >>> check_factors([1, 2.5], pairs=2)
+        (1.0, 2.5)
+    """
+    numbers = factors if isinstance(factors, tuple | list) else ()
+    sound = all(isinstance(one, int | float) and 0 < one < math.inf for one in numbers)
+    if not numbers or not sound or (pairs is not None and len(numbers) != pairs):
+        many = "" if pairs is None else f"{pairs} "
+        raise ValueError(f"factors of LongRoPE must be {many}positive numbers, one per pair, got {factors!r}")
+    return tuple(float(one) for one in numbers)
 
 
 def _neighbours(factors: Factors, pair: int, step: float, most: float) -> list[Factors]:

@@ -12,7 +12,7 @@ With L the trained length, s the `factor` by which it is exceeded, and f_k the f
     drope        0                                                         Gelberg et al. 2025 (arXiv:2512.12167)
     resonance    2 pi / round(2 pi / f_k) of the frequencies of yarn       Wang et al. 2024 (arXiv:2403.00071)
 
-and the positions, which are not trained with, each with the sizes of `attnjax.modules.extended`:
+and the positions, which are not trained with:
 
     self_extend    distances in groups past a window                       Jin et al. 2024 (arXiv:2401.01325)
     rerope         one distance past a window, and log-n scaling           Su 2023 (https://github.com/bojone/rerope)
@@ -23,34 +23,20 @@ and the positions, which are not trained with, each with the sizes of `attnjax.m
     log_n          log-n scaling alone, of RoPE as trained                 Chiang & Cholak 2022 (arXiv:2202.12172)
 
 The factor is fixed, as in a model that is published for one longer context: short sequences are read with it too. The
-authors of p-RoPE train with it; here it is put on a model that was trained without.
+authors of p-RoPE train with it; here it is put on a model that was trained without. All sizes are those of
+`attnjax.modules.extended`.
 """
 
 import dataclasses
 import math
-from collections.abc import Sequence
 
 import numpy as np
 
 from attnjax.modules import extended_encoding
-from attnjax.positions import (
-    DynamicNTK,
-    EncodingParams,
-    LongRoPE,
-    NoPE,
-    NTKAware,
-    PositionEncoding,
-    PositionInterpolation,
-    Resonance,
-    RoPE,
-    YaRN,
-)
+from attnjax.positions import DynamicNTK, EncodingParams, PositionEncoding, RoPE, YaRN
 from attnjax.positions.angles import Frequencies
 from attnjax.registry import DASHED, DOTTED, MIXED, SOLID
 from attnjax.report.style import Style
-
-KEEP = 0.75
-"""p of p-RoPE."""
 
 METHODS = (
     ("none", Style("RoPE as trained", "#272727", "#f2f2f2", SOLID, "p")),
@@ -104,31 +90,23 @@ class Extension:
 def encoding(method: str, base: RoPE, extension: Extension) -> PositionEncoding:
     """The encoding of a method in place of `base`, the RoPE of the trained model.
 
-    A scaling that `base` has is left as it is by `none` and `p_rope`, and replaced by the others.
-    Raises ValueError for a method that is not known.
+    A scaling that `base` has is left as it is by `none`. If it is put on after training, as those of YaRN and dynamic NTK are,
+    the other methods take its place; any other is what the model was trained with.
+
+    Raises ValueError for a method that is not known, or that the library refuses.
     """
-    L, s = extension.trained, extension.factor
     if method == "none":
         return base
-    if method == "p_rope":
-        return dataclasses.replace(base, keep=KEEP)
-    if method == "drope":
-        return NoPE()
-    if method == "longrope":
-        ones = (1.0,) * len(extension.factors)
-        return dataclasses.replace(base, scaling=LongRoPE(ones, extension.factors, L, factor=s))
-    scalings = {
-        "pi": PositionInterpolation(s),
-        "ntk": NTKAware(s),
-        "dynamic_ntk": DynamicNTK(1.0, L),
-        "yarn": YaRN(s, L),
-        "resonance": Resonance(YaRN(s, L)),
-    }
-    if method in POSITIONS:
-        return extended_encoding(published_name(method), base, L, s)
-    if method not in scalings:
+    if method not in NAMES:
         raise ValueError(f"a method must be one of {', '.join(NAMES)}, got {method!r}")
-    return dataclasses.replace(base, scaling=scalings[method])
+    options = {"factors": extension.factors} if method == "longrope" else {}
+    L, s, after = extension.trained, extension.factor, scaled_after(base)
+    return extended_encoding(published_name(method), base, L, s, scaled_after=after, **options)
+
+
+def scaled_after(base: RoPE) -> bool:
+    """Whether the scaling of a RoPE is one that is put on after training."""
+    return isinstance(base.scaling, YaRN | DynamicNTK)
 
 
 def published_name(method: str) -> str:
@@ -151,20 +129,3 @@ def numbers(method: str, base: RoPE, head: int, extension: Extension, length: in
         found = Frequencies(np.zeros(pairs, np.uint32), np.zeros(pairs, np.uint32), np.zeros(pairs))
     found = Frequencies(found.high, found.low, np.asarray(found.radians, np.float32))
     return EncodingParams(shared={"frequencies": found, "gain": np.float32(gain)})
-
-
-def by_parts(base: RoPE, head: int, extension: Extension) -> tuple[float, ...]:
-    """lambda_k of NTK-by-parts, the frequencies of YaRN: what LongRoPE is given where nothing was searched."""
-    pairs, _ = base.pairs(head)
-    plain = dataclasses.replace(base, scaling=None, keep=1.0).frequencies(head).radians
-    stretched = YaRN(extension.factor, extension.trained).radians(pairs, base.theta)
-    return tuple(float(a / b) for a, b in zip(np.asarray(plain), stretched, strict=True))
-
-
-def check_factors(factors: Sequence[float], base: RoPE, head: int) -> tuple[float, ...]:
-    """The factors as floats. Raises ValueError unless there is a positive one for every pair."""
-    pairs, _ = base.pairs(head)
-    found = tuple(float(factor) for factor in factors)
-    if len(found) != pairs or not all(0 < factor < math.inf for factor in found):
-        raise ValueError(f"factors of LongRoPE must be {pairs} positive numbers, one per pair, got {list(factors)}")
-    return found

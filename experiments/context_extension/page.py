@@ -4,12 +4,13 @@ import dataclasses
 import pathlib
 
 from attnjax.modules import extended_encoding
+from attnjax.modules.extension import KEEP
 from attnjax.positions import RoPE
 from attnjax.report.formatting import markdown
 from experiments import recorded
 from experiments.context_extension import suite_page, suite_records
 from experiments.context_extension.claims import bullets, claim, label
-from experiments.context_extension.methods import KEEP, POSITIONS, look, published_name
+from experiments.context_extension.methods import POSITIONS, look, published_name
 from experiments.context_extension.results import Results, read
 from experiments.context_extension.suite_records import Suite
 from experiments.context_extension.tables import STAGED, TITLES, length_table, table_md, titled, units

@@ -6,11 +6,12 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from attnjax.positions.factor_search import check_factors
 from attnjax.records import jsonl
 from experiments import recorded
 from experiments.context_extension import measuring, texts, tuning
 from experiments.context_extension.measuring import Protocol
-from experiments.context_extension.methods import FREQUENCIES, METHODS, Extension, check_factors
+from experiments.context_extension.methods import FREQUENCIES, METHODS, Extension
 from experiments.context_extension.results import STAGES
 from experiments.context_extension.subjects import Subject
 from experiments.context_extension.texts import Corpus
@@ -107,7 +108,7 @@ def extended(
         factors = (
             tuning.search(subject, plain, rows, plan.rounds)
             if plan.factors is None
-            else check_factors(plan.factors, subject.base, subject.head)
+            else check_factors(plan.factors, subject.base.pairs(subject.head)[0])
         )
         there[subject.name] = about(subject) | {
             "factors": [float(f"{one:.6g}") for one in factors],

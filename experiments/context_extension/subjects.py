@@ -113,7 +113,8 @@ class Subject:
         """What a method puts in place of each RoPE, for a sequence of `length`."""
         if method in methods.POSITIONS:
             name, s = methods.published_name(method), extension.factor
-            return Program(extended_config(self.config, name, trained=extension.trained, factor=s))
+            after = methods.scaled_after(self.base)
+            return Program(extended_config(self.config, name, trained=extension.trained, factor=s, scaled_after=after))
         return tuple(methods.numbers(method, base, self.head, extension, length) for base in self.rotations)
 
     def module(self, params: PyTree, numbers: Numbers) -> Any:
@@ -178,7 +179,7 @@ def of_model(loaded: Loaded, trained: int | None = None) -> Subject:
     name = "the model" if loaded.folder is None else loaded.folder.name
     if not isinstance(model, Decoder):
         raise ValueError(f"{name} is no decoder, whose context could be extended, but a {type(model).__name__}")
-    trained = trained or trained_length(loaded)
+    trained = trained or trained_length(loaded).length
     changed = ("encoding", "window", "windows", "window_first")
     fields = lambda config: {name: getattr(config, name) for name in changed}
     build = lambda config: loaded.architecture.build(with_fields(spec, **fields(config)), nnx.Rngs(0))

@@ -67,15 +67,14 @@ def search(subject: Subject, extension: Extension, tokens: Int[np.ndarray, "B T+
     They lie within 1 and `STEP` times the factor of the extension. Without rounds the result is NTK-by-parts.
     """
     if not rounds:
-        return methods.by_parts(subject.base, subject.head, extension)
+        return starts(subject, extension)[-1]
     loss = functools.partial(_loss, subject, extension, tokens)
     return search_factors(loss, starts(subject, extension), rounds=rounds, most=STEP * extension.factor)
 
 
 def starts(subject: Subject, extension: Extension) -> list[tuple[float, ...]]:
-    """Where a search begins: the factors that other methods amount to."""
-    *rules, _ = factors_of(subject.base, subject.head, extension.factor, extension.trained)
-    return [*rules, methods.by_parts(subject.base, subject.head, extension)]
+    """Where a search begins: the factors that other methods amount to, those of NTK-by-parts last."""
+    return factors_of(subject.base, subject.head, extension.factor, extension.trained)
 
 
 def _loss(

@@ -11,6 +11,7 @@ from flax import nnx
 
 from attnjax.modules import Decoder, TransformerConfig
 from attnjax.positions import ALiBi, EncodingParams, NoPE, RoPE
+from attnjax.positions.factor_search import by_parts, check_factors
 from experiments.context_extension import measuring, methods, planting, texts, tuning
 from experiments.context_extension.measuring import Protocol
 from experiments.context_extension.methods import FREQUENCIES, POSITIONS, Extension
@@ -103,7 +104,7 @@ def test_what_has_no_rope_is_refused():
     with pytest.raises(ValueError, match="a method must be one of none, pi, .*, got 'pie'"):
         methods.encoding("pie", BASE, EXTENSION)
     with pytest.raises(ValueError, match="must be 4 positive numbers, one per pair, got"):
-        methods.check_factors([1.0, 2.0], BASE, HEAD)
+        check_factors([1.0, 2.0], BASE.pairs(HEAD)[0])
 
 
 def test_planted_lines_come_in_pairs_and_leave_the_text_alone():
@@ -230,7 +231,7 @@ class Valley:
 
 def test_the_search_goes_downhill():
     tokens = np.zeros((1, FACTOR * L + 1), np.int32)
-    start = methods.by_parts(BASE, HEAD, EXTENSION)
+    start = by_parts(BASE, HEAD, FACTOR, L)
     assert tuning.search(Valley(), EXTENSION, tokens, 0) == start
     far = lambda factors: np.abs(np.log(np.asarray(factors) / Valley.best)).sum()
     found = tuning.search(Valley(), EXTENSION, tokens, 6)

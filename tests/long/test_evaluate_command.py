@@ -99,7 +99,40 @@ def test_a_run_read_past_its_trained_length(here, capsys):
         rows = json.loads((here / "evaluated" / name / "scores.json").read_text())
         found.append(next(row["ppl"] for row in rows if "ppl" in row))
     assert abs(found[0] - found[1]) > 1e-3
-    assert "(rerope+log_n) (mean at least 85.6 %)" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "(rerope+log_n) (mean at least 85.6 %)" in printed
+    told = "Read by rerope+log_n at 64 times the trained length of 8 tokens (the longest it was trained on)."
+    assert told in printed
+    assert (here / "evaluated" / f"{folder.name}-rerope+log_n" / "table.md").read_text().endswith(told + "\n")
+    assert not (here / "evaluated" / folder.name / "table.md").read_text().endswith(told + "\n")
+
+
+@pytest.mark.slow
+def test_factors_of_longrope_are_searched_on_a_text(here, capsys):
+    """On the training split of the text of the run; they give the same numbers when they are given."""
+    (here / "text").write_text("A line of words to read.\n" * 400)
+    (here / "other").write_text("Words of another text, and more of them.\n" * 40)
+    folder, *_ = a_run(
+        here,
+        task={**FIELDS["task"], "options": {"path": "text"}},
+        model={**FIELDS["model"], "encoding": "rope", "embed_std": 1.0},
+    )
+    measure = ["evaluate", str(folder), "--lengths", "64", "--extend", "longrope", "--perplexity"]
+    row = lambda: json.loads((here / "evaluated" / f"{folder.name}-longrope" / "scores.json").read_text())[0]
+    assert main([*measure, "text", "--search", "text"]) == 0
+    printed = capsys.readouterr().out
+    factors = printed.split("Its factors, searched: ")[1].split(".\n")[0]
+    assert len(factors.split(", ")) == 4
+    found = row()["ppl"]
+    assert main([*measure, "text", "--option", f"factors=[{factors}]"]) == 0
+    assert row()["ppl"] == pytest.approx(found, rel=1e-6)
+    assert "searched" not in capsys.readouterr().out
+    assert main([*measure, "other", "--search", "other"]) == 2
+    assert "--search must be another text than --perplexity, whose numbers it would be fitted to: other" in (
+        capsys.readouterr().err
+    )
+    assert main([*measure, "text", "--search", "other", "--lengths", "2k"]) == 2
+    assert "--search needs a text of 2048 tokens or more, the longest of --lengths, got 1640" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -109,6 +142,19 @@ def test_a_run_read_past_its_trained_length(here, capsys):
         (["--extend", "rerope", "--option", "group=2"], "extended: rerope has no such option"),
         (["--option", "window=2"], "--option needs --extend NAME"),
         (["--trained", "8"], "--trained needs --extend NAME"),
+        (["--search", "a.txt"], "--search needs --extend NAME"),
+        (
+            ["--extend", "yarn", "--search", "a.txt"],
+            "--search is for the factors of --extend longrope, got --extend yarn",
+        ),
+        (
+            ["--extend", "longrope", "--search", "a.txt", "--option", "factors=[1,2]"],
+            "--search finds the factors of longrope, and --option factors gives them: say one of the two",
+        ),
+        (
+            ["--extend", "longrope", "--option", "factors=2"],
+            "factors of LongRoPE must be positive numbers, one per pair, got 2",
+        ),
     ],
 )
 def test_mistakes_of_extensions_are_told_in_a_line(options, told, capsys):
@@ -205,6 +251,11 @@ def test_perplexity_alone_is_that_of_the_whole_file(here, capsys):
     assert row["ppl"] == pytest.approx(np.exp(nats / 100), rel=1e-4)
     assert row["bits_per_byte"] == pytest.approx(nats / 100 / np.log(2), rel=1e-5)
     assert f"| 40 | 30 | {row['ppl']:.4g} | {nats / 100:.4f} |" in printed
+    assert "| share of key tokens | windows of LongPPL |" in printed
+    assert [line.split(" | ")[-1] for line in printed.splitlines() if line[:5] in ("| 40 ", "| 200")] == [
+        "2 of 2 |",
+        "0 of 0 |",
+    ]
     assert rows[1]["long_ppl"] is None
     assert (here / "out/scores.svg").exists()
 

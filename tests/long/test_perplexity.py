@@ -135,6 +135,9 @@ def test_a_file_is_read_as_a_whole_unless_the_model_was_trained_on_it(tmp_path, 
     assert read_source("a.txt", trained_on="elsewhere") == (data, "")
     part, said = read_source("a.txt", trained_on=str(tmp_path / "a.txt"))
     assert (part, said) == (data[190:], "the last 5 % of the file, which the model was not trained on")
+    part, said = read_source("a.txt", str(tmp_path / "a.txt"), "train")
+    assert (part, said) == (data[:180], "its train split")
+    assert read_source("a.txt", split="train") == (data, "")
     part, said = read_source("stdlib")
     assert said.startswith("its test split")
     assert 10**5 < len(part) <= 2**24

@@ -101,6 +101,9 @@ def test_long_ppl_of_a_text():
     losses = lambda tokens: np.where(tokens.shape[1] > 60, 0.5, 3.0) * np.ones((len(tokens), tokens.shape[1] - 1))
     model = Subject("planted", list, str, losses, None)
     found = suite.text_long_ppl(model, list(range(400)), 64)
-    assert found == {"long_ppl": pytest.approx(np.exp(0.5)), "key_tokens": pytest.approx(56 / 64)}
-    assert suite.text_long_ppl(model, [1] * 63, 64) == {"long_ppl": None, "key_tokens": None}
-    assert suite.text_long_ppl(model, [1] * 63, 4) == {"long_ppl": None, "key_tokens": None}
+    read = lambda count, whole: {"windows_read": count, "windows": whole}
+    assert found == {"long_ppl": pytest.approx(np.exp(0.5)), "key_tokens": pytest.approx(56 / 64), **read(4, 6)}
+    assert suite.text_long_ppl(model, [1] * 63, 64) == {"long_ppl": None, "key_tokens": None, **read(0, 0)}
+    assert suite.text_long_ppl(model, [1] * 63, 4) == {"long_ppl": None, "key_tokens": None, **read(0, 15)}
+    short = suite.text_long_ppl(model, list(range(150)), 64)
+    assert (short["windows_read"], short["windows"]) == (2, 2)

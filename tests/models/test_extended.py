@@ -1,0 +1,86 @@
+"""Published architectures read past their trained length by every method: with a cache as without."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+
+from attnjax.models import MODELS, with_fields
+from attnjax.modules import extended, generate
+from attnjax.positions import NoPE, RoPE
+from attnjax.registry import EXTENSIONS
+from tests.modules.test_extension import BY_LENGTH, again, logits
+
+TRAINED = 16
+SIZES = {"vocab_size": 13, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 24}
+GROUPED = {**SIZES, "num_key_value_heads": 1, "max_position_embeddings": TRAINED}
+FAMILIES = {
+    "llama": ("llama", GROUPED),
+    "mistral": ("mistral", {**GROUPED, "sliding_window": 7}),
+    "qwen2": ("qwen2", {**GROUPED, "use_sliding_window": True, "sliding_window": 6, "max_window_layers": 1}),
+    "qwen3": ("qwen3", {**GROUPED, "head_dim": 8, "tie_word_embeddings": False}),
+    "smollm3": ("smollm3", {**GROUPED, "no_rope_layer_interval": 2, "tie_word_embeddings": False}),
+    "gpt_neox": ("gpt_neox", {**SIZES, "rotary_pct": 0.5, "max_position_embeddings": TRAINED}),
+}
+METHODS = (*EXTENSIONS, "rerope+log_n")
+QUICK = [("mistral", "streaming_llm"), ("gpt_neox", "self_extend")]
+
+
+def model(family: str, layers: int = 2):
+    """A model at random, with matrices so large that what it says depends on what came before."""
+    model_type, json = FAMILIES[family]
+    spec = with_fields(MODELS[model_type].config({**json, "num_hidden_layers": layers}), embed_std=1.0)
+    graph, params = nnx.split(MODELS[model_type].build(spec, nnx.Rngs(0)), graph=False)
+    return nnx.merge(graph, jax.tree.map(lambda x: 4 * x if x.ndim > 2 else x, params))
+
+
+PAIRS = [(family, method) for family in FAMILIES for method in METHODS]
+
+
+@pytest.mark.parametrize(
+    ("family", "method"), [pytest.param(*one, marks=() if one in QUICK else pytest.mark.slow) for one in PAIRS]
+)
+def test_generating_equals_running_the_model_again(family, method):
+    """From within the trained length to past it, with a prompt that is padded and one that is not."""
+    compare(extended(model(family, **BY_LENGTH.get(method, {})), method, trained=TRAINED, factor=4.0), TRAINED - 3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_same_of_longrope_and_several_layers_past_the_trained_length(family):
+    compare(extended(model(family), "longrope", trained=TRAINED, factor=4.0), TRAINED + 1)
+
+
+def compare(long, length: int, steps: int = 8) -> None:
+    prompt = np.random.default_rng(3).integers(0, 13, (2, length)).astype(np.int32)
+    expected = again(long, prompt, steps)
+    assert max(len(np.unique(row)) for row in expected) > 1, "a model that says one word could not tell"
+    padded, valid = np.pad(prompt, ((0, 0), (2, 0))), np.arange(length + 2) >= 2
+    found = generate(long, padded, steps, valid=jnp.broadcast_to(valid, padded.shape))
+    np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_method_changes_what_a_model_says_of_a_long_text(family):
+    plain = model(family)
+    x = np.random.default_rng(4).integers(0, 13, (1, 3 * TRAINED)).astype(np.int32)
+    before = logits(plain, x)
+    seen = {}
+    for method in METHODS:
+        seen[method] = np.asarray(logits(extended(plain, method, trained=TRAINED, factor=4.0), x))
+        assert np.isfinite(seen[method]).all()
+        assert np.abs(seen[method] - before).max() > 1e-4, method
+    different = {np.round(one, 4).tobytes() for one in seen.values()}
+    assert len(different) == len(METHODS)
+
+
+def test_windows_and_layers_without_rope_stay_as_they_were_trained():
+    window = lambda family, method: extended(model(family), method, trained=TRAINED, factor=4.0).config.layer_windows
+    assert window("mistral", "streaming_llm") == window("mistral", "rerope") == (6, 6)
+    assert window("qwen2", "lm_infinite") == ((TRAINED - 1, 0), 5)
+    assert window("llama", "streaming_llm") == ((TRAINED - 5, 0),) * 2
+    encodings = extended(model("smollm3"), "rerope", trained=TRAINED, factor=4.0).config.encoding
+    assert encodings[1] == NoPE()
+    assert encodings[0].theta == RoPE(theta=2_000_000.0).theta
