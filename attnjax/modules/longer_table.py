@@ -34,6 +34,7 @@ def stretched(model: Model, length: int) -> Model:
       ValueError: a length below that of the table, and a model without a table or with several.
 
     Example:
+      >>> from attnjax.modules import Encoder, TransformerConfig
       >>> config = TransformerConfig(vocab=11, model=16, layers=2, heads=2, hidden=32, encoding=Learned(8))
       >>> model = stretched(Encoder(config, rngs=nnx.Rngs(0)), 20)
       >>> model.config.encoding.length, model(np.arange(20)[None] % 11).shape
