@@ -204,6 +204,7 @@ def test_a_hand_made_record_gives_its_shares_and_differences():
         ["Mean of chunks", "100.0", "87.5"],
     ]
     assert [row[1] for row in rows(page.differences(found))[2:]] == ["-5.0", "-10.0", "35.0"]
+    assert [row[1] for row in rows(page.differences(found, page.firsts))[2:]] == ["-60.0", "-40.0", "20.0"]
     assert page.claim(found) == (
         "Asked 5 questions, MiniLM puts the one passage of 5 with the answer first for 100.0 % at 6 tokens and 80.0 % at 12 "
         "tokens, where its table of positions ends. On average that passage is there above 80.0 % of the others (chance 50 %), "
