@@ -16,19 +16,24 @@ import collections
 import math
 import re
 from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 COLLECTIVES = ("all-gather", "all-reduce", "all-to-all", "collective-broadcast", "collective-permute", "reduce-scatter")
 PRODUCTS = ("dot", "convolution")
 LIBRARY_PRODUCTS = ("__cublas$", "__cudnn$conv", "__onednn$matmul", "__onednn$convolution")
 """How the targets of a `custom-call` begin in which a library multiplies its first two operands."""
-MOVES = {
-    **dict.fromkeys(("bitcast", "broadcast", "copy", "opt-barrier", "pad", "reshape", "reverse", "transpose"), (0,)),
-    **dict.fromkeys(("dynamic-slice", "gather", "slice"), (0,)),
-    **dict.fromkeys(("all-gather", "all-to-all", "collective-permute"), (0,)),
-    "dynamic-update-slice": (0, 1),
-    "select": (1, 2),
-}
+MOVES = MappingProxyType(
+    {
+        **dict.fromkeys(
+            ("bitcast", "broadcast", "copy", "opt-barrier", "pad", "reshape", "reverse", "transpose"), (0,)
+        ),
+        **dict.fromkeys(("dynamic-slice", "gather", "slice"), (0,)),
+        **dict.fromkeys(("all-gather", "all-to-all", "collective-permute"), (0,)),
+        "dynamic-update-slice": (0, 1),
+        "select": (1, 2),
+    }
+)
 """Operations that pass numbers on as they are, and the operands from which they come; `concatenate` has any number."""
 CALLS = ("async-start", "call", "conditional", "fusion")
 HALVES = ("bf16", "f16")

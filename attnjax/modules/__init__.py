@@ -16,6 +16,7 @@ from attnjax.modules.encoder_decoder import EncoderDecoder, Gates
 from attnjax.modules.extension import extended, extended_config, extended_encoding
 from attnjax.modules.feed_forward import FeedForward
 from attnjax.modules.generate import generate
+from attnjax.modules.longer_table import stretched
 from attnjax.modules.stack import replace_constants
 from attnjax.modules.token_model import Encoder
 
@@ -35,4 +36,5 @@ __all__ = [
     "extended_encoding",
     "generate",
     "replace_constants",
+    "stretched",
 ]

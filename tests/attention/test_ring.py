@@ -398,9 +398,3 @@ def test_what_cannot_be_spread_is_refused_in_a_sentence():
         attend(x[:, :1], cache=cache, axis_name="sequence")
     with pytest.raises(ValueError, match=r"^zigzag: length must be a multiple of 2 \* devices = 8, got 12$"):
         zigzag(12, 4)
-
-
-def test_zigzag_gives_every_device_as_many_visible_pairs():
-    order = zigzag(64, 4)
-    assert sorted(order) == [*range(64)]
-    assert len({int((part + 1).sum()) for part in order.reshape(4, -1)}) == 1

@@ -158,3 +158,9 @@ def test_tokens_outside_of_the_window_have_no_gradient():
         sizes = np.abs(np.asarray(gradient)).max((0, 2, 3))
         assert not sizes[: LENGTH - 10].any(), name
         assert sizes[LENGTH - 10 :].all(), name
+
+
+def test_zigzag_gives_every_device_as_many_visible_pairs():
+    order = zigzag(64, 4)
+    assert sorted(order) == [*range(64)]
+    assert len({int((part + 1).sum()) for part in order.reshape(4, -1)}) == 1

@@ -397,17 +397,3 @@ def test_the_command_line_takes_a_mesh_and_the_manifest_has_it(tmp_path, monkeyp
     assert main(["sweep", "small.py", "--out", "other", "--mesh", "data=2", "--workers", "1"]) == 2
     assert "--mesh spreads runs over the devices of one process: leave out --workers" in capsys.readouterr().err
     assert not (tmp_path / "other").exists()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("name", "order"), [("rope", "zigzag"), ("fox", "contiguous")])
-def test_the_manifest_has_the_order_of_tokens_and_the_name_of_a_run_has_not(tmp_path, monkeypatch, name, order):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "small.py").write_text(CONFIG)
-    changes = [f"model.encoding.name={name}"]
-    assert main(["run", "small.py", *changes, "--out", "out", "--mesh", "sequence=2"]) == 0
-    (one,) = scan(tmp_path / "out").runs
-    assert (one.status.state, read_manifest(tmp_path / "out" / one.run)["token_order"]) == ("done", order)
-    # The same command on one device finds that everything is done, under the same name.
-    assert main(["run", "small.py", *changes, "--out", "out"]) == 0
-    assert [other.run for other in scan(tmp_path / "out").runs] == [one.run]
