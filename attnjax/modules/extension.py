@@ -282,8 +282,8 @@ def _exchanged(encoding: PositionEncoding, method: str, change: Callable[[RoPE],
             raise ValueError(f"extended: {method} multiplies logits by log n, which {part} does already")
         if Trait.CONTEXT in part.traits and any(Trait.LENGTH in one.traits for one in made):
             raise ValueError(
-                f"extended: the frequencies of {method} depend on the length, which the positions that {part} computes from the "
-                "tokens beside them do not tell"
+                f"extended: the frequencies of {method} depend on the length, which the positions that {part} computes from "
+                "the tokens beside them do not tell"
             )
     if not any(isinstance(one, Remapped) for one in made):
         return _joined((*before, *made, *after))
