@@ -121,7 +121,7 @@ def _scaling(make: Callable[..., Any]) -> Callable[[RoPE, int, float, Options], 
 
 
 def _longrope(rope: RoPE, L: int, s: float, options: Options) -> RoPE:
-    """LongRoPE with factors for sequences past L; up to L the frequencies stay."""
+    """LongRoPE with factors for sequences past L; the frequencies stay up to L. The attention factor acts at every length."""
 
     def made(factors: Any, attention_factor: float | None = None) -> LongRoPE:
         return LongRoPE((1.0,) * len(factors), factors, L, attention_factor, s)
@@ -280,6 +280,11 @@ def _exchanged(encoding: PositionEncoding, method: str, change: Callable[[RoPE],
     for part in (*before, *after):
         if isinstance(part, BY_LOGARITHM) and any(isinstance(one, LogN) for one in made):
             raise ValueError(f"extended: {method} multiplies logits by log n, which {part} does already")
+        if Trait.CONTEXT in part.traits and any(Trait.LENGTH in one.traits for one in made):
+            raise ValueError(
+                f"extended: the frequencies of {method} depend on the length, which the positions that {part} computes from "
+                "the tokens beside them do not tell"
+            )
     if not any(isinstance(one, Remapped) for one in made):
         return _joined((*before, *made, *after))
     for part in (*before, *after):

@@ -86,8 +86,8 @@ def test_a_model_keeps_its_parameters_and_what_it_says_of_the_first_tokens(metho
     assert plain.config == CONFIG
     x = tokens(2)
     before, after = logits(plain, x), logits(found, x)
-    # The windows of all remapped positions are larger than two tokens; scalings change every distance but 0.
-    if method not in ("pi", "ntk", "yarn", "resonance", "p_rope", "drope"):
+    # The windows of all remapped positions are larger than two tokens; scalings change all distances but 0, or the logits.
+    if method not in ("pi", "ntk", "yarn", "longrope", "resonance", "p_rope", "drope"):
         np.testing.assert_allclose(after, before, atol=1e-5)
     assert np.abs(logits(found, tokens(40)) - logits(plain, tokens(40))).max() > 1e-3
 
@@ -123,15 +123,19 @@ UNCHANGED = {
     "self_extend": {"window": 64},
     "dual_chunk": {"chunk": 64, "local": 8},
     "streaming_llm": {},
-    "longrope": {},
+    "longrope": {"attention_factor": 1.0},
     "pi": {"factor": 1.0},
 }
 """Sizes that leave all distances below 59 as they are."""
 
 
-@pytest.mark.parametrize("method", slow_except(UNCHANGED, "rerope"))
+ENCODINGS = [BESIDE, aj.compose(ROPE, aj.FoX()), aj.compose(aj.ALiBi(), ROPE)]
+JOINED = [(one, method) for one in ENCODINGS for method in UNCHANGED if (one, method) != (ENCODINGS[1], "longrope")]
+
+
 @pytest.mark.parametrize(
-    "encoding", slow_except([BESIDE, aj.compose(ROPE, aj.FoX()), aj.compose(aj.ALiBi(), ROPE)], BESIDE)
+    ("encoding", "method"),
+    [pytest.param(*one, marks=() if one == (BESIDE, "rerope") else pytest.mark.slow) for one in JOINED],
 )
 def test_beside_other_parts_a_method_that_changes_nothing_changes_nothing(encoding, method):
     """The other parts act as before, each with its own parameters."""
@@ -171,6 +175,11 @@ def test_the_other_parts_of_a_composition_stay():
             aj.compose(aj.TransformerXL(), ROPE),
             "self_extend",
             "self_extend turns queries and keys in the score, and Trans",
+        ),
+        (
+            aj.compose(ROPE, aj.FoX()),
+            "longrope",
+            r"longrope depend on the length, which the positions that FoX.* do not tell",
         ),
         (aj.compose(ROPE, aj.RoPE()), "pi", "a method takes the place of one RoPE, and .* has 2 in one composition"),
         (aj.compose(aj.SSMax(), ROPE), "log_n", r"log_n multiplies logits by log n, which SSMax\(.*\) does already"),
