@@ -26,7 +26,17 @@ PARTS = {
     "attnjax.typing": "attnjax.typing",
 }
 MODULES = {
-    "attnjax.long": ("suite", "subjects", "scoring", "fitting", "ruler", "own_task", "perplexity", "extending"),
+    "attnjax.long": (
+        "suite",
+        "subjects",
+        "scoring",
+        "fitting",
+        "ruler",
+        "own_task",
+        "perplexity",
+        "extending",
+        "factors",
+    ),
 }
 """Modules whose public names are those of a part that lists none itself, because it loads nothing."""
 BESIDE = {
