@@ -67,7 +67,8 @@ The same by where the fact is, wholly in the first {window} tokens or behind the
 
 {split}
 
-The same, less that of cutting, over all questions, in points with 95 % bootstrap interval, not corrected for six comparisons:
+The same, less that of cutting, over all questions, in points with 95 % bootstrap interval, not corrected for
+six comparisons:
 
 {differences}
 
@@ -75,8 +76,8 @@ First places, less those of cutting, in the same way:
 
 {firsts}
 
-That the claim takes differences of the share and not of first places was decided after the ranks at 256 tokens had been seen,
-and before those past {window} were.
+That the claim takes differences of the share and not of first places was decided after the ranks at 256 tokens had been
+seen, and before those past {window} were.
 
 Every number is made from the ranks in [records.jsonl](records.jsonl).
 
