@@ -110,8 +110,9 @@ def planted(predict, vocab):
     def rows(tokens):
         return np.array([[predict(row[: t + 1], t) for t in range(len(row))] for row in tokens.tolist()], np.int32)
 
-    def apply(params, batch, key=None, numbers=None, query_indices=None, axis_name=None):
+    def apply(params, batch, key=None, numbers=None, query_indices=None, axis_name=None, index=None):
         assert query_indices is None, "tasks of next tokens score all places"
+        assert (axis_name, index) == (None, None), "tokens are on one device"
         shape = jax.ShapeDtypeStruct(batch.tokens.shape, jnp.int32)
         found = jax.pure_callback(lambda tokens: rows(np.asarray(tokens)), shape, batch.tokens)
         return SURE * jax.nn.one_hot(found, vocab, dtype=jnp.float32)
