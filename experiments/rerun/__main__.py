@@ -18,6 +18,7 @@ from attnjax.cli import main as attnjax
 from attnjax.config import cell_id, run_id
 from attnjax.config.names import safe_name
 from attnjax.records import jsonl
+from attnjax.report.records import read as read_sweep
 from attnjax.sweep import prepare
 from experiments import recorded
 from experiments.rerun import elsewhere, page, planning, results
@@ -73,8 +74,8 @@ def rerun(chosen: argparse.Namespace, target: pathlib.Path) -> int:
     store = prepare(target / "runs", "rerun", planned, protocol=__doc__ or "")
     if status := attnjax(["work", str(store.root)]):
         return status
-    before = results.measured(chosen.records, [run_id(config) for config in configs])
-    again = results.measured(store.root, metric=before[0]["metric"])
+    before = results.measured(read_sweep(chosen.records), [run_id(config) for config in configs])
+    again = results.measured(read_sweep(store.root), metric=before[0]["metric"])
     made = (first or recorded.begin(target / recorded.RECORDS, protocol))[:2]
     rows = results.tables(sorted(before, key=lambda one: (one["seed"], one["data_seed"])), again, units)
     jsonl.replace(target / recorded.RECORDS, [*made, *rows])

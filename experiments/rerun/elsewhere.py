@@ -15,9 +15,10 @@ from attnjax.records import jsonl
 from attnjax.records.values import text
 from attnjax.report.formatting import decimal, interval, markdown, markdown_table
 from attnjax.report.metrics import metric
+from attnjax.report.records import Sweep
 from attnjax.report.records import read as read_sweep
 from experiments import recorded
-from experiments.rerun.results import COMMITTED, Quantity, measured
+from experiments.rerun.results import COMMITTED, RERUN, Quantity, measured
 
 HEADER = ("task", "encoding", "metric", "past training, committed", "again", "inside, of the lengths")
 
@@ -67,21 +68,18 @@ def compare(committed: pathlib.Path, again: pathlib.Path) -> list[dict[str, Any]
 
     Raises ValueError where no run is done in both.
     """
-    first = {one["run"]: one for one in measured(committed)}
-    second = {one["run"]: one for one in measured(again)}
-    both = [run for run in first if run in second]
+    sweeps = {COMMITTED: read_sweep(committed), RERUN: read_sweep(again)}
+    scores = {of: {one["run"]: one for one in measured(sweep)} for of, sweep in sweeps.items()}
+    both = [run for run in scores[COMMITTED] if run in scores[RERUN]]
     if not both:
         raise ValueError(
             f"no run of {committed} is done in {again} too: is it another sweep, or one of other versions?"
         )
-    protocol = {
-        "kind": "protocol",
-        "records": committed.as_posix(),
-        "name": text(read_sweep(committed).spec.get("name")),
-    }
-    places = [{"kind": "machine", "of": of, **_machine(folder, both)} for of, folder in _pair(committed, again)]
-    runs = [{"kind": "run", "of": of, **found[run]} for run in both for of, found in _pair(first, second)]
-    return [protocol | {"committed": len(first), "both": len(both)}, *places, *runs]
+    name = text(sweeps[COMMITTED].spec.get("name"))
+    counts = {"committed": len(scores[COMMITTED]), "both": len(both)}
+    places = [{"kind": "machine", "of": of, **_machine(sweep, both)} for of, sweep in sweeps.items()]
+    runs = [{"kind": "run", "of": of, **found[run]} for run in both for of, found in scores.items()]
+    return [{"kind": "protocol", "records": committed.as_posix(), "name": name, **counts}, *places, *runs]
 
 
 def write(committed: pathlib.Path, again: pathlib.Path, folder: pathlib.Path) -> None:
@@ -109,7 +107,7 @@ def render(folder: pathlib.Path) -> list[pathlib.Path]:
 def page(results: Results) -> str:
     """The text of README.md."""
     machines = [
-        (name, *(results.machines[of].get(key, "") for of in ("committed", "rerun"))) for key, name in MACHINE.items()
+        (name, *(results.machines[of].get(key, "") for of in (COMMITTED, RERUN))) for key, name in MACHINE.items()
     ]
     about = results.about
     absent = about["committed"] - about["both"]
@@ -162,14 +160,10 @@ def row(cell: Cell) -> list[str]:
     ]
 
 
-def _pair(first: Any, second: Any) -> list[tuple[str, Any]]:
-    return [(COMMITTED, first), ("rerun", second)]
-
-
-def _machine(folder: pathlib.Path, runs: Iterable[str]) -> dict[str, str]:
+def _machine(sweep: Sweep, runs: Iterable[str]) -> dict[str, str]:
     """What the manifests of these runs say of machine and versions; several values where they differ."""
     wanted = set(runs)
-    manifests = [run.manifest for run in read_sweep(folder).runs if run.id in wanted]
+    manifests = [run.manifest for run in sweep.runs if run.id in wanted]
     said = lambda key: sorted({str(manifest[key]) for manifest in manifests if manifest.get(key) is not None})
     return {key: ", ".join(said(key)) for key in MACHINE}
 
@@ -182,7 +176,7 @@ def _results(found: list[dict[str, Any]]) -> Results:
         place.setdefault(one["of"], []).append(one["values"])
     made = []
     for key, place in cells.items():
-        before, after = place["committed"], place["rerun"]
+        before, after = place[COMMITTED], place[RERUN]
         values = lambda rows, name: np.array([row[name] for row in rows], float)
         made.append(Cell(*key, [Quantity(name, values(before, name), values(after, name)[None]) for name in before[0]]))
     machines = {one["of"]: one for one in found if one["kind"] == "machine"}

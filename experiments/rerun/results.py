@@ -16,12 +16,12 @@ from attnjax.records.values import text
 from attnjax.report.groups import panels
 from attnjax.report.intervals import Estimate, of_runs
 from attnjax.report.metrics import declared, ordered
-from attnjax.report.records import read as read_sweep
+from attnjax.report.records import Sweep
 from attnjax.report.scores import metric_keys, outcome, scored
 from experiments import recorded
 from experiments.rerun.planning import nudged
 
-COMMITTED = "committed"
+COMMITTED, RERUN = "committed", "rerun"
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -69,13 +69,11 @@ class Results:
     reruns: int
 
 
-def measured(folder: pathlib.Path, only: Sequence[str] | None = None, metric: str = "") -> list[dict[str, Any]]:
+def measured(sweep: Sweep, only: Sequence[str] | None = None, metric: str = "") -> list[dict[str, Any]]:
     """A record per run that is done: task, seeds, rate, and values of the first metric past training, within, and by length.
 
-    `only` names the runs; all without it. `metric` is a key; without it the first that a report of the folder prints.
-    Raises ValueError where the folder holds no run.
+    `only` names the runs; all without it. `metric` is a key; without it the first that a report of the sweep prints.
     """
-    sweep = read_sweep(folder)
     first = (metric,) if metric else declared(text(sweep.spec.get("protocol")))
     found = []
     for panel in panels(run for run in sweep.runs if only is None or run.id in only):
@@ -106,7 +104,7 @@ def tables(committed: list[dict[str, Any]], again: list[dict[str, Any]], units: 
         wanted = nudged(rate, unit) if unit else rate
         here = {one["seed"]: one for one in again if one["rate"] == wanted}
         if sorted(here) == sorted(order):
-            found += [{"kind": "run", "of": "rerun", "nudge": unit, **here[seed]} for seed in order]
+            found += [{"kind": "run", "of": RERUN, "nudge": unit, **here[seed]} for seed in order]
     return found
 
 
@@ -121,10 +119,10 @@ def read(path: pathlib.Path) -> Results:
 def _results(found: list[dict[str, Any]]) -> Results:
     runs = [one for one in found if one.get("kind") == "run"]
     first = [one for one in runs if one["of"] == COMMITTED]
-    nudges = list(dict.fromkeys(one["nudge"] for one in runs if one["of"] == "rerun"))
+    nudges = list(dict.fromkeys(one["nudge"] for one in runs if one["of"] == RERUN))
     if not (first and nudges):
         raise ValueError("there is no complete rerun in these records; the command that began them goes on")
-    again = [[one for one in runs if one.get("nudge") == unit and one["of"] == "rerun"] for unit in nudges]
+    again = [[one for one in runs if one.get("nudge") == unit and one["of"] == RERUN] for unit in nudges]
     quantities = [
         Quantity(
             name,
