@@ -24,15 +24,10 @@ PRODUCTS = ("dot", "convolution")
 LIBRARY_PRODUCTS = ("__cublas$", "__cudnn$conv", "__onednn$matmul", "__onednn$convolution")
 """How the targets of a `custom-call` begin in which a library multiplies its first two operands."""
 MOVES = MappingProxyType(
-    {
-        **dict.fromkeys(
-            ("bitcast", "broadcast", "copy", "opt-barrier", "pad", "reshape", "reverse", "transpose"), (0,)
-        ),
-        **dict.fromkeys(("dynamic-slice", "gather", "slice"), (0,)),
-        **dict.fromkeys(("all-gather", "all-to-all", "collective-permute"), (0,)),
-        "dynamic-update-slice": (0, 1),
-        "select": (1, 2),
-    }
+    dict.fromkeys(("bitcast", "broadcast", "copy", "opt-barrier", "pad", "reshape", "reverse", "transpose"), (0,))
+    | dict.fromkeys(("dynamic-slice", "gather", "slice"), (0,))
+    | dict.fromkeys(("all-gather", "all-to-all", "collective-permute"), (0,))
+    | {"dynamic-update-slice": (0, 1), "select": (1, 2)}
 )
 """Operations that pass numbers on as they are, and the operands from which they come; `concatenate` has any number."""
 CALLS = ("async-start", "call", "conditional", "fusion")

@@ -21,9 +21,10 @@ from flax import nnx
 from attnjax.analysis import loaded_model
 from attnjax.long.extending import Extension, Trained
 from attnjax.modules import Decoder, TransformerConfig, replace_constants
-from attnjax.modules.encoding_sharing import attention_encoding, parts_of
+from attnjax.modules.encoding_sharing import attention_encoding
 from attnjax.modules.extension import with_config
-from attnjax.positions import PositionEncoding, RoPE, compose, factors_of, search_factors
+from attnjax.positions import PositionEncoding, RoPE, factors_of, search_factors
+from attnjax.positions.compose import joined, parts_of
 from attnjax.positions.factor_search import STEP, Factors
 from attnjax.typing import Array, Float, Int, PyTree
 
@@ -96,8 +97,7 @@ def _in_attention(config: TransformerConfig) -> tuple[PositionEncoding, ...]:
 def _unscaled(encoding: PositionEncoding) -> PositionEncoding:
     """Returns the encoding with the RoPE that factors are put on."""
     bare = lambda one: dataclasses.replace(one, scaling=None) if isinstance(one, RoPE) else one
-    parts = tuple(map(bare, parts_of(encoding)))
-    return compose(*parts) if len(parts) > 1 else parts[0]
+    return joined(tuple(map(bare, parts_of(encoding))))
 
 
 def _narrow(constants: PyTree) -> PyTree:

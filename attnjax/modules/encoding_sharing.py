@@ -7,7 +7,8 @@ six times. With `share_encoding` the first layer that has an encoding holds its 
 """
 
 from attnjax.modules.config import TransformerConfig
-from attnjax.positions import Compose, NoPE, PositionEncoding, Trait, compose, learns
+from attnjax.positions import NoPE, PositionEncoding, Trait, learns
+from attnjax.positions.compose import joined, parts_of
 
 
 def input_encodings(config: TransformerConfig) -> tuple[PositionEncoding, ...]:
@@ -38,7 +39,7 @@ def attention_encoding(config: TransformerConfig, layer: int) -> PositionEncodin
     rest = tuple(part for part in parts_of(encoding) if part.traits != Trait.EMBED)
     if rest == parts_of(encoding):
         return encoding
-    return compose(*rest) if len(rest) > 1 else (*rest, NoPE())[0]
+    return joined(rest or (NoPE(),))
 
 
 def encoding_owner(config: TransformerConfig, layer: int) -> int:
@@ -50,16 +51,3 @@ def encoding_owner(config: TransformerConfig, layer: int) -> int:
         return layer
     mine = attention_encoding(config, layer)
     return next(first for first in range(layer + 1) if attention_encoding(config, first) == mine)
-
-
-def parts_of(encoding: PositionEncoding) -> tuple[PositionEncoding, ...]:
-    """Returns the encodings of which a composition is made, those of inner ones included, or the encoding itself.
-
-    Example:
-      >>> from attnjax.positions import LogN
-      >>> parts_of(compose(NoPE(), compose(LogN(), NoPE())))
-      (NoPE(), LogN(length=4096), NoPE())
-    """
-    if isinstance(encoding, Compose):
-        return tuple(part for inner in encoding.parts for part in parts_of(inner))
-    return (encoding,)

@@ -41,8 +41,8 @@ from attnjax.config.architecture import Window
 from attnjax.config.names import EXTENSION_NAMES, nearest
 from attnjax.modules.config import TransformerConfig
 from attnjax.modules.decoder import Decoder
-from attnjax.modules.encoding_sharing import parts_of
 from attnjax.modules.first_keys import first_keys_of, left_of
+from attnjax.modules.stack import with_parameters
 from attnjax.positions import (
     FIRE,
     AxialRoPE,
@@ -77,6 +77,7 @@ from attnjax.positions import (
     compose,
 )
 from attnjax.positions.checks import validate_integer
+from attnjax.positions.compose import joined, parts_of
 from attnjax.positions.factor_search import by_parts, check_factors
 from attnjax.positions.scaling import check_factor
 
@@ -286,23 +287,19 @@ def _exchanged(encoding: PositionEncoding, method: str, change: Callable[[RoPE],
                 "the tokens beside them do not tell"
             )
     if not any(isinstance(one, Remapped) for one in made):
-        return _joined((*before, *made, *after))
+        return joined((*before, *made, *after))
     for part in (*before, *after):
         if not _reads_no_vectors(part):
             raise ValueError(
                 f"extended: {method} turns queries and keys in the score, and {part}, which reads them, was trained with those "
                 "that are turned before"
             )
-    return _joined((*made, *before, *after))
+    return joined((*made, *before, *after))
 
 
 def _reads_no_vectors(part: PositionEncoding) -> bool:
     """Whether an encoding does to turned queries and keys what it does to others: it multiplies queries, or adds to logits."""
     return isinstance(part, (*BY_LOGARITHM, *OF_LOGITS)) or not part.traits & (Trait.MAPS | Trait.SCORE)
-
-
-def _joined(parts: tuple[PositionEncoding, ...]) -> PositionEncoding:
-    return compose(*parts) if len(parts) > 1 else parts[0]
 
 
 def _seeing(config: TransformerConfig, encodings: tuple[PositionEncoding, ...]) -> TransformerConfig:
@@ -334,9 +331,8 @@ def _within(window: Window | None, widest: int) -> bool:
 def _narrowed(encoding: PositionEncoding, window: Window | None) -> PositionEncoding:
     """The encoding with this window where it is made for one."""
     width: Any = left_of(window)
-    kinds = LMInfinite | StreamingLLM
-    parts = parts_of(encoding)
-    return _joined(tuple(dataclasses.replace(one, window=width) if isinstance(one, kinds) else one for one in parts))
+    change = lambda one: dataclasses.replace(one, window=width) if first_keys_of(one) else one
+    return joined(tuple(map(change, parts_of(encoding))))
 
 
 def extended(
@@ -350,8 +346,8 @@ def extended(
       >>> [type(part).__name__ for part in model.config.encoding.parts]
       ['LogN', 'ReRoPE']
     """
-    options |= {"scaled_after": scaled_after}
-    return with_config(model, extended_config(model.config, method, trained=trained, factor=factor, **options))
+    known = {"trained": trained, "factor": factor, "scaled_after": scaled_after}
+    return with_config(model, extended_config(model.config, method, **known, **options))
 
 
 def with_config(model: Decoder, config: TransformerConfig) -> Decoder:
@@ -366,10 +362,9 @@ def with_config(model: Decoder, config: TransformerConfig) -> Decoder:
       >>> other.config.encoding
       NoPE()
     """
-    graph, state = nnx.split(nnx.eval_shape(lambda: Decoder(config, rngs=nnx.Rngs(0))), graph=False)
-    given, wanted = (nnx.to_pure_dict(one) for one in (nnx.split(model, graph=False)[1], state))
+    make = lambda: Decoder(config, rngs=nnx.Rngs(0))
+    given, wanted = (nnx.to_pure_dict(nnx.split(one, graph=False)[1]) for one in (model, nnx.eval_shape(make)))
     shapes = [[leaf.shape for leaf in jax.tree.leaves(one)] for one in (given, wanted)]
     if shapes[0] != shapes[1]:
         raise ValueError(f"{config} has other parameters than {model.config}")
-    nnx.replace_by_pure_dict(state, jax.tree.unflatten(jax.tree.structure(wanted), jax.tree.leaves(given)))
-    return nnx.merge(graph, state)
+    return with_parameters(make, jax.tree.unflatten(jax.tree.structure(wanted), jax.tree.leaves(given)))

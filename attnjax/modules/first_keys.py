@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from attnjax.config.architecture import TransformerOptions, Window
-from attnjax.positions import Compose, LMInfinite, PositionEncoding, StreamingLLM
+from attnjax.positions import LMInfinite, PositionEncoding, StreamingLLM
+from attnjax.positions.compose import parts_of
 
 
 def first_keys_of(encoding: PositionEncoding) -> tuple[LMInfinite | StreamingLLM, ...]:
@@ -20,9 +21,7 @@ def first_keys_of(encoding: PositionEncoding) -> tuple[LMInfinite | StreamingLLM
       >>> first_keys_of(compose(LogN(length=64), StreamingLLM(first=4, window=59)))[0].window
       59
     """
-    if isinstance(encoding, Compose):
-        return tuple(part for inner in encoding.parts for part in first_keys_of(inner))
-    return (encoding,) if isinstance(encoding, LMInfinite | StreamingLLM) else ()
+    return tuple(part for part in parts_of(encoding) if isinstance(part, LMInfinite | StreamingLLM))
 
 
 def visible_fields(encoding: PositionEncoding) -> dict[str, Any]:

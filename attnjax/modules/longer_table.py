@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
+from attnjax.modules.stack import with_parameters
 from attnjax.modules.token_model import TokenModel
 from attnjax.positions import Compose, Learned, PositionEncoding, compose
 from attnjax.positions.checks import validate_integer
@@ -52,9 +53,7 @@ def stretched(model: Model, length: int) -> Model:
     params = nnx.to_pure_dict(nnx.split(model, graph=False)[1])
     shared = params["stack"]["inputs"][index]["shared"]
     shared["table"] = stretched_table(shared["table"], length)
-    graph, state = nnx.split(nnx.eval_shape(lambda: type(model)(config, rngs=nnx.Rngs(0))), graph=False)
-    nnx.replace_by_pure_dict(state, params)
-    return nnx.merge(graph, state)
+    return with_parameters(lambda: type(model)(config, rngs=nnx.Rngs(0)), params)
 
 
 def stretched_table(table: Float[Array, "L D"], length: int) -> Float[Array, "T D"]:

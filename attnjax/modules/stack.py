@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import chex
 import jax
@@ -23,7 +23,9 @@ from attnjax.modules.parameters import encoding_parameters, norm, normalize, val
 from attnjax.modules.query_subset import gather_vectors
 from attnjax.positions import EncodingParams, PositionEncoding, Trait, embed
 from attnjax.positions.base import replaced
-from attnjax.typing import Array, ArrayLike, Float, Int, Key
+from attnjax.typing import Array, ArrayLike, Float, Int, Key, PyTree
+
+Model = TypeVar("Model", bound=nnx.Module)
 
 Caches = tuple[KVCache, ...] | KVCache
 Memories = tuple[Memory, ...] | Memory
@@ -254,6 +256,23 @@ class Stack(nnx.Module):
             return mask
         window = self.config.layer_windows[layer]
         return dataclasses.replace(mask, window=window, first=mask.first or self.config.window_first)
+
+
+def with_parameters(make: Callable[[], Model], parameters: PyTree) -> Model:
+    """Returns the model that `make` makes, with these parameters, a pure dict, in place of its own; none are drawn.
+
+    Example:
+      >>> from attnjax.modules import Encoder
+      >>> config = TransformerConfig(vocab=11, model=16, layers=2, heads=2, hidden=32)
+      >>> make = lambda: Encoder(config, rngs=nnx.Rngs(0))
+      >>> model = make()
+      >>> same = with_parameters(make, nnx.to_pure_dict(nnx.split(model, graph=False)[1]))
+      >>> bool((same(np.arange(3)[None]) == model(np.arange(3)[None])).all())
+      True
+    """
+    graph, state = nnx.split(nnx.eval_shape(make), graph=False)
+    nnx.replace_by_pure_dict(state, parameters)
+    return nnx.merge(graph, state)
 
 
 def replace_constants(model: nnx.Module, constants: Mapping[PositionEncoding, EncodingParams]) -> None:

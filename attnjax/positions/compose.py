@@ -9,6 +9,7 @@ array for all parts, or a tuple with those of each, as `context_positions` retur
 """
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -31,6 +32,30 @@ def compose(*encodings: PositionEncoding) -> "Compose":
         True
     """
     return Compose(encodings)
+
+
+def parts_of(encoding: PositionEncoding) -> tuple[PositionEncoding, ...]:
+    """The encodings of which a composition is made, those of inner ones included, or the encoding itself.
+
+    Example:
+        >>> from attnjax.positions import LogN, NoPE
+        >>> parts_of(compose(NoPE(), compose(LogN(), NoPE())))
+        (NoPE(), LogN(length=4096), NoPE())
+    """
+    if isinstance(encoding, Compose):
+        return tuple(part for inner in encoding.parts for part in parts_of(inner))
+    return (encoding,)
+
+
+def joined(parts: Sequence[PositionEncoding]) -> PositionEncoding:
+    """The composition of one or more encodings: the only one as it is. The inverse of `parts_of`, without inner compositions.
+
+    Example:
+        >>> from attnjax import ALiBi, RoPE
+        >>> joined([RoPE()]), joined([RoPE(), ALiBi()]) == compose(RoPE(), ALiBi())
+        (RoPE(), True)
+    """
+    return compose(*parts) if len(parts) > 1 else parts[0]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -15,6 +15,7 @@ from attnjax.config.names import is_class_path
 from attnjax.config.outside import construct
 from attnjax.modules import Decoder, Encoder, EncoderDecoder, TransformerConfig, replace_constants
 from attnjax.modules.first_keys import check_first_keys
+from attnjax.modules.stack import with_parameters
 from attnjax.positions import EncodingParams, PositionEncoding, stacked_constants
 from attnjax.positions.scaling import Scaling
 from attnjax.tasks.base import Task
@@ -61,9 +62,7 @@ def build(run: RunConfig, task: Task) -> Model:
         return nnx.to_pure_dict(nnx.split(make(key), graph=False)[1])
 
     def module(params: PyTree, numbers: EncodingParams = EncodingParams()) -> Any:
-        graph, state = nnx.split(nnx.eval_shape(lambda: make(jax.random.key(0))), graph=False)
-        nnx.replace_by_pure_dict(state, params)
-        model = nnx.merge(graph, state)
+        model = with_parameters(lambda: make(jax.random.key(0)), params)
         if jax.tree.leaves(numbers):
             replace_constants(model, {config.encodings[0]: numbers})
         return model

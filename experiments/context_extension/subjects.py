@@ -20,6 +20,7 @@ from attnjax.analysis.loaded_model import load as load_run
 from attnjax.long.extending import trained_length
 from attnjax.models import Loaded, with_fields
 from attnjax.modules import Decoder, TransformerConfig, extended_config, replace_constants
+from attnjax.modules.stack import with_parameters
 from attnjax.positions import EncodingParams, PositionEncoding, RoPE
 from attnjax.records import jsonl
 from attnjax.train import compiling
@@ -131,9 +132,7 @@ class Subject:
 
     def with_config(self, params: PyTree, config: TransformerConfig) -> Any:
         """The model of another config, with these parameters."""
-        graph, state = nnx.split(nnx.eval_shape(lambda: self._build(config)), graph=False)
-        nnx.replace_by_pure_dict(state, params)
-        return nnx.merge(graph, state)
+        return with_parameters(lambda: self._build(config), params)
 
     def loss(self, params: PyTree, numbers: Numbers, tokens: Int[Array, "B T+1"]) -> Float[Array, ""]:
         """The mean cross-entropy of all tokens but the first of each row."""
