@@ -34,7 +34,7 @@ def test_an_evaluation_of_the_answer_alone_is_that_of_all_rows(tiny, name, form)
     params = jax.tree.map(lambda leaf: leaf[None], jax.jit(built.init)(jax.random.key(0)))
     few = Evaluator(run, made_task, built)
     asked = []
-    apply = lambda *args, query_indices, axis_name: _all(built, asked, *args, query_indices=query_indices)
+    apply = lambda *args, query_indices, **spread: _all(built, asked, *args, query_indices=query_indices, **spread)
     every = Evaluator(run, made_task, built._replace(apply=apply))
     for mine, whole in zip(few(params), every(params), strict=True):
         for a, b in zip(mine[0], whole[0], strict=True):
@@ -43,9 +43,9 @@ def test_an_evaluation_of_the_answer_alone_is_that_of_all_rows(tiny, name, form)
     assert asked == [2 if form == "decoder" else 1], "one padded size, or nothing was asked for"
 
 
-def _all(built, asked, *args, query_indices):
+def _all(built, asked, *args, query_indices, **spread):
     asked.append(query_indices.shape[1])
-    logits = built.apply(*args)
+    logits = built.apply(*args, **spread)
     return jnp.take_along_axis(logits, query_indices[:, :, None], axis=1)
 
 
