@@ -19,7 +19,7 @@ def input_encodings(config: TransformerConfig) -> tuple[PositionEncoding, ...]:
         parameters for the input and one for each layer.
 
     Example:
-      >>> from attnjax.positions import ALiBi, Learned
+      >>> from attnjax.positions import ALiBi, Learned, compose
       >>> config = TransformerConfig(11, 16, 6, 2, 32, encoding=compose(Learned(64), ALiBi()))
       >>> input_encodings(config) == (Learned(64),), attention_encoding(config, 0) == ALiBi()
       (True, True)

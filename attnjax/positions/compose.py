@@ -52,8 +52,8 @@ def joined(parts: Sequence[PositionEncoding]) -> PositionEncoding:
 
     Example:
         >>> from attnjax import ALiBi, RoPE
-        >>> joined([RoPE()]), joined([RoPE(), ALiBi()]) == compose(RoPE(), ALiBi())
-        (RoPE(), True)
+        >>> joined([RoPE()]) == RoPE(), joined([RoPE(), ALiBi()]) == compose(RoPE(), ALiBi())
+        (True, True)
     """
     return compose(*parts) if len(parts) > 1 else parts[0]
 
