@@ -136,12 +136,22 @@ def _small_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def check(actual, expected, atol=3e-6):
     assert np.all(np.isfinite(expected))
+    atol = 1e-12 if expected.dtype == np.float64 else atol
     np.testing.assert_allclose(actual, expected, atol=atol, rtol=1e-5)
 
 
-def compare(encoding, kv_heads, seq, *, capacity=T + 1, window=None, prefill=0, chunk=1, implementation="dense"):
-    """Decoding and the full forward in one program."""
-    params = learned(encoding, kv_heads)
+def compare(encoding, *args, **options):
+    """Decoding and the full forward in one program. PaTH multiplies reflections, and products of chunks round otherwise than
+    those of the whole (in float32 by up to 4e-6, depending on the processor), so that it is compared in double precision."""
+    with jax.enable_x64(isinstance(encoding, aj.PaTH)):
+        compare_in(jnp.float64 if isinstance(encoding, aj.PaTH) else jnp.float32, encoding, *args, **options)
+
+
+def compare_in(
+    dtype, encoding, kv_heads, seq, *, capacity=T + 1, window=None, prefill=0, chunk=1, implementation="dense"
+):
+    as_wide = lambda x: x.astype(dtype) if x.dtype == jnp.float32 else x
+    params, seq = jax.tree.map(as_wide, (learned(encoding, kv_heads), seq))
     pos_dtype = jnp.int32 if seq.pos is None else seq.pos.dtype
     seq = seq if seq.pos is not None else seq._replace(pos=contextual(encoding, kv_heads))
 
