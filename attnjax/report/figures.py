@@ -26,16 +26,21 @@ WIDTH = 8.0
 
 
 def overview(tasks: Sequence[Task]) -> Any:
-    """The first metric of every task against length, side by side, under one legend."""
+    """The first metric of every task against length, side by side, with one legend, in the free place where there is one."""
     columns = min(len(tasks), 2 if len(tasks) <= 4 else 3)
     rows = -(-len(tasks) // columns)
     figure, axes = new_figure(WIDTH if columns == 1 else 4.6 * columns, 3.7 * rows + 0.5, rows, columns)
     for axis, task in zip(axes, tasks, strict=False):
         draw_lengths(axis, task, task.metrics[0])
-    for axis in axes[len(tasks) :]:
-        axis.set_visible(False)
+    free = axes[len(tasks) :]
+    for axis in free:
+        axis.set_axis_off()
     variants = {variant.label: variant for task in tasks for variant in task.panel.variants}
-    legend(figure, sorted(variants.values(), key=lambda variant: (order(variant.encoding), natural(variant.label))))
+    known = sorted(variants.values(), key=lambda variant: (order(variant.encoding), natural(variant.label)))
+    if len(free) and len(known) <= 12:
+        free[0].legend(handles=handles(known), loc="center", labelspacing=1.0)
+    else:
+        legend(figure, known)
     return figure
 
 
@@ -145,19 +150,25 @@ def value_axis(axis: Any, curves: Sequence[Curve], metric: Metric) -> None:
 
 def legend(figure: Any, variants: Iterable[Variant], unfitted: Collection[int] = ()) -> None:
     """One legend below all panels, in the order of the encodings."""
+    lines = handles(variants, unfitted)
+    longest = max((len(line.get_label()) for line in lines), default=0)
+    rows = -(-len(lines) // max(1, int(figure.get_figwidth() / (0.6 + 0.09 * longest))))
+    figure.legend(handles=lines, loc="outside lower center", ncols=-(-len(lines) // rows))
+
+
+def handles(variants: Iterable[Variant], unfitted: Collection[int] = ()) -> list[Any]:
+    """The lines of a legend, with their labels."""
     from matplotlib.lines import Line2D
 
-    handles, longest = [], 0
+    lines = []
     for place, variant in enumerate(variants):
         look, label = style(variant.encoding, variant.number), plain(variant.label, 40)
         if place in unfitted:
             look, label = replace(look, color=UNFITTED), f"{label} (not fitted)"
         line = Line2D([], [], color=look.color, linewidth=1.9, marker=look.marker, markersize=5, label=label)
         line.set(dashes=look.dash or (None, None), markeredgecolor="white", markeredgewidth=0.6)
-        handles.append(line)
-        longest = max(longest, len(label))
-    rows = -(-len(handles) // max(1, int(figure.get_figwidth() / (0.6 + 0.09 * longest))))
-    figure.legend(handles=handles, loc="outside lower center", ncols=-(-len(handles) // rows))
+        lines.append(line)
+    return lines
 
 
 def heat_map(task: Task, metric: Metric) -> Any:

@@ -4,12 +4,10 @@ A sweep that was made for the comparison comes before others that happen to have
 of an encoding the one stands that differs least from the published protocol.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from attnjax.records.values import dotted
 from attnjax.report.agreement import Agreement, agreements
 from attnjax.report.protocols import Differs
 from attnjax.report.published import Cell, Pair, cells, pairs, ranked
@@ -19,11 +17,10 @@ from attnjax.report.summarise import summarise
 
 @dataclass(frozen=True)
 class Source:
-    """A sweep: the folder below experiments/ that holds its records, the command that makes them, and which runs to take."""
+    """A sweep: the folder below experiments/ that holds its records, and the command that makes them."""
 
     name: str
     command: str
-    only: Mapping[str, Any] = field(default_factory=dict)
 
 
 SOURCES = (
@@ -33,7 +30,6 @@ SOURCES = (
     Source("huang_copy", "attnjax sweep huang:copy --workers 2 --population 3"),
     Source("rope_vs_sinusoidal_paper", "./run paper"),
     Source("unique_copy", "attnjax sweep unique_copy --workers 2"),
-    Source("bfloat16", "attnjax sweep bfloat16", {"train.dtype_policy": "float32"}),
 )
 """In the order of preference; the records of the first four are copied there with scripts/keep_records.py."""
 
@@ -95,9 +91,7 @@ def collect(experiments: Path, sources: Sequence[Source] = SOURCES, more: Sequen
     taken: set[Cell] = set()
     found, repeated = [], 0
     for source, folder in there:
-        sweep = read(folder)
-        runs = tuple(run for run in sweep.runs if source.only.items() <= dict(dotted(run.config)).items())
-        own = chosen(pairs(summarise(replace(sweep, runs=runs))))
+        own = chosen(pairs(summarise(read(folder))))
         new = tuple(pair for pair in own if pair.cell not in taken)
         repeated += len(own) - len(new)
         taken |= {pair.cell for pair in new}

@@ -8,6 +8,7 @@ import pytest
 
 ROOT = pathlib.Path(__file__).parents[2]
 STUDY = ROOT / "experiments" / "rope_vs_sinusoidal_paper"
+METRIC = {"copy": "exact_match", "markov": "loss_sliding", "text": "loss_sliding"}
 FIRST = {
     "no encoding": "NoPE",
     "ALiBi": "ALiBi",
@@ -33,63 +34,78 @@ def table(page: pathlib.Path, head: str) -> tuple[list[str], dict[str, list[str]
     return cells(f"| {head}{lines[0]}"), {row[0]: row[1:] for row in map(cells, lines[2:])}
 
 
-def at(variant: str, length: str, metric: str = "exact_match") -> dict[str, str]:
-    rows = [row for row in report("lengths.csv") if (row["metric"], row["length"]) == (metric, length)]
-    (found,) = [row for row in rows if row["variant"] == variant]
+def row(name: str, task: str, variant: str, **more: str) -> dict[str, str]:
+    """The one row of a table of the report that has the metric of the task, and these cells."""
+    wanted = {"task": task, "metric": METRIC[task], "variant": variant, **more}
+    (found,) = [one for one in report(name) if wanted.items() <= one.items()]
     return found
 
 
-def overall(variant: str, metric: str) -> dict[str, str]:
-    (found,) = [one for one in report("table.csv") if (one["variant"], one["metric"]) == (variant, metric)]
-    return found
+def at(task: str, variant: str, length: str) -> dict[str, str]:
+    return row("lengths.csv", task, variant, length=length)
 
 
-@pytest.mark.parametrize("row", FIRST)
-def test_the_table_of_the_first_page(row):
+def overall(task: str, variant: str) -> dict[str, str]:
+    return row("table.csv", task, variant)
+
+
+def is_unfitted(task: str, variant: str) -> bool:
+    return overall(task, variant)["not_fitted"] == "yes"
+
+
+@pytest.mark.parametrize("name", FIRST)
+def test_the_table_of_the_first_page(name):
     header, rows = table(ROOT / "README.md", "past the training length")
     lengths = [re.findall(r"at (\d+)$", cell) for cell in header[1:]]
-    assert lengths == [["17"], ["20"], [], ["128"], ["512"]]
-    *medians, mean = rows[row][:3]
-    variant = FIRST[row]
+    assert lengths == [["17"], ["20"], [], ["128"], ["512"], ["128"], ["512"]]
+    variant = FIRST[name]
     percent = lambda text: f"{float(text):.0%}".replace("%", " %")
-    assert medians == [percent(at(variant, length)["median"]) for length in ("17", "20")]
-    found = overall(variant, "exact_match")
+    assert rows[name][:2] == [percent(at("copy", variant, length)["median"]) for length in ("17", "20")]
+    found = overall("copy", variant)
     median, low, high = (100 * float(found[f"median_past{end}"]) for end in ("", "_low", "_high"))
-    assert mean == f"{median:.1f} % [{low:.1f}, {high:.1f}]"
+    assert rows[name][2] == f"{median:.1f} % [{low:.1f}, {high:.1f}]"
     assert found["median_past_interval"] == "95 %"
-    losses = [f"{float(at(variant, length, 'loss_sliding')['median']):.3f}" for length in ("128", "512")]
-    unfitted = overall(variant, "loss_sliding")["not_fitted"] == "yes"
-    assert rows[row][3:] == (["not fitted"] * 2 if unfitted else losses)
+    for task, cells in (("markov", rows[name][3:5]), ("text", rows[name][5:])):
+        losses = [f"{float(at(task, variant, length)['median']):.3f}" for length in ("128", "512")]
+        assert cells == (["not fitted"] * 2 if is_unfitted(task, variant) else losses)
 
 
-def test_the_best_prediction_of_the_first_page():
-    best = [f"{float(at('RoPE', length, 'loss_sliding')['bigram']):.3f}" for length in ("128", "512")]
-    page = (ROOT / "README.md").read_text(encoding="utf-8")
+def test_the_predictions_that_the_first_page_sets_beside():
+    page = re.sub(r"\s+", " ", (ROOT / "README.md").read_text(encoding="utf-8"))
+    best = [f"{float(at('markov', 'RoPE', length)['bigram']):.3f}" for length in ("128", "512")]
     assert f"the best prediction has {best[0]} at 128 and {best[1]} at 512" in page
+    unigram = [f"{float(at('text', 'RoPE', length)['unigram']):.2f}" for length in ("128", "512")]
+    assert f"counting single bytes has {unigram[0]} at 128 and {unigram[1]} at 512" in page
 
 
-@pytest.mark.parametrize("head", ["encoding | at 16", "encoding | at 64"])
-def test_the_tables_of_the_study(head):
-    metric, digits = ("exact_match", 2) if head.endswith("16") else ("loss_sliding", 3)
-    header, rows = table(STUDY / "README.md", head)
-    known = rows.keys() - {"*best prediction*"}
+HEADS = {
+    "copy": "encoding | at 16",
+    "markov": "encoding | at 64 | at 72 | at 128",
+    "text": "encoding | at 64 | at 72 | at 96",
+}
+
+
+@pytest.mark.parametrize("task", HEADS)
+def test_the_tables_of_the_study(task):
+    digits = 2 if task == "copy" else 3
+    header, rows = table(STUDY / "README.md", HEADS[task])
+    known = {name for name in rows if not name.startswith("*")}
     assert len(known) == len(OWN)
     for name in known:
         variant = OWN[name.removesuffix(" (not fitted)")]
-        assert (overall(variant, metric)["not_fitted"] == "yes") == name.endswith("(not fitted)")
+        assert is_unfitted(task, variant) == name.endswith("(not fitted)")
         lengths = [cell.removeprefix("at ") for cell in header[1:-1]]
         for length, cell in zip(lengths, rows[name][:-1], strict=True):
-            found = at(variant, length, metric)
+            found = at(task, variant, length)
             ends = f" [{float(found['low']):.{digits}f}, {float(found['high']):.{digits}f}]" if found["low"] else ""
             assert cell == f"{float(found['median']):.{digits}f}{ends}", (name, length)
+        found = overall(task, variant)
+        ends = [f"{float(found[f'median_past_{end}']):.3f}" for end in ("low", "high") if found[f"median_past_{end}"]]
+        assert rows[name][-1] == f"{float(found['median_past']):.3f}" + (f" [{', '.join(ends)}]" if ends else "")
 
 
 def test_the_difference_of_the_sentence_below_the_table():
-    (pair,) = [
-        row
-        for row in report("paired.csv")
-        if {row["variant"], row["less"]} == {"RoPE", "Sinusoidal embed_scale=yes"} and row["metric"] == "exact_match"
-    ]
+    pair = row("paired.csv", "copy", "Sinusoidal embed_scale=yes", less="RoPE")
     ends = sorted(abs(100 * float(pair[f"mean_difference{end}"])) for end in ("", "_low", "_high"))
     page = re.sub(r"\s+", " ", (ROOT / "README.md").read_text(encoding="utf-8"))
     assert f"(by {ends[1]:.1f} points, 95 % interval {ends[0]:.1f} to {ends[2]:.1f})" in page

@@ -95,12 +95,6 @@ def test_of_several_variants_that_which_differs_least_stands(tmp_path: pathlib.P
     assert pair.ours.value == 0.7
 
 
-def test_settings_of_a_source_choose_its_runs(tmp_path: pathlib.Path):
-    sweep(tmp_path / "first" / "records", {"nope": (1.0, 0.2), "alibi": (1.0, 0.1)})
-    only = Source("first", "", {"model.encoding.name": "alibi"})
-    assert [pair.cell.encoding for pair in collect(tmp_path, (only,)).pairs] == ["alibi"]
-
-
 def test_folders_that_a_person_names_come_first(two: pathlib.Path, tmp_path: pathlib.Path):
     newer = sweep(tmp_path / "newer", {"nope": (1.0, 0.5)})
     found = collect(two, ASKED, more=[newer])
