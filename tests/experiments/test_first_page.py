@@ -104,9 +104,11 @@ def test_the_tables_of_the_study(task):
         assert rows[name][-1] == f"{float(found['median_past']):.3f}" + (f" [{', '.join(ends)}]" if ends else "")
 
 
-def test_the_difference_of_the_sentence_below_the_table():
-    pair = row("paired.csv", "copy", "Sinusoidal embed_scale=yes", less="RoPE")
-    ends = sorted(abs(100 * float(pair[f"mean_difference{end}"])) for end in ("", "_low", "_high"))
+def test_the_differences_of_the_sentence_below_the_table():
     page = re.sub(r"\s+", " ", (ROOT / "README.md").read_text(encoding="utf-8"))
-    assert f"(by {ends[1]:.1f} points, 95 % interval {ends[0]:.1f} to {ends[2]:.1f})" in page
-    assert (pair["pairs"], float(pair["p"])) == ("10", pytest.approx(2 / 2**10))
+    for task, factor, digits, unit in (("copy", 100, 1, "points, 95 % interval"), ("text", 1, 2, "nats,")):
+        pair = row("paired.csv", task, "Sinusoidal embed_scale=yes", less="RoPE")
+        ends = [abs(factor * float(pair[f"mean_difference{end}"])) for end in ("", "_low", "_high")]
+        low, mean, high = (f"{end:.{digits}f}" for end in sorted(ends))
+        assert f"(by {mean} {unit} {low} to {high})" in page
+        assert (pair["pairs"], float(pair["p"])) == ("10", pytest.approx(2 / 2**10))
