@@ -18,12 +18,13 @@ class _Vocabulary:
 class TransformerConfig(TransformerOptions, _Vocabulary):
     """The sizes and kinds of all parts of an encoder or a decoder, with encodings as objects.
 
+    The other options are those of `TransformerOptions` and `AttentionOptions`, which describe them for runs and modules alike.
+
     Args:
       vocab, model, layers, heads, hidden: vocabulary V, model width D, layers L, query heads N, feed-forward width F; the
         only ones that may be given by position, in this order.
       encoding: the positional encoding of every layer, or a tuple with one per layer; `NoPE()` unless given.
       token_types: number of token types (segments) that have a learned vector, added to the embedding (BERT); 0 is none.
-      others: as in `TransformerOptions` and `AttentionOptions`, where the options of runs and modules are described.
 
     Raises:
       ValueError: a value out of range, a combination that cannot be built, or an encoding that is made for a window and first
