@@ -12,34 +12,26 @@ import pathlib
 import sys
 from collections.abc import Sequence
 
+from experiments import command
 from experiments.head_pruning import page
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure and render, or render only; returns the exit status: 2 for a mistake of the user, with a line that says it."""
-    parser = argparse.ArgumentParser(
-        prog="python -m experiments.head_pruning",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+    """Measure and render, or render only; returns the exit status."""
+    parser = command.parser("head_pruning", __doc__, "runs/head_pruning")
+    parser.add_argument(
+        "--runs", type=pathlib.Path, default=pathlib.Path("runs/heads_lm"), help="a sweep of trained runs"
     )
-    folder = pathlib.Path
-    parser.add_argument("--runs", type=folder, default=folder("runs/heads_lm"), help="a sweep of trained runs")
-    parser.add_argument("--out", type=folder, default=folder("runs/head_pruning"), help="where records and page go")
-    parser.add_argument("--render", type=folder, help="measure nothing; write the page of the records in this folder")
     parser.add_argument("--documents", type=int, default=64, help="windows of each split (64)")
     parser.add_argument("--orders", type=int, default=8, help="random orders, the control (8)")
-    chosen = parser.parse_args(arguments)
-    try:
-        if chosen.render is None:
-            from experiments.head_pruning.measuring import measure_sweep
+    return command.run(parser, measure, page.render, arguments)
 
-            measure_sweep(chosen.runs, chosen.out / page.RECORDS, documents=chosen.documents, orders=chosen.orders)
-        made = page.render(chosen.render or chosen.out)
-    except ValueError as error:
-        print(f"head_pruning: error: {error}", file=sys.stderr)
-        return 2
-    print("\n".join(map(str, made)))
-    return 0
+
+def measure(chosen: argparse.Namespace) -> None:
+    """Append the records that are missing."""
+    from experiments.head_pruning.measuring import measure_sweep
+
+    measure_sweep(chosen.runs, chosen.out / page.RECORDS, documents=chosen.documents, orders=chosen.orders)
 
 
 if __name__ == "__main__":

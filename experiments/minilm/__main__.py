@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from attnjax.records import jsonl
-from experiments import recorded
+from experiments import command, recorded
 from experiments.minilm import page
 from experiments.minilm.facts import FACTS
 from experiments.minilm.reading import METHODS, TRAINED, Reader, cut, ranks
@@ -31,28 +31,19 @@ LENGTHS = (256, 512, 1024, 2048)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure and render, or render; returns the exit status: 2 for a mistake of the user, with a line that says it."""
-    made = argparse.ArgumentParser(prog="python -m experiments.minilm", description=(__doc__ or "").split("\n")[0])
-    made.add_argument(
-        "folder", type=pathlib.Path, nargs="?", help="config.json, weights and tokenizer of all-MiniLM-L6-v2"
+    """Measure and render, or render only; returns the exit status."""
+    parser = command.parser("minilm", __doc__, "runs/minilm_measured")
+    parser.add_argument(
+        "folder", type=pathlib.Path, nargs="?", help="config.json, weights, tokenizer of all-MiniLM-L6-v2"
     )
-    made.add_argument(
-        "--out", type=pathlib.Path, default=pathlib.Path("runs/minilm_measured"), help="where records and page go"
-    )
-    made.add_argument(
-        "--render", type=pathlib.Path, help="measure nothing; write the page of the records in this folder"
-    )
-    chosen = made.parse_args(arguments)
-    try:
-        if chosen.render is None:
-            if chosen.folder is None:
-                raise ValueError("give the folder of the model, or --render")
-            measure_model(chosen.folder, chosen.out / recorded.RECORDS)
-        print(*page.render(chosen.render or chosen.out), sep="\n")
-    except ValueError as error:
-        print(f"minilm: error: {error}", file=sys.stderr)
-        return 2
-    return 0
+    return command.run(parser, measure, page.render, arguments)
+
+
+def measure(chosen: argparse.Namespace) -> None:
+    """Append the records that are missing. Raises ValueError where there is no folder, or as `measure_model` does."""
+    if chosen.folder is None:
+        raise ValueError("give the folder of the model, or --render")
+    measure_model(chosen.folder, chosen.out / recorded.RECORDS)
 
 
 def measure_model(folder: pathlib.Path, path: pathlib.Path) -> None:

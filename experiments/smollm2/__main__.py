@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from attnjax.records import jsonl
-from experiments import recorded
+from experiments import command, recorded
 from experiments.context_extension.methods import Extension
 from experiments.smollm2 import page
 
@@ -35,31 +35,22 @@ METHODS = (
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure and render, or render; returns the exit status: 2 for a mistake of the user, with a line that says it."""
-    made = argparse.ArgumentParser(prog="python -m experiments.smollm2", description=(__doc__ or "").split("\n")[0])
-    made.add_argument("file", type=pathlib.Path, nargs="?", help="a GGUF file of SmolLM2")
-    made.add_argument("--text", type=pathlib.Path, help="a UTF-8 file")
-    made.add_argument(
-        "--out", type=pathlib.Path, default=pathlib.Path("runs/smollm2_measured"), help="where records and page go"
-    )
-    made.add_argument("--methods", default=",".join(METHODS), help="names separated by commas")
-    made.add_argument(
-        "--render", type=pathlib.Path, help="measure nothing; write the page of the records in this folder"
-    )
-    chosen = made.parse_args(arguments)
-    try:
-        if chosen.render is None:
-            if chosen.file is None or chosen.text is None:
-                raise ValueError("give a GGUF file and --text, or --render")
-            measure(chosen.file, chosen.text, tuple(chosen.methods.split(",")), chosen.out)
-        print(*page.render(chosen.render or chosen.out), sep="\n")
-    except ValueError as error:
-        print(f"smollm2: error: {error}", file=sys.stderr)
-        return 2
-    return 0
+    """Measure and render, or render only; returns the exit status."""
+    parser = command.parser("smollm2", __doc__, "runs/smollm2_measured")
+    parser.add_argument("file", type=pathlib.Path, nargs="?", help="a GGUF file of SmolLM2")
+    parser.add_argument("--text", type=pathlib.Path, help="a UTF-8 file")
+    parser.add_argument("--methods", default=",".join(METHODS), help="names separated by commas")
+    return command.run(parser, measure, page.render, arguments)
 
 
-def measure(file: pathlib.Path, text: pathlib.Path, methods: Sequence[str], out: pathlib.Path) -> None:
+def measure(chosen: argparse.Namespace) -> None:
+    """Append the records that are missing. Raises ValueError where there is no file, or as `measure_model` does."""
+    if chosen.file is None or chosen.text is None:
+        raise ValueError("give a GGUF file and --text, or --render")
+    measure_model(chosen.file, chosen.text, tuple(chosen.methods.split(",")), chosen.out)
+
+
+def measure_model(file: pathlib.Path, text: pathlib.Path, methods: Sequence[str], out: pathlib.Path) -> None:
     """Append the records that are missing. Raises ValueError for a text of less than one window."""
     from attnjax.cli.compilation_cache import keep_programs
     from attnjax.models import load, load_tokenizer

@@ -12,34 +12,24 @@ import pathlib
 import sys
 from collections.abc import Sequence
 
-from experiments import recorded
+from experiments import command, recorded
 from experiments.unseen_phase import page
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure and render, or render only; returns the exit status: 2 for a mistake of the user, with a line that says it."""
-    parser = argparse.ArgumentParser(
-        prog="python -m experiments.unseen_phase",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    folder = pathlib.Path
-    parser.add_argument("--runs", type=folder, default=folder("runs/unseen_phase"), help="the sweep, with checkpoints")
-    parser.add_argument("--out", type=folder, default=folder("runs/unseen_phase_measured"), help="for records and page")
-    parser.add_argument("--render", type=folder, help="measure nothing; write the page of the records in this folder")
+    """Measure and render, or render only; returns the exit status."""
+    parser = command.parser("unseen_phase", __doc__, "runs/unseen_phase_measured")
+    runs = pathlib.Path("runs/unseen_phase")
+    parser.add_argument("--runs", type=pathlib.Path, default=runs, help="the sweep, with checkpoints")
     parser.add_argument("--windows", type=int, default=64, help="windows that clamps are tested on (64)")
-    chosen = parser.parse_args(arguments)
-    try:
-        if chosen.render is None:
-            from experiments.unseen_phase.measuring import measure_sweep
+    return command.run(parser, measure, page.render, arguments)
 
-            measure_sweep(chosen.runs, chosen.out / recorded.RECORDS, chosen.windows)
-        made = page.render(chosen.render or chosen.out)
-    except ValueError as error:
-        print(f"unseen_phase: error: {error}", file=sys.stderr)
-        return 2
-    print("\n".join(map(str, made)))
-    return 0
+
+def measure(chosen: argparse.Namespace) -> None:
+    """Append the records that are missing."""
+    from experiments.unseen_phase.measuring import measure_sweep
+
+    measure_sweep(chosen.runs, chosen.out / recorded.RECORDS, chosen.windows)
 
 
 if __name__ == "__main__":
