@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from attnjax.records.status import FINAL
 from attnjax.sweep import Store, load
-from attnjax.sweep.lease import PATIENCE, Owner, Watch, live_owner, machine_id
+from attnjax.sweep.lease import PATIENCE, Watch, live_owner
 from attnjax.sweep.stop import Stop, on_signals
 
 WINDOW = 20
@@ -35,31 +35,6 @@ def watch(folder: pathlib.Path, seconds: float, patience: float = PATIENCE) -> i
                 return 0
 
 
-class Heartbeats(Watch):
-    """A watch that tells when it saw the last heartbeat of a run whose owner is on another machine."""
-
-    def __init__(self, patience: float):
-        super().__init__(patience)
-        self._last: dict[pathlib.Path, tuple[bytes, float, bool]] = {}
-
-    def is_free(self, path: pathlib.Path, content: bytes, owner: Owner) -> bool:
-        """See `Watch`; the heartbeat is remembered by the folder of the run."""
-        before = self._last.get(path.parent)
-        if owner.released or (owner.machine and owner.machine == machine_id()):
-            self._last.pop(path.parent, None)
-        elif before is None or (content and before[0] != content):
-            self._last[path.parent] = content, time.monotonic(), before is not None
-        return super().is_free(path, content, owner)
-
-    def told(self, directory: pathlib.Path) -> str:
-        """How long ago that was, or for how long none was seen; "" where the owner is on this machine."""
-        if directory not in self._last:
-            return ""
-        _, since, seen = self._last[directory]
-        ago = _duration(time.monotonic() - since)
-        return f", last heartbeat seen {ago} ago" if seen else f", no heartbeat seen in {ago}"
-
-
 class View:
     """The states and steps of the runs of a sweep, as they were at each look. A run that has ended is not read again."""
 
@@ -70,7 +45,7 @@ class View:
         self._step = dict.fromkeys(self._total, 0)
         self._reason: dict[str, str] = {}
         self._unread: Counter[str] = Counter()
-        self._heartbeats = Heartbeats(patience)
+        self._watch = Watch(patience)
         self._looks: collections.deque[tuple[float, int]] = collections.deque(maxlen=WINDOW)
 
     def ended(self) -> bool:
@@ -127,10 +102,18 @@ class View:
         """Who works on the run: a process of this machine that runs, or one elsewhere whose heartbeat changes."""
         try:
             directory = self._store.directory(run)
-            owner = live_owner(directory, self._heartbeats)
+            owner = live_owner(directory, self._watch)
         except (OSError, ValueError):
             return ""
-        return f"  {owner or 'its process is gone'}{self._heartbeats.told(directory)}"
+        return f"  {owner or 'its process is gone'}{_told(self._watch.silence(directory))}"
+
+
+def _told(silence: tuple[float, bool] | None) -> str:
+    """How long ago the last heartbeat was seen, or for how long none was; "" for an owner on this machine."""
+    if silence is None:
+        return ""
+    seconds, seen = silence
+    return f", last heartbeat seen {_duration(seconds)} ago" if seen else f", no heartbeat seen in {_duration(seconds)}"
 
 
 def _duration(seconds: float) -> str:

@@ -66,33 +66,44 @@ class Owner:
 
 
 class Watch:
-    """The last heartbeat that was observed of each lease of another machine, and when by our own clock."""
+    """The last heartbeat that was observed of each run whose owner is on another machine, and when by our own clock.
+
+    Taking over is one, and a lease that cannot be read at a look is none.
+    """
 
     def __init__(self, patience: float = PATIENCE):
         self.patience = patience
-        self._seen: dict[pathlib.Path, tuple[bytes, float, bool]] = {}
+        self._seen: dict[pathlib.Path, tuple[str, bytes, float, bool]] = {}
 
     def is_free(self, path: pathlib.Path, content: bytes, owner: Owner) -> bool:
         """Return whether the lease is dead, and remember its heartbeat where its owner is on another machine."""
-        if owner.released:
-            return True
-        if owner.machine and owner.machine == machine_id():
-            self._seen.pop(path, None)
-            return not is_running(owner.pid, owner.started)
+        if owner.released or (owner.machine and owner.machine == machine_id()):
+            self.forget(path.parent)
+            return owner.released or not is_running(owner.pid, owner.started)
         now = time.monotonic()
-        before, since, _ = self._seen.setdefault(path, (content, now, False))
-        if before != content:
-            self._seen[path] = (content, now, True)
+        name, before, since, _ = self._seen.setdefault(path.parent, (path.name, content, now, False))
+        if name != path.name or (content and content != before):
+            self._seen[path.parent] = (path.name, content, now, True)
             return False
         return now - since > self.patience
 
-    def forget(self, path: pathlib.Path) -> None:
-        """Forget a lease that was taken over."""
-        self._seen.pop(path, None)
+    def silence(self, directory: pathlib.Path) -> tuple[float, bool] | None:
+        """Return for how many seconds no heartbeat of the run was observed, and whether one ever was.
+
+        None where its owner is on this machine, or has released it.
+        """
+        if directory not in self._seen:
+            return None
+        *_, since, alive = self._seen[directory]
+        return time.monotonic() - since, alive
+
+    def forget(self, directory: pathlib.Path) -> None:
+        """Forget the heartbeats of a run, whose lease was taken over or released."""
+        self._seen.pop(directory, None)
 
     def undecided(self) -> bool:
         """Return whether waiting may yet show that an owner is dead: its lease was read, but no heartbeat was observed yet."""
-        return any(not alive for _, _, alive in self._seen.values())
+        return any(not alive for *_, alive in self._seen.values())
 
 
 class Lease:
@@ -156,7 +167,7 @@ def claim(directory: pathlib.Path, watch: Watch, step: int = 0, *, again: bool =
                 return owner
             if not watch.is_free(directory / latest, content, owner):
                 return owner
-            watch.forget(directory / latest)
+            watch.forget(directory)
             number = int(latest[-6:]) + 1
             attempt = 1 if owner.released or step > owner.step else owner.attempt + 1
         lease = _create(folder, f"lease-{number:06d}", this_process(attempt, step))

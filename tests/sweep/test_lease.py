@@ -129,6 +129,27 @@ def test_another_machine_is_judged_by_its_heartbeat_and_our_own_clock(tmp_path, 
     mine.release()
 
 
+def test_taking_over_is_a_sign_of_life_of_the_run_and_an_unreadable_lease_is_none(tmp_path, monkeypatch):
+    """A worker that waits for the owner before would otherwise wait for good."""
+    now = [1000.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    watch = Watch(patience=60)
+    foreign(tmp_path)
+    assert isinstance(claim(tmp_path, watch), Owner)
+    assert (watch.undecided(), watch.silence(tmp_path)) == (True, (0.0, False))
+    now[0] += 50
+    path = foreign(tmp_path, 2, host="another")
+    assert isinstance(claim(tmp_path, watch), Owner)
+    assert (watch.undecided(), watch.silence(tmp_path)) == (False, (0.0, True))
+    path.write_text("")
+    now[0] += 50
+    assert isinstance(claim(tmp_path, watch), Owner)
+    assert watch.silence(tmp_path) == (50.0, True)
+    foreign(tmp_path, 3, machine=machine_id(), started=start_time(os.getpid()))
+    assert isinstance(claim(tmp_path, watch), Owner)
+    assert watch.silence(tmp_path) is None
+
+
 @pytest.mark.parametrize("hours", [-1000, -5, 5, 1000])
 def test_a_host_whose_clock_is_hours_off_is_judged_by_what_changes(tmp_path, monkeypatch, hours):
     """Its files are dated in the past or the future, and our own clock is set while we watch."""
