@@ -5,6 +5,7 @@ import inspect
 import json
 import pkgutil
 import re
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from attnjax.explore.page import script
 from attnjax.registry import ENCODINGS
 from scripts.site import encodings, pages, reference, results
 from scripts.site.__main__ import explorer, main, navigation
-from tests.browser import BROWSER
+from tests.browser import BROWSER, Parsed
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -90,6 +91,10 @@ def test_a_link_that_leads_nowhere_is_an_error(repository, target):
 )
 def test_what_a_browser_would_ask_for_is_found(text):
     assert pages.requests(text) == ["https://a.org/x"]
+
+
+def test_where_a_page_will_be_shown_is_not_asked_for():
+    assert pages.requests('<link rel="canonical" href="https://a.org/x">') == []
 
 
 def public(module):
@@ -244,18 +249,52 @@ def test_the_site_is_built_and_searched_from_the_disk(tmp_path):
     assert re.search(r"FOUND .*results.*FoX", done.stderr), done.stderr[-2000:]
 
 
-@pytest.mark.slow
-def test_code_that_fails_is_an_error(tmp_path, monkeypatch, capsys):
+@pytest.fixture
+def only(monkeypatch):
+    """Lets the site have one page, of this text, and what pages are drawn with."""
     from scripts.site import __main__ as command
 
-    def broken(root, staged):
-        staged.mkdir()
-        (staged / "README.md").write_text('# Page\n\n```python exec="on"\nprint(1 / 0)\n```\n')
+    def having(text):
+        def copy(root, staged):
+            shutil.copytree(root / "docs" / "assets", staged / "docs" / "assets")
+            (staged / "README.md").write_text(text)
 
-    for name in ("encodings", "reference"):
-        monkeypatch.setattr(getattr(command, name), "write", lambda *_: {})
-    monkeypatch.setattr(command.pages, "copy", broken)
-    monkeypatch.setattr(command, "explorer", lambda staged: None)
+        for name in ("encodings", "reference"):
+            monkeypatch.setattr(getattr(command, name), "write", lambda *_: {})
+        monkeypatch.setattr(command.pages, "copy", copy)
+        monkeypatch.setattr(command, "explorer", lambda staged: None)
+
+    return having
+
+
+@pytest.mark.slow
+def test_a_site_with_an_address_has_a_page_for_what_does_not_exist(tmp_path, only):
+    """Below any folder: its links begin at the top of the server."""
+    only("# Page\n")
+    main(["--out", str(tmp_path / "disk")])
+    assert not (tmp_path / "disk" / "404.html").exists()
+    main(["--out", str(tmp_path / "server"), "--address", "https://example.org/attnjax/"])
+    tags = Parsed((tmp_path / "server" / "404.html").read_text()).tags
+    needed = [dict(attributes) for tag, attributes in tags if tag in ("link", "script")]
+    links = [link for one in needed if (link := one.get("href") or one.get("src")) and one.get("rel") != "canonical"]
+    assert "/attnjax/docs/assets/site.css" in links
+    for link in links:
+        assert (tmp_path / "server" / link.removeprefix("/attnjax/")).is_file(), link
+
+
+def test_an_address_that_is_none_is_refused(tmp_path, capsys):
+    for address in ("example.org", "https://example.org/attnjax", "file:///site/"):
+        with pytest.raises(SystemExit):
+            main(["--out", str(tmp_path / "site"), "--address", address])
+        assert (
+            f"must be like https://example.org/attnjax/, with a / at its end, got '{address}'"
+            in capsys.readouterr().err
+        )
+
+
+@pytest.mark.slow
+def test_code_that_fails_is_an_error(tmp_path, only, capsys):
+    only('# Page\n\n```python exec="on"\nprint(1 / 0)\n```\n')
     with pytest.raises(SystemExit, match="the site could not be built"):
         main(["--out", str(tmp_path / "site")])
     assert "ZeroDivisionError" in capsys.readouterr().err

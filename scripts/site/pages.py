@@ -14,7 +14,7 @@ SINGLE = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")
 FOLDERS = ("docs", "experiments")
 LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)\s]+)\)")
 REQUEST = re.compile(
-    r"""(?:<(?:script|img|iframe|link)\b[^>]*?\b(?:src|href)=|url\(|@import\s+)["']?(https?://[^"')\s>]+)"""
+    r"""(?:<(?:script|img|iframe|link(?! rel="canonical"))\b[^>]*?\b(?:src|href)=|url\(|@import\s+)["']?(https?://[^"')\s>]+)"""
 )
 LIST = "list.md"
 """The page that is made for a folder of records."""
