@@ -21,15 +21,31 @@ LEGEND = (
     "[runs.csv](runs.csv) each run by its id, which is the name of its folder in the records.\n"
 )
 
+ON_THE_PAGE = (("Method", "method"), ("Runs", "runs"), ("Skipped records", "skipped"))
+"""Sections that notes name and only report.html has: titles and anchors."""
+
 
 def table_md(summary: Summary) -> str:
     """The whole file: notes, a table per task, one over all tasks, and what the columns mean."""
-    parts = [f"# {markdown(summary.sweep.name)}\n", *(f"> {markdown(note)}\n" for note in summary.notes)]
+    parts = [f"# {markdown(summary.sweep.name)}\n", *(f"> {note_md(note)}\n" for note in summary.notes)]
     for task in summary.tasks:
         parts += [task_table(task), paired_table(task)] if task.metrics else []
     if summary.overall:
         parts.append(overall_table(summary))
     return "\n".join([*parts, LEGEND])
+
+
+def note_md(note: str) -> str:
+    """A note, whose sections of the page are links to them.
+
+    Example:
+      >>> note_md("Few runs (see Method).")
+      'Few runs (see [Method](report.html#method)).'
+    """
+    text = markdown(note)
+    for title, anchor in ON_THE_PAGE:
+        text = text.replace(f"(see {title})", f"(see [{title}](report.html#{anchor}))")
+    return text
 
 
 def task_table(task: Task) -> str:

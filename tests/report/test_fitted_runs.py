@@ -3,9 +3,11 @@
 import csv
 import io
 import json
+import re
 from pathlib import Path
 
 from attnjax.report.csv_tables import runs
+from attnjax.report.markdown_tables import ON_THE_PAGE, table_md
 from attnjax.report.page import page
 from attnjax.report.records import read
 from attnjax.report.summarise import summarise
@@ -45,6 +47,15 @@ def test_an_early_end_is_an_end(tmp_path: Path):
     table = list(csv.DictReader(io.StringIO(runs(summary))))
     assert sorted(one["reason"] for one in table) == ["", "fitted at step 40 of 400"]
     assert "fitted at step 40 of 400" in page(summary, {})
+
+
+def test_notes_of_the_markdown_tables_link_to_sections_that_only_the_page_has(tmp_path: Path):
+    summary = swept(tmp_path)
+    table = table_md(summary)
+    assert "(see [Runs](report.html#runs))" in table
+    assert "(see [Method](report.html#method))" in table
+    sections = re.findall(r'<section id="([\w-]+)"><h2>([^<]+)</h2>', page(summary, {}))
+    assert {(anchor, title) for title, anchor in ON_THE_PAGE} <= set(sections)
 
 
 def test_its_learning_curve_goes_on_at_its_last_loss(tmp_path: Path):
