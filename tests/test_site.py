@@ -7,6 +7,7 @@ import pkgutil
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -298,3 +299,28 @@ def test_code_that_fails_is_an_error(tmp_path, only, capsys):
     with pytest.raises(SystemExit, match="the site could not be built"):
         main(["--out", str(tmp_path / "site")])
     assert "ZeroDivisionError" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(BROWSER is None, reason="no browser is installed")
+def test_a_visit_in_a_browser_finds_what_is_wrong_with_a_page(tmp_path):
+    site, record = tmp_path / "site", tmp_path / "site.json"
+    (site / "sub").mkdir(parents=True)
+    head = (
+        '<!DOCTYPE html><meta charset="utf-8"><meta name="viewport" content="width=device-width"><h2 id="here">A</h2>'
+    )
+    (site / "good.html").write_text(f'{head}<a href="sub/bad.html#here">a</a> <a href="https://a.org/">b</a>')
+    scheme = 'if (matchMedia("(prefers-color-scheme: dark)").matches) console.error("dark");'
+    wide = f'{head}<p style="width: 700px">wide</p><script>{scheme}</script>'
+    (site / "sub" / "bad.html").write_text(f'{wide}<a href="no.html">a</a><a href="../good.html#there">b</a>')
+    command = [sys.executable, "-m", "scripts.site.visit", str(site), "--record", str(record)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (1, "")
+    found = json.loads(record.read_text())
+    assert found["pages"] == ["good.html", "sub/bad.html"]
+    assert set(found["faults"]) == {"sub/bad.html"}
+    first, second, dark, phone = found["faults"]["sub/bad.html"]
+    assert (first, second) == ("light: leads nowhere: sub/no.html", "light: leads nowhere: good.html#there")
+    assert dark.startswith("dark: error: ")
+    assert re.fullmatch(r"phone: is 7\d\d pixels wide", phone)
+    assert "2 pages in 3 modes, 1 with faults" in done.stdout
