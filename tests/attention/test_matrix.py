@@ -76,10 +76,12 @@ def truths(name, layout):
 
 
 def ways():
-    """Encoding, layout and type, with the marks of those that do not run by day or on one set of versions alone."""
+    """Encoding, layout and type: in grouped heads all by CI in float32, and in float64 those for which others do not stand."""
     for name, (layout, dtype) in itertools.product(ENCODINGS, WAYS):
-        marks = [pytest.mark.slow] if dtype == "float64" or name in VARIANTS else []
-        marks += [pytest.mark.nightly] if layout != "gqa" and name not in EVERY_DAY else []
+        wide = dtype == "float64"
+        marks = [pytest.mark.slow] if wide or name in VARIANTS else []
+        seldom = name in VARIANTS or layout != "gqa" if wide else layout != "gqa" and name not in EVERY_DAY
+        marks += [pytest.mark.nightly] if seldom else []
         yield pytest.param(name, layout, dtype, marks=marks)
 
 
