@@ -6,6 +6,7 @@ import jax.numpy as jnp
 
 from attnjax.attention import Mask
 from attnjax.config.architecture import Window
+from attnjax.modules.query_subset import gathered
 from attnjax.modules.stack import Caches
 from attnjax.modules.token_model import TokenModel
 from attnjax.typing import Array, ArrayLike, Float, Int
@@ -61,7 +62,8 @@ class Decoder(TokenModel):
         valid: ArrayLike | None = None,
         gate: Float[Array, "L *B N"] | None = None,
         types: Int[ArrayLike, "B T"] | None = None,
-    ) -> tuple[Float[Array, "B T V"], Caches]:
+        query_indices: Int[Array, "B M"] | None = None,
+    ) -> tuple[Float[Array, "B M V"], Caches]:
         """Returns the logits at the next T tokens, [B, T, V], and the caches with these tokens appended.
 
         Args:
@@ -70,9 +72,10 @@ class Decoder(TokenModel):
           pos: positions of the new tokens; they continue the cache unless given.
           valid: booleans [T] or [B, T]; False marks padding.
           gate, types: as in `TokenModel`.
+          query_indices: [B, M], those of the T tokens at which logits are computed; all T unless given.
 
         Raises:
           ValueError: shapes that do not fit, or more tokens than the capacity.
         """
         x, caches = self.stack.decode(self.embedding(tokens, types), caches, pos=pos, valid=valid, gate=gate)
-        return self.output(x), caches
+        return self.output(gathered(x, query_indices)), caches

@@ -55,7 +55,9 @@ def start(
     """Returns the state after the first token; its caches have room for `steps` tokens."""
     prompt = _left_padded(tokens, valid)
     caches = _empty_caches(model, prompt, source, steps)
-    logits, caches = model.decode(prompt.tokens, caches, pos=prompt.pos, valid=prompt.valid)
+    B, T = tokens.shape
+    last = jnp.full((B, 1), T - 1, jnp.int32)  # the logits of the whole prompt may need more memory than the model
+    logits, caches = model.decode(prompt.tokens, caches, pos=prompt.pos, valid=prompt.valid, query_indices=last)
     first = sampling.pick(at_step(key, jnp.int32(0)), logits[:, -1])
     return State(jnp.int32(1), first, sampling.ends(first), jnp.asarray(prompt.length), caches)
 

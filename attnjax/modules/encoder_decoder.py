@@ -11,6 +11,7 @@ from attnjax.modules.block import Memory
 from attnjax.modules.config import TransformerConfig
 from attnjax.modules.dropout import split
 from attnjax.modules.embedding import TokenEmbedding
+from attnjax.modules.query_subset import gathered
 from attnjax.modules.stack import Caches, Memories, Stack
 from attnjax.modules.token_model import positions
 from attnjax.typing import Array, ArrayLike, Float, Int, Key
@@ -192,11 +193,12 @@ class EncoderDecoder(nnx.Module):
         *,
         pos: ArrayLike | None = None,
         valid: ArrayLike | None = None,
-    ) -> tuple[Float[Array, "B T V"], Session]:
+        query_indices: Int[Array, "B M"] | None = None,
+    ) -> tuple[Float[Array, "B M V"], Session]:
         """Returns the logits at the next T target tokens, and the session with them appended; as `Decoder.decode`."""
         x = self.embedding(tokens)
         x, caches = self.decoder.decode(x, session.caches, session.memories, pos=pos, valid=valid)
-        return self.embedding.logits(x), session._replace(caches=caches)
+        return self.embedding.logits(gathered(x, query_indices)), session._replace(caches=caches)
 
     def _embed_source(self, source: Int[ArrayLike, "B S"]) -> Float[Array, "B S D"]:
         return (self.embedding if self.source_embedding is None else self.source_embedding)(source)

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 
 from attnjax.attention import Mask
 from attnjax.positions import Compose, PositionEncoding, Trait
-from attnjax.typing import Array, ArrayLike, Int, PyTree
+from attnjax.typing import Array, ArrayLike, Float, Int, PyTree
 
 
 def gather_vectors(x: Array, query_indices: Int[Array, "B M"]) -> Array:
@@ -25,6 +25,17 @@ def gather_vectors(x: Array, query_indices: Int[Array, "B M"]) -> Array:
     chex.assert_rank([x, query_indices], [3, 2])
     chex.assert_equal_shape_prefix([x, query_indices], 1)
     return jnp.take_along_axis(x, query_indices[:, :, None], axis=1)
+
+
+def gathered(x: Float[Array, "B T D"], query_indices: Int[Array, "B M"] | None) -> Float[Array, "B M D"]:
+    """Returns the features at `query_indices`, or all of them where it is None.
+
+    Example:
+      >>> x = jnp.arange(6.0).reshape(1, 3, 2)
+      >>> gathered(x, None).shape, gathered(x, jnp.array([[2]])).tolist()
+      ((1, 3, 2), [[[4.0, 5.0]]])
+    """
+    return x if query_indices is None else gather_vectors(x, query_indices)
 
 
 def gather_scalars(x: ArrayLike, query_indices: Int[Array, "B M"]) -> Int[Array, "B M"]:

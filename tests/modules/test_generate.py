@@ -7,8 +7,9 @@ import pytest
 
 from attnjax.attention import Mask
 from attnjax.modules import Decoder, EncoderDecoder, generate
+from attnjax.modules.decoding import Source
 from attnjax.modules.generate import _generate
-from attnjax.modules.sampling import Sampling
+from attnjax.modules.sampling import Sampling, sampling
 from attnjax.positions import CoPE, Learned, RoPE
 
 STEPS = 5
@@ -26,6 +27,14 @@ def test_greedy_tokens_are_the_likeliest(config, build, call, tokens):
     logits = call(decoder, jnp.concatenate([prompt, out], 1))
     np.testing.assert_array_equal(out, logits[:, 2:-1].argmax(-1))
     assert len(np.unique(out)) > 1
+
+
+def test_no_logits_of_the_whole_prompt_are_kept(config, build):
+    """With a vocabulary of 3,000 they would be the largest array by far: 2 x 400 x 3,000 numbers of 4 bytes."""
+    decoder = build(Decoder, config(layers=1, encoding=RoPE(), vocab=3000))
+    prompt, valid, rule = jnp.zeros((2, 400), jnp.int32), jnp.ones((2, 400), bool), sampling(3000)
+    lowered = _generate.lower(decoder, prompt, valid, Source(), jax.random.key(0), 2, rule)
+    assert lowered.compile().memory_analysis().temp_size_in_bytes < 2 * 400 * 3000 * 4 / 2
 
 
 def test_padding_on_either_side_changes_nothing(decoder, tokens):
