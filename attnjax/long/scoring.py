@@ -19,6 +19,8 @@ THRESHOLD = 85.6
 """Percent from which on RULER calls a length effective."""
 Losses = Callable[[Int[np.ndarray, "B T"]], Float[np.ndarray, "B T-1"]]
 """A model: the loss of each token but the first, given all before it, in nats."""
+Endings = Callable[[Sequence[int], Sequence[Sequence[int]], int], Sequence[Float[np.ndarray, " n"]]]
+"""A model: the losses of the tokens of each ending of a prompt, in nats, from (prompt, endings, tokens of the longest row)."""
 
 
 def string_match_all(predictions: Sequence[str], answers: Sequence[Sequence[str]]) -> float:
@@ -46,17 +48,17 @@ def effective_length(scores: Mapping[int, float], threshold: float = THRESHOLD) 
 
 
 def best_candidate(
-    losses: Losses, prompt: Sequence[int], candidates: Sequence[Sequence[int]], bytes_of: Sequence[int], size: int
+    endings: Endings, prompt: Sequence[int], candidates: Sequence[Sequence[int]], bytes_of: Sequence[int], size: int
 ) -> int:
     """Return which candidate has the smallest loss per byte, -1 where several have, or where losses are not finite.
 
     Args:
-      losses: the model.
+      endings: the model; `by_rows` makes it of losses.
       prompt: the tokens before an answer.
       candidates: the tokens of prompt and answer together, for each answer. Where a tokenizer merges the end of the prompt
         with an answer, all tokens that differ from the prompt are the answer's.
       bytes_of: the number of bytes of each answer.
-      size: the length to pad to, on the right; the model is causal, so padding changes nothing.
+      size: the most tokens of prompt and answer together.
 
     Raises:
       ValueError: for a candidate with more tokens than `size`.
@@ -64,15 +66,32 @@ def best_candidate(
     longest = max(map(len, candidates))
     if longest > size:
         raise ValueError(f"an answer and its prompt have {longest} tokens, and at most {size} are allowed")
-    tokens = np.zeros((len(candidates), size), np.int32)
-    for row, candidate in zip(tokens, candidates, strict=True):
-        row[: len(candidate)] = candidate
-    found, costs = np.asarray(losses(tokens), np.float64), []
-    for loss, candidate, count in zip(found, candidates, bytes_of, strict=True):
-        same = next((i for i, (a, b) in enumerate(zip(prompt, candidate, strict=False)) if a != b), len(prompt))
-        costs.append(loss[max(same, 1) - 1 : len(candidate) - 1].sum() / count)
+    same = [max(_shared(prompt, candidate), 1) for candidate in candidates]
+    begin = min(same)  # the answers of all candidates come after it
+    found = endings(prompt[:begin], [candidate[begin:] for candidate in candidates], size)
+    costs = [
+        float(np.asarray(loss, np.float64)[first - begin :].sum()) / count
+        for loss, first, count in zip(found, same, bytes_of, strict=True)
+    ]
     best = int(np.argmin(costs))
     return best if np.isfinite(costs).all() and costs.count(costs[best]) == 1 else -1
+
+
+def by_rows(losses: Losses) -> Endings:
+    """Return a model of endings that reads each with its whole prompt, padded on the right, which a causal model ignores."""
+
+    def endings(prompt: Sequence[int], told: Sequence[Sequence[int]], size: int) -> Sequence[Float[np.ndarray, " n"]]:
+        rows = [[*prompt, *one] for one in told]
+        tokens = np.array([row + [0] * (size - len(row)) for row in rows], np.int32)
+        found = np.asarray(losses(tokens), np.float64)
+        return [loss[len(prompt) - 1 : len(row) - 1] for loss, row in zip(found, rows, strict=True)]
+
+    return endings
+
+
+def _shared(one: Sequence[int], other: Sequence[int]) -> int:
+    """Return how many tokens at the start of two lists are the same."""
+    return next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
 
 
 def short_losses(losses: Losses, tokens: Int[np.ndarray, " T"], context: int, stride: int) -> Float[np.ndarray, " T"]:

@@ -7,20 +7,24 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
 from attnjax.analysis import loaded_model
 from attnjax.long.extending import Extension, Trained, trained_length
 from attnjax.long.factors import searched
-from attnjax.long.scoring import Losses
+from attnjax.long.scoring import Endings, Losses
 from attnjax.models import load, load_tokenizer
 from attnjax.models.completion import stop_tokens
 from attnjax.modules import Decoder, generate
+from attnjax.positions import Trait
 from attnjax.tasks import Text
-from attnjax.typing import Array, Int, PyTree
+from attnjax.typing import Array, Float, Int, PyTree
 
 BYTES = 256
+PROMPT, ENDING = 128, 16
+"""Prompts and endings of rankings are padded to multiples of these, so that few programs serve all."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,6 +44,7 @@ class Subject:
       stop: the tokens that end its answers.
       trained: the length that it was trained at, or the one given; raises ValueError where nothing says it.
       note: how it is read past that, in sentences for a table.
+      endings: the losses of several endings of a prompt, which is read once; None: each is read with the whole prompt.
     """
 
     name: str
@@ -54,6 +59,7 @@ class Subject:
     stop: Sequence[int] = ()
     trained: Callable[[int | None], Trained] | None = None
     note: str = ""
+    endings: Endings | None = None
 
     def count(self, text: str) -> int:
         """Return the number of tokens of a text."""
@@ -146,9 +152,44 @@ def of_decoder(
             tokens[i, size - len(prompt) :], valid[i, size - len(prompt) :] = prompt, True
         return np.asarray(generate(model, tokens, steps, valid=valid, stop=stop))
 
-    return Subject(name, encode, decode, losses, complete, bytewise, model=model, stop=stop)
+    def endings(prompt: Sequence[int], told: Sequence[Sequence[int]], size: int) -> Sequence[Float[np.ndarray, " n"]]:
+        padding = min(-len(prompt) % PROMPT, size - len(prompt))
+        longest = max(map(len, told))
+        rows = np.zeros((len(told), longest + -longest % ENDING), np.int32)
+        for row, one in zip(rows, told, strict=True):
+            row[: len(one)] = one
+        found = np.asarray(_endings(graph, params, np.pad(np.asarray(prompt, np.int32), (padding, 0)), padding, rows))
+        return [loss[: len(one)] for loss, one in zip(found, told, strict=True)]
+
+    found = Subject(name, encode, decode, losses, complete, bytewise, model=model, stop=stop, endings=endings)
+    # What is computed from tokens may be computed from padding too, such as the convolution of PaTH.
+    contextual = any(Trait.CONTEXT in encoding.traits for encoding in model.config.encodings)
+    return dataclasses.replace(found, endings=None) if contextual else found
 
 
 @functools.partial(jax.jit, static_argnames="graph")
 def _losses(graph: Any, params: PyTree, tokens: Int[Array, "B T"]) -> Array:
     return loaded_model.next_token_losses(nnx.merge(graph, params)(tokens), tokens)
+
+
+@functools.partial(jax.jit, static_argnames="graph")
+def _endings(
+    graph: Any, params: PyTree, prompt: Int[Array, " T"], padding: Int[Array, ""], told: Int[Array, "B n"]
+) -> Float[Array, "B n"]:
+    """Return the loss of each token behind a prompt that is padded on the left, as that of `generate` is.
+
+    The prompt is read once into KV caches, and every ending goes on from a copy of them.
+    """
+    model, T, n = nnx.merge(graph, params), prompt.shape[0], told.shape[1]
+    assert isinstance(model, Decoder)
+    index = np.arange(T + n, dtype=np.int32)
+    pos, last = jnp.maximum(index - padding, 0), jnp.full((1, 1), T - 1, jnp.int32)
+    options = {"pos": pos[:T], "valid": index[:T] >= padding, "query_indices": last}
+    first, caches = model.decode(prompt[None], model.cache(1, T + n), **options)
+
+    def losses(ending: Int[Array, " n"]) -> Float[Array, " n"]:
+        logits, _ = model.decode(ending[None], caches, pos=pos[T:])
+        row = jnp.concatenate([ending[:1], ending])  # the first loss is that of the first logits
+        return loaded_model.next_token_losses(jnp.concatenate([first, logits], 1), row[None])[0]
+
+    return jax.vmap(losses)(told)

@@ -12,6 +12,7 @@ from attnjax.long.ruler import Sample
 from attnjax.long.scoring import (
     THRESHOLD,
     best_candidate,
+    by_rows,
     effective_length,
     key_tokens,
     long_ppl,
@@ -96,13 +97,13 @@ def ranking(subject: Subject, made: Sequence[Sample], setting: Setting) -> float
 
     The last answer of `vt` is the end of the chain.
     """
-    right = 0
+    right, endings = 0, subject.endings or by_rows(subject.losses)
     for one in made:
         text, space = one.prompt + one.prefix, "" if one.prefix.endswith(" ") else " "
         told = [space + answer for answer in (one.answers[-1], *one.wrong[: CANDIDATES - 1])]
         tokens = [subject.encode(text + answer) for answer in told]
         sizes = [len(answer.encode()) for answer in told]
-        right += best_candidate(subject.losses, subject.encode(text), tokens, sizes, setting.length) == 0
+        right += best_candidate(endings, subject.encode(text), tokens, sizes, setting.length) == 0
     return round(100 * right / len(made), 2)
 
 

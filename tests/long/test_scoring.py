@@ -10,6 +10,7 @@ from attnjax.long import scoring, suite
 from attnjax.long.fitting import Setting, samples
 from attnjax.long.subjects import Subject, of_decoder
 from attnjax.modules import Decoder, TransformerConfig
+from attnjax.positions import FoX, Learned, PaTH, RoPE, SSMax, compose
 from tests import golden_arrays
 from tests.long.planted import WHOLE, reader
 
@@ -53,12 +54,12 @@ def test_effective_length_is_the_last_at_or_above_the_threshold():
 def test_the_likeliest_candidate_is_counted_per_byte_and_after_the_prompt():
     table = np.zeros((4, 4))
     table[1, 2] = 3.0  # after token 1 comes token 2
-    losses = reads_all(table)
+    losses = scoring.by_rows(reads_all(table))
     assert scoring.best_candidate(losses, [1], [[1, 0], [1, 2], [1, 3]], [1, 1, 1], 8) == 1
     # Two bytes that cost twice as much as one are as likely per byte; a bit more, and they lose.
     assert scoring.best_candidate(losses, [1], [[1, 0], [1, 0, 0]], [1, 3], 8) == 1
     assert scoring.best_candidate(losses, [0], [[0, 1], [0, 2]], [1, 1], 8) == -1  # a tie is no knowledge
-    assert scoring.best_candidate(lambda x: 0 * x[:, 1:] + np.nan, [1], [[1, 0]], [1], 8) == -1
+    assert scoring.best_candidate(lambda prompt, told, size: [[np.nan]], [1], [[1, 0]], [1], 8) == -1
     with pytest.raises(ValueError, match="an answer and its prompt have 9 tokens, and at most 8 are allowed"):
         scoring.best_candidate(losses, [1], [[1] * 9], [1], 8)
 
@@ -94,6 +95,36 @@ def test_a_decoder_is_measured_by_generation_and_ranking(decoder):
     (score,) = suite.evaluate(decoder, (500,), ("niah_single_1",), number=2)
     assert score.generation == 0
     assert score.ranking in (0, 50, 100)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("encoding", "options"),
+    [
+        (RoPE(), {}),
+        (RoPE(), {"window": 9, "window_first": 2}),
+        (RoPE(), {"scan_layers": True}),
+        (Learned(160), {}),
+    ],
+    ids=["rope", "window", "scanned", "learned"],
+)
+def test_endings_of_a_prompt_that_is_read_once_cost_what_whole_rows_do(encoding, options):
+    """Endings of several lengths, one of them empty; the prompt is padded to 256 tokens, or to the longest that are allowed."""
+    config = TransformerConfig(vocab=50, model=16, layers=2, heads=2, hidden=32, encoding=encoding, **options)
+    subject = of_decoder("tiny", Decoder(config, rngs=nnx.Rngs(0)), list, str)
+    draw = np.random.default_rng(0).integers
+    prompt, told = draw(50, size=137).tolist(), [draw(50, size=n).tolist() for n in (3, 17, 0, 1)]
+    for size in (154, 160):
+        ours, rows = subject.endings(prompt, told, size), scoring.by_rows(subject.losses)(prompt, told, size)
+        assert [len(one) for one in ours] == [3, 17, 0, 1]
+        for one, other in zip(ours, rows, strict=True):
+            np.testing.assert_allclose(one, other, rtol=2e-5, atol=2e-5)
+
+
+@pytest.mark.parametrize("encoding", [FoX(), PaTH(), compose(SSMax(), FoX())], ids=lambda one: type(one).__name__)
+def test_prompts_are_not_padded_for_encodings_that_are_computed_from_tokens(encoding):
+    config = TransformerConfig(vocab=50, model=16, layers=1, heads=2, hidden=32, encoding=encoding)
+    assert of_decoder("tiny", Decoder(config, rngs=nnx.Rngs(0)), list, str).endings is None
 
 
 def test_long_ppl_of_a_text():
