@@ -13,6 +13,8 @@ from attnjax.config.outside import import_modules
 
 BITS = "bits per byte"
 """The panel of a text's perplexity."""
+SHARE = "share"
+"""The panel of a run on a task of its own."""
 ASKED = ("niah_single_1",)
 """What is asked at several depths."""
 SERIES = (("o", "#074a8d"), ("s", "#9a3104"), ("^", "#049f69"), ("D", "#733cb3"), ("v", "#91612b"), ("P", "#037a84"))
@@ -38,7 +40,7 @@ def evaluate(arguments: argparse.Namespace) -> int:
             for metric in dict.fromkeys(one["metric"] for one in records)
             if not str(metric).startswith("loss")
         }
-        return _write(out, own_task.table(name, records), records, {"share": curves})
+        return _write(out, own_task.table(name, records), records, {SHARE: curves})
     words = fitting.words_of(arguments.haystack)
     subject = subjects.of_path(arguments.model)
     if extension is not None:
@@ -248,9 +250,12 @@ def _draw(path: pathlib.Path, panels: Mapping[str, Mapping[str, Mapping[int, flo
                 SERIES * (1 + len(curves) // len(SERIES)), curves.items(), strict=False
             ):
                 lengths = sorted(points)
-                axis.plot(lengths, [points[n] for n in lengths], marker=marker, color=color, label=plain(name))
+                values, open_mark = [points[n] for n in lengths], {"marker": marker, "markerfacecolor": "none"}
+                axis.plot(lengths, values, color=color, label=plain(name), **open_mark)  # equal scores are all seen
             every = sorted({n for points in curves.values() for n in points})
             length_axis(axis, np.asarray(every, float), 0)
+            if kind != SHARE:  # the tasks of runs count length in units of their own
+                axis.set_xlabel("length, tokens")
             axis.set_title(kind)
             if kind == BITS:  # no share: it has no largest value
                 axis.set_ylim(bottom=0)
@@ -259,7 +264,10 @@ def _draw(path: pathlib.Path, panels: Mapping[str, Mapping[str, Mapping[int, flo
                 axis.set_ylim(-0.03 * whole, 1.03 * whole)
             axis.set_ylabel("percent right" if len(panels) > 1 else kind)
             for value, name, dash in _compared_with(kind):
-                axis.axhline(value, color="#666666", lw=0.8, ls=dash, label=name)
-            if curves:
-                axis.legend(fontsize=8)
+                axis.axhline(value, color="#666666", lw=0.8, ls=dash, label=f"{name} ({value:g} %)")
+        found = {
+            label: handle for axis in axes for handle, label in zip(*axis.get_legend_handles_labels(), strict=True)
+        }
+        if any(panels.values()):
+            figure.legend(found.values(), found.keys(), fontsize=8, loc="outside lower center", ncols=4)
         save(figure, path)

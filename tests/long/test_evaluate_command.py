@@ -170,10 +170,21 @@ def test_the_figure_has_all_of_its_scale_and_what_scores_are_compared_with(here,
     evaluating._draw(here / "scores", evaluating._curves(rows))
     generation, ranking = saved[0].axes
     assert generation.get_ylim() == ranking.get_ylim() == pytest.approx((-3, 103))
-    assert [line.get_label() for line in ranking.lines] == ["Frequent words", "effective", "guessing"]
+    assert [line.get_label() for line in ranking.lines] == [
+        "Frequent words",
+        "effective (85.6 %)",
+        "guessing (20 %)",
+    ]
     lines = {line.get_label(): line.get_ydata()[0] for line in ranking.lines}
-    assert (lines["effective"], lines["guessing"]) == (85.6, 20), "RULER's threshold; one of five answers"
-    assert [line.get_label() for line in generation.lines] == ["Frequent words", "effective"]
+    assert list(lines.values())[1:] == [85.6, 20], "RULER's threshold; one of five answers"
+    assert [line.get_label() for line in generation.lines] == ["Frequent words", "effective (85.6 %)"]
+    (legend,) = saved[0].legends
+    assert [text.get_text() for text in legend.get_texts()] == [
+        "Frequent words",
+        "effective (85.6 %)",
+        "guessing (20 %)",
+    ]
+    assert generation.get_xlabel() == ranking.get_xlabel() == "length, tokens"
 
 
 def test_the_figure_of_a_text_shows_all_of_its_curve(here, monkeypatch):
