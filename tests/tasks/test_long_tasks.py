@@ -51,6 +51,23 @@ def test_mqar_gaps_are_distributed_as_those_of_its_authors(golden):
     assert (np.abs(ours - golden["mqar_counts"]) < 5 * np.sqrt(2 * count * share * (1 - share))).all()
 
 
+@pytest.mark.parametrize("power", [0.01, 0.5, 1.0])
+def test_mqar_gaps_have_the_power_law_of_the_length_and_not_of_the_batch(power):
+    """Keys are drawn in turn: the first has gap g with p_g ~ (g + 1)^(a - 1), the second one of those left."""
+    count, length, pairs = 20_000, 16, 2
+    task = MQAR(vocab=64, pairs=pairs, power=power, filler="zero")
+    made = task.sample(KEY, jnp.full(count, length), max_length=24)
+    x = np.asarray(made.inputs)
+    assert not x[:, length:].any()
+    p = np.arange(1, 7) ** (power - 1)
+    p /= p.sum()
+    second = [sum(p[i] * p[g] / (1 - p[i]) for i in range(6) if i != g) for g in range(6)]
+    for key, expected in zip(x[:, 0 : 2 * pairs : 2].T, (p, np.array(second)), strict=True):
+        gaps = (x[:, 2 * pairs : length : 2] == key[:, None]).argmax(1)
+        found = np.bincount(gaps, minlength=6) / count
+        assert (np.abs(found - expected) < 5 * np.sqrt(expected * (1 - expected) / count)).all()
+
+
 def test_mqar_grows_in_length_and_pairs_apart():
     for pairs, length in ((2, 60), (6, 60), (6, 24)):
         made = sampled(MQAR(vocab=128, pairs=pairs), length)
