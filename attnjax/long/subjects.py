@@ -18,7 +18,6 @@ from attnjax.long.scoring import Endings, Losses
 from attnjax.models import load, load_tokenizer
 from attnjax.models.completion import stop_tokens
 from attnjax.modules import Decoder, generate
-from attnjax.positions import Trait
 from attnjax.tasks import Text
 from attnjax.typing import Array, Float, Int, PyTree
 
@@ -161,10 +160,7 @@ def of_decoder(
         found = np.asarray(_endings(graph, params, np.pad(np.asarray(prompt, np.int32), (padding, 0)), padding, rows))
         return [loss[: len(one)] for loss, one in zip(found, told, strict=True)]
 
-    found = Subject(name, encode, decode, losses, complete, bytewise, model=model, stop=stop, endings=endings)
-    # What is computed from tokens may be computed from padding too, such as the convolution of PaTH.
-    contextual = any(Trait.CONTEXT in encoding.traits for encoding in model.config.encodings)
-    return dataclasses.replace(found, endings=None) if contextual else found
+    return Subject(name, encode, decode, losses, complete, bytewise, model=model, stop=stop, endings=endings)
 
 
 @functools.partial(jax.jit, static_argnames="graph")

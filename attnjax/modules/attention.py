@@ -132,7 +132,7 @@ class MultiHeadAttention(nnx.Module):
         """
         params = self.encoding_params(params)
         k, v = self._memory(x, memory)
-        q_pos, k_pos = self._positions(x, memory, q_pos, k_pos, params, axis_name)
+        q_pos, k_pos = self._positions(x, memory, q_pos, k_pos, params, mask, axis_name)
         if query_indices is not None:
             q_pos = None if q_pos is None else gather_positions(q_pos, query_indices, self.encoding)
             x, mask = gather_vectors(x, query_indices), gather_mask(mask, query_indices)
@@ -165,7 +165,7 @@ class MultiHeadAttention(nnx.Module):
     ) -> Float[Array, "B N T S"]:
         """Returns the attention weights of a call with the same arguments, [B, N, T, S]."""
         params = self.encoding_params(params)
-        q_pos, k_pos = self._positions(x, memory, q_pos, k_pos, params)
+        q_pos, k_pos = self._positions(x, memory, q_pos, k_pos, params, mask)
         return attention_weights(
             self._queries(x),
             self._memory(x, memory).k,
@@ -217,7 +217,8 @@ class MultiHeadAttention(nnx.Module):
         params = self.encoding_params(params)
         if Trait.CONTEXT in self.encoding.traits:
             index = cache.index + np.arange(x.shape[1], dtype=np.int32) if pos is None else pos
-            pos = context_positions(self.encoding, params, x, index, self.sizes, cache.last_positions())
+            seen = _without_padding(x, valid)
+            pos = context_positions(self.encoding, params, seen, index, self.sizes, cache.last_positions())
         cache = cache.append(*self._keys_values("x", x), pos, params=params, valid=valid)
         out = attend(
             self._queries(x),
@@ -251,6 +252,7 @@ class MultiHeadAttention(nnx.Module):
         q_pos: ArrayLike | None,
         k_pos: ArrayLike | None,
         params: EncodingParams | None,
+        mask: Mask,
         axis_name: str | None = None,
     ) -> tuple[PyTree, PyTree]:
         """Positions of queries and keys, computed from x where the encoding does so."""
@@ -259,7 +261,8 @@ class MultiHeadAttention(nnx.Module):
         if memory is not None or k_pos is not None:
             raise ValueError(f"{self.encoding} computes positions from content, which serves self-attention alone")
         index = indices_of_device(axis_name, x.shape[1]) if q_pos is None else q_pos
-        found = context_positions(self.encoding, params, x, index, self.sizes, axis_name=axis_name)
+        seen = _without_padding(x, mask.k_valid)
+        found = context_positions(self.encoding, params, seen, index, self.sizes, axis_name=axis_name)
         return found, found
 
     def _queries(self, x: Float[Array, "B T D"]) -> Float[Array, "B T N H"]:
@@ -280,6 +283,13 @@ class MultiHeadAttention(nnx.Module):
         out = out if gate is None else gate_heads(out, gate)
         w = self.w_o[...].reshape(-1, self.sizes.model)
         return add(linear(out.reshape(*out.shape[:2], -1), w), self.b_o)
+
+
+def _without_padding(x: Float[Array, "B T D"], valid: ArrayLike | None) -> Float[Array, "B T D"]:
+    """What positions are computed from: zeros for padding, which a convolution would mix into the tokens beside it."""
+    if valid is None:
+        return x
+    return jnp.where(jnp.broadcast_to(valid, x.shape[:2])[..., None], x, jnp.zeros((), x.dtype))
 
 
 def _project(name: str, x: Array, w: nnx.Param, b: nnx.Param | None, sizes: Sizes) -> Float[Array, "B T N H"]:

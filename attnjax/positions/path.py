@@ -11,7 +11,8 @@ meets each key and then takes the map of that key. So no product of maps is form
 
 Positions of a token are channels [F]: w (H), beta (1), c (1, with `forget`), and what the convolution needs for the tokens to
 come, the last `convolution` - 1 inputs of H numbers. A cache keeps them beside the key, which stays as it was, instead of
-changing all its keys with each token as the authors' code does; a step then walks along the cache.
+changing all its keys with each token as the authors' code does; a step then walks along the cache. Where several documents are
+packed into one row, the convolution of the first tokens of a document sees inputs of the one before it.
 
 Learned: shared = {"down": [D,rank]}, kv_head = {"up": [K,rank,H], "convolution": [K,taps,H], "beta": [K,D], "beta_bias": [K]},
 and head = {"gate": [N,D], "gate_bias": [N]} with `forget`.

@@ -10,7 +10,7 @@ from attnjax.long import scoring, suite
 from attnjax.long.fitting import Setting, samples
 from attnjax.long.subjects import Subject, of_decoder
 from attnjax.modules import Decoder, TransformerConfig
-from attnjax.positions import FoX, Learned, PaTH, RoPE, SSMax, compose
+from attnjax.positions import FoX, Learned, PaTH, RoPE, SelectiveRoPE, SSMax, compose
 from tests import golden_arrays
 from tests.long.planted import WHOLE, reader
 
@@ -105,8 +105,12 @@ def test_a_decoder_is_measured_by_generation_and_ranking(decoder):
         (RoPE(), {"window": 9, "window_first": 2}),
         (RoPE(), {"scan_layers": True}),
         (Learned(160), {}),
+        (FoX(), {}),
+        (PaTH(), {}),
+        (SelectiveRoPE(), {}),
+        (compose(SSMax(), FoX()), {}),
     ],
-    ids=["rope", "window", "scanned", "learned"],
+    ids=["rope", "window", "scanned", "learned", "fox", "path", "selective_rope", "ssmax_fox"],
 )
 def test_endings_of_a_prompt_that_is_read_once_cost_what_whole_rows_do(encoding, options):
     """Endings of several lengths, one of them empty; the prompt is padded to 256 tokens, or to the longest that are allowed."""
@@ -119,12 +123,6 @@ def test_endings_of_a_prompt_that_is_read_once_cost_what_whole_rows_do(encoding,
         assert [len(one) for one in ours] == [3, 17, 0, 1]
         for one, other in zip(ours, rows, strict=True):
             np.testing.assert_allclose(one, other, rtol=2e-5, atol=2e-5)
-
-
-@pytest.mark.parametrize("encoding", [FoX(), PaTH(), compose(SSMax(), FoX())], ids=lambda one: type(one).__name__)
-def test_prompts_are_not_padded_for_encodings_that_are_computed_from_tokens(encoding):
-    config = TransformerConfig(vocab=50, model=16, layers=1, heads=2, hidden=32, encoding=encoding)
-    assert of_decoder("tiny", Decoder(config, rngs=nnx.Rngs(0)), list, str).endings is None
 
 
 def test_long_ppl_of_a_text():

@@ -10,7 +10,7 @@ from attnjax.modules import Decoder, EncoderDecoder, generate
 from attnjax.modules.decoding import Source
 from attnjax.modules.generate import _generate
 from attnjax.modules.sampling import Sampling, sampling
-from attnjax.positions import CoPE, Learned, RoPE
+from attnjax.positions import CoPE, FoX, Learned, PaTH, RoPE, SelectiveRoPE
 
 STEPS = 5
 
@@ -45,6 +45,17 @@ def test_padding_on_either_side_changes_nothing(decoder, tokens):
         prompt[0, side], valid[0] = tokens[0, :2], False
         valid[0, side] = True
         np.testing.assert_array_equal(generate(decoder, prompt, STEPS, valid=valid), np.concatenate(alone))
+
+
+@pytest.mark.parametrize("encoding", [PaTH(), SelectiveRoPE(), FoX()], ids=["path", "selective_rope", "fox"])
+def test_padding_is_not_mixed_into_positions_computed_from_content(config, build, call, tokens, encoding):
+    """Three tokens of padding on the left, in a call and in a cache; convolutions of PaTH and Selective RoPE reach them."""
+    model = build(Decoder, config(layers=1, encoding=encoding), scale=0.6)
+    alone = call(model, tokens[:, 3:])
+    valid = np.broadcast_to(np.arange(8) >= 3, tokens.shape)
+    np.testing.assert_allclose(call(model, tokens, mask=Mask(k_valid=valid))[:, 3:], alone, atol=1e-5)
+    padded, _ = model.decode(tokens, model.cache(*tokens.shape), valid=valid)
+    np.testing.assert_allclose(padded[:, 3:], alone, atol=1e-5)
 
 
 def test_a_ring_serves_a_sequence_longer_than_itself(decoder, call, tokens):
