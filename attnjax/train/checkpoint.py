@@ -17,7 +17,6 @@ This is the only module that knows orbax, and it loads it with the first checkpo
 
 import contextlib
 import errno
-import hashlib
 import itertools
 import json
 import operator
@@ -34,18 +33,15 @@ import numpy as np
 
 from attnjax.config.files import parse_json
 from attnjax.folder import Folder, LinkError, enter
-from attnjax.train import leaves
+from attnjax.train import leaves, sums
 from attnjax.train.leaves import Damaged, Mismatch
 from attnjax.typing import PyTree
 
 DAMAGED = "damaged"
-SUMS = "SHA256SUMS"
 PARTIAL = re.compile(r"partial-.*|.*orbax-checkpoint-tmp.*")
 """Folders that a killed process left half-written or half-deleted."""
 STEP = re.compile(r"0|[1-9][0-9]{0,17}")
-LINE = re.compile(r"([0-9a-f]{64})  (\S.*)")
 LARGEST_TABLE = 16 * 2**20
-PIECE = 2**20
 SPARE = 64 * 2**20
 """A step may have so many bytes more than four times its state; a larger one is not read."""
 
@@ -90,7 +86,7 @@ def save(directory: pathlib.Path, step: int, state: PyTree, *, keep: int = 2) ->
                     digest.write("metadata", json.dumps(stored).encode(), durable=False)
                 written.make("state").close()
                 _write(written.path.resolve() / "state", arrays)
-                written.write(SUMS, _sums(written).encode(), durable=False)
+                written.write(sums.FILE, sums.of(written).encode(), durable=False)
             folder.move(partial, folder, str(step))
             folder.sync()
             for old in sorted({*before, step})[:-keep]:
@@ -172,55 +168,9 @@ def _steps(folder: Folder) -> list[int]:
 
 def _restore_one(folder: Folder, step: int, like: PyTree) -> PyTree:
     with folder.enter(str(step)) as here:
-        whole = _check_files(here, SPARE + 4 * leaves.size(like))
+        whole = sums.check(here, SPARE + 4 * leaves.size(like))
         table, arrays = _read(here, step, like, whole=whole)
     return leaves.unpack(arrays, table, like)
-
-
-def _check_files(folder: Folder, most: int) -> bool:
-    """Read every file of a step and compare it with SHA256SUMS. Returns False for a step of an earlier version without it.
-
-    Raises Damaged where a file differs or the files hold more than `most` bytes, OSError where one cannot be read.
-    """
-    found = {}
-    for path, where, name in folder.files():
-        found[path], size = _sha256(where, name, most)
-        most -= size
-    if SUMS not in found:
-        return False
-    del found[SUMS]
-    listed = dict(_parsed(folder.read(SUMS, LARGEST_TABLE)))
-    wrong = sorted(path for path in listed.keys() | found.keys() if listed.get(path) != found.get(path))
-    if wrong:
-        more = f" and {len(wrong) - 3} more files" if len(wrong) > 3 else ""
-        raise Damaged(f"{SUMS} disagrees with {', '.join(wrong[:3])}{more}")
-    return True
-
-
-def _sums(folder: Folder) -> str:
-    """Return the text of SHA256SUMS for the files of a step."""
-    lines = [f"{_sha256(where, name)[0]}  {path}\n" for path, where, name in folder.files()]
-    return "".join(sorted(lines, key=lambda line: line[66:]))
-
-
-def _sha256(folder: Folder, name: str, most: float = float("inf")) -> tuple[str, int]:
-    """Return digest and size of a file. Raises Damaged where it is longer than `most` bytes."""
-    total, size = hashlib.sha256(), 0
-    for piece in folder.pieces(name, PIECE):
-        total.update(piece)
-        size += len(piece)
-        if size > most:
-            raise Damaged(f"{name} makes it larger than this state can be")
-    return total.hexdigest(), size
-
-
-def _parsed(text: bytes) -> Iterator[tuple[str, str]]:
-    """Yield the path and digest of each line of SHA256SUMS."""
-    for line in text.decode("utf-8", "replace").splitlines():
-        found = LINE.fullmatch(line)
-        if found is None:
-            raise Damaged(f"{SUMS} has a line that is no digest")
-        yield found[2], found[1]
 
 
 def _read(folder: Folder, step: int, like: PyTree, *, whole: bool) -> tuple[dict[str, Any], PyTree]:
