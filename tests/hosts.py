@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from attnjax.records import status
 from attnjax.records.runs import read_manifest
@@ -49,14 +50,14 @@ def free_port() -> int:
 
 @contextlib.contextmanager
 def started(
-    folder: pathlib.Path, *words: str, each: Sequence[Sequence[str]] = ((), ())
+    folder: pathlib.Path, *words: str, each: Sequence[Sequence[str]] = ((), ()), mesh: str = "data=2"
 ) -> Iterator[list[subprocess.Popen[str]]]:
     """The command as two processes with a device each, in the folders 0 and 1; `each` has the words of each alone.
 
     None outlives the block.
     """
     coordinator = f"127.0.0.1:{free_port()}"
-    joined = ["--mesh", "data=2", "--coordinator", coordinator, "--processes", "2", "--patience", str(DEAD)]
+    joined = ["--mesh", mesh, "--coordinator", coordinator, "--processes", "2", "--patience", str(DEAD)]
     processes = []
     try:
         for i, own in enumerate(each):
@@ -74,7 +75,7 @@ def ends(processes: Sequence[subprocess.Popen[str]]) -> list[tuple[int, str, str
     return [(process.returncode, *texts) for process, texts in zip(processes, told, strict=True)]
 
 
-def together(folder: pathlib.Path, *words: str, **how: Sequence[Sequence[str]]) -> list[tuple[int, str, str]]:
+def together(folder: pathlib.Path, *words: str, **how: Any) -> list[tuple[int, str, str]]:
     """The same of processes that end by themselves."""
     with started(folder, *words, **how) as processes:
         return ends(processes)

@@ -3,8 +3,9 @@
     python -m tests.spread WHAT COORDINATOR PROCESSES ID DEVICES FILE
 
 joins the other processes through the coordinator (`HOST:PORT`), each with so many virtual CPU devices, and computes on all of
-them the ring of an encoding, `training`, whole `runs`, or runs of which a process is `lost`. What it found on the host is
-written as arrays by name.
+them the ring of an encoding, `training`, whole `runs`, or runs of which a process is `lost`. In `torn` and `ended` all
+processes see the folders of the runs: a process is gone amid a save, and the runs end. What it found on the host is written as
+arrays by name.
 """
 
 import functools
@@ -13,6 +14,7 @@ import pathlib
 import socket
 import subprocess
 import sys
+import threading
 
 import jax
 import numpy as np
@@ -128,6 +130,32 @@ def lost(folder: pathlib.Path, mesh: str = "population=2") -> None:
     train(two_runs(), directories, (Recorder if leads() else Dying)(mesh=parse_mesh(mesh)))
 
 
+class Patient(Recorder):
+    """Goes on when what its process saves is on the disk, so that a save counts at the end of the next stride."""
+
+    def stopping(self):
+        for thread in threading.enumerate():
+            if thread.name == "checkpoint":
+                thread.join()
+        return super().stopping()
+
+
+def members_apart(folder: pathlib.Path, what: str, mesh: str = "population=2") -> dict[str, np.ndarray]:
+    """The digests with which two runs end, in folders that every process sees; the second is gone amid a save if `torn`."""
+    real = checkpoint._write
+
+    def torn(path, arrays):
+        real(path, arrays)
+        if arrays.step == 8 and not leads():
+            os._exit(GONE)
+
+    if what == "torn":
+        checkpoint._write = torn
+    context = Patient(mesh=parse_mesh(mesh))
+    train(two_runs(), [folder / "0", folder / "1"], context)
+    return {"sha": np.array([context.notes[name]["parameters_sha256"] for name in "01"])}
+
+
 def runs(folder: pathlib.Path, mesh: str = "population=2") -> dict[str, np.ndarray]:
     """Losses, evaluations and digests of two runs that are stopped, resumed and end; nothing of processes that follow."""
     both, directories = two_runs(), [folder / "0", folder / "1"]
@@ -196,6 +224,8 @@ def main(what: str, coordinator: str, processes: str, number: str, devices: str,
         return lost(pathlib.Path(file).parent / "runs")
     if what == "runs":
         found = runs(pathlib.Path(file).parent / "runs")
+    elif what in ("torn", "ended"):
+        found = members_apart(pathlib.Path(file).parent / "runs", what)
     else:
         found = training(MESHES) if what == "training" else ring(what, len(jax.devices()))
     np.savez(file, **found)

@@ -19,6 +19,7 @@ from attnjax.sweep import load
 from attnjax.sweep.stop import GONE
 from attnjax.train import processes
 from tests.hosts import attnjax, digest, ends, environment, free_port, started, state, the_run, together, until_step
+from tests.trees import tree
 
 JOINED = ["--mesh", "data=2", "--coordinator", "10.0.0.1:1234"]
 
@@ -248,3 +249,24 @@ def test_workers_train_the_rest_where_one_run_cannot_be_saved(tmp_path):
     assert (store.status(good).state, store.status(bad).state) == ("done", "failed")
     assert "link" in store.status(bad).reason
     assert json.loads((store.directory(good) / "manifest.json").read_text())["steps"] == 12
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("shared", [True, False])
+def test_each_process_saves_the_member_that_it_has_where_it_sees_the_folder(tmp_path, shared):
+    """A copy of the folder under the same name does not count as the folder, and stays as it is."""
+    over = ("--over", "train.learning_rate=1e-3,1e-4", "train.steps=12")
+    planned = attnjax(tmp_path / "0", "sweep", "tiny.json", *over, "--plan", "--out", "out")
+    assert ends([planned])[0][0] == 0
+    shutil.copytree(tmp_path / "0", tmp_path / "1")
+    before = tree(tmp_path / "1" / "out")
+    each = [(str(tmp_path / name / "out"),) for name in ("0", "0" if shared else "1")]
+    found = together(tmp_path, "work", each=each, mesh="population=2")
+    assert [code for code, _, _ in found] == [0, 0], found
+    assert tree(tmp_path / "1" / "out") == before
+    store = load(tmp_path / "0" / "out")
+    folders = [store.directory(entry.run) / "checkpoints" for entry in store.runs]
+    assert [sorted(path.name for path in folder.iterdir()) for folder in folders] == [["12", "8"]] * 2
+    wrote = {path.name for folder in folders for path in (folder / "12" / "state").glob("ocdbt.process_*")}
+    assert wrote == ({"ocdbt.process_0", "ocdbt.process_1"} if shared else {"ocdbt.process_0"})
+    assert {json.loads((folder.parent / "manifest.json").read_text())["steps"] for folder in folders} == {12}

@@ -48,7 +48,8 @@ examples:
 The same command resumes a run that was stopped, and does nothing if the run is done.
 
 With --coordinator a process on each host, 0 to N-1, trains the same model on the devices of all. Process 0 alone reads and
-writes the folder of results; the others end with its exit status. A signal to any of them stops all after saving, with 75.
+writes the folder of results, but for checkpoints of runs that others alone have (--mesh population=N); the others end with its
+exit status. A signal to any of them stops all after saving, with 75.
 """
 SWEEP = """
 examples:

@@ -49,7 +49,7 @@ def run(arguments: argparse.Namespace) -> int:
                 print(f"done     {name}  {ended(load(_root(arguments, plan)), name)}")
         return code
 
-    return _jointly(arguments, plan.runs[0].config, plan.imports, lead)
+    return _jointly(arguments, _root(arguments, plan), plan.runs[0].config, plan.imports, lead)
 
 
 def alone(train: Train) -> Train:
@@ -58,14 +58,18 @@ def alone(train: Train) -> Train:
 
 
 def _jointly(
-    arguments: argparse.Namespace, config: RunConfig | None, imports: Sequence[str], lead: Callable[[Joint], int]
+    arguments: argparse.Namespace,
+    root: pathlib.Path,
+    config: RunConfig | None,
+    imports: Sequence[str],
+    lead: Callable[[Joint], int],
 ) -> int:
     """The exit status of `lead`, in this process or with those that --coordinator and the options beside it name."""
     where = hosts(arguments)
     if where is None:
         return lead(alone)
     keep_programs()
-    return Together(where, arguments, config, imports).run(lead)
+    return Together(where, arguments, root, config, imports).run(lead)
 
 
 def sweep(arguments: argparse.Namespace) -> int:
@@ -131,7 +135,7 @@ def _submit(arguments: argparse.Namespace, plan: Plan) -> int:
 
 def work(arguments: argparse.Namespace) -> int:
     """`attnjax work DIR`: the open runs of a sweep that was planned before, for a scheduler that starts and stops workers."""
-    return _jointly(arguments, None, arguments.imports, lambda joint: _work(arguments, joint))
+    return _jointly(arguments, arguments.folder, None, arguments.imports, lambda joint: _work(arguments, joint))
 
 
 def _work(arguments: argparse.Namespace, joint: Joint) -> int:

@@ -1,9 +1,10 @@
 """Several hosts that train one model: a process on each runs the same command, and process 0 has the folder of the runs.
 
 Process 0 does what the command does alone, and tells the others which configs to train with it, and at the end with which exit
-status to end. They need the package, the config and the data, print errors alone, and open no folder of runs. Where one is
-lost, each of the others ends at once with 75, or as JAX ends it: the lease of process 0 then is that of a process that died,
-and the same commands go on from the last checkpoint.
+status to end. They need the package, the config and the data, and print errors alone. Of the folder of runs they open those of
+members that they save, where they see the same folder (`attnjax.train.saves`). Where one is lost, each of the others ends at
+once with 75, or as JAX ends it: the lease of process 0 then is that of a process that died, and the same commands go on from
+the last checkpoint.
 """
 
 import argparse
@@ -74,18 +75,26 @@ class Together:
     Args:
       where: the processes.
       arguments: the options of the command.
+      root: the folder of the runs, which the others may not see.
       config: the run that all must train; None for `work`, whose process 0 reads them.
       imports: classes of other projects that runs name.
 
     Raises ValueError where processes do not fit together.
     """
 
-    def __init__(self, where: Hosts, arguments: argparse.Namespace, config: RunConfig | None, imports: Sequence[str]):
+    def __init__(
+        self,
+        where: Hosts,
+        arguments: argparse.Namespace,
+        root: pathlib.Path,
+        config: RunConfig | None,
+        imports: Sequence[str],
+    ):
         # Not before: it imports JAX.
         from attnjax.train import processes
 
         self._processes, self._mesh, self._trainer = processes, arguments.mesh, arguments.trainer
-        self._imports, self._parted = imports, False
+        self._root, self._imports, self._parted = root, imports, False
         self._attached = getattr(arguments, "attached", False)
         processes.join(where.coordinator, where.processes, where.number, heartbeat=arguments.patience)
         self._leads = processes.leads()
@@ -165,7 +174,7 @@ class Together:
     def _train_along(self, train: Train, configs: list[RunConfig], stop: Stop) -> None:
         context: Any = self._processes.Follower(self._mesh, lambda: stop.reason)
         try:
-            train(configs, [pathlib.Path("absent")] * len(configs), context)
+            train(configs, [self._root / run_id(one) for one in configs], context)
         except self._processes.ProcessError as error:
             if error.__cause__ is not None:
                 traceback.print_exception(error.__cause__)

@@ -43,6 +43,10 @@ class BackgroundSave:
         self._thread = threading.Thread(target=self._run, args=(save,), name="checkpoint")
         self._thread.start()
 
+    def ended(self) -> bool:
+        """Return whether no save is in flight."""
+        return self._thread is None or not self._thread.is_alive()
+
     def check(self) -> None:
         """Raise the error of a save that has ended with one. Does not wait."""
         if self._error is not None:

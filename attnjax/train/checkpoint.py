@@ -6,6 +6,8 @@ A step is a folder, `checkpoints/60`, that appears by one rename:
     state/             the tree of arrays, as orbax writes it: `orbax.checkpoint` reads it without attnjax
     digest/metadata    JSON: path, type, shape and sha256 of each leaf, the run and the step
 
+The process that writes a step may be another than the one that lets it count: `prepare` and `commit`.
+
 Orbax does not notice a bit that flipped on disk, and casts silently to another type, so both digests are checked on restore.
 A step is *damaged* if its content differs from its digests, and for no other reason: then the newest older step that is
 sound is used. A file that cannot be read (permission, an error of the disk, too little memory) says nothing about its
@@ -17,7 +19,6 @@ This is the only module that knows orbax, and it loads it with the first checkpo
 
 import contextlib
 import errno
-import hashlib
 import itertools
 import json
 import operator
@@ -34,18 +35,15 @@ import numpy as np
 
 from attnjax.config.files import parse_json
 from attnjax.folder import Folder, LinkError, enter
-from attnjax.train import leaves
+from attnjax.train import leaves, sums
 from attnjax.train.leaves import Damaged, Mismatch
 from attnjax.typing import PyTree
 
 DAMAGED = "damaged"
-SUMS = "SHA256SUMS"
 PARTIAL = re.compile(r"partial-.*|.*orbax-checkpoint-tmp.*")
 """Folders that a killed process left half-written or half-deleted."""
 STEP = re.compile(r"0|[1-9][0-9]{0,17}")
-LINE = re.compile(r"([0-9a-f]{64})  (\S.*)")
 LARGEST_TABLE = 16 * 2**20
-PIECE = 2**20
 SPARE = 64 * 2**20
 """A step may have so many bytes more than four times its state; a larger one is not read."""
 
@@ -75,30 +73,58 @@ def save(directory: pathlib.Path, step: int, state: PyTree, *, keep: int = 2) ->
       >>> found.step, found.state["w"].tolist()
       (60, [0.0, 1.0, 2.0])
     """
-    try:
-        arrays, table = leaves.pack(state)
-    except ValueError as error:
-        raise ValueError(f"state of step {step} is {error}; it is not saved") from None
-    stored = leaves.digest(table, run=directory.parent.name, step=step)
+    arrays, stored = _packed(directory, step, state)
     with enter(directory.parent) as run, run.make(directory.name) as folder:
-        before = _steps(folder)
-        try:
+        _steps(folder)
+        with _whole_or_not(folder, step, PARTIAL):
             _sweep_up(folder)
             partial = f"partial-{step}-{secrets.token_hex(4)}"
-            with folder.make(partial) as written:
-                with written.make("digest") as digest:
-                    digest.write("metadata", json.dumps(stored).encode(), durable=False)
-                written.make("state").close()
-                _write(written.path.resolve() / "state", arrays)
-                written.write(SUMS, _sums(written).encode(), durable=False)
-            folder.move(partial, folder, str(step))
-            folder.sync()
-            for old in sorted({*before, step})[:-keep]:
-                _delete(folder, old)
-        except Exception as error:
-            with contextlib.suppress(OSError):
-                _sweep_up(folder)
-            raise OSError(f"checkpoint of step {step} could not be saved in {directory.name}: {error}") from error
+            _fill(folder, partial, arrays, stored)
+            _put(folder, partial, step)
+            _prune(folder, keep)
+
+
+def prepare(directory: pathlib.Path, step: int, state: PyTree, attempt: str) -> None:
+    """Write `state` as a step that does not count before `commit`, so that one process may write it and another commit it.
+
+    `attempt`, a word of hexadecimal digits, parts what this training writes from what an earlier one left. The folder of
+    all steps must be there. Raises as `save` does.
+
+    Example:
+      >>> import tempfile
+      >>> with tempfile.TemporaryDirectory() as run:
+      ...     place = pathlib.Path(run) / "checkpoints"
+      ...     place.mkdir()
+      ...     prepare(place, 60, {"w": np.zeros(3, np.float32)}, "0a1b")
+      ...     before = steps(place)
+      ...     commit(place, 60, "0a1b")
+      ...     before, steps(place)
+      ([], [60])
+    """
+    arrays, stored = _packed(directory, step, state)
+    name = _name(step, attempt)
+    own = re.compile(re.escape(name))
+    with enter(directory.parent) as run, run.enter(directory.name) as folder, _whole_or_not(folder, step, own):
+        _fill(folder, name, arrays, stored)
+
+
+def commit(directory: pathlib.Path, step: int, attempt: str) -> None:
+    """Let a step count that was prepared. Raises OSError where the disk refuses."""
+    with enter(directory.parent) as run, run.enter(directory.name) as folder, _whole_or_not(folder, step, PARTIAL):
+        _put(folder, _name(step, attempt), step)
+
+
+def prune(directory: pathlib.Path, *, keep: int = 2) -> None:
+    """Delete all but the newest `keep` steps."""
+    with enter(directory.parent) as run, run.enter(directory.name) as folder:
+        _prune(folder, keep)
+
+
+def sweep_up(directory: pathlib.Path) -> None:
+    """Remove what is half-written or half-deleted: no process may be writing into the folder."""
+    with _entered(directory) as folder:
+        if folder is not None:
+            _sweep_up(folder)
 
 
 def steps(directory: pathlib.Path) -> list[int]:
@@ -163,6 +189,50 @@ def _entered(directory: pathlib.Path) -> Iterator[Folder | None]:
             yield folder
 
 
+def _packed(directory: pathlib.Path, step: int, state: PyTree) -> tuple[PyTree, dict[str, Any]]:
+    """Return the arrays of a state and what is stored beside them. Raises ValueError where it must not be saved."""
+    try:
+        arrays, table = leaves.pack(state)
+    except ValueError as error:
+        raise ValueError(f"state of step {step} is {error}; it is not saved") from None
+    return arrays, leaves.digest(table, run=directory.parent.name, step=step)
+
+
+def _name(step: int | str, attempt: str) -> str:
+    return f"partial-{step}-{attempt}"
+
+
+@contextlib.contextmanager
+def _whole_or_not(folder: Folder, step: int, undone: re.Pattern[str]) -> Iterator[None]:
+    """Remove the entries `undone` after an error, which becomes an OSError that names the step."""
+    try:
+        yield
+    except Exception as error:
+        with contextlib.suppress(OSError):
+            _sweep_up(folder, undone)
+        raise OSError(f"checkpoint of step {step} could not be saved in {folder.path.name}: {error}") from error
+
+
+def _fill(folder: Folder, name: str, arrays: PyTree, stored: dict[str, Any]) -> None:
+    """Write all files of a step."""
+    with folder.make(name) as written:
+        with written.make("digest") as digest:
+            digest.write("metadata", json.dumps(stored).encode(), durable=False)
+        written.make("state").close()
+        _write(written.path.resolve() / "state", arrays)
+        written.write(sums.FILE, sums.of(written).encode(), durable=False)
+
+
+def _put(folder: Folder, name: str, step: int) -> None:
+    folder.move(name, folder, str(step))
+    folder.sync()
+
+
+def _prune(folder: Folder, keep: int) -> None:
+    for old in _steps(folder)[:-keep]:
+        _delete(folder, old)
+
+
 def _steps(folder: Folder) -> list[int]:
     found = [name for name in folder.names() if STEP.fullmatch(name)]
     for name in found:
@@ -172,55 +242,9 @@ def _steps(folder: Folder) -> list[int]:
 
 def _restore_one(folder: Folder, step: int, like: PyTree) -> PyTree:
     with folder.enter(str(step)) as here:
-        whole = _check_files(here, SPARE + 4 * leaves.size(like))
+        whole = sums.check(here, SPARE + 4 * leaves.size(like))
         table, arrays = _read(here, step, like, whole=whole)
     return leaves.unpack(arrays, table, like)
-
-
-def _check_files(folder: Folder, most: int) -> bool:
-    """Read every file of a step and compare it with SHA256SUMS. Returns False for a step of an earlier version without it.
-
-    Raises Damaged where a file differs or the files hold more than `most` bytes, OSError where one cannot be read.
-    """
-    found = {}
-    for path, where, name in folder.files():
-        found[path], size = _sha256(where, name, most)
-        most -= size
-    if SUMS not in found:
-        return False
-    del found[SUMS]
-    listed = dict(_parsed(folder.read(SUMS, LARGEST_TABLE)))
-    wrong = sorted(path for path in listed.keys() | found.keys() if listed.get(path) != found.get(path))
-    if wrong:
-        more = f" and {len(wrong) - 3} more files" if len(wrong) > 3 else ""
-        raise Damaged(f"{SUMS} disagrees with {', '.join(wrong[:3])}{more}")
-    return True
-
-
-def _sums(folder: Folder) -> str:
-    """Return the text of SHA256SUMS for the files of a step."""
-    lines = [f"{_sha256(where, name)[0]}  {path}\n" for path, where, name in folder.files()]
-    return "".join(sorted(lines, key=lambda line: line[66:]))
-
-
-def _sha256(folder: Folder, name: str, most: float = float("inf")) -> tuple[str, int]:
-    """Return digest and size of a file. Raises Damaged where it is longer than `most` bytes."""
-    total, size = hashlib.sha256(), 0
-    for piece in folder.pieces(name, PIECE):
-        total.update(piece)
-        size += len(piece)
-        if size > most:
-            raise Damaged(f"{name} makes it larger than this state can be")
-    return total.hexdigest(), size
-
-
-def _parsed(text: bytes) -> Iterator[tuple[str, str]]:
-    """Yield the path and digest of each line of SHA256SUMS."""
-    for line in text.decode("utf-8", "replace").splitlines():
-        found = LINE.fullmatch(line)
-        if found is None:
-            raise Damaged(f"{SUMS} has a line that is no digest")
-        yield found[2], found[1]
 
 
 def _read(folder: Folder, step: int, like: PyTree, *, whole: bool) -> tuple[dict[str, Any], PyTree]:
@@ -281,9 +305,39 @@ def _write(path: Any, arrays: PyTree) -> None:
     import orbax.checkpoint as ocp
 
     # Compressing 1 GiB of floats saves 8 % of the bytes for as much processor time as all the rest.
-    with contextlib.closing(ocp.PyTreeCheckpointHandler(use_compression=False)) as handler:
+    number = jax.process_index()
+    arrays, how = (_of_this_process(arrays), _by_this_process(number)) if number else (arrays, {})
+    with contextlib.closing(ocp.PyTreeCheckpointHandler(use_compression=False, **how)) as handler:
         handler.save(path, args=ocp.args.PyTreeSave(arrays))
         handler.finalize(path)
+
+
+def _of_this_process(arrays: PyTree) -> PyTree:
+    """Return arrays as orbax takes them from another process than the first.
+
+    Of several processes orbax 0.12.8 writes NumPy arrays in the first alone, drops them elsewhere without a word, and refuses
+    a `jax.Array` that has no part in another process. Of one that is replicated it writes replica 0: the one here.
+    """
+    here, first = jax.local_devices()[0], jax.devices()[0]
+    replicas = jax.sharding.Mesh(np.array([here, first]), ("replica",))
+    everywhere = jax.sharding.NamedSharding(replicas, jax.sharding.PartitionSpec())
+    place = lambda x: jax.make_array_from_single_device_arrays(x.shape, everywhere, [jax.device_put(x, here)])
+    return jax.tree.map(place, arrays)
+
+
+def _by_this_process(number: int) -> dict[str, Any]:
+    """Return what makes orbax write the files that the first process would write, in this one: all of them, for NumPy."""
+    import orbax.checkpoint as ocp
+
+    class Handler(ocp.type_handlers.ArrayHandler):
+        def typestr(self) -> str:
+            return "np.ndarray"
+
+    arrays = Handler(primary_host=number, use_replica_parallel=False, enable_write_sharding_file=False)
+    return {
+        "multiprocessing_options": ocp.options.MultiprocessingOptions(number, {number}),
+        "type_handler_registry": ocp.type_handlers.create_type_handler_registry((jax.Array, arrays)),
+    }
 
 
 def _load(folder: Folder, like: PyTree) -> PyTree:
@@ -315,10 +369,10 @@ def _load(folder: Folder, like: PyTree) -> PyTree:
         return handler.restore(path, args=ocp.args.PyTreeRestore(like, restore_args=types))
 
 
-def _sweep_up(folder: Folder) -> None:
+def _sweep_up(folder: Folder, undone: re.Pattern[str] = PARTIAL) -> None:
     """Remove folders that a killed process left half-written or half-deleted; the lease gives the folder to one process."""
     for name in folder.names():
-        if PARTIAL.fullmatch(name):
+        if undone.fullmatch(name):
             folder.remove(name)
 
 

@@ -28,17 +28,16 @@ from attnjax.config.names import is_class_path
 from attnjax.config.outside import construct
 from attnjax.tasks.base import Task
 from attnjax.train import checkpoint
-from attnjax.train.background import BackgroundSave
 from attnjax.train.baselines import ngram_levels
 from attnjax.train.evaluate import Evaluator, Measured, evaluation_lengths
 from attnjax.train.fitted import Fitted
 from attnjax.train.mesh import axis_of_tokens, make_mesh, on_host, padded, place
 from attnjax.train.processes import agreed, alike, leads, said, shared, together
+from attnjax.train.saves import CHECKPOINTS, Saves
 from attnjax.train.step import Member, Metrics, State, Trainer, members
 from attnjax.train.strides import Strides
 from attnjax.typing import PyTree
 
-CHECKPOINTS = "checkpoints"
 ByKey = Mapping[tuple[str, int, str], np.ndarray]
 """Scores by split, length and metric."""
 
@@ -70,7 +69,7 @@ def train(configs: list[RunConfig], directories: list[pathlib.Path], context: Ru
 
     Args:
       configs: runs that differ only in seeds, learning rate, weight decay and the numeric options of their encoding.
-      directories: the folder of each run, where checkpoints are written.
+      directories: the folder of each run, where checkpoints are written; of several processes, where this one sees it.
       context: where records go, the devices to train on, and what asks to stop; training then saves and returns after the
         current stride.
 
@@ -105,18 +104,19 @@ def train(configs: list[RunConfig], directories: list[pathlib.Path], context: Ru
     evaluator = Evaluator(run, task, trainer.model, mesh)
     alive = together(_log_manifests, configs, directories, digests, trainer, state, fitted, context)
     strides, started, saved = Strides(run), time.monotonic(), step
-    with BackgroundSave() as saving:
+    with Saves(directories, mesh, run.train.keep, context) as saves:
         while step < run.train.steps and alive and not _stopping(context):
             # Not at the end of the step before: a run that died between its checkpoint and its evaluation resumes here.
             if step and _due(step, run.evaluate.every):
-                found = _evaluate(evaluator, population, directories, alive, state, step, context, ("validation",))
+                splits = ("validation",)
+                found = _evaluate(evaluator, population, directories, alive, state, step, context, splits, saves)
                 if _stopping(context):
                     break
                 if new := fitted.reached(found, alive):
                     if saved < step:  # all of them, so that the others can be resumed from here too
-                        _save(run, directories, alive, state, mesh, step, saving, context)
+                        saves.begin(state, alive, step)
                         saved = step
-                    together(saving.wait)
+                    saves.wait()
                     # The first also asks whether the folders are still ours, and raises where they are not.
                     together(_log_fitted, [directories[i] for i in new], step, context)
                     together(fitted.end, new, step, on_host(state.params, mesh))
@@ -127,20 +127,20 @@ def train(configs: list[RunConfig], directories: list[pathlib.Path], context: Ru
             state, metrics = trainer.advance(state, population, count)
             strides.took(count=count, seconds=time.monotonic() - before)
             step += count
-            together(saving.check)
+            saves.check()
             together(_record, run, directories, alive, metrics, step, time.monotonic() - started, context)
             if _due(step, run.train.checkpoint_every) or step == run.train.steps:
-                _save(run, directories, alive, state, mesh, step, saving, context)
+                saves.begin(state, alive, step)
                 saved = step
         if saved < step:
-            _save(run, directories, alive, state, mesh, step, saving, context)
+            saves.begin(state, alive, step)
         ended = [*alive, *fitted.steps]
         finished = ended and (step == run.train.steps or not alive) and not _stopping(context)
         if finished:
             state = state._replace(params=fitted.put(state.params, mesh))
             splits = ("test", "validation")
-            _evaluate(evaluator, population, directories, alive, state, step, context, splits, fitted.steps)
-        together(saving.wait)
+            _evaluate(evaluator, population, directories, alive, state, step, context, splits, saves, fitted.steps)
+        saves.wait()
     if finished:
         levels = together(ngram_levels, run, task, evaluator)
         together(_log_end, directories, ended, on_host(state.params, mesh), levels, context)
@@ -282,36 +282,6 @@ def _nan(metrics: Metrics, step: int) -> tuple[int, str] | None:
     return first, f"nan at step {first}: the loss was {metrics.loss[i]}"
 
 
-def _save(
-    run: RunConfig,
-    directories,
-    alive: list[int],
-    state: State,
-    mesh: Any,
-    step: int,
-    saving: BackgroundSave,
-    context: RunContext,
-) -> None:
-    """Begin to save a copy of the states: the next call of the program overwrites the memory of `state`.
-
-    Runs that another process has taken over are left out, also where that is found when their turn comes.
-    Of several processes the first gets the whole states, as no other needs access to the folder.
-    """
-    together(saving.wait)
-    here = on_host(state, mesh)
-    if not leads():
-        return
-    ours = [i for i in alive if context.holds(directories[i])]
-    copies = {directories[i]: jax.tree.map(np.array, _member(here, i)) for i in ours}
-
-    def write() -> None:
-        for directory, copy in copies.items():
-            if context.holds(directory):
-                checkpoint.save(directory / CHECKPOINTS, step, copy, keep=run.train.keep)
-
-    saving.start(write)
-
-
 def _evaluate(
     evaluator: Evaluator,
     population: Member,
@@ -321,6 +291,7 @@ def _evaluate(
     step: int,
     context: RunContext,
     splits,
+    saves: Saves,
     ended: Mapping[int, int] = MappingProxyType({}),
 ) -> list[list[list[dict[str, Any]]]]:
     """Record each length when it is measured, and the scores of single examples after the last, of tests alone.
@@ -330,6 +301,7 @@ def _evaluate(
     all_lengths, steps = [], {**dict.fromkeys(alive, step), **ended}
     for found in evaluator.measure(state.params, splits, population.encoding):
         together(_log_results, directories, steps, found, context)
+        saves.check()
         if _stopping(context):
             return []
         all_lengths.append(found)

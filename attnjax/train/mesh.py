@@ -243,6 +243,19 @@ def place(tree: PyTree, mesh: jax.sharding.Mesh | None) -> PyTree:
     return tree if mesh is None else jax.device_put(tree, jax.sharding.NamedSharding(mesh, P(MEMBERS)))
 
 
+def owners(members: int, mesh: jax.sharding.Mesh | None) -> list[int]:
+    """Return the process that has each member of a population, the first of those that have it.
+
+    Example:
+        >>> owners(3, None)
+        [0, 0, 0]
+    """
+    if mesh is None:
+        return [jax.process_index()] * members
+    size = padded(members, mesh) // mesh.shape[MEMBERS]
+    return [mesh.devices[i // size].flat[0].process_index for i in range(members)]
+
+
 def on_host(tree: PyTree, mesh: jax.sharding.Mesh | None) -> PyTree:
     """Return the leaves as arrays of NumPy, whole in every process that has devices of the mesh; all of them must call it.
 

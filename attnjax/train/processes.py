@@ -1,9 +1,10 @@
 """Training in several processes (`jax.distributed`): process 0 decides, reads and writes, the others compute with it.
 
 Every process calls `train` with the same configs, process 0 with the context that records and the others with a `Follower`.
-How many steps a call takes and where to resume depend on clocks and files, so process 0 tells the others. They write nothing
-and need no access to the folders of the runs. All processes stop where one is asked to stop, or cannot go on for a reason of
-its own (`together`); an error of a program that all compute, as where a process is lost, ends each for itself.
+How many steps a call takes and where to resume depend on clocks and files, so process 0 tells the others. They record nothing,
+and write nothing but members that they alone have, where they see the folders of the runs (`saves.py`). All processes stop
+where one is asked to stop, or cannot go on for a reason of its own (`together`); an error of a program that all compute, as
+where a process is lost, ends each for itself.
 """
 
 import ipaddress
