@@ -198,8 +198,7 @@ DEFAULT = [name for name in ENCODINGS if Trait.CONTEXT not in ENCODINGS[name].tr
 
 
 def kinds_of_default():
-    """Two and eight devices for every encoding, and four for those that read the keys in order, which no other test has; by CI
-    these on two."""
+    """Two and eight devices for every encoding, and four for those that read the keys in order, by CI these on two."""
     for name in DEFAULT:
         slow = pytest.mark.slow if name in IN_ORDER else pytest.mark.nightly
         marks = () if name in ("rope-dynamic", "stick", "t5") else slow
