@@ -91,6 +91,8 @@ def save(directory: pathlib.Path, step: int, state: PyTree, *, keep: int = 2) ->
                 written.make("state").close()
                 _write(written.path.resolve() / "state", arrays)
                 written.write(SUMS, _sums(written).encode(), durable=False)
+            if folder.kind(str(step)):  # an old listing had hidden it when the run was resumed
+                _delete(folder, step)
             folder.move(partial, folder, str(step))
             folder.sync()
             for old in sorted({*before, step})[:-keep]:
@@ -112,6 +114,18 @@ def steps(directory: pathlib.Path) -> list[int]:
     """
     with _entered(directory) as folder:
         return [] if folder is None else _steps(folder)
+
+
+def refresh(directory: pathlib.Path) -> None:
+    """Let this machine see the steps that another has just saved or deleted; only training calls it, before it resumes.
+
+    A shared file system may list a folder as it was up to a minute ago, but not as it was before a change of one's own.
+    """
+    with _entered(directory) as folder, contextlib.suppress(OSError):  # the next save tells what the disk refuses
+        if folder is not None:
+            mark = f"partial-{secrets.token_hex(4)}"
+            folder.make(mark).close()
+            folder.remove(mark)
 
 
 def restore(
@@ -164,10 +178,12 @@ def _entered(directory: pathlib.Path) -> Iterator[Folder | None]:
 
 
 def _steps(folder: Folder) -> list[int]:
-    found = [name for name in folder.names() if STEP.fullmatch(name)]
-    for name in found:
-        folder.enter(name).close()
-    return sorted(map(int, found))
+    found = []
+    for name in filter(STEP.fullmatch, folder.names()):
+        with contextlib.suppress(FileNotFoundError):  # deleted meanwhile: a shared file system may show an old listing
+            folder.enter(name).close()
+            found.append(int(name))
+    return sorted(found)
 
 
 def _restore_one(folder: Folder, step: int, like: PyTree) -> PyTree:
@@ -333,8 +349,7 @@ def _set_aside(directory: pathlib.Path, folder: Folder, step: int) -> str:
     """Move a damaged step aside, so that the step can be saved again, and return its new place."""
     name = f"{directory.name}_{DAMAGED}"
     with enter(directory.parent) as run, run.make(name) as place:
-        taken = set(place.names())
-        free = next(one for one in _names(step) if one not in taken)
+        free = next(one for one in _names(step) if not place.kind(one))
         folder.move(str(step), place, free)
     return f"{name}/{free}"
 
