@@ -142,7 +142,7 @@ class Patient(Recorder):
 
 def members_apart(folder: pathlib.Path, what: str, mesh: str = "population=2") -> dict[str, np.ndarray]:
     """The digests with which two runs end, in folders that every process sees; the second is gone amid a save if `torn`."""
-    real = checkpoint._write
+    real = checkpoint.write
 
     def torn(path, arrays):
         real(path, arrays)
@@ -150,7 +150,7 @@ def members_apart(folder: pathlib.Path, what: str, mesh: str = "population=2") -
             os._exit(GONE)
 
     if what == "torn":
-        checkpoint._write = torn
+        checkpoint.write = torn
     context = Patient(mesh=parse_mesh(mesh))
     train(two_runs(), [folder / "0", folder / "1"], context)
     return {"sha": np.array([context.notes[name]["parameters_sha256"] for name in "01"])}

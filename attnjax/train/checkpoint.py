@@ -14,15 +14,13 @@ sound is used. A file that cannot be read (permission, an error of the disk, too
 content; that is an `OSError` that names it, and everything stays as it is. Only training sets damaged steps aside, by
 moving them, never by deleting.
 
-This is the only module that knows orbax, and it loads it with the first checkpoint: a start without one does not wait for it.
+`arrays.py` alone knows orbax.
 """
 
 import contextlib
 import errno
 import itertools
 import json
-import operator
-import os
 import pathlib
 import re
 import secrets
@@ -36,6 +34,7 @@ import numpy as np
 from attnjax.config.files import parse_json
 from attnjax.folder import Folder, LinkError, enter
 from attnjax.train import leaves, sums
+from attnjax.train.arrays import LARGEST_TABLE, load, write
 from attnjax.train.leaves import Damaged, Mismatch
 from attnjax.typing import PyTree
 
@@ -43,7 +42,6 @@ DAMAGED = "damaged"
 PARTIAL = re.compile(r"partial-.*|.*orbax-checkpoint-tmp.*")
 """Folders that a killed process left half-written or half-deleted."""
 STEP = re.compile(r"0|[1-9][0-9]{0,17}")
-LARGEST_TABLE = 16 * 2**20
 SPARE = 64 * 2**20
 """A step may have so many bytes more than four times its state; a larger one is not read."""
 
@@ -140,6 +138,18 @@ def steps(directory: pathlib.Path) -> list[int]:
         return [] if folder is None else _steps(folder)
 
 
+def refresh(directory: pathlib.Path) -> None:
+    """Let this machine see the steps that another has just saved or deleted; only training calls it, before it resumes.
+
+    A shared file system may list a folder as it was up to a minute ago, but not as it was before a change of one's own.
+    """
+    with _entered(directory) as folder, contextlib.suppress(OSError):  # the next save tells what the disk refuses
+        if folder is not None:
+            mark = f"partial-{secrets.token_hex(4)}"
+            folder.make(mark).close()
+            folder.remove(mark)
+
+
 def restore(
     directory: pathlib.Path, like: PyTree, step: int | None = None, *, set_aside: bool = False
 ) -> Restored | None:
@@ -219,11 +229,13 @@ def _fill(folder: Folder, name: str, arrays: PyTree, stored: dict[str, Any]) -> 
         with written.make("digest") as digest:
             digest.write("metadata", json.dumps(stored).encode(), durable=False)
         written.make("state").close()
-        _write(written.path.resolve() / "state", arrays)
+        write(written.path.resolve() / "state", arrays)
         written.write(sums.FILE, sums.of(written).encode(), durable=False)
 
 
 def _put(folder: Folder, name: str, step: int) -> None:
+    if folder.kind(str(step)):  # an old listing had hidden it when the run was resumed
+        _delete(folder, step)
     folder.move(name, folder, str(step))
     folder.sync()
 
@@ -234,10 +246,12 @@ def _prune(folder: Folder, keep: int) -> None:
 
 
 def _steps(folder: Folder) -> list[int]:
-    found = [name for name in folder.names() if STEP.fullmatch(name)]
-    for name in found:
-        folder.enter(name).close()
-    return sorted(map(int, found))
+    found = []
+    for name in filter(STEP.fullmatch, folder.names()):
+        with contextlib.suppress(FileNotFoundError):  # deleted meanwhile: a shared file system may show an old listing
+            folder.enter(name).close()
+            found.append(int(name))
+    return sorted(found)
 
 
 def _restore_one(folder: Folder, step: int, like: PyTree) -> PyTree:
@@ -256,7 +270,7 @@ def _read(folder: Folder, step: int, like: PyTree, *, whole: bool) -> tuple[dict
     table = leaves.checked(stored, like)
     _check_place(stored, folder)
     try:
-        return table, _load(folder, leaves.stored(table, like))
+        return table, load(folder, leaves.stored(table, like))
     except Damaged:
         raise
     except Exception as error:  # Orbax raises anything from ValueError to bare Exception on a damaged file.
@@ -297,78 +311,6 @@ def _says_nothing_of_content(error: Exception) -> bool:
     return told or isinstance(error, MemoryError | ImportError) or getattr(error, "errno", None) in refusals
 
 
-def _write(path: Any, arrays: PyTree) -> None:
-    """Write arrays by orbax's handler alone: its `Checkpointer` waits five minutes where a folder cannot be made.
-
-    `path` is a `pathlib.Path`; orbax is annotated with a class of its own.
-    """
-    import orbax.checkpoint as ocp
-
-    # Compressing 1 GiB of floats saves 8 % of the bytes for as much processor time as all the rest.
-    number = jax.process_index()
-    arrays, how = (_of_this_process(arrays), _by_this_process(number)) if number else (arrays, {})
-    with contextlib.closing(ocp.PyTreeCheckpointHandler(use_compression=False, **how)) as handler:
-        handler.save(path, args=ocp.args.PyTreeSave(arrays))
-        handler.finalize(path)
-
-
-def _of_this_process(arrays: PyTree) -> PyTree:
-    """Return arrays as orbax takes them from another process than the first.
-
-    Of several processes orbax 0.12.8 writes NumPy arrays in the first alone, drops them elsewhere without a word, and refuses
-    a `jax.Array` that has no part in another process. Of one that is replicated it writes replica 0: the one here.
-    """
-    here, first = jax.local_devices()[0], jax.devices()[0]
-    replicas = jax.sharding.Mesh(np.array([here, first]), ("replica",))
-    everywhere = jax.sharding.NamedSharding(replicas, jax.sharding.PartitionSpec())
-    place = lambda x: jax.make_array_from_single_device_arrays(x.shape, everywhere, [jax.device_put(x, here)])
-    return jax.tree.map(place, arrays)
-
-
-def _by_this_process(number: int) -> dict[str, Any]:
-    """Return what makes orbax write the files that the first process would write, in this one: all of them, for NumPy."""
-    import orbax.checkpoint as ocp
-
-    class Handler(ocp.type_handlers.ArrayHandler):
-        def typestr(self) -> str:
-            return "np.ndarray"
-
-    arrays = Handler(primary_host=number, use_replica_parallel=False, enable_write_sharding_file=False)
-    return {
-        "multiprocessing_options": ocp.options.MultiprocessingOptions(number, {number}),
-        "type_handler_registry": ocp.type_handlers.create_type_handler_registry((jax.Array, arrays)),
-    }
-
-
-def _load(folder: Folder, like: PyTree) -> PyTree:
-    """Read the arrays that `_write` wrote, onto the host.
-
-    Raises Damaged where they are not like `like`: before orbax opens files, since it follows a name that is a path to
-    wherever it leads, and before memory is spent, since it allocates whatever a file claims.
-    """
-    import orbax.checkpoint as ocp
-
-    wrong = Damaged("state holds other arrays than its table of leaves says")
-    wanted = dict(zip(leaves.dotted(like), jax.tree.leaves(like), strict=True))
-    with folder.enter("state") as state:
-        rows = parse_json(state.read("_METADATA", LARGEST_TABLE).decode("utf-8"))["tree_metadata"].values()
-    names = {".".join(part["key"] for part in row["key_metadata"]) for row in rows}
-    if any("/" in name or os.sep in name for name in names - wanted.keys()):
-        raise wrong
-    path: Any = folder.path.resolve() / "state"
-    with contextlib.closing(ocp.PyTreeCheckpointHandler()) as handler:
-        tree = handler.metadata(path).tree
-        found = dict(zip(leaves.dotted(tree), jax.tree.leaves(tree), strict=True))
-        if found.keys() != wanted.keys():
-            raise wrong
-        for name, leaf in found.items():
-            whole = all(map(operator.le, leaf.storage.chunk_shape, leaf.shape))
-            if not whole or (leaf.shape, leaf.dtype) != (wanted[name].shape, wanted[name].dtype):
-                raise wrong
-        types = jax.tree.map(lambda _: ocp.RestoreArgs(restore_type=np.ndarray), like)
-        return handler.restore(path, args=ocp.args.PyTreeRestore(like, restore_args=types))
-
-
 def _sweep_up(folder: Folder, undone: re.Pattern[str] = PARTIAL) -> None:
     """Remove folders that a killed process left half-written or half-deleted; the lease gives the folder to one process."""
     for name in folder.names():
@@ -387,8 +329,7 @@ def _set_aside(directory: pathlib.Path, folder: Folder, step: int) -> str:
     """Move a damaged step aside, so that the step can be saved again, and return its new place."""
     name = f"{directory.name}_{DAMAGED}"
     with enter(directory.parent) as run, run.make(name) as place:
-        taken = set(place.names())
-        free = next(one for one in _names(step) if one not in taken)
+        free = next(one for one in _names(step) if not place.kind(one))
         folder.move(str(step), place, free)
     return f"{name}/{free}"
 

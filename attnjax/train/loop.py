@@ -178,6 +178,8 @@ def _newest(trainer: Trainer, directories: Sequence[pathlib.Path], fitted: Fitte
 
     Those of runs that have ended are of the step at which they did. (0, []) where there is no such step: all begin anew.
     """
+    for directory in directories:
+        checkpoint.refresh(directory / CHECKPOINTS)
     if not any(checkpoint.steps(directory / CHECKPOINTS) for directory in directories):
         fitted.forget(list(fitted.steps))
         return 0, []

@@ -3,31 +3,36 @@
     with Cluster(folder) as slurm:
         slurm.run("sbatch", "job.sh")
 
-Needs root and Debian's packages slurmctld, slurmd and slurm-client. Nothing outside the folder is written, and the daemons
-listen on the loopback address alone. There is no accounting and no authentication: it is for one user, of one machine.
+Needs root and Debian's packages slurmctld, slurmd, slurm-client and munge. Nothing outside the folder is written, and the
+daemons listen on the loopback address alone. They authenticate each other and the commands by a MUNGE of this cluster alone,
+whose key and socket are in the folder. There is no accounting.
 """
 
 import contextlib
 import os
 import pathlib
+import re
+import secrets
 import shutil
 import socket
 import subprocess
 import time
+from collections.abc import Callable
 from typing import Self
 
 import psutil
 
-PROGRAMS = ("slurmctld", "slurmd", "sbatch", "scancel", "scontrol", "squeue", "sinfo")
+PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "scancel", "scontrol", "squeue", "sinfo")
+INSTALL = "apt-get install slurmctld slurmd slurm-client munge"
 CONFIG = """\
 ClusterName=attnjax
 SlurmctldHost={host}(127.0.0.1)
 SlurmctldPort={ports[0]}
 SlurmUser=root
 SlurmdUser=root
-AuthType=auth/none
-CredType=cred/none
-AuthInfo=cred_expire=5
+AuthType=auth/munge
+CredType=cred/munge
+AuthInfo=socket={folder}/munge.socket,cred_expire=5
 StateSaveLocation={folder}/state
 SlurmdSpoolDir={folder}/spool-%n
 SlurmctldPidFile={folder}/slurmctld.pid
@@ -75,17 +80,29 @@ class Cluster:
         config.write_text(CONFIG.format(folder=folder, host=socket.gethostname().split(".")[0], ports=_ports(3)))
 
     def __enter__(self) -> Self:
+        own = {name: self._folder / f"munge.{name}" for name in ("key", "socket", "pid", "seed")}
+        own["key"].write_bytes(secrets.token_bytes(128))
+        own["key"].chmod(0o600)
+        files = [f"--{name}-file={path}" for name, path in own.items() if name != "socket"]
+        self._start("munged", "--foreground", "--force", f"--socket={own['socket']}", *files)
+        self._wait(own["socket"].is_socket)
         for command in (["slurmctld", "-D"], ["slurmd", "-D", "-N", "n1"], ["slurmd", "-D", "-N", "n2"]):
-            with (self._folder / f"{'-'.join(command)}.out").open("wb") as log:
-                self._daemons.append(
-                    subprocess.Popen(command, env=self.environment, stdout=log, stderr=log, start_new_session=True)
-                )
+            self._start(*command)
+        self._wait(lambda: self.run("sinfo", "-h", "-N", "-o", "%T", "-p", "low", check=False).split() == ["idle"] * 2)
+        return self
+
+    def _start(self, *command: str) -> None:
+        with (self._folder / f"{command[0]}-{len(self._daemons)}.out").open("wb") as log:
+            self._daemons.append(
+                subprocess.Popen(command, env=self.environment, stdout=log, stderr=log, start_new_session=True)
+            )
+
+    def _wait(self, condition: Callable[[], bool]) -> None:
         deadline = time.monotonic() + 60
-        while self.run("sinfo", "-h", "-N", "-o", "%T", "-p", "low", check=False).split() != ["idle"] * 2:
+        while not condition():
             if time.monotonic() > deadline:
                 raise RuntimeError(f"SLURM did not start: {self.logs()}")
             time.sleep(0.5)
-        return self
 
     def __exit__(self, *_: object) -> None:
         with contextlib.suppress(subprocess.SubprocessError):
@@ -104,6 +121,11 @@ class Cluster:
         if check and done.returncode:
             raise RuntimeError(f"{command}: {done.stderr}")
         return done.stdout
+
+    def version(self) -> str:
+        """The version that it tells, and how it authenticates."""
+        [how] = re.findall(r"AuthType\s*= (\S+)", self.run("scontrol", "show", "config"))
+        return f"{self.run('sinfo', '--version').strip()}, {how}"
 
     def jobs(self) -> dict[str, str]:
         """State of each job of all arrays, as ARRAY_NUMBER: by its own number one of them would be the whole array."""

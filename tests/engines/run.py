@@ -1,9 +1,10 @@
-"""A disturbed sweep on a real SLURM or Ray beside the same sweep undisturbed on this machine: the same bits, each run once.
+"""A disturbed sweep on a real SLURM, Ray or both beside the same sweep undisturbed here: the same bits, each run once.
 
     python -m tests.engines.run --engine slurm        24 runs by four workers; about ten minutes on two cores
-    python -m tests.engines.run --engine ray --out tests/engines/records
+    python -m tests.engines.run --engine slurm ray both --out tests/engines/records
 
-Workers are requeued, warned, killed or cancelled in the middle of a run, and nodes are lost. Afterwards the digest of the
+Workers are requeued, warned, killed or cancelled in the middle of a run, and nodes are lost. With `both`, two workers of SLURM
+and two of Ray claim the runs of one folder. Afterwards the digest of the
 parameters of each run at its last step must be that of the undisturbed one, its log and evaluations must be the same and each
 line there once, and it must have ended once. The record names machine and versions, says how many leases each run had and how
 often it ended, and how many trainings were met after their first step.
@@ -24,12 +25,13 @@ from typing import Any
 
 from attnjax.records import jsonl
 from attnjax.records.runs import read_manifest
-from attnjax.sweep import ExecutionConfig, Run, load, manifest, scan
+from attnjax.sweep import ExecutionConfig, Run, Store, load, manifest, scan
 from attnjax.sweep.executors import attend, worker_command
 from attnjax.sweep.profiles import Profile
 from attnjax.sweep.ray_tasks import RayTasks, connected, library
+from attnjax.sweep.run_context import Event
 from attnjax.sweep.stop import Stop
-from tests.engines import cluster, ray_nodes
+from tests.engines import cluster, ray_nodes, together
 from tests.engines.interruptions import in_training, leases, resumptions
 
 CONFIG = '''"""Copying strings, a few steps."""
@@ -48,8 +50,9 @@ def sweep():
             yield {"model.encoding": encoding, "seed": seed}
 '''
 WAYS = {
-    "slurm": ("requeue", "warn", "requeue", "cancel", "warn", "requeue", "warn", "requeue"),
-    "ray": ("kill", "node", "warn", "cancel", "kill", "warn", "node", "warn"),
+    "slurm": ("requeue", "warn", "requeue", "cancel", *("warn", "requeue") * 5),
+    "ray": ("kill", "node", "warn", "cancel", "kill", "warn", "node", "warn", *("kill", "warn") * 2),
+    "both": ("kill", "warn") * 7,
 }
 THREADS = {"NPROC": "1", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "JAX_PLATFORMS": "cpu"}
 """Bits depend on the number of threads, and these nodes are of one machine."""
@@ -59,35 +62,43 @@ def main(arguments: list[str] | None = None) -> int:
     """Train twice, compare, and write the record; 1 where anything differs."""
     parser = argparse.ArgumentParser(prog="python -m tests.engines.run", description=__doc__)
     parser.add_argument(
-        "--engine", choices=sorted(WAYS), default="slurm", help="what starts the workers; default: slurm"
+        "--engine", choices=sorted(WAYS), nargs="+", default=["slurm"], help="what starts the workers; default: slurm"
     )
-    parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("runs/engines"), help="folder of the record")
+    parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("runs/engines"), help="folder of the records")
     chosen = parser.parse_args(arguments)
-    if absent := (ray_nodes if chosen.engine == "ray" else cluster).missing():
-        parser.error(f"this needs {absent}, see {chosen.engine} in docs/clusters.md")
+    for engine in chosen.engine:
+        lacks = {"slurm": [cluster], "ray": [ray_nodes]}.get(engine, [cluster, ray_nodes])
+        if absent := ", ".join(filter(None, (one.missing() for one in lacks))):
+            parser.error(f"{engine} needs {absent}, see docs/clusters.md")
+    chosen.out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         config = folder / "engines.py"
         config.write_text(CONFIG)
-        alone, disturbed = folder / "alone", folder / "disturbed"
         begin = time.monotonic()
-        _attnjax(os.environ | THREADS, "sweep", config, "--out", alone, "--population", "1")
-        between = time.monotonic()
-        told = (_on_ray if chosen.engine == "ray" else _on_slurm)(config, disturbed, folder)
-        record = {
-            **{key: value for key, value in manifest.of_machine().items() if key in ("processor", "python")},
-            **{
-                f"version_{one}": manifest.of_machine()[f"version_{one}"] for one in ("jax", "flax", "orbax_checkpoint")
-            },
-            "date": manifest.now()[:10],
-            chosen.engine: told.pop("version"),
-            "disturbed": told,
-            "seconds_alone": round(between - begin),
-            "seconds_disturbed": round(time.monotonic() - between),
-            **compared(alone, disturbed),
-        }
-    chosen.out.mkdir(parents=True, exist_ok=True)
-    (chosen.out / f"{chosen.engine}.json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+        _attnjax(
+            os.environ | THREADS, "sweep", config, "--out", folder / "alone", "--population", "1", "--workers", "2"
+        )
+        seconds = round(time.monotonic() - begin)
+        return max([_disturbed(engine, config, folder, seconds, chosen.out) for engine in chosen.engine])
+
+
+def _disturbed(engine: str, config: pathlib.Path, folder: pathlib.Path, seconds: int, out: pathlib.Path) -> int:
+    """Train on an engine, compare with what was trained alone, and write the record; 1 where anything differs."""
+    (own := folder / engine).mkdir()
+    begin, machine = time.monotonic(), manifest.of_machine()
+    told = {"slurm": _on_slurm, "ray": _on_ray, "both": _on_both}[engine](config, own / "disturbed", own)
+    record = {
+        **{key: machine[key] for key in ("python", "processor", "version_jax", "version_flax")},
+        "version_orbax_checkpoint": machine["version_orbax_checkpoint"],
+        "date": manifest.now()[:10],
+        engine: told.pop("version"),
+        "disturbed": told,
+        "seconds_alone": seconds,
+        "seconds_disturbed": round(time.monotonic() - begin),
+        **compared(folder / "alone", own / "disturbed"),
+    }
+    (out / f"{engine}.json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
     print(json.dumps(record, indent=1))
     return int(bool(record["differ"]) or record["done"] != record["runs"] or set(record["ends"]) != {1})
 
@@ -110,7 +121,7 @@ def _on_slurm(config: pathlib.Path, root: pathlib.Path, folder: pathlib.Path) ->
                 slurm.run(*command.get(way, ["scancel", "--batch", "--signal=USR1", job]), check=False)
                 told[way] += 1
                 time.sleep(4)
-        return told | {"version": slurm.run("sinfo", "--version").strip()}
+        return told | {"version": slurm.version()}
 
 
 def _on_ray(config: pathlib.Path, root: pathlib.Path, folder: pathlib.Path) -> dict[str, Any]:
@@ -138,6 +149,24 @@ def _on_ray(config: pathlib.Path, root: pathlib.Path, folder: pathlib.Path) -> d
     print("\n".join(words), file=sys.stderr)
     lost, again = (sum(what in one for one in words) for what in ("was lost (", "is started again"))
     return told | {"workers_lost": lost, "workers_started_again": again, "version": version}
+
+
+def _on_both(config: pathlib.Path, root: pathlib.Path, folder: pathlib.Path) -> dict[str, Any]:
+    """Train on SLURM and Ray at once, and kill or warn workers of whichever engine."""
+    draw, ways = random.Random(0), list(WAYS["both"])
+    told = {f"{way}_{engine}": 0 for way in ("kill", "warn") for engine in ("slurm", "ray")}
+    begun = time.monotonic()
+
+    def disturb(store: Store, event: Event, engines: together.Engines) -> None:
+        nonlocal begun
+        working = [one for one in in_training(store) if one.pid in engines]
+        if ways and working and set(engines.values()) == {"slurm", "ray"} and time.monotonic() - begun > 4:
+            way, one, begun = ways.pop(0), draw.choice(working), time.monotonic()
+            one.send_signal(signal.SIGKILL if way == "kill" else signal.SIGUSR1)
+            told[f"{way}_{engines[one.pid]}"] += 1
+
+    engines, version = together.train(config, root, folder, THREADS, disturb)
+    return told | {"workers": 2 * together.WORKERS, **together.shares(load(root), engines), "version": version}
 
 
 def compared(alone: pathlib.Path, disturbed: pathlib.Path) -> dict[str, Any]:

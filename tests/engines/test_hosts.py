@@ -9,12 +9,12 @@ from checks import until
 
 from attnjax.records.runs import read_manifest
 from tests import hosts
-from tests.engines.cluster import Cluster, missing
+from tests.engines.cluster import INSTALL, Cluster, missing
 from tests.train import killing
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(bool(missing()), reason=f"needs {missing()}: apt-get install slurmctld slurmd slurm-client"),
+    pytest.mark.skipif(bool(missing()), reason=f"needs {missing()}: {INSTALL}"),
 ]
 PAGE = pathlib.Path(__file__).parents[2] / "docs" / "clusters.md"
 WAYS = {"requeue": ("scontrol", "requeue"), "warn": ("scancel", "--signal=USR1")}

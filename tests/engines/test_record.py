@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import re
 
 import fake_training
 import pytest
@@ -14,9 +15,6 @@ from tests.engines.run import compared
 HERE = pathlib.Path(__file__).parent
 
 
-OLDER = {("slurm", "2026-11-23"), ("ray", "2026-11-24")}
-
-
 def checked(engine):
     """The record of an engine, whose every run ended once with the bits of the undisturbed one."""
     record = json.loads((HERE / "records" / f"{engine}.json").read_text())
@@ -24,14 +22,10 @@ def checked(engine):
     assert record["differ"] == []
     assert record["resumed"] > 0
     page = " ".join((HERE.parents[1] / "docs" / "clusters.md").read_text().split())
-    if (engine, record["date"]) in OLDER:  # made before leases, ends and met trainings were counted, as the page says
-        assert not {"leases", "ends", "trainings_met"} & record.keys()
-        assert f"{record['resumed']} runs were resumed in mid-training" in page
-        assert "is older than the counts of leases, ends and interrupted trainings" in page
-    else:
-        assert record["ends"] == [1] * 24
-        assert len(record["leases"]) == 24
-        assert record["trainings_met"] >= 0.3 * record["runs"]
+    assert record["ends"] == [1] * 24
+    assert len(record["leases"]) == 24
+    assert record["trainings_met"] >= 0.3 * record["runs"]
+    assert f"{record['trainings_met']} trainings were interrupted after their first step" in page
     return record, record["disturbed"], page
 
 
@@ -41,6 +35,7 @@ def test_the_disturbed_sweep_on_slurm_had_the_bits_of_the_undisturbed_one():
     assert (
         f"{disturbed['requeue']} requeues, {disturbed['warn']} warnings and {disturbed['cancel']} cancellation" in page
     )
+    assert re.fullmatch(r"slurm-wlm [\d.]+, auth/munge", record["slurm"])
     assert f"SLURM {record['slurm'].split()[1]}" in page
 
 
@@ -53,6 +48,16 @@ def test_the_disturbed_sweep_on_ray_had_the_bits_of_the_undisturbed_one():
         f"{disturbed['cancel']} cancellation; {disturbed['workers_started_again']} workers were started again" in page
     )
     assert f"Ray {record['ray']}" in page
+
+
+def test_a_sweep_on_slurm_and_ray_at_once_had_the_bits_of_the_undisturbed_one():
+    _, disturbed, page = checked("both")
+    assert disturbed["ended_by"].keys() == {"slurm", "ray"}
+    assert sum(disturbed["ended_by"].values()) == 24
+    assert disturbed["passed_on"] >= 1
+    killed, warned = (disturbed[f"{way}_slurm"] + disturbed[f"{way}_ray"] for way in ("kill", "warn"))
+    ended = "workers of SLURM ended {slurm} and those of Ray {ray}".format(**disturbed["ended_by"])
+    assert f"{killed} killed workers and {warned} warnings; {ended}, {disturbed['passed_on']} passed from one" in page
 
 
 def with_digest(configs, directories, context):

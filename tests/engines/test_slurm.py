@@ -14,14 +14,15 @@ from checks import check_complete, check_populations, until
 from attnjax.sweep import load
 from attnjax.sweep.profiles import Profile
 from attnjax.sweep.slurm import Slurm
-from tests.engines.cluster import Cluster, job_of, missing
+from tests.engines.cluster import INSTALL, Cluster, job_of, missing
 from tests.engines.interruptions import in_training, resumptions
 
 SWEEP = pathlib.Path(__file__).parents[1] / "sweep"
+PATHS = os.pathsep.join([str(SWEEP), str(SWEEP.parents[1])])
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(bool(missing()), reason=f"needs {missing()}: apt-get install slurmctld slurmd slurm-client"),
+    pytest.mark.skipif(bool(missing()), reason=f"needs {missing()}: {INSTALL}"),
 ]
 
 
@@ -45,14 +46,13 @@ def sweep(slurm, root, config, *options, trainer="fake_training:train"):
         "slurm",
         *options,
     ]
-    paths = os.pathsep.join([str(SWEEP), str(SWEEP.parents[1])])
-    environment = {**slurm.environment, "PYTHONPATH": paths}
+    environment = {**slurm.environment, "PYTHONPATH": PATHS}
     return subprocess.run(
         [*command, "--trainer", trainer], env=environment, capture_output=True, text=True, timeout=120, check=False
     )
 
 
-def written(folder, *, runs, steps=10, work=2000):
+def written(folder, *, runs, steps=10, **options):
     """A config of so many runs of the training function of hashes."""
     path = folder / "small.py"
     path.write_text(
@@ -60,7 +60,7 @@ def written(folder, *, runs, steps=10, work=2000):
 
 
 def get_config():
-    task = {{"options": {{"work": {work}}}}}
+    task = {{"options": {options}}}
     train = {{"steps": {steps}, "checkpoint_every": 2}}
     return {{"name": "small", "task": task, "train": train, "evaluate": {{"lengths": [10, 20]}}}}
 
@@ -149,6 +149,16 @@ def test_a_job_that_a_higher_partition_preempts_goes_on_later(slurm, tmp_path, p
     table = json.loads((directory / "manifest.json").read_text())
     assert table["resumed_from"] > 0
     until(lambda: not slurm.jobs(), 120)
+
+
+def test_a_command_that_does_not_authenticate_by_munge_is_refused(slurm, tmp_path):
+    ours = pathlib.Path(slurm.environment["SLURM_CONF"]).read_text()
+    assert ours.count("AuthType=auth/munge\nCredType=cred/munge\n") == 1
+    (tmp_path / "slurm.conf").write_text(ours.replace("/munge\n", "/none\n"))
+    environment = {**slurm.environment, "SLURM_CONF": str(tmp_path / "slurm.conf")}
+    done = subprocess.run(["sbatch", "--wrap=true"], env=environment, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "auth/none(100) not found" in slurm.logs()
 
 
 @pytest.mark.parametrize(

@@ -65,7 +65,7 @@ def test_steps_go_on_while_a_slow_disk_saves_and_the_bits_are_the_same(populatio
 
 @pytest.mark.parametrize("bad", [8, 40])
 def test_a_save_that_fails_ends_the_run_by_the_next_one(population, recorder, folders, monkeypatch, bad):
-    real = checkpoint._write
+    real = checkpoint.write
 
     def write(path, arrays):
         if arrays.step == bad:
