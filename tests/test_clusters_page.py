@@ -35,6 +35,8 @@ RUN_BY = {
     "test_the_disturbed_sweep_on_slurm_had_the_bits_of_the_undisturbed_one",
     "python -m tests.engines.run --engine ray": "tests/engines/test_record.py::"
     "test_the_disturbed_sweep_on_ray_had_the_bits_of_the_undisturbed_one",
+    "python -m tests.engines.run --engine both": "tests/engines/test_record.py::"
+    "test_a_sweep_on_slurm_and_ray_at_once_had_the_bits_of_the_undisturbed_one",
 }
 """How a command or a script begins, and the test that runs it or reads what it made."""
 NAMED = {"attnjax sweep", "attnjax list runs", "attnjax work DIR"}

@@ -28,8 +28,6 @@ import warnings
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-import jax
-import numpy as np
 
 from attnjax.config.files import parse_json
 from attnjax.folder import Folder, LinkError, enter
@@ -63,6 +61,7 @@ def save(directory: pathlib.Path, step: int, state: PyTree, *, keep: int = 2) ->
 
     Example:
       >>> import tempfile
+      >>> import numpy as np
       >>> state = {"w": np.arange(3, dtype=np.float32)}
       >>> with tempfile.TemporaryDirectory() as run:
       ...     place = pathlib.Path(run) / "checkpoints"
@@ -90,6 +89,7 @@ def prepare(directory: pathlib.Path, step: int, state: PyTree, attempt: str) -> 
 
     Example:
       >>> import tempfile
+      >>> import numpy as np
       >>> with tempfile.TemporaryDirectory() as run:
       ...     place = pathlib.Path(run) / "checkpoints"
       ...     place.mkdir()

@@ -72,7 +72,7 @@ def test_a_save_that_fails_ends_the_run_by_the_next_one(population, recorder, fo
             raise OSError(errno.EIO, "Input/output error")
         real(path, arrays)
 
-    monkeypatch.setattr(checkpoint, "_write", write)
+    monkeypatch.setattr(checkpoint, "write", write)
     context, places = recorder(), folders("failing")
     with pytest.raises(OSError, match=rf"^checkpoint of step {bad} could not be saved in checkpoints: \[Errno 5\]"):
         train(population, places, context)
@@ -86,7 +86,7 @@ def test_a_full_disk_is_the_reason_of_the_run(tiny, tmp_path, monkeypatch):
     def full(*_):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(checkpoint, "_write", full)
+    monkeypatch.setattr(checkpoint, "write", full)
     store = prepare(tmp_path / "out", "tiny", plan(tiny, seeds(1)))
     (bad,) = run_here(store, train).of("failed")
     reason = (

@@ -181,7 +181,7 @@ def test_a_library_that_fails_on_sound_files_is_not_damage(saved, monkeypatch, e
 
     before = tree(saved.parent)
     with monkeypatch.context() as patch:
-        patch.setattr(checkpoint, "_load", failing)
+        patch.setattr(checkpoint, "load", failing)
         with pytest.raises(OSError, match=f"the checkpoint of step 3 cannot be read: {type(error).__name__}"):
             restore(saved, set_aside=set_aside)
     assert tree(saved.parent) == before

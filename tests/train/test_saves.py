@@ -72,7 +72,7 @@ def test_what_fails_while_it_is_prepared_removes_its_own_files_alone(place_of_st
     def full(path, arrays):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(checkpoint, "_write", full)
+    monkeypatch.setattr(checkpoint, "write", full)
     with pytest.raises(OSError, match="^checkpoint of step 80 could not be saved in checkpoints: .*No space left"):
         checkpoint.prepare(place_of_steps, 80, STATE, ATTEMPT)
     assert sorted(path.name for path in place_of_steps.iterdir()) == ["20", "40", f"partial-60-{ATTEMPT}"]
