@@ -28,7 +28,6 @@ import warnings
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-
 from attnjax.config.files import parse_json
 from attnjax.folder import Folder, LinkError, enter
 from attnjax.train import leaves, sums
