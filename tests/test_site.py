@@ -68,8 +68,24 @@ def test_a_folder_of_records_has_a_page_that_leads_to_each(repository, tmp_path)
     pages.write_list(repository, files[0].parent, staged)
     told = (staged / "experiments/study/records/list.md").read_text()
     assert "| all | [sweep.json](sweep.json.txt) |" in told
-    assert "| `0123` | [results.jsonl](0123/results.jsonl.txt) |" in told
+    assert '| <span id="0123">`0123`</span> | [results.jsonl](0123/results.jsonl.txt) |' in told
     assert (staged / "experiments/study/records/0123/results.jsonl.txt").read_text() == "{}"
+
+
+def test_a_report_leads_to_the_records_of_a_run_in_their_list(repository, tmp_path):
+    run, report = "0123456789abcdef", repository / "experiments/study/report.html"
+    (repository / "experiments/study/records" / run).mkdir()
+    (repository / "experiments/study/records" / run / "status.json").write_text("{}")
+    report.write_text(f'<a href="../records/{run}/">{run}</a> <a href="../records/other/">other</a>')
+    (repository / "docs/assets").mkdir()
+    for name in pages.SINGLE:
+        (repository / name).write_text(
+            "[the report](experiments/study/report.html), [records](experiments/study/records/)"
+        )
+    pages.copy(repository, tmp_path / "staged")
+    copied = (tmp_path / "staged/experiments/study/report.html").read_text()
+    assert copied == f'<a href="../records/list.html#{run}">{run}</a> <a href="../records/other/">other</a>'
+    assert f'<span id="{run}">' in (tmp_path / "staged/experiments/study/records/list.md").read_text()
 
 
 @pytest.mark.parametrize("target", ["missing.md", "../missing/figure.png", "../../outside.md"])

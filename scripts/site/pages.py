@@ -16,6 +16,8 @@ LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)\s]+)\)")
 REQUEST = re.compile(
     r"""(?:<(?:script|img|iframe|link(?! rel="canonical"))\b[^>]*?\b(?:src|href)=|url\(|@import\s+)["']?(https?://[^"')\s>]+)"""
 )
+RUN = re.compile(r'href="((?:\.\./)+records)/([0-9a-f]{16})/"')
+"""A link of a report to the folder of a run."""
 LIST = "list.md"
 """The page that is made for a folder of records."""
 SHOWN = (".md", ".png", ".svg", ".html", ".css", ".js")
@@ -37,7 +39,12 @@ def copy(root: pathlib.Path, staged: pathlib.Path) -> None:
                 continue
             target = staged / shown(file.relative_to(root))
             target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(file, target)
+            if file.suffix == ".html":
+                target.write_text(
+                    RUN.sub(r'href="\1/list.html#\2"', file.read_text(encoding="utf-8")), encoding="utf-8"
+                )
+            else:
+                shutil.copyfile(file, target)
         for file in files:
             if file.name == LIST:
                 write_list(root, file.parent, staged)
@@ -92,7 +99,8 @@ def write_list(root: pathlib.Path, folder: pathlib.Path, staged: pathlib.Path) -
         f"# Records of {folder.parent.name}\n\nThe records that figures and tables were made from: a row for each run, "
     )
     text += "named by the hash of its config. Arrays (`examples.npz`) are in the repository.\n\n| run | files |\n|---|---|\n"
-    text += "".join(f"| {'all' if run == '.' else f'`{run}`'} | {', '.join(files)} |\n" for run, files in rows.items())
+    titled = lambda run: "all" if run == "." else f'<span id="{run}">`{run}`</span>'
+    text += "".join(f"| {titled(run)} | {', '.join(files)} |\n" for run, files in rows.items())
     (place / LIST).write_text(text, encoding="utf-8")
 
 
