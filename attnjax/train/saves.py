@@ -15,7 +15,7 @@ goes on on any mesh, in any number of processes. Where another process does not 
 import pathlib
 import secrets
 from collections.abc import Sequence
-from typing import Any, Protocol, Self
+from typing import Any, Protocol, Self, runtime_checkable
 
 import jax
 import numpy as np
@@ -30,6 +30,7 @@ from attnjax.typing import PyTree
 CHECKPOINTS = "checkpoints"
 
 
+@runtime_checkable
 class Holder(Protocol):
     """Says whether checkpoints may still be written into a folder; of several processes that of the first is asked."""
 
