@@ -217,8 +217,8 @@ class MultiHeadAttention(nnx.Module):
         params = self.encoding_params(params)
         if Trait.CONTEXT in self.encoding.traits:
             index = cache.index + np.arange(x.shape[1], dtype=np.int32) if pos is None else pos
-            seen = _without_padding(x, valid)
-            pos = context_positions(self.encoding, params, seen, index, self.sizes, cache.last_positions())
+            before = cache.last_positions()
+            pos = context_positions(self.encoding, params, x, index, self.sizes, before, valid=valid)
         cache = cache.append(*self._keys_values("x", x), pos, params=params, valid=valid)
         out = attend(
             self._queries(x),
@@ -261,8 +261,8 @@ class MultiHeadAttention(nnx.Module):
         if memory is not None or k_pos is not None:
             raise ValueError(f"{self.encoding} computes positions from content, which serves self-attention alone")
         index = indices_of_device(axis_name, x.shape[1]) if q_pos is None else q_pos
-        seen = _without_padding(x, mask.k_valid)
-        found = context_positions(self.encoding, params, seen, index, self.sizes, axis_name=axis_name)
+        options = {"valid": mask.k_valid, "axis_name": axis_name}
+        found = context_positions(self.encoding, params, x, index, self.sizes, **options)
         return found, found
 
     def _queries(self, x: Float[Array, "B T D"]) -> Float[Array, "B T N H"]:
@@ -283,13 +283,6 @@ class MultiHeadAttention(nnx.Module):
         out = out if gate is None else gate_heads(out, gate)
         w = self.w_o[...].reshape(-1, self.sizes.model)
         return add(linear(out.reshape(*out.shape[:2], -1), w), self.b_o)
-
-
-def _without_padding(x: Float[Array, "B T D"], valid: ArrayLike | None) -> Float[Array, "B T D"]:
-    """What positions are computed from: zeros for padding, which a convolution would mix into the tokens beside it."""
-    if valid is None:
-        return x
-    return jnp.where(jnp.broadcast_to(valid, x.shape[:2])[..., None], x, jnp.zeros((), x.dtype))
 
 
 def _project(name: str, x: Array, w: nnx.Param, b: nnx.Param | None, sizes: Sizes) -> Float[Array, "B T N H"]:

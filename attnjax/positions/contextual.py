@@ -18,7 +18,7 @@ import jax.numpy as jnp
 
 from attnjax.positions.base import EncodingParams, PositionEncoding, Sizes, Trait, learns, resolve
 from attnjax.positions.compose import BY_HEAD, Compose, repeated
-from attnjax.typing import Array, ArrayLike, Float, Num, PyTree, compute_dtype
+from attnjax.typing import Array, ArrayLike, Bool, Float, Num, PyTree, compute_dtype
 
 
 def context_positions(
@@ -29,6 +29,7 @@ def context_positions(
     sizes: Sizes,
     before: PyTree = None,
     *,
+    valid: Bool[ArrayLike, "*B T"] | None = None,
     axis_name: str | None = None,
 ) -> PyTree:
     """Positions to pass to attention: those that `context` computes, and `pos` where an encoding has no such hook.
@@ -40,6 +41,8 @@ def context_positions(
         pos: positions of the tokens, [T] or [B, T].
         sizes: N and K heads.
         before: positions of the tokens before the first, [B, N] or [B, K] (and F), in a composition a tuple; zeros if None.
+        valid: booleans, [T] or [B, T]; False marks padding, which counts as zeros, so that a convolution mixes none of it into
+            the tokens beside it.
         axis_name: inside `jax.shard_map`, the mesh axis over which the tokens are spread, in their order. Each device goes on
             from the position of the last token of the device before, which takes as many rounds as there are devices.
 
@@ -55,6 +58,8 @@ def context_positions(
         raise ValueError(f"context_positions needs x [B, T, D] and pos [T] or [B, T], got {x.shape} and {pos.shape}")
     if Trait.CONTEXT not in encoding.traits:
         return pos
+    if valid is not None:
+        x = jnp.where(jnp.broadcast_to(valid, x.shape[:2])[..., None], x, jnp.zeros((), x.dtype))
     if isinstance(encoding, Compose):
         parts = encoding.each(params or EncodingParams())
         starts = (None,) * len(parts) if before is None else before
