@@ -13,12 +13,9 @@ import numpy as np
 
 from attnjax.config.files import parse_json
 from attnjax.folder import Folder
-from attnjax.train import leaves
+from attnjax.train import leaves, sums
 from attnjax.train.leaves import Damaged
 from attnjax.typing import PyTree
-
-LARGEST_TABLE = 16 * 2**20
-"""Bytes of JSON that are read of a checkpoint."""
 
 
 def write(path: Any, arrays: PyTree) -> None:
@@ -75,7 +72,7 @@ def load(folder: Folder, like: PyTree) -> PyTree:
     wrong = Damaged("state holds other arrays than its table of leaves says")
     wanted = dict(zip(leaves.dotted(like), jax.tree.leaves(like), strict=True))
     with folder.enter("state") as state:
-        rows = parse_json(state.read("_METADATA", LARGEST_TABLE).decode("utf-8"))["tree_metadata"].values()
+        rows = parse_json(state.read("_METADATA", sums.LARGEST).decode("utf-8"))["tree_metadata"].values()
     names = {".".join(part["key"] for part in row["key_metadata"]) for row in rows}
     if any("/" in name or os.sep in name for name in names - wanted.keys()):
         raise wrong

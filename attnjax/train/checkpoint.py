@@ -6,7 +6,7 @@ A step is a folder, `checkpoints/60`, that appears by one rename:
     state/             the tree of arrays, as orbax writes it: `orbax.checkpoint` reads it without attnjax
     digest/metadata    JSON: path, type, shape and sha256 of each leaf, the run and the step
 
-The process that writes a step may be another than the one that lets it count: `prepare` and `commit`.
+One process may write a step, and another commit it: `prepare` and `commit`.
 
 Orbax does not notice a bit that flipped on disk, and casts silently to another type, so both digests are checked on restore.
 A step is *damaged* if its content differs from its digests, and for no other reason: then the newest older step that is
@@ -31,7 +31,7 @@ from typing import Any, NamedTuple
 from attnjax.config.files import parse_json
 from attnjax.folder import Folder, LinkError, enter
 from attnjax.train import leaves, sums
-from attnjax.train.arrays import LARGEST_TABLE, load, write
+from attnjax.train.arrays import load, write
 from attnjax.train.leaves import Damaged, Mismatch
 from attnjax.typing import PyTree
 
@@ -71,17 +71,17 @@ def save(directory: pathlib.Path, step: int, state: PyTree, *, keep: int = 2) ->
     """
     arrays, stored = _packed(directory, step, state)
     with enter(directory.parent) as run, run.make(directory.name) as folder:
-        _steps(folder)
+        _steps(folder)  # refuses a link in place of one of them, before anything is written
         with _whole_or_not(folder, step, PARTIAL):
             _sweep_up(folder)
-            partial = f"partial-{step}-{secrets.token_hex(4)}"
+            partial = _name(step, secrets.token_hex(4))
             _fill(folder, partial, arrays, stored)
             _put(folder, partial, step)
             _prune(folder, keep)
 
 
 def prepare(directory: pathlib.Path, step: int, state: PyTree, attempt: str) -> None:
-    """Write `state` as a step that does not count before `commit`, so that one process may write it and another commit it.
+    """Write `state` as a step that is not there before `commit`, so that one process may write it and another commit it.
 
     `attempt`, a word of hexadecimal digits, parts what this training writes from what an earlier one left. The folder of
     all steps must be there. Raises as `save` does.
@@ -106,7 +106,7 @@ def prepare(directory: pathlib.Path, step: int, state: PyTree, attempt: str) -> 
 
 
 def commit(directory: pathlib.Path, step: int, attempt: str) -> None:
-    """Let a step count that was prepared. Raises OSError where the disk refuses."""
+    """Commit a step that was prepared, by one rename. Raises OSError where the disk refuses."""
     with enter(directory.parent) as run, run.enter(directory.name) as folder, _whole_or_not(folder, step, PARTIAL):
         _put(folder, _name(step, attempt), step)
 
@@ -207,7 +207,7 @@ def _packed(directory: pathlib.Path, step: int, state: PyTree) -> tuple[PyTree, 
     return arrays, leaves.digest(table, run=directory.parent.name, step=step)
 
 
-def _name(step: int | str, attempt: str) -> str:
+def _name(step: int, attempt: str) -> str:
     return f"partial-{step}-{attempt}"
 
 
@@ -286,7 +286,7 @@ def _table(folder: Folder) -> Any:
         raise Damaged("it has no table of leaves")
     with folder.enter("digest") as digest:
         try:
-            return parse_json(digest.read("metadata", LARGEST_TABLE).decode("utf-8"))
+            return parse_json(digest.read("metadata", sums.LARGEST).decode("utf-8"))
         except FileNotFoundError:
             raise Damaged("it has no table of leaves") from None
         except LinkError:
@@ -319,7 +319,7 @@ def _sweep_up(folder: Folder, undone: re.Pattern[str] = PARTIAL) -> None:
 
 def _delete(folder: Folder, step: int) -> None:
     """Delete a step. It is renamed first, so that a process killed amid the deletion leaves no incomplete step behind."""
-    partial = f"partial-{step}-{secrets.token_hex(4)}"
+    partial = _name(step, secrets.token_hex(4))
     folder.move(str(step), folder, partial)
     folder.remove(partial)
 

@@ -1,4 +1,4 @@
-"""The checkpoints that a population writes while it trains: who writes which member, and when a checkpoint counts.
+"""The checkpoints that a population writes while it trains: who writes which member, and when a step is committed.
 
 One process writes all members, each in turn, in a thread. Several processes that see the same folders, and have members of
 their own (`--mesh population=N`), each write their own, and nothing of the state is sent from one to another:
@@ -7,8 +7,8 @@ their own (`--mesh population=N`), each write their own, and nothing of the stat
     process 0      checkpoints/60                      by one rename of each member, once all processes have written theirs
 
 So a process that is lost amid a save leaves the step before, of all members, and process 0, which has the lease, alone decides
-what counts. Files are those of one process, but for the number in `ocdbt.process_1`: a checkpoint is one of its member, and
-goes on on any mesh, in any number of processes. Where another process does not see the folder, or all have all members
+what is committed. Files are those of one process, but for the number in `ocdbt.process_1`: a checkpoint is that of its member,
+and goes on on any mesh, in any number of processes. Where another process does not see the folder, or all have all members
 (`data`, `sequence`), process 0 gets the whole state and writes it.
 """
 
@@ -92,14 +92,14 @@ class Saves:
             self._thread.start(lambda: self._save(copies, step))
 
     def check(self) -> None:
-        """Raise what a save has raised in any process. Lets the step count that all have written. Does not wait for a disk."""
+        """Raise what a save has raised in any process. Commits the step that all have written. Does not wait for a disk."""
         written = self._thread.ended()
         together(self._thread.check)
         if self._prepared and all(said("written" if written else "")):
             self._commit()
 
     def wait(self) -> None:
-        """Wait until the last step counts. Raises what its save has raised in any process."""
+        """Wait until the last step is committed. Raises what its save has raised in any process."""
         together(self._thread.wait)
         if self._prepared:
             self._commit()
@@ -147,7 +147,6 @@ def _agreed_attempt(directories: Sequence[pathlib.Path], owners: Sequence[int], 
     """
     attempt = announced(secrets.token_hex(8).encode() if leads() else b"").decode()
     mark = f"partial-{attempt}"
-
     held = [directory for directory in directories if leads() and context.holds(directory)]
 
     def offer() -> None:

@@ -10,6 +10,7 @@ from attnjax.train.leaves import Damaged
 FILE = "SHA256SUMS"
 LINE = re.compile(r"([0-9a-f]{64})  (\S.*)")
 LARGEST = 16 * 2**20
+"""Bytes that are read of a table of a checkpoint: SHA256SUMS, leaves, what orbax wrote about them."""
 PIECE = 2**20
 
 

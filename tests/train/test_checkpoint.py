@@ -1,7 +1,6 @@
 """Checkpoints: what is read is what was saved, or it is not read."""
 
 import contextlib
-import gc
 import hashlib
 import os
 import pathlib
@@ -19,17 +18,11 @@ import orbax.checkpoint as ocp
 import pytest
 
 from attnjax.train import checkpoint
+from tests.train.conftest import LEFT_BY_ORBAX
 from tests.trees import tree
 
 ROOT = pathlib.Path(__file__).parents[2]
-# Orbax leaves an event loop behind where a read fails, which Python mentions when it is collected.
-pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning", "ignore::ResourceWarning")
-
-
-@pytest.fixture(autouse=True)
-def _collect():
-    yield
-    gc.collect()
+pytestmark = LEFT_BY_ORBAX
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 import contextlib
 import errno
-import gc
 import hashlib
 import json
 import os
@@ -22,19 +21,14 @@ from attnjax.folder import LinkError
 from attnjax.train import checkpoint
 from attnjax.train.loop import CHECKPOINTS, fingerprint, make_task
 from attnjax.train.step import Trainer
+from tests.train.conftest import LEFT_BY_ORBAX
 from tests.trees import tree
 
 FROZEN = pathlib.Path(__file__).parents[1] / "frozen" / "format_1"
 STATE = {"w": jnp.arange(12.0), "key": jax.random.key(5)}
 LIKE = jax.eval_shape(lambda: STATE)
 
-pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning", "ignore::ResourceWarning")
-
-
-@pytest.fixture(autouse=True)
-def _collect():
-    yield
-    gc.collect()
+pytestmark = LEFT_BY_ORBAX
 
 
 @pytest.fixture
