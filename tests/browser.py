@@ -2,12 +2,13 @@
 
 import html.parser
 import os
-import shutil
 import subprocess
 from collections import Counter
 from pathlib import Path
 
-BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+from scripts.site.visit import chromium
+
+BROWSER = chromium()
 
 
 class Parsed(html.parser.HTMLParser):

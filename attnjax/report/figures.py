@@ -37,7 +37,7 @@ def overview(tasks: Sequence[Task]) -> Any:
         axis.set_axis_off()
     variants = {variant.label: variant for task in tasks for variant in task.panel.variants}
     known = sorted(variants.values(), key=lambda variant: (order(variant.encoding), natural(variant.label)))
-    if len(free) and len(known) <= 12:
+    if len(free) and len(known) <= 12:  # more lines than that are taller than a panel
         free[0].legend(handles=handles(known), loc="center", labelspacing=1.0)
     else:
         legend(figure, known)

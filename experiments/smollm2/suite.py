@@ -72,12 +72,10 @@ def measure(file: pathlib.Path, text: pathlib.Path, path: pathlib.Path) -> None:
         for task in TASKS:
             if not any((one.get("task"), one.get("length")) == (task, length) for one in found):
                 jsonl.append(path, timed(functools.partial(score, subject, task, length)))
-        if length == LENGTHS[0] and not any(one.get("kind") == "search" for one in found):
-            tokens = subject.encode(text.read_text(encoding="utf-8"))[:WINDOW]
-            jsonl.append(path, timed(functools.partial(search, subject, tokens)))
-    if not any(one.get("kind") == "plain" for one in found):
-        tokens = subject.encode(text.read_text(encoding="utf-8"))[:WINDOW]
-        jsonl.append(path, timed(functools.partial(plain, subject, tokens)))
+    window = subject.encode(text.read_text(encoding="utf-8"))[:WINDOW]
+    for kind, make in (("search", search), ("plain", plain)):
+        if not any(one.get("kind") == kind for one in found):
+            jsonl.append(path, timed(functools.partial(make, subject, window)))
 
 
 def timed(make: Callable[[], Record]) -> Record:

@@ -31,6 +31,11 @@ LOOK = """new Promise((done) => setTimeout(done, 300)).then(() => [document.scro
 """What is read from a page, a moment after it has loaded."""
 
 
+def chromium() -> str | None:
+    """The path of a Chromium, where one is installed."""
+    return next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+
+
 class Browser:
     """Chromium with one page, spoken to in the DevTools protocol over file descriptors 3 and 4."""
 
@@ -126,7 +131,7 @@ def main() -> int:
     parser.add_argument("site", type=pathlib.Path, help="the folder that docs/build has made")
     parser.add_argument("--record", type=pathlib.Path, help="a JSON file to write")
     chosen = parser.parse_args()
-    program = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    program = chromium()
     pages = sorted(path.relative_to(chosen.site).as_posix() for path in chosen.site.rglob("*.html"))
     if program is None or not pages:
         parser.error("no Chromium is installed" if program is None else f"{chosen.site} holds no page")

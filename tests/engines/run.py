@@ -4,10 +4,10 @@
     python -m tests.engines.run --engine slurm ray both --out tests/engines/records
 
 Workers are requeued, warned, killed or cancelled in the middle of a run, and nodes are lost. With `both`, two workers of SLURM
-and two of Ray claim the runs of one folder. Afterwards the digest of the
-parameters of each run at its last step must be that of the undisturbed one, its log and evaluations must be the same and each
-line there once, and it must have ended once. The record names machine and versions, says how many leases each run had and how
-often it ended, and how many trainings were met after their first step.
+and two of Ray claim the runs of one folder. Afterwards the digest of the parameters of each run at its last step must be that
+of the undisturbed one, its log and evaluations must be the same and each line there once, and it must have ended once. The
+record names machine and versions, says how many leases each run had and how often it ended, and how many trainings were met
+after their first step.
 """
 
 import argparse
