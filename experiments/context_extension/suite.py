@@ -12,7 +12,7 @@ No prompt is ever cut: RULER's shortest has more bytes than these models were tr
 made for has no score. Samples are the same for every model and method.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -109,21 +109,19 @@ def _facts(
     prompts = np.array([one.prompt for one in asked], np.int32)
     parts = [prompts[start : start + ROWS] for start in range(0, count, ROWS)]
     costs = np.concatenate([subject.next_losses(subject.params, numbers, part) for part in parts])
-    right = [found_by(cost, one, length) for cost, one in zip(costs, asked, strict=True)]
+    right = [found_by(cost, one) for cost, one in zip(costs, asked, strict=True)]
     return round(100 * sum(right) / count, 2)
 
 
-def found_by(costs: Float[np.ndarray, " V"], asked: Question, length: int) -> bool:
+def found_by(costs: Float[np.ndarray, " V"], asked: Question) -> bool:
     """Whether the suite finds the right byte likeliest, by what each byte would cost behind the prompt."""
 
-    def losses(tokens: Int[np.ndarray, "B T"]) -> Float[np.ndarray, "B T-1"]:
-        at = len(asked.prompt)
-        out = np.zeros((len(tokens), length - 1))
-        out[:, at - 1] = costs[tokens[:, at]]
-        return out
+    def endings(prompt: Sequence[int], told: Sequence[Sequence[int]], size: int) -> list[Float[np.ndarray, " n"]]:
+        del prompt, size
+        return [costs[list(answer)] for answer in told]
 
     told = [[*asked.prompt, byte] for byte in asked.answers]
-    return scoring.best_candidate(losses, asked.prompt, told, [1] * CANDIDATES, length) == 0
+    return scoring.best_candidate(endings, asked.prompt, told, [1] * CANDIDATES, len(told[0])) == 0
 
 
 def losses_of(subject: Subject, numbers: Numbers) -> Losses:

@@ -61,8 +61,9 @@ def test_rows_of_a_smoke_run_can_be_read(name, tmp_path):
         assert row.suite == name
         assert row.peer in table.SUITES[name].peers
         assert all(math.isfinite(x) and x > 0 for x in (*row.our_figure, *row.peer_figure, *row.ratio))
-        # Losses of padded and of whole rows may be equal to the last bit; what is trained never is.
-        assert row.error is None or 0 < row.error < 1e-5 or (name == "evaluation" and row.error == 0)
+        # Losses of padded and of whole rows may be equal to the last bit, and so may a run alone and beside others; Flax and
+        # optax as in their own examples compute in another order.
+        assert row.error is None or 0 < row.error < 1e-5 or (name in ("evaluation", "population") and row.error == 0)
     assert read(record.path)[1] == rows
     assert any(row.goal for row in rows)
     assert any(row.error is not None for row in rows)
