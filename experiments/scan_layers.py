@@ -42,10 +42,12 @@ def measure(layers: int, scan: bool, remat: bool) -> dict[str, float]:
     traced = time.process_time()
     program = lowered.compile()
     done = time.process_time()
+    memory = program.memory_analysis()
+    assert memory is not None
     return {
         "trace": traced - start,
         "compile": done - traced,
-        "MiB": program.memory_analysis().temp_size_in_bytes / 2**20,
+        "MiB": memory.temp_size_in_bytes / 2**20,
     }
 
 

@@ -68,12 +68,12 @@ def text(value: Any) -> str:
     return value if isinstance(value, str) else ""
 
 
-def whole(value: Any) -> bool:
+def whole(value: Any) -> TypeGuard[int]:
     """Whether this is a whole number, not negative, that a float holds exactly."""
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < LARGEST
 
 
-def number(value: Any) -> bool:
+def number(value: Any) -> TypeGuard[float]:
     """Whether this is a number; NaN and infinity are, because a run may really have ended there."""
     return isinstance(value, float) or (isinstance(value, int) and not isinstance(value, bool) and abs(value) < LARGEST)
 

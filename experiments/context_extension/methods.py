@@ -29,6 +29,7 @@ authors of p-RoPE train with it; here it is put on a model that was trained with
 
 import dataclasses
 import math
+from typing import Any
 
 import numpy as np
 
@@ -99,7 +100,7 @@ def encoding(method: str, base: RoPE, extension: Extension) -> PositionEncoding:
         return base
     if method not in NAMES:
         raise ValueError(f"a method must be one of {', '.join(NAMES)}, got {method!r}")
-    options = {"factors": extension.factors} if method == "longrope" else {}
+    options: dict[str, Any] = {"factors": extension.factors} if method == "longrope" else {}
     L, s, after = extension.trained, extension.factor, scaled_after(base)
     return extended_encoding(published_name(method), base, L, s, scaled_after=after, **options)
 

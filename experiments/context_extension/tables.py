@@ -34,7 +34,7 @@ def length_table(
 
 def perplexity(loss: Estimate) -> Estimate:
     """exp of a mean loss and of the ends of its interval."""
-    return Estimate(*(math.exp(value) for value in (loss.value, loss.low, loss.high)))
+    return Estimate(math.exp(loss.value), math.exp(loss.low), math.exp(loss.high))
 
 
 def position_table(results: Results, stage: str) -> str:

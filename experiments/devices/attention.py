@@ -55,7 +55,7 @@ def summed(case: Case) -> int:
 
 def gradient(there: Topology, case: Case) -> Program:
     """The gradient with respect to parameters, content, q, k and v, as a program for all devices of a topology."""
-    encoding, axis = aj.ENCODINGS[case.name](), {"axis_name": "sequence"} if case.ring else {}
+    encoding, axis = aj.ENCODINGS[case.name](), "sequence" if case.ring else None
     context = aj.Trait.CONTEXT in encoding.traits
     data, of_data = _data(case, context)
 
@@ -64,9 +64,9 @@ def gradient(there: Topology, case: Case) -> Program:
         where = where + jax.lax.axis_index("sequence") * x.shape[1] if case.ring else where
         pos = data.get("pos")
         if context and pos is None:
-            pos = aj.context_positions(encoding, params, x, where, SIZES, **axis)
+            pos = aj.context_positions(encoding, params, x, where, SIZES, axis_name=axis)
         options = {"encoding": encoding, "params": params, "q_pos": pos, "k_pos": pos, "mask": _mask(case, data)}
-        out = aj.attend(q, k, v, implementation=implementation, **options, **axis)
+        out = aj.attend(q, k, v, implementation=implementation, **options, axis_name=axis)
         total = (out.astype(jnp.float32) ** 2).sum()
         return jax.lax.psum(total, name) if mapped else total
 

@@ -203,10 +203,10 @@ def _configs(rows: dict[tuple[str, Case], Record]) -> list[str]:
         text += ["| --- | --- | ---: | ---: | ---: | --- | ---: |"]
     for (target, name), found in many.items():
         kinds = sorted({SHORT.get(kind, kind) for row in found for kind, *_ in row["collectives"]})
-        most = [f"{max(row[field] for row in found) / MIB:,.0f}" for field in ("temporary", "memory")]
+        peaks = [f"{max(row[field] for row in found) / MIB:,.0f}" for field in ("temporary", "memory")]
         seconds = sum(row["seconds"] for row in found)
         text.append(
-            f"| {name} | {target} | {len(found)} | {most[0]} | {most[1]} | {', '.join(kinds) or 'none'} | {seconds:.0f} |"
+            f"| {name} | {target} | {len(found)} | {peaks[0]} | {peaks[1]} | {', '.join(kinds) or 'none'} | {seconds:.0f} |"
         )
     return text
 
@@ -268,9 +268,7 @@ def _sums(rows: dict[tuple[str, Case], Record]) -> list[str]:
     if not found:
         return []
     early = [name for name in names if name in DISTANCES or name in POSITIONS]
-    halves = [
-        name for name in names if name not in early and max(found[name][:2], key=lambda n: n or 0) < learned(name)
-    ]
+    halves = [name for name in names if name not in early and max(n or 0 for n in found[name][:2]) < learned(name)]
     kib = lambda size: formatting.NONE if size is None else f"{size / 2**10:,.1f}"
     table = formatting.markdown_table(
         ("encoding, KiB", "learned, in float32", *columns),

@@ -9,7 +9,7 @@ A branch that outputs zero leaves the block the identity, up to its norms: the w
 Reference: Vaswani et al. 2017 (arXiv:1706.03762), sections 3.1 and 3.3; Xiong et al. 2020 (arXiv:2002.04745).
 """
 
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -63,10 +63,11 @@ def feed_forward() -> dict[str, Any]:
     return {"x": list(FFN_X), "before": before.tolist(), "after": np.maximum(before, 0).tolist(), "out": plain(out)}
 
 
-def block(norm_position: str, model: int) -> TransformerBlock:
+def block(norm_position: Literal["pre", "post"], model: int) -> TransformerBlock:
     """A block of two heads with d_ff = 4 d_model, ReLU."""
-    options = {"activation": "relu", "norm_position": norm_position}
-    config = TransformerConfig(vocab=1, model=model, layers=1, heads=2, hidden=4 * model, **options)
+    config = TransformerConfig(
+        vocab=1, model=model, layers=1, heads=2, hidden=4 * model, activation="relu", norm_position=norm_position
+    )
     return TransformerBlock(config, rngs=nnx.Rngs(0))
 
 
@@ -101,7 +102,13 @@ def by_depth() -> dict[str, list[float]]:
     found = {"post-norm": [plain(size(x))], "pre-norm": [plain(size(x))], "pre-norm, branches zero": [plain(size(x))]}
     for name in found:
         config = TransformerConfig(
-            vocab=1, model=64, layers=DEPTH, heads=4, hidden=256, activation="relu", norm_position=name[:4].strip("-")
+            vocab=1,
+            model=64,
+            layers=DEPTH,
+            heads=4,
+            hidden=256,
+            activation="relu",
+            norm_position="post" if name == "post-norm" else "pre",
         )
         y, rngs = x, nnx.Rngs(0)
         for layer in range(DEPTH):

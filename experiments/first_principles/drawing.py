@@ -23,8 +23,8 @@ SEQUENTIAL, DIVERGING = "cividis", "PuOr"
 def heat(
     axis: Any,
     table: Any,
-    left: Sequence[str] = (),
-    top: Sequence[str] = (),
+    left: Sequence[str | int] = (),
+    top: Sequence[str | int] = (),
     *,
     title: str = "",
     digits: int | None = 2,

@@ -18,6 +18,7 @@ import numpy as np
 from flax import nnx
 
 from attnjax import Mask
+from attnjax.config.architecture import Implementation
 from attnjax.modules import AttentionOptions, MultiHeadAttention
 from attnjax.report.drawing import new_figure
 from attnjax.report.formatting import markdown_table
@@ -43,7 +44,7 @@ COLORS = (("attention", BLUE, "o"), ("lstm", RED, "s"), ("lstm, forget bias 1", 
 Layer = Callable[[PyTree, Float[Array, "B T D"]], Float[Array, "B T D"]]
 
 
-def attention(seed: int, implementation: str | None = None) -> tuple[Layer, PyTree]:
+def attention(seed: int, implementation: Implementation | None = None) -> tuple[Layer, PyTree]:
     """A layer of causal attention and its parameters."""
     options = AttentionOptions(implementation=implementation)
     made = MultiHeadAttention(CHANNELS, HEADS, options=options, rngs=nnx.Rngs(seed))
@@ -55,6 +56,7 @@ def lstm(seed: int, forget: float = 0.0) -> tuple[Layer, PyTree]:
     """Flax's LSTM and its parameters; `forget` is the bias of its forget gate, 0 by default."""
     cell = nnx.OptimizedLSTMCell(CHANNELS, CHANNELS, rngs=nnx.Rngs(seed))
     bias = cell.dense_h.bias  # of input, forget, cell and output gate, in this order
+    assert bias is not None
     bias[...] = bias[...].at[CHANNELS : 2 * CHANNELS].set(forget)
     graph, params = nnx.split(cell, graph=False)
 

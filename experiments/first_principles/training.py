@@ -70,6 +70,7 @@ def train(runs: list[RunConfig]) -> dict[str, Any]:
     trainer, population = Trainer(runs[0], task), members(runs)
     state = trainer.start(population)
     unseen = batch(runs[0], task, jnp.uint32(UNSEEN), jnp.int32(0))
+    assert isinstance(unseen, Sequences)
     look = jax.jit(jax.vmap(lambda params: shares(trainer, params, unseen)))
     looks, losses = [look(state.params)], []
     for _ in range(STEPS // EVERY):

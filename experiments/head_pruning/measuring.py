@@ -117,7 +117,7 @@ def _at_length(
 
 def windows(text: Text, length: int, count: int, seed: int = KEY) -> Int[np.ndarray, "B T"]:
     """`count` random windows of the text, the same for every run."""
-    lengths, key = np.full(count, length), jax.random.key(seed)
+    lengths, key = [length] * count, jax.random.key(seed)
     draw = jax.jit(lambda *arrays: text.given(*arrays).sample(key, lengths, length).inputs)
     return np.asarray(draw(*text.arrays))
 

@@ -83,6 +83,7 @@ def processor() -> float:
 def wanted() -> dict[tuple[str, str], RunConfig]:
     """The cells that are measured, by task and encoding: dear encodings and what all else is compared with first."""
     file = load_config("length_table:all")
+    assert file.sweep is not None
     first = [one for one in file.sweep() if one["seed"] == 0]
     cells = {(run.config.task.name, run.config.model.encodings[0].name): run.config for run in plan(file.config, first)}
     chosen = [cell for cell in cells if cell[0] == MEASURED or cell[1] == REFERENCE]

@@ -30,7 +30,7 @@ class Kept(NamedTuple):
     run: str
     task: str
     encoding: str
-    seeds: tuple[int, int]
+    seeds: tuple[int, ...]
     learning_rate: float
     longest: int
     metric: str

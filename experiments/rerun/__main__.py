@@ -41,15 +41,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--render", type=folder, help="train nothing; write the page of the records in this folder")
     chosen = parser.parse_args(arguments)
+    place = chosen.render
     try:
         if chosen.compare is not None:
-            target = chosen.out / safe_name(chosen.compare.name, "the sweep")
-            elsewhere.write(chosen.records, chosen.compare, target)
-        elif chosen.render is None:
-            target = chosen.out / safe_name(f"{chosen.task}_{chosen.encoding}", "the cell")
-            if status := rerun(chosen, target):
+            place = chosen.out / safe_name(chosen.compare.name, "the sweep")
+            elsewhere.write(chosen.records, chosen.compare, place)
+        elif place is None:
+            place = chosen.out / safe_name(f"{chosen.task}_{chosen.encoding}", "the cell")
+            if status := rerun(chosen, place):
                 return status
-        place = chosen.render or target
         made = (elsewhere if elsewhere.holds(place / recorded.RECORDS) else page).render(place)
     except ValueError as error:
         print(f"rerun: error: {error}", file=sys.stderr)

@@ -70,11 +70,11 @@ class ClampedRoPE(RoPE):
         clamped = np.isin(np.arange(pairs), self.clamped).astype(np.float32)
         return EncodingParams(shared={**known.shared, "clamped": clamped, "reach": np.int32(self.reach)})
 
-    def map_q(self, p: EncodingParams, q: Float[Array, "T H"], pos: Num[Array, " T"]) -> Float[Array, "T h"]:
+    def map_q(self, p: EncodingParams, q: Float[Array, "T H"], pos: Num[ArrayLike, " T"]) -> Float[Array, "T h"]:
         """[R(pos) q | R(reach) q]."""
         return jnp.concatenate([self.turn(p, q, pos), self.turn(p, q, jnp.full(len(q), p.shared["reach"]))], axis=-1)
 
-    def map_k(self, p: EncodingParams, k: Float[Array, "S H"], pos: Num[Array, " S"]) -> Float[Array, "S h"]:
+    def map_k(self, p: EncodingParams, k: Float[Array, "S H"], pos: Num[ArrayLike, " S"]) -> Float[Array, "S h"]:
         """[R(pos) k | k], both with the attention factor of a scaling."""
         return jnp.concatenate([self.turn(p, k, pos), self.turn(p, k, jnp.zeros(len(k), jnp.int32))], axis=-1)
 

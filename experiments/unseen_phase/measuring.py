@@ -42,8 +42,8 @@ class Clamps:
     def __init__(self, run: RunConfig, task: Task, windows: int):
         trained = run.task.length_max
         self.lengths = (trained, FURTHEST * trained)
-        model = dataclasses.replace(run.model, encoding=EncodingConfig(PATH, {}))
-        tests = {"lengths": self.lengths, "bucket_sizes": self.lengths, "validation_lengths": ()}
+        model = dataclasses.replace(run.model, encoding=EncodingConfig(PATH))
+        tests: dict[str, Any] = {"lengths": self.lengths, "bucket_sizes": self.lengths, "validation_lengths": ()}
         tests |= {"count": windows, "batch": min(windows, run.evaluate.batch)}
         changed = dataclasses.replace(run, model=model, evaluate=dataclasses.replace(run.evaluate, **tests))
         self._model = build(changed, task)
