@@ -16,7 +16,7 @@ import jax
 import pytest
 
 from tests import annotations
-from tests.quick import leave_to_ci
+from tests.quick import leave_to_ci, leave_to_the_night
 
 QUICK = "--xla_cpu_parallel_codegen_split_count=1"
 if jax.__version_info__ < (0, 11):
@@ -54,10 +54,11 @@ def pytest_collection_finish() -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_pycollect_makeitem(name: str) -> Iterator[Any]:
-    """Cases of a test that its mark `quick` does not name are slow."""
+    """Cases of a test that its mark `quick` does not name are slow, and most slow cases of one test are nightly."""
     made = yield
     if isinstance(made, list):
         leave_to_ci(name, made)
+        leave_to_the_night(made)
     return made
 
 

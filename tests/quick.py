@@ -3,13 +3,18 @@
     @pytest.mark.quick("rope", "cope-window")
     @pytest.mark.parametrize(...)
 
-The names are ids as pytest prints them in brackets. All other cases get the mark `slow` and are run by CI.
+The names are ids as pytest prints them in brackets. All other cases get the mark `slow`. Of the slow cases of one test CI runs
+about every third, among them the first; the others get the mark `nightly` too.
 """
 
 from collections.abc import Sequence
 from typing import Any
 
 import pytest
+
+GOLDEN = (5**0.5 - 1) / 2
+SHARE = 1 / 3
+"""Of the slow cases of one test, how many are run by CI."""
 
 
 def leave_to_ci(name: str, cases: Sequence[Any]) -> None:
@@ -23,3 +28,15 @@ def leave_to_ci(name: str, cases: Sequence[Any]) -> None:
     for item in cases:
         if item.callspec.id not in quick:
             item.add_marker("slow")
+
+
+def leave_to_the_night(cases: Sequence[Any]) -> None:
+    """Mark as nightly two thirds of the slow cases of one test.
+
+    Multiples of the golden ratio modulo 1 below a third choose those that stay. They are spread evenly over every parameter,
+    however many values it has: every third case would have one value alone of a parameter with three.
+    """
+    slow = [item for item in cases if item.get_closest_marker("slow") and not item.get_closest_marker("nightly")]
+    for i, item in enumerate(slow):
+        if i * GOLDEN % 1 >= SHARE:
+            item.add_marker("nightly")

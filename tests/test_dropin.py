@@ -335,6 +335,7 @@ def test_scan_over_layers_equals_a_loop(name, implementation, qkv):
     np.testing.assert_allclose(scanned, looped, atol=2e-6)
 
 
+@pytest.mark.quick("batch-chunked-t5", "heads-dense-cope")
 @SOME
 @BOTH
 @pytest.mark.parametrize("axis", ["batch", "heads"])

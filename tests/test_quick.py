@@ -1,8 +1,8 @@
-"""The mark `quick`, on this test itself: two of its cases are quick, and the third is slow."""
+"""The marks of cases: which are quick, on a test of this file itself, and which slow ones are left to the nightly run."""
 
 import pytest
 
-from tests.quick import leave_to_ci
+from tests.quick import leave_to_ci, leave_to_the_night
 
 
 @pytest.mark.quick("one", "two")
@@ -21,3 +21,25 @@ def test_a_name_of_no_case_is_a_mistake(name, request):
     request.node.add_marker(pytest.mark.quick("here", "mistyped"))
     with pytest.raises(pytest.UsageError, match="names what is no case of it: mistyped"):
         leave_to_ci("test", [request.node])
+
+
+class Case:
+    def __init__(self, *marks):
+        self.marks = set(marks)
+
+    def get_closest_marker(self, name):
+        return name if name in self.marks else None
+
+    def add_marker(self, name):
+        self.marks.add(name)
+
+
+def test_a_third_of_the_slow_cases_stays_and_every_value_of_a_parameter_with_three():
+    # Multiples of 0.618 modulo 1: 0, 0.618, 0.236, 0.854, 0.472, 0.090, 0.708, 0.326, 0.944, 0.562, 0.180, 0.798.
+    cases = [Case("slow") for _ in range(12)]
+    leave_to_the_night([Case(), Case("slow", "nightly"), *cases])
+    assert [i for i, case in enumerate(cases) if "nightly" not in case.marks] == [0, 2, 5, 7, 10]
+    alone, quick = Case("slow"), Case()
+    leave_to_the_night([alone])
+    leave_to_the_night([quick, quick])
+    assert (alone.marks, quick.marks) == ({"slow"}, set())

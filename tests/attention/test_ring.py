@@ -201,7 +201,7 @@ def kinds_of_default():
     """Two and eight devices for every encoding, and four for those that read the keys in order, by CI these on two."""
     for name in DEFAULT:
         slow = pytest.mark.slow if name in IN_ORDER else pytest.mark.nightly
-        marks = () if name in ("rope-dynamic", "stick", "t5") else slow
+        marks = () if name == "rope-dynamic" else slow if name != "t5" else pytest.mark.slow
         yield pytest.param(name, 2, marks=marks, id=f"{name}-2")
         if name in IN_ORDER:
             yield pytest.param(name, 4, marks=pytest.mark.nightly, id=f"{name}-4")

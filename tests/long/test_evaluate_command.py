@@ -44,6 +44,7 @@ def a_run(root, **changes):
     return folder, config, trainer, state
 
 
+@pytest.mark.slow
 def test_a_run_on_text(here, capsys):
     (here / "text").write_text("A line of words to read.\n" * 2000)
     folder, *_ = a_run(here, task={**FIELDS["task"], "options": {"path": "text"}})

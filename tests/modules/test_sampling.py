@@ -113,6 +113,7 @@ def test_several_stop_tokens(decoder, tokens):
     np.testing.assert_array_equal(call(stop=stop[:1] * 2), call(stop=stop[0]))
 
 
+@pytest.mark.quick("11-4-{}", "3-8-{'temperature': 3.0, 'top_p': 0.9}")
 @pytest.mark.parametrize("rule", [{}, {"temperature": 3.0, "top_p": 0.9}], ids=str)
 @pytest.mark.parametrize(("steps", "size"), [(11, 4), (9, 4), (3, 8), (1, 2)])
 def test_parts_are_the_tokens_of_one_program(decoder, tokens, rule, steps, size):

@@ -124,6 +124,9 @@ def test_decoding_with_constants_that_were_passed():
     np.testing.assert_allclose(compiled(decode)(rope.constants(SIZES)), expected[:, :3], rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.quick(
+    "nope", "rope", "alibi", "t5", "sinusoidal", "learned", "fire", "cope", "fox", "mrope", "self_extend", "dape"
+)
 @pytest.mark.parametrize("name", sorted(ENCODINGS))
 def test_program_and_constants_of_every_encoding_make_it_again(name):
     one = encoding(name, **({"length": 600} if name == "learned" else {}))
