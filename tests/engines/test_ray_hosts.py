@@ -59,6 +59,7 @@ def disturb(way, nodes, out):
 
 
 @pytest.mark.parametrize("way", ["kill", *(pytest.param(one, marks=pytest.mark.nightly) for one in ("task", "node"))])
+@pytest.mark.nightly
 def test_a_model_over_two_nodes_one_of_which_is_lost_has_the_bits_of_one_process(tmp_path, way):
     """Both processes are started again, and go on together."""
     alone = hosts.attnjax(tmp_path, "run", "tiny.json", "--mesh", "data=2", "--out", "alone", devices=2)

@@ -172,6 +172,7 @@ def on_ring(model, mesh, *, contiguous=False):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("model", SPREAD)
+@pytest.mark.nightly
 def test_the_order_of_tokens_on_devices_changes_no_result(model):
     """Of examples of many lengths, whose padded length the devices do not divide."""
     (loss, gradient), scores = on_ring(model, MeshShape())
