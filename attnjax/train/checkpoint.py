@@ -51,8 +51,8 @@ class Restored(NamedTuple):
     damaged: tuple[tuple[int, str], ...] = ()
 
 
-def save(directory: pathlib.Path, step: int, state: PyTree, *, keep: int = 2) -> None:
-    """Commit `state` as `step`, and delete all but the newest `keep` steps.
+def save(directory: pathlib.Path, step: int, state: PyTree, *, keep: int | None = 2) -> None:
+    """Commit `state` as `step`, and delete all but the newest `keep` steps, or none where that is None.
 
     Raises ValueError if the state holds NaN or Inf, which must never be what a run resumes from, or if a link stands where
     files are written, and OSError where the disk refuses; earlier steps stay as they are, and nothing half-written stays
@@ -77,7 +77,8 @@ def save(directory: pathlib.Path, step: int, state: PyTree, *, keep: int = 2) ->
             partial = _name(step, secrets.token_hex(4))
             _fill(folder, partial, arrays, stored)
             _put(folder, partial, step)
-            _prune(folder, keep)
+            if keep is not None:
+                _prune(folder, keep)
 
 
 def prepare(directory: pathlib.Path, step: int, state: PyTree, attempt: str) -> None:

@@ -107,7 +107,14 @@ class Saves:
     def _save(self, copies: dict[int, PyTree], step: int) -> None:
         for i, copy in copies.items():
             if self._context.holds(self._directories[i]):
-                checkpoint.save(self._directories[i] / CHECKPOINTS, step, copy, keep=self._keep)
+                checkpoint.save(self._directories[i] / CHECKPOINTS, step, copy, keep=None)
+        self._prune([self._directories[i] for i in copies])
+
+    def _prune(self, directories: Sequence[pathlib.Path]) -> None:
+        """Delete old steps of members that all have the new one, so that there is always one that all have."""
+        for directory in directories:
+            if self._context.holds(directory):
+                checkpoint.prune(directory / CHECKPOINTS, keep=self._keep)
 
     def _prepare(self, copies: dict[int, PyTree], step: int) -> None:
         for i, copy in copies.items():
@@ -134,8 +141,7 @@ class Saves:
             held = [self._directories[i] for i in members if leads() and self._context.holds(self._directories[i])]
             for directory in held:
                 checkpoint.commit(directory / CHECKPOINTS, step, self._attempt)
-            for directory in held:  # not before all have the new step, so that there is always one that all have
-                checkpoint.prune(directory / CHECKPOINTS, keep=self._keep)
+            self._prune(held)
 
         together(commit)
 

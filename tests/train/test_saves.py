@@ -40,6 +40,33 @@ def test_a_prepared_step_counts_when_it_is_committed(place_of_steps):
     assert sorted(path.name for path in place_of_steps.iterdir()) == ["40", "60"]
 
 
+def test_where_one_step_is_kept_members_always_have_one_in_common(tmp_path, monkeypatch):
+    """A kill between the saves of two members of one process, as an error of the second."""
+    members = [tmp_path / name for name in "ab"]
+    for directory in members:
+        directory.mkdir()
+    state = jax.tree.map(lambda leaf: np.stack([leaf, leaf]), STATE)
+    found = lambda: [checkpoint.steps(directory / saves.CHECKPOINTS) for directory in members]
+    write = checkpoint.save
+
+    def killed(directory, step, state, **options):
+        if step == 60 and directory.parent == members[1]:
+            raise OSError("killed")
+        write(directory, step, state, **options)
+
+    monkeypatch.setattr(checkpoint, "save", killed)
+    holder = types.SimpleNamespace(holds=lambda directory: True)
+    with contextlib.suppress(OSError), saves.Saves(members, None, 1, holder) as saving:
+        for step in (20, 40, 60):
+            saving.begin(state, [0, 1], step)
+            saving.wait()
+    assert found() == [[40, 60], [40]]
+    monkeypatch.undo()
+    with saves.Saves(members, None, 1, holder) as saving:
+        saving.begin(state, [0, 1], 60)
+    assert found() == [[60], [60]]
+
+
 def test_it_has_the_files_of_one_that_was_saved(place_of_steps):
     """All but the names that orbax draws, how many files of data it makes (of one state now and then one fewer), and what is
     derived from them.
