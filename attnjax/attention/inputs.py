@@ -341,11 +341,6 @@ def _length(keys: Keys, given: Any) -> Any:
     return k_pos.max(-1) + 1
 
 
-def batch_axis(array: Any, ndim: int) -> int | None:
-    """The `in_axes` of an array that may lack its batch axis."""
-    return None if array is None or np.ndim(array) < ndim else 0
-
-
 def nan_marks(*arrays: Float[Array, "*axes _"]) -> Float[Array, "*axes"]:
     """0, or NaN where a vector has a number that is not finite in any of the arrays: sums of x - x, which compile to vector
     instructions where booleans do not.
