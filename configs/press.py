@@ -9,8 +9,7 @@ Paper: Press et al. 2022 (arXiv:2108.12409), tables 2 and 13 to 15; code ofirpre
 Command: attnjax sweep press:cpu --workers 2        then attnjax report runs/press_cpu --published
 Words: smoke    one seed, 100 steps and few windows; for two CPU cores
        cpu      two layers of width 64, six seeds, the learning rate of each encoding chosen on validation windows at L
-Run time: smoke: minutes on two CPU cores; cpu: about 2.5 core-hours (24 tuning runs and 24 of the sweep at 28 ms a step, and
-tests of 100 s a run, an estimate from the logs of rope_vs_sinusoidal, whose models are as large). Not run here.
+Run time: smoke: minutes on two CPU cores; cpu: see experiments/press/README.md
 Expected, as the rise of the loss over that at 512 tokens in nats (ln of the ratio of perplexities), separate windows at 1012,
 3512 and 12512: sinusoidal .775, 2.189, 2.924; rotary .063, .571, 1.245; T5 -.045, .153, 1.195; ALiBi -.052, -.070, -.075.
 Sliding at 1024 and 3072: sinusoidal 2.411, 2.977; T5 .032, .541; ALiBi -.003, .018.
