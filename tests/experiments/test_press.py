@@ -1,0 +1,71 @@
+"""Numbers of the page about the text of Press et al., against the table of cells that is made from the records."""
+
+import csv
+import pathlib
+
+import pytest
+
+EXPERIMENTS = pathlib.Path(__file__).parents[2] / "experiments"
+TESTS = {"separate windows": "perplexity_nonoverlapping", "sliding window": "perplexity_sliding"}
+TRAINED = 64
+
+
+def of_the_table() -> dict[tuple[str, int, str], dict[str, str]]:
+    """The committed cells, by metric, multiple of the trained length and encoding."""
+    with (EXPERIMENTS / "published/table.csv").open(encoding="utf-8", newline="") as file:
+        rows = [row for row in csv.DictReader(file) if row["sweep"] == "press"]
+    return {(row["metric"], int(row["our_lengths"]) // TRAINED, row["encoding"]): row for row in rows}
+
+
+def of_the_page() -> list[tuple[tuple[str, int, str], str, str]]:
+    """Key, ours and theirs of every cell of the page."""
+    text = (EXPERIMENTS / "press/README.md").read_text(encoding="utf-8")
+    lines = [line for line in text.splitlines() if line.startswith("|")][2:]
+    found, test = [], ""
+    for line in lines:
+        name, multiple, *values = (cell.strip() for cell in line.strip("|").split("|"))
+        test = name or test
+        for encoding, ours, theirs in zip(
+            ("alibi", "t5", "rope", "sinusoidal"), values[::2], values[1::2], strict=True
+        ):
+            found.append(((TESTS[test], int(multiple), encoding), ours, theirs))
+    return found
+
+
+def test_every_number_of_the_page_is_that_of_the_records():
+    table, page = of_the_table(), of_the_page()
+    assert len(page) == 5 * 4
+    for key, ours, theirs in page:
+        if key not in table:
+            assert (ours, theirs) == ("", "not published")
+            continue
+        row = table[key]
+        value, low, high, published = (
+            float(row[name]) for name in ("value", "interval_low", "interval_high", "published")
+        )
+        assert (ours, theirs) == (f"{value:z.3f} [{low:z.3f}, {high:z.3f}]", f"{published:z.3f}")
+        assert (row["kind"], row["runs"]) == ("95 %", "6")
+
+
+@pytest.mark.parametrize(
+    ("encoding", "loss"), [("ALiBi", "1.466"), ("Sinusoidal", "1.407"), ("RoPE", "1.369"), ("T5 bias", "1.347")]
+)
+def test_losses_at_the_trained_length(encoding, loss):
+    with (EXPERIMENTS / "press/report/lengths.csv").open(encoding="utf-8", newline="") as file:
+        rows = {
+            int(row["length"]): float(row["median"])
+            for row in csv.DictReader(file)
+            if (row["variant"], row["metric"]) == (encoding, "loss_sliding")
+        }
+    assert f"{rows[TRAINED]:.3f}" == loss
+    assert encoding == "ALiBi" or rows[2 * TRAINED] > 1.5 > rows[TRAINED]
+
+
+def test_the_order_of_encodings():
+    with (EXPERIMENTS / "published/agreement.csv").open(encoding="utf-8", newline="") as file:
+        rows = [row for row in csv.DictReader(file) if row["sweep"] == "press"]
+    assert [sum(int(row[name]) for row in rows) for name in ("pairs", "concordant", "discordant")] == [48, 47, 1]
+    (other,) = [row["lengths"] for row in rows if row["discordant"] != "0"]
+    assert other == "12512 of 512"
+    text = (EXPERIMENTS / "press/README.md").read_text(encoding="utf-8")
+    assert "Of 48 pairs of encodings at the same multiple of the trained length 47 stand as in the" in text
