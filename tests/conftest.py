@@ -16,7 +16,7 @@ import jax
 import pytest
 
 from tests import annotations
-from tests.quick import leave_to_ci, leave_to_the_night
+from tests.quick import leave_to_ci, leave_to_nightly
 
 QUICK = "--xla_cpu_parallel_codegen_split_count=1"
 if jax.__version_info__ < (0, 11):
@@ -58,7 +58,7 @@ def pytest_pycollect_makeitem(name: str) -> Iterator[Any]:
     made = yield
     if isinstance(made, list):
         leave_to_ci(name, made)
-        leave_to_the_night(made)
+        leave_to_nightly(made)
     return made
 
 

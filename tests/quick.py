@@ -14,7 +14,7 @@ import pytest
 
 GOLDEN = (5**0.5 - 1) / 2
 SHARE = 1 / 6
-"""Of the slow cases of one test, how many are run by CI."""
+"""The share of the slow cases of one test that CI runs."""
 
 
 def leave_to_ci(name: str, cases: Sequence[Any]) -> None:
@@ -30,7 +30,7 @@ def leave_to_ci(name: str, cases: Sequence[Any]) -> None:
             item.add_marker("slow")
 
 
-def leave_to_the_night(cases: Sequence[Any]) -> None:
+def leave_to_nightly(cases: Sequence[Any]) -> None:
     """Mark as nightly five sixths of the slow cases of one test.
 
     Multiples of the golden ratio modulo 1 below a sixth choose those that stay. They are spread evenly over every parameter,

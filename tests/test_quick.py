@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.quick import leave_to_ci, leave_to_the_night
+from tests.quick import leave_to_ci, leave_to_nightly
 
 
 @pytest.mark.quick("one", "two")
@@ -37,9 +37,9 @@ class Case:
 def test_a_sixth_of_the_slow_cases_stays_and_the_first_is_among_them():
     # Multiples of 0.618 modulo 1: 0, 0.618, 0.236, 0.854, 0.472, 0.090, 0.708, 0.326, 0.944, 0.562, 0.180, 0.798, 0.416, 0.034.
     cases = [Case("slow") for _ in range(14)]
-    leave_to_the_night([Case(), Case("slow", "nightly"), *cases])
+    leave_to_nightly([Case(), Case("slow", "nightly"), *cases])
     assert [i for i, case in enumerate(cases) if "nightly" not in case.marks] == [0, 5, 13]
     alone, quick = Case("slow"), Case()
-    leave_to_the_night([alone])
-    leave_to_the_night([quick, quick])
+    leave_to_nightly([alone])
+    leave_to_nightly([quick, quick])
     assert (alone.marks, quick.marks) == ({"slow"}, set())

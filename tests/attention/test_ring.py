@@ -200,8 +200,8 @@ DEFAULT = [name for name in ENCODINGS if Trait.CONTEXT not in ENCODINGS[name].tr
 def kinds_of_default():
     """Two and eight devices for every encoding, and four for those that read the keys in order, by CI these on two."""
     for name in DEFAULT:
-        slow = pytest.mark.slow if name in IN_ORDER else pytest.mark.nightly
-        marks = () if name == "rope-dynamic" else slow if name != "t5" else pytest.mark.slow
+        slow = pytest.mark.slow if name in IN_ORDER or name == "t5" else pytest.mark.nightly
+        marks = () if name == "rope-dynamic" else slow
         yield pytest.param(name, 2, marks=marks, id=f"{name}-2")
         if name in IN_ORDER:
             yield pytest.param(name, 4, marks=pytest.mark.nightly, id=f"{name}-4")

@@ -10,11 +10,16 @@ TESTS = {"separate windows": "perplexity_nonoverlapping", "sliding window": "per
 TRAINED = 64
 
 
+def rows(table: str, **wanted: str) -> list[dict[str, str]]:
+    """The rows of a committed table that have these cells."""
+    found = csv.DictReader((EXPERIMENTS / table).read_text(encoding="utf-8").splitlines())
+    return [row for row in found if wanted.items() <= row.items()]
+
+
 def of_the_table() -> dict[tuple[str, int, str], dict[str, str]]:
     """The committed cells, by metric, multiple of the trained length and encoding."""
-    with (EXPERIMENTS / "published/table.csv").open(encoding="utf-8", newline="") as file:
-        rows = [row for row in csv.DictReader(file) if row["sweep"] == "press"]
-    return {(row["metric"], int(row["our_lengths"]) // TRAINED, row["encoding"]): row for row in rows}
+    cells = rows("published/table.csv", sweep="press")
+    return {(row["metric"], int(row["our_lengths"]) // TRAINED, row["encoding"]): row for row in cells}
 
 
 def of_the_page() -> list[tuple[tuple[str, int, str], str, str]]:
@@ -51,21 +56,16 @@ def test_every_number_of_the_page_is_that_of_the_records():
     ("encoding", "loss"), [("ALiBi", "1.466"), ("Sinusoidal", "1.407"), ("RoPE", "1.369"), ("T5 bias", "1.347")]
 )
 def test_losses_at_the_trained_length(encoding, loss):
-    with (EXPERIMENTS / "press/report/lengths.csv").open(encoding="utf-8", newline="") as file:
-        rows = {
-            int(row["length"]): float(row["median"])
-            for row in csv.DictReader(file)
-            if (row["variant"], row["metric"]) == (encoding, "loss_sliding")
-        }
-    assert f"{rows[TRAINED]:.3f}" == loss
-    assert encoding == "ALiBi" or rows[2 * TRAINED] > 1.5 > rows[TRAINED]
+    found = rows("press/report/lengths.csv", variant=encoding, metric="loss_sliding")
+    median = {int(row["length"]): float(row["median"]) for row in found}
+    assert f"{median[TRAINED]:.3f}" == loss
+    assert encoding == "ALiBi" or median[2 * TRAINED] > 1.5 > median[TRAINED]
 
 
 def test_the_order_of_encodings():
-    with (EXPERIMENTS / "published/agreement.csv").open(encoding="utf-8", newline="") as file:
-        rows = [row for row in csv.DictReader(file) if row["sweep"] == "press"]
-    assert [sum(int(row[name]) for row in rows) for name in ("pairs", "concordant", "discordant")] == [48, 47, 1]
-    (other,) = [row["lengths"] for row in rows if row["discordant"] != "0"]
+    found = rows("published/agreement.csv", sweep="press")
+    assert [sum(int(row[name]) for row in found) for name in ("pairs", "concordant", "discordant")] == [48, 47, 1]
+    (other,) = [row["lengths"] for row in found if row["discordant"] != "0"]
     assert other == "12512 of 512"
     text = (EXPERIMENTS / "press/README.md").read_text(encoding="utf-8")
     assert "Of 48 pairs of encodings at the same multiple of the trained length 47 stand as in the" in text
