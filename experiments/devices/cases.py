@@ -81,10 +81,6 @@ ELSEWHERE = [
     TRAINING[3],
 ]
 
-MISSING = (*(("v6e:2x4", case) for case in TRAINING[2:]), *(("v5p:2x2x2", TRAINING[i]) for i in (0, 3)))
-MISSING_CONFIGS = {"v6e:2x4": ("ruoss", "scale_factor", "stdlib_lm", "theta", "unique_copy", "unseen_phase")}
-"""What belongs to every case and has no committed record yet; the page says so."""
-
 
 def every_case() -> Iterator[tuple[str, Case]]:
     """Every case with its devices, those that take a model first."""

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from attnjax.report import formatting
 from experiments import recorded
 from experiments.devices.attention import DISTANCES, HEAD_DIM, HEADS, POSITIONS, learned
-from experiments.devices.cases import DEVICES, MISSING, MISSING_CONFIGS, TARGETS, Case
+from experiments.devices.cases import DEVICES, TARGETS, Case
 from experiments.devices.compiling import READER, budget, faults, total
 from experiments.recorded import Record
 
@@ -78,19 +78,7 @@ def _opening(found: Results) -> list[str]:
         "--again` compiles those again whose sources differ from the present ones.",
         "",
         CELL,
-        "",
-        *_missing(rows),
     ]
-
-
-def _missing(rows: dict[tuple[str, Case], Record]) -> list[str]:
-    """What belongs to every case and has no record."""
-    known = {(target, case.name) for target, case in rows if case.kind == "config"}
-    more = [f"{target}: {case}" for target, case in MISSING if (target, case) not in rows]
-    for target, names in MISSING_CONFIGS.items():
-        configs = [name for name in names if (target, name) not in known]
-        more += [f"{target}: the configs {', '.join(configs)}"] if configs else []
-    return ["Not compiled yet, though `cases.py` has them:", "", *(f"* {one}" for one in more)] if more else []
 
 
 def _widened(rows: dict[tuple[str, Case], Record]) -> list[str]:
@@ -124,7 +112,7 @@ def _faults(rows: dict[tuple[str, Case], Record]) -> list[str]:
     text += [f"* {fault}" for fault in wrong if " are over the budget of " not in fault]
     by_case = collections.defaultdict(list)
     for target, case in over:
-        by_case[case].append(f"{target} ({rows[target, case]['temporary'] / budget(rows[target, case]):.1f}x)")
+        by_case[case].append(f"{target} ({rows[target, case]['temporary'] / budget(rows[target, case]):.2f}x)")
     text += [f"* over budget: {case}: {', '.join(targets)}" for case, targets in by_case.items()]
     if any(case.ring and case.name == "path" for case in by_case):
         kept = (DEVICES - 1) * HEADS * HEAD_DIM * 4 / 2**10

@@ -156,34 +156,27 @@ def test_the_committed_records_add_up_what_is_learned_with_named_exceptions():
 
 
 def test_the_faults_of_the_committed_records_are_the_known_ones():
-    """PaTH in a ring needs more than its budget on all three, and FoX on v5p; nothing else is refused, over it, or added up."""
+    """PaTH in a ring needs more than its budget on all three, and on v5p FoX and a step of training, by 1 %; nothing else."""
     found = page.read(HERE / recorded.RECORDS).rows
     assert {one for one, row in found.items() if any(compiling.faults(row))} == {
         *((target, Case("ring", "path", 8192)) for target in TARGETS),
         ("v5p:2x2x2", Case("ring", "fox", 8192)),
+        ("v5p:2x2x2", cases.TRAINING[3]),
     }
     wrong = [fault for row in found.values() for fault in compiling.faults(row)]
-    assert len(wrong) == 4
-    assert all(" bytes of temporary memory are over the budget of 67108864" in fault for fault in wrong)
+    assert all(" bytes of temporary memory are over the budget of " in fault for fault in wrong)
+    step = found["v5p:2x2x2", cases.TRAINING[3]]
+    assert 1 < step["temporary"] / step["budget"] < 1.01
 
 
-def test_every_case_has_a_committed_record_but_for_those_that_the_page_names():
+def test_every_case_has_a_committed_record():
     """Of a config some program for each of H100, v5e and v6e: those of one that was changed since may be of before."""
     rows = page.read(HERE / recorded.RECORDS).rows
-    assert {one for one in cases.every_case() if one[1].kind != "config"} - rows.keys() == {*cases.MISSING}
+    assert {one for one in cases.every_case() if one[1].kind != "config"} <= rows.keys()
     configs = {path.stem for path in cases.CONFIGS.glob("*.py")}
     for target in TARGETS:
         compiled = {case.name for (there, case) in rows if there == target and case.kind == "config"}
-        assert configs - compiled == {*cases.MISSING_CONFIGS.get(target, ())}, target
-
-
-def test_the_page_says_what_has_no_record_until_it_has_one():
-    kept = ROW | {"case": list(cases.MISSING[0][1]), "target": cases.MISSING[0][0], "budget": 2**30}
-    config = ROW | {"case": ["config", "theta", 128, "x"], "target": "v6e:2x4", "budget": 2**30}
-    told = page._missing({(row["target"], Case(*row["case"])): row for row in (kept, config)})
-    assert len(told) == 2 + len(cases.MISSING)
-    assert told[2] == f"* v6e:2x4: {cases.MISSING[1][1]}"
-    assert told[-1] == "* v6e:2x4: the configs ruoss, scale_factor, stdlib_lm, unique_copy, unseen_phase"
+        assert configs <= compiled, target
 
 
 def test_what_is_recorded_is_compiled_again_only_where_sources_changed(virtual, tmp_path, monkeypatch):
