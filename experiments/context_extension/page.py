@@ -9,7 +9,7 @@ from attnjax.positions import RoPE
 from attnjax.report.formatting import markdown
 from experiments import recorded
 from experiments.context_extension import suite_page, suite_records
-from experiments.context_extension.claims import bullets, claim, label
+from experiments.context_extension.claims import bullets, claim
 from experiments.context_extension.methods import POSITIONS, look, published_name
 from experiments.context_extension.results import Results, read
 from experiments.context_extension.suite_records import Suite
@@ -240,8 +240,3 @@ def command(results: Results) -> str:
     if results.about["unit"] == "byte":
         return "python -m experiments.context_extension"
     return f"python -m experiments.context_extension --model {results.runs[0]['run']} --text {results.about['text']}"
-
-
-def methods_of(results: Results) -> str:
-    """The methods by their names."""
-    return ", ".join(label(cell) for cell in results.cells["zero-shot"].values())

@@ -159,12 +159,12 @@ class Subject:
         return -jax.nn.log_softmax(logits.astype(jnp.float32))
 
 
-def of_run(directory: pathlib.Path) -> Subject:
-    """A trained run of a sweep. Raises ValueError for one that is no decoder of text, or has no RoPE."""
+def of_run(directory: pathlib.Path, task: str = "text") -> Subject:
+    """A trained run of a sweep. Raises ValueError for one that is no decoder of this task, or has no RoPE."""
     found = load_run(directory)
     run = found.run
-    if run is None or run.task.name != "text" or run.task.form != "decoder":
-        raise ValueError(f"{directory} is no run of a decoder of text, whose context could be extended")
+    if run is None or run.task.name != task or run.task.form != "decoder":
+        raise ValueError(f"{directory} is no run of a decoder of {task}, whose context could be extended")
     params = nnx.to_pure_dict(found.params)
     build = lambda config: Decoder(config, rngs=nnx.Rngs(0))
     logged = jsonl.read(directory / jsonl.METRICS).tables
