@@ -4,7 +4,7 @@
     @pytest.mark.parametrize(...)
 
 The names are ids as pytest prints them in brackets. All other cases get the mark `slow`. Of the slow cases of one test CI runs
-about every sixth, among them the first; the others get the mark `nightly` too.
+about every tenth, among them the first; the others get the mark `nightly` too.
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 GOLDEN = (5**0.5 - 1) / 2
-SHARE = 1 / 6
+SHARE = 1 / 10
 """The share of the slow cases of one test that CI runs."""
 
 
@@ -31,10 +31,10 @@ def leave_to_ci(name: str, cases: Sequence[Any]) -> None:
 
 
 def leave_to_nightly(cases: Sequence[Any]) -> None:
-    """Mark as nightly five sixths of the slow cases of one test.
+    """Mark as nightly nine tenths of the slow cases of one test.
 
-    Multiples of the golden ratio modulo 1 below a sixth choose those that stay. They are spread evenly over every parameter,
-    however many values it has: every sixth case would have one value alone of a parameter with two, three or six.
+    Multiples of the golden ratio modulo 1 below a tenth choose those that stay. They are spread evenly over every parameter,
+    however many values it has: every tenth case would have one value alone of a parameter with two, five or ten.
     """
     slow = [item for item in cases if item.get_closest_marker("slow") and not item.get_closest_marker("nightly")]
     for i, item in enumerate(slow):

@@ -83,13 +83,18 @@ def _opening(found: Results) -> list[str]:
 
 def _widened(rows: dict[tuple[str, Case], Record]) -> list[str]:
     compiled = [row for row in rows.values() if "error" not in row]
-    wide = sum(bool(row["widened"]) for row in compiled)
-    early = sum(row.get("reader", 1) < READER for row in compiled)
-    text = f"{wide} of {len(compiled)} programs have a product with a 16-bit operand that was found to be made float32 before."
+    wide = [(target, case) for (target, case), row in rows.items() if row.get("widened")]
+    text = f"{len(wide)} of {len(compiled)} programs have a product with a 16-bit operand that was found to be made float32"
+    if wide:
+        named = ", ".join(dict.fromkeys(case.name for _, case in wide))
+        text += f": those of {named}, for {', '.join(dict.fromkeys(target for target, _ in wide))}"
+    text += "."
+    early = [target for (target, _), row in rows.items() if "error" not in row and row.get("reader", 1) < READER]
     if early:
+        told = ", ".join(f"{early.count(target)} for {target}" for target in dict.fromkeys(early))
         text += (
-            f" {early} were read by an earlier reader, which lost an operand in the state of a loop and in a tuple, and did "
-            "not know calls of cuBLAS as products: of them this says less."
+            f" {len(early)} ({told}) were read by an earlier reader, which lost an operand in the state of a loop and in a "
+            "tuple, and did not know calls of cuBLAS as products: of them this says less."
         )
     text += (
         " Before the compiler has changed them, 3 products of Transformer-XL, 4 of CoPE and 11 of PaTH are in float32: scores "
