@@ -5,6 +5,11 @@
 writes EXPERIMENT/records anew: the plan of the sweep, what was chosen for it, and of each run its config, manifest, status,
 log, results and scores of examples. What is reported from them, `attnjax report EXPERIMENT/records --out EXPERIMENT/report`,
 has the same bytes wherever it is made. Links are not followed, and nothing is copied where something in the sweep is damaged.
+
+    python scripts/keep_records.py runs/policy_placebo experiments/policy_placebo --begun
+
+writes EXPERIMENT/begun instead, with the runs that are done, of a sweep that takes longer than a machine is at hand:
+`cp -r experiments/policy_placebo/begun runs/policy_placebo` and `attnjax sweep policy_placebo` go on from there.
 """
 
 import argparse
@@ -21,27 +26,28 @@ from attnjax.sweep import scan
 FILES = (CONFIG, MANIFEST, status.FILE, *jsonl.FILES, examples.FILE, "traceback.txt")
 
 
-def keep(runs: pathlib.Path, experiment: pathlib.Path) -> int:
-    """Copy the records; returns how many runs there are."""
-    target = experiment / "records"
+def keep(runs: pathlib.Path, experiment: pathlib.Path, *, begun: bool = False) -> int:
+    """Copy the records, where the sweep is `begun` those of runs that are done; returns how many runs that are."""
+    target = experiment / ("begun" if begun else "records")
     if not (runs / "sweep.json").is_file():
         sys.exit(f"{runs} is no folder of a sweep: it has no sweep.json")
     found = scan(runs)
     if found.problems:
         sys.exit(f"{found.problems[0]}; nothing was copied")
+    kept = [run for run in found.runs if run.status.state == "done" or not begun]
     shutil.rmtree(target, ignore_errors=True)
     target.mkdir(parents=True)
     with enter(runs, follow=True) as sweep:
         copy(sweep, "sweep.json", target)
         if sweep.kind(TUNING):
             copy(sweep, TUNING, target)
-        for run in found.runs:
+        for run in kept:
             with sweep.enter(run.run) as folder:
                 (target / run.run).mkdir()
                 for name in FILES:
                     if folder.kind(name):
                         copy(folder, name, target / run.run)
-    return len(found.runs)
+    return len(kept)
 
 
 def copy(folder: Folder, name: str, target: pathlib.Path) -> None:
@@ -54,8 +60,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", type=pathlib.Path)
     parser.add_argument("experiment", type=pathlib.Path)
+    parser.add_argument("--begun", action="store_true", help="copy only the runs that are done, into EXPERIMENT/begun")
     arguments = parser.parse_args()
-    print(f"{keep(arguments.runs, arguments.experiment)} runs in {arguments.experiment / 'records'}")
+    count = keep(arguments.runs, arguments.experiment, begun=arguments.begun)
+    print(f"{count} runs in {arguments.experiment / ('begun' if arguments.begun else 'records')}")
 
 
 if __name__ == "__main__":

@@ -10,10 +10,13 @@ import pytest
 
 from attnjax.report import build
 from attnjax.sweep import scan
+from scripts.keep_records import keep
 
 ROOT = pathlib.Path(__file__).parents[1]
 EXPERIMENTS = sorted(path.parent for path in (ROOT / "experiments").glob("*/records"))
 NAMES = [path.name for path in EXPERIMENTS]
+BEGUN = sorted((ROOT / "experiments").glob("*/begun"))
+NAMES_OF_THETA = {path.parent.name for path in (ROOT / "experiments" / "theta" / "records").glob("*/config.json")}
 
 
 def test_there_are_committed_experiments():
@@ -52,6 +55,34 @@ def test_records_are_complete(experiment):
         assert steps[-1] == run.config.train.steps
         measured = {record["length"] for record in run.results().tables}
         assert measured >= set(run.config.evaluate.lengths)
+
+
+@pytest.mark.parametrize("folder", BEGUN, ids=[path.parent.name for path in BEGUN])
+def test_of_a_sweep_that_is_begun_the_runs_that_are_done_are_kept(folder):
+    found = scan(folder)
+    assert not found.problems
+    there = [run for run in found.runs if run.directory.is_dir()]
+    assert 0 < len(there) < len(json.loads((folder / "sweep.json").read_text())["runs"])
+    for run in there:
+        config = (run.directory / "config.json").read_bytes().strip()
+        assert hashlib.sha256(config).hexdigest().startswith(run.run)
+        assert run.status.state == "done"
+    assert not (folder.parent / "records").exists(), "the sweep is whole, and what was begun can go"
+
+
+def test_what_is_begun_goes_on_where_it_was_copied(tmp_path):
+    runs = tmp_path / "runs"
+    shutil.copytree(ROOT / "experiments" / "theta" / "records", runs)
+    pending, *_ = sorted(path.parent for path in runs.glob("*/status.json"))
+    (pending / "status.json").unlink()
+    count = keep(runs, tmp_path / "experiment", begun=True)
+    assert count == len(NAMES_OF_THETA) - 1
+    kept = {path.name for path in (tmp_path / "experiment" / "begun").iterdir()}
+    assert kept == NAMES_OF_THETA - {pending.name} | {"sweep.json"}
+    states = [run.status.state for run in scan(tmp_path / "experiment" / "begun").runs]
+    assert states.count("done") == count
+    assert keep(runs, tmp_path / "experiment") == len(NAMES_OF_THETA)
+    assert (tmp_path / "experiment" / "records" / pending.name / "config.json").is_file()
 
 
 @pytest.mark.parametrize("experiment", EXPERIMENTS, ids=NAMES)

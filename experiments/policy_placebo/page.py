@@ -64,18 +64,20 @@ All numbers are in [records.jsonl](records.jsonl).
 
 """
 
+BEGUN = """{begun} of 252 runs are made; the comparison is of all runs, so nothing is said yet. Their records are in
+[begun/](begun/): `cp -r experiments/policy_placebo/begun runs/policy_placebo` and the commands below go on from there."""
+
 
 def render(folder: pathlib.Path) -> list[pathlib.Path]:
     """Write README.md from the records in a folder. Raises ValueError where they are missing or damaged."""
     return recorded.render(folder, read, {"README.md": page}, lambda results, folder: [])
 
 
-def page(results: Results | None) -> str:
-    """The text of README.md; None: before anything was run."""
+def page(results: Results | None, begun: int = 0) -> str:
+    """The text of README.md; None: before all runs are done, of which so many are in begun/."""
     if results is None:
-        return PAGE.format(
-            claim="The runs have not been made yet.", results="", made="Run time: to be told by the runs."
-        )
+        told = BEGUN.format(begun=begun) if begun else "The runs have not been made yet."
+        return PAGE.format(claim=told, results="", made="Run time: to be told by the runs.")
     about = results.about
     versions = ", ".join(f"{name} {about[name]}" for name in ("jax", "flax", "numpy"))
     made = f"Measured on {about['date']} with Python {about['python']}, {versions} on {markdown(about['processor'])}."
