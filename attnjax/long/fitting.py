@@ -85,7 +85,7 @@ def samples(name: str, setting: Setting, number: int, seed: int = 0) -> list[Sam
         return setting.count(made.prompt + made.prefix)
 
     budget = setting.length - setting.reserve
-    size = _largest(lambda size: tokens(size) <= budget, row.smallest)
+    size = largest(lambda size: tokens(size) <= budget, row.smallest)
     found = []
     for i in range(number):
         mine = size
@@ -156,7 +156,7 @@ def frequent_words(rng: random.Random, size: int, setting: Setting) -> Sample:
     return ruler.frequent_words(rng, size, vocabulary=max(8, (setting.length - setting.reserve) // 50))
 
 
-def _largest(fits: Callable[[int], bool], smallest: int) -> int:
+def largest(fits: Callable[[int], bool], smallest: int) -> int:
     """Return the largest size that fits, if sizes that fit come first; `smallest` where none does."""
     low, high = smallest, 2 * smallest
     while fits(high):

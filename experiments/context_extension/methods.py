@@ -37,6 +37,7 @@ from attnjax.modules import extended_encoding
 from attnjax.positions import DynamicNTK, EncodingParams, PositionEncoding, RoPE, YaRN
 from attnjax.positions.angles import Frequencies
 from attnjax.registry import DASHED, DOTTED, MIXED, SOLID
+from attnjax.report.formatting import markdown
 from attnjax.report.style import Style
 
 METHODS = (
@@ -69,6 +70,11 @@ WITH_LOG_N = ("rerope", "leaky_rerope")
 def look(method: str) -> Style:
     """Colour, dash, marker and label of a method."""
     return dict(METHODS)[method]
+
+
+def named(method: str) -> str:
+    """The method as pages and tables call it."""
+    return markdown(look(method).label)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -8,7 +8,7 @@ from attnjax import registry
 from attnjax.report.formatting import interval, markdown, markdown_table
 from experiments import recorded
 from experiments.context_extension import suite
-from experiments.context_extension.methods import look
+from experiments.context_extension.methods import named
 from experiments.context_extension.results import Results
 from experiments.context_extension.suite_records import Suite
 
@@ -177,8 +177,3 @@ def spent(found: Suite) -> str:
         "The suite was measured on {date} with Python {python}, jax {jax} and flax {flax} on {processor}, beside other work: "
         f"{found.seconds / 60:.1f} minutes."
     ).format(**about)
-
-
-def named(method: str) -> str:
-    """The method as tables call it."""
-    return markdown(look(method).label)

@@ -9,7 +9,7 @@ import numpy as np
 from attnjax.report.drawing import INK, SHADE, new_figure, plain, save, settings
 from attnjax.report.formatting import decimal, interval, markdown, markdown_table
 from experiments import recorded
-from experiments.context_extension.methods import FREQUENCIES, POSITIONS, look
+from experiments.context_extension.methods import FREQUENCIES, POSITIONS, look, named
 from experiments.context_extension_markov.results import TOLERANCE, TRAINED, WINDOWED, Results, read
 
 PAGE = """# Does context pay past the trained length, on chains where it can?
@@ -129,11 +129,6 @@ def losses(found: Results) -> str:
     rows = [[named(name), *(decimal(found.loss(name, n)) for n in found.lengths)] for name in found.ordered]
     rows.append(["*best prediction*", *(f"*{decimal(found.best(n))}*" for n in found.lengths)])
     return markdown_table(["method", *(f"{n} ({n // found.lengths[0]}x)" for n in found.lengths)], rows).rstrip()
-
-
-def named(method: str) -> str:
-    """The method as tables call it."""
-    return markdown(look(method).label)
 
 
 def draw(found: Results, folder: pathlib.Path) -> list[pathlib.Path]:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from attnjax.long import ruler
+from attnjax.long.fitting import largest
 from attnjax.long.words import KEYS
 
 Encode = Callable[[str], list[int]]
@@ -55,14 +56,10 @@ def made(keys: Sequence[str], length: int, i: int, lines: int) -> Prompt:
     return Prompt(told, asked)
 
 
-def filled(encode: Encode, length: int, i: int) -> Prompt:
-    """The longest prompt that leaves `ANSWER` of `length` tokens."""
-    keys = alike(encode)
+def filled(encode: Encode, keys: Sequence[str], length: int, i: int) -> Prompt:
+    """The longest prompt that leaves `ANSWER` of `length` tokens; `keys` are those of `alike`."""
     fits = lambda lines: len(encode(made(keys, length, i, lines).text)) <= length - ANSWER
-    low, high = 0, length  # a line of noise has more than one token
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if fits(middle) else (low, middle)
-    if not low:
+    lines = largest(fits, 1)
+    if not fits(lines):
         raise ValueError(f"{length} tokens are too few for a prompt with {len(DEPTHS)} needles")
-    return made(keys, length, i, low)
+    return made(keys, length, i, lines)

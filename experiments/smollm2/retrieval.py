@@ -24,11 +24,12 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
+from attnjax.analysis.loaded_model import next_token_losses
 from attnjax.modules import Decoder
 from attnjax.records import jsonl
 from attnjax.typing import Array, Bool, Float, Int, PyTree
 from experiments import recorded
-from experiments.smollm2.needles import ANSWER, DEPTHS, Encode, Prompt, filled
+from experiments.smollm2.needles import ANSWER, DEPTHS, Encode, Prompt, alike, filled
 
 RECORDS = "retrieval.jsonl"
 FOLDER = pathlib.Path("runs/smollm2")
@@ -88,13 +89,14 @@ def measure(file: pathlib.Path, path: pathlib.Path) -> None:
     found = recorded.begin(path, {"kind": "protocol", **about})
     models = {name: read_past(subject, Extension(name, 2 * TRAINED)).model for _, name in CELLS if name != "none"}
     models["none"] = subject.model
+    keys = alike(subject.encode)
     for i in range(PROMPTS):
         for length, method in CELLS:
             if any((one.get("length"), one.get("method"), one.get("prompt")) == (length, method, i) for one in found):
                 continue
             started, model = time.monotonic(), models[method]
             assert model is not None
-            prompt = filled(subject.encode, length, i)
+            prompt = filled(subject.encode, keys, length, i)
             record = {"length": length, "method": method, "prompt": i}
             record |= answered(model, subject.encode, prompt, length)._asdict()
             seconds = round(time.monotonic() - started, 1)
@@ -152,9 +154,9 @@ def _read(
         first, caches = model.decode(tokens[None], read, pos=pos[T : T + Q], query_indices=last(Q))
 
         def answer(number: Int[Array, " n"]) -> tuple[Array, Array]:
-            logits = jnp.concatenate([first, model.decode(number[None], caches, pos=pos[T + Q :])[0][:, :-1]], 1)[0]
-            losses = -jnp.take_along_axis(jax.nn.log_softmax(logits), number[:, None], 1)[:, 0]
-            return losses, logits.argmax(-1) == number
+            logits = jnp.concatenate([first, model.decode(number[None], caches, pos=pos[T + Q :])[0]], 1)
+            row = jnp.concatenate([number[:1], number])  # the first loss is that of the first logits
+            return next_token_losses(logits, row[None])[0], logits[0, :-1].argmax(-1) == number
 
         return jax.lax.map(answer, told)
 

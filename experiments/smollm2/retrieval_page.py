@@ -12,7 +12,8 @@ from attnjax.report.drawing import INK, new_figure, plain, save, settings
 from attnjax.report.formatting import markdown, markdown_table
 from attnjax.typing import Float
 from experiments import recorded
-from experiments.context_extension.methods import look
+from experiments.context_extension.methods import look, named
+from experiments.smollm2.needles import DEPTHS
 
 DIGITS, TOKENS = 7, 8
 """Digits of a number, and its tokens: a space and the digits."""
@@ -22,7 +23,7 @@ MOST = 3.4
 """Losses above this leave the figure."""
 GUESS = (math.log(9) + (DIGITS - 1) * math.log(10)) / TOKENS
 """The loss, in nats per token, of a model that knows that a number of seven digits comes, and not which."""
-MIXED = math.log(5) / TOKENS
+MIXED = math.log(len(DEPTHS)) / TOKENS
 """That of one that knows the numbers of the prompt, and not which is asked for."""
 
 SECTION = """## Needles past the trained length
@@ -122,7 +123,7 @@ def claim(found: Retrieval) -> str:
     mean = lambda length, method: float(found.losses[length, method].mean())
     ordered = [method for method in found.at(longest) if method != "none"]
     listed = ", ".join(
-        f"{mean(longest, one):.2f} under {look(one).label} ({found.ranked[longest, one]:.0%} told apart)"
+        f"{mean(longest, one):.2f} under {named(one)} ({found.ranked[longest, one]:.0%} told apart)"
         for one in ordered[:3]
     )
     return (
@@ -146,7 +147,7 @@ def table(found: Retrieval) -> str:
             cells = [f"**{mean:.2f}**" if mark else f"{mean:.2f}" for mean, mark in zip(means, bold, strict=True)]
             whole = f"{losses.mean():.2f} ({each.min():.2f} to {each.max():.2f})"
             shares = [f"{share[length, method]:.0%}" for share in (found.ranked, found.greedy)]
-            rows.append([f"{length} tokens, {look(method).label}", *cells, whole, *shares])
+            rows.append([f"{length} tokens, {named(method)}", *cells, whole, *shares])
     header = ["length and method", *(f"{depth:.0%}" for depth in depths), "all depths", "told apart", "greedy"]
     return markdown_table(header, rows).rstrip()
 

@@ -45,7 +45,7 @@ def test_chains_have_symbols_of_every_kind_and_differ_from_each_other():
 
 
 def test_counting_pairs_is_done_by_hand(small):
-    """Of 0 1 0 1 0: each pair once more than 0 of 8, so that the second 0 1 costs ln(9/2) and the third symbol ln 8."""
+    """In 0 1 0 1 ... a pair that was seen n times, of 8 symbols that may follow, costs ln((n + 8) / (n + 1))."""
     chains = np.array([[0, 1] * 32 + [0]])
     found = measuring.counted(chains, LENGTHS)["bigram"]
     seen = lambda n: np.log((n + 8) / (n + 1))

@@ -15,6 +15,7 @@ from experiments.smollm2 import needles, page, retrieval, retrieval_page
 HERE = pathlib.Path(__file__).parents[2] / "experiments" / "smollm2"
 LENGTH = 2048
 BYTES = lambda text: list(text.encode())
+ALIKE = needles.alike(BYTES)
 
 
 @pytest.fixture
@@ -30,7 +31,7 @@ def decoder():
 
 
 def test_a_prompt_fills_its_length_with_a_needle_at_each_depth(roomy):
-    found = needles.filled(BYTES, LENGTH, 3)
+    found = needles.filled(BYTES, ALIKE, LENGTH, 3)
     line = len(needles.ruler.NOISE) + 1
     assert LENGTH - 200 - line < len(found.text) <= LENGTH - 200
     whole = len(found.text)
@@ -41,12 +42,12 @@ def test_a_prompt_fills_its_length_with_a_needle_at_each_depth(roomy):
         assert found.text.count(needle) == 1
         # The introduction and the needles themselves have about 400 of the characters.
         assert abs(found.text.index(needle) / whole - depth) < 0.2
-    assert found == needles.filled(BYTES, LENGTH, 3) != needles.filled(BYTES, LENGTH, 4)
+    assert found == needles.filled(BYTES, ALIKE, LENGTH, 3) != needles.filled(BYTES, ALIKE, LENGTH, 4)
 
 
 def test_a_length_without_room_is_refused(roomy):
     with pytest.raises(ValueError, match="700 tokens are too few for a prompt with 5 needles"):
-        needles.filled(BYTES, 700, 0)
+        needles.filled(BYTES, ALIKE, 700, 0)
 
 
 @pytest.mark.parametrize("method", ["none", "self_extend", "streaming_llm", "yarn"])
@@ -55,7 +56,7 @@ def test_losses_from_the_cache_are_those_of_the_whole_text(roomy, method):
     model = decoder()
     if method != "none":
         model = extended(model, method, trained=LENGTH // 2, factor=2.0)
-    prompt = needles.filled(BYTES, LENGTH, 0)
+    prompt = needles.filled(BYTES, ALIKE, LENGTH, 0)
     losses, greedy, ranked = retrieval.answered(model, BYTES, prompt, LENGTH)
     whole = jax.jit(lambda tokens: jax.nn.log_softmax(model(tokens)))
 
