@@ -69,7 +69,14 @@ BEGUN = """{begun} of 252 runs are made; the comparison is of all runs, so nothi
 
 
 def render(folder: pathlib.Path) -> list[pathlib.Path]:
-    """Write README.md from the records in a folder. Raises ValueError where they are missing or damaged."""
+    """Write README.md from the records in a folder, or before there are any, of the runs in its begun/.
+
+    Raises ValueError where neither is there, or records are damaged.
+    """
+    begun = len([*(folder / "begun").glob("*/config.json")])
+    if begun and not (folder / recorded.RECORDS).is_file():
+        (folder / "README.md").write_text(page(None, begun), encoding="utf-8")
+        return [folder / "README.md"]
     return recorded.render(folder, read, {"README.md": page}, lambda results, folder: [])
 
 

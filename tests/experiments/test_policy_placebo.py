@@ -148,6 +148,14 @@ def test_the_committed_page_is_what_its_records_say():
     assert (FOLDER / "README.md").read_text() == page.page(read(there) if there.is_file() else None, begun)
 
 
+def test_the_page_of_a_sweep_that_is_begun_counts_its_runs(tmp_path):
+    for name in ("one", "two"):
+        (tmp_path / "begun" / name).mkdir(parents=True)
+        (tmp_path / "begun" / name / "config.json").write_text("{}")
+    assert main(["--render", str(tmp_path)]) == 0
+    assert "2 of 252 runs are made" in (tmp_path / "README.md").read_text()
+
+
 @pytest.mark.slow
 @pytest.mark.nightly
 def test_a_trained_sweep_has_its_placebos(tmp_path, capsys):
