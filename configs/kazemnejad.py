@@ -15,7 +15,7 @@ measured on seed 1000 in 20 steps of cmc under RoPE; no pilot said whether these
 hour of one GPU; paper: 135 runs of 85 million parameters, some weeks of one GPU. Not run here.
 Expected exact match at 21-40 (results/sanity_check.jsonl, `attnjax report --published`): copy rsc nope .986, t5 .771, alibi
 .289, rope and sinusoidal 0; copy rdc .967, .939, .170, .016, 0; copy cmc nope .305, t5 .420, alibi .331, rope .011, sinusoidal
-.028; reverse mc .230, .242, .171, .077, .023; addition at 9-16 nope .085, t5 .072, alibi .078, rope and sinusoidal below .01.
+.028; reverse mc .230, .242, .171, .077, .023; addition at 9-16 nope .085, t5 .072, alibi .077, rope and sinusoidal below .01.
 
 What `cpu` compares, said before its runs: exact match at 21 to 40, the mean over these lengths, of each encoding beside the
 published number (median of six seeds, with its interval), and Kendall's tau_b between the two orders of encodings on each

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from attnjax.records import jsonl
+from attnjax.report.intervals import FEWEST
 from attnjax.sweep import manifest
 
 RECORDS = "records.jsonl"
@@ -19,15 +20,20 @@ T = TypeVar("T")
 def ends_of(runs: int) -> str:
     """What stands in brackets behind a mean of runs: the ends of 95 % of the resamples of a bootstrap over them.
 
-    Those of 3 runs or fewer are the lowest and the highest run, and so no interval.
+    Those of 3 runs or fewer are the lowest and the highest run, and so no interval. With 4 or 5 such an interval holds the
+    mean in 87 to 91 % of cases.
 
     Example:
-      >>> ends_of(3), ends_of(8)
-      ('range of the 3 runs', '95 % bootstrap interval of 8 runs')
+      >>> ends_of(3), ends_of(4), ends_of(8)
+      ('range of the 3 runs', 'bootstrap interval of 4 runs, too narrow for 95 %,', '95 % bootstrap interval of 8 runs')
     """
     if runs == 1:
         return "value of the only run"
-    return f"range of the {runs} runs" if runs <= 3 else f"95 % bootstrap interval of {runs} runs"
+    if runs <= 3:
+        return f"range of the {runs} runs"
+    if runs < FEWEST:
+        return f"bootstrap interval of {runs} runs, too narrow for 95 %,"
+    return f"95 % bootstrap interval of {runs} runs"
 
 
 def begin(path: pathlib.Path, protocol: Record) -> list[Record]:

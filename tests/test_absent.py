@@ -66,6 +66,15 @@ def test_a_report_without_matplotlib_says_what_to_install(folder, monkeypatch, c
     assert not (folder / "sweep" / "report").exists()
 
 
+@pytest.mark.parametrize("words", [["evaluate", "a/run"], ["sweep", "tiny.json", "--report", "--out", "out"]])
+def test_what_is_drawn_after_long_work_needs_matplotlib_before_it(folder, monkeypatch, capsys, words):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    monkeypatch.delitem(sys.modules, "matplotlib.style", raising=False)
+    assert main(words) == 2
+    assert "figures need matplotlib, which is not installed" in capsys.readouterr().err
+    assert not (folder / "out").exists()
+
+
 def test_a_text_without_tokenizers_says_what_to_install(folder, monkeypatch, capsys):
     (folder / "tokenizer.json").write_text("{}")
     monkeypatch.setitem(sys.modules, "tokenizers", None)

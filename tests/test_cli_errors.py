@@ -62,7 +62,7 @@ def test_an_error_of_the_package_keeps_its_traceback(failing, error):
         main(["list", "tasks"])
 
 
-@pytest.mark.parametrize("option", ["--traceback", "--trace"])
+@pytest.mark.parametrize("option", ["--traceback"])
 @pytest.mark.parametrize("error", [TOLD[0][0], MemoryError()], ids=lambda error: type(error).__name__)
 def test_every_error_has_its_traceback_for_those_who_ask(failing, option, error):
     failing(error)
@@ -96,3 +96,29 @@ def test_output_that_cannot_be_written_is_an_error():
         environment = {**os.environ, "PYTHONPATH": str(ROOT)}
         done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, env=environment, check=False)
     assert (done.returncode, done.stderr) == (2, "attnjax: error: No space left on device\n")
+
+
+def test_the_name_of_a_sweep_in_place_of_its_folder_is_told(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs" / "mine").mkdir(parents=True)
+    (tmp_path / "runs" / "mine" / "sweep.json").write_text("{}")
+    for command in (["list", "runs", "mine"], ["report", "mine"]):
+        assert main(command) == 2
+        assert "mine is no folder here (did you mean runs/mine?)" in capsys.readouterr().err
+
+
+def test_options_are_not_abbreviated(capsys):
+    """`--seed 1` was taken for `--seeds 1`, which trains seed 0."""
+    with pytest.raises(SystemExit):
+        main(["sweep", "theta", "--seed", "1", "--dry-run"])
+    assert "unrecognized arguments: --seed" in capsys.readouterr().err
+
+
+def test_a_misspelt_setting_of_a_config_names_the_nearest(tmp_path, capsys):
+    path = tmp_path / "wrong.py"
+    for line, told in (("c.model.layer = 3", "'layer' (did you mean"), ("c.model.hiden = 3", "'hiden' (did you mean")):
+        path.write_text(f"from attnjax.config import defaults\ndef get_config():\n    c = defaults()\n    {line}\n")
+        assert main(["show", str(path), "--no-model"]) == 2
+        error = capsys.readouterr().err
+        assert f"wrong.py, line 4: unknown key {told}" in error
+        assert len(error) < 300

@@ -202,7 +202,8 @@ def test_without_tuning_the_folder_says_so_and_is_not_tuned_later(folder, capsys
     table = json.loads((folder / "out" / "tuning.json").read_text())
     assert (table["rule"], table["families"]) == ("The sweep was trained without tuning.", [])
     assert main(["sweep", "rates.py", *FAKE]) == 2
-    assert "the sweep in this folder was trained without tuning (--no-tune). Choose" in capsys.readouterr().err
+    said = "without tuning (by `attnjax run`, or by `attnjax sweep --no-tune`), and one sweep cannot hold both. Choose"
+    assert said in capsys.readouterr().err
 
 
 @pytest.mark.slow

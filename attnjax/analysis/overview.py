@@ -145,6 +145,6 @@ def _means(subject: LoadedModel, rows: Int[np.ndarray, "W T"]) -> tuple[np.ndarr
         found = subject.weights(jnp.asarray(rows[start : start + BATCH]))
         sink = statistics.sink_mass(found, visible) if rows.shape[1] > 1 else jnp.full(found.shape[:-1], jnp.nan)
         measured = (statistics.entropy(found), statistics.mean_distance(found), sink)
-        totals.append([jnp.nansum(jnp.nanmean(one, axis=-1), axis=1) for one in measured])
+        totals.append([jnp.sum(jnp.nanmean(one, axis=-1), axis=1) for one in measured])
     entropy, distance, sink = (np.sum(np.asarray(parts), axis=0) / len(rows) for parts in zip(*totals, strict=True))
     return entropy, distance, sink

@@ -100,7 +100,8 @@ def _tpus(name: str) -> list[Any]:
     try:
         return topologies.get_topology_desc(name, "tpu").devices
     except (RuntimeError, NotImplementedError, ValueError) as error:
-        if "libtpu" in str(error) or "Unknown platform" in str(error) or "not found" in str(error).lower():
+        absent = ("libtpu", "unknown platform", "not found", "not installed")
+        if any(words in str(error).lower() for words in absent):
             raise _missing(name, error) from error
         raise ValueError(f"topology {name!r} does not exist: {str(error).splitlines()[0]}") from error
 

@@ -9,10 +9,12 @@ from attnjax.cli.planning import planned, shown, swept
 from attnjax.config import SCHEMA, cell_id, run_id, to_dict
 from attnjax.config.outside import import_modules
 from attnjax.sweep import groups
+from attnjax.sweep.find import check_folder
 
 
 def report(arguments: argparse.Namespace) -> int:
     """`attnjax report DIR`."""
+    check_folder(arguments.folder)
     build = provided("attnjax.report", "build")
     for path in build(arguments.folder, arguments.out, published=arguments.published):
         print(path)

@@ -8,9 +8,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from attnjax import registry
+from attnjax.cli.commands import provided
 from attnjax.cli.compilation_cache import keep_programs
 from attnjax.config.outside import import_modules
+from attnjax.records.runs import read_config
+from attnjax.sweep.find import find_run
 
+LENGTHS = (1024, 2048, 4096)
+"""What is measured unless lengths are given; of a run with a task of its own, the lengths of its tests."""
 BITS = "bits per byte"
 """The panel of a text's perplexity."""
 SHARE = "share"
@@ -24,17 +29,22 @@ SERIES = (("o", "#074a8d"), ("s", "#9a3104"), ("^", "#049f69"), ("D", "#733cb3")
 def evaluate(arguments: argparse.Namespace) -> int:
     """`attnjax evaluate MODEL_OR_RUN --suite long --lengths 1k,2k,4k`."""
     import_modules(arguments.imports)
+    given, arguments.lengths = arguments.lengths, arguments.lengths or LENGTHS
     _check_stride(arguments)
+    if arguments.depths and arguments.tasks and tuple(arguments.tasks) != ASKED:
+        raise ValueError(f"--depths asks {', '.join(ASKED)} alone: leave out --tasks")
+    provided("attnjax.report.drawing", "check_library")()
     keep_programs()
     from attnjax.long import fitting, own_task, perplexity, subjects, suite
 
     extension = _extension(arguments)
-    out = arguments.out or pathlib.Path("evaluated") / _name(arguments)
+    place = pathlib.Path(arguments.model) if subjects.is_published(arguments.model) else find_run(arguments.model)
+    out = arguments.out or pathlib.Path("evaluated") / _name(place, arguments.extend)
     number = arguments.samples
-    if not subjects.is_published(arguments.model) and not own_task.is_on_text(arguments.model):
+    if not subjects.is_published(place) and not own_task.is_on_text(place):
         _refuse_text_options(arguments)
-        records = own_task.at_lengths(arguments.model, arguments.lengths, number)
-        name = pathlib.Path(arguments.model).name
+        records = own_task.at_lengths(place, given or read_config(place).evaluate.lengths, number)
+        name = place.name
         curves = {
             str(metric): {int(one["length"]): float(one["value"]) for one in records if one["metric"] == metric}
             for metric in dict.fromkeys(one["metric"] for one in records)
@@ -42,7 +52,7 @@ def evaluate(arguments: argparse.Namespace) -> int:
         }
         return _write(out, own_task.table(name, records), records, {SHARE: curves})
     words = fitting.words_of(arguments.haystack)
-    subject = subjects.of_path(arguments.model)
+    subject = subjects.of_path(place)
     if extension is not None:
         subject = subjects.read_past(subject, extension, _searched_on(arguments, subject))
     options: dict[str, Any] = {"number": number, "seed": arguments.seed, "shots": arguments.shots, "haystack": words}
@@ -92,10 +102,9 @@ def _of_text(subject: Any, tokens: Sequence[int], size: int, length: int, stride
     return {"length": length, "ppl": found.perplexity, **{name: getattr(found, name) for name in names}, **long}
 
 
-def _name(arguments: argparse.Namespace) -> str:
-    """The folder of the results: the name of the model, and of the method that extends it."""
-    name = pathlib.Path(arguments.model).name
-    return name if arguments.extend is None else f"{name}-{arguments.extend}"
+def _name(place: pathlib.Path, extend: str | None) -> str:
+    """The folder of the results: the name of the model's folder, of a run its id, and of the method that extends it."""
+    return place.name if extend is None else f"{place.name}-{extend}"
 
 
 def _extension(arguments: argparse.Namespace) -> Any:
@@ -137,8 +146,7 @@ def _searched_on(arguments: argparse.Namespace, subject: Any) -> Sequence[int] |
 
     measured = arguments.perplexity
     data, _ = perplexity.read_source(arguments.search, subject.trained_on, "train")
-    whole = measured is not None and perplexity.is_whole(arguments.search, subject.trained_on)
-    if whole and perplexity.same_file(arguments.search, measured):
+    if measured is not None and perplexity.overlap(arguments.search, measured, subject.trained_on):
         raise ValueError(
             f"--search must be another text than --perplexity, whose numbers it would be fitted to: {measured}"
         )
@@ -152,7 +160,7 @@ def _row(score: Any) -> dict[str, Any]:
 def _refuse_text_options(arguments: argparse.Namespace) -> None:
     """Raise ValueError for options that are about texts, where the run has a task of its own."""
     unset_options = (("tasks", None), ("depths", None), ("perplexity", None), ("haystack", "noise"), ("shots", 1))
-    for name, unset in (*unset_options, ("extend", None)):
+    for name, unset in (*unset_options, ("extend", None), ("suite", None), ("seed", 0)):
         if getattr(arguments, name) != unset:
             raise ValueError(
                 f"--{name} is for models that read text; {arguments.model} was trained on another task, at which it is measured"

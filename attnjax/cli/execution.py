@@ -83,6 +83,8 @@ def sweep(arguments: argparse.Namespace) -> int:
         raise ValueError("--profile needs --executor slurm or ray: it says what a cluster wants to know of a worker")
     if arguments.report and arguments.executor == "slurm":
         raise ValueError("--report needs --executor local or ray: slurm trains after this command has ended")
+    if arguments.report:  # before all training
+        provided("attnjax.report.drawing", "check_library")()
     for note in plan.notes:
         print(f"note: {note}", flush=True)
     code, chosen = tuned(arguments, plan, _root(arguments, plan), _stage)

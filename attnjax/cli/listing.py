@@ -14,6 +14,7 @@ from attnjax.config.names import check_name
 from attnjax.records.remote import is_remote, local, mirrored
 from attnjax.registry import ENCODINGS, SUITES
 from attnjax.sweep import Run, load, scan
+from attnjax.sweep.find import check_folder
 from attnjax.sweep.lease import PATIENCE
 
 HEAD = ("run", "name", "task", "encoding", "seed", "state", "step", "score")
@@ -91,6 +92,7 @@ def _known_sweeps() -> str:
 
 
 def _list_runs(folder: pathlib.Path, name: str) -> int:
+    check_folder(folder)
     found = scan(folder)
     protocol = _protocol_of(folder)
     rows = [_row(run, protocol) for run in found.runs]

@@ -4,7 +4,7 @@ import argparse
 import pathlib
 import re
 from collections.abc import Callable
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from attnjax.cli import argument_types as types
 from attnjax.cli import (
@@ -28,7 +28,10 @@ TRAINER = "attnjax.train:train"
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser whose errors name the nearest valid choice."""
+    """A parser whose errors name the nearest valid choice, and that takes no abbreviated options: `--seed` is not `--seeds`."""
+
+    def __init__(self, *arguments: Any, **options: Any):
+        super().__init__(*arguments, allow_abbrev=False, **options)
 
     def error(self, message: str) -> NoReturn:
         """Print what is wrong, and exit with status 2."""
@@ -204,8 +207,8 @@ def _add_evaluate(add: _Add) -> None:
     text = "a run as for `attnjax explore`, or a folder of config.json, safetensors and tokenizer.json"
     evaluate.add_argument("model", metavar="MODEL_OR_RUN", help=text)
     evaluate.add_argument("--suite", choices=tuple(SUITES), help="default: long, unless --perplexity is given")
-    text = "lengths in tokens (bytes for runs on text), the answer included; k is 1024; default: 1k,2k,4k"
-    evaluate.add_argument("--lengths", type=types.lengths, default=(1024, 2048, 4096), metavar="N,...", help=text)
+    text = "lengths in tokens (bytes for runs on text), the answer included; k is 1024; default: 1k,2k,4k, or the run's"
+    evaluate.add_argument("--lengths", type=types.lengths, metavar="N,...", help=text)
     text = f"some of {', '.join(SUITES['long'])}; default: all"
     evaluate.add_argument("--tasks", type=types.words, metavar="NAME,...", help=text)
     text = "samples of each task at each length; default: 20"

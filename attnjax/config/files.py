@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Mapping
 from traceback import walk_tb
 from typing import Any
 
+from attnjax.config.keys import nearest_key
 from attnjax.config.limits import bounded
 from attnjax.config.names import nearest
 from attnjax.config.options import shown
@@ -226,6 +227,11 @@ def _call(path: pathlib.Path, function: Callable[[], Any]) -> Any:
         lines = [line for frame, line in walk_tb(error.__traceback__) if _file_of(frame) == os.path.abspath(path)]
         where = f"{path}, line {lines[-1]}" if lines else str(path)
         message = str(error).strip('"') or type(error).__name__
+        # What ml_collections says of an unknown field, with a dump of all of them.
+        if missing := re.search(r'Key "(.*?)" does not exist', message):
+            near = re.search(r'Did you mean "(.*?)" instead of', message)
+            hint = f" (did you mean {near[1]!r}?)" if near else nearest_key(missing[1])
+            raise ValueError(f"{where}: unknown key {missing[1]!r}{hint}") from error
         raise ValueError(f"{where}: {type(error).__name__}: {message[:500]}") from error
 
 

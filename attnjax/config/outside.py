@@ -48,7 +48,7 @@ def lookup(path: str) -> Any:
     if loaded is None:
         raise ValueError(
             f"{path} belongs to a module that is not imported, and reading records imports nothing: import {module} first, if "
-            "you trust it"
+            f"you trust it (on the command line: --import {module})"
         )
     # Not by getattr: a module with a function `__getattr__` may import others when it is asked for a name.
     return vars(loaded).get(name)

@@ -1,1 +1,1 @@
-"""Long-context evaluation with texts: the tasks of RULER that need no corpus."""
+"""Long-context evaluation: RULER's tasks without a corpus, ranking, perplexity, and reading past the trained length."""

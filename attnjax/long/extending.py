@@ -22,7 +22,6 @@ LONGEST = ("max_position_embeddings", "n_positions", "seq_length")
 """Where a config.json may say the longest sequence of a model, the first that is there."""
 AFTERWARDS = ("yarn", "dynamic")
 """Scalings that are put on a model that was trained without."""
-PLAIN = ("default", "linear")
 
 
 class Trained(NamedTuple):
@@ -97,7 +96,7 @@ def trained_length(loaded: Loaded, given: int | None = None) -> Trained:
             return Trained(given, f"--trained, which is more than its {key} of {length:,}: its scaling, {kind}, stays")
     else:
         key, length = longest or (LONGEST[0], None)
-        why = "" if kind in PLAIN else f", with its scaling, {kind}, which stays"
+        why = "" if kind == "default" else f", with its scaling, {kind}, which stays"
     if given is not None:
         return Trained(given, f"--trained{why}", kind in AFTERWARDS)
     if length is None:

@@ -78,7 +78,11 @@ def best_candidate(
 
 
 def by_rows(losses: Losses) -> Endings:
-    """Return a model of endings that reads each with its whole prompt, padded on the right, which a causal model ignores."""
+    """Return a model of endings that reads each with its whole prompt, padded on the right with token 0.
+
+    A causal model ignores the padding, unless its encoding depends on the length (`DynamicNTK`, `LongRoPE`): then all losses
+    are those of a text of `size` tokens.
+    """
 
     def endings(prompt: Sequence[int], told: Sequence[Sequence[int]], size: int) -> Sequence[Float[np.ndarray, " n"]]:
         rows = [[*prompt, *one] for one in told]

@@ -38,7 +38,7 @@ class Subject:
       complete: greedy tokens [B, steps] after prompts, a list of token lists, from (prompts, size to pad to, steps).
       bytewise: whether a token is a byte.
       starts: how many bytes of a text come before each of its tokens.
-      trained_on: the file or folder of the texts that a run was trained on, where it is one.
+      trained_on: the text that a run was trained on, where it is one.
       model: the decoder itself.
       stop: the tokens that end its answers.
       trained: the length that it was trained at, or the one given; raises ValueError where nothing says it.
@@ -53,7 +53,7 @@ class Subject:
     complete: Callable[[Sequence[Sequence[int]], int, int], Int[np.ndarray, "B steps"]]
     bytewise: bool = False
     starts: Callable[[str], list[int]] = lambda text: list(range(len(text.encode())))
-    trained_on: str | None = None
+    trained_on: Text | None = None
     model: Decoder | None = None
     stop: Sequence[int] = ()
     trained: Callable[[int | None], Trained] | None = None
@@ -115,7 +115,7 @@ def of_run(path: str | pathlib.Path) -> Subject:
     decode = lambda tokens: bytes(token for token in tokens if 0 <= token < BYTES).decode("utf-8", "replace")
     found = of_decoder(loaded.name, model, lambda text: list(text.encode()), decode, bytewise=True)
     trained = lambda given: Trained(given or longest, "--trained" if given else "the longest it was trained on")
-    return dataclasses.replace(found, trained_on=loaded.task.path, trained=trained)
+    return dataclasses.replace(found, trained_on=loaded.task, trained=trained)
 
 
 def of_folder(path: pathlib.Path) -> Subject:
@@ -157,7 +157,8 @@ def of_decoder(
         rows = np.zeros((len(told), longest + -longest % ENDING), np.int32)
         for row, one in zip(rows, told, strict=True):
             row[: len(one)] = one
-        found = np.asarray(_endings(graph, params, np.pad(np.asarray(prompt, np.int32), (padding, 0)), padding, rows))
+        padded, counts = np.pad(np.asarray(prompt, np.int32), (padding, 0)), np.array([*map(len, told)], np.int32)
+        found = np.asarray(_endings(graph, params, padded, padding, rows, counts))
         return [loss[: len(one)] for loss, one in zip(found, told, strict=True)]
 
     return Subject(name, encode, decode, losses, complete, bytewise, model=model, stop=stop, endings=endings)
@@ -170,11 +171,17 @@ def _losses(graph: Any, params: PyTree, tokens: Int[Array, "B T"]) -> Array:
 
 @functools.partial(jax.jit, static_argnames="graph")
 def _endings(
-    graph: Any, params: PyTree, prompt: Int[Array, " T"], padding: Int[Array, ""], told: Int[Array, "B n"]
+    graph: Any,
+    params: PyTree,
+    prompt: Int[Array, " T"],
+    padding: Int[Array, ""],
+    told: Int[Array, "B n"],
+    counts: Int[Array, " B"],
 ) -> Float[Array, "B n"]:
     """Return the loss of each token behind a prompt that is padded on the left, as that of `generate` is.
 
-    The prompt is read once into KV caches, and every ending goes on from a copy of them.
+    The prompt is read once into KV caches, and every ending goes on from a copy of them. Ending i has counts[i] tokens, and
+    those behind them are padding, which adds nothing to the length that an encoding may depend on.
     """
     model, T, n = nnx.merge(graph, params), prompt.shape[0], told.shape[1]
     assert isinstance(model, Decoder)
@@ -183,9 +190,9 @@ def _endings(
     options = {"pos": pos[:T], "valid": index[:T] >= padding, "query_indices": last}
     first, caches = model.decode(prompt[None], model.cache(1, T + n), **options)
 
-    def losses(ending: Int[Array, " n"]) -> Float[Array, " n"]:
-        logits, _ = model.decode(ending[None], caches, pos=pos[T:])
+    def losses(ending: Int[Array, " n"], count: Int[Array, ""]) -> Float[Array, " n"]:
+        logits, _ = model.decode(ending[None], caches, pos=pos[T:], valid=jnp.arange(n) < count)
         row = jnp.concatenate([ending[:1], ending])  # the first loss is that of the first logits
         return loaded_model.next_token_losses(jnp.concatenate([first, logits], 1), row[None])[0]
 
-    return jax.vmap(losses)(told)
+    return jax.vmap(losses)(told, counts)

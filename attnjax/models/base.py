@@ -16,6 +16,7 @@ import numpy as np
 from flax import nnx
 
 from attnjax.modules import EncoderDecoder, TransformerConfig
+from attnjax.positions import Compose, T5Bias
 
 Path = tuple[str | int, ...]
 Json = Mapping[str, Any]
@@ -111,6 +112,8 @@ def encoder_decoder(spec: Spec, rngs: nnx.Rngs) -> EncoderDecoder:
 def with_fields(spec: Spec, **fields: Any) -> Spec:
     """Returns the spec with fields of its configs replaced, in both stacks where there are two.
 
+    The encoder gets each `T5Bias` with `bidirectional=True`, since it also sees the tokens behind a token.
+
     Raises:
       ValueError: fields that do not fit together.
 
@@ -120,5 +123,17 @@ def with_fields(spec: Spec, **fields: Any) -> Spec:
       >>> with_fields(spec, encoding=ALiBi()).config.encoding == ALiBi()
       True
     """
-    encoder = None if spec.encoder is None else dataclasses.replace(spec.encoder, **fields)
-    return dataclasses.replace(spec, config=dataclasses.replace(spec.config, **fields), encoder=encoder)
+    config, encoder = dataclasses.replace(spec.config, **fields), spec.encoder
+    if encoder is not None:
+        own = {"encoding": _bidirectional(fields["encoding"])} if "encoding" in fields else {}
+        encoder = dataclasses.replace(encoder, **{**fields, **own})
+    return dataclasses.replace(spec, config=config, encoder=encoder)
+
+
+def _bidirectional(encoding: Any) -> Any:
+    """Returns an encoding, or the tuple of one per layer, with every `T5Bias` in it as an encoder needs it."""
+    if isinstance(encoding, tuple):
+        return tuple(map(_bidirectional, encoding))
+    if isinstance(encoding, Compose):
+        return dataclasses.replace(encoding, parts=_bidirectional(encoding.parts))
+    return dataclasses.replace(encoding, bidirectional=True) if isinstance(encoding, T5Bias) else encoding

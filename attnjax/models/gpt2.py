@@ -16,6 +16,8 @@ OF_A_HEAD = (
     "summary_type",
     "summary_use_proj",
 )
+OF_GPT = ("n_special", "predict_special_tokens")
+"""Keys of the GPT of 2018, which released configs still have."""
 
 
 def config(json: Json) -> Spec:
@@ -23,7 +25,7 @@ def config(json: Json) -> Spec:
     read = Reader("gpt2", json)
     read.must("scale_attn_weights", True)
     read.must("scale_attn_by_inverse_layer_idx", False)
-    read.skip("n_ctx", "reorder_and_upcast_attn", *OF_A_HEAD)
+    read.skip("n_ctx", "reorder_and_upcast_attn", *OF_A_HEAD, *OF_GPT)
     D = read.integer("n_embd", "hidden_size")
     made = TransformerConfig(
         vocab=read.integer("vocab_size"),

@@ -47,7 +47,7 @@ def config(json: Json) -> Spec:
 def to_json(spec: Spec) -> dict[str, Any]:
     """Returns the config.json of a spec."""
     c, encoding = spec.config, spec.config.encodings[0]
-    trained = trained_length(encoding, 2048)
+    trained = trained_length(encoding)
     turning = rope_json(encoding, trained)
     json = {
         "architectures": ["GPTNeoXForCausalLM"],

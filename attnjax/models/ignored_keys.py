@@ -3,7 +3,8 @@
 FILES = (
     *("architectures", "auto_map", "model_type", "name_or_path", "_name_or_path", "transformers_version"),
     *("torch_dtype", "dtype", "use_bfloat16", "torchscript", "tokenizer_class", "is_encoder_decoder"),
-    *("task_specific_params", "id2label", "label2id", "num_labels", "problem_type", "finetuning_task", "prefix"),
+    *("task_specific_params", "id2label", "label2id", "num_labels", "_num_labels", "problem_type", "finetuning_task"),
+    *("prefix", "is_llama_config", "transformers.js_config"),
 )
 RUNNING = (
     *("attn_implementation", "_attn_implementation", "use_cache", "return_dict", "output_attentions"),

@@ -11,6 +11,7 @@ from attnjax.modules import TransformerConfig
 def config(json: Json) -> Spec:
     """Returns the spec of a config.json. Raises ValueError for what the modules cannot compute."""
     read = Reader("llama", json)
+    read.must("rope_interleaved", False)
     bias, inner_bias = read.flag("attention_bias", default=False), read.flag("mlp_bias", default=False)
     made = TransformerConfig(**llama_like.read_sizes(read, kv_heads=None), bias=bias, feed_forward_bias=inner_bias)
     read.finish()

@@ -18,8 +18,6 @@ GATES = (("silu", "swiglu"), ("gelu_pytorch_tanh", "geglu"), ("gelu_new", "geglu
 PREFIX = "model."
 OUTPUT = "lm_head.weight"
 IGNORED = (r"model\.(layers\.\d+\.self_attn\.)?rotary_emb\.inv_freq",)
-TRAINED = 2048
-"""`max_position_embeddings` in a config that is written without one; no number depends on it."""
 
 
 def read_sizes(
@@ -96,7 +94,7 @@ def sizes_json(spec: Spec, architecture: str) -> dict[str, Any]:
     """Returns the keys that `read_sizes` reads, for a config.json to be written."""
     c = spec.config
     encoding = rotary(c)
-    trained = trained_length(encoding, TRAINED)
+    trained = trained_length(encoding)
     return {
         "architectures": [architecture],
         "vocab_size": c.vocab,

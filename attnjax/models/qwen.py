@@ -40,6 +40,7 @@ def qwen3_json(spec: Spec) -> dict[str, Any]:
 
 
 def _spec(read: Reader, sizes: dict[str, Any], **fields: Any) -> Spec:
+    read.must("use_mrope", False)
     first = read.integer("max_window_layers", default=28, lowest=0)
     windows = llama_like.read_windows(read, sizes["layers"], [i >= first for i in range(sizes["layers"])])
     made = TransformerConfig(**sizes, **windows, **fields)

@@ -16,6 +16,13 @@ from attnjax.positions import DynamicNTK, Llama3, LongRoPE, PositionEncoding, Po
 from attnjax.positions.scaling import Scaling
 
 ORIGINAL = "original_max_position_embeddings"
+LONGEST = "max_position_embeddings"
+TRAINED = 2048
+"""`max_position_embeddings` of a config.json that is made from a spec, which does not say the trained length.
+
+No logits depend on it, but reading past the trained length does. `save` puts the number of the config.json that was read in
+its place.
+"""
 KINDS = ("default", "linear", "dynamic", "yarn", "longrope", "llama3")
 
 
@@ -57,10 +64,10 @@ def rope_json(encoding: PositionEncoding, trained: int) -> dict[str, Any]:
     return {"rope_theta": encoding.theta, **_scaling_json(encoding.scaling, trained)}
 
 
-def trained_length(encoding: PositionEncoding, otherwise: int) -> int:
-    """Returns the `max_position_embeddings` to write: the length that the scaling needs, else `otherwise`."""
+def trained_length(encoding: PositionEncoding) -> int:
+    """Returns the `max_position_embeddings` to write: the length that the scaling needs, else `TRAINED`."""
     scaling = encoding.scaling if isinstance(encoding, RoPE) else None
-    return scaling.original_length if isinstance(scaling, DynamicNTK) else otherwise
+    return scaling.original_length if isinstance(scaling, DynamicNTK) else TRAINED
 
 
 def _agreed(read: Reader, name: str, inner: Reader, inner_name: str, default: float) -> float:

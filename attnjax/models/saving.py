@@ -25,6 +25,7 @@ from attnjax.models.files import inside, read_bytes
 from attnjax.models.folder import CONFIG, Loaded
 from attnjax.models.matching import groups
 from attnjax.models.param_paths import abstract, dotted, parameters
+from attnjax.models.rotary_json import LONGEST
 from attnjax.models.safetensors_writing import Pending, write_folder, write_synced
 from attnjax.modules import TransformerConfig
 
@@ -145,13 +146,30 @@ def _whole(rows: tuple[Weight, ...], values: Mapping[Any, Any]) -> np.ndarray:
 
 
 def _config(loaded: Loaded, dtype: str | None) -> dict[str, Any]:
-    """Returns the config.json that was read if it still describes the model, else one made from the spec."""
+    """Returns the config.json that was read if it still describes the model, else one made from the spec.
+
+    The one made from the spec keeps the special tokens and the trained length of the one that was read.
+    """
     described = bool(loaded.json) and _published(loaded.architecture.config(loaded.json)) == _published(loaded.spec)
-    table = dict(loaded.json) if described else {**_tokens(loaded.json), **loaded.architecture.to_json(loaded.spec)}
+    table = dict(loaded.json) if described else _changed(loaded)
     for name in ("dtype", "torch_dtype"):
         if name in table or name == "torch_dtype":
             table[name] = dtype or loaded.spec.config.param_dtype
     return table
+
+
+def _changed(loaded: Loaded) -> dict[str, Any]:
+    """Returns the config.json of a spec that is another than that of the config.json that was read."""
+    table = {**_tokens(loaded.json), **loaded.architecture.to_json(loaded.spec)}
+    known = loaded.json.get(LONGEST)
+    if known is None or LONGEST not in table:
+        return table
+    kept = {**table, LONGEST: known}
+    try:
+        same = loaded.architecture.config(kept) == loaded.architecture.config(table)
+    except ValueError:
+        same = False
+    return kept if same else table  # a table of learned positions and dynamic NTK fix the number
 
 
 def _published(spec: Spec) -> Spec:

@@ -12,6 +12,7 @@ from attnjax.positions import NoPE, RoPE
 def config(json: Json) -> Spec:
     """Returns the spec of a config.json. Raises ValueError for what the modules cannot compute."""
     read = Reader("smollm3", json)
+    read.skip("max_window_layers")  # Qwen's key; here the layers without RoPE have the window
     sizes = llama_like.read_sizes(read, theta=2_000_000.0, tie=True)
     layers, every = sizes["layers"], read.integer("no_rope_layer_interval", default=4)
     listed = read.per_layer("no_rope_layers", layers, 0, 1)

@@ -3,6 +3,7 @@
     "step"                              the step after which it was made
     "{split}/{length}/{metric}"         [count]: the score of each example, in the order in which they are drawn, which is the
                                         same for all runs of a task
+    "{split}/{length}/document"         [count]: the number of the document that an example of a corpus was cut from
     "{split}/{length}/{metric}@"        [M]: the mean over the examples at each target, of `loss` and `accuracy`
 
 Means of the first are what `results.jsonl` says; they tell how much of a difference is due to the examples. Targets are
@@ -14,6 +15,7 @@ import io
 import pathlib
 import re
 import zipfile
+import zlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -27,6 +29,9 @@ LARGEST = 2**28
 """Bytes beyond which a file, or what is packed in it, is not read."""
 NAME = re.compile(r"([a-z]{1,20})/(\d{1,9})/([a-z][a-z0-9_]{0,60})")
 STEP = "step"
+
+DOCUMENT = "document"
+"""The name, in place of a metric's, of the documents that examples were cut from."""
 
 Key = tuple[str, int, str]
 """Split, length, metric."""
@@ -79,7 +84,7 @@ def read(directory: pathlib.Path) -> Examples:
                 raise ValueError(f"more than {LARGEST // 2**20} MiB are packed in it")
         with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
             return _checked({name: arrays[name] for name in arrays.files})
-    except (ValueError, OSError, EOFError, NotImplementedError, zipfile.BadZipFile) as error:
+    except (ValueError, OSError, EOFError, RuntimeError, zlib.error, zipfile.BadZipFile) as error:
         raise ValueError(f"{path} is damaged: {error}") from None
 
 

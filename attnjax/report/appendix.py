@@ -42,10 +42,11 @@ METHOD = (
     "between two order statistics, interpolated where it would be too wide (Hettmansperger and Sheather 1986), which "
     "holds for every continuous distribution: measured 94 to 97 % with 6, 10 and 20 runs. Where most runs have one and "
     "the same score there is no interval. Where scores of single examples were stored, there is also the mean with an interval "
-    "over runs and examples: the first is about further runs on these test examples, the second about other examples, too.",
+    "over runs and examples: the first is about further runs on these test examples, the second about other examples, too; "
+    "of windows of a text about other documents, because windows of one document are alike (Bell and McCaffrey 2002).",
     "Pairs of runs that share their seeds saw the same batches. Of their differences past training there is the mean, "
-    "its t interval (over pairs and examples where these were stored), the p of all sign flips, and Holm's correction "
-    "for the number of pairs. The probability of improvement (Agarwal et al., arXiv:2108.13264) has the exact p of "
+    "its t interval (over pairs and examples or documents where these were stored), the p of all sign flips, and Holm's "
+    "correction for the number of pairs. The probability of improvement (Agarwal et al., arXiv:2108.13264) has the exact p of "
     "the rank-sum test and no interval, because none holds with so few runs. With 3 runs a side that p is never below "
     "0.10. The IQM over several tasks is the mean without the best and the worst quarter of the runs; its interval is "
     "from 50,000 resamples inside every task.",

@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Float
 
 from attnjax.report import intervals
-from attnjax.report.examples import past_examples
+from attnjax.report.examples import documents, past_examples
 from attnjax.report.intervals import Estimate
 from attnjax.report.scores import Scored
 from attnjax.report.significance import holm, rank_sum, sign_flip
@@ -27,14 +27,16 @@ MOST_COMPARED = 16
 class Difference:
     """The mean of the scores past training of variant `first` less those of `second`, over pairs of runs.
 
-    `mean` has a t interval over pairs, or, where scores of `examples` were stored, one over pairs and examples. `p` is
-    that of all sign flips of the pairs.
+    `mean` has a t interval over pairs, or, where scores of `examples` were stored, one over pairs and examples, or over pairs
+    and the `documents` that these were cut from. `p` is that of all sign flips of the pairs; 1, without an interval, where a
+    run of a pair has failed.
     """
 
     first: int
     second: int
     mean: Estimate
     examples: int
+    documents: int
     p: float
     holm: float = 1.0
 
@@ -51,7 +53,7 @@ class Improvement:
 def pairs_of(first: Scored, second: Scored) -> list[tuple[int, int]]:
     """The places of the runs of two variants that share seed and data seed, in order of these."""
     places = [{seeds: place for place, seeds in enumerate(map(seeds_of, scored.runs))} for scored in (first, second)]
-    shared = sorted(set(places[0]) & set(places[1]))
+    shared = sorted(seeds for seeds in set(places[0]) & set(places[1]) if min(seeds) >= 0)
     return [(places[0][seeds], places[1][seeds]) for seeds in shared]
 
 
@@ -62,7 +64,7 @@ def seeds_of(run) -> tuple[int, int]:
 
 
 def differences(rows: Sequence[Scored], compared: Sequence[int]) -> tuple[Difference, ...]:
-    """The paired differences of all these variants that share two pairs of runs or more, and have finite scores."""
+    """The paired differences of all these variants that share two pairs of runs or more."""
     if len(compared) > MOST_COMPARED:
         return ()
     found = [difference(i, j, rows[i], rows[j]) for i, j in combinations(compared, 2)]
@@ -76,12 +78,17 @@ def difference(i: int, j: int, first: Scored, second: Scored) -> Difference | No
     shared = [(a, b) for a, b in pairs_of(first, second) if not np.isnan(first.past[a] + second.past[b])]
     with np.errstate(invalid="ignore"):  # inf - inf, of two failed runs
         per_run = np.array([first.past[a] - second.past[b] for a, b in shared])
-    if len(per_run) < 2 or not np.isfinite(per_run).all():
+    if len(per_run) < 2:
         return None
+    if not np.isfinite(per_run).all():  # it stays among the tests that Holm corrects for
+        return Difference(i, j, Estimate(np.nan, np.nan, np.nan, intervals.NONE, len(per_run)), 0, 0, 1.0)
     table = example_differences(first, second, shared)
-    crossed = None if table is None else intervals.of_runs_and_examples(table)
-    mean = intervals.of_mean(per_run) if crossed is None else crossed
-    return Difference(i, j, mean, 0 if crossed is None or table is None else table.shape[1], sign_flip(per_run))
+    places = documents([run for scored in (first, second) for run in scored.runs], first.beyond)
+    crossed = None if table is None else intervals.of_runs_and_examples(table, places)
+    if crossed is None or table is None:
+        return Difference(i, j, intervals.of_mean(per_run), 0, 0, sign_flip(per_run))
+    count = 0 if places is None else len(np.unique(places))
+    return Difference(i, j, crossed, table.shape[1], count, sign_flip(per_run))
 
 
 def example_differences(

@@ -144,13 +144,33 @@ def runs(summary: Summary) -> str:
 def paired(summary: Summary) -> str:
     """The text of paired.csv."""
     rows = [
-        [*start, labels[item.first], labels[item.second], item.mean.runs, item.examples, *ends(item.mean), *p]
+        [
+            *start,
+            labels[item.first],
+            labels[item.second],
+            item.mean.runs,
+            item.examples,
+            item.documents,
+            *ends(item.mean),
+            *p,
+        ]
         for task in summary.tasks
         for labels in [[variant.label for variant in task.panel.variants]]
         for item in task.differences
         for start, p in [([task.panel.label, task.metrics[0].key], [exact(item.p), exact(item.holm)])]
     ]
-    header = ["task", "metric", "variant", "less", "pairs", "examples", *named("mean_difference"), "p", "p_holm"]
+    header = [
+        "task",
+        "metric",
+        "variant",
+        "less",
+        "pairs",
+        "examples",
+        "documents",
+        *named("mean_difference"),
+        "p",
+        "p_holm",
+    ]
     return csv_text(header, rows)
 
 

@@ -48,15 +48,20 @@ SETTINGS = (
 )
 
 
-@contextlib.contextmanager
-def settings() -> Iterator[None]:
-    """The look of all figures, around drawing and saving. Raises `ValueError` with what to do where matplotlib is
-    absent.
-    """
+def check_library() -> None:
+    """Raise ValueError, with what to do, where matplotlib is absent; for commands that draw what took them long to compute."""
     try:
-        import matplotlib.style
+        import matplotlib.style  # noqa: F401
     except ImportError as error:
         raise ValueError("figures need matplotlib, which is not installed: pip install 'attnjax[plot]'") from error
+
+
+@contextlib.contextmanager
+def settings() -> Iterator[None]:
+    """The look of all figures, around drawing and saving. Raises ValueError where matplotlib is absent."""
+    check_library()
+    import matplotlib.style
+
     with matplotlib.style.context(["default", dict(SETTINGS)]):
         yield
 

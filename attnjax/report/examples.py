@@ -10,6 +10,7 @@ from itertools import pairwise
 import numpy as np
 from jaxtyping import Float
 
+from attnjax.records.examples import DOCUMENT
 from attnjax.report.intervals import Estimate, of_runs_and_examples
 from attnjax.report.records import SPLITS, Run
 from attnjax.report.scores import Curve, Scored, curve, final
@@ -40,15 +41,26 @@ def table(runs: Sequence[Run], lengths: Sequence[int], metric: str) -> Float[np.
     return np.mean(np.array(found, np.float64), axis=1)
 
 
+def documents(runs: Sequence[Run], lengths: Sequence[int]) -> Float[np.ndarray, " W"] | None:
+    """The document that each example was cut from, None where that was not stored or differs between the runs.
+
+    Windows of a text end at the same bytes at every length, so that those of the longest serve all.
+    """
+    found = [stored(run, max(lengths), DOCUMENT) for run in runs] if lengths else []
+    first = found[0] if found else None
+    same = first is not None and all(one is not None and np.array_equal(first, one) for one in found)
+    return first if same else None
+
+
 def past_examples(scored: Scored) -> Float[np.ndarray, "R W"] | None:
     """The score past training of each run on each example."""
     return table(scored.runs, scored.beyond, scored.metric.key)
 
 
 def over_examples(scored: Scored, lengths: Sequence[int]) -> Estimate | None:
-    """The mean over runs and examples at these lengths, with an interval over both; None where there is none."""
+    """The mean over runs and examples, or documents, at these lengths, with an interval over both; None where there is none."""
     scores = table(scored.runs, lengths, scored.metric.key)
-    return None if scores is None else of_runs_and_examples(scores)
+    return None if scores is None else of_runs_and_examples(scores, documents(scored.runs, lengths))
 
 
 def by_position(scored: Scored, length: int, name: str, longest: int) -> Curve | None:

@@ -3,6 +3,7 @@
 import numpy as np
 
 from attnjax.report import intervals
+from attnjax.report.examples import documents
 from attnjax.report.formatting import NONE, decimal, interval, lengths_of, markdown, markdown_table, probability, span
 from attnjax.report.reach import RISE, SHARE
 from attnjax.report.scores import FIT
@@ -67,9 +68,10 @@ def task_table(task: Task) -> str:
 
 
 def over_examples_header(task: Task) -> list[str]:
-    """The column of the mean of the first metric over runs and examples, if some variant has that."""
-    known = any(row.over_examples is not None for row in task.rows[task.metrics[0].key])
-    return ["mean, 95 % interval over runs and examples"] if known else []
+    """The column of the mean of the first metric over runs and examples, or documents, if some variant has that."""
+    known = [row.scored for row in task.rows[task.metrics[0].key] if row.over_examples is not None]
+    cut = any(documents(scored.runs, scored.beyond) is not None for scored in known)
+    return [f"mean, 95 % interval over runs and {'documents' if cut else 'examples'}"] if known else []
 
 
 def ends_of(task: Task) -> str:
@@ -115,12 +117,15 @@ def paired_table(task: Task) -> str:
 
 def paired_caption(task: Task) -> str:
     """What the table of paired differences shows, from the data."""
-    over = sorted({item.examples for item in task.differences if item.examples})
-    ends = intervals.caption([item.mean.runs for item in task.differences]).replace("runs", "pairs")
+    kept = [item for item in task.differences if np.isfinite(item.mean.value)]
+    over = next((f", over pairs and {item.examples} examples" for item in kept if item.examples), "")
+    over += next((f" of {item.documents} documents" for item in kept if item.documents), "")
+    ends = intervals.caption([item.mean.runs for item in kept]).replace("runs", "pairs")
+    lost = len(task.differences) - len(kept)
+    failed = f" {lost} pair{'s' * (lost > 1)} with failed runs have no difference, and count as p = 1." if lost else ""
     return (
         f"Differences past training of pairs of runs that share their seeds, by {task.metrics[0].label}: mean, {ends}"
-        f"{f', over pairs and {over[0]} examples' if over else ''}; p of all sign flips, and Holm's "
-        "over all pairs of encodings."
+        f"{over}; p of all sign flips, and Holm's over all pairs of encodings.{failed}"
     )
 
 

@@ -23,7 +23,7 @@ import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from scipy import special
 
 from attnjax.report.intervals import CONFIDENCE, NONE, Estimate, estimate, t_quantile
@@ -51,14 +51,6 @@ def iqm(strata: Scores) -> Float[np.ndarray, "*Z"]:
 def mean(strata: Scores) -> Float[np.ndarray, "*Z"]:
     """The mean over strata of their mean scores."""
     return np.mean([np.mean(scores, axis=-1) for scores in strata], axis=0)
-
-
-def fitted(scores: Float[np.ndarray, " R"], threshold: float) -> Bool[np.ndarray, " R"]:
-    """Which of the launched runs score at least `threshold` where they were trained; their share is the fit rate.
-
-    A failed run is among the launched and did not fit; one whose score is lost (NaN) did not either.
-    """
-    return scores >= threshold
 
 
 def resample(
@@ -96,55 +88,18 @@ def bootstrap(
 
 
 def percentiles(
-    samples: Float[np.ndarray, "Z *X"], weights: Int[np.ndarray, " Z"] | None = None, share: float = CONFIDENCE
+    samples: Float[np.ndarray, "Z *X"], share: float = CONFIDENCE
 ) -> tuple[Float[np.ndarray, "*X"], Float[np.ndarray, "*X"]]:
-    """The ends of the central share of the samples, interpolated linearly; infinities stay infinite.
-
-    `weights` says how many times each sample stands there, once if not given.
-    """
-    order = np.argsort(samples, axis=0)
-    ordered = np.take_along_axis(samples, order, axis=0)
-    behind = np.cumsum(np.ones(len(samples), int)[order] if weights is None else weights[order], axis=0)
-    total = len(samples) if weights is None else int(np.sum(weights))
-    low, high = (quantile(ordered, behind, part * (total - 1)) for part in ((1 - share) / 2, (1 + share) / 2))
-    return low, high
+    """The ends of the central share of the samples, interpolated linearly; infinities stay infinite."""
+    ordered, last = np.sort(samples, axis=0), len(samples) - 1
+    return quantile(ordered, (1 - share) / 2 * last), quantile(ordered, (1 + share) / 2 * last)
 
 
-def quantile(
-    ordered: Float[np.ndarray, "Z *X"], behind: Int[np.ndarray, "Z *X"], place: float
-) -> Float[np.ndarray, "*X"]:
-    """The value at a place, counted from 0, between two ordered samples; `behind` counts the samples up to each."""
-    left, right = (
-        np.take_along_axis(ordered, np.sum(behind <= whole, axis=0, keepdims=True), axis=0)[0]
-        for whole in (np.floor(place), np.ceil(place))
-    )
+def quantile(ordered: Float[np.ndarray, "Z *X"], place: float) -> Float[np.ndarray, "*X"]:
+    """The value at a place, counted from 0, between two ordered samples."""
+    left, right = ordered[math.floor(place)], ordered[math.ceil(place)]
     with np.errstate(invalid="ignore"):
-        return np.where(left == right, left, left + (right - left) * (place - np.floor(place)))
-
-
-def curve_iqm(
-    scores: Float[np.ndarray, "R X"], ranks: Int[np.ndarray, "Z R"]
-) -> tuple[Float[np.ndarray, " X"], Float[np.ndarray, " X"], Float[np.ndarray, " X"]]:
-    """(IQM, low, high) at every point of a curve, each point taken by itself.
-
-    A resample of sorted scores is the same as a resample of their ranks, so one draw of `ranks` serves all points. What
-    counts of a draw is its middle half, and few runs have few different ones: each is evaluated once, and weighted.
-    """
-    runs = len(scores)
-    cut = runs // 4
-    ordered = np.sort(scores, axis=0)
-    middle, weights = np.unique(np.sort(ranks, axis=1)[:, cut : runs - cut], axis=0, return_counts=True)
-    counts = tally(middle, runs)
-    unbounded = np.isinf(ordered)
-    samples = counts @ np.where(unbounded, 0.0, ordered) / middle.shape[1]
-    worst = np.sum(np.where(unbounded, ordered, 0.0), axis=0)
-    samples = np.where(counts @ unbounded.astype(np.float64) > 0, worst, samples)
-    return (np.mean(ordered[cut : runs - cut], axis=0), *percentiles(samples, weights))
-
-
-def tally(index: Int[np.ndarray, "Z R"], runs: int) -> Float[np.ndarray, "Z R"]:
-    """How often each resample contains each run."""
-    return np.stack([np.sum(index == run, axis=1) for run in range(runs)], axis=1).astype(np.float64)
+        return np.where(left == right, left, left + (right - left) * (place - math.floor(place)))
 
 
 def wins(x: Float[np.ndarray, " R"], y: Float[np.ndarray, " Q"]) -> Float[np.ndarray, "R Q"]:

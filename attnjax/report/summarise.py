@@ -84,7 +84,7 @@ def fitted_runs(panel: Panel, variant: Variant) -> frozenset[str] | None:
     inside = scored(panel, variant, metric(EXACT))
     if len(inside.runs) and np.isnan(inside.within).all():
         return None
-    solved = statistics.fitted(inside.within, FIT)
+    solved = inside.within >= FIT  # no for a lost score, which is NaN
     return frozenset(run.id for run, fits in zip(inside.runs, solved, strict=True) if fits)
 
 

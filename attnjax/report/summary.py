@@ -25,8 +25,8 @@ class Row:
     """What a table says about one variant under one metric.
 
     `past` and `within` are the medians beyond and inside the training range, None where nothing was measured; the rest is
-    about `past`. `over_examples` is the mean over runs and examples, with an interval over both, None where the runs
-    stored no scores of examples or are fewer than 6. `best` is the best single run and `fitted` the mean over only those
+    about `past`. `over_examples` is the mean over runs and examples or documents, with an interval over both, None where the
+    runs stored no scores of examples or are fewer than 6. `best` is the best single run and `fitted` the mean over only those
     runs that fitted their task: neither is a result, and both are what others print.
     """
 

@@ -180,7 +180,10 @@ def asked(tuning: Tuning) -> tuple[tuple[Changes, ...], tuple[int, ...]]:
 
 def _refusal(there: Choices, mine: Choices) -> str:
     if not there.families:
-        why = "the sweep in this folder was trained without tuning (--no-tune)"
+        why = (
+            "runs in this folder were trained without tuning (by `attnjax run`, or by `attnjax sweep --no-tune`), and one "
+            "sweep cannot hold both"
+        )
     elif there.candidates != mine.candidates:
         old, new = (" | ".join(map(words, one.candidates)) for one in (there, mine))
         why = f"its choices were made among other candidates ({old[:300]}) than those of the config ({new[:300]})"

@@ -9,6 +9,7 @@
 Nothing is changed, and no link in a folder of runs is followed.
 """
 
+import os
 import pathlib
 import re
 from collections.abc import Callable, Iterator
@@ -51,7 +52,8 @@ def find_run(address: str | pathlib.Path) -> pathlib.Path:
     """
     text, path = str(address), pathlib.Path(address)
     if path.is_dir() and not (path / SWEEP_FILE).exists():
-        return path
+        # "." has no name, which is the hash of the config; `abspath` follows no link.
+        return path if path.name not in ("", "..") else pathlib.Path(os.path.abspath(path))
     places, selector = _split(text)
     if not places:
         raise ValueError(
@@ -68,6 +70,13 @@ def find_run(address: str | pathlib.Path) -> pathlib.Path:
         raise ValueError(f"no run in {where} is {selector[:200]!r}; there are: {_listed(found)}")
     which = f"{len(meant)} runs in {where} are {selector[:200]!r}" if selector else f"{where} has {len(meant)} runs"
     raise ValueError(f"{which}; name one of them: {_listed(meant)}")
+
+
+def check_folder(folder: str | pathlib.Path) -> None:
+    """Raise ValueError, with the folder that is meant, where the name of a sweep in ./runs stands in place of its folder."""
+    there = RUNS / folder
+    if not pathlib.Path(folder).exists() and (there / SWEEP_FILE).exists():
+        raise ValueError(f"{folder} is no folder here (did you mean {there}?)")
 
 
 def _listed(candidates: list[Candidate]) -> str:

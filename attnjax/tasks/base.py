@@ -121,6 +121,14 @@ class Task(abc.ABC):
         """Return the corpus that examples are cut from, () for a task without one; compiled programs take it as arguments."""
         return ()
 
+    @property
+    def documents(self) -> ArrayLike | None:
+        """Return the number of the document that each token of the corpus is from; None for a task without one.
+
+        Examples cut from one document are alike, which intervals over examples allow for.
+        """
+        return None
+
     def given(self, *arrays: ArrayLike) -> Self:
         """Return the same task over `arrays` in place of its own, so that no compiled program holds a constant corpus."""
         del arrays

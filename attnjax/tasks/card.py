@@ -13,7 +13,7 @@ from attnjax.tasks.checks import check_count
 from attnjax.tasks.text import Text
 
 TRAIN, TEST = 0, 1
-"""Folded into the key: train and test are independent streams."""
+"""Folded into the key: train and test are independent streams, of a text from bytes of its two splits."""
 
 
 def card(
@@ -43,10 +43,12 @@ def card(
     """
     check_count("card", samples=samples)
     low = max(train[0], task.minimum_length)
-    ranges = [_cut(task, lengths) for lengths in (train, train, *test)]
+    trained, held_out = (task.for_split(split) for split in ("train", "test"))
+    splits = [trained, *(held_out for _ in (train, *test))]
+    ranges = [_cut(one, lengths) for one, lengths in zip(splits, (train, train, *test), strict=True)]
     key = jax.random.key(seed)
     keys = [jax.random.fold_in(key, TRAIN), *(jax.random.fold_in(key, TEST + i) for i in range(len(ranges) - 1))]
-    drawn = [_draw(task, key, lengths, samples) for key, lengths in zip(keys, ranges, strict=True)]
+    drawn = [_draw(*one, samples) for one in zip(splits, keys, ranges, strict=True)]
     shown = sorted({low, *(end for lengths in ranges for end in lengths)})
     titles = ["train", "test, same lengths", *("test" for _ in test)]
     parts = [
@@ -58,7 +60,7 @@ def card(
         "## Lengths",
         _table(
             ("length", "different inputs", "answers", "chance per token", "chance of the whole answer"),
-            (_length_row(task, length) for length in shown),
+            (_length_row(trained, length) for length in shown),
         ),
         f"## Samples\n\n{samples} examples of each, seed {seed}, at uniform lengths.",
         _table(
@@ -95,9 +97,11 @@ def _draw(task: Task, key: jax.Array, lengths: tuple[int, int], samples: int) ->
 
 
 def _source(task: Task) -> list[str]:
+    """Return which bytes each split of a text has."""
     if not isinstance(task, Text):
         return []
-    return [f"{task.data.size} bytes, sha256 `{task.sha256}`"]
+    named = ((split, task.for_split(split)) for split in ("train", "test"))
+    return ["\n".join(f"* {split}: {one.data.size} bytes, sha256 `{one.sha256}`" for split, one in named)]
 
 
 def _vocabulary(task: Task) -> list[str]:

@@ -17,10 +17,10 @@ import jax.numpy as jnp
 
 from attnjax.tasks.base import Alphabet, Example, Task, numbered
 from attnjax.tasks.digits import digit_count, joined, multiply, positive_bits, settle, square_root
-from attnjax.tasks.draws import between, padded
+from attnjax.tasks.draws import between, ended, padded
 from attnjax.typing import Array, Int, Key
 
-SEPARATOR, END = 2, 2
+SEPARATOR = 2
 
 
 @dataclasses.dataclass(frozen=True)
@@ -129,18 +129,3 @@ def operands(key: Key[Array, ""], length: Int[Array, ""], size: int) -> tuple[Ar
     alone = jnp.where(place < 2, (number >> jnp.minimum(place, 1)) & 1, 0)
     short = length < 3
     return jnp.where(short, alone, tokens), jnp.where(short, alone, n), jnp.where(short, 0, m)
-
-
-def ended(
-    tokens: Int[Array, " I"],
-    length: Int[Array, ""],
-    digits: Int[Array, " n"],
-    count: Int[Array, ""],
-    size: Int[Array, ""],
-) -> Example:
-    """Return the example whose answer is `count` digits, `end`, and zeros up to `size`, of which those up to `end` count."""
-    chex.assert_rank((tokens, digits), 1)
-    chex.assert_rank((length, count, size), 0)
-    place = jnp.arange(digits.shape[0], dtype=jnp.int32)
-    answer = jnp.where(place < count, digits, jnp.where(place == count, END, 0))
-    return padded(tokens, length, answer, size, counted=count + 1)

@@ -18,12 +18,12 @@ import jax.numpy as jnp
 from attnjax.tasks import expressions
 from attnjax.tasks.base import Alphabet, Example, Task, numbered
 from attnjax.tasks.digits import turned
-from attnjax.tasks.draws import draw, padded, pick, take, within
+from attnjax.tasks.draws import draw, ended, padded, pick, take, within
 from attnjax.tasks.expressions import CLOSE, MODULUS, OPEN, SYMBOLS, count_expressions
 from attnjax.tasks.strings import StringTask
 from attnjax.typing import Array, Int, Key
 
-POP, PUSH_0, END = 2, 3, 2
+POP, PUSH_0 = 2, 3
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,10 +61,7 @@ class StackManipulation(Task):
         actions = POP + draw(for_actions, max_length, 3)
         tokens = jnp.where(within(height, max_length), draw(for_bits, max_length, 2), actions)
         stack, depth = run_stack(tokens, length)
-        answer = turned(stack, depth)[: max_length + 1]
-        place = jnp.arange(max_length + 1, dtype=jnp.int32)
-        answer = jnp.where(place < depth, answer, jnp.where(place == depth, END, 0))
-        return padded(tokens, length, answer, length + 1, counted=depth + 1)
+        return ended(tokens, length, turned(stack, depth), depth, length + 1)
 
 
 def run_stack(tokens: Int[Array, " n"], length: Int[Array, ""]) -> tuple[Int[Array, " m"], Int[Array, ""]]:

@@ -13,6 +13,8 @@ from attnjax.tasks.base import Example
 from attnjax.typing import Array, Bool, Int, Key, UInt32
 
 LAST = 2**32 - 1
+END = 2
+"""The output token `end` behind an answer in bits."""
 
 
 def draw(key: Key[Array, ""], size: int, symbols: int) -> Int[Array, " size"]:
@@ -67,6 +69,21 @@ def padded(
         target_length,
         within(counted, targets.shape[0]).astype(jnp.int32),
     )
+
+
+def ended(
+    tokens: Int[Array, " I"],
+    length: Int[Array, ""],
+    digits: Int[Array, " n"],
+    count: Int[Array, ""],
+    size: Int[Array, ""],
+) -> Example:
+    """Return the example whose answer is `count` digits, `end`, and zeros up to `size`, of which those up to `end` count."""
+    chex.assert_rank((tokens, digits), 1)
+    chex.assert_rank((length, count, size), 0)
+    place = jnp.arange(digits.shape[0], dtype=jnp.int32)
+    answer = jnp.where(place < count, digits, jnp.where(place == count, END, 0))
+    return padded(tokens, length, answer, size, counted=count + 1)
 
 
 def shuffled_ones(bits: UInt32[Array, " n"], ones: Int[Array, ""], length: Int[Array, ""]) -> Int[Array, " n"]:

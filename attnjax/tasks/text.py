@@ -84,12 +84,22 @@ class Text(Task):
 
         Raises ValueError where the path is missing, unreadable or empty, or leaves nothing to this split.
         """
-        data = np.frombuffer(read(self.path, self.split, self.pattern, self.cap, self.split_by), np.uint8)
+        data = np.frombuffer(self._read[0], np.uint8)
         if data.size < 2:
             raise ValueError(
                 f"Text: nothing to read for the {self.split} split of {self._source} with {self.pattern!r}"
             )
         return data
+
+    @functools.cached_property
+    def documents(self) -> Int[np.ndarray, " n"]:
+        """The number of the file that each byte of the split is from, in the order in which they are read."""
+        sizes = self._read[1]
+        return np.repeat(np.arange(len(sizes), dtype=np.int32), sizes)
+
+    @functools.cached_property
+    def _read(self) -> tuple[bytes, list[int]]:
+        return read_files(self.path, self.split, self.pattern, self.cap, self.split_by)
 
     @functools.cached_property
     def sha256(self) -> str:
@@ -112,6 +122,22 @@ class Text(Task):
 
     def for_split(self, split: str) -> Self:
         return self._splits[split]
+
+    @property
+    def root(self) -> Path:
+        """The file or folder that is read."""
+        return _root(self.path)
+
+    def holds(self, path: Path) -> bool:
+        """Whether the file at a path is one of this text's, in whichever split, or the folder at a path has one of them.
+
+        Raises OSError where a folder cannot be listed.
+        """
+        here, root = path.resolve(), self.root.resolve()
+        if not root.is_dir():
+            return root.is_relative_to(here)
+        near = here.is_relative_to(root) or root.is_relative_to(here)
+        return near and any((root / name).is_relative_to(here) for name in _names(self.path, root, self.pattern))
 
     @property
     def _source(self) -> str:
@@ -150,23 +176,28 @@ class Text(Task):
 
 def read(path: str | None, split: str, pattern: str, cap: int, split_by: str = "file") -> bytes:
     """The first `cap` bytes of a split."""
-    root = Path(sysconfig.get_path("stdlib") if path is None else path)
+    return read_files(path, split, pattern, cap, split_by)[0]
+
+
+def read_files(path: str | None, split: str, pattern: str, cap: int, split_by: str = "file") -> tuple[bytes, list[int]]:
+    """The first `cap` bytes of a split, and how many of them each file has."""
+    root = _root(path)
     try:
         if root.is_file() and split_by == "group":
             raise ValueError(f"Text: {path!r} is one file, which is split by place: split_by must be 'file'")
         if root.is_file():
-            return _read_part(root, split, cap)
+            part = _read_part(root, split, cap)
+            return part, [len(part)]
         if not root.is_dir():
             raise ValueError(f"Text: no file or folder at {path!r}")
-        skipped, pattern = (NOT_EVERYWHERE, "*.py") if path is None else ((), pattern)
-        found = list(itertools.islice(names(root, pattern, skipped), MOST_FILES + 1))
+        found = list(itertools.islice(_names(path, root, pattern), MOST_FILES + 1))
         if len(found) > MOST_FILES:
             raise ValueError(f"Text: {path!r} has more than {MOST_FILES} files; give a smaller folder, or a pattern")
         first = {name: name for name in found}
         if split_by == "group":
             first = groups({name: long_lines((root / name).read_bytes()) for name in found})
         chosen = sorted((place(name)[1], name) for name in found if place(first[name])[0] == split)
-        return _read_files([root / name for _, name in chosen], cap)
+        return _joined([root / name for _, name in chosen], cap)
     except OSError as error:
         raise ValueError(f"Text: cannot read {error.filename or path!r}: {error.strerror}") from error
 
@@ -192,6 +223,15 @@ def names(root: Path, pattern: str, skipped: tuple[str, ...]) -> Iterator[str]:
                 yield file.relative_to(root).as_posix()
 
 
+def _root(path: str | None) -> Path:
+    return Path(sysconfig.get_path("stdlib") if path is None else path)
+
+
+def _names(path: str | None, root: Path, pattern: str) -> Iterator[str]:
+    """The names below a root of the files of a text, those of the standard library's own where the path is None."""
+    return names(root, *(("*.py", NOT_EVERYWHERE) if path is None else (pattern, ())))
+
+
 def _read_part(file: Path, split: str, cap: int) -> bytes:
     size, part = file.stat().st_size, SPLITS.index(split)
     begin, end = (size * bound // 100 for bound in BOUNDS[part : part + 2])
@@ -200,13 +240,15 @@ def _read_part(file: Path, split: str, cap: int) -> bytes:
         return stream.read(min(end - begin, cap))
 
 
-def _read_files(files: list[Path], cap: int) -> bytes:
-    """Each file and a byte 0, up to `cap` bytes."""
-    out = bytearray()
+def _joined(files: list[Path], cap: int) -> tuple[bytes, list[int]]:
+    """Each file and a byte 0, up to `cap` bytes, and how many each has."""
+    out, sizes = bytearray(), []
     for file in files:
+        begin = len(out)
         with file.open("rb") as stream:
-            out += stream.read(cap - len(out))
-        out += b"\0"
-        if len(out) >= cap:
+            out += stream.read(cap - begin)
+        out += b"\0"[: cap - len(out)]
+        sizes.append(len(out) - begin)
+        if len(out) == cap:
             break
-    return bytes(out[:cap])
+    return bytes(out), sizes

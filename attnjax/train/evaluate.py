@@ -1,6 +1,7 @@
 """Accuracy and loss by length, for a whole population at once, in padded buckets, so that many lengths share a program.
 
-The examples of a length are a pure function of (split, length): the same for every encoding, seed and sweep. Per example:
+The examples of a length are a pure function of the split, the length and `evaluate.batch`, in which they are drawn: the same
+for every encoding and seed. Per example:
 
     token_accuracy              share of counted tokens that are right when the true ones before them are given
     exact_match                 all of them are right, the stop token included
@@ -54,6 +55,9 @@ from attnjax.typing import Array, ArrayLike, Bool, Float, Int, PyTree
 
 Key = tuple[str, int, str]
 """Split, length, metric."""
+
+DOCUMENT = "document"
+"""In place of a metric: the document that each example was cut from, as `records.examples` has it."""
 
 
 class Scores(NamedTuple):
@@ -131,27 +135,45 @@ class Evaluator:
             for name in parts[0].by_position
         }
         common, found = {"length": length, "split": split, "count": config.count}, []
+        documents = self.documents(length, split)
+        known = {} if documents is None else {(split, length, DOCUMENT): documents}
         for p in range(len(sums["count"])):
             records = [{**common, "metric": name, "value": float(x[p].mean())} for name, x in each.items()]
             kept = {(split, length, name): x[p] for name, x in each.items() if name != "token_accuracy"}
             means = _means({name: x[p] for name, x in sums.items()})
-            found.append(Measured(records, kept, {(split, length, name): x for name, x in means.items()}))
+            found.append(Measured(records, kept | known, {(split, length, name): x for name, x in means.items()}))
         return found
 
     def batches(self, length: int, split: str) -> Iterator[tuple[Array, Any, Bool[np.ndarray, " B"]]]:
         """Yield the examples of a length, a batch at a time: a key, the examples, and which of them count."""
+        arrays = self._arrays["validation" if split == "validation" else "test"]
+        for number, (draw, examples) in enumerate(self._draws(length, split, arrays)):
+            first = number * self.run.evaluate.batch
+            counted = np.arange(first, first + self.run.evaluate.batch) < self.run.evaluate.count
+            yield draw, examples, counted
+
+    def _draws(self, length: int, split: str, arrays: tuple[ArrayLike, ...]) -> Iterator[tuple[Array, Any]]:
+        """Yield a key and the examples of a length, a batch at a time, cut from these arrays where the task has a corpus."""
         config, size = self.run.evaluate, padded_size(self.run, length)
         # Lengths inside and outside the training range belong to one test set; the validation set is another.
-        held_out = "validation" if split == "validation" else "test"
         key = jax.random.key(2 if split == "validation" else 1)
         # Windows of text end at the same bytes at every length, so that lengths differ by their context alone.
         key = key if self.task.aligned else jax.random.fold_in(key, length)
-        arrays = self._arrays[held_out]
         for start in range(0, config.count, config.batch):
-            counted = np.arange(start, start + config.batch) < config.count
             draw = jax.random.fold_in(key, start)
-            examples = self._draw(draw, np.int32(length), arrays, size=size)
-            yield draw, examples, counted
+            yield draw, self._draw(draw, np.int32(length), arrays, size=size)
+
+    def documents(self, length: int, split: str) -> np.ndarray | None:
+        """Return the number of the document that each example of a length was cut from, at its last token; None without any.
+
+        The same crops are drawn, from the numbers of documents in place of the tokens.
+        """
+        held_out = self._held_out["validation" if split == "validation" else "test"]
+        if held_out.documents is None:
+            return None
+        draws = self._draws(length, split, (held_out.documents,))
+        last = [np.where(crop.mask, crop.targets, 0).max(-1) for _, made in draws for crop in [target_of(made)]]
+        return np.concatenate(last)[: self.run.evaluate.count].astype(np.float64)
 
     def trace(self, params: PyTree, size: int) -> PyTree:
         """Return the scores of one batch of this padded size for one run; `attnjax.train.check` traces it."""

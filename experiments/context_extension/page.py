@@ -60,7 +60,7 @@ recalibration a model is not expected to do anything without its RoPE.
 ## What came out
 
 {bullets}
-
+{agreeing}
 {tables}
 {units} All numbers are in [table.md](table.md) and [records.jsonl](records.jsonl){more}.
 
@@ -137,6 +137,20 @@ def tables_of(results: Results, suite: Suite | None = None) -> str:
     return table_md(results) if suite is None else f"{table_md(results)}\n{suite_page.tables(suite)}"
 
 
+def agreeing(runs: int) -> str:
+    """What it means that two cells are told apart, where there is no interval over runs; nothing for a single model.
+
+    Example:
+      >>> agreeing(3).strip()
+      '*More*, *less* and *told apart* say that all 3 runs agree in sign, which chance does in 1 of 4 cases.'
+    """
+    if not 1 < runs <= 3:
+        return ""
+    cases = 2 ** (runs - 1)
+    said = f"say that all {runs} runs agree in sign, which chance does in 1 of {cases} cases."
+    return f"\n*More*, *less* and *told apart* {said}\n"
+
+
 def page(results: Results, suite: Suite | None = None) -> str:
     """The text of README.md, with what the suite says where it was asked."""
     about, run = results.about, results.runs[0]
@@ -147,6 +161,7 @@ def page(results: Results, suite: Suite | None = None) -> str:
     return PAGE.format(
         claim=claim(results),
         bullets="\n".join(f"* {line}" for line in bullets(results)),
+        agreeing=agreeing(len(results.runs)),
         tables="\n".join(
             section(results, stage, name) for name in ("sliding", "windows", "found") for stage in results.stages
         ),

@@ -57,8 +57,9 @@ class Cell:
     def curve(self) -> tuple[Float[np.ndarray, " X"], Float[np.ndarray, " X"], Float[np.ndarray, " X"]]:
         """Mean loss in each bin of positions, and the ends of its interval."""
         values = self.position.mean(1) if len(self.position) > 1 else self.position[0]
-        samples = statistics.tally(draws(len(values)), len(values)) @ values / len(values)
-        return (values.mean(0), *statistics.percentiles(samples))
+        found = [mean_of(of_runs) for of_runs in values.T]
+        value, low, high = (np.array([getattr(one, name) for one in found]) for name in ("value", "low", "high"))
+        return value, low, high
 
     def by_depth(self, measure: str, length: int) -> Float[np.ndarray, " Y"]:
         """The mean at each depth."""

@@ -137,6 +137,7 @@ def of_ruler(found: Suite, asked: list[tuple[str, int]]) -> str:
     spread = 100 * math.sqrt(found.chance / 100 * (1 - found.chance / 100) / samples)
     more = values.mean() > found.chance + 2 * spread
     best = max(cells, key=lambda cell: found.estimate(*cell).value)
+    ties = int(np.sum(values >= values.max() - 1e-9))
     tasks = {
         task: np.mean([value for value, cell in zip(values, cells, strict=True) if cell[1] == task])
         for task, _ in asked
@@ -147,7 +148,8 @@ def of_ruler(found: Suite, asked: list[tuple[str, int]]) -> str:
         f"{found.chance:g}. All methods and runs are asked the same {samples} questions, and a model that only prefers some "
         f"answers to others would be off by {spread:.0f} points (one standard deviation): that is "
         f"{'above guessing' if more else 'no sign that anything is found'}. The highest of "
-        f"{len(cells)} cells is {interval(found.estimate(*best), 0)}: {named(best[0])}, {LABELS[best[1]]} at {best[2]}."
+        f"{len(cells)} cells is {interval(found.estimate(*best), 0)}: {named(best[0])}, {LABELS[best[1]]} at {best[2]}"
+        f"{f', and {ties - 1} others are as high' if ties > 1 else ''}."
     )
 
 

@@ -29,10 +29,11 @@ arXiv:2402.11004), and counting goes on gaining at every length. So the loss say
 use what lies past the trained length.
 
 The protocol was written before the runs: [configs/context_extension.py](../../configs/context_extension.py), `markov`.
-{runs} runs of the RoPE cell of [RoPE or sinusoidal](../rope_vs_sinusoidal_paper/README.md): two layers of width 64, four
-heads, trained at {trained} symbols. {fitted} of {runs} are within {tolerance} nats of the best prediction there; none is
-left out. Methods, formulas and sources are those of [context extension](../context_extension/README.md), without
-training, with the factor {factor}; factors of LongRoPE are searched on chains that are not measured.
+{runs} new runs, seeds {first_seed} to {last_seed}, of the config of the RoPE cell of [RoPE or
+sinusoidal](../rope_vs_sinusoidal_paper/README.md): two layers of width 64, four heads, trained at {trained} symbols.
+{fitted} of {runs} are within {tolerance} nats of the best prediction there; none is left out. Methods, formulas and
+sources are those of [context extension](../context_extension/README.md), without training, with the factor
+{factor}; factors of LongRoPE are searched on chains that are not measured.
 
 ## What context gains
 
@@ -85,7 +86,9 @@ def page(found: Results) -> str:
         tolerance=TOLERANCE,
         longest=found.lengths[-1],
         least=found.lengths[0] - about["last"],
-        intervals=len(found.methods) * len(found.lengths),
+        intervals=len(found.methods) * len(found.lengths) - 1,  # the control has none in the last column
+        first_seed=min(run["seed"] for run in found.runs),
+        last_seed=max(run["seed"] for run in found.runs),
         minutes=found.minutes,
         **{name: about[name] for name in ("trained", "factor", "last", "bin", "chains")},
         **{name: markdown(str(about[name])) for name in told},

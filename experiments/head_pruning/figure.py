@@ -13,7 +13,7 @@ from attnjax.registry import DOTTED
 from attnjax.report import statistics
 from attnjax.report.drawing import FAINT, new_figure, plain, save, settings
 from attnjax.report.style import style
-from experiments.head_pruning.results import Cell, Results
+from experiments.head_pruning.results import Cell, Results, estimate
 
 COLUMNS = 3
 GREY = "#8c959f"
@@ -69,8 +69,9 @@ def draw_cell(axis: Any, cell: Cell) -> None:
 
 def interval(cell: Cell, kind: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """IQM over runs of the loss at every point, and its interval."""
-    loss = cell.loss[kind].mean(1)
-    return statistics.curve_iqm(loss, statistics.resample([len(loss)])[0])
+    found = [estimate(of_runs) for of_runs in cell.loss[kind].mean(1).T]
+    value, low, high = (np.array([getattr(one, name) for one in found]) for name in ("value", "low", "high"))
+    return value, low, high
 
 
 def legend(figure: Any, columns: int) -> None:

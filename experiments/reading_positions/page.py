@@ -101,14 +101,14 @@ def page(results: Results) -> str:
 def claim(results: Results) -> str:
     """How well the position is read before the last layer, behind it, before training, and beyond trained lengths."""
     at = lambda depth, of="trained": {cell.encoding: bootstrap([cell.within[of][:, depth]]) for cell in results.cells}
-    entering, last, before = at(-2), at(-1), at(-1, "untrained")
+    entering, last, before = at(-2), at(-1), at(-2, "untrained")
     ranked = sorted(last, key=lambda name: -entering[name].value)
     told = lambda found, show: ", ".join(f"{label(name)} {show(found[name])}" for name in ranked)
     short = lambda one: decimal(one.value, 2)
     sentences = [
         f"At the input of the last layer a linear map reads the position, within trained lengths, with R2 of "
-        f"{told(entering, lambda one: interval(one, 2))}.",
-        f"Behind that layer it is {told(last, short)}, and before training {told(before, short)}.",
+        f"{told(entering, lambda one: interval(one, 2))}; before training it is there {told(before, short)}.",
+        f"Behind that layer it is {told(last, short)}.",
     ]
     beyond = {cell.encoding: bootstrap([cell.beyond["trained"][:, -2]]).value for cell in results.cells}
     there = [label(name) for name in ranked if beyond[name] > 0]

@@ -121,16 +121,29 @@ def claim(found: Retrieval) -> str:
     """What the records say, and no more."""
     trained, longest = found.about["trained"], found.longest
     mean = lambda length, method: float(found.losses[length, method].mean())
+    answers = found.losses[trained, "none"].size
+    count = lambda length, method: f"{round(found.ranked[length, method] * answers)} of {answers}"
     ordered = [method for method in found.at(longest) if method != "none"]
     listed = ", ".join(
-        f"{mean(longest, one):.2f} under {named(one)} ({found.ranked[longest, one]:.0%} told apart)"
-        for one in ordered[:3]
+        f"{mean(longest, one):.2f} under {named(one)} ({count(longest, one)} told apart)" for one in ordered[:3]
     )
     return (
         f"**Claim.** At {trained} tokens a number costs {mean(trained, 'none'):.2f} nats per token, and "
-        f"{found.ranked[trained, 'none']:.0%} are told apart. At {longest} tokens it costs {mean(longest, 'none'):.2f} under "
-        f"RoPE as trained ({found.ranked[longest, 'none']:.0%}), and without training {listed}."
+        f"{count(trained, 'none')} are told apart. At {longest} tokens it costs {mean(longest, 'none'):.2f} under "
+        f"RoPE as trained ({count(longest, 'none')}), and without training {listed}. Fewer than {above_guessing(answers)} of "
+        f"{answers} are not above guessing (binomial, 5 %)."
     )
+
+
+def above_guessing(answers: int) -> int:
+    """Return the least number of right answers that guessing one of five reaches in fewer than 5 % of cases.
+
+    Example:
+      >>> above_guessing(15)
+      7
+    """
+    chance = lambda k: math.comb(answers, k) * 0.2**k * 0.8 ** (answers - k)
+    return next(least for least in range(answers + 1) if sum(map(chance, range(least, answers + 1))) < 0.05)
 
 
 def table(found: Retrieval) -> str:

@@ -272,6 +272,21 @@ def test_perplexity_alone_is_that_of_the_whole_file(here, capsys):
     assert (here / "out/scores.svg").exists()
 
 
+def test_a_file_of_the_folder_that_a_run_was_trained_on_is_refused(here, capsys):
+    (here / "texts").mkdir()
+    for number in range(40):
+        (here / "texts" / f"{number}.txt").write_text(f"File {number} of words to read.\n" * 9)
+    folder, *_ = a_run(here, task={**FIELDS["task"], "options": {"path": "texts"}})
+    command = ["evaluate", str(folder), "--lengths", "32", "--perplexity"]
+    assert main([*command, "texts/7.txt"]) == 2
+    told = "texts/7.txt is or has a file of the text that the model was trained on: name that text, texts, of which the test"
+    assert told in capsys.readouterr().err
+    assert not (here / "evaluated").exists()
+    searched = [*command, "texts", "--extend", "longrope", "--search", "texts/7.txt"]
+    assert main(searched) == 2
+    assert "name that text, texts, of which the train split is read" in capsys.readouterr().err
+
+
 @pytest.mark.slow
 def test_perplexity_of_published_weights_where_they_can_read(published, capsys):
     text = "né 你好, words " * 50
@@ -316,3 +331,31 @@ def test_mistakes_are_one_sentence(here, options, message, capsys):
     told = capsys.readouterr().err
     assert message in told
     assert "Traceback" not in told
+
+
+@pytest.mark.slow
+def test_a_run_is_measured_at_the_lengths_of_its_tests_into_a_folder_of_its_own(here, capsys):
+    """Two runs that are told by what they are, whose names end alike: neither replaces what was measured of the other."""
+    (here / "runs/small").mkdir(parents=True)
+    (here / "runs/small/sweep.json").write_text("{}")
+    task = {"task": MQAR, "evaluate": {**FIELDS["evaluate"], "lengths": [16, 24], "bucket_sizes": [24]}}
+    folders = [
+        a_run(here / "runs/small", **task, model={**FIELDS["model"], "encoding": name})[0] for name in ("alibi", "rope")
+    ]
+    for name in ("alibi", "rope"):
+        assert main(["evaluate", f"small/{name}/0", "--samples", "2"]) == 0
+    for folder in folders:
+        rows = json.loads((here / "evaluated" / folder.name / "scores.json").read_text())
+        assert {row["length"] for row in rows} == {16, 24}
+    capsys.readouterr()
+    for option, told in (
+        ("--suite long", "--suite is for models that read text"),
+        ("--seed 4", "--seed is for models"),
+    ):
+        assert main(["evaluate", "small/rope/0", *option.split()]) == 2
+        assert told in capsys.readouterr().err
+
+
+def test_depths_and_tasks_are_not_both_taken(capsys):
+    assert main(["evaluate", "nothing", "--depths", "2", "--tasks", "vt"]) == 2
+    assert "--depths asks niah_single_1 alone: leave out --tasks" in capsys.readouterr().err

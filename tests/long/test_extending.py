@@ -12,6 +12,7 @@ from attnjax.long.subjects import of_decoder, read_past
 from attnjax.models import MODELS, Loaded
 from attnjax.modules import Decoder, TransformerConfig
 from attnjax.positions import ALiBi, RoPE, YaRN, compose, factors_of
+from attnjax.tasks import Text
 
 ORIGINAL = "original_max_position_embeddings"
 LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, ORIGINAL: 8192}
@@ -84,6 +85,8 @@ def test_the_source_of_a_length_says_what_becomes_of_the_scaling():
     assert of("Llama-3.1-8B").source == "max_position_embeddings of config.json, with its scaling, llama3, which stays"
     after = f"{ORIGINAL} of config.json, since its scaling, yarn, was put on after training and is taken off"
     assert of("Qwen3-8B with YaRN").source == after
+    stays = "max_position_embeddings of config.json, with its scaling, linear, which stays"
+    assert of("deepseek-coder-6.7b") == Trained(16384, stays)
     assert of("Mistral-7B-v0.1", 8192) == Trained(8192, "--trained")
     assert of("Llama-3.1-8B", 8192) == Trained(8192, "--trained, with its scaling, llama3, which stays")
     assert of("Qwen3-8B with YaRN", 16384).scaled_after
@@ -155,9 +158,10 @@ def test_a_model_read_past_its_trained_length_says_by_what():
     model, said = decoder(RoPE(theta=100.0)), []
     plain = of_decoder("tiny", model, str.encode, str, bytewise=True, stop=(3,))
     trained = lambda given: said.append(given) or TRAINED
-    plain = dataclasses.replace(plain, trained=trained, trained_on="book.txt")
+    plain = dataclasses.replace(plain, trained=trained, trained_on=Text("book.txt"))
     found = read_past(plain, Extension("rerope", LONGEST, 16, {"window": 3}))
     assert said == [16]
-    assert (found.name, found.bytewise, found.stop, found.trained_on) == ("tiny (rerope)", True, (3,), "book.txt")
+    assert (found.name, found.bytewise, found.stop) == ("tiny (rerope)", True, (3,))
+    assert found.trained_on == Text("book.txt")
     assert found.note == "Read by rerope at 2.5 times the trained length of 16 tokens (here)."
     assert found.model.config.encoding.window == 3

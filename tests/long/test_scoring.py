@@ -10,7 +10,7 @@ from attnjax.long import scoring, suite
 from attnjax.long.fitting import Setting, samples
 from attnjax.long.subjects import Subject, of_decoder
 from attnjax.modules import Decoder, TransformerConfig
-from attnjax.positions import FoX, Learned, PaTH, RoPE, SelectiveRoPE, SSMax, compose
+from attnjax.positions import DynamicNTK, FoX, Learned, LongRoPE, PaTH, RoPE, SelectiveRoPE, SSMax, compose
 from tests import golden_arrays
 from tests.long.planted import WHOLE, reader
 
@@ -123,6 +123,26 @@ def test_endings_of_a_prompt_that_is_read_once_cost_what_whole_rows_do(encoding,
         assert [len(one) for one in ours] == [3, 17, 0, 1]
         for one, other in zip(ours, rows, strict=True):
             np.testing.assert_allclose(one, other, rtol=2e-5, atol=2e-5)
+
+
+@pytest.mark.parametrize(
+    "scaling", [DynamicNTK(4.0, 16), LongRoPE((1.0,) * 4, (3.0,) * 4, 42)], ids=["ntk", "longrope"]
+)
+def test_an_ending_costs_the_same_beside_a_longer_one(scaling):
+    """Under encodings that depend on the length, of which padding is no part; 42 tokens lie between the two lengths."""
+    config = {"vocab": 50, "model": 16, "layers": 1, "heads": 2, "hidden": 32, "embed_std": 1.0, "kernel_std": 0.3}
+    config = TransformerConfig(**config, encoding=RoPE(scaling=scaling))
+    subject = of_decoder("tiny", Decoder(config, rngs=nnx.Rngs(0)), list, str)
+    draw = np.random.default_rng(0).integers
+    prompt, short, long = (draw(50, size=n).tolist() for n in (40, 2, 20))
+    (alone,) = subject.endings(prompt, [short], 64)
+    for told, size in (([short, long], 64), ([long, short[:1], short], 64), ([short], 160)):
+        found = dict(zip(map(len, told), subject.endings(prompt, told, size), strict=True))[2]
+        np.testing.assert_allclose(found, alone, rtol=2e-5, atol=2e-5)
+    whole = subject.losses(np.array([prompt + short], np.int32))[0, 40:]
+    np.testing.assert_allclose(alone[1:], whole, rtol=2e-5, atol=2e-5)
+    padded = scoring.by_rows(subject.losses)(prompt, [short], 64)[0]
+    assert np.abs(padded - alone).max() > 1e-3, "what the docstring of by_rows says"
 
 
 def test_long_ppl_of_a_text():

@@ -1,12 +1,15 @@
 """Published architectures with another encoding: what fits is kept bit for bit, what is new or left over is told."""
 
+import dataclasses
+import json
+
 import numpy as np
 import pytest
 
-from attnjax.models import load
+from attnjax.models import load, save, with_fields
 from attnjax.models.matching import groups
 from attnjax.models.param_paths import dotted, parameters
-from attnjax.positions import ALiBi, Kerple, Learned, NoPE, RoPE, T5Bias, YaRN, compose
+from attnjax.positions import ALiBi, Kerple, Learned, LogN, NoPE, RoPE, T5Bias, YaRN, compose
 from tests.golden import drawn
 from tests.models import published
 from tests.models.toys import encoded
@@ -57,6 +60,40 @@ def test_weights_are_kept_where_they_fit(tmp_path, name):
     assert len(kept) - len(mine.keys() - new) == len(unused)
     for one in mine.keys() - new:
         assert np.asarray(mine[one]).tobytes() == np.asarray(kept[one]).tobytes(), one
+
+
+def test_the_encoder_of_a_t5_sees_distances_in_both_directions(tmp_path):
+    """The encoding of the decoder, given as a field, changes nothing, and the model can be saved again."""
+    path = folder(tmp_path / "model", "t5")
+    before = load(path)
+    again = load(path, fields={"encoding": before.spec.config.encoding})
+    assert again.spec == before.spec
+    assert json.loads((save(again, tmp_path / "again") / "config.json").read_text()) == {
+        **before.json,
+        "torch_dtype": "float32",
+    }
+    assert load(tmp_path / "again").spec == before.spec
+
+
+def test_every_t5_bias_of_an_encoder_is_bidirectional():
+    one, both = T5Bias(8, 20), T5Bias(8, 20, bidirectional=True)
+    spec = published.case("t5").spec
+    layers = spec.config.layers
+    for given, expected in (
+        (one, both),
+        (both, both),
+        ((one,) * (layers - 1) + (NoPE(),), (both,) * (layers - 1) + (NoPE(),)),
+        (compose(RoPE(), one), compose(RoPE(), both)),
+        ((compose(one, LogN()),) * layers, (compose(both, LogN()),) * layers),
+        (RoPE(), RoPE()),
+    ):
+        found = with_fields(spec, encoding=given, share_encoding=False)
+        assert (found.config.encoding, found.encoder.encoding) == (given, expected)
+    assert with_fields(spec, scale=0.5).encoder == dataclasses.replace(spec.encoder, scale=0.5)
+    decoder = published.case("llama").spec
+    assert with_fields(decoder, encoding=one).config.encoding == one, "no encoder"
+    with pytest.raises(ValueError, match="buckets must be even where bidirectional, got 7"):
+        with_fields(spec, encoding=T5Bias(7))
 
 
 @pytest.mark.slow

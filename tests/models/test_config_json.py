@@ -5,7 +5,18 @@ import json
 import pytest
 
 from attnjax.models import MODELS, architecture, with_fields
-from attnjax.positions import ALiBi, DynamicNTK, Llama3, LongRoPE, NoPE, NTKAware, PositionInterpolation, RoPE, YaRN
+from attnjax.positions import (
+    ALiBi,
+    DynamicNTK,
+    Learned,
+    Llama3,
+    LongRoPE,
+    NoPE,
+    NTKAware,
+    PositionInterpolation,
+    RoPE,
+    YaRN,
+)
 from tests.models import published
 
 SIZES = {
@@ -146,6 +157,8 @@ REFUSED = [
     ("llama", {"quantization_config": {"bits": 4}}, "quantization_config must be None here, config.json has"),
     ("llama", {"vocab_size": None}, "llama: config.json lacks vocab_size"),
     ("llama", {"new_key": 1, "other": 2}, "keys that are not known here, and might change the numbers: new_key, other"),
+    ("llama", {"rope_interleaved": True}, "rope_interleaved must be False here, config.json has True"),
+    ("qwen2", {"use_mrope": True}, "use_mrope must be False here, config.json has True"),
     ("mistral", {"num_key_value_heads": None}, "mistral: config.json lacks num_key_value_heads"),
     ("mistral", {"layer_types": ["full_attention"] * 2}, "keys that are not known here.*: layer_types"),
     ("qwen2", {"layer_types": ["sliding_attention"] * 2}, "layer_types has sliding_attention, but use_sliding_window"),
@@ -208,3 +221,89 @@ def test_an_ablation_that_a_config_cannot_say_is_not_written(model_type, fields,
 def test_types_and_dropout_belong_to_a_run():
     one = with_fields(spec("llama"), dtype="bfloat16", residual_dropout=0.1, implementation="dense")
     assert MODELS["llama"].config(MODELS["llama"].to_json(one)) == spec("llama")
+
+
+# Released files ------------------------------------------------------------------------------------------------------
+
+GPT2_RELEASED = {
+    **{
+        "activation_function": "gelu_new",
+        "architectures": ["GPT2LMHeadModel"],
+        "attn_pdrop": 0.1,
+        "bos_token_id": 50256,
+    },
+    **{"embd_pdrop": 0.1, "eos_token_id": 50256, "initializer_range": 0.02, "layer_norm_epsilon": 1e-05},
+    **{"model_type": "gpt2", "n_ctx": 1024, "n_positions": 1024, "resid_pdrop": 0.1, "summary_activation": None},
+    **{"summary_first_dropout": 0.1, "summary_proj_to_labels": True, "summary_type": "cls_index", "vocab_size": 50257},
+    **{"summary_use_proj": True, "task_specific_params": {"text-generation": {"do_sample": True, "max_length": 50}}},
+}
+LIKE_LLAMA = {
+    **{"attention_dropout": 0.0, "hidden_act": "silu", "initializer_range": 0.02, "torch_dtype": "bfloat16"},
+    **{"use_cache": True, "rope_scaling": None, "tie_word_embeddings": True},
+}
+RELEASED = {
+    "distilgpt2": {
+        **GPT2_RELEASED,
+        **{"_num_labels": 1, "id2label": {"0": "LABEL_0"}, "label2id": {"LABEL_0": 0}},
+        **{"n_embd": 768, "n_head": 12, "n_layer": 6},
+    },
+    "gpt2-medium": {
+        **GPT2_RELEASED,
+        **{"n_embd": 1024, "n_head": 16, "n_layer": 24, "n_special": 0, "predict_special_tokens": True},
+    },
+    "SmolLM2-135M": {
+        **LIKE_LLAMA,
+        **{"architectures": ["LlamaForCausalLM"], "model_type": "llama", "attention_bias": False, "mlp_bias": False},
+        **{"bos_token_id": 0, "eos_token_id": 0, "hidden_size": 576, "intermediate_size": 1536, "vocab_size": 49152},
+        **{"is_llama_config": True, "max_position_embeddings": 8192, "num_attention_heads": 9, "num_hidden_layers": 30},
+        **{"num_key_value_heads": 3, "pretraining_tp": 1, "rms_norm_eps": 1e-05, "rope_interleaved": False},
+        **{"rope_theta": 100000, "transformers_version": "4.40.1"},
+        "transformers.js_config": {"kv_cache_dtype": {"q4f16": "float16", "fp16": "float16"}},
+    },
+    "Qwen2.5-0.5B": {
+        **LIKE_LLAMA,
+        **{
+            "architectures": ["Qwen2ForCausalLM"],
+            "model_type": "qwen2",
+            "bos_token_id": 151643,
+            "eos_token_id": 151643,
+        },
+        **{"hidden_size": 896, "intermediate_size": 4864, "max_position_embeddings": 32768, "max_window_layers": 24},
+        **{"num_attention_heads": 14, "num_hidden_layers": 24, "num_key_value_heads": 2, "rms_norm_eps": 1e-06},
+        **{"rope_theta": 1000000.0, "sliding_window": 32768, "transformers_version": "4.40.1", "use_mrope": False},
+        **{"use_sliding_window": False, "vocab_size": 151936},
+    },
+    "SmolLM3-3B": {
+        **LIKE_LLAMA,
+        **{
+            "architectures": ["SmolLM3ForCausalLM"],
+            "model_type": "smollm3",
+            "attention_bias": False,
+            "mlp_bias": False,
+        },
+        **{"bos_token_id": None, "eos_token_id": 128012, "pad_token_id": 128004, "hidden_size": 2048},
+        **{"intermediate_size": 11008, "layer_types": ["full_attention"] * 36, "max_position_embeddings": 65536},
+        **{"max_window_layers": 28, "no_rope_layer_interval": 4, "no_rope_layers": [1, 1, 1, 0] * 9},
+        **{"num_attention_heads": 16, "num_hidden_layers": 36, "num_key_value_heads": 4, "pretraining_tp": 2},
+        **{"rms_norm_eps": 1e-06, "rope_theta": 5000000.0, "sliding_window": None, "transformers_version": "4.54.0"},
+        **{"use_cache": False, "use_sliding_window": False, "vocab_size": 128256},
+    },
+}
+"""Whole files, as they are downloaded: name -> config.json."""
+OF_RELEASED = {
+    "distilgpt2": (6, 768, 12, 12, 3072, Learned(1024)),
+    "gpt2-medium": (24, 1024, 16, 16, 4096, Learned(1024)),
+    "SmolLM2-135M": (30, 576, 9, 3, 1536, RoPE(theta=100_000.0)),
+    "Qwen2.5-0.5B": (24, 896, 14, 2, 4864, RoPE(theta=1_000_000.0)),
+    "SmolLM3-3B": (36, 2048, 16, 4, 11008, (*(RoPE(theta=5_000_000.0),) * 3, NoPE()) * 9),
+}
+"""Layers, D, N, K, the width of the feed-forward part, and the encoding."""
+
+
+@pytest.mark.parametrize("name", RELEASED)
+def test_released_files_are_read_as_downloaded(name):
+    read = MODELS[RELEASED[name]["model_type"]].config(RELEASED[name]).config
+    found = (read.layers, read.model, read.heads, read.sizes.kv_heads, read.hidden, read.encoding)
+    assert found == OF_RELEASED[name]
+    assert read.layer_windows == (None,) * read.layers
+    assert read.tie_embeddings

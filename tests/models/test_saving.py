@@ -8,14 +8,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from flax import nnx
 
-from attnjax.models import saving
+from attnjax.models import MODELS, saving
 from attnjax.models.errors import ModelError, UnsafePath, WrongWeights
 from attnjax.models.folder import Loaded, load
 from attnjax.models.param_paths import parameters, with_parameters
 from attnjax.models.safetensors_files import open_file, open_folder
 from attnjax.models.saving import save
-from attnjax.positions import Kerple
+from attnjax.positions import DynamicNTK, Kerple, Learned, RoPE, YaRN
 from tests.models.toys import BFLOAT16, PLAIN, TENSORS, TOYS, folder, fused_tensors, plain_tensors
 
 
@@ -235,3 +236,47 @@ def test_a_rename_that_fails_is_undone(tmp_path, monkeypatch):
         save(found, tmp_path / "second", overwrite=True)
     assert_equal(contents(tmp_path / "second"), fused_tensors())
     assert sorted(one.name for one in tmp_path.iterdir()) == ["first", "second"]
+
+
+# The trained length ---------------------------------------------------------------------------------------------------
+
+SMALL = {"vocab_size": 11, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
+DYNAMIC = {"rope_type": "dynamic", "factor": 2.0}
+LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
+LLAMA3 |= {"original_max_position_embeddings": 64}
+
+
+@pytest.mark.parametrize(
+    ("family", "fields", "changes", "length"),
+    [
+        ("llama", {}, {"norm_epsilon": 1e-5}, 8192),
+        ("llama", {}, {"encoding": RoPE(theta=500.0)}, 8192),
+        ("llama", {"rope_scaling": LLAMA3}, {"norm_epsilon": 1e-5}, 8192),
+        ("llama", {}, {"encoding": RoPE(scaling=YaRN(4.0, 2048))}, 8192),
+        ("llama", {"rope_scaling": DYNAMIC}, {"norm_epsilon": 1e-5}, 8192),
+        (
+            "llama",
+            {"rope_scaling": DYNAMIC},
+            {"encoding": RoPE(scaling=DynamicNTK(2.0, 64))},
+            64,
+        ),  # the scaling says it
+        ("llama", {"max_position_embeddings": None}, {"norm_epsilon": 1e-5}, 2048),  # none is known
+        ("gpt_neox", {}, {"norm_epsilon": 1e-6}, 8192),
+    ],
+)
+def test_a_changed_model_keeps_its_trained_length(tmp_path, family, fields, changes, length):
+    kind, table = MODELS[family], {"model_type": family, **SMALL, "max_position_embeddings": 8192, **fields}
+    spec = kind.config(table)
+    made = Loaded(kind.build(spec, nnx.Rngs(0)), spec, kind, table)
+    changed = load(save(made, tmp_path / "first"), fields=changes)
+    again = load(save(changed, tmp_path / "second"))
+    assert again.json["max_position_embeddings"] == length
+    assert again.spec == changed.spec
+
+
+def test_a_longer_table_of_positions_is_as_long_as_it_is(tmp_path):
+    kind, table = MODELS["bert"], {"model_type": "bert", **SMALL, "type_vocab_size": 2, "max_position_embeddings": 12}
+    spec = kind.config(table)
+    made = Loaded(kind.build(spec, nnx.Rngs(0)), spec, kind, table)
+    changed = load(save(made, tmp_path / "first"), fields={"encoding": Learned(20)})
+    assert load(save(changed, tmp_path / "second")).json["max_position_embeddings"] == 20

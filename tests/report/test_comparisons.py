@@ -13,8 +13,9 @@ import pytest
 from scipy import stats
 
 from attnjax.records import examples
-from attnjax.records.examples import Examples
+from attnjax.records.examples import DOCUMENT, Examples
 from attnjax.report import intervals
+from attnjax.report.comparisons import pairs_of
 from attnjax.report.csv_tables import csv_files
 from attnjax.report.examples import bins, by_position, table
 from attnjax.report.markdown_tables import ranking, table_md
@@ -49,14 +50,17 @@ def make(tmp_path: Path) -> Callable[..., Sweep]:
     return build
 
 
-def with_examples(sweep: Sweep, tables: Mapping[str, np.ndarray], length: int = 40) -> Sweep:
+def with_examples(
+    sweep: Sweep, tables: Mapping[str, np.ndarray], length: int = 40, documents: np.ndarray | None = None
+) -> Sweep:
     """The sweep with scores of examples [seeds, examples] of each encoding, and the results that are their means."""
 
     def filled(run: Any) -> Any:
         scores = tables[run.config["model"]["encoding"]["name"]][run.config["seed"]]
         positions = {("test", length, "loss"): np.arange(length) + 1.0}
         positions[("test", length, "accuracy")] = np.linspace(0, 1, length)
-        stored = Examples(400, {("test", length, "loss_sliding"): scores}, positions)
+        known = {} if documents is None else {("test", length, DOCUMENT): documents}
+        stored = Examples(400, {("test", length, "loss_sliding"): scores, **known}, positions)
         results = [dataclasses.replace(r, value=float(scores.mean())) if r.length == length else r for r in run.results]
         return dataclasses.replace(run, examples=stored, results=tuple(results))
 
@@ -100,10 +104,35 @@ def test_few_runs_have_a_range_and_an_exact_p(make: Callable[..., Sweep]):
     assert {row["median_past_interval"] for row in rows_of(files["table.csv"])} == {"range"}
 
 
-@pytest.mark.parametrize("values", [{40: float("nan")}, {20: 1.0}])
-def test_nothing_is_said_of_pairs_without_a_finite_difference(make: Callable[..., Sweep], values: Values):
-    runs = [("rope", seed, {40: 2.0}) for seed in range(3)] + [("t5", seed, values) for seed in range(3)]
+def test_nothing_is_said_of_pairs_of_which_a_score_is_lost(make: Callable[..., Sweep]):
+    runs = [("rope", seed, {40: 2.0}) for seed in range(3)] + [("t5", seed, {20: 1.0}) for seed in range(3)]
     assert summarise(make(*runs, metric="loss")).tasks[0].differences == ()
+
+
+def test_a_failed_run_does_not_make_the_correction_of_others_milder(make: Callable[..., Sweep]):
+    """Of three pairs of variants, two have a run with an infinite loss: they have no difference, and stay among the tests."""
+    runs = [(n, seed, {40: 2.0 + s + 0.01 * seed}) for n, s in (("rope", 0.0), ("alibi", 0.5)) for seed in range(6)]
+    runs += [("t5", seed, {40: 3.0 if seed else float("nan")}) for seed in range(6)]
+    summary = summarise(make(*runs, metric="loss"))
+    task = summary.tasks[0]
+    kept = [item for item in task.differences if np.isfinite(item.mean.value)]
+    assert (len(task.differences), len(kept)) == (3, 1)
+    assert kept[0].holm == pytest.approx(3 * kept[0].p) == pytest.approx(3 * 2 / 64)
+    assert [(item.p, item.holm) for item in task.differences if item not in kept] == [(1, 1), (1, 1)]
+    assert "2 pairs with failed runs have no difference, and count as p = 1." in table_md(summary)
+
+
+def test_runs_whose_seeds_are_unknown_are_no_pairs(make: Callable[..., Sweep]):
+    runs = [(name, seed, {40: 2.0 + seed}) for name in ("rope", "t5") for seed in range(3)]
+    sweep = make(*runs, metric="loss")
+    lost = lambda run: dataclasses.replace(run, config={**run.config, "seed": None, "data_seed": None})
+    first, second = (row.scored for row in summarise(sweep).tasks[0].rows["loss"])
+    assert len(pairs_of(first, second)) == 3
+    first, second = (
+        dataclasses.replace(one, runs=tuple(run if run.config["seed"] else lost(run) for run in one.runs))
+        for one in (first, second)
+    )
+    assert len(pairs_of(first, second)) == 2
 
 
 def fitted_and_not(make: Callable[..., Sweep]) -> Summary:
@@ -277,3 +306,27 @@ def test_a_run_fits_markov_chains_when_it_comes_near_the_best_prediction(make: C
     found = {variant.encoding: count for variant, count in zip(task.panel.variants, task.counts, strict=True)}
     assert (found["rope"].fit, found["nope"].fit) == (2, 0)
     assert [task.panel.variants[place].encoding for place in task.unfitted] == ["nope"]
+
+
+def test_windows_of_one_document_are_not_independent(make: Callable[..., Sweep]):
+    """Forty windows of eight documents, which differ: the intervals are over documents, as of a sum over each by hand."""
+    generator = np.random.default_rng(1)
+    documents = np.repeat(np.arange(8.0), 5)
+    tables = {name: generator.normal(step, 0.05, (6, EXAMPLES)) for name, step in (("rope", 0), ("t5", 0.1))}
+    tables["rope"] += generator.normal(2, 0.5, 8)[documents.astype(int)]
+    runs = [(name, seed, {20: 2.0, 40: 2.0}) for name in tables for seed in range(6)]
+    swept = make(*runs, task="text", metric="loss_sliding")
+    summary = summarise(with_examples(swept, tables, documents=documents))
+    (task,), alone = summary.tasks, summarise(with_examples(swept, tables)).tasks[0]
+    assert "mean, 95 % interval over runs and documents" in table_md(summary)
+    (found,) = task.differences
+    assert (found.examples, found.documents) == (EXAMPLES, 8)
+    by_document = (tables["rope"] - tables["t5"]).reshape(6, 8, 5).mean(2)
+    expected = intervals.of_runs_and_examples(by_document)  # documents of equal size are examples
+    assert expected is not None
+    assert (found.mean.low, found.mean.high) == pytest.approx((expected.low, expected.high))
+    assert found.mean.high - found.mean.low > 1.5 * (alone.differences[0].mean.high - alone.differences[0].mean.low)
+    assert "over pairs and 40 examples of 8 documents" in table_md(summary)
+    few = summarise(with_examples(swept, tables, documents=np.minimum(documents, 4))).tasks[0]
+    assert few.rows["loss_sliding"][0].over_examples is None, "five documents have no interval"
+    assert few.differences[0].examples == 0

@@ -54,7 +54,6 @@ def test_aggregates_by_hand():
     two = [np.array([0.0, 0.5, 1.0]), np.array([0.2, 0.4])]
     assert float(st.mean(two)) == pytest.approx((0.5 + 0.3) / 2)
     assert float(st.iqm(two)) == pytest.approx((0.2 + 0.4 + 0.5) / 3)
-    assert st.fitted(np.array([1.0, 0.99, 0.9899, 0.0, np.nan]), 0.99).tolist() == [True, True, False, False, False]
 
 
 @pytest.mark.parametrize("name", ["x", "y"])
@@ -127,35 +126,10 @@ def test_percentiles_are_those_of_numpy():
     np.testing.assert_allclose(half, np.percentile(samples, [25, 75], axis=0), atol=1e-12)
 
 
-def test_weights_say_how_often_a_sample_stands_there():
-    samples, weights = np.array([3.0, -1.0, 2.0, 7.0]), np.array([5, 1, 30, 4])
-    np.testing.assert_allclose(
-        st.percentiles(samples, weights), st.percentiles(np.repeat(samples, weights)), atol=1e-12
-    )
-
-
 def test_percentiles_of_infinities():
     assert [float(x) for x in st.percentiles(np.array([1.0, np.inf, np.inf, np.inf]))] == [np.inf, np.inf]
     assert [float(x) for x in st.percentiles(np.full(5, -np.inf))] == [-np.inf, -np.inf]
     assert float(st.percentiles(np.array([0.0] * 99 + [np.inf]))[1]) == 0.0
-
-
-@pytest.mark.parametrize("runs", [1, 2, 3, 4, 5, 8, 11])
-def test_a_curve_is_the_bootstrap_of_each_of_its_points(runs: int):
-    """For scores in order, rank and run are the same, so the same draws must give the same interval."""
-    scores = np.sort(np.random.default_rng(runs).normal(size=(runs, 4)), axis=0)
-    scores[-1, 3] = np.inf
-    ranks = st.resample([runs], 2_000)[0]
-    found = np.array(st.curve_iqm(scores, ranks))
-    for x in range(4):
-        expected = st.bootstrap([scores[:, x]], st.iqm, [ranks])
-        np.testing.assert_allclose(found[:, x], [expected.value, expected.low, expected.high], atol=1e-12)
-
-
-def test_a_curve_does_not_depend_on_the_order_of_runs():
-    scores = np.random.default_rng(0).random((6, 3))
-    ranks = st.resample([6], 500)[0]
-    np.testing.assert_array_equal(st.curve_iqm(scores, ranks), st.curve_iqm(scores[::-1], ranks))
 
 
 def test_probability_of_improvement_by_hand():

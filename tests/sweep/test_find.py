@@ -8,6 +8,7 @@ import pytest
 from attnjax.analysis.loaded_model import load as load_subject
 from attnjax.cli import main
 from attnjax.config import run_id
+from attnjax.records.runs import read_config
 from attnjax.sweep import chain, find_run, plan, prepare, product, run_here, seeds, vary
 from tests.sweep import fake_training
 
@@ -92,6 +93,14 @@ def test_at_most_ten_runs_are_named(tmp_path, monkeypatch):
     with pytest.raises(ValueError, match=r"many has 13 runs; name one of them: .*; and 3 more$") as said:
         find_run("many")
     assert str(said.value).count("seed") == 10
+
+
+def test_the_current_folder_is_a_run_by_its_name(runs, monkeypatch):
+    """ "." has no name, by which the config of a run is verified."""
+    here = pathlib.Path("runs/small").absolute() / runs[0]
+    monkeypatch.chdir(here)
+    assert find_run(".") == here
+    assert read_config(find_run(".")).task.name == "copy"
 
 
 def test_a_damaged_run_is_named_and_found_by_its_hash_alone(runs):

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from attnjax.tasks import Copy, EvenPairs, UniqueCopy, card
+from attnjax.tasks import Copy, EvenPairs, Text, UniqueCopy, card
 from attnjax.tasks.card import inputs
 
 
@@ -50,3 +50,17 @@ def test_ranges_are_cut_to_what_the_task_has():
 def test_inputs_are_compared_without_padding():
     example = EvenPairs().sample(jax.random.key(0), jnp.array([1, 3]), 7)
     assert [len(x) for x in inputs(example)] == [4, 12]
+
+
+def test_test_rows_of_a_text_are_drawn_from_its_test_split(tmp_path):
+    """The first 90 % of the file are a and b, and its last 5 % are z alone, of which there is one crop of each length."""
+    (tmp_path / "text").write_bytes(b"ab" * 4750 + b"z" * 500)
+    text = Text(str(tmp_path / "text"))
+    told = card(text, (4, 4), [(6, 900)], samples=50)
+    train, same, test = (row for row in rows(told) if row[0].startswith(("train", "test")))
+    assert (train[1], train[4]) == ("4-4", "2")
+    assert (same[1], same[4], same[5]) == ("4-4", "1", "0"), "50 of 50 were in train when they were drawn from it"
+    assert test[1] == "6-499", "cut to the test split, which is shorter"
+    for split, size in (("train", 9000), ("test", 500)):
+        assert f"* {split}: {size} bytes, sha256 `{text.for_split(split).sha256}`" in told
+    assert card(text.for_split("test"), (4, 4), [(6, 900)], samples=50).partition("## ")[2] == told.partition("## ")[2]

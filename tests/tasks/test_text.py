@@ -132,6 +132,19 @@ def test_the_standard_library_is_the_default():
     assert hash(source) == hash(Text(split="validation", cap=10**5))
 
 
+def test_a_text_holds_its_files_and_the_folders_around_them(tmp_path):
+    (tmp_path / "folder" / "inner").mkdir(parents=True)
+    for name in ("a.txt", "b.md", "inner/c.txt"):
+        (tmp_path / "folder" / name).write_text(name)
+    text, root = Text(str(tmp_path / "folder"), pattern="*.txt"), tmp_path / "folder"
+    held = [path for path in (tmp_path, root, *sorted(root.rglob("*")), tmp_path / "else") if text.holds(path)]
+    assert held == [tmp_path, root, root / "a.txt", root / "inner", root / "inner" / "c.txt"]
+    alone = Text(str(root / "a.txt"))
+    assert [alone.holds(path) for path in (root / "a.txt", root, root / "b.md")] == [True, True, False]
+    library = Path(sysconfig.get_path("stdlib"))
+    assert [Text().holds(library / name) for name in ("json", "json/decoder.py", "test")] == [True, True, False]
+
+
 def test_it_becomes_a_sequence_and_a_card(corpus):
     example = corpus.sample(jax.random.key(0), [4, 6], 6)
     made = next_token_form(corpus, example)

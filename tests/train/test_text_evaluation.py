@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from attnjax.config import parse
+from attnjax.records import examples
 from attnjax.tasks.base import Example
 from attnjax.tasks.forms import next_token_form
 from attnjax.train.data import batch
@@ -163,3 +164,40 @@ def test_the_whole_evaluation_of_the_only_window_there_is(model, tmp_path):
     expected, _ = slid(apply, params, text)
     assert found["loss_sliding"] == pytest.approx(expected, rel=1e-5)
     assert found["loss_nonoverlapping"] == pytest.approx(losses(apply, params, text).mean(), rel=1e-5)
+
+
+def test_each_window_knows_the_document_that_its_last_byte_is_from(tmp_path):
+    """Each file repeats a byte of its own, so that the last target of a window says which file it is from."""
+    for byte in b"abcdefgh":
+        (tmp_path / f"{chr(byte)}.txt").write_bytes(bytes([byte]) * 40)
+    run = settings(tmp_path, pattern="*.txt")
+    task = make_task(run)
+    held_out = task.for_split("train")  # the largest split, in place of the test
+    task._splits["test"] = held_out
+    assert [len(set(held_out.data[held_out.documents == n].tolist()) - {0}) for n in set(held_out.documents)] == [1] * (
+        held_out.documents[-1] + 1
+    )
+    evaluator = Evaluator(run, task, build(run, task))
+    for length in (6, LENGTH):
+        found = evaluator.documents(length, "test")
+        crops = [made for _, made, _ in evaluator.batches(length, "test")]
+        last = np.concatenate([np.asarray(crop.targets)[:, length - 1] for crop in crops])[: run.evaluate.count]
+        bytes_of = {int(held_out.documents[i]): int(b) for i, b in enumerate(held_out.data) if b}
+        assert found.shape == (run.evaluate.count,)
+        assert all(byte in (0, bytes_of[int(document)]) for byte, document in zip(last, found, strict=True))
+    assert len(set(found.tolist())) > 1
+
+
+def test_documents_stand_beside_the_scores_of_a_run_under_the_name_that_reports_read(regions):
+    task = make_task(regions)
+    model = build(regions, task)
+    params = jax.tree.map(lambda leaf: leaf[None], model.init(jax.random.key(0)))
+    for (member,) in Evaluator(regions, task, model).measure(params):
+        (split, length, _) = next(iter(member.scores))
+        np.testing.assert_array_equal(member.scores[split, length, examples.DOCUMENT], np.zeros(6))  # one file
+
+
+def test_a_task_without_a_corpus_has_no_documents():
+    run = parse({"task": {"name": "copy", "length_max": 4}, "evaluate": {"lengths": [4], "count": 4, "batch": 4}})
+    task = make_task(run)
+    assert Evaluator(run, task, build(run, task)).documents(4, "test") is None
