@@ -265,6 +265,12 @@ def test_equinox_cannot_change_scores(encoding):
         aj.process_heads(encoding)
 
 
+@pytest.mark.parametrize("encoding", [aj.Sinusoidal(), aj.Learned(8)], ids=repr)
+def test_equinox_cannot_add_embeddings_to_heads(encoding):
+    with pytest.raises(ValueError, match="acts on the embeddings alone: add it to the input of the model with attnjax"):
+        aj.process_heads(encoding)
+
+
 @pytest.mark.slow
 def test_equinox_keeps_the_width_of_heads(x):
     layer = eqx.nn.MultiheadAttention(N, D, key=jax.random.key(0))
@@ -285,6 +291,8 @@ def test_process_heads_checks_as_attend_does(qkv):
         aj.process_heads(aj.XPos(), k_pos=np.array([0, 1, 2, 3, 4, 99_999]))(q, q, q)
     with pytest.raises(ValueError, match=r"PoPE.*learns parameters"):
         aj.process_heads(aj.PoPE())(q, q, q)
+    with pytest.raises(ValueError, match=r"depends on the length needs positions \[S\]"):
+        aj.process_heads(aj.compose(ENCODINGS["dynamic_ntk"], aj.AxialRoPE(axes=2)))(q, q, q)
 
 
 # Plain JAX -----------------------------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ decoding step copies nothing as large as the cache: its cost is one pass over th
 """
 
 import dataclasses
-from typing import Any, Protocol, Self, runtime_checkable
+from typing import Any, Self
 
 import jax
 import jax.numpy as jnp
@@ -36,13 +36,6 @@ from attnjax.positions.checks import validate_integer
 from attnjax.positions.compose import Compose
 from attnjax.positions.contextual import context_positions
 from attnjax.typing import Array, ArrayLike, Bool, Float, Int, Num, PyTree, compute_dtype
-
-
-@runtime_checkable
-class HasAxes(Protocol):
-    """An encoding whose positions have several coordinates."""
-
-    axes: int
 
 
 @jax.tree_util.register_dataclass
@@ -181,11 +174,8 @@ class KVCache:
         left, slot = self.span.left, np.arange(self.capacity, dtype=np.int32)
         mapped = Trait.LENGTH not in self.encoding.traits
         if left is None:
-            overflown = self._overflown()
             valid = self.valid & (slot < self.index)[None]
-            # A row that is to become NaN must see a key: then all are valid, and the queries stand at the first.
-            valid = valid if overflown is None else valid | overflown
-            return KeySource(self._keys(slot, valid), mapped=mapped, overflown=overflown)
+            return KeySource(self._keys(slot, valid), mapped=mapped, overflown=self._overflown())
         if mask.span.left is None or mask.span.left > left:
             raise ValueError(
                 f"KVCache remembers a window of {left}; the mask must have window <= {left}, got {mask.window}"
@@ -214,8 +204,7 @@ class KVCache:
                 f"{T} queries with window {left} need a capacity of at least {needed}, got {self.capacity}"
             )
         index = self.index - T + np.arange(T, dtype=np.int32)
-        overflown = None if left is not None else self._overflown()
-        return (index if overflown is None else jnp.where(overflown, 0, index)), self._positions_at(index)
+        return index, self._positions_at(index)
 
     def last_positions(self) -> PyTree:
         """Positions of the last token appended, 0 before the first: the `before` of `context_positions`."""
@@ -347,11 +336,11 @@ def _mapped(
         raise ValueError(f"{encoding} learns how to map keys: pass params to append") from None
 
 
-def _empty_positions(encoding: PositionEncoding, sizes: Sizes, batch: int, capacity: int, dtype: Any) -> PyTree:
+def _empty_positions(encoding: Any, sizes: Sizes, batch: int, capacity: int, dtype: Any) -> PyTree:
     """Zeros in the shape that the encoding's positions have, with a row per head where it computes them."""
     several = isinstance(encoding, Compose) and encoding.traits & (Trait.CONTEXT | Trait.AXES)
     if Trait.CONTEXT not in encoding.traits and not several:
-        last = (_axes(encoding),) if Trait.AXES in encoding.traits else ()
+        last = (encoding.axes,) if Trait.AXES in encoding.traits else ()
         return jnp.zeros((batch, capacity, *last), dtype)
     if isinstance(encoding, Compose):
         return tuple(_empty_positions(part, sizes, batch, capacity, dtype) for part in encoding.parts)
@@ -359,12 +348,6 @@ def _empty_positions(encoding: PositionEncoding, sizes: Sizes, batch: int, capac
     compute = lambda x: context_positions(encoding, encoding.init(jax.random.key(0), sizes), x, index, sizes)
     found = jax.eval_shape(compute, x)
     return jnp.zeros(found.shape, found.dtype)
-
-
-def _axes(encoding: PositionEncoding) -> int:
-    """The number of coordinates of a position, which an encoding with `Trait.AXES` has in its attribute `axes`."""
-    assert isinstance(encoding, HasAxes)
-    return encoding.axes
 
 
 def _layout(encoding: PositionEncoding, held: PyTree) -> PyTree:

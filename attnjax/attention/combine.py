@@ -35,6 +35,8 @@ def gate_heads(out: Float[Array, "B T N H"], gate: Float[Array, "*B N"]) -> Floa
 
     Raises ValueError where the shapes do not fit. Reference: Michel et al. 2019 (arXiv:1905.10650), eq. 1.
     """
+    if out.ndim != 4:
+        raise ValueError(f"out must have 4 axes [batch, length, heads, head], got shape {out.shape}")
     B, _, N, _ = out.shape
     if gate.shape not in ((N,), (B, N)):
         raise ValueError(f"gate must have shape ({N},) or ({B}, {N}), got {gate.shape}")

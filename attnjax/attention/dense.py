@@ -99,4 +99,4 @@ def _kept(inputs: AttentionInputs) -> Float[Array, "B K G T S"]:
     T, S = inputs.queries.q.shape[3], inputs.keys.k.shape[2]
     dropout, dtype = inputs.dropout, inputs.compute_dtype
     keys = head_keys(dropout, inputs.queries.q.shape[:3])
-    return kept(keys, jax.random.key_impl(dropout.key), dropout.rate, jnp.arange(T), jnp.arange(S), dtype)
+    return kept(keys, dropout.rate, jnp.arange(T), jnp.arange(S), dtype)

@@ -23,7 +23,7 @@ from attnjax.attention.cache import KVCache
 from attnjax.attention.dense import dense, dense_weights
 from attnjax.attention.dropout import Dropout
 from attnjax.attention.fused import cudnn, xla
-from attnjax.attention.inputs import AttentionInputs, from_caller, prepare
+from attnjax.attention.inputs import AttentionInputs, from_caller, nan_where, prepare
 from attnjax.attention.masks import Mask
 from attnjax.attention.ring import ring
 from attnjax.attention.support import Explanation, choose
@@ -93,7 +93,8 @@ def attend(  # noqa: PLR0913, every one is a keyword of its own meaning
       mask: see `Mask`. A query that sees no key gets exactly 0. What is masked has no effect, whatever it holds; a query
         that sees a non-finite key or value, or is one, gets a row that is not finite.
       scale: 1/sqrt(H) unless given.
-      sink: [N], logits of a key without value that every query of a head sees; see Xiao et al. 2023 (arXiv:2309.17453).
+      sink: [N], logits of a key without value that every query of a head sees, -inf for none; see Xiao et al. 2023
+        (arXiv:2309.17453).
       implementation: "dense", "chunked", "pallas", "xla", "cudnn", or None to choose; see `explain`. A `Tiling` is "chunked"
         with tiles of these sizes. "pallas" is a kernel on a TPU and interpreted elsewhere; None never chooses it. Forward-mode
         derivatives need "dense", "xla" or `Tiling(forward_mode=True)`.
@@ -101,7 +102,8 @@ def attend(  # noqa: PLR0913, every one is a keyword of its own meaning
       dropout: `Dropout(key, rate)` of attention weights, in dense and chunked.
       axis_name: inside `jax.shard_map`, the mesh axis over which the tokens are spread: each device holds T queries and S keys,
         and key blocks travel in a ring (`ring.py`). Indices and default positions then count over all devices, in their order;
-        for another order give positions and `Mask(q_index=, k_index=)`, see `attnjax.indices.zigzag`. Always "chunked".
+        for another order give positions and `Mask(q_index=, k_index=)`, see `attnjax.indices.zigzag`. Always "chunked",
+        with first derivatives only, in reverse mode.
 
     Returns:
       The output of every head, [B, T, N, H].
@@ -123,7 +125,7 @@ def attend(  # noqa: PLR0913, every one is a keyword of its own meaning
         q, k, v, encoding, params, q_pos, k_pos, mask, scale, sink, implementation, cache, dropout, axis_name
     )
     name = choose(inputs, implementation).implementation
-    return _to_heads(_run(name, inputs, implementation)).astype(q.dtype)
+    return _unless_overflown(inputs, _to_heads(_run(name, inputs, implementation))).astype(q.dtype)
 
 
 def attend_with_lse(
@@ -149,7 +151,8 @@ def attend_with_lse(
     implementation = options.get("implementation")
     name = choose(inputs, implementation, needs_lse=True).implementation
     out, lse = _with_lse(name, inputs, implementation)
-    return _to_heads(out).astype(q.dtype), _to_heads(lse[..., None])[..., 0]
+    out, lse = (_unless_overflown(inputs, x) for x in (_to_heads(out), _to_heads(lse[..., None])[..., 0]))
+    return out.astype(q.dtype), lse
 
 
 def attention_weights(
@@ -161,7 +164,8 @@ def attention_weights(
     """The weights that `attend` gives each key, for probes and pictures: dense, T x S.
 
     Takes the arguments of `attend`; `v` is not needed, and `implementation` and `dropout` have no effect. Rows sum to 1, to
-    less with a sink or where the encoding's weights are not normalized, and to 0 where nothing is visible.
+    less with a sink or where the encoding's weights are not normalized, and to 0 where nothing is visible. Raises
+    NotImplementedError with `axis_name`, because no device holds all keys, and otherwise as `attend` does.
 
     Example:
         >>> import jax.numpy as jnp
@@ -171,7 +175,9 @@ def attention_weights(
         [[1.0, 0.0], [0.5, 0.5]]
     """
     options = {**options, "implementation": None, "dropout": None}
-    weights, _ = dense_weights(_inputs(q, k, k if v is None else v, **options))
+    inputs = _inputs(q, k, k if v is None else v, **options)
+    choose(inputs, "dense")
+    weights = _unless_overflown(inputs, dense_weights(inputs)[0])
     B, K, G, T, S = weights.shape
     return weights.reshape(B, K * G, T, S)
 
@@ -180,7 +186,8 @@ def explain(q: Any, k: Any = None, v: Any = None, **options: Unpack[Options]) ->
     """Which implementation `attend` would run with these arguments, and for each other one the reason why not.
 
     q, k, v, params and cache may hold arrays or `jax.ShapeDtypeStruct`s; nothing is computed. "pallas" is never the choice:
-    nobody has measured it on a TPU. Raises as `attend` does.
+    nobody has measured it on a TPU. Raises as `attend` does, except for what the values of these arrays alone tell: that a
+    cache holds fewer tokens than there are queries.
 
     Example:
         >>> import jax
@@ -233,7 +240,8 @@ def _inputs(  # noqa: PLR0913, the arguments of attend
     index, pos = cache.queries(q.shape[1])
     q_index = index if mask.q_index is None else mask.q_index
     # A single query at the end of the cache has no key ahead of it: its mask is causal whether or not it says so.
-    mask = dataclasses.replace(mask, q_index=q_index, causal=mask.causal or q.shape[1] == 1)
+    at_the_end = q.shape[1] == 1 and mask.q_index is None and mask.k_index is None
+    mask = dataclasses.replace(mask, q_index=q_index, causal=mask.causal or at_the_end)
     return prepare(q, source, encoding, params, pos if q_pos is None else q_pos, mask, scale, sink, dropout)
 
 
@@ -251,6 +259,11 @@ def _with_lse(name: str, inputs: AttentionInputs, implementation: str | Tiling |
     if inputs.sequence is not None:
         return ring(inputs, implementation if isinstance(implementation, Tiling) else None)
     return blockwise(inputs, implementation) if isinstance(implementation, Tiling) else WITH_LSE[name](inputs)
+
+
+def _unless_overflown(inputs: AttentionInputs, x: Array) -> Array:
+    """x, or NaN where a cache has lost tokens, whatever the mask hides; gradients are NaN then, too."""
+    return x if inputs.overflown is None else x * (1 + nan_where(inputs.overflown, x.dtype))
 
 
 def _to_heads(x: Array) -> Array:

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from attnjax.attention.dispatch import attend
 from attnjax.attention.dropout import Dropout
 from attnjax.attention.hooks import map_keys, map_queries
-from attnjax.attention.inputs import check_params
+from attnjax.attention.inputs import Keys, check_params, length_of
 from attnjax.attention.masks import Mask
 from attnjax.attention.position_axes import arrays, as_positions
 from attnjax.positions.base import EncodingParams, PositionEncoding, Sizes, Trait, resolve
@@ -133,8 +133,14 @@ def process_heads(
     encoding's maps applied. Positions are [T] and [S]. The mask is Equinox's: an encoding that needs a causal one, such
     as XPos, cannot check it here.
 
-    Raises ValueError for an encoding that acts on scores, which Equinox computes itself, or that makes heads wider.
+    Raises ValueError for an encoding that acts on scores, which Equinox computes itself, or on embeddings alone, or that makes
+    heads wider.
     """
+    if encoding.traits == Trait.EMBED:
+        raise ValueError(
+            f"{encoding} acts on the embeddings alone: add it to the input of the model with attnjax.embed, and leave "
+            "process_heads out"
+        )
     if encoding.traits & (Trait.ON_SCORES | Trait.CONTEXT):
         raise ValueError(f"process_heads can only map queries and keys; {encoding} acts on scores: use attend")
 
@@ -148,7 +154,8 @@ def process_heads(
         at_k = as_positions("k_pos", k_pos, encoding, arange(S), 1, S, N, K)
         for pos in (at_q, at_k):
             encoding.check(pos=arrays(pos))
-        length = arrays(at_k).max() + 1 if Trait.LENGTH in encoding.traits else None
+        keys = Keys(k, v, at_k, None, None, None)
+        length = length_of(keys) if Trait.LENGTH in encoding.traits else None
         resolved = lambda length: resolve(encoding, own, sizes, length)
         grouped = q.transpose(1, 0, 2).reshape(1, K, N // K, T, H)
         of_q = map_queries(encoding, resolved, grouped, at_q, length).reshape(N, T, -1).transpose(1, 0, 2)

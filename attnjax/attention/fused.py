@@ -83,29 +83,35 @@ def _finite(inputs: AttentionInputs) -> tuple[AttentionInputs, Bool[Array, "B K 
 
 
 def _scaled(inputs: AttentionInputs) -> tuple[Float[Array, "B K G T h"], float]:
-    """Queries and the scale as the number that kernels take; one that is traced, or 0, is multiplied in before."""
+    """Queries and the scale as the number that kernels take; one that is traced, or 0, is multiplied in before.
+
+    The queries are then of the type of logits, because 16 bits would round the scale and then the product. cuDNN takes no
+    other type, so that `cudnn` rounds the product.
+    """
     q = inputs.queries.q
     # Columns are divided by the scale, so that one of 0 is multiplied in before, too.
     if isinstance(inputs.scale, np.ndarray) and inputs.scale != 0:
         return q, float(inputs.scale)
-    return (q * jnp.asarray(inputs.scale, inputs.compute_dtype).astype(q.dtype)), 1.0
+    dtype = inputs.compute_dtype
+    return q.astype(dtype) * jnp.asarray(inputs.scale, dtype), 1.0
 
 
 def _bias_table(inputs: AttentionInputs, seen: Bool[Array, "*B 1 1 T S"]) -> Float[Array, "B N T S"]:
     """The bias of all heads; 0 where the mask hides it, because there it may be infinite."""
     encoding, p = inputs.encoding, inputs.params
 
-    def one(head: PyTree, kv_head: PyTree, q_pos: PyTree, k_pos: PyTree) -> Float[Array, "T S"]:
+    def one(head: PyTree, kv_head: PyTree, shared: PyTree, q_pos: PyTree, k_pos: PyTree) -> Float[Array, "T S"]:
         n = jnp.asarray(q_pos.values)[:, None] - jnp.asarray(k_pos.values)[None, :]
-        return expect(encoding, "bias", encoding.bias(EncodingParams(head, kv_head, p.shared), n), n.shape)
+        return expect(encoding, "bias", encoding.bias(EncodingParams(head, kv_head, shared), n), n.shape)
 
     pos = (inputs.queries.pos, inputs.keys.pos)
     over = lambda done: tuple(mapped_over(at, done) for at in pos)
-    groups = jax.vmap(one, in_axes=(0, None, *over(2)), axis_size=inputs.queries.q.shape[2])
-    heads = jax.vmap(groups, in_axes=(0, 0, *over(1)), axis_size=inputs.queries.q.shape[1])
-    table = jax.vmap(heads, in_axes=(None, None, *over(0)), axis_size=inputs.queries.q.shape[0])(
-        p.head, p.kv_head, *pos
-    )
+    B, K, G = inputs.queries.q.shape[:3]
+    groups = jax.vmap(one, in_axes=(0, None, None, *over(2)), axis_size=G)
+    heads = jax.vmap(groups, in_axes=(0, 0, None, *over(1)), axis_size=K)
+    # The parameters have an axis of examples where they depend on the length of each.
+    of_p = 0 if Trait.LENGTH in encoding.traits else None
+    table = jax.vmap(heads, in_axes=(of_p, of_p, of_p, *over(0)), axis_size=B)(*p, *pos)
     table = jnp.where(seen, table, jnp.zeros((), table.dtype)).astype(inputs.compute_dtype)
     return table.reshape(table.shape[0], -1, *table.shape[3:])
 

@@ -52,7 +52,7 @@ class Keys(NamedTuple):
 
 class KeySource(NamedTuple):
     """Keys as a caller or a cache hands them over. `marks` are added after `map_k`, see `nan_marks`; `mapped`: that is done.
-    `length`: that of the sequence, where the keys do not tell it. `overflown`: tokens are missing, and every row becomes NaN.
+    `length`: that of the sequence, where the keys do not tell it. `overflown`: tokens are missing, and the whole result is NaN.
     """
 
     keys: Keys
@@ -64,7 +64,8 @@ class KeySource(NamedTuple):
 
 class AttentionInputs(NamedTuple):
     """One attention to compute. Leaves of `params.head` lead with [K, G], those of `params.kv_head` with [K], and all of them
-    with B before that where the encoding has `Trait.LENGTH`. `dtype` is the type of the caller's queries.
+    with B before that where the encoding has `Trait.LENGTH`. `dtype` is the type of the caller's queries. `overflown`: as in
+    `KeySource`; no implementation reads it.
     """
 
     encoding: PositionEncoding
@@ -78,6 +79,7 @@ class AttentionInputs(NamedTuple):
     dropout: Any
     dtype: Any
     sequence: SequenceAxis | None = None
+    overflown: Bool[Array, ""] | None = None
 
     @property
     def compute_dtype(self) -> jnp.dtype:
@@ -171,14 +173,13 @@ def prepare(
     if mask.span.first and mask.k_index is None:
         q_index, k_index = from_first_valid(q_index, keys.index, keys.valid, axis_name)
         keys = keys._replace(index=k_index)
-    length = _length(keys, source.length) if Trait.LENGTH in encoding.traits else None
+    length = length_of(keys, source.length) if Trait.LENGTH in encoding.traits else None
     length = length if sequence is None or length is None else jax.lax.pmax(length, sequence.name)
     dtype = compute_dtype(q, k, v)
     keys = keys if dtype == jnp.float32 else keys._replace(k=keys.k.astype(dtype), v=keys.v.astype(dtype))
     resolved = functools.partial(resolve, encoding, params, sizes)
     # In the caller's layout, where the sums run along memory.
     marks = nan_marks(q).reshape(B, T, K, N // K).transpose(0, 2, 3, 1)
-    marks = marks if source.overflown is None else marks + nan_where(source.overflown, marks.dtype)
     q_mapped = finite(q.astype(_kept(q, dtype)).reshape(B, T, K, N // K, H).transpose(0, 2, 3, 1, 4))
     if Trait.MAP_Q in encoding.traits:
         q_mapped = materialized(map_queries(encoding, resolved, q_mapped, q_pos, length))
@@ -194,7 +195,18 @@ def prepare(
     p = _for_scores(encoding, resolved, length, B, K) if Trait.ON_SCORES & encoding.traits else EncodingParams()
     scale, sink = as_scale(scale, H, dtype), _sink(sink, N, K, dtype)
     return AttentionInputs(
-        encoding, mask.span, queries, keys, p, scale, sink, _allowed(mask, B, T, S), dropout, q.dtype, sequence
+        encoding,
+        mask.span,
+        queries,
+        keys,
+        p,
+        scale,
+        sink,
+        _allowed(mask, B, T, S),
+        dropout,
+        q.dtype,
+        sequence,
+        source.overflown,
     )
 
 
@@ -321,15 +333,15 @@ def _allowed(mask: Mask, B: int, T: int, S: int) -> ArrayLike | None:
     return allowed
 
 
-def _length(keys: Keys, given: Any) -> Any:
-    """max(position of a valid key) + 1, per example; a NumPy scalar where everything is known.
+def length_of(keys: Keys, given: Any = None) -> Any:
+    """The length that was given, or max(position of a valid key) + 1, per example; a NumPy scalar where everything is known.
 
     Raises ValueError for positions with several axes, or with a row for each part of a composition or each head.
     """
-    if given is not None:
-        return given
     if not isinstance(keys.pos, Positions) or keys.pos.lead > 1 or keys.pos.axes:
         raise ValueError("an encoding that depends on the length needs positions [S] or [B, S], with one axis")
+    if given is not None:
+        return given
     k_pos = keys.pos.values
     if keys.valid is None and isinstance(k_pos, np.ndarray):
         return k_pos.max(-1) + 1

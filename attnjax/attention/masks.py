@@ -30,10 +30,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from attnjax.attention.position_axes import INT32
 from attnjax.positions.concrete import concrete
 from attnjax.typing import Array, ArrayLike, Bool, Int
-
-INT32 = np.iinfo(np.int32)
 
 
 @jax.tree_util.register_dataclass
@@ -52,8 +51,8 @@ class Mask:
       q_index, k_index: [T] or [B, T], [S] or [B, S] integers, `arange` unless given (from the start, as in `jax.nn`).
       allowed: [T, S] or [B, T, S] booleans, for a mask without structure. It costs T x S memory and skips nothing.
 
-    A query that sees no key gets exactly 0 and passes no gradient. Raises ValueError for a window that is negative, and for
-    `first` with segments, which do not share a start.
+    A query that sees no key gets exactly 0 and passes no gradient. Raises ValueError for a window that is negative, for a
+    window or `first` that int32 cannot hold, and for `first` with segments, which do not share a start.
     """
 
     causal: bool = dataclasses.field(default=False, metadata={"static": True})
@@ -77,6 +76,11 @@ class Mask:
             raise ValueError("Mask: q_segments and k_segments go together; one of them is missing")
         if isinstance(self.first, bool) or not isinstance(self.first, int) or self.first < 0:
             raise ValueError(f"Mask: first must be an int >= 0, got {self.first!r}")
+        if any(n is not None and n > INT32.max for n in (*sides, self.first)):
+            raise ValueError(
+                f"Mask: window and first must be at most {INT32.max} (int32), got {self.window!r} and {self.first!r}; "
+                "None is a window without limit"
+            )
         if self.first and self.q_segments is not None:
             raise ValueError("Mask: first counts keys from the start of a sequence, which packed segments do not share")
 

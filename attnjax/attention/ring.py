@@ -6,9 +6,9 @@ values, positions, indices, segments, validity; what follows from the number of 
 between the tiles of `blockwise`, is all that lasts from round to round, so that memory falls as 1/P.
 
 Backward, the keys make the same journey in the other direction, and the sums of their gradients travel with them until they
-are home. Gradients of learned parameters are summed where `jax.shard_map` meets them. Blocks that the mask hides are passed
-on without a product: with a causal mask and contiguous blocks device d computes d + 1 of P blocks, and the order of
-`attnjax.indices.zigzag` gives every device as much.
+are home. There are first derivatives only, in reverse mode. Gradients of learned parameters are summed where `jax.shard_map`
+meets them. Blocks that the mask hides are passed on without a product: with a causal mask and contiguous blocks device d
+computes d + 1 of P blocks, and the order of `attnjax.indices.zigzag` gives every device as much.
 
 An encoding whose scores depend on the keys to the right (`SequentialScore`) meets the blocks from the last to the first: with a
 causal mask and contiguous blocks these are the rounds as they are.
@@ -74,7 +74,8 @@ def _forward(how: tuple[Static, SequenceAxis], inexact: PyTree, exact: PyTree) -
     inputs = block.merge(inexact, exact)
     states = jax.lax.map(lambda i: start(static, inputs, i), jnp.arange(query_tiles(static, inputs)))
     last = sequence.size - 1
-    carries = jax.tree.map(lambda x: jnp.zeros((last, *x.shape), x.dtype), states.carry)
+    # At least one, because JAX traces the body of a loop also where one device takes no step of it.
+    carries = jax.tree.map(lambda x: jnp.zeros((max(last, 1), *x.shape), x.dtype), states.carry)
     carries = block.same_axes(carries, inputs)
 
     def one_round(r: Array, at: tuple) -> tuple:

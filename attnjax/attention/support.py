@@ -49,6 +49,11 @@ def choose(inputs: AttentionInputs, implementation: str | Tiling | None, *, need
     if obstacles["chunked"] is not None:
         raise ValueError(f"{inputs.encoding}: {obstacles['chunked']}")
     if isinstance(implementation, Tiling):
+        if implementation.forward_mode and inputs.sequence is not None:
+            raise NotImplementedError(
+                f"Tiling(forward_mode=True) cannot serve axis_name={inputs.sequence.name!r}: the gradient of a ring is made in "
+                "reverse alone; take forward-mode derivatives on one device"
+            )
         return _asked("chunked", obstacles, inputs)
     if implementation is not None or inputs.sequence is not None:
         return _asked(implementation or "chunked", obstacles, inputs)
@@ -66,7 +71,6 @@ def choose(inputs: AttentionInputs, implementation: str | Tiling | None, *, need
         "chunked": f"{name} is chosen first where it can serve",
         "pallas": "its speed has never been measured on a TPU; ask for it by name",
         "xla": "dense serves the same cases; ask for it by name",
-        "cudnn": "never passed over",
     }
     if small and name == "cudnn":
         passed_over["dense"] = "cudnn is chosen first where it can serve"

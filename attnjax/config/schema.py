@@ -145,8 +145,9 @@ class TrainConfig:
     `attnjax.train.fitted`.
 
     `schedule`: what `learning_rate` does after `warmup` steps: "constant", or "cosine" or "linear" down to the fraction
-    `final` of it at the last step; or a function of another project, `package.module:function`, see
-    `attnjax.train.optimizer.schedule`. `b1`, `b2` and `epsilon` are those of AdamW, other optimizers have options.
+    `final` of it at step `train.steps`, one after the last update; or a function of another project,
+    `package.module:function`, see `attnjax.train.optimizer.schedule`. `b1`, `b2` and `epsilon` are those of AdamW, other
+    optimizers have options.
 
     `dtype_policy="bfloat16"`: activations and the products of matrices in bfloat16, each product summed in float32, that of the
     logits returned in float32 too; positions, angles, biases, parameters, sums over devices, optimizer, norms, attention

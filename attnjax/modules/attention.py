@@ -134,7 +134,7 @@ class MultiHeadAttention(nnx.Module):
         k, v = self._memory(x, memory)
         q_pos, k_pos = self._positions(x, memory, q_pos, k_pos, params, mask, axis_name)
         if query_indices is not None:
-            q_pos = None if q_pos is None else gather_positions(q_pos, query_indices, self.encoding)
+            q_pos = None if q_pos is None else gather_positions(q_pos, query_indices, self.encoding, x.shape[1])
             x, mask = gather_vectors(x, query_indices), gather_mask(mask, query_indices)
         out = attend(
             self._queries(x),
@@ -210,7 +210,8 @@ class MultiHeadAttention(nnx.Module):
           x: features of the new tokens, [B, T, D]; T is 1 when decoding token by token, larger for a chunk.
           cache: from `cache`, or returned by an earlier call.
           mask: as in `attend`, causal unless given.
-          pos: positions of the new tokens, [T] or [B, T]; they continue the cache unless given.
+          pos: positions of the new tokens, [T] or [B, T]. Unless given, the first is the number of tokens in the cache,
+            padding included, whatever the positions of these are.
           valid: booleans [T] or [B, T]; False marks padding.
           gate, params: as in a call.
         """

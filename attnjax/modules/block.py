@@ -19,7 +19,7 @@ from attnjax.modules.dropout import attention_dropout, drop, split
 from attnjax.modules.encoding_sharing import attention_encoding, encoding_owner
 from attnjax.modules.feed_forward import FeedForward
 from attnjax.modules.parameters import Norm, norm, normalize, start
-from attnjax.modules.query_subset import gather_mask, gather_positions, gather_vectors
+from attnjax.modules.query_subset import gather_mask, gather_vectors
 from attnjax.positions import EncodingParams
 from attnjax.typing import Array, ArrayLike, Float, Int, Key
 
@@ -114,7 +114,7 @@ class TransformerBlock(nnx.Module):
           x: features [B, T, D].
           memory: what cross-attention reads; required by a layer that has it, and refused by one that has not.
           mask: of self-attention, as in `attend`.
-          pos: positions [T] or [B, T]; the indices unless given.
+          pos: positions [T] or [B, T] of self-attention; the indices unless given. Cross-attention has no encoding.
           gate, cross_gate: a factor of the output of each head, [N] or [B, N], in self- and in cross-attention.
           params: parameters of the encoding, used in place of the block's own.
           key: applies dropout at the rates of the config; without it nothing is dropped.
@@ -134,12 +134,11 @@ class TransformerBlock(nnx.Module):
         y = self.attention(y, mask=mask, axis_name=axis_name, **options)
         if query_indices is not None:
             x = gather_vectors(x, query_indices)
-            pos = None if pos is None else gather_positions(pos, query_indices, self.attention.encoding)
             memory = None if memory is None else memory._replace(mask=gather_mask(memory.mask, query_indices))
         start, x = x, self._residual(x, y, self.attention_norm, keys[2])
         if self.cross is not None and memory is not None:
             y = self._pre_norm(x, self.cross_norm)
-            y = self.cross(y, memory.x, mask=memory.mask, q_pos=pos, gate=cross_gate, dropout=dropout[1])
+            y = self.cross(y, memory.x, mask=memory.mask, gate=cross_gate, dropout=dropout[1])
             x = self._residual(x, y, self.cross_norm, keys[3])
         return self._feed_forward(start, x, keys[4])
 
@@ -161,7 +160,7 @@ class TransformerBlock(nnx.Module):
             return own, None
         y = self.attention(y, mask=mask, q_pos=pos, gate=gate, params=params)
         y = self._pre_norm(self._residual(x, y, self.attention_norm), self.cross_norm)
-        return own, self.cross.weights(y, memory.x, mask=memory.mask, q_pos=pos)
+        return own, self.cross.weights(y, memory.x, mask=memory.mask)
 
     def decode(
         self,
@@ -187,7 +186,7 @@ class TransformerBlock(nnx.Module):
         start, x = x, self._residual(x, y, self.attention_norm)
         if self.cross is not None and memory is not None:
             y = self._pre_norm(x, self.cross_norm)
-            y = self.cross(y, memory.x, mask=memory.mask, q_pos=pos, gate=cross_gate)
+            y = self.cross(y, memory.x, mask=memory.mask, gate=cross_gate)
             x = self._residual(x, y, self.cross_norm)
         return self._feed_forward(start, x), cache
 

@@ -69,7 +69,8 @@ class Decoder(TokenModel):
         Args:
           tokens: the new tokens, [B, T].
           caches: from `cache`, or returned by an earlier call.
-          pos: positions of the new tokens; they continue the cache unless given.
+          pos: positions of the new tokens. Unless given, the first is the number of tokens in the cache, padding included,
+            whatever the positions of these are.
           valid: booleans [T] or [B, T]; False marks padding.
           gate, types: as in `TokenModel`.
           query_indices: [B, M], those of the T tokens at which logits are computed; all T unless given.

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from attnjax.attention import Dropout
+from attnjax.positions.checks import validate_key
 from attnjax.typing import Array, Float, Key
 
 
@@ -21,18 +22,7 @@ def split(key: Key[Array, ""] | None, count: int) -> list[Key[Array, ""] | None]
     """
     if key is None:
         return [None] * count
-    return list(jax.random.split(check_key(key), count))
-
-
-def check_key(key: Key[Array, ""]) -> Key[Array, ""]:
-    """Returns the key unchanged.
-
-    Raises:
-      ValueError: anything but one typed key.
-    """
-    if not (isinstance(key, jax.Array) and jnp.issubdtype(key.dtype, jax.dtypes.prng_key) and key.shape == ()):
-        raise ValueError(f"key must be one typed key made by jax.random.key, got {key!r}")
-    return key
+    return list(jax.random.split(validate_key("dropout", key), count))
 
 
 def drop(x: Float[Array, "*axes"], key: Key[Array, ""] | None, rate: float) -> Float[Array, "*axes"]:

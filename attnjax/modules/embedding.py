@@ -9,6 +9,7 @@ from flax import nnx
 
 from attnjax.modules.config import TransformerConfig
 from attnjax.modules.parameters import add, kernel, zeros
+from attnjax.positions.checks import described, is_array
 from attnjax.positions.concrete import concrete
 from attnjax.positions.projection import project
 from attnjax.typing import Array, ArrayLike, Float, Int
@@ -92,8 +93,8 @@ def _rescaled(table: Float[Array, "V D"], std: float | None) -> Float[Array, "V 
 
 def check_tokens(name: str, tokens: ArrayLike, vocab: int) -> None:
     """Raises ValueError unless tokens are integers [B, T], and in 0 .. V-1 where their values are known."""
-    if jnp.ndim(tokens) != 2 or not jnp.issubdtype(tokens.dtype, jnp.integer):
-        raise ValueError(f"{name} must be integers [B, T], got {tokens.dtype}{list(jnp.shape(tokens))}")
+    if not is_array(tokens) or tokens.ndim != 2 or not jnp.issubdtype(tokens.dtype, jnp.integer):
+        raise ValueError(f"{name} must be integers [B, T], got {described(tokens)}")
     known = concrete(tokens)
     if known is not None and known.size and not 0 <= known.min() <= known.max() < vocab:
         raise ValueError(f"{name} must be in 0..{vocab - 1}, got values in {known.min()}..{known.max()}")

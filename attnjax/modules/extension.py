@@ -16,7 +16,8 @@ with the sizes that its authors use or, where they depend on s, the smallest tha
     lm_infinite                the first 10 keys, and the last L; fewer in a layer whose own window shows fewer
     streaming_llm              the first 4 keys, and the last L - 4; the same
 
-`NAME+log_n` scales the logits of a method by log n as well, as the author of ReRoPE does. Layers without RoPE stay as they are.
+`NAME+log_n` scales the logits of a method by log n as well, as the author of ReRoPE does. Layers without RoPE keep their
+encoding; under lm_infinite and streaming_llm they read through the same window, and see the same first keys, as the others.
 
 Under dynamic_ntk and longrope the frequencies depend on the length. A cache keeps keys unturned and turns all of them at the
 frequencies of the length at hand; but what the layers above the first made of earlier tokens stays as it was made. So while the

@@ -17,12 +17,11 @@ import numpy as np
 
 from attnjax.modules.decoder import Decoder
 from attnjax.modules.decoding import Source, run, start
-from attnjax.modules.dropout import check_key
 from attnjax.modules.embedding import check_tokens
 from attnjax.modules.encoder_decoder import EncoderDecoder
 from attnjax.modules.sampling import Sampling, sampling
 from attnjax.modules.stack import Stack
-from attnjax.positions.checks import validate_integer
+from attnjax.positions.checks import described, is_array, validate_integer, validate_key
 from attnjax.positions.concrete import concrete
 from attnjax.typing import Array, ArrayLike, Bool, Int, Key
 
@@ -63,7 +62,8 @@ def generate(
         an example do not depend on the others.
 
     Raises:
-      ValueError: a temperature without key, an empty prompt, or more positions than the encoding has.
+      ValueError: a temperature without key, an empty prompt, a source that does not fit, or more positions than the
+        encoding has.
 
     Example:
       >>> from attnjax.modules import TransformerConfig
@@ -154,7 +154,7 @@ def _checked_key(key: Key[Array, "*B"] | None, rule: Sampling, rows: int) -> Key
         if key.shape[0] != rows:
             raise ValueError(f"generate: key must be one key or one per example, {rows}, got {key.shape[0]}")
         return key
-    return check_key(key)
+    return validate_key("generate", key)
 
 
 def _check(
@@ -167,23 +167,41 @@ def _check(
     check_tokens("prompt", prompt, model.config.vocab)
     if prompt.shape[1] == 0:
         raise ValueError("generate: the prompt must have at least one token per example")
-    longest = prompt.shape[1] if valid is None else _longest(prompt, valid)
-    if longest is not None:
-        _refuse_positions(model.decoder if isinstance(model, EncoderDecoder) else model.stack, longest + steps - 1)
+    counts = _counts("valid", prompt, valid)
+    if counts is not None and not counts.all():
+        raise ValueError(f"generate: every prompt needs a token that is valid, got none in row {counts.argmin()}")
+    stack = model.decoder if isinstance(model, EncoderDecoder) else model.stack
+    _refuse_positions(stack, None if counts is None else int(counts.max(initial=0)) + steps - 1)
+    if isinstance(model, EncoderDecoder):
+        _check_source(model, source, prompt.shape[0])
 
 
-def _longest(prompt: ArrayLike, valid: ArrayLike) -> int | None:
-    if valid.shape != prompt.shape or valid.dtype != bool:
-        raise ValueError(f"generate: valid must be booleans {prompt.shape}, got {valid.dtype}{valid.shape}")
+def _check_source(model: EncoderDecoder, source: Source, rows: int) -> None:
+    """Checks what the encoder reads: while tracing, a token or a position without a row could only become NaN."""
+    tokens, valid = source
+    assert tokens is not None
+    check_tokens("source", tokens, model.encoder.config.vocab)
+    if tokens.shape[0] != rows or tokens.shape[1] == 0:
+        came = f"got {described(tokens)} for {rows} prompts"
+        raise ValueError(f"generate: the source must have a row per prompt, of at least one token, {came}")
+    counts = _counts("source_valid", tokens, valid)
+    _refuse_positions(model.encoder, None if counts is None else int(counts.max(initial=0)))
+
+
+def _counts(name: str, tokens: ArrayLike, valid: ArrayLike | None) -> np.ndarray | None:
+    """Returns how many tokens of each row are no padding, [B], or None where that is traced."""
+    if valid is None:
+        return np.full(tokens.shape[0], tokens.shape[1])
+    came = f"{valid.dtype}{valid.shape}" if is_array(valid) else type(valid).__name__
+    if not is_array(valid) or valid.shape != tokens.shape or valid.dtype != bool:
+        raise ValueError(f"generate: {name} must be booleans {tokens.shape}, got {came}")
     known = concrete(valid)
-    if known is None:
-        return None
-    if not known.any(1).all():
-        raise ValueError(f"generate: every prompt needs a token that is valid, got none in row {known.any(1).argmin()}")
-    return int(known.sum(1).max())
+    return None if known is None else known.sum(1)
 
 
-def _refuse_positions(stack: Stack, length: int) -> None:
-    """Lets encodings refuse positions that decoding will reach: while tracing, their rows could only become NaN."""
+def _refuse_positions(stack: Stack, length: int | None) -> None:
+    """Lets encodings refuse positions that will be reached: while tracing, their rows could only become NaN."""
+    if not length:
+        return
     x = jax.ShapeDtypeStruct((1, length, stack.config.model), jnp.float32)
     jax.eval_shape(lambda x: stack.embed(x, np.arange(length, dtype=np.int32)), x)

@@ -2,7 +2,7 @@
 
 With L rows of the table E and T >= L positions, row i of the longer table lies between two old rows:
 
-    E'_i = (1 - w) E_floor(x) + w E_floor(x) + 1,    x = i (L - 1) / (T - 1),    w = x - floor(x)
+    E'_i = (1 - w) E_(floor(x)) + w E_(floor(x) + 1),    x = i (L - 1) / (T - 1),    w = x - floor(x)
 
 So the first and the last row stay what they were, and all others are moved together, as Position Interpolation does with
 the positions of RoPE. Positions in groups of g, floor(i / g), need no other table: `model(tokens, pos=np.arange(T) // g)`.

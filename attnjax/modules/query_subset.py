@@ -5,6 +5,7 @@ positions `query_indices` [B, M] alone. Each function here gathers these indices
 """
 
 import dataclasses
+from typing import Any
 
 import chex
 import jax.numpy as jnp
@@ -53,24 +54,35 @@ def gather_scalars(x: ArrayLike, query_indices: Int[Array, "B M"]) -> Int[Array,
     return jnp.take_along_axis(x, query_indices, axis=1)
 
 
-def gather_positions(pos: PyTree, query_indices: Int[Array, "B M"], encoding: PositionEncoding) -> PyTree:
+def gather_positions(pos: PyTree, query_indices: Int[Array, "B M"], encoding: PositionEncoding, length: int) -> PyTree:
     """Returns the positions of the queries at `query_indices`: [B, M], with their axes of heads and coordinates.
+
+    Positions are those of `length` tokens, as `attend` takes them. In a composition with coordinates the result is a tuple
+    with the positions of each part, because parts differ in the coordinates that they read.
 
     Example:
       >>> from attnjax.positions import RoPE
-      >>> gather_positions(jnp.array([5, 7, 9]), jnp.array([[2, 0]]), RoPE()).tolist()
+      >>> gather_positions(jnp.array([5, 7, 9]), jnp.array([[2, 0]]), RoPE(), length=3).tolist()
       [[9, 5]]
     """
-    if isinstance(pos, tuple) and isinstance(encoding, Compose):
-        parts = zip(encoding.parts, pos, strict=True)
-        return tuple(gather_positions(one, query_indices, part) for part, one in parts)
+    if isinstance(encoding, Compose) and (isinstance(pos, tuple) or Trait.AXES in encoding.traits):
+        each = pos if isinstance(pos, tuple) else (pos,) * len(encoding.parts)
+        parts = zip(encoding.parts, each, strict=True)
+        return tuple(gather_positions(one, query_indices, part, length) for part, one in parts)
     pos = jnp.asarray(pos)
-    axis = pos.ndim - 1 - (Trait.AXES in encoding.traits)
+    axis = pos.ndim - 1 - _has_coordinates(pos, query_indices.shape[0], length, encoding)
     if axis == 0:
         return pos[query_indices]
     shape = [1] * pos.ndim
     shape[0], shape[axis] = query_indices.shape
     return jnp.take_along_axis(pos, query_indices.reshape(shape), axis=axis)
+
+
+def _has_coordinates(pos: Array, batch: int, length: int, encoding: Any) -> bool:
+    """Returns whether the last axis is one of coordinates: those of a token of text may be left out, as in `attend`."""
+    if Trait.AXES not in encoding.traits or Trait.CONTEXT in encoding.traits:
+        return Trait.AXES in encoding.traits
+    return pos.shape not in ((length,), (batch, length)) or pos.shape == (length, encoding.axes)
 
 
 def gather_mask(mask: Mask, query_indices: Int[Array, "B M"]) -> Mask:

@@ -23,6 +23,7 @@ from attnjax.modules.parameters import encoding_parameters, norm, normalize, val
 from attnjax.modules.query_subset import gather_vectors
 from attnjax.positions import EncodingParams, PositionEncoding, Trait, embed
 from attnjax.positions.base import replaced
+from attnjax.positions.checks import described, is_array
 from attnjax.typing import Array, ArrayLike, Float, Int, Key, PyTree
 
 Model = TypeVar("Model", bound=nnx.Module)
@@ -172,7 +173,8 @@ class Stack(nnx.Module):
           x: embeddings of the new tokens, [B, T, D].
           caches: from `cache`.
           memories: from `project_memory`.
-          pos: as above; positions continue those of the cache unless given.
+          pos: as above. Unless given, the first is the number of tokens in the cache, padding included, whatever the
+            positions of these are.
           valid: booleans [T] or [B, T]; False marks padding.
           gate, cross_gate: as above.
 
@@ -244,6 +246,8 @@ class Stack(nnx.Module):
         return pos[layer] if self._by_layer(pos, layer) else pos
 
     def _by_layer(self, pos: ArrayLike, layer: int) -> bool:
+        if not is_array(pos):
+            raise ValueError(f"positions must be an array [T], [B, T] or [L, B, T], got {described(pos)}")
         traits = attention_encoding(self.config, layer).traits
         by_layer = pos.ndim == (4 if Trait.AXES in traits and Trait.CONTEXT not in traits else 3)
         if by_layer and pos.shape[0] != self.config.layers:

@@ -3,6 +3,7 @@
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 
 from attnjax import registry
 from attnjax.positions.alibi import ALiBi
@@ -19,6 +20,7 @@ from attnjax.positions.base import (
     resolve,
 )
 from attnjax.positions.cable import Cable
+from attnjax.positions.checks import is_array
 from attnjax.positions.compose import Compose, compose
 from attnjax.positions.contextual import context_positions
 from attnjax.positions.cope import CoPE
@@ -135,16 +137,19 @@ def embed(
 ) -> Float[Array, "B T D"]:
     """Embeddings with their positions put in, for positions [T] or [B, T]. The model calls it once, on its input.
 
-    Of a composition only the parts with an `embed` hook act. Raises ValueError where the shapes do not fit or parameters
-    are missing.
+    Of a composition only the parts with an `embed` hook act. Raises ValueError where the shapes do not fit, for 16-bit floats,
+    in which positions collide, and where parameters are missing.
 
     Example:
-        >>> import jax.numpy as jnp
         >>> embed(Sinusoidal(), None, jnp.zeros((1, 1, 4)), jnp.array([0])).tolist()
         [[[0.0, 1.0, 0.0, 1.0]]]
     """
-    if x.ndim != 3 or pos.shape not in (x.shape[1:2], x.shape[:2]):
-        raise ValueError(f"embed needs x [B, T, D] and pos [T] or [B, T], got x {x.shape} and pos {pos.shape}")
+    if x.ndim != 3 or not is_array(pos) or pos.shape not in (x.shape[1:2], x.shape[:2]):
+        came = pos.shape if is_array(pos) else type(pos).__name__
+        raise ValueError(f"embed needs x [B, T, D] and pos [T] or [B, T], got x {x.shape} and pos {came}")
+    real = jnp.issubdtype(pos.dtype, jnp.floating) and pos.dtype not in (jnp.bfloat16, jnp.float16)
+    if not (real or jnp.issubdtype(pos.dtype, jnp.integer)):
+        raise ValueError(f"embed: pos must be integers or float32 (16-bit floats collide past 256), got {pos.dtype}")
     if Trait.EMBED not in encoding.traits:
         return x
     if isinstance(encoding, Compose):

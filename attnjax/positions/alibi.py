@@ -57,24 +57,27 @@ class ALiBi(PositionEncoding):
         object.__setattr__(self, "slopes", tuple(self.slopes))
 
     def constants(self, sizes: Sizes, length: Any = None) -> EncodingParams:
-        """head={"slope": [N]} in float32. Raises ValueError where `slopes` does not have one number per head."""
+        """head={"slope": [N]} in float64, which `bias` takes in float32 unless JAX has 64 bits enabled.
+
+        Raises ValueError where `slopes` does not have one number per head.
+        """
         del length
         if self.slopes is not None and len(self.slopes) != sizes.heads:
             raise ValueError(f"ALiBi: got {len(self.slopes)} slopes for {sizes.heads} heads, need one per head")
-        return EncodingParams(head={"slope": np.asarray(self.slopes or published_slopes(sizes.heads), np.float32)})
+        return EncodingParams(head={"slope": np.asarray(self.slopes or published_slopes(sizes.heads), np.float64)})
 
     def bias(self, p: EncodingParams, n: Num[Array, "..."]) -> Float[Array, "..."]:
         """-m * n, or -m * |n| where symmetric, less m * past for n > 0."""
-        slope = p.head["slope"]
+        slope = jnp.asarray(p.head["slope"])
         dtype = compute_dtype(slope)
         distance = (jnp.abs(n) if self.symmetric else jnp.asarray(n)).astype(dtype)
         if self.past:
             distance = jnp.where(n > 0, distance - jnp.asarray(self.past, dtype), distance)
-        return -jnp.asarray(slope, dtype) * distance
+        return -slope.astype(dtype) * distance
 
     def slope(self, p: EncodingParams) -> Float[Array, ""] | None:
         """The number -m with `bias(p, n) == -m * n` for all n; None where the bias is not linear in n."""
-        slope = p.head["slope"]
+        slope = jnp.asarray(p.head["slope"])
         return None if self.symmetric else -jnp.asarray(slope, compute_dtype(slope))
 
     def check(

@@ -100,7 +100,7 @@ def select(condition: Array, on_true: Frequencies, on_false: Frequencies) -> Fre
 def angles(pos: Num[ArrayLike, " T"], frequencies: Frequencies, dtype: DTypeLike = jnp.float32) -> Float[Array, "T c"]:
     """pos * frequency modulo a full turn, in [-pi, pi].
 
-    Integer positions are exact to 2e-7; of a fractional position the whole part is, and the rest is added in float32.
+    Integer positions are exact to 4e-7; of a fractional position the whole part is, and the rest is added in float32.
     With `dtype=float64` the plain product is returned.
 
     Example:

@@ -18,6 +18,8 @@ for a tile of queries and keys equals that slice of what it returns for all of t
 
 import dataclasses
 import enum
+import functools
+import operator
 from collections.abc import Mapping
 from typing import Any, ClassVar, NamedTuple
 
@@ -135,6 +137,9 @@ class PositionEncoding:
     needs_causal: ClassVar[str] = ""
     """Why a mask that is not causal is refused, as what the encoding does with keys in the future; "" where none is."""
 
+    replaces_logits: ClassVar[bool] = False
+    """Whether `score` computes logits from queries and keys and leaves out `tile.logits`, with what was added to them."""
+
     def init(self, key: jax.Array, sizes: Sizes) -> EncodingParams:
         """Learned parameters, stored raw; an empty `EncodingParams` where nothing is learned."""
         del key, sizes
@@ -247,10 +252,7 @@ def sum_of(*traits: Trait) -> Trait:
         >>> sum_of(Trait.MAP_Q, Trait.MAP_K) == Trait.MAPS
         True
     """
-    total = Trait(0)
-    for trait in traits:
-        total |= trait
-    return total
+    return functools.reduce(operator.or_, traits, Trait(0))
 
 
 def resolve(

@@ -1,13 +1,58 @@
-"""Checks of hyper-parameters that encodings and position indices share: positive numbers, and integers in a range."""
+"""Checks that encodings, position indices and modules share: positive numbers, integers in a range, arrays, and keys."""
 
 import math
 from collections.abc import Sequence
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
 MOST = 2**24
 """Rows of a table, or hidden units. A larger table would be planned for long before memory is asked for."""
+
+
+def is_number(value: Any) -> bool:
+    """Whether this is an integer or a real number of Python or NumPy, and no boolean.
+
+    Example:
+        >>> is_number(np.float32(0.5)), is_number(True), is_number(np.ones(1))
+        (True, False, False)
+    """
+    return isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
+
+
+def is_array(values: Any) -> bool:
+    """Whether this is an array of JAX, traced or not, or of NumPy.
+
+    Example:
+        >>> is_array(np.arange(2)), is_array([0, 1])
+        (True, False)
+    """
+    return isinstance(values, jax.Array | np.ndarray)
+
+
+def described(values: Any) -> str:
+    """What a message says that came: the type and the shape of an array, or the name of any other type.
+
+    Example:
+        >>> described(np.zeros((2, 3), np.int32)), described([0, 1])
+        ('int32[2, 3]', 'list')
+    """
+    return f"{values.dtype}{list(values.shape)}" if is_array(values) else type(values).__name__
+
+
+def validate_key(owner: str, key: jax.Array) -> jax.Array:
+    """The key, unchanged. Raise `ValueError` where it is not one typed key.
+
+    Example:
+        >>> validate_key("offset", 0)
+        Traceback (most recent call last):
+        ValueError: offset: key must be one typed key made by jax.random.key, got 0
+    """
+    if not (isinstance(key, jax.Array) and jnp.issubdtype(key.dtype, jax.dtypes.prng_key) and key.shape == ()):
+        raise ValueError(f"{owner}: key must be one typed key made by jax.random.key, got {key!r}")
+    return key
 
 
 def validate(owner: str, **fields: Any) -> None:
@@ -21,7 +66,7 @@ def validate(owner: str, **fields: Any) -> None:
     for name, value in fields.items():
         values: Sequence[Any] = value if isinstance(value, tuple | list) else (value,)
         for number in values:
-            if isinstance(number, bool) or not isinstance(number, int | float):
+            if not is_number(number):
                 raise ValueError(f"{owner}: {name} must be a number, got {number!r}")
             if not 0 < number < float("inf"):
                 raise ValueError(f"{owner}: {name} must be positive and finite, got {number!r}")

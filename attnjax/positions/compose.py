@@ -1,7 +1,7 @@
 """Several encodings in one: each acts in turn, in the order given.
 
     embed, map_q, map_k     one after the other
-    score                   each part sees the logits that the parts before it made
+    score                   each part sees the logits that the parts before it made; one that replaces them comes first
     bias                    the sum, as long as no part overrides `score`
 
 Parameters are tuples in the same order: head = (head_a, head_b, ...), and so are `kv_head` and `shared`. Positions are one
@@ -23,7 +23,9 @@ BY_HEAD = EncodingParams(head=0, kv_head=0, shared=None)
 
 
 def compose(*encodings: PositionEncoding) -> "Compose":
-    """Two or more encodings as one. Raises ValueError for fewer.
+    """Two or more encodings as one.
+
+    Raises ValueError for fewer, and for a part that replaces logits after one that adds to them, whose share would be lost.
 
     Example:
         >>> from attnjax import ALiBi, RoPE, compose
@@ -76,6 +78,11 @@ class Compose(SequentialScore):
         for part in self.parts:
             if not isinstance(part, PositionEncoding):
                 raise ValueError(f"compose: every argument must be a PositionEncoding, got {part!r}")
+        earlier = None
+        for part in parts_of(self):
+            if part.replaces_logits and earlier is not None:
+                raise ValueError(f"compose: {part} replaces what {earlier} adds to the logits: put {part} first")
+            earlier = part if Trait.ON_SCORES & part.traits and earlier is None else earlier
 
     @property
     def traits(self) -> Trait:
@@ -129,7 +136,7 @@ class Compose(SequentialScore):
         states = list(carry or ((),) * len(self.parts))
         positions = zip(self._positions(tile.q_pos), self._positions(tile.k_pos), strict=True)
         for i, ((part, own), (q_pos, k_pos)) in enumerate(zip(self.each(p), positions, strict=True)):
-            logits = _score(part, own, tile._replace(q_pos=q_pos, k_pos=k_pos), states[i], self.traits)
+            logits = score_of_part(part, own, tile._replace(q_pos=q_pos, k_pos=k_pos), states[i], self.traits)
             if Trait.CARRY in part.traits:
                 logits, states[i] = logits
             tile = tile._replace(logits=logits)
@@ -159,7 +166,7 @@ class Compose(SequentialScore):
 
 
 def _carry(part: PositionEncoding, p: EncodingParams, q: Float[Array, "*N t h"], whole: Trait) -> PyTree:
-    """The carry of one part, over the axis of heads as in `_score`."""
+    """The carry of one part, over the axis of heads as in `score_of_part`."""
     if not isinstance(part, SequentialScore) or Trait.CARRY not in part.traits:
         return ()
     if Trait.ALL_HEADS not in whole or Trait.ALL_HEADS in part.traits:
@@ -167,8 +174,17 @@ def _carry(part: PositionEncoding, p: EncodingParams, q: Float[Array, "*N t h"],
     return jax.vmap(part.carry, in_axes=(BY_HEAD, 0))(p._replace(kv_head=repeated(p.kv_head, q.shape[0])), q)
 
 
-def _score(part: PositionEncoding, p: EncodingParams, tile: Tile, carry: PyTree, whole: Trait) -> Any:
-    """The score of one part, over the axis of heads where another part of the composition needs all of them at once."""
+def score_of_part(part: PositionEncoding, p: EncodingParams, tile: Tile, carry: PyTree, whole: Trait) -> Any:
+    """The score of one part, over the axis of heads where another part of `whole` needs all of them at once.
+
+    Example:
+        >>> from attnjax import ALiBi
+        >>> x, pos = jnp.zeros((2, 1, 4)), jnp.arange(1)
+        >>> tile = Tile(jnp.ones((2, 1, 1)), x, x, pos + 3, pos, jnp.ones((1, 1), bool), 1.0)
+        >>> slopes = EncodingParams(head={"slope": jnp.array([0.5, 0.25])})
+        >>> score_of_part(ALiBi(), slopes, tile, (), Trait.ALL_HEADS).ravel().tolist()
+        [-0.5, 0.25]
+    """
     arguments = (carry,) if Trait.CARRY in part.traits else ()
     if Trait.ALL_HEADS not in whole or Trait.ALL_HEADS in part.traits:
         return part.score(p, tile, *arguments)

@@ -15,7 +15,6 @@ Reference: Zheng et al. 2024 (arXiv:2405.14722); the slope of 0.01 and a width o
 """
 
 import dataclasses
-import math
 from typing import Any
 
 import chex
@@ -24,7 +23,8 @@ import jax.numpy as jnp
 
 from attnjax.positions.base import EncodingParams, PositionEncoding, Sizes, Tile, Trait
 from attnjax.positions.checks import MOST, validate_integer
-from attnjax.positions.compose import BY_HEAD, repeated
+from attnjax.positions.compose import parts_of, score_of_part
+from attnjax.positions.fire import uniform
 from attnjax.positions.kerple import Kerple
 from attnjax.typing import Array, ArrayLike, Float, Num
 
@@ -57,7 +57,8 @@ class DAPE(PositionEncoding):
         allowed = Trait.BIAS | Trait.SCORE | Trait.LENGTH
         if not isinstance(self.base, PositionEncoding):
             raise ValueError(f"DAPE: base must be an encoding such as Kerple(), or None, got {self.base!r}")
-        if self.base.traits & ~allowed or not self.base.traits & Trait.ON_SCORES:
+        replaces = any(part.replaces_logits for part in parts_of(self.base))
+        if replaces or self.base.traits & ~allowed or not self.base.traits & Trait.ON_SCORES:
             raise ValueError(f"DAPE: base must add to the logits of a head and do nothing else, got {self.base}")
 
     @property
@@ -71,10 +72,10 @@ class DAPE(PositionEncoding):
         keys = jax.random.split(key, 5)
         inputs = sizes.heads if self.base is None else 2 * sizes.heads
         network = {
-            "hidden": _uniform(keys[0], (inputs, self.width), inputs),
-            "hidden_bias": _uniform(keys[1], (self.width,), inputs),
-            "out": _uniform(keys[2], (self.width, sizes.heads), self.width),
-            "out_bias": _uniform(keys[3], (sizes.heads,), self.width),
+            "hidden": uniform(keys[0], (inputs, self.width), inputs),
+            "hidden_bias": uniform(keys[1], (self.width,), inputs),
+            "out": uniform(keys[2], (self.width, sizes.heads), self.width),
+            "out_bias": uniform(keys[3], (sizes.heads,), self.width),
         }
         return _pairs(EncodingParams() if self.base is None else self.base.init(keys[4], sizes), network)
 
@@ -94,7 +95,10 @@ class DAPE(PositionEncoding):
         A = tile.logits
         chex.assert_rank(A, 3)
         network = jax.tree.map(lambda leaf: jnp.asarray(leaf, A.dtype), p.shared[1])
-        B = None if self.base is None else _bias(self.base, EncodingParams(*(side[0] for side in p)), tile)
+        B = None
+        if self.base is not None:
+            zero = tile._replace(logits=jnp.zeros_like(A))
+            B = score_of_part(self.base, EncodingParams(*(side[0] for side in p)), zero, (), self.traits)
         x = A if B is None else jnp.concatenate([A, B])
         # Highest precision, because the default of a GPU rounds the inputs of a float32 product to 11 bits.
         hidden = (
@@ -105,19 +109,5 @@ class DAPE(PositionEncoding):
         return A + out if B is None else A + B + out
 
 
-def _bias(base: PositionEncoding, p: EncodingParams, tile: Tile) -> Float[Array, "N t s"]:
-    """What the base adds to the logits of each head."""
-    N = tile.logits.shape[0]
-    by_head = lambda pos: 0 if jnp.ndim(pos) > 1 else None
-    axes = Tile(0, 0, 0, by_head(tile.q_pos), by_head(tile.k_pos), None, None)
-    tile = tile._replace(logits=jnp.zeros_like(tile.logits), k=repeated(tile.k, N))
-    return jax.vmap(base.score, in_axes=(BY_HEAD, axes))(p._replace(kv_head=repeated(p.kv_head, N)), tile)
-
-
 def _pairs(base: EncodingParams, network: Any) -> EncodingParams:
     return EncodingParams((base.head, ()), (base.kv_head, ()), (base.shared, network))
-
-
-def _uniform(key: jax.Array, shape: tuple[int, ...], inputs: int) -> Float[Array, "..."]:
-    limit = 1.0 / math.sqrt(inputs)
-    return jax.random.uniform(key, shape, jnp.float32, -limit, limit)

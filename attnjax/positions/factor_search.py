@@ -5,7 +5,8 @@
 as often as `rounds` says, or until nothing changes. This is coordinate descent, and not the evolutionary search of the authors,
 which mutates and crosses a population of lists: it may find other factors than theirs, and was not compared with it. Like
 theirs it begins with what other rules amount to (PI, NTK-aware, NTK-by-parts), keeps factors from falling with the wavelength,
-and within 1 and `most`. It needs a few evaluations for each pair, and stays in the first valley that it comes to.
+and within 1 and `most`, to which the starts are clipped. It needs a few evaluations for each pair, and stays in the first
+valley that it comes to.
 
 Reference: Ding et al. 2024 (arXiv:2402.13753), section 3.3.
 """
@@ -15,6 +16,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from attnjax.positions.angles import geometric
+from attnjax.positions.checks import is_number
 from attnjax.positions.rope import RoPE
 from attnjax.positions.scaling import NTKAware, PositionInterpolation, YaRN
 
@@ -35,7 +37,7 @@ def search_factors(
 
     Args:
       loss: of factors, one per pair, as a number; it is asked once for each.
-      starts: where to begin, such as `factors_of`.
+      starts: where to begin, such as `factors_of`; factors below 1 or above `most` begin there.
       rounds: over all pairs; 0 is the best start.
       most: the largest factor.
       step: a factor is tried times and over this.
@@ -56,7 +58,7 @@ def search_factors(
             losses[factors] = loss(factors)
         return losses[factors]
 
-    best = min(starts, key=known)
+    best = min((tuple(min(max(one, 1.0), most) for one in start) for start in starts), key=known)
     for _ in range(rounds):
         before = best
         for pair in range(len(best)):
@@ -97,7 +99,7 @@ def check_factors(factors: Any, pairs: int | None = None) -> Factors:
         (1.0, 2.5)
     """
     numbers = factors if isinstance(factors, tuple | list) else ()
-    sound = all(isinstance(one, int | float) and 0 < one < math.inf for one in numbers)
+    sound = all(is_number(one) and 0 < one < math.inf for one in numbers)
     if not numbers or not sound or (pairs is not None and len(numbers) != pairs):
         many = "" if pairs is None else f"{pairs} "
         raise ValueError(f"factors of LongRoPE must be {many}positive numbers, one per pair, got {factors!r}")

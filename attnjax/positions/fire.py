@@ -47,13 +47,13 @@ class FIRE(PositionEncoding):
         """Uniform layers, c = 0.1, and a threshold factor of 1."""
         keys = jax.random.split(key, 4)
         shared = {
-            "hidden": _uniform(keys[0], (self.hidden,), 1),
-            "hidden_bias": _uniform(keys[1], (self.hidden,), 1),
+            "hidden": uniform(keys[0], (self.hidden,), 1),
+            "hidden_bias": uniform(keys[1], (self.hidden,), 1),
             "c": jnp.array(0.1, jnp.float32),
             "threshold": jnp.array(1.0, jnp.float32),
         }
-        out = _uniform(keys[2], (sizes.heads, self.hidden), self.hidden)
-        out_bias = _uniform(keys[3], (sizes.heads,), self.hidden)
+        out = uniform(keys[2], (sizes.heads, self.hidden), self.hidden)
+        out_bias = uniform(keys[3], (sizes.heads,), self.hidden)
         return EncodingParams(head={"out": out, "out_bias": out_bias}, shared=shared)
 
     def score(self, p: EncodingParams, tile: Tile) -> Float[Array, "t s"]:
@@ -78,12 +78,18 @@ class FIRE(PositionEncoding):
     def _relative(self, shared: PyTree, tile: Tile) -> Float[Array, "t s"]:
         """psi(|n|) / (psi(max(i, L)) + 1e-6)."""
         dtype = tile.logits.dtype
-        c, threshold = jnp.abs(shared["c"]), jnp.abs(shared["threshold"] * self.threshold)
+        c, threshold = jnp.abs(shared["c"]), jnp.abs(shared["threshold"] * float(self.threshold))
         longest = jnp.maximum(tile.q_pos.astype(dtype), threshold)
         near = jnp.log1p(c * jnp.abs(tile.distance).astype(dtype))
         return near / (jnp.log1p(c * longest) + 1e-6)[:, None]
 
 
-def _uniform(key: jax.Array, shape: tuple[int, ...], inputs: int) -> Float[Array, "..."]:
+def uniform(key: jax.Array, shape: tuple[int, ...], inputs: int) -> Float[Array, "..."]:
+    """Numbers that are uniform in +-1/sqrt(inputs), the initial values of a layer with so many inputs.
+
+    Example:
+        >>> bool((abs(uniform(jax.random.key(0), (100,), inputs=4)) <= 0.5).all())
+        True
+    """
     limit = 1.0 / math.sqrt(inputs)
     return jax.random.uniform(key, shape, jnp.float32, -limit, limit)

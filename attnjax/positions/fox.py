@@ -25,6 +25,7 @@ import jax
 import jax.numpy as jnp
 
 from attnjax.positions.base import EncodingParams, PositionEncoding, Sizes
+from attnjax.positions.checks import is_number
 from attnjax.positions.projection import project
 from attnjax.typing import Array, ArrayLike, Float, Num, PyTree, compute_dtype
 
@@ -92,8 +93,7 @@ class FoX(SummedCosts):
     needs_causal = "rewards keys in the future for all that is forgotten up to them"
 
     def __post_init__(self) -> None:
-        number = isinstance(self.gate_bias, int | float) and not isinstance(self.gate_bias, bool)
-        if not number or not math.isfinite(self.gate_bias):
+        if not is_number(self.gate_bias) or not math.isfinite(self.gate_bias):
             raise ValueError(f"FoX: gate_bias must be a finite number, got {self.gate_bias!r}")
 
     def initial_bias(self) -> float:

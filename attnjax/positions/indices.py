@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Integer
 
-from attnjax.positions.checks import validate_integer
+from attnjax.positions.checks import validate_integer, validate_key
 from attnjax.typing import Array, ArrayLike
 
 LARGEST = 2**31 - 1
@@ -68,7 +68,7 @@ def randomized(
         ((4,), True)
     """
     _check("randomized", length, maximum)
-    _check_key("randomized", key)
+    validate_key("randomized", key)
 
     def sample(key: jax.Array) -> Integer[Array, " T"]:
         return jax.random.permutation(key, jnp.arange(maximum, dtype=jnp.int32))[:length]
@@ -99,7 +99,7 @@ def offset(key: jax.Array, length: int, maximum: int, batch: int | None = None) 
         [1, 1, 1]
     """
     _check("offset", length, maximum)
-    _check_key("offset", key)
+    validate_key("offset", key)
     if batch is not None:
         validate_integer("offset", batch=batch)
     rows = () if batch is None else (batch,)
@@ -177,11 +177,6 @@ def _check(owner: str, length: int, maximum: int) -> None:
         raise ValueError(f"{owner}: maximum must be at most 2^31 - 1, so that positions fit int32; got {maximum}")
     if length > maximum:
         raise ValueError(f"{owner}: length must be at most maximum = {maximum}, got {length}")
-
-
-def _check_key(owner: str, key: jax.Array) -> None:
-    if not (isinstance(key, jax.Array) and jnp.issubdtype(key.dtype, jax.dtypes.prng_key) and key.shape == ()):
-        raise ValueError(f"{owner}: key must be one typed key made by jax.random.key, got {key!r}")
 
 
 def _sequence(owner: str, name: str, values: Integer[ArrayLike, "*B T"]) -> Integer[Array, "*B T"]:

@@ -6,7 +6,8 @@
 Acts through `bias`. The parameters are stored raw and mapped to their range, so that any optimizer may move them:
 r1 = softplus(raw), r2 = softplus(raw) for the logarithmic kind and 2 * sigmoid(raw) for the power kind.
 
-Learned: head = {"r1": [N], "r2": [N]}, made so that r1 ~ U(0, 2), and r2 ~ U(0, 1) (log) or U(0, 2) (power).
+Learned: head = {"r1": [N], "r2": [N]}, made so that r1 ~ U(0, 2) and r2 ~ U(0, 1) (log), or r1 ~ U(0, 1) and r2 ~ U(0, 2)
+(power): in both, what multiplies the distance is in (0, 1).
 Reference: Chi, Fan, Ramadge, Rudnicky 2022, arXiv:2205.09921, section 4; initial ranges from the authors' code.
 """
 
@@ -44,10 +45,10 @@ class Kerple(PositionEncoding):
     def init(self, key: jax.Array, sizes: Sizes) -> EncodingParams:
         """Raw parameters of uniformly drawn r1 and r2, each [N]."""
         first, second = jax.random.split(key)
-        r1 = _uniform(first, sizes.heads, 2.0)
         if self.kind == "log":
-            return EncodingParams(head={"r1": _raw(r1), "r2": _raw(_uniform(second, sizes.heads, 1.0))})
-        share = _uniform(second, sizes.heads, 2.0) / 2.0
+            r1, r2 = _uniform(first, sizes.heads, 2.0), _uniform(second, sizes.heads, 1.0)
+            return EncodingParams(head={"r1": _raw(r1), "r2": _raw(r2)})
+        r1, share = _uniform(first, sizes.heads, 1.0), _uniform(second, sizes.heads, 2.0) / 2.0
         return EncodingParams(head={"r1": _raw(r1), "r2": jnp.log(share) - jnp.log1p(-share)})
 
     def bias(self, p: EncodingParams, n: Num[Array, "..."]) -> Float[Array, "..."]:

@@ -41,7 +41,8 @@ class Learned(PositionEncoding):
 
     def init(self, key: jax.Array, sizes: Sizes) -> EncodingParams:
         """shared={"table": [length, D]}, independent normal numbers of deviation `std`."""
-        return EncodingParams(shared={"table": self.std * jax.random.normal(key, (self.length, sizes.model))})
+        table = float(self.std) * jax.random.normal(key, (self.length, sizes.model), jnp.float32)
+        return EncodingParams(shared={"table": table})
 
     def check(
         self, *, sizes: Sizes | None = None, causal: bool | None = None, pos: Num[ArrayLike, "..."] | None = None

@@ -60,6 +60,7 @@ class PaTH(SequentialScore):
     forget: bool = False
 
     needs_causal = "leads from earlier keys to later queries"
+    replaces_logits = True
 
     def __post_init__(self) -> None:
         validate_integer("PaTH", most=MOST, rank=self.rank, convolution=self.convolution)

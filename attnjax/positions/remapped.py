@@ -12,8 +12,8 @@ RoPE is the case of one pair, a(i) = i and b(j) = j. Each method has a file of i
 Acts on scores (`score`): a distance that is no difference of one position of q and one of k is no rotation of both apart, so
 queries and keys of a tile are turned where they meet, once for every map. A cache keeps keys as they are projected, one copy
 of each. The frequencies are those of the model's own RoPE, with its layout, share of the head, scaling and `keep`, which are
-options of every method. Nothing is learned. In a composition the method comes first, or after what scales queries, because it
-replaces the logits. The maps are for distances to the past, so that a causal mask is needed.
+options of every method. Nothing is learned. In a composition the method comes before all that adds to the logits, because it
+replaces them. The maps are for distances to the past, so that a causal mask is needed.
 """
 
 import dataclasses
@@ -59,6 +59,7 @@ class Remapped(RoPE):
     """For each choice, which of `queries` meets which of `keys`."""
 
     needs_causal = "maps distances to the past"
+    replaces_logits = True
     map_q, map_k = PositionEncoding.map_q, PositionEncoding.map_k
 
     @classmethod

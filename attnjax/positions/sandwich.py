@@ -18,7 +18,7 @@ from attnjax.positions.angles import angles, exact, geometric
 from attnjax.positions.base import EncodingParams, PositionEncoding, Sizes
 from attnjax.positions.checks import validate, validate_integer
 from attnjax.positions.sincos import sine_cosine
-from attnjax.typing import Array, Float, Num
+from attnjax.typing import Array, Float, Num, compute_dtype
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,11 +40,13 @@ class Sandwich(PositionEncoding):
             raise ValueError(f"Sandwich: width must be even, got {self.width}")
 
     def constants(self, sizes: Sizes, length: Any = None) -> EncodingParams:
-        """head={"ratio": [N]} in float32."""
+        """head={"ratio": [N]} in float64, which `bias` takes in float32 unless JAX has 64 bits enabled."""
         del length
-        return EncodingParams(head={"ratio": (8.0 * np.arange(1, sizes.heads + 1) / sizes.heads).astype(np.float32)})
+        return EncodingParams(head={"ratio": 8.0 * np.arange(1, sizes.heads + 1) / sizes.heads})
 
     def bias(self, p: EncodingParams, n: Num[Array, "..."]) -> Float[Array, "..."]:
         """sum_c cos(n * w_c) / r."""
-        _, cosines = sine_cosine(angles(jnp.ravel(n), exact(geometric(self.width // 2, self.theta))))
-        return jnp.sum(cosines, axis=-1).reshape(n.shape) / jnp.asarray(p.head["ratio"], cosines.dtype)
+        ratio = jnp.asarray(p.head["ratio"])
+        dtype = compute_dtype(ratio)
+        _, cosines = sine_cosine(angles(jnp.ravel(n), exact(geometric(self.width // 2, self.theta)), dtype))
+        return jnp.sum(cosines, axis=-1).reshape(n.shape) / ratio.astype(dtype)

@@ -95,7 +95,7 @@ class NTKAware(Scaling):
     def radians(self, pairs: int, theta: float) -> np.ndarray:
         """(theta * factor^(d/(d-2)))^(-2k/d)."""
         self.check(pairs)
-        return geometric(pairs, theta * float(self.factor) ** (pairs / (pairs - 1)))
+        return geometric(pairs, float(theta) * float(self.factor) ** (pairs / (pairs - 1)))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -105,7 +105,8 @@ class YaRN(Scaling):
     A pair that turns r times within `original_length` has index k(r) = d ln(L / (2 pi r)) / (2 ln theta). The ramp runs
     from floor(k(beta_fast)) to ceil(k(beta_slow)), kept within [0, d-1]. `attention_factor` is 0.1 ln(factor) + 1
     unless given. As in the released code, where no pair turns beta_slow times within `original_length` (which then is
-    below 2 pi beta_slow, 6 tokens by default) the ends may cross, and then every pair keeps its frequency.
+    below 2 pi beta_slow, 6 tokens by default) the ends may cross, and then every pair keeps its frequency. They also cross
+    where L > 2 pi beta_fast theta^2, which no model has, and then every pair is divided.
 
     Reference: Peng et al. 2023 (arXiv:2309.00071), sections 3.2 and 3.4.
 

@@ -59,7 +59,7 @@ class DynamicNTK(Scaling):
         """The frequencies for a known length; those up to `original_length` unless given."""
         self.check(pairs)
         excess = max((length or 0) - self.original_length, 0) / self.original_length
-        return geometric(pairs, theta) * (1 + self.factor * excess) ** -self._exponents(pairs)
+        return geometric(pairs, theta) * (1 + float(self.factor) * excess) ** -self._exponents(pairs)
 
     def frequencies(self, pairs: int, theta: float, length: Any = None) -> Frequencies:
         """The frequencies for a length that is a number, or a traced scalar."""

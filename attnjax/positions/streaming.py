@@ -11,6 +11,11 @@ given. What a query sees is no matter of positions: give the mask, or the config
 
     Mask(causal=True, window=(W, 0), first=n)        TransformerConfig(window=(W, 0), window_first=n)
 
+StreamingLLM reads from a position whether a key is one of the first, so that positions must count from 0 at the first of them:
+padding on the left must take none. `generate` passes such positions; a call with padding needs
+
+    pos = jnp.maximum(jnp.cumsum(valid, -1) - 1, 0)
+
 StreamingLLM numbers the tokens by their place in a cache of n + W + 1, where the first are followed by the last. Distances
 within the window stay what they are, and those to the first keys end at n + W - j, which is the formula above. So keys in a
 cache need not be turned anew, and a ring of slots that keeps the first (`KVCache.create(window=W, first=n)`) gives at any
@@ -76,6 +81,8 @@ class LMInfinite(Remapped):
 @dataclasses.dataclass(frozen=True)
 class StreamingLLM(Remapped):
     """RoPE in which the first keys are as far away as in a cache that holds them and the last `window` tokens.
+
+    Positions count from 0 at the first of the first keys, and padding takes none.
 
     Raises ValueError for numbers that are not whole and at least 1, and where RoPE does.
 

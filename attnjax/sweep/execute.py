@@ -1,19 +1,23 @@
 """Trains the open runs of a sweep in this process: claims a group of runs, trains it as one population, records the ends.
 
 The same call again does nothing twice. Runs whose process died are taken over, and those that were stopped are resumed.
-A run that fails leaves its traceback and its reason, and the other runs continue.
+A run that fails leaves its traceback and its reason, and the other runs continue. Runs train together where none of them is
+thrown back to an earlier step by another (`_parts`).
 """
 
+import contextlib
 import dataclasses
 import pathlib
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Collection, Iterator, Sequence
 
 from attnjax.config.mesh import parse_mesh
 from attnjax.config.outside import import_modules
+from attnjax.folder import enter
 from attnjax.records import inventory, status
 from attnjax.records.runs import config_table, read_config, read_manifest
 from attnjax.sweep import manifest
-from attnjax.sweep.lease import PATIENCE, Lease, Owner, Watch, claim, observe
+from attnjax.sweep.lease import PATIENCE, Lease, Owner, Watch, claim, holder, observe
 from attnjax.sweep.plan import groups
 from attnjax.sweep.population import Context, Job, train_group
 from attnjax.sweep.run_context import UNWRITTEN, Event, Progress, Train
@@ -22,6 +26,8 @@ from attnjax.sweep.store import Entry, Store
 from attnjax.sweep.summary import Ledger, Summary, summarise
 from attnjax.sweep.watchdog import watchdog
 
+STEP = re.compile(r"0|[1-9][0-9]{0,17}")
+"""Names of checkpoints."""
 POLL = 0.1
 """Seconds between looks at leases of other machines."""
 LONG_POLL = 1.0
@@ -97,14 +103,71 @@ def work(store: Store, train: Train, execution: ExecutionConfig, progress: Progr
         while waiting and not stop.reason:
             left, idle = [], True
             for group in waiting:
-                theirs, jobs = ([], []) if stop.reason else _claimed(store, group, watch, execution, progress)
-                left += [theirs] if theirs else []
-                if jobs:
-                    idle = False
-                    _train(jobs, context, execution)
+                parts, of_others = _parts(store, group, execution.attempts), set()
+                while parts and not stop.reason:
+                    theirs, jobs = _claimed(store, parts.pop(0), watch, execution, progress)
+                    of_others |= {entry.run for entry in theirs}
+                    if jobs:
+                        idle = False
+                        _train(jobs, context, execution)
+                        # That may have taken hours, in which others have trained some of the rest.
+                        rest = {entry.run for part in parts for entry in part}
+                        parts = _parts(store, _among(group, rest), execution.attempts)
+                left += [_among(group, of_others)] if of_others else []
             if idle and not _wait(watch, execution, stop):
                 return
             waiting = left
+
+
+def _parts(store: Store, group: Sequence[Entry], attempts: int) -> list[list[Entry]]:
+    """The open runs of a group in parts that train together, so that none is thrown back to an earlier step by another.
+
+    Runs that were trained together last stay together: where their process died amid a save some of them lack the newest
+    checkpoint, and those that have fitted their task have an older one. Others join each other where all have the same newest
+    checkpoint, or none. A run on its last attempt is alone: the population may be what no memory holds.
+    """
+    if len(group) < 2:
+        return [list(group)] if group else []
+    there = [*_open(store, group)]
+    kinds = {entry.run: entry.run for entry, *_ in there}
+    populations: dict[str, dict[str, tuple[list[int], int]]] = {}
+    for entry, directory, step in there:
+        with contextlib.suppress(OSError, ValueError):  # one that cannot be read is alone too
+            if not _is_last_attempt(directory, step, attempts):
+                steps = _checkpoints(directory), step
+                populations.setdefault(_last_population(directory, entry.run), {})[entry.run] = steps
+    for name, members in populations.items():
+        newest = max(saved for steps, _ in members.values() for saved in (0, *steps))
+        alike = all(newest in (0, *steps) for steps, _ in members.values())
+        begun = newest > 0 or any(step for _, step in members.values())
+        kinds |= dict.fromkeys(members, f"from {newest}, {begun}" if alike else name)
+    return groups([entry for entry, *_ in there], key=lambda entry: kinds[entry.run])
+
+
+def _among(group: Sequence[Entry], runs: Collection[str]) -> list[Entry]:
+    return [entry for entry in group if entry.run in runs]
+
+
+def _last_population(directory: pathlib.Path, run: str) -> str:
+    """The runs that this one was trained with last; itself alone where it was not, or failed, and is tried again."""
+    found = read_manifest(directory)
+    names = found.get("population") if found.get("state") in ("running", "preempted") else None
+    return f"with {names or [run]}"
+
+
+def _is_last_attempt(directory: pathlib.Path, step: int, attempts: int) -> bool:
+    """Whether its workers died in a row, so often that it is given up if the next one dies too; see `lease.claim`."""
+    owner = holder(directory)
+    return owner is not None and not owner.released and step <= owner.step and owner.attempt + 1 >= attempts
+
+
+def _checkpoints(directory: pathlib.Path) -> list[int]:
+    """The steps of a run that a training function may resume from."""
+    with enter(directory) as run:
+        if run.kind("checkpoints") != "folder":
+            return []
+        with run.enter("checkpoints") as folder:
+            return [int(name) for name in folder.names() if STEP.fullmatch(name)]
 
 
 def _wait(watch: Watch, execution: ExecutionConfig, stop: Stop) -> bool:

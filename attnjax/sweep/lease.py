@@ -180,25 +180,26 @@ def claim(directory: pathlib.Path, watch: Watch, step: int = 0, *, again: bool =
 
 
 def observe(directory: pathlib.Path, watch: Watch) -> Owner:
-    """Return the owner of the run, and let `watch` observe its heartbeat."""
-    with enter(directory) as folder:
-        latest = _latest(folder)
-        if latest is None:
-            return Owner()
-        content = _read(folder, latest)
-    watch.is_free(directory / latest, content, _parse(content))
-    return _parse(content)
+    """Return the owner of the run, dead or alive, and let `watch` observe its heartbeat."""
+    owner, _ = _observed(directory, watch)
+    return owner or Owner()
 
 
 def live_owner(directory: pathlib.Path, watch: Watch) -> Owner | None:
-    """Return the owner of the run; None where it has none, or a dead one."""
+    """Return the owner of the run; None where it has none, or a dead one. `watch` observes its heartbeat too."""
+    owner, free = _observed(directory, watch)
+    return None if free else owner
+
+
+def _observed(directory: pathlib.Path, watch: Watch) -> tuple[Owner | None, bool]:
+    """Return the owner that the newest lease names, None where there is no lease, and whether the run is free."""
     with enter(directory) as folder:
         latest = _latest(folder)
         if latest is None:
-            return None
+            return None, True
         content = _read(folder, latest)
     owner = _parse(content)
-    return None if watch.is_free(directory / latest, content, owner) else owner
+    return owner, watch.is_free(directory / latest, content, owner)
 
 
 def holder(directory: pathlib.Path) -> Owner | None:
@@ -235,11 +236,11 @@ def _latest(folder: Folder) -> str | None:
 
 @contextlib.contextmanager
 def heartbeat(leases: Sequence[Lease], interval: float, stop: Stop) -> Iterator[None]:
-    """Renew leases in a thread until the end of the block. Where one was lost, set `stop`."""
+    """Renew leases in a thread until the end of the block. Where one was lost, set `stop`, and go on with the others."""
     ended = threading.Event()
 
     def beat() -> None:
-        """Renew all leases until the block ends, or one is lost."""
+        """Renew all leases until the block ends: whoever saves the other runs still holds them."""
         while not ended.wait(interval):
             for lease in leases:
                 try:
@@ -248,7 +249,6 @@ def heartbeat(leases: Sequence[Lease], interval: float, stop: Stop) -> Iterator[
                     continue
                 if not renewed:
                     stop.set(f"the lease of {lease.path.parent.name} was taken over")
-                    return
 
     thread = threading.Thread(target=beat, name="lease-heartbeat", daemon=True)
     thread.start()

@@ -146,7 +146,9 @@ def population_key(config: RunConfig) -> str:
 
 def _code(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
     """The options of an encoding that decide which program it is; numeric ones do not, where all layers have one encoding."""
-    if (options.get("scaling") or {}).get("name") in BY_LENGTH:
+    scaling = options.get("scaling")
+    # What is no table is refused where the run is checked, see `attnjax.train.model.encoding`.
+    if isinstance(scaling, Mapping) and scaling.get("name") in BY_LENGTH:
         return dict(options)
     numeric = ENCODINGS[name].numeric if name in ENCODINGS else ()
     return {key: value for key, value in options.items() if key not in numeric}

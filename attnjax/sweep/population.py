@@ -2,12 +2,13 @@
 
 import dataclasses
 import errno
+import functools
 import os
 import pathlib
 import re
 import time
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from attnjax.config import RunConfig
@@ -75,28 +76,38 @@ class Context:
 
 
 def train_group(jobs: Sequence[Job], context: Context) -> list[str]:
-    """Trains runs together; where that raises, each alone, so that only the culprit fails. Returns those that failed."""
+    """Trains runs together; where that raises, each alone, so that only the culprit fails. Returns those that failed.
+
+    Where a stop is asked for before the turn of a run has come, it is preempted where the population left it.
+    """
     with heartbeat([job.lease for job in jobs], context.beat, context.stop):
         left, failed = _train(jobs, context, alone=len(jobs) == 1)
-        for job in left:
-            if not context.stop.reason:
+        try:
+            while left and not context.stop.reason:
+                job, _ = left.pop(0)
                 now = dataclasses.replace(job, status=status.read(job.directory))
                 failed += _train([now], context, alone=True)[1]
+        finally:
+            for _, preempt in left if context.stop.reason else ():
+                preempt()
     return failed
 
 
-def _train(jobs: Sequence[Job], context: Context, *, alone: bool) -> tuple[list[Job], list[str]]:
+def _train(
+    jobs: Sequence[Job], context: Context, *, alone: bool
+) -> tuple[list[tuple[Job, Callable[[], str]]], list[str]]:
     """One call of the training function.
 
     Returns:
-      Runs to be tried alone, because of an error that may not be theirs; and the names of those that failed.
+      Runs to be tried alone, because of an error that may not be theirs, each with what to call after a stop if it is not
+      tried; and the names of those that failed.
     """
     steps = {job.directory: job.status.step for job in jobs}
     leases = {job.directory: job.lease for job in jobs}
     held = lambda directory: leases[directory].held()
     run_context = RunContext(steps, context.stop, context.progress, context.watchdog.progress, context.mesh, held)
     before, error, start = [read_manifest(job.directory) for job in jobs], None, time.monotonic()
-    again, failed = [], []
+    again, left, failed = [], [], []
     try:
         for job, old in zip(jobs, before, strict=True):
             run_context.check(job.directory)
@@ -113,10 +124,13 @@ def _train(jobs: Sequence[Job], context: Context, *, alone: bool) -> tuple[list[
     finally:
         again = run_context.running() if error and not alone and not context.stop.reason else []
         for job, old in zip(jobs, before, strict=True):
-            if job.directory not in again:
-                state = _end(job, run_context, old, error, time.monotonic() - start, context)
-                failed += [job.directory.name] if state in ("failed", UNWRITTEN) else []
-    return [job for job in jobs if job.directory in again], failed
+            seconds = time.monotonic() - start
+            if job.directory in again:
+                left.append((job, functools.partial(_end, job, run_context, old, None, seconds, context)))
+                continue
+            state = _end(job, run_context, old, error, seconds, context)
+            failed += [job.directory.name] if state in ("failed", UNWRITTEN) else []
+    return left, failed
 
 
 def _warn(run_context: RunContext, text: str, context: Context) -> None:

@@ -16,26 +16,26 @@ from collections.abc import Iterable, Sequence
 from attnjax.config import RunConfig, parse, to_dict
 from attnjax.config.mesh import ONE_DEVICE, MeshShape
 from attnjax.config.outside import import_modules
-from attnjax.sweep.plan import groups
+from attnjax.sweep.plan import groups, population_key
 from attnjax.sweep.worker import import_train
 
 
 def check(trainer: str, configs: Iterable[RunConfig], mesh: MeshShape = ONE_DEVICE) -> None:
     """Call the functions `check` and `check_mesh` of the trainer's module, where it has them, in this process.
 
-    Runs that train together are alike in all that can be wrong: one of them is asked about. Raises ValueError, also for a
-    mesh of several devices and a trainer without `check_mesh`, which trains on one.
+    Runs that train together with one and the same encoding are alike in all that can be wrong: one of them is asked about.
+    Raises ValueError, also for a mesh of several devices and a trainer without `check_mesh`, which trains on one.
     """
     import_train(trainer)
     module = importlib.import_module(trainer.partition(":")[0])
     found, on_mesh = getattr(module, "check", None), getattr(module, "check_mesh", None)
     if mesh.devices > 1 and on_mesh is None:
         raise ValueError(f"the trainer {trainer} knows no mesh: {module.__name__} has no function check_mesh")
-    for alike in groups(configs):
+    for config in _different(configs):
         if found is not None:
-            found(alike[0])
+            found(config)
         if on_mesh is not None and mesh.devices > 1:
-            on_mesh(mesh, alike[0])
+            on_mesh(mesh, config)
 
 
 def check_apart(trainer: str, configs: Iterable[RunConfig], path: Sequence[str], imports: Sequence[str] = ()) -> None:
@@ -43,7 +43,7 @@ def check_apart(trainer: str, configs: Iterable[RunConfig], path: Sequence[str],
 
     `imports`: classes of other projects, `package.module:Class`, whose modules it imports first.
     """
-    order = {"trainer": trainer, "imports": imports, "configs": [to_dict(alike[0]) for alike in groups(configs)]}
+    order = {"trainer": trainer, "imports": imports, "configs": [to_dict(config) for config in _different(configs)]}
     done = subprocess.run(
         [sys.executable, "-m", "attnjax.sweep.preflight"],
         input=json.dumps(order),
@@ -56,6 +56,12 @@ def check_apart(trainer: str, configs: Iterable[RunConfig], path: Sequence[str],
         raise ValueError(f"the check of the runs ended with exit status {done.returncode}; the last it said is: {last}")
     if done.stdout:
         raise ValueError(json.loads(done.stdout))
+
+
+def _different(configs: Iterable[RunConfig]) -> list[RunConfig]:
+    """One config of each population and encoding: inside a population the numbers of an encoding may differ."""
+    alike = groups(configs, key=lambda config: f"{population_key(config)} {config.model.encoding}")
+    return [first for first, *_ in alike]
 
 
 def main() -> None:

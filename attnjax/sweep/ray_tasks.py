@@ -30,7 +30,7 @@ from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from typing import Any
 
 from attnjax.records import files
-from attnjax.sweep.execute import ExecutionConfig, states
+from attnjax.sweep.execute import ExecutionConfig, is_open, states
 from attnjax.sweep.executors import REQUEUE, attend, starts_again, worker_command
 from attnjax.sweep.profiles import Profile
 from attnjax.sweep.ray_hosts import GRACE, PORT_TAKEN, End, Placement, described, free_address, lacking
@@ -65,7 +65,7 @@ def run_tasks(
     Raises ValueError where Ray is not installed, its cluster cannot be reached, or a worker cannot be started.
     """
     before, ledger = states(store), Ledger(progress)
-    if any(state not in ("done", "failed", "damaged") for state in before.values()):
+    if is_open(store):
         executor = RayTasks(store, worker_command(store.root, trainer, execution), workers, profile, tell)
         with connected(profile), on_signals(stop):
             attend(executor, store, ledger, stop, fail_fast=execution.fail_fast)

@@ -20,6 +20,8 @@ GRACE = 5.0
 """Seconds that the main thread has to end after the second signal."""
 AGAIN = 0.1
 """Seconds after which the main thread gets the second signal again, if it has not seen it."""
+LOOK = 0.05
+"""Most seconds between two looks of who waits for a stop."""
 TOGETHER = 0.2
 """Seconds within which two SIGTERM count as one: `timeout` sends one to its child, and one to the group of the child."""
 
@@ -34,21 +36,25 @@ class Terminated(KeyboardInterrupt):
 
 
 class Stop:
-    """Set once; read at every step: `reason` is "" until then."""
+    """Set once; read at every step: `reason` is "" until then.
+
+    It has no lock. A handler of signals runs in the main thread, wherever that is: one that waits for a lock which the main
+    thread itself holds, as that of a `threading.Event` inside of `wait`, waits for ever.
+    """
 
     def __init__(self) -> None:
-        self._event = threading.Event()
         self.reason = ""
 
     def set(self, reason: str) -> None:
         """Ask for a stop; the first reason stays."""
-        if not self._event.is_set():
-            self.reason = reason
-            self._event.set()
+        self.reason = self.reason or reason
 
     def wait(self, seconds: float) -> bool:
-        """Sleep, but no longer than until a stop is asked for; whether one is."""
-        return self._event.wait(seconds)
+        """Sleep, but no longer than until `LOOK` seconds after a stop is asked for; whether one is."""
+        end = time.monotonic() + seconds
+        while not self.reason and (left := end - time.monotonic()) > 0:
+            time.sleep(min(left, LOOK))
+        return bool(self.reason)
 
 
 def exit_status(interrupt: KeyboardInterrupt) -> int:

@@ -28,7 +28,7 @@ import numpy as np
 
 from attnjax.config import RunConfig
 from attnjax.config.files import parse_json
-from attnjax.folder import enter
+from attnjax.folder import LinkError, enter
 from attnjax.train.mesh import on_host, place
 from attnjax.train.processes import leads, shared
 from attnjax.typing import PyTree
@@ -101,12 +101,13 @@ class Fitted:
         with enter(directory) as folder:
             if not folder.kind(FILE):
                 return 0
-            text = folder.read(FILE, LARGEST).decode("utf-8", "replace")
-        try:
-            step = parse_json(text)["step"]
-            if type(step) is int and 0 < step < self._last:
-                return step
-        except (ValueError, KeyError, TypeError):
-            pass
+            try:
+                step = parse_json(folder.read(FILE, LARGEST).decode("utf-8"))["step"]
+                if type(step) is int and 0 < step < self._last:
+                    return step
+            except LinkError:
+                raise
+            except (ValueError, KeyError, TypeError):
+                pass
         warnings.warn(f"{FILE} of run {directory.name} is damaged, so the run goes on from a checkpoint", stacklevel=2)
         return 0

@@ -95,9 +95,9 @@ def train(configs: list[RunConfig], directories: list[pathlib.Path], context: Ru
     task = together(make_task, run)
     digests = together(data_sha256, run, task)
     alike({"text (sha256)": hashlib.sha256(repr(digests).encode()).hexdigest()})
-    trainer, count = Trainer(run, task, mesh), padded(len(configs), mesh)
+    trainer, places = Trainer(run, task, mesh), padded(len(configs), mesh)
     # The last member stands in for those that the devices have room for, and is recorded once.
-    population = place(members([*configs, *configs[-1:] * (count - len(configs))]), mesh)
+    population = place(members([*configs, *configs[-1:] * (places - len(configs))]), mesh)
     fitted = together(Fitted, run, directories)
     step, state = _resume(trainer, population, directories, fitted)
     together(_forget_after, directories, [fitted.steps.get(i, step) for i in range(len(configs))], context)
@@ -141,7 +141,7 @@ def train(configs: list[RunConfig], directories: list[pathlib.Path], context: Ru
             splits = ("test", "validation")
             _evaluate(evaluator, population, directories, alive, state, step, context, splits, saves, fitted.steps)
         saves.wait()
-    if finished:
+    if finished and not _stopping(context):  # the models of a long text take minutes; the evaluation is done again
         levels = together(ngram_levels, run, task, evaluator)
         together(_log_end, directories, ended, on_host(state.params, mesh), levels, context)
 

@@ -12,6 +12,7 @@ from attnjax import positions
 from attnjax.attention import Mask
 from attnjax.config import EncodingConfig, ModelConfig, RunConfig
 from attnjax.config.names import is_class_path
+from attnjax.config.options import shown
 from attnjax.config.outside import construct
 from attnjax.modules import Decoder, Encoder, EncoderDecoder, TransformerConfig, replace_constants
 from attnjax.modules.first_keys import check_first_keys
@@ -148,18 +149,21 @@ def half_precision(config: TransformerConfig) -> TransformerConfig:
 def encoding(config: EncodingConfig) -> PositionEncoding:
     """The encoding a config names, with a nested scaling made into its class. Raises ValueError with the choices.
 
-    A class of another project must be imported before.
+    A class of another project must be imported before; a scaling of its own that is no table is left to it.
     """
     options = dict(config.options)
-    if options.get("scaling") is not None:
-        options["scaling"] = _scaling(options["scaling"], "model.encoding.options.scaling")
+    scaling = options.get("scaling")
+    if isinstance(scaling, Mapping) or (scaling is not None and not is_class_path(config.name)):
+        options["scaling"] = _scaling(scaling, "model.encoding.options.scaling")
     if is_class_path(config.name):
         return construct(config.name, PositionEncoding, options)
     return positions.encoding(config.name, **options)
 
 
-def _scaling(table: Mapping[str, Any], path: str) -> Scaling:
-    """The scaling that a table names, with the rule that it is put on."""
+def _scaling(table: Any, path: str) -> Scaling:
+    """The scaling that a table names, with the rule that it is put on. Raises ValueError for what is no such table."""
+    if not isinstance(table, Mapping):
+        raise ValueError(f"{path} must be a table with a name, as {{'name': 'yarn'}}, got {shown(table)}")
     options = dict(table)
     name = options.pop("name", None)
     if name not in SCALINGS:

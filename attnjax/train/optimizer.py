@@ -81,8 +81,9 @@ def apply_gradient(
 def schedule(train: TrainConfig) -> optax.Schedule:
     """Return the learning rate at each step, relative to its peak: a linear warm-up, then the decay of the config.
 
-    The decay is "constant", or "linear" or "cosine" (half a cosine) to the fraction `train.final` at the last step. A
-    function of another project is called with `steps`, `warmup` and `final`, by name, and returns the whole schedule.
+    The decay is "constant", or "linear" or "cosine" (half a cosine) to the fraction `train.final` at step `train.steps`, one
+    after the last update. A function of another project is called with `steps`, `warmup` and `final`, by name, and returns
+    the whole schedule.
 
     Raises ValueError for a function of a module that is not imported, or that does not take these.
 

@@ -143,7 +143,7 @@ def above_guessing(answers: int) -> int:
       7
     """
     chance = lambda k: math.comb(answers, k) * 0.2**k * 0.8 ** (answers - k)
-    return next(least for least in range(answers + 1) if sum(map(chance, range(least, answers + 1))) < 0.05)
+    return next(least for least in range(answers + 2) if sum(map(chance, range(least, answers + 1))) < 0.05)
 
 
 def table(found: Retrieval) -> str:

@@ -56,8 +56,8 @@ def test_numbers_by_hand():
     assert nope.leaving is None
     assert page.claim(found) == (
         "At the input of the last layer a linear map reads the position, within trained lengths, with R2 of RoPE 0.50 "
-        "[0.50, 0.50], NoPE 0.20 [0.20, 0.20]. Behind that layer it is RoPE 0.80, NoPE 0.30, and before training RoPE 0.10, "
-        "NoPE 0.10. Beyond, at its input, it is above 0 under RoPE. Under RoPE 1 of 3 frequencies leave training: "
+        "[0.50, 0.50], NoPE 0.20 [0.20, 0.20]; before training it is there RoPE 0.00, NoPE 0.00. Behind that layer it is "
+        "RoPE 0.80, NoPE 0.30. Beyond, at its input, it is above 0 under RoPE. Under RoPE 1 of 3 frequencies leave training: "
         "0.25 [0.25, 0.25] of the use is theirs, where an even use of all would be 0.33."
     )
     text = page.rotary_text(rope)

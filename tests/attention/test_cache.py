@@ -347,6 +347,17 @@ def test_gradients_flow_through_the_cache():
     jax.tree.map(check, by_steps, loss(lambda seq: forward(encoding, None, seq))(seq))
 
 
+@pytest.mark.parametrize("mask", [{"q_index": np.array([3])}, {"k_index": np.arange(T) + 3}], ids=["query", "keys"])
+def test_one_query_with_an_index_of_its_own_sees_what_the_mask_says(mask):
+    """It was causal all the same, and a query at index 3 of 8 did not see the keys after it."""
+    seq, mask = tokens(), aj.Mask(**mask)
+    cache = aj.KVCache.create(B, T, N, H).append(seq.k, seq.v)
+    out, full = jit(lambda q, cache: (aj.attend(q, cache=cache, mask=mask), aj.attend(q, seq.k, seq.v)))(
+        seq.q[:, 3:4], cache
+    )
+    check(out, full)
+
+
 def test_weights_of_a_cache_are_in_the_order_of_its_slots():
     seq, cache = tokens(), aj.KVCache.create(B, 3, N, H, window=2)
     mask = aj.Mask(causal=True, window=2)

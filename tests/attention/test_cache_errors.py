@@ -1,5 +1,6 @@
 """What a cache must not pass over: overflow, masks that look too far back, other encodings, misfitting arrays."""
 
+import dataclasses
 import functools
 
 import jax
@@ -57,6 +58,62 @@ def test_overflow_is_nan_where_it_is_traced(implementation, mask, monkeypatch):
     # The count is an array of JAX now, which is not read: one more token is still no error, and still NaN.
     cache = cache.append(tokens(1), tokens(1))
     assert np.all(np.isnan(aj.attend(tokens(1), cache=cache, mask=mask, implementation=implementation)))
+
+
+HIDING = {
+    "k_valid": aj.Mask(causal=True, k_valid=np.arange(6) > 2),
+    "allowed": aj.Mask(allowed=np.arange(6)[None] > 2),
+    "q_index": aj.Mask(causal=True, window=2, q_index=np.array([20])),
+    "segments": aj.Mask(causal=True, q_segments=np.array([1]), k_segments=np.array([0, 0, 0, 1, 1, 1])),
+    "nobody": aj.Mask(k_valid=np.zeros(6, bool)),
+}
+
+
+@pytest.mark.quick("chunked-k_valid", "dense-allowed", "xla-q_index", "dense-segments", "chunked-nobody")
+@pytest.mark.parametrize("name", HIDING)
+@pytest.mark.parametrize("implementation", ["dense", "chunked", "xla"])
+def test_overflow_is_nan_whatever_the_mask_hides(implementation, name, monkeypatch):
+    """It was 0 in every result, as of a query that sees no key."""
+    monkeypatch.setitem(dispatch.WITH_LSE, "chunked", functools.partial(blockwise, tiling=aj.Tiling(2, 3)))
+    q, mask = tokens(1), HIDING[name]
+
+    @jax.jit
+    def results(cache):
+        found = {"weights": aj.attention_weights(q, cache=cache, mask=mask)}
+        out = lambda q: aj.attend(q, cache=cache, mask=mask, implementation=implementation)
+        found["out"], pull = jax.vjp(out, q)
+        if implementation != "xla":
+            found["with lse"] = aj.attend_with_lse(q, cache=cache, mask=mask, implementation=implementation)
+        return found, pull(q)
+
+    full = appended(aj.KVCache.create(B, 6, N, H), 6)
+    found, gradient = results(dataclasses.replace(full, index=jnp.int32(6)))
+    assert not any(np.isnan(x).any() for x in jax.tree.leaves((found, gradient)))
+    found, _ = results(dataclasses.replace(full, index=jnp.int32(7)))
+    for key, result in found.items():
+        assert all(np.isnan(x).all() for x in jax.tree.leaves(result)), key
+
+
+def test_a_loss_over_lost_tokens_has_no_finite_gradient():
+    full = appended(aj.KVCache.create(B, 6, N, H), 6)
+    run = lambda q, index: aj.attend(q, cache=dataclasses.replace(full, index=index), mask=HIDING["k_valid"])
+    gradient = jax.jit(jax.grad(lambda q, index: run(q, index).sum()))
+    assert np.isfinite(gradient(tokens(1), jnp.int32(6))).all()
+    assert np.isnan(gradient(tokens(1), jnp.int32(7))).all()
+
+
+def test_an_encoding_with_a_length_needs_plain_positions_in_a_ring_too():
+    """A ring answered with its own count, which stayed 0 where positions are a tuple: frequencies of a length of 0."""
+    encoding = aj.compose(aj.RoPE(scaling=aj.DynamicNTK(2.0, original_length=4)), aj.FoX())
+    sizes, params = aj.Sizes(N * H, N, N, H), None
+    params = encoding.init(jax.random.key(0), sizes)
+    pos = aj.context_positions(encoding, params, jnp.ones((B, 4, N * H)), np.arange(4), sizes)
+    for window in (None, 3):
+        cache = aj.KVCache.create(B, 8, N, H, encoding=encoding, window=window)
+        cache = cache.append(tokens(4), tokens(4), pos, params=params)
+        options = {"encoding": encoding, "params": params, "mask": aj.Mask(causal=True, window=window)}
+        with pytest.raises(ValueError, match=r"depends on the length needs positions \[S\] or \[B, S\], with one axis"):
+            aj.attend(tokens(1), cache=cache, **options)
 
 
 def test_a_mask_must_not_look_further_back_than_the_ring():

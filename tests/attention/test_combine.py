@@ -163,6 +163,8 @@ def test_the_gradient_of_a_gate_is_what_its_head_is_worth():
 def test_gate_heads_refuses_other_shapes():
     with pytest.raises(ValueError, match=r"gate must have shape \(3,\) or \(2, 3\), got \(2,\)"):
         gate_heads(jnp.zeros((2, 1, 3, 2)), jnp.zeros(2))
+    with pytest.raises(ValueError, match=r"out must have 4 axes \[batch, length, heads, head\], got shape \(1, 3, 2\)"):
+        gate_heads(jnp.zeros((1, 3, 2)), jnp.zeros(3))
 
 
 # Dropout
@@ -229,6 +231,21 @@ def test_the_gradient_of_dropout_is_that_of_its_output(implementation):
         slope = (moved[0] - moved[1]) / 2e-5
         expected = sum((g * d).sum() for g, d in zip(gradients, direction, strict=True))
         np.testing.assert_allclose(expected, slope, rtol=1e-7)
+
+
+@pytest.mark.parametrize("generator", ["rbg", "unsafe_rbg"])
+def test_dropout_with_keys_of_other_generators(generator):
+    """Their numbers depend on how many are drawn at once: masks differed between tiles, and between the passes."""
+    q, k, v = content("float32")
+    keys = jax.random.split(jax.random.key(7, impl=generator), 2)
+    run = lambda key, way: attend(q, k, v, dropout=Dropout(key, 0.5), implementation=way)
+    outs = [[run(key, way) for way in ("dense", Tiling(3, 5), Tiling(4, 2, heads=1))] for key in keys]
+    for dense, *tiled in outs:
+        for one in tiled:
+            np.testing.assert_allclose(one, dense, rtol=1e-5, atol=1e-5)
+    assert np.abs(outs[0][0] - outs[1][0]).max() > 0.1, "another key, other masks"
+    mapped = jax.vmap(lambda key: run(key, "dense"))(keys)
+    np.testing.assert_allclose(mapped, [each[0] for each in outs], rtol=1e-5, atol=1e-5)
 
 
 def test_dropout_of_nothing_and_of_another_key():

@@ -12,6 +12,7 @@ from attnjax import (
     ALiBi,
     CoPE,
     Dropout,
+    KVCache,
     Mask,
     NoPE,
     PoPE,
@@ -112,6 +113,14 @@ def test_an_explanation_is_a_record_that_prints():
 def test_explain_takes_arrays_or_their_shapes():
     q, k, v = content(5)
     assert explain(q, k, v, mask=CAUSAL) == explain(*shapes(5), mask=CAUSAL)
+
+
+def test_explain_does_not_count_the_tokens_of_a_cache():
+    """As its docstring says: nothing is computed, and an empty cache may be one that is filled later."""
+    q, cache = content(1)[0], KVCache.create(B, 8, K, H)
+    with pytest.raises(ValueError, match="got 1 queries, the cache holds 0 tokens"):
+        attend(q, cache=cache)
+    assert explain(q, cache=cache).implementation == "dense"
 
 
 @pytest.mark.parametrize(("T", "expected"), [(5, "dense"), (1040, "chunked")])

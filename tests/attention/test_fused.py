@@ -8,11 +8,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from attnjax import ALiBi, Cable, FoX, Mask, NoPE, PoPE, RoPE, XPos, explain
+from attnjax import ALiBi, Cable, DynamicNTK, FoX, Mask, NoPE, PoPE, RoPE, XPos, attend, compose, explain
 from attnjax.attention import fused, support
 from attnjax.attention.dense import dense
 from attnjax.attention.inputs import from_caller, prepare
 from tests.attention.test_dispatch import CAUSAL, B, H, K, N, content, learned, shapes
+from tests.attention.toys import PerLength
 
 LOWERED = {"nope": NoPE(), "rope": RoPE(), "xpos": XPos(), "pope": PoPE(), "alibi": ALiBi()}
 
@@ -200,6 +201,33 @@ def test_a_linear_bias_is_columns_only_where_these_are_exact(pos, dtype, reason,
     chosen = explain(*shapes(9, dtype=dtype), encoding=ALiBi(), q_pos=pos, k_pos=pos, mask=CAUSAL)
     assert (chosen.implementation == "cudnn") == (reason is None)
     assert dict(chosen.rejected).get("cudnn") == reason
+
+
+BY_LENGTH = {
+    "hooks of queries": compose(RoPE(scaling=DynamicNTK(2.0, original_length=4)), ALiBi()),
+    "hook of scores": PerLength(),
+}
+
+
+@pytest.mark.parametrize("heads", [(4, 2), (2, 2), (2, 1)], ids=str)
+@pytest.mark.parametrize("name", BY_LENGTH)
+def test_a_bias_beside_constants_of_the_length_through_xla(name, heads):
+    """Parameters have an axis of examples there, which was taken for that of the heads: an error, or other slopes."""
+    (q, k, v), valid = content(9), np.arange(9) < np.array([[9], [6]])
+    q, k, v = q[:, :, : heads[0]], k[:, :, : heads[1]], v[:, :, : heads[1]]
+    options = {"encoding": BY_LENGTH[name], "mask": Mask(causal=True, k_valid=valid)}
+    outs = jax.jit(lambda: [attend(q, k, v, implementation=way, **options) for way in ("xla", "dense")])()
+    np.testing.assert_allclose(*outs, atol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_a_traced_scale_is_not_rounded_to_sixteen_bits(dtype):
+    """0.3 is 0.30078 in bfloat16, and queries times it were rounded once more: ten times the error of the scale as a number."""
+    q, k, v = (3 * x for x in content(16, dtype=dtype))
+    run = lambda scale: attend(q, k, v, scale=scale, implementation="xla").astype("float32")
+    exact = attend(*(x.astype("float32") for x in (q, k, v)), scale=0.3, implementation="dense")
+    known, traced = (np.abs(x - exact).max() for x in (run(0.3), jax.jit(run)(jnp.float32(0.3))))
+    assert traced <= known + 1e-3, (traced, known)
 
 
 @pytest.mark.usefixtures("kernel")

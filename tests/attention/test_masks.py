@@ -116,6 +116,17 @@ def test_every_rule_pair_by_pair(implementation):
         np.testing.assert_allclose(weights, expected, rtol=1e-6, err_msg=name)
 
 
+@pytest.mark.parametrize("rule", [{"window": 2**31}, {"window": (0, 2**40)}, {"window": 3, "first": 2**31}], ids=str)
+def test_a_rule_that_int32_cannot_hold_is_refused(rule):
+    """It was an OverflowError of NumPy, deep inside; the largest that there is sees everything."""
+    with pytest.raises(ValueError, match=r"window and first must be at most 2147483647 \(int32\), got"):
+        Mask(**rule)
+    q, k, v = content("float32")
+    run = jax.jit(lambda mask, way: attnjax.attend(q, k, v, mask=mask, implementation=way), static_argnums=1)
+    for way in ("dense", "chunked"):
+        np.testing.assert_allclose(run(Mask(window=2**31 - 1), way), run(Mask(), way), atol=1e-6)
+
+
 def test_some_case_leaves_rows_empty_and_some_does_not():
     empty = {name for name, mask in CASES.items() if not by_loops(mask).any(-1).all()}
     assert {"segments", "everything"} <= empty

@@ -84,6 +84,24 @@ def test_sinks_of_any_size(implementation, size):
     np.testing.assert_array_equal(gradient, np.zeros(N))
 
 
+@pytest.mark.quick("dense", "chunked", "pallas")
+@pytest.mark.parametrize("implementation", [*WAYS.values(), "pallas"], ids=[*WAYS, "pallas"])
+def test_a_sink_of_minus_infinity_is_none(implementation):
+    """Output, log-sum-exp and gradients are those without a sink, also where nothing is seen: NaN in tiles and kernel."""
+    options = {"mask": Mask(causal=True, k_valid=np.arange(T) != 0), "scale": SCALE, "implementation": implementation}
+
+    def loss(arrays, sink):
+        out, lse = attend_with_lse(*arrays, sink=sink, **options)
+        return (jnp.sin(out) + jnp.where(jnp.isfinite(lse), lse, 0)[..., None]).sum(), (out, lse)
+
+    run = jax.jit(jax.value_and_grad(loss, has_aux=True))
+    arrays, sink = drawn(T, dtype="float32"), jnp.full(N, -jnp.inf, jnp.float32)
+    found, expected = run(arrays, sink), run(arrays, None)
+    assert_trees_close(found, expected, atol=1e-6)
+    assert np.all(found[0][1][1][:, 0] == -np.inf)
+    np.testing.assert_array_equal(jax.jit(jax.grad(lambda sink: loss(arrays, sink)[0]))(sink), np.zeros(N))
+
+
 @pytest.mark.usefixtures("x64")
 @IMPLEMENTATIONS
 def test_a_query_that_sees_a_sink_alone_is_zero(implementation):

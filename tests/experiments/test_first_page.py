@@ -1,10 +1,15 @@
 """The numbers of the first page, and of the study's own page, are those of the committed report."""
 
 import csv
+import json
 import pathlib
 import re
 
+import numpy as np
 import pytest
+
+from attnjax.report.intervals import of_mean
+from attnjax.report.significance import sign_flip
 
 ROOT = pathlib.Path(__file__).parents[2]
 STUDY = ROOT / "experiments" / "rope_vs_sinusoidal_paper"
@@ -106,9 +111,44 @@ def test_the_tables_of_the_study(task):
 
 def test_the_differences_of_the_sentence_below_the_table():
     page = re.sub(r"\s+", " ", (ROOT / "README.md").read_text(encoding="utf-8"))
-    for task, factor, digits, unit in (("copy", 100, 1, "points, 95 % interval"), ("text", 1, 2, "nats,")):
+    copied = "points over the tested lengths, 95 % interval"
+    for task, factor, digits, unit, over in (
+        ("copy", 100, 1, copied, ""),
+        ("text", 1, 2, "nats,", ", over runs and files of the test"),
+    ):
         pair = row("paired.csv", task, "Sinusoidal embed_scale=yes", less="RoPE")
         ends = [abs(factor * float(pair[f"mean_difference{end}"])) for end in ("", "_low", "_high")]
         low, mean, high = (f"{end:.{digits}f}" for end in sorted(ends))
-        assert f"(by {mean} {unit} {low} to {high})" in page
+        assert f"(by {mean} {unit} {low} to {high}{over})" in page
+        assert (int(pair["documents"]) > 20) == (task == "text")
         assert (pair["pairs"], float(pair["p"])) == ("10", pytest.approx(2 / 2**10))
+
+
+def paired(task: str, length: int) -> np.ndarray:
+    """RoPE less sinusoidal positions by seed, at a tested length, from the records."""
+    losses: dict[tuple[str, int], float] = {}
+    for run in report("runs.csv"):
+        if run["task"] == task and run["variant"] in ("RoPE", "Sinusoidal embed_scale=yes"):
+            lines = (STUDY / "records" / run["run"] / "results.jsonl").read_text(encoding="utf-8").splitlines()
+            found = [json.loads(line) for line in lines]
+            (value,) = [
+                one["value"]
+                for one in found
+                if (one["metric"], one["length"]) == (METRIC[task], length) and one["split"] == "test"
+            ]
+            losses[run["variant"], int(run["seed"])] = value
+    return np.array([losses["RoPE", seed] - losses["Sinusoidal embed_scale=yes", seed] for seed in range(10)])
+
+
+def test_no_difference_is_shown_at_any_length_on_markov_chains_and_at_the_longest_on_text():
+    """What the first page says of single lengths; p of all sign flips, uncorrected."""
+    beyond = [int(one) for one in overall("markov", "RoPE")["tested_past"].split()]
+    assert min(sign_flip(paired("markov", length)) for length in beyond) > 0.05
+    assert min(sign_flip(paired("text", length)) for length in (256, 512)) > 0.05
+    assert max(sign_flip(paired("text", length)) for length in (65, 72, 96, 128)) < 0.01
+    page = (STUDY / "README.md").read_text(encoding="utf-8")
+    for task, length in (("text", 256), ("text", 512), ("markov", 128), ("markov", 512)):
+        found = of_mean(paired(task, length))
+        digits = 2 if task == "text" else 3
+        for end in (found.value, found.low, found.high):
+            assert f"{end:.{digits}f}" in page

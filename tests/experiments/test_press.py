@@ -1,9 +1,14 @@
 """Numbers of the page about the text of Press et al., against the table of cells that is made from the records."""
 
 import csv
+import json
 import pathlib
 
+import numpy as np
 import pytest
+
+from attnjax.report.intervals import of_runs
+from attnjax.report.significance import sign_flip
 
 EXPERIMENTS = pathlib.Path(__file__).parents[2] / "experiments"
 TESTS = {"separate windows": "perplexity_nonoverlapping", "sliding window": "perplexity_sliding"}
@@ -37,12 +42,40 @@ def of_the_page() -> list[tuple[tuple[str, int, str], str, str]]:
     return found
 
 
+def rises(key: tuple[str, int, str]) -> np.ndarray:
+    """The rise of the loss at a multiple of the trained length, of each of six runs, from the records."""
+    metric, multiple, encoding = key
+    metric, found = metric.replace("perplexity", "loss"), {}
+    for run in rows("press/report/runs.csv"):
+        folder = EXPERIMENTS / "press/records" / run["run"]
+        if json.loads((folder / "config.json").read_text())["model"]["encoding"]["name"] == encoding:
+            lines = [json.loads(line) for line in (folder / "results.jsonl").read_text().splitlines()]
+            loss = {
+                one["length"]: one["value"] for one in lines if one["metric"] == metric and one["split"] != "validation"
+            }
+            found[run["seed"]] = loss[multiple * TRAINED] - loss[TRAINED]
+    return np.array([found[seed] for seed in sorted(found)])
+
+
+def test_rope_in_sliding_windows_where_the_paper_has_none():
+    """Above sinusoidal positions in each of six runs from five times the trained length on, and far below at twice."""
+    for multiple in (5, 6, 7, 9, 24):
+        key = ("perplexity_sliding", multiple)
+        assert (rises((*key, "rope")) > rises((*key, "sinusoidal"))).all()
+    key = ("perplexity_sliding", 2)
+    assert (rises((*key, "rope")) < rises((*key, "sinusoidal"))).all()
+    for multiple, p in ((7, 0.25), (9, 1.0)):
+        key = ("perplexity_nonoverlapping", multiple)
+        assert sign_flip(rises((*key, "rope")) - rises((*key, "sinusoidal"))) == p
+
+
 def test_every_number_of_the_page_is_that_of_the_records():
     table, page = of_the_table(), of_the_page()
     assert len(page) == 5 * 4
     for key, ours, theirs in page:
         if key not in table:
-            assert (ours, theirs) == ("", "not published")
+            found = of_runs(rises(key))
+            assert (ours, theirs) == (f"{found.value:.3f} [{found.low:.3f}, {found.high:.3f}]", "not published")
             continue
         row = table[key]
         value, low, high, published = (
@@ -68,4 +101,6 @@ def test_the_order_of_encodings():
     (other,) = [row["lengths"] for row in found if row["discordant"] != "0"]
     assert other == "12512 of 512"
     text = (EXPERIMENTS / "press/README.md").read_text(encoding="utf-8")
-    assert "Of 48 pairs of encodings at the same multiple of the trained length 47 stand as in the" in text
+    assert "Of 48 pairs of encodings at the same multiple of the trained length 47 stand as in the" in " ".join(
+        text.split()
+    )

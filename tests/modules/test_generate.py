@@ -87,6 +87,46 @@ def test_an_encoder_decoder_continues_a_target(config, build, call, tokens):
     np.testing.assert_array_equal(out, logits[:, :-1].argmax(-1))
 
 
+TOO_LONG = np.zeros((2, 5), int)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"source": np.array([[3, 11], [0, 1]])}, r"source must be in 0\.\.10, got values in 0\.\.11"),
+        ({"source": np.zeros((2, 3))}, r"source must be integers \[B, T\], got float64\[2, 3\]"),
+        ({"source": [[1, 2], [3, 4]]}, r"source must be integers \[B, T\], got list"),
+        (
+            {"source": np.zeros((1, 3), int)},
+            r"a row per prompt, of at least one token, got int64\[1, 3\] for 2 prompts",
+        ),
+        (
+            {"source": np.zeros((2, 0), int)},
+            r"a row per prompt, of at least one token, got int64\[2, 0\] for 2 prompts",
+        ),
+        ({"source_valid": np.ones((2, 2), bool)}, r"source_valid must be booleans \(2, 3\), got bool\(2, 2\)"),
+        ({"source_valid": np.ones((2, 3), int)}, r"source_valid must be booleans \(2, 3\), got int64\(2, 3\)"),
+        ({"source_valid": [[True] * 3] * 2}, r"source_valid must be booleans \(2, 3\), got list"),
+        ({"source": TOO_LONG}, r"Learned has rows for positions 0\.\.3, got positions 0\.\.4"),
+        ({"source": TOO_LONG, "source_valid": TOO_LONG == 0}, r"rows for positions 0\.\.3, got positions 0\.\.4"),
+    ],
+    ids=["token", "floats", "list", "batch", "empty", "valid", "int valid", "list valid", "long", "long valid"],
+)
+def test_mistakes_of_a_source_are_refused(config, build, tokens, options, message):
+    model = build(EncoderDecoder, config(layers=1, encoding=Learned(4)))
+    with pytest.raises(ValueError, match=message):
+        generate(model, tokens[:, :2], 2, **{"source": tokens[:, :3], **options})
+
+
+def test_padding_of_a_source_takes_no_position(config, build, tokens):
+    """Five tokens of which four count fit a table of four rows."""
+    model = build(EncoderDecoder, config(layers=1, encoding=Learned(4)), scale=0.6)
+    source, valid = np.concatenate([tokens[:, :1], tokens[:, :4]], 1), np.broadcast_to(np.arange(5) > 0, (2, 5))
+    out = generate(model, tokens[:, :2], 2, source=source, source_valid=valid)
+    np.testing.assert_array_equal(out, generate(model, tokens[:, :2], 2, source=tokens[:, :4]))
+    assert out.min() >= 0
+
+
 def test_calling_again_compiles_nothing(decoder, tokens):
     generate(decoder, tokens[:, :3], STEPS)
     before = _generate._cache_size()

@@ -3,6 +3,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from attnjax.attention import Mask, attention_weights
 from attnjax.positions.alibi import ALiBi
 from attnjax.positions.base import EncodingParams, Sizes, Trait
 
@@ -26,8 +27,31 @@ def given(slope):
 def test_slopes_are_the_published_ones(heads):
     made = slopes(ALiBi(), heads)
     assert isinstance(made, np.ndarray)
-    assert made.dtype == np.float32
+    assert made.dtype == np.float64
     np.testing.assert_allclose(made, SLOPES[heads], rtol=1e-7)
+
+
+def test_the_bias_has_all_bits_of_its_slopes(x64):
+    """0.3 rounded to float32 is off in the eighth digit."""
+    own = ALiBi(slopes=(0.3, 0.7))
+    q, k = (jnp.asarray(np.random.default_rng(0).normal(size=(1, 9, 2, 4))) for _ in range(2))
+    n = np.arange(9)[:, None] - np.arange(9)[None, :]
+    logits = np.einsum("btnh,bsnh->bnts", q, k) / 2 - np.array([0.3, 0.7])[:, None, None] * n
+    weights = np.exp(np.where(n >= 0, logits, -np.inf))
+    found = attention_weights(q, k, encoding=own, mask=Mask(causal=True))
+    np.testing.assert_allclose(found, weights / weights.sum(-1, keepdims=True), atol=1e-14)
+    one = EncodingParams(head={"slope": slopes(own, 2)[0]})
+    np.testing.assert_array_equal(own.bias(one, jnp.arange(3)), -0.3 * np.arange(3))
+    assert own.slope(one) == -0.3
+
+
+def test_the_bias_is_float32_otherwise():
+    """The slopes are kept in float64 on the host, and rounded once, without a warning."""
+    own = ALiBi(slopes=(0.3, 0.7))
+    one = EncodingParams(head={"slope": slopes(own, 2)[0]})
+    assert own.bias(one, jnp.arange(3)).dtype == own.slope(one).dtype == jnp.float32
+    np.testing.assert_array_equal(own.bias(one, jnp.arange(3)), -np.float32(0.3) * np.arange(3, dtype=np.float32))
+    assert own.bias(EncodingParams(head={"slope": jnp.bfloat16(0.5)}), jnp.arange(3)).dtype == jnp.float32
 
 
 def test_own_slopes():

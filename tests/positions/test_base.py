@@ -99,6 +99,25 @@ def test_learns_says_whether_init_makes_parameters(name):
     assert learns(made(name)) == bool(jax.tree.leaves(params))
 
 
+@pytest.mark.parametrize("name", sorted(name for name in ENCODINGS if Trait.SCORE in made(name).traits))
+def test_the_scores_that_leave_out_logits_are_those_that_say_so(name, make_tile):
+    encoding = made(name)
+    tile, sizes = make_tile(np.arange(3), np.arange(3), dtype=np.float32), Sizes(4, 2, 2, 4)
+    p = resolve(encoding, encoding.init(jax.random.key(0), sizes), sizes)
+    if Trait.ALL_HEADS in encoding.traits:
+        tile = tile._replace(**{side: jnp.stack([getattr(tile, side)] * 2) for side in ("logits", "q", "k")})
+    else:
+        p = p._replace(head=jax.tree.map(lambda leaf: jnp.asarray(leaf)[0], p.head))
+    if name == "path":
+        channels = jnp.zeros((3, 4 + 1 + 2 * 4))
+        tile = tile._replace(q_pos=channels, k_pos=channels)
+    scores = lambda logits: encoding.score(p, tile._replace(logits=logits))
+    before, after = (
+        found[0] if isinstance(found, tuple) else found for found in map(scores, (tile.logits, tile.logits + 1))
+    )
+    assert bool((before == after).all()) == encoding.replaces_logits
+
+
 @pytest.mark.parametrize("name", sorted(ENCODINGS))
 def test_constants_do_not_mind_sizes_that_the_encoding_does_not_use(name):
     """Attention does not know D, and a model's input has no heads."""

@@ -5,12 +5,16 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from attnjax.attention import Mask, attention_weights
 from attnjax.positions.alibi import ALiBi
 from attnjax.positions.base import EncodingParams, NoPE, PositionEncoding, Sizes, Trait, learns, resolve
 from attnjax.positions.compose import compose
 from attnjax.positions.cope import CoPE
 from attnjax.positions.fire import FIRE
 from attnjax.positions.kerple import Kerple
+from attnjax.positions.log_n import LogN
+from attnjax.positions.path import PaTH
+from attnjax.positions.rerope import ReRoPE
 from attnjax.positions.rope import RoPE
 from attnjax.positions.sandwich import Sandwich
 from attnjax.positions.t5 import T5Bias
@@ -230,6 +234,34 @@ def test_is_hashable_and_equal_by_value():
     assert compose(ALiBi(), FIRE()) == compose(ALiBi(), FIRE())
     assert hash(compose(ALiBi(), FIRE())) == hash(compose(ALiBi(), FIRE()))
     assert compose(ALiBi(), FIRE()) != compose(FIRE(), ALiBi())
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        (ALiBi(), ReRoPE(window=2)),
+        (FIRE(), PaTH()),
+        (NoPE(), compose(RoPE(), T5Bias()), compose(LogN(), ReRoPE(window=2))),
+        (PaTH(), ReRoPE(window=2)),
+    ],
+    ids=str,
+)
+def test_refuses_to_lose_what_an_earlier_part_adds(parts):
+    """A part that computes logits anew would leave it out."""
+    with pytest.raises(ValueError, match=r"(PaTH|ReRoPE)\(.*\) replaces what .* adds to the logits: put \1\(.* first"):
+        compose(*parts)
+
+
+def test_what_replaces_logits_comes_before_what_adds_to_them():
+    q, k = (jnp.asarray(np.random.default_rng(seed).normal(size=(1, 6, 2, 4)), jnp.float32) for seed in (0, 1))
+    weights = lambda encoding: attention_weights(q, k, encoding=encoding, mask=Mask(causal=True))
+    logits = jnp.log(weights(compose(LogN(), ReRoPE(window=2), ALiBi()))[0])
+    n = np.arange(6)[:, None] - np.arange(6)[None, :]
+    expected = jnp.log(weights(ReRoPE(window=2))[0]) - np.array([2.0**-4, 2.0**-8])[:, None, None] * n
+    for h in range(2):
+        for t in range(6):
+            row = logits[h, t, : t + 1] - expected[h, t, : t + 1]
+            np.testing.assert_allclose(row - row[0], 0, atol=1e-5)
 
 
 def test_refuses():

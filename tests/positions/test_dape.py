@@ -13,6 +13,7 @@ from attnjax import (
     EncodingParams,
     Kerple,
     Mask,
+    ReRoPE,
     RoPE,
     Sizes,
     StickBreaking,
@@ -245,7 +246,13 @@ def test_init_is_uniform_by_the_number_of_inputs():
     assert DAPE(None, width=3).init(jax.random.key(0), Sizes(64, 32, 32, 2)).shared[1]["hidden"].shape == (32, 3)
 
 
-@pytest.mark.parametrize("base", [RoPE(), CoPE(), StickBreaking(), compose(RoPE(), ALiBi()), DAPE()], ids=str)
+REPLACING = [ReRoPE(window=2), compose(ReRoPE(window=2), ALiBi())]
+"""What they return of logits that are 0 is no bias."""
+
+
+@pytest.mark.parametrize(
+    "base", [RoPE(), CoPE(), StickBreaking(), compose(RoPE(), ALiBi()), DAPE(), *REPLACING], ids=str
+)
 def test_refuses_a_base_that_does_more_than_add(base):
     with pytest.raises(ValueError, match="base must add to the logits of a head and do nothing else, got"):
         DAPE(base)

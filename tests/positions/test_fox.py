@@ -107,7 +107,7 @@ def test_the_bias_as_columns_for_kernels():
     assert linear_bias_obstacle(inputs) is None
 
 
-@pytest.mark.parametrize("gate_bias", [0, 5.0, -1.0])
+@pytest.mark.parametrize("gate_bias", [0, 5.0, -1.0, np.float32(-1.5), np.int64(2)])
 def test_initial_gates(gate_bias):
     head = FoX(gate_bias).init(jax.random.key(0), Sizes(512, 64, 64, 8)).head
     assert {name: leaf.shape for name, leaf in head.items()} == {"w": (64, 512), "b": (64,)}

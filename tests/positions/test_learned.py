@@ -62,6 +62,11 @@ def test_init_draws_the_published_deviation():
     assert learns(Learned(512))
 
 
+def test_init_is_float32_in_double_precision_too(x64):
+    sizes = Sizes(model=4, heads=1, kv_heads=1, head_dim=4)
+    assert Learned(3).init(jax.random.key(0), sizes).shared["table"].dtype == jnp.float32
+
+
 def test_follows_the_dtype_of_the_embeddings(x64):
     assert embed(np.array([0, 1]), X.astype(jnp.float64)).dtype == jnp.float64
     assert embed(np.array([0, 1]), X.astype(jnp.float32)).dtype == jnp.float32

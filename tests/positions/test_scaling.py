@@ -76,6 +76,14 @@ def test_yarn_with_a_ramp_of_no_length():
     np.testing.assert_allclose(YaRN(4.0, 4).radians(4, THETA) / THETA ** (-np.arange(4) / 4), [1, 0.25, 0.25, 0.25])
 
 
+def test_yarn_of_an_original_length_beyond_all_wavelengths():
+    """Of 4 pairs at base 10, 32 turns are made up to 10^(2 - 1/4) at index 7, the last, and up to 10^2 at index 8."""
+    ratios = lambda length: YaRN(4.0, length).radians(4, 10.0) / 10.0 ** -(np.arange(4) / 4)
+    for length in (round(64 * math.pi * 10**1.75) + 1, round(64 * math.pi * 100) - 1):
+        np.testing.assert_allclose(ratios(length), 1, rtol=1e-12)
+    np.testing.assert_allclose(ratios(round(64 * math.pi * 100) + 1), 0.25, rtol=1e-12)
+
+
 def test_llama3():
     wavelength = 2 * np.pi / BASE
     expected = []

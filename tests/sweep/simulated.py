@@ -128,7 +128,8 @@ class Machines:
 
         def names(folder):
             self.turn()
-            return self._seen(folder.path) if ours(folder) else real_names(folder)
+            seen = self._seen(folder.path) if ours(folder) else None
+            return real_names(folder) if seen is None else seen  # checkpoints, which are written in another way
 
         def opened(folder, name, flags=os.O_RDONLY):
             path = folder.path / name

@@ -304,6 +304,24 @@ def test_a_holder_that_was_thought_dead_is_asked_to_stop(tmp_path):
     assert isinstance(claim(tmp_path, Watch()), Owner)
 
 
+def test_the_other_leases_of_a_process_that_has_lost_one_keep_their_heartbeats(tmp_path):
+    """Whoever stops saves the runs that it still holds, which takes longer than others wait."""
+    (tmp_path / "lost").mkdir()
+    (tmp_path / "kept").mkdir()
+    lost, kept = (claim(tmp_path / name, Watch()) for name in ("lost", "kept"))
+    stop = Stop()
+    with heartbeat([lost, kept], 0.01, stop):
+        foreign(tmp_path / "lost", 2)
+        assert stop.wait(20)
+        for _ in range(3):
+            before = kept.path.read_bytes()
+            until(lambda before=before: kept.path.read_bytes() != before, 20)
+    assert stop.reason == "the lease of lost was taken over"
+    assert kept.held()
+    for one in (lost, kept):
+        one.release()
+
+
 def test_heartbeats_change_the_file(tmp_path):
     mine = claim(tmp_path, Watch())
     before = mine.path.read_bytes()

@@ -10,9 +10,9 @@ import pytest
 from checks import check_complete, until
 
 from attnjax.cli import execution, main
-from attnjax.sweep import ExecutionConfig, load, run_here, run_workers
+from attnjax.sweep import ExecutionConfig, load, run_here, run_workers, seeds
 from attnjax.sweep.execute import states
-from attnjax.sweep.lease import holder, is_running
+from attnjax.sweep.lease import Watch, claim, holder, is_running
 from attnjax.sweep.stop import Stop
 from attnjax.sweep.summary import Ledger, summarise
 
@@ -109,12 +109,23 @@ def test_a_run_that_another_process_has(first, capsys):
     assert "1 runs: 1 running" in capsys.readouterr().out
 
 
-def test_runs_of_a_population_that_another_process_has_begun_are_left_to_it(first, capsys):
+def test_a_run_that_has_not_begun_is_trained_beside_one_of_its_group_that_another_process_has_begun(first, capsys):
+    """It could not train with that one, which is at step 1."""
     _, store, held = first
     assert command(store) == 3
     told = capsys.readouterr().out
     assert f"held     {held}" in told
-    assert "2 runs: 1 running, 1 pending" in told
+    assert "2 runs: 1 running, 1 done" in told
+
+
+def test_runs_of_a_population_whose_first_another_process_has_claimed_are_left_to_it(make):
+    store = make(seeds(2))
+    claimed = claim(store.directory(store.runs[0].run), Watch())
+    summary = run_here(store, fake_training.never)
+    claimed.release()
+    assert str(summary) == "2 runs: 2 pending"
+    assert list(summary.others) == [store.runs[0].run]
+    assert holder(store.directory(store.runs[1].run)) is None
 
 
 def test_a_run_that_is_left_and_that_nobody_holds_is_no_success(make):

@@ -85,6 +85,12 @@ def test_any_other_difference_is_another_population(change):
     assert population_key(parse(change)) != population_key(RunConfig())
 
 
+@pytest.mark.parametrize("scaling", ["yarn", 2, 0.5, True, [1, 2]])
+def test_a_scaling_that_is_no_table_is_planned_and_left_to_the_check(scaling):
+    found = plan({"model": {"encoding": {"name": "rope", "options": {"scaling": scaling}}}}, seeds(2))
+    assert len(groups([one.config for one in found])) == 1
+
+
 def test_what_is_held_wins_over_the_sweep_and_equal_runs_are_one():
     runs = plan({}, product(A, B), held={"train.steps": 9})
     assert [(one.config.train.steps, one.config.train.batch) for one in runs] == [(9, 7), (9, 8)]

@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import re
 import signal
 import stat
 import subprocess
@@ -248,6 +249,13 @@ def test_a_driver_can_stay_with_the_jobs_and_stop_them(make, programs, monkeypat
 def test_a_folder_that_sbatch_cannot_write_to(make, tmp_path):
     store = make(seeds(1), root=tmp_path / "50% done")
     with pytest.raises(ValueError, match="choose a folder without blanks, quotes and percent signs"):
+        slurm(store).script(store.root / "logs")
+
+
+@pytest.mark.parametrize("name", ["a$(touch${IFS}run)", "a`b`", "a;b", "a&b", "a|b", "a<b", "a>b", "a(b", "a)b", "a$b"])
+def test_a_folder_whose_name_a_shell_would_run_is_refused(make, tmp_path, name):
+    store = make(seeds(1), root=tmp_path / name)
+    with pytest.raises(ValueError, match=re.escape("choose a folder without any of $ ` ; & | < > ( )")):
         slurm(store).script(store.root / "logs")
 
 

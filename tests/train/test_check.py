@@ -14,6 +14,7 @@ from tests.cases import slow_except
 from tests.tasks import cases
 
 LEARNED = {"name": "learned", "options": {"length": 64}}
+SCALING = r"^model\.encoding\.options\.scaling must be a table with a name, as {'name': 'yarn'}, got"
 VISIBLE = {
     "lm_infinite": {"window": [4095, 0], "window_first": 10},
     "streaming_llm": {"window": [512, 0], "window_first": 4},
@@ -127,6 +128,13 @@ def test_a_text_passes(tmp_path):
         (
             {"model.encoding": {"name": "rope", "options": {"scaling": {"name": "yarn"}}}},
             "the run cannot be compiled: .*missing 2 required positional arguments",
+        ),
+        ({"model.encoding": {"name": "rope", "options": {"scaling": "yarn"}}}, f"{SCALING} 'yarn'$"),
+        ({"model.encoding": {"name": "rope", "options": {"scaling": 2}}}, f"{SCALING} 2$"),
+        ({"model.encoding": {"name": "rope", "options": {"scaling": [1, 2]}}}, f"{SCALING} a tuple$"),
+        (
+            {"model.encoding": {"name": "rope", "options": {"scaling": {"name": "resonance", "of": "yarn"}}}},
+            f"{SCALING.replace('scaling', 'scaling.of', 1)} 'yarn'$",
         ),
         ({"model.head": 7}, "RoPE.*even"),
         ({"model.encoding": "alibi", "model.scale": 1e-9, "model.implementation": "cudnn"}, "cannot serve ALiBi.*GPU"),

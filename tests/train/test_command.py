@@ -10,7 +10,8 @@ import pytest
 from attnjax.cli import main
 from attnjax.config import parse
 from attnjax.sweep import plan, prepare, run_here, scan, seeds
-from attnjax.train import checkpoint
+from attnjax.sweep.stop import Stop
+from attnjax.train import checkpoint, train
 from tests.train.killing import CONFIG
 
 
@@ -113,3 +114,30 @@ def test_a_checkpoint_that_does_not_fit_fails_its_run_and_leaves_the_one_before(
     assert [path.name for path in here.iterdir()] == ["1"], "nothing half-written stays"
     found = checkpoint.restore(here, {"w": jnp.zeros(2**10)})
     assert (found.step, found.state["w"].tolist()) == (1, list(range(2**10)))
+
+
+def test_a_run_that_is_added_to_a_sweep_throws_no_other_back_and_keeps_its_checkpoints(folder):
+    config = parse(json.loads((folder / "tiny.json").read_text()))
+    store, stop = prepare(folder / "out", "tiny", plan(config, seeds(1))), Stop()
+    run_here(store, train, progress=lambda event: stop.set("a test") if event.step >= 4 else None, stop=stop)
+    (first,) = scan(store.root).runs
+    reached, kept = first.status.step, []
+    assert (first.status.state, reached in checkpoint.steps(first.directory / "checkpoints"), reached < 8) == (
+        "preempted",
+        True,
+        True,
+    )
+
+    def watched(configs, directories, context):
+        train(configs, directories, context)
+        kept.append(checkpoint.steps(first.directory / "checkpoints"))
+
+    more = prepare(folder / "out", "tiny", plan(config, seeds(2)), extend=True)
+    assert str(run_here(more, watched)) == "2 runs: 2 done"
+    manifests = [run.manifest() for run in scan(store.root).runs]
+    assert [(one["resumed_from"], one["population_size"], one["determinism"]) for one in manifests] == [
+        (reached, 1, "bitwise"),
+        (0, 1, "bitwise"),
+    ]
+    assert kept == [[reached, 8], [reached, 8]]
+    assert [[one["step"] for one in run.metrics().tables] for run in scan(store.root).runs] == [[2, 4, 6, 8]] * 2

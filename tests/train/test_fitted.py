@@ -8,6 +8,7 @@ import statistics
 import pytest
 
 from attnjax.config import parse, run_id
+from attnjax.folder import LinkError
 from attnjax.sweep import prepare, run_here, scan
 from attnjax.sweep.plan import Planned
 from attnjax.sweep.stop import Stop
@@ -222,10 +223,39 @@ def test_damage_to_an_end_costs_time_and_no_result(whole, expected, tmp_path, da
     same(context, whole[0])
 
 
+@pytest.mark.parametrize(
+    "content",
+    [
+        b'{"schema": 1, "step": 8',
+        b'{"schema": 1, "step": 8}' + b" " * 1000,
+        b'{"schema": 1, "step": 8, "a": "\xff"}',
+        b"",
+    ],
+    ids=["cut", "too large", "no text", "empty"],
+)
+def test_a_damaged_end_is_a_warning_and_no_end(tmp_path, content):
+    (tmp_path / FILE).write_bytes(content)
+    with pytest.warns(UserWarning, match=f"^{FILE} of run {tmp_path.name} is damaged, so the run goes on"):
+        assert Fitted(population(UNTIL)[0], [tmp_path]).steps == {}
+
+
+def test_a_link_in_place_of_an_end_is_refused(tmp_path):
+    (tmp_path / "elsewhere").write_text('{"schema": 1, "step": 8}')
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / FILE).symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(LinkError):
+        Fitted(population(UNTIL)[0], [tmp_path / "run"])
+
+
 @pytest.mark.slow
 def test_a_sweep_that_is_stopped_between_two_ends_has_one_population_to_its_end(whole, expected, tmp_path):
-    """A run that has fitted its task is not done until its population is, which would be another one without it."""
-    planned = [Planned(run, {"seed": run.seed}) for run in population(UNTIL)]
+    """A run that has fitted its task is not done until its population is, which would be another one without it.
+
+    A run that is added meanwhile trains alone, because it would throw the others back to the beginning.
+    """
+    slowest, *_ = members = population(UNTIL)
+    members.append(dataclasses.replace(slowest, seed=4, data_seed=4))
+    *planned, added = [Planned(run, {"seed": run.seed}) for run in members]
     store, stop = prepare(tmp_path / "runs", "tiny", planned), Stop()
     runs = [entry.run for entry in store.runs]
     first, second = sorted(expected, key=expected.get)
@@ -237,9 +267,11 @@ def test_a_sweep_that_is_stopped_between_two_ends_has_one_population_to_its_end(
     run_here(store, train, progress=progress, stop=stop)
     assert store.status(runs[int(first)])[:2] == ("preempted", expected[first])
     assert expected[first] < store.status(runs[int(second)]).step < expected[second]
-    summary = run_here(store, train)
-    assert str(summary) == "4 runs: 4 done"
-    for found in scan(store.root).runs:
+    more = prepare(tmp_path / "runs", "tiny", [*planned, added], extend=True)
+    assert str(run_here(more, train)) == "5 runs: 5 done"
+    *members, alone = scan(store.root).runs
+    assert (alone.config.seed, alone.manifest()["population_size"]) == (4, 1)
+    for found in members:
         name, manifest = str(found.config.seed), found.manifest()
         assert found.status == ("done", expected.get(name, 32), "")
         assert (manifest["population_size"], manifest["determinism"]) == (4, "bitwise")

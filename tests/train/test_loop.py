@@ -129,6 +129,31 @@ def test_a_stop_amid_an_evaluation_loses_no_result(watched, watched_whole, recor
     assert context.notes == watched_whole.notes
 
 
+def test_after_a_stop_in_the_last_evaluation_nothing_more_is_computed(
+    whole, population, recorder, folders, monkeypatch
+):
+    """The counts of n-gram models of a long text take minutes."""
+    expected, originals = whole
+    parts, context, counted = folders("late"), recorder(), []
+    for original, part in zip(originals, parts, strict=True):
+        shutil.copytree(original, part, dirs_exist_ok=True)
+    real = loop._log_examples
+
+    def late(*arguments):
+        real(*arguments)
+        context.stop_after = 0
+
+    with monkeypatch.context() as patch:
+        patch.setattr(loop, "_log_examples", late)
+        patch.setattr(loop, "ngram_levels", lambda *_: counted.append(1))
+        train(population, parts, context)
+    assert counted == []
+    assert "parameters_sha256" not in context.notes["0"]
+    context.stop_after = None
+    train(population, parts, context)
+    assert context.notes == expected.notes
+
+
 def test_the_newest_step_that_all_have_is_resumed_from(whole, population, recorder, folders):
     expected, originals = whole
     parts = folders("lagging")

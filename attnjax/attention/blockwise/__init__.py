@@ -70,7 +70,6 @@ def split(inputs: AttentionInputs, tiling: Tiling | None) -> tuple[Static, PyTre
         tile,
         float(inputs.scale) if known else None,
         0.0 if dropout is None else dropout.rate,
-        None if dropout is None else jax.random.key_impl(dropout.key),
         (B, 1) if Trait.ALL_HEADS in traits else (B, K),
         sizes.heads,
         everywhere=tiling is not None,

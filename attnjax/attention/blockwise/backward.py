@@ -37,6 +37,8 @@ def row_results(static: Static, inputs: BlockInputs, out, top, log_total, dout, 
     """From the results of the forward pass and the cotangents of output and log-sum-exp."""
     delta = (dout * out).sum(-1) - dlse
     delta = jnp.zeros_like(delta) if Trait.UNNORMALIZED in static.encoding.traits else delta
+    # Rows that see nothing have no weights; e^(-inf - -inf) would be NaN.
+    log_total = jnp.where(log_total == -jnp.inf, 0, log_total)
     # In the type of the values, so that products with them have operands of one type.
     return RowResults(top, log_total, dout.astype(inputs.keys.v.dtype), delta)
 
@@ -171,7 +173,6 @@ def _block_vjp(
     products = queries_keys(at.queries.q, at.keys.k)
     (logits, _), pull = jax.vjp(score, block.chosen(of, marks), products, carry)
     top, log_total, dout, delta = here
-    log_total = jnp.where(log_total == -jnp.inf, 0, log_total)
     p = jnp.where(at.seen, jnp.exp(logits - top[..., None] - log_total[..., None]), 0)
     dv = weights_queries(drop(static, inputs, p, at), columns[1])
     dp = drop(static, inputs, queries_keys(dout, at.keys.v), at)

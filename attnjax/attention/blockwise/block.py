@@ -37,7 +37,6 @@ class Static(NamedTuple):
     tile: tuple[int, int]
     scale: float | None
     rate: float
-    key_impl: Any
     groups: tuple[int, int]
     at_once: int | None
     everywhere: bool
@@ -161,7 +160,7 @@ def drop(static: Static, inputs: BlockInputs, p: Float[Array, "B K G t s"], at: 
         return p
     (t, s), dtype = static.tile, p.dtype
     rows, cols = at.i * t + jnp.arange(t), at.j * s + jnp.arange(s)
-    return p * kept(inputs.dropout_keys, static.key_impl, static.rate, rows, cols, dtype)
+    return p * kept(inputs.dropout_keys, static.rate, rows, cols, dtype)
 
 
 def add_keys(total: Keys, part: Keys, j: Array, s: int) -> Keys:

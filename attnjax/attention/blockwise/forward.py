@@ -58,7 +58,8 @@ def start(static: Static, inputs: BlockInputs, i: Array) -> RowState:
     top, total = jnp.full(shape, jnp.finfo(dtype).min, dtype) if normal else empty, empty
     if inputs.sink is not None:
         sink = jnp.broadcast_to(inputs.sink[None, :, :, None], shape)
-        top = jax.lax.stop_gradient(sink)
+        # At least the lowest number: a sink of -inf has no weight, and is no score to subtract.
+        top = jnp.maximum(top, jax.lax.stop_gradient(sink))
         total = jnp.exp(sink - top)
     carry = initial_carry(static.encoding, inputs.params, rows.q)
     return block.same_axes(RowState(top, total, jnp.zeros((*shape, width), dtype), carry), inputs)

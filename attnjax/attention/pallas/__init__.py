@@ -41,7 +41,7 @@ def _split(inputs: AttentionInputs, size: int) -> tuple[Static, PyTree, PyTree]:
     inputs = by_distance(inputs, size)
     known = isinstance(inputs.scale, np.ndarray)
     scale = float(inputs.scale) if known else None
-    static = Static(inputs.encoding, inputs.span, (size, size), scale, 0.0, None, (1, 1), None, everywhere=True)
+    static = Static(inputs.encoding, inputs.span, (size, size), scale, 0.0, (1, 1), None, everywhere=True)
     queries, keys, _ = block.pad(inputs.queries, inputs.keys, None, static.tile)
     queries = queries._replace(q=_supported(queries.q))
     keys = keys._replace(k=_supported(keys.k), v=_supported(keys.v))

@@ -136,8 +136,7 @@ def _tile(
     seen = seen_of(static, tile)
     score = lambda *arguments: scores(static, of(*arguments[:-1]), arguments[-1], seen)
     logits, pull = jax.vjp(score, *arguments, product(tile.queries.q, tile.keys.k, (1, 1)))
-    log_total = jnp.where(rows.log_total == -jnp.inf, 0.0, rows.log_total)
-    p = jnp.where(seen, jnp.exp(logits - rows.top[:, None] - log_total[:, None]), 0.0)
+    p = jnp.where(seen, jnp.exp(logits - rows.top[:, None] - rows.log_total[:, None]), 0.0)
     # Not p alone: a huge value behind the mask makes the product infinite, and 0 * inf is NaN.
     ds = jnp.where(seen, p * (product(rows.dout, tile.keys.v, (1, 1)) - rows.delta[:, None]), 0.0)
     return p, pull(ds)

@@ -34,8 +34,9 @@ def forward(static: Static, inputs: BlockInputs, *, interpret: bool) -> tuple[Ar
         @pl.when(at.j == 0)
         def _() -> None:
             sink = read(lambda inputs: inputs.sink)
-            top[...] = jnp.full(top.shape, LOWEST if sink is None else sink)
-            total[...] = jnp.full(total.shape, 0.0 if sink is None else 1.0)
+            # A sink of -inf is none: it has no weight, and -inf is no score to subtract.
+            top[...] = jnp.full(top.shape, LOWEST if sink is None else jnp.maximum(sink, LOWEST))
+            total[...] = jnp.full(total.shape, 0.0 if sink is None else jnp.where(sink < LOWEST, 0.0, 1.0))
             out[...] = jnp.zeros(out.shape)
 
         @pl.when(visited)
