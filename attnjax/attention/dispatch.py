@@ -24,7 +24,7 @@ from attnjax.attention.dense import dense, dense_weights
 from attnjax.attention.dropout import Dropout
 from attnjax.attention.fused import cudnn, xla
 from attnjax.attention.inputs import AttentionInputs, from_caller, nan_where, prepare
-from attnjax.attention.masks import Mask
+from attnjax.attention.masks import Mask, check_mask
 from attnjax.attention.ring import ring
 from attnjax.attention.support import Explanation, choose
 from attnjax.positions.base import EncodingParams, NoPE, PositionEncoding
@@ -226,6 +226,7 @@ def _inputs(  # noqa: PLR0913, the arguments of attend
     del implementation
     if not isinstance(encoding, PositionEncoding):
         raise ValueError(f"encoding must be a PositionEncoding such as RoPE(), got {encoding!r}")
+    check_mask(mask)
     if cache is None:
         if k is None or v is None:
             raise ValueError("attend needs k and v, or a cache")

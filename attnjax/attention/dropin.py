@@ -10,7 +10,7 @@ from attnjax.attention.dispatch import attend
 from attnjax.attention.dropout import Dropout
 from attnjax.attention.hooks import map_keys, map_queries
 from attnjax.attention.inputs import Keys, check_params, length_of
-from attnjax.attention.masks import Mask
+from attnjax.attention.masks import Mask, check_mask
 from attnjax.attention.position_axes import arrays, as_positions
 from attnjax.positions.base import EncodingParams, PositionEncoding, Sizes, Trait, resolve
 from attnjax.positions.indices import arange
@@ -64,6 +64,7 @@ def attention_fn(
         )
         return out.reshape(*lead, *out.shape[1:])
 
+    check_mask(mask)
     structured = mask
     return fn
 

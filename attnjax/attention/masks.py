@@ -91,6 +91,13 @@ class Mask:
         return Span(left, 0 if self.causal else right, self.first if left is not None else 0)
 
 
+def check_mask(mask: Any) -> None:
+    """Raise ValueError for an array, as `jax.nn.dot_product_attention` and Flax take masks, and for what else is no Mask."""
+    if not isinstance(mask, Mask):
+        what = f"an array {mask.dtype}{list(mask.shape)}" if hasattr(mask, "dtype") else repr(mask)[:100]
+        raise ValueError(f"mask must be a Mask such as Mask(causal=True), or Mask(allowed=array), got {what}")
+
+
 class Span(NamedTuple):
     """A query at index i sees keys i - left .. i + right, None is without limit, and 0 .. first - 1 up to i + right."""
 

@@ -5,6 +5,7 @@ import dataclasses
 import jax.numpy as jnp
 
 from attnjax.attention import Mask
+from attnjax.attention.masks import check_mask
 from attnjax.config.architecture import Window
 from attnjax.modules.query_subset import gathered
 from attnjax.modules.stack import Caches
@@ -43,6 +44,7 @@ class Decoder(TokenModel):
 
     def rules(self, mask: Mask) -> Mask:
         """Returns the mask with `causal=True`."""
+        check_mask(mask)
         return dataclasses.replace(mask, causal=True)
 
     def cache(

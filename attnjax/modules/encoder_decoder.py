@@ -6,6 +6,7 @@ from typing import NamedTuple
 from flax import nnx
 
 from attnjax.attention import Mask
+from attnjax.attention.masks import check_mask
 from attnjax.config.architecture import Window
 from attnjax.modules.block import Memory
 from attnjax.modules.config import TransformerConfig
@@ -205,6 +206,7 @@ class EncoderDecoder(nnx.Module):
 
 
 def _causal(mask: Mask) -> Mask:
+    check_mask(mask)
     return dataclasses.replace(mask, causal=True)
 
 

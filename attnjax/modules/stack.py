@@ -12,6 +12,7 @@ import numpy as np
 from flax import nnx
 
 from attnjax.attention import KVCache, Mask
+from attnjax.attention.masks import check_mask
 from attnjax.config.architecture import Window
 from attnjax.modules.attention import MultiHeadAttention
 from attnjax.modules.block import Memory, TransformerBlock
@@ -256,6 +257,7 @@ class Stack(nnx.Module):
 
     def _layer_mask(self, mask: Mask, layer: int) -> Mask:
         """Returns the mask with the window that the config gives this layer, unless the mask has one."""
+        check_mask(mask)
         if mask.window is not None:
             return mask
         window = self.config.layer_windows[layer]

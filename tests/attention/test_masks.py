@@ -12,12 +12,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from flax import nnx
 
 import attnjax
-from attnjax import CoPE, Mask, NoPE, Sizes, T5Bias, Tiling
+from attnjax import CoPE, Mask, NoPE, Sizes, T5Bias, Tiling, attend, attention_fn, attention_weights, explain
 from attnjax.attention import dispatch, masks
 from attnjax.attention.blockwise import blockwise
 from attnjax.attention.pallas import pallas
+from attnjax.modules import Decoder, TransformerConfig
 
 B, T, S = 2, 7, 11
 IMPLEMENTATIONS = ("dense", "chunked", "xla", pytest.param("pallas", marks=pytest.mark.slow))
@@ -311,3 +313,21 @@ def test_gradients_do_not_see_what_is_hidden(encoding, implementation):
             k[:, key], v[:, key] = poison, poison
         for leaf, expected in zip(jax.tree.leaves(run(params, q, k, v)), clean, strict=True):
             np.testing.assert_array_equal(leaf, expected, err_msg=str(poison))
+
+
+@pytest.mark.parametrize("wrong", [jnp.ones((4, 4), bool), True, None])
+def test_what_is_no_mask_is_told_what_to_write(wrong):
+    """`jax.nn.dot_product_attention` and Flax take arrays; here they are `Mask(allowed=array)`."""
+    q = jnp.ones((1, 4, 2, 8))
+    told = r"^mask must be a Mask such as Mask\(causal=True\), or Mask\(allowed=array\), got "
+    decoder = Decoder(TransformerConfig(vocab=5, model=8, heads=2, layers=1, hidden=8), rngs=nnx.Rngs(0))
+    calls = [
+        lambda: attend(q, q, q, mask=wrong),
+        lambda: attention_weights(q, q, mask=wrong),
+        lambda: explain(q, q, q, mask=wrong),
+        lambda: attention_fn(NoPE(), mask=wrong),
+        lambda: decoder(jnp.ones((1, 4), int), mask=wrong),
+    ]
+    for call in calls:
+        with pytest.raises(ValueError, match=told):
+            call()
