@@ -3,7 +3,7 @@
 import pathlib
 
 from attnjax.registry import ENCODINGS
-from attnjax.report.formatting import NONE, interval, markdown, markdown_table, probability
+from attnjax.report.formatting import NONE, decimal, interval, markdown, markdown_table, probability
 from attnjax.report.intervals import of_mean
 from attnjax.report.scores import FIT
 from experiments import recorded
@@ -43,7 +43,12 @@ python -m experiments.policy_placebo --render experiments/policy_placebo      # 
 
 {made}
 """
-RESULTS = """## The check
+RESULTS = """![Exact match past training under six encodings and three policies](figure.png)
+
+*Exact match past training, mean over the lengths beyond it. Dots: {seeds} runs; markers: their mean, with its 95 % t
+interval, in places below 0 or above 1; hollow: the cell did not fit.*
+
+## The check
 
 {check}
 
@@ -55,6 +60,14 @@ cell of the pair did not fit ({fit:.0%} of the answers within the trained length
 says nothing. p: one-sided, of all sign flips, with Holm's correction over the differences that the protocol tests.
 
 {effects}
+What was expected before the runs, and what came out (intervals that leave 0 out):
+
+{expected}
+
+A random sorted sample shows in training the distances of the longer tests as well as their places, which a random start does
+not. The tests after it are at such samples, too, as Ruoss et al. have them, so that its cells differ from the others in the test
+as well.
+
 ## Every cell
 
 Exact match past training, and in brackets behind it within.
@@ -63,6 +76,13 @@ Exact match past training, and in brackets behind it within.
 All numbers are in [records.jsonl](records.jsonl).
 
 """
+
+EXPECTED = (
+    ("offset", ("learned",), "above 0, on copy less than on unique_copy"),
+    ("randomized", ("sinusoidal", "learned"), "above 0"),
+    ("randomized", ("rope", "alibi"), "below 0"),
+)
+"""Policy, encodings and effect of the predictions in the docstring of configs/policy_placebo.py."""
 
 BEGUN = """{begun} of 252 runs are made; the comparison is of all runs, so nothing is said yet. Their records are in
 [begun/](begun/): `cp -r experiments/policy_placebo/begun runs/policy_placebo` and the commands below go on from there."""
@@ -77,7 +97,13 @@ def render(folder: pathlib.Path) -> list[pathlib.Path]:
     if begun and not (folder / recorded.RECORDS).is_file():
         (folder / "README.md").write_text(page(None, begun), encoding="utf-8")
         return [folder / "README.md"]
-    return recorded.render(folder, read, {"README.md": page}, lambda results, folder: [])
+    return recorded.render(folder, read, {"README.md": page}, _draw)
+
+
+def _draw(results: Results, folder: pathlib.Path) -> list[pathlib.Path]:
+    from experiments.policy_placebo.figure import draw
+
+    return draw(results, folder)
 
 
 def page(results: Results | None, begun: int = 0) -> str:
@@ -98,7 +124,7 @@ def claim(results: Results) -> str:
             "**Claim.** None: placebo cells differ, so something in this table is broken, and its effects are not read."
         )
     shown = [one for one in results.differences if one.p is not None and one.p < 0.05]
-    told = "; ".join(f"{label(one.encoding)} on {one.task} by {interval(one.mean)}" for one in shown)
+    told = "; ".join(f"{label(one.encoding)} on {markdown(one.task)} by {interval(one.mean)}" for one in shown)
     helps = f"A random start in training lifts exact match past training under {told}." if shown else ""
     none = "That a random start in training helps learned or sinusoidal positions past training is not shown."
     return f"**Claim.** {helps or none} Placebo cells are as they must be."
@@ -116,6 +142,7 @@ def results_section(results: Results) -> str:
         seeds=len(results.seeds),
         kind=kind,
         fit=FIT,
+        expected="\n".join(map("* {}".format, expected(results))),
         effects=markdown_table(["task", "encoding", "policy", "less arange", "p, Holm"], rest),
         cells=cells(results),
     )
@@ -128,8 +155,44 @@ def check(results: Results) -> str:
     return (
         f"Without positions (NoPE) a policy {nope}. Of the {results.checked} other placebo differences whose cells fitted "
         f"{results.outside} leave 0 out of their intervals; chance does that to so many or more with p = "
-        f"{probability(results.chance)}. The table is {verdict}."
+        f"{probability(results.chance)}. {equal(results)}The table is {verdict}."
     )
+
+
+def equal(results: Results) -> str:
+    """Which placebo differences are 0 in each pair of runs, as where distances are whole numbers that enter exactly."""
+    checked = [one for one in results.differences if one.role == "placebo" and one.encoding != "nope" and one.fitted]
+    same = [one for one in checked if not one.values.any()]
+    if not same:
+        return ""
+    names = ", ".join(dict.fromkeys(label(one.encoding) for one in same))
+    return f"{len(same)} of them ({names}) are exactly 0 in each pair of runs. "
+
+
+def named(one: Difference) -> str:
+    """A difference in a sentence: RoPE on copy (0.592)."""
+    return f"{label(one.encoding)} on {markdown(one.task)} ({decimal(one.mean.value)})"
+
+
+def expected(results: Results) -> list[str]:
+    """A line for each prediction of the protocol that a policy lifts or lowers a score: where it did what."""
+    lines = []
+    for policy, encodings, words in EXPECTED:
+        asked = [
+            one for one in results.differences if one.policy == policy and one.encoding in encodings and one.fitted
+        ]
+        parts = []
+        for told, chosen in (
+            ("above 0", [one for one in asked if one.mean.low > 0]),
+            ("below 0", [one for one in asked if one.mean.high < 0]),
+            ("not told from 0", [one for one in asked if one.mean.low <= 0 <= one.mean.high]),
+        ):
+            if chosen:
+                parts.append(f"{told} {', '.join(map(named, chosen))}")
+        lines.append(
+            f"**{policy}** under {' and '.join(map(label, encodings))}, expected {words}: {'; '.join(parts) or NONE}."
+        )
+    return lines
 
 
 def row(one: Difference) -> list[str]:
