@@ -64,9 +64,9 @@ What was expected before the runs, and what came out (intervals that leave 0 out
 
 {expected}
 
-A random sorted sample shows in training the distances of the longer tests as well as their places, which a random start does
-not. The tests after it are at such samples, too, as Ruoss et al. have them, so that its cells differ from the others in the test
-as well.
+A random sorted sample shows in training the distances of the longer tests as well as their places, which a random start
+does not. The tests after it are at such samples, too, as Ruoss et al. have them, so that its cells differ from the others in
+the test as well.
 
 ## Every cell
 
