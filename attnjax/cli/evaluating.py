@@ -186,37 +186,36 @@ def _curves(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, dict[int, 
 def _depth_table(rows: Sequence[Mapping[str, Any]]) -> str:
     lengths = sorted({row["length"] for row in rows})
     cells = {(row["depth"], row["length"]): row for row in rows}
-    lines = [
-        "| depth of the needle | " + " | ".join(f"{n:,}" for n in lengths) + " |",
-        "|---" * (1 + len(lengths)) + "|",
-    ]
-    for depth in sorted({row["depth"] for row in rows}):
-        found = [cells[depth, n] for n in lengths]
-        shown = [f"{one['generation']:.1f} / {one['ranking']:.1f}" if "ranking" in one else "-" for one in found]
-        lines.append(f"| {100 * depth:.0f} % | " + " | ".join(shown) + " |")
-    return "\n".join(lines + sorted({f"Note: {row['problem']}." for row in rows if "problem" in row}))
+    shown = lambda one: f"{one['generation']:.1f} / {one['ranking']:.1f}" if "ranking" in one else "-"
+    depths = sorted({row["depth"] for row in rows})
+    lines = [[f"{100 * depth:.0f} %", *(shown(cells[depth, n]) for n in lengths)] for depth in depths]
+    return _with_notes(["depth of the needle", *(f"{n:,}" for n in lengths)], lines, rows)
 
 
 def _perplexity_table(rows: Sequence[Mapping[str, Any]]) -> str:
-    names = ("length", "stride", "perplexity", "nats per token", "bits per byte", "tokens per byte", "tokens counted")
-    names += ("bytes counted", "LongPPL", "share of key tokens", "windows of LongPPL")
-    lines = ["| " + " | ".join(names) + " |", "|---" * len(names) + "|"]
+    names = ["length", "stride", "perplexity", "nats per token", "bits per byte", "tokens per byte", "tokens counted"]
+    names += ["bytes counted", "LongPPL", "share of key tokens", "windows of LongPPL"]
+    lines = []
     for row in rows:
         if "problem" in row:
-            lines.append(f"| {row['length']:,} |" + " - |" * (len(names) - 1))
+            lines.append([f"{row['length']:,}", *["-"] * (len(names) - 1)])
             continue
-        numbers = [
-            f"{row['ppl']:.4g}",
-            *(f"{row[name]:.4f}" for name in ("nats_per_token", "bits_per_byte", "tokens_per_byte")),
-        ]
+        rates = [f"{row[name]:.4f}" for name in ("nats_per_token", "bits_per_byte", "tokens_per_byte")]
         key = "none" if row["long_ppl"] is None else f"{row['long_ppl']:.4g}"
         share = "none" if row["key_tokens"] is None else f"{row['key_tokens']:.2%}"
-        counts = [f"{row['tokens']:,}", f"{row['bytes']:,}"]
         read = f"{row['windows_read']:,} of {row['windows']:,}"
-        lines.append(
-            "| " + " | ".join([f"{row['length']:,}", f"{row['stride']:,}", *numbers, *counts, key, share, read]) + " |"
-        )
-    return "\n".join(lines + [f"Note: {row['problem']}." for row in rows if "problem" in row])
+        counts = [f"{row[name]:,}" for name in ("tokens", "bytes")]
+        start = [f"{row[name]:,}" for name in ("length", "stride")]
+        lines.append([*start, f"{row['ppl']:.4g}", *rates, *counts, key, share, read])
+    return _with_notes(names, lines, rows)
+
+
+def _with_notes(header: Sequence[str], lines: Sequence[Sequence[str]], rows: Sequence[Mapping[str, Any]]) -> str:
+    """A table, and under it why some numbers are missing."""
+    from attnjax.report.formatting import markdown_table
+
+    notes = dict.fromkeys(f"Note: {row['problem']}." for row in rows if "problem" in row)
+    return "\n".join([markdown_table(header, lines).rstrip(), *notes])
 
 
 def _write(
