@@ -171,7 +171,7 @@ def test_the_mean_over_runs_and_documents_is_covered(parts, documents: int, uneq
         covered += found.low <= 0 <= found.high
         naive += wrong.low <= 0 <= wrong.high
     assert 0.92 <= covered / samples <= 0.99
-    if parts[1] > parts[0]:
+    if parts[1] > 2 * parts[0]:  # where documents differ more than runs do
         assert naive / samples < 0.92
 
 
