@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from attnjax.attention.dispatch import attend
 from attnjax.attention.dropout import Dropout
 from attnjax.attention.hooks import map_keys, map_queries
-from attnjax.attention.inputs import Keys, check_params, length_of
+from attnjax.attention.inputs import Keys, check_params, length_of, refuse_embedding
 from attnjax.attention.masks import Mask, check_mask
 from attnjax.attention.position_axes import arrays, as_positions
 from attnjax.positions.base import EncodingParams, PositionEncoding, Sizes, Trait, resolve
@@ -137,11 +137,7 @@ def process_heads(
     Raises ValueError for an encoding that acts on scores, which Equinox computes itself, or on embeddings alone, or that makes
     heads wider.
     """
-    if encoding.traits == Trait.EMBED:
-        raise ValueError(
-            f"{encoding} acts on the embeddings alone: add it to the input of the model with attnjax.embed, and leave "
-            "process_heads out"
-        )
+    refuse_embedding(encoding, "leave process_heads out")
     if encoding.traits & (Trait.ON_SCORES | Trait.CONTEXT):
         raise ValueError(f"process_heads can only map queries and keys; {encoding} acts on scores: use attend")
 

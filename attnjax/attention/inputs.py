@@ -153,11 +153,7 @@ def prepare(
     check_shapes(q, k, v, mapped=source.mapped)
     (B, T, N, H), (S, K) = q.shape, k.shape[1:3]
     sizes = Sizes(model=N * H, heads=N, kv_heads=K, head_dim=H)
-    if encoding.traits == Trait.EMBED:
-        raise ValueError(
-            f"{encoding} acts on the embeddings alone: add it to the input of the model with attnjax.embed, and attend "
-            "without it"
-        )
+    refuse_embedding(encoding, "attend without it")
     encoding.check(sizes=sizes, causal=mask.span.causal)
     params = check_params(encoding, params, sizes)
     sequence = None
@@ -208,6 +204,14 @@ def prepare(
         sequence,
         source.overflown,
     )
+
+
+def refuse_embedding(encoding: PositionEncoding, otherwise: str) -> None:
+    """Raise ValueError, with what to do otherwise, for an encoding that attention has no part in."""
+    if encoding.traits == Trait.EMBED:
+        raise ValueError(
+            f"{encoding} acts on the embeddings alone: add it to the input of the model with attnjax.embed, and {otherwise}"
+        )
 
 
 def _kept(x: Array, dtype: jnp.dtype) -> jnp.dtype:

@@ -98,6 +98,12 @@ def check_mask(mask: Any) -> None:
         raise ValueError(f"mask must be a Mask such as Mask(causal=True), or Mask(allowed=array), got {what}")
 
 
+def causal(mask: Mask) -> Mask:
+    """The mask with `causal=True`, as decoders read it. Raises ValueError for what is no Mask."""
+    check_mask(mask)
+    return dataclasses.replace(mask, causal=True)
+
+
 class Span(NamedTuple):
     """A query at index i sees keys i - left .. i + right, None is without limit, and 0 .. first - 1 up to i + right."""
 

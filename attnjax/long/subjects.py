@@ -18,6 +18,7 @@ from attnjax.long.scoring import Endings, Losses
 from attnjax.models import load, load_tokenizer
 from attnjax.models.completion import stop_tokens
 from attnjax.modules import Decoder, generate
+from attnjax.modules.stack import Caches
 from attnjax.tasks import Text
 from attnjax.typing import Array, Float, Int, PyTree
 
@@ -169,6 +170,29 @@ def _losses(graph: Any, params: PyTree, tokens: Int[Array, "B T"]) -> Array:
     return loaded_model.next_token_losses(nnx.merge(graph, params)(tokens), tokens)
 
 
+def read_prompt(
+    model: Any, prompt: Int[Array, " T"], padding: Int[Array, ""], room: int
+) -> tuple[Float[Array, "1 1 V"], Caches, Int[Array, " room"]]:
+    """Read a prompt once into KV caches that have room for more tokens.
+
+    Args:
+      model: a `Decoder`.
+      prompt: its tokens, padded on the left.
+      padding: how many of them are padding, which takes no positions.
+      room: how many tokens may follow.
+
+    Returns:
+      The logits of the last token, the caches, and the positions of the tokens that may follow.
+    """
+    assert isinstance(model, Decoder)
+    T = prompt.shape[0]
+    index = np.arange(T + room, dtype=np.int32)
+    pos, last = jnp.maximum(index - padding, 0), jnp.full((1, 1), T - 1, jnp.int32)
+    options = {"pos": pos[:T], "valid": index[:T] >= padding, "query_indices": last}
+    first, caches = model.decode(prompt[None], model.cache(1, T + room), **options)
+    return first, caches, pos[T:]
+
+
 @functools.partial(jax.jit, static_argnames="graph")
 def _endings(
     graph: Any,
@@ -183,15 +207,11 @@ def _endings(
     The prompt is read once into KV caches, and every ending goes on from a copy of them. Ending i has counts[i] tokens, and
     those behind them are padding, which adds nothing to the length that an encoding may depend on.
     """
-    model, T, n = nnx.merge(graph, params), prompt.shape[0], told.shape[1]
-    assert isinstance(model, Decoder)
-    index = np.arange(T + n, dtype=np.int32)
-    pos, last = jnp.maximum(index - padding, 0), jnp.full((1, 1), T - 1, jnp.int32)
-    options = {"pos": pos[:T], "valid": index[:T] >= padding, "query_indices": last}
-    first, caches = model.decode(prompt[None], model.cache(1, T + n), **options)
+    model, n = nnx.merge(graph, params), told.shape[1]
+    first, caches, pos = read_prompt(model, prompt, padding, n)
 
     def losses(ending: Int[Array, " n"], count: Int[Array, ""]) -> Float[Array, " n"]:
-        logits, _ = model.decode(ending[None], caches, pos=pos[T:], valid=jnp.arange(n) < count)
+        logits, _ = model.decode(ending[None], caches, pos=pos, valid=jnp.arange(n) < count)
         row = jnp.concatenate([ending[:1], ending])  # the first loss is that of the first logits
         return loaded_model.next_token_losses(jnp.concatenate([first, logits], 1), row[None])[0]
 

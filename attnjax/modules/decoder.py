@@ -1,11 +1,9 @@
 """The decoder, a causal language model: every token sees itself and the tokens before it."""
 
-import dataclasses
-
 import jax.numpy as jnp
 
 from attnjax.attention import Mask
-from attnjax.attention.masks import check_mask
+from attnjax.attention.masks import causal
 from attnjax.config.architecture import Window
 from attnjax.modules.query_subset import gathered
 from attnjax.modules.stack import Caches
@@ -44,8 +42,7 @@ class Decoder(TokenModel):
 
     def rules(self, mask: Mask) -> Mask:
         """Returns the mask with `causal=True`."""
-        check_mask(mask)
-        return dataclasses.replace(mask, causal=True)
+        return causal(mask)
 
     def cache(
         self, batch: int, capacity: int, *, window: Window | None = None, first: int = 0, pos_dtype=jnp.int32

@@ -6,7 +6,7 @@ from typing import NamedTuple
 from flax import nnx
 
 from attnjax.attention import Mask
-from attnjax.attention.masks import check_mask
+from attnjax.attention.masks import causal
 from attnjax.config.architecture import Window
 from attnjax.modules.block import Memory
 from attnjax.modules.config import TransformerConfig
@@ -123,7 +123,7 @@ class EncoderDecoder(nnx.Module):
         x = self.decoder(
             self.embedding(target),
             Memory(memory, _cross_mask(source_mask, target_mask)),
-            mask=_causal(target_mask),
+            mask=causal(target_mask),
             pos=positions(target, target_pos),
             gate=gates.decoder,
             cross_gate=gates.cross,
@@ -161,7 +161,7 @@ class EncoderDecoder(nnx.Module):
         decoder, cross = self.decoder.weights(
             self.embedding(target),
             Memory(memory, _cross_mask(source_mask, target_mask)),
-            mask=_causal(target_mask),
+            mask=causal(target_mask),
             pos=positions(target, target_pos),
             gate=gates.decoder,
             cross_gate=gates.cross,
@@ -203,11 +203,6 @@ class EncoderDecoder(nnx.Module):
 
     def _embed_source(self, source: Int[ArrayLike, "B S"]) -> Float[Array, "B S D"]:
         return (self.embedding if self.source_embedding is None else self.source_embedding)(source)
-
-
-def _causal(mask: Mask) -> Mask:
-    check_mask(mask)
-    return dataclasses.replace(mask, causal=True)
 
 
 def _cross_mask(source: Mask, target: Mask) -> Mask:

@@ -1,9 +1,9 @@
 """Checks of what users pass to a task. Every mistake is a ValueError that says what came and what is allowed."""
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
+from attnjax.positions.checks import validate_key
 from attnjax.typing import Array, Int, Key
 
 IMPLEMENTATION = "threefry2x32"
@@ -14,8 +14,7 @@ MOST = 100_000
 
 def check_key(owner: str, key: Key[Array, ""]) -> None:
     """Raise ValueError where a key is not one typed threefry key."""
-    if not (isinstance(key, jax.Array) and jnp.issubdtype(key.dtype, jax.dtypes.prng_key) and key.shape == ()):
-        raise ValueError(f"{owner}: key must be one typed key made by jax.random.key, got {key!r}")
+    validate_key(owner, key)
     if str(jax.random.key_impl(key)) != IMPLEMENTATION:
         raise ValueError(
             f"{owner}: data must not change with the platform or the padding, so the key must be of "

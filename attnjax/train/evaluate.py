@@ -146,7 +146,7 @@ class Evaluator:
 
     def batches(self, length: int, split: str) -> Iterator[tuple[Array, Any, Bool[np.ndarray, " B"]]]:
         """Yield the examples of a length, a batch at a time: a key, the examples, and which of them count."""
-        arrays = self._arrays["validation" if split == "validation" else "test"]
+        arrays = self._arrays[_held_out(split)]
         for number, (draw, examples) in enumerate(self._draws(length, split, arrays)):
             first = number * self.run.evaluate.batch
             counted = np.arange(first, first + self.run.evaluate.batch) < self.run.evaluate.count
@@ -155,7 +155,6 @@ class Evaluator:
     def _draws(self, length: int, split: str, arrays: tuple[ArrayLike, ...]) -> Iterator[tuple[Array, Any]]:
         """Yield a key and the examples of a length, a batch at a time, cut from these arrays where the task has a corpus."""
         config, size = self.run.evaluate, padded_size(self.run, length)
-        # Lengths inside and outside the training range belong to one test set; the validation set is another.
         key = jax.random.key(2 if split == "validation" else 1)
         # Windows of text end at the same bytes at every length, so that lengths differ by their context alone.
         key = key if self.task.aligned else jax.random.fold_in(key, length)
@@ -168,7 +167,7 @@ class Evaluator:
 
         The same crops are drawn, from the numbers of documents in place of the tokens.
         """
-        held_out = self._held_out["validation" if split == "validation" else "test"]
+        held_out = self._held_out[_held_out(split)]
         if held_out.documents is None:
             return None
         draws = self._draws(length, split, (held_out.documents,))
@@ -286,6 +285,11 @@ class Evaluator:
         if self.task.aligned:
             return self.run.evaluate.sliding_stride
         return 0 if self.run.task.form == "encoder" else 1
+
+
+def _held_out(split: str) -> str:
+    """Return the set of a split: lengths inside and outside the training range belong to one test set."""
+    return "validation" if split == "validation" else "test"
 
 
 def _from_first(x: Array, first: Int[Array, " B"]) -> Array:

@@ -25,6 +25,7 @@ import numpy as np
 from flax import nnx
 
 from attnjax.analysis.loaded_model import next_token_losses
+from attnjax.long.subjects import read_prompt
 from attnjax.modules import Decoder
 from attnjax.records import jsonl
 from attnjax.typing import Array, Bool, Float, Int, PyTree
@@ -141,20 +142,16 @@ def _read(
 
     The prompt is padded on the left.
     """
-    model, T, Q = nnx.merge(graph, params), prompt.shape[0], questions.shape[1]
-    assert isinstance(model, Decoder)
-    index = np.arange(T + Q + answers.shape[2], dtype=np.int32)
-    pos = jnp.maximum(index - padding, 0)
-    last = lambda size: jnp.full((1, 1), size - 1, jnp.int32)
-    options = {"pos": pos[:T], "valid": index[:T] >= padding, "query_indices": last(T)}
-    _, read = model.decode(prompt[None], model.cache(1, len(index)), **options)
+    model, Q = nnx.merge(graph, params), questions.shape[1]
+    _, read, pos = read_prompt(model, prompt, padding, Q + answers.shape[2])
+    last = jnp.full((1, 1), Q - 1, jnp.int32)
 
     def question(given: tuple[Array, Array]) -> tuple[Array, Array]:
         tokens, told = given
-        first, caches = model.decode(tokens[None], read, pos=pos[T : T + Q], query_indices=last(Q))
+        first, caches = model.decode(tokens[None], read, pos=pos[:Q], query_indices=last)
 
         def answer(number: Int[Array, " n"]) -> tuple[Array, Array]:
-            logits = jnp.concatenate([first, model.decode(number[None], caches, pos=pos[T + Q :])[0]], 1)
+            logits = jnp.concatenate([first, model.decode(number[None], caches, pos=pos[Q:])[0]], 1)
             row = jnp.concatenate([number[:1], number])  # the first loss is that of the first logits
             return next_token_losses(logits, row[None])[0], logits[0, :-1].argmax(-1) == number
 
