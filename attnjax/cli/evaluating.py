@@ -35,7 +35,7 @@ def evaluate(arguments: argparse.Namespace) -> int:
         raise ValueError(f"--depths asks {', '.join(ASKED)} alone: leave out --tasks")
     provided("attnjax.report.drawing", "check_library")()
     keep_programs()
-    from attnjax.long import fitting, own_task, perplexity, subjects, suite
+    from attnjax.long import own_task, perplexity, sources, subjects, suite
 
     extension = _extension(arguments)
     place = pathlib.Path(arguments.model) if subjects.is_published(arguments.model) else find_run(arguments.model)
@@ -51,14 +51,14 @@ def evaluate(arguments: argparse.Namespace) -> int:
             if not str(metric).startswith("loss")
         }
         return _write(out, own_task.table(name, records), records, {SHARE: curves})
-    words = fitting.words_of(arguments.haystack)
     subject = subjects.of_path(place)
+    words = sources.haystack(arguments.haystack, subject.trained_on)
     if extension is not None:
         subject = subjects.read_past(subject, extension, _searched_on(arguments, subject))
     options: dict[str, Any] = {"number": number, "seed": arguments.seed, "shots": arguments.shots, "haystack": words}
     text, part, tables, rows = None, "", [], []
     if arguments.perplexity is not None:
-        data, part = perplexity.read_source(arguments.perplexity, subject.trained_on)
+        data, part = sources.read_source(arguments.perplexity, subject.trained_on)
         text = perplexity.tokens_of(subject, data)
     if arguments.depths:
         depths = [i / max(arguments.depths - 1, 1) for i in range(arguments.depths)]
@@ -142,11 +142,11 @@ def _searched_on(arguments: argparse.Namespace, subject: Any) -> Sequence[int] |
     """
     if arguments.search is None:
         return None
-    from attnjax.long import perplexity
+    from attnjax.long import perplexity, sources
 
     measured = arguments.perplexity
-    data, _ = perplexity.read_source(arguments.search, subject.trained_on, "train")
-    if measured is not None and perplexity.overlap(arguments.search, measured, subject.trained_on):
+    data, _ = sources.read_source(arguments.search, subject.trained_on, "train")
+    if measured is not None and sources.overlap(arguments.search, measured, subject.trained_on):
         raise ValueError(
             f"--search must be another text than --perplexity, whose numbers it would be fitted to: {measured}"
         )

@@ -14,7 +14,6 @@ from attnjax import registry
 from attnjax.long import ruler
 from attnjax.long.ruler import Sample
 from attnjax.tasks.checks import check_choice, check_count
-from attnjax.tasks.text import read
 
 EXAMPLE = 500
 """Tokens of the worked example of variable tracking, unless its five lines of noise have more."""
@@ -98,19 +97,6 @@ def samples(name: str, setting: Setting, number: int, seed: int = 0) -> list[Sam
             mine = max(row.smallest, mine - max(1, mine * (read - budget) // read))
         found.append(make(start(i), mine, setting))
     return found
-
-
-def words_of(source: str) -> tuple[str, ...]:
-    """Return a haystack: () for "noise", otherwise the words of `text_of(source)`."""
-    return () if source == "noise" else tuple(text_of(source).split())
-
-
-def text_of(source: str) -> str:
-    """Return the text of the standard library, for "stdlib", or of a file or folder.
-
-    It is the test split of `attnjax.tasks.Text`, which training never sees, and at most 16 MiB of it.
-    """
-    return read(None if source == "stdlib" else source, "test", "*", 2**24).decode("utf-8", "replace")
 
 
 def single(rng: random.Random, size: int, setting: Setting) -> Sample:

@@ -19,8 +19,6 @@ Reference: huggingface.co/docs/transformers/perplexity.
 
 import dataclasses
 import math
-import os
-import pathlib
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -28,12 +26,6 @@ import numpy as np
 from attnjax.long.scoring import Losses
 from attnjax.long.subjects import Subject
 from attnjax.positions.checks import validate_integer
-from attnjax.tasks.text import Text, read
-
-LARGEST = 2**30
-"""Bytes of the largest file that is read."""
-MOST = 2**24
-"""Bytes that are read of a folder."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -132,62 +124,6 @@ def perplexity(losses: Losses, tokens: Sequence[int], size: int, length: int, st
     return Perplexity(length, stride, total, len(ids) - 1, size)
 
 
-def read_source(source: str, trained_on: Text | None = None, split: str = "test") -> tuple[bytes, str]:
-    """Returns the bytes of a text, and a sentence on which part of it they are, empty for all of it.
-
-    A file is read as a whole. Of a folder and of the standard library ("stdlib") it is a split of `attnjax.tasks.Text`: the
-    test split or another. The text that the model was trained on, which may be a file too, is read in a split of its own
-    options, so that training never reads its test split.
-
-    Raises:
-      ValueError: no such file, one that is too large or cannot be read, or nothing in it; and, by another name than its own,
-        files of the text that the model was trained on, since their split would be another.
-    """
-    path, own = _path(source), trained_on is not None and same_file(_path(source), trained_on.root)
-    try:
-        if trained_on is not None and not own and trained_on.holds(path):
-            name = "stdlib" if trained_on.path is None else trained_on.path
-            raise ValueError(
-                f"{source} is or has a file of the text that the model was trained on: name that text, {name}, of which the "
-                f"{split} split is read"
-            )
-        if is_whole(source, trained_on):
-            size = path.stat().st_size
-            if size > LARGEST:
-                raise ValueError(f"{source} has {size} bytes, more than the {LARGEST} of the largest text that is read")
-            return path.read_bytes(), ""
-    except OSError as error:
-        raise ValueError(f"{source} cannot be read: {error.strerror or error}") from error
-    if trained_on is not None and own:
-        data = np.asarray(trained_on.for_split(split).data)[: MOST + 1].tobytes()
-    else:
-        data = read(None if source == "stdlib" else source, split, "*", MOST + 1)
-    what = f"its {split} split"
-    if split == "test" and path.is_file():
-        what = "the last 5 % of the file, which the model was not trained on"
-    return (data[:MOST], f"{what}, the first {MOST} bytes of it") if len(data) > MOST else (data, what)
-
-
-def is_whole(source: str, trained_on: Text | None = None) -> bool:
-    """Returns whether a text is one file that is read as a whole: not the one that the model was trained on."""
-    path = _path(source)
-    return path.is_file() and not (trained_on is not None and same_file(path, trained_on.root))
-
-
-def overlap(fitted: str, measured: str, trained_on: Text | None = None) -> bool:
-    """Returns whether the train split of one text may have bytes of the test split of another.
-
-    Two splits of one text have no bytes in common; a file that is read as a whole has one for both.
-    """
-    if same_file(_path(fitted), _path(measured)):
-        return is_whole(fitted, trained_on)
-    return Text(None if measured == "stdlib" else measured).holds(_path(fitted))
-
-
-def _path(source: str) -> pathlib.Path:
-    return Text().root if source == "stdlib" else pathlib.Path(source)
-
-
 def tokens_of(subject: Subject, data: bytes) -> tuple[list[int], int]:
     """Returns the tokens of a text, and its number of bytes without those of the first token.
 
@@ -204,11 +140,3 @@ def tokens_of(subject: Subject, data: bytes) -> tuple[list[int], int]:
         ) from None
     starts = subject.starts(text)
     return subject.encode(text), len(data) - (starts[1] if len(starts) > 1 else 0)
-
-
-def same_file(one: str | pathlib.Path, other: str | pathlib.Path) -> bool:
-    """Returns whether two paths lead to one file."""
-    try:
-        return os.path.samefile(one, other)
-    except OSError:
-        return False

@@ -60,6 +60,7 @@ class Spec:
       config: config of the only stack, or of the decoder.
       encoder: config of the encoder, where there are two stacks.
       head: the output layer where an architecture has several, as BERT; "" otherwise.
+      bidirectional: whether the only stack is an encoder, whose queries see the keys behind them.
 
     Example:
       >>> spec = Spec(TransformerConfig(vocab=11, model=8, layers=1, heads=2, hidden=16))
@@ -70,6 +71,7 @@ class Spec:
     config: TransformerConfig
     encoder: TransformerConfig | None = None
     head: str = ""
+    bidirectional: bool = False
 
 
 class Architecture(NamedTuple):
@@ -112,7 +114,7 @@ def encoder_decoder(spec: Spec, rngs: nnx.Rngs) -> EncoderDecoder:
 def with_fields(spec: Spec, **fields: Any) -> Spec:
     """Returns the spec with fields of its configs replaced, in both stacks where there are two.
 
-    The encoder gets each `T5Bias` with `bidirectional=True`, since it also sees the tokens behind a token.
+    An encoder gets each `T5Bias` with `bidirectional=True`, since it also sees the tokens behind a token.
 
     Raises:
       ValueError: fields that do not fit together.
@@ -123,10 +125,9 @@ def with_fields(spec: Spec, **fields: Any) -> Spec:
       >>> with_fields(spec, encoding=ALiBi()).config.encoding == ALiBi()
       True
     """
-    config, encoder = dataclasses.replace(spec.config, **fields), spec.encoder
-    if encoder is not None:
-        own = {"encoding": _bidirectional(fields["encoding"])} if "encoding" in fields else {}
-        encoder = dataclasses.replace(encoder, **{**fields, **own})
+    own = {"encoding": _bidirectional(fields["encoding"])} if "encoding" in fields else {}
+    config = dataclasses.replace(spec.config, **{**fields, **(own if spec.bidirectional else {})})
+    encoder = spec.encoder and dataclasses.replace(spec.encoder, **{**fields, **own})
     return dataclasses.replace(spec, config=config, encoder=encoder)
 
 

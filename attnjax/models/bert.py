@@ -94,7 +94,7 @@ def config(json: Json) -> Spec:
         residual_dropout=read.number("hidden_dropout_prob", default=0.1, zero=True),
     )
     read.finish()
-    return Spec(made, head=head)
+    return Spec(made, head=head, bidirectional=True)
 
 
 def to_json(spec: Spec) -> dict[str, Any]:

@@ -160,7 +160,7 @@ def _config(loaded: Loaded, dtype: str | None) -> dict[str, Any]:
 
 def _changed(loaded: Loaded) -> dict[str, Any]:
     """Returns the config.json of a spec that is another than that of the config.json that was read."""
-    table = {**_tokens(loaded.json), **loaded.architecture.to_json(loaded.spec)}
+    table = {**_not_in_a_spec(loaded.json), **loaded.architecture.to_json(loaded.spec)}
     known = loaded.json.get(LONGEST)
     if known is None or LONGEST not in table:
         return table
@@ -178,9 +178,9 @@ def _published(spec: Spec) -> Spec:
     return with_fields(spec, **fields)
 
 
-def _tokens(table: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the ids of special tokens, which a spec does not have."""
-    return {name: value for name, value in table.items() if name.endswith("_token_id")}
+def _not_in_a_spec(table: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the ids of special tokens and the trained length of BLOOM, which a spec does not have."""
+    return {name: value for name, value in table.items() if name.endswith("_token_id") or name == "seq_length"}
 
 
 def _copy_companions(source: pathlib.Path | None, target: pathlib.Path) -> None:

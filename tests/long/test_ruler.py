@@ -6,8 +6,8 @@ import time
 
 import pytest
 
-from attnjax.long import ruler
-from attnjax.long.fitting import Setting, samples, words_of
+from attnjax.long import ruler, sources
+from attnjax.long.fitting import Setting, samples
 from attnjax.registry import SUITES
 from tests.golden_arrays import GOLDEN
 
@@ -104,7 +104,7 @@ def test_a_tokenizer_reads_few_texts_for_a_sample(name, count):
 def test_a_needle_is_at_its_depth(haystack, depth, tmp_path):
     for i in range(60):
         (tmp_path / f"{i}.txt").write_text("A sentence of words. " * 40)
-    words = words_of(str(tmp_path) if haystack == "folder" else haystack)
+    words = sources.haystack(str(tmp_path) if haystack == "folder" else haystack)
     (made,) = samples("niah_single_1", Setting(2048, 32, len, haystack=words, depth=depth), 1)
     lines = made.prompt.partition("\n")[2].rpartition("\n")[0]
     assert lines.index("One of the special") / (len(lines) - 80) == pytest.approx(depth, abs=0.15)

@@ -90,6 +90,7 @@ def test_every_t5_bias_of_an_encoder_is_bidirectional():
         found = with_fields(spec, encoding=given, share_encoding=False)
         assert (found.config.encoding, found.encoder.encoding) == (given, expected)
     assert with_fields(spec, scale=0.5).encoder == dataclasses.replace(spec.encoder, scale=0.5)
+    assert with_fields(published.case("bert").spec, encoding=one).config.encoding == both, "an encoder alone"
     decoder = published.case("llama").spec
     assert with_fields(decoder, encoding=one).config.encoding == one, "no encoder"
     with pytest.raises(ValueError, match="buckets must be even where bidirectional, got 7"):

@@ -280,3 +280,12 @@ def test_a_longer_table_of_positions_is_as_long_as_it_is(tmp_path):
     made = Loaded(kind.build(spec, nnx.Rngs(0)), spec, kind, table)
     changed = load(save(made, tmp_path / "first"), fields={"encoding": Learned(20)})
     assert load(save(changed, tmp_path / "second")).json["max_position_embeddings"] == 20
+
+
+def test_a_changed_bloom_keeps_its_trained_length(tmp_path):
+    table = {"model_type": "bloom", "vocab_size": 11, "hidden_size": 16, "n_layer": 1, "n_head": 2, "seq_length": 2048}
+    spec = MODELS["bloom"].config(table)
+    made = Loaded(MODELS["bloom"].build(spec, nnx.Rngs(0)), spec, MODELS["bloom"], table)
+    changed = load(save(made, tmp_path / "first"), fields={"norm_epsilon": 1e-6})
+    again = load(save(changed, tmp_path / "second"))
+    assert (again.json["seq_length"], again.spec.config.norm_epsilon) == (2048, 1e-6)
