@@ -26,7 +26,7 @@ from attnjax.analysis.patterns import SEPARATORS
 from attnjax.analysis.scores import HeadScores, score_heads, stands_out
 from attnjax.tasks import Text, specials
 from attnjax.tasks.forms import Sequences
-from attnjax.train.data import sequences
+from attnjax.train.data import documents_of, sequences
 from attnjax.typing import Bool, Float, Int
 
 EXAMPLES = 64
@@ -82,6 +82,7 @@ def head_scores(
     *,
     document: Int[np.ndarray, " W"] | None = None,
     linked: Mapping[str, Bool[np.ndarray, "W T T"]] | None = None,
+    separators: tuple[int, ...] | None = None,
 ) -> HeadOverview:
     """Every score of every head.
 
@@ -90,6 +91,8 @@ def head_scores(
       tokens: what the model reads, rows of equal length; None: held-out examples of the run.
       document: the number of the document that each row is from; None: each is a document of its own.
       linked: targets of patterns of your own, by name, true where a query should attend to a key; with `tokens`.
+      separators: the tokens that separate; None: newline and space for models of bytes, the separator between input and answer
+        for decoders of other tasks, and no token for all others, whose score is then NaN.
 
     Raises:
       ValueError: where the run cannot be found or loaded (see `loaded_model.load`), arrays do not fit the model or each
@@ -109,14 +112,20 @@ def head_scores(
     subject = run if isinstance(run, LoadedModel) else load(run)
     if tokens is None and not (document is None and linked is None):
         raise ValueError("document and linked are about the rows of tokens, so that tokens have to be given too")
-    rows = held_out(subject) if tokens is None else check_tokens(subject, tokens)
-    document = np.arange(len(rows)) if document is None else document
-    counts = count_heads(subject, rows, document, linked or {}, separators=_separators(subject), batch=BATCH)
+    if tokens is None:
+        rows, document = held_out(subject)
+    else:
+        rows = check_tokens(subject, tokens)
+        document = np.arange(len(rows)) if document is None else document
+    separators = _separators(subject) if separators is None else separators
+    counts = count_heads(subject, rows, document, linked or {}, separators=separators, batch=BATCH)
     return HeadOverview(score_heads(counts), *_means(subject, rows), rows)
 
 
-def held_out(subject: LoadedModel) -> Int[np.ndarray, "W T"]:
-    """Examples that the subject's run has not been trained on, at its longest length of training.
+def held_out(subject: LoadedModel) -> tuple[Int[np.ndarray, "W T"], Int[np.ndarray, " W"]]:
+    """Examples that the subject's run has not been trained on, at its longest length of training, and the document of each.
+
+    Windows of text have the number of the file that they were cut from; any other example is a document of its own.
 
     Raises ValueError for a subject that is no run.
     """
@@ -125,16 +134,23 @@ def held_out(subject: LoadedModel) -> Int[np.ndarray, "W T"]:
         raise ValueError(f"{subject.name} was not trained here, so that tokens have to be given: integers [W, T]")
     length = run.task.length_max
     lengths = jnp.full((EXAMPLES,), length, jnp.int32)
-    made = sequences(run, task.for_split("test"), jax.random.key(1), lengths, length)
+    test = task.for_split("test")
+    draw = lambda *arrays: sequences(run, test.given(*arrays), jax.random.key(1), lengths, length)
+    made = draw(*test.arrays)
     assert isinstance(made, Sequences)  # no subject has an encoder and a decoder
     full = int(np.asarray(made.valid).sum(-1).min())
-    return np.asarray(made.tokens[:, :full], np.int32)
+    document = np.arange(EXAMPLES) if test.documents is None else documents_of(draw(test.documents))
+    return np.asarray(made.tokens[:, :full], np.int32), document
 
 
 def _separators(subject: LoadedModel) -> tuple[int, ...]:
-    """The tokens that separate: newline and space of bytes, the separator between input and answer of any other task."""
-    task = subject.task
-    return SEPARATORS if task is None or isinstance(task, Text) else (specials(task).separator,)
+    """Newline and space of bytes, the separator between input and answer of a decoder; none where a model has neither."""
+    run, task = subject.run, subject.task
+    if run is None or task is None:
+        return SEPARATORS if subject.config.vocab == 256 else ()
+    if isinstance(task, Text):
+        return SEPARATORS
+    return (specials(task).separator,) if run.task.form == "decoder" and not task.aligned else ()
 
 
 def _means(subject: LoadedModel, rows: Int[np.ndarray, "W T"]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

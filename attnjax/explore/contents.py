@@ -30,7 +30,7 @@ class Shown:
 
 @dataclasses.dataclass(frozen=True)
 class Loss:
-    """Mean loss and its standard error, in nats, against the number of tokens read.
+    """Mean loss and its standard error, in nats, against the position, counted from 1.
 
     `text` says what was averaged. `trained` is the largest number of tokens of a training sequence.
     """

@@ -55,11 +55,11 @@ def explore(directory: pathlib.Path, given: Sequence[bytes] = (), layer: int = 0
     read = texts(run, task, given)
     causal = run.task.form == "decoder"
     _check_size(subject.name, run, read, causal=causal)
-    names, encoding = token_names(run, task), encoding_name(run.model)
+    encoding = encoding_name(run.model)
     shown = [
         Shown(
             one.title,
-            tuple(names[t] for t in one.tokens),
+            token_names(run, task, one.tokens),
             pack(weights(subject.name, model, params, one), causal=causal),
         )
         for one in read

@@ -82,8 +82,7 @@ def _given(run: RunConfig, task: Task, text: bytes) -> Read:
 
 
 def _window(run: RunConfig, task: Task, tokens: np.ndarray, number: int) -> Read:
-    names = token_names(run, task)
-    begins = "".join(names[token] for token in tokens[:PREVIEW]).replace("␣", " ")
+    begins = "".join(token_names(run, task, tokens[:PREVIEW])).replace("␣", " ")
     return _placed(run, task, f"held-out {number + 1}: {begins}…", tokens)
 
 

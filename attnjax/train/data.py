@@ -7,6 +7,7 @@ Lengths are uniform in length_min .. length_max, one per example or one per batc
 import chex
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from attnjax.config import RunConfig
 from attnjax.tasks.base import Task
@@ -48,6 +49,11 @@ def batch(run: RunConfig, task: Task, seed: UInt32[Array, ""], step: Int[Array, 
     drawn = jnp.broadcast_to(drawn, (run.train.batch,))
     made = sequences(run, task, content, drawn, high, training=True)
     return position_sampling.sample_positions(run, task, made, placing, test=False)
+
+
+def documents_of(made: Sequences) -> np.ndarray:
+    """Return the number of the document at the last token of each crop, drawn from `Task.documents` in place of its tokens."""
+    return np.where(made.mask, made.targets, 0).max(-1)
 
 
 def sequences(

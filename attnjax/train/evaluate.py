@@ -171,7 +171,7 @@ class Evaluator:
         if held_out.documents is None:
             return None
         draws = self._draws(length, split, (held_out.documents,))
-        last = [np.where(crop.mask, crop.targets, 0).max(-1) for _, made in draws for crop in [target_of(made)]]
+        last = [documents_of(target_of(made)) for _, made in draws]
         return np.concatenate(last)[: self.run.evaluate.count].astype(np.float64)
 
     def trace(self, params: PyTree, size: int) -> PyTree:

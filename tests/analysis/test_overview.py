@@ -7,6 +7,7 @@ import pytest
 
 from attnjax.analysis import LoadedModel, head_scores
 from attnjax.analysis.counting import count_heads
+from attnjax.analysis.overview import held_out
 from attnjax.analysis.scores import score_heads
 from attnjax.analysis.weights import causal, entropy, mean_distance, sink_mass
 from attnjax.config import parse
@@ -80,6 +81,31 @@ def test_targets_of_a_parser_are_patterns_too():
     assert found.patterns["bracket"].rows == windows.bracket.any(-1).sum() > 0
     for name in linked:
         jax.tree.map(np.testing.assert_array_equal, found.patterns[name], scored[name])
+
+
+def test_windows_of_one_file_are_one_document(tmp_path):
+    """Every file is one byte again and again, so that a window tells its file."""
+    for i in range(60):
+        (tmp_path / f"{i}.txt").write_bytes(bytes([40 + i]) * 300)
+    subject = untrained(task={"name": "text", "options": {"path": str(tmp_path)}, "length_max": 32})
+    rows, document = held_out(subject)
+    test = {byte for byte in make_task(subject.run).for_split("test").data.tolist() if byte}
+    assert set(rows.ravel().tolist()) <= test | {0}, "bytes that were not trained on"
+    files = {byte: set(document[(rows == byte).all(1)].tolist()) for byte in test}
+    assert sum(map(len, files.values())) == len(set().union(*files.values())) == len(files) > 1
+    found = head_scores(subject).patterns["same_token"]
+    assert found.documents == len(set(document.tolist()))
+
+
+def test_what_has_no_separator_has_no_score_of_it(tmp_path):
+    """The slots of an encoder have the id that follows those of the input, as a decoder's separator has."""
+    encoder = untrained(task={"name": "reverse_string", "length_max": 6, "form": "encoder"})
+    assert not head_scores(encoder).patterns["separator"].rows
+    other = planted.drawn(planted.config(layers=1, vocab=64))
+    assert not head_scores(other, planted.tokens(4)).patterns["separator"].rows
+    tokens = np.tile(np.arange(8), (4, 4))
+    found = head_scores(planted.previous_by_bias(), tokens, separators=(3,)).patterns["separator"]
+    assert found.rows == 4 * (32 - 4)
 
 
 @pytest.mark.slow

@@ -14,7 +14,8 @@ from attnjax.explore.contents import ERROR, Loss
 from attnjax.explore.data import explore
 from attnjax.explore.losses import averaged
 from attnjax.explore.texts import MOST_TOKENS
-from attnjax.explore.vocabulary import byte_name, read_tokens, token_names
+from attnjax.explore.vocabulary import byte_name, read_tokens, token_names, vocabularies
+from attnjax.tasks import specials
 from attnjax.train import checkpoint
 from attnjax.train.evaluate import Evaluator
 from attnjax.train.loop import data_sha256, make_task
@@ -126,16 +127,20 @@ def test_held_out_text_and_loss_are_those_of_the_evaluation(decoder):
     assert (loss.context, loss.trained) == (tuple(range(1, 25)), 8)
     assert np.mean(loss.mean) == pytest.approx(told, abs=1e-4)
     assert min(loss.error) > 0
-    assert loss.text == "text: mean over 128 held-out windows of 24 bytes, with its standard error."
+    assert loss.text == "text: mean over 128 held-out windows of 24 bytes, with its standard error over 9 files."
 
 
 def test_loss_by_position_by_hand():
     entropy = np.array([[1.0, 5.0, 9.0], [3.0, 7.0, 9.0], [8.0, 9.0, 9.0]])
     counts = np.array([[True, True, False], [True, True, False], [False, True, True]])
-    loss = averaged("t", 2, entropy, counts)
+    loss = averaged("t", 2, entropy, counts, np.arange(3))
     assert (loss.context, loss.mean) == ((1, 2), (2.0, 7.0))
     # Deviations of 1 among two, and of 2 among three: sqrt(2 / 2) and sqrt(4 / 3).
     assert loss.error == (1.0, pytest.approx(1.1547, abs=5e-5))
+    # Of two documents: -1 and 1; -2 + 0 and 2, sqrt(2 / 1 * 8) / 3. Of one: not known.
+    assert averaged("t", 2, entropy, counts, np.array([4, 7, 4])).error == (1.0, pytest.approx(0.0))
+    assert averaged("t", 2, entropy, counts, np.array([4, 4, 7])).error[1] == pytest.approx(4 / 3, abs=5e-5)
+    assert np.isnan(averaged("t", 2, entropy, counts, np.zeros(3)).error).all()
 
 
 @pytest.mark.slow
@@ -170,9 +175,23 @@ def test_names_of_tokens():
     assert [byte_name(byte) for byte in (9, 10, 32, 33, 126, 127, 0)] == ["⇥", "⏎", "␣", "!", "~", "x7f", "x00"]
     run = parse({**settings(task__name="copy"), "name": "names"})
     task = make_task(run)
-    names = token_names(run, task)
-    assert names[-4:] == ("<separator>", "<stop>", "<begin>", "<padding>")
-    assert [names[token] for token in read_tokens(run, task, b"1 0\n<separator>")] == ["1", "0", "<separator>"]
+    names, answers = vocabularies(run, task)
+    assert names[-4:] == answers[-4:] == ("<separator>", "<stop>", "<begin>", "<padding>")
+    tokens = read_tokens(run, task, b"1 0\n<separator>")
+    assert token_names(run, task, tokens) == ("1", "0", "<separator>")
+
+
+def test_tokens_of_an_answer_have_its_names():
+    """Where a walk on a cycle ends is a place; the tokens of the input with the same ids are steps."""
+    run = parse({**settings(task__name="cycle_navigation"), "name": "names"})
+    task = make_task(run)
+    tokens = [2, 0, 1, specials(task).separator, 4, specials(task).stop]
+    words = "+1 -1 0 <separator> 4 <stop>"
+    assert sorted(vocabularies(run, task)[0][:3]) == ["+1", "-1", "0"]
+    assert token_names(run, task, tokens)[3:] == ("<separator>", "4", "<stop>")
+    assert token_names(run, task, read_tokens(run, task, words.encode())) == tuple(words.split())
+    with pytest.raises(ValueError, match="the text has the token '.1', which task 'cycle_navigation' does not have"):
+        read_tokens(run, task, b"0 <separator> +1")
 
 
 @pytest.mark.parametrize(

@@ -35,9 +35,12 @@ function ticks(low, high, count) {
 function path(points) {
   let drawn = "";
   let pen = "M";
-  for (const point of points) {
-    if (point) { drawn += `${pen}${point[0].toFixed(1)} ${point[1].toFixed(1)}`; pen = "L"; } else pen = "M";
-  }
+  points.forEach((point, i) => {
+    if (point) drawn += `${pen}${point[0].toFixed(1)} ${point[1].toFixed(1)}`;
+    // A line of no length is a dot where caps are round: a point without neighbours is seen too.
+    if (point && pen === "M" && !points[i + 1]) drawn += "h0";
+    pen = point ? "L" : "M";
+  });
   return drawn;
 }
 
@@ -45,7 +48,8 @@ function lossChart(runs) {
   const losses = runs.map((run) => run.loss);
   const longest = Math.max(...losses.flatMap((loss) => loss.context));
   const shortest = Math.min(...losses.flatMap((loss) => loss.context));
-  const trained = Math.min(...losses.map((loss) => loss.trained));
+  const trained = losses.map((loss) => loss.trained);
+  const causal = runs.every((run) => run.causal);
   const output = make("output");
   const cells = runs.map(() => make("td"));
   let width = longest >= 64 ? 9 : 1;
@@ -67,16 +71,16 @@ function lossChart(runs) {
       svg("line", { class: "grid", x1: PLOT.left, x2: PLOT.right, y1: y(value), y2: y(value) }),
       svg("text", { x: PLOT.left - 8, y: y(value) + 5, "text-anchor": "end" }, String(value)),
     ]);
-    const marks = ticks(shortest, longest, 8).filter(Number.isInteger).map((value) =>
+    const marks = (longest > shortest ? ticks(shortest, longest, 8) : [longest]).filter(Number.isInteger).map((value) =>
       svg("text", { x: x(value), y: PLOT.bottom + 20, "text-anchor": "middle" }, String(value)));
-    const shaded = svg("rect", { class: "trained", x: PLOT.left, y: PLOT.top, height: PLOT.bottom - PLOT.top,
-      width: Math.max(0, x(Math.min(trained, longest)) - PLOT.left) });
+    const shaded = trained.map((end) => svg("rect", { class: "trained", x: PLOT.left, y: PLOT.top,
+      height: PLOT.bottom - PLOT.top, width: Math.max(0, x(Math.min(end, longest)) - PLOT.left) }));
     const curves = runs.map((run, n) => svg("path", { class: `line ${run.look}`, "stroke-dasharray": n ? "9 5" : "none",
       d: path(smoothed[n].map((value, i) => (value === null ? null : [x(losses[n].context[i]), y(value)]))) }));
     const middle = (PLOT.left + PLOT.right) / 2;
     const axis = svg("text", { x: middle, y: PLOT.height - 4, "text-anchor": "middle" },
-      `tokens read (shaded: up to the longest in training, ${trained})`);
-    drawing.replaceChildren(shaded, ...grid, ...marks, axis, ...curves, cursor);
+      `${causal ? "tokens read" : "position"} (shaded: up to the longest in training, ${[...new Set(trained)].join(" and ")})`);
+    drawing.replaceChildren(...shaded, ...grid, ...marks, axis, ...curves, cursor);
     go(place);
   }
 
@@ -89,7 +93,7 @@ function lossChart(runs) {
       const i = loss.context.indexOf(place);
       const known = i >= 0 && loss.mean[i] !== null;
       cells[n].textContent = known
-        ? `${smoothed[n][i].toFixed(3)} (here alone ${loss.mean[i].toFixed(3)} \u00b1 ${(loss.error[i] ?? 0).toFixed(3)})` : "\u2013";
+        ? `${smoothed[n][i].toFixed(3)} (here alone ${loss.mean[i].toFixed(3)}${loss.error[i] === null ? "" : ` \u00b1 ${loss.error[i].toFixed(3)}`})` : "\u2013";
     });
   }
 

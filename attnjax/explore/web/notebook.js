@@ -59,7 +59,7 @@ function notebook(root) {
     min: 0, max: 3.14, step: 0.01, value: state.angle, shown: (value) => value.toFixed(2),
   }, (value) => update({ angle: value }));
   const base = slider("Base of the frequencies", {
-    min: 0.1, max: 6, step: 0.1, value: 4, shown: (value) => Math.round(10 ** value).toLocaleString("en"),
+    min: 0.1, max: 6, step: 0.1, value: 4, shown: (value) => (value < 2 ? (10 ** value).toPrecision(3) : Math.round(10 ** value).toLocaleString("en")),
   }, (value) => update({ base: 10 ** value }));
   const layout = choice("Pairs of channels", [["interleaved", "(0, 1) and (2, 3)"], ["half", "(0, 2) and (1, 3)"]],
     state.layout, (value) => update({ layout: value }));
