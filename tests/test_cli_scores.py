@@ -56,6 +56,12 @@ def test_means_within_and_past(lines, told):
     assert final_score(lines, trained=8) == told
 
 
+def test_lengths_below_the_shortest_trained_one_are_not_within():
+    lines = [line(4, 0.0, metric="exact_match"), line(8, 1.0, metric="exact_match")]
+    assert final_score(lines, 8, shortest=6) == "exact_match 1.000 within"
+    assert final_score([line(4, 1.0), line(8, 3.0)], 8, shortest=6) == "loss 2.000 within"
+
+
 def test_the_metric_is_the_one_of_the_protocol():
     lines = [line(16, 5.0), line(16, 0.25, metric="exact_match")]
     assert final_score(lines, 8, "Why?\n\nPrimary metric: loss") == "loss 5.000 past"

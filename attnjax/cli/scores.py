@@ -15,12 +15,14 @@ SPLITS = ("train", "test")
 def score_of(directory: pathlib.Path, config: RunConfig, protocol: str = "") -> str:
     """The score of the run in a folder, see `final_score`; "" where nothing can be read."""
     try:
-        return final_score(jsonl.read(directory / jsonl.RESULTS).tables, config.task.length_max, protocol)
+        return final_score(
+            jsonl.read(directory / jsonl.RESULTS).tables, config.task.length_max, protocol, config.task.length_min
+        )
     except ValueError:
         return ""
 
 
-def final_score(results: Iterable[Mapping[str, Any]], trained: int, protocol: str = "") -> str:
+def final_score(results: Iterable[Mapping[str, Any]], trained: int, protocol: str = "", shortest: int = 0) -> str:
     """Means over the lengths within training and past it: "exact_match 0.981 within, 0.310 past"; "" without an evaluation.
 
     They are the numbers of a report (`report/scores.py`): those of the last step, and none of validation examples.
@@ -29,6 +31,7 @@ def final_score(results: Iterable[Mapping[str, Any]], trained: int, protocol: st
       results: the lines of results.jsonl.
       trained: the longest length of training.
       protocol: the text of the config, which may say "Primary metric: loss_sliding".
+      shortest: the shortest length of training; below it, answers are not within training.
 
     Example:
       >>> measured = lambda length, value: {"step": 9, "split": "test", "length": length, "metric": "loss", "value": value}
@@ -45,8 +48,9 @@ def final_score(results: Iterable[Mapping[str, Any]], trained: int, protocol: st
     metric = ordered({one["metric"] for one in found}, declared(protocol))[0].key
     ours = sorted((one for one in found if one["metric"] == metric), key=lambda one: SPLITS.index(one["split"]))
     at = {one["length"]: _number(one["value"]) for one in ours}  # of a length that both splits have, that of the test
+    least = shortest if any(one["metric"].startswith("exact_match") for one in found) else 0
     parts = {
-        "within": [value for length, value in at.items() if length <= trained],
+        "within": [value for length, value in at.items() if least <= length <= trained],
         "past": [value for length, value in at.items() if length > trained],
     }
     means = [f"{sum(values) / len(values):.3f} {where}" for where, values in parts.items() if values]

@@ -84,11 +84,16 @@ def read(directory: pathlib.Path) -> Examples:
                 raise ValueError(f"more than {LARGEST // 2**20} MiB are packed in it")
         with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
             return _checked({name: arrays[name] for name in arrays.files})
+    except MemoryError:
+        raise ValueError(f"{path} is damaged: it says that it holds more than there is memory for") from None
     except (ValueError, OSError, EOFError, RuntimeError, zlib.error, zipfile.BadZipFile) as error:
         raise ValueError(f"{path} is damaged: {error}") from None
 
 
 def _checked(arrays: dict[str, np.ndarray]) -> Examples:
+    for name, array in arrays.items():
+        if not isinstance(array, np.ndarray):  # NumPy returns the bytes of a member that is no array
+            raise ValueError(f"{name[:80]!r} is no array")
     step = arrays.pop(STEP, np.zeros(1))
     if step.shape or step.dtype.kind != "i" or step < 0:
         raise ValueError(f"it must have a {STEP}, a whole number")

@@ -1,8 +1,9 @@
 """Comparisons of two variants of a task past training: paired differences, and the probability of improvement.
 
-Runs of two variants with the same seed and data seed saw the same batches and test examples, so their difference is free of
-what the two share. Only variants that fitted the task are compared: where one has not learned the training lengths,
-a difference past them says nothing about positions. p is exact, and Holm's correction is over all pairs of the task.
+Runs of two variants with the same seed, data seed and text saw the same batches and test examples, so their difference is free
+of what they share. Only variants that fitted the task are compared: where one has not learned the training lengths,
+a difference past them says nothing about positions. p is exact up to 16 pairs, and from 65,536 random sign flips beyond them;
+Holm's correction is over all pairs of encodings of the task.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,7 +14,7 @@ import numpy as np
 from jaxtyping import Float
 
 from attnjax.report import intervals
-from attnjax.report.examples import documents, past_examples
+from attnjax.report.examples import documents, past_examples, text_of
 from attnjax.report.intervals import Estimate
 from attnjax.report.scores import Scored
 from attnjax.report.significance import holm, rank_sum, sign_flip
@@ -51,10 +52,11 @@ class Improvement:
 
 
 def pairs_of(first: Scored, second: Scored) -> list[tuple[int, int]]:
-    """The places of the runs of two variants that share seed and data seed, in order of these."""
-    places = [{seeds: place for place, seeds in enumerate(map(seeds_of, scored.runs))} for scored in (first, second)]
-    shared = sorted(seeds for seeds in set(places[0]) & set(places[1]) if min(seeds) >= 0)
-    return [(places[0][seeds], places[1][seeds]) for seeds in shared]
+    """The places of the runs of two variants that share seed and data seed, and the bytes of a text, in order of these."""
+    shares = lambda run: (*seeds_of(run), text_of(run))
+    places = [{key: place for place, key in enumerate(map(shares, scored.runs))} for scored in (first, second)]
+    shared = sorted(key for key in set(places[0]) & set(places[1]) if min(key[:2]) >= 0)
+    return [(places[0][key], places[1][key]) for key in shared]
 
 
 def seeds_of(run) -> tuple[int, int]:
@@ -83,9 +85,11 @@ def difference(i: int, j: int, first: Scored, second: Scored) -> Difference | No
     if not np.isfinite(per_run).all():  # it stays among the tests that Holm corrects for
         return Difference(i, j, Estimate(np.nan, np.nan, np.nan, intervals.NONE, len(per_run)), 0, 0, 1.0)
     table = example_differences(first, second, shared)
-    places = documents([run for scored in (first, second) for run in scored.runs], first.beyond)
-    crossed = None if table is None else intervals.of_runs_and_examples(table, places)
-    if crossed is None or table is None:
+    if table is None:
+        return Difference(i, j, intervals.of_mean(per_run), 0, 0, sign_flip(per_run))
+    places = documents([run for scored in (first, second) for run in scored.runs], first.beyond, table.shape[1])
+    crossed = intervals.of_runs_and_examples(table, places)
+    if crossed is None:
         return Difference(i, j, intervals.of_mean(per_run), 0, 0, sign_flip(per_run))
     count = 0 if places is None else len(np.unique(places))
     return Difference(i, j, crossed, table.shape[1], count, sign_flip(per_run))

@@ -4,6 +4,7 @@ All runs of a task measured the same examples in the same order, so that row r a
 example w, and two variants can be compared example by example.
 """
 
+import json
 from collections.abc import Sequence
 from itertools import pairwise
 
@@ -11,9 +12,10 @@ import numpy as np
 from jaxtyping import Float
 
 from attnjax.records.examples import DOCUMENT
+from attnjax.records.values import as_dict
 from attnjax.report.intervals import Estimate, of_runs_and_examples
 from attnjax.report.records import SPLITS, Run
-from attnjax.report.scores import Curve, Scored, curve, final
+from attnjax.report.scores import Curve, Scored, curve, outcome
 
 POINTS = 100
 """Most bins of a curve over positions."""
@@ -22,10 +24,9 @@ POINTS = 100
 def stored(run: Run, length: int, metric: str, *, positions: bool = False) -> Float[np.ndarray, " W"] | None:
     """The scores of each example at a length, or of each position, of the test examples where there are some.
 
-    None where a run stored none, or at another evaluation than that with which it counts.
+    None for a run that is not done, and where it stored none, or at another evaluation than that with which it counts.
     """
-    counted = final(run)
-    if run.examples is None or not counted or run.examples.step != counted[0].step:
+    if run.examples is None or outcome(run) != "done" or run.examples.step != run.final[0].step:
         return None
     known = run.examples.by_position if positions else run.examples.scores
     names = ((split, length, metric) for split in reversed(SPLITS) if split != "validation")
@@ -41,15 +42,27 @@ def table(runs: Sequence[Run], lengths: Sequence[int], metric: str) -> Float[np.
     return np.mean(np.array(found, np.float64), axis=1)
 
 
-def documents(runs: Sequence[Run], lengths: Sequence[int]) -> Float[np.ndarray, " W"] | None:
-    """The document that each example was cut from, None where that was not stored or differs between the runs.
+def documents(runs: Sequence[Run], lengths: Sequence[int], examples: int) -> Float[np.ndarray, " W"] | None:
+    """The document that each of so many examples was cut from; None where the task draws them independently.
 
-    Windows of a text end at the same bytes at every length, so that those of the longest serve all.
+    Where some run did not store them, or the runs were tested on different texts, all may be of one document, and are. Windows
+    of a text end at the same bytes at every length, so that those of the longest serve all.
     """
     found = [stored(run, max(lengths), DOCUMENT) for run in runs] if lengths else []
-    first = found[0] if found else None
-    same = first is not None and all(one is not None and np.array_equal(first, one) for one in found)
-    return first if same else None
+    if all(one is None for one in found) and not any(cut_from_text(run) for run in runs):
+        return None
+    same = all(one is not None and np.array_equal(found[0], one) for one in found)
+    return found[0] if found and same else np.zeros(examples)
+
+
+def text_of(run: Run) -> str:
+    """The digests of the text that a run was trained and tested on, as one word; "" where its manifest has none."""
+    return json.dumps(run.manifest.get("data_sha256"), sort_keys=True) if run.manifest.get("data_sha256") else ""
+
+
+def cut_from_text(run: Run) -> bool:
+    """Whether the examples of a run are windows of files."""
+    return as_dict(run.config.get("task")).get("name") == "text"
 
 
 def past_examples(scored: Scored) -> Float[np.ndarray, "R W"] | None:
@@ -60,7 +73,7 @@ def past_examples(scored: Scored) -> Float[np.ndarray, "R W"] | None:
 def over_examples(scored: Scored, lengths: Sequence[int]) -> Estimate | None:
     """The mean over runs and examples, or documents, at these lengths, with an interval over both; None where there is none."""
     scores = table(scored.runs, lengths, scored.metric.key)
-    return None if scores is None else of_runs_and_examples(scores, documents(scored.runs, lengths))
+    return None if scores is None else of_runs_and_examples(scores, documents(scored.runs, lengths, scores.shape[1]))
 
 
 def by_position(scored: Scored, length: int, name: str, longest: int) -> Curve | None:

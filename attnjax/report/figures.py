@@ -15,7 +15,7 @@ from attnjax.report import intervals
 from attnjax.report.drawing import FAINT, INK, UNFITTED, finite_only, length_axis, new_figure, plain
 from attnjax.report.formatting import decimal, probability
 from attnjax.report.groups import Variant, natural
-from attnjax.report.metrics import Metric
+from attnjax.report.metrics import Metric, in_units
 from attnjax.report.scales import some
 from attnjax.report.scores import Curve
 from attnjax.report.style import order, style
@@ -62,7 +62,7 @@ def by_position(task: Task) -> Any:
         doubling = [2.0**k for k in range(30) if 2**k < found.length]
         length_axis(axis, np.array([*doubling, found.length], float), task.panel.trained[1])
         axis.set_xlabel("position of the target (shaded: up to the longest in training)")
-        axis.set_ylabel(dict(POSITION_METRICS)[name])
+        axis.set_ylabel(in_units(dict(POSITION_METRICS)[name], task.panel.task))
         axis.set_title(plain(f"{task.panel.label}: windows of {found.length}"))
         caption(axis, [curve for _, curve in found.curves])
     legend(figure, task.panel.variants, task.unfitted)
@@ -80,7 +80,8 @@ def draw_lengths(axis: Any, task: Task, metric: Metric) -> None:
     for name, levels in levels_of(task, metric).items():
         draw_level(axis, name, lengths, levels, always=name in NGRAMS)
     if is_cut(metric):
-        draw_cut(axis, rows, task.panel.trained[1])
+        fitted = [row for place, row in enumerate(rows) if place not in task.unfitted]
+        draw_cut(axis, fitted, task.panel.trained[1])
     caption(axis, [row.curve for row in rows], cut=is_cut(metric))
     axis.set_title(plain(task.panel.label) + (" (grey: not fitted)" if task.unfitted else ""))
 

@@ -49,6 +49,9 @@ FEWEST = 6
 EXACT = 0.97
 """An interval of order statistics whose coverage is at most this is not interpolated."""
 
+ROUNDING = 1e-12
+"""Ends that are closer differ by the rounding of equal scores."""
+
 RANGE, INTERVAL, NONE = "range", "95 %", "none"
 
 
@@ -70,7 +73,7 @@ class Estimate:
 
 def kind(runs: int, low: float, high: float) -> str:
     """Return what lies between two ends that were computed from this many runs."""
-    if runs < 2 or (runs >= FEWEST and low == high):
+    if runs < 2 or (runs >= FEWEST and math.isclose(low, high, rel_tol=ROUNDING, abs_tol=ROUNDING)):
         return NONE
     return INTERVAL if runs >= FEWEST else RANGE
 

@@ -3,10 +3,12 @@
 import numpy as np
 
 from attnjax.report import intervals
-from attnjax.report.examples import documents
+from attnjax.report.comparisons import Difference
+from attnjax.report.examples import cut_from_text
 from attnjax.report.formatting import NONE, decimal, interval, lengths_of, markdown, markdown_table, probability, span
 from attnjax.report.reach import RISE, SHARE
 from attnjax.report.scores import FIT
+from attnjax.report.significance import MOST
 from attnjax.report.statistics import FEWEST_OF_STRATUM
 from attnjax.report.summary import Counts, Summary, Task, guess
 
@@ -70,7 +72,7 @@ def task_table(task: Task) -> str:
 def over_examples_header(task: Task) -> list[str]:
     """The column of the mean of the first metric over runs and examples, or documents, if some variant has that."""
     known = [row.scored for row in task.rows[task.metrics[0].key] if row.over_examples is not None]
-    cut = any(documents(scored.runs, scored.beyond) is not None for scored in known)
+    cut = any(cut_from_text(run) for scored in known for run in scored.runs)
     return [f"mean, 95 % interval over runs and {'documents' if cut else 'examples'}"] if known else []
 
 
@@ -118,15 +120,25 @@ def paired_table(task: Task) -> str:
 def paired_caption(task: Task) -> str:
     """What the table of paired differences shows, from the data."""
     kept = [item for item in task.differences if np.isfinite(item.mean.value)]
-    over = next((f", over pairs and {item.examples} examples" for item in kept if item.examples), "")
-    over += next((f" of {item.documents} documents" for item in kept if item.documents), "")
-    ends = intervals.caption([item.mean.runs for item in kept]).replace("runs", "pairs")
+    kinds = dict.fromkeys(map(interval_over, kept))
+    over = "".join(f", {words}" for words in [" or ".join(filter(None, kinds))] if words)
+    over += ", else over pairs alone" if over and "" in kinds else ""
+    ends = f", {intervals.caption([item.mean.runs for item in kept]).replace('runs', 'pairs')}" if kept else ""
+    most = max((item.mean.runs for item in kept), default=0)
+    flips = "all" if most <= MOST else f"all, or beyond {MOST} pairs of {2**MOST:,} random,"
     lost = len(task.differences) - len(kept)
     failed = f" {lost} pair{'s' * (lost > 1)} with failed runs have no difference, and count as p = 1." if lost else ""
     return (
-        f"Differences past training of pairs of runs that share their seeds, by {task.metrics[0].label}: mean, {ends}"
-        f"{over}; p of all sign flips, and Holm's over all pairs of encodings.{failed}"
+        f"Differences past training of pairs of runs that share their seeds, by {task.metrics[0].label}: mean{ends}"
+        f"{over}; p of {flips} sign flips, and Holm's over all pairs of encodings.{failed}"
     )
+
+
+def interval_over(item: Difference) -> str:
+    """What the interval of a difference is over beside pairs."""
+    if not item.examples:
+        return ""
+    return f"over pairs and {item.examples} examples" + (f" of {item.documents} documents" if item.documents else "")
 
 
 def endings(count: Counts) -> list[str]:

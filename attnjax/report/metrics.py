@@ -22,7 +22,7 @@ class Metric:
 
     def of_task(self, task: str) -> "Metric":
         """The same metric with the unit of a task: what a text loses per byte, others lose per token."""
-        return self if task == "text" else replace(self, label=self.label.replace("per byte", "per token"))
+        return replace(self, label=in_units(self.label, task))
 
     @property
     def share(self) -> bool:
@@ -61,6 +61,17 @@ KNOWN = (
 """In the order in which a report prints them; the first that a task has is its primary metric, if no protocol says
 another.
 """
+
+
+def in_units(label: str, task: str) -> str:
+    """A label with the unit of a task.
+
+    Example:
+      >>> in_units("loss, nats per byte", "markov")
+      'loss, nats per token'
+    """
+    return label if task == "text" else label.replace("per byte", "per token")
+
 
 PRIMARY = re.compile(r"^\W*primary metrics?:(.*)$", re.IGNORECASE | re.MULTILINE)
 

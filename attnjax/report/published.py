@@ -5,7 +5,7 @@ they belong. Protocols differ (size, steps, tuning, selection of runs), so this 
 reproduction:
 
 * lengths are compared as multiples of the longest training length, because ours is another one;
-* an accuracy stands beside the median of our runs over our test lengths in that range;
+* an accuracy stands beside the median of our runs, each its mean over the lengths of that range, linear between our tests;
 * of language models, whose units differ, only the rise of the loss over that at the training length is compared:
   ln(perplexity / perplexity at the training length), in nats per their token and per our byte;
 * beside it stands our number counted as the paper counts: the mean of all runs, or of those alone that fitted the trained
@@ -15,7 +15,7 @@ reproduction:
 
 import csv
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import resources
 from typing import Any
 
@@ -77,7 +77,7 @@ class Counted:
 class Pair:
     """A published number and ours; `ours` and `counted` are None where our runs were not tested in that range.
 
-    `unfitted`: our runs have not learned the task.
+    `panel` names our task where several of the sweep stand beside the number. `unfitted`: our runs have not learned the task.
     """
 
     cell: Cell
@@ -90,6 +90,7 @@ class Pair:
     counted: Counted | None
     differs: tuple[Differs, ...]
     config: Mapping[str, Any]
+    panel: str = ""
 
 
 def cells() -> tuple[Cell, ...]:
@@ -108,11 +109,13 @@ def cell(row: dict[str, Any]) -> Cell:
 def pairs(summary: Summary) -> tuple[Pair, ...]:
     """Every published number for which the sweep has the task and the encoding, past the training length."""
     known = cells()
+    past = [cell for cell in known if cell.low > cell.trained]
+    several = {cell for cell in past if sum(describes(cell, task) for task in summary.tasks) > 1}
     return tuple(
-        pair
+        replace(pair, panel=task.panel.label) if cell in several else pair
         for task in summary.tasks
-        for cell in known
-        if cell.low > cell.trained and describes(cell, task)
+        for cell in past
+        if describes(cell, task)
         for pair in matching(cell, task, known)
     )
 
@@ -137,15 +140,15 @@ def matching(cell: Cell, task: Task, published: tuple[Cell, ...]) -> Iterator[Pa
         policy = text(as_dict(variant.config.get("positions")).get("policy")) or "arange"
         rising = cell.metric in dict(LOSSES)
         low, high = (cell.low, cell.high) if not rising else (cell.low * (1 - NEAR), cell.high * (1 + NEAR))
-        ratio = task.panel.trained[1] / cell.trained
-        lengths = tuple(x for x in row.scored.beyond if low * ratio <= x <= high * ratio)
-        scores = rise(row.scored, lengths, task.panel.trained[1]) if rising else average(row.scored, lengths)
+        ours = task.panel.trained[1]
+        lengths = tuple(x for x in row.scored.beyond if low * ours <= x * cell.trained <= high * ours)
+        scores = rise(row.scored, lengths, ours) if rising else average(row.scored, lengths)
         value = rise_published(cell, published) if rising else cell.value
         known = ~np.isnan(scores)
-        ours = of_runs(scores[known]) if known.any() else None
+        median = of_runs(scores[known]) if known.any() else None
         as_theirs = as_counted(cell, row.scored, scores) if known.any() else None
         unfitted, difference = place in task.unfitted, differs(cell, variant.config)
-        yield Pair(cell, value, variant.label, lengths, ours, policy, unfitted, as_theirs, difference, variant.config)
+        yield Pair(cell, value, variant.label, lengths, median, policy, unfitted, as_theirs, difference, variant.config)
 
 
 def as_counted(cell: Cell, scored: Scored, scores: Float[np.ndarray, " R"]) -> Counted:
@@ -163,9 +166,17 @@ def survives(run: Run, within: float) -> bool:
 
 
 def average(scored: Scored, lengths: tuple[int, ...]) -> Float[np.ndarray, " R"]:
-    """The mean of every run over these lengths, nothing where there is none."""
+    """The mean of every run over all lengths from the first to the last of these, which weigh by trapezoids.
+
+    Published means are over every length of a range, and tests of ours crowd where curves bend. Nothing where there is none.
+    """
     at = np.isin(scored.lengths, lengths)
-    return np.mean(scored.curve[:, at], axis=1) if at.any() else np.zeros(0)
+    if not at.any():
+        return np.zeros(0)
+    curve, place = scored.curve[:, at], np.array(scored.lengths, float)[at]
+    if len(place) == 1 or np.isinf(curve).any():
+        return np.mean(curve, axis=1)
+    return np.trapezoid(curve, place, axis=1) / (place[-1] - place[0])
 
 
 def rise(scored: Scored, lengths: tuple[int, ...], trained: int) -> Float[np.ndarray, " R"]:
@@ -188,9 +199,10 @@ def rise_published(cell: Cell, known: tuple[Cell, ...]) -> float:
     return float(np.log(cell.value / start.value))
 
 
-def about(cell: Cell) -> About:
-    """Paper, task, metric and lengths of a published number."""
+def about(cell: Cell, panel: str = "") -> About:
+    """Paper, task, metric and lengths of a published number; the task with ours where there are several."""
     task = f"{cell.task} {cell.options}".strip() + dict(WINDOWS).get(cell.metric, "")
+    task += f" (ours: {panel})" if panel else ""
     theirs = f"{cell.low}-{cell.high} of {cell.trained}" if cell.low < cell.high else f"{cell.low} of {cell.trained}"
     return cell.paper, task, cell.metric, theirs
 
@@ -198,7 +210,7 @@ def about(cell: Cell) -> About:
 def ranked(found: Sequence[Pair]) -> list[Ranked]:
     """The pairs that two rankings have in common: of encodings that fitted here and have the same positions there."""
     return [
-        Ranked(about(pair.cell), pair.label, pair.ours.value, pair.published)
+        Ranked(about(pair.cell, pair.panel), pair.label, pair.ours.value, pair.published)
         for pair in found
         if pair.ours and not pair.unfitted and pair.policy == pair.cell.policy
     ]
@@ -212,7 +224,7 @@ def words(
 ) -> list[str]:
     """A row of the table, with numbers and differences written by these functions."""
     cell = pair.cell
-    _, task, _, theirs = about(cell)
+    _, task, _, theirs = about(cell, pair.panel)
     unit = " (rise, nats)" if cell.metric in dict(LOSSES) else ""
     states = [] if pair.policy == cell.policy else [f"theirs has {cell.policy} positions, ours {pair.policy}"]
     states += ["ours is not fitted"] if pair.unfitted else []

@@ -4,6 +4,7 @@
 `Sweep.skipped`; a run that the sweep lists and the directory lacks is kept, with the state "absent".
 """
 
+import functools
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -62,6 +63,12 @@ class Run:
     results: tuple[Result, ...]
     losses: tuple[tuple[int, float], ...]
     examples: Examples | None = None
+
+    @functools.cached_property
+    def final(self) -> tuple[Result, ...]:
+        """The records of the last evaluation: of the highest step at which more than validation was measured."""
+        last = max((result.step for result in self.results if result.split != "validation"), default=None)
+        return tuple(result for result in self.results if result.step == last)
 
     @property
     def fitted_at(self) -> int | None:

@@ -23,6 +23,8 @@ from attnjax.report.intervals import Estimate
 from attnjax.report.metrics import Metric
 from attnjax.report.records import SPLITS, Result, Run
 
+EXACT = {"exact_match", "exact_match_oracle_length"}
+"""What is measured of tasks with an answer."""
 POINTS = 200
 """Most points of a learning curve."""
 FIT = 0.99
@@ -65,22 +67,16 @@ class Scored:
     within: Float[np.ndarray, " R"]
 
 
-def final(run: Run) -> tuple[Result, ...]:
-    """The records of the last evaluation of a run: of the highest step at which more than validation was measured."""
-    steps = [result.step for result in run.results if result.split != "validation"]
-    return tuple(result for result in run.results if result.step == max(steps)) if steps else ()
-
-
 def outcome(run: Run) -> str:
     """What a run counts as: "done", "failed" or "unfinished"."""
     if run.state == "failed":
         return "failed"
-    return "done" if run.state in ("done", "unknown") and final(run) else "unfinished"
+    return "done" if run.state in ("done", "unknown") and run.final else "unfinished"
 
 
 def metric_keys(panel: Panel) -> set[str]:
     """The keys of all metrics that any run of a task recorded at its end."""
-    return {result.metric for run in members(panel) for result in final(run)}
+    return {result.metric for run in members(panel) for result in run.final}
 
 
 def members(panel: Panel) -> list[Run]:
@@ -90,7 +86,7 @@ def members(panel: Panel) -> list[Run]:
 
 def points(panel: Panel, metric: Metric) -> set[tuple[int, str]]:
     """Every (length, split) but validation at which any run of a task recorded this metric at its end."""
-    rows = (row for run in members(panel) for row in final(run) if row.metric == metric.key)
+    rows = (row for run in members(panel) for row in run.final if row.metric == metric.key)
     return {(row.length, row.split) for row in rows if row.split != "validation"}
 
 
@@ -108,18 +104,23 @@ def scored(panel: Panel, variant: Variant, metric: Metric) -> Scored:
     where = points(panel, metric)
     lengths = tuple(sorted({length for length, _ in where}))
     beyond = tuple(sorted(length for length, split in where if split == "test" and length > panel.trained[1]))
-    inside = [length for length in lengths if length <= panel.trained[1]]
+    inside = [length for length in lengths if shortest(panel) <= length <= panel.trained[1]]
     runs = tuple(run for run in variant.runs if outcome(run) != "unfinished")
     curve = np.full((len(runs), len(lengths)), metric.worst)
     past = np.full(len(runs), metric.worst if beyond else np.nan)
     within = np.full(len(runs), metric.worst if inside else np.nan)
     for r, run in enumerate(runs):
         if outcome(run) == "done":
-            measured = values(final(run), metric)
+            measured = values(run.final, metric)
             curve[r] = [at(measured, length) for length in lengths]
             past[r] = average([measured.get((length, "test"), np.nan) for length in beyond])
             within[r] = average([at(measured, length) for length in inside])
     return Scored(variant, metric, runs, lengths, beyond, curve, past, within)
+
+
+def shortest(panel: Panel) -> int:
+    """The shortest length within training: of tasks that predict the next token any, since longer windows begin with it."""
+    return panel.trained[0] if metric_keys(panel) & EXACT else 0
 
 
 def at(measured: dict[tuple[int, str], float], length: int) -> float:

@@ -1,8 +1,8 @@
 """Exact tests: of paired differences by sign flips, of two groups of runs by ranks, and Holm's correction for several tests.
 
-The p of a test is the share of all equally likely outcomes that are at least as extreme as what was seen, so it is exact for
-any number of runs and for ties. With 3 runs a side no p of two groups is below 2 / 20 = 0.10, and with 3 pairs none is below
-2 / 8 = 0.25: so few runs cannot show a difference, however large it is.
+The p of a test is the share of all equally likely outcomes that are at least as extreme as what was seen, so it is exact with
+few runs and with ties; beyond 16 pairs sign flips are drawn at random. With 3 runs a side no p of two groups is below
+2 / 20 = 0.10, and with 3 pairs none is below 2 / 8 = 0.25: so few runs cannot show a difference, however large it is.
 """
 
 from collections.abc import Sequence

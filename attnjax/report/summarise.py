@@ -6,10 +6,10 @@ from collections.abc import Sequence
 import numpy as np
 from jaxtyping import Float
 
-from attnjax.records.values import as_dict, finite, text
+from attnjax.records.values import as_dict, finite, printable, text
 from attnjax.report import intervals, statistics
 from attnjax.report.comparisons import differences, improvements
-from attnjax.report.examples import over_examples
+from attnjax.report.examples import over_examples, text_of
 from attnjax.report.groups import Panel, Variant, homeless, panels
 from attnjax.report.metrics import Metric, declared, metric, ordered
 from attnjax.report.reach import RISE, metric_of, middle, reach
@@ -25,6 +25,7 @@ WAITING = ("pending", "running", "preempted", "absent")
 CHANGES = (
     ("backend", "another backend"),
     ("code_sha256", "another version of attnjax"),
+    ("data_sha256", "another text"),
     ("device_kind", "another kind of device"),
     ("mesh", "another mesh"),
     ("population", "another population"),
@@ -181,6 +182,9 @@ def notes(sweep: Sweep, tasks: Sequence[Task]) -> list[str]:
             f"Ended when they had fitted their task (train.until): {len(early)} of {len(sweep.runs)} runs, at steps "
             f"{early[0]} to {early[-1]} (see Runs). They count with what they measured there."
         )
+    measured = {item.key for one in tasks for item in one.metrics}
+    if absent := [name for name in declared(text(sweep.spec.get("protocol"))) if name not in measured]:
+        found.append(f"The protocol names a metric that no run measured: {printable(', '.join(absent))}.")
     lost = homeless(sweep.runs)
     if lost:
         found.append(f"Without a readable config, and so of no known cell: {ids(lost)}.")
@@ -188,7 +192,7 @@ def notes(sweep: Sweep, tasks: Sequence[Task]) -> list[str]:
     if partial:
         runs = ", ".join(sorted(partial)[:20])
         found.append(f"Some lengths are missing in the records of {runs}: left out of the scores that need them.")
-    found += resumed(sweep)
+    found += resumed(sweep) + different_texts(tasks)
     unlearned = [
         f"{task.panel.variants[place].label} on {task.panel.label}" for task in tasks for place in task.unfitted
     ]
@@ -241,6 +245,23 @@ def resumed(sweep: Sweep) -> list[str]:
         f"Resumed under other conditions: {sum(map(bool, changed))} of {len(sweep.runs)} runs ({counts}). Their numbers are "
         "not those of an uninterrupted run bit by bit, but up to rounding."
     ]
+
+
+def different_texts(tasks: Sequence[Task]) -> list[str]:
+    """A note for each task whose runs did not all read the same bytes; none if there are none."""
+    found = []
+    for one in tasks:
+        of_text: dict[str, list[Run]] = {}
+        for run in members(one.panel):
+            if text_of(run):
+                of_text.setdefault(text_of(run), []).append(run)
+        if len(of_text) > 1:
+            groups = sorted(of_text.values(), key=len, reverse=True)
+            found.append(
+                f"Different texts on {one.panel.label}, by their sha256: {len(groups[0])} runs read one, and others another: "
+                f"{ids([run for group in groups[1:] for run in group])}. Their losses do not compare, and they are not paired."
+            )
+    return found
 
 
 def incomplete(scores: Scored) -> list[Run]:

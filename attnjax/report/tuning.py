@@ -29,10 +29,11 @@ UNTUNED = (
 
 @dataclass(frozen=True)
 class Tuned:
-    """The choices of a sweep, and a name for each of its families."""
+    """The choices of a sweep, and for each of its families a name and that of the metric, with its unit."""
 
     choices: Choices
     names: tuple[str, ...]
+    metrics: tuple[str, ...]
 
     def csv(self) -> str:
         """tuning.csv: a row for each tuning run."""
@@ -53,10 +54,10 @@ class Tuned:
         candidates = [f"{number}. {markdown(words(one))}" for number, one in enumerate(self.choices.candidates, 1)]
         header = ["family", "validation score", *(str(n) for n in range(1, len(candidates) + 1)), "chosen", "warnings"]
         rows = []
-        for name, one in zip(self.names, self.choices.families, strict=True):
+        for name, measured, one in zip(self.names, self.metrics, self.choices.families, strict=True):
             means = [f"**{decimal(x)}**" if n == one.best else decimal(x) for n, x in enumerate(one.means)]
             told = "; ".join(one.notes(self.choices.candidates))
-            rows.append([markdown(name), markdown(metric(one.metric).label), *means, str(one.best + 1), markdown(told)])
+            rows.append([markdown(name), markdown(measured), *means, str(one.best + 1), markdown(told)])
         lists = "\n".join(candidates)
         return f"## Tuning\n\n{markdown(self.text)} The candidates:\n\n{lists}\n\n{markdown_table(header, rows)}"
 
@@ -64,11 +65,11 @@ class Tuned:
         """The section of the page."""
         header = ["family", "validation score", *map(words, self.choices.candidates), "warnings"]
         rows = []
-        for name, one in zip(self.names, self.choices.families, strict=True):
+        for name, measured, one in zip(self.names, self.metrics, self.choices.families, strict=True):
             cells = [
                 element("td", decimal(x), class_="yes" if n == one.best else None) for n, x in enumerate(one.means)
             ]
-            rows.append([name, metric(one.metric).label, *cells, "; ".join(one.notes(self.choices.candidates))])
+            rows.append([name, measured, *cells, "; ".join(one.notes(self.choices.candidates))])
         sources = [
             f"made from the tuning runs {' '.join(t.run for row in one.trials for t in row)}"
             for one in self.choices.families
@@ -114,7 +115,10 @@ def tuned(root: Path, summary: Summary) -> tuple[Summary, Tuned | None]:
             notes.append(
                 f"{what}, in {len(marked)} of {len(names)} families: what {listed(marked)} chose (see Tuning)."
             )
-    return noted(summary, *notes), Tuned(choices, names)
+    tasks = {variant.cell: one.panel.task for one in summary.tasks for variant in one.panel.variants}
+    task_of = lambda one: next((tasks[cell] for cell in one.cells if cell in tasks), "text")
+    measured = tuple(metric(one.metric).of_task(task_of(one)).label for one in choices.families)
+    return noted(summary, *notes), Tuned(choices, names, measured)
 
 
 def noted(summary: Summary, *notes: str) -> Summary:

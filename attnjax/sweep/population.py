@@ -33,6 +33,7 @@ from attnjax.sweep.watchdog import Watchdog
 
 BITWISE = (
     "code_sha256",
+    "data_sha256",
     "threads",
     "processor",
     "version_jax",

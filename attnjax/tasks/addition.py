@@ -9,7 +9,7 @@ operand is uniform among the numbers of exactly so many digits.
 "reversed_answer" lowest first in the sum alone. The numbers of an example do not depend on the order.
 
 Tokens 0-9 are digits, `Addition.digits`, for position encodings that number the digits inside a number (abacus); 10
-is +. References: Kazemnejad et al. 2023, arXiv:2305.19466 (plain, `shortest` 4); Lee et al. 2023, arXiv:2307.03381 (reversed
+is +. References: Kazemnejad et al. 2023, arXiv:2305.19466 (plain); Lee et al. 2023, arXiv:2307.03381 (reversed
 answer); McLeish et al. 2024, arXiv:2405.17399 (reversed, abacus).
 """
 

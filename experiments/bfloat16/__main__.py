@@ -18,7 +18,6 @@ import numpy as np
 from attnjax.report.formatting import markdown_table
 from attnjax.report.intervals import FEWEST, of_mean
 from attnjax.report.records import Run, read
-from attnjax.report.scores import final
 from attnjax.typing import Float
 
 METRIC, TRAINED, MARGIN = "loss_sliding", 64, 0.05
@@ -59,7 +58,7 @@ def losses(runs: Sequence[Run]) -> dict[tuple[str, str], Float[np.ndarray, "R X"
             raise ValueError(f"run {run.id} is {run.state}: the comparison is of all runs of the sweep")
         cell = run.config["model"]["encoding"]["name"], run.config["train"]["dtype_policy"]
         rows = sorted(
-            (row.length, row.value) for row in final(run) if row.metric == METRIC and row.split != "validation"
+            (row.length, row.value) for row in run.final if row.metric == METRIC and row.split != "validation"
         )
         found.setdefault(cell, {})[run.config["seed"]] = [value for _, value in rows]
     return {cell: np.array([seeds[seed] for seed in sorted(seeds)]) for cell, seeds in found.items()}
@@ -67,7 +66,7 @@ def losses(runs: Sequence[Run]) -> dict[tuple[str, str], Float[np.ndarray, "R X"
 
 def page(runs: Sequence[Run]) -> str:
     """Return the two tables: what decides, and each length."""
-    found, lengths = losses(runs), sorted({row.length for row in final(runs[0]) if row.metric == METRIC})
+    found, lengths = losses(runs), sorted({row.length for row in runs[0].final if row.metric == METRIC})
     past = np.array(lengths) > TRAINED
     summary, each = [], []
     for name in (name for name in NAMES if (name, "float32") in found):

@@ -16,7 +16,7 @@ from attnjax.report.comparisons import seeds_of
 from attnjax.report.metrics import KNOWN, Metric, metric
 from attnjax.report.reach import metric_of
 from attnjax.report.records import Run, Sweep, encoding_names, read
-from attnjax.report.scores import at, final, outcome, values
+from attnjax.report.scores import at, outcome, values
 from experiments.recorded import RECORDS, Record
 
 BIGRAM = "bigram"
@@ -54,12 +54,12 @@ def kept(runs: Sequence[Run]) -> tuple[list[Kept], list[str]]:
     found, left = [], []
     for name in sorted({task_of(run) for run in ended}):
         members = [run for run in ended if task_of(run) == name]
-        measured = {row.metric for run in members for row in final(run)}
+        measured = {row.metric for run in members for row in run.final}
         of_task = metric_of([one for one in KNOWN if one.key in measured])
         if of_task is None:
             left += [f"run {run.id} measured nothing at a test length" for run in members]
             continue
-        lengths = tuple(sorted({row.length for run in members for row in final(run) if row.metric == of_task.key}))
+        lengths = tuple(sorted({row.length for run in members for row in run.final if row.metric == of_task.key}))
         for run in members:
             one = kept_run(run, of_task, lengths)
             if any(math.isnan(value) for value in one.values):
@@ -72,7 +72,7 @@ def kept(runs: Sequence[Run]) -> tuple[list[Kept], list[str]]:
 def kept_run(run: Run, of_task: Metric, lengths: tuple[int, ...]) -> Kept:
     """What is kept of one run; NaN where it has no value."""
     train, longest = as_dict(run.config.get("train")), as_dict(run.config.get("task")).get("length_max")
-    measured = values(final(run), of_task)
+    measured = values(run.final, of_task)
     levels = as_dict(as_dict(run.manifest.get("baselines")).get(str(longest)))
     level = as_dict(levels.get(of_task.key)).get(BIGRAM)
     seconds, together = run.manifest.get("wall_seconds"), run.manifest.get("population_size")

@@ -14,7 +14,7 @@ from scipy import stats
 from attnjax.records import jsonl
 from attnjax.report import records as stored
 from attnjax.report.intervals import Estimate, of_mean
-from attnjax.report.scores import FIT, final
+from attnjax.report.scores import FIT
 from attnjax.report.significance import holm, sign_flip_above
 from attnjax.report.style import order
 from attnjax.typing import Float
@@ -105,7 +105,7 @@ def of_run(run: stored.Run) -> Record:
     """What a run answered at each test length."""
     if run.state != "done":
         raise ValueError(f"run {run.id} is {run.state}: the comparison is of all runs of the sweep")
-    scores = {row.length: row.value for row in final(run) if row.metric == METRIC and row.split != "validation"}
+    scores = {row.length: row.value for row in run.final if row.metric == METRIC and row.split != "validation"}
     task, policy = run.config["task"], run.config["positions"]["policy"]
     about = {"task": task["name"], "encoding": run.config["model"]["encoding"]["name"], "policy": policy}
     if not scores or policy not in POLICIES:

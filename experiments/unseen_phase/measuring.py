@@ -21,7 +21,6 @@ from attnjax.positions import stacked_constants
 from attnjax.records import jsonl
 from attnjax.records.values import as_dict
 from attnjax.report import records as stored
-from attnjax.report.scores import final
 from attnjax.tasks.base import Task
 from attnjax.train.evaluate import Evaluator
 from attnjax.train.model import build
@@ -87,7 +86,7 @@ def measure_sweep(runs: pathlib.Path, path: pathlib.Path, windows: int, say: Cal
 
 def of_run(run: stored.Run) -> Record:
     """What a run lost at each test length, and what the best prediction loses on the same windows."""
-    losses = {row.length: row.value for row in final(run) if row.metric == METRIC and row.split != "validation"}
+    losses = {row.length: row.value for row in run.final if row.metric == METRIC and row.split != "validation"}
     told = as_dict(run.manifest.get("baselines"))
     best = [as_dict(as_dict(told.get(str(n))).get(METRIC)).get("bigram") for n in sorted(losses)]
     if not losses or None in best:

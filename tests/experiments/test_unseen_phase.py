@@ -13,7 +13,6 @@ import attnjax as aj
 from attnjax.config import load
 from attnjax.records import jsonl
 from attnjax.report.records import read as read_records
-from attnjax.report.scores import final
 from attnjax.sweep import expand, groups, plan, prepare, run_here
 from attnjax.train import train
 from experiments import recorded
@@ -272,7 +271,7 @@ def test_a_trained_sweep_is_measured_once(trained, tmp_path, capsys):
     for table in clamps:
         if table["what"] == "none":  # RoPE itself: what the sweep measured
             rows = [
-                row for row in final(stored[table["run"]]) if row.metric == "loss_sliding" and row.split != "validation"
+                row for row in stored[table["run"]].final if row.metric == "loss_sliding" and row.split != "validation"
             ]
             told = {row.length: row.value for row in rows}
             np.testing.assert_allclose(table["losses"], [told[64], told[256]], rtol=1e-5)

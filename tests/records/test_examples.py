@@ -58,6 +58,21 @@ def bomb():
     return packed.getvalue()
 
 
+def zipped(**members):
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as archive:
+        for name, content in members.items():
+            archive.writestr(name, content)
+    return packed.getvalue()
+
+
+def header(dtype, size):
+    """The first bytes of an array of so many entries, and none of them."""
+    written = io.BytesIO()
+    np.lib.format.write_array_header_1_0(written, {"descr": dtype, "fortran_order": False, "shape": (size,)})
+    return written.getvalue()
+
+
 @pytest.mark.parametrize(
     ("content", "error"),
     [
@@ -70,6 +85,8 @@ def bomb():
         (stored(step=ONE, **{LOSS: np.array(["a"])}), "'test/1/loss' is no list of scores"),
         (stored(step=ONE, **{LOSS: np.array([{}])}), "Object arrays cannot be loaded when allow_pickle=False"),
         (bomb(), "more than 256 MiB are packed in it"),
+        (zipped(**{"step.npy": b"x", "test": b"no array"}), "'step' is no array"),
+        (zipped(**{"step.npy": header("<f8", 10**15)}), "it says that it holds more than there is memory for"),
     ],
 )
 def test_a_damaged_file_is_a_sentence(tmp_path, content, error):

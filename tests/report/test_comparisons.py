@@ -186,7 +186,7 @@ def test_scores_of_examples_are_in_the_intervals(make: Callable[..., Sweep]):
     windows = generator.normal(2, 0.5, EXAMPLES)
     tables = {name: windows + generator.normal(step, 0.05, (6, EXAMPLES)) for name, step in (("rope", 0), ("t5", 0.1))}
     runs = [(name, seed, {20: 2.0, 40: 2.0}) for name in tables for seed in range(6)]
-    summary = summarise(with_examples(make(*runs, task="text", metric="loss_sliding"), tables))
+    summary = summarise(with_examples(make(*runs, task="markov", metric="loss_sliding"), tables))
     (task,) = summary.tasks
     for row, name in zip(task.rows["loss_sliding"], ("rope", "t5"), strict=True):
         assert row.over_examples is not None
@@ -317,7 +317,7 @@ def test_windows_of_one_document_are_not_independent(make: Callable[..., Sweep])
     runs = [(name, seed, {20: 2.0, 40: 2.0}) for name in tables for seed in range(6)]
     swept = make(*runs, task="text", metric="loss_sliding")
     summary = summarise(with_examples(swept, tables, documents=documents))
-    (task,), alone = summary.tasks, summarise(with_examples(swept, tables)).tasks[0]
+    (task,) = summary.tasks
     assert "mean, 95 % interval over runs and documents" in table_md(summary)
     (found,) = task.differences
     assert (found.examples, found.documents) == (EXAMPLES, 8)
@@ -325,8 +325,78 @@ def test_windows_of_one_document_are_not_independent(make: Callable[..., Sweep])
     expected = intervals.of_runs_and_examples(by_document)  # documents of equal size are examples
     assert expected is not None
     assert (found.mean.low, found.mean.high) == pytest.approx((expected.low, expected.high))
-    assert found.mean.high - found.mean.low > 1.5 * (alone.differences[0].mean.high - alone.differences[0].mean.low)
+    alone = intervals.of_runs_and_examples(tables["rope"] - tables["t5"])
+    assert alone is not None
+    assert found.mean.high - found.mean.low > 1.5 * (alone.high - alone.low)
     assert "over pairs and 40 examples of 8 documents" in table_md(summary)
     few = summarise(with_examples(swept, tables, documents=np.minimum(documents, 4))).tasks[0]
     assert few.rows["loss_sliding"][0].over_examples is None, "five documents have no interval"
     assert few.differences[0].examples == 0
+
+
+def test_windows_of_unknown_files_may_all_be_of_one(make: Callable[..., Sweep]):
+    """Records of text of an earlier version have no files, and those of another text have other files."""
+    generator = np.random.default_rng(1)
+    documents = np.repeat(np.arange(8.0), 5)
+    tables = {name: generator.normal(2, 0.5, (6, EXAMPLES)) for name in ("rope", "t5")}
+    runs = [(name, seed, {20: 2.0, 40: 2.0}) for name in tables for seed in range(6)]
+    swept = with_examples(make(*runs, task="text", metric="loss_sliding"), tables, documents=documents)
+    earlier = with_examples(swept, tables)
+    other = with_examples(swept, tables, documents=documents[::-1])
+    of = lambda encoding, first, second: dataclasses.replace(
+        swept,
+        runs=tuple(
+            b if a.config["model"]["encoding"]["name"] == encoding else a
+            for a, b in zip(first.runs, second.runs, strict=True)
+        ),
+    )
+    for mixed in (of("t5", swept, earlier), of("t5", swept, other)):
+        (task,) = summarise(mixed).tasks
+        assert task.differences[0].examples == 0
+    (task,) = summarise(of("t5", swept, earlier)).tasks
+    rope, t5 = task.rows["loss_sliding"]
+    assert rope.over_examples is not None
+    assert t5.over_examples is None
+    two = dataclasses.replace(swept, runs=(*earlier.runs[:1], *swept.runs[1:]))
+    assert sum(row.over_examples is None for row in summarise(two).tasks[0].rows["loss_sliding"]) == 1
+
+
+def test_runs_of_different_texts_are_no_pairs(make: Callable[..., Sweep]):
+    runs = [(name, seed, {20: 2.0, 40: 2.0 + seed / 10}) for name in ("rope", "t5") for seed in range(3)]
+    swept = make(*runs, task="text", metric="loss_sliding")
+    text = lambda run: "a" if run.config["model"]["encoding"]["name"] == "rope" or run.config["seed"] else "b"
+    told = tuple(
+        dataclasses.replace(run, manifest={**run.manifest, "data_sha256": {"train": text(run), "test": "c"}})
+        for run in swept.runs
+    )
+    summary = summarise(dataclasses.replace(swept, runs=told))
+    assert [item.mean.runs for item in summary.tasks[0].differences] == [2]
+    (odd,) = [run.id for run in told if text(run) == "b"]
+    note = f"5 runs read one, and others another: {odd}. Their losses do not compare, and they are not paired."
+    assert [one.partition("sha256: ")[2] for one in summary.notes if "sha256" in one] == [note]
+    assert not any("sha256" in one for one in summarise(swept).notes)
+
+
+def test_a_failed_run_has_no_scores_of_examples(make: Callable[..., Sweep]):
+    """It may have failed when they were written; it counts with the worst score there is, in every column."""
+    tables = {name: np.full((6, EXAMPLES), 0.5) + np.arange(6)[:, None] / 100 for name in ("rope", "t5")}
+    runs = [(name, seed, {20: 1.0, 40: 0.5}) for name in tables for seed in range(6)]
+    swept = make(*runs)
+    key = ("test", 40, "exact_match")
+    filled = [
+        dataclasses.replace(run, examples=Examples(400, {key: tables["rope"][run.config["seed"]]}, {}))
+        for run in swept.runs
+    ]
+    (task,) = summarise(dataclasses.replace(swept, runs=tuple(filled))).tasks
+    assert all(row.over_examples is not None for row in task.rows["exact_match"])
+    failed = [
+        dataclasses.replace(run, state="failed")
+        if run.config["model"]["encoding"]["name"] == "t5" and run.config["seed"] == 0
+        else run
+        for run in filled
+    ]
+    (task,) = summarise(dataclasses.replace(swept, runs=tuple(failed))).tasks
+    assert [row.over_examples is None for row in task.rows["exact_match"]] == [False, True]
+    (found,) = task.differences
+    assert found.examples == 0
+    assert found.mean.value == pytest.approx(0.5 / 6)

@@ -81,6 +81,8 @@ def test_ends_by_hand():
         ([1.0] * 5, Estimate(1.0, 1.0, 1.0, "range", 5)),
         ([1.0] * 6, Estimate(1.0, 1.0, 1.0, "none", 6)),
         ([1.0] * 19 + [0.0], Estimate(1.0, 1.0, 1.0, "none", 20)),
+        ([1 / 3] * 10, Estimate(1 / 3, 1 / 3, 1 / 3, "none", 10)),
+        ([0.1 + 0.2, 0.3] * 3, Estimate((0.1 + 0.2 + 0.3) / 2, 0.3, 0.1 + 0.2, "none", 6)),
         ([2.0, 1.0, np.inf], Estimate(2.0, 1.0, np.inf, "range", 3)),
         ([2.0, np.inf, np.inf], Estimate(np.inf, 2.0, np.inf, "range", 3)),
         ([1.0, 2, 3, 4, 5, 6, 7, 8, np.inf, np.inf], Estimate(5.5, 2.6576576576576585, np.inf, "95 %", 10)),
@@ -224,9 +226,10 @@ def test_no_interval_over_examples_where_it_cannot_hold():
     assert intervals.of_runs_and_examples(table[:5]) is None
     assert intervals.of_runs_and_examples(table[:, :1]) is None
     assert intervals.of_runs_and_examples(np.where(table == table[0, 0], np.inf, table)) is None
-    equal = intervals.of_runs_and_examples(np.ones((6, 8)))
-    assert equal is not None
-    assert equal.kind == "none"
+    for score in (1.0, 1 / 3, 0.1):
+        equal = intervals.of_runs_and_examples(np.full((10, 512), score))
+        assert equal is not None
+        assert (equal.kind, intervals.of_mean(np.full(10, score)).kind) == ("none", "none")
 
 
 @pytest.mark.parametrize(

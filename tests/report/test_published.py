@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from attnjax.config.names import ENCODING_NAMES, TASK_NAMES
-from attnjax.report.published import Pair, cells, files, pairs, section
+from attnjax.report.agreement import agreements
+from attnjax.report.published import Pair, cells, files, pairs, ranked, section
 from attnjax.report.records import read
 from attnjax.report.summarise import summarise
 from tests.report.synthetic import config, lines, run_id, write_run
@@ -68,6 +69,35 @@ def test_lengths_are_matched_as_multiples_of_the_training_length(tmp_path: Path)
         (101, (41, 60), 0.8060),
     ]
     assert [pair.ours.value for pair in found if pair.ours] == pytest.approx([0.9, 0.3])
+
+
+def test_a_published_mean_over_a_range_is_not_that_over_our_tests(tmp_path: Path):
+    """Ours crowd behind the training length: two tokens at 1, and eight over which the score falls to 0."""
+    found = beside(tmp_path, task("sort", 12), "nope", {"exact_match": {13: 1.0, 14: 1.0, 15: 1.0, 23: 0.0}})
+    assert found[0].ours
+    assert found[0].ours.value == pytest.approx((2 * 1.0 + 8 * 0.5) / 10)
+
+
+def test_lengths_at_the_end_of_a_range_are_in_it(tmp_path: Path):
+    """116 of 58 is exactly 100 of 50, which divisions of floating-point numbers lose."""
+    (near, _) = beside(tmp_path, task("sort", 58), "nope", {"exact_match": {116: 0.5, 174: 0.25}})
+    assert near.lengths == (116,)
+
+
+def test_two_of_our_tasks_beside_one_published_are_ranked_apart(tmp_path: Path):
+    """NoPE is above ALiBi in both; pooled, they would have pairs in another order."""
+    for longest, scores in ((10, {"nope": 0.9, "alibi": 0.8}), (20, {"nope": 0.5, "alibi": 0.4})):
+        for name, score in scores.items():
+            fields = config("copy", name, 0, task=task("copy", longest, variant="rsc"))
+            row = {"run": run_id(fields), "step": 4, "metric": "exact_match"}
+            rows = [row | {"length": longest, "value": 1.0, "split": "train"}]
+            rows += [row | {"length": 2 * longest, "value": score, "split": "test"}]
+            write_run(tmp_path, fields, results=lines(rows))
+    found = pairs(summarise(read(tmp_path)))
+    told = [(one.about[1], one.tau, one.concordant) for one in agreements(ranked(found))]
+    assert [(tau, same) for _, tau, same in told] == [(1.0, 1)] * 2
+    assert all(name.startswith("copy variant=rsc (ours: ") for name, _, _ in told)
+    assert "(ours: " in files(found)["published.md"]
 
 
 def test_a_range_without_our_lengths_is_said_to_be_untested(tmp_path: Path):

@@ -198,7 +198,20 @@ def test_the_protocol_may_name_the_primary_metric(tmp_path: Path):
     write_spec(
         tmp_path, [config("copy", "rope", 0)], protocol="Three seeds.\nPrimary metric: token_accuracy, loss_sliding"
     )
-    assert keys(summarise(read(tmp_path)).tasks[0]) == ["token_accuracy", "exact_match", "exact_match_oracle_length"]
+    found = summarise(read(tmp_path))
+    assert keys(found.tasks[0]) == ["token_accuracy", "exact_match", "exact_match_oracle_length"]
+    assert "The protocol names a metric that no run measured: loss_sliding." in found.notes
+
+
+def test_lengths_below_the_shortest_trained_one_are_not_within_training(tmp_path: Path):
+    """Of tasks with an answer; windows of text begin with all shorter ones."""
+    for name, metric, within in (("copy", "exact_match", 1.0), ("markov", "loss_sliding", 0.6)):
+        base = config(name, "rope", 0)
+        fields = config(name, "rope", 0, task={**base["task"], "length_min": 10})
+        write_run(tmp_path / name, fields, results=results(fields, metric, {5: 0.2, 20: 1.0, 40: 0.5}))
+        row = first_row(summarise(read(tmp_path / name)), metric)
+        assert row.within is not None
+        assert row.within.value == pytest.approx(within)
 
 
 def keys(task: Task) -> list[str]:
