@@ -102,9 +102,11 @@ class KVCache:
             )
         N = heads or kv_heads
         sizes = Sizes(model=N * head_dim, heads=N, kv_heads=kv_heads, head_dim=head_dim)
-        pos = _empty_positions(encoding, sizes, batch, capacity, pos_dtype)
+        content = jnp.float64 if np.dtype(dtype) == np.float64 else jnp.float32
+        pos = _empty_positions(encoding, sizes, batch, capacity, pos_dtype, content)
+        mapped = _mapped_keys(encoding, sizes, pos, dtype)
         return cls(
-            k=jnp.zeros((batch, kv_heads, capacity, _mapped_width(encoding, sizes, pos)), dtype),
+            k=jnp.zeros((batch, kv_heads, capacity, mapped.shape[-1]), mapped.dtype),
             v=jnp.zeros((batch, kv_heads, capacity, head_dim), dtype),
             k_pos=pos,
             valid=jnp.zeros((batch, capacity), bool),
@@ -147,7 +149,7 @@ class KVCache:
         valid = jnp.broadcast_to(_booleans(valid, B, T), (B, T))
         if Trait.LENGTH not in self.encoding.traits and Trait.MAP_K in self.encoding.traits:
             k = _mapped(self.encoding, params, k, pos)
-        k, v = (x.astype(self.k.dtype).swapaxes(1, 2) for x in (k, v))
+        k, v = (x.astype(held.dtype).swapaxes(1, 2) for x, held in ((k, self.k), (v, self.v)))
         stored = self._stored(pos, B, T)
         new = {"k": marked(finite(k), nan_marks(k, v)), "v": finite(v), "k_pos": stored, "valid": valid}
         axes = {"k": 2, "v": 2, "k_pos": self._token_axes(), "valid": 1}
@@ -336,15 +338,15 @@ def _mapped(
         raise ValueError(f"{encoding} learns how to map keys: pass params to append") from None
 
 
-def _empty_positions(encoding: Any, sizes: Sizes, batch: int, capacity: int, dtype: Any) -> PyTree:
-    """Zeros in the shape that the encoding's positions have, with a row per head where it computes them."""
+def _empty_positions(encoding: Any, sizes: Sizes, batch: int, capacity: int, dtype: Any, content: Any) -> PyTree:
+    """Zeros in the shape that the encoding's positions have, with a row per head where it computes them from `content`."""
     several = isinstance(encoding, Compose) and encoding.traits & (Trait.CONTEXT | Trait.AXES)
     if Trait.CONTEXT not in encoding.traits and not several:
         last = (encoding.axes,) if Trait.AXES in encoding.traits else ()
         return jnp.zeros((batch, capacity, *last), dtype)
     if isinstance(encoding, Compose):
-        return tuple(_empty_positions(part, sizes, batch, capacity, dtype) for part in encoding.parts)
-    x, index = jax.ShapeDtypeStruct((batch, capacity, sizes.model), jnp.float32), np.arange(capacity, dtype=np.int32)
+        return tuple(_empty_positions(part, sizes, batch, capacity, dtype, content) for part in encoding.parts)
+    x, index = jax.ShapeDtypeStruct((batch, capacity, sizes.model), content), np.arange(capacity, dtype=np.int32)
     compute = lambda x: context_positions(encoding, encoding.init(jax.random.key(0), sizes), x, index, sizes)
     found = jax.eval_shape(compute, x)
     return jnp.zeros(found.shape, found.dtype)
@@ -364,10 +366,10 @@ def _on_keys(encoding: PositionEncoding) -> PositionEncoding:
     return encoding if Trait.MAP_K in encoding.traits else NoPE()
 
 
-def _mapped_width(encoding: PositionEncoding, sizes: Sizes, pos: PyTree) -> int:
-    """Channels of a key after `map_k`."""
+def _mapped_keys(encoding: PositionEncoding, sizes: Sizes, pos: PyTree, dtype: Any) -> jax.ShapeDtypeStruct:
+    """Shape and type of keys after `map_k`: xPos keeps those of float16 in float32, whose factors float16 cannot hold."""
     if Trait.MAP_K not in encoding.traits or Trait.LENGTH in encoding.traits:
-        return sizes.head_dim
+        return jax.ShapeDtypeStruct((sizes.head_dim,), dtype)
     first = jax.tree.leaves(_layout(encoding, pos), is_leaf=is_positions)[0]
     batch, capacity = first.values.shape[0], first.values.shape[first.along]
     layout = as_positions("k_pos", pos, encoding, None, batch, capacity, sizes.heads, sizes.kv_heads)
@@ -375,4 +377,4 @@ def _mapped_width(encoding: PositionEncoding, sizes: Sizes, pos: PyTree) -> int:
     encoding = _on_keys(encoding)
     make = lambda length: resolve(encoding, encoding.init(jax.random.key(0), sizes), sizes, length)
     mapped = lambda k: map_keys(encoding, make, k, layout, None)
-    return jax.eval_shape(mapped, jax.ShapeDtypeStruct(shape, jnp.float32)).shape[-1]
+    return jax.eval_shape(mapped, jax.ShapeDtypeStruct(shape, dtype))

@@ -227,6 +227,8 @@ def _inputs(  # noqa: PLR0913, the arguments of attend
     if not isinstance(encoding, PositionEncoding):
         raise ValueError(f"encoding must be a PositionEncoding such as RoPE(), got {encoding!r}")
     check_mask(mask)
+    if not (dropout is None or isinstance(dropout, Dropout)):
+        raise ValueError(f"dropout must be Dropout(key, rate) or None, got {dropout!r}")
     if cache is None:
         if k is None or v is None:
             raise ValueError("attend needs k and v, or a cache")

@@ -18,13 +18,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from attnjax.attention.hooks import expect
+from attnjax.attention.hooks import initial_carry, scores
 from attnjax.attention.inputs import AttentionInputs, nan_marks
 from attnjax.attention.masks import visibility
-from attnjax.attention.position_axes import Positions, mapped_over
+from attnjax.attention.position_axes import Positions
 from attnjax.attention.products import finite
 from attnjax.positions.base import EncodingParams, Trait
-from attnjax.typing import Array, Bool, Float, PyTree, compute_dtype
+from attnjax.typing import Array, Bool, Float, compute_dtype
 
 SPAN = 2**16
 """Whole positions that two parts of 8 bits tell apart."""
@@ -98,21 +98,11 @@ def _scaled(inputs: AttentionInputs) -> tuple[Float[Array, "B K G T h"], float]:
 
 def _bias_table(inputs: AttentionInputs, seen: Bool[Array, "*B 1 1 T S"]) -> Float[Array, "B N T S"]:
     """The bias of all heads; 0 where the mask hides it, because there it may be infinite."""
-    encoding, p = inputs.encoding, inputs.params
-
-    def one(head: PyTree, kv_head: PyTree, shared: PyTree, q_pos: PyTree, k_pos: PyTree) -> Float[Array, "T S"]:
-        n = jnp.asarray(q_pos.values)[:, None] - jnp.asarray(k_pos.values)[None, :]
-        return expect(encoding, "bias", encoding.bias(EncodingParams(head, kv_head, shared), n), n.shape)
-
-    pos = (inputs.queries.pos, inputs.keys.pos)
-    over = lambda done: tuple(mapped_over(at, done) for at in pos)
-    B, K, G = inputs.queries.q.shape[:3]
-    groups = jax.vmap(one, in_axes=(0, None, None, *over(2)), axis_size=G)
-    heads = jax.vmap(groups, in_axes=(0, 0, None, *over(1)), axis_size=K)
-    # The parameters have an axis of examples where they depend on the length of each.
-    of_p = 0 if Trait.LENGTH in encoding.traits else None
-    table = jax.vmap(heads, in_axes=(of_p, of_p, of_p, *over(0)), axis_size=B)(*p, *pos)
-    table = jnp.where(seen, table, jnp.zeros((), table.dtype)).astype(inputs.compute_dtype)
+    encoding, p, queries, keys = inputs.encoding, inputs.params, inputs.queries, inputs.keys
+    none = jnp.zeros((*queries.q.shape[:4], keys.k.shape[2]), inputs.compute_dtype)
+    carry, pos = initial_carry(encoding, p, queries.q), (queries.pos, keys.pos)
+    table, _ = scores(encoding, p, np.ones(()), none, queries.q, keys.k, pos, seen, carry)
+    table = jnp.where(seen, table, jnp.zeros((), table.dtype))
     return table.reshape(table.shape[0], -1, *table.shape[3:])
 
 

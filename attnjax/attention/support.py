@@ -177,6 +177,8 @@ def _cudnn_obstacle(inputs: AttentionInputs) -> str | None:
         return "it needs an NVIDIA GPU, and this process sees none"
     if inputs.dtype not in (jnp.bfloat16, jnp.float16):
         return f"it needs bfloat16 or float16 queries, got {inputs.dtype}"
+    if not inputs.dtype == inputs.queries.q.dtype == inputs.keys.k.dtype:
+        return f"the encoding keeps queries or keys in a wider type than {inputs.dtype}, which it would round"
     if inputs.span.first:
         return "it has no mask in which the first keys stay visible beside a window (Mask.first)"
     if not _plain_mask(inputs):

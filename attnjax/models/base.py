@@ -16,7 +16,7 @@ import numpy as np
 from flax import nnx
 
 from attnjax.modules import EncoderDecoder, TransformerConfig
-from attnjax.positions import Compose, T5Bias
+from attnjax.modules.encoding_sharing import bidirectional
 
 Path = tuple[str | int, ...]
 Json = Mapping[str, Any]
@@ -125,16 +125,7 @@ def with_fields(spec: Spec, **fields: Any) -> Spec:
       >>> with_fields(spec, encoding=ALiBi()).config.encoding == ALiBi()
       True
     """
-    own = {"encoding": _bidirectional(fields["encoding"])} if "encoding" in fields else {}
+    own = {"encoding": bidirectional(fields["encoding"])} if "encoding" in fields else {}
     config = dataclasses.replace(spec.config, **{**fields, **(own if spec.bidirectional else {})})
     encoder = spec.encoder and dataclasses.replace(spec.encoder, **{**fields, **own})
     return dataclasses.replace(spec, config=config, encoder=encoder)
-
-
-def _bidirectional(encoding: Any) -> Any:
-    """Returns an encoding, or the tuple of one per layer, with every `T5Bias` in it as an encoder needs it."""
-    if isinstance(encoding, tuple):
-        return tuple(map(_bidirectional, encoding))
-    if isinstance(encoding, Compose):
-        return dataclasses.replace(encoding, parts=_bidirectional(encoding.parts))
-    return dataclasses.replace(encoding, bidirectional=True) if isinstance(encoding, T5Bias) else encoding

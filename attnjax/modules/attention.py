@@ -7,6 +7,7 @@ Reference: Vaswani et al. 2017 (arXiv:1706.03762), section 3.2.2; grouped querie
 (arXiv:2305.13245); head gates: Michel et al. 2019 (arXiv:1905.10650).
 """
 
+import dataclasses
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
@@ -135,6 +136,8 @@ class MultiHeadAttention(nnx.Module):
         q_pos, k_pos = self._positions(x, memory, q_pos, k_pos, params, mask, axis_name)
         if query_indices is not None:
             q_pos = None if q_pos is None else gather_positions(q_pos, query_indices, self.encoding, x.shape[1])
+            if axis_name is not None and mask.q_index is None:
+                mask = dataclasses.replace(mask, q_index=indices_of_device(axis_name, x.shape[1]))
             x, mask = gather_vectors(x, query_indices), gather_mask(mask, query_indices)
         out = attend(
             self._queries(x),
@@ -261,6 +264,11 @@ class MultiHeadAttention(nnx.Module):
             return q_pos, q_pos if memory is None and k_pos is None else k_pos
         if memory is not None or k_pos is not None:
             raise ValueError(f"{self.encoding} computes positions from content, which serves self-attention alone")
+        if axis_name is not None and not (mask.q_index is None and mask.k_index is None):
+            raise ValueError(
+                f"{self.encoding} sums over the tokens in the order of the devices: with axis_name it needs contiguous blocks, "
+                "that is, no q_index and k_index"
+            )
         index = indices_of_device(axis_name, x.shape[1]) if q_pos is None else q_pos
         options = {"valid": mask.k_valid, "axis_name": axis_name}
         found = context_positions(self.encoding, params, x, index, self.sizes, **options)

@@ -6,8 +6,11 @@ six times. With `share_encoding` the first layer that has an encoding holds its 
 (T5).
 """
 
+import dataclasses
+from typing import Any
+
 from attnjax.modules.config import TransformerConfig
-from attnjax.positions import NoPE, PositionEncoding, Trait, learns
+from attnjax.positions import Compose, NoPE, PositionEncoding, T5Bias, Trait, learns
 from attnjax.positions.compose import joined, parts_of
 
 
@@ -31,6 +34,21 @@ def input_encodings(config: TransformerConfig) -> tuple[PositionEncoding, ...]:
                 f"{part} learns, and acts on the embeddings and in attention: write it as two encodings, compose(a, b)"
             )
     return tuple(dict.fromkeys(parts))
+
+
+def bidirectional(encoding: PositionEncoding | tuple[PositionEncoding, ...]) -> Any:
+    """Returns an encoding, or one per layer, with every `T5Bias` in it as an encoder needs it, which also sees later keys.
+
+    Example:
+      >>> from attnjax.positions import T5Bias
+      >>> bidirectional(T5Bias()).bidirectional
+      True
+    """
+    if isinstance(encoding, tuple):
+        return tuple(map(bidirectional, encoding))
+    if isinstance(encoding, Compose):
+        return dataclasses.replace(encoding, parts=bidirectional(encoding.parts))
+    return dataclasses.replace(encoding, bidirectional=True) if isinstance(encoding, T5Bias) else encoding
 
 
 def attention_encoding(config: TransformerConfig, layer: int) -> PositionEncoding:

@@ -20,7 +20,7 @@ from attnjax.positions.base import (
     resolve,
 )
 from attnjax.positions.cable import Cable
-from attnjax.positions.checks import is_array
+from attnjax.positions.checks import validate_tokens
 from attnjax.positions.compose import Compose, compose
 from attnjax.positions.contextual import context_positions
 from attnjax.positions.cope import CoPE
@@ -144,9 +144,7 @@ def embed(
         >>> embed(Sinusoidal(), None, jnp.zeros((1, 1, 4)), jnp.array([0])).tolist()
         [[[0.0, 1.0, 0.0, 1.0]]]
     """
-    if x.ndim != 3 or not is_array(pos) or pos.shape not in (x.shape[1:2], x.shape[:2]):
-        came = pos.shape if is_array(pos) else type(pos).__name__
-        raise ValueError(f"embed needs x [B, T, D] and pos [T] or [B, T], got x {x.shape} and pos {came}")
+    validate_tokens("embed", x, pos)
     real = jnp.issubdtype(pos.dtype, jnp.floating) and pos.dtype not in (jnp.bfloat16, jnp.float16)
     if not (real or jnp.issubdtype(pos.dtype, jnp.integer)):
         raise ValueError(f"embed: pos must be integers or float32 (16-bit floats collide past 256), got {pos.dtype}")

@@ -8,6 +8,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from attnjax.positions.concrete import concrete
+
 MOST = 2**24
 """Rows of a table, or hidden units. A larger table would be planned for long before memory is asked for."""
 
@@ -40,6 +42,23 @@ def described(values: Any) -> str:
         ('int32[2, 3]', 'list')
     """
     return f"{values.dtype}{list(values.shape)}" if is_array(values) else type(values).__name__
+
+
+def validate_tokens(owner: str, x: Any, pos: Any) -> None:
+    """Raise `ValueError` unless x is [B, T, D], and pos an array [T] or [B, T] whose known values fit int32.
+
+    Example:
+        >>> validate_tokens("embed", np.zeros((1, 2, 4)), np.array([2**31, 0]))
+        Traceback (most recent call last):
+        ValueError: embed: pos must fit int32 (|value| < 2^31), got values 0..2147483648
+    """
+    if x.ndim != 3 or not is_array(pos) or pos.shape not in (x.shape[1:2], x.shape[:2]):
+        came = pos.shape if is_array(pos) else type(pos).__name__
+        raise ValueError(f"{owner} needs x [B, T, D] and pos [T] or [B, T], got x {x.shape} and pos {came}")
+    values = concrete(pos) if jnp.issubdtype(pos.dtype, jnp.integer) and pos.dtype != np.int32 else None
+    bounds = np.iinfo(np.int32)
+    if values is not None and values.size and not bounds.min <= values.min() <= values.max() <= bounds.max:
+        raise ValueError(f"{owner}: pos must fit int32 (|value| < 2^31), got values {values.min()}..{values.max()}")
 
 
 def validate_key(owner: str, key: jax.Array) -> jax.Array:

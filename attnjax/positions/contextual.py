@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 
 from attnjax.positions.base import EncodingParams, PositionEncoding, Sizes, Trait, learns, resolve
-from attnjax.positions.checks import is_array
+from attnjax.positions.checks import validate_tokens
 from attnjax.positions.compose import BY_HEAD, Compose, repeated
 from attnjax.typing import Array, ArrayLike, Bool, Float, Num, PyTree, compute_dtype
 
@@ -55,9 +55,7 @@ def context_positions(
         >>> context_positions(RoPE(), None, jnp.zeros((1, 3, 8)), jnp.arange(3), sizes).tolist()
         [0, 1, 2]
     """
-    if x.ndim != 3 or not is_array(pos) or pos.shape not in (x.shape[1:2], x.shape[:2]):
-        came = pos.shape if is_array(pos) else type(pos).__name__
-        raise ValueError(f"context_positions needs x [B, T, D] and pos [T] or [B, T], got {x.shape} and {came}")
+    validate_tokens("context_positions", x, pos)
     if Trait.CONTEXT not in encoding.traits:
         return pos
     if valid is not None:

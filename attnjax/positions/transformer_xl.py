@@ -32,10 +32,12 @@ from typing import Literal
 import chex
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from attnjax.positions.angles import Frequencies, angles, exact, geometric
 from attnjax.positions.base import EncodingParams, PositionEncoding, Sizes, Tile
 from attnjax.positions.checks import validate, validate_integer
+from attnjax.positions.concrete import concrete
 from attnjax.positions.sincos import sine_cosine
 from attnjax.typing import Array, ArrayLike, Float, Num, PyTree
 
@@ -46,7 +48,8 @@ HIGHEST = jax.lax.Precision.HIGHEST
 class TransformerXL(PositionEncoding):
     """Content and position biases u and v, and a projection of sinusoids of the distance with base `theta`.
 
-    `table="clamped"` needs the `length` of the table, and takes distances up to length - 1.
+    `table="clamped"` needs the `length` of the table, and takes distances up to length - 1: known positions of a row that are
+    further apart are refused with a ValueError, traced ones are not seen.
 
     Example:
         >>> params = TransformerXL().init(jax.random.key(0), Sizes(model=16, heads=2, kv_heads=2, head_dim=8))
@@ -76,6 +79,18 @@ class TransformerXL(PositionEncoding):
         u, v = (0.02 * jax.random.normal(key, (sizes.heads, sizes.head_dim), jnp.float32) for key in keys[:2])
         w_r = jax.random.normal(keys[2], (sizes.heads, sizes.model, sizes.head_dim), jnp.float32)
         return EncodingParams(head={"u": u, "v": v, "w_r": w_r * sizes.model**-0.5})
+
+    def check(
+        self, *, sizes: Sizes | None = None, causal: bool | None = None, pos: Num[ArrayLike, "..."] | None = None
+    ) -> None:
+        """Refuses known positions of one row that are further apart than a clamped table is long."""
+        super().check(sizes=sizes, causal=causal, pos=pos)
+        values = None if pos is None or self.length is None else concrete(pos)
+        if values is not None and values.size and np.ptp(values.astype(np.float64), axis=-1).max() >= self.length:
+            raise ValueError(
+                f"TransformerXL: a table of length {self.length} holds distances up to {self.length - 1}, got positions "
+                f"{values.min()}..{values.max()}"
+            )
 
     def score(self, p: EncodingParams, tile: Tile) -> Float[Array, "t s"]:
         """logits + scale * (u . k + (q + v) . (W R_n))."""

@@ -15,6 +15,7 @@ from attnjax.config.names import is_class_path
 from attnjax.config.options import shown
 from attnjax.config.outside import construct
 from attnjax.modules import Decoder, Encoder, EncoderDecoder, TransformerConfig, replace_constants
+from attnjax.modules.encoding_sharing import bidirectional
 from attnjax.modules.first_keys import check_first_keys
 from attnjax.modules.stack import with_parameters
 from attnjax.positions import EncodingParams, PositionEncoding, stacked_constants
@@ -56,8 +57,10 @@ def build(run: RunConfig, task: Task) -> Model:
     data.check(run, task)
     config = transformer_config(run.model, vocabulary(run, task))
     config = half_precision(config) if run.train.dtype_policy == "bfloat16" else config
-    family = FAMILIES[run.task.form]
-    make = lambda key, config=config: family(config, rngs=nnx.Rngs(key))
+    encoder = dataclasses.replace(config, encoding=bidirectional(config.encoding))
+    stacks = {"encoder": (encoder,), "decoder": (config,), "encoder_decoder": (encoder, config)}[run.task.form]
+    family, config = FAMILIES[run.task.form], stacks[-1]
+    make = lambda key: family(*stacks, rngs=nnx.Rngs(key))
 
     def init(key: Key[Array, ""]) -> PyTree:
         return nnx.to_pure_dict(nnx.split(make(key), graph=False)[1])
@@ -65,7 +68,7 @@ def build(run: RunConfig, task: Task) -> Model:
     def module(params: PyTree, numbers: EncodingParams = EncodingParams()) -> Any:
         model = with_parameters(lambda: make(jax.random.key(0)), params)
         if jax.tree.leaves(numbers):
-            replace_constants(model, {config.encodings[0]: numbers})
+            replace_constants(model, {stack.encodings[0]: numbers for stack in stacks})
         return model
 
     def apply(

@@ -21,6 +21,7 @@ from attnjax import (
     T5Bias,
     Trait,
     TransformerXL,
+    XPos,
     attend,
     attend_with_lse,
     attention_weights,
@@ -159,6 +160,19 @@ def test_kernels_refuse_what_has_a_score_of_its_own(encoding, name):
     assert str(error.value) == f"{text}; these can: {able}"
 
 
+def test_a_rate_is_no_dropout():
+    with pytest.raises(ValueError, match=r"dropout must be Dropout\(key, rate\) or None, got 0.1"):
+        attend(*content(3), dropout=0.1)
+
+
+def test_the_bias_of_parts_at_positions_of_their_own():
+    """Each part of a composition may have positions of its own; the kernel of XLA gets the sum of their biases."""
+    encoding, pos = compose(ALiBi(), ALiBi(slopes=(0.5,) * N)), np.arange(3)
+    options = {"encoding": encoding, "q_pos": (pos, pos * 2), "k_pos": (pos, pos * 2), "mask": CAUSAL}
+    found = [attend(*content(3), **options, implementation=name) for name in ("xla", "dense")]
+    np.testing.assert_allclose(*found, atol=2e-6)
+
+
 def test_kernels_have_no_dropout_and_no_log_sum_exp():
     with pytest.raises(
         NotImplementedError, match=r"'xla' cannot serve NoPE\(\): it has no attention dropout; these can: dense"
@@ -184,6 +198,12 @@ GPU_CASES = {
     "window": (ALiBi(), Mask(causal=True, window=9), {}, None),
     "float32": (RoPE(), CAUSAL, {"dtype": "float32"}, "it needs bfloat16 or float16 queries, got float32"),
     "bias": (T5Bias(), CAUSAL, {}, "the hook 'bias' of the encoding would need a bias tensor"),
+    "wider keys": (
+        XPos(),
+        CAUSAL,
+        {"dtype": "float16"},
+        "the encoding keeps queries or keys in a wider type than float16, which it would round",
+    ),
     "wide": (RoPE(), CAUSAL, {"head_dim": 256}, "its heads have at most 128 channels, with columns these have 256"),
     "widened": (PoPE(), CAUSAL, {"head_dim": 72}, "its heads have at most 128 channels, with columns these have 144"),
     "columns": (ALiBi(), CAUSAL, {"head_dim": 120}, "its heads have at most 128 channels, with columns these have 129"),

@@ -44,7 +44,7 @@ def test_lists_are_refused(config, build, tokens):
     with pytest.raises(ValueError, match=r"embed needs .* got x \(1, 2, 4\) and pos list"):
         embed(Sinusoidal(), None, jnp.zeros((1, 2, 4)), [0, 1])
     attention = build(MultiHeadAttention, 16, 2, encoding=FoX())
-    with pytest.raises(ValueError, match=r"context_positions needs .* got \(2, 3, 16\) and list"):
+    with pytest.raises(ValueError, match=r"context_positions needs .* got x \(2, 3, 16\) and pos list"):
         attention(jnp.ones((2, 3, 16)), mask=Mask(causal=True), q_pos=[0, 1, 2])
 
 

@@ -128,6 +128,10 @@ def test_refuses():
         TransformerXL(length=8)
     with pytest.raises(ValueError, match="length must be at least 1, got 0"):
         TransformerXL(table="clamped", length=0)
+    clamped = TransformerXL(table="clamped", length=8)
+    clamped.check(pos=np.array([[0, 7], [50, 57]]))
+    with pytest.raises(ValueError, match=r"a table of length 8 holds distances up to 7, got positions 0\.\.8"):
+        clamped.check(pos=np.array([[0, 7], [1, 8], [0, 8]]))
     with pytest.raises(ValueError, match="model dimension must be even, got 7"):
         TransformerXL().init(jax.random.key(0), Sizes(model=7, heads=1, kv_heads=1, head_dim=7))
     with pytest.raises(ValueError, match="model dimension must be even, got 3"):

@@ -6,9 +6,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from flax import nnx
 
 from attnjax.config import EncodingConfig, parse
 from attnjax.config.options import Options
+from attnjax.modules.stack import Stack
 from attnjax.sweep import population_key
 from attnjax.train import train
 from attnjax.train.data import batch
@@ -124,3 +126,15 @@ def test_encodings_by_layer_are_code():
 
 def test_a_scaling_in_a_config_is_the_class():
     assert encoding(run_with("rope", NUMBERS["rope"][3]).model.encoding).scaling.factor == 3.0
+
+
+@pytest.mark.parametrize(("form", "in_encoder"), [("encoder", True), ("encoder_decoder", True), ("decoder", False)])
+def test_the_bias_of_an_encoder_is_bidirectional(form, in_encoder):
+    """Else all later keys have the bucket of the token itself, so that an encoder could not tell them apart."""
+    small = {"layers": 1, "model": 16, "heads": 2, "hidden": 16, "encoding": "t5"}
+    run = parse({"task": {"name": "reverse_string", "form": form}, "model": small})
+    model = build(run, make_task(run))
+    module = model.module(model.init(jax.random.key(0)))
+    stacks = [node for _, node in nnx.iter_graph(module) if isinstance(node, Stack)]
+    found = [stack.config.encoding.bidirectional for stack in stacks]
+    assert sorted(found) == sorted([in_encoder, False] if form == "encoder_decoder" else [in_encoder])
