@@ -42,6 +42,7 @@ def begin(path: pathlib.Path, protocol: Record) -> list[Record]:
     Raises ValueError where the file holds records of another protocol.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
+    jsonl.keep(path, lambda _: True)  # a line that was cut short goes, since its record is made again
     found = jsonl.read(path).tables
     if not found:
         here = manifest.of_machine()

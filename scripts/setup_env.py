@@ -28,6 +28,8 @@ NEWER_STACK = (3, 12)
 PREFERRED = ("3.12", "3.13", "3.14", "3.11")
 LISTS = {"plot": "requirements.txt", "dev": "requirements-dev.txt", "compile": "requirements-compile.txt"}
 """What is installed for each extra of the package."""
+STAMP = "attnjax-stamp"
+"""In an environment that was made here, what it was made from."""
 INPUTS = ("pyproject.toml", *LISTS.values())
 
 
@@ -53,8 +55,9 @@ def candidates():
 
 
 def describe(path):
-    """(version, real path) of an interpreter, or None where it does not run."""
-    question = "import sys; print(*sys.version_info[:3]); print(sys.executable)"
+    """(version, real path) of an interpreter, or of that behind an environment; None where it does not run."""
+    question = "import os, sys; print(*sys.version_info[:3]); base = getattr(sys, '_base_executable', sys.executable)"
+    question += "; print(os.path.realpath(base))"
     try:
         answer = subprocess.check_output([path, "-c", question], stderr=subprocess.DEVNULL, universal_newlines=True)
         version, executable = answer.splitlines()
@@ -114,7 +117,7 @@ def installations(extra):
 def ensure(venv, version, executable, extra):
     """Path of the interpreter of an environment that holds the package, its dependencies and what the extra names."""
     python = os.path.join(venv, "bin", "python")
-    stamp = os.path.join(venv, "attnjax-stamp")
+    stamp = os.path.join(venv, STAMP)
     wanted = fingerprint(venv, version, executable)
     if os.path.exists(stamp) and os.path.exists(python):
         with open(stamp) as file:
@@ -122,14 +125,24 @@ def ensure(venv, version, executable, extra):
         if made == wanted and extra in ("plot", present):
             return python
     label = os.path.relpath(venv, ROOT)
+    if os.path.isdir(venv) and os.listdir(venv) and not os.path.exists(stamp):
+        sys.exit(
+            f"attnjax: {label} was not made by this script, which would empty it: move it away, or use it as it is"
+        )
     say(f"creating {label} with Python {dotted(version)}")
     pip = create(venv, executable)
+    write(stamp, "unfinished")
     say(f"installing attnjax[{extra}] and its pinned dependencies into {label} (a minute or two, once)")
     for arguments in installations(extra):
         subprocess.check_call([*pip, "install", "-qq", *arguments], stdout=sys.stderr)
-    with open(stamp, "w") as file:
-        file.write(f"{wanted} {extra}")
+    write(stamp, f"{wanted} {extra}")
     return python
+
+
+def write(path, text):
+    """A file with this text."""
+    with open(path, "w") as file:
+        file.write(text)
 
 
 def main():

@@ -176,11 +176,11 @@ def _prepared(arguments: argparse.Namespace, plan: Plan, *, extend: bool, dry: b
         import_modules(plan.imports)
     if arguments.workers is not None and arguments.mesh.devices > 1 and arguments.executor == "local":
         raise ValueError("--mesh spreads runs over the devices of one process: leave out --workers")
-    if (here and arguments.mesh.devices > 1) or not _is_known(root, plan):
+    if arguments.mesh.devices > 1 or not _is_known(root, plan):
         if here:
             check(arguments.trainer, configs, arguments.mesh)
         else:
-            check_apart(arguments.trainer, configs, import_path(), plan.imports)
+            check_apart(arguments.trainer, configs, import_path(), plan.imports, arguments.mesh)
     file, text = str(plan.file.path), plan.file.text
     store = prepare(root, plan.config.name, plan.runs, config_file=file, protocol=text, extend=extend, dry=dry)
     if plan.untuned and not dry:

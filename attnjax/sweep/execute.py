@@ -114,6 +114,8 @@ def work(store: Store, train: Train, execution: ExecutionConfig, progress: Progr
                         rest = {entry.run for part in parts for entry in part}
                         parts = _parts(store, _among(group, rest), execution.attempts)
                 left += [_among(group, of_others)] if of_others else []
+            # Runs that ended are looked at no more, so that nothing would be heard of their owners again.
+            watch.keep({store.directory(entry.run) for group in left for entry in group})
             if idle and not _wait(watch, execution, stop):
                 return
             waiting = left

@@ -27,7 +27,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 from attnjax.config.schema import SCHEMA
@@ -100,6 +100,10 @@ class Watch:
     def forget(self, directory: pathlib.Path) -> None:
         """Forget the heartbeats of a run, whose lease was taken over or released."""
         self._seen.pop(directory, None)
+
+    def keep(self, directories: Collection[pathlib.Path]) -> None:
+        """Forget the heartbeats of all runs but these, which are still waited for."""
+        self._seen = {path: seen for path, seen in self._seen.items() if path in directories}
 
     def undecided(self) -> bool:
         """Return whether waiting may yet show that an owner is dead: its lease was read, but no heartbeat was observed yet."""

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Iterable, Sequence
 
 from attnjax.config import RunConfig, parse, to_dict
-from attnjax.config.mesh import ONE_DEVICE, MeshShape
+from attnjax.config.mesh import ONE_DEVICE, MeshShape, parse_mesh
 from attnjax.config.outside import import_modules
 from attnjax.sweep.plan import groups, population_key
 from attnjax.sweep.worker import import_train
@@ -38,18 +38,26 @@ def check(trainer: str, configs: Iterable[RunConfig], mesh: MeshShape = ONE_DEVI
             on_mesh(mesh, config)
 
 
-def check_apart(trainer: str, configs: Iterable[RunConfig], path: Sequence[str], imports: Sequence[str] = ()) -> None:
-    """The same in a process that sees the CPU alone, and finds modules on `path`. Raises ValueError with what it said.
+def check_apart(
+    trainer: str,
+    configs: Iterable[RunConfig],
+    path: Sequence[str],
+    imports: Sequence[str] = (),
+    mesh: MeshShape = ONE_DEVICE,
+) -> None:
+    """The same in a process that sees the CPU alone, as many devices as the mesh has, and finds modules on `path`.
 
-    `imports`: classes of other projects, `package.module:Class`, whose modules it imports first.
+    `imports`: classes of other projects, `package.module:Class`, whose modules it imports first. Raises ValueError with what it
+    said.
     """
     order = {"trainer": trainer, "imports": imports, "configs": [to_dict(config) for config in _different(configs)]}
+    order["mesh"], devices = str(mesh), {"JAX_NUM_CPU_DEVICES": str(mesh.devices)} if mesh.devices > 1 else {}
     done = subprocess.run(
         [sys.executable, "-m", "attnjax.sweep.preflight"],
         input=json.dumps(order),
         capture_output=True,
         text=True,
-        env={**os.environ, "JAX_PLATFORMS": "cpu", "PYTHONPATH": os.pathsep.join(path)},
+        env={**os.environ, **devices, "JAX_PLATFORMS": "cpu", "PYTHONPATH": os.pathsep.join(path)},
     )
     if done.returncode:
         last = (done.stderr.strip().splitlines() or ["nothing"])[-1]
@@ -70,7 +78,7 @@ def main() -> None:
     os.dup2(2, 1)  # whatever a trainer prints is no answer
     try:
         import_modules(order["imports"])
-        check(order["trainer"], map(parse, order["configs"]))
+        check(order["trainer"], map(parse, order["configs"]), parse_mesh(order["mesh"]))
     except ValueError as error:
         os.write(output, json.dumps(str(error)).encode())
 

@@ -38,7 +38,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def measure(out: pathlib.Path, only: Sequence[str] | None = None) -> None:
-    """Add what is missing to the record, and put it in the order of the cases. Raises ValueError for an unknown case."""
+    """Add what is missing to the record, and put it in the order of the cases.
+
+    Raises ValueError for an unknown case, and for a record that was made with other versions.
+    """
     from experiments.parity import measuring
 
     names, about = measuring.names(), measuring.about()
@@ -47,12 +50,19 @@ def measure(out: pathlib.Path, only: Sequence[str] | None = None) -> None:
         raise ValueError(f"there is no case {unknown[0]!r}; there are {', '.join(names)}")
     out.mkdir(parents=True, exist_ok=True)
     before, found = page.read(out) if (out / page.RECORDS).exists() else (about, [])
-    records = {one["case"]: one for one in found} if before == about else {}
+    if differ := sorted(
+        name for name in before.keys() | about.keys() if name != "date" and before.get(name) != about.get(name)
+    ):
+        told = ", ".join(f"{name} {before.get(name)}, here {about.get(name)}" for name in differ)
+        raise ValueError(
+            f"{out / page.RECORDS} was measured with {told}: remove it to measure all again, or choose --out"
+        )
+    records = {one["case"]: one for one in found}
     for name in only or names:
         if name not in records:
             records[name] = measuring.measure(name)
             print(f"{name}: {'; '.join(page.failures(records[name])) or 'equal'}", flush=True)
-            lines = [about, *(records[one] for one in names if one in records)]
+            lines = [before, *(records[one] for one in names if one in records)]
             (out / page.RECORDS).write_text("".join(f"{json.dumps(line)}\n" for line in lines), encoding="utf-8")
 
 

@@ -129,6 +129,21 @@ def test_another_machine_is_judged_by_its_heartbeat_and_our_own_clock(tmp_path, 
     mine.release()
 
 
+def test_nobody_waits_for_the_owner_of_a_run_that_has_ended(tmp_path):
+    """It may end before a second heartbeat is observed, and nothing more is heard of it."""
+    watch = Watch()
+    for name in ("ended", "open"):
+        (tmp_path / name).mkdir()
+        foreign(tmp_path / name)
+        assert isinstance(claim(tmp_path / name, watch), Owner)
+    foreign(tmp_path / "open", beat=1)
+    assert isinstance(claim(tmp_path / "open", watch), Owner)
+    assert watch.undecided()
+    watch.keep({tmp_path / "open"})
+    assert not watch.undecided()
+    assert watch.silence(tmp_path / "open") is not None
+
+
 def test_taking_over_is_a_sign_of_life_of_the_run_and_an_unreadable_lease_is_none(tmp_path, monkeypatch):
     """A worker that waits for the owner before would otherwise wait for good."""
     now = [1000.0]

@@ -4,6 +4,7 @@ import sys
 
 import pytest
 
+from attnjax.config.mesh import MeshShape
 from attnjax.sweep import groups, plan, product, seeds, vary
 from attnjax.sweep.preflight import check, check_apart
 
@@ -47,6 +48,18 @@ def test_each_encoding_of_a_population_is_asked_about_once(here, apart):
     assert (here / "asked.txt").read_text() == "10000.0 500.0 "
     with pytest.raises(ValueError, match="^no theta of 7$"):
         asked(10000.0, 7.0)
+
+
+def test_what_a_mesh_cannot_spread_is_told_before_anything_is_queued(here):
+    """In the process that checks, there are as many devices as the mesh has."""
+    (here / "spread.py").write_text(
+        "from attnjax.train import check_mesh\n\n\ndef train(configs, runs, context): ...\n"
+    )
+    check_apart("spread:train", configs(500.0), sys.path, mesh=MeshShape(data=4))
+    with pytest.raises(ValueError, match=r"train.batch=\d+ is no multiple of the 7 devices along data"):
+        check_apart("spread:train", configs(500.0), sys.path, mesh=MeshShape(data=7))
+    with pytest.raises(ValueError, match="the trainer asking:train knows no mesh"):
+        check_apart("asking:train", configs(500.0), sys.path, mesh=MeshShape(data=4))
 
 
 def test_a_number_that_an_encoding_refuses_is_told_before_training():
