@@ -35,6 +35,8 @@ def keep(runs: pathlib.Path, experiment: pathlib.Path, *, begun: bool = False) -
     if found.problems:
         sys.exit(f"{found.problems[0]}; nothing was copied")
     kept = [run for run in found.runs if run.status.state == "done" or not begun]
+    if left := [run for run in kept if run.status.state not in status.FINAL]:
+        sys.exit(f"{len(left)} of {len(found.runs)} runs have not ended: say --begun to copy those that are done")
     shutil.rmtree(target, ignore_errors=True)
     target.mkdir(parents=True)
     with enter(runs, follow=True) as sweep:

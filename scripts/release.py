@@ -8,6 +8,7 @@ import argparse
 import os
 import pathlib
 import re
+import shutil
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -43,6 +44,7 @@ def build(folder: pathlib.Path) -> list[str]:
     folder = folder.resolve()
     folder.mkdir(parents=True, exist_ok=True)
     os.chdir(ROOT)  # setuptools builds the project of the working directory
+    shutil.rmtree(ROOT / "build" / "lib", ignore_errors=True)  # where it keeps what an earlier build had
     return [build_meta.build_sdist(str(folder)), build_meta.build_wheel(str(folder))]
 
 

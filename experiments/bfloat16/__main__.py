@@ -61,6 +61,8 @@ def losses(runs: Sequence[Run]) -> dict[tuple[str, str], Float[np.ndarray, "R X"
             (row.length, row.value) for row in run.final if row.metric == METRIC and row.split != "validation"
         )
         found.setdefault(cell, {})[run.config["seed"]] = [value for _, value in rows]
+    if len({tuple(sorted(seeds)) for seeds in found.values()}) > 1:
+        raise ValueError("the cells do not have the same seeds, so that runs cannot be paired")
     return {cell: np.array([seeds[seed] for seed in sorted(seeds)]) for cell, seeds in found.items()}
 
 

@@ -69,16 +69,23 @@ def compare(committed: pathlib.Path, again: pathlib.Path) -> list[dict[str, Any]
     Raises ValueError where no run is done in both.
     """
     sweeps = {COMMITTED: read_sweep(committed), RERUN: read_sweep(again)}
-    scores = {of: {one["run"]: one for one in measured(sweep)} for of, sweep in sweeps.items()}
+    scores = {COMMITTED: {one["run"]: one for one in measured(sweeps[COMMITTED])}}
+    shown = {one["metric"] for one in scores[COMMITTED].values()}
+    again_by = [one for metric in sorted(shown) for one in measured(sweeps[RERUN], metric=metric)]
+    scores[RERUN] = {
+        one["run"]: one for one in again_by if one["metric"] == scores[COMMITTED].get(one["run"], one)["metric"]
+    }
     both = [run for run in scores[COMMITTED] if run in scores[RERUN]]
     if not both:
         raise ValueError(
             f"no run of {committed} is done in {again} too: is it another sweep, or one of other versions?"
         )
+    cells = {run: {key: scores[COMMITTED][run][key] for key in ("task", "variant", "metric")} for run in both}
     name = text(sweeps[COMMITTED].spec.get("name"))
     counts = {"committed": len(scores[COMMITTED]), "both": len(both)}
     places = [{"kind": "machine", "of": of, **_machine(sweep, both)} for of, sweep in sweeps.items()]
-    runs = [{"kind": "run", "of": of, **found[run]} for run in both for of, found in scores.items()]
+    # What a variant is called depends on what else is in a sweep.
+    runs = [{"kind": "run", "of": of, **found[run], **cells[run]} for run in both for of, found in scores.items()]
     return [{"kind": "protocol", "records": committed.as_posix(), "name": name, **counts}, *places, *runs]
 
 

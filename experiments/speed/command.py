@@ -78,6 +78,8 @@ def check_lengths(names: Sequence[str], arguments: argparse.Namespace) -> None:
     """Raises ValueError for a length of --lengths at which one of the suites does not measure."""
     for name in names if arguments.lengths else ():
         suite = suites.SUITES[name]
+        if suite.fixed:
+            raise ValueError(f"suite {name} measures at all its lengths: leave out --lengths")
         there = suite.smoke if arguments.smoke else suite.lengths
         if wrong := sorted(set(arguments.lengths) - set(there)):
             several = ", ".join(map(str, there))

@@ -1,8 +1,8 @@
 """Time and temporary memory of attention with its gradient against length, both axes logarithmic.
 
 The dotted line of the left panel is what the machine allows: 2 B N T^2 H FLOPs forward under a causal mask, 3.5 times as
-many with the gradient, at the measured rate of matrix products. That of the right panel is what has to be held in any
-case, inputs, output, their gradients and one number per query: 4 (8 H + 1) B N T bytes.
+many with the gradient, at the measured rate of matrix products. The right panel counts what a program holds beside its inputs
+and its results.
 """
 
 import math
@@ -106,7 +106,7 @@ def place(machine: Mapping[str, Any]) -> str:
 def draw_panel(axis: Any, machine: Mapping[str, Any], rows: Sequence[Row], unit: str, looks: dict[str, Style]) -> None:
     """One panel: a line with the quartiles as a band for every contender, and what the machine allows."""
     lengths = sorted({row.sizes["T"] for row in rows})
-    limit = (time_limit if unit == "s" else memory_limit)(machine, rows)
+    limit = time_limit(machine, rows) if unit == "s" else None
     axis.set_yscale("log", base=10 if unit == "s" else 2)
     ends = [draw_line(axis, line, looks[line.name]) for line in lines(rows)]
     if limit is not None:
@@ -170,15 +170,6 @@ def time_limit(machine: Mapping[str, Any], rows: Sequence[Row]) -> tuple[str, An
         return None
     work = 3.5 * 2 * math.prod(width)
     return f"peak, {significant(peak / 1e9)} GFLOP/s", lambda length: work * length**2 / peak
-
-
-def memory_limit(_: Mapping[str, Any], rows: Sequence[Row]) -> tuple[str, Any] | None:
-    """(label, bytes as a function of T); None where a size is not known."""
-    width = batch_heads_width(rows)
-    if width is None:
-        return None
-    batch, heads, size = width
-    return "q, k, v, output, gradients", lambda length: 4 * (8 * size + 1) * batch * heads * length
 
 
 def batch_heads_width(rows: Sequence[Row]) -> tuple[int, int, int] | None:

@@ -38,16 +38,15 @@ def interleaved(
     `contenders`: by name, functions that do the work once and return the seconds that it took. `warm` calls of each come
     first and are thrown away: compilation, first touch of memory.
     """
-    seen = {name: min([run() for _ in range(warm)], default=SHORT) for name, run in contenders.items()}
+    seen = {name: min(run() for _ in range(warm)) for name, run in contenders.items() if warm}
     taken: dict[str, list[float]] = {name: [] for name in contenders}
     order, start = list(contenders), time.perf_counter()
     for i in range(rounds):
         if i >= 3 and time.perf_counter() - start > seconds:
             break
         for name in order:
-            if seen[name] < SHORT:
-                contenders[name]()
-            taken[name].append(contenders[name]())
+            once = contenders[name]()
+            taken[name].append(contenders[name]() if seen.setdefault(name, once) < SHORT else once)
         order = [*order[1:], order[0]]
     return taken
 

@@ -37,7 +37,7 @@ def length_table(root: pathlib.Path, name: str) -> str:
 
 
 def studies(root: pathlib.Path, name: str) -> str:
-    """Return the rows of committed reports whose runs have this encoding as it is by default; "" where there are none."""
+    """Return the rows of committed reports in which it is the only variant of this encoding; "" where there are none."""
     found = []
     for path in sorted(root.glob("experiments/*/report/table.csv")):
         study = path.parent.parent.name
@@ -50,7 +50,7 @@ def studies(root: pathlib.Path, name: str) -> str:
     if not found:
         return ""
     table = markdown_table(("study", "task", "trained on", "length factor", "fitted"), found)
-    return f"In the committed studies, with its default options:\n\n{table}"
+    return f"In the committed studies, whose configs may give it options:\n\n{table}"
 
 
 def factor(row: dict[str, str]) -> str:

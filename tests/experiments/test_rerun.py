@@ -2,17 +2,20 @@
 
 import json
 import pathlib
+import shutil
 
 import numpy as np
 import pytest
 
-from attnjax.config import run_id
+from attnjax.config import canonical_json, parse, run_id
 from attnjax.records import jsonl
+from attnjax.report.records import read as read_sweep
 from attnjax.sweep import plan, prepare, run_here, seeds
 from attnjax.train import train
 from experiments import recorded
 from experiments.rerun import elsewhere, page, planning, results
 from experiments.rerun.__main__ import main
+from experiments.rerun.results import measured
 
 COMMITTED = pathlib.Path(__file__).parents[2] / "experiments" / "rope_vs_sinusoidal" / "records"
 
@@ -179,6 +182,24 @@ def test_the_committed_sweep_beside_itself_is_inside_everywhere(tmp_path, capsys
     assert (len(found.cells), found.about["both"]) == (8, 24)
     assert all(one.inside == 1 for cell in found.cells for one in cell.quantities)
     assert all((one.reruns == one.committed).all() for cell in found.cells for one in cell.quantities)
+
+
+def test_what_else_is_in_a_sweep_does_not_change_what_is_compared(tmp_path):
+    """With runs at another learning rate beside them, the same runs are those of "RoPE learning_rate=0.003"."""
+    again = tmp_path / "again"
+    shutil.copytree(COMMITTED, again)
+    first = next(path for path in again.glob("*/config.json") if json.loads(path.read_text())["seed"] == 0)
+    config = json.loads(first.read_text())
+    config["train"]["learning_rate"] = 1e-4
+    other = again / run_id(parse(config))
+    shutil.copytree(first.parent, other)
+    (other / "config.json").write_text(canonical_json(parse(config)))
+    rows = [{**row, "run": other.name} for row in jsonl.read(other / jsonl.RESULTS).tables]
+    jsonl.replace(other / jsonl.RESULTS, [{key: x for key, x in row.items() if key != "schema"} for row in rows])
+    labels = {one["variant"] for one in measured(read_sweep(again))}
+    assert any("learning_rate" in label for label in labels)
+    beside, alone = (elsewhere.compare(COMMITTED, folder) for folder in (again, COMMITTED))
+    assert beside[3:] == alone[3:]
 
 
 def test_a_sweep_without_a_common_run_is_refused(tmp_path, capsys):

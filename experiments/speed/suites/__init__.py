@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 class Suite(NamedTuple):
     """What is measured, the peers as rows name them, and the lengths T, in full and for `--smoke`.
 
-    `module` holds the function, which has the suite's name. `needs` is a package of the environment that --torch names.
+    `module` holds the function, which has the suite's name. `needs` is a package of the environment that --torch names. A `fixed`
+    suite measures at all its lengths, of which none can be chosen.
     """
 
     module: str
@@ -28,6 +29,7 @@ class Suite(NamedTuple):
     lengths: Sequence[int]
     smoke: Sequence[int]
     needs: str = ""
+    fixed: bool = False
 
     def __str__(self) -> str:
         lengths = self.lengths
@@ -57,16 +59,22 @@ SUITES: dict[str, Suite] = {
         (1024, 2048, 4096, 8192, 16384, 32768),
         (2048,),
     ),
-    "training": Suite("training", "training steps", ("Ruoss-style loop", "nanodo-style loop"), (42, 64), (4, 6)),
+    "training": Suite(
+        "training", "training steps", ("Ruoss-style loop", "nanodo-style loop"), (42, 64), (4, 6), fixed=True
+    ),
     "training_torch": Suite("training_torch", "training steps", (COMPILED, EAGER), (64,), (64,), "x-transformers"),
-    "population": Suite("population", "32 runs as one population", ("one run after another",), (33,), (7,)),
-    "evaluation": Suite("evaluation", "every length", ("a compilation per length",), range(1, 501), range(1, 7)),
-    "decoding": Suite("decoding", "tokens from a cache, every encoding", (STEP_BY_STEP, ONE_LOOP), (2048,), (8,)),
+    "population": Suite("population", "32 runs as one population", ("one run after another",), (33,), (7,), fixed=True),
+    "evaluation": Suite(
+        "evaluation", "every length", ("a compilation per length",), range(1, 501), range(1, 7), fixed=True
+    ),
+    "decoding": Suite(
+        "decoding", "tokens from a cache, every encoding", (STEP_BY_STEP, ONE_LOOP), (2048,), (8,), fixed=True
+    ),
     "generation": Suite(
-        "generation", "a LLaMA goes on with a text", ("transformers, generate",), (2048,), (13,), "transformers"
+        "generation", "a LLaMA goes on with a text", ("transformers, generate",), (2048,), (13,), "transformers", True
     ),
     "gpu": Suite("gpu", "bfloat16 attention on a GPU, with and without biases", GPU, GPU_LENGTHS, (128,)),
-    "start": Suite("start", "second start of a sweep", ("first start",), (42,), (42,)),
+    "start": Suite("start", "second start of a sweep", ("first start",), (42,), (42,), fixed=True),
 }
 
 

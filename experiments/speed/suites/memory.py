@@ -22,13 +22,16 @@ def memory(settings: Settings) -> None:
     lengths = settings.lengths("memory")
     T = lengths[0] if settings.smoke else 16384
     emit = functools.partial(_row, settings)
-    table = temporary(NoPE(), T, "dense")
-    for name in attending():
+    every = T in lengths
+    table = temporary(NoPE(), T, "dense") if every else 0
+    for name in attending() if every else ():
         held = temporary(encoding(name), T, "chunked")
         emit(f"gradient, {name}", T, held, "dense", table, goal=None if settings.smoke else 100.0)
     for length in () if settings.smoke else lengths:
         held = temporary(NoPE(), length, "chunked")
         emit("gradient, nope against T", length, held, JAX_NN, temporary(NoPE(), length, JAX_NN))
+    if not every:
+        return
     if importlib.util.find_spec("tokamax") is None:
         settings.say("memory: tokamax is not installed, left out")
         return

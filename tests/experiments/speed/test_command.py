@@ -1,6 +1,8 @@
 """`attnjax bench` with suites that measure nothing: files, lines, exit statuses, and what it says of mistakes."""
 
 import ast
+import importlib
+import inspect
 import pathlib
 import subprocess
 import sys
@@ -137,6 +139,16 @@ def test_some_lengths_of_a_suite(monkeypatch, capsys):
     assert machine["command"] == "attnjax bench at --lengths 4 2"
     assert main(["bench", "at", "--lengths", "2", "--smoke"]) == 2
     assert "suite at measures at T = 1, and not at 2" in capsys.readouterr().err
+    monkeypatch.setitem(suites.SUITES, "at", suites.Suite("fakes", "", (), (1, 2, 4), (1,), fixed=True))
+    assert main(["bench", "at", "--lengths", "2"]) == 2
+    assert "suite at measures at all its lengths: leave out --lengths" in capsys.readouterr().err
+
+
+def test_suites_of_which_lengths_can_be_chosen_read_them():
+    """`fixed` says which do not; a suite that read none would measure at all and record that it did not."""
+    for name, suite in EVERY:
+        source = inspect.getsource(importlib.import_module(f"experiments.speed.suites.{suite.module}"))
+        assert ("settings.lengths(" in source) != suite.fixed, name
 
 
 def test_figure_and_its_absence(monkeypatch, capsys):

@@ -72,6 +72,13 @@ def test_a_short_contender_waits_for_itself_and_not_for_the_one_before():
     assert "".join(calls) == "ab" + "aab" + "baa"
 
 
+def test_without_a_warm_run_the_first_says_whether_a_contender_is_short():
+    calls: list[str] = []
+    pair = {"a": contender("a", calls, [5, 1, 2, 3, 4, 6]), "b": contender("b", calls, [20, 30, 40])}
+    assert interleaved(pair, rounds=2, warm=0) == {"a": [1, 3], "b": [20, 30]}
+    assert "".join(calls) == "aab" + "baa"
+
+
 def test_timed_calls_with_the_arguments_and_waits_for_the_result(clock):
     seen = []
 
