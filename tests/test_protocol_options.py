@@ -108,6 +108,28 @@ def test_options_of_answers_are_refused_for_tasks_without():
 # Positions
 
 
+def test_both_sequences_of_a_pair_have_positions_of_their_own():
+    """Those that a policy draws reach the encoder and the decoder."""
+    positions = {"policy": "randomized", "maximum": 60}
+    chosen = {"name": "reverse_string", "form": "encoder_decoder", "length_min": 6}
+    run, task = make(chosen, positions=positions, model={**MODEL, "encoding": "sinusoidal"})
+    pair = training(run, task)
+    drawn = ((pair.source_positions, pair.source_valid), (pair.target.positions, pair.target.valid))
+    for pos, valid in drawn:
+        assert all((np.diff(row[real]) > 0).all() for row, real in zip(pos, valid, strict=True))
+        assert pos.max() > 20 > len({tuple(row) for row in pos.tolist()}) == len(pos)
+    assert (pair.source_positions != pair.target.positions[:, :6]).any()
+    model = build(run, task)
+    params = model.init(jax.random.key(0))
+    logits = jax.jit(lambda pair: model.apply(params, pair))
+    one = logits(pair)
+    for other in (
+        pair._replace(source_positions=pair.source_positions + 1),
+        pair._replace(target=pair.target._replace(positions=pair.target.positions + 1)),
+    ):
+        assert np.abs(np.asarray(logits(other) - one)).max() > 1e-3
+
+
 def test_padding_neither_thins_out_a_sample_nor_narrows_a_start():
     for policy in ("randomized", "offset"):
         found = spread(policy, n=1, size=8)

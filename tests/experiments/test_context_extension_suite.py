@@ -55,7 +55,8 @@ def test_a_question_is_answered_by_its_text_alone(corpus, lines, length):
     longer = suite.questions(corpus, lines, LONGEST, LONGEST, 20)
     assert [one.answers for one in asked] == [one.answers for one in longer]
     depths = [np.flatnonzero(np.array(one.prompt) >= 128)[0] / LONGEST for one in longer]
-    assert min(depths) < 0.2
+    last = [np.flatnonzero(np.array(one.prompt[:-1]) >= 128)[-1] / LONGEST for one in longer]
+    assert min(depths) < 0.2 < 0.8 < max(last)
 
 
 def test_a_text_that_cannot_hold_its_lines_is_refused(corpus):

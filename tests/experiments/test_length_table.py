@@ -17,7 +17,7 @@ from experiments.length_table.__main__ import PAGES, load, main
 from experiments.length_table.figure import draw
 from experiments.length_table.page import notes, table_csv, table_md
 from experiments.length_table.records import Kept, line
-from experiments.length_table.results import fits, reached, results
+from experiments.length_table.results import compared, fits, reached, results
 from tests.report.synthetic import canonical, config, lines, write_run, write_spec
 from tests.report.synthetic import run_id as made_id
 
@@ -142,6 +142,17 @@ def test_best_is_only_who_can_be_told_from_all_others():
     assert "| RoPE | 1.06, 10/10 |" in text
     assert "| T5 bias | *not fitted, 0/10* |" in text
     assert "| ALiBi | \N{ALMOST EQUAL TO} 8.00, 2/2 |" in table_md(made(*rows(2)))
+
+
+def test_runs_are_paired_by_their_seeds():
+    """Scores that follow from the seed alone: all pairs are equal, and no two of the same place in the tables."""
+    of_seed = lambda k: tuple(1.0 if i <= 1 + k % 4 else 0.0 for i in range(5))
+    rows = [run("rope", k, of_seed(k)) for k in range(7)] + [run("alibi", k, of_seed(k)) for k in range(1, 8)]
+    cells = made(*rows).columns[0].cells
+    assert [one == other for one, other in zip(cells["rope"].factors, cells["alibi"].factors, strict=True)] == [
+        False
+    ] * 7
+    assert compared(cells["rope"], cells["alibi"]) == 1.0
 
 
 def test_unfitted_runs_are_in_no_ranking_and_no_agreement():

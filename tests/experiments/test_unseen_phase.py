@@ -193,14 +193,76 @@ def planted(lasts, mends, bases=tuple(10.0 ** (k / 2) for k in range(1, 14)), le
 
 
 def test_a_planted_phase_is_found_and_a_planted_base_too():
-    phase = results(planted(lambda base, L: 1.2 + 20 * max(0.3 - predictors(base, 16, L).novelty, 0), "critical"))
+    phase = results(planted(by_phase, "critical"))
     assert (phase.verdict, phase.cause) == ("unseen phase", "critical pairs")
     assert max(phase.p.values()) == pytest.approx(2 / 64)
-    by_base = results(planted(lambda base, L: 1.2 + np.log10(base) / 1.2, "slow"))
-    assert (by_base.verdict, by_base.cause) == ("base", "not shown")
+    base = results(planted(by_base, "slow"))
+    assert (base.verdict, base.cause) == ("base", "not shown")
     neither = results(planted(lambda base, L: 2.5, "slow"))
     assert neither.verdict == "neither"
     assert results(planted(lambda base, L: 2.5, "fast", bases=(100.0, 1000.0))).verdict == "none"
+
+
+def by_phase(base, L):
+    return 1.2 + 20 * max(0.3 - predictors(base, 16, L).novelty, 0)
+
+
+def by_base(base, _):
+    return 1.2 + np.log10(base) / 1.2
+
+
+def changed(tables, run=lambda table: None, clamp=lambda table: None):
+    """Planted records of which runs and clamps were changed."""
+    for table in tables:
+        {"run": run, "clamp": clamp}.get(table["kind"], lambda table: None)(table)
+    return tables
+
+
+def test_a_predictor_must_be_better_than_the_other_at_both_lengths():
+    """Both predict at both lengths, but phases are better at the shorter one alone."""
+    share = {64: 0.65, 128: 0.4}
+    mixed = lambda base, L: share[L] * by_phase(base, L) + (1 - share[L]) * by_base(base, L)
+    found = results(planted(mixed, "critical"))
+    for one in found.lengths:
+        assert min(one.rho["factor"]["novelty"].mean(), one.rho["factor"]["base"].mean()) > 0.2
+    assert found.verdict == "neither"
+
+
+def test_bases_that_did_not_fit_are_in_no_correlation():
+    odd = (10.0, 100.0)
+    unfitted = lambda table: table.update(best=[x - 0.2 for x in table["best"]]) if table["theta"] in odd else None
+    plain = results(planted(by_phase, "critical"))
+    found = results(changed(planted(by_phase, "critical", bases=(*(10.0 ** (k / 2) for k in range(1, 16)),)), unfitted))
+    for one in found.lengths:
+        assert [base for base, fits in zip(one.bases, one.fits, strict=True) if not fits] == list(odd)
+        rank = stats.spearmanr(one.predictors["novelty"][one.fits], one.factor[0, one.fits]).statistic
+        assert one.rho["factor"]["novelty"][0] == pytest.approx(-rank)
+    assert found.verdict == plain.verdict == "unseen phase"
+    assert results(changed(planted(by_phase, "critical"), unfitted)).verdict == "none", "eleven of thirteen are too few"
+
+
+def test_a_smaller_rise_is_as_predicted_where_a_model_lasts():
+    found = results(planted(by_phase, "critical"))
+    for one in found.lengths:
+        assert one.rho["rise"]["novelty"].mean() > 0.3
+        rank = stats.spearmanr(one.predictors["novelty"], one.rise[0]).statistic
+        assert one.rho["rise"]["novelty"][0] == pytest.approx(rank)
+
+
+def test_clamps_of_runs_that_did_not_break_do_not_count():
+    lasts = lambda base, _: 2.5 if base < 1e4 else 20.0
+    harm = lambda table: table["losses"].__setitem__(1, 9.0) if table["theta"] >= 1e4 and table["pairs"] else None
+    found = results(changed(planted(lasts, "critical"), clamp=harm))
+    assert found.cause == "critical pairs"
+    for one in found.lengths:
+        np.testing.assert_allclose(one.effects["critical"], -0.1, atol=0.01)
+
+
+def test_a_clamp_that_harms_less_than_others_does_not_mend():
+    harm = lambda table: table["losses"].__setitem__(1, table["losses"][1] + 0.1 * (table["what"] in ("fast", "slow")))
+    found = results(changed(planted(by_phase, "none"), clamp=harm))
+    assert max(found.p.values()) < 0.05
+    assert found.cause == "not shown"
 
 
 def test_numbers_of_a_base_by_hand():

@@ -13,7 +13,7 @@ from attnjax.config import canonical_json, parse, run_id
 from attnjax.explore.contents import ERROR, Loss
 from attnjax.explore.data import explore
 from attnjax.explore.losses import averaged
-from attnjax.explore.texts import MOST_TOKENS
+from attnjax.explore.texts import MOST_TOKENS, texts
 from attnjax.explore.vocabulary import byte_name, read_tokens, token_names, vocabularies
 from attnjax.tasks import specials
 from attnjax.train import checkpoint
@@ -169,6 +169,15 @@ def test_positions_are_those_of_the_tests_of_a_run(make, no_loss):
         weights.append(unpacked(explore(folder, [b"a bcd efg"])))
     np.testing.assert_allclose(weights[0], unpacked(explore(plain, [b"a bcd efg"])), atol=2 * ERROR)
     assert np.abs(weights[1] - weights[0]).max() > 1e-3
+
+
+def test_shown_windows_are_of_the_test_split(tmp_path):
+    """Of a file the last twentieth, whose bytes the manifest vouches for."""
+    (tmp_path / "abc.txt").write_bytes(b"a" * 9000 + b"b" * 500 + b"c" * 500)
+    run = parse({**settings(), "task": {"name": "text", "options": {"path": str(tmp_path / "abc.txt")}}})
+    shown = texts(run, make_task(run))
+    assert len(shown) == 3
+    assert {token for one in shown for token in one.tokens.tolist()} == {ord("c")}
 
 
 def test_names_of_tokens():

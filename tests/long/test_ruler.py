@@ -2,7 +2,6 @@
 
 import json
 import re
-import time
 
 import pytest
 
@@ -63,16 +62,6 @@ def test_samples_fill_a_length_and_never_more(name, shots):
     for one in made:
         assert all(answer in one.prompt for answer in one.answers)
         assert len(one.prompt.split("Answer: ")) == 1 + (shots if name in ("vt", "cwe") else 0)
-
-
-@pytest.mark.quick("niah_multikey_2")
-@pytest.mark.parametrize("name", TASKS)
-def test_500_samples_of_4096_tokens_take_less_than_10_seconds(name):
-    """Of the processor, with a token of four characters, about what tokenizers of language models make of English."""
-    start = time.process_time()
-    made = samples(name, Setting(4096, SUITES["long"][name].tokens, lambda text: len(text) // 4), 500)
-    assert time.process_time() - start < 10
-    assert len({one.prompt for one in made}) == 500
 
 
 @pytest.fixture(scope="module")

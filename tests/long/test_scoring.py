@@ -60,6 +60,8 @@ def test_the_likeliest_candidate_is_counted_per_byte_and_after_the_prompt():
     assert scoring.best_candidate(losses, [1], [[1, 0], [1, 0, 0]], [1, 3], 8) == 1
     assert scoring.best_candidate(losses, [0], [[0, 1], [0, 2]], [1, 1], 8) == -1  # a tie is no knowledge
     assert scoring.best_candidate(lambda prompt, told, size: [[np.nan]], [1], [[1, 0]], [1], 8) == -1
+    # A tokenizer merged the end of the prompt with the answers: all that follows what is shared is the answer's.
+    assert scoring.best_candidate(losses, [1, 0], [[1, 3], [1, 2]], [1, 1], 8) == 1
     with pytest.raises(ValueError, match="an answer and its prompt have 9 tokens, and at most 8 are allowed"):
         scoring.best_candidate(losses, [1], [[1] * 9], [1], 8)
 
@@ -94,7 +96,21 @@ def test_a_decoder_is_measured_by_generation_and_ranking(decoder):
     assert 4 < losses.mean() < 8
     (score,) = suite.evaluate(decoder, (500,), ("niah_single_1",), number=2)
     assert score.generation == 0
-    assert score.ranking in (0, 50, 100)
+
+
+def test_a_ranking_asks_a_model_of_endings_where_there_is_one():
+    """It reads no padding, which encodings that depend on the length would see."""
+
+    def endings(prompt, told, size):
+        return [np.full(len(one), 1.0 if i else 0.5) for i, one in enumerate(told)]
+
+    def losses(tokens):
+        raise AssertionError("whole rows were asked for")
+
+    encode = lambda text: list(text.encode())
+    subject = Subject("planted", encode, bytes, losses, None, endings=endings, bytewise=True)
+    setting = Setting(1024, 32, len)
+    assert suite.ranking(subject, samples("niah_single_1", setting, 3), setting) == 100.0
 
 
 @pytest.mark.slow
@@ -143,6 +159,25 @@ def test_an_ending_costs_the_same_beside_a_longer_one(scaling):
     np.testing.assert_allclose(alone[1:], whole, rtol=2e-5, atol=2e-5)
     padded = scoring.by_rows(subject.losses)(prompt, [short], 64)[0]
     assert np.abs(padded - alone).max() > 1e-3, "what the docstring of by_rows says"
+
+
+def test_long_ppl_reads_the_first_windows_with_an_eighth_as_context():
+    """Token by token: a quarter of the short context shares it, and the model is its own judge."""
+    draw = np.random.default_rng(0)
+    length, size = 64, 5 * 64
+    tokens = np.where(draw.random(size) < 0.7, 0, draw.integers(64, size=size))
+    losses = reads_all(0.15 * np.eye(64))  # the more often a token was read, the likelier it is
+    costs = []
+    for window in tokens[: 4 * length].reshape(4, length):
+        full = losses(window[None])[0]
+        for t in range(8, length):
+            begin = (t - 8) // 2 * 2
+            short = losses(window[None, begin : t + 1])[0][-1]
+            costs += [full[t - 1]] if short - full[t - 1] > 2 and full[t - 1] < 2 else []
+    found = suite.text_long_ppl(Subject("planted", list, str, losses, None), tokens.tolist(), length)
+    assert len(costs) > 20
+    assert found["key_tokens"] == pytest.approx(len(costs) / (4 * length))
+    assert found["long_ppl"] == pytest.approx(np.exp(np.mean(costs)))
 
 
 def test_long_ppl_of_a_text():

@@ -3,8 +3,6 @@
 `golden/README.md` says how `long.npz` was made; `long/test_planted_states.py` measures planted models of these tasks.
 """
 
-import time
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -109,21 +107,6 @@ def test_flip_flop_strings_have_the_probabilities_of_the_paper():
     np.testing.assert_allclose(share, [0.15, 0.15, 0.7], atol=5 * np.sqrt(0.25 / inner.size))
     bits = x.inputs[:, 1::2][x.inputs[:, :-1:2] != 1]
     assert abs((bits == 4).mean() - 0.5) < 5 * np.sqrt(0.25 / bits.size)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("task", "length"),
-    [(MQAR(vocab=1024, pairs=64), 4096), (FlipFlop(), 2048), (WordProblem("S5"), 4096), (PosGen(), 4096)],
-    ids=["mqar", "flip_flop", "word_problem", "posgen"],
-)
-def test_500_sequences_of_4096_tokens_take_less_than_10_seconds(task, length):
-    """Of the processor, with what compiling takes. A flip-flop instruction has two tokens."""
-    start = time.process_time()
-    made = sampled(task, length, 500)
-    assert time.process_time() - start < 10
-    assert made.inputs.shape[0] == 500
-    assert made.inputs.shape[1] >= 4095
 
 
 @pytest.mark.parametrize(

@@ -44,6 +44,9 @@ def test_exact_match_is_that_of_greedy_decoding(trained):
     right = (answer == np.asarray(made.targets[:, length : 2 * length + 1])).all(1)
     assert 0 < right.sum() < 32, "a test in which all or nothing is right shows little"
     assert np.array_equal(found["exact_match"], right)
+    given = (answer[:, :-1] == np.asarray(made.targets[:, length : 2 * length])).all(1)
+    assert np.array_equal(found["exact_match_oracle_length"], given), "all but the token that ends the answer"
+    assert (given != right).any()
 
 
 def _decoder(trainer, params):

@@ -36,7 +36,9 @@ def test_what_is_dropped_follows_from_seed_and_step(tiny, monkeypatch):
 
 
 def test_every_batch_of_an_evaluation_is_drawn_anew(tiny):
-    evaluator, keys, counted = Evaluator(tiny, make_task(tiny), build(tiny, make_task(tiny))), [], []
+    """Also of a length that is in both lists: what was chosen on validation examples is tested on others."""
+    run = dataclasses.replace(tiny, evaluate=dataclasses.replace(tiny.evaluate, lengths=(4, 5, 9)))
+    evaluator, keys, counted = Evaluator(run, make_task(run), build(run, make_task(run))), [], []
     evaluator._draw = lambda key, length, arrays, size: keys.append(tuple(jax.random.key_data(key).tolist()))
 
     def measure(params, numbers, key, examples, these, size):

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 class Suite(NamedTuple):
     """What is measured, the peers as rows name them, and the lengths T, in full and for `--smoke`.
 
-    `module` holds the function, which has the suite's name. `needs` is a package of the environment that --torch names. A `fixed`
-    suite measures at all its lengths, of which none can be chosen.
+    `module` holds the function, which has the suite's name. `needs` is a package of the environment that --torch names. A suite
+    that is `fixed` measures at all its lengths, of which none can be chosen.
     """
 
     module: str
