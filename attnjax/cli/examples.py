@@ -81,7 +81,7 @@ it stays until all runs have ended, and takes over those whose worker dies.
 REPORT = """
 examples:
   attnjax report runs/rope_vs_sinusoidal
-  attnjax report runs/huang-short --published --out results/huang
+  attnjax report runs/huang_short --published --out results/huang
 """
 LIST = """
 examples:
@@ -195,7 +195,7 @@ examples:
   attnjax explore
   attnjax explore runs/stdlib_lm/0123456789abcdef
   attnjax explore heads_lm/rope/0 heads_lm/sinusoidal/0 --text "for i in range(10):"
-  attnjax explore runs/theta/model.encoding.options.theta=500,seed=1
+  attnjax explore runs/theta/model.encoding.options.theta=150,seed=1
 
 RUN is the folder of a run, the beginning of its hash, or a description: the name of its sweep in ./runs (or the folder of the
 sweep), then /ENCODING/SEED, or / and fields of its config with their values, as in encoding=rope,seed=1. The hashes, encodings

@@ -1,8 +1,8 @@
 """Finds a run by a description instead of its hash: `find_run` takes what a user types and returns the folder of the run.
 
-    runs/theta/049b6f843d3c5ebe          its folder
-    runs/theta/049b, theta/049b, 049b    the beginning of its hash, in a sweep or in all sweeps of ./runs
-    theta/encoding=rope,seed=0           fields of its config; `encoding`, `task`, `state` and `run` are short for themselves
+    runs/theta/025bc18d4b6dddad          its folder
+    runs/theta/025b, theta/025b, 025b    the beginning of its hash, in a sweep or in all sweeps of ./runs
+    heads_lm/encoding=rope,seed=0        fields of its config; `encoding`, `task`, `state` and `run` are short for themselves
     heads_lm/rope/0                      encoding (or task) and seed
     runs/one                             the folder of a sweep with one run
 

@@ -83,7 +83,7 @@ def text(numbers: dict[str, Any]) -> str:
         "identity": "W_K = 1: head 1 (channels 0, 1) matches cat with cat and sat with sat, head 2 The and down",
         "swapped": "blocks of W_K swapped: the queries of each head meet the channels of the other",
         "negated": "head 2 negated: what attracted now repels; head 1 is the same",
-        "random": "a random W_K: every row differs",
+        "random": "a random W_K: the rows differ of all tokens that have something in the channels of a head",
     }
     shown = []
     for name in PRESETS:

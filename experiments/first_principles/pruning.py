@@ -127,7 +127,7 @@ def text(numbers: dict[str, Any]) -> str:
             "Removing the least important first costs nothing here; removing the most important first costs all at once:",
             markdown_table(header, steps).rstrip(),
             "These heads are made by hand for this task. [Trained models](../head_pruning/) lost something with every half of "
-            "their heads.",
+            "their heads that was removed, at the trained length.",
         ]
     )
 

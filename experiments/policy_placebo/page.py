@@ -14,7 +14,7 @@ PAGE = """# Where positions come from, under six encodings, with a placebo
 {claim}
 
 A model is trained on short sequences whose tokens stand at 0, 1, ... (*arange*), at 0, 1, ... from a random start (*offset*),
-or at a random sorted sample (*randomized*), so that it meets the places of longer tests. A random start changes no distance, so
+or at a random sorted sample (*randomized*), so that it sees the positions of longer tests. A random start changes no distance, so
 it can do nothing to encodings that see distances alone (RoPE, ALiBi, T5), and no policy does anything without positions (NoPE):
 these are placebo cells, with which the table checks itself. Tests are at 0, 1, ... after arange and offset, and at a random
 sorted sample after randomized. The protocol was written before the runs:
@@ -189,6 +189,10 @@ def expected(results: Results) -> list[str]:
         ):
             if chosen:
                 parts.append(f"{told} {', '.join(map(named, chosen))}")
+        of_task = {one.task: one.mean.value for one in asked}
+        if "on copy less" in words and {"copy", "unique_copy"} <= of_task.keys():
+            less = "less" if of_task["copy"] < of_task["unique_copy"] else "more, not less,"
+            parts.append(f"on copy {less} than on unique_copy")
         lines.append(
             f"**{policy}** under {' and '.join(map(label, encodings))}, expected {words}: {'; '.join(parts) or NONE}."
         )
