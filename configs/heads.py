@@ -24,7 +24,7 @@ def get_config():
     config.model.encoding.name = "rope"
     config.train.update({"steps": 300, "batch": 32, "learning_rate": 3e-3, "warmup": 20, "clip": 1.0})
     config.train.update({"log_every": 50, "checkpoint_every": 300})
-    config.evaluate.update({"lengths": (48, 64, 96, 128, 200, 256), "validation_lengths": (80,)})
+    config.evaluate.update({"lengths": (48, 64, 96, 128, 200, 256), "validation_lengths": (64,)})
     config.evaluate.update({"count": 64, "batch": 32, "bucket_sizes": (64, 256)})
     return config
 

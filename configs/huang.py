@@ -29,8 +29,8 @@ step; `exact_match` at lengths up to 50 tells which fitted.
 `cheap`, `copy` and `paper` start as GPT-2 does: matrices with deviation 0.02, those that write to the residual stream with
 0.02 / sqrt(2 L). `paper` rounds lengths of interleaved majority as they do, so that 101 gives 102 tokens. In the other words
 matrices start with variance 1 / inputs. In all words decay acts on all parameters, there not on norms and biases, and parity
-has no length 0, which is 1 of 51 lengths there. `short` has the models chosen for learned positions in its cells without
-positions too, because two of those chosen for these have twelve layers.
+has no length 0, which is 1 of 51 lengths there. `short` has the model chosen for learned positions on parity
+without positions too, because the one chosen for that has twelve layers.
 """
 
 import itertools
@@ -119,8 +119,8 @@ def sweep(word="smoke"):
         small = {"binary_majority": (1, 1, 16, 1e-3), "sort": (1, 1, 64, 1e-3)}
         return chain(*(product([cell(name, task, small[task])], seeds(1)) for task in small for name in CHOSEN))
     if word == "short":
-        # The models chosen for learned positions serve both: two of the others have twelve layers.
-        chosen = [cell(name, task, CHOSEN["learned"][task]) for task in SHORT for name in CHOSEN]
+        model = lambda name, task: CHOSEN["learned" if CHOSEN[name][task][0] == BIG[0] else name][task]
+        chosen = [cell(name, task, model(name, task)) for task in SHORT for name in CHOSEN]
         return product(chosen, seeds(3))
     if word in SMALL:
         model = lambda name, task: [published(cell(name, task, CHOSEN[name][task]))]

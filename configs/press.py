@@ -20,7 +20,8 @@ fails counts with an infinite loss; none is left out.
 
 Theirs is WikiText-103, words, 16 layers of width 1,024, 247 million parameters, dropout, Nesterov's accelerated gradient, and
 one run. Here the text is the source of Python's own standard library, in bytes: its bytes differ from one Python version to
-the next, and the manifest of a run has their sha256. Files that say nearly the same are in one split. Their sliding window
+the next, and the manifest of a run has their sha256. Files that say nearly the same are in one split. Their separate windows
+cut up the test text; here 512 windows end at random bytes, the same at every length, and may overlap. Their sliding window
 moves by one token, and here the last 32 bytes of a window count. Their adaptive inputs and softmax, and their missing last
 norm, are not here. Which rotary implementation they used is not in their repository; here all channels turn.
 """

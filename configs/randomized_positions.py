@@ -38,7 +38,7 @@ def get_config():
     config.model.update({"layers": 2, "model": 64, "heads": 8, "hidden": 256})
     config.train.update({"steps": 400, "batch": 32, "learning_rate": 1e-3, "warmup": 20, "clip": 1.0})
     config.train.update({"log_every": 50, "checkpoint_every": 400})
-    config.evaluate.update({"lengths": (10, 20, 23, 30, 41, 60, 81, 100), "validation_lengths": (25,)})
+    config.evaluate.update({"lengths": (10, 20, 23, 30, 41, 60, 81, 100), "validation_lengths": (20,)})
     config.evaluate.update({"count": 256, "batch": 128, "bucket_sizes": (25, 100)})
     return config
 

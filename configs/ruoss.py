@@ -14,9 +14,10 @@ Expected: over the 15 tasks, the best randomized cell is 12.0 points of token ac
 41-500 (the paper's abstract). Score: the mean over lengths, then the maximum over seeds and rates.
 
 Steps: 1,000,000, as the authors gave for the sister paper (neural_networks_chomsky_hierarchy, issue 7). The rates and seeds
-are from there too. Here and there differ: weights start normal, not truncated normal; the output layer may answer the empty
-token, which is never right; the accuracy of a length is the mean over examples, there over tokens; and randomized Relative
-and ALiBi take the differences of sampled positions, as the paper writes, where the code samples the distances themselves.
+are from there too. Here and there differ: weights start normal, not truncated normal; the output layer may answer any token of
+the input and the empty one, which are never right; the accuracy of a length is the mean over examples, there over tokens; and
+randomized Relative and ALiBi take the differences of sampled positions, as the paper writes, where the code samples the
+distances themselves.
 """
 
 from attnjax.config import defaults

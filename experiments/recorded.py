@@ -5,7 +5,7 @@ The first two records are the protocol, what every number depends on, and "made"
 
 import importlib.util
 import pathlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 from attnjax.records import jsonl
@@ -57,6 +57,22 @@ def begin(path: pathlib.Path, protocol: Record) -> list[Record]:
             f"{path} holds records of another protocol ({', '.join(differ)}); choose another folder with --out"
         )
     return found
+
+
+def check_cells(where: pathlib.Path, cells: Iterable[tuple[str, str]]) -> None:
+    """Refuse runs, given as encoding and cell, of one encoding that differ in more than their seeds, which would be averaged.
+
+    Example:
+        >>> check_cells(pathlib.Path("runs/theta"), [("rope", "049b"), ("rope", "049b"), ("alibi", "7c1d")])
+    """
+    found: dict[str, set[str]] = {}
+    for encoding, cell in cells:
+        found.setdefault(encoding, set()).add(cell)
+    if several := [name for name, own in found.items() if len(own) > 1]:
+        raise ValueError(
+            f"{where} holds runs of one encoding that differ in more than their seeds ({', '.join(several)}): measure one cell "
+            "of each encoding at a time"
+        )
 
 
 def read(path: pathlib.Path, subject: str, results: Callable[[list[Record]], T]) -> T:

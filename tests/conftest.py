@@ -58,7 +58,7 @@ def pytest_pycollect_makeitem(name: str) -> Iterator[Any]:
     made = yield
     if isinstance(made, list):
         leave_to_ci(name, made)
-        leave_to_nightly(made)
+        leave_to_nightly(name, made)
     return made
 
 

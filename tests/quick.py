@@ -4,9 +4,10 @@
     @pytest.mark.parametrize(...)
 
 The names are ids as pytest prints them in brackets. All other cases get the mark `slow`. Of the slow cases of one test CI runs
-about every tenth, among them the first; the others get the mark `nightly` too.
+about every tenth, at least one; the others get the mark `nightly` too.
 """
 
+import zlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -30,13 +31,16 @@ def leave_to_ci(name: str, cases: Sequence[Any]) -> None:
             item.add_marker("slow")
 
 
-def leave_to_nightly(cases: Sequence[Any]) -> None:
-    """Mark as nightly nine tenths of the slow cases of one test.
+def leave_to_nightly(name: str, cases: Sequence[Any]) -> None:
+    """Mark as nightly nine tenths of the slow cases of the test of this name, never all of them.
 
     Multiples of the golden ratio modulo 1 below a tenth choose those that stay. They are spread evenly over every parameter,
-    however many values it has: every tenth case would have one value alone of a parameter with two, five or ten.
+    however many values it has: every tenth case would have one value alone of a parameter with two, five or ten. Where they
+    begin depends on the name, so that tests over the same encodings leave different ones to the night.
     """
     slow = [item for item in cases if item.get_closest_marker("slow") and not item.get_closest_marker("nightly")]
-    for i, item in enumerate(slow):
-        if i * GOLDEN % 1 >= SHARE:
+    begin = zlib.crc32(name.encode()) / 2**32
+    phases = [(begin + i * GOLDEN) % 1 for i in range(len(slow))]
+    for item, phase in zip(slow, phases, strict=True):
+        if phase >= max(SHARE, min(phases) + 1e-9):
             item.add_marker("nightly")

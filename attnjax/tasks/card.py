@@ -122,8 +122,8 @@ def _length_row(task: Task, length: int) -> tuple[str, ...]:
 
 
 def _number(n: int) -> str:
-    """Small numbers in full, large ones as their power of ten, which no float need hold."""
-    return str(n) if n < 10**6 else f"about 1e{int(math.log10(n))}"
+    """Small numbers in full, large ones as the nearest power of ten, which no float need hold."""
+    return str(n) if n < 10**6 else f"about 1e{round(math.log10(n))}"
 
 
 def _sample_row(title: str, lengths: tuple[int, int], example: Example, train: Example) -> tuple[str, ...]:

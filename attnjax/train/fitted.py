@@ -9,8 +9,8 @@ ended. What the program computes of it from then on is dropped. Its tests are me
 
 A run ends when the score is reached once, so that where it ends is a function of its parameters alone, also after a resume.
 Huang et al. 2025 (arXiv:2410.02140) stop at the first evaluation without an error too; Kazemnejad et al. 2023
-(arXiv:2305.19466) train every run to the last step, and test the best checkpoint by validation. The validation score of such a run is chosen to be high; its test scores
-are those of other examples, and are not.
+(arXiv:2305.19466) train every run to the last step, and test the best checkpoint by validation. The validation score of such a
+run is chosen to be high; its test scores are those of other examples, and are not.
 
 `fitted.json` in the folder of a run says at which step it ended. It is written when the checkpoint of that step is on the
 disk; a run that died before it finds the same score again.

@@ -15,7 +15,6 @@ import numpy as np
 from attnjax.analysis.loaded_model import LoadedModel, load
 from attnjax.config import RunConfig, encoding_name
 from attnjax.records import jsonl
-from attnjax.sweep import Entry, Store
 from attnjax.sweep import load as load_sweep
 from attnjax.tasks import Text
 from attnjax.train.loop import make_task
@@ -55,7 +54,7 @@ def measure_sweep(
     trained = [entry for entry in store.runs if store.status(entry.run).state == "done"]
     if not trained:
         raise ValueError(f"{runs} holds no run that is done; train the {len(store.runs)} runs of its sweep first")
-    _check_cells(store, trained)
+    recorded.check_cells(store.root, ((encoding_name(store.config(one.run).model), one.cell) for one in trained))
     numbers = {"planned": len(store.runs), "documents": documents, "orders": orders}
     tables = recorded.begin(path, {"kind": "protocol", "sweep": store.name, **numbers})
     there = {record["run"] for record in tables if record.get("kind") == "run"}
@@ -140,16 +139,3 @@ def _language_model(subject: LoadedModel) -> tuple[RunConfig, Text]:
         came = "no run" if run is None else f"task {run.task.name!r} in the form {run.task.form!r}"
         raise ValueError(f"{subject.name}: heads are pruned from decoders of text, got {came}")
     return run, task
-
-
-def _check_cells(store: Store, trained: list[Entry]) -> None:
-    """Seeds of one encoding are averaged, so nothing else may differ between its runs."""
-    cells: dict[str, set[str]] = {}
-    for entry in trained:
-        cells.setdefault(encoding_name(store.config(entry.run).model), set()).add(entry.cell)
-    several = [name for name, found in cells.items() if len(found) > 1]
-    if several:
-        raise ValueError(
-            f"{store.root} holds runs of one encoding that differ in more than their seeds ({', '.join(several)}): "
-            "prune one cell of each encoding at a time"
-        )

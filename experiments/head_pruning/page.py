@@ -34,10 +34,10 @@ each run, their mean and 95 % of them.*
   the trained length, divided by the l2 norm of its layer (Michel et al. 2019, arXiv:1905.10650, eq. 2 and section 4.1).
 * **Cost**: the rise of the loss, in nats per byte, on {documents} windows of the test split, which training never reads, of
   {trained} and of {double} bytes. Windows end at the same bytes at both lengths, and their last {counted} bytes count. Orders
-  are the same at both.
+  are those at the trained length at both.
 * **Control**: {orders} random orders, the same for every run.
-* **Ground truth**: each head removed alone; the rank correlation is Spearman's between that and I_h over the {total} heads of a
-  run.
+* **Ground truth**: each head removed alone; the rank correlation is Spearman's between that and I_h, on windows of the same
+  length, over the {total} heads of a run.
 
 ## What came out
 

@@ -14,12 +14,13 @@ from attnjax.analysis.counting import count_heads
 from attnjax.analysis.loaded_model import LoadedModel, load
 from attnjax.analysis.patterns import POSITIONAL
 from attnjax.analysis.scores import HeadScores, best_head, score_heads, stands_out
-from attnjax.config import SCHEMA, RunConfig, encoding_name
+from attnjax.config import SCHEMA, RunConfig, cell_id, encoding_name
 from attnjax.records import files, jsonl
 from attnjax.sweep import scan
 from attnjax.tasks import Text
 from attnjax.train.loop import make_task
 from attnjax.train.model import build
+from experiments import recorded
 from experiments.head_specialization.corpus import Sources, Windows, cut, read_sources
 
 LEFT_OUT = ("separator",)
@@ -38,7 +39,8 @@ class Results(NamedTuple):
 def measure(runs: pathlib.Path, files: int | None = None, per_file: int = 8) -> Results:
     """Score every trained run of a sweep, and the same run before training.
 
-    Raises ValueError where no run of the folder is done, or the runs are not of one text and one length.
+    Raises ValueError where no run of the folder is done, or the runs are not of one text, one length and one cell of each
+    encoding.
     """
     trained = [run for run in scan(runs).runs if run.status is not None and run.status.state == "done" and run.config]
     if not trained:
@@ -46,6 +48,9 @@ def measure(runs: pathlib.Path, files: int | None = None, per_file: int = 8) -> 
     settings = {(run.config.task, run.config.task.length_max) for run in trained if run.config is not None}
     if len(settings) > 1 or trained[0].config is None or trained[0].config.task.name != "text":
         raise ValueError(f"the runs of {runs} must be language models of one text and one length")
+    recorded.check_cells(
+        runs, ((encoding_name(one.config.model), cell_id(one.config)) for one in trained if one.config)
+    )
     config = trained[0].config
     text, length = Text(**config.task.options), config.task.length_max
     sources = held_out_sources(text, files)

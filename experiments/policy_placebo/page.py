@@ -14,10 +14,10 @@ PAGE = """# Where positions come from, under six encodings, with a placebo
 {claim}
 
 A model is trained on short sequences whose tokens stand at 0, 1, ... (*arange*), at 0, 1, ... from a random start (*offset*),
-or at a random sorted sample (*randomized*), so that it sees the positions of longer tests. A random start changes no distance, so
-it can do nothing to encodings that see distances alone (RoPE, ALiBi, T5), and no policy does anything without positions (NoPE):
-these are placebo cells, with which the table checks itself. Tests are at 0, 1, ... after arange and offset, and at a random
-sorted sample after randomized. The protocol was written before the runs:
+or at a random sorted sample (*randomized*), so that it sees the positions of longer tests. A random start changes no distance,
+so it can do nothing to encodings that see distances alone (RoPE, ALiBi, T5), and no policy does anything without positions
+(NoPE): these are placebo cells, with which the table checks itself. Tests are at 0, 1, ... after arange and offset, and at a
+random sorted sample after randomized. The protocol was written before the runs:
 [configs/policy_placebo.py](../../configs/policy_placebo.py).
 
 {results}

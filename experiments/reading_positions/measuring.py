@@ -13,7 +13,7 @@ import numpy as np
 
 from attnjax.analysis.loaded_model import LoadedModel, load
 from attnjax.config import encoding_name
-from attnjax.positions import RoPE, Trait
+from attnjax.positions import Remapped, RoPE, Trait
 from attnjax.records import jsonl
 from attnjax.sweep import load as load_sweep
 from attnjax.tasks import Text
@@ -32,13 +32,15 @@ KEY = 2203_16634
 def measure_sweep(runs: pathlib.Path, path: pathlib.Path, documents: int, say: Callable[[str], None] = print) -> None:
     """Append the records of every trained run that the file does not hold yet.
 
-    Raises ValueError where the folder holds no sweep or nothing that was trained, for runs that are no decoders of text, for
+    Raises ValueError where the folder holds no sweep or nothing that was trained, for several cells of one encoding, for runs
+    that are no decoders of text, for
     fewer documents than a probe needs, and where the file holds records of another protocol.
     """
     store = load_sweep(runs)
     trained = [entry for entry in store.runs if store.status(entry.run).state == "done"]
     if not trained:
         raise ValueError(f"{runs} holds no run that is done; train the {len(store.runs)} runs of its sweep first")
+    recorded.check_cells(runs, ((encoding_name(store.config(one.run).model), one.cell) for one in trained))
     tables = recorded.begin(path, {"kind": "protocol", "sweep": store.name, "documents": documents})
     there = {record["run"] for record in tables if record.get("kind") == "run"}
     for entry in trained:
@@ -72,7 +74,7 @@ def _of_encoding(subject: LoadedModel, tokens: Int[np.ndarray, "B T"]) -> Iterat
     """The frequencies in use, where there are any, and scores against distance, where positions alone have one."""
     encodings, T = subject.config.encodings, tokens.shape[1]
     distances = np.unique(np.geomspace(1, T - 1, 16).astype(int) - 1)
-    if all(isinstance(encoding, RoPE) for encoding in encodings):
+    if all(isinstance(encoding, RoPE) and not isinstance(encoding, Remapped) for encoding in encodings):
         angles = reach(rotary_encoding(encodings[0]), subject.config.sizes.head_dim, T, 2 * T)
         use = frequency_use(subject, tokens)
         yield "rotary", {"frequency": angles.frequency, "leaves": angles.leaves, "use": use}

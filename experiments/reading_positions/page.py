@@ -18,7 +18,8 @@ PAGE = """# What do trained models know of positions?
 
 *Left: R2 of a linear probe of the position at each depth, mean of the seeds; dotted before training. Middle: the share of each
 frequency in what RoPE can add to a logit, a line per head and seed; shaded are those that leave the angles of training. Right:
-what positions add to a logit against the distance, less the value at distance 0, mean over heads, layers and seeds.*
+what positions add to a logit against the distance, less the value at distance 0, mean over heads, layers and seeds; under
+RoPE it is the mean logit of queries and keys that far apart, what they hold included.*
 
 ## What was measured
 

@@ -20,8 +20,8 @@ class Cell:
     """One encoding: R2 [runs, layers + 1] of each probe at trained positions and beyond, by what was probed.
 
     Of RoPE, `share` [runs, L, N, c] is that of each frequency in the use of its head, and `leaves` says which of them meet new
-    angles in longer texts. `score` [runs, L, N, X] is what positions add to a logit at each `distance`; None where they add
-    nothing by themselves.
+    angles in longer texts. `score` [runs, L, N, X] is what positions add to a logit at each `distance`, under RoPE the mean
+    logit of queries and keys that far apart; None where they add nothing by themselves.
     """
 
     encoding: str

@@ -110,9 +110,8 @@ def render(folder: pathlib.Path) -> list[pathlib.Path]:
 def page(results: Results | None) -> str:
     """The text of README.md; None: before anything was run."""
     if results is None:
-        return PAGE.format(
-            claim="The runs have not been made yet.", results="", made="The run time is estimated at 200 core-minutes of training and 30 of clamps."
-        )
+        time = "The run time is estimated at 200 core-minutes of training and 30 of clamps."
+        return PAGE.format(claim="The runs have not been made yet.", results="", made=time)
     about = results.about
     claim = f"**Claim.** By the protocol, {VERDICTS[results.verdict]}; {CAUSES[results.cause]}."
     versions = ", ".join(f"{name} {about[name]}" for name in ("jax", "flax", "numpy"))

@@ -26,3 +26,11 @@ def test_records_of_another_protocol_are_refused(tmp_path):
     recorded.begin(tmp_path / "records.jsonl", PROTOCOL)
     with pytest.raises(ValueError, match=r"holds records of another protocol \(windows\); choose another folder"):
         recorded.begin(tmp_path / "records.jsonl", {**PROTOCOL, "windows": 4})
+
+
+def test_cells_of_one_encoding_are_not_averaged(tmp_path):
+    recorded.check_cells(tmp_path, [("rope", "a"), ("rope", "a"), ("alibi", "b")])
+    with pytest.raises(
+        ValueError, match=r"of one encoding that differ in more than their seeds \(rope\): measure one cell"
+    ):
+        recorded.check_cells(tmp_path, [("rope", "a"), ("alibi", "b"), ("rope", "c")])
