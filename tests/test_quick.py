@@ -34,12 +34,24 @@ class Case:
         self.marks.add(name)
 
 
-def test_a_tenth_of_the_slow_cases_stays_and_the_first_is_among_them():
-    # Multiples of 0.618 modulo 1: 0, 0.618, 0.236, 0.854, 0.472, 0.090, 0.708, 0.326, 0.944, 0.562, 0.180, 0.798, 0.416, 0.034.
-    cases = [Case("slow") for _ in range(14)]
-    leave_to_nightly([Case(), Case("slow", "nightly"), *cases])
-    assert [i for i, case in enumerate(cases) if "nightly" not in case.marks] == [0, 5, 13]
-    alone, quick = Case("slow"), Case()
-    leave_to_nightly([alone])
-    leave_to_nightly([quick, quick])
-    assert (alone.marks, quick.marks) == ({"slow"}, set())
+def kept(name, count):
+    cases = [Case("slow") for _ in range(count)]
+    leave_to_nightly(name, [Case(), Case("slow", "nightly"), *cases])
+    return [i for i, case in enumerate(cases) if "nightly" not in case.marks]
+
+
+def test_a_tenth_of_the_slow_cases_stays_and_which_depends_on_the_test():
+    # crc32(b"a") = 0xe8b7be43, 0.909 of 2^32; with multiples of 0.618 modulo 1: 0.909, 0.527, 0.145, 0.763, 0.381, 0.9993,
+    # 0.617, 0.235, 0.853, 0.471, 0.089, 0.707, 0.325, 0.943.
+    assert kept("a", 14) == [10]
+    for count in (20, 100, 1000):
+        assert count / 20 <= len(kept("a", count)) <= count * 3 / 20
+    assert len({tuple(kept(name, 30)) for name in "abcdefgh"}) > 4
+
+
+@pytest.mark.parametrize("name", ["a", "b", "c"])
+def test_one_slow_case_stays_at_least(name):
+    assert [len(kept(name, count)) for count in (0, 1, 2)] == [0, 1, 1]
+    quick = Case()
+    leave_to_nightly(name, [quick, quick])
+    assert quick.marks == set()
