@@ -36,12 +36,13 @@ def loss_by_position(run: RunConfig, task: Task, model: Model, params: PyTree) -
     parts = [measure(params, jax.random.fold_in(key, start), arrays) for start in range(0, COUNT, BATCH)]
     entropy, counts = (np.concatenate(part) for part in zip(*map(jax.device_get, parts), strict=True))
     what = f"windows of {length} bytes" if task.aligned else f"examples of length {length}"
-    document, over = np.arange(COUNT), ""
+    document, over = np.arange(COUNT), ", with its standard error"
     if held_out.documents is not None:
         crops = lambda start: _drawn(run, held_out, jax.random.fold_in(key, start), (held_out.documents,), length)[0]
         document = np.concatenate([documents_of(crops(start)) for start in range(0, COUNT, BATCH)])
-        over = f" over {len(set(document.tolist()))} files"
-    text = f"{run.task.name}: mean over {COUNT} held-out {what}, with its standard error{over}."
+        files = len(set(document.tolist()))
+        over = f", with its standard error over {files} files" if files > 1 else " of one file"
+    text = f"{run.task.name}: mean over {COUNT} held-out {what}{over}."
     return averaged(text, size(run, task, run.task.length_max), entropy.astype(np.float64), counts, document)
 
 

@@ -85,10 +85,12 @@ class TransformerXL(PositionEncoding):
     ) -> None:
         """Refuses known positions of one row that are further apart than a clamped table is long."""
         super().check(sizes=sizes, causal=causal, pos=pos)
-        values = None if pos is None or self.length is None else concrete(pos)
-        if values is not None and values.size and np.ptp(values.astype(np.float64), axis=-1).max() >= self.length:
+        length, values = self.length, None if pos is None else concrete(pos)
+        if length is None or values is None or not values.size:
+            return
+        if np.ptp(values.astype(np.float64), axis=-1).max() >= length:
             raise ValueError(
-                f"TransformerXL: a table of length {self.length} holds distances up to {self.length - 1}, got positions "
+                f"TransformerXL: a table of length {length} holds distances up to {length - 1}, got positions "
                 f"{values.min()}..{values.max()}"
             )
 

@@ -51,8 +51,9 @@ def documents(runs: Sequence[Run], lengths: Sequence[int], examples: int) -> Flo
     found = [stored(run, max(lengths), DOCUMENT) for run in runs] if lengths else []
     if all(one is None for one in found) and not any(cut_from_text(run) for run in runs):
         return None
-    same = all(one is not None and np.array_equal(found[0], one) for one in found)
-    return found[0] if found and same else np.zeros(examples)
+    first = found[0] if found else None
+    same = first is not None and all(one is not None and np.array_equal(first, one) for one in found)
+    return first if same else np.zeros(examples)
 
 
 def text_of(run: Run) -> str:

@@ -4,7 +4,7 @@ import numpy as np
 
 from attnjax.report import intervals
 from attnjax.report.comparisons import Difference
-from attnjax.report.examples import cut_from_text
+from attnjax.report.examples import documents
 from attnjax.report.formatting import NONE, decimal, interval, lengths_of, markdown, markdown_table, probability, span
 from attnjax.report.reach import RISE, SHARE
 from attnjax.report.scores import FIT
@@ -72,7 +72,7 @@ def task_table(task: Task) -> str:
 def over_examples_header(task: Task) -> list[str]:
     """The column of the mean of the first metric over runs and examples, or documents, if some variant has that."""
     known = [row.scored for row in task.rows[task.metrics[0].key] if row.over_examples is not None]
-    cut = any(cut_from_text(run) for scored in known for run in scored.runs)
+    cut = any(documents(scored.runs, scored.beyond, 0) is not None for scored in known)
     return [f"mean, 95 % interval over runs and {'documents' if cut else 'examples'}"] if known else []
 
 

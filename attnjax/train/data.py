@@ -18,6 +18,7 @@ from attnjax.tasks.forms import (
     encoder_decoder_form,
     encoder_form,
     next_token_form,
+    target_of,
 )
 from attnjax.train import position_sampling
 from attnjax.typing import Array, Int, Key, UInt32
@@ -51,9 +52,10 @@ def batch(run: RunConfig, task: Task, seed: UInt32[Array, ""], step: Int[Array, 
     return position_sampling.sample_positions(run, task, made, placing, test=False)
 
 
-def documents_of(made: Sequences) -> np.ndarray:
+def documents_of(made: Sequences | SequencePair) -> np.ndarray:
     """Return the number of the document at the last token of each crop, drawn from `Task.documents` in place of its tokens."""
-    return np.where(made.mask, made.targets, 0).max(-1)
+    crop = target_of(made)
+    return np.where(crop.mask, crop.targets, 0).max(-1)
 
 
 def sequences(

@@ -33,7 +33,7 @@ from attnjax.positions import EncodingParams
 from attnjax.tasks.base import Task
 from attnjax.tasks.forms import target_of
 from attnjax.train import batching, compiling
-from attnjax.train.data import sequences
+from attnjax.train.data import documents_of, sequences
 from attnjax.train.mesh import (
     ROWS,
     axis_of_tokens,
@@ -171,7 +171,7 @@ class Evaluator:
         if held_out.documents is None:
             return None
         draws = self._draws(length, split, (held_out.documents,))
-        last = [documents_of(target_of(made)) for _, made in draws]
+        last = [documents_of(made) for _, made in draws]
         return np.concatenate(last)[: self.run.evaluate.count].astype(np.float64)
 
     def trace(self, params: PyTree, size: int) -> PyTree:
