@@ -104,8 +104,8 @@ def claim(found: Results) -> str:
     control = ", ".join(f"{named(name)} {interval(found.gain(name, longest))}" for name in WINDOWED)
     best = found.seeing[0]
     text = (
-        f"From {first} to {longest} symbols the prediction that counts the pairs in the context gains {-found.possible:.3f} nats "
-        f"per symbol. RoPE as trained changes by {interval(found.gain(TRAINED, longest))}, and "
+        f"From {first} to {longest} symbols the prediction from pairs counted in the context gains {-found.possible:.3f} "
+        f"nats per symbol. RoPE as trained changes by {interval(found.gain(TRAINED, longest))}, and "
     )
     if not paying:
         return f"{text}under no method without training does context pay there. The control: {control}."

@@ -128,7 +128,7 @@ def test_hand_made_records_give_gains_and_the_claim():
     assert found.paying(32) == ["yarn"]
     assert found.fitted == 3  # 2.00, 2.02 and 2.04 lie within 0.05 of 2; 2.06 does not
     told = page.claim(found)
-    assert "From 16 to 32 symbols of context counting pairs gains 1.000 nats per symbol." in told
+    assert "From 16 to 32 symbols the prediction from pairs counted in the context gains 1.000 nats per symbol." in told
     assert "context pays under 1 of 1 methods that see all of it: YaRN -0.5" in told
     assert "The best, YaRN, gains 50% of what counting does." in told or "gains 51% of what" in told
     assert page.losses(found).splitlines()[-1] == "| *best prediction* | *2.000* | *1.000* |"
@@ -176,7 +176,10 @@ def test_the_numbers_of_the_page_about_models_are_those_of_the_records():
     found = results.read(HERE / "records.jsonl")
     text = " ".join((HERE.parents[1] / "docs" / "models.md").read_text(encoding="utf-8").split())
     gain = lambda name: f"{-found.gain(name, 512).value:.3f}"
-    assert f"from 64 to 512 symbols counting pairs gains {-found.possible:.3f} nats a symbol" in text
+    assert (
+        f"from 64 to 512 symbols the prediction from pairs counted in the context gains {-found.possible:.3f} nats a symbol"
+        in text
+    )
     assert f"RoPE as trained loses {found.gain('none', 512).value:.3f} there" in text
     assert f"Leaky ReRoPE with log-n scaling gains {gain('leaky_rerope')}, Self-Extend and dual chunks" in text
     assert f"dual chunks {gain('self_extend')}, YaRN {gain('yarn')}." in text
