@@ -124,18 +124,20 @@ def ensure(venv, version, executable, extra):
             made, _, present = file.read().partition(" ")
         if made == wanted and extra in ("plot", present):
             return python
-    label = os.path.relpath(venv, ROOT)
-    if os.path.isdir(venv) and os.listdir(venv) and not os.path.exists(stamp):
+    label, making = os.path.relpath(venv, ROOT), venv + ".making"
+    mine = os.path.exists(stamp) or os.path.exists(making)
+    if os.path.isdir(venv) and os.listdir(venv) and not mine:
         sys.exit(
             f"attnjax: {label} was not made by this script, which would empty it: move it away, or use it as it is"
         )
     say(f"creating {label} with Python {dotted(version)}")
+    write(making, "an environment is being made; what is left where it was cut short is made anew")
     pip = create(venv, executable)
-    write(stamp, "unfinished")
     say(f"installing attnjax[{extra}] and its pinned dependencies into {label} (a minute or two, once)")
     for arguments in installations(extra):
         subprocess.check_call([*pip, "install", "-qq", *arguments], stdout=sys.stderr)
     write(stamp, f"{wanted} {extra}")
+    os.remove(making)
     return python
 
 

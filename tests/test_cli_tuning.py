@@ -230,6 +230,16 @@ def test_tuning_that_is_stopped_goes_on(folder, capsys):
     assert (folder / "out" / "tuning.json").read_bytes() == whole
 
 
+def test_a_failed_candidate_is_no_failure_of_a_strict_sweep_and_a_choice_stands(folder, capsys):
+    (folder / "rates.py").write_text(CONFIG.replace("1e-2]", "1.0]").replace('"rope", "alibi"', '"rope"'))
+    assert main(["sweep", "rates.py", *FAKE, "--strict"]) == 0
+    assert rates("out") == {"rope": [3e-3] * 2}
+    capsys.readouterr()
+    assert main(["sweep", "rates.py", *FAKE, "--retry-failed"]) == 0
+    told = capsys.readouterr().out
+    assert "tuning: model.encoding=rope chose with 2 failed tuning runs, and that stands; --out tunes anew" in told
+
+
 @pytest.mark.slow
 def test_failed_runs_are_the_worst_and_a_family_without_any_other_cannot_choose(folder, capsys):
     failing = CONFIG.replace("[1e-3, 3e-3, 1e-2]", "[1.0, 1e-3, 3e-3]").replace('"alibi"]', '"nope"]')

@@ -39,14 +39,32 @@ def test_an_activated_environment_is_described_as_the_python_behind_it(setup_env
     assert setup_env.describe(str(tmp_path / "nowhere")) is None
 
 
-def test_it_is_made_once_and_again_where_it_was_cut_short(setup_env, tmp_path):
+def test_it_is_made_once(setup_env, tmp_path):
     venv = str(tmp_path / "venv")
     ensure = lambda extra="dev": setup_env.ensure(venv, (3, 12, 1), "/usr/bin/python3", extra)
     assert ensure() == ensure() == ensure("plot") == str(tmp_path / "venv" / "bin" / "python")
     assert len(setup_env.made) == 1
-    (tmp_path / "venv" / setup_env.STAMP).write_text("unfinished")
-    ensure()
-    assert len(setup_env.made) == 2
+    assert [path.name for path in tmp_path.iterdir()] == ["venv"]
+
+
+@pytest.mark.parametrize("when", ["created", "installed"])
+def test_what_was_cut_short_is_made_again(setup_env, tmp_path, monkeypatch, when):
+    venv, create = str(tmp_path / "venv"), setup_env.create
+    ensure = lambda: setup_env.ensure(venv, (3, 12, 1), "/usr/bin/python3", "dev")
+
+    def stopped(*arguments, **options):
+        if when == "created":
+            pathlib.Path(venv, "bin").mkdir(parents=True)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(*((setup_env, "create") if when == "created" else (setup_env.subprocess, "check_call")), stopped)
+        with pytest.raises(KeyboardInterrupt):
+            ensure()
+    assert (tmp_path / "venv").is_dir()
+    assert setup_env.create is create
+    assert ensure() == str(tmp_path / "venv" / "bin" / "python")
+    assert [path.name for path in tmp_path.iterdir()] == ["venv"]
 
 
 def test_an_environment_of_somebody_else_is_left_alone(setup_env, tmp_path):

@@ -125,9 +125,17 @@ def _extension(arguments: argparse.Namespace) -> Any:
     pairs = [split_override(text) for text in arguments.option]
     options = {key: read_value(value, Any, key) for key, value in pairs}
     found = Extension(arguments.extend, max(arguments.lengths), arguments.trained, options)
-    # Before the model, which takes longer: an unknown method or option is said at once.
-    head_dim = None if "factors" in options else 64
-    extended_encoding(found.method, RoPE(), found.trained or 4096, 2.0, head_dim=head_dim, **options)
+    # Before the model, which takes longer: an unknown method or option is said at once. Which sizes fit together depends on the
+    # trained length, so that options are refused where they fit at none of these.
+    head_dim, refused = None if "factors" in options else 64, []
+    for length in (found.trained,) if found.trained else (4096, 64, 1024, 2**15, 2**18):
+        try:
+            extended_encoding(found.method, RoPE(), length, 2.0, head_dim=head_dim, **options)
+            break
+        except ValueError as error:
+            refused.append(error)
+    else:
+        raise refused[0]
     if arguments.search is not None and found.method.partition("+")[0] != "longrope":
         raise ValueError(f"--search is for the factors of --extend longrope, got --extend {found.method}")
     if arguments.search is not None and "factors" in options:

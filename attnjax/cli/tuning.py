@@ -28,6 +28,8 @@ def tuned(arguments: argparse.Namespace, plan: Plan, root: pathlib.Path, stage: 
         return 0, plan
     there = read(root)
     found, code = there and there.of(plan.tuning), 0
+    if found is not None and arguments.retry_failed:
+        _tell_failed(found)
     if found is None:
         code, found = _tune(arguments, plan, plan.tuning, root / FOLDER, stage)
     if found is None:
@@ -36,6 +38,15 @@ def tuned(arguments: argparse.Namespace, plan: Plan, root: pathlib.Path, stage: 
         keep(root, found)
     _tell(found)
     return 0, dataclasses.replace(plan, runs=tuple(plan.tuning.tuned(found.chosen)), tuning=None)
+
+
+def _tell_failed(found: Choices) -> None:
+    """What was chosen is not chosen again, since runs may have been trained with it: say where a tuning run had failed."""
+    for one in found.families:
+        if failed := sum(trial.state == "failed" for trials in one.trials for trial in trials):
+            print(
+                f"tuning: {words(one.changes)} chose with {failed} failed tuning runs, and that stands; --out tunes anew"
+            )
 
 
 def keep_untuned(root: pathlib.Path, plan: Plan) -> None:
@@ -51,7 +62,8 @@ def _tune(
     sizes = f"{len(tuning.families)} families x {len(tuning.candidates)} candidates x {len(tuning.seeds)} seeds"
     print(f"tuning: {sizes}, on validation scores within the trained lengths", flush=True)
     code, _ = stage(
-        argparse.Namespace(**{**vars(arguments), "out": root, "report": False}),
+        # A failed candidate has the worst score there is, and is no failure of the sweep.
+        argparse.Namespace(**{**vars(arguments), "out": root, "report": False, "strict": False}),
         dataclasses.replace(plan, runs=tuple(tuning.runs), tuning=None),
     )
     if arguments.dry_run:

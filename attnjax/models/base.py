@@ -125,7 +125,8 @@ def with_fields(spec: Spec, **fields: Any) -> Spec:
       >>> with_fields(spec, encoding=ALiBi()).config.encoding == ALiBi()
       True
     """
-    own = {"encoding": bidirectional(fields["encoding"])} if "encoding" in fields else {}
+    sees_later = "encoding" in fields and (spec.bidirectional or spec.encoder is not None)
+    own = {"encoding": bidirectional(fields["encoding"])} if sees_later else {}
     config = dataclasses.replace(spec.config, **{**fields, **(own if spec.bidirectional else {})})
     encoder = spec.encoder and dataclasses.replace(spec.encoder, **{**fields, **own})
     return dataclasses.replace(spec, config=config, encoder=encoder)

@@ -70,6 +70,7 @@ def config(json: Json) -> Spec:
     read = Reader("bert", json)
     read.must("position_embedding_type", "absolute")
     read.skip(*OF_POOLER)
+    read.must("pooler_type", "first_token_transform")
     listed = read.value("architectures", default=["BertForMaskedLM"])
     if not isinstance(listed, list) or len(listed) != 1 or listed[0] not in dict(HEADS):
         raise ValueError(

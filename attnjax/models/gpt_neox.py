@@ -39,6 +39,7 @@ def config(json: Json) -> Spec:
         attention_dropout=read.number("attention_dropout", default=0.0, zero=True),
         residual_dropout=read.number("hidden_dropout", default=0.0, zero=True),
     )
+    read.skip("attention_probs_dropout_prob", "hidden_dropout_prob")  # of GPT-NeoX-20B; the library reads neither
     _check_width(made)
     read.finish()
     return Spec(made)

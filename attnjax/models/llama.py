@@ -21,7 +21,7 @@ def config(json: Json) -> Spec:
 def to_json(spec: Spec) -> dict[str, Any]:
     """Returns the config.json of a spec."""
     c = spec.config
-    own = {"attention_bias": c.bias, "mlp_bias": c.feed_forward_bias}
+    own = {"attention_bias": c.bias, "mlp_bias": c.bias_of_feed_forward}
     return checked_json("llama", config, spec, llama_like.sizes_json(spec, "LlamaForCausalLM") | own)
 
 

@@ -56,7 +56,10 @@ def match(
         if name is not None
     ]
     ignored = [re.compile(pattern) for pattern in architecture.ignored]
-    used = {*found.values(), *(name for one in tensors for name in one.copies)}
+    # An output matrix that a tied checkpoint repeats may be left over where the embedding is untied.
+    repeated = [(rows[0], found[rows[0].names]) for rows in groups(published)]
+    copied = {one for row, name in repeated if name is not None for one in _copies(entries, row, name, prefix)}
+    used = {*found.values(), *copied, *(name for one in tensors for name in one.copies)}
     problems = {
         "missing": [names[0] for names, name in found.items() if name is None],
         "left over": [name for name in entries if name not in used and not _is_ignored(name, ignored, prefix)],

@@ -40,7 +40,7 @@ def read_rope(
     Args:
       read: the config.
       trained: its `max_position_embeddings`, None where it has none.
-      theta, share: the keys of the base, and of the fraction of channels that is rotated.
+      theta, share: the family's own keys of the base, and of the fraction of channels that is rotated, beside those of others.
       otherwise, part: the defaults of these two.
 
     Raises:
@@ -72,7 +72,8 @@ def trained_length(encoding: PositionEncoding) -> int:
 
 def _agreed(read: Reader, name: str, inner: Reader, inner_name: str, default: float) -> float:
     """Returns a number given beside the table of the scaling or inside it. Raises ValueError if both differ."""
-    outside, inside = read.number(name, default=None), inner.number(inner_name, default=None)
+    outside = read.number(*dict.fromkeys((name, inner_name)), default=None)
+    inside = inner.number(inner_name, default=None)
     if outside is not None and inside is not None and outside != inside:
         raise ValueError(f"{read.owner}: {name} is {outside}, but {inside} in rope_parameters")
     return next((value for value in (outside, inside) if value is not None), default)

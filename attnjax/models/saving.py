@@ -68,7 +68,8 @@ def save(
       overwrite: replaces a folder that holds nothing but a model and its tokenizer.
 
     Raises:
-      ModelError: a folder that holds other files, or a model that its family cannot express.
+      ModelError: a folder that holds other files.
+      ValueError: a model that its family cannot express.
       OSError: a file that cannot be written.
 
     Example:

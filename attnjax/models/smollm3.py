@@ -31,7 +31,7 @@ def to_json(spec: Spec) -> dict[str, Any]:
     own = {
         "no_rope_layers": [int(isinstance(encoding, RoPE)) for encoding in c.encodings],
         "attention_bias": c.bias,
-        "mlp_bias": c.feed_forward_bias,
+        "mlp_bias": c.bias_of_feed_forward,
     }
     return checked_json(
         "smollm3", config, spec, llama_like.sizes_json(spec, "SmolLM3ForCausalLM") | llama_like.windows_json(c) | own

@@ -49,7 +49,7 @@ class TransformerXL(PositionEncoding):
     """Content and position biases u and v, and a projection of sinusoids of the distance with base `theta`.
 
     `table="clamped"` needs the `length` of the table, and takes distances up to length - 1: known positions of a row that are
-    further apart are refused with a ValueError, traced ones are not seen.
+    further apart are refused with a ValueError, behind a window too; traced ones are not seen.
 
     Example:
         >>> params = TransformerXL().init(jax.random.key(0), Sizes(model=16, heads=2, kv_heads=2, head_dim=8))

@@ -85,7 +85,8 @@ def differs(cell: Published, config: Mapping[str, Any]) -> tuple[Differs, ...]:
             if value != theirs or isinstance(value, bool) != isinstance(theirs, bool):
                 name = setting["key"].rpartition(".")[2]
                 found.append(Differs(setting["topic"], f"{name} {told(value)} ({shown(theirs)})"))
-    found += [Differs(one["topic"], one["words"]) for one in paper["always"] if holds(one, cell)]
+    asked = lambda one: "if" not in one or bool(ours.get(one["if"]))
+    found += [Differs(one["topic"], one["words"]) for one in paper["always"] if holds(one, cell) and asked(one)]
     return tuple(sorted(found, key=lambda one: TOPICS.index(one.topic)))
 
 

@@ -166,17 +166,17 @@ def survives(run: Run, within: float) -> bool:
 
 
 def average(scored: Scored, lengths: tuple[int, ...]) -> Float[np.ndarray, " R"]:
-    """The mean of every run over all lengths from the first to the last of these, which weigh by trapezoids.
+    """The mean of every run over all whole lengths from the first to the last of these, linear between them.
 
     Published means are over every length of a range, and tests of ours crowd where curves bend. Nothing where there is none.
     """
     at = np.isin(scored.lengths, lengths)
     if not at.any():
         return np.zeros(0)
-    curve, place = scored.curve[:, at], np.array(scored.lengths, float)[at]
-    if len(place) == 1 or np.isinf(curve).any():
-        return np.mean(curve, axis=1)
-    return np.trapezoid(curve, place, axis=1) / (place[-1] - place[0])
+    place = np.array(scored.lengths)[at]
+    every = np.arange(place[0], place[-1] + 1)
+    over = lambda row: np.mean(row) if np.isinf(row).any() else np.mean(np.interp(every, place, row))
+    return np.array([over(row) for row in scored.curve[:, at]])
 
 
 def rise(scored: Scored, lengths: tuple[int, ...], trained: int) -> Float[np.ndarray, " R"]:

@@ -25,7 +25,6 @@ WAITING = ("pending", "running", "preempted", "absent")
 CHANGES = (
     ("backend", "another backend"),
     ("code_sha256", "another version of attnjax"),
-    ("data_sha256", "another text"),
     ("device_kind", "another kind of device"),
     ("mesh", "another mesh"),
     ("population", "another population"),
@@ -238,13 +237,17 @@ def resumed(sweep: Sweep) -> list[str]:
     told = [run.manifest.get("changed_on_resume") for run in sweep.runs]
     changed = [[words for name, words in CHANGES if name in names] for names in told if isinstance(names, list)]
     reasons = Counter(words for found in changed for words in found)
-    if not reasons:
-        return []
-    counts = ", ".join(f"{words}: {count}" for words, count in sorted(reasons.items()))
-    return [
-        f"Resumed under other conditions: {sum(map(bool, changed))} of {len(sweep.runs)} runs ({counts}). Their numbers are "
-        "not those of an uninterrupted run bit by bit, but up to rounding."
+    mixed = [
+        run for run, names in zip(sweep.runs, told, strict=True) if isinstance(names, list) and "data_sha256" in names
     ]
+    notes = (
+        [f"Resumed on another text than they began with: {ids(mixed)}. Their numbers are of neither."] if mixed else []
+    )
+    if not reasons:
+        return notes
+    counts = ", ".join(f"{words}: {count}" for words, count in sorted(reasons.items()))
+    other = f"Resumed under other conditions: {sum(map(bool, changed))} of {len(sweep.runs)} runs ({counts})."
+    return [*notes, f"{other} Their numbers are not those of an uninterrupted run bit by bit, but up to rounding."]
 
 
 def different_texts(tasks: Sequence[Task]) -> list[str]:

@@ -166,9 +166,16 @@ class RunContext:
                 folder.remove(inventory.EXAMPLES)  # the evaluation at the end, which is due again, writes it
 
     def log_manifest(self, directory: pathlib.Path, **fields: Any) -> None:
-        """Add fields to the run's manifest: parameter count, chance levels, hashes of data and parameters."""
+        """Add fields to the run's manifest: parameter count, chance levels, hashes of data and parameters.
+
+        Of a run that goes on with another text than before this is told at once, since this part may be killed.
+        """
         self._alive()
         self.check(directory)
+        old, text = read_manifest(directory), fields.get("data_sha256")
+        if self.live[directory].resumed > 0 and text and old.get("data_sha256") not in (None, text):
+            told = old.get("changed_on_resume")
+            fields["changed_on_resume"] = sorted({*(told if isinstance(told, list) else []), "data_sha256"})
         update_manifest(directory, fields)
 
     def fail(self, directory: pathlib.Path, step: int, reason: str) -> None:

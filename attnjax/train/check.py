@@ -16,12 +16,14 @@ import numpy as np
 
 from attnjax.config import RunConfig
 from attnjax.positions import PositionEncoding
+from attnjax.positions.indices import abacus
 from attnjax.tasks import Text
 from attnjax.tasks.base import Task
 from attnjax.tasks.forms import SequencePair
 from attnjax.train.data import sequences
 from attnjax.train.evaluate import Evaluator, evaluation_lengths, padded_size
 from attnjax.train.loop import make_task
+from attnjax.train.position_sampling import digits
 from attnjax.train.step import Trainer, abstract_member
 
 
@@ -96,22 +98,33 @@ def _check_range(run: RunConfig, task: Task, field: str, lengths: tuple[int, ...
 def check_positions(run: RunConfig, trainer: Trainer) -> None:
     """Raise ValueError for sequences that reach past the last position of an encoding, as the end of a learned table.
 
-    Positions are those of the tokens of the form (a length has more tokens than its number says). Those of abacus, which
-    count the digits of a number, are not checked.
+    Positions are those of the tokens of the form (a length has more tokens than its number says), and under abacus those of the
+    digits of numbers, as 32 examples have them.
     """
     policy = run.positions
     asked = [("task.length_max", run.task.length_max, False)]
     asked += [("evaluate.lengths", longest_tested(run), True)] if evaluation_lengths(run) else []
     encodings = [encoding for encoding in dict.fromkeys(trainer.model.config.encodings) if bounded(encoding)]
-    for field, length, test in asked if encodings and policy.policy != "abacus" else []:
+    for field, length, test in asked if encodings else []:
         count, drawn = tokens(run, trainer.task, length), policy.policy != "arange"
-        reach = policy.maximum if drawn and not (test and policy.at_test == "arange") else count
+        fixed = test and policy.at_test == "arange"
+        reach = policy.maximum if drawn and not fixed else count
+        if policy.policy == "abacus":
+            reach = _longest_number(run, trainer.task, length) + (0 if fixed else (policy.maximum or 1) - 1) + 1
         for encoding in encodings:
             try:
                 encoding.check(pos=np.asarray([0, (reach or count) - 1], np.int32))
             except ValueError as error:
                 where = f"{field} of {length} makes sequences of {count} tokens, at positions 0..{(reach or count) - 1}"
                 raise ValueError(f"{where}; {error}") from None
+
+
+def _longest_number(run: RunConfig, task: Task, length: int) -> int:
+    """Return how many digits the longest number of 32 examples of this length has."""
+    draw = lambda: sequences(run, task, jax.random.key(0), jnp.full((32,), length, jnp.int32), length)
+    made = jax.jit(draw)()
+    sides = (made.source, made.target.tokens) if isinstance(made, SequencePair) else (made.tokens,)
+    return max(int(abacus(side, digits(task)).max()) for side in sides)
 
 
 def bounded(encoding: PositionEncoding) -> bool:

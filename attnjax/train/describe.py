@@ -53,18 +53,17 @@ def describe(run: RunConfig) -> dict[str, Any]:
 
 
 def _few_layers(model: ModelConfig) -> tuple[ModelConfig, list[int]]:
-    """Return the model with at most two layers of each encoding, and how many layers each of them represents.
+    """Return the model with at most two layers of each encoding and window, and how many layers each of them represents.
 
-    The second represents all further ones: only the first has the parameters that layers share. The layers are separate, and
-    have no windows of their own, which changes no size.
+    The second represents all further ones: only the first has the parameters that layers share. The layers are separate.
     """
-    one_for_all = not isinstance(model.encoding, tuple)
-    counts = {model.encodings[0]: model.layers} if one_for_all else Counter(model.encodings)
-    encodings, weights = [], []
-    for encoding, count in counts.items():
-        encodings += [encoding] * min(count, 2)
+    encodings = model.encodings * (model.layers // len(model.encodings))
+    kinds, weights = [], []
+    for kind, count in Counter(zip(encodings, model.layer_windows, strict=True)).items():
+        kinds += [kind] * min(count, 2)
         weights += [1, count - 1][:count]
-    fields = {"layers": len(encodings), "encoding": tuple(encodings), "windows": None, "scan_layers": False}
+    encodings, windows = zip(*kinds, strict=True)
+    fields = {"layers": len(kinds), "encoding": encodings, "window": None, "windows": windows, "scan_layers": False}
     return dataclasses.replace(model, **fields), weights
 
 

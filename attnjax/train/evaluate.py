@@ -264,7 +264,8 @@ class Evaluator:
         predicted = jax.lax.argmax(logits, logits.ndim - 1, jnp.int32)
         size = target.targets.shape[-1]
         entropy, predicted = (tokens_of_all(x, size, self.mesh, zigzag=self.zigzag) for x in (entropy, predicted))
-        right, mask = predicted == target.targets, target.mask
+        # Of logits that are NaN the largest is that of token 0, which would then be right by chance.
+        right, mask = (predicted == target.targets) & jnp.isfinite(entropy), target.mask
         total = lambda x: x.sum(-1, dtype=jnp.float32)
         share = lambda x, mask: total(jnp.where(mask, x.astype(jnp.float32), 0)) / jnp.maximum(total(mask), 1)
         found = {"token_accuracy": share(right, mask)}
@@ -320,7 +321,8 @@ def default_buckets(run: RunConfig) -> tuple[int, ...]:
     """Return padded sizes that grow by `evaluate.bucket_growth` or more, ascending.
 
     Every size is an evaluated length, so that at least one length is not padded: from the longest down, the next size is the
-    longest length that is `bucket_growth` times smaller. Lengths inside the training range share the longest of them.
+    longest length that is `bucket_growth` times smaller. Lengths inside the training range share the longest of them, or a
+    longer one that is less than `bucket_growth` times as long.
     """
     config: EvaluateConfig = run.evaluate
     lengths = sorted({*config.lengths, *config.validation_lengths})

@@ -57,9 +57,11 @@ def build(run: RunConfig, task: Task) -> Model:
     data.check(run, task)
     config = transformer_config(run.model, vocabulary(run, task))
     config = half_precision(config) if run.train.dtype_policy == "bfloat16" else config
-    encoder = dataclasses.replace(config, encoding=bidirectional(config.encoding))
-    stacks = {"encoder": (encoder,), "decoder": (config,), "encoder_decoder": (encoder, config)}[run.task.form]
-    family, config = FAMILIES[run.task.form], stacks[-1]
+    family, stacks = FAMILIES[run.task.form], (config,)
+    if run.task.form != "decoder":
+        encoder = dataclasses.replace(config, encoding=bidirectional(config.encoding))
+        stacks = (encoder,) if run.task.form == "encoder" else (encoder, config)
+    config = stacks[-1]
     make = lambda key: family(*stacks, rngs=nnx.Rngs(key))
 
     def init(key: Key[Array, ""]) -> PyTree:

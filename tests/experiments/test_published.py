@@ -5,9 +5,14 @@ import io
 import math
 import pathlib
 
+import numpy as np
 import pytest
 
-from attnjax.report.published import cells
+from attnjax.report.comparisons import pairs_of
+from attnjax.report.published import average, cells
+from attnjax.report.records import read
+from attnjax.report.significance import sign_flip
+from attnjax.report.summarise import summarise
 from experiments.published.__main__ import main
 from experiments.published.collecting import SOURCES, Source, collect
 from experiments.published.page import draw, files, in_markdown
@@ -134,3 +139,22 @@ def test_the_committed_tables_are_what_the_records_say():
     orders = [one for sweep in found.found for one in sweep.agreements]
     compared = sum(math.comb(len(one.encodings), 2) for one in orders)
     assert f"{sum(one.concordant for one in orders)} of {compared} pairs" in readme
+
+
+def test_the_tie_of_the_page_is_that_of_the_records():
+    """T5's bias and ALiBi on copying: over the lengths that the paper has, and over all tests past training."""
+    (task,) = [
+        one for one in summarise(read(HERE / "rope_vs_sinusoidal_paper" / "records")).tasks if one.panel.task == "copy"
+    ]
+    t5, alibi = (
+        one.scored
+        for name in ("t5", "alibi")
+        for one in task.rows["exact_match"]
+        if one.scored.variant.encoding == name
+    )
+    lengths = tuple(length for length in t5.beyond if length <= 32)
+    pairs, ours, theirs = pairs_of(t5, alibi), average(t5, lengths), average(alibi, lengths)
+    near = sign_flip(np.array([ours[i] - theirs[j] for i, j in pairs]))
+    far = sign_flip(np.array([t5.past[i] - alibi.past[j] for i, j in pairs]))
+    text = " ".join((HERE / "published" / "README.md").read_text().split())
+    assert f"(p = {near:.3f} over lengths 17 to 32, {far:.2f} over all tests past training)" in text

@@ -163,6 +163,16 @@ def test_mistakes_of_extensions_are_told_in_a_line(options, told, capsys):
     assert told in capsys.readouterr().err
 
 
+def test_sizes_that_fit_at_some_trained_length_are_left_to_the_model(capsys):
+    """Of dual chunks: a chunk of 64 at 128 tokens, and 4,096 local ones at 32,768; nowhere more local ones than a chunk has."""
+    for option in ("chunk=64", "local=4096"):
+        assert main(["evaluate", "nothing", "--extend", "dual_chunk", "--option", option]) == 2
+        assert "local must be smaller" not in capsys.readouterr().err
+    sizes = ["--option", "chunk=8", "--option", "local=9"]
+    assert main(["evaluate", "nothing", "--extend", "dual_chunk", *sizes]) == 2
+    assert "DualChunk: local must be smaller than chunk, got 9 and 8" in capsys.readouterr().err
+
+
 def test_the_figure_has_all_of_its_scale_and_what_scores_are_compared_with(here, monkeypatch):
     """Scores of 0 % would otherwise fill an axis from 0 to 0.05."""
     saved = []

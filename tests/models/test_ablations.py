@@ -93,6 +93,7 @@ def test_every_t5_bias_of_an_encoder_is_bidirectional():
     assert with_fields(published.case("bert").spec, encoding=one).config.encoding == both, "an encoder alone"
     decoder = published.case("llama").spec
     assert with_fields(decoder, encoding=one).config.encoding == one, "no encoder"
+    assert with_fields(decoder, encoding=T5Bias(7)).config.encoding == T5Bias(7), "which needs no two halves"
     with pytest.raises(ValueError, match="buckets must be even where bidirectional, got 7"):
         with_fields(spec, encoding=T5Bias(7))
 

@@ -84,7 +84,14 @@ def test_rotary_parameters_of_gpt_neox():
     new = encoding(
         "gpt_neox", rope_parameters={"rope_type": "default", "rope_theta": 500.0, "partial_rotary_factor": 0.5}
     )
-    assert old == new == RoPE(theta=500.0, fraction=0.5)
+    both = {
+        "partial_rotary_factor": 0.5,
+        "rope_theta": 500,
+    }  # as releases of transformers 4 save them beside the old keys
+    saved = encoding("gpt_neox", rotary_emb_base=500, rotary_pct=0.5, **both)
+    assert old == new == saved == RoPE(theta=500.0, fraction=0.5)
+    with pytest.raises(ValueError, match="rotary_pct and partial_rotary_factor are one thing, but config.json has"):
+        encoding("gpt_neox", rotary_pct=0.25, partial_rotary_factor=0.5)
     assert encoding("gpt_neox") == RoPE(fraction=0.25)
 
 
@@ -251,6 +258,22 @@ RELEASED = {
         **GPT2_RELEASED,
         **{"n_embd": 1024, "n_head": 16, "n_layer": 24, "n_special": 0, "predict_special_tokens": True},
     },
+    "bert-base-chinese": {
+        **{"architectures": ["BertForMaskedLM"], "attention_probs_dropout_prob": 0.1, "directionality": "bidi"},
+        **{"hidden_act": "gelu", "hidden_dropout_prob": 0.1, "hidden_size": 768, "initializer_range": 0.02},
+        **{"intermediate_size": 3072, "layer_norm_eps": 1e-12, "max_position_embeddings": 512, "model_type": "bert"},
+        **{"num_attention_heads": 12, "num_hidden_layers": 12, "pad_token_id": 0, "pooler_fc_size": 768},
+        **{"pooler_num_attention_heads": 12, "pooler_num_fc_layers": 3, "pooler_size_per_head": 128},
+        **{"pooler_type": "first_token_transform", "type_vocab_size": 2, "vocab_size": 21128},
+    },
+    "gpt-neox-20b": {
+        **{"architectures": ["GPTNeoXForCausalLM"], "attention_probs_dropout_prob": 0, "bos_token_id": 0},
+        **{"eos_token_id": 0, "hidden_act": "gelu_fast", "hidden_dropout_prob": 0, "hidden_size": 6144},
+        **{"initializer_range": 0.02, "intermediate_size": 24576, "layer_norm_eps": 1e-05},
+        **{"max_position_embeddings": 2048, "model_type": "gpt_neox", "num_attention_heads": 64},
+        **{"num_hidden_layers": 44, "rotary_emb_base": 10000, "rotary_pct": 0.25, "tie_word_embeddings": False},
+        **{"torch_dtype": "float16", "transformers_version": "4.19.0.dev0", "use_cache": True, "vocab_size": 50432},
+    },
     "SmolLM2-135M": {
         **LIKE_LLAMA,
         **{"architectures": ["LlamaForCausalLM"], "model_type": "llama", "attention_bias": False, "mlp_bias": False},
@@ -293,6 +316,8 @@ RELEASED = {
 OF_RELEASED = {
     "distilgpt2": (6, 768, 12, 12, 3072, Learned(1024)),
     "gpt2-medium": (24, 1024, 16, 16, 4096, Learned(1024)),
+    "bert-base-chinese": (12, 768, 12, 12, 3072, Learned(512)),
+    "gpt-neox-20b": (44, 6144, 64, 64, 24576, RoPE(fraction=0.25)),
     "SmolLM2-135M": (30, 576, 9, 3, 1536, RoPE(theta=100_000.0)),
     "Qwen2.5-0.5B": (24, 896, 14, 2, 4864, RoPE(theta=1_000_000.0)),
     "SmolLM3-3B": (36, 2048, 16, 4, 11008, (*(RoPE(theta=5_000_000.0),) * 3, NoPE()) * 9),
@@ -306,4 +331,4 @@ def test_released_files_are_read_as_downloaded(name):
     found = (read.layers, read.model, read.heads, read.sizes.kv_heads, read.hidden, read.encoding)
     assert found == OF_RELEASED[name]
     assert read.layer_windows == (None,) * read.layers
-    assert read.tie_embeddings
+    assert read.tie_embeddings == RELEASED[name].get("tie_word_embeddings", True)

@@ -42,6 +42,15 @@ def test_an_equal_copy_is_nothing_to_speak_of(tmp_path, monkeypatch, part, dtype
     np.testing.assert_array_equal(parameters(load(tmp_path).model)["embedding", "table"], matrix())
 
 
+def test_a_model_that_is_untied_needs_no_copy(tmp_path):
+    """Its output matrix is new, whether the file repeats that of the tied model or not."""
+    for more in ({}, {OUTPUT: matrix()}):
+        written(tmp_path, GPT2, **{EMBEDDING: matrix(), **more})
+        loaded = load(tmp_path, fields={"tie_embeddings": False})
+        assert loaded.new == ("embedding.w_out",)
+        np.testing.assert_array_equal(parameters(loaded.model)["embedding", "table"], matrix())
+
+
 @pytest.mark.parametrize("part", [1, 100, tied_weights.BYTES_AT_ONCE])
 @pytest.mark.parametrize("row", [0, 27, 49])
 def test_an_output_matrix_of_its_own_beside_a_tied_config(tmp_path, monkeypatch, part, row):

@@ -22,7 +22,7 @@ from attnjax.sweep import (
     vary,
 )
 from attnjax.sweep import population as population_module
-from attnjax.sweep.run_context import update_manifest
+from attnjax.sweep.run_context import RunContext, update_manifest
 from attnjax.sweep.stop import Stop
 
 TRAINER = "fake_training:train"
@@ -252,6 +252,24 @@ def part(store, population, monkeypatch, *, killed):
         if killed:
             patch.setattr(population_module, "_end", lambda *_: "")
         run_here(store, fake_training.train, ExecutionConfig(population=population), progress=progress, stop=stop)
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_going_on_with_another_text_is_recorded_though_that_part_is_killed(make, monkeypatch, killed):
+    store, text, truncate = make(seeds(1)), ["a"], RunContext.truncate_after
+
+    def begun(self, directory, step):
+        truncate(self, directory, step)
+        self.log_manifest(directory, data_sha256={"train": text[0]})
+
+    monkeypatch.setattr(RunContext, "truncate_after", begun)
+    part(store, 1, monkeypatch, killed=False)
+    assert store.status(store.runs[0].run).step > 0
+    text[0] = "b"
+    part(store, 1, monkeypatch, killed=killed)
+    part(store, 1, monkeypatch, killed=None)
+    manifest = scan(store.root).runs[0].manifest()
+    assert (manifest["changed_on_resume"], manifest["determinism"]) == (["data_sha256"], "statistical")
 
 
 @pytest.mark.parametrize("killed", [[False], [True], [True, True], [False, True], [True, False, True]])

@@ -119,6 +119,16 @@ def test_a_text_passes(tmp_path):
             "positions.maximum=18 is shorter than the 19 tokens of a sequence",
         ),
         (
+            {"task.name": "addition", "positions.policy": "abacus"}
+            | {"model.encoding": {"name": "learned", "options": {"length": 8}}},
+            r"evaluate.lengths of 9 makes sequences of \d+ tokens, at positions 0\.\.(9|10); Learned has rows",
+        ),
+        (
+            {"task.name": "addition", "positions.policy": "abacus", "positions.maximum": 60}
+            | {"model.encoding": LEARNED},
+            r"task.length_max of 6 makes sequences of \d+ tokens, at positions 0\.\.6[56]; Learned has rows",
+        ),
+        (
             {"positions.policy": "abacus"},
             "needs a task with numbers, such as 'addition'; 'reverse_string' has no digits",
         ),

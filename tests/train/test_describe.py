@@ -20,6 +20,7 @@ LAYERS = ["rope", "t5", "rope", "fire", "t5", "rope"]
     "mixed-False-decoder",
     "mixed-True-encoder_decoder",
     "without parameters-True-decoder",
+    "first keys-False-decoder",
 )
 @pytest.mark.parametrize("form", ["decoder", "encoder_decoder"])
 @pytest.mark.parametrize("shared", [False, True])
@@ -32,10 +33,18 @@ LAYERS = ["rope", "t5", "rope", "fire", "t5", "rope"]
         {"layers": 3},
         {"layers": 3, "windows": [2, None, 2]},
         {"layers": 3, "encoding": "t5", "scan_layers": True},
+        {
+            "layers": 2,
+            "encoding": ["nope", {"name": "streaming_llm", "options": {"first": 4, "window": 59}}],
+            "windows": [None, [59, 0]],
+            "window_first": 4,
+        },
     ],
-    ids=["one", "five", "mixed", "without parameters", "windows", "scanned"],
+    ids=["one", "five", "mixed", "without parameters", "windows", "scanned", "first keys"],
 )
 def test_sizes_are_those_of_the_whole_model(form, shared, chosen):
+    if "window_first" in chosen and (shared or form != "decoder"):
+        pytest.skip("layers differ, and an encoder has no first keys")
     if shared and isinstance(chosen.get("encoding"), list):
         chosen = {"layers": 6, "encoding": ["t5"] * 6}  # a shared encoding must be the same in all layers
     if shared and "scan_layers" in chosen:
