@@ -31,6 +31,8 @@ from experiments.unseen_phase.phases import GROUPS, group
 
 Record = dict[str, Any]
 METRIC = "loss_sliding"
+WAITING = ("pending", "running", "preempted")
+"""States of runs that may still end."""
 FURTHEST = 4
 """Clamps are tested at L and at so many times L."""
 
@@ -61,10 +63,10 @@ class Clamps:
 
 
 def measure_sweep(runs: pathlib.Path, path: pathlib.Path, windows: int, say: Callable[[str], None] = print) -> None:
-    """Append the records of every run that the file does not hold yet.
+    """Append the records of every run that is done and that the file does not hold yet.
 
-    Raises ValueError where the folder holds no sweep, a run that has not ended or is not one of RoPE on Markov chains, for
-    fewer than one window, and where the file holds records of another protocol.
+    Raises ValueError where the folder holds no sweep, or a run that failed or is not one of RoPE on Markov chains, for fewer
+    than one window, and where the file holds records of another protocol; at the end, where runs are still to be trained.
     """
     if windows < 1:
         raise ValueError(f"clamps are tested on one window or more, got {windows}")
@@ -76,12 +78,17 @@ def measure_sweep(runs: pathlib.Path, path: pathlib.Path, windows: int, say: Cal
     chosen = set(clamped_bases([theta_of(run) for run in sweep.runs]))
     programs: dict[int, Clamps] = {}
     for run in sweep.runs:
-        if run.id in there:
+        if run.id in there or run.state != "done":
             continue
         found = list(clamps(load(runs / run.id), windows, programs)) if theta_of(run) in chosen else []
         # At the end: a run whose records were cut off by a crash is measured again.
         jsonl.append(path, *found, of_run(run))
         say(f"{run.id}: base {theta_of(run):g}, L = {trained_of(run)}")
+    if left := [run for run in sweep.runs if run.state != "done"]:
+        raise ValueError(
+            f"{len(left)} of {len(sweep.runs)} runs are still to be trained, such as {left[0].id}; the others are measured: go "
+            "on with the sweep, and then with this command"
+        )
 
 
 def of_run(run: stored.Run) -> Record:
@@ -136,8 +143,8 @@ def clamped_bases(bases: Sequence[float]) -> list[float]:
 
 
 def check(run: stored.Run) -> None:
-    """Raise ValueError for a run that did not end, or that is not of RoPE on Markov chains."""
-    if run.state != "done":
+    """Raise ValueError for a run that can never be compared, or that is not of RoPE on Markov chains."""
+    if run.state not in ("done", *WAITING):
         raise ValueError(f"run {run.id} is {run.state}: the comparison is of all runs of the sweep")
     name, task = as_dict(as_dict(run.config.get("model")).get("encoding")).get("name"), as_dict(run.config.get("task"))
     if name != "rope" or task.get("name") != "markov":

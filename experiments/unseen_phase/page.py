@@ -102,16 +102,28 @@ CAUSES = {
 }
 
 
+BEGUN = """{begun} of 288 runs are made; the comparison is of all runs, so nothing is said yet. Their records are in
+[begun/](begun/): `cp -r experiments/unseen_phase/begun runs/unseen_phase` and the sweep below go on from there."""
+
+
 def render(folder: pathlib.Path) -> list[pathlib.Path]:
-    """Write README.md and the figure from the records in a folder. Raises ValueError where they are missing or damaged."""
+    """Write README.md and the figure from the records in a folder, or before there are any, of the runs in its begun/.
+
+    Raises ValueError where neither is there, or records are damaged.
+    """
+    begun = len([*(folder / "begun").glob("*/config.json")])
+    if begun and not (folder / recorded.RECORDS).is_file():
+        (folder / "README.md").write_text(page(None, begun), encoding="utf-8")
+        return [folder / "README.md"]
     return recorded.render(folder, read, {"README.md": page}, draw)
 
 
-def page(results: Results | None) -> str:
-    """The text of README.md; None: before anything was run."""
+def page(results: Results | None, begun: int = 0) -> str:
+    """The text of README.md; None: before all runs are measured, of which so many are in begun/."""
     if results is None:
+        told = BEGUN.format(begun=begun) if begun else "The runs have not been made yet."
         time = "The run time is estimated at 200 core-minutes of training and 30 of clamps."
-        return PAGE.format(claim="The runs have not been made yet.", results="", made=time)
+        return PAGE.format(claim=told, results="", made=time)
     about = results.about
     claim = f"**Claim.** By the protocol, {VERDICTS[results.verdict]}; {CAUSES[results.cause]}."
     versions = ", ".join(f"{name} {about[name]}" for name in ("jax", "flax", "numpy"))

@@ -2,6 +2,7 @@
 
 import dataclasses
 import pathlib
+import shutil
 
 import jax
 import jax.numpy as jnp
@@ -301,8 +302,8 @@ def test_the_page_is_made_from_the_records_alone(tmp_path):
 
 
 def test_the_committed_page_is_what_its_records_say():
-    there = FOLDER / recorded.RECORDS
-    assert (FOLDER / "README.md").read_text() == page.page(read(there) if there.is_file() else None)
+    there, begun = FOLDER / recorded.RECORDS, len([*(FOLDER / "begun").glob("*/config.json")])
+    assert (FOLDER / "README.md").read_text() == page.page(read(there) if there.is_file() else None, begun)
 
 
 @pytest.fixture(scope="module")
@@ -356,4 +357,26 @@ def test_sweeps_that_cannot_be_measured_are_one_sentence(trained, tmp_path, caps
     config = load("unseen_phase")
     prepare(planned, "unseen_phase", plan(config.config, config.sweep()[:1]))
     assert main(["--runs", str(planned), "--out", str(tmp_path / "out")]) == 2
-    assert "is pending: the comparison is of all runs of the sweep" in capsys.readouterr().err
+    assert "1 of 1 runs are still to be trained, such as " in capsys.readouterr().err
+    (
+        tmp_path / "planned" / sorted(path.parent.name for path in planned.glob("*/config.json"))[0] / "status.json"
+    ).write_text('{"schema": 1, "state": "failed", "step": 3, "reason": "nan"}')
+    assert main(["--runs", str(planned), "--out", str(tmp_path / "out")]) == 2
+    assert "is failed: the comparison is of all runs of the sweep" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_what_is_done_is_measured_while_the_rest_trains(trained, tmp_path, capsys):
+    begun, out = tmp_path / "begun", tmp_path / "out"
+    shutil.copytree(trained, begun)
+    last = sorted(path.parent for path in begun.glob("*/status.json"))[-1]
+    (last / "status.json").write_text('{"schema": 1, "state": "preempted", "step": 1, "reason": ""}')
+    assert main(["--runs", str(begun), "--out", str(out), "--windows", "4"]) == 2
+    assert (
+        f"1 of 3 runs are still to be trained, such as {last.name}; the others are measured" in capsys.readouterr().err
+    )
+    there = {one["run"] for one in jsonl.read(out / recorded.RECORDS).tables if one.get("kind") == "run"}
+    assert len(there) == 2
+    assert last.name not in there
+    shutil.copy(trained / last.name / "status.json", last)
+    assert main(["--runs", str(begun), "--out", str(out), "--windows", "4"]) == 0
