@@ -103,7 +103,13 @@ CAUSES = {
 
 
 BEGUN = """{begun} of 288 runs are made; the comparison is of all runs, so nothing is said yet. Their records are in
-[begun/](begun/): `cp -r experiments/unseen_phase/begun runs/unseen_phase` and the sweep below go on from there."""
+[begun/](begun/), and their losses with those of their clamps, which need checkpoints that are not kept, in
+[measured.jsonl](measured.jsonl). The commands below go on after
+
+```sh
+cp -r experiments/unseen_phase/begun runs/unseen_phase
+cp experiments/unseen_phase/measured.jsonl experiments/unseen_phase/records.jsonl
+```"""
 
 
 def render(folder: pathlib.Path) -> list[pathlib.Path]:
