@@ -23,7 +23,7 @@ from attnjax.report.intervals import Estimate
 from attnjax.report.metrics import Metric
 from attnjax.report.records import SPLITS, Result, Run
 
-EXACT = {"exact_match", "exact_match_oracle_length"}
+EXACT = frozenset(("exact_match", "exact_match_oracle_length"))
 """What is measured of tasks with an answer."""
 POINTS = 200
 """Most points of a learning curve."""

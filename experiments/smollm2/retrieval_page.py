@@ -12,13 +12,17 @@ from attnjax.report.drawing import INK, new_figure, plain, save, settings
 from attnjax.report.formatting import markdown, markdown_table
 from attnjax.typing import Float
 from experiments import recorded
-from experiments.context_extension.methods import look, named
+from experiments.context_extension.methods import look
 from experiments.smollm2.needles import DEPTHS
 
 DIGITS, TOKENS = 7, 8
 """Digits of a number, and its tokens: a space and the digits."""
-STYLES = {"yarn": dataclasses.replace(look("longrope"), label=look("yarn").label)}
-"""YaRN has the colour of Self-Extend where frequencies and positions have a panel each."""
+STYLES = {
+    "yarn": dataclasses.replace(look("longrope"), label=look("yarn").label),
+    "leaky_rerope": dataclasses.replace(look("leaky_rerope"), label="Leaky ReRoPE"),
+}
+"""YaRN has the colour of Self-Extend where frequencies and positions have a panel each. Needles are read without log-n scaling,
+as `attnjax evaluate --extend leaky_rerope` reads."""
 MOST = 3.4
 """Losses above this leave the figure."""
 GUESS = (math.log(9) + (DIGITS - 1) * math.log(10)) / TOKENS
@@ -57,6 +61,11 @@ Made on {date} on two cores of an {processor}, beside other work, jax {jax}. Rec
 python -m experiments.smollm2.retrieval FILE.gguf
 ```
 """
+
+
+def style_of(method: str) -> Any:
+    """Colour, dash, marker and label of a method here."""
+    return STYLES.get(method) or look(method)
 
 
 class Retrieval(NamedTuple):
@@ -125,7 +134,8 @@ def claim(found: Retrieval) -> str:
     count = lambda length, method: f"{round(found.ranked[length, method] * answers)} of {answers}"
     ordered = [method for method in found.at(longest) if method != "none"]
     listed = ", ".join(
-        f"{mean(longest, one):.2f} under {named(one)} ({count(longest, one)} told apart)" for one in ordered[:3]
+        f"{mean(longest, one):.2f} under {markdown(style_of(one).label)} ({count(longest, one)} told apart)"
+        for one in ordered[:3]
     )
     return (
         f"**Claim.** At {trained} tokens a number costs {mean(trained, 'none'):.2f} nats per token, and "
@@ -160,7 +170,7 @@ def table(found: Retrieval) -> str:
             cells = [f"**{mean:.2f}**" if mark else f"{mean:.2f}" for mean, mark in zip(means, bold, strict=True)]
             whole = f"{losses.mean():.2f} ({each.min():.2f} to {each.max():.2f})"
             shares = [f"{share[length, method]:.0%}" for share in (found.ranked, found.greedy)]
-            rows.append([f"{length} tokens, {named(method)}", *cells, whole, *shares])
+            rows.append([f"{length} tokens, {markdown(style_of(method).label)}", *cells, whole, *shares])
     header = ["length and method", *(f"{depth:.0%}" for depth in depths), "all depths", "told apart", "greedy"]
     return markdown_table(header, rows).rstrip()
 
@@ -171,7 +181,7 @@ def draw(found: Retrieval, folder: pathlib.Path) -> list[pathlib.Path]:
     with settings():
         figure, (axis,) = new_figure(7.6, 4.4, 1, 1)
         for method in (one for one in found.at(found.longest) if one != "none"):
-            style, losses = STYLES.get(method, look(method)), found.losses[found.longest, method]
+            style, losses = style_of(method), found.losses[found.longest, method]
             axis.fill_between(depths, losses.min(0), losses.max(0), color=style.color, alpha=0.12, linewidth=0)
             (line,) = axis.plot(depths, losses.mean(0), color=style.color, linewidth=1.7, label=plain(style.label))
             line.set(dashes=style.dash or (None, None), marker=style.marker, markersize=6)

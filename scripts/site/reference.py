@@ -34,6 +34,7 @@ MODULES = {
         "ruler",
         "own_task",
         "perplexity",
+        "sources",
         "extending",
         "factors",
     ),

@@ -43,7 +43,7 @@ def test_heads_written_by_hand_are_found():
 def test_its_numbers_are_those_of_the_single_functions():
     subject, tokens = planted.drawn(planted.config(layers=2)), planted.tokens(20)
     found = head_scores(subject, tokens)
-    scored = score_heads(count_heads(subject, tokens, np.arange(20), {}))
+    scored = score_heads(count_heads(subject, tokens, np.arange(20), {}, separators=()))
     assert set(found.patterns) == set(scored)
     for name, one in scored.items():
         jax.tree.map(np.testing.assert_array_equal, found.patterns[name], one)

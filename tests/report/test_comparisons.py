@@ -334,6 +334,10 @@ def test_windows_of_one_document_are_not_independent(make: Callable[..., Sweep])
     assert few.differences[0].examples == 0
 
 
+def is_t5(run: Any) -> bool:
+    return run.config["model"]["encoding"]["name"] == "t5"
+
+
 def test_windows_of_unknown_files_may_all_be_of_one(make: Callable[..., Sweep]):
     """Records of text of an earlier version have no files, and those of another text have other files."""
     generator = np.random.default_rng(1)
@@ -343,17 +347,10 @@ def test_windows_of_unknown_files_may_all_be_of_one(make: Callable[..., Sweep]):
     swept = with_examples(make(*runs, task="text", metric="loss_sliding"), tables, documents=documents)
     earlier = with_examples(swept, tables)
     other = with_examples(swept, tables, documents=documents[::-1])
-    of = lambda encoding, first, second: dataclasses.replace(
-        swept,
-        runs=tuple(
-            b if a.config["model"]["encoding"]["name"] == encoding else a
-            for a, b in zip(first.runs, second.runs, strict=True)
-        ),
-    )
-    for mixed in (of("t5", swept, earlier), of("t5", swept, other)):
-        (task,) = summarise(mixed).tasks
+    takes = lambda second: [b if is_t5(a) else a for a, b in zip(swept.runs, second.runs, strict=True)]
+    for second in (other, earlier):
+        (task,) = summarise(dataclasses.replace(swept, runs=tuple(takes(second)))).tasks
         assert task.differences[0].examples == 0
-    (task,) = summarise(of("t5", swept, earlier)).tasks
     rope, t5 = task.rows["loss_sliding"]
     assert rope.over_examples is not None
     assert t5.over_examples is None
@@ -389,12 +386,8 @@ def test_a_failed_run_has_no_scores_of_examples(make: Callable[..., Sweep]):
     ]
     (task,) = summarise(dataclasses.replace(swept, runs=tuple(filled))).tasks
     assert all(row.over_examples is not None for row in task.rows["exact_match"])
-    failed = [
-        dataclasses.replace(run, state="failed")
-        if run.config["model"]["encoding"]["name"] == "t5" and run.config["seed"] == 0
-        else run
-        for run in filled
-    ]
+    lost = lambda run: is_t5(run) and run.config["seed"] == 0
+    failed = [dataclasses.replace(run, state="failed") if lost(run) else run for run in filled]
     (task,) = summarise(dataclasses.replace(swept, runs=tuple(failed))).tasks
     assert [row.over_examples is None for row in task.rows["exact_match"]] == [False, True]
     (found,) = task.differences
