@@ -55,11 +55,11 @@ def test_what_a_mesh_cannot_spread_is_told_before_anything_is_queued(here):
     (here / "spread.py").write_text(
         "from attnjax.train import check_mesh\n\n\ndef train(configs, runs, context): ...\n"
     )
-    check_apart("spread:train", configs(500.0), sys.path, mesh=MeshShape(data=4))
+    check("spread:train", configs(500.0), MeshShape(data=4))
     with pytest.raises(ValueError, match=r"train.batch=\d+ is no multiple of the 7 devices along data"):
         check_apart("spread:train", configs(500.0), sys.path, mesh=MeshShape(data=7))
     with pytest.raises(ValueError, match="the trainer asking:train knows no mesh"):
-        check_apart("asking:train", configs(500.0), sys.path, mesh=MeshShape(data=4))
+        check("asking:train", configs(500.0), MeshShape(data=4))
 
 
 def test_a_number_that_an_encoding_refuses_is_told_before_training():
