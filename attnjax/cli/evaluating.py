@@ -16,6 +16,8 @@ from attnjax.sweep.find import find_run
 
 LENGTHS = (1024, 2048, 4096)
 """What is measured unless lengths are given; of a run with a task of its own, the lengths of its tests."""
+TRAINED = (4096, 64, 1024, 2**15, 2**18)
+"""Trained lengths at which the options of a method are tried where none is given."""
 BITS = "bits per byte"
 """The panel of a text's perplexity."""
 SHARE = "share"
@@ -119,28 +121,32 @@ def _extension(arguments: argparse.Namespace) -> Any:
         return None
     from attnjax.config.overrides import read_value, split_override
     from attnjax.long.extending import Extension
-    from attnjax.modules.extension import extended_encoding
-    from attnjax.positions import RoPE
 
     pairs = [split_override(text) for text in arguments.option]
     options = {key: read_value(value, Any, key) for key, value in pairs}
     found = Extension(arguments.extend, max(arguments.lengths), arguments.trained, options)
-    # Before the model, which takes longer: an unknown method or option is said at once. Which sizes fit together depends on the
-    # trained length, so that options are refused where they fit at none of these.
-    head_dim, refused = None if "factors" in options else 64, []
-    for length in (found.trained,) if found.trained else (4096, 64, 1024, 2**15, 2**18):
-        try:
-            extended_encoding(found.method, RoPE(), length, 2.0, head_dim=head_dim, **options)
-            break
-        except ValueError as error:
-            refused.append(error)
-    else:
-        raise refused[0]
+    _check_method(found)  # before the model, which takes longer
     if arguments.search is not None and found.method.partition("+")[0] != "longrope":
         raise ValueError(f"--search is for the factors of --extend longrope, got --extend {found.method}")
     if arguments.search is not None and "factors" in options:
         raise ValueError("--search finds the factors of longrope, and --option factors gives them: say one of the two")
     return found
+
+
+def _check_method(extension: Any) -> None:
+    """Raise ValueError for an unknown method or option, and for sizes that fit together at no trained length."""
+    from attnjax.modules.extension import extended_encoding
+    from attnjax.positions import RoPE
+
+    head_dim, refused = None if "factors" in extension.options else 64, []
+    for length in (extension.trained,) if extension.trained else TRAINED:
+        try:
+            extended_encoding(extension.method, RoPE(), length, 2.0, head_dim=head_dim, **extension.options)
+        except ValueError as error:
+            refused.append(error)
+        else:
+            return
+    raise refused[0]
 
 
 def _searched_on(arguments: argparse.Namespace, subject: Any) -> Sequence[int] | None:

@@ -38,7 +38,7 @@ def final_score(results: Iterable[Mapping[str, Any]], trained: int, protocol: st
       >>> final_score([measured(10, 0.5), measured(40, 2.0), measured(80, 3.0)], trained=10)
       'loss 0.500 within, 2.500 past'
     """
-    from attnjax.report.metrics import declared, ordered  # needs NumPy
+    from attnjax.report.metrics import declared, has_answers, ordered  # needs NumPy
 
     found = [one for one in results if one.get("split") in SPLITS and _usable(one)]
     last = max((one["step"] for one in found), default=0)
@@ -48,7 +48,7 @@ def final_score(results: Iterable[Mapping[str, Any]], trained: int, protocol: st
     metric = ordered({one["metric"] for one in found}, declared(protocol))[0].key
     ours = sorted((one for one in found if one["metric"] == metric), key=lambda one: SPLITS.index(one["split"]))
     at = {one["length"]: _number(one["value"]) for one in ours}  # of a length that both splits have, that of the test
-    least = shortest if any(one["metric"].startswith("exact_match") for one in found) else 0
+    least = shortest if has_answers(one["metric"] for one in found) else 0
     parts = {
         "within": [value for length, value in at.items() if least <= length <= trained],
         "past": [value for length, value in at.items() if length > trained],

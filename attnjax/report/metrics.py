@@ -1,7 +1,7 @@
 """The metrics of the records: the name of each, and whether higher is better."""
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -71,6 +71,16 @@ def in_units(label: str, task: str) -> str:
       'loss, nats per token'
     """
     return label if task == "text" else label.replace("per byte", "per token")
+
+
+def has_answers(keys: Iterable[str]) -> bool:
+    """Whether these are the metrics of a task with answers, which are exactly right or not.
+
+    Example:
+      >>> has_answers(["token_accuracy", "exact_match"]), has_answers(["token_accuracy", "loss_sliding"])
+      (True, False)
+    """
+    return any(key.startswith("exact_match") for key in keys)
 
 
 PRIMARY = re.compile(r"^\W*primary metrics?:(.*)$", re.IGNORECASE | re.MULTILINE)

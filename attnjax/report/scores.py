@@ -20,11 +20,9 @@ from jaxtyping import Float
 from attnjax.report import intervals
 from attnjax.report.groups import Panel, Variant
 from attnjax.report.intervals import Estimate
-from attnjax.report.metrics import Metric
+from attnjax.report.metrics import Metric, has_answers
 from attnjax.report.records import SPLITS, Result, Run
 
-EXACT = frozenset(("exact_match", "exact_match_oracle_length"))
-"""What is measured of tasks with an answer."""
 POINTS = 200
 """Most points of a learning curve."""
 FIT = 0.99
@@ -120,7 +118,7 @@ def scored(panel: Panel, variant: Variant, metric: Metric) -> Scored:
 
 def shortest(panel: Panel) -> int:
     """The shortest length within training: of tasks that predict the next token any, since longer windows begin with it."""
-    return panel.trained[0] if metric_keys(panel) & EXACT else 0
+    return panel.trained[0] if has_answers(metric_keys(panel)) else 0
 
 
 def at(measured: dict[tuple[int, str], float], length: int) -> float:

@@ -234,20 +234,20 @@ def incompleteness(sweep: Sweep) -> list[str]:
 
 def resumed(sweep: Sweep) -> list[str]:
     """A note on runs that went on under other conditions than they began; none if there are none."""
-    told = [run.manifest.get("changed_on_resume") for run in sweep.runs]
-    changed = [[words for name, words in CHANGES if name in names] for names in told if isinstance(names, list)]
-    reasons = Counter(words for found in changed for words in found)
-    mixed = [
-        run for run, names in zip(sweep.runs, told, strict=True) if isinstance(names, list) and "data_sha256" in names
-    ]
-    notes = (
+    told = [(run, names) for run in sweep.runs if isinstance(names := run.manifest.get("changed_on_resume"), list)]
+    mixed = [run for run, names in told if "data_sha256" in names]
+    found = (
         [f"Resumed on another text than they began with: {ids(mixed)}. Their numbers are of neither."] if mixed else []
     )
-    if not reasons:
-        return notes
-    counts = ", ".join(f"{words}: {count}" for words, count in sorted(reasons.items()))
-    other = f"Resumed under other conditions: {sum(map(bool, changed))} of {len(sweep.runs)} runs ({counts})."
-    return [*notes, f"{other} Their numbers are not those of an uninterrupted run bit by bit, but up to rounding."]
+    changed = [[words for name, words in CHANGES if name in names] for _, names in told]
+    reasons = Counter(words for several in changed for words in several)
+    if reasons:
+        counts = ", ".join(f"{words}: {count}" for words, count in sorted(reasons.items()))
+        found.append(
+            f"Resumed under other conditions: {sum(map(bool, changed))} of {len(sweep.runs)} runs ({counts}). Their numbers "
+            "are not those of an uninterrupted run bit by bit, but up to rounding."
+        )
+    return found
 
 
 def different_texts(tasks: Sequence[Task]) -> list[str]:

@@ -12,6 +12,7 @@ import shutil
 import socket
 import subprocess
 import sys
+from collections.abc import Mapping
 from typing import Any
 
 import attnjax
@@ -37,6 +38,31 @@ ENVIRONMENT = (
     "OMP_NUM_THREADS",
 )
 """Of the environment these alone are recorded: any other variable may hold a secret."""
+
+
+BITWISE = (
+    "code_sha256",
+    "data_sha256",
+    "threads",
+    "processor",
+    "version_jax",
+    "version_jaxlib",
+    "backend",
+    "device_kind",
+    "process_count",
+    "population",
+)
+"""What must not change between the parts of a run for its numbers to be the same, bit by bit, as in one go."""
+
+
+def changed(old: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """Of `BITWISE` what is not as in the part before, or was not already in an earlier one."""
+    known = old.get("changed_on_resume")
+    told = known if isinstance(known, list) else []
+    found = {name for name in BITWISE if name in told or (name in old and name in now and old[name] != now[name])}
+    # A manifest names the mesh from the first part on that had more than one device.
+    spread = "mesh" in told or ("population" in old and old.get("mesh", "") != now.get("mesh", ""))
+    return sorted(found | ({"mesh"} if spread else set()))
 
 
 def of_run(config: RunConfig, *, attempt: int, population: list[str], protocol: str = "") -> dict[str, Any]:

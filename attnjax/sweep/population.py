@@ -31,20 +31,6 @@ from attnjax.sweep.run_context import (
 from attnjax.sweep.stop import Stop, Terminated
 from attnjax.sweep.watchdog import Watchdog
 
-BITWISE = (
-    "code_sha256",
-    "data_sha256",
-    "threads",
-    "processor",
-    "version_jax",
-    "version_jaxlib",
-    "backend",
-    "device_kind",
-    "process_count",
-    "population",
-)
-"""What must not change between the parts of a run for its numbers to be the same, bit by bit, as in one go."""
-
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """What a disk says that takes no more; libraries below Python pass it on as text."""
 
@@ -150,7 +136,7 @@ def _begin(job: Job, jobs: Sequence[Job], old: Mapping[str, Any], context: Conte
     # The trainer says it of its own mesh.
     mesh |= {"token_order": ""} if "token_order" in old else {}
     now = {**context.machine, **manifest.of_jax(), **fields, **mesh}
-    update_manifest(job.directory, {**now, "changed_on_resume": _changed(old, now), "state": "running"})
+    update_manifest(job.directory, {**now, "changed_on_resume": manifest.changed(old, now), "state": "running"})
     status.write(job.directory, status.Status("running", job.status.step))
     context.progress(Event(job.directory.name, "running", job.status.step, {}))
 
@@ -196,16 +182,6 @@ def _end(
     return state
 
 
-def _changed(old: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """Of `BITWISE` what is not as in the part before, or was not already in an earlier one."""
-    known = old.get("changed_on_resume")
-    told = known if isinstance(known, list) else []
-    changed = {name for name in BITWISE if name in told or (name in old and name in now and old[name] != now[name])}
-    # A manifest names the mesh from the first part on that had more than one device.
-    spread = "mesh" in told or ("population" in old and old.get("mesh", "") != now.get("mesh", ""))
-    return sorted(changed | ({"mesh"} if spread else set()))
-
-
 def _outcome(live: Live, error: BaseException | None, stop: Stop) -> tuple[str, str]:
     if live.state != "running":
         return live.state, live.reason
@@ -232,7 +208,7 @@ def _ending(
     fields = {**manifest.of_jax(), "state": state, "reason": reason, "steps": live.step, "end_time": manifest.now()}
     now = {**read_manifest(directory), **fields}
     resumed = live.resumed > 0
-    changed = _changed({**old, "changed_on_resume": now.get("changed_on_resume")}, now) if resumed else []
+    changed = manifest.changed({**old, "changed_on_resume": now.get("changed_on_resume")}, now) if resumed else []
     exact = "bitwise" if now.get("backend") == "cpu" else "statistical"
     fields["determinism"] = "unknown" if "backend" not in fields else "statistical" if changed else exact
     fields["changed_on_resume"], fields["resumed_from"] = changed, live.resumed

@@ -20,6 +20,7 @@ from attnjax.config.mesh import ONE_DEVICE, MeshShape
 from attnjax.folder import enter
 from attnjax.records import files, inventory, jsonl, status
 from attnjax.records.runs import MANIFEST, read_manifest
+from attnjax.sweep import manifest
 from attnjax.sweep.stop import Stop
 
 ByKey = Mapping[tuple[str, int, str], Any]
@@ -168,14 +169,13 @@ class RunContext:
     def log_manifest(self, directory: pathlib.Path, **fields: Any) -> None:
         """Add fields to the run's manifest: parameter count, chance levels, hashes of data and parameters.
 
-        Of a run that goes on with another text than before this is told at once, since this part may be killed.
+        What is not as before in a run that goes on is told at once, since this part may be killed.
         """
         self._alive()
         self.check(directory)
-        old, text = read_manifest(directory), fields.get("data_sha256")
-        if self.live[directory].resumed > 0 and text and old.get("data_sha256") not in (None, text):
-            told = old.get("changed_on_resume")
-            fields["changed_on_resume"] = sorted({*(told if isinstance(told, list) else []), "data_sha256"})
+        old = read_manifest(directory)
+        if self.live[directory].resumed > 0:
+            fields["changed_on_resume"] = manifest.changed(old, {**old, **fields})
         update_manifest(directory, fields)
 
     def fail(self, directory: pathlib.Path, step: int, reason: str) -> None:

@@ -9,6 +9,7 @@ second.
 import contextlib
 import dataclasses
 from collections.abc import Iterator
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -23,6 +24,7 @@ from attnjax.tasks.forms import SequencePair
 from attnjax.train.data import sequences
 from attnjax.train.evaluate import Evaluator, evaluation_lengths, padded_size
 from attnjax.train.loop import make_task
+from attnjax.train.model import layer_kinds, with_layers
 from attnjax.train.position_sampling import digits
 from attnjax.train.step import Trainer, abstract_member
 
@@ -123,8 +125,7 @@ def _longest_number(run: RunConfig, task: Task, length: int) -> int:
     """Return how many digits the longest number of 32 examples of this length has."""
     draw = lambda: sequences(run, task, jax.random.key(0), jnp.full((32,), length, jnp.int32), length)
     made = jax.jit(draw)()
-    sides = (made.source, made.target.tokens) if isinstance(made, SequencePair) else (made.tokens,)
-    return max(int(abacus(side, digits(task)).max()) for side in sides)
+    return max(int(abacus(side, digits(task)).max()) for side in _sides(made))
 
 
 def bounded(encoding: PositionEncoding) -> bool:
@@ -144,8 +145,12 @@ def tokens(run: RunConfig, task: Task, length: int) -> int:
         lengths,
         *task.arrays,
     )
-    sides = (made.source, made.target.tokens) if isinstance(made, SequencePair) else (made.tokens,)
-    return max(side.shape[1] for side in sides)
+    return max(side.shape[1] for side in _sides(made))
+
+
+def _sides(made: Any) -> tuple[Any, ...]:
+    """Return the tokens that a model reads: those of a pair are two arrays."""
+    return (made.source, made.target.tokens) if isinstance(made, SequencePair) else (made.tokens,)
 
 
 def longest_tested(run: RunConfig) -> int:
@@ -165,12 +170,7 @@ def trace(trainer: Trainer) -> None:
 
 def _one_layer_per_kind(run: RunConfig) -> RunConfig:
     """Return the run with one layer for each distinct encoding and window."""
-    model = run.model
-    encodings = model.encodings * (model.layers // len(model.encodings))
-    kinds = dict.fromkeys(zip(encodings, model.layer_windows, strict=True))
-    encodings, windows = zip(*kinds, strict=True)
-    fields = {"layers": len(kinds), "encoding": encodings, "window": None, "windows": windows}
-    return dataclasses.replace(run, model=dataclasses.replace(model, **fields))
+    return dataclasses.replace(run, model=with_layers(run.model, tuple(dict.fromkeys(layer_kinds(run.model)))))
 
 
 @contextlib.contextmanager

@@ -11,6 +11,7 @@ from attnjax.config import ModelConfig, RunConfig
 from attnjax.train.check import as_value_errors, check_precision, longest_tested
 from attnjax.train.evaluate import evaluation_lengths, padded_size
 from attnjax.train.loop import make_task
+from attnjax.train.model import layer_kinds, with_layers
 from attnjax.train.step import Trainer
 
 NOTHING = "none: evaluate.lengths and evaluate.validation_lengths are empty, so that the run has no results"
@@ -57,14 +58,11 @@ def _few_layers(model: ModelConfig) -> tuple[ModelConfig, list[int]]:
 
     The second represents all further ones: only the first has the parameters that layers share. The layers are separate.
     """
-    encodings = model.encodings * (model.layers // len(model.encodings))
     kinds, weights = [], []
-    for kind, count in Counter(zip(encodings, model.layer_windows, strict=True)).items():
+    for kind, count in Counter(layer_kinds(model)).items():
         kinds += [kind] * min(count, 2)
         weights += [1, count - 1][:count]
-    encodings, windows = zip(*kinds, strict=True)
-    fields = {"layers": len(kinds), "encoding": encodings, "window": None, "windows": windows, "scan_layers": False}
-    return dataclasses.replace(model, **fields), weights
+    return with_layers(dataclasses.replace(model, scan_layers=False), kinds), weights
 
 
 def _layer(path: tuple[Any, ...]) -> int | None:

@@ -68,6 +68,11 @@ def style_of(method: str) -> Any:
     return STYLES.get(method) or look(method)
 
 
+def named(method: str) -> str:
+    """The method as the page calls it."""
+    return markdown(style_of(method).label)
+
+
 class Retrieval(NamedTuple):
     """The protocol with where it was followed, and for each length and method the answers to all prompts.
 
@@ -134,8 +139,7 @@ def claim(found: Retrieval) -> str:
     count = lambda length, method: f"{round(found.ranked[length, method] * answers)} of {answers}"
     ordered = [method for method in found.at(longest) if method != "none"]
     listed = ", ".join(
-        f"{mean(longest, one):.2f} under {markdown(style_of(one).label)} ({count(longest, one)} told apart)"
-        for one in ordered[:3]
+        f"{mean(longest, one):.2f} under {named(one)} ({count(longest, one)} told apart)" for one in ordered[:3]
     )
     return (
         f"**Claim.** At {trained} tokens a number costs {mean(trained, 'none'):.2f} nats per token, and "
@@ -170,7 +174,7 @@ def table(found: Retrieval) -> str:
             cells = [f"**{mean:.2f}**" if mark else f"{mean:.2f}" for mean, mark in zip(means, bold, strict=True)]
             whole = f"{losses.mean():.2f} ({each.min():.2f} to {each.max():.2f})"
             shares = [f"{share[length, method]:.0%}" for share in (found.ranked, found.greedy)]
-            rows.append([f"{length} tokens, {markdown(style_of(method).label)}", *cells, whole, *shares])
+            rows.append([f"{length} tokens, {named(method)}", *cells, whole, *shares])
     header = ["length and method", *(f"{depth:.0%}" for depth in depths), "all depths", "told apart", "greedy"]
     return markdown_table(header, rows).rstrip()
 

@@ -117,11 +117,7 @@ def render(folder: pathlib.Path) -> list[pathlib.Path]:
 
     Raises ValueError where neither is there, or records are damaged.
     """
-    begun = len([*(folder / "begun").glob("*/config.json")])
-    if begun and not (folder / recorded.RECORDS).is_file():
-        (folder / "README.md").write_text(page(None, begun), encoding="utf-8")
-        return [folder / "README.md"]
-    return recorded.render(folder, read, {"README.md": page}, draw)
+    return recorded.render_begun(folder, page) or recorded.render(folder, read, {"README.md": page}, draw)
 
 
 def page(results: Results | None, begun: int = 0) -> str:

@@ -21,22 +21,28 @@ def memory(settings: Settings) -> None:
     """Every encoding against the dense table, and none against tokamax; then ours against T."""
     lengths = settings.lengths("memory")
     T = lengths[0] if settings.smoke else 16384
-    emit = functools.partial(_row, settings)
-    every = T in lengths
-    table = temporary(NoPE(), T, "dense") if every else 0
-    for name in attending() if every else ():
-        held = temporary(encoding(name), T, "chunked")
-        emit(f"gradient, {name}", T, held, "dense", table, goal=None if settings.smoke else 100.0)
+    if T in lengths:
+        _encodings(settings, T)
     for length in () if settings.smoke else lengths:
         held = temporary(NoPE(), length, "chunked")
-        emit("gradient, nope against T", length, held, JAX_NN, temporary(NoPE(), length, JAX_NN))
-    if not every:
-        return
+        _row(settings, "gradient, nope against T", length, held, JAX_NN, temporary(NoPE(), length, JAX_NN))
+    if T in lengths:
+        _tokamax(settings, T)
+
+
+def _encodings(settings: Settings, T: int) -> None:
+    table = temporary(NoPE(), T, "dense")
+    for name in attending():
+        held = temporary(encoding(name), T, "chunked")
+        _row(settings, f"gradient, {name}", T, held, "dense", table, goal=None if settings.smoke else 100.0)
+
+
+def _tokamax(settings: Settings, T: int) -> None:
     if importlib.util.find_spec("tokamax") is None:
         settings.say("memory: tokamax is not installed, left out")
         return
     held, theirs = (temporary(NoPE(), T, name) for name in ("chunked", TOKAMAX))
-    emit("gradient, nope", T, held, TOKAMAX, theirs, goal=None if settings.smoke else 8.0)
+    _row(settings, "gradient, nope", T, held, TOKAMAX, theirs, goal=None if settings.smoke else 8.0)
 
 
 def temporary(chosen: PositionEncoding, T: int, name: str) -> int:
