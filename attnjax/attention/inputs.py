@@ -7,6 +7,7 @@ logits are, and derivatives leave those out. Arrays along T or S may lack the ax
 """
 
 import functools
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import chex
@@ -174,6 +175,37 @@ def prepare(
     dtype = compute_dtype(q, k, v)
     keys = keys if dtype == jnp.float32 else keys._replace(k=keys.k.astype(dtype), v=keys.v.astype(dtype))
     resolved = functools.partial(resolve, encoding, params, sizes)
+    q_mapped, keys = _mapped(encoding, resolved, q, q_pos, keys, source, length, dtype)
+    chex.assert_shape(q_mapped, (B, K, N // K, T, None))
+    return AttentionInputs(
+        encoding=encoding,
+        span=mask.span,
+        queries=Queries(q_mapped, q_pos, q_index, integers("mask.q_segments", mask.q_segments, B, T)),
+        keys=keys._replace(valid=np.ones(S, bool) if keys.valid is None else keys.valid),
+        # What no hook of scores reads, such as a table of embeddings, must not travel through the loops over tiles.
+        params=_for_scores(encoding, resolved, length, B, K) if Trait.ON_SCORES & encoding.traits else EncodingParams(),
+        scale=as_scale(scale, H, dtype),
+        sink=_sink(sink, N, K, dtype),
+        allowed=_allowed(mask, B, T, S),
+        dropout=dropout,
+        dtype=q.dtype,
+        sequence=sequence,
+        overflown=source.overflown,
+    )
+
+
+def _mapped(
+    encoding: PositionEncoding,
+    resolved: Callable[[Any], EncodingParams],
+    q: Float[Array, "B T N H"],
+    q_pos: PyTree,
+    keys: Keys,
+    source: KeySource,
+    length: Any,
+    dtype: jnp.dtype,
+) -> tuple[Float[Array, "B K G T h"], Keys]:
+    """Queries [B,K,G,T,h] and keys as the encoding maps them, NaN as a whole where an entry of theirs was not finite."""
+    (B, T, N, H), K = q.shape, keys.k.shape[1]
     # In the caller's layout, where the sums run along memory.
     marks = nan_marks(q).reshape(B, T, K, N // K).transpose(0, 2, 3, 1)
     q_mapped = finite(q.astype(_kept(q, dtype)).reshape(B, T, K, N // K, H).transpose(0, 2, 3, 1, 4))
@@ -184,26 +216,7 @@ def prepare(
     q_mapped = marked(q_mapped, marks)
     keys = keys if source.marks is None else keys._replace(k=marked(keys.k, source.marks))
     check_widths(encoding, q_mapped, keys.k)
-    queries = Queries(q_mapped, q_pos, q_index, integers("mask.q_segments", mask.q_segments, B, T))
-    chex.assert_shape(queries.q, (B, K, N // K, T, None))
-    keys = keys._replace(valid=np.ones(S, bool) if keys.valid is None else keys.valid)
-    # What no hook of scores reads, such as a table of embeddings, must not travel through the loops over tiles.
-    p = _for_scores(encoding, resolved, length, B, K) if Trait.ON_SCORES & encoding.traits else EncodingParams()
-    scale, sink = as_scale(scale, H, dtype), _sink(sink, N, K, dtype)
-    return AttentionInputs(
-        encoding,
-        mask.span,
-        queries,
-        keys,
-        p,
-        scale,
-        sink,
-        _allowed(mask, B, T, S),
-        dropout,
-        q.dtype,
-        sequence,
-        source.overflown,
-    )
+    return q_mapped, keys
 
 
 def refuse_embedding(encoding: PositionEncoding, otherwise: str) -> None:
