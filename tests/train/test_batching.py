@@ -139,7 +139,7 @@ def test_members_train_in_turn_where_their_batches_are_large(tiny):
         run = dataclasses.replace(tiny, train=dataclasses.replace(tiny.train, batch=batch))
         return members_in_turn(run, task, platform, Batching(buckets=buckets))
 
-    enough = -(-2048 // tokens)
+    enough = -(-512 // tokens)
     assert (found(enough - 1), found(enough)) == (False, True)
     assert not found(enough, platform="gpu")
     assert found(1, buckets=4), "a switch under vmap computes every branch"
