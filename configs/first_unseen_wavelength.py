@@ -10,7 +10,7 @@ Design: two families of bases with the same onsets. In the first the onset is th
 theta = (r L / 2 pi)^(8/3), in the second that of pair 2, theta = (r L / 2 pi)^4, with r = onset / L:
     r              1.05      1.4         2         2.8
     pair 3                 1,196     3,096       7,593
-    pair 2       13,085   41,353   172,235     661,656
+    pair 2       13,085   41,354   172,235     661,656
 Trained at L = 64 with eight fresh seeds (200 to 207). Task, model, rate and tests are those of unseen_phase, with 3,000 steps
 instead of 1,500: there bases below 1,800 had left the plateau of the loss by the end, and not reached its floor.
 

@@ -94,15 +94,6 @@ def about(tables: list[Record]) -> Record:
     return {**first("protocol"), **first("made")}
 
 
-def render_begun(folder: pathlib.Path, page: Callable[[None, int], str]) -> list[pathlib.Path]:
-    """Write README.md of a sweep of which some runs are in begun/, whose number `page` gets; [] where records are there."""
-    begun = len([*(folder / "begun").glob("*/config.json")])
-    if not begun or (folder / RECORDS).is_file():
-        return []
-    (folder / "README.md").write_text(page(None, begun), encoding="utf-8")
-    return [folder / "README.md"]
-
-
 def render(
     folder: pathlib.Path,
     read: Callable[[pathlib.Path], Any],

@@ -84,16 +84,10 @@ EXPECTED = (
 )
 """Policy, encodings and effect of the predictions in the docstring of configs/policy_placebo.py."""
 
-BEGUN = """{begun} of 252 runs are made; the comparison is of all runs, so nothing is said yet. Their records are in
-[begun/](begun/): `cp -r experiments/policy_placebo/begun runs/policy_placebo` and the commands below go on from there."""
-
 
 def render(folder: pathlib.Path) -> list[pathlib.Path]:
-    """Write README.md from the records in a folder, or before there are any, of the runs in its begun/.
-
-    Raises ValueError where neither is there, or records are damaged.
-    """
-    return recorded.render_begun(folder, page) or recorded.render(folder, read, {"README.md": page}, _draw)
+    """Write README.md from the records in a folder. Raises ValueError where they are missing or damaged."""
+    return recorded.render(folder, read, {"README.md": page}, _draw)
 
 
 def _draw(results: Results, folder: pathlib.Path) -> list[pathlib.Path]:
@@ -102,11 +96,8 @@ def _draw(results: Results, folder: pathlib.Path) -> list[pathlib.Path]:
     return draw(results, folder)
 
 
-def page(results: Results | None, begun: int = 0) -> str:
-    """The text of README.md; None: before all runs are done, of which so many are in begun/."""
-    if results is None:
-        told = BEGUN.format(begun=begun) if begun else "The runs have not been made yet."
-        return PAGE.format(claim=told, results="", made="Run time: to be told by the runs.")
+def page(results: Results) -> str:
+    """The text of README.md."""
     about = results.about
     versions = ", ".join(f"{name} {about[name]}" for name in ("jax", "flax", "numpy"))
     made = f"Measured on {about['date']} with Python {about['python']}, {versions} on {markdown(about['processor'])}."

@@ -10,8 +10,9 @@ from attnjax.typing import Float
 from experiments import recorded
 from experiments.unseen_phase.figure import draw
 from experiments.unseen_phase.measuring import FURTHEST
+from experiments.unseen_phase.outcomes import correlations
 from experiments.unseen_phase.phases import GROUPS, SIGNS, wavelengths
-from experiments.unseen_phase.results import HEAD, Length, Results, mean_of, read
+from experiments.unseen_phase.results import FEWEST_BASES, HEAD, Length, Results, mean_of, read
 
 PAGE = """# Does RoPE break where a pair first shows an unseen phase, whatever the base?
 
@@ -61,10 +62,11 @@ python -m experiments.unseen_phase --render experiments/unseen_phase      # from
 
 {made}
 """
-RESULTS = """![Length factor against base and novelty, effect of clamps](figure.png)
+RESULTS = """![Length factor against base, novelty and onset, effect of clamps](figure.png)
 
-*Left: length factor, mean of the seeds, against the base; grey: did not fit at L. Middle: against novelty. Right: the effect of
-clamping one pair, nats at 4L, against its wavelength; below 0 the clamp mends. Shaded: wavelengths from L to 4L.*
+*Length factor, mean of the seeds, against base, novelty and onset; grey: did not fit at L. Bottom right: the effect of clamping
+one pair, nats at 4L, against its wavelength, mean over the runs that fitted and broke; below 0 the clamp mends. Shaded:
+wavelengths from L to 4L.*
 
 ## Which predictor follows the length factor
 
@@ -72,7 +74,7 @@ Spearman's rho over the bases that fitted ({fitted}), times the sign that the pr
 is as predicted. The length factor is the largest tested L'/L up to which the excess stays within {rise} nats of that at L.
 
 {correlations}
-The same with the rise of the excess from L to 4L, and with the length factor of the loss itself:
+{afterwards}The same with the rise of the excess from L to 4L, and with the length factor of the loss itself:
 
 {others}
 ## Which pairs break a model
@@ -89,6 +91,15 @@ Critical pairs less the others, averaged over both L: {p}.
 Cells are the mean over {seeds} seeds{kind}. All numbers are in [records.jsonl](records.jsonl).
 
 """
+AFTERWARDS = """**Looked at afterwards**, which is a question and no result. The base with the lowest length factor has its
+first unseen wavelength at {lowest}. Of the {count} bases of both lengths that fitted and
+have an onset of {from_} L or more, the length factor has a rank correlation of {onset} with onset / L, and of {base} with the
+base.
+[configs/first_unseen_wavelength.py](../../configs/first_unseen_wavelength.py) asks this of fresh runs.
+
+"""
+FROM = 1.3
+"""The onset, in trained lengths, from which the length factor seemed to rise with it."""
 VERDICTS = {
     "unseen phase": "the length at which models break follows unseen phases, and not the base",
     "base": "the length at which models break follows the base, and not unseen phases",
@@ -98,42 +109,41 @@ VERDICTS = {
 CAUSES = {
     "critical pairs": "holding the phases of pairs with a wavelength in (L, 4L) mends, and more than holding those of others",
     "not shown": "it is not shown that the pairs with a wavelength in (L, 4L) break them",
-    "none": "too few runs broke to say which pairs break them",
+    "none": "which pairs break models is not compared",
 }
 
 
-BEGUN = """{begun} of 288 runs are made; the comparison is of all runs, so nothing is said yet. Their records are in
-[begun/](begun/), and their losses with those of their clamps, which need checkpoints that are not kept, in
-[measured.jsonl](measured.jsonl). The commands below go on after
-
-```sh
-cp -r experiments/unseen_phase/begun runs/unseen_phase
-cp experiments/unseen_phase/measured.jsonl experiments/unseen_phase/records.jsonl
-```"""
-
-
 def render(folder: pathlib.Path) -> list[pathlib.Path]:
-    """Write README.md and the figure from the records in a folder, or before there are any, of the runs in its begun/.
-
-    Raises ValueError where neither is there, or records are damaged.
-    """
-    return recorded.render_begun(folder, page) or recorded.render(folder, read, {"README.md": page}, draw)
+    """Write README.md and the figure from the records in a folder. Raises ValueError where they are missing or damaged."""
+    return recorded.render(folder, read, {"README.md": page}, draw)
 
 
-def page(results: Results | None, begun: int = 0) -> str:
-    """The text of README.md; None: before all runs are measured, of which so many are in begun/."""
-    if results is None:
-        told = BEGUN.format(begun=begun) if begun else "The runs have not been made yet."
-        time = "The run time is estimated at 200 core-minutes of training and 30 of clamps."
-        return PAGE.format(claim=told, results="", made=time)
+def page(results: Results) -> str:
+    """The text of README.md."""
     about = results.about
-    claim = f"**Claim.** By the protocol, {VERDICTS[results.verdict]}; {CAUSES[results.cause]}."
     versions = ", ".join(f"{name} {about[name]}" for name in ("jax", "flax", "numpy"))
     made = (
         f"Measured on {about['date']} with Python {about['python']}, {versions} on {markdown(about['processor'])}; clamps on "
         f"{about['windows']} windows."
     )
-    return PAGE.format(claim=claim, results=results_section(results), made=made)
+    return PAGE.format(claim=claim_of(results), results=results_section(results), made=made)
+
+
+def claim_of(results: Results) -> str:
+    """The verdicts in a sentence, with what is lacking where there are none."""
+    verdict, cause = VERDICTS[results.verdict], CAUSES[results.cause]
+    if results.verdict == "none":
+        verdict += f" ({fitted_of(results)}; {FEWEST_BASES} are needed at each)"
+    lost = [(one, int(np.isnan(one.effects["critical"]).sum())) for one in results.lengths]
+    if results.cause == "none" and any(count for _, count in lost):
+        seeds = [f"{count} of {len(one.seeds)} seeds at L = {one.trained}" for one, count in lost if count]
+        cause += f" ({', '.join(seeds)} have no run that fitted and then broke)"
+    return f"**Claim.** By the protocol, {verdict}; {cause}."
+
+
+def fitted_of(results: Results) -> str:
+    """How many bases fitted at each trained length."""
+    return ", ".join(f"{int(one.fits.sum())} of {len(one.bases)} at L = {one.trained}" for one in results.lengths)
 
 
 def results_section(results: Results) -> str:
@@ -152,8 +162,9 @@ def results_section(results: Results) -> str:
     p = ", ".join(f"than {name} pairs p = {probability(value)} (Holm)" for name, value in results.p.items())
     seeds = len(results.lengths[0].seeds)
     return RESULTS.format(
-        fitted=", ".join(f"{int(one.fits.sum())} of {len(one.bases)} at L = {one.trained}" for one in results.lengths),
+        fitted=fitted_of(results),
         correlations=markdown_table(header, [*rows, ["novelty less base", *both]]),
+        afterwards=afterwards(results) if results.verdict == "none" else "",
         others=markdown_table(header, others),
         rise=RISE,
         effects=markdown_table(["clamped", *header[1:]], effects),
@@ -161,6 +172,27 @@ def results_section(results: Results) -> str:
         bases="\n".join(table_of(one) for one in results.lengths),
         seeds=seeds,
         kind=", in brackets its 95 % t interval" if seeds > 5 else ", with the range of them, which is no interval",
+    )
+
+
+def afterwards(results: Results) -> str:
+    """What was seen in the figure, in numbers, where the protocol gives no verdict."""
+    onsets = [one.predictors["onset"] / one.trained for one in results.lengths]
+    factors = [one.factor.mean(0) for one in results.lengths]
+    worst = [int(np.where(one.fits, mean, np.inf).argmin()) for one, mean in zip(results.lengths, factors, strict=True)]
+    lowest = [
+        f"{onset[place]:.2f} L at L = {one.trained}"
+        for one, onset, place in zip(results.lengths, onsets, worst, strict=True)
+    ]
+    kept = [one.fits & (onset >= FROM) & np.isfinite(onset) for one, onset in zip(results.lengths, onsets, strict=True)]
+    of = lambda values: np.concatenate([row[there] for row, there in zip(values, kept, strict=True)])
+    rho = lambda values: decimal(correlations(of(values), of(factors)[None])[0], 2)
+    return AFTERWARDS.format(
+        lowest=" and ".join(lowest),
+        count=sum(int(there.sum()) for there in kept),
+        from_=FROM,
+        onset=rho(onsets),
+        base=rho([np.array(one.bases) for one in results.lengths]),
     )
 
 

@@ -302,8 +302,23 @@ def test_the_page_is_made_from_the_records_alone(tmp_path):
 
 
 def test_the_committed_page_is_what_its_records_say():
-    there, begun = FOLDER / recorded.RECORDS, len([*(FOLDER / "begun").glob("*/config.json")])
-    assert (FOLDER / "README.md").read_text() == page.page(read(there) if there.is_file() else None, begun)
+    assert (FOLDER / "README.md").read_text() == page.page(read(FOLDER / recorded.RECORDS))
+
+
+def test_a_length_without_enough_bases_or_seeds_is_told_with_its_numbers():
+    """Eleven bases at L = 128, and one seed of which no run fitted there."""
+    few = lambda table: table.update(best=[x - 0.2 for x in table["best"]])
+    spoil = lambda table: (
+        few(table) if table["trained"] == 128 and (table["theta"] < 2e1 or table["seed"] == 3) else None
+    )
+    text = page.page(results(changed(planted(by_phase, "critical"), spoil)))
+    assert "(13 of 13 at L = 64, 11 of 13 at L = 128; 12 are needed at each)" in text
+    assert (
+        "which pairs break models is not compared (1 of 6 seeds at L = 128 have no run that fitted and then broke)"
+        in text
+    )
+    assert "**Looked at afterwards**" in text
+    assert "**Looked at afterwards**" not in page.page(results(planted(by_phase, "critical")))
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,163 @@
+"""README.md and figure of the experiment, from the records alone."""
+
+import pathlib
+from typing import Any
+
+import numpy as np
+
+from attnjax.report.drawing import new_figure, save, settings
+from attnjax.report.formatting import NONE, decimal, interval, markdown, markdown_table, probability
+from attnjax.report.reach import RISE
+from experiments import recorded
+from experiments.first_unseen_wavelength.results import (
+    CONTRASTS,
+    FEWEST_PAIRS,
+    Cell,
+    Results,
+    fitted,
+    mean_of,
+    read,
+)
+
+PAGE = """# Does RoPE last as long as the first wavelength that training has not seen?
+
+{claim}
+
+Pair k of RoPE goes around once in its wavelength of 2 pi theta^(2k/d) tokens. The *onset* of a base is the shortest wavelength
+above the trained length L. As the base grows the onset grows too, until the next pair passes L and it falls back to L. Two
+families of bases have the same onsets here: in the first it is the wavelength of pair 3, in the second that of pair 2, and the
+bases are 35 to 87 times as large. Task: Markov chains that every sequence draws anew, where the best prediction is known;
+*excess* is the loss above it. The protocol, with contrasts and thresholds, was written before the runs, of which the seeds are
+fresh: [configs/first_unseen_wavelength.py](../../configs/first_unseen_wavelength.py). The question comes from the records of
+[unseen_phase](../unseen_phase/), which gave no verdict.
+
+{results}## What others found
+
+Liu et al. 2024 (arXiv:2310.05209) bound the extrapolation of a model by the wavelength of its *critical dimension*, the first
+pair that training has not seen around, and support it with LLaMA 2, fine-tuned with other bases. Here models are trained from
+scratch, and bases are chosen so that onset and base are told apart.
+
+## Make it again
+
+```sh
+attnjax sweep first_unseen_wavelength --workers 2 --population 28
+python -m experiments.first_unseen_wavelength --out experiments/first_unseen_wavelength
+python -m experiments.first_unseen_wavelength --render experiments/first_unseen_wavelength      # from the records alone
+```
+
+{made}
+"""
+RESULTS = """![Length factor of two families of bases against their onset](figure.png)
+
+*Length factor against onset / L: a small mark for each run that fitted, a large one for their mean.*
+
+{contrasts}
+All four are predicted to be above 0, and the verdict needs the first three. The length factor is the largest tested L'/L up to
+which the excess stays within {rise} nats of that at L. Differences are paired by seed, with their 95 % t interval where there
+are six or more; p is one-sided, of all sign flips. Of fewer than {pairs} pairs nothing is shown.
+
+At equal onset, mean over 1.4, 2 and 2.8, the larger bases less the smaller: {families}. Nothing was predicted of it.
+
+{cells}
+Trained at L = {trained}, {seeds} seeds. A run whose excess at L is above {rise} nats has not fitted, and is in no mean and in
+no pair. All numbers are in [records.jsonl](records.jsonl).
+
+"""
+CLAIMS = {
+    "onset": "By the protocol, RoPE lasts as long as its *onset* allows, and not as long as its base is large",
+    "not shown": "By the protocol, it is not shown that the length factor follows the onset",
+}
+LOOKS = {3: ("#074a8d", "o"), 2: ("#9a3104", "s")}
+"""Colour and marker of each family, by the pair that has the onset."""
+
+
+def render(folder: pathlib.Path) -> list[pathlib.Path]:
+    """Write README.md and the figure from the records in a folder. Raises ValueError where they are missing or damaged."""
+    return recorded.render(folder, read, {"README.md": page}, draw)
+
+
+def page(results: Results | None) -> str:
+    """The text of README.md; None: before the runs."""
+    if results is None:
+        return PAGE.format(
+            claim="The runs have not been made yet.",
+            results="",
+            made="The run time is estimated at 85 core-minutes.",
+        )
+    about = results.about
+    versions = ", ".join(f"{name} {about[name]}" for name in ("jax", "flax", "numpy"))
+    made = f"Measured on {about['date']} with Python {about['python']}, {versions} on {markdown(about['processor'])}."
+    return PAGE.format(claim=claim(results), results=section(results), made=made)
+
+
+def claim(results: Results) -> str:
+    """The verdict, and the contrast that tells onset and base apart."""
+    small, large = (results.bases[cell] for cell in CONTRASTS["crossing"])
+    found = interval(mean_of(results.differences["crossing"]), 2)
+    shown = "" if results.shown("dip") else "not "
+    return (
+        f"**Claim.** {CLAIMS[results.verdict]}. The length factor of base {small:,.0f}, whose onset is 2.8 L, less that of "
+        f"base {large:,.0f}, whose onset is 1.4 L, is {found}. That an onset right above L does less harm than one at 1.4 L "
+        f"is {shown}shown."
+    )
+
+
+def section(results: Results) -> str:
+    """Tables and figure."""
+    contrasts = [
+        [
+            f"{name}: {told(results, one)} less {told(results, other)}",
+            interval(mean_of(results.differences[name]), 2),
+            str(len(results.differences[name])),
+            probability(results.p[name]),
+        ]
+        for name, (one, other) in CONTRASTS.items()
+    ]
+    rows = [
+        [
+            f"{results.bases[cell]:,.0f}",
+            str(cell[0]),
+            decimal(cell[1], 2),
+            f"{len(values)} of {len(results.seeds)}",
+            interval(mean_of(values), 2),
+        ]
+        for cell, values in fitted(results)
+    ]
+    header = ["base", "pair with the onset", "onset / L", "runs that fitted", "length factor"]
+    return RESULTS.format(
+        contrasts=markdown_table(["", "difference of length factors", "pairs of seeds", "p (Holm)"], contrasts),
+        rise=RISE,
+        pairs=FEWEST_PAIRS,
+        families=interval(mean_of(results.families), 2) if len(results.families) else NONE,
+        cells=markdown_table(header, rows),
+        trained=results.trained,
+        seeds=len(results.seeds),
+    )
+
+
+def told(results: Results, cell: Cell) -> str:
+    """A cell in words."""
+    return f"base {results.bases[cell]:,.0f} (pair {cell[0]}, {cell[1]:g} L)"
+
+
+def draw(results: Results, folder: pathlib.Path) -> list[pathlib.Path]:
+    """Write figure.png and figure.svg. Raises ValueError where matplotlib is not installed."""
+    with settings():
+        return save(panel(results), folder / "figure")
+
+
+def panel(results: Results) -> Any:
+    """One panel: a line for each family, and a mark for each run."""
+    figure, (axis,) = new_figure(6.0, 4.0, 1, 1)
+    for pair, (color, marker) in LOOKS.items():
+        cells = [(cell[1], values) for cell, values in fitted(results) if cell[0] == pair and len(values)]
+        for onset, values in cells:
+            axis.plot(np.full(len(values), onset), values, marker, color=color, markersize=3, alpha=0.4)
+        bases = [results.bases[cell] for cell in results.factors if cell[0] == pair]
+        label = f"pair {pair}: bases {min(bases):,.0f} to {max(bases):,.0f}"
+        means = [float(values.mean()) for _, values in cells]
+        axis.plot([onset for onset, _ in cells], means, f"{marker}-", color=color, markeredgecolor="white", label=label)
+    axis.set_xlabel("first unseen wavelength / L")
+    axis.set_ylabel("length factor")
+    axis.legend()
+    return figure
