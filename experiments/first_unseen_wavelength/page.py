@@ -64,7 +64,7 @@ no pair. All numbers are in [records.jsonl](records.jsonl).
 
 """
 CLAIMS = {
-    "onset": "By the protocol, RoPE lasts as long as its *onset* allows, and not as long as its base is large",
+    "onset": "By the protocol, the length factor follows the onset, also where that orders two bases against their size",
     "not shown": "By the protocol, it is not shown that the length factor follows the onset",
 }
 LOOKS = {3: ("#074a8d", "o"), 2: ("#9a3104", "s")}
