@@ -1,6 +1,8 @@
 """Config files and overrides: read as they are meant, refused by file, line and key."""
 
 import json
+import os
+import sys
 
 import pytest
 
@@ -171,3 +173,14 @@ def test_code_in_a_folder_of_results_is_not_run(tmp_path):
 
 def test_brackets_inside_texts_are_not_depth():
     assert parse_json(json.dumps({"a": "[" * 1000 + '\\"'})) == {"a": "[" * 1000 + '\\"'}
+
+
+def test_a_config_is_read_anew_where_its_time_and_size_are_those_of_before(tmp_path, monkeypatch):
+    """Python takes byte code for that of a file with the same second and size: an edit within a second was not seen."""
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    path = tmp_path / "mine.py"
+    for layers in (1, 2):
+        path.write_text(f"def get_config():\n    return {{'model': {{'layers': {layers}}}}}\n")
+        os.utime(path, (1_700_000_000, 1_700_000_000))
+        assert parse(load(str(path)).config).model.layers == layers
+    assert [one.name for one in tmp_path.iterdir()] == ["mine.py"], "nothing is written beside a config"

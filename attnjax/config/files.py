@@ -6,6 +6,7 @@ it is parsed.
 
 import ast
 import dataclasses
+import importlib.machinery
 import importlib.util
 import inspect
 import json
@@ -176,6 +177,13 @@ def _syntax_tree(path: pathlib.Path) -> ast.Module:
         raise ValueError(f"{path} cannot be read as Python: {type(error).__name__} {error}") from None
 
 
+class _SourceLoader(importlib.machinery.SourceFileLoader):
+    """Compiles the text that is there now. Byte code beside it may be of an older text of the same second and size."""
+
+    def get_code(self, fullname: str) -> types.CodeType:
+        return self.source_to_code(self.get_data(self.path), self.path)
+
+
 def _load_python(path: pathlib.Path, argument: str) -> ConfigFile:
     for folder in path.resolve().parents:
         if (folder / SWEEP_FILE).exists():
@@ -183,10 +191,10 @@ def _load_python(path: pathlib.Path, argument: str) -> ConfigFile:
                 f"{path} lies in a folder of results, {folder}; code found there is not run. Use config.json"
             )
     text = opening(path)
-    spec = importlib.util.spec_from_file_location(f"attnjax_config_{path.stem}", path)
+    loader = _SourceLoader(f"attnjax_config_{path.stem}", str(path))
+    spec = importlib.util.spec_from_file_location(loader.name, path, loader=loader)
     assert spec is not None
-    assert spec.loader is not None
-    loader, module = spec.loader, importlib.util.module_from_spec(spec)
+    module = importlib.util.module_from_spec(spec)
     _call(path, lambda: loader.exec_module(module))
     make = getattr(module, "get_config", None)
     if not callable(make):
