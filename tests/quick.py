@@ -4,7 +4,7 @@
     @pytest.mark.parametrize(...)
 
 The names are ids as pytest prints them in brackets. All other cases get the mark `slow`. Of the slow cases of one test CI runs
-about every tenth, at least one; the others get the mark `nightly` too.
+about every fourteenth, at least one; the others get the mark `nightly` too.
 """
 
 import zlib
@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 GOLDEN = (5**0.5 - 1) / 2
-SHARE = 1 / 10
+SHARE = 1 / 14
 """The share of the slow cases of one test that CI runs."""
 
 
@@ -32,10 +32,10 @@ def leave_to_ci(name: str, cases: Sequence[Any]) -> None:
 
 
 def leave_to_nightly(name: str, cases: Sequence[Any]) -> None:
-    """Mark as nightly nine tenths of the slow cases of the test of this name, never all of them.
+    """Mark as nightly all but a fourteenth of the slow cases of the test of this name, never all of them.
 
-    Multiples of the golden ratio modulo 1 below a tenth choose those that stay. They are spread evenly over every parameter,
-    however many values it has: every tenth case would have one value alone of a parameter with two, five or ten. Where they
+    Multiples of the golden ratio modulo 1 below a fourteenth choose those that stay. They are spread evenly over every
+    parameter, however many values it has: every fourteenth case would have one value alone of a parameter with seven. Where they
     begin depends on the name, so that tests over the same encodings leave different ones to the night.
     """
     slow = [item for item in cases if item.get_closest_marker("slow") and not item.get_closest_marker("nightly")]
