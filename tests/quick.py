@@ -35,8 +35,8 @@ def leave_to_nightly(name: str, cases: Sequence[Any]) -> None:
     """Mark as nightly all but a fourteenth of the slow cases of the test of this name, never all of them.
 
     Multiples of the golden ratio modulo 1 below a fourteenth choose those that stay. They are spread evenly over every
-    parameter, however many values it has: every fourteenth case would have one value alone of a parameter with seven. Where they
-    begin depends on the name, so that tests over the same encodings leave different ones to the night.
+    parameter, however many values it has: every fourteenth case would have one value alone of a parameter with seven.
+    Where they begin depends on the name, so that tests over the same encodings leave different ones to the night.
     """
     slow = [item for item in cases if item.get_closest_marker("slow") and not item.get_closest_marker("nightly")]
     begin = zlib.crc32(name.encode()) / 2**32
