@@ -7,7 +7,7 @@ without positions a causal mask has to stand in for them. Trained on 1 to 12 sym
 Paper: Huang et al. 2025 (arXiv:2410.02140), task "unique copy"; Kazemnejad et al. 2023 (arXiv:2305.19466) for no positions.
 Command: attnjax sweep unique_copy --workers 2 --report
 Run time: see experiments/unique_copy/README.md
-Seeds: ten. The committed runs are the first three of them, which differed at 36 symbols by more than half of the scale.
+Seeds: ten. The first three had been run before, and differed at 36 symbols by more than half of the scale.
 What is compared, said before the runs of seeds 3 to 9: the exact match past training of the two cells, paired by seed; and,
 with no test, how many of ten seeds answer at least 0.9 at 36 symbols.
 Expected: learned positions with a random start far above none past the training length (direction only, at this budget).
