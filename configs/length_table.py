@@ -19,9 +19,9 @@ Words: a task above    its runs: 22 encodings, 10 seeds, after tuning; `--extend
        pilot           the six tasks and three spare ones under T5, RoPE and NoPE, seed 1000, no test lengths
 
 How the tasks were chosen: so that a small model can fit the trained lengths within one or two million tokens, seen on seed
-1000, which no run of the table has, at trained lengths alone. Copying, sorting and Markov chains fitted under T5 and RoPE, and but
-for the chains under NoPE, in longer trainings (configs/rope_vs_sinusoidal.py). Then, on 2026-11-26, the word `pilot` looked at
-all: exact match, or loss in nats, at the longest trained length under T5, RoPE and NoPE,
+1000, which no run of the table has, at trained lengths alone. Copying, sorting and Markov chains fitted under T5 and RoPE, and
+but for the chains under NoPE, in longer trainings (configs/rope_vs_sinusoidal.py). Then, on 2026-11-26, the word `pilot` looked
+at all: exact match, or loss in nats, at the longest trained length under T5, RoPE and NoPE,
     copy         1, 1, 1
     sort         0.996, 0.980, 0.977 after 2,000 steps; 0.996, 0.996, 0.996 after 3,000
     bucket_sort  1, 0.984, 1
