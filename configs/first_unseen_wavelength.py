@@ -3,8 +3,8 @@
 Question: pair k of RoPE goes around once in its wavelength of 2 pi theta^(2k/d) tokens. The *onset* of a base at a trained
 length L is the shortest wavelength above L. As the base grows, the onset grows too, until the next pair passes L and it falls
 back to L. configs/unseen_phase.py gave no verdict, because only 10 of its 24 bases fitted at L = 128. Its records, looked at
-afterwards, suggest the question here: at both trained lengths the length factor followed onset / L, was lowest near 1.4, and so
-had opposite correlations with the base. That was seen in the data, so it needs new runs.
+afterwards, suggest the question here: at both trained lengths the length factor followed onset / L, lowest at 1.3 to 1.6, and
+so had opposite correlations with the base. That was seen in the data, so it needs new runs.
 
 Design: two families of bases with the same onsets. In the first the onset is the wavelength of pair 3, which makes
 theta = (r L / 2 pi)^(8/3), in the second that of pair 2, theta = (r L / 2 pi)^4, with r = onset / L:
