@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 from attnjax.records import jsonl
+from attnjax.report.formatting import markdown
 from attnjax.report.intervals import FEWEST
 from attnjax.sweep import manifest
 
@@ -92,6 +93,12 @@ def about(tables: list[Record]) -> Record:
     """The protocol, and where it was followed."""
     first = lambda kind: next((table for table in tables if table.get("kind") == kind), {})
     return {**first("protocol"), **first("made")}
+
+
+def measured_on(about: Mapping[str, Any]) -> str:
+    """When, with which versions and on which processor it was measured: the end of a page, without a full stop."""
+    versions = ", ".join(f"{name} {about[name]}" for name in ("jax", "flax", "numpy"))
+    return f"Measured on {about['date']} with Python {about['python']}, {versions} on {markdown(about['processor'])}"
 
 
 def render(

@@ -14,9 +14,10 @@ Measured on two cores. Length buckets (128 examples of 3 .. 64 tokens, of copyin
 of its time, one of 4 layers, D = 128, 0.72; compiling four buckets takes 12 s longer than one. Eight microbatches were
 slower than four in the small model and no faster in the large one; six buckets gained nothing. Evaluation (2 layers,
 D = 64, 64 examples of 460 tokens): 16 examples at once take 0.78 of the time of all, and a quarter of the memory.
-Training ten members of a population in turn (2 layers, D = 64, the tasks of `length_table`; one core, the other busy with a
-sweep) takes 0.66 of the time of vmapped members at 1,536 tokens a batch, 0.73 to 0.83 at 1,024, 0.80 to 0.96 at 512, and 1.37
-at 128; three members take 0.98 at 1,024 and 1.09 at 512. Six members of 2,048 tokens need 55 instead of 300 MB.
+Training ten members of a population in turn (2 layers, D = 64, tasks of `length_table` and `unique_copy`; one core, the
+other busy with a sweep) takes 0.66 of the time of vmapped members at 1,536 tokens a batch, 0.73 to 0.83 at 1,024, 0.80 to
+0.96 at 512, and 1.37 at 128; three members take 0.98 at 1,024 and 1.09 at 512. Six members of 2,048 tokens need 55 instead
+of 300 MB.
 """
 
 import functools

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from attnjax.report.drawing import new_figure, save, settings
-from attnjax.report.formatting import NONE, decimal, interval, markdown, markdown_table, probability
+from attnjax.report.formatting import NONE, decimal, interval, markdown_table, probability
 from attnjax.report.reach import RISE
 from experiments import recorded
 from experiments.first_unseen_wavelength.results import (
@@ -84,9 +84,7 @@ def page(results: Results | None) -> str:
             results="",
             made="The run time is estimated at 85 core-minutes.",
         )
-    about = results.about
-    versions = ", ".join(f"{name} {about[name]}" for name in ("jax", "flax", "numpy"))
-    made = f"Measured on {about['date']} with Python {about['python']}, {versions} on {markdown(about['processor'])}."
+    made = f"{recorded.measured_on(results.about)}."
     return PAGE.format(claim=claim(results), results=section(results), made=made)
 
 

@@ -17,9 +17,8 @@ from attnjax.typing import Float
 from experiments import recorded
 from experiments.unseen_phase.outcomes import excess_of, factor_of
 from experiments.unseen_phase.phases import wavelengths
+from experiments.unseen_phase.results import HEAD
 
-HEAD = 16
-"""Channels of a head of the sweep's models."""
 ALPHA = 0.05
 FEWEST_PAIRS = 7
 Cell = tuple[int, float]

@@ -98,9 +98,7 @@ def _draw(results: Results, folder: pathlib.Path) -> list[pathlib.Path]:
 
 def page(results: Results) -> str:
     """The text of README.md."""
-    about = results.about
-    versions = ", ".join(f"{name} {about[name]}" for name in ("jax", "flax", "numpy"))
-    made = f"Measured on {about['date']} with Python {about['python']}, {versions} on {markdown(about['processor'])}."
+    made = f"{recorded.measured_on(results.about)}."
     return PAGE.format(claim=claim(results), results=results_section(results), made=made)
 
 

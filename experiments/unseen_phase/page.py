@@ -120,12 +120,7 @@ def render(folder: pathlib.Path) -> list[pathlib.Path]:
 
 def page(results: Results) -> str:
     """The text of README.md."""
-    about = results.about
-    versions = ", ".join(f"{name} {about[name]}" for name in ("jax", "flax", "numpy"))
-    made = (
-        f"Measured on {about['date']} with Python {about['python']}, {versions} on {markdown(about['processor'])}; clamps on "
-        f"{about['windows']} windows."
-    )
+    made = f"{recorded.measured_on(results.about)}; clamps on {results.about['windows']} windows."
     return PAGE.format(claim=claim_of(results), results=results_section(results), made=made)
 
 
@@ -135,8 +130,8 @@ def claim_of(results: Results) -> str:
     if results.verdict == "none":
         verdict += f" ({fitted_of(results)}; {FEWEST_BASES} are needed at each)"
     lost = [(one, int(np.isnan(one.effects["critical"]).sum())) for one in results.lengths]
-    if results.cause == "none" and any(count for _, count in lost):
-        seeds = [f"{count} of {len(one.seeds)} seeds at L = {one.trained}" for one, count in lost if count]
+    seeds = [f"{count} of {len(one.seeds)} seeds at L = {one.trained}" for one, count in lost if count]
+    if results.cause == "none" and seeds:
         cause += f" ({', '.join(seeds)} have no run that fitted and then broke)"
     return f"**Claim.** By the protocol, {verdict}; {cause}."
 
@@ -177,22 +172,20 @@ def results_section(results: Results) -> str:
 
 def afterwards(results: Results) -> str:
     """What was seen in the figure, in numbers, where the protocol gives no verdict."""
-    onsets = [one.predictors["onset"] / one.trained for one in results.lengths]
-    factors = [one.factor.mean(0) for one in results.lengths]
-    worst = [int(np.where(one.fits, mean, np.inf).argmin()) for one, mean in zip(results.lengths, factors, strict=True)]
-    lowest = [
-        f"{onset[place]:.2f} L at L = {one.trained}"
-        for one, onset, place in zip(results.lengths, onsets, worst, strict=True)
-    ]
-    kept = [one.fits & (onset >= FROM) & np.isfinite(onset) for one, onset in zip(results.lengths, onsets, strict=True)]
-    of = lambda values: np.concatenate([row[there] for row, there in zip(values, kept, strict=True)])
-    rho = lambda values: decimal(correlations(of(values), of(factors)[None])[0], 2)
+    lowest, kept = [], []
+    for one in results.lengths:
+        onset, factor = one.predictors["onset"] / one.trained, one.factor.mean(0)
+        worst = int(np.where(one.fits, factor, np.inf).argmin())
+        lowest.append(f"{onset[worst]:.2f} L at L = {one.trained}")
+        there = one.fits & (onset >= FROM) & np.isfinite(onset)
+        kept.append(np.array([onset, one.bases, factor])[:, there])
+    onsets, bases, factors = np.concatenate(kept, axis=1)
     return AFTERWARDS.format(
         lowest=" and ".join(lowest),
-        count=sum(int(there.sum()) for there in kept),
+        count=len(factors),
         from_=FROM,
-        onset=rho(onsets),
-        base=rho([np.array(one.bases) for one in results.lengths]),
+        onset=decimal(correlations(onsets, factors[None])[0], 2),
+        base=decimal(correlations(bases, factors[None])[0], 2),
     )
 
 
