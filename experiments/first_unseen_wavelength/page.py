@@ -49,7 +49,8 @@ python -m experiments.first_unseen_wavelength --render experiments/first_unseen_
 """
 RESULTS = """![Length factor of two families of bases against their onset](figure.png)
 
-*Length factor against onset / L: a small mark for each run that fitted, a large one for their mean.*
+*Length factor against onset / L. Lines: means of the runs that fitted. Pale marks beside them: the runs, as large as there are
+runs with this factor, which is one of the tested lengths over L.*
 
 {contrasts}
 All four are predicted to be above 0, and the verdict needs the first three. The length factor is the largest tested L'/L up to
@@ -69,6 +70,8 @@ CLAIMS = {
 }
 LOOKS = {3: ("#074a8d", "o"), 2: ("#9a3104", "s")}
 """Colour and marker of each family, by the pair that has the onset."""
+AREA = 12
+"""Of the mark of one run, in square points."""
 
 
 def render(folder: pathlib.Path) -> list[pathlib.Path]:
@@ -76,14 +79,8 @@ def render(folder: pathlib.Path) -> list[pathlib.Path]:
     return recorded.render(folder, read, {"README.md": page}, draw)
 
 
-def page(results: Results | None) -> str:
-    """The text of README.md; None: before the runs."""
-    if results is None:
-        return PAGE.format(
-            claim="The runs have not been made yet.",
-            results="",
-            made="The run time is estimated at 85 core-minutes.",
-        )
+def page(results: Results) -> str:
+    """The text of README.md."""
     made = f"{recorded.measured_on(results.about)}."
     return PAGE.format(claim=claim(results), results=section(results), made=made)
 
@@ -145,17 +142,19 @@ def draw(results: Results, folder: pathlib.Path) -> list[pathlib.Path]:
 
 
 def panel(results: Results) -> Any:
-    """One panel: a line for each family, and a mark for each run."""
+    """One panel: a line for each family, and beside it a mark for each length factor, as large as it has runs."""
     figure, (axis,) = new_figure(6.0, 4.0, 1, 1)
     for pair, (color, marker) in LOOKS.items():
         cells = [(cell[1], values) for cell, values in fitted(results) if cell[0] == pair and len(values)]
         for onset, values in cells:
-            axis.plot(np.full(len(values), onset), values, marker, color=color, markersize=3, alpha=0.4)
+            factors, runs = np.unique(values, return_counts=True)
+            beside = onset + (0.03 if pair == min(LOOKS) else -0.03)
+            axis.scatter(np.full(len(factors), beside), factors, AREA * runs, color, marker=marker, alpha=0.4, linewidths=0)
         bases = [results.bases[cell] for cell in results.factors if cell[0] == pair]
         label = f"pair {pair}: bases {min(bases):,.0f} to {max(bases):,.0f}"
         means = [float(values.mean()) for _, values in cells]
         axis.plot([onset for onset, _ in cells], means, f"{marker}-", color=color, markeredgecolor="white", label=label)
-    axis.set_xlabel("first unseen wavelength / L")
+    axis.set_xlabel("onset / L: first unseen wavelength over trained length")
     axis.set_ylabel("length factor")
     axis.legend()
     return figure

@@ -130,8 +130,7 @@ def test_the_page_is_made_from_the_records_alone(tmp_path, capsys):
 
 
 def test_the_committed_page_is_what_its_records_say():
-    there = FOLDER / recorded.RECORDS
-    assert (FOLDER / "README.md").read_text() == page.page(read(there) if there.is_file() else None)
+    assert (FOLDER / "README.md").read_text() == page.page(read(FOLDER / recorded.RECORDS))
 
 
 @pytest.mark.slow
