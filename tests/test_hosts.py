@@ -170,6 +170,7 @@ def test_a_process_that_hangs_is_lost_after_some_seconds(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize(("name", "number"), [("SIGTERM", 1), ("SIGUSR1", 0)])
 def test_a_warning_of_one_process_stops_all_after_saving(tmp_path, undisturbed, name, number):
     command, out = ("run", "tiny.json", "--out", "out"), tmp_path / "0" / "out"

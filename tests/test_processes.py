@@ -61,6 +61,7 @@ def test_runs_over_two_processes_are_stopped_and_resumed_as_in_one(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_a_lost_process_ends_the_others_and_the_runs_go_on_from_their_checkpoint(tmp_path):
     """The first process must not wait for ever; in one process the runs then end with the bits of undisturbed ones."""
     (first, told), (second, _) = spread.ends(tmp_path, "lost", processes=2, devices=1)
