@@ -148,8 +148,8 @@ def panel(results: Results) -> Any:
         cells = [(cell[1], values) for cell, values in fitted(results) if cell[0] == pair and len(values)]
         for onset, values in cells:
             factors, runs = np.unique(values, return_counts=True)
-            beside = onset + (0.03 if pair == min(LOOKS) else -0.03)
-            axis.scatter(np.full(len(factors), beside), factors, AREA * runs, color, marker=marker, alpha=0.4, linewidths=0)
+            beside = np.full(len(factors), onset + (0.03 if pair == min(LOOKS) else -0.03))
+            axis.scatter(beside, factors, AREA * runs, color, marker=marker, alpha=0.4, linewidths=0)
         bases = [results.bases[cell] for cell in results.factors if cell[0] == pair]
         label = f"pair {pair}: bases {min(bases):,.0f} to {max(bases):,.0f}"
         means = [float(values.mean()) for _, values in cells]
