@@ -140,20 +140,43 @@ class PaTH(SequentialScore):
 def _past_chunk(q: Float[Array, "t h"], keys: tuple[Array, ...]) -> tuple[Float[Array, "t h"], Float[Array, "c t"]]:
     """The queries after the maps of some keys, from the last to the first, and their products with the keys as they met them.
 
-    A map takes a_j w_j off a query, which came to it as q - sum_(l>j) a_l w_l, so that with seen_j = 0 or 1 of each query
-
-        a_j = seen_j beta_j (q . w_j - sum_(l>j) a_l w_l . w_j)
-
-    and all else is products of matrices. For the gradient, the queries alone are kept for each chunk of keys.
+    All but `_shares` is products of matrices. For the gradient, the queries alone are kept for each chunk of keys.
     """
     k, w, beta, seen = keys
     product = lambda a, b: jnp.matmul(a, b, precision=HIGHEST)
-    c, left, between = k.shape[0], product(w, q.T), product(w, w.T)
-    shares: list[Array] = []
-    for j in reversed(range(c)):
-        shares.insert(0, jnp.where(seen[j], beta[j] * left[j], jnp.zeros((), left.dtype)))
-        left = left[:j] - between[:j, j, None] * shares[0][None]
-    along = jnp.stack(shares)
-    later = jnp.arange(c)[:, None] < jnp.arange(c)[None, :]
-    met = jnp.where(later, product(k, w.T), jnp.zeros((), w.dtype))
-    return q - product(along.T, w), product(k, q.T) - product(met, along)
+    later = jnp.triu(jnp.ones((k.shape[0],) * 2, bool), 1)
+    only_later = lambda x: jnp.where(later, x, jnp.zeros((), x.dtype))
+    scale = jnp.where(seen, beta[:, None], jnp.zeros((), beta.dtype))
+    along = _shares(only_later(product(w, w.T)), scale, product(w, q.T))
+    return q - product(along.T, w), product(k, q.T) - product(only_later(product(k, w.T)), along)
+
+
+def _shares(later: Float[Array, "c c"], scale: Float[Array, "c t"], left: Float[Array, "c t"]) -> Float[Array, "c t"]:
+    """How much of w_j the map of key j takes off each query, for all keys of a chunk.
+
+    A map takes a_j w_j off a query, which came to it as q - sum_(l>j) a_l w_l, so that with scale_j = beta_j, or 0 where the
+    query does not see the key,
+
+        a_j = scale_j (q . w_j - sum_(l>j) a_l w_l . w_j),    that is (1 + scale * later) a = scale * left.
+
+    `later` holds w_j . w_l for l > j, 0 elsewhere, and `left` holds q . w_j. A solver of linear equations instead of the loop
+    alone has products of matrices for its derivatives.
+    """
+    keys = range(left.shape[0])
+
+    def solve(_, given: Float[Array, "c t"]) -> Float[Array, "c t"]:
+        shares: list[Array] = []
+        for j in reversed(keys):
+            shares.insert(0, given[j])
+            given = given[:j] - scale[:j] * later[:j, j, None] * shares[0][None]
+        return jnp.stack(shares)
+
+    def solve_transposed(_, given: Float[Array, "c t"]) -> Float[Array, "c t"]:
+        shares: list[Array] = []
+        for j in keys:
+            shares.append(given[0])
+            given = given[1:] - later[j, j + 1 :, None] * (scale[j] * shares[-1])[None]
+        return jnp.stack(shares)
+
+    matrix = lambda a: a + scale * jnp.matmul(later, a, precision=HIGHEST)
+    return jax.lax.custom_linear_solve(matrix, scale * left, solve, solve_transposed)
