@@ -27,7 +27,7 @@ def heat_map(results: Results) -> Any:
     """The figure: a row per encoding, a column per task."""
     shape = len(results.encodings), len(results.columns)
     table, labels = np.full(shape, np.nan), [["" for _ in results.columns] for _ in results.encodings]
-    figure, (axis,) = new_figure(2.4 + 1.05 * shape[1], 1.7 + 0.33 * shape[0])
+    figure, (axis,) = new_figure(2.4 + 1.05 * max(shape[1], 2), 1.7 + 0.33 * shape[0])
     for y, x in np.ndindex(*shape):
         cell = results.columns[x].cells.get(results.encodings[y])
         if cell is not None and cell.fitted:
@@ -50,7 +50,7 @@ def heat_map(results: Results) -> Any:
     axis.grid(visible=True, which="minor", axis="both", color="white", linewidth=1.5)
     axis.tick_params(which="minor", length=0)
     axis.set_xlabel(
-        "median length factor; framed: best (Holm);\nhatched: fewer than half of the runs fit (how many did)",
+        "median length factor; framed: best (Holm);\nhatched: fewer than half fit (how many did)",
         fontsize=9,
     )
     return figure

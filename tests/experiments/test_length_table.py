@@ -12,7 +12,6 @@ from attnjax.records import jsonl
 from attnjax.registry import ENCODINGS
 from attnjax.sweep import plan
 from attnjax.sweep.tuning import tuning
-from experiments.length_table import costs
 from experiments.length_table.__main__ import PAGES, load, main
 from experiments.length_table.figure import draw
 from experiments.length_table.page import notes, table_csv, table_md
@@ -250,26 +249,6 @@ def test_mistakes_are_one_sentence(tmp_path, capsys):
     assert told().endswith("records.jsonl: it has no runs")
 
 
-def test_the_cost_of_a_cell_that_was_not_measured_is_scaled_from_rope_on_its_task(tmp_path, capsys):
-    """RoPE on copy: 2 x 5 to compile training, 4/3 x 6 to compile tests, 16 x 10 to train, 10 x 1 to test: 188 seconds."""
-    rope = costs.Cost("copy", "rope", 5.0, 6.0, 10.0, 1.0)
-    twice = costs.Cost("copy", "path", 10.0, 12.0, 20.0, 2.0)
-    for one in (rope, twice, rope._replace(task="text", training=20.0)):
-        jsonl.append(tmp_path / costs.FILE, one._asdict())
-    assert (rope.cell, twice.cell) == (188.0, 376.0)
-    found = costs.estimates(costs.read(tmp_path / costs.FILE))
-    assert found == pytest.approx(
-        {("copy", "rope"): 188 / 60, ("copy", "path"): 376 / 60, ("text", "rope"): 348 / 60, ("text", "path"): 696 / 60}
-    )
-    assert costs.main(["--render", "--out", str(tmp_path)]) == 0
-    assert "| PaTH | 6.3 | 11.6 |" in (tmp_path / "costs.md").read_text(encoding="utf-8")
-    (tmp_path / costs.FILE).write_text("{\n")
-    assert costs.main(["--render", "--out", str(tmp_path)]) == 2
-    assert capsys.readouterr().err.startswith("costs: error: ")
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not (FOLDER / "records.jsonl").exists(), reason="no runs were kept yet")
 def test_the_committed_table_is_what_the_records_say():
     found = load(FOLDER / "records.jsonl")
     for name, page in PAGES.items():
