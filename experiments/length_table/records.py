@@ -17,6 +17,7 @@ from attnjax.report.metrics import KNOWN, Metric, metric
 from attnjax.report.reach import metric_of
 from attnjax.report.records import Run, Sweep, encoding_names, read
 from attnjax.report.scores import at, outcome, values
+from experiments import recorded
 from experiments.recorded import RECORDS, Record
 
 BIGRAM = "bigram"
@@ -98,9 +99,10 @@ def task_of(run: Run) -> str:
 
 
 def keep(folders: Iterable[pathlib.Path], out: pathlib.Path) -> list[str]:
-    """Write out/records.jsonl anew from the runs of these sweeps that ended; returns a sentence about each run left out.
+    """Write the runs of these sweeps that ended to out/records.jsonl; returns a sentence about each run left out.
 
-    Raises ValueError where a folder holds no runs, where none has ended, or where two sweeps have the same run.
+    Of other tasks the runs that the file holds already stay. Raises ValueError where a folder holds no runs, where none has
+    ended, where two sweeps have the same run, or where the file is damaged.
     """
     sweeps = [read(folder) for folder in folders]
     found, left = kept([run for one in sweeps for run in one.runs])
@@ -111,12 +113,15 @@ def keep(folders: Iterable[pathlib.Path], out: pathlib.Path) -> list[str]:
         raise ValueError(
             f"two of the folders hold run {next(one for one in ids if ids.count(one) > 1)}: give one of them"
         )
+    tasks, there = {one.task for one in found}, out / RECORDS
+    before = recorded.read(there, "the table of length factors", parsed) if there.exists() else []
+    found += [one for one in before if one.task not in tasks]
     out.mkdir(parents=True, exist_ok=True)
     new = out / f"{RECORDS}.new"
     new.unlink(missing_ok=True)
     ordered = sorted(found, key=lambda one: (one.task, one.encoding, one.seeds))
     jsonl.append(new, protocol(sweeps), *(line(one) for one in ordered))
-    os.replace(new, out / RECORDS)
+    os.replace(new, there)
     return left
 
 

@@ -230,6 +230,22 @@ def test_the_command_keeps_what_has_ended_and_makes_the_table(tmp_path, capsys):
     assert capsys.readouterr().out.splitlines()[0] == "copy, rope: exact_match 0.250"
 
 
+def test_runs_of_other_tasks_stay_in_the_records(tmp_path):
+    """Tasks are run one after another, and the folder of one need not be kept until the last has run."""
+    out = tmp_path / "out"
+    out.mkdir()
+    losses = {"metric": "loss_sliding", "values": (2.5, 2.0, 2.0, 2.1, np.inf), "bigram": 2.25}
+    others = [line(run("fire", seed, task="text", **losses)) for seed in (0, 1)]
+    replaced = line(run("alibi", task="copy"))
+    jsonl.append(out / "records.jsonl", {"kind": "protocol", "text": "before"}, replaced, *others)
+    before = (out / "records.jsonl").read_bytes().splitlines()
+    assert main([str(folder_of_runs(tmp_path / "runs")), "--out", str(out)]) == 0
+    after = (out / "records.jsonl").read_bytes().splitlines()
+    assert after[-2:] == before[-2:]
+    assert len(after) == 1 + 3 + 2, "a protocol, three runs on copying that ended, and two on text"
+    assert before[1] not in after
+
+
 def test_mistakes_are_one_sentence(tmp_path, capsys):
     def told(*arguments):
         assert main([*map(str, arguments), "--out", str(tmp_path / "out")]) == 2
