@@ -144,11 +144,9 @@ def _past_chunk(q: Float[Array, "t h"], keys: tuple[Array, ...]) -> tuple[Float[
     """
     k, w, beta, seen = keys
     product = lambda a, b: jnp.matmul(a, b, precision=HIGHEST)
-    later = jnp.triu(jnp.ones((k.shape[0],) * 2, bool), 1)
-    only_later = lambda x: jnp.where(later, x, jnp.zeros((), x.dtype))
     scale = jnp.where(seen, beta[:, None], jnp.zeros((), beta.dtype))
-    along = _shares(only_later(product(w, w.T)), scale, product(w, q.T))
-    return q - product(along.T, w), product(k, q.T) - product(only_later(product(k, w.T)), along)
+    along = _shares(jnp.triu(product(w, w.T), 1), scale, product(w, q.T))
+    return q - product(along.T, w), product(k, q.T) - product(jnp.triu(product(k, w.T), 1), along)
 
 
 def _shares(later: Float[Array, "c c"], scale: Float[Array, "c t"], left: Float[Array, "c t"]) -> Float[Array, "c t"]:

@@ -68,8 +68,8 @@ CLAIMS = {
     "onset": "By the protocol, the length factor follows the onset, also where that orders two bases against their size",
     "not shown": "By the protocol, it is not shown that the length factor follows the onset",
 }
-LOOKS = {3: ("#074a8d", "o"), 2: ("#9a3104", "s")}
-"""Colour and marker of each family, by the pair that has the onset."""
+LOOKS = {3: ("#074a8d", "o", -0.03), 2: ("#9a3104", "s", 0.03)}
+"""Colour and marker of each family, by the pair that has the onset, and how far beside their onset its runs are drawn."""
 AREA = 12
 """Of the mark of one run, in square points."""
 
@@ -144,12 +144,12 @@ def draw(results: Results, folder: pathlib.Path) -> list[pathlib.Path]:
 def panel(results: Results) -> Any:
     """One panel: a line for each family, and beside it a mark for each length factor, as large as it has runs."""
     figure, (axis,) = new_figure(6.0, 4.0, 1, 1)
-    for pair, (color, marker) in LOOKS.items():
+    for pair, (color, marker, beside) in LOOKS.items():
         cells = [(cell[1], values) for cell, values in fitted(results) if cell[0] == pair and len(values)]
         for onset, values in cells:
             factors, runs = np.unique(values, return_counts=True)
-            beside = np.full(len(factors), onset + (0.03 if pair == min(LOOKS) else -0.03))
-            axis.scatter(beside, factors, AREA * runs, color, marker=marker, alpha=0.4, linewidths=0)
+            place = np.full(len(factors), onset + beside)
+            axis.scatter(place, factors, AREA * runs, color, marker=marker, alpha=0.4, linewidths=0)
         bases = [results.bases[cell] for cell in results.factors if cell[0] == pair]
         label = f"pair {pair}: bases {min(bases):,.0f} to {max(bases):,.0f}"
         means = [float(values.mean()) for _, values in cells]

@@ -16,7 +16,7 @@ from attnjax.report.records import encoding_names, read
 from experiments import recorded
 from experiments.length_table.figure import draw
 from experiments.length_table.page import agreement_csv, called, summary, table_csv, table_md
-from experiments.length_table.records import keep, task_of
+from experiments.length_table.records import SUBJECT, keep, task_of
 from experiments.length_table.results import Results, results
 
 PAGES = {"table.md": table_md, "table.csv": table_csv, "agreement.csv": agreement_csv}
@@ -24,7 +24,7 @@ PAGES = {"table.md": table_md, "table.csv": table_csv, "agreement.csv": agreemen
 
 def load(path: pathlib.Path) -> Results:
     """The numbers of a file of records. Raises ValueError where it is damaged or of something else."""
-    return recorded.read(path, "the table of length factors", results)
+    return recorded.read(path, SUBJECT, results)
 
 
 def pilot(folder: pathlib.Path) -> list[str]:

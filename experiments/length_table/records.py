@@ -18,9 +18,10 @@ from attnjax.report.reach import metric_of
 from attnjax.report.records import Run, Sweep, encoding_names, read
 from attnjax.report.scores import at, outcome, values
 from experiments import recorded
-from experiments.recorded import RECORDS, Record
 
 BIGRAM = "bigram"
+SUBJECT = "the table of length factors"
+"""What errors call the file of records."""
 
 
 class Kept(NamedTuple):
@@ -113,11 +114,11 @@ def keep(folders: Iterable[pathlib.Path], out: pathlib.Path) -> list[str]:
         raise ValueError(
             f"two of the folders hold run {next(one for one in ids if ids.count(one) > 1)}: give one of them"
         )
-    tasks, there = {one.task for one in found}, out / RECORDS
-    before = recorded.read(there, "the table of length factors", parsed) if there.exists() else []
+    tasks, there = {one.task for one in found}, out / recorded.RECORDS
+    before = recorded.read(there, SUBJECT, parsed) if there.exists() else []
     found += [one for one in before if one.task not in tasks]
     out.mkdir(parents=True, exist_ok=True)
-    new = out / f"{RECORDS}.new"
+    new = out / f"{recorded.RECORDS}.new"
     new.unlink(missing_ok=True)
     ordered = sorted(found, key=lambda one: (one.task, one.encoding, one.seeds))
     jsonl.append(new, protocol(sweeps), *(line(one) for one in ordered))
@@ -125,12 +126,12 @@ def keep(folders: Iterable[pathlib.Path], out: pathlib.Path) -> list[str]:
     return left
 
 
-def protocol(sweeps: Sequence[Sweep]) -> Record:
+def protocol(sweeps: Sequence[Sweep]) -> recorded.Record:
     """The first line: what the config said before the runs."""
     return {"kind": "protocol", "text": text(sweeps[-1].spec.get("protocol"))}
 
 
-def line(one: Kept) -> Record:
+def line(one: Kept) -> recorded.Record:
     """The line of a run; JSON has null for what is not finite."""
     return {"kind": "run", **one._asdict()}
 
