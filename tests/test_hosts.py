@@ -118,6 +118,7 @@ def undisturbed(tmp_path_factory):
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_two_processes_have_the_bits_of_one_and_the_second_start_does_nothing(tmp_path, undisturbed):
     command = ("run", "tiny.json", "--out", "out")
     for told in ("[1/1]", "1 runs: 1 done; 1 of them before"):

@@ -39,6 +39,7 @@ def test_a_ring_over_two_processes_equals_one_device(tmp_path, name):
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_training_over_two_processes_equals_one_device(tmp_path):
     """Of two addends the order does not matter: two devices of one process have the same bits."""
     first, second = spread.in_processes(tmp_path, "training", processes=2, devices=1)

@@ -12,9 +12,20 @@ ROWS = [
 ROWS = [[cell.strip() for cell in row] for row in ROWS if row[-1].strip() != "test"]
 
 
-def functions(path: pathlib.Path) -> set[str]:
+def functions(path: pathlib.Path) -> dict[str, bool]:
+    """The tests of a file, and whether they are left to the nightly run as a whole."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
-    return {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
+    of_all = "pytest.mark.nightly" in [
+        ast.unparse(one)
+        for node in tree.body
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.List)
+        for one in node.value.elts
+    ]
+    return {
+        node.name: of_all or "pytest.mark.nightly" in [ast.unparse(one) for one in node.decorator_list]
+        for node in tree.body
+        if isinstance(node, ast.FunctionDef)
+    }
 
 
 def test_no_cell_is_empty():
@@ -27,6 +38,12 @@ def test_every_test_is_there():
     assert [row[-1] for row, found in zip(ROWS, named) if found is None] == []
     missing = [found[0] for found in named if found and found[2] not in functions(ROOT / found[1])]
     assert missing == []
+
+
+def test_what_is_left_to_the_nightly_run_is_marked():
+    named = {row[-1]: re.fullmatch(r"`(.+)::(.+)`", row[-1]) for row in ROWS}
+    nightly = {row for row, found in named.items() if found and functions(ROOT / found[1])[found[2]]}
+    assert {row[-1] for row in ROWS if "(nightly" in row[1]} == nightly
 
 
 def test_every_fault_and_class_of_attack_has_a_row():
