@@ -121,13 +121,18 @@ def windows(text: Text, length: int, count: int, seed: int = KEY) -> Int[np.ndar
     return np.asarray(draw(*text.arrays))
 
 
+def named(text: Text) -> str:
+    """What a page calls the text: a path stays with who measures."""
+    return "the standard library of Python" if text.path is None else "a text of the user"
+
+
 def _about(run: RunConfig, task: Text) -> Record:
     """What a reader needs to know of a run."""
     model = run.model
     return {
         **{"data_seed": run.data_seed, "trained": run.task.length_max, "steps": run.train.steps},
         **{"layers": model.layers, "heads": model.heads, "model": model.model, "hidden": model.hidden},
-        "text": "the standard library of Python" if task.path is None else "a text of the user",
+        "text": named(task),
         "sha256": {split: task.for_split(split).sha256 for split in ("validation", "test")},
     }
 

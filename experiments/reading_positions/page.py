@@ -23,7 +23,7 @@ RoPE it is the mean logit of queries and keys that far apart, what they hold inc
 
 ## What was measured
 
-{runs} decoders of bytes of the standard library of Python, {layers} layers of {heads} heads, D = {model}, {steps} steps at
+{runs} decoders of bytes of {text}, {layers} layers of {heads} heads, D = {model}, {steps} steps at
 {trained} bytes ([configs/{sweep}.py](../../configs/{sweep}.py)); seeds {seeds}. {documents} windows of the test split, which
 training never reads, of {double} bytes: half of them fits a ridge regression from the hidden state to the position, at
 positions below {trained}; a quarter chooses its penalty; the last quarter is tested, there and beyond.
@@ -90,6 +90,7 @@ def page(results: Results) -> str:
         runs=len(results.runs),
         seeds=", ".join(map(str, sorted({one["seed"] for one in results.runs}))),
         ends=recorded.ends_of(len({one["seed"] for one in results.runs})),
+        text=run.get("text", "the standard library of Python"),
         last=trained - 1,
         double=2 * trained,
         end=2 * trained - 1,

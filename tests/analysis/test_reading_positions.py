@@ -86,7 +86,9 @@ def test_the_records_are_what_the_models_do(tmp_path, capsys):
     arguments = ["--runs", str(tmp_path / "runs"), "--out", str(tmp_path / "out"), "--documents", "8"]
     assert main(arguments) == 0
     first = (tmp_path / "out" / "records.jsonl").read_bytes()
-    assert "of twice" not in (tmp_path / "out" / "README.md").read_text()
+    readme = (tmp_path / "out" / "README.md").read_text()
+    assert "of twice" not in readme
+    assert "2 decoders of bytes of a text of the user, 1 layers" in readme
     assert main(arguments) == 0
     assert (tmp_path / "out" / "records.jsonl").read_bytes() == first, "nothing is measured twice"
     rope, t5 = read(tmp_path / "out" / "records.jsonl").cells
