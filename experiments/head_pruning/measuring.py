@@ -121,7 +121,7 @@ def windows(text: Text, length: int, count: int, seed: int = KEY) -> Int[np.ndar
     return np.asarray(draw(*text.arrays))
 
 
-def named(text: Text) -> str:
+def text_name(text: Text) -> str:
     """What a page calls the text: a path stays with who measures."""
     return "the standard library of Python" if text.path is None else "a text of the user"
 
@@ -132,7 +132,7 @@ def _about(run: RunConfig, task: Text) -> Record:
     return {
         **{"data_seed": run.data_seed, "trained": run.task.length_max, "steps": run.train.steps},
         **{"layers": model.layers, "heads": model.heads, "model": model.model, "hidden": model.hidden},
-        "text": named(task),
+        "text": text_name(task),
         "sha256": {split: task.for_split(split).sha256 for split in ("validation", "test")},
     }
 

@@ -19,7 +19,7 @@ from attnjax.sweep import load as load_sweep
 from attnjax.tasks import Text
 from attnjax.typing import Float, Int
 from experiments import recorded
-from experiments.head_pruning.measuring import named, windows
+from experiments.head_pruning.measuring import text_name, windows
 from experiments.reading_positions.curves import bias_curves
 from experiments.reading_positions.probes import Probe, position_probe
 from experiments.reading_positions.rotary import frequency_use, mean_scores, reach, rotary_encoding
@@ -61,7 +61,7 @@ def of_run(subject: LoadedModel, documents: int) -> list[Record]:
     found = [{"kind": "probe", **common, "of": of, **_scores(one)} for of, one in probes._asdict().items()]
     found += [{"kind": kind, **common, **numbers} for kind, numbers in _of_encoding(subject, tokens[:, :length])]
     about = {"trained": length, "steps": run.train.steps, "layers": model.layers, "heads": model.heads}
-    about |= {"model": model.model, "text": named(task)}
+    about |= {"model": model.model, "text": text_name(task)}
     # At the end: a run whose records were cut off by a crash is measured again.
     return [*found, {"kind": "run", **common, **about}]
 

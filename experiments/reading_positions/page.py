@@ -90,6 +90,7 @@ def page(results: Results) -> str:
         runs=len(results.runs),
         seeds=", ".join(map(str, sorted({one["seed"] for one in results.runs}))),
         ends=recorded.ends_of(len({one["seed"] for one in results.runs})),
+        # Records of before 2026-11-27 are of this text alone, and do not name it.
         text=run.get("text", "the standard library of Python"),
         last=trained - 1,
         double=2 * trained,
