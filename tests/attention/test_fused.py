@@ -108,6 +108,7 @@ def kernel(monkeypatch):
 
     def fake(q, k, v, *, implementation, **options):
         assert implementation == "cudnn"
+        assert q.shape[1] % 2 == k.shape[1] % 2 == 0, "JAX refuses gradients of odd lengths"
         calls.append({"dtype": q.dtype.name, "width": q.shape[-1], **options})
         # In float32, because XLA's path does not run on 16 bits under strict promotion.
         return real(*(x.astype("float32") for x in (q, k, v)), implementation="xla", **options).astype(q.dtype)
@@ -137,8 +138,29 @@ def test_the_adapter_of_cudnn(name, mask, kernel):
     window = None if mask.window is None else (3, 0)
     width, scale = {"nope": 8, "pope": 16, "alibi": 24}[name], float(np.float32(H**-0.5))
     call = {"dtype": "bfloat16", "width": width, "scale": scale, "is_causal": mask.causal, "local_window_size": window}
-    assert kernel == [call]
+    assert [{name: x for name, x in given.items() if name != "key_value_seq_lengths"} for given in kernel] == [call]
     np.testing.assert_allclose(out, expected, rtol=0, atol=0.03)
+
+
+@pytest.mark.parametrize(("T", "S"), [(9, 9), (8, 8), (8, 5), (5, 8), (1, 1)])
+@pytest.mark.parametrize("mask", [CAUSAL, Mask(causal=True, window=3), Mask()], ids=["causal", "window", "full"])
+def test_odd_lengths_through_cudnn(mask, T, S, kernel):
+    """JAX refuses their gradients, so that a query and a key are added which nobody sees; before, this was an error."""
+    S = T if mask.causal else S
+    q, k, v = (x.astype("bfloat16") for x in content(T, S))
+
+    @jax.jit
+    def gradients(q, k, v):
+        def of(run):
+            loss = lambda q, k, v: (run(q, k, v) ** 2).sum()
+            return jax.grad(loss, argnums=(0, 1, 2))(q, k, v)
+
+        inputs = lambda *arrays: inputs_of(NoPE(), T, S, dtype="bfloat16", mask=mask, arrays=arrays)
+        return of(lambda *arrays: fused.cudnn(inputs(*arrays))), of(lambda *arrays: dense(inputs(*arrays))[0])
+
+    for got, expected in zip(*gradients(q, k, v), strict=True):
+        np.testing.assert_allclose(got.astype("float32"), expected.astype("float32"), rtol=0.05, atol=0.05)
+    assert all(("key_value_seq_lengths" in call) == (S % 2 == 1 and not mask.causal) for call in kernel)
 
 
 @pytest.mark.usefixtures("kernel")
