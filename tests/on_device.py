@@ -1,7 +1,8 @@
 """The agreement matrix on the accelerator of this process, against the float64 oracle on its CPU.
 
     python -m tests.on_device                                  every encoding; records and page go into runs/on_device
-    python -m tests.on_device rope t5 --out experiments/devices/h100
+    python -m tests.on_device rope t5 --out runs/part1         several processes on one GPU, each with encodings of its own
+    python -m tests.on_device --out runs/all --merge runs/part1 runs/part2
 
 Each encoding runs under all masks, rules and positions of `tests/attention/matrix.py` with grouped heads, in each
 implementation that can serve it and in three ways: float32 with products in full precision; float32 as the device multiplies by
@@ -15,10 +16,13 @@ queries at the default positions, cuDNN's in bfloat16 on an NVIDIA GPU and that 
 Pallas would be interpreted, as it is in the tests, and is left out.
 
 Every record is in records.jsonl before the next program is compiled, and the same command goes on where it was stopped. The
-exit status is 1 where an error is above its bound.
+exit status is 1 where an error is above its bound. Beside such an error in products of shortened operands the page has what
+the oracle itself changes by, in float64, where q, k and v are rounded as these operands are: the gradient of CoPE jumps where a
+counted position passes a whole number, and there no implementation can do better.
 """
 
 import argparse
+import collections
 import functools
 import pathlib
 import sys
@@ -82,7 +86,9 @@ WAYS = (
     Way("float32, as the device multiplies", "float32", "default", 32 * 2**-11),
     Way("bfloat16", "bfloat16", "default", 32 * 2**-8),
 )
-IMPLEMENTATIONS = ("dense", "chunked", "xla", "cudnn", "pallas")
+TABLES = ("dense", "chunked", "xla")
+"""Implementations that serve masks that are data, on every device."""
+IMPLEMENTATIONS = (*TABLES, "cudnn", "pallas")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -92,24 +98,67 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("encodings", nargs="*", metavar="ENCODING", help="names of the matrix; default: all")
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("runs/on_device"), help="folder of results")
+    text = "compare nothing: take the records of these folders into --out, and write the page of all that are there"
+    parser.add_argument("--merge", type=pathlib.Path, nargs="+", metavar="DIR", help=text)
     chosen = parser.parse_args(arguments)
     if unknown := sorted(set(chosen.encodings) - set(ENCODINGS)):
         parser.error(f"the matrix has no encoding {', '.join(unknown)}; it has {', '.join(ENCODINGS)}")
-    path, device = chosen.out / recorded.RECORDS, jax.devices()[0]
-    known = {(row["device"], row["encoding"], row["way"], row["implementation"]) for row in rows(path)}
-    for name in chosen.encodings or ENCODINGS:
+    path = chosen.out / recorded.RECORDS
+    if chosen.merge:
+        merge(path, [folder / recorded.RECORDS for folder in chosen.merge])
+    else:
+        compare(path, chosen.encodings or list(ENCODINGS))
+    found = rows(path)
+    (chosen.out / "README.md").write_text(page(recorded.about(jsonl.read(path).tables), found), encoding="utf-8")
+    return int(any(failed(row) for row in found))
+
+
+def compare(path: pathlib.Path, names: Sequence[str]) -> None:
+    """Compare what has no record yet."""
+    device, known = jax.devices()[0], {key_of(row) for row in rows(path)}
+    for name in names:
         for way in WAYS:
             for implementation in IMPLEMENTATIONS:
                 key = (device.device_kind, name, way.name, implementation)
                 if key not in known and served(name, implementation, way) != (False, ()):
                     recorded.begin(path, PROTOCOL)
-                    record = dict(zip(("device", "encoding", "way", "implementation"), key, strict=True))
+                    record = dict(zip(KEY, key, strict=True))
                     record |= {"kind": "compared", "jax": jax.__version__, "bound": way.bound}
                     jsonl.append(path, record | compared(name, implementation, way))
                     print(*key, f"{rows(path)[-1]['error']:.1e}", flush=True)
-    found = rows(path)
-    (chosen.out / "README.md").write_text(page(recorded.about(jsonl.read(path).tables), found), encoding="utf-8")
-    return int(any(failed(row) for row in found))
+
+
+def merge(path: pathlib.Path, parts: Sequence[pathlib.Path]) -> None:
+    """Take in records of other files, in the order of the matrix: a new file begins with the place of the first.
+
+    Raises ValueError where protocol or place differ, or where one program has two records that are not the same.
+    """
+    files = [jsonl.read(file).tables for file in (*([path] if path.exists() else []), *parts)]
+    heads = [[{**row, "date": None} for row in file if row["kind"] in ("protocol", "made")] for file in files]
+    for file, head in zip(parts, heads[-len(parts) :], strict=True):
+        if head != heads[0]:
+            raise ValueError(
+                f"{file} has another protocol or was made elsewhere than {path if path.exists() else parts[0]}"
+            )
+    found: dict[tuple, dict] = {}
+    for row in (row for file in files for row in file if row["kind"] == "compared"):
+        if found.setdefault(key_of(row), row) != row:
+            raise ValueError(f"{' '.join(key_of(row))} has two records that differ")
+    order = [list(ENCODINGS), [way.name for way in WAYS], list(IMPLEMENTATIONS)]
+    place = lambda row: [of.index(part) for of, part in zip(order, key_of(row)[1:], strict=True)]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    jsonl.keep(path, lambda _: False)
+    jsonl.append(
+        path, *(row for row in files[0] if row["kind"] in ("protocol", "made")), *sorted(found.values(), key=place)
+    )
+
+
+KEY = ("device", "encoding", "way", "implementation")
+
+
+def key_of(row: dict) -> tuple[str, ...]:
+    """What a record is of."""
+    return tuple(row[name] for name in KEY)
 
 
 def rows(path: pathlib.Path) -> list[dict]:
@@ -124,7 +173,7 @@ def failed(row: dict) -> bool:
 
 def served(name: str, implementation: str, way: Way) -> tuple[bool, tuple[str, ...]]:
     """Whether an implementation serves an encoding under the masks of the matrix on this device, and under which known ones."""
-    if implementation in ("dense", "chunked", "xla"):
+    if implementation in TABLES:
         return implementation != "xla" or Trait.SCORE not in ENCODINGS[name].traits, ()
     if implementation == "pallas" and jax.devices()[0].platform != "tpu":
         return False, ()
@@ -180,13 +229,22 @@ def compared(name: str, implementation: str, way: Way) -> dict:
             (_, out), gradients = run(*arrays, *rest)
             got = {"out": out} | dict(zip(("q", "k", "v", "params", "scale"), gradients, strict=True))
             count += 1
-            for (at, a), b in zip(jax.tree_util.tree_leaves_with_path(got), jax.tree.leaves(expected), strict=True):
-                # Sums over the batch may cancel: of parameters and scale, errors are relative to its order at least.
-                unit = max(1.0 if at[0].key in ("params", "scale") else 0.0, np.abs(b).max())
-                error = float(np.abs(np.asarray(a, np.float64) - b).max() / unit)
-                if not error <= worst:
-                    worst, where = error, jax.tree_util.keystr(at)
+            error, at = error_of(got, expected)
+            if not error <= worst:
+                worst, where = error, at
     return {"error": worst, "where": where, "cases": count}
+
+
+def error_of(got: dict, expected: dict) -> tuple[float, str]:
+    """The largest error relative to the largest entry of its array, and which array that is."""
+    worst, where = 0.0, ""
+    for (at, a), b in zip(jax.tree_util.tree_leaves_with_path(got), jax.tree.leaves(expected), strict=True):
+        # Sums over the batch may cancel: of parameters and scale, errors are relative to its order at least.
+        unit = max(1.0 if at[0].key in ("params", "scale") else 0.0, np.abs(b).max())
+        error = float(np.abs(np.asarray(a, np.float64) - b).max() / unit)
+        if not error <= worst:
+            worst, where = error, jax.tree_util.keystr(at)
+    return worst, where
 
 
 def _cases(name: str, implementation: str, way: Way) -> Iterator[tuple]:
@@ -229,6 +287,18 @@ def truths(name: str, dtype: str) -> list:
         return [outcome(program, inputs, data, "float64") for data in given]
 
 
+@functools.lru_cache
+def moved_by_rounding(name: str, bits: int = 11) -> float:
+    """The largest change of what the oracle gives in float64 where q, k and v have so many significant bits."""
+    q, k, v, *rest = draw(ENCODINGS[name], LAYOUT)
+    exact = truths(name, "float32")
+    with jax.default_device(jax.devices("cpu")[0]):
+        short = [np.asarray(jax.lax.reduce_precision(x, 8, bits - 1), np.float32) for x in (q, k, v)]
+        given = ((*data[:2], allowed_by(*data[2:]), data[-1]) for _, data in cases_of(name, LAYOUT))
+        rounded = [outcome(truth(name), (*short, *rest), data, "float64") for data in given]
+    return max(error_of(got, expected)[0] for got, expected in zip(rounded, exact, strict=True))
+
+
 def page(about: dict, found: list[dict]) -> str:
     """The largest error of each encoding, over implementations, as a table."""
     devices = ", ".join(dict.fromkeys(row["device"] for row in found))
@@ -244,11 +314,17 @@ def page(about: dict, found: list[dict]) -> str:
         "",
         f"{len(found) - len(bad)} of {len(found)} programs are within their bound.",
         *(
-            f"* {row['encoding']}, {row['implementation']}, {row['way']}: {row['error']:.1e} in {row['where']}"
+            f"* {row['encoding']}, {row['implementation']}, {row['way']}: {row['error']:.1e} in {row['where']}{_alone(row)}"
             for row in bad
         ),
         "",
     ]
+    whole = {name: (2 + (served(name, "xla", WAYS[0]) != (False, ()))) * len(WAYS) for name in ENCODINGS}
+    count = collections.Counter(row["encoding"] for row in found if row["implementation"] in TABLES)
+    none = [name for name in ENCODINGS if not count[name]]
+    part = [name for name in ENCODINGS if 0 < count[name] < whole[name]]
+    text += [f"Not compared, {len(none)} of {len(ENCODINGS)} encodings: {', '.join(none)}.", ""] if none else []
+    text += [f"Compared in part: {', '.join(part)}.", ""] if part else []
     header = ("encoding", *(f"{way.name} (bound {way.bound:.1e})" for way in ways))
     largest = lambda name, way: max(
         (row["error"] for row in found if (row["encoding"], row["way"]) == (name, way.name)), default=None
@@ -257,6 +333,13 @@ def page(about: dict, found: list[dict]) -> str:
     encodings = dict.fromkeys(row["encoding"] for row in found)
     table = [(name, *(cell(largest(name, way)) for way in ways)) for name in encodings]
     return "\n".join(text) + "\n" + formatting.markdown_table(header, table)
+
+
+def _alone(row: dict) -> str:
+    """What rounding the operands alone does, where a device has shortened them."""
+    if row["way"] != WAYS[1].name:
+        return ""
+    return f"; q, k and v of 11 bits alone move the oracle by {moved_by_rounding(row['encoding']):.1e}"
 
 
 if __name__ == "__main__":

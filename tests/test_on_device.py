@@ -3,13 +3,18 @@
 The kernel of cuDNN is not here; XLA's takes its place. That of Pallas is interpreted, as if the CPU were a TPU.
 """
 
+import pathlib
 import types
 
 import jax
 import pytest
 
 from attnjax.attention import support
+from attnjax.records import jsonl
+from experiments import recorded
 from tests import on_device
+
+H200 = pathlib.Path(__file__).parents[1] / "experiments/devices/h200/records.jsonl"
 
 
 @pytest.fixture
@@ -65,6 +70,55 @@ def test_unknown_encoding(capsys):
     with pytest.raises(SystemExit, match="2"):
         on_device.main(["ropes"])
     assert "the matrix has no encoding ropes; it has nope, rope" in capsys.readouterr().err
+
+
+def test_parts_of_several_processes_become_one_page(small, monkeypatch):
+    """In the order of the matrix, and once each; records that differ or come from elsewhere are refused."""
+    parts = [str(small / name) for name in ("alibi", "nope", "both")]
+    assert on_device.main(["alibi", "--out", parts[0]]) == on_device.main(["nope", "--out", parts[1]]) == 0
+    assert on_device.main(["--out", parts[2], "--merge", parts[0], parts[1], parts[0]]) == 0
+    file = small / "both" / "records.jsonl"
+    found = on_device.rows(file)
+    assert [row["encoding"] for row in found] == ["nope", "nope", "alibi", "alibi"]
+    text = (small / "both" / "README.md").read_text()
+    assert "4 of 4 programs are within their bound." in text
+    assert "Not compared, 49 of 51 encodings: rope, rope-interleaved, " in text
+    assert "Compared in part: nope, alibi." in text
+    whole = file.read_bytes()
+    assert on_device.main(["--out", parts[2], "--merge", parts[1]]) == 0
+    assert file.read_bytes() == whole
+    other = small / "alibi" / "records.jsonl"
+    rows = jsonl.read(other).tables
+    jsonl.replace(other, [{**row, "error": 0.0} if row["kind"] == "compared" else row for row in rows])
+    with pytest.raises(ValueError, match="cpu alibi float32, full precision dense has two records that differ"):
+        on_device.main(["--out", parts[2], "--merge", parts[0]])
+    jsonl.replace(other, [{**row, "jax": "0.1"} if row["kind"] == "made" else row for row in rows])
+    with pytest.raises(
+        ValueError, match="alibi/records.jsonl has another protocol or was made elsewhere than .*both/rec"
+    ):
+        on_device.main(["--out", parts[2], "--merge", parts[0]])
+
+
+@pytest.mark.slow
+def test_rounded_operands_move_the_gradient_of_cope_alone():
+    """It jumps where a counted position passes a whole number. By as much a GPU that multiplies 11 bits was off."""
+    measured = {row["encoding"]: row["error"] for row in on_device.rows(H200) if row["way"] == on_device.WAYS[1].name}
+    for name in ("cope", "cope-short"):
+        assert 0.1 < on_device.moved_by_rounding(name) == pytest.approx(measured[name], rel=0.02)
+    assert on_device.moved_by_rounding("rope") < 1e-3
+
+
+@pytest.mark.slow
+def test_what_a_gpu_gave():
+    """The committed page is that of its records, and only the gradient of CoPE is above a bound."""
+    found = on_device.rows(H200)
+    assert {row["device"] for row in found} == {"NVIDIA H200"}
+    assert {(row["encoding"], row["way"]) for row in found if on_device.failed(row)} == {
+        (name, on_device.WAYS[1].name) for name in ("cope", "cope-short")
+    }
+    text = on_device.page(recorded.about(jsonl.read(H200).tables), found)
+    assert "1.3e-01 in ['q']; q, k and v of 11 bits alone move the oracle by 1.3e-01\n" in text
+    assert text == H200.with_name("README.md").read_text(encoding="utf-8")
 
 
 @pytest.fixture

@@ -114,11 +114,10 @@ def cudnn(inputs: AttentionInputs) -> Float[Array, "B K G T H"]:
     (B, T), S, (left, causal) = q.shape[:2], k.shape[1], (inputs.span.left, inputs.span.causal)
     # JAX refuses gradients of an odd number of queries or keys. A causal mask hides the key that is added; others count it out.
     q, k, v = (jnp.pad(x, ((0, 0), (0, x.shape[1] % 2), (0, 0), (0, 0))) for x in (q, k, v))
-    counted = {} if causal or S % 2 == 0 else {"key_value_seq_lengths": jnp.full(B, S, jnp.int32)}
+    counted = None if causal or S % 2 == 0 else jnp.full(B, S, jnp.int32)
     window = None if left is None else (left, 0)
-    out = jax.nn.dot_product_attention(
-        q, k, v, scale=scale, is_causal=causal, local_window_size=window, implementation="cudnn", **counted
-    )[:, :T]
+    options = {"scale": scale, "is_causal": causal, "local_window_size": window, "key_value_seq_lengths": counted}
+    out = jax.nn.dot_product_attention(q, k, v, implementation="cudnn", **options)[:, :T]
     everyone = jnp.ones((1, 1, 1, T), bool)
     return settle(inputs, out.astype(inputs.compute_dtype), everyone, _rows_that_see(inputs, own, others))
 

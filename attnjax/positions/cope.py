@@ -10,6 +10,9 @@ of their positions), so key tiles are visited from the last to the first, and th
 The gate sees the scaled logit, and q . e is not scaled, as in x-transformers (class CoPE, called after scaling and
 masking, with queries that are not scaled themselves).
 
+The gradient jumps where p_ij passes a whole number. On a GPU that shortens the operands of float32 products, single entries
+were therefore wrong by a fifth of the largest; `jax.default_matmul_precision("highest")` prevents it.
+
 Learned: shared = {"table": [max_position, H]}, zero at first, shared by all heads.
 Reference: Golovneva, Wang, Weston, Sukhbaatar 2024, arXiv:2405.18719, equations 3 to 7 and appendix B.
 """
