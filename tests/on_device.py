@@ -131,8 +131,11 @@ def compare(path: pathlib.Path, names: Sequence[str]) -> None:
 def merge(path: pathlib.Path, parts: Sequence[pathlib.Path]) -> None:
     """Take in records of other files, in the order of the matrix: a new file begins with the place of the first.
 
-    Raises ValueError where protocol or place differ, or where one program has two records that are not the same.
+    Raises ValueError where a file is missing, where protocol or place differ, or where one program has two records that are not
+    the same.
     """
+    if missing := [str(file) for file in parts if not file.exists()]:
+        raise ValueError(f"there are no records in {', '.join(missing)}")
     files = [jsonl.read(file).tables for file in (*([path] if path.exists() else []), *parts)]
     heads = [[{**row, "date": None} for row in file if row["kind"] in ("protocol", "made")] for file in files]
     for file, head in zip(parts, heads[-len(parts) :], strict=True):
@@ -147,10 +150,8 @@ def merge(path: pathlib.Path, parts: Sequence[pathlib.Path]) -> None:
     order = [list(ENCODINGS), [way.name for way in WAYS], list(IMPLEMENTATIONS)]
     place = lambda row: [of.index(part) for of, part in zip(order, key_of(row)[1:], strict=True)]
     path.parent.mkdir(parents=True, exist_ok=True)
-    jsonl.keep(path, lambda _: False)
-    jsonl.append(
-        path, *(row for row in files[0] if row["kind"] in ("protocol", "made")), *sorted(found.values(), key=place)
-    )
+    head = [row for row in files[0] if row["kind"] in ("protocol", "made")]
+    jsonl.replace(path, [*head, *sorted(found.values(), key=place)])
 
 
 KEY = ("device", "encoding", "way", "implementation")

@@ -87,6 +87,8 @@ def test_parts_of_several_processes_become_one_page(small, monkeypatch):
     whole = file.read_bytes()
     assert on_device.main(["--out", parts[2], "--merge", parts[1]]) == 0
     assert file.read_bytes() == whole
+    with pytest.raises(ValueError, match="there are no records in .*nowhere/records.jsonl"):
+        on_device.main(["--out", parts[2], "--merge", parts[0], str(small / "nowhere")])
     other = small / "alibi" / "records.jsonl"
     rows = jsonl.read(other).tables
     jsonl.replace(other, [{**row, "error": 0.0} if row["kind"] == "compared" else row for row in rows])
