@@ -137,9 +137,10 @@ def merge(path: pathlib.Path, parts: Sequence[pathlib.Path]) -> None:
     if missing := [str(file) for file in parts if not file.exists()]:
         raise ValueError(f"there are no records in {', '.join(missing)}")
     files = [jsonl.read(file).tables for file in (*([path] if path.exists() else []), *parts)]
-    heads = [[{**row, "date": None} for row in file if row["kind"] in ("protocol", "made")] for file in files]
-    for file, head in zip(parts, heads[-len(parts) :], strict=True):
-        if head != heads[0]:
+    heads = [[row for row in file if row["kind"] in ("protocol", "made")] for file in files]
+    undated = [[{**row, "date": None} for row in head] for head in heads]
+    for file, head in zip(parts, undated[-len(parts) :], strict=True):
+        if head != undated[0]:
             raise ValueError(
                 f"{file} has another protocol or was made elsewhere than {path if path.exists() else parts[0]}"
             )
@@ -150,8 +151,7 @@ def merge(path: pathlib.Path, parts: Sequence[pathlib.Path]) -> None:
     order = [list(ENCODINGS), [way.name for way in WAYS], list(IMPLEMENTATIONS)]
     place = lambda row: [of.index(part) for of, part in zip(order, key_of(row)[1:], strict=True)]
     path.parent.mkdir(parents=True, exist_ok=True)
-    head = [row for row in files[0] if row["kind"] in ("protocol", "made")]
-    jsonl.replace(path, [*head, *sorted(found.values(), key=place)])
+    jsonl.replace(path, [*heads[0], *sorted(found.values(), key=place)])
 
 
 KEY = ("device", "encoding", "way", "implementation")
@@ -280,24 +280,22 @@ def known_truths(name: str, dtype: str) -> list:
 @functools.lru_cache(maxsize=2)
 def truths(name: str, dtype: str) -> list:
     """What the cases give in float64, of inputs rounded to this type, on the CPU."""
-    q, k, v, *rest = draw(ENCODINGS[name], LAYOUT)
-    inputs = (*(np.asarray(jnp.asarray(x, dtype), np.float32) for x in (q, k, v)), *rest)
-    with jax.default_device(jax.devices("cpu")[0]):
-        program = truth(name)
-        given = ((*data[:2], allowed_by(*data[2:]), data[-1]) for _, data in cases_of(name, LAYOUT))
-        return [outcome(program, inputs, data, "float64") for data in given]
+    return _in_float64(name, lambda x: np.asarray(jnp.asarray(x, dtype), np.float32))
 
 
 @functools.lru_cache
-def moved_by_rounding(name: str, bits: int = 11) -> float:
-    """The largest change of what the oracle gives in float64 where q, k and v have so many significant bits."""
+def moved_by_rounding(name: str) -> float:
+    """The largest change of what the oracle gives in float64 where q, k and v have 11 significant bits."""
+    rounded = _in_float64(name, lambda x: np.asarray(jax.lax.reduce_precision(x, exponent_bits=8, mantissa_bits=10)))
+    return max(error_of(got, exact)[0] for got, exact in zip(rounded, truths(name, "float32"), strict=True))
+
+
+def _in_float64(name: str, rounding: Callable[[Any], np.ndarray]) -> list:
     q, k, v, *rest = draw(ENCODINGS[name], LAYOUT)
-    exact = truths(name, "float32")
     with jax.default_device(jax.devices("cpu")[0]):
-        short = [np.asarray(jax.lax.reduce_precision(x, 8, bits - 1), np.float32) for x in (q, k, v)]
+        inputs, program = (*map(rounding, (q, k, v)), *rest), truth(name)
         given = ((*data[:2], allowed_by(*data[2:]), data[-1]) for _, data in cases_of(name, LAYOUT))
-        rounded = [outcome(truth(name), (*short, *rest), data, "float64") for data in given]
-    return max(error_of(got, expected)[0] for got, expected in zip(rounded, exact, strict=True))
+        return [outcome(program, inputs, data, "float64") for data in given]
 
 
 def page(about: dict, found: list[dict]) -> str:
@@ -315,12 +313,12 @@ def page(about: dict, found: list[dict]) -> str:
         "",
         f"{len(found) - len(bad)} of {len(found)} programs are within their bound.",
         *(
-            f"* {row['encoding']}, {row['implementation']}, {row['way']}: {row['error']:.1e} in {row['where']}{_alone(row)}"
+            f"* {row['encoding']}, {row['implementation']}, {row['way']}: {row['error']:.1e} in {row['where']}{_rounded(row)}"
             for row in bad
         ),
         "",
     ]
-    whole = {name: (2 + (served(name, "xla", WAYS[0]) != (False, ()))) * len(WAYS) for name in ENCODINGS}
+    whole = {name: len(WAYS) * sum(served(name, one, WAYS[0])[0] for one in TABLES) for name in ENCODINGS}
     count = collections.Counter(row["encoding"] for row in found if row["implementation"] in TABLES)
     none = [name for name in ENCODINGS if not count[name]]
     part = [name for name in ENCODINGS if 0 < count[name] < whole[name]]
@@ -336,8 +334,8 @@ def page(about: dict, found: list[dict]) -> str:
     return "\n".join(text) + "\n" + formatting.markdown_table(header, table)
 
 
-def _alone(row: dict) -> str:
-    """What rounding the operands alone does, where a device has shortened them."""
+def _rounded(row: dict) -> str:
+    """By how much rounded inputs move the oracle, where a device has shortened the operands of products."""
     if row["way"] != WAYS[1].name:
         return ""
     return f"; q, k and v of 11 bits alone move the oracle by {moved_by_rounding(row['encoding']):.1e}"

@@ -72,7 +72,7 @@ def test_unknown_encoding(capsys):
     assert "the matrix has no encoding ropes; it has nope, rope" in capsys.readouterr().err
 
 
-def test_parts_of_several_processes_become_one_page(small, monkeypatch):
+def test_parts_of_several_processes_become_one_page(small):
     """In the order of the matrix, and once each; records that differ or come from elsewhere are refused."""
     parts = [str(small / name) for name in ("alibi", "nope", "both")]
     assert on_device.main(["alibi", "--out", parts[0]]) == on_device.main(["nope", "--out", parts[1]]) == 0
