@@ -322,7 +322,7 @@ def page(about: dict, found: list[dict]) -> str:
     count = collections.Counter(row["encoding"] for row in found if row["implementation"] in TABLES)
     none = [name for name in ENCODINGS if not count[name]]
     part = [name for name in ENCODINGS if 0 < count[name] < whole[name]]
-    text += [f"Not compared, {len(none)} of {len(ENCODINGS)} encodings: {', '.join(none)}.", ""] if none else []
+    text += [f"Not compared, {len(none)} of {len(ENCODINGS)} configurations: {', '.join(none)}.", ""] if none else []
     text += [f"Compared in part: {', '.join(part)}.", ""] if part else []
     header = ("encoding", *(f"{way.name} (bound {way.bound:.1e})" for way in ways))
     largest = lambda name, way: max(

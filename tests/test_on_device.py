@@ -82,7 +82,7 @@ def test_parts_of_several_processes_become_one_page(small):
     assert [row["encoding"] for row in found] == ["nope", "nope", "alibi", "alibi"]
     text = (small / "both" / "README.md").read_text()
     assert "4 of 4 programs are within their bound." in text
-    assert "Not compared, 49 of 51 encodings: rope, rope-interleaved, " in text
+    assert "Not compared, 49 of 51 configurations: rope, rope-interleaved, " in text
     assert "Compared in part: nope, alibi." in text
     whole = file.read_bytes()
     assert on_device.main(["--out", parts[2], "--merge", parts[1]]) == 0

@@ -16,19 +16,19 @@ def claim(results: Results) -> str:
     if "none" in cells:
         plain = cells["none"]
         parts.append(
-            f"Trained at {short} {unit}s, RoPE as it is loses {interval(plain.estimate('sliding', long))} nats per {unit} "
-            f"at the end of a window of {long}, against {interval(plain.estimate('sliding', short))} at {short}."
+            f"Trained at {short} {unit}s, RoPE as it is has a loss of {interval(plain.estimate('sliding', long))} nats per "
+            f"{unit} at the end of a window of {long}, against {interval(plain.estimate('sliding', short))} at {short}."
         )
     parts.append(f"Without training {lowest(results, 'zero-shot', long)}.")
     if "tuned" in results.cells:
-        parts.append(f"After {results.about['steps']} steps of tuning {lowest(results, 'tuned', long)}.")
+        parts.append(f"After {results.about['steps']} steps of fine-tuning {lowest(results, 'tuned', long)}.")
     parts.append(f"Needles at {long}: {'; '.join(finders(results, stage) for stage in results.stages)}.")
     return " ".join(parts)
 
 
 def lowest(results: Results, stage: str, length: int) -> str:
-    """The method with the lowest loss at the end of a length, beside the trained model at the trained length, and what cannot
-    be told apart from it.
+    """The method with the lowest loss at the end of a length, beside the trained model at the trained length, and from what no
+    difference is shown.
     """
     best, *others = ranked(results, stage, "sliding", length)
     _, _, tied = sorted_out(others, lambda cell: cell.units("sliding", length) - best.units("sliding", length))
@@ -46,7 +46,7 @@ def lowest(results: Results, stage: str, length: int) -> str:
             text += f", {interval(lower)} below {label(plain)} at {short}"
         else:
             names = [f"{label(plain)} at {short}", *names]
-    return f"{text} (not to be told apart: {', '.join(names)})" if names else text
+    return f"{text} (no difference shown: {', '.join(names)})" if names else text
 
 
 def bullets(results: Results) -> list[str]:
@@ -75,7 +75,7 @@ def context(results: Results, stage: str) -> str:
     change = lambda cell: cell.units("sliding", long) - cell.units("sliding", short)
     better, worse, rest = sorted_out(cells, change)
     said = []
-    for found, text in ((better, "lower"), (worse, "higher"), (rest, "not to be told apart")):
+    for found, text in ((better, "lower"), (worse, "higher"), (rest, "not shown to differ")):
         said += [f"{text} under {listed(found)}"] if found else []
     return (
         f"**More context, {named(stage)}**: the same {results.about['unit']}s are predicted with {long} before them instead "
@@ -94,14 +94,14 @@ def price(results: Results, length: int) -> str:
 
 
 def gain(results: Results, length: int) -> str:
-    """Which methods are ahead of plain tuning, in which no frequency is changed."""
+    """Which methods are ahead of plain fine-tuning, in which no frequency is changed."""
     cells = [cell for name, cell in results.cells["tuned"].items() if name != "none"]
     plain = results.cells["tuned"]["none"].units("sliding", length)
     better, worse, rest = sorted_out(cells, lambda cell: cell.units("sliding", length) - plain)
     said = [f"ahead: {listed(better)}"] if better else []
     said += [f"behind: {listed(worse)}"] if worse else []
-    said += [f"not to be told apart: {listed(rest)}"] if rest else []
-    return f"**Against tuning RoPE as it is**, at the end of {length}: {'; '.join(said)}."
+    said += [f"no difference shown: {listed(rest)}"] if rest else []
+    return f"**Against fine-tuning RoPE as it is**, at the end of {length}: {'; '.join(said)}."
 
 
 def finding(results: Results) -> str:
@@ -174,4 +174,4 @@ def label(cell: Cell) -> str:
 
 def named(stage: str) -> str:
     """The stage in a sentence."""
-    return "without training" if stage == "zero-shot" else "after tuning"
+    return "without training" if stage == "zero-shot" else "after fine-tuning"

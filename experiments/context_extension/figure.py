@@ -50,7 +50,7 @@ def panels(results: Results) -> list[tuple[str, tuple[str, ...], str]]:
         found = [("zero-shot", scaled, "Other frequencies"), ("zero-shot", remapped, "Other positions")]
     return [
         *found,
-        *[("tuned", scaled, "After {steps} steps of tuning") for stage in results.stages if stage == "tuned"],
+        *[("tuned", scaled, "After {steps} steps of fine-tuning") for stage in results.stages if stage == "tuned"],
     ]
 
 

@@ -36,9 +36,9 @@ position interpolation (PI), Chen et al. 2023 (arXiv:2306.15595); NTK-aware, dyn
 Gelberg et al. 2025 (arXiv:2512.12167); sliding windows, Press et al. 2022 (arXiv:2108.12409).{papers}
 
 **Expected**: as trained, the loss rises steeply past the trained length. NTK-aware scaling was made to be used without
-training, PI and YaRN with some. Published perplexities of LLaMA 2 7B tuned for 8,192 tokens (those of YaRN on fewer tokens), at
-8,192 and at 10,240 (Peng et al. 2023): YaRN 3.36 and 6.05, NTK 3.59 and 6.24, PI 3.34 and 8.07. Needles at twice the
-trained length, one kind of three (multi-query, Gelberg et al. 2025): RoPE and PI 0, NTK 21, YaRN 18, DroPE 28 %; without
+training, PI and YaRN with some. Published perplexities of LLaMA 2 7B fine-tuned for 8,192 tokens (those of YaRN on fewer
+tokens), at 8,192 and at 10,240 (Peng et al. 2023): YaRN 3.36 and 6.05, NTK 3.59 and 6.24, PI 3.34 and 8.07. Needles at twice
+the trained length, one kind of three (multi-query, Gelberg et al. 2025): RoPE and PI 0, NTK 21, YaRN 18, DroPE 28 %; without
 recalibration a model is not expected to do anything without its RoPE.
 
 ## What was run
@@ -49,8 +49,8 @@ recalibration a model is not expected to do anything without its RoPE.
   published for one longer context. Dynamic NTK looks at the length of each sequence, LongRoPE changes nothing up to the trained
   length. **LongRoPE**: {longrope}. **p-RoPE** (p = {keep}) is put on a model that was trained with all its frequencies; its
   authors train with it.{positions}
-* **Tuning**: {steps} steps of Adam on {tokens} {unit}s each, rate {rate:g}, at {longest} {unit}s; the same windows for every
-  method. **DroPE** is recalibrated at {trained} {unit}s instead, as its authors do, on as many {unit}s.{logit_scale}
+* **Fine-tuning**: {steps} steps of Adam on {tokens} {unit}s each, rate {rate:g}, at {longest} {unit}s; the same windows for
+  every method. **DroPE** is recalibrated at {trained} {unit}s instead, as its authors do, on as many {unit}s.{logit_scale}
 * **Loss**: {documents} documents of {longest} {unit}s. *Windows that do not overlap* are the documents cut into windows of T;
   *sliding* counts the last {stride} {unit}s of windows of T that end at the same {unit}s, so that lengths differ by their
   context alone.
@@ -80,7 +80,8 @@ question (1), and by length of the context in {unit}s.*
 python -m experiments.context_extension --render experiments/context_extension      # page, tables, figures from the records
 ```
 
-Measured on {date} with Python {python}, jax {jax} and flax {flax} on {processor}: {training}{minutes} of tuning and measuring.
+Measured on {date} with Python {python}, jax {jax} and flax {flax} on {processor}: {training}{minutes} of fine-tuning and
+measuring.
 {suite_minutes}"""
 
 PAPERS = """ And which change of its
@@ -138,17 +139,16 @@ def tables_of(results: Results, suite: Suite | None = None) -> str:
 
 
 def agreeing(runs: int) -> str:
-    """What it means that two cells are told apart, where there is no interval over runs; nothing for a single model.
+    """What it means that a difference is shown, where there is no interval over runs; nothing for a single model.
 
     Example:
       >>> agreeing(3).strip()
-      '*More*, *less* and *told apart* say that all 3 runs agree in sign, which chance does in 1 of 4 cases.'
+      'A difference is shown, here, where all 3 runs agree in its sign, which chance does in 1 of 4 cases.'
     """
     if not 1 < runs <= 3:
         return ""
     cases = 2 ** (runs - 1)
-    said = f"say that all {runs} runs agree in sign, which chance does in 1 of {cases} cases."
-    return f"\n*More*, *less* and *told apart* {said}\n"
+    return f"\nA difference is shown, here, where all {runs} runs agree in its sign, which chance does in 1 of {cases} cases.\n"
 
 
 def page(results: Results, suite: Suite | None = None) -> str:

@@ -16,7 +16,7 @@ TITLES = {
     "found": "Needles found: share of answers (chance {chance:.3g})",
     "needle": "Loss of the answers, nats per {unit}",
 }
-STAGED = {"zero-shot": "Without training", "tuned": "After tuning"}
+STAGED = {"zero-shot": "Without training", "tuned": "After fine-tuning"}
 
 
 def length_table(

@@ -169,8 +169,9 @@ def text(numbers: dict[str, Any]) -> str:
                 f"max(0, .)   = {row(ffn['after'], 1)}",
                 f". W_2 + b_2 = {row(ffn['out'], 1)}",
             ),
-            "`TransformerBlock` and the two formulas above, written out, differ by at most "
-            f"{small(numbers['post_error'])} (post-norm) and {small(numbers['pre_error'])} (pre-norm). With both branches "
+            f"`TransformerBlock` differs by at most {small(numbers['post_error'])} from LN(x + f(x)), post-norm, and "
+            f"{small(numbers['pre_error'])} from x + f(LN(x)), pre-norm, written out for attention and then for the "
+            "feed-forward. With both branches "
             f"set to zero a pre-norm block changes its input by {small(numbers['pre_zero_change'])}: it is the identity. A "
             "post-norm block is then its two norms, to within "
             f"{small(numbers['post_zero_change'])}.",

@@ -80,7 +80,7 @@ def text(numbers: dict[str, Any]) -> str:
     """What each preset does, in tables, and the temperatures."""
     tokens, presets = numbers["tokens"], numbers["presets"]
     said = {
-        "identity": "W_K = 1: head 1 (channels 0, 1) matches cat with cat and sat with sat, head 2 The and down",
+        "identity": "W_K = I: head 1 (channels 0, 1) matches cat with cat and sat with sat, head 2 The and down",
         "swapped": "blocks of W_K swapped: the queries of each head meet the channels of the other",
         "negated": "head 2 negated: what attracted now repels; head 1 is the same",
         "random": "a random W_K: the rows differ of all tokens that have something in the channels of a head",
@@ -98,7 +98,7 @@ def text(numbers: dict[str, Any]) -> str:
     return "\n\n".join(
         [
             f"Heads stand side by side: {row(numbers['head_1'], 1)} and {row(numbers['head_2'], 1)} concatenate to "
-            f"{together}, and W_O = 1 passes it through.",
+            f"{together}, and W_O = I passes it through.",
             'Four tokens with d_model = 4, two heads of d_k = 2; rows are queries, columns keys, of "The cat sat down":',
             code("\n".join(shown).rstrip()),
             f"A match has e^(1/sqrt 2) / (e^(1/sqrt 2) + 3) = {decimal(math.exp(1 / tau), 4)} / "

