@@ -1,9 +1,9 @@
 """Comparisons of two variants of a task past training: paired differences, and the probability of improvement.
 
-Runs of two variants with the same seed, data seed and text saw the same batches and test examples, so their difference is free
-of what they share. Only variants that fitted the task are compared: where one has not learned the training lengths,
-a difference past them says nothing about positions. p is exact up to 16 pairs, and from 65,536 random sign flips beyond them;
-Holm's correction is over all pairs of encodings of the task.
+Runs of two variants with the same seed, data seed and text saw the same batches, and where they were evaluated alike the same
+test examples, so their difference is free of what they share. Only variants that fitted the task are compared: where one has
+not learned the training lengths, a difference past them says nothing about positions. p is exact up to 16 pairs, and from
+65,536 random sign flips beyond them; Holm's correction is over all pairs of encodings of the task.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,10 +13,12 @@ from itertools import combinations
 import numpy as np
 from jaxtyping import Float
 
+from attnjax.records.values import as_dict
 from attnjax.report import intervals
 from attnjax.report.examples import documents, past_examples, text_of
 from attnjax.report.intervals import Estimate
-from attnjax.report.scores import Scored
+from attnjax.report.records import Run
+from attnjax.report.scores import Scored, outcome
 from attnjax.report.significance import holm, rank_sum, sign_flip
 from attnjax.report.statistics import probability_of_improvement
 
@@ -52,14 +54,26 @@ class Improvement:
 
 
 def pairs_of(first: Scored, second: Scored) -> list[tuple[int, int]]:
-    """The places of the runs of two variants that share seed and data seed, and the bytes of a text, in order of these."""
-    shares = lambda run: (*seeds_of(run), text_of(run))
-    places = [{key: place for place, key in enumerate(map(shares, scored.runs))} for scored in (first, second)]
-    shared = sorted(key for key in set(places[0]) & set(places[1]) if min(key[:2]) >= 0)
-    return [(places[0][key], places[1][key]) for key in shared]
+    """The places of the runs of two variants that share seed and data seed, and the bytes of a text, in order of these.
+
+    A failed run whose manifest does not name its text, since it ended before it was written, is paired by its seeds alone.
+    """
+    found = [
+        (*seeds_of(one), place, other_place)
+        for place, one in enumerate(first.runs)
+        for other_place, other in enumerate(second.runs)
+        if min(seeds_of(one)) >= 0 and seeds_of(one) == seeds_of(other) and of_one_text(one, other)
+    ]
+    return [pair[2:] for pair in sorted(found)]
 
 
-def seeds_of(run) -> tuple[int, int]:
+def of_one_text(one: Run, other: Run) -> bool:
+    """Whether two runs were trained on the same text, or one failed before its manifest named one."""
+    unknown = any(not text_of(run) and outcome(run) == "failed" for run in (one, other))
+    return unknown or text_of(one) == text_of(other)
+
+
+def seeds_of(run: Run) -> tuple[int, int]:
     """The two seeds of a run, -1 for one that is not known."""
     found = [run.config.get(name) for name in ("seed", "data_seed")]
     return (found[0] if isinstance(found[0], int) else -1, found[1] if isinstance(found[1], int) else -1)
@@ -98,11 +112,22 @@ def difference(i: int, j: int, first: Scored, second: Scored) -> Difference | No
 def example_differences(
     first: Scored, second: Scored, shared: Sequence[tuple[int, int]]
 ) -> Float[np.ndarray, "R W"] | None:
-    """The differences of every pair of runs at every example, None where a run has no scores of examples."""
+    """The differences of every pair of runs at every example.
+
+    None where a run has no scores of examples, and where runs were evaluated in other batches, which draw other examples.
+    """
+    if len({drawn(run) for scored in (first, second) for run in scored.runs}) > 1:
+        return None
     tables = past_examples(first), past_examples(second)
     if tables[0] is None or tables[1] is None or tables[0].shape[1] != tables[1].shape[1]:
         return None
     return np.array([tables[0][a] - tables[1][b] for a, b in shared])
+
+
+def drawn(run: Run) -> tuple[str, ...]:
+    """What decides, beside the seeds, which test examples a run has."""
+    settings = as_dict(run.config.get("evaluate"))
+    return tuple(repr(settings.get(name)) for name in ("count", "batch"))
 
 
 def improvements(rows: Sequence[Scored], compared: Sequence[int]) -> Mapping[tuple[int, int], Improvement]:

@@ -80,12 +80,15 @@ def over_examples(scored: Scored, lengths: Sequence[int]) -> Estimate | None:
 def by_position(scored: Scored, length: int, name: str, longest: int) -> Curve | None:
     """The "loss" or "accuracy" at each target position of examples of one length, 1 the first; None where no run stored it.
 
+    A failed run has the worst there is at every position, as everywhere in a report.
     Positions are averaged in bins whose width grows with the position; none holds positions on both sides of `longest`, the
     longest training length.
     """
     known = [values for run in scored.runs if (values := stored(run, length, name, positions=True)) is not None]
     if not known or len({len(values) for values in known}) != 1:
         return None
+    worst = {"loss": np.inf, "accuracy": 0.0}[name]
+    known += [np.full(len(known[0]), worst) for run in scored.runs if outcome(run) == "failed"]
     scores, edges = np.array(known, np.float64), bins(len(known[0]), longest)
     parts = [slice(start - 1, end - 1) for start, end in pairwise(edges)]
     middle = np.array([(start + end - 1) / 2 for start, end in pairwise(edges)])

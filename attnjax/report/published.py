@@ -14,7 +14,7 @@ reproduction:
 """
 
 import csv
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import resources
 from typing import Any
@@ -180,15 +180,16 @@ def average(scored: Scored, lengths: tuple[int, ...]) -> Float[np.ndarray, " R"]
 
 
 def rise(scored: Scored, lengths: tuple[int, ...], trained: int) -> Float[np.ndarray, " R"]:
-    """How much the loss of every run at these lengths lies above that at the training length; infinite for failed
-    runs.
+    """How much the loss of every run at these lengths lies above that at the training length; infinite where one of the two
+    is, as for failed runs.
     """
     start = average(scored, (trained,))
     ends = average(scored, lengths)
     if not (len(start) and len(ends)):
         return np.zeros(0)
     worst = metric(scored.metric.key).worst
-    return np.where(np.isinf(ends), worst, ends - np.where(np.isinf(start), 0.0, start))
+    failed = np.isinf(ends) | np.isinf(start)
+    return np.where(failed, worst, ends - np.where(failed, 0.0, start))
 
 
 def rise_published(cell: Cell, known: tuple[Cell, ...]) -> float:
@@ -208,12 +209,28 @@ def about(cell: Cell, panel: str = "") -> About:
 
 
 def ranked(found: Sequence[Pair]) -> list[Ranked]:
-    """The pairs that two rankings have in common: of encodings that fitted here and have the same positions there."""
+    """The pairs that two rankings have in common: of encodings that fitted here and have the same positions there.
+
+    Of several variants of an encoding the one is ranked that differs least from the published protocol.
+    """
+    comparable = [pair for pair in found if not pair.unfitted and pair.policy == pair.cell.policy]
     return [
         Ranked(about(pair.cell, pair.panel), pair.label, pair.ours.value, pair.published)
-        for pair in found
-        if pair.ours and not pair.unfitted and pair.policy == pair.cell.policy
+        for pair in chosen(comparable, lambda pair: (pair.cell, pair.panel))
+        if pair.ours
     ]
+
+
+def chosen(found: Iterable[Pair], key: Callable[[Pair], Hashable]) -> list[Pair]:
+    """Of the pairs with a result and the same key, the one that differs least from the published protocol; of equals the
+    first.
+    """
+    best: dict[Hashable, Pair] = {}
+    for pair in found:
+        of = key(pair)
+        if pair.ours and (of not in best or len(pair.differs) < len(best[of].differs)):
+            best[of] = pair
+    return list(best.values())
 
 
 def words(

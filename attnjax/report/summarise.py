@@ -20,6 +20,8 @@ from attnjax.report.summary import NGRAMS, Counts, Overall, Row, Summary, Task
 EXACT, SLIDING = "exact_match", "loss_sliding"
 OPTIMUM = (("markov", "bigram"),)
 """Tasks of which a baseline is the best prediction there is: the pairs that were counted in the window."""
+SAME = 1e-4
+"""Relative differences of baselines below which they are of the same windows, computed on another machine."""
 WAITING = ("pending", "running", "preempted", "absent")
 """States of runs that may still end."""
 CHANGES = (
@@ -62,7 +64,7 @@ def task(panel: Panel, first: tuple[str, ...]) -> Task:
     compared = [place for place in range(len(primary)) if not ended[place].unfitted]
     measure = metric_of(metrics)
     chances = {item.key: chance(panel, item, rows[item.key][0].scored.lengths) for item in metrics}
-    levels = {item.key: baselines(panel, item, rows[item.key][0].scored.lengths) for item in metrics}
+    levels = {item.key: common_baselines(panel, item, rows[item.key][0].scored.lengths) for item in metrics}
     return Task(
         panel=panel,
         metrics=metrics,
@@ -91,7 +93,8 @@ def fitted_runs(panel: Panel, variant: Variant) -> frozenset[str] | None:
 def near_optimum(panel: Panel, variant: Variant) -> frozenset[str] | None:
     """The ids of the runs whose loss at the longest training length is near that of the best prediction there is."""
     item, longest = metric(SLIDING), panel.trained[1]
-    known = baselines(panel, item, (longest,)).get(dict(OPTIMUM).get(panel.task, ""))
+    runs = variant.runs if any(outcome(run) == "done" for run in variant.runs) else members(panel)
+    known = baselines(runs, item, (longest,)).get(dict(OPTIMUM).get(panel.task, ""))
     found = scored(panel, variant, item)
     if known is None or longest not in found.lengths:
         return None
@@ -136,9 +139,22 @@ def chance(panel: Panel, item: Metric, lengths: tuple[int, ...]) -> Float[np.nda
     return None
 
 
-def baselines(panel: Panel, item: Metric, lengths: tuple[int, ...]) -> dict[str, Float[np.ndarray, " X"]]:
+def common_baselines(panel: Panel, item: Metric, lengths: tuple[int, ...]) -> dict[str, Float[np.ndarray, " X"]]:
+    """What n-gram models score at these lengths, where all variants that know it were tested on the same windows.
+
+    Variants that are evaluated in other batches, or count other tokens, have other baselines: then there is none of all.
+    """
+    each = [found for variant in panel.variants if (found := baselines(variant.runs, item, lengths))]
+    alike = all(
+        one.keys() == each[0].keys() and all(np.allclose(one[name], each[0][name], rtol=SAME) for name in one)
+        for one in each
+    )
+    return each[0] if each and alike else {}
+
+
+def baselines(runs: Sequence[Run], item: Metric, lengths: tuple[int, ...]) -> dict[str, Float[np.ndarray, " X"]]:
     """What n-gram models score at these lengths, by name, from the first manifest that says it for all of them."""
-    for run in members(panel):
+    for run in runs:
         levels = as_dict(run.manifest.get("baselines"))
         found = [as_dict(as_dict(levels.get(str(length))).get(item.key)) for length in lengths]
         names = [name for name in NGRAMS if found and all(finite(level.get(name)) for level in found)]
@@ -191,7 +207,7 @@ def notes(sweep: Sweep, tasks: Sequence[Task]) -> list[str]:
     if partial:
         runs = ", ".join(sorted(partial)[:20])
         found.append(f"Some lengths are missing in the records of {runs}: left out of the scores that need them.")
-    found += resumed(sweep) + different_texts(tasks)
+    found += resumed(sweep) + different_texts(tasks) + different_windows(tasks)
     unlearned = [
         f"{task.panel.variants[place].label} on {task.panel.label}" for task in tasks for place in task.unfitted
     ]
@@ -265,6 +281,22 @@ def different_texts(tasks: Sequence[Task]) -> list[str]:
                 f"{ids([run for group in groups[1:] for run in group])}. Their losses do not compare, and they are not paired."
             )
     return found
+
+
+def different_windows(tasks: Sequence[Task]) -> list[str]:
+    """A note for each task whose variants have different baselines; none if there are none."""
+    several = [
+        one.panel.label
+        for one in tasks
+        for item in one.metrics
+        if item.key not in one.baselines
+        and any(baselines(variant.runs, item, one.rows[item.key][0].scored.lengths) for variant in one.panel.variants)
+    ]
+    return [
+        f"Variants on {label} were tested on different windows, or count different tokens of them: no n-gram model stands "
+        "beside all of them, and losses do not compare."
+        for label in dict.fromkeys(several)
+    ]
 
 
 def incomplete(scores: Scored) -> list[Run]:

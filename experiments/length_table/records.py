@@ -61,7 +61,8 @@ def kept(runs: Sequence[Run]) -> tuple[list[Kept], list[str]]:
         if of_task is None:
             left += [f"run {run.id} measured nothing at a test length" for run in members]
             continue
-        lengths = tuple(sorted({row.length for run in members for row in run.final if row.metric == of_task.key}))
+        rows = [row for run in members for row in run.final if row.metric == of_task.key]
+        lengths = tuple(sorted({row.length for row in rows if row.split != "validation"}))
         for run in members:
             one = kept_run(run, of_task, lengths)
             if any(math.isnan(value) for value in one.values):

@@ -173,12 +173,16 @@ def reached(run: Kept) -> float:
 
 
 def compared(one: Cell, other: Cell) -> float:
-    """The exact p of the paired differences of the factors of two cells, 1 where fewer than two pairs share their seeds."""
+    """The exact p of the paired differences of the factors of two cells.
+
+    1 where fewer than two pairs share their seeds, and where the mean difference is below 0: then the first is not ahead.
+    """
     places = {run.seeds: place for place, run in enumerate(other.runs)}
     pairs = [(i, places[run.seeds]) for i, run in enumerate(one.runs) if run.seeds in places]
     if len(pairs) < 2:
         return 1.0
-    return sign_flip(np.array([one.factors[i] - other.factors[j] for i, j in pairs]))
+    ahead = np.array([one.factors[i] - other.factors[j] for i, j in pairs])
+    return sign_flip(ahead) if ahead.mean() >= 0 else 1.0
 
 
 def agreement(one: Column, other: Column) -> Agreement:

@@ -4,13 +4,13 @@ A sweep that was made for the comparison comes before others that happen to have
 of an encoding the one stands that differs least from the published protocol.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from attnjax.report.agreement import Agreement, agreements
 from attnjax.report.protocols import Differs
-from attnjax.report.published import Cell, Pair, cells, pairs, ranked
+from attnjax.report.published import Cell, Pair, cells, chosen, pairs, ranked
 from attnjax.report.records import read
 from attnjax.report.summarise import summarise
 
@@ -91,19 +91,10 @@ def collect(experiments: Path, sources: Sequence[Source] = SOURCES, more: Sequen
     taken: set[Cell] = set()
     found, repeated = [], 0
     for source, folder in there:
-        own = chosen(pairs(summarise(read(folder))))
+        own = chosen(pairs(summarise(read(folder))), lambda pair: pair.cell)
         new = tuple(pair for pair in own if pair.cell not in taken)
         repeated += len(own) - len(new)
         taken |= {pair.cell for pair in new}
         if new:
             found.append(Found(source, new, agreements(ranked(new))))
     return Collection(tuple(found), absent, repeated)
-
-
-def chosen(found: Iterable[Pair]) -> list[Pair]:
-    """Of the pairs with a result, for each published number the one that differs least; of equals the first."""
-    best: dict[Cell, Pair] = {}
-    for pair in found:
-        if pair.ours and (pair.cell not in best or len(pair.differs) < len(best[pair.cell].differs)):
-            best[pair.cell] = pair
-    return list(best.values())

@@ -51,12 +51,13 @@ def summary(collection: Collection) -> str:
     """What there is, in numbers."""
     pairs, orders = collection.pairs, [one for found in collection.found for one in found.agreements]
     unfitted = sum(pair.unfitted for pair in pairs)
+    tested = sum(pair.cell.metric not in dict(LOSSES) for pair in pairs)
     compared = sum(len(one.encodings) * (len(one.encodings) - 1) // 2 for one in orders)
     concordant, discordant = (sum(getattr(one, name) for one in orders) for name in ("concordant", "discordant"))
     papers = len({pair.cell.paper for pair in pairs})
     rows = [
         ["published numbers with one of ours beside them", f"{len(pairs)}, of {papers} papers"],
-        ["of these, of runs that did not fit the trained lengths", str(unfitted)],
+        ["of these, of runs that did not fit the trained lengths", f"{unfitted} of {tested}; text has no such test"],
         ["kept published numbers without one of ours", str(len(collection.missing))],
         ["cells of several sweeps, of which the first stands here", str(collection.repeated)],
         [
@@ -92,7 +93,10 @@ def absent(collection: Collection) -> str:
 
 
 def in_csv(collection: Collection) -> str:
-    """table.csv: the same cells with all digits, and all that differs in words."""
+    """table.csv: the same cells with all digits, and all that differs in words.
+
+    `fitted` is empty for text, of which there is no such test.
+    """
     header = ["sweep", "paper", "task", "options", "metric", "encoding", "theirs", "ours", "trained", "low", "high"]
     header += ["our_trained", "our_lengths", "published", "value", "interval_low", "interval_high", "kind", "runs"]
     header += ["counted_as_theirs", "runs_kept", "fitted", "differs", "source"]
@@ -122,7 +126,8 @@ def in_csv(collection: Collection) -> str:
                 " ".join(map(str, pair.lengths)),
             ]
             numbers = [exact(pair.published), *map(exact, (ours.value, ours.low, ours.high)), ours.kind, ours.runs]
-            numbers += [exact(counted.value) if counted else "", counted.kept if counted else 0, int(not pair.unfitted)]
+            fitted = "" if cell.metric in dict(LOSSES) else int(not pair.unfitted)
+            numbers += [exact(counted.value) if counted else "", counted.kept if counted else 0, fitted]
             rows.append([*head, *numbers, in_words(pair.differs), cell.source])
     return csv_text(header, rows)
 

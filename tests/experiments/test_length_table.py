@@ -143,6 +143,24 @@ def test_best_is_only_who_can_be_told_from_all_others():
     assert "| ALiBi | \N{ALMOST EQUAL TO} 8.00, 2/2 |" in table_md(made(*rows(2)))
 
 
+def test_a_larger_median_is_not_best_where_its_runs_are_behind_in_the_mean():
+    """ALiBi has the larger median, 2 to 1.06, and by pairs RoPE is ahead, significantly."""
+    upto = lambda length: tuple(1.0 if tested <= length else 0.0 for tested in LENGTHS)
+    alibi, rope = [17] * 4 + [32] * 6, [17] * 6 + [128] * 4
+    pairs = list(zip(alibi, rope, strict=True))
+    assert np.median(alibi) > np.median(rope)
+    runs = [run(name, k, upto(pair[i])) for k, pair in enumerate(pairs) for i, name in enumerate(("alibi", "rope"))]
+    column = made(*runs).columns[0]
+    assert column.largest == "alibi"
+    assert column.cells["alibi"].factors.mean() < column.cells["rope"].factors.mean()
+    assert (column.best, column.against, column.level("rope")) == ("", {"rope": 1.0}, True)
+    assert (
+        compared(column.cells["alibi"], column.cells["rope"])
+        == 1.0
+        > compared(column.cells["rope"], column.cells["alibi"])
+    )
+
+
 def test_runs_are_paired_by_their_seeds():
     """Scores that follow from the seed alone: all pairs are equal, and no two of the same place in the tables."""
     of_seed = lambda k: tuple(1.0 if i <= 1 + k % 4 else 0.0 for i in range(5))
@@ -203,7 +221,7 @@ def folder_of_runs(root):
         row = {"run": made_id(one), "step": 400, "count": 512, "metric": "exact_match"}
         splits = {8: "train", 16: "train", 32: "test"}
         rows = [{**row, "length": n, "split": split, "value": 1.0} for n, split in splits.items()]
-        rows += [{**row, "length": 16, "split": "validation", "value": 0.25}]
+        rows += [{**row, "length": n, "split": "validation", "value": 0.25} for n in (12, 16)]
         manifest = canonical({"schema": 1, "wall_seconds": 30.0, "population_size": 10})
         write_run(root, one, state, manifest=manifest, results=lines(rows) if state == "done" else "")
     write_spec(root, fields)

@@ -374,6 +374,79 @@ def test_runs_of_different_texts_are_no_pairs(make: Callable[..., Sweep]):
     assert not any("sha256" in one for one in summarise(swept).notes)
 
 
+def test_a_failed_run_that_names_no_text_is_paired_by_its_seeds(make: Callable[..., Sweep]):
+    """A run that fails before its manifest is written counts as failed, as one that fails later does."""
+    runs = [
+        (name, seed, {20: 2.0, 40: 2.0 + is_second})
+        for is_second, name in enumerate(("rope", "t5"))
+        for seed in range(8)
+    ]
+    swept = make(*runs, task="text", metric="loss_sliding")
+    failed = lambda run: is_t5(run) and run.config["seed"] < 2
+    for known in (True, False):
+        text = lambda run, known=known: {"data_sha256": {"test": "a"}} if known or not failed(run) else {}
+        told = (
+            dataclasses.replace(run, manifest=run.manifest | text(run), **({"state": "failed"} if failed(run) else {}))
+            for run in swept.runs
+        )
+        (found,) = summarise(dataclasses.replace(swept, runs=tuple(told))).tasks[0].differences
+        assert (found.mean.runs, found.p) == (8, 1.0)
+    lost = tuple(dataclasses.replace(run, manifest={**run.manifest, **text(run)}) for run in swept.runs)
+    (found,) = summarise(dataclasses.replace(swept, runs=lost)).tasks[0].differences
+    assert found.mean.runs == 6, (
+        "a run that is done, of a text that nobody knows, is no pair of one whose text is known"
+    )
+
+
+def test_variants_on_other_windows_have_baselines_of_their_own(make: Callable[..., Sweep], tmp_path: Path):
+    """The best prediction has 1.93 on the windows of one variant and 2 on those of the other: each is 0.01 above its own."""
+    best = {"rope": 1.93, "t5": 2.0}
+    runs = [(name, seed, {20: best[name] + 0.01, 40: 2.1}) for name in best for seed in range(3)]
+    sweep = make(*runs, task="markov", metric="loss_sliding")
+
+    def tell(levels: Mapping[str, float]) -> Summary:
+        for run in sweep.runs:
+            level = {"loss_sliding": {"bigram": levels[run.config["model"]["encoding"]["name"]]}}
+            text = canonical({"schema": 1, "baselines": {"20": level, "40": level}})
+            (tmp_path / run.id / "manifest.json").write_text(text)
+        return summarise(read(tmp_path))
+
+    apart, alike = tell(best), tell({"rope": 1.99, "t5": 1.99 + 1e-6})
+    assert [count.fit for count in apart.tasks[0].counts] == [3, 3]
+    assert apart.tasks[0].baselines == {}
+    assert [one for one in apart.notes if "different windows" in one] == [
+        "Variants on markov were tested on different windows, or count different tokens of them: no n-gram model stands beside "
+        "all of them, and losses do not compare."
+    ]
+    assert alike.tasks[0].baselines["loss_sliding"]["bigram"] == pytest.approx([1.99, 1.99])
+    assert not any("different windows" in one for one in alike.notes)
+
+
+def test_examples_of_other_batches_are_no_pairs(make: Callable[..., Sweep]):
+    """Example w of a batch of 64 is another one than example w of a batch of 128: the interval is over runs alone."""
+    tables = {name: np.random.default_rng(2).normal(2, 0.5, (6, EXAMPLES)) for name in ("rope", "t5")}
+    runs = [(name, seed, {20: 2.0, 40: 2.0 + seed / 10}) for name in tables for seed in range(6)]
+    swept = with_examples(make(*runs, task="markov", metric="loss_sliding"), tables)
+    other = lambda run: {**run.config, "evaluate": {**run.config["evaluate"], "batch": 64 if is_t5(run) else 128}}
+    for runs_of, examples_of in (
+        (swept.runs, EXAMPLES),
+        ([dataclasses.replace(run, config=other(run)) for run in swept.runs], 0),
+    ):
+        (found,) = summarise(dataclasses.replace(swept, runs=tuple(runs_of))).tasks[0].differences
+        assert (found.mean.runs, found.examples) == (6, examples_of)
+
+
+def test_a_failed_run_has_the_worst_at_every_position(make: Callable[..., Sweep]):
+    tables = {"rope": np.ones((7, EXAMPLES))}
+    sweep = with_examples(make(*[("rope", s, {40: 2.0}) for s in range(7)], task="text", metric="loss_sliding"), tables)
+    failed = tuple(dataclasses.replace(run, state="failed") if run.config["seed"] < 4 else run for run in sweep.runs)
+    scored = summarise(dataclasses.replace(sweep, runs=failed)).tasks[0].rows["loss_sliding"][0].scored
+    for name, median in (("loss", np.inf), ("accuracy", 0.0)):
+        found = by_position(scored, 40, name, 20)
+        assert found is not None
+        assert (found.value == median).all()
+
+
 def test_a_failed_run_has_no_scores_of_examples(make: Callable[..., Sweep]):
     """It may have failed when they were written; it counts with the worst score there is, in every column."""
     tables = {name: np.full((6, EXAMPLES), 0.5) + np.arange(6)[:, None] / 100 for name in ("rope", "t5")}

@@ -48,6 +48,20 @@ def test_ties_only_widen_it(right: float, runs: int):
     assert kinds == {"95 %", "none"}
 
 
+@pytest.mark.parametrize("runs", range(6, 21))
+def test_ties_cost_least_coverage_where_half_of_the_runs_have_each_score(runs: int):
+    """Exact, by the binomial distribution of the runs that score 1: the least over shares of 1 above a half."""
+    ones = np.arange(runs + 1)
+    scores = np.array([[1.0] * count + [0.0] * (runs - count) for count in ones]).T
+    value, low, high = intervals.median_and_ends(scores)
+    kinds = [intervals.kind(runs, *ends) for ends in zip(low, high, strict=True)]
+    covers = np.where(np.array(kinds) == "none", value == 1, (low <= 1) & (high >= 1))
+    shares = (0.5001, 0.51, 0.55, 0.6, 0.7, 0.8, 0.9)
+    least = min(float(stats.binom.pmf(ones, runs, share) @ covers) for share in shares)
+    expected = {7: 0.938, 10: 0.945}.get(runs)
+    assert least > 0.95 if expected is None else round(least, 3) == expected
+
+
 @pytest.mark.parametrize(
     ("runs", "expected"),
     [

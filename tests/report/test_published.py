@@ -100,6 +100,29 @@ def test_two_of_our_tasks_beside_one_published_are_ranked_apart(tmp_path: Path):
     assert "(ours: " in files(found)["published.md"]
 
 
+def test_of_two_variants_of_an_encoding_the_nearer_to_the_paper_is_ranked(tmp_path: Path):
+    """A published number has one place in the order, so that it is not tied with itself."""
+    for name, score, scale in (("nope", 0.9, True), ("sinusoidal", 0.2, True), ("sinusoidal", 0.3, False)):
+        fields = config("copy", name, 0, task=task("copy", 20, variant="rsc"))
+        fields["model"] = fields["model"] | {"embed_scale": scale}
+        row = {"run": run_id(fields), "step": 4, "metric": "exact_match"}
+        rows = [
+            row | {"length": 20, "value": 1.0, "split": "train"},
+            row | {"length": 40, "value": score, "split": "test"},
+        ]
+        write_run(tmp_path, fields, results=lines(rows))
+    (found,) = agreements(ranked(pairs(summarise(read(tmp_path)))))
+    assert (len(found.encodings), found.tau, found.concordant) == (2, 1.0, 1)
+
+
+def test_a_rise_from_an_infinite_loss_is_infinite(tmp_path: Path):
+    values = {"loss_nonoverlapping": {64: math.inf, 128: 2.0}}
+    found = beside(tmp_path, task("text", 64), "sinusoidal", values)
+    (near,) = [pair for pair in found if pair.lengths == (128,) and pair.cell.metric == "perplexity_nonoverlapping"]
+    assert near.ours is not None
+    assert near.ours.value == math.inf
+
+
 def test_a_range_without_our_lengths_is_said_to_be_untested(tmp_path: Path):
     found = beside(tmp_path, task("sort", 20), "nope", {"exact_match": {30: 1.0}})
     assert [pair.ours is None for pair in found] == [False, True]
