@@ -191,6 +191,33 @@ def test_abacus_shifts_all_numbers_of_an_example_alike_in_training():
     assert set(start.ravel().tolist()) == set(range(50))
 
 
+@pytest.mark.parametrize("options", [{}, {"sample_per_layer": True}, {"sample_per": "batch"}], ids=str)
+def test_abacus_shifts_both_sides_of_a_pair_alike(options):
+    """Digits of equal significance share a position, in the source and in the answer; other policies draw for each side."""
+    for policy, alike in (("abacus", True), ("offset", False)):
+        run, task = make(
+            {"name": "addition", "length_max": 2, "form": "encoder_decoder", "options": {"order": "reversed"}},
+            positions={"policy": policy, "maximum": 500, **options},
+            model={**MODEL, "layers": 2},
+            train={"batch": 64},
+        )
+        made = training(run, task)
+        source, target = made.source_positions, made.target.positions
+        assert source.shape[:-1] == target.shape[:-1] == ((2, 64) if "sample_per_layer" in options else (64,))
+        first, answer = source[..., 0], target[..., 1 if alike else 0]  # behind the token `begin`, which is no digit
+        assert (first == answer).all() == alike
+        assert not alike or (len(np.unique(first)) == 1) == ("sample_per" in options)
+        assert "sample_per_layer" not in options or (first[0] != first[1]).any()
+
+
+def test_abacus_is_refused_for_the_slots_of_an_encoder():
+    run, task = make({"name": "addition", "form": "encoder"}, positions={"policy": "abacus"})
+    message = "^positions.policy='abacus' .* apart: task.form must be 'decoder' or 'encoder_decoder', got 'encoder'"
+    for refuse in (lambda: build(run, task), lambda: training(run, task)):
+        with pytest.raises(ValueError, match=message):
+            refuse()
+
+
 def test_abacus_needs_digits():
     run, task = make("copy", positions={"policy": "abacus"})
     message = "positions.policy='abacus' needs a task with numbers, such as 'addition'; 'copy' has no digits"

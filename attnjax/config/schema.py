@@ -121,7 +121,8 @@ class PositionConfig:
 
     Random positions lie in 0 .. maximum - 1; with abacus, numbers begin at 1 .. maximum in training (None: at 1), at 1 in
     tests. `at_test`: 0, 1, ... or the policy of training (abacus stays). `sample_per`: a draw is made for each example or
-    shared by the batch; `sample_per_layer`: each layer has its own, and the embeddings have that of the first.
+    shared by the batch; `sample_per_layer`: each layer has its own, and the embeddings have that of the first. With "arange"
+    nothing is drawn and these do nothing, so that the base of a sweep over policies may have them.
     """
 
     policy: Literal["arange", "offset", "randomized", "abacus"] = "arange"
@@ -207,8 +208,8 @@ class EvaluateConfig:
     """Lengths to test and to validate on, `count` examples each. Every `every` steps the validation lengths, 0: at the end.
 
     Lengths are padded to `bucket_sizes`; without any, to some of the lengths themselves, each at least `bucket_growth`
-    times the one before. `dropout`: at the rates of the model in tests too, the same draws for every run.
-    `sliding_stride`: how many bytes at the end of a window of text `loss_sliding` counts.
+    times the one before; to no more than the text of a split has. `dropout`: at the rates of the model in tests too, the
+    same draws for every run. `sliding_stride`: how many bytes at the end of a window of text `loss_sliding` counts.
     """
 
     lengths: tuple[Length, ...] = (40, 80, 160, 320)

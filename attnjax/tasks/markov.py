@@ -22,7 +22,11 @@ from attnjax.tasks.draws import padded, take
 from attnjax.typing import Array, Float, Int, Key
 
 SQUARINGS = 8
-"""P^(2^8) has equal rows, the stationary distribution, up to rounding."""
+"""P^(2^8) has equal rows, the stationary distribution, up to rounding, unless the chain is nearly periodic.
+
+Of 100,000 chains of 2 symbols 137 have |pi P - pi| above 1e-5 (the worst 0.8), of as many of 3 symbols one (5e-4), of
+4 and of 8 symbols none (2.3e-7 and 7.2e-8).
+"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,7 +82,8 @@ class Markov(Task):
         weight = -jnp.log1p(-jax.random.uniform(key, (self.symbols, self.symbols), jnp.float32))
         chain = power = weight / weight.sum(-1, keepdims=True)
         for _ in range(SQUARINGS):
-            power = power @ power
+            # On a GPU or TPU the default rounds factors to fewer bits, and data must not depend on the platform.
+            power = jnp.matmul(power, power, precision=jax.lax.Precision.HIGHEST)
             power = power / power.sum(-1, keepdims=True)
         return chain, power[0]
 

@@ -2,7 +2,7 @@
 
     near(a, b)  =  |lines of a and of b|  >=  share * max(|lines of a|, |lines of b|)
 
-over the different lines of 20 characters or more, without the white space around them. Files that are near, or are linked by a
+over the different lines of 20 bytes or more, without the white space around them. Files that are near, or are linked by a
 chain of files each near the next, are one group (union-find). That both must share half of their lines keeps short files with
 one line of a licence from linking everything: in Python 3.11's standard library the groups of more than one file are 16, the
 largest of 42 tables of characters in `encodings`.
@@ -13,14 +13,14 @@ from collections.abc import Mapping
 from itertools import combinations
 
 LONG = 20
-"""Characters of a line that counts."""
+"""Bytes of a line that counts."""
 SHARE = 0.5
 MOST_FILES_OF_LINE = 500
 """Files beyond which a line is a formality, such as a licence, and is not counted: all pairs of them would be listed."""
 
 
 def long_lines(content: bytes) -> frozenset[bytes]:
-    """Return the different lines of 20 characters or more, without the white space around them."""
+    """Return the different lines of 20 bytes or more, without the white space around them."""
     return frozenset(line for part in content.split(b"\n") if len(line := part.strip()) >= LONG)
 
 

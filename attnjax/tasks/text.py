@@ -13,7 +13,7 @@ test (5), and orders the files, so that `cap` keeps a fair sample. Each file is 
 split by place: its first 90 %, the next 5 %, the last 5 %.
 
 With `split_by="group"` files that share half of their long lines (`near_duplicates`) are placed together, by the hash of the
-first of their names. Of the test bytes of Python 3.11's standard library that stand in lines of 20 characters or more, 13 %
+first of their names. Of the test bytes of Python 3.11's standard library that stand in lines of 20 bytes or more, 13 %
 also occur as a line of a training file where files are placed alone, and 7 % where groups are: mostly lines that any Python
 file may have.
 """
@@ -45,6 +45,9 @@ SPLIT_BY = ("file", "group")
 BOUNDS = (0, 90, 95, 100)
 """Percent of the hash range, or of a single file, where each split begins and ends."""
 
+MOST_BYTES = 2**31 - 1
+"""Bytes of a split: the end of a crop is drawn as an int32."""
+
 MOST_FILES = 200_000
 """Files of a folder: a whole disk that somebody names takes minutes to list."""
 
@@ -74,7 +77,9 @@ class Text(Task):
     def __post_init__(self) -> None:
         check_choice("Text", "split", self.split, SPLITS)
         check_choice("Text", "split_by", self.split_by, SPLIT_BY)
-        check_count("Text", maximum=2**40, cap=self.cap)
+        check_count("Text", maximum=MOST_BYTES, cap=self.cap)
+        if not isinstance(self.pattern, str):
+            raise ValueError(f"Text: pattern must be a pattern of file names, such as '*.py', got {self.pattern!r}")
         if self.path is not None and (not isinstance(self.path, str) or not self.path or "\0" in self.path):
             raise ValueError(f"Text: path must be the name of a file or folder, or None, got {self.path!r}")
 

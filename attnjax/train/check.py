@@ -8,6 +8,7 @@ second.
 
 import contextlib
 import dataclasses
+import functools
 from collections.abc import Iterator
 from typing import Any
 
@@ -22,7 +23,7 @@ from attnjax.tasks import Text
 from attnjax.tasks.base import Task
 from attnjax.tasks.forms import SequencePair
 from attnjax.train.data import sequences
-from attnjax.train.evaluate import Evaluator, evaluation_lengths, padded_size
+from attnjax.train.evaluate import Evaluator, evaluation_lengths
 from attnjax.train.loop import make_task
 from attnjax.train.model import layer_kinds, with_layers
 from attnjax.train.position_sampling import digits
@@ -101,7 +102,7 @@ def check_positions(run: RunConfig, trainer: Trainer) -> None:
     """Raise ValueError for sequences that reach past the last position of an encoding, as the end of a learned table.
 
     Positions are those of the tokens of the form (a length has more tokens than its number says), and under abacus those of the
-    digits of numbers, as 32 examples have them.
+    digits of numbers.
     """
     policy = run.positions
     asked = [("task.length_max", run.task.length_max, False)]
@@ -122,10 +123,13 @@ def check_positions(run: RunConfig, trainer: Trainer) -> None:
 
 
 def _longest_number(run: RunConfig, task: Task, length: int) -> int:
-    """Return how many digits the longest number of 32 examples of this length has."""
+    """Return how many digits a number of this length may have: those of a whole answer, or more where 32 examples have more.
+
+    An answer with all of its digits, as a sum with a carry out of its highest place, may be too rare for 32 examples.
+    """
     draw = lambda: sequences(run, task, jax.random.key(0), jnp.full((32,), length, jnp.int32), length)
     made = jax.jit(draw)()
-    return max(int(abacus(side, digits(task)).max()) for side in _sides(made))
+    return max(task.output_size(length), *(int(abacus(side, digits(task)).max()) for side in _sides(made)))
 
 
 def bounded(encoding: PositionEncoding) -> bool:
@@ -159,13 +163,17 @@ def longest_tested(run: RunConfig) -> int:
 
 
 def trace(trainer: Trainer) -> None:
-    """Trace the initialisation, one training step and the evaluation of the longest length, without computing."""
+    """Trace the initialisation, one training step and the evaluation of the longest length, without computing.
+
+    Of a text each split is evaluated at its own longest length, because splits are of different sizes.
+    """
     run, task = trainer.run, trainer.task
     state = trainer.shapes()
     jax.eval_shape(trainer.step, state, abstract_member(run), *task.arrays)
-    if evaluation_lengths(run):
-        evaluator, size = Evaluator(run, task, trainer.model), padded_size(run, longest_tested(run))
-        jax.eval_shape(lambda params: evaluator.trace(params, size), state.params)
+    evaluator = Evaluator(run, task, trainer.model)
+    longest = {split: max(lengths) for split, lengths in evaluation_lengths(run).items()}
+    for split in longest if task.arrays else sorted(longest, key=longest.__getitem__)[-1:]:
+        jax.eval_shape(functools.partial(evaluator.trace, length=longest[split], split=split), state.params)
 
 
 def _one_layer_per_kind(run: RunConfig) -> RunConfig:

@@ -122,7 +122,7 @@ class Evaluator:
 
     def _of_length(self, params: PyTree, numbers: EncodingParams, length: int, split: str) -> list[Measured]:
         """Return what each member scores at one length."""
-        config, size = self.run.evaluate, padded_size(self.run, length)
+        config, size = self.run.evaluate, self.size(length, split)
         parts: list[Scores] = []
         for draw, examples, counted in self.batches(length, split):
             parts.append(on_host(self._measure(params, numbers, draw, examples, counted, size=size), self.mesh))
@@ -144,6 +144,11 @@ class Evaluator:
             found.append(Measured(records, kept | known, {(split, length, name): x for name, x in means.items()}))
         return found
 
+    def size(self, length: int, split: str) -> int:
+        """Return the size that examples of a length are padded to: the bucket, or what the text of the split has, if less."""
+        size, longest = padded_size(self.run, length), self._held_out[_held_out(split)].maximum_length
+        return size if longest is None else max(length, min(size, longest))
+
     def batches(self, length: int, split: str) -> Iterator[tuple[Array, Any, Bool[np.ndarray, " B"]]]:
         """Yield the examples of a length, a batch at a time: a key, the examples, and which of them count."""
         arrays = self._arrays[_held_out(split)]
@@ -154,7 +159,7 @@ class Evaluator:
 
     def _draws(self, length: int, split: str, arrays: tuple[ArrayLike, ...]) -> Iterator[tuple[Array, Any]]:
         """Yield a key and the examples of a length, a batch at a time, cut from these arrays where the task has a corpus."""
-        config, size = self.run.evaluate, padded_size(self.run, length)
+        config, size = self.run.evaluate, self.size(length, split)
         key = jax.random.key(2 if split == "validation" else 1)
         # Windows of text end at the same bytes at every length, so that lengths differ by their context alone.
         key = key if self.task.aligned else jax.random.fold_in(key, length)
@@ -174,10 +179,10 @@ class Evaluator:
         last = [documents_of(made) for _, made in draws]
         return np.concatenate(last)[: self.run.evaluate.count].astype(np.float64)
 
-    def trace(self, params: PyTree, size: int) -> PyTree:
-        """Return the scores of one batch of this padded size for one run; `attnjax.train.check` traces it."""
-        key, length = jax.random.key(0), jnp.asarray(self.task.minimum_length, jnp.int32)
-        made = self._examples(key, length, next(iter(self._held_out.values())).arrays, size)
+    def trace(self, params: PyTree, length: int, split: str) -> PyTree:
+        """Return the scores of one batch of a split, padded as this length is, for one run; `attnjax.train.check` traces it."""
+        key, size = jax.random.key(0), self.size(length, split)
+        made = self._examples(key, jnp.asarray(length, jnp.int32), self._held_out[_held_out(split)].arrays, size)
         alone = jax.tree.map(lambda leaf: leaf[None], params)
         return self._population(alone, EncodingParams(), key, made, jnp.ones(self.run.evaluate.batch, bool), size)
 

@@ -7,7 +7,8 @@
 
 n is the number of real tokens of the example: its padding neither thins out a sample nor narrows the range of a start.
 Padding tokens have positions below the maximum too. Positions are drawn for each example or once for the batch
-(`sample_per`), and once or for each layer (`sample_per_layer`): they are then [L, B, T].
+(`sample_per`), and once or for each layer (`sample_per_layer`): they are then [L, B, T]. The source and
+the target of an encoder-decoder have draws of their own, but one start of abacus.
 """
 
 import chex
@@ -22,10 +23,15 @@ from attnjax.typing import Array, Bool, Int, Key
 
 
 def check(run: RunConfig, task: Task) -> None:
-    """Raise ValueError where the position policy of the run needs digits and the task has none."""
+    """Raise ValueError where the position policy of the run needs digits, and the task or the answer that is read has none."""
     if run.positions.policy == "abacus" and not digits(task):
         raise ValueError(
             f"positions.policy='abacus' needs a task with numbers, such as 'addition'; {run.task.name!r} has no digits"
+        )
+    if run.positions.policy == "abacus" and run.task.form == "encoder":
+        raise ValueError(
+            "positions.policy='abacus' gives all empty slots of an encoder position 0, so that nothing tells them apart: "
+            "task.form must be 'decoder' or 'encoder_decoder', got 'encoder'"
         )
 
 
@@ -48,7 +54,7 @@ def sample_positions(
         those of abacus then count from 1 in every number.
 
     Raises:
-      ValueError: where a sequence is longer than `positions.maximum`, or the task has no digits for abacus.
+      ValueError: where a sequence is longer than `positions.maximum`, or abacus has no digits, see `check`.
     """
     policy = run.positions
     fixed = test and policy.at_test == "arange"
@@ -58,8 +64,10 @@ def sample_positions(
     keys = jax.random.split(key)
     if isinstance(sequences, SequencePair):
         target = sequences.target
+        # Digits of equal significance share a position: numbers of the source and of the answer have one start.
+        for_target = keys[0] if policy.policy == "abacus" else keys[1]
         source_pos = _positions(run, task, sequences.source, sequences.source_valid, keys[0], fixed=fixed)
-        target_pos = _positions(run, task, target.tokens, target.valid, keys[1], fixed=fixed)
+        target_pos = _positions(run, task, target.tokens, target.valid, for_target, fixed=fixed)
         return sequences._replace(source_positions=source_pos, target=target._replace(positions=target_pos))
     return sequences._replace(positions=_positions(run, task, sequences.tokens, sequences.valid, keys[0], fixed=fixed))
 

@@ -1,5 +1,7 @@
 """Markov chains: sequences have the distribution that the docstring says, and end alike whatever their length."""
 
+import re
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -29,6 +31,44 @@ def test_rows_are_uniform_over_distributions_and_pi_is_stationary():
     np.testing.assert_allclose(chains.mean(0), 1 / 4, atol=0.02)
     np.testing.assert_allclose((chains**2).mean(0), 1 / 10, atol=0.015)
     np.testing.assert_allclose((chains[..., 0] * chains[..., 1]).mean(0), 1 / 20, atol=0.008)
+
+
+@pytest.mark.parametrize(("symbols", "far", "worst"), [(2, 28, 0.007), (3, 0, 3e-6), (8, 0, 7e-8)])
+def test_few_chains_are_too_periodic_for_their_stationary_distribution(symbols, far, worst):
+    """Of 20,000 chains, those that another step changes by more than 1e-5, and the largest change."""
+    chains, stationary = jax.vmap(Markov(symbols=symbols).chain)(jax.random.split(jax.random.key(0), 20_000))
+    chains, stationary = np.asarray(chains, np.float64), np.asarray(stationary, np.float64)
+    off = np.abs(np.einsum("ni,nij->nj", stationary, chains) - stationary).max(-1)
+    assert (off > 1e-5).sum() == pytest.approx(far, abs=2)  # rounding may move one that is close to 1e-5
+    assert off.max() < worst
+
+
+@pytest.mark.parametrize("platform", ["cuda", "rocm", "tpu"])
+def test_no_product_is_rounded_to_fewer_bits_on_an_accelerator(platform):
+    """By default a GPU has 10 bits of a factor's mantissa (TF32) and a TPU 7, and so chains and symbols of their own."""
+    sample = jax.jit(lambda key: Markov(symbols=5).sample(key, [9, 4], 9))
+    text = sample.trace(jax.random.key(0)).lower(lowering_platforms=(platform,)).as_text()
+    products = re.findall(r"stablehlo\.dot_general.*", text)
+    assert products
+    assert all("precision = [HIGHEST, HIGHEST]" in product for product in products), products
+
+
+@pytest.mark.parametrize("symbols", [2, 3, 8, 16])
+def test_chains_on_a_cpu_have_the_bits_that_recorded_runs_trained_on(symbols):
+    """Those of the formula with products of the default precision."""
+
+    def recorded(key):
+        weight = -jnp.log1p(-jax.random.uniform(key, (symbols, symbols), jnp.float32))
+        chain = power = weight / weight.sum(-1, keepdims=True)
+        for _ in range(8):
+            power = power @ power
+            power = power / power.sum(-1, keepdims=True)
+        return chain, power[0]
+
+    keys = jax.random.split(jax.random.key(3), 64)
+    ours, theirs = (jax.jit(jax.vmap(function))(keys) for function in (Markov(symbols=symbols).chain, recorded))
+    for mine, before in zip(ours, theirs, strict=True):
+        np.testing.assert_array_equal(np.asarray(mine).view(np.uint32), np.asarray(before).view(np.uint32))
 
 
 def test_pairs_have_the_probabilities_of_the_chain():

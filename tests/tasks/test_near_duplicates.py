@@ -17,6 +17,8 @@ def line(i: int) -> bytes:
 def test_lines_that_count():
     content = b"  short\n\t" + line(1) + b"  \n" + line(1) + b"\n" + b"x" * 20 + b"\n" + b"x" * 19
     assert long_lines(content) == {line(1), b"x" * 20}
+    two_bytes_each = "\u00e9".encode()
+    assert long_lines(two_bytes_each * 9 + b"\n" + two_bytes_each * 10) == {two_bytes_each * 10}
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -165,6 +165,13 @@ def test_it_becomes_a_sequence_and_a_card(corpus):
         (lambda folder: Text(7), "path must be the name of a file or folder, or None, got 7"),
         (lambda folder: Text(split="dev"), "split must be one of train, validation, test; got 'dev'"),
         (lambda folder: Text(cap=0), "cap must be an int of at least 1, got 0"),
+        (lambda folder: Text(cap=2**31), r"^Text: cap must be at most 2147483647, got 2147483648$"),
+        (
+            lambda folder: Text(pattern=None),
+            r"^Text: pattern must be a pattern of file names, such as '\*\.py', got None$",
+        ),
+        (lambda folder: Text(pattern=7), "pattern must be a pattern of file names, such as .*, got 7"),
+        (lambda folder: Text(pattern=b"*"), "pattern must be a pattern of file names, such as .*, got b'\\*'"),
     ],
 )
 def test_mistakes_are_named(tmp_path, make, message):
@@ -172,6 +179,13 @@ def test_mistakes_are_named(tmp_path, make, message):
     (tmp_path / "void").mkdir()
     with pytest.raises(ValueError, match=message):
         make(tmp_path)
+
+
+def test_all_bytes_of_the_largest_split_are_drawn():
+    """The largest cap is that of an int32, of which the place of a crop is drawn."""
+    text = Text(cap=2**31 - 1).given(jax.ShapeDtypeStruct((2**31 - 1,), np.uint8))
+    made = jax.eval_shape(lambda x: text.given(x).sample(jax.random.key(0), [9], 9), text.data)
+    assert made.inputs.shape == (1, 9)
 
 
 def test_a_folder_of_too_many_files_is_refused(tmp_path, monkeypatch):

@@ -12,8 +12,10 @@ from attnjax.config import parse
 from attnjax.records import examples
 from attnjax.tasks.base import Example
 from attnjax.tasks.forms import next_token_form
+from attnjax.tasks.text import place
+from attnjax.train import check
 from attnjax.train.data import batch
-from attnjax.train.evaluate import Evaluator
+from attnjax.train.evaluate import Evaluator, padded_size
 from attnjax.train.loop import data_sha256, make_task
 from attnjax.train.model import build
 from attnjax.train.step import Trainer, members
@@ -60,6 +62,25 @@ def test_each_split_is_read_where_it_belongs(regions):
     assert found["a"] == {(6, "train"): 0, (LENGTH, "test"): 0, (9, "validation"): 0}
     assert found["b"] == {(6, "train"): 0, (LENGTH, "test"): 0, (9, "validation"): 1}
     assert found["c"] == {(6, "train"): 1, (LENGTH, "test"): 1, (9, "validation"): 0}
+
+
+@pytest.mark.parametrize("short", ["validation", "test"])
+def test_a_split_that_is_shorter_than_the_padded_size_is_measured(tmp_path, short):
+    """A length of 14 is padded to 20, the longest of the other split, where its own split has crops of 20 or more."""
+    sizes = {"train": 301, "validation": 61, "test": 61} | {short: 15}
+    for split, size in sizes.items():
+        name = next(name for name in (f"{n}.txt" for n in range(1000)) if place(name)[0] == split)
+        (tmp_path / name).write_bytes(bytes(size))
+    lengths = {"lengths": (20,), "validation_lengths": (20,), "bucket_sizes": ()}
+    lengths["validation_lengths" if short == "validation" else "lengths"] = (14,)
+    run = settings(tmp_path)
+    run = dataclasses.replace(run, evaluate=dataclasses.replace(run.evaluate, **lengths))
+    check(run)
+    task = make_task(run)
+    evaluator = Evaluator(run, task, constant(Trainer(run, task)))
+    found = {(one["split"], one["length"]) for records in evaluator(jnp.zeros(1, jnp.int32)) for one in records[0]}
+    assert found == {(split, 14 if split == short else 20) for split in ("validation", "test")}
+    assert (evaluator.size(14, short), padded_size(run, 14)) == (15, 20)
 
 
 def test_training_reads_the_training_split(regions):
