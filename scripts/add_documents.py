@@ -4,7 +4,8 @@
 
 Windows are drawn again from the test split, whose digest must be the one in the run's manifest, so the text has to be there:
 for Python's standard library, the version of Python that the run had. Nothing else of a run changes but the size and digest
-of its examples.npz in its manifest. Runs that have documents, and runs of other tasks, are left as they are.
+of its examples.npz in its manifest. Runs that have documents, and runs of other tasks, are left as they are; one
+whose files are not those that its manifest says is refused.
 """
 
 import dataclasses
@@ -14,7 +15,7 @@ from typing import Any
 
 from attnjax.config import RunConfig, parse
 from attnjax.config.files import read_json
-from attnjax.records import examples, inventory
+from attnjax.records import examples, inventory, status
 from attnjax.records.examples import DOCUMENT
 from attnjax.records.runs import read_manifest
 from attnjax.sweep.run_context import update_manifest
@@ -47,6 +48,8 @@ def main(folders: list[str]) -> None:
         kept, manifest = examples.read(directory), read_manifest(directory)
         if any(name == DOCUMENT for _, _, name in kept.scores):
             continue
+        if wrong := inventory.differences(directory, status.read(directory).state, manifest):
+            raise SystemExit(f"{directory}: {' and '.join(f'{name} {text}' for name, text in wrong.items())}")
         key = repr((run.task, run.evaluate))
         if key not in known:
             known[key] = documents_of(run)
@@ -55,7 +58,9 @@ def main(folders: list[str]) -> None:
             raise SystemExit(f"{directory}: the text here is not that of the run, whose splits have other digests")
         tested = {key: value for key, value in found.items() if any(one[:2] == key[:2] for one in kept.scores)}
         examples.write(directory, dataclasses.replace(kept, scores={**kept.scores, **tested}))
-        update_manifest(directory, {inventory.FIELD: inventory.take(directory)})
+        if inventory.FIELD in manifest:
+            entry = {inventory.EXAMPLES: inventory.take(directory)[inventory.EXAMPLES]}
+            update_manifest(directory, {inventory.FIELD: {**manifest[inventory.FIELD], **entry}})
         print(f"{directory}: {len(tested)} lengths")
 
 

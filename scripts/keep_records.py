@@ -5,6 +5,7 @@
 writes EXPERIMENT/records anew: the plan of the sweep, what was chosen for it, and of each run its config, manifest, status,
 log, results and scores of examples. What is reported from them, `attnjax report EXPERIMENT/records --out EXPERIMENT/report`,
 has the same bytes wherever it is made. Links are not followed, and nothing is copied where something in the sweep is damaged.
+Earlier records stay until all of the new ones are there.
 
     python scripts/keep_records.py runs/policy_placebo experiments/policy_placebo --begun
 
@@ -13,9 +14,11 @@ writes EXPERIMENT/begun instead, with the runs that are done, of a sweep that ta
 """
 
 import argparse
+import os
 import pathlib
-import shutil
 import sys
+import tempfile
+from collections.abc import Iterable
 
 from attnjax.folder import Folder, enter
 from attnjax.records import examples, jsonl, status
@@ -37,19 +40,34 @@ def keep(runs: pathlib.Path, experiment: pathlib.Path, *, begun: bool = False) -
     kept = [run for run in found.runs if run.status.state == "done" or not begun]
     if left := [run for run in kept if run.status.state not in status.FINAL]:
         sys.exit(f"{len(left)} of {len(found.runs)} runs have not ended: say --begun to copy those that are done")
-    shutil.rmtree(target, ignore_errors=True)
-    target.mkdir(parents=True)
-    with enter(runs, follow=True) as sweep:
-        copy(sweep, "sweep.json", target)
-        if sweep.kind(TUNING):
-            copy(sweep, TUNING, target)
-        for run in kept:
-            with sweep.enter(run.run) as folder:
-                (target / run.run).mkdir()
-                for name in FILES:
-                    if folder.kind(name):
-                        copy(folder, name, target / run.run)
+    experiment.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=experiment, prefix=f".{target.name}.") as beside:
+        new, old = pathlib.Path(beside, "new"), pathlib.Path(beside, "old")
+        new.mkdir()
+        with enter(runs, follow=True) as sweep:
+            copy_all(sweep, [run.run for run in kept], new)
+        if os.path.lexists(target):
+            target.rename(old)
+        try:
+            new.rename(target)
+        except OSError:
+            if os.path.lexists(old):
+                old.rename(target)
+            raise
     return len(kept)
+
+
+def copy_all(sweep: Folder, runs: Iterable[str], target: pathlib.Path) -> None:
+    """Copy the files of a sweep, and those of these runs."""
+    copy(sweep, "sweep.json", target)
+    if sweep.kind(TUNING):
+        copy(sweep, TUNING, target)
+    for run in runs:
+        with sweep.enter(run) as folder:
+            (target / run).mkdir()
+            for name in FILES:
+                if folder.kind(name):
+                    copy(folder, name, target / run)
 
 
 def copy(folder: Folder, name: str, target: pathlib.Path) -> None:

@@ -7,15 +7,18 @@
     python3 scripts/setup_env.py --compile .venv-compile, with the compilers for accelerators that are not here, about 450 MB
                                              (Linux with x86-64); apart, because JAX looks for the devices of every compiler
 
-Python 3.11 gets the last JAX that supports it, every later Python the newest one (see constraints.txt). Every file that is
-installed is one whose SHA-256 stands in requirements.txt, requirements-dev.txt or requirements-compile.txt, and none of them
-is built or runs code while it is installed. Nothing is done when these files, pyproject.toml and the interpreter are those
-of the last call.
+Python 3.11 gets the last JAX that supports it, every later Python up to 3.14 the newest one (see constraints.txt). Every file
+that is installed is one whose SHA-256 stands in requirements.txt, requirements-dev.txt or requirements-compile.txt, and none of
+them is built or runs code while it is installed. Nothing is done when these files, pyproject.toml and the interpreter are those
+of the last call. An environment that lacks what tests need gets that in addition, since it may be in use. Of several calls at
+once one makes it, and the others wait.
 Only the standard library is used, and no syntax newer than Python 3.6, so that an old interpreter can say what is wrong,
 or find a newer one.
 """
 
 import argparse
+import contextlib
+import fcntl
 import glob
 import hashlib
 import os
@@ -23,7 +26,8 @@ import subprocess
 import sys
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-OLDEST = (3, 11)
+OLDEST, NEWEST = (3, 11), (3, 14)
+"""Between them are those for which the files in the lists below were made."""
 NEWER_STACK = (3, 12)
 PREFERRED = ("3.12", "3.13", "3.14", "3.11")
 LISTS = {"plot": "requirements.txt", "dev": "requirements-dev.txt", "compile": "requirements-compile.txt"}
@@ -67,14 +71,14 @@ def describe(path):
 
 
 def interpreters():
-    """Version and path of every interpreter found that is new enough, in order of preference."""
+    """Version and path of every interpreter found for which there are packages, in order of preference."""
     asked = set()
     for path in candidates():
         if path in asked or not os.access(path, os.X_OK):
             continue
         asked.add(path)
         found = describe(path)
-        if found and found[0] >= OLDEST:
+        if found and OLDEST <= found[0][:2] <= NEWEST:
             yield found
 
 
@@ -108,6 +112,14 @@ def create(venv, executable):
     return [executable, "-m", "pip", "--python", python]
 
 
+def installer(venv, executable):
+    """The start of the command that installs into an environment that is there."""
+    python = os.path.join(venv, "bin", "python")
+    if glob.glob(os.path.join(venv, "lib", "python*", "site-packages", "pip")):
+        return [python, "-m", "pip"]
+    return [executable, "-m", "pip", "--python", python]
+
+
 def installations(extra):
     """Arguments of `pip install`: first everything that is fetched, by its hash, then the package itself with what is there."""
     yield ["--require-hashes", "--only-binary", ":all:", "-r", os.path.join(ROOT, LISTS[extra])]
@@ -119,26 +131,62 @@ def ensure(venv, version, executable, extra):
     python = os.path.join(venv, "bin", "python")
     stamp = os.path.join(venv, STAMP)
     wanted = fingerprint(venv, version, executable)
-    if os.path.exists(stamp) and os.path.exists(python):
-        with open(stamp) as file:
-            made, _, present = file.read().partition(" ")
-        if made == wanted and extra in ("plot", present):
-            return python
+    if extra in present(stamp, python, wanted):
+        return python
     label, making = os.path.relpath(venv, ROOT), venv + ".making"
-    mine = os.path.exists(stamp) or os.path.exists(making)
-    if os.path.isdir(venv) and os.listdir(venv) and not mine:
-        sys.exit(
-            f"attnjax: {label} was not made by this script, which would empty it: move it away, or use it as it is"
-        )
-    say(f"creating {label} with Python {dotted(version)}")
-    write(making, "an environment is being made; what is left where it was cut short is made anew")
-    pip = create(venv, executable)
-    say(f"installing attnjax[{extra}] and its pinned dependencies into {label} (a minute or two, once)")
-    for arguments in installations(extra):
-        subprocess.check_call([*pip, "install", "-qq", *arguments], stdout=sys.stderr)
-    write(stamp, f"{wanted} {extra}")
-    os.remove(making)
+    with alone(making, label) as file:
+        there, cut_short = present(stamp, python, wanted), file.read()
+        if extra not in there:
+            if not there and os.path.isdir(venv) and os.listdir(venv) and not (os.path.exists(stamp) or cut_short):
+                os.remove(making)
+                sys.exit(
+                    f"attnjax: {label} was not made by this script, which would empty it: move it away, or use it as it is"
+                )
+            if there:
+                pip = installer(venv, executable)
+            else:
+                say(f"creating {label} with Python {dotted(version)}")
+                file.write("an environment is being made; what is left where it was cut short is made anew")
+                file.flush()
+                pip = create(venv, executable)
+            say(f"installing attnjax[{extra}] and its pinned dependencies into {label} (a minute or two, once)")
+            for arguments in list(installations(extra))[: 1 if there else None]:
+                subprocess.check_call([*pip, "install", "-qq", *arguments], stdout=sys.stderr)
+            write(stamp, f"{wanted} {extra}")
+        os.remove(making)
     return python
+
+
+def present(stamp, python, wanted):
+    """The extras whose packages an environment of this fingerprint holds; none where it is another one, or there is none."""
+    if not (os.path.exists(stamp) and os.path.exists(python)):
+        return ()
+    with open(stamp) as file:
+        made, _, extra = file.read().partition(" ")
+    return ("plot", extra) if made == wanted else ()
+
+
+@contextlib.contextmanager
+def alone(path, label):
+    """The file at a path, open for reading and appending, which one process at a time has; others wait until it is removed.
+
+    What was written into it is there again where that process ended before.
+    """
+    while True:
+        with open(path, "a+") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                say(f"waiting for another process, which makes {label}")
+                fcntl.flock(file, fcntl.LOCK_EX)
+            try:
+                same = os.path.samestat(os.fstat(file.fileno()), os.stat(path))
+            except FileNotFoundError:
+                same = False
+            if same:
+                file.seek(0)
+                yield file
+                return
 
 
 def write(path, text):
@@ -163,8 +211,8 @@ def main():
         return
     if found is None:
         sys.exit(
-            f"attnjax needs Python 3.11 or newer, but python3 is {dotted(sys.version_info[:3])} ({sys.executable}), "
-            "and no newer one is on PATH or under pyenv. Install one, or put it first on PATH."
+            f"attnjax needs Python {dotted(OLDEST)} to {dotted(NEWEST)}, but python3 is {dotted(sys.version_info[:3])} "
+            f"({sys.executable}), and no such one is on PATH or under pyenv. Install one, or put it first on PATH."
         )
     try:
         folder = ".venv-compile" if arguments.compile else ".venv-other" if other else ".venv"

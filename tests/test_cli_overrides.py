@@ -62,6 +62,15 @@ def test_a_value_of_the_command_line_holds_where_the_sweep_sets_it(capsys):
     assert [(run.train.steps, run.train.batch) for run in runs] == [(7, 8)] * 6 + [(7, 9)] * 6
 
 
+@pytest.mark.parametrize("name", ["run", "other"])
+def test_a_name_of_the_command_line_is_that_of_the_runs_and_of_their_folder(name):
+    plan = planned("held", [f"name={name}"])
+    assert {plan.config.name, *(run.config.name for run in plan.runs)} == {name}
+    assert main(["sweep", "held", f"name={name}", "--seeds", "1", *FAKE, "--plan"]) == 0
+    assert load(pathlib.Path("runs", name)).name == name
+    assert [path.name for path in pathlib.Path("runs").iterdir()] == [name]
+
+
 def test_show_lists_what_the_sweep_sets_beside_the_config(capsys):
     config, below = shown(capsys)
     assert config["train"]["steps"] == 6

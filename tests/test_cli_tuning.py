@@ -164,10 +164,12 @@ def test_a_new_family_is_tuned_and_the_others_are_not_tuned_again(done, folder, 
     (folder / "rates.py").write_text(CONFIG.replace('"alibi"]', '"alibi", "nope"]'))
     capsys.readouterr()
     assert main(["sweep", "rates.py", *FAKE]) == 2
-    assert "6 of the 18 planned runs are not among them" in capsys.readouterr().err
+    assert "2 of the 6 planned runs are not among them" in capsys.readouterr().err
     assert main(["sweep", "rates.py", *FAKE, "--extend"]) == 0
     told = capsys.readouterr().out
-    assert "18 runs: 18 done; 12 of them before" in told
+    assert "tuning: 1 families x 3 candidates x 2 seeds" in told
+    assert "6 runs: 6 done" in told
+    assert len(scan(folder / "out" / "tuning").runs) == 18
     assert "3 of 3 candidates have the best score; the first of them was chosen" in told
     assert rates("out")["nope"] == [1e-3] * 2
     assert len(read(folder / "out").families) == 3
@@ -206,6 +208,36 @@ def test_without_tuning_the_folder_says_so_and_is_not_tuned_later(folder, capsys
     assert said in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("more", [[], ["--dry-run"]])
+def test_a_folder_of_another_sweep_is_refused_before_anything_is_tuned(folder, capsys, more):
+    (folder / "other.py").write_text(
+        CONFIG.replace('"steps": 6', '"steps": 7').replace("def tune()", "def candidates()")
+    )
+    assert main(["sweep", "other.py", *FAKE]) == 0
+    before = tree(folder / "out")
+    capsys.readouterr()
+    assert main(["sweep", "rates.py", *FAKE, "--trainer", "fake_training:never", *more]) == 2
+    told = capsys.readouterr()
+    assert "holds the sweep 'other' of 4 runs, and 4 of the 4 planned runs are not among them" in told.err
+    assert "train.steps is 6 instead of 7" in told.err
+    assert "Choose another folder (--out), or add the runs to that sweep (--extend)" in told.err
+    assert "tuning:" not in told.out
+    assert tree(folder / "out") == before
+
+
+def test_runs_of_the_sweep_under_another_candidate_than_the_chosen_one_are_refused_and_leave_no_choice(folder, capsys):
+    """Whether these runs are those of the sweep is known only after tuning: ALiBi might have chosen 0.001."""
+    (folder / "rates.py").write_text(CONFIG.replace("def tune()", "def candidates()"))
+    assert main(["sweep", "rates.py", *FAKE]) == 0
+    (folder / "rates.py").write_text(CONFIG)
+    capsys.readouterr()
+    assert main(["sweep", "rates.py", *FAKE]) == 2
+    assert "train.learning_rate is 0.003 instead of 0.001" in capsys.readouterr().err
+    assert not (folder / "out" / "tuning.json").exists()
+    assert main(["sweep", "rates.py", *FAKE, "--extend"]) == 0
+    assert rates("out") == {"rope": [1e-3] * 2 + [3e-3] * 2, "alibi": [1e-3] * 2 + [1e-2] * 2}
+
+
 @pytest.mark.slow
 def test_a_single_run_of_a_config_that_tunes_is_untuned_and_leaves_the_word(folder):
     assert main(["run", "rates.py", *FAKE]) == 0
@@ -240,6 +272,26 @@ def test_a_failed_candidate_is_no_failure_of_a_strict_sweep_and_a_choice_stands(
     assert "tuning: model.encoding=rope chose with 2 failed tuning runs, and that stands; --out tunes anew" in told
 
 
+def test_a_new_family_leaves_choices_as_they_stand_though_a_tuning_run_of_theirs_would_now_succeed(folder, capsys):
+    """ALiBi is best at 0.01, where its tuning runs fail at first; then NoPE comes, and failed runs are to be trained again."""
+    (folder / "rates.py").write_text(CONFIG.replace('["rope", "alibi"]', '["alibi"]'))
+    command = ["sweep", "rates.py", "--out", "out", "--trainer"]
+    assert main([*command, "fake_tuning:limited"]) == 0
+    before = read(folder / "out").families[0]
+    assert rates("out") == {"alibi": [3e-3] * 2}
+    capsys.readouterr()
+    new = ["--over", "model.encoding.name=alibi,nope", "--seeds", "2", "--extend", "--retry-failed"]
+    assert main([*command, "fake_tuning:train", *new]) == 0
+    told = capsys.readouterr().out
+    assert "tuning: model.encoding=alibi chose with 2 failed tuning runs, and that stands" in told
+    assert rates("out") == {"alibi": [3e-3] * 2, "nope": [1e-3] * 2}
+    assert read(folder / "out").families[0] == before
+    states = {
+        run.status.state for run in scan(folder / "out" / "tuning").runs if run.config.train.learning_rate == 1e-2
+    }
+    assert states == {"failed", "done"}, "the tuning runs are those that the choice was made from"
+
+
 @pytest.mark.slow
 def test_failed_runs_are_the_worst_and_a_family_without_any_other_cannot_choose(folder, capsys):
     failing = CONFIG.replace("[1e-3, 3e-3, 1e-2]", "[1.0, 1e-3, 3e-3]").replace('"alibi"]', '"nope"]')
@@ -254,6 +306,26 @@ def test_failed_runs_are_the_worst_and_a_family_without_any_other_cannot_choose(
         "--retry-failed trains them again\n"
     ) in told
     assert not (folder / "other" / "tuning.json").exists()
+
+
+def test_where_all_tuning_runs_failed_that_is_what_is_said(folder, capsys):
+    (folder / "rates.py").write_text(
+        CONFIG.replace('["rope", "alibi"]', '["nope"]').replace("[1e-3, 3e-3, 1e-2]", "[1.0, 2.0]")
+    )
+    assert main(["sweep", "rates.py", *FAKE]) == 1
+    assert main(["sweep", "rates.py", *FAKE, "--retry-failed"]) == 1
+    told = capsys.readouterr().out
+    assert told.count("all tuning runs of model.encoding=nope failed, so that no candidate can be chosen") == 2
+    assert "have not ended" not in told
+    assert not (folder / "out" / "tuning.json").exists()
+
+
+def test_a_stop_after_the_last_tuning_run_ends_the_command(folder, capsys):
+    assert main(["sweep", "rates.py", "--out", "out", "--trainer", "fake_tuning:stopped"]) == 130
+    told = capsys.readouterr().out
+    assert "tuning: 0 of 12 runs have not ended; when they have, the same command chooses and goes on" in told
+    assert not (folder / "out" / "tuning.json").exists()
+    assert main(["sweep", "rates.py", *FAKE]) == 0
 
 
 @pytest.mark.slow

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from attnjax.cli.parser import parser
 from attnjax.cli.planning import planned
 from attnjax.registry import ENCODINGS
 from scripts.site import __main__ as site
@@ -131,9 +132,31 @@ def test_the_command_of_the_first_page_is_a_sweep_with_a_report(called, words, e
     command, asked = called("run", *words)
     assert asked == ["scripts/setup_env.py"]
     assert command[:3] == ["-m", "attnjax", "sweep"]
-    assert command[3:-3] == expected
-    assert (command[-3], command[-1]) == ("--workers", "--report")
-    assert int(command[-2]) >= 1
+    assert (command[3], command[5]) == ("--workers", "--report")
+    assert int(command[4]) >= 1
+    assert command[6:] == expected
+
+
+@pytest.mark.parametrize(
+    ("words", "workers", "report"),
+    [
+        (["theta", "train.steps=7", "--workers", "31"], 31, True),
+        (["--workers=31", "theta"], 31, True),
+        (["theta", "--mesh", "data=2"], None, True),
+        (["theta", "--mesh=data=2", "--dry-run"], None, True),
+        (["theta", "--executor=ray", "--workers", "31"], 31, True),
+        (["--executor", "ray", "theta"], None, True),
+        (["theta", "--executor", "slurm"], None, False),
+        (["--executor=slurm", "theta"], None, False),
+        (["theta", "train.steps=7", "--out", "slurm", "--over", "model.layers=1,2"], "cores", True),
+    ],
+)
+def test_what_is_asked_of_the_command_of_the_first_page_wins_over_its_defaults(called, words, workers, report):
+    command, _ = called("run", *words)
+    chosen = parser().parse_args(command[2:])
+    assert (str(chosen.config), chosen.report) == ("theta", report)
+    assert chosen.overrides == [word for word in words if word.startswith("train")]
+    assert chosen.workers == (int(command[4]) if workers == "cores" else workers)
 
 
 def test_the_script_of_the_first_page_for_tests_hands_its_words_to_pytest(called):

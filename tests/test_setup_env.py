@@ -1,9 +1,11 @@
 """The environment of README's commands: made once, by whichever interpreter they are called, and never in place of another."""
 
+import concurrent.futures
 import importlib.util
 import pathlib
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -16,7 +18,7 @@ def setup_env(monkeypatch, tmp_path):
     found = importlib.util.spec_from_file_location("setup_env", ROOT / "scripts" / "setup_env.py")
     module = importlib.util.module_from_spec(found)
     found.loader.exec_module(module)
-    module.made = []
+    module.made, module.installed = [], []
 
     def create(venv, executable):
         pathlib.Path(venv, "bin").mkdir(parents=True, exist_ok=True)
@@ -25,7 +27,7 @@ def setup_env(monkeypatch, tmp_path):
         return ["pip"]
 
     monkeypatch.setattr(module, "create", create)
-    monkeypatch.setattr(module.subprocess, "check_call", lambda *arguments, **options: 0)
+    monkeypatch.setattr(module.subprocess, "check_call", lambda command, **_: module.installed.append(command))
     return module
 
 
@@ -43,6 +45,45 @@ def test_it_is_made_once(setup_env, tmp_path):
     venv = str(tmp_path / "venv")
     ensure = lambda extra="dev": setup_env.ensure(venv, (3, 12, 1), "/usr/bin/python3", extra)
     assert ensure() == ensure() == ensure("plot") == str(tmp_path / "venv" / "bin" / "python")
+    assert len(setup_env.made) == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["venv"]
+
+
+@pytest.mark.parametrize("pip", [True, False])
+def test_what_tests_need_is_added_to_an_environment_that_is_in_use(setup_env, tmp_path, pip):
+    """`./test` after `./run`, which may still train with it."""
+    venv, python = tmp_path / "venv", str(tmp_path / "venv" / "bin" / "python")
+    ensure = lambda extra, executable="/usr/bin/python3": setup_env.ensure(str(venv), (3, 12, 1), executable, extra)
+    ensure("plot")
+    if pip:
+        (venv / "lib" / "python3.12" / "site-packages" / "pip").mkdir(parents=True)
+    setup_env.installed.clear()
+    assert ensure("dev") == ensure("dev") == ensure("plot") == python
+    assert setup_env.made == ["/usr/bin/python3"], "nothing is cleared"
+    (command,) = setup_env.installed
+    own = [python, "-m", "pip"] if pip else ["/usr/bin/python3", "-m", "pip", "--python", python]
+    assert command == [*own, "install", "-qq", *next(iter(setup_env.installations("dev")))]
+    ensure("plot", "/usr/bin/python3.13")
+    assert setup_env.made == ["/usr/bin/python3", "/usr/bin/python3.13"], (
+        "another interpreter needs another environment"
+    )
+    assert [path.name for path in tmp_path.iterdir()] == ["venv"]
+
+
+@pytest.mark.parametrize("extras", [("dev", "dev", "dev"), ("plot", "dev", "plot")])
+def test_of_several_first_calls_at_once_one_makes_the_environment(setup_env, tmp_path, monkeypatch, extras):
+    create, venv = setup_env.create, str(tmp_path / "venv")
+
+    def slow(*arguments):
+        time.sleep(0.2)
+        return create(*arguments)
+
+    monkeypatch.setattr(setup_env, "create", slow)
+    with concurrent.futures.ThreadPoolExecutor() as threads:
+        made = threads.map(lambda extra: setup_env.ensure(venv, (3, 12, 1), "/usr/bin/python3", extra), extras)
+    assert set(made) == {str(tmp_path / "venv" / "bin" / "python")}
+    assert len(setup_env.made) == 1
+    assert setup_env.ensure(venv, (3, 12, 1), "/usr/bin/python3", "dev")
     assert len(setup_env.made) == 1
     assert [path.name for path in tmp_path.iterdir()] == ["venv"]
 
@@ -72,3 +113,32 @@ def test_an_environment_of_somebody_else_is_left_alone(setup_env, tmp_path):
     with pytest.raises(SystemExit, match="was not made by this script, which would empty it: move it away"):
         setup_env.ensure(str(tmp_path), (3, 12, 1), "/usr/bin/python3", "dev")
     assert not setup_env.made
+    assert not pathlib.Path(f"{tmp_path}.making").exists()
+
+
+@pytest.mark.parametrize(
+    ("found", "chosen"),
+    [
+        ([(3, 15, 0), (3, 14, 2), (3, 12, 1)], (3, 14, 2)),
+        ([(3, 10, 9), (3, 16, 1), (3, 11, 0)], (3, 11, 0)),
+        ([(3, 13, 5), (3, 12, 1)], (3, 13, 5)),
+        ([(3, 15, 0), (4, 0, 0), (3, 10, 9)], None),
+    ],
+)
+def test_a_python_without_packages_is_passed_over(setup_env, monkeypatch, capsys, found, chosen):
+    versions = {f"/python{number}": version for number, version in enumerate(found)}
+    monkeypatch.setattr(setup_env, "candidates", lambda: versions)
+    monkeypatch.setattr(setup_env.os, "access", lambda *_: True)
+    monkeypatch.setattr(setup_env, "describe", lambda path: (versions[path], path))
+    monkeypatch.setattr(setup_env, "ensure", lambda venv, version, *_: str(version))
+    monkeypatch.setattr(sys, "argv", ["setup_env.py"])
+    if chosen:
+        setup_env.main()
+        assert capsys.readouterr().out == f"{chosen}\n"
+        return
+    with pytest.raises(SystemExit) as stopped:
+        setup_env.main()
+    assert str(stopped.value) == (
+        f"attnjax needs Python 3.11 to 3.14, but python3 is {'.'.join(map(str, sys.version_info[:3]))} ({sys.executable}), and "
+        "no such one is on PATH or under pyenv. Install one, or put it first on PATH."
+    )

@@ -291,6 +291,9 @@ def test_a_site_with_an_address_has_a_page_for_what_does_not_exist(tmp_path, onl
     only("# Page\n")
     main(["--out", str(tmp_path / "disk")])
     assert not (tmp_path / "disk" / "404.html").exists()
+    (tmp_path / "disk" / "old.html").touch()
+    main(["--out", str(tmp_path / "disk")])
+    assert not (tmp_path / "disk" / "old.html").exists(), "a site takes the place of an earlier one"
     main(["--out", str(tmp_path / "server"), "--address", "https://example.org/attnjax/"])
     tags = Parsed((tmp_path / "server" / "404.html").read_text()).tags
     needed = [dict(attributes) for tag, attributes in tags if tag in ("link", "script")]
@@ -308,6 +311,24 @@ def test_an_address_that_is_none_is_refused(tmp_path, capsys):
             f"must be like https://example.org/attnjax/, with a / at its end, got '{address}'"
             in capsys.readouterr().err
         )
+
+
+def test_a_folder_that_holds_no_site_is_left_alone(tmp_path, monkeypatch, capsys):
+    def never(*_):
+        raise AssertionError("the site would be put into this folder")
+
+    monkeypatch.setattr("scripts.site.__main__.build", never)
+    (tmp_path / "mine").write_text("mine")
+    (tmp_path / "link").symlink_to(ROOT)
+    foreign = "is not empty, and no site was built there before: choose a folder that is empty or does not exist"
+    refused = [(tmp_path, foreign), (ROOT / "docs", foreign), (tmp_path / "mine", "is no folder")]
+    refused += [
+        (one, "holds this checkout") for one in (ROOT, ROOT.parent, Path("/"), ROOT / "docs" / "..", tmp_path / "link")
+    ]
+    for folder, why in refused:
+        with pytest.raises(SystemExit):
+            main(["--out", str(folder)])
+        assert f"--out: {folder.resolve()} {why}" in capsys.readouterr().err
 
 
 @pytest.mark.slow

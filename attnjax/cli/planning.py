@@ -56,7 +56,7 @@ def planned(
     file = load(config)
     held, factors = _settings(overrides, over, count)
     values, settings = file.config, override(file.config, held)
-    if settings.get("name", RunConfig.name) == RunConfig.name:
+    if "name" not in held and settings.get("name", RunConfig.name) == RunConfig.name:
         stem = file.path.parent.name if file.path.name == "config.json" else file.path.stem
         settings["name"] = f"{stem}-{file.argument}" if file.argument else stem
         values = _renamed(values, settings["name"])

@@ -3,19 +3,22 @@
 import argparse
 import dataclasses
 import pathlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from attnjax.cli.planning import Plan
 from attnjax.config import run_id
+from attnjax.config.files import SWEEP_FILE
 from attnjax.records.status import FINAL
-from attnjax.sweep import Summary, load
-from attnjax.sweep.choices import FOLDER, Choices, keep, read, untuned, words
+from attnjax.sweep import Summary, load, prepare
+from attnjax.sweep.choices import FOLDER, Choice, Choices, keep, read, untuned, with_cells, words
 from attnjax.sweep.choosing import AllFailed, choose
 from attnjax.sweep.execute import states
 from attnjax.sweep.tuning import Tuning
 
 Stage = Callable[[argparse.Namespace, Plan], tuple[int, Summary | None]]
 """Trains the runs of a plan, or does with them whatever else the options say; see `execution._stage`."""
+SIGNAL = 128
+"""Exit statuses above it are those of a stop: 130 after Ctrl-C."""
 
 
 def tuned(arguments: argparse.Namespace, plan: Plan, root: pathlib.Path, stage: Stage) -> tuple[int, Plan | None]:
@@ -26,23 +29,45 @@ def tuned(arguments: argparse.Namespace, plan: Plan, root: pathlib.Path, stage: 
     """
     if plan.tuning is None:
         return 0, plan
-    there = read(root)
-    found, code = there and there.of(plan.tuning), 0
-    if found is not None and arguments.retry_failed:
-        _tell_failed(found)
-    if found is None:
-        code, found = _tune(arguments, plan, plan.tuning, root / FOLDER, stage)
+    code, found = 0, read(root)
+    known = found.of(plan.tuning) if found else ()
+    if arguments.retry_failed:
+        _tell_failed(known)
+    new = plan.tuning.without([one.family for one in known])
+    if new.families:
+        _accept(arguments, plan, plan.tuning, known, root)
+        code, found = _tune(arguments, plan, new, root / FOLDER, stage)
     if found is None:
         return code, None
+    choices = {one.family: one for one in (*found.families, *known)}
+    families = tuple(choices[one.id] for one in plan.tuning.families)
+    found = with_cells(plan.tuning, dataclasses.replace(found, families=families))
+    runs = tuple(plan.tuning.tuned(found.chosen))
+    prepare(root, plan.config.name, runs, extend=arguments.extend, dry=True)  # refused before anything is written
     if not arguments.dry_run:
         keep(root, found)
     _tell(found)
-    return 0, dataclasses.replace(plan, runs=tuple(plan.tuning.tuned(found.chosen)), tuning=None)
+    return 0, dataclasses.replace(plan, runs=runs, tuning=None)
 
 
-def _tell_failed(found: Choices) -> None:
+def _accept(
+    arguments: argparse.Namespace, plan: Plan, tuning: Tuning, known: Iterable[Choice], root: pathlib.Path
+) -> None:
+    """Raise ValueError, before any tuning, for a folder of other runs than those of the sweep under any candidates."""
+    if not (root / SWEEP_FILE).exists():
+        return
+    there, chosen = {entry.run for entry in load(root).runs}, {one.family: one.best for one in known}
+    for family in (family for family in tuning.families if family.id not in chosen):
+        own = tuning.without([other.id for other in tuning.families if other is not family])
+        found = [sum(run_id(run.config) in there for run in own.tuned([n])) for n in range(len(tuning.candidates))]
+        chosen[family.id] = found.index(max(found))
+    runs = tuning.tuned([chosen[family.id] for family in tuning.families])
+    prepare(root, plan.config.name, runs, extend=arguments.extend, dry=True)
+
+
+def _tell_failed(known: Iterable[Choice]) -> None:
     """What was chosen is not chosen again, since runs may have been trained with it: say where a tuning run had failed."""
-    for one in found.families:
+    for one in known:
         if failed := sum(trial.state == "failed" for trials in one.trials for trial in trials):
             print(
                 f"tuning: {words(one.changes)} chose with {failed} failed tuning runs, and that stands; --out tunes anew"
@@ -74,7 +99,7 @@ def _tune(
         return code, None
     mine, store = {run_id(one.config) for one in tuning.runs}, load(root)
     left = [run for run, state in states(store).items() if run in mine and state not in FINAL]
-    if code or left:
+    if left or code > SIGNAL:
         print(
             f"tuning: {len(left)} of {len(mine)} runs have not ended; when they have, the same command chooses and goes on"
         )

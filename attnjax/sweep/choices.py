@@ -26,8 +26,10 @@ FOLDER, FILE = "tuning", TUNING
 RULE = (
     "Of the candidates, the one with the best mean validation score: the mean over the validation lengths, all of them "
     "within the trained ones, then over the tuning seeds, which no run of the sweep has. A failed run has the worst score "
-    "there is. Of equal candidates the first. No tuning run was evaluated at a test length."
+    "there is. Of equal candidates the first of those with the fewest failed runs. No tuning run was evaluated at a test "
+    "length."
 )
+ELSEWHERE = "Choose another folder (--out)"
 METRICS = ("exact_match", "loss_nonoverlapping", "loss")
 """What is compared: the first of these that the runs of a family recorded."""
 
@@ -56,15 +58,21 @@ class Choice:
         return [fmean(trial.score for trial in trials) for trials in self.trials]
 
     @property
+    def ranks(self) -> list[tuple[float, int]]:
+        """What candidates are compared by, the less the better: the mean score, negated unless it is a loss; failed runs."""
+        sign = 1 if lower_is_better(self.metric) else -1
+        failed = [sum(trial.state == "failed" for trial in trials) for trials in self.trials]
+        return [(sign * mean, count) for mean, count in zip(self.means, failed, strict=True)]
+
+    @property
     def best(self) -> int:
         """The number of the chosen candidate."""
-        means = self.means
-        return means.index((min if lower_is_better(self.metric) else max)(means))
+        return self.ranks.index(min(self.ranks))
 
     @property
     def tied(self) -> int:
         """How many candidates are as good as the chosen one, which is the first of them."""
-        return self.means.count(self.means[self.best]) - 1
+        return self.ranks.count(self.ranks[self.best]) - 1
 
     def edges(self, candidates: Sequence[Changes]) -> dict[str, str]:
         """The numbers of the chosen candidate that are the smallest or the largest that was tried, and which of the two."""
@@ -78,10 +86,9 @@ class Choice:
     def notes(self, candidates: Sequence[Changes]) -> list[str]:
         """What a reader should know about the choice: ties, edges of a range, failed runs."""
         means, chosen, found = self.means, candidates[self.best], []
-        if self.tied:
-            found.append(
-                f"{self.tied + 1} of {len(means)} candidates have the best score; the first of them was chosen"
-            )
+        if (best := means.count(means[self.best])) > 1:
+            which = "first of them" if best == self.tied + 1 else "first of them with the fewest failed runs"
+            found.append(f"{best} of {len(means)} candidates have the best score; the {which} was chosen")
         for key, end in self.edges(candidates).items():
             found.append(f"{key}={chosen[key]:g} is the {end} value that was tried: a better one may lie beyond")
         failed = sum(trial.state == "failed" for trials in self.trials for trial in trials)
@@ -104,19 +111,22 @@ class Choices:
         """The number of the candidate that each family chose."""
         return [choice.best for choice in self.families]
 
-    def of(self, tuning: Tuning) -> "Choices | None":
-        """The choices of the families of a tuning, with their cells; None where one has not chosen yet.
+    def of(self, tuning: Tuning) -> tuple[Choice, ...]:
+        """The choices of those families of a tuning that have chosen.
 
-        Raises ValueError for other candidates or seeds than those that were compared.
+        Raises ValueError where the tuning has other candidates, seeds or tuning runs than those that were compared.
         """
         mine = Choices(self.protocol, *asked(tuning))
         if not self.families or (self.candidates, self.seeds) != (mine.candidates, mine.seeds):
             raise ValueError(_refusal(self, mine))
         known = {choice.family: choice for choice in self.families}
-        runs = {name: [[trial.run for trial in row] for row in choice.trials] for name, choice in known.items()}
-        if any(runs.get(family.id) != family.ids for family in tuning.families):
-            return None
-        return with_cells(tuning, dataclasses.replace(self, families=tuple(known[one.id] for one in tuning.families)))
+        families = [family for family in tuning.families if family.id in known]
+        for one in families:
+            if one.ids != [[trial.run for trial in row] for row in known[one.id].trials]:
+                raise ValueError(
+                    f"{FILE}: {words(one.changes)} chose among other tuning runs than those of the config. {ELSEWHERE}"
+                )
+        return tuple(known[family.id] for family in families)
 
 
 def with_cells(tuning: Tuning, choices: Choices) -> Choices:
@@ -189,7 +199,7 @@ def _refusal(there: Choices, mine: Choices) -> str:
         why = f"its choices were made among other candidates ({old[:300]}) than those of the config ({new[:300]})"
     else:
         why = f"its choices were made on the seeds {list(there.seeds)}, and the config says {list(mine.seeds)}"
-    return f"{FILE}: {why}. Choose another folder (--out)"
+    return f"{FILE}: {why}. {ELSEWHERE}"
 
 
 def _table(choices: Choices) -> dict[str, Any]:

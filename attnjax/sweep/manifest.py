@@ -137,19 +137,24 @@ def threads() -> int:
 
 
 def code_hash() -> str:
-    """One hash of every Python file of the package but its configs, which works without a repository too."""
+    """One hash of every Python file of the package but its configs, which works without a repository too.
+
+    Names that begin with a dot are none of the package: editors make them, also as links to nowhere.
+    """
     total, root = hashlib.sha256(), pathlib.Path(attnjax.__file__).parent
     for path in sorted(set(root.rglob("*.py")) - set(root.glob("configs/*"))):  # a checkout has its configs elsewhere
-        total.update(path.relative_to(root).as_posix().encode() + b"\0")
-        total.update(hashlib.sha256(path.read_bytes()).digest())
+        name = path.relative_to(root)
+        if path.is_file() and not any(part.startswith(".") for part in name.parts):
+            total.update(name.as_posix().encode() + b"\0")
+            total.update(hashlib.sha256(path.read_bytes()).digest())
     return total.hexdigest()
 
 
 def _repository() -> dict[str, Any]:
-    commit = _git("rev-parse", "HEAD")
-    if commit is None:
-        return {"commit": None, "commit_dirty": None, "diff_sha256": None}
-    difference = _git("diff", "HEAD") or ""
+    """The commit, and whether the files are others; None for what git does not say."""
+    commit, difference = _git("rev-parse", "HEAD"), _git("diff", "HEAD")
+    if commit is None or difference is None:
+        return {"commit": commit, "commit_dirty": None, "diff_sha256": None}
     digest = hashlib.sha256(difference.encode(errors="replace")).hexdigest() if difference else None
     return {"commit": commit, "commit_dirty": bool(difference), "diff_sha256": digest}
 

@@ -32,8 +32,8 @@ LATEST = 20
 SECONDS = 60
 """That a command of SLURM may take."""
 JOB = re.compile(r"(\d+)(;[\w.-]+)?")
-UNSAFE = "$ ` ; & | < > ( )"
-"""What a shell does not take for a part of a name: the script says in plain text where it lies."""
+UNSAFE = "$ ` ; & | < > ( ) #"
+"""What a shell or sbatch does not take for a part of a name: the script says in plain text where it lies."""
 FORGOTTEN = "Invalid job id"
 """What squeue says of a job that ended a while ago."""
 
@@ -146,7 +146,9 @@ class Slurm:
                 f"sbatch cannot name a log in {str(root)!r}: choose a folder without blanks, quotes and percent signs"
             )
         if any(character in str(root) for character in UNSAFE.split()):
-            raise ValueError(f"a shell would run a part of {str(root)!r}: choose a folder without any of {UNSAFE}")
+            raise ValueError(
+                f"sbatch or a shell would not take {str(root)!r} for one name: choose a folder without any of {UNSAFE}"
+            )
         return TEMPLATE.format(
             workers=self._workers,
             root=root,

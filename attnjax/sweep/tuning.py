@@ -9,7 +9,7 @@ A tuned run is the run that a person gets who writes the chosen values on the co
 """
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from attnjax.config import RunConfig, cell_id, run_id
@@ -67,6 +67,17 @@ class Tuning:
         for family, run in self._tuned(chosen):
             found[family][cell_id(run.config)] = None
         return [tuple(cells) for cells in found]
+
+    def without(self, families: Collection[str]) -> "Tuning":
+        """The tuning of the other families alone, and of their runs."""
+        left = [number for number, family in enumerate(self.families) if family.id not in families]
+        pairs = [(one, n) for one, n in zip(self.planned, self.family_of, strict=True) if n in left]
+        return dataclasses.replace(
+            self,
+            planned=tuple(one for one, _ in pairs),
+            families=tuple(self.families[number] for number in left),
+            family_of=tuple(left.index(number) for _, number in pairs),
+        )
 
     def _tuned(self, chosen: Sequence[int]) -> list[tuple[int, Planned]]:
         return [

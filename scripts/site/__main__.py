@@ -6,6 +6,8 @@ Zensical renders README.md, docs/, the READMEs of experiments/, a page for each 
 code of tutorials runs while the site is built. A link that leads nowhere, and code that fails, are errors.
 
 A site that a server is to show is built with its address: only then has it a page for addresses that do not exist (404.html).
+
+A site takes the place of an earlier one, and of nothing else: any other folder that is not empty is refused.
 """
 
 import argparse
@@ -25,6 +27,10 @@ SHIM = "https://unpkg.com/iframe-worker/shim"
 WORKER = "docs/assets/worker.js"
 """The script that pages ask the network for, so that a search works from the disk, and our own that does the same."""
 
+OUT = ROOT / "build" / "site"
+MARKER = ".attnjax-site"
+"""A file of every site that was built here, which may be built anew."""
+
 FAILED = "exited with errors"
 """What is printed where the code of a page fails; Zensical goes on."""
 
@@ -32,12 +38,14 @@ FAILED = "exited with errors"
 def main(arguments: list[str] | None = None) -> None:
     """Build the site into a folder, and print the path of its first page."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=pathlib.Path, default=ROOT / "build" / "site", help="default: build/site")
+    parser.add_argument("--out", type=pathlib.Path, default=OUT, help="default: build/site")
     parser.add_argument("--address", default="", help="where a server will show it: https://example.org/attnjax/")
     chosen = parser.parse_args(arguments)
     out, address = chosen.out.resolve(), chosen.address
     if address and not re.fullmatch(r"https?://[^\s/]+/(\S+/)?", address):
         parser.error(f"--address must be like https://example.org/attnjax/, with a / at its end, got {address!r}")
+    if why := in_the_way(out):
+        parser.error(f"--out: {out} {why}: choose a folder that is empty or does not exist")
     with tempfile.TemporaryDirectory() as folder:
         work = pathlib.Path(folder)
         build(work, out, address)
@@ -67,8 +75,20 @@ def build(work: pathlib.Path, out: pathlib.Path, address: str = "") -> None:
         sys.exit("the site could not be built: see above")
     missing(work / "site", address)
     stay_offline(work / "site")
+    (work / "site" / MARKER).touch()
     shutil.rmtree(out, ignore_errors=True)
     shutil.copytree(work / "site", out)
+
+
+def in_the_way(out: pathlib.Path) -> str:
+    """Why a folder must not be replaced by the site, which is put there anew; "" where it may be."""
+    if ROOT.is_relative_to(out):
+        return "holds this checkout"
+    if out.exists() and not out.is_dir():
+        return "is no folder"
+    if out.is_dir() and any(out.iterdir()) and out != OUT and not (out / MARKER).is_file():
+        return "is not empty, and no site was built there before"
+    return ""
 
 
 def navigation(folder: str, names: dict[str, str]) -> str:

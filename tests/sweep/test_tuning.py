@@ -1,13 +1,19 @@
 """Which families a sweep has, what each is tuned over, and which candidate hand-made scores choose."""
 
+import json
 import math
+import pathlib
+import re
+import statistics
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from ml_collections import ConfigDict
 
 from attnjax.config import override, parse, run_id
 from attnjax.sweep import groups, plan, prepare, product, run_here, seeds, vary
-from attnjax.sweep.choices import Choice, Trial
+from attnjax.sweep.choices import Choice, Choices, Trial, asked, read
 from attnjax.sweep.choosing import choose
 from attnjax.sweep.tuning import Tuning, tuning
 
@@ -78,6 +84,63 @@ def test_the_best_mean_is_chosen_and_of_equal_ones_the_first():
     tied = choice("exact_match", (0.5, 0.5), (1.0, 1.0), (1.0, 1.0))
     assert tied.best == 1
     assert tied.notes(rates) == ["2 of 3 candidates have the best score; the first of them was chosen"]
+
+
+@given(
+    st.sampled_from(["exact_match", "loss"]),
+    st.lists(st.lists(st.sampled_from([None, 0.0, 0.25, 1.0]), min_size=2, max_size=2), min_size=2, max_size=5),
+)
+def test_no_candidate_has_a_better_mean_or_the_same_and_fewer_failed_runs_than_the_chosen_one(metric, rows):
+    worst = math.inf if metric == "loss" else 0.0
+    trials = tuple(
+        tuple(Trial("0" * 16, "failed" if one is None else "done", worst if one is None else one) for one in row)
+        for row in rows
+    )
+    found = Choice("0" * 16, {}, metric, trials)
+    better = min if metric == "loss" else max
+    means = [statistics.fmean(trial.score for trial in row) for row in trials]
+    best = [number for number, mean in enumerate(means) if mean == better(means)]
+    fewest = min(rows[number].count(None) for number in best)
+    left = [number for number in best if rows[number].count(None) == fewest]
+    assert (found.best, found.tied) == (left[0], len(left) - 1)
+
+
+def test_a_candidate_whose_runs_failed_is_not_chosen_over_those_that_score_nothing():
+    failed = tuple(Trial("0" * 16, "failed", 0.0) for _ in range(2))
+    done = tuple(Trial("0" * 16, "done", 0.0) for _ in range(2))
+    found = Choice("0" * 16, {}, "exact_match", (failed, done, done))
+    assert found.best == 1
+    assert found.notes(vary("model.embed_scale", [None, False, True])) == [
+        "3 of 3 candidates have the best score; the first of them with the fewest failed runs was chosen",
+        "2 of 6 tuning runs failed",
+    ]
+
+
+@pytest.mark.parametrize(
+    "path", sorted((pathlib.Path(__file__).parents[2] / "experiments").glob("**/tuning.json")), ids=str
+)
+def test_committed_choices_are_read_and_are_those_of_the_rule(path):
+    choices = read(path.parent)
+    chosen = [family["chosen"] for family in json.loads(path.read_text())["families"]]
+    assert choices.chosen == chosen
+
+
+def test_a_family_that_chose_among_other_tuning_runs_is_refused_and_a_new_one_has_not_chosen():
+    """Under the first candidate the runs are the same, and under the second the derived width is another one."""
+    linked = ConfigDict({**BASE, "model": {"model": 32, "heads": 4, "hidden": 128}})
+    plain = linked.to_dict()
+    linked.model.hidden = 4 * linked.model.get_ref("model")
+    both, widths = vary("model.encoding", ["rope", "nope"]), vary("model.model", [32, 64])
+    found = made(linked, both[:1], widths)
+    trials = tuple(tuple(Trial(run, "done", 1.0) for run in row) for row in found.families[0].ids)
+    chosen = Choice(found.families[0].id, found.families[0].changes, "exact_match", trials)
+    choices = Choices("", *asked(found), (chosen,))
+    assert choices.of(made(linked, both, widths)) == (chosen,)
+    told = (
+        "tuning.json: model.encoding=rope chose among other tuning runs than those of the config. Choose another folder"
+    )
+    with pytest.raises(ValueError, match=f"^{re.escape(told)} \\(--out\\)$"):
+        choices.of(made(plain, both, widths))
 
 
 def test_an_edge_is_that_of_each_number_and_of_no_word():

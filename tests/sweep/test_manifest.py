@@ -1,0 +1,59 @@
+"""What a manifest says of the code: of the files of the package alone, and nothing where git says nothing."""
+
+import subprocess
+
+import pytest
+
+from attnjax.sweep import manifest
+
+
+@pytest.fixture
+def package(tmp_path, monkeypatch):
+    """The package of a checkout without commits."""
+    root = tmp_path / "attnjax"
+    (root / "sweep").mkdir(parents=True)
+    for name in ("__init__.py", "sweep/plan.py"):
+        (root / name).write_text(f"# {name}")
+    monkeypatch.setattr(manifest.attnjax, "__file__", str(root / "__init__.py"))
+    return root
+
+
+def test_what_an_editor_leaves_in_the_package_is_no_code(package):
+    whole = manifest.code_hash()
+    (package / ".#plan.py").symlink_to("somebody@there.123:456")
+    (package / "sweep" / ".plan.py").write_text("1")
+    (package / ".checkpoints").mkdir()
+    (package / ".checkpoints" / "plan.py").write_text("1")
+    (package / "gone.py").symlink_to("nowhere.py")
+    (package / "folder.py").mkdir()
+    assert manifest.code_hash() == whole
+    (package / "sweep" / "plan.py").write_text("# another")
+    assert manifest.code_hash() != whole
+
+
+def git(root, *words):
+    subprocess.run(
+        ["git", "-C", root, "-c", "user.name=a", "-c", "user.email=a@b", *words], check=True, capture_output=True
+    )
+
+
+def test_whether_files_differ_from_the_commit_is_not_known_where_git_does_not_answer(package, monkeypatch):
+    of = lambda: [manifest.of_machine()[name] for name in ("commit", "commit_dirty", "diff_sha256")]
+    assert of() == [None, None, None]
+    git(package.parent, "init", "-q")
+    git(package.parent, "add", ".")
+    git(package.parent, "commit", "-q", "-m", "all")
+    commit, *rest = of()
+    assert (len(commit), rest) == (40, [False, None])
+    (package / "__init__.py").write_text("1")
+    changed = of()
+    assert (changed[:2], len(changed[2])) == ([commit, True], 64)
+    real = subprocess.run
+
+    def slow(command, **options):
+        if "diff" in command:
+            raise subprocess.TimeoutExpired(command, 20)
+        return real(command, **options)
+
+    monkeypatch.setattr(manifest.subprocess, "run", slow)
+    assert of() == [commit, None, None]
