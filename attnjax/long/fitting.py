@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from attnjax import registry
 from attnjax.long import ruler
 from attnjax.long.ruler import Sample
+from attnjax.long.words import BARE, KEYS
 from attnjax.tasks.checks import check_choice, check_count
 
 EXAMPLE = 500
@@ -59,6 +60,12 @@ class Setting:
             lines = more
         return lines
 
+    @functools.cached_property
+    def listed(self) -> Sequence[str]:
+        """Words of `cwe`: bare ones, or hyphenated ones where all of the bare ones leave the length unfilled."""
+        made = _common_words(ruler.seeded(0), len(BARE), self, BARE)
+        return BARE if self.count(made.prompt + made.prefix) > self.length - self.reserve else KEYS
+
 
 def samples(name: str, setting: Setting, number: int, seed: int = 0) -> list[Sample]:
     """Return samples of a task that have at most setting.length tokens with their answers.
@@ -66,7 +73,7 @@ def samples(name: str, setting: Setting, number: int, seed: int = 0) -> list[Sam
     Sample i depends on the name, the setting, the seed and i alone.
 
     Raises:
-      ValueError: for an unknown name, and for a length that is too small for the task.
+      ValueError: for an unknown name, and for a length that is too small for the task, or that all words of `cwe` do not fill.
 
     Example:
       >>> made = samples("niah_single_1", Setting(1024, 32, len), 2)
@@ -84,7 +91,10 @@ def samples(name: str, setting: Setting, number: int, seed: int = 0) -> list[Sam
         return setting.count(made.prompt + made.prefix)
 
     budget = setting.length - setting.reserve
-    size = largest(lambda size: tokens(size) <= budget, row.smallest)
+    highest = len(setting.listed) if name == "cwe" else None
+    size = largest(lambda size: tokens(size) <= budget, row.smallest, highest)
+    if size == highest == len(KEYS):
+        raise ValueError(f"cwe: all {highest} words that there are do not fill a length of {setting.length}")
     found = []
     for i in range(number):
         mine = size
@@ -129,11 +139,17 @@ def variable_tracking(rng: random.Random, size: int, setting: Setting) -> Sample
 
 def common_words(rng: random.Random, size: int, setting: Setting) -> Sample:
     """cwe, after a worked example; a word is repeated less often in short texts."""
+    return _common_words(rng, size, setting, setting.listed)
+
+
+def _common_words(rng: random.Random, size: int, setting: Setting, words: Sequence[str]) -> Sample:
     short, text = setting.length < setting.short, ""
     if setting.shots:
-        shown = ruler.common_words(rng, 20 if short else 40, often=3 if short else 10, seldom=1 if short else 3)
+        often, seldom = (3, 1) if short else (10, 3)
+        shown = ruler.common_words(rng, 20 if short else 40, often=often, seldom=seldom, words=words)
         text = f"{shown.prompt}{shown.prefix} {ruler.numbered(shown.answers)}\n"
-    made = ruler.common_words(rng, size, often=6 if short else 30, seldom=1 if short else 3)
+    often, seldom = (6, 1) if short else (30, 3)
+    made = ruler.common_words(rng, size, often=often, seldom=seldom, words=words)
     return made._replace(prompt=text + made.prompt)
 
 
@@ -142,12 +158,16 @@ def frequent_words(rng: random.Random, size: int, setting: Setting) -> Sample:
     return ruler.frequent_words(rng, size, vocabulary=max(8, (setting.length - setting.reserve) // 50))
 
 
-def largest(fits: Callable[[int], bool], smallest: int) -> int:
-    """Return the largest size that fits, if sizes that fit come first; `smallest` where none does."""
+def largest(fits: Callable[[int], bool], smallest: int, highest: int | None = None) -> int:
+    """Return the largest size that fits, if sizes that fit come first; `smallest` where none does.
+
+    A size above `highest`, which is at least `smallest`, does not fit, and is not tried.
+    """
+    over = lambda size: highest is not None and size > highest
     low, high = smallest, 2 * smallest
-    while fits(high):
+    while not over(high) and fits(high):
         low, high = high, 2 * high
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (middle, high) if fits(middle) else (low, middle)
+        low, high = (middle, high) if not over(middle) and fits(middle) else (low, middle)
     return low

@@ -22,7 +22,7 @@ import uuid
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from attnjax.long.words import ADJECTIVES, KEYS, NOUNS
+from attnjax.long.words import BARE, KEYS
 
 NOISE = "The grass is green. The sky is blue. The sun is yellow. Here we go. There and back again."
 NEEDLE = "One of the special magic {kind}s for {key} is: {value}."
@@ -32,10 +32,6 @@ WRONG = 9
 """Wrong answers of a sample."""
 SHUFFLE = 42
 """The seed of RULER, with which it puts words into the same order in every sample."""
-
-
-STRIDE = 1009
-"""Keys taken in steps of this prime have different adjectives and nouns."""
 SENTENCE = 25
 """Words after which a sentence ends, at the latest: source code has few full stops."""
 
@@ -146,17 +142,21 @@ def variable_tracking(
 
 
 def common_words(
-    rng: random.Random, size: int, *, often: int = 30, seldom: int = 3, words: Sequence[str] = (*NOUNS, *ADJECTIVES)
+    rng: random.Random, size: int, *, often: int = 30, seldom: int = 3, words: Sequence[str] | None = None
 ) -> Sample:
     """Return a list of `size` words, of which ten are written `often` times and the others `seldom`.
+
+    `words` are those to draw from: bare ones unless given, and hyphenated ones where these are too few. Never both, since one
+    is a part of the other, and a prediction of "dry-cellar" would count as one of "cellar".
 
     Raises:
       ValueError: for more words than there are.
     """
-    if size > len(words) + len(KEYS):
-        raise ValueError(f"cwe: {size} different words are needed, and there are {len(words) + len(KEYS)}")
-    pool = (*words, *(KEYS[i * STRIDE % len(KEYS)] for i in range(size - len(words))))
-    chosen = rng.sample(pool, size)
+    if words is None:
+        words = BARE if size <= len(BARE) else KEYS
+    if size > len(words):
+        raise ValueError(f"cwe: {size} different words are needed, and there are {len(words)}")
+    chosen = rng.sample(words, size)
     answers, others = chosen[:10], chosen[10:]
     listed = answers * often + others * seldom
     seeded(SHUFFLE).shuffle(listed)

@@ -17,5 +17,8 @@ _NOUNS = """
     glove guitar hammer harbor hat hedge helmet hill honey horizon horse hotel island jacket jewel jungle kettle
     kitchen"""
 ADJECTIVES, NOUNS = tuple(_ADJECTIVES.split()), tuple(_NOUNS.split())
+_WORDS = (*NOUNS, *ADJECTIVES)
+BARE = tuple(word for word in _WORDS if not any(word in other for other in _WORDS if other != word))
+"""Words of which none is a part of another, as "hot" is of "hotel": a prediction holds one only where it says it."""
 KEYS = tuple(f"{adjective}-{noun}" for adjective in ADJECTIVES for noun in NOUNS)
-"""Keys of needles."""
+"""Keys of needles. None is a part of another."""

@@ -77,6 +77,7 @@ def config(json: Json) -> Spec:
             f"bert: architectures must have one of {', '.join(dict(HEADS))}, config.json has {listed!r:.200}"
         )
     head = dict(HEADS)[listed[0]]
+    tied = read.flag("tie_word_embeddings", default=True)
     made = TransformerConfig(
         vocab=read.integer("vocab_size"),
         model=read.integer("hidden_size"),
@@ -89,7 +90,7 @@ def config(json: Json) -> Spec:
         encoding=Learned(read.integer("max_position_embeddings")),
         embedding_norm=True,
         token_types=read.integer("type_vocab_size"),
-        tie_embeddings=read.flag("tie_word_embeddings", default=True),
+        tie_embeddings=tied or head == "pooler",  # which has no output matrix that could be one of its own
         output_bias=head == "masked_lm",
         attention_dropout=read.number("attention_probs_dropout_prob", default=0.1, zero=True),
         residual_dropout=read.number("hidden_dropout_prob", default=0.1, zero=True),

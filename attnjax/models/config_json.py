@@ -4,12 +4,14 @@ A config may have a key that its own library knows and this one does not. Ignori
 so `Reader` records which keys were read, and `finish` refuses the rest.
 """
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
 from attnjax.models.base import Json, Spec
 from attnjax.models.ignored_keys import IGNORED_KEYS
 from attnjax.modules import TransformerConfig
+from attnjax.positions import LongRoPE, PositionEncoding, RoPE
 
 LAYERS = 1_000
 """More layers than any published model has; a weight map has about ten entries per layer."""
@@ -156,13 +158,20 @@ def _model_fields(config: TransformerConfig) -> dict[str, Any]:
     return fields | {
         "kv_heads": config.sizes.kv_heads,
         "head_dim": config.sizes.head_dim,
-        "encoding": config.encodings,
+        "encoding": tuple(map(_as_read, config.encodings)),
         "window": config.layer_windows,
         "windows": None,
         "feed_forward_bias": config.bias_of_feed_forward,
         "attention_output_bias": config.output_bias_of_attention,
         "qk_norm_epsilon": config.qk_norm and config.qk_norm_epsilon,
     }
+
+
+def _as_read(encoding: PositionEncoding) -> PositionEncoding:
+    """Returns an encoding as a config.json has it: the factor of a LongRoPE without one is 1."""
+    if isinstance(encoding, RoPE) and isinstance(encoding.scaling, LongRoPE) and encoding.scaling.factor is None:
+        return dataclasses.replace(encoding, scaling=dataclasses.replace(encoding.scaling, factor=1.0))
+    return encoding
 
 
 def _is_number(value: Any) -> bool:

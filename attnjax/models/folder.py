@@ -81,7 +81,8 @@ def load(
         given. Parameters of encodings are float32 or wider.
       sharding: one sharding for all parameters, or a function of a parameter's path and shape that returns one.
       fields: fields of `TransformerConfig` to replace, for an ablation. Weights are kept where they fit; parameters
-        that only the new model has, or has in another shape, are random. `Loaded.new` and `Loaded.unused` list them.
+        that only the new model has, or has in another shape, are random, also where one tensor holds several
+        parameters and the others fit. `Loaded.new` and `Loaded.unused` list them.
       seed: of the random parameters.
       models: the known architectures by `model_type`; `attnjax.models.MODELS` unless given.
 
@@ -108,18 +109,18 @@ def load(
     kept = dtype or _main_type(entries)
     spec = with_fields(published, **{"dtype": kept, "param_dtype": kept, **(fields or {})})
     original = architecture.weights(published)
-    table, unused = _kept(architecture.weights(spec), original)
-    tensors = match(entries, table, original, architecture)
+    tensors = match(entries, _kept(architecture.weights(spec), original), original, architecture)
     _check_precision(kept)
     check_tied_weights(tensors, entries)
     model = abstract(architecture, spec, seed)
     shapes = parameters(model)
+    tensors = _fitting(tensors, shapes) if fields else tensors
     exact = dtype is not None or "param_dtype" in (fields or {})
     values = dict(_read(tensors, shapes, sharding, exact))
     new = [path for path in shapes if path not in values]
     values |= _random_parameters(architecture, spec, seed, new, sharding)
     model = with_parameters(model, {path: values[path] for path in shapes})
-    return Loaded(model, spec, architecture, json, root, tuple(map(dotted, new)), unused)
+    return Loaded(model, spec, architecture, json, root, tuple(map(dotted, new)), _unused(tensors, original))
 
 
 def _architecture(json: Mapping[str, Any], models: Mapping[str, Architecture] | None) -> Architecture:
@@ -149,12 +150,27 @@ def _spec(architecture: Architecture, json: Mapping[str, Any], entries: Mapping[
         raise DamagedFile(f"{CONFIG} does not describe a {architecture.model_type}: {text}") from error
 
 
-def _kept(table: tuple[Weight, ...], published: tuple[Weight, ...]) -> tuple[tuple[Weight, ...], tuple[str, ...]]:
-    """Returns the weights whose tensors the published model has in the same shape, and the unused tensors."""
+def _kept(table: tuple[Weight, ...], published: tuple[Weight, ...]) -> tuple[Weight, ...]:
+    """Returns the weights whose tensors the published model has in the same shape."""
     known = {(row.names, row.shape) for row in published}
-    rows = tuple(row for row in table if (row.names, row.shape) in known)
-    used = {row.names for row in rows}
-    return rows, tuple(dict.fromkeys(row.names[0] for row in published if row.names not in used))
+    return tuple(row for row in table if (row.names, row.shape) in known)
+
+
+def _fitting(tensors: list[Tensor], shapes: Mapping[Path, Any]) -> list[Tensor]:
+    """Returns the tensors of an ablation, each with those of its parameters that the model has, in the same shape."""
+
+    def fits(row: Weight) -> bool:
+        part = row.to_ours(np.broadcast_to(np.False_, row.shape))  # which takes no memory
+        return row.path in shapes and part.shape == shapes[row.path].shape
+
+    found = [tensor._replace(weights=tuple(filter(fits, tensor.weights))) for tensor in tensors]
+    return [tensor for tensor in found if tensor.weights]
+
+
+def _unused(tensors: list[Tensor], published: tuple[Weight, ...]) -> tuple[str, ...]:
+    """Returns the names of tensors of the published model that hold no parameter of this one."""
+    used = {row.names for tensor in tensors for row in tensor.weights}
+    return tuple(dict.fromkeys(row.names[0] for row in published if row.names not in used))
 
 
 def _main_type(entries: Mapping[str, Entry]) -> str:

@@ -27,13 +27,14 @@ def read_sizes(
 
     Args:
       read: the config.
-      kv_heads: default of K; None stands for N, and without a default the config must have the key.
+      kv_heads: K of a config without the key, which must be there unless this is given; None stands for N, and so does null.
       head_dim: default of H; D / N unless given.
       theta, tie: defaults of the base of RoPE, and of whether embeddings are tied.
     """
     trained = read.integer("max_position_embeddings", default=None)
     D, N = read.integer("hidden_size"), read.integer("num_attention_heads")
     found = read.integer("head_dim", default=head_dim)
+    kv_heads = None if "num_key_value_heads" in read.json else kv_heads
     return {
         "vocab": read.integer("vocab_size"),
         "model": D,

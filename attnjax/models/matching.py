@@ -49,17 +49,15 @@ def match(
     """
     prefix = architecture.prefix
     found = {rows[0].names: _first(entries, rows[0].names, prefix) for rows in groups((*table, *published))}
-    named = [(found[rows[0].names], rows) for rows in groups(table)]
-    tensors = [
-        Tensor(name, entries[name], rows, _copies(entries, rows[0], name, prefix))
-        for name, rows in named
-        if name is not None
-    ]
-    ignored = [re.compile(pattern) for pattern in architecture.ignored]
-    # An output matrix that a tied checkpoint repeats may be left over where the embedding is untied.
+    # An output matrix that a tied checkpoint repeats may be left over where the embedding is untied. That of an untied
+    # checkpoint is no copy, also where an ablation ties the embedding.
     repeated = [(rows[0], found[rows[0].names]) for rows in groups(published)]
     copied = {one for row, name in repeated if name is not None for one in _copies(entries, row, name, prefix)}
-    used = {*found.values(), *copied, *(name for one in tensors for name in one.copies)}
+    copies = lambda row, name: tuple(one for one in _copies(entries, row, name, prefix) if one in copied)
+    named = [(found[rows[0].names], rows) for rows in groups(table)]
+    tensors = [Tensor(name, entries[name], rows, copies(rows[0], name)) for name, rows in named if name is not None]
+    ignored = [re.compile(pattern) for pattern in architecture.ignored]
+    used = {*found.values(), *copied}
     problems = {
         "missing": [names[0] for names, name in found.items() if name is None],
         "left over": [name for name in entries if name not in used and not _is_ignored(name, ignored, prefix)],

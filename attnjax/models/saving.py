@@ -45,6 +45,8 @@ COMPANIONS = (
     "chat_template.jinja",
 )
 """Files that belong to a model, and are copied unchanged."""
+SPECIAL = "_token_id"
+"""The end of every key of config.json that names a special token."""
 OURS = re.compile(r"config\.json|model(-\d{5}-of-\d{5})?\.safetensors|model\.safetensors\.index\.json")
 
 
@@ -85,8 +87,8 @@ def save(
     """
     target = pathlib.Path(os.path.abspath(folder))
     check_free(target, overwrite)
-    tensors = _pending(loaded, dtype)
     table = _config(loaded, dtype)
+    tensors = _pending(loaded, dtype)
     target.parent.mkdir(parents=True, exist_ok=True)
     temporary = target.with_name(f".{target.name}.{secrets.token_hex(6)}.tmp")
     try:
@@ -160,8 +162,14 @@ def _config(loaded: Loaded, dtype: str | None) -> dict[str, Any]:
 
 
 def _changed(loaded: Loaded) -> dict[str, Any]:
-    """Returns the config.json of a spec that is another than that of the config.json that was read."""
-    table = {**_not_in_a_spec(loaded.json), **loaded.architecture.to_json(loaded.spec)}
+    """Returns the config.json of a spec that is another than that of the config.json that was read.
+
+    Special tokens are those of the one that was read; those that it does not name may be in generation_config.json.
+    """
+    made = loaded.architecture.to_json(loaded.spec)
+    if loaded.json:
+        made = {name: value for name, value in made.items() if not name.endswith(SPECIAL)}
+    table = {**made, **_not_in_a_spec(loaded.json)}
     known = loaded.json.get(LONGEST)
     if known is None or LONGEST not in table:
         return table
@@ -181,7 +189,7 @@ def _published(spec: Spec) -> Spec:
 
 def _not_in_a_spec(table: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the ids of special tokens and the trained length of BLOOM, which a spec does not have."""
-    return {name: value for name, value in table.items() if name.endswith("_token_id") or name == "seq_length"}
+    return {name: value for name, value in table.items() if name.endswith(SPECIAL) or name == "seq_length"}
 
 
 def _copy_companions(source: pathlib.Path | None, target: pathlib.Path) -> None:

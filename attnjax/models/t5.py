@@ -2,6 +2,9 @@
 
 Attention logits are not scaled, and have a learned bias per bucket of the distance; all layers of a stack share one
 table. In v1.0, whose embeddings are tied, the output logits are divided by sqrt(D).
+
+In training, the T5 of transformers also drops inside the feed-forward layer, before its second matrix, and after the final
+norm of each stack; the modules do not. Without dropout, as in inference, the numbers are the same.
 """
 
 import dataclasses

@@ -17,6 +17,9 @@ from attnjax.modules.stack import Caches, Memories, Stack
 from attnjax.modules.token_model import positions
 from attnjax.typing import Array, ArrayLike, Float, Int, Key
 
+OF_EMBEDDING = ("vocab", "embed_scale", "embed_std", "token_types", "dtype", "param_dtype")
+"""Fields of a config that describe its embedding."""
+
 
 class Gates(NamedTuple):
     """A factor of the output of each head, [L, N] or [L, B, N], in the three kinds of attention; 0 removes a head.
@@ -58,7 +61,8 @@ class EncoderDecoder(nnx.Module):
     Args:
       encoder: config of the encoder.
       decoder: config of the decoder; the encoder's unless given.
-      share_embedding: source, target and (with `tie_embeddings`) the output layer use one embedding matrix.
+      share_embedding: source, target and (with `tie_embeddings`) the output layer use one embedding matrix. Then
+        both configs must describe the same one: `vocab`, `embed_scale`, `embed_std`, `token_types` and the dtypes.
       rngs: the stream `params` draws the initial values.
 
     Raises:
@@ -84,11 +88,12 @@ class EncoderDecoder(nnx.Module):
         rngs: nnx.Rngs,
     ):
         decoder = encoder if decoder is None else decoder
-        for name in ("model", "vocab") if share_embedding else ("model",):
+        for name in ("model", *OF_EMBEDDING) if share_embedding else ("model",):
             if getattr(encoder, name) != getattr(decoder, name):
+                shared = ", which share an embedding" if name in OF_EMBEDDING else ""
                 raise ValueError(
-                    f"EncoderDecoder: {name} must be the same in encoder and decoder, got {getattr(encoder, name)} and "
-                    f"{getattr(decoder, name)}"
+                    f"EncoderDecoder: {name} must be the same in encoder and decoder{shared}, got "
+                    f"{getattr(encoder, name)} and {getattr(decoder, name)}"
                 )
         self.config = decoder
         self.embedding = TokenEmbedding(decoder, rngs=rngs)

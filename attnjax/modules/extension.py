@@ -16,6 +16,9 @@ with the sizes that its authors use or, where they depend on s, the smallest tha
     lm_infinite                the first 10 keys, and the last L; fewer in a layer whose own window shows fewer
     streaming_llm              the first 4 keys, and the last L - 4; the same
 
+A size that is given takes the place of that of the table, and the group, the factor or the window that depends on it follows:
+the distances of self_extend, leaky_rerope and streaming_llm stay below L where any size of the other kind keeps them there.
+
 `NAME+log_n` scales the logits of a method by log n as well, as the author of ReRoPE does. Layers without RoPE keep their
 encoding; under lm_infinite and streaming_llm they read through the same window, and see the same first keys, as the others.
 
@@ -138,9 +141,15 @@ def _p_rope(rope: RoPE, L: int, s: float, options: Options) -> RoPE:
     return made(**options)
 
 
-def _remapped(kind: type[Remapped], sizes: Callable[[int, float], Options]) -> Callable[..., Remapped]:
-    """A method that remaps the positions of a RoPE, with sizes made of L and s."""
-    return lambda rope, L, s, options: kind.of(rope, **{**sizes(L, s), **options})
+def _remapped(kind: type[Remapped], sizes: Callable[[int, float, Options], Options]) -> Callable[..., Remapped]:
+    """A method that remaps the positions of a RoPE, with sizes made of L, s and those that are given."""
+
+    def method(rope: RoPE, L: int, s: float, options: Options) -> Remapped:
+        whole = {name: size for name, size in options.items() if name in ("window", "group", "first")}
+        validate_integer(kind.__name__, **whole)
+        return kind.of(rope, **{**sizes(L, s, whole), **options})
+
+    return method
 
 
 def _slower(window: int, L: int, s: float) -> int:
@@ -148,10 +157,30 @@ def _slower(window: int, L: int, s: float) -> int:
     return max(1, math.ceil((s * L - window) / (L - window)))
 
 
-def _group(window: int, L: int, s: float) -> int:
-    """The smallest groups of Self-Extend with which s L tokens have no distance of L or more."""
-    farthest = lambda group: (math.ceil(s * L) - 1) // group + window - window // group
-    return next(group for group in itertools.count(_slower(window, L, s)) if farthest(group) < L)
+def _self_extend(L: int, s: float, given: Options) -> Options:
+    """Window L / 4 and the smallest groups, or for given groups the widest window up to L / 4, that keep distances below L."""
+    farthest = lambda window, group: (math.ceil(s * L) - 1) // group + window - window // group
+    if "group" in given and "window" not in given:
+        widths = (width for width in range(L // 4, 0, -1) if farthest(width, given["group"]) < L)
+        return {"window": next(widths, L // 4)}
+    window = _size(given, "window", L, L // 4)
+    groups = itertools.count(_slower(window, L, s))
+    return {"window": window, "group": next(group for group in groups if farthest(window, group) < L)}
+
+
+def _leaky_rerope(L: int, s: float, given: Options) -> Options:
+    return {"window": L // 8, "factor": _slower(_size(given, "window", L, L // 8), L, s)}
+
+
+def _streaming_llm(L: int, s: float, given: Options) -> Options:
+    left = lambda name, usual: L - 1 - _size(given, name, L - 1, usual)
+    return {"first": min(4, left("window", L - 5)), "window": left("first", 4)}
+
+
+def _size(given: Options, name: str, limit: int, usual: int) -> int:
+    """The size that is given, or the usual one where none is, or where no other size can make up for it."""
+    size = given.get(name, usual)
+    return size if size < limit else usual
 
 
 METHODS: dict[str, Callable[[RoPE, int, float, Options], PositionEncoding]] = {
@@ -164,12 +193,12 @@ METHODS: dict[str, Callable[[RoPE, int, float, Options], PositionEncoding]] = {
     "p_rope": _p_rope,
     "drope": lambda rope, L, s, options: NoPE(**options),
     "log_n": lambda rope, L, s, options: compose(LogN(**{"length": L, **options}), rope),
-    "self_extend": _remapped(SelfExtend, lambda L, s: {"window": L // 4, "group": _group(L // 4, L, s)}),
-    "rerope": _remapped(ReRoPE, lambda L, s: {"window": L // 8}),
-    "leaky_rerope": _remapped(LeakyReRoPE, lambda L, s: {"window": L // 8, "factor": _slower(L // 8, L, s)}),
-    "dual_chunk": _remapped(DualChunk, lambda L, s: {"chunk": 3 * L // 4, "local": L // 8}),
-    "lm_infinite": _remapped(LMInfinite, lambda L, s: {"first": 10, "window": L - 1}),
-    "streaming_llm": _remapped(StreamingLLM, lambda L, s: {"first": 4, "window": L - 5}),
+    "self_extend": _remapped(SelfExtend, _self_extend),
+    "rerope": _remapped(ReRoPE, lambda L, s, given: {"window": L // 8}),
+    "leaky_rerope": _remapped(LeakyReRoPE, _leaky_rerope),
+    "dual_chunk": _remapped(DualChunk, lambda L, s, given: {"chunk": 3 * L // 4, "local": L // 8}),
+    "lm_infinite": _remapped(LMInfinite, lambda L, s, given: {"first": 10, "window": L - 1}),
+    "streaming_llm": _remapped(StreamingLLM, _streaming_llm),
 }
 """From the RoPE of a model, L, s and options that replace the sizes, to the encoding of a method."""
 

@@ -87,7 +87,10 @@ class TokenModel(nnx.Module):
         gate: Float[Array, "L *B N"] | None = None,
         types: Int[ArrayLike, "B T"] | None = None,
     ) -> Float[Array, "L B N T T"]:
-        """Returns the attention weights of every layer; row t sums to 1 over the keys that position t sees."""
+        """Returns the attention weights of every layer: row t is those of position t over the keys that it sees.
+
+        A row sums to 1, or to less with `attention_sink` and under encodings without a softmax, such as `StickBreaking`.
+        """
         x, pos = self.embedding(tokens, types), positions(tokens, pos)
         return self.stack.weights(x, mask=self.rules(mask), pos=pos, gate=gate)[0]
 

@@ -4,6 +4,7 @@ A model that reads all of the text must score 100 % at every length, and one tha
 is longer than that.
 """
 
+import numpy as np
 import pytest
 
 from attnjax.long import scoring, suite
@@ -64,8 +65,11 @@ def test_what_planted_models_find_is_told_by_hand():
 
 
 def test_words_can_be_counted_in_a_part_of_the_text():
-    """A sample tells which words are frequent: success in `cwe` and `fwe` alone says little about the use of a long context."""
-    counting = lambda task: suite.evaluate(reader(WINDOWS[task], COUNTING), (FAR,), (task,), number=8)[0]
-    assert counting("fwe").generation > 70
-    assert counting("cwe").ranking > 50
-    assert counting("cwe").generation < 50
+    """A sample tells which words are frequent: success in `cwe` and `fwe` alone says little about the use of a long context.
+
+    All lists of one size are shuffled alike, so that a ranking at one length is all or nothing: several lengths are averaged.
+    """
+    counting = lambda task, *lengths: suite.evaluate(reader(WINDOWS[task], COUNTING), lengths, (task,), number=8)
+    assert counting("fwe", FAR)[0].generation > 70
+    assert np.mean([one.ranking for one in counting("cwe", 5000, 6000, 7000)]) > 50
+    assert 20 < counting("cwe", FAR)[0].generation < 50

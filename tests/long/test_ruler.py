@@ -6,7 +6,8 @@ import re
 import pytest
 
 from attnjax.long import ruler, sources
-from attnjax.long.fitting import Setting, samples
+from attnjax.long.fitting import Setting, largest, samples
+from attnjax.long.words import KEYS
 from attnjax.registry import SUITES
 from tests.golden_arrays import GOLDEN
 
@@ -62,6 +63,38 @@ def test_samples_fill_a_length_and_never_more(name, shots):
     for one in made:
         assert all(answer in one.prompt for answer in one.answers)
         assert len(one.prompt.split("Answer: ")) == 1 + (shots if name in ("vt", "cwe") else 0)
+
+
+@pytest.mark.parametrize("length", [2400, 4000, 6000, 9000, 16_000, 60_000])
+@pytest.mark.parametrize("shots", [0, 1])
+def test_no_common_word_is_a_part_of_another(length, shots):
+    """A prediction of "hotel" or "dry-cellar" does not count as one of "hot" or "cellar"; the length is filled either way."""
+    for one in samples("cwe", Setting(length, 100, len, shots=shots, short=8_000), 5):
+        words = set(re.findall(r"\d+\. ([a-z-]+)", one.prompt))
+        assert {"-" in word for word in words} == {length not in (2400, 9000)}
+        listed = "\n".join(words)
+        assert [word for word in words if listed.count(word) > 1] == []
+        assert {*one.answers, *one.wrong} <= words
+        assert 0.95 * (length - 100) - 80 < len(one.prompt + one.prefix) <= length - 100
+
+
+@pytest.mark.parametrize("highest", [14, 15, 28, 29, 700, None])
+def test_the_largest_size_is_sought_up_to_a_bound(highest):
+    tried = []
+    for limit in (0, 13, 14, 15, 28, 699, 700, 701):
+        fits = lambda size, limit=limit: tried.append(size) or size <= limit
+        assert largest(fits, 14, highest) == max(14, min(limit, highest or limit))
+    assert max(tried, default=0) <= (highest or 2 * 701)
+
+
+def test_common_words_serve_every_length_that_they_fill():
+    """There are 8,918: sizes are doubled from 14 on, and 14,336 words are not asked for."""
+    (made,) = samples("cwe", Setting(480_000, 100, len, shots=0), 1)
+    words = set(re.findall(r"\d+\. (\S+)", made.prompt))
+    assert 7168 < len(words) <= len(KEYS)
+    assert 479_500 < len(made.prompt + made.prefix) <= 479_900
+    with pytest.raises(ValueError, match=r"cwe: all 8918 words that there are do not fill a length of 600000"):
+        samples("cwe", Setting(600_000, 100, len, shots=0), 1)
 
 
 @pytest.fixture(scope="module")

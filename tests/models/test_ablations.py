@@ -3,6 +3,7 @@
 import dataclasses
 import json
 
+import jax
 import numpy as np
 import pytest
 
@@ -10,6 +11,7 @@ from attnjax.models import load, save, with_fields
 from attnjax.models.matching import groups
 from attnjax.models.param_paths import dotted, parameters
 from attnjax.positions import ALiBi, Kerple, Learned, LogN, NoPE, RoPE, T5Bias, YaRN, compose
+from tests.cases import slow_except
 from tests.golden import drawn
 from tests.models import published
 from tests.models.toys import encoded
@@ -96,6 +98,59 @@ def test_every_t5_bias_of_an_encoder_is_bidirectional():
     assert with_fields(decoder, encoding=T5Bias(7)).config.encoding == T5Bias(7), "which needs no two halves"
     with pytest.raises(ValueError, match="buckets must be even where bidirectional, got 7"):
         with_fields(spec, encoding=T5Bias(7))
+
+
+OTHER_PARTS = {
+    "gpt2 bias=False": (
+        {"bias": False},
+        ("attn.c_attn.bias", "attn.c_proj.bias", "mlp.c_fc.bias", "mlp.c_proj.bias"),
+        (),
+    ),
+    "gpt2 feed_forward_bias=False": ({"feed_forward_bias": False}, ("mlp.c_fc.bias", "mlp.c_proj.bias"), ()),
+    "gpt2 attention_output_bias=False": ({"attention_output_bias": False}, ("attn.c_proj.bias",), ()),
+    "gpt2 norm_position=post": ({"norm_position": "post"}, ("ln_f.weight", "ln_f.bias"), ()),
+    "bloom norm_position=post": ({"norm_position": "post"}, ("ln_f.weight", "ln_f.bias"), ()),
+    "llama norm_position=post": ({"norm_position": "post"}, ("model.norm.weight",), ()),
+    "t5 norm_position=post": ({"norm_position": "post"}, ("final_layer_norm.weight",), ()),
+    "gpt2 kv_heads=1": ({"kv_heads": 1}, (), ("w_k", "w_v", "b_k", "b_v")),
+    "bloom kv_heads=1": ({"kv_heads": 1}, (), ("w_k", "w_v", "b_k", "b_v")),
+    "gpt_neox kv_heads=1": ({"kv_heads": 1}, (), ("w_k", "w_v", "b_k", "b_v")),
+    "bert embedding_norm=False": (
+        {"embedding_norm": False},
+        ("embeddings.LayerNorm.weight", "embeddings.LayerNorm.bias"),
+        (),
+    ),
+    "bloom embedding_norm=False": (
+        {"embedding_norm": False},
+        ("embeddings_layernorm.weight", "embeddings_layernorm.bias"),
+        (),
+    ),
+    "llama activation=gelu": ({"activation": "gelu"}, ("mlp.gate_proj.weight",), ()),
+}
+"""Name -> the fields; the ends of the names of all tensors left over; the last parts of the paths of all new parameters."""
+QUICK = ("gpt2 bias=False", "llama norm_position=post", "bloom kv_heads=1", "llama activation=gelu")
+
+
+@pytest.mark.parametrize("name", slow_except(OTHER_PARTS, *QUICK))
+def test_parts_that_the_new_model_lacks_or_has_in_another_shape(tmp_path, name):
+    fields, unused, new = OTHER_PARTS[name]
+    path = folder(tmp_path / "model", name.split()[0])
+    before, found = load(path), load(path, fields=fields)
+    assert all(one.endswith(unused) for one in found.unused) if unused else found.unused == ()
+    assert {end for end in unused if any(one.endswith(end) for one in found.unused)} == set(unused)
+    assert {one.split(".")[-1] for one in found.new} == set(new)
+    kept, mine = parameters(before.model), parameters(found.model)
+    held = {one for one in mine if dotted(one) not in found.new}
+    gone = {one for one in kept if one not in held}
+    assert held <= kept.keys()
+    assert gone, "the ablation changes something"
+    assert all(one not in mine or kept[one].shape != mine[one].shape for one in gone), "what fits is kept"
+    for one in held:
+        assert np.asarray(mine[one]).tobytes() == np.asarray(kept[one]).tobytes(), one
+    logits = jax.jit(lambda model: published.logits(model, published.case(name.split()[0]).arrays))(found.model)
+    assert np.isfinite(np.asarray(logits)).all()
+    with pytest.raises(ValueError, match="cannot say this: .* would be read back as something else"):
+        save(found, tmp_path / "second")
 
 
 @pytest.mark.slow

@@ -1,5 +1,6 @@
 """What a config.json may say: both styles of rotary parameters, what comes back, and what is refused."""
 
+import dataclasses
 import json
 
 import pytest
@@ -79,6 +80,17 @@ def test_both_styles_of_rotary_parameters(model_type, kind):
     assert [encoding(model_type, **fields) for fields in (old, older, new)] == [expected] * 3
 
 
+@pytest.mark.parametrize("given", [None, 1.25])
+@pytest.mark.parametrize("factor", [None, 1.0, 2.0])
+@pytest.mark.parametrize("model_type", ["llama", "qwen2", "smollm3", "gpt_neox"])
+def test_a_longrope_comes_back_with_or_without_its_factor(model_type, factor, given):
+    scaling = LongRoPE((1.0, 1.5, 2.0, 3.0), (2.0, 3.5, 4.0, 5.0), 32, given, factor)
+    one = with_fields(spec(model_type), encoding=RoPE(scaling=scaling))
+    found = MODELS[model_type].config(MODELS[model_type].to_json(one)).config.encodings[0]
+    assert found == RoPE(scaling=dataclasses.replace(scaling, factor=factor or 1.0))
+    assert found.scaling.gain == scaling.gain
+
+
 def test_rotary_parameters_of_gpt_neox():
     old = encoding("gpt_neox", rotary_emb_base=500, rotary_pct=0.5)
     new = encoding(
@@ -112,6 +124,18 @@ def test_windows_count_the_token_itself():
     assert spec("qwen3", **window, max_window_layers=0).config.window == 3
     kinds = ["sliding_attention", "full_attention"]
     assert spec("qwen3", **window, layer_types=kinds).config.windows == (3, None)
+
+
+@pytest.mark.parametrize("model_type", ["llama", "mistral", "qwen2", "qwen3", "smollm3"])
+def test_null_key_heads_are_as_many_as_heads(model_type):
+    """As in transformers, where a config without the key has the default of its class, which is another number in each."""
+    found = spec(model_type, num_key_value_heads=None)
+    assert found.config.sizes.kv_heads == 2
+    assert MODELS[model_type].config(MODELS[model_type].to_json(found)) == found
+    without = {name: value for name, value in SIZES.items() if name != "num_key_value_heads"}
+    if model_type != "llama":  # whose first release had no such key
+        with pytest.raises(ValueError, match=f"{model_type}: config.json lacks num_key_value_heads"):
+            MODELS[model_type].config(without)
 
 
 def test_smollm3_has_no_encoding_in_every_fourth_layer():
@@ -166,7 +190,6 @@ REFUSED = [
     ("llama", {"new_key": 1, "other": 2}, "keys that are not known here, and might change the numbers: new_key, other"),
     ("llama", {"rope_interleaved": True}, "rope_interleaved must be False here, config.json has True"),
     ("qwen2", {"use_mrope": True}, "use_mrope must be False here, config.json has True"),
-    ("mistral", {"num_key_value_heads": None}, "mistral: config.json lacks num_key_value_heads"),
     ("mistral", {"layer_types": ["full_attention"] * 2}, "keys that are not known here.*: layer_types"),
     ("qwen2", {"layer_types": ["sliding_attention"] * 2}, "layer_types has sliding_attention, but use_sliding_window"),
     (

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from attnjax.models import MODELS, saving
+from attnjax.models import MODELS, saving, with_fields
 from attnjax.models.errors import ModelError, UnsafePath, WrongWeights
 from attnjax.models.folder import Loaded, load
 from attnjax.models.param_paths import parameters, with_parameters
@@ -289,3 +289,42 @@ def test_a_changed_bloom_keeps_its_trained_length(tmp_path):
     changed = load(save(made, tmp_path / "first"), fields={"norm_epsilon": 1e-6})
     again = load(save(changed, tmp_path / "second"))
     assert (again.json["seq_length"], again.spec.config.norm_epsilon) == (2048, 1e-6)
+
+
+@pytest.mark.parametrize("changes", [{}, {"norm_epsilon": 1e-6}])
+def test_a_model_without_logits_has_no_output_matrix(tmp_path, changes):
+    """BertModel, whose config.json may say that the embeddings of the model with logits are untied."""
+    kind, table = MODELS["bert"], {"model_type": "bert", **SMALL, "type_vocab_size": 2, "max_position_embeddings": 12}
+    table |= {"architectures": ["BertModel"], "tie_word_embeddings": False}
+    spec = kind.config(table)
+    save(Loaded(kind.build(spec, nnx.Rngs(0)), spec, kind, table), tmp_path / "first")
+    found = load(tmp_path / "first", fields=changes)
+    assert (found.new, found.unused) == ((), ())
+    assert ("embedding", "w_out") not in parameters(found.model)
+    again = load(save(found, tmp_path / "second"))
+    assert again.spec == found.spec
+    assert_equal(parameters(again.model), parameters(found.model))
+
+
+# Special tokens -------------------------------------------------------------------------------------------------------
+
+T5 = {"model_type": "t5", "vocab_size": 11, "d_model": 8, "d_kv": 4, "d_ff": 12, "num_layers": 1, "num_heads": 2}
+
+
+@pytest.mark.parametrize(
+    ("family", "table", "given", "expected"),
+    [
+        ("t5", T5, {"pad_token_id": 3, "decoder_start_token_id": 5, "eos_token_id": 1}, {}),
+        ("t5", T5, {"decoder_start_token_id": None}, {}),
+        ("t5", T5, {}, {}),  # generation_config.json may name them
+        ("llama", SMALL, {"pad_token_id": 3, "bos_token_id": 4}, {}),
+        ("t5", None, {}, {"pad_token_id": 0, "decoder_start_token_id": 0}),  # a model made by hand
+    ],
+)
+def test_a_changed_model_keeps_its_special_tokens(tmp_path, family, table, given, expected):
+    kind, read = MODELS[family], {"model_type": family, **(table or T5), **given}
+    spec = with_fields(kind.config(read), norm_epsilon=1e-3)
+    save(Loaded(kind.build(spec, nnx.Rngs(0)), spec, kind, {} if table is None else read), tmp_path / "model")
+    again = load(tmp_path / "model")
+    assert {name: value for name, value in again.json.items() if name.endswith("_token_id")} == {**given, **expected}
+    assert again.spec == spec

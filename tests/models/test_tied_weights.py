@@ -51,6 +51,22 @@ def test_a_model_that_is_untied_needs_no_copy(tmp_path):
         np.testing.assert_array_equal(parameters(loaded.model)["embedding", "table"], matrix())
 
 
+@pytest.mark.parametrize("fields", [GPT2, T5])
+def test_an_untied_model_that_is_tied_leaves_its_output_matrix(tmp_path, fields):
+    """By config.json the matrices are two, so that nothing must be equal; those that are one by config.json still must."""
+    tensors = written(tmp_path, {**fields, "tie_word_embeddings": False})
+    loaded = load(tmp_path, fields={"tie_embeddings": True})
+    assert (loaded.new, loaded.unused) == ((), (OUTPUT,))
+    table = parameters(loaded.model)
+    name = EMBEDDING if fields is GPT2 else "shared.weight"
+    np.testing.assert_array_equal(table["embedding", "table"], tensors[name])
+    assert ("embedding", "w_out") not in table
+    if fields is T5:
+        written(tmp_path, {**T5, "tie_word_embeddings": False}, **{"decoder.embed_tokens.weight": -tensors[name]})
+        with pytest.raises(WrongWeights, match=r"hold decoder\.embed_tokens\.weight and shared\.weight, which must"):
+            load(tmp_path, fields={"tie_embeddings": True})
+
+
 @pytest.mark.parametrize("part", [1, 100, tied_weights.BYTES_AT_ONCE])
 @pytest.mark.parametrize("row", [0, 27, 49])
 def test_an_output_matrix_of_its_own_beside_a_tied_config(tmp_path, monkeypatch, part, row):

@@ -102,9 +102,23 @@ def test_decoding_equals_the_whole_target(config, build, call, tokens, source):
     ("fields", "message"),
     [
         ({"model": 32}, "model must be the same in encoder and decoder, got 16 and 32"),
-        ({"vocab": 12}, "vocab must be the same in encoder and decoder, got 11 and 12"),
+        ({"vocab": 12}, "vocab must be the same in encoder and decoder, which share an embedding, got 11 and 12"),
+        ({"embed_scale": True}, "embed_scale must be the same .* share an embedding, got False and True"),
+        ({"embed_std": 0.1}, "embed_std must be the same .* share an embedding, got None and 0.1"),
+        ({"token_types": 2}, "token_types must be the same .* share an embedding, got 0 and 2"),
+        ({"dtype": "bfloat16"}, "dtype must be the same .* share an embedding, got float32 and bfloat16"),
+        ({"param_dtype": "float16"}, "param_dtype must be the same .* share an embedding, got float32 and float16"),
     ],
 )
 def test_configs_that_do_not_fit_are_refused(config, build, fields, message):
     with pytest.raises(ValueError, match=message):
         build(EncoderDecoder, config(), config(**fields))
+
+
+def test_embeddings_of_their_own_may_differ(config, build, call, source):
+    """What the encoder alone scales is scaled: with its own embedding the field acts."""
+    one, other = (
+        build(EncoderDecoder, config(embed_scale=scaled), config(), share_embedding=False) for scaled in (False, True)
+    )
+    np.testing.assert_array_equal(other.source_embedding(source), 4 * one.source_embedding(source))
+    np.testing.assert_array_equal(other.embedding(source), one.embedding(source))

@@ -54,7 +54,9 @@ def test_sizes_are_those_of_the_authors():
     assert of("leaky_rerope") == aj.LeakyReRoPE(window=512, factor=5)
     assert of("lm_infinite") == aj.LMInfinite(first=10, window=4095)
     assert of("lm_infinite").farthest == 4096
-    assert of("streaming_llm", first=8) == aj.StreamingLLM(first=8, window=4091)
+    assert of("streaming_llm") == aj.StreamingLLM(first=4, window=4091)
+    # The first key is at most 8 + window away, which must be below 4,096.
+    assert of("streaming_llm", first=8) == aj.StreamingLLM(first=8, window=4087)
     assert of("resonance") == aj.RoPE(scaling=aj.Resonance(aj.YaRN(4.0, 4096)))
     assert of("yarn", beta_fast=16.0) == aj.RoPE(scaling=aj.YaRN(4.0, 4096, beta_fast=16.0))
     assert of("self_extend+log_n") == aj.compose(aj.LogN(length=4096), of("self_extend"))
@@ -75,6 +77,51 @@ def test_no_distance_reaches_the_trained_length():
         assert int(grouped.queries(pos)[1].pos[1] - grouped.keys(pos)[1].pos[0]) < trained
         leaky = extended_encoding("leaky_rerope", aj.RoPE(), trained, factor)
         assert leaky.window + (last - leaky.window) / leaky.factor < trained
+
+
+GIVEN = {
+    "self_extend": [{"window": w} for w in (1, 5, 40, 64, 90, 127)] + [{"group": g} for g in (9, 10, 11, 12, 40, 2000)],
+    "leaky_rerope": [{"window": w} for w in (1, 5, 16, 64, 100, 127)],
+    "streaming_llm": [{"first": n} for n in (1, 4, 16, 126)] + [{"window": w} for w in (1, 64, 122, 123, 124, 126)],
+}
+
+
+@pytest.mark.parametrize("method", GIVEN)
+def test_the_size_that_depends_on_a_given_one_follows(method):
+    """No distance between 1,024 tokens reaches the trained length of 128, and other sizes are no larger than that needs."""
+    pos = jnp.arange(1024)
+    for given in GIVEN[method]:
+        found = extended_encoding(method, aj.RoPE(), 128, 8.0, **given)
+        assert {name: getattr(found, name) for name in given} == given
+        if method == "self_extend":
+            reached = lambda one: int(one.queries(pos)[1].pos[-1] - one.keys(pos)[1].pos[0])
+        elif method == "leaky_rerope":
+            reached = lambda one: one.window + (1023 - one.window) / one.factor
+        else:
+            reached = lambda one: int(one.queries(pos)[1].pos[-1])
+        assert reached(found) < 128
+        assert found.window < 128
+        if method != "streaming_llm":  # the group and the factor are the smallest
+            other = "group" if method == "self_extend" else "factor"
+            if other not in given:
+                assert reached(dataclasses.replace(found, **{other: getattr(found, other) - 1})) >= 128
+            elif found.window < 32:
+                assert reached(dataclasses.replace(found, window=found.window + 1)) >= 128
+
+
+def test_sizes_that_no_other_can_make_up_for_leave_it_as_it_is():
+    of = lambda method, **given: extended_encoding(method, aj.RoPE(), 128, 8.0, **given)
+    for window in (128, 500):
+        assert of("self_extend", window=window) == aj.SelfExtend(window=window, group=11)
+        assert of("leaky_rerope", window=window) == aj.LeakyReRoPE(window=window, factor=9)
+        assert of("streaming_llm", window=window) == aj.StreamingLLM(first=4, window=window)
+        assert of("streaming_llm", first=window) == aj.StreamingLLM(first=window, window=123)
+    assert of("self_extend", group=2) == aj.SelfExtend(window=32, group=2)
+    assert of("self_extend", group=2, window=7) == aj.SelfExtend(window=7, group=2)
+    with pytest.raises(ValueError, match="SelfExtend: group must be at least 1, got 0"):
+        of("self_extend", group=0)
+    with pytest.raises(ValueError, match="LeakyReRoPE: window must be an integer, got 1.5"):
+        of("leaky_rerope", window=1.5)
 
 
 @pytest.mark.parametrize("method", slow_except([*EXTENSIONS, "rerope+log_n"], "self_extend", "streaming_llm"))
