@@ -153,11 +153,11 @@ class Folder:
         if durable:
             self.sync()
 
-    def create(self, name: str, data: bytes) -> bool:
-        """Make a file of this content, in one step; False where there is an entry of this name already."""
+    def create(self, name: str, data: bytes, *, durable: bool = True) -> bool:
+        """Make a file of this content, in one step; False where there is an entry of this name already. `durable`: as above."""
         if self.kind(name):
             return False
-        temporary = self._written(name, data, durable=False)
+        temporary = self._written(name, data, durable=durable)
         try:
             with self._named(name):
                 os.link(*self._at(temporary), *self._at(name), **self._between(self))
@@ -171,6 +171,8 @@ class Folder:
             self.move(temporary, self, name)
         finally:
             self.remove(temporary)
+        if durable:
+            self.sync()
         return True
 
     def _written(self, name: str, data: bytes, *, durable: bool) -> str:

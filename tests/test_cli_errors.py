@@ -10,6 +10,8 @@ import pytest
 
 from attnjax.cli import main
 from attnjax.cli.errors import sentence
+from attnjax.sweep import load
+from attnjax.sweep.execute import statuses
 
 ROOT = pathlib.Path(__file__).parents[1]
 
@@ -96,6 +98,73 @@ def test_output_that_cannot_be_written_is_an_error():
         environment = {**os.environ, "PYTHONPATH": str(ROOT)}
         done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, env=environment, check=False)
     assert (done.returncode, done.stderr) == (2, "attnjax: error: No space left on device\n")
+
+
+SMALL = '{"name": "small", "train": {"steps": 6, "checkpoint_every": 2}, "evaluate": {"lengths": [10]}}'
+BROKEN = """
+import fake_training
+
+def train(configs, directories, context):
+    for config, directory in zip(configs, directories, strict=True):
+        if config.seed == 1:
+            context.fail(directory, 0, "größer als \N{INFINITY}")
+        else:
+            fake_training.train([config], [directory], context)
+"""
+
+
+def sweep(folder: pathlib.Path, *options: str, **named) -> subprocess.CompletedProcess[str]:
+    """`attnjax sweep` of two runs with another standard output or environment."""
+    (folder / "small.json").write_text(SMALL)
+    command = [sys.executable, "-m", "attnjax", "sweep", "small.json", "--out", "out", "--seeds", "2", *options]
+    paths = os.pathsep.join(map(str, (ROOT, ROOT / "tests" / "sweep", folder)))
+    environment = {**os.environ, "PYTHONPATH": paths, **named.pop("env", {})}
+    named = {"stdout": subprocess.PIPE, **named}
+    return subprocess.run(command, cwd=folder, env=environment, stderr=subprocess.PIPE, text=True, check=False, **named)
+
+
+@pytest.mark.parametrize("options", [[], ["--workers", "2", "--threads", "1"]])
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_sweep_whose_output_nobody_reads_trains_to_the_end(tmp_path, options, unbuffered):
+    """As `attnjax sweep ... | head -n 0`."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "w") as output:
+        env = {"PYTHONUNBUFFERED": unbuffered}
+        done = sweep(tmp_path, "--trainer", "fake_training:train", *options, stdout=output, env=env)
+    told = "note: standard output takes no more (Broken pipe); how the runs stand: attnjax list runs out\n"
+    assert (done.returncode, done.stderr) == (0, told)
+    assert list(statuses(load(tmp_path / "out")).values()) == ["done", "done"]
+
+
+def test_a_sweep_whose_output_a_full_disk_takes_trains_to_the_end_and_says_how_it_ended(tmp_path):
+    if not os.path.exists("/dev/full"):
+        pytest.skip("needs /dev/full")
+    (tmp_path / "broken.py").write_text(BROKEN, encoding="utf-8")
+    with open("/dev/full", "w") as full:
+        done = sweep(tmp_path, "--trainer", "broken:train", "--strict", stdout=full)
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+    assert "No space left on device" in done.stderr
+    assert list(statuses(load(tmp_path / "out")).values()) == ["done", "failed"]
+
+
+def test_a_character_that_standard_output_has_not_is_written_as_its_code(tmp_path):
+    (tmp_path / "broken.py").write_text(BROKEN, encoding="utf-8")
+    done = sweep(tmp_path, "--trainer", "broken:train", env={"PYTHONIOENCODING": "latin-1"}, encoding="latin-1")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "größer als \\u221e" in done.stdout
+    assert "2 runs: 1 done, 1 failed" in done.stdout
+
+
+@pytest.mark.parametrize(("command", "code"), [(["list", "tasks"], 0), (["sweep", "theta"], 2)])
+def test_a_reader_that_has_gone_is_no_error_where_nothing_is_trained(monkeypatch, capsys, command, code):
+    def gone(_):
+        raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
+
+    monkeypatch.setattr("attnjax.cli.listing.list_", gone)
+    monkeypatch.setattr("attnjax.cli.execution.sweep", gone)
+    assert main(command) == code
+    assert capsys.readouterr().err == ("attnjax: error: Broken pipe\n" if code else "")
 
 
 def test_the_name_of_a_sweep_in_place_of_its_folder_is_told(tmp_path, monkeypatch, capsys):

@@ -44,8 +44,8 @@ NAMED = {"attnjax sweep", "attnjax list runs", "attnjax work DIR"}
 NOT_RUN = re.compile(r"not run", re.IGNORECASE)
 SAID_NOT_TO_RUN = {
     "gcloud storage rsync -r shared/theta gs://bucket/theta",
-    "pip install 'attnjax[cloud]'",
-    'pip install "attnjax[ray]"',
+    "pip install -e '.[cloud]'",
+    "pip install -e '.[ray]'",
 }
 """Commands outside blocks, of which a sentence says that they were not run."""
 

@@ -214,6 +214,29 @@ def test_a_sweep_of_an_outside_encoding_and_task_is_trained_and_reported(folder,
     assert "1 runs: 1 done; 1 of them before" in capsys.readouterr().out
 
 
+def test_a_worker_is_started_with_the_command_that_the_plan_tells_and_refused_without_its_imports(folder, capsys):
+    """Without the import each run would fail."""
+    assert main(["sweep", "one.py", *FAKE, f"task.name={SUM}", "--population", "1", "--out", "out", "--plan"]) == 0
+    told, _, command = capsys.readouterr().out.strip().partition(": attnjax ")
+    assert told == "2 runs planned in out"
+    options = ["work", "out", *FAKE, "--population", "1", "--import", SUM, "--import", MINE]
+    assert sorted(command.split()) == sorted(options)
+    forget()
+    lacking = f"runs in out name {SUM}, whose module is not imported: give --import {SUM} --import {MINE}"
+    assert refused(capsys, "work", "out", *FAKE) == f"attnjax: error: {lacking}\n"
+    assert refused(capsys, "work", "out", *FAKE, "--import", SUM).endswith(f"give --import {MINE}\n")
+    assert {run.status.state for run in scan(pathlib.Path("out")).runs} == {"pending"}
+    assert main(command.split()) == 0
+    forget()
+    assert main(["work", "out", *FAKE]) == 0, "nothing is left to train"
+
+
+def test_a_worker_with_a_mesh_that_is_not_there_is_refused(capsys):
+    assert main(["sweep", "one.py", "model.encoding=alibi", "--out", "out", "--plan"]) == 0
+    assert refused(capsys, "work", "out", "--mesh", "data=4096").startswith("attnjax: error: the mesh data=4096 needs")
+    assert {run.status.state for run in scan(pathlib.Path("out")).runs} == {"pending"}
+
+
 @pytest.mark.slow
 def test_workers_import_it_too(folder, capsys):
     command = [

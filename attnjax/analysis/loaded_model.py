@@ -57,7 +57,7 @@ class LoadedModel:
         return self.config.heads
 
     def weights(self, tokens: Int[Array, "B T"], gate: Float[Array, "L *B N"] | None = None) -> Array:
-        """Attention weights [L, B, N, T, T]: row t of a head sums to 1 over the keys that position t sees."""
+        """Attention weights [L, B, N, T, T]: row t of a head is those of position t over the keys that it sees."""
         return _call(self.graph, "weights", self.params, tokens, gate)
 
     def hidden_states(self, tokens: Int[Array, "B T"], gate: Float[Array, "L *B N"] | None = None) -> Array:

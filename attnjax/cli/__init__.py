@@ -4,7 +4,7 @@ Modules are imported inside `main`, so that Ctrl-C while they load is handled li
 """
 
 import argparse
-import os
+import io
 import sys
 from collections.abc import Sequence
 
@@ -13,6 +13,8 @@ WRONG = 2
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit status, see `attnjax --help`."""
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
+        sys.stdout.reconfigure(errors="backslashreplace")  # as standard error: no character may end a command
     try:
         from attnjax.cli.interruption import after_imports
 
@@ -37,16 +39,18 @@ def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 def _answer(chosen: argparse.Namespace) -> int:
     """Runs a command and returns its exit status; an error of the user, the disk or the platform becomes one sentence."""
+    code = None
     try:
         code = chosen.command(chosen)
         _flush()
         return code
-    except BrokenPipeError:  # the reader of a pipe, such as head, has seen enough
-        _close_output()
-        return 0
     except Exception as error:
         from attnjax.cli.errors import sentence
 
+        # The reader of a pipe, such as head, has seen enough; of a command that trains it may have ended before training.
+        if isinstance(error, BrokenPipeError) and (code is not None or not hasattr(chosen, "trainer")):
+            _close_output()
+            return code or 0
         told = None if chosen.traceback else sentence(error)
         if told is None:
             raise
@@ -66,7 +70,9 @@ def _close_output() -> None:
     try:
         _flush()
     except OSError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        from attnjax.cli.progress import drop_output
+
+        drop_output()
 
 
 def _flush() -> None:

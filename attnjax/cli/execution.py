@@ -1,24 +1,30 @@
 """The commands that train: run, sweep, work."""
 
 import argparse
+import contextlib
+import dataclasses
 import pathlib
+import shlex
 import signal
 import sys
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
 
 from attnjax.cli.commands import provided
 from attnjax.cli.compilation_cache import keep_programs
 from attnjax.cli.hosts import Together, hosts
 from attnjax.cli.planning import Plan, planned
-from attnjax.cli.progress import Display, ended
+from attnjax.cli.progress import Display, ended, printing
 from attnjax.cli.tuning import keep_untuned, tuned
 from attnjax.config import RunConfig, run_id
-from attnjax.config.outside import import_modules
+from attnjax.config.files import SWEEP_FILE
+from attnjax.config.outside import class_paths, import_modules
 from attnjax.sweep import ExecutionConfig, Store, Summary, Train, load, manifest, prepare, retry, run_here, run_workers
 from attnjax.sweep.execute import is_open, states, statuses
-from attnjax.sweep.executors import REQUEUE, worker_command
-from attnjax.sweep.lease import Owner
+from attnjax.sweep.executors import REQUEUE, worker_command, worker_options
+from attnjax.sweep.lease import Owner, holder
+from attnjax.sweep.plan import groups
 from attnjax.sweep.preflight import check, check_apart
 from attnjax.sweep.profiles import profile
 from attnjax.sweep.ray_hosts import check_mesh
@@ -102,19 +108,27 @@ def _stage(arguments: argparse.Namespace, plan: Plan) -> tuple[int, Summary | No
         return _foresee(arguments, plan), None
     if arguments.plan:
         store = _prepared(arguments, plan, extend=arguments.extend)
-        print(f"{len(plan.runs)} runs planned in {store.root}: attnjax work {store.root}")
+        print(f"{len(plan.runs)} runs planned in {store.root}: {_worker(arguments, plan, store)}")
         return 0, None
     if arguments.executor == "slurm":
         return _submit(arguments, plan), None
     return _execute(arguments, plan, extend=arguments.extend)
 
 
+def _worker(arguments: argparse.Namespace, plan: Plan, store: Store) -> str:
+    """The command of a worker, with the options that are not as where they are left out."""
+    from attnjax.cli.parser import TRAINER
+
+    options = worker_options(arguments.trainer, _execution(arguments, plan.imports))
+    usual = worker_options(TRAINER, ExecutionConfig())
+    return shlex.join(["attnjax", "work", str(store.root), *chain(*(one for one in options if one not in usual))])
+
+
 def _submit(arguments: argparse.Namespace, plan: Plan) -> int:
     """Plans the sweep and hands its workers to SLURM."""
     chosen = profile(arguments.profile, "slurm")
     store = _prepared(arguments, plan, extend=arguments.extend)
-    if arguments.retry_failed:
-        retry(store)
+    _retried(arguments, store)
     if not is_open(store):
         print(f"{len(store.runs)} runs in {store.root}: there is nothing to train")
         return 0
@@ -146,13 +160,35 @@ def _work(arguments: argparse.Namespace, joint: Joint) -> int:
     if arguments.attached:
         at_end_of_input(stop)
     import_modules(arguments.imports)
-    print(f"{len(store.runs)} runs in {store.root}", flush=True)
+    _check_worker(arguments, store)
+    with printing(store):
+        print(f"{len(store.runs)} runs in {store.root}", flush=True)
     with Display(store) as display:
         train = joint(_trainer(arguments.trainer, store))
         execution = _execution(arguments, arguments.imports)
         summary = run_here(store, train, execution, progress=display, stop=stop, warnings=WARNINGS)
-    _tell(store, summary, stop)
+    with printing(store):
+        _tell(store, summary, stop)
     return _status(summary, stop, strict=arguments.fail_fast, again=True)
+
+
+def _check_worker(arguments: argparse.Namespace, store: Store) -> None:
+    """Raises ValueError where open runs would fail with these options: for a class that is not imported, or the mesh.
+
+    Of each population one run is asked about, and whether any is open only where that matters.
+    """
+    asked = []
+    for group in groups(store.runs, key=lambda entry: entry.group):
+        with contextlib.suppress(ValueError, OSError):  # a damaged run is told of at the end
+            config = store.config(group[0].run)
+            lacking = [path for path in class_paths([config]) if path.partition(":")[0] not in sys.modules]
+            if (lacking or arguments.mesh.devices > 1) and is_open(dataclasses.replace(store, runs=tuple(group))):
+                asked.append((config, lacking))
+    if lacking := list(dict.fromkeys(path for _, paths in asked for path in paths)):
+        told = " ".join(f"--import {path}" for path in lacking)
+        raise ValueError(f"runs in {store.root} name {lacking[0]}, whose module is not imported: give {told}")
+    if asked:
+        check(arguments.trainer, [config for config, _ in asked], arguments.mesh)
 
 
 def _foresee(arguments: argparse.Namespace, plan: Plan) -> int:
@@ -182,7 +218,21 @@ def _prepared(arguments: argparse.Namespace, plan: Plan, *, extend: bool, dry: b
         else:
             check_apart(arguments.trainer, configs, import_path(), plan.imports, arguments.mesh)
     file, text = str(plan.file.path), plan.file.text
-    store = prepare(root, plan.config.name, plan.runs, config_file=file, protocol=text, extend=extend, dry=dry)
+    store = prepare(
+        root,
+        plan.config.name,
+        plan.runs,
+        config_file=file,
+        protocol=text,
+        extend=extend,
+        dry=dry,
+        patience=arguments.patience,
+    )
+    if store.protocol != text:
+        with printing(store):
+            print(
+                f"note: the text of {file} is not that in {store.root / SWEEP_FILE}, which counts and stays", flush=True
+            )
     if plan.untuned and not dry:
         keep_untuned(root, plan)
     return store
@@ -197,13 +247,11 @@ def _execute(arguments: argparse.Namespace, plan: Plan, *, extend: bool, joint: 
         check_mesh(chosen, arguments.mesh)
         library(chosen)  # whether it is installed is told before anything is made
     root, store = _root(arguments, plan), _prepared(arguments, plan, extend=extend)
-    retried = retry(store) if arguments.retry_failed else []
-    print(
-        f"{len(store.runs)} runs in {root}"
-        + (f", {len(retried)} of them failed before and are trained again" if retried else ""),
-        flush=True,
-    )
-    _tell_others(store, others(store, statuses(store)))
+    retried = _retried(arguments, store)
+    told = f", {len(retried)} of them failed before and are trained again" if retried else ""
+    with printing(store):
+        print(f"{len(store.runs)} runs in {root}{told}", flush=True)
+        _tell_others(store, others(store, statuses(store)))
     stop, again = Stop(), joint is not alone
     execution = _execution(arguments, plan.imports)
     with Display(store) as display:
@@ -220,8 +268,21 @@ def _execute(arguments: argparse.Namespace, plan: Plan, *, extend: bool, joint: 
             summary = run_workers(
                 store, arguments.trainer, workers, execution, threads=threads, progress=display, stop=stop
             )
-    _tell(store, summary, stop)
+    with printing(store):
+        _tell(store, summary, stop)
     return _status(summary, stop, strict=arguments.strict or arguments.fail_fast, again=again), summary
+
+
+def _retried(arguments: argparse.Namespace, store: Store) -> list[str]:
+    """The failed runs that are open again, where that is asked for; says which are not, because another process holds them."""
+    if not arguments.retry_failed:
+        return []
+    again = retry(store, arguments.patience)
+    with printing(store):
+        for run in (run for run, state in statuses(store).items() if state == "failed"):
+            if (owner := holder(store.directory(run))) is not None and not owner.released:
+                print(f"note: {run} failed and is not tried again: {owner} holds it", flush=True)
+    return again
 
 
 def _execution(arguments: argparse.Namespace, imports: Sequence[str]) -> ExecutionConfig:
@@ -270,7 +331,8 @@ def _is_known(root: pathlib.Path, plan: Plan) -> bool:
 
 
 def _tell_error(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
+    with contextlib.suppress(OSError):
+        print(line, file=sys.stderr, flush=True)
 
 
 def _nothing(configs: object, directories: object, context: object) -> None:

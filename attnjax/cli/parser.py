@@ -347,7 +347,7 @@ def _add_training(command: argparse.ArgumentParser) -> None:
     command.add_argument("--wait", action="store_true", help=text)
     text = "seconds without a heartbeat after which a process elsewhere counts as dead; default: 60"
     command.add_argument("--patience", type=types.seconds, default=60.0, metavar="S", help=text)
-    text = "deaths of its process in a row, without a step between them, after which a run has failed; default: 5"
+    text = "deaths of its process in a row, without a checkpoint between them, after which a run has failed; default: 5"
     command.add_argument("--attempts", type=types.count, default=5, metavar="N", help=text)
     text = "write the stack traces of all threads after S seconds without a step; default: 600"
     command.add_argument("--stall", type=types.seconds, default=600.0, metavar="S", help=text)

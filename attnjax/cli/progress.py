@@ -1,7 +1,10 @@
 """Prints the progress of runs: bars in a terminal, plain lines elsewhere."""
 
+import contextlib
+import os
 import sys
 import time
+from collections.abc import Iterator
 from typing import Any, Self
 
 from attnjax.cli.scores import score_of
@@ -9,6 +12,29 @@ from attnjax.sweep import Event, Store
 
 QUIET = 10.0
 """Seconds between plain lines about steps; lines about the beginning and end of a run are always printed."""
+
+
+@contextlib.contextmanager
+def printing(store: Store) -> Iterator[None]:
+    """Prints in the block. Where standard output takes no more, as a pipe whose reader has ended, the rest is dropped: training
+    goes on, and what becomes of the runs decides the exit status.
+    """
+    try:
+        yield
+        print(end="", flush=True)
+    except OSError as refusal:
+        if refusal.filename is not None:  # of a file of the runs
+            raise
+        drop_output()
+        told = f"note: standard output takes no more ({refusal.strerror}); how the runs stand: attnjax list runs {store.root}"
+        with contextlib.suppress(OSError):
+            print(told, file=sys.stderr, flush=True)
+
+
+def drop_output() -> None:
+    """Drop what is still to be printed, or Python would complain at its end."""
+    with contextlib.suppress(OSError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 class Display:
@@ -29,15 +55,18 @@ class Display:
 
     def __exit__(self, *_: object) -> None:
         if self._bars:
-            self._bars.stop()
+            with printing(self._store):
+                self._bars.stop()
 
     def __call__(self, event: Event) -> None:
-        if event.state == "running":
-            self._running(event)
-            if event.reason:
+        with printing(self._store):
+            if event.state == "running":
+                self._running(event)
+            else:
+                self._over(event)
+        if event.state == "running" and event.reason:
+            with contextlib.suppress(OSError):
                 print(f"{event.run}  at step {event.step}: {event.reason}", file=sys.stderr, flush=True)
-        else:
-            self._over(event)
 
     def _running(self, event: Event) -> None:
         first = event.run not in self._steps

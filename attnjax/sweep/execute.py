@@ -9,6 +9,7 @@ import contextlib
 import dataclasses
 import pathlib
 import re
+import time
 from collections.abc import Collection, Iterator, Sequence
 
 from attnjax.config.mesh import parse_mesh
@@ -42,7 +43,7 @@ class ExecutionConfig:
       fail_fast: stop at the first failure, instead of going on with the rest.
       population: most runs that train together; None: all with equal shapes.
       patience: seconds without heartbeat after which a worker of another machine counts as dead.
-      attempts: deaths of a worker in a row, without progress between them, after which a run counts as failed.
+      attempts: deaths of a worker in a row, without a new checkpoint between them, after which a run counts as failed.
       wait: stay until the runs that other processes train have ended, and take over those whose process dies.
       stall: seconds without a step or other progress of a run after which the stacks of all threads are written.
       imports: classes of other projects that the runs name, whose modules are imported before the first run.
@@ -135,9 +136,9 @@ def _parts(store: Store, group: Sequence[Entry], attempts: int) -> list[list[Ent
     populations: dict[str, dict[str, tuple[list[int], int]]] = {}
     for entry, directory, step in there:
         with contextlib.suppress(OSError, ValueError):  # one that cannot be read is alone too
-            if not _is_last_attempt(directory, step, attempts):
-                steps = _checkpoints(directory), step
-                populations.setdefault(_last_population(directory, entry.run), {})[entry.run] = steps
+            steps = _checkpoints(directory)
+            if not _is_last_attempt(directory, max(steps, default=0), attempts):
+                populations.setdefault(_last_population(directory, entry.run), {})[entry.run] = steps, step
     for name, members in populations.items():
         newest = max(saved for steps, _ in members.values() for saved in (0, *steps))
         alike = all(newest in (0, *steps) for steps, _ in members.values())
@@ -157,10 +158,17 @@ def _last_population(directory: pathlib.Path, run: str) -> str:
     return f"with {names or [run]}"
 
 
-def _is_last_attempt(directory: pathlib.Path, step: int, attempts: int) -> bool:
+def _is_last_attempt(directory: pathlib.Path, saved: int, attempts: int) -> bool:
     """Whether its workers died in a row, so often that it is given up if the next one dies too; see `lease.claim`."""
     owner = holder(directory)
-    return owner is not None and not owner.released and step <= owner.step and owner.attempt + 1 >= attempts
+    return owner is not None and not owner.released and saved <= owner.step and owner.attempt + 1 >= attempts
+
+
+def _saved(directory: pathlib.Path) -> int:
+    """The step of the newest checkpoint; 0 where there is none, or none that can be read."""
+    with contextlib.suppress(OSError, ValueError):
+        return max(_checkpoints(directory), default=0)
+    return 0
 
 
 def _checkpoints(directory: pathlib.Path) -> list[int]:
@@ -179,20 +187,26 @@ def _wait(watch: Watch, execution: ExecutionConfig, stop: Stop) -> bool:
     return execution.wait and not stop.wait(LONG_POLL)
 
 
-def retry(store: Store) -> list[str]:
-    """Make failed runs pending again, and return their ids. What a lease says of the end counts for more than a status."""
-    again = []
-    for entry in store.runs:
-        if _state(store, entry.run) != "failed":
-            continue
-        directory = store.directory(entry.run)
-        if isinstance(lease := claim(directory, Watch(), again=True), Lease):
-            if lease.ended != "done" and _state(store, entry.run) == "failed":
-                status.write(directory, status.Status("pending", status.read(directory).step, "tried again"))
-                lease.ended = ""
-                again.append(entry.run)
-            lease.release()
-    return again
+def retry(store: Store, patience: float = PATIENCE) -> list[str]:
+    """Make failed runs pending again, and return their ids. What a lease says of the end counts for more than a status.
+
+    A run that another process holds is left as it is, once that is known to live; one on another machine of which no heartbeat
+    is observed for `patience` seconds is dead.
+    """
+    watch, again = Watch(patience), set()
+    left = [entry.run for entry in store.runs if _state(store, entry.run) == "failed"]
+    while left:
+        for run in left:
+            directory = store.directory(run)
+            if isinstance(lease := claim(directory, watch, again=True), Lease):
+                if lease.ended != "done" and _state(store, run) == "failed":
+                    status.write(directory, status.Status("pending", status.read(directory).step, "tried again"))
+                    lease.ended = ""
+                    again.add(run)
+                lease.release()
+        left = [run for run in left if watch.undecided(store.directory(run))]
+        time.sleep(POLL if left else 0.0)
+    return [entry.run for entry in store.runs if entry.run in again]
 
 
 def is_open(store: Store) -> bool:
@@ -239,7 +253,7 @@ def _claimed(
     jobs: list[Job] = []
     for entry, directory, step in _open(store, group):
         try:
-            found = claim(directory, watch, step) if jobs or not theirs else observe(directory, watch)
+            found = claim(directory, watch, _saved(directory)) if jobs or not theirs else observe(directory, watch)
             if isinstance(found, Owner):
                 theirs += [] if found.ended else [entry]
             elif job := _job(entry, directory, found, execution, progress):
@@ -286,7 +300,8 @@ def _found(
         return None
     if lease.owner.attempt > execution.attempts:
         deaths = lease.owner.attempt - 1
-        reason = f"its worker died {deaths} times in a row at step {now.step}: killed, or out of memory?"
+        told = f"without a new checkpoint, the last time at step {now.step}: killed, or out of memory?"
+        reason = f"its worker died {deaths} times in a row {told}"
         status.write(directory, status.Status("failed", now.step, reason))
         lease.ended = "failed"
         progress(Event(entry.run, "failed", now.step, {}, reason))

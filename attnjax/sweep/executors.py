@@ -108,10 +108,15 @@ class News:
 
 def worker_command(root: pathlib.Path, trainer: str, execution: ExecutionConfig) -> Sequence[str]:
     """The command line of a worker: what `attnjax work` needs to execute runs as `execution` says."""
-    command = [sys.executable, "-m", "attnjax", "work", str(root), "--trainer", trainer]
-    command += ["--patience", f"{execution.patience:g}", "--attempts", str(execution.attempts)]
-    command += ["--stall", f"{execution.stall:g}"]
-    command += ["--population", str(execution.population)] if execution.population else []
-    command += ["--mesh", execution.mesh] if execution.mesh else []
-    command += ["--wait"] * execution.wait + ["--fail-fast"] * execution.fail_fast
-    return [*command, *(word for one in execution.imports for word in ("--import", one))]
+    options = (word for option in worker_options(trainer, execution) for word in option)
+    return [sys.executable, "-m", "attnjax", "work", str(root), *options]
+
+
+def worker_options(trainer: str, execution: ExecutionConfig) -> list[tuple[str, ...]]:
+    """The options of `attnjax work`, each with its value."""
+    options: list[tuple[str, ...]] = [("--trainer", trainer), ("--patience", f"{execution.patience:g}")]
+    options += [("--attempts", str(execution.attempts)), ("--stall", f"{execution.stall:g}")]
+    options += [("--population", str(execution.population))] if execution.population else []
+    options += [("--mesh", execution.mesh)] if execution.mesh else []
+    options += [("--wait",)] * execution.wait + [("--fail-fast",)] * execution.fail_fast
+    return options + [("--import", one) for one in execution.imports]

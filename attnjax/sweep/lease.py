@@ -4,8 +4,9 @@ A lease is the file `lease-000001` in the run's folder, made by an exclusive cre
 so on: the highest number owns the run. No lease is ever removed, so two processes that both find one dead cannot both win,
 even if one of them sees the folder as it was a minute ago, as file systems shared by several machines show it: exclusive
 creation is the one operation that they decide in one place. A lease is dead when it was released, when its process on this
-machine has ended (by number and start time, so that a reused number does not count), or, for other machines, when its heartbeat
-has not changed for `patience` seconds of our own clock: no clocks are compared.
+machine has ended (by number and start time, so that a reused number does not count), or, for other machines and for processes
+of other users that the system hides, when its heartbeat has not changed for `patience` seconds of our own clock: no clocks are
+compared.
 
 The first line of the file says for good who the owner is, the second whether it holds the lease, with a counter that a
 thread raises while the owner works, so that a long compilation does not look like death. Every mark is followed by fsync, after
@@ -47,7 +48,8 @@ PROC = pathlib.Path("/proc")
 
 @dataclasses.dataclass(frozen=True)
 class Owner:
-    """The process that holds a lease, as the lease says. `attempt` counts deaths in a row at the same `step`.
+    """The process that holds a lease, as the lease says. `attempt` counts deaths in a row since the
+    run had a new checkpoint, and `step` is that of the newest.
 
     `ended`: how the run ended, "done" or "failed", where it has.
     """
@@ -76,8 +78,8 @@ class Watch:
         self._seen: dict[pathlib.Path, tuple[str, bytes, float, bool]] = {}
 
     def is_free(self, path: pathlib.Path, content: bytes, owner: Owner) -> bool:
-        """Return whether the lease is dead, and remember its heartbeat where its owner is on another machine."""
-        if owner.released or (owner.machine and owner.machine == machine_id()):
+        """Return whether the lease is dead, and remember its heartbeat where its owner is on another machine, or hidden."""
+        if owner.released or (owner.machine and owner.machine == machine_id() and not is_hidden(owner.pid)):
             self.forget(path.parent)
             return owner.released or not is_running(owner.pid, owner.started)
         now = time.monotonic()
@@ -105,9 +107,11 @@ class Watch:
         """Forget the heartbeats of all runs but these, which are still waited for."""
         self._seen = {path: seen for path, seen in self._seen.items() if path in directories}
 
-    def undecided(self) -> bool:
-        """Return whether waiting may yet show that an owner is dead: its lease was read, but no heartbeat was observed yet."""
-        return any(not alive for *_, alive in self._seen.values())
+    def undecided(self, directory: pathlib.Path | None = None) -> bool:
+        """Return whether waiting may yet show that an owner, of this run or of any, is dead: its lease was read, but no
+        heartbeat was observed yet.
+        """
+        return any(not alive for path, (*_, alive) in self._seen.items() if directory in (None, path))
 
 
 class Lease:
@@ -119,6 +123,7 @@ class Lease:
     def __init__(self, path: pathlib.Path, descriptor: int, owner: Owner, size: int):
         self.path, self.owner, self.ended = path, owner, ""
         self._descriptor, self._size, self._beat = descriptor, size, 0
+        self._lock = threading.Lock()  # a run of several may end, and its lease be released, while a thread renews all
 
     def held(self) -> bool:
         """Return whether no other process took over, say while this machine was suspended.
@@ -129,14 +134,19 @@ class Lease:
             return self._descriptor >= 0 and (_latest(folder) or "") <= self.path.name
 
     def renew(self) -> bool:
-        """Raise the heartbeat by one. Returns False where the lease is lost."""
-        self._beat += 1
-        self._mark(BEAT)
-        return self.held()
+        """Raise the heartbeat by one, unless it is released. Returns False where the lease is lost."""
+        with self._lock:
+            if self._descriptor < 0:
+                return True
+            self._beat += 1
+            self._mark(BEAT)
+            return self.held()
 
     def release(self) -> None:
         """Release the lease, so that others may claim the run if it has not `ended`. A second call does nothing."""
-        if self._descriptor >= 0:
+        with self._lock:
+            if self._descriptor < 0:
+                return
             try:
                 self._mark(RELEASED, self.ended)
             except OSError:  # a disk that refuses this may yet shorten the file
@@ -155,8 +165,8 @@ class Lease:
 def claim(directory: pathlib.Path, watch: Watch, step: int = 0, *, again: bool = False) -> Lease | Owner:
     """Return a lease of the run, or the owner of the one that another process holds or with which the run ended.
 
-    `step` is how far the run is: an owner that died at the same step counts as one more failed attempt. `again`: a run that has
-    ended is claimed too.
+    `step` is that of the newest checkpoint of the run, from which it goes on: an owner that died since counts as one more
+    failed attempt. `again`: a run that has ended is claimed too.
 
     Raises OSError where the folder cannot be written to, ValueError where it is a link.
     """
@@ -339,6 +349,19 @@ def start_time(pid: int) -> str:
 def is_running(pid: int, start: str) -> bool:
     """Return whether the process with this number and start time still runs."""
     return bool(start) and start_time(pid) == start
+
+
+def is_hidden(pid: int) -> bool:
+    """Return whether there is a process of another user with this number whose start the system does not tell (`hidepid`)."""
+    if start_time(pid):
+        return False
+    try:
+        os.kill(pid, 0)
+    except PermissionError:
+        return True
+    except (OSError, OverflowError):
+        pass
+    return False
 
 
 def _output(*command: str) -> str:

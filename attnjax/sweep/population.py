@@ -1,5 +1,6 @@
 """Trains one group of claimed runs together, and records how each of them ended, whatever happens in between."""
 
+import contextlib
 import dataclasses
 import errno
 import functools
@@ -14,7 +15,7 @@ from typing import Any
 from attnjax.config import RunConfig
 from attnjax.config.mesh import ONE_DEVICE, MeshShape
 from attnjax.records import files, inventory, jsonl, status
-from attnjax.records.runs import read_manifest
+from attnjax.records.runs import CONFIG, read_manifest
 from attnjax.records.values import finite
 from attnjax.sweep import manifest
 from attnjax.sweep.lease import Lease, heartbeat
@@ -163,15 +164,19 @@ def _end(
     try:
         for name in jsonl.FILES:
             jsonl.sync(job.directory / name)
+        with contextlib.suppress(PermissionError):  # somebody may have made it read-only
+            jsonl.sync(job.directory / CONFIG)
         if error is not None and live.state == "running":
             text = "".join(traceback.format_exception(error))
             files.write(job.directory / "traceback.txt", text)
         ending = _ending(job.directory, live, old, state, reason, seconds)
         run_context.check(job.directory)
-        update_manifest(job.directory, ending)
+        update_manifest(job.directory, ending, durable=True)
         run_context.check(job.directory)
         status.write(job.directory, status.Status(state, live.step, reason))
         job.lease.ended = state if state in status.FINAL else ""
+        if job.lease.ended:  # others of its population may be trained for hours from here on
+            job.lease.release()
     except LostLeaseError:
         return ""
     except (OSError, ValueError) as refusal:

@@ -2,7 +2,8 @@
 
     def train(configs: list[RunConfig], directories: list[Path], context: RunContext) -> None
 
-The configs differ only in the fields of `plan.VARIES_INSIDE`. The function resumes from `directory / "checkpoints"`, calls
+The configs differ only in the fields of `plan.VARIES_INSIDE`. The function resumes from `directory / "checkpoints"`, in which
+the name of a checkpoint is its step (a run whose processes die again and again without a newer one is given up), calls
 `truncate_after` with the step it resumed from and `step` after every step or few, saves and returns soon after `stopping()`
 is not "", calls `fail` where one run of several must end, and raises where all must. Returning without having been asked to
 stop means that every run is done.
@@ -193,14 +194,14 @@ class RunContext:
         return [directory for directory, live in self.live.items() if live.state == "running"]
 
 
-def update_manifest(directory: pathlib.Path, fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Merge fields into a run's manifest; a damaged one is begun anew. Returns it.
+def update_manifest(directory: pathlib.Path, fields: Mapping[str, Any], *, durable: bool = False) -> dict[str, Any]:
+    """Merge fields into a run's manifest; a damaged one is begun anew. Returns it. `durable`: it is on the disk by then.
 
     Raises OSError where it cannot be read or written.
     """
     path = directory / MANIFEST
     table = {**read_manifest(directory), **fields, "schema": SCHEMA}
-    files.write_table(path, table, durable=False)
+    files.write_table(path, table, durable=durable)
     return table
 
 

@@ -10,6 +10,7 @@ The folders are the truth. Several drivers may work on one folder, on one sweep;
 import dataclasses
 import json
 import pathlib
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -26,6 +27,8 @@ from attnjax.sweep import lease
 from attnjax.sweep.plan import Planned, population_key
 
 LOGS = "logs"
+LOOK = 0.05
+"""Seconds between looks at the lease of who is changing the plan."""
 NO_LEASES = (
     "runs are trained in a folder: leases need files that exactly one process can make, which object storage does not "
     "promise. Give a folder that all workers see, and copy it there afterwards"
@@ -85,11 +88,13 @@ def prepare(
     key: Callable[[RunConfig], str] = population_key,
     extend: bool = False,
     dry: bool = False,
+    patience: float = lease.PATIENCE,
 ) -> Store:
-    """The folder of a sweep, with a folder for each planned run. Doing it again changes nothing.
+    """The folder of a sweep, with a folder for each planned run. Doing it again changes nothing: the protocol of what is
+    returned is the one that is stored.
 
     With `extend` the runs are added to those of a sweep that is there already. With `dry` nothing is made or changed, and
-    what would be refused is refused.
+    what would be refused is refused. A process that is changing the plan is waited for, `patience` seconds at most.
     Raises ValueError where the folder cannot be written to or holds another sweep, before anything is made in it.
     """
     entries = tuple(
@@ -108,15 +113,17 @@ def prepare(
     if missing and not extend:
         new = [one for one, entry in zip(planned, entries, strict=True) if entry.run in missing]
         raise ValueError(_refusal(there, new, entries))
+    known = dataclasses.replace(store, protocol=there.protocol)
     if dry:
-        return store
+        return known
     files.check_writable(root)
     if missing:
-        _extend(store)
+        _extend(store, patience)
     with enter(root) as folder:
         for one, entry in zip(planned, entries, strict=True):
             _make_folder(folder, entry.run, one.config)
-    return store
+        folder.sync()
+    return known
 
 
 def load(root: pathlib.Path) -> Store:
@@ -147,9 +154,9 @@ def _lacking(table: Mapping[str, Any], kinds: Mapping[str, type]) -> list[str]:
 
 def _make_folder(root: Folder, name: str, config: RunConfig) -> None:
     pending = {"schema": SCHEMA, **status.Status()._asdict()}
-    with root.make(name) as run:
-        run.create(CONFIG, canonical_json(config).encode())
-        run.create(status.FILE, (json.dumps(pending, indent=1) + "\n").encode())
+    with root.make(name) as run:  # brought to the disk when the run ends: thousands, one by one, take minutes
+        run.create(CONFIG, canonical_json(config).encode(), durable=False)
+        run.create(status.FILE, (json.dumps(pending, indent=1) + "\n").encode(), durable=False)
 
 
 def _spec(store: Store) -> str:
@@ -169,12 +176,14 @@ def _spec(store: Store) -> str:
     return text
 
 
-def _extend(store: Store) -> None:
+def _extend(store: Store, patience: float) -> None:
     with enter(store.root) as root:
         root.make(LOGS).close()
-    mine = lease.claim(store.root / LOGS, lease.Watch())
-    if isinstance(mine, lease.Owner):
-        raise ValueError(f"{mine} is changing the plan in {store.root}; try again")
+    watch, end = lease.Watch(patience), time.monotonic() + patience
+    while isinstance(mine := lease.claim(store.root / LOGS, watch), lease.Owner):
+        if time.monotonic() > end and not watch.undecided():
+            raise ValueError(f"{mine} is changing the plan in {store.root}; try again")
+        time.sleep(LOOK)
     try:
         there = load(store.root)
         known = {entry.run for entry in there.runs}

@@ -44,22 +44,35 @@ class Summary:
 
 
 class Ledger:
-    """Passes events on, and remembers the runs of which something could not be written."""
+    """Passes events on, and remembers the runs of which something could not be written.
+
+    `refusal` is what the display raised, if it did: it gets no more events, and training hears nothing of that.
+    """
 
     def __init__(self, progress: Progress | None):
         self._progress = progress
         self.unwritten: dict[str, str] = {}
+        self.refusal: Exception | None = None
 
     def __call__(self, event: Event) -> None:
         self.unwritten.pop(event.run, None)
         if event.state == UNWRITTEN:
             self.unwritten[event.run] = event.reason
-        if self._progress is not None:
+        if self._progress is None or self.refusal is not None:
+            return
+        try:
             self._progress(event)
+        except Exception as refusal:
+            self.refusal = refusal
 
 
 def summarise(store: Store, before: Mapping[str, str], after: Mapping[str, str], ledger: Ledger) -> Summary:
-    """The states of all runs, from their states on the disk before and after, and the events in between."""
+    """The states of all runs, from their states on the disk before and after, and the events in between.
+
+    Raises what the display raised, unless its output took no more: the records tell what it did not.
+    """
+    if ledger.refusal is not None and not isinstance(ledger.refusal, OSError | UnicodeError):
+        raise ledger.refusal
     unwritten = {run: why for run, why in ledger.unwritten.items() if after[run] not in FINAL}
     states = {run: UNWRITTEN if run in unwritten else state for run, state in after.items()}
     skipped = tuple(run for run, state in after.items() if state in FINAL and before.get(run) == state)

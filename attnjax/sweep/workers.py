@@ -54,7 +54,8 @@ def run_workers(
 ) -> Summary:
     """Train all runs of a sweep that have not ended, in `workers` processes with `threads` each (default: cores / workers).
 
-    `trainer` is "module:function", see `run_context.Train`. Raises ValueError where workers end before they claim a run.
+    `trainer` is "module:function", see `run_context.Train`. Raises ValueError where workers end before they claim a run, or
+    without being killed.
     """
     if workers < 1 or (threads is not None and threads < 1):
         raise ValueError(f"workers and threads must be at least 1, got {workers} and {threads}")
@@ -153,7 +154,8 @@ class WorkerPool:
         code = _close(worker)
         if code == 0 or stop.reason:
             return
-        self._in_vain += 1
+        # Where it was killed while it trained, its leases count that, so that a run that kills its workers is given up.
+        self._in_vain += not (code < 0 and worker.claimed)
         by_itself = code > 0 and not worker.claimed
         if by_itself or self._in_vain > self._execution.attempts * self._workers:
             raise ValueError(

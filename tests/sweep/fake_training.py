@@ -89,6 +89,20 @@ def suicidal(configs, directories, context):
     train(configs, directories, context)
 
 
+def dies(configs, directories, context):
+    """Where `suicide` is asked for, each process gets to another step than the one before, and dies there without a checkpoint;
+    where `saving` is, it dies after a checkpoint of a further step.
+    """
+    options, lives = configs[0].task.options, len([*directories[0].glob("lease-*")])
+    for name in ("suicide", "saving"):
+        if options.get(name) and lives < 10:
+            if name == "saving":
+                (directories[0] / "checkpoints" / str(lives)).mkdir(parents=True)
+            context.step(directories[0], lives)
+            os.kill(os.getpid(), signal.SIGKILL)
+    train(configs, directories, context)
+
+
 def full(configs, directories, context):
     """The end of the run with seed 0 cannot be written: the disk of its worker is full then."""
     train(configs, directories, context)

@@ -4,6 +4,7 @@ import errno
 import json
 import os
 import signal
+import time
 
 import fake_training
 import pytest
@@ -22,6 +23,7 @@ from attnjax.sweep import (
     vary,
 )
 from attnjax.sweep import population as population_module
+from attnjax.sweep.lease import holder
 from attnjax.sweep.run_context import RunContext, update_manifest
 from attnjax.sweep.stop import Stop
 
@@ -68,6 +70,48 @@ def test_a_run_that_raises_leaves_its_traceback_and_the_rest_goes_on(make):
 
 def one_failing_of_three():
     return [{"seed": 0}, {"seed": 1, "task.options": {"fail_at": 4}}, {"seed": 2}]
+
+
+@pytest.mark.parametrize("population", [1, None])
+@pytest.mark.parametrize("error", [BrokenPipeError(32, "Broken pipe"), UnicodeEncodeError("ascii", "x", 0, 1, "no")])
+@pytest.mark.parametrize("moment", [0, 1, 7, 12, 23])
+def test_a_display_that_fails_at_any_event_changes_nothing_about_training(make, population, error, moment):
+    seen = []
+
+    def progress(event):
+        seen.append(event)
+        if len(seen) > moment:
+            raise error
+
+    store = make(seeds(2))
+    summary = run_here(store, fake_training.train, ExecutionConfig(population=population), progress=progress)
+    assert (str(summary), len(seen)) == ("2 runs: 2 done", moment + 1)
+    check_complete(store)
+
+
+def test_a_mistake_in_a_display_is_raised_when_all_runs_have_ended(make):
+    store = make(seeds(2))
+    with pytest.raises(KeyError, match="mistake"):
+        run_here(store, fake_training.train, progress=lambda event: {}["mistake"])
+    check_complete(store)
+
+
+def test_a_run_that_failed_is_given_back_while_the_others_of_its_population_are_trained(make):
+    store, seen = make(seeds(3)), []
+    first = store.directory(store.runs[0].run)
+
+    def train(configs, directories, context):
+        if len(configs) > 1:
+            context.fail(directories[0], 3, "nan at step 3")
+            raise MemoryError("too many at once")
+        time.sleep(0.1)
+        seen.append((holder(first).ended, context.stopping()))
+        fake_training.train(configs, directories, context)
+
+    summary = run_here(store, train, ExecutionConfig(patience=0.06))
+    assert seen == [("failed", "")] * 2
+    assert [summary.states[entry.run] for entry in store.runs] == ["failed", "done", "done"]
+    check_complete(store, except_for=[first.name])
 
 
 def test_fail_fast_leaves_the_rest_for_later(make):

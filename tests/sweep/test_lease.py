@@ -129,6 +129,29 @@ def test_another_machine_is_judged_by_its_heartbeat_and_our_own_clock(tmp_path, 
     mine.release()
 
 
+@pytest.mark.parametrize("alive", [True, False])
+def test_a_process_of_another_user_that_the_system_hides_is_judged_by_its_heartbeat(tmp_path, monkeypatch, alive):
+    """Of /proc mounted with hidepid nothing of it can be read; a signal is refused where it is there."""
+
+    def kill(pid, number):
+        assert (pid, number) == (4321, 0)
+        raise PermissionError(1, "not permitted") if alive else ProcessLookupError(3, "no such process")
+
+    now, watch = [1000.0], Watch(patience=60)
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(os, "kill", kill)
+    monkeypatch.setattr(lease_module, "start_time", lambda pid: "")
+    for beat in range(3 * alive):
+        foreign(tmp_path, machine=machine_id(), pid=4321, beat=beat)
+        assert isinstance(claim(tmp_path, watch), Owner)
+        now[0] += 59
+    now[0] += 2 * alive
+    foreign(tmp_path, machine=machine_id(), pid=4321, beat=2)
+    mine = claim(tmp_path, watch)
+    assert isinstance(mine, Lease)
+    mine.release()
+
+
 def test_nobody_waits_for_the_owner_of_a_run_that_has_ended(tmp_path):
     """It may end before a second heartbeat is observed, and nothing more is heard of it."""
     watch = Watch()
@@ -335,6 +358,21 @@ def test_the_other_leases_of_a_process_that_has_lost_one_keep_their_heartbeats(t
     assert kept.held()
     for one in (lost, kept):
         one.release()
+
+
+def test_a_lease_that_is_released_amid_heartbeats_is_none_that_was_lost(tmp_path):
+    """A run of several that has ended; the descriptor may be that of another file by now."""
+    mine, stop = claim(tmp_path, Watch()), Stop()
+    with heartbeat([mine], 0.001, stop):
+        time.sleep(0.02)
+        mine.ended = "failed"
+        mine.release()
+        with open(tmp_path / "other", "wb") as other:
+            assert not stop.wait(0.05)
+            assert os.fstat(other.fileno()).st_size == 0
+    assert mine.renew()
+    assert not mine.held()
+    assert holder(tmp_path).ended == "failed"
 
 
 def test_heartbeats_change_the_file(tmp_path):

@@ -130,17 +130,18 @@ def test_runs_that_another_process_has_trained_meanwhile_are_looked_at_again(mak
 
 
 @pytest.mark.parametrize(
-    ("attempt", "step", "expected"),
-    [(3, 0, [[0, 1]]), (4, 0, [[0], [1]]), (4, 2, [[0, 1]])],
-    ids=["not the last", "the last", "after progress"],
+    ("attempt", "step", "saved", "expected"),
+    [(3, 0, 0, [[0, 1]]), (4, 0, 0, [[0], [1]]), (4, 2, 0, [[0], [1]]), (4, 2, 2, [[0, 1]])],
+    ids=["not the last", "the last", "after steps that are lost", "after a checkpoint"],
 )
-def test_on_its_last_attempt_a_run_is_alone(make, attempt, step, expected):
+def test_on_its_last_attempt_a_run_is_alone(make, attempt, step, saved, expected):
     store = make(seeds(2))
     for entry in store.runs:
         directory = store.directory(entry.run)
         dead = {"schema": 1, "machine": machine_id(), "pid": 1, "started": "never", "attempt": attempt, "step": 0}
         (directory / "lease-000001").write_text(json.dumps(dead) + "\nbeat 000000000007\n")
         status.write(directory, status.Status("running", step))
+        (directory / "checkpoints" / str(saved or "new")).mkdir(parents=True)
     assert start(store, train=lambda *_: None, attempts=5) == expected
 
 
@@ -149,7 +150,10 @@ def test_a_population_whose_worker_is_killed_fails_those_runs_alone_that_kill_it
     store = make(seeds(3))
     summary = run_workers(store, "fake_training:too_large", 1, ExecutionConfig(attempts=2), threads=1)
     assert [summary.states[entry.run] for entry in store.runs] == ["done", "failed", "done"]
-    assert "worker died 2 times in a row at step 0" in store.status(store.runs[1].run).reason
+    assert (
+        "worker died 2 times in a row without a new checkpoint, the last time at step 0"
+        in store.status(store.runs[1].run).reason
+    )
     assert [len(run.manifest()["population"]) for run in scan(store.root).runs] == [1, 1, 1]
 
 

@@ -1,9 +1,14 @@
 """The folder of a sweep: made once, never mixed with another, and readable whatever happened to it."""
 
 import errno
+import itertools
 import json
 import os
 import pathlib
+import stat
+import subprocess
+import sys
+import threading
 
 import pytest
 from fake_training import train
@@ -13,7 +18,10 @@ from attnjax.records import files, status
 from attnjax.records.files import inside
 from attnjax.records.status import Status
 from attnjax.sweep import load, prepare, run_here, scan, seeds
+from attnjax.sweep.lease import Watch, claim
 from attnjax.sweep.plan import plan
+
+ROOT = pathlib.Path(__file__).parents[2]
 
 
 def names(root):
@@ -63,6 +71,52 @@ def test_a_sweep_can_be_extended_and_part_of_it_asked_for(make):
     assert len(load(more.root).runs) == 3
     assert [entry.run for entry in make(seeds(1)).runs] == [more.runs[0].run]
     assert len(load(more.root).runs) == 3
+
+
+def planning(root):
+    """A lease of who is changing the plan."""
+    (root / "logs").mkdir(exist_ok=True)
+    return claim(root / "logs", Watch())
+
+
+def more(store, patience):
+    return prepare(store.root, "small", plan({"name": "small"}, seeds(3)), extend=True, patience=patience)
+
+
+def test_another_process_that_changes_the_plan_is_waited_for(make):
+    store = make(seeds(2))
+    theirs = planning(store.root)
+    with pytest.raises(ValueError, match=rf"{theirs.owner} is changing the plan in .*; try again"):
+        more(store, 0.1)
+    thread = threading.Timer(0.3, theirs.release)
+    thread.start()
+    assert len(load(more(store, 60.0).root).runs) == 5
+    thread.join()
+
+
+def test_a_machine_that_is_lost_while_it_changes_the_plan_is_waited_for_no_longer_than_patience(make, monkeypatch):
+    store = make(seeds(2))
+    with monkeypatch.context() as patch:
+        patch.setattr("attnjax.sweep.lease.machine_id", lambda: "elsewhere")
+        theirs = planning(store.root)
+    assert len(load(more(store, 0.2).root).runs) == 5
+    assert not theirs.held()
+
+
+ADD = """
+import pathlib, sys
+from attnjax.sweep import plan, prepare
+prepare(pathlib.Path(sys.argv[1]), "small", plan({"name": "small"}, [{"seed": int(sys.argv[2])}]), extend=True)
+"""
+
+
+def test_eight_processes_add_a_run_each_at_once(tmp_path):
+    started = [
+        subprocess.Popen([sys.executable, "-c", ADD, str(tmp_path / "runs"), str(seed)], cwd=ROOT) for seed in range(8)
+    ]
+    assert [one.wait(60) for one in started] == [0] * 8
+    store = load(tmp_path / "runs")
+    assert {store.config(entry.run).seed for entry in store.runs} == {*range(8)}
 
 
 @pytest.mark.parametrize(
@@ -214,6 +268,30 @@ def test_states_follow_one_another_as_they_should(tmp_path, before, after, good)
     else:
         with pytest.raises(ValueError, match=f"cannot become {after} after {before}"):
             status.write(tmp_path, Status(after, 4))
+
+
+def test_what_is_in_a_folder_when_its_runs_have_ended_is_on_the_disk(make, monkeypatch):
+    """Each file was brought there with its last content, and each name of it later."""
+    synced, moment, real = {}, itertools.count(), os.fsync
+
+    def fsync(descriptor):
+        about = os.fstat(descriptor)
+        content = None if stat.S_ISDIR(about.st_mode) else pathlib.Path(f"/proc/self/fd/{descriptor}").read_bytes()
+        synced[about.st_ino] = content, next(moment)
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    store = make(seeds(2))
+    make(seeds(3), extend=True)
+    run_here(load(store.root), train)
+    for path in store.root.rglob("*"):
+        if path.is_file() and "checkpoints" not in path.parts and "logs" not in path.parts:
+            content, since = synced[path.stat().st_ino]
+            assert content == path.read_bytes(), path
+            assert path.name.startswith("lease-") or synced[path.parent.stat().st_ino][1] > since, path
+    assert {"config.json", "manifest.json", "status.json", "results.jsonl"} < set(
+        os.listdir(store.root / store.runs[0].run)
+    )
 
 
 def test_nothing_depends_on_the_clock(make, monkeypatch):

@@ -1,5 +1,6 @@
 """`attnjax work`: workers that a scheduler starts, warns and kills; each run is trained once, with the same bits."""
 
+import hashlib
 import os
 import random
 import signal
@@ -12,7 +13,7 @@ import pytest
 from checks import check_complete, check_populations, until
 
 from attnjax.cli import main
-from attnjax.sweep import seeds
+from attnjax.sweep import load, scan, seeds
 from attnjax.sweep.lease import holder
 
 REQUEUE = 75
@@ -42,6 +43,24 @@ def test_a_planned_sweep_is_trained_by_a_worker(tmp_path, capsys):
     assert "2 runs: 2 done" in capsys.readouterr().out
     assert main(work) == 0
     assert "2 runs: 2 done; 2 of them before" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("options", [[], ["--dry-run"], ["--extend", "--seeds", "3"]], ids=["again", "dry", "more"])
+def test_a_protocol_that_is_changed_after_the_first_run_is_told_and_does_not_count(tmp_path, capsys, options):
+    """The sha256 in the manifest of each run is that of the text in sweep.json."""
+    config, out = tmp_path / "small.py", tmp_path / "out"
+    text = '"""{}"""\ndef get_config():\n    return {{"train": {{"steps": 2}}, "evaluate": {{"lengths": [10]}}}}\n'
+    given = ["sweep", str(config), "--out", str(out), "--trainer", "fake_training:train", "--population", "1"]
+    config.write_text(text.format("Before."))
+    assert main([*given, "--seeds", "2", "--plan"]) == 0
+    assert "note" not in capsys.readouterr().out
+    config.write_text(text.format("After."))
+    assert main([*given, *([] if "--seeds" in options else ["--seeds", "2"]), *options]) == 0
+    told = f"note: the text of {config} is not that in {out / 'sweep.json'}, which counts and stays"
+    assert told in capsys.readouterr().out
+    assert load(out).protocol == "Before."
+    hashes = {run.manifest().get("protocol_sha256") for run in scan(out).runs}
+    assert hashes == ({None} if "--dry-run" in options else {hashlib.sha256(b"Before.").hexdigest()})
 
 
 @pytest.mark.parametrize("number", ["SIGUSR1", "SIGUSR2", "SIGTERM"])

@@ -82,8 +82,30 @@ def test_a_run_that_kills_its_workers_is_given_up_and_the_rest_goes_on(make):
     store = make([{"seed": 0}, {"seed": 1, "task.options": {"suicide": True}}, {"seed": 2}])
     summary = run_workers(store, "fake_training:suicidal", 2, ExecutionConfig(population=1, attempts=2), threads=1)
     assert [summary.states[entry.run] for entry in store.runs] == ["done", "failed", "done"]
-    assert "worker died 2 times in a row at step 0" in store.status(store.runs[1].run).reason
+    assert (
+        "worker died 2 times in a row without a new checkpoint, the last time at step 0"
+        in store.status(store.runs[1].run).reason
+    )
     check_complete(store, except_for=[store.runs[1].run])
+
+
+def test_a_run_that_kills_its_workers_at_other_steps_each_time_is_given_up_and_the_rest_goes_on(make):
+    """A status is written every few seconds, so that its step is another one at each death."""
+    store = make([{"seed": 0, "task.options": {"suicide": True}}, {"seed": 1}, {"seed": 2}])
+    summary = run_workers(store, "fake_training:dies", 1, ExecutionConfig(population=1, attempts=2), threads=1)
+    assert [summary.states[entry.run] for entry in store.runs] == ["failed", "done", "done"]
+    told = "its worker died 2 times in a row without a new checkpoint, the last time at step 2: killed"
+    assert store.status(store.runs[0].run).reason.startswith(told)
+    check_complete(store, except_for=[store.runs[0].run])
+
+
+def test_workers_may_be_killed_as_often_as_they_like_while_their_run_gets_on(make):
+    """Nine deaths, each after a further checkpoint."""
+    store = make([{"seed": 0, "task.options": {"saving": True}}, {"seed": 1}])
+    summary = run_workers(store, "fake_training:dies", 1, ExecutionConfig(population=1, attempts=2), threads=1)
+    assert str(summary) == "2 runs: 2 done"
+    assert len([*store.directory(store.runs[0].run).glob("lease-*")]) == 10
+    check_complete(store)
 
 
 def test_a_failure_in_a_worker_is_recorded_and_fail_fast_stops_the_others(make):
