@@ -138,12 +138,14 @@ class KVCache:
     ) -> Self:
         """The cache with T more tokens. `k_pos` defaults to the running index; `valid=False` marks padding.
 
-        `params` are the encoding's, needed only where `map_k` learns. Raises ValueError where shapes do not fit, where
-        the tokens exceed the capacity, or where a chunk is too long for the window to survive it in the ring.
+        `params` are the encoding's, needed where `map_k` learns, or reads a constant that they replace. Raises ValueError where
+        shapes do not fit, where the tokens exceed the capacity, or where a chunk is too long for the window to survive it in
+        the ring.
         """
         B, T = self._check(k, v)
         index = self.index + np.arange(T, dtype=np.int32)
         pos = self._positions(k_pos, index, B, T)
+        self.encoding.check(pos=arrays(pos))
         if valid is not None and self.first:
             raise ValueError(f"KVCache: a ring that keeps the first {self.first} tokens would keep padding, got valid")
         valid = jnp.broadcast_to(_booleans(valid, B, T), (B, T))
@@ -249,7 +251,8 @@ class KVCache:
         """Positions of new tokens, checked against those that the cache holds."""
         K = self.v.shape[1]
         held = jax.tree.leaves(self.k_pos)
-        N = max([K, *(x.shape[1] for x in held if x.ndim > 2)])
+        layouts = jax.tree.leaves(_layout(self.encoding, self.k_pos), is_leaf=is_positions)
+        N = max([K, *(one.values.shape[1] for one in layouts if one.lead > 1)])
         default = index.astype(held[0].dtype)
         pos = as_positions("k_pos", k_pos, self.encoding, default, B, T, N, K)
         for new, old in zip(jax.tree.leaves(arrays(pos)), held, strict=True):
@@ -322,13 +325,14 @@ def _booleans(valid: ArrayLike | None, B: int, T: int) -> ArrayLike:
 def _mapped(
     encoding: PositionEncoding, params: EncodingParams | None, k: Float[Array, "B T K H"], pos: PyTree
 ) -> Float[Array, "B T K h"]:
-    """Keys after `map_k`. Raises ValueError where it learns and there are no parameters."""
-    leaves = jax.tree.leaves(None if params is None else params.head)
+    """Keys after `map_k`. Raises ValueError where it learns and there are no parameters, or such of other shapes."""
+    on_keys = _on_keys(encoding)
+    params = _params_on_keys(encoding, params) if isinstance(params, EncodingParams) else params
+    leaves = jax.tree.leaves(params.head if isinstance(params, EncodingParams) else None)
     heads = leaves[0].shape[0] if leaves else k.shape[2]
     sizes = Sizes(model=heads * k.shape[3], heads=heads, kv_heads=k.shape[2], head_dim=k.shape[3])
-    encoding.check(pos=arrays(pos))
-    params = params if params is None else check_params(encoding, params, sizes)
-    resolved = lambda length: resolve(_on_keys(encoding), params, sizes, length)
+    params = params if params is None else check_params(on_keys, params, sizes)
+    resolved = lambda length: resolve(on_keys, params, sizes, length)
     k = k.astype(compute_dtype(k)).swapaxes(1, 2)
     try:
         return map_keys(encoding, resolved, k, pos, None).swapaxes(1, 2)
@@ -364,6 +368,14 @@ def _on_keys(encoding: PositionEncoding) -> PositionEncoding:
     if isinstance(encoding, Compose):
         return Compose(tuple(_on_keys(part) for part in encoding.parts))
     return encoding if Trait.MAP_K in encoding.traits else NoPE()
+
+
+def _params_on_keys(encoding: PositionEncoding, params: EncodingParams) -> EncodingParams:
+    """Those of `_on_keys`: parameters of other parts have shapes by the number of query heads, which a cache does not know."""
+    if isinstance(encoding, Compose):
+        each = [_params_on_keys(part, own) for part, own in encoding.each(params)]
+        return EncodingParams(*(tuple(sides) for sides in zip(*each, strict=True)))
+    return params if Trait.MAP_K in encoding.traits else EncodingParams()
 
 
 def _mapped_keys(encoding: PositionEncoding, sizes: Sizes, pos: PyTree, dtype: Any) -> jax.ShapeDtypeStruct:

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from attnjax.attention.dispatch import attend
 from attnjax.attention.dropout import Dropout
 from attnjax.attention.hooks import map_keys, map_queries
-from attnjax.attention.inputs import Keys, check_params, length_of, refuse_embedding
+from attnjax.attention.inputs import MODEL, Keys, check_params, length_of, refuse_embedding
 from attnjax.attention.masks import Mask, check_mask
 from attnjax.attention.position_axes import arrays, as_positions
 from attnjax.positions.base import EncodingParams, PositionEncoding, Sizes, Trait, resolve
@@ -145,7 +145,7 @@ def process_heads(
         """Queries and keys after the maps of the encoding, and values as they are, as Equinox calls its `process_heads`."""
         (T, N, H), (S, K, _) = q.shape, k.shape
         sizes = Sizes(model=N * H, heads=N, kv_heads=K, head_dim=H)
-        encoding.check(sizes=sizes, causal=True)
+        encoding.check(sizes=sizes._replace(model=MODEL), causal=True)
         own = check_params(encoding, params, sizes)
         at_q = as_positions("q_pos", q_pos, encoding, arange(T), 1, T, N, K)
         at_k = as_positions("k_pos", k_pos, encoding, arange(S), 1, S, N, K)

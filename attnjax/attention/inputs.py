@@ -17,7 +17,7 @@ import numpy as np
 
 from attnjax.attention.hooks import by_head, check_widths, map_keys, map_queries
 from attnjax.attention.masks import Mask, Span, from_first_valid
-from attnjax.attention.position_axes import Positions, arrays, as_int32, as_positions
+from attnjax.attention.position_axes import Positions, arrays, as_int32, as_positions, check_distances
 from attnjax.attention.products import finite, materialized
 from attnjax.attention.sequence_axis import SequenceAxis, indices_of_device, sequence_axis
 from attnjax.positions.base import EncodingParams, PositionEncoding, Sizes, Trait, learns, resolve
@@ -149,13 +149,14 @@ def prepare(
 
     `axis_name`: of the mesh axis over which the sequence is spread; indices then go on from device to device.
     """
-    keys = source.keys
+    # The cache checked positions when they came, and its slots that nobody wrote hold none.
+    keys, cached = source.keys, source.keys.index is not None
     k, v = (jax.ShapeDtypeStruct((x.shape[0], x.shape[2], x.shape[1], x.shape[3]), x.dtype) for x in keys[:2])
     check_shapes(q, k, v, mapped=source.mapped)
     (B, T, N, H), (S, K) = q.shape, k.shape[1:3]
     sizes = Sizes(model=N * H, heads=N, kv_heads=K, head_dim=H)
     refuse_embedding(encoding, "attend without it")
-    encoding.check(sizes=sizes, causal=mask.span.causal)
+    encoding.check(sizes=sizes._replace(model=MODEL), causal=mask.span.causal)
     params = check_params(encoding, params, sizes)
     sequence = None
     if axis_name is not None:
@@ -165,8 +166,10 @@ def prepare(
     q_pos = as_positions("q_pos", q_pos, encoding, q_index, B, T, N, K)
     keys = _with_mask(keys, mask, B, S)
     keys = keys._replace(pos=as_positions("k_pos", keys.pos, encoding, keys.index, B, S, N, K))
-    for pos in (q_pos, keys.pos):
-        encoding.check(pos=arrays(pos))
+    encoding.check(pos=arrays(q_pos))
+    if not cached:
+        encoding.check(pos=arrays(keys.pos))
+        check_distances(encoding, q_pos, keys.pos, keys.valid)
     if mask.span.first and mask.k_index is None:
         q_index, k_index = from_first_valid(q_index, keys.index, keys.valid, axis_name)
         keys = keys._replace(index=k_index)

@@ -126,13 +126,16 @@ def visible(
     k_valid: Bool[Array, " s"],
 ) -> Bool[Array, "t s"]:
     """The mask of one tile of one example."""
-    ahead = k_index[None, :] - q_index[:, None]
-    seen = k_valid[None, :] & (ahead == ahead)
+    q, k = q_index[:, None], k_index[None, :]
+    # Integers are spread, because the compiler of kernels knows no booleans that are.
+    seen = k_valid[None, :] & (jnp.zeros_like(q) == jnp.zeros_like(k))
+    # Clipped first, because an index at the end of int32 would wrap around, as would the difference of two.
     if span.left is not None:
-        near = ahead >= -span.left
-        seen &= near | (k_index < span.first)[None, :] if span.first else near
+        lowest = jnp.maximum(q, INT32.min + span.left) - span.left
+        near = k >= lowest
+        seen &= near | (k < span.first) if span.first else near
     if span.right is not None:
-        seen &= ahead <= span.right
+        seen &= k <= jnp.minimum(q, INT32.max - span.right) + span.right
     if q_segments is not None and k_segments is not None:
         seen &= q_segments[:, None] == k_segments[None, :]
     return seen

@@ -6,7 +6,8 @@ What a caller may pass, and how it is kept:
     [B, n]                    a row per example
     [B, N, n] or [B, K, n]    a row per query head, or per key head; kept as [B, K, G, n] or [B, K, n]
     [..., n, A]               the same with A coordinates each, where the encoding has `Trait.AXES`; without the last axis
-                              every coordinate is the same, as for the tokens of a text
+                              every coordinate is the same, as for the tokens of a text. Where B = n = A, a square may be
+                              [B, n] or [n, A], and is refused
 
 A composition takes one array for all of its parts, or a tuple with those of each.
 """
@@ -119,7 +120,7 @@ def _one(name: str, pos: Any, encoding: PositionEncoding, B: int, n: int, N: int
         raise ValueError(
             f"{name} must have shape ({n},) or ({B}, {n}){last}, got {pos.shape}; with a row per head it has {per_head[-1]}"
         )
-    pos = _as_number(name, pos)
+    pos = _as_number(name, pos, computed=Trait.CONTEXT in traits)
     if len(shape) == 3 and shape[1] == N and N > K:
         pos = pos.reshape(B, K, N // K, *pos.shape[2:])
     return Positions(pos, axes)
@@ -128,6 +129,11 @@ def _one(name: str, pos: Any, encoding: PositionEncoding, B: int, n: int, N: int
 def _on_every_axis(name: str, pos: ArrayLike, encoding: Any, B: int, n: int) -> ArrayLike:
     """Positions with coordinates; those without become the same on every axis."""
     A = encoding.axes
+    if pos.shape == (B, n) == (n, A) and n > 1:
+        raise ValueError(
+            f"{name}: positions {pos.shape} may be rows of {B} examples or one row with {A} coordinates for {encoding}: "
+            f"pass them as [B, T, A], {(B, n, A)}"
+        )
     if pos.shape in ((n,), (B, n)) and pos.shape != (n, A):
         xp = jnp if isinstance(pos, jax.Array) else np
         return xp.broadcast_to(pos[..., None], (*pos.shape, A))
@@ -136,16 +142,16 @@ def _on_every_axis(name: str, pos: ArrayLike, encoding: Any, B: int, n: int) -> 
     return pos
 
 
-def _as_number(name: str, pos: ArrayLike) -> ArrayLike:
+def _as_number(name: str, pos: ArrayLike, *, computed: bool) -> ArrayLike:
     if jnp.issubdtype(pos.dtype, jnp.integer):
         return as_int32(name, pos)
     if pos.dtype in (jnp.bfloat16, jnp.float16) or not jnp.issubdtype(pos.dtype, jnp.floating):
         raise ValueError(f"{name} must be integers or float32 (16-bit floats collide past 256), got {pos.dtype}")
-    if isinstance(pos, np.ndarray):
-        if not np.all(np.abs(pos) < 2.0**31):
-            raise ValueError(f"{name} must be finite and fit int32 (|position| < 2^31), got {pos}")
-        return pos.astype(np.float32)
-    return pos
+    # Positions computed from content may be NaN, as their tokens are, and are not read back from a device.
+    values = pos if computed and isinstance(pos, jax.Array) else concrete(pos)
+    if isinstance(values, np.ndarray) and not np.all(np.abs(values) < 2.0**31):
+        raise ValueError(f"{name} must be finite and fit int32 (|position| < 2^31), got {values}")
+    return pos.astype(np.float32) if isinstance(pos, np.ndarray) else pos
 
 
 def as_int32(name: str, array: ArrayLike) -> ArrayLike:
@@ -156,3 +162,30 @@ def as_int32(name: str, array: ArrayLike) -> ArrayLike:
     if values is not None and not INT32.min <= values.min() <= values.max() <= INT32.max:
         raise ValueError(f"{name} must fit int32 (|value| < 2^31), got values {values.min()}..{values.max()}")
     return array.astype(np.int32)
+
+
+def check_distances(encoding: PositionEncoding, q_pos: PyTree, k_pos: PyTree, valid: ArrayLike | None) -> None:
+    """Raises ValueError where the encoding cannot serve the distance of a query and a valid key, or int32 cannot hold it, where
+    their positions are known and the same for all heads.
+    """
+    if isinstance(encoding, Compose) and any(isinstance(pos, tuple) for pos in (q_pos, k_pos)):
+        rows = (pos if isinstance(pos, tuple) else (pos,) * len(encoding.parts) for pos in (q_pos, k_pos))
+        for part, ours, theirs in zip(encoding.parts, *rows, strict=True):
+            check_distances(part, ours, theirs, valid)
+        return
+    if not Trait.ON_SCORES & encoding.traits or any(pos.axes or pos.lead > 1 for pos in (q_pos, k_pos)):
+        return
+    queries, keys = concrete(q_pos.values), concrete(k_pos.values)
+    shown = np.array(True) if valid is None else concrete(valid)
+    if queries is None or keys is None or shown is None:
+        return
+    queries, keys, shown = np.atleast_2d(queries), np.atleast_2d(keys), np.atleast_2d(shown)
+    double = keys.astype(np.float64)
+    first, last = np.where(shown, double, np.inf).min(-1), np.where(shown, double, -np.inf).max(-1)
+    farthest, nearest = (queries.max(-1) - first).max(), (queries.min(-1) - last).min()
+    whole = all(np.issubdtype(pos.dtype, np.integer) for pos in (queries, keys))
+    if whole and np.isfinite(farthest) and not INT32.min <= nearest <= farthest <= INT32.max:
+        raise ValueError(
+            f"distances q_pos - k_pos must fit int32 (|distance| < 2^31) for {encoding}, got {nearest:.0f}..{farthest:.0f}"
+        )
+    encoding.check_distance(farthest)

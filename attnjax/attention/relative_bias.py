@@ -17,7 +17,7 @@ import numpy as np
 
 from attnjax.attention.hooks import expect
 from attnjax.attention.inputs import AttentionInputs
-from attnjax.attention.position_axes import known
+from attnjax.attention.position_axes import INT32, known
 from attnjax.attention.relative_keys import HasRelativeKeys, with_relative_keys
 from attnjax.positions.base import EncodingParams, PositionEncoding, Tile, Trait
 from attnjax.typing import Array, Float, PyTree
@@ -78,6 +78,8 @@ def per_distance(inputs: AttentionInputs, tile: tuple[int, int], *, skipping: bo
     apart = first_distance(inputs)
     lowest = apart - (S - 1)
     highest = lowest + T + S - 2
+    if not INT32.min <= lowest <= highest <= INT32.max:
+        return inputs
     if skipping:
         last_tile = highest - (tile[0] - 1) - (tile[1] - 1)
         lowest = max(lowest, min(_lowest_seen(inputs, tile, lowest), last_tile))

@@ -70,12 +70,15 @@ def gather_positions(pos: PyTree, query_indices: Int[Array, "B M"], encoding: Po
         parts = zip(encoding.parts, each, strict=True)
         return tuple(gather_positions(one, query_indices, part, length) for part, one in parts)
     pos = jnp.asarray(pos)
-    axis = pos.ndim - 1 - _has_coordinates(pos, query_indices.shape[0], length, encoding)
+    coordinates = _has_coordinates(pos, query_indices.shape[0], length, encoding)
+    axis = pos.ndim - 1 - coordinates
     if axis == 0:
-        return pos[query_indices]
-    shape = [1] * pos.ndim
-    shape[0], shape[axis] = query_indices.shape
-    return jnp.take_along_axis(pos, query_indices.reshape(shape), axis=axis)
+        found = pos[query_indices]
+    else:
+        shape = [1] * pos.ndim
+        shape[0], shape[axis] = query_indices.shape
+        found = jnp.take_along_axis(pos, query_indices.reshape(shape), axis=axis)
+    return _spread(found, encoding) if Trait.AXES in encoding.traits and not coordinates else found
 
 
 def _has_coordinates(pos: Array, batch: int, length: int, encoding: Any) -> bool:
@@ -83,6 +86,12 @@ def _has_coordinates(pos: Array, batch: int, length: int, encoding: Any) -> bool
     if Trait.AXES not in encoding.traits or Trait.CONTEXT in encoding.traits:
         return Trait.AXES in encoding.traits
     return pos.shape not in ((length,), (batch, length)) or pos.shape == (length, encoding.axes)
+
+
+def _spread(pos: Array, encoding: Any) -> Array:
+    """Returns positions without coordinates, or with equal ones where they are a square, which `attend` could not tell."""
+    A = encoding.axes
+    return jnp.broadcast_to(pos[..., None], (A, A, A)) if pos.shape == (A, A) else pos
 
 
 def gather_mask(mask: Mask, query_indices: Int[Array, "B M"]) -> Mask:

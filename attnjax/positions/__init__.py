@@ -150,6 +150,8 @@ def embed(
         raise ValueError(f"embed: pos must be integers or float32 (16-bit floats collide past 256), got {pos.dtype}")
     if Trait.EMBED not in encoding.traits:
         return x
+    # Narrower integers do not hold the length of a table, nor the magnitude of their smallest value.
+    pos = pos if real else pos.astype(jnp.int32)
     if isinstance(encoding, Compose):
         for part, own in encoding.each(params or EncodingParams()):
             x = embed(part, own, x, pos)

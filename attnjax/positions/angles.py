@@ -101,6 +101,7 @@ def angles(pos: Num[ArrayLike, " T"], frequencies: Frequencies, dtype: DTypeLike
     """pos * frequency modulo a full turn, in [-pi, pi].
 
     Integer positions are exact to 4e-7; of a fractional position the whole part is, and the rest is added in float32.
+    Derivatives with respect to frequencies are those of the plain product.
     With `dtype=float64` the plain product is returned.
 
     Example:
@@ -125,7 +126,25 @@ def _whole(pos: Num[ArrayLike, " T"], frequencies: Frequencies) -> Float[Array, 
     turns = magnitude * high + _high_word(magnitude, low)
     signed = jax.lax.bitcast_convert_type(turns, jnp.int32)
     angle = signed.astype(jnp.float32) * jnp.float32(2 * math.pi / TURN)
-    return jnp.where(pos[:, None] < 0, -angle, angle)
+    angle = jnp.where(pos[:, None] < 0, -angle, angle)
+    if not isinstance(frequencies.radians, jax.Array):
+        return angle
+    return _with_slope(angle, pos.astype(jnp.float32), frequencies.radians.astype(jnp.float32))
+
+
+@jax.custom_jvp
+def _with_slope(
+    angle: Float[Array, "T c"], pos: Float[Array, " T"], radians: Float[Array, " c"]
+) -> Float[Array, "T c"]:
+    """The angle, whose derivative with respect to radians is pos; integers pass on none."""
+    del pos, radians
+    return angle
+
+
+@_with_slope.defjvp
+def _slope(primals: tuple[Array, ...], tangents: tuple[Array, ...]) -> tuple[Array, Array]:
+    (angle, pos, _), (change, _, of_radians) = primals, tangents
+    return angle, change + pos[:, None] * of_radians[None, :]
 
 
 def _high_word(a: UInt32[Array, "T 1"], b: UInt32[Array, "1 c"]) -> UInt32[Array, "T c"]:

@@ -209,6 +209,12 @@ class PositionEncoding:
             reason = f"{type(self).__name__} {self.needs_causal}"
             raise ValueError(f"{reason}, so it needs a causal mask; pass Mask(causal=True)")
 
+    def check_distance(self, farthest: float) -> None:
+        """Raise `ValueError` where the encoding cannot serve this distance, the largest of a query and a key whose positions
+        are known.
+        """
+        del farthest
+
 
 class SequentialScore(PositionEncoding):
     """An encoding whose scores depend on the keys to the right: key tiles are visited from the last to the first.

@@ -55,10 +55,14 @@ def validate_tokens(owner: str, x: Any, pos: Any) -> None:
     if x.ndim != 3 or not is_array(pos) or pos.shape not in (x.shape[1:2], x.shape[:2]):
         came = pos.shape if is_array(pos) else type(pos).__name__
         raise ValueError(f"{owner} needs x [B, T, D] and pos [T] or [B, T], got x {x.shape} and pos {came}")
-    values = concrete(pos) if jnp.issubdtype(pos.dtype, jnp.integer) and pos.dtype != np.int32 else None
+    values = None if pos.dtype == np.int32 else concrete(pos)
+    if values is None or not values.size:
+        return
     bounds = np.iinfo(np.int32)
-    if values is not None and values.size and not bounds.min <= values.min() <= values.max() <= bounds.max:
+    if jnp.issubdtype(pos.dtype, jnp.integer) and not bounds.min <= values.min() <= values.max() <= bounds.max:
         raise ValueError(f"{owner}: pos must fit int32 (|value| < 2^31), got values {values.min()}..{values.max()}")
+    if jnp.issubdtype(pos.dtype, jnp.floating) and not np.all(np.abs(values) < 2.0**31):
+        raise ValueError(f"{owner}: pos must be finite and fit int32 (|position| < 2^31), got {values}")
 
 
 def validate_key(owner: str, key: jax.Array) -> jax.Array:

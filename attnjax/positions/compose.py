@@ -1,7 +1,8 @@
 """Several encodings in one: each acts in turn, in the order given.
 
     embed, map_q, map_k     one after the other
-    score                   each part sees the logits that the parts before it made; one that replaces them comes first
+    score                   each part sees the logits that the parts before it made; one that replaces them comes first, and one
+                            that makes the weights themselves comes last
     bias                    the sum, as long as no part overrides `score`
 
 Parameters are tuples in the same order: head = (head_a, head_b, ...), and so are `kv_head` and `shared`. Positions are one
@@ -25,7 +26,8 @@ BY_HEAD = EncodingParams(head=0, kv_head=0, shared=None)
 def compose(*encodings: PositionEncoding) -> "Compose":
     """Two or more encodings as one.
 
-    Raises ValueError for fewer, and for a part that replaces logits after one that adds to them, whose share would be lost.
+    Raises ValueError for fewer, for a part that replaces logits after one that adds to them, whose share would be lost, and for
+    one that acts on the logits after one that makes weights of them (StickBreaking), which would no longer be shares of 1.
 
     Example:
         >>> from attnjax import ALiBi, RoPE, compose
@@ -78,11 +80,18 @@ class Compose(SequentialScore):
         for part in self.parts:
             if not isinstance(part, PositionEncoding):
                 raise ValueError(f"compose: every argument must be a PositionEncoding, got {part!r}")
-        earlier = None
+        earlier = weights = None
         for part in parts_of(self):
             if part.replaces_logits and earlier is not None:
                 raise ValueError(f"compose: {part} replaces what {earlier} adds to the logits: put {part} first")
-            earlier = part if Trait.ON_SCORES & part.traits and earlier is None else earlier
+            if not Trait.ON_SCORES & part.traits:
+                continue
+            if weights is not None:
+                raise ValueError(
+                    f"compose: {weights} makes the weights themselves, which {part} would change: put {weights} last"
+                )
+            earlier = part if earlier is None else earlier
+            weights = part if Trait.UNNORMALIZED in part.traits else None
 
     @property
     def traits(self) -> Trait:
@@ -146,6 +155,11 @@ class Compose(SequentialScore):
         """Raises the ValueError of the first part that cannot serve."""
         for part, at in zip(self.parts, self._positions(pos), strict=True):
             part.check(sizes=sizes, causal=causal, pos=at)
+
+    def check_distance(self, farthest: float) -> None:
+        """Raises the ValueError of the first part that cannot serve."""
+        for part in self.parts:
+            part.check_distance(farthest)
 
     def each(self, p: EncodingParams) -> list[tuple[PositionEncoding, EncodingParams]]:
         """Every part with its own parameters; an empty side is empty for each part.

@@ -42,6 +42,10 @@ class Llama4Temperature(PositionEncoding):
         del p
         dtype = compute_dtype(q)
         number = lambda x: jnp.asarray(x, dtype)
-        steps = jnp.floor((number(pos) + 1) / number(self.floor_scale))
+        x, scale = number(pos) + 1, number(self.floor_scale)
+        # XLA multiplies by 1 / scale, which may round a whole number of steps down: put right by what the steps amount to.
+        steps = jnp.floor(x / scale)
+        steps = steps + ((steps + 1) * scale <= x).astype(dtype)
+        steps = steps - (steps * scale > x).astype(dtype)
         factor = 1 + number(self.attn_scale) * jnp.log1p(jnp.maximum(steps, 0))
         return (factor[:, None] * q.astype(dtype)).astype(q.dtype)

@@ -7,7 +7,7 @@
 The query's own map counts, the key's does not. Acts through `context`, which makes w_s and beta_s of the content, and
 `score`: key tiles are visited from the last to the first, and the carry of a row is its query after all maps so far, which
 meets each key and then takes the map of that key. So no product of maps is formed and none is inverted, and with beta in
-(0, 2) no map makes a vector longer. Tokens that the mask hides from a query do not count for it.
+(0, 2) no map makes a vector longer. Tokens that the mask hides from a query do not count for it, whatever their channels hold.
 
 Positions of a token are channels [F]: w (H), beta (1), c (1, with `forget`), and what the convolution needs for the tokens to
 come, the last `convolution` - 1 inputs of H numbers. A cache keeps them beside the key, which stays as it was, instead of
@@ -124,7 +124,11 @@ class PaTH(SequentialScore):
         dtype, (s, H) = tile.logits.dtype, tile.k.shape
         chex.assert_shape(tile.k_pos, (s, H + 1 + self.forget + (self.convolution - 1) * H))
         q_pos, k_pos = (jnp.asarray(pos, dtype) for pos in (tile.q_pos, tile.k_pos))
-        w, beta = k_pos[:, :H], k_pos[:, H]
+        own = k_pos[:, : H + 1]
+        # A map that a query does not take is one of scale 0, and 0 * NaN is NaN. A row that sees such a key is NaN as a whole.
+        marks = jax.lax.stop_gradient(own - own).sum(-1)
+        own = jnp.where(jnp.isfinite(own), own, jnp.zeros((), dtype))
+        w, beta = own[:, :H], own[:, H]
 
         # Filled up with keys that nobody sees.
         chunks = lambda x: jnp.pad(x, [(0, -s % CHUNK)] + [(0, 0)] * (x.ndim - 1)).reshape(-1, CHUNK, *x.shape[1:])
@@ -133,7 +137,8 @@ class PaTH(SequentialScore):
         products = products.reshape(-1, products.shape[-1])[:s]
         if self.forget:
             products = products + q_pos[None, :, H + 1] - k_pos[:, None, H + 1]
-        return jnp.asarray(tile.scale, dtype) * products.T, moved
+        logits = jnp.asarray(tile.scale, dtype) * products.T
+        return logits + jnp.where(tile.visible, marks[None, :], jnp.zeros((), dtype)), moved
 
 
 @functools.partial(jax.checkpoint, prevent_cse=False)

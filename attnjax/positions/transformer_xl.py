@@ -48,8 +48,9 @@ HIGHEST = jax.lax.Precision.HIGHEST
 class TransformerXL(PositionEncoding):
     """Content and position biases u and v, and a projection of sinusoids of the distance with base `theta`.
 
-    `table="clamped"` needs the `length` of the table, and takes distances up to length - 1: known positions of a row that are
-    further apart are refused with a ValueError, behind a window too; traced ones are not seen.
+    `table="clamped"` needs the `length` of the table, and takes distances up to length - 1. A query and a valid key at known
+    positions that are further apart are refused with a ValueError, behind a window too, and so are two queries or two keys.
+    Positions that are traced, or in a cache, are not seen.
 
     Example:
         >>> params = TransformerXL().init(jax.random.key(0), Sizes(model=16, heads=2, kv_heads=2, head_dim=8))
@@ -92,6 +93,14 @@ class TransformerXL(PositionEncoding):
             raise ValueError(
                 f"TransformerXL: a table of length {length} holds distances up to {length - 1}, got positions "
                 f"{values.min()}..{values.max()}"
+            )
+
+    def check_distance(self, farthest: float) -> None:
+        """Refuses distances that a clamped table does not hold."""
+        if self.length is not None and farthest >= self.length:
+            raise ValueError(
+                f"TransformerXL: a table of length {self.length} holds distances up to {self.length - 1}, got a query and a "
+                f"key at distance {farthest:.0f}"
             )
 
     def score(self, p: EncodingParams, tile: Tile) -> Float[Array, "t s"]:

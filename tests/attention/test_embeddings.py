@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import attnjax
-from attnjax import Learned, RoPE, Sinusoidal, Sizes
+from attnjax import ALiBi, Learned, RoPE, Sinusoidal, Sizes, compose
 from tests.oracle import embedded
 
 B = 2
@@ -46,6 +46,26 @@ def test_embed_agrees_with_the_oracle(name, dtype):
     limit = {"float64": 1e-13, "float32": 1e-6, "bfloat16": 2**-8}[dtype]
     np.testing.assert_allclose(np.asarray(got, np.float64), expected, rtol=limit, atol=limit)
     np.testing.assert_array_equal(np.asarray(first, np.float32), np.asarray(got[:1], np.float32))
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "uint32", "int32"])
+@pytest.mark.parametrize("array", [np.asarray, jnp.asarray])
+def test_positions_of_any_integer_type(array, dtype):
+    """As in `attend`: a table longer than the type can count was an OverflowError, and |-128| is not an int8."""
+    table = Learned(300).init(jax.random.key(0), Sizes(4, 1, 1, 4))
+    first = 0 if dtype.startswith("u") else -128
+    for encoding, params, values in ((Sinusoidal(), None, [first, 0, 127]), (Learned(300), table, [0, 1, 127])):
+        run = lambda pos, encoding=encoding, params=params: attnjax.embed(encoding, params, jnp.zeros((1, 3, 4)), pos)
+        np.testing.assert_array_equal(run(array(np.array(values, dtype))), run(np.array(values, np.int32)))
+
+
+def test_the_width_of_the_model_is_no_matter_of_heads():
+    """Three heads of five channels are 15, whatever the width of the model is, which is checked where it is known."""
+    x = jnp.ones((1, 3, 3, 5))
+    out = attnjax.attend(x, x, x, encoding=compose(Sinusoidal(), ALiBi()), mask=attnjax.Mask(causal=True))
+    assert out.shape == (1, 3, 3, 5)
+    with pytest.raises(ValueError, match="the width must be even, got 15"):
+        attnjax.embed(compose(Sinusoidal(), ALiBi()), None, jnp.ones((1, 3, 15)), np.arange(3))
 
 
 def test_gradient_of_a_learned_table_counts_its_rows():

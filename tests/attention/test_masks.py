@@ -129,6 +129,21 @@ def test_a_rule_that_int32_cannot_hold_is_refused(rule):
         np.testing.assert_allclose(run(Mask(window=2**31 - 1), way), run(Mask(), way), atol=1e-6)
 
 
+ENDS = np.array([-(2**31), -(2**31) + 3, -5, 0, 7, 2**31 - 4, 2**31 - 1], np.int32)
+
+
+@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
+@pytest.mark.parametrize("window", [None, 3, (2**31 - 1, 2**31 - 1)], ids=str)
+def test_indices_at_both_ends_of_int32(implementation, window):
+    """The difference of -5 and 2^31 - 1 wrapped around, so that a causal mask showed the future."""
+    x = jnp.zeros((1, 7, 1, 7))
+    mask = Mask(causal=True, window=window, q_index=ENDS, k_index=ENDS)
+    out = attend(x, x, jnp.eye(7)[None, :, None], mask=mask, implementation=implementation)
+    ahead = ENDS.astype(np.int64)[None, :] - ENDS.astype(np.int64)[:, None]
+    left = {None: 2**40, 3: 3}.get(window, 2**31 - 1)
+    np.testing.assert_array_equal(out[0, :, 0] > 0, (ahead <= 0) & (ahead >= -left))
+
+
 def test_some_case_leaves_rows_empty_and_some_does_not():
     empty = {name for name, mask in CASES.items() if not by_loops(mask).any(-1).all()}
     assert {"segments", "everything"} <= empty

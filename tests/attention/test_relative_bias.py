@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from attnjax import ALiBi, Kerple, Mask, RoPE, Sandwich, Sizes, T5Bias, compose
+from attnjax import ALiBi, Kerple, LogN, Mask, RoPE, Sandwich, Sizes, T5Bias, attend, attention_weights, compose
 from attnjax.attention.inputs import from_caller, prepare
 from attnjax.attention.relative_bias import ToeplitzBias, per_distance, toeplitz
 
@@ -60,3 +60,29 @@ UNEVEN = {
 def test_other_positions_go_to_the_encoding(pos):
     inputs = inputs_of(T5Bias(), pos, np.arange(S))
     assert per_distance(inputs, (8, 5)) is inputs
+
+
+def test_distances_that_int32_cannot_hold():
+    """They wrapped around, so that the key farthest away got the largest bias."""
+    x, options = jnp.ones((1, 2, 1, 4)), {"encoding": ALiBi(slopes=(1e-9,)), "mask": Mask(causal=True)}
+    run = lambda q_pos, k_pos, **more: attend(x, x, x, q_pos=q_pos, k_pos=k_pos, **options | more)
+    near, far = np.array([2**31 - 2, 2**31 - 1]), np.array([-1, 0])
+    for q_pos, k_pos, came in (
+        (near, far, "2147483646..2147483648"),
+        (jnp.asarray(far - 2), near, "-2147483650..-2147"),
+    ):
+        message = r"q_pos - k_pos must fit int32 \(\|distance\| < 2\^31\) for ALiBi\(.*\), got " + came
+        with pytest.raises(ValueError, match=message):
+            run(q_pos, k_pos)
+    # What is hidden is no matter, nor what has no bias; and what fits serves, with tiles that go on behind the end.
+    run(near, far, mask=Mask(causal=True, k_valid=np.array([False, True])))
+    run(near, far, encoding=RoPE())
+    both = compose(RoPE(), LogN())
+    np.testing.assert_array_equal(run((near, near), far, encoding=both), run(near, (far, far), encoding=both))
+    with pytest.raises(ValueError, match=r"must fit int32 .* for ALiBi"):
+        run((far, near), (near, far), encoding=compose(RoPE(), ALiBi()))
+    for implementation in ("dense", "chunked"):
+        out = attention_weights(x, x, q_pos=near, k_pos=far + 1, **options)
+        np.testing.assert_allclose(
+            run(near, far + 1, implementation=implementation)[0, :, 0, 0], out.sum(-1)[0, 0], rtol=1e-6
+        )

@@ -48,9 +48,19 @@ def test_a_part_without_coordinates_takes_the_positions_of_a_text(config, build,
 
 
 def test_as_many_tokens_as_coordinates_as_examples(config, build, call):
-    """A square of positions is one row with coordinates, as it is in `attend`."""
+    """A square of positions is refused, as it is in `attend`: it may be rows of examples or one row with coordinates."""
     tokens, pos = np.arange(9).reshape(3, 3), np.array([[0, 0, 0], [1, 5, 2], [2, 5, 9]])
-    check(call, build(Decoder, config(layers=1, encoding=MRoPE())), tokens, pos, np.array([[0, 2], [1, 2], [2, 1]]))
+    model, indices = build(Decoder, config(layers=1, encoding=MRoPE())), np.array([[0, 2], [1, 2], [2, 1]])
+    with pytest.raises(ValueError, match=r"positions \(3, 3\) may be rows of 3 examples or one row with 3 coordinates"):
+        call(model, tokens, pos=pos)
+    check(call, model, tokens, np.broadcast_to(pos, (3, 3, 3)), indices)
+
+
+def test_as_many_queries_as_coordinates_as_examples(config, build, call):
+    """Rows of examples stay such where those of the queries are a square."""
+    tokens, pos = np.arange(12).reshape(3, 4), np.array([[0, 1, 5, 7], [0, 2, 3, 9], [0, 4, 6, 8]])
+    indices = np.array([[0, 2, 3], [1, 2, 3], [2, 1, 0]])
+    check(call, build(Decoder, config(layers=1, encoding=MRoPE())), tokens, pos, indices)
 
 
 def test_positions_that_are_gathered_by_hand():

@@ -19,8 +19,8 @@ class Bug(NamedTuple):
 BUGS = (
     Bug(
         "attention/masks.py",
-        "near = ahead >= -span.left",
-        "near = ahead > -span.left",
+        "near = k >= lowest",
+        "near = k > lowest",
         "a window is one key too narrow",
         ("attention/test_masks.py", "attention"),
     ),

@@ -74,6 +74,18 @@ def test_rounded_frequencies_are_those_of_float32():
     assert difference(angle, np.arange(512)[:, None] * RADIANS) < 512 * 2.0**-23
 
 
+@pytest.mark.parametrize("start", [0, -3, 0.25, 1_000_000])
+def test_the_derivative_by_a_frequency_is_the_position(start, x64):
+    """Whole turns are integers, which passed no gradient on: a frequency in `params` was not learned, without a word."""
+    pos, weights = start + np.arange(5), np.random.default_rng(0).normal(size=(5, PAIRS)).astype(np.float32)
+    pos = jnp.asarray(pos, jnp.float32 if isinstance(start, float) else jnp.int32)
+    total = lambda radians: (weights * angles(pos, rounded(radians))).sum()
+    radians = jnp.asarray(RADIANS, jnp.float32)
+    np.testing.assert_allclose(jax.grad(total)(radians), (weights * np.asarray(pos)[:, None]).sum(0), rtol=1e-5)
+    _, forward = jax.jvp(total, (radians,), (jnp.ones_like(radians),))
+    np.testing.assert_allclose(forward, (weights * np.asarray(pos)[:, None]).sum(), rtol=1e-5)
+
+
 @pytest.mark.parametrize("flag", [True, False])
 def test_select_takes_one_of_two_sets(flag):
     one, two = exact(RADIANS), exact(RADIANS / 2)

@@ -292,3 +292,20 @@ def test_refuses_heads_and_positions(encoding, H, pos, message):
     params = kind.init(jax.random.key(0), Sizes(24, 2, 2, 12)) if isinstance(kind, MixedRoPE) else None
     with pytest.raises(ValueError, match=message):
         attend(x, x, x, encoding=encoding, params=params, q_pos=pos, mask=CAUSAL)
+
+
+def test_refuses_a_square_of_positions():
+    """[B, T] and [T, A] are one shape where B = T = A; it was read as coordinates, whatever was meant."""
+    square, encoding = np.array([[0, 1, 2], [5, 6, 7], [1, 3, 9]], np.int32), compose(MRoPE(), ALiBi())
+    x = jnp.asarray(np.random.default_rng(0).normal(size=(3, 3, 2, 12)), jnp.float32)
+    message = r"positions \(3, 3\) may be rows of 3 examples or one row with 3 coordinates .*\[B, T, A\], \(3, 3, 3\)"
+    for given in (square, jnp.asarray(square)):
+        with pytest.raises(ValueError, match=f"q_pos: {message}"):
+            attend(x, x, x, encoding=encoding, q_pos=given, k_pos=given, mask=CAUSAL)
+        with pytest.raises(ValueError, match=f"k_pos: {message}"):
+            KVCache.create(3, 4, 2, 12, encoding=MRoPE()).append(x, x, given)
+    run = lambda encoding, pos: attend(x, x, x, encoding=encoding, q_pos=pos, k_pos=pos)
+    np.testing.assert_allclose(run(MRoPE(), np.stack([square] * 3, -1)), run(RoPE(), square), atol=1e-6)
+    one = np.zeros((1, 1), np.int32)
+    alone = attend(*[x[:1, :1]] * 3, encoding=AxialRoPE(axes=1), q_pos=one, k_pos=one)
+    assert alone.shape == (1, 1, 2, 12)

@@ -26,6 +26,20 @@ MADE = {
 }
 
 
+@pytest.mark.parametrize("values", [[0.0, 3e9], [-(2.0**31), 0.0], [np.nan, 0.0], [np.inf, 0.0]])
+@pytest.mark.parametrize("array", [np.asarray, jnp.asarray])
+def test_fractional_positions_that_int32_cannot_hold(array, values):
+    """They were those at the end of int32, unless they came as arrays of NumPy to `attend`."""
+    pos, x, q = array(np.asarray(values, np.float32)), jnp.zeros((1, 2, 4)), jnp.zeros((1, 2, 1, 4))
+    message = r"pos must be finite and fit int32 \(\|position\| < 2\^31\), got \["
+    with pytest.raises(ValueError, match=f"embed: {message}"):
+        aj.embed(aj.Sinusoidal(), None, x, pos)
+    with pytest.raises(ValueError, match=f"q_{message}"):
+        aj.attend(q, q, q, encoding=aj.RoPE(), q_pos=pos)
+    with pytest.raises(ValueError, match=f"k_{message}"):
+        aj.KVCache.create(1, 4, 1, 4, encoding=aj.RoPE(), pos_dtype=jnp.float32).append(q, q, pos)
+
+
 @pytest.mark.parametrize("number", [np.float32, np.float64, np.float16])
 @pytest.mark.parametrize("make", MADE.values(), ids=MADE)
 def test_the_constants_are_those_of_numbers_of_python(make, number):

@@ -17,6 +17,7 @@ from attnjax.positions.path import PaTH
 from attnjax.positions.rerope import ReRoPE
 from attnjax.positions.rope import RoPE
 from attnjax.positions.sandwich import Sandwich
+from attnjax.positions.stick_breaking import StickBreaking
 from attnjax.positions.t5 import T5Bias
 from attnjax.positions.transformer_xl import TransformerXL
 
@@ -250,6 +251,31 @@ def test_refuses_to_lose_what_an_earlier_part_adds(parts):
     """A part that computes logits anew would leave it out."""
     with pytest.raises(ValueError, match=r"(PaTH|ReRoPE)\(.*\) replaces what .* adds to the logits: put \1\(.* first"):
         compose(*parts)
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        (StickBreaking(), T5Bias()),
+        (compose(RoPE(), StickBreaking()), CoPE()),
+        (StickBreaking(), NoPE(), compose(LogN(), FIRE())),
+        (StickBreaking(), StickBreaking()),
+    ],
+    ids=str,
+)
+def test_refuses_to_change_weights_that_are_made(parts):
+    """What was added to the logarithms of weights made rows that sum to 10."""
+    message = r"(StickBreaking\(.*\)) makes the weights themselves, which .* would change: put \1 last"
+    with pytest.raises(ValueError, match=message):
+        compose(*parts)
+
+
+def test_weights_are_made_of_what_the_parts_before_add():
+    q = jnp.asarray(np.random.default_rng(0).normal(size=(1, 6, 2, 4)), jnp.float32)
+    encoding = compose(T5Bias(), StickBreaking(), RoPE())
+    params = EncodingParams(head=({"table": jnp.full((2, 32), 3.0)}, (), ()))
+    sums = attention_weights(q, q, encoding=encoding, params=params, mask=Mask(causal=True)).sum(-1)
+    assert sums.max() <= 1 + 1e-6
 
 
 def test_what_replaces_logits_comes_before_what_adds_to_them():

@@ -36,6 +36,10 @@ ENCODINGS = {
     "repo+t5": aj.compose(RePo(), aj.T5Bias(buckets=8, max_distance=9)),
     "fox+cope": aj.compose(FoX(), aj.CoPE(max_position=4)),
 }
+DECODED = ENCODINGS | {
+    "fox+axial": aj.compose(FoX(), aj.AxialRoPE()),
+    "mrope+cable": aj.compose(aj.MRoPE(), Cable()),
+}
 
 
 def drawn(encoding, dtype="float32", length=T, kv_heads=K):
@@ -61,16 +65,16 @@ def step(cache, params, x, q, k, v, index):
     return cache, aj.attend(q, cache=cache, encoding=cache.encoding, params=params, mask=CAUSAL)
 
 
-WAYS = [(name, way) for name in ENCODINGS for way in ("tokens", "chunks")]
+WAYS = [(name, way) for name in DECODED for way in ("tokens", "chunks")]
 WAYS += [pytest.param(name, "eager", marks=pytest.mark.slow) for name in ("fox", "selective_rope", "ssmax", "rope+fox")]
 
 
-@pytest.mark.quick("llama4_temperature-tokens", "ssmax+selective_rope+cable-tokens")
+@pytest.mark.quick("llama4_temperature-tokens", "ssmax+selective_rope+cable-tokens", "fox+axial-chunks")
 @pytest.mark.parametrize(("name", "way"), WAYS)
 def test_decoding_equals_the_forward(name, way):
     """Compiled token by token, compiled in chunks, and not compiled, in chunks and single tokens."""
     cuts = {"tokens": tuple(range(1, T)), "chunks": (4, 8), "eager": (5, 6, 7, 10)}[way]
-    encoding = ENCODINGS[name]
+    encoding = DECODED[name]
     params, *arrays = drawn(encoding)
     expected = self_attention(encoding, params, *arrays)
     cache = aj.KVCache.create(B, T, K, H, heads=N, encoding=encoding)

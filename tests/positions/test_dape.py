@@ -45,6 +45,7 @@ ENCODINGS = {
     "without": DAPE(None, width=5),
     "rope": compose(RoPE(), DAPE(T5Bias(), width=3)),
     "stick": compose(DAPE(width=3), StickBreaking()),
+    "rope without": compose(RoPE(), DAPE(None, width=3)),
 }
 
 
@@ -220,10 +221,11 @@ def test_the_future_stays_hidden_and_masked_keys_have_no_effect():
         np.testing.assert_array_equal(run(k.at[:, 9:].set(5.0), v.at[:, 9:].set(7.0), way)[:, :9], out[:, :9])
 
 
-@pytest.mark.quick("fire-chunks in a ring, jitted")
+@pytest.mark.quick("fire-chunks in a ring, jitted", "rope without-tokens, jitted")
 @pytest.mark.parametrize("way", DECODING)
-@pytest.mark.parametrize("name", slow_except(["fire", "rope", "stick"], "fire"))
+@pytest.mark.parametrize("name", slow_except(["fire", "rope", "stick", "rope without"], "fire", "rope without"))
 def test_decoding_is_the_full_forward(name, way, x64):
+    """Also where no parameter of a head tells how many heads there are, by which those of the network have their shapes."""
     encoding = ENCODINGS[name]
     pos = np.broadcast_to(np.arange(T, dtype=np.int32) * 2 + 7, (B, T))
     check_decoding(encoding, moved(encoding, N, K, H), *drawn(B, T, N, K, H), pos, way, atol=1e-9)

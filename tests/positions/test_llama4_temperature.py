@@ -1,10 +1,12 @@
 """The temperature of Llama 4 against transformers, at every step and far beyond float32's whole numbers."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from attnjax import EncodingParams, Llama4Temperature, Mask, attend
+from tests.cases import OPTIMISED, slow_except
 from tests.positions.contextual import assert_same, golden
 
 
@@ -34,6 +36,23 @@ def test_the_steps_are_where_they_should_be(floor_scale):
     pos = np.concatenate([whole - 2, whole - 1, whole]).astype(np.int32)
     expected = 1 + 0.1 * np.log1p((pos + 1) // floor_scale)
     np.testing.assert_allclose(factors(Llama4Temperature(floor_scale), pos), expected, rtol=3e-7)
+
+
+SCALES = {
+    "all": np.arange(2, 301),
+    "below 1": np.array([n for n in range(2, 301) if np.float32(n) * (1 / np.float32(n)) < 1]),
+}
+
+
+@pytest.mark.parametrize("name", slow_except(SCALES, "below 1"))
+def test_the_steps_of_every_scale_in_compiled_programs(name):
+    """A division by a constant is compiled to a product with its reciprocal: 41 * (1 / 41) is below 1."""
+    scales, steps = SCALES[name], np.array([1, 2, 3, 7, 41, 100, 1000, 30_000])
+    pos = (scales[:, None, None] * steps[:, None] + np.arange(-2, 1)).reshape(len(scales), -1).astype(np.int32)
+    expected = 1 + 0.1 * np.log1p((pos + 1) // scales[:, None])
+    found = lambda pos: [factors(Llama4Temperature(int(L)), row) for L, row in zip(scales, pos, strict=True)]
+    found = jax.jit(found).lower(list(pos)).compile(OPTIMISED)(list(pos))
+    np.testing.assert_allclose(found, expected, rtol=3e-7)
 
 
 def test_positions_before_zero_and_far_away():

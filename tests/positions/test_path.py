@@ -1,5 +1,7 @@
 """PaTH against the authors' arrays, by products of matrices, in decoding and in compositions."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -137,6 +139,35 @@ def test_decoding_is_the_full_forward(window, compiled, x64):
         cache, out = step(cache, *parts, jnp.arange(first, last, dtype=jnp.int32))
         outs.append(out)
     np.testing.assert_allclose(jnp.concatenate(outs, 1), expected, atol=1e-9)
+
+
+@pytest.mark.parametrize("name", ["path", "gated"])
+def test_a_hidden_token_has_no_effect_whatever_it_holds(name):
+    """NaN or infinity in every channel of a key: rows that do not see it stay as they are, and so do gradients of theirs."""
+    encoding, hidden = ENCODINGS[name], np.arange(T) == 4
+    q, k, v = (jnp.asarray(x, jnp.float32) for x in drawn(B, T, N, K, H))
+    x = jnp.asarray(np.random.default_rng(5).normal(size=(B, T, N * H)), jnp.float32)
+    params = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float32), moved(encoding, N, K, H))
+    pos = context_positions(encoding, params, x, np.arange(T), SIZES)
+
+    @functools.partial(jax.jit, static_argnames=("tiles", "valid"))
+    def run(k_pos, tiles, valid):
+        def loss(q, k, v, k_pos):
+            mask = Mask(causal=True, k_valid=~hidden if valid else None)
+            options = {"encoding": encoding, "params": params, "q_pos": pos, "k_pos": k_pos, "mask": mask}
+            out = attend(q, k, v, implementation=TILES if tiles else "dense", **options)
+            return (out if valid else out[:, :4]).sum(), out
+
+        return jax.grad(loss, argnums=(0, 1, 2, 3), has_aux=True)(q, k, v, k_pos)
+
+    for tiles, junk in ((False, np.nan), (True, np.nan), (True, np.inf)):
+        broken = jnp.where(hidden[:, None], junk, pos)
+        for got, expected in zip(*(jax.tree.leaves(run(at, tiles, True)) for at in (broken, pos)), strict=True):
+            np.testing.assert_array_equal(got, expected)
+        (gradients, out), expected = run(broken, tiles, False), run(pos, tiles, False)
+        assert np.array_equal(np.isfinite(out).all((0, 2, 3)), np.arange(T) < 4)
+        np.testing.assert_array_equal(out[:, :4], expected[1][:, :4])
+        np.testing.assert_array_equal(gradients[0][:, :4], expected[0][0][:, :4])
 
 
 def test_tiles_need_linear_memory():

@@ -3,11 +3,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from attnjax import KVCache, Mask, RoPE, attend, compose
 from attnjax.positions.base import EncodingParams, Sizes
 from attnjax.positions.transformer_xl import TransformerXL
 
 D, HEADS = 6, 2
 ENCODING = TransformerXL()
+CLAMPED = TransformerXL(table="clamped", length=10)
 
 
 def parameters(dtype=np.float64):
@@ -106,6 +108,28 @@ def test_relative_keys_give_the_score(make_tile, x64, encoding):
         position = np.einsum("th,tsh->ts", np.asarray(tile.q) + v, pairs)
         expected = tile.scale * ((np.asarray(tile.q) + u) @ np.asarray(tile.k).T + position)
         np.testing.assert_allclose(score(tile, head, encoding)[h], expected, atol=1e-12)
+
+
+@pytest.mark.parametrize("encoding", [CLAMPED, compose(RoPE(), CLAMPED)], ids=str)
+def test_the_clamped_table_is_as_long_as_the_distances(encoding):
+    """Of queries and valid keys, whose positions were looked at apart, and not of slots of a cache that nobody wrote."""
+    params = encoding.init(jax.random.key(0), Sizes(8, 2, 2, 4))
+    x, options = jnp.ones((1, 5, 2, 4)), {"encoding": encoding, "params": params, "mask": Mask(causal=True)}
+    run = lambda q_pos, k_pos, **more: attend(x, x, x, q_pos=q_pos, k_pos=k_pos, **options | more)
+    index = np.arange(5)
+    for q_pos in (index + 6, jnp.asarray(index + 6), (index + 6)[None]):
+        with pytest.raises(
+            ValueError, match="a table of length 10 holds distances up to 9, got a query and a key at distance 10"
+        ):
+            run(q_pos, index)
+    run(index + 5, index)
+    run(index, index + 100)
+    run(index + 6, index, mask=Mask(causal=True, k_valid=index > 0))
+    cache = KVCache.create(1, 10, 2, 4, encoding=encoding).append(x, x, index + 1000)
+    expected = run(index + 1000, index + 1000)
+    np.testing.assert_allclose(attend(x, cache=cache, **options), expected, atol=1e-6)
+    with pytest.raises(ValueError, match=r"a table of length 10 holds distances up to 9, got positions 0\.\.40"):
+        cache.append(x, x, index * 10)
 
 
 def test_init():
