@@ -28,6 +28,6 @@ def leases(directory: pathlib.Path) -> list[pathlib.Path]:
 
 
 def resumptions(directory: pathlib.Path) -> int:
-    """How often a run was claimed again after its first step: each time its training had been met by something."""
+    """How often a run was claimed again from a checkpoint: each time its training had been met by something."""
     heads = [json.loads(path.read_text(encoding="utf-8").splitlines()[0]) for path in leases(directory)]
     return sum(head["step"] > 0 for head in heads[1:])

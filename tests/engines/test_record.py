@@ -82,6 +82,7 @@ def pair(tmp_path):
             stop.set("SIGUSR1")
 
     run_here(disturbed, with_digest, execution, progress=progress, stop=stop)
+    (disturbed.directory(second) / "checkpoints" / "4").mkdir()  # as the checkpoints of a model are named
     run_here(disturbed, with_digest, execution)
     return alone, disturbed, disturbed.directory(second)
 

@@ -86,5 +86,5 @@ def test_the_table_of_the_page_on_models_is_of_the_record():
     assert bloom == ["BLOOM (ALiBi)", *(known["BLOOM (ALiBi)"][i] for i in (*columns, tokens))]
     rest = [row for name, row in known.items() if row[0][0] not in "a-" and name != "BLOOM (ALiBi)"]
     largest = [max((row[i] for row in rest), key=float) for i in columns]
-    assert others == ["the other twelve, largest of all", *largest, "24 of 24"]
+    assert others == ["all others, the largest of them", *largest, "24 of 24"]
     assert {row[tokens] for row in rest} == {"24 of 24", "\u2013"}

@@ -1,12 +1,22 @@
 """A made-up sweep on disk, as the experiment layer writes it: known scores, and every kind of ending."""
 
+import csv
+import dataclasses
 import hashlib
+import io
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from attnjax.records.examples import DOCUMENT, Examples
+from attnjax.report.records import Sweep
+
+Values = Mapping[int, float]
+EXAMPLES = 40
+"""How many examples `with_examples` has."""
 ENCODINGS = ("nope", "sinusoidal", "learned", "rope", "alibi", "t5")
 REACH = {"nope": 2.0, "sinusoidal": 0.6, "learned": 0.2, "rope": 1.2, "alibi": 3.5, "t5": 5.0}
 """How many training lengths an encoding lasts in these inventions."""
@@ -140,3 +150,25 @@ def write_sweep(
         bad = item["task"]["name"] == tasks[0] and item["model"]["encoding"]["name"] == "learned" and item["seed"] == 1
         write_run(root, item, "failed" if bad else "done")
     return configs
+
+
+def with_examples(
+    sweep: Sweep, tables: Mapping[str, np.ndarray], length: int = 40, documents: np.ndarray | None = None
+) -> Sweep:
+    """The sweep with scores of examples [seeds, examples] of each encoding, and the results that are their means."""
+
+    def filled(run: Any) -> Any:
+        scores = tables[run.config["model"]["encoding"]["name"]][run.config["seed"]]
+        positions = {("test", length, "loss"): np.arange(length) + 1.0}
+        positions[("test", length, "accuracy")] = np.linspace(0, 1, length)
+        known = {} if documents is None else {("test", length, DOCUMENT): documents}
+        stored = Examples(400, {("test", length, "loss_sliding"): scores, **known}, positions)
+        results = [dataclasses.replace(r, value=float(scores.mean())) if r.length == length else r for r in run.results]
+        return dataclasses.replace(run, examples=stored, results=tuple(results))
+
+    return dataclasses.replace(sweep, runs=tuple(map(filled, sweep.runs)))
+
+
+def rows_of(text: str) -> list[dict[str, str]]:
+    """The rows of a CSV file."""
+    return list(csv.DictReader(io.StringIO(text)))
