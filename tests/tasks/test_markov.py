@@ -33,9 +33,9 @@ def test_rows_are_uniform_over_distributions_and_pi_is_stationary():
     np.testing.assert_allclose((chains[..., 0] * chains[..., 1]).mean(0), 1 / 20, atol=0.008)
 
 
-@pytest.mark.parametrize(("symbols", "far", "worst"), [(2, 28, 0.007), (3, 0, 3e-6), (8, 0, 7e-8)])
+@pytest.mark.parametrize(("symbols", "far", "worst"), [(2, 28, 0.007), (3, 0, 3e-6), (8, 0, 2**-22)])
 def test_few_chains_are_too_periodic_for_their_stationary_distribution(symbols, far, worst):
-    """Of 20,000 chains, those that another step changes by more than 1e-5, and the largest change."""
+    """Of 20,000 chains, those that another step changes by more than 1e-5, and the largest change: of 8 symbols, rounding."""
     chains, stationary = jax.vmap(Markov(symbols=symbols).chain)(jax.random.split(jax.random.key(0), 20_000))
     chains, stationary = np.asarray(chains, np.float64), np.asarray(stationary, np.float64)
     off = np.abs(np.einsum("ni,nij->nj", stationary, chains) - stationary).max(-1)
