@@ -49,8 +49,8 @@ python -m experiments.first_unseen_wavelength --render experiments/first_unseen_
 """
 RESULTS = """![Length factor of two families of bases against their onset](figure.png)
 
-*Length factor against onset / L. Lines: means of the runs that fitted. Pale marks beside them: single runs; the area of a mark
-is the number of runs with that factor, which is one of the tested lengths over L.*
+*Length factor against onset / L. Lines: means of the runs that fitted. Pale marks beside them: the runs with a length
+factor, which is one of the tested lengths over L; the area of a mark is proportional to their number.*
 
 {contrasts}
 All four are predicted to be above 0, and the verdict needs the first three. The length factor is the largest tested L'/L up to
