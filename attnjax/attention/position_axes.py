@@ -21,11 +21,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from attnjax.positions.base import PositionEncoding, Trait
+from attnjax.positions.checks import INT32, validate_range
 from attnjax.positions.compose import Compose
 from attnjax.positions.concrete import concrete
 from attnjax.typing import ArrayLike, PyTree
-
-INT32 = np.iinfo(np.int32)
 
 
 @jax.tree_util.register_dataclass
@@ -148,9 +147,8 @@ def _as_number(name: str, pos: ArrayLike, *, computed: bool) -> ArrayLike:
     if pos.dtype in (jnp.bfloat16, jnp.float16) or not jnp.issubdtype(pos.dtype, jnp.floating):
         raise ValueError(f"{name} must be integers or float32 (16-bit floats collide past 256), got {pos.dtype}")
     # Positions computed from content may be NaN, as their tokens are, and are not read back from a device.
-    values = pos if computed and isinstance(pos, jax.Array) else concrete(pos)
-    if isinstance(values, np.ndarray) and not np.all(np.abs(values) < 2.0**31):
-        raise ValueError(f"{name} must be finite and fit int32 (|position| < 2^31), got {values}")
+    if not (computed and isinstance(pos, jax.Array)):
+        validate_range(name, pos)
     return pos.astype(np.float32) if isinstance(pos, np.ndarray) else pos
 
 
@@ -158,9 +156,7 @@ def as_int32(name: str, array: ArrayLike) -> ArrayLike:
     """Integers as int32. Raises ValueError for other types, and for values known to be out of range."""
     if not jnp.issubdtype(array.dtype, jnp.integer):
         raise ValueError(f"{name} must be integers, got {array.dtype}")
-    values = None if array.dtype == np.int32 else concrete(array)
-    if values is not None and not INT32.min <= values.min() <= values.max() <= INT32.max:
-        raise ValueError(f"{name} must fit int32 (|value| < 2^31), got values {values.min()}..{values.max()}")
+    validate_range(name, array)
     return array.astype(np.int32)
 
 

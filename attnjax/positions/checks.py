@@ -10,6 +10,7 @@ import numpy as np
 
 from attnjax.positions.concrete import concrete
 
+INT32 = np.iinfo(np.int32)
 MOST = 2**24
 """Rows of a table, or hidden units. A larger table would be planned for long before memory is asked for."""
 
@@ -55,16 +56,27 @@ def validate_tokens(owner: str, x: Any, pos: Any) -> None:
     if x.ndim != 3 or not is_array(pos) or pos.shape not in (x.shape[1:2], x.shape[:2]):
         came = pos.shape if is_array(pos) else type(pos).__name__
         raise ValueError(f"{owner} needs x [B, T, D] and pos [T] or [B, T], got x {x.shape} and pos {came}")
+    validate_range(f"{owner}: pos", pos)
+
+
+def validate_range(name: str, pos: Any) -> None:
+    """Raise `ValueError` where known positions do not fit int32, or are floats and not finite.
+
+    Floats of 16 bits, which hold no 2^31, are refused elsewhere. Traced values are not seen.
+
+    Example:
+        >>> validate_range("q_pos", np.array([0.0, np.inf]))
+        Traceback (most recent call last):
+        ValueError: q_pos must be finite and fit int32 (|position| < 2^31), got [ 0. inf]
+    """
     values = None if pos.dtype == np.int32 else concrete(pos)
     if values is None or not values.size:
         return
-    bounds = np.iinfo(np.int32)
-    if jnp.issubdtype(pos.dtype, jnp.integer) and not bounds.min <= values.min() <= values.max() <= bounds.max:
-        raise ValueError(f"{owner}: pos must fit int32 (|value| < 2^31), got values {values.min()}..{values.max()}")
-    # Floats of 16 bits, which are refused elsewhere, hold no 2^31.
-    wide = jnp.issubdtype(pos.dtype, jnp.floating) and pos.dtype.itemsize > 2
-    if wide and not np.all(np.abs(values) < 2.0**31):
-        raise ValueError(f"{owner}: pos must be finite and fit int32 (|position| < 2^31), got {values}")
+    if jnp.issubdtype(pos.dtype, jnp.integer):
+        if not INT32.min <= values.min() <= values.max() <= INT32.max:
+            raise ValueError(f"{name} must fit int32 (|value| < 2^31), got values {values.min()}..{values.max()}")
+    elif pos.dtype.itemsize > 2 and not np.all(np.abs(values) < 2.0**31):
+        raise ValueError(f"{name} must be finite and fit int32 (|position| < 2^31), got {values}")
 
 
 def validate_key(owner: str, key: jax.Array) -> jax.Array:
