@@ -15,7 +15,7 @@ import hypothesis
 import jax
 import pytest
 
-from tests import annotations
+from tests import annotations, costs
 from tests.quick import leave_to_ci, leave_to_nightly
 
 QUICK = "--xla_cpu_parallel_codegen_split_count=1"
@@ -44,6 +44,19 @@ jax.config.update("jax_numpy_rank_promotion", "raise")
 hypothesis.settings.register_profile("ci", derandomize=True, deadline=None, database=None, max_examples=25)
 hypothesis.settings.register_profile("nightly", deadline=None, database=None, max_examples=500, print_blob=True)
 hypothesis.settings.load_profile("ci")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """`--longest N`: the N test functions that took longest are named at the end."""
+    parser.addoption("--longest", type=int, default=0, metavar="N", help="name the N test functions that took longest")
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    """The seconds of whole test functions, with all of their cases: pytest's `--durations` has those of single cases."""
+    longest = costs.longest(terminalreporter.stats, config.getoption("longest"))
+    if longest:
+        terminalreporter.section("longest test functions")
+        terminalreporter.write("\n".join(longest) + "\n")
 
 
 def pytest_collection_finish() -> None:
