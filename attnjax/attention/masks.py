@@ -30,7 +30,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from attnjax.attention.position_axes import INT32
+from attnjax.positions.checks import INT32
 from attnjax.positions.concrete import concrete
 from attnjax.typing import Array, ArrayLike, Bool, Int
 

@@ -17,9 +17,10 @@ import numpy as np
 
 from attnjax.attention.hooks import expect
 from attnjax.attention.inputs import AttentionInputs
-from attnjax.attention.position_axes import INT32, known
+from attnjax.attention.position_axes import known
 from attnjax.attention.relative_keys import HasRelativeKeys, with_relative_keys
 from attnjax.positions.base import EncodingParams, PositionEncoding, Tile, Trait
+from attnjax.positions.checks import INT32
 from attnjax.typing import Array, Float, PyTree
 
 

@@ -7,8 +7,8 @@ import jax
 import jax.numpy as jnp
 
 from attnjax.attention.blockwise.block import BlockInputs, Static
-from attnjax.attention.position_axes import INT32
 from attnjax.positions.base import Trait
+from attnjax.positions.checks import INT32
 from attnjax.typing import Array, Bool, Int
 
 
