@@ -3,10 +3,11 @@
 Question: theta sets the wavelengths of RoPE, 2 pi theta^(k/8) positions for the 8 pairs of a head of 16 channels. Trained on
 128 bytes, does a larger base, whose slow pairs hardly turn within a window, keep the loss low for longer texts?
 
-Bases: an earlier protocol (committed in experiments/theta) compared 100, 1,000, 10,000, 100,000 and 1,000,000, of which all but
-100,000 have a pair of 198.7 positions, which the trained length does not complete and the tests do. Here no two bases have
-wavelengths within 10 % of each other between 64 and 2,048 positions, apart from which a pair either turns often in training or
-hardly in the longest test. Pairs between the trained length and the longest test, 128 and 512, by base:
+Bases: an earlier protocol (in the history of experiments/theta) compared 100, 1,000, 10,000, 100,000 and 1,000,000, of
+which all but 100,000 have a pair of 198.7 positions, which the trained length does not complete and the tests do. Here no
+two bases have wavelengths within 10 % of each other between 64 and 2,048 positions, apart from which a pair either turns
+often in training or hardly in the longest test. Pairs between the trained length and the longest test, 128 and 512, by
+base:
 
     150: 144, 269, 504      2,500: 314      10,000: 199      80,000: 433      600,000: 175
 

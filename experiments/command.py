@@ -35,7 +35,7 @@ def run(
         if chosen.render is None:
             measure(chosen)
         print(*render(chosen.render or chosen.out), sep="\n")
-    except ValueError as error:
+    except (ValueError, OSError) as error:
         print(f"{parser.prog.rpartition('.')[2]}: error: {error}", file=sys.stderr)
         return 2
     return 0

@@ -152,6 +152,20 @@ def test_a_dry_run_shows_both_parts_and_changes_nothing(trained, folder, capsys)
     assert tree(folder / "out") == before
 
 
+def test_a_dry_run_counts_runs_that_differ_in_what_is_tuned_once(folder, capsys):
+    path = folder / "rates.py"
+    path.write_text(CONFIG.replace("return product(", 'return product(vary("train.learning_rate", [1e-3, 1e-2]), '))
+    assert main(["sweep", "rates.py", *FAKE, "--dry-run"]) == 0
+    told = capsys.readouterr().out.splitlines()
+    assert told[-6:] == [
+        *(f"model.encoding={name} seed={seed} data_seed={seed}" for name in ("rope", "alibi") for seed in (0, 1)),
+        "4 runs after tuning",
+        "the sweep has several values of train.learning_rate, which are not trained: tuning chooses among its own",
+    ]
+    assert main(["sweep", "rates.py", *FAKE]) == 0
+    assert len(scan(folder / "out").runs) == 4
+
+
 def test_more_seeds_take_what_was_chosen(done):
     before = pathlib.Path("out/tuning.json").read_bytes()
     assert main(["sweep", "rates.py", *FAKE, "--seeds", "4", "--extend"]) == 0

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from attnjax.cli.planning import Plan
 from attnjax.config import run_id
 from attnjax.config.files import SWEEP_FILE
+from attnjax.config.overrides import outside
 from attnjax.records.status import FINAL
 from attnjax.sweep import Summary, load, prepare
 from attnjax.sweep.choices import FOLDER, Choice, Choices, keep, read, untuned, with_cells, words
@@ -92,10 +93,17 @@ def _tune(
         dataclasses.replace(plan, runs=tuple(tuning.runs), tuning=None),
     )
     if arguments.dry_run:
-        print(f"then, with what each family chooses of {', '.join(tuning.candidates[0])}:")
-        for one in plan.runs:
-            print(words(one.changes))
-        print(f"{len(plan.runs)} runs after tuning")
+        keys = tuple(tuning.candidates[0])
+        print(f"then, with what each family chooses of {', '.join(keys)}:")
+        # Runs of the sweep that differ in such a field alone are one run, whatever is chosen.
+        later = plan.tuning.tuned([0] * len(plan.tuning.families)) if plan.tuning else []
+        for one in later:
+            print(words(outside(one.changes, keys)))
+        print(f"{len(later)} runs after tuning")
+        if len(later) < len(plan.runs):
+            print(
+                f"the sweep has several values of {' or '.join(keys)}, which are not trained: tuning chooses among its own"
+            )
         return code, None
     mine, store = {run_id(one.config) for one in tuning.runs}, load(root)
     left = [run for run, state in states(store).items() if run in mine and state not in FINAL]

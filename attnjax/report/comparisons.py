@@ -18,7 +18,7 @@ from attnjax.report import intervals
 from attnjax.report.examples import documents, past_examples, text_of
 from attnjax.report.intervals import Estimate
 from attnjax.report.records import Run
-from attnjax.report.scores import Scored, outcome
+from attnjax.report.scores import DECIMALS, Scored, outcome
 from attnjax.report.significance import holm, rank_sum, sign_flip
 from attnjax.report.statistics import probability_of_improvement
 
@@ -94,19 +94,20 @@ def difference(i: int, j: int, first: Scored, second: Scored) -> Difference | No
     shared = [(a, b) for a, b in pairs_of(first, second) if not np.isnan(first.past[a] + second.past[b])]
     with np.errstate(invalid="ignore"):  # inf - inf, of two failed runs
         per_run = np.array([first.past[a] - second.past[b] for a, b in shared])
+    test = lambda: sign_flip(np.round(per_run, DECIMALS))
     if len(per_run) < 2:
         return None
     if not np.isfinite(per_run).all():  # it stays among the tests that Holm corrects for
         return Difference(i, j, Estimate(np.nan, np.nan, np.nan, intervals.NONE, len(per_run)), 0, 0, 1.0)
     table = example_differences(first, second, shared)
     if table is None:
-        return Difference(i, j, intervals.of_mean(per_run), 0, 0, sign_flip(per_run))
+        return Difference(i, j, intervals.of_mean(per_run), 0, 0, test())
     places = documents([run for scored in (first, second) for run in scored.runs], first.beyond, table.shape[1])
     crossed = intervals.of_runs_and_examples(table, places)
     if crossed is None:
-        return Difference(i, j, intervals.of_mean(per_run), 0, 0, sign_flip(per_run))
+        return Difference(i, j, intervals.of_mean(per_run), 0, 0, test())
     count = 0 if places is None else len(np.unique(places))
-    return Difference(i, j, crossed, table.shape[1], count, sign_flip(per_run))
+    return Difference(i, j, crossed, table.shape[1], count, test())
 
 
 def example_differences(
@@ -134,7 +135,8 @@ def improvements(rows: Sequence[Scored], compared: Sequence[int]) -> Mapping[tup
     """P(a run of i beats a run of j) for every ordered pair of these variants that have scores."""
     if len(compared) > MOST_COMPARED:
         return {}
-    signed = {i: rows[i].metric.sign * rows[i].past[~np.isnan(rows[i].past)] for i in compared}
+    known = {i: np.round(rows[i].past[~np.isnan(rows[i].past)], DECIMALS) for i in compared}
+    signed = {i: rows[i].metric.sign * past for i, past in known.items()}
     pairs = [(i, j) for i, j in combinations(compared, 2) if len(signed[i]) and len(signed[j])]
     tests = [rank_sum(signed[i], signed[j]) for i, j in pairs]
     found = {}

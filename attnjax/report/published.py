@@ -301,7 +301,8 @@ def left_out(found: Sequence[Pair]) -> str:
 NOTHING = "No published number that is kept here is about the tasks, encodings and lengths of this sweep."
 CAVEAT = (
     "Directions can be compared, not values: sizes, budgets, tuning and the choice of runs differ. Lengths are "
-    "matched as multiples of the longest training length. Huang et al. print the mean of five runs that fitted "
+    "matched as multiples of the longest training length; over a range of them ours is the mean over every length "
+    "from the first to the last tested one, linear between tested ones. Huang et al. print the mean of five runs that fitted "
     "the training lengths and search the architecture; Kazemnejad et al. the mean of three seeds of a 12-layer "
     "model; Press et al. one model of WikiText-103, of which the rise of the loss over the training length stands"
     " here, in nats per their token and our byte. What differs is computed from our config: ours, and theirs in brackets."

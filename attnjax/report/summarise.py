@@ -14,7 +14,7 @@ from attnjax.report.groups import Panel, Variant, homeless, panels
 from attnjax.report.metrics import Metric, declared, metric, ordered
 from attnjax.report.reach import RISE, metric_of, middle, reach
 from attnjax.report.records import Run, Sweep
-from attnjax.report.scores import FIT, Scored, curve, learning, members, metric_keys, outcome, scored
+from attnjax.report.scores import DECIMALS, FIT, Scored, curve, learning, members, metric_keys, outcome, scored
 from attnjax.report.summary import NGRAMS, Counts, Overall, Row, Summary, Task
 
 EXACT, SLIDING = "exact_match", "loss_sliding"
@@ -86,7 +86,7 @@ def fitted_runs(panel: Panel, variant: Variant) -> frozenset[str] | None:
     inside = scored(panel, variant, metric(EXACT))
     if len(inside.runs) and np.isnan(inside.within).all():
         return None
-    solved = inside.within >= FIT  # no for a lost score, which is NaN
+    solved = np.round(inside.within, DECIMALS) >= FIT  # no for a lost score, which is NaN
     return frozenset(run.id for run, fits in zip(inside.runs, solved, strict=True) if fits)
 
 

@@ -59,10 +59,13 @@ class Choice:
 
     @property
     def ranks(self) -> list[tuple[float, int]]:
-        """What candidates are compared by, the less the better: the mean score, negated unless it is a loss; failed runs."""
+        """What candidates are compared by, the less the better: the mean score, negated unless it is a loss; failed runs.
+
+        Means are rounded to 12 decimals: those of as many right answers can differ in their last bits.
+        """
         sign = 1 if lower_is_better(self.metric) else -1
         failed = [sum(trial.state == "failed" for trial in trials) for trials in self.trials]
-        return [(sign * mean, count) for mean, count in zip(self.means, failed, strict=True)]
+        return [(sign * round(mean, 12), count) for mean, count in zip(self.means, failed, strict=True)]
 
     @property
     def best(self) -> int:
@@ -85,7 +88,7 @@ class Choice:
 
     def notes(self, candidates: Sequence[Changes]) -> list[str]:
         """What a reader should know about the choice: ties, edges of a range, failed runs."""
-        means, chosen, found = self.means, candidates[self.best], []
+        means, chosen, found = [mean for mean, _ in self.ranks], candidates[self.best], []
         if (best := means.count(means[self.best])) > 1:
             which = "first of them" if best == self.tied + 1 else "first of them with the fewest failed runs"
             found.append(f"{best} of {len(means)} candidates have the best score; the {which} was chosen")

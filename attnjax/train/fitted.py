@@ -59,7 +59,8 @@ class Fitted:
         score = lambda i: fmean(
             row["value"] for row in rows[i] if (row["metric"], row["split"]) == (METRIC, "validation")
         )
-        return [i for i in alive if score(i) >= self._until]
+        # A mean of 0.99 three times over is 0.9899999999999999.
+        return [i for i in alive if round(score(i), 12) >= self._until]
 
     def end(self, members: Sequence[int], step: int, params: PyTree) -> None:
         """End members at a step whose checkpoint is on the disk; `params` [P, ...] are of the population, on the host."""

@@ -50,8 +50,15 @@ def difference(pairs: Float[np.ndarray, " R"]) -> Difference:
 def losses(runs: Sequence[Run]) -> dict[tuple[str, str], Float[np.ndarray, "R X"]]:
     """Return the losses by encoding and policy, a row per seed in order and a column per length.
 
-    Raises ValueError where a run did not end, so that none is left out.
+    Raises ValueError where a run did not end, so that none is left out, and where there is not one cell of each encoding
+    under each policy.
     """
+    names = [
+        (run.config["model"]["encoding"]["name"], run.config["train"]["dtype_policy"], run.config["seed"])
+        for run in runs
+    ]
+    if {policy for _, policy, _ in names} != {"float32", "bfloat16"} or len(set(names)) < len(names):
+        raise ValueError("the runs must be of one cell of each encoding under each policy, float32 and bfloat16")
     found: dict[tuple[str, str], dict[int, list[float]]] = {}
     for run in runs:
         if run.state != "done":
@@ -61,7 +68,7 @@ def losses(runs: Sequence[Run]) -> dict[tuple[str, str], Float[np.ndarray, "R X"
             (row.length, row.value) for row in run.final if row.metric == METRIC and row.split != "validation"
         )
         found.setdefault(cell, {})[run.config["seed"]] = [value for _, value in rows]
-    if len({tuple(sorted(seeds)) for seeds in found.values()}) > 1:
+    if len({tuple(sorted(seeds)) for seeds in found.values()}) > 1 or len(found) < 2 * len({name for name, _ in found}):
         raise ValueError("the cells do not have the same seeds, so that runs cannot be paired")
     return {cell: np.array([seeds[seed] for seed in sorted(seeds)]) for cell, seeds in found.items()}
 
@@ -104,7 +111,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if not runs:
             raise ValueError(f"{folder / 'records'} has no runs")
         (folder / "differences.md").write_text(page(runs))
-    except ValueError as error:
+    except (ValueError, OSError) as error:
         print(f"bfloat16: error: {error}", file=sys.stderr)
         return 2
     print(folder / "differences.md")

@@ -30,7 +30,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if chosen.render is None and (status := measure(chosen)):
             return status
         made = page.render(chosen.render or chosen.out)
-    except ValueError as error:
+    except (ValueError, OSError) as error:
         print(f"context_extension: error: {error}", file=sys.stderr)
         return 2
     print("\n".join(map(str, made)))

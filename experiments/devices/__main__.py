@@ -46,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             pages = {"README.md": page.readme}
             made = recorded.render(chosen.render or chosen.out, page.read, pages, lambda *_: [])
             print("\n".join(map(str, made)))
-    except ValueError as error:
+    except (ValueError, OSError) as error:
         print(f"devices: error: {error}", file=sys.stderr)
         return 2
     if chosen.render is None:

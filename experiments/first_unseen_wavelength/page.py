@@ -33,9 +33,19 @@ fresh: [configs/first_unseen_wavelength.py](../../configs/first_unseen_wavelengt
 
 {results}## What others found
 
-Liu et al. 2024 (arXiv:2310.05209) bound the extrapolation of a model by the wavelength of its *critical dimension*, the first
-pair that training has not seen around, and support it with LLaMA 2, fine-tuned with other bases. Here models are trained from
-scratch, and bases are chosen so that onset and base are told apart.
+Looked up on 2026-11-27 in stored copies of documentation, web pages and GitHub threads. The web itself, papers of which no copy
+is stored, and what appeared after the copies were made could not be searched.
+
+* **Liu et al. 2024** (arXiv:2310.05209) bound the extrapolation of a model by the wavelength of its *critical dimension*, the
+  first pair that training has not seen around, and support it with LLaMA 2, fine-tuned with other bases. Here models are
+  trained from scratch, and bases are chosen so that onset and base are told apart.
+* **Bases against length**: Men et al. 2024 (arXiv:2405.14591) find a least base for a context length; a submission of 2025
+  (openreview.net/forum?id=PR1PPxvG9Q) that a base fitted to the trained length extrapolates better than a larger one. Both are
+  about the base, along which the onset rises and falls again.
+* **Damping the pairs past the trained length** mends trained models: Resonance RoPE (arXiv:2403.00071), clipped RoPE
+  (arXiv:2602.05258), RoPE-ID (arXiv:2603.18017).
+* **What we did not find**: models from scratch whose bases have the same onset by different pairs, or one base above another
+  whose onset is below it.
 
 ## Make it again
 

@@ -55,7 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         (out / "table.md").write_text(table, encoding="utf-8")
         (out / "claim.md").write_text(summary.claim(results), encoding="utf-8")
         picture.write(results, out / "figure")
-    except ValueError as error:
+    except (ValueError, OSError) as error:
         print(f"head_specialization: error: {error}", file=sys.stderr)
         return 2
     print(f"{table}\nwritten to {out}")

@@ -1,7 +1,7 @@
 """From rows to statements: the best head of each pattern under each encoding, over seeds, and how many heads stand out."""
 
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -100,13 +100,7 @@ def _comparison(results: Results, pattern: str) -> Iterable[str]:
 
 
 def _best(results: Results, pattern: str, names: list[str]) -> list[str]:
-    cells = [cell(results, pattern, name) for name in names]
-    values = [one.estimate.value if one.estimate else -np.inf for one in cells]
-    text: list[Any] = [interval(one.estimate, 2) for one in cells]
-    top = int(np.argmax(values))
-    value, _, rest = text[top].partition(" ")
-    text[top] = f"**{value}** {rest}" if value != NONE else value
-    return text
+    return [interval(cell(results, pattern, name).estimate, 2) for name in names]
 
 
 def _standing(results: Results, pattern: str, names: list[str]) -> Iterable[str]:

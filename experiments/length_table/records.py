@@ -154,4 +154,6 @@ def from_line(table: Mapping[str, Any]) -> Kept:
     )
     if found.values and len(found.values) != len(found.lengths):
         raise ValueError(f"run {found.run} has {len(found.values)} values at {len(found.lengths)} lengths")
+    if list(found.lengths) != sorted(set(found.lengths)):
+        raise ValueError(f"run {found.run} has lengths that do not ascend")
     return found

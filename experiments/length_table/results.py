@@ -16,7 +16,7 @@ from scipy import stats
 from attnjax.report.agreement import tau_b
 from attnjax.report.intervals import INTERVAL, Estimate, of_runs
 from attnjax.report.reach import RISE, length_factor
-from attnjax.report.scores import FIT
+from attnjax.report.scores import DECIMALS, FIT
 from attnjax.report.significance import holm, sign_flip
 from attnjax.report.style import order
 from attnjax.typing import Float
@@ -144,7 +144,9 @@ def column(task: str, runs: Sequence[Kept]) -> Column:
 
 
 def cell(encoding: str, runs: Sequence[Kept]) -> Cell:
-    """One cell."""
+    """One cell. Raises ValueError for two runs of the same seeds: they are of different cells, and would be paired twice."""
+    if len({one.seeds for one in runs}) < len(runs):
+        raise ValueError(f"{encoding} on {runs[0].task} has several runs of one seed: give one cell of each encoding")
     ordered = tuple(sorted(runs, key=lambda one: one.seeds))
     return Cell(encoding, ordered, tuple(map(fits, ordered)), np.array([reached(one) for one in ordered]))
 
@@ -155,7 +157,7 @@ def fits(run: Kept) -> bool:
         return False
     inside = [value for length, value in zip(run.lengths, run.values, strict=True) if length <= run.longest]
     if run.measure.higher:
-        return float(np.mean(inside)) >= FIT
+        return round(float(np.mean(inside)), DECIMALS) >= FIT
     if run.task == "text":
         return run.bigram is not None and inside[-1] < run.bigram
     best = OPTIMA.get(run.task, run.bigram)

@@ -30,7 +30,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             measure(chosen.out, chosen.only)
         made = page.render(chosen.render or chosen.out)
         wrong = [what for one in page.read(made.parent)[1] for what in page.failures(one)]
-    except ValueError as error:
+    except (ValueError, OSError) as error:
         print(f"parity: error: {error}", file=sys.stderr)
         return 2
     print(made)

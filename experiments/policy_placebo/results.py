@@ -14,10 +14,10 @@ from scipy import stats
 from attnjax.records import jsonl
 from attnjax.report import records as stored
 from attnjax.report.intervals import Estimate, of_mean
-from attnjax.report.scores import FIT
+from attnjax.report.scores import DECIMALS, FIT
 from attnjax.report.significance import holm, sign_flip_above
 from attnjax.report.style import order
-from attnjax.typing import Float
+from attnjax.typing import Bool, Float
 from experiments import recorded
 
 METRIC = "exact_match"
@@ -41,20 +41,29 @@ class Cell:
     within: Float[np.ndarray, " S"]
 
     @property
+    def fits(self) -> Bool[np.ndarray, " S"]:
+        """Which runs answer nearly all examples of the trained lengths."""
+        return np.round(self.within, DECIMALS) >= FIT
+
+    @property
     def fitted(self) -> bool:
-        """Whether half of the runs or more answer nearly all examples of the trained lengths."""
-        return bool(np.mean(self.within >= FIT) >= 0.5)
+        """Whether half of the runs or more do."""
+        return bool(np.mean(self.fits) >= 0.5)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Difference:
-    """A policy less arange, paired by seed. `role` is "placebo", "primary" or "other"; `p` is Holm's, of primary ones."""
+    """A policy less arange, paired by seed. `role` is "placebo", "primary" or "other"; `p` is Holm's, of primary ones.
+
+    `fitted`: whether both cells fitted; `fits`: in which pairs both runs did.
+    """
 
     task: str
     encoding: str
     policy: str
     role: str
     fitted: bool
+    fits: Bool[np.ndarray, " S"]
     values: Float[np.ndarray, " S"]
     p: float | None = None
 
@@ -171,7 +180,8 @@ def differences(cells: Mapping[Name, Cell]) -> Iterator[Difference]:
             raise ValueError(f"{task} under {encoding} has no arange, from which {policy} could differ")
         roles = (("placebo", PLACEBO), ("primary", PRIMARY))
         role = next((name for name, known in roles if encoding in known.get(policy, ())), "other")
-        yield Difference(task, encoding, policy, role, cell.fitted and base.fitted, cell.past - base.past)
+        fitted, fits = cell.fitted and base.fitted, cell.fits & base.fits
+        yield Difference(task, encoding, policy, role, fitted, fits, cell.past - base.past)
 
 
 def tested(found: list[Difference]) -> list[Difference]:

@@ -51,7 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             if status := rerun(chosen, place):
                 return status
         made = (elsewhere if elsewhere.holds(place / recorded.RECORDS) else page).render(place)
-    except ValueError as error:
+    except (ValueError, OSError) as error:
         print(f"rerun: error: {error}", file=sys.stderr)
         return 2
     print("\n".join(map(str, made)))
@@ -62,6 +62,11 @@ def rerun(chosen: argparse.Namespace, target: pathlib.Path) -> int:
     """Train what is missing in target/runs and write target/records.jsonl; returns the exit status of training."""
     units = planning.nudges(chosen.reruns)
     configs = planning.cell(chosen.records, chosen.task, chosen.encoding)
+    before = results.measured(read_sweep(chosen.records), [run_id(config) for config in configs])
+    if not before:
+        raise ValueError(
+            f"the runs of {chosen.task} under {chosen.encoding} have measured nothing that could be compared"
+        )
     planned = planning.reruns(configs, chosen.reruns)
     protocol = {
         "kind": "protocol",
@@ -74,10 +79,9 @@ def rerun(chosen: argparse.Namespace, target: pathlib.Path) -> int:
     store = prepare(target / "runs", "rerun", planned, protocol=__doc__ or "")
     if status := attnjax(["work", str(store.root)]):
         return status
-    before = results.measured(read_sweep(chosen.records), [run_id(config) for config in configs])
-    again = results.measured(read_sweep(store.root), metric=before[0]["metric"])
+    again = results.measured(read_sweep(store.root), key=before[0]["metric"])
     made = (first or recorded.begin(target / recorded.RECORDS, protocol))[:2]
-    rows = results.tables(sorted(before, key=lambda one: (one["seed"], one["data_seed"])), again, units)
+    rows = results.tables(sorted(before, key=results.seeds_of), again, units)
     jsonl.replace(target / recorded.RECORDS, [*made, *rows])
     return 0
 

@@ -9,8 +9,6 @@ import pathlib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-import numpy as np
-
 from attnjax.records import jsonl
 from attnjax.records.values import text
 from attnjax.report.formatting import decimal, interval, markdown, markdown_table
@@ -18,7 +16,7 @@ from attnjax.report.metrics import metric
 from attnjax.report.records import Sweep
 from attnjax.report.records import read as read_sweep
 from experiments import recorded
-from experiments.rerun.results import COMMITTED, RERUN, Quantity, measured
+from experiments.rerun.results import COMMITTED, RERUN, Quantity, measured, quantities
 
 HEADER = ("task", "encoding", "metric", "past training, committed", "again", "inside, of the lengths")
 
@@ -64,21 +62,25 @@ class Results:
 
 
 def compare(committed: pathlib.Path, again: pathlib.Path) -> list[dict[str, Any]]:
-    """The records of a comparison: both machines, then every run that is done in both sweeps, as committed and again.
+    """The records of a comparison: both machines, then every run that has ended in both sweeps, as committed and again.
 
-    Raises ValueError where no run is done in both.
+    A cell is compared where all of its committed runs have. Raises ValueError where there is none.
     """
     sweeps = {COMMITTED: read_sweep(committed), RERUN: read_sweep(again)}
     scores = {COMMITTED: {one["run"]: one for one in measured(sweeps[COMMITTED])}}
     shown = {one["metric"] for one in scores[COMMITTED].values()}
-    again_by = [one for metric in sorted(shown) for one in measured(sweeps[RERUN], metric=metric)]
+    again_by = [one for metric in sorted(shown) for one in measured(sweeps[RERUN], key=metric)]
     scores[RERUN] = {
         one["run"]: one for one in again_by if one["metric"] == scores[COMMITTED].get(one["run"], one)["metric"]
     }
-    both = [run for run in scores[COMMITTED] if run in scores[RERUN]]
+    cell_of = lambda run: (scores[COMMITTED][run]["task"], scores[COMMITTED][run]["variant"])
+    lacking = {cell_of(run) for run in scores[COMMITTED] if run not in scores[RERUN]}
+    both = [run for run in scores[COMMITTED] if cell_of(run) not in lacking]
     if not both:
+        there = f"{sum(run in scores[RERUN] for run in scores[COMMITTED])} of {len(scores[COMMITTED])} runs are there"
         raise ValueError(
-            f"no run of {committed} is done in {again} too: is it another sweep, or one of other versions?"
+            f"no cell of {committed} has all of its runs in {again} too: {there}; is it another sweep, one of other "
+            "versions, or not trained to its end?"
         )
     cells = {run: {key: scores[COMMITTED][run][key] for key in ("task", "variant", "metric")} for run in both}
     name = text(sweeps[COMMITTED].spec.get("name"))
@@ -124,7 +126,9 @@ def page(results: Results) -> str:
         machines="".join(f"| {' | '.join(map(markdown, row))} |\n" for row in machines),
         table=markdown_table(HEADER, map(row, results.cells)),
         outside=outside(results),
-        missing=f"{absent} of {about['committed']} committed runs were not trained again.\n" if absent else "",
+        missing=f"{absent} of {about['committed']} committed runs are of cells that were not trained again to the end.\n"
+        if absent
+        else "",
         records=about["records"],
     )
 
@@ -180,11 +184,7 @@ def _results(found: list[dict[str, Any]]) -> Results:
     cells: dict[tuple[str, str, str], dict[str, list[dict[str, Any]]]] = {}
     for one in runs:
         place = cells.setdefault((one["task"], one["variant"], one["metric"]), {})
-        place.setdefault(one["of"], []).append(one["values"])
-    made = []
-    for key, place in cells.items():
-        before, after = place[COMMITTED], place[RERUN]
-        values = lambda rows, name: np.array([row[name] for row in rows], float)
-        made.append(Cell(*key, [Quantity(name, values(before, name), values(after, name)[None]) for name in before[0]]))
+        place.setdefault(one["of"], []).append(one)
+    made = [Cell(*key, quantities(place[COMMITTED], [place[RERUN]])) for key, place in cells.items()]
     machines = {one["of"]: one for one in found if one["kind"] == "machine"}
     return Results(made, machines, recorded.about(found))

@@ -1,7 +1,8 @@
 """From records to numbers: the cell as committed and every rerun of it, by length, and which reruns lie inside its range.
 
-The number of a cell is the median of its runs, as in reports; a rerun is inside if its median lies within the range of the
-committed runs (the 95 % interval from 6 runs on, see `attnjax.report.intervals`).
+The number of a cell is the median of its runs, as in reports, in which a failed run has the worst score there is; a rerun is
+inside if its median lies within the range of the committed runs (the 95 % interval from 6 runs on, see
+`attnjax.report.intervals`).
 """
 
 import dataclasses
@@ -15,7 +16,7 @@ from jaxtyping import Float
 from attnjax.records.values import text
 from attnjax.report.groups import panels
 from attnjax.report.intervals import Estimate, of_runs
-from attnjax.report.metrics import declared, ordered
+from attnjax.report.metrics import declared, metric, ordered
 from attnjax.report.records import Sweep
 from attnjax.report.scores import metric_keys, outcome, scored
 from experiments import recorded
@@ -69,12 +70,13 @@ class Results:
     reruns: int
 
 
-def measured(sweep: Sweep, only: Sequence[str] | None = None, metric: str = "") -> list[dict[str, Any]]:
-    """A record per run that is done: task, seeds, rate, and values of the first metric past training, within, and by length.
+def measured(sweep: Sweep, only: Sequence[str] | None = None, key: str = "") -> list[dict[str, Any]]:
+    """A record per run that ended: task, seeds, rate, and values of the first metric past training, within, and by length.
 
-    `only` names the runs; all without it. `metric` is a key; without it the first that a report of the sweep prints.
+    A number that a run has lost is not among its values. `only` names the runs; all without it. `key` is that of a metric;
+    without it the first that a report of the sweep prints.
     """
-    first = (metric,) if metric else declared(text(sweep.spec.get("protocol")))
+    first = (key,) if key else declared(text(sweep.spec.get("protocol")))
     found = []
     for panel in panels(run for run in sweep.runs if only is None or run.id in only):
         keys = metric_keys(panel)
@@ -84,12 +86,12 @@ def measured(sweep: Sweep, only: Sequence[str] | None = None, metric: str = "") 
         for variant in panel.variants:
             scores = scored(panel, variant, shown)
             for run, past, within, curve in zip(scores.runs, scores.past, scores.within, scores.curve, strict=True):
-                if outcome(run) == "done":
+                if outcome(run) != "unfinished":
                     values = {"past training": past, "within": within}
                     values |= {str(length): value for length, value in zip(scores.lengths, curve, strict=True)}
                     seeds = {"seed": run.config["seed"], "data_seed": run.config["data_seed"]}
                     rate = run.config["train"]["learning_rate"]
-                    numbers = {name: float(value) for name, value in values.items()}
+                    numbers = {name: float(value) for name, value in values.items() if not np.isnan(value)}
                     cell = {"task": panel.label, "variant": variant.label}
                     found.append({"run": run.id, **cell, **seeds, "rate": rate, "metric": shown.key, "values": numbers})
     return found
@@ -98,14 +100,35 @@ def measured(sweep: Sweep, only: Sequence[str] | None = None, metric: str = "") 
 def tables(committed: list[dict[str, Any]], again: list[dict[str, Any]], units: Sequence[int]) -> list[dict[str, Any]]:
     """The records of a comparison: those of the committed runs, then those of every complete rerun, with their nudges."""
     rate = committed[0]["rate"]
-    order = [one["seed"] for one in committed]
+    order = [seeds_of(one) for one in committed]
     found: list[dict[str, Any]] = [{"kind": "run", "of": COMMITTED, **one} for one in committed]
     for unit in units:
         wanted = nudged(rate, unit) if unit else rate
-        here = {one["seed"]: one for one in again if one["rate"] == wanted}
+        here = {seeds_of(one): one for one in again if one["rate"] == wanted}
         if sorted(here) == sorted(order):
-            found += [{"kind": "run", "of": RERUN, "nudge": unit, **here[seed]} for seed in order]
+            found += [{"kind": "run", "of": RERUN, "nudge": unit, **here[seeds]} for seeds in order]
     return found
+
+
+def seeds_of(record: Mapping[str, Any]) -> tuple[int, int]:
+    """The seeds of parameters and of data."""
+    return record["seed"], record["data_seed"]
+
+
+def quantities(committed: Sequence[Mapping[str, Any]], again: Sequence[Sequence[Mapping[str, Any]]]) -> list[Quantity]:
+    """Every number of the runs of a cell and of its reruns. Raises ValueError where a run lacks one that another has."""
+    runs = [*committed, *(one for rerun in again for one in rerun)]
+    names = list(committed[0]["values"])
+    for one in runs:
+        if one["values"].keys() != set(names):
+            odd = sorted(one["values"].keys() ^ set(names))
+            raise ValueError(f"run {one['run']} was not measured at what the others were: {', '.join(odd)}")
+    worst = metric(committed[0]["metric"]).worst
+    # JSON has null for an infinite loss.
+    of = lambda rows, name: [worst if one["values"][name] is None else one["values"][name] for one in rows]
+    return [
+        Quantity(name, np.array(of(committed, name)), np.array([of(rerun, name) for rerun in again])) for name in names
+    ]
 
 
 def read(path: pathlib.Path) -> Results:
@@ -123,12 +146,4 @@ def _results(found: list[dict[str, Any]]) -> Results:
     if not (first and nudges):
         raise ValueError("there is no complete rerun in these records; the command that began them goes on")
     again = [[one for one in runs if one.get("nudge") == unit and one["of"] == RERUN] for unit in nudges]
-    quantities = [
-        Quantity(
-            name,
-            np.array([one["values"][name] for one in first], float),
-            np.array([[one["values"][name] for one in rerun] for rerun in again], float),
-        )
-        for name in first[0]["values"]
-    ]
-    return Results(quantities, recorded.about(found) | {"metric": first[0]["metric"]}, len(again))
+    return Results(quantities(first, again), recorded.about(found) | {"metric": first[0]["metric"]}, len(again))

@@ -74,7 +74,8 @@ wavelengths from L to 4L.*
 
 Spearman's rho over the bases that fitted ({fitted}), times the sign that the predictor has above, mean over seeds. Above 0 it
 is as predicted. *Given*: the partial rank correlation, with the other predictor held. The length factor is the largest tested
-L'/L up to which the excess stays within {rise} nats of that at L.
+L'/L up to which the excess stays within {rise} nats of that at L. A base fitted where more than half of its runs did, and all
+of its runs count: {runs}.
 
 {correlations}
 {afterwards}The same with the rise of the excess from L to 4L, and with the length factor of the loss itself:
@@ -144,6 +145,14 @@ def fitted_of(results: Results) -> str:
     return ", ".join(f"{int(one.fits.sum())} of {len(one.bases)} at L = {one.trained}" for one in results.lengths)
 
 
+def runs_of(one: Length) -> str:
+    """How many runs of the bases that fitted did so, and which seeds did under none of them."""
+    kept = one.learned[:, one.fits]
+    none = [str(seed) for seed, fits in zip(one.seeds, kept, strict=True) if not fits.any()]
+    seeds = f", and none of seed{'s' * (len(none) > 1)} {' and '.join(none)}" if none else ""
+    return f"at L = {one.trained} {kept.sum()} of the {kept.size} runs of these bases fitted{seeds}"
+
+
 def results_section(results: Results) -> str:
     """Tables and figure."""
     names = {name: PARTIAL.get(name, name) for name in (*SIGNS, *PARTIAL)}
@@ -161,6 +170,7 @@ def results_section(results: Results) -> str:
     seeds = len(results.lengths[0].seeds)
     return RESULTS.format(
         fitted=fitted_of(results),
+        runs="; ".join(map(runs_of, results.lengths)),
         correlations=markdown_table(header, [*rows, ["novelty minus base, difference of the two", *both]]),
         afterwards=afterwards(results) if results.verdict == "none" else "",
         others=markdown_table(header, others),
@@ -196,6 +206,7 @@ def table_of(one: Length) -> str:
     """The bases of one trained length; in italics those that did not fit."""
     header = [
         f"base, L = {one.trained}",
+        "runs that fitted",
         "wavelengths above L",
         "critical",
         "novelty",
@@ -206,7 +217,8 @@ def table_of(one: Length) -> str:
     for x, base in enumerate(one.bases):
         turns = wavelengths(base, HEAD)
         slow = ", ".join(f"{turn:,.0f}" for turn in turns[turns > one.trained]) or NONE
-        told = [f"{base:,.4g}" if base < 1e4 else f"{base:,.0f}", slow, f"{one.predictors['critical'][x]:.0f}"]
+        told = [f"{base:,.4g}" if base < 1e4 else f"{base:,.0f}"]
+        told += [f"{one.learned[:, x].sum()} of {len(one.seeds)}", slow, f"{one.predictors['critical'][x]:.0f}"]
         told += [decimal(one.predictors["novelty"][x]), decimal(one.factor[:, x].mean(), 2), cell(one.rise[:, x])]
         rows.append(told if one.fits[x] else [f"*{text}*" for text in told])
     return markdown_table(header, rows)

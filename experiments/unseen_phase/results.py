@@ -28,8 +28,8 @@ FEWEST_BASES = 12
 class Length:
     """All runs of one trained length L, a row per seed and a column per base in ascending order.
 
-    `factor` is the length factor of the excess, `plain` that of the loss itself, `rise` the excess at 4L less that at L. `fits`
-    says which bases enter correlations.
+    `factor` is the length factor of the excess, `plain` that of the loss itself, `rise` the excess at 4L less that at L.
+    `learned` says which runs fitted, `fits` which bases enter correlations, those of which more than half of the runs did.
     `rho[outcome][name]` is Spearman's correlation of a predictor with an outcome times the sign that it predicts, for each
     seed; "novelty | base" and "base | novelty" are partial correlations.
     `effects[group]` is the mean effect of clamping a group of pairs, a number per seed, NaN where no run broke.
@@ -42,6 +42,7 @@ class Length:
     factor: Float[np.ndarray, "S X"]
     plain: Float[np.ndarray, "S X"]
     rise: Float[np.ndarray, "S X"]
+    learned: Bool[np.ndarray, "S X"]
     fits: Bool[np.ndarray, " X"]
     predictors: Mapping[str, Float[np.ndarray, " X"]]
     rho: Mapping[str, Mapping[str, Float[np.ndarray, " S"]]]
@@ -94,14 +95,16 @@ def length(trained: int, runs: list[dict[str, Any]], clamps: list[dict[str, Any]
     table = [[by_place[seed, base] for base in bases] for seed in seeds]
     of = lambda function: np.array([[function(run, trained) for run in row] for row in table], float)
     outcomes = {"factor": of(factor_of), "plain": of(plain_of), "rise": of(rise_of)}
-    fits = (of(excess_of) <= RISE).mean(0) > 0.5
+    learned = of(excess_of) <= RISE
+    fits = learned.mean(0) > 0.5
     said = [predictors(base, HEAD, trained)._asdict() for base in bases]
     known = {name: np.array([one[name] for one in said]) for name in SIGNS}
     kept = {name: values[fits] for name, values in known.items()}
     rho = {name: signed(kept, -rows[:, fits] if name == "rise" else rows[:, fits]) for name, rows in outcomes.items()}
     broke = {run["run"] for run in runs if excess_of(run, trained) <= RISE < rise_of(run, trained)}
     effects, pairs = causes(clamps, broke, trained, seeds)
-    return Length(trained, bases, seeds, **outcomes, fits=fits, predictors=known, rho=rho, effects=effects, pairs=pairs)
+    known_of = {"learned": learned, "fits": fits, "predictors": known, "rho": rho, "effects": effects, "pairs": pairs}
+    return Length(trained, bases, seeds, **outcomes, **known_of)
 
 
 def signed(

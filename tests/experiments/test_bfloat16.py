@@ -1,6 +1,7 @@
 """The comparison of bfloat16 with float32: its intervals by hand, its verdicts, and the committed tables from their records."""
 
 import pathlib
+import shutil
 
 import numpy as np
 import pytest
@@ -50,6 +51,14 @@ def test_the_committed_tables_are_what_the_records_say():
     rows = [line for line in told.split("The difference at")[0].splitlines() if line.startswith("| ") and "[" in line]
     assert len(rows) == 4
     assert set(rows) <= set(readme)
+
+
+def test_another_sweep_is_one_sentence(tmp_path, capsys):
+    shutil.copytree(FOLDER.parent / "theta" / "records", tmp_path / "records")
+    assert main([str(tmp_path)]) == 2
+    assert capsys.readouterr().err == (
+        "bfloat16: error: the runs must be of one cell of each encoding under each policy, float32 and bfloat16\n"
+    )
 
 
 def test_a_folder_without_records_is_one_sentence(tmp_path, capsys):

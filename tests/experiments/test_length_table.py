@@ -15,7 +15,7 @@ from attnjax.sweep.tuning import tuning
 from experiments.length_table.__main__ import PAGES, load, main
 from experiments.length_table.figure import draw
 from experiments.length_table.page import notes, table_csv, table_md
-from experiments.length_table.records import Kept, line
+from experiments.length_table.records import Kept, from_line, line
 from experiments.length_table.results import compared, fits, reached, results
 from tests.report.synthetic import canonical, config, lines, write_run, write_spec
 from tests.report.synthetic import run_id as made_id
@@ -100,6 +100,7 @@ def test_factor_fit_rate_and_their_intervals_are_those_by_hand():
     ("fields", "fitted", "factor"),
     [
         ({"values": (1.0, 0.98, 1.0, 1.0, 0.9)}, True, 8.0),
+        ({"lengths": (4, 8, 16, 24), "values": (0.99, 0.99, 0.99, 0.0)}, True, 1.0),
         ({"values": (0.95, 0.95, 0.95, 0.5, 0.0)}, False, 17 / 16),
         ({"values": (1.0, 0.5, 1.0, 1.0, 1.0)}, False, 0.0),
         ({"values": ()}, False, 0.0),
@@ -170,6 +171,19 @@ def test_runs_are_paired_by_their_seeds():
         False
     ] * 7
     assert compared(cells["rope"], cells["alibi"]) == 1.0
+
+
+def test_two_cells_of_one_encoding_are_refused():
+    """Merged, each seed would count as two pairs."""
+    with pytest.raises(ValueError, match="^rope on copy has several runs of one seed: give one cell of each encoding$"):
+        made(run("rope", 0), run("rope", 0)._replace(run="another", learning_rate=1e-2), run("nope", 0))
+
+
+def test_lengths_that_do_not_ascend_are_refused():
+    table = line(run("rope", 0))
+    assert from_line(table) == run("rope", 0)
+    with pytest.raises(ValueError, match=f"^run {table['run']} has lengths that do not ascend$"):
+        from_line({**table, "lengths": list(reversed(table["lengths"]))})
 
 
 def test_unfitted_runs_are_in_no_ranking_and_no_agreement():

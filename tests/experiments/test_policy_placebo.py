@@ -8,6 +8,7 @@ import pytest
 from attnjax.config import load
 from attnjax.records import jsonl
 from attnjax.report import records as stored
+from attnjax.report.formatting import interval
 from attnjax.report.significance import flips, sign_flip, sign_flip_above
 from attnjax.sweep import expand, groups, plan, prepare, run_here
 from attnjax.train import train
@@ -64,6 +65,23 @@ def test_differences_by_hand():
     text = page.page(found)
     assert "A random start in training lifts exact match past training under Learned on copy by 0.3" in text
     assert "| *copy* | *T5 bias* | *randomized* |" in text
+    assert "(0 of 7 fitted)*" in text
+    low, high = learned.values.min(), learned.values.max()
+    assert f"| copy | Learned | offset | {interval(learned.mean)} | {low:.2f} to {high:.2f} | 0.016 |" in text
+
+
+def test_a_run_that_did_not_fit_is_counted_beside_the_mean_it_is_in():
+    tables = made_up({("learned", "offset"): 0.3})
+    odd = next(one for one in tables if one.get("run") == "learned offset 2")
+    odd["scores"] = [0.5, 0.5, 0.0, 0.0]
+    found = results(tables)
+    text = page.page(found)
+    one = next(one for one in found.differences if (one.encoding, one.policy) == ("learned", "offset"))
+    assert (one.fitted, one.fits.tolist()) == (True, [True, True, False, True, True, True, True])
+    assert one.values[2] == -0.5
+    assert f"Learned on copy by {interval(one.mean)} (6 of 7 fitted)" in text or one.p >= 0.05
+    assert f"| -0.50 to {one.values.max():.2f} (6 of 7 fitted) |" in text
+    assert "(0.93; 6 of 7 fitted)" in text
 
 
 def test_a_placebo_that_differs_breaks_the_table():

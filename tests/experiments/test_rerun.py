@@ -93,16 +93,44 @@ def test_records_without_a_rerun_are_refused(tmp_path):
 
 
 def test_a_rerun_that_lacks_a_seed_is_not_compared():
-    one = lambda seed, rate: {"seed": seed, "rate": rate, "run": f"{seed}"}
+    """The seeds of data count too: two runs here have the same seed of parameters."""
+    one = lambda seed, rate: {"seed": 0, "data_seed": seed, "rate": rate, "run": f"{seed}"}
     first = [one(0, 0.5), one(1, 0.5)]
     again = [*first, one(0, planning.nudged(0.5, 1))]
     found = results.tables(first, again, [0, 1])
-    assert [(row["of"], row["seed"], row.get("nudge")) for row in found] == [
+    assert [(row["of"], row["data_seed"], row.get("nudge")) for row in found] == [
         ("committed", 0, None),
         ("committed", 1, None),
         ("rerun", 0, 0),
         ("rerun", 1, 0),
     ]
+
+
+def test_an_infinite_loss_is_the_worst_and_a_lost_number_is_an_error():
+    """Medians 1.3 of 1.0 to 1.5 and an infinite loss, which JSON has as null."""
+    values = [1.0, 1.1, 1.2, 1.3, 1.4, 1.5, None]
+    runs = [{"run": str(k), "metric": "loss", "values": {"past training": x}} for k, x in enumerate(values)]
+    (one,) = results.quantities(runs, [runs])
+    assert (one.estimate.value, one.estimate.high, one.medians.tolist(), one.inside) == (1.3, np.inf, [1.3], 1)
+    with pytest.raises(ValueError, match="^run x was not measured at what the others were: 16$"):
+        results.quantities(
+            runs, [[*runs[1:], {"run": "x", "metric": "loss", "values": {"past training": 1.0, "16": 1.0}}]]
+        )
+
+
+def test_a_cell_that_measured_nothing_is_refused_before_it_is_trained_again(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(results, "measured", lambda *rest, **more: [])
+    monkeypatch.setattr("experiments.rerun.__main__.prepare", lambda *rest, **more: pytest.fail("it would be trained"))
+    assert main(["--out", str(tmp_path)]) == 2
+    words = "rerun: error: the runs of copy under alibi have measured nothing that could be compared\n"
+    assert capsys.readouterr().err == words
+
+
+def test_a_folder_in_place_of_the_page_is_one_sentence(tmp_path, capsys):
+    records(tmp_path, [[0, 0, 0]])
+    (tmp_path / "README.md").mkdir()
+    assert main(["--render", str(tmp_path)]) == 2
+    assert capsys.readouterr().err.startswith("rerun: error: ")
 
 
 @pytest.mark.slow
@@ -167,7 +195,7 @@ def test_a_whole_sweep_by_hand(tmp_path):
     assert "Of 1 medians past training 1 lie within the committed range, of 1 medians at single lengths 1." in text
     assert "| copy | RoPE | exact match, free running | 0.400 (range 0.200 to 0.500) | 0.450 | 1 of 1 |" in text
     assert "No median is outside." in text
-    assert "1 of 4 committed runs were not trained again." in text
+    assert "1 of 4 committed runs are of cells that were not trained again to the end." in text
     assert "| processor | that of committed | that of rerun |" in text
     text = elsewhere.page(elsewhere.read(both_sweeps(tmp_path / "b", [0.0, 0.1, 0.3])))
     assert "Of 1 medians past training 0 lie within the committed range, of 1 medians at single lengths 0." in text
@@ -202,11 +230,30 @@ def test_what_else_is_in_a_sweep_does_not_change_what_is_compared(tmp_path):
     assert beside[3:] == alone[3:]
 
 
+def test_a_failed_run_is_compared_as_the_worst_and_a_cell_without_a_run_is_not(tmp_path):
+    """Exact match of a cell of three runs, of which one fails again; and loses one run of another cell."""
+    again = tmp_path / "again"
+    shutil.copytree(COMMITTED, again)
+    alone = elsewhere.compare(COMMITTED, COMMITTED)
+    of = lambda rows, name: [row for row in rows if row["kind"] == "run" and row["of"] == name]
+    cells = {(row["task"], row["variant"]): row["run"] for row in of(alone, "committed")}
+    failed, lost = cells["copy", "NoPE"], cells["markov", "RoPE"]
+    status = {**json.loads((again / failed / "status.json").read_text()), "state": "failed", "reason": "nan at step 3"}
+    (again / failed / "status.json").write_text(json.dumps(status))
+    shutil.rmtree(again / lost)
+    found = elsewhere.compare(COMMITTED, again)
+    assert len(of(found, "committed")) == len(of(found, "rerun")) == 21
+    (row,) = [row for row in of(found, "rerun") if row["run"] == failed]
+    assert set(row["values"].values()) == {0.0}
+    assert ("markov", "RoPE") not in {(row["task"], row["variant"]) for row in found if row["kind"] == "run"}
+    assert (found[0]["committed"], found[0]["both"]) == (24, 21)
+
+
 def test_a_sweep_without_a_common_run_is_refused(tmp_path, capsys):
     other = COMMITTED.parents[1] / "theta" / "records"
     assert main(["--compare", str(other), "--out", str(tmp_path)]) == 2
-    assert "no run of" in (text := capsys.readouterr().err)
-    assert "is it another sweep, or one of other versions?" in text
+    assert "no cell of" in (text := capsys.readouterr().err)
+    assert "too: 0 of 24 runs are there; is it another sweep, one of other versions, or not trained to its end?" in text
     assert not list(tmp_path.iterdir())
 
 

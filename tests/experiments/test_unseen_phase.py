@@ -276,7 +276,8 @@ def test_numbers_of_a_base_by_hand():
     assert set(one.effects) == {*GROUPS, "all"}
     text = page.page(found)
     assert "too few bases fitted the task for a verdict" in text
-    assert "| 1,000 | 84, 199, 471, 1,117, 2,650 | 2 |" in text
+    assert "| 1,000 | 6 of 6 | 84, 199, 471, 1,117, 2,650 | 2 |" in text
+    assert "at L = 64 12 of the 12 runs of these bases fitted;" in text
 
 
 def test_records_that_lack_a_run_or_all_are_one_sentence(tmp_path, capsys):

@@ -112,6 +112,25 @@ def test_what_did_not_fit_is_neither_ranked_nor_compared(make: Callable[..., Swe
     assert told == {"RoPE": "", "ALiBi": "", "T5 bias": "yes"}
 
 
+def test_runs_that_answer_exactly_the_share_that_fits_have_fitted(make: Callable[..., Sweep]):
+    """The mean of 0.99 three times over is 0.9899999999999999."""
+    inside = {5: 0.99, 10: 0.99, 20: 0.99}
+    assert np.mean(list(inside.values())) < 0.99
+    task = summarise(make(*[(n, seed, {**inside, 40: 0.5}) for n in ("rope", "t5") for seed in range(6)])).tasks[0]
+    assert [(one.fit, one.unfitted) for one in task.counts] == [(6, False)] * 2
+    assert len(task.differences) == 1
+
+
+def test_as_many_right_answers_are_the_same_score_in_whatever_order(make: Callable[..., Sweep]):
+    """Means of the same five shares, summed in two orders, differ by 1e-16 in each of six pairs of runs."""
+    shares = {"rope": (0.99, 0.99, 0.98, 0.99, 0.99), "t5": (0.99, 0.99, 0.99, 0.99, 0.98)}
+    assert np.mean(shares["rope"]) != np.mean(shares["t5"])
+    past = {name: dict(zip((40, 60, 80, 120, 160), of, strict=True)) for name, of in shares.items()}
+    task = summarise(make(*[(n, seed, {20: 1.0, **past[n]}) for n in past for seed in range(6)])).tasks[0]
+    assert [one.p for one in task.differences] == [1.0]
+    assert {(one.probability, one.p) for one in task.improvement.values()} == {(0.5, 1.0)}
+
+
 def test_a_text_has_no_notion_of_fit(make: Callable[..., Sweep]):
     runs = [(name, seed, {20: 3.0, 40: 5.0}) for name in ("rope", "t5") for seed in range(3)]
     (task,) = summarise(make(*runs, task="text", metric="loss_sliding")).tasks

@@ -45,6 +45,16 @@ def population(until: float, **changes):
     return runs
 
 
+def test_a_mean_of_exactly_the_share_that_ends_a_run_ends_it(tmp_path):
+    """The mean of 0.99 at three lengths is 0.9899999999999999."""
+    (run,) = population(0.99)[:1]
+    row = {"metric": "exact_match", "split": "validation", "value": 0.99}
+    assert statistics.fmean([0.99] * 3) < 0.99
+    fitted = Fitted(run, [tmp_path])
+    assert fitted.reached([[[row]], [[row]], [[row]]], [0]) == [0]
+    assert fitted.reached([[[row]], [[row]], [[{**row, "value": 0.98}]]], [0]) == []
+
+
 @pytest.fixture(scope="module", autouse=True)
 def _one_compilation():
     """All calls of `train` here share their programs, which do not depend on `until`."""
