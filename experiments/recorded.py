@@ -37,6 +37,22 @@ def ends_of(runs: int) -> str:
     return f"95 % bootstrap interval of {runs} runs"
 
 
+def t_ends_of(runs: int) -> str:
+    """What stands behind a mean of runs of `attnjax.report.intervals.of_mean`.
+
+    Example:
+      >>> t_ends_of(3), t_ends_of(8)
+      ('range of the 3 runs', '95 % t interval of 8 runs')
+    """
+    return (
+        f"95 % t interval of {runs} runs"
+        if runs >= FEWEST
+        else ends_of(runs)
+        if runs == 1
+        else f"range of the {runs} runs"
+    )
+
+
 def begin(path: pathlib.Path, protocol: Record) -> list[Record]:
     """All records that are in the file already. A new file begins with the protocol and where it is followed.
 

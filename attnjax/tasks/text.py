@@ -195,16 +195,22 @@ def read_files(path: str | None, split: str, pattern: str, cap: int, split_by: s
             return part, [len(part)]
         if not root.is_dir():
             raise ValueError(f"Text: no file or folder at {path!r}")
-        found = list(itertools.islice(_names(path, root, pattern), MOST_FILES + 1))
-        if len(found) > MOST_FILES:
-            raise ValueError(f"Text: {path!r} has more than {MOST_FILES} files; give a smaller folder, or a pattern")
-        first = {name: name for name in found}
-        if split_by == "group":
-            first = groups({name: long_lines((root / name).read_bytes()) for name in found})
-        chosen = sorted((place(name)[1], name) for name in found if place(first[name])[0] == split)
-        return _joined([root / name for _, name in chosen], cap)
+        return _joined(files_of(path, split, pattern, split_by), cap)
     except OSError as error:
         raise ValueError(f"Text: cannot read {error.filename or path!r}: {error.strerror}") from error
+
+
+def files_of(path: str | None, split: str, pattern: str, split_by: str = "file") -> list[Path]:
+    """The files of a split of a folder, in the order in which they are read."""
+    root = _root(path)
+    found = list(itertools.islice(_names(path, root, pattern), MOST_FILES + 1))
+    if len(found) > MOST_FILES:
+        raise ValueError(f"Text: {path!r} has more than {MOST_FILES} files; give a smaller folder, or a pattern")
+    first = {name: name for name in found}
+    if split_by == "group":
+        first = groups({name: long_lines((root / name).read_bytes()) for name in found})
+    chosen = sorted((place(name)[1], name) for name in found if place(first[name])[0] == split)
+    return [root / name for _, name in chosen]
 
 
 def place(name: str) -> tuple[str, str]:

@@ -5,14 +5,12 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from attnjax.report.formatting import decimal, interval, markdown
-from attnjax.report.statistics import Estimate
+from attnjax.report.intervals import FEWEST, INTERVAL, RANGE, Estimate
 from attnjax.report.style import style
 from experiments.head_pruning.results import SHARES, Cell, Results, estimate
 
 Values = Callable[[Cell], np.ndarray]
 """One number per run of a cell."""
-FEW_RUNS = 3
-"""Up to so many runs an interval over them is their range (`experiments.recorded.ends_of`)."""
 
 
 def claim(results: Results) -> str:
@@ -50,7 +48,7 @@ def choice(cells: Sequence[Cell]) -> str:
 def ground(cells: Sequence[Cell]) -> str:
     """What `compared` goes by: the runs themselves where they are few, and otherwise an interval over them."""
     runs = min(len(cell.correlation) for cell in cells)
-    if runs <= FEW_RUNS:
+    if runs < FEWEST:
         return f"in all {runs} runs; so few runs show no more" if runs > 1 else "one run shows no difference"
     return "95 % interval of the difference, over runs"
 
@@ -128,7 +126,8 @@ def number(found: Estimate) -> str:
 def percent(found: Estimate) -> str:
     """41.2 % [40.1, 42.0]."""
     value, low, high = (decimal(100 * end, 1) for end in (found.value, found.low, found.high))
-    return f"{value} % [{low}, {high}]"
+    known = {INTERVAL: f"[{low}, {high}]", RANGE: f"(range {low} to {high})"}
+    return f"{value} % {known.get(found.kind, '(no interval)')}"
 
 
 def named(cells: Sequence[Cell], among: Sequence[Cell]) -> str:

@@ -10,11 +10,6 @@ from experiments.head_pruning.tables import curves_md, half_table
 
 RECORDS = recorded.RECORDS
 
-FEW = (
-    "With few runs such intervals are too narrow.",
-    "The range of three runs is no confidence interval; it excludes 0 exactly where all three agree.",
-)
-
 PAGE = """# What does a trained language model lose with its heads?
 
 **Claim.** {claim}
@@ -49,10 +44,10 @@ each run, their mean and 95 % of them.*
 ### Windows of {double} bytes
 
 {long}{absent}
-Cells are the mean over runs (from 4 runs on, the interquartile mean) with the {ends}; a column with + is the
+Cells are the mean over runs with the {ends}; a column with + is the
 rise of the loss with {half} of {total} heads left, or with none. *Half, of all*: the rise with {half} heads left by
 importance, divided by that without any, run by run. *Heads to spare*: how many go by importance before the loss first rises by
-more than that share of it. The random column is the mean over orders. {few} All
+more than that share of it. The random column is the mean over orders. All
 numbers are in [table.md](table.md) and [records.jsonl](records.jsonl).
 
 ![Loss against heads kept, windows of {double} bytes](figure_double.png)
@@ -104,8 +99,7 @@ def page(results: Results) -> str:
         encodings=", ".join(label(cell) for cell in short),
         seeds=", ".join(map(str, sorted({one["seed"] for one in results.runs}))),
         total=results.heads,
-        ends=recorded.ends_of(min(len(cell.correlation) for cell in short)),
-        few=FEW[all(len(cell.correlation) == 3 for cell in short)],
+        ends=recorded.t_ends_of(min(len(cell.correlation) for cell in short)),
         half=f"{short[0].kept[short[0].half]:g}",
         **{name: run[name] for name in ("layers", "heads", "model", "hidden", "steps", "text")},
         **{name: about[name] for name in ("documents", "orders", "date", "python", "jax", "flax")},

@@ -1,7 +1,7 @@
 """From records to numbers: what pruning costs under each encoding, over the seeds of its runs, against random orders.
 
 A run is one number everywhere: its mean over documents and, for random orders, over orders. What is said of an encoding is
-the IQM over its runs (the mean, if they are fewer than 4) with the 95 % interval of a bootstrap over them.
+the mean over its runs with its 95 % t interval, or the range of fewer than 6 runs.
 """
 
 import dataclasses
@@ -13,8 +13,8 @@ import numpy as np
 from jaxtyping import Float
 from scipy import stats
 
-from attnjax.report import statistics, style
-from attnjax.report.statistics import Estimate
+from attnjax.report import style
+from attnjax.report.intervals import Estimate, of_mean
 from experiments import recorded
 
 ORDERS = ("importance", "recomputed", "random")
@@ -85,8 +85,8 @@ class Results:
 
 
 def estimate(values: Float[np.ndarray, " runs"]) -> Estimate:
-    """The IQM over runs and its interval."""
-    return statistics.bootstrap([values])
+    """The mean over runs and its interval."""
+    return of_mean(values)
 
 
 def read(path: pathlib.Path) -> Results:

@@ -1,7 +1,7 @@
 """The tables of the page and of table.md, as Markdown."""
 
 from attnjax.report.formatting import decimal, interval, markdown, markdown_table
-from attnjax.report.statistics import Estimate, iqm
+from attnjax.report.intervals import Estimate
 from attnjax.report.style import style
 from experiments.head_pruning.results import ORDERS, SHARES, Cell, Results, estimate
 
@@ -54,6 +54,6 @@ def curve_table(cells: list[Cell], number: str) -> str:
     rows = []
     for cell in cells:
         for kind, values in getattr(cell, number).items():
-            points = iqm([values.mean(1).T])
+            points = values.mean((0, 1))
             rows.append([markdown(style(cell.encoding).label), NAMES[kind], *map(decimal, points)])
     return markdown_table(header, rows)

@@ -6,14 +6,12 @@
 A file belongs to the split that `tasks/text.py` gives it. Windows of one file are parts of one document.
 """
 
-import sysconfig
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
-from attnjax.tasks.text import NOT_EVERYWHERE, Text, names, place
+from attnjax.tasks.text import Text, files_of
 from attnjax.typing import Bool, Int
 from experiments.head_specialization.names import name_links
 from experiments.head_specialization.source import Link, bracket_links, inside, parse
@@ -72,13 +70,10 @@ def held_out(text: Text, split: str) -> Iterator[tuple[str, bytes]]:
     """(name, bytes) of every file that `text.for_split(split)` reads, in its order."""
     if split not in ("validation", "test"):
         raise ValueError(f"split must be validation or test, which training never reads, got {split!r}")
-    root = Path(sysconfig.get_path("stdlib") if text.path is None else text.path)
-    if not root.is_dir():
+    if not text.root.is_dir():
         raise ValueError(f"documents are files of a folder; {text.path!r} is none")
-    skipped, pattern = (NOT_EVERYWHERE, "*.py") if text.path is None else ((), text.pattern)
-    for (where, _), name in sorted((place(name), name) for name in names(root, pattern, skipped)):
-        if where == split:
-            yield name, (root / name).read_bytes()
+    for file in files_of(text.path, split, text.pattern, text.split_by):
+        yield file.relative_to(text.root).as_posix(), file.read_bytes()
 
 
 def cut(sources: Sequence[Source], length: int, per_file: int = 4) -> Windows:

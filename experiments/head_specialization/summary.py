@@ -5,11 +5,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from attnjax.report.formatting import NONE, decimal, interval, markdown_table
-from attnjax.report.statistics import Estimate, bootstrap
+from attnjax.report.formatting import NONE, decimal, interval, markdown_table, probability
+from attnjax.report.intervals import Estimate, of_mean
+from attnjax.report.significance import holm, sign_flip
 from attnjax.report.style import order, style
 from experiments.head_specialization.measure import Results
-from experiments.recorded import ends_of
+from experiments.recorded import t_ends_of
 
 TITLES = (
     ("previous_token", "previous byte"),
@@ -20,6 +21,10 @@ TITLES = (
     ("name", "name to definition"),
 )
 """The patterns that are reported. White space is not (`measure.LEFT_OUT`), though the committed rows have it."""
+
+
+TESTED = ("previous_token", "rope")
+"""The pattern and the encoding that the protocol compares with all others (configs/heads_lm.py); nothing else is tested."""
 
 
 class Cell(NamedTuple):
@@ -47,7 +52,7 @@ def cell(results: Results, pattern: str, encoding: str, stage: str = "trained") 
     wanted = {"pattern": pattern, "encoding": encoding, "stage": stage}
     rows = [row for row in results.patterns if wanted.items() <= row.items()]
     best = tuple(row["best_head"] for row in rows if row["best_head"] is not None)
-    estimate = bootstrap([np.array(best)]) if best else None
+    estimate = of_mean(np.array(best)) if best else None
     return Cell(best, estimate, sum(row["stand_out"] for row in rows), sum(row["heads"] for row in rows))
 
 
@@ -66,7 +71,7 @@ def table(results: Results) -> str:
     runs = max((len(cell(results, name, one).best) for name, _ in found for one in names), default=1)
     first = (
         f"Attention that the best head gives to its targets, chosen and counted on different files: mean of the seeds with "
-        f"the {ends_of(runs)}. {about['windows']} windows of {about['length']} bytes from {about['files']} held-out "
+        f"the {t_ends_of(runs)}. {about['windows']} windows of {about['length']} bytes from {about['files']} held-out "
         f"files of {about['source']} (Python {about['python']}). *Best offset* is the best that a fixed distance could do."
     )
     second = (
@@ -91,8 +96,31 @@ def claim(results: Results) -> str:
         ends = [f"{style(name).label} {interval(cells[name].estimate, 2)}" for _, name in (ranked[-1:] + ranked[:1])]
         levels = f"best offset {decimal(beside(results, pattern, 'baseline'), 2)}"
         levels += f", chance {decimal(beside(results, pattern, 'chance'), 2)}"
-        lines.append(f"* **{title}**: {stand}. Best head: from {' down to '.join(ends) or NONE} ({levels}).\n")
+        tested = told(results) if pattern == TESTED[0] else ""
+        lines.append(f"* **{title}**: {stand}. Best head: from {' down to '.join(ends) or NONE} ({levels}).{tested}\n")
     return "".join(lines)
+
+
+def told(results: Results) -> str:
+    """The comparison of the protocol in a sentence; "" where no two encodings share seeds."""
+    found = differences(results)
+    parts = ", ".join(f"{style(name).label} {interval(one, 2)} (p = {probability(p)})" for name, one, p in found)
+    corrected = f"p of all sign flips, with Holm's correction over {len(found)}"
+    return f" {style(TESTED[1]).label} less, by seed: {parts}; {corrected}." if found else ""
+
+
+def differences(results: Results) -> list[tuple[str, Estimate, float]]:
+    """The best head under the encoding that the protocol names less that under each other, by seed: name, mean, Holm's p."""
+    pattern, first = TESTED
+    rows = [row for row in results.patterns if (row["pattern"], row["stage"]) == (pattern, "trained")]
+    best = {(row["encoding"], row["seed"]): row["best_head"] for row in rows if row["best_head"] is not None}
+    found = []
+    for name in encodings(results):
+        seeds = [seed for encoding, seed in best if encoding == name and name != first and (first, seed) in best]
+        if len(seeds) > 1:
+            found.append((name, np.array([best[first, seed] - best[name, seed] for seed in seeds])))
+    adjusted = holm([sign_flip(values) for _, values in found])
+    return [(name, of_mean(values), p) for (name, values), p in zip(found, adjusted, strict=True)]
 
 
 def _comparison(results: Results, pattern: str) -> Iterable[str]:

@@ -5,7 +5,7 @@ import pathlib
 import numpy as np
 
 from attnjax.report.formatting import NONE, decimal, interval, markdown, markdown_table
-from attnjax.report.statistics import bootstrap
+from attnjax.report.intervals import of_mean
 from attnjax.report.style import style
 from experiments import recorded
 from experiments.reading_positions.results import PROBES, Cell, Results, read
@@ -52,8 +52,7 @@ Before training, and with shuffled positions, of the features behind the last la
 ## The rotations in use
 
 {rotary}
-Cells are the mean over runs (from 4 runs on, the interquartile mean) with the {ends}; with few runs that is
-no confidence interval. All numbers are in [records.jsonl](records.jsonl).
+Cells are the mean over runs with the {ends}. All numbers are in [records.jsonl](records.jsonl).
 
 ## Make it again
 
@@ -94,7 +93,7 @@ def page(results: Results) -> str:
         rotary="\n".join(filter(None, map(rotary_text, results.cells))) or "No encoding rotates.\n",
         runs=len(results.runs),
         seeds=", ".join(map(str, sorted({one["seed"] for one in results.runs}))),
-        ends=recorded.ends_of(len({one["seed"] for one in results.runs})),
+        ends=recorded.t_ends_of(len({one["seed"] for one in results.runs})),
         # Records of before 2026-11-27 are of this text alone, and do not name it.
         text=run.get("text", "the standard library of Python"),
         last=trained - 1,
@@ -108,7 +107,7 @@ def page(results: Results) -> str:
 
 def claim(results: Results) -> str:
     """How well the position is read before the last layer, behind it, before training, and beyond trained lengths."""
-    at = lambda depth, of="trained": {cell.encoding: bootstrap([cell.within[of][:, depth]]) for cell in results.cells}
+    at = lambda depth, of="trained": {cell.encoding: of_mean(cell.within[of][:, depth]) for cell in results.cells}
     entering, last, before = at(-2), at(-1), at(-2, "untrained")
     ranked = sorted(last, key=lambda name: -entering[name].value)
     told = lambda found, show: ", ".join(f"{label(name)} {show(found[name])}" for name in ranked)
@@ -118,7 +117,7 @@ def claim(results: Results) -> str:
         f"{told(entering, lambda one: interval(one, 2))}; at initialisation R2 there is {told(before, short)}.",
         f"After that layer R2 is {told(last, short)}.",
     ]
-    beyond = {cell.encoding: bootstrap([cell.beyond["trained"][:, -2]]).value for cell in results.cells}
+    beyond = {cell.encoding: of_mean(cell.beyond["trained"][:, -2]).value for cell in results.cells}
     there = [label(name) for name in ranked if beyond[name] > 0]
     sentences.append(f"Beyond trained lengths, at its input, it is above 0 under {', '.join(there) or 'no encoding'}.")
     for cell in results.cells:
@@ -145,14 +144,14 @@ def probe_table(results: Results, where: str, of: str = "trained") -> str:
     """A row per encoding, a column per depth."""
     depths = results.cells[0].within["trained"].shape[1]
     header = ["encoding", *(f"input of layer {layer}" for layer in range(depths - 1)), "features"]
-    value = lambda cell, depth: interval(bootstrap([getattr(cell, where)[of][:, depth]]), 2)
+    value = lambda cell, depth: interval(of_mean(getattr(cell, where)[of][:, depth]), 2)
     rows = [[label(cell.encoding), *(value(cell, depth) for depth in range(depths))] for cell in results.cells]
     return markdown_table(header, rows)
 
 
 def control_table(results: Results) -> str:
     """A row per encoding: the probe, and its two controls."""
-    value = lambda cell, of: interval(bootstrap([cell.within[of][:, -1]]), 2)
+    value = lambda cell, of: interval(of_mean(cell.within[of][:, -1]), 2)
     return markdown_table(
         ["encoding", *PROBES], [[label(cell.encoding), *(value(cell, of) for of in PROBES)] for cell in results.cells]
     )

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from attnjax.report.statistics import Estimate, bootstrap
+from attnjax.report.intervals import Estimate, of_mean
 from attnjax.report.style import order
 from attnjax.typing import Bool, Float
 from experiments import recorded
@@ -38,7 +38,7 @@ class Cell:
         """The share of the use that lies on frequencies which leave training, mean over heads, over runs."""
         if self.share is None or self.leaves is None:
             return None
-        return bootstrap([self.share[..., self.leaves].sum(-1).mean((1, 2))])
+        return of_mean(self.share[..., self.leaves].sum(-1).mean((1, 2)))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -26,6 +26,23 @@ def test_files_are_those_that_text_reads(folder):
         assert whole == text.for_split(split).data.tobytes()
 
 
+def test_near_duplicates_stay_in_the_split_that_text_puts_them_in(tmp_path):
+    """Parted file by file, copies would be held out of which training reads others."""
+    lines = lambda name: "".join(f"{name}_{k} = 'a line that is long enough to be counted: {k}'\n" for k in range(9))
+    for number in range(40):
+        (tmp_path / f"own{number}.py").write_text(lines(f"value{number}"))
+        (tmp_path / f"copy{number}.py").write_text(lines("value") + f"x = {number}\n")
+    held = {}
+    for split_by in ("file", "group"):
+        text = Text(str(tmp_path), split_by=split_by)
+        for split in ("validation", "test"):
+            found = list(held_out(text, split))
+            assert b"".join(data + b"\0" for _, data in found) == text.for_split(split).data.tobytes()
+            held.setdefault(split_by, []).extend(name for name, _ in found if "copy" in name)
+    assert 0 < len(held["file"]) < 40
+    assert len(held["group"]) in (0, 40)
+
+
 def test_files_that_are_no_python_are_skipped_and_counted(folder):
     text = Text(str(folder))
     files = list(held_out(text, "test"))

@@ -5,9 +5,11 @@ import shutil
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from attnjax.config import load
 from attnjax.report.drawing import settings
+from attnjax.report.formatting import interval
 from attnjax.sweep import plan, prepare, run_here
 from attnjax.train import train
 from experiments.head_specialization import measure, picture, summary
@@ -36,8 +38,8 @@ def results() -> measure.Results:
 def test_a_cell_is_the_mean_of_its_seeds(results):
     found = summary.cell(results, "induction", "rope")
     assert found.best == (0.5, 0.6, 0.7)
-    # Of three runs all 27 resamples: the ends of their means are those of the runs.
     assert (found.estimate.value, found.estimate.low, found.estimate.high) == pytest.approx((0.6, 0.5, 0.7))
+    assert found.estimate.kind == "range"
     assert (found.stand_out, found.heads) == (3, 24)
     assert summary.cell(results, "induction", "t5").estimate is None
 
@@ -45,19 +47,43 @@ def test_a_cell_is_the_mean_of_its_seeds(results):
 def test_the_table_says_it(results):
     text = summary.table(results)
     assert "| pattern | best offset | chance | RoPE | ALiBi |" in text
-    assert "| induction | 0.20 | 0.05 | 0.60 [0.50, 0.70] | 0.20 [0.10, 0.30] |" in text
+    assert "| induction | 0.20 | 0.05 | 0.60 (range 0.50 to 0.70) | 0.20 (range 0.10 to 0.30) |" in text
     assert "| induction | 3 of 24 (0) | 6 of 24 (0) |" in text
     assert "7 windows of 128 bytes from 5 held-out files of the standard library (Python 3.11.7)" in text
 
 
 def test_the_claim_names_both_ends(results):
     expected = (
-        "* **induction**: heads stand out under RoPE (3 of 24), ALiBi (6 of 24). Best head: from RoPE 0.60 [0.50, 0.70] "
-        "down to ALiBi 0.20 [0.10, 0.30] (best offset 0.20, chance 0.05).\n"
+        "* **induction**: heads stand out under RoPE (3 of 24), ALiBi (6 of 24). Best head: from RoPE 0.60 (range 0.50 to "
+        "0.70) down to ALiBi 0.20 (range 0.10 to 0.30) (best offset 0.20, chance 0.05).\n"
     )
     assert summary.claim(results) == expected
     nothing = results._replace(patterns=[{**one, "stand_out": 0} for one in results.patterns])
     assert "no head stands out" in summary.claim(nothing)
+
+
+def test_the_comparison_of_the_protocol_by_hand(results):
+    """RoPE above NoPE in each of six pairs, and 0.1, 0.1, -0.1 and 0.4 from ALiBi: p = 2 / 64, times 2, and 8 / 16."""
+    best = {
+        "rope": (0.5, 0.6, 0.7, 0.6, 0.5, 0.6),
+        "nope": (0.1, 0.1, 0.2, 0.3, 0.3, 0.1),
+        "alibi": (0.4, 0.5, 0.8, 0.2),
+    }
+    rows = [row(name, k, one, pattern="previous_token") for name, of in best.items() for k, one in enumerate(of)]
+    rows += [row("nope", k, 0.9, "untrained", "previous_token") for k in range(6)]
+    # Pairs are those of equal seeds, in whatever order the rows are.
+    found = summary.differences(results._replace(patterns=[*results.patterns, *reversed(rows)]))
+    assert [(name, p) for name, _, p in found] == [("nope", 4 / 64), ("alibi", 8 / 16)]
+    by_hand = stats.ttest_rel(best["rope"], best["nope"]).confidence_interval()
+    nope, alibi = (one for _, one, _ in found)
+    assert (nope.low, nope.high) == pytest.approx((by_hand.low, by_hand.high))
+    assert (alibi.kind, alibi.value) == ("range", pytest.approx(0.125))
+    said = summary.claim(results._replace(patterns=rows))
+    assert (
+        f"RoPE less, by seed: NoPE {interval(nope, 2)} (p = 0.062), ALiBi 0.12 (range -0.10 to 0.40) (p = 0.500);"
+        in said
+    )
+    assert "p of all sign flips, with Holm's correction over 2.\n" in said
 
 
 def test_the_committed_statements_are_made_anew_from_the_records(tmp_path):
@@ -94,11 +120,12 @@ def test_the_figure_has_a_panel_per_pattern(results):
     assert [0.5, 0.6, 0.7] in [list(values) for values in points]
 
 
-def test_the_sweep_is_of_six_encodings_and_three_seeds():
+def test_the_sweep_is_of_six_encodings_and_eight_seeds():
     file = load("heads_lm")
     runs = [one.config for one in plan(file.config, file.sweep())]
-    assert len(runs) == 18
-    assert {run.seed for run in runs} == {0, 1, 2}
+    assert len(runs) == 48
+    assert {run.seed for run in runs} == set(range(8))
+    assert all(run.model.embed_scale for run in runs)
     assert len({run.model.encoding.name for run in runs}) == 6
 
 

@@ -56,9 +56,10 @@ def test_numbers_by_hand():
     assert nope.leaving is None
     assert page.claim(found) == (
         "At the input of the last layer a linear map reads the position, within trained lengths, with R2 of RoPE 0.50 "
-        "[0.50, 0.50], NoPE 0.20 [0.20, 0.20]; at initialisation R2 there is RoPE 0.00, NoPE 0.00. After that layer R2 is "
-        "RoPE 0.80, NoPE 0.30. Beyond trained lengths, at its input, it is above 0 under RoPE. Under RoPE 1 of 3 "
-        "frequencies leave training: they carry 0.25 [0.25, 0.25] of the use, and equal use of all would give them 0.33."
+        "(range 0.50 to 0.50), NoPE 0.20 (no interval); at initialisation R2 there is RoPE 0.00, NoPE 0.00. After that "
+        "layer R2 is RoPE 0.80, NoPE 0.30. Beyond trained lengths, at its input, it is above 0 under RoPE. Under RoPE 1 of 3 "
+        "frequencies leave training: they carry 0.25 (range 0.25 to 0.25) of the use, and equal use of all would give them "
+        "0.33."
     )
     text = page.rotary_text(rope)
     assert "| layer | 6 | 63 * | inf |\n" in text
