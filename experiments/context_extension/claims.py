@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable
 
 from attnjax.report.formatting import decimal, interval, markdown
+from attnjax.report.intervals import FEWEST
 from attnjax.report.statistics import Estimate
 from experiments.context_extension.methods import look
 from experiments.context_extension.results import Cell, Results, Values, mean_of
@@ -27,13 +28,13 @@ def claim(results: Results) -> str:
 
 
 def lowest(results: Results, stage: str, length: int) -> str:
-    """The method with the lowest loss at the end of a length, beside the trained model at the trained length, and from what no
-    difference is shown.
+    """The method with the lowest mean loss at the end of a length, beside the trained model at the trained length, and from
+    what it is not told apart.
     """
     best, *others = ranked(results, stage, "sliding", length)
     _, _, tied = sorted_out(others, lambda cell: cell.units("sliding", length) - best.units("sliding", length))
     text, names = (
-        f"{label(best)} is lowest there, {interval(best.estimate('sliding', length))}",
+        f"{label(best)} has the lowest mean loss there, {interval(best.estimate('sliding', length))}",
         [label(x) for x in tied],
     )
     if (plain := results.cells["zero-shot"].get("none")) is not None:
@@ -46,7 +47,12 @@ def lowest(results: Results, stage: str, length: int) -> str:
             text += f", {interval(lower)} below {label(plain)} at {short}"
         else:
             names = [f"{label(plain)} at {short}", *names]
-    return f"{text} (no difference shown: {', '.join(names)})" if names else text
+    return f"{text} ({undecided(results)}: {', '.join(names)})" if names else text
+
+
+def undecided(results: Results) -> str:
+    """What is said where a difference is neither above nor below 0; of too few runs for an interval, of their signs."""
+    return "not the same sign in every run" if 1 < len(results.runs) < FEWEST else "no difference shown"
 
 
 def bullets(results: Results) -> list[str]:
@@ -75,7 +81,7 @@ def context(results: Results, stage: str) -> str:
     change = lambda cell: cell.units("sliding", long) - cell.units("sliding", short)
     better, worse, rest = sorted_out(cells, change)
     said = []
-    for found, text in ((better, "lower"), (worse, "higher"), (rest, "not shown to differ")):
+    for found, text in ((better, "lower"), (worse, "higher"), (rest, undecided(results))):
         said += [f"{text} under {listed(found)}"] if found else []
     return (
         f"**More context, {named(stage)}**: the same {results.about['unit']}s are predicted with {long} before them instead "
@@ -100,7 +106,7 @@ def gain(results: Results, length: int) -> str:
     better, worse, rest = sorted_out(cells, lambda cell: cell.units("sliding", length) - plain)
     said = [f"ahead: {listed(better)}"] if better else []
     said += [f"behind: {listed(worse)}"] if worse else []
-    said += [f"no difference shown: {listed(rest)}"] if rest else []
+    said += [f"{undecided(results)}: {listed(rest)}"] if rest else []
     return f"**Against fine-tuning RoPE as it is**, at the end of {length}: {'; '.join(said)}."
 
 

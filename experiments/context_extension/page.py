@@ -7,6 +7,7 @@ from attnjax.modules import extended_encoding
 from attnjax.modules.extension import KEEP
 from attnjax.positions import RoPE
 from attnjax.report.formatting import markdown
+from attnjax.report.intervals import FEWEST
 from experiments import recorded
 from experiments.context_extension import suite_page, suite_records
 from experiments.context_extension.claims import bullets, claim
@@ -109,7 +110,8 @@ SMALL = (
     "set by the time they take and made more and shorter (40 of 4,096 bytes for 30 of 8,192) when some numbers had been "
     "seen. The factor is {factor} at all lengths: with "
     "the factor of each length, PI, NTK and YaRN may cost less on shorter ones; that was not measured. Facts are told by "
-    "what they are and not by where they stand, which suits models that lose their positions."
+    "what they are and not by where they stand, which suits models that lose their positions. Files are put into splits one by "
+    "one, so that a near-duplicate of a held-out file may be trained on; no n-gram model stands beside."
 )
 PUBLISHED = (
     "One model: intervals are over documents and needles, not over trainings. Only one kind of needle, one text, and one "
@@ -139,16 +141,17 @@ def tables_of(results: Results, suite: Suite | None = None) -> str:
 
 
 def agreeing(runs: int) -> str:
-    """What it means that a difference is shown, where there is no interval over runs; nothing for a single model.
+    """What it means that a number is higher, where there are too few runs for an interval; nothing for a single model.
 
     Example:
-      >>> agreeing(3).strip()
-      'A difference is shown, here, where all 3 runs agree in its sign, which chance does in 1 of 4 cases.'
+      >>> print(agreeing(3).strip())
+      No difference is shown by 3 runs: *higher*, *lower*, *more*, *less*, *ahead* and *behind* say that all of them agree in
+      the sign, which chance does in 1 of 4 cases.
     """
-    if not 1 < runs <= 3:
+    if not 1 < runs < FEWEST:
         return ""
-    cases = 2 ** (runs - 1)
-    return f"\nA difference is shown, here, where all {runs} runs agree in its sign, which chance does in 1 of {cases} cases.\n"
+    words = "*higher*, *lower*, *more*, *less*, *ahead* and *behind* say that all of them agree in"
+    return f"\nNo difference is shown by {runs} runs: {words}\nthe sign, which chance does in 1 of {2 ** (runs - 1)} cases.\n"
 
 
 def page(results: Results, suite: Suite | None = None) -> str:
