@@ -87,8 +87,8 @@ def test_the_page_says_what_the_records_say(tmp_path):
     )
     # Over two doublings YaRN's loss rises by 1 % of 2 * 0.5, in every run.
     lowest = (
-        "Without training YaRN has the lowest mean loss there, 2.210 [2.110, 2.310], 0.010 [0.010, 0.010] above RoPE as trained "
-        "at 8."
+        "Without training YaRN has the lowest mean loss there, 2.210 [2.110, 2.310], 0.010 [0.010, 0.010] above RoPE as "
+        "trained at 8."
     )
     assert lowest in text
     found = "Needles at 32: without training, most are found by YaRN 0.83 [0.83, 0.83] at a loss of 2.210, RoPE as trained 0.17"
