@@ -160,7 +160,13 @@ def test_a_class_is_made_only_of_a_module_that_is_imported(folder):
         ),
         ("outside_package.mine:Other", PositionEncoding, {}, "is no subclass of attnjax's PositionEncoding"),
         ("outside_package.mine:Mine", Task, {}, "is no subclass of attnjax's Task"),
-        ("outside_package.mine:Mine", PositionEncoding, {"slop": 1}, "made with its options: .* argument 'slop'"),
+        (
+            "outside_package.mine:Mine",
+            PositionEncoding,
+            {"slop": 1},
+            r"made with its options \(slop\): .* argument 'slop'; options stay",
+        ),
+        ("outside_package.mine:Mine", PositionEncoding, {"slope": "abc"}, "Mine: slope must be a number, got 'abc'"),
         ("attnjax.tasks.base:Task", Task, {}, "cannot be made with its options: Can't instantiate abstract class"),
     ],
 )

@@ -254,6 +254,10 @@ class KVCache:
         layouts = jax.tree.leaves(_layout(self.encoding, self.k_pos), is_leaf=is_positions)
         N = max([K, *(one.values.shape[1] for one in layouts if one.lead > 1)])
         default = index.astype(held[0].dtype)
+        given = max((np.shape(one)[1] for one in jax.tree.leaves(k_pos) if np.ndim(one) > 2), default=0)
+        if given > N and given % K == 0:
+            told = f"k_pos has a row for each of {given} heads, and the cache was created for {N}"
+            raise ValueError(f"{told}: pass heads={given} to KVCache.create")
         pos = as_positions("k_pos", k_pos, self.encoding, default, B, T, N, K)
         for new, old in zip(jax.tree.leaves(arrays(pos)), held, strict=True):
             if new.dtype != old.dtype:

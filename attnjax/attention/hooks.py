@@ -22,6 +22,27 @@ def by_head(p: EncodingParams, kv_heads: int) -> EncodingParams:
     return p._replace(head=jax.tree.map(split, p.head))
 
 
+@jax.tree_util.register_pytree_node_class
+class Unseen(tuple[()]):
+    """What `map_k` has as `p.head`: nothing, with an error that says why."""
+
+    def tree_flatten(self) -> tuple[tuple[()], None]:
+        """No leaves."""
+        return (), None
+
+    @classmethod
+    def tree_unflatten(cls, aux: None, children: Any) -> "Unseen":
+        """Nothing again."""
+        del aux, children
+        return cls()
+
+    def __getitem__(self, key: Any) -> Any:
+        raise ValueError(
+            f"map_k sees no p.head[{key!r}]: the query heads of a group share one key head, so keys are mapped by p.kv_head "
+            "and p.shared"
+        )
+
+
 def map_queries(
     encoding: PositionEncoding,
     params: Callable[[Any], EncodingParams],
@@ -54,7 +75,7 @@ def map_keys(
     """`map_k` of every key head."""
 
     def one(kv_head: PyTree, shared: PyTree, k: Array, pos: PyTree) -> Array:
-        mapped = encoding.map_k(EncodingParams((), kv_head, shared), k, arrays(pos))
+        mapped = encoding.map_k(EncodingParams(Unseen(), kv_head, shared), k, arrays(pos))
         return expect(encoding, "map_k", mapped, (k.shape[0], None))
 
     def example(k: Array, pos: PyTree, length: Any) -> Array:

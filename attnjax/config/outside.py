@@ -10,6 +10,7 @@ import hashlib
 import importlib
 import pathlib
 import sys
+import typing
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
@@ -62,10 +63,24 @@ def construct(path: str, base: type[Base], options: Mapping[str, Any]) -> Base:
     kind = lookup(path)
     if not isinstance(kind, type) or not issubclass(kind, base):
         raise ValueError(f"{path} is no subclass of attnjax's {base.__name__} in the module {path.partition(':')[0]}")
+    check_numbers(path, kind, options)
     try:
         return kind(**options)
     except TypeError as error:
-        raise ValueError(f"{path} cannot be made with its options: {error}") from error
+        given = f" ({', '.join(options)})" if options else ""
+        hint = "; options stay where a name is exchanged, and `options={}` beside it drops them" if options else ""
+        raise ValueError(f"{path} cannot be made with its options{given}: {error}{hint}") from error
+
+
+def check_numbers(path: str, kind: type, options: Mapping[str, Any]) -> None:
+    """Raise ValueError for an option that the class annotates as int or float, and that is no number."""
+    try:
+        hints = typing.get_type_hints(kind)
+    except (NameError, TypeError):  # names that only a type checker imports
+        return
+    for name, value in options.items():
+        if hints.get(name) in (int, float) and (isinstance(value, bool) or not isinstance(value, int | float)):
+            raise ValueError(f"{path}: {name} must be a number, got {value!r}")
 
 
 def sources(config: RunConfig) -> dict[str, str]:

@@ -157,6 +157,15 @@ def test_arrays_along_the_keys_do_not_fit_a_ring_that_is_read_in_order():
         aj.attend(tokens(1), cache=cache, encoding=aj.CoPE(), mask=mask)
 
 
+def test_positions_of_more_heads_than_the_cache_was_created_for():
+    cache = aj.KVCache.create(B, 4, 2, H, encoding=aj.FoX())
+    k = np.zeros((B, 3, 2, H), np.float32)
+    words = "^k_pos has a row for each of 4 heads, and the cache was created for 2: pass heads=4 to KVCache.create$"
+    with pytest.raises(ValueError, match=words):
+        cache.append(k, k, np.zeros((B, 4, 3), np.float32))
+    aj.KVCache.create(B, 4, 2, H, encoding=aj.FoX(), heads=4).append(k, k, np.zeros((B, 4, 3), np.float32))
+
+
 CREATE = dict(batch=B, capacity=6, kv_heads=N, head_dim=H)
 
 

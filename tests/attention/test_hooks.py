@@ -252,3 +252,31 @@ def test_parameters_reach_the_hooks_of_their_head():
     attend(q, k, v, encoding=Asks())
     whole = EncodingParams({"h": ()}, {"k": ()}, {"s": ()})
     assert seen == {"map_q": whole, "map_k": whole._replace(head=()), "score": whole}
+
+
+def learned(hook, **sides):
+    """An encoding with these parameters, whose hook is a function of parameters and array."""
+    body = {"init": lambda self, key, sizes: EncodingParams(**sides), hook: lambda self, p, x, *rest: x + reads(p)}
+    reads = lambda p: p.head["h"]
+    return type("Learned", (PositionEncoding,), body)()
+
+
+@IMPLEMENTATIONS
+@pytest.mark.parametrize("whole", [lambda encoding: encoding, lambda encoding: compose(RoPE(), encoding)])
+def test_a_key_map_that_reads_parameters_of_query_heads_is_told_why_there_are_none(whole, implementation):
+    encoding = whole(learned("map_k", head={"h": jnp.zeros((N,))}))
+    params = encoding.init(jax.random.key(0), SIZES)
+    q, k, v = drawn(T, dtype="float32")
+    with pytest.raises(
+        ValueError, match=r"^map_k sees no p.head\['h'\]: the query heads of a group share one key head"
+    ):
+        attend(q, k, v, encoding=encoding, params=params, implementation=implementation)
+
+
+def test_parameters_of_heads_lead_with_their_number():
+    q, k, v = drawn(T, dtype="float32")
+    for side, count in (("head", N), ("kv_head", K)):
+        encoding = learned("bias", **{side: {"h": jnp.zeros((count + 1,))}})
+        words = rf"{side}\['h'\] must lead with an axis of {count} heads, got shape \({count + 1},\)$"
+        with pytest.raises(ValueError, match=words):
+            attend(q, k, v, encoding=encoding, params=encoding.init(None, SIZES))
