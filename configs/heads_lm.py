@@ -17,7 +17,7 @@ sinusoids to embeddings that were not scaled, are in the history; they suggested
 Paper: Clark et al. 2019 (arXiv:1906.04341) for heads and their baselines; Olsson et al. 2022 (arXiv:2209.11895) for induction;
 Michel et al. 2019 (arXiv:1905.10650) for pruning.
 Command: attnjax sweep heads_lm --workers 2
-Run time: about 45 minutes on two cores, estimated from 18 minutes for 18 runs
+Run time: 66 minutes on two cores, beside other work
 White space is not reported, because untrained heads stand out there (experiments/head_specialization).
 Expected: more attention to the previous byte under RoPE than under each other encoding; little for induction and names at
 this size and budget; the least important heads cheaper than random ones under every encoding but RoPE.

@@ -9,6 +9,8 @@ from experiments.head_specialization.measure import Results
 from experiments.head_specialization.summary import beside, cell, encodings, patterns
 
 COLUMNS = 4
+START, END, UNTRAINED = -0.32, 0.14, 0.34
+"""Where the seeds of an encoding begin and end beside its tick, and where the same models before training stand."""
 
 
 def write(results: Results, path: pathlib.Path) -> list[pathlib.Path]:
@@ -52,17 +54,18 @@ def draw_cell(axis: Any, place: int, results: Results, pattern: str, encoding: s
     """The seeds of one encoding, after training and before."""
     look = style(encoding)
     after, before = (cell(results, pattern, encoding, stage) for stage in ("trained", "untrained"))
-    shift = [0.12 * (i - (len(after.best) - 1) / 2) for i in range(len(after.best))]
+    step = min(0.12, (END - START) / max(len(after.best) - 1, 1))
+    shift = [(START + END) / 2 + step * (i - (len(after.best) - 1) / 2) for i in range(len(after.best))]
     if before.best:
-        x = [place + 0.3] * len(before.best)
+        x = [place + UNTRAINED] * len(before.best)
         axis.plot(
             x, before.best, linestyle="", marker="o", markersize=4, markerfacecolor="white", color=FAINT, zorder=2
         )
     if after.estimate is None:
         return
-    axis.plot([place - 0.25, place + 0.25], [after.estimate.value] * 2, color=look.color, linewidth=2.2, zorder=3)
+    axis.plot([place + START, place + END], [after.estimate.value] * 2, color=look.color, linewidth=2.2, zorder=3)
     x = [place + s for s in shift]
-    points = {"marker": look.marker, "markersize": 6.5, "markeredgecolor": "white", "markeredgewidth": 0.6}
+    points = {"marker": look.marker, "markersize": 5.5, "markeredgecolor": "white", "markeredgewidth": 0.6}
     axis.plot(x, after.best, linestyle="", color=look.color, zorder=4, **points)
 
 
