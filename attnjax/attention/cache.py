@@ -254,7 +254,8 @@ class KVCache:
         layouts = jax.tree.leaves(_layout(self.encoding, self.k_pos), is_leaf=is_positions)
         N = max([K, *(one.values.shape[1] for one in layouts if one.lead > 1)])
         default = index.astype(held[0].dtype)
-        given = max((np.shape(one)[1] for one in jax.tree.leaves(k_pos) if np.ndim(one) > 2), default=0)
+        by_head = Trait.CONTEXT in self.encoding.traits and not isinstance(k_pos, tuple) and np.ndim(k_pos) > 2
+        given = np.shape(k_pos)[1] if by_head else 0
         if given > N and given % K == 0:
             told = f"k_pos has a row for each of {given} heads, and the cache was created for {N}"
             raise ValueError(f"{told}: pass heads={given} to KVCache.create")

@@ -266,8 +266,7 @@ def resolve(
 ) -> EncodingParams:
     """What hooks receive as `p`, before it is sliced by head: constants, and `params` over them.
 
-    Raises ValueError where `params` are not dictionaries, or tuples with one entry per part of a composition, and where what
-    belongs to heads does not lead with their number.
+    Raises ValueError where `params` are not dictionaries, or tuples with one entry per part of a composition.
 
     Example:
         >>> import numpy as np
@@ -276,15 +275,7 @@ def resolve(
         [0.0625, 0.00390625]
     """
     constants = encoding.constants(sizes, length)
-    found = constants if params is None else replaced(encoding, constants, params)
-    for side, count in (("head", sizes.heads), ("kv_head", sizes.kv_heads)):
-        for path, leaf in jax.tree.leaves_with_path(getattr(found, side)):
-            if jnp.shape(leaf)[:1] != (count,):
-                name = f"{side}{jax.tree_util.keystr(path)}"
-                raise ValueError(
-                    f"{encoding}: {name} must lead with an axis of {count} heads, got shape {jnp.shape(leaf)}"
-                )
-    return found
+    return constants if params is None else replaced(encoding, constants, params)
 
 
 def learns(encoding: PositionEncoding) -> bool:

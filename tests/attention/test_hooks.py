@@ -271,12 +271,3 @@ def test_a_key_map_that_reads_parameters_of_query_heads_is_told_why_there_are_no
         ValueError, match=r"^map_k sees no p.head\['h'\]: the query heads of a group share one key head"
     ):
         attend(q, k, v, encoding=encoding, params=params, implementation=implementation)
-
-
-def test_parameters_of_heads_lead_with_their_number():
-    q, k, v = drawn(T, dtype="float32")
-    for side, count in (("head", N), ("kv_head", K)):
-        encoding = learned("bias", **{side: {"h": jnp.zeros((count + 1,))}})
-        words = rf"{side}\['h'\] must lead with an axis of {count} heads, got shape \({count + 1},\)$"
-        with pytest.raises(ValueError, match=words):
-            attend(q, k, v, encoding=encoding, params=encoding.init(None, SIZES))
