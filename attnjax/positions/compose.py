@@ -170,8 +170,8 @@ class Compose(SequentialScore):
         return [(part, EncodingParams(*sides)) for part, sides in zip(self.parts, own, strict=True)]
 
     def _per_part(self, side: PyTree) -> tuple[PyTree, ...]:
-        empty = side if isinstance(side, tuple) else ()
-        side = (empty,) * len(self.parts) if isinstance(side, tuple | dict) and not side else side
+        if isinstance(side, tuple | dict) and not side:
+            return (side if isinstance(side, tuple) else (),) * len(self.parts)
         if not isinstance(side, tuple | list) or len(side) != len(self.parts):
             raise ValueError(f"compose: parameters must be a tuple with one entry per part of {self}, got {side!r}")
         return tuple(side)

@@ -20,7 +20,7 @@ TITLES = (
     ("bracket", "bracket match"),
     ("name", "name to definition"),
 )
-"""The patterns that are reported. White space is not (`measure.LEFT_OUT`), though the committed rows have it."""
+"""The patterns that are reported. White space is not (`measure.LEFT_OUT`)."""
 
 
 TESTED = ("previous_token", "rope")
