@@ -30,7 +30,7 @@ from attnjax.report.published import pairs, section
 from attnjax.report.records import Run, read
 from attnjax.report.summarise import summarise
 from attnjax.report.summary import Summary, positions_of
-from attnjax.report.tuning import tuned
+from attnjax.report.tuning import choices_in, noted, tuned
 
 
 def build(directory: str | Path, out: str | Path | None = None, published: bool = False) -> list[Path]:
@@ -55,9 +55,11 @@ def build(directory: str | Path, out: str | Path | None = None, published: bool 
 def _build(root: Path, target: Path, ignore: list[Path], published: bool, *, linked: bool) -> list[Path]:
     if target.resolve() == root.resolve():
         raise ValueError(f"the report of {root} cannot be written among its records: give another folder, or none")
-    summary = summarise(read(root, ignore=[target, *ignore]))
+    choices, remarks = choices_in(root)
+    keys = {key for candidate in choices.candidates for key in candidate} if choices else ()
+    summary = noted(summarise(read(root, ignore=[target, *ignore]), keys), *remarks)
     found = pairs(summary) if published else None
-    summary, tuning = tuned(root, summary)
+    summary, tuning = tuned(summary, choices) if choices else (summary, None)
     texts = csv_files(summary) | {"table.md": table_md(summary)}
     if tuning is not None:
         texts["table.md"] += f"\n{tuning.markdown()}"

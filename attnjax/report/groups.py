@@ -2,7 +2,8 @@
 
 Runs of one cell differ in their seeds alone. A variant is called by its encoding, followed by those settings, and only
 those, in which the cells of the same encoding and task differ: "RoPE", or "RoPE theta=500000, policy=offset". Positions that
-are not 0, 1, 2 ... in training are named in any case, because they make another method of the same encoding.
+are not 0, 1, 2 ... in training are named in any case, because they make another method of the same encoding. What was tuned is
+named only where cells have no other difference: what a variant chose for one task is no name of it in all of them.
 """
 
 import json
@@ -54,8 +55,12 @@ class Panel:
     variants: tuple[Variant, ...]
 
 
-def panels(runs: Iterable[Run]) -> tuple[Panel, ...]:
-    """The tasks of a sweep by name. A run without a readable config joins its cell where sweep.json names it."""
+def panels(runs: Iterable[Run], tuned: Iterable[str] = ()) -> tuple[Panel, ...]:
+    """The tasks of a sweep by name; `tuned` are the fields that its cells chose among candidates.
+
+    A run without a readable config joins its cell where sweep.json names it.
+    """
+    tuned = tuple(tuned)
     tasks: dict[str, list[list[Run]]] = {}
     for cell in cells(runs):
         tasks.setdefault(canonical(config_of(cell)["task"]), []).append(cell)
@@ -65,7 +70,7 @@ def panels(runs: Iterable[Run]) -> tuple[Panel, ...]:
     for label, task, members in sorted(zip(labels, fields, tasks.values(), strict=True), key=lambda item: item[0]):
         low, high = (task[key] if whole(task.get(key)) else 0 for key in ("length_min", "length_max"))
         slug = unique(slugify(label), slugs, "-")
-        found.append(Panel(label, slug, text(task["name"]), (low, high), variants(members)))
+        found.append(Panel(label, slug, text(task["name"]), (low, high), variants(members, tuned)))
     return numbered(found)
 
 
@@ -105,7 +110,7 @@ def config_of(members: Iterable[Run]) -> Mapping[str, Any]:
     return next(run.config for run in members if run.config)
 
 
-def variants(members: list[list[Run]]) -> tuple[Variant, ...]:
+def variants(members: list[list[Run]], tuned: tuple[str, ...] = ()) -> tuple[Variant, ...]:
     """The cells of one task, named, in the order of their encodings and then of their names."""
     by_encoding: dict[str, list[list[Run]]] = {}
     for cell in members:
@@ -113,7 +118,10 @@ def variants(members: list[list[Run]]) -> tuple[Variant, ...]:
     found = []
     for encoding in sorted(by_encoding, key=lambda name: (order(name), name)):
         group = by_encoding[encoding]
-        labels = names([dict(config_of(cell)) for cell in group], None, ("task", "model.encoding.name"))
+        configs, ignore = [dict(config_of(cell)) for cell in group], ("task", "model.encoding.name", *tuned)
+        if len({canonical(naming_fields(config, ignore)) for config in configs}) < len(configs):
+            ignore = ignore[:2]
+        labels = names(configs, None, ignore)
         for label, cell in sorted(
             zip(labels, group, strict=True), key=lambda pair: (natural(pair[0]), pair[1][0].cell)
         ):
@@ -125,9 +133,7 @@ def variants(members: list[list[Run]]) -> tuple[Variant, ...]:
 def names(configs: list[dict[str, Any]], key: str | None, ignore: tuple[str, ...] = ()) -> list[str]:
     """A name per config: the value at `key`, then the settings in which configs of the same `key` differ, and `ALWAYS`."""
     heads = [text(config.get(key)) if key else "" for config in configs]
-    flats = [
-        {k: v for k, v in flat(config).items() if k not in UNNAMED and not k.startswith(ignore)} for config in configs
-    ]
+    flats = [naming_fields(config, ignore) for config in configs]
     differing = {
         head: different([own for name, own in zip(heads, flats, strict=True) if name == head]) for head in set(heads)
     }
@@ -144,6 +150,12 @@ def different(flats: list[dict[str, str]]) -> list[str]:
     named = [key for key, usual in ALWAYS if any(own.get(key, usual) != usual for own in flats)]
     known = sorted({key for own in flats for key in own})
     return [key for key in known if key in named or len({own.get(key) for own in flats}) > 1]
+
+
+def naming_fields(config: Mapping[str, Any], ignore: tuple[str, ...]) -> dict[str, str]:
+    """What may name a config, without the fields of `ignore` and what lies in them."""
+    left_out = tuple(f"{field}." for field in (*UNNAMED, *ignore))
+    return {key: value for key, value in flat(config).items() if not f"{key}.".startswith(left_out)}
 
 
 def flat(config: Mapping[str, Any]) -> dict[str, str]:

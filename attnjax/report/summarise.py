@@ -1,7 +1,7 @@
 """Computes every number of a report from the records, and the notes that a reader needs to judge them."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from jaxtyping import Float
@@ -39,10 +39,13 @@ CHANGES = (
 """What a manifest says that a run was resumed with."""
 
 
-def summarise(sweep: Sweep) -> Summary:
-    """All numbers of a report. Raises `ValueError` where no run has ended yet with a result."""
+def summarise(sweep: Sweep, tuned: Iterable[str] = ()) -> Summary:
+    """All numbers of a report; `tuned` are the fields that the sweep was tuned over.
+
+    Raises `ValueError` where no run has ended yet with a result.
+    """
     first = declared(text(sweep.spec.get("protocol")))
-    found = tuple(task(panel, first) for panel in panels(sweep.runs))
+    found = tuple(task(panel, first) for panel in panels(sweep.runs, tuned))
     if not any(item.metrics for item in found):
         states = ", ".join(f"{run.id} is {run.state}" for run in sweep.runs[:5])
         raise ValueError(f"no run of {sweep.name!r} has measured anything at a test length yet: {states} ...")

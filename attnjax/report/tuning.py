@@ -87,21 +87,21 @@ class Tuned:
         )
 
 
-def tuned(root: Path, summary: Summary) -> tuple[Summary, Tuned | None]:
-    """The tuning of the sweep in a folder, and the summary with the notes about it.
+def choices_in(root: Path) -> tuple[Choices | None, tuple[str, ...]]:
+    """What the sweep in a folder chose, and notes.
 
-    Without `tuning.json` the summary as it is and None; where the file cannot be used, or says that nothing was tuned, a note
-    and None.
+    None where it has no `tuning.json`; with a note also where the file cannot be used, or says that nothing was tuned.
     """
     try:
         choices = read(real(root))
     except (OSError, ValueError) as error:
         why = printable(problem(real(root) / FILE, error).reason)
-        return noted(summary, f"How these runs were tuned is not known: {FILE} {why}"), None
-    if choices is None:
-        return summary, None
-    if not choices.families:
-        return noted(summary, UNTUNED), None
+        return None, (f"How these runs were tuned is not known: {FILE} {why}",)
+    return (choices, ()) if choices is None or choices.families else (None, (UNTUNED,))
+
+
+def tuned(summary: Summary, choices: Choices) -> tuple[Summary, Tuned]:
+    """The summary with notes about what was tuned, and that as a section, a table and a file."""
     labels = cell_labels(summary)
     names = tuple(family_name(one, labels) for one in choices.families)
     chosen = {cell for one in choices.families for cell in one.cells}

@@ -47,6 +47,27 @@ def test_other_settings_are_named_where_they_differ_for_the_encoding():
     assert labels(panel) == ["NoPE", "RoPE batch=32, learning_rate=0.001", "RoPE learning_rate=0.0003"]
 
 
+def test_a_tuned_field_names_only_cells_that_nothing_else_tells_apart():
+    """What RoPE under two bases chose for each of two tasks: under the same two names in both."""
+    tuned = ("train.learning_rate", "train.warm")
+    train = lambda rate: {"steps": 400, "learning_rate": rate, "warmup": 10}
+    chosen = {("copy", 100): 1e-3, ("copy", 1e4): 1e-3, ("reverse", 100): 1e-3, ("reverse", 1e4): 3e-3}
+    model = lambda theta: encoding("rope", theta=theta)
+    runs = [
+        run(config(task, "rope", 0, model=model(theta), train=train(rate))) for (task, theta), rate in chosen.items()
+    ]
+    for panel in panels(runs, tuned):
+        assert labels(panel) == ["RoPE theta=100", "RoPE theta=10000"]
+    assert labels(panels(runs)[1]) == [
+        "RoPE theta=100, learning_rate=0.001",
+        "RoPE theta=10000, learning_rate=0.003",
+    ]
+    rates = [run(config("copy", "rope", 0, train=train(rate))) for rate in (1e-3, 3e-3)]
+    assert labels(panels(rates, tuned)[0]) == ["RoPE learning_rate=0.001", "RoPE learning_rate=0.003"]
+    other = run(config("copy", "rope", 0, train=train(1e-3) | {"warmup": 20}))
+    assert labels(panels([rates[0], other], tuned)[0]) == ["RoPE warmup=10", "RoPE warmup=20"]
+
+
 def test_positions_that_do_not_count_from_zero_are_named_in_any_case():
     offset, usual = {"policy": "offset", "maximum": 74}, {"policy": "arange", "maximum": None}
     runs = [run(config("copy", "learned", seed, positions=offset)) for seed in range(2)]

@@ -14,7 +14,7 @@ from attnjax.config import cell_id
 from attnjax.report import build
 from attnjax.report.records import read
 from attnjax.report.summarise import summarise
-from attnjax.report.tuning import tuned
+from attnjax.report.tuning import choices_in, tuned
 from attnjax.sweep.choices import FILE, Choice, Choices, Trial, keep, untuned
 from tests.report.payloads import PAYLOADS
 from tests.report.synthetic import write_sweep
@@ -79,8 +79,11 @@ def test_a_report_shows_what_was_tried_and_chosen(swept: Path, monkeypatch: pyte
 
 
 def notes(root: Path) -> list[str]:
+    found, remarks = choices_in(root)
+    if found is None:
+        return list(remarks)
     summary = summarise(read(root))
-    return list(tuned(root, summary)[0].notes[len(summary.notes) :])
+    return list(tuned(summary, found)[0].notes[len(summary.notes) :])
 
 
 def test_edges_and_ties_are_at_the_beginning(swept: Path):
@@ -131,8 +134,9 @@ def test_texts_of_others_are_shown_and_do_nothing(swept: Path):
         table["candidates"] = [{payload: one} for one in (1, 2, 3)]
         table["families"][0] |= {"changes": {payload: payload}, "cells": []}
         (swept / FILE).write_text(json.dumps(table))
-        _, found = tuned(swept, summary)
-        assert found is not None
+        chosen, _ = choices_in(swept)
+        assert chosen is not None
+        _, found = tuned(summary, chosen)
         section = found.section()
         assert set(re.findall(r"<(\w+)", section)) <= {
             "section",
