@@ -16,7 +16,7 @@ import jax
 import pytest
 
 from tests import annotations, costs
-from tests.quick import leave_to_ci, leave_to_nightly
+from tests.quick import in_part, leave_to_ci, leave_to_nightly, part_of
 
 QUICK = "--xla_cpu_parallel_codegen_split_count=1"
 if jax.__version_info__ < (0, 11):
@@ -47,8 +47,17 @@ hypothesis.settings.load_profile("ci")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """`--longest N`: the N test functions that took longest are named at the end."""
+    """`--longest N`: the N test functions that took longest are named at the end. `--part I/N`: some of the files are run."""
     parser.addoption("--longest", type=int, default=0, metavar="N", help="name the N test functions that took longest")
+    parser.addoption("--part", type=part_of, metavar="I/N", help="run the tests of the I-th of N parts of the files")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Tests of files of other parts than the one that `--part` names are left out."""
+    if part := config.getoption("part"):
+        taken = [in_part(item.path.relative_to(config.rootpath), part) for item in items]
+        config.hook.pytest_deselected(items=[item for item, one in zip(items, taken, strict=True) if not one])
+        items[:] = [item for item, one in zip(items, taken, strict=True) if one]
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:

@@ -4,11 +4,14 @@
     @pytest.mark.parametrize(...)
 
 The names are ids as pytest prints them in brackets. All other cases get the mark `slow`. Of the slow cases of one test CI runs
-about every fourteenth, at least one; the others get the mark `nightly` too.
+about every fourteenth, at least one; the others get the mark `nightly` too. Of what is slow, one run of CI takes one of several
+parts (`--part`).
 """
 
+import re
 import zlib
 from collections.abc import Sequence
+from pathlib import PurePath
 from typing import Any
 
 import pytest
@@ -44,3 +47,16 @@ def leave_to_nightly(name: str, cases: Sequence[Any]) -> None:
     for item, phase in zip(slow, phases, strict=True):
         if phase >= max(SHARE, min(phases) + 1e-9):
             item.add_marker("nightly")
+
+
+def part_of(text: str) -> tuple[int, int]:
+    """The numbers I and N of `--part I/N`. Raises `pytest.UsageError` unless 1 <= I <= N."""
+    found = re.fullmatch(r"([0-9]{1,4})/([0-9]{1,4})", text)
+    if found is None or not 1 <= int(found[1]) <= int(found[2]):
+        raise pytest.UsageError(f"--part takes I/N with 1 <= I <= N, the I-th of N parts, got {text!r}")
+    return int(found[1]), int(found[2])
+
+
+def in_part(path: PurePath, part: tuple[int, int]) -> bool:
+    """Whether the tests of a file are in the I-th of N parts. Files stay whole, since their tests share what they made."""
+    return zlib.crc32(path.as_posix().encode()) % part[1] == part[0] - 1

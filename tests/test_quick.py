@@ -1,8 +1,10 @@
 """The marks of cases: which are quick, on a test of this file itself, and which slow ones are left to the nightly run."""
 
+from pathlib import Path, PurePath
+
 import pytest
 
-from tests.quick import leave_to_ci, leave_to_nightly
+from tests.quick import in_part, leave_to_ci, leave_to_nightly, part_of
 
 
 @pytest.mark.quick("one", "two")
@@ -56,3 +58,20 @@ def test_one_slow_case_stays_at_least(name):
     quick = Case()
     leave_to_nightly(name, [quick, quick])
     assert quick.marks == set()
+
+
+def test_every_file_is_in_one_part():
+    # crc32(b"a") = 3,904,355,907: its digits sum up to 45, so that 3 divides it.
+    assert in_part(PurePath("a"), part_of("1/3"))
+    tests = Path(__file__).parent
+    files = [path.relative_to(tests.parent) for path in tests.rglob("test_*.py")]
+    parts = [{path for path in files if in_part(path, (number, 3))} for number in (1, 2, 3)]
+    assert set.union(*parts) == set(files)
+    assert sum(map(len, parts)) == len(files)
+    assert all(len(files) / 4 < len(part) < len(files) / 2.4 for part in parts)
+
+
+@pytest.mark.parametrize("text", ["0/3", "4/3", "1", "1/0", "-1/3", "a/b", "1/3/5", ""])
+def test_what_names_no_part_is_refused(text):
+    with pytest.raises(pytest.UsageError, match="I/N with 1 <= I <= N, the I-th of N parts, got "):
+        part_of(text)

@@ -20,6 +20,7 @@ def test_a_head_that_reaches_nothing_has_no_importance_at_all():
     assert found.normalized.tolist() == [[0, 0, 0], [0, 1, 0]]
 
 
+@pytest.mark.quick("3")
 @pytest.mark.parametrize("last", [None, 3])
 def test_gradients_are_finite_differences(x64, last):
     """Central differences of the loss, in double precision: their error of order step^2 is far below what is asked.

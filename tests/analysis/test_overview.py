@@ -97,6 +97,7 @@ def test_windows_of_one_file_are_one_document(tmp_path):
     assert found.documents == len(set(document.tolist()))
 
 
+@pytest.mark.slow
 def test_what_has_no_separator_has_no_score_of_it(tmp_path):
     """The slots of an encoder have the id that follows those of the input, as a decoder's separator has."""
     encoder = untrained(task={"name": "reverse_string", "length_max": 6, "form": "encoder"})

@@ -228,6 +228,7 @@ def test_empty_tiles_are_skipped(kind):
     assert needed == found or kind not in EXACT
 
 
+@pytest.mark.quick("causal window", "padding")
 @pytest.mark.parametrize("kind", ["causal", "window", "causal window", "padding"])
 def test_backward_visits_each_tile_once_more(kind):
     """Once forward and once backward, for one example: nothing is computed twice in either direction."""

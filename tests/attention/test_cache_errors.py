@@ -37,7 +37,7 @@ def test_overflow_is_an_error_where_it_is_known():
         jax.eval_shape(lambda cache: cache.append(tokens(T), tokens(T)), cache)
 
 
-@pytest.mark.quick("full-dense", "itself-chunked")
+@pytest.mark.quick("itself-chunked")
 @pytest.mark.parametrize("implementation", ["dense", "chunked"])
 @pytest.mark.parametrize("mask", [aj.Mask(), CAUSAL, aj.Mask(window=(0, 0))], ids=["full", "causal", "itself"])
 def test_overflow_is_nan_where_it_is_traced(implementation, mask, monkeypatch):

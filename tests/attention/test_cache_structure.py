@@ -53,7 +53,7 @@ def test_copies_would_be_found():
     assert moved(jax.jit(turned, compiler_options=OPTIMISED).lower(jnp.ones((64, 64))).compile(), 64 * 64)
 
 
-@pytest.mark.quick("None-rope", "3-cope")
+@pytest.mark.quick("3-cope")
 @pytest.mark.parametrize("name", ["nope", "rope", "dynamic_ntk", "cope"])
 @pytest.mark.parametrize("window", [None, 3])
 def test_decoding_step_by_step_waits_for_no_device(name, window):

@@ -233,6 +233,7 @@ def test_the_gradient_of_dropout_is_that_of_its_output(implementation):
         np.testing.assert_allclose(expected, slope, rtol=1e-7)
 
 
+@pytest.mark.quick("rbg")
 @pytest.mark.parametrize("generator", ["rbg", "unsafe_rbg"])
 def test_dropout_with_keys_of_other_generators(generator):
     """Their numbers depend on how many are drawn at once: masks differed between tiles, and between the passes."""

@@ -70,7 +70,7 @@ def ways():
             yield pytest.param(name, dtype, marks=() if by_day else pytest.mark.nightly)
 
 
-@pytest.mark.quick("rope-bfloat16", "t5-bfloat16", "cope-float16", "fox-bfloat16")
+@pytest.mark.quick("rope-bfloat16", "cope-float16")
 @pytest.mark.parametrize(("name", "dtype"), [*ways()])
 def test_errors_are_those_of_the_roundings(name, dtype):
     """Against the oracle in float64 on the same 16-bit numbers, in all implementations."""

@@ -55,6 +55,7 @@ def test_counting_pairs_is_done_by_hand(small):
     assert len(found["position"]) == 8
 
 
+@pytest.mark.quick("yarn")
 @pytest.mark.parametrize("method", ["none", "yarn", "streaming_llm"])
 def test_losses_are_those_of_the_model_at_the_ends_of_windows(small, method):
     from attnjax.modules import extended

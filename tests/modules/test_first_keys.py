@@ -69,6 +69,7 @@ def test_the_config_of_a_run_is_refused_by_the_names_of_its_fields():
     assert made.encodings[1] == aj.LMInfinite(window=63)
 
 
+@pytest.mark.slow
 def test_another_mask_goes_into_the_call():
     """Up to n + W tokens all distances of StreamingLLM are those of RoPE, so that under one mask both are one model."""
     fields = {"window": (59, 0), "window_first": 4}

@@ -47,7 +47,7 @@ def test_padding_on_either_side_changes_nothing(decoder, tokens):
         np.testing.assert_array_equal(generate(decoder, prompt, STEPS, valid=valid), np.concatenate(alone))
 
 
-@pytest.mark.quick("selective_rope", "fox")
+@pytest.mark.quick("fox")
 @pytest.mark.parametrize("encoding", [PaTH(), SelectiveRoPE(), FoX()], ids=["path", "selective_rope", "fox"])
 def test_padding_is_not_mixed_into_positions_computed_from_content(config, build, call, tokens, encoding):
     """Three tokens of padding on the left, in a call and in a cache; convolutions of PaTH and Selective RoPE reach them."""

@@ -75,6 +75,7 @@ def test_positions_that_are_gathered_by_hand():
     assert gather(channels, PaTH()) == [[[[5, -5], [0, 0]]], [[[7, -7], [7, -7]]]]
 
 
+@pytest.mark.slow
 def test_cross_attention_has_no_positions(config, build, call, tokens):
     """Coordinates of the target reach its self-attention alone, in a call, in its weights and in a step."""
     model = build(EncoderDecoder, config(layers=1, encoding=MRoPE()))

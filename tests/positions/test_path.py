@@ -141,6 +141,7 @@ def test_decoding_is_the_full_forward(window, compiled, x64):
     np.testing.assert_allclose(jnp.concatenate(outs, 1), expected, atol=1e-9)
 
 
+@pytest.mark.quick("gated")
 @pytest.mark.parametrize("name", ["path", "gated"])
 def test_a_hidden_token_has_no_effect_whatever_it_holds(name):
     """NaN or infinity in every channel of a key: rows that do not see it stay as they are, and so do gradients of theirs."""

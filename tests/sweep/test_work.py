@@ -63,6 +63,7 @@ def test_a_protocol_that_is_changed_after_the_first_run_is_told_and_does_not_cou
     assert hashes == ({None} if "--dry-run" in options else {hashlib.sha256(b"Before.").hexdigest()})
 
 
+@pytest.mark.quick("SIGUSR1")
 @pytest.mark.parametrize("number", ["SIGUSR1", "SIGUSR2", "SIGTERM"])
 def test_a_warned_worker_saves_gives_its_runs_back_and_asks_to_be_started_again(make, number):
     store = make(seeds(2), task={"options": {"work": 2_000_000}})

@@ -101,6 +101,7 @@ def test_what_followed_once_follows_again_as_often_as_with_a_uniform_prior(seque
     assert np.mean(same) == pytest.approx(1 / 2, abs=0.02)
 
 
+@pytest.mark.slow
 def test_sequences_of_one_key_end_alike():
     t, key = Markov(symbols=5), jax.random.key(2)
     whole = t.sample(key, [30, 30], 30)

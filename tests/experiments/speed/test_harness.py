@@ -27,7 +27,7 @@ def test_nothing_that_is_not_a_number_agrees(bad):
     assert difference(np.array([bad]), np.array([bad])) > TOLERANCE
 
 
-@pytest.mark.quick("rope", "xpos", "t5")
+@pytest.mark.quick("xpos", "t5")
 @pytest.mark.parametrize("name", [name for name in suite.attending() if suite.has_peer(name)])
 def test_peers_are_one_function(name):
     """Both libraries have our result, also where the maps widen queries and keys."""
