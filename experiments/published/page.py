@@ -65,7 +65,7 @@ def summary(collection: Collection) -> str:
         [
             "pairs of encodings under the same task and lengths",
             f"{compared}: {concordant} in the published order, {discordant} the other way round, "
-            f"{compared - concordant - discordant} tied in one of the two",
+            f"{compared - concordant - discordant} tied in one of the two or in both",
         ],
     ]
     return markdown_table(("", "number"), rows)
