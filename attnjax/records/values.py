@@ -7,6 +7,8 @@ from typing import Any, TypeGuard
 
 LARGEST = 2**53
 """Whole numbers below this are exact in a float."""
+DECIMALS = 12
+"""To which means of scores are compared: those of as many right answers can differ in their last bits."""
 
 UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
 

@@ -13,12 +13,12 @@ from itertools import combinations
 import numpy as np
 from jaxtyping import Float
 
-from attnjax.records.values import as_dict
+from attnjax.records.values import DECIMALS, as_dict
 from attnjax.report import intervals
 from attnjax.report.examples import documents, past_examples, text_of
 from attnjax.report.intervals import Estimate
 from attnjax.report.records import Run
-from attnjax.report.scores import DECIMALS, Scored, outcome
+from attnjax.report.scores import Scored, outcome
 from attnjax.report.significance import holm, rank_sum, sign_flip
 from attnjax.report.statistics import probability_of_improvement
 

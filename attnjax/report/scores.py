@@ -27,8 +27,6 @@ POINTS = 200
 """Most points of a learning curve."""
 FIT = 0.99
 """A run has fitted its task if it answers this share of the examples within the training range exactly."""
-DECIMALS = 12
-"""To which means of scores are compared: those of as many right answers can differ in their last bits."""
 
 
 @dataclass(frozen=True)

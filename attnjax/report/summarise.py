@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from jaxtyping import Float
 
-from attnjax.records.values import as_dict, finite, printable, text
+from attnjax.records.values import DECIMALS, as_dict, finite, printable, text
 from attnjax.report import intervals, statistics
 from attnjax.report.comparisons import differences, improvements
 from attnjax.report.examples import over_examples, text_of
@@ -14,7 +14,7 @@ from attnjax.report.groups import Panel, Variant, homeless, panels
 from attnjax.report.metrics import Metric, declared, metric, ordered
 from attnjax.report.reach import RISE, metric_of, middle, reach
 from attnjax.report.records import Run, Sweep
-from attnjax.report.scores import DECIMALS, FIT, Scored, curve, learning, members, metric_keys, outcome, scored
+from attnjax.report.scores import FIT, Scored, curve, learning, members, metric_keys, outcome, scored
 from attnjax.report.summary import NGRAMS, Counts, Overall, Row, Summary, Task
 
 EXACT, SLIDING = "exact_match", "loss_sliding"

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from attnjax.config import SCHEMA
 from attnjax.records import files, status
 from attnjax.records.runs import RUN, TUNING
-from attnjax.records.values import as_dict, clean, finite, jsonable, number, whole
+from attnjax.records.values import DECIMALS, as_dict, clean, finite, jsonable, number, whole
 from attnjax.sweep.plan import Changes
 from attnjax.sweep.tuning import Tuning
 
@@ -61,11 +61,11 @@ class Choice:
     def ranks(self) -> list[tuple[float, int]]:
         """What candidates are compared by, the less the better: the mean score, negated unless it is a loss; failed runs.
 
-        Means are rounded to 12 decimals: those of as many right answers can differ in their last bits.
+        Means are rounded to `DECIMALS`.
         """
         sign = 1 if lower_is_better(self.metric) else -1
         failed = [sum(trial.state == "failed" for trial in trials) for trials in self.trials]
-        return [(sign * round(mean, 12), count) for mean, count in zip(self.means, failed, strict=True)]
+        return [(sign * round(mean, DECIMALS), count) for mean, count in zip(self.means, failed, strict=True)]
 
     @property
     def best(self) -> int:

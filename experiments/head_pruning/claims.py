@@ -5,9 +5,9 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from attnjax.report.formatting import decimal, interval, markdown
-from attnjax.report.intervals import FEWEST, INTERVAL, RANGE, Estimate
+from attnjax.report.intervals import FEWEST, INTERVAL, RANGE, Estimate, of_mean
 from attnjax.report.style import style
-from experiments.head_pruning.results import SHARES, Cell, Results, estimate
+from experiments.head_pruning.results import SHARES, Cell, Results
 
 Values = Callable[[Cell], np.ndarray]
 """One number per run of a cell."""
@@ -97,7 +97,7 @@ def compared(cells: Sequence[Cell], difference: Values) -> tuple[list[Cell], lis
     found: tuple[list[Cell], list[Cell], list[Cell]] = ([], [], [])
     for cell in cells:
         values = difference(cell)
-        one = estimate(values)
+        one = of_mean(values)
         known = len(values) > 1
         found[0 if known and one.high < 0 else 1 if known and one.low > 0 else 2].append(cell)
     return found
@@ -106,7 +106,7 @@ def compared(cells: Sequence[Cell], difference: Values) -> tuple[list[Cell], lis
 def span(cells: Sequence[Cell], values: Values, shown: Callable[[Estimate], str]) -> str:
     """The least and the greatest of the encodings, each with its interval: a (RoPE) to b (ALiBi)."""
     # Equal means differ in their last bits with the order of a summation: of these the first encoding is named.
-    found = sorted(((estimate(values(cell)), cell) for cell in cells), key=lambda pair: round(pair[0].value, 9))
+    found = sorted(((of_mean(values(cell)), cell) for cell in cells), key=lambda pair: round(pair[0].value, 9))
     (least, first), (most, last) = found[0], found[-1]
     if len(found) > 1 and shown(least) == shown(most):
         return f"{shown(least)} under every encoding"

@@ -12,8 +12,9 @@ import numpy as np
 from attnjax.registry import DOTTED
 from attnjax.report import statistics
 from attnjax.report.drawing import FAINT, new_figure, plain, save, settings
+from attnjax.report.intervals import of_mean
 from attnjax.report.style import style
-from experiments.head_pruning.results import Cell, Results, estimate
+from experiments.head_pruning.results import Cell, Results
 
 COLUMNS = 3
 GREY = "#8c959f"
@@ -69,7 +70,7 @@ def draw_cell(axis: Any, cell: Cell) -> None:
 
 def interval(cell: Cell, kind: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """IQM over runs of the loss at every point, and its interval."""
-    found = [estimate(of_runs) for of_runs in cell.loss[kind].mean(1).T]
+    found = [of_mean(of_runs) for of_runs in cell.loss[kind].mean(1).T]
     value, low, high = (np.array([getattr(one, name) for one in found]) for name in ("value", "low", "high"))
     return value, low, high
 

@@ -14,7 +14,6 @@ from jaxtyping import Float
 from scipy import stats
 
 from attnjax.report import style
-from attnjax.report.intervals import Estimate, of_mean
 from experiments import recorded
 
 ORDERS = ("importance", "recomputed", "random")
@@ -82,11 +81,6 @@ class Results:
     def heads(self) -> int:
         """Of the whole model."""
         return self.runs[0]["layers"] * self.runs[0]["heads"]
-
-
-def estimate(values: Float[np.ndarray, " runs"]) -> Estimate:
-    """The mean over runs and its interval."""
-    return of_mean(values)
 
 
 def read(path: pathlib.Path) -> Results:

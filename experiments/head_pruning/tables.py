@@ -1,9 +1,9 @@
 """The tables of the page and of table.md, as Markdown."""
 
 from attnjax.report.formatting import decimal, interval, markdown, markdown_table
-from attnjax.report.intervals import Estimate
+from attnjax.report.intervals import Estimate, of_mean
 from attnjax.report.style import style
-from experiments.head_pruning.results import ORDERS, SHARES, Cell, Results, estimate
+from experiments.head_pruning.results import ORDERS, SHARES, Cell, Results
 
 HALF = (
     "encoding",
@@ -26,11 +26,11 @@ def half_table(cells: list[Cell]) -> str:
 
 def half_row(cell: Cell) -> list[str]:
     """The row of one encoding."""
-    rises = [interval(estimate(cell.rise(kind))) for kind in ORDERS]
-    spare = [short(estimate(cell.removable(share))) for share in SHARES]
-    whole = interval(estimate(cell.loss["importance"][:, 0, 0]))
-    costs = [*rises, interval(estimate(cell.bare())), short(estimate(cell.share("importance")), 2)]
-    return [markdown(style(cell.encoding).label), whole, *costs, *spare, short(estimate(cell.correlation), 2)]
+    rises = [interval(of_mean(cell.rise(kind))) for kind in ORDERS]
+    spare = [short(of_mean(cell.removable(share))) for share in SHARES]
+    whole = interval(of_mean(cell.loss["importance"][:, 0, 0]))
+    costs = [*rises, interval(of_mean(cell.bare())), short(of_mean(cell.share("importance")), 2)]
+    return [markdown(style(cell.encoding).label), whole, *costs, *spare, short(of_mean(cell.correlation), 2)]
 
 
 def short(found: Estimate, digits: int = 1) -> str:

@@ -13,10 +13,11 @@ from itertools import combinations
 import numpy as np
 from scipy import stats
 
+from attnjax.records.values import DECIMALS
 from attnjax.report.agreement import tau_b
 from attnjax.report.intervals import INTERVAL, Estimate, of_runs
 from attnjax.report.reach import RISE, length_factor
-from attnjax.report.scores import DECIMALS, FIT
+from attnjax.report.scores import FIT
 from attnjax.report.significance import holm, sign_flip
 from attnjax.report.style import order
 from attnjax.typing import Float

@@ -12,9 +12,10 @@ import numpy as np
 from scipy import stats
 
 from attnjax.records import jsonl
+from attnjax.records.values import DECIMALS
 from attnjax.report import records as stored
 from attnjax.report.intervals import Estimate, of_mean
-from attnjax.report.scores import DECIMALS, FIT
+from attnjax.report.scores import FIT
 from attnjax.report.significance import holm, sign_flip_above
 from attnjax.report.style import order
 from attnjax.typing import Bool, Float
