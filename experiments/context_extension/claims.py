@@ -23,6 +23,9 @@ def claim(results: Results) -> str:
     parts.append(f"Without training {lowest(results, 'zero-shot', long)}.")
     if "tuned" in results.cells:
         parts.append(f"After {results.about['steps']} steps of fine-tuning {lowest(results, 'tuned', long)}.")
+    if results.ngrams:
+        name, level = min(results.ngrams.items(), key=lambda item: item[1].sliding[long])
+        parts.append(f"A {name} of the training bytes has {decimal(level.sliding[long])} there.")
     parts.append(f"Needles at {long}: {'; '.join(finders(results, stage) for stage in results.stages)}.")
     return " ".join(parts)
 
@@ -60,6 +63,7 @@ def bullets(results: Results) -> list[str]:
     short, long = results.lengths[0], results.lengths[-1]
     lines = [order(results, stage, long) for stage in results.stages]
     lines += [context(results, stage) for stage in results.stages]
+    lines += [counted(results, long)] if results.ngrams else []
     if "none" in results.cells["zero-shot"]:
         lines += [price(results, short), finding(results)]
         lines += [gain(results, long)] if "tuned" in results.cells else []
@@ -87,6 +91,19 @@ def context(results: Results, stage: str) -> str:
         f"**More context, {named(stage)}**: the same {results.about['unit']}s are predicted with {long} before them instead "
         f"of {short}; the loss is {'; '.join(said)}."
     )
+
+
+def counted(results: Results, length: int) -> str:
+    """What n-gram models of the training bytes lose at a length, and which methods lose more than the best of them."""
+    losses = {name: level.sliding[length] for name, level in results.ngrams.items()}
+    best = min(losses, key=losses.__getitem__)
+    more = lambda stage: sorted_out(
+        results.cells[stage].values(), lambda cell: cell.units("sliding", length) - losses[best]
+    )[1]
+    above = "; ".join(f"{named(stage)}, {listed(more(stage))}" for stage in results.stages)
+    told = ", ".join(f"{name} {decimal(loss)}" for name, loss in losses.items())
+    text = f"**N-grams** of the training bytes, at the end of {length} of the same documents: {told}."
+    return f"{text} Higher than the {best}: {above}."
 
 
 def price(results: Results, length: int) -> str:

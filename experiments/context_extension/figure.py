@@ -11,6 +11,8 @@ import numpy as np
 from jaxtyping import Float
 
 from attnjax.report.drawing import INK, SHADE, new_figure, plain, save, settings
+from attnjax.report.figures import draw_level
+from attnjax.tasks.ngrams import NAMES
 from experiments.context_extension.methods import FREQUENCIES, POSITIONS, look
 from experiments.context_extension.results import Cell, Results
 
@@ -65,9 +67,11 @@ def curves(axis: Any, results: Results, stage: str, family: tuple[str, ...]) -> 
         (line,) = axis.plot(middle, value, color=style.color, linewidth=1.7, label=plain(style.label))
         line.set(dashes=style.dash or (None, None), marker=style.marker, markersize=5.5, markevery=(0, 2))
         line.set(markeredgecolor="white", markeredgewidth=0.6)
-    lowest = min(float(cell.curve()[0].min()) for cell in results.cells[stage].values())
     low, high = axis.get_ylim()
+    lowest = min(float(cell.curve()[0].min()) for cell in results.cells[stage].values())
     axis.set_ylim(max(low, 0.95 * lowest), min(high, MOST * lowest))
+    for name, level in results.ngrams.items():
+        draw_level(axis, name, middle, level.position, always=name == NAMES[-1])
     axis.set_xlim(0, results.lengths[-1])
     axis.set_xticks([0, *results.lengths], ["0", *map(str, results.lengths)])
     axis.set_xlabel("position in the window (shaded: trained length)")

@@ -8,16 +8,20 @@
                question each: the share of these)
     needle     the loss of these tokens
 
-A document is a held-out window of s L + 1 tokens, the same for every model and method.
+A document is a held-out window of s L + 1 tokens, the same for every model and method, and for n-gram models of the bytes that
+the models were trained on.
 """
 
 import dataclasses
 import itertools
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+from jaxtyping import UInt8
 
+from attnjax.tasks.ngrams import NAMES, NGrams
 from attnjax.typing import Float, Int, PyTree
 from experiments.context_extension import texts
 from experiments.context_extension.methods import Extension
@@ -86,22 +90,42 @@ def measure(
     subject: Subject, params: PyTree, method: str, extension: Extension, corpus: Corpus, protocol: Protocol
 ) -> dict[str, Any]:
     """All numbers of one method: lists over documents or needles, by length where there are several."""
-    documents = texts.windows(corpus.test, protocol.longest, protocol.documents)
     found: dict[str, Any] = {"windows": {}, "sliding": {}, "found": {}, "needle": {}}
     for length in protocol.lengths:
         numbers = subject.numbers(method, extension, length)
         score = lambda rows, numbers=numbers: scored(
             subject, params, numbers, texts.opened(rows, corpus.begin), protocol.batch
         )
-        whole = score(cut(documents, length)).loss
-        per_document = whole.reshape(protocol.documents, -1)
-        last = whole if length == protocol.longest else score(documents[:, -length - 1 :]).loss
-        found["windows"][str(length)] = short(per_document.mean(1))
-        found["sliding"][str(length)] = short(last[:, -protocol.stride :].mean(1))
-        if length == protocol.longest:
-            found["position"] = short(binned(whole, protocol.edges))
+        measure_losses(lambda rows, score=score: score(rows).loss, corpus, protocol, length, found)
         found["found"][str(length)], found["needle"][str(length)] = needles(score, corpus, length, protocol)
     return found
+
+
+def measure_ngrams(training: UInt8[np.ndarray, " n"], corpus: Corpus, protocol: Protocol) -> dict[str, Any]:
+    """The losses of unigram, bigram and trigram of the training bytes, each by name and as those of a method."""
+    model = NGrams.of(training)
+    found: dict[str, Any] = {name: {"windows": {}, "sliding": {}} for name in NAMES}
+    for name, length in itertools.product(NAMES, protocol.lengths):
+        nats = lambda rows, name=name: model.nats(rows[:, :-1], rows[:, 1:])[name]
+        measure_losses(nats, corpus, protocol, length, found[name])
+    return found
+
+
+def measure_losses(
+    loss: Callable[[Int[np.ndarray, "B T+1"]], Float[np.ndarray, "B T"]],
+    corpus: Corpus,
+    protocol: Protocol,
+    length: int,
+    found: dict[str, Any],
+) -> None:
+    """Put what a function of rows loses on the documents at a length into `found`, of the longest also by position."""
+    documents = texts.windows(corpus.test, protocol.longest, protocol.documents)
+    whole = loss(cut(documents, length))
+    last = whole if length == protocol.longest else loss(documents[:, -length - 1 :])
+    found["windows"][str(length)] = short(whole.reshape(protocol.documents, -1).mean(1))
+    found["sliding"][str(length)] = short(last[:, -protocol.stride :].mean(1))
+    if length == protocol.longest:
+        found["position"] = short(binned(whole, protocol.edges))
 
 
 def needles(score: Any, corpus: Corpus, length: int, protocol: Protocol) -> tuple[list[Any], list[Any]]:

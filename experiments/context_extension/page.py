@@ -25,8 +25,8 @@ PAGE = """# How far past its training length does a model with RoPE read?
 ![Loss against position, and needles found by length](figure.png)
 
 *Above: mean loss in one window of {longest} {unit}s, by position, with the {over}; shaded up to the
-trained length. (NTK and dynamic NTK are the same in a window of this length.) Below: share of needles found, over {depths}
-depths; chance is {chance:.3g}.*
+trained length.{dotted} (NTK and dynamic NTK are the same in a window of this length.)
+Below: share of needles found, over {depths} depths; chance is {chance:.3g}.*
 
 ## Question
 
@@ -98,6 +98,8 @@ POSITIONED = """
 SIZES = ("group", "window", "factor", "chunk", "local", "first", "length")
 """Of methods, as the page tells them."""
 
+DOTTED = " Dotted: n-gram models of the training bytes (Witten and Bell 1991) on the same documents."
+
 PLANTED = (
     "a line of four rare bytes, each a value of one of 12 kinds, and at the end a line in which four other bytes ask for these "
     "kinds one by one; the answers stand in the context nowhere else"
@@ -111,7 +113,7 @@ SMALL = (
     "seen. The factor is {factor} at all lengths: with "
     "the factor of each length, PI, NTK and YaRN may cost less on shorter ones; that was not measured. Facts are told by "
     "what they are and not by where they stand, which suits models that lose their positions. Files are put into splits one by "
-    "one, so that a near-duplicate of a held-out file may be trained on; no n-gram model stands beside."
+    "one, so that a near-duplicate of a held-out file may be trained on."
 )
 PUBLISHED = (
     "One model: intervals are over documents and needles, not over trainings. Only one kind of needle, one text, and one "
@@ -169,6 +171,7 @@ def page(results: Results, suite: Suite | None = None) -> str:
             section(results, stage, name) for name in ("sliding", "windows", "found") for stage in results.stages
         ),
         units=units(results),
+        dotted=DOTTED if results.ngrams else "",
         over=recorded.ends_of(len(results.runs)) if len(results.runs) > 1 else "95 % interval over documents",
         longest=results.lengths[-1],
         depths=len(about["depths"]),

@@ -69,6 +69,10 @@ def record(
     Raises ValueError where the file holds records of another protocol.
     """
     there = begin(path, described(corpus, protocol, plan))
+    if "ngrams" not in there and (training := subjects[0].training()) is not None:
+        jsonl.append(
+            path, {"kind": "ngrams", "bytes": len(training), **measuring.measure_ngrams(training, corpus, protocol)}
+        )
     tuner = tuning.Tuner(subjects[0], plan.steps, plan.rate) if plan.steps else None
     for subject in subjects:
         extension = extended(subject, corpus, protocol, plan, path, there)
@@ -148,7 +152,12 @@ def described(corpus: Corpus, protocol: Protocol, plan: Plan) -> Record:
 
 
 def begin(path: pathlib.Path, protocol: Record) -> dict[Any, Record]:
-    """What is in the file: runs by name, and methods by (run, method, stage). A new file begins with the protocol."""
+    """What is in the file: runs by name, methods by (run, method, stage), "ngrams". A new file begins with the protocol."""
     found = recorded.begin(path, protocol)
     runs = {one["run"]: one for one in found if one.get("kind") == "run"}
-    return {**runs, **{(one["run"], one["method"], one["stage"]): one for one in found if one.get("kind") == "method"}}
+    ngrams = {one["kind"]: one for one in found if one.get("kind") == "ngrams"}
+    return {
+        **runs,
+        **ngrams,
+        **{(one["run"], one["method"], one["stage"]): one for one in found if one.get("kind") == "method"},
+    }

@@ -8,13 +8,14 @@ import dataclasses
 import functools
 import pathlib
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
 
 from attnjax.report import statistics
 from attnjax.report.statistics import Estimate
+from attnjax.tasks.ngrams import NAMES
 from experiments import recorded
 from experiments.context_extension.methods import FREQUENCIES, METHODS
 
@@ -66,13 +67,22 @@ class Cell:
         return getattr(self, measure)[length].mean((0, 2))
 
 
+class Level(NamedTuple):
+    """The mean loss over the documents of an n-gram model of the training bytes, the same beside all runs and methods."""
+
+    position: Float[np.ndarray, " X"]
+    windows: Mapping[int, float]
+    sliding: Mapping[int, float]
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class Results:
-    """The cells by stage and method, and what the records say of the experiment and of its models."""
+    """The cells by stage and method, what the records say of the experiment and of its models, and n-grams by name."""
 
     cells: Mapping[str, Mapping[str, Cell]]
     about: Mapping[str, Any]
     runs: list[Mapping[str, Any]]
+    ngrams: Mapping[str, Level]
 
     @property
     def lengths(self) -> tuple[int, ...]:
@@ -123,7 +133,14 @@ def _results(tables: list[dict[str, Any]]) -> Results:
     ordered = lambda stage: [name for name, _ in METHODS if name in by_stage[stage]]
     cell = lambda method, stage: _cell(method, stage, [here[name, method, stage] for name in names])
     cells = {stage: {method: cell(method, stage) for method in ordered(stage)} for stage in stages}
-    return Results(cells, about, list(runs))
+    levels = {name: _level(one[name]) for one in tables if one.get("kind") == "ngrams" for name in NAMES}
+    return Results(cells, about, list(runs), levels)
+
+
+def _level(found: dict[str, Any]) -> Level:
+    by_length = lambda table: {int(length): float(np.mean(values)) for length, values in table.items()}
+    position = np.array(found["position"], np.float64).mean(0)
+    return Level(position, by_length(found["windows"]), by_length(found["sliding"]))
 
 
 def _cell(method: str, stage: str, found: list[dict[str, Any]]) -> Cell:

@@ -13,8 +13,10 @@ from typing import Any, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from flax import nnx
+from jaxtyping import UInt8
 
 from attnjax.analysis.loaded_model import load as load_run
 from attnjax.long.extending import trained_length
@@ -23,7 +25,9 @@ from attnjax.modules import Decoder, TransformerConfig, extended_config, replace
 from attnjax.modules.stack import with_parameters
 from attnjax.positions import EncodingParams, PositionEncoding, RoPE
 from attnjax.records import jsonl
+from attnjax.tasks import Text
 from attnjax.train import compiling
+from attnjax.train.loop import make_task
 from attnjax.train.mesh import platform_of
 from attnjax.typing import Array, Float, Int, PyTree
 from experiments.context_extension import methods
@@ -102,6 +106,14 @@ class Subject:
     def parameters(self) -> int:
         """How many numbers were trained."""
         return sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(self.params))
+
+    def training(self) -> UInt8[np.ndarray, " n"] | None:
+        """The bytes that a run was trained on; None for a published model, and where the file is not there."""
+        try:
+            task = None if self.run is None else make_task(self.run)
+            return np.asarray(task.data) if isinstance(task, Text) else None
+        except ValueError:
+            return None
 
     def sibling(self, other: Self) -> Self:
         """The other run of the same config, sharing what was compiled for this one."""

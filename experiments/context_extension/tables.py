@@ -29,6 +29,9 @@ def length_table(
         [named(cell), *(interval(shown(cell.estimate(measure, length)), digits) for length in results.lengths)]
         for cell in results.cells[stage].values()
     ]
+    for name, level in results.ngrams.items() if measure in ("windows", "sliding") else ():
+        means = [shown(Estimate(x, x, x)).value for x in (getattr(level, measure)[n] for n in results.lengths)]
+        rows.append([f"*{name}*", *(decimal(mean, digits) for mean in means)])
     return markdown_table(header, rows)
 
 
@@ -42,6 +45,7 @@ def position_table(results: Results, stage: str) -> str:
     edges = results.about["edges"]
     header = ["method", *(f"{low}-{high - 1}" for low, high in itertools.pairwise(edges))]
     rows = [[named(cell), *map(decimal, cell.curve()[0])] for cell in results.cells[stage].values()]
+    rows += [[f"*{name}*", *map(decimal, level.position)] for name, level in results.ngrams.items()]
     return markdown_table(header, rows)
 
 

@@ -166,6 +166,26 @@ def test_a_haystack_holds_its_needle():
         texts.haystack(corpus, 8, 0.0, 1, longest=64)
 
 
+def test_ngrams_lose_on_the_documents_what_their_counts_say():
+    """Of "abac" over and over a quarter is b, and half of what follows a; after two bytes the next one is all but certain."""
+    text = np.tile(np.frombuffer(b"abac", np.uint8), 4000)
+    data = np.tile(np.frombuffer(b"abac", np.uint8), 17)[:65].astype(np.int32)
+    protocol = Protocol(8, 4, documents=2, needles=2, batch=32)
+    found = measuring.measure_ngrams(text, corpus_of(data), protocol)
+    assert list(found) == ["unigram", "bigram", "trigram"]
+    # Every second byte is a. -ln 1/2 and -ln 1/4 in turn, and with one byte before: 0 after b and c, -ln 1/2 after a.
+    for length in ("8", "16", "32"):
+        for kind in ("windows", "sliding"):
+            assert found["unigram"][kind][length] == pytest.approx([1.5 * np.log(2)] * 2, abs=1e-3)
+            assert found["bigram"][kind][length] == pytest.approx([0.5 * np.log(2)] * 2, abs=1e-3)
+        assert found["trigram"]["sliding"][length] == pytest.approx([0, 0], abs=1e-3)
+    # The first target of a window has one byte before it: of 8 windows of 8, those that begin with a lose ln 2 there.
+    assert found["trigram"]["windows"]["8"] == pytest.approx([np.log(2) / 8] * 2, abs=1e-3)
+    position = np.array(found["trigram"]["position"])
+    np.testing.assert_allclose(position[:, 0], np.log(2) / 4, atol=1e-3)
+    np.testing.assert_allclose(position[:, 1:], 0, atol=1e-3)
+
+
 WRONG = 108
 
 

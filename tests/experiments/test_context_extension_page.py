@@ -32,6 +32,11 @@ def made_up(path, runs=3, methods=("none", "yarn", "drope"), steps=5):
     about |= {"chance": 0.01, "longrope": "NTK-by-parts"}
     made = {"kind": "made", "processor": "none", "date": "2026-01-01", "python": "3", "jax": "0", "flax": "0"}
     rows = [{"kind": "protocol", **about}, made]
+    if runs > 1:  # n-grams lose 3.5, 2.5 and 2.205 at any length
+        at = lambda x: {length: [x - 0.1, x + 0.1] for length in (8, 16, 32)}
+        level = lambda x: {"windows": at(x), "sliding": at(x), "position": [[x] * 4] * 2}
+        rows.append({"kind": "ngrams", "bytes": 9})
+        rows[-1] |= {"unigram": level(3.5), "bigram": level(2.5), "trigram": level(2.205)}
     for run in range(runs):
         sizes = {"layers": 1, "heads": 2, "model": 16, "parameters": 1000, "steps": 9, "batch": 2, "seconds": 1.0}
         rows.append({"kind": "run", "run": f"r{run}", "seed": run, **sizes, "factors": [1.0, 2.0]})
@@ -72,7 +77,9 @@ def test_a_single_model_is_told_by_its_documents(tmp_path):
     assert plain.units("windows", 16).tolist() == pytest.approx([2.5, 2.7])
     assert plain.units("found", 8).tolist() == [0.5, 0, 0]
     render(tmp_path)
-    assert "One model: means over documents and needles" in (tmp_path / "README.md").read_text()
+    text = (tmp_path / "README.md").read_text()
+    assert "One model: means over documents and needles" in text
+    assert "gram" not in text.replace("program", ""), "no n-grams of tokens"
 
 
 def test_the_page_says_what_the_records_say(tmp_path):
@@ -94,6 +101,13 @@ def test_the_page_says_what_the_records_say(tmp_path):
     found = "Needles at 32: without training, most are found by YaRN 0.83 [0.83, 0.83] at a loss of 2.210, RoPE as trained 0.17"
     assert found in text
     assert "the loss is higher under RoPE as trained, YaRN, DroPE" in text
+    assert "A trigram of the training bytes has 2.205 there." in text
+    assert (
+        "of the same documents: unigram 3.500, bigram 2.500, trigram 2.205. Higher than the trigram: without training, RoPE as "
+        "trained, DroPE; after fine-tuning, RoPE as trained, DroPE." in text
+    )
+    assert "| *bigram* | 2.500 | 2.500 | 2.500 |" in text
+    assert "| *bigram* | 12.182 | 12.182 | 12.182 |" in (tmp_path / "table.md").read_text()  # exp(2.5)
     assert "ahead: YaRN; not the same sign in every run: DroPE" in text
     assert f"No difference is shown by {len(read(tmp_path / RECORDS).runs)} runs: *higher*, *lower*" in text
     assert "chance is 0.01" in text
@@ -114,8 +128,9 @@ def test_the_committed_page_is_made_anew_from_its_records():
 
 
 @pytest.mark.slow
-def test_what_is_measured_is_not_measured_again(tmp_path, capsys):
+def test_what_is_measured_is_not_measured_again(tmp_path, capsys, monkeypatch):
     subject = subject_of()
+    monkeypatch.setattr(subject, "training", lambda: np.frombuffer(b"abacab", np.uint8))
     data = np.where(np.arange(900) % 7 == 0, 10, np.arange(900) % 5).astype(np.int32)
     draw = lambda generator: texts.Needle([5, 6, 7], [5, 6], [int(generator.integers(3)), 7], [True, True])
     corpus = texts.Corpus("byte", lambda n: data, data, data, draw, (), (10,), True, 0.1, {"text": "made up"})
@@ -125,8 +140,8 @@ def test_what_is_measured_is_not_measured_again(tmp_path, capsys):
     recording.record([subject], corpus, protocol, plan, path)
     before = path.read_bytes()
     lines = before.splitlines(keepends=True)
-    assert [json.loads(line)["kind"] for line in lines] == ["protocol", "made", "run", *["method"] * 6]
-    assert [json.loads(line).get("stage") for line in lines[3:5]] == ["zero-shot", "tuned"]
+    assert [json.loads(line)["kind"] for line in lines] == ["protocol", "made", "ngrams", "run", *["method"] * 6]
+    assert [json.loads(line).get("stage") for line in lines[4:6]] == ["zero-shot", "tuned"]
     recording.record([subject], corpus, protocol, plan, path)
     assert path.read_bytes() == before
     # What a crash cost is measured again, to the same numbers.
