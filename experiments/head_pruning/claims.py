@@ -66,6 +66,7 @@ def bullets(results: Results) -> list[str]:
         "(Michel et al. 2019, section 4.2: about 20 % of the heads of a translation model and 40 % of BERT's without a "
         "noticeable loss.)",
         f"**All heads** gone, the loss rises by {bare}.",
+        *([counted(results)] if results.ngrams else []),
         f"**Accuracy** of the next byte: {whole} with all heads, {right} with half of them.",
         f"**Importance computed anew** after each removal is cheaper at half of the heads than once for all under "
         f"{named(better, short)}, and dearer under {named(worse, short)}.",
@@ -73,6 +74,19 @@ def bullets(results: Results) -> list[str]:
         "trained length.",
         *([twice_the_length(short, long)] if long else []),
     ]
+
+
+def counted(results: Results) -> str:
+    """What n-gram models of the training bytes lose on the same windows, and which whole models lose more than a trigram."""
+    short, levels = results.lengths[0], results.ngrams[results.lengths[0]]
+    told = ", ".join(f"{name} {decimal(loss)}" for name, loss in levels.items())
+    best = min(levels, key=levels.__getitem__)
+    cells = results.cells[short]
+    less, more, _ = compared(cells, lambda cell: cell.loss["importance"][:, 0, 0] - levels[best])
+    return (
+        f"**N-grams** of the training bytes, on the same windows: {told}. With all heads the loss is below that of the {best} "
+        f"under {named(less, cells)}, above it under {named(more, cells)}."
+    )
 
 
 def twice_the_length(short: Sequence[Cell], long: Sequence[Cell]) -> str:

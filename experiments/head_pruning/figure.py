@@ -1,10 +1,12 @@
 """Loss against heads kept: a panel per encoding, in its colour, before the grey band of random orders.
 
 The band holds 95 % of all random orders of all runs, and the grey line is their mean. The coloured band is the interval over
-runs of the order by importance; the dotted line is that of importance computed anew after each removal.
+runs of the order by importance; the dotted line is that of importance computed anew after each removal. Dotted lines with a
+name are n-gram models of the training bytes.
 """
 
 import pathlib
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -12,6 +14,7 @@ import numpy as np
 from attnjax.registry import DOTTED
 from attnjax.report import statistics
 from attnjax.report.drawing import FAINT, new_figure, plain, save, settings
+from attnjax.report.figures import draw_level
 from attnjax.report.intervals import of_mean
 from attnjax.report.style import style
 from experiments.head_pruning.results import Cell, Results
@@ -25,12 +28,15 @@ def draw(results: Results, folder: pathlib.Path) -> list[pathlib.Path]:
     made = []
     with settings():
         for name, length in zip(("figure", "figure_double"), results.lengths, strict=True):
-            made += save(panels(results.cells[length], length), folder / name) if results.cells[length] else []
+            figure = panels(results.cells[length], length, results.ngrams.get(length, {}))
+            made += save(figure, folder / name) if figure is not None else []
     return made
 
 
-def panels(cells: list[Cell], length: int) -> Any:
-    """The figure of one length."""
+def panels(cells: list[Cell], length: int, ngrams: Mapping[str, float]) -> Any:
+    """The figure of one length, with the losses of n-gram models by name; None without a cell."""
+    if not cells:
+        return None
     columns = min(COLUMNS, len(cells))
     rows = -(-len(cells) // columns)
     figure, axes = new_figure(2.9 * columns + 0.4, 2.5 * rows + 0.7, rows, columns)
@@ -40,6 +46,8 @@ def panels(cells: list[Cell], length: int) -> Any:
     bottom = min(axis.get_ylim()[0] for axis in axes[: len(cells)])
     for axis in axes[: len(cells)]:
         axis.set_ylim(bottom, top)
+        for name, loss in ngrams.items():
+            draw_level(axis, name, cells[0].kept[[0, -1]], np.array([loss, loss]), always=False)
     for axis in axes[len(cells) :]:
         axis.set_visible(False)
     for axis in axes[max(0, len(cells) - columns) : len(cells)]:
@@ -69,7 +77,7 @@ def draw_cell(axis: Any, cell: Cell) -> None:
 
 
 def interval(cell: Cell, kind: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """IQM over runs of the loss at every point, and its interval."""
+    """The mean over runs of the loss at every point, and its interval."""
     found = [of_mean(of_runs) for of_runs in cell.loss[kind].mean(1).T]
     value, low, high = (np.array([getattr(one, name) for one in found]) for name in ("value", "low", "high"))
     return value, low, high

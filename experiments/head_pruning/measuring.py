@@ -2,7 +2,7 @@
 
 Orders by importance are found on the validation split, at the trained length; loss and accuracy are measured on the test
 split, at the trained length T and at 2 T. Windows end at the same bytes at both, and the last T - 1 bytes count: what differs
-is how much stands before them. Nothing is trained again.
+is how much stands before them. Nothing is trained again. N-gram models of the training bytes stand beside, on the same bytes.
 """
 
 import pathlib
@@ -17,6 +17,7 @@ from attnjax.config import RunConfig, encoding_name
 from attnjax.records import jsonl
 from attnjax.sweep import load as load_sweep
 from attnjax.tasks import Text
+from attnjax.tasks.ngrams import NGrams
 from attnjax.train.loop import make_task
 from attnjax.typing import Int
 from experiments import recorded
@@ -58,10 +59,26 @@ def measure_sweep(
     numbers = {"planned": len(store.runs), "documents": documents, "orders": orders}
     tables = recorded.begin(path, {"kind": "protocol", "sweep": store.name, **numbers})
     there = {record["run"] for record in tables if record.get("kind") == "run"}
+    if not any(record.get("kind") == "ngrams" for record in tables):
+        jsonl.append(path, *ngrams(load(store.directory(trained[0].run)), documents))
     for entry in trained:
         if entry.run not in there:
             jsonl.append(path, *of_run(load(store.directory(entry.run)), documents, orders))
             say(f"{entry}: measured")
+
+
+def ngrams(subject: LoadedModel, documents: int) -> list[Record]:
+    """What n-gram models of the bytes that a run was trained on lose at each length, the mean over the bytes that count."""
+    run, task = _language_model(subject)
+    longest, model = run.task.length_max, NGrams.of(np.asarray(task.data))
+    long = windows(task.for_split("test"), 2 * longest, documents)
+    found = []
+    for length in (longest, 2 * longest):
+        rows = long[:, -length:]
+        nats = model.nats(rows[:, :-1], rows[:, 1:])
+        means = {name: float(values[:, 1 - longest :].mean()) for name, values in nats.items()}
+        found.append({"kind": "ngrams", "length": length, **means})
+    return found
 
 
 def of_run(subject: LoadedModel, documents: int, orders: int) -> list[Record]:

@@ -18,7 +18,7 @@ PAGE = """# What does a trained language model lose with its heads?
 
 *Windows of {trained} bytes, the trained length. Coloured line: heads removed in order of importance, the least important
 first, with the {ends}; dotted: importance computed anew after each removal; grey: {orders} random orders of
-each run, their mean and 95 % of them.*
+each run, their mean and 95 % of them.{dotted}*
 
 ## What was run
 
@@ -66,6 +66,9 @@ Measured on {date} with Python {python}, jax {jax} and flax {flax} on {processor
 """
 
 
+DOTTED = " Dotted grey: n-gram models of the training bytes (Witten and Bell 1991) on the same windows."
+
+
 def render(folder: pathlib.Path) -> list[pathlib.Path]:
     """Write README.md, table.md and, where matplotlib is installed, the figures, from the records in a folder.
 
@@ -100,6 +103,7 @@ def page(results: Results) -> str:
         seeds=", ".join(map(str, sorted({one["seed"] for one in results.runs}))),
         total=results.heads,
         ends=recorded.t_ends_of(min(len(cell.correlation) for cell in short)),
+        dotted=DOTTED if results.ngrams else "",
         half=f"{short[0].kept[short[0].half]:g}",
         **{name: run[name] for name in ("layers", "heads", "model", "hidden", "steps", "text")},
         **{name: about[name] for name in ("documents", "orders", "date", "python", "jax", "flax")},

@@ -14,6 +14,7 @@ from jaxtyping import Float
 from scipy import stats
 
 from attnjax.report import style
+from attnjax.tasks.ngrams import NAMES
 from experiments import recorded
 
 ORDERS = ("importance", "recomputed", "random")
@@ -68,7 +69,8 @@ class Cell:
 class Results:
     """The cells of each length, by encoding in the order of the package, and what the records say of the experiment.
 
-    `absent`: encodings that cannot be measured at a length, and why.
+    `absent`: encodings that cannot be measured at a length, and why. `ngrams`: the losses of n-gram models of the training
+    bytes by length and name.
     """
 
     lengths: tuple[int, int]
@@ -76,6 +78,7 @@ class Results:
     absent: Mapping[str, str]
     about: Mapping[str, Any]
     runs: list[Mapping[str, Any]]
+    ngrams: Mapping[int, Mapping[str, float]]
 
     @property
     def heads(self) -> int:
@@ -106,7 +109,8 @@ def _results(tables: list[dict[str, Any]]) -> Results:
     absent = {table["encoding"]: table["reason"] for table in mine if table["kind"] == "absent"}
     there = {length: [name for name in names if length == trained or name not in absent] for length in lengths}
     cells = {length: [_cell(mine, name, length) for name in there[length]] for length in lengths}
-    return Results(lengths, cells, absent, about, list(runs.values()))
+    levels = {one["length"]: {name: one[name] for name in NAMES} for one in tables if one.get("kind") == "ngrams"}
+    return Results(lengths, cells, absent, about, list(runs.values()), levels)
 
 
 def _cell(tables: list[dict[str, Any]], encoding: str, length: int) -> Cell:

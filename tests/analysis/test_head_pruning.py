@@ -1,5 +1,7 @@
 """The experiment on heads that can go: its page is what its records say, and its records are what the models do."""
 
+import collections
+import dataclasses
 import json
 import pathlib
 import re
@@ -21,7 +23,7 @@ from attnjax.train.step import Trainer, members
 from experiments.head_pruning import claims
 from experiments.head_pruning.__main__ import main
 from experiments.head_pruning.measuring import refusal, windows
-from experiments.head_pruning.page import RECORDS, render
+from experiments.head_pruning.page import RECORDS, page, render
 from experiments.head_pruning.pruning import measure
 from experiments.head_pruning.results import read
 from tests.analysis import planted_models
@@ -118,7 +120,12 @@ def measured(runs, tmp_path_factory):
 
 def test_records_hold_every_number(runs, measured):
     found = jsonl.read(measured / RECORDS).tables
-    assert [one["kind"] for one in found] == ["protocol", "made", *((["curve"] * 5 + ["heads"]) * 2 + ["run"]) * 2]
+    assert [one["kind"] for one in found] == [
+        "protocol",
+        "made",
+        *["ngrams"] * 2,
+        *((["curve"] * 5 + ["heads"]) * 2 + ["run"]) * 2,
+    ]
     curves = [one for one in found if one["kind"] == "curve"]
     assert {(one["encoding"], one["seed"]) for one in curves} == {("nope", 0), ("nope", 1)}
     assert {one["length"] for one in curves} == {8, 16}
@@ -141,6 +148,33 @@ def test_records_hold_every_number(runs, measured):
         if (one["run"], one["length"], one["order"], one["order_seed"]) == (curve["run"], 8, "random", 2)
     ]
     assert short["loss"][3] == pytest.approx(measure(model, test[:, -8:], gate.reshape(1, 4)).loss.mean(), rel=1e-6)
+
+
+def test_ngrams_are_of_the_training_bytes_and_of_the_bytes_that_count(runs, measured):
+    """A unigram by hand: every byte of the text follows some other, so T is how many there are, and P_0 is 1 / 256."""
+    found = {one["length"]: one for one in jsonl.read(measured / RECORDS).tables if one["kind"] == "ngrams"}
+    task = make_task(load(next(path for path in runs.iterdir() if (path / CHECKPOINTS).is_dir())).run)
+    counts = collections.Counter(np.asarray(task.data).tolist())
+    share = lambda byte: (counts[byte] + len(counts) / 256) / (counts.total() + len(counts))
+    test = windows(task.for_split("test"), 16, 4)[:, -7:]
+    expected = np.mean([-np.log(share(byte)) for byte in test.ravel().tolist()])
+    assert found[8]["unigram"] == found[16]["unigram"] == pytest.approx(expected, rel=1e-9)
+    assert found[8]["bigram"] == found[16]["bigram"]
+    # At 8 the first byte that counts has one before it and no trigram; at 16 it has.
+    assert found[8]["trigram"] != found[16]["trigram"]
+
+
+def test_the_page_says_which_models_are_worse_than_ngrams(tmp_path):
+    results = read(MADE_UP / RECORDS)
+    whole = {cell.encoding: cell.loss["importance"][:, 0, 0].mean() for cell in results.cells[8]}
+    assert "N-grams" not in page(results)
+    levels = {"unigram": 9.0, "bigram": 8.0, "trigram": min(whole.values()) - 0.5}
+    text = page(dataclasses.replace(results, ngrams={8: levels, 16: levels}))
+    assert f"unigram 9.000, bigram 8.000, trigram {levels['trigram']:.3f}. With all heads the loss is below" in text
+    assert (
+        "below that of the trigram under 0 of 3 encodings, above it under 2 of 3 encodings (RoPE, ALiBi)" in text
+    )  # one run of Learned says neither
+    assert "Dotted grey: n-gram models" in text
 
 
 def test_what_is_measured_is_not_measured_again(runs, measured, capsys):
