@@ -61,5 +61,5 @@ def get_config(word="text"):
 
 
 def sweep(word="text"):
-    """Three seeds of one cell of text, ten of Markov chains."""
-    return seeds(3) if word == "text" else seeds(10, start=300)
+    """Six seeds of one cell of text, ten of Markov chains."""
+    return seeds(6) if word == "text" else seeds(10, start=300)

@@ -62,10 +62,7 @@ def begin(path: pathlib.Path, protocol: Record) -> list[Record]:
     jsonl.keep(path, lambda _: True)  # a line that was cut short goes, since its record is made again
     found = jsonl.read(path).tables
     if not found:
-        here = manifest.of_machine()
-        versions = {"python": here["python"], **{name: here[f"version_{name}"] for name in ("jax", "flax", "numpy")}}
-        place = {"kind": "made", "processor": here["processor"], "date": manifest.now()[:10], **versions}
-        jsonl.append(path, protocol, place)
+        jsonl.append(path, protocol, {"kind": "made", **place()})
         return []
     first = {name: value for name, value in found[0].items() if name != "schema"}
     if first != protocol:
@@ -74,6 +71,13 @@ def begin(path: pathlib.Path, protocol: Record) -> list[Record]:
             f"{path} holds records of another protocol ({', '.join(differ)}); choose another folder with --out"
         )
     return found
+
+
+def place() -> Record:
+    """Where and when records are made: processor, date and versions."""
+    here = manifest.of_machine()
+    versions = {"python": here["python"], **{name: here[f"version_{name}"] for name in ("jax", "flax", "numpy")}}
+    return {"processor": here["processor"], "date": manifest.now()[:10], **versions}
 
 
 def check_cells(where: pathlib.Path, cells: Iterable[tuple[str, str]]) -> None:

@@ -3,10 +3,9 @@
 from collections.abc import Callable, Iterable
 
 from attnjax.report.formatting import decimal, interval, markdown
-from attnjax.report.intervals import FEWEST
-from attnjax.report.statistics import Estimate
+from attnjax.report.intervals import FEWEST, Estimate, of_mean
 from experiments.context_extension.methods import look
-from experiments.context_extension.results import Cell, Results, Values, mean_of
+from experiments.context_extension.results import Cell, Results, Values
 
 
 def claim(results: Results) -> str:
@@ -43,7 +42,7 @@ def lowest(results: Results, stage: str, length: int) -> str:
     if (plain := results.cells["zero-shot"].get("none")) is not None:
         short = results.lengths[0]
         change = best.units("sliding", length) - plain.units("sliding", short)
-        higher, lower = mean_of(change), mean_of(-change)
+        higher, lower = of_mean(change), of_mean(-change)
         if higher.low > 0:
             text += f", {interval(higher)} above {label(plain)} at {short}"
         elif lower.low > 0:
@@ -175,7 +174,7 @@ def sorted_out(
     """Cells whose difference is below 0, above 0, and neither, by its 95 % interval over units."""
     found: tuple[list[Cell], list[Cell], list[Cell]] = ([], [], [])
     for cell in cells:
-        one = mean_of(difference(cell))
+        one = of_mean(difference(cell))
         found[0 if one.high < 0 else 1 if one.low > 0 else 2].append(cell)
     return found
 

@@ -116,6 +116,7 @@ def extended(
         )
         there[subject.name] = about(subject) | {
             "factors": [float(f"{one:.6g}") for one in factors],
+            "made": recorded.place(),
             "seconds": round(time.monotonic() - started, 1),
         }
         jsonl.append(path, there[subject.name])

@@ -1,20 +1,18 @@
 """From records to numbers: what each method costs and finds at each length, without training and after it.
 
 Units are runs where there are several, and otherwise the documents (or needles) of the one model. What is said of a method
-is the mean over units with the 95 % interval of a bootstrap over them.
+is the mean over units with its 95 % t interval, or the range of fewer than 6.
 """
 
 import dataclasses
-import functools
 import pathlib
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float
 
-from attnjax.report import statistics
-from attnjax.report.statistics import Estimate
+from attnjax.report.intervals import Estimate, of_mean
 from attnjax.tasks.ngrams import NAMES
 from experiments import recorded
 from experiments.context_extension.methods import FREQUENCIES, METHODS
@@ -52,13 +50,14 @@ class Cell:
         return values.mean(1) if len(values) > 1 else values[0]
 
     def estimate(self, measure: str, length: int) -> Estimate:
-        """The mean over units and its interval."""
-        return mean_of(self.units(measure, length))
+        """The mean over units and its interval, of shares within 0 and 1."""
+        found = of_mean(self.units(measure, length))
+        return within(found, 1.0) if measure == "found" else found
 
     def curve(self) -> tuple[Float[np.ndarray, " X"], Float[np.ndarray, " X"], Float[np.ndarray, " X"]]:
         """Mean loss in each bin of positions, and the ends of its interval."""
         values = self.position.mean(1) if len(self.position) > 1 else self.position[0]
-        found = [mean_of(of_runs) for of_runs in values.T]
+        found = [of_mean(of_runs) for of_runs in values.T]
         value, low, high = (np.array([getattr(one, name) for one in found]) for name in ("value", "low", "high"))
         return value, low, high
 
@@ -97,18 +96,17 @@ class Results:
     def difference(self, measure: str, length: int, stage: str, method: str, other: str) -> Estimate:
         """What a method has more than another in the same stage, unit by unit."""
         cells = self.cells[stage]
-        return mean_of(cells[method].units(measure, length) - cells[other].units(measure, length))
+        return of_mean(cells[method].units(measure, length) - cells[other].units(measure, length))
 
 
-def mean_of(values: Values) -> Estimate:
-    """The mean over units and its interval."""
-    return statistics.bootstrap([values], statistics.mean, [draws(len(values))])
+def within(found: Estimate, most: float) -> Estimate:
+    """The estimate of what lies between 0 and `most`, with its ends cut off there.
 
-
-@functools.cache
-def draws(units: int) -> Int[np.ndarray, "Z U"]:
-    """The resamples of so many units: the same for every number, and so drawn once."""
-    return statistics.resample([units])[0]
+    Example:
+      >>> within(Estimate(0.9, 0.77, 1.03), 1.0).high
+      1.0
+    """
+    return dataclasses.replace(found, low=max(found.low, 0.0), high=min(found.high, most))
 
 
 def read(path: pathlib.Path) -> Results:

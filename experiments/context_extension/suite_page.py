@@ -5,12 +5,13 @@ import math
 import numpy as np
 
 from attnjax import registry
-from attnjax.report.formatting import interval, markdown, markdown_table
+from attnjax.report.formatting import interval, markdown_table
 from experiments import recorded
 from experiments.context_extension import suite
 from experiments.context_extension.methods import named
 from experiments.context_extension.results import Results
 from experiments.context_extension.suite_records import Suite
+from experiments.context_extension.tables import places
 
 LABELS = {"fact": "Fact in text", "facts": "Fact among facts"}
 LABELS |= {name: row.label for name, row in registry.SUITES["long"].items()}
@@ -149,7 +150,7 @@ def of_ruler(found: Suite, asked: list[tuple[str, int]]) -> str:
         f"answers to others would be off by {spread:.0f} points (one standard deviation): that is "
         f"{'above guessing' if more else 'no sign that anything is found'}. The highest of "
         f"{len(cells)} cells is {interval(found.estimate(*best), 0)}: {named(best[0])}, {LABELS[best[1]]} at {best[2]}"
-        f"{f', and {ties - 1} others are as high' if ties > 1 else ''}."
+        f"{f', and as high as {ties - 1} more' if ties > 1 else ''}."
     )
 
 
@@ -164,7 +165,7 @@ def table(found: Suite, task: str) -> str:
 def tables(found: Suite) -> str:
     """The part of table.md: every task."""
     parts = [
-        f"## The suite `long` by ranking, without training\n\nMeans with the {recorded.ends_of(len(found.sliding))}.\n"
+        f"## The suite `long` by ranking, without training\n\nMeans with the {recorded.t_ends_of(len(found.sliding))}.\n"
     ]
     for task in found.about["samples"]:
         if any(one == task for one, _ in found.asked):
@@ -174,8 +175,5 @@ def tables(found: Suite) -> str:
 
 def spent(found: Suite) -> str:
     """Where and how long the suite was measured."""
-    about = {name: markdown(str(found.about[name])) for name in ("date", "python", "jax", "flax", "processor")}
-    return (
-        "The suite was measured on {date} with Python {python}, jax {jax} and flax {flax} on {processor}, beside other work: "
-        f"{found.seconds / 60:.1f} minutes."
-    ).format(**about)
+    where = places(found.runs, found.about)
+    return f"The suite was measured on {where}, beside other work: {found.seconds / 60:.1f} minutes."

@@ -11,11 +11,12 @@ from jaxtyping import Float
 
 from attnjax.long.suite import CANDIDATES
 from attnjax.records import jsonl
-from attnjax.report.statistics import Estimate
+from attnjax.report.intervals import Estimate, of_mean
 from experiments import recorded
-from experiments.context_extension import measuring, results, suite
+from experiments.context_extension import measuring, suite
 from experiments.context_extension.measuring import Protocol
 from experiments.context_extension.methods import NAMES, Extension
+from experiments.context_extension.results import within
 from experiments.context_extension.subjects import Subject
 from experiments.context_extension.texts import Corpus
 
@@ -33,12 +34,14 @@ class Suite:
       scores: percent of each run, by method, task and length; None where no prompt can be made.
       sliding: the loss of the models as trained at the end of windows, by run and length.
       seconds: of all measuring.
+      runs: what the records say of each run.
     """
 
     about: Mapping[str, Any]
     scores: Mapping[str, Mapping[str, Mapping[int, Float[np.ndarray, " R"] | None]]]
     sliding: Mapping[str, Mapping[int, float]]
     seconds: float
+    runs: list[Mapping[str, Any]]
 
     @property
     def lengths(self) -> tuple[int, ...]:
@@ -57,8 +60,8 @@ class Suite:
         return [(task, n) for task in self.about["samples"] for n in self.lengths if first[task][n] is not None]
 
     def estimate(self, method: str, task: str, length: int) -> Estimate:
-        """The mean over runs and its range."""
-        return results.mean_of(self.units(method, task, length))
+        """The mean over runs and its interval, within 0 and 100."""
+        return within(of_mean(self.units(method, task, length)), 100.0)
 
     def units(self, method: str, task: str, length: int) -> Float[np.ndarray, " R"]:
         """Percent of each run."""
@@ -90,7 +93,10 @@ def record(
         if (subject.name, None) not in there:
             plain = measuring.measure(subject, subject.params, "none", extension, corpus, protocol)["sliding"]
             means = {length: float(f"{np.mean(values):.5g}") for length, values in plain.items()}
-            jsonl.append(path, {"kind": "run", "run": subject.name, "seed": subject.seed, "sliding": means})
+            jsonl.append(
+                path,
+                {"kind": "run", "run": subject.name, "seed": subject.seed, "made": recorded.place(), "sliding": means},
+            )
         for method in (name for name in methods if (subject.name, name) not in there):
             started = time.monotonic()
             ranking: dict[str, Any] = {task: {} for task in samples}
@@ -118,7 +124,8 @@ def read(path: pathlib.Path) -> Suite | None:
 def _suite(tables: list[dict[str, Any]]) -> Suite:
     about = recorded.about(tables)
     here = {(one["run"], one["method"]): one for one in tables if one.get("kind") == "suite"}
-    runs = {one["run"]: one["sliding"] for one in tables if one.get("kind") == "run"}
+    found = {one["run"]: one for one in tables if one.get("kind") == "run"}
+    runs = {name: one["sliding"] for name, one in found.items()}
     done = [name for name in runs if all((name, method) in here for method in about["methods"])]
     if not done:
         raise ValueError("there is no run with all its methods in these records; the command that began them goes on")
@@ -132,4 +139,4 @@ def _suite(tables: list[dict[str, Any]]) -> Suite:
         for method in about["methods"]
     }
     sliding = {name: {int(length): float(loss) for length, loss in runs[name].items()} for name in done}
-    return Suite(about, scores, sliding, sum(one["seconds"] for one in here.values()))
+    return Suite(about, scores, sliding, sum(one["seconds"] for one in here.values()), [found[name] for name in done])

@@ -2,13 +2,14 @@
 
 import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 from attnjax.report.formatting import decimal, interval, markdown, markdown_table
-from attnjax.report.statistics import Estimate
+from attnjax.report.intervals import FEWEST, Estimate
 from experiments.context_extension.methods import look
 from experiments.context_extension.results import Cell, Results
-from experiments.recorded import ends_of
+from experiments.recorded import t_ends_of
 
 TITLES = {
     "windows": "Loss, nats per {unit}, windows that do not overlap",
@@ -16,6 +17,7 @@ TITLES = {
     "found": "Needles found: share of answers (chance {chance:.3g})",
     "needle": "Loss of the answers, nats per {unit}",
 }
+PLACE = ("date", "python", "jax", "flax", "processor")
 STAGED = {"zero-shot": "Without training", "tuned": "After fine-tuning"}
 
 
@@ -37,7 +39,7 @@ def length_table(
 
 def perplexity(loss: Estimate) -> Estimate:
     """exp of a mean loss and of the ends of its interval."""
-    return Estimate(math.exp(loss.value), math.exp(loss.low), math.exp(loss.high))
+    return Estimate(math.exp(loss.value), math.exp(loss.low), math.exp(loss.high), loss.kind, loss.runs)
 
 
 def position_table(results: Results, stage: str) -> str:
@@ -82,9 +84,29 @@ def units(results: Results) -> str:
     """What means and intervals are over."""
     runs = len(results.runs)
     if runs == 1:
-        return "One model: means over documents and needles with the 95 % bootstrap interval over them."
-    few = " Such a range is no confidence interval." if runs <= 3 else ""
-    return f"Means with the {ends_of(runs)}.{few}"
+        return "One model: means over documents and needles with the 95 % t interval over them."
+    few = " Such a range is no confidence interval." if runs < FEWEST else ""
+    return f"Means with the {t_ends_of(runs)}.{few}"
+
+
+def by_place(runs: Iterable[Mapping[str, Any]], about: Mapping[str, Any]) -> dict[str, list[Mapping[str, Any]]]:
+    """The runs by where and when they were measured, in words; those that do not say it were where the records began."""
+    found: dict[str, list[Mapping[str, Any]]] = {}
+    for run in runs:
+        made = {name: markdown(str(run.get("made", about)[name])) for name in PLACE}
+        found.setdefault(
+            "{date} with Python {python}, jax {jax} and flax {flax} on {processor}".format(**made), []
+        ).append(run)
+    return found
+
+
+def places(runs: Iterable[Mapping[str, Any]], about: Mapping[str, Any]) -> str:
+    """Where and when, and of several places which seeds were where."""
+    found = by_place(runs, about)
+    if len(found) == 1:
+        return next(iter(found))
+    seeds = {where: ", ".join(str(run["seed"]) for run in there) for where, there in found.items()}
+    return " and on ".join(f"{where} (seeds {seeds[where]})" for where in found)
 
 
 def named(cell: Cell) -> str:

@@ -89,16 +89,16 @@ def test_the_page_says_what_the_records_say(tmp_path):
     assert [path.read_bytes() for path in render(tmp_path)] == first
     text = (tmp_path / "README.md").read_text()
     assert (
-        "RoPE as it is has a loss of 3.200 [3.100, 3.300] nats per byte at the end of a window of 32, against 2.200"
+        "RoPE as it is has a loss of 3.200 (range 3.100 to 3.300) nats per byte at the end of a window of 32, against 2.200"
         in text
     )
     # Over two doublings YaRN's loss rises by 1 % of 2 * 0.5, in every run.
     lowest = (
-        "Without training YaRN has the lowest mean loss there, 2.210 [2.110, 2.310], 0.010 [0.010, 0.010] above RoPE as "
-        "trained at 8."
+        "Without training YaRN has the lowest mean loss there, 2.210 (range 2.110 to 2.310), 0.010 (range 0.010 to 0.010) "
+        "above RoPE as trained at 8."
     )
     assert lowest in text
-    found = "Needles at 32: without training, most are found by YaRN 0.83 [0.83, 0.83] at a loss of 2.210, RoPE as trained 0.17"
+    found = "Needles at 32: without training, most are found by YaRN 0.83 (range 0.83 to 0.83) at a loss"
     assert found in text
     assert "the loss is higher under RoPE as trained, YaRN, DroPE" in text
     assert "A trigram of the training bytes has 2.205 there." in text
@@ -113,7 +113,34 @@ def test_the_page_says_what_the_records_say(tmp_path):
     assert "chance is 0.01" in text
     assert "{" not in text
     # exp(3.2), exp(3.1) and exp(3.3)
-    assert "24.533 [22.198, 27.113]" in (tmp_path / "table.md").read_text()
+    assert "24.533 (range 22.198 to 27.113)" in (tmp_path / "table.md").read_text()
+    assert "Such a range is no confidence interval." in text
+
+
+def test_six_runs_have_t_intervals(tmp_path):
+    """Means over documents of 3.1 to 3.6: mean 3.35, deviation sqrt(0.035), t = 2.570582 with 5 degrees of freedom."""
+    render(made_up(tmp_path, runs=6))
+    text = (tmp_path / "README.md").read_text()
+    half = 2.570582 * 0.035**0.5 / 6**0.5
+    assert f"RoPE as it is has a loss of 3.350 [{3.35 - half:.3f}, {3.35 + half:.3f}] nats per byte" in text
+    assert "with the 95 % t interval of 6 runs" in text
+    assert "No difference is shown" not in text
+
+
+def test_runs_of_two_places_are_told_with_their_seeds(tmp_path):
+    records = [json.loads(line) for line in (made_up(tmp_path) / RECORDS).read_text().splitlines()]
+    made = {"processor": "another", "date": "2026-01-02", "python": "3", "jax": "0", "flax": "0"}
+    changed = [one | ({"made": made, "training": 60} if one.get("seed") == 2 else {}) for one in records]
+    (tmp_path / RECORDS).unlink()
+    jsonl.append(
+        tmp_path / RECORDS, *({k: v for k, v in one.items() if k not in ("crc32", "schema")} for one in changed)
+    )
+    text = page(read(tmp_path / RECORDS))
+    first, second = (
+        "2026-01-01 with Python 3, jax 0 and flax 0 on none",
+        "2026-01-02 with Python 3, jax 0 and flax 0 on another",
+    )
+    assert f"Measured on {first} (seeds 0, 1) and on {second} (seeds 2): 1.0 minutes of training" in text
 
 
 @pytest.mark.skipif(not (COMMITTED / RECORDS).exists(), reason="nothing is committed")

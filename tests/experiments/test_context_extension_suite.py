@@ -146,7 +146,7 @@ def test_numbers_and_sentences_by_hand(tmp_path):
     assert (one.value, one.low, one.high) == pytest.approx((31, 30, 32))
     text = page(read(tmp_path / RECORDS), found)
     assert "guessing scores 20 %" in text
-    assert "as trained, the models find *fact in text* 50 [50, 50] % there, every run above 20 %" in text
+    assert "as trained, the models find *fact in text* 50 (range 50 to 50) % there, every run above 20 %" in text
     assert "chosen by no result: the first at 16." in text
     assert "differs by 0.0040 nats at most" in text
     assert "**Fact in text at 32**, from most to fewest: YaRN 100, RoPE as trained 31." in text
@@ -157,9 +157,9 @@ def test_numbers_and_sentences_by_hand(tmp_path):
     )
     assert "the same 16 questions" in text
     assert "off by 10 points (one standard deviation): that is no sign that anything is found." in text
-    assert "The highest of 4 cells is 38 [25, 50]" in text
+    assert "The highest of 4 cells is 38 (range 25 to 50)" in text
     assert "**Samples**: 32 of each fact task and 8 of each RULER task" in text
-    assert "| YaRN | 100 [100, 100] | 100 [100, 100] | 100 [100, 100] |" in text
+    assert "| YaRN | 100 (range 100 to 100) | 100 (range 100 to 100) | 100 (range 100 to 100) |" in text
     assert "beside other work: 3.0 minutes." in text
     assert "{" not in text
     made = [path.name for path in render(tmp_path)]
