@@ -118,10 +118,9 @@ def variants(members: list[list[Run]], tuned: tuple[str, ...] = ()) -> tuple[Var
     found = []
     for encoding in sorted(by_encoding, key=lambda name: (order(name), name)):
         group = by_encoding[encoding]
-        configs, ignore = [dict(config_of(cell)) for cell in group], ("task", "model.encoding.name", *tuned)
-        if len({canonical(naming_fields(config, ignore)) for config in configs}) < len(configs):
-            ignore = ignore[:2]
-        labels = names(configs, None, ignore)
+        configs, always = [dict(config_of(cell)) for cell in group], ("task", "model.encoding.name")
+        untuned = {canonical(naming_fields(config, (*always, *tuned))) for config in configs}
+        labels = names(configs, None, (*always, *tuned) if len(untuned) == len(configs) else always)
         for label, cell in sorted(
             zip(labels, group, strict=True), key=lambda pair: (natural(pair[0]), pair[1][0].cell)
         ):
