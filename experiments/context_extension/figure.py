@@ -67,8 +67,8 @@ def curves(axis: Any, results: Results, stage: str, family: tuple[str, ...]) -> 
         (line,) = axis.plot(middle, value, color=style.color, linewidth=1.7, label=plain(style.label))
         line.set(dashes=style.dash or (None, None), marker=style.marker, markersize=5.5, markevery=(0, 2))
         line.set(markeredgecolor="white", markeredgewidth=0.6)
-    low, high = axis.get_ylim()
     lowest = min(float(cell.curve()[0].min()) for cell in results.cells[stage].values())
+    low, high = axis.get_ylim()
     axis.set_ylim(max(low, 0.95 * lowest), min(high, MOST * lowest))
     for name, level in results.ngrams.items():
         draw_level(axis, name, middle, level.position, always=name == NAMES[-1])

@@ -28,15 +28,13 @@ def draw(results: Results, folder: pathlib.Path) -> list[pathlib.Path]:
     made = []
     with settings():
         for name, length in zip(("figure", "figure_double"), results.lengths, strict=True):
-            figure = panels(results.cells[length], length, results.ngrams.get(length, {}))
-            made += save(figure, folder / name) if figure is not None else []
+            if cells := results.cells[length]:
+                made += save(panels(cells, length, results.ngrams.get(length, {})), folder / name)
     return made
 
 
 def panels(cells: list[Cell], length: int, ngrams: Mapping[str, float]) -> Any:
-    """The figure of one length, with the losses of n-gram models by name; None without a cell."""
-    if not cells:
-        return None
+    """The figure of one length, with the losses of n-gram models by name."""
     columns = min(COLUMNS, len(cells))
     rows = -(-len(cells) // columns)
     figure, axes = new_figure(2.9 * columns + 0.4, 2.5 * rows + 0.7, rows, columns)
