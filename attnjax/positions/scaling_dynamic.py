@@ -13,6 +13,7 @@ results are pure functions of T: a short sequence after a long one gets the orig
 
 import dataclasses
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import jax.numpy as jnp
@@ -99,8 +100,8 @@ class LongRoPE(Scaling):
         [[1.0, 0.01], [1.0, 0.0025]]
     """
 
-    short_factors: tuple[float, ...]
-    long_factors: tuple[float, ...]
+    short_factors: Sequence[float]
+    long_factors: Sequence[float]
     original_length: int
     attention_factor: float | None = None
     factor: float | None = None
