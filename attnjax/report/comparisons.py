@@ -132,12 +132,14 @@ def drawn(run: Run) -> tuple[str, ...]:
 
 
 def improvements(rows: Sequence[Scored], compared: Sequence[int]) -> Mapping[tuple[int, int], Improvement]:
-    """P(a run of i beats a run of j) for every ordered pair of these variants that have scores."""
+    """P(a run of i beats a run of j) for every ordered pair of these variants that have scores, of the same texts."""
     if len(compared) > MOST_COMPARED:
         return {}
     known = {i: np.round(rows[i].past[~np.isnan(rows[i].past)], DECIMALS) for i in compared}
     signed = {i: rows[i].metric.sign * past for i, past in known.items()}
-    pairs = [(i, j) for i, j in combinations(compared, 2) if len(signed[i]) and len(signed[j])]
+    texts = {i: {text_of(run) for run in rows[i].runs if text_of(run)} for i in compared}
+    alike = lambda i, j: not texts[i] or not texts[j] or texts[i] == texts[j]
+    pairs = [(i, j) for i, j in combinations(compared, 2) if len(signed[i]) and len(signed[j]) and alike(i, j)]
     tests = [rank_sum(signed[i], signed[j]) for i, j in pairs]
     found = {}
     for (i, j), p, adjusted in zip(pairs, tests, holm(tests), strict=True):

@@ -4,7 +4,10 @@
 distribution is, so what is given is the range [min, max], and it is called so. From 6 runs on it is the interval between two
 order statistics, x_(d) and x_(n + 1 - d), which covers the median with probability 1 - 2 P(B < d), B binomial(n, 1/2), for
 every continuous distribution. Where that is above 97 %, it is interpolated towards the next pair (Hettmansperger and Sheather
-1986, Statistics and Probability Letters 4, 75-79). A failed run, whose loss is infinite, is a number like any other.
+1986, Statistics and Probability Letters 4, 75-79), which is about right where scores lie around their median. It is too narrow
+where half of the runs score far from the other half, so that the median lies in a gap, in which an end of the interval may lie,
+too: then it covers no more than the pair of order statistics further in, 87.5 % with 7 runs, 89.1 % with 10, 90.8 % with 13.
+With 6, 9 or 20 runs nothing is interpolated. A failed run, whose loss is infinite, is a number like any other.
 
 Measured coverage of nominal 95 %, in 20,000 samples of 6, 10 and 20 runs (`tests/report/test_intervals.py` repeats it):
 
@@ -73,8 +76,13 @@ class Estimate:
 
 
 def kind(runs: int, low: float, high: float) -> str:
-    """Return what lies between two ends that were computed from this many runs."""
-    if runs < 2 or (runs >= FEWEST and math.isclose(low, high, rel_tol=ROUNDING, abs_tol=ROUNDING)):
+    """Return what lies between two ends that were computed from this many runs; nothing where they are NaN."""
+    if (
+        runs < 2
+        or math.isnan(low)
+        or math.isnan(high)
+        or (runs >= FEWEST and math.isclose(low, high, rel_tol=ROUNDING, abs_tol=ROUNDING))
+    ):
         return NONE
     return INTERVAL if runs >= FEWEST else RANGE
 
@@ -126,11 +134,18 @@ def order_statistics(runs: int) -> tuple[int, float]:
 
 
 def of_mean(scores: Float[np.ndarray, " R"]) -> Estimate:
-    """Return the mean and its t interval (Student 1908), or the range of fewer than 6; for differences of pairs."""
+    """Return the mean and its t interval (Student 1908), or the range of fewer than 6; for differences of pairs.
+
+    Where a score is not finite there is no interval of 6 or more.
+    """
     runs, mean = len(scores), float(np.mean(scores))
     if runs < FEWEST:
         return estimate(mean, np.min(scores), np.max(scores), runs)
-    half = t_quantile(runs - 1) * float(np.std(scores, ddof=1)) / math.sqrt(runs)
+    half = (
+        t_quantile(runs - 1) * float(np.std(scores, ddof=1)) / math.sqrt(runs)
+        if np.isfinite(scores).all()
+        else math.nan
+    )
     return estimate(mean, mean - half, mean + half, runs)
 
 

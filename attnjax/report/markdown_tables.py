@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from attnjax.records.values import DECIMALS
 from attnjax.report import intervals
 from attnjax.report.comparisons import Difference
 from attnjax.report.examples import documents
@@ -85,7 +86,7 @@ def ranking(task: Task) -> list[int]:
     """The places of the variants: best first, those without a score last, and after them those that did not fit the task."""
     rows = task.rows[task.metrics[0].key]
     sign = rows[0].scored.metric.sign
-    values = [np.inf if row.past is None else -sign * row.past.value for row in rows]
+    values = [np.inf if row.past is None else -sign * round(row.past.value, DECIMALS) for row in rows]
     worth = lambda place: 0.0 if place in task.unfitted else values[place]
     return sorted(range(len(rows)), key=lambda place: (place in task.unfitted, worth(place), place))
 

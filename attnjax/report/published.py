@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from attnjax.records.values import as_dict, text
+from attnjax.records.values import DECIMALS, as_dict, text
 from attnjax.report.agreement import About, Ranked, agreements, in_csv, in_html, in_markdown
 from attnjax.report.formatting import csv_text, decimal, exact, interval, markdown, markdown_table, span
 from attnjax.report.intervals import Estimate, of_runs
@@ -215,20 +215,23 @@ def ranked(found: Sequence[Pair]) -> list[Ranked]:
     """
     comparable = [pair for pair in found if not pair.unfitted and pair.policy == pair.cell.policy]
     return [
-        Ranked(about(pair.cell, pair.panel), pair.label, pair.ours.value, pair.published)
+        Ranked(
+            about(pair.cell, pair.panel), pair.label, round(pair.ours.value, DECIMALS), round(pair.published, DECIMALS)
+        )
         for pair in chosen(comparable, lambda pair: (pair.cell, pair.panel))
         if pair.ours
     ]
 
 
 def chosen(found: Iterable[Pair], key: Callable[[Pair], Hashable]) -> list[Pair]:
-    """Of the pairs with a result and the same key, the one that differs least from the published protocol; of equals the
-    first.
+    """Of the pairs with a result and the same key, the one that differs least from the published protocol, of those that fitted
+    if some did; of equals the first.
     """
     best: dict[Hashable, Pair] = {}
+    worth = lambda pair: (pair.unfitted, len(pair.differs))
     for pair in found:
         of = key(pair)
-        if pair.ours and (of not in best or len(pair.differs) < len(best[of].differs)):
+        if pair.ours and (of not in best or worth(pair) < worth(best[of])):
             best[of] = pair
     return list(best.values())
 

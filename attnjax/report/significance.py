@@ -41,7 +41,12 @@ def sign_flip_above(differences: Float[np.ndarray, " R"]) -> float:
 
 
 def flips(differences: Float[np.ndarray, " R"]) -> tuple[float, Float[np.ndarray, " Z"]]:
-    """Return the sum that was seen, and that of all sign flips, of more than `MOST` differences of 2^`MOST` random ones."""
+    """Return the sum that was seen, and that of all sign flips, of more than `MOST` differences of 2^`MOST` random ones.
+
+    Raises ValueError for a difference that is no finite number: no sum with it is as extreme as another, which would be p = 0.
+    """
+    if not np.isfinite(differences).all():
+        raise ValueError(f"sign flips are of finite differences, got {differences.tolist()}")
     count = len(differences)
     drawn = signs(count) if count <= MOST else np.random.default_rng(SEED).integers(2, size=(2**MOST, count)) * 2.0 - 1
     return float(np.sum(differences)), drawn @ differences
@@ -68,12 +73,16 @@ def rank_sum(x: Float[np.ndarray, " R"], y: Float[np.ndarray, " Q"]) -> float:
     """Return the exact two-sided p of the Wilcoxon-Mann-Whitney test, with midranks for ties.
 
     Of all ways to choose which R of the R + Q scores are those of x, the share whose rank sum is at least as far from its mean.
+    Infinite scores, those of failed runs, have ranks like others. Raises ValueError for NaN, which has none.
 
     Example:
       >>> rank_sum(np.array([4.0, 5.0, 6.0]), np.array([1.0, 2.0, 3.0]))
       0.1
     """
-    twice = np.round(2 * stats.rankdata(np.concatenate([x, y]))).astype(int)  # whole also where ranks are halves
+    together = np.concatenate([x, y])
+    if np.isnan(together).any():
+        raise ValueError(f"NaN has no rank, got {x.tolist()} and {y.tolist()}")
+    twice = np.round(2 * stats.rankdata(together)).astype(int)  # whole also where ranks are halves
     ways = subset_sums(twice, len(x))
     centre = len(x) * int(np.sum(twice)) / len(twice)
     far = np.abs(np.arange(len(ways)) - centre) >= abs(int(np.sum(twice[: len(x)])) - centre) - 1e-9

@@ -62,3 +62,14 @@ def test_only_what_fitted_and_has_the_same_positions_is_ranked(tmp_path: Path):
     assert (row["concordant"], row["discordant"], float(row["tau_b"])) == ("2", "1", pytest.approx(1 / 3))
     assert "The order of encodings" in made["published.md"]
     assert "ours is not fitted" in made["published.csv"]
+
+
+def test_scores_that_differ_by_their_last_bit_are_tied(tmp_path: Path):
+    task = {"name": "copy", "options": {"variant": "rsc"}, "form": "decoder", "length_min": 1, "length_max": 20}
+    for name, past in (("nope", 0.1 + 0.2), ("alibi", 0.3)):
+        fields = config("copy", name, 0, task=task)
+        row = {"run": run_id(fields), "step": 4, "metric": "exact_match"}
+        measured = [row | {"length": n, "value": v, "split": s} for n, v, s in ((20, 1.0, "train"), (30, past, "test"))]
+        write_run(tmp_path, fields, results=lines(measured))
+    (found,) = agreements(ranked(pairs(summarise(read(tmp_path)))))
+    assert (math.isnan(found.tau), found.concordant, found.discordant) == (True, 0, 0)

@@ -37,6 +37,17 @@ def test_the_interval_covers_the_median_in_93_to_97_percent(name: str, runs: int
     assert 0.93 <= np.mean((low <= truth) & (truth <= high)) <= 0.975
 
 
+@pytest.mark.parametrize(
+    ("runs", "least"), [(6, 0.9688), (7, 0.875), (9, 0.9609), (10, 0.8906), (13, 0.9077), (20, 0.9586)]
+)
+def test_where_half_of_the_runs_score_far_from_the_others_it_may_be_too_narrow(runs: int, least: float):
+    """The median lies in the gap: at least as often as between the order statistics further in, and with 10 runs in 89 %."""
+    halves = np.random.default_rng(runs).random((runs, SAMPLES)) < 0.5
+    scores = halves + 1e-3 * np.random.default_rng(0).random((runs, SAMPLES))
+    _, low, high = intervals.median_and_ends(scores)
+    assert np.mean((low <= 0.5) & (high >= 0.5)) == pytest.approx(least, abs=0.007)
+
+
 @pytest.mark.parametrize("right", [0.6, 0.8, 0.95])
 @pytest.mark.parametrize("runs", [6, 10, 20])
 def test_ties_only_widen_it(right: float, runs: int):
@@ -123,6 +134,8 @@ def test_the_mean_of_differences_is_that_of_scipy():
     assert found.value == pytest.approx(np.mean(scores))
     assert intervals.of_mean(scores[:5]) == Estimate(float(np.mean(scores[:5])), -0.2, 0.4, "range", 5)
     assert intervals.of_mean(np.full(6, 0.5)).kind == "none"
+    failed = intervals.of_mean(np.array([*scores, np.inf]))
+    assert (failed.value, failed.kind) == (np.inf, "none")
 
 
 @pytest.mark.parametrize("name", ["normal", "uniform", "t, 5 degrees", "beta(1, 9)"])

@@ -7,7 +7,7 @@ import pytest
 
 from attnjax.config.names import ENCODING_NAMES, TASK_NAMES
 from attnjax.report.agreement import agreements
-from attnjax.report.published import Pair, cells, files, pairs, ranked, section
+from attnjax.report.published import Pair, cells, chosen, files, pairs, ranked, section
 from attnjax.report.records import read
 from attnjax.report.summarise import summarise
 from tests.report.synthetic import config, lines, run_id, write_run
@@ -113,6 +113,20 @@ def test_of_two_variants_of_an_encoding_the_nearer_to_the_paper_is_ranked(tmp_pa
         write_run(tmp_path, fields, results=lines(rows))
     (found,) = agreements(ranked(pairs(summarise(read(tmp_path)))))
     assert (len(found.encodings), found.tau, found.concordant) == (2, 1.0, 1)
+
+
+def test_of_two_variants_of_an_encoding_one_that_fitted_stands_before_one_that_did_not(tmp_path: Path):
+    """Without scaled embeddings, as it is not published, but with all answers right at the trained length."""
+    for score, scale in ((1.0, False), (0.5, True)):
+        fields = config("copy", "sinusoidal", 0, task=task("copy", 20, variant="rsc"))
+        fields["model"] = fields["model"] | {"embed_scale": scale}
+        row = {"run": run_id(fields), "step": 4, "metric": "exact_match"}
+        rows = [row | {"length": n, "value": score, "split": s} for n, s in ((20, "train"), (40, "test"))]
+        write_run(tmp_path, fields, results=lines(rows))
+    found = [one for one in pairs(summarise(read(tmp_path))) if one.lengths]
+    near = {len(one.differs): one.unfitted for one in found}
+    assert [near[count] for count in sorted(near)] == [True, False]
+    assert [one.unfitted for one in chosen(found, lambda pair: pair.cell)] == [False]
 
 
 def test_a_rise_from_an_infinite_loss_is_infinite(tmp_path: Path):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from attnjax.report.significance import holm, rank_sum, sign_flip
+from attnjax.report.significance import holm, rank_sum, sign_flip, sign_flip_above
 
 RNG = np.random.default_rng(0)
 
@@ -74,3 +74,16 @@ def test_holm_against_its_definition(p: list[float]):
 
 def test_of_no_tests_holm_adjusts_none():
     assert holm([]) == []
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+@pytest.mark.parametrize("test", [sign_flip, sign_flip_above])
+def test_differences_that_are_not_finite_have_no_p(test, value: float):
+    """No sum with one of them is as extreme as another, which was p = 0."""
+    with pytest.raises(ValueError, match=r"sign flips are of finite differences, got \[0\.1, (nan|inf), 0\.3\]"):
+        test(np.array([0.1, value, 0.3]))
+
+
+def test_nan_has_no_rank():
+    with pytest.raises(ValueError, match=r"NaN has no rank, got \[1\.0, nan\] and \[2\.0\]"):
+        rank_sum(np.array([1.0, np.nan]), np.array([2.0]))

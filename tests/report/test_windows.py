@@ -174,6 +174,7 @@ def test_runs_of_different_texts_are_no_pairs(make: Callable[..., Sweep]):
     )
     summary = summarise(dataclasses.replace(swept, runs=told))
     assert [item.mean.runs for item in summary.tasks[0].differences] == [2]
+    assert not summary.tasks[0].improvement
     (odd,) = [run.id for run in told if text(run) == "b"]
     note = f"5 runs read one, and others another: {odd}. Their losses do not compare, and they are not paired."
     assert [one.partition("sha256: ")[2] for one in summary.notes if "sha256" in one] == [note]
