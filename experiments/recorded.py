@@ -8,9 +8,12 @@ import pathlib
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
+import numpy as np
+from jaxtyping import Float
+
 from attnjax.records import jsonl
 from attnjax.report.formatting import markdown
-from attnjax.report.intervals import FEWEST
+from attnjax.report.intervals import FEWEST, of_mean
 from attnjax.sweep import manifest
 
 RECORDS = "records.jsonl"
@@ -107,6 +110,32 @@ def read(path: pathlib.Path, subject: str, results: Callable[[list[Record]], T])
         raise ValueError(f"{path} holds what is no record of {subject}: {error!r}") from None
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
+
+
+def numbers(values: Any) -> Float[np.ndarray, "..."]:
+    """Losses and shares of records. JSON has null for a loss that is not finite: here it is infinite, the worst there is.
+
+    Example:
+        >>> numbers([1.5, None]).tolist()
+        [1.5, inf]
+    """
+    found = np.array(values, np.float64)
+    return np.where(np.isnan(found), np.inf, found)
+
+
+def shown(differences: Float[np.ndarray, " U"]) -> int:
+    """1 or -1 where a mean difference of pairs is above or below 0 by its 95 % interval, or the range of fewer than 6, else 0.
+
+    An infinite mean, of what diverged against what did not, has its sign. Where both diverged nothing is shown.
+
+    Example:
+        >>> shown(np.array([0.1, 0.2])), shown(np.array([-0.1, 0.2])), shown(np.array([0.1, -np.inf]))
+        (1, 0, -1)
+    """
+    with np.errstate(invalid="ignore"):
+        one = of_mean(differences)
+    low, high = (one.value, one.value) if np.isinf(one.value) else (one.low, one.high)
+    return int(low > 0) - int(high < 0)
 
 
 def about(tables: list[Record]) -> Record:

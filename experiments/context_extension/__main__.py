@@ -17,6 +17,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from attnjax.cli import main as attnjax
+from attnjax.report.intervals import FEWEST
+from experiments import recorded
 from experiments.context_extension import page
 
 CONFIG = "context_extension"
@@ -69,6 +71,9 @@ def measure(chosen: argparse.Namespace) -> int:
     """Train where nothing was trained, and append all records that are missing."""
     if (chosen.model is None) != (chosen.text is None):
         raise ValueError("--model and --text belong together: give both or neither")
+    for name in ("documents", "needles"):
+        if (count := getattr(chosen, name)) < FEWEST:
+            raise ValueError(f"--{name} must be at least {FEWEST}, of fewer there is no interval, got {count}")
     if chosen.model is None and chosen.runs is None and (status := train()):
         return status
     # JAX is imported after training, whose workers set it up for themselves.
@@ -81,6 +86,11 @@ def measure(chosen: argparse.Namespace) -> int:
     protocol = Protocol(
         subjects[0].trained, chosen.factor, chosen.documents, chosen.needles, batch=max(1, chosen.batch)
     )
+    if (apart := (len(corpus.test) - 1) // protocol.longest) < protocol.documents:
+        raise ValueError(
+            f"the part of the text that is measured has {len(corpus.test)} {corpus.unit}s, {apart} windows of "
+            f"{protocol.longest} that do not overlap: give a longer text, or --documents of at most {apart}"
+        )
     plan = planned(chosen)
     recording.record(subjects, corpus, protocol, plan, chosen.out / page.RECORDS)
     if chosen.model is None:
@@ -104,7 +114,8 @@ def train() -> int:
 
 
 def small(runs: pathlib.Path) -> Any:
-    """The trained runs of a folder, and the standard library. Raises ValueError where there is none, or of two lengths."""
+    """The trained runs of a folder, and the standard library. Raises ValueError where there is none, or of two cells."""
+    from attnjax.config import encoding_name
     from attnjax.sweep import load
     from experiments.context_extension import subjects, texts
 
@@ -112,9 +123,8 @@ def small(runs: pathlib.Path) -> Any:
     done = [entry for entry in store.runs if store.status(entry.run).state == "done"]
     if not done:
         raise ValueError(f"{runs} holds no run that is done; train the {len(store.runs)} runs of its sweep first")
+    recorded.check_cells(runs, ((encoding_name(store.config(one.run).model), one.cell) for one in done))
     found = [subjects.of_run(store.directory(entry.run)) for entry in done]
-    if len({(one.trained, one.config) for one in found}) > 1:
-        raise ValueError(f"the runs of {runs} differ in more than their seeds; give a folder with one cell")
     return [found[0].sibling(one) for one in found], texts.standard_library()
 
 

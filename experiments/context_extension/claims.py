@@ -2,10 +2,13 @@
 
 from collections.abc import Callable, Iterable
 
+import numpy as np
+
 from attnjax.report.formatting import decimal, interval, markdown
 from attnjax.report.intervals import FEWEST, Estimate, of_mean
 from experiments.context_extension.methods import look
-from experiments.context_extension.results import Cell, Results, Values
+from experiments.context_extension.results import STAGES, Cell, Results, Values
+from experiments.recorded import shown
 
 
 def claim(results: Results) -> str:
@@ -20,7 +23,7 @@ def claim(results: Results) -> str:
             f"{unit} at the end of a window of {long}, against {interval(plain.estimate('sliding', short))} at {short}."
         )
     parts.append(f"Without training {lowest(results, 'zero-shot', long)}.")
-    if "tuned" in results.cells:
+    if "tuned" in results.stages:
         parts.append(f"After {results.about['steps']} steps of fine-tuning {lowest(results, 'tuned', long)}.")
     if results.ngrams:
         name, level = min(results.ngrams.items(), key=lambda item: item[1].sliding[long])
@@ -59,14 +62,19 @@ def undecided(results: Results) -> str:
 
 def bullets(results: Results) -> list[str]:
     """What else the tables say, a sentence each."""
-    short, long = results.lengths[0], results.lengths[-1]
+    short, long, compared = results.lengths[0], results.lengths[-1], {"yarn", "ntk", "pi"}
     lines = [order(results, stage, long) for stage in results.stages]
+    lines += (
+        [expected(results)]
+        if results.about["unit"] == "byte" and compared <= results.cells.get("tuned", {}).keys()
+        else []
+    )
     lines += [context(results, stage) for stage in results.stages]
     lines += [counted(results, long)] if results.ngrams else []
     if "none" in results.cells["zero-shot"]:
         lines += [price(results, short), finding(results)]
-        lines += [gain(results, long)] if "tuned" in results.cells else []
-    lines += [dropping(results)] if "drope" in results.cells["zero-shot"] and "tuned" in results.cells else []
+        lines += [gain(results, long)] if "tuned" in results.stages else []
+    lines += [dropping(results)] if "drope" in results.cells["zero-shot"] and "tuned" in results.stages else []
     return lines
 
 
@@ -75,6 +83,22 @@ def order(results: Results, stage: str, length: int) -> str:
     cells = ranked(results, stage, "sliding", length)
     listed = ", ".join(f"{label(cell)} {decimal(cell.estimate('sliding', length).value)}" for cell in cells)
     return f"**Loss at the end of {length}, {named(stage)}**, from low to high: {listed}."
+
+
+def expected(results: Results) -> str:
+    """What the config says to have been expected of YaRN, NTK and PI, and how they differ."""
+    told = []
+    for stage, lengths in zip(STAGES, (results.lengths[1:], results.lengths[-1:]), strict=True):
+        for method, other in (("yarn", "ntk"), ("ntk", "pi")):
+            less = f"{label(results.cells[stage][method])} less {label(results.cells[stage][other])}"
+            found = ", ".join(
+                f"{signed(results.difference('sliding', n, stage, method, other))} at {n}" for n in lengths
+            )
+            told.append(f"{named(stage)}, {less} {found}")
+    return (
+        "**Expected by the config**: YaRN ahead of NTK and NTK ahead of PI without training, all close after it. Loss at the "
+        f"end: {'; '.join(told)}."
+    )
 
 
 def context(results: Results, stage: str) -> str:
@@ -151,16 +175,27 @@ def dropping(results: Results) -> str:
 
 
 def finders(results: Results, stage: str) -> str:
-    """Who finds needles at the longest context, and at what loss: the methods whose interval lies above chance."""
+    """Who finds most needles at the longest context, and most of those that find fewer, at what loss: of the methods whose
+    interval lies above chance, each with those from which it is not told apart.
+    """
     long = results.lengths[-1]
-    cells = sorted(results.cells[stage].values(), key=lambda cell: -cell.estimate("found", long).value)
     share = lambda cell: cell.estimate("found", long)
-    found = [cell for cell in cells if share(cell).low > results.about["chance"]]
+    found = [
+        cell for cell in reversed(ranked(results, stage, "found", long)) if share(cell).low > results.about["chance"]
+    ]
     if not found:
         return f"{named(stage)}, no method finds them more often than by chance"
-    loss = lambda cell: decimal(cell.estimate("sliding", long).value)
-    best = ", ".join(f"{label(cell)} {interval(share(cell), 2)} at a loss of {loss(cell)}" for cell in found[:3])
-    return f"{named(stage)}, most are found by {best}"
+    said = []
+    while found and len(said) < 2:
+        best, *others = found
+        found, _, tied = sorted_out(
+            others, lambda cell, best=best: cell.units("found", long) - best.units("found", long)
+        )
+        loss = decimal(best.estimate("sliding", long).value)
+        names = ", ".join(f"{label(cell)} {decimal(share(cell).value, 2)}" for cell in tied)
+        alike = f" ({undecided(results)}: {names})" if names else ""
+        said.append(f"{label(best)} {interval(share(best), 2)} at a loss of {loss}{alike}")
+    return f"{named(stage)}, most are found by {', then by '.join(said)}"
 
 
 def ranked(results: Results, stage: str, measure: str, length: int) -> list[Cell]:
@@ -171,11 +206,12 @@ def ranked(results: Results, stage: str, measure: str, length: int) -> list[Cell
 def sorted_out(
     cells: Iterable[Cell], difference: Callable[[Cell], Values]
 ) -> tuple[list[Cell], list[Cell], list[Cell]]:
-    """Cells whose difference is below 0, above 0, and neither, by its 95 % interval over units."""
+    """Cells whose difference is below 0, above 0, and neither, by its 95 % interval over units; infinite ones by sign."""
     found: tuple[list[Cell], list[Cell], list[Cell]] = ([], [], [])
     for cell in cells:
-        one = of_mean(difference(cell))
-        found[0 if one.high < 0 else 1 if one.low > 0 else 2].append(cell)
+        with np.errstate(invalid="ignore"):  # of two infinite losses
+            sign = shown(difference(cell))
+        found[{-1: 0, 1: 1, 0: 2}[sign]].append(cell)
     return found
 
 

@@ -143,7 +143,7 @@ def _level(found: dict[str, Any]) -> Level:
 
 def _cell(method: str, stage: str, found: list[dict[str, Any]]) -> Cell:
     lengths = [int(length) for length in found[0]["windows"]]
-    table = lambda name: {n: np.array([one[name][str(n)] for one in found], np.float64) for n in lengths}
-    position = np.array([one["position"] for one in found], np.float64)
+    table = lambda name: {n: recorded.numbers([one[name][str(n)] for one in found]) for n in lengths}
+    position = recorded.numbers([one["position"] for one in found])
     seconds = np.array([one["seconds"] for one in found])
     return Cell(method, stage, position, seconds=seconds, **{name: table(name) for name in MEASURES})

@@ -8,6 +8,7 @@ from attnjax.report.formatting import decimal, interval, markdown
 from attnjax.report.intervals import FEWEST, INTERVAL, RANGE, Estimate, of_mean
 from attnjax.report.style import style
 from experiments.head_pruning.results import SHARES, Cell, Results
+from experiments.recorded import shown
 
 Values = Callable[[Cell], np.ndarray]
 """One number per run of a cell."""
@@ -50,7 +51,7 @@ def ground(cells: Sequence[Cell]) -> str:
     runs = min(len(cell.correlation) for cell in cells)
     if runs < FEWEST:
         return f"in all {runs} runs; so few runs show no more" if runs > 1 else "one run shows no difference"
-    return "95 % interval of the difference, over runs"
+    return "95 % interval of the difference, over runs, each encoding by itself: not corrected for their number"
 
 
 def bullets(results: Results) -> list[str]:
@@ -110,17 +111,19 @@ def compared(cells: Sequence[Cell], difference: Values) -> tuple[list[Cell], lis
     """Cells whose difference is below 0, above 0, and neither, by its range or interval over runs; one run says neither."""
     found: tuple[list[Cell], list[Cell], list[Cell]] = ([], [], [])
     for cell in cells:
-        values = difference(cell)
-        one = of_mean(values)
-        known = len(values) > 1
-        found[0 if known and one.high < 0 else 1 if known and one.low > 0 else 2].append(cell)
+        with np.errstate(invalid="ignore"):  # of two infinite losses
+            values = difference(cell)
+        found[{-1: 0, 1: 1, 0: 2}[shown(values) if len(values) > 1 else 0]].append(cell)
     return found
 
 
 def span(cells: Sequence[Cell], values: Values, shown: Callable[[Estimate], str]) -> str:
     """The least and the greatest of the encodings, each with its interval: a (RoPE) to b (ALiBi)."""
     # Equal means differ in their last bits with the order of a summation: of these the first encoding is named.
-    found = sorted(((of_mean(values(cell)), cell) for cell in cells), key=lambda pair: round(pair[0].value, 9))
+    found = sorted(
+        ((of_mean(values(cell)), cell) for cell in cells),
+        key=lambda pair: (np.isnan(pair[0].value), round(pair[0].value, 9)),
+    )
     (least, first), (most, last) = found[0], found[-1]
     if len(found) > 1 and shown(least) == shown(most):
         return f"{shown(least)} under every encoding"

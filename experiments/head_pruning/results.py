@@ -4,6 +4,7 @@ A run is one number everywhere: its mean over documents and, for random orders, 
 the mean over its runs with its 95 % t interval, or the range of fewer than 6 runs.
 """
 
+import collections
 import dataclasses
 import pathlib
 from collections.abc import Mapping
@@ -54,14 +55,18 @@ class Cell:
         return loss[:, -1] - loss[:, 0]
 
     def share(self, kind: str) -> Float[np.ndarray, " runs"]:
-        """What half of the heads cost each run, as a share of what all of them cost it: `rise(kind) / bare()`."""
-        return self.rise(kind) / self.bare()
+        """What half of the heads cost each run, as a share of what all of them cost it: `rise(kind) / bare()`.
+
+        NaN where both are infinite.
+        """
+        with np.errstate(invalid="ignore"):
+            return self.rise(kind) / self.bare()
 
     def removable(self, share: float) -> Float[np.ndarray, " runs"]:
         """How many heads can go by importance before the loss first rises by more than this share of it."""
         loss = self.loss["importance"][:, 0]
-        above = loss > loss[:, :1] * (1 + share)
-        last = np.where(above.any(1), np.argmax(above, axis=1), len(self.kept)) - 1
+        above = (loss > loss[:, :1] * (1 + share)) | np.isinf(loss)
+        last = np.maximum(np.where(above.any(1), np.argmax(above, axis=1), len(self.kept)) - 1, 0)
         return self.kept[0] - self.kept[last]
 
 
@@ -102,6 +107,11 @@ def _results(tables: list[dict[str, Any]]) -> Results:
     if len(shapes) > 1:
         raise ValueError(f"runs of one experiment have one size and one trained length, got {sorted(shapes)}")
     ((_, _, trained),) = shapes
+    seeds = collections.Counter((run["encoding"], run["seed"], run.get("data_seed")) for run in runs.values())
+    if twice := sorted({encoding for (encoding, *_), count in seeds.items() if count > 1}):
+        raise ValueError(
+            f"several runs of one encoding have the same seeds ({', '.join(twice)}): they are of different cells"
+        )
     about = recorded.about(tables)
     names = sorted({run["encoding"] for run in runs.values()}, key=lambda name: (style.order(name), name))
     mine = [table for table in tables if table.get("run") in runs]
@@ -122,12 +132,15 @@ def _cell(tables: list[dict[str, Any]], encoding: str, length: int) -> Cell:
     if len(kept) != 1:
         raise ValueError(f"the curves of {encoding} at length {length} have different numbers of heads")
 
-    table = lambda number: {kind: np.array([_rows(curves, run, kind, number) for run in runs]) for kind in ORDERS}
-    correlation = [_rank_correlation(heads[run]["normalized"], heads[run]["ablation"]) for run in runs]
+    table = lambda number: {
+        kind: recorded.numbers([_rows(curves, run, kind, number) for run in runs]) for kind in ORDERS
+    }
+    scores = lambda run: (recorded.numbers(heads[run][name]) for name in ("normalized", "ablation"))
+    correlation = [_rank_correlation(*scores(run)) for run in runs]
     return Cell(encoding, length, np.array(kept.pop(), float), table("loss"), table("accuracy"), np.array(correlation))
 
 
-def _rank_correlation(x: list[list[float]], y: list[list[float]]) -> float:
+def _rank_correlation(x: Float[np.ndarray, "L N"], y: Float[np.ndarray, "L N"]) -> float:
     """Return Spearman's rho of two scores of the same heads."""
     return float(stats.spearmanr(np.ravel(x), np.ravel(y)).statistic)
 

@@ -72,6 +72,18 @@ def test_numbers_by_hand():
     assert rope.correlation.tolist() == pytest.approx([0.8, 0.8])
 
 
+def test_a_loss_that_is_not_finite_is_the_worst_and_no_head_can_go(tmp_path):
+    """JSON has null for it."""
+    first = lambda line: line.get("kind") == "curve" and (line["encoding"], line["length"]) == ("rope", 8)
+    diverged = lambda lines: [line | {"loss": [None] * len(line["loss"])} if first(line) else line for line in lines]
+    cell = read(damaged(tmp_path, diverged)).cells[8][1]
+    assert cell.removable(0.05).tolist() == [0, 0]
+    assert set(cell.loss["random"].ravel()) == {np.inf}
+    later = lambda lines: [line | {"loss": [line["loss"][0], *[None] * 4]} if first(line) else line for line in lines]
+    assert read(damaged(tmp_path, later)).cells[8][1].bare().tolist() == [np.inf, np.inf]
+    assert claims.claim(read(damaged(tmp_path, later)))
+
+
 def test_the_claim_is_relative_to_losing_every_head():
     """Half of the heads are said beside all of them, and few runs are said to be few."""
     said = claims.claim(read(MADE_UP / RECORDS))
@@ -244,6 +256,10 @@ def test_damaged_records(tmp_path):
         (without("loss"), "holds what is no record of head pruning: KeyError"),
         (lambda lines: [line | ({"trained": 9} if line.get("seed") else {}) for line in lines], "one trained length"),
         (lambda lines: [line | {"kept": [4, 0]} if line.get("order_seed") else line for line in lines], "different"),
+        (
+            lambda lines: [line | ({"seed": 0, "data_seed": 0} if line.get("kind") == "run" else {}) for line in lines],
+            r"several runs of one encoding have the same seeds \(alibi, rope\): they are of different cells",
+        ),
     ]:
         with pytest.raises(ValueError, match=message):
             read(damaged(tmp_path, change))

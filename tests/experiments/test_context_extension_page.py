@@ -16,7 +16,7 @@ from experiments.context_extension.__main__ import main, read_factors
 from experiments.context_extension.measuring import Protocol
 from experiments.context_extension.page import RECORDS, page, render, tables_of
 from experiments.context_extension.recording import Plan
-from experiments.context_extension.results import read
+from experiments.context_extension.results import _results, read
 from tests.experiments.test_context_extension import L, corpus_of, subject_of
 
 pytestmark = pytest.mark.slow
@@ -154,6 +154,29 @@ def test_the_committed_page_is_made_anew_from_its_records():
         assert not re.search(r"/(tmp|home|root|Users)/", (COMMITTED / name).read_text())
 
 
+def test_a_method_that_diverged_is_the_worst_and_not_the_best():
+    """JSON has null for a loss that is not finite: no order has a place for NaN, and no interval of it excludes 0."""
+    tables = jsonl.read(COMMITTED / RECORDS).tables
+    seen = 0
+    for table in tables:
+        if (table.get("method"), table.get("stage")) == ("pi", "tuned"):
+            for name in ("windows", "sliding"):
+                table[name] = {length: [None] * len(values) for length, values in table[name].items()}
+            seen += 1
+    found = page(_results(tables))
+    assert seen == 6
+    assert "After 40 steps of fine-tuning Resonance YaRN has the lowest mean loss there, 1.669" in found
+    assert re.search(r"at the end of 1024: ahead: .*; behind: PI, .*DroPE", found)
+    assert "DroPE 2.497, PI \N{INFINITY}." in found
+
+
+def test_methods_that_are_not_tuned_alone_have_a_page():
+    """Nothing is tuned of a method of other positions, whatever the number of steps."""
+    tables = [one for one in jsonl.read(COMMITTED / RECORDS).tables if one.get("method", "rerope") == "rerope"]
+    tables = [one | ({"methods": ["rerope"]} if "methods" in one else {}) for one in tables]
+    assert "After 40 steps" not in page(_results(tables))
+
+
 @pytest.mark.slow
 def test_what_is_measured_is_not_measured_again(tmp_path, capsys, monkeypatch):
     subject = subject_of()
@@ -210,7 +233,7 @@ def test_a_published_folder_from_end_to_end(tmp_path, capsys):
         "--trained",
         "128",
     ]
-    options += ["--documents", "2", "--needles", "2", "--out", str(tmp_path / "out")]
+    options += ["--documents", "6", "--needles", "6", "--out", str(tmp_path / "out")]
     factors = tmp_path / "factors.json"
     factors.write_text(json.dumps({"rope_scaling": {"long_factor": [1.0, 2]}}))
     assert main([*options, "--methods", "yarn,longrope", "--factors", str(factors)]) == 0
@@ -220,6 +243,9 @@ def test_a_published_folder_from_end_to_end(tmp_path, capsys):
     assert found.lengths == (128, 256)
     # An untrained model knows nothing: about ln 300 nats.
     assert found.cells["zero-shot"]["yarn"].estimate("windows", 256).value == pytest.approx(np.log(300), abs=0.5)
+    assert main([*options, "--documents", "9"]) == 2
+    told = "has 1950 tokens, 7 windows of 256 that do not overlap: give a longer text, or --documents of at most 7"
+    assert told in capsys.readouterr().err
     assert main([*options, "--methods", "pie"]) == 2
     assert "methods must be some of none, pi, ntk" in capsys.readouterr().err
 
@@ -231,6 +257,7 @@ def test_bad_arguments(tmp_path, capsys):
 
     assert "--model and --text belong together: give both or neither" in told("--model", tmp_path)
     assert "holds no sweep: there is no sweep.json" in told("--runs", tmp_path)
+    assert "--needles must be at least 6, of fewer there is no interval, got 5" in told("--needles", 5)
     assert f"holds no {RECORDS}: measure first" in told("--render", tmp_path)
     (tmp_path / "list.json").write_text("[1, 2.5]")
     assert read_factors(tmp_path / "list.json") == (1.0, 2.5)
