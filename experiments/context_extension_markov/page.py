@@ -46,7 +46,8 @@ was not planned, leaves it out.
 {gains}
 
 Expected before the runs: RoPE as trained gains at twice the trained length and loses at eight times; the control gains nothing;
-Self-Extend, ReRoPE and Dual chunk gain most, and none as much as counting pairs, the best prediction.
+Self-Extend, ReRoPE and Dual chunk gain most, and none as much as counting pairs, the best prediction. Those that
+gained most at {longest} are, in order, {most}; the control gained {control}.
 
 ## Losses
 
@@ -80,6 +81,8 @@ def page(found: Results) -> str:
     return PAGE.format(
         claim=claim(found),
         gains=gains(found),
+        most=", ".join(named(name) for name in found.ordered[:4]),
+        control=", ".join(f"{interval(found.gain(name, found.lengths[-1]))} ({named(name)})" for name in WINDOWED),
         losses=losses(found),
         runs=len(found.runs),
         fitted=found.fitted,

@@ -62,7 +62,12 @@ def _opening(found: Results) -> list[str]:
     unnamed = sources.pop(None, 0)
     told = [f"{count} with sources `{source}`" for source, count in sources.most_common()]
     told += [f"{unnamed} with earlier ones that were not named"] if unnamed else []
-    refused = [case for _, case in rows if case.refused]
+    refused = sum(case.refused and "error" in row for (_, case), row in rows.items())
+    meant = (
+        f"; {refused} that {'is' if refused == 1 else 'are'} meant to be refused {'was' if refused == 1 else 'were'}"
+        if refused
+        else ""
+    )
     compiled = [row for row in rows.values() if "error" not in row]
     return [
         "# What compiles for accelerators that are not here",
@@ -74,7 +79,7 @@ def _opening(found: Results) -> list[str]:
         "**Compiled, not run.** The programs lower, partition over the mesh and pass the compiler. This says nothing about "
         "numbers or speed, and for a GPU memory is counted and not tried. Seconds are those of a busy machine.",
         "",
-        f"{len(compiled)} of {len(rows) - len(refused)} programs compiled ({', '.join(told)}). `python -m experiments.devices "
+        f"{len(compiled)} of {len(rows)} programs compiled{meant} ({', '.join(told)}). `python -m experiments.devices "
         "--again` compiles those again whose sources differ from the present ones.",
         "",
         CELL,

@@ -99,7 +99,8 @@ AFTERWARDS = """**Looked at afterwards**, which is a question and no result. The
 first unseen wavelength at {lowest}. Of the {count} bases of both lengths that fitted and
 have an onset of {from_} L or more, the length factor has a rank correlation of {onset} with onset / L, and of {base} with the
 base.
-[first_unseen_wavelength](../first_unseen_wavelength/) asked this of fresh runs, in which the length factor follows the onset.
+[first_unseen_wavelength](../first_unseen_wavelength/) asked this of fresh runs, in which the length factor follows
+the onset from 1.4 L up.
 
 """
 FROM = 1.3

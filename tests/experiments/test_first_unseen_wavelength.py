@@ -97,7 +97,11 @@ def test_runs_that_did_not_fit_are_in_no_pair():
 def test_numbers_of_the_page_by_hand():
     text = page.page(results(planted(by_onset)))
     assert "The length factor of base 7,593, whose onset is 2.8 L, less that of base 41,354" in text
-    assert "is 0.75 (no interval). That an onset right above L does less harm than one at 1.4 L is shown." in text
+    assert (
+        "is 0.75 (no interval). That a base whose onset is right above L lasts longer than one at 1.4 L, against this order,"
+        in text
+    )
+    assert "order, is shown, by one pair of bases: 13,085, at 1.05 L, less 41,354 is 0.50 (no interval)." in text
     assert (
         "| crossing: base 7,593 (pair 3, 2.8 L) less base 41,354 (pair 2, 1.4 L) | 0.75 (no interval) | 8 | 0.016 |"
         in text
