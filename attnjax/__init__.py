@@ -27,8 +27,9 @@ _NAMES = {
         "gate_heads process_heads reference_attention"
     ),
     "attnjax.positions": (
-        "ENCODINGS DynamicNTK EncodingParams Llama3 LongRoPE NTKAware PositionEncoding PositionInterpolation "
-        "Remapped Resonance SequentialScore Sizes Tile Trait YaRN compose context_positions embed encoding learns resolve"
+        "ENCODINGS Compose DynamicNTK EncodingParams Llama3 LongRoPE NTKAware PositionEncoding PositionInterpolation "
+        "Remapped Resonance SequentialScore Sizes Tile Trait YaRN compose context_positions embed encoding "
+        "factors_of learns resolve search_factors"
     ),
 }
 _HOME = {row.name: row.path.partition(":")[0] for row in registry.ENCODINGS.values()}

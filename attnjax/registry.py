@@ -228,7 +228,8 @@ def nearest(word: object, choices: Iterable[str]) -> str:
     """` (did you mean 'rope'?)` for the choice nearest to a misspelt word, "" where none is near."""
     choices = list(choices)
     word = str(word)[:100]
-    close = _initials(word, choices) or difflib.get_close_matches(word, choices, n=1) or _abbreviated(word, choices)
+    alike = lambda word: difflib.get_close_matches(word, choices, n=1)
+    close = _initials(word, choices) or alike(word) or alike(word.lower()) or _abbreviated(word, choices)
     return f" (did you mean {close[0]!r}?)" if close else ""
 
 

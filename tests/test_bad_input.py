@@ -200,7 +200,10 @@ def odd(encoding, **options):
         (lambda: table(np.array([0.5, 1.0, 2.0])), "Learned needs integer positions .*, got float64"),
         (lambda: table(np.arange(3), width=6), r"the table must have shape \(8, 6\), got \(8, 8\)"),
         (lambda: aj.compose(aj.RoPE()), "compose: needs two or more encodings, got"),
-        (lambda: aj.compose(aj.RoPE(), aj.RoPE), "compose: every argument must be a PositionEncoding, got <class"),
+        (
+            lambda: aj.compose(aj.RoPE(), aj.RoPE),
+            "compose: every argument must be a PositionEncoding such as RoPE.., got <class",
+        ),
     ],
 )
 def test_encodings_refuse(run, message):

@@ -4,6 +4,7 @@ Models are tiny and barely trained; what a block does with them is what it does 
 """
 
 import contextlib
+import dataclasses
 import io
 import re
 import runpy
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 from flax import nnx
 
@@ -19,6 +21,7 @@ from attnjax import models
 from attnjax.analysis import HeadOverview
 from attnjax.cli import main
 from attnjax.cli.planning import planned
+from attnjax.config import defaults
 from attnjax.sweep import find_run, prepare, run_here
 from attnjax.train import train
 
@@ -31,6 +34,7 @@ BLOCKS = {
     "docs/experiments.md": 3,
     "docs/explorer.md": 1,
     "docs/models.md": 2,
+    "docs/tutorials/encoding.md": 2,
 }
 """Blocks of each page. Those of README and attention and two of experiments run in test_docs_pages.py, those of drop_in in
 test_drop_in_page.py."""
@@ -71,6 +75,19 @@ def test_no_block_is_forgotten():
     pages = [Path("README.md"), *(path.relative_to(ROOT) for path in (ROOT / "docs").rglob("*.md"))]
     found = {page.as_posix(): len(blocks(page.as_posix())) for page in pages}
     assert {page: count for page, count in found.items() if count} == BLOCKS
+
+
+def test_a_config_and_a_composition_of_the_tutorial(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    config, composition = blocks("docs/tutorials/encoding.md")
+    made = run("docs/tutorials/encoding.md", config, config=defaults())["config"].model.encoding
+    assert (made.name, made.options) == ("my_package.encodings:Span", {})
+    found = run(
+        "docs/tutorials/encoding.md", composition, aj=aj, dataclasses=dataclasses, PositionEncoding=aj.PositionEncoding
+    )
+    x = jax.random.normal(jax.random.key(0), (1, 5, 2, 8))
+    attend = lambda encoding: aj.attend(x, x, x, encoding=encoding, mask=aj.Mask(causal=True))
+    np.testing.assert_array_equal(attend(found["RotaryAlibi"]()), attend(aj.compose(aj.RoPE(), aj.ALiBi())))
 
 
 def test_the_mask_and_the_cache_of_streaming_llm(tmp_path, monkeypatch):

@@ -156,7 +156,7 @@ def test_a_class_is_made_only_of_a_module_that_is_imported(folder):
             "outside_package.mine:Nobody",
             PositionEncoding,
             {},
-            "is no subclass of attnjax's PositionEncoding in the module",
+            "the module outside_package.mine has no Nobody",
         ),
         ("outside_package.mine:Other", PositionEncoding, {}, "is no subclass of attnjax's PositionEncoding"),
         ("outside_package.mine:Mine", Task, {}, "is no subclass of attnjax's Task"),

@@ -31,7 +31,7 @@ from attnjax.attention.inputs import Keys, KeySource, along, check_params, marke
 from attnjax.attention.masks import Mask, Span
 from attnjax.attention.position_axes import Positions, arrays, as_positions, is_positions
 from attnjax.attention.products import finite
-from attnjax.positions.base import EncodingParams, NoPE, PositionEncoding, Sizes, Trait, resolve
+from attnjax.positions.base import EncodingParams, NoPE, PositionEncoding, Sizes, Trait, resolve, validate_encoding
 from attnjax.positions.checks import validate_integer
 from attnjax.positions.compose import Compose
 from attnjax.positions.contextual import context_positions
@@ -100,7 +100,10 @@ class KVCache:
             raise ValueError(
                 f"KVCache: a window of {left}{beside} needs a capacity of at least {needed}, got {capacity}"
             )
-        N = heads or kv_heads
+        N = kv_heads if heads is None else heads
+        validate_integer("KVCache", heads=N)
+        if N % kv_heads:
+            raise ValueError(f"KVCache: heads must be a multiple of kv_heads={kv_heads}, got {N}")
         sizes = Sizes(model=N * head_dim, heads=N, kv_heads=kv_heads, head_dim=head_dim)
         content = jnp.float64 if np.dtype(dtype) == np.float64 else jnp.float32
         pos = _empty_positions(encoding, sizes, batch, capacity, pos_dtype, content)
@@ -310,8 +313,7 @@ def _known(index: ArrayLike) -> int | None:
 
 
 def _check_types(encoding: PositionEncoding, dtype: Any, pos_dtype: Any) -> None:
-    if not isinstance(encoding, PositionEncoding):
-        raise ValueError(f"KVCache: encoding must be a PositionEncoding such as RoPE(), got {encoding!r}")
+    validate_encoding("KVCache: encoding", encoding)
     if not jnp.issubdtype(dtype, jnp.floating):
         raise ValueError(f"KVCache: dtype must be a floating type, got {np.dtype(dtype)}")
     if np.dtype(pos_dtype) not in (np.int32, np.float32):

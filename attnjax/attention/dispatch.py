@@ -12,7 +12,7 @@
 """
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, TypedDict, Unpack
 
 import jax
@@ -27,7 +27,7 @@ from attnjax.attention.inputs import AttentionInputs, from_caller, nan_where, pr
 from attnjax.attention.masks import Mask, check_mask
 from attnjax.attention.ring import ring
 from attnjax.attention.support import Explanation, choose
-from attnjax.positions.base import EncodingParams, NoPE, PositionEncoding
+from attnjax.positions.base import EncodingParams, NoPE, PositionEncoding, validate_encoding
 from attnjax.typing import Array, Float, PyTree
 
 
@@ -147,6 +147,7 @@ def attend_with_lse(
         >>> float(lse[0, 0, 0])  # log 3
         1.0986123085021973
     """
+    _check_names("attend_with_lse", options)
     inputs = _inputs(q, k, v, **options)
     implementation = options.get("implementation")
     name = choose(inputs, implementation, needs_lse=True).implementation
@@ -174,6 +175,7 @@ def attention_weights(
         >>> attention_weights(x, x, mask=Mask(causal=True))[0, 0].tolist()
         [[1.0, 0.0], [0.5, 0.5]]
     """
+    _check_names("attention_weights", options)
     options = {**options, "implementation": None, "dropout": None}
     inputs = _inputs(q, k, k if v is None else v, **options)
     choose(inputs, "dense")
@@ -196,6 +198,7 @@ def explain(q: Any, k: Any = None, v: Any = None, **options: Unpack[Options]) ->
         >>> explain(x, x, x, encoding=RoPE()).implementation
         'chunked'
     """
+    _check_names("explain", options)
     found: list[Explanation] = []
     params, cache = options.pop("params", None), options.pop("cache", None)
 
@@ -205,6 +208,14 @@ def explain(q: Any, k: Any = None, v: Any = None, **options: Unpack[Options]) ->
 
     jax.eval_shape(trace, q, k, v, params, cache)
     return found[0]
+
+
+def _check_names(function: str, options: Mapping[str, Any]) -> None:
+    """Raise TypeError for a keyword that `attend` does not have, as Python does for its own."""
+    for name in options.keys() - Options.__annotations__.keys():
+        raise TypeError(
+            f"{function}() got an unexpected keyword argument {name!r}; it has {', '.join(Options.__annotations__)}"
+        )
 
 
 def _inputs(  # noqa: PLR0913, the arguments of attend
@@ -224,8 +235,7 @@ def _inputs(  # noqa: PLR0913, the arguments of attend
     axis_name: str | None = None,
 ) -> AttentionInputs:
     del implementation
-    if not isinstance(encoding, PositionEncoding):
-        raise ValueError(f"encoding must be a PositionEncoding such as RoPE(), got {encoding!r}")
+    validate_encoding("encoding", encoding)
     check_mask(mask)
     if not (dropout is None or isinstance(dropout, Dropout)):
         raise ValueError(f"dropout must be Dropout(key, rate) or None, got {dropout!r}")

@@ -6,6 +6,7 @@ import functools
 import jax
 import jax.numpy as jnp
 
+from attnjax.positions.checks import is_number
 from attnjax.typing import Array, Float, Key, UInt32
 
 GENERATOR = "threefry2x32"
@@ -30,10 +31,15 @@ class Dropout:
     rate: float = dataclasses.field(metadata={"static": True})
 
     def __post_init__(self):
-        if not 0 <= self.rate < 1:
+        if not is_number(self.rate) or not 0 <= self.rate < 1:
             raise ValueError(f"Dropout: rate must be in [0, 1), got {self.rate!r}")
-        if isinstance(self.key, jax.Array) and not jnp.issubdtype(self.key.dtype, jax.dtypes.prng_key):
-            raise ValueError(f"Dropout: key must be a typed PRNG key, jax.random.key(seed), got dtype {self.key.dtype}")
+        # What stands for a key while JAX transforms a function has a type, or none where it only rebuilds a tree.
+        dtype = getattr(self.key, "dtype", None)
+        if isinstance(self.key, int | float | str) or (
+            dtype is not None and not jnp.issubdtype(dtype, jax.dtypes.prng_key)
+        ):
+            came = repr(self.key) if dtype is None else f"dtype {dtype}"
+            raise ValueError(f"Dropout: key must be a typed PRNG key, jax.random.key(seed), got {came}")
 
 
 def head_keys(dropout: Dropout, shape: tuple[int, ...]) -> UInt32[Array, "B K G d"]:

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 from attnjax.attention.position_axes import arrays, each, mapped_over
 from attnjax.attention.products import finite
 from attnjax.positions.base import EncodingParams, PositionEncoding, SequentialScore, Tile, Trait
+from attnjax.positions.checks import expect
 from attnjax.typing import Array, Bool, Float, PyTree, compute_dtype
 
 
@@ -204,21 +205,6 @@ def check_widths(encoding: PositionEncoding, q: Array, k: Array) -> None:
         raise ValueError(
             f"{encoding}: map_q and map_k must return the same number of channels, got {q.shape[-1]} and {k.shape[-1]}"
         )
-
-
-def expect(encoding: PositionEncoding, hook: str, got: Any, shape: tuple[int | None, ...]) -> Array:
-    """What a hook returned, if it is a floating array of this shape (None: any size)."""
-    came = tuple(jnp.shape(got)) if hasattr(got, "shape") else None
-    fits = came is not None and len(came) == len(shape)
-    if not fits or any(m not in (None, n) for n, m in zip(came, shape, strict=True)):
-        allowed = "[" + ", ".join("any" if n is None else str(n) for n in shape) + "]"
-        raise ValueError(
-            f"{encoding}: the hook {hook} must return an array of shape {allowed}, got "
-            f"{type(got).__name__ if came is None else list(came)}"
-        )
-    if not jnp.issubdtype(got.dtype, jnp.floating):
-        raise ValueError(f"{encoding}: the hook {hook} must return floating numbers, got {got.dtype}")
-    return got
 
 
 def _expect_like(encoding: PositionEncoding, state: PyTree, carry: PyTree) -> None:

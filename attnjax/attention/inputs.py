@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from attnjax.attention.hooks import by_head, check_widths, map_keys, map_queries
-from attnjax.attention.masks import Mask, Span, from_first_valid
+from attnjax.attention.masks import Mask, Span, check_last_query, from_first_valid
 from attnjax.attention.position_axes import Positions, arrays, as_int32, as_positions, check_distances
 from attnjax.attention.products import finite, materialized
 from attnjax.attention.sequence_axis import SequenceAxis, indices_of_device, sequence_axis
@@ -159,6 +159,8 @@ def prepare(
     encoding.check(sizes=sizes._replace(model=MODEL), causal=mask.span.causal)
     params = check_params(encoding, params, sizes)
     sequence = None
+    if axis_name is None and not cached:
+        check_last_query(mask, T, S)
     if axis_name is not None:
         sequence = sequence_axis(axis_name, encoding, mask, S, default_pos=keys.pos is None, drops=dropout is not None)
         keys = keys._replace(index=indices_of_device(axis_name, S))

@@ -43,12 +43,13 @@ class Mask:
     Args:
       causal: key index j <= query index i.
       window: `(left, right)`: i - left <= j <= i + right, as `local_window_size` in `jax.nn`; an int w is (w, w).
-      first: so many keys at the start of the sequence are no further away than any window reaches to the left (LM-Infinite,
-        StreamingLLM): those of an index below it. Where `k_index` is not given they are counted from the first valid key, so
-        that padding is none of them.
+      first: the first `first` keys of the sequence, those of an index below it, stay visible to the left of the window (the
+        attention sinks of LM-Infinite and StreamingLLM). Where `k_index` is not given they are counted from the first valid
+        key, so that padding is none of them.
       q_segments, k_segments: [T] or [B, T], [S] or [B, S]; a query sees the keys of its own id. Both or none.
       k_valid: [S] or [B, S] booleans; False hides a key from everyone (padding).
       q_index, k_index: [T] or [B, T], [S] or [B, S] integers, `arange` unless given (from the start, as in `jax.nn`).
+        Causal masks and windows compare them, never positions.
       allowed: [T, S] or [B, T, S] booleans, for a mask without structure. It costs T x S memory and skips nothing.
 
     A query that sees no key gets exactly 0 and passes no gradient. Raises ValueError for a window that is negative, for a
@@ -96,6 +97,16 @@ def check_mask(mask: Any) -> None:
     if not isinstance(mask, Mask):
         what = f"an array {mask.dtype}{list(mask.shape)}" if hasattr(mask, "dtype") else repr(mask)[:100]
         raise ValueError(f"mask must be a Mask such as Mask(causal=True), or Mask(allowed=array), got {what}")
+
+
+def check_last_query(mask: Mask, T: int, S: int) -> None:
+    """Refuse one query over several keys, which is meant as the last of them, and would be the first by its index."""
+    if T == 1 < S and mask.span[:2] != (None, None) and mask.q_index is None and mask.k_index is None:
+        raise ValueError(
+            f"one query and {S} keys under a causal mask or a window: by its index, 0, the query would see the first key, and "
+            f"q_pos does not move the mask. Pass Mask(q_index=) with its place among the keys, such as [{S - 1}], or decode "
+            "with KVCache"
+        )
 
 
 def causal(mask: Mask) -> Mask:

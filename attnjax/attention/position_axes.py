@@ -149,7 +149,22 @@ def _as_number(name: str, pos: ArrayLike, *, computed: bool) -> ArrayLike:
     # Positions computed from content may be NaN, as their tokens are, and are not read back from a device.
     if not (computed and isinstance(pos, jax.Array)):
         validate_range(name, pos)
-    return pos.astype(np.float32) if isinstance(pos, np.ndarray) else pos
+    return _as_float(name, pos) if isinstance(pos, np.ndarray) else pos
+
+
+def _as_float(name: str, pos: np.ndarray) -> np.ndarray:
+    """Positions of NumPy as the type of JAX's floats: float32 unless 64 bits are enabled. Raises ValueError for whole numbers
+    that this does not hold: neighbours would have one position.
+    """
+    widest = np.dtype(jnp.result_type(float))
+    if pos.dtype.itemsize <= widest.itemsize:
+        return pos
+    found = pos.astype(widest)
+    if np.any(lost := (found != pos) & (pos == np.floor(pos))):
+        raise ValueError(
+            f"{name} has whole numbers that {widest} does not hold, such as {pos[lost][0]:.0f}: pass them as integers"
+        )
+    return found
 
 
 def as_int32(name: str, array: ArrayLike) -> ArrayLike:

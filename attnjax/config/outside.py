@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 
 from attnjax.config.names import is_class_path
 from attnjax.config.schema import RunConfig
+from attnjax.registry import nearest
 
 Base = TypeVar("Base")
 
@@ -61,6 +62,9 @@ def construct(path: str, base: type[Base], options: Mapping[str, Any]) -> Base:
     Raises ValueError where it is not imported, has no such subclass of `base`, or the class does not take the options.
     """
     kind = lookup(path)
+    if kind is None:
+        module, _, name = path.partition(":")
+        raise ValueError(f"{path}: the module {module} has no {name}{nearest(name, vars(sys.modules[module]))}")
     if not isinstance(kind, type) or not issubclass(kind, base):
         raise ValueError(f"{path} is no subclass of attnjax's {base.__name__} in the module {path.partition(':')[0]}")
     check_numbers(path, kind, options)

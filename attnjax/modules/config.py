@@ -7,6 +7,7 @@ from attnjax.config.architecture import AttentionOptions, TransformerOptions
 from attnjax.config.kinds import Count, Index
 from attnjax.modules.first_keys import check_first_keys
 from attnjax.positions import NoPE, PositionEncoding, Sinusoidal, Sizes
+from attnjax.positions.base import validate_encoding
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,10 +42,7 @@ class TransformerConfig(TransformerOptions, _Vocabulary):
 
     def __post_init__(self) -> None:
         for one in self.encoding if isinstance(self.encoding, tuple) else (self.encoding,):
-            if not isinstance(one, PositionEncoding):
-                raise ValueError(
-                    f"TransformerConfig.encoding must be a PositionEncoding such as RoPE(), or one per layer, got {one!r}"
-                )
+            validate_encoding("TransformerConfig.encoding", one)
         self.check("TransformerConfig")
         check_first_keys("TransformerConfig", self.encodings, self)
 

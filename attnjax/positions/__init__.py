@@ -18,9 +18,10 @@ from attnjax.positions.base import (
     Trait,
     learns,
     resolve,
+    validate_encoding,
 )
 from attnjax.positions.cable import Cable
-from attnjax.positions.checks import validate_tokens
+from attnjax.positions.checks import expect, validate_tokens
 from attnjax.positions.compose import Compose, compose
 from attnjax.positions.contextual import context_positions
 from attnjax.positions.cope import CoPE
@@ -144,6 +145,7 @@ def embed(
         >>> embed(Sinusoidal(), None, jnp.zeros((1, 1, 4)), jnp.array([0])).tolist()
         [[[0.0, 1.0, 0.0, 1.0]]]
     """
+    validate_encoding("embed: encoding", encoding)
     validate_tokens("embed", x, pos)
     real = jnp.issubdtype(pos.dtype, jnp.floating) and pos.dtype not in (jnp.bfloat16, jnp.float16)
     if not (real or jnp.issubdtype(pos.dtype, jnp.integer)):
@@ -159,7 +161,8 @@ def embed(
     if learns(encoding) and not jax.tree.leaves(params):
         raise ValueError(f"{encoding} learns parameters: pass params=encoding.init(key, sizes), got params={params}")
     encoding.check(pos=pos)
-    D = x.shape[2]
+    T, D = x.shape[1:]
     shared = resolve(encoding, params, Sizes(model=D, heads=1, kv_heads=1, head_dim=D)).shared
-    one = lambda x, pos: encoding.embed(EncodingParams(shared=shared), x, pos)
+    embedded = lambda x, pos: encoding.embed(EncodingParams(shared=shared), x, pos)
+    one = lambda x, pos: expect(encoding, "embed", embedded(x, pos), (T, D))
     return jax.vmap(one, in_axes=(0, None if pos.ndim == 1 else 0))(x, pos)

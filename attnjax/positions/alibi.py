@@ -20,7 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from attnjax.positions.base import EncodingParams, PositionEncoding, Sizes
-from attnjax.positions.checks import validate
+from attnjax.positions.checks import validate, validate_each
 from attnjax.positions.population import numeric
 from attnjax.typing import Array, ArrayLike, Float, Num, compute_dtype
 
@@ -30,7 +30,7 @@ class ALiBi(PositionEncoding):
     """Linear bias -m_h * n, or -m_h * |n| with `symmetric`, where n = q_pos - k_pos.
 
     Hyper-parameters: `slopes`, one positive number per head (None: the published ones); `symmetric`, needed wherever
-    the mask is not causal; with it `past`, by how much keys in the past look nearer.
+    the mask is not causal; with it `past`, which is subtracted from the distance of keys in the past.
 
     Example:
         >>> import jax.numpy as jnp
@@ -53,7 +53,7 @@ class ALiBi(PositionEncoding):
             return
         if not isinstance(self.slopes, tuple | list) or not self.slopes:
             raise ValueError(f"ALiBi: slopes must be a tuple with one positive number per head, got {self.slopes!r}")
-        validate("ALiBi", slopes=self.slopes)
+        validate_each("ALiBi", slopes=self.slopes)
         object.__setattr__(self, "slopes", tuple(self.slopes))
 
     def constants(self, sizes: Sizes, length: Any = None) -> EncodingParams:

@@ -17,6 +17,7 @@ for a tile of queries and keys equals that slice of what it returns for all of t
 """
 
 import dataclasses
+import difflib
 import enum
 import functools
 import operator
@@ -57,6 +58,14 @@ class EncodingParams(NamedTuple):
     head: PyTree = ()
     kv_head: PyTree = ()
     shared: PyTree = ()
+
+    def __getitem__(self, key: Any) -> Any:
+        """A side by its number, as of any tuple. Raises ValueError for the name of a parameter, which belongs to a side."""
+        if isinstance(key, str):
+            raise ValueError(
+                f"p[{key!r}]: say which side it is of, p.head[{key!r}], p.kv_head[{key!r}] or p.shared[{key!r}]"
+            )
+        return tuple.__getitem__(self, key)
 
 
 class Tile(NamedTuple):
@@ -126,13 +135,26 @@ HOOKS = ("context", "embed", "map_q", "map_k", "bias", "score")
 class PositionEncoding:
     """No position encoding (NoPE), and the base class of all others.
 
-    Subclasses are frozen dataclasses without arrays inside: hashable, printable, static arguments of `jax.jit`.
+    Subclasses are frozen dataclasses without arrays inside: hashable, printable, static arguments of `jax.jit`. A public
+    method whose name is nearly that of a hook is a TypeError, since attention would never call it.
 
     Example:
         >>> from attnjax.positions import NoPE, RoPE, Trait
         >>> RoPE().traits == Trait.MAP_Q | Trait.MAP_K, bool(NoPE().traits)
         (True, False)
     """
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        known = (*HOOKS, "init", "constants")
+        for name, member in vars(cls).items():
+            if name in known or name.startswith("_") or not callable(member) or hasattr(PositionEncoding, name):
+                continue
+            if near := difflib.get_close_matches(name, known, n=1, cutoff=0.75):
+                raise TypeError(
+                    f"{cls.__name__} has a method {name!r}, which attention never calls: did you mean {near[0]!r}? Begin the "
+                    "name of a method of your own with an underscore"
+                )
 
     needs_causal: ClassVar[str] = ""
     """Why a mask that is not causal is refused, as what the encoding does with keys in the future; "" where none is."""
@@ -159,9 +181,9 @@ class PositionEncoding:
     ) -> Num[Array, "T *F"]:
         """Positions of one head, computed from x: [T], or with `Trait.AXES` [T,F].
 
-        `before` is the position of the token before the first of x: zeros at the start of a sequence, of shape [] or [F],
-        and [1] while F is found, so that it must broadcast. An encoding with `map_k` has positions per key head and sees no
-        `p.head`; others have positions per query head.
+        `before` is the position of the token before the first of x: zeros at the start of a sequence, of shape [] or [F]. A
+        first trace, which finds F, passes zeros of shape [1], so use it by broadcasting alone. An encoding with `map_k` has
+        positions per key head and sees no `p.head`; others have positions per query head.
         """
         del p, x, before
         return jnp.asarray(pos)
@@ -182,7 +204,11 @@ class PositionEncoding:
         return k
 
     def bias(self, p: EncodingParams, n: Num[Array, "..."]) -> Float[Array, "..."]:
-        """A number to add to the logit of a query and a key at distance n = q_pos - k_pos."""
+        """A number to add to the logit of a query and a key at distance n = q_pos - k_pos.
+
+        n is negative where the key lies in the future. The mask hides such entries after the hook has seen them, so value
+        and derivative must be finite there too: `jnp.log1p(jnp.maximum(n, 0))`, not `jnp.log1p(n)`.
+        """
         del p
         return jnp.zeros(n.shape, jnp.float32)
 
@@ -251,6 +277,33 @@ class NoPE(PositionEncoding):
     """
 
 
+def validate_encoding(what: str, encoding: Any) -> None:
+    """Raise `ValueError` for what is no encoding, and for one whose class has no hook, so that it would act as NoPE, or an
+    `__init__` of its own, so that all of its encodings would be equal.
+
+    Example:
+        >>> validate_encoding("encoding", "rope")
+        Traceback (most recent call last):
+        ValueError: encoding must be a PositionEncoding such as RoPE(), got 'rope'
+    """
+    if not isinstance(encoding, PositionEncoding):
+        raise ValueError(f"{what} must be a PositionEncoding such as RoPE(), got {encoding!r}")
+    kind = type(encoding)
+    base = kind is PositionEncoding or issubclass(kind, NoPE)
+    if not base and all(getattr(kind, name) is getattr(PositionEncoding, name) for name in HOOKS):
+        raise ValueError(
+            f"{what}: {kind.__name__} overrides no hook of PositionEncoding ({', '.join(HOOKS)}), and would act as NoPE"
+        )
+    for one in kind.__mro__:
+        if vars(one).keys() & {"__dataclass_params__", "__eq__"}:
+            return
+        if "__init__" in vars(one):
+            raise ValueError(
+                f"{what}: {one.__name__} must be a frozen dataclass with its options as fields. Encodings are compared by "
+                "their fields: all that an __init__ of its own makes are equal, and could be served by a program of another"
+            )
+
+
 def sum_of(*traits: Trait) -> Trait:
     """The union of traits.
 
@@ -275,6 +328,8 @@ def resolve(
         [0.0625, 0.00390625]
     """
     constants = encoding.constants(sizes, length)
+    if not isinstance(constants, EncodingParams):
+        raise ValueError(f"{encoding}: constants must return EncodingParams, got {type(constants).__name__}")
     return constants if params is None else replaced(encoding, constants, params)
 
 

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from attnjax.positions.concrete import concrete
+from attnjax.typing import Array
 
 INT32 = np.iinfo(np.int32)
 MOST = 2**24
@@ -46,13 +47,16 @@ def described(values: Any) -> str:
 
 
 def validate_tokens(owner: str, x: Any, pos: Any) -> None:
-    """Raise `ValueError` unless x is [B, T, D], and pos an array [T] or [B, T] whose known values fit int32.
+    """Raise `ValueError` unless x is floating and [B, T, D], and pos an array [T] or [B, T] whose known values fit int32.
 
     Example:
         >>> validate_tokens("embed", np.zeros((1, 2, 4)), np.array([2**31, 0]))
         Traceback (most recent call last):
         ValueError: embed: pos must fit int32 (|value| < 2^31), got values 0..2147483648
     """
+    if not is_array(x) or not jnp.issubdtype(x.dtype, jnp.floating):
+        came = x.dtype if is_array(x) else type(x).__name__
+        raise ValueError(f"{owner} needs an array x of floating numbers, got {came}")
     if x.ndim != 3 or not is_array(pos) or pos.shape not in (x.shape[1:2], x.shape[:2]):
         came = pos.shape if is_array(pos) else type(pos).__name__
         raise ValueError(f"{owner} needs x [B, T, D] and pos [T] or [B, T], got x {x.shape} and pos {came}")
@@ -79,6 +83,26 @@ def validate_range(name: str, pos: Any) -> None:
         raise ValueError(f"{name} must be finite and fit int32 (|position| < 2^31), got {values}")
 
 
+def expect(encoding: Any, hook: str, got: Any, shape: tuple[int | None, ...]) -> Array:
+    """What a hook returned, if it is a floating array of this shape (None: any size). Raises `ValueError` otherwise.
+
+    Example:
+        >>> expect("RoPE()", "map_q", np.zeros((3, 4)), (3, None)).shape
+        (3, 4)
+    """
+    came = tuple(jnp.shape(got)) if hasattr(got, "shape") else None
+    fits = came is not None and len(came) == len(shape)
+    if not fits or any(m not in (None, n) for n, m in zip(came, shape, strict=True)):
+        allowed = "[" + ", ".join("any" if n is None else str(n) for n in shape) + "]"
+        raise ValueError(
+            f"{encoding}: the hook {hook} must return an array of shape {allowed}, got "
+            f"{type(got).__name__ if came is None else list(came)}"
+        )
+    if not jnp.issubdtype(got.dtype, jnp.floating):
+        raise ValueError(f"{encoding}: the hook {hook} must return floating numbers, got {got.dtype}")
+    return got
+
+
 def validate_key(owner: str, key: jax.Array) -> jax.Array:
     """The key, unchanged. Raise `ValueError` where it is not one typed key.
 
@@ -93,20 +117,31 @@ def validate_key(owner: str, key: jax.Array) -> jax.Array:
 
 
 def validate(owner: str, **fields: Any) -> None:
-    """Raise `ValueError` where a number, or one of several, is not positive and finite, with owner, field and value.
+    """Raise `ValueError` where a number is not positive and finite, with owner, field and value.
 
     Example:
         >>> validate("RoPE", theta=-1.0)
         Traceback (most recent call last):
         ValueError: RoPE: theta must be positive and finite, got -1.0
     """
-    for name, value in fields.items():
-        values: Sequence[Any] = value if isinstance(value, tuple | list) else (value,)
-        for number in values:
-            if not is_number(number):
-                raise ValueError(f"{owner}: {name} must be a number, got {number!r}")
-            if not 0 < number < float("inf"):
-                raise ValueError(f"{owner}: {name} must be positive and finite, got {number!r}")
+    for name, number in fields.items():
+        if not is_number(number):
+            raise ValueError(f"{owner}: {name} must be a number, got {number!r}")
+        if not 0 < number < float("inf"):
+            raise ValueError(f"{owner}: {name} must be positive and finite, got {number!r}")
+
+
+def validate_each(owner: str, **fields: Sequence[Any]) -> None:
+    """`validate` of every number of a tuple or a list.
+
+    Example:
+        >>> validate_each("ALiBi", slopes=(0.5, 0.0))
+        Traceback (most recent call last):
+        ValueError: ALiBi: slopes must be positive and finite, got 0.0
+    """
+    for name, numbers in fields.items():
+        for number in numbers:
+            validate(owner, **{name: number})
 
 
 def validate_integer(owner: str, minimum: int = 1, most: float = math.inf, **fields: int) -> None:

@@ -16,7 +16,16 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from attnjax.positions.base import EncodingParams, PositionEncoding, SequentialScore, Sizes, Tile, Trait, sum_of
+from attnjax.positions.base import (
+    EncodingParams,
+    PositionEncoding,
+    SequentialScore,
+    Sizes,
+    Tile,
+    Trait,
+    sum_of,
+    validate_encoding,
+)
 from attnjax.typing import Array, ArrayLike, Float, Num, PyTree
 
 BY_HEAD = EncodingParams(head=0, kv_head=0, shared=None)
@@ -78,8 +87,7 @@ class Compose(SequentialScore):
         if not isinstance(self.parts, tuple) or len(self.parts) < 2:
             raise ValueError(f"compose: needs two or more encodings, got {self.parts!r}")
         for part in self.parts:
-            if not isinstance(part, PositionEncoding):
-                raise ValueError(f"compose: every argument must be a PositionEncoding, got {part!r}")
+            validate_encoding("compose: every argument", part)
         earlier = weights = None
         for part in parts_of(self):
             if part.replaces_logits and earlier is not None:

@@ -20,7 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from attnjax.positions.angles import Frequencies, exact, geometric, rounded, select
-from attnjax.positions.checks import validate, validate_integer
+from attnjax.positions.checks import validate_each, validate_integer
 from attnjax.positions.concrete import concrete
 from attnjax.positions.scaling import Scaling, check_base_change, check_factor, check_gain
 from attnjax.typing import Array, Num
@@ -110,7 +110,7 @@ class LongRoPE(Scaling):
         # Lists would make the record impossible to hash.
         object.__setattr__(self, "short_factors", tuple(self.short_factors))
         object.__setattr__(self, "long_factors", tuple(self.long_factors))
-        validate("LongRoPE", short_factors=self.short_factors, long_factors=self.long_factors)
+        validate_each("LongRoPE", short_factors=self.short_factors, long_factors=self.long_factors)
         validate_integer("LongRoPE", minimum=2, original_length=self.original_length)
         check_gain("LongRoPE", self.attention_factor)
         if self.factor is not None:

@@ -39,9 +39,9 @@ MOST_COMPARED = 128
 class T5Bias(PositionEncoding):
     """Bucketed relative bias; beyond `max_distance` all distances of a direction share one bucket.
 
-    Unless `bidirectional`, all later keys have the bucket of the query itself. Encoders need the other, and get it in training
-    and from `attnjax.models.with_fields`. Fractional distances are rounded down. Memory: a vector of `max_distance` + 1 numbers
-    per direction and head.
+    Unless `bidirectional`, all later keys have the bucket of the query itself. Encoders need `bidirectional=True`, which
+    training and `attnjax.models.with_fields` set for them. Fractional distances are rounded down. Memory: a vector of
+    `max_distance` + 1 numbers per direction and head.
 
     Example:
         >>> p = EncodingParams(head={"table": jnp.arange(32.0)})

@@ -20,6 +20,7 @@ from attnjax.modules.encoding_sharing import bidirectional
 from attnjax.modules.first_keys import check_first_keys
 from attnjax.modules.stack import with_parameters
 from attnjax.positions import EncodingParams, PositionEncoding, stacked_constants
+from attnjax.positions.base import validate_encoding
 from attnjax.positions.scaling import Scaling
 from attnjax.tasks.base import Task
 from attnjax.tasks.forms import SequencePair, Sequences, specials
@@ -177,7 +178,9 @@ def encoding(config: EncodingConfig) -> PositionEncoding:
     if isinstance(scaling, Mapping) or (scaling is not None and not is_class_path(config.name)):
         options["scaling"] = _scaling(scaling, "model.encoding.options.scaling")
     if is_class_path(config.name):
-        return construct(config.name, PositionEncoding, options)
+        made = construct(config.name, PositionEncoding, options)
+        validate_encoding(config.name, made)
+        return made
     return positions.encoding(config.name, **options)
 
 

@@ -170,7 +170,9 @@ def seen_by_hand(mask) -> np.ndarray:
 
 
 class Witness(PositionEncoding):
-    """Changes no score, and tells `seen` the first index of each tile it is called on."""
+    """Changes no score, and tells `seen` the first index of each tile it is called on. None is equal to another."""
+
+    __eq__, __hash__ = object.__eq__, object.__hash__
 
     def __init__(self, sizes=TILE):
         self.seen, self.sizes = [], sizes

@@ -73,6 +73,9 @@ class NeedsLength(PositionEncoding):
     def constants(self, sizes, length=None):
         return EncodingParams(shared={"length": length})
 
+    def map_q(self, p, q, pos):
+        return q
+
 
 def first_head(p):
     return p._replace(head=jax.tree.map(lambda leaf: jnp.asarray(leaf)[0], p.head))
@@ -293,7 +296,7 @@ def test_what_replaces_logits_comes_before_what_adds_to_them():
 def test_refuses():
     with pytest.raises(ValueError, match="needs two or more encodings"):
         compose(ALiBi())
-    with pytest.raises(ValueError, match="every argument must be a PositionEncoding, got <class"):
+    with pytest.raises(ValueError, match=r"every argument must be a PositionEncoding such as RoPE\(\), got <class"):
         compose(ALiBi(), FIRE)
     with pytest.raises(ValueError, match="one entry per part"):
         resolve(compose(ALiBi(), T5Bias()), EncodingParams(head={"table": np.zeros((2, 32))}), SIZES)
