@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from attnjax.records import jsonl
 from attnjax.records.values import as_dict, finite, number, text, whole
 from attnjax.report.comparisons import seeds_of
+from attnjax.report.examples import text_of
 from attnjax.report.metrics import KNOWN, Metric, metric
 from attnjax.report.reach import metric_of
 from attnjax.report.records import Run, Sweep, encoding_names, read
@@ -51,11 +52,16 @@ def kept(runs: Sequence[Run]) -> tuple[list[Kept], list[str]]:
     """What is kept of the runs of a sweep that ended, and why others that ended are left out.
 
     The metric and the lengths of a task are those that any of its runs measured, so that a failed run counts at all of them.
+    Raises ValueError for a task whose runs read different texts.
     """
     ended = [run for run in runs if run.config and outcome(run) != "unfinished"]
     found, left = [], []
     for name in sorted({task_of(run) for run in ended}):
         members = [run for run in ended if task_of(run) == name]
+        if len(texts := {text_of(run) for run in members} - {""}) > 1:
+            raise ValueError(
+                f"the runs of {name} read {len(texts)} different texts, whose losses do not compare: keep those of one"
+            )
         measured = {row.metric for run in members for row in run.final}
         of_task = metric_of([one for one in KNOWN if one.key in measured])
         if of_task is None:

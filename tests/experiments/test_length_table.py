@@ -278,6 +278,20 @@ def test_runs_of_other_tasks_stay_in_the_records(tmp_path):
     assert before[1] not in after
 
 
+def test_runs_of_two_texts_are_refused(tmp_path, capsys):
+    """The standard library of another version of Python is another text, and the same seeds are no pairs."""
+    for encoding, digest in (("rope", "a"), ("alibi", "b")):
+        one = config("text", encoding, 0, 16)
+        rows = [
+            {"run": made_id(one), "step": 400, "metric": "loss_sliding", "length": 32, "split": "test", "value": 1.0}
+        ]
+        manifest = canonical({"schema": 1, "data_sha256": {"test": digest}})
+        write_run(tmp_path / "runs", one, manifest=manifest, results=lines(rows))
+    assert main([str(tmp_path / "runs"), "--out", str(tmp_path / "out")]) == 2
+    message = "the runs of text read 2 different texts, whose losses do not compare: keep those of one"
+    assert message in capsys.readouterr().err
+
+
 def test_mistakes_are_one_sentence(tmp_path, capsys):
     def told(*arguments):
         assert main([*map(str, arguments), "--out", str(tmp_path / "out")]) == 2
