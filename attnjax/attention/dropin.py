@@ -12,7 +12,7 @@ from attnjax.attention.hooks import map_keys, map_queries
 from attnjax.attention.inputs import MODEL, Keys, check_params, length_of, refuse_embedding
 from attnjax.attention.masks import Mask, check_mask
 from attnjax.attention.position_axes import arrays, as_positions
-from attnjax.positions.base import EncodingParams, PositionEncoding, Sizes, Trait, resolve
+from attnjax.positions.base import EncodingParams, PositionEncoding, Sizes, Trait, resolve, validate_encoding
 from attnjax.positions.indices import arange
 from attnjax.typing import Array, ArrayLike, Float
 
@@ -64,6 +64,7 @@ def attention_fn(
         )
         return out.reshape(*lead, *out.shape[1:])
 
+    validate_encoding("attention_fn: encoding", encoding)
     check_mask(mask)
     structured = mask
     return fn
@@ -137,6 +138,7 @@ def process_heads(
     Raises ValueError for an encoding that acts on scores, which Equinox computes itself, or on embeddings alone, or that makes
     heads wider.
     """
+    validate_encoding("process_heads: encoding", encoding)
     refuse_embedding(encoding, "leave process_heads out")
     if encoding.traits & (Trait.ON_SCORES | Trait.CONTEXT):
         raise ValueError(f"process_heads can only map queries and keys; {encoding} acts on scores: use attend")

@@ -127,7 +127,9 @@ def _one(name: str, pos: Any, encoding: PositionEncoding, B: int, n: int, N: int
 
 def _on_every_axis(name: str, pos: ArrayLike, encoding: Any, B: int, n: int) -> ArrayLike:
     """Positions with coordinates; those without become the same on every axis."""
-    A = encoding.axes
+    A = getattr(encoding, "axes", None)
+    if A is None:
+        raise ValueError(f"{encoding} has Trait.AXES, and needs an attribute `axes` with the number of its coordinates")
     if pos.shape == (B, n) == (n, A) and n > 1:
         raise ValueError(
             f"{name}: positions {pos.shape} may be rows of {B} examples or one row with {A} coordinates for {encoding}: "

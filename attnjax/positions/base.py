@@ -121,7 +121,9 @@ class Trait(enum.Flag):
     LENGTH = enum.auto()
     """`constants` depend on the length, so that a cache keeps keys as they were before `map_k`."""
     AXES = enum.auto()
-    """Positions that reach `map_q`, `map_k` and `score` have a last axis of coordinates or channels."""
+    """Positions that reach `map_q`, `map_k` and `score` have a last axis of coordinates, whose number the class has as `axes`,
+    or of channels that it computes.
+    """
 
     MAPS = MAP_Q | MAP_K
     ON_SCORES = BIAS | SCORE

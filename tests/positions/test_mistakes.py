@@ -67,6 +67,8 @@ USES = {
     "embed": lambda one: aj.embed(one, None, X[:, :, 0], np.arange(3)),
     "compose": lambda one: aj.compose(aj.RoPE(), one),
     "model": lambda one: TransformerConfig(vocab=3, encoding=one),
+    "attention_fn": aj.attention_fn,
+    "process_heads": aj.process_heads,
 }
 
 
@@ -206,3 +208,19 @@ def test_one_query_over_many_keys_says_which_it_is():
             last(mask)
     found = last(aj.Mask(causal=True, q_index=np.array([2])))
     np.testing.assert_allclose(found, whole[:, -1:], atol=1e-6)
+
+
+def test_coordinates_have_a_number():
+    @dataclasses.dataclass(frozen=True)
+    class Plane(PositionEncoding):
+        def map_q(self, p, q, pos):
+            return q
+
+        @property
+        def traits(self):
+            return super().traits | aj.Trait.AXES
+
+    with pytest.raises(
+        ValueError, match="Plane.* has Trait.AXES, and needs an attribute `axes` with the number of its coord"
+    ):
+        aj.attend(X, X, X, encoding=Plane())
