@@ -18,6 +18,7 @@ from attnjax.sweep import manifest
 
 RECORDS = "records.jsonl"
 Record = dict[str, Any]
+C = TypeVar("C")
 T = TypeVar("T")
 
 
@@ -123,19 +124,26 @@ def numbers(values: Any) -> Float[np.ndarray, "..."]:
     return np.where(np.isnan(found), np.inf, found)
 
 
-def shown(differences: Float[np.ndarray, " U"]) -> int:
-    """1 or -1 where a mean difference of pairs is above or below 0 by its 95 % interval, or the range of fewer than 6, else 0.
+def sorted_out(
+    cells: Iterable[C], difference: Callable[[C], Float[np.ndarray, " U"]]
+) -> tuple[list[C], list[C], list[C]]:
+    """Cells whose mean difference of pairs is below 0, above 0, and neither, by its 95 % interval or the range of fewer than 6.
 
-    An infinite mean, of what diverged against what did not, has its sign. Where both diverged nothing is shown.
+    An infinite mean, of what diverged against what did not, has its sign. Nothing is shown by one pair, or where both diverged.
 
     Example:
-        >>> shown(np.array([0.1, 0.2])), shown(np.array([-0.1, 0.2])), shown(np.array([0.1, -np.inf]))
-        (1, 0, -1)
+        >>> sorted_out([-0.1, 0.0, 0.1, np.inf], lambda x: np.array([x, 2 * x]))
+        ([-0.1], [0.1, inf], [0.0])
     """
-    with np.errstate(invalid="ignore"):
-        one = of_mean(differences)
-    low, high = (one.value, one.value) if np.isinf(one.value) else (one.low, one.high)
-    return int(low > 0) - int(high < 0)
+    below, above, neither = [], [], []
+    for cell in cells:
+        with np.errstate(invalid="ignore"):  # of two infinite losses
+            values = difference(cell)
+            one = of_mean(values)
+        low, high = (one.value, one.value) if np.isinf(one.value) else (one.low, one.high)
+        known = len(values) > 1
+        (below if known and high < 0 else above if known and low > 0 else neither).append(cell)
+    return below, above, neither
 
 
 def about(tables: list[Record]) -> Record:

@@ -159,8 +159,6 @@ def prepare(
     encoding.check(sizes=sizes._replace(model=MODEL), causal=mask.span.causal)
     params = check_params(encoding, params, sizes)
     sequence = None
-    if axis_name is None and not cached:
-        check_last_query(mask, T, S)
     if axis_name is not None:
         sequence = sequence_axis(axis_name, encoding, mask, S, default_pos=keys.pos is None, drops=dropout is not None)
         keys = keys._replace(index=indices_of_device(axis_name, S))
@@ -172,6 +170,8 @@ def prepare(
     if not cached:
         encoding.check(pos=arrays(keys.pos))
         check_distances(encoding, q_pos, keys.pos, keys.valid)
+        if axis_name is None:
+            check_last_query(mask, T, S)
     if mask.span.first and mask.k_index is None:
         q_index, k_index = from_first_valid(q_index, keys.index, keys.valid, axis_name)
         keys = keys._replace(index=k_index)

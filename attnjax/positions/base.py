@@ -148,11 +148,10 @@ class PositionEncoding:
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        known = (*HOOKS, "init", "constants")
         for name, member in vars(cls).items():
-            if name in known or name.startswith("_") or not callable(member) or hasattr(PositionEncoding, name):
+            if name.startswith("_") or not callable(member) or hasattr(PositionEncoding, name):
                 continue
-            if near := difflib.get_close_matches(name, known, n=1, cutoff=0.75):
+            if near := difflib.get_close_matches(name, (*HOOKS, "init", "constants"), n=1, cutoff=0.75):
                 raise TypeError(
                     f"{cls.__name__} has a method {name!r}, which attention never calls: did you mean {near[0]!r}? Begin the "
                     "name of a method of your own with an underscore"

@@ -1,14 +1,13 @@
 """What is said of the numbers, in sentences that are made from them: no sentence is written by hand for one result."""
 
-from collections.abc import Callable, Iterable
-
-import numpy as np
-
 from attnjax.report.formatting import decimal, interval, markdown
 from attnjax.report.intervals import FEWEST, Estimate, of_mean
 from experiments.context_extension.methods import look
-from experiments.context_extension.results import STAGES, Cell, Results, Values
-from experiments.recorded import shown
+from experiments.context_extension.results import STAGES, Cell, Results
+from experiments.recorded import sorted_out
+
+EXPECTED = (("yarn", "ntk"), ("ntk", "pi"))
+"""Pairs of methods of which the config expects the first to lose less."""
 
 
 def claim(results: Results) -> str:
@@ -62,13 +61,11 @@ def undecided(results: Results) -> str:
 
 def bullets(results: Results) -> list[str]:
     """What else the tables say, a sentence each."""
-    short, long, compared = results.lengths[0], results.lengths[-1], {"yarn", "ntk", "pi"}
+    short, long = results.lengths[0], results.lengths[-1]
     lines = [order(results, stage, long) for stage in results.stages]
-    lines += (
-        [expected(results)]
-        if results.about["unit"] == "byte" and compared <= results.cells.get("tuned", {}).keys()
-        else []
-    )
+    tuned = results.cells.get("tuned", {})
+    if results.about["unit"] == "byte" and all(name in tuned for pair in EXPECTED for name in pair):
+        lines.append(expected(results))
     lines += [context(results, stage) for stage in results.stages]
     lines += [counted(results, long)] if results.ngrams else []
     if "none" in results.cells["zero-shot"]:
@@ -89,7 +86,7 @@ def expected(results: Results) -> str:
     """What the config says to have been expected of YaRN, NTK and PI, and how they differ."""
     told = []
     for stage, lengths in zip(STAGES, (results.lengths[1:], results.lengths[-1:]), strict=True):
-        for method, other in (("yarn", "ntk"), ("ntk", "pi")):
+        for method, other in EXPECTED:
             less = f"{label(results.cells[stage][method])} less {label(results.cells[stage][other])}"
             found = ", ".join(
                 f"{signed(results.difference('sliding', n, stage, method, other))} at {n}" for n in lengths
@@ -201,18 +198,6 @@ def finders(results: Results, stage: str) -> str:
 def ranked(results: Results, stage: str, measure: str, length: int) -> list[Cell]:
     """The cells of a stage, the lowest first."""
     return sorted(results.cells[stage].values(), key=lambda cell: cell.estimate(measure, length).value)
-
-
-def sorted_out(
-    cells: Iterable[Cell], difference: Callable[[Cell], Values]
-) -> tuple[list[Cell], list[Cell], list[Cell]]:
-    """Cells whose difference is below 0, above 0, and neither, by its 95 % interval over units; infinite ones by sign."""
-    found: tuple[list[Cell], list[Cell], list[Cell]] = ([], [], [])
-    for cell in cells:
-        with np.errstate(invalid="ignore"):  # of two infinite losses
-            sign = shown(difference(cell))
-        found[{-1: 0, 1: 1, 0: 2}[sign]].append(cell)
-    return found
 
 
 def listed(cells: list[Cell]) -> str:

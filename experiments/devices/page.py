@@ -79,7 +79,7 @@ def _opening(found: Results) -> list[str]:
         "**Compiled, not run.** The programs lower, partition over the mesh and pass the compiler. This says nothing about "
         "numbers or speed, and for a GPU memory is counted and not tried. Seconds are those of a busy machine.",
         "",
-        f"{len(compiled)} of {len(rows)} programs compiled{meant} ({', '.join(told)}). `python -m experiments.devices "
+        f"{len(compiled)} of {len(rows)} programs compiled ({', '.join(told)}){meant}. `python -m experiments.devices "
         "--again` compiles those again whose sources differ from the present ones.",
         "",
         CELL,

@@ -8,7 +8,7 @@ from attnjax.report.formatting import decimal, interval, markdown
 from attnjax.report.intervals import FEWEST, INTERVAL, RANGE, Estimate, of_mean
 from attnjax.report.style import style
 from experiments.head_pruning.results import SHARES, Cell, Results
-from experiments.recorded import shown
+from experiments.recorded import sorted_out
 
 Values = Callable[[Cell], np.ndarray]
 """One number per run of a cell."""
@@ -39,7 +39,7 @@ def spared(results: Results) -> str:
 
 def choice(cells: Sequence[Cell]) -> str:
     """Whether the order by importance is better than a random one, in a sentence."""
-    better, worse, rest = compared(cells, lambda cell: cell.rise("importance") - cell.rise("random"))
+    better, worse, rest = sorted_out(cells, lambda cell: cell.rise("importance") - cell.rise("random"))
     parts = [f"cheaper than random ones under {named(better, cells)}"]
     parts += [f"dearer under {named(worse, cells)}"] if worse else []
     parts += [f"not to be told apart from them under {named(rest, cells)}"] if rest else []
@@ -47,7 +47,7 @@ def choice(cells: Sequence[Cell]) -> str:
 
 
 def ground(cells: Sequence[Cell]) -> str:
-    """What `compared` goes by: the runs themselves where they are few, and otherwise an interval over them."""
+    """What `sorted_out` goes by: the runs themselves where they are few, and otherwise an interval over them."""
     runs = min(len(cell.correlation) for cell in cells)
     if runs < FEWEST:
         return f"in all {runs} runs; so few runs show no more" if runs > 1 else "one run shows no difference"
@@ -58,7 +58,7 @@ def bullets(results: Results) -> list[str]:
     """What else the tables say, a sentence each."""
     short, long = (results.cells[length] for length in results.lengths)
     spare = [span(short, lambda cell, share=share: cell.removable(share), number) for share in SHARES]
-    better, worse, _ = compared(short, lambda cell: cell.rise("recomputed") - cell.rise("importance"))
+    better, worse, _ = sorted_out(short, lambda cell: cell.rise("recomputed") - cell.rise("importance"))
     bare = span(short, lambda cell: cell.bare(), gain)
     right = span(short, lambda cell: cell.accuracy["importance"][:, 0, cell.half], percent)
     whole = span(short, lambda cell: cell.accuracy["importance"][:, 0, 0], percent)
@@ -83,7 +83,7 @@ def counted(results: Results) -> str:
     told = ", ".join(f"{name} {decimal(loss)}" for name, loss in levels.items())
     best = min(levels, key=levels.__getitem__)
     cells = results.cells[short]
-    less, more, _ = compared(cells, lambda cell: cell.loss["importance"][:, 0, 0] - levels[best])
+    less, more, _ = sorted_out(cells, lambda cell: cell.loss["importance"][:, 0, 0] - levels[best])
     return (
         f"**N-grams** of the training bytes, on the same windows: {told}. With all heads the loss is below that of the {best} "
         f"under {named(less, cells)}, above it under {named(more, cells)}."
@@ -93,7 +93,7 @@ def counted(results: Results) -> str:
 def twice_the_length(short: Sequence[Cell], long: Sequence[Cell]) -> str:
     """Under which encodings half of the heads cost another loss at twice the length."""
     pairs = {cell.encoding: cell for cell in short}
-    less, more, _ = compared(long, lambda cell: cell.rise("importance") - pairs[cell.encoding].rise("importance"))
+    less, more, _ = sorted_out(long, lambda cell: cell.rise("importance") - pairs[cell.encoding].rise("importance"))
     return (
         f"**Twice the length**: half of the heads cost more than at the trained length under {named(more, long)}, less "
         f"under {named(less, long)}. The rank correlation there is {span(long, lambda cell: cell.correlation, number)}."
@@ -105,16 +105,6 @@ def absences(results: Results) -> list[str]:
     return [
         f"{markdown(style(name).label)} is not here: {markdown(reason)}." for name, reason in results.absent.items()
     ]
-
-
-def compared(cells: Sequence[Cell], difference: Values) -> tuple[list[Cell], list[Cell], list[Cell]]:
-    """Cells whose difference is below 0, above 0, and neither, by its range or interval over runs; one run says neither."""
-    found: tuple[list[Cell], list[Cell], list[Cell]] = ([], [], [])
-    for cell in cells:
-        with np.errstate(invalid="ignore"):  # of two infinite losses
-            values = difference(cell)
-        found[{-1: 0, 1: 1, 0: 2}[shown(values) if len(values) > 1 else 0]].append(cell)
-    return found
 
 
 def span(cells: Sequence[Cell], values: Values, shown: Callable[[Estimate], str]) -> str:
