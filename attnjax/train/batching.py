@@ -12,7 +12,10 @@ computes no other queries. A bucket has a target capacity: how many targets of a
 
 Measured on two cores. Length buckets (128 examples of 3 .. 64 tokens, of copying): a step of 2 layers, D = 64, takes 0.75
 of its time, one of 4 layers, D = 128, 0.72; compiling four buckets takes 12 s longer than one. Eight microbatches were
-slower than four in the small model and no faster in the large one; six buckets gained nothing. Evaluation (2 layers,
+slower than four in the small model and no faster in the large one; six buckets gained nothing. Smaller batches (copying
+2 .. 20 tokens, 2 layers, D = 64, members in turn; one core, the other busy with a sweep): 64 examples take 0.58 of their
+time in four microbatches of four buckets, 0.64 with two buckets, 0.74 in two microbatches of two; 32 examples take 0.63,
+0.72 and 0.72. Evaluation (2 layers,
 D = 64, 64 examples of 460 tokens): 16 examples at once take 0.78 of the time of all, and a quarter of the memory.
 Training ten members of a population in turn (2 layers, D = 64, tasks of `length_table` and `unique_copy`; one core, the
 other busy with a sweep) takes 0.66 of the time of vmapped members at 1,536 tokens a batch, 0.73 to 0.83 at 1,024, 0.80 to
@@ -37,11 +40,11 @@ from attnjax.typing import Array, ArrayLike, Bool, Int, PyTree
 
 BUCKETS = 4
 MICROBATCHES = 4
-MIN_BATCH_TOKENS = 4096
+MIN_BATCH_TOKENS = 1024
 """Tokens of a batch below which a microbatch is too small to keep a CPU busy."""
 MIN_TOKENS_IN_TURN = 512
 """Tokens of a batch from which on the activations of vmapped members of a population outgrow the caches of a CPU."""
-MIN_RUN_TOKENS = 2**22
+MIN_RUN_TOKENS = 2**21
 """Tokens of a whole run below which it ends before the buckets have paid for their compilation."""
 MICROBATCH_BYTES = 2**23
 """Bytes of the hidden units of one microbatch of an evaluation on a CPU."""
