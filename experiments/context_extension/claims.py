@@ -25,8 +25,8 @@ def claim(results: Results) -> str:
     if "tuned" in results.stages:
         parts.append(f"After {results.about['steps']} steps of fine-tuning {lowest(results, 'tuned', long)}.")
     if results.ngrams:
-        name, level = min(results.ngrams.items(), key=lambda item: item[1].sliding[long])
-        parts.append(f"A {name} of the training bytes has {decimal(level.sliding[long])} there.")
+        name, level = best_ngram(results, long)
+        parts.append(f"A {name} of the training bytes has {decimal(level)} there.")
     parts.append(f"Needles at {long}: {'; '.join(finders(results, stage) for stage in results.stages)}.")
     return " ".join(parts)
 
@@ -115,15 +115,21 @@ def context(results: Results, stage: str) -> str:
 
 def counted(results: Results, length: int) -> str:
     """What n-gram models of the training bytes lose at a length, and which methods lose more than the best of them."""
-    losses = {name: level.sliding[length] for name, level in results.ngrams.items()}
-    best = min(losses, key=losses.__getitem__)
+    best, lowest_loss = best_ngram(results, length)
     more = lambda stage: sorted_out(
-        results.cells[stage].values(), lambda cell: cell.units("sliding", length) - losses[best]
+        results.cells[stage].values(), lambda cell: cell.units("sliding", length) - lowest_loss
     )[1]
     above = "; ".join(f"{named(stage)}, {listed(more(stage))}" for stage in results.stages)
-    told = ", ".join(f"{name} {decimal(loss)}" for name, loss in losses.items())
+    told = ", ".join(f"{name} {decimal(level.sliding[length])}" for name, level in results.ngrams.items())
     text = f"**N-grams** of the training bytes, at the end of {length} of the same documents: {told}."
     return f"{text} Higher than the {best}: {above}."
+
+
+def best_ngram(results: Results, length: int) -> tuple[str, float]:
+    """The n-gram model that loses least at the end of a length, and what it loses."""
+    losses = {name: level.sliding[length] for name, level in results.ngrams.items()}
+    best = min(losses, key=losses.__getitem__)
+    return best, losses[best]
 
 
 def price(results: Results, length: int) -> str:
