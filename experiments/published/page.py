@@ -26,7 +26,7 @@ COLUMNS = (
 TEXT = """Every row is a number that a paper printed, of lengths past those it trained on, and ours at the same multiples of
 our longest trained length. Losses of language models stand as their rise over the loss at the trained length, in nats per
 their token and our byte. Published means are over every length of a range; ours is over every length from the first to the
-last tested one in it, linear between tested ones (of 17 to 32 tokens 25 to 31 were not tested). It is the median of all runs
+last tested one in it, linear between tested ones. It is the median of all runs
 that were started; in brackets a 95 % interval of 6 runs or more, or, where it is called so, the range of fewer. "Counted as
 theirs" is our number as the paper counts: the mean of all runs, or, of Huang et al., of those alone that answered every example
 of the trained lengths. It says how much that choice changes."""
