@@ -44,7 +44,7 @@ MIN_BATCH_TOKENS = 1024
 """Tokens of a batch below which a microbatch is too small to keep a CPU busy."""
 MIN_TOKENS_IN_TURN = 512
 """Tokens of a batch from which on the activations of vmapped members of a population outgrow the caches of a CPU."""
-MIN_RUN_TOKENS = 2**21
+MIN_RUN_TOKENS = 1_500_000
 """Tokens of a whole run below which it ends before the buckets have paid for their compilation."""
 MICROBATCH_BYTES = 2**23
 """Bytes of the hidden units of one microbatch of an evaluation on a CPU."""
