@@ -129,7 +129,7 @@ def compare(path: pathlib.Path, names: Sequence[str]) -> None:
 
 
 def merge(path: pathlib.Path, parts: Sequence[pathlib.Path]) -> None:
-    """Take in records of other files, in the order of the matrix: a new file begins with the place of the first.
+    """Take in records of other files, in the order of the matrix; the file begins with the place of the first and all dates.
 
     Raises ValueError where a file is missing, where protocol or place differ, or where one program has two records that are not
     the same.
@@ -151,6 +151,8 @@ def merge(path: pathlib.Path, parts: Sequence[pathlib.Path]) -> None:
     order = [list(ENCODINGS), [way.name for way in WAYS], list(IMPLEMENTATIONS)]
     place = lambda row: [of.index(part) for of, part in zip(order, key_of(row)[1:], strict=True)]
     path.parent.mkdir(parents=True, exist_ok=True)
+    dates = sorted({date for head in heads for row in head if "date" in row for date in row["date"].split(" and ")})
+    heads[0] = [row | {"date": " and ".join(dates)} if "date" in row else row for row in heads[0]]
     jsonl.replace(path, [*heads[0], *sorted(found.values(), key=place)])
 
 

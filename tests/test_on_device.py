@@ -4,6 +4,7 @@ The kernel of cuDNN is not here; XLA's takes its place. That of Pallas is interp
 """
 
 import pathlib
+import re
 import types
 
 import jax
@@ -87,6 +88,12 @@ def test_parts_of_several_processes_become_one_page(small):
     whole = file.read_bytes()
     assert on_device.main(["--out", parts[2], "--merge", parts[1]]) == 0
     assert file.read_bytes() == whole
+    second = pathlib.Path(parts[1], "records.jsonl")
+    rows = jsonl.read(second).tables
+    jsonl.replace(second, [{**row, "date": "1999-12-31"} if row["kind"] == "made" else row for row in rows])
+    for _ in range(2):
+        assert on_device.main(["--out", parts[2], "--merge", parts[1]]) == 0
+        assert re.search(r"Run on 1999-12-31 and \d{4}-\d\d-\d\d with jax", (small / "both" / "README.md").read_text())
     with pytest.raises(ValueError, match="there are no records in .*nowhere/records.jsonl"):
         on_device.main(["--out", parts[2], "--merge", parts[0], str(small / "nowhere")])
     other = small / "alibi" / "records.jsonl"

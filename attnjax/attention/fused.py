@@ -158,7 +158,8 @@ def _slopes(inputs: AttentionInputs) -> Float[Array, "K G"]:
 def _relative_positions(pos: Positions) -> Float[Array, "B *heads S"]:
     """Positions less one of them, as float32: [1, 1, S], [B, 1, S], [B, K, S] or [B, K, G, S].
 
-    The middle of whole positions, which lie then within 2^15 of 0, and that of the first key where they are fractional.
+    The middle of whole positions, which lie then within 2^15 of 0, and that of the first key where they are fractional. What
+    is subtracted has no gradient: it is 0, since a softmax ignores it, and would be the sum of all rounding errors.
     """
     values = pos.values
     if jnp.issubdtype(values.dtype, jnp.integer):
@@ -166,7 +167,7 @@ def _relative_positions(pos: Positions) -> Float[Array, "B *heads S"]:
         values = whole - (whole.min() + whole.max()) // 2
     values = jnp.asarray(values, jnp.float32)
     values = values.reshape(*values.shape[: pos.lead], *(1,) * max(0, 2 - pos.lead), values.shape[-1])
-    return values if jnp.issubdtype(pos.values.dtype, jnp.integer) else values - values[..., :1]
+    return values if jnp.issubdtype(pos.values.dtype, jnp.integer) else values - jax.lax.stop_gradient(values[..., :1])
 
 
 def _parts(x: Float[Array, "*axes"]) -> tuple[Float[Array, "*axes"], ...]:

@@ -101,6 +101,15 @@ def test_columns_of_positions_in_any_order_are_exact_where_slopes_are():
     np.testing.assert_array_equal(bias - bias[..., :1], np.broadcast_to(expected, bias.shape))
 
 
+def test_the_gradient_of_a_position_is_that_of_its_own_columns():
+    """That of the first one was the sum over all keys: on an H200 its error was 0.1 of the largest gradient at 4,096 tokens."""
+    T = 9
+    pos = jnp.cumsum(jax.random.uniform(jax.random.key(0), (B, N, T)), -1)
+    keys, back = jax.vjp(lambda pos: fused.columns(inputs_of(FoX(), T, pos=pos))[1], pos)
+    each = jax.vmap(lambda s: back(jnp.zeros_like(keys).at[:, s].set(1.0))[0])(jnp.arange(T))
+    np.testing.assert_array_equal(np.asarray(each != 0).any((1, 2)), np.eye(T, dtype=bool))
+
+
 @pytest.fixture
 def kernel(monkeypatch):
     """`jax.nn.dot_product_attention` with the cuDNN implementation replaced by XLA's; returns the options of each call."""

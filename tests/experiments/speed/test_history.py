@@ -18,7 +18,7 @@ def test_the_page_and_every_committed_record_are_in_it():
     lines = history.read(history.HISTORY)
     assert history.PAGE.read_text(encoding="utf-8") == history.page(lines)
     found = sorted(history.HERE.glob("*/speed.jsonl"))
-    assert len(found) == 6
+    assert len(found) == 7
     for record in found:
         assert history.added(lines, history.lines_of(record)) == lines, record
 
