@@ -12,8 +12,9 @@ Words: smoke    two tasks, small models, 600 steps; for two CPU cores
        short    four tasks, the published models and steps, three seeds; for one GPU
        paper    the search (54 models x 8 tasks x 2 cells, seed 0), then the models it chose with five seeds
 Run time: smoke: minutes on two CPU cores; cheap: 2 core-hours with `--workers 2 --population 5` (experiments/huang);
-copy: about 4 with `--population 3` (an estimate from the logs of smaller runs); short: about an hour of one GPU; paper: weeks
-of one GPU. Only `cheap` was run.
+copy: about 4 with `--population 3` (an estimate from the logs of smaller runs), or eight minutes of one H200 with
+`--population 6`, beside other work (experiments/huang_copy); short: about an hour of one GPU; paper: weeks of one GPU. `cheap`
+and `copy` were run.
 Expected exact match at 51-100 / 101-150 (lm-out-new-multi-run/*.txt, `attnjax report --published`): sort ape .9996 / .9937
 and nope .998 / .806; binary majority 1.0 / 1.0 in both; majority nope .9986 / .9846; unique copy ape .9986 / .9874; repeated
 copy .256 / 0 and .280 / 0; parity .830 / .621 and .745 / .633.

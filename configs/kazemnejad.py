@@ -13,8 +13,9 @@ Words: smoke    copying one repeated token, two narrow layers, 400 steps; for tw
        short    two copying tasks, four layers, 10,000 steps, the three published seeds; for one GPU
        paper    nine tasks, the body of T5-base, 40,000 steps, the three published seeds
 Run time: smoke: minutes on two CPU cores; cpu: about 11 core-hours (60 tuning runs and 120 of the sweep, 40 to 50 ms a step,
-28 to 33 with length buckets; no pilot said whether these models fit all four tasks), see experiments/kazemnejad; short: about
-an hour of one GPU; paper: 135 runs of 85 million parameters, some weeks of one GPU. The last two were not run here.
+28 to 33 with length buckets; no pilot said whether these models fit all four tasks), see experiments/kazemnejad; wide: eight
+minutes of one H200; whole: 40 minutes with `--workers 2 --population 6`; see experiments/kazemnejad_wide; short: about an hour
+of one GPU; paper: 135 runs of 85 million parameters, some weeks of one GPU. The last two were not run here.
 Expected exact match at 21-40 (results/sanity_check.jsonl, `attnjax report --published`): copy rsc nope .986, t5 .771, alibi
 .289, rope and sinusoidal 0; copy rdc .967, .939, .170, .016, 0; copy cmc nope .305, t5 .420, alibi .331, rope .011, sinusoidal
 .028; reverse mc .230, .242, .171, .077, .023; addition at 9-16 nope .085, t5 .072, alibi .077, rope and sinusoidal below .01.

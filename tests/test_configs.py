@@ -23,7 +23,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 WORDS = {
     "ruoss": [f"{rung}{rest}" for rung in ("smoke", "short", "paper") for rest in ("", "-faithful")],
     "huang": ["smoke", "cheap", "copy", "short", "paper"],
-    "kazemnejad": ["smoke", "cpu", "short", "paper"],
+    "kazemnejad": ["smoke", "cpu", "wide", "whole", "short", "paper"],
     "press": ["smoke", "cpu"],
 }
 NAMES = sorted(path.stem for path in (ROOT / "configs").glob("*.py"))
@@ -133,7 +133,12 @@ def test_published_tokens_of_the_config_are_those_of_the_task():
 
 @pytest.mark.parametrize(
     ("name", "word", "runs", "families", "tuned"),
-    [("kazemnejad", "cpu", 4 * 5 * 6, 4 * 5, 20 * 3), ("press", "cpu", 4 * 6, 4, 4 * 3 * 2)],
+    [
+        ("kazemnejad", "cpu", 4 * 5 * 6, 4 * 5, 20 * 3),
+        ("kazemnejad", "wide", 2 * 5 * 6, 2 * 5, 10 * 4),
+        ("kazemnejad", "whole", 2 * 6, 2, 2 * 3),
+        ("press", "cpu", 4 * 6, 4, 4 * 3 * 2),
+    ],
 )
 def test_sweeps_beside_published_numbers_tune_all_encodings_alike(name, word, runs, families, tuned):
     """As many runs as the docstring says, and the same candidates on the same seeds, none of them one of the sweep."""

@@ -160,9 +160,12 @@ def as_counted(cell: Cell, scored: Scored, scores: Float[np.ndarray, " R"]) -> C
 
 
 def survives(run: Run, within: float) -> bool:
-    """Whether a run answered all examples of the trained lengths: of tests, or of the validation that ended it."""
-    until = as_dict(run.config.get("train")).get("until", 0.0)
-    return within >= 1.0 or (run.fitted_at is not None and until == 1.0)
+    """Whether a run answered all examples of the trained lengths, of its last validation if that could have ended it."""
+    validated = [row for row in run.results if (row.split, row.metric) == ("validation", "exact_match")]
+    if as_dict(run.config.get("train")).get("until", 0.0) != 1.0 or not validated:
+        return within >= 1.0
+    last = max(row.step for row in validated)
+    return all(row.value >= 1.0 for row in validated if row.step == last)
 
 
 def average(scored: Scored, lengths: tuple[int, ...]) -> Float[np.ndarray, " R"]:
