@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 
 from attnjax.report.drawing import FAINT, new_figure, plain, save, settings
-from attnjax.report.intervals import of_mean
 from attnjax.report.style import style
 from experiments.policy_placebo.results import POLICIES, Cell, Results
 
@@ -45,7 +44,7 @@ def panels(results: Results) -> Any:
 def draw_cell(axis: Any, x: float, cell: Cell, policy: str) -> None:
     """The runs of a cell, and their mean with the ends of its interval or range."""
     color, marker = LOOKS[policy]
-    found = of_mean(cell.past)
+    found = cell.mean
     axis.plot(np.full(len(cell.past), x + 0.08), cell.past, ".", color=FAINT, markersize=3, zorder=1)
     axis.vlines(x, found.low, found.high, color=color, linewidth=1.5)
     axis.plot([x], [found.value], marker, markersize=6, color=color, markerfacecolor=color if cell.fitted else "white")

@@ -6,7 +6,6 @@ import numpy as np
 
 from attnjax.registry import ENCODINGS
 from attnjax.report.formatting import NONE, decimal, interval, markdown, markdown_table, probability
-from attnjax.report.intervals import of_mean
 from attnjax.report.scores import FIT
 from attnjax.typing import Bool
 from experiments import recorded
@@ -49,12 +48,12 @@ python -m experiments.policy_placebo --render experiments/policy_placebo      # 
 RESULTS = """![Exact match past training under six encodings and three policies](figure.png)
 
 *Exact match past training, mean over the lengths beyond it. Dots: {seeds} runs; markers: their mean, with its 95 % t
-interval, in places below 0 or above 1; hollow: the cell did not fit.*
+interval (in places below 0 or above 1) or, where not all fit, their range; hollow: the cell did not fit.*
 
 The protocol has means and t intervals, which suppose that scores are nearly normal. Where most runs learn a task and some do
 not, they cover less than they say: of samples of six and ten runs of which a fifth fail, 73 and 88 %
-([intervals.py](../../attnjax/report/intervals.py)). The range of the pairs and how many fitted therefore stand beside them. The
-p of sign flips supposes no distribution.
+([intervals.py](../../attnjax/report/intervals.py)). Where not all runs fit, their range therefore stands in the place of the
+interval; the first version of this page had intervals there. The p of sign flips supposes no distribution.
 
 ## The check
 
@@ -69,7 +68,7 @@ says nothing. *Pairs*: their range, and in how many both runs fitted; those that
 sign flips, with Holm's correction over the differences that the protocol tests.
 
 {effects}
-What was expected before the runs, and what came out (*above 0* and *below 0*: the interval excludes 0):
+What was expected before the runs, and what came out (*above 0* and *below 0*: the interval, or the range, excludes 0):
 
 {expected}
 
@@ -131,7 +130,9 @@ def results_section(results: Results) -> str:
     placebo, rest = [], []
     for one in results.differences:
         (placebo if one.role == "placebo" else rest).append(row(one))
-    kind = ", with its 95 % t interval" if len(results.seeds) > 5 else ", with the range of them, which is no interval"
+    kind = ", with the range of them, which is no interval"
+    if len(results.seeds) > 5:
+        kind = ", with its 95 % t interval or, where not all fit, their range"
     return RESULTS.format(
         check=check(results),
         placebo=markdown_table(["task", "encoding", "policy", "less arange"], [line[:4] for line in placebo]),
@@ -181,7 +182,7 @@ def expected(results: Results) -> list[str]:
         for told, chosen in (
             ("above 0", [one for one in asked if one.mean.low > 0]),
             ("below 0", [one for one in asked if one.mean.high < 0]),
-            ("interval includes 0", [one for one in asked if one.mean.low <= 0 <= one.mean.high]),
+            ("interval or range includes 0", [one for one in asked if one.mean.low <= 0 <= one.mean.high]),
         ):
             if chosen:
                 parts.append(f"{told} {', '.join(map(named, chosen))}")
@@ -213,7 +214,7 @@ def cells(results: Results) -> str:
     rows: dict[tuple[str, str], dict[str, str]] = {}
     for (task, encoding, policy), one in results.cells.items():
         fewer = "" if one.fits.all() else f"; {one.fits.sum()} of {len(one.fits)} fitted"
-        told = f"{interval(of_mean(one.past), 2)} ({one.within.mean():.2f}{fewer})"
+        told = f"{interval(one.mean, 2)} ({one.within.mean():.2f}{fewer})"
         rows.setdefault((task, encoding), {})[policy] = told if one.fitted else f"*{told}*"
     lines = [
         [markdown(task), label(encoding), *(known.get(policy, NONE) for policy in POLICIES)]

@@ -80,7 +80,11 @@ def test_the_predictions_that_the_first_page_sets_beside():
     best = [f"{float(at('markov', 'RoPE', length)['bigram']):.3f}" for length in ("128", "512")]
     assert f"the best prediction has {best[0]} at 128 and {best[1]} at 512" in page
     unigram = [f"{float(at('text', 'RoPE', length)['unigram']):.2f}" for length in ("128", "512")]
+    trigram = {f"{float(at('text', 'RoPE', length)['trigram']):.2f}" for length in ("128", "512")}
     assert f"the unigram model has {unigram[0]} at 128 and {unigram[1]} at 512" in page
+    assert f"the trigram model {trigram.pop()} at both" in page
+    assert not trigram
+    assert float(at("text", "NoPE", "64")["median"]) > float(at("text", "NoPE", "64")["trigram"])
 
 
 HEADS = {

@@ -78,6 +78,7 @@ def test_a_run_that_did_not_fit_is_counted_beside_the_mean_it_is_in():
     text = page.page(found)
     one = next(one for one in found.differences if (one.encoding, one.policy) == ("learned", "offset"))
     assert (one.fitted, one.fits.tolist()) == (True, [True, True, False, True, True, True, True])
+    assert (one.mean.kind, one.mean.low, one.mean.high) == ("range", one.values.min(), one.values.max())
     assert one.values[2] == -0.5
     assert f"Learned on copy by {interval(one.mean)} (6 of 7 fitted)" in text or one.p >= 0.05
     assert f"| -0.50 to {one.values.max():.2f} (6 of 7 fitted) |" in text
