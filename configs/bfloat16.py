@@ -17,8 +17,8 @@ bfloat16 - float32, with a 95 % t interval of eight pairs (seven degrees of free
 
 Expected: the same for RoPE, ALiBi and NoPE; sinusoidal, whose loss past training differs by a nat between seeds, undecided.
 
-Run on 2026-11-23 with 32 test windows, from files some of which are nearly the same as files of training; "the same" came out for
-all four. By the same protocol it is run again with 512 windows and near-duplicates in one split.
+Run on 2026-11-23 with 32 test windows, from files some of which are nearly the same as files of training; "the same" came out
+for all four. By the same protocol it is run again with 512 windows and near-duplicates in one split.
 
 Command: attnjax sweep bfloat16 --report, then python -m experiments.bfloat16 experiments/bfloat16
 Run time: see experiments/bfloat16/README.md. On a CPU the products of bfloat16 are emulated: numbers are those of bfloat16,

@@ -12,10 +12,12 @@ from attnjax.records import jsonl
 from attnjax.registry import ENCODINGS
 from attnjax.sweep import plan
 from attnjax.sweep.tuning import tuning
+from experiments import recorded
+from experiments.length_table import baselines
 from experiments.length_table.__main__ import PAGES, load, main
 from experiments.length_table.figure import draw
 from experiments.length_table.page import notes, table_csv, table_md
-from experiments.length_table.records import Kept, from_line, line
+from experiments.length_table.records import SUBJECT, Kept, from_line, line, parsed
 from experiments.length_table.results import compared, fits, reached, results
 from tests.report.synthetic import canonical, config, lines, write_run, write_spec
 from tests.report.synthetic import run_id as made_id
@@ -315,3 +317,45 @@ def test_the_committed_table_is_what_the_records_say():
     found = load(FOLDER / "records.jsonl")
     for name, page in PAGES.items():
         assert (FOLDER / name).read_text(encoding="utf-8") == page(found)
+
+
+BASELINES, COMMITTED = FOLDER / baselines.FILE, FOLDER / recorded.RECORDS
+
+
+def test_the_baselines_are_those_of_the_windows_of_the_records():
+    """At the trained length they are what the runs recorded, and the page prints them, and how often a rate is at the edge."""
+    rows = [row for row in jsonl.read(BASELINES).tables if row["kind"] == "baseline"]
+    known = recorded.read(COMMITTED, SUBJECT, parsed)
+    text = " ".join((FOLDER / "README.md").read_text(encoding="utf-8").split())
+    for task in baselines.TASKS:
+        runs = [one for one in known if one.task == task]
+        assert {row["length"] for row in rows if row["task"] == task} == set(runs[0].lengths)
+        assert {row["bigram"] for row in rows if (row["task"], row["length"]) == (task, runs[0].longest)} == {
+            one.bigram for one in runs
+        }
+    best = {row["length"]: row["bigram"] for row in rows if row["task"] == "markov"}
+    assert f"from {best[32]:.3f} nats at 32 symbols to {best[256]:.3f} at 256" in text
+    (trigram,) = {round(row["trigram"], 9) for row in rows if row["task"] == "text" and row["length"] >= 32}
+    assert f"where trigrams have {trigram:.2f}" in text
+    chosen = lambda task, rate: len({one.encoding for one in known if (one.task, one.learning_rate) == (task, rate)})
+    high = [chosen(task, 1e-2) for task in ("text", "markov", "induction", "bucket_sort", "copy", "sort")]
+    assert high == [22, 11, 4, 1, 0, 0]
+    assert [chosen(task, 1e-3) for task in ("induction", "bucket_sort", "copy", "sort", "markov")] == [2, 2, 1, 0, 0]
+
+
+def test_baselines_of_other_windows_are_refused():
+    known = recorded.read(COMMITTED, SUBJECT, parsed)
+    other = {"32": {"loss_sliding": {"unigram": 1.3, "bigram": 1.25}}}
+    with pytest.raises(
+        ValueError, match=r"markov: the bigrams of these windows have 1.25, those of the records 1.21027"
+    ):
+        baselines.rows_of("markov", other, known)
+
+
+@pytest.mark.slow
+def test_the_baselines_come_out_again():
+    rows = [row for row in jsonl.read(BASELINES).tables if row["kind"] == "baseline" and row["task"] == "markov"]
+    levels = baselines.levels("markov")
+    for row in rows:
+        found = levels[str(row["length"])][row["metric"]]
+        assert found == pytest.approx({name: row[name] for name in found}, rel=1e-6)
