@@ -19,7 +19,8 @@ def claim(results: Results) -> str:
         plain = cells["none"]
         parts.append(
             f"Trained at {short} {unit}s, RoPE as it is has a loss of {interval(plain.estimate('sliding', long))} nats per "
-            f"{unit} at the end of a window of {long}, against {interval(plain.estimate('sliding', short))} at {short}."
+            f"{unit} at the end of a window of {long}, against {interval(plain.estimate('sliding', short))} where it reads "
+            f"the last {short} alone."
         )
     parts.append(f"Without training {lowest(results, 'zero-shot', long)}.")
     if "tuned" in results.stages:
