@@ -5,6 +5,7 @@ import pathlib
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from attnjax.config import load as load_config
 from attnjax.config import run_id
@@ -96,6 +97,19 @@ def test_factor_fit_rate_and_their_intervals_are_those_by_hand():
     np.testing.assert_allclose(
         [few.fit_rate.value, few.fit_rate.low, few.fit_rate.high], [0.6, 0.2624, 0.8784], atol=1e-4
     )
+
+
+def test_intervals_of_fit_rates_cover_at_least_as_often_as_they_say():
+    """Of ten runs, exactly: the interval holds the rate with a probability of 95 % or more, at every rate."""
+    bad, good = (1.0, 0.9, 0.5, 0.0, 0.0), (1.0, 1.0, 0.5, 0.0, 0.0)
+    of = lambda k: (
+        made(*(run(seed=i, values=good if i < k else bad) for i in range(10))).columns[0].cells["rope"].fit_rate
+    )
+    found = [of(k) for k in range(11)]
+    low, high = (np.array([getattr(one, end) for one in found]) for end in ("low", "high"))
+    rates = np.linspace(0.005, 0.995, 199)[:, None]
+    covered = (stats.binom.pmf(np.arange(11), 10, rates) * ((low <= rates) & (rates <= high))).sum(axis=1)
+    assert 0.95 <= covered.min() < 0.97
 
 
 @pytest.mark.parametrize(
