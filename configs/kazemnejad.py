@@ -129,7 +129,8 @@ def tasks(word):
     if word in CANDIDATES:
         names = ("rsc", "rdc", "cmc") if word == "cpu" else ("rsc", "rdc")
         copies = product(vary("task.name", ("copy",)), variant(names, {"rdc": SYMBOLS["rdc"]}))
-        return [*copies, *(product(vary("task.name", ("reverse",)), variant(("mc",))) if word == "cpu" else [])]
+        reversals = product(vary("task.name", ("reverse",)), variant(("mc",)))
+        return [*copies, *reversals] if word == "cpu" else copies
     if word != "paper":
         variants = ("rsc",) if word == "smoke" else ("rsc", "cmc")
         return product(vary("task.name", ("copy",)), variant(variants))

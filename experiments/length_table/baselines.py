@@ -7,7 +7,6 @@ Python that runs this, whose version is in the file; the bigrams at the trained 
 """
 
 import argparse
-import functools
 import math
 import pathlib
 from collections.abc import Mapping, Sequence
@@ -59,8 +58,8 @@ def rows_of(task: str, found: Mapping[str, Any], known: list[Kept]) -> list[reco
     mine = found[str(of_task.longest)][of_task.metric][BIGRAM]
     if of_task.bigram is None or not math.isclose(mine, of_task.bigram, rel_tol=1e-9):
         raise ValueError(f"{task}: the bigrams of these windows have {mine}, those of the records {of_task.bigram}")
-    of = functools.partial(dict, kind="baseline", task=task, metric=of_task.metric)
-    return [of(length=int(length), **models[of_task.metric]) for length, models in found.items()]
+    about = {"kind": "baseline", "task": task, "metric": of_task.metric}
+    return [{**about, "length": int(length), **models[of_task.metric]} for length, models in found.items()]
 
 
 if __name__ == "__main__":
