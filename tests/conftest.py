@@ -15,8 +15,7 @@ import hypothesis
 import jax
 import pytest
 
-from tests import annotations, costs
-from tests.quick import in_part, leave_to_ci, leave_to_nightly, part_of
+from tests import annotations
 
 QUICK = "--xla_cpu_parallel_codegen_split_count=1"
 if jax.__version_info__ < (0, 11):
@@ -42,30 +41,8 @@ jax.config.update("jax_numpy_rank_promotion", "raise")
 
 # Chosen by `--hypothesis-profile`; a failure seen in CI is then seen again by everybody, in any order of tests.
 hypothesis.settings.register_profile("ci", derandomize=True, deadline=None, database=None, max_examples=25)
-hypothesis.settings.register_profile("nightly", deadline=None, database=None, max_examples=500, print_blob=True)
+hypothesis.settings.register_profile("many", deadline=None, database=None, max_examples=500, print_blob=True)
 hypothesis.settings.load_profile("ci")
-
-
-def pytest_addoption(parser: pytest.Parser) -> None:
-    """`--longest N`: the N test functions that took longest are named at the end. `--part I/N`: some of the files are run."""
-    parser.addoption("--longest", type=int, default=0, metavar="N", help="name the N test functions that took longest")
-    parser.addoption("--part", type=part_of, metavar="I/N", help="run the tests of the I-th of N parts of the files")
-
-
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Tests of files of other parts than the one that `--part` names are left out."""
-    if part := config.getoption("part"):
-        taken = [in_part(item.path.relative_to(config.rootpath), part) for item in items]
-        config.hook.pytest_deselected(items=[item for item, one in zip(items, taken, strict=True) if not one])
-        items[:] = [item for item, one in zip(items, taken, strict=True) if one]
-
-
-def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
-    """The seconds of whole test functions, with all of their cases: pytest's `--durations` has those of single cases."""
-    longest = costs.longest(terminalreporter.stats, config.getoption("longest"))
-    if longest:
-        terminalreporter.section("longest test functions")
-        terminalreporter.write("\n".join(longest) + "\n")
 
 
 def pytest_collection_finish() -> None:
@@ -76,11 +53,14 @@ def pytest_collection_finish() -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_pycollect_makeitem(name: str) -> Iterator[Any]:
-    """Cases of a test that its mark `quick` does not name are slow, and most slow cases of one test are nightly."""
+    """Marks as slow every case of a test that its mark `quick("id", ...)` does not name."""
     made = yield
-    if isinstance(made, list):
-        leave_to_ci(name, made)
-        leave_to_nightly(name, made)
+    cases = {item.callspec.id: item for item in made} if isinstance(made, list) and hasattr(made[0], "callspec") else {}
+    quick = {case for item in cases.values() for mark in item.iter_markers("quick") for case in mark.args}
+    if absent := quick - cases.keys():
+        raise pytest.UsageError(f"the mark quick of {name} names cases that do not exist: {', '.join(sorted(absent))}")
+    for case in cases.keys() - quick if quick else ():
+        cases[case].add_marker("slow")
     return made
 
 

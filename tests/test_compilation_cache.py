@@ -26,7 +26,6 @@ DAMAGE = (truncated, emptied, flipped)
 
 
 @pytest.mark.slow
-@pytest.mark.nightly
 def test_damaged_programs_are_compiled_again_and_change_no_bit(tmp_path):
     train = lambda out: killing.finish(killing.start(tmp_path, out, "train.steps=6", "evaluate.every=6"))
     assert "Error reading" not in train("whole")

@@ -82,7 +82,7 @@ def test_its_formula_for_the_oracle_is_that_of_the_bias(mine):
     np.testing.assert_array_equal(oracle.SCORES["Mine"](mine, (), (), table, None, None, context), expected)
 
 
-@pytest.mark.nightly
+@pytest.mark.slow
 def test_a_model_learns_it_and_continues_a_prompt_with_it(mine):
     config = TransformerConfig(vocab=11, model=16, layers=2, heads=4, kv_heads=2, hidden=32, encoding=mine)
     model = Decoder(config, rngs=nnx.Rngs(0))

@@ -160,9 +160,9 @@ def test_what_is_asked_of_the_command_of_the_first_page_wins_over_its_defaults(c
 
 
 def test_the_script_of_the_first_page_for_tests_hands_its_words_to_pytest(called):
-    command, asked = called("test", "-m", "not nightly")
+    command, asked = called("test", "--all", "-k", "rope")
     assert asked == ["scripts/setup_env.py", "--dev"]
-    assert command == ["-m", "pytest", "-n", "2", "--dist", "worksteal", "-m", "not nightly"]
+    assert command == ["-m", "pytest", "-n", "2", "--dist", "worksteal", "-m", "", "-k", "rope"]
 
 
 def test_the_script_of_the_first_page_for_the_site_builds_it(called):
@@ -192,4 +192,4 @@ def test_every_command_of_the_first_page_is_run_by_a_test():
         "attnjax sweep rope_vs_sinusoidal --over model.encoding=kerple,fire --report --out runs/more",
     ]
     named = set(re.findall(r"`((?:\./|attnjax |pip |docs/build)[^`]*)`", page))
-    assert named == {"./run paper", "./run", './test -m "not nightly"', "pip install -e '.[plot]'", "docs/build"}
+    assert named == {"./run paper", "./run", "./test --all", "pip install -e '.[plot]'", "docs/build"}

@@ -184,16 +184,16 @@ def check_attention(precision: Precision, inputs, expected, params, expected_par
         precision.check(grad, reference, f"gradient of {jax.tree_util.keystr(path)}")
 
 
-def choose(everyday: dict[tuple[str, str], set[str]], names: dict[str, object]) -> list:
-    """Every (name, implementation, precision); what compiles long and is mostly covered by another is for the night."""
+def choose(quick: dict[tuple[str, str], set[str]], names: dict[str, object]) -> list:
+    """Every (name, implementation, precision); what compiles long and is mostly covered by another is slow."""
     return [
-        pytest.param(name, *way, marks=() if name in wanted else pytest.mark.nightly, id=f"{name}-{way[0]}-{way[1]}")
-        for way, wanted in everyday.items()
+        pytest.param(name, *way, marks=() if name in wanted else pytest.mark.slow, id=f"{name}-{way[0]}-{way[1]}")
+        for way, wanted in quick.items()
         for name in names
     ]
 
 
-EVERYDAY_CASES = {
+QUICK_CASES = {
     ("dense", "float32"): set(CASES),
     ("dense", "float64"): set(),
     ("chunked", "float32"): set(),
@@ -201,7 +201,7 @@ EVERYDAY_CASES = {
 }
 
 
-@pytest.mark.parametrize(("name", "implementation", "precision"), choose(EVERYDAY_CASES, CASES), indirect=["precision"])
+@pytest.mark.parametrize(("name", "implementation", "precision"), choose(QUICK_CASES, CASES), indirect=["precision"])
 def test_outputs_and_gradients_of_encodings(name: str, implementation: str, precision: Precision, small_tiles: None):
     case, golden = CASES[name], load(CASES[name].file)
     check_attention(
@@ -264,7 +264,7 @@ MASKS = {  # name: (mask, key heads, queries, keys)
 }
 
 
-EVERYDAY_MASKS = {
+QUICK_MASKS = {
     ("dense", "float64"): set(MASKS),
     ("chunked", "float64"): {"window", "left_padding", "mqa"},
     # The softmax of jax.nn is float32 whatever the type of its inputs.
@@ -272,7 +272,7 @@ EVERYDAY_MASKS = {
 }
 
 
-@pytest.mark.parametrize(("name", "implementation", "precision"), choose(EVERYDAY_MASKS, MASKS), indirect=["precision"])
+@pytest.mark.parametrize(("name", "implementation", "precision"), choose(QUICK_MASKS, MASKS), indirect=["precision"])
 def test_torch_attention(name: str, implementation: str, precision: Precision, small_tiles: None):
     golden = load("sdpa")
     mask, heads, T, S = MASKS[name]

@@ -118,7 +118,6 @@ def undisturbed(tmp_path_factory):
 
 
 @pytest.mark.slow
-@pytest.mark.nightly
 def test_two_processes_have_the_bits_of_one_and_the_second_start_does_nothing(tmp_path, undisturbed):
     command = ("run", "tiny.json", "--out", "out")
     for told in ("[1/1]", "1 runs: 1 done; 1 of them before"):
@@ -159,7 +158,6 @@ def test_a_killed_process_fails_no_run_and_any_number_of_processes_go_on(tmp_pat
 
 
 @pytest.mark.slow
-@pytest.mark.nightly
 def test_a_process_that_hangs_is_lost_after_some_seconds(tmp_path):
     """Its connections stay: JAX misses its sign of life, and ends the other process itself."""
     out = tmp_path / "0" / "out"
@@ -171,7 +169,6 @@ def test_a_process_that_hangs_is_lost_after_some_seconds(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.nightly
 @pytest.mark.parametrize(("name", "number"), [("SIGTERM", 1), ("SIGUSR1", 0)])
 def test_a_warning_of_one_process_stops_all_after_saving(tmp_path, undisturbed, name, number):
     command, out = ("run", "tiny.json", "--out", "out"), tmp_path / "0" / "out"
@@ -192,7 +189,6 @@ def test_a_warning_of_one_process_stops_all_after_saving(tmp_path, undisturbed, 
 
 
 @pytest.mark.slow
-@pytest.mark.nightly
 def test_the_end_of_the_input_of_one_attached_process_stops_all_after_saving(tmp_path):
     """As where the process of a task of Ray dies."""
     planned = attnjax(tmp_path / "0", "sweep", "tiny.json", "--plan", "--out", "out")
@@ -223,13 +219,12 @@ def test_what_one_process_lacks_fails_the_run_in_all(tmp_path):
 @pytest.mark.parametrize(
     ("failing", "codes", "state_after"), [("0", (1, 75), "failed"), ("1", (75, 1), "running"), ("01", (1, 1), "failed")]
 )
-@pytest.mark.nightly
 def test_an_error_amid_shared_work_ends_each_process_and_the_next_start_says_how_the_run_ended(
     tmp_path, monkeypatch, failing, codes, state_after
 ):
     """Those without the error have lost a process; only process 0 can say that the run has failed."""
     monkeypatch.setenv("FAILING", failing)
-    command, out = ("run", "tiny.json", "--out", "out", "--trainer", "tests.parting:train"), tmp_path / "0" / "out"
+    command, out = ("run", "tiny.json", "--out", "out", "--trainer", "tests.hosts:train"), tmp_path / "0" / "out"
     found = together(tmp_path, *command)
     for (code, _, errors), expected in zip(found, codes, strict=True):
         assert code in ((75, -signal.SIGABRT) if expected == 75 else (1,)), found
@@ -241,7 +236,6 @@ def test_an_error_amid_shared_work_ends_each_process_and_the_next_start_says_how
 
 
 @pytest.mark.slow
-@pytest.mark.nightly
 def test_workers_train_the_rest_where_one_run_cannot_be_saved(tmp_path):
     """A link stands in place of the checkpoints of one of two runs that train together. Process 1 sees no folder at all."""
     over = ("--over", "train.learning_rate=1e-3,1e-4", "train.steps=12")
@@ -259,7 +253,6 @@ def test_workers_train_the_rest_where_one_run_cannot_be_saved(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("shared", [True, False])
-@pytest.mark.nightly
 def test_each_process_saves_the_member_that_it_has_where_it_sees_the_folder(tmp_path, shared):
     """A copy of the folder under the same name does not count as the folder, and stays as it is."""
     over = ("--over", "train.learning_rate=1e-3,1e-4", "train.steps=12")

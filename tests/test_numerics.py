@@ -4,6 +4,7 @@ Oracles are float64 NumPy formulas or values that follow by hand. Positions far 
 """
 
 import functools
+import itertools
 
 import jax
 import jax.numpy as jnp
@@ -96,16 +97,9 @@ def masked_program(name: str, implementation: str):
 
 
 def products() -> list:
-    """Every encoding, implementation and type; a third of them by day, in which every pair of them appears, and a third of
-    the encodings on both sets of versions, with every implementation and type."""
-    found = []
-    for e, name in enumerate(ENCODINGS):
-        for i, implementation in enumerate(IMPLEMENTATIONS):
-            for d, dtype in enumerate(DTYPES):
-                marks = pytest.mark.nightly if (e + i + d) % 3 else pytest.mark.slow if e % 3 else ()
-                if serves(ENCODINGS[name], implementation):
-                    found.append(pytest.param(name, implementation, dtype, marks=marks))
-    return found
+    """Every encoding, implementation and type."""
+    every = itertools.product(ENCODINGS, IMPLEMENTATIONS, DTYPES)
+    return [one for one in every if serves(ENCODINGS[one[0]], one[1])]
 
 
 @pytest.mark.quick(

@@ -186,9 +186,8 @@ def test_the_kernel_of_pallas_is_for_tpus(monkeypatch):
     assert on_device.served("stick", "pallas", full) == (False, ())
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param("axial", marks=pytest.mark.slow), pytest.param("t5", marks=pytest.mark.nightly)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["axial", "t5"])
 def test_the_kernel_of_pallas_agrees_under_known_masks(name, monkeypatch):
     """Interpreted here."""
     monkeypatch.setattr(on_device, "served", lambda *_: (False, tuple(on_device.KNOWN)))

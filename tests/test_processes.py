@@ -39,7 +39,6 @@ def test_a_ring_over_two_processes_equals_one_device(tmp_path, name):
 
 
 @pytest.mark.slow
-@pytest.mark.nightly
 def test_training_over_two_processes_equals_one_device(tmp_path):
     """Of two addends the order does not matter: two devices of one process have the same bits."""
     first, second = spread.in_processes(tmp_path, "training", processes=2, devices=1)
@@ -52,7 +51,6 @@ def test_training_over_two_processes_equals_one_device(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.nightly
 def test_runs_over_two_processes_are_stopped_and_resumed_as_in_one(tmp_path):
     """The first process alone has records and checkpoints; the second needs no access to them, and follows."""
     first, second = spread.in_processes(tmp_path, "runs", processes=2, devices=1)
@@ -62,7 +60,6 @@ def test_runs_over_two_processes_are_stopped_and_resumed_as_in_one(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.nightly
 def test_a_lost_process_ends_the_others_and_the_runs_go_on_from_their_checkpoint(tmp_path):
     """The first process must not wait for ever; in one process the runs then end with the bits of undisturbed ones."""
     (first, told), (second, _) = spread.ends(tmp_path, "lost", processes=2, devices=1)
@@ -88,7 +85,6 @@ def without_us(folder, step):
 
 
 @pytest.mark.slow
-@pytest.mark.nightly
 def test_members_of_two_processes_are_saved_by_both_or_not_at_all_and_go_on_in_one_and_in_two(tmp_path):
     """The second is gone amid a save: it has written its arrays, and the first all of its own member. Then one process goes
     on, and two again, to the bits of runs that nothing stopped; each checkpoint is one of a single process.

@@ -1,6 +1,6 @@
 """Properties that hold for every encoding, any mask, any positions and any size, on cases drawn by hypothesis.
 
-CI draws the same cases on every machine; `pytest -m nightly` runs the first property on 10,000 new ones. The reference
+The same cases are drawn on every machine; a slow test runs the first property on 10,000 new ones. The reference
 is the dense implementation in float64: that dense itself is right, `attention/test_matrix.py` shows against an
 independent one. `test_invariances.py` holds the properties that relate two calls.
 """
@@ -21,7 +21,7 @@ from attnjax.attention.inputs import from_caller, prepare
 from tests.cases import ATTENTION, FAST, LAYOUTS, Case, Data, Layout, cases, content, data, learned
 
 pytestmark = pytest.mark.slow
-NIGHTLY_CASES = 10_000
+MANY_CASES = 10_000
 
 TOLERANCE = 1e-4
 LENGTH_DEPENDENT = 2e-2
@@ -197,9 +197,9 @@ def test_any_case(name, case):
     check(name, LAYOUTS[list(ATTENTION).index(name) % 3 :: 3], case)
 
 
-@pytest.mark.nightly
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ATTENTION)
-@settings(max_examples=-(-NIGHTLY_CASES // len(ATTENTION)), derandomize=False, print_blob=True)
+@settings(max_examples=-(-MANY_CASES // len(ATTENTION)), derandomize=False, print_blob=True)
 @given(case=cases())
 def test_ten_thousand_cases(name, case):
     check(name, LAYOUTS, case)

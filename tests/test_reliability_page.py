@@ -15,14 +15,14 @@ ROWS = [[cell.strip() for cell in row] for row in ROWS if row[-1].strip() != "te
 def functions(path: pathlib.Path) -> dict[str, bool]:
     """The tests of a file, and whether they are left to the nightly run as a whole."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
-    of_all = "pytest.mark.nightly" in [
+    of_all = "pytest.mark.slow" in [
         ast.unparse(one)
         for node in tree.body
         if isinstance(node, ast.Assign) and isinstance(node.value, ast.List)
         for one in node.value.elts
     ]
     return {
-        node.name: of_all or "pytest.mark.nightly" in [ast.unparse(one) for one in node.decorator_list]
+        node.name: of_all or "pytest.mark.slow" in [ast.unparse(one) for one in node.decorator_list]
         for node in tree.body
         if isinstance(node, ast.FunctionDef)
     }

@@ -238,7 +238,6 @@ def check_explorer(path):
 
 
 @pytest.mark.slow
-@pytest.mark.nightly
 def test_the_site_is_built_and_searched_from_the_disk(tmp_path):
     main(["--out", str(tmp_path / "site")])
     site = tmp_path / "site"

@@ -141,7 +141,7 @@ PER_HEAD = {"fox": True, "cable": True, "repo": True, "selective_rope": True, "r
 AXES = {"axial": 2, "mixed": 2, "mrope": 3, "selective_rope": 2 * H}
 """Coordinates or channels of a position."""
 EVERY_DAY = {"nope", "rope", "alibi", "t5", "fire", "cope", "dape", "fox", "selective_rope"}
-"""In all layouts of heads by day, in float32. The others, of whose kind these are, are in grouped heads; in all nightly."""
+"""Quick in all layouts of heads, in float32. The others are quick in grouped heads."""
 VARIANTS = {
     *(
         "rope-interleaved",
@@ -158,8 +158,7 @@ VARIANTS = {
     *("llama4_temperature", "rope+alibi", "rope+t5", "rope+stick", "rope+dape", "rope+fox"),
     *(UNTRAINED - {"self_extend"}),
 }
-"""By CI in float32, because others of their kind stand for them: options of encodings, compositions, maps and biases of one
-formula. In float64 nightly."""
+"""Slow, because others of their kind are quick: options of encodings, compositions, maps and biases of one formula."""
 
 BAND = 100
 REACHES = {

@@ -76,13 +76,11 @@ def truths(name, layout):
 
 
 def ways():
-    """Encoding, layout and type: in grouped heads all by CI in float32, and in float64 those for which others do not stand."""
+    """Encoding, layout and type; in float32, the encodings that are not variants of others are quick in grouped heads."""
     for name, (layout, dtype) in itertools.product(ENCODINGS, WAYS):
         wide = dtype == "float64"
-        marks = [pytest.mark.slow] if wide or name in VARIANTS else []
-        seldom = name in VARIANTS or layout != "gqa" if wide else layout != "gqa" and name not in EVERY_DAY
-        marks += [pytest.mark.nightly] if seldom else []
-        yield pytest.param(name, layout, dtype, marks=marks)
+        slow = wide or name in VARIANTS or (layout != "gqa" and name not in EVERY_DAY)
+        yield pytest.param(name, layout, dtype, marks=pytest.mark.slow if slow else ())
 
 
 @pytest.mark.parametrize(("name", "layout", "dtype"), [*ways()])
@@ -116,7 +114,7 @@ def rows_of_positions():
         for heads in ("key heads", "query heads"):
             may = heads == "key heads" or Trait.MAP_K not in encoding.traits
             if may and name not in PER_HEAD and Trait.LENGTH not in encoding.traits:
-                yield pytest.param(name, heads, marks=() if name in ROWS_BY_DAY else pytest.mark.nightly)
+                yield pytest.param(name, heads, marks=() if name in ROWS_BY_DAY else pytest.mark.slow)
 
 
 @pytest.mark.quick("rope-key heads", "alibi-query heads", "cope-query heads")

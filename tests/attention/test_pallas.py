@@ -59,13 +59,11 @@ def small_tiles(monkeypatch):
 
 
 SERVED = [name for name in ENCODINGS if served_by_the_kernel(name)]
-BY_CI = {"alibi", "kerple", "fire", "fox", "rope+fox"}
-"""Not nightly: a bias, one that is learned, a score, positions from content, a composition."""
 
 
 def kinds():
-    """Encodings, of which one runs by day and one of each kind in CI."""
-    marks = lambda name: [] if name == "fox" else [pytest.mark.slow if name in BY_CI else pytest.mark.nightly]
+    """Encodings; one is quick."""
+    marks = lambda name: () if name == "fox" else pytest.mark.slow
     return [pytest.param(name, marks=marks(name)) for name in SERVED]
 
 

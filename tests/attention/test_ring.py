@@ -137,16 +137,12 @@ def ordered(tree, order):
     return jax.tree.map(one, tree)
 
 
-BY_CI = ("fire", "transformer_xl", "selective_rope", "rope-longrope", "axial", "rope+t5", "pope", "kerple-power")
-
-
 def sizes_of_ring():
-    """Encodings of every kind on four devices, some on two and eight; all of them nightly."""
+    """Every encoding on two, four and eight devices; one of each kind on four is quick."""
     for name in ENCODINGS.keys() - IN_ORDER:
         for devices in (2, 4, 8):
             quick = name in EVERY_DAY and devices == 4
-            slow = (name in BY_CI and devices == 4) or name in ("t5", "rope")
-            marks = () if quick else pytest.mark.slow if slow else pytest.mark.nightly
+            marks = () if quick else pytest.mark.slow
             yield pytest.param(name, devices, marks=marks, id=f"{name}-{devices}")
 
 
@@ -198,14 +194,13 @@ DEFAULT = [name for name in ENCODINGS if Trait.CONTEXT not in ENCODINGS[name].tr
 
 
 def kinds_of_default():
-    """Two and eight devices for every encoding, and four for those that read the keys in order, by CI these on two."""
+    """Two and eight devices for every encoding, and four for those that read the keys in order; one is quick."""
     for name in DEFAULT:
-        slow = pytest.mark.slow if name in IN_ORDER or name == "t5" else pytest.mark.nightly
-        marks = () if name == "rope-dynamic" else slow
+        marks = () if name == "rope-dynamic" else pytest.mark.slow
         yield pytest.param(name, 2, marks=marks, id=f"{name}-2")
         if name in IN_ORDER:
-            yield pytest.param(name, 4, marks=pytest.mark.nightly, id=f"{name}-4")
-        yield pytest.param(name, 8, marks=pytest.mark.slow if name == "cope" else pytest.mark.nightly, id=f"{name}-8")
+            yield pytest.param(name, 4, marks=pytest.mark.slow, id=f"{name}-4")
+        yield pytest.param(name, 8, marks=pytest.mark.slow, id=f"{name}-8")
 
 
 @pytest.mark.parametrize(("name", "devices"), [*kinds_of_default()])
@@ -223,11 +218,10 @@ def test_default_indices_and_positions_go_on_from_device_to_device(name, devices
 
 
 def kinds_of_content():
-    """Every encoding whose positions are computed from the tokens, on four devices by CI, and on two and eight nightly."""
+    """Every encoding whose positions are computed from the tokens, on two, four and eight devices; one is quick."""
     for name in ("fox", "cable", "repo", "selective_rope", "path"):
         for devices in (2, 4, 8):
-            slow = pytest.mark.slow if devices == 4 else pytest.mark.nightly
-            marks = () if (name, devices) == ("fox", 4) else slow
+            marks = () if (name, devices) == ("fox", 4) else pytest.mark.slow
             yield pytest.param(name, devices, marks=marks, id=f"{name}-{devices}")
 
 

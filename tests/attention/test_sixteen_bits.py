@@ -67,7 +67,7 @@ def ways():
     for name in ENCODINGS:
         for dtype in ("bfloat16", "float16"):
             by_day = name in (BY_DAY if dtype == "bfloat16" else float16)
-            yield pytest.param(name, dtype, marks=() if by_day else pytest.mark.nightly)
+            yield pytest.param(name, dtype, marks=() if by_day else pytest.mark.slow)
 
 
 @pytest.mark.quick("rope-bfloat16", "cope-float16")

@@ -37,8 +37,8 @@ def job(port: int) -> str:
     return script
 
 
-@pytest.mark.parametrize("way", [pytest.param("requeue", marks=pytest.mark.nightly), "warn"])
-@pytest.mark.nightly
+@pytest.mark.parametrize("way", ["requeue", "warn"])
+@pytest.mark.slow
 def test_a_model_over_two_nodes_that_is_requeued_has_the_bits_of_one_process(tmp_path, way):
     """By SLURM, or by the last line of the script, after a warning has ended both processes with 75."""
     alone = hosts.attnjax(tmp_path, "run", "tiny.json", "--mesh", "data=2", "--out", "alone", devices=2)

@@ -153,7 +153,7 @@ def connecting(port):
     return subprocess.Popen([sys.executable, "-c", INTRUDER.format(port=port)], env=environment, text=True, **pipes)
 
 
-@pytest.mark.nightly
+@pytest.mark.slow
 def test_a_cluster_of_one_command_is_on_this_machine_alone_and_its_workers_save_when_it_is_stopped(sweep, tmp_path):
     root = tmp_path / "out"
     process = sweep(root, "--workers", "2")

@@ -58,8 +58,8 @@ def disturb(way, nodes, out):
     {"kill": process.kill, "task": process.parent().kill, "node": nodes.lose}[way]()
 
 
-@pytest.mark.parametrize("way", ["kill", *(pytest.param(one, marks=pytest.mark.nightly) for one in ("task", "node"))])
-@pytest.mark.nightly
+@pytest.mark.parametrize("way", ["kill", "task", "node"])
+@pytest.mark.slow
 def test_a_model_over_two_nodes_one_of_which_is_lost_has_the_bits_of_one_process(tmp_path, way):
     """Both processes are started again, and go on together."""
     alone = hosts.attnjax(tmp_path, "run", "tiny.json", "--mesh", "data=2", "--out", "alone", devices=2)
@@ -80,7 +80,7 @@ def test_a_model_over_two_nodes_one_of_which_is_lost_has_the_bits_of_one_process
     until(lambda: not workers(out))
 
 
-@pytest.mark.nightly
+@pytest.mark.slow
 def test_two_processes_on_one_node_save_when_their_driver_is_stopped_and_one_process_goes_on(tmp_path):
     """The cluster is that of the command alone."""
     out = tmp_path / "out"

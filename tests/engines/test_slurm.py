@@ -136,7 +136,7 @@ def test_an_array_that_is_cancelled_requeued_and_warned_at_random_trains_each_ru
     [("low", []), ("low", ["--signal=B:TERM@60"]), ("sudden", [])],
     ids=["warned", "terminated", "at_once"],
 )
-@pytest.mark.nightly
+@pytest.mark.slow
 def test_a_job_that_a_higher_partition_preempts_goes_on_later(slurm, tmp_path, partition, options):
     """By SIGUSR1 or SIGTERM some seconds before, so that the script asks for it, or at once, so that SLURM alone does."""
     root, config = tmp_path / "out", written(tmp_path, runs=1, steps=20, work=2_000_000)

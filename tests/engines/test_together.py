@@ -12,7 +12,7 @@ from tests.engines.test_slurm import PATHS, written
 MISSING = ", ".join(filter(None, (cluster.missing(), ray_nodes.missing())))
 
 pytestmark = [
-    pytest.mark.nightly,
+    pytest.mark.slow,
     pytest.mark.skipif(
         bool(MISSING), reason=f"NOT RUN: needs {MISSING}: {cluster.INSTALL}, pip install 'attnjax[ray]'"
     ),

@@ -261,7 +261,6 @@ def test_the_search_goes_downhill():
 
 
 @pytest.mark.slow
-@pytest.mark.nightly
 def test_one_step_of_tuning_is_adam(subject):
     """Against optax's own Adam, whose first step is the sign of the gradient times the rate."""
     numbers = subject.numbers("pi", EXTENSION, 2 * L)

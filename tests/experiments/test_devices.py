@@ -16,7 +16,6 @@ from experiments.devices.cases import ATTENTION, DEVICES, EMBEDDINGS, EVALUATION
 
 HERE = pathlib.Path(page.__file__).parent
 QUICK = {Case("data", "t5", 512)}
-BY_CI = {Case("data", name, length) for name in ("rope", "fire", "fox") for length in (512, 4096)}
 WIDENED = ("transformer_xl", "cope", "path")
 """Encodings with products in float32 before any compiler: `tests/attention/test_sixteen_bit_products.py` counts them."""
 ROW = {
@@ -41,9 +40,9 @@ def virtual(monkeypatch):
 
 
 def marked():
-    """Every encoding, a few of them by day and in CI."""
+    """Every encoding; one case is quick."""
     for case in ATTENTION:
-        marks = () if case in QUICK else pytest.mark.slow if case in BY_CI else pytest.mark.nightly
+        marks = () if case in QUICK else pytest.mark.slow
         if case.kind == "data":
             yield pytest.param(case, marks=marks, id="-".join(map(str, case[:3])))
 

@@ -191,7 +191,7 @@ def published(transformers, family: str):
     }[family]()
 
 
-@pytest.mark.nightly
+@pytest.mark.slow
 @pytest.mark.parametrize("family", ["gpt2", "llama", "t5", "bert"])
 def test_the_numbers_of_transformers(tmp_path, capsys, family):
     torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
@@ -201,7 +201,7 @@ def test_the_numbers_of_transformers(tmp_path, capsys, family):
     assert "none of " in capsys.readouterr().out
 
 
-@pytest.mark.nightly
+@pytest.mark.slow
 @pytest.mark.parametrize("family", ["gpt2", "llama", "t5", "bert"])
 def test_what_we_save_transformers_loads(tmp_path, family):
     torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")

@@ -166,7 +166,6 @@ def test_the_committed_page_is_what_its_records_say():
 
 
 @pytest.mark.slow
-@pytest.mark.nightly
 def test_a_trained_sweep_has_its_placebos(tmp_path, capsys):
     """A random start changes no training loss under ALiBi but by rounding, none at all without positions, and learned ones."""
     config = load("policy_placebo")

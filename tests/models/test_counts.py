@@ -101,7 +101,7 @@ def test_parameters_of_published_models(name):
     assert one + (layers - 1) * (two - one) == total
 
 
-@pytest.mark.nightly
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_parameters_of_all_layers(name):
     model_type, json, total = PUBLISHED[name]

@@ -1,7 +1,5 @@
 """Published architectures read past their trained length by every method: with a cache as without."""
 
-import itertools
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -37,18 +35,13 @@ def model(family: str, layers: int = 2):
     return nnx.merge(graph, jax.tree.map(lambda x: 4 * x if x.ndim > 2 else x, params))
 
 
-BY_CI = [(list(FAMILIES)[i % len(FAMILIES)], method) for i, method in enumerate(METHODS)]
-"""Every method once, on one family after the other; all pairs nightly."""
+PAIRS = [(list(FAMILIES)[i % len(FAMILIES)], method) for i, method in enumerate(METHODS)]
+"""Every method once, on one family after the other."""
 
 
-def pairs():
-    for one in itertools.product(FAMILIES, METHODS):
-        yield pytest.param(
-            *one, marks=() if one in QUICK else pytest.mark.slow if one in BY_CI else pytest.mark.nightly
-        )
-
-
-@pytest.mark.parametrize(("family", "method"), [*pairs()])
+@pytest.mark.parametrize(
+    ("family", "method"), [pytest.param(*one, marks=() if one in QUICK else pytest.mark.slow) for one in QUICK + PAIRS]
+)
 def test_generating_equals_running_the_model_again(family, method):
     """From within the trained length to past it, with a prompt that is padded and one that is not."""
     compare(extended(model(family, **BY_LENGTH.get(method, {})), method, trained=TRAINED, factor=4.0), TRAINED - 3)

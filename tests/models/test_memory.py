@@ -45,7 +45,7 @@ def weights(path: pathlib.Path, sizes: dict[str, int], write=folder) -> int:
     return sum(value.nbytes for value in tensors.values())
 
 
-@pytest.mark.nightly
+@pytest.mark.slow
 @pytest.mark.skipif(not STATUS.exists(), reason="the memory of a process is read where Linux says it")
 @pytest.mark.parametrize(
     ("dtype", "share", "how"),

@@ -29,9 +29,9 @@ def loss_and_logits(model, arrays):
 
 
 SINGLE = ("gpt2", "llama", "t5")
-"""In float32 on every change; the others at night, and in `experiments/parity`."""
+"""In float32 in the quick run; all of them in `experiments/parity`."""
 TYPED = [
-    pytest.param(name, dtype, marks=() if dtype == "float64" or name in SINGLE else pytest.mark.nightly)
+    pytest.param(name, dtype, marks=() if dtype == "float64" or name in SINGLE else pytest.mark.slow)
     for name in WITH_LOSS
     for dtype in PRECISIONS
 ]

@@ -30,9 +30,7 @@ def test_worker_processes_share_the_runs(make):
     assert str(run_workers(store, "fake_training:never", 2)) == "4 runs: 4 done; 4 of them before"
 
 
-@pytest.mark.parametrize(
-    ("cells", "workers", "kills"), [(12, 3, 4), pytest.param(100, 10, 30, marks=pytest.mark.nightly)]
-)
+@pytest.mark.parametrize(("cells", "workers", "kills"), [(12, 3, 4), pytest.param(100, 10, 30, marks=pytest.mark.slow)])
 def test_workers_are_killed_at_random_and_each_run_ends_once(make, cells, workers, kills):
     """A third as many SIGKILLs as cells, at random moments."""
     store = make(vary("train.batch", range(1, cells + 1)), task={"options": {"work": 10_000}})

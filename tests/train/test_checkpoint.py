@@ -117,7 +117,7 @@ def test_nothing_to_restore(tmp_path, state):
     assert checkpoint.restore(tmp_path / "none", jax.eval_shape(lambda: state)) is None
 
 
-@pytest.mark.parametrize("bits", [20, pytest.param(1000, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("bits", [20, pytest.param(1000, marks=pytest.mark.slow)])
 def test_flipped_bits_never_pass(saved, state, bits):
     """Bits of any file of a step, one at a time: each is found, and the step before is read."""
     like, before = jax.eval_shape(lambda: state), {**state, "count": jnp.int32(2)}

@@ -28,7 +28,7 @@ def test_at_every_operation_of_a_save(tmp_path, mode):
     assert min(old, new) > 0
 
 
-@pytest.mark.nightly
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("strace") is None, reason="needs strace, which stops a process at its Nth system call")
 @pytest.mark.parametrize("call", ["write", "rename", "mkdir", "fsync"])
 def test_a_process_killed_at_its_nth_system_call(tmp_path, call):

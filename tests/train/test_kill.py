@@ -18,7 +18,7 @@ TWENTY = 5 * [(phase, KILL) for phase in ("start-up", "training", "checkpoint", 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("moments", "steps"), [(FIVE, 60), pytest.param(TWENTY, 180, marks=pytest.mark.nightly)], ids=["five", "twenty"]
+    ("moments", "steps"), [(FIVE, 60), pytest.param(TWENTY, 180, marks=pytest.mark.slow)], ids=["five", "twenty"]
 )
 def test_killed_again_and_again_it_ends_with_the_same_bits(tmp_path, moments, steps):
     start = lambda out: killing.start(tmp_path, out, f"train.steps={steps}")
@@ -48,7 +48,7 @@ def check_saved(folder, output, number):
     assert [record["step"] for record in killing.records(folder)[0]] == list(range(2, status["step"] + 1, 2))
 
 
-@pytest.mark.nightly
+@pytest.mark.slow
 def test_a_sweep_whose_workers_are_killed_ends_as_one_that_nobody_disturbed(tmp_path, monkeypatch):
     """12 cells and 3 workers; every third cell costs a worker its life, at a step of its training."""
     for name, value in killing.environment(tmp_path / "cache").items():

@@ -56,7 +56,7 @@ def test_a_size_at_its_largest_is_described_and_checked(name):
     assert answered(largest([name])) == 2
 
 
-@pytest.mark.nightly
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(60))
 def test_a_few_fields_at_their_largest_are_answered(seed):
     draw = random.Random(seed)
@@ -65,7 +65,7 @@ def test_a_few_fields_at_their_largest_are_answered(seed):
     answered({**some, "model.encoding": encoding, "task.form": draw.choice(FORMS)})
 
 
-@pytest.mark.nightly
+@pytest.mark.slow
 def test_as_many_different_layers_as_are_allowed_are_answered():
     layers = [{"name": "rope", "options": {"theta": 1000.0 + i}} for i in range(32)]
     assert answered({"model.layers": 32, "model.encoding": layers}) == 2

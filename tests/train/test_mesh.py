@@ -74,11 +74,11 @@ def after(runs, mesh, steps=3):
 
 
 def forms_and_meshes():
-    """Every form on one mesh, every mesh with one form, and the others nightly."""
+    """Every form on one mesh, and every mesh with one form."""
     for form in FORMS:
         for mesh in ("population=8", "population=4", "data=4", "population=2,data=4"):
-            usual = (form == "copy, T5, decoder") + (mesh == "population=2,data=4")
-            yield pytest.param(form, mesh, marks=pytest.mark.slow if usual else pytest.mark.nightly)
+            if form == "copy, T5, decoder" or mesh == "population=2,data=4":
+                yield pytest.param(form, mesh, marks=pytest.mark.slow)
 
 
 @pytest.mark.parametrize(("form", "mesh"), [*forms_and_meshes()])
@@ -172,7 +172,6 @@ def on_ring(model, mesh, *, contiguous=False):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("model", SPREAD)
-@pytest.mark.nightly
 def test_the_order_of_tokens_on_devices_changes_no_result(model):
     """Of examples of many lengths, whose padded length the devices do not divide."""
     (loss, gradient), scores = on_ring(model, MeshShape())

@@ -213,7 +213,6 @@ def test_accumulated_gradients_are_averaged_into_one_update():
 
 
 @pytest.mark.slow
-@pytest.mark.nightly
 def test_accumulation_is_resumed_amid_an_update_with_the_same_bits(population, folders, recorder):
     """Saved every 5 steps, so that every other checkpoint holds half of an update."""
     runs = [

@@ -101,7 +101,6 @@ def test_every_encoding_decodes_in_the_full_suite():
 
 
 @pytest.mark.slow
-@pytest.mark.nightly
 def test_a_second_start_finds_every_program_and_trains_the_same():
     (row,) = smoke(start.start)
     assert row.suite == "start"
