@@ -1,4 +1,4 @@
-"""Settings of every test: strict JAX, eight CPU devices, quick compilation, no cache on disk, and draws that repeat exactly.
+"""Settings of every test: strict JAX, eight CPU devices, quick compilation, and draws that repeat exactly.
 
 Programs of tests are tiny, so that compiling them takes longer than all else together. They are compiled without
 optimisation, and by the older of two code generators where JAX has two: what tests check is the program. What only the
@@ -8,6 +8,7 @@ second set of versions has one generator for all. `XLA_FLAGS= ./test` compiles e
 
 import gc
 import os
+import pathlib
 from collections.abc import Iterator
 from typing import Any
 
@@ -21,14 +22,21 @@ QUICK = "--xla_cpu_parallel_codegen_split_count=1"
 if jax.__version_info__ < (0, 11):
     QUICK += " --xla_cpu_use_fusion_emitters=false"
 
+CACHE = "CI" not in os.environ and "XLA_FLAGS" not in os.environ
+"""Whether compiled programs are kept for the next run of the tests. CI compiles everything."""
+
 annotations.install()
 
 # These must be set before the first array is made, because that starts the backend.
 jax.config.update("jax_platforms", os.environ.get("JAX_PLATFORMS") or "cpu")
 jax.config.update("jax_num_cpu_devices", 8)
-# A test that passes thanks to a program compiled by an earlier run would prove nothing; processes that tests start inherit it.
-jax.config.update("jax_enable_compilation_cache", False)
+# Processes that tests start have no cache of compiled programs.
 os.environ["JAX_ENABLE_COMPILATION_CACHE"] = "false"
+jax.config.update("jax_enable_compilation_cache", CACHE)
+if CACHE:
+    jax.config.update("jax_compilation_cache_dir", str(pathlib.Path(__file__).parent.parent / "build" / "programs"))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
+    jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 if "XLA_FLAGS" not in os.environ:
     jax.config.update("jax_disable_most_optimizations", True)
     # Read once, when the backend starts; processes that tests start do not inherit it.

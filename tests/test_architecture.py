@@ -4,6 +4,7 @@ Most of them read the syntax tree, so they hold for files that no test imports.
 """
 
 import ast
+import functools
 import re
 import subprocess
 import sys
@@ -53,8 +54,22 @@ def sources(*folders: str) -> list[Path]:
     return sorted(path for folder in folders for path in (ROOT / folder).rglob("*.py"))
 
 
+@functools.cache
 def parse(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"), str(path))
+
+
+@functools.cache
+def nodes(path: Path) -> list[ast.AST]:
+    """Every node of a file."""
+    return list(ast.walk(parse(path)))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def forget_trees() -> Iterator[None]:
+    yield
+    nodes.cache_clear()
+    parse.cache_clear()
 
 
 def where(path: Path, node: ast.AST) -> str:
@@ -77,7 +92,7 @@ def allowed(importer: str) -> set[str]:
 def imported(path: Path) -> Iterator[tuple[ast.AST, str]]:
     """Every import of a file, wherever it stands, as an absolute dotted name."""
     folder = path.relative_to(ROOT).with_suffix("").parts[:-1]
-    for node in ast.walk(parse(path)):
+    for node in nodes(path):
         if isinstance(node, ast.Import):
             yield from ((node, alias.name) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -132,7 +147,7 @@ def test_imports_point_one_way():
     for path in sources("attnjax"):
         if part(path) in {"__init__", "__main__"}:
             continue
-        attributes = ((node, dotted(node)) for node in ast.walk(parse(path)) if isinstance(node, ast.Attribute))
+        attributes = ((node, dotted(node)) for node in nodes(path) if isinstance(node, ast.Attribute))
         for node, name in [*imported(path), *attributes]:
             package, _, rest = name.partition(".")
             target = rest.partition(".")[0]
@@ -158,7 +173,7 @@ def test_one_file_of_the_package_knows_that_there_are_experiments():
     named = [
         str(path.relative_to(ROOT))
         for path in sources("attnjax")
-        for node in ast.walk(parse(path))
+        for node in nodes(path)
         if isinstance(node, ast.Constant) and re.match(r"experiments\.", str(node.value))
     ]
     assert named == ["attnjax/cli/checkout.py"]
@@ -240,7 +255,7 @@ def test_no_caches_and_no_global_statements():
     wrong = []
     for path in sources("attnjax", *MEASURING):
         wrong += [where(path, n) for n, name in imported(path) if name in {"functools.cache", "functools.lru_cache"}]
-        for node in ast.walk(parse(path)):
+        for node in nodes(path):
             if isinstance(node, ast.Global) or dotted(node) in {"functools.cache", "functools.lru_cache"}:
                 wrong.append(where(path, node))
     assert not wrong, "\n".join(wrong)
@@ -251,14 +266,14 @@ def test_no_function_asks_which_backend_is_the_default():
     asks = lambda node: "default_backend" in (getattr(node, "name", ""), dotted(node).rpartition(".")[2])
     # The manifest of a run records it, and nothing follows from it.
     files = [path for path in sources("attnjax") if path != PACKAGE / "sweep" / "manifest.py"]
-    assert [where(path, node) for path in files for node in ast.walk(parse(path)) if asks(node)] == []
+    assert [where(path, node) for path in files for node in nodes(path) if asks(node)] == []
 
 
 def test_nothing_runs_code_that_it_reads():
     wrong = []
     for path in sources("attnjax", "experiments", "configs", "scripts"):
         wrong += [where(path, n) for n, name in imported(path) if name.partition(".")[0] in RUNS_CODE_MODULES]
-        for node in ast.walk(parse(path)):
+        for node in nodes(path):
             if isinstance(node, ast.Call):
                 flags = {k.arg for k in node.keywords if getattr(k.value, "value", None) is not False}
                 if dotted(node.func) in RUNS_CODE or flags & {"allow_pickle", "shell"}:
