@@ -1,13 +1,15 @@
-"""Blocks of Python on pages that the site shows and does not run: each runs here, in a folder that has what it names.
+"""Links of the pages lead to files, the code of the pages runs, and the scripts of README call the command with their defaults.
 
-Models are tiny and barely trained; what a block does with them is what it does with those of its page.
+Each block of Python runs in a folder that has the files it names. Models are tiny and barely trained.
 """
 
 import contextlib
 import dataclasses
 import io
+import os
 import re
 import runpy
+import subprocess
 from pathlib import Path
 
 import jax
@@ -20,24 +22,14 @@ import attnjax as aj
 from attnjax import models
 from attnjax.analysis import HeadOverview
 from attnjax.cli import main
+from attnjax.cli.parser import parser
 from attnjax.cli.planning import planned
 from attnjax.config import defaults
 from attnjax.sweep import find_run, prepare, run_here
 from attnjax.train import train
 
 ROOT = Path(__file__).resolve().parent.parent
-BLOCKS = {
-    "README.md": 1,
-    "docs/attention.md": 3,
-    "docs/drop_in.md": 14,
-    "docs/encodings.md": 1,
-    "docs/experiments.md": 3,
-    "docs/explorer.md": 1,
-    "docs/models.md": 2,
-    "docs/tutorials/encoding.md": 2,
-}
-"""Blocks of each page. Those of README and attention and two of experiments run in test_docs_pages.py, those of drop_in in
-test_drop_in_page.py."""
+PAGES = ["README.md", "CONTRIBUTING.md", *sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("docs/**/*.md"))]
 TINY = (
     "model.layers=1",
     "model.model=8",
@@ -71,12 +63,42 @@ def trained(config: str, address: str, *overrides: str) -> Path:
     return folder
 
 
-def test_no_block_is_forgotten():
-    pages = [Path("README.md"), *(path.relative_to(ROOT) for path in (ROOT / "docs").rglob("*.md"))]
-    found = {page.as_posix(): len(blocks(page.as_posix())) for page in pages}
-    assert {page: count for page, count in found.items() if count} == BLOCKS
+@pytest.mark.parametrize("page", PAGES)
+def test_links_between_pages_lead_to_files(page):
+    links = re.findall(r"\]\(([^)#:]+)\)", (ROOT / page).read_text(encoding="utf-8"))
+    assert [link for link in links if not (ROOT / page).parent.joinpath(link).exists()] == []
 
 
+def test_the_code_of_the_first_page_runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (code,) = blocks("README.md")
+    assert run("README.md", code)["out"].shape == (2, 1000, 8, 64)
+
+
+@pytest.mark.slow
+def test_the_code_about_attention_runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    first, second, _ = blocks("docs/attention.md")  # the third names a layer of the reader
+    assert run("docs/attention.md", first + second)["out"].shape == (2, 1, 8, 64)
+
+
+@pytest.mark.slow
+def test_the_code_about_other_projects_runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    found = run("docs/drop_in.md", "\n".join(blocks("docs/drop_in.md")))
+    np.testing.assert_allclose(found["ringed"], found["sharded"], atol=2e-6)
+
+
+def test_the_config_and_the_tuning_of_the_page_on_experiments(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    config, tune, *_ = blocks("docs/experiments.md")
+    Path("half_rope.py").write_text(f"{config}\n\n{tune}", encoding="utf-8")
+    assert len(planned("half_rope.py", []).runs) == 6
+    found = planned("half_rope.py", ["evaluate.validation_lengths=[16]"], tune=True).tuning
+    assert (len(found.families), len(found.candidates), len(found.runs)) == (2, 6, 36)
+
+
+@pytest.mark.slow
 def test_a_config_and_a_composition_of_the_tutorial(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     config, composition = blocks("docs/tutorials/encoding.md")
@@ -90,6 +112,7 @@ def test_a_config_and_a_composition_of_the_tutorial(tmp_path, monkeypatch):
     np.testing.assert_array_equal(attend(found["RotaryAlibi"]()), attend(aj.compose(aj.RoPE(), aj.ALiBi())))
 
 
+@pytest.mark.slow
 def test_the_mask_and_the_cache_of_streaming_llm(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (code,) = blocks("docs/encodings.md")
@@ -148,3 +171,70 @@ def test_a_run_of_the_main_job_is_explored_as_the_first_page_says(tmp_path, monk
     trained("rope_vs_sinusoidal", address, "evaluate.lengths=16,24", "evaluate.bucket_sizes=64,128")
     assert main([command, address]) == 0
     assert "rope" in Path("explore.html").read_text(encoding="utf-8")
+
+
+@pytest.fixture
+def called(tmp_path):
+    """Runs a script of the checkout with a python3 that names, in place of an environment, a program that prints its arguments.
+
+    The program and what the script asks `scripts/setup_env.py` for are returned, and an argument is a line.
+    """
+    printing, asked = tmp_path / "printing", tmp_path / "asked"
+    printing.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
+    (tmp_path / "python3").write_text(f'#!/bin/sh\necho "$@" > {asked}\necho {printing}\n')
+    for file in (printing, tmp_path / "python3"):
+        file.chmod(0o755)
+    environment = {**os.environ, "PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"}
+
+    def call(script, *words):
+        done = subprocess.run(
+            [ROOT / script, *words], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
+        )
+        return done.stdout.splitlines(), asked.read_text().split()
+
+    return call
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ([], ["rope_vs_sinusoidal"]),
+        (["paper", "--dry-run"], ["rope_vs_sinusoidal:paper", "--dry-run"]),
+        (["theta"], ["theta"]),
+    ],
+)
+def test_run_is_a_sweep_with_a_report(called, words, expected):
+    command, asked = called("run", *words)
+    assert asked == ["scripts/setup_env.py"]
+    assert command[:3] == ["-m", "attnjax", "sweep"]
+    assert (command[3], command[5]) == ("--workers", "--report")
+    assert int(command[4]) >= 1
+    assert command[6:] == expected
+
+
+@pytest.mark.parametrize(
+    ("words", "workers", "report"),
+    [
+        (["theta", "train.steps=7", "--workers", "31"], 31, True),
+        (["--workers=31", "theta"], 31, True),
+        (["theta", "--mesh", "data=2"], None, True),
+        (["theta", "--mesh=data=2", "--dry-run"], None, True),
+        (["theta", "--executor=ray", "--workers", "31"], 31, True),
+        (["--executor", "ray", "theta"], None, True),
+        (["theta", "--executor", "slurm"], None, False),
+        (["--executor=slurm", "theta"], None, False),
+        (["theta", "train.steps=7", "--out", "slurm", "--over", "model.layers=1,2"], "cores", True),
+    ],
+)
+def test_options_win_over_the_defaults_of_run(called, words, workers, report):
+    command, _ = called("run", *words)
+    chosen = parser().parse_args(command[2:])
+    assert (str(chosen.config), chosen.report) == ("theta", report)
+    assert chosen.overrides == [word for word in words if word.startswith("train")]
+    assert chosen.workers == (int(command[4]) if workers == "cores" else workers)
+
+
+def test_test_hands_its_words_to_pytest(called):
+    command, asked = called("test", "--all", "-k", "rope")
+    assert asked == ["scripts/setup_env.py", "--dev"]
+    assert command == ["-m", "pytest", "-n", "2", "--dist", "worksteal", "-m", "", "-k", "rope"]
