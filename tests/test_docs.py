@@ -29,7 +29,8 @@ from attnjax.sweep import find_run, prepare, run_here
 from attnjax.train import train
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = ["README.md", "CONTRIBUTING.md", *sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("docs/**/*.md"))]
+FILES = [*ROOT.glob("docs/**/*.md"), *ROOT.glob("experiments/*/README.md")]
+PAGES = ["README.md", "CONTRIBUTING.md", *sorted(str(path.relative_to(ROOT)) for path in FILES)]
 TINY = (
     "model.layers=1",
     "model.model=8",
@@ -65,7 +66,7 @@ def trained(config: str, address: str, *overrides: str) -> Path:
 
 @pytest.mark.parametrize("page", PAGES)
 def test_links_between_pages_lead_to_files(page):
-    links = re.findall(r"\]\(([^)#:]+)\)", (ROOT / page).read_text(encoding="utf-8"))
+    links = re.findall(r"\]\(([^)#:\s]+)\)", (ROOT / page).read_text(encoding="utf-8"))
     assert [link for link in links if not (ROOT / page).parent.joinpath(link).exists()] == []
 
 

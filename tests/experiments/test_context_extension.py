@@ -1,21 +1,24 @@
 """Context extension: methods are the encodings they are named after, and what is measured is what the texts say."""
 
 import dataclasses
+import json
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
 from flax import nnx
 
+from attnjax.models import architecture, save
+from attnjax.models.folder import Loaded
 from attnjax.modules import Decoder, TransformerConfig
-from attnjax.positions import ALiBi, EncodingParams, NoPE, RoPE
-from attnjax.positions.factor_search import by_parts, check_factors
-from experiments.context_extension import measuring, methods, planting, texts, tuning
-from experiments.context_extension.measuring import Protocol
+from attnjax.positions import NoPE, RoPE
+from experiments.context_extension import methods
+from experiments.context_extension.__main__ import main
 from experiments.context_extension.methods import FREQUENCIES, POSITIONS, Extension
-from experiments.context_extension.subjects import Scores, Subject
+from experiments.context_extension.page import RECORDS
+from experiments.context_extension.results import read
+from experiments.context_extension.subjects import Subject
 
 pytestmark = pytest.mark.slow
 
@@ -98,199 +101,44 @@ def test_numbers_as_data_are_the_encoding_itself(subject, length, names):
     assert len(different) == (len(names) if length == L else len(names) - 1)
 
 
-def test_what_has_no_rope_is_refused():
-    with pytest.raises(ValueError, match="planted has no RoPE, whose frequencies could be changed: it has ALiBi"):
-        subject_of(TransformerConfig(vocab=11, model=16, layers=1, heads=2, hidden=16, encoding=ALiBi()))
-    with pytest.raises(ValueError, match="a method must be one of none, pi, .*, got 'pie'"):
-        methods.encoding("pie", BASE, EXTENSION)
-    with pytest.raises(ValueError, match="must be 4 positive numbers, one per pair, got"):
-        check_factors([1.0, 2.0], BASE.pairs(HEAD)[0])
-
-
-def test_planted_lines_come_in_pairs_and_leave_the_text_alone():
-    text = b"".join(b"line %d of a text\n" % i for i in range(400))
-    length = 2 * planting.ROOM
-    planted = planting.plant(text, length, seed=3)
-    assert planted == planting.plant(text, length, seed=3) != planting.plant(text, length, seed=4)
-    values = lambda line: [byte for byte in line if byte >= 128]
-    lines = planted.splitlines(keepends=True)
-    assert b"".join(line for line in lines if not values(line)) == text
-    stated = [line for line in lines if values(line) and len(line) == 5]
-    asked = [line for line in lines if values(line) and len(line) == 9]
-    assert 3 * len(stated) == len(asked) == 3 * int(len(text) / (3 / 8 * length))
-    assert sum(bool(values(line)) for line in lines) == 4 * len(stated)
-    gaps = []
-    for line in stated:
-        kinds = {(byte - 128) // 8: byte for byte in values(line)}
-        assert len(kinds) == 4
-        mine = [one for one in asked if set(values(one)) == set(values(line))]
-        pairs = {(planting.QUESTIONS[kind], byte) for kind, byte in kinds.items()}
-        assert [set(zip(one[:8:2], one[1:8:2], strict=True)) for one in mine] == [pairs] * 3
-        between = planted[planted.index(line) + 5 : planted.index(mine[0])]
-        gaps.append(len(b"".join(one for one in between.splitlines(keepends=True) if not values(one))))
-    # So many bytes of text, and the way to two ends of lines.
-    assert max(gaps) <= planting.ROOM + 2 * 20
-    assert max(gaps) > planting.ROOM - 10
-    assert min(gaps) < 30
-
-
-def corpus_of(data, begin=()):
-    draw = lambda generator: texts.Needle(
-        [101, 102, 103], [101, 102], [int(generator.integers(104, 120)), 103], [True, False]
-    )
-    return texts.Corpus("byte", lambda length: data, data, data, draw, begin, (10,), True, 0.01, {"text": "made up"})
-
-
-def test_a_haystack_holds_its_needle():
-    data = np.where(np.arange(4000) % 7 == 0, 10, np.arange(4000) % 5).astype(np.int32)
-    corpus = corpus_of(data, begin=(99,))
-    ends = {}
-    for length in (16, 64):
-        for depth in (0.0, 0.5, 1.0):
-            rows, counted = texts.haystack(corpus, length, depth, 6, longest=64)
-            assert rows.shape == (6, length + 1)
-            assert counted.shape == (6, length)
-            assert counted.sum() == 6
-            for row, mark in zip(rows, counted, strict=True):
-                assert row[0] == 99
-                assert row[-4:-2].tolist() == [101, 102]
-                assert row[1:][mark > 0].tolist() == row[-2:-1].tolist()
-                at = int(np.flatnonzero(row == 101)[0])
-                assert row[at : at + 3].tolist() == [101, 102, 103]
-                assert row[at - 1] == 10 or at == 1
-                assert abs((at - 1) / (length - 7) - depth) <= 7 / (length - 7)
-            if depth == 0:
-                ends[length] = rows[:, -10:].tolist()
-    assert ends[16] == ends[64]
-    with pytest.raises(ValueError, match="a context of 8 tokens cannot hold a needle of 8"):
-        texts.haystack(corpus, 8, 0.0, 1, longest=64)
-
-
-def test_ngrams_lose_on_the_documents_what_their_counts_say():
-    """Of "abac" over and over a quarter is b, and half of what follows a; after two bytes the next one is all but certain."""
-    text = np.tile(np.frombuffer(b"abac", np.uint8), 4000)
-    data = np.tile(np.frombuffer(b"abac", np.uint8), 17)[:65].astype(np.int32)
-    protocol = Protocol(8, 4, documents=2, needles=2, batch=32)
-    found = measuring.measure_ngrams(text, corpus_of(data), protocol)
-    assert list(found) == ["unigram", "bigram", "trigram"]
-    # Every second byte is a. -ln 1/2 and -ln 1/4 in turn, and with one byte before: 0 after b and c, -ln 1/2 after a.
-    for length in ("8", "16", "32"):
-        for kind in ("windows", "sliding"):
-            assert found["unigram"][kind][length] == pytest.approx([1.5 * np.log(2)] * 2, abs=1e-3)
-            assert found["bigram"][kind][length] == pytest.approx([0.5 * np.log(2)] * 2, abs=1e-3)
-        assert found["trigram"]["sliding"][length] == pytest.approx([0, 0], abs=1e-3)
-    # The first target of a window has one byte before it: of 8 windows of 8, those that begin with a lose ln 2 there.
-    assert found["trigram"]["windows"]["8"] == pytest.approx([np.log(2) / 8] * 2, abs=1e-3)
-    position = np.array(found["trigram"]["position"])
-    np.testing.assert_allclose(position[:, 0], np.log(2) / 4, atol=1e-3)
-    np.testing.assert_allclose(position[:, 1:], 0, atol=1e-3)
-
-
-WRONG = 108
-
-
-class Echo:
-    """In place of a model: the loss of a token is its number, plus 1000 for each token before it."""
-
-    def numbers(self, method, extension, length):
-        return ()
-
-    def scores(self, params, numbers, tokens):
-        before = np.arange(tokens.shape[1] - 1)
-        return Scores(tokens[:, 1:] + 1000.0 * before, (tokens[:, 1:] != WRONG) * 1.0)
-
-
-def test_what_is_measured_by_hand():
-    protocol = Protocol(8, 4, documents=2, needles=3, depths=(0.0, 1.0), batch=32)
-    assert protocol.lengths == (8, 16, 32)
-    assert protocol.edges == (0, 4, 8, 12, 16, 20, 24, 28, 32)
-    assert protocol.stride == 2
-    data = np.arange(65, dtype=np.int32) % 90
-    found = measuring.measure(Echo(), None, "none", EXTENSION, corpus_of(data), protocol)
-    # Documents are tokens 0 .. 32 and 32 .. 64; of windows of 8 the mean position is 3.5, their targets 1 .. 32.
-    assert found["windows"]["8"] == [3500 + 16.5, 3500 + 48.5]
-    assert found["windows"]["32"] == [15500 + 16, 15500 + 48]  # of five digits
-    assert found["sliding"]["8"] == [6500 + 31.5, 6500 + 63.5]
-    assert found["sliding"]["32"] == [30532, 30564]
-    assert np.shape(found["position"]) == (2, 8)
-    assert found["position"][1][1] == pytest.approx(5500 + 38.5, rel=1e-4)
-    # The first token of an answer counts, after 14 others; one is never the likeliest.
-    loss = np.array(found["needle"]["16"])
-    assert loss.shape == (2, 3)
-    assert np.all((loss >= 14_104) & (loss < 14_120))
-    assert found["found"]["16"] == (loss != 14_000 + WRONG).astype(int).tolist()
-    assert np.sum(loss == 14_000 + WRONG) > 0
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"factor": 6}, "a power of 2 and at least 2, got 6"),
-        ({"documents": 1}, "2 or more documents and needles are needed, got 1 and 16"),
-        ({"trained": 4}, "the trained length must be even and 8 or more, got 4"),
-    ],
-)
-def test_a_protocol_that_cannot_be(change, message):
-    with pytest.raises(ValueError, match=message):
-        Protocol(**{"trained": 8, **change})
-
-
-class Valley:
-    """In place of a model: the loss is the distance of the factors from those that are hidden here."""
-
-    base, head, params = BASE, HEAD, None
-    best = np.array([1.0, 1.0, 2.25, 3.375])
-
-    def numbers(self, method, extension, length):
-        return (methods.numbers(method, BASE, HEAD, extension, length),)
-
-    def scores(self, params, numbers, tokens):
-        factors = 100.0 ** (-np.arange(4) / 4) / numbers[0].shared["frequencies"].radians
-        return Scores(jnp.full((1, 1), np.abs(np.log(factors / self.best)).sum(), jnp.float32), None)
-
-
-def test_the_search_goes_downhill():
-    tokens = np.zeros((1, FACTOR * L + 1), np.int32)
-    start = by_parts(BASE, HEAD, FACTOR, L)
-    assert tuning.search(Valley(), EXTENSION, tokens, 0) == start
-    far = lambda factors: np.abs(np.log(np.asarray(factors) / Valley.best)).sum()
-    found = tuning.search(Valley(), EXTENSION, tokens, 6)
-    assert far(found) < 0.5 * min(map(far, tuning.starts(Valley(), EXTENSION)))
-    assert list(found) == sorted(found)
-    assert 1 <= min(found) <= max(found) <= FACTOR * tuning.STEP
-
-
-@pytest.mark.slow
-def test_one_step_of_tuning_is_adam(subject):
-    """Against optax's own Adam, whose first step is the sign of the gradient times the rate."""
-    numbers = subject.numbers("pi", EXTENSION, 2 * L)
-    batch = np.random.default_rng(1).integers(0, 11, (1, 4, 2 * L + 1)).astype(np.int32)
-    found = tuning.Tuner(subject, 1, 0.01)(subject.params, numbers, batch)
-
-    def loss(params):
-        model = subject.with_encodings(params, (NoPE(), methods.encoding("pi", BASE, EXTENSION)))
-        return optax.softmax_cross_entropy_with_integer_labels(model(batch[0, :, :-1]), batch[0, :, 1:]).mean()
-
-    value, gradient = jax.value_and_grad(loss)(subject.params)
-    assert found.losses == pytest.approx([float(value)], rel=1e-5)
-    adam = optax.chain(optax.clip_by_global_norm(1.0), optax.adam(0.01, 0.9, 0.98))
-    with jax.numpy_dtype_promotion("standard"):
-        update, _ = adam.update(gradient, adam.init(subject.params))
-    for path, leaf in jax.tree.leaves_with_path(optax.apply_updates(subject.params, update)):
-        mine = dict(jax.tree.leaves_with_path(found.params))[path]
-        big = np.abs(dict(jax.tree.leaves_with_path(gradient))[path]) > 1e-5
-        np.testing.assert_allclose(np.asarray(mine)[big], np.asarray(leaf)[big], atol=1e-4)
-    assert isinstance(numbers[0], EncodingParams)
-
-
-def test_batches_are_windows_of_the_text():
-    data = np.arange(200, dtype=np.int32)
-    found = texts.batches(data, 12, 3, 4)
-    assert found.shape == (4, 3, 13)
-    assert np.all(np.diff(found, axis=-1) == 1)
-    assert len(set(found[..., 0].ravel().tolist())) > 6
-    np.testing.assert_array_equal(found, texts.batches(data, 12, 3, 4))
-    opened = texts.opened(found, (7, 8))
-    assert opened[..., :2].reshape(-1, 2).tolist() == [[7, 8]] * 12
-    np.testing.assert_array_equal(opened[..., 2:], found[..., 2:])
-    assert texts.windows(data, 12, 3)[:, 0].tolist() == [0, 93, 187]
+def test_a_published_folder_from_end_to_end(tmp_path, capsys):
+    tokenizers = pytest.importorskip("tokenizers")
+    json_config = {
+        "model_type": "llama", "vocab_size": 300, "hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1,
+        "num_attention_heads": 2, "num_key_value_heads": 1, "max_position_embeddings": 32,
+    }  # fmt: skip
+    family = architecture("llama")
+    spec = family.config(json_config)
+    save(Loaded(family.build(spec, nnx.Rngs(0)), spec, family, json_config), tmp_path / "model")
+    alphabet = sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet())
+    made = tokenizers.Tokenizer(tokenizers.models.BPE({one: i for i, one in enumerate(alphabet)}, []))
+    made.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    made.add_special_tokens(["[S]"])
+    made.post_processor = tokenizers.processors.TemplateProcessing(single="[S] $A", special_tokens=[("[S]", 256)])
+    made.save(str(tmp_path / "model" / "tokenizer.json"))
+    (tmp_path / "text").write_text("a text of some words, again and again. " * 200)
+    options = [
+        "--model",
+        str(tmp_path / "model"),
+        "--text",
+        str(tmp_path / "text"),
+        "--factor",
+        "2",
+        "--trained",
+        "128",
+    ]
+    options += ["--documents", "6", "--needles", "6", "--out", str(tmp_path / "out")]
+    factors = tmp_path / "factors.json"
+    factors.write_text(json.dumps({"rope_scaling": {"long_factor": [1.0, 2]}}))
+    assert main([*options, "--methods", "yarn,longrope", "--factors", str(factors)]) == 0
+    found = read(tmp_path / "out" / RECORDS)
+    assert found.about["unit"] == "token"
+    assert found.runs[0]["factors"] == [1.0, 2.0]
+    assert found.lengths == (128, 256)
+    # An untrained model knows nothing: about ln 300 nats.
+    assert found.cells["zero-shot"]["yarn"].estimate("windows", 256).value == pytest.approx(np.log(300), abs=0.5)
+    assert main([*options, "--documents", "9"]) == 2
+    told = "has 1950 tokens, 7 windows of 256 that do not overlap: give a longer text, or --documents of at most 7"
+    assert told in capsys.readouterr().err
+    assert main([*options, "--methods", "pie"]) == 2
+    assert "methods must be some of none, pi, ntk" in capsys.readouterr().err

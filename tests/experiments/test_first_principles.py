@@ -1,4 +1,4 @@
-"""The worked examples of the page: published figures as printed, closed forms to 1e-6, and a page made from its record.
+"""The worked examples of the page: published figures as printed, closed forms to 1e-6, and the command.
 
 `tests/test_worked_examples.py` checks the same ideas on every implementation; here it is the numbers of the page.
 Random numbers are read from the committed record, and computed anew at one width.
@@ -13,7 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from experiments.first_principles import pruning, record, scale
+from experiments.first_principles import pruning, record, recurrence, scale
+from experiments.first_principles.__main__ import main
 from experiments.first_principles.sections import NAMES, SECTIONS, chosen
 
 pytestmark = pytest.mark.slow
@@ -299,3 +300,44 @@ def test_entropy_and_gradient_of_a_softmax():
     jacobians = jax.vmap(jax.jacobian(jax.nn.softmax))(scores)
     norms = np.linalg.norm(np.asarray(jacobians, np.float64), axis=(1, 2))
     np.testing.assert_allclose(scale.gradient_norm(jax.nn.softmax(scores)), norms, rtol=1e-4)
+
+
+def test_the_lstm_is_the_published_one_and_its_forget_bias_is_where_it_belongs(monkeypatch):
+    monkeypatch.setattr(recurrence, "CHANNELS", 3)
+    call, params = recurrence.lstm(0, 1.0)
+    w_i, w_h = (np.asarray(params[name]["kernel"][...], np.float64) for name in ("dense_i", "dense_h"))
+    x = np.random.default_rng(0).normal(size=(1, 4, 3))
+    sigmoid = lambda a: 1 / (1 + np.exp(-a))
+    c, h, out = np.zeros(3), np.zeros(3), []
+    for token in x[0]:
+        i, f, g, o = np.split(token @ w_i + h @ w_h, 4)
+        c = sigmoid(f + 1.0) * c + sigmoid(i) * np.tanh(g)
+        h = sigmoid(o) * np.tanh(c)
+        out.append(h)
+    np.testing.assert_allclose(call(params, jnp.asarray(x, jnp.float32))[0], out, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["attention", "lstm"])
+def test_one_causal_pass_has_the_gradients_of_all_lengths(kind, monkeypatch):
+    for name, value in (("CHANNELS", 4), ("HEADS", 2), ("REACH", 4), ("SEEDS", 2)):
+        monkeypatch.setattr(recurrence, name, value)
+    make = recurrence.kinds()[kind]
+    norms = recurrence.gradients(make)
+    x = jax.random.normal(jax.random.key(0), (2, 4, 4))
+    for seed in range(2):
+        call, params = make(seed)
+        whole = jax.jacrev(lambda x, call=call, params=params: call(params, x[None])[0, -1])
+        for T in (1, 3):
+            derivative = np.asarray(whole(x[seed, :T]))[:, 0]
+            np.testing.assert_allclose(norms[seed, T - 1], np.linalg.norm(derivative) / 2, rtol=1e-5)
+
+
+def test_some_sections_are_computed_and_the_others_kept(tmp_path, capsys):
+    record.write(tmp_path, {"parameters": record.read(FOLDER)["parameters"]})
+    assert main(["--only", "projection", "--out", str(tmp_path)]) == 0
+    assert "q[0] = 0.20 + 0.20 - 0.03 - 0.16 = 0.21" in capsys.readouterr().out
+    assert list(record.read(tmp_path)) == ["projection", "parameters"]
+    text = (tmp_path / "README.md").read_text(encoding="utf-8")
+    assert "12,288" in text
+    assert (tmp_path / "projection.png").exists()
+    assert not list(tmp_path.glob("*.new"))

@@ -1,40 +1,21 @@
 """First unseen wavelengths: the design by hand, verdicts on planted records, a sweep, bad input."""
 
-import pathlib
-
 import numpy as np
 import pytest
 
 from attnjax.config import load
-from attnjax.records import jsonl
-from attnjax.report.formatting import NONE
-from attnjax.sweep import expand, groups, plan, prepare, run_here
+from attnjax.sweep import plan, prepare, run_here
 from attnjax.train import train
 from experiments import recorded
-from experiments.first_unseen_wavelength import page
 from experiments.first_unseen_wavelength.__main__ import main
-from experiments.first_unseen_wavelength.results import CONTRASTS, cell_of, read, results
+from experiments.first_unseen_wavelength.results import CONTRASTS, read, results
 
-FOLDER = pathlib.Path(__file__).parents[2] / "experiments" / "first_unseen_wavelength"
 L = 64
 CELLS = {
     (pair, r): (r * L / 2 / np.pi) ** (8 / pair) for pair, r in {cell for two in CONTRASTS.values() for cell in two}
 }
 CELLS |= {(pair, 2.0): (2.0 * L / 2 / np.pi) ** (8 / pair) for pair in (2, 3)}
 FACTORS = (1, 1.125, 1.25, 1.5, 1.75, 2, 2.5, 3, 4, 8)
-
-
-def test_the_design_is_what_the_protocol_says():
-    config = load("first_unseen_wavelength")
-    runs = expand(config.config, config.sweep())
-    bases = sorted({run.model.encoding.options["theta"] for run in runs})
-    assert [round(base) for base in bases] == [1196, 3096, 7593, 13085, 41354, 172235, 661656]
-    told = {cell_of(base, L) for base in bases}
-    assert told == {(3, 1.4), (3, 2.0), (3, 2.8), (2, 1.05), (2, 1.4), (2, 2.0), (2, 2.8)} == set(CELLS)
-    assert {run.seed for run in runs} == {run.data_seed for run in runs} == set(range(200, 208))
-    assert [len(part) for part in groups(runs)] == [56]
-    first = load("unseen_phase").sweep()
-    assert not {change["seed"] for change in first} & set(range(200, 208)), "the seeds are fresh"
 
 
 def planted(lasts, unfitted=lambda pair, r, seed: False, seeds=8):
@@ -74,67 +55,6 @@ def test_a_planted_onset_is_found_and_a_base_is_not_one():
     assert base.shown("pair 2")
     assert base.p["crossing"] == 1.0
     assert base.families.min() > 0.5
-
-
-def test_runs_that_did_not_fit_are_in_no_pair():
-    one = results(planted(by_onset, lambda pair, r, seed: (pair, r, seed) == (3, 1.4, 5)))
-    assert {name: len(values) for name, values in one.differences.items()} == {
-        "crossing": 8,
-        "pair 3": 7,
-        "pair 2": 8,
-        "dip": 8,
-    }
-    assert len(one.families) == 7
-    assert one.verdict == "onset"
-    two = results(planted(by_onset, lambda pair, r, seed: (pair, r) == (3, 1.4) and seed < 2))
-    assert not two.shown("pair 3")
-    assert two.verdict == "not shown"
-    assert "| 1,196 | 3 | 1.40 | 6 of 8 |" in page.page(two)
-    none = results(planted(by_onset, lambda pair, r, seed: (pair, r) == (2, 2.0)))
-    assert f"the larger bases less the smaller: {NONE}." in page.page(none)
-
-
-def test_numbers_of_the_page_by_hand():
-    text = page.page(results(planted(by_onset)))
-    assert "The length factor of base 7,593, whose onset is 2.8 L, less that of base 41,354" in text
-    assert (
-        "is 0.75 (no interval). That a base whose onset is right above L lasts longer than one at 1.4 L, against this order,"
-        in text
-    )
-    assert "order, is shown, by one pair of bases: 13,085, at 1.05 L, less 41,354 is 0.50 (no interval)." in text
-    assert (
-        "| crossing: base 7,593 (pair 3, 2.8 L) less base 41,354 (pair 2, 1.4 L) | 0.75 (no interval) | 8 | 0.016 |"
-        in text
-    )
-    small, large = (np.array([CELLS[pair, r] for r in (1.4, 2.0, 2.8)]) for pair in (3, 2))
-    assert [round(ratio) for ratio in large / small] == [35, 56, 87]
-    assert "are 35 to 87 times as large" in " ".join(page.PAGE.split())
-
-
-@pytest.mark.parametrize(
-    ("call", "words"),
-    [
-        (lambda: results([]), r"runs of one trained length are compared, got \[\]"),
-        (lambda: results(planted(by_onset)[:-1]), "pair . at .* L has 7 of 8 runs"),
-        (lambda: cell_of(10.0, 64), "base 10 has no wavelength above 64"),
-    ],
-)
-def test_bad_input_is_one_sentence(call, words):
-    with pytest.raises(ValueError, match=f"^{words}$"):
-        call()
-
-
-def test_the_page_is_made_from_the_records_alone(tmp_path, capsys):
-    assert main(["--render", str(tmp_path)]) == 2
-    assert capsys.readouterr().err.startswith(f"first_unseen_wavelength: error: {tmp_path} holds no records.jsonl")
-    jsonl.append(tmp_path / recorded.RECORDS, *planted(by_onset))
-    assert main(["--render", str(tmp_path)]) == 0
-    assert (tmp_path / "README.md").read_text() == page.page(read(tmp_path / recorded.RECORDS))
-    assert {path.name for path in tmp_path.iterdir()} >= {"README.md", "figure.png", "figure.svg"}
-
-
-def test_the_committed_page_is_what_its_records_say():
-    assert (FOLDER / "README.md").read_text() == page.page(read(FOLDER / recorded.RECORDS))
 
 
 @pytest.mark.slow

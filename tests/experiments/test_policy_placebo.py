@@ -1,7 +1,5 @@
 """Policies and placebos: differences by hand, a check that notices a broken placebo, the plan, and a trained sweep."""
 
-import pathlib
-
 import numpy as np
 import pytest
 
@@ -9,15 +7,13 @@ from attnjax.config import load
 from attnjax.records import jsonl
 from attnjax.report import records as stored
 from attnjax.report.formatting import interval
-from attnjax.report.significance import flips, sign_flip, sign_flip_above
-from attnjax.sweep import expand, groups, plan, prepare, run_here
+from attnjax.sweep import plan, prepare, run_here
 from attnjax.train import train
 from experiments import recorded
 from experiments.policy_placebo import page
 from experiments.policy_placebo.__main__ import main
 from experiments.policy_placebo.results import gather, read, results
 
-FOLDER = pathlib.Path(__file__).parents[2] / "experiments" / "policy_placebo"
 ENCODINGS = ("learned", "sinusoidal", "rope", "alibi", "t5", "nope")
 ORDER = ("nope", "sinusoidal", "learned", "rope", "alibi", "t5")
 """As in the reports."""
@@ -68,101 +64,6 @@ def test_differences_by_hand():
     assert "(0 of 7 fitted)*" in text
     low, high = learned.values.min(), learned.values.max()
     assert f"| copy | Learned | offset | {interval(learned.mean)} | {low:.2f} to {high:.2f} | 0.016 |" in text
-
-
-def test_a_run_that_did_not_fit_is_counted_beside_the_mean_it_is_in():
-    tables = made_up({("learned", "offset"): 0.3})
-    odd = next(one for one in tables if one.get("run") == "learned offset 2")
-    odd["scores"] = [0.5, 0.5, 0.0, 0.0]
-    found = results(tables)
-    text = page.page(found)
-    one = next(one for one in found.differences if (one.encoding, one.policy) == ("learned", "offset"))
-    assert (one.fitted, one.fits.tolist()) == (True, [True, True, False, True, True, True, True])
-    assert (one.mean.kind, one.mean.low, one.mean.high) == ("range", one.values.min(), one.values.max())
-    assert one.values[2] == -0.5
-    assert f"Learned on copy by {interval(one.mean)} (6 of 7 fitted)" in text or one.p >= 0.05
-    assert f"| -0.50 to {one.values.max():.2f} (6 of 7 fitted) |" in text
-    assert "(0.93; 6 of 7 fitted)" in text
-
-
-def test_a_placebo_that_differs_breaks_the_table():
-    wrong = results(made_up({("nope", "offset"): 0.01, ("learned", "offset"): 0.3}))
-    assert not wrong.zero
-    assert not wrong.sound
-    assert page.claim(wrong).startswith("**Claim.** None: placebo cells differ")
-    assert "**makes a difference, which it must not**" in page.page(wrong)
-    relative = {(encoding, "offset"): 0.2 for encoding in ("rope", "alibi", "t5")}
-    found = results(made_up(relative))
-    assert (found.checked, found.outside, found.zero) == (3, 3, True)
-    assert found.chance == pytest.approx(0.05**3)
-    assert not found.sound
-
-
-def test_one_interval_of_three_may_leave_zero_out():
-    """P(1 or more of 3 at 5 %) = 1 - 0.95^3 = 0.143."""
-    found = results(made_up({("rope", "offset"): 0.2}))
-    assert (found.outside, found.chance) == (1, pytest.approx(1 - 0.95**3))
-    assert found.sound
-
-
-def test_cells_that_did_not_fit_are_in_no_test():
-    found = results(made_up({("learned", "offset"): 0.3}, {("learned", "arange"), ("rope", "offset")}))
-    by_name = {(one.encoding, one.policy): one for one in found.differences}
-    assert by_name["learned", "offset"].p is None
-    assert by_name["sinusoidal", "offset"].p is not None
-    assert found.checked == 2
-
-
-def test_one_sided_sign_flips_by_hand():
-    """Of the 16 sums of +-1 +-2 +-3 +-4, those of at least 8 are 10 and 8; of at least -8, all but -10."""
-    assert sign_flip_above(np.array([-1.0, 2, 3, 4])) == 2 / 16
-    assert sign_flip_above(np.array([1.0, -2, -3, -4])) == 15 / 16
-    assert sign_flip(np.array([-1.0, 2, 3, 4])) == 4 / 16
-    seen, flipped = flips(np.ones(20))
-    assert (seen, flipped.shape) == (20.0, (2**16,))
-    assert sign_flip_above(np.ones(20)) < 1e-3
-
-
-def test_the_plan_crosses_all():
-    config = load("policy_placebo")
-    runs = expand(config.config, config.sweep())
-    assert len(runs) == 2 * 6 * 3 * 7
-    assert {len(part) for part in groups(runs)} == {7}
-    assert {(run.positions.policy, run.positions.at_test) for run in runs} == {
-        ("arange", "arange"),
-        ("offset", "arange"),
-        ("randomized", "same"),
-    }
-    assert {run.train.learning_rate for run in runs} == {3e-3}
-    for run in runs:
-        tokens = 2 * max(run.evaluate.lengths) + 2
-        assert run.positions.policy == "arange" or run.positions.maximum == tokens
-        assert run.model.encoding.options.get("length", tokens) == tokens
-
-
-@pytest.mark.parametrize(
-    ("tables", "words"),
-    [
-        ([{"kind": "protocol"}], "no run was recorded"),
-        (made_up()[:-1], "copy under nope with randomized has 6 of 7 seeds: go on"),
-        (
-            [table for table in made_up(encodings=("rope",)) if table.get("policy") != "arange"],
-            "copy under rope has no arange, from which offset could differ",
-        ),
-    ],
-)
-def test_incomplete_records_are_one_sentence(tables, words):
-    with pytest.raises(ValueError, match=f"^{words}$"):
-        results(tables)
-
-
-def test_a_folder_without_records_is_one_sentence(tmp_path, capsys):
-    assert main(["--render", str(tmp_path)]) == 2
-    assert capsys.readouterr().err.startswith(f"policy_placebo: error: {tmp_path} holds no records.jsonl")
-
-
-def test_the_committed_page_is_what_its_records_say():
-    assert (FOLDER / "README.md").read_text() == page.page(read(FOLDER / recorded.RECORDS))
 
 
 @pytest.mark.slow

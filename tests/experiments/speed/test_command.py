@@ -1,8 +1,6 @@
 """`attnjax bench` with suites that measure nothing: files, lines, exit statuses, and what it says of mistakes."""
 
 import ast
-import importlib
-import inspect
 import pathlib
 import subprocess
 import sys
@@ -144,13 +142,6 @@ def test_some_lengths_of_a_suite(monkeypatch, capsys):
     assert "suite at measures at all its lengths: leave out --lengths" in capsys.readouterr().err
 
 
-def test_suites_of_which_lengths_can_be_chosen_read_them():
-    """`fixed` says which do not; a suite that read none would measure at all and record that it did not."""
-    for name, suite in EVERY:
-        source = inspect.getsource(importlib.import_module(f"experiments.speed.suites.{suite.module}"))
-        assert ("settings.lengths(" in source) != suite.fixed, name
-
-
 def test_figure_and_its_absence(monkeypatch, capsys):
     pytest.importorskip("matplotlib", reason="figures need matplotlib, an optional dependency")
     assert main(["bench", "lengths", "--out", "a"]) == 0
@@ -246,11 +237,6 @@ for command in (["bench", "--list"], ["bench", "goood"], ["bench", "--help"]):
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, capture_output=True, text=True)
     assert done.stdout.startswith("attention         causal attention against T")
     assert [line for line in done.stdout.splitlines() if line in ("HEAVY", "LIGHT")] == ["LIGHT"] * 3
-
-
-def test_each_suite_once_in_the_order_of_the_table():
-    assert suites.chosen(["far", "good", "far"]) == ["good", "far"]
-    assert suites.chosen([]) == ["good", "far", "broken", "liar", "lengths", "gone"]
 
 
 @pytest.mark.parametrize(("name", "suite"), EVERY)

@@ -1,0 +1,113 @@
+"""The committed pages and tables of experiments are those that their records give, byte for byte."""
+
+import importlib
+import pathlib
+
+import pytest
+
+from attnjax.report.records import read as read_sweep
+from tests.cases import slow_except
+
+HERE = pathlib.Path(__file__).parents[2] / "experiments"
+
+
+def module(name: str):
+    return importlib.import_module(f"experiments.{name}")
+
+
+def from_results(name: str):
+    """The page of an experiment that has `results.read` and `page.page`."""
+    found = module(f"{name}.results").read(HERE / name / "records.jsonl")
+    return {"README.md": module(f"{name}.page").page(found)}
+
+
+def from_page(name: str):
+    """The page of an experiment that has `page.read` and `page.page`."""
+    page = module(f"{name}.page")
+    return {"README.md": page.page(page.read(HERE / name / "records.jsonl"))}
+
+
+def bfloat16():
+    return {"differences.md": module("bfloat16.__main__").page(read_sweep(HERE / "bfloat16" / "records").runs)}
+
+
+def context_extension():
+    found = module("context_extension.results").read(HERE / "context_extension" / "records.jsonl")
+    suite = module("context_extension.suite_records").read(HERE / "context_extension" / "suite.jsonl")
+    page = module("context_extension.page")
+    return {"README.md": page.page(found, suite), "table.md": page.tables_of(found, suite)}
+
+
+def devices():
+    page = module("devices.page")
+    return {"README.md": page.readme(page.read(HERE / "devices" / "records.jsonl"))}
+
+
+def first_principles():
+    held = module("first_principles.record").read(HERE / "first_principles")
+    return {"README.md": module("first_principles.page").render(held)}
+
+
+def head_specialization():
+    found = module("head_specialization.measure").read(HERE / "head_specialization" / "results")
+    summary = module("head_specialization.summary")
+    return {"results/table.md": summary.table(found), "results/claim.md": summary.claim(found)}
+
+
+def length_table():
+    command = module("length_table.__main__")
+    found = command.load(HERE / "length_table" / "records.jsonl")
+    return {name: page(found) for name, page in command.PAGES.items()}
+
+
+def parity():
+    page = module("parity.page")
+    return {page.PAGE: page.page(*page.read(HERE / "parity"))}
+
+
+def published():
+    return module("published.page").files(module("published.collecting").collect(HERE))
+
+
+def rerun(name: str):
+    path, elsewhere = HERE / "rerun" / name / "records.jsonl", module("rerun.elsewhere")
+    if elsewhere.holds(path):
+        return {"README.md": elsewhere.page(elsewhere.read(path))}
+    return {"README.md": module("rerun.page").page(module("rerun.results").read(path))}
+
+
+def speed():
+    records, table = module("speed.records"), module("speed.table")
+    paths = sorted((HERE / "speed").glob("*/speed.jsonl"))
+    return {f"{path.parent.name}/speed.md": table.markdown(*records.read(path)) for path in paths}
+
+
+RENDERED = {
+    "bfloat16": bfloat16,
+    "context_extension": context_extension,
+    "context_extension_markov": lambda: from_results("context_extension_markov"),
+    "devices": devices,
+    "first_principles": first_principles,
+    "first_unseen_wavelength": lambda: from_results("first_unseen_wavelength"),
+    "head_pruning": lambda: from_results("head_pruning"),
+    "head_specialization": head_specialization,
+    "length_table": length_table,
+    "minilm": lambda: from_page("minilm"),
+    "parity": parity,
+    "policy_placebo": lambda: from_results("policy_placebo"),
+    "published": published,
+    "reading_positions": lambda: from_results("reading_positions"),
+    "rerun/copy_alibi": lambda: rerun("copy_alibi"),
+    "rerun/length_buckets": lambda: rerun("length_buckets"),
+    "rerun/rope_vs_sinusoidal": lambda: rerun("rope_vs_sinusoidal"),
+    "smollm2": lambda: from_page("smollm2"),
+    "speed": speed,
+    "unseen_phase": lambda: from_results("unseen_phase"),
+}
+
+
+@pytest.mark.parametrize("name", slow_except(RENDERED, *(name for name in RENDERED if name != "published")))
+def test_the_committed_pages_are_those_of_the_records(name):
+    rendered = RENDERED[name]()
+    assert rendered
+    assert [file for file, text in rendered.items() if (HERE / name / file).read_text(encoding="utf-8") != text] == []
