@@ -35,7 +35,7 @@ def attnjax(platform: str, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
 
 
-@pytest.mark.quick("run-nonsense", "show-tpu")
+@pytest.mark.quick("run-nonsense")
 @pytest.mark.parametrize("platform", ["tpu", "nonsense"])
 @pytest.mark.parametrize(
     "words", [["run", "tiny.json", "--out", "out"], ["show", "tiny.json"]], ids=lambda words: words[0]

@@ -257,6 +257,7 @@ def test_positions_from_content_are_not_the_indices(encoding, message):
             attend(encoding=encoding, params=params, mask=CAUSAL, **pos)
 
 
+@pytest.mark.quick("cope")
 @pytest.mark.parametrize("name", LEARN)
 def test_learned_encodings_need_their_parameters(name):
     encoding = aj.encoding(name)

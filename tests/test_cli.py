@@ -371,6 +371,7 @@ def test_workers_from_the_command_line(capsys):
     assert "4 runs: 4 done" in capsys.readouterr().out
 
 
+@pytest.mark.quick("15")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_saves_and_says_so_in_the_exit_status(folder, number):
     slow = ["task.options.work=100000", "train.steps=200"]

@@ -65,6 +65,7 @@ def test_a_dry_run_says_what_has_failed(capsys):
     assert last_line(capsys) == "8 runs: 4 done, 4 failed, in runs/small"
 
 
+@pytest.mark.quick("train.steps=3", "--out damaged")
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -106,6 +107,7 @@ def test_the_error_of_another_sweep_compares_with_a_run_that_is_not_planned(caps
     assert '(model.encoding.name is "cope" instead of "nope")' in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_the_error_of_another_sweep_finds_the_nearest_run_among_many(capsys):
     assert main(["sweep", "small", *FAKE, "--over", "seed=" + ",".join(map(str, range(70)))]) == 0
     assert main(["sweep", "small", *FAKE, "--over", "seed=69", "train.batch=9"]) == 2

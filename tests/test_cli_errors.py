@@ -123,6 +123,7 @@ def sweep(folder: pathlib.Path, *options: str, **named) -> subprocess.CompletedP
     return subprocess.run(command, cwd=folder, env=environment, stderr=subprocess.PIPE, text=True, check=False, **named)
 
 
+@pytest.mark.quick("-options0")
 @pytest.mark.parametrize("options", [[], ["--workers", "2", "--threads", "1"]])
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 def test_a_sweep_whose_output_nobody_reads_trains_to_the_end(tmp_path, options, unbuffered):
@@ -137,6 +138,7 @@ def test_a_sweep_whose_output_nobody_reads_trains_to_the_end(tmp_path, options, 
     assert list(statuses(load(tmp_path / "out")).values()) == ["done", "done"]
 
 
+@pytest.mark.slow
 def test_a_sweep_whose_output_a_full_disk_takes_trains_to_the_end_and_says_how_it_ended(tmp_path):
     if not os.path.exists("/dev/full"):
         pytest.skip("needs /dev/full")
@@ -148,6 +150,7 @@ def test_a_sweep_whose_output_a_full_disk_takes_trains_to_the_end_and_says_how_i
     assert list(statuses(load(tmp_path / "out")).values()) == ["done", "failed"]
 
 
+@pytest.mark.slow
 def test_a_character_that_standard_output_has_not_is_written_as_its_code(tmp_path):
     (tmp_path / "broken.py").write_text(BROKEN, encoding="utf-8")
     done = sweep(tmp_path, "--trainer", "broken:train", env={"PYTHONIOENCODING": "latin-1"}, encoding="latin-1")

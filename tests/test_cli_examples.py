@@ -48,7 +48,13 @@ def saved(where: str) -> list[tuple[str, str]]:
 SHOWN = {(where, line) for where, text in {**helps(), **pages()}.items() for line in commands(text)}
 
 
-@pytest.mark.parametrize(("where", "line"), sorted(SHOWN))
+def shown() -> list:
+    """Every command with its place; those of the experiments are slow."""
+    slow = lambda where: pytest.mark.slow if where.startswith("experiments/") else ()
+    return [pytest.param(where, line, marks=slow(where)) for where, line in sorted(SHOWN)]
+
+
+@pytest.mark.parametrize(("where", "line"), shown())
 def test_a_command_that_is_shown_can_be_typed(where, line, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for path, config in saved(where):

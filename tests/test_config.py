@@ -263,6 +263,7 @@ json_values = st.recursive(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=200)
 @given(st.dictionaries(st.sampled_from([*RunConfig.__dataclass_fields__, "typo"]), json_values, max_size=3))
 def test_any_table_is_parsed_or_refused(table):

@@ -78,6 +78,7 @@ def test_a_config_cut_anywhere_is_read_or_refused_by_name(tmp_path, capsys):
     assert load(path).config["name"] == "é"
 
 
+@pytest.mark.quick("folder-json", "fifo-py", "large-json")
 @pytest.mark.parametrize("ending", ["json", "py"])
 @pytest.mark.parametrize("kind", ["folder", "fifo", "zero", "loop", "large"])
 def test_what_is_no_file_is_told_and_not_waited_for(tmp_path, kind, ending):

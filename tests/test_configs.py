@@ -71,6 +71,7 @@ def test_a_config_parses_and_its_cells_differ(name, word):
         assert run.task.length_max < max(run.evaluate.lengths)
 
 
+@pytest.mark.quick("huang-smoke", "kazemnejad-smoke")
 @pytest.mark.parametrize(
     ("name", "word"), [("ruoss", "short"), ("ruoss", "paper-faithful"), ("huang", "smoke"), ("kazemnejad", "smoke")]
 )

@@ -56,8 +56,16 @@ def compiles_much(name: str) -> bool:
         "attnjax.positions.",
         "attnjax.attention.",
         "attnjax.modules.",
-        "attnjax.train.loop",
+        "attnjax.analysis.overview",
+        "attnjax.models.completion",
+        "attnjax.models.folder",
         "attnjax.tasks.forms",
+        "attnjax.tasks.mqar",
+        "attnjax.tasks.state_tracking",
+        "attnjax.train.check",
+        "attnjax.train.loop",
+        "attnjax.train.optimizer",
+        "scripts.site.encodings",
     )
     return name.startswith(heavy) and name not in QUICK
 

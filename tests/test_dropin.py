@@ -151,6 +151,7 @@ def test_any_number_of_batch_axes(lead, qkv):
     np.testing.assert_allclose(out, expected.reshape(q.shape), atol=2e-6)
 
 
+@pytest.mark.quick("bool-shape0", "float32-shape3")
 @pytest.mark.parametrize("shape", [(1, 1, T, T), (B, 1, 1, T), (1, T, T), (B, 1, T, T)])
 @pytest.mark.parametrize("kind", [bool, np.float32])
 def test_masks_that_broadcast(shape, kind, qkv):
@@ -240,7 +241,7 @@ def test_learned_parameters_inside_a_linen_module_get_a_gradient(x):
 # Equinox -------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.quick("index-rope", "index-composed", "given-dynamic_ntk")
+@pytest.mark.quick("index-composed")
 @pytest.mark.parametrize("name", ["nope", "rope", "xpos", "dynamic_ntk", "composed"])
 @pytest.mark.parametrize("q_pos", [None, np.arange(T) * 3], ids=["index", "given"])
 def test_equinox_equals_attend(name, q_pos, x):
@@ -307,6 +308,7 @@ def function(name, implementation):
     return lambda params, q, k, v: fixed(q, k, v, params=params)
 
 
+@pytest.mark.quick("dense-cope", "chunked-t5")
 @SOME
 @BOTH
 def test_vmap_over_models_equals_one_at_a_time(name, implementation, qkv):
@@ -320,6 +322,7 @@ def test_vmap_over_models_equals_one_at_a_time(name, implementation, qkv):
         np.testing.assert_allclose(together[i], alone(params, *arrays), atol=2e-6)
 
 
+@pytest.mark.quick("dense-cope")
 @SOME
 @BOTH
 def test_remat_does_not_change_gradients(name, implementation, qkv):
@@ -330,6 +333,7 @@ def test_remat_does_not_change_gradients(name, implementation, qkv):
     assert all(np.abs(leaf).max() > 1e-4 for leaf in jax.tree.leaves(plain))
 
 
+@pytest.mark.quick("dense-cope")
 @SOME
 @BOTH
 def test_scan_over_layers_equals_a_loop(name, implementation, qkv):
@@ -343,7 +347,7 @@ def test_scan_over_layers_equals_a_loop(name, implementation, qkv):
     np.testing.assert_allclose(scanned, looped, atol=2e-6)
 
 
-@pytest.mark.quick("batch-chunked-t5", "heads-dense-cope")
+@pytest.mark.quick("heads-dense-cope")
 @SOME
 @BOTH
 @pytest.mark.parametrize("axis", ["batch", "heads"])
@@ -365,6 +369,7 @@ def test_shard_map(name, implementation, axis, qkv):
     jax.tree.map(functools.partial(np.testing.assert_allclose, atol=2e-5), *map(value_and_gradients, (sharded, attend)))
 
 
+@pytest.mark.slow
 @SOME
 def test_forward_mode_in_dense(name, qkv, x64):
     attend = function(name, "dense")
@@ -379,12 +384,14 @@ def test_forward_mode_in_dense(name, qkv, x64):
     np.testing.assert_allclose(slope, (run(*moved[0]) - run(*moved[1])) / (2 * step), atol=1e-7)
 
 
+@pytest.mark.slow
 def test_forward_mode_in_chunked_fails_clearly(qkv):
     attend = function("rope", "chunked")
     with pytest.raises(TypeError, match="forward-mode autodiff"):
         jax.jvp(attend, (None, *qkv), (None, *qkv))
 
 
+@pytest.mark.quick("t5")
 @SOME
 def test_double_precision_in_both_implementations(name, qkv, x64):
     double = lambda tree: jax.tree.map(lambda leaf: leaf.astype(jnp.float64), tree)

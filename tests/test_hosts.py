@@ -99,6 +99,7 @@ def test_a_process_whose_others_do_not_come_asks_to_be_started_again(tmp_path):
     assert "within 1 s; this is process 1\n" in done.stderr
 
 
+@pytest.mark.slow
 def test_processes_with_different_configs_do_not_train(tmp_path):
     own = ((), ("train.batch=8",))
     for code, _, errors in together(tmp_path, "run", "tiny.json", "--out", "out", each=own):

@@ -12,11 +12,9 @@ import pytest
 
 from attnjax.cli import main
 from attnjax.cli.interruption import after_imports
-from tests.cases import slow_except
 
 ROOT = pathlib.Path(__file__).parents[1]
 TINY = {"task": {"name": "bucket_sort", "length_max": 4}, "model": {"layers": 1, "model": 8, "heads": 1, "hidden": 8}}
-LAST_LINE = "evaluation_programs     4\n"
 ARMED = """
 import os, signal, sys, threading
 from attnjax.cli import main
@@ -43,8 +41,8 @@ def heed_interruptions():
     signal.signal(signal.SIGINT, before)
 
 
-@pytest.mark.parametrize("moment", slow_except([0.0, 0.04, 0.08, 0.14, 0.2, 0.3, 0.45, 0.6, 0.9], 0.04))
-def test_an_interruption_in_the_first_second_is_130_without_a_traceback(tmp_path, moment):
+@pytest.mark.parametrize("moment", [0.0, 0.04])
+def test_an_interruption_while_modules_are_imported_is_130_without_a_traceback(tmp_path, moment):
     (tmp_path / "tiny.json").write_text(json.dumps(TINY))
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(
@@ -56,8 +54,7 @@ def test_an_interruption_in_the_first_second_is_130_without_a_traceback(tmp_path
         timeout=120,
         check=False,
     )
-    if not done.stdout.endswith(LAST_LINE):
-        assert (done.returncode, done.stderr) == (130, "attnjax: interrupted\n")
+    assert (done.returncode, done.stderr) == (130, "attnjax: interrupted\n")
 
 
 INTERRUPTS = "import os, signal, time\nos.kill(os.getpid(), signal.SIGINT)\ntime.sleep(0.2)\nended = True\n"

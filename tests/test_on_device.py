@@ -29,6 +29,7 @@ def small(monkeypatch, tmp_path):
     on_device.truths.cache_clear()
 
 
+@pytest.mark.slow
 def test_compares_with_the_oracle_once(small, monkeypatch, capsys):
     assert on_device.main(["alibi", "--out", str(small)]) == 0
     assert [line.rsplit(maxsplit=1)[0] for line in capsys.readouterr().out.splitlines()] == [
@@ -45,6 +46,7 @@ def test_compares_with_the_oracle_once(small, monkeypatch, capsys):
     assert on_device.main(["alibi", "--out", str(small)]) == 0
 
 
+@pytest.mark.slow
 def test_a_wrong_result_fails_and_is_told(small, monkeypatch):
     attention = on_device.attention
 
@@ -73,6 +75,7 @@ def test_unknown_encoding(capsys):
     assert "the matrix has no encoding ropes; it has nope, rope" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_parts_of_several_processes_become_one_page(small):
     """In the order of the matrix, and once each; records that differ or come from elsewhere are refused."""
     parts = [str(small / name) for name in ("alibi", "nope", "both")]
@@ -163,6 +166,7 @@ def test_the_kernel_of_cudnn_runs_under_known_masks_in_sixteen_bits(kernel, caps
     assert "5 cases in 1 implementations (cudnn)" in (kernel.out / "README.md").read_text()
 
 
+@pytest.mark.slow
 def test_a_kernel_that_ignores_the_window_fails(kernel):
     kernel.window.kept = False
     assert on_device.main(["nope", "--out", str(kernel.out)]) == 1

@@ -237,6 +237,7 @@ def test_a_worker_is_started_with_the_command_that_the_plan_tells_and_refused_wi
     assert main(["work", "out", *FAKE]) == 0, "nothing is left to train"
 
 
+@pytest.mark.slow
 def test_a_worker_with_a_mesh_that_is_not_there_is_refused(capsys):
     assert main(["sweep", "one.py", "model.encoding=alibi", "--out", "out", "--plan"]) == 0
     assert refused(capsys, "work", "out", "--mesh", "data=4096").startswith("attnjax: error: the mesh data=4096 needs")

@@ -28,7 +28,7 @@ def assert_same_bits(found, expected, names):
         np.testing.assert_array_equal(found[name], expected[name], err_msg=name)
 
 
-@pytest.mark.quick("t5")
+@pytest.mark.slow
 @pytest.mark.parametrize("name", spread.ENCODINGS)
 def test_a_ring_over_two_processes_equals_one_device(tmp_path, name):
     """Two devices of each. What no sum over all devices is part of has the bits of four devices of one process."""

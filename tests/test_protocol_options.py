@@ -86,6 +86,7 @@ def test_begin_stands_before_the_input():
     np.testing.assert_array_equal(b.answer, a.answer + 1)
 
 
+@pytest.mark.slow
 def test_the_tail_counts_in_the_loss_of_an_encoder_and_never_in_its_tests():
     # binary_addition answers with length + 1 tokens: the sum, `end`, zeros.
     tail, task = make({"name": "binary_addition", "form": "encoder", "length_min": 6, "tail": True})
@@ -108,6 +109,7 @@ def test_options_of_answers_are_refused_for_tasks_without():
 # Positions
 
 
+@pytest.mark.slow
 def test_both_sequences_of_a_pair_have_positions_of_their_own():
     """Those that a policy draws reach the encoder and the decoder."""
     positions = {"policy": "randomized", "maximum": 60}
@@ -146,6 +148,7 @@ def test_randomized_positions_ascend_over_the_real_tokens():
     assert abs(np.mean(found[:, 0] == 0) - 0.5) < 4 * np.sqrt(0.25 / 400)
 
 
+@pytest.mark.quick("randomized")
 @pytest.mark.parametrize("policy", ["randomized", "offset"])
 def test_a_batch_may_share_its_sample_and_layers_may_have_their_own(policy):
     shared = spread(policy, n=6, size=8, maximum=99, rows=6, sample_per="batch")
@@ -191,6 +194,7 @@ def test_abacus_shifts_all_numbers_of_an_example_alike_in_training():
     assert set(start.ravel().tolist()) == set(range(50))
 
 
+@pytest.mark.quick("{'sample_per_layer': True}")
 @pytest.mark.parametrize("options", [{}, {"sample_per_layer": True}, {"sample_per": "batch"}], ids=str)
 def test_abacus_shifts_both_sides_of_a_pair_alike(options):
     """Digits of equal significance share a position, in the source and in the answer; other policies draw for each side."""
@@ -226,6 +230,7 @@ def test_abacus_needs_digits():
             refuse()
 
 
+@pytest.mark.slow
 def test_a_step_of_training_takes_positions_for_each_layer():
     options = {"policy": "randomized", "maximum": 64, "sample_per_layer": True, "at_test": "same"}
     run, task = make(positions=options)
@@ -255,6 +260,7 @@ def filled(kind, **fields):
     return jax.tree.map(lambda leaf: jnp.asarray(0.5 * draw.normal(size=leaf.shape), leaf.dtype), abstract)
 
 
+@pytest.mark.slow
 def test_layers_with_their_own_positions():
     stack = filled(Stack, encoding=RoPE(), layers=2)
     x = jnp.asarray(np.random.default_rng(1).normal(size=(2, 3, 8)), jnp.float32)
@@ -291,6 +297,7 @@ def silent(**fields):
     return model
 
 
+@pytest.mark.quick("fields0-True")
 @pytest.mark.parametrize(
     ("fields", "dropped"),
     [
@@ -325,6 +332,7 @@ def test_start_of_embeddings_and_bias_of_the_output():
     np.testing.assert_allclose(embedding.logits(x) - before, np.arange(300.0)[None, None], atol=1e-4)
 
 
+@pytest.mark.quick("True")
 @pytest.mark.parametrize("scan_layers", [False, True])
 def test_layers_can_start_as_those_of_gpt2(scan_layers):
     """Deviation 0.02 of all matrices, and 0.02 / sqrt(2 L) of the two that write to the residual stream."""
@@ -355,6 +363,7 @@ def test_layers_start_as_before_without_the_options_and_one_without_the_other():
 # Dropout in tests
 
 
+@pytest.mark.slow
 def test_dropout_in_tests_is_off_unless_asked_for_and_repeats():
     found = {}
     for drops in (False, True):

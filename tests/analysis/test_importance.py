@@ -41,6 +41,7 @@ def test_gradients_are_finite_differences(x64, last):
     np.testing.assert_allclose(gate_gradients(model, tokens, at, last), expected, rtol=1e-5, atol=1e-7)
 
 
+@pytest.mark.slow
 def test_every_document_has_its_own_gradient():
     model, tokens = planted_models.subject(), planted_models.documents()
     together = gate_gradients(model, tokens)

@@ -40,6 +40,7 @@ def test_heads_written_by_hand_are_found():
     assert lines[3].split()[1] == "1.000"
 
 
+@pytest.mark.slow
 def test_its_numbers_are_those_of_the_single_functions():
     subject, tokens = planted.drawn(planted.config(layers=2)), planted.tokens(20)
     found = head_scores(subject, tokens)
@@ -69,6 +70,7 @@ def test_a_run_is_shown_held_out_examples_of_its_task():
     assert found.entropy.shape == (2, 2)
 
 
+@pytest.mark.slow
 def test_targets_of_a_parser_are_patterns_too():
     sources = [
         read_source(f"f{number}.py", (CODE + f"x{number} = add({number}, [1])\n").encode()) for number in range(6)
@@ -83,6 +85,7 @@ def test_targets_of_a_parser_are_patterns_too():
         jax.tree.map(np.testing.assert_array_equal, found.patterns[name], scored[name])
 
 
+@pytest.mark.slow
 def test_windows_of_one_file_are_one_document(tmp_path):
     """Every file is one byte again and again, so that a window tells its file."""
     for i in range(60):

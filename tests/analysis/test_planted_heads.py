@@ -73,6 +73,7 @@ def test_a_circuit_without_its_first_layer_finds_nothing():
     assert standing(measured(LoadedModel(model))[1]) == {}
 
 
+@pytest.mark.quick("0-rope")
 @pytest.mark.parametrize("encoding", [NoPE(), RoPE()], ids=["nope", "rope"])
 @pytest.mark.parametrize("seed", [0, 1])
 def test_random_numbers_have_no_heads(encoding, seed):

@@ -72,6 +72,7 @@ def test_shuffled_positions_cannot_be_learned():
     assert linear_probe(TARGET[None, ..., None].astype(float), mixed, FITTED).within.value[0] < 0.05
 
 
+@pytest.mark.slow
 def test_sinusoids_are_read_from_the_input_and_tokens_say_nothing():
     """The input of the first layer: sines of the position and a token, or a token alone."""
     tokens = planted_models.documents(DOCUMENTS, LENGTH)

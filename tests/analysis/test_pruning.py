@@ -37,6 +37,7 @@ def test_heads_that_reach_nothing_go_for_free_and_the_one_that_does_not():
     np.testing.assert_array_equal(alone[:, ONLY], curve.loss[6] - curve.loss[0])
 
 
+@pytest.mark.quick("3")
 @pytest.mark.parametrize("last", [None, 3])
 def test_loss_and_accuracy_are_those_of_the_gated_logits(last):
     model = planted_models.subject()

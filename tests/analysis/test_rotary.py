@@ -30,6 +30,7 @@ def test_mean_scores_of_a_head_that_is_known():
     assert not found[0, 1].any()
 
 
+@pytest.mark.quick("half-heads0")
 @pytest.mark.parametrize(
     ("layout", "heads"), [("half", {}), ("interleaved", {"heads": 4, "kv_heads": 2, "model": 32, "head_dim": 8})]
 )

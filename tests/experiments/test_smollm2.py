@@ -6,6 +6,7 @@ import pathlib
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 import attnjax as aj
 from experiments.smollm2 import converting, page

@@ -49,6 +49,7 @@ def test_every_score_is_that_of_head_scores(subject):
     assert scored == f"Means over 64 held-out sequences of {found.tokens.shape[1]} tokens."
 
 
+@pytest.mark.slow
 def test_the_text_names_targets_baseline_chance_and_rule(subject):
     about = {one.name: one.about for one in head_grids(subject)[0]}
     found = head_scores(subject).patterns["induction"]

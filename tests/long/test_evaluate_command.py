@@ -250,6 +250,7 @@ def test_published_weights_and_a_length_that_they_cannot_read(published, capsys)
     assert "| 100 % | 0.0 / " in printed
 
 
+@pytest.mark.slow
 def test_perplexity_alone_is_that_of_the_whole_file(here, capsys):
     """The numbers of the table, from the losses of a pass of the model over each window."""
     data = bytes(np.random.default_rng(0).integers(0, 256, 101).tolist())
@@ -312,6 +313,9 @@ def test_perplexity_of_published_weights_where_they_can_read(published, capsys):
     assert "must be UTF-8 for a model with a tokenizer: byte 1 is no part of a character" in capsys.readouterr().err
 
 
+@pytest.mark.quick(
+    "options4---depths is for models that read text; ", "options6-must name each length once, got '1k,1024'"
+)
 @pytest.mark.parametrize(
     ("options", "message"),
     [

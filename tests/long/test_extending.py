@@ -115,6 +115,7 @@ def tokens(T):
     return np.random.default_rng(0).integers(97, 123, T).tolist()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("encoding", "method", "trained"),
     [

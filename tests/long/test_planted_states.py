@@ -57,6 +57,7 @@ def measured(tmp_path, monkeypatch):
     return measure
 
 
+@pytest.mark.quick("mqar")
 @pytest.mark.parametrize("name", slow_except(TASKS, *QUICK))
 def test_who_follows_the_rule_scores_everything_at_every_length(name, measured):
     """The loss is that of a logit of 20 among zeros."""
@@ -66,7 +67,7 @@ def test_who_follows_the_rule_scores_everything_at_every_length(name, measured):
         assert scores["loss_nonoverlapping"] == pytest.approx(np.log1p((vocab - 1) * np.exp(-planted.SURE)), abs=1e-6)
 
 
-@pytest.mark.quick("mqar", "A5", "cot")
+@pytest.mark.quick("mqar")
 @pytest.mark.parametrize(
     ("name", "window", "within", "past", "spread"),
     [

@@ -109,7 +109,7 @@ def count():
     return lambda text: len(made.encode(text).ids)
 
 
-@pytest.mark.quick("fwe")
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TASKS)
 def test_a_tokenizer_reads_few_texts_for_a_sample(name, count):
     """Reading takes most of the time; of fwe, one draw may have half as many tokens again as another of its size."""

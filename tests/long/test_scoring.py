@@ -141,7 +141,7 @@ def test_endings_of_a_prompt_that_is_read_once_cost_what_whole_rows_do(encoding,
             np.testing.assert_allclose(one, other, rtol=2e-5, atol=2e-5)
 
 
-@pytest.mark.quick("longrope")
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "scaling", [DynamicNTK(4.0, 16), LongRoPE((1.0,) * 4, (3.0,) * 4, 42)], ids=["ntk", "longrope"]
 )

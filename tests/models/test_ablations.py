@@ -46,6 +46,7 @@ def folder(path, name: str):
     return path
 
 
+@pytest.mark.quick("gpt2 alibi", "t5 alibi", "llama kerple")
 @pytest.mark.parametrize("name", ABLATIONS)
 def test_weights_are_kept_where_they_fit(tmp_path, name):
     encoding, unused, count = ABLATIONS[name]
@@ -131,6 +132,7 @@ OTHER_PARTS = {
 QUICK = ("gpt2 bias=False", "llama norm_position=post", "bloom kv_heads=1", "llama activation=gelu")
 
 
+@pytest.mark.quick("bloom kv_heads=1")
 @pytest.mark.parametrize("name", slow_except(OTHER_PARTS, *QUICK))
 def test_parts_that_the_new_model_lacks_or_has_in_another_shape(tmp_path, name):
     fields, unused, new = OTHER_PARTS[name]

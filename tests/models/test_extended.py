@@ -24,7 +24,7 @@ FAMILIES = {
     "gpt_neox": ("gpt_neox", {**SIZES, "rotary_pct": 0.5, "max_position_embeddings": TRAINED}),
 }
 METHODS = (*EXTENSIONS, "rerope+log_n")
-QUICK = [("mistral", "streaming_llm"), ("gpt_neox", "self_extend")]
+QUICK = [("mistral", "streaming_llm")]
 
 
 def model(family: str, layers: int = 2):

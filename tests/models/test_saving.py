@@ -35,6 +35,7 @@ def assert_equal(one: dict, other: dict) -> None:
         np.testing.assert_array_equal(np.asarray(one[name]), np.asarray(other[name]), err_msg=str(name))
 
 
+@pytest.mark.quick("float32-fused", "bfloat16-plain")
 @pytest.mark.parametrize("family", TOYS)
 @pytest.mark.parametrize("dtype", [np.float32, np.float16, BFLOAT16])
 def test_round_trip_is_bit_equal(tmp_path, family, dtype):

@@ -235,6 +235,7 @@ def test_texts_are_those_of_the_tokens(speaker):
     assert len({*found}) == 3
 
 
+@pytest.mark.quick("4")
 @pytest.mark.parametrize("chunk", [1, 4, 30])
 def test_streamed_text_is_the_text(speaker, chunk):
     loaded, tokenizer = speaker

@@ -33,6 +33,7 @@ def test_tensors_come_back(name):
 ABLATIONS = {"alibi": ALiBi(symmetric=True), "none": NoPE(), "longer": compose(Learned(20), T5Bias(bidirectional=True))}
 
 
+@pytest.mark.quick("gpt2-alibi", "t5-longer", "llama-none", "transformer-alibi")
 @pytest.mark.parametrize("encoding", ABLATIONS)
 @pytest.mark.parametrize("name", ["gpt2", "bert", "t5", "bloom", "llama", "smollm3", "transformer"])
 def test_another_encoding_keeps_the_other_weights(name, encoding):

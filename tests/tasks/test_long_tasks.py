@@ -66,6 +66,7 @@ def test_mqar_gaps_have_the_power_law_of_the_length_and_not_of_the_batch(power):
         assert (np.abs(found - expected) < 5 * np.sqrt(expected * (1 - expected) / count)).all()
 
 
+@pytest.mark.slow
 def test_mqar_grows_in_length_and_pairs_apart():
     for pairs, length in ((2, 60), (6, 60), (6, 24)):
         made = sampled(MQAR(vocab=128, pairs=pairs), length)

@@ -14,6 +14,7 @@ from attnjax.tasks import TASKS, Copy, EvenPairs, Example, Parity, UniqueCopy, t
 from tests.tasks import cases, oracle
 
 
+@pytest.mark.quick("even_pairs", "compute_sqrt")
 @pytest.mark.parametrize("name", ["even_pairs", "stack_manipulation", "majority", "compute_sqrt"])
 def test_sampling_is_pure_and_maps_over_keys(name):
     t = task(name)

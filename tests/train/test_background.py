@@ -63,6 +63,7 @@ def test_steps_go_on_while_a_slow_disk_saves_and_the_bits_are_the_same(populatio
     assert no_thread_is_left()
 
 
+@pytest.mark.quick("8")
 @pytest.mark.parametrize("bad", [8, 40])
 def test_a_save_that_fails_ends_the_run_by_the_next_one(population, recorder, folders, monkeypatch, bad):
     real = checkpoint.write
@@ -82,6 +83,7 @@ def test_a_save_that_fails_ends_the_run_by_the_next_one(population, recorder, fo
     assert no_thread_is_left()
 
 
+@pytest.mark.slow
 def test_a_full_disk_is_the_reason_of_the_run(tiny, tmp_path, monkeypatch):
     def full(*_):
         raise OSError(errno.ENOSPC, "No space left on device")

@@ -54,6 +54,7 @@ def test_a_model_that_answers_as_a_bigram_has_its_loss(run):
     )
 
 
+@pytest.mark.slow
 def test_the_manifest_of_a_run_has_them(run, tmp_path):
     context = Recorder()
     (tmp_path / "0").mkdir()

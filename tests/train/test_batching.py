@@ -145,6 +145,7 @@ def test_members_train_in_turn_where_their_batches_are_large(tiny):
     assert found(1, buckets=4), "a switch under vmap computes every branch"
 
 
+@pytest.mark.slow
 def test_members_in_turn_have_the_numbers_of_vmapped_members(tiny):
     """The programs round differently: after three steps parameters agree to 1e-5 of the largest."""
     runs = [dataclasses.replace(tiny, seed=seed, data_seed=seed) for seed in range(3)]
@@ -160,6 +161,7 @@ def test_members_in_turn_have_the_numbers_of_vmapped_members(tiny):
     assert len(set(losses[:, 0].tolist())) == 3, "each member has its own seed"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("platform", ["cuda", pytest.param("tpu", marks=pytest.mark.slow)])
 def test_a_program_for_an_accelerator_is_made_on_a_cpu_without_a_switch(tiny, small, platform):
     """Where it is made does not matter: members are mapped there, not taken in turns, and no padding is cut."""

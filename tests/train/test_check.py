@@ -45,6 +45,7 @@ def compiles(monkeypatch):
     return asked
 
 
+@pytest.mark.quick("cope")
 @pytest.mark.parametrize("encoding", slow_except(ENCODING_NAMES, "rope", "cope"))
 def test_every_encoding_passes_in_a_decoder(encoding, compiles):
     changes = {f"model.{name}": value for name, value in VISIBLE.get(encoding, {}).items()}
@@ -61,11 +62,13 @@ def test_first_keys_without_their_window_are_refused_before_anything_compiles(en
     assert not compiles
 
 
+@pytest.mark.quick("encoder")
 @pytest.mark.parametrize("form", ["encoder", "encoder_decoder"])
 def test_other_forms_pass(form):
     check(run({"task.form": form, "model.attention_dropout": 0.1}))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "model", [{"layers": 3, "windows": [2, None, 2]}, {"layers": 3, "window": 2, "scan_layers": True}]
 )
@@ -204,6 +207,7 @@ def test_double_precision_passes_where_it_is(x64):
     check(run({"model.dtype": "float64", "model.param_dtype": "float64"}))
 
 
+@pytest.mark.slow
 def test_layers_that_differ_are_all_traced():
     layers = ["rope", "nope", {"name": "alibi", "options": {"symmetric": True}}, "fire"]
     check(run({"model.layers": 4, "model.encoding": layers}))
@@ -211,6 +215,7 @@ def test_layers_that_differ_are_all_traced():
         check(run({"model.layers": 4, "model.encoding": layers, "model.implementation": "xla"}))
 
 
+@pytest.mark.slow
 def test_a_table_need_not_cover_padding():
     """19 rows for the 19 tokens of length 9, which a bucket pads to 25: what is past the table is NaN, and counts nowhere."""
     exact = run({"model.encoding": {"name": "learned", "options": {"length": 19}}, "evaluate.bucket_sizes": [12]})

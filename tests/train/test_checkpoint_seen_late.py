@@ -67,9 +67,7 @@ class Cached:
         return call
 
 
-@pytest.mark.quick(
-    "newest missing-until it changes the folder", "newest missing-for good", "deleted ones alone-for good"
-)
+@pytest.mark.slow
 @pytest.mark.parametrize("always", [False, True], ids=["until it changes the folder", "for good"])
 @pytest.mark.parametrize("listing", LISTINGS)
 def test_whatever_listing_the_heir_of_a_run_sees_it_ends_with_the_same_bits(

@@ -26,6 +26,7 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
+@pytest.mark.slow
 def test_a_loss_that_is_not_finite_fails_its_run_and_no_other(folder, capsys):
     command = ["sweep", "tiny.json", "--over", "train.learning_rate=1e-3,1e30", "--out", "out"]
     (folder / "out").mkdir()
@@ -116,6 +117,7 @@ def test_a_checkpoint_that_does_not_fit_fails_its_run_and_leaves_the_one_before(
     assert (found.step, found.state["w"].tolist()) == (1, list(range(2**10)))
 
 
+@pytest.mark.slow
 def test_a_run_that_is_added_to_a_sweep_throws_no_other_back_and_keeps_its_checkpoints(folder):
     config = parse(json.loads((folder / "tiny.json").read_text()))
     store, stop = prepare(folder / "out", "tiny", plan(config, seeds(1))), Stop()

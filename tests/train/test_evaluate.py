@@ -48,6 +48,7 @@ def test_exact_match_is_that_of_greedy_decoding(trained):
     assert np.array_equal(found["exact_match_oracle_length"], given), "all but the token that ends the answer"
 
 
+@pytest.mark.slow
 def test_logits_that_are_nan_answer_nothing(trained):
     """The largest of them would be that of token 0, which is often right."""
     run, trainer, params = trained
@@ -69,6 +70,7 @@ def _decoder(trainer, params):
     return model
 
 
+@pytest.mark.slow
 def test_padding_to_a_larger_bucket_changes_nothing(trained):
     run, trainer, params = trained
     tight = dataclasses.replace(run, evaluate=dataclasses.replace(run.evaluate, bucket_sizes=(6, 9)))

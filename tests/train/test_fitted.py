@@ -148,6 +148,7 @@ def test_a_member_ends_with_the_parameters_of_its_step_and_the_others_go_on_as_i
         assert (folders[int(name)] / FILE).exists() == (name in expected)
 
 
+@pytest.mark.slow
 def test_stopped_and_resumed_before_and_after_members_end_is_bitwise_the_same(whole, tmp_path):
     """Each part takes a few strides: before the first end, between the two ends, after them."""
     context, parts = Recorder(stop_after=0), made(tmp_path)

@@ -12,6 +12,7 @@ from attnjax.train import train
 FROZEN = pathlib.Path(__file__).parents[1] / "frozen"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("version", [path.name for path in sorted(FROZEN.iterdir()) if path.is_dir()])
 def test_a_run_that_an_earlier_version_began_is_finished(tmp_path, version):
     root = pathlib.Path(shutil.copytree(FROZEN / version, tmp_path / version))

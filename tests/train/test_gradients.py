@@ -79,6 +79,7 @@ def test_the_other_member_of_its_population_goes_on_unharmed(tiny, recorder, fol
     assert found[2e-3] == found[FAST]
 
 
+@pytest.mark.slow
 def test_clipping_hides_what_overflowed_so_the_norm_is_that_of_before(tiny, poisoned):
     """Finite entries over a norm of infinity are 0: without a check the run would stand still."""
     poisoned(3e38)

@@ -50,7 +50,7 @@ def largest(names: list[str]) -> dict[str, object]:
     return {name: [LARGEST[name]] if name in LISTS else LARGEST[name] for name in names}
 
 
-@pytest.mark.quick("train.batch")
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SIZES)
 def test_a_size_at_its_largest_is_described_and_checked(name):
     assert answered(largest([name])) == 2

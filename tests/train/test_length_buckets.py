@@ -27,6 +27,7 @@ def drawn(request, tiny):
     return [jax.tree.map(lambda leaf, step=step: leaf[step], jax.device_get(made)) for step in range(STEPS)]
 
 
+@pytest.mark.quick("decoder")
 def test_the_smallest_bucket_that_fits_loses_no_token(drawn):
     found = set()
     for made in drawn:

@@ -372,6 +372,7 @@ def sweep():
 '''
 
 
+@pytest.mark.slow
 def test_the_command_line_takes_a_mesh_and_the_manifest_has_it(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "small.py").write_text(CONFIG)

@@ -73,6 +73,7 @@ def test_the_list_is_of_functions_of_optax_and_says_which_decay_weights():
         assert ("weight_decay" in parameters) == (name in DECAYING), name
 
 
+@pytest.mark.quick("adamw", "lion", "adafactor", "sgd", "lamb")
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_a_population_updates_as_optax_does_with_plain_numbers(name):
     decays = DECAYS if name in DECAYING else 0 * DECAYS
@@ -129,6 +130,7 @@ def test_a_population_of_other_optimizers_is_a_population_of_its_own(tiny):
     assert len(groups([tiny, changed(tiny, optimizer={"name": "lion"})])) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["adafactor", "sgd"])
 def test_further_optimizers_pass_the_check(tiny, name):
     options = {"momentum": 0.9, "nesterov": True} if name == "sgd" else {"factored": False}

@@ -62,6 +62,7 @@ def trace(trainer, run):
     return state, after, jaxpr.jaxpr
 
 
+@pytest.mark.slow
 def test_matrices_are_multiplied_in_bfloat16(trainers, traced, tiny):
     half, full = (types(jaxpr, "dot_general") for jaxpr in (traced[2], trace(trainers["float32"], tiny)[2]))
     # Queries, keys, values, output, two of the feed-forward layer, scores and weighted values of a layer, and the logits of

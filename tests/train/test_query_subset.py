@@ -18,7 +18,7 @@ from tests.cases import slow_except
 CASES = ("rope", "alibi", "t5")
 
 
-@pytest.mark.quick("rope-encoder")
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["decoder", "encoder"])
 @pytest.mark.parametrize("name", slow_except(CASES, "rope"))
 def test_an_evaluation_of_the_answer_alone_is_that_of_all_rows(tiny, name, form):

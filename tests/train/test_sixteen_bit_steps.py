@@ -56,6 +56,7 @@ def step_of(run):
     return jax.make_jaxpr(trainer.step)(trainer.shapes(), abstract_member(run), *trainer.task.arrays)
 
 
+@pytest.mark.quick("decoder")
 @pytest.mark.parametrize("name", slow_except(STEPS, "decoder", "head gates, sinks, untied", "fox"))
 def test_products_are_of_sixteen_bits_and_sums_are_not(name):
     jaxpr = step_of(run_of(STEPS[name]))
@@ -78,6 +79,7 @@ def gradients(run, params=None):
     return float(loss), np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(found)]), params
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", slow_except(("alibi", "sinusoidal", "nope", "t5", "fox", "repo", "path"), "fox"))
 def test_loss_and_gradient_are_near_those_of_float32(name):
     """A dozen independent roundings in a row of at most 2^-8 each; gradients of two layers were 2^-6 away, losses 2^-9."""
@@ -88,6 +90,7 @@ def test_loss_and_gradient_are_near_those_of_float32(name):
     assert found @ expected > (1 - 2**-10) * np.linalg.norm(found) * np.linalg.norm(expected)
 
 
+@pytest.mark.slow
 def test_gradients_are_summed_over_devices_in_float32():
     """Where a product casts parameters to bfloat16, the sum over devices would be one of bfloat16 numbers."""
     run = run_of(STEPS["decoder"])

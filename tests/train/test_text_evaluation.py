@@ -64,6 +64,7 @@ def test_each_split_is_read_where_it_belongs(regions):
     assert found["c"] == {(6, "train"): 1, (LENGTH, "test"): 1, (9, "validation"): 0}
 
 
+@pytest.mark.quick("test")
 @pytest.mark.parametrize("short", ["validation", "test"])
 def test_a_split_that_is_shorter_than_the_padded_size_is_measured(tmp_path, short):
     """A length of 14 is padded to 20, the longest of the other split, where its own split has crops of 20 or more."""
@@ -91,6 +92,7 @@ def test_training_reads_the_training_split(regions):
     assert set(np.asarray(made.tokens)[np.asarray(made.valid)].tolist()) == set(b"a")
 
 
+@pytest.mark.slow
 def test_no_program_carries_the_corpus(tmp_path):
     """The program of a step is no longer for a longer text: the bytes are its argument."""
     sizes = []
@@ -170,6 +172,7 @@ def test_windows_one_stride_apart_give_the_sliding_loss(model):
     assert abs(whole - expected) > 1e-3, "or the two would not be told apart"
 
 
+@pytest.mark.slow
 def test_the_whole_evaluation_of_the_only_window_there_is(model, tmp_path):
     """The test split has LENGTH + 1 bytes: one crop of LENGTH. Of the shorter ones, too, the last STRIDE count."""
     built, params, apply = model
@@ -209,6 +212,7 @@ def test_each_window_knows_the_document_that_its_last_byte_is_from(tmp_path):
     assert len(set(found.tolist())) > 1
 
 
+@pytest.mark.slow
 def test_documents_stand_beside_the_scores_of_a_run_under_the_name_that_reports_read(regions):
     task = make_task(regions)
     model = build(regions, task)

@@ -37,6 +37,7 @@ def test_a_training_run_and_its_evaluations_compile_once(tiny, population, folde
     assert {record["step"] for record in context.found["0"]} == {8, 16, 24, 32, 40}
 
 
+@pytest.mark.slow
 def test_another_population_of_the_same_shape_compiles_nothing(tiny, population, monkeypatch):
     limit(monkeypatch, Trainer, _start=1, _advance=1)
     trainer = Trainer(tiny, make_task(tiny))
@@ -50,6 +51,7 @@ def test_another_population_of_the_same_shape_compiles_nothing(tiny, population,
         trainer.advance(trainer.start(members(others[:1])), members(others[:1]), 3)
 
 
+@pytest.mark.slow
 def test_an_evaluation_compiles_once_for_each_padded_size(tiny, monkeypatch):
     limit(monkeypatch, Evaluator, _examples=2, _population=2)
     lengths = dataclasses.replace(tiny.evaluate, lengths=(2, 3, 4, 5, 6, 7, 9), bucket_sizes=(6, 12))
@@ -61,6 +63,7 @@ def test_an_evaluation_compiles_once_for_each_padded_size(tiny, monkeypatch):
         list(Evaluator(run, trainer.task, trainer.model)(params))
 
 
+@pytest.mark.slow
 def test_decoding_compiles_once_for_each_shape(monkeypatch):
     model = Decoder(TransformerConfig(11, 8, 1, 2, 8), rngs=nnx.Rngs(0))
     prompts = np.random.default_rng(0).integers(0, 11, (2, 2, 5)).astype(np.int32)
