@@ -5,6 +5,7 @@ The numbers of transformers themselves are compared where torch and transformers
 
 import dataclasses
 import json
+import sys
 
 import jax
 import numpy as np
@@ -18,8 +19,10 @@ from attnjax.models.param_paths import parameters, with_parameters
 from attnjax.models.saving import save
 from attnjax.positions import DynamicNTK, RoPE
 from experiments.parity import comparing
-from experiments.parity.comparing import Difference, cached, ours
+from experiments.parity.command import told
+from experiments.parity.comparing import Difference, cached, difference, differences, ours
 from experiments.parity.inputs import by_length, draw
+from experiments.parity.peer import Numbers
 from tests.models.toys import TENSORS, TOYS, folder
 
 pytestmark = pytest.mark.slow
@@ -83,6 +86,79 @@ def test_no_padding_where_frequencies_depend_on_the_length(plain):
     inputs = draw(found, 8, seed=1)
     assert inputs.valid.all()
     assert cached(found, inputs) is None
+
+
+def test_rows_of_a_comparison(plain):
+    """Padding does not count, names may lack the prefix, and what transformers does not have is an error."""
+    inputs = draw(plain, 4, seed=1)
+    output, gradients = np.ones((2, 4, 11)), {"a": np.ones(2), "b": np.full(2, 1e-9)}
+    other = output.copy()
+    other[1, 0] = 5.0
+    mine, peer = (
+        Numbers(output, np.array(2.0), gradients),
+        Numbers(other, np.array(1.0), {**gradients, "b": np.zeros(2)}),
+    )
+    assert differences(plain, inputs, mine, 2 * output, peer) == [
+        Difference("output", 0.0, 0.0),
+        Difference("output through caches", 1.0, 1.0),
+        Difference("loss", 1.0, 1.0),
+        Difference("gradient of a", 0.0, 0.0),
+        Difference("gradient of b", 1e-9, 1e-6),
+    ]
+    with pytest.raises(ValueError, match="the model of transformers has no b$"):
+        differences(plain, inputs, mine, None, peer._replace(gradients={"a": np.ones(2)}))
+
+
+def test_differences_are_relative_to_the_largest_number():
+    a, b = np.array([1.0, 2.0], np.float32), np.array([1.0, 4.0], np.float32)
+    assert difference("x", a, b) == Difference("x", 2.0, 0.5)
+    assert difference("x", a, b, floor=20.0) == Difference("x", 2.0, 0.1)
+    assert difference("x", 0 * a, 0 * b) == Difference("x", 0.0, 0.0)
+    assert difference("x", a, 0 * b).relative == 1.0
+    with pytest.raises(ValueError, match=r"x: ours has shape \(1,\), theirs \(2,\)"):
+        difference("x", a[:1], b)
+
+
+def test_the_table():
+    found = [Difference("output", 1e-6, 2e-7), Difference("loss", 0.0, 0.0)]
+    found += [Difference(f"gradient of {i}", 1e-6, 1e-6 * i) for i in range(15)]
+    lines, failed = told(found, 1e-3)
+    assert failed == 0
+    assert lines[0].split() == ["largest", "difference", "absolute", "relative"]
+    assert lines[1].split() == ["output", "1.0e-06", "2.0e-07"]
+    assert lines[3].startswith("gradient of 14 ")
+    assert lines[-2:] == ["and 5 gradients with smaller differences", "none of 17 exceed the relative tolerance 0.001"]
+    lines, failed = told([*found, Difference("gradient of nan", float("nan"), float("nan"))], 1.2e-5)
+    assert failed == 3
+    assert lines[3].startswith("gradient of nan")
+    assert lines[-1] == "3 of 18 exceed the relative tolerance 1.2e-05"
+
+
+@pytest.mark.parametrize("missing", ["torch", "transformers"])
+def test_without_the_libraries(monkeypatch, capsys, missing):
+    for name in ("torch", "transformers"):
+        monkeypatch.setitem(sys.modules, name, type(sys)(name))
+    monkeypatch.setitem(sys.modules, missing, None)
+    assert main(["parity", "anywhere"]) == 2
+    expected = f"parity compares with transformers, and {missing} is not installed: pip install torch transformers"
+    assert capsys.readouterr().err == f"attnjax: error: {expected}\n"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--tokens", "0"], "from 1 to 999999999, got '0'"),
+        (["--tolerance", "0"], "must be a number between 0 and 1, got '0'"),
+        (["--tolerance", "nan"], "must be a number between 0 and 1, got 'nan'"),
+        (["--seed", "x"], "from 0 to 2^32 - 1, got 'x'"),
+        (["--dtype", "float16"], "invalid choice: 'float16'"),
+    ],
+)
+def test_mistakes_in_the_command(options, message, capsys):
+    with pytest.raises(SystemExit) as end:
+        main(["parity", "nowhere", *options])
+    assert end.value.code == 2
+    assert message in capsys.readouterr().err
 
 
 def test_the_exit_status_is_that_of_the_numbers(monkeypatch, capsys):

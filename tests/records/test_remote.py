@@ -49,6 +49,7 @@ def files(folder):
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
+@pytest.mark.slow
 def test_a_report_has_the_same_bytes(both, tmp_path):
     here, _ = both
     ours, theirs = tmp_path / "ours", tmp_path / "theirs"

@@ -86,6 +86,7 @@ def one_run(root: Path, **changes: Any) -> None:
     write_run(root, fields, metrics="", results=lines([row | {"length": n, "split": "test"} for n in (10, 20, 40)]))
 
 
+@pytest.mark.quick("my report")
 @pytest.mark.parametrize("name", [None, "my report"])
 def test_a_report_inside_the_sweep_does_not_report_itself(tmp_path: Path, name: str | None):
     one_run(tmp_path)
@@ -136,6 +137,7 @@ def test_hostile_names_reach_no_path_and_break_no_figure(tmp_path: Path):
     assert "<script" not in svg.lower()
 
 
+@pytest.mark.quick("one run", "all failed")
 @pytest.mark.parametrize(
     "case", ["one run", "one length", "infinite", "many lengths", "no training length", "all failed"]
 )

@@ -159,6 +159,7 @@ def test_a_trainer_that_is_not_there_is_told(here):
         check_apart("nothing:train", [], sys.path)
 
 
+@pytest.mark.slow
 def test_the_driver_never_loads_jax_and_its_check_does_not_need_the_accelerator(here):
     code = """
 import sys

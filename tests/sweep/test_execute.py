@@ -72,6 +72,7 @@ def one_failing_of_three():
     return [{"seed": 0}, {"seed": 1, "task.options": {"fail_at": 4}}, {"seed": 2}]
 
 
+@pytest.mark.quick("0-error0-1", "1-error0-None", "23-error1-None")
 @pytest.mark.parametrize("population", [1, None])
 @pytest.mark.parametrize("error", [BrokenPipeError(32, "Broken pipe"), UnicodeEncodeError("ascii", "x", 0, 1, "no")])
 @pytest.mark.parametrize("moment", [0, 1, 7, 12, 23])

@@ -35,6 +35,7 @@ def ended(make, tmp_path, size):
     return made
 
 
+@pytest.mark.slow
 def test_each_further_run_costs_the_same(make, tmp_path, capsys):
     again = lambda made: [Planned(made.config(entry.run), entry.overrides) for entry in made.runs]
     measured = {

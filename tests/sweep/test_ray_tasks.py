@@ -231,6 +231,7 @@ class Scheduler:
         self.stopped += 1
 
 
+@pytest.mark.slow
 def test_the_driver_passes_on_what_the_folder_says_and_stops_at_a_failure(make, monkeypatch):
     monkeypatch.setattr("attnjax.sweep.executors.LOOK", 0.01)
     store, events, stop = make(seeds(2)), [], Stop()
@@ -280,6 +281,7 @@ def test_the_task_returns_the_exit_status_of_its_worker_and_keeps_what_it_prints
     assert told == "-9\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("number", "why"), [("SIGINT", "SIGTERM"), ("SIGKILL", "the process that started this one")])
 def test_a_worker_saves_when_its_task_is_cancelled_or_dies(make, tmp_path, number, why):
     """Ray cancels with KeyboardInterrupt. A task that dies cannot tell its worker: the end of its standard input does."""
