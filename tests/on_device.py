@@ -10,10 +10,8 @@ itself (NVIDIA GPUs and TPUs shorten the operands); bfloat16. Outputs and all gr
 tests, 2e-5 of the largest entry, in full precision, and 32 roundings of the operands otherwise (the gradient of the scale is a
 sum over all queries).
 
-The masks of the matrix are data, which the kernel of cuDNN does not take, nor that of Pallas every encoding at positions that
-are data. Both run under masks and positions that are known, too: causal, full, and a causal window, over as many keys as
-queries at the default positions, cuDNN's in bfloat16 on an NVIDIA GPU and that of Pallas on a TPU. Elsewhere the kernel of
-Pallas would be interpreted, as it is in the tests, and is left out.
+The masks of the matrix are data, which the kernel of cuDNN does not take. On an NVIDIA GPU it runs in bfloat16 under masks that
+are known: causal, full, and a causal window, over as many keys as queries at the default positions.
 
 Every record is in records.jsonl before the next program is compiled, and the same command goes on where it was stopped. The
 exit status is 1 where an error is above its bound. Beside such an error in products of shortened operands the page has what
@@ -55,7 +53,6 @@ from tests.attention.matrix import (
     draw,
     outcome,
     positions_of,
-    served_by_the_kernel,
     truth,
     with_gradients,
 )
@@ -88,7 +85,7 @@ WAYS = (
 )
 TABLES = ("dense", "chunked", "xla")
 """Implementations that serve masks that are data, on every device."""
-IMPLEMENTATIONS = (*TABLES, "cudnn", "pallas")
+IMPLEMENTATIONS = (*TABLES, "cudnn")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -178,10 +175,7 @@ def served(name: str, implementation: str, way: Way) -> tuple[bool, tuple[str, .
     """Whether an implementation serves an encoding under the masks of the matrix on this device, and under which known ones."""
     if implementation in TABLES:
         return implementation != "xla" or Trait.SCORE not in ENCODINGS[name].traits, ()
-    if implementation == "pallas" and jax.devices()[0].platform != "tpu":
-        return False, ()
-    masks = tuple(mask for mask in known_masks(name) if _serves(name, implementation, way, mask))
-    return implementation == "pallas" and served_by_the_kernel(name), masks
+    return False, tuple(mask for mask in known_masks(name) if _serves(name, implementation, way, mask))
 
 
 def known_masks(name: str) -> list[str]:

@@ -129,7 +129,7 @@ SCALES = [
 CHOICES = [
     (
         dict(implementation="flash"),
-        "unknown implementation 'flash'; choose from dense, chunked, pallas, xla, cudnn or None",
+        "unknown implementation 'flash'; choose from dense, chunked, xla, cudnn or None",
     ),
     (dict(encoding="rope"), r"encoding must be a PositionEncoding such as RoPE\(\), got 'rope'"),
     (dict(encoding=aj.RoPE), r"encoding must be a PositionEncoding such as RoPE\(\), got <class"),

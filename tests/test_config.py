@@ -60,7 +60,7 @@ CHOICES = {
     "model.norm_position": ("pre", "post"),
     "model.dtype": ("float32", "bfloat16", "float16", "float64"),
     "model.param_dtype": ("float32", "bfloat16", "float16", "float64"),
-    "model.implementation": (None, "dense", "chunked", "pallas", "xla", "cudnn"),
+    "model.implementation": (None, "dense", "chunked", "xla", "cudnn"),
     "positions.policy": ("arange", "offset", "randomized", "abacus"),
     "positions.at_test": ("arange", "same"),
     "positions.sample_per": ("example", "batch"),

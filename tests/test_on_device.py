@@ -1,6 +1,6 @@
 """`python -m tests.on_device`, on the CPU: it compares, goes on where it was stopped, and fails where an error is too large.
 
-The kernel of cuDNN is not here; XLA's takes its place. That of Pallas is interpreted, as if the CPU were a TPU.
+The kernel of cuDNN is not here; XLA's takes its place.
 """
 
 import pathlib
@@ -177,24 +177,3 @@ def test_a_kernel_that_ignores_the_window_fails(kernel):
 def test_positions_of_content_go_through_cudnn_as_data(kernel):
     assert on_device.main(["fox", "--out", str(kernel.out)]) == 0
     assert len(kernel.calls) == 2
-
-
-def test_the_kernel_of_pallas_is_for_tpus(monkeypatch):
-    """There it serves any mask where hooks make no tables, and known positions also where they do."""
-    full, bfloat16 = on_device.WAYS[0], on_device.WAYS[2]
-    assert on_device.served("rope", "pallas", full) == (False, ())
-    monkeypatch.setattr(jax, "devices", lambda *_: [types.SimpleNamespace(platform="tpu")])
-    assert on_device.served("rope", "pallas", full) == (True, ("causal", "full", "causal window"))
-    assert on_device.served("alibi", "pallas", bfloat16) == (True, ("causal", "causal window"))
-    assert on_device.served("t5", "pallas", bfloat16) == (False, ("causal", "full", "causal window"))
-    assert on_device.served("stick", "pallas", full) == (False, ())
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["axial", "t5"])
-def test_the_kernel_of_pallas_agrees_under_known_masks(name, monkeypatch):
-    """Interpreted here."""
-    monkeypatch.setattr(on_device, "served", lambda *_: (False, tuple(on_device.KNOWN)))
-    found = on_device.compared(name, "pallas", on_device.WAYS[0])
-    assert found["cases"] == 3
-    assert 0 < found["error"] < 2e-5

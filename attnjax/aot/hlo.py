@@ -9,7 +9,7 @@ optimized (`lowered.as_text("hlo")`) types of parameters and signs before names 
 Bodies of loops count as often as they run where the compiler knows it (`known_trip_count`).
 
 What an operand of a product was made from is followed through moves, fusions, calls, branches, tuples and loops. Inside of
-kernels, such as those of Pallas, nothing can be read.
+kernels nothing can be read.
 """
 
 import collections

@@ -1,12 +1,11 @@
 """`attend`: one call for every encoding, mask and implementation. `explain`: which one runs, and why not the others.
 
-| implementation | T x S memory | serves                                                                                |
-|----------------|--------------|---------------------------------------------------------------------------------------|
-| "dense"        | yes          | everything; also returns weights                                                      |
-| "chunked"      | no           | everything; exact, repeatable gradients of learned biases                             |
-| "pallas"       | no           | all but Mask.allowed, dropout, float64, a carry, all heads at once; a kernel on a TPU |
-| "xla"          | yes          | encodings without a score of their own, any mask                                      |
-| "cudnn"        | no           | maps and linear biases on NVIDIA GPUs, 16-bit, causal or full, a window to the left   |
+| implementation | T x S memory | serves                                                                              |
+|----------------|--------------|-------------------------------------------------------------------------------------|
+| "dense"        | yes          | everything; also returns weights                                                    |
+| "chunked"      | no           | everything; exact, repeatable gradients of learned biases                           |
+| "xla"          | yes          | encodings without a score of their own, any mask                                    |
+| "cudnn"        | no           | maps and linear biases on NVIDIA GPUs, 16-bit, causal or full, a window to the left |
 
 `reference.py` has the same in 40 lines, for one head, to read and to compare with.
 """
@@ -30,20 +29,7 @@ from attnjax.attention.support import Explanation, choose
 from attnjax.positions.base import EncodingParams, NoPE, PositionEncoding, validate_encoding
 from attnjax.typing import Array, Float, PyTree
 
-
-def pallas(inputs: AttentionInputs) -> tuple[Float[Array, "B K G T H"], Float[Array, "B K G T"]]:
-    """Output and log-sum-exp by the kernel of `attnjax/attention/pallas/`."""
-    # Loaded where it is asked for, because to import Pallas takes half a second.
-    from attnjax.attention.pallas import pallas
-
-    return pallas(inputs)
-
-
-WITH_LSE: dict[str, Callable[[AttentionInputs], tuple[Array, Array]]] = {
-    "dense": dense,
-    "chunked": blockwise,
-    "pallas": pallas,
-}
+WITH_LSE: dict[str, Callable[[AttentionInputs], tuple[Array, Array]]] = {"dense": dense, "chunked": blockwise}
 OUTPUT_ONLY: dict[str, Callable[[AttentionInputs], Array]] = {"xla": xla, "cudnn": cudnn}
 
 
@@ -95,9 +81,8 @@ def attend(  # noqa: PLR0913, every one is a keyword of its own meaning
       scale: 1/sqrt(H) unless given.
       sink: [N], logits of a key without value that every query of a head sees, -inf for none; see Xiao et al. 2023
         (arXiv:2309.17453).
-      implementation: "dense", "chunked", "pallas", "xla", "cudnn", or None to choose; see `explain`. A `Tiling` is "chunked"
-        with tiles of these sizes. "pallas" is a kernel on a TPU and interpreted elsewhere; None never chooses it. Forward-mode
-        derivatives need "dense", "xla" or `Tiling(forward_mode=True)`.
+      implementation: "dense", "chunked", "xla", "cudnn", or None to choose; see `explain`. A `Tiling` is "chunked" with tiles
+        of these sizes. Forward-mode derivatives need "dense", "xla" or `Tiling(forward_mode=True)`.
       cache: a `KVCache` in place of k and v. The queries are then the last T tokens appended.
       dropout: `Dropout(key, rate)` of attention weights, in dense and chunked.
       axis_name: inside `jax.shard_map`, the mesh axis over which the tokens are spread: each device holds T queries and S keys,
@@ -136,7 +121,7 @@ def attend_with_lse(
 ) -> tuple[Float[Array, "B T N H"], Float[Array, "B T N"]]:
     """`attend`, and the log-sum-exp of every row (-inf where it sees nothing), by which `combine` joins blocks of keys.
 
-    Takes the arguments of `attend`. "dense", "chunked" and "pallas" return it; gradients flow through both results. A sink
+    Takes the arguments of `attend`. "dense" and "chunked" return it; gradients flow through both results. A sink
     counts in the log-sum-exp, so give it to one of the blocks alone.
 
     Example:
@@ -187,9 +172,8 @@ def attention_weights(
 def explain(q: Any, k: Any = None, v: Any = None, **options: Unpack[Options]) -> Explanation:
     """Which implementation `attend` would run with these arguments, and for each other one the reason why not.
 
-    q, k, v, params and cache may hold arrays or `jax.ShapeDtypeStruct`s; nothing is computed. "pallas" is never the choice:
-    nobody has measured it on a TPU. Raises as `attend` does, except for what the values of these arrays alone tell: that a
-    cache holds fewer tokens than there are queries.
+    q, k, v, params and cache may hold arrays or `jax.ShapeDtypeStruct`s; nothing is computed. Raises as `attend` does, except
+    for what the values of these arrays alone tell: that a cache holds fewer tokens than there are queries.
 
     Example:
         >>> import jax

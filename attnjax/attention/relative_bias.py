@@ -41,13 +41,9 @@ class ToeplitzBias(PositionEncoding):
 def toeplitz(w: Float[Array, " L"], t: int, s: int) -> Float[Array, "t s"]:
     """The matrix whose entry (a, b) is w[a - b + s - 1], of the t + s - 1 numbers of w.
 
-    By indices, which cost nothing beside the exponential they are compiled into; on a TPU, which makes a row of 128 of each, by
-    reshaping. So is its derivative, whose transpose is a sum and no scatter.
+    By indices, which cost nothing beside the exponential they are compiled into. Its derivative is made by reshaping: the
+    transpose is then a sum and no scatter.
     """
-    return jax.lax.platform_dependent(w, tpu=lambda w: _reshaped(w, t, s), default=lambda w: _indexed(w, t, s))
-
-
-def _indexed(w: Float[Array, " L"], t: int, s: int) -> Float[Array, "t s"]:
     at = jnp.arange(t, dtype=jnp.int32)[:, None] - jnp.arange(s, dtype=jnp.int32)[None, :] + jnp.int32(s - 1)
     return w.at[at].get(mode="promise_in_bounds")
 

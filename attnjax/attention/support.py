@@ -8,22 +8,15 @@ import numpy as np
 
 from attnjax.attention.blockwise.sizes import Tiling
 from attnjax.attention.fused import columns, linear_bias_obstacle
-from attnjax.attention.hooks import score_of_head
 from attnjax.attention.inputs import AttentionInputs
-from attnjax.attention.position_axes import Positions, each, known
-from attnjax.attention.relative_bias import consecutive
-from attnjax.attention.relative_keys import HasRelativeKeys
-from attnjax.positions.base import EncodingParams, Tile, Trait
+from attnjax.positions.base import Trait
 
-IMPLEMENTATIONS = ("dense", "chunked", "pallas", "xla", "cudnn")
+IMPLEMENTATIONS = ("dense", "chunked", "xla", "cudnn")
 
 DENSE_BYTES = 2**22
 """Up to this size of the [B, N, T, S] table the dense implementation is chosen; above it, never without being asked.
 Measured on a CPU, with gradients: tiles take 1.1 times as long at 2 and 4.5 MiB, 0.7 to 0.9 times at 8 MiB, a third at 32 MiB.
 """
-
-RELATIVE_KEYS_BYTES = 48 * 2**20
-"""Of the 64 MiB that a kernel for a TPU may take."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,7 +62,6 @@ def choose(inputs: AttentionInputs, implementation: str | Tiling | None, *, need
     passed_over = {
         "dense": f"the [B,N,T,S] table would take {size_of(table)}; ask for it by name",
         "chunked": f"{name} is chosen first where it can serve",
-        "pallas": "its speed has never been measured on a TPU; ask for it by name",
         "xla": "dense serves the same cases; ask for it by name",
     }
     if small and name == "cudnn":
@@ -104,8 +96,6 @@ def _obstacle(name: str, inputs: AttentionInputs, needs_lse: bool) -> str | None
         return "weights of this encoding are not normalized, so that a sink has no meaning"
     if name in ("dense", "chunked"):
         return None
-    if name == "pallas":
-        return _pallas_obstacle(inputs)
     if needs_lse:
         return "it does not return the log-sum-exp of our scores"
     if inputs.dropout is not None:
@@ -117,59 +107,6 @@ def _obstacle(name: str, inputs: AttentionInputs, needs_lse: bool) -> str | None
     if Trait.SCORE in traits:
         return "the hook 'score' of the encoding computes the logits"
     return _cudnn_obstacle(inputs) if name == "cudnn" else None
-
-
-def _pallas_obstacle(inputs: AttentionInputs) -> str | None:
-    traits = inputs.encoding.traits
-    if inputs.dropout is not None:
-        return "it has no attention dropout"
-    if inputs.allowed is not None:
-        return "it takes no Mask.allowed, which holds T x S entries"
-    if inputs.compute_dtype == jnp.float64:
-        return "its softmax is float32, the inputs are float64"
-    if Trait.ALL_HEADS in traits:
-        return "the hook 'score' of the encoding reads all heads at once, and a tile of it holds one"
-    if Trait.CARRY in traits:
-        return "the hook 'score' of the encoding carries a state from tile to tile, and its tiles know nothing of each other"
-    if Trait.UNNORMALIZED in traits:
-        return "weights of this encoding are not normalized, and its softmax normalizes them"
-    if Trait.LENGTH in traits and traits & Trait.ON_SCORES:
-        return "the parameters that its scores read depend on the length of each example"
-    if _has_constants(inputs):
-        return "a hook of the encoding makes an array of constants, which a kernel cannot; it need not at consecutive positions"
-    needed = _relative_keys_bytes(inputs) if isinstance(inputs.encoding, HasRelativeKeys) else 0
-    if needed > RELATIVE_KEYS_BYTES:
-        most = size_of(RELATIVE_KEYS_BYTES)
-        return f"relative-position keys take {size_of(needed)} of the memory of a core, of at most {most}"
-    return None
-
-
-def _has_constants(inputs: AttentionInputs) -> bool:
-    """Whether the hook of a tile, where it is traced in a kernel, reads arrays that it makes itself: tables, frequencies."""
-    encoding, queries, keys = inputs.encoding, inputs.queries, inputs.keys
-    B, _, _, T, _ = queries.q.shape
-    S, H = keys.k.shape[2:]
-    once = Trait.SCORE not in encoding.traits or (isinstance(encoding, HasRelativeKeys) and B * T * S >= (T + S) * H)
-    alike = all(consecutive(known(pos)) for pos in (queries.pos, keys.pos))
-    if not encoding.traits & Trait.ON_SCORES or (once and alike):
-        return False
-    n, struct = 8, jax.ShapeDtypeStruct
-    inner = lambda tree, axes: jax.tree.map(lambda x: struct(jnp.shape(x)[axes:], jnp.result_type(x)), tree)
-    last = lambda one: (n, *one.values.shape[one.values.ndim - one.axes :])
-    rows = lambda pos: each(lambda one: Positions(struct(last(one), one.values.dtype), one.axes), pos)
-    table, vectors = struct((n, n), jnp.float32), struct((n, H), jnp.float32)
-    tile = Tile(
-        table, vectors, vectors, rows(queries.pos), rows(keys.pos), struct((n, n), bool), struct((), jnp.float32)
-    )
-    p = EncodingParams(*(inner(side, axes) for side, axes in zip(inputs.params, (2, 1, 0), strict=True)))
-    traced = jax.make_jaxpr(lambda p, tile: score_of_head(encoding, p, tile, ())[0])(p, tile)
-    return any(np.ndim(constant) > 0 for constant in traced.consts)
-
-
-def _relative_keys_bytes(inputs: AttentionInputs) -> int:
-    """Of the keys of all distances of a head in float32 and of their gradient, while those of the next head are copied."""
-    T, S, H = inputs.queries.q.shape[3], *inputs.keys.k.shape[2:]
-    return 4 * (T + S) * H * 4
 
 
 def _cudnn_obstacle(inputs: AttentionInputs) -> str | None:

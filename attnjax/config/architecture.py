@@ -13,7 +13,7 @@ from attnjax.config.kinds import Heads, Hidden, Index, Layers, Positive, Rate, W
 Activation = Literal["relu", "gelu", "gelu_tanh", "swiglu", "geglu"]
 DType = Literal["float32", "bfloat16", "float16", "float64"]
 Gated = Literal["head", "channel"]
-Implementation = Literal["dense", "chunked", "pallas", "xla", "cudnn"]
+Implementation = Literal["dense", "chunked", "xla", "cudnn"]
 Window = Index | tuple[Index, Index]
 
 

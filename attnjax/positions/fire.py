@@ -65,16 +65,6 @@ class FIRE(PositionEncoding):
         # Highest precision, because the default of a GPU rounds the inputs of a float32 product to 11 bits.
         return tile.logits + jnp.matmul(hidden, head["out"], precision=HIGHEST) + head["out_bias"]
 
-    def kernel_score(self, p: EncodingParams, tile: Tile) -> Float[Array, "t s"]:
-        """`score` with the units of the network first: the compiler of TPU kernels takes minutes where they are last, and has
-        no derivative of a matrix times a vector. On a CPU it takes ten times as long as `score`.
-        """
-        units = lambda leaf: leaf[:, None, None]
-        hidden = jax.nn.relu(
-            self._relative(p.shared, tile)[None] * units(p.shared["hidden"]) + units(p.shared["hidden_bias"])
-        )
-        return tile.logits + (hidden * units(p.head["out"])).sum(0) + p.head["out_bias"]
-
     def _relative(self, shared: PyTree, tile: Tile) -> Float[Array, "t s"]:
         """psi(|n|) / (psi(max(i, L)) + 1e-6)."""
         dtype = tile.logits.dtype

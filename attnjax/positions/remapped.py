@@ -27,7 +27,7 @@ from attnjax.positions.angles import angles
 from attnjax.positions.base import EncodingParams, PositionEncoding, Sizes, Tile
 from attnjax.positions.checks import validate_integer
 from attnjax.positions.rope import RoPE
-from attnjax.positions.rotary import Swap, rotate, swapped, swapped_by_product
+from attnjax.positions.rotary import rotate
 from attnjax.typing import Array, ArrayLike, Bool, Float, Num, compute_dtype
 
 FARTHEST = 2**30
@@ -88,25 +88,18 @@ class Remapped(RoPE):
 
     def score(self, p: EncodingParams, tile: Tile) -> Float[Array, "t s"]:
         """scale * q . k at the chosen pair of positions."""
-        return self._scores(p, tile, swapped)
-
-    def kernel_score(self, p: EncodingParams, tile: Tile) -> Float[Array, "t s"]:
-        """What `score` returns, without a reversal of an axis, which the compiler of kernels does not know."""
-        return self._scores(p, tile, swapped_by_product)
-
-    def _scores(self, p: EncodingParams, tile: Tile, swap: Swap) -> Float[Array, "t s"]:
         chex.assert_rank([tile.q, tile.k], 2)
         q_pos, k_pos = jnp.asarray(tile.q_pos), jnp.asarray(tile.k_pos)
-        queries = [self._turned(p, tile.q, at, swap) for at in self.queries(q_pos)]
-        keys = [self._turned(p, tile.k, at, swap) for at in self.keys(k_pos)]
+        queries = [self._turned(p, tile.q, at) for at in self.queries(q_pos)]
+        keys = [self._turned(p, tile.k, at) for at in self.keys(k_pos)]
         logits, *others = [product(queries[i], keys[j]) for i, j in self.PAIRS]
         for taken, other in zip(self.choose(q_pos[:, None], k_pos[None, :]), others, strict=True):
             logits = jnp.where(taken, other, logits)
         return tile.scale * logits
 
-    def _turned(self, p: EncodingParams, x: Float[Array, "t H"], at: Turn, swap: Swap) -> Float[Array, "t H"]:
+    def _turned(self, p: EncodingParams, x: Float[Array, "t H"], at: Turn) -> Float[Array, "t H"]:
         angle = angles(at.pos, p.shared[at.frequencies], compute_dtype(x))
-        return rotate(x, angle, self.layout, p.shared["gain"], swap)
+        return rotate(x, angle, self.layout, p.shared["gain"])
 
     def _check_whole(self, **fields: int) -> None:
         """Raise ValueError unless these fields are whole numbers from 1 to `FARTHEST`."""

@@ -15,11 +15,9 @@ The two are equal after a permutation of channels of both q and k, and not other
 Reference: Su et al. 2021, section 3.2 (arXiv:2104.09864).
 """
 
-from collections.abc import Callable
 from typing import Literal
 
 import chex
-import jax
 import jax.numpy as jnp
 
 from attnjax.positions.base import EncodingParams, PositionEncoding, Sizes
@@ -28,7 +26,6 @@ from attnjax.typing import Array, ArrayLike, Float, Num, compute_dtype
 
 Layout = Literal["half", "interleaved"]
 LAYOUTS = ("half", "interleaved")
-Swap = Callable[[Array, Layout], Array]
 
 
 class Rotation(PositionEncoding):
@@ -66,13 +63,11 @@ def rotate(
     angle: Float[Array, "T c"],
     layout: Layout,
     magnitude: Float[Array, "T c"] | Float[Array, ""] | float = 1.0,
-    swap: Swap | None = None,
 ) -> Float[Array, "T H"]:
     """Turn and stretch the pairs in the first 2c channels of x; the other channels pass through.
 
     The magnitude is one per pair of every token, or one for all. Computed in float32, or float64 where x is, and returned in
-    the type of x. `swap` exchanges the channels of every pair: `swapped` unless given, `swapped_by_product` inside a kernel.
-    Raises ValueError if 2c channels do not fit into H, or the layout is not known.
+    the type of x. Raises ValueError if 2c channels do not fit into H, or the layout is not known.
 
     Example:
         >>> rotate(jnp.array([[1.0, 2.0, 5.0]]), jnp.zeros((1, 1)), "half").tolist()
@@ -90,7 +85,7 @@ def rotate(
     pairs = x[:, :width].astype(dtype)
     # The tables are small and made once for all heads and for queries and keys, since the magnitudes, in which these may
     # differ, come after; of x itself nothing is cut or joined, forward or backward.
-    turned = pairs * merge(cos, cos, layout) + (swap or swapped)(pairs, layout) * merge(-sin, sin, layout)
+    turned = pairs * merge(cos, cos, layout) + swapped(pairs, layout) * merge(-sin, sin, layout)
     turned = turned * (merge(magnitude, magnitude, layout) if magnitude.ndim else magnitude)
     return (
         jnp.concatenate([turned.astype(x.dtype), x[:, width:]], axis=-1)
@@ -109,20 +104,6 @@ def swapped(x: Float[Array, "T w"], layout: Layout) -> Float[Array, "T w"]:
     chex.assert_rank(x, 2)
     shape, axis = ((2, -1), 1) if layout == "half" else ((-1, 2), 2)
     return jnp.flip(x.reshape(x.shape[0], *shape), axis).reshape(x.shape)
-
-
-def swapped_by_product(x: Float[Array, "T w"], layout: Layout) -> Float[Array, "T w"]:
-    """`swapped` as a product with a permutation matrix, for kernels of TPUs, whose compiler knows no reversal of an axis.
-
-    Example:
-        >>> swapped_by_product(jnp.array([[1.0, 2.0, 3.0, 4.0]]), "interleaved").tolist()
-        [[2.0, 1.0, 4.0, 3.0]]
-    """
-    chex.assert_rank(x, 2)
-    width = x.shape[1]
-    rows, columns = (jax.lax.broadcasted_iota(jnp.int32, (width, width), axis) for axis in (0, 1))
-    partner = (columns + width // 2) % width if layout == "half" else columns + 1 - 2 * (columns % 2)
-    return jnp.matmul(x, (rows == partner).astype(x.dtype), precision=jax.lax.Precision.HIGHEST)
 
 
 def merge(a: Float[Array, "T c"], b: Float[Array, "T c"], layout: Layout) -> Float[Array, "T w"]:

@@ -31,9 +31,6 @@ from attnjax.typing import Array, Float, Num, compute_dtype
 MOST_BUCKETS = 512
 """Where buckets end is computed in whole numbers with as many digits as there are buckets."""
 
-MOST_COMPARED = 128
-"""Buckets that are told apart by a comparison each, on a TPU."""
-
 
 @dataclasses.dataclass(frozen=True)
 class T5Bias(PositionEncoding):
@@ -73,31 +70,11 @@ class T5Bias(PositionEncoding):
     def bias(self, p: EncodingParams, n: Num[Array, "..."]) -> Float[Array, "..."]:
         """table[bucket(n)], read from the vector of one value per distance."""
         table = p.head["table"].astype(compute_dtype(p.head["table"]))
-        n = jnp.floor(n)
-        if self.buckets > MOST_COMPARED:
-            return self._by_index(table, n)
-        return jax.lax.platform_dependent(table, n, tpu=self._by_comparison, default=self._by_index)
-
-    def _by_index(self, table: Float[Array, " buckets"], n: Num[Array, "..."]) -> Float[Array, "..."]:
         lowest = -self.max_distance if self.bidirectional else 0
         distances = np.arange(lowest, self.max_distance + 1)
         per_distance = table[bucket(distances, self.buckets, self.max_distance, self.bidirectional)]
-        row = jnp.clip(n, lowest, self.max_distance).astype(jnp.int32) - lowest
+        row = jnp.clip(jnp.floor(n), lowest, self.max_distance).astype(jnp.int32) - lowest
         return per_distance.at[row].get(mode="promise_in_bounds")
-
-    def _by_comparison(self, table: Float[Array, " buckets"], n: Num[Array, "..."]) -> Float[Array, "..."]:
-        """With no index for each number, of which a TPU makes rows of 128."""
-
-        def one_side(values: Float[Array, " b"], n: Num[Array, "..."]) -> Float[Array, "..."]:
-            out = jnp.broadcast_to(values[0], n.shape)
-            for number, edge in enumerate(edges(values.shape[0], self.max_distance)):
-                out = jnp.where(n >= int(edge), values[number + 1], out)
-            return out
-
-        if not self.bidirectional:
-            return one_side(table, n)
-        half = self.buckets // 2
-        return jnp.where(n < 0, one_side(table[half:], jnp.abs(n)), one_side(table[:half], n))
 
 
 def bucket(n: np.ndarray, buckets: int = 32, max_distance: int = 128, bidirectional: bool = False) -> np.ndarray:

@@ -40,8 +40,6 @@ def learned(name: str) -> int:
 def summed(case: Case) -> int:
     """Bytes that each device may hand to sums over devices, where a batch is over devices: those of the learned numbers, but
     for the exceptions `DISTANCES`, of which there are at most 2 T, and `POSITIONS`.
-
-    Where hooks are traced in the kernel, what FoX and Cable learn has another gradient, of zeros, beside that in 16 bits.
     """
     if case.name in DISTANCES:
         # What Transformer-XL adds to queries has no distance.
@@ -49,8 +47,7 @@ def summed(case: Case) -> int:
         return 4 * (2 * case.length * HEADS * DISTANCES[case.name] + others)
     if case.name in POSITIONS:
         return 4 * case.length * POSITIONS[case.name]
-    again = case.kind == "kernel" and case.name in ("fox", "cable")
-    return learned(case.name) * (3 if again else 2) // 2
+    return learned(case.name)
 
 
 def gradient(there: Topology, case: Case) -> Program:
@@ -66,19 +63,17 @@ def gradient(there: Topology, case: Case) -> Program:
         if context and pos is None:
             pos = aj.context_positions(encoding, params, x, where, SIZES, axis_name=axis)
         options = {"encoding": encoding, "params": params, "q_pos": pos, "k_pos": pos, "mask": _mask(case, data)}
-        out = aj.attend(q, k, v, implementation=implementation, **options, axis_name=axis)
+        out = aj.attend(q, k, v, implementation="chunked", **options, axis_name=axis)
         total = (out.astype(jnp.float32) ** 2).sum()
-        return jax.lax.psum(total, name) if mapped else total
+        return jax.lax.psum(total, name) if case.ring else total
 
-    kernel, name = case.kind == "kernel", "sequence" if case.ring else "data"
-    # XLA cannot divide a kernel among devices.
-    implementation, mapped = "pallas" if kernel else "chunked", kernel or case.ring
+    name = "sequence" if case.ring else "data"
     spread = P(None, "sequence") if case.ring else P("data")
     results = (P(), *(spread,) * 4)
     specs = (*results, of_data)
     mesh = mesh_of(there, {name: DEVICES})
     function = jax.grad(loss, argnums=(0, 1, 2, 3, 4))
-    if mapped:
+    if case.ring:
         function = jax.shard_map(function, mesh=mesh, in_specs=specs, out_specs=results)
     params = jax.eval_shape(lambda: encoding.init(jax.random.key(0), SIZES))
     array = lambda *last: jax.ShapeDtypeStruct((1 if case.ring else DEVICES, case.length, *last), jnp.bfloat16)

@@ -28,7 +28,6 @@ class Case(NamedTuple):
 
     kind        name                    variant
     data        encoding                ""                               a gradient of attention, an example on each device
-    kernel      encoding                ""                               the same by `implementation="pallas"`, for TPUs
     ring        encoding                "", window, packed, ...          the same, a piece of one example on each device
     train       decoder, encoder, ...   the mesh                         a training step of that family
     evaluate    encoding                the mesh                         a batch of an evaluation by length
@@ -61,13 +60,6 @@ ATTENTION = [
     if name not in EMBEDDINGS
     for kind, length in (("data", 512), ("data", 4096), ("ring", 8192))
 ]
-KERNEL = [
-    Case("kernel", case.name, 4096)
-    for case in ATTENTION
-    if (case.kind, case.length) == ("data", 4096)
-    and not aj.ENCODINGS[case.name]().traits & (aj.Trait.CARRY | aj.Trait.ALL_HEADS | aj.Trait.UNNORMALIZED)
-]
-"""The encodings that the kernel can serve."""
 MASKED = [Case("ring", name, 8192, mask) for name in ("rope", "t5", "fox") for mask in MASKS]
 FAMILIES = [Case("train", name, 1024, "data=8") for name in ("decoder", "encoder", "encoder_decoder")]
 TRAINING = [*FAMILIES, Case("train", "decoder", 8192, "sequence=8"), Case("train", "decoder", 1024, "population=8")]
@@ -89,8 +81,6 @@ def every_case() -> Iterator[tuple[str, Case]]:
     yield from (("v5e:2x4", case) for case in EVALUATIONS)
     yield from ((target, case) for target in TARGETS[:2] for case in MASKED)
     yield from ((target, case) for target in MORE_TARGETS for case in ELSEWHERE)
-    for target in TARGETS[1:]:
-        yield from ((target, case) for case in KERNEL)
     for target in TARGETS:
         fully = FULLY if target == TARGETS[0] else ()
         yield from ((target, case) for case in of_configs(fully))
@@ -104,7 +94,7 @@ def selection() -> Iterator[tuple[str, Case]]:
     theta = next(case for case in of_configs() if case.name == "theta")
     some = {
         "h100:8": [data("rope"), data("t5"), ring("fire"), ring("fox"), *FAMILIES, theta],
-        "v5e:2x4": [data("rope"), data("t5"), ring("fox"), FAMILIES[0], *KERNEL[3:5]],
+        "v5e:2x4": [data("rope"), data("t5"), ring("fox"), FAMILIES[0]],
         "v6e:2x4": [data("rope"), ring("rope")],
     }
     for target, cases in some.items():

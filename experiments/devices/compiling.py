@@ -59,7 +59,7 @@ def compiled(name: str, case: Case) -> Record:
 
 def told(there: Topology, case: Case) -> Record:
     """What the compiler says of one case; {"error": ...} where it refuses."""
-    if case.kind in ("data", "kernel", "ring"):
+    if case.kind in ("data", "ring"):
         program, about = attention.gradient(there, case), {"budget": attention.budget(case)}
     else:
         made = runs.program(there, case)
@@ -90,7 +90,7 @@ def faults(row: Record) -> Iterator[str]:
     else:
         if row["temporary"] > budget(row):
             yield f"{where}: {row['temporary']} bytes of temporary memory are over the budget of {budget(row)}"
-        added, most = total(row), attention.summed(case) if case.kind in ("data", "kernel") else None
+        added, most = total(row), attention.summed(case) if case.kind == "data" else None
         if most is not None and added > most:
             yield f"{where}: {added} bytes are added over devices, and learned gradients have {most}"
         if gathered := sorted({kind for kind, *_ in row["collectives"]} & {"all-gather", "all-to-all"}):

@@ -229,15 +229,12 @@ def _masks(rows: dict[tuple[str, Case], Record]) -> list[str]:
 
 TITLES = (
     ("data", "A batch over devices"),
-    ("kernel", "A batch over devices, by the Pallas kernel"),
     ("ring", "A ring: one sequence over devices"),
 )
 
 
 def _attention(rows: dict[tuple[str, Case], Record]) -> list[str]:
-    chosen = [
-        one for one in rows if one[1].kind in ("data", "kernel", "ring") and not one[1].variant and one[0] in TARGETS
-    ]
+    chosen = [one for one in rows if one[1].kind in ("data", "ring") and not one[1].variant and one[0] in TARGETS]
     if not chosen:
         return []
     about = (
@@ -255,7 +252,7 @@ def _attention(rows: dict[tuple[str, Case], Record]) -> list[str]:
 
 def _sums(rows: dict[tuple[str, Case], Record]) -> list[str]:
     """What devices add up where a batch is over them, for every encoding that learns."""
-    columns = {"T = 512": ("data", 512), "T = 4,096": ("data", 4096), "T = 4,096, by the kernel": ("kernel", 4096)}
+    columns = {"T = 512": ("data", 512), "T = 4,096": ("data", 4096)}
     names = dict.fromkeys(case.name for _, case in rows if case.kind == "data" and learned(case.name))
 
     def most(name: str, kind: str, length: int) -> int | None:
@@ -284,8 +281,7 @@ def _sums(rows: dict[tuple[str, Case], Record]) -> list[str]:
         "depend on the example, and XLA adds over examples, and so over devices, before it adds over distances or positions.",
         "",
         f"What {', '.join(halves)} add is less than what they learn, because their matrices meet the tokens in bfloat16: the "
-        "gradients of these are added over devices in bfloat16, 2 bytes a number. By the kernel a second gradient of the "
-        "matrices of FoX and Cable is added, of zeros in float32.",
+        "gradients of these are added over devices in bfloat16, 2 bytes a number.",
         "",
         "Neither is so in training: inside `jax.shard_map`, where parameters were made varying before they meet anything "
         "(`varying_over_batch` in `attnjax/train/mesh.py`), devices add the gradients of parameters alone, in float32 "

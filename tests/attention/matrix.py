@@ -261,19 +261,6 @@ def programs_of(name, *dtypes):
     return [program for program in able if program[1] in dtypes]
 
 
-MAKE_CONSTANTS = {"t5", "t5-bidirectional", "rope+t5", "sandwich", "transformer_xl"}
-"""Their hooks make tables or frequencies, so that "pallas" serves them at consecutive positions alone."""
-
-
-def served_by_the_kernel(name):
-    """Whether "pallas" can serve the encoding at any positions: each tile of a head alone, by a softmax."""
-    if name in MAKE_CONSTANTS:
-        return False
-    traits = ENCODINGS[name].traits
-    alone = not traits & (Trait.CARRY | Trait.ALL_HEADS | Trait.UNNORMALIZED)
-    return alone and not (Trait.LENGTH in traits and traits & Trait.ON_SCORES)
-
-
 def attention(name, implementation, options=FAST):
     causal = name in CAUSAL_ONLY
 

@@ -19,7 +19,6 @@ from attnjax import (
     RoPE,
     Sizes,
     T5Bias,
-    Trait,
     TransformerXL,
     XPos,
     attend,
@@ -32,7 +31,7 @@ from attnjax.attention import dispatch, support
 
 B, N, K, H = 2, 4, 2, 8
 CAUSAL = Mask(causal=True)
-NAMES = ("dense", "chunked", "pallas", "xla", "cudnn")
+NAMES = ("dense", "chunked", "xla", "cudnn")
 
 
 def shapes(T, S=None, dtype="float32", batch=B, heads=N, head_dim=H):
@@ -75,7 +74,6 @@ def test_reasons_of_a_small_problem():
     assert (chosen.implementation, chosen.reason) == ("dense", "the [B,N,T,S] table takes 8 KiB, at most 4 MiB")
     assert reasons(chosen) == {
         "chunked": "dense is chosen first where it can serve",
-        "pallas": "its speed has never been measured on a TPU; ask for it by name",
         "xla": "dense serves the same cases; ask for it by name",
         "cudnn": "it needs an NVIDIA GPU, and this process sees none",
     }
@@ -87,7 +85,6 @@ def test_reasons_of_a_large_problem():
     assert chosen.reason == "the [B,N,T,S] table would take 2 GiB; tiles need memory linear in T and S"
     assert reasons(chosen) == {
         "dense": "the [B,N,T,S] table would take 2 GiB; ask for it by name",
-        "pallas": "its speed has never been measured on a TPU; ask for it by name",
         "xla": "dense serves the same cases; ask for it by name",
         "cudnn": "it needs an NVIDIA GPU, and this process sees none",
     }
@@ -104,8 +101,6 @@ def test_an_explanation_is_a_record_that_prints():
     assert str(chosen).splitlines() == [
         "chunked: asked for by name",
         "  not dense: another was asked for",
-        "  not pallas: the hook 'score' of the encoding carries a state from tile to tile, and its tiles know nothing of each "
-        "other",
         "  not xla: the hook 'score' of the encoding computes the logits",
         "  not cudnn: the hook 'score' of the encoding computes the logits",
     ]
@@ -141,7 +136,7 @@ def test_attend_runs_what_explain_says(monkeypatch, T, expected):
 @pytest.mark.parametrize("function", [attend, attend_with_lse, explain])
 def test_unknown_implementation(function):
     with pytest.raises(
-        ValueError, match="unknown implementation 'flash'; choose from dense, chunked, pallas, xla, cudnn or None"
+        ValueError, match="unknown implementation 'flash'; choose from dense, chunked, xla, cudnn or None"
     ):
         function(*content(3), implementation="flash")
 
@@ -154,10 +149,7 @@ def test_kernels_refuse_what_has_a_score_of_its_own(encoding, name):
     text = f"implementation '{name}' cannot serve {encoding}: the hook 'score' of the encoding computes the logits"
     with pytest.raises(NotImplementedError) as error:
         attend(*content(3), encoding=encoding, params=learned(encoding), mask=CAUSAL, implementation=name)
-    # Transformer-XL reads its own hook where there are so few scores, and that makes arrays of constants.
-    alone = Trait.CARRY in encoding.traits or encoding == TransformerXL()
-    able = "dense, chunked" if alone else "dense, chunked, pallas"
-    assert str(error.value) == f"{text}; these can: {able}"
+    assert str(error.value) == f"{text}; these can: dense, chunked"
 
 
 def test_a_rate_is_no_dropout():
@@ -187,7 +179,7 @@ def test_kernels_have_no_dropout_and_no_log_sum_exp():
 def test_cudnn_needs_a_gpu():
     with pytest.raises(
         NotImplementedError,
-        match="needs an NVIDIA GPU, and this process sees none; these can: dense, chunked, pallas, xla",
+        match="needs an NVIDIA GPU, and this process sees none; these can: dense, chunked, xla",
     ):
         attend(*content(3, dtype="bfloat16"), implementation="cudnn")
 

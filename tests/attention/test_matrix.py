@@ -20,7 +20,6 @@ from attnjax import (
 )
 from attnjax.attention import dispatch
 from attnjax.attention.blockwise import blockwise
-from attnjax.attention.pallas import pallas
 from attnjax.positions.compose import Compose
 from tests.attention.matrix import (
     AXES,
@@ -30,7 +29,6 @@ from tests.attention.matrix import (
     EVERY_DAY,
     FARTHEST,
     LAYOUTS,
-    MAKE_CONSTANTS,
     PER_HEAD,
     REACHES,
     RULES,
@@ -64,7 +62,6 @@ from tests.oracle import oracle
 def small_tiles(monkeypatch):
     """Several tiles in both directions, and padding of both."""
     monkeypatch.setitem(dispatch.WITH_LSE, "chunked", functools.partial(blockwise, tiling=TILE))
-    monkeypatch.setitem(dispatch.WITH_LSE, "pallas", functools.partial(pallas, size=8))
 
 
 @functools.lru_cache(maxsize=1)
@@ -210,12 +207,10 @@ def test_masks_as_written(name):
         assert_near(outcome(with_gradients(attend), inputs, (), "float32"), expected, TOLERANCE["float32"], mask)
 
 
-@pytest.mark.parametrize("implementation", ["dense", "chunked", pytest.param("pallas", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("implementation", ["dense", "chunked"])
 @pytest.mark.parametrize("name", slow_except("rope xpos kerple-power fire transformer_xl".split(), "rope", "fire"))
 def test_fractional_positions_and_their_gradients(name, implementation):
     """Positions may lie anywhere between whole numbers, and get the gradient of a smooth function of them."""
-    if implementation == "pallas" and name in MAKE_CONSTANTS:
-        pytest.skip("a hook that makes constants is refused")
     inputs = draw(ENCODINGS[name], "gqa")
     (T, S), uniform = (inputs[0].shape[1], inputs[1].shape[1]), np.random.default_rng(5).uniform
     pos = [np.sort(uniform(0, 40, (B, n)), axis=1).astype(np.float32) for n in (T, S)]

@@ -84,10 +84,10 @@ def test_sinks_of_any_size(implementation, size):
     np.testing.assert_array_equal(gradient, np.zeros(N))
 
 
-@pytest.mark.quick("dense", "chunked", "pallas")
-@pytest.mark.parametrize("implementation", [*WAYS.values(), "pallas"], ids=[*WAYS, "pallas"])
+@pytest.mark.quick("dense", "chunked")
+@IMPLEMENTATIONS
 def test_a_sink_of_minus_infinity_is_none(implementation):
-    """Output, log-sum-exp and gradients are those without a sink, also where nothing is seen: NaN in tiles and kernel."""
+    """Output, log-sum-exp and gradients are those without a sink, also where nothing is seen: NaN in tiles."""
     options = {"mask": Mask(causal=True, k_valid=np.arange(T) != 0), "scale": SCALE, "implementation": implementation}
 
     def loss(arrays, sink):

@@ -75,7 +75,7 @@ class AddAndBias(PositionEncoding):
         ({"dtype": "int8"}, "dtype must be one of 'float32', 'bfloat16', 'float16', 'float64', got 'int8'"),
         (
             {"implementation": "flash"},
-            "implementation must be one of 'dense', 'chunked', 'pallas', 'xla', 'cudnn', got 'flash'",
+            "implementation must be one of 'dense', 'chunked', 'xla', 'cudnn', got 'flash'",
         ),
         ({"encoding": "rope"}, "encoding must be a PositionEncoding such as RoPE.*got 'rope'"),
         ({"encoding": {}}, "encoding must be a PositionEncoding such as RoPE.*got {}"),

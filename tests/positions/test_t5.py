@@ -100,13 +100,3 @@ def test_init():
 def test_refuses(options, message):
     with pytest.raises(ValueError, match=message):
         T5Bias(**options)
-
-
-@pytest.mark.parametrize("bidirectional", [False, True])
-@pytest.mark.parametrize(("buckets", "max_distance"), [(32, 128), (4, 3), (6, 20)])
-def test_comparisons_find_the_number_that_an_index_finds(buckets, max_distance, bidirectional):
-    """On a TPU a bias is found by comparisons."""
-    encoding = T5Bias(buckets, max_distance, bidirectional)
-    table = jnp.asarray(np.random.default_rng(0).normal(size=buckets), jnp.float32)
-    n = jnp.floor(jnp.arange(-300, 301) / 2)
-    np.testing.assert_array_equal(encoding._by_comparison(table, n), encoding._by_index(table, n))

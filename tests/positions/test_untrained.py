@@ -36,7 +36,7 @@ METHODS: dict[str, tuple[aj.PositionEncoding, aj.Mask, str]] = {
     "streaming_llm": (aj.StreamingLLM(first=2, window=6), beside(2, 6), "out"),
 }
 """Method, mask, and which of the stored outputs it must give."""
-WAYS = {"dense": ("dense", "float64"), "tiles": (aj.Tiling(5, 7), "float64"), "kernel": ("pallas", "float32")}
+WAYS = {"dense": ("dense", "float64"), "tiles": (aj.Tiling(5, 7), "float64")}
 
 
 def arrays(name: str) -> dict[str, np.ndarray]:
