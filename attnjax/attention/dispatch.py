@@ -82,7 +82,7 @@ def attend(  # noqa: PLR0913, every one is a keyword of its own meaning
       sink: [N], logits of a key without value that every query of a head sees, -inf for none; see Xiao et al. 2023
         (arXiv:2309.17453).
       implementation: "dense", "chunked", "xla", "cudnn", or None to choose; see `explain`. A `Tiling` is "chunked" with tiles
-        of these sizes. Forward-mode derivatives need "dense", "xla" or `Tiling(forward_mode=True)`.
+        of these sizes. "chunked" has first derivatives in reverse mode alone: forward mode and second derivatives need "dense".
       cache: a `KVCache` in place of k and v. The queries are then the last T tokens appended.
       dropout: `Dropout(key, rate)` of attention weights, in dense and chunked.
       axis_name: inside `jax.shard_map`, the mesh axis over which the tokens are spread: each device holds T queries and S keys,

@@ -42,11 +42,6 @@ def choose(inputs: AttentionInputs, implementation: str | Tiling | None, *, need
     if obstacles["chunked"] is not None:
         raise ValueError(f"{inputs.encoding}: {obstacles['chunked']}")
     if isinstance(implementation, Tiling):
-        if implementation.forward_mode and inputs.sequence is not None:
-            raise NotImplementedError(
-                f"Tiling(forward_mode=True) cannot serve axis_name={inputs.sequence.name!r}: the gradient of a ring is made in "
-                "reverse alone; take forward-mode derivatives on one device"
-            )
         return _asked("chunked", obstacles, inputs)
     if implementation is not None or inputs.sequence is not None:
         return _asked(implementation or "chunked", obstacles, inputs)

@@ -1,12 +1,10 @@
 """A ring of one device is attention, whatever the encoding carries; what a ring does not have is refused in a sentence."""
 
-import functools
-
 import jax
 import numpy as np
 import pytest
 
-from attnjax import Mask, StickBreaking, Tiling, attend, attention_weights, explain
+from attnjax import Mask, StickBreaking, attend, attention_weights
 from tests.attention.matrix import assert_near
 from tests.attention.test_ring import IN_ORDER, inputs_of
 from tests.attention.test_ring_failures import on_a_ring, on_one_device
@@ -27,21 +25,6 @@ def test_a_ring_of_one_device_serves_encodings_that_read_the_keys_in_order(name)
     """It makes no round, but JAX traces the body of a round, which stores the carry: output and all gradients."""
     arrays, mask = inputs_of(name), Mask(causal=True)
     assert_near(on_a_ring(1, arrays, mask, name), on_one_device(arrays, mask, name), 1e-5, name)
-
-
-def test_a_ring_refuses_forward_mode_in_a_sentence():
-    """It was a TypeError, unhashable type: 'Unhashable', as soon as JAX asked for a tangent."""
-    tiling = Tiling(2, 2, forward_mode=True)
-    sentence = (
-        r"^Tiling\(forward_mode=True\) cannot serve axis_name='sequence': .* take forward-mode derivatives on one"
-    )
-    for function in (attend, explain):
-        ring = functools.partial(function, axis_name="sequence", implementation=tiling)
-        run = spread(ring, None, "sequence")
-        with pytest.raises(NotImplementedError, match=sentence):
-            jax.jvp(run, (X, X, X), (X, X, X))
-    # On one device there are both.
-    assert jax.jvp(lambda q: attend(q, X, X, implementation=tiling), (X,), (X,))[1].shape == X.shape
 
 
 def test_weights_over_several_devices_are_refused():

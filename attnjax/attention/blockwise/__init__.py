@@ -16,9 +16,8 @@ p_ij = e^(s_ij - lse_i), each tile contributes
 and `jax.vjp` of the encoding's score takes ds to q, k, positions and every learned parameter. All is summed in a fixed
 order, so gradients are bitwise repeatable. No array has two axes of length T or S.
 
-Gradients may be differentiated again, in reverse or forward mode; what is differentiated twice is recomputed by loops of
-JAX's own, which hold T x S numbers. Forward mode of the function itself is refused by JAX (`custom_vjp`), unless it is
-asked for with `Tiling(forward_mode=True)`, or "dense" is used.
+There are first derivatives in reverse mode. JAX refuses forward mode (`custom_vjp`) and the second derivative in reverse (loops
+whose number of steps is data); "dense" has both.
 
 References: Milakov & Gimelshein 2018 (arXiv:1805.02867); Rabe & Staats 2021 (arXiv:2112.05682); Dao et al. 2022
 (arXiv:2205.14135), Algorithms 1 and 4.
@@ -51,8 +50,7 @@ def blockwise(
     """Output and log-sum-exp of every head in memory linear in T and S. `tiling`: sizes other than the default ones."""
     T = inputs.queries.q.shape[3]
     static, inexact, exact = split(inputs, tiling)
-    attend = _attend_by_jax if tiling is not None and tiling.forward_mode else _attend
-    out, lse = attend(static, inexact, exact)
+    out, lse = _attend(static, inexact, exact)
     return out[:, :, :, :T].astype(inputs.compute_dtype), lse[:, :, :, :T]
 
 
@@ -83,13 +81,10 @@ def split(inputs: AttentionInputs, tiling: Tiling | None) -> tuple[Static, PyTre
     return static, block.same_axes(inexact, (inexact, exact)), exact
 
 
-def _attend_by_jax(static: Static, inexact: PyTree, exact: PyTree) -> tuple[Array, Array]:
-    """Differentiated by JAX, in any mode and order."""
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _attend(static: Static, inexact: PyTree, exact: PyTree) -> tuple[Array, Array]:
     out, top, log_total = _forward(static, inexact, exact)
     return out, top + log_total
-
-
-_attend = jax.custom_vjp(_attend_by_jax, nondiff_argnums=(0,))
 
 
 def _attend_fwd(static: Static, inexact: PyTree, exact: PyTree) -> tuple[tuple[Array, Array], Any]:
@@ -109,7 +104,6 @@ def _attend_bwd(static: Static, saved: Any, cotangents: tuple[Any, Any]) -> tupl
 _attend.defvjp(_attend_fwd, _attend_bwd, symbolic_zeros=True)
 
 
-@functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
 def _forward(static: Static, inexact: PyTree, exact: PyTree) -> tuple[Array, Array, Array]:
     """Output, largest score of each row, and log sum_j e^(s_ij - largest)."""
     inputs = block.merge(inexact, exact)
@@ -117,7 +111,6 @@ def _forward(static: Static, inexact: PyTree, exact: PyTree) -> tuple[Array, Arr
     return _in_groups(static, functools.partial(forward, static), inputs, axes, [(0, 0, 0), (1, 1, 1)])
 
 
-@functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
 def _backward(static: Static, arrays: tuple, exact: PyTree) -> PyTree:
     """Gradients of the wanted leaves, from (inexact, out, top, log_total, dout, dlse)."""
     inexact, *rows = arrays
@@ -134,27 +127,6 @@ def _backward(static: Static, arrays: tuple, exact: PyTree) -> PyTree:
         return over_devices(part, both, axes[0], of_results[0], devices)
 
     return _in_groups(static, run, (inputs, rows), axes, of_results)
-
-
-def _rule_by_loops_of_jax(name: str, run: Callable[..., Any]) -> Callable[..., Any]:
-    """A derivative rule: the tangents of the same computation in loops whose number of steps is known."""
-
-    def rule(static: Static, primals: tuple, tangents: tuple) -> tuple[Any, Any]:
-        arrays, exact = primals
-        return jax.jvp(lambda arrays: run(static._replace(differentiable=True), arrays, exact), (arrays,), tangents[:1])
-
-    rule.__name__ = name
-    return rule
-
-
-_forward.defjvp(
-    _rule_by_loops_of_jax("forward_jvp", lambda static, inexact, exact: forward(static, block.merge(inexact, exact)))
-)
-_backward.defjvp(
-    _rule_by_loops_of_jax(
-        "backward_jvp", lambda static, arrays, exact: backward(static, block.merge(arrays[0], exact), *arrays[1:])
-    )
-)
 
 
 def _in_groups(static: Static, run: Callable[..., Any], inputs: PyTree, axes: list, results: list) -> Any:

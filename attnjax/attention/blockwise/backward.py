@@ -7,7 +7,7 @@ import jax.numpy as jnp
 
 from attnjax.attention.blockwise import block
 from attnjax.attention.blockwise.block import Block, BlockInputs, Static, block_at, block_scores, drop, scores_at
-from attnjax.attention.blockwise.schedule import BlockSchedule, visit
+from attnjax.attention.blockwise.schedule import BlockSchedule
 from attnjax.attention.hooks import initial_carry
 from attnjax.attention.inputs import Queries
 from attnjax.attention.products import finite, queries_keys, turned, weights_queries, weights_values
@@ -104,7 +104,7 @@ def accumulate(
 
         drows = block.same_axes(block.zeros_of(block.chosen(rows, wanted.queries)), inputs)
         dcarry = block.same_axes(jax.tree.map(jnp.zeros_like, first), inputs) if dcarry is None else dcarry
-        drows, dcarry, sums = visit(static, order.shape[0], count, key_tile, (drows, dcarry, sums))
+        drows, dcarry, sums = jax.lax.fori_loop(0, count, key_tile, (drows, dcarry, sums))
         if carry is None:
             drows, dshares = _of_start(static, inputs, wanted, rows, drows, dcarry, sums[1])
             sums = (sums[0], dshares)
@@ -159,7 +159,7 @@ def _carries(
         buffer = jax.tree.map(lambda b, c: b.at[step].set(c), buffer, carry)
         return buffer, scores_at(static, inputs, block_at(static, inputs, rows, i, order[step]), carry)[1]
 
-    return visit(static, order.shape[0], count, save, (buffer, first))[0]
+    return jax.lax.fori_loop(0, count, save, (buffer, first))[0]
 
 
 def _block_vjp(

@@ -28,8 +28,8 @@ class Static(NamedTuple):
     """What is known while tracing; hashable. `scale` is None where it is traced, and then among the inputs.
 
     `groups`: how many examples and key heads may be taken apart; `at_once`: how many of these pairs go together;
-    `everywhere`: on every device. `differentiable`: loops are made of steps whose number is known. `wanted`: for each leaf of
-    the inputs, whether somebody asks for its gradient; None: for each that has one.
+    `everywhere`: on every device. `wanted`: for each leaf of the inputs, whether somebody asks for its gradient; None:
+    for each that has one.
     """
 
     encoding: PositionEncoding
@@ -40,7 +40,6 @@ class Static(NamedTuple):
     groups: tuple[int, int]
     at_once: int | None
     everywhere: bool
-    differentiable: bool = False
     wanted: tuple[bool, ...] | None = None
 
 

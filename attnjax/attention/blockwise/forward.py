@@ -7,7 +7,7 @@ import jax.numpy as jnp
 
 from attnjax.attention.blockwise import block
 from attnjax.attention.blockwise.block import BlockInputs, Static, block_at, drop, scores_at
-from attnjax.attention.blockwise.schedule import BlockSchedule, visit
+from attnjax.attention.blockwise.schedule import BlockSchedule
 from attnjax.attention.hooks import initial_carry
 from attnjax.attention.products import weights_values
 from attnjax.positions.base import Trait
@@ -93,7 +93,7 @@ def _visit_keys(static: Static, inputs: BlockInputs, schedule: BlockSchedule, i:
         out = shrink[..., None] * out + weights_values(drop(static, inputs, p, at), at.keys.v)
         return RowState(new, total, out, carry)
 
-    return visit(static, order.shape[0], count, key_tile, state)
+    return jax.lax.fori_loop(0, count, key_tile, state)
 
 
 def _is_normal(static: Static) -> bool:

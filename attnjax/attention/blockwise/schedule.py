@@ -1,9 +1,7 @@
-"""Which key tiles a query tile visits, in what order, and the loop over them."""
+"""Which key tiles a query tile visits, and in what order."""
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import jax
 import jax.numpy as jnp
 
 from attnjax.attention.blockwise.block import BlockInputs, Static
@@ -55,19 +53,6 @@ class BlockSchedule(NamedTuple):
         number = jnp.arange(useful.shape[0], dtype=jnp.int32)
         rank = jnp.where(useful, -number if self.backwards else number, useful.shape[0])
         return jnp.argsort(rank), useful.sum(dtype=jnp.int32)
-
-
-def visit(static: Static, steps: int, count: Array, body: Callable[[Array, Any], Any], state: Any) -> Any:
-    """`body(step, state)` for step = 0 .. count - 1, where count is at most `steps`.
-
-    JAX differentiates a loop in reverse only if the number of its steps is known. Then all `steps` are taken, those past
-    `count` do nothing, and each is recomputed for the derivative.
-    """
-    if not static.differentiable:
-        return jax.lax.fori_loop(0, count, body, state)
-    body = jax.checkpoint(body)
-    step = lambda state, n: (jax.lax.cond(n < count, lambda s: body(n, s), lambda s: s, state), None)
-    return jax.lax.scan(step, state, jnp.arange(steps, dtype=jnp.int32))[0]
 
 
 def _bounds(x: Int[Array, "*#B n"], size: int, valid: Bool[Array, "*#B n"]) -> tuple[Array, Array]:

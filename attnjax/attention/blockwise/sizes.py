@@ -27,9 +27,7 @@ SCORES_OF_GROUP = 2**20
 class Tiling:
     """Tiles of `queries` x `keys`, of `heads` key heads (of one or more examples) at once; None: all of them.
 
-    An implementation to pass to `attend`: "chunked" with these sizes. With `forward_mode` JAX differentiates the loops
-    itself, so that `jax.jvp` works too; reverse mode is then slower and holds T x S numbers. Raises ValueError for sizes
-    below 1.
+    An implementation to pass to `attend`: "chunked" with these sizes. Raises ValueError for sizes below 1.
 
     Example:
         >>> import jax.numpy as jnp
@@ -42,7 +40,6 @@ class Tiling:
     queries: int = 128
     keys: int = 128
     heads: int | None = None
-    forward_mode: bool = False
 
     def __post_init__(self) -> None:
         for name, size in (("queries", self.queries), ("keys", self.keys), ("heads", self.heads)):
