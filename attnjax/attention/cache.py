@@ -7,9 +7,9 @@ A cache is a plain pytree. `append` writes values, and keys mapped by the encodi
     out = attend(q, cache=cache, encoding=encoding, mask=Mask(causal=True))
 
 The queries are the last T tokens appended. With a window the cache is a ring: slot = index mod capacity, and a
-capacity of window + chunk serves a sequence of any length. With `first` the slots of the first tokens are kept, and the ring is
-behind them. Encodings that depend on the length keep their keys unmapped and map on reading. Encodings that compute positions
-from content have them cached with the keys:
+capacity of window + chunk serves a sequence of any length. A ring forgets the first keys: a mask with `first` needs a cache
+without a window. Encodings that depend on the length keep their keys unmapped and map on reading. Encodings that compute
+positions from content have them cached with the keys:
 
     pos = context_positions(encoding, params, x, pos, sizes, before=cache.last_positions())
     cache = cache.append(k, v, pos)
@@ -25,7 +25,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from attnjax.attention.cache_update import indices, slots, write
+from attnjax.attention.cache_update import indices, write
 from attnjax.attention.hooks import map_keys
 from attnjax.attention.inputs import Keys, KeySource, along, check_params, marked, nan_marks
 from attnjax.attention.masks import Mask, Span
@@ -67,7 +67,6 @@ class KVCache:
     index: Int[ArrayLike, ""]
     encoding: PositionEncoding = dataclasses.field(metadata={"static": True})
     window: int | tuple[int | None, int | None] | None = dataclasses.field(metadata={"static": True})
-    first: int = dataclasses.field(default=0, metadata={"static": True})
 
     @classmethod
     def create(
@@ -81,25 +80,19 @@ class KVCache:
         heads: int | None = None,
         encoding: PositionEncoding = NoPE(),
         window: int | tuple[int | None, int | None] | None = None,
-        first: int = 0,
         pos_dtype: Any = jnp.int32,
     ) -> Self:
         """An empty cache of `capacity` slots for keys and values [batch, ., kv_heads, head_dim].
 
-        `heads`: the query heads, `kv_heads` unless given; it counts where positions are computed per query head. `first`: of
-        a ring, how many tokens at the start of the sequence are kept, as in `Mask`.
-        Raises ValueError for sizes below 1, types that cannot hold keys or positions, or a ring without room for the first
-        tokens, the window and one token.
+        `heads`: the query heads, `kv_heads` unless given; it counts where positions are computed per query head.
+        Raises ValueError for sizes below 1, types that cannot hold keys or positions, or a ring without room for the window
+        and one token.
         """
         validate_integer("KVCache", batch=batch, capacity=capacity, kv_heads=kv_heads, head_dim=head_dim)
         _check_types(encoding, dtype, pos_dtype)
-        left, _, first = Mask(window=window, first=first).span
-        if left is not None and capacity < first + left + 1:
-            beside = f" beside the first {first} tokens" if first else ""
-            needed = first + left + 1
-            raise ValueError(
-                f"KVCache: a window of {left}{beside} needs a capacity of at least {needed}, got {capacity}"
-            )
+        left = Mask(window=window).span.left
+        if left is not None and capacity < left + 1:
+            raise ValueError(f"KVCache: a window of {left} needs a capacity of at least {left + 1}, got {capacity}")
         N = kv_heads if heads is None else heads
         validate_integer("KVCache", heads=N)
         if N % kv_heads:
@@ -117,7 +110,6 @@ class KVCache:
             index=np.zeros((), np.int32),
             encoding=encoding,
             window=window,
-            first=first,
         )
 
     @property
@@ -127,8 +119,8 @@ class KVCache:
 
     @property
     def span(self) -> Span:
-        """The window as (left, right), and the first tokens that are kept beside it."""
-        return Mask(window=self.window, first=self.first).span
+        """The window as (left, right)."""
+        return Mask(window=self.window).span
 
     def append(
         self,
@@ -149,8 +141,6 @@ class KVCache:
         index = self.index + np.arange(T, dtype=np.int32)
         pos = self._positions(k_pos, index, B, T)
         self.encoding.check(pos=arrays(pos))
-        if valid is not None and self.first:
-            raise ValueError(f"KVCache: a ring that keeps the first {self.first} tokens would keep padding, got valid")
         valid = jnp.broadcast_to(_booleans(valid, B, T), (B, T))
         if Trait.LENGTH not in self.encoding.traits and Trait.MAP_K in self.encoding.traits:
             k = _mapped(self.encoding, params, k, pos)
@@ -165,7 +155,7 @@ class KVCache:
                 new,
                 axes,
                 self.index,
-                ring=None if self.span.left is None else self.first,
+                ring=self.span.left is not None,
             ),
             length=self._length(stored, valid),
             index=self.index + np.int32(T)
@@ -187,11 +177,12 @@ class KVCache:
             raise ValueError(
                 f"KVCache remembers a window of {left}; the mask must have window <= {left}, got {mask.window}"
             )
-        if mask.span.first > self.first:
+        if mask.span.first:
             raise ValueError(
-                f"KVCache keeps the first {self.first} tokens; the mask must have first <= {self.first}, got {mask.first}"
+                f"KVCache with a window forgets the first keys, which the mask shows, got first={mask.first}: create the cache "
+                "without a window"
             )
-        index = indices(self.index, slot, self.capacity, self.first)
+        index = indices(self.index, slot, self.capacity)
         source = KeySource(self._keys(index, self.valid & (index >= 0)[None]), mapped=mapped, length=self.length)
         return self._in_order(source, mask) if Trait.CARRY in self.encoding.traits else source
 
@@ -205,7 +196,7 @@ class KVCache:
             raise ValueError(
                 f"the queries are the last tokens appended: got {T} queries, the cache holds {used} tokens"
             )
-        needed = T + (left or 0) + self.first
+        needed = T + (left or 0)
         if needed > self.capacity:
             raise ValueError(
                 f"{T} queries with window {left} need a capacity of at least {needed}, got {self.capacity}"
@@ -219,7 +210,7 @@ class KVCache:
         return jax.tree.map(lambda x, axis: jnp.take(x, 0, axis=axis), at, self._token_axes())
 
     def _positions_at(self, index: Int[ArrayLike, " T"]) -> PyTree:
-        take = lambda pos, axis: jnp.take(pos, slots(index, self.capacity, self.first), axis=axis)
+        take = lambda pos, axis: jnp.take(pos, index % self.capacity, axis=axis)
         return jax.tree.map(take, self.k_pos, self._token_axes())
 
     def _token_axes(self) -> PyTree:
@@ -237,11 +228,10 @@ class KVCache:
         if k.ndim != 4 or k.shape != v.shape or (k.shape[0], *k.shape[2:]) != (B, K, H) or not k.shape[1]:
             raise ValueError(f"k and v must have shape ({B}, T, {K}, {H}) with T >= 1, got k {k.shape} and v {v.shape}")
         T, left = k.shape[1], self.span.left
-        needed = T + (left or 0) + self.first
+        needed = T + (left or 0)
         if left is not None and needed > C:
-            beside = f" beside the first {self.first}" if self.first else ""
             raise ValueError(
-                f"a chunk of {T} tokens with window {left}{beside} needs a capacity of at least {needed}, the cache has {C}"
+                f"a chunk of {T} tokens with window {left} needs a capacity of at least {needed}, the cache has {C}"
             )
         used = _known(self.index)
         if left is None and T > C:
@@ -295,12 +285,7 @@ class KVCache:
                 f"a ring for {self.encoding} is read in the order of the tokens, not of the slots: mark padding with "
                 f"append(valid=...), got arrays along the keys in {mask}"
             )
-        gone = jnp.maximum(self.index - self.first, 0) % (self.capacity - self.first)
-
-        def roll(x: Array, axis: int) -> Array:
-            kept, rest = jnp.split(jnp.asarray(x), [self.first], axis)
-            return jnp.concatenate([kept, jnp.roll(rest, -gone, axis)], axis)
-
+        roll = lambda x, axis: jnp.roll(x, -(self.index % self.capacity), axis)
         keys = source.keys
         k, v = (roll(x, 2) for x in keys[:2])
         pos, index, valid = jax.tree.map(roll, keys.pos, self._token_axes()), roll(keys.index, 0), roll(keys.valid, 1)

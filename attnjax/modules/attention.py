@@ -188,12 +188,11 @@ class MultiHeadAttention(nnx.Module):
         *,
         dtype: Any = jnp.float32,
         window: Window | None = None,
-        first: int = 0,
         pos_dtype: Any = jnp.int32,
     ) -> KVCache:
         """Returns an empty KV cache of `capacity` tokens for `decode`; see `KVCache.create`."""
         _, N, K, H = self.sizes
-        options = {"heads": N, "encoding": self.encoding, "window": window, "first": first, "pos_dtype": pos_dtype}
+        options = {"heads": N, "encoding": self.encoding, "window": window, "pos_dtype": pos_dtype}
         return KVCache.create(batch, capacity, K, H, dtype, **options)
 
     def decode(

@@ -44,13 +44,9 @@ class Decoder(TokenModel):
         """Returns the mask with `causal=True`."""
         return causal(mask)
 
-    def cache(
-        self, batch: int, capacity: int, *, window: Window | None = None, first: int = 0, pos_dtype=jnp.int32
-    ) -> Caches:
-        """Returns an empty KV cache per layer for `capacity` tokens; with a `window`, ring buffers of that window, which keep
-        the `first` tokens.
-        """
-        return self.stack.cache(batch, capacity, window=window, first=first, pos_dtype=pos_dtype)
+    def cache(self, batch: int, capacity: int, *, window: Window | None = None, pos_dtype=jnp.int32) -> Caches:
+        """Returns an empty KV cache per layer for `capacity` tokens; with a `window`, ring buffers of that window."""
+        return self.stack.cache(batch, capacity, window=window, pos_dtype=pos_dtype)
 
     def decode(
         self,

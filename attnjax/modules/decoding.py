@@ -116,16 +116,15 @@ def _positions(valid: Bool[ArrayLike, "B T"]) -> Int[Array, "B T"]:
 def _empty_caches(model: Decoder | EncoderDecoder, prompt: Prompt, source: Source, steps: int) -> PyTree:
     """Returns empty KV caches for all tokens, or ring buffers where the window makes these smaller."""
     (B, T), window = prompt.tokens.shape, model.config.window
-    left, _, first = Mask(window=window, first=model.config.window_first).span
-    capacity = T + steps - 1
-    # A ring that keeps the first tokens would keep padding.
-    if left is None or capacity <= first + T + left or (first and prompt.valid is not None):
+    left, capacity = Mask(window=window).span.left, T + steps - 1
+    # A ring would forget the first keys, which stay visible beside the window.
+    if left is None or capacity <= T + left or model.config.window_first:
         window = None
     else:
-        capacity = first + T + left
+        capacity = T + left
     if isinstance(model, Decoder):
-        return model.cache(B, capacity, window=window, first=first)
+        return model.cache(B, capacity, window=window)
     tokens, valid = source
     assert tokens is not None
     pos = None if valid is None else _positions(valid)
-    return model.start(tokens, capacity, pos=pos, mask=Mask(k_valid=valid), window=window, first=first)
+    return model.start(tokens, capacity, pos=pos, mask=Mask(k_valid=valid), window=window)

@@ -182,14 +182,13 @@ class EncoderDecoder(nnx.Module):
         pos: ArrayLike | None = None,
         mask: Mask = Mask(),
         window: Window | None = None,
-        first: int = 0,
     ) -> Session:
         """Encodes the source, and returns it with empty KV caches for `capacity` target tokens, ready for `decode`.
 
-        `pos` and `mask` are those of the source; `window` and `first` are those of the caches, as in `Decoder.cache`.
+        `pos` and `mask` are those of the source; `window` is that of the caches, as in `Decoder.cache`.
         """
         memory = Memory(self.encode(source, pos=pos, mask=mask), Mask(k_valid=mask.k_valid))
-        caches = self.decoder.cache(source.shape[0], capacity, window=window, first=first)
+        caches = self.decoder.cache(source.shape[0], capacity, window=window)
         return Session(caches, self.decoder.project_memory(memory))
 
     def decode(

@@ -137,14 +137,12 @@ class Stack(nnx.Module):
         _, found = self._run(layer, self.embed(x, pos), mask, pos, {"gate": gate, "cross_gate": cross_gate})
         return stacked(found)
 
-    def cache(
-        self, batch: int, capacity: int, *, window: Window | None = None, first: int = 0, pos_dtype=jnp.int32
-    ) -> Caches:
+    def cache(self, batch: int, capacity: int, *, window: Window | None = None, pos_dtype=jnp.int32) -> Caches:
         """Returns an empty KV cache per layer, in `config.dtype`; with a `window`, ring buffers (`KVCache.create`).
 
         With `scan_layers` it is one cache whose arrays have a leading axis [L].
         """
-        options = {"dtype": jnp.dtype(self.config.dtype), "window": window, "first": first, "pos_dtype": pos_dtype}
+        options = {"dtype": jnp.dtype(self.config.dtype), "window": window, "pos_dtype": pos_dtype}
         if not self.config.scan_layers:
             return tuple(block.attention.cache(batch, capacity, **options) for block in self.blocks)
         one = self.blocks.attention.cache(batch, capacity, **options)

@@ -17,9 +17,8 @@ padding on the left must take none. `generate` passes such positions; a call wit
     pos = jnp.maximum(jnp.cumsum(valid, -1) - 1, 0)
 
 StreamingLLM numbers the tokens by their place in a cache of n + W + 1, where the first are followed by the last. Distances
-within the window stay what they are, and those to the first keys end at n + W - j, which is the formula above. So keys in a
-cache need not be turned anew, and a ring of slots that keeps the first (`KVCache.create(window=W, first=n)`) gives at any
-length the numbers of the full forward with this mask. They are those of the authors' code where it evicts after every token, as
+within the window stay what they are, and those to the first keys end at n + W - j, which is the formula above. The
+numbers are those of the authors' code where it evicts after every token, as
 its evaluation does (`start_size` n, `recent_size` W). Where it reads several tokens at once, each of them sees all that were
 kept and all before it in the chunk, and the numbers differ.
 

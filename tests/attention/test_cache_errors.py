@@ -185,8 +185,6 @@ CREATE = dict(batch=B, capacity=6, kv_heads=N, head_dim=H)
         (dict(pos_dtype=jnp.bfloat16), "pos_dtype must be int32 or float32, got bfloat16"),
         (dict(window=6), "a window of 6 needs a capacity of at least 7, got 6"),
         (dict(window=-1), "window must be None, an int >= 0"),
-        (dict(window=4, first=2), "a window of 4 beside the first 2 tokens needs a capacity of at least 7, got 6"),
-        (dict(window=4, first=-1), "first must be an int >= 0, got -1"),
     ],
 )
 def test_create_refuses(change, message):
@@ -228,15 +226,10 @@ def test_sizes_of_the_encoding_that_keys_do_not_see_are_free():
     assert aj.KVCache.create(B, 6, 1, 5, encoding=aj.compose(aj.PoPE(), aj.TransformerXL())).k.shape == (B, 1, 6, 10)
 
 
-def test_a_ring_that_keeps_the_first_tokens():
-    cache = aj.KVCache.create(B, 7, N, H, window=3, first=2)
-    x = jnp.ones((B, 2, N, H))
-    with pytest.raises(ValueError, match="a ring that keeps the first 2 tokens would keep padding, got valid"):
-        cache.append(x, x, valid=np.array([False, True]))
+def test_a_ring_forgets_the_first_tokens():
+    cache, x = aj.KVCache.create(B, 7, N, H, window=3), jnp.ones((B, 2, N, H))
+    mask = aj.Mask(causal=True, window=3, first=2)
     with pytest.raises(
-        ValueError, match="a chunk of 3 tokens with window 3 beside the first 2 needs a capacity of at least 8"
+        ValueError, match="forgets the first keys, which the mask shows, got first=2: create the cache without"
     ):
-        cache.append(jnp.ones((B, 3, N, H)), jnp.ones((B, 3, N, H)))
-    mask = aj.Mask(causal=True, window=3, first=3)
-    with pytest.raises(ValueError, match="KVCache keeps the first 2 tokens; the mask must have first <= 2, got 3"):
         aj.attend(x, cache=cache.append(x, x), mask=mask)

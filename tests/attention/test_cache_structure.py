@@ -70,9 +70,7 @@ def test_decoding_step_by_step_waits_for_no_device(name, window):
         cache, _ = step(cache, seq.part(t, t + 1))
         assert isinstance(cache.index, np.ndarray | np.generic)
         assert cache.index == t + 1
-    names = [
-        field.name for field in dataclasses.fields(cache) if field.name not in ("index", "encoding", "window", "first")
-    ]
+    names = [field.name for field in dataclasses.fields(cache) if field.name not in ("index", "encoding", "window")]
     arrays = {name: getattr(cache, name) for name in names}
     unknown = lambda arrays, now: step(dataclasses.replace(cache, **arrays), now)[1]
     jax.eval_shape(unknown, arrays, seq.part(3, 4))
@@ -119,7 +117,9 @@ def test_a_query_that_is_not_finite_is_one_row_that_is_not_in_optimised_code(imp
     np.testing.assert_array_equal(~np.isfinite(out).all(-1), hit)
 
 
-@pytest.mark.parametrize(("ring", "index", "size"), [(None, 0, 5), (None, 2, 3), (0, 3, 2), (0, 4, 4), (0, 9, 1)])
+@pytest.mark.parametrize(
+    ("ring", "index", "size"), [(False, 0, 5), (False, 2, 3), (True, 3, 2), (True, 4, 4), (True, 9, 1)]
+)
 def test_tokens_take_the_slots_behind_the_index(ring, index, size):
     old = {"k": jnp.zeros((2, 3, 5, 2)), "bad": jnp.zeros((2, 3, 5), bool), "pos": jnp.full((2, 5), -1, jnp.int32)}
     new = {"k": jnp.ones((2, 3, size, 2)), "bad": jnp.ones((2, 3, size), bool)}
