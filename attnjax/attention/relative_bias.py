@@ -18,7 +18,6 @@ import numpy as np
 from attnjax.attention.hooks import expect
 from attnjax.attention.inputs import AttentionInputs
 from attnjax.attention.position_axes import known
-from attnjax.attention.relative_keys import HasRelativeKeys, with_relative_keys
 from attnjax.positions.base import EncodingParams, PositionEncoding, Tile, Trait
 from attnjax.positions.checks import INT32
 from attnjax.typing import Array, Float, PyTree
@@ -61,15 +60,15 @@ def _reshaped(w: Float[Array, " L"], t: int, s: int) -> Float[Array, "t s"]:
 
 
 def per_distance(inputs: AttentionInputs, tile: tuple[int, int], *, skipping: bool = False) -> AttentionInputs:
-    """The inputs with a vector of biases, or with relative-position keys, in place of the encoding, where it has such and
-    positions are consecutive; otherwise the inputs themselves.
+    """The inputs with a vector of biases in place of the encoding, where it has no more than a bias and positions are
+    consecutive; otherwise the inputs themselves.
 
     `tile`: arrays will be padded to multiples of these sizes. `skipping`: tiles that the mask leaves empty are not visited.
     """
     encoding, queries, keys = inputs.encoding, inputs.queries, inputs.keys
     traits, q_pos, k_pos = encoding.traits, known(queries.pos), known(keys.pos)
     only_bias = Trait.BIAS in traits and not traits & (Trait.SCORE | Trait.LENGTH)
-    if not (only_bias or isinstance(encoding, HasRelativeKeys)) or not (consecutive(q_pos) and consecutive(k_pos)):
+    if not (only_bias and consecutive(q_pos) and consecutive(k_pos)):
         return inputs
     T, S = (-(-n // size) * size for n, size in zip((queries.q.shape[3], keys.k.shape[2]), tile, strict=True))
     apart = first_distance(inputs)
@@ -80,8 +79,6 @@ def per_distance(inputs: AttentionInputs, tile: tuple[int, int], *, skipping: bo
     if skipping:
         last_tile = highest - (tile[0] - 1) - (tile[1] - 1)
         lowest = max(lowest, min(_lowest_seen(inputs, tile, lowest), last_tile))
-    if not only_bias:
-        return with_relative_keys(inputs, lowest, highest)
     n = jnp.asarray(np.arange(lowest, highest + 1, dtype=np.int32))
     dtype, p = inputs.compute_dtype, inputs.params
 

@@ -9,9 +9,7 @@ taken at n = i - j itself, which may be negative. R is never gathered per pair: 
 
     a . R_(i-j) = [ a_sin sin(i w) + a_cos cos(i w) | a_cos sin(i w) - a_sin cos(i w) ] . [ cos(j w) | sin(j w) ]
 
-so a tile of t queries and s keys holds only [t, D] and [s, D] besides its scores. Where positions are consecutive, the
-relative-position keys r_n = W_h R_n are computed once for all distances (`relative_keys`), and a tile multiplies vectors
-of H numbers, not of D.
+so a tile of t queries and s keys holds only [t, D] and [s, D] besides its scores.
 
 `table="clamped"` is the randomized relative encoding as Ruoss et al. 2023 released it (arXiv:2305.16843): their table has
 `length` rows, R of 0 .. length - 1, is read at row length - n, and a read behind its end gives the last row. So
@@ -29,7 +27,6 @@ Reference: Dai et al. 2019, arXiv:1901.02860, section 3.3 (terms a to d of A^rel
 import dataclasses
 from typing import Literal
 
-import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -114,16 +111,6 @@ class TransformerXL(PositionEncoding):
         else:
             position = _clamped(head, frequencies, tile, self.length)
         return tile.logits + tile.scale * (content[None, :] + position)
-
-    def relative_keys(
-        self, p: EncodingParams, n: Num[Array, " m"]
-    ) -> tuple[Float[Array, "m H"], Float[Array, " H"], Float[Array, " H"]]:
-        """(r_n = W R_n of every distance n, u, v): the score of a pair is scale * ((q + u) . k + (q + v) . r_n)."""
-        chex.assert_rank(n, 1)
-        n = n if self.length is None else self.length - jnp.maximum(n, 1)
-        sin, cos = sine_cosine(angles(n, self._frequencies(p), p.head["w_r"].dtype))
-        r = jnp.matmul(jnp.concatenate([sin, cos], axis=-1), p.head["w_r"], precision=HIGHEST)
-        return r, p.head["u"], p.head["v"]
 
     def _frequencies(self, p: EncodingParams) -> Frequencies:
         """theta^(-2c / D): the width D of the model is that of `w_r`."""

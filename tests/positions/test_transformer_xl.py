@@ -95,21 +95,6 @@ def test_the_clamped_table_against_a_gather_that_clamps(make_tile, x64):
         np.testing.assert_allclose(made[h], expected, atol=1e-12)
 
 
-@pytest.mark.parametrize("encoding", [TransformerXL(), TransformerXL(50.0), TransformerXL(table="clamped", length=32)])
-def test_relative_keys_give_the_score(make_tile, x64, encoding):
-    """One key per distance, gathered for each pair."""
-    tile, head = make_tile(np.arange(5, 14), np.arange(17)), parameters()
-    n = np.arange(-11, 14)
-    for h in range(HEADS):
-        one = jax.tree.map(lambda leaf, h=h: leaf[h], head)
-        r, u, v = encoding.relative_keys(EncodingParams(head=one), jnp.asarray(n))
-        assert r.shape == (len(n), 4)
-        pairs = np.asarray(r)[np.asarray(tile.distance) - n[0]]
-        position = np.einsum("th,tsh->ts", np.asarray(tile.q) + v, pairs)
-        expected = tile.scale * ((np.asarray(tile.q) + u) @ np.asarray(tile.k).T + position)
-        np.testing.assert_allclose(score(tile, head, encoding)[h], expected, atol=1e-12)
-
-
 @pytest.mark.parametrize("encoding", [CLAMPED, compose(RoPE(), CLAMPED)], ids=str)
 def test_the_clamped_table_is_as_long_as_the_distances(encoding):
     """Of queries and valid keys, whose positions were looked at apart, and not of slots of a cache that nobody wrote."""
@@ -158,5 +143,3 @@ def test_refuses():
         clamped.check(pos=np.array([[0, 7], [1, 8], [0, 8]]))
     with pytest.raises(ValueError, match="model dimension must be even, got 7"):
         TransformerXL().init(jax.random.key(0), Sizes(model=7, heads=1, kv_heads=1, head_dim=7))
-    with pytest.raises(ValueError, match="model dimension must be even, got 3"):
-        TransformerXL().relative_keys(EncodingParams(head={"w_r": np.zeros((3, 4))}), np.arange(2))
