@@ -17,7 +17,6 @@ for a tile of queries and keys equals that slice of what it returns for all of t
 """
 
 import dataclasses
-import difflib
 import enum
 import functools
 import operator
@@ -137,25 +136,13 @@ HOOKS = ("context", "embed", "map_q", "map_k", "bias", "score")
 class PositionEncoding:
     """No position encoding (NoPE), and the base class of all others.
 
-    Subclasses are frozen dataclasses without arrays inside: hashable, printable, static arguments of `jax.jit`. A public
-    method whose name is nearly that of a hook is a TypeError, since attention would never call it.
+    Subclasses are frozen dataclasses without arrays inside: hashable, printable, static arguments of `jax.jit`.
 
     Example:
         >>> from attnjax.positions import NoPE, RoPE, Trait
         >>> RoPE().traits == Trait.MAP_Q | Trait.MAP_K, bool(NoPE().traits)
         (True, False)
     """
-
-    def __init_subclass__(cls, **options: Any) -> None:
-        super().__init_subclass__(**options)
-        for name, member in vars(cls).items():
-            if name.startswith("_") or not callable(member) or hasattr(PositionEncoding, name):
-                continue
-            if near := difflib.get_close_matches(name, (*HOOKS, "init", "constants"), n=1, cutoff=0.75):
-                raise TypeError(
-                    f"{cls.__name__} has a method {name!r}, which attention never calls: did you mean {near[0]!r}? Begin the "
-                    "name of a method of your own with an underscore"
-                )
 
     needs_causal: ClassVar[str] = ""
     """Why a mask that is not causal is refused, as what the encoding does with keys in the future; "" where none is."""

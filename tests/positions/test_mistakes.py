@@ -51,16 +51,6 @@ class Compared(Slope):
         return hash(self.slope)
 
 
-@pytest.mark.parametrize(
-    ("name", "meant"), [("biass", "bias"), ("mapq", "map_q"), ("scores", "score"), ("constant", "constants")]
-)
-def test_a_method_that_is_nearly_a_hook_is_refused_where_its_class_is_made(name: str, meant: str):
-    text = f"Miss has a method '{name}', which attention never calls: did you mean '{meant}'\\?"
-    with pytest.raises(TypeError, match=text):
-        type("Miss", (PositionEncoding,), {name: lambda self, p, n: n})
-    assert type("Private", (PositionEncoding,), {f"_{name}": lambda self: None, "bias": lambda self, p, n: n})
-
-
 USES = {
     "attend": lambda one: aj.attend(X, X, X, encoding=one),
     "cache": lambda one: aj.KVCache.create(1, 3, 2, 4, encoding=one),
