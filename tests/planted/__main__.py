@@ -27,7 +27,7 @@ from tests.planted.mutants import Bug, mutants
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 KEPT_OUT = (".git", ".venv*", "__pycache__", "runs", ".*_cache")
-PATIENCE = 5
+PATIENCE = 20
 WHOLE = 36_000
 """Seconds of processor time for the tests that noticed bugs, in the end without any bug."""
 
