@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Any
 from attnjax import registry
 
 if TYPE_CHECKING:  # what `__getattr__` loads, for type checkers, which would take every name for Any
-    from attnjax import attention as attention
-    from attnjax import modules as modules
-    from attnjax import positions as positions
-    from attnjax import tasks as tasks
-    from attnjax import typing as typing
+    from attnjax import (
+        attention as attention,
+        modules as modules,
+        positions as positions,
+        tasks as tasks,
+        typing as typing,
+    )
     from attnjax.attention import *  # noqa: F403
     from attnjax.positions import *  # noqa: F403
     from attnjax.positions import indices as indices
@@ -27,9 +29,8 @@ _NAMES = {
         "gate_heads process_heads reference_attention"
     ),
     "attnjax.positions": (
-        "ENCODINGS Compose DynamicNTK EncodingParams Llama3 LongRoPE NTKAware PositionEncoding PositionInterpolation "
-        "Remapped Resonance SequentialScore Sizes Tile Trait YaRN compose context_positions embed encoding "
-        "factors_of learns resolve search_factors"
+        "ENCODINGS Compose DynamicNTK Llama3 LongRoPE NTKAware PositionEncoding PositionInterpolation Remapped Resonance "
+        "Sizes Tile YaRN compose context_positions embed encoding learns resolve"
     ),
 }
 _HOME = {row.name: row.path.partition(":")[0] for row in registry.ENCODINGS.values()}

@@ -54,12 +54,12 @@ class EncodingRow(NamedTuple):
 ENCODINGS = {
     "nope": EncodingRow("attnjax.positions.base:NoPE", "NoPE", Look("#272727", "#f2f2f2", SOLID, "X")),
     "sinusoidal": EncodingRow(
-        "attnjax.positions.sinusoidal:Sinusoidal",
+        "attnjax.positions.absolute:Sinusoidal",
         "Sinusoidal",
         Look("#9a3104", "#f66231", SOLID, "s"),
         numeric=("theta",),
     ),
-    "learned": EncodingRow("attnjax.positions.learned:Learned", "Learned", Look("#ab9004", "#f3d335", DASHED, "D")),
+    "learned": EncodingRow("attnjax.positions.absolute:Learned", "Learned", Look("#ab9004", "#f3d335", DASHED, "D")),
     "rope": EncodingRow(
         "attnjax.positions.rope:RoPE",
         "RoPE",
@@ -78,40 +78,40 @@ ENCODINGS = {
     "transformer_xl": EncodingRow(
         "attnjax.positions.transformer_xl:TransformerXL", "Transformer-XL", Look("#733cb3", "#bb98f3", DASHED, "*")
     ),
-    "cope": EncodingRow("attnjax.positions.cope:CoPE", "CoPE", Look("#91612b", "#c79053", DOTTED, "h")),
+    "cope": EncodingRow("attnjax.positions.whole_table:CoPE", "CoPE", Look("#91612b", "#c79053", DOTTED, "h")),
     "sandwich": EncodingRow("attnjax.positions.sandwich:Sandwich", "Sandwich", Look("#037a84", "#49b5c4", DOTTED, ">")),
     "pope": EncodingRow(
         "attnjax.positions.pope:PoPE", "PoPE", Look("#232b8c", "#596ff3", DOTTED, "d"), numeric=("theta",)
     ),
-    "fox": EncodingRow("attnjax.positions.fox:FoX", "FoX", Look("#10125e", "#685da5", MIXED, "$F$")),
-    "cable": EncodingRow("attnjax.positions.cable:Cable", "Cable", Look("#4739db", "#6e4ef7", DASHED, "$C$")),
+    "fox": EncodingRow("attnjax.positions.gates:FoX", "FoX", Look("#10125e", "#685da5", MIXED, "$F$")),
+    "cable": EncodingRow("attnjax.positions.gates:Cable", "Cable", Look("#4739db", "#6e4ef7", DASHED, "$C$")),
     "repo": EncodingRow("attnjax.positions.repo:RePo", "RePo", Look("#58115b", "#89548e", DOTTED, "$R$")),
     "selective_rope": EncodingRow(
         "attnjax.positions.selective_rope:SelectiveRoPE", "Selective RoPE", Look("#b88733", "#f29112", MIXED, "$S$")
     ),
-    "ssmax": EncodingRow("attnjax.positions.ssmax:SSMax", "SSMax", Look("#e0108e", "#b5799b", DASHED, "$N$")),
+    "ssmax": EncodingRow("attnjax.positions.query_scale:SSMax", "SSMax", Look("#e0108e", "#b5799b", DASHED, "$N$")),
     "llama4_temperature": EncodingRow(
-        "attnjax.positions.llama4_temperature:Llama4Temperature",
+        "attnjax.positions.query_scale:Llama4Temperature",
         "Llama 4 temperature",
         Look("#8a4ff2", "#daaffe", MIXED, "$L$"),
     ),
-    "axial_rope": EncodingRow("attnjax.positions.axial_rope:AxialRoPE", "Axial RoPE", axes=True),
-    "mixed_rope": EncodingRow("attnjax.positions.axial_rope:MixedRoPE", "RoPE-Mixed", axes=True),
-    "mrope": EncodingRow("attnjax.positions.mrope:MRoPE", "M-RoPE", axes=True),
-    "dape": EncodingRow("attnjax.positions.dape:DAPE", "DAPE"),
-    "stick_breaking": EncodingRow("attnjax.positions.stick_breaking:StickBreaking", "Stick-breaking"),
+    "axial_rope": EncodingRow("attnjax.positions.axes:AxialRoPE", "Axial RoPE", axes=True),
+    "mixed_rope": EncodingRow("attnjax.positions.axes:MixedRoPE", "RoPE-Mixed", axes=True),
+    "mrope": EncodingRow("attnjax.positions.axes:MRoPE", "M-RoPE", axes=True),
+    "dape": EncodingRow("attnjax.positions.whole_table:DAPE", "DAPE"),
+    "stick_breaking": EncodingRow("attnjax.positions.whole_table:StickBreaking", "Stick-breaking"),
     "path": EncodingRow("attnjax.positions.path:PaTH", "PaTH"),
-    "self_extend": EncodingRow(
-        "attnjax.positions.self_extend:SelfExtend", "Self-Extend", numeric=ROTARY, untrained=True
+    "self_extend": EncodingRow("attnjax.positions.remapped:SelfExtend", "Self-Extend", numeric=ROTARY, untrained=True),
+    "rerope": EncodingRow("attnjax.positions.remapped:ReRoPE", "ReRoPE", numeric=ROTARY, untrained=True),
+    "leaky_rerope": EncodingRow(
+        "attnjax.positions.remapped:LeakyReRoPE", "Leaky ReRoPE", numeric=ROTARY, untrained=True
     ),
-    "rerope": EncodingRow("attnjax.positions.rerope:ReRoPE", "ReRoPE", numeric=ROTARY, untrained=True),
-    "leaky_rerope": EncodingRow("attnjax.positions.rerope:LeakyReRoPE", "Leaky ReRoPE", numeric=ROTARY, untrained=True),
-    "dual_chunk": EncodingRow("attnjax.positions.dual_chunk:DualChunk", "Dual chunk", numeric=ROTARY, untrained=True),
-    "lm_infinite": EncodingRow("attnjax.positions.streaming:LMInfinite", "LM-Infinite", numeric=ROTARY, untrained=True),
+    "dual_chunk": EncodingRow("attnjax.positions.remapped:DualChunk", "Dual chunk", numeric=ROTARY, untrained=True),
+    "lm_infinite": EncodingRow("attnjax.positions.remapped:LMInfinite", "LM-Infinite", numeric=ROTARY, untrained=True),
     "streaming_llm": EncodingRow(
-        "attnjax.positions.streaming:StreamingLLM", "StreamingLLM", numeric=ROTARY, untrained=True
+        "attnjax.positions.remapped:StreamingLLM", "StreamingLLM", numeric=ROTARY, untrained=True
     ),
-    "log_n": EncodingRow("attnjax.positions.log_n:LogN", "Log-n scaling", untrained=True),
+    "log_n": EncodingRow("attnjax.positions.query_scale:LogN", "Log-n scaling", untrained=True),
 }
 
 TASKS = {
@@ -170,7 +170,7 @@ EXTENSIONS = {
     "lm_infinite": "LM-Infinite",
     "streaming_llm": "StreamingLLM",
 }
-"""Methods that read past the trained length, and what tables call them; `attnjax.modules.extended` puts them on a model."""
+"""Methods that read past the trained length, and what tables call them; see `attnjax.long.methods`."""
 
 
 class SuiteRow(NamedTuple):

@@ -231,16 +231,15 @@ def content(seed: int, layout: Layout, size: float = 1.0) -> tuple[np.ndarray, n
 
 
 @functools.cache
-def learned(encoding: aj.PositionEncoding, sizes: aj.Sizes) -> aj.EncodingParams | None:
-    """Parameters away from their initial value, which is often zero; NumPy arrays, float32."""
+def learned(encoding: aj.PositionEncoding, sizes: aj.Sizes) -> Any:
+    """Parameters away from their initial value, which is often zero; NumPy arrays, float32. None where nothing is learned."""
     if not aj.learns(encoding):
         return None
     draw = np.random.default_rng(7)
     params = jax.tree.map(np.asarray, encoding.init(jax.random.key(3), sizes))
     if encoding == aj.Kerple("power"):
         # The square of a distance of hundreds would leave float32 no digits for the content.
-        params.head["r2"] = np.full(sizes.heads, -0.7, np.float32)
-        return params
+        return params | {"r2": np.full(sizes.heads, -0.7, np.float32)}
     return jax.tree.map(lambda x: (x + 0.3 * draw.normal(size=x.shape)).astype(np.float32), params)
 
 

@@ -48,6 +48,6 @@ def in_precision(dtype: str) -> Iterator[Precision]:
         yield precision
 
 
-def constants(encoding: aj.PositionEncoding, head: int, length=None) -> aj.EncodingParams:
+def constants(encoding: aj.PositionEncoding, head: int, length: int | None = None) -> dict:
     """Those of one head."""
     return encoding.constants(aj.Sizes(head, 1, 1, head), length)

@@ -15,30 +15,25 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tests import oracle_frontier as frontier
-from tests import oracle_rotary as rotary
+from tests import oracle_frontier as frontier, oracle_rotary as rotary
 
 
-def oracle(encoding, params, q, k, v, q_pos, k_pos, allowed, scale, valid=None, per_head=False):
-    """Output [B,T,N,H] for q[B,T,N,H], k, v[B,S,K,H], positions [B,T] and [B,S], allowed[B,T,S]; `valid`[B,S] marks the
-    keys that count towards the length of the sequence (all unless given). A row without allowed keys is 0. `per_head`:
-    positions have an axis of query or key heads behind B; of a composition, positions and `per_head` may be tuples."""
+def oracle(encoding, params, q, k, v, q_pos, k_pos, allowed, scale, length=None, per_head=False):
+    """Output [B,T,N,H] for q[B,T,N,H], k, v[B,S,K,H], positions [B,T] and [B,S], allowed[B,T,S]; `length` is the number of
+    positions of the sequence, S unless given. A row without allowed keys is 0. `per_head`: positions have an axis of query
+    or key heads behind B; of a composition, positions and `per_head` may be tuples."""
     N, group = q.shape[2], q.shape[2] // k.shape[2]
-    k, v = (jnp.repeat(x, N // x.shape[2], axis=2) for x in (k, v))
-    valid = jnp.ones(k.shape[:2], bool) if valid is None else valid
+    k, v = (jnp.repeat(x, group, axis=2) for x in (k, v))
     to_heads = lambda pos, rows: jnp.repeat(pos, N // pos.shape[1], axis=1) if rows else pos
     known = lambda pos: over_parts(lambda one, rows: to_heads(one.astype(jnp.float64), rows), pos, per_head)
     q_pos, k_pos = known(q_pos), known(k_pos)
-    plain = not isinstance(k_pos, tuple) and k_pos.shape == valid.shape
-    length = jnp.where(valid, k_pos, 0).max(1) + 1 if plain else jnp.zeros(len(valid))
-    head, shared = (params.head, params.shared) if params else ((), ())
-    kv_head = jax.tree.map(lambda leaf: jnp.repeat(leaf, group, axis=0), params.kv_head) if params else ()
+    length = k.shape[1] if length is None else length
+    head, shared = sides_of(encoding, params, group)
 
-    def example(q, k, v, q_pos, k_pos, allowed, length):
+    def example(q, k, v, q_pos, k_pos, allowed):
         context = {"q_pos": q_pos, "k_pos": k_pos, "allowed": allowed, "length": length, "scale": scale, "heads": N}
-        context |= {"kv_head": kv_head, "per_head": per_head}
         if frontier.parts_of(encoding)[-1] == "DAPE":
-            return dape(encoding, params, q, k, v, context)
+            return dape(encoding, head, shared, q, k, v, context | {"per_head": per_head})
         one = lambda h, head, q, k, v, q_pos, k_pos: attention(
             encoding, head, shared, q, k, v, context | {"h": h, "q_pos": q_pos, "k_pos": k_pos}
         )
@@ -46,7 +41,20 @@ def oracle(encoding, params, q, k, v, q_pos, k_pos, allowed, scale, valid=None, 
         heads = jax.vmap(one, in_axes=(0, 0, 1, 1, 1, rows, rows), out_axes=1)
         return heads(jnp.arange(N), head, q, k, v, q_pos, k_pos)
 
-    return jax.vmap(example)(q, k, v, q_pos, k_pos, allowed, length)
+    return jax.vmap(example)(q, k, v, q_pos, k_pos, allowed)
+
+
+def sides_of(encoding, params, group):
+    """Of each part the parameters that lead with the query heads, key heads repeated for their groups, and those that all heads
+    share."""
+    parts = getattr(encoding, "parts", (encoding,))
+    params = params if isinstance(params, tuple) else (params or {},)
+    head, shared = [], []
+    for part, p in zip(parts, params, strict=True):
+        of_keys = {name: jnp.repeat(x, group, axis=0) for name, x in p.items() if name in part.per_kv_head}
+        head.append({name: x for name, x in p.items() if name in part.per_head} | of_keys)
+        shared.append({name: x for name, x in p.items() if name not in head[-1]})
+    return tuple(head), tuple(shared)
 
 
 def over_parts(f, pos, per_head):
@@ -66,21 +74,19 @@ def weighted(encoding, logits, v, context):
     """What the weights of one head make of v."""
     allowed = context["allowed"]
     if frontier.parts_of(encoding)[-1] == "StickBreaking":
-        last = {name: pos[-1] if isinstance(pos := context[name], tuple) else pos for name in ("q_pos", "k_pos")}
-        return frontier.stick_breaking(frontier.encoding_of(encoding, "StickBreaking"), logits, context | last) @ v
+        return frontier.stick_breaking(frontier.encoding_of(encoding, "StickBreaking"), logits, context) @ v
     top = jnp.where(allowed, logits, -jnp.inf).max(1, keepdims=True)
     top = jax.lax.stop_gradient(jnp.where(jnp.isfinite(top), top, 0))
     weights = jnp.where(allowed, jnp.exp(jnp.where(allowed, logits - top, 0)), 0)
     return weights @ v / jnp.maximum(weights.sum(1, keepdims=True), jnp.finfo(v.dtype).tiny)
 
 
-def dape(encoding, params, q, k, v, context):
+def dape(encoding, head, shared, q, k, v, context):
     """Zheng et al. 2024: the tables of all heads [N,T,S] and those of the base, through one network."""
     parts, N = getattr(encoding, "parts", (encoding,)), context["heads"]
     own = frontier.encoding_of(encoding, "DAPE")
-    one_of = lambda side, i: side[i] if len(parts) > 1 and side else side
-    head, shared = (one_of(side, len(parts) - 1) for side in (params.head, params.shared))
-    network, tables = shared[1], []
+    base = lambda side: {name.removeprefix("base_"): x for name, x in side.items() if name.startswith("base_")}
+    of_base, of_all, tables = base(head[-1]), base(shared[-1]), []
 
     def here(h, i):
         """The context of head h and part i."""
@@ -94,31 +100,30 @@ def dape(encoding, params, q, k, v, context):
     for h in range(N):
         x, y = q[:, h], k[:, h]
         for i, part in enumerate(parts[:-1]):
-            slice_of = jax.tree.map(lambda leaf, h=h: leaf[h], one_of(params.head, i))
-            x, y = MAPS.get(type(part).__name__, unchanged)(part, slice_of, one_of(params.shared, i), x, y, here(h, i))
+            slice_of = jax.tree.map(lambda leaf, h=h: leaf[h], head[i])
+            x, y = MAPS.get(type(part).__name__, unchanged)(part, slice_of, shared[i], x, y, here(h, i))
         tables.append(context["scale"] * jnp.real(x @ jnp.conj(y).T))
     biases = []
     for h in range(N if own.base is not None else 0):
-        slice_of, zero = jax.tree.map(lambda leaf, h=h: leaf[h], head[0]), jnp.zeros_like(tables[0])
+        slice_of, zero = jax.tree.map(lambda leaf, h=h: leaf[h], of_base), jnp.zeros_like(tables[0])
         score = SCORES[type(own.base).__name__]
-        biases.append(score(own.base, slice_of, shared[0], zero, q[:, h], k[:, h], here(h, -1)))
-    added = frontier.through_network(network, jnp.stack(tables + biases, -1))
+        biases.append(score(own.base, slice_of, of_all, zero, q[:, h], k[:, h], here(h, -1)))
+    added = frontier.through_network(shared[-1], jnp.stack(tables + biases, -1))
     logits = [table + (biases[h] if biases else 0) + added[..., h] for h, table in enumerate(tables)]
     return jnp.stack([weighted(encoding, logits[h], v[:, h], context) for h in range(N)], 1)
 
 
 def logits_of(encoding, head, shared, q, k, context):
     """The table [T, S] of one head before masking: first what changes queries and keys, then what changes scores."""
-    parts = getattr(encoding, "parts", None)
-    none = ((),) * len(parts or ())
-    parts = [*zip(parts, head or none, shared or none, strict=True)] if parts else [(encoding, head, shared)]
+    parts = getattr(encoding, "parts", (encoding,))
     own = [context] * len(parts)
     if isinstance(context["q_pos"], tuple):
         own = [context | {"q_pos": i, "k_pos": j} for i, j in zip(context["q_pos"], context["k_pos"], strict=True)]
-    for (part, h, s), of_part in zip(parts, own, strict=True):
+    parts = [*zip(parts, head, shared, own, strict=True)]
+    for part, h, s, of_part in parts:
         q, k = MAPS.get(type(part).__name__, unchanged)(part, h, s, q, k, of_part)
     table = context["scale"] * jnp.real(q @ jnp.conj(k).T)
-    for (part, h, s), of_part in zip(parts, own, strict=True):
+    for part, h, s, of_part in parts:
         table = SCORES.get(type(part).__name__, same)(part, h, s, table, q, k, of_part)
     return table
 
@@ -358,7 +363,7 @@ def embedded(encoding: Any, params: Any, x: jax.Array, pos: jax.Array) -> jax.Ar
     D, pos = x.shape[1], pos.astype(jnp.float64)
     if type(encoding).__name__ == "Learned":
         one_hot = (pos[:, None] == jnp.arange(float(encoding.length))[None, :]).astype(x.dtype)
-        return x + one_hot @ params.shared["table"]
+        return x + one_hot @ params["table"]
     if type(encoding).__name__ != "Sinusoidal":
         return x
     radians = [encoding.theta ** (-2 * k / D) for k in range(D // 2)]

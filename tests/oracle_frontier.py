@@ -30,7 +30,7 @@ def axial_rope(encoding, head, shared, q, k, context):
 
 def mixed_rope(encoding, head, shared, q, k, context):
     """Heo et al. 2024, equation 13: the angle is a sum over coordinates."""
-    f = context["kv_head"]["frequencies"][context["h"]]
+    f = head["frequencies"]
     coordinate = lambda pos, a: (pos if pos.ndim == 1 else pos[:, a])[:, None]
     angle = lambda pos: sum(coordinate(pos, a) * f[a][None] for a in range(encoding.axes))
     turn = lambda x, pos: turned_by(x, angle(context[pos]), encoding.layout)
@@ -57,9 +57,12 @@ def turned_by(x, angle, layout):
 
 
 def stick_breaking(encoding, table, context):
-    """Tan et al. 2025: a product of what each nearer key leaves, as a product and not as a sum of logarithms."""
-    apart = context["q_pos"][:, None] != context["k_pos"][None, :]
-    seen = context["allowed"] & (apart | encoding.attend_current)
+    """Tan et al. 2025: a product of what each nearer key leaves, as a product and not as a sum of logarithms. Without the own
+    token: of as many queries as keys key i of query i, otherwise the last key that a query sees."""
+    seen = context["allowed"]
+    later = jnp.cumsum(seen[:, ::-1], 1)[:, ::-1]
+    own = jnp.eye(len(table), dtype=bool) if table.shape[0] == table.shape[1] else seen & (later == 1)
+    seen = seen & (~own | encoding.attend_current)
     share = jnp.where(seen, 1 / (1 + jnp.exp(-table)), 0)
     after = jnp.cumprod((1 - share)[:, ::-1], 1)[:, ::-1]
     return share * jnp.concatenate([after[:, 1:], jnp.ones_like(after[:, :1])], 1)

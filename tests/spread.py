@@ -67,8 +67,7 @@ def ring(name: str, devices: int) -> dict[str, np.ndarray]:
 
     def run(x, q, k, v, params, where, **how):
         axis = {"axis_name": how["axis_name"]} if "axis_name" in how else {}
-        context = aj.Trait.CONTEXT in encoding.traits
-        pos = context_positions(encoding, params, x, where, SIZES, **axis) if context else where
+        pos = context_positions(encoding, params, x, where, SIZES, **axis)
         return attend(q, k, v, encoding=encoding, params=params, q_pos=pos, k_pos=pos, mask=Mask(causal=True), **how)
 
     spread = functools.partial(run, implementation="dense")

@@ -115,7 +115,7 @@ def test_alibi_weights_rise_strictly_towards_the_query(dtype):
     assert np.all(np.diff(weights[0, :, 0], axis=-1) > 0)
 
 
-ABSOLUTE = {"dynamic_ntk", "fire", "cope", "composed", "ssmax", "llama4_temperature"}
+ABSOLUTE = {"fire", "cope", "composed", "ssmax", "llama4_temperature"}
 RELATIVE = [name for name in ATTENTION if name not in ABSOLUTE]
 """Those whose score is a function of q, k and the distance alone, for any q and k."""
 

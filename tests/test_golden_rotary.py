@@ -68,12 +68,6 @@ def test_rope_frequencies_and_attention_factors(name: str, precision: Precision)
     check_frequencies(turned(*FREQUENCIES[name], precision), name, precision)
 
 
-@pytest.mark.parametrize("name", [name for name in FREQUENCIES if name.startswith(("dynamic", "longrope"))])
-def test_rope_frequencies_of_a_traced_length(name: str):
-    *sizes, length = FREQUENCIES[name]
-    check_frequencies(jax.jit(lambda length: turned(*sizes, length, SINGLE))(jnp.int32(length)), name, SINGLE)
-
-
 ROTATIONS = {
     "llama_default": aj.RoPE(),
     "llama_yarn_clamped": aj.RoPE(scaling=aj.YaRN(4.0, 64)),

@@ -10,8 +10,7 @@ import sys
 
 import pytest
 
-from attnjax.cli import argument_types as types
-from attnjax.cli import main
+from attnjax.cli import argument_types as types, main
 from attnjax.cli.hosts import Hosts, hosts
 from attnjax.config.mesh import MeshShape
 from attnjax.records.runs import read_manifest

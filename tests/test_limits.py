@@ -14,8 +14,7 @@ from attnjax.cli import main
 from attnjax.config import EncodingConfig, RunConfig, limits, override, parse
 from attnjax.config.kinds import Range, key_of
 from attnjax.sweep import chain, plan, product, seeds, subsample, vary, zipped
-from attnjax.tasks import TASKS
-from attnjax.tasks import task as make_task
+from attnjax.tasks import TASKS, task as make_task
 from attnjax.train.model import encoding as make_encoding
 
 LARGE = 2**31 - 1
@@ -171,5 +170,5 @@ def test_an_option_of_a_task_is_bounded(name, option):
     [("learned", "length"), ("cope", "max_position"), ("t5", "buckets"), ("t5", "max_distance"), ("fire", "hidden")],
 )
 def test_a_table_that_no_machine_holds_is_refused(name, option):
-    with pytest.raises(ValueError, match=rf"{option} must be at most \d+, got {LARGE}"):
+    with pytest.raises(ValueError, match=rf"{option} must be .* at most \d+, got {LARGE}"):
         make_encoding(EncodingConfig(name, {option: LARGE}))

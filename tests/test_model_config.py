@@ -5,7 +5,7 @@ import typing
 
 import pytest
 
-from attnjax.attention.support import IMPLEMENTATIONS
+from attnjax.attention.choice import IMPLEMENTATIONS
 from attnjax.config import ModelConfig, parse, to_dict
 from attnjax.config.architecture import Implementation
 from attnjax.modules import TransformerConfig

@@ -1,10 +1,9 @@
-"""Numbers that attention promises: masks that hold, no overflow, float32 inside, every length, every type.
+"""Numbers that attention promises: no overflow, float32 inside, every length, every type.
 
 Oracles are float64 NumPy formulas or values that follow by hand. Positions far out are in `test_far_positions.py`.
 """
 
 import functools
-import itertools
 
 import jax
 import jax.numpy as jnp
@@ -17,12 +16,8 @@ from tests.cases import ATTENTION, FAST, HEAD, OPTIMISED, learned
 B, N, K = 2, 4, 2
 SIZES = aj.Sizes(model=N * HEAD, heads=N, kv_heads=K, head_dim=HEAD)
 IMPLEMENTATIONS = ("dense", "chunked", "xla")
-DTYPES = ("float32", "bfloat16", "float16")
 CAUSAL = aj.Mask(causal=True)
 as_users = functools.partial(jax.jit, compiler_options=OPTIMISED)
-
-
-ENCODINGS = ATTENTION | {"stick_breaking": aj.StickBreaking()}
 
 
 def random(*shape: int, seed: int = 0, dtype: str = "float32") -> np.ndarray:
@@ -36,10 +31,6 @@ def content(T: int, S: int | None = None, dtype: str = "float32", heads: int = N
     return tuple(random(*shape, seed=seed, dtype=dtype) for seed, shape in enumerate(shapes))
 
 
-def serves(encoding: aj.PositionEncoding, implementation: str) -> bool:
-    return implementation != "xla" or aj.Trait.SCORE not in encoding.traits
-
-
 def reference(q, k, v, visible=None, scale=None) -> np.ndarray:
     """softmax(scale q.k) v in float64 over the visible keys, without positions; 0 where there are none."""
     q, k, v = (np.asarray(x, np.float64) for x in (q, k, v))
@@ -51,126 +42,9 @@ def reference(q, k, v, visible=None, scale=None) -> np.ndarray:
     return np.einsum("bnts,bsnh->btnh", weights / np.maximum(weights.sum(-1, keepdims=True), 1e-300), v)
 
 
-# Masks
-
-
-def masked_case(kind: str, T: int) -> tuple[aj.Mask, int, np.ndarray]:
-    """A causal mask with a window of 4 and every rule given as data, of which one hides a key from some rows.
-
-    Returns the mask, the key, and the rows that do not see it. Row 5 of the second example sees nothing.
-    """
-    index, one = np.arange(T, dtype=np.int32), np.zeros(T, np.int32)
-    allowed, valid, segments, key = np.ones((B, T, T), bool), np.ones(T, bool), one, 6
-    if kind == "causal":
-        key = T - 1
-    if kind == "window":
-        key = 0
-    if kind == "segments":
-        segments = (index >= 7).astype(np.int32)
-    if kind == "index":
-        index = index[::-1].copy()
-        key = 0
-    if kind == "k_valid":
-        valid = index != key
-    if kind == "allowed":
-        allowed[:, :, key] = False
-    allowed[1, 5] = False
-    mask = aj.Mask(True, 4, segments, segments, valid, index, index, allowed)
-    ahead = index[None, :] - index[:, None]
-    seen = (ahead <= 0) & (ahead >= -4) & (segments[:, None] == segments[None, :]) & valid & allowed
-    return mask, key, ~seen[:, :, key]
-
-
-@functools.cache
-def masked_program(name: str, implementation: str):
-    """(arrays, params, mask, weight of each output) -> output, and gradients of arrays and params."""
-
-    def run(arrays, params, mask, weight):
-        def attend(arrays, params):
-            options = dict(encoding=ENCODINGS[name], params=params, mask=mask, implementation=implementation)
-            return aj.attend(*arrays, **options).astype(jnp.float32)
-
-        out, pull = jax.vjp(attend, arrays, params)
-        return out, *pull(jnp.where(weight == 0, 0, weight))
-
-    return jax.jit(run, compiler_options=FAST)
-
-
-def products() -> list:
-    """Every encoding, implementation and type."""
-    every = itertools.product(ENCODINGS, IMPLEMENTATIONS, DTYPES)
-    return [one for one in every if serves(ENCODINGS[one[0]], one[1])]
-
-
-@pytest.mark.quick("nope-xla-bfloat16", "alibi-chunked-float16", "fire-dense-float32", "stick_breaking-chunked-float16")
-@pytest.mark.parametrize(("name", "implementation", "dtype"), products())
-def test_what_is_masked_does_not_exist(name, implementation, dtype):
-    T = 10
-    arrays, params = content(T, dtype=dtype), learned(ENCODINGS[name], SIZES)
-    run, weight = masked_program(name, implementation), random(B, T, N, HEAD, seed=9)
-    huge = min(3e38, float(jnp.finfo(dtype).max))
-    for kind in ("causal", "window", "segments", "index", "k_valid", "allowed"):
-        mask, key, blind = masked_case(kind, T)
-        # The loss counts rows that do not see the key: whatever it holds, they and their gradients stay as they are.
-        counted = weight * blind[:, :, None, None]
-        out, gradient, params_gradient = run(arrays, params, mask, counted)
-        assert np.all(np.asarray(out)[1, 5] == 0)
-        assert np.all(np.asarray(gradient[0])[1, 5] == 0)
-        assert all(np.isfinite(x).all() for x in jax.tree.leaves((gradient, params_gradient)))
-        for which, junk in ((1, np.nan), (2, np.nan), (1, np.inf), (2, -np.inf), (1, huge), (2, huge)):
-            poisoned = tuple(np.copy(x) for x in arrays)
-            poisoned[which][:, key] = junk
-            found, found_gradient, found_params = run(poisoned, params, mask, counted)
-            np.testing.assert_array_equal(np.asarray(found)[blind], np.asarray(out)[blind])
-            if blind.all():
-                # The gradient of the poisoned entry itself is 0 on both sides.
-                jax.tree.map(np.testing.assert_array_equal, (found_gradient, found_params), (gradient, params_gradient))
-            elif implementation != "xla":
-                np.testing.assert_array_equal(np.asarray(found_gradient[0])[blind], np.asarray(gradient[0])[blind])
-
-
-@pytest.mark.quick("dense")
-@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
-def test_each_rule_of_a_mask_alone_changes_the_output(implementation):
-    T = 9
-    index, half = np.arange(T), np.arange(T) // 5
-    masks = [
-        aj.Mask(),
-        CAUSAL,
-        aj.Mask(window=2),
-        aj.Mask(window=(2, None)),
-        aj.Mask(window=(None, 0)),
-        aj.Mask(q_segments=half, k_segments=half),
-        aj.Mask(k_valid=index != 3),
-        aj.Mask(allowed=index[:, None] != index[None, :]),
-        aj.Mask(causal=True, q_index=index + 1),
-        aj.Mask(causal=True, k_index=index + 1),
-    ]
-    attend = functools.partial(aj.attend, implementation=implementation)
-    run = jax.jit(lambda *qkv: [attend(*qkv, mask=mask) for mask in masks], compiler_options=FAST)
-    outs = [np.asarray(out) for out in run(*content(T))]
-    same = {(a, b) for a in range(len(outs)) for b in range(a) if np.abs(outs[a] - outs[b]).max() < 1e-3}
-    assert same == {(4, 1)}, "only the causal flag and a window (None, 0) are the same rule"
-
-
-@pytest.mark.parametrize("end", ["first", "last"])
-def test_indices_at_the_ends_of_int32(end):
-    # A wrapped sum of index and window once hid every tile.
-    index = np.arange(4) + (-(2**31) if end == "first" else 2**31 - 4)
-    arrays, pos = content(4), np.arange(4)
-    at = aj.Mask(window=1, q_index=index, k_index=index)
-    attend = functools.partial(aj.attend, q_pos=pos, k_pos=pos, implementation="chunked")
-    run = jax.jit(lambda *qkv: [attend(*qkv, mask=mask) for mask in (at, aj.Mask(window=1))], compiler_options=FAST)
-    np.testing.assert_array_equal(*run(*arrays))
-
-
-# Range and precision of numbers
-
-
 @pytest.mark.quick("256-60000.0-dense")
 @pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
-@pytest.mark.parametrize("size", [95.0, 250.0, 4000.0, 60_000.0])
-@pytest.mark.parametrize("head", [64, 256])
+@pytest.mark.parametrize(("head", "size"), [(64, 95.0), (64, 4000.0), (256, 250.0), (256, 60_000.0)])
 def test_float16_scores_past_its_largest_number(head, size, implementation):
     # Two keys tie at a score of size^2 sqrt(head), 72,000 and more; the others lie far below.
     q = np.full((1, 3, 1, head), size, np.float16)
@@ -217,7 +91,7 @@ def test_sums_are_float32(dtype, implementation):
 
 
 @pytest.mark.quick("127")
-@pytest.mark.parametrize("T", [1, 2, 127, 128, 129, 255, 256, 257])
+@pytest.mark.parametrize("T", [1, 127, 128, 129, 257])
 def test_chunked_at_every_length_around_its_tiles(T):
     q, k, v = content(T, heads=2, batch=1)
     weight = random(*q.shape, seed=5)

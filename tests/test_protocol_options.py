@@ -11,7 +11,7 @@ from flax import nnx
 from attnjax import Learned, RoPE
 from attnjax.config import parse
 from attnjax.modules import Decoder, Encoder, TransformerConfig
-from attnjax.modules.embedding import TokenEmbedding
+from attnjax.modules.models import TokenEmbedding
 from attnjax.modules.stack import Stack
 from attnjax.tasks.forms import Sequences, specials
 from attnjax.train.data import batch, sequences

@@ -242,7 +242,7 @@ HALF = aj.RoPE(scaling=aj.PositionInterpolation(2.0))
 QUERY, KEY = np.array([1.0, 0.3]), np.array([0.4, -0.9])
 
 
-def constants(encoding: aj.PositionEncoding, head_dim: int) -> aj.EncodingParams:
+def constants(encoding: aj.PositionEncoding, head_dim: int) -> dict:
     """The frequencies of one head."""
     return encoding.constants(aj.Sizes(model=head_dim, heads=1, kv_heads=1, head_dim=head_dim))
 
@@ -322,7 +322,7 @@ def matrix(sentence: str, encoding: aj.PositionEncoding = aj.NoPE(), **mask) -> 
     params = encoding.init(jax.random.key(0), aj.Sizes(model=4, heads=1, kv_heads=1, head_dim=4))
     x = jnp.asarray(np.stack([WORDS[word] for word in sentence.split()]), jnp.float32)[None]
     x = aj.embed(encoding, params, x, np.arange(x.shape[1]))[:, :, None]
-    encoding, params = (aj.NoPE(), None) if encoding.traits == aj.Trait.EMBED else (encoding, params)
+    encoding, params = (aj.NoPE(), None) if encoding.has("embed") else (encoding, params)
     return np.asarray(aj.attention_weights(x, x, encoding=encoding, params=params, mask=aj.Mask(**mask))[0, 0])
 
 

@@ -1,12 +1,11 @@
 """Checks of heads and tokens of a model, and the keys that its queries see."""
 
-import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
 from attnjax.analysis.loaded_model import LoadedModel
 from attnjax.attention import Mask
-from attnjax.attention.masks import visible
+from attnjax.attention.masks import visibility
 from attnjax.modules import Decoder, Encoder
 from attnjax.typing import Bool, Int
 
@@ -42,5 +41,5 @@ def visible_keys(subject: LoadedModel, length: int) -> Bool[np.ndarray, "T T"]:
         raise ValueError(f"all layers of {subject.name} must see equally far, got windows {subject.config.windows}")
     causal = isinstance(module(subject), Decoder)
     span = Mask(causal=causal, window=windows.pop(), first=subject.config.window_first).span
-    places = jnp.arange(length, dtype=jnp.int32)
-    return np.asarray(visible(span, places, places, None, None, jnp.ones(length, bool)))
+    index = np.arange(length, dtype=np.int32).reshape(1, 1, 1, length)
+    return np.asarray(visibility(span, index, index, None, None, np.ones_like(index, bool), None)[0, 0, 0])

@@ -5,16 +5,13 @@ from collections.abc import Callable
 from typing import Any
 
 import jax.numpy as jnp
+import numpy as np
 
-from attnjax.attention.dispatch import attend
-from attnjax.attention.dropout import Dropout
-from attnjax.attention.hooks import map_keys, map_queries
-from attnjax.attention.inputs import MODEL, Keys, check_params, length_of, refuse_embedding
+from attnjax.attention.attend import Options, attend, attention_call
+from attnjax.attention.call import Dropout
 from attnjax.attention.masks import Mask, check_mask
-from attnjax.attention.position_axes import arrays, as_positions
-from attnjax.positions.base import EncodingParams, PositionEncoding, Sizes, Trait, resolve, validate_encoding
-from attnjax.positions.indices import arange
-from attnjax.typing import Array, ArrayLike, Float
+from attnjax.positions.base import PositionEncoding, validate_encoding
+from attnjax.typing import Array, ArrayLike, Float, PyTree
 
 WITHOUT_EFFECT = frozenset({"broadcast_dropout", "dtype", "precision", "promote_dtype"})
 """Options of Flax that change the rounding or the pattern of dropout, and that `attend` has its own answer to."""
@@ -22,7 +19,7 @@ WITHOUT_EFFECT = frozenset({"broadcast_dropout", "dtype", "precision", "promote_
 
 def attention_fn(
     encoding: PositionEncoding,
-    params: EncodingParams | None = None,
+    params: PyTree = None,
     *,
     mask: Mask = Mask(),
     q_pos: ArrayLike | None = None,
@@ -109,9 +106,8 @@ def _positions(
 
 def _check_decoding(encoding: PositionEncoding, mask: Mask, q_pos: ArrayLike | None) -> None:
     """Flax's `decode=True` hands over one query and the whole cache, and does not say which key is the query's."""
-    limited = mask.span[:2] != (None, None)
-    placed = bool(encoding.traits & (Trait.MAPS | Trait.ON_SCORES))
-    if mask.q_index is None and (limited or (placed and q_pos is None)):
+    placed = encoding.has("angle", "map_q", "map_k", "bias", "score")
+    if mask.q_index is None and (not mask.span.unlimited or (placed and q_pos is None)):
         raise ValueError(
             "attention_fn got one query, several keys and a mask, as from decode=True of Flax, where the position of "
             "the query is not known: give q_pos and Mask(q_index=...), or decode with attnjax.KVCache"
@@ -126,7 +122,7 @@ def _dropout(key: Array | None, rate: float) -> Dropout:
 
 def process_heads(
     encoding: PositionEncoding,
-    params: EncodingParams | None = None,
+    params: PyTree = None,
     *,
     q_pos: ArrayLike | None = None,
     k_pos: ArrayLike | None = None,
@@ -139,30 +135,23 @@ def process_heads(
     heads wider.
     """
     validate_encoding("process_heads: encoding", encoding)
-    refuse_embedding(encoding, "leave process_heads out")
-    if encoding.traits & (Trait.ON_SCORES | Trait.CONTEXT):
+    if encoding.has("context", "bias", "score"):
         raise ValueError(f"process_heads can only map queries and keys; {encoding} acts on scores: use attend")
+    if not encoding.has("angle", "map_q", "map_k"):
+        raise ValueError(f"{encoding} maps neither queries nor keys: leave process_heads out, or use attnjax.embed")
 
     def process(q: Float[Array, "T N H"], k: Float[Array, "S N H"], v: Float[Array, "S N H"]):
         """Queries and keys after the maps of the encoding, and values as they are, as Equinox calls its `process_heads`."""
-        (T, N, H), (S, K, _) = q.shape, k.shape
-        sizes = Sizes(model=N * H, heads=N, kv_heads=K, head_dim=H)
-        encoding.check(sizes=sizes._replace(model=MODEL), causal=True)
-        own = check_params(encoding, params, sizes)
-        at_q = as_positions("q_pos", q_pos, encoding, arange(T), 1, T, N, K)
-        at_k = as_positions("k_pos", k_pos, encoding, arange(S), 1, S, N, K)
-        for pos in (at_q, at_k):
-            encoding.check(pos=arrays(pos))
-        keys = Keys(k, v, at_k, None, None, None)
-        length = length_of(keys) if Trait.LENGTH in encoding.traits else None
-        resolved = lambda length: resolve(encoding, own, sizes, length)
-        grouped = q.transpose(1, 0, 2).reshape(1, K, N // K, T, H)
-        of_q = map_queries(encoding, resolved, grouped, at_q, length).reshape(N, T, -1).transpose(1, 0, 2)
-        of_k = map_keys(encoding, resolved, k.transpose(1, 0, 2)[None], at_k, length)[0].transpose(1, 0, 2)
+        # Equinox applies the mask: this one lets encodings through that need a causal mask.
+        mask = Mask(causal=True, q_index=np.arange(q.shape[0], dtype=np.int32))
+        given: Options = {"encoding": encoding, "params": params, "q_pos": q_pos, "k_pos": k_pos, "mask": mask}
+        call = attention_call(q[None], k[None], k[None], **given)
+        of_q, of_k = (x[0].reshape(-1, *x.shape[3:]).swapaxes(0, 1) for x in (call.rows.q, call.cols.k))
         if of_q.shape != q.shape:
             raise ValueError(
-                f"process_heads must keep the width of heads, {encoding} makes {H} channels {of_q.shape[-1]}: use attend"
+                f"process_heads must keep the width of heads, {encoding} makes {q.shape[-1]} channels {of_q.shape[-1]}: use "
+                "attend"
             )
-        return of_q.astype(q.dtype), of_k.astype(k.dtype), v
+        return of_q, of_k, v
 
     return process

@@ -1,173 +1,181 @@
-"""Library kernels: `jax.nn.dot_product_attention` for what they can express.
+"""Library kernels: `jax.nn.dot_product_attention` for the calls that it can express.
 
-The plain XLA path takes a bias array, so it serves every encoding without a score of its own. The cuDNN kernel takes none,
-but a bias that is linear in the distance (`LinearBias`: ALiBi, FoX, Cable) is a product of extra columns, because a softmax
-ignores what is constant along a row:
+"xla" takes any mask and any bias as arrays. "cudnn" takes causal and full masks and a window to the left, and a bias in one of
+two forms. A bias that is linear in the distance (`slope`: ALiBi, FoX, Cable) is a product of extra columns, because a softmax
+ignores a constant of a row:
 
     m (i - j) = [m0 m1 m2 m0 m1 m2 ...] . [-c0 -c0 -c0 -c1 -c1 -c1 ...] + m i,    c = k_pos - (one of them)
 
-with the slope m and the position c each split into three parts of 8 significant bits, which are exact in bfloat16 and
-float16. Whole positions must be known and span less than 65,536, where the float32 sum of the columns is good to 2^-24 of
-m * 65,536; other positions and types are refused. The idea: FlashBias (arXiv:2505.12044). The log-sum-exp of such a row is
-off by its constant, so it is not offered here.
+with the slope m and the position c each split into three parts of 8 significant bits, which are exact in bfloat16 and float16
+(FlashBias, arXiv:2505.12044). Whole positions must be known and span less than 65,536, where the float32 sum of the columns is
+good to 2^-24 of m * 65,536. Where columns do not fit into the head, and for every other bias, the array [b, N, T, S] is made in
+the type of the queries, if it takes at most `BIAS_BYTES`; learned biases have their gradient through it.
 """
-
-from typing import Any, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from attnjax.attention.hooks import initial_carry, scores
-from attnjax.attention.inputs import AttentionInputs, nan_marks
+from attnjax.attention.call import Call, all_true
+from attnjax.attention.hooks import Own, over, scores
 from attnjax.attention.masks import visibility
-from attnjax.attention.position_axes import Positions
-from attnjax.attention.products import finite
-from attnjax.positions.base import EncodingParams, Trait
-from attnjax.typing import Array, Bool, Float, compute_dtype
+from attnjax.attention.relative_bias import per_distance
+from attnjax.typing import Array, Float
 
 SPAN = 2**16
 """Whole positions that two parts of 8 bits tell apart."""
 BALANCE = 2.0**8
-"""What slopes are multiplied by and positions divided by, so that all parts of both are numbers of float16."""
+"""Slopes are multiplied by it and positions divided, so that all parts of both are numbers of float16."""
+COLUMNS = 9
+WIDEST = 128
+"""Channels of a head that cuDNN's kernel takes on every GPU that it serves."""
+BIAS_BYTES = 2**31
+"""The largest array of a bias for cuDNN: 16 heads of 8,192 tokens in 16 bits. Its gradient takes as much again. On an H200 with
+128 channels tiles took 2.2 to 3.6 times as long as the kernel with such an array (docs/speed.md)."""
 
 
-@runtime_checkable
-class LinearBias(Protocol):
-    """An encoding with `bias(p, n) == slope(p) * n` for all n, unless `slope` returns None."""
-
-    def slope(self, p: EncodingParams) -> Float[Array, ""] | None:
-        """The slope of one head."""
-        ...
-
-
-def xla(inputs: AttentionInputs) -> Float[Array, "B K G T H"]:
-    """The plain XLA path of `jax.nn`: any mask and any bias, T x S memory."""
-    inputs, own, others = _finite(inputs)
-    queries, keys = inputs.queries, inputs.keys
-    T, S = queries.q.shape[3], keys.k.shape[2]
-    seen = visibility(inputs.span, queries, keys, inputs.allowed)
-    mask = jnp.broadcast_to(seen[:, :, 0], (seen.shape[0], 1, T, S))
-    # The softmax of `jax.nn` multiplies a hidden weight, 0, by the gradient from its value: no huge padding may be there.
-    v = jnp.where(seen[:, 0, 0].any(-2)[:, None, :, None], keys.v, jnp.zeros((), keys.v.dtype))
-    q, scale = _scaled(inputs)
-    bias = _bias_table(inputs, seen) if Trait.BIAS in inputs.encoding.traits else None
-    q, k, v = _layout(q, keys.k, v)
-    out = _plain(inputs, scale, q, k, v, bias, mask)
-    flags = ((own[..., None] | others[:, :, None, None]) & seen).any(-1)
-    return settle(inputs, out, seen.any(-1), flags)
+def has_cuda() -> bool:
+    """Returns whether this process can trace a program for an NVIDIA GPU; its lowering decides where it runs."""
+    try:
+        return bool(jax.devices("cuda"))
+    except RuntimeError:
+        return False
 
 
-def _plain(inputs: AttentionInputs, scale: float, q: Array, k: Array, v: Array, bias: Any, mask: Array) -> Array:
-    """The kernel, in the type of logits on a CPU, for which XLA has no products of float16 with float32 sums."""
-    dtype = inputs.compute_dtype
+def obstacle(name: str, call: Call) -> str | None:
+    """Returns why a kernel cannot serve a call, or None if it can."""
+    if call.sink is not None:
+        return "it has no sink"
+    if call.compute_dtype == jnp.float64:
+        return "its softmax is float32, the inputs are float64"
+    if any(part.has("score") for part in call.encodings):
+        return "the hook 'score' of the encoding computes the logits"
+    return _obstacle_of_cudnn(call) if name == "cudnn" else None
 
-    def run(q: Array, k: Array, v: Array, bias: Any, mask: Array) -> Array:
+
+def _obstacle_of_cudnn(call: Call) -> str | None:
+    rows, cols, span = call.rows, call.cols, call.span
+    T, S, h = rows.q.shape[3], cols.k.shape[3], rows.q.shape[4]
+    if not has_cuda():
+        return "it needs an NVIDIA GPU, and this process sees none"
+    if call.dtype not in (jnp.bfloat16, jnp.float16) or not call.dtype == rows.q.dtype == cols.k.dtype:
+        return f"it needs bfloat16 or float16 queries and keys, got {rows.q.dtype} and {cols.k.dtype}"
+    default = all(
+        isinstance(index, np.ndarray) and np.array_equal(index.ravel(), np.arange(n))
+        for index, n in ((rows.index, T), (cols.index, S))
+    )
+    plain = span.unlimited or (span.causal and T == S and not span.first)
+    if not (default and plain and all_true(cols.valid) and call.allowed is None and rows.segments is None):
+        return "it takes causal or full masks over default indices, with a window to the left only"
+    if max(h, cols.v.shape[-1]) > WIDEST:
+        return f"its heads have at most {WIDEST} channels, these have {h}"
+    reason = _obstacle_of_columns(call) if call.encodings else None
+    if reason is not None and bias_bytes(call) > BIAS_BYTES:
+        return f"{reason}, and the array of the bias would take {bias_bytes(call)} bytes, more than {BIAS_BYTES}"
+    return None
+
+
+def fused(call: Call, name: str) -> Float[Array, "B K G T H"]:
+    """Returns the output by the kernel "xla" or "cudnn" of `jax.nn`."""
+    q, k, v, scale, bias = call.rows.q, call.cols.k, call.cols.v, call.scale, None
+    if not isinstance(scale, np.ndarray) or scale == 0:
+        # Kernels take the scale as a number, and columns are divided by it.
+        q, scale = q.astype(call.compute_dtype) * jnp.asarray(scale, call.compute_dtype), 1.0
+    if call.encodings and name == "cudnn" and _obstacle_of_columns(call) is None:
+        q, k, v = with_columns(call, q, k, v, float(scale))
+    elif call.encodings:
+        bias = bias_table(call)
+    B, K, G, T, _ = call.rows.q.shape
+    width = -(-max(q.shape[-1], v.shape[-1]) // 8) * 8
+    heads = lambda x: (
+        jnp.pad(x, [(0, 0)] * 4 + [(0, width - x.shape[-1])]).reshape(B, -1, x.shape[3], width).swapaxes(1, 2)
+    )
+    run = _cudnn if name == "cudnn" else _xla
+    out = run(call, *map(heads, (q, k, v)), bias, float(scale)).swapaxes(1, 2)[..., : call.cols.v.shape[-1]]
+    return out.reshape(B, K, G, T, -1).astype(call.compute_dtype)
+
+
+def _cudnn(call: Call, q: Array, k: Array, v: Array, bias: Array | None, scale: float) -> Float[Array, "B T N H"]:
+    (B, T), S, (left, causal) = q.shape[:2], k.shape[1], (call.span.left, call.span.causal)
+    # JAX refuses gradients of an odd number of queries or keys. A causal mask hides the added key; others count it out.
+    even = lambda x, *axes: jnp.pad(x, [(0, n % 2 if axis in axes else 0) for axis, n in enumerate(x.shape)])
+    q, k, v = (even(x.astype(call.dtype), 1) for x in (q, k, v))
+    return jax.nn.dot_product_attention(
+        q,
+        k,
+        v,
+        bias=None if bias is None else even(bias.astype(call.dtype), 2, 3),
+        scale=scale,
+        is_causal=causal,
+        local_window_size=None if left is None else (left, 0),
+        key_value_seq_lengths=None if causal or S % 2 == 0 else jnp.full(B, S, jnp.int32),
+        implementation="cudnn",
+    )[:, :T]
+
+
+def _xla(call: Call, q: Array, k: Array, v: Array, bias: Array | None, scale: float) -> Float[Array, "B T N H"]:
+    dtype, seen = call.compute_dtype, _seen(call)
+
+    def run(q: Array, k: Array, v: Array) -> Array:
+        mask = jnp.broadcast_to(seen[:, 0], (seen.shape[0], 1, q.shape[1], k.shape[1]))
         # Under strict promotion of types `jax.nn` refuses its own float32 logits of 16-bit inputs.
         with jax.numpy_dtype_promotion("standard"):
             out = jax.nn.dot_product_attention(q, k, v, bias=bias, mask=mask, scale=scale, implementation="xla")
         return out.astype(dtype)
 
-    wide = lambda q, k, v, bias, mask: run(*(x.astype(dtype) for x in (q, k, v)), bias, mask)
-    if q.dtype == dtype:
-        return run(q, k, v, bias, mask)
-    return jax.lax.platform_dependent(q, k, v, bias, mask, cpu=wide, default=run)
+    # XLA:CPU has no products of float16 with float32 sums.
+    wide = lambda *arrays: run(*(x.astype(dtype) for x in arrays))
+    out = wide(q, k, v) if q.dtype == dtype else jax.lax.platform_dependent(q, k, v, cpu=wide, default=run)
+    return jnp.where(seen[:, 0, 0].any(-1)[:, :, None, None], out, jnp.zeros((), dtype))
 
 
-def _finite(inputs: AttentionInputs) -> tuple[AttentionInputs, Bool[Array, "B K G T"], Bool[Array, "B K S"]]:
-    """Inputs without non-finite numbers, which kernels multiply by the 0 of hidden entries, and where there were some."""
-    q, k = inputs.queries.q, inputs.keys.k
-    own, others = jnp.isnan(nan_marks(q)), jnp.isnan(nan_marks(k))
-    queries, keys = inputs.queries._replace(q=finite(q)), inputs.keys._replace(k=finite(k))
-    return inputs._replace(queries=queries, keys=keys), own, others
+def _seen(call: Call) -> Array:
+    rows, cols = call.rows, call.cols
+    return visibility(call.span, rows.index, cols.index, rows.segments, cols.segments, cols.valid, call.allowed)
 
 
-def _scaled(inputs: AttentionInputs) -> tuple[Float[Array, "B K G T h"], float]:
-    """Queries and the scale as the number that kernels take; one that is traced, or 0, is multiplied in before.
-
-    The queries are then of the type of logits, because 16 bits would round the scale and then the product. cuDNN takes no
-    other type, so that `cudnn` rounds the product.
-    """
-    q = inputs.queries.q
-    # Columns are divided by the scale, so that one of 0 is multiplied in before, too.
-    if isinstance(inputs.scale, np.ndarray) and inputs.scale != 0:
-        return q, float(inputs.scale)
-    dtype = inputs.compute_dtype
-    return q.astype(dtype) * jnp.asarray(inputs.scale, dtype), 1.0
-
-
-def _bias_table(inputs: AttentionInputs, seen: Bool[Array, "*B 1 1 T S"]) -> Float[Array, "B N T S"]:
-    """The bias of all heads; 0 where the mask hides it, because there it may be infinite."""
-    encoding, p, queries, keys = inputs.encoding, inputs.params, inputs.queries, inputs.keys
-    none = jnp.zeros((*queries.q.shape[:4], keys.k.shape[2]), inputs.compute_dtype)
-    carry, pos = initial_carry(encoding, p, queries.q), (queries.pos, keys.pos)
-    table, _ = scores(encoding, p, np.ones(()), none, queries.q, keys.k, pos, seen, carry)
-    table = jnp.where(seen, table, jnp.zeros((), table.dtype))
-    return table.reshape(table.shape[0], -1, *table.shape[3:])
+def bias_table(call: Call) -> Float[Array, "b N T S"]:
+    """Returns the bias of all heads, with b = 1 where it is the same for every example; 0 where the mask hides it."""
+    call = per_distance(call, (1, 1))
+    (_, K, G, T, _), S = call.rows.q.shape, call.cols.k.shape[3]
+    none = jnp.zeros((_examples(call), K, G, T, S), call.compute_dtype)
+    q, k, seen = none[:1, :1, :1, :, :1], none[:1, :1, :1, :1].swapaxes(3, 4), _seen(call)
+    table = scores(
+        call.encodings, call.params, 1.0, none, q, k, call.rows.pos, call.cols.pos, jnp.ones((1, 1, 1, T, S), bool)
+    )
+    # Of keys in the future it may be larger than 16 bits hold.
+    return jnp.where(seen, table, jnp.zeros((), table.dtype)).reshape(-1, K * G, T, S)
 
 
-def cudnn(inputs: AttentionInputs) -> Float[Array, "B K G T H"]:
-    """The cuDNN kernel: causal or full, an optional window to the left, bfloat16 or float16, linear memory."""
-    inputs, own, others = _finite(inputs)
-    q, k, v, scale = columns(inputs)
-    q, k, v = (pad_width(x.astype(inputs.dtype), 8) for x in (q, k, v))
-    (B, T), S, (left, causal) = q.shape[:2], k.shape[1], (inputs.span.left, inputs.span.causal)
-    # JAX refuses gradients of an odd number of queries or keys. A causal mask hides the key that is added; others count it out.
-    q, k, v = (jnp.pad(x, ((0, 0), (0, x.shape[1] % 2), (0, 0), (0, 0))) for x in (q, k, v))
-    counted = None if causal or S % 2 == 0 else jnp.full(B, S, jnp.int32)
-    window = None if left is None else (left, 0)
-    options = {"scale": scale, "is_causal": causal, "local_window_size": window, "key_value_seq_lengths": counted}
-    out = jax.nn.dot_product_attention(q, k, v, implementation="cudnn", **options)[:, :T]
-    everyone = jnp.ones((1, 1, 1, T), bool)
-    return settle(inputs, out.astype(inputs.compute_dtype), everyone, _rows_that_see(inputs, own, others))
+def bias_bytes(call: Call) -> int:
+    """Returns the bytes of `bias_table` in the type of the queries."""
+    (_, K, G, T, _), S = call.rows.q.shape, call.cols.k.shape[3]
+    return _examples(call) * K * G * T * S * jnp.dtype(call.dtype).itemsize
 
 
-def columns(
-    inputs: AttentionInputs,
-) -> tuple[Float[Array, "B T N c"], Float[Array, "B S M c"], Float[Array, "B S M c"], float]:
-    """Queries, keys and values with the columns of a linear bias, in the layout and widths of `jax.nn`, and the scale.
-
-    Keys have one copy per query head (M = N) where positions differ between the heads of a group, and M = K otherwise.
-    """
-    keys = inputs.keys
-    (q, scale), k, v = _scaled(inputs), keys.k, keys.v
-    if Trait.BIAS in inputs.encoding.traits:
-        # Divided by the scale, because the kernel multiplies these columns by it too.
-        slopes, pos = _slopes(inputs) / scale, _relative_positions(keys.pos)
-        B, K, G, T, _ = q.shape
-        if pos.ndim == 4:
-            k, v = (jnp.repeat(x, G, axis=1) for x in (k, v))
-            q, slopes, pos = q.reshape(B, K * G, 1, T, -1), slopes.reshape(-1, 1), pos.reshape(pos.shape[0], K * G, -1)
-        of_q = jnp.stack([part for _ in range(3) for part in _parts(slopes * BALANCE)], -1)
-        of_k = jnp.stack([-part for part in _parts(pos / BALANCE) for _ in range(3)], -1)
-        of_q = jnp.broadcast_to(of_q[None, :, :, None], (*q.shape[:4], 9))
-        of_k = jnp.broadcast_to(of_k, (*k.shape[:3], 9))
-        q, k = (jnp.concatenate([x, of.astype(x.dtype)], -1) for x, of in ((q, of_q), (k, of_k)))
-    return *_layout(q, k, v), scale
+def _examples(call: Call) -> int:
+    return max(pos.shape[0] for pos in (*call.rows.pos, *call.cols.pos))
 
 
-def _slopes(inputs: AttentionInputs) -> Float[Array, "K G"]:
-    encoding, p = inputs.encoding, inputs.params
-    assert isinstance(encoding, LinearBias)
-    one = lambda head, kv_head: jnp.asarray(encoding.slope(EncodingParams(head, kv_head, p.shared)), jnp.float32)
-    K, G = inputs.queries.q.shape[1:3]
-    groups = jax.vmap(one, in_axes=(0, None), axis_size=G)
-    return jax.vmap(groups, axis_size=K)(p.head, p.kv_head)
-
-
-def _relative_positions(pos: Positions) -> Float[Array, "B *heads S"]:
-    """Positions less one of them, as float32: [1, 1, S], [B, 1, S], [B, K, S] or [B, K, G, S].
-
-    The middle of whole positions, which lie then within 2^15 of 0, and that of the first key where they are fractional. What
-    is subtracted has no gradient: it is 0, since a softmax ignores it, and would be the sum of all rounding errors.
-    """
-    values = pos.values
-    if jnp.issubdtype(values.dtype, jnp.integer):
-        whole = np.asarray(values, np.int64)
-        values = whole - (whole.min() + whole.max()) // 2
-    values = jnp.asarray(values, jnp.float32)
-    values = values.reshape(*values.shape[: pos.lead], *(1,) * max(0, 2 - pos.lead), values.shape[-1])
-    return values if jnp.issubdtype(pos.values.dtype, jnp.integer) else values - jax.lax.stop_gradient(values[..., :1])
+def with_columns(call: Call, q: Array, k: Array, v: Array, scale: float) -> tuple[Array, Array, Array]:
+    """Returns queries and keys with the columns of a linear bias; values and keys per query head where positions are so."""
+    (part,), (p,), (pos,) = call.encodings, call.params, call.cols.pos
+    (B, K, G, _, _), dtype = q.shape, call.compute_dtype
+    # Divided by the scale, because the kernel multiplies these columns by it too.
+    slopes = over(3, lambda p: jnp.asarray(part.slope(Own(p)), dtype)[None], p) / scale * BALANCE
+    if jnp.issubdtype(pos.dtype, jnp.integer):
+        # Less their middle, whole positions lie within 2^15 of 0.
+        whole = np.asarray(pos, np.int64)
+        pos = jnp.asarray(whole - (whole.min() + whole.max()) // 2, jnp.float32)
+    else:
+        # No gradient flows to the position that is subtracted: it is 0, and would be the sum of all rounding errors.
+        pos = pos - jax.lax.stop_gradient(pos[:, :, :, :1])
+    if pos.shape[2] > 1:
+        k, v = (jnp.broadcast_to(x, (B, K, G, *x.shape[3:])) for x in (k, v))
+    of_q = jnp.stack([part for _ in range(3) for part in _parts(slopes)], -1)
+    of_k = jnp.stack([-part for part in _parts(pos / BALANCE) for _ in range(3)], -1)
+    of_q, of_k = (jnp.broadcast_to(of, (*x.shape[:4], COLUMNS)).astype(x.dtype) for of, x in ((of_q, q), (of_k, k)))
+    return jnp.concatenate([q, of_q], -1), jnp.concatenate([k, of_k], -1), v
 
 
 def _parts(x: Float[Array, "*axes"]) -> tuple[Float[Array, "*axes"], ...]:
@@ -178,62 +186,17 @@ def _parts(x: Float[Array, "*axes"]) -> tuple[Float[Array, "*axes"], ...]:
     return first, second, x - first - second
 
 
-def linear_bias_obstacle(inputs: AttentionInputs) -> str | None:
+def _obstacle_of_columns(call: Call) -> str | None:
     """Why the bias cannot be extra columns, or None if it can."""
-    encoding, pos = inputs.encoding, inputs.keys.pos
-    if not isinstance(encoding, LinearBias) or not _has_slope(encoding, inputs.params):
-        return "the hook 'bias' of the encoding would need a bias tensor"
-    if not isinstance(pos, Positions) or jnp.issubdtype(pos.values.dtype, jnp.floating):
-        return None if inputs.dtype == jnp.bfloat16 else "columns of fractional positions are exact in bfloat16 alone"
-    if not isinstance(pos.values, np.ndarray):
+    (part, *others), pos = call.encodings, call.cols.pos[0]
+    first = jax.tree.map(lambda leaf: leaf[0, 0, 0], call.params[0])
+    if others or part.slope(Own(first)) is None:
+        return "the bias is not linear in the distance, so that columns do not hold it"
+    if call.rows.q.shape[-1] + COLUMNS > WIDEST:
+        return f"its heads have at most {WIDEST} channels, with columns these have {call.rows.q.shape[-1] + COLUMNS}"
+    if jnp.issubdtype(pos.dtype, jnp.floating):
+        return None if call.dtype == jnp.bfloat16 else "columns of fractional positions are exact in bfloat16 alone"
+    if not isinstance(pos, np.ndarray):
         return "the positions of the keys are traced, so that their columns cannot be known to be exact"
-    spread = int(pos.values.max()) - int(pos.values.min())
+    spread = int(pos.max()) - int(pos.min())
     return None if spread < SPAN else f"positions of the keys span {spread}, and their columns are exact below {SPAN}"
-
-
-def _has_slope(encoding: LinearBias, p: EncodingParams) -> bool:
-    """Whether these hyper-parameters make the bias linear."""
-    first = lambda tree, axes: jax.tree.map(lambda leaf: leaf[(0,) * axes], tree)
-    slope = lambda p: encoding.slope(EncodingParams(first(p.head, 2), first(p.kv_head, 1), p.shared))
-    return jax.eval_shape(slope, p) is not None
-
-
-def _layout(q: Array, k: Array, v: Array) -> tuple[Array, Array, Array]:
-    """[B,K,G,T,c], [B,K,S,c], [B,K,S,H] -> [B,T,N,w], [B,S,K,w], [B,S,K,w] of one width and one type."""
-    B, K, G, T, c = q.shape
-    wide, dtype = max(c, v.shape[-1]), q.dtype if q.dtype == k.dtype == v.dtype else compute_dtype(q, k, v)
-    q, k, v = (_widen(x, wide).astype(dtype) for x in (q, k, v))
-    return q.reshape(B, K * G, T, wide).swapaxes(1, 2), k.swapaxes(1, 2), v.swapaxes(1, 2)
-
-
-def _widen(x: Array, width: int) -> Array:
-    return jnp.pad(x, [(0, 0)] * (x.ndim - 1) + [(0, width - x.shape[-1])])
-
-
-def pad_width(x: Array, multiple: int) -> Array:
-    """Zero columns up to a multiple: products and sums do not change."""
-    return _widen(x, x.shape[-1] + -x.shape[-1] % multiple)
-
-
-def _rows_that_see(
-    inputs: AttentionInputs, own: Bool[Array, "B K G T"], others: Bool[Array, "B K S"]
-) -> Bool[Array, "B K G T"]:
-    """Rows that see a flagged key or are flagged, when index equals place: a running count replaces the T x S table."""
-    span, count = inputs.span, jnp.cumsum(others.astype(jnp.int32), -1)
-    if not span.causal:
-        return own | (count[..., -1:] > 0)[:, :, None]
-    if span.left is not None:
-        before = jnp.pad(count, [(0, 0), (0, 0), (span.left + 1, 0)])[..., : own.shape[-1]]
-        count = count - before
-    return own | (count > 0)[:, :, None]
-
-
-def settle(
-    inputs: AttentionInputs, out: Float[Array, "B T N c"], sees: Array, flags: Array
-) -> Float[Array, "B K G T H"]:
-    """Our contract on a kernel's output: rows that see nothing are 0, rows that see a non-finite entry are NaN."""
-    B, K, G, T, _ = inputs.queries.q.shape
-    width = inputs.keys.v.shape[-1]
-    out = out[..., :width].swapaxes(1, 2).reshape(B, K, G, T, width)
-    out = jnp.where(sees[..., None], out, jnp.zeros((), out.dtype))
-    return jnp.where(flags[..., None], jnp.asarray(jnp.nan, out.dtype), out)

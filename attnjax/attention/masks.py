@@ -28,10 +28,8 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
-from attnjax.positions.checks import INT32
-from attnjax.positions.concrete import concrete
+from attnjax.positions.checks import INT32, described
 from attnjax.typing import Array, ArrayLike, Bool, Int
 
 
@@ -92,29 +90,6 @@ class Mask:
         return Span(left, 0 if self.causal else right, self.first if left is not None else 0)
 
 
-def check_mask(mask: Any) -> None:
-    """Raise ValueError for an array, as `jax.nn.dot_product_attention` and Flax take masks, and for what else is no Mask."""
-    if not isinstance(mask, Mask):
-        what = f"an array {mask.dtype}{list(mask.shape)}" if hasattr(mask, "dtype") else repr(mask)[:100]
-        raise ValueError(f"mask must be a Mask such as Mask(causal=True), or Mask(allowed=array), got {what}")
-
-
-def check_last_query(mask: Mask, T: int, S: int) -> None:
-    """Refuse one query over several keys, which is meant as the last of them, and would be the first by its index."""
-    if T == 1 < S and mask.span[:2] != (None, None) and mask.q_index is None and mask.k_index is None:
-        raise ValueError(
-            f"one query and {S} keys under a causal mask or a window: by its index, 0, the query would see the first key, and "
-            f"q_pos does not move the mask. Pass Mask(q_index=) with its place among the keys, such as [{S - 1}], or decode "
-            "with KVCache"
-        )
-
-
-def causal(mask: Mask) -> Mask:
-    """The mask with `causal=True`, as decoders read it. Raises ValueError for what is no Mask."""
-    check_mask(mask)
-    return dataclasses.replace(mask, causal=True)
-
-
 class Span(NamedTuple):
     """A query at index i sees keys i - left .. i + right, None is without limit, and 0 .. first - 1 up to i + right."""
 
@@ -124,69 +99,70 @@ class Span(NamedTuple):
 
     @property
     def causal(self) -> bool:
-        """No query sees a later key."""
+        """Whether no query sees a later key."""
         return self.right == 0
 
+    @property
+    def unlimited(self) -> bool:
+        """Whether indices hide nothing."""
+        return self.left is None and self.right is None
 
-def visible(
+
+def check_mask(mask: Any) -> None:
+    """Raises ValueError for an array, as `jax.nn` and Flax take masks, and for every other object that is no Mask."""
+    if not isinstance(mask, Mask):
+        what = f"an array {described(mask)}" if hasattr(mask, "dtype") else repr(mask)[:100]
+        raise ValueError(f"mask must be a Mask such as Mask(causal=True), or Mask(allowed=array), got {what}")
+
+
+def causal(mask: Mask) -> Mask:
+    """Returns the mask with `causal=True`, as decoders read it. Raises ValueError for what is no Mask."""
+    check_mask(mask)
+    return dataclasses.replace(mask, causal=True)
+
+
+def visibility(
     span: Span,
-    q_index: Int[Array, " t"],
-    k_index: Int[Array, " s"],
-    q_segments: Int[Array, " t"] | None,
-    k_segments: Int[Array, " s"] | None,
-    k_valid: Bool[Array, " s"],
-) -> Bool[Array, "t s"]:
-    """The mask of one tile of one example."""
-    q, k = q_index[:, None], k_index[None, :]
-    # Integers are spread, because the compiler of kernels knows no booleans that are.
-    seen = k_valid[None, :] & (jnp.zeros_like(q) == jnp.zeros_like(k))
+    q_index: Int[ArrayLike, "b 1 1 t"],
+    k_index: Int[ArrayLike, "b 1 1 s"],
+    q_segments: Int[ArrayLike, "b 1 1 t"] | None,
+    k_segments: Int[ArrayLike, "b 1 1 s"] | None,
+    valid: Bool[ArrayLike, "b 1 1 s"],
+    allowed: Bool[ArrayLike, "b 1 1 t s"] | None,
+) -> Bool[Array, "b 1 1 t s"]:
+    """Returns which keys each query sees; the first axis is 1 where no rule depends on the example.
+
+    Example:
+        >>> index = np.arange(3).reshape(1, 1, 1, 3)
+        >>> visibility(Span(1, 0), index, index, None, None, np.ones((1, 1, 1, 3), bool), None)[0, 0, 0].astype(int).tolist()
+        [[1, 0, 0], [1, 1, 0], [0, 1, 1]]
+    """
+    queries = lambda x: jnp.asarray(x)[..., :, None]
+    keys = lambda x: jnp.asarray(x)[..., None, :]
+    q, k = queries(q_index), keys(k_index)
+    seen = keys(valid) & jnp.ones_like(q, bool)
     # Clipped first, because an index at the end of int32 would wrap around, as would the difference of two.
     if span.left is not None:
-        lowest = jnp.maximum(q, INT32.min + span.left) - span.left
-        near = k >= lowest
+        near = k >= jnp.maximum(q, INT32.min + span.left) - span.left
         seen &= near | (k < span.first) if span.first else near
     if span.right is not None:
         seen &= k <= jnp.minimum(q, INT32.max - span.right) + span.right
     if q_segments is not None and k_segments is not None:
-        seen &= q_segments[:, None] == k_segments[None, :]
-    return seen
-
-
-def visibility(span: Span, queries: Any, keys: Any, allowed: ArrayLike | None) -> Bool[Array, "*B 1 1 t s"]:
-    """Which keys each query sees, to broadcast against [B,K,G,t,s]; the axis B is 1 where nothing depends on the example.
-
-    `queries` has index and segments, `keys` these and valid, each [n] or [B, n]; `allowed` is [t, s] or [B, t, s].
-    """
-    parts = jax.tree.map(jnp.asarray, (queries.index, keys.index, queries.segments, keys.segments, keys.valid))
-    axes = tuple(None if part is None or np.ndim(part) < 2 else 0 for part in parts)
-    one = lambda *parts: visible(span, *parts)
-    seen = jax.vmap(one, in_axes=axes)(*parts) if 0 in axes else one(*parts)[None]
-    if allowed is not None:
-        seen = seen & (allowed if jnp.ndim(allowed) == 3 else jnp.asarray(allowed)[None])
-    return seen[:, None, None]
+        seen &= queries(q_segments) == keys(k_segments)
+    return seen if allowed is None else seen & allowed
 
 
 def from_first_valid(
-    q_index: ArrayLike, k_index: ArrayLike, valid: ArrayLike | None, axis_name: str | None = None
-) -> tuple[ArrayLike, ArrayLike]:
-    """Indices of queries and keys, [n] or [B, n], less that of the first valid key of each example.
-
-    `axis_name`: of the mesh axis over which the keys are spread.
+    k_index: Int[ArrayLike, "b 1 1 S"], valid: Bool[ArrayLike, "b 1 1 S"], axis_name: str | None
+) -> Any:
+    """Returns the index of the first valid key of each example, [b, 1, 1, 1]; `axis_name`: a mesh axis that spreads the keys.
 
     Example:
-        >>> q, k = from_first_valid(np.arange(4), np.arange(4), np.array([[False, False, True, True]]))
-        >>> k.tolist()
-        [[-2, -1, 0, 1]]
+        >>> valid = np.array([False, False, True, True]).reshape(1, 1, 1, 4)
+        >>> from_first_valid(np.arange(4).reshape(1, 1, 1, 4), valid, None).tolist()
+        [[[[2]]]]
     """
-    if axis_name is None and isinstance(k_index, np.ndarray) and (valid is None or np.ndim(valid) < 2):
-        known = None if valid is None else concrete(valid)
-        if valid is None or known is not None:
-            start = k_index[... if known is None else known].min(initial=INT32.max)
-            return (q_index, k_index) if start in (0, INT32.max) else (q_index - start, k_index - start)
-    index, shown = jnp.broadcast_arrays(jnp.asarray(k_index), True if valid is None else jnp.asarray(valid))
-    start = jnp.where(shown, index, INT32.max).min(-1, keepdims=index.ndim > 1)
+    start = jnp.where(valid, k_index, INT32.max).min(-1, keepdims=True)
     start = start if axis_name is None else jax.lax.pmin(start, axis_name)
     # Where no key is valid, nothing is visible whatever the indices are.
-    start = jnp.where(start == INT32.max, 0, start)
-    less = lambda index: (jnp.atleast_2d(index) if start.ndim else jnp.asarray(index)) - start
-    return less(q_index), less(k_index)
+    return jnp.where(start == INT32.max, 0, start)

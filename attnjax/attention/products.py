@@ -12,82 +12,73 @@ from attnjax.typing import Array, Float, PyTree, compute_dtype
 
 
 @jax.custom_jvp
-def queries_keys(q: Float[Array, "B K G t h"], k: Float[Array, "B K s h"]) -> Float[Array, "B K G t s"]:
-    """q_i . k_j, in float32 or float64."""
-    return _product("nth,nsh->nts", _rows(q), _cols(k)).reshape(*q.shape[:4], k.shape[2])
+def queries_keys(q: Float[Array, "B K G t h"], k: Float[Array, "B K 1 s h"]) -> Float[Array, "B K G t s"]:
+    """Returns q_i . k_j, in float32 or float64."""
+    return _product("nth,nsh->nts", _flat(q), _flat(k)).reshape(*q.shape[:4], k.shape[3])
 
 
 @queries_keys.defjvp
 def _queries_keys_jvp(primals: tuple[Array, Array], tangents: tuple[Array, Array]) -> tuple[Array, Array]:
     (q, k), (dq, dk) = primals, tangents
     products = queries_keys(q, k)
-    # A map of a huge entry may be infinite; the derivative of a hidden score is 0, and 0 * inf is NaN.
-    q, k = finite(q), finite(k)
     # Transposed, this is `weights_queries`: the small operand is turned, the table of scores stays as it lies.
-    of_keys = _tangent("nht,nhs->nts", turned(q), materialized(jnp.swapaxes(_cols(dk), 1, 2)))
-    of_queries = _tangent("nth,nsh->nts", _rows(dq), _cols(k))
+    of_keys = _tangent("nht,nhs->nts", turned(q), materialized(jnp.swapaxes(_flat(dk), 1, 2)))
+    of_queries = _tangent("nth,nsh->nts", _flat(dq), _flat(k))
     return products, (of_queries + of_keys).reshape(products.shape)
 
 
 @jax.custom_jvp
-def weights_values(p: Float[Array, "B K G t s"], v: Float[Array, "B K s h"]) -> Float[Array, "B K G t h"]:
-    """sum_j p_ij v_j, in float32 or float64, with the weights rounded to the type of the values."""
-    return _product("nts,nsh->nth", _rows(p).astype(v.dtype), _cols(v)).reshape(*p.shape[:4], v.shape[3])
+def weights_values(p: Float[Array, "B K G t s"], v: Float[Array, "B K 1 s h"]) -> Float[Array, "B K G t h"]:
+    """Returns sum_j p_ij v_j, in float32 or float64, with the weights rounded to the type of the values."""
+    return _product("nts,nsh->nth", _flat(p).astype(v.dtype), _flat(v)).reshape(*p.shape[:4], v.shape[4])
 
 
 @weights_values.defjvp
 def _weights_values_jvp(primals: tuple[Array, Array], tangents: tuple[Array, Array]) -> tuple[Array, Array]:
     (p, v), (dp, dv) = primals, tangents
     out = weights_values(p, v)
-    of_values = _tangent("nhs,nts->nht", materialized(jnp.swapaxes(_cols(dv), 1, 2)), _rows(p).astype(dv.dtype))
-    of_weights = _tangent("nts,nsh->nth", _rows(dp).astype(v.dtype), _cols(v))
+    of_values = _tangent("nhs,nts->nht", materialized(jnp.swapaxes(_flat(dv), 1, 2)), _flat(p).astype(dv.dtype))
+    of_weights = _tangent("nts,nsh->nth", _flat(dp).astype(v.dtype), _flat(v))
     return out, (of_weights + jnp.swapaxes(materialized(of_values), 1, 2)).reshape(out.shape)
 
 
 def turned(x: Float[Array, "B K G t h"]) -> Float[Array, "n h m"]:
-    """The queries of each key head as columns, for `weights_queries`: once for all tiles."""
-    return materialized(jnp.swapaxes(_rows(x), 1, 2))
+    """Returns the queries of each key head as columns, for `weights_queries`: once for all tiles."""
+    return materialized(jnp.swapaxes(_flat(x), 1, 2))
 
 
-def weights_queries(p: Float[Array, "B K G t s"], x: Float[Array, "n h m"]) -> Float[Array, "B K s h"]:
-    """sum_i p_ij x_i, over all queries of a key head, with p rounded to the type of x; x is `turned`."""
-    product = materialized(_product("nht,nts->nhs", x, _rows(p).astype(x.dtype)))
-    return jnp.swapaxes(product, 1, 2).reshape(*p.shape[:2], p.shape[4], x.shape[1])
-
-
-def finite(x: Float[Array, "*axes h"]) -> Float[Array, "*axes h"]:
-    """x with non-finite numbers set to 0."""
-    return jnp.where(jnp.isfinite(x), x, jnp.zeros((), x.dtype))
+def weights_queries(p: Float[Array, "B K G t s"], x: Float[Array, "n h m"]) -> Float[Array, "B K 1 s h"]:
+    """Returns sum_i p_ij x_i, over all queries of a key head, with p rounded to the type of x; x is `turned`."""
+    product = materialized(_product("nht,nts->nhs", x, _flat(p).astype(x.dtype)))
+    return jnp.swapaxes(product, 1, 2).reshape(*p.shape[:2], 1, p.shape[4], x.shape[1])
 
 
 def materialized(x: PyTree) -> PyTree:
-    """x behind an optimization barrier, so that it is computed once and written to memory.
+    """Returns x behind an optimization barrier, so that it is computed once and written to memory.
 
     Without it XLA:CPU fuses x into each consumer and computes it again there, and folds a transposition into a product that
-    it then does slowly. Operands of a product are written to memory on other devices too.
+    it then does slowly.
     """
     return jax.lax.optimization_barrier(x)
 
 
 def _product(axes: str, a: Array, b: Array) -> Array:
-    dtype = a.dtype if a.dtype == b.dtype else compute_dtype(a, b)
-    return jnp.einsum(axes, a.astype(dtype), b.astype(dtype), preferred_element_type=compute_dtype(a, b))
+    # `jnp.promote_types` refuses float64 beside float32 under strict promotion.
+    wide = compute_dtype(a, b)
+    dtype = a.dtype if a.dtype == b.dtype else wide
+    return jnp.einsum(axes, a.astype(dtype), b.astype(dtype), preferred_element_type=wide)
 
 
 def _tangent(axes: str, a: Array, b: Array) -> Array:
     """`_product` as a linear map of one operand: with 16-bit operands the result is rounded to their type, so that products
     of the transpose, which is the gradient, have two 16-bit operands as well.
     """
-    if a.dtype != b.dtype or a.dtype == compute_dtype(a):
+    wide = compute_dtype(a)
+    if a.dtype != b.dtype or a.dtype == wide:
         return _product(axes, a, b)
-    return jnp.einsum(axes, a, b).astype(compute_dtype(a))
+    return jnp.einsum(axes, a, b).astype(wide)
 
 
-def _rows(x: Float[Array, "B K G t c"]) -> Float[Array, "n m c"]:
+def _flat(x: Float[Array, "B K G t c"]) -> Float[Array, "n m c"]:
     B, K, G, t, c = x.shape
     return x.reshape(B * K, G * t, c)
-
-
-def _cols(x: Float[Array, "B K s c"]) -> Float[Array, "n s c"]:
-    B, K, s, c = x.shape
-    return x.reshape(B * K, s, c)

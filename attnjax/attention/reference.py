@@ -11,13 +11,13 @@ Reference: Vaswani et al. 2017 (arXiv:1706.03762), section 3.2.1, eq. 1.
 
 import jax.numpy as jnp
 
-from attnjax.positions.base import EncodingParams, PositionEncoding, SequentialScore, Tile, Trait
+from attnjax.positions.base import Params, PositionEncoding, Tile
 from attnjax.typing import Array, Bool, Float, PyTree
 
 
 def reference_attention(
     encoding: PositionEncoding,
-    p: EncodingParams,
+    p: Params,
     q: Float[Array, "T H"],
     k: Float[Array, "S H"],
     v: Float[Array, "S H"],
@@ -31,19 +31,22 @@ def reference_attention(
 
     Example:
         >>> import jax.numpy as jnp
-        >>> from attnjax import EncodingParams, NoPE
+        >>> from attnjax import NoPE
         >>> x, pos = jnp.eye(2), jnp.arange(2)
         >>> causal = jnp.tril(jnp.ones((2, 2), bool))
-        >>> reference_attention(NoPE(), EncodingParams(), x, x, x, pos, pos, causal, jnp.float32(0.0)).tolist()
+        >>> reference_attention(NoPE(), {}, x, x, x, pos, pos, causal, jnp.float32(0.0)).tolist()
         [[1.0, 0.0], [0.5, 0.5]]
     """
-    q, k = encoding.map_q(p, q, q_pos), encoding.map_k(p._replace(head=()), k, k_pos)
+    q, k = encoding.map_q(p, q, q_pos), encoding.map_k(p, k, k_pos)
     tile = Tile(scale * (q @ k.T), q, k, q_pos, k_pos, visible, scale)
-    if isinstance(encoding, SequentialScore) and Trait.CARRY in encoding.traits:
-        logits, _ = encoding.score(p, tile, encoding.carry(p, q))
+    if encoding.whole_table:
+        leads = lambda x: x[None]
+        one_head = Tile(*map(leads, tile[:5]), visible, scale)
+        p = {name: leads(x) if name in encoding.per_head + encoding.per_kv_head else x for name, x in p.items()}
+        logits = encoding.score(p, one_head)[0]
     else:
         logits = encoding.score(p, tile)
-    if Trait.UNNORMALIZED in encoding.traits:
+    if encoding.log_weights:
         return jnp.where(visible, jnp.exp(jnp.where(visible, logits, 0)), 0) @ v
     logits = jnp.where(visible, logits, -jnp.inf)
     top = jnp.maximum(

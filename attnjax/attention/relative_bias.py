@@ -15,33 +15,54 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from attnjax.attention.hooks import expect
-from attnjax.attention.inputs import AttentionInputs
-from attnjax.attention.position_axes import known
-from attnjax.positions.base import EncodingParams, PositionEncoding, Tile, Trait
-from attnjax.positions.checks import INT32
-from attnjax.typing import Array, Float, PyTree
+from attnjax.attention.call import Call
+from attnjax.attention.hooks import Own, expect, over
+from attnjax.positions.base import Params, PositionEncoding, Tile
+from attnjax.typing import Array, Float
 
 
 @dataclasses.dataclass(frozen=True)
-class ToeplitzBias(PositionEncoding):
-    """Stands in for an encoding: `p.head["bias"]` holds the bias of distances `lowest`, `lowest` + 1, ..."""
+class Toeplitz(PositionEncoding):
+    """The bias of consecutive positions: p["bias"] holds it for the distances `lowest`, `lowest` + 1, ..."""
 
     lowest: int
 
-    def score(self, p: EncodingParams, tile: Tile) -> Float[Array, "t s"]:
-        """logits + bias, of a tile of consecutive positions."""
+    def score(self, p: Params, tile: Tile) -> Float[Array, "t s"]:
         t, s = tile.logits.shape
         first = tile.q_pos[0] - tile.k_pos[0] - (s - 1) - self.lowest
-        return tile.logits + toeplitz(jax.lax.dynamic_slice_in_dim(p.head["bias"], first, t + s - 1), t, s)
+        return tile.logits + toeplitz(jax.lax.dynamic_slice_in_dim(p["bias"], first, t + s - 1), t, s)
+
+
+def per_distance(call: Call, tile: tuple[int, int]) -> Call:
+    """Returns the call with a vector of biases in place of each bias whose positions are consecutive and known.
+
+    `tile`: arrays will be padded to multiples of these sizes.
+    """
+    T, S = (-(-n // size) * size for n, size in zip((call.rows.q.shape[3], call.cols.k.shape[3]), tile, strict=True))
+    encodings, params = list(call.encodings), list(call.params)
+    for i, (part, q_pos, k_pos) in enumerate(zip(call.encodings, call.rows.pos, call.cols.pos, strict=True)):
+        if part.has("score") or not (consecutive(q_pos) and consecutive(k_pos)):
+            continue
+        lowest = int(q_pos[0, 0, 0, 0]) - int(k_pos[0, 0, 0, 0]) - (S - 1)
+        n = jnp.asarray(np.arange(lowest, lowest + T + S - 1), call.compute_dtype)
+        one = lambda p, part=part, n=n: expect(part, "bias", part.bias(Own(p), n), n.shape).astype(n.dtype)
+        encodings[i], params[i] = Toeplitz(lowest), {"bias": over(3, one, call.params[i])}
+    return call._replace(encodings=tuple(encodings), params=tuple(params))
+
+
+def consecutive(pos: object) -> bool:
+    """Returns whether positions are known, the same for all, whole numbers, and each one more than the one before."""
+    if not isinstance(pos, np.ndarray) or pos.shape[:-1] != (1, 1, 1) or not np.issubdtype(pos.dtype, np.integer):
+        return False
+    return bool(np.all(np.diff(pos[0, 0, 0].astype(np.int64)) == 1))
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(1, 2))
 def toeplitz(w: Float[Array, " L"], t: int, s: int) -> Float[Array, "t s"]:
-    """The matrix whose entry (a, b) is w[a - b + s - 1], of the t + s - 1 numbers of w.
+    """Returns the matrix whose entry (a, b) is w[a - b + s - 1], of the t + s - 1 numbers of w.
 
-    By indices, which cost nothing beside the exponential they are compiled into. Its derivative is made by reshaping: the
-    transpose is then a sum and no scatter.
+    By indices, which cost nothing beside the exponential that they are compiled into. The derivative is written by reshaping,
+    so that its transpose is a sum and no scatter.
     """
     at = jnp.arange(t, dtype=jnp.int32)[:, None] - jnp.arange(s, dtype=jnp.int32)[None, :] + jnp.int32(s - 1)
     return w.at[at].get(mode="promise_in_bounds")
@@ -49,68 +70,7 @@ def toeplitz(w: Float[Array, " L"], t: int, s: int) -> Float[Array, "t s"]:
 
 @toeplitz.defjvp
 def _toeplitz_jvp(t: int, s: int, primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
-    return toeplitz(*primals, t, s), _reshaped(*tangents, t, s)
-
-
-def _reshaped(w: Float[Array, " L"], t: int, s: int) -> Float[Array, "t s"]:
-    """`toeplitz`: rows of a matrix, one column wider than the vector is long, follow each other shifted by one."""
-    row = jnp.pad(w[::-1], (0, 1))
+    """Rows of a matrix, one column wider than the vector is long, follow each other shifted by one."""
+    row = jnp.pad(tangents[0][::-1], (0, 1))
     wide = jnp.broadcast_to(row[None, :], (t, t + s)).reshape(-1)
-    return wide[: t * (t + s - 1)].reshape(t, t + s - 1)[:, t - 1 :]
-
-
-def per_distance(inputs: AttentionInputs, tile: tuple[int, int], *, skipping: bool = False) -> AttentionInputs:
-    """The inputs with a vector of biases in place of the encoding, where it has no more than a bias and positions are
-    consecutive; otherwise the inputs themselves.
-
-    `tile`: arrays will be padded to multiples of these sizes. `skipping`: tiles that the mask leaves empty are not visited.
-    """
-    encoding, queries, keys = inputs.encoding, inputs.queries, inputs.keys
-    traits, q_pos, k_pos = encoding.traits, known(queries.pos), known(keys.pos)
-    only_bias = Trait.BIAS in traits and not traits & (Trait.SCORE | Trait.LENGTH)
-    if not (only_bias and consecutive(q_pos) and consecutive(k_pos)):
-        return inputs
-    T, S = (-(-n // size) * size for n, size in zip((queries.q.shape[3], keys.k.shape[2]), tile, strict=True))
-    apart = first_distance(inputs)
-    lowest = apart - (S - 1)
-    highest = lowest + T + S - 2
-    if not INT32.min <= lowest <= highest <= INT32.max:
-        return inputs
-    if skipping:
-        last_tile = highest - (tile[0] - 1) - (tile[1] - 1)
-        lowest = max(lowest, min(_lowest_seen(inputs, tile, lowest), last_tile))
-    n = jnp.asarray(np.arange(lowest, highest + 1, dtype=np.int32))
-    dtype, p = inputs.compute_dtype, inputs.params
-
-    def one(head: PyTree, kv_head: PyTree) -> Float[Array, " m"]:
-        return expect(encoding, "bias", encoding.bias(EncodingParams(head, kv_head, p.shared), n), n.shape).astype(
-            dtype
-        )
-
-    K, G = queries.q.shape[1:3]
-    groups = jax.vmap(one, in_axes=(0, None), axis_size=G)
-    heads = jax.vmap(groups, in_axes=(0, 0), axis_size=K)(p.head, p.kv_head)
-    return inputs._replace(encoding=ToeplitzBias(lowest), params=EncodingParams(head={"bias": heads}))
-
-
-def _lowest_seen(inputs: AttentionInputs, tile: tuple[int, int], lowest: int) -> int:
-    """The smallest distance in a tile of which the mask's causal rule, or its window to the right, leaves something."""
-    queries, keys, right = inputs.queries, inputs.keys, inputs.span.right
-    if right is None or not (consecutive(queries.index) and consecutive(keys.index)):
-        return lowest
-    ahead = int(np.asarray(queries.index)[0]) - int(np.asarray(keys.index)[0]) - first_distance(inputs)
-    return -ahead - right - (tile[0] - 1) - (tile[1] - 1)
-
-
-def first_distance(inputs: AttentionInputs) -> int:
-    """The distance of the first query and the first key, at positions that are known."""
-    q_pos, k_pos = known(inputs.queries.pos), known(inputs.keys.pos)
-    assert q_pos is not None and k_pos is not None
-    return int(q_pos[0]) - int(k_pos[0])
-
-
-def consecutive(pos: object) -> bool:
-    """Whether positions are known, the same for every example, whole numbers, and each one more than the one before."""
-    if not isinstance(pos, np.ndarray) or pos.ndim != 1 or not np.issubdtype(pos.dtype, np.integer):
-        return False
-    return bool(np.all(np.diff(pos.astype(np.int64)) == 1))
+    return toeplitz(*primals, t, s), wide[: t * (t + s - 1)].reshape(t, t + s - 1)[:, t - 1 :]

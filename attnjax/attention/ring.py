@@ -1,176 +1,163 @@
-"""Ring attention: one sequence over several devices, the key blocks of which travel from each to the next.
+"""Ring attention: the tokens are spread over an axis of a mesh, and blocks of keys go from device to device.
 
-Inside `jax.shard_map`, each of P devices holds T queries and S keys of a sequence of P T queries and P S keys. In round r
-device d attends to the keys of device d - r (mod P), and passes them on. Whatever runs along the keys travels with them: keys,
-values, positions, indices, segments, validity; what follows from the number of a device does not. A state of every row, as
-between the tiles of `blockwise`, is all that lasts from round to round, so that memory falls as 1/P.
+In round r = 0 .. P - 1 device d has the keys of device (d - r) mod P beside its own queries; tiles give a result for them,
+and results are joined by their log-sum-exp. Backward the keys go around once more, with their gradients. Keys are sent before
+the products that hide the transfer. No device holds all keys.
 
-Backward, the keys make the same journey in the other direction, and the sums of their gradients travel with them until they
-are home. There are first derivatives only, in reverse mode. Gradients of learned parameters are summed where `jax.shard_map`
-meets them. Blocks that the mask hides are passed on without a product: with a causal mask and contiguous blocks device d
-computes d + 1 of P blocks, and the order of `attnjax.indices.zigzag` gives every device as much.
-
-An encoding whose scores depend on the keys to the right (`SequentialScore`) meets the blocks from the last to the first: with a
-causal mask and contiguous blocks these are the rounds as they are.
-
-References: Liu, Zaharia & Abbeel 2023 (arXiv:2310.01889), section 3; Brandon et al. 2023 (arXiv:2311.09431), which stripes the
-tokens; the zigzag order is that of Llama 3 (arXiv:2407.21783, section 3.3.2).
+References: Liu et al. 2023 (arXiv:2310.01889), algorithm 1; Brandon et al. 2023 (arXiv:2311.09431), which stripes the tokens;
+the zigzag order of `attnjax.indices.zigzag` is that of Llama 3 (arXiv:2407.21783, section 3.3.2).
 """
 
 import functools
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from attnjax.attention.blockwise import block, split
-from attnjax.attention.blockwise.backward import accumulate, as_inputs, row_results, zero_sums
-from attnjax.attention.blockwise.block import BlockInputs, Static
-from attnjax.attention.blockwise.forward import extend, normalized, query_tiles, start
-from attnjax.attention.blockwise.sizes import Tiling
-from attnjax.attention.inputs import AttentionInputs, Keys
-from attnjax.attention.position_axes import Positions, each
-from attnjax.attention.sequence_axis import SequenceAxis
-from attnjax.typing import Array, Float, PyTree
+from attnjax.attention.blockwise import (
+    Arrays,
+    Results,
+    Static,
+    Tiling,
+    as_types_of,
+    backward,
+    forward,
+    merge,
+    padded,
+    same_axes,
+    sink_gradient,
+    split,
+    zeros_of,
+)
+from attnjax.attention.call import Call, Cols, Ring
+from attnjax.attention.masks import Mask
+from attnjax.typing import Array, ArrayLike, Float, Int, PyTree
 
-FORWARD, BACKWARD = 1, -1
+
+def ring_of(axis_name: Any, mask: Mask, S: int, *, default_pos: bool) -> Ring:
+    """Returns the axis of the mesh over which S keys per device are spread. Raises ValueError for calls that cannot be."""
+    if not isinstance(axis_name, str):
+        raise ValueError(f"axis_name must be the name of one axis of a mesh, got {axis_name!r}")
+    if mask.allowed is not None:
+        raise ValueError("mask.allowed is a table of all queries and keys, which no device holds with axis_name")
+    if mask.k_segments is not None and default_pos:
+        raise ValueError("positions restart at each document, which may begin on another device: pass q_pos and k_pos")
+    try:
+        size = jax.lax.axis_size(axis_name)
+    except NameError:
+        raise ValueError(
+            f"axis_name={axis_name!r} is no axis of a mesh here: call attend inside jax.shard_map over that axis"
+        ) from None
+    default_index = mask.k_index is None
+    return Ring(axis_name, size, S, default_index, default_pos and default_index, mask.k_valid is None)
 
 
-class Travellers(NamedTuple):
-    """What travels from device to device: keys and values side by side where they are of one type, and the other fields."""
+def indices_of_device(axis_name: str | None, n: int) -> Int[ArrayLike, " n"]:
+    """Returns the indices of the n tokens of this device, where devices hold n tokens each; NumPy on one device.
 
-    both: Array | None
-    keys: Keys
+    Example:
+        >>> indices_of_device(None, 3).tolist()
+        [0, 1, 2]
+    """
+    own = np.arange(n, dtype=np.int32)
+    return own if axis_name is None else jax.lax.axis_index(axis_name) * n + jnp.asarray(own)
 
 
-def ring(
-    inputs: AttentionInputs, tiling: Tiling | None = None
-) -> tuple[Float[Array, "B K G T H"], Float[Array, "B K G T"]]:
-    """Output and log-sum-exp of every head of the queries of this device, over the keys of all devices."""
-    assert inputs.sequence is not None
-    static, inexact, exact = split(inputs, tiling)
-    # A loop of JAX demands that what it begins with varies over the devices as what it ends with does.
-    exact = block.same_axes(exact, (inexact, exact))
-    out, lse = _attend((static, inputs.sequence), inexact, exact)
-    T = inputs.queries.q.shape[3]
-    return out[:, :, :, :T].astype(inputs.compute_dtype), lse[:, :, :, :T]
+def ring(call: Call, tiling: Tiling | None = None) -> tuple[Float[Array, "B K G T H"], Float[Array, "B K G T"]]:
+    """Returns output and log-sum-exp of every head of the queries of this device, over the keys of all devices."""
+    assert call.ring is not None
+    static, arrays = padded(call, tiling)
+    # A loop of JAX demands that its first state varies over the devices as its last one does.
+    floats, rest = split(same_axes(arrays, arrays))
+    out, lse = _attend((static, call.ring), floats, rest)
+    T = call.rows.q.shape[3]
+    return out[:, :, :, :T], lse[:, :, :, :T]
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _attend(how: tuple[Static, SequenceAxis], inexact: PyTree, exact: PyTree) -> tuple[Array, Array]:
-    (out, top, log_total), _ = _forward(how, inexact, exact)
-    return out, top + log_total
+def _attend(how: tuple[Static, Ring], floats: Arrays, rest: Arrays) -> tuple[Array, Array]:
+    return _attend_fwd(how, floats, rest)[0]
 
 
-def _attend_fwd(how: tuple[Static, SequenceAxis], inexact: PyTree, exact: PyTree) -> tuple[tuple[Array, Array], Any]:
-    results, carries = _forward(how, inexact, exact)
-    return (results[0], results[1] + results[2]), (inexact, exact, results, carries)
+def _attend_fwd(how: tuple[Static, Ring], floats: Arrays, rest: Arrays) -> tuple[tuple[Array, Array], Any]:
+    (static, ring), arrays = how, merge(floats, rest)
+    B, K, G, T, _ = arrays.rows.q.shape
+    found = functools.partial(_of_round, ring, arrays)
+    empty = jnp.full((B, K, G, T), -jnp.inf, arrays.scale.dtype)
+    start = Results(jnp.zeros((B, K, G, T, arrays.cols.v.shape[-1]), empty.dtype), jnp.zeros_like(empty), empty)
+    if arrays.sink is not None:
+        # A sink is one more block, of one key without value; one of -inf has no weight.
+        none = jnp.isneginf(arrays.sink)
+        start = start._replace(top=start.top + jnp.where(none, 0, arrays.sink))
+        start = start._replace(log_total=jnp.where(none, empty, jnp.zeros_like(empty)))
+
+    def one_round(r: Array, at: tuple[Cols, Results]) -> tuple[Cols, Results]:
+        following = _send(ring, at[0])
+        return following, joined(at[1], forward(static, found(at[0], r)))
+
+    cols, results = jax.lax.fori_loop(0, ring.size - 1, one_round, (_sent(ring, arrays.cols), same_axes(start, arrays)))
+    results = joined(results, forward(static, found(cols, ring.size - 1)))
+    return (results.out, results.top + results.log_total), (floats, rest, results)
 
 
-def _forward(how: tuple[Static, SequenceAxis], inexact: PyTree, exact: PyTree) -> tuple[tuple[Array, ...], PyTree]:
-    """(output, largest score, log of the sum) of every row, and the carries that the keys of rounds 1, 2, ... met."""
-    static, sequence = how
-    inputs = block.merge(inexact, exact)
-    states = jax.lax.map(lambda i: start(static, inputs, i), jnp.arange(query_tiles(static, inputs)))
-    last = sequence.size - 1
-    # At least one, because JAX traces the body of a loop also where one device takes no step of it.
-    carries = jax.tree.map(lambda x: jnp.zeros((max(last, 1), *x.shape), x.dtype), states.carry)
-    carries = block.same_axes(carries, inputs)
+def _attend_bwd(how: tuple[Static, Ring], saved: Any, cotangents: tuple[Array, Array]) -> tuple[Arrays, None]:
+    (static, ring), (floats, rest, results) = how, saved
+    arrays = merge(floats, rest)
+    zeros = same_axes(zeros_of(floats._replace(sink=None)), arrays)
 
-    def one_round(r: Array, at: tuple) -> tuple:
-        keys, states, carries = at
-        # Sent before the products that hide the journey.
-        following = _send(sequence, keys, FORWARD)
-        states = extend(static, inputs._replace(keys=_arrived(sequence, inputs.keys, keys, r)), states)
-        return following, states, jax.tree.map(lambda all_, x: all_.at[r].set(x), carries, states.carry)
+    def one_round(r: Array, at: tuple[Cols, Cols, Arrays]) -> tuple[Cols, Cols, Arrays]:
+        cols, dcols, sums = at
+        new = backward(static, _of_round(ring, arrays, cols, r), results, *cotangents)
+        add = lambda a, b: a + b
+        dcols = jax.tree.map(add, dcols, new.cols)
+        sums = jax.tree.map(add, sums, new._replace(cols=None))
+        return _send(ring, cols), _send(ring, dcols), sums
 
-    keys, states, carries = jax.lax.fori_loop(0, last, one_round, (_packed(sequence, inputs.keys), states, carries))
-    states = extend(static, inputs._replace(keys=_arrived(sequence, inputs.keys, keys, last)), states)
-    return tuple(block.join(x) for x in normalized(static, states)), carries
-
-
-def _attend_bwd(how: tuple[Static, SequenceAxis], saved: Any, cotangents: tuple[Array, Array]) -> tuple[PyTree, PyTree]:
-    """Rounds P - 1, ..., 1, 0: keys and their gradients travel back, and are at home in round 0."""
-    static, sequence = how
-    inexact, exact, results, carries = saved
-    inputs = block.merge(inexact, exact)
-    rows = row_results(static, inputs, *results, *cotangents)
-    last = sequence.size - 1
-    dkeys, dshares = zero_sums(static, inputs)
-    queries, _ = block.split_inexact(inputs.queries)
-    dqueries = _by_tile(block.same_axes(block.zeros_of(queries), inputs), static, inputs)
-    dcarries = block.same_axes(jax.tree.map(lambda x: jnp.zeros(x.shape[1:], x.dtype), carries), inputs)
-
-    def one_round(step: Array, at: tuple) -> tuple:
-        r = last - step
-        keys, dkeys, dqueries, dshares, dcarries = at
-        keys = _send(sequence, keys, BACKWARD)
-        here = inputs._replace(keys=_arrived(sequence, inputs.keys, keys, r))
-        met = jax.tree.map(lambda x: x[r - 1], carries)
-        more, (dkeys, dshares), dcarries = accumulate(
-            static, here, rows, (dkeys, dshares), carries=met, dcarries=dcarries
-        )
-        return keys, _send(sequence, dkeys, BACKWARD), jax.tree.map(jnp.add, dqueries, more), dshares, dcarries
-
-    state = (_packed(sequence, inputs.keys), dkeys, dqueries, dshares, dcarries)
-    _, dkeys, dqueries, dshares, dcarries = jax.lax.fori_loop(0, last, one_round, state)
-    more, sums, _ = accumulate(static, inputs, rows, (dkeys, dshares), dcarries=dcarries)
-    gradient = as_inputs(static, inputs, rows, jax.tree.map(jnp.add, dqueries, more), sums)
-    return gradient, jax.tree.map(lambda x: np.zeros(x.shape, jax.dtypes.float0), exact)
+    state = (_sent(ring, arrays.cols), zeros.cols, zeros._replace(cols=None))
+    # After P rounds the gradients are back at the device of their keys.
+    _, dcols, sums = jax.lax.fori_loop(0, ring.size, one_round, state)
+    delta = (cotangents[0] * results.out).sum(-1) - cotangents[1]
+    dsink = None if arrays.sink is None else sink_gradient(arrays.sink, results, delta)
+    return as_types_of(floats, sums._replace(cols=dcols, sink=dsink)), None
 
 
 _attend.defvjp(_attend_fwd, _attend_bwd)
 
 
-def _by_tile(zeros: Any, static: Static, inputs: BlockInputs) -> Any:
-    """Zeros for the gradients of the queries, with a leading axis of query tiles."""
-    t, n = static.tile[0], query_tiles(static, inputs)
-
-    def one(x: Array, axis: int) -> Array:
-        axis = axis % x.ndim
-        return jnp.broadcast_to(
-            block.slice_axis(x, jnp.int32(0), t, axis)[None], (n, *x.shape[:axis], t, *x.shape[axis + 1 :])
-        )
-
-    return block.over_fields(one, block.QUERY_AXES, zeros)
-
-
-def _packed(sequence: SequenceAxis, keys: Keys) -> Travellers:
-    """The keys as they travel, without what follows from the number of a device."""
-    both = jnp.concatenate([keys.k, keys.v], -1) if keys.k.dtype == keys.v.dtype else None
-    if both is not None:
-        keys = keys._replace(k=None, v=None)
-    if sequence.default_index:
-        keys = keys._replace(index=None)
-    if sequence.default_pos:
-        keys = keys._replace(pos=None)
-    if sequence.all_valid:
-        keys = keys._replace(valid=None)
-    return Travellers(both, keys)
+def joined(a: Results, b: Results) -> Results:
+    """Returns the results over the union of two disjoint blocks of keys."""
+    low = lambda x: jnp.where(jnp.isneginf(x.log_total), -jnp.inf, x.top)
+    top = jnp.maximum(low(a), low(b))
+    top = jnp.where(jnp.isneginf(top), 0, top)
+    of_a, of_b = (jnp.exp(x.top - top + x.log_total) for x in (a, b))
+    total = of_a + of_b
+    empty = total == 0
+    safe = jnp.where(empty, 1, total)
+    out = (of_a[..., None] * a.out + of_b[..., None] * b.out) / safe[..., None]
+    return Results(out, top, jnp.where(empty, -jnp.inf, jnp.log(safe)))
 
 
-def _arrived(sequence: SequenceAxis, own: Keys, travellers: Travellers, r: Array | int) -> Keys:
-    """The keys that a device has in round r, with what follows from whose they are. `own`: the keys of the device itself."""
-    me = jax.lax.axis_index(sequence.name)
-    # The keys of device (me - r) mod P lie so many tokens further on than one's own.
-    away = ((me - r) % sequence.size - me) * sequence.keys
-    both, keys = travellers
-    assert own.index is not None
-    if both is not None:
-        width = own.k.shape[-1]
-        keys = keys._replace(k=both[..., :width], v=both[..., width:])
-    if sequence.default_index:
-        keys = keys._replace(index=own.index + away)
-    if sequence.default_pos:
-        shift = lambda one: Positions(one.values + away.astype(one.values.dtype), one.axes)
-        keys = keys._replace(pos=each(shift, own.pos))
-    if sequence.all_valid:
-        keys = keys._replace(valid=own.valid)
-    return keys
+def _sent(ring: Ring, cols: Cols) -> Cols:
+    """The keys as they are sent, without what follows from the number of a device."""
+    cols = cols._replace(index=None) if ring.default_index else cols
+    cols = cols._replace(pos=()) if ring.default_pos else cols
+    return cols._replace(valid=None) if ring.all_valid else cols
 
 
-def _send(sequence: SequenceAxis, tree: PyTree, direction: int) -> PyTree:
-    """Every device's arrays to the next device, or to the one before."""
-    pairs = [(d, (d + direction) % sequence.size) for d in range(sequence.size)]
-    return jax.tree.map(lambda x: jax.lax.ppermute(x, sequence.name, pairs), tree)
+def _of_round(ring: Ring, arrays: Arrays, cols: Cols, r: Array | int) -> Arrays:
+    """The arrays of a device in round r, with the keys that it then has; a sink is joined apart."""
+    me, own = jax.lax.axis_index(ring.name), arrays.cols
+    # The keys of device (me - r) mod P are so many tokens further on than one's own.
+    away = ((me - r) % ring.size - me) * ring.keys
+    cols = cols._replace(index=own.index + away) if ring.default_index else cols
+    if ring.default_pos:
+        cols = cols._replace(pos=tuple(pos + away.astype(pos.dtype) for pos in own.pos))
+    cols = cols._replace(valid=own.valid) if ring.all_valid else cols
+    return arrays._replace(cols=cols, sink=None)
+
+
+def _send(ring: Ring, tree: PyTree) -> PyTree:
+    """Every device's arrays, sent to the next device."""
+    pairs = [(d, (d + 1) % ring.size) for d in range(ring.size)]
+    return jax.tree.map(lambda x: jax.lax.ppermute(x, ring.name, pairs), tree)

@@ -83,7 +83,7 @@ def compile_(arguments: argparse.Namespace) -> int:
     # Compilers are found beside the platform that computes, which is left alone.
     jax.config.update("jax_platforms", "cpu")
     from attnjax.aot import TooLarge, mesh_of, topology
-    from attnjax.attention.support import size_of
+    from attnjax.attention.choice import size_of
     from attnjax.train.mesh import check_batches
 
     there, failed = topology(arguments.topology), 0

@@ -135,7 +135,7 @@ def _extension(arguments: argparse.Namespace) -> Any:
 
 def _check_method(extension: Any) -> None:
     """Raise ValueError for an unknown method or option, and for sizes that fit together at no trained length."""
-    from attnjax.modules.extension import extended_encoding
+    from attnjax.long.methods import extended_encoding
     from attnjax.positions import RoPE
 
     head_dim, refused = None if "factors" in extension.options else 64, []

@@ -120,7 +120,7 @@ def _fields(encoding: str | None, options: Sequence[str]) -> dict[str, Any]:
         return {}
     from attnjax.config.overrides import read_value, split_override
     from attnjax.config.schema import EncodingConfig, Options
-    from attnjax.modules.first_keys import visible_fields
+    from attnjax.modules.config import visible_fields
     from attnjax.train.model import encoding as made
 
     pairs = [split_override(text) for text in options]

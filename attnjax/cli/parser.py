@@ -6,8 +6,8 @@ import re
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-from attnjax.cli import argument_types as types
 from attnjax.cli import (
+    argument_types as types,
     checkout,
     commands,
     compiling,

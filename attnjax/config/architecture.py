@@ -34,7 +34,7 @@ class AttentionOptions:
       qk_norm, qk_norm_epsilon: an RMSNorm over H of queries and keys before the encoding acts on them (after Henry et al.
         2020, arXiv:2010.04245, who divide by the L2 norm).
       attention_sink: each head learns the logit of a sink, 0 at first (as gpt-oss; Xiao et al. 2023, arXiv:2309.17453).
-      attention_gate: a sigmoid gate on the output of each "head", or of each "channel" (`modules/gating.py`).
+      attention_gate: a sigmoid gate on the output of each "head", or of each "channel" (`modules/attention.py`).
       scale: factor of the attention logits; 1/sqrt(H) unless given.
       implementation: of attention, as in `attend`; the one that suits unless given.
       param_dtype: name of the dtype of parameters; those of norms and encodings are float32 or wider.
@@ -98,7 +98,7 @@ class TransformerOptions(AttentionOptions):
       remat: the activations of a layer are computed again for its gradient, and not kept (`jax.checkpoint`). On a CPU this
         saves nothing without `scan_layers`: XLA finds there that they were computed before, and keeps them.
       scan_layers: parameters of all layers are stacked, and one layer is compiled, in a loop (`jax.lax.scan`): many layers
-        take the time of one to compile. The numbers are those of unrolled layers; see `modules/layers.py`.
+        take the time of one to compile. The numbers are those of unrolled layers; see `modules/stack.py`.
     """
 
     model: Width = 64

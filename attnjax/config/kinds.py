@@ -88,7 +88,8 @@ def describe(kind: Any) -> str:
         inner = describe(arguments[0])
         return f"a list ({inner} each)" if arguments[-1] is ... else f"a list of {len(arguments)} ({inner} each)"
     names = {int: "a whole number", float: "a finite number", bool: "true or false", str: "a text", type(None): "none"}
-    return names.get(kind, "a table of settings")
+    other = "a table of settings" if dataclasses.is_dataclass(kind) else f"a {getattr(kind, '__name__', kind)}"
+    return names.get(kind, other)
 
 
 def _refuse(kind: Any, value: Any, path: str) -> ValueError:
@@ -102,6 +103,8 @@ def _basic(kind: Any, named: Any, value: Any, path: str) -> Any:
     good = isinstance(value, kind) and (kind is bool or not isinstance(value, bool))
     if not good or (kind is float and not math.isfinite(value)):
         raise _refuse(named, value, path)
+    if kind not in (bool, int, float, str):
+        return value
     # Adding 0.0 makes -0.0 the same setting as 0.0; str, int, float undo subclasses.
     return scalar(value, path) if kind is str else kind(value + 0.0) if kind is float else kind(value)
 

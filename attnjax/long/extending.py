@@ -13,9 +13,9 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from attnjax.long.methods import extended_config, with_config
 from attnjax.models import Loaded
-from attnjax.modules import Decoder, TransformerConfig, extended_config
-from attnjax.modules.extension import with_config
+from attnjax.modules import Decoder, TransformerConfig
 
 ORIGINAL = "original_max_position_embeddings"
 LONGEST = ("max_position_embeddings", "n_positions", "seq_length")
@@ -40,7 +40,7 @@ class Trained(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Extension:
-    """A method of `attnjax.modules.extended`.
+    """A method of `attnjax.long.methods`.
 
     Attributes:
       method: its name.

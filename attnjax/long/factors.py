@@ -2,7 +2,7 @@
 
     factors <- argmin mean loss of the first windows of the text, each of the longest length
 
-by the coordinate descent of `attnjax.positions.factor_search`, from the factors of PI, NTK-aware scaling and NTK-by-parts, each
+by the coordinate descent of `attnjax.long.factor_search`, from the factors of PI, NTK-aware scaling and NTK-by-parts, each
 at least 1 and at most `STEP` times the factor of the extension. The loss is that of all tokens, where the authors' search takes
 the perplexity of long documents and a population of lists. Frequencies are data, so that one program serves all lists.
 
@@ -20,12 +20,11 @@ from flax import nnx
 
 from attnjax.analysis import loaded_model
 from attnjax.long.extending import Extension, Trained
+from attnjax.long.factor_search import STEP, Factors, factors_of, search_factors
+from attnjax.long.methods import with_config
 from attnjax.modules import Decoder, TransformerConfig, replace_constants
-from attnjax.modules.encoding_sharing import attention_encoding
-from attnjax.modules.extension import with_config
-from attnjax.positions import PositionEncoding, RoPE, factors_of, search_factors
+from attnjax.positions import PositionEncoding, RoPE
 from attnjax.positions.compose import joined, parts_of
-from attnjax.positions.factor_search import STEP, Factors
 from attnjax.typing import Array, Float, Int, PyTree
 
 WINDOWS = 4
@@ -49,7 +48,7 @@ def searched(
       rounds: over all pairs.
 
     Raises:
-      ValueError: a text that is too short, and what `attnjax.modules.extended` refuses.
+      ValueError: a text that is too short, and mistakes that `extended_config` refuses.
     """
     length = extension.longest
     if len(tokens) < length:
@@ -91,7 +90,7 @@ class Loss:
 
 def _in_attention(config: TransformerConfig) -> tuple[PositionEncoding, ...]:
     """Returns the encodings of the layers as their attention has them, each once."""
-    return tuple(dict.fromkeys(attention_encoding(config, layer) for layer in range(config.layers)))
+    return tuple(dict.fromkeys(config.attention_encodings))
 
 
 def _unscaled(encoding: PositionEncoding) -> PositionEncoding:

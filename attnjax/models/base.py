@@ -16,7 +16,6 @@ import numpy as np
 from flax import nnx
 
 from attnjax.modules import EncoderDecoder, TransformerConfig
-from attnjax.modules.encoding_sharing import bidirectional
 
 Path = tuple[str | int, ...]
 Json = Mapping[str, Any]
@@ -114,10 +113,10 @@ def encoder_decoder(spec: Spec, rngs: nnx.Rngs) -> EncoderDecoder:
 def with_fields(spec: Spec, **fields: Any) -> Spec:
     """Returns the spec with fields of its configs replaced, in both stacks where there are two.
 
-    An encoder gets each `T5Bias` with `bidirectional=True`, since it also sees the tokens behind a token.
+    The encoding of an encoder is that of `TransformerConfig.for_encoder`, since it also sees the tokens behind a token.
 
     Raises:
-      ValueError: fields that do not fit together.
+      ValueError: fields that do not fit together, and an encoding for causal masks alone in an encoder.
 
     Example:
       >>> from attnjax.positions import ALiBi
@@ -125,8 +124,6 @@ def with_fields(spec: Spec, **fields: Any) -> Spec:
       >>> with_fields(spec, encoding=ALiBi()).config.encoding == ALiBi()
       True
     """
-    sees_later = "encoding" in fields and (spec.bidirectional or spec.encoder is not None)
-    own = {"encoding": bidirectional(fields["encoding"])} if sees_later else {}
-    config = dataclasses.replace(spec.config, **{**fields, **(own if spec.bidirectional else {})})
-    encoder = spec.encoder and dataclasses.replace(spec.encoder, **{**fields, **own})
-    return dataclasses.replace(spec, config=config, encoder=encoder)
+    config = dataclasses.replace(spec.config, **fields)
+    encoder = spec.encoder and dataclasses.replace(spec.encoder, **fields).for_encoder()
+    return dataclasses.replace(spec, config=config.for_encoder() if spec.bidirectional else config, encoder=encoder)

@@ -15,7 +15,7 @@ from attnjax.models import weight_map
 from attnjax.models.base import Architecture, Json, Path, Spec, Weight
 from attnjax.models.config_json import LAYERS, Reader, checked_json
 from attnjax.modules import Encoder, TransformerConfig
-from attnjax.modules.feed_forward import activate
+from attnjax.modules.block import activate
 from attnjax.modules.parameters import add, kernel, linear, norm, normalize, zeros
 from attnjax.positions import Learned
 from attnjax.typing import Array, ArrayLike, Float, Int

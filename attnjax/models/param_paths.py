@@ -12,7 +12,7 @@ import jax
 from flax import nnx
 
 from attnjax.models.base import Architecture, Path, Spec
-from attnjax.modules.layers import stacked
+from attnjax.modules.stack import stacked
 
 
 def parameters(model: nnx.Module) -> dict[Path, Any]:

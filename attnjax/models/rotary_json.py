@@ -96,9 +96,9 @@ def _scaling(kind: str, inner: Reader, trained: int | None, outer: int | None) -
         return DynamicNTK(factor, original)
     if kind == "llama3":
         return Llama3(factor, original, inner.number("low_freq_factor"), inner.number("high_freq_factor"))
-    inner.must("truncate", True)
+    truncate = inner.flag("truncate", default=True)
     fast, slow = inner.number("beta_fast", default=32.0), inner.number("beta_slow", default=1.0)
-    return YaRN(factor, original, fast, slow, _attention_factor(inner, factor))
+    return YaRN(factor, original, fast, slow, _attention_factor(inner, factor), truncate)
 
 
 def _attention_factor(inner: Reader, factor: float) -> float | None:

@@ -14,7 +14,7 @@ from attnjax.models import weight_map
 from attnjax.models.base import Architecture, Json, Path, Spec, Weight, encoder_decoder
 from attnjax.models.config_json import LAYERS, Reader, checked_json
 from attnjax.modules import TransformerConfig
-from attnjax.modules.feed_forward import GATED
+from attnjax.modules.block import GATED
 from attnjax.positions import T5Bias
 
 FEED_FORWARD = (("relu", "relu"), ("gated-gelu", "geglu"), ("gated-silu", "swiglu"), ("gelu", "gelu"))

@@ -16,8 +16,7 @@ from attnjax.models.errors import ModelError
 from attnjax.models.folder import Loaded
 from attnjax.models.tokens import Tokenizer
 from attnjax.modules import Decoder
-from attnjax.modules.generate import generate_chunks
-from attnjax.modules.sampling import sampling
+from attnjax.modules.generate import generate_chunks, sampling
 from attnjax.positions.checks import validate_integer
 
 CHUNK = 8

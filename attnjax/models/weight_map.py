@@ -10,7 +10,6 @@ import numpy as np
 
 from attnjax.models.base import Path, Weight
 from attnjax.modules import TransformerConfig
-from attnjax.modules.encoding_sharing import attention_encoding, input_encodings
 from attnjax.positions import Learned, T5Bias
 
 Names = str | tuple[str, ...]
@@ -113,16 +112,16 @@ def norm(path: Path, config: TransformerConfig, name: str, *, size: int | None =
 
 def learned_positions(config: TransformerConfig, path: Path, names: Names) -> list[Weight]:
     """Maps a tensor to the table of `Learned`, if the encoding is that or a composition with it."""
-    found = ((i, e) for i, e in enumerate(input_encodings(config)) if isinstance(e, Learned))
-    return [same((*path, "inputs", i, "shared", "table"), names, e.length, config.model) for i, e in found]
+    found = ((i, e) for i, e in enumerate(config.input_encodings) if isinstance(e, Learned))
+    return [same((*path, "inputs", i, "table"), names, e.length, config.model) for i, e in found]
 
 
 def t5_bias(config: TransformerConfig, path: Path, names: Names) -> list[Weight]:
     """Maps a tensor [buckets, N] to the table of `T5Bias` in the first layer, if that is the encoding."""
-    encoding = attention_encoding(config, 0)
+    encoding = config.attention_encodings[0]
     if not isinstance(encoding, T5Bias):
         return []
-    shape, place = (encoding.buckets, config.heads), ("blocks", 0, "attention", "position", "head", "table")
+    shape, place = (encoding.buckets, config.heads), ("blocks", 0, "attention", "position", "table")
     return [view((*path, *place), names, shape, shape, (1, 0))]
 
 

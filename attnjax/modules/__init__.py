@@ -7,34 +7,15 @@ Every module also works in Flax's tree mode, where a model is a pytree: no refer
     jax.vmap(jax.grad(loss), in_axes=(0, None))         gradients of a population: params have a leading axis
 """
 
-from attnjax.config.architecture import AttentionOptions
-from attnjax.modules.attention import MultiHeadAttention
-from attnjax.modules.block import Memory, TransformerBlock
-from attnjax.modules.config import TransformerConfig
-from attnjax.modules.decoder import Decoder
-from attnjax.modules.encoder_decoder import EncoderDecoder, Gates
-from attnjax.modules.extension import extended, extended_config, extended_encoding
-from attnjax.modules.feed_forward import FeedForward
-from attnjax.modules.generate import generate
-from attnjax.modules.longer_table import stretched
-from attnjax.modules.stack import replace_constants
-from attnjax.modules.token_model import Encoder
-
-__all__ = [
-    "AttentionOptions",
-    "Decoder",
-    "Encoder",
-    "EncoderDecoder",
-    "FeedForward",
-    "Gates",
-    "Memory",
-    "MultiHeadAttention",
-    "TransformerBlock",
-    "TransformerConfig",
-    "extended",
-    "extended_config",
-    "extended_encoding",
-    "generate",
-    "replace_constants",
-    "stretched",
-]
+from attnjax.config.architecture import AttentionOptions as AttentionOptions
+from attnjax.modules.attention import MultiHeadAttention as MultiHeadAttention
+from attnjax.modules.block import FeedForward as FeedForward, Memory as Memory, TransformerBlock as TransformerBlock
+from attnjax.modules.config import TransformerConfig as TransformerConfig
+from attnjax.modules.generate import generate as generate
+from attnjax.modules.models import (
+    Decoder as Decoder,
+    Encoder as Encoder,
+    EncoderDecoder as EncoderDecoder,
+    Gates as Gates,
+)
+from attnjax.modules.stack import replace_constants as replace_constants

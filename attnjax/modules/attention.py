@@ -1,30 +1,47 @@
 """Multi-head attention: learned projections around `attnjax.attend`.
 
     q = x W_q,  k = m W_k,  v = m W_v      m is x in self-attention, and the memory in cross-attention
-    y = sum_n gate_n attend(q, k, v)_n W_o,n
+    y = sum_n gate_n g_n attend(q, k, v)_n W_o,n,      g = sigmoid(x W_g) with `attention_gate`, else 1
 
-Reference: Vaswani et al. 2017 (arXiv:1706.03762), section 3.2.2; grouped queries: Ainslie et al. 2023
-(arXiv:2305.13245); head gates: Michel et al. 2019 (arXiv:1905.10650).
+The gate g is one number per query head, W_g [D, N], or one per channel, W_g [D, N, H]: a head adds nothing where it finds
+nothing, so that no key needs to serve as a sink.
+
+Reference: Vaswani et al. 2017 (arXiv:1706.03762), section 3.2.2; grouped queries: Ainslie et al. 2023 (arXiv:2305.13245);
+factors of heads: Michel et al. 2019 (arXiv:1905.10650); learned gates after each head: Qiu et al. 2025 (arXiv:2505.06708).
 """
 
 import dataclasses
+import functools
 from typing import Any, NamedTuple
 
+import chex
+import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
 from attnjax.attention import Dropout, KVCache, Mask, attend, attention_weights, gate_heads
-from attnjax.attention.sequence_axis import indices_of_device
+from attnjax.attention.ring import indices_of_device
 from attnjax.config.architecture import AttentionOptions, Window, check_heads
 from attnjax.config.kinds import Count, coerce
 from attnjax.modules.config import sizes
-from attnjax.modules.gating import apply_gate, gate_kernel
-from attnjax.modules.parameters import add, encoding_parameters, kernel, linear, normalize, values, widened, zeros
-from attnjax.modules.query_subset import gather_mask, gather_positions, gather_vectors
-from attnjax.positions import EncodingParams, NoPE, PositionEncoding, Sizes, Trait, context_positions
-from attnjax.positions.base import replaced
-from attnjax.typing import Array, ArrayLike, Float, Int, PyTree
+from attnjax.modules.parameters import (
+    add,
+    encoding_parameters,
+    encoding_values,
+    kernel,
+    linear,
+    normalize,
+    widened,
+    zeros,
+)
+from attnjax.positions import NoPE, PositionEncoding, Sizes, context_positions
+from attnjax.positions.compose import Compose, parts_of
+from attnjax.positions.indices import from_segments
+from attnjax.typing import Array, ArrayLike, Float, Int, PyTree, compute_dtype
+
+GATE_STD = 0.02
+"""Initial standard deviation of W_g, as published: gates are then about a half."""
 
 
 class KeysValues(NamedTuple):
@@ -74,31 +91,26 @@ class MultiHeadAttention(nnx.Module):
         shares_encoding: bool = False,
         rngs: nnx.Rngs,
     ):
-        model, heads = (
-            coerce(Count, model, "MultiHeadAttention.model"),
-            coerce(Count, heads, "MultiHeadAttention.heads"),
-        )
+        model = coerce(Count, model, "MultiHeadAttention.model")
+        heads = coerce(Count, heads, "MultiHeadAttention.heads")
         check_heads("MultiHeadAttention", model, heads, options)
         self.sizes, self.encoding = sizes(model, heads, options), encoding
         self.scale, self.implementation = options.scale, options.implementation
-        dtype = options.param_dtype
         _, N, K, H = self.sizes
-        self.w_q = kernel((model, N, H), 1, dtype=dtype, rngs=rngs)
-        self.w_k = kernel((model, K, H), 1, dtype=dtype, rngs=rngs)
-        self.w_v = kernel((model, K, H), 1, dtype=dtype, rngs=rngs)
-        self.w_o = kernel((N, H, model), 2, dtype=dtype, rngs=rngs)
-        self.b_q = zeros((N, H), dtype=dtype) if options.bias else None
-        self.b_k = zeros((K, H), dtype=dtype) if options.bias else None
-        self.b_v = zeros((K, H), dtype=dtype) if options.bias else None
+        dtype, gate, biased = options.param_dtype, options.attention_gate, options.bias
+        matrix = functools.partial(kernel, dtype=dtype, rngs=rngs)
+        self.w_q, self.w_k, self.w_v = matrix((model, N, H), 1), matrix((model, K, H), 1), matrix((model, K, H), 1)
+        self.w_o = matrix((N, H, model), 2)
+        self.b_q, self.b_k, self.b_v = (zeros((n, H), dtype=dtype) if biased else None for n in (N, K, K))
         self.b_o = zeros((model,), dtype=dtype) if options.output_bias_of_attention else None
         self.q_norm = _head_norm(H, options, rngs) if options.qk_norm else None
         self.k_norm = _head_norm(H, options, rngs) if options.qk_norm else None
-        self.sink = nnx.Param(jnp.zeros((N,), widened(dtype))) if options.attention_sink else None
-        gate = options.attention_gate
-        self.w_g = None if gate is None else gate_kernel(model, N, H, gate, dtype=dtype, rngs=rngs)
+        self.sink = zeros((N,), dtype=widened(dtype).name) if options.attention_sink else None
+        shape = (model, N) if gate == "head" else (model, N, H)
+        small = jax.nn.initializers.normal(GATE_STD)
+        self.w_g = nnx.Param(small(rngs.params(), shape, jnp.dtype(dtype))) if gate is not None else None
         own = None if shares_encoding else encoding_parameters(encoding, self.sizes, dtype=dtype, rngs=rngs)
-        self.position = nnx.data(own)
-        self.constants = nnx.data(EncodingParams())
+        self.position, self.constants = nnx.data(own), nnx.data({})
 
     def __call__(
         self,
@@ -109,7 +121,7 @@ class MultiHeadAttention(nnx.Module):
         q_pos: ArrayLike | None = None,
         k_pos: ArrayLike | None = None,
         gate: Float[Array, "*B N"] | None = None,
-        params: EncodingParams | None = None,
+        params: PyTree = None,
         dropout: Dropout | None = None,
         query_indices: Int[Array, "B M"] | None = None,
         axis_name: str | None = None,
@@ -120,8 +132,9 @@ class MultiHeadAttention(nnx.Module):
           x: features [B, T, D].
           memory: features [B, S, D] to attend to, or their `keys_values`; None is self-attention.
           mask: which keys each query may see, as in `attend`; the default allows every key, later ones too.
-          q_pos, k_pos: positions [T] or [B, T], [S] or [B, S]; the indices unless given. In self-attention k_pos is
-            q_pos. An encoding with `context` computes its own from these.
+          q_pos, k_pos: positions [T] or [B, T], [S] or [B, S], the same on each axis of an encoding with coordinates, or
+            [B, T, A]. Unless given, they are the indices, which restart at each document of `mask`. In self-attention k_pos
+            is q_pos. An encoding with `context` computes its own from these, and restarts at each document too.
           gate: a factor of the output of each head, [N] or [B, N]; 0 removes a head.
           params: parameters of the encoding, used in place of the module's own.
           dropout: `Dropout(key, rate)` of the attention weights.
@@ -131,29 +144,18 @@ class MultiHeadAttention(nnx.Module):
         Raises:
           ValueError: shapes or dtypes that do not fit.
         """
-        params = self.encoding_params(params)
+        params, T = self.encoding_params(params), x.shape[1]
         k, v = self._memory(x, memory)
-        q_pos, k_pos = self._positions(x, memory, q_pos, k_pos, params, mask, axis_name)
+        q_pos, k_pos = self._positions(x, memory, (q_pos, k_pos), params, mask, axis_name)
         if query_indices is not None:
-            q_pos = None if q_pos is None else gather_positions(q_pos, query_indices, self.encoding, x.shape[1])
+            if q_pos is None and mask.q_segments is not None:
+                q_pos = default_positions(T, mask, axis_name)
+            q_pos = gather_positions(q_pos, query_indices, self.encoding, self.sizes)
             if axis_name is not None and mask.q_index is None:
-                mask = dataclasses.replace(mask, q_index=indices_of_device(axis_name, x.shape[1]))
-            x, mask = gather_vectors(x, query_indices), gather_mask(mask, query_indices)
-        out = attend(
-            self._queries(x),
-            k,
-            v,
-            encoding=self.encoding,
-            params=params,
-            q_pos=q_pos,
-            k_pos=k_pos,
-            mask=mask,
-            scale=self.scale,
-            sink=self._sink(),
-            implementation=self.implementation,
-            dropout=dropout,
-            axis_name=axis_name,
-        )
+                mask = dataclasses.replace(mask, q_index=indices_of_device(axis_name, T))
+            x, mask = gather(x, query_indices, 1), gather_mask(mask, query_indices)
+        options: dict[str, Any] = {"q_pos": q_pos, "k_pos": k_pos, "params": params, "mask": mask, **self._options()}
+        out = attend(self._queries(x), k, v, **options, dropout=dropout, axis_name=axis_name)
         return self._output(out, x, gate)
 
     def weights(
@@ -164,35 +166,20 @@ class MultiHeadAttention(nnx.Module):
         mask: Mask = Mask(),
         q_pos: ArrayLike | None = None,
         k_pos: ArrayLike | None = None,
-        params: EncodingParams | None = None,
+        params: PyTree = None,
     ) -> Float[Array, "B N T S"]:
         """Returns the attention weights of a call with the same arguments, [B, N, T, S]."""
         params = self.encoding_params(params)
-        q_pos, k_pos = self._positions(x, memory, q_pos, k_pos, params, mask)
-        return attention_weights(
-            self._queries(x),
-            self._memory(x, memory).k,
-            encoding=self.encoding,
-            params=params,
-            q_pos=q_pos,
-            k_pos=k_pos,
-            mask=mask,
-            scale=self.scale,
-            sink=self._sink(),
-        )
+        q_pos, k_pos = self._positions(x, memory, (q_pos, k_pos), params, mask)
+        options: dict[str, Any] = {"q_pos": q_pos, "k_pos": k_pos, "params": params, "mask": mask, **self._options()}
+        return attention_weights(self._queries(x), self._memory(x, memory).k, **options)
 
     def cache(
-        self,
-        batch: int,
-        capacity: int,
-        *,
-        dtype: Any = jnp.float32,
-        window: Window | None = None,
-        pos_dtype: Any = jnp.int32,
+        self, batch: int, capacity: int, *, dtype=jnp.float32, window: Window | None = None, length: int | None = None
     ) -> KVCache:
         """Returns an empty KV cache of `capacity` tokens for `decode`; see `KVCache.create`."""
         _, N, K, H = self.sizes
-        options = {"heads": N, "encoding": self.encoding, "window": window, "pos_dtype": pos_dtype}
+        options = {"heads": N, "encoding": self.encoding, "window": window, "length": length}
         return KVCache.create(batch, capacity, K, H, dtype, **options)
 
     def decode(
@@ -203,8 +190,7 @@ class MultiHeadAttention(nnx.Module):
         mask: Mask = Mask(causal=True),
         pos: ArrayLike | None = None,
         valid: ArrayLike | None = None,
-        gate: Float[Array, "*B N"] | None = None,
-        params: EncodingParams | None = None,
+        params: PyTree = None,
     ) -> tuple[Float[Array, "B T D"], KVCache]:
         """Appends T new tokens to the cache, and returns their attention over all cached tokens, and the new cache.
 
@@ -212,54 +198,36 @@ class MultiHeadAttention(nnx.Module):
           x: features of the new tokens, [B, T, D]; T is 1 when decoding token by token, larger for a chunk.
           cache: from `cache`, or returned by an earlier call.
           mask: as in `attend`, causal unless given.
-          pos: positions of the new tokens, [T] or [B, T]. Unless given, the first is the number of tokens in the cache,
-            padding included, whatever the positions of these are.
+          pos: positions of the new tokens, as in a call. Unless given, the first is the number of tokens in the cache, padding
+            included, whatever the positions of these are.
           valid: booleans [T] or [B, T]; False marks padding.
-          gate, params: as in a call.
+          params: as in a call.
         """
         params = self.encoding_params(params)
-        if Trait.CONTEXT in self.encoding.traits:
+        if self.encoding.has("context"):
             index = cache.index + np.arange(x.shape[1], dtype=np.int32) if pos is None else pos
             before = cache.last_positions()
             pos = context_positions(self.encoding, params, x, index, self.sizes, before, valid=valid)
-        cache = cache.append(*self._keys_values("x", x), pos, params=params, valid=valid)
-        out = attend(
-            self._queries(x),
-            cache=cache,
-            encoding=self.encoding,
-            params=params,
-            mask=mask,
-            scale=self.scale,
-            sink=self._sink(),
-            implementation=self.implementation,
-        )
-        return self._output(out, x, gate), cache
+        pos = on_every_axis(pos, self.encoding, x.shape[0])
+        cache = cache.append(*self._memory(x, None), pos, params=params, valid=valid)
+        out = attend(self._queries(x), cache=cache, params=params, mask=mask, **self._options())
+        return self._output(out, x, None), cache
 
     def keys_values(self, memory: Float[Array, "B S D"]) -> KeysValues:
         """Returns keys and values [B, S, K, H] of a memory [B, S, D], before the encoding maps them."""
-        return self._keys_values("memory", memory)
+        return self._memory(memory, memory)
 
-    def _keys_values(self, name: str, memory: Float[Array, "B S D"]) -> KeysValues:
-        k = _project(name, memory, self.w_k, self.b_k, self.sizes)
-        return KeysValues(normalize(self.k_norm, k), _project(name, memory, self.w_v, self.b_v, self.sizes))
-
-    def encoding_params(self, params: EncodingParams | None = None) -> EncodingParams | None:
+    def encoding_params(self, params: PyTree = None) -> PyTree:
         """Returns `params` if given, else the module's own as arrays, with the constants of `replace_constants`."""
-        params = params if params is not None or self.position is None else values(self.position)
-        return params if params is None else replaced(self.encoding, self.constants, params)
+        params = self.position if params is None else params
+        return None if params is None else encoding_values(params, self.constants)
 
     def _positions(
-        self,
-        x: Array,
-        memory: Any,
-        q_pos: ArrayLike | None,
-        k_pos: ArrayLike | None,
-        params: EncodingParams | None,
-        mask: Mask,
-        axis_name: str | None = None,
+        self, x: Array, memory: Any, pos: tuple, params: PyTree, mask: Mask, axis_name: str | None = None
     ) -> tuple[PyTree, PyTree]:
-        """Positions of queries and keys, computed from x where the encoding does so."""
-        if Trait.CONTEXT not in self.encoding.traits:
+        """Returns positions of queries and keys, computed from x where the encoding does so."""
+        q_pos, k_pos = (on_every_axis(one, self.encoding, x.shape[0]) for one in pos)
+        if not self.encoding.has("context"):
             return q_pos, q_pos if memory is None and k_pos is None else k_pos
         if memory is not None or k_pos is not None:
             raise ValueError(f"{self.encoding} computes positions from content, which serves self-attention alone")
@@ -268,21 +236,32 @@ class MultiHeadAttention(nnx.Module):
                 f"{self.encoding} sums over the tokens in the order of the devices: with axis_name it needs contiguous blocks, "
                 "that is, no q_index and k_index"
             )
-        index = indices_of_device(axis_name, x.shape[1]) if q_pos is None else q_pos
-        options = {"valid": mask.k_valid, "axis_name": axis_name}
-        found = context_positions(self.encoding, params, x, index, self.sizes, **options)
+        at = default_positions(x.shape[1], mask, axis_name) if pos[0] is None else pos[0]
+        options = {"valid": mask.k_valid, "segments": mask.q_segments, "axis_name": axis_name}
+        found = context_positions(self.encoding, params, x, at, self.sizes, **options)
+        found = on_every_axis(found, self.encoding, x.shape[0])
         return found, found
 
+    def _options(self) -> dict[str, Any]:
+        """The arguments of `attend` that are the same in every call."""
+        sink = None if self.sink is None else self.sink[...]
+        return {"encoding": self.encoding, "scale": self.scale, "sink": sink, "implementation": self.implementation}
+
     def _queries(self, x: Float[Array, "B T D"]) -> Float[Array, "B T N H"]:
-        return normalize(self.q_norm, _project("x", x, self.w_q, self.b_q, self.sizes))
+        return normalize(self.q_norm, self._project("x", x, self.w_q, self.b_q))
 
     def _memory(self, x: Float[Array, "B T D"], memory: Array | KeysValues | None) -> KeysValues:
         if isinstance(memory, KeysValues):
             return memory
-        return self._keys_values("x", x) if memory is None else self.keys_values(memory)
+        name, x = ("x", x) if memory is None else ("memory", memory)
+        k = normalize(self.k_norm, self._project(name, x, self.w_k, self.b_k))
+        return KeysValues(k, self._project(name, x, self.w_v, self.b_v))
 
-    def _sink(self) -> Float[Array, " N"] | None:
-        return None if self.sink is None else self.sink[...]
+    def _project(self, name: str, x: Array, w: nnx.Param, b: nnx.Param | None) -> Float[Array, "B T N H"]:
+        if x.ndim != 3 or x.shape[-1] != self.sizes.model or not jnp.issubdtype(x.dtype, jnp.floating):
+            came = f"{x.dtype}{list(x.shape)}"
+            raise ValueError(f"MultiHeadAttention: {name} must be floats [B, T, {self.sizes.model}], got {came}")
+        return add(linear(x, w[...]), b)
 
     def _output(
         self, out: Float[Array, "B T N H"], x: Float[Array, "B T D"], gate: Float[Array, "*B N"] | None
@@ -293,18 +272,106 @@ class MultiHeadAttention(nnx.Module):
         return add(linear(out.reshape(*out.shape[:2], -1), w), self.b_o)
 
 
-def _project(name: str, x: Array, w: nnx.Param, b: nnx.Param | None, sizes: Sizes) -> Float[Array, "B T N H"]:
-    if x.ndim != 3 or x.shape[-1] != sizes.model or not jnp.issubdtype(x.dtype, jnp.floating):
-        came = f"{x.dtype}{list(x.shape)}"
-        raise ValueError(f"MultiHeadAttention: {name} must be floats [B, T, {sizes.model}], got {came}")
-    return add(linear(x, w[...]), b)
-
-
 def _head_norm(head_dim: int, options: AttentionOptions, rngs: nnx.Rngs) -> nnx.RMSNorm:
-    return nnx.RMSNorm(
-        head_dim,
-        epsilon=options.qk_norm_epsilon,
-        dtype=widened(options.param_dtype),
-        param_dtype=jnp.dtype(options.param_dtype),
-        rngs=rngs,
-    )
+    dtypes = {"dtype": widened(options.param_dtype), "param_dtype": jnp.dtype(options.param_dtype)}
+    return nnx.RMSNorm(head_dim, epsilon=options.qk_norm_epsilon, **dtypes, rngs=rngs)
+
+
+def apply_gate(
+    out: Float[Array, "B T N H"], x: Float[Array, "B T D"], kernel: Float[Array, "D N *H"]
+) -> Float[Array, "B T N H"]:
+    """Returns sigmoid(x W_g) times the output of every head, or of every channel, in the type of `out`.
+
+    Example:
+      >>> apply_gate(jnp.ones((1, 1, 2, 1)), jnp.zeros((1, 1, 3)), jnp.ones((3, 2))).ravel().tolist()
+      [0.5, 0.5]
+    """
+    B, T, N, H = out.shape
+    chex.assert_shape(x, (B, T, None))
+    chex.assert_shape(kernel, (x.shape[2], N) if kernel.ndim == 2 else (x.shape[2], N, H))
+    logits = linear(x, kernel)
+    wide = compute_dtype(logits, out)
+    gates = jax.nn.sigmoid(logits.astype(wide))
+    # Multiplied before rounding, so that the gradient of a head's gate, a sum over its channels, is not summed in 16 bits.
+    return (out.astype(wide) * (gates[..., None] if kernel.ndim == 2 else gates)).astype(out.dtype)
+
+
+def default_positions(length: int, mask: Mask, axis_name: str | None = None) -> Int[ArrayLike, "*B T"]:
+    """Returns the positions of tokens whose positions are not given: their indices, which restart at each document of the mask.
+
+    Indices are a NumPy array, so that an encoding can check their values while tracing; where tokens are spread over a mesh
+    axis they are those of the device. Raises ValueError for documents there: one may go on from the device before.
+
+    Example:
+      >>> segments = np.array([7, 7, 7, 8, 8])
+      >>> default_positions(5, Mask(q_segments=segments, k_segments=segments)).tolist()
+      [0, 1, 2, 0, 1]
+    """
+    if mask.q_segments is None:
+        return indices_of_device(axis_name, length)
+    if axis_name is not None:
+        raise ValueError(
+            "packed documents that are spread over a mesh axis need positions: pass them, restarted at each document"
+        )
+    return from_segments(mask.q_segments)
+
+
+def on_every_axis(pos: PyTree, encoding: PositionEncoding, batch: int) -> PyTree:
+    """Returns positions of a text, [T] or [B, T], as an encoding with A coordinates reads them, [T, A] or [B, 1, T, A].
+
+    All coordinates are the same. In a composition the result is a tuple with the positions of each part, if one of them has
+    coordinates. All other positions are returned as they are.
+
+    Example:
+      >>> from attnjax.positions import MRoPE
+      >>> on_every_axis(np.arange(2), MRoPE(), batch=1).tolist()
+      [[0, 0, 0], [1, 1, 1]]
+    """
+    parts = parts_of(encoding)
+    if pos is None or all(part.axes is None for part in parts):
+        return pos
+
+    def spread(part: PositionEncoding, pos: ArrayLike) -> ArrayLike:
+        if part.axes is None or np.ndim(pos) > 2 or (np.ndim(pos) == 2 and np.shape(pos)[0] != batch):
+            return pos
+        pos = pos if isinstance(pos, jax.Array) else np.asarray(pos)
+        pos = pos[:, None, :, None] if pos.ndim == 2 else pos[:, None]
+        return (jnp if isinstance(pos, jax.Array) else np).broadcast_to(pos, (*pos.shape[:-1], part.axes))
+
+    found = tuple(map(spread, parts, pos if isinstance(pos, tuple) else (pos,) * len(parts)))
+    return found if isinstance(encoding, Compose) else found[0]
+
+
+def gather(x: ArrayLike, query_indices: Int[Array, "B M"], axis: int) -> Array:
+    """Returns the entries of x at `query_indices` of each example, along the axis of its tokens; x may lack the axis B.
+
+    Example:
+      >>> gather(jnp.arange(6.0).reshape(1, 3, 2), jnp.array([[2, 0]]), 1).tolist()
+      [[[4.0, 5.0], [0.0, 1.0]]]
+      >>> gather(np.array([10, 11, 12]), jnp.array([[2, 0]]), -1).tolist()
+      [[12, 10]]
+    """
+    x, axis = jnp.asarray(x), axis % np.ndim(x)
+    chex.assert_rank(query_indices, 2)
+    if axis == 0:
+        return x[query_indices]
+    chex.assert_equal_shape_prefix([x, query_indices], 1)
+    rows = [*query_indices.shape[:1], *(1,) * (x.ndim - 1)]
+    rows[axis] = query_indices.shape[1]
+    return jnp.take_along_axis(x, query_indices.reshape(rows), axis=axis)
+
+
+def gather_positions(pos: PyTree, query_indices: Int[Array, "B M"], encoding: PositionEncoding, sizes: Sizes) -> PyTree:
+    """Returns the positions of the queries at `query_indices`, with their axes of heads, coordinates and features."""
+    if isinstance(pos, tuple):
+        pairs = zip(pos, parts_of(encoding), strict=True)
+        return tuple(gather_positions(one, query_indices, part, sizes) for one, part in pairs)
+    return None if pos is None else gather(pos, query_indices, -1 - len(encoding.features(sizes)))
+
+
+def gather_mask(mask: Mask, query_indices: Int[Array, "B M"]) -> Mask:
+    """Returns the mask of the queries at `query_indices` and of all keys."""
+    take = lambda x, axis: None if x is None else gather(x, query_indices, axis)
+    index = query_indices if mask.q_index is None else take(mask.q_index, -1)
+    rows = {"q_index": index, "q_segments": take(mask.q_segments, -1), "allowed": take(mask.allowed, -2)}
+    return dataclasses.replace(mask, **rows)

@@ -1,29 +1,207 @@
 """Generates tokens after a prompt in one compiled program: one pass over the prompt, then a loop through KV caches.
 
 Decoding is greedy, or samples at a temperature from the tokens that top k, top p and min p leave. The tokens equal those of
-running the model again on the whole sequence after every token (but see `Decoder` on encodings that depend on the length), at
-a cost of O(T) per token. `generate_chunks` yields the same tokens in parts.
+running the model again on the whole sequence after every token, at a cost of O(T) per token; under encodings that depend on
+the length (`DynamicNTK`, `LongRoPE`) that is the length of prompt and steps together. `generate_chunks` yields the same tokens
+in parts.
 
-What compiles anew: another shape of the prompt, another number of steps or of stop tokens, another `top_k`, and a rule that
-leaves out what another had. Temperature, top p, min p, the ids of stop tokens and keys are data.
+Compiled anew are another shape of the prompt, another number of steps or of stop tokens, another `top_k`, and a rule that
+leaves out one that another call had. Temperature, top p, min p, the ids of stop tokens and keys are data.
+
+Filters of logits [B, V] set all tokens that may not be drawn to -inf. Each keeps one token at least, and equals the function of
+that purpose in Hugging Face transformers:
+
+    keep_top_k   the k likeliest tokens, and those that tie with the last of them
+    keep_top_p   the smallest set of likeliest tokens whose probability exceeds p (nucleus sampling)
+    keep_min_p   tokens at least m times as likely as the likeliest
+
+References: Fan et al. 2018, arXiv:1805.04833 (top k); Holtzman et al. 2020, arXiv:1904.09751 (top p); Nguyen et al. 2024,
+arXiv:2407.01082 (min p).
 """
 
+import dataclasses
 import functools
 from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from attnjax.modules.decoder import Decoder
-from attnjax.modules.decoding import Source, run, start
-from attnjax.modules.embedding import check_tokens
-from attnjax.modules.encoder_decoder import EncoderDecoder
-from attnjax.modules.sampling import Sampling, sampling
+from attnjax.attention import Mask
+from attnjax.modules.models import Decoder, EncoderDecoder, check_tokens
 from attnjax.modules.stack import Stack
-from attnjax.positions.checks import described, is_array, validate_integer, validate_key
-from attnjax.positions.concrete import concrete
-from attnjax.typing import Array, ArrayLike, Bool, Int, Key
+from attnjax.positions.checks import concrete, described, is_array, validate, validate_integer, validate_key
+from attnjax.positions.compose import parts_of
+from attnjax.typing import Array, ArrayLike, Bool, Float, Int, Key, PyTree, compute_dtype
+
+NOT_A_TOKEN = -1
+NO_STOPS = np.zeros(0, np.int32)
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Sampling:
+    """The rule that picks the next token, and the tokens that end an example; made by `sampling`.
+
+    Logits are divided by the temperature, then filtered by top k, top p and min p, in this order (that of transformers). The
+    numbers and the ids are data: other ones compile nothing anew, but another `top_k`, another number of ends, or a number
+    in place of None does.
+
+    Attributes:
+      vocab: number V of tokens.
+      top_k: restricts the draw to the k likeliest tokens; all unless given.
+      temperature: tokens are drawn from softmax(logits / temperature); None picks the likeliest token.
+      top_p, min_p: as in `keep_top_p` and `keep_min_p`; None leaves the step out.
+      stops: the tokens that end an example.
+    """
+
+    vocab: int = dataclasses.field(metadata={"static": True})
+    top_k: int | None = dataclasses.field(default=None, metadata={"static": True})
+    temperature: Float[ArrayLike, ""] | None = None
+    top_p: Float[ArrayLike, ""] | None = None
+    min_p: Float[ArrayLike, ""] | None = None
+    stops: Int[ArrayLike, " E"] = dataclasses.field(default_factory=lambda: NO_STOPS)
+
+    def pick(self, key: Key[Array, "*B"], logits: Float[Array, "B V"]) -> Int[Array, " B"]:
+        """Returns the next token of every example, -1 where its logits hold NaN.
+
+        With one key for all, the draw of an example depends on its row; with a key for each, on that key alone.
+        """
+        chex.assert_shape(logits, (None, self.vocab))
+        draw = jax.random.categorical if key.ndim == 0 else jax.vmap(jax.random.categorical)
+        if self.temperature is None:
+            token = jnp.argmax(logits, axis=-1)
+        elif self.top_k is None:
+            token = draw(key, self.kept(logits))
+        else:
+            # Of tokens that tie with the k-th, those with the smaller ids.
+            best, tokens = jax.lax.top_k(self.kept(logits), self.top_k)
+            token = jnp.take_along_axis(tokens, draw(key, best)[:, None], axis=-1)[:, 0]
+        return jnp.where(jnp.isnan(logits).any(-1), NOT_A_TOKEN, token.astype(jnp.int32))
+
+    def kept(self, logits: Float[Array, "B V"]) -> Float[Array, "B V"]:
+        """Returns logits / temperature, and -inf for tokens that are not to be drawn."""
+        chex.assert_shape(logits, (None, self.vocab))
+        logits = logits if self.temperature is None else logits / jnp.asarray(self.temperature, logits.dtype)
+        logits = logits if self.top_k is None else keep_top_k(logits, self.top_k)
+        logits = logits if self.top_p is None else keep_top_p(logits, self.top_p)
+        return logits if self.min_p is None else keep_min_p(logits, self.min_p)
+
+    def ends(self, token: Int[Array, " B"]) -> Bool[Array, " B"]:
+        """Returns whether each token ends its example."""
+        chex.assert_rank(token, 1)
+        return (token[:, None] == jnp.asarray(self.stops)[None]).any(-1)
+
+
+def sampling(
+    vocab: int,
+    *,
+    temperature: float = 0.0,
+    top_k: int | None = None,
+    top_p: float | None = None,
+    min_p: float | None = None,
+    stop: int | Sequence[int] | None = None,
+) -> Sampling:
+    """Returns the rule for numbers of a user; temperature 0 picks the likeliest token.
+
+    Raises:
+      ValueError: a negative temperature, `top_k`, `top_p` or `min_p` at temperature 0, or numbers out of range.
+
+    Example:
+      >>> sampling(11, temperature=0.7, top_p=0.9, stop=[0, 1]).stops.tolist()
+      [0, 1]
+    """
+    if temperature != 0:
+        validate("generate", temperature=temperature)
+    stops = [] if stop is None else list(stop) if isinstance(stop, Sequence) else [stop]
+    for one in stops:
+        validate_integer("generate", 0, vocab - 1, stop=one)
+    rules = {"top_k": top_k, "top_p": top_p, "min_p": min_p}
+    for name, value in ((name, value) for name, value in rules.items() if value is not None):
+        if name == "top_k":
+            validate_integer("generate", 1, vocab, top_k=value)
+        else:
+            validate("generate", **{name: value})
+            if value > 1:
+                raise ValueError(f"generate: {name} must be at most 1, got {value}")
+        if temperature == 0:
+            raise ValueError(f"generate: {name}={value} needs a temperature above 0, got temperature=0")
+    number = lambda value: None if value is None else np.asarray(value, np.float64)
+    numbers = {"temperature": number(temperature or None), "top_p": number(top_p), "min_p": number(min_p)}
+    return Sampling(vocab=vocab, top_k=top_k, **numbers, stops=np.array(sorted(set(stops)), np.int32))
+
+
+def keep_top_k(logits: Float[Array, "B V"], k: int) -> Float[Array, "B V"]:
+    """Returns the logits that are at least the k-th largest of their row, and -inf for the others; all V if k > V.
+
+    Example:
+      >>> keep_top_k(jnp.array([[1.0, 3.0, 2.0, 2.0]]), 2).tolist()
+      [[-inf, 3.0, 2.0, 2.0]]
+    """
+    chex.assert_rank(logits, 2)
+    best, _ = jax.lax.top_k(logits, min(k, logits.shape[-1]))
+    return _keep(logits, logits >= best[:, -1:])
+
+
+def keep_top_p(logits: Float[Array, "B V"], p: Float[ArrayLike, ""] | float) -> Float[Array, "B V"]:
+    """Returns the logits of the tokens without which the likelier ones would not reach probability p; -inf for the others.
+
+    Tokens are dropped from the least likely on, as long as the dropped ones have probability 1 - p at most together; among
+    equally likely ones, that with the smallest id first. p may be traced; probabilities are computed in float32 or float64.
+
+    Example:
+      >>> keep_top_p(jnp.log(jnp.array([[0.5, 0.125, 0.375]])), 0.75).tolist()[0][1]
+      -inf
+    """
+    chex.assert_rank(logits, 2)
+    order = jnp.argsort(logits, axis=-1, stable=True)
+    ascending = jnp.take_along_axis(_probabilities(logits), order, axis=-1)
+    kept = jnp.cumsum(ascending, axis=-1) > jnp.asarray(1 - p, ascending.dtype)
+    kept = kept.at[:, -1].set(True)
+    return _keep(logits, jnp.take_along_axis(kept, jnp.argsort(order, axis=-1), axis=-1))
+
+
+def keep_min_p(logits: Float[Array, "B V"], m: Float[ArrayLike, ""] | float) -> Float[Array, "B V"]:
+    """Returns the logits of tokens whose probability is at least m times the largest, and -inf for the others.
+
+    Example:
+      >>> keep_min_p(jnp.log(jnp.array([[0.5, 0.125, 0.375]])), 0.5).tolist()[0][1]
+      -inf
+    """
+    chex.assert_rank(logits, 2)
+    probabilities = _probabilities(logits)
+    largest = probabilities.max(-1, keepdims=True)
+    # The likeliest token stays even if rounding makes m a little more than 1.
+    return _keep(logits, (probabilities >= jnp.asarray(m, largest.dtype) * largest) | (probabilities == largest))
+
+
+def _probabilities(logits: Float[Array, "B V"]) -> Float[Array, "B V"]:
+    return jax.nn.softmax(logits.astype(compute_dtype(logits)), axis=-1)
+
+
+def _keep(logits: Float[Array, "B V"], kept: Bool[Array, "B V"]) -> Float[Array, "B V"]:
+    return jnp.where(kept, logits, jnp.asarray(-jnp.inf, logits.dtype))
+
+
+class Prompt(NamedTuple):
+    """Tokens [B, T] with a flag for each that is no padding, or None; the source of an encoder-decoder, None for a decoder."""
+
+    tokens: Int[ArrayLike, "B T"]
+    valid: Bool[ArrayLike, "B T"] | None
+    source: Int[ArrayLike, "B S"] | None
+    source_valid: Bool[ArrayLike, "B S"] | None
+
+
+class State(NamedTuple):
+    """The state of decoding: tokens made so far, the last one, which examples have ended, prompts' lengths, KV caches."""
+
+    step: Int[Array, ""]
+    token: Int[Array, " B"]
+    done: Bool[Array, " B"]
+    length: Int[Array, "*B"]
+    caches: PyTree
 
 
 def generate(
@@ -74,9 +252,9 @@ def generate(
       (1, 4)
     """
     rule = sampling(model.config.vocab, temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p, stop=stop)
-    given = Source(source, source_valid)
-    _check(model, prompt, given, valid, steps)
-    return _generate(model, prompt, valid, given, _checked_key(key, rule, prompt.shape[0]), steps, rule)
+    given = Prompt(prompt, valid, source, source_valid)
+    _check(model, given, steps)
+    return _generate(model, given, _checked_key(key, rule, prompt.shape[0]), steps, rule)
 
 
 def generate_chunks(
@@ -92,14 +270,14 @@ def generate_chunks(
     valid: Bool[ArrayLike, "B T"] | None = None,
     key: Key[Array, "*B"] | None = None,
 ) -> Iterator[Int[np.ndarray, "B n"]]:
-    """Yields the tokens of `generate` in parts: first one column, then `size` at a time, the last time what is left.
+    """Yields the tokens of `generate` in parts: first one column, then `size` at a time, the last time the rest.
 
     The first part compiles one program, all others together a second one, between whose calls the KV caches stay on the
     device. After all rows have ended nothing more comes.
 
     Args:
       model, prompt, steps, source, source_valid, valid, key: as in `generate`.
-      rule: from `attnjax.modules.sampling.sampling`.
+      rule: from `sampling`.
       size: largest number of tokens of a part.
       ended: asked before every part but the first, which rows [B] need no more tokens; they repeat their last token.
 
@@ -115,10 +293,10 @@ def generate_chunks(
       [(1, 1), (1, 3), (1, 2)]
     """
     validate_integer("generate", size=size)
-    given = Source(source, source_valid)
-    _check(model, prompt, given, valid, steps)
+    given = Prompt(prompt, valid, source, source_valid)
+    _check(model, given, steps)
     key = _checked_key(key, rule, prompt.shape[0])
-    state = _start(model, prompt, valid, given, key, steps, rule)
+    state = _start(model, given, key, steps, rule)
     yield np.asarray(state.token)[:, None]
     made = 1
     while made < steps:
@@ -131,15 +309,94 @@ def generate_chunks(
         made += size
 
 
+def start(model: Decoder | EncoderDecoder, prompt: Prompt, key: Key[Array, "*B"], steps: int, rule: Sampling) -> State:
+    """Returns the state after the first token; its caches have room for `steps` tokens."""
+    (B, T), tokens, valid = prompt.tokens.shape, prompt.tokens, prompt.valid
+    pos, length = np.arange(T, dtype=np.int32), np.array([T], np.int32)
+    if valid is not None:
+        # Padding goes to the left, so that the next token follows the last column in every row.
+        order = jnp.argsort(valid, axis=1, stable=True)
+        tokens, valid = (jnp.take_along_axis(x, order, axis=1) for x in (tokens, valid))
+        pos, length = _without_padding(valid), valid.sum(1, dtype=jnp.int32)
+    caches = _empty_caches(model, prompt, T + steps - 1)
+    last = jnp.full((B, 1), T - 1, jnp.int32)  # the logits of the whole prompt may need more memory than the model
+    logits, caches = model.decode(tokens, caches, pos=pos, valid=valid, query_indices=last)
+    first = rule.pick(_at_step(key, jnp.int32(0)), logits[:, -1])
+    return State(jnp.int32(1), first, rule.ends(first), jnp.asarray(length), caches)
+
+
+def run(
+    model: Decoder | EncoderDecoder,
+    state: State,
+    key: Key[Array, "*B"],
+    size: int,
+    steps: Int[ArrayLike, ""] | int,
+    rule: Sampling,
+) -> tuple[State, Int[Array, "B size"]]:
+    """Returns the state after the next tokens, at most `size` and `steps` in all, and these tokens.
+
+    An example that has ended repeats its last token. The loop ends when every example has; columns that it did not reach
+    repeat the last token too.
+    """
+    begin = state.step
+    end = jnp.minimum(begin + size, steps)
+
+    def more(carry: tuple[State, Array]) -> Bool[Array, ""]:
+        return (carry[0].step < end) & ~carry[0].done.all()
+
+    def advance(carry: tuple[State, Array]) -> tuple[State, Array]:
+        state, out = carry
+        pos = jnp.broadcast_to(state.length + state.step - 1, state.token.shape)[:, None]
+        logits, caches = model.decode(state.token[:, None], state.caches, pos=pos)
+        token = rule.pick(_at_step(key, state.step), logits[:, -1])
+        token = jnp.where(state.done, state.token, token)
+        out = out.at[:, state.step - begin].set(token)
+        return State(state.step + 1, token, state.done | rule.ends(token), state.length, caches), out
+
+    out = jnp.zeros((state.token.shape[0], size), jnp.int32)
+    if size == 0:
+        return state, out
+    state, out = jax.lax.while_loop(more, advance, (state, out))
+    reached = np.arange(size, dtype=np.int32)[None] < state.step - begin
+    return state, jnp.where(reached, out, state.token[:, None])
+
+
 @functools.partial(jax.jit, static_argnames="steps")
-def _generate(model, tokens, valid, source, key, steps: int, sampling: Sampling) -> Int[Array, "B steps"]:
-    state = start(model, tokens, valid, source, key, steps, sampling)
-    _, rest = run(model, state, key, steps - 1, steps, sampling)
+def _generate(model, prompt: Prompt, key, steps: int, rule: Sampling) -> Int[Array, "B steps"]:
+    state = start(model, prompt, key, steps, rule)
+    _, rest = run(model, state, key, steps - 1, steps, rule)
     return jnp.concatenate([state.token[:, None], rest], axis=1)
 
 
 _start = jax.jit(start, static_argnames="steps")
 _run = jax.jit(run, static_argnames="size", donate_argnames="state")
+
+
+def _at_step(key: Key[Array, "*B"], step: Int[ArrayLike, ""]) -> Key[Array, "*B"]:
+    return jax.random.fold_in(key, step) if key.ndim == 0 else jax.vmap(lambda one: jax.random.fold_in(one, step))(key)
+
+
+def _without_padding(valid: Bool[ArrayLike, "B T"]) -> Int[Array, "B T"]:
+    """Returns the positions of tokens; padding takes none."""
+    return jnp.maximum(jnp.cumsum(valid, axis=1, dtype=jnp.int32) - 1, 0)
+
+
+def _empty_caches(model: Decoder | EncoderDecoder, prompt: Prompt, length: int) -> PyTree:
+    """Returns empty KV caches for all tokens, or ring buffers where the window makes these smaller."""
+    (B, T), window, capacity = prompt.tokens.shape, model.config.window, length
+    left = Mask(window=window).span.left
+    whole = any(part.whole_table for one in model.config.encodings for part in parts_of(one))
+    # A ring keeps neither the first tokens, which stay visible beside a window, nor the order of the keys.
+    if left is None or length <= T + left or model.config.window_first or whole:
+        window = None
+    else:
+        capacity = T + left
+    if isinstance(model, Decoder):
+        return model.cache(B, capacity, window=window, length=length)
+    assert prompt.source is not None
+    pos = None if prompt.source_valid is None else _without_padding(prompt.source_valid)
+    mask = Mask(k_valid=prompt.source_valid)
+    return model.start(prompt.source, capacity, pos=pos, mask=mask, window=window, length=length)
 
 
 def _checked_key(key: Key[Array, "*B"] | None, rule: Sampling, rows: int) -> Key[Array, "*B"]:
@@ -157,35 +414,26 @@ def _checked_key(key: Key[Array, "*B"] | None, rule: Sampling, rows: int) -> Key
     return validate_key("generate", key)
 
 
-def _check(
-    model: Decoder | EncoderDecoder, prompt: ArrayLike, source: Source, valid: ArrayLike | None, steps: int
-) -> None:
+def _check(model: Decoder | EncoderDecoder, prompt: Prompt, steps: int) -> None:
+    """Raises ValueError for mistakes that could only become NaN while tracing."""
     validate_integer("generate", steps=steps)
-    if (source.tokens is not None) != isinstance(model, EncoderDecoder):
-        came = f"{type(model).__name__} {'without' if source.tokens is None else 'with'} source"
+    tokens, source = prompt.tokens, prompt.source
+    if (source is not None) != isinstance(model, EncoderDecoder):
+        came = f"{type(model).__name__} {'without' if source is None else 'with'} source"
         raise ValueError(f"generate: an EncoderDecoder needs a source, a Decoder takes none; got {came}")
-    check_tokens("prompt", prompt, model.config.vocab)
-    if prompt.shape[1] == 0:
+    check_tokens("prompt", tokens, model.config.vocab)
+    if tokens.shape[1] == 0:
         raise ValueError("generate: the prompt must have at least one token per example")
-    counts = _counts("valid", prompt, valid)
+    counts = _counts("valid", tokens, prompt.valid)
     if counts is not None and not counts.all():
         raise ValueError(f"generate: every prompt needs a token that is valid, got none in row {counts.argmin()}")
-    stack = model.decoder if isinstance(model, EncoderDecoder) else model.stack
-    _refuse_positions(stack, None if counts is None else int(counts.max(initial=0)) + steps - 1)
-    if isinstance(model, EncoderDecoder):
-        _check_source(model, source, prompt.shape[0])
-
-
-def _check_source(model: EncoderDecoder, source: Source, rows: int) -> None:
-    """Checks what the encoder reads: while tracing, a token or a position without a row could only become NaN."""
-    tokens, valid = source
-    assert tokens is not None
-    check_tokens("source", tokens, model.encoder.config.vocab)
-    if tokens.shape[0] != rows or tokens.shape[1] == 0:
-        came = f"got {described(tokens)} for {rows} prompts"
-        raise ValueError(f"generate: the source must have a row per prompt, of at least one token, {came}")
-    counts = _counts("source_valid", tokens, valid)
-    _refuse_positions(model.encoder, None if counts is None else int(counts.max(initial=0)))
+    _check_positions(model.stack if isinstance(model, Decoder) else model.decoder, counts, steps - 1)
+    if isinstance(model, EncoderDecoder) and source is not None:
+        check_tokens("source", source, model.encoder.config.vocab)
+        if source.shape[0] != tokens.shape[0] or source.shape[1] == 0:
+            came = f"got {described(source)} for {tokens.shape[0]} prompts"
+            raise ValueError(f"generate: the source must have a row per prompt, of at least one token, {came}")
+        _check_positions(model.encoder, _counts("source_valid", source, prompt.source_valid), 0)
 
 
 def _counts(name: str, tokens: ArrayLike, valid: ArrayLike | None) -> np.ndarray | None:
@@ -199,9 +447,8 @@ def _counts(name: str, tokens: ArrayLike, valid: ArrayLike | None) -> np.ndarray
     return None if known is None else known.sum(1)
 
 
-def _refuse_positions(stack: Stack, length: int | None) -> None:
-    """Lets encodings refuse positions that will be reached: while tracing, their rows could only become NaN."""
-    if not length:
-        return
-    x = jax.ShapeDtypeStruct((1, length, stack.config.model), jnp.float32)
-    jax.eval_shape(lambda x: stack.embed(x, np.arange(length, dtype=np.int32)), x)
+def _check_positions(stack: Stack, counts: np.ndarray | None, more: int) -> None:
+    """Lets encodings refuse the positions of the longest row and of `more` tokens after it."""
+    if counts is not None and counts.size:
+        for part in (part for one in dict.fromkeys(stack.config.encodings) for part in parts_of(one)):
+            part.check(np.arange(counts.max() + more)[None])

@@ -1,49 +1,97 @@
-"""Positions computed from content: the `context` hook of one head, mapped over batches and heads.
+"""Positions computed from content: the `context` hook of one head, mapped over examples and heads.
 
-    x[B,T,D], pos[T] or [B,T]  ->  [B,N,T] or [B,N,T,F]     per query head
-                                   [B,K,T] or [B,K,T,F]     per key head, where the encoding has `map_k`
+    x[B,T,D], pos[T] or [B,T]  ->  [B,N,T] or [B,N,T,F]     per query head, where `per_head` names parameters
+                                   [B,K,T] or [B,K,T,F]     per key head otherwise
 
-The hook sees x[T,D] of one example, pos[T], and `before`, the position [] or [F] of the token before the first, so that a
-decoder goes on where it was. In a composition each part has positions of its own.
+The hook sees x[T,D] of one example, pos[T], and `past`, by which it sums over earlier tokens: a decoder goes on from the
+position of the last token, and a document that is packed into a row starts anew. In a composition each part has positions of
+its own.
 
-Reference for such positions: Lin et al. 2025 (FoX, arXiv:2503.02130); Golovneva et al. 2024 (CoPE, arXiv:2405.18719).
+Reference for such positions: Lin et al. 2025 (FoX, arXiv:2503.02130).
 """
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
+import chex
 import jax
 import jax.numpy as jnp
+import numpy as np
 
-from attnjax.positions.base import EncodingParams, PositionEncoding, Sizes, Trait, learns, resolve
+from attnjax.positions.base import PositionEncoding, Sizes, resolve
 from attnjax.positions.checks import validate_tokens
-from attnjax.positions.compose import BY_HEAD, Compose, repeated
-from attnjax.typing import Array, ArrayLike, Bool, Float, Num, PyTree, compute_dtype
+from attnjax.positions.compose import Compose, each, parts_of
+from attnjax.positions.indices import from_segments
+from attnjax.typing import Array, ArrayLike, Bool, Float, Int, Num, PyTree, compute_dtype
+
+
+class Past(NamedTuple):
+    """What came before the tokens of x, for one head.
+
+    Attributes:
+      state: the position of the token before the first, [] or [F]; zeros at the start of a sequence.
+      place: [T], how many of the tokens of x before each one belong to its document.
+
+    Example:
+        >>> past = Past(jnp.array(10.0), jnp.array([0, 1, 0, 1]))  # the second document starts at the third token
+        >>> past.sums(jnp.ones(4), past.state).tolist()
+        [11.0, 12.0, 1.0, 2.0]
+    """
+
+    state: Float[Array, "*F"]
+    place: Int[Array, " T"]
+
+    def sums(self, x: Float[Array, "T *F"], start: Float[Array, "*F"]) -> Float[Array, "T *F"]:
+        """Returns sum_{u <= t} x_u over the tokens of the document, plus `start` in the document that goes on from the past.
+
+        The order of the additions depends on the place in the document alone: packing changes no bit.
+        """
+        chex.assert_shape(start, x.shape[1:])
+        over = lambda condition: condition.reshape(-1, *(1,) * (x.ndim - 1))
+        zero, step = jnp.zeros((), x.dtype), 1
+        while step < x.shape[0]:
+            earlier = jnp.pad(x[:-step], [(step, 0)] + [(0, 0)] * (x.ndim - 1))
+            x = x + jnp.where(over(self.place >= step), earlier, zero)
+            step *= 2
+        return x + jnp.where(over(self._goes_on()), start[None].astype(x.dtype), zero)
+
+    def windows(self, x: Float[Array, "T F"], before: Float[Array, "w F"]) -> Float[Array, "w+1 T F"]:
+        """Returns x_(t-w), ..., x_t of every token t, for a convolution: zeros before its document, and `before` before x."""
+        width, T = before.shape[0], x.shape[0]
+        rows = jnp.concatenate([before.astype(x.dtype), x])
+        inside = [(self._goes_on() | (self.place >= back))[:, None] for back in range(width, -1, -1)]
+        return jnp.stack([jnp.where(seen, rows[i : i + T], jnp.zeros((), x.dtype)) for i, seen in enumerate(inside)])
+
+    def _goes_on(self) -> Bool[Array, " T"]:
+        """Whether a token belongs to the document of the first one, which may go on from the past."""
+        return self.place == jnp.arange(self.place.shape[0], dtype=self.place.dtype)
 
 
 def context_positions(
     encoding: PositionEncoding,
-    params: EncodingParams | None,
+    params: PyTree,
     x: Float[Array, "B T D"],
     pos: Num[ArrayLike, "*B T"],
     sizes: Sizes,
     before: PyTree = None,
     *,
     valid: Bool[ArrayLike, "*B T"] | None = None,
+    segments: Int[ArrayLike, "*B T"] | None = None,
     axis_name: str | None = None,
 ) -> PyTree:
-    """Positions to pass to attention: those that `context` computes, and `pos` where an encoding has no such hook.
+    """Returns positions to pass to attention: those that `context` computes, and `pos` where an encoding has no such hook.
 
     Args:
         encoding: one encoding, or a composition, whose result is a tuple with the positions of each part.
         params: learned parameters, as `init` made them.
-        x: what attention reads.
+        x: the features that attention reads, [B, T, D].
         pos: positions of the tokens, [T] or [B, T].
         sizes: N and K heads.
         before: positions of the tokens before the first, [B, N] or [B, K] (and F), in a composition a tuple; zeros if None.
         valid: booleans, [T] or [B, T]; False marks padding, which counts as zeros, so that a convolution mixes none of it into
             the tokens beside it.
+        segments: ids of the documents that are packed into a row, [T] or [B, T]; sums and convolutions start anew in each.
         axis_name: inside `jax.shard_map`, the mesh axis over which the tokens are spread, in their order. Each device goes on
             from the position of the last token of the device before, which takes as many rounds as there are devices.
 
@@ -56,27 +104,56 @@ def context_positions(
         [0, 1, 2]
     """
     validate_tokens("context_positions", x, pos)
-    if Trait.CONTEXT not in encoding.traits:
+    if not encoding.has("context"):
         return pos
+    if segments is not None and axis_name is not None:
+        raise ValueError("context_positions: documents are packed into rows of one device, got segments and axis_name")
+    B, T, _ = x.shape
     if valid is not None:
-        x = jnp.where(jnp.broadcast_to(valid, x.shape[:2])[..., None], x, jnp.zeros((), x.dtype))
-    if isinstance(encoding, Compose):
-        parts = encoding.each(params or EncodingParams())
-        starts = (None,) * len(parts) if before is None else before
-        return tuple(
-            context_positions(part, own, x, pos, sizes, start, axis_name=axis_name)
-            for (part, own), start in zip(parts, starts, strict=True)
-        )
-    if learns(encoding) and not jax.tree.leaves(params):
-        raise ValueError(f"{encoding} learns parameters: pass params=encoding.init(key, sizes), got params={params}")
-    run = functools.partial(_over_heads, encoding, resolve(encoding, params, sizes), x, pos, sizes)
-    return run(before) if axis_name is None else _over_devices(run, before, axis_name)
+        x = jnp.where(jnp.broadcast_to(jnp.asarray(valid), (B, T))[..., None], x, jnp.zeros((), x.dtype))
+    place = np.arange(T, dtype=np.int32) if segments is None else from_segments(segments)
+    found = []
+    parts = zip(parts_of(encoding), each("params", encoding, params), each("before", encoding, before), strict=True)
+    for part, own, start in parts:
+        if not part.has("context"):
+            found.append(pos)
+            continue
+        run = functools.partial(_over_heads, part, resolve(part, own, sizes), x, pos, place, sizes)
+        found.append(run(start) if axis_name is None else _over_devices(run, start, axis_name))
+    return tuple(found) if isinstance(encoding, Compose) else found[0]
+
+
+def _over_heads(
+    part: PositionEncoding, p: dict, x: Array, pos: ArrayLike, place: ArrayLike, sizes: Sizes, before: Any
+) -> Num[Array, "B N T *F"]:
+    dtype, per_query_head = compute_dtype(x), bool(part.per_head)
+    rows = sizes.heads if per_query_head else sizes.kv_heads
+    wide = lambda leaf: jnp.asarray(leaf, dtype) if jnp.issubdtype(leaf.dtype, jnp.floating) else leaf
+    p = {name: jax.tree.map(wide, value) for name, value in p.items()}
+    if per_query_head:
+        # Every query head of a group reads the parameters of the key head that the group shares.
+        p |= {name: jnp.repeat(p[name], rows // sizes.kv_heads, axis=0) for name in part.per_kv_head}
+    by_head = {name: 0 if name in part.per_head + part.per_kv_head else None for name in p}
+
+    def one(p: dict, x: Array, pos: ArrayLike, place: ArrayLike, state: Array) -> Array:
+        found = part.context(p, x, pos, Past(state, jnp.asarray(place)))
+        if found.shape != (x.shape[0], *state.shape):
+            raise ValueError(
+                f"{part}: the hook context must return positions {(x.shape[0], *state.shape)}; got {found.shape}"
+            )
+        return found.astype(dtype)
+
+    state = (x.shape[0], rows, *part.features(sizes))
+    before = jnp.zeros(state, dtype) if before is None else jnp.broadcast_to(before, state).astype(dtype)
+    over_heads = jax.vmap(one, in_axes=(by_head, None, None, None, 0), axis_size=rows)
+    of_row = lambda array: 0 if np.ndim(array) == 2 else None
+    return jax.vmap(over_heads, in_axes=(None, 0, of_row(pos), of_row(place), 0))(p, x, pos, place, before)
 
 
 def _over_devices(run: Callable[[Any], Array], before: Any, axis_name: str) -> Num[Array, "B N T *F"]:
     """`run` on every device, from the last position of the device before. After round r the first r + 1 devices are right.
 
-    Where a device begins is all that is kept of a round.
+    Only the first position of each device is kept of a round.
     """
     devices = jax.lax.axis_size(axis_name)
     if devices == 1:
@@ -84,54 +161,13 @@ def _over_devices(run: Callable[[Any], Array], before: Any, axis_name: str) -> N
     found = jax.eval_shape(run, before)
     shape = (*found.shape[:2], *found.shape[3:])
     first = jnp.zeros(shape, found.dtype) if before is None else jnp.broadcast_to(before, shape).astype(found.dtype)
-    first = jnp.where(jax.lax.axis_index(axis_name) == 0, first, 0)
+    first = jnp.where(jax.lax.axis_index(axis_name) == 0, first, jnp.zeros((), first.dtype))
     pairs = [(d, d + 1) for d in range(devices - 1)]
 
     @jax.checkpoint
     def one_round(start: Array) -> Array:
-        # A device that nobody sends to, the first, receives zeros.
+        # The first device receives zeros, because no device sends to it.
         return first + jax.lax.ppermute(run(start)[:, :, -1], axis_name, pairs)
 
-    # Once before the loop, so that what it begins with varies over the axes of the mesh as what it ends with does.
+    # Once before the loop, so that its first state varies over the axes of the mesh as its last one does.
     return run(jax.lax.scan(lambda start, _: (one_round(start), None), one_round(first), length=devices - 2)[0])
-
-
-def _over_heads(
-    encoding: PositionEncoding, p: EncodingParams, x: Array, pos: ArrayLike, sizes: Sizes, before: Any
-) -> Num[Array, "B N T *F"]:
-    heads = sizes.heads
-    if Trait.MAP_K in encoding.traits:
-        p, heads = p._replace(head=()), sizes.kv_heads
-    else:
-        # Every query head of a group reads the parameters of the key head that the group shares.
-        p = p._replace(kv_head=repeated(p.kv_head, heads))
-    if before is None:
-        features = _features(encoding, p, x, pos)
-        before = jnp.zeros((x.shape[0], heads, *features), compute_dtype(x))
-
-    def one(p: EncodingParams, x: Array, pos: ArrayLike, before: Array) -> Array:
-        found = encoding.context(p, x, pos, before)
-        _check_shape(encoding, found, x.shape[0])
-        return found
-
-    over_heads = jax.vmap(one, in_axes=(BY_HEAD, None, None, 0), axis_size=heads)
-    return jax.vmap(over_heads, in_axes=(None, 0, 0 if pos.ndim == 2 else None, 0))(p, x, pos, before)
-
-
-def _features(encoding: PositionEncoding, p: EncodingParams, x: Array, pos: ArrayLike) -> tuple[int, ...]:
-    """() or (F,), from a trace of the hook that computes nothing."""
-    first = p._replace(**{side: jax.tree.map(lambda leaf: leaf[0], getattr(p, side)) for side in ("head", "kv_head")})
-    zero = jnp.zeros((1,) if Trait.AXES in encoding.traits else (), compute_dtype(x))
-    found = jax.eval_shape(lambda x, pos: encoding.context(first, x, pos, zero), x[0], pos if pos.ndim == 1 else pos[0])
-    _check_shape(encoding, found, x.shape[1])
-    return found.shape[1:]
-
-
-def _check_shape(encoding: PositionEncoding, found: Any, T: int) -> None:
-    axes = Trait.AXES in encoding.traits
-    came = jnp.shape(found)
-    if len(came) != 1 + axes or came[0] != T:
-        allowed = (
-            f"[T, F] = ({T}, F), because it has Trait.AXES" if axes else f"[T] = ({T},), or [T, F] with Trait.AXES"
-        )
-        raise ValueError(f"{encoding}: the hook context must return positions of shape {allowed}; got {came}")

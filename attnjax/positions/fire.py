@@ -7,8 +7,7 @@ Acts through `score`, because the normaliser depends on the query position i and
 causal mask the argument of f stays in [0, 1] at any length. L = |l * threshold| with l learned keeps short distances
 apart. The hidden layer is shared by all heads, so mapping over heads computes it once.
 
-Learned: head = {"out": [N, hidden], "out_bias": [N]},
-shared = {"hidden": [hidden], "hidden_bias": [hidden], "c": [], "threshold": []}.
+Learned: out [N, hidden], out_bias [N], and for all heads hidden [hidden], hidden_bias [hidden], c [] and threshold [] (l).
 Initial values: c = 0.1, l = 1; layers uniform in +-1/sqrt(inputs).
 Reference: Li et al. 2024, arXiv:2310.04418, equations 2 and 4 and appendix A.
 """
@@ -19,11 +18,11 @@ import math
 import jax
 import jax.numpy as jnp
 
-from attnjax.positions.base import EncodingParams, PositionEncoding, Sizes, Tile
-from attnjax.positions.checks import MOST, validate, validate_integer
-from attnjax.typing import Array, Float, PyTree
-
-HIGHEST = jax.lax.Precision.HIGHEST
+from attnjax.config.kinds import Positive
+from attnjax.positions.base import Params, PositionEncoding, Sizes, Tile
+from attnjax.positions.checks import Rows
+from attnjax.positions.projection import HIGHEST
+from attnjax.typing import Array, Float
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,51 +30,40 @@ class FIRE(PositionEncoding):
     """A small network of the distance relative to the query position, `hidden` units wide; `threshold` in positions.
 
     Example:
-        >>> params = FIRE(hidden=8).init(jax.random.key(0), Sizes(16, 2, 2, 8))
-        >>> params.head["out"].shape, params.shared["hidden"].shape
+        >>> p = FIRE(hidden=8).init(jax.random.key(0), Sizes(16, 2, 2, 8))
+        >>> p["out"].shape, p["hidden"].shape
         ((2, 8), (8,))
     """
 
-    hidden: int = 32
-    threshold: float = 512.0
+    hidden: Rows = 32
+    threshold: Positive = 512.0
 
-    def __post_init__(self) -> None:
-        validate_integer("FIRE", most=MOST, hidden=self.hidden)
-        validate("FIRE", threshold=self.threshold)
+    per_head = ("out", "out_bias")
 
-    def init(self, key: jax.Array, sizes: Sizes) -> EncodingParams:
-        """Uniform layers, c = 0.1, and a threshold factor of 1."""
+    def init(self, key: jax.Array, sizes: Sizes) -> dict:
+        """Returns uniform layers, c = 0.1, and a threshold factor of 1."""
         keys = jax.random.split(key, 4)
-        shared = {
+        return {
+            "out": uniform(keys[2], (sizes.heads, self.hidden), self.hidden),
+            "out_bias": uniform(keys[3], (sizes.heads,), self.hidden),
             "hidden": uniform(keys[0], (self.hidden,), 1),
             "hidden_bias": uniform(keys[1], (self.hidden,), 1),
             "c": jnp.array(0.1, jnp.float32),
             "threshold": jnp.array(1.0, jnp.float32),
         }
-        out = uniform(keys[2], (sizes.heads, self.hidden), self.hidden)
-        out_bias = uniform(keys[3], (sizes.heads,), self.hidden)
-        return EncodingParams(head={"out": out, "out_bias": out_bias}, shared=shared)
 
-    def score(self, p: EncodingParams, tile: Tile) -> Float[Array, "t s"]:
-        """logits + f(psi(|n|) / (psi(max(i, L)) + 1e-6))."""
-        dtype = tile.logits.dtype
-        head, shared = jax.tree.map(lambda leaf: leaf.astype(dtype), (p.head, p.shared))
-        x = self._relative(shared, tile)
-        hidden = jax.nn.relu(x[:, :, None] * shared["hidden"][None, None, :] + shared["hidden_bias"][None, None, :])
+    def score(self, p: Params, tile: Tile) -> Float[Array, "t s"]:
+        """Returns logits + f(psi(|n|) / (psi(max(i, L)) + 1e-6))."""
+        psi = lambda y: jnp.log1p(jnp.abs(p["c"]) * y)
+        longest = jnp.maximum(tile.q_pos.astype(tile.logits.dtype), jnp.abs(p["threshold"] * self.threshold))
+        x = psi(jnp.abs(tile.distance)) / (psi(longest) + 1e-6)[:, None]
+        hidden = jax.nn.relu(x[:, :, None] * p["hidden"][None, None] + p["hidden_bias"][None, None])
         # Highest precision, because the default of a GPU rounds the inputs of a float32 product to 11 bits.
-        return tile.logits + jnp.matmul(hidden, head["out"], precision=HIGHEST) + head["out_bias"]
-
-    def _relative(self, shared: PyTree, tile: Tile) -> Float[Array, "t s"]:
-        """psi(|n|) / (psi(max(i, L)) + 1e-6)."""
-        dtype = tile.logits.dtype
-        c, threshold = jnp.abs(shared["c"]), jnp.abs(shared["threshold"] * float(self.threshold))
-        longest = jnp.maximum(tile.q_pos.astype(dtype), threshold)
-        near = jnp.log1p(c * jnp.abs(tile.distance).astype(dtype))
-        return near / (jnp.log1p(c * longest) + 1e-6)[:, None]
+        return tile.logits + jnp.matmul(hidden, p["out"], precision=HIGHEST) + p["out_bias"]
 
 
 def uniform(key: jax.Array, shape: tuple[int, ...], inputs: int) -> Float[Array, "..."]:
-    """Numbers that are uniform in +-1/sqrt(inputs), the initial values of a layer with so many inputs.
+    """Returns numbers that are uniform in +-1/sqrt(inputs), the initial values of a layer with so many inputs.
 
     Example:
         >>> bool((abs(uniform(jax.random.key(0), (100,), inputs=4)) <= 0.5).all())

@@ -19,7 +19,7 @@ LARGEST = 2**31 - 1
 
 
 def arange(length: int) -> np.ndarray:
-    """0, 1, ..., length - 1 as a NumPy array, so that its values stay known while tracing.
+    """Returns 0, 1, ..., length - 1 as a NumPy array, so that its values stay known while tracing.
 
     Raises ValueError where length is not in 1 .. 2^31 - 1.
 
@@ -27,7 +27,7 @@ def arange(length: int) -> np.ndarray:
         >>> arange(3).tolist()
         [0, 1, 2]
     """
-    _check("arange", length, LARGEST)
+    _check("arange", length)
     return np.arange(length, dtype=np.int32)
 
 
@@ -39,57 +39,44 @@ def randomized(
     *,
     counts: Integer[ArrayLike, "*B"] | None = None,
 ) -> Integer[Array, "*B T"]:
-    """Return `length` positions drawn from 0 .. maximum - 1 without replacement, in ascending order.
+    """Returns `length` positions drawn from 0 .. maximum - 1 without replacement, in ascending order.
 
     Training so on short sequences shows an encoding the positions of long ones. Memory: `maximum` integers per row.
 
     Args:
-      key: one typed key.
-      length: number of positions T of a row.
-      maximum: number of positions to draw from.
-      batch: number of independent rows B; None returns one row [T].
-      counts: number of real tokens of each row, where the rest is padding: the first `counts` positions of a row are
-        a sample of that size, and the padding is at maximum - 1. With batch=1 all rows of `counts` share one draw.
+        key: one typed key.
+        length: number of positions T of a row.
+        maximum: number of positions to draw from.
+        batch: number of independent rows B; None returns one row [T].
+        counts: number of real tokens of each row, where the rest is padding: the first `counts` positions of a row are
+            a sample of that size, and the padding is at maximum - 1. With batch=1 all rows of `counts` share one draw.
 
-    Raises:
-      ValueError: where length > maximum, or maximum > 2^31 - 1.
-
+    Raises ValueError where length > maximum, or maximum > 2^31 - 1.
     Reference: Ruoss et al. 2023, arXiv:2305.16843.
-
-    Example:
-      >>> randomized(jax.random.key(0), 4, 1000).shape
-      (4,)
-      >>> randomized(jax.random.key(0), 4, 1000, batch=2, counts=np.array([4, 2]))[1, 2:].tolist()
-      [999, 999]
 
     Example:
         >>> pos = randomized(jax.random.key(0), length=4, maximum=100)
         >>> pos.shape, bool((jnp.diff(pos) > 0).all())
         ((4,), True)
+        >>> randomized(jax.random.key(0), 4, 1000, batch=2, counts=np.array([4, 2]))[1, 2:].tolist()
+        [999, 999]
     """
-    _check("randomized", length, maximum)
     validate_key("randomized", key)
-
-    def sample(key: jax.Array) -> Integer[Array, " T"]:
-        return jax.random.permutation(key, jnp.arange(maximum, dtype=jnp.int32))[:length]
-
-    if batch is None:
-        drawn = sample(key)
-    else:
-        validate_integer("randomized", batch=batch)
-        drawn = jax.vmap(sample)(jax.random.split(key, batch))
+    rows = _check("randomized", length, maximum, batch)
+    sample = lambda key: jax.random.permutation(key, jnp.arange(maximum, dtype=jnp.int32))[:length]
+    drawn = jax.vmap(sample)(jax.random.split(key, rows)) if rows else sample(key)
     if counts is None:
         return jnp.sort(drawn, axis=-1)
     counts = jnp.asarray(counts)
-    rows = () if batch is None else counts.shape if batch == 1 and counts.ndim == 1 else (batch,)
+    rows = counts.shape if batch == 1 and counts.ndim == 1 else rows
     if counts.shape != rows or not jnp.issubdtype(counts.dtype, jnp.integer):
         raise ValueError(f"randomized: counts must be integers {list(rows)}, got {counts.dtype}{list(counts.shape)}")
-    real = np.arange(length, dtype=np.int32).reshape((1,) * len(rows) + (length,)) < counts.astype(jnp.int32)[..., None]
+    real = jax.lax.broadcasted_iota(jnp.int32, (*rows, length), len(rows)) < counts.astype(jnp.int32)[..., None]
     return jnp.minimum(jnp.sort(jnp.where(real, drawn, maximum), axis=-1), maximum - 1)
 
 
 def offset(key: jax.Array, length: int, maximum: int, batch: int | None = None) -> Integer[Array, "*B T"]:
-    """start + 0, 1, ..., length - 1 with start uniform in 0 .. maximum - length.
+    """Returns start + 0, 1, ..., length - 1 with start uniform in 0 .. maximum - length.
 
     Raises ValueError where length > maximum, or maximum > 2^31 - 1.
     Reference: Kiyono et al. 2021 (SHAPE), arXiv:2109.05644; start fixed to 0 at test time.
@@ -98,34 +85,30 @@ def offset(key: jax.Array, length: int, maximum: int, batch: int | None = None) 
         >>> jnp.diff(offset(jax.random.key(0), length=4, maximum=100)).tolist()
         [1, 1, 1]
     """
-    _check("offset", length, maximum)
     validate_key("offset", key)
-    if batch is not None:
-        validate_integer("offset", batch=batch)
-    rows = () if batch is None else (batch,)
+    rows = _check("offset", length, maximum, batch)
     start = jax.random.randint(key, (*rows, 1), 0, maximum - length + 1, jnp.int32)
-    return start + np.arange(length, dtype=np.int32).reshape((1,) * len(rows) + (length,))
+    return start + jax.lax.broadcasted_iota(jnp.int32, (*rows, length), len(rows))
 
 
 def from_segments(segment_ids: Integer[ArrayLike, "*B T"]) -> Integer[Array, "*B T"]:
-    """Position inside each run of equal segment ids, from 0: [5 5 5 7 7 5] gives [0 1 2 0 1 0].
+    """Returns positions inside each run of equal segment ids, from 0: [5 5 5 7 7 5] gives [0 1 2 0 1 0].
 
     Example:
         >>> from_segments(np.array([5, 5, 5, 7, 7, 5])).tolist()
         [0, 1, 2, 0, 1, 0]
     """
-    ids = _sequence("from_segments", "segment_ids", segment_ids)
-    index = _index(ids)
+    ids, index = _indexed("from_segments: segment_ids", segment_ids)
     begins = jnp.concatenate([jnp.ones_like(ids[..., :1], bool), ids[..., 1:] != ids[..., :-1]], axis=-1)
     return index - jax.lax.cummax(jnp.where(begins, index, 0), axis=ids.ndim - 1)
 
 
 def zigzag(length: int, devices: int) -> np.ndarray:
-    """The order of tokens [length] in which P devices, each with an equal piece of the array, have equal work in a ring.
+    """Returns the order of tokens [length] in which P devices, each with an equal part of the array, have equal work in a ring.
 
     Of 2 P chunks device d holds chunk d and chunk 2 P - 1 - d, so that under a causal mask every device has as many visible
-    pairs as the others. `x[:, order]` is what is spread over devices; `order` itself are the indices and the positions
-    of its tokens, and `np.argsort(order)` undoes it.
+    pairs as the others. `x[:, order]` is spread over devices, `order` itself gives the indices and positions of its tokens, and
+    `np.argsort(order)` undoes it.
 
     Raises ValueError where length is no multiple of 2 P.
 
@@ -135,7 +118,7 @@ def zigzag(length: int, devices: int) -> np.ndarray:
         >>> zigzag(8, devices=2).tolist()
         [0, 1, 6, 7, 2, 3, 4, 5]
     """
-    _check("zigzag", length, LARGEST)
+    _check("zigzag", length)
     validate_integer("zigzag", devices=devices)
     if length % (2 * devices):
         raise ValueError(f"zigzag: length must be a multiple of 2 * devices = {2 * devices}, got {length}")
@@ -146,7 +129,7 @@ def zigzag(length: int, devices: int) -> np.ndarray:
 def abacus(
     tokens: Integer[ArrayLike, "*B T"], digits: Sequence[int], start: int | Integer[ArrayLike, "*B"] = 0
 ) -> Integer[Array, "*B T"]:
-    """Place of each digit in its number, counted from start + 1; 0 for every token that is not a digit.
+    """Returns the place of each digit in its number, counted from start + 1; 0 for every token that is not a digit.
 
     With digits written least significant first, digits of equal significance share a position. `digits` are the token
     ids of the digits; `start` is one number, or one per example, drawn from 0 .. 99 in training and 0 at test time.
@@ -157,39 +140,32 @@ def abacus(
         >>> abacus(np.array([3, 1, 9, 4, 4]), digits=range(5)).tolist()
         [1, 2, 0, 1, 2]
     """
-    tokens = _sequence("abacus", "tokens", tokens)
-    ids = np.array([_digit(digit) for digit in digits], np.int32)
-    if not ids.size:
+    tokens, index = _indexed("abacus: tokens", tokens)
+    for digit in digits:
+        validate_integer("abacus", minimum=0, digits=digit)
+    if not len(digits):
         raise ValueError("abacus: digits must name at least one token id, got none")
     if not isinstance(start, jax.Array | np.ndarray):
         validate_integer("abacus", minimum=0, start=start)
-    index = _index(tokens)
-    is_digit = jnp.isin(tokens.astype(jnp.int32), ids)
+    is_digit = jnp.isin(tokens.astype(jnp.int32), np.array(digits, np.int32))
     before = jax.lax.cummax(jnp.where(is_digit, -1, index), axis=tokens.ndim - 1)
     shift = jnp.broadcast_to(jnp.asarray(start, jnp.int32)[..., None], tokens.shape)
     return jnp.where(is_digit, index - before + shift, 0)
 
 
-def _check(owner: str, length: int, maximum: int) -> None:
-    validate_integer(owner, length=length)
-    validate_integer(owner, maximum=maximum)
+def _check(owner: str, length: int, maximum: int = LARGEST, batch: int | None = None) -> tuple[int, ...]:
+    """The axes before those of a row: (B,), or () for one row. Raises ValueError for sizes that do not fit."""
+    validate_integer(owner, length=length, maximum=maximum, batch=1 if batch is None else batch)
     if maximum > LARGEST:
         raise ValueError(f"{owner}: maximum must be at most 2^31 - 1, so that positions fit int32; got {maximum}")
     if length > maximum:
         raise ValueError(f"{owner}: length must be at most maximum = {maximum}, got {length}")
+    return () if batch is None else (batch,)
 
 
-def _sequence(owner: str, name: str, values: Integer[ArrayLike, "*B T"]) -> Integer[Array, "*B T"]:
+def _indexed(name: str, values: Integer[ArrayLike, "*B T"]) -> tuple[Array, Integer[Array, "*B T"]]:
+    """The values as an array, and the index of each in its row. Raises ValueError unless they are integers."""
     values = jnp.asarray(values)
     if not values.ndim or not jnp.issubdtype(values.dtype, jnp.integer):
-        raise ValueError(f"{owner}: {name} must be integers [..., T], got {values.dtype}{list(values.shape)}")
-    return values
-
-
-def _digit(digit: int) -> int:
-    validate_integer("abacus", minimum=0, digits=digit)
-    return int(digit)
-
-
-def _index(values: Integer[Array, "*B T"]) -> Integer[Array, "*B T"]:
-    return jax.lax.broadcasted_iota(jnp.int32, values.shape, values.ndim - 1)
+        raise ValueError(f"{name} must be integers [..., T], got {values.dtype}{list(values.shape)}")
+    return values, jax.lax.broadcasted_iota(jnp.int32, values.shape, values.ndim - 1)

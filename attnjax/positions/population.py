@@ -17,11 +17,12 @@ from typing import Any
 import jax
 import numpy as np
 
-from attnjax.positions.base import EncodingParams, PositionEncoding, Sizes, Trait
+from attnjax.positions.base import PositionEncoding, Sizes
+from attnjax.positions.compose import joined, parts_of
 
 
 def numeric(default: Any) -> Any:
-    """A dataclass field that enters an encoding through `constants` alone.
+    """Returns a dataclass field that enters an encoding through `constants` alone.
 
     Example:
         >>> from attnjax import RoPE
@@ -32,7 +33,7 @@ def numeric(default: Any) -> Any:
 
 
 def program(encoding: PositionEncoding) -> PositionEncoding:
-    """The encoding with its numeric fields at their defaults: members of a population with equal programs share code.
+    """Returns the encoding with its numeric fields at their defaults: members of a population with equal programs share code.
 
     An encoding without numeric fields is its own program, and so is one whose constants depend on the length.
 
@@ -41,29 +42,31 @@ def program(encoding: PositionEncoding) -> PositionEncoding:
         >>> program(RoPE(theta=500.0, fraction=0.5)) == RoPE(fraction=0.5)
         True
     """
-    fields = dataclasses.fields(encoding) if dataclasses.is_dataclass(encoding) else ()
-    defaults = {field.name: field.default for field in fields if field.metadata.get("numeric")}
-    if not defaults or Trait.LENGTH in encoding.traits:
-        return encoding
-    return dataclasses.replace(encoding, **defaults)
+    return joined([_program_of_part(part) for part in parts_of(encoding)])
 
 
-def stacked_constants(encodings: Sequence[PositionEncoding], sizes: Sizes) -> EncodingParams:
-    """The constants of P encodings, stacked as arrays [P, ...] to pass to `attend` under `jax.vmap`.
+def stacked_constants(encodings: Sequence[PositionEncoding], sizes: Sizes) -> Any:
+    """Returns the constants of P encodings, stacked as arrays [P, ...] to pass to `attend` under `jax.vmap`.
 
-    Equal encodings need none: the result is then an empty `EncodingParams`, and constants are compiled in.
+    Equal encodings need none: the result is then empty, and constants are compiled in.
 
     Raises ValueError where the encodings do not share one program.
 
     Example:
         >>> from attnjax import ALiBi
         >>> one = Sizes(model=8, heads=1, kv_heads=1, head_dim=8)
-        >>> stacked_constants([ALiBi(slopes=(0.5,)), ALiBi(slopes=(0.25,))], one).head["slope"].tolist()
+        >>> stacked_constants([ALiBi(slopes=(0.5,)), ALiBi(slopes=(0.25,))], one)["slope"].tolist()
         [[0.5], [0.25]]
     """
-    programs = dict.fromkeys(program(encoding) for encoding in encodings)
+    programs = dict.fromkeys(map(program, encodings))
     if len(programs) != 1:
         raise ValueError(f"a population needs encodings that share one program, got the programs {list(programs)}")
     if len(set(encodings)) == 1:
-        return EncodingParams()
+        parts = parts_of(encodings[0])
+        return {} if len(parts) == 1 else ({},) * len(parts)
     return jax.tree.map(lambda *leaves: np.stack(leaves), *(encoding.constants(sizes) for encoding in encodings))
+
+
+def _program_of_part(part: PositionEncoding) -> PositionEncoding:
+    defaults = {field.name: field.default for field in dataclasses.fields(part) if field.metadata.get("numeric")}
+    return part if part.by_length else dataclasses.replace(part, **defaults)

@@ -6,37 +6,35 @@
     P_t,k       = sum_{u <= t} psi_u,k                          the token's own psi counts
     score(i, j) = scale * q_i . R(P_j - P_i) k_j                pair k turned by P_k * theta_k,  theta_k = m * theta^(-2k/H)
 
-Acts through `context`, x[T,D] -> [T,4F], and on queries and keys (`map_q`, `map_k`): q[T,H], pos[T,4F] -> [T,H]. The
-convolution needs the last three phi of the past, so a position carries them: it is (P_t, phi_{t-2}, phi_{t-1}, phi_t), of
-which the maps read P_t, and a decoder goes on from the position of the token before. Positions are float32 whatever the type
+Acts through `context`, x[T,D] -> [T,4F], and on queries and keys (`angle`). The convolution needs the last three phi of the
+past, so a position carries them: it is (P_t, phi_{t-2}, phi_{t-1}, phi_t), and `angle` reads P_t. A decoder goes on from the
+position of the token before; a document that is packed into a row starts with zeros. Positions are float32 whatever the type
 of x, or float64 where x is.
-
-Where several documents are packed into one row, the first three tokens of a document see phi of the one before it.
 
 The release has one key head per query head; here the queries of a group share the angles of their key head. Of its options,
 this is the configuration of its language models: low rank, convolution, no gate, no phase bias, fixed temperatures.
 
-Learned: shared = {"down": [D, r]} (A), kv_head = {"up": [K, r, F], "convolution": [K, 4, F]} (B, c), all ~ N(0, 0.02^2), so
-that all angles are about 0 at first. Constants: shared = {"temperature": [F] (theta_k), "heads": [K], whose length is the
-number of chunks}.
+Learned: down [D, r] (A), up [K, r, F] (B) and convolution [K, 4, F] (c), all ~ N(0, 0.02^2), so that all angles are about 0 at
+first. Constants: temperature [F] (theta_k), and chunks, as many numbers as there are chunks.
 
 Reference: Movahedi, Carstensen, Afzal, Hutter, Orvieto, Cevher 2025, arXiv:2511.17388; the formula and initial values are those
 of the authors' code (timurcarstensen/selective-rope, `SelectiveRoPE`), whose input is that of the layer, not the queries.
 """
 
 import dataclasses
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from attnjax.config.kinds import Positive
 from attnjax.positions.angles import geometric
-from attnjax.positions.base import EncodingParams, Sizes, Trait
-from attnjax.positions.checks import MOST, validate, validate_integer
+from attnjax.positions.base import Params, PositionEncoding, Sizes
+from attnjax.positions.checks import Rows
+from attnjax.positions.contextual import Past
 from attnjax.positions.projection import project
-from attnjax.positions.rotary import Layout, Rotation, check_even, check_layout, rotate
-from attnjax.typing import Array, ArrayLike, Float, Num, compute_dtype
+from attnjax.positions.rotary import Layout, pairs_of
+from attnjax.typing import Array, ArrayLike, Float, Num
 
 TAPS = 4
 """Width of the convolution."""
@@ -44,14 +42,13 @@ STD, EPSILON = 0.02, 1e-6
 
 
 @dataclasses.dataclass(frozen=True)
-class SelectiveRoPE(Rotation):
+class SelectiveRoPE(PositionEncoding):
     """Rotations by sums of angles computed from the tokens.
 
     Hyper-parameters: `rank` of the projection; `theta`, base of the temperatures; `temperature`, the highest of them (m);
     `layout`, see `rotary.py`.
 
     Example:
-        >>> import jax
         >>> from attnjax import Sizes, context_positions
         >>> encoding, sizes = SelectiveRoPE(rank=2), Sizes(model=8, heads=2, kv_heads=2, head_dim=4)
         >>> params = encoding.init(jax.random.key(0), sizes)
@@ -59,60 +56,50 @@ class SelectiveRoPE(Rotation):
         (1, 2, 5, 8)
     """
 
-    rank: int = 32
-    theta: float = 500_000.0
-    temperature: float = 1.0
+    rank: Rows = 32
+    theta: Positive = 500_000.0
+    temperature: Positive = 1.0
     layout: Layout = "half"
 
-    def __post_init__(self) -> None:
-        validate_integer("SelectiveRoPE", most=MOST, rank=self.rank)
-        validate("SelectiveRoPE", theta=self.theta, temperature=self.temperature)
-        check_layout(self.layout)
+    per_kv_head = ("up", "convolution")
 
-    @property
-    def traits(self) -> Trait:
-        """The hooks that are overridden, and positions with an axis of channels."""
-        return super().traits | Trait.AXES
-
-    def init(self, key: jax.Array, sizes: Sizes) -> EncodingParams:
-        """shared={"down": [D, r]} and kv_head={"up": [K, r, F], "convolution": [K, 4, F]}."""
+    def init(self, key: jax.Array, sizes: Sizes) -> dict:
+        """Returns down [D, r], up [K, r, F] and convolution [K, 4, F]."""
         K, F = sizes.kv_heads, sizes.head_dim // 2
         down, up, taps = jax.random.split(key, 3)
         draw = lambda key, *shape: STD * jax.random.normal(key, shape, jnp.float32)
-        kv_head = {"up": draw(up, K, self.rank, F), "convolution": draw(taps, K, TAPS, F)}
-        return EncodingParams(kv_head=kv_head, shared={"down": draw(down, sizes.model, self.rank)})
+        return {
+            "down": draw(down, sizes.model, self.rank),
+            "up": draw(up, K, self.rank, F),
+            "convolution": draw(taps, K, TAPS, F),
+        }
 
-    def constants(self, sizes: Sizes, length: Any = None) -> EncodingParams:
-        """shared={"temperature": [F], "heads": [K]}."""
-        del length
-        check_even("SelectiveRoPE", sizes.head_dim)
-        temperature = self.temperature * geometric(sizes.head_dim // 2, self.theta)
-        return EncodingParams(shared={"temperature": temperature, "heads": np.arange(sizes.kv_heads)})
+    def constants(self, sizes: Sizes, length: int | None = None) -> dict:
+        """Returns temperature [F] and chunks [K]. Raises ValueError for an odd head dimension."""
+        temperature = self.temperature * geometric(pairs_of("SelectiveRoPE", sizes.head_dim), self.theta)
+        return {"temperature": temperature, "chunks": np.arange(sizes.kv_heads)}
 
-    def context(
-        self, p: EncodingParams, x: Float[Array, "T D"], pos: Num[ArrayLike, " T"], before: Float[Array, "*F"]
-    ) -> Float[Array, "T F"]:
-        """(P_t, phi_{t-2}, phi_{t-1}, phi_t) of every token. Raises ValueError where K chunks do not divide D."""
-        del pos
-        (T, D), K, dtype = x.shape, p.shared["heads"].shape[0], compute_dtype(x)
+    def features(self, sizes: Sizes) -> tuple[int, ...]:
+        """Returns (4F,)."""
+        return (TAPS * (sizes.head_dim // 2),)
+
+    def context(self, p: Params, x: Float[Array, "T D"], pos: Num[ArrayLike, " T"], past: Past) -> Float[Array, "T 4F"]:
+        """Returns (P_t, phi_{t-2}, phi_{t-1}, phi_t) of every token. Raises ValueError where K chunks do not divide D."""
+        (T, D), K = x.shape, len(p["chunks"])
         if D % K:
             raise ValueError(
                 f"SelectiveRoPE cuts x into a chunk for each of {K} key heads, which do not divide D = {D}"
             )
-        weight = lambda leaf: jnp.asarray(leaf, dtype)
-        chunks = x.astype(dtype).reshape(T, K, D // K)
+        chunks = x.astype(p["down"].dtype).reshape(T, K, D // K)
         units = chunks * jax.lax.rsqrt((chunks**2).sum(-1, keepdims=True) + EPSILON)
         # The product of the width of the model is one of 16 bits where x is; the narrow one after it is in float32.
-        phi = project(project(units.reshape(T, D).astype(x.dtype), p.shared["down"]), p.kv_head["up"])
-        state = jnp.broadcast_to(before.astype(dtype), (TAPS * phi.shape[1],)).reshape(TAPS, -1)
-        row = jnp.concatenate([state[1:], phi])
-        psi = sum(tap[None] * row[j : j + T] for j, tap in enumerate(weight(p.kv_head["convolution"])))
-        last = [row[j : j + T] for j in range(1, TAPS)]
-        return jnp.concatenate([state[:1] + jnp.cumsum(psi, 0), *last], 1)
+        phi = project(project(units.reshape(T, D).astype(x.dtype), p["down"]), p["up"])
+        state = past.state.reshape(TAPS, -1)
+        windows = past.windows(phi, state[1:])
+        sums = past.sums((windows * p["convolution"][:, None]).sum(0), state[0])
+        return jnp.concatenate([sums, *windows[1:]], axis=1)
 
-    def turn(self, p: EncodingParams, x: Float[Array, "T H"], pos: Num[ArrayLike, "T A"]) -> Float[Array, "T H"]:
-        """R(P) x."""
-        dtype = compute_dtype(x)
-        temperature = jnp.asarray(p.shared["temperature"], dtype)[None]
-        angle = jnp.asarray(pos)[:, : temperature.shape[1]].astype(dtype) * temperature
-        return rotate(x, angle, self.layout)
+    def angle(self, p: Params, pos: Num[ArrayLike, "T 4F"]) -> Float[Array, "T F"]:
+        """Returns P * theta_k."""
+        temperature = p["temperature"][None]
+        return pos[:, : temperature.shape[1]].astype(temperature.dtype) * temperature

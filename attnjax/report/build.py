@@ -25,8 +25,7 @@ from attnjax.report.groups import slugify, unique
 from attnjax.report.markdown_tables import table_md
 from attnjax.report.page import page
 from attnjax.report.placing import placed
-from attnjax.report.published import files as published_files
-from attnjax.report.published import pairs, section
+from attnjax.report.published import files as published_files, pairs, section
 from attnjax.report.records import Run, read
 from attnjax.report.summarise import summarise
 from attnjax.report.summary import Summary, positions_of

@@ -33,7 +33,7 @@ import jax
 import jax.numpy as jnp
 
 from attnjax.config import ModelConfig, RunConfig
-from attnjax.modules.query_subset import gather_scalars
+from attnjax.modules.attention import gather
 from attnjax.tasks.base import Task
 from attnjax.tasks.forms import SequencePair, Sequences, target_of
 from attnjax.typing import Array, ArrayLike, Bool, Int, PyTree
@@ -229,7 +229,7 @@ def gather_answer(made: Sequences, count: int) -> tuple[Sequences, Int[Array, "B
     query_indices = made.answer[:, None] + jnp.arange(count, dtype=jnp.int32)[None, :]
     inside = query_indices < made.tokens.shape[1]
     query_indices = jnp.minimum(query_indices, made.tokens.shape[1] - 1)
-    targets, mask = (gather_scalars(x, query_indices) for x in (made.targets, made.mask))
+    targets, mask = (gather(x, query_indices, -1) for x in (made.targets, made.mask))
     return made._replace(targets=targets, mask=mask & inside), query_indices
 
 

@@ -29,7 +29,6 @@ import numpy as np
 import optax
 
 from attnjax.config import EvaluateConfig, RunConfig
-from attnjax.positions import EncodingParams
 from attnjax.tasks.base import Task
 from attnjax.tasks.forms import target_of
 from attnjax.train import batching, compiling
@@ -96,7 +95,7 @@ class Evaluator:
         self,
         params: PyTree,
         splits: Sequence[str] = ("test", "validation"),
-        numbers: EncodingParams = EncodingParams(),
+        numbers: PyTree = None,
     ) -> Iterator[list[list[dict[str, Any]]]]:
         """Yield, for each length, the records of every member: {"length", "metric", "value", "count", "split"}.
 
@@ -112,7 +111,7 @@ class Evaluator:
         self,
         params: PyTree,
         splits: Sequence[str] = ("test", "validation"),
-        numbers: EncodingParams = EncodingParams(),
+        numbers: PyTree = None,
     ) -> Iterator[list[Measured]]:
         """Yield the same with the scores of each example and position, see `attnjax.records.examples`."""
         for kind, lengths in evaluation_lengths(self.run).items():
@@ -120,7 +119,7 @@ class Evaluator:
                 inside = kind == "test" and length <= self.run.task.length_max
                 yield self._of_length(params, numbers, length, "train" if inside else kind)
 
-    def _of_length(self, params: PyTree, numbers: EncodingParams, length: int, split: str) -> list[Measured]:
+    def _of_length(self, params: PyTree, numbers: PyTree, length: int, split: str) -> list[Measured]:
         """Return what each member scores at one length."""
         config, size = self.run.evaluate, self.size(length, split)
         parts: list[Scores] = []
@@ -184,7 +183,7 @@ class Evaluator:
         key, size = jax.random.key(0), self.size(length, split)
         made = self._examples(key, jnp.asarray(length, jnp.int32), self._held_out[_held_out(split)].arrays, size)
         alone = jax.tree.map(lambda leaf: leaf[None], params)
-        return self._population(alone, EncodingParams(), key, made, jnp.ones(self.run.evaluate.batch, bool), size)
+        return self._population(alone, None, key, made, jnp.ones(self.run.evaluate.batch, bool), size)
 
     def program(self, size: int) -> "Callable[..., Scores]":
         """Return the function that scores a batch padded to `size`, for compilers: of parameters and numeric options [P, ...]
@@ -206,13 +205,13 @@ class Evaluator:
         made = sequences(self.run, task, content, lengths, size)
         return sample_positions(self.run, task, made, placing, test=True)
 
-    def _on_mesh(self, params: PyTree, numbers: EncodingParams, key: Array, made: Any, counted: Array, size: int):
+    def _on_mesh(self, params: PyTree, numbers: PyTree, key: Array, made: Any, counted: Array, size: int):
         population = functools.partial(self._population, size=size)
         return over_devices(population, self.mesh, (True, True, False, False, False), 0)(
             params, numbers, key, made, counted
         )
 
-    def _population(self, params: PyTree, numbers: EncodingParams, key: Array, made: Any, counted: Array, size: int):
+    def _population(self, params: PyTree, numbers: PyTree, key: Array, made: Any, counted: Array, size: int):
         dropout = jax.random.fold_in(key, 2) if self.run.evaluate.dropout and self.run.model.drops else None
         chex.assert_shape(counted, (self.run.evaluate.batch,))
         microbatch = None
@@ -233,7 +232,7 @@ class Evaluator:
     def _scores(
         self,
         params: PyTree,
-        numbers: EncodingParams = EncodingParams(),
+        numbers: PyTree = None,
         *,
         made: Any,
         counted: Array,
@@ -255,7 +254,7 @@ class Evaluator:
         )
 
     def _each(
-        self, params: PyTree, numbers: EncodingParams, made: Any, *, key: Array | None, max_targets: int | None
+        self, params: PyTree, numbers: PyTree, made: Any, *, key: Array | None, max_targets: int | None
     ) -> tuple[dict[str, Float[Array, " B"] | Bool[Array, " B"]], dict[str, Float[Array, "B M"] | Bool[Array, "B M"]]]:
         """Return the metrics [B] of each example, and those [B, M] of its targets: which there are, loss and accuracy."""
         axis_name = axis_of_tokens(self.mesh)

@@ -21,7 +21,7 @@ import numpy as np
 
 from attnjax.config import RunConfig
 from attnjax.config.mesh import MeshShape
-from attnjax.positions import PositionEncoding, Trait
+from attnjax.positions import PositionEncoding
 from attnjax.tasks.forms import SequencePair, Sequences
 from attnjax.typing import Array, Int, Num, PyTree
 
@@ -132,13 +132,13 @@ def axis_of_tokens(mesh: jax.sharding.Mesh | None) -> str | None:
 
 def is_zigzag(form: str, encodings: Iterable[PositionEncoding], mesh: jax.sharding.Mesh | None) -> bool:
     """Return whether a model has its tokens in zigzag order: where they are spread, the model is causal, and no encoding
-    needs blocks that follow each other, because it computes positions from the tokens before or reads the keys in order.
+    needs blocks that follow each other, because it computes positions from the tokens before.
 
     Example:
         >>> is_zigzag("decoder", (), None)
         False
     """
-    in_order = any((Trait.CONTEXT | Trait.CARRY) & encoding.traits for encoding in encodings)
+    in_order = any(encoding.has("context") for encoding in encodings)
     return axis_of_tokens(mesh) is not None and form == "decoder" and not in_order
 
 

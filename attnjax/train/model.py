@@ -16,10 +16,9 @@ from attnjax.config.names import is_class_path
 from attnjax.config.options import shown
 from attnjax.config.outside import construct
 from attnjax.modules import Decoder, Encoder, EncoderDecoder, TransformerConfig, replace_constants
-from attnjax.modules.encoding_sharing import bidirectional
-from attnjax.modules.first_keys import check_first_keys
-from attnjax.modules.stack import with_parameters
-from attnjax.positions import EncodingParams, PositionEncoding, stacked_constants
+from attnjax.modules.config import check_windows
+from attnjax.modules.parameters import with_parameters
+from attnjax.positions import PositionEncoding, stacked_constants
 from attnjax.positions.base import validate_encoding
 from attnjax.positions.scaling import Scaling
 from attnjax.tasks.base import Task
@@ -63,7 +62,7 @@ def build(run: RunConfig, task: Task) -> Model:
     config = half_precision(config) if run.train.dtype_policy == "bfloat16" else config
     family, stacks = FAMILIES[run.task.form], (config,)
     if run.task.form != "decoder":
-        encoder = dataclasses.replace(config, encoding=bidirectional(config.encoding))
+        encoder = config.for_encoder()
         stacks = (encoder,) if run.task.form == "encoder" else (encoder, config)
     config = stacks[-1]
     make = lambda key: family(*stacks, rngs=nnx.Rngs(key))
@@ -71,7 +70,7 @@ def build(run: RunConfig, task: Task) -> Model:
     def init(key: Key[Array, ""]) -> PyTree:
         return nnx.to_pure_dict(nnx.split(make(key), graph=False)[1])
 
-    def module(params: PyTree, numbers: EncodingParams = EncodingParams()) -> Any:
+    def module(params: PyTree, numbers: PyTree = None) -> Any:
         model = with_parameters(lambda: make(jax.random.key(0)), params)
         if jax.tree.leaves(numbers):
             replace_constants(model, {stack.encodings[0]: numbers for stack in stacks})
@@ -81,7 +80,7 @@ def build(run: RunConfig, task: Task) -> Model:
         params: PyTree,
         batch: Sequences | SequencePair,
         key: Key[Array, ""] | None = None,
-        numbers: EncodingParams = EncodingParams(),
+        numbers: PyTree = None,
         query_indices: Int[Array, "B M"] | None = None,
         axis_name: str | None = None,
         index: Int[Array, " T"] | None = None,
@@ -122,7 +121,7 @@ def transformer_config(model: ModelConfig, vocab: int) -> TransformerConfig:
     options = {field.name: getattr(model, field.name) for field in dataclasses.fields(model)}
     encodings = tuple(map(encoding, model.encodings))
     layers = encodings if isinstance(model.encoding, tuple) else encodings * model.layers
-    check_first_keys("model", layers, model)
+    check_windows("model", layers, model)
     options["encoding"] = layers if isinstance(model.encoding, tuple) else encodings[0]
     return TransformerConfig(vocab=vocab, **options)
 
@@ -140,13 +139,13 @@ def with_layers(model: ModelConfig, kinds: Sequence[Kind]) -> ModelConfig:
     return dataclasses.replace(model, **fields)
 
 
-def numbers_of(runs: Sequence[RunConfig]) -> EncodingParams:
-    """The constants that tell the encodings of a population apart, [P, ...] each; nothing where they are equal.
+def numbers_of(runs: Sequence[RunConfig]) -> PyTree:
+    """The constants that tell the encodings of a population apart, [P, ...] each; None where they are equal.
 
     Raises ValueError where they are different programs, see `attnjax.positions.program`.
     """
     if len({run.model.encoding for run in runs}) == 1:
-        return EncodingParams()
+        return None
     configs = [transformer_config(run.model, vocab=1) for run in runs]
     if any(isinstance(config.encoding, tuple) for config in configs):
         raise ValueError("runs whose layers have encodings of their own train together only where these are equal")

@@ -16,11 +16,9 @@ import numpy as np
 import optax
 
 from attnjax.config import RunConfig
-from attnjax.positions import EncodingParams
 from attnjax.tasks.base import Task
 from attnjax.tasks.forms import SequencePair, Sequences, target_of
-from attnjax.train import batching, compiling
-from attnjax.train import mesh as mesh_
+from attnjax.train import batching, compiling, mesh as mesh_
 from attnjax.train.data import batch
 from attnjax.train.model import Model, build, numbers_of
 from attnjax.train.optimizer import apply_gradient, optimizer, schedule
@@ -45,7 +43,7 @@ class Member(NamedTuple):
     data_seed: UInt32[Array, ""]
     learning_rate: Float[Array, ""]
     weight_decay: Float[Array, ""]
-    encoding: EncodingParams = EncodingParams()
+    encoding: PyTree = None
 
 
 def members(runs: Sequence[RunConfig]) -> Member:
@@ -171,7 +169,7 @@ class Trainer:
         params: PyTree,
         sequences: Sequences | SequencePair,
         key: Array | None = None,
-        numbers: EncodingParams = EncodingParams(),
+        numbers: PyTree = None,
     ):
         """Return the mean cross-entropy (nats) over the counted tokens of the batch, and their accuracy."""
         return self._shares(params, sequences, key, numbers, _counted(sequences), self.max_targets)
@@ -181,7 +179,7 @@ class Trainer:
         params: PyTree,
         sequences: Sequences | SequencePair,
         key: Array | None = None,
-        numbers: EncodingParams = EncodingParams(),
+        numbers: PyTree = None,
         total: Float[Array, ""] | None = None,
     ):
         """Return ((loss, accuracy), gradient of the loss), summed over microbatches.
@@ -203,7 +201,7 @@ class Trainer:
         params: PyTree,
         sequences: Sequences | SequencePair,
         key: Array | None,
-        numbers: EncodingParams,
+        numbers: PyTree,
         total: Float[Array, ""],
         capacity: int | None,
     ):

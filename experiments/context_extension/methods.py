@@ -24,7 +24,7 @@ and the positions, which are not trained with:
 
 The factor is fixed, as in a model that is published for one longer context: short sequences are read with it too. The
 authors of p-RoPE train with it; here it is put on a model that was trained without. All sizes are those of
-`attnjax.modules.extended`.
+`attnjax.long.methods`.
 """
 
 import dataclasses
@@ -33,8 +33,8 @@ from typing import Any
 
 import numpy as np
 
-from attnjax.modules import extended_encoding
-from attnjax.positions import DynamicNTK, EncodingParams, PositionEncoding, RoPE, YaRN
+from attnjax.long.methods import extended_encoding
+from attnjax.positions import DynamicNTK, PositionEncoding, RoPE, Sizes, YaRN
 from attnjax.positions.angles import Frequencies
 from attnjax.registry import DASHED, DOTTED, MIXED, SOLID
 from attnjax.report.formatting import markdown
@@ -117,11 +117,11 @@ def scaled_after(base: RoPE) -> bool:
 
 
 def published_name(method: str) -> str:
-    """The method as `attnjax.modules.extended` calls it."""
+    """The method as `attnjax.long.methods` calls it."""
     return f"{method}+log_n" if method in WITH_LOG_N else method
 
 
-def numbers(method: str, base: RoPE, head: int, extension: Extension, length: int) -> EncodingParams:
+def numbers(method: str, base: RoPE, head: int, extension: Extension, length: int) -> dict[str, Any]:
     """Frequencies and attention factor of a method for a sequence of `length`, so that all methods are one program.
 
     No rotation is a rotation by 0. A factor of the logits is that of the queries and of the keys, its root for each.
@@ -129,10 +129,10 @@ def numbers(method: str, base: RoPE, head: int, extension: Extension, length: in
     chosen = encoding(method, base, extension)
     if isinstance(chosen, RoPE):
         gain = 1.0 if chosen.scaling is None else chosen.scaling.gain
-        found = chosen.frequencies(head, length)
+        found = chosen.constants(Sizes(head, 1, 1, head), length)["frequencies"]
     else:
         pairs, _ = base.pairs(head)
         gain = math.sqrt(1 + extension.logit_scale * math.log(max(length / extension.trained, 1.0)))
         found = Frequencies(np.zeros(pairs, np.uint32), np.zeros(pairs, np.uint32), np.zeros(pairs))
     found = Frequencies(found.high, found.low, np.asarray(found.radians, np.float32))
-    return EncodingParams(shared={"frequencies": found, "gain": np.float32(gain)})
+    return {"frequencies": found, "gain": np.float32(gain)}

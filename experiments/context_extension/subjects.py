@@ -20,10 +20,11 @@ from jaxtyping import UInt8
 
 from attnjax.analysis.loaded_model import load as load_run
 from attnjax.long.extending import trained_length
+from attnjax.long.methods import extended_config
 from attnjax.models import Loaded, with_fields
-from attnjax.modules import Decoder, TransformerConfig, extended_config, replace_constants
-from attnjax.modules.stack import with_parameters
-from attnjax.positions import EncodingParams, PositionEncoding, RoPE
+from attnjax.modules import Decoder, TransformerConfig, replace_constants
+from attnjax.modules.parameters import with_parameters
+from attnjax.positions import PositionEncoding, RoPE
 from attnjax.records import jsonl
 from attnjax.tasks import Text
 from attnjax.train import compiling
@@ -45,7 +46,7 @@ class Program:
     config: TransformerConfig
 
 
-Numbers = tuple[EncodingParams, ...] | Program
+Numbers = tuple[dict[str, Any], ...] | Program
 """Of each distinct RoPE of a model, or what stands in place of the model's config."""
 
 

@@ -14,8 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from attnjax.config.schema import TrainConfig
-from attnjax.positions import factors_of, search_factors
-from attnjax.positions.factor_search import STEP
+from attnjax.long.factor_search import STEP, factors_of, search_factors
 from attnjax.train import compiling
 from attnjax.train.mesh import platform_of
 from attnjax.train.optimizer import apply_gradient, optimizer, schedule

@@ -54,7 +54,7 @@ def summed(case: Case) -> int:
 def gradient(there: Topology, case: Case) -> Program:
     """The gradient with respect to parameters, content, q, k and v, as a program for all devices of a topology."""
     encoding, axis = aj.ENCODINGS[case.name](), "sequence" if case.ring else None
-    context = aj.Trait.CONTEXT in encoding.traits
+    context = encoding.has("context")
     data, of_data = _data(case, context)
 
     def loss(params: Any, x: Any, q: Any, k: Any, v: Any, data: dict[str, Any]) -> Any:

@@ -56,8 +56,8 @@ class Case(NamedTuple):
 MASKS = ("window", "packed", "ragged", "zigzag")
 ATTENTION = [
     Case(kind, name, length)
-    for name in aj.ENCODINGS
-    if name not in EMBEDDINGS
+    for name, encoding in aj.ENCODINGS.items()
+    if name not in EMBEDDINGS and not encoding.whole_table
     for kind, length in (("data", 512), ("data", 4096), ("ring", 8192))
 ]
 MASKED = [Case("ring", name, 8192, mask) for name in ("rope", "t5", "fox") for mask in MASKS]

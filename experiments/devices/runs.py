@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import jax
 
 from attnjax.aot import Topology
-from attnjax.attention.support import DENSE_BYTES
+from attnjax.attention.choice import DENSE_BYTES
 from attnjax.cli.compiling import Program, encodings, evaluation_program, training_program
 from attnjax.config import RunConfig, cell_id, parse
 from attnjax.config.mesh import MeshShape, parse_mesh
@@ -63,7 +63,7 @@ def budget(runs: Sequence[RunConfig], shape: MeshShape, made: Program, *, traini
     layers = model.layers * (2 if pair else 1) if training else 1
     width = (12 * model.model + 4 * model.hidden) // (1 if training else 2)
     table = 4 * batch // shape.data * model.heads * length**2
-    tables = 3 * layers * members * table if table <= DENSE_BYTES else 0
+    tables = 3 * layers * members * table if table <= DENSE_BYTES["cpu"] else 0
     params = made.arguments[0].params if training else made.arguments[0]
     learned = sum(4 * math.prod(leaf.shape) for leaf in jax.tree.leaves(params)) // shape.population
     logits = 4 * mine * vocabulary(run, task)

@@ -50,7 +50,7 @@ def matrix(sentence: str, encoding: aj.PositionEncoding, causal: bool = False) -
     x = jnp.asarray(np.stack([table[word] for word in sentence.split()]), jnp.float32)[None]
     x = aj.embed(encoding, None, x, np.arange(x.shape[1]))[:, :, None]
     # What acts on the embeddings has done so.
-    encoding = aj.NoPE() if encoding.traits == aj.Trait.EMBED else encoding
+    encoding = aj.NoPE() if encoding.has("embed") else encoding
     return np.asarray(aj.attention_weights(x, x, encoding=encoding, mask=aj.Mask(causal=causal))[0, 0])
 
 

@@ -11,9 +11,10 @@ import numpy as np
 from flax import nnx
 
 from attnjax.attention import Mask
+from attnjax.long.methods import stretched
 from attnjax.models import load, load_tokenizer
 from attnjax.models.tokens import Tokenizer
-from attnjax.modules import Encoder, stretched
+from attnjax.modules import Encoder
 from attnjax.typing import Float
 from experiments.minilm.texts import WINDOW
 

@@ -13,9 +13,9 @@ import numpy as np
 
 from attnjax.analysis.heads import module
 from attnjax.analysis.loaded_model import LoadedModel
-from attnjax.modules.encoding_sharing import encoding_owner
-from attnjax.positions import EncodingParams, PositionEncoding, Tile, Trait, resolve
-from attnjax.typing import Array, Float, Int
+from attnjax.positions import PositionEncoding, Tile, resolve
+from attnjax.positions.compose import each, parts_of
+from attnjax.typing import Array, Float, Int, PyTree
 
 
 def bias_curves(
@@ -33,27 +33,35 @@ def bias_curves(
     if place < distances.max():
         raise ValueError(f"place {place} has no token {distances.max()} before it")
     blocks, found = module(subject).stack.layers, []
-    for layer, block in enumerate(blocks):
-        params = blocks[encoding_owner(subject.config, layer)].attention.encoding_params()
+    for block, owner in zip(blocks, subject.config.encoding_owners, strict=True):
+        params = blocks[owner].attention.encoding_params()
         found.append(curves_of(block.attention.encoding, params, subject.config.sizes, distances, place))
     return np.asarray(jnp.stack(found))
 
 
 def curves_of(
     encoding: PositionEncoding,
-    params: EncodingParams | None,
+    params: PyTree,
     sizes: Any,
     distances: Int[np.ndarray, " X"],
     place: int,
 ) -> Float[Array, "N X"]:
     """The bias of every head of one encoding with these parameters."""
-    if not encoding.traits & Trait.ON_SCORES or Trait.CARRY in encoding.traits:
+    if not has_curve(encoding):
         raise ValueError(f"{encoding} has no bias that depends on positions alone")
-    p = resolve(encoding, params, sizes)
     zeros = lambda *shape: jnp.zeros(shape, jnp.float32)
     q_pos, k_pos = jnp.asarray([place], jnp.int32), jnp.asarray(place - distances, jnp.int32)
     X, seen, scale = len(distances), jnp.ones((1, len(distances)), bool), jnp.float32(sizes.head_dim**-0.5)
     tile = Tile(zeros(1, X), zeros(1, sizes.head_dim), zeros(X, sizes.head_dim), q_pos, k_pos, seen, scale)
-    head = jax.tree.map(jnp.asarray, p.head)
-    one = lambda head: encoding.score(EncodingParams(head=head, shared=p.shared), tile)[0]
-    return jax.vmap(one, axis_size=sizes.heads)(head)
+    found = zeros(sizes.heads, 1, X)
+    for part, own in zip(parts_of(encoding), each("params", encoding, params), strict=True):
+        p = jax.tree.map(jnp.asarray, resolve(part, own, sizes))
+        axes = {name: 0 if name in part.per_head else None for name in p}
+        score = lambda p, logits, part=part: part.score(p, tile._replace(logits=logits))
+        found = jax.vmap(score, in_axes=(axes, 0))(p, found)
+    return found[:, 0]
+
+
+def has_curve(encoding: PositionEncoding) -> bool:
+    """Whether positions alone add to the score, of which a whole row of keys need not be known."""
+    return encoding.has("bias", "score") and not any(part.whole_table for part in parts_of(encoding))

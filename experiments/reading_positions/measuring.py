@@ -13,14 +13,14 @@ import numpy as np
 
 from attnjax.analysis.loaded_model import LoadedModel, load
 from attnjax.config import encoding_name
-from attnjax.positions import Remapped, RoPE, Trait
+from attnjax.positions import Remapped, RoPE
 from attnjax.records import jsonl
 from attnjax.sweep import load as load_sweep
 from attnjax.tasks import Text
 from attnjax.typing import Float, Int
 from experiments import recorded
 from experiments.head_pruning.measuring import text_name, windows
-from experiments.reading_positions.curves import bias_curves
+from experiments.reading_positions.curves import bias_curves, has_curve
 from experiments.reading_positions.probes import Probe, position_probe
 from experiments.reading_positions.rotary import frequency_use, mean_scores, reach, rotary_encoding
 
@@ -80,7 +80,7 @@ def _of_encoding(subject: LoadedModel, tokens: Int[np.ndarray, "B T"]) -> Iterat
         use = frequency_use(subject, tokens)
         yield "rotary", {"frequency": angles.frequency, "leaves": angles.leaves, "use": use}
         yield "scores", _less_first(distances, mean_scores(subject, tokens)[..., distances])
-    elif all(one.traits & Trait.ON_SCORES and Trait.CARRY not in one.traits for one in encodings):
+    elif all(map(has_curve, encodings)):
         yield "scores", _less_first(distances, bias_curves(subject, distances, T - 1))
 
 

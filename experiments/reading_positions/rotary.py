@@ -22,7 +22,8 @@ from attnjax.analysis.heads import check_tokens
 from attnjax.analysis.loaded_model import LoadedModel
 from attnjax.modules.attention import MultiHeadAttention
 from attnjax.modules.parameters import add, normalize
-from attnjax.positions import Compose, PositionEncoding, RoPE, Sizes
+from attnjax.positions import PositionEncoding, RoPE, Sizes
+from attnjax.positions.compose import parts_of
 from attnjax.positions.rotary import Layout
 from attnjax.typing import Array, Float, Int, PyTree
 
@@ -49,8 +50,7 @@ class Reach(NamedTuple):
 
 def rotary_encoding(encoding: PositionEncoding) -> RoPE:
     """The RoPE that an encoding is or is composed of. Raises ValueError where there is none."""
-    parts = encoding.parts if isinstance(encoding, Compose) else (encoding,)
-    found = [part for part in parts if isinstance(part, RoPE)]
+    found = [part for part in parts_of(encoding) if isinstance(part, RoPE)]
     if not found:
         raise ValueError(f"rotary diagnostics need RoPE, got {encoding}")
     return found[0]
@@ -60,7 +60,7 @@ def reach(rope: RoPE, head: int, trained: int, tested: int) -> Reach:
     """The angles of a head of `head` channels over texts of two lengths. Raises ValueError for lengths below 1."""
     if min(trained, tested) < 1:
         raise ValueError(f"reach: lengths must be at least 1, got trained={trained} and tested={tested}")
-    radians = np.asarray(rope.frequencies(head, tested).radians, np.float64)
+    radians = rope.constants(Sizes(head, 1, 1, head), tested)["frequencies"].radians
     return Reach(radians, radians * (trained - 1), radians * (tested - 1))
 
 
@@ -113,7 +113,7 @@ def _use(rope: RoPE, q: Float[Array, "B T N H"], k: Float[Array, "B T N H"], sca
 
 def _scores(rope: RoPE, q: Float[Array, "B T N H"], k: Float[Array, "B T N H"], scale: float) -> Float[Array, "N T"]:
     B, T, N, H = q.shape
-    places = np.arange(T)
+    places = np.arange(T, dtype=np.int32)
     p = rope.constants(Sizes(model=N * H, heads=N, kv_heads=N, head_dim=H), T)
     turn = jax.vmap(jax.vmap(lambda one: rope.map_k(p, one, places), in_axes=1, out_axes=1))
     logits = jnp.einsum("btnh,bsnh->nts", turn(q), turn(k)) * scale / B

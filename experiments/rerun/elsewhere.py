@@ -13,8 +13,7 @@ from attnjax.records import jsonl
 from attnjax.records.values import text
 from attnjax.report.formatting import decimal, interval, markdown, markdown_table
 from attnjax.report.metrics import metric
-from attnjax.report.records import Sweep
-from attnjax.report.records import read as read_sweep
+from attnjax.report.records import Sweep, read as read_sweep
 from experiments import recorded
 from experiments.rerun.results import COMMITTED, RERUN, Quantity, measured, quantities
 

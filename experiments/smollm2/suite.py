@@ -100,8 +100,8 @@ def score(subject: Any, task: str, length: int) -> Record:
 def search(subject: Any, tokens: Sequence[int]) -> Record:
     """The factors that are found, and the losses of the window under them, under those of the starts, and under 1."""
     from attnjax.long.extending import Extension, Trained
+    from attnjax.long.factor_search import factors_of
     from attnjax.long.factors import Loss, searched
-    from attnjax.positions import factors_of
 
     extension, trained = Extension("longrope", WINDOW, PRETENDED), Trained(PRETENDED, "pretended")
     found = searched(subject.model, extension, trained, tokens, ROUNDS)

@@ -11,15 +11,16 @@ none it is RoPE. For causal masks.
 """
 
 import dataclasses
-from typing import Any
+from typing import Annotated
 
 import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from attnjax.positions import EncodingParams, PositionEncoding, RoPE, Sizes, Tile
-from attnjax.positions.checks import validate_integer
+from attnjax.config.kinds import Range
+from attnjax.positions import RoPE, Sizes, Tile
+from attnjax.positions.base import Params
 from attnjax.positions.population import numeric
 from attnjax.positions.rotary import merge
 from attnjax.typing import Array, ArrayLike, Float, Num
@@ -33,60 +34,53 @@ FARTHEST = 2**31 - 1
 class ClampedRoPE(RoPE):
     """RoPE whose pairs `clamped`, numbered from the fastest, turn as at the distance `reach` for every distance beyond.
 
-    Constants: those of RoPE and shared={"clamped": 1.0 for a clamped pair, else 0.0, "reach"}.
+    Constants: those of RoPE, clamped: 1.0 for a clamped pair, else 0.0, and reach.
     Raises ValueError for a pair that the head does not have or that is named twice, and for a reach below 0.
 
     Example:
         >>> p = ClampedRoPE(clamped=(1,), reach=63).constants(Sizes(8, 1, 1, 8))
-        >>> p.shared["clamped"].tolist(), p.shared["reach"].item()
+        >>> p["clamped"].tolist(), p["reach"].item()
         ([0.0, 1.0, 0.0, 0.0], 63)
     """
 
     clamped: tuple[int, ...] = numeric(())
-    reach: int = numeric(FARTHEST)
+    reach: Annotated[int, Range(0, FARTHEST)] = numeric(FARTHEST)
 
-    needs_causal = "clamps distances to the past"
+    causal_only = "clamps distances to the past"
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        object.__setattr__(self, "clamped", tuple(self.clamped))
-        validate_integer("ClampedRoPE", minimum=0, most=FARTHEST, reach=self.reach)
         if len(set(self.clamped)) < len(self.clamped):
             raise ValueError(f"ClampedRoPE: clamped names a pair twice: {self.clamped}")
 
-    def check(
-        self, *, sizes: Sizes | None = None, causal: bool | None = None, pos: Num[ArrayLike, "..."] | None = None
-    ) -> None:
-        """Refuses what RoPE refuses, and a mask that shows future keys."""
-        super().check(sizes=sizes, pos=pos)
-        PositionEncoding.check(self, causal=causal)
-
-    def constants(self, sizes: Sizes, length: Any = None) -> EncodingParams:
-        """shared={"frequencies", "gain", "clamped", "reach"}."""
+    def constants(self, sizes: Sizes, length: int | None = None) -> dict:
+        """Returns frequencies, gain, clamped and reach."""
         known = super().constants(sizes, length)
         pairs, _ = self.pairs(sizes.head_dim)
         if not set(self.clamped) <= set(range(pairs)):
             raise ValueError(f"ClampedRoPE: a head has the pairs 0 .. {pairs - 1}, got clamped={self.clamped}")
         clamped = np.isin(np.arange(pairs), self.clamped).astype(np.float32)
-        return EncodingParams(shared={**known.shared, "clamped": clamped, "reach": np.int32(self.reach)})
+        return {**known, "clamped": clamped, "reach": np.int32(self.reach)}
 
-    def map_q(self, p: EncodingParams, q: Float[Array, "T H"], pos: Num[ArrayLike, " T"]) -> Float[Array, "T h"]:
-        """[R(pos) q | R(reach) q]."""
-        return jnp.concatenate([self.turn(p, q, pos), self.turn(p, q, jnp.full(len(q), p.shared["reach"]))], axis=-1)
+    def map_q(self, p: Params, q: Float[Array, "T H"], pos: Num[ArrayLike, " T"]) -> Float[Array, "T h"]:
+        """Returns [R(pos) q | R(reach) q]."""
+        far = jnp.full(len(q), p["reach"], jnp.int32)
+        return jnp.concatenate([super().map_q(p, q, pos), super().map_q(p, q, far)], axis=-1)
 
-    def map_k(self, p: EncodingParams, k: Float[Array, "S H"], pos: Num[ArrayLike, " S"]) -> Float[Array, "S h"]:
-        """[R(pos) k | k], both with the attention factor of a scaling."""
-        return jnp.concatenate([self.turn(p, k, pos), self.turn(p, k, jnp.zeros(len(k), jnp.int32))], axis=-1)
+    def map_k(self, p: Params, k: Float[Array, "S H"], pos: Num[ArrayLike, " S"]) -> Float[Array, "S h"]:
+        """Returns [R(pos) k | k], both with the attention factor of a scaling."""
+        return jnp.concatenate([super().map_k(p, k, pos), super().map_k(p, k, jnp.zeros(len(k), jnp.int32))], axis=-1)
 
-    def score(self, p: EncodingParams, tile: Tile) -> Float[Array, "t s"]:
-        """The logits of the free pairs and, of the clamped ones, those at the distance or, beyond `reach`, at the reach."""
+    def score(self, p: Params, tile: Tile) -> Float[Array, "t s"]:
+        """Returns logits of the free pairs and, of clamped ones, those at the distance or, beyond `reach`, at the reach."""
         chex.assert_equal(tile.q.shape[-1], tile.k.shape[-1])
         (q, q_far), (k, k_far) = jnp.split(tile.q, 2, axis=-1), jnp.split(tile.k, 2, axis=-1)
-        one = jnp.asarray(p.shared["clamped"], q.dtype)[None]
+        one = jnp.asarray(p["clamped"], q.dtype)[None]
         one = merge(one, one, self.layout)
         one = jnp.pad(one, ((0, 0), (0, q.shape[-1] - one.shape[-1])))
         near, far = product(q * one, k), product(q_far * one, k_far)
-        return tile.scale * (product(q * (1 - one), k) + jnp.where(tile.distance <= p.shared["reach"], near, far))
+        within = tile.distance <= jnp.asarray(p["reach"], tile.distance.dtype)
+        return tile.scale * (product(q * (1 - one), k) + jnp.where(within, near, far))
 
 
 def product(q: Float[Array, "t H"], k: Float[Array, "s H"]) -> Float[Array, "t s"]:

@@ -36,12 +36,13 @@ MODULES = {
         "perplexity",
         "sources",
         "extending",
+        "methods",
         "factors",
     ),
 }
 """Modules whose public names are those of a part that lists none itself, because it loads nothing."""
 BESIDE = {
-    "attnjax.modules": ("generate.generate_chunks", "sampling.Sampling", "sampling.sampling"),
+    "attnjax.modules": ("generate.generate_chunks", "generate.Sampling", "generate.sampling"),
 }
 """What a part shows of its modules beside its own names: docstrings of other pages send readers to it."""
 REPEATED = {"attnjax.positions": "attnjax"}
@@ -74,14 +75,15 @@ def names(part: str) -> dict[str, str]:
 
     Example:
       >>> names("attnjax")["attend"]
-      'attnjax.attention.dispatch.attend'
+      'attnjax.attention.attend.attend'
     """
     if part in MODULES:
         parts = {module: names(f"{part}.{module}") for module in MODULES[part]}
         return {f"{module}.{name}": path for module, found in parts.items() for name, path in found.items()}
     module = importlib.import_module(part)
+    of_part = lambda value: str(getattr(value, "__module__", "")).startswith(part)
     public = getattr(module, "__all__", None) or [
-        name for name, value in vars(module).items() if name[0] != "_" and getattr(value, "__module__", "") == part
+        name for name, value in vars(module).items() if name[0] != "_" and of_part(value)
     ]
     encodings = {row.name for row in registry.ENCODINGS.values()}
     found = {}

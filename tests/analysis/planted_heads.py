@@ -46,7 +46,7 @@ def drawn(settings: TransformerConfig, seed: int = 0, kind=Decoder) -> LoadedMod
 
 def favour_distance(block, head: int, distance: int) -> None:
     """Let a head with a T5 bias attend to one distance (below 4) alone."""
-    table = block.attention.position.head["table"]
+    table = block.attention.position["table"]
     table[...] = table[...].at[head, distance].set(SHARP)
 
 

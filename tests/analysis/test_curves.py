@@ -35,7 +35,7 @@ def test_alibi():
 def test_t5():
     one = subject(T5Bias(buckets=8, max_distance=16))
     for layer in range(2):
-        table = parameters(one, layer).head["table"]
+        table = parameters(one, layer)["table"]
         # Four exact buckets; then 4, 5 | 6, 7 | 8 .. 11 | 12 and more begin at 4 * 4^(r/4), rounded up.
         expected = table[:, [0, 1, 2, 4, 6, 7]]
         np.testing.assert_allclose(curves.bias_curves(one, DISTANCES)[layer], expected, rtol=1e-6)
@@ -45,19 +45,19 @@ def test_t5_shared_by_all_layers():
     one = subject(T5Bias(buckets=8, max_distance=16), share_encoding=True)
     found = curves.bias_curves(one, DISTANCES)
     np.testing.assert_array_equal(found[0], found[1])
-    np.testing.assert_allclose(found[0], parameters(one).head["table"][:, [0, 1, 2, 4, 6, 7]], rtol=1e-6)
+    np.testing.assert_allclose(found[0], parameters(one)["table"][:, [0, 1, 2, 4, 6, 7]], rtol=1e-6)
 
 
 def test_t5_in_both_directions():
     one = subject(T5Bias(buckets=8, max_distance=16, bidirectional=True), Encoder)
     found = curves.bias_curves(one, np.array([-1, 0, 1]), place=1)
-    np.testing.assert_allclose(found[0], parameters(one).head["table"][:, [5, 0, 1]], rtol=1e-6)
+    np.testing.assert_allclose(found[0], parameters(one)["table"][:, [5, 0, 1]], rtol=1e-6)
 
 
 def test_kerple():
     one = subject(Kerple())
-    head = parameters(one).head
-    r1, r2 = (np.log1p(np.exp(head[name]))[:, None] for name in ("r1", "r2"))
+    p = parameters(one)
+    r1, r2 = (np.log1p(np.exp(p[name]))[:, None] for name in ("r1", "r2"))
     np.testing.assert_allclose(
         curves.bias_curves(one, DISTANCES)[0], -r1 * np.log1p(r2 * DISTANCES), rtol=1e-5, atol=1e-6
     )
@@ -65,12 +65,12 @@ def test_kerple():
 
 def test_fire_at_a_place():
     one = subject(FIRE(hidden=8, threshold=4.0))
-    head, _, shared = parameters(one)
-    c, threshold = abs(shared["c"]), abs(4.0 * shared["threshold"])
+    p = parameters(one)
+    c, threshold = abs(p["c"]), abs(4.0 * p["threshold"])
     for place in (20, 500):
         x = np.log1p(c * DISTANCES) / (np.log1p(c * max(place, threshold)) + 1e-6)
-        hidden = np.maximum(x[:, None] * shared["hidden"] + shared["hidden_bias"], 0)
-        expected = head["out"] @ hidden.T + head["out_bias"][:, None]
+        hidden = np.maximum(x[:, None] * p["hidden"] + p["hidden_bias"], 0)
+        expected = p["out"] @ hidden.T + p["out_bias"][:, None]
         np.testing.assert_allclose(curves.bias_curves(one, DISTANCES, place)[0], expected, rtol=1e-4, atol=1e-5)
 
 

@@ -1,8 +1,8 @@
-"""The cases of the big agreement and the programs that are compared: encodings, layouts of heads, masks, positions, inputs.
+"""The cases of the agreement of all encodings: layouts of heads, masks, positions, inputs, and the programs that are compared.
 
 Compiling is what costs time, so one program serves all masks: its window of `BAND` indices to each side is static, but
 indices are data. With q_index = stretch * i + shift and k_index = stretch * j that window is a causal mask, a full one or a
-narrow band.
+narrow band. `stacked` has the data of all cases, over which a program maps.
 """
 
 import itertools
@@ -10,155 +10,94 @@ import itertools
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
-import attnjax
-from attnjax import (
-    DAPE,
-    FIRE,
-    ALiBi,
-    AxialRoPE,
-    Cable,
-    CoPE,
-    DualChunk,
-    DynamicNTK,
-    EncodingParams,
-    FoX,
-    Kerple,
-    LeakyReRoPE,
-    Learned,
-    Llama3,
-    Llama4Temperature,
-    LMInfinite,
-    LogN,
-    LongRoPE,
-    Mask,
-    MixedRoPE,
-    MRoPE,
-    NoPE,
-    NTKAware,
-    PoPE,
-    PositionInterpolation,
-    RePo,
-    ReRoPE,
-    Resonance,
-    RoPE,
-    Sandwich,
-    SelectiveRoPE,
-    SelfExtend,
-    Sinusoidal,
-    Sizes,
-    SSMax,
-    StickBreaking,
-    StreamingLLM,
-    T5Bias,
-    Tiling,
-    Trait,
-    TransformerXL,
-    XPos,
-    YaRN,
-    compose,
-)
-from attnjax.attention import reference_attention
-from attnjax.positions.base import resolve
-from tests.cases import FAST
+import attnjax as aj
+from attnjax.positions.compose import parts_of
 from tests.oracle import oracle
 
+FAST = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
+"""Options of `jax.jit`: the program is checked, and not the optimizer of XLA."""
 B, N, H = 2, 8, 8
-LAYOUTS = {"mha": (8, 13, 13), "gqa": (2, 13, 21), "mqa": (1, 21, 13)}
-"""Key heads, T and S: odd lengths, equal and unequal."""
-
-TILE = Tiling(5, 7, heads=1)
+LAYOUTS = {"mha": (8, 13, 13), "gqa": (2, 13, 21), "mqa": (1, 21, 13), "ring": (2, 48, 48)}
+"""Key heads, T and S: odd lengths, equal and unequal, and a length to spread over devices."""
 FARTHEST = 200
-"""Random positions are below: far enough for the last bucket of T5 and for both lists of LongRoPE."""
+"""Random positions are below: far enough for the last bucket of T5."""
 
 ENCODINGS = {
-    "nope": NoPE(),
-    "rope": RoPE(),
-    "rope-interleaved": RoPE(layout="interleaved"),
-    "rope-fraction": RoPE(fraction=0.5, theta=100.0),
-    "rope-keep": RoPE(keep=0.75),
-    "rope-pi": RoPE(scaling=PositionInterpolation(4.0)),
-    "rope-ntk": RoPE(scaling=NTKAware(4.0)),
-    "rope-dynamic": RoPE(scaling=DynamicNTK(2.0, 16)),
-    "rope-yarn": RoPE(scaling=YaRN(4.0, 64)),
-    "rope-llama3": RoPE(scaling=Llama3(8.0, 64)),
-    "rope-longrope": RoPE(scaling=LongRoPE((1.0, 1.5, 2.0, 3.0), (1.0, 3.0, 6.0, 9.0), 20, factor=4.0)),
-    "rope-resonance": RoPE(scaling=Resonance(YaRN(4.0, 64))),
-    "xpos": XPos(),
-    "alibi": ALiBi(),
-    "alibi-symmetric": ALiBi(symmetric=True),
-    "t5": T5Bias(),
-    "t5-bidirectional": T5Bias(bidirectional=True),
-    "kerple": Kerple(),
-    "kerple-power": Kerple("power"),
-    "fire": FIRE(threshold=30.0),
-    "transformer_xl": TransformerXL(),
-    "cope": CoPE(),
-    "cope-short": CoPE(max_position=3),
-    "sandwich": Sandwich(),
-    "pope": PoPE(),
-    "rope+alibi": compose(RoPE(), ALiBi()),
-    "rope+t5": compose(RoPE(layout="interleaved", fraction=0.5), T5Bias()),
-    "alibi+cope": compose(ALiBi(symmetric=True), CoPE(max_position=4)),
-    "ssmax": SSMax(biased=True),
-    "llama4_temperature": Llama4Temperature(3, 0.4),
-    "stick": StickBreaking(),
-    "rope+stick": compose(RoPE(), StickBreaking(attend_current=False)),
-    "dape": DAPE(ALiBi(symmetric=True), width=5),
-    "rope+dape": compose(RoPE(), DAPE(T5Bias(), width=3)),
-    "axial": AxialRoPE(),
-    "mixed": MixedRoPE(),
-    "mrope": MRoPE(theta=500.0, sections=(2, 0, 2), layout="interleaved"),
-    "fox": FoX(),
-    "cable": Cable(),
-    "repo": RePo(theta=100.0),
-    "selective_rope": SelectiveRoPE(rank=6),
-    "rope+fox": compose(RoPE(), FoX()),
-    "self_extend": SelfExtend(group=3, window=5),
-    "self_extend-dynamic": SelfExtend(layout="interleaved", scaling=DynamicNTK(2.0, 16), group=2, window=7),
-    "rerope": ReRoPE(layout="interleaved", fraction=0.5, window=6),
-    "leaky_rerope": LeakyReRoPE(scaling=YaRN(4.0, 64), window=4, factor=2.5),
-    "dual_chunk": DualChunk(chunk=8, local=3),
-    "lm_infinite": LMInfinite(keep=0.75, first=4, window=6, limit=9),
-    "streaming_llm": StreamingLLM(first=4, window=6),
-    "log_n": LogN(length=6),
-    "log_n+rerope": compose(LogN(length=6), ReRoPE(window=5)),
+    "nope": aj.NoPE(),
+    "rope": aj.RoPE(),
+    "rope-interleaved": aj.RoPE(layout="interleaved"),
+    "rope-fraction": aj.RoPE(fraction=0.5, theta=100.0),
+    "rope-keep": aj.RoPE(keep=0.75),
+    "rope-pi": aj.RoPE(scaling=aj.PositionInterpolation(4.0)),
+    "rope-ntk": aj.RoPE(scaling=aj.NTKAware(4.0)),
+    "rope-dynamic": aj.RoPE(scaling=aj.DynamicNTK(2.0, 16)),
+    "rope-yarn": aj.RoPE(scaling=aj.YaRN(4.0, 64)),
+    "rope-llama3": aj.RoPE(scaling=aj.Llama3(8.0, 64)),
+    "rope-longrope": aj.RoPE(scaling=aj.LongRoPE((1.0, 1.5, 2.0, 3.0), (1.0, 3.0, 6.0, 9.0), 20, factor=4.0)),
+    "rope-resonance": aj.RoPE(scaling=aj.Resonance(aj.YaRN(4.0, 64))),
+    "xpos": aj.XPos(),
+    "alibi": aj.ALiBi(),
+    "alibi-symmetric": aj.ALiBi(symmetric=True),
+    "t5": aj.T5Bias(),
+    "t5-bidirectional": aj.T5Bias(bidirectional=True),
+    "kerple": aj.Kerple(),
+    "kerple-power": aj.Kerple("power"),
+    "fire": aj.FIRE(hidden=6, threshold=30.0),
+    "transformer_xl": aj.TransformerXL(),
+    "cope": aj.CoPE(max_position=8),
+    "cope-short": aj.CoPE(max_position=3),
+    "sandwich": aj.Sandwich(),
+    "pope": aj.PoPE(),
+    "rope+alibi": aj.compose(aj.RoPE(), aj.ALiBi()),
+    "rope+t5": aj.compose(aj.RoPE(layout="interleaved", fraction=0.5), aj.T5Bias()),
+    "alibi+cope": aj.compose(aj.ALiBi(symmetric=True), aj.CoPE(max_position=4)),
+    "ssmax": aj.SSMax(biased=True),
+    "llama4_temperature": aj.Llama4Temperature(3, 0.4),
+    "stick": aj.StickBreaking(),
+    "rope+stick": aj.compose(aj.RoPE(), aj.StickBreaking(attend_current=False)),
+    "dape": aj.DAPE(aj.ALiBi(symmetric=True), width=5),
+    "rope+dape": aj.compose(aj.RoPE(), aj.DAPE(aj.T5Bias(), width=3)),
+    "axial": aj.AxialRoPE(),
+    "mixed": aj.MixedRoPE(),
+    "mrope": aj.MRoPE(theta=500.0, sections=(2, 0, 2), layout="interleaved"),
+    "fox": aj.FoX(),
+    "cable": aj.Cable(),
+    "repo": aj.RePo(theta=100.0),
+    "selective_rope": aj.SelectiveRoPE(rank=6),
+    "rope+fox": aj.compose(aj.RoPE(), aj.FoX()),
+    "self_extend": aj.SelfExtend(group=3, window=5),
+    "self_extend-dynamic": aj.SelfExtend(layout="interleaved", scaling=aj.DynamicNTK(2.0, 16), group=2, window=7),
+    "rerope": aj.ReRoPE(layout="interleaved", fraction=0.5, window=6),
+    "leaky_rerope": aj.LeakyReRoPE(scaling=aj.YaRN(4.0, 64), window=4, factor=2.5),
+    "dual_chunk": aj.DualChunk(chunk=8, local=3),
+    "lm_infinite": aj.LMInfinite(keep=0.75, first=4, window=6, limit=9),
+    "streaming_llm": aj.StreamingLLM(first=4, window=6),
+    "log_n": aj.LogN(length=6),
+    "log_n+rerope": aj.compose(aj.LogN(length=6), aj.ReRoPE(window=5)),
 }
-EMBEDDINGS = {
-    "sinusoidal": Sinusoidal(),
-    "concatenated": Sinusoidal("concatenated", theta=500.0),
-    "learned": Learned(FARTHEST),
-}
-"""They act before attention, which refuses them."""
-UNTRAINED = {
-    *("self_extend", "self_extend-dynamic", "rerope", "leaky_rerope", "dual_chunk", "lm_infinite", "streaming_llm"),
-    *("log_n", "log_n+rerope"),
-}
-"""Methods that read past the trained length without training; those that remap positions serve distances to the past."""
-CAUSAL_ONLY = {"xpos", "alibi", "rope+alibi", "ssmax", "fox", "cable", "rope+fox", *UNTRAINED}
+"""All that act inside attention, but PaTH, which has a reference of its own."""
+CAUSAL_ONLY = {name for name, encoding in ENCODINGS.items() if any(part.causal_only for part in parts_of(encoding))}
 PER_HEAD = {"fox": True, "cable": True, "repo": True, "selective_rope": True, "rope+fox": (False, True)}
 """Encodings whose positions are computed from content: any numbers per head are positions here."""
 AXES = {"axial": 2, "mixed": 2, "mrope": 3, "selective_rope": 2 * H}
 """Coordinates or channels of a position."""
-EVERY_DAY = {"nope", "rope", "alibi", "t5", "fire", "cope", "dape", "fox", "selective_rope"}
-"""Quick in all layouts of heads, in float32. The others are quick in grouped heads."""
+
+EVERY_DAY = {"nope", "rope", "alibi", "t5", "fire", "cope", "fox", "selective_rope"}
+"""By day in float64, with all gradients."""
+STRETCHED = {name for name in ENCODINGS if name.startswith("rope-")}
+"""They are RoPE at other frequencies, which alone are compared by day."""
 VARIANTS = {
-    *(
-        "rope-interleaved",
-        "rope-fraction",
-        "rope-keep",
-        "rope-pi",
-        "rope-ntk",
-        "rope-yarn",
-        "rope-llama3",
-        "rope-longrope",
-        "rope-resonance",
-    ),
-    *("alibi-symmetric", "t5", "kerple", "kerple-power", "cope-short", "sandwich", "axial", "mrope", "cable"),
-    *("llama4_temperature", "rope+alibi", "rope+t5", "rope+stick", "rope+dape", "rope+fox"),
-    *(UNTRAINED - {"self_extend"}),
+    *("kerple-power", "log_n", "mixed", "rope+dape"),
+    *("rerope", "leaky_rerope", "dual_chunk", "lm_infinite", "streaming_llm"),
 }
-"""Slow, because others of their kind are quick: options of encodings, compositions, maps and biases of one formula."""
+"""They share most of the code of another encoding, so that by day their output alone is compared, in float32."""
+COMBINED = {
+    *("rope+alibi", "rope+stick", "rope+fox", "alibi+cope", "log_n+rerope", "alibi-symmetric", "t5-bidirectional"),
+    *("cope-short", "cable", "self_extend-dynamic"),
+}
+"""Their parts and options are those of other encodings, which stand for them by day."""
 
 BAND = 100
 REACHES = {
@@ -172,23 +111,31 @@ RULES = ("all keys", "segments", "left padding", "empty rows")
 POSITIONS = ("arange", "random")
 
 TOLERANCE = {"float64": 1e-9, "float32": 2e-5}
-PROGRAMS = (
-    ("dense", "float64"),
-    ("chunked", "float64"),
-    ("dense", "float32"),
-    ("chunked", "float32"),
-    ("xla", "float32"),
-)
+GRADIENTS = ("q", "k", "v", "params", "scale", "sink")
+TILES = (aj.Tiling(5, 7), aj.Tiling(5, 7, heads=1))
+"""Several tiles in both directions, and padding of both."""
+
+
+def slow_except(names, *kept):
+    """Parameters of a test, all of them slow but those kept."""
+    assert set(kept) <= set(names)
+    values = lambda name: name if isinstance(name, tuple) else (name,)
+    return [pytest.param(*values(name), marks=() if name in kept else pytest.mark.slow) for name in names]
+
+
+def learned(encoding, sizes, random):
+    """Parameters of the shapes that `init` makes, no number of them trivial. Nothing is compiled for them."""
+    shapes = jax.eval_shape(lambda: encoding.init(jax.random.key(0), sizes))
+    return jax.tree.map(lambda leaf: (0.1 + 0.3 * random.normal(size=leaf.shape)).astype(np.float32), shapes)
 
 
 def draw(encoding, layout):
-    """q, k, v, parameters and scale as float32 NumPy, no number of them trivial."""
+    """q, k, v, parameters and scale as float32 NumPy."""
     kv_heads, T, S = LAYOUTS[layout]
     random = np.random.default_rng(0)
     normal = lambda *shape: random.normal(size=shape).astype(np.float32)
-    params = encoding.init(jax.random.key(0), Sizes(N * H, N, kv_heads, H))
-    params = jax.tree.map(lambda leaf: np.asarray(leaf) + 0.3 * normal(*leaf.shape), params)
-    return normal(B, T, N, H), normal(B, S, kv_heads, H), normal(B, S, kv_heads, H), params, np.float32(0.4)
+    arrays = normal(B, T, N, H), normal(B, S, kv_heads, H), normal(B, S, kv_heads, H)
+    return *arrays, learned(encoding, aj.Sizes(N * H, N, kv_heads, H), random), np.float32(0.4)
 
 
 def positions_of(name, kind, layout):
@@ -201,7 +148,7 @@ def positions_of(name, kind, layout):
     k_pos = rows(S)
     q_pos = k_pos if T == S else rows(T)
     if name in PER_HEAD:
-        heads = K if Trait.MAP_K in ENCODINGS[name].traits and name != "rope+fox" else N
+        heads = N if parts_of(ENCODINGS[name])[-1].per_head else K
         last = (AXES[name],) if name in AXES else ()
         floats = lambda n: np.sort(random.uniform(0, 9, (B, heads, n, *last)), axis=2).astype(np.float32)
         own = floats(T), floats(S)
@@ -251,113 +198,96 @@ def cases_of(name, layout):
         yield (reach, rule, kind), (*positions_of(name, kind, layout), *index_of(reach, T, S), *rules_of(rule, T, S))
 
 
-WAYS = (("mha", "float64"), ("mqa", "float64"), ("gqa", "float64"), ("gqa", "float32"))
-"""Layouts and types. One layout is enough in single precision, since rounding is the same in each."""
+def stacked(trees):
+    """Arrays of several cases with a first axis of cases."""
+    return jax.tree.map(lambda *leaves: np.stack(leaves), *trees)
 
 
-def programs_of(name, *dtypes):
-    """All of these types that can serve the encoding."""
-    able = [program for program in PROGRAMS if program[0] != "xla" or Trait.SCORE not in ENCODINGS[name].traits]
-    return [program for program in able if program[1] in dtypes]
-
-
-def attention(name, implementation, options=FAST):
+def attention(name, implementation, axis_name=None):
+    """The output of `attend`, as a function of what is drawn and of the data of a case."""
     causal = name in CAUSAL_ONLY
 
     def run(q, k, v, params, scale, q_pos, k_pos, q_index, k_index, q_segments, k_segments, k_valid):
         # What is declared causal may look no index ahead, and looks back twice as far from an index shifted by as much.
         window, q_index = (2 * BAND, q_index + BAND) if causal else (BAND, q_index)
-        mask = Mask(causal, window, q_segments, k_segments, k_valid, q_index, k_index)
-        given = {"encoding": ENCODINGS[name], "params": params, "q_pos": q_pos, "k_pos": k_pos, "scale": scale}
-        return attnjax.attend(q, k, v, mask=mask, implementation=implementation, **given)
+        mask = aj.Mask(causal, window, q_segments, k_segments, k_valid, q_index, k_index)
+        options = {"encoding": ENCODINGS[name], "params": params, "q_pos": q_pos, "k_pos": k_pos, "scale": scale}
+        options |= {"implementation": implementation, "axis_name": axis_name}
+        devices = jax.lax.axis_size(axis_name) if axis_name else 1
+        return aj.attend(q, k, v, mask=mask, length=k.shape[1] * devices, **options)
 
-    return with_gradients(run, options)
+    return run
 
 
-def truth(name):
-    def run(q, k, v, params, scale, q_pos, k_pos, allowed, valid):
+def truth(name, length=None):
+    """The output of the oracle, as a function of what is drawn, positions and the whole mask."""
+
+    def run(q, k, v, params, scale, q_pos, k_pos, allowed):
         rows = PER_HEAD.get(name, False)
-        return oracle(ENCODINGS[name], params, q, k, v, q_pos, k_pos, allowed, scale, valid, per_head=rows)
+        return oracle(ENCODINGS[name], params, q, k, v, q_pos, k_pos, allowed, scale, length, per_head=rows)
 
-    return with_gradients(run)
-
-
-def read_beside_the_paper(name):
-    """`reference_attention` of every head of every example."""
-    encoding, rows = ENCODINGS[name], PER_HEAD.get(name, False)
-
-    def run(q, k, v, params, scale, q_pos, k_pos, allowed, valid):
-        group, K = N // k.shape[2], k.shape[2]
-        sizes = Sizes(N * H, N, K, H)
-        k, v = (jnp.repeat(x, group, axis=2) for x in (k, v))
-        q_pos, k_pos = over_parts(lambda pos, own: spread(pos) if own else pos, q_pos, k_pos, rows)
-        plain = not isinstance(k_pos, tuple) and k_pos.shape == valid.shape
-        length = jnp.where(valid, k_pos, 0).max(1) + 1 if plain else jnp.zeros(B)
-        at = over_parts(lambda pos, own: 0 if own else None, q_pos, q_pos, rows)[0]
-
-        def example(q, k, v, q_pos, k_pos, allowed, length):
-            p = resolve(encoding, params, sizes, length)
-            kv_head = jax.tree.map(lambda leaf: jnp.repeat(jnp.asarray(leaf), group, axis=0), p.kv_head)
-            one = lambda head, kv_head, q, k, v, q_pos, k_pos: reference_attention(
-                encoding, EncodingParams(head, kv_head, p.shared), q, k, v, q_pos, k_pos, allowed, scale
-            )
-            heads = jax.vmap(one, in_axes=(0, 0, 1, 1, 1, at, at), out_axes=1)
-            return heads(jax.tree.map(jnp.asarray, p.head), kv_head, q, k, v, q_pos, k_pos)
-
-        return jax.vmap(example)(q, k, v, q_pos, k_pos, allowed, length)
-
-    return jax.jit(run, compiler_options=FAST)
+    return run
 
 
-def spread(pos):
-    """Rows of key heads as rows of query heads."""
-    return jnp.repeat(pos, N // pos.shape[1], axis=1)
-
-
-def over_parts(f, q_pos, k_pos, rows):
-    """f(positions, per head) of queries and keys, of an encoding or of each part of a composition."""
-    if not isinstance(q_pos, tuple):
-        return f(q_pos, rows), f(k_pos, rows)
-    each = [(f(q, own), f(k, own)) for q, k, own in zip(q_pos, k_pos, rows, strict=True)]
-    return tuple(zip(*each, strict=True))
-
-
-def with_gradients(function, options=FAST):
-    """Output and gradients of a random sum of it, of order 1, with respect to q, k, v, parameters and scale, compiled with
-    these options."""
+def differentiated(function):
+    """Outputs, and the gradients of a random sum of what is finite in them, of order 1, by all arguments."""
 
     def loss(*arguments):
-        out = function(*arguments)
-        weight = np.random.default_rng(2).normal(size=out.shape) / np.sqrt(out.size)
-        return (jnp.asarray(weight, out.dtype) * out).sum(), out
+        out, random = function(*arguments), np.random.default_rng(2)
+        weight = lambda x: jnp.asarray(random.normal(size=x.shape) / np.sqrt(x.size), x.dtype)
+        finite = lambda x: jnp.where(jnp.isfinite(x), x, jnp.zeros((), x.dtype))
+        return sum((weight(x) * finite(x)).sum() for x in jax.tree.leaves(out)), out
 
-    return jax.jit(jax.value_and_grad(loss, argnums=(0, 1, 2, 3, 4), has_aux=True), compiler_options=options)
+    def run(*arguments):
+        gradients, out = jax.grad(loss, tuple(range(len(arguments))), has_aux=True)(*arguments)
+        return out, gradients
+
+    return run
 
 
-def outcome(program, inputs, data, dtype):
+def with_gradients(function, inputs=5):
+    """Output and gradients of a function of q, k, v, parameters, scale and a sink, by the first of these."""
+
+    def run(*given):
+        out, gradients = differentiated(lambda *x: function(*x, *given[inputs:]))(*given[:inputs])
+        return {"out": out} | dict(zip(GRADIENTS, gradients, strict=False))
+
+    return run
+
+
+def compiled(function, *arguments):
+    """The result of one compiled program, as NumPy."""
+    return jax.tree.map(np.asarray, jax.jit(function, compiler_options=FAST)(*arguments))
+
+
+def outcome(function, inputs, data, dtype):
+    """The result of function(*inputs, data) in one compiled program, in this precision, as NumPy."""
     with jax.enable_x64(dtype == "float64"):
-        inputs = jax.tree.map(lambda x: jnp.asarray(x, dtype), inputs)
-        (_, out), gradients = program(*inputs, *as_precise(data, dtype))
-        gradients = dict(zip(("q", "k", "v", "params", "scale"), gradients, strict=True))
-        return jax.tree.map(np.asarray, {"out": out} | gradients)
+        precise = lambda x: jnp.asarray(x, dtype) if np.issubdtype(x.dtype, np.floating) else x
+        return compiled(function, *jax.tree.map(precise, inputs), jax.tree.map(precise, data))
 
 
-def as_precise(data, dtype):
-    """Fractional positions in the type of the rest."""
-    return jax.tree.map(lambda x: jnp.asarray(x, dtype) if np.issubdtype(x.dtype, np.floating) else x, data)
+class Witness(aj.PositionEncoding):
+    """Changes no score, and tells `seen` the first positions of each tile on which it is called. None is equal to another."""
+
+    __eq__, __hash__ = object.__eq__, object.__hash__
+
+    def score(self, p, tile):
+        jax.debug.callback(lambda i, j: self.seen.append((int(i), int(j))), tile.q_pos[0], tile.k_pos[0])
+        return tile.logits
+
+
+def witness():
+    one = Witness()
+    object.__setattr__(one, "seen", [])
+    return one
 
 
 def assert_near(got, expected, tolerance, case):
     """Errors relative to the largest entry of the same array. Gradients that sum over the batch (parameters, scale) may
     cancel; their error is relative to at least 1, the order of the loss."""
     for (path, a), b in zip(jax.tree_util.tree_leaves_with_path(got), jax.tree.leaves(expected), strict=True):
-        smallest = 1.0 if path[0].key in ("params", "scale") else 0.0
+        smallest = 1.0 if path[0].key in ("params", "scale", "sink") else 0.0
         error, unit = np.abs(a.astype(np.float64) - b).max(), max(smallest, np.abs(b).max())
         where = jax.tree_util.keystr(path)
         assert error <= tolerance * unit, f"{case}: {where} is wrong by {error:.2g} where entries reach {unit:.2g}"
-
-
-def tolerance(name, implementation, dtype):
-    # Sandwich has no parameter that could be float64, so its bias is float32 by the contract of `bias`.
-    single = name == "sandwich" and implementation != "xla"
-    return TOLERANCE["float32" if single else dtype]

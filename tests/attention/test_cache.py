@@ -1,8 +1,11 @@
-"""Decoding equals the full forward: every encoding, by token or in chunks, in a ring, padded, at any positions."""
+"""The cache of keys and values: what it holds, what a step costs, and what it must not pass over.
+
+That decoding equals the full forward is tested for every encoding in `test_agreement.py`.
+"""
 
 import dataclasses
-import functools
-from typing import Any, NamedTuple
+import math
+import re
 
 import jax
 import jax.numpy as jnp
@@ -10,379 +13,341 @@ import numpy as np
 import pytest
 
 import attnjax as aj
-from attnjax.attention import dispatch
-from attnjax.attention.blockwise import blockwise
-from tests.cases import FAST
+from attnjax import ALiBi, CoPE, FoX, KVCache, Mask, NoPE, RoPE, Tiling, XPos, attend
+from tests.attention.matrix import compiled
 
 B, T, N, H = 2, 8, 4, 4
-CAUSAL = aj.Mask(causal=True)
-LONG = aj.LongRoPE((1.0, 1.5), (2.0, 5.0), original_length=4, factor=4.0)
-
-ON_EMBEDDINGS = {"sinusoidal", "learned"}
-"""They act on the input of the model, and `attend` refuses them."""
-ENCODINGS = {
-    **{name: make() for name, make in aj.ENCODINGS.items() if name not in ON_EMBEDDINGS},
-    "fire": aj.FIRE(hidden=4, threshold=3.0),
-    "cope": aj.CoPE(max_position=4),
-    "yarn": aj.RoPE(scaling=aj.YaRN(4.0, original_length=4)),
-    "dynamic_ntk": aj.RoPE(scaling=aj.DynamicNTK(4.0, original_length=4)),
-    "long_rope": aj.RoPE(scaling=LONG),
-    "rope_alibi": aj.compose(aj.RoPE(), aj.ALiBi(slopes=(0.5, 0.25, 0.1, 1.0))),
-    "xpos_cope_t5": aj.compose(aj.XPos(), aj.CoPE(max_position=3), aj.T5Bias(buckets=4, max_distance=5)),
-    "rope_transformer_xl": aj.compose(aj.RoPE(), aj.TransformerXL()),
-    "long_rope_fire": aj.compose(aj.RoPE(scaling=LONG), aj.compose(aj.PoPE(), aj.FIRE(hidden=3))),
-}
-assert set(aj.ENCODINGS) <= set(ENCODINGS) | ON_EMBEDDINGS
-
-# Compiling is nearly all that these tests do, and optimising the code of eight tokens does not pay.
-jit = functools.partial(jax.jit, compiler_options=FAST)
-
-
-class Tokens(NamedTuple):
-    """What is known about a sequence; the time axis is the second of each array, of positions per head too."""
-
-    q: Any
-    k: Any
-    v: Any
-    pos: Any = None
-    valid: Any = None
-
-    def part(self, start: int, stop: int) -> "Tokens":
-        return jax.tree.map(lambda x: x[:, start:stop], self)
-
-
-def tokens(kv_heads: int = N, length: int = T, **more: Any) -> Tokens:
-    draw = np.random.default_rng(length + kv_heads)
-    return Tokens(
-        *(jnp.asarray(draw.normal(size=(B, length, n, H)), jnp.float32) for n in (N, kv_heads, kv_heads)), **more
-    )
-
-
-def heads_first(encoding: aj.PositionEncoding, pos: Any) -> Any:
-    """Positions as `attend` takes them: those computed from content have a row per head."""
-    return jnp.moveaxis(pos, 1, 2) if aj.Trait.CONTEXT in encoding.traits else pos
-
-
-def contextual(encoding: aj.PositionEncoding, kv_heads: int) -> Any:
-    """Positions like those that an encoding computes from content, summed from random steps; None for other encodings."""
-    if aj.Trait.CONTEXT not in encoding.traits:
-        return None
-    sizes = aj.Sizes(model=N * H, heads=N, kv_heads=kv_heads, head_dim=H)
-    params, draw = learned(encoding, kv_heads), np.random.default_rng(5)
-    compute = lambda x: aj.context_positions(encoding, params, x, np.arange(T), sizes)
-    shape = jax.eval_shape(compute, jax.ShapeDtypeStruct((B, T, N * H), jnp.float32)).shape
-    steps = draw.exponential(size=(shape[0], shape[2], shape[1], *shape[3:])) / 4
-    return jnp.asarray(np.cumsum(steps, axis=1), jnp.float32)
-
-
-def learned(encoding: aj.PositionEncoding, kv_heads: int = N) -> aj.EncodingParams | None:
-    """Parameters away from their initial value, which is often zero."""
-    draw = np.random.default_rng(1)
-    move = lambda x: x + jnp.asarray(0.5 * draw.normal(size=x.shape), x.dtype)
-    params = encoding.init(jax.random.key(0), aj.Sizes(model=N * H, heads=N, kv_heads=kv_heads, head_dim=H))
-    return jax.tree.map(move, params) if aj.learns(encoding) else None
-
-
-def forward(encoding, params, seq: Tokens, *, window=None, ends=None, implementation="dense"):
-    """The full forward; for encodings that look at the length, row t is that of the forward on the prefix that ends
-    with the chunk of t, at `ends[t]`. Later tokens are hidden by `k_valid`, so that one shape serves all prefixes."""
-    length = seq.q.shape[1]
-    valid = np.ones((1, length), bool) if seq.valid is None else seq.valid
-
-    def prefix(end):
-        seen = jnp.broadcast_to(valid & (jnp.arange(length) < end)[None], (B, length))
-        mask = aj.Mask(causal=True, window=window, k_valid=seen)
-        pos = heads_first(encoding, seq.pos)
-        options = dict(encoding=encoding, params=params, q_pos=pos, k_pos=pos, mask=mask)
-        return aj.attend(seq.q, seq.k, seq.v, **options, implementation=implementation)
-
-    if aj.Trait.LENGTH not in encoding.traits:
-        return prefix(length)
-    ends = jnp.arange(length) + 1 if ends is None else jnp.asarray(ends)
-    return jax.vmap(prefix)(ends)[jnp.arange(length), :, jnp.arange(length)].swapaxes(0, 1)
-
-
-def step(cache: aj.KVCache, params, now: Tokens, implementation="dense"):
-    """Append a chunk, then let its queries look."""
-    cache = cache.append(now.k, now.v, heads_first(cache.encoding, now.pos), params=params, valid=now.valid)
-    mask = aj.Mask(causal=True, window=cache.window)
-    options = dict(encoding=cache.encoding, params=params, mask=mask, implementation=implementation)
-    return cache, aj.attend(now.q, cache=cache, **options)
-
-
-def decode(cache: aj.KVCache, params, seq: Tokens, *, prefill=0, chunk=1, implementation="dense"):
-    """A first chunk of `prefill` tokens, then chunks of `chunk` in a `lax.scan`."""
-    outs, length = [], seq.q.shape[1]
-    if prefill:
-        cache, out = step(cache, params, seq.part(0, prefill), implementation)
-        outs.append(out)
-    steps = (length - prefill) // chunk
-    split = lambda x: jnp.moveaxis(x[:, prefill:].reshape(B, steps, chunk, *x.shape[2:]), 1, 0)
-    body = lambda cache, now: step(cache, params, now, implementation)
-    _, out = jax.lax.scan(body, cache, jax.tree.map(split, seq))
-    return jnp.concatenate([*outs, jnp.moveaxis(out, 0, 1).reshape(B, steps * chunk, N, H)], axis=1)
-
-
-def ends_of(prefill: int, chunk: int) -> np.ndarray:
-    """Where the chunk of each token ends."""
-    sizes = [prefill] * bool(prefill) + [chunk] * ((T - prefill) // chunk)
-    return np.repeat(np.cumsum(sizes), sizes)
+CAUSAL = Mask(causal=True)
 
 
-@pytest.fixture(autouse=True)
-def _small_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(dispatch.WITH_LSE, "chunked", functools.partial(blockwise, tiling=aj.Tiling(2, 3, heads=2)))
+def tokens(length=T, heads=N):
+    """Queries, keys or values."""
+    return np.sin(np.arange(B * length * heads * H, dtype=np.float32)).reshape(B, length, heads, H)
 
 
-def check(actual, expected, atol=3e-6):
-    assert np.all(np.isfinite(expected))
-    atol = 1e-12 if expected.dtype == np.float64 else atol
-    np.testing.assert_allclose(actual, expected, atol=atol, rtol=1e-5)
+def created(**change):
+    return KVCache.create(**{"batch": B, "capacity": T, "kv_heads": N, "head_dim": H} | change)
 
 
-def compare(encoding, *args, **options):
-    """Decoding and the full forward in one program. PaTH multiplies reflections, and products of chunks round otherwise than
-    those of the whole (in float32 by up to 4e-6, depending on the processor), so that it is compared in double precision."""
-    with jax.enable_x64(isinstance(encoding, aj.PaTH)):
-        compare_in(jnp.float64 if isinstance(encoding, aj.PaTH) else jnp.float32, encoding, *args, **options)
+def appended(cache, *sizes):
+    """The cache with chunks of these sizes, whose content does not matter."""
+    for size in sizes:
+        cache = cache.append(tokens(size, cache.k.shape[1]), tokens(size, cache.k.shape[1]))
+    return cache
 
 
-def compare_in(
-    dtype, encoding, kv_heads, seq, *, capacity=T + 1, window=None, prefill=0, chunk=1, implementation="dense"
-):
-    as_wide = lambda x: x.astype(dtype) if x.dtype == jnp.float32 else x
-    params, seq = jax.tree.map(as_wide, (learned(encoding, kv_heads), seq))
-    pos_dtype = jnp.int32 if seq.pos is None else seq.pos.dtype
-    seq = seq if seq.pos is not None else seq._replace(pos=contextual(encoding, kv_heads))
+def through(cache, x, *sizes, mask=CAUSAL, pos=None, valid=None, params=None):
+    """The output of attention of x over itself, chunk by chunk, and the cache."""
+    outs, at = [], 0
+    for size in sizes:
+        now = slice(at, at + size)
+        k_pos, seen = (None if array is None else array[..., now] for array in (pos, valid))
+        cache = cache.append(x[:, now], x[:, now], k_pos, params=params, valid=seen)
+        outs.append(attend(x[:, now], cache=cache, encoding=cache.encoding, params=params, mask=mask))
+        at += size
+    return jnp.concatenate(outs, 1), cache
 
-    @jit
-    def both(params, seq):
-        options = dict(heads=N, encoding=encoding, window=window, pos_dtype=pos_dtype)
-        cache = aj.KVCache.create(B, capacity, kv_heads, H, **options)
-        out = decode(cache, params, seq, prefill=prefill, chunk=chunk, implementation=implementation)
-        return out, forward(encoding, params, seq, window=window, ends=ends_of(prefill, chunk))
 
-    check(*both(params, seq))
+def assert_pairs(pairs, atol=3e-6):
+    for got, expected in pairs:
+        np.testing.assert_allclose(got, expected, atol=atol, rtol=1e-5)
 
 
-@pytest.mark.quick(
-    "rope",
-    "alibi",
-    "t5",
-    "fire",
-    "transformer_xl",
-    "cope",
-    "pope",
-    "fox",
-    "repo",
-    "selective_rope",
-    "ssmax",
-    "mrope",
-    "dape",
-    "stick_breaking",
-    "path",
-    "dynamic_ntk",
-    "xpos_cope_t5",
-)
-@pytest.mark.parametrize("name", ENCODINGS)
-def test_token_by_token_equals_the_full_forward(name):
-    compare(ENCODINGS[name], 2, tokens(2))
+# Contents
 
 
-@pytest.mark.quick("rope", "cope", "path", "long_rope_fire")
-@pytest.mark.parametrize("name", ENCODINGS)
-def test_a_ring_shorter_than_the_sequence_equals_a_window(name):
-    compare(ENCODINGS[name], 1, tokens(1), capacity=4, window=2, chunk=2)
+def test_left_padding_sees_and_adds_nothing():
+    """It may hold NaN. Without it, the first example is a shorter sequence."""
+    valid = np.arange(T) >= np.array([[3], [0]])
+    x = np.where(valid[:, :, None, None], tokens(), np.nan)
+    full = lambda x: attend(x, x, x, mask=CAUSAL)
+    run = lambda x: (through(created(), x, 5, 1, 2, valid=valid)[0], full(x[:1, 3:]), full(x[1:]))
+    out, first, second = compiled(run, x)
+    assert not out[0, :3].any()
+    assert_pairs([(out[:1, 3:], first), (out[1:], second)])
 
 
-@pytest.mark.quick("transformer_xl", "dynamic_ntk")
-@pytest.mark.parametrize("name", ["rope", "alibi", "kerple", "transformer_xl", "cope", "pope", "dynamic_ntk"])
-def test_prefill_and_chunks_equal_the_full_forward(name):
-    compare(ENCODINGS[name], 4, tokens(4), prefill=2, chunk=3, implementation="chunked")
+@pytest.mark.parametrize("kind", ["int32", "float32"])
+def test_positions_given_with_the_keys_are_those_of_the_queries(kind):
+    encoding, pos = aj.compose(RoPE(), ALiBi()), np.stack([np.arange(T) * 7, np.arange(T) ** 2])
+    pos = pos.astype("int32") if kind == "int32" else (pos / 4).astype("float32")
+    options = {"encoding": encoding, "q_pos": pos, "k_pos": pos, "mask": CAUSAL}
+    cache = lambda: created(encoding=encoding, pos_dtype=kind)
+    run = lambda x: (through(cache(), x, 5, 3, pos=pos)[0], attend(x, x, x, **options))
+    assert_pairs([compiled(run, tokens())])
 
 
-@pytest.mark.quick("cope", "long_rope")
-@pytest.mark.parametrize("name", ["fire", "cope", "long_rope", "xpos_cope_t5"])
-def test_the_smallest_ring_holds_a_window_and_a_token(name):
-    compare(ENCODINGS[name], 4, tokens(4), capacity=3, window=(2, 0), implementation="chunked")
+def test_positions_count_on_where_none_are_given():
+    def run():
+        cache = appended(created(encoding=aj.compose(RoPE(), ALiBi()), pos_dtype="float32"), 2, 1)
+        ring = appended(created(capacity=4, window=2), 2, 2, 1, 2)
+        return [(cache.k_pos, cache.last_positions()), (ring.k_pos, ring.last_positions())]
 
+    whole, ring = compiled(run)
+    assert [pos[0].ravel().tolist() for pos in whole[0]] == [[0, 1, 2, 0, 0, 0, 0, 0]] * 2
+    assert [pos.tolist() for pos in whole[1]] == [[[2], [2]]] * 2
+    assert ring[0][0][0].ravel().tolist() == [4, 5, 6, 3]
+    assert ring[1].tolist() == [[6], [6]]
 
-LEFT_PADDED = np.array([[False, False, False, True, True, True, True, True], [True] * T])
 
+def test_the_length_of_the_sequence_is_the_capacity_unless_given():
+    """DynamicNTK and LongRoPE map keys for good when they are appended, so that their frequencies may not change."""
+    encoding = RoPE(scaling=aj.DynamicNTK(4.0, original_length=4))
+    cached = lambda x, **length: through(created(capacity=20, encoding=encoding, **length), x, 5, 3)[0]
+    full = lambda x, length: attend(x, x, x, encoding=encoding, mask=CAUSAL, length=length)
+    pairs = compiled(lambda x: [(cached(x), full(x, 20)), (cached(x, length=6), full(x, 6))], tokens())
+    assert_pairs(pairs)
+    assert np.abs(pairs[0][0] - pairs[1][0]).max() > 1e-3
 
-@pytest.mark.quick("rope", "cope")
-@pytest.mark.parametrize("name", ["rope", "t5", "cope", "dynamic_ntk"])
-def test_left_padding_is_told_by_valid(name):
-    compare(ENCODINGS[name], 2, tokens(2, valid=jnp.asarray(LEFT_PADDED)), prefill=5)
 
-
-def test_padding_sees_and_adds_nothing():
-    seq = tokens(valid=jnp.asarray(LEFT_PADDED))
-    out = jit(lambda seq: decode(aj.KVCache.create(B, T, N, H), None, seq, prefill=5))(seq)
-    np.testing.assert_array_equal(out[0, :3], 0)
-    # Without its padding, the first example is a shorter sequence.
-    alone = jit(lambda q, k, v: aj.attend(q, k, v, mask=CAUSAL))(*(x[:1, 3:] for x in seq[:3]))
-    check(out[:1, 3:], alone)
-
-
-RANDOM = np.sort(np.random.default_rng(3).permuted(np.tile(np.arange(50), (B, 1)), axis=1)[:, :T], axis=1)
-
-
-@pytest.mark.quick("pope", "long_rope")
-@pytest.mark.parametrize("name", ["rope", "alibi", "fire", "transformer_xl", "pope", "long_rope"])
-def test_positions_given_with_the_keys_are_those_of_the_queries(name):
-    compare(ENCODINGS[name], 2, tokens(2, pos=jnp.asarray(RANDOM, jnp.int32)), prefill=5)
-
-
-@pytest.mark.parametrize("name", ["rope", "kerple"])
-def test_fractional_positions(name):
-    compare(ENCODINGS[name], 2, tokens(2, pos=jnp.asarray(RANDOM / 4, jnp.float32)), prefill=5)
-
-
-def test_a_cache_of_fractional_positions_counts_where_none_are_given():
-    encoding, seq = aj.RoPE(), tokens()
-    cache = aj.KVCache.create(B, T, N, H, encoding=encoding, pos_dtype=jnp.float32)
-    out = jit(lambda seq: decode(cache, None, seq, prefill=5))(seq)
-    check(out, jit(lambda seq: forward(encoding, None, seq))(seq))
-
-
-def test_a_ring_remembers_the_length_when_it_forgot_the_longest_position():
-    encoding = ENCODINGS["long_rope"]
-    pos = jnp.asarray([[0, 1, 9, 0, 1, 2, 3, 0], [0, 1, 2, 3, 0, 1, 2, 3]], jnp.int32)
-    compare(encoding, 2, tokens(2, pos=pos), capacity=3, window=2)
-    # The position of padding does not count.
-    pos, valid = pos.at[1, 0].set(40), jnp.ones((B, T), bool).at[1, 0].set(False)
-    compare(encoding, 2, tokens(2, pos=pos, valid=valid), capacity=3, window=2)
-
-
-def test_an_index_of_rank_one_serves_all_examples():
-    seq, cache = tokens(), aj.KVCache.create(B, T, N, H, encoding=aj.RoPE())
-    pos = np.arange(T) * 3
-    one = lambda pos: cache.append(seq.k, seq.v, pos).k
-    np.testing.assert_array_equal(jit(lambda: one(pos))(), jit(lambda: one(np.tile(pos, (B, 1))))())
-
-
-def test_keys_and_values_in_bfloat16_are_rounded_once_and_weights_to_their_type():
-    """Weights of a relative error 2^-8 move a mean of values by at most 2^-8 of the largest one."""
-    seq = tokens()
-    rounded = seq._replace(**{name: getattr(seq, name).astype(jnp.bfloat16).astype(jnp.float32) for name in "kv"})
-    cache = aj.KVCache.create(B, T, N, H, jnp.bfloat16)
-    out = jit(lambda seq: decode(cache, None, seq, prefill=5))(seq)
-    assert out.dtype == jnp.float32
-    check(out, jit(lambda seq: forward(aj.NoPE(), None, seq))(rounded), atol=2**-8 * np.abs(seq.v).max())
-
-
-def test_mapped_keys_in_bfloat16_lose_eight_bits_and_no_more():
-    seq, encoding = tokens(), aj.RoPE()
-    cache = aj.KVCache.create(B, T, N, H, jnp.bfloat16, encoding=encoding)
-    out = jit(lambda seq: decode(cache, None, seq, prefill=5))(seq)
-    check(out, jit(lambda seq: forward(encoding, None, seq))(seq), atol=0.02)
-
-
-def test_keys_of_xpos_in_float16_do_not_overflow():
-    """Its factors reach 2^64; the cache keeps the keys in the type that the encoding gives them."""
-    far, encoding = np.array([10_000]), aj.XPos()
-    q, k, v = (x[:, :1].astype(jnp.float16) for x in tokens()[:3])
-    cache = aj.KVCache.create(B, 1, N, H, jnp.float16, encoding=encoding)
-    assert (cache.k.dtype, cache.v.dtype) == (jnp.float32, jnp.float16)
-    out = aj.attend(q, cache=cache.append(k, v, far), encoding=encoding, mask=aj.Mask(causal=True))
-    np.testing.assert_array_equal(out, v)
-    assert aj.KVCache.create(B, 1, N, H, jnp.float16, encoding=aj.RoPE()).k.dtype == jnp.float16
-
-
-@pytest.mark.parametrize("name", ["rope", "dynamic_ntk", "cope"])
-def test_double_precision(x64, name):
-    encoding = ENCODINGS[name]
-    seq = jax.tree.map(lambda x: x.astype(jnp.float64), tokens())
-    params = jax.tree.map(lambda x: x.astype(jnp.float64), learned(encoding))
-    cache = aj.KVCache.create(B, T, N, H, jnp.float64, encoding=encoding)
-    out, full = jit(lambda seq: (decode(cache, params, seq), forward(encoding, params, seq)))(seq)
-    assert out.dtype == jnp.float64
-    np.testing.assert_allclose(out, full, rtol=1e-9, atol=1e-12)
+def test_sixteen_bits_are_kept_and_lose_eight_bits():
+    """Weights of a relative error of 2^-8 move a mean of values by at most 2^-8 of the largest one."""
+    rounded = tokens().astype(jnp.bfloat16).astype(np.float32)
+    full = lambda x: attend(x, rounded, rounded, mask=CAUSAL)
+    (out, cache), expected = compiled(lambda x: (through(created(dtype=jnp.bfloat16), x, 5, 3), full(x)), tokens())
+    assert (cache.k.dtype, cache.v.dtype, out.dtype) == ("bfloat16", "bfloat16", "float32")
+    assert_pairs([(out, expected)], atol=2**-8)
 
 
 @dataclasses.dataclass(frozen=True)
 class Stretched(aj.PositionEncoding):
-    """An encoding that learns how to map keys, as none of ours does."""
+    """An encoding that learns how to map keys, as none of ours that reads indices does."""
 
     def init(self, key, sizes):
-        return aj.EncodingParams(shared={"rate": jnp.full((sizes.head_dim,), 0.1)})
+        return {"rate": jnp.full((sizes.head_dim,), 0.1)}
 
     def map_k(self, p, k, pos):
-        return k * jnp.exp(-p.shared["rate"][None] * jnp.asarray(pos, jnp.float32)[:, None])
+        return k * jnp.exp(-p["rate"][None] * jnp.asarray(pos).astype(k.dtype)[:, None])
 
 
-@pytest.mark.parametrize("encoding", [Stretched(), aj.compose(aj.T5Bias(4, 8), Stretched())], ids=["alone", "composed"])
-def test_learned_maps_of_keys_need_their_parameters(encoding):
-    compare(encoding, 2, tokens(2))
-    seq, cache = tokens(), aj.KVCache.create(B, T, N, H, encoding=encoding)
-    with pytest.raises(ValueError, match=r"Stretched\(\).* learns how to map keys: pass params to append"):
-        cache.append(seq.k, seq.v)
+@pytest.mark.parametrize(
+    "whole", [lambda part: part, lambda part: aj.compose(ALiBi(), part)], ids=["alone", "composed"]
+)
+def test_learned_maps_of_keys_need_their_parameters(whole):
+    encoding, params = whole(Stretched()), {"rate": np.float32([0.1, 0.2, 0.3, 0.4])}
+    params = params if encoding == Stretched() else ({}, params)
+    full = lambda x: attend(x, x, x, encoding=encoding, params=params, mask=CAUSAL)
+    cached = lambda x: through(created(encoding=encoding), x, 5, 3, params=params)[0]
+    assert_pairs([compiled(lambda x: (cached(x), full(x)), tokens())])
+    with pytest.raises(ValueError, match=r"Stretched\(\).* learns parameters: pass params="):
+        jax.eval_shape(lambda: appended(created(encoding=encoding), T))
+
+
+def test_queries_with_an_index_of_their_own_see_what_the_mask_says():
+    """One query is causal because it is the last token, unless it is told where it stands. Slots of a ring are in no order."""
+
+    def run(x):
+        cache, q = created().append(x, x), x[:, 3:4]
+        pairs = [(attend(q, cache=cache, mask=Mask(q_index=np.array([3]))), attend(q, x, x))]
+        pairs += [(attend(q, cache=cache, mask=Mask(k_index=np.arange(T) + 3)), attend(q, x, x))]
+        ring, mask = created(capacity=3, window=2), Mask(causal=True, window=2)
+        for t in range(5):
+            ring = ring.append(x[:, t : t + 1], x[:, t : t + 1])
+        # Token 3 is in slot 0, token 4 in slot 1, token 2 in slot 2.
+        weights = aj.attention_weights(x[:, :5], x[:, :5], mask=mask)[:, :, 4, np.array([3, 4, 2])]
+        return [*pairs, (aj.attention_weights(x[:, 4:5], cache=ring, mask=mask)[:, :, 0], weights)]
+
+    assert_pairs(compiled(run, tokens()))
+
+
+# A step
 
 
 def test_compiles_once_and_reuses_the_memory():
-    seq, encoding, traced = tokens(), aj.RoPE(), []
-
-    def counted(cache, now):
-        traced.append(now)
-        return step(cache, None, now)
-
-    # As a user would compile it, with all optimisations.
-    decode_step = jax.jit(counted, donate_argnums=0)
-    cache, outs = aj.KVCache.create(B, T, N, H, encoding=encoding), []
-    for t in range(T):
+    """With all optimisations, as a user would compile it."""
+    x, traced = tokens(4), []
+    decode_step = jax.jit(lambda cache, now: traced.append(now) or through(cache, now, 1), donate_argnums=0)
+    cache, outs = created(encoding=RoPE()), []
+    for t in range(4):
         before = cache
-        cache, out = decode_step(cache, seq.part(t, t + 1))
+        out, cache = decode_step(cache, x[:, t : t + 1])
         assert before.k.is_deleted()
         assert before.v.is_deleted()
         outs.append(out)
     assert len(traced) == 1
-    check(jnp.concatenate(outs, 1), jit(lambda seq: forward(encoding, None, seq))(seq))
+    full = compiled(lambda x: attend(x, x, x, encoding=RoPE(), mask=CAUSAL), x)
+    assert_pairs([(np.concatenate(outs, 1), full)])
 
 
-def test_vmap_over_caches_of_different_fill():
-    seq, encoding = tokens(), aj.RoPE()
-    empty = aj.KVCache.create(B, T, N, H, encoding=encoding)
-    append = jit(lambda cache, now: step(cache, None, now))
-    few, many = append(empty, seq.part(0, 3))[0], append(empty, seq.part(0, 5))[0]
-    both = jax.tree.map(lambda *x: jnp.stack(x), few, many)
-    now = jax.tree.map(lambda *x: jnp.stack(x), seq.part(3, 4), seq.part(5, 6))
-    _, out = jit(jax.vmap(lambda cache, now: step(cache, None, now)))(both, now)
-    full = jit(lambda seq: forward(encoding, None, seq))(seq)
-    check(out, jnp.stack([full[:, 3:4], full[:, 5:6]]))
+def test_vmap_over_caches_of_different_fill_and_gradients():
+    def caches(x):
+        few, many = (through(created(encoding=RoPE()), x, n)[1] for n in (3, 5))
+        both = jax.tree.map(lambda *x: jnp.stack(x), few, many)
+        return jax.vmap(lambda cache, now: through(cache, now, 1)[0])(both, jnp.stack([x[:, 3:4], x[:, 5:6]]))
+
+    def full(x):
+        out = attend(x, x, x, encoding=RoPE(), mask=CAUSAL)
+        return jnp.stack([out[:, 3:4], out[:, 5:6]])
+
+    value = lambda f: jax.value_and_grad(lambda x: (jnp.sin(out := f(x)).sum(), out), has_aux=True)
+    got, expected = compiled(lambda x: (value(caches)(x), value(full)(x)), jnp.asarray(tokens()))
+    assert_pairs(zip(jax.tree.leaves(got), jax.tree.leaves(expected), strict=True))
 
 
-def test_gradients_flow_through_the_cache():
-    seq, encoding = tokens(), aj.RoPE()
-    cache = aj.KVCache.create(B, T, N, H, encoding=encoding)
-    loss = lambda run: jit(jax.grad(lambda seq: jnp.sum(jnp.sin(run(seq)))))
-    by_steps = loss(lambda seq: decode(cache, None, seq, prefill=5))(seq)
-    jax.tree.map(check, by_steps, loss(lambda seq: forward(encoding, None, seq))(seq))
+@pytest.mark.parametrize("window", [None, 3])
+def test_decoding_step_by_step_waits_for_no_device(window):
+    """The count of tokens is a number of NumPy, and nothing but it is read: all arrays of JAX may be unknown."""
+    empty = created(encoding=RoPE(), capacity=5, window=window)
+
+    def steps(arrays, x):
+        cache = dataclasses.replace(empty, **arrays)
+        for t in range(3):
+            _, cache = through(cache, x[:, t : t + 1], 1, mask=Mask(causal=True, window=window))
+            assert isinstance(cache.index, np.ndarray | np.generic)
+            assert cache.index == t + 1
+
+    jax.eval_shape(steps, {name: getattr(empty, name) for name in ("k", "v", "k_pos", "valid")}, tokens())
 
 
-@pytest.mark.parametrize("mask", [{"q_index": np.array([3])}, {"k_index": np.arange(T) + 3}], ids=["query", "keys"])
-def test_one_query_with_an_index_of_its_own_sees_what_the_mask_says(mask):
-    """It was causal all the same, and a query at index 3 of 8 did not see the keys after it."""
-    seq, mask = tokens(), aj.Mask(**mask)
-    cache = aj.KVCache.create(B, T, N, H).append(seq.k, seq.v)
-    out, full = jit(lambda q, cache: (aj.attend(q, cache=cache, mask=mask), aj.attend(q, seq.k, seq.v)))(
-        seq.q[:, 3:4], cache
-    )
-    check(out, full)
+@pytest.mark.slow
+@pytest.mark.parametrize(("encoding", "kv_heads", "window", "batch"), [(RoPE(), 2, None, 2), (XPos(), 4, 20, 1)])
+def test_a_step_copies_no_array_as_large_as_the_cache(encoding, kv_heads, window, batch):
+    """Many tokens through a cache in one compiled loop, with all optimisations."""
+    optimized = {"xla_backend_optimization_level": 3, "xla_llvm_disable_expensive_passes": False}
+    if jax.__version_info__ < (0, 11):
+        optimized["xla_cpu_use_fusion_emitters"] = True
+    cache = created(batch=batch, capacity=64, kv_heads=kv_heads, heads=N, encoding=encoding, window=window)
+    new = lambda heads: jax.ShapeDtypeStruct((5, batch, 1, heads, H), jnp.float32)
+
+    def step(cache, now):
+        cache = cache.append(now[1], now[1])
+        return cache, attend(now[0], cache=cache, encoding=encoding, mask=Mask(causal=True, window=window))
+
+    def moved(program, *given):
+        """Copies and transpositions of as many numbers as the cache has inside the loop, fused ones too."""
+        text = jax.jit(program, donate_argnums=0, compiler_options=optimized).lower(*given).compile().as_text()
+        inside = text.replace(text[text.index("\nENTRY") :], "")
+        shapes = re.findall(r"= \w+\[([\d,]+)\]\S* (?:copy|transpose|reverse|concatenate|scatter)\(", inside)
+        return [shape for shape in shapes if math.prod(map(int, shape.split(","))) >= cache.k.size]
+
+    assert moved(lambda cache, now: jax.lax.scan(step, cache, now), cache, (new(N), new(kv_heads))) == []
+    assert moved(lambda x: jax.lax.scan(lambda x, _: (x.swapaxes(0, 1) + 1.0, ()), x, length=5)[0], jnp.ones((99, 99)))
 
 
-def test_weights_of_a_cache_are_in_the_order_of_its_slots():
-    seq, cache = tokens(), aj.KVCache.create(B, 3, N, H, window=2)
-    mask = aj.Mask(causal=True, window=2)
+@pytest.mark.parametrize("platform", ["tpu", "cpu"])
+def test_writing_into_a_cache_is_conditional_on_a_cpu_alone(platform):
+    """There XLA would copy the cache otherwise; on an accelerator a condition would cost time."""
+    cache, new = created(encoding=RoPE()), jax.ShapeDtypeStruct((2, 1, N, H), jnp.float32)
+    program = jax.jit(lambda cache, new: cache.append(new, new)).trace(cache, new)
+    text = program.lower(lowering_platforms=(platform,)).as_text()
+    # Two are of constants: the platform, and what is left of the choice by it.
+    assert text.count("stablehlo.case") == (3 if platform == "cpu" else 2)
 
-    @jit
-    def both(seq):
-        ring = functools.reduce(
-            lambda cache, t: cache.append(seq.k[:, t : t + 1], seq.v[:, t : t + 1]), range(5), cache
-        )
-        full = aj.attention_weights(seq.q[:, :5], seq.k[:, :5], mask=mask)
-        return aj.attention_weights(seq.q[:, 4:5], cache=ring, mask=mask), full
 
-    ring, full = both(seq)
-    # Token 3 is in slot 0, token 4 in slot 1, token 2 in slot 2.
-    check(ring[:, :, 0], full[:, :, 4, [3, 4, 2]])
+# Tokens beyond the capacity
+
+
+def test_overflow_is_an_error_where_it_is_known():
+    for sizes, message in (((4, 3), "holds 4 of 6 tokens; 3 more"), ((8,), "of 6 tokens; 8 more")):
+        with pytest.raises(ValueError, match=message):
+            jax.eval_shape(lambda sizes=sizes: appended(created(capacity=6), *sizes))
+
+
+HIDING = {
+    "itself": Mask(window=(0, 0)),
+    "k_valid": Mask(causal=True, k_valid=np.arange(6) > 2),
+    "nobody": Mask(k_valid=np.zeros(6, bool)),
+}
+
+
+@pytest.mark.parametrize("way", ["dense", Tiling(2, 3), "xla"], ids=["dense", "tiles", "xla"])
+def test_overflow_is_nan_where_it_is_traced(way):
+    """Whatever the mask hides: output, weights, log-sum-exp and, where the mask shows anything, gradients."""
+    q, full = tokens(1), jax.eval_shape(lambda: created(capacity=6))
+    full = jax.tree.map(lambda x: jnp.ones(x.shape, x.dtype), full)
+
+    def results(index):
+        cache, found = dataclasses.replace(full, index=index), {}
+        for name, mask in HIDING.items():
+            out, pull = jax.vjp(lambda q, mask=mask: attend(q, cache=cache, mask=mask, implementation=way), q)
+            found[name] = [out] if way != "dense" and name != "k_valid" else [out, pull(jnp.ones_like(out))]
+            if way == "dense":
+                found[name] += [aj.attention_weights(q, cache=cache, mask=mask)]
+            if way != "xla":
+                found[name] += aj.attend_with_lse(q, cache=cache, mask=mask, implementation=way)
+        return found
+
+    # With all optimisations, because they are what loses a NaN.
+    run = jax.jit(results)
+    assert not any(np.isnan(x).any() for x in jax.tree.leaves(run(jnp.int32(6))))
+    for name, found in run(jnp.int32(7)).items():
+        assert all(np.isnan(x).all() for x in jax.tree.leaves(found)), name
+
+
+def test_a_loop_that_appends_too_much_ends_in_nan():
+    """Its count is an array of JAX, which is not read: one more token is still no error, and still NaN."""
+
+    def body(cache, new):
+        cache = cache.append(new, new)
+        return cache, attend(new, cache=cache, mask=CAUSAL)
+
+    pairs = np.moveaxis(tokens().reshape(B, T // 2, 2, N, H), 1, 0)
+    _, out = jax.jit(lambda pairs: jax.lax.scan(body, created(capacity=4), pairs))(pairs)
+    assert np.isfinite(out[:2]).all()
+    assert np.isnan(out[2:]).all()
+
+
+# Mistakes
+
+
+def reads(*sizes, queries=1, mask=CAUSAL, encoding=NoPE(), **change):
+    """Attention to a cache that holds chunks of these sizes."""
+    cache = appended(created(**{"capacity": 6} | change), *sizes)
+    return attend(tokens(queries), cache=cache, mask=mask, encoding=encoding)
+
+
+def appends(size, **change):
+    cache = created(capacity=6, window=2, encoding=XPos())
+    return cache.append(**{"k": tokens(size), "v": tokens(size)} | change)
+
+
+def of_heads(encoding, **change):
+    """Positions of four query heads, appended with two key heads."""
+    k = np.zeros((B, 3, 2, H), np.float32)
+    return created(kv_heads=2, encoding=encoding, **change).append(k, k, np.zeros((B, 4, 3), np.float32))
+
+
+MISTAKES = [
+    (lambda: reads(1, capacity=5, window=(2, 0)), "a window of 2.*window <= 2"),
+    (lambda: reads(1, capacity=5, window=2, mask=Mask(True, 3)), "window of 2.*window=3"),
+    (lambda: reads(1, capacity=5, window=2, mask=Mask(window=(None, 0))), "window of 2"),
+    (lambda: reads(1, capacity=5, window=2, mask=Mask(True, 2, first=1)), "no first keys"),
+    (lambda: reads(1, 1, 1, capacity=3, window=2, queries=2, mask=Mask(True, 2)), "2 queries.*at least 4, got 3"),
+    (lambda: reads(2, queries=3), "3 queries, the cache holds 2 tokens"),
+    (lambda: reads(2, encoding=RoPE(theta=500.0)), r"keys for NoPE\(\), attend got encoding=RoPE\(theta=500"),
+    (lambda: reads(2, kv_heads=2), r"q must have shape \(2, T, 2, 4\).*got \(2, 1, 4, 4\)"),
+    (lambda: attend(tokens(), tokens(), tokens(), cache=created()), "k, v and k_pos come from it"),
+    (lambda: attend(tokens(1)), "needs k and v, or a cache"),
+    (lambda: created(batch=0), "batch must be at least 1, got 0"),
+    (lambda: created(capacity=-1), "capacity must be at least 1, got -1"),
+    (lambda: created(kv_heads=2.5), "kv_heads must be an integer, got 2.5"),
+    (lambda: created(head_dim=True), "head_dim must be an integer, got True"),
+    (lambda: created(heads=6), "multiple of kv_heads=4, got 6"),
+    (lambda: created(length=0), "length must be at least 1, got 0"),
+    (lambda: created(head_dim=5, encoding=RoPE()), "even, got 5"),
+    (lambda: created(encoding=RoPE), r"such as RoPE\(\), got <class"),
+    (lambda: created(dtype=jnp.int8), "floating type, got int8"),
+    (lambda: created(pos_dtype=jnp.bfloat16), "int32 or float32, got bfloat16"),
+    (lambda: created(window=8), "at least 9, got 8"),
+    (lambda: created(window=-1), "window must be .* got -1"),
+    (lambda: created(window=2, encoding=CoPE()), "CoPE.*leave window out"),
+    (lambda: appends(2, k=np.zeros((B, 2, N, H + 1), np.float32)), r"\(2, T, 4, 4\).* got k \(2, 2, 4, 5\)"),
+    (lambda: appends(2, v=tokens(3)), r"got k \(2, 2, 4, 4\) and v \(2, 3, 4, 4\)"),
+    (lambda: appends(0), r"T >= 1, got k \(2, 0, 4, 4\)"),
+    (lambda: appends(2, k_pos=np.arange(3)), r"k_pos .*\(2,\), \(2, 2\).* got \(3,\)"),
+    (lambda: appends(2, k_pos=np.array([0.5, 1.5])), "k_pos is float32 .*pos_dtype=int32"),
+    (lambda: appends(2, k_pos=np.array([0, 2**31])), "k_pos must fit int32.*2147483648"),
+    (lambda: appends(2, k_pos=np.array([[0, 1], [0, 20_000]])), "XPos.*0..20000"),
+    (lambda: appends(2, valid=np.ones((B, 3), bool)), r"valid .*\(2,\) or \(2, 2\), got bool\(2, 3\)"),
+    (lambda: appends(2, valid=np.ones(2)), "valid must be boolean .* float64"),
+    (lambda: appends(5), "5 tokens with window 2 .*at least 7, the cache has 6"),
+    (lambda: of_heads(FoX()), r"k_pos .*got \(2, 4, 3\)"),
+    (lambda: of_heads(ALiBi(), heads=4, pos_dtype="float32"), "a row per head"),
+]
+
+
+@pytest.mark.parametrize(("call", "message"), MISTAKES, ids=[message for _, message in MISTAKES])
+def test_mistakes_are_told_while_tracing(call, message):
+    with pytest.raises(ValueError, match=message):
+        jax.eval_shape(call)
+    jax.eval_shape(lambda: of_heads(FoX(), heads=4))

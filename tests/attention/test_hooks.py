@@ -1,273 +1,285 @@
-"""The contract of hooks: what one returns in another shape or type is an error that names encoding, hook, what came and what
-is allowed, raised while tracing, in every implementation.
+"""Encodings of others: what hooks get and may return, which parameters reach which head, and what is refused, in every
+implementation and while tracing.
 """
 
 import dataclasses
-from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from attnjax import (
-    EncodingParams,
-    KVCache,
-    Mask,
-    PositionEncoding,
-    RoPE,
-    SequentialScore,
-    Tiling,
-    Trait,
-    attend,
-    compose,
-    context_positions,
-)
-from tests.attention.toys import SIZES, H, K, N, drawn
+import attnjax as aj
+from attnjax import ALiBi, CoPE, Kerple, KVCache, Mask, PositionEncoding, RoPE, Sizes, T5Bias, Tiling, attend, compose
+from tests.attention.matrix import compiled
 
-T = 6
+B, T, N, K, H = 2, 6, 4, 2, 8
+SIZES, CAUSAL = Sizes(N * H, N, K, H), Mask(causal=True)
 WAYS = {"dense": "dense", "tiles": Tiling(4, 3)}
-IMPLEMENTATIONS = pytest.mark.parametrize("implementation", WAYS.values(), ids=WAYS)
+IMPLEMENTATIONS = pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
 
 
-@dataclasses.dataclass(frozen=True)
-class Map(PositionEncoding):
-    """Queries and keys as two functions make them."""
-
-    of_q: Callable[[Any], Any]
-    of_k: Callable[[Any], Any]
-
-    def __repr__(self):
-        return "Map"
-
-    def map_q(self, p, q, pos):
-        return self.of_q(q)
-
-    def map_k(self, p, k, pos):
-        return self.of_k(k)
+def drawn(dtype="float32"):
+    random = np.random.default_rng(0)
+    return tuple(random.normal(size=(B, T, heads, H)).astype(dtype) for heads in (N, K, K))
 
 
-@dataclasses.dataclass(frozen=True)
-class Bias(PositionEncoding):
-    """A bias as a function makes it of distances."""
-
-    of: Callable[[Any], Any]
-
-    def __repr__(self):
-        return "Bias"
-
-    def bias(self, p, n):
-        return self.of(n)
+def toy(*, whole_table=False, width=None, **hooks):
+    """An encoding whose hooks are functions of the array that they get, of the logits in `score`."""
+    of = lambda f: lambda self, p, x, *rest: f(getattr(x, "logits", x))
+    body = {name: of(f) for name, f in hooks.items()} | {"whole_table": whole_table}
+    body["features"] = lambda self, sizes: () if width is None else (width,)
+    return dataclasses.dataclass(frozen=True)(type("Toy", (PositionEncoding,), body))()
 
 
-@dataclasses.dataclass(frozen=True)
-class Score(PositionEncoding):
-    """Logits as a function makes them of others, of one head or of all."""
-
-    of: Callable[[Any], Any]
-    all_heads: bool = False
-
-    def __repr__(self):
-        return "Score"
-
-    @property
-    def traits(self):
-        return super().traits | Trait.ALL_HEADS if self.all_heads else super().traits
-
-    def score(self, p, tile):
-        return self.of(tile.logits)
+def refused(message, call, *arrays):
+    """The call is refused while tracing, by one sentence."""
+    with pytest.raises(ValueError, match=message) as told:
+        jax.eval_shape(call, *arrays)
+    assert "\n" not in str(told.value).partition("\n----")[0]
 
 
-@dataclasses.dataclass(frozen=True)
-class State(SequentialScore):
-    """Logits as they are, and a state as a function makes it of the one before."""
-
-    of: Callable[[Any], Any]
-    logits: Callable[[Any], Any] = lambda x: x
-
-    def __repr__(self):
-        return "State"
-
-    def carry(self, p, q):
-        return {"sum": jnp.zeros(q.shape[0], q.dtype)}
-
-    def score(self, p, tile, carry=None):
-        return self.logits(tile.logits), self.of(carry)
-
-
-same = lambda x: x
 WRONG = [
     # Maps of q [T,H] and k [S,H] of one head.
-    (Map(lambda q: q[:3], same), r"Map: the hook map_q must return an array of shape \[6, any\], got \[3, 8\]"),
-    (Map(lambda q: q[None], same), r"Map: the hook map_q must return an array of shape \[6, any\], got \[1, 6, 8\]"),
-    (Map(same, lambda k: k.sum(0)), r"Map: the hook map_k must return an array of shape \[6, any\], got \[8\]"),
-    (Map(lambda q: None, same), r"Map: the hook map_q must return an array of shape \[6, any\], got NoneType"),
-    (Map(lambda q: 1.0, same), r"Map: the hook map_q must return an array of shape \[6, any\], got float"),
-    (Map(lambda q: (q, q), same), r"Map: the hook map_q must return an array of shape \[6, any\], got tuple"),
-    (Map(same, lambda k: k.astype(int)), "Map: the hook map_k must return floating numbers, got int32"),
-    (Map(lambda q: q > 0, same), "Map: the hook map_q must return floating numbers, got bool"),
-    (Map(lambda q: jax.lax.complex(q, q), same), "Map: the hook map_q must return floating numbers, got complex64"),
-    (Map(lambda q: q[:, :4], same), "Map: map_q and map_k must return the same number of channels, got 4 and 8"),
-    (
-        Map(same, lambda k: jnp.concatenate([k, k], 1)),
-        "Map: map_q and map_k must return the same number of channels, got 8 and 16",
-    ),
-    # Biases like the distances.
-    (Bias(lambda n: jnp.zeros(())), r"Bias: the hook bias must return an array of shape \[\d+(, \d+)?\], got \[\]"),
-    (Bias(lambda n: n.astype(jnp.float32)[..., None]), r"Bias: the hook bias must return an array of shape \[\d+"),
-    (Bias(lambda n: 0.0), r"Bias: the hook bias must return an array of shape \[.*\], got float"),
-    (Bias(lambda n: -n), "Bias: the hook bias must return floating numbers, got int32"),
+    (toy(map_q=lambda q: q[:3]), r"map_q .*\[6, any\], got \[3, 8\]"),
+    (toy(map_q=lambda q: q[None]), r"map_q .*\[6, any\], got \[1, 6, 8\]"),
+    (toy(map_k=lambda k: k.sum(0)), r"map_k .*\[6, any\], got \[8\]"),
+    (toy(map_q=lambda q: None), r"map_q .*\[6, any\], got NoneType"),
+    (toy(map_q=lambda q: 1.0), r"map_q .*\[6, any\], got float"),
+    (toy(map_q=lambda q: (q, q)), r"map_q .*\[6, any\], got tuple"),
+    (toy(map_k=lambda k: k.astype(int)), "map_k .*floating.*int32"),
+    (toy(map_q=lambda q: q > 0), "map_q .*floating.*bool"),
+    (toy(map_q=lambda q: jax.lax.complex(q, q)), "map_q .*floating.*complex64"),
+    (toy(map_q=lambda q: q[:, :4]), "map_q and map_k .*4 and 8"),
+    (toy(map_k=lambda k: jnp.concatenate([k, k], 1)), "map_q and map_k .*8 and 16"),
+    # Biases like the distances, which are a vector where positions are consecutive.
+    (toy(bias=lambda n: jnp.zeros(())), r"bias .*\[\d+(, \d+)?\], got \[\]"),
+    (toy(bias=lambda n: n[..., None]), r"bias .*\[\d+"),
+    (toy(bias=lambda n: 0.0), "bias .*got float"),
+    (toy(bias=lambda n: n.astype(int)), "bias .*floating.*int32"),
     # Logits [t,s] of a tile of one head, or [N,t,s] of all.
-    (Score(lambda x: x.T[:, :2]), r"Score: the hook score must return an array of shape \[\d, \d\], got \[\d, 2\]"),
-    (Score(lambda x: x[0]), r"Score: the hook score must return an array of shape \[\d, \d\], got \[\d\]"),
-    (Score(lambda x: x > 0), "Score: the hook score must return floating numbers, got bool"),
-    (Score(lambda x: (x, x)), r"Score: the hook score must return an array of shape \[\d, \d\], got tuple"),
-    (
-        Score(lambda x: x.sum(0), all_heads=True),
-        rf"Score: the hook score must return an array of shape \[{N}, \d, \d\], got \[\d, \d\]",
-    ),
-    # A state like that of `carry`.
-    (
-        State(lambda s: {"sum": s["sum"][:1]}),
-        r"State: the hook score must return a state like that of carry, .*, got .*\(1,\)",
-    ),
-    (
-        State(lambda s: {"total": s["sum"]}),
-        "State: the hook score must return a state like that of carry, .*'sum'.*'total'",
-    ),
-    (State(lambda s: ()), r"State: the hook score must return a state like that of carry, .*'sum'.*, got \(\)"),
-    (State(same, lambda x: x[:, :1]), r"State: the hook score must return an array of shape \[\d, \d\], got \[\d, 1\]"),
+    (toy(score=lambda x: x.T[:, :2]), r"score .*\[\d, \d\], got \[\d, 2\]"),
+    (toy(score=lambda x: x[0]), r"score .*\[\d, \d\], got \[\d\]"),
+    (toy(score=lambda x: x > 0), "score .*floating.*bool"),
+    (toy(score=lambda x: (x, x)), "score .*got tuple"),
+    (compose(RoPE(), toy(score=lambda x: x[0])), r"^Toy\(\): the hook score"),
+    (toy(score=lambda x: x.sum(0), whole_table=True), r"score .*\[4, 6, 6\], got \[6, 6\]"),
 ]
 
 
 @IMPLEMENTATIONS
-@pytest.mark.parametrize(("encoding", "message"), WRONG, ids=[f"{e}: {m[-30:]}" for e, m in WRONG])
-def test_what_hooks_may_not_return(encoding, message, implementation):
-    run = lambda q, k, v: attend(q, k, v, encoding=encoding, implementation=implementation)
-    with pytest.raises(ValueError, match=message):
-        jax.eval_shape(run, *drawn(T, dtype="float32"))
-
-
-@pytest.mark.parametrize(
-    ("hook", "encoding"), [("map_q", Map(lambda q: q[:3], same)), ("score", Score(lambda x: x[0]))]
-)
-def test_a_part_of_a_composition_is_told_with_the_whole(hook, encoding):
-    """Where the parts are, a reader of the sentence sees."""
-    both = compose(RoPE(), encoding)
-    with pytest.raises(ValueError, match=rf"Compose\(parts=\(RoPE.*{encoding}\)\): the hook {hook} must return"):
-        jax.eval_shape(lambda *arrays: attend(*arrays, encoding=both), *drawn(T, dtype="float32"))
+@pytest.mark.parametrize(("encoding", "message"), WRONG, ids=[message[-24:] for _, message in WRONG])
+def test_what_hooks_may_not_return(encoding, message, way):
+    way = "dense" if getattr(encoding, "whole_table", False) else way
+    refused(message, lambda *x: attend(*x, encoding=encoding, implementation=way), *drawn())
 
 
 @IMPLEMENTATIONS
-@pytest.mark.parametrize(
-    "encoding",
-    [
-        Map(lambda q: jnp.concatenate([q, q], 1), lambda k: jnp.concatenate([k, jnp.zeros_like(k)], 1)),
-        Map(lambda q: q.astype(jnp.bfloat16), lambda k: k.astype(jnp.bfloat16)),
-        Score(lambda x: x.astype(jnp.bfloat16)),
-        State(lambda s: {"sum": s["sum"].astype(jnp.bfloat16)}),
-    ],
-    ids=["wider", "maps in 16 bits", "a score in 16 bits", "a state in 16 bits"],
-)
-def test_what_hooks_may_return(encoding, implementation):
-    """Any number of channels, as long as queries and keys agree, and any floating type."""
-    q, k, v = drawn(T, dtype="float32")
-    out = attend(q, k, v, encoding=encoding, implementation=implementation)
-    assert (out.shape, out.dtype) == (q.shape, q.dtype)
-    np.testing.assert_allclose(out, attend(q, k, v), atol=0.05)
+def test_what_hooks_may_return(way):
+    """Any number of channels, as long as queries and keys agree, and any floating type; they get float32 and float64."""
+    seen, half = [], lambda x: seen.append(x.dtype.name) or x.astype(jnp.bfloat16)
+    double = lambda x: jnp.concatenate([x, x], 1)
+    encodings = [
+        toy(map_q=double, map_k=lambda k: jnp.concatenate([k, jnp.zeros_like(k)], 1)),
+        toy(map_q=half, map_k=half),
+        toy(score=half),
+        toy(bias=lambda n: half(0 * n)),
+    ]
+    run = lambda *x: [attend(*x, encoding=encoding, implementation=way) for encoding in encodings]
+    q, k, v = drawn()
+    plain, *outs = compiled(lambda *x: [attend(*x, implementation="dense"), *run(*x)], q, k, v)
+    for out in outs:
+        assert (out.shape, out.dtype) == (q.shape, q.dtype)
+        np.testing.assert_allclose(out, plain, atol=0.05)
+    jax.eval_shape(run, *drawn(jnp.bfloat16))
+    assert set(seen) == {"float32"}
+    with jax.enable_x64(True):
+        assert {out.dtype.name for out in jax.eval_shape(run, *drawn("float64"))} == {"float64"}
+    assert set(seen) == {"float32", "float64"}
 
 
 def test_the_contract_holds_in_a_cache():
     """`map_k` runs when keys are appended, `map_q` and the scores when they are read."""
-    q, k, v = drawn(T, dtype="float32")
-    with pytest.raises(ValueError, match="Map: the hook map_k must return floating numbers, got int32"):
-        KVCache.create(2, T, K, H, encoding=Map(same, lambda k: k.astype(int)))
-    encoding = Map(lambda q: q[:, :4], same)
-    cache = KVCache.create(2, T, K, H, encoding=encoding).append(k, v)
-    with pytest.raises(ValueError, match="map_q and map_k must return the same number of channels, got 4 and 8"):
-        attend(q, cache=cache, encoding=encoding, mask=Mask(causal=True))
+    create = lambda **hooks: KVCache.create(B, T, K, H, heads=N, encoding=toy(**hooks))
+    refused("map_k .*floating.*int32", lambda: create(map_k=lambda k: k.astype(int)))
 
+    def read(q, k, v):
+        cache = create(map_q=lambda q: q[:, :4]).append(k, v)
+        return attend(q, cache=cache, encoding=cache.encoding, mask=CAUSAL)
 
-@dataclasses.dataclass(frozen=True)
-class Context(PositionEncoding):
-    """Positions as a function makes them of x [T,D], of one axis or more."""
-
-    of: Callable[[Any], Any]
-    axes: bool = False
-
-    def __repr__(self):
-        return "Context"
-
-    @property
-    def traits(self):
-        return super().traits | Trait.AXES if self.axes else super().traits
-
-    def context(self, p, x, pos, before):
-        return self.of(x)
-
-    def bias(self, p, n):
-        return -n
+    refused("map_q and map_k .*4 and 8", read, *drawn())
 
 
 @pytest.mark.parametrize(
     ("encoding", "message"),
     [
-        (Context(lambda x: x[:3, 0]), r"Context: the hook context must return .* \[T\] = \(6,\).*; got \(3,\)"),
-        (Context(lambda x: x), r"Context: the hook context must return .* or \[T, F\] with Trait.AXES; got \(6, 32\)"),
-        (
-            Context(lambda x: x[:, 0], axes=True),
-            r"must return .* \[T, F\] = \(6, F\), because it has Trait.AXES; got \(6,\)",
-        ),
+        (toy(context=lambda x: x[:3, 0], bias=lambda n: -n), r"context .*\(6,\).*got \(3,\)"),
+        (toy(context=lambda x: x, bias=lambda n: -n), r"context .*\(6,\).*got \(6, 32\)"),
+        (toy(context=lambda x: x[:, 0], map_q=lambda q: q, width=3), r"context .*\(6, 3\).*got \(6,\)"),
     ],
 )
-def test_positions_of_content_have_one_number_per_token(encoding, message):
-    with pytest.raises(ValueError, match=message):
-        context_positions(encoding, None, jnp.zeros((2, T, N * H)), np.arange(T), SIZES)
+def test_positions_of_content_have_one_number_per_token_or_those_of_features(encoding, message):
+    x = np.zeros((B, T, N * H), np.float32)
+    refused(message, lambda x: aj.context_positions(encoding, None, x, np.arange(T), SIZES), x)
 
 
-def test_parameters_reach_the_hooks_of_their_head():
-    """`p.head` by query head, `p.kv_head` by key head, `p.shared` for all; `map_k` sees no head."""
-    seen = {}
-
-    class Asks(PositionEncoding):
-        def constants(self, sizes, length=None):
-            of = lambda heads: np.arange(heads, dtype=np.float32)
-            return EncodingParams({"h": of(sizes.heads)}, {"k": of(sizes.kv_heads)}, {"s": np.float32(7)})
-
-        def map_q(self, p, q, pos):
-            seen["map_q"] = jax.tree.map(jnp.shape, p)
-            return jnp.zeros_like(q) + p.head["h"] + 10 * p.kv_head["k"]
-
-        def map_k(self, p, k, pos):
-            seen["map_k"] = jax.tree.map(jnp.shape, p)
-            return jnp.zeros_like(k).at[:, 0].set(p.kv_head["k"] + 1)
-
-        def score(self, p, tile):
-            seen["score"] = jax.tree.map(jnp.shape, p)
-            return tile.logits
-
-    q, k, _ = drawn(T, dtype="float32")
-    v = jnp.broadcast_to(jnp.eye(T, H)[None, :, None], (2, T, K, H))
-    attend(q, k, v, encoding=Asks())
-    whole = EncodingParams({"h": ()}, {"k": ()}, {"s": ()})
-    assert seen == {"map_q": whole, "map_k": whole._replace(head=()), "score": whole}
+# Parameters
 
 
-def learned(hook, **sides):
-    """An encoding with these parameters, whose hook is a function of parameters and array."""
-    body = {"init": lambda self, key, sizes: EncodingParams(**sides), hook: lambda self, p, x, *rest: x + reads(p)}
-    reads = lambda p: p.head["h"]
-    return type("Learned", (PositionEncoding,), body)()
+@dataclasses.dataclass(frozen=True)
+class All(PositionEncoding):
+    """Learned numbers of every kind: of the heads h and u, of the key heads k, of all heads s, and a constant c per head.
+
+    q_i -> q_i h,    k_j -> k_j k s,    score = logit - c u |n| + log(1 + e^k)
+    """
+
+    per_head = ("h", "u", "c")
+    per_kv_head = ("k",)
+
+    def init(self, key, sizes):
+        of = lambda i, *shape: 1 + jax.random.uniform(jax.random.fold_in(key, i), shape)
+        N, K, D = sizes.heads, sizes.kv_heads, sizes.model
+        return {"h": of(0, N, sizes.head_dim), "u": of(1, N), "k": of(2, K), "s": {"inner": of(3, D)}}
+
+    def constants(self, sizes, length=None):
+        return {"c": np.arange(sizes.heads) / 8}
+
+    def map_q(self, p, q, pos):
+        return q * p["h"][None]
+
+    def map_k(self, p, k, pos):
+        return k * p["k"] * p["s"]["inner"].mean()
+
+    def score(self, p, tile):
+        return tile.logits - p["c"] * p["u"] * jnp.abs(tile.distance) + jnp.logaddexp(0.0, p["k"])
+
+    # Public methods may have any name.
+    def unit(self):
+        return 1
+
+    core = rescore = map = unit
 
 
-@IMPLEMENTATIONS
+def by_hand(p, q, k, v, scale):
+    """[B,T,N,H], from the formula of `All` with c = h / 8."""
+    spread = lambda x, axis: jnp.repeat(x, N // K, axis)
+    q, k = q * p["h"][None, None], k * p["k"][None, None, :, None] * p["s"]["inner"].mean()
+    n = np.abs(np.arange(T)[:, None] - np.arange(T)[None]).astype(float)
+    slopes = jnp.arange(N, dtype=q.dtype) / 8 * p["u"]
+    logits = scale * jnp.einsum("btnh,bsnh->bnts", q, spread(k, 2)) - slopes[None, :, None, None] * n[None, None]
+    logits = logits + spread(jnp.logaddexp(0.0, p["k"]), 0)[None, :, None, None]
+    weights = jax.nn.softmax(jnp.where(np.tri(T, dtype=bool)[None, None], logits, -jnp.inf), axis=-1)
+    return jnp.einsum("bnts,bsnh->btnh", weights, spread(v, 2))
+
+
+def made(encoding, sizes=SIZES, dtype="float32"):
+    """Parameters of the shapes that `init` makes."""
+    shapes, random = jax.eval_shape(lambda: encoding.init(jax.random.key(0), sizes)), np.random.default_rng(1)
+    return jax.tree.map(lambda leaf: random.uniform(1, 2, leaf.shape).astype(dtype), shapes)
+
+
+@pytest.mark.usefixtures("x64")
+def test_an_encoding_with_parameters_of_every_kind():
+    """Output and all gradients with grouped heads: as a part of a composition in tiles, and through a cache."""
+    both = compose(All(), ALiBi(slopes=(1e-30,) * N))
+
+    def results(f, *given):
+        loss = lambda *given: (jnp.sin(out := f(*given)).sum(), out)
+        return jax.value_and_grad(loss, argnums=(0, 1, 2, 3, 4), has_aux=True)(*given)
+
+    def tiles(p, q, k, v, scale):
+        options = {"encoding": both, "params": (p, {}), "mask": CAUSAL, "implementation": Tiling(4, 3, heads=1)}
+        return attend(q, k, v, scale=scale, **options)
+
+    def cached(p, q, k, v, scale):
+        cache = KVCache.create(B, T, K, H, "float64", heads=N, encoding=All()).append(k, v, params=p)
+        return attend(q, cache=cache, encoding=All(), params=p, mask=CAUSAL, scale=scale)
+
+    given = made(All(), dtype="float64"), *drawn("float64"), np.float64(0.4)
+    expected, *found = compiled(lambda *x: [results(f, *x) for f in (by_hand, tiles, cached)], *given)
+    for got in found:
+        for (path, a), b in zip(jax.tree_util.tree_leaves_with_path(got), jax.tree.leaves(expected), strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-10, err_msg=jax.tree_util.keystr(path))
+
+
+@pytest.mark.parametrize("D", [N * H // 2, N * H // 3, N * H // 6, N * H // 12, N * H // 16, N * H + 1])
+def test_a_parameter_of_any_width_is_taken(D):
+    """The width of the model was guessed from that of the parameters, and some widths were refused."""
+    for encoding, width in ((All(), D), (aj.TransformerXL(), 2 * D)):
+        params = made(encoding, SIZES._replace(model=width))
+        run = lambda *x, encoding=encoding, params=params: attend(*x, encoding=encoding, params=params, mask=CAUSAL)
+        assert jax.eval_shape(run, *drawn()).shape == (B, T, N, H)
+
+
+@dataclasses.dataclass(frozen=True)
+class Narrow(All):
+    """An `init` that refuses other sizes than those of its model."""
+
+    def init(self, key, sizes):
+        assert sizes.head_dim == 4, "made for these sizes alone"
+        return super().init(key, sizes)
+
+
+def test_init_is_not_called_by_attend():
+    """It was, with sizes of its own."""
+    params = made(Narrow(), SIZES._replace(head_dim=4)) | {"h": np.ones((N, H), np.float32)}
+    run = lambda *x: attend(*x, encoding=Narrow(), params=params, mask=CAUSAL)
+    assert jax.eval_shape(run, *drawn()).shape == (B, T, N, H)
+
+
+def zeros(*shape):
+    return np.zeros(shape, np.float32)
+
+
+BOTH = compose(RoPE(), T5Bias())
+PARAMS = [
+    (T5Bias(), None, "T5Bias.*learns parameters.*params=encoding.init"),
+    (T5Bias(), {}, "T5Bias.*learns parameters.*got params={}"),
+    (T5Bias(), [1], "T5Bias.*dict.*list"),
+    (T5Bias(), {"tabel": zeros(N, 32)}, r"T5Bias.*lacks 'table', got \['tabel'\]"),
+    (T5Bias(), {"table": zeros(N + 1, 32)}, r"T5Bias.*'table'.* 4 heads .*\(5, 32\)"),
+    (T5Bias(), {"table": zeros()}, r"T5Bias.*'table'.* 4 heads .*\(\)"),
+    (T5Bias(), {"table": 1.0}, r"T5Bias.*'table'.* 4 heads .*\(\)"),
+    (T5Bias(), {"table": zeros(N, 16)}, "T5Bias: .*32 rows"),
+    (T5Bias(buckets=16), {"table": zeros(N, 32)}, "T5Bias: .*16 rows"),
+    (CoPE(max_position=6144), {"table": zeros(10, H)}, "CoPE.*6144 rows"),
+    (CoPE(), {"table": zeros(17, H)}, "CoPE.*16 rows"),
+    (Kerple(), {"r1": zeros(N)}, "Kerple.*lacks 'r2'"),
+    (Kerple(), {"r1": zeros(8), "r2": zeros(8)}, r"Kerple.*'r1'.* 4 heads .*\(8,\)"),
+    (All(), made(All()) | {"k": zeros(N)}, r"All.*'k'.* 2 key heads .*\(4,\)"),
+    (All(), {name: x for name, x in made(All()).items() if name != "s"}, r"p\['s'\]"),
+    (ALiBi(), {"slopes": zeros(N)}, r"ALiBi.*no parameter 'slopes'.*\['slope'\]"),
+    (ALiBi(), {"slope": zeros(3)}, r"ALiBi.*'slope'.* 4 heads .*\(3,\)"),
+    (RoPE(), {"table": zeros(3)}, "RoPE.*no parameter 'table'.*frequencies.*gain"),
+    (BOTH, {"table": zeros(N, 32)}, "params .*2 parts.*dict"),
+    (BOTH, ({}, {}, {}), "params .*2 parts.*3 entries"),
+    (BOTH, ({}, {}), "T5Bias.*learns parameters"),
+    (BOTH, None, "T5Bias.*learns parameters"),
+]
+
+
+@pytest.mark.parametrize(("encoding", "params", "message"), PARAMS, ids=[message[-28:] for *_, message in PARAMS])
+def test_parameters_that_do_not_fit(encoding, params, message):
+    """Each is one sentence, however far the parameter is from its place."""
+    refused(message, lambda *x: attend(*x, encoding=encoding, params=params, mask=CAUSAL), *drawn())
+
+
 @pytest.mark.parametrize("whole", [lambda encoding: encoding, lambda encoding: compose(RoPE(), encoding)])
-def test_a_key_map_that_reads_parameters_of_query_heads_is_told_why_there_are_none(whole, implementation):
-    encoding = whole(learned("map_k", head={"h": jnp.zeros((N,))}))
-    params = encoding.init(jax.random.key(0), SIZES)
-    q, k, v = drawn(T, dtype="float32")
-    with pytest.raises(
-        ValueError, match=r"^map_k sees no p.head\['h'\]: the query heads of a group share one key head"
-    ):
-        attend(q, k, v, encoding=encoding, params=params, implementation=implementation)
+def test_a_key_map_that_reads_parameters_of_query_heads_is_told_why_there_are_none(whole):
+    @dataclasses.dataclass(frozen=True)
+    class Reads(All):
+        def map_k(self, p, k, pos):
+            return k + p["h"][None]
+
+    encoding = whole(Reads())
+    message = r"p\['h'\].*\['k', 's'\].*map_k .*per_head.*share a key head"
+    refused(message, lambda *x: attend(*x, encoding=encoding, params=made(encoding)), *drawn())
+
+
+OWN = type("Plain", (ALiBi,), {"__init__": lambda self: None})
+TYPO = dataclasses.dataclass(frozen=True)(type("Typo", (PositionEncoding,), {"bais": lambda self, p, n: -n}))
+
+
+@pytest.mark.parametrize(("made", "message"), [(OWN, "Plain .*frozen dataclass"), (TYPO, "Typo .*bias")])
+def test_what_is_no_encoding(made, message):
+    refused(message, lambda *x: attend(*x, encoding=made()), *drawn())

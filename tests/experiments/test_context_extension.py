@@ -43,7 +43,7 @@ def subject():
 
 def radians(method, length):
     found = methods.numbers(method, BASE, HEAD, EXTENSION, length)
-    return np.asarray(found.shared["frequencies"].radians), float(found.shared["gain"])
+    return np.asarray(found["frequencies"].radians), float(found["gain"])
 
 
 def test_frequencies_by_hand():
@@ -66,7 +66,7 @@ def test_frequencies_by_hand():
     assert radians("yarn", long)[1] == pytest.approx(0.1 * np.log(4) + 1)
     assert radians("longrope", long)[1] == pytest.approx(np.sqrt(1 + np.log(4) / np.log(8)))
     scaled = methods.numbers("drope", BASE, HEAD, Extension(L, FACTOR, logit_scale=0.4), long)
-    assert float(scaled.shared["gain"]) ** 2 == pytest.approx(1 + 0.4 * np.log(4))
+    assert float(scaled["gain"]) ** 2 == pytest.approx(1 + 0.4 * np.log(4))
 
 
 def test_positions_are_remapped_as_by_the_library(subject):

@@ -9,8 +9,7 @@ import pytest
 from attnjax.aot import Topology
 from attnjax.records import lines
 from experiments import recorded
-from experiments.devices import __main__ as command
-from experiments.devices import attention, cases, checking, compiling, page, runs
+from experiments.devices import __main__ as command, attention, cases, checking, compiling, page, runs
 from experiments.devices.cases import ATTENTION, DEVICES, TRAINING, Case
 
 HERE = pathlib.Path(page.__file__).parent

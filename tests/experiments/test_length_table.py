@@ -8,8 +8,7 @@ from experiments.length_table.__main__ import PAGES, load, main
 from experiments.length_table.page import table_md
 from experiments.length_table.records import Kept, line
 from experiments.length_table.results import results
-from tests.report.synthetic import canonical, config, lines, write_run, write_spec
-from tests.report.synthetic import run_id as made_id
+from tests.report.synthetic import canonical, config, lines, run_id as made_id, write_run, write_spec
 
 LENGTHS = (8, 16, 17, 32, 128)
 

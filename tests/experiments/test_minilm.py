@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from attnjax.modules import Encoder, TransformerConfig, stretched
+from attnjax.long.methods import stretched
+from attnjax.modules import Encoder, TransformerConfig
 from attnjax.positions import Learned
 from experiments.minilm import page, texts
 from experiments.minilm.facts import FACTS

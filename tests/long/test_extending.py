@@ -7,11 +7,12 @@ import pytest
 from flax import nnx
 
 from attnjax.long.extending import Extension, Trained, trained_length
+from attnjax.long.factor_search import factors_of
 from attnjax.long.factors import Loss, searched
 from attnjax.long.subjects import of_decoder, read_past
 from attnjax.models import MODELS, Loaded
 from attnjax.modules import Decoder, TransformerConfig
-from attnjax.positions import ALiBi, RoPE, YaRN, compose, factors_of
+from attnjax.positions import ALiBi, RoPE, YaRN, compose
 from attnjax.tasks import Text
 
 ORIGINAL = "original_max_position_embeddings"

@@ -78,7 +78,7 @@ def test_the_encoder_of_a_t5_sees_distances_in_both_directions(tmp_path):
     assert load(tmp_path / "again").spec == before.spec
 
 
-def test_every_t5_bias_of_an_encoder_is_bidirectional():
+def test_every_bias_of_an_encoder_has_both_directions():
     one, both = T5Bias(8, 20), T5Bias(8, 20, bidirectional=True)
     spec = published.case("t5").spec
     layers = spec.config.layers
@@ -87,7 +87,7 @@ def test_every_t5_bias_of_an_encoder_is_bidirectional():
         (both, both),
         ((one,) * (layers - 1) + (NoPE(),), (both,) * (layers - 1) + (NoPE(),)),
         (compose(RoPE(), one), compose(RoPE(), both)),
-        ((compose(one, LogN()),) * layers, (compose(both, LogN()),) * layers),
+        ((ALiBi(),) * layers, (ALiBi(symmetric=True),) * layers),
         (RoPE(), RoPE()),
     ):
         found = with_fields(spec, encoding=given, share_encoding=False)
@@ -97,8 +97,10 @@ def test_every_t5_bias_of_an_encoder_is_bidirectional():
     decoder = published.case("llama").spec
     assert with_fields(decoder, encoding=one).config.encoding == one, "no encoder"
     assert with_fields(decoder, encoding=T5Bias(7)).config.encoding == T5Bias(7), "which needs no two halves"
-    with pytest.raises(ValueError, match="buckets must be even where bidirectional, got 7"):
+    with pytest.raises(ValueError, match="buckets must be even .* where bidirectional, got 7"):
         with_fields(spec, encoding=T5Bias(7))
+    with pytest.raises(ValueError, match="LogN.*causal"):
+        with_fields(spec, encoding=compose(one, LogN()))
 
 
 OTHER_PARTS = {

@@ -165,7 +165,6 @@ REFUSED = [
     ("llama", {"rope_scaling": {"type": "linear", "factor": 2.0, "what": 1}}, "keys that are not known here.*: what"),
     ("llama", {"rope_scaling": {"type": "linear", "rope_type": "yarn"}}, "rope_type and type are one thing"),
     ("llama", {"rope_theta": 1e4, "rope_parameters": {"rope_theta": 5.0}}, "rope_theta is 10000.0, but 5.0 in rope"),
-    ("llama", {"rope_scaling": {"type": "yarn", "factor": 2, "truncate": False}}, "truncate must be True here"),
     (
         "llama",
         {"rope_scaling": {"type": "dynamic", "factor": 2, ORIGINAL: 8}},

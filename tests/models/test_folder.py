@@ -53,7 +53,7 @@ def test_float32_read_as_bfloat16_is_rounded(tmp_path):
     w = np.asarray(values["stack", "blocks", 0, "attention", "w_q"])
     np.testing.assert_array_equal(w.reshape(D, D).view(np.uint16).T, rounded(tensors["layers.0.q.weight"]))
     assert (found.spec.config.dtype, found.spec.config.param_dtype) == ("bfloat16", "bfloat16")
-    table = values["stack", "inputs", 0, "shared", "table"]
+    table = values["stack", "inputs", 0, "table"]
     assert table.dtype == np.float32, "what an encoding learns keeps its digits"
     np.testing.assert_array_equal(table, tensors["positions.weight"])
 
@@ -91,7 +91,7 @@ def test_a_bare_model_lacks_the_prefix_and_may_have_buffers(tmp_path):
     np.testing.assert_array_equal(values["embedding", "table"], tensors["embed"])
 
 
-TABLE = ("stack", "inputs", 0, "shared", "table")
+TABLE = ("stack", "inputs", 0, "table")
 ABLATIONS = {
     "no parameters": (ALiBi(), set()),
     "parameters of its own": (Kerple(), {("stack", "blocks", i, "attention", "position") for i in range(2)}),

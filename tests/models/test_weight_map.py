@@ -50,7 +50,7 @@ def test_another_encoding_keeps_the_other_weights(name, encoding):
 def test_a_table_of_learned_positions_is_found_where_the_encoding_has_it():
     case = published.case("gpt2")
     spec = with_fields(case.spec, encoding=compose(ALiBi(), Learned(12)))
-    assert ("stack", "inputs", 0, "shared", "table") in {row.path for row in case.architecture.weights(spec)}
+    assert ("stack", "inputs", 0, "table") in {row.path for row in case.architecture.weights(spec)}
 
 
 def test_what_is_drawn_never_changes():

@@ -124,7 +124,7 @@ def _plain_weights(spec: Spec) -> tuple[Weight, ...]:
     rows = [_same(("embedding", "table"), "embed.weight", c.vocab, D)]
     rows.append(_transposed(("embedding", "w_out"), "head.weight", c.vocab, D, (D, c.vocab)))
     if isinstance(c.encoding, Learned):
-        rows.append(_same(("stack", "inputs", 0, "shared", "table"), "positions.weight", c.encoding.length, D))
+        rows.append(_same(("stack", "inputs", 0, "table"), "positions.weight", c.encoding.length, D))
     for i in range(c.layers):
         block, name = ("stack", "blocks", i), f"layers.{i}"
         for letter in "qkvo":

@@ -1,29 +1,27 @@
-"""The config: defaults, what it refuses and how, and where encodings act."""
+"""The config: what it refuses, the sizes and windows it fills in, and where encodings act."""
+
+import dataclasses
 
 import jax.numpy as jnp
 import pytest
 
-from attnjax.modules.config import TransformerConfig
-from attnjax.modules.encoding_sharing import attention_encoding, encoding_owner, input_encodings
-from attnjax.positions import (
-    ALiBi,
-    CoPE,
-    EncodingParams,
-    Learned,
-    NoPE,
-    PositionEncoding,
-    RoPE,
-    Sinusoidal,
-    T5Bias,
-    compose,
-)
+import attnjax as aj
+from attnjax.config import parse
+from attnjax.modules import TransformerConfig
+from attnjax.positions import CoPE, Learned, LogN, NoPE, PositionEncoding, RoPE, Sinusoidal, T5Bias, XPos, compose
+from attnjax.train.model import transformer_config
+from tests.modules.by_hand import config
+
+ALIBI = aj.ALiBi()
+STREAMING, INFINITE = aj.StreamingLLM(first=4, window=59), aj.LMInfinite(first=10, window=63, limit=70)
 
 
+@dataclasses.dataclass(frozen=True)
 class AddAndBias(PositionEncoding):
     """Acts on the embeddings and in attention, and learns."""
 
     def init(self, key, sizes):
-        return EncodingParams(shared={"rate": jnp.ones(())})
+        return {"rate": jnp.ones(())}
 
     def embed(self, p, x, pos):
         return x
@@ -35,66 +33,39 @@ class AddAndBias(PositionEncoding):
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"vocab": 0}, "vocab must be a whole number of at least 1, got 0"),
-        ({"layers": 1.5}, "layers must be a whole number of at least 1 and at most 1000, got 1.5"),
-        ({"heads": 3}, "model=16 is no multiple of TransformerConfig.heads=3; give TransformerConfig.head_dim"),
-        ({"kv_heads": 3}, "heads=4 is no multiple of TransformerConfig.kv_heads=3"),
-        ({"kv_heads": 0}, "kv_heads must be a whole number of at least 1 and at most 4096, got 0"),
-        ({"head_dim": -2}, "head_dim must be a whole number of at least 1 and at most 65536, got -2"),
-        (
-            {"activation": "tanh"},
-            "activation must be one of 'relu', 'gelu', 'gelu_tanh', 'swiglu', 'geglu', got 'tanh'",
-        ),
-        ({"norm": "batch"}, "norm must be one of 'layer', 'rms', got 'batch'"),
-        ({"norm_position": "both"}, "norm_position must be one of 'pre', 'post', got 'both'"),
-        ({"norm_epsilon": 0.0}, "norm_epsilon must be a finite number above 0, got 0.0"),
-        ({"scale": float("nan")}, "scale must be a finite number above 0, got nan"),
-        ({"bias": 1}, "bias must be true or false, got 1"),
-        ({"feed_forward_bias": 0}, "feed_forward_bias must be true or false or none, got 0"),
-        ({"attention_dropout": 1.0}, "attention_dropout must be a finite number of at least 0 and below 1, got 1.0"),
-        ({"residual_dropout": float("nan")}, "residual_dropout must be a finite number of at least 0 .* got nan"),
-        ({"embedding_dropout": -0.1}, "embedding_dropout must be a finite number of at least 0 .* got -0.1"),
-        ({"embed_std": 0.0}, "embed_std must be a finite number above 0, got 0.0"),
-        ({"output_bias": None}, "output_bias must be true or false, got None"),
-        ({"window": -1}, "window must be a whole number of at least 0, got -1"),
-        ({"windows": (3,)}, "windows must have one entry for each of TransformerConfig.layers=2, .* got 1 entries"),
-        ({"windows": (3, -1)}, r"windows\[1\] must be a whole number of at least 0, got -1"),
-        (
-            {"windows": (3, None), "window": 3},
-            "windows must have .*TransformerConfig.window be none, got 2 entries and .*=3",
-        ),
-        (
-            {"parallel": True, "norm_position": "post"},
-            "parallel needs TransformerConfig.norm_position='pre', got 'post'",
-        ),
-        ({"parallel": 1}, "parallel must be true or false, got 1"),
-        ({"token_types": -1}, "token_types must be a whole number of at least 0, got -1"),
-        ({"logits_scale": 0.0}, "logits_scale must be a finite number above 0, got 0.0"),
-        ({"qk_norm_epsilon": 0.0}, "qk_norm_epsilon must be a finite number above 0, got 0.0"),
-        ({"attention_output_bias": "no"}, "attention_output_bias must be true or false or none, got 'no'"),
-        ({"dtype": "int8"}, "dtype must be one of 'float32', 'bfloat16', 'float16', 'float64', got 'int8'"),
-        (
-            {"implementation": "flash"},
-            "implementation must be one of 'dense', 'chunked', 'xla', 'cudnn', got 'flash'",
-        ),
-        ({"encoding": "rope"}, "encoding must be a PositionEncoding such as RoPE.*got 'rope'"),
-        ({"encoding": {}}, "encoding must be a PositionEncoding such as RoPE.*got {}"),
+        ({"vocab": 0}, "vocab .*at least 1, got 0"),
+        ({"layers": 1.5}, "layers .*at most 1000, got 1.5"),
+        ({"heads": 3}, "model=16 .*heads=3.*head_dim"),
+        ({"kv_heads": 3}, "heads=4 .*kv_heads=3"),
+        ({"head_dim": -2}, "head_dim .*at least 1 and at most 65536, got -2"),
+        ({"activation": "tanh"}, "activation .*'relu', .*got 'tanh'"),
+        ({"norm_epsilon": 0.0}, "norm_epsilon .*above 0, got 0.0"),
+        ({"attention_dropout": 1.0}, "attention_dropout .*1, got 1.0"),
+        ({"token_types": -1}, "token_types .*at least 0, got -1"),
+        ({"attention_gate": "all"}, "attention_gate .*'head', 'channel', got 'all'"),
+        ({"implementation": "flash"}, "implementation .*'dense', .*got 'flash'"),
+        ({"window": -1}, "window .*at least 0, got -1"),
+        ({"windows": (3,)}, "windows .*layers=2.* got 1 entries"),
+        ({"windows": (3, -1)}, r"windows\[1\] .*at least 0, got -1"),
+        ({"windows": (3, None), "window": 3}, "windows .*TransformerConfig.window.* got 2 entries.*window=3"),
+        ({"parallel": True, "norm_position": "post"}, "parallel .*norm_position='pre', got 'post'"),
+        ({"encoding": "rope"}, "encoding .*PositionEncoding.*got 'rope'"),
         ({"encoding": (RoPE(), NoPE(), RoPE())}, "encoding has 3 entries for TransformerConfig.layers=2"),
+        ({"scan_layers": True, "encoding": (RoPE(), ALIBI)}, "scan_layers .*encoding"),
+        ({"scan_layers": True, "windows": (2, None)}, "scan_layers .*window"),
+        ({"scan_layers": True, "encoding": T5Bias(), "share_encoding": True}, "scan_layers .*share_encoding"),
     ],
-    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
+    ids=lambda given: "-".join(given) if isinstance(given, dict) else "",
 )
-def test_a_config_that_cannot_be_built_is_refused(config, fields, message):
+def test_a_config_that_cannot_be_built_is_refused(fields, message):
     with pytest.raises(ValueError, match=f"TransformerConfig.{message}"):
         config(**fields)
 
 
-def test_sizes_fill_in_the_defaults(config):
+def test_sizes_fill_in_the_defaults_and_configs_are_compared_by_their_fields():
     assert config().sizes == (16, 4, 4, 4)
     assert config(kv_heads=2, head_dim=6).sizes == (16, 4, 2, 6)
     assert config(heads=3, head_dim=5).sizes == (16, 3, 3, 5)
-
-
-def test_a_config_can_be_a_static_argument(config):
     assert hash(config(encoding=(RoPE(), NoPE()))) == hash(config(encoding=(RoPE(), NoPE())))
     assert config() != config(kv_heads=2)
 
@@ -106,25 +77,58 @@ def test_the_original_base_model_is_that_of_the_paper():
     assert base.encodings == (Sinusoidal(),) * 6
 
 
-def test_what_acts_on_embeddings_acts_on_the_input_once(config):
-    mixed = config(encoding=(compose(Learned(8), ALiBi()), compose(Learned(8), Sinusoidal(), RoPE(), T5Bias())))
-    assert input_encodings(mixed) == (Learned(8), Sinusoidal())
-    assert [attention_encoding(mixed, i) for i in range(2)] == [ALiBi(), compose(RoPE(), T5Bias())]
-    assert [attention_encoding(config(encoding=Learned(8)), i) for i in range(2)] == [NoPE(), NoPE()]
-    assert input_encodings(config(encoding=(RoPE(), NoPE()))) == ()
+def test_embeddings_get_each_encoding_once_and_attention_gets_the_rest():
+    mixed = config(encoding=(compose(Learned(8), ALIBI), compose(Learned(8), Sinusoidal(), RoPE(), T5Bias())))
+    assert mixed.input_encodings == (Learned(8), Sinusoidal())
+    assert mixed.attention_encodings == (ALIBI, compose(RoPE(), T5Bias()))
+    assert config(encoding=Learned(8)).attention_encodings == (NoPE(), NoPE())
+    assert config(encoding=(RoPE(), NoPE())).input_encodings == ()
+    assert config(encoding=compose(compose(RoPE(), ALIBI), CoPE())).attention_encodings[1] == compose(
+        RoPE(), ALIBI, CoPE()
+    )
+    with pytest.raises(ValueError, match="AddAndBias.* learns"):
+        _ = config(encoding=AddAndBias()).input_encodings
 
 
-def test_a_composition_in_attention_stays_as_it_is(config):
-    nested = compose(compose(RoPE(), ALiBi()), CoPE())
-    assert attention_encoding(config(encoding=nested), 1) is nested
-
-
-def test_an_encoding_that_learns_in_two_places_is_refused(config):
-    with pytest.raises(ValueError, match=r"learns, and acts on the embeddings and in attention.*compose\(a, b\)"):
-        input_encodings(config(encoding=AddAndBias()))
-
-
-def test_shared_encodings_belong_to_the_first_layer_that_has_them(config):
+def test_shared_encodings_belong_to_the_first_layer_that_has_them():
     alternating = config(layers=4, encoding=(T5Bias(), NoPE(), T5Bias(), NoPE()), share_encoding=True)
-    assert [encoding_owner(alternating, i) for i in range(4)] == [0, 1, 0, 1]
-    assert [encoding_owner(config(encoding=T5Bias()), i) for i in range(2)] == [0, 1]
+    assert alternating.encoding_owners == (0, 1, 0, 1)
+    assert config(encoding=T5Bias()).encoding_owners == (0, 1)
+
+
+def test_an_encoder_has_encodings_of_both_directions():
+    both = config(encoding=(T5Bias(), compose(RoPE(), ALIBI))).for_encoder().encodings
+    assert both == (T5Bias(bidirectional=True), compose(RoPE(), aj.ALiBi(symmetric=True)))
+    with pytest.raises(ValueError, match="XPos.*causal"):
+        config(encoding=(NoPE(), XPos())).for_encoder()
+
+
+@pytest.mark.parametrize(
+    ("encoding", "fields", "layer", "got"),
+    [
+        (STREAMING, {}, 0, "None and 0"),
+        (STREAMING, {"window": (59, 0)}, 0, r"\(59, 0\) and 0"),
+        (STREAMING, {"window": (58, 0), "window_first": 4}, 0, r"\(58, 0\) and 4"),
+        (STREAMING, {"windows": (59, None), "window_first": 4}, 1, "None and 4"),
+        (STREAMING, {"window": 59, "window_first": 5}, 0, "59 and 5"),
+        (compose(LogN(length=64), STREAMING), {}, 0, "None and 0"),
+        ((RoPE(), STREAMING), {"window_first": 4}, 1, "None and 4"),
+        (INFINITE, {"window": 63}, 0, "63 and 0"),
+    ],
+)
+def test_a_window_that_the_encoding_is_not_made_for_is_refused(encoding, fields, layer, got):
+    made_for = r"LMInfinite\(first=10, window=63\)" if encoding is INFINITE else r"StreamingLLM\(first=4, window=59\)"
+    with pytest.raises(ValueError, match=f"TransformerConfig.encoding .*{made_for} in layer {layer}.*got {got}"):
+        config(encoding=encoding, **fields)
+
+
+def test_the_window_that_the_encoding_is_made_for_passes():
+    config(encoding=STREAMING, window=(59, 0), window_first=4)
+    config(encoding=INFINITE, window=63, window_first=10)
+    config(encoding=(NoPE(), STREAMING), windows=(None, (59, 0)), window_first=4)
+    config(encoding=aj.ReRoPE(), window=3)
+    fields = {"layers": 2, "encoding": ["rope", {"name": "lm_infinite", "options": {"window": 63}}], "window": 63}
+    with pytest.raises(ValueError, match=r"^model.encoding .*in layer 1.*got 63 and 0"):
+        transformer_config(parse({"model": fields}).model, vocab=5)
+    made = transformer_config(parse({"model": {**fields, "window_first": 10}}).model, vocab=5)
+    assert made.encodings[1] == aj.LMInfinite(window=63)

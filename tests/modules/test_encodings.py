@@ -1,99 +1,86 @@
-"""Every encoding in a decoder: it learns, and generation through caches equals calling the model again and again."""
+"""Every encoding in a decoder: its logits in parts are those in one call, it learns, and it generates."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from attnjax.attention import Mask
+import attnjax as aj
 from attnjax.modules import Decoder, generate
-from attnjax.positions import (
-    FIRE,
-    ALiBi,
-    CoPE,
-    DynamicNTK,
-    Kerple,
-    Learned,
-    NoPE,
-    PoPE,
-    RoPE,
-    Sandwich,
-    Sinusoidal,
-    T5Bias,
-    TransformerXL,
-    XPos,
-    compose,
-    learns,
-)
-from tests.cases import slow_except
+from attnjax.modules.config import visible_fields
+from tests.modules.by_hand import TOKENS, build, call, config
 
-PROMPT, STEPS, KEY = 3, 5, jax.random.key(7)
-PROMPTS = np.random.default_rng(2).integers(0, 11, (16, PROMPT))
-LENGTH = PROMPT + STEPS
-
-CASES = {
-    "nope": {"encoding": NoPE()},
-    "sinusoidal": {"encoding": Sinusoidal()},
-    "learned": {"encoding": Learned(LENGTH)},
-    "rope": {"encoding": RoPE(), "kv_heads": 2},
-    "dynamic_ntk": {"encoding": RoPE(scaling=DynamicNTK(8.0, 4))},
-    "xpos": {"encoding": XPos()},
-    "alibi": {"encoding": ALiBi()},
-    "t5": {"encoding": T5Bias(8, 16), "scale": 1.0},
-    "kerple": {"encoding": Kerple("log")},
-    "fire": {"encoding": FIRE(8, 100.0)},
-    "transformer_xl": {"encoding": TransformerXL()},
-    "cope": {"encoding": CoPE(4)},
-    "sandwich": {"encoding": Sandwich()},
-    "pope": {"encoding": PoPE()},
-    "composed": {"encoding": compose(Learned(LENGTH), T5Bias(8, 16), CoPE(4))},
-    "window": {"encoding": RoPE(), "window": 2},
-    "window_cope": {"encoding": CoPE(4), "window": (2, 0)},
+LENGTH, PROMPT = 8, 3
+FIELDS = {
+    "learned": {"encoding": aj.Learned(LENGTH)},
+    "t5": {"encoding": aj.T5Bias(8, 16), "scale": 1.0},
+    "fire": {"encoding": aj.FIRE(8, 100.0)},
+    "cope": {"encoding": aj.CoPE(4), "kv_heads": 2},
+    "self_extend": {"encoding": aj.SelfExtend(window=3, group=2)},
+    "rerope": {"encoding": aj.ReRoPE(window=3)},
+    "leaky_rerope": {"encoding": aj.LeakyReRoPE(window=3, factor=2.0)},
+    "dual_chunk": {"encoding": aj.DualChunk(chunk=4, local=1)},
+    "lm_infinite": {"encoding": aj.LMInfinite(first=1, window=3)},
+    "streaming_llm": {"encoding": aj.StreamingLLM(first=1, window=3)},
+    "log_n": {"encoding": aj.LogN(length=2)},
+    "mrope": {"encoding": aj.compose(aj.MRoPE(), aj.ALiBi())},
+    "dynamic_ntk": {"encoding": aj.RoPE(scaling=aj.DynamicNTK(8.0, 4))},
+    "kerple_power": {"encoding": aj.Kerple("power")},
+    "path_forget": {"encoding": aj.PaTH(forget=True), "kv_heads": 2},
+    "composed": {"encoding": aj.compose(aj.Learned(LENGTH), aj.T5Bias(8, 16), aj.CoPE(4))},
+    "gated": {"encoding": aj.compose(aj.RoPE(), aj.FoX()), "attention_gate": "head", "attention_sink": True},
+    "window": {"encoding": aj.RoPE(), "window": 2, "kv_heads": 2},
+    "window_cope": {"encoding": aj.CoPE(4), "window": (2, 0)},
+    "parallel": {"encoding": aj.SSMax(), "parallel": True},
 }
+CASES = {name: FIELDS.get(name) or {"encoding": make()} for name, make in aj.ENCODINGS.items()} | FIELDS
+QUICK = ("mrope", "composed", "gated")
 
 
-LEARNING = [name for name, fields in CASES.items() if learns(fields["encoding"]) and name != "window_cope"]
+def cases(*quick):
+    return [pytest.param(name, marks=() if name in quick else pytest.mark.slow) for name in CASES]
 
 
-@pytest.fixture
-def make(config, build):
-    """A decoder of one layer, so that encodings that depend on the length are exact too."""
-    return lambda case: build(Decoder, config(layers=1, tie_embeddings=False, **CASES[case]), scale=0.5)
+def decoder(name):
+    """Returns a decoder of one layer, whose logits are large enough to decide."""
+    fields = visible_fields(CASES[name]["encoding"]) | CASES[name]
+    return build(Decoder, config(layers=1, tie_embeddings=False, **fields), scale=0.5)
 
 
-@pytest.mark.quick("dynamic_ntk", "fire", "window_cope")
-@pytest.mark.parametrize("case", slow_except(CASES, "rope", "dynamic_ntk", "fire", "composed", "window_cope"))
-def test_generation_equals_calling_the_model_again_and_again(make, case):
-    """Sampled, so that the tokens vary, with logits large enough to decide."""
-    decoder = make(case)
-
-    @jax.jit
-    def logits_after(length, tokens):
-        visible = np.arange(LENGTH) < length
-        return decoder(tokens, mask=Mask(k_valid=visible))[:, length - 1]
-
-    expected = np.pad(PROMPTS, ((0, 0), (0, STEPS)))
-    for step in range(STEPS):
-        logits = logits_after(PROMPT + step, expected)
-        expected[:, PROMPT + step] = jax.random.categorical(jax.random.fold_in(KEY, step), logits / 0.5)
-    out = generate(decoder, PROMPTS, STEPS, temperature=0.5, key=KEY)
-    np.testing.assert_array_equal(out, expected[:, PROMPT:])
-
-
-@pytest.mark.parametrize("case", slow_except(LEARNING, "composed"))
-def test_what_an_encoding_learns_gets_a_gradient(make, case, tokens):
-    decoder = make(case)
+@jax.jit
+def everything(model):
+    """Returns the gradient of a loss, the logits of one call, and those of a cache."""
 
     def loss(model):
-        logits = model(tokens[:, : LENGTH - 1])
-        return -jnp.take_along_axis(jax.nn.log_softmax(logits), tokens[:, 1:LENGTH, None], axis=-1).mean()
+        logits = model(TOKENS)
+        return -jnp.take_along_axis(jax.nn.log_softmax(logits[:, :-1]), TOKENS[:, 1:, None], axis=-1).mean(), logits
 
-    gradient = jax.jit(jax.grad(loss))(decoder)
-    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(gradient))
-    learned = (gradient.stack.inputs, gradient.stack.blocks[0].attention.position)
-    leaves = jax.tree.leaves_with_path(learned)
-    assert leaves
-    for path, leaf in leaves:
+    gradient, logits = jax.grad(loss, has_aux=True)(model)
+    caches, parts = model.cache(*TOKENS.shape), []
+    for tokens in np.split(TOKENS, [5], axis=1):
+        part, caches = model.decode(tokens, caches)
+        parts.append(part)
+    return gradient, logits, jnp.concatenate(parts, 1)
+
+
+@pytest.mark.parametrize("name", cases(*QUICK))
+def test_a_cache_gives_the_same_logits_and_all_that_is_learned_has_a_gradient(name):
+    gradient, logits, decoded = everything(decoder(name))
+    np.testing.assert_allclose(decoded, logits, atol=2e-5)
+    block = gradient.stack.blocks[0].attention
+    learned = jax.tree.leaves_with_path((gradient.stack.inputs, block.position, block.sink, block.w_g))
+    assert bool(learned) == (aj.learns(CASES[name]["encoding"]) or "gated" in name)
+    for path, leaf in learned:
+        place = jax.tree_util.keystr(path)
+        assert np.isfinite(leaf).all()
         # A constant per head shifts all logits of a row alike, which the softmax ignores.
-        if "out_bias" not in jax.tree_util.keystr(path):
-            assert np.abs(leaf).max() > 1e-6, jax.tree_util.keystr(path)
+        assert "out_bias" in place or np.abs(leaf).max() > 1e-6, place
+
+
+@pytest.mark.parametrize("name", cases("dynamic_ntk"))
+def test_generated_tokens_are_the_likeliest_of_the_whole_sequence(name):
+    """In as many tokens as the cache has room for, so that encodings that depend on the length have the same one."""
+    model = decoder(name)
+    out = generate(model, TOKENS[:, :PROMPT], LENGTH - PROMPT)
+    logits = call(model, np.concatenate([TOKENS[:, :PROMPT], out[:, :-1]], 1))
+    np.testing.assert_array_equal(out, logits[:, PROMPT - 1 :].argmax(-1))

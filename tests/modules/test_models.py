@@ -1,211 +1,270 @@
-"""Encoder and decoder: order of tokens, causality, probes, gates, where encodings act, and what is refused."""
+"""Encoder, decoder and both: embeddings and logits, packing and padding, windows, types, decoding, and what is refused."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from flax import nnx
 
+import attnjax as aj
 from attnjax.attention import Mask
-from attnjax.modules import Decoder, Encoder
-from attnjax.modules.embedding import TokenEmbedding
-from attnjax.positions import ALiBi, Learned, NoPE, PositionEncoding, RoPE, Sinusoidal, T5Bias, compose
+from attnjax.modules import Decoder, Encoder, EncoderDecoder, Gates
+from attnjax.modules.config import visible_fields
+from attnjax.positions import ALiBi, FoX, Learned, MRoPE, NoPE, RoPE, Sinusoidal, SSMax, T5Bias, compose
+from tests.modules.by_hand import TOKENS, build, call, config, layer_norm, value
 
-ORDER = np.array([3, 0, 7, 1, 6, 2, 5, 4])
-
-
-class AddOne(PositionEncoding):
-    """Shows how often `embed` is called."""
-
-    def embed(self, shared, x, pos):
-        return x + jnp.ones((), x.dtype)
+SOURCE = np.random.default_rng(1).integers(0, 11, (2, 6))
 
 
-def permuted(weights):
-    return weights[..., ORDER, :][..., ORDER]
+def decoder(**fields):
+    return build(Decoder, config(**{"layers": 1, **fields}))
 
 
-def test_permuting_tokens_permutes_attention_and_nothing_else(config, build, call, tokens):
-    encoder = build(Encoder, config())
-    plain, shuffled = call(encoder.weights, tokens), call(encoder.weights, tokens[:, ORDER])
-    np.testing.assert_allclose(shuffled, permuted(plain), atol=1e-6)
-    np.testing.assert_allclose(call(encoder, tokens[:, ORDER]), call(encoder, tokens)[:, ORDER], atol=1e-5)
+# Embeddings and logits -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("encoding", [Sinusoidal(), RoPE(), ALiBi(symmetric=True)], ids=["embedding", "map", "bias"])
-def test_an_encoding_ends_the_symmetry(config, build, call, tokens, encoding):
-    encoder = build(Encoder, config(encoding=encoding))
-    plain, shuffled = call(encoder.weights, tokens), call(encoder.weights, tokens[:, ORDER])
-    assert np.abs(shuffled - permuted(plain)).max() > 0.01
+@pytest.mark.parametrize("tied", [True, False])
+def test_embeddings_and_logits_are_those_in_numpy(tied):
+    """With a scale of the embeddings that the tied output matrix does not have, a norm, types and positions."""
+    fields = {"tie_embeddings": tied, "output_bias": not tied, "logits_scale": 0.25, "embed_scale": tied}
+    model = build(Encoder, config(layers=1, **fields, encoding=Learned(9), embedding_norm=True, token_types=3))
+    types = np.random.default_rng(1).integers(0, 3, TOKENS.shape)
+    table, positions = value(model.embedding.table), value(model.stack.inputs[0]["table"])
+    x = table[TOKENS] * (4 if tied else 1) + value(model.embedding.types)[types] + positions[:8]
+    run = lambda model: (
+        model.stack.embed(model.embedding(TOKENS, types), np.arange(8)),
+        model.features(TOKENS, types=types),
+        model(TOKENS, types=types),
+    )
+    embedded, features, logits = jax.jit(run)(model)
+    np.testing.assert_allclose(embedded, layer_norm(x, model.stack.input_norm), atol=1e-5)
+    w, bias = (table.T, 0) if tied else (value(model.embedding.w_out), value(model.embedding.b_out))
+    np.testing.assert_allclose(logits, np.float64(features) @ w / 4 + bias, atol=1e-5)
+    first = call(model.embedding, TOKENS, np.zeros_like(TOKENS))
+    np.testing.assert_array_equal(call(model.embedding, TOKENS), first)
 
 
-def test_a_causal_model_without_encoding_still_knows_order(config, build, call, tokens):
-    decoder = build(Decoder, config())
-    assert np.abs(call(decoder, tokens[:, ORDER]) - call(decoder, tokens)[:, ORDER]).max() > 0.01
+def test_a_traced_token_out_of_range_becomes_nan():
+    embedding, wrong = decoder().embedding, TOKENS.copy()
+    wrong[:, 3] = -1, 11
+    isnan = np.isnan(call(embedding, wrong)).all(-1)
+    assert (isnan == (np.arange(8) == 3)).all()
 
 
-@pytest.mark.parametrize(("window", "reach"), [(None, 8), (2, 2 * 2)], ids=["causal", "window"])
-def test_causality_by_gradient(config, build, tokens, window, reach):
-    """Position t depends on all positions t - reach .. t, through two layers, and on no other."""
-    decoder = build(Decoder, config(window=window))
-    x = decoder.embedding(tokens)
-    run = lambda x: decoder.stack(x, mask=decoder.rules(Mask()), pos=np.arange(8)).sum(-1)[0]
-    gradient = np.abs(np.asarray(jax.jit(jax.jacobian(run))(x)[:, 0])).sum(-1)
-    t, s = np.indices((8, 8))
-    np.testing.assert_array_equal(gradient > 0, (s <= t) & (s >= t - reach))
-
-
-def test_probes_are_returned(config, build, call, tokens):
-    decoder = build(Decoder, config(norm="rms"))
-    weights, states = call(decoder.weights, tokens), call(decoder.hidden_states, tokens)
-    assert weights.shape == (2, 2, 4, 8, 8)
-    np.testing.assert_allclose(weights.sum(-1), np.ones((2, 2, 4, 8)), atol=1e-6)
-    assert np.triu(np.asarray(weights), 1).max() == 0
-    assert states.shape == (3, 2, 8, 16)
-    np.testing.assert_allclose(states[0], decoder.embedding(tokens), atol=1e-6)
-    np.testing.assert_allclose(states[-1], call(decoder.features, tokens), atol=1e-6)
-    np.testing.assert_allclose(states[-1] @ decoder.embedding.table[...].T, call(decoder, tokens), atol=1e-5)
-
-
-def test_gates_are_per_layer(config, build, call, tokens):
-    decoder = build(Decoder, config())
-    closed = jnp.array([[1.0, 1.0, 1.0, 1.0], [1.0, 0.0, 1.0, 1.0]])
-    removed = build(Decoder, config())
-    removed.stack.blocks[1].attention.w_o[...] = removed.stack.blocks[1].attention.w_o[...].at[1].set(0.0)
-    np.testing.assert_allclose(call(decoder, tokens, gate=closed), call(removed, tokens), atol=1e-5)
-    importance = jax.jit(jax.grad(lambda gate: decoder(tokens, gate=gate).std()))(jnp.ones((2, 4)))
-    assert np.all(np.abs(importance) > 0)
-
-
-@pytest.mark.parametrize(
-    ("fields", "parameters"),
-    [
-        ({}, 11 * 16 + 2 * (4 * 256 + 64 + 2 * 16 * 24 + 24 + 16 + 64) + 32),
-        ({"norm_position": "post"}, 11 * 16 + 2 * (4 * 256 + 64 + 2 * 16 * 24 + 24 + 16 + 64)),
-        ({"bias": False, "norm": "rms", "tie_embeddings": False}, 2 * 11 * 16 + 2 * (4 * 256 + 2 * 16 * 24 + 32) + 16),
-        ({"bias": False, "encoding": Learned(9)}, (11 + 9) * 16 + 2 * (4 * 256 + 2 * 16 * 24 + 64) + 32),
-        ({"bias": False, "encoding": T5Bias(8)}, 11 * 16 + 2 * (4 * 256 + 2 * 16 * 24 + 64 + 32) + 32),
-        (
-            {"bias": False, "encoding": T5Bias(8), "share_encoding": True},
-            11 * 16 + 2 * (4 * 256 + 2 * 16 * 24 + 64) + 64,
-        ),
-    ],
-)
-def test_parameters_counted_by_hand(config, count, fields, parameters):
-    assert count(Decoder, config(**fields)) == count(Encoder, config(**fields)) == parameters
-
-
-def test_shared_parameters_of_an_encoding_act_in_every_layer(config, build, call, tokens):
-    own, shared = (build(Decoder, config(encoding=T5Bias(8), share_encoding=share)) for share in (False, True))
-    copies = jax.tree.leaves_with_path(own)
-    values = {jax.tree_util.keystr(path): leaf for path, leaf in jax.tree.leaves_with_path(shared)}
-    table = shared.stack.blocks[0].attention.encoding_params().head["table"]
-    leaves = [values.get(jax.tree_util.keystr(path), table) for path, _ in copies]
-    own = jax.tree.unflatten(jax.tree.structure(own), leaves)
-    np.testing.assert_allclose(call(shared, tokens), call(own, tokens), atol=1e-6)
-
-
-@pytest.mark.parametrize(
-    "encoding", [AddOne(), (AddOne(), NoPE()), compose(AddOne(), RoPE())], ids=["all", "one", "part"]
-)
-def test_embeddings_meet_each_encoding_once(config, build, encoding, tokens):
-    encoder = build(Encoder, config(encoding=encoding))
-    x = encoder.embedding(tokens)
-    np.testing.assert_allclose(encoder.stack.embed(x, np.arange(8)), x + 1, atol=1e-6)
-
-
-def test_layers_may_differ_in_their_encoding(config, build, call, tokens):
-    """RoPE in the first layer only: shifted positions leave everything as it is, stretched ones do not."""
-    decoder = build(Decoder, config(encoding=(RoPE(), NoPE())))
-    assert [block.attention.encoding for block in decoder.stack.blocks] == [RoPE(), NoPE()]
-    plain = call(decoder.weights, tokens)
-    np.testing.assert_allclose(call(decoder.weights, tokens, pos=np.arange(8) + 5), plain, atol=1e-5)
-    assert np.abs(call(decoder.weights, tokens, pos=np.arange(8) * 2) - plain).max() > 0.01
-
-
-def test_padding_and_packing_change_nothing_for_the_rest(config, build, call, tokens):
-    decoder = build(Decoder, config(layers=1, encoding=RoPE()))
-    alone = call(decoder, tokens[:, 3:])
-    segments, pos = np.array([0, 0, 0, 1, 1, 1, 1, 1]), np.array([0, 1, 2, 0, 1, 2, 3, 4])
-    packed = call(decoder, tokens, pos=pos, mask=Mask(q_segments=segments, k_segments=segments))
-    np.testing.assert_allclose(packed[:, 3:], alone, atol=1e-5)
-    padded = call(decoder, tokens, mask=Mask(k_valid=segments == 1))
-    np.testing.assert_allclose(padded[:, 3:], alone, atol=1e-5)
-
-
-def test_a_window_in_the_mask_replaces_that_of_the_config(config, build, call, tokens):
-    near, far = build(Decoder, config(layers=1, window=2)), build(Decoder, config(layers=1))
-    np.testing.assert_allclose(call(near, tokens), call(far, tokens, mask=Mask(window=2)), atol=1e-6)
-    np.testing.assert_allclose(call(near, tokens, mask=Mask(window=99)), call(far, tokens), atol=1e-6)
-
-
-def test_embeddings_are_scaled_where_they_are_read_only(config, build, tokens):
-    plain, scaled = (build(Encoder, config(embed_scale=scale)) for scale in (False, True))
-    np.testing.assert_allclose(scaled.embedding(tokens), 4 * plain.embedding(tokens), rtol=1e-6)
-    x = plain.embedding(tokens)
-    np.testing.assert_array_equal(scaled.embedding.logits(x), plain.embedding.logits(x))
-
-
-def test_half_precision_computes_logits_in_float32(config, build, call, tokens):
-    fields = {"layers": 1, "encoding": T5Bias(), "norm": "rms", "qk_norm": True, "activation": "swiglu"}
-    half = build(Decoder, config(dtype="bfloat16", param_dtype="bfloat16", **fields))
-    assert half.embedding(tokens).dtype == jnp.bfloat16
-    logits = call(half, tokens)
+def test_logits_of_half_precision_are_float32():
+    fields = {"encoding": T5Bias(), "norm": "rms", "qk_norm": True, "activation": "swiglu"}
+    half = decoder(dtype="bfloat16", param_dtype="bfloat16", **fields)
+    assert jax.eval_shape(half.features, TOKENS).dtype == jnp.bfloat16
+    logits = call(half, TOKENS)
     assert logits.dtype == jnp.float32
-    wide = build(Decoder, config(**fields))
-    np.testing.assert_allclose(logits, call(wide, tokens), atol=0.2)
+    np.testing.assert_allclose(logits, call(decoder(**fields), TOKENS), atol=0.2)
 
 
-def test_double_precision_runs_through(x64, config, build, call, tokens):
-    fields = {"layers": 1, "encoding": compose(Sinusoidal(), T5Bias()), "norm": "rms", "qk_norm": True}
-    double = build(Decoder, config(dtype="float64", param_dtype="float64", **fields))
-    logits = call(double, tokens)
+@pytest.mark.slow
+def test_double_precision_in_a_call_and_in_a_cache(x64):
+    fields = {"encoding": compose(Sinusoidal(), T5Bias(), FoX()), "norm": "rms", "qk_norm": True}
+    model = decoder(dtype="float64", param_dtype="float64", **fields)
+    logits = call(model, TOKENS)
     assert logits.dtype == jnp.float64
-    np.testing.assert_allclose(logits, call(build(Decoder, config(**fields)), tokens), atol=1e-4)
+    np.testing.assert_allclose(logits, call(decoder(**fields), TOKENS), atol=1e-4)
+    first, caches = call(model.decode, TOKENS[:, :5], model.cache(2, 8))
+    last, _ = call(model.decode, TOKENS[:, 5:], caches)
+    np.testing.assert_allclose(np.concatenate([first, last], 1), logits, rtol=1e-9, atol=1e-12)
 
 
-def test_dropout_needs_a_key(config, build, call, tokens):
-    decoder, plain = (build(Decoder, config(layers=1, residual_dropout=rate)) for rate in (0.5, 0.0))
-    np.testing.assert_array_equal(call(decoder, tokens), call(plain, tokens))
-    one, same, other = (call(decoder, tokens, key=jax.random.key(seed)) for seed in (0, 0, 1))
+@pytest.mark.parametrize("place", ["attention", "residual", pytest.param("embedding", marks=pytest.mark.slow)])
+def test_nothing_is_dropped_without_a_key(place):
+    model = decoder(**{f"{place}_dropout": 0.5})
+    np.testing.assert_array_equal(call(model, TOKENS), call(decoder(), TOKENS))
+    one, same, other = (call(model, TOKENS, key=jax.random.key(seed)) for seed in (0, 0, 1))
     np.testing.assert_array_equal(one, same)
     assert not np.allclose(one, other, atol=1e-3)
 
 
-def test_initial_token_vectors_have_length_one_on_average(config):
-    embedding = TokenEmbedding(config(vocab=200), rngs=nnx.Rngs(0))
-    np.testing.assert_allclose((embedding.table[...] ** 2).sum(-1).mean(), 1, rtol=0.1)
+# Packing, padding, windows --------------------------------------------------------------------------------------
+
+
+BY_CONTENT = {"path": aj.PaTH(), "fox": FoX(), "cable": aj.Cable(), "selective_rope": aj.SelectiveRoPE()}
+BY_INDEX = {"sinusoidal": Sinusoidal(), "learned": Learned(4), "rope": RoPE(), "ssmax": SSMax()}
+
+
+@pytest.mark.parametrize("name", [*BY_INDEX, "path", "fox", pytest.param("cable", marks=pytest.mark.slow)])
+def test_the_same_document_twice_in_a_row_has_the_same_logits(name):
+    """Positions, sums and convolutions restart at each document, though no positions are given."""
+    model, segments = decoder(encoding=(BY_INDEX | BY_CONTENT)[name]), np.repeat([4, 7], 4)
+    logits = call(model, np.tile(TOKENS[:, :4], 2), mask=Mask(q_segments=segments, k_segments=segments))
+    np.testing.assert_allclose(logits[:, 4:], logits[:, :4], atol=1e-5)
+
+
+slow = [pytest.param(name, marks=pytest.mark.slow) for name in BY_CONTENT if name != "path"]
+
+
+@pytest.mark.parametrize("name", ["path", *slow])
+def test_padding_is_not_mixed_into_positions_from_content(name):
+    """Three tokens of padding on the left, in a call and in a cache, which sums and convolutions would reach."""
+    model, valid = decoder(encoding=BY_CONTENT[name]), np.arange(8) >= 3
+    alone = call(model, TOKENS[:, 3:])
+    np.testing.assert_allclose(call(model, TOKENS, mask=Mask(k_valid=valid))[:, 3:], alone, atol=1e-5)
+    decoded, _ = call(model.decode, TOKENS, model.cache(2, 8), valid=valid)
+    np.testing.assert_allclose(decoded[:, 3:], alone, atol=1e-5)
+
+
+def test_each_layer_has_its_window_and_one_in_the_mask_replaces_it():
+    model, t, s = build(Decoder, config(windows=(2, None))), *np.indices((8, 8))
+    near, far = np.asarray(call(model.weights, TOKENS)) > 0
+    assert (near == ((s <= t) & (s >= t - 2))).all()
+    assert (far == (s <= t)).all()
+    both = np.asarray(call(model.weights, TOKENS, mask=Mask(window=3))) > 0
+    assert (both == ((s <= t) & (s >= t - 3))).all()
+
+
+@pytest.mark.slow
+def test_streaming_llm_takes_the_positions_that_padding_has_no_part_in():
+    model = decoder(encoding=aj.StreamingLLM(first=2, window=3), window=(3, 0), window_first=2)
+    padded, valid = np.concatenate([np.full((2, 3), 5), TOKENS], 1), np.arange(11) >= 3
+    pos, mask = np.maximum(np.cumsum(valid) - 1, 0), Mask(k_valid=valid)
+    alone = call(model, TOKENS)
+    np.testing.assert_allclose(call(model, padded, pos=pos, mask=mask)[:, 3:], alone, atol=1e-5)
+    assert np.abs(call(model, padded, mask=mask)[:, 3:] - alone).max() > 1e-3
+
+
+@pytest.mark.slow
+def test_up_to_its_window_streaming_llm_is_rope_under_the_mask_of_the_call():
+    model = decoder(encoding=aj.StreamingLLM(first=4, window=59), window=(59, 0), window_first=4)
+    logits = call(model, TOKENS, mask=Mask(window=(3, 0)))
+    np.testing.assert_allclose(logits, call(decoder(encoding=RoPE(), window=3), TOKENS), atol=1e-5)
+
+
+# Decoding --------------------------------------------------------------------------------------------------------------
+
+
+def test_a_cache_goes_on_at_the_number_of_its_tokens():
+    """Padding counts, and the positions of the tokens before do not."""
+    model, valid = decoder(encoding=Sinusoidal()), np.arange(7) >= 2
+    _, caches = call(model.decode, TOKENS[:, :7], model.cache(2, 8), pos=np.arange(7) + 100, valid=valid)
+    default, seventh, next_one = (
+        call(model.decode, TOKENS[:, 7:], caches, pos=pos)[0] for pos in (None, np.array([7]), np.array([107]))
+    )
+    np.testing.assert_allclose(default, seventh, atol=1e-6)
+    assert np.abs(default - next_one).max() > 1e-3
+
+
+def test_logits_of_some_positions():
+    model, some = build(Decoder, config(encoding=MRoPE())), np.array([[1, 6], [7, 0]])
+    pos = np.random.default_rng(1).integers(0, 20, (2, 8, 3)).cumsum(1)
+    expected = np.take_along_axis(np.asarray(call(model, TOKENS, pos=pos)), some[:, :, None], 1)
+    np.testing.assert_allclose(call(model, TOKENS, pos=pos, query_indices=some), expected, atol=1e-5)
+
+
+# Encoders and both -----------------------------------------------------------------------------------------------------
+
+
+def test_an_encoder_reads_both_directions():
+    """T5Bias tells earlier from later keys and ALiBi is symmetric; encodings for causal masks alone are refused."""
+    one_sided, both = ((T5Bias(), ALiBi()), (T5Bias(bidirectional=True), ALiBi(symmetric=True)))
+    encodings = lambda stack: tuple(block.attention.encoding for block in stack.blocks)
+    encoder = build(Encoder, config(encoding=one_sided))
+    assert encodings(encoder.stack) == encoder.config.encoding == both
+    weights = call(encoder.weights, TOKENS)
+    assert np.min(weights) > 0
+    model = build(EncoderDecoder, config(encoding=compose(T5Bias(), RoPE())))
+    assert encodings(model.encoder) == (compose(both[0], RoPE()),) * 2
+    assert encodings(model.decoder) == (compose(T5Bias(), RoPE()),) * 2
+
+
+DEFAULTS = {name: make() for name, make in aj.ENCODINGS.items() if name != "learned"}
+CAUSAL_ONLY = {name: one for name, one in DEFAULTS.items() if one.causal_only and name != "alibi"}
+
+
+@pytest.mark.parametrize("name", CAUSAL_ONLY)
+def test_an_encoder_refuses_what_is_for_causal_masks_alone(name):
+    fields, one = visible_fields(CAUSAL_ONLY[name]), CAUSAL_ONLY[name]
+    for kind in (Encoder, EncoderDecoder):
+        with pytest.raises(ValueError, match=rf"{type(one).__name__}\(.*causal"):
+            build(kind, config(encoding=compose(one, NoPE()), **fields))
+
+
+@pytest.fixture(scope="module")
+def both():
+    return build(EncoderDecoder, config(layers=1, encoding=RoPE()))
+
+
+def test_packed_pairs_equal_pairs_alone(both):
+    of_source, of_target = np.array([0, 0, 1, 1, 1, 1]), np.array([0, 0, 0, 1, 1, 1, 1, 1])
+    masks = {"source": of_source, "target": of_target}
+    masks = {f"{name}_mask": Mask(q_segments=segments, k_segments=segments) for name, segments in masks.items()}
+    packed = call(both, SOURCE, TOKENS, **masks)
+    np.testing.assert_allclose(packed[:, 3:], call(both, SOURCE[:, 2:], TOKENS[:, 3:]), atol=1e-5)
+
+
+def test_padding_of_the_source_is_hidden_in_a_call_and_in_decoding(both):
+    valid = np.arange(6) < 4
+    expected, mask = call(both, SOURCE[:, :4], TOKENS), Mask(k_valid=valid)
+    np.testing.assert_allclose(call(both, SOURCE, TOKENS, source_mask=mask), expected, atol=1e-5)
+    session = jax.jit(lambda model, valid: model.start(SOURCE, 8, mask=Mask(k_valid=valid)))(both, valid)
+    some = np.array([[1, 6], [7, 0]])
+    found, _ = call(both.decode, TOKENS, session, query_indices=some)
+    np.testing.assert_allclose(found, np.take_along_axis(np.asarray(expected), some[:, :, None], 1), atol=1e-5)
+
+
+def test_weights_and_gates_of_three_kinds(both):
+    weights = call(both.weights, SOURCE, TOKENS)
+    assert [w.shape for w in weights] == [(1, 2, 4, 6, 6), (1, 2, 4, 8, 8), (1, 2, 4, 8, 6)]
+    for w in weights:
+        np.testing.assert_allclose(w.sum(-1), np.ones(w.shape[:-1]), atol=1e-6)
+    loss = lambda gates: both(SOURCE, TOKENS, gates=gates).std()
+    importance = jax.jit(jax.grad(loss))(Gates(*np.ones((3, 1, 4), np.float32)))
+    assert all(np.all(np.abs(gradient) > 0) for gradient in importance)
+
+
+@pytest.mark.slow
+def test_cross_attention_has_no_positions():
+    """Coordinates of the target reach its self-attention alone, in a call, in its weights and in a step."""
+    model = build(EncoderDecoder, config(layers=1, encoding=MRoPE()))
+    same, plain = np.stack([np.stack([np.arange(8)] * 3, -1)] * 2), call(model, TOKENS, TOKENS)
+    other = np.random.default_rng(1).integers(0, 20, (2, 8, 3)).cumsum(1)
+    np.testing.assert_allclose(call(model, TOKENS, TOKENS, target_pos=same), plain, atol=1e-6)
+    assert np.abs(call(model, TOKENS, TOKENS, target_pos=other) - plain).max() > 1e-3
+    found = call(model.weights, TOKENS, TOKENS, target_pos=same).cross
+    np.testing.assert_allclose(found, call(model.weights, TOKENS, TOKENS).cross, atol=1e-6)
+    decoded, _ = model.decode(TOKENS, model.start(TOKENS, 8), pos=same)
+    np.testing.assert_allclose(decoded, plain, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"model": 32}, "model .*got 16 and 32"),
+        ({"vocab": 12}, "vocab .*got 11 and 12"),
+        ({"embed_scale": True}, "embed_scale .*got False and True"),
+        ({"token_types": 2}, "token_types .*got 0 and 2"),
+        ({"param_dtype": "float16"}, "param_dtype .*got float32 and float16"),
+    ],
+)
+def test_configs_that_share_no_embedding_are_refused(fields, message):
+    with pytest.raises(ValueError, match=f"EncoderDecoder: {message}"):
+        build(EncoderDecoder, config(), config(**fields))
+
+
+TYPED = lambda: decoder(token_types=2)
 
 
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        (lambda m, t: m(t[0]), r"tokens must be integers \[B, T\], got int64\[8\]"),
-        (lambda m, t: m(t * 1.0), r"tokens must be integers \[B, T\], got float64\[2, 8\]"),
-        (lambda m, t: m(t + 5), r"tokens must be in 0\.\.10, got values in 5\.\.15"),
-        (lambda m, t: m(t - 11), r"tokens must be in 0\.\.10, got values in -11\.\.-1"),
-        (lambda m, t: m(t, pos=np.arange(7)), r"embed needs .* pos \[T\] or \[B, T\].*pos \(7,\)"),
-        (lambda m, t: m(t, pos=np.arange(8) + 3), r"Learned has rows for positions 0\.\.8, got positions 3\.\.10"),
-        (lambda m, t: m(t, gate=jnp.ones((1, 4))), r"gate must have one row per layer, 2, got shape \(1, 4\)"),
-        (lambda m, t: m.decode(t, m.cache(2, 8)[:1]), "decode needs one cache per layer, 2, got 1"),
-        (lambda m, t: m.decode(t, m.cache(2, 7)), "the cache has 7 slots; 8 tokens do not fit"),
+        (lambda m: m(TOKENS[0]), r"tokens .*\[B, T\], got int64\[8\]"),
+        (lambda m: m(TOKENS * 1.0), r"tokens .*\[B, T\], got float64\[2, 8\]"),
+        (lambda m: m([[1, 2, 3]]), r"tokens .*\[B, T\], got list"),
+        (lambda m: m(TOKENS + 5), r"tokens .*0\.\.10, got values in 5\.\.15"),
+        (lambda m: m(TOKENS, pos=np.arange(7)), r"pos \[T\] or \[B, T\].*pos int64\[7\]"),
+        (lambda m: m(TOKENS, pos=list(range(8))), r"positions .*\[T\], \[B, T\] or \[L, B, T\], got list"),
+        (lambda m: m(TOKENS, pos=np.arange(8) + 3), r"Learned .*0\.\.8, got positions 3\.\.10"),
+        (lambda m: m(TOKENS, types=np.zeros_like(TOKENS)), "token_types"),
+        (lambda m: TYPED()(TOKENS, types=np.arange(16).reshape(2, 8) % 3), r"types .*0\.\.1, got values in 0\.\.2"),
+        (lambda m: TYPED()(TOKENS, types=np.zeros((2, 7), np.int32)), r"types .*\(2, 8\), got \(2, 7\)"),
+        (lambda m: m.decode(TOKENS, m.cache(2, 7)), "0 of 7 tokens; 8 more"),
+        (lambda m: m.decode(TOKENS, m.cache(2, 8), pos=list(range(8))), "positions .*got list"),
     ],
 )
-def test_calls_that_do_not_fit_are_refused(config, build, tokens, wrong, message):
-    decoder = build(Decoder, config(encoding=Learned(9)))
+def test_calls_that_do_not_fit_are_refused(wrong, message):
     with pytest.raises(ValueError, match=message):
-        wrong(decoder, tokens)
-
-
-def test_an_unknown_token_that_is_traced_becomes_nan(config, build, call, tokens):
-    embedding = build(Decoder, config()).embedding
-    for wrong in (-1, 11):
-        tokens[0, 3] = wrong
-        vectors = call(embedding, tokens)
-        assert np.isnan(vectors[0, 3]).all()
-        assert np.isfinite(np.delete(vectors[0], 3, axis=0)).all()
-
-
-def test_one_sided_alibi_is_refused_in_an_encoder(config, build, tokens):
-    with pytest.raises(ValueError, match=r"ALiBi.*causal"):
-        build(Encoder, config(encoding=ALiBi()))(tokens)
+        jax.eval_shape(lambda: wrong(decoder(encoding=Learned(9))))

@@ -27,7 +27,7 @@ class Recent(aj.PositionEncoding):
 
     span: float = 8.0
 
-    def bias(self, p: aj.EncodingParams, n: jax.Array) -> jax.Array:
+    def bias(self, p: Mapping[str, Any], n: jax.Array) -> jax.Array:
         return -jnp.abs(n) / self.span
 
 

@@ -1,100 +1,101 @@
-"""Angles against a float64 oracle: exact at any position, of either sign, known or traced."""
+"""Angles against whole numbers of Python, exact at any position of either sign, and sines and cosines against NumPy."""
+
+from fractions import Fraction
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from attnjax.positions.angles import angles, exact, geometric, rounded, select
-from attnjax.positions.sinusoidal import sinusoidal_table
+from attnjax.positions.angles import angles, exact, geometric, sine_cosine
+from tests.positions.hooks import close, run
 
-PAIRS = 32
-RADIANS = 10_000.0 ** (-np.arange(PAIRS) / PAIRS)
-FAR = np.concatenate([np.arange(200), np.random.default_rng(0).integers(0, 1_048_577, 2000), [1_048_575, 1_048_576]])
-
-
-def table(pos):
-    return angles(pos, exact(RADIANS))
+RADIANS = 10_000.0 ** (-np.arange(32) / 32)
+TWO_PI = Fraction("6.283185307179586476925286766559005768394338798750211641949889")
+DRAWN = np.random.default_rng(0).integers(0, 2**20, 500)
+FAR = np.unique(np.concatenate([np.arange(64), *(2**p + np.arange(-1, 2) for p in range(7, 31)), DRAWN, [2**31 - 1]]))
 
 
-def difference(angle: jax.Array, oracle: np.ndarray) -> float:
+def true_angles(pos: np.ndarray, radians: np.ndarray) -> np.ndarray:
+    """pos * frequency modulo a turn, as fractions of whole numbers."""
+    turns = [Fraction(float(f)) / TWO_PI for f in radians]
+    remainders = [[Fraction(float(p)) * f - round(Fraction(float(p)) * f) for f in turns] for p in pos]
+    return np.array([[float(r * TWO_PI) for r in row] for row in remainders])
+
+
+def apart(found: np.ndarray, expected: np.ndarray) -> float:
     """The largest distance of two angles on the circle."""
-    turned = np.asarray(angle, np.float64) - oracle
-    return np.abs((turned + np.pi) % (2 * np.pi) - np.pi).max()
+    return np.abs((found.astype(np.float64) - expected + np.pi) % (2 * np.pi) - np.pi).max()
 
 
 def test_geometric_frequencies_are_those_of_the_paper():
-    np.testing.assert_allclose(geometric(PAIRS, 10_000.0), RADIANS, rtol=1e-14)
+    np.testing.assert_allclose(geometric(32, 10_000.0), RADIANS, rtol=1e-14)
     np.testing.assert_allclose(geometric(2, 10_000.0, width=8), [1.0, 0.1], rtol=1e-14)
 
 
-@pytest.mark.parametrize("sign", [1, -1])
-@pytest.mark.parametrize("dtype", [np.int32, np.float32])
-@pytest.mark.parametrize("traced", [True, False])
-def test_angles_are_accurate_up_to_a_million(sign, dtype, traced):
-    pos = (sign * FAR).astype(dtype)
-    angle = jax.jit(table)(pos) if traced else table(pos)
-    assert angle.dtype == jnp.float32
-    assert difference(angle, sign * FAR[:, None].astype(np.float64) * RADIANS) < 1e-6
-    assert np.abs(angle).max() < 3.1416
+def test_whole_positions_are_exact_wherever_they_are():
+    pos = np.concatenate([FAR, -FAR, [-(2**31)]]).astype(np.int32)
+    found = run(lambda pos: angles(pos, exact(RADIANS)), pos)
+    assert found.dtype == np.float32
+    assert np.abs(found).max() <= np.float32(np.pi)
+    assert apart(found, true_angles(pos, RADIANS)) < 4e-7
 
 
 def test_fractional_positions_keep_their_fraction():
-    pos = np.array([0.25, -0.25, 3.5, -3.5, 1000.125, 1_000_000.5, -1_000_000.5])
-    angle = jax.jit(table)(pos.astype(np.float32))
-    assert difference(angle, pos[:, None] * RADIANS) < 1e-6
-
-
-def test_two_positions_differ_by_the_angle_of_their_distance_wherever_they_are():
-    far_table = jax.jit(table)
-    near = far_table(jnp.arange(64))
-    for offset in (65_536, 1_048_576, 2**31 - 64):
-        far = np.asarray(far_table(jnp.arange(64) + offset), np.float64)
-        assert difference(near - near[:1], far - far[:1]) < 1e-6
-
-
-def test_all_positions_up_to_65535_are_distinct():
-    rows = np.asarray(sinusoidal_table(jnp.arange(65_536), 2 * PAIRS))
-    assert len(np.unique(rows, axis=0)) == 65_536
+    pos = np.float32([0.25, -0.25, 3.5, -3.5, 1000.125, 1_000_000.5, -1_000_000.5, 2.0**30, *FAR[:64]])
+    assert apart(run(lambda pos: angles(pos, exact(RADIANS)), pos), true_angles(pos, RADIANS)) < 1e-6
 
 
 def test_frequencies_above_a_turn_count_modulo_a_turn():
     pos = np.arange(-1000, 1000)
-    assert difference(angles(pos, exact(np.array([7.5]))), pos[:, None] * 7.5) < 1e-6
+    fast = np.array([7.5, -0.5])
+    assert apart(run(lambda pos: angles(pos, exact(fast)), pos), true_angles(pos, fast)) < 1e-6
+    for bad in (np.nan, np.inf):
+        with pytest.raises(ValueError, match="angular frequencies must be finite"):
+            exact(np.array([1.0, bad]))
 
 
-@pytest.mark.parametrize("bad", [np.nan, np.inf])
-def test_frequencies_must_be_finite(bad):
-    with pytest.raises(ValueError, match="angular frequencies must be finite"):
-        exact(np.array([1.0, bad]))
-
-
-def test_rounded_frequencies_are_those_of_float32():
-    angle = angles(jnp.arange(512), rounded(jnp.asarray(RADIANS, jnp.float32)))
-    assert difference(angle, np.arange(512)[:, None] * RADIANS) < 512 * 2.0**-23
-
-
-@pytest.mark.parametrize("start", [0, -3, 0.25, 1_000_000])
-def test_the_derivative_by_a_frequency_is_the_position(start, x64):
-    """Whole turns are integers, which passed no gradient on: a frequency in `params` was not learned, without a word."""
-    pos, weights = start + np.arange(5), np.random.default_rng(0).normal(size=(5, PAIRS)).astype(np.float32)
-    pos = jnp.asarray(pos, jnp.float32 if isinstance(start, float) else jnp.int32)
-    total = lambda radians: (weights * angles(pos, rounded(radians))).sum()
-    radians = jnp.asarray(RADIANS, jnp.float32)
-    np.testing.assert_allclose(jax.grad(total)(radians), (weights * np.asarray(pos)[:, None]).sum(0), rtol=1e-5)
-    _, forward = jax.jvp(total, (radians,), (jnp.ones_like(radians),))
-    np.testing.assert_allclose(forward, (weights * np.asarray(pos)[:, None]).sum(), rtol=1e-5)
-
-
-@pytest.mark.parametrize("flag", [True, False])
-def test_select_takes_one_of_two_sets(flag):
-    one, two = exact(RADIANS), exact(RADIANS / 2)
-    chosen = jax.jit(lambda flag: angles(FAR, select(flag, one, two)))(flag)
-    assert difference(chosen, FAR[:, None] * (RADIANS if flag else RADIANS / 2)) < 1e-6
-
-
-def test_double_precision_follows_the_dtype(x64):
+def test_double_precision_is_the_product(x64):
     pos = np.array([0.5, -3.0, 1_000.25])
-    angle = angles(jnp.asarray(pos), exact(RADIANS), jnp.float64)
-    assert angle.dtype == jnp.float64
-    np.testing.assert_allclose(angle, pos[:, None] * RADIANS, rtol=1e-15)
+    found = run(lambda pos: angles(pos, exact(RADIANS)), pos)
+    np.testing.assert_allclose(found, pos[:, None] * RADIANS, rtol=1e-15)
+
+
+def errors(angle: np.ndarray) -> list[float]:
+    found = run(sine_cosine, angle)
+    return [np.abs(wave - f(angle.astype(np.float64))).max() for wave, f in zip(found, (np.sin, np.cos), strict=True)]
+
+
+def test_sine_and_cosine_keep_their_bound():
+    """Drawn, and two float32 numbers to each side of every multiple of pi / 4 up to 8 pi, where the quarters change."""
+    draw = np.random.default_rng(0)
+    drawn = [draw.uniform(-reach, reach, 50_000) for reach in (0.8, np.pi, 20.0, 1e4)]
+    corner = (np.arange(-32, 33) * np.pi / 4).astype(np.float32)
+    near = [corner, np.nextafter(corner, np.float32(np.inf)), np.nextafter(corner, np.float32(-np.inf))]
+    assert max(errors(np.concatenate([*drawn, *near]).astype(np.float32))) < 1.2e-7
+
+
+def test_sine_is_odd_and_cosine_even_and_nan_stays_nan():
+    angle = np.append(np.random.default_rng(1).uniform(-30, 30, 1000), [0.0, np.nan, np.inf]).astype(np.float32)
+    (sin, cos), (minus_sin, same_cos) = run(lambda x: (sine_cosine(x), sine_cosine(-x)), angle)
+    np.testing.assert_array_equal(minus_sin, -sin)
+    np.testing.assert_array_equal(same_cos, cos)
+    assert (sin[1000], cos[1000]) == (0.0, 1.0)
+    assert np.isnan([sin[1001:], cos[1001:]]).all()
+
+
+def test_derivatives_of_any_order():
+    def orders(x):
+        f, found = lambda x: sine_cosine(x)[0], []
+        for _ in range(4):
+            found.append(jax.vmap(f)(x))
+            f = jax.grad(f)
+        return jnp.stack(found)
+
+    x = np.linspace(-7.0, 7.0, 57, dtype=np.float32)
+    true = x.astype(np.float64)
+    close(run(orders, x), [np.sin(true), np.cos(true), -np.sin(true), -np.cos(true)], 2e-7)
+
+
+def test_double_precision_is_that_of_the_library(x64):
+    assert max(errors(np.random.default_rng(2).uniform(-1e6, 1e6, 1000))) < 1e-15

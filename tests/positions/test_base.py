@@ -1,135 +1,380 @@
-"""The interface itself: what encodings are asked, and what reaches their hooks."""
+"""The interface: hooks, parameters and constants, hyper-parameters that are refused, compositions, and `embed`."""
 
 import dataclasses
+import math
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from attnjax.positions import ENCODINGS, Kerple, RoPE, encoding
-from attnjax.positions.alibi import ALiBi
-from attnjax.positions.base import (
-    EncodingParams,
-    NoPE,
-    PositionEncoding,
-    SequentialScore,
-    Sizes,
-    Trait,
-    learns,
-    resolve,
+import attnjax as aj
+from attnjax.positions import program
+from attnjax.positions.base import HOOKS, PositionEncoding, distance, validate_encoding
+from attnjax.positions.compose import each, joined, parts_of
+from tests.positions.hooks import SIZES, close, head_of, run, tile
+
+KEY = jax.random.key(0)
+ALL = {name: make(length=9) if name == "learned" else make() for name, make in aj.ENCODINGS.items()}
+OTHERS = {
+    "alibi_symmetric": aj.ALiBi(symmetric=True),
+    "kerple_power": aj.Kerple("power"),
+    "ssmax_biased": aj.SSMax(biased=True),
+    "path_forget": aj.PaTH(forget=True),
+    "dape_alibi": aj.DAPE(aj.ALiBi()),
+    "dape_without": aj.DAPE(None),
+    "xl_clamped": aj.TransformerXL(table="clamped", length=8),
+}
+SCALINGS = (
+    aj.PositionInterpolation(2.0),
+    aj.NTKAware(2.0),
+    aj.DynamicNTK(2.0, 8),
+    aj.YaRN(2.0, 8, attention_factor=1.0),
+    aj.Llama3(2.0, 8),
+    aj.LongRoPE((1.0,), (2.0,), 8, attention_factor=1.0, factor=2.0),
 )
-from attnjax.positions.compose import compose
-
-SIZES = Sizes(model=16, heads=4, kv_heads=2, head_dim=8)
+EVERY = pytest.mark.parametrize("encoding", (ALL | OTHERS).values(), ids=ALL | OTHERS)
 
 
-def made(name):
-    return encoding(name, **({"length": 9} if name == "learned" else {}))
+def made(name, **hooks):
+    """An encoding of one's own without fields."""
+    return dataclasses.make_dataclass(name, [], bases=(PositionEncoding,), namespace=hooks, frozen=True)()
 
 
 @dataclasses.dataclass(frozen=True)
-class LearnedSlope(ALiBi):
-    """ALiBi with slopes that are learned under the name of its constants."""
+class Turned(PositionEncoding):
+    """The angle is the position times a learned rate of the key head."""
+
+    per_kv_head = ("rate",)
+    layout = "interleaved"
 
     def init(self, key, sizes):
-        return EncodingParams(head={"slope": jnp.full((sizes.heads,), 3.0)})
+        return {"rate": jnp.full((sizes.kv_heads, 1), 3.0)}
+
+    def constants(self, sizes, length=None):
+        return {"gain": np.float64(2.0)}
+
+    def angle(self, p, pos):
+        return pos[:, None] * p["rate"][None]
 
 
-def test_traits_are_the_hooks_that_are_overridden():
-    class Everything(SequentialScore):
-        def context(self, p, x, pos, before): ...
-        def embed(self, p, x, pos): ...
-        def map_q(self, p, q, pos): ...
-        def map_k(self, p, k, pos): ...
-        def bias(self, p, n): ...
-        def score(self, p, tile, carry=None): ...
-
-    hooks = Trait.CONTEXT | Trait.EMBED | Trait.MAPS | Trait.ON_SCORES
-    assert Everything().traits == hooks | Trait.CARRY
-    assert NoPE().traits == PositionEncoding().traits == Trait(0)
+# Hooks ---------------------------------------------------------------------------------------------------------------
 
 
-def test_without_params_the_constants_come():
-    p = resolve(ALiBi(), None, SIZES)
-    np.testing.assert_array_equal(p.head["slope"], [2.0**-2, 2.0**-4, 2.0**-6, 2.0**-8])
-    assert p.kv_head == p.shared == ()
-    assert resolve(NoPE(), None, SIZES) == EncodingParams()
+def test_an_encoding_has_the_hooks_that_it_overrides():
+    for hook in HOOKS:
+        assert made("One", **{hook: None}).has(hook)
+        assert not aj.NoPE().has(hook)
+    assert aj.RoPE().has("bias", "angle")
+    assert not aj.RoPE().has("bias", "score", "map_q")
 
 
-def test_a_learned_parameter_replaces_the_constant_of_its_name():
-    params = LearnedSlope().init(jax.random.key(0), SIZES)
-    np.testing.assert_array_equal(resolve(LearnedSlope(), params, SIZES).head["slope"], [3.0] * 4)
-    assert learns(LearnedSlope())
-    assert not learns(ALiBi())
+def test_queries_and_keys_are_turned_by_the_angle_and_stretched_by_the_gain():
+    x, p = np.float32([[1, 0, 5], [1, 0, 7]]), {"rate": np.float32([np.pi / 4]), "gain": np.float32(2)}
+    q, k = run(lambda *given: (Turned().map_q(*given), Turned().map_k(*given)), p, x, np.float32([0, 2]))
+    close(q, [[2, 0, 5], [0, 2, 7]], 1e-6)
+    np.testing.assert_array_equal(q, k)
 
 
-def test_an_array_that_was_passed_replaces_a_constant_and_leaves_the_others():
-    passed = EncodingParams(shared={"gain": np.float32(2.0)})
-    p = resolve(RoPE(), passed, SIZES)
-    assert p.shared["gain"] == 2.0
-    np.testing.assert_allclose(p.shared["frequencies"].radians, 10_000.0 ** (-np.arange(4) / 4), rtol=1e-14)
+def test_distances_are_subtracted_before_they_are_rounded():
+    far = 2**30 + jnp.arange(2)
+    np.testing.assert_array_equal(distance(far, far, jnp.float32), [[0, -1], [1, 0]])
 
 
-def test_learned_parameters_stand_beside_constants():
-    pope = made("pope")
-    p = resolve(pope, pope.init(jax.random.key(0), SIZES), SIZES)
-    assert set(p.head) == {"delta"}
-    assert set(p.shared) == {"frequencies"}
-
-
-def test_constants_of_parts_are_replaced_part_by_part():
-    both = compose(ALiBi(), compose(RoPE(), Kerple()))
-    params = both.init(jax.random.key(0), SIZES)
-    p = resolve(both, params, SIZES)
-    assert [set(p.head[0]), set(p.head[1][1])] == [{"slope"}, {"r1", "r2"}]
-    assert set(p.shared[1][0]) == {"frequencies", "gain"}
-    passed = params._replace(head=({"slope": np.ones(4)}, params.head[1]))
-    np.testing.assert_array_equal(resolve(both, passed, SIZES).head[0]["slope"], np.ones(4))
-
-
-def test_refuses_params_that_are_no_dictionary():
-    with pytest.raises(ValueError, match=r"each side of the parameters of ALiBi\(.*\) must be a dictionary"):
-        resolve(ALiBi(), EncodingParams(head=np.ones(4)), SIZES)
-
-
-@pytest.mark.parametrize("name", sorted(ENCODINGS))
-def test_learns_says_whether_init_makes_parameters(name):
-    params = made(name).init(jax.random.key(0), SIZES)
-    assert learns(made(name)) == bool(jax.tree.leaves(params))
-
-
-@pytest.mark.parametrize("name", sorted(name for name in ENCODINGS if Trait.SCORE in made(name).traits))
-def test_the_scores_that_leave_out_logits_are_those_that_say_so(name, make_tile):
-    encoding = made(name)
-    tile, sizes = make_tile(np.arange(3), np.arange(3), dtype=np.float32), Sizes(4, 2, 2, 4)
-    p = resolve(encoding, encoding.init(jax.random.key(0), sizes), sizes)
-    if Trait.ALL_HEADS in encoding.traits:
-        tile = tile._replace(**{side: jnp.stack([getattr(tile, side)] * 2) for side in ("logits", "q", "k")})
-    else:
-        p = p._replace(head=jax.tree.map(lambda leaf: jnp.asarray(leaf)[0], p.head))
-    if name == "path":
-        channels = jnp.zeros((3, 4 + 1 + 2 * 4))
-        tile = tile._replace(q_pos=channels, k_pos=channels)
-    scores = lambda logits: encoding.score(p, tile._replace(logits=logits))
-    before, after = (
-        found[0] if isinstance(found, tuple) else found for found in map(scores, (tile.logits, tile.logits + 1))
+@EVERY
+def test_what_init_and_constants_promise(encoding, x64):
+    """`learns` says whether there are parameters, which are float32; those of heads lead with N or K; all sizes differ."""
+    sizes = aj.Sizes(model=66, heads=6, kv_heads=3, head_dim=24)
+    params = jax.eval_shape(lambda: encoding.init(KEY, sizes))
+    assert aj.learns(encoding) == bool(params)
+    assert {leaf.dtype for leaf in jax.tree.leaves(params)} <= {np.dtype("float32")}
+    constants = encoding.constants(sizes)
+    assert not params.keys() & constants.keys()
+    for names, count in ((encoding.per_head, 6), (encoding.per_kv_head, 3)):
+        for name in names:
+            assert {np.shape(leaf)[0] for leaf in jax.tree.leaves((params | constants)[name])} == {count}
+    assert hash(encoding) == hash(dataclasses.replace(encoding))
+    assert encoding.by_length == any(
+        not np.array_equal(a, b) for a, b in zip(*(jax.tree.leaves(encoding.constants(sizes, n)) for n in (9, 99)))
     )
-    assert bool((before == after).all()) == encoding.replaces_logits
 
 
-@pytest.mark.parametrize("name", sorted(ENCODINGS))
-def test_constants_do_not_mind_sizes_that_the_encoding_does_not_use(name):
-    """Attention does not know D, and a model's input has no heads."""
-    one = made(name)
-    one.constants(SIZES._replace(model=7))
-    if not one.traits & Trait.MAPS and not isinstance(one, RoPE):
-        one.constants(SIZES._replace(head_dim=3))
-    if not one.traits & Trait.ON_SCORES:
-        one.constants(SIZES._replace(heads=1, kv_heads=1))
+@EVERY
+def test_the_scores_that_leave_out_logits_are_those_that_say_so(encoding):
+    if not encoding.has("score"):
+        assert not encoding.replaces_logits
+        return
+    one, sizes = tile(np.arange(3), np.arange(3)), aj.Sizes(4, 2, 2, 4)
+    if encoding.whole_table:
+        channels = np.zeros((2, 3, *encoding.features(sizes)))
+        heads = {side: np.stack([getattr(one, side)] * 2) for side in ("logits", "q", "k")}
+        one = one._replace(**heads, q_pos=channels, k_pos=channels)
+
+    def score(params, one, logits):
+        p = aj.resolve(encoding, params, sizes) if encoding.whole_table else head_of(encoding, params, sizes)
+        return encoding.score(p, one._replace(logits=logits))
+
+    params = jax.eval_shape(lambda: encoding.init(KEY, sizes))
+    traced = jax.make_jaxpr(score)(params, one, one.logits).jaxpr
+    assert any(traced.invars[-1] in equation.invars for equation in traced.eqns) != encoding.replaces_logits
 
 
-@pytest.mark.parametrize("name", sorted(ENCODINGS))
-def test_nothing_is_checked_of_what_is_not_known(name):
-    made(name).check()
-    compose(made(name), NoPE()).check()
+@EVERY
+def test_of_an_encoder(encoding):
+    """ALiBi becomes symmetric and T5Bias bidirectional; what needs a causal mask says why."""
+    option = {aj.ALiBi: "symmetric", aj.T5Bias: "bidirectional"}.get(type(encoding))
+    if option or isinstance(encoding, aj.DAPE) or not encoding.causal_only:
+        made = encoding.for_encoder()
+        assert not made.causal_only
+        assert option is None or made == dataclasses.replace(encoding, **{option: True})
+        return
+    with pytest.raises(ValueError, match=f"{type(encoding).__name__}.* needs a causal mask"):
+        encoding.for_encoder()
+
+
+def test_constants_do_not_mind_sizes_that_an_encoding_does_not_use():
+    """Attention does not know D, and the input of a model has no heads."""
+    for encoding in ALL.values():
+        if not encoding.has("embed"):
+            encoding.constants(SIZES._replace(model=7, head_dim=48))
+        if not encoding.has("angle", "map_q", "map_k", "score"):
+            encoding.constants(SIZES._replace(head_dim=3))
+
+
+# Parameters ----------------------------------------------------------------------------------------------------------
+
+
+def test_parameters_stand_beside_constants_and_replace_those_of_their_names():
+    np.testing.assert_array_equal(aj.resolve(aj.ALiBi(), None, SIZES)["slope"], [2.0**-2, 2.0**-4, 2.0**-6, 2.0**-8])
+    assert aj.resolve(aj.NoPE(), None, SIZES) == {}
+    p = aj.resolve(aj.RoPE(), {"gain": np.float32(2.0)}, SIZES)
+    assert p["gain"] == 2.0
+    np.testing.assert_allclose(p["frequencies"].radians, 10_000.0 ** (-np.arange(4) / 4), rtol=1e-14)
+    assert aj.resolve(Turned(), {"rate": np.ones((2, 1))}, SIZES).keys() == {"rate", "gain"}
+
+
+@pytest.mark.parametrize(
+    ("encoding", "params", "message"),
+    [
+        (aj.ALiBi(), np.ones(4), "ALiBi.*params must be a dict as made by init, got ndarray"),
+        (aj.ALiBi(), {"slopes": np.ones(4)}, r"ALiBi.* has no parameter 'slopes'.*\['slope'\]"),
+        (aj.ALiBi(), {"slope": np.ones(3)}, r"'slope' must have 4 heads on its first axis, got shape \(3,\)"),
+        (aj.Kerple(), None, r"Kerple.* learns parameters: pass params=encoding.init\(key, sizes\)"),
+        (aj.Kerple(), {}, "Kerple.* learns parameters"),
+        (aj.Kerple(), {"r1": np.ones(4)}, r"params lacks 'r2', got \['r1'\]"),
+        (Turned(), {"rate": np.ones((4, 1))}, r"'rate' must have 2 key heads on its first axis, got shape \(4, 1\)"),
+        (Turned(), {"rate": np.float32(1)}, r"'rate' must have 2 key heads on its first axis, got shape \(\)"),
+    ],
+)
+def test_parameters_that_do_not_fit(encoding, params, message):
+    with pytest.raises(ValueError, match=message):
+        aj.resolve(encoding, params, SIZES)
+
+
+# Hyper-parameters ----------------------------------------------------------------------------------------------------
+
+BAD_NUMBERS = (math.nan, math.inf, -1, -0.5, 0, "1", True, None)
+ALLOWED = [
+    *((name, "attention_factor", None) for name in ("YaRN", "LongRoPE")),
+    *(("FoX", "gate_bias", number) for number in (0, -1, -0.5)),
+    *(("LongRoPE", "factor", None), ("TransformerXL", "length", None), ("ALiBi", "past", 0)),
+]
+
+
+@pytest.mark.parametrize("record", [*ALL.values(), *OTHERS.values(), *SCALINGS], ids=str)
+def test_fields_hold_what_their_annotations_say(record):
+    """Numbers, words and switches, each with values that it does not take; a whole number is no fraction."""
+    name = type(record).__name__
+    for field in dataclasses.fields(record):
+        value = getattr(record, field.name)
+        bad = ("other", 1, None) if isinstance(value, bool | str) else BAD_NUMBERS
+        if not isinstance(value, bool | str | int | float):
+            continue
+        for one in (*bad, 2.5) if isinstance(value, int) else bad:
+            if (name, field.name, one) not in ALLOWED:
+                with pytest.raises(ValueError, match=rf"{name}.*{field.name}.*got"):
+                    dataclasses.replace(record, **{field.name: one})
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: aj.RoPE(fraction=1.5), r"RoPE.fraction .* at most 1, got 1\.5"),
+        (lambda: aj.RoPE(scaling="yarn"), "RoPE.scaling must be .*, got 'yarn'"),
+        (lambda: aj.RoPE(theta=1.0, scaling=aj.YaRN(2.0, 64)), r"a scaling needs theta > 1, got 1\.0"),
+        (lambda: aj.PositionInterpolation(0.5), r"factor .* at least 1, got 0\.5"),
+        (lambda: aj.YaRN(2.0, 8, beta_fast=1.0), r"beta_fast must exceed beta_slow, got 1\.0 and 1\.0"),
+        (lambda: aj.Llama3(2.0, 8, 4.0, 1.0), r"high_freq_factor must exceed low_freq_factor, got 1\.0 and 4\.0"),
+        (lambda: aj.LongRoPE((1.0,), (math.nan,), 8), r"long_factors\[0\] .*, got nan"),
+        (lambda: aj.Resonance(aj.DynamicNTK(2.0, 8)), "Resonance.*length"),
+        (lambda: aj.MRoPE(scaling=aj.DynamicNTK(2.0, 64)), "MRoPE: .*length"),
+        (lambda: aj.MRoPE(sections=(1, 2)), "MRoPE.sections must be a list of 3"),
+        (lambda: aj.ALiBi(slopes=(0.5, 0)), r"slopes\[1\] .* above 0, got 0"),
+        (lambda: aj.ALiBi(slopes=0.5), r"slopes must be .*, got 0\.5"),
+        (lambda: aj.ALiBi(past=0.5), "past belongs to symmetric=True, got past=0.5"),
+        (lambda: aj.T5Bias(buckets=7, bidirectional=True), "buckets must be even .*, got 7"),
+        (lambda: aj.T5Bias(buckets=2, bidirectional=True), "buckets must be .* at least 4 .*, got 2"),
+        (lambda: aj.T5Bias(max_distance=16), "max_distance must exceed the 16 exact buckets, got 16"),
+        (lambda: aj.T5Bias(buckets=513), "T5Bias.buckets .* at most 512, got 513"),
+        (lambda: aj.Learned(2**24 + 1), "Learned.length .* at most 16777216, got 16777217"),
+        (lambda: aj.Sandwich(width=7), "Sandwich: width must be even, got 7"),
+        (lambda: aj.TransformerXL(table="clamped"), "length belongs to table='clamped', got .* length=None"),
+        (lambda: aj.TransformerXL(length=8), "length belongs to table='clamped', got .*two_sided.* length=8"),
+        (lambda: aj.LeakyReRoPE(window=3, factor=1.5), r"window \* \(factor - 1\) .*, got 3 and 1\.5"),
+        (lambda: aj.DualChunk(chunk=8, local=8), "local must be smaller than chunk, got 8 and 8"),
+        (lambda: aj.LMInfinite(limit=2**31), "LMInfinite.limit .* at most 1073741824, got 2147483648"),
+        *((lambda base=base: aj.DAPE(base), "base must add to the logits of a head and do nothing else, got")
+          for base in (aj.RoPE(), aj.CoPE(), aj.StickBreaking(), aj.DAPE(), aj.ReRoPE(), aj.FoX(),
+                       aj.compose(aj.Kerple(), aj.ALiBi()))),
+        (lambda: aj.DAPE("alibi"), "DAPE: base must be a PositionEncoding .*, got 'alibi'"),
+    ],
+)  # fmt: skip
+def test_hyper_parameters_that_do_not_go_together(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+def test_slopes_are_as_many_as_heads():
+    for slopes in ((0.5, 0.25), ()):
+        with pytest.raises(ValueError, match=f"got {len(slopes)} slopes for 3 heads"):
+            aj.ALiBi(slopes=slopes).constants(SIZES._replace(heads=3))
+
+
+@pytest.mark.parametrize("number", [np.float32, np.float64, np.float16])
+def test_numbers_of_numpy_are_numbers_and_lists_are_tuples(number):
+    for make in (
+        lambda number, whole: aj.RoPE(theta=number(500), fraction=number(0.5), scaling=aj.YaRN(number(3), whole(100))),
+        lambda number, whole: aj.ALiBi(slopes=[number(0.5), number(0.25)]),
+        lambda number, whole: aj.Learned(whole(4), std=number(0.5)),
+    ):
+        ours, python = make(number, np.int64), make(float, int)
+        assert (ours, hash(ours), str(ours)) == (python, hash(python), str(python))
+
+
+# Encodings of one's own ----------------------------------------------------------------------------------------------
+
+
+Rotate = made("Rotate", rotate=lambda self, q, pos: q)
+"""A hook under a name that attention does not know."""
+
+
+class Plain(PositionEncoding):
+    """No dataclass: two of these are equal whatever their options."""
+
+    def __init__(self, slope):
+        self.slope = slope
+
+    def bias(self, p, n):
+        return self.slope * n
+
+
+def test_encodings_that_would_act_as_nope_or_equal_others_are_refused():
+    for wrong, message in (
+        ("rope", "name must be a PositionEncoding such as RoPE.., got 'rope'"),
+        (aj.FIRE, "name must be a PositionEncoding such as RoPE.., got <class"),
+        (Rotate, "Rotate overrides none of the hooks .*, and would act as NoPE"),
+        (Plain(1.0), "Plain must be a frozen dataclass"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            validate_encoding("name", wrong)
+    validate_encoding("name", dataclasses.make_dataclass("Named", [], bases=(aj.NoPE,), frozen=True)())
+
+
+# Compositions --------------------------------------------------------------------------------------------------------
+
+
+def test_compositions_are_flat_and_taken_apart():
+    both = aj.compose(aj.ALiBi(), aj.compose(aj.RoPE(), aj.Kerple()))
+    assert both.parts == parts_of(both) == (aj.ALiBi(), aj.RoPE(), aj.Kerple())
+    assert joined(both.parts) == both != joined(both.parts[::-1])
+    assert hash(joined(both.parts)) == hash(both)
+    assert joined([aj.RoPE()]) == aj.RoPE()
+    for parts in ((aj.LogN(), aj.ReRoPE(), aj.DAPE()), (aj.T5Bias(), aj.StickBreaking(), aj.RoPE())):
+        assert aj.compose(*parts).parts == parts
+    assert both.has("angle")
+    assert both.has("bias")
+    assert not both.has("context", "embed", "map_q", "score")
+    assert both.for_encoder().parts == (aj.ALiBi(symmetric=True), aj.RoPE(), aj.Kerple())
+    with pytest.raises(ValueError, match="FoX.* needs a causal mask"):
+        aj.compose(aj.RoPE(), aj.FoX()).for_encoder()
+    assert program(aj.compose(aj.RoPE(theta=3.0), aj.ALiBi())) == aj.compose(aj.RoPE(), aj.ALiBi())
+
+
+def test_parameters_of_a_composition_are_a_tuple_of_dicts():
+    both = aj.compose(aj.T5Bias(), aj.ALiBi(), aj.T5Bias())
+    first, none, second = both.init(KEY, SIZES)
+    assert (first.keys(), none) == ({"table"}, {})
+    assert not np.array_equal(first["table"], second["table"])
+    constants = aj.compose(aj.RoPE(scaling=aj.DynamicNTK(2.0, 8)), aj.ALiBi()).constants(SIZES, 16)
+    assert [one.keys() for one in constants] == [{"frequencies", "gain"}, {"slope"}]
+    assert constants[0]["frequencies"].radians[-1] < 10_000.0**-0.75 / 2
+    assert aj.learns(both)
+    assert not aj.learns(aj.compose(aj.RoPE(), aj.ALiBi()))
+
+
+def test_values_of_each_part():
+    both = aj.compose(aj.RoPE(), aj.ALiBi())
+    assert each("params", both, ({}, {"slope": 1})) == ({}, {"slope": 1})
+    assert each("params", both, None) == (None, None)
+    assert each("params", aj.RoPE(), {"gain": 1}) == ({"gain": 1},)
+    for wrong, came in ((({},), "1 entries"), (({}, {}, {}), "3 entries"), ({"slope": 1}, "dict")):
+        with pytest.raises(
+            ValueError, match=f"params must be a tuple with one entry for each of the 2 parts, got {came}"
+        ):
+            each("params", both, wrong)
+
+
+@pytest.mark.parametrize(
+    ("parts", "message"),
+    [
+        ((aj.ALiBi(),), "needs two or more encodings"),
+        ((aj.ALiBi(), aj.FIRE), "every argument must be a PositionEncoding .*, got <class"),
+        ((aj.RoPE(), Rotate), "every argument: Rotate overrides none"),
+        ((aj.ALiBi(), aj.ReRoPE()), "ReRoPE.* replaces what ALiBi.* adds to the logits: put ReRoPE.* first"),
+        ((aj.FIRE(), aj.PaTH()), "PaTH.* replaces what FIRE.* adds to the logits"),
+        ((aj.compose(aj.RoPE(), aj.T5Bias()), aj.compose(aj.LogN(), aj.ReRoPE())), "ReRoPE.* replaces what T5Bias"),
+        ((aj.PaTH(), aj.ReRoPE()), "ReRoPE.* replaces what PaTH"),
+        ((aj.StickBreaking(), aj.T5Bias()), "T5Bias.* would change the weights that StickBreaking.* put .* last"),
+        ((aj.compose(aj.RoPE(), aj.StickBreaking()), aj.CoPE()), "CoPE.* would change the weights that StickBreaking"),
+        ((aj.StickBreaking(), aj.StickBreaking()), "StickBreaking.* would change the weights that StickBreaking"),
+    ],
+)  # fmt: skip
+def test_refuses_compositions_that_lose_a_part(parts, message):
+    with pytest.raises(ValueError, match=message):
+        aj.compose(*parts)
+
+
+# Embeddings ----------------------------------------------------------------------------------------------------------
+
+
+X = np.ones((2, 3, 4), np.float32)
+
+
+def test_embeddings_take_each_part_in_turn_and_keep_their_type():
+    twice = made("Twice", embed=lambda self, p, x, pos: 2 * x + jnp.asarray(pos).astype(x.dtype)[:, None])
+    both = aj.compose(twice, aj.ALiBi(), twice)
+    for pos in (np.arange(3), np.arange(6).reshape(2, 3)):
+        found = aj.embed(both, None, X.astype(jnp.bfloat16), pos)
+        assert found.dtype == jnp.bfloat16
+        close(found.astype(np.float32), 4 + 3 * np.broadcast_to(pos, (2, 3))[..., None] + np.zeros(4))
+
+
+@pytest.mark.parametrize(
+    ("encoding", "x", "pos", "message"),
+    [
+        ("sinusoidal", X, np.arange(3), "embed: encoding must be a PositionEncoding .*, got 'sinusoidal'"),
+        (aj.Sinusoidal(), X.astype(int), np.arange(3), r"floating numbers x \[B, T, D\], got int"),
+        (aj.Sinusoidal(), X[0], np.arange(3), r"x \[B, T, D\], got float32\[3, 4\]"),
+        (aj.Sinusoidal(), X, np.arange(4), r"pos \[T\] or \[B, T\], got .*\[4\]"),
+        (aj.Sinusoidal(), X, [0, 1, 2], r"pos \[T\] or \[B, T\], got .* list"),
+        (aj.Sinusoidal(), X, np.float16([0, 1, 2]), "integers or float32 .*, got float16"),
+        *((aj.Sinusoidal(), X, np.array([0.0, 0.0, bad], np.float32), "pos must be finite and fit int32")
+          for bad in (3e9, -(2.0**31), np.nan, np.inf)),
+        (aj.Sinusoidal(), X, np.array([0, 0, 2**31]), "pos must fit int32 .*, got values 0..2147483648"),
+        (aj.Learned(8), X, np.arange(3), "Learned.* learns parameters"),
+        (made("Sum", embed=lambda self, p, x, pos: x.sum(-1)), X, np.arange(3), r"must return embeddings \(3, 4\), got \(3,\)"),
+    ],
+)  # fmt: skip
+def test_refuses_embeddings_and_positions_that_do_not_fit(encoding, x, pos, message):
+    with pytest.raises(ValueError, match=message):
+        aj.embed(encoding, None, x, pos)

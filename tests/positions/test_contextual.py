@@ -1,189 +1,135 @@
-"""Positions computed from content: toy encodings whose positions are known in advance, over heads, groups and parts."""
+"""Positions computed from content: sums and windows against loops; in pieces, in packed rows, with padding, over devices.
+
+The positions of each encoding are compared with those of its authors in `test_gates.py` and `test_whole_table.py`.
+"""
 
 import dataclasses
+import functools
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.sharding import PartitionSpec as P
 
-from attnjax.positions import RoPE, compose, context_positions
-from attnjax.positions.base import EncodingParams, PositionEncoding, Sizes, Tile, Trait
+import attnjax as aj
+from attnjax.positions.contextual import Past
+from tests.positions.hooks import close, drawn, run
 
-B, T, D = 2, 5, 6
-SIZES = Sizes(model=D, heads=4, kv_heads=2, head_dim=4)
-X = np.random.default_rng(0).normal(size=(B, T, D)).astype(np.float32)
-W = np.random.default_rng(1).normal(size=(4, D)).astype(np.float32)
-W_KV = np.random.default_rng(2).normal(size=(2, D)).astype(np.float32)
-POS = np.array([[0, 1, 2, 3, 4], [5, 6, 9, 10, 11]], np.int32)
-
-
-class PerQueryHead(PositionEncoding):
-    """pos + running sums of w . x of a query head, plus w . x of its key head; the bias is the distance."""
-
-    def init(self, key, sizes):
-        return EncodingParams(head={"w": jnp.asarray(W)}, kv_head={"w": jnp.asarray(W_KV)})
-
-    def context(self, p, x, pos, before):
-        return before + pos.astype(x.dtype) + jnp.cumsum(x @ p.head["w"] + x @ p.kv_head["w"])
-
-    def bias(self, p, n):
-        return n.astype(jnp.float32)
+B, T, D = 2, 8, 6
+SIZES = aj.Sizes(model=D, heads=4, kv_heads=2, head_dim=4)
+DRAW = np.random.default_rng(0)
+X, POS = DRAW.normal(size=(B, T, D)).astype(np.float32), np.arange(T)
+SEGMENTS = np.array([7, 7, 7, 3, 5, 5, 5, 5])
+BOTH = aj.compose(aj.RoPE(), aj.PaTH(rank=3, forget=True), aj.FoX(), aj.SelectiveRoPE(rank=3))
+ROWS = ((4, 14), (4,), (2, 8))
+"""Rows of the last three parts: per query head or per key head, with their features."""
+PARAMS = drawn(BOTH, SIZES)
+BEFORE = (None, *(DRAW.normal(size=(B, *shape)).astype(np.float32) for shape in ROWS))
 
 
-class PerKeyHead(PositionEncoding):
-    """Running sums of w . x times the constants 1, 2 and 3 of three channels, per key head."""
-
-    @property
-    def traits(self):
-        return super().traits | Trait.AXES
-
-    def init(self, key, sizes):
-        return EncodingParams(head={"w": jnp.asarray(W)}, kv_head={"w": jnp.asarray(W_KV)})
-
-    def constants(self, sizes, length=None):
-        return EncodingParams(shared={"channels": np.array([1.0, 2.0, 3.0], np.float32)})
-
-    def context(self, p, x, pos, before):
-        assert p.head == ()
-        return before[None, :] + jnp.cumsum(x @ p.kv_head["w"])[:, None] * p.shared["channels"][None, :]
-
-    def map_k(self, p, k, pos):
-        return k + pos.sum(-1, keepdims=True)
+@functools.partial(jax.jit, static_argnames="axis_name")
+def found(x, pos=POS, before=None, **options):
+    return aj.context_positions(BOTH, PARAMS, x, pos, SIZES, before, **options)
 
 
-def per_query_head(pos=POS):
-    w = W + np.repeat(W_KV, 2, axis=0)
-    return np.broadcast_to(pos, (B, T))[:, None] + np.cumsum(np.einsum("btd,nd->bnt", X, w), axis=-1)
-
-
-def per_key_head():
-    sums = np.cumsum(np.einsum("btd,kd->bkt", X, W_KV), axis=-1)
-    return sums[..., None] * np.array([1, 2, 3])
-
-
-def found(encoding, pos=POS, x=X, before=None, params=None):
-    params = encoding.init(jax.random.key(0), SIZES) if params is None else params
-    run = lambda params, x, pos, before: context_positions(encoding, params, x, pos, SIZES, before)
-    return jax.jit(run)(params, jnp.asarray(x), jnp.asarray(pos), before)
-
-
-@pytest.mark.parametrize("pos", [POS, POS[1]], ids=["per example", "one row"])
-def test_one_row_per_query_head(pos):
-    made = found(PerQueryHead(), pos)
-    assert made.shape == (B, 4, T)
-    np.testing.assert_allclose(made, per_query_head(pos), atol=1e-5)
-
-
-def test_one_row_of_channels_per_key_head_where_keys_are_mapped():
-    made = found(PerKeyHead())
-    assert made.shape == (B, 2, T, 3)
-    np.testing.assert_allclose(made, per_key_head(), atol=1e-5)
-
-
-@pytest.mark.parametrize("encoding", [PerQueryHead(), PerKeyHead()], ids=lambda one: type(one).__name__)
-def test_two_pieces_equal_the_whole(encoding):
-    """The last position of the first piece is what the second starts from."""
-    pos = np.zeros(T, np.int32)
-    whole = found(encoding, pos)
-    first = found(encoding, pos[:3], X[:, :3])
-    second = found(encoding, pos[3:], X[:, 3:], before=first[:, :, -1])
-    np.testing.assert_allclose(jnp.concatenate([first, second], axis=2), whole, atol=1e-5)
-
-
-def test_parts_have_positions_of_their_own():
-    both = compose(RoPE(), PerQueryHead(), compose(PerKeyHead(), RoPE()), compose(RoPE(), RoPE()))
-    rope, query_head, (key_head, inner), plain = found(both)
-    np.testing.assert_array_equal(rope, POS)
-    np.testing.assert_allclose(query_head, per_query_head(), atol=1e-5)
-    np.testing.assert_allclose(key_head, per_key_head(), atol=1e-5)
-    np.testing.assert_array_equal(inner, POS)
-    np.testing.assert_array_equal(plain, POS)
-    before = (None, query_head[:, :, -1], (key_head[:, :, -1], None), None)
-    later = found(both, before=before)
-    np.testing.assert_allclose(later[1], per_query_head() + per_query_head()[:, :, -1:], atol=1e-4)
-    np.testing.assert_allclose(later[2][0], per_key_head() + per_key_head()[:, :, -1:], atol=1e-4)
-
-
-def test_a_composition_scores_with_the_positions_of_each_part():
-    """RoPE at the tokens' indices and a bias of contextual distances: the maps of one, then the bias of the other."""
-    both = compose(RoPE(), PerQueryHead())
-    assert both.traits == Trait.CONTEXT | Trait.MAPS | Trait.SCORE
-    params = both.init(jax.random.key(0), SIZES)
-    q_pos = jax.tree.map(lambda leaf: leaf[0] if leaf.ndim == 2 else leaf[0, 1], found(both))
-    p = EncodingParams(
-        head=((), {"w": W[1]}), kv_head=((), {"w": W_KV[0]}), shared=(RoPE().constants(SIZES).shared, ())
+def test_sums_and_windows_against_loops():
+    """Document by document, and the first one goes on from the past."""
+    place = np.array([0, 1, 2, 0, 0, 1, 2, 3], np.int32)
+    x, start, before = X[0, :, :3], np.float32([10, 20, 30]), np.float32(DRAW.normal(size=(2, 3)))
+    sums, windows = np.zeros((T, 3)), np.zeros((3, T, 3))
+    for t in range(T):
+        first = t - place[t]
+        sums[t] = x[first : t + 1].astype(np.float64).sum(0) + (start if first == 0 else 0)
+        for back in range(3):
+            if back <= place[t]:
+                windows[2 - back, t] = x[t - back]
+            elif first == 0:
+                windows[2 - back, t] = before[2 + t - back]
+    both = run(
+        lambda past, x, before: (past.sums(x, past.state), past.windows(x, before)), Past(start, place), x, before
     )
-    q, k = (jnp.asarray(np.random.default_rng(seed).normal(size=(T, 4)), jnp.float32) for seed in (5, 6))
-    mapped = both.map_q(p, q, q_pos), both.map_k(p, k, q_pos)
-    np.testing.assert_array_equal(mapped[0], RoPE().map_q(RoPE().constants(SIZES), q, POS[0]))
-    logits = mapped[0] @ mapped[1].T
-    tile = Tile(logits, *mapped, q_pos, q_pos, jnp.ones((T, T), bool), 1.0)
-    row = per_query_head()[0, 1]
-    np.testing.assert_allclose(both.score(p, tile) - logits, row[:, None] - row[None, :], atol=1e-4)
-    assert params.head[1]["w"].shape == (4, D)
+    close(both[0], sums, 1e-5)
+    np.testing.assert_array_equal(both[1], windows.astype(np.float32))
 
 
-def test_without_the_hook_positions_stay_as_they_are():
-    assert context_positions(RoPE(), None, X, POS, SIZES) is POS
-    assert context_positions(compose(RoPE(), RoPE()), None, X, POS, SIZES) is POS
+def test_each_part_has_rows_of_its_own():
+    """Per query head or per key head, and features; without the hook positions stay the very array."""
+    rope, *others = found(X)
+    np.testing.assert_array_equal(rope, POS)
+    assert [one.shape for one in others] == [(B, *rows[:1], T, *rows[1:]) for rows in ROWS]
+    assert aj.context_positions(aj.RoPE(), None, X, POS, SIZES) is POS
+    assert aj.context_positions(aj.compose(aj.RoPE(), aj.ALiBi()), None, X, POS, SIZES) is POS
 
 
-def test_gradients_reach_content_and_the_parameters_of_both_kinds_of_heads():
-    encoding = PerQueryHead()
-    params = encoding.init(jax.random.key(0), SIZES)
-    weights = np.random.default_rng(3).normal(size=(B, 4, T)).astype(np.float32)
+def test_pieces_equal_the_whole():
+    """The last positions of a piece are all that the next one starts from."""
+    whole, before, pieces = found(X, before=BEFORE), BEFORE, []
+    for start, stop in ((0, 6), (6, 7), (7, T)):
+        _, *piece = found(X[:, start:stop], POS[start:stop], before)
+        before = (None, *(one[:, :, -1] for one in piece))
+        pieces.append(piece)
+    for part, expected in enumerate(whole[1:]):
+        close(np.concatenate([piece[part] for piece in pieces], 2), expected, 1e-5)
 
-    def loss(params, x):
-        return jnp.sum(weights * context_positions(encoding, params, x, POS, SIZES))
 
-    by_params, by_x = jax.grad(loss, argnums=(0, 1))(params, jnp.asarray(X))
-    later = np.cumsum(weights[..., ::-1], axis=-1)[..., ::-1]
-    per_head = np.einsum("bnt,btd->nd", later, X)
-    np.testing.assert_allclose(by_params.head["w"], per_head, atol=1e-4)
-    np.testing.assert_allclose(by_params.kv_head["w"], per_head.reshape(2, 2, D).sum(1), atol=1e-4)
-    np.testing.assert_allclose(by_x, np.einsum("bnt,nd->btd", later, W + np.repeat(W_KV, 2, axis=0)), atol=1e-4)
+def test_a_packed_document_has_the_bits_of_a_row_of_its_own():
+    """Whatever lies beside it, convolutions included; in the first document the past goes on."""
+    packed = found(X, before=BEFORE, segments=SEGMENTS)
+    for document in np.unique(SEGMENTS):
+        at = np.flatnonzero(document == SEGMENTS)
+        # At the front of a row whose other tokens are a document of zeros.
+        moved = np.zeros_like(X)
+        moved[:, : len(at)] = X[:, at]
+        before = jax.tree.map(lambda leaf: leaf * (at[0] == 0), BEFORE)  # noqa: B023, called at once
+        alone = found(moved, before=before, segments=np.array(np.arange(T) >= len(at), int))
+        for one, expected in zip(packed[1:], alone[1:], strict=True):
+            np.testing.assert_array_equal(one[:, :, at], expected[:, :, : len(at)])
+
+
+def test_padding_counts_as_zeros():
+    """On the left too, where a convolution would mix it into the first token."""
+    valid = np.arange(T) >= np.array([[3], [0]])
+    padded, zeros = (np.where(valid[..., None], X, np.float32(junk)) for junk in (np.nan, 0))
+    jax.tree.map(np.testing.assert_array_equal, found(padded, valid=valid), found(zeros))
+
+
+def test_tokens_over_devices_equal_one_row():
+    mesh = jax.sharding.Mesh(np.array(jax.devices()[:4]), ("t",))
+    call = lambda x, pos: found(x, pos, BEFORE, axis_name="t")
+    specs = (P("t"), *(P(None, None, "t"),) * 3)
+    over = jax.shard_map(call, mesh=mesh, in_specs=(P(None, "t"), P("t")), out_specs=specs)
+    for one, expected in zip(run(over, X, POS), found(X, before=BEFORE), strict=True):
+        close(one, expected, 1e-5)
 
 
 @dataclasses.dataclass(frozen=True)
-class Returns(PositionEncoding):
-    """Positions of a shape that may be wrong."""
-
+class Returns(aj.PositionEncoding):
     shape: tuple[int, ...]
-    axes: bool = False
+    width: int = 0
 
-    @property
-    def traits(self):
-        return super().traits | (Trait.AXES if self.axes else Trait(0))
+    def features(self, sizes):
+        return (self.width,) if self.width else ()
 
-    def context(self, p, x, pos, before):
+    def context(self, p, x, pos, past):
         return jnp.zeros(self.shape)
 
 
 @pytest.mark.parametrize(
-    ("encoding", "allowed"),
+    ("encoding", "pos", "options", "message"),
     [
-        *((Returns(shape), r"\[T\] = \(5,\), or \[T, F\] with Trait.AXES") for shape in [(), (T - 1,), (T, 2), (2, T)]),
-        *((Returns(shape, axes=True), r"\[T, F\] = \(5, F\), because it") for shape in [(T,), (2, T), (T, 2, 2)]),
+        *((Returns(shape), POS, {}, r"return positions \(8,\); got \(") for shape in [(), (7,), (8, 2), (2, 8)]),
+        *((Returns(shape, 2), POS, {}, r"return positions \(8, 2\); got \(") for shape in [(8,), (8, 3)]),
+        *(
+            (aj.FoX(), pos, {}, r"pos \[T\] or \[B, T\]")
+            for pos in (POS[:4], np.int32(0), POS[None], POS.reshape(2, 4))
+        ),
+        (aj.FoX(), POS, {}, "FoX.* learns parameters"),
+        (BOTH, POS, {}, "PaTH.* learns parameters"),
+        (BOTH, POS, {"before": np.zeros((B, 4))}, "before must be a tuple with one entry for each of the 4 parts"),
+        (BOTH, POS, {"segments": SEGMENTS, "axis_name": "t"}, "segments and axis_name"),
     ],
 )
-def test_refuses_what_is_no_row_of_positions(encoding, allowed):
-    for before in (None, jnp.zeros((B, 4))):
-        message = rf"Returns\(.*\): the hook context must return positions of shape {allowed}.*; got \("
-        with pytest.raises(ValueError, match=message):
-            context_positions(encoding, None, X, POS, SIZES, before)
-
-
-@pytest.mark.parametrize("pos", [POS[:1], POS[:, :4], POS[0, :4], POS[0, 0]])
-def test_refuses_positions_of_another_shape(pos):
-    with pytest.raises(ValueError, match=r"needs x \[B, T, D\] and pos \[T\] or \[B, T\]"):
-        context_positions(PerQueryHead(), None, X, np.asarray(pos), SIZES)
-
-
-def test_refuses_to_run_without_parameters():
-    with pytest.raises(
-        ValueError, match=r"learns parameters: pass params=encoding.init\(key, sizes\), got params=None"
-    ):
-        context_positions(PerQueryHead(), None, X, POS, SIZES)
-    with pytest.raises(ValueError, match=r"learns parameters"):
-        context_positions(compose(RoPE(), PerQueryHead()), None, X, POS, SIZES)
+def test_refuses_what_does_not_fit(encoding, pos, options, message):
+    with pytest.raises(ValueError, match=message):
+        jax.eval_shape(lambda: aj.context_positions(encoding, None, X, pos, SIZES, **options))

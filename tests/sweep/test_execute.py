@@ -14,6 +14,7 @@ from attnjax.records.runs import read_manifest
 from attnjax.sweep import (
     ExecutionConfig,
     plan,
+    population as population_module,
     prepare,
     product,
     retry,
@@ -22,7 +23,6 @@ from attnjax.sweep import (
     seeds,
     vary,
 )
-from attnjax.sweep import population as population_module
 from attnjax.sweep.lease import holder
 from attnjax.sweep.run_context import RunContext, update_manifest
 from attnjax.sweep.stop import Stop

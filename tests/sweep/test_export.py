@@ -16,8 +16,7 @@ import pytest
 
 from attnjax.cli import main
 from attnjax.folder import LinkError
-from attnjax.sweep import export as module
-from attnjax.sweep import scan
+from attnjax.sweep import export as module, scan
 
 FROZEN = pathlib.Path(__file__).parents[1] / "frozen" / "format_1"
 PLANTED = "s3cr3t-0f-the-env1r0nment"

@@ -63,5 +63,5 @@ def test_what_a_mesh_cannot_spread_is_told_before_anything_is_queued(here):
 
 
 def test_a_number_that_an_encoding_refuses_is_told_before_training():
-    with pytest.raises(ValueError, match=r"^RoPE: theta must be positive and finite, got -1\.0$"):
+    with pytest.raises(ValueError, match=r"^RoPE\.theta must be a finite number above 0, got -1\.0$"):
         check("attnjax.train:train", configs(10000.0, -1.0))

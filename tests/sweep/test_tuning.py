@@ -7,8 +7,7 @@ import re
 import statistics
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from ml_collections import ConfigDict
 
 from attnjax.config import override, parse, run_id

@@ -10,8 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from attnjax.tasks import Text, card, next_token_form, task
-from attnjax.tasks import text as module
+from attnjax.tasks import Text, card, next_token_form, task, text as module
 from tests.tasks import cases
 
 

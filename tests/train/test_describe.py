@@ -70,7 +70,7 @@ def test_a_thousand_layers_are_described():
         ({"name": "yarn"}, "the run cannot be compiled: .*missing 2 required positional arguments"),
         (
             {"name": "longrope", "short_factors": 2.0, "long_factors": 2.0, "original_length": 64},
-            "the run cannot be compiled: .*not iterable",
+            "LongRoPE.short_factors must be a list .* got 2.0",
         ),
         (3, "model.encoding.options.scaling must be a table with a name, as {'name': 'yarn'}, got 3"),
     ],

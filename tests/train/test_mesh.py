@@ -38,9 +38,9 @@ from tests.cases import FAST, slow_except
 RINGS = {
     "text of default positions": {"task": {"name": "copy", "form": "decoder"}, "model": {"encoding": {"name": "t5"}}},
     "FoX": {"task": {"name": "copy", "form": "decoder"}, "model": {"encoding": {"name": "fox"}}},
-    "CoPE, scanned layers": {
+    "FIRE, scanned layers": {
         "task": {"name": "copy", "form": "decoder"},
-        "model": {"encoding": {"name": "cope"}, "scan_layers": True},
+        "model": {"encoding": {"name": "fire"}, "scan_layers": True},
     },
     "an encoder at random positions": {
         "task": {"name": "copy", "form": "encoder"},
@@ -200,14 +200,14 @@ def test_tokens_lie_in_the_order_of_zigzag():
 
 
 def test_blocks_are_contiguous_where_tokens_are_needed_in_their_order():
-    """For every encoder, and encodings that read keys in order or compute positions from the tokens before."""
+    """For every encoder, and encodings that compute positions from the tokens before."""
     there = make_mesh(RING)
     of = {name: encoding(name, **({"length": 8} if name == "learned" else {})) for name in ENCODINGS}
-    in_order = {"cope", "stick_breaking", "fox", "cable", "repo", "selective_rope", "path"}
+    in_order = {"fox", "cable", "repo", "selective_rope", "path"}
     assert {name for name, one in of.items() if not is_zigzag("decoder", [one], there)} == in_order
     assert not any(is_zigzag("encoder", [one], there) for one in of.values())
     assert not is_zigzag("decoder", [of["rope"]], make_mesh(MeshShape(data=4)))
-    assert not is_zigzag("decoder", [of["rope"], of["cope"]], there), "layers of their own"
+    assert not is_zigzag("decoder", [of["rope"], of["cable"]], there), "layers of their own"
     assert not is_zigzag("decoder", [Compose((of["rope"], of["fox"]))], there)
 
 

@@ -67,7 +67,9 @@ def test_products_are_of_sixteen_bits_and_sums_are_not(name):
     assert set(counts) <= {("bfloat16", "bfloat16")} | ({("float32", "float32")} if name in OF_FLOAT32 else set())
     sums = [one for one in equations(jaxpr.jaxpr) if one.primitive.name in SUMS]
     assert len(sums) >= 5
-    assert [str(one) for one in sums if one.invars[0].aval.dtype == jnp.bfloat16] == []
+    # A sum over an axis of size 1, the transpose of a new axis, rounds nothing.
+    rounds = lambda one: one.outvars[0].aval.size < one.invars[0].aval.size
+    assert [str(one) for one in sums if one.invars[0].aval.dtype == jnp.bfloat16 and rounds(one)] == []
 
 
 def gradients(run, params=None):

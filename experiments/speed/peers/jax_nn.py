@@ -9,7 +9,8 @@ import jax
 import jax.numpy as jnp
 from flax import linen
 
-from attnjax.positions import EncodingParams, PositionEncoding, Sizes, Tile, Trait, resolve
+from attnjax.positions import PositionEncoding, Sizes, Tile, resolve
+from attnjax.positions.base import Params
 from attnjax.typing import Array, Float, PyTree
 from experiments.speed.suites import JAX_NN
 
@@ -20,12 +21,12 @@ def attention(
     """Causal attention over positions 0 .. T-1 by `jax.nn`, or by Flax Linen."""
     T, N, H = q.shape[1:]
     p = resolve(encoding, params, Sizes(model=N * H, heads=N, kv_heads=k.shape[2], head_dim=H), T)
-    if encoding.traits & Trait.MAPS:
+    if encoding.has("angle", "map_q", "map_k"):
         # One scale for all, also where the maps widen queries and keys; values are then as wide, as the peers demand.
         q, k = maps(encoding, p, q, k)
         q = q * (q.shape[-1] / H) ** 0.5
         v = jnp.pad(v, [(0, 0)] * 3 + [(0, q.shape[-1] - H)])
-    bias = bias_array(encoding, p, N, T) if encoding.traits & Trait.ON_SCORES else None
+    bias = bias_array(encoding, p, N, T) if encoding.has("bias", "score") else None
     if name == JAX_NN:
         return jax.nn.dot_product_attention(q, k, v, bias=bias, is_causal=True, implementation="xla")[..., :H]
     causal = jnp.tril(jnp.ones((1, 1, T, T), bool))
@@ -34,20 +35,24 @@ def attention(
         return linen.dot_product_attention(q, k, v, bias=bias, mask=causal)[..., :H]
 
 
-def maps(encoding: PositionEncoding, p: EncodingParams, q: Array, k: Array) -> tuple[Array, Array]:
-    """Queries and keys of all heads after the encoding's maps."""
+def maps(encoding: PositionEncoding, p: Params, q: Array, k: Array) -> tuple[Array, Array]:
+    """Queries and keys of all heads after the encoding's maps, which learn nothing per key head."""
     pos = jnp.arange(q.shape[1])
-    of_q = lambda head, q: encoding.map_q(p._replace(head=head), q, pos)
-    of_k = lambda k: encoding.map_k(p._replace(head=()), k, pos)
-    heads = jax.vmap(of_q, in_axes=(0, 1), out_axes=1)
-    q = jax.vmap(heads, in_axes=(None, 0))(p.head, q)
-    return q, jax.vmap(jax.vmap(of_k, in_axes=1, out_axes=1))(k)
+    of_keys = {name: leaf for name, leaf in p.items() if name not in encoding.per_head}
+    of_q = jax.vmap(lambda p, q: encoding.map_q(p, q, pos), in_axes=(by_head(encoding, p), 1), out_axes=1)
+    of_k = jax.vmap(lambda k: encoding.map_k(of_keys, k, pos), in_axes=1, out_axes=1)
+    return jax.vmap(lambda q: of_q(p, q))(q), jax.vmap(of_k)(k)
 
 
-def bias_array(encoding: PositionEncoding, p: EncodingParams, heads: int, T: int) -> Float[Array, "1 N T T"]:
+def by_head(encoding: PositionEncoding, p: Params) -> dict[str, int | None]:
+    """The axis of heads of every parameter, for `jax.vmap`."""
+    return {name: 0 if name in encoding.per_head else None for name in p}
+
+
+def bias_array(encoding: PositionEncoding, p: Params, heads: int, T: int) -> Float[Array, "1 N T T"]:
     """What the encoding adds to the logits, which must not depend on them."""
     pos = jnp.arange(T)
     nothing = jnp.zeros((T, 1), jnp.float32)
     tile = Tile(jnp.zeros((T, T), jnp.float32), nothing, nothing, pos, pos, jnp.tril(jnp.ones((T, T), bool)), 1.0)
-    head = jax.tree.map(jnp.asarray, p.head)
-    return jax.vmap(lambda head: encoding.score(p._replace(head=head), tile), axis_size=heads)(head)[None]
+    score = jax.vmap(lambda p: encoding.score(p, tile), in_axes=(by_head(encoding, p),), axis_size=heads)
+    return score(jax.tree.map(jnp.asarray, p))[None]

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from attnjax.attention import Mask, attend
-from attnjax.positions import ENCODINGS, PositionEncoding, Sizes, Trait, context_positions, encoding
+from attnjax.positions import ENCODINGS, PositionEncoding, Sizes, context_positions, encoding
 from attnjax.positions.remapped import Remapped
 from attnjax.typing import Array, PyTree
 from experiments.speed import suites
@@ -27,8 +27,6 @@ SLOW = ("fire", "cope")
 """A small network, and a sum over all keys, per score: more than 1.25 times the time of no encoding is expected."""
 EMBEDDINGS = ("sinusoidal", "learned")
 """Encodings that act on embeddings alone: inside attention they are no encoding."""
-NO_ARRAY = Trait.CARRY | Trait.ALL_HEADS | Trait.AXES | Trait.CONTEXT
-"""Encodings whose scores no array of biases gives, and none of queries and keys at one given number for each position."""
 
 
 def attention(settings: Settings) -> None:
@@ -81,9 +79,13 @@ def attending() -> list[str]:
 
 
 def has_peer(name: str) -> bool:
-    """Whether an array of biases says what an encoding does; scores of Transformer-XL and remapped RoPE read the queries."""
+    """Whether an array of biases says what an encoding does, at one given number for each position.
+
+    Scores of Transformer-XL and remapped RoPE read the queries.
+    """
     chosen = encoding(name)
-    return not chosen.traits & NO_ARRAY and name != "transformer_xl" and not isinstance(chosen, Remapped)
+    plain = not chosen.whole_table and chosen.axes is None and not chosen.has("context")
+    return plain and name != "transformer_xl" and not isinstance(chosen, Remapped)
 
 
 def ours(chosen: PositionEncoding, implementation: str | None = None) -> Callable[..., Array]:
@@ -96,7 +98,7 @@ def ours(chosen: PositionEncoding, implementation: str | None = None) -> Callabl
     def run(params: PyTree, q: Array, k: Array, v: Array) -> Array:
         B, T, N, H = v.shape
         pos = None
-        if Trait.CONTEXT in chosen.traits:
+        if chosen.has("context"):
             pos = context_positions(chosen, params, v.reshape(B, T, N * H), jnp.arange(T), Sizes(N * H, N, N, H))
         return attend(q, k, v, params=params, q_pos=pos, k_pos=pos, **options)
 

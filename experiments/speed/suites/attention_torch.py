@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from attnjax.positions import EncodingParams, Kerple, NoPE, PositionEncoding, T5Bias, learns
+from attnjax.positions import Kerple, NoPE, PositionEncoding, T5Bias, learns
 from attnjax.typing import Array, Float, PyTree
 from experiments.speed import suites
 from experiments.speed.harness import TOLERANCE, Settings, difference
@@ -35,10 +35,10 @@ class Problem(NamedTuple):
         """The length."""
         return self.args[1].shape[1]
 
-    def per_distance(self, params: EncodingParams) -> Float[Array, "N T"]:
+    def per_distance(self, params: PyTree) -> Float[Array, "N T"]:
         """The bias of every head at distances 0 .. T - 1."""
-        distances = jnp.arange(self.T)
-        return jax.vmap(lambda head: self.encoding.bias(params._replace(head=head), distances))(params.head)
+        distances = jnp.arange(self.T, dtype=jnp.float32)
+        return jax.vmap(lambda p: self.encoding.bias(p, distances))(params)
 
     def sent(self) -> dict[str, np.ndarray]:
         """What the worker reads."""

@@ -16,7 +16,7 @@ import numpy as np
 from flax import nnx
 
 from attnjax.modules import Decoder, TransformerConfig, generate
-from attnjax.modules.first_keys import visible_fields
+from attnjax.modules.config import visible_fields
 from attnjax.positions import ENCODINGS, encoding
 from attnjax.typing import Array, Int, PyTree
 from experiments.speed.harness import Settings, agree, random_parameters

@@ -23,8 +23,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from attnjax.attention import Mask, attend
-from attnjax.attention.support import size_of
-from attnjax.positions import EncodingParams, PositionEncoding, Sizes, encoding, resolve
+from attnjax.attention.choice import size_of
+from attnjax.positions import PositionEncoding, Sizes, encoding, resolve
 from attnjax.typing import Array, PyTree
 from experiments.speed import suites
 from experiments.speed.harness import Settings, difference
@@ -73,11 +73,10 @@ class Problem(NamedTuple):
         n = jnp.arange(T)[:, None] - jnp.arange(T)[None, :]
         return vector[:, jnp.maximum(n, 0)][None]
 
-    def per_distance(self, params: EncodingParams, T: int, N: int) -> Array:
+    def per_distance(self, params: PyTree, T: int, N: int) -> Array:
         """The bias of every head at distances 0 .. T - 1, of an encoding that depends on the distance alone."""
-        p = resolve(self.encoding, params, Sizes(N, N, N, 1), T)
-        of_head = lambda head: self.encoding.bias(p._replace(head=head), jnp.arange(T))
-        return jax.vmap(of_head)(jax.tree.map(jnp.asarray, p.head))
+        p = jax.tree.map(jnp.asarray, resolve(self.encoding, params, Sizes(N, N, N, 1), T))
+        return jax.vmap(lambda p: self.encoding.bias(p, jnp.arange(T, dtype=jnp.float32)))(p)
 
     def of_peer(self, peer: str, params: PyTree, q: Array, k: Array, v: Array) -> Array:
         """The same attention by a library."""

@@ -1,0 +1,446 @@
+"""Blockwise attention: linear memory by tiles and an online softmax; the backward pass computes each tile again.
+
+For each tile of t queries, the key tiles that the mask does not empty are visited in turn, carrying per row the running
+maximum m, the sum l and the unnormalized output:
+
+    m'   = max(m, max_j s_ij)
+    l'   = e^(m - m') l + sum_j e^(s_ij - m')
+    out' = e^(m - m') out + sum_j e^(s_ij - m') v_j
+
+A sink of logit s_h starts the row at m = s_h, l = 1. Backward, with delta_i = dout_i . out_i - dlse_i and
+p_ij = e^(s_ij - lse_i), each tile contributes
+
+    dv_j += p_ij dout_i
+    ds_ij = p_ij (dout_i . v_j - delta_i)
+
+and `jax.vjp` of the encoding's score takes ds to q, k, positions and every learned parameter. All is summed in a fixed
+order, so gradients are bitwise repeatable. No array has two axes of length T or S.
+
+References: Milakov & Gimelshein 2018 (arXiv:1805.02867); Rabe & Staats 2021 (arXiv:2112.05682); Dao et al. 2022
+(arXiv:2205.14135), Algorithms 1 and 4.
+"""
+
+import dataclasses
+import functools
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from attnjax.attention.call import Call, Cols, Rows
+from attnjax.attention.hooks import scores
+from attnjax.attention.masks import Span, visibility
+from attnjax.attention.products import queries_keys, turned, weights_queries, weights_values
+from attnjax.attention.relative_bias import per_distance
+from attnjax.config.kinds import Count, coerce
+from attnjax.positions.base import PositionEncoding
+from attnjax.positions.checks import INT32
+from attnjax.typing import Array, Bool, Float, Int, PyTree, compute_dtype
+
+LONG = 1024
+"""From this length on, tiles are larger."""
+BATCHES_SPREAD = jax.__version_info__ >= (0, 12)
+"""Whether XLA's products of a batch of small matrices use all cores of a CPU. Before jax 0.12 they used one, and only
+matrices of some 512 rows were spread: there large tiles of few heads are the faster ones, from `LONG` on."""
+SCORES_OF_GROUP = 2**20
+"""Scores of one tile of one group of heads, on a CPU: 4 MiB of float32, which stay in the cache."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Tiling:
+    """Tiles of `queries` x `keys`, of `heads` key heads at once (None: all of them); an implementation to pass to `attend`.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from attnjax import Tiling, attend
+        >>> x = jnp.ones((1, 5, 2, 4))
+        >>> attend(x, x, x, implementation=Tiling(queries=2, keys=3)).shape
+        (1, 5, 2, 4)
+    """
+
+    queries: int = 128
+    keys: int = 128
+    heads: int | None = None
+
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            kind = Count | None if field.name == "heads" else Count
+            coerce(kind, getattr(self, field.name), f"Tiling.{field.name}")
+
+
+Visits = Callable[[Array], tuple[Array, Array]]
+"""Returns the key tiles to visit for a query tile, in order, [m], and how many of them."""
+
+
+class Static(NamedTuple):
+    """What is known while tracing; hashable. `heads`: key heads at once, on every device if `everywhere`, else on a CPU."""
+
+    encodings: tuple[PositionEncoding, ...]
+    span: Span
+    tile: tuple[int, int]
+    heads: int
+    everywhere: bool
+
+
+class Arrays(NamedTuple):
+    """The arrays of a call, padded to whole tiles. Gradients flow to the floating leaves of all but `allowed`."""
+
+    rows: Rows
+    cols: Cols
+    params: tuple[dict, ...]
+    scale: Float[Array, ""]
+    sink: Float[Array, "1 K G 1"] | None
+    allowed: Bool[Array, "b 1 1 T S"] | None
+
+
+class Results(NamedTuple):
+    """Output, the largest score of each row (0 where it sees nothing), and log sum_j e^(s_ij - largest).
+
+    The last two are kept apart: their sum would round away what the weights need, where all visible scores are far below 0.
+    """
+
+    out: Float[Array, "B K G T H"]
+    top: Float[Array, "B K G T"]
+    log_total: Float[Array, "B K G T"]
+
+
+def blockwise(call: Call, tiling: Tiling | None = None) -> tuple[Float[Array, "B K G T H"], Float[Array, "B K G T"]]:
+    """Returns output and log-sum-exp of every head in memory linear in T and S. `tiling`: sizes other than the default ones."""
+    static, arrays = padded(call, tiling)
+    floats, rest = split(arrays)
+    out, lse = _attend(static, same_axes(floats, arrays), rest)
+    T = call.rows.q.shape[3]
+    return out[:, :, :, :T], lse[:, :, :, :T]
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _attend(static: Static, floats: Arrays, rest: Arrays) -> tuple[Array, Array]:
+    return _attend_fwd(static, floats, rest)[0]
+
+
+def _attend_fwd(static: Static, floats: Arrays, rest: Arrays) -> tuple[tuple[Array, Array], Any]:
+    arrays = merge(floats, rest)
+    results = _in_groups(static, functools.partial(forward, static), (arrays,), None)
+    return (results.out, results.top + results.log_total), (floats, rest, results)
+
+
+def _attend_bwd(static: Static, saved: Any, cotangents: tuple[Array, Array]) -> tuple[Arrays, None]:
+    floats, rest, results = saved
+    arrays = merge(floats, rest)
+
+    def run(arrays: Arrays, *rest: PyTree) -> Arrays:
+        # Tiles that no example of any device sees are left out: loops of one length serve all.
+        part = functools.partial(backward, static, visits=_visits(static, arrays))
+        return _over_devices(part, (arrays, *rest), floats)
+
+    gradients = _in_groups(static, run, (arrays, results, *cotangents), floats)
+    return as_types_of(floats, gradients), None
+
+
+_attend.defvjp(_attend_fwd, _attend_bwd)
+
+
+def forward(static: Static, arrays: Arrays) -> Results:
+    """Returns the results of all rows: query tiles one after another, each with the key tiles that it sees."""
+    visits = _visits(static, arrays)
+    t, s = static.tile
+
+    def query_tile(i: Array) -> Results:
+        rows = tile_of(arrays.rows, i, t)
+        order, count = visits(i)
+
+        def key_tile(step: Array, state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+            top, total, out = state
+            j = order[step]
+            cols = tile_of(arrays.cols, j, s)
+            seen = _seen(static, arrays, rows, cols, i, j)
+            logits = _scores(static, arrays, rows, cols, seen, queries_keys(rows.q, cols.k))
+            logits = jnp.where(seen, logits, -jnp.inf)
+            new = jnp.maximum(top, logits.max(-1))
+            p = jnp.exp(logits - new[..., None])
+            shrink = jnp.exp(top - new)
+            return new, shrink * total + p.sum(-1), shrink[..., None] * out + weights_values(p, cols.v)
+
+        top, total, out = jax.lax.fori_loop(0, count, key_tile, same_axes(_start(arrays, rows), arrays))
+        empty = total == 0
+        safe = jnp.where(empty, 1, total)
+        return Results(out / safe[..., None], jnp.where(empty, 0, top), jnp.where(empty, -jnp.inf, jnp.log(safe)))
+
+    found = jax.lax.map(query_tile, jnp.arange(arrays.rows.q.shape[3] // t, dtype=jnp.int32))
+    return jax.tree.map(_join, found)
+
+
+def _start(arrays: Arrays, rows: Rows) -> tuple[Array, Array, Array]:
+    """The largest score, the sum and the output of a row before any key."""
+    dtype, shape = compute_dtype(rows.q, arrays.cols.k), rows.q.shape[:4]
+    # Not -inf: a row that sees nothing yet has e^(-inf - lowest) = 0.
+    top, total = jnp.full(shape, jnp.finfo(dtype).min, dtype), jnp.zeros(shape, dtype)
+    if arrays.sink is not None:
+        # At least the lowest number: a sink of -inf has no weight, and is no score to subtract.
+        top = jnp.maximum(top, arrays.sink)
+        total = jnp.exp(arrays.sink - top)
+    return top, total, jnp.zeros((*shape, arrays.cols.v.shape[-1]), dtype)
+
+
+def backward(
+    static: Static, arrays: Arrays, results: Results, dout: Array, dlse: Array, visits: Visits | None = None
+) -> Arrays:
+    """Returns the gradients of the floating leaves, in float32 or float64: query tiles outside, key tiles inside.
+
+    `visits`: the tiles to visit for more examples than these.
+    """
+    t, s = static.tile
+    visits = visits or _visits(static, arrays)
+    delta = (dout * results.out).sum(-1) - dlse
+    # Rows that see nothing have no weights; e^(-inf - -inf) would be NaN.
+    log_total = jnp.where(results.log_total == -jnp.inf, 0, results.log_total)
+    # In the type of the values, so that products with them have operands of one type.
+    row_results = (results.top, log_total, delta, dout.astype(arrays.cols.v.dtype))
+
+    def query_tile(sums: tuple, i: Array) -> tuple[tuple, Rows]:
+        rows = tile_of(arrays.rows, i, t)
+        here = tile_of(row_results, i, t)
+        columns = turned(rows.q), turned(here[3])
+        order, count = visits(i)
+
+        def key_tile(step: Array, state: tuple) -> tuple:
+            drows, dcols, dshared = state
+            j = order[step]
+            cols = tile_of(arrays.cols, j, s)
+            seen = _seen(static, arrays, rows, cols, i, j)
+            new = _tile_gradients(static, arrays, rows, cols, seen, here, columns)
+            add_at = lambda x, y: jax.lax.dynamic_update_slice_in_dim(x, _slice(x, j, s) + y.astype(x.dtype), j * s, 3)
+            return _added(drows, new[0]), jax.tree.map(add_at, dcols, new[1]), _added(dshared, new[2])
+
+        start = (same_axes(zeros_of(rows), arrays), *sums)
+        drows, dcols, dshared = jax.lax.fori_loop(0, count, key_tile, start)
+        return (dcols, dshared), drows
+
+    shared = (arrays.params, arrays.scale)
+    sums = same_axes((zeros_of(arrays.cols), zeros_of(shared)), arrays)
+    tiles = jnp.arange(arrays.rows.q.shape[3] // t, dtype=jnp.int32)
+    (dcols, (dparams, dscale)), drows = jax.lax.scan(query_tile, sums, tiles)
+    dsink = None if arrays.sink is None else sink_gradient(arrays.sink, results, delta)
+    return Arrays(jax.tree.map(_join, drows), dcols, dparams, dscale, dsink, None)
+
+
+def _tile_gradients(
+    static: Static, arrays: Arrays, rows: Rows, cols: Cols, seen: Array, here: tuple, columns: tuple[Array, Array]
+) -> tuple[Rows, Cols, PyTree]:
+    """Gradients of one tile: of rows, cols and (params, scale). `columns`: q and dout of the rows, turned."""
+    top, log_total, delta, dout = here
+    floats, rest = split((rows, cols, (arrays.params, arrays.scale)))
+
+    def score(floats: PyTree, products: Array) -> Array:
+        rows, cols, (params, scale) = merge(floats, rest)
+        return _scores(static, arrays._replace(params=params, scale=scale), rows, cols, seen, products)
+
+    logits, pull = jax.vjp(score, floats, queries_keys(rows.q, cols.k))
+    p = jnp.where(seen, jnp.exp(logits - top[..., None] - log_total[..., None]), 0)
+    dlogits = p * (queries_keys(dout, cols.v) - delta[..., None])
+    (drows, dcols, dshared), dproducts = pull(dlogits)
+    dq, dk, dv = (
+        weights_values(dproducts, cols.k),
+        weights_queries(dproducts, columns[0]),
+        weights_queries(p, columns[1]),
+    )
+    drows = drows._replace(q=drows.q.astype(dq.dtype) + dq)
+    return drows, dcols._replace(k=dcols.k.astype(dk.dtype) + dk, v=dcols.v.astype(dv.dtype) + dv), dshared
+
+
+def sink_gradient(sink: Float[Array, "1 K G 1"], results: Results, delta: Float[Array, "B K G T"]) -> Array:
+    """A sink has the weight p = e^(s - lse) and no value, so that ds = -p delta, summed over examples and queries."""
+    # Rows that see nothing have no weights; with a sink of -inf, e^(-inf - -inf) would be NaN.
+    log_total = jnp.where(results.log_total == -jnp.inf, 0, results.log_total)
+    return -(jnp.exp(sink - results.top - log_total) * delta).sum((0, 3), keepdims=True)
+
+
+def _scores(static: Static, arrays: Arrays, rows: Rows, cols: Cols, seen: Array, products: Array) -> Array:
+    """Logits of a tile, not yet masked."""
+    return scores(static.encodings, arrays.params, arrays.scale, products, rows.q, cols.k, rows.pos, cols.pos, seen)
+
+
+def _seen(static: Static, arrays: Arrays, rows: Rows, cols: Cols, i: Array, j: Array) -> Bool[Array, "b 1 1 t s"]:
+    allowed = arrays.allowed
+    if allowed is not None:
+        t, s = static.tile
+        allowed = jax.lax.dynamic_slice_in_dim(_slice(allowed, i, t), j * s, s, 4)
+    return visibility(static.span, rows.index, cols.index, rows.segments, cols.segments, cols.valid, allowed)
+
+
+def _visits(static: Static, arrays: Arrays) -> Visits:
+    """The key tiles to visit for query tile i, in order, and how many. Tiles that are left out are empty under the mask."""
+    (t, s), span, rows, cols = static.tile, static.span, arrays.rows, arrays.cols
+    everyone = jnp.ones((1, 1, 1, rows.index.shape[3]), bool)
+    row_index, col_index = _bounds(rows.index, t, everyone), _bounds(cols.index, s, cols.valid)
+    some_valid = cols.valid.reshape(-1, cols.valid.shape[3] // s, s).any((0, 2))
+    packed = rows.segments is not None and cols.segments is not None
+    segments = (_bounds(rows.segments, t, everyone), _bounds(cols.segments, s, cols.valid)) if packed else None
+
+    def of(i: Array) -> tuple[Array, Array]:
+        useful = some_valid
+        low, high = (x[i] for x in row_index)
+        # Clipped first, because an index at the end of int32 would wrap around and hide a visible tile.
+        if span.right is not None:
+            useful &= col_index[0] <= jnp.minimum(high, INT32.max - span.right) + span.right
+        if span.left is not None:
+            near = col_index[1] >= jnp.maximum(low, INT32.min + span.left) - span.left
+            useful &= near | (col_index[0] < span.first) if span.first else near
+        if segments is not None:
+            low, high = (x[i] for x in segments[0])
+            useful &= (segments[1][0] <= high) & (segments[1][1] >= low)
+        number = jnp.arange(useful.shape[0], dtype=jnp.int32)
+        return jnp.argsort(jnp.where(useful, number, useful.shape[0])), useful.sum(dtype=jnp.int32)
+
+    return of
+
+
+def _bounds(x: Int[Array, "b 1 1 n"], size: int, valid: Bool[Array, "b 1 1 n"]) -> tuple[Array, Array]:
+    """Smallest and largest value in each tile, over the batch, of valid entries only."""
+    x, valid = jnp.broadcast_arrays(x, valid)
+    tiles = lambda y: y.reshape(y.shape[0], -1, size)
+    low, high = jnp.where(valid, x, INT32.max), jnp.where(valid, x, INT32.min)
+    return tiles(low).min((0, 2)), tiles(high).max((0, 2))
+
+
+def padded(call: Call, tiling: Tiling | None) -> tuple[Static, Arrays]:
+    """Returns the static part of a call and its arrays in whole tiles: padded keys are invalid, padded queries are cut off."""
+    (B, K, G, T, _), S = call.rows.q.shape, call.cols.k.shape[3]
+    sizes = tiling or _default_tiling(T, S, B * G, general=any(part.has("score") for part in call.encodings))
+    tile = (min(sizes.queries, T), min(sizes.keys, S))
+    call = per_distance(call, tile)
+    more_t, more_s = -T % tile[0], -S % tile[1]
+    rows = jax.tree.map(lambda x: _pad(x, more_t, 3), call.rows)
+    cols = jax.tree.map(lambda x: _pad(x, more_s, 3), call.cols)
+    allowed = None if call.allowed is None else _pad(_pad(call.allowed, more_t, 3), more_s, 4)
+    arrays = Arrays(rows, cols, call.params, call.scale, call.sink, allowed)
+    heads = K if sizes.heads is None else next(n for n in range(min(K, sizes.heads), 0, -1) if K % n == 0)
+    static = Static(call.encodings, call.span, tile, heads, everywhere=tiling is not None)
+    return static, jax.tree.map(jnp.asarray, arrays)
+
+
+def _default_tiling(T: int, S: int, rows: int, *, general: bool) -> Tiling:
+    """Sizes measured to be fast on a CPU. `rows`: queries of one key head at one index; `general`: the encoding has a score of
+    its own, which may hold many numbers for each score (FIRE: one per hidden unit).
+    """
+    if max(T, S) < LONG:
+        return Tiling(64, 64)
+    side = 128 if BATCHES_SPREAD else 256 if general else 512
+    t, s = min(side, T), min(side, S)
+    return Tiling(t, s, max(1, SCORES_OF_GROUP // (t * s * rows)))
+
+
+def _in_groups(static: Static, run: Callable[..., Any], inputs: tuple, like: PyTree) -> Any:
+    """`run` on groups of key heads that fit into the caches of a CPU, one after another; on other devices on all at once."""
+    K = inputs[0].cols.k.shape[1]
+    if static.heads >= K:
+        return run(*inputs)
+    grouped = lambda *inputs: _in_parts(jax.lax.map, run, inputs, like, 1, K // static.heads)
+    return grouped(*inputs) if static.everywhere else jax.lax.platform_dependent(*inputs, cpu=grouped, default=run)
+
+
+def _over_devices(run: Callable[..., Any], inputs: tuple, like: PyTree) -> Any:
+    """`run` on the examples of each device: each sums over its own, in loops too, and one sum over devices follows."""
+    meshes = [jax.sharding.get_abstract_mesh(), *(jax.typeof(leaf).sharding.mesh for leaf in jax.tree.leaves(inputs))]
+    parts = math.gcd(inputs[0].rows.q.shape[0], max(map(_devices_of, meshes)))
+    return run(*inputs) if parts == 1 else _in_parts(_at_once, run, inputs, like, 0, parts)
+
+
+def _devices_of(mesh: Any) -> int:
+    """Devices over which the compiler may spread an axis; 1 without a mesh and inside `jax.shard_map`."""
+    manual = jax.sharding.AxisType.Manual
+    return math.prod(size for size, kind in zip(mesh.axis_sizes, mesh.axis_types, strict=True) if kind != manual)
+
+
+def _at_once(f: Callable[[PyTree], Any], parts: PyTree) -> Any:
+    return jax.vmap(f)(parts)
+
+
+def _in_parts(
+    through: Callable[..., Any], run: Callable[..., Any], inputs: tuple, like: PyTree, axis: int, parts: int
+) -> Any:
+    """`run` on equal parts of the examples (axis 0) or key heads (axis 1), mapped by `through`.
+
+    Leaves of the result that belong to a leaf of `like` which all parts share are summed over the parts.
+    """
+    n = inputs[0].rows.q.shape[axis]
+    has_axis = lambda x: np.ndim(x) > 1 and x.shape[axis] == n
+    leaves, structure = jax.tree.flatten(inputs)
+    own = [has_axis(leaf) for leaf in leaves]
+    split_up = lambda x: jnp.moveaxis(x.reshape(*x.shape[:axis], parts, -1, *x.shape[axis + 1 :]), axis, 0)
+
+    def one(part: list[Array]) -> Any:
+        rest = iter(part)
+        merged = [next(rest) if mine else leaf for leaf, mine in zip(leaves, own, strict=True)]
+        return run(*jax.tree.unflatten(structure, merged))
+
+    def join(x: Array) -> Array:
+        x = jnp.moveaxis(x, 0, axis)
+        return x.reshape(*x.shape[:axis], n, *x.shape[axis + 2 :])
+
+    found = through(one, [split_up(leaf) for leaf, mine in zip(leaves, own, strict=True) if mine])
+    if like is None:
+        return jax.tree.map(join, found)
+    return jax.tree.map(lambda x, one: join(x) if has_axis(one) else x.sum(0), found, like)
+
+
+def _slice(x: Array, i: Array, size: int) -> Array:
+    return jax.lax.dynamic_slice_in_dim(x, i * size, size, 3)
+
+
+def tile_of(tree: PyTree, i: Array, size: int) -> PyTree:
+    """Returns tile i of arrays whose tokens lie on axis 3."""
+    return jax.tree.map(lambda x: _slice(x, i, size), tree)
+
+
+def _pad(x: Array, more: int, axis: int) -> Array:
+    widths = [(0, more if i == axis else 0) for i in range(x.ndim)]
+    # Indices repeat their last value, so that padding does not widen the bounds of the last tile.
+    return jnp.pad(x, widths, mode="edge" if jnp.issubdtype(x.dtype, jnp.integer) else "constant") if more else x
+
+
+def _join(x: Array) -> Array:
+    """[tiles, b, k, g, t, ...] -> [b, k, g, T, ...]."""
+    x = jnp.moveaxis(x, 0, 3)
+    return x.reshape(*x.shape[:3], x.shape[3] * x.shape[4], *x.shape[5:])
+
+
+def _added(total: PyTree, part: PyTree) -> PyTree:
+    return jax.tree.map(lambda a, b: a + b.astype(a.dtype), total, part)
+
+
+def zeros_of(tree: PyTree) -> PyTree:
+    """Returns zeros to sum the gradients of floating leaves in, in float32 or float64."""
+    return jax.tree.map(lambda x: jnp.zeros(x.shape, compute_dtype(x)), split(tree)[0])
+
+
+def as_types_of(tree: PyTree, gradients: PyTree) -> PyTree:
+    """Returns the gradients in the types of the leaves that they belong to."""
+    return jax.tree.map(lambda x, gradient: gradient.astype(x.dtype), tree, gradients)
+
+
+def split(tree: PyTree) -> tuple[PyTree, PyTree]:
+    """Returns the tree with its floating leaves alone, and with the others alone; the rest are None."""
+    floating = lambda x: jnp.issubdtype(x.dtype, jnp.floating)
+    return jax.tree.map(lambda x: x if floating(x) else None, tree), jax.tree.map(
+        lambda x: None if floating(x) else x, tree
+    )
+
+
+def merge(floats: PyTree, rest: PyTree) -> PyTree:
+    """Returns the tree of which `split` made these."""
+    return jax.tree.map(lambda a, b: b if a is None else a, floats, rest, is_leaf=lambda x: x is None)
+
+
+def same_axes(tree: PyTree, like: PyTree) -> PyTree:
+    """Returns `tree` plus a zero made from every leaf of `like`.
+
+    Inside `jax.shard_map` it then varies over all mesh axes that `like` varies over, as loops demand of what they begin with;
+    the transpose sums over devices. Elsewhere XLA drops the addition of a constant 0.
+    """
+    firsts = [leaf[(0,) * leaf.ndim] for leaf in jax.tree.leaves(like)]
+    zero = sum((jnp.zeros_like(first, jnp.float32) for first in firsts), jnp.float32(0))
+    return jax.tree.map(lambda leaf: leaf + zero.astype(leaf.dtype), tree)

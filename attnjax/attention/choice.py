@@ -1,0 +1,124 @@
+"""The choice of an implementation: the first in order that does not refuse, with the reasons of those that do.
+
+GPU (NVIDIA)    cudnn, dense, chunked         cudnn takes a bias as columns where they fit, then as an array
+elsewhere       dense, chunked                dense up to a size of the table, see `DENSE_BYTES`
+"""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+
+from attnjax.attention import fused
+from attnjax.attention.blockwise import Tiling, blockwise
+from attnjax.attention.call import Call
+from attnjax.attention.dense import dense
+from attnjax.attention.ring import ring
+from attnjax.typing import Array
+
+IMPLEMENTATIONS = ("dense", "chunked", "xla", "cudnn")
+
+DENSE_BYTES = {"cpu": 2**22, "gpu": 2**28}
+"""Up to this size of the [B, N, T, S] table the dense implementation is chosen by itself. CPU: measured with gradients, tiles
+take 1.1 times as long at 2 and 4.5 MiB, 0.7 to 0.9 times at 8 MiB. GPU: set by memory, not by time; at 4 and 8 GiB tiles took
+0.75 to 0.97 times as long as XLA's table on an H200, and smaller tables were not measured."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Explanation:
+    """The implementation chosen, why, and for each other one the reason why not."""
+
+    implementation: str
+    reason: str
+    rejected: tuple[tuple[str, str], ...]
+
+    def __str__(self) -> str:
+        lines = [f"{self.implementation}: {self.reason}"]
+        return "\n".join(lines + [f"  not {name}: {reason}" for name, reason in self.rejected])
+
+
+def choose(call: Call, implementation: str | Tiling | None, *, needs_lse: bool = False) -> Explanation:
+    """Returns the implementation asked for, or the best that can serve. Nothing is traced for those that are not run.
+
+    Raises ValueError for an unknown name and for calls that none can serve, and NotImplementedError where the one asked for
+    cannot, with the reason and those that can.
+    """
+    name = "chunked" if isinstance(implementation, Tiling) else implementation
+    if name is not None and name not in IMPLEMENTATIONS:
+        raise ValueError(f"unknown implementation {name!r}; choose from {', '.join(IMPLEMENTATIONS)} or None")
+    if call.sink is not None and any(part.log_weights for part in call.encodings):
+        raise ValueError(f"{call.encodings[-1]}: its weights are not normalized, so that a sink has no meaning")
+    obstacles = {one: obstacle(one, call, needs_lse) for one in IMPLEMENTATIONS}
+    able = [one for one in IMPLEMENTATIONS if obstacles[one] is None]
+    if not able:
+        raise NotImplementedError("; ".join(f"{one}: {reason}" for one, reason in obstacles.items()))
+    if name is not None:
+        if name not in able:
+            raise NotImplementedError(
+                f"implementation {name!r} cannot serve this call: {obstacles[name]}; these can: {', '.join(able)}"
+            )
+        reason, passed_over = "asked for by name", dict.fromkeys(IMPLEMENTATIONS, "another was asked for")
+    else:
+        name, reason, passed_over = _best(call, able)
+    others = tuple((one, obstacles[one] or passed_over[one]) for one in IMPLEMENTATIONS if one != name)
+    return Explanation(name, reason, others)
+
+
+def _best(call: Call, able: list[str]) -> tuple[str, str, dict[str, str]]:
+    table, platform = _table_bytes(call), "gpu" if fused.has_cuda() else "cpu"
+    small = table <= DENSE_BYTES[platform]
+    size = f"the [B,N,T,S] table takes {size_of(table)}, the limit for it is {size_of(DENSE_BYTES[platform])}"
+    verdicts = {
+        "cudnn": "the kernel of the GPU serves it",
+        "dense": size,
+        "chunked": f"{size}; tiles need linear memory",
+    }
+    order = ["cudnn", "dense", "chunked"] if small or "chunked" not in able else ["cudnn", "chunked", "dense"]
+    name = next(one for one in order if one in able)
+    passed_over = dict.fromkeys(IMPLEMENTATIONS, f"{name} is chosen before it")
+    if name == "chunked":
+        passed_over["dense"] = f"{size}; ask for it by name"
+    return name, verdicts[name], passed_over
+
+
+def obstacle(name: str, call: Call, needs_lse: bool) -> str | None:
+    """Returns why an implementation cannot serve a call, or None if it can."""
+    if call.ring is not None and name != "chunked":
+        return f"the sequence is spread over the mesh axis {call.ring.name!r}, and only tiles go around a ring"
+    if needs_lse and any(part.log_weights for part in call.encodings):
+        return "weights of this encoding are not normalized, so that there is no log-sum-exp"
+    if name == "dense":
+        return None
+    if call.dropout is not None:
+        return "dense alone drops attention weights"
+    if name == "chunked":
+        whole = [part for part in call.encodings if part.whole_table]
+        return f"{whole[0]} scores all keys and heads at once, which a tile does not hold; use dense" if whole else None
+    if needs_lse:
+        return "it does not return the log-sum-exp of our scores"
+    return fused.obstacle(name, call)
+
+
+def run(call: Call, implementation: str | Tiling | None, chosen: Explanation) -> tuple[Array, Array | None]:
+    """Returns output [B,K,G,T,H] and log-sum-exp [B,K,G,T] of the chosen implementation; kernels give no log-sum-exp."""
+    name, tiling = chosen.implementation, implementation if isinstance(implementation, Tiling) else None
+    if name == "chunked":
+        return ring(call, tiling) if call.ring is not None else blockwise(call, tiling)
+    if name == "dense":
+        return dense(call)
+    if name == "xla" or implementation is not None:
+        return fused.fused(call, name), None
+    # Chosen, not asked for: the program may be lowered for a CPU of the same host.
+    other = dense if _table_bytes(call) <= DENSE_BYTES["cpu"] else blockwise
+    return jax.lax.platform_dependent(cuda=lambda: fused.fused(call, name), default=lambda: other(call)[0]), None
+
+
+def _table_bytes(call: Call) -> int:
+    B, K, G, T, _ = call.rows.q.shape
+    return B * K * G * T * call.cols.k.shape[3] * jnp.dtype(call.compute_dtype).itemsize
+
+
+def size_of(count: int) -> str:
+    """Returns bytes in the largest unit that they fill once."""
+    power = min(max(count.bit_length() - 1, 0) // 10, 4)
+    return f"{count / 1024**power:.4g} {('B', 'KiB', 'MiB', 'GiB', 'TiB')[power]}"

@@ -1,0 +1,422 @@
+"""What else `attend` takes and returns: sinks, dropout, log-sum-exps, derivatives of higher order, gates, and other modules."""
+
+from pathlib import Path
+
+import equinox as eqx
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+from jax.test_util import check_grads
+
+import attnjax as aj
+from attnjax import ALiBi, Dropout, KVCache, Mask, PoPE, RoPE, Sizes, T5Bias, Tiling, attend, attend_with_lse
+from tests.attention.matrix import compiled, differentiated, learned
+
+B, T, S, N, K, H = 2, 7, 12, 4, 2, 4
+SIZES, CAUSAL = Sizes(N * H, N, K, H), Mask(causal=True)
+WAYS = {"dense": "dense", "tiles": Tiling(3, 5, heads=1)}
+IMPLEMENTATIONS = pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
+
+
+def drawn(dtype="float64", T=T, S=S):
+    random = np.random.default_rng(0)
+    return tuple(random.normal(size=(B, n, heads, H)).astype(dtype) for n, heads in ((T, N), (S, K), (S, K)))
+
+
+def assert_close(got, expected, tolerance=1e-11):
+    for (path, a), b in zip(jax.tree_util.tree_leaves_with_path(got), jax.tree.leaves(expected), strict=True):
+        np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance, err_msg=jax.tree_util.keystr(path))
+
+
+# Sinks
+
+SINK = np.array([0.7, -2.0, 3.0, 0.0])
+SEEN = (np.arange(S)[None] <= np.arange(T)[:, None]) & (np.arange(S) != 0)[None]
+"""Causal, and nobody sees key 0: the first query sees the sink alone."""
+
+
+@pytest.mark.usefixtures("x64")
+def test_a_sink_is_one_more_column_without_a_value():
+    """Output, log-sum-exp and gradients, also of a learned bias beside it, over several tiles."""
+    encoding, (q, k, v) = T5Bias(bidirectional=True, buckets=8), drawn()
+    params = jax.tree.map(lambda x: x.astype("float64"), learned(encoding, SIZES, np.random.default_rng(1)))
+    n = (np.arange(T)[:, None] - np.arange(S)[None]).astype(float)
+
+    def by_hand(q, k, v, sink, params):
+        k, v = (jnp.repeat(x, N // K, axis=2) for x in (k, v))
+        bias = jax.vmap(lambda table: encoding.bias({"table": table}, jnp.asarray(n)))(params["table"])
+        table = jnp.where(SEEN[None, None], 0.4 * jnp.einsum("btnh,bsnh->bnts", q, k) + bias[None], -jnp.inf)
+        column = jnp.broadcast_to(sink[None, :, None, None], (B, N, T, 1))
+        table = jnp.concatenate([table, column], -1)
+        weights = jax.nn.softmax(table, axis=-1)[..., :-1]
+        return jnp.einsum("bnts,bsnh->btnh", weights, v), jax.nn.logsumexp(table, axis=-1).swapaxes(1, 2)
+
+    def ours(way):
+        options = {"encoding": encoding, "mask": Mask(allowed=SEEN), "scale": 0.4, "implementation": way}
+        return lambda q, k, v, sink, params: attend_with_lse(q, k, v, sink=sink, params=params, **options)
+
+    run = lambda *x: [differentiated(f)(*x) for f in (by_hand, *map(ours, WAYS.values()))]
+    expected, *found = compiled(run, q, k, v, SINK, params)
+    for got in found:
+        assert_close(got, expected)
+
+
+@IMPLEMENTATIONS
+def test_sinks_of_any_size(way):
+    """A very low one, and one of -inf, change empty rows alone, and have no gradient; a very high one takes all weight."""
+    arrays = drawn("float32")
+    options = {"mask": Mask(allowed=SEEN), "scale": 0.4, "implementation": way}
+
+    def run(sink):
+        lse = attend_with_lse(*arrays, sink=sink, **options)[1]
+        return lse, *differentiated(lambda *x: attend(*x, **options))(*arrays, *(() if sink is None else (sink,)))
+
+    def attend(q, k, v, sink=None, **options):
+        return aj.attend(q, k, v, sink=sink, **options)
+
+    sizes = np.float32([-np.inf, -1e30, -200, 1e30])[:, None] * np.ones((1, N), np.float32)
+    found = compiled(lambda: (run(None), jax.lax.map(run, sizes)))
+    (lse, out, slopes), (lses, outs, (*others, sinks)) = found
+    assert not sinks.any()
+    assert not outs[3].any()
+    for n in range(3):
+        assert_close([x[n] for x in (outs, *others)], [out, *slopes], 1e-6)
+        np.testing.assert_allclose(lses[n][:, 1:], lse[:, 1:], rtol=1e-6)
+        np.testing.assert_allclose(lses[n][:, 0], np.broadcast_to(sizes[n], (B, N)), rtol=1e-6)
+
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "frontier_sinks.npz"
+
+
+@pytest.mark.usefixtures("x64")
+@pytest.mark.parametrize(("name", "window", "way"), [("causal", None, Tiling(5, 7)), ("window", (3, 0), "dense")])
+def test_sinks_of_gpt_oss(name, window, way):
+    """`eager_attention_forward` of transformers: output and gradients, two key heads for four query heads."""
+    with np.load(GOLDEN, allow_pickle=False) as file:
+        arrays = {key: jnp.asarray(x, "float64") for key, x in file.items()}
+
+    def loss(q, k, v, sink):
+        out = attend(q, k, v, sink=sink, mask=Mask(causal=True, window=window), implementation=way)
+        return (out * arrays["w"]).sum(), out
+
+    gradient = jax.grad(loss, argnums=(0, 1, 2, 3), has_aux=True)
+    gradients, out = compiled(gradient, *(arrays[key] for key in ("q", "k", "v", "sinks")))
+    np.testing.assert_allclose(out, arrays[f"{name}_out"], atol=1e-12)
+    np.testing.assert_allclose(gradients[3], arrays[f"{name}_grad_sinks"], atol=1e-12)
+    if name == "causal":
+        # The file has these gradients for one of its masks.
+        for ours, key in zip(gradients, ("grad_q", "grad_k", "grad_v"), strict=False):
+            np.testing.assert_allclose(ours, arrays[key], atol=1e-12)
+
+
+def test_sinks_in_a_ring_cache_and_beside_dropout():
+    """Every token decoded on its own sees the sink once; dropout does not drop it."""
+    q, k, v = drawn("float32", S, S)
+    mask, sink = Mask(causal=True, window=4), SINK.astype("float32")
+    options = {"encoding": RoPE(), "mask": mask, "sink": sink}
+
+    def both(q, k, v):
+        cache = KVCache.create(B, 5, K, H, heads=N, encoding=RoPE(), window=4)
+
+        def step(cache, now):
+            cache = cache.append(*now[1:])
+            return cache, attend(now[0], cache=cache, **options)
+
+        tokens = [jnp.moveaxis(x[:, :, None], 1, 0) for x in (q, k, v)]
+        out = jnp.moveaxis(jax.lax.scan(step, cache, tokens)[1][:, :, 0], 0, 1)
+        dropped = attend(q, k, v * 0 + 1, dropout=Dropout(jax.random.key(0), 0.5), **options)
+        return out, attend(q, k, v, **options), dropped, aj.attention_weights(q, k, **options)
+
+    out, full, dropped, weights = compiled(both, q, k, v)
+    np.testing.assert_allclose(out, full, atol=3e-6)
+    # Of equal values the output is twice the sum of the weights that are kept.
+    kept = weights.sum(-1).swapaxes(1, 2)
+    assert (dropped[..., 0] <= 2 * kept + 1e-5).all()
+    assert (kept < 0.999).any()
+
+
+# Log-sum-exps and blocks
+
+
+@pytest.mark.usefixtures("x64")
+def test_blocks_of_keys_combine_to_the_whole():
+    """Output, log-sum-exp and every gradient, of a block by tiles and a dense one with a sink; queries 0 and 1 see nothing."""
+    params = jax.tree.map(lambda x: x.astype("float64"), learned(T5Bias(), SIZES, np.random.default_rng(1)))
+    q_index = np.arange(T) * 2 - 4
+
+    def blocks(*edges):
+        def run(q, k, v, params):
+            results = []
+            for (start, end), way in zip(edges, WAYS.values(), strict=False):
+                index = np.arange(start, end)
+                mask = Mask(causal=True, q_index=q_index, k_index=index)
+                options = {"encoding": T5Bias(), "params": params, "mask": mask, "k_pos": index, "q_pos": q_index}
+                sink = SINK if start == 0 else None
+                keys = k[:, start:end], v[:, start:end]
+                results.append(attend_with_lse(q, *keys, sink=sink, implementation=way, **options))
+            return aj.combine(*(jnp.stack(parts) for parts in zip(*results, strict=True)))
+
+        return differentiated(run)
+
+    run = lambda *x: [f(*x) for f in (blocks((0, S)), blocks((0, 5), (5, S)))]
+    whole, joined = compiled(run, *drawn(), params)
+    assert not whole[0][0][:, :2].any()
+    assert_close(joined, whole)
+
+
+@pytest.mark.usefixtures("x64")
+@IMPLEMENTATIONS
+def test_log_sum_exp_and_its_gradient(way):
+    """lse_i = log sum_j e^(s q_i . k_j), so its gradient by q_i is s sum_j w_ij k_j and by v nothing."""
+    q, k, v = drawn()
+    lse_of = lambda q, v: attend_with_lse(q, k, v, scale=0.7, implementation=way)[1]
+    run = jax.value_and_grad(lambda q, v: ((lse := lse_of(q, v)).sum(), lse), argnums=(0, 1), has_aux=True)
+    (_, lse), (dq, dv) = compiled(run, q, v)
+    scores = 0.7 * np.einsum("btnh,bsnh->btns", q, np.repeat(k, N // K, axis=2))
+    np.testing.assert_allclose(lse, np.log(np.exp(scores).sum(-1)), rtol=1e-12)
+    weights = np.exp(scores) / np.exp(scores).sum(-1, keepdims=True)
+    expected = 0.7 * np.einsum("btns,bsnh->btnh", weights, np.repeat(k, N // K, axis=2))
+    np.testing.assert_allclose(dq, expected, rtol=1e-10)
+    assert not np.asarray(dv).any()
+
+
+def test_combine_by_hand():
+    """Weights 1/4 and 3/4 from log-sum-exps log 1 and log 3; an empty block does not count; all empty is 0, without gradient;
+    log-sum-exps of thousands do not overflow."""
+    outs = np.float32([[4, 8, 0, 1], [8, 5, 0, 3]]).reshape(2, 1, 4, 1, 1)
+    lses = np.float32([[0, -np.inf, -np.inf, 5000], [np.log(3), 2, -np.inf, 5000]]).reshape(2, 1, 4, 1)
+    total = lambda outs, lses: (aj.combine(outs, lses)[0].sum(), aj.combine(outs, lses))
+    (_, (out, lse)), (d_outs, d_lses) = compiled(jax.value_and_grad(total, argnums=(0, 1), has_aux=True), outs, lses)
+    np.testing.assert_allclose(out.ravel(), [7, 5, 0, 2], rtol=1e-6)
+    np.testing.assert_allclose(lse.ravel(), [np.log(4), 2, -np.inf, 5000 + np.log(2)], rtol=1e-6)
+    np.testing.assert_allclose(d_outs.reshape(2, 4), [[0.25, 0, 0, 0.5], [0.75, 1, 0, 0.5]], rtol=1e-6)
+    np.testing.assert_allclose(d_lses.reshape(2, 4), [[-0.75, 0, 0, -0.5], [0.75, 0, 0, 0.5]], atol=1e-6)
+
+
+# Gates
+
+
+def test_gates_of_heads():
+    """d sum(c * out) / d gate_h = sum over everything but heads of c * out (Michel et al. 2019)."""
+    out = np.arange(1.0, 13.0, dtype=np.float32).reshape(2, 1, 3, 2)
+    half = np.float32([1, 0, 0.5])
+    np.testing.assert_array_equal(aj.gate_heads(out, half)[0, 0], [[1, 2], [0, 0], [2.5, 3]])
+    np.testing.assert_array_equal(aj.gate_heads(out, np.stack([half, 2 * half]))[1, 0], [[14, 16], [0, 0], [11, 12]])
+    assert aj.gate_heads(jnp.asarray(out, "bfloat16"), half).dtype == "bfloat16"
+    cotangent = np.cos(out)
+    importance = compiled(jax.grad(lambda gate: (cotangent * aj.gate_heads(out, gate)).sum()), np.ones(3, np.float32))
+    np.testing.assert_allclose(importance, (cotangent * out).sum((0, 1, 3)), rtol=1e-5)
+
+
+# Dropout
+
+
+def test_dropout_zeroes_weights_and_scales_the_rest():
+    """With equal scores each weight is 0 or 1/S/(1 - rate), about `rate` of them 0, in every head and example apart."""
+    rate, S = 0.3, 50
+    zeros, v = (
+        np.zeros((B, 40, N, S), np.float32),
+        np.broadcast_to(np.eye(S, dtype=np.float32)[None, :, None], (B, S, N, S)),
+    )
+    run = lambda key: attend(zeros, v * 0, v, dropout=Dropout(key, rate))
+    one, other = compiled(lambda: (run(jax.random.key(3)), run(jax.random.key(4, impl="rbg"))))
+    weights = np.asarray(one) * S * (1 - rate)
+    kept = weights > 0.5
+    np.testing.assert_allclose(weights, kept, atol=1e-5)
+    # 16,000 pairs: the share kept has a standard deviation of 0.0036.
+    assert abs(kept.mean() - (1 - rate)) < 0.015
+    assert len({row.tobytes() for row in kept.swapaxes(1, 2).reshape(B * N, -1)}) == B * N
+    assert (kept != (np.asarray(other) > 0)).any()
+
+
+def test_the_gradient_of_dropout_is_that_of_its_output():
+    """The same weights fall out forward and backward; a rate of 0 drops nothing."""
+    with jax.enable_x64(True):
+        q, k, v = drawn()
+        run = lambda rate: lambda q, k, v: attend(q, k, v, encoding=RoPE(), dropout=Dropout(jax.random.key(5), rate))
+        check_grads(jax.jit(run(0.5)), (q, k, v), order=1, modes=("rev",), rtol=1e-6, atol=1e-6)
+        out, plain = compiled(lambda *x: (run(0.0)(*x), attend(*x, encoding=RoPE())), q, k, v)
+        np.testing.assert_array_equal(out, plain)
+
+
+# Derivatives of dense attention, and of tiles where there are none
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("x64")
+def test_first_and_second_derivatives_of_dense_in_both_modes():
+    encoding, (q, k, v), seen = T5Bias(buckets=4, max_distance=5), drawn(T=4, S=5), np.tri(4, 5, dtype=bool)
+    params = jax.tree.map(lambda x: x.astype("float64"), learned(encoding, SIZES, np.random.default_rng(1)))
+    seen[2] = False
+
+    def f(q, k, v, params, scale):
+        options = {
+            "encoding": encoding,
+            "params": params,
+            "mask": Mask(allowed=seen, causal=True, q_index=np.arange(4)),
+        }
+        out, lse = attend_with_lse(q, k, v, scale=scale, implementation="dense", **options)
+        return out, jnp.where(jnp.isinf(lse), 0.0, lse)
+
+    check_grads(jax.jit(f), (q, k, v, params, 0.7), order=2, modes=("fwd", "rev"), rtol=1e-5, atol=1e-5)
+
+
+def test_tiles_have_no_forward_mode():
+    q, k, v = drawn("float32")
+    with pytest.raises(TypeError, match="forward-mode"):
+        compiled(lambda q: jax.jvp(lambda q: attend(q, k, v, implementation="chunked"), (q,), (q,)), q)
+
+
+def test_transformations_of_jax():
+    """A scan over layers that are computed again backward, with heads spread over devices; and vmap over models."""
+    encoding, (q, k, v) = T5Bias(), drawn("float32", S, S)
+    k, v = (np.repeat(x, N // K, axis=2) for x in (k, v))
+    made = [learned(encoding, SIZES._replace(kv_heads=N), np.random.default_rng(n)) for n in range(2)]
+    layers, options = jax.tree.map(lambda *x: np.stack(x), *made), {"encoding": encoding, "mask": CAUSAL}
+    tiles, dense = (
+        lambda params, q, k, v, way=way: attend(q, k, v, params=params, implementation=way, **options)
+        for way in (Tiling(4, 5), "dense")
+    )
+    mesh = jax.make_mesh((2,), ("heads",), axis_types=(jax.sharding.AxisType.Auto,))
+    P = jax.sharding.PartitionSpec
+    heads = P(None, None, "heads")
+
+    def scanned(layers, q, k, v):
+        again = jax.checkpoint(tiles)
+        return jax.lax.scan(lambda q, params: (again(params, q, k, v), None), q, layers)[0]
+
+    def looped(layers, q, k, v):
+        for i in range(2):
+            q = dense(jax.tree.map(lambda x, i=i: x[i], layers), q, k, v)
+        return q
+
+    def run(layers, q, k, v):
+        specs = {"in_specs": (P(None, "heads"), heads, heads, heads), "out_specs": heads}
+        pair = [differentiated(f)(layers, q, k, v) for f in (jax.shard_map(scanned, mesh=mesh, **specs), looped)]
+        models = jax.vmap(tiles, in_axes=(0, None, None, None))(layers, q, k, v)
+        return pair, (models, jax.lax.map(lambda params: dense(params, q, k, v), layers))
+
+    for got, expected in compiled(run, layers, q, k, v):
+        assert_close(got, expected, 2e-5)
+
+
+# Inside the modules of others
+
+
+@pytest.fixture(scope="module")
+def x():
+    return np.random.default_rng(2).normal(size=(B, T, N * H)).astype(np.float32)
+
+
+def joined(x, weights, **options):
+    """`attend` between the projections of a layer of Flax, [D, N, H] with biases [N, H]."""
+    project = lambda name: jnp.einsum("btd,dnh->btnh", x, weights[name]["kernel"]) + weights[name]["bias"][None, None]
+    out = attend(*map(project, ("query", "key", "value")), **options)
+    return jnp.einsum("btnh,nhd->btd", out, weights["out"]["kernel"]) + weights["out"]["bias"][None, None]
+
+
+def test_flax_modules_with_our_attention(x):
+    """Linen with its dropout, and NNX with grouped keys without, under a mask of Flax."""
+    bias, valid = nnx.initializers.normal(), np.arange(T) < np.array([[T], [2]])
+    fn, key = aj.attention_fn(ALiBi(), mask=CAUSAL), jax.random.key(7)
+    options = {"attention_fn": fn, "bias_init": bias, "dropout_rate": 0.5}
+    linen = nn.MultiHeadDotProductAttention(N, **options)
+    in_nnx = nnx.MultiHeadAttention(N, N * H, num_kv_heads=K, decode=False, rngs=nnx.Rngs(0), **options)
+    of = {name: getattr(in_nnx, name) for name in ("query", "key", "value", "out")}
+    of = {name: {"kernel": layer.kernel[...], "bias": layer.bias[...]} for name, layer in of.items()}
+
+    def both(x):
+        params = linen.init(jax.random.key(0), x, deterministic=True)["params"]
+        mask = nn.make_attention_mask(np.ones((B, T), bool), valid)
+        allowed = Mask(causal=True, allowed=np.broadcast_to(valid[:, None], (B, T, T)))
+        options = {"encoding": ALiBi(), "mask": allowed}
+        got = linen.apply({"params": params}, x, mask=mask, dropout_rng=key, deterministic=False)
+        expected = joined(x, params, dropout=Dropout(key, 0.5), **options), joined(x, of, **options)
+        return (got, in_nnx(x, mask=mask, deterministic=True)), expected
+
+    for got, expected in zip(*compiled(both, x), strict=True):
+        np.testing.assert_allclose(got, expected, atol=2e-6)
+
+
+def test_what_flax_passes_on():
+    """Any batch axes, masks that broadcast, positions, and a step of decoding whose place is said."""
+    q = np.random.default_rng(0).normal(size=(2, 2, T, N, H)).astype(np.float32)
+    flat, allowed = q.reshape(4, T, N, H), np.random.default_rng(0).random((1, 1, 1, T, T)) < 0.7
+    pos, fn = np.arange(T) * 2, aj.attention_fn(RoPE())
+
+    def run(q, flat):
+        square = lambda **options: attend(flat, flat, flat, encoding=RoPE(), **options)
+        step = fn(flat[:, 3:4], flat, flat, input_positions=np.full((4, 1), 3), mask=np.arange(T)[None] <= 3)
+        return [
+            (
+                fn(q, q, q, mask=allowed.astype(np.float32)),
+                square(mask=Mask(allowed=allowed[0, 0, 0])).reshape(q.shape),
+            ),
+            (fn(flat, flat, flat, input_positions=pos, is_causal=True), square(q_pos=pos, k_pos=pos, mask=CAUSAL)),
+            (step, square(mask=CAUSAL)[:, 3:4]),
+        ]
+
+    for got, expected in compiled(run, q, flat):
+        np.testing.assert_allclose(got, expected, atol=2e-6)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"bias": np.zeros((B, N, T, T))}, "bias"),
+        ({"module": object()}, "attention_weights"),
+        ({"mask": np.ones((B, N, T, T), bool)}, r"\(2, 1, 7, 7\); got \(2, 4, 7, 7\)"),
+        ({"mask": np.ones((B, 1, T, T + 1), bool)}, r"\(2, 1, 7, 7\); got \(2, 1, 7, 8\)"),
+        ({"dropout_rate": 0.5}, "dropout_rng.*0.5"),
+        ({"dropout_rate": 1.0, "dropout_rng": jax.random.key(0)}, "rate .*1.0"),
+        ({"softcap": 50.0}, "'softcap'"),
+        ({"input_positions": np.arange(T)}, "q_pos or k_pos, and input_positions"),
+    ],
+)
+def test_attention_fn_refuses(options, message):
+    q = np.zeros((B, T, N, H), np.float32)
+    with pytest.raises(ValueError, match=message):
+        aj.attention_fn(RoPE(), q_pos=np.arange(T))(q, q, q, **options)
+
+
+@pytest.mark.parametrize("fn", [aj.attention_fn(RoPE()), aj.attention_fn(aj.NoPE(), mask=CAUSAL)], ids=["pos", "mask"])
+def test_decoding_inside_flax_does_not_take_every_token_for_the_first(fn, x):
+    layer = nnx.MultiHeadAttention(N, N * H, attention_fn=fn, decode=False, rngs=nnx.Rngs(0))
+    layer.init_cache(x.shape)
+    with pytest.raises(ValueError, match="one query, several keys.*KVCache"):
+        layer(x[:, :1], decode=True)
+
+
+def test_equinox_with_our_maps(x):
+    layer = eqx.nn.MultiheadAttention(N, N * H, key=jax.random.key(0))
+    pos, encoding = np.arange(T) * 3, aj.compose(RoPE(fraction=0.5), aj.XPos())
+
+    def both(x):
+        q, k, v = (jnp.einsum("btd,ed->bte", x, p.weight).reshape(B, T, N, H) for p in projections)
+        heads = attend(q, k, v, encoding=encoding, mask=CAUSAL, q_pos=pos, k_pos=pos).reshape(B, T, N * H)
+        process = aj.process_heads(encoding, q_pos=pos, k_pos=pos)
+        one = lambda x: layer(x, x, x, mask=np.tri(T, dtype=bool), process_heads=process)
+        return jax.vmap(one)(x), jnp.einsum("bte,de->btd", heads, layer.output_proj.weight)
+
+    projections = (layer.query_proj, layer.key_proj, layer.value_proj)
+    np.testing.assert_allclose(*compiled(both, x), atol=2e-6)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda q: aj.process_heads(aj.compose(RoPE(), T5Bias())), "scores.*attend"),
+        (lambda q: aj.process_heads(aj.Sinusoidal()), "Sinusoidal.*attnjax.embed"),
+        (lambda q: aj.process_heads(PoPE())(q, q, q), "PoPE.*learns parameters"),
+        (lambda q: aj.process_heads(PoPE(), {"delta": np.zeros((N, H))})(q, q, q), "PoPE.*4 channels 8"),
+        (lambda q: aj.process_heads(RoPE())(q[..., :3], q[..., :3], q), "even, got 3"),
+        (lambda q: aj.process_heads(RoPE(), q_pos=np.arange(5))(q, q, q), r"q_pos .*\(7,\).*\(5,\)"),
+        (lambda q: aj.process_heads(aj.XPos(), k_pos=np.arange(T) + 99_999)(q, q, q), "XPos.*0..100005"),
+    ],
+)
+def test_process_heads_refuses(make, message):
+    with pytest.raises(ValueError, match=message):
+        jax.eval_shape(make, np.zeros((T, N, H), np.float32))

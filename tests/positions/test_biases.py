@@ -1,0 +1,166 @@
+"""Biases that are functions of the distance, against published numbers and the papers' formulas: ALiBi, T5, Kerple, Sandwich.
+
+Arrays of the released code are compared in `tests/test_golden.py`.
+"""
+
+import math
+
+import jax
+import numpy as np
+import pytest
+
+import attnjax as aj
+from attnjax.positions.t5 import bucket, edges
+from tests.positions.hooks import close, run
+
+SLOPES = {
+    1: [0.00390625],
+    6: [0.25, 0.0625, 0.015625, 0.00390625, 0.5, 0.125],
+    8: [1 / 2, 1 / 4, 1 / 8, 1 / 16, 1 / 32, 1 / 64, 1 / 128, 1 / 256],
+    12: [1 / 2, 1 / 4, 1 / 8, 1 / 16, 1 / 32, 1 / 64, 1 / 128, 1 / 256, 0.70710678, 0.35355339, 0.17677670, 0.08838835],
+}
+
+
+def bias(encoding, p, n):
+    return run(encoding.bias, p, n)
+
+
+# ALiBi ---------------------------------------------------------------------------------------------------------------
+
+
+def slopes(encoding, heads):
+    return encoding.constants(aj.Sizes(8 * heads, heads, heads, 8))["slope"]
+
+
+def test_slopes_are_the_published_ones_or_those_of_the_caller():
+    for heads, expected in SLOPES.items():
+        np.testing.assert_allclose(slopes(aj.ALiBi(), heads), expected, rtol=1e-7)
+    np.testing.assert_array_equal(slopes(aj.ALiBi(slopes=(0.5, 3.0)), 2), [0.5, 3.0])
+
+
+def test_alibi_by_hand():
+    """Symmetric, and with keys in the past nearer by a half."""
+    n, p = np.float32([0, 1, 7, -2, 100, -5]), {"slope": np.float32(0.25)}
+    forms = aj.ALiBi(), aj.ALiBi(symmetric=True), aj.ALiBi(symmetric=True, past=0.5)
+    found = run(lambda p, n: ([one.bias(p, n) for one in forms], forms[0].slope(p) * n), p, n)
+    causal, symmetric, nearer = found[0]
+    np.testing.assert_array_equal(causal, [0, -0.25, -1.75, 0.5, -25, 1.25])
+    np.testing.assert_array_equal(symmetric, [0, -0.25, -1.75, -0.5, -25, -1.25])
+    np.testing.assert_array_equal(nearer, [0, -0.125, -1.625, -0.5, -24.875, -1.25])
+    np.testing.assert_array_equal(found[1], causal)
+    assert [one.slope(p) for one in forms[1:]] == [None, None]
+
+
+def test_alibi_falls_strictly_to_65536():
+    found = bias(
+        aj.ALiBi(), {"slope": slopes(aj.ALiBi(), 12)[:, None].astype(np.float32)}, np.float32([np.arange(65_537)])
+    )
+    assert np.all(np.diff(found, axis=1) < 0)
+
+
+# T5 ------------------------------------------------------------------------------------------------------------------
+
+
+def by_logarithm(m: int, buckets: int, max_distance: int) -> int:
+    """The published formula in float64, moved up a little so that exact boundaries do not fall below themselves."""
+    small = buckets // 2
+    if m < small:
+        return m
+    steps = math.log(m / small) / math.log(max_distance / small) * (buckets - small)
+    return min(buckets - 1, small + math.floor(steps + 1e-9))
+
+
+def test_edges_are_the_published_ones():
+    causal = [*range(1, 17), 19, 21, 24, 27, 31, 35, 40, 46, 52, 59, 67, 77, 87, 99, 113]
+    np.testing.assert_array_equal(edges(32, 128), causal)
+    np.testing.assert_array_equal(edges(16, 128), [*range(1, 9), 12, 16, 23, 32, 46, 64, 91])
+
+
+@pytest.mark.parametrize(
+    ("buckets", "max_distance"), [(32, 128), (32, 200), (16, 64), (64, 1000), (5, 40), (2, 3), (32, 17)]
+)
+def test_buckets_follow_the_published_formula(buckets, max_distance):
+    n = np.arange(1200)
+    expected = np.array([by_logarithm(m, buckets, max_distance) for m in n])
+    np.testing.assert_array_equal(bucket(n, buckets, max_distance), expected)
+    np.testing.assert_array_equal(bucket(-n, buckets, max_distance), 0)
+    np.testing.assert_array_equal(bucket(n, 2 * buckets, max_distance, bidirectional=True), expected)
+    np.testing.assert_array_equal(bucket(-n[1:], 2 * buckets, max_distance, bidirectional=True), expected[1:] + buckets)
+
+
+@pytest.mark.parametrize("bidirectional", [False, True])
+def test_t5_reads_the_bucket_and_its_gradient_counts_the_pairs(bidirectional):
+    """Fractional distances are rounded down, and the largest float is still a distance."""
+    n = np.float32([*np.arange(-150, 150), 0.5, 18.99, -3.5, 1e9, 2.0**31, -3e38])
+    whole = np.floor(n.astype(np.float64).clip(-1000, 1000)).astype(int)
+    expected = bucket(whole, bidirectional=bidirectional)
+    read = lambda table: aj.T5Bias(bidirectional=bidirectional).bias({"table": table}, n)
+    both = lambda table: (read(table), jax.grad(lambda table: read(table).sum())(table))
+    found, gradient = run(both, np.arange(32, dtype=np.float32))
+    np.testing.assert_array_equal(found, expected)
+    np.testing.assert_array_equal(gradient, np.bincount(expected, minlength=32))
+
+
+def test_t5_refuses_a_table_of_other_buckets():
+    with pytest.raises(ValueError, match=r"T5Bias: the table must have 32 rows, got shape \(16,\)"):
+        aj.T5Bias().bias({"table": np.zeros(16, np.float32)}, np.zeros(3, np.float32))
+
+
+# Kerple --------------------------------------------------------------------------------------------------------------
+
+
+def kerple(kind, r1, r2, n):
+    softplus = lambda x: math.log1p(math.exp(x))
+    if kind == "log":
+        return -softplus(r1) * math.log(1 + softplus(r2) * abs(n))
+    return -softplus(r1) * abs(n) ** (2 / (1 + math.exp(-r2)))
+
+
+@pytest.mark.parametrize("kind", ["log", "power"])
+def test_kerple_is_the_formula(kind, x64):
+    n = np.array([-70_000, -3, -1, 0, 1, 2, 50, 65_536.0])
+    r1, r2 = np.array([-2.0, 0.3, 1.5]), np.array([0.7, -4.0, 2.5])
+    found = run(jax.vmap(lambda *r: aj.Kerple(kind).bias(dict(zip(("r1", "r2"), r, strict=True)), n)), r1, r2)
+    np.testing.assert_allclose(found, [[kerple(kind, *r, m) for m in n] for r in zip(r1, r2)], rtol=1e-12)
+
+
+@pytest.mark.parametrize("kind", ["log", "power"])
+def test_gradients_of_kerple_are_finite(kind):
+    total = lambda r1, r2, n: aj.Kerple(kind).bias({"r1": r1, "r2": r2}, n).sum()
+    n = np.float32([-1e5, -1.0, -0.5, 0.0, 0.5, 1.0, 1e5])
+    gradient = jax.vmap(jax.grad(total, argnums=(0, 1, 2)), (0, 0, None))
+    raw = np.float32([-30.0, 0.0, 30.0])
+    assert all(np.isfinite(leaf).all() for leaf in run(gradient, raw, raw, n))
+
+
+@pytest.mark.parametrize(("kind", "tops"), [("log", (2.0, 1.0)), ("power", (1.0, 2.0))])
+def test_kerple_starts_uniform_after_the_map(kind, tops):
+    """The authors draw the exponent, or the factor before the logarithm, to 2, and the factor of the distance to 1."""
+    sizes = aj.Sizes(8, 20_000, 20_000, 4)
+    raw = run(lambda key: aj.Kerple(kind).init(key, sizes), jax.random.key(3))
+    r1, r2 = (raw[name].astype(np.float64) for name in ("r1", "r2"))
+    mapped = np.log1p(np.exp(r2)) if kind == "log" else 2 / (1 + np.exp(-r2))
+    for sample, top in zip((np.log1p(np.exp(r1)), mapped), tops, strict=True):
+        assert 0 < sample.min() < sample.max() < top
+        close(np.quantile(sample, [0.25, 0.5, 0.75]), np.array([0.25, 0.5, 0.75]) * top, 0.04)
+
+
+# Sandwich ------------------------------------------------------------------------------------------------------------
+
+
+def test_ratios_of_sandwich():
+    for heads, expected in ((4, [2, 4, 6, 8]), (3, [8 / 3, 16 / 3, 8])):
+        found = aj.Sandwich().constants(aj.Sizes(8, heads, 1, 8))["ratio"]
+        np.testing.assert_allclose(found, expected, rtol=1e-14)
+
+
+@pytest.mark.parametrize("encoding", [aj.Sandwich(), aj.Sandwich(width=6, theta=100.0)], ids=["default", "narrow"])
+def test_sandwich_against_loops(encoding):
+    """Half the width at distance 0, smaller elsewhere; fractional distances too."""
+    n = np.float32([[0, 1, -1, 7], [100, -3000, 65_536, 1_000_003], [0.5, -0.5, 1000.25, 999]])
+    p = encoding.constants(aj.Sizes(8, 4, 1, 8)) | {"ratio": np.float32(6)}
+    frequencies = encoding.theta ** (-2 * np.arange(encoding.width // 2) / encoding.width)
+    expected = [[sum(math.cos(m * w) for w in frequencies) / 6 for m in row] for row in n.astype(np.float64)]
+    found = bias(encoding, p, n)
+    close(found, expected, 5e-6)
+    assert found[0, 0] == np.float32(encoding.width / 12)
