@@ -234,7 +234,8 @@ def validate_encoding(name: str, encoding: Any) -> None:
             raise ValueError(
                 f"{name}: {one.__name__} must be a frozen dataclass, because encodings are compared by their fields"
             )
-    if not encoding.has(*HOOKS) and not isinstance(encoding, NoPE):
+    parts = getattr(encoding, "parts", (encoding,))
+    if not all(part.has(*HOOKS) or isinstance(part, NoPE) for part in parts):
         raise ValueError(
             f"{name}: {kind.__name__} overrides none of the hooks {', '.join(HOOKS)}, and would act as NoPE"
         )

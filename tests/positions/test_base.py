@@ -378,3 +378,9 @@ def test_embeddings_take_each_part_in_turn_and_keep_their_type():
 def test_refuses_embeddings_and_positions_that_do_not_fit(encoding, x, pos, message):
     with pytest.raises(ValueError, match=message):
         aj.embed(encoding, None, x, pos)
+
+
+def test_a_composition_of_no_encodings_is_none():
+    x = np.random.default_rng(0).standard_normal((1, 4, 2, 8)).astype(np.float32)
+    none, composed = (aj.attend(x, x, x, encoding=one) for one in (aj.NoPE(), aj.compose(aj.NoPE(), aj.NoPE())))
+    np.testing.assert_array_equal(composed, none)
