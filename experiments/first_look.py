@@ -60,7 +60,9 @@ def weights(encoding: aj.PositionEncoding, place: jax.Array) -> jax.Array:
     if isinstance(encoding, aj.Sinusoidal | aj.Learned):  # they act on embeddings alone
         inside, params = aj.NoPE(), None
     pos = aj.context_positions(inside, params, x, pos, SIZES)
-    q_pos = jax.tree.map(lambda one: one[..., rows] if one.ndim < 4 else one[:, :, rows], pos)
+    if inside.axes:  # every coordinate counts the same tokens
+        pos = jnp.repeat(pos[:, None], inside.axes, axis=-1)
+    q_pos = jax.tree.map(lambda one: one[:, :, rows] if one.ndim > 2 else one[rows], pos)
     table = aj.attention_weights(q[:, rows], k, encoding=inside, params=params, q_pos=q_pos, k_pos=pos, mask=mask)
     return table[0, 0, 0, ::-1]
 

@@ -78,7 +78,7 @@ class KVCache:
     ) -> Self:
         """Returns an empty cache of `capacity` slots for keys and values [batch, ., kv_heads, head_dim].
 
-        `heads`: the query heads, `kv_heads` unless given; it counts where positions are computed per query head. `length`: the
+        `heads`: the query heads, `kv_heads` unless given. `length`: the
         number of positions that the sequence will have, the capacity unless given.
         Raises ValueError for sizes below 1, types that cannot hold keys or positions, a ring without room for the window and
         one token, and a ring for an encoding that scores all keys in their order.
@@ -172,7 +172,8 @@ class KVCache:
         B, _, _, _, H = self.v.shape
         if q.ndim != 4 or (q.shape[0], *q.shape[2:]) != (B, self.heads, H):
             raise ValueError(
-                f"q must have shape ({B}, T, {self.heads}, {H}), as the cache was created for, got {q.shape}"
+                f"q must have shape ({B}, T, {self.heads}, {H}), as the cache was created for, got {q.shape}: "
+                "heads= of KVCache.create says how many query heads there are"
             )
         T, left, known = q.shape[1], self.span.left, _known(self.index)
         if known is not None and known < T:
