@@ -22,13 +22,14 @@ CHAIN = ("typing", "positions", "attention", "modules", "models", "train", "swee
 SIDES = {
     "aot": ({"typing"}, {"cli"}),
     "folder": (set(), {"train", "sweep", "report", "cli"}),
-    "records": ({"config", "folder"}, {"sweep", "report", "cli"}),
+    "safety": (set(), {"models", "train", "sweep", "report", "cli"}),
+    "records": ({"config", "folder", "safety"}, {"sweep", "report", "cli"}),
     "registry": (set(), {"positions", "tasks", "sweep", "report", "cli"}),
     "tasks": ({"typing", "positions", "registry"}, {"train", "sweep", "report", "cli"}),
-    "config": ({"folder", "registry"}, {"modules", "models", "train", "sweep", "report", "cli"}),
-    "long": ({*CHAIN[: CHAIN.index("report")], "tasks", "config", "records", "registry", "analysis"}, {"cli"}),
-    "analysis": ({*CHAIN[: CHAIN.index("cli")], "tasks", "config", "folder", "records"}, {"cli"}),
-    "explore": ({*CHAIN[: CHAIN.index("cli")], "tasks", "config", "folder", "records", "analysis"}, {"cli"}),
+    "config": ({"folder", "registry", "safety"}, {"modules", "models", "train", "sweep", "report", "cli"}),
+    "long": ({*CHAIN[: CHAIN.index("report")], "tasks", "config", "safety", "records", "registry", "analysis"}, {"cli"}),
+    "analysis": ({*CHAIN[: CHAIN.index("cli")], "tasks", "config", "folder", "safety", "records"}, {"cli"}),
+    "explore": ({*CHAIN[: CHAIN.index("cli")], "tasks", "config", "folder", "safety", "records", "analysis"}, {"cli"}),
 }
 """Parts that hang off the side: what each may import, and who may import it."""
 

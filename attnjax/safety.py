@@ -1,0 +1,121 @@
+"""Reads and writes files in a folder that somebody else may have made.
+
+Nothing that is read is executed or imported. A link inside of the folder is never followed, so nothing outside of it is read
+or changed. A pipe or device is refused, and a file larger than its limit is refused before memory is taken for it. Files are
+replaced by one rename: a reader sees the old content or the new one.
+
+The checks protect against folders that others made, and not against somebody who changes them at the same moment.
+"""
+
+import contextlib
+import os
+import pathlib
+import re
+import secrets
+import stat
+from collections.abc import Iterator
+
+NAME = re.compile(r"[\w.+=,-]{1,200}")
+PARTIAL = re.compile(r"\..*\.tmp")
+"""Names of files that a killed process left unfinished."""
+DEEPEST = 20
+
+
+def inside(root: pathlib.Path, *names: str) -> pathlib.Path:
+    """Return root/name/..., which lies in root and is reached through no link.
+
+    Raises ValueError for a link, and for a name that is not one plain component.
+
+    Example:
+      >>> inside(pathlib.Path("runs"), "copy", "0123456789abcdef").as_posix()
+      'runs/copy/0123456789abcdef'
+    """
+    path = root
+    for name in names:
+        if not NAME.fullmatch(name) or name in (".", ".."):
+            raise ValueError(
+                f"an entry of {root} must be one name of letters, digits and . + = , - _, got {name[:140]!r}"
+            )
+        path = path / name
+        refuse_link(path)
+    return path
+
+
+def refuse_link(path: pathlib.Path) -> None:
+    """Raise ValueError where the path is a link."""
+    if path.is_symlink():
+        raise ValueError(f"{path} is a link; in a folder of results links are not followed")
+
+
+def read(path: pathlib.Path, limit: int) -> bytes:
+    """Return the content of a regular file.
+
+    Raises ValueError for a link, a pipe, a device, or more than `limit` bytes; OSError where the file cannot be read.
+
+    Example:
+      >>> import tempfile
+      >>> with tempfile.TemporaryDirectory() as folder:
+      ...     write(pathlib.Path(folder, "status.json"), b"{}")
+      ...     read(pathlib.Path(folder, "status.json"), limit=100)
+      b'{}'
+    """
+    refuse_link(path)
+    # Opening a pipe without O_NONBLOCK would wait for its other end.
+    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+    with open(descriptor, "rb") as file:
+        about = os.fstat(descriptor)
+        if not stat.S_ISREG(about.st_mode):
+            raise ValueError(f"{path} is no regular file")
+        content = file.read(limit + 1)
+    if len(content) > limit:
+        raise ValueError(f"{path} is larger than {limit} bytes")
+    return content
+
+
+def write(path: pathlib.Path, data: bytes, *, durable: bool = True) -> None:
+    """Replace a file, or a link, by a file with this content, in one step. `durable`: it is on the disk on return.
+
+    Raises OSError, and leaves the old file as it was, where the disk refuses; ValueError where the folder is a link.
+    """
+    refuse_link(path.parent)
+    partial = path.with_name(f".{path.name}.{secrets.token_hex(6)}.tmp")
+    try:
+        with partial.open("xb") as file:
+            file.write(data)
+            file.flush()
+            if durable:
+                os.fsync(file.fileno())
+        os.replace(partial, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            partial.unlink(missing_ok=True)
+        raise
+    if durable:
+        sync(path.parent)
+
+
+def sync(folder: pathlib.Path) -> None:
+    """Bring renames and new names in a folder to the disk, on systems that can."""
+    with contextlib.suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def files(folder: pathlib.Path, deepest: int = DEEPEST) -> Iterator[pathlib.Path]:
+    """Yield every regular file below a folder, sorted by name.
+
+    Raises ValueError at the first link, pipe or device, and below `deepest` levels.
+    """
+    if deepest < 0:
+        raise ValueError(f"{folder} is nested too deeply")
+    for path in sorted(folder.iterdir()):
+        mode = path.lstat().st_mode
+        if stat.S_ISDIR(mode):
+            yield from files(path, deepest - 1)
+        elif stat.S_ISREG(mode):
+            yield path
+        else:
+            raise ValueError(f"{path} is {'a link' if stat.S_ISLNK(mode) else 'no regular file'}")
