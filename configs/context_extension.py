@@ -4,10 +4,6 @@ Question: trained on windows of 128 bytes, how far does it read under position i
 YaRN, LongRoPE, p-RoPE, and without its RoPE? The text is the source of Python's standard library with facts
 planted in it, rare bytes that are asked for within a window: `experiments/context_extension/planting.py` writes the file.
 
-Words: text      the default; in such text more context than the trained length pays little
-       markov    Markov chains, a new one for every sequence, so that context pays at every length; trained at 64 symbols. The
-                 RoPE cell of configs/rope_vs_sinusoidal.py, whose rate was tuned, on ten seeds that it does not have
-
 What is compared for `markov`, said before the runs: the loss of the last 32 symbols of windows of 128, 256 and 512 under
 each method, less that of the same model as trained in windows of 64 that end at the same symbols. Paired by run and chain;
 means with 95 % intervals over ten runs and 256 chains, no tests. Context pays under a method where the interval lies below
@@ -28,26 +24,29 @@ Dual chunk) gain most, and none as much as counting.
 from attnjax.config import defaults
 from attnjax.sweep import seeds
 
+VARIANTS = {
+    "text": "in such text more context than the trained length pays little",
+    "markov": "Markov chains, a new one for every sequence, so that context pays at every length; trained at 64 symbols. The "
+    "RoPE cell of configs/rope_vs_sinusoidal.py, whose rate was tuned, on ten seeds that it does not have",
+}
+
 LENGTH, TIMES = 128, 8
 SYMBOLS = 64
 """The trained length of `markov`."""
 PATH = "runs/context_extension_text/planted.txt"
-WORDS = ("text", "markov")
 
 
-def get_config(word="text"):
+def get_config(variant):
     """Two layers of width 64: with two heads on windows of 128 bytes, or with four on chains of 64 symbols."""
-    if word not in WORDS:
-        raise ValueError(f"context_extension:{word}: choose {' or '.join(WORDS)}")
     config = defaults()
-    config.name = "context_extension" if word == "text" else f"context_extension_{word}"
-    length = LENGTH if word == "text" else SYMBOLS
+    config.name = "context_extension" if variant == "text" else f"context_extension_{variant}"
+    length = LENGTH if variant == "text" else SYMBOLS
     config.model.update({"layers": 2, "model": 64, "encoding": {"name": "rope"}})
-    config.task.update({"name": word, "length_min": length, "length_max": length})
+    config.task.update({"name": variant, "length_min": length, "length_max": length})
     config.train.update({"learning_rate": 3e-3, "schedule": "cosine", "log_every": 100, "keep": 1})
     config.evaluate.update({"lengths": (length, TIMES * length), "validation_lengths": (), "sliding_stride": 32})
     config.evaluate.update({"bucket_sizes": (length, TIMES * length), "batch": 32})
-    if word == "text":
+    if variant == "text":
         config.task.update({"options": {"path": PATH}})
         config.model.update({"heads": 2, "hidden": 128})
         config.train.update({"steps": 1200, "batch": 16, "warmup": 50, "checkpoint_every": 600})
@@ -60,6 +59,6 @@ def get_config(word="text"):
     return config
 
 
-def sweep(word="text"):
+def sweep(variant):
     """Six seeds of one cell of text, ten of Markov chains."""
-    return seeds(6) if word == "text" else seeds(10, start=300)
+    return seeds(6) if variant == "text" else seeds(10, start=300)

@@ -6,11 +6,6 @@ copy, addition). Two cells: learned positions with a random start in training an
 
 Paper: Huang et al. 2025 (arXiv:2410.02140); code lacoco-lab/length_generalization, folder algorithmic.
 Command: attnjax sweep huang:smoke        then attnjax report
-Words: smoke    two tasks, small models, 600 steps; for two CPU cores
-       cheap    the three cells with the smallest published models, with the published stop; for two CPU cores
-       copy     the same for unique copy with learned positions, the next in size
-       short    four tasks, the published models and steps, three seeds; for one GPU
-       paper    the search (54 models x 8 tasks x 2 cells, seed 0), then the models it chose with five seeds
 Run time: smoke: minutes on two CPU cores; cheap: 2 core-hours with `--workers 2 --population 5` (experiments/huang);
 copy: about 4 with `--population 3` (an estimate from the logs of smaller runs), or eight minutes of one H200 with
 `--population 6`, beside other work (experiments/huang_copy); short: about an hour of one GPU; paper: weeks of one GPU. `cheap`
@@ -29,8 +24,8 @@ runs that got there, five of up to 16; the 12-layer models enter as they are. `c
 rule (`train.until`), with 40 examples of each length, and count all runs. In `smoke` and `short` every run goes on to the last
 step; `exact_match` at lengths up to 50 tells which fitted.
 `cheap`, `copy` and `paper` start as GPT-2 does: matrices with deviation 0.02, those that write to the residual stream with
-0.02 / sqrt(2 L). `paper` rounds lengths of interleaved majority as they do, so that 101 gives 102 tokens. In the other words
-matrices start with variance 1 / inputs. In all words decay acts on all parameters, there not on norms and biases, and parity
+0.02 / sqrt(2 L). `paper` rounds lengths of interleaved majority as they do, so that 101 gives 102 tokens. In the others
+matrices start with variance 1 / inputs. In all of them decay acts on all parameters, there not on norms and biases, and parity
 has no length 0, which is 1 of 51 lengths there. `short` has the model chosen for learned positions on parity
 without positions too, because the one chosen for that has twelve layers.
 """
@@ -39,6 +34,14 @@ import itertools
 
 from attnjax.config import defaults
 from attnjax.sweep import chain, product, seeds
+
+VARIANTS = {
+    "smoke": "two tasks, small models, 600 steps; for two CPU cores",
+    "cheap": "the three cells with the smallest published models, with the published stop; for two CPU cores",
+    "copy": "the same for unique copy with learned positions, the next in size",
+    "short": "four tasks, the published models and steps, three seeds; for one GPU",
+    "paper": "the search (54 models x 8 tasks x 2 cells, seed 0), then the models it chose with five seeds",
+}
 
 LAST = 150
 PLACES = {
@@ -86,14 +89,12 @@ SMALL = {
     "copy": (("learned", "unique_copy", 6),),
 }
 """Cells whose published models are small, with their number of seeds."""
-WORDS = ("smoke", *SMALL, "short", "paper")
 
 
-def get_config(word="smoke"):
+def get_config(variant):
     """GPT-2 of the transformers library without dropout, and its trainer's AdamW with linear decay."""
-    check(word)
     config = defaults()
-    config.name = f"huang_{word}"
+    config.name = f"huang_{variant}"
     config.task.update({"form": "decoder", "begin": True, "length_min": 1, "length_max": 50})
     config.model.update({"activation": "gelu_tanh", "norm": "layer", "norm_position": "pre", "norm_epsilon": 1e-5})
     config.model.update({"tie_embeddings": True, "embed_std": 0.02, "hidden": 4 * config.model.get_ref("model")})
@@ -103,30 +104,29 @@ def get_config(word="smoke"):
     # 40 examples at each of 50 lengths are the 2,000 of a published range.
     lengths = tuple(range(4, LAST + 1))
     config.evaluate.update({"lengths": lengths, "validation_lengths": (50,), "count": 40, "batch": 40})
-    if word in (*SMALL, "paper"):
+    if variant in (*SMALL, "paper"):
         config.model.update({"kernel_std": 0.02, "residual_start": True})
         # Every 3,000 steps, as theirs; `published` has the lengths. A run without an error ends.
         config.train.until = 1.0
         config.evaluate.update({"every": 3000, "bucket_sizes": (50, 100, LAST)})
-    if word == "smoke":
+    if variant == "smoke":
         config.train.update({"steps": 600, "log_every": 100, "checkpoint_every": 300})
         config.evaluate.update({"lengths": (25, 50, 75, 100, 125, 150), "count": 100, "batch": 100})
     return config
 
 
-def sweep(word="smoke"):
+def sweep(variant):
     """Tasks x encodings x models x seeds."""
-    check(word)
-    if word == "smoke":
+    if variant == "smoke":
         small = {"binary_majority": (1, 1, 16, 1e-3), "sort": (1, 1, 64, 1e-3)}
         return chain(*(product([cell(name, task, small[task])], seeds(1)) for task in small for name in CHOSEN))
-    if word == "short":
+    if variant == "short":
         model = lambda name, task: CHOSEN["learned" if CHOSEN[name][task][0] == BIG[0] else name][task]
         chosen = [cell(name, task, model(name, task)) for task in SHORT for name in CHOSEN]
         return product(chosen, seeds(3))
-    if word in SMALL:
+    if variant in SMALL:
         model = lambda name, task: [published(cell(name, task, CHOSEN[name][task]))]
-        return chain(*(product(model(name, task), seeds(runs)) for name, task, runs in SMALL[word]))
+        return chain(*(product(model(name, task), seeds(runs)) for name, task, runs in SMALL[variant]))
     searched = [published(cell(name, task, model)) for task in PLACES for name in CHOSEN for model in SEARCH]
     chosen = [published(cell(name, task, CHOSEN[name][task])) for task in PLACES for name in CHOSEN]
     return chain(product(searched, seeds(1)), product(chosen, seeds(5)))
@@ -156,9 +156,3 @@ def published(changes):
     lengths = tuple(range(changes["task.length_min"], 51))
     rounded = {"task.options": {"ranges": 50}} if changes["task.name"] == "interleaved_majority" else {}
     return {**changes, **rounded, "evaluate.validation_lengths": lengths}
-
-
-def check(word):
-    """Refuse a word that is no rung."""
-    if word not in WORDS:
-        raise ValueError(f"huang takes one of {', '.join(WORDS)}, got {word!r}")

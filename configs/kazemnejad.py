@@ -5,13 +5,6 @@ bias, ALiBi, rotary on a quarter of each head, sinusoidal.
 
 Paper: Kazemnejad et al. 2023 (arXiv:2305.19466); code McGill-NLP/length-generalization.
 Command: attnjax sweep kazemnejad:smoke        then attnjax report
-Words: smoke    copying one repeated token, two narrow layers, 400 steps; for two CPU cores
-       cpu      four tasks (rsc, rdc, cmc, mc), two layers of width 64, six seeds, the learning rate of each encoding on each
-                task chosen on validation sets at the trained lengths, the same candidates for all; for two CPU cores
-       wide     rsc and rdc, heads of 64 channels as published (width 256), else as `cpu`, with one candidate more; for one GPU
-       whole    rsc and rdc under rotary on whole heads of 16 channels, else as `cpu`; for two CPU cores
-       short    two copying tasks, four layers, 10,000 steps, the three published seeds; for one GPU
-       paper    nine tasks, the body of T5-base, 40,000 steps, the three published seeds
 Run time: smoke: minutes on two CPU cores; cpu: about 11 core-hours (60 tuning runs and 120 of the sweep, 40 to 50 ms a step,
 28 to 33 with length buckets; no pilot said whether these models fit all four tasks), see experiments/kazemnejad; wide: eight
 minutes of one H200; whole: 40 minutes with `--workers 2 --population 6`; see experiments/kazemnejad_wide; short: about an hour
@@ -35,7 +28,7 @@ What `whole` compares, said before its runs but after those of `wide`, in which 
 rates had changed there, too. Here RoPE turns whole heads of the models of `cpu`, eight pairs from 6.3 to 19,869 tokens, tuned
 by the same candidates. If the pairs are the reason, it falls below ALiBi of `cpu` (0.15 and 0.12) by the median of six seeds.
 
-In all words: theirs reads words with the tokenizer of T5, here a token is a token; it draws from a fixed training set of
+In all variants: theirs reads words with the tokenizer of T5, here a token is a token; it draws from a fixed training set of
 100,000, here every example is new; it tests the checkpoint with the best validation exact match, of one every 2,000 steps (for
 rsc without positions those of steps 20,000, 20,000 and 28,000), here that of the last step is tested; it also drops inside the
 feed-forward layer and behind the last norm; and the table of T5's bias does not decay, since its name has "bias" in it, as all
@@ -54,6 +47,16 @@ everywhere.
 from attnjax.config import defaults
 from attnjax.sweep import product, seeds, vary
 
+VARIANTS = {
+    "smoke": "copying one repeated token, two narrow layers, 400 steps; for two CPU cores",
+    "cpu": "four tasks (rsc, rdc, cmc, mc), two layers of width 64, six seeds, the learning rate of each encoding on each task "
+    "chosen on validation sets at the trained lengths, the same candidates for all; for two CPU cores",
+    "wide": "rsc and rdc, heads of 64 channels as published (width 256), else as `cpu`, with one candidate more; for one GPU",
+    "whole": "rsc and rdc under rotary on whole heads of 16 channels, else as `cpu`; for two CPU cores",
+    "short": "two copying tasks, four layers, 10,000 steps, the three published seeds; for one GPU",
+    "paper": "nine tasks, the body of T5-base, 40,000 steps, the three published seeds",
+}
+
 SEEDS = (256788, 234054, 146317)
 ENCODINGS = {
     "nope": {},
@@ -69,7 +72,7 @@ REVERSALS = ("mc", "mc2x", "mcrv")
 RATE = {"smoke": 1e-3, "cpu": 3e-3, "wide": 1e-3, "whole": 3e-3, "short": 3e-4, "paper": 3e-5}
 STEPS = {"smoke": 400, "cpu": 3500, "wide": 3500, "whole": 3500, "short": 10_000, "paper": 40_000}
 CANDIDATES = {"cpu": (1e-3, 3e-3, 1e-2), "wide": (3e-4, 1e-3, 3e-3, 1e-2), "whole": (1e-3, 3e-3, 1e-2)}
-"""Learning rates of the words that tune."""
+"""Learning rates of the variants that tune."""
 NARROW = {"layers": 2, "model": 64, "heads": 4, "hidden": 256}
 SIZES = {
     "smoke": NARROW,
@@ -81,59 +84,56 @@ SIZES = {
 }
 
 
-def get_config(word="smoke"):
+def get_config(variant):
     """A decoder with the parts of T5; smaller and faster below `paper`."""
-    check(word)
     config = defaults()
-    config.name = f"kazemnejad_{word}"
+    config.name = f"kazemnejad_{variant}"
     config.task.update({"form": "decoder", "length_min": 2, "length_max": 20})
-    config.model.update({**SIZES[word], "activation": "relu", "norm": "rms", "norm_position": "pre", "bias": False})
+    config.model.update({**SIZES[variant], "activation": "relu", "norm": "rms", "norm_position": "pre", "bias": False})
     config.model.update({"embed_scale": True, "tie_embeddings": True, "share_encoding": True})
     config.model.update({"attention_dropout": 0.1, "residual_dropout": 0.1})
-    config.train.update({"steps": STEPS[word], "batch": 64, "learning_rate": RATE[word], "weight_decay": 0.05})
+    config.train.update({"steps": STEPS[variant], "batch": 64, "learning_rate": RATE[variant], "weight_decay": 0.05})
     config.train.update({"schedule": "linear", "b1": 0.9, "b2": 0.999, "clip": 1.0})
     steps = config.train.get_ref("steps")
     config.train.update({"warmup": steps * 6 // 100, "log_every": steps // 20, "checkpoint_every": steps // 10})
     config.evaluate.update({"lengths": tuple(range(2, 41)), "validation_lengths": (20,), "count": 500, "batch": 100})
-    if word in ("smoke", *CANDIDATES):
+    if variant in ("smoke", *CANDIDATES):
         config.model.update({"attention_dropout": 0.0, "residual_dropout": 0.0})
         config.evaluate.update({"count": 100, "bucket_sizes": (20, 30, 40)})
-    if word == "smoke":
+    if variant == "smoke":
         config.train.batch = 32
         config.evaluate.update({"lengths": (10, 20, 21, 25, 30, 40), "bucket_sizes": ()})
     return config
 
 
-def sweep(word="smoke"):
+def sweep(variant):
     """Tasks x encodings x seeds."""
-    check(word)
-    named = ENCODINGS if word != "whole" else {"rope": {**ENCODINGS["rope"], "fraction": 1.0}}
+    named = ENCODINGS if variant != "whole" else {"rope": {**ENCODINGS["rope"], "fraction": 1.0}}
     encodings = [{"model.encoding": {"name": name, "options": options}} for name, options in named.items()]
-    chosen = [{"seed": seed, "data_seed": seed} for seed in (SEEDS[:1] if word == "smoke" else SEEDS)]
-    return product(tasks(word), encodings, seeds(6) if word in CANDIDATES else chosen)
+    chosen = [{"seed": seed, "data_seed": seed} for seed in (SEEDS[:1] if variant == "smoke" else SEEDS)]
+    return product(tasks(variant), encodings, seeds(6) if variant in CANDIDATES else chosen)
 
 
-def tune(word="smoke"):
+def tune(variant):
     """Learning rates, of which every encoding has its best on every task."""
-    return vary("train.learning_rate", CANDIDATES[word]) if word in CANDIDATES else []
+    return vary("train.learning_rate", CANDIDATES[variant]) if variant in CANDIDATES else []
 
 
-def tuning_seeds(word="smoke"):
+def tuning_seeds():
     """A seed that no run of the sweep has."""
-    del word
     return (2000,)
 
 
-def tasks(word):
+def tasks(variant):
     """The tasks of a rung; addition has other lengths."""
-    if word in CANDIDATES:
-        names = ("rsc", "rdc", "cmc") if word == "cpu" else ("rsc", "rdc")
-        copies = product(vary("task.name", ("copy",)), variant(names, {"rdc": SYMBOLS["rdc"]}))
-        reversals = product(vary("task.name", ("reverse",)), variant(("mc",)))
-        return [*copies, *reversals] if word == "cpu" else copies
-    if word != "paper":
-        variants = ("rsc",) if word == "smoke" else ("rsc", "cmc")
-        return product(vary("task.name", ("copy",)), variant(variants))
+    if variant in CANDIDATES:
+        names = ("rsc", "rdc", "cmc") if variant == "cpu" else ("rsc", "rdc")
+        copies = product(vary("task.name", ("copy",)), options(names, {"rdc": SYMBOLS["rdc"]}))
+        reversals = product(vary("task.name", ("reverse",)), options(("mc",)))
+        return [*copies, *reversals] if variant == "cpu" else copies
+    if variant != "paper":
+        names = ("rsc",) if variant == "smoke" else ("rsc", "cmc")
+        return product(vary("task.name", ("copy",)), options(names))
     addition = {
         "task.name": "addition",
         "task.options": {"order": "plain"},
@@ -142,19 +142,13 @@ def tasks(word):
         "evaluate.lengths": tuple(range(1, 17)),
         "evaluate.validation_lengths": (8,),
     }
-    copies = product(vary("task.name", ("copy",)), variant(COPIES, SYMBOLS))
-    return [*copies, *product(vary("task.name", ("reverse",)), variant(REVERSALS)), addition]
+    copies = product(vary("task.name", ("copy",)), options(COPIES, SYMBOLS))
+    return [*copies, *product(vary("task.name", ("reverse",)), options(REVERSALS)), addition]
 
 
-def variant(names, symbols=()):
+def options(names, symbols=()):
     """The options of each task; `symbols` says how many tokens it has where these are not the default."""
     return vary(
         "task.options",
         [{"variant": name, **({"symbols": symbols[name]} if name in symbols else {})} for name in names],
     )
-
-
-def check(word):
-    """Refuse a word that is no rung."""
-    if word not in STEPS:
-        raise ValueError(f"kazemnejad takes one of {', '.join(STEPS)}, got {word!r}")

@@ -14,13 +14,9 @@ has positions with several coordinates. SSMax and Llama 4's temperature scale qu
 model, because a config names one encoding for a layer, and cells of theirs are to be read beside those of NoPE. Llama 4's scale
 begins to grow at 16 positions here, where its default of 8,192 would make it NoPE. DAPE has its default base, Kerple.
 
-Words: a task above    its runs: 22 encodings, 10 seeds, after tuning; `--extend` puts all tasks into one folder
-       all             all six; the same runs, tuning of all tasks first
-       pilot           the six tasks and three spare ones under T5, RoPE and NoPE, seed 1000, no test lengths
-
 How the tasks were chosen: so that a small model can fit the trained lengths within one or two million tokens, seen on seed
 1000, which no run of the table has, at trained lengths alone. Copying, sorting and Markov chains fitted under T5 and RoPE, and
-but for the chains under NoPE, in longer trainings (configs/rope_vs_sinusoidal.py). Then, on 2026-11-26, the word `pilot` looked
+but for the chains under NoPE, in longer trainings (configs/rope_vs_sinusoidal.py). Then, on 2026-11-26, `pilot` looked
 at all: exact match, or loss in nats, at the longest trained length under T5, RoPE and NoPE,
     copy         1, 1, 1
     sort         0.996, 0.980, 0.977 after 2,000 steps; 0.996, 0.996, 0.996 after 3,000
@@ -56,6 +52,17 @@ text, rotations and learned positions stop near the trained length everywhere; n
 from attnjax.config import defaults
 from attnjax.registry import ENCODINGS as KNOWN
 from attnjax.sweep import chain, product, seeds, vary
+
+VARIANTS = {
+    "all": "all six tasks: 22 encodings, 10 seeds, after tuning of all tasks",
+    "copy": "the runs of one task; `--extend` puts all tasks into one folder",
+    "sort": "the same",
+    "bucket_sort": "the same",
+    "induction": "the same",
+    "markov": "the same",
+    "text": "the same",
+    "pilot": "the six tasks and three spare ones under T5, RoPE and NoPE, seed 1000, no test lengths",
+}
 
 # Without the methods that change a trained model past its trained length: up to there they are the RoPE that they are put on.
 ENCODINGS = tuple(name for name, row in KNOWN.items() if not row.axes and not row.untrained)
@@ -96,14 +103,12 @@ SPARE = {
     "majority": task("binary_majority", 1, 32, 1000),
     "even_pairs": task("even_pairs", 1, 32, 1000),
 }
-WORDS = (*TASKS, "all", "pilot")
 
 
-def get_config(word="all"):
+def get_config(variant):
     """Two layers of width 64, four heads; what the tasks share."""
-    _check(word)
     config = defaults()
-    config.name = "length_table_pilot" if word == "pilot" else "length_table"
+    config.name = "length_table_pilot" if variant == "pilot" else "length_table"
     config.model.update(
         {"layers": 2, "model": 64, "heads": 4, "hidden": 128, "activation": "gelu", "embed_scale": True}
     )
@@ -113,33 +118,25 @@ def get_config(word="all"):
     return config
 
 
-def sweep(word="all"):
-    """The tasks of a word under every encoding, by seed; of `pilot` under three, on one seed, without test lengths."""
-    _check(word)
-    if word == "pilot":
+def sweep(variant):
+    """The tasks of a variant under every encoding, by seed; of `pilot` under three, on one seed, without test lengths."""
+    if variant == "pilot":
         tasks = [{**one, "evaluate.lengths": ()} for one in (*TASKS.values(), *SPARE.values())]
         return product(chain(tasks), [{"model.encoding": encoding(name)} for name in REFERENCES], seeds(1, start=1000))
-    tasks = list(TASKS.values()) if word == "all" else [TASKS[word]]
+    tasks = list(TASKS.values()) if variant == "all" else [TASKS[variant]]
     return product(chain(tasks), [{"model.encoding": encoding(name)} for name in ENCODINGS], seeds(10))
 
 
-def tune(word="all"):
+def tune(variant):
     """Learning rates, of which every encoding has its best on every task; of equal ones the first, that of the pilot."""
-    _check(word)
-    return [] if word == "pilot" else vary("train.learning_rate", (3e-3, 1e-3, 1e-2))
+    return [] if variant == "pilot" else vary("train.learning_rate", (3e-3, 1e-3, 1e-2))
 
 
-def tuning_seeds(word="all"):
+def tuning_seeds():
     """Seeds that no run of the sweep has."""
-    del word
     return (2000, 2001)
 
 
 def encoding(name):
     """An encoding with the options that it has in every model of the table."""
     return {"name": name, "options": OPTIONS.get(name, {})}
-
-
-def _check(word):
-    if word not in WORDS:
-        raise ValueError(f"length_table:{word}: choose {', '.join(WORDS[:-1])} or {WORDS[-1]}")

@@ -8,11 +8,6 @@ three):
     text      bytes of Python's own standard library, trained at 64 bytes; near-duplicate files are in one split (`paper` only)
 NoPE, ALiBi, T5 and learned positions stand beside as context. Tests include lengths just past the trained ones.
 
-Words: quick    copy and markov, four encodings, three seeds, one learning rate for all; the main job
-       paper    all three tasks, six encodings, ten seeds; each encoding has the learning rate that is best for it on validation
-                sets at the trained lengths, and sinusoidal positions are also added to embeddings that are not scaled
-       copy, markov, text    the runs of `paper` on one task; `--extend` puts them into the folder of `paper`
-
 Embeddings are multiplied by sqrt(D) (Vaswani et al. 2017), so that tokens have deviation 1 where sinusoids have 0.71. Learned
 positions begin as large as tokens, as in GPT-2 and BERT.
 
@@ -32,6 +27,15 @@ longest; counting, NoPE and T5 ahead of both.
 
 from attnjax.config import defaults
 from attnjax.sweep import chain, product, seeds, vary
+
+VARIANTS = {
+    "quick": "copy and markov, four encodings, three seeds, one learning rate for all; the main job",
+    "paper": "all three tasks, six encodings, ten seeds; each encoding has the learning rate that is best for it on validation "
+    "sets at the trained lengths, and sinusoidal positions are also added to embeddings that are not scaled",
+    "copy": "the runs of `paper` on this task; `--extend` puts them into the folder of `paper`",
+    "markov": "the same",
+    "text": "the same",
+}
 
 QUICK = ("sinusoidal", "rope", "nope", "alibi")
 ENCODINGS = (*QUICK, "t5", "learned")
@@ -59,51 +63,42 @@ TEXT = MARKOV | {
     "train.steps": 3000,
 }
 TASKS = {"copy": COPY, "markov": MARKOV, "text": TEXT}
-WORDS = ("quick", "paper", *TASKS)
 
 
-def get_config(word="quick"):
+def get_config(variant):
     """Two layers of width 64, four heads; what the tasks share."""
-    _check(word)
     config = defaults()
-    config.name = "rope_vs_sinusoidal" if word == "quick" else "rope_vs_sinusoidal_paper"
+    config.name = "rope_vs_sinusoidal" if variant == "quick" else "rope_vs_sinusoidal_paper"
     config.model.update(
         {"layers": 2, "model": 64, "heads": 4, "hidden": 256, "activation": "gelu", "embed_scale": True}
     )
     config.train.update({"learning_rate": 3e-3, "schedule": "cosine", "warmup": 100, "clip": 1.0, "weight_decay": 0.0})
     config.train.update({"log_every": 100, "checkpoint_every": 500, "keep": 1})
-    config.evaluate.update({"count": 256 if word == "quick" else 512, "batch": 128})
+    config.evaluate.update({"count": 256 if variant == "quick" else 512, "batch": 128})
     return config
 
 
-def sweep(word="quick"):
+def sweep(variant):
     """The tasks under each encoding, by seed; beyond `quick`, sinusoidal positions with unscaled embeddings beside them."""
-    _check(word)
-    encodings = [{"model.encoding": encoding(name)} for name in (QUICK if word == "quick" else ENCODINGS)]
-    if word == "quick":
+    encodings = [{"model.encoding": encoding(name)} for name in (QUICK if variant == "quick" else ENCODINGS)]
+    if variant == "quick":
         short = {"train.steps": 1000}
         return product(chain([COPY | short], [MARKOV]), encodings, seeds(3))
     unscaled = {"model.encoding": encoding("sinusoidal"), "model.embed_scale": False}
-    tasks = list(TASKS.values()) if word == "paper" else [TASKS[word]]
+    tasks = list(TASKS.values()) if variant == "paper" else [TASKS[variant]]
     return product(chain(tasks), [*encodings, unscaled], seeds(10))
 
 
-def tune(word="quick"):
+def tune(variant):
     """Learning rates, of which every encoding has its best on every task."""
-    return vary("train.learning_rate", (1e-3, 3e-3, 1e-2)) if word != "quick" else []
+    return vary("train.learning_rate", (1e-3, 3e-3, 1e-2)) if variant != "quick" else []
 
 
-def tuning_seeds(word="quick"):
+def tuning_seeds():
     """Seeds that no run of the sweep has."""
-    del word
     return (2000, 2001)
 
 
 def encoding(name):
     """An encoding with options that cover the longest test."""
     return {"name": name, "options": {"length": LONGEST, "std": 1.0} if name == "learned" else {}}
-
-
-def _check(word):
-    if word not in WORDS:
-        raise ValueError(f"rope_vs_sinusoidal:{word}: choose {', '.join(WORDS[:-1])} or {WORDS[-1]}")

@@ -5,10 +5,6 @@ of 0 .. 2047, instead of counting 0, 1, ..., help at unseen lengths, and with wh
 
 Paper: Ruoss et al. 2023 (arXiv:2305.16843); code google-deepmind/randomized_positional_encodings.
 Command: attnjax sweep ruoss:smoke        then attnjax report
-Words: smoke    one task, four cells, 300 small batches; for two CPU cores
-       short    four tasks, all eleven cells, three seeds, 10,000 steps and the rate of the authors' example; for one GPU
-       paper    15 tasks x 11 cells x 3 rates x 10 seeds at every length up to 500
-       smoke-faithful, short-faithful, paper-faithful    the same with the quirks of the released code, see `faithful`
 Run time: not run here (smoke: minutes on two CPU cores; short: about an hour of one GPU; paper: thousands of GPU hours).
 Expected: over the 15 tasks, the best randomized cell is 12.0 points of token accuracy above the best other one at lengths
 41-500 (the paper's abstract). Score: the mean over lengths, then the maximum over seeds and rates.
@@ -22,6 +18,15 @@ distances themselves.
 
 from attnjax.config import defaults
 from attnjax.sweep import product, seeds, vary
+
+VARIANTS = {
+    "smoke": "one task, four cells, 300 small batches; for two CPU cores",
+    "short": "four tasks, all eleven cells, three seeds, 10,000 steps and the rate of the authors' example; for one GPU",
+    "paper": "15 tasks x 11 cells x 3 rates x 10 seeds at every length up to 500",
+    "smoke-faithful": "`smoke` with the quirks of the released code, see `cell`",
+    "short-faithful": "`short` with the same",
+    "paper-faithful": "`paper` with the same",
+}
 
 TASKS = (
     "even_pairs",
@@ -70,11 +75,11 @@ LADDER = {
 }
 
 
-def get_config(word="smoke"):
+def get_config(variant):
     """The published model and training, with the steps and lengths of a rung of the ladder."""
-    rung, faithful = ladder(word)
+    rung, faithful = ladder(variant)
     config = defaults()
-    config.name = f"ruoss_{word.replace('-', '_')}"
+    config.name = f"ruoss_{variant.replace('-', '_')}"
     config.task.update({"form": "encoder", "length_min": 1, "length_max": 40, "length_per": "batch", "tail": faithful})
     config.model.update({"layers": 5, "model": 64, "heads": 8, "hidden": 256, "activation": "relu"})
     config.model.update({"norm_position": "post", "norm_epsilon": 1e-5, "bias": False, "feed_forward_bias": True})
@@ -95,9 +100,9 @@ def get_config(word="smoke"):
     return config
 
 
-def sweep(word="smoke"):
+def sweep(variant):
     """Tasks x cells x rates x seeds of a rung."""
-    rung, faithful = ladder(word)
+    rung, faithful = ladder(variant)
     if rung == "smoke":
         chosen = cells(("rope", "transformer_xl"), faithful)
         return product(vary("task.name", ("even_pairs",)), chosen, seeds(1))
@@ -134,13 +139,9 @@ def cell(name, randomized, faithful):
     return changes
 
 
-def ladder(word):
-    """The rung that a word names, and whether it is faithful."""
-    rung, _, rest = word.partition("-")
-    if rung not in LADDER or rest not in ("", "faithful") or word.endswith("-"):
-        words = [*LADDER, *(f"{one}-faithful" for one in LADDER)]
-        raise ValueError(f"ruoss takes one of {', '.join(words)}, got {word!r}")
-    return rung, bool(rest)
+def ladder(variant):
+    """The rung that a variant names, and whether it is faithful."""
+    return variant.removesuffix("-faithful"), variant.endswith("-faithful")
 
 
 def divisor(number, most):

@@ -1,81 +1,35 @@
-"""Config files and overrides: read as they are meant, refused by file, line and key."""
+"""Config files: read as they are meant, refused by file and line, never waited for; derived fields follow changes."""
 
-import json
+import itertools
 import os
+import pathlib
 import sys
 
 import pytest
+from ml_collections import ConfigDict, FieldReference, config_dict
 
-from attnjax.config import EncodingConfig, RunConfig, load, override, parse, parse_choices, parse_override, to_dict
-from attnjax.config.files import parse_json, read_json
+from attnjax.cli import main
+from attnjax.config import RunConfig, defaults, load, override, parse, run_id
+from attnjax.config.files import available, opening, read_json
+from attnjax.sweep import chain, plan, product, seeds, vary, zipped
 
+LOOP = "def get_config(): return {}\ndef sweep():\n    import itertools\n    for n in itertools.count(): yield {'seed': n}\n"
+VARIANTS = '''"""Is it asked?"""
 
-def get(values, key):
-    for part in key.split("."):
-        values = values[part]
-    return values
-
-
-@pytest.mark.parametrize(
-    ("text", "key", "value"),
-    [
-        ("train.steps=500", "train.steps", 500),
-        ("train.learning_rate=3e-4", "train.learning_rate", 3e-4),
-        ("model.bias=false", "model.bias", False),
-        ("model.kv_heads=none", "model.kv_heads", None),
-        ("model.implementation=None", "model.implementation", None),
-        ("evaluate.lengths=3,4", "evaluate.lengths", [3, 4]),
-        ("evaluate.lengths=[3, 4]", "evaluate.lengths", [3, 4]),
-        ("evaluate.lengths=3", "evaluate.lengths", [3]),
-        ("model.window=3", "model.window", 3),
-        ("model.window=(3,0)", "model.window", [3, 0]),
-        ("name=007", "name", "007"),
-        ('name="x"', "name", "x"),
-        ("model.encoding=alibi", "model.encoding", {"name": "alibi", "options": {}}),
-        ("model.encoding.options.theta=5e5", "model.encoding.options.theta", 5e5),
-        ("task.options.variant=rsc", "task.options.variant", "rsc"),
-    ],
-)
-def test_overrides_are_read_as_their_field_is_typed(text, key, value):
-    assert get(to_dict(parse(override({}, dict([parse_override(text)])))), key) == value
+VARIANTS = {"small": "one layer", "large": "three layers"}
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("train.stepz=3", "did you mean 'train.steps'"),
-        ("stpes=3", "did you mean 'train.steps'"),
-        ("lr=3", "did you mean 'train.learning_rate'"),
-        ("train.steps", "KEY=VALUE"),
-        ("model.window=8,16", r"model.window=8,16 can be read in two ways: write model.window=\[8,16\] for one pair"),
-        ("=3", "KEY=VALUE"),
-        ("train.steps=", "train.steps must be"),
-        ("train.steps=ten", "train.steps must be .* got 'ten'"),
-        ("train.steps=1+1", "train.steps must be"),
-        ("train.steps=__import__('os')", "train.steps must be"),
-        ("train.learning_rate=nan", "train.learning_rate must be"),
-        ("train.steps=" + "[" * 5000, "train.steps"),
-        ("train.steps=" + "-" * 5000 + "1", "train.steps"),
-        ("train.steps.x=1", "unknown key"),
-        ("train.steps=" + "9" * 9000, "train.steps must be"),
-    ],
-)
-def test_wrong_overrides_are_told(text, message):
-    with pytest.raises(ValueError, match=message):
-        parse(override({}, dict([parse_override(text)])))
+def get_config(variant):
+    return {"model": {"layers": 1 if variant == "small" else 3}, "seed": 5}
 
 
-def test_choices_are_split_outside_of_brackets_and_quotes():
-    assert parse_choices("model.window=(3,0),4") == ("model.window", [(3, 0), 4])
-    assert parse_choices("model.encoding=rope,alibi") == ("model.encoding", ["rope", "alibi"])
-    assert parse_choices('task.options.x="a,b",c') == ("task.options.x", ["a,b", "c"])
+def sweep(variant):
+    return [{"name": variant}]
 
 
-def test_shorter_keys_are_set_first():
-    changes = {"model.encoding.options.theta": 5.0, "model.encoding": "rope"}
-    assert parse(override({}, changes)).model.encoding == EncodingConfig("rope", {"theta": 5.0})
-    with pytest.raises(ValueError, match="one entry per layer"):
-        override({"model": {"encoding": ["rope", "nope"]}}, {"model.encoding.options.theta": 5.0})
+def tuning_seeds():
+    return (7,)
+'''
 
 
 def write(tmp_path, text, name="one.py"):
@@ -89,90 +43,148 @@ def test_python_and_json_configs_load_alike(tmp_path):
     python, data = load(write(tmp_path, code)), load(write(tmp_path, '{"seed": 5}', "one.json"))
     assert parse(python.config) == parse(data.config) == RunConfig(seed=5)
     assert (python.text, list(python.sweep()), data.sweep) == ("What is asked?", [{"seed": 6}], None)
-    placed = write(
-        tmp_path, "import ml_collections as m\ndef get_config(): return m.ConfigDict({'seed': 5})\n", "two.py"
-    )
-    assert parse(load(placed).config) == RunConfig(seed=5)
+    code = "import ml_collections as m\ndef get_config(): return m.ConfigDict({'seed': 5})\n"
+    assert parse(load(write(tmp_path, code, "two.py")).config) == RunConfig(seed=5)
 
 
-def test_a_word_behind_a_colon_goes_to_the_config(tmp_path):
-    code = (
-        "def get_config(size='small'): return {'seed': len(size)}\ndef sweep(size='small'): return [{'name': size}]\n"
-    )
-    path = write(tmp_path, code)
-    assert load(path).config["seed"] == 5
-    short = load(f"{path}:tiny")
-    assert (short.config["seed"], list(short.sweep()), short.argument) == (4, [{"name": "tiny"}], "tiny")
-    with pytest.raises(ValueError, match="get_config takes no argument, got 'x'"):
+def test_variants_are_declared_once(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "configs").mkdir()
+    path = write(tmp_path / "configs", VARIANTS, "mine.py")
+    first, large = load("mine"), load("mine:large")
+    assert [one.config["model"]["layers"] for one in (first, large)] == [1, 3]
+    assert (list(large.sweep()), list(large.tuning_seeds()), large.variant) == ([{"name": "large"}], [7], "large")
+    assert large.text.startswith("Is it asked?\n")
+    with pytest.raises(ValueError, match=r"mine takes one of small, large, got 'larg' .*'large'"):
+        load(f"{path}:larg")
+    assert main(["list", "configs"]) == 0
+    assert "mine:small mine:large" in capsys.readouterr().out
+    assert main(["list", "configs", "mine"]) == 0
+    assert "three layers" in capsys.readouterr().out
+    with pytest.raises(ValueError, match="has no VARIANTS, got 'x'"):
         load(f"{write(tmp_path, 'def get_config(): return {}')}:x")
-    with pytest.raises(ValueError, match="is data and takes no argument"):
+    with pytest.raises(ValueError, match="is data and has no variants"):
         load(f"{write(tmp_path, '{}', 'one.json')}:x")
 
 
+@pytest.mark.parametrize("path", available(), ids=lambda path: path.stem)
+def test_every_variant_of_a_shipped_config_is_explained_and_answers(path):
+    text, variants = opening(path)
+    assert text.partition("\n")[0].endswith((".", "?", ":"))
+    assert all(variants.values())
+    for variant in variants:
+        parse(load(f"{path.stem}:{variant}").config)
+
+
+WRONG = [
+    ("a.json", '{"seed": ', "a.json is damaged or no JSON"),
+    ("a.json", b"\xff\xfe{}", "a.json is not UTF-8"),
+    ("a.json", "[" * 16_000, "nested"),
+    ("a.json", '{"model":' * 900 + "{}" + "}" * 900, "nested|unknown key"),
+    ("a.json", '{"seed": 1, "seed": 2}', "'seed' stands twice"),
+    ("a.json", "[1]", "a config must be a table"),
+    ("a.json", '{"seed": NaN}', "seed must be"),
+    ("a.json", '{"seed": ' + "9" * 5000 + "}", "damaged or no JSON"),
+    ("a.json", "", "damaged or no JSON"),
+    ("a.py", "def get_config(:", "a.py, line 1"),
+    ("a.py", b"\xff", "not UTF-8"),
+    ("a.py", "x = '\0'", "a.py"),
+    ("a.py", "x = " + "(" * 16_000, "a.py"),
+    ("a.py", "x = " + "-" * 16_000 + "1", "cannot be read as Python"),
+    ("a.py", "x = 1", "must define get_config"),
+    ("a.py", "def get_config():\n    return 3", "a config must be a table"),
+    ("a.py", "def get_config():\n    x = 1\n    return x / 0", "a.py, line 3: ZeroDivisionError"),
+    ("a.py", "import not_there_at_all", "line 1: ModuleNotFoundError"),
+    ("a.py", "raise SystemExit(3)", "line 1: SystemExit: 3"),
+    ("a.py", "import sys\ndef get_config(): sys.exit()", "line 2: SystemExit"),
+    ("a.py", "raise GeneratorExit", "line 1: GeneratorExit"),
+    ("a.py", "VARIANTS = 3\ndef get_config(): return {}", "VARIANTS must be a table"),
+    ("a.py", "sweep = 3\ndef get_config():\n    return {}", "sweep must be a function"),
+    ("a.py", LOOP, "at most 100000 runs"),
+    ("a.py", "def get_config(): return {}\ndef sweep():\n    yield {}\n    int('x')", "a.py, line 4: ValueError"),
+    (
+        "a.py",
+        "from attnjax.config import *\ndef get_config():\n    defaults().train.stepz = 1",
+        "line 3: unknown key 'stepz' .*steps",
+    ),
+    ("a.txt", "x", "no config '.*a.txt'.* ends in .py or .json"),
+]
+
+
+def used(path):
+    """Reads all of a config."""
+    file = load(path)
+    parse(file.config)
+    file.sweep()
+
+
+@pytest.mark.parametrize(("name", "text", "message"), WRONG)
+def test_wrong_files_are_told_by_name(tmp_path, monkeypatch, name, text, message):
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path, text, name)
+    for path in (name, tmp_path / name):
+        with pytest.raises(ValueError, match=message):
+            used(path)
+
+
 @pytest.mark.parametrize(
-    ("name", "text", "message"),
+    "make",
     [
-        ("a.json", '{"seed": ', "a.json is damaged or no JSON"),
-        ("a.json", b"\xff\xfe{}", "a.json is not UTF-8"),
-        ("a.json", "[" * 16_000, "nested more than"),
-        ("a.json", '{"a":' * 16_000, "nested more than"),
-        ("a.json", '{"seed": 1, "seed": 2}', "'seed' stands twice"),
-        ("a.json", "[1]", "a config must be a table"),
-        ("a.json", '{"seed": NaN}', "seed must be"),
-        ("a.json", '{"seed": ' + "9" * 5000 + "}", "damaged or no JSON"),
-        ("a.json", "", "damaged or no JSON"),
-        ("a.py", "def get_config(:", "a.py, line 1"),
-        ("a.py", b"\xff", "not UTF-8"),
-        ("a.py", "x = '\0'", "a.py"),
-        ("a.py", "x = " + "(" * 16_000, "a.py"),
-        ("a.py", "x = " + "-" * 16_000 + "1", "cannot be read as Python"),
-        ("a.py", "x = a" + ".b" * 16_000, "cannot be read as Python"),
-        ("a.py", "x = 1", "must define get_config"),
-        ("a.py", "def get_config():\n    return 3", "a config must be a table"),
-        ("a.py", "def get_config():\n    x = 1\n    return x / 0", "line 3: ZeroDivisionError"),
-        ("a.py", "import not_there_at_all", "line 1: ModuleNotFoundError"),
-        ("a.py", "sweep = 3\ndef get_config():\n    return {}", "sweep must be a function"),
-        ("a.txt", "x", "must be a .py or .json"),
+        lambda: vary("seed", itertools.count()),
+        lambda: seeds(10**9),
+        lambda: product(*(vary(f"x{key}", range(1000)) for key in range(9))),
+        lambda: zipped(({} for _ in itertools.count()), seeds(2)),
+        lambda: chain(seeds(60_000), seeds(60_000)),
+        lambda: plan({}, ({"seed": n} for n in itertools.count())),
     ],
 )
-def test_wrong_files_are_told_by_name(tmp_path, name, text, message):
-    with pytest.raises(ValueError, match=message):
-        parse(load(write(tmp_path, text, name)).config)
+def test_sweeps_without_end_are_refused(make):
+    with pytest.raises(ValueError, match="a sweep may have at most 100000 runs"):
+        make()
 
 
-def test_a_config_that_is_missing_or_too_large_is_told(tmp_path, monkeypatch):
+def test_an_interruption_in_a_config_is_one(tmp_path, capsys):
+    assert main(["show", str(write(tmp_path, "raise KeyboardInterrupt"))]) == 130
+    assert capsys.readouterr().err == "attnjax: interrupted\n"
+
+
+@pytest.mark.parametrize("ending", ["json", "py"])
+@pytest.mark.parametrize("kind", ["folder", "fifo", "device", "loop", "large"])
+def test_what_is_no_file_is_told_and_not_waited_for(tmp_path, kind, ending):
+    path = tmp_path / f"odd.{ending}"
+    if kind == "folder":
+        path.mkdir()
+    elif kind == "fifo":
+        os.mkfifo(path)
+    elif kind == "large":
+        with path.open("wb") as sparse:
+            sparse.truncate(2**40)
+    else:
+        path.symlink_to("/dev/zero" if kind == "device" else path)
+    with pytest.raises(ValueError, match="/dev/zero" if kind == "device" else str(path)):
+        load(path)
+
+
+def test_a_config_that_is_missing_is_told_with_the_nearest(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "configs").mkdir()
     write(tmp_path / "configs", "def get_config(): return {}", "theta.py")
-    assert load("theta").path.name == "theta.py"
+    write(tmp_path, "def get_config(): return {}", "mine.py")
+    assert load("theta").path == pathlib.Path("configs/theta.py")
     with pytest.raises(ValueError, match="no config 'thetta' .did you mean 'theta'"):
         load("thetta")
+    assert load("mine.py").path.name == "mine.py"
+    with pytest.raises(ValueError, match="'mine'.* by their path"):
+        load("mine")
     with pytest.raises(ValueError, match="larger than 10 bytes"):
         read_json(write(tmp_path, '{"a": 12345678}', "a.json"), limit=10)
-
-
-def test_a_config_beside_the_folder_of_configs_is_named_by_its_path(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    write(tmp_path, "def get_config(): return {}", "mine.py")
-    write(tmp_path, "{}", "data.json")
-    assert load("mine.py").path.name == "mine.py"
-    for name, path in (("mine", "mine.py"), ("data", "data.json")):
-        with pytest.raises(
-            ValueError, match=f"no config '{name}' in a folder configs/; .* by its path, which is {path}$"
-        ):
-            load(name)
 
 
 def test_code_in_a_folder_of_results_is_not_run(tmp_path):
     write(tmp_path, "{}", "sweep.json")
     (tmp_path / "deep").mkdir()
-    path = write(tmp_path / "deep", "raise SystemExit('ran')")
     with pytest.raises(ValueError, match="code found there is not run"):
-        load(path)
-
-
-def test_brackets_inside_texts_are_not_depth():
-    assert parse_json(json.dumps({"a": "[" * 1000 + '\\"'})) == {"a": "[" * 1000 + '\\"'}
+        load(write(tmp_path / "deep", "raise SystemExit('ran')"))
 
 
 def test_a_config_is_read_anew_where_its_time_and_size_are_those_of_before(tmp_path, monkeypatch):
@@ -184,3 +196,80 @@ def test_a_config_is_read_anew_where_its_time_and_size_are_those_of_before(tmp_p
         os.utime(path, (1_700_000_000, 1_700_000_000))
         assert parse(load(str(path)).config).model.layers == layers
     assert [one.name for one in tmp_path.iterdir()] == ["mine.py"], "nothing is written beside a config"
+
+
+# Fields that are derived from other fields
+
+
+def derived():
+    """A config whose warmup is a tenth of its steps."""
+    config = defaults()
+    config.train.steps = 100
+    config.train.warmup = config.train.get_ref("steps") // 10
+    return config
+
+
+@pytest.mark.parametrize(
+    ("changes", "steps", "warmup"),
+    [
+        ({}, 100, 10),
+        ({"train.steps": 20}, 20, 2),
+        ({"train.warmup": 3}, 100, 3),
+        ({"train.warmup": 3, "train.steps": 20}, 20, 3),
+        ({"train": {"steps": 700, "warmup": 1}}, 700, 1),
+    ],
+)
+def test_what_is_derived_follows_changes_and_may_be_set_itself(changes, steps, warmup):
+    config = derived()
+    found = parse(override(config, changes))
+    assert (found.train.steps, found.train.warmup) == (steps, warmup)
+    assert run_id(parse(config)) == run_id(parse({"train": {"steps": 100, "warmup": 10}})), "no change is left behind"
+
+
+def test_fields_that_share_a_reference_follow_one_another_unless_both_are_set():
+    batch = FieldReference(32)
+    config = ConfigDict({"train": {"batch": batch}, "evaluate": {"batch": batch}})
+    for changes, both in (({"train.batch": 8}, (8, 8)), ({"train.batch": 8, "evaluate.batch": 64}, (8, 64))):
+        found = parse(override(config, changes))
+        assert (found.train.batch, found.evaluate.batch) == both
+
+
+def test_a_reference_may_hold_a_table_or_have_no_value():
+    encoding = FieldReference(ConfigDict({"name": "rope", "options": {"theta": 5.0}}))
+    config = ConfigDict({"model": {"encoding": encoding, "kv_heads": config_dict.placeholder(int)}})
+    assert dict(parse(config).model.encoding.options) == {"theta": 5.0}
+    changed = parse(override(config, {"model.encoding.options.theta": 7.0, "model.kv_heads": 2})).model
+    assert (dict(changed.encoding.options), changed.kv_heads) == ({"theta": 7.0}, 2)
+
+
+def test_a_field_that_must_be_given_is_named_and_can_be_filled():
+    config = ConfigDict({"seed": 3, "train": {}})
+    config.train.steps = config_dict.required_placeholder(int)
+    with pytest.raises(ValueError, match="train.steps=VALUE"):
+        parse(config)
+    assert parse(override(config, {"train.steps": 5})) == parse({"seed": 3, "train": {"steps": 5}})
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"train.steps": "ten"}, "train.steps must be a whole number of at least 1, got 'ten'"),
+        ({"train.stepz": 1}, "unknown key 'train.stepz' .did you mean 'train.steps'"),
+        ({"train": {"stepz": 1}}, "unknown key 'train.stepz' .did you mean 'steps'"),
+        ({"seed": 0}, "train.batch has no value.*ZeroDivisionError"),
+        ({"train": 3}, "train must be a table of settings, got 3"),
+    ],
+)
+def test_values_that_references_cannot_take_are_told(changes, message):
+    config = ConfigDict({"seed": 10, "train": {"steps": 100, "batch": 0}})
+    config.train.warmup = config.train.get_ref("steps") // 10
+    config.train.batch = 100 // config.get_ref("seed")
+    with pytest.raises(ValueError, match=message):
+        parse(override(config, changes))
+
+
+def test_derived_fields_of_shipped_configs_follow():
+    found = parse(override(load("kazemnejad").config, {"train.steps": 20})).train
+    assert (found.warmup, found.log_every, found.checkpoint_every) == (1, 1, 2)
+    file = load("huang:smoke")
+    assert [parse(override(file.config, changes)).model.hidden for changes in file.sweep()] == [64, 64, 256, 256]

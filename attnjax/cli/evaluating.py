@@ -123,7 +123,7 @@ def _extension(arguments: argparse.Namespace) -> Any:
     from attnjax.long.extending import Extension
 
     pairs = [split_override(text) for text in arguments.option]
-    options = {key: read_value(value, Any, key) for key, value in pairs}
+    options = {key: read_value(value, Any) for key, value in pairs}
     found = Extension(arguments.extend, max(arguments.lengths), arguments.trained, options)
     _check_method(found)  # before the model, which takes longer
     if arguments.search is not None and found.method.partition("+")[0] != "longrope":

@@ -124,7 +124,7 @@ def _fields(encoding: str | None, options: Sequence[str]) -> dict[str, Any]:
     from attnjax.train.model import encoding as made
 
     pairs = [split_override(text) for text in options]
-    values = {key: read_value(value, Any, key) for key, value in pairs}
+    values = {key: read_value(value, Any) for key, value in pairs}
     found = made(EncodingConfig(encoding, Options(values, path="--option")))
     return {"encoding": found, **visible_fields(found)}
 

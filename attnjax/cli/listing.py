@@ -9,7 +9,7 @@ from attnjax.cli.commands import provided
 from attnjax.cli.scores import score_of
 from attnjax.cli.watching import watch
 from attnjax.config import TASK_NAMES, encoding_name
-from attnjax.config.files import SWEEP_FILE, available, find, folders, opening, shipped
+from attnjax.config.files import SWEEP_FILE, available, find, folders, opening, protocol, shipped
 from attnjax.config.names import check_name
 from attnjax.records.remote import is_remote, local, mirrored
 from attnjax.registry import ENCODINGS, SUITES
@@ -72,7 +72,7 @@ def _configs() -> list[str]:
     for folder in folders():
         ours, found = folder.resolve() == shipped().resolve(), [path for path in available() if path.parent == folder]
         lines += [f"in {folder}{', which come with attnjax' if ours else ''}:"] * bool(found)
-        lines += [f"  {path.stem:<24}{_first_line(path)}".rstrip() for path in found]
+        lines += [line for path in found for line in _config(path)]
         hidden += [path.stem for path in found if not ours and (shipped() / path.name).exists()]
     return lines + [f"used instead of the configs of the same name that come with attnjax: {', '.join(hidden)}"] * bool(
         hidden
@@ -140,7 +140,7 @@ def _encoding(name: str) -> str:
 def _protocol(name: str) -> str:
     """Where a config is, and its docstring."""
     path = find(name.partition(":")[0])
-    return f"{path}\n\n{opening(path) or '(this config has no docstring)'}"
+    return f"{path}\n\n{protocol(path) or '(this config has no docstring)'}"
 
 
 def _card(name: str) -> str:
@@ -149,8 +149,11 @@ def _card(name: str) -> str:
     return provided("attnjax.tasks", "card")(provided("attnjax.tasks", "task")(name)).rstrip()
 
 
-def _first_line(path: pathlib.Path) -> str:
+def _config(path: pathlib.Path) -> list[str]:
+    """A line with the name of a config and the first line of its docstring, and one with its variants."""
     try:
-        return opening(path).partition("\n")[0]
+        text, variants = opening(path)
     except ValueError as error:
-        return f"(damaged: {error})"
+        text, variants = f"(damaged: {error})", {}
+    names = " ".join(f"{path.stem}:{variant}" for variant in variants)
+    return [f"  {path.stem:<24}{text.partition(chr(10))[0]}".rstrip(), *[f"{'':<26}{names}"] * bool(names)]

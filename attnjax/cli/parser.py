@@ -323,7 +323,7 @@ def _add_parity(add: _Add) -> None:
 
 
 def _add_config(command: argparse.ArgumentParser) -> None:
-    text = "a .py or .json file, or a name from `attnjax list configs`; NAME:WORD for a config with variants"
+    text = "a .py or .json file, or a name from `attnjax list configs`; NAME:VARIANT for a config with variants"
     command.add_argument("config", metavar="CONFIG", help=text)
     command.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="change a field of the config, see below")
 

@@ -9,10 +9,10 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from attnjax.config import RunConfig, load, override, parse, parse_choices, parse_override
+from attnjax.config.config_dict import is_config_dict
 from attnjax.config.files import ConfigFile
 from attnjax.config.outside import class_paths
-from attnjax.config.parse import unshared
-from attnjax.config.references import is_config_dict
+from attnjax.config.parse import plain
 from attnjax.sweep import plan, product, seeds, vary
 from attnjax.sweep.plan import Changes, Planned, Sweep
 from attnjax.sweep.tuning import DEFAULT_SEEDS, Tuning, tuning
@@ -58,7 +58,7 @@ def planned(
     values, settings = file.config, override(file.config, held)
     if "name" not in held and settings.get("name", RunConfig.name) == RunConfig.name:
         stem = file.path.parent.name if file.path.name == "config.json" else file.path.stem
-        settings["name"] = f"{stem}-{file.argument}" if file.argument else stem
+        settings["name"] = f"{stem}-{file.variant}" if file.variant else stem
         values = _renamed(values, settings["name"])
     resolved, sweep = parse(settings), list(file.sweep()) if file.sweep is not None and not alone else [{}]
     runs = tuple(plan(values, sweep, held=held, factors=factors))
@@ -112,7 +112,7 @@ def _fields(config: RunConfig) -> dict[str, Any]:
 
 def _text(value: Any) -> str:
     """A value as JSON, an encoding without options as its name; cut after 60 characters."""
-    value = unshared(value)
+    value = plain(value)
     bare = isinstance(value, dict) and value.get("options") == {} and value.keys() == {"name", "options"}
     text = json.dumps(value["name"] if bare else value, default=str)
     return text if len(text) <= LONGEST else f"{text[: LONGEST - 3]}..."

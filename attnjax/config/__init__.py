@@ -1,45 +1,30 @@
 """The settings of a run: frozen dataclasses, parsed once from a `ConfigDict`, a dict or JSON. Never imports JAX."""
 
-from attnjax.config.files import ConfigFile, load
-from attnjax.config.names import ENCODING_NAMES, TASK_NAMES
-from attnjax.config.options import Options
-from attnjax.config.overrides import override, parse_choices, parse_override
-from attnjax.config.parse import canonical_json, cell_id, defaults, encoding_name, parse, run_id, to_dict
-from attnjax.config.schema import (
-    SCHEMA,
-    EncodingConfig,
-    EvaluateConfig,
-    ModelConfig,
-    OptimizerConfig,
-    PositionConfig,
-    RunConfig,
-    TaskConfig,
-    TrainConfig,
+from attnjax.config.files import ConfigFile as ConfigFile, load as load
+from attnjax.config.names import ENCODING_NAMES as ENCODING_NAMES, TASK_NAMES as TASK_NAMES
+from attnjax.config.options import Options as Options
+from attnjax.config.overrides import (
+    override as override,
+    parse_choices as parse_choices,
+    parse_override as parse_override,
 )
-
-__all__ = [
-    "ENCODING_NAMES",
-    "SCHEMA",
-    "TASK_NAMES",
-    "ConfigFile",
-    "EncodingConfig",
-    "EvaluateConfig",
-    "ModelConfig",
-    "OptimizerConfig",
-    "Options",
-    "PositionConfig",
-    "RunConfig",
-    "TaskConfig",
-    "TrainConfig",
-    "canonical_json",
-    "cell_id",
-    "defaults",
-    "encoding_name",
-    "load",
-    "override",
-    "parse",
-    "parse_choices",
-    "parse_override",
-    "run_id",
-    "to_dict",
-]
+from attnjax.config.parse import (
+    canonical_json as canonical_json,
+    cell_id as cell_id,
+    defaults as defaults,
+    encoding_name as encoding_name,
+    parse as parse,
+    run_id as run_id,
+    to_dict as to_dict,
+)
+from attnjax.config.schema import (
+    SCHEMA as SCHEMA,
+    EncodingConfig as EncodingConfig,
+    EvaluateConfig as EvaluateConfig,
+    ModelConfig as ModelConfig,
+    OptimizerConfig as OptimizerConfig,
+    PositionConfig as PositionConfig,
+    RunConfig as RunConfig,
+    TaskConfig as TaskConfig,
+    TrainConfig as TrainConfig,
+)

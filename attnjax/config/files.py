@@ -1,93 +1,85 @@
-"""Reads config files: Python with `get_config()` and perhaps `sweep()`, `tune()` and `tuning_seeds()`, or JSON.
+"""Config files: Python with `get_config()` and perhaps `sweep()`, `tune()`, `tuning_seeds()` and `VARIANTS`, or JSON.
 
-A Python config is code, so a file in a folder of results is never run. JSON is data; its size and depth are checked before
-it is parsed.
+A Python config is code, so a file in a folder of results is never run. JSON is data, of bounded size.
 """
 
 import ast
+import contextlib
 import dataclasses
-import importlib.machinery
-import importlib.util
 import inspect
+import itertools
 import json
 import os
 import pathlib
 import re
-import stat
-import types
+import runpy
 from collections.abc import Callable, Iterable, Mapping
 from traceback import walk_tb
 from typing import Any
 
+from attnjax import safety
+from attnjax.config.config_dict import derives, is_config_dict
 from attnjax.config.keys import nearest_key
-from attnjax.config.limits import bounded
 from attnjax.config.names import nearest
 from attnjax.config.options import shown
 from attnjax.config.parse import plain
-from attnjax.config.references import has_references, is_config_dict
-from attnjax.folder import FILE_FLAGS
 
 SIZE = 16 * 2**20
 SIZE_OF_CODE = 2**20
-DEPTH = 40
+MOST_RUNS = 100_000
+"""Largest number of runs of a sweep."""
 SWEEP_FILE = "sweep.json"
 """A folder with this file holds results."""
 
 
 @dataclasses.dataclass(frozen=True)
 class ConfigFile:
-    """A config file: its settings (not parsed yet), its sweep if it has one, and its docstring.
+    """A config file: its settings (not parsed yet), its sweep if it has one, and its protocol.
 
     `config` is a dict, or a `ConfigDict` if fields are derived from other fields; `override` makes a dict of both.
-    `argument` is the word after the colon: "short" for `ruoss:short`. `tune` lists the candidates of tuning, and
+    `variant` is the word of `VARIANTS` that was chosen, "short" for `ruoss:short`. `tune` lists the candidates of tuning, and
     `tuning_seeds` the seeds that these are compared on, see `attnjax.sweep.tuning`.
     """
 
     path: pathlib.Path
     config: Any
-    sweep: Callable[[], Iterable[Mapping[str, Any]]] | None = None
     text: str = ""
-    argument: str = ""
+    variant: str = ""
+    sweep: Callable[[], Iterable[Mapping[str, Any]]] | None = None
     tune: Callable[[], Iterable[Mapping[str, Any]]] | None = None
     tuning_seeds: Callable[[], Iterable[int]] | None = None
 
 
 def load(name: str | pathlib.Path) -> ConfigFile:
-    """The config file at a path, or `configs/NAME.py`. NAME:WORD calls `get_config("WORD")`, `sweep("WORD")` and so on.
+    """Returns the config file at a path, or `configs/NAME.py`. NAME:VARIANT calls `get_config("VARIANT")` and so on.
 
     Raises ValueError, with file and line, for a missing file and for every error in it.
     """
-    name, _, argument = str(name).partition(":")
+    name, _, variant = str(name).partition(":")
     path = find(name)
     if path.suffix == ".py":
-        return _load_python(path, argument)
-    if argument:
-        raise ValueError(f"{path} is data and takes no argument, got {argument[:100]!r}")
+        return _load_python(path, variant)
+    if variant:
+        raise ValueError(f"{path} is data and has no variants, got {variant[:100]!r}")
     return ConfigFile(path, plain(read_json(path)))
 
 
-def find(name: str | pathlib.Path) -> pathlib.Path:
-    """The path of a config file. Raises ValueError, with the nearest name, where there is none."""
+def find(name: str) -> pathlib.Path:
+    """Returns the path of a config file. Raises ValueError, with the nearest name, where there is none."""
     path = pathlib.Path(name)
-    candidates = [path, *(folder / f"{name}.py" for folder in folders())] if path.name == str(name) else [path]
+    candidates = [path, *(folder / f"{name}.py" for folder in folders())] if path.name == name else [path]
     for candidate in candidates:
         if candidate.suffix in (".py", ".json") and candidate.exists():
             return candidate
-    if path.is_file():
-        raise ValueError(f"a config must be a .py or .json file, got {shown(str(name))}")
-    here = [f"{name}{suffix}" for suffix in (".py", ".json") if os.path.isfile(f"{name}{suffix}")]
-    if here:
-        raise ValueError(
-            f"no config {shown(str(name))} in a folder configs/; a config elsewhere is given by its path, which is {here[0]}"
-        )
     known = [one.stem for one in available()]
     raise ValueError(
-        f"no config {shown(str(name))}{nearest(path.stem, known)}; there are: {', '.join(known) or 'none'}"
+        f"no config {shown(name)}{nearest(path.stem, known)}; there are: {', '.join(known) or 'none'}, and others are named by "
+        "their path, which ends in .py or .json"
     )
 
 
 def available() -> list[pathlib.Path]:
-    """All config files by name. If two folders have a file of one name, the first folder wins."""
+    """Returns all config files by name. If two folders have a file of one name, the first folder wins."""
     found: dict[str, pathlib.Path] = {}
     for folder in reversed(folders()):
         found.update({path.stem: path for path in folder.glob("*.py") if not path.stem.startswith("_")})
@@ -95,23 +87,44 @@ def available() -> list[pathlib.Path]:
 
 
 def folders() -> list[pathlib.Path]:
-    """`configs` in the current folder, then the folder of configs that come with the package."""
+    """Returns `configs` in the current folder, then the folder of configs that come with the package."""
     return [folder for folder in (pathlib.Path("configs"), shipped()) if folder.is_dir()]
 
 
 def shipped() -> pathlib.Path:
-    """The folder of configs that come with the package: attnjax/configs if installed, configs/ in a checkout."""
+    """Returns the folder of configs that come with the package: attnjax/configs if installed, configs/ in a checkout."""
     package = pathlib.Path(__file__).resolve().parents[1]
     return package / "configs" if (package / "configs").is_dir() else package.parent / "configs"
 
 
-def opening(path: pathlib.Path) -> str:
-    """The docstring of a Python config, without running it; "" where there is none."""
-    return ast.get_docstring(_syntax_tree(path)) or "" if path.suffix == ".py" else ""
+def opening(path: pathlib.Path) -> tuple[str, dict[str, str]]:
+    """Returns the docstring of a Python config and its VARIANTS, which are read and not run; "" and {} where there is none."""
+    if path.suffix != ".py":
+        return "", {}
+    text = read_text(path, SIZE_OF_CODE)
+    try:
+        tree = ast.parse(text, str(path))
+    except SyntaxError as error:
+        raise ValueError(f"{path}, line {error.lineno}: {error.msg}") from None
+    except (RecursionError, MemoryError, ValueError) as error:
+        raise ValueError(f"{path} cannot be read as Python: {type(error).__name__} {error}") from None
+    variants = {}
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "VARIANTS":
+            with contextlib.suppress(ValueError, TypeError):
+                variants = dict(ast.literal_eval(node.value))
+    return ast.get_docstring(tree) or "", variants
+
+
+def protocol(path: pathlib.Path) -> str:
+    """Returns the docstring of a Python config, with the list of its variants."""
+    text, variants = opening(path)
+    rows = [f"    {name:<18}{what}" for name, what in variants.items()]
+    return "\n".join([text, "", "Variants:", *rows]).lstrip() if variants else text
 
 
 def read_json(path: pathlib.Path, limit: int = SIZE) -> Any:
-    """The value in a JSON file. Raises ValueError, with its name, if it is missing, too large, too deep or damaged."""
+    """Returns the value in a JSON file. Raises ValueError, with its name, if it is missing, too large or damaged."""
     text = read_text(path, limit)
     try:
         return parse_json(text)
@@ -120,13 +133,11 @@ def read_json(path: pathlib.Path, limit: int = SIZE) -> Any:
 
 
 def parse_json(text: str) -> Any:
-    """The value of a JSON text. Raises ValueError if it is nested too deeply, or if a table has a key twice."""
-    depth = 0
-    for bracket in re.finditer(r'"(?:[^"\\]|\\.)*+"?|([\[{])|([\]}])', text, re.DOTALL):
-        depth += (bracket[1] is not None) - (bracket[2] is not None)
-        if depth > DEPTH:
-            raise ValueError(f"it is nested more than {DEPTH} deep")
-    return json.loads(text, object_pairs_hook=_unique)
+    """Returns the value of a JSON text. Raises ValueError if it is nested too deeply, or if a table has a key twice."""
+    try:
+        return json.loads(text, object_pairs_hook=_unique)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -138,90 +149,77 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def read_text(path: pathlib.Path, limit: int = SIZE) -> str:
-    """The text of a file. Raises ValueError, with its name, if it is missing, too large or not UTF-8."""
+    """Returns the text of a file; a link is followed.
+
+    Raises ValueError, with its name, if it is missing, too large or not UTF-8.
+    """
     try:
-        data = _read(path, limit + 1)
+        return decoded(safety.read(pathlib.Path(os.path.realpath(path)), limit), path)
     except OSError as error:
         raise ValueError(f"{path} cannot be read: {error.strerror or error}") from None
-    if len(data) > limit:
-        raise ValueError(f"{path} is larger than {limit} bytes")
-    return decoded(data, path)
 
 
 def decoded(data: bytes, path: pathlib.Path) -> str:
-    """The bytes of a file as text. Raises ValueError, with its name, if they are not UTF-8."""
+    """Returns the bytes of a file as text. Raises ValueError, with its name, if they are not UTF-8."""
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:
         raise ValueError(f"{path} is not UTF-8 text (byte {error.start})") from None
 
 
-def _read(path: pathlib.Path, count: int) -> bytes:
-    """The first `count` bytes of a regular file; a link is followed. Raises ValueError for a pipe, device or folder."""
-    # Opening a pipe without O_NONBLOCK would wait for its other end, and reading a device might never end.
-    descriptor = os.open(path, os.O_RDONLY | FILE_FLAGS & ~getattr(os, "O_NOFOLLOW", 0))
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
-        raise ValueError(f"{path} is no regular file")
-    with os.fdopen(descriptor, "rb") as file:
-        return file.read(count)
+def bounded(entries: Iterable[Any]) -> list[Any]:
+    """Returns the entries of a sweep as a list. Raises ValueError for more than `MOST_RUNS`, also for an endless iterator."""
+    found = list(itertools.islice(entries, MOST_RUNS + 1))
+    check_runs(len(found))
+    return found
 
 
-def _syntax_tree(path: pathlib.Path) -> ast.Module:
-    text = read_text(path, SIZE_OF_CODE)
-    try:
-        return ast.parse(text, str(path))
-    except SyntaxError as error:
-        raise ValueError(f"{path}, line {error.lineno}: {error.msg}") from None
-    except (RecursionError, MemoryError, ValueError) as error:
-        raise ValueError(f"{path} cannot be read as Python: {type(error).__name__} {error}") from None
+def check_runs(count: int) -> None:
+    """Raises ValueError for more runs than a sweep may have."""
+    if count > MOST_RUNS:
+        raise ValueError(f"a sweep may have at most {MOST_RUNS} runs, and this one has more")
 
 
-class _SourceLoader(importlib.machinery.SourceFileLoader):
-    """Compiles the text that is there now. Byte code beside it may be of an older text of the same second and size."""
-
-    def get_code(self, fullname: str) -> types.CodeType:
-        return self.source_to_code(self.get_data(self.path), self.path)
-
-
-def _load_python(path: pathlib.Path, argument: str) -> ConfigFile:
+def _load_python(path: pathlib.Path, variant: str) -> ConfigFile:
     for folder in path.resolve().parents:
         if (folder / SWEEP_FILE).exists():
             raise ValueError(
                 f"{path} lies in a folder of results, {folder}; code found there is not run. Use config.json"
             )
-    text = opening(path)
-    loader = _SourceLoader(f"attnjax_config_{path.stem}", str(path))
-    spec = importlib.util.spec_from_file_location(loader.name, path, loader=loader)
-    assert spec is not None
-    module = importlib.util.module_from_spec(spec)
-    _call(path, lambda: loader.exec_module(module))
-    make = getattr(module, "get_config", None)
-    if not callable(make):
+    text = protocol(path)
+    # Unlike an import, this reads no byte code, which may be of an older text of the same second and size.
+    module = _call(path, lambda: runpy.run_path(str(path), run_name=f"attnjax_config_{path.stem}"))
+    variant = _chosen(path, module.get("VARIANTS", {}), variant)
+    if "get_config" not in module:
         raise ValueError(f"{path} must define get_config(), which returns a ConfigDict or a dict")
-    if argument and not inspect.signature(make).parameters:
-        raise ValueError(f"{path}: get_config takes no argument, got {argument[:100]!r}")
-    config = _call(path, lambda: _settings(_with(make, argument)))
-    sweep, tune, seeds = (_listing(path, module, name, argument) for name in ("sweep", "tune", "tuning_seeds"))
-    return ConfigFile(path, config, sweep, text, argument, tune, seeds)
+    for name in ("get_config", "sweep", "tune", "tuning_seeds"):
+        if name in module and not callable(module[name]):
+            raise ValueError(f"{path}: {name} must be a function, got {shown(module[name])}")
+
+    def called(name: str) -> Any:
+        """The result of a function of the config, which gets the variant if it takes an argument."""
+        function = module[name]
+        return function(variant) if inspect.signature(function).parameters else function()
+
+    def listed(name: str) -> Callable[[], list[Any]] | None:
+        return (lambda: _call(path, lambda: bounded(called(name)))) if name in module else None
+
+    config = _call(path, lambda: called("get_config"))
+    if not (is_config_dict(config) and derives(config)):
+        config = plain(config)
+    return ConfigFile(path, config, text, variant, listed("sweep"), listed("tune"), listed("tuning_seeds"))
 
 
-def _listing(path: pathlib.Path, module: types.ModuleType, name: str, argument: str) -> Callable[[], list[Any]] | None:
-    """What lists the entries of a function of the config; None where the config does not define it."""
-    function = getattr(module, name, None)
-    if function is not None and not callable(function):
-        raise ValueError(f"{path}: {name} must be a function, got {shown(function)}")
-    return function and (lambda: _call(path, lambda: bounded(_with(function, argument))))
-
-
-def _settings(config: Any) -> Any:
-    """The settings as a dict; a `ConfigDict` with references stays one, so that derived fields can follow changes."""
-    return config if is_config_dict(config) and has_references(config) else plain(config)
-
-
-def _with(function: Callable[..., Any], argument: str) -> Any:
-    """The result of a function, which gets the argument if there is one and it takes one."""
-    return function(argument) if argument and inspect.signature(function).parameters else function()
+def _chosen(path: pathlib.Path, variants: Any, word: str) -> str:
+    """The variant of a config that a word names; without a word the first, "" where there are none."""
+    if not isinstance(variants, dict):
+        raise ValueError(f"{path}: VARIANTS must be a table from names to what they are, got {shown(variants)}")
+    if not word:
+        return next(iter(variants), "")
+    if word not in variants:
+        known = f"one of {', '.join(variants)}" if variants else "no variant, because it has no VARIANTS"
+        raise ValueError(f"{path.stem} takes {known}, got {word[:100]!r}{nearest(word, variants)}")
+    return word
 
 
 def _call(path: pathlib.Path, function: Callable[[], Any]) -> Any:
@@ -231,17 +229,12 @@ def _call(path: pathlib.Path, function: Callable[[], Any]) -> Any:
     except KeyboardInterrupt:
         raise
     except BaseException as error:
-        # The import system makes paths absolute.
-        lines = [line for frame, line in walk_tb(error.__traceback__) if _file_of(frame) == os.path.abspath(path)]
+        here = os.path.abspath(path)
+        frames = walk_tb(error.__traceback__)
+        lines = [line for frame, line in frames if os.path.abspath(frame.f_code.co_filename) == here]
         where = f"{path}, line {lines[-1]}" if lines else str(path)
         message = str(error).strip('"') or type(error).__name__
-        # What ml_collections says of an unknown field, with a dump of all of them.
+        # ml_collections answers an unknown field with a dump of all of them.
         if missing := re.search(r'Key "(.*?)" does not exist', message):
-            near = re.search(r'Did you mean "(.*?)" instead of', message)
-            hint = f" (did you mean {near[1]!r}?)" if near else nearest_key(missing[1])
-            raise ValueError(f"{where}: unknown key {missing[1]!r}{hint}") from error
+            raise ValueError(f"{where}: unknown key {missing[1]!r}{nearest_key(missing[1])}") from error
         raise ValueError(f"{where}: {type(error).__name__}: {message[:500]}") from error
-
-
-def _file_of(frame: types.FrameType) -> str:
-    return os.path.abspath(frame.f_code.co_filename)

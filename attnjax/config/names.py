@@ -1,4 +1,4 @@
-"""Names that can be checked without importing JAX: encodings, tasks, and what a file or a run may be called."""
+"""Names that can be checked without importing JAX: encodings, tasks, optimizers, and what a file or a run may be called."""
 
 import re
 from collections.abc import Sequence
@@ -16,26 +16,8 @@ TASK_NAMES = tuple(TASKS)
 
 DECAYING = ("adadelta", "adamaxw", "adamw", "adan", "lamb", "lars", "lion", "nadamw", "novograd")
 """The functions of optax with an argument `weight_decay` that a config may name."""
-OPTIMIZERS = (
-    *DECAYING,
-    *[
-        "adabelief",
-        "adafactor",
-        "adagrad",
-        "adam",
-        "adamax",
-        "amsgrad",
-        "fromage",
-        "nadam",
-        "radam",
-        "rmsprop",
-        "sgd",
-        "sign_sgd",
-        "signum",
-        "sm3",
-        "yogi",
-    ],
-)
+_OTHERS = "adabelief adafactor adagrad adam adamax amsgrad fromage nadam radam rmsprop sgd sign_sgd signum sm3 yogi"
+OPTIMIZERS = (*DECAYING, *_OTHERS.split())
 """All functions of optax that a config may name."""
 BY_PARAMETER = ("adafactor", "fromage", "lamb", "lars", "novograd", "sm3")
 """Those whose update of a number depends on the other numbers of its parameter, by a norm or by its rows and columns."""
@@ -44,34 +26,25 @@ SCHEDULES = ("constant", "cosine", "linear")
 """The schedules of the learning rate after the warm-up."""
 
 SAFE_NAME = re.compile(r"(?![-.])[A-Za-z0-9._-]{1,128}")
-CLASS_PATH = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", re.ASCII)
+CLASS_PATH = re.compile(r"(?=.{3,128}$)[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", re.ASCII)
 RESERVED = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)(\..*)?", re.IGNORECASE)
 
 
 def safe_name(name: object, what: str) -> str:
     """Returns `name`. Raises ValueError about `what` unless it is a file name on every system, inside its folder."""
     if not isinstance(name, str) or not SAFE_NAME.fullmatch(name) or RESERVED.fullmatch(name):
-        shown = repr(name)[:140]
         rule = "1 to 128 of A-Z a-z 0-9 . _ - and may not start with . or - or be a reserved name"
-        raise ValueError(f"{what} must be {rule}, got {shown}")
+        raise ValueError(f"{what} must be {rule}, got {repr(name)[:140]}")
     return name
 
 
-def check_name(path: str, name: str, names: Sequence[str], *, classes: bool = False) -> None:
-    """Raise ValueError, with the nearest name, unless `name` is one of `names` or, with `classes`, a class path."""
-    if name not in names and not (classes and is_class_path(name)):
-        more = ", or package.module:Class" if classes else ""
+def check_name(path: str, name: str, names: Sequence[str], *, outside: bool = False) -> None:
+    """Raises ValueError, with the nearest name, unless `name` is one of `names` or, with `outside`, of another project."""
+    if name not in names and not (outside and is_class_path(name)):
+        more = ", or package.module:Name" if outside else ""
         raise ValueError(f"{path} must be one of {', '.join(names)}{more}, got {name[:100]!r}{nearest(name, names)}")
 
 
 def is_class_path(name: str) -> bool:
-    """Whether this names a class or function of another project: `package.module:Name`."""
-    return len(name) <= 128 and CLASS_PATH.fullmatch(name) is not None
-
-
-def check_function(path: str, name: str, names: Sequence[str]) -> None:
-    """Raise ValueError, with the nearest name, unless `name` is one of `names` or reads as `package.module:function`."""
-    if ":" not in name:
-        check_name(path, name, names)
-    elif not is_class_path(name):
-        raise ValueError(f"{path} must be a name or package.module:function, got {name[:100]!r}")
+    """Returns whether this names a class or function of another project: `package.module:Name`."""
+    return CLASS_PATH.fullmatch(name) is not None

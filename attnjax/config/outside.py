@@ -10,7 +10,6 @@ import hashlib
 import importlib
 import pathlib
 import sys
-import typing
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
@@ -22,7 +21,7 @@ Base = TypeVar("Base")
 
 
 def class_paths(configs: Iterable[RunConfig]) -> tuple[str, ...]:
-    """Every `package.module:Name` that the configs contain, each once, in order."""
+    """Returns every `package.module:Name` that the configs contain, each once, in order."""
     found: dict[str, None] = {}
     for one in configs:
         names = (one.task.name, *(each.name for each in one.model.encodings), one.optimizer.name, one.train.schedule)
@@ -31,11 +30,10 @@ def class_paths(configs: Iterable[RunConfig]) -> tuple[str, ...]:
 
 
 def import_modules(paths: Iterable[str]) -> None:
-    """Import the module of each `package.module:Name`. Raises ValueError where that fails."""
+    """Imports the module of each `package.module:Name`. Raises ValueError where that fails."""
     for path in paths:
-        module = path.partition(":")[0]
         try:
-            importlib.import_module(module)
+            importlib.import_module(path.partition(":")[0])
         except Exception as error:
             raise ValueError(
                 f"{path} cannot be imported: {type(error).__name__}: {str(error)[:300]} (a package must be installed, or its "
@@ -44,7 +42,10 @@ def import_modules(paths: Iterable[str]) -> None:
 
 
 def lookup(path: str) -> Any:
-    """The object `package.module:Name`; None if the module has no such name. Raises ValueError if it is not imported."""
+    """Returns the object `package.module:Name`, None if the module has no such name.
+
+    Raises ValueError if the module is not imported.
+    """
     module, _, name = path.partition(":")
     loaded = sys.modules.get(module)
     if loaded is None:
@@ -57,17 +58,16 @@ def lookup(path: str) -> Any:
 
 
 def construct(path: str, base: type[Base], options: Mapping[str, Any]) -> Base:
-    """An object of the class `package.module:Class`, made with these options; its module must be imported already.
+    """Returns an object of the class `package.module:Class`, made with these options.
 
-    Raises ValueError where it is not imported, has no such subclass of `base`, or the class does not take the options.
+    Raises ValueError where its module is not imported, has no such subclass of `base`, or the class refuses the options.
     """
     kind = lookup(path)
     if kind is None:
         module, _, name = path.partition(":")
         raise ValueError(f"{path}: the module {module} has no {name}{nearest(name, vars(sys.modules[module]))}")
     if not isinstance(kind, type) or not issubclass(kind, base):
-        raise ValueError(f"{path} is no subclass of attnjax's {base.__name__} in the module {path.partition(':')[0]}")
-    check_numbers(path, kind, options)
+        raise ValueError(f"{path} is no subclass of attnjax's {base.__name__}")
     try:
         return kind(**options)
     except TypeError as error:
@@ -76,19 +76,8 @@ def construct(path: str, base: type[Base], options: Mapping[str, Any]) -> Base:
         raise ValueError(f"{path} cannot be made with its options{given}: {error}{hint}") from error
 
 
-def check_numbers(path: str, kind: type, options: Mapping[str, Any]) -> None:
-    """Raise ValueError for an option that the class annotates as int or float, and that is no number."""
-    try:
-        hints = typing.get_type_hints(kind)
-    except (NameError, TypeError):  # names that only a type checker imports
-        return
-    for name, value in options.items():
-        if hints.get(name) in (int, float) and (isinstance(value, bool) or not isinstance(value, int | float)):
-            raise ValueError(f"{path}: {name} must be a number, got {value!r}")
-
-
 def sources(config: RunConfig) -> dict[str, str]:
-    """The sha256 of the file of each class of another project that a config names, where its module is imported."""
+    """Returns the sha256 of the file of each class of another project that a config names and that is imported."""
     found = {}
     for path in class_paths([config]):
         file = getattr(sys.modules.get(path.partition(":")[0]), "__file__", None)

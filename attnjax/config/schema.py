@@ -8,23 +8,8 @@ that is younger than stored runs has the metadata "added": at its default it is 
 import dataclasses
 from typing import Literal, Self
 
-from attnjax.config import limits
 from attnjax.config.architecture import ADDED, TransformerOptions
-from attnjax.config.kinds import (
-    AtMostOne,
-    Batch,
-    Count,
-    Examples,
-    Index,
-    Length,
-    NonNegative,
-    Positive,
-    Rate,
-    Seed,
-    Width,
-    check_order,
-    settle,
-)
+from attnjax.config.kinds import AtMostOne, Count, Index, NonNegative, Positive, Rate, Seed, Size, check_order, settle
 from attnjax.config.names import (
     BY_PARAMETER,
     DECAYING,
@@ -32,7 +17,6 @@ from attnjax.config.names import (
     OPTIMIZERS,
     SCHEDULES,
     TASK_NAMES,
-    check_function,
     check_name,
     safe_name,
 )
@@ -54,15 +38,15 @@ class TaskConfig:
     name: str = "copy"
     options: Options = Options()
     form: Literal["decoder", "encoder", "encoder_decoder"] = "decoder"
-    length_min: Length = 1
-    length_max: Length = 40
+    length_min: Size = 1
+    length_max: Size = 40
     length_per: Literal["example", "batch"] = "example"
     begin: bool = False
     tail: bool = False
 
     def __post_init__(self) -> None:
         settle(self, "task")
-        check_name("task.name", self.name, TASK_NAMES, classes=True)
+        check_name("task.name", self.name, TASK_NAMES, outside=True)
         check_order("task.length_min", self.length_min, "task.length_max", self.length_max)
         if self.begin and self.form != "decoder":
             raise ValueError(f"task.begin is for task.form='decoder', got task.form={self.form!r}")
@@ -80,7 +64,7 @@ class EncodingConfig:
 
     def __post_init__(self) -> None:
         settle(self, "model.encoding")
-        check_name("model.encoding.name", self.name, ENCODING_NAMES, classes=True)
+        check_name("model.encoding.name", self.name, ENCODING_NAMES, outside=True)
 
     @classmethod
     def from_name(cls, name: str) -> Self:
@@ -95,14 +79,11 @@ class ModelConfig(TransformerOptions):
     `head_dim` is stored, and chosen, as `model.head`, which it was called before.
     """
 
-    head_dim: Width | None = dataclasses.field(default=None, kw_only=True, metadata={"key": "head"})
+    head_dim: Size | None = dataclasses.field(default=None, kw_only=True, metadata={"key": "head"})
     encoding: EncodingConfig | tuple[EncodingConfig, ...] = dataclasses.field(default=EncodingConfig(), kw_only=True)
 
     def __post_init__(self) -> None:
         self.check("model")
-        if len(set(self.encodings)) > limits.DISTINCT:
-            count = len(set(self.encodings))
-            raise ValueError(f"model.encoding may have at most {limits.DISTINCT} different entries, got {count}")
 
     @property
     def encodings(self) -> tuple[EncodingConfig, ...]:
@@ -141,6 +122,9 @@ class PositionConfig:
 class TrainConfig:
     """Steps, rates and records. `keep` checkpoints stay; 0 of log_every or checkpoint_every means only at the end.
 
+    A step is a batch: `steps`, `warmup` and the intervals count batches, also where `optimizer.accumulate` makes one update
+    of several.
+
     `until`: the mean exact match over the validation lengths at which a run has fitted its task, and ends; it is looked at
     every `evaluate.every` steps, and the schedule stays that of `steps`. 0: every run does all steps. See
     `attnjax.train.fitted`.
@@ -156,7 +140,7 @@ class TrainConfig:
     """
 
     steps: Count = 1000
-    batch: Batch = 32
+    batch: Size = 32
     learning_rate: Positive = 1e-3
     schedule: str = "cosine"
     warmup: Index = 0
@@ -174,7 +158,7 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         settle(self, "train")
-        check_function("train.schedule", self.schedule, SCHEDULES)
+        check_name("train.schedule", self.schedule, SCHEDULES, outside=True)
         if self.final and self.schedule == "constant":
             raise ValueError(f"train.final={self.final:g} is for a schedule that falls, got train.schedule='constant'")
         check_order("train.warmup", self.warmup, "train.steps", self.steps)
@@ -195,7 +179,7 @@ class OptimizerConfig:
 
     def __post_init__(self) -> None:
         settle(self, "optimizer")
-        check_function("optimizer.name", self.name, OPTIMIZERS)
+        check_name("optimizer.name", self.name, OPTIMIZERS, outside=True)
 
     @classmethod
     def from_name(cls, name: str) -> Self:
@@ -212,11 +196,11 @@ class EvaluateConfig:
     same draws for every run. `sliding_stride`: how many bytes at the end of a window of text `loss_sliding` counts.
     """
 
-    lengths: tuple[Length, ...] = (40, 80, 160, 320)
-    validation_lengths: tuple[Length, ...] = (40,)
-    count: Examples = 512
-    batch: Batch = 64
-    bucket_sizes: tuple[Length, ...] = ()
+    lengths: tuple[Size, ...] = (40, 80, 160, 320)
+    validation_lengths: tuple[Size, ...] = (40,)
+    count: Size = 512
+    batch: Size = 64
+    bucket_sizes: tuple[Size, ...] = ()
     bucket_growth: Positive = 1.5
     every: Index = 0
     dropout: bool = False
@@ -254,7 +238,6 @@ class RunConfig:
             raise ValueError(f"positions.maximum={reach} is shorter than task.length_max={self.task.length_max}")
         self._check_optimizer()
         self._check_until()
-        self._check_sizes()
 
     def _check_optimizer(self) -> None:
         """Refuse settings of training that the optimizer would ignore."""
@@ -280,31 +263,10 @@ class RunConfig:
     def _check_until(self) -> None:
         """Refuse a stop of fitted runs that nothing would look for, or that lengths beyond the trained ones decide."""
         until, evaluate, task = self.train.until, self.evaluate, self.task
-        if until and not evaluate.every:
-            raise ValueError(f"train.until={until:g} is looked at every evaluate.every steps, which is 0")
-        if until and not evaluate.validation_lengths:
-            raise ValueError(f"train.until={until:g} is a validation score, and evaluate.validation_lengths is empty")
-        beyond = [n for n in evaluate.validation_lengths if not task.length_min <= n <= task.length_max]
-        if until and beyond:
+        lengths = evaluate.validation_lengths
+        within = bool(lengths) and task.length_min <= min(lengths) and max(lengths) <= task.length_max
+        if until and not (evaluate.every and within):
             raise ValueError(
-                f"train.until={until:g} says that the trained lengths, task.length_min={task.length_min} .. "
-                f"task.length_max={task.length_max}, are fitted, and evaluate.validation_lengths has {beyond[0]}"
+                f"train.until={until:g} needs evaluate.every above 0, got {evaluate.every}, and evaluate.validation_lengths "
+                f"within task.length_min={task.length_min} .. task.length_max={task.length_max}, got {list(lengths)[:20]}"
             )
-
-    def _check_sizes(self) -> None:
-        """Refuse products of allowed sizes that no machine holds."""
-        model, tested = self.model, max((*self.evaluate.lengths, *self.evaluate.validation_lengths), default=0)
-        heads = model.heads * (model.head_dim or model.model // model.heads)
-        # What a token has in a layer: its widest vector of activations; and what a layer has: 4 D N H + 3 D F at most.
-        widest, rows = max(model.model, heads, model.hidden), 4 * heads + 3 * model.hidden
-        limits.check_product(
-            "the parameters", **{"model.layers": model.layers, "rows": rows, "model.model": model.model}
-        )
-        for what, batch, length in (
-            ("train.batch", self.train.batch, self.task.length_max),
-            ("evaluate.batch", self.evaluate.batch, tested),
-        ):
-            limits.check_product("the activations of a layer", **{what: batch, "length": length, "width": widest})
-        if self.positions.policy == "randomized":
-            reach = {"positions.maximum": self.positions.maximum or 0}
-            limits.check_product("the drawn positions", **{"train.batch": self.train.batch}, **reach)

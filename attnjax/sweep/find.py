@@ -136,7 +136,7 @@ def _field(key: str, text: str) -> Callable[[Candidate], bool]:
     if key in ("encoding", "model.encoding"):
         return lambda run: run.config is not None and text in _encodings(run.config)
     dotted = "task.name" if key == "task" else key
-    value = read_value(text, kind_of(dotted), dotted)
+    value = read_value(text, kind_of(dotted))
     return lambda run: run.config is not None and _same(_at(to_dict(run.config), dotted), value)
 
 

@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from attnjax.config import RunConfig, cell_id, run_id
-from attnjax.config.limits import check_runs
+from attnjax.config.files import check_runs
 from attnjax.config.options import shown
 from attnjax.config.overrides import outside
 from attnjax.config.parse import SEEDS

@@ -138,7 +138,7 @@ def test_a_factor_may_vary_a_field_of_a_held_table():
 
 
 def test_runs_that_become_equal_do_not_count_against_the_bound(monkeypatch):
-    monkeypatch.setattr("attnjax.config.limits.MOST_RUNS", 40)
+    monkeypatch.setattr("attnjax.config.files.MOST_RUNS", 40)
     assert len(plan({}, product(A, seeds(20)), factors=seeds(20))) == 40
     with pytest.raises(ValueError, match="at most 40 runs"):
         plan({}, product(A, seeds(20)), factors=seeds(21))
