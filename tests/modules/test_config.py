@@ -41,7 +41,7 @@ class AddAndBias(PositionEncoding):
         ({"activation": "tanh"}, "activation .*'relu', .*got 'tanh'"),
         ({"norm_epsilon": 0.0}, "norm_epsilon .*above 0, got 0.0"),
         ({"attention_dropout": 1.0}, "attention_dropout .*1, got 1.0"),
-        ({"token_types": -1}, "token_types .*at least 0 .*got -1"),
+        ({"token_types": -1}, "token_types .*at least 0, got -1"),
         ({"attention_gate": "all"}, "attention_gate .*'head', 'channel' .*got 'all'"),
         ({"implementation": "flash"}, "implementation .*'dense', .*got 'flash'"),
         ({"window": -1}, "window .*at least 0 .*got -1"),

@@ -181,7 +181,7 @@ def test_a_folder_that_cannot_be_written_to_is_told_before_anything_is_made(tmp_
         ("", "damaged or no JSON"),
         ("{", "damaged or no JSON"),
         ("[]", "must hold a table"),
-        ("[" * 16_000, "nested more than"),
+        ("[" * 16_000, "nested too deeply"),
         ('{"schema": 2, "runs": []}', "written by a newer version"),
         ('{"schema": 1}', "damaged: it has no config_file"),
         ('{"schema": 1, "name": "x", "config_file": "", "protocol": "", "runs": {}}', "damaged: it has no runs"),
