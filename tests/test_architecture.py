@@ -26,7 +26,7 @@ SIDES = {
     "records": ({"config", "folder", "safety"}, {"sweep", "report", "cli"}),
     "registry": (set(), {"positions", "tasks", "sweep", "report", "cli"}),
     "tasks": ({"typing", "positions", "registry"}, {"train", "sweep", "report", "cli"}),
-    "config": ({"folder", "registry", "safety"}, {"modules", "models", "train", "sweep", "report", "cli"}),
+    "config": ({"registry", "safety"}, {"modules", "models", "train", "sweep", "report", "cli"}),
     "long": (
         {*CHAIN[: CHAIN.index("report")], "tasks", "config", "safety", "records", "registry", "analysis"},
         {"cli"},

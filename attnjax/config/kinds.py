@@ -141,11 +141,9 @@ def _takes(kind: Any, value: Any) -> bool:
         return isinstance(value, Mapping | kind) or (hasattr(kind, "from_name") and isinstance(value, str))
     if kind is Any or not isinstance(kind, type):
         return True
-    if isinstance(value, bool) or kind is bool:
-        return isinstance(value, bool) and kind is bool
     if kind is float:
-        return isinstance(value, int | float) and abs(value) <= sys.float_info.max
-    return isinstance(value, kind)
+        return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
+    return isinstance(value, kind) and not (kind is int and isinstance(value, bool))
 
 
 def _made(kind: Any, value: Any, path: str) -> Any:
