@@ -140,6 +140,7 @@ WRONG = [
     ("model.layers", 10**8, "at most 1000"),
     ("model.head", 0, WHOLE),
     ("model.hidden", 2**21, SIZE),
+    ("model.model", 2**17, "at most 65536"),
     ("model.encoding.name", "rop", "'rope'"),
     ("model.activation", "geglo", "'geglu'"),
     ("model.attention_gate", "heads", "'head'"),

@@ -8,7 +8,7 @@ import dataclasses
 import types
 from typing import Any, Literal
 
-from attnjax.config.kinds import Index, Layers, Positive, Rate, Size, key_of, settle
+from attnjax.config.kinds import Index, Layers, Positive, Rate, Size, Width, key_of, settle
 
 Activation = Literal["relu", "gelu", "gelu_tanh", "swiglu", "geglu"]
 DType = Literal["float32", "bfloat16", "float16", "float64"]
@@ -47,8 +47,8 @@ class AttentionOptions:
       1.0
     """
 
-    kv_heads: Size | None = None
-    head_dim: Size | None = None
+    kv_heads: Width | None = None
+    head_dim: Width | None = None
     bias: bool = True
     attention_output_bias: bool | None = dataclasses.field(default=None, metadata=ADDED)
     qk_norm: bool = False
@@ -101,9 +101,9 @@ class TransformerOptions(AttentionOptions):
         take the time of one to compile. The numbers are those of unrolled layers; see `modules/stack.py`.
     """
 
-    model: Size = 64
+    model: Width = 64
     layers: Layers = 2
-    heads: Size = 4
+    heads: Width = 4
     hidden: Size = 256
     _: dataclasses.KW_ONLY
     encoding: Any = None

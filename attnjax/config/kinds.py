@@ -42,8 +42,10 @@ class Range:
 
 Count = Annotated[int, Range(1, LARGEST)]
 Index = Annotated[int, Range(0, LARGEST)]
+Width = Annotated[int, Range(1, 2**16)]
+"""Channels or heads; the exact frequencies of a wider head would take minutes."""
 Size = Annotated[int, Range(1, 2**20)]
-"""A width, a length or a batch. A larger one is a mistake, which would otherwise end in a machine without memory."""
+"""A hidden layer, a length or a batch. A larger one is a mistake, which would otherwise end in a machine without memory."""
 Layers = Annotated[int, Range(1, 1000)]
 Seed = Annotated[int, Range(0, 2**32 - 1)]
 Positive = Annotated[float, Range(0, open_low=True)]

@@ -9,7 +9,19 @@ import dataclasses
 from typing import Literal, Self
 
 from attnjax.config.architecture import ADDED, TransformerOptions
-from attnjax.config.kinds import AtMostOne, Count, Index, NonNegative, Positive, Rate, Seed, Size, check_order, settle
+from attnjax.config.kinds import (
+    AtMostOne,
+    Count,
+    Index,
+    NonNegative,
+    Positive,
+    Rate,
+    Seed,
+    Size,
+    Width,
+    check_order,
+    settle,
+)
 from attnjax.config.names import (
     BY_PARAMETER,
     DECAYING,
@@ -79,7 +91,7 @@ class ModelConfig(TransformerOptions):
     `head_dim` is stored, and chosen, as `model.head`, which it was called before.
     """
 
-    head_dim: Size | None = dataclasses.field(default=None, kw_only=True, metadata={"key": "head"})
+    head_dim: Width | None = dataclasses.field(default=None, kw_only=True, metadata={"key": "head"})
     encoding: EncodingConfig | tuple[EncodingConfig, ...] = dataclasses.field(default=EncodingConfig(), kw_only=True)
 
     def __post_init__(self) -> None:

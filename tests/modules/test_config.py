@@ -37,7 +37,7 @@ class AddAndBias(PositionEncoding):
         ({"layers": 1.5}, "layers .*at most 1000, got 1.5"),
         ({"heads": 3}, "model=16 .*heads=3.*head_dim"),
         ({"kv_heads": 3}, "heads=4 .*kv_heads=3"),
-        ({"head_dim": -2}, "head_dim .*at least 1 and at most 1048576 .*got -2"),
+        ({"head_dim": -2}, "head_dim .*at least 1 and at most 65536 .*got -2"),
         ({"activation": "tanh"}, "activation .*'relu', .*got 'tanh'"),
         ({"norm_epsilon": 0.0}, "norm_epsilon .*above 0, got 0.0"),
         ({"attention_dropout": 1.0}, "attention_dropout .*1, got 1.0"),

@@ -13,7 +13,7 @@ from attnjax.train.describe import describe
 SIZES = {
     "task.length_max": 2**20,
     "model.layers": 1000,
-    "model.head": 2**20,
+    "model.head": 2**16,
     "model.hidden": 2**20,
     "train.batch": 2**20,
     "evaluate.batch": 2**20,
