@@ -58,7 +58,7 @@ def compiles_much(name: str) -> bool:
         "attnjax.modules.",
         "attnjax.analysis.overview",
         "attnjax.models.completion",
-        "attnjax.models.folder",
+        "attnjax.models.loading",
         "attnjax.tasks.forms",
         "attnjax.tasks.mqar",
         "attnjax.tasks.state_tracking",
