@@ -60,7 +60,7 @@ def compiles_much(name: str) -> bool:
         "attnjax.models.completion",
         "attnjax.models.loading",
         "attnjax.tasks.forms",
-        "attnjax.tasks.mqar",
+        "attnjax.tasks.recall",
         "attnjax.tasks.state_tracking",
         "attnjax.train.check",
         "attnjax.train.loop",

@@ -106,7 +106,7 @@ def to_json(spec: Spec) -> dict[str, Any]:
     c = spec.config
     if not isinstance(c.encoding, Learned):
         raise ValueError(f"a config.json of bert has no place for {c.encoding}")
-    names = {ours: theirs for theirs, ours in reversed(HEADS.items())}
+    names = {ours: theirs for theirs, ours in reversed(list(HEADS.items()))}
     own = {LONGEST: c.encoding.length, "tie_word_embeddings": c.tie_embeddings}
     return {"architectures": [names.get(spec.head)], **written(c, KEYS), **own}
 

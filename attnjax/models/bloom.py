@@ -34,7 +34,12 @@ def config(json: Json) -> Spec:
     read.must("n_inner", hidden)
     read.skip(*OF_TRAINING)
     read.finish()
-    fixed = {"activation": "gelu_tanh", "encoding": ALiBi(), "embedding_norm": True, "embedding_dropout": 0.0}
+    fixed: dict[str, Any] = {
+        "activation": "gelu_tanh",
+        "encoding": ALiBi(),
+        "embedding_norm": True,
+        "embedding_dropout": 0.0,
+    }
     return Spec(TransformerConfig(**fields, hidden=hidden, **fixed))
 
 

@@ -32,7 +32,12 @@ def config(json: Json) -> Spec:
     """Returns the spec of a config.json. Raises ValueError for pre-norm, which needs a final norm in PyTorch."""
     read = Reader("transformer", json)
     read.must("norm_first", False)
-    fixed = {"norm_position": "post", "encoding": Sinusoidal(), "feed_forward_bias": True, "embed_scale": True}
+    fixed: dict[str, Any] = {
+        "norm_position": "post",
+        "encoding": Sinusoidal(),
+        "feed_forward_bias": True,
+        "embed_scale": True,
+    }
     decoder = TransformerConfig(**read.fields(KEYS), **fixed)
     layers = read.get(DEPTH, "num_encoder_layers", default=6)
     read.finish()
