@@ -135,7 +135,7 @@ class Reader:
         """
         self.read.update(names)
         found = [self.json[name] for name in names if self.json.get(name) is not None]
-        if any(one != found[0] for one in found):
+        if any(one != found[0] for one in found[1:]):
             raise ValueError(f"{self.owner}: {' and '.join(names)} are one thing, but config.json has {found}")
         if not found:
             if default is ...:

@@ -23,10 +23,11 @@ from attnjax.models import (
     stream,
 )
 from attnjax.models.__main__ import main, printable
-from attnjax.models.completion import Continuation, stop_tokens
+from attnjax.models.completion import Continuation, start, stop_tokens
 from attnjax.models.param_paths import parameters, with_parameters
 from attnjax.modules import Encoder
 from attnjax.modules.generate import _run
+from tests.models import test_tokens
 from tests.models.toys import TENSORS, TOYS, folder
 
 PROMPT = [3, 1, 4]
@@ -358,6 +359,12 @@ def test_a_string_is_one_prompt_and_one_stop_string(speaker):
     assert free == complete_texts(*speaker, ["a"], 5, **RULE)
     stop = free[0][1:3]
     assert complete_texts(*speaker, "a", 5, **RULE, stop_strings=stop) == [free[0][: free[0].find(stop)]]
+
+
+def test_a_prompt_that_goes_on_has_no_end_token_and_a_source_has_one(tmp_path):
+    tokenizer = test_tokens.written(tmp_path, "[S] $A [E]")
+    prompt = lambda family: start(made(family), tokenizer, "the dog")[0].prompt
+    assert (prompt("gpt2"), prompt("t5")) == ([0, 2, 3], [0, 2, 3, 6])
 
 
 # The command ---------------------------------------------------------------------------------------------------------
