@@ -115,6 +115,21 @@ def test_all_that_is_wrong_is_in_one_error(tmp_path):
     assert "wrong type: toy.1.down is I8 " in text
 
 
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"toy.norm": None}, "missing: toy.norm$"),
+        ({"extra": np.zeros(1, np.float32)}, "left over: extra$"),
+        ({"toy.norm": np.zeros(D + 1, np.float32)}, "wrong shape: toy.norm"),
+        ({"toy.norm": np.zeros(D, np.int8)}, "wrong type: toy.norm"),
+    ],
+)
+def test_each_mistake_alone_is_refused(tmp_path, change, message):
+    tensors = {name: value for name, value in (fused_tensors() | change).items() if value is not None}
+    with pytest.raises(ModelError, match=message):
+        loaded(folder(tmp_path / "model", "fused", tensors))
+
+
 # Another encoding, and other parts ------------------------------------------------------------------------------------
 
 T5_TABLES = ("SelfAttention.relative_attention_bias.weight",)
