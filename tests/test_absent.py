@@ -74,13 +74,3 @@ def test_what_is_drawn_after_long_work_needs_matplotlib_before_it(folder, monkey
     assert main(words) == 2
     assert "figures need matplotlib, which is not installed" in capsys.readouterr().err
     assert not (folder / "out").exists()
-
-
-def test_a_text_without_tokenizers_says_what_to_install(folder, monkeypatch, capsys):
-    (folder / "tokenizer.json").write_text("{}")
-    monkeypatch.setitem(sys.modules, "tokenizers", None)
-    assert main(["generate", str(folder), "a text"]) == 2
-    error = capsys.readouterr().err
-    assert error.startswith("attnjax: error: ")
-    assert "needs the library tokenizers: pip install 'attnjax[models]'" in error
-    assert error.count("\n") == 1

@@ -64,22 +64,6 @@ def tolerance(text: str) -> float:
     return value
 
 
-def share(text: str) -> float:
-    """A number above 0, and 1 at most."""
-    value = _number(text)
-    if not 0 < value <= 1:
-        raise argparse.ArgumentTypeError(f"must be a number above 0 and at most 1, got {text[:40]!r}")
-    return value
-
-
-def temperature(text: str) -> float:
-    """A number of at least 0."""
-    value = _number(text)
-    if not 0 <= value < 1e6:
-        raise argparse.ArgumentTypeError(f"must be a number of at least 0, got {text[:40]!r}")
-    return value
-
-
 def seed(text: str) -> int:
     """A whole number below 2^32."""
     if not text.isascii() or not text.isdecimal() or not int(text[:11]) == int(text[:12]) < 2**32:

@@ -121,23 +121,6 @@ often it runs. A program for a TPU that does not fit is refused by the compiler;
 those of the device. Nothing runs: this says neither that the numbers are right nor how fast it is. The compilers come
 with attnjax[compile].
 """
-GENERATE = """
-examples:
-  attnjax generate models/gpt2 "The meaning of life is" --tokens 40
-  attnjax generate models/gpt2 "Once upon a time" --temperature 0.8 --top-k 40 --seed 1
-  attnjax generate models/gpt2 "Once upon a time" --temperature 1 --top-p 0.9 --stop "The end" --stop "***" --stream
-  attnjax generate models/gpt2 "The cat" "Once upon a time"
-  attnjax generate models/gpt2 prompts.txt --from-file
-  attnjax generate models/gpt2 "464 3616" --ids
-  attnjax generate models/llama "Once upon a time" --encoding rope --option theta=500000
-  attnjax generate models/gpt2 "Once upon a time" --encoding alibi
-
-FOLDER holds config.json and safetensors files as downloaded, and tokenizer.json, which --ids does not need. With --encoding,
-the weights that fit are kept; the command lists parameters that stay random, and weights that it does not use.
-
-Logits are divided by the temperature, then filtered by --top-k, --top-p and --min-p, in this order. A text ends at an end token
-that the folder declares, before a text of --stop (also one that spans tokens or ends within one), or after --tokens tokens.
-"""
 PARITY = """
 examples:
   attnjax parity models/gpt2

@@ -16,10 +16,9 @@ from attnjax.cli import (
     execution,
     exploring,
     exporting,
-    generating,
     listing,
 )
-from attnjax.config.names import ENCODING_NAMES, EXTENSION_NAMES, nearest
+from attnjax.config.names import EXTENSION_NAMES, nearest
 from attnjax.registry import SUITES
 from attnjax.sweep.executors import EXECUTORS
 from attnjax.sweep.export import FORMATS
@@ -58,7 +57,6 @@ def parser() -> argparse.ArgumentParser:
         _add_evaluate,
         _add_explore,
         _add_export,
-        _add_generate,
         _add_parity,
     )
     for one in known:
@@ -266,43 +264,6 @@ def _add_export(add: _Add) -> None:
     out = pathlib.Path("exported")
     export.add_argument("--out", type=pathlib.Path, default=out, metavar="DIR", help="default: exported")
     export.set_defaults(command=exporting.export_)
-
-
-def _add_generate(add: _Add) -> None:
-    text = "continue texts with a published model from a folder"
-    generate = add("generate", help=text, description=text, epilog=examples.GENERATE, formatter_class=_Raw)
-    generate.add_argument("folder", type=pathlib.Path, metavar="FOLDER", help="config.json, weights and tokenizer.json")
-    text = "the text to continue; several are one batch, each with the result that it has alone"
-    generate.add_argument("prompt", nargs="+", metavar="PROMPT", help=text)
-    text = "PROMPT is the name of a file with a prompt on each line"
-    generate.add_argument("--from-file", action="store_true", help=text)
-    generate.add_argument(
-        "--tokens", type=types.count, default=32, metavar="N", help="largest number of tokens to add; default: 32"
-    )
-    text = "draw tokens from softmax(logits / T); default: 0, the likeliest token"
-    generate.add_argument("--temperature", type=types.temperature, default=0.0, metavar="T", help=text)
-    generate.add_argument("--top-k", type=types.count, metavar="K", help="draw only from the K likeliest tokens")
-    text = "then only from the likeliest tokens that together have probability P"
-    generate.add_argument("--top-p", type=types.share, metavar="P", help=text)
-    text = "then only from tokens at least M times as likely as the likeliest"
-    generate.add_argument("--min-p", type=types.share, metavar="M", help=text)
-    text = "seed of the draws; the second prompt draws with S + 1, and so on; default: 0"
-    generate.add_argument("--seed", type=types.seed, default=0, metavar="S", help=text)
-    text = "end before this text; may be given several times"
-    generate.add_argument("--stop", action="append", default=[], metavar="TEXT", help=text)
-    generate.add_argument("--stream", action="store_true", help="print the text while it is made")
-    dtypes = ("float32", "bfloat16", "float16")
-    generate.add_argument(
-        "--dtype", choices=dtypes, help="type of parameters and activations; default: that of the files"
-    )
-    text = "use another positional encoding; keeps the weights that fit"
-    generate.add_argument("--encoding", choices=ENCODING_NAMES, metavar="NAME", help=text)
-    text = "an option of --encoding, such as theta=500000; may be given several times"
-    generate.add_argument("--option", action="append", default=[], metavar="KEY=VALUE", help=text)
-    generate.add_argument(
-        "--ids", action="store_true", help="prompts and answers are token ids; no tokenizer is needed"
-    )
-    generate.set_defaults(command=generating.generate)
 
 
 def _add_parity(add: _Add) -> None:

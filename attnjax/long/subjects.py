@@ -127,7 +127,8 @@ def of_folder(path: pathlib.Path) -> Subject:
     if not isinstance(model, Decoder):
         raise ValueError(f"{path} holds a {type(model).__name__}, and the suite long needs a Decoder")
     decode = lambda tokens: tokenizer.decode([int(token) for token in tokens if token >= 0])
-    found = of_decoder(path.name, model, tokenizer.encode, decode, stop=stops)
+    encode = functools.partial(tokenizer.encode, continued=True)
+    found = of_decoder(path.name, model, encode, decode, stop=stops)
     return dataclasses.replace(found, starts=tokenizer.starts, trained=functools.partial(trained_length, loaded))
 
 

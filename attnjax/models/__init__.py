@@ -2,7 +2,7 @@
 
     loaded = load("models/gpt2")                     a folder with config.json and safetensors, as downloaded
     logits = loaded.model(tokens)
-    more   = complete(loaded, [464, 3616], 20)       token ids; `complete_batch` takes prompts of any lengths
+    more   = complete_batch(loaded, [[464, 3616]], 20)      token ids; prompts may differ in length
     text   = complete_texts(loaded, load_tokenizer("models/gpt2"), ["The cat"], 20)     `stream` yields it in pieces
     save(loaded, "models/mine")                      a folder that Hugging Face transformers loads
 
@@ -11,11 +11,10 @@ Every mistake in a folder is a `ModelError`, which is a ValueError.
 
 from attnjax.models.architectures import MODELS, architecture
 from attnjax.models.base import Architecture, Spec, Weight, with_fields
-from attnjax.models.completion import complete, complete_batch
-from attnjax.models.errors import ModelError
-from attnjax.models.folder import Loaded, load
+from attnjax.models.completion import complete_batch, complete_texts, stream
+from attnjax.models.files import ModelError
+from attnjax.models.loading import Loaded, load
 from attnjax.models.saving import save
-from attnjax.models.text_completion import complete_texts, stream
 from attnjax.models.tokens import Tokenizer, load_tokenizer
 
 __all__ = [
@@ -27,7 +26,6 @@ __all__ = [
     "Tokenizer",
     "Weight",
     "architecture",
-    "complete",
     "complete_batch",
     "complete_texts",
     "load",

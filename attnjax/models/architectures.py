@@ -5,10 +5,7 @@ from attnjax.models.bert import BERT
 from attnjax.models.bloom import BLOOM
 from attnjax.models.gpt2 import GPT2
 from attnjax.models.gpt_neox import GPT_NEOX
-from attnjax.models.llama import LLAMA
-from attnjax.models.mistral import MISTRAL
-from attnjax.models.qwen import QWEN2, QWEN3
-from attnjax.models.smollm3 import SMOLLM3
+from attnjax.models.llama import LLAMA, MISTRAL, QWEN2, QWEN3, SMOLLM3
 from attnjax.models.t5 import T5
 from attnjax.models.transformer import TRANSFORMER
 

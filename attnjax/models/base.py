@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from flax import nnx
 
-from attnjax.modules import EncoderDecoder, TransformerConfig
+from attnjax.modules import Decoder, EncoderDecoder, TransformerConfig
 
 Path = tuple[str | int, ...]
 Json = Mapping[str, Any]
@@ -73,6 +73,18 @@ class Spec:
     bidirectional: bool = False
 
 
+def decoder(spec: Spec, rngs: nnx.Rngs) -> Decoder:
+    """Returns the random model of a spec with one stack."""
+    return Decoder(spec.config, rngs=rngs)
+
+
+def encoder_decoder(spec: Spec, rngs: nnx.Rngs) -> EncoderDecoder:
+    """Returns the random model of a spec with two stacks. Raises ValueError for a spec with one."""
+    if spec.encoder is None:
+        raise ValueError("a model with encoder and decoder needs spec.encoder, got None")
+    return EncoderDecoder(spec.encoder, spec.config, rngs=rngs)
+
+
 class Architecture(NamedTuple):
     """One family of published models: how its config.json and its weights are read and written.
 
@@ -81,7 +93,7 @@ class Architecture(NamedTuple):
       config: returns the spec of a config.json. Raises ValueError for what the modules cannot compute.
       to_json: returns the config.json of a spec. Raises ValueError for a spec that the family cannot express.
       weights: returns the weight map of a spec, in the order of the model.
-      build: returns a model with random parameters.
+      build: returns a model with random parameters; a decoder unless given.
       prefix: first part of most names of tensors; checkpoints of the model without output layer lack it.
       ignored: regular expressions (`re.fullmatch`) of tensors that a checkpoint may hold beside the weight map:
         buffers, and parts that the model does not have.
@@ -98,16 +110,9 @@ class Architecture(NamedTuple):
     config: Callable[[Json], Spec]
     to_json: Callable[[Spec], dict[str, Any]]
     weights: Callable[[Spec], tuple[Weight, ...]]
-    build: Callable[[Spec, nnx.Rngs], nnx.Module]
+    build: Callable[[Spec, nnx.Rngs], nnx.Module] = decoder
     prefix: str = ""
     ignored: tuple[str, ...] = ()
-
-
-def encoder_decoder(spec: Spec, rngs: nnx.Rngs) -> EncoderDecoder:
-    """Returns the random model of a spec with two stacks. Raises ValueError for a spec with one."""
-    if spec.encoder is None:
-        raise ValueError("a model with encoder and decoder needs spec.encoder, got None")
-    return EncoderDecoder(spec.encoder, spec.config, rngs=rngs)
 
 
 def with_fields(spec: Spec, **fields: Any) -> Spec:

@@ -5,6 +5,7 @@ It has two output layers. "masked_lm" predicts tokens; checkpoints of `BertForMa
 `BertModel`.
 """
 
+from types import MappingProxyType
 from typing import Any
 
 import jax.numpy as jnp
@@ -13,15 +14,27 @@ from flax import nnx
 from attnjax.attention import Mask
 from attnjax.models import weight_map
 from attnjax.models.base import Architecture, Json, Path, Spec, Weight
-from attnjax.models.config_json import LAYERS, Reader, checked_json
+from attnjax.models.config_json import COUNT, DEPTH, FLAG, POSITIVE, SHARE, Reader, choice, key, written
+from attnjax.models.rotary_json import LONGEST
 from attnjax.modules import Encoder, TransformerConfig
 from attnjax.modules.block import activate
 from attnjax.modules.parameters import add, kernel, linear, norm, normalize, zeros
 from attnjax.positions import Learned
 from attnjax.typing import Array, ArrayLike, Float, Int
 
-ACTIVATIONS = (("gelu", "gelu"), ("gelu_new", "gelu_tanh"), ("relu", "relu"))
-HEADS = (("BertForMaskedLM", "masked_lm"), ("BertForPreTraining", "masked_lm"), ("BertModel", "pooler"))
+KEYS = (
+    key("vocab", "vocab_size", COUNT),
+    key("model", "hidden_size", COUNT),
+    key("layers", "num_hidden_layers", DEPTH),
+    key("heads", "num_attention_heads", COUNT),
+    key("hidden", "intermediate_size", COUNT),
+    key("activation", "hidden_act", choice(gelu="gelu", gelu_new="gelu_tanh", relu="relu"), "gelu"),
+    key("norm_epsilon", "layer_norm_eps", POSITIVE, 1e-12),
+    key("token_types", "type_vocab_size", COUNT),
+    key("attention_dropout", "attention_probs_dropout_prob", SHARE, 0.1),
+    key("residual_dropout", "hidden_dropout_prob", SHARE, 0.1),
+)
+HEADS = MappingProxyType({"BertForMaskedLM": "masked_lm", "BertForPreTraining": "masked_lm", "BertModel": "pooler"})
 OUTPUT = "cls.predictions.decoder.weight"
 OF_POOLER = ("pooler_fc_size", "pooler_num_attention_heads", "pooler_num_fc_layers", "pooler_size_per_head")
 
@@ -71,29 +84,18 @@ def config(json: Json) -> Spec:
     read.must("position_embedding_type", "absolute")
     read.skip(*OF_POOLER)
     read.must("pooler_type", "first_token_transform")
-    listed = read.value("architectures", default=["BertForMaskedLM"])
-    if not isinstance(listed, list) or len(listed) != 1 or listed[0] not in dict(HEADS):
-        raise ValueError(
-            f"bert: architectures must have one of {', '.join(dict(HEADS))}, config.json has {listed!r:.200}"
-        )
-    head = dict(HEADS)[listed[0]]
-    tied = read.flag("tie_word_embeddings", default=True)
+    listed = read.get(None, "architectures", default=["BertForMaskedLM"])
+    if not isinstance(listed, list) or len(listed) != 1 or listed[0] not in HEADS:
+        raise ValueError(f"bert: architectures must have one of {', '.join(HEADS)}, config.json has {listed!r:.200}")
+    head = HEADS[listed[0]]
+    tied = read.get(FLAG, "tie_word_embeddings", default=True)
     made = TransformerConfig(
-        vocab=read.integer("vocab_size"),
-        model=read.integer("hidden_size"),
-        layers=read.integer("num_hidden_layers", highest=LAYERS),
-        heads=read.integer("num_attention_heads"),
-        hidden=read.integer("intermediate_size"),
-        activation=read.choice("hidden_act", default="gelu", choices=dict(ACTIVATIONS)),
+        **read.fields(KEYS),
         norm_position="post",
-        norm_epsilon=read.number("layer_norm_eps", default=1e-12),
-        encoding=Learned(read.integer("max_position_embeddings")),
+        encoding=Learned(read.get(COUNT, LONGEST)),
         embedding_norm=True,
-        token_types=read.integer("type_vocab_size"),
         tie_embeddings=tied or head == "pooler",  # which has no output matrix that could be one of its own
         output_bias=head == "masked_lm",
-        attention_dropout=read.number("attention_probs_dropout_prob", default=0.1, zero=True),
-        residual_dropout=read.number("hidden_dropout_prob", default=0.1, zero=True),
     )
     read.finish()
     return Spec(made, head=head, bidirectional=True)
@@ -104,22 +106,9 @@ def to_json(spec: Spec) -> dict[str, Any]:
     c = spec.config
     if not isinstance(c.encoding, Learned):
         raise ValueError(f"a config.json of bert has no place for {c.encoding}")
-    json = {
-        "architectures": [{ours: theirs for theirs, ours in reversed(HEADS)}.get(spec.head)],
-        "vocab_size": c.vocab,
-        "hidden_size": c.model,
-        "num_hidden_layers": c.layers,
-        "num_attention_heads": c.heads,
-        "intermediate_size": c.hidden,
-        "hidden_act": {ours: theirs for theirs, ours in reversed(ACTIVATIONS)}.get(c.activation),
-        "layer_norm_eps": c.norm_epsilon,
-        "max_position_embeddings": c.encoding.length,
-        "type_vocab_size": c.token_types,
-        "tie_word_embeddings": c.tie_embeddings,
-        "attention_probs_dropout_prob": c.attention_dropout,
-        "hidden_dropout_prob": c.residual_dropout,
-    }
-    return checked_json("bert", config, spec, json)
+    names = {ours: theirs for theirs, ours in reversed(list(HEADS.items()))}
+    own = {LONGEST: c.encoding.length, "tie_word_embeddings": c.tie_embeddings}
+    return {"architectures": [names.get(spec.head)], **written(c, KEYS), **own}
 
 
 def weights(spec: Spec) -> tuple[Weight, ...]:

@@ -5,10 +5,20 @@ from typing import Any
 
 from attnjax.models import weight_map
 from attnjax.models.base import Architecture, Json, Spec, Weight
-from attnjax.models.config_json import LAYERS, Reader, checked_json
-from attnjax.modules import Decoder, TransformerConfig
+from attnjax.models.config_json import COUNT, DEPTH, FLAG, POSITIVE, SHARE, Reader, key, written
+from attnjax.modules import TransformerConfig
 from attnjax.positions import ALiBi
 
+KEYS = (
+    key("vocab", "vocab_size", COUNT),
+    key("model", "hidden_size", COUNT, ..., "n_embed"),
+    key("layers", "n_layer", DEPTH, ..., "num_hidden_layers"),
+    key("heads", "n_head", COUNT, ..., "num_attention_heads"),
+    key("norm_epsilon", "layer_norm_epsilon", POSITIVE, 1e-5),
+    key("tie_embeddings", "tie_word_embeddings", FLAG, True),
+    key("attention_dropout", "attention_dropout", SHARE, 0.0),
+    key("residual_dropout", "hidden_dropout", SHARE, 0.0),
+)
 OF_TRAINING = (
     *("attention_softmax_in_fp32", "bias_dropout_fusion", "masked_softmax_fusion", "offset_alibi", "seq_length"),
     *("skip_bias_add", "skip_bias_add_qkv", "slow_but_exact"),
@@ -19,44 +29,23 @@ def config(json: Json) -> Spec:
     """Returns the spec of a config.json. Raises ValueError for what the modules cannot compute."""
     read = Reader("bloom", json)
     read.must("apply_residual_connection_post_layernorm", False)
-    D = read.integer("n_embed", "hidden_size")
-    read.must("n_inner", 4 * D)
+    fields = read.fields(KEYS)
+    hidden = 4 * fields["model"]
+    read.must("n_inner", hidden)
     read.skip(*OF_TRAINING)
-    dropout = read.number("hidden_dropout", default=0.0, zero=True)
-    made = TransformerConfig(
-        vocab=read.integer("vocab_size"),
-        model=D,
-        layers=read.integer("n_layer", "num_hidden_layers", highest=LAYERS),
-        heads=read.integer("n_head", "num_attention_heads"),
-        hidden=4 * D,
-        activation="gelu_tanh",
-        norm_epsilon=read.number("layer_norm_epsilon", default=1e-5),
-        encoding=ALiBi(),
-        embedding_norm=True,
-        tie_embeddings=read.flag("tie_word_embeddings", default=True),
-        attention_dropout=read.number("attention_dropout", default=0.0, zero=True),
-        residual_dropout=dropout,
-        embedding_dropout=0.0,
-    )
     read.finish()
-    return Spec(made)
+    fixed: dict[str, Any] = {
+        "activation": "gelu_tanh",
+        "encoding": ALiBi(),
+        "embedding_norm": True,
+        "embedding_dropout": 0.0,
+    }
+    return Spec(TransformerConfig(**fields, hidden=hidden, **fixed))
 
 
 def to_json(spec: Spec) -> dict[str, Any]:
     """Returns the config.json of a spec."""
-    c = spec.config
-    json = {
-        "architectures": ["BloomForCausalLM"],
-        "vocab_size": c.vocab,
-        "hidden_size": c.model,
-        "n_layer": c.layers,
-        "n_head": c.heads,
-        "layer_norm_epsilon": c.norm_epsilon,
-        "tie_word_embeddings": c.tie_embeddings,
-        "attention_dropout": c.attention_dropout,
-        "hidden_dropout": c.residual_dropout,
-    }
-    return checked_json("bloom", config, spec, json)
+    return {"architectures": ["BloomForCausalLM"], **written(spec.config, KEYS)}
 
 
 def weights(spec: Spec) -> tuple[Weight, ...]:
@@ -75,6 +64,5 @@ BLOOM = Architecture(
     config=config,
     to_json=to_json,
     weights=weights,
-    build=lambda spec, rngs: Decoder(spec.config, rngs=rngs),
     prefix="transformer.",
 )

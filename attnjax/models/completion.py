@@ -1,32 +1,31 @@
-"""Completes texts with a published model: greedy or sampled decoding, up to the end tokens that the folder declares.
+"""Continues prompts with a published model: token ids and texts as one batch, and a text in pieces as tokens are made.
 
-`complete` and `complete_batch` take and return token ids, in one compiled program; `text_completion.py` completes texts.
+    for piece in stream(loaded, tokenizer, "Once upon a time", 100):
+        print(piece, end="", flush=True)
+
+Decoding is greedy or draws tokens, and ends at the end tokens that the folder declares. Prompts of any lengths are one batch,
+and each has the result that it has alone. For texts, tokens come from the compiled loop a few at a time; between its calls
+the text so far is decoded, and rows that contain a stop string end.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from attnjax.models.errors import DamagedFile, ModelError
-from attnjax.models.files import inside, read_table, shown
-from attnjax.models.folder import Loaded
+from attnjax.models.files import ModelError, read_table
+from attnjax.models.loading import Loaded
+from attnjax.models.tokens import Tokenizer
 from attnjax.modules import Decoder, EncoderDecoder, generate
-from attnjax.typing import Bool, Int
+from attnjax.modules.generate import Sampling, generate_chunks, sampling
+from attnjax.positions.checks import validate_integer
 
 GENERATION = "generation_config.json"
 SEEDS = 2**32
-
-
-class Inputs(NamedTuple):
-    """Prompts as arguments of `generate`: right-padded, and where they are valid if their lengths differ."""
-
-    prompt: Int[np.ndarray, "B T"]
-    valid: Bool[np.ndarray, "B T"] | None = None
-    source: Int[np.ndarray, "B S"] | None = None
-    source_valid: Bool[np.ndarray, "B S"] | None = None
+CHUNK = 8
+"""Tokens between two looks at the text."""
 
 
 def complete_batch(
@@ -43,10 +42,8 @@ def complete_batch(
 ) -> list[list[int]]:
     """Returns, for each prompt, at most `tokens` token ids that follow it, without the end token, from one compiled program.
 
-    A decoder continues the prompts; an encoder-decoder takes them as its sources. They may differ in length.
-
     Args:
-      loaded: a decoder or an encoder-decoder.
+      loaded: a decoder, which continues the prompts, or an encoder-decoder, whose sources they are.
       prompts: token ids.
       tokens: the largest number of tokens to generate.
       temperature, top_k, top_p, min_p: as in `attnjax.modules.generate`.
@@ -64,54 +61,225 @@ def complete_batch(
       >>> spec = MODELS["gpt2"].config(sizes)
       >>> loaded = Loaded(MODELS["gpt2"].build(spec, nnx.Rngs(0)), spec, MODELS["gpt2"])
       >>> both = complete_batch(loaded, [[3, 1, 4], [5]], 4)
-      >>> both == [complete(loaded, [3, 1, 4], 4), complete(loaded, [5], 4)]
+      >>> both == complete_batch(loaded, [[3, 1, 4]], 4) + complete_batch(loaded, [[5]], 4)
       True
     """
-    given = inputs(loaded, prompts)
     ends = [*stop_tokens(loaded), *stop]
-    rule: dict[str, Any] = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p}
-    found = generate(
-        loaded.model,
-        given.prompt,
-        tokens,
-        valid=given.valid,
-        source=given.source,
-        source_valid=given.source_valid,
-        **rule,
-        stop=ends,
-        key=row_keys(seed, len(prompts)),
-    )
-    return [until(row, ends) for row in np.asarray(found).tolist()]
+    rule: dict[str, Any] = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p, "stop": ends}
+    found = generate(loaded.model, steps=tokens, key=_keys(seed, len(prompts)), **_inputs(loaded, prompts), **rule)
+    return [_until(row, ends) for row in np.asarray(found).tolist()]
 
 
-def complete(
+def complete_texts(
     loaded: Loaded,
-    prompt: Sequence[int],
+    tokenizer: Tokenizer,
+    prompts: str | Sequence[str],
     tokens: int,
     *,
+    stop_strings: str | Sequence[str] = (),
     temperature: float = 0.0,
     top_k: int | None = None,
     top_p: float | None = None,
     min_p: float | None = None,
-    stop: Sequence[int] = (),
     seed: int = 0,
-) -> list[int]:
-    """Returns what `complete_batch` does for a prompt alone; it says what the arguments are, and what it raises.
+) -> list[str]:
+    """Returns the text that follows each prompt; a string is one prompt.
 
-    Example:
-      >>> from attnjax.models import MODELS
-      >>> from flax import nnx
-      >>> spec = MODELS["gpt2"].config({"vocab_size": 11, "n_embd": 8, "n_layer": 1, "n_head": 2, "n_positions": 16})
-      >>> loaded = Loaded(MODELS["gpt2"].build(spec, nnx.Rngs(0)), spec, MODELS["gpt2"])
-      >>> len(complete(loaded, [3, 1, 4], 5))
-      5
+    Args and Raises are those of `stream`. Prompt i draws with seed + i, as in `complete_batch`.
+
+    Example, for a folder with weights (skipped as a test, which has none):
+      >>> loaded, tokenizer = load("models/gpt2"), load_tokenizer("models/gpt2")  # doctest: +SKIP
+      >>> complete_texts(loaded, tokenizer, ["The cat", "Once upon"], 4)  # doctest: +SKIP
+      [' sat on the mat', ' a time there was']
     """
-    rule: dict[str, Any] = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p}
-    return complete_batch(loaded, [prompt], tokens, **rule, stop=stop, seed=seed)[0]
+    numbers: dict[str, Any] = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p}
+    rule = sampling(loaded.spec.config.vocab, **numbers, stop=stop_tokens(loaded))
+    rows = start(loaded, tokenizer, prompts, stop_strings)
+    for _ in pieces(loaded, rows, tokens, rule, seed):
+        pass
+    return [row.text for row in rows]
 
 
-def inputs(loaded: Loaded, prompts: Sequence[Sequence[int]]) -> Inputs:
-    """Returns prompts as arrays: the beginning of the target, or the source of an encoder-decoder.
+def stream(
+    loaded: Loaded,
+    tokenizer: Tokenizer,
+    prompt: str,
+    tokens: int,
+    *,
+    stop_strings: str | Sequence[str] = (),
+    temperature: float = 0.0,
+    top_k: int | None = None,
+    top_p: float | None = None,
+    min_p: float | None = None,
+    seed: int = 0,
+    chunk: int = CHUNK,
+) -> Iterator[str]:
+    """Yields the text that follows a prompt in pieces, `chunk` tokens or fewer at a time.
+
+    A piece never ends within a character: bytes of an unfinished one wait for the rest. What may be the beginning of a stop
+    string waits as well. The pieces together are the text of `complete_texts`.
+
+    Args:
+      loaded, tokenizer: as from `load` and `load_tokenizer`.
+      prompt: what a decoder continues, or an encoder-decoder reads.
+      tokens: the largest number of tokens to generate.
+      stop_strings: the text ends before the first of them, also where it begins or ends within a token. A stop string that
+        begins in the prompt does not count.
+      temperature, top_k, top_p, min_p, seed: as in `complete_batch`.
+      chunk: the largest number of tokens between pieces. All chunks share one compiled program.
+
+    Raises:
+      ValueError: as `complete_batch`, and for a stop string that is empty. Errors come with the first piece.
+
+    Example, for a folder with weights (skipped as a test, which has none):
+      >>> loaded, tokenizer = load("models/gpt2"), load_tokenizer("models/gpt2")  # doctest: +SKIP
+      >>> "".join(stream(loaded, tokenizer, "The cat", 8, stop_strings=["."]))  # doctest: +SKIP
+      ' sat on the mat'
+    """
+    numbers: dict[str, Any] = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p}
+    rule = sampling(loaded.spec.config.vocab, **numbers, stop=stop_tokens(loaded))
+    (row,) = start(loaded, tokenizer, prompt, stop_strings)
+    for (piece,) in pieces(loaded, [row], tokens, rule, seed, chunk):
+        if piece:
+            yield piece
+
+
+class Continuation:
+    """A text behind a prompt. It has no arrays, and is changed by `add` and `finish` alone.
+
+    The text is decoded with the tokens of the prompt before it, because some tokenizers decode the first token differently
+    (without the space before it). Its settled part, which no later token can change, grows only.
+
+    Args:
+      tokenizer: decodes tokens.
+      prompt: token ids.
+      stops: the text ends before the first of these strings, as soon as a token completes one.
+      target: whether the text continues the prompt; that of an encoder-decoder does not.
+
+    Attributes:
+      prompt, tokens: the ids of the prompt, and of what follows, without an end token. With a stop string, the last token is
+        the one that completed it.
+      begin: the text of the prompt.
+      text: what has been passed on so far.
+      ended: whether it ended at a stop string or an end token.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, prompt: Sequence[int], stops: Sequence[str] = (), target: bool = True):
+        self.prompt = list(prompt)
+        self.tokens: list[int] = []
+        self.text, self.ended = "", False
+        self._tokenizer, self._stops = tokenizer, tuple(stops)
+        self._context = self.prompt if target else []
+        self.begin = tokenizer.settled(self._context)
+        self._finished = False
+
+    def add(self, tokens: Sequence[int], *, last: bool = False) -> str:
+        """Returns what the tokens add to the settled text; `last` says that an end token followed them."""
+        if self._finished:
+            return ""
+        before = len(self.tokens)
+        self.tokens += tokens
+        text = self._settled()
+        if self._find(text) is not None:
+            self._cut(before)
+        self.ended = self.ended or last
+        return self.finish() if self.ended else self._pass(self._waiting(text))
+
+    def finish(self) -> str:
+        """Returns what has not been passed on, when no more tokens come."""
+        if self._finished:
+            return ""
+        self._finished = True
+        text = self._after(self._tokenizer.decode([*self._context, *self.tokens]))
+        return self._pass(text[: self._find(text)])
+
+    def _cut(self, before: int) -> None:
+        """Drops the tokens behind that which completed a stop string."""
+        for count in range(before + 1, len(self.tokens) + 1):
+            if self._find(self._settled(count)) is not None:
+                self.tokens, self.ended = self.tokens[:count], True
+                return
+
+    def _settled(self, count: int | None = None) -> str:
+        return self._after(self._tokenizer.settled([*self._context, *self.tokens[:count]]))
+
+    def _after(self, text: str) -> str:
+        """Returns a text without that of the prompt, with which it begins."""
+        if not text.startswith(self.begin):
+            raise ModelError("the tokenizer writes the prompt differently when tokens follow: use token ids instead")
+        return text[len(self.begin) :]
+
+    def _find(self, text: str) -> int | None:
+        """Returns where the first stop string begins, None where there is none."""
+        return min((at for at in map(text.find, self._stops) if at >= 0), default=None)
+
+    def _waiting(self, text: str) -> str:
+        """Returns a text without its end where a stop string may have begun there."""
+        sizes = (size for stop in self._stops for size in range(len(stop) - 1, 0, -1) if text.endswith(stop[:size]))
+        return text[: len(text) - max(sizes, default=0)]
+
+    def _pass(self, text: str) -> str:
+        """Returns what a text has more than what was passed on, and passes it on."""
+        if not text.startswith(self.text):
+            raise ModelError("the tokenizer changes text that was settled when tokens follow: use token ids instead")
+        piece, self.text = text[len(self.text) :], text
+        return piece
+
+
+def start(
+    loaded: Loaded, tokenizer: Tokenizer, prompts: str | Sequence[str], stop_strings: str | Sequence[str] = ()
+) -> list[Continuation]:
+    """Returns a text that has not grown yet for each prompt."""
+    prompts, stops = ([one] if isinstance(one, str) else list(one) for one in (prompts, stop_strings))
+    for one in stops:
+        if not isinstance(one, str) or not one:
+            raise ModelError(f"a stop string must be a text with at least one character, got {one!r}")
+    target = isinstance(loaded.model, Decoder)
+    return [Continuation(tokenizer, tokenizer.encode(one, continued=target), stops, target) for one in prompts]
+
+
+def pieces(
+    loaded: Loaded, rows: Sequence[Continuation], tokens: int, rule: Sampling, seed: int, chunk: int = CHUNK
+) -> Iterator[list[str]]:
+    """Yields what each row has got more, after every chunk of tokens; the rows grow meanwhile."""
+    validate_integer("stream", tokens=tokens, chunk=chunk)
+    ends = np.asarray(rule.stops).tolist()
+    parts = generate_chunks(
+        loaded.model,
+        steps=tokens,
+        rule=rule,
+        size=chunk,
+        ended=lambda: [row.ended for row in rows],
+        key=_keys(seed, len(rows)),
+        **_inputs(loaded, [row.prompt for row in rows]),
+    )
+    for part in parts:
+        found = [_until(new, ends, len(row.tokens)) for row, new in zip(rows, part.tolist(), strict=True)]
+        yield [row.add(new, last=len(new) < part.shape[1]) for row, new in zip(rows, found, strict=True)]
+    yield [row.finish() for row in rows]
+
+
+def stop_tokens(loaded: Loaded) -> list[int]:
+    """Returns the end tokens that generation_config.json declares, else config.json; none where neither does."""
+    value = _declared("eos_token_id", _generation(loaded), loaded.json)
+    values = value if isinstance(value, list) else [] if value is None else [value]
+    if not all(type(one) is int and one >= 0 for one in values):
+        raise ModelError(f"eos_token_id must be a token or a list of tokens, got {value!r:.100}")
+    return [one for one in values if one < loaded.spec.config.vocab]
+
+
+def _declared(name: str, *tables: Mapping[str, Any]) -> Any:
+    return next((table[name] for table in tables if table.get(name) is not None), None)
+
+
+def _generation(loaded: Loaded) -> Mapping[str, Any]:
+    if loaded.folder is None or not (loaded.folder / GENERATION).exists():
+        return {}
+    return read_table(loaded.folder, GENERATION)
+
+
+def _inputs(loaded: Loaded, prompts: Sequence[Sequence[int]]) -> dict[str, Any]:
+    """Returns prompts as arguments of `generate`: the beginning of the target, or the source of an encoder-decoder.
 
     Raises:
       ModelError: an encoder, no prompts, an empty one, or tokens outside the vocabulary.
@@ -119,34 +287,38 @@ def inputs(loaded: Loaded, prompts: Sequence[Sequence[int]]) -> Inputs:
     model = loaded.model
     if not isinstance(model, Decoder | EncoderDecoder):
         raise ModelError(f"a {loaded.architecture.model_type} reads text and does not go on with it")
+    tokens, valid = _padded(prompts, model.config.vocab)
+    if isinstance(model, Decoder):
+        return {"prompt": tokens, "valid": valid}
+    first = _declared("decoder_start_token_id", loaded.json, _generation(loaded))
+    if type(first) is not int:
+        raise ModelError(f"config.json must say decoder_start_token_id, a token, got {first!r:.100}")
+    return {"prompt": _padded([[first]] * len(prompts), model.config.vocab)[0], "source": tokens, "source_valid": valid}
+
+
+def _padded(prompts: Sequence[Sequence[int]], vocab: int) -> tuple[np.ndarray, np.ndarray | None]:
+    """Returns tokens [B, T] with zeros behind the shorter prompts, and where they are no padding, None if there is none."""
     if len(prompts) == 0:
         raise ModelError("there must be at least one prompt, got none")
     for number, prompt in enumerate(prompts, 1):
         if len(prompt) == 0:
             raise ModelError("the prompt has no tokens" if len(prompts) == 1 else f"prompt {number} has no tokens")
-    tokens, valid = _batch(prompts, model.config.vocab)
-    if isinstance(model, Decoder):
-        return Inputs(tokens, valid)
-    first, _ = _batch([[_first(loaded)]] * len(prompts), model.config.vocab)
-    return Inputs(first, None, tokens, valid)
+        for token in prompt:
+            if not 0 <= token < vocab:
+                raise ModelError(f"token {token!r:.100} is not in the model's vocabulary, 0..{vocab - 1}")
+    lengths = np.array([len(prompt) for prompt in prompts])
+    valid = np.arange(lengths.max()) < lengths[:, None]
+    tokens = np.zeros(valid.shape, np.int32)
+    tokens[valid] = np.concatenate([np.asarray(prompt, np.int32) for prompt in prompts])
+    return tokens, None if valid.all() else valid
 
 
-def row_keys(seed: int, rows: int) -> jax.Array:
+def _keys(seed: int, rows: int) -> jax.Array | None:
     """Returns a key for each row, of the seeds seed, seed + 1, ... modulo 2^32."""
-    return jnp.stack([jax.random.key((seed + row) % SEEDS) for row in range(rows)])
+    return jnp.stack([jax.random.key((seed + row) % SEEDS) for row in range(rows)]) if rows else None
 
 
-def stop_tokens(loaded: Loaded) -> list[int]:
-    """Returns the end tokens that generation_config.json declares, else config.json; none where neither does."""
-    found = [table.get("eos_token_id") for table in (_generation(loaded), loaded.json)]
-    value = next((value for value in found if value is not None), [])
-    values = value if isinstance(value, list) else [value]
-    if not all(type(one) is int and one >= 0 for one in values):
-        raise DamagedFile(f"eos_token_id must be a token or a list of tokens, got {shown(value)}")
-    return [one for one in values if one < loaded.spec.config.vocab]
-
-
-def until(tokens: Sequence[int], stops: Sequence[int], before: int = 0) -> list[int]:
+def _until(tokens: Sequence[int], stops: Sequence[int], before: int = 0) -> list[int]:
     """Returns the tokens before the first end token.
 
     Raises:
@@ -158,30 +330,3 @@ def until(tokens: Sequence[int], stops: Sequence[int], before: int = 0) -> list[
             f"logits are NaN after {before + found.index(-1)} tokens; a wider dtype, such as float32, may help"
         )
     return found
-
-
-def _generation(loaded: Loaded) -> Mapping[str, Any]:
-    if loaded.folder is None or not (loaded.folder / GENERATION).exists():
-        return {}
-    return read_table(inside(loaded.folder, GENERATION))
-
-
-def _first(loaded: Loaded) -> int:
-    """Returns the first token of the target of an encoder-decoder."""
-    found = [table.get("decoder_start_token_id") for table in (loaded.json, _generation(loaded))]
-    value = next((value for value in found if value is not None), None)
-    if type(value) is not int:
-        raise DamagedFile(f"config.json must say decoder_start_token_id, a token, got {shown(value)}")
-    return value
-
-
-def _batch(prompts: Sequence[Sequence[int]], vocab: int) -> tuple[np.ndarray, np.ndarray | None]:
-    """Returns tokens with zeros behind the shorter prompts, and where they are no padding, None if there is none."""
-    wrong = next((token for prompt in prompts for token in prompt if not 0 <= token < vocab), None)
-    if wrong is not None:
-        raise ModelError(f"token {shown(wrong)} is not in the model's vocabulary, 0..{vocab - 1}")
-    lengths = np.array([len(prompt) for prompt in prompts])
-    valid = np.arange(lengths.max()) < lengths[:, None]
-    tokens = np.zeros(valid.shape, np.int32)
-    tokens[valid] = np.concatenate([np.asarray(prompt, np.int32) for prompt in prompts])
-    return tokens, None if valid.all() else valid

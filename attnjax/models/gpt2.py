@@ -4,20 +4,28 @@ from typing import Any
 
 from attnjax.models import weight_map
 from attnjax.models.base import Architecture, Json, Path, Spec, Weight
-from attnjax.models.config_json import LAYERS, Reader, checked_json
-from attnjax.modules import Decoder, TransformerConfig
+from attnjax.models.config_json import COUNT, DEPTH, FLAG, POSITIVE, SHARE, Reader, choice, key, written
+from attnjax.modules import TransformerConfig
 from attnjax.positions import Learned
 
-ACTIVATIONS = (("gelu_new", "gelu_tanh"), ("gelu_pytorch_tanh", "gelu_tanh"), ("gelu", "gelu"), ("relu", "relu"))
-OF_A_HEAD = (
-    "summary_activation",
-    "summary_first_dropout",
-    "summary_proj_to_labels",
-    "summary_type",
-    "summary_use_proj",
+ACTIVATIONS = choice(gelu_new="gelu_tanh", gelu_pytorch_tanh="gelu_tanh", gelu="gelu", relu="relu")
+KEYS = (
+    key("vocab", "vocab_size", COUNT),
+    key("model", "n_embd", COUNT, ..., "hidden_size"),
+    key("layers", "n_layer", DEPTH, ..., "num_hidden_layers"),
+    key("heads", "n_head", COUNT, ..., "num_attention_heads"),
+    key("activation", "activation_function", ACTIVATIONS, "gelu_tanh"),
+    key("norm_epsilon", "layer_norm_epsilon", POSITIVE, 1e-5),
+    key("tie_embeddings", "tie_word_embeddings", FLAG, True),
+    key("attention_dropout", "attn_pdrop", SHARE, 0.1),
+    key("residual_dropout", "resid_pdrop", SHARE, 0.1),
+    key("embedding_dropout", "embd_pdrop", SHARE, 0.1),
 )
-OF_GPT = ("n_special", "predict_special_tokens")
-"""Keys of the GPT of 2018, which released configs still have."""
+UNUSED = (
+    *("summary_activation", "summary_first_dropout", "summary_proj_to_labels", "summary_type", "summary_use_proj"),
+    *("n_ctx", "reorder_and_upcast_attn", "n_special", "predict_special_tokens"),
+)
+"""Keys of a classifier, and of the GPT of 2018, which released configs still have."""
 
 
 def config(json: Json) -> Spec:
@@ -25,24 +33,12 @@ def config(json: Json) -> Spec:
     read = Reader("gpt2", json)
     read.must("scale_attn_weights", True)
     read.must("scale_attn_by_inverse_layer_idx", False)
-    read.skip("n_ctx", "reorder_and_upcast_attn", *OF_A_HEAD, *OF_GPT)
-    D = read.integer("n_embd", "hidden_size")
-    made = TransformerConfig(
-        vocab=read.integer("vocab_size"),
-        model=D,
-        layers=read.integer("n_layer", "num_hidden_layers", highest=LAYERS),
-        heads=read.integer("n_head", "num_attention_heads"),
-        hidden=read.integer("n_inner", default=4 * D),
-        activation=read.choice("activation_function", default="gelu_new", choices=dict(ACTIVATIONS)),
-        norm_epsilon=read.number("layer_norm_epsilon", default=1e-5),
-        encoding=Learned(read.integer("n_positions", "max_position_embeddings")),
-        tie_embeddings=read.flag("tie_word_embeddings", default=True),
-        attention_dropout=read.number("attn_pdrop", default=0.1, zero=True),
-        residual_dropout=read.number("resid_pdrop", default=0.1, zero=True),
-        embedding_dropout=read.number("embd_pdrop", default=0.1, zero=True),
-    )
+    read.skip(*UNUSED)
+    fields = read.fields(KEYS)
+    hidden = read.get(COUNT, "n_inner", default=4 * fields["model"])
+    encoding = Learned(read.get(COUNT, "n_positions", "max_position_embeddings"))
     read.finish()
-    return Spec(made)
+    return Spec(TransformerConfig(**fields, hidden=hidden, encoding=encoding))
 
 
 def to_json(spec: Spec) -> dict[str, Any]:
@@ -50,22 +46,8 @@ def to_json(spec: Spec) -> dict[str, Any]:
     c = spec.config
     if not isinstance(c.encoding, Learned):
         raise ValueError(f"a config.json of gpt2 has no place for {c.encoding}")
-    json = {
-        "architectures": ["GPT2LMHeadModel"],
-        "vocab_size": c.vocab,
-        "n_embd": c.model,
-        "n_layer": c.layers,
-        "n_head": c.heads,
-        "n_inner": c.hidden,
-        "activation_function": {ours: theirs for theirs, ours in reversed(ACTIVATIONS)}.get(c.activation),
-        "layer_norm_epsilon": c.norm_epsilon,
-        "n_positions": c.encoding.length,
-        "tie_word_embeddings": c.tie_embeddings,
-        "attn_pdrop": c.attention_dropout,
-        "resid_pdrop": c.residual_dropout,
-        "embd_pdrop": c.input_dropout,
-    }
-    return checked_json("gpt2", config, spec, json)
+    own = {"n_inner": c.hidden, "n_positions": c.encoding.length, "embd_pdrop": c.input_dropout}
+    return {"architectures": ["GPT2LMHeadModel"], **written(c, KEYS), **own}
 
 
 def weights(spec: Spec) -> tuple[Weight, ...]:
@@ -102,7 +84,6 @@ GPT2 = Architecture(
     config=config,
     to_json=to_json,
     weights=weights,
-    build=lambda spec, rngs: Decoder(spec.config, rngs=rngs),
     prefix="transformer.",
     ignored=(r"transformer\.h\.\d+\.attn\.(bias|masked_bias)",),
 )

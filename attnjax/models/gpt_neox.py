@@ -9,36 +9,35 @@ from typing import Any
 
 from attnjax.models import weight_map
 from attnjax.models.base import Architecture, Json, Spec, Weight
-from attnjax.models.config_json import LAYERS, Reader, checked_json
-from attnjax.models.rotary_json import read_rope, rope_json, trained_length
-from attnjax.modules import Decoder, TransformerConfig
+from attnjax.models.config_json import COUNT, DEPTH, FLAG, POSITIVE, SHARE, Reader, choice, key, written
+from attnjax.models.rotary_json import LONGEST, read_rope, rope_json, trained_length
+from attnjax.modules import TransformerConfig
 from attnjax.positions import RoPE
 
-ACTIVATIONS = (("gelu", "gelu"), ("gelu_new", "gelu_tanh"), ("gelu_fast", "gelu_tanh"), ("relu", "relu"))
-
+ACTIVATIONS = choice(gelu="gelu", gelu_new="gelu_tanh", gelu_fast="gelu_tanh", relu="relu")
+KEYS = (
+    key("vocab", "vocab_size", COUNT),
+    key("model", "hidden_size", COUNT),
+    key("layers", "num_hidden_layers", DEPTH),
+    key("heads", "num_attention_heads", COUNT),
+    key("hidden", "intermediate_size", COUNT),
+    key("activation", "hidden_act", ACTIVATIONS, "gelu"),
+    key("norm_epsilon", "layer_norm_eps", POSITIVE, 1e-5),
+    key("parallel", "use_parallel_residual", FLAG, True),
+    key("bias", "attention_bias", FLAG, True),
+    key("tie_embeddings", "tie_word_embeddings", FLAG, False),
+    key("attention_dropout", "attention_dropout", SHARE, 0.0),
+    key("residual_dropout", "hidden_dropout", SHARE, 0.0),
+)
 OUTPUT = ("embed_out.weight", "lm_head.weight")
 
 
 def config(json: Json) -> Spec:
     """Returns the spec of a config.json. Raises ValueError for what the modules cannot compute."""
     read = Reader("gpt_neox", json)
-    trained = read.integer("max_position_embeddings", default=None)
-    made = TransformerConfig(
-        vocab=read.integer("vocab_size"),
-        model=read.integer("hidden_size"),
-        layers=read.integer("num_hidden_layers", highest=LAYERS),
-        heads=read.integer("num_attention_heads"),
-        hidden=read.integer("intermediate_size"),
-        activation=read.choice("hidden_act", default="gelu", choices=dict(ACTIVATIONS)),
-        norm_epsilon=read.number("layer_norm_eps", default=1e-5),
-        parallel=read.flag("use_parallel_residual", default=True),
-        encoding=read_rope(read, trained, theta="rotary_emb_base", share="rotary_pct", part=0.25),
-        bias=read.flag("attention_bias", default=True),
-        feed_forward_bias=True,
-        tie_embeddings=read.flag("tie_word_embeddings", default=False),
-        attention_dropout=read.number("attention_dropout", default=0.0, zero=True),
-        residual_dropout=read.number("hidden_dropout", default=0.0, zero=True),
-    )
+    trained = read.get(COUNT, LONGEST, default=None)
+    rope = read_rope(read, trained, theta="rotary_emb_base", share="rotary_pct", part=0.25)
+    made = TransformerConfig(**read.fields(KEYS), feed_forward_bias=True, encoding=rope)
     read.skip("attention_probs_dropout_prob", "hidden_dropout_prob")  # of GPT-NeoX-20B; the library reads neither
     _check_width(made)
     read.finish()
@@ -50,26 +49,14 @@ def to_json(spec: Spec) -> dict[str, Any]:
     c, encoding = spec.config, spec.config.encodings[0]
     trained = trained_length(encoding)
     turning = rope_json(encoding, trained)
-    json = {
+    return {
         "architectures": ["GPTNeoXForCausalLM"],
-        "vocab_size": c.vocab,
-        "hidden_size": c.model,
-        "num_hidden_layers": c.layers,
-        "num_attention_heads": c.heads,
-        "intermediate_size": c.hidden,
-        "hidden_act": {ours: theirs for theirs, ours in reversed(ACTIVATIONS)}.get(c.activation),
-        "layer_norm_eps": c.norm_epsilon,
-        "max_position_embeddings": trained,
-        "use_parallel_residual": c.parallel,
+        **written(c, KEYS),
+        LONGEST: trained,
         "rotary_emb_base": turning.pop("rope_theta"),
         "rotary_pct": getattr(encoding, "fraction", None),
         **turning,
-        "attention_bias": c.bias,
-        "tie_word_embeddings": c.tie_embeddings,
-        "attention_dropout": c.attention_dropout,
-        "hidden_dropout": c.residual_dropout,
     }
-    return checked_json("gpt_neox", config, spec, json)
 
 
 def weights(spec: Spec) -> tuple[Weight, ...]:
@@ -92,7 +79,6 @@ GPT_NEOX = Architecture(
     config=config,
     to_json=to_json,
     weights=weights,
-    build=lambda spec, rngs: Decoder(spec.config, rngs=rngs),
     prefix="gpt_neox.",
     ignored=(
         r"gpt_neox\.layers\.\d+\.attention\.(bias|masked_bias|rotary_emb\.inv_freq)",

@@ -1,16 +1,20 @@
-"""Matches the tensors of a checkpoint with a weight map, and reports all mismatches in one error."""
+"""Matches the tensors of a checkpoint with a weight map, and reports all mismatches in one error.
+
+A tensor that a checkpoint holds twice must be the same both times. If config.json ties the embeddings and the files hold
+another output matrix, the model would load, and nothing but its logits would tell.
+"""
 
 import collections
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from attnjax.models.base import Architecture, Weight
-from attnjax.models.errors import WrongWeights
-from attnjax.models.safetensors_files import Entry, some
+import numpy as np
 
-FLOATS = ("float64", "float32", "float16", "bfloat16")
-"""Dtypes that parameters may have; others belong to quantised weights."""
+from attnjax.models.base import Architecture, Weight
+from attnjax.models.files import ModelError, some
+from attnjax.models.tensors import FLOATS, Entry
+
 MOST = 100
 """How many names an error lists for each kind of mismatch."""
 
@@ -45,7 +49,7 @@ def match(
       architecture: names the prefix and the tensors that are ignored.
 
     Raises:
-      WrongWeights: names all tensors that are missing, left over, or of a wrong shape or dtype.
+      ModelError: names all tensors that are missing, left over, or of a wrong shape or dtype.
     """
     prefix = architecture.prefix
     found = {rows[0].names: _first(entries, rows[0].names, prefix) for rows in groups((*table, *published))}
@@ -62,12 +66,27 @@ def match(
         "missing": [names[0] for names, name in found.items() if name is None],
         "left over": [name for name in entries if name not in used and not _is_ignored(name, ignored, prefix)],
         "wrong shape": [_shapes(one) for one in tensors if one.entry.shape != one.weights[0].shape],
-        "wrong type": [_type(one) for one in tensors if one.entry.dtype.name not in FLOATS],
+        "wrong type": [_type(one) for one in tensors if one.entry.dtype not in FLOATS.values()],
     }
     if any(problems.values()):
         text = "; ".join(f"{what}: {some(names, MOST)}" for what, names in problems.items() if names)
-        raise WrongWeights(f"the weights are not those of the {architecture.model_type} in config.json. {text}")
+        raise ModelError(f"the weights are not those of the {architecture.model_type} in config.json. {text}")
     return tensors
+
+
+def check_tied_weights(tensors: Iterable[Tensor], entries: Mapping[str, Entry]) -> None:
+    """Raises ModelError, naming all of them, for copies that differ from their tensor."""
+    different = [
+        f"{copy} and {tensor.name}"
+        for tensor in tensors
+        for copy in tensor.copies
+        if not np.array_equal(tensor.entry.read(), entries[copy].read())
+    ]
+    if different:
+        raise ModelError(
+            f"the files hold {', '.join(different)}, which must be equal by config.json and are not. "
+            "If the model has an output matrix of its own, write tie_word_embeddings=false"
+        )
 
 
 def candidates(names: tuple[str, ...], prefix: str) -> Iterator[str]:
@@ -95,4 +114,4 @@ def _shapes(tensor: Tensor) -> str:
 
 
 def _type(tensor: Tensor) -> str:
-    return f"{tensor.name} is {tensor.entry.dtype.name} (quantised weights are not read)"
+    return f"{tensor.name} is {tensor.entry.dtype} (quantised weights are not read)"

@@ -11,8 +11,17 @@ import math
 from typing import Any
 
 from attnjax.models.base import Json
-from attnjax.models.config_json import Reader
-from attnjax.positions import DynamicNTK, Llama3, LongRoPE, PositionEncoding, PositionInterpolation, RoPE, YaRN
+from attnjax.models.config_json import COUNT, FLAG, NUMBERS, POSITIVE, TABLE, Reader, choice
+from attnjax.positions import (
+    DualChunk,
+    DynamicNTK,
+    Llama3,
+    LongRoPE,
+    PositionEncoding,
+    PositionInterpolation,
+    RoPE,
+    YaRN,
+)
 from attnjax.positions.scaling import Scaling
 
 ORIGINAL = "original_max_position_embeddings"
@@ -46,12 +55,12 @@ def read_rope(
     Raises:
       ValueError: an unknown kind of scaling, or a value out of range.
     """
-    table: Json = read.table("rope_parameters", "rope_scaling")
+    table: Json = read.get(TABLE, "rope_parameters", "rope_scaling", default={})
     inner = Reader(f"{read.owner}: rope_scaling", table)
-    kind = inner.choice("rope_type", "type", default="default", choices={kind: kind for kind in KINDS})
+    kind = inner.get(choice(**{kind: kind for kind in KINDS}), "rope_type", "type", default="default")
     base = _agreed(read, theta, inner, "rope_theta", otherwise)
     fraction = _agreed(read, share, inner, "partial_rotary_factor", part)
-    outer = read.integer(ORIGINAL, default=None)
+    outer = read.get(COUNT, ORIGINAL, default=None)
     scaling = _scaling(kind, inner, trained, outer)
     inner.finish()
     return RoPE(theta=base, fraction=fraction, scaling=scaling)
@@ -59,21 +68,21 @@ def read_rope(
 
 def rope_json(encoding: PositionEncoding, trained: int) -> dict[str, Any]:
     """Returns the keys `rope_theta` and, for a scaled RoPE, `rope_scaling`. Raises ValueError for other encodings."""
-    if not isinstance(encoding, RoPE):
+    if not isinstance(encoding, RoPE | DualChunk):
         raise ValueError(f"a config.json of this family has no place for {encoding}")
     return {"rope_theta": encoding.theta, **_scaling_json(encoding.scaling, trained)}
 
 
 def trained_length(encoding: PositionEncoding) -> int:
     """Returns the `max_position_embeddings` to write: the length that the scaling needs, else `TRAINED`."""
-    scaling = encoding.scaling if isinstance(encoding, RoPE) else None
+    scaling = getattr(encoding, "scaling", None)
     return scaling.original_length if isinstance(scaling, DynamicNTK) else TRAINED
 
 
 def _agreed(read: Reader, name: str, inner: Reader, inner_name: str, default: float) -> float:
     """Returns a number given beside the table of the scaling or inside it. Raises ValueError if both differ."""
-    outside = read.number(*dict.fromkeys((name, inner_name)), default=None)
-    inside = inner.number(inner_name, default=None)
+    outside = read.get(POSITIVE, *dict.fromkeys((name, inner_name)), default=None)
+    inside = inner.get(POSITIVE, inner_name, default=None)
     if outside is not None and inside is not None and outside != inside:
         raise ValueError(f"{read.owner}: {name} is {outside}, but {inside} in rope_parameters")
     return next((value for value in (outside, inside) if value is not None), default)
@@ -84,36 +93,36 @@ def _scaling(kind: str, inner: Reader, trained: int | None, outer: int | None) -
         return None
     if kind == "linear":
         inner.skip(ORIGINAL)
-        return PositionInterpolation(inner.number("factor"))
+        return PositionInterpolation(inner.get(POSITIVE, "factor"))
     known = (length for length in (outer, trained) if length is not None)
-    original = inner.integer(ORIGINAL, default=next(known, ...))
+    original = inner.get(COUNT, ORIGINAL, default=next(known, ...))
     if kind == "longrope":
         return _longrope(inner, trained, original)
-    factor = inner.number("factor")
+    factor = inner.get(POSITIVE, "factor")
     if kind == "dynamic":
         if original != trained:
             raise ValueError(f"{inner.owner}: {ORIGINAL} must be max_position_embeddings={trained}, got {original}")
         return DynamicNTK(factor, original)
     if kind == "llama3":
-        return Llama3(factor, original, inner.number("low_freq_factor"), inner.number("high_freq_factor"))
-    truncate = inner.flag("truncate", default=True)
-    fast, slow = inner.number("beta_fast", default=32.0), inner.number("beta_slow", default=1.0)
+        return Llama3(factor, original, inner.get(POSITIVE, "low_freq_factor"), inner.get(POSITIVE, "high_freq_factor"))
+    truncate = inner.get(FLAG, "truncate", default=True)
+    fast, slow = inner.get(POSITIVE, "beta_fast", default=32.0), inner.get(POSITIVE, "beta_slow", default=1.0)
     return YaRN(factor, original, fast, slow, _attention_factor(inner, factor), truncate)
 
 
 def _attention_factor(inner: Reader, factor: float) -> float | None:
     """Returns the attention factor of YaRN, which some releases give as a ratio of `mscale` and `mscale_all_dim`."""
-    given = inner.number("attention_factor", default=None)
-    above, below = inner.number("mscale", default=None), inner.number("mscale_all_dim", default=None)
+    given = inner.get(POSITIVE, "attention_factor", default=None)
+    above, below = inner.get(POSITIVE, "mscale", default=None), inner.get(POSITIVE, "mscale_all_dim", default=None)
     if given is not None or above is None or below is None:
         return given
     return (0.1 * above * math.log(factor) + 1) / (0.1 * below * math.log(factor) + 1)
 
 
 def _longrope(inner: Reader, trained: int | None, original: int) -> LongRoPE:
-    factor = inner.number("factor", default=... if trained is None else trained / original)
-    given = inner.number("attention_factor", default=None)
-    short, long = inner.numbers("short_factor"), inner.numbers("long_factor")
+    factor = inner.get(POSITIVE, "factor", default=... if trained is None else trained / original)
+    given = inner.get(POSITIVE, "attention_factor", default=None)
+    short, long = (tuple(map(float, inner.get(NUMBERS, f"{name}_factor"))) for name in ("short", "long"))
     return LongRoPE(short, long, original, given, max(factor, 1.0))
 
 

@@ -5,29 +5,28 @@ model are never replaced.
 """
 
 import contextlib
-import dataclasses
 import json
+import math
 import os
 import pathlib
 import re
 import secrets
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 
-from attnjax.models.base import Spec, Weight, with_fields
-from attnjax.models.config_json import RUN_FIELDS
-from attnjax.models.errors import ModelError, WrongWeights
-from attnjax.models.files import inside, read_bytes
-from attnjax.models.folder import CONFIG, Loaded
+from attnjax import safety
+from attnjax.models.base import Spec, Weight
+from attnjax.models.config_json import differences
+from attnjax.models.files import ModelError, read_bytes
+from attnjax.models.loading import CONFIG, Loaded
 from attnjax.models.matching import groups
 from attnjax.models.param_paths import abstract, dotted, parameters
 from attnjax.models.rotary_json import LONGEST
-from attnjax.models.safetensors_writing import Pending, write_folder, write_synced
-from attnjax.modules import TransformerConfig
+from attnjax.models.tensors import write_folder
 
 SHARD = 5 * 10**9
 TEXT = 64 * 2**20
@@ -66,7 +65,8 @@ def save(
       loaded: the result of `load`, `dataclasses.replace(loaded, model=trained)`, or a `Loaded` made by hand.
       folder: a new or empty folder, or with `overwrite` one that holds a model.
       dtype: of all tensors in the files; that of the parameters unless given.
-      shard_bytes: the largest size of the data of one file; a larger model is written as several files and an index.
+      shard_bytes: the largest size of the data of one file, which is also what writing takes in memory; a larger model is
+        written as several files and an index.
       overwrite: replaces a folder that holds nothing but a model and its tokenizer.
 
     Raises:
@@ -87,14 +87,14 @@ def save(
     """
     target = pathlib.Path(os.path.abspath(folder))
     check_free(target, overwrite)
-    table = _config(loaded, dtype)
+    table = described(loaded, dtype)
     tensors = _pending(loaded, dtype)
     target.parent.mkdir(parents=True, exist_ok=True)
     temporary = target.with_name(f".{target.name}.{secrets.token_hex(6)}.tmp")
     try:
         temporary.mkdir()
         write_folder(temporary, tensors, shard_bytes)
-        write_synced(temporary / CONFIG, (json.dumps(table, indent=2, sort_keys=True) + "\n").encode())
+        safety.write(temporary / CONFIG, (json.dumps(table, indent=2, sort_keys=True) + "\n").encode())
         _copy_companions(loaded.folder, temporary)
         _move_into_place(temporary, target)
     finally:
@@ -123,19 +123,21 @@ def tensors_of(loaded: Loaded, values: Mapping[Any, Any]) -> dict[str, np.ndarra
     return {rows[0].names[0]: _whole(rows, values) for rows in groups(table)}
 
 
-def _pending(loaded: Loaded, dtype: str | None) -> list[Pending]:
+def _pending(loaded: Loaded, dtype: str | None) -> dict[str, tuple[int, Callable[[], np.ndarray]]]:
+    """Returns the size in bytes of every tensor, and the function that makes it."""
     values = parameters(loaded.model)
     table = loaded.architecture.weights(loaded.spec)
     unknown = [dotted(path) for path in values if path not in {weight.path for weight in table}]
     if unknown:
         family = loaded.architecture.model_type
-        raise WrongWeights(f"checkpoints of a {family} have no place for the parameters {', '.join(unknown)}")
+        raise ModelError(f"checkpoints of a {family} have no place for the parameters {', '.join(unknown)}")
     made = parameters(abstract(loaded.architecture, loaded.spec))
-    return [_one(rows, values, dtype or _stored(rows[0], values, made, loaded.spec)) for rows in groups(table)]
 
+    def one(rows: tuple[Weight, ...]) -> tuple[int, Callable[[], np.ndarray]]:
+        kind = jnp.dtype(dtype or _stored(rows[0], values, made, loaded.spec))
+        return math.prod(rows[0].shape) * kind.itemsize, lambda: _whole(rows, values).astype(kind, copy=False)
 
-def _one(rows: tuple[Weight, ...], values: Mapping[Any, Any], dtype: str) -> Pending:
-    return Pending(rows[0].names[0], jnp.dtype(dtype), rows[0].shape, lambda: _whole(rows, values))
+    return {rows[0].names[0]: one(rows) for rows in groups(table)}
 
 
 def _stored(weight: Weight, values: Mapping[Any, Any], made: Mapping[Any, Any], spec: Spec) -> str:
@@ -148,13 +150,22 @@ def _whole(rows: tuple[Weight, ...], values: Mapping[Any, Any]) -> np.ndarray:
     return rows[0].to_theirs(*(np.asarray(values[weight.path]) for weight in rows))
 
 
-def _config(loaded: Loaded, dtype: str | None) -> dict[str, Any]:
+def described(loaded: Loaded, dtype: str | None = None) -> dict[str, Any]:
     """Returns the config.json that was read if it still describes the model, else one made from the spec.
 
     The one made from the spec keeps the special tokens and the trained length of the one that was read.
+
+    Raises:
+      ValueError: a config.json of the family cannot say the spec; it names the fields.
     """
-    described = bool(loaded.json) and _published(loaded.architecture.config(loaded.json)) == _published(loaded.spec)
-    table = dict(loaded.json) if described else _changed(loaded)
+    read = loaded.architecture.config
+    same = bool(loaded.json) and not differences(read(loaded.json), loaded.spec)
+    table = dict(loaded.json) if same else _changed(loaded)
+    if lost := differences(read(table), loaded.spec):
+        family = loaded.architecture.model_type
+        raise ModelError(
+            f"a config.json of {family} cannot say this: {', '.join(lost)} would be read back as something else"
+        )
     for name in ("dtype", "torch_dtype"):
         if name in table or name == "torch_dtype":
             table[name] = dtype or loaded.spec.config.param_dtype
@@ -166,7 +177,7 @@ def _changed(loaded: Loaded) -> dict[str, Any]:
 
     Special tokens are those of the one that was read; those that it does not name may be in generation_config.json.
     """
-    made = loaded.architecture.to_json(loaded.spec)
+    made = {"model_type": loaded.architecture.model_type, **loaded.architecture.to_json(loaded.spec)}
     if loaded.json:
         made = {name: value for name, value in made.items() if not name.endswith(SPECIAL)}
     table = {**made, **_not_in_a_spec(loaded.json)}
@@ -181,12 +192,6 @@ def _changed(loaded: Loaded) -> dict[str, Any]:
     return kept if same else table  # a table of learned positions and dynamic NTK fix the number
 
 
-def _published(spec: Spec) -> Spec:
-    """Returns a spec with the fields that describe a run at their defaults."""
-    fields = {field.name: field.default for field in dataclasses.fields(TransformerConfig) if field.name in RUN_FIELDS}
-    return with_fields(spec, **fields)
-
-
 def _not_in_a_spec(table: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the ids of special tokens and the trained length of BLOOM, which a spec does not have."""
     return {name: value for name, value in table.items() if name.endswith(SPECIAL) or name == "seq_length"}
@@ -197,7 +202,7 @@ def _copy_companions(source: pathlib.Path | None, target: pathlib.Path) -> None:
         return
     for name in COMPANIONS:
         if (source / name).exists():
-            write_synced(target / name, read_bytes(inside(source, name), TEXT))
+            safety.write(target / name, read_bytes(source, name, TEXT))
 
 
 def _move_into_place(temporary: pathlib.Path, target: pathlib.Path) -> None:

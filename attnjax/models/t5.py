@@ -12,12 +12,21 @@ from typing import Any
 
 from attnjax.models import weight_map
 from attnjax.models.base import Architecture, Json, Path, Spec, Weight, encoder_decoder
-from attnjax.models.config_json import LAYERS, Reader, checked_json
+from attnjax.models.config_json import COUNT, DEPTH, FLAG, POSITIVE, SHARE, Reader, choice, key, written
 from attnjax.modules import TransformerConfig
 from attnjax.modules.block import GATED
 from attnjax.positions import T5Bias
 
-FEED_FORWARD = (("relu", "relu"), ("gated-gelu", "geglu"), ("gated-silu", "swiglu"), ("gelu", "gelu"))
+FEED_FORWARD = choice(**{"relu": "relu", "gated-gelu": "geglu", "gated-silu": "swiglu", "gelu": "gelu"})
+KEYS = (
+    key("vocab", "vocab_size", COUNT),
+    key("model", "d_model", COUNT, ..., "hidden_size"),
+    key("heads", "num_heads", COUNT, ..., "num_attention_heads"),
+    key("hidden", "d_ff", COUNT),
+    key("activation", "feed_forward_proj", FEED_FORWARD, "relu"),
+    key("norm_epsilon", "layer_norm_epsilon", POSITIVE, 1e-6),
+    key("residual_dropout", "dropout_rate", SHARE, 0.1),
+)
 TABLE = "relative_attention_bias.weight"
 OUTPUT = "lm_head.weight"
 
@@ -25,34 +34,27 @@ OUTPUT = "lm_head.weight"
 def config(json: Json) -> Spec:
     """Returns the spec of a config.json. Raises ValueError for what the modules cannot compute."""
     read = Reader("t5", json)
-    D, layers = read.integer("d_model", "hidden_size"), read.integer("num_layers", "num_hidden_layers", highest=LAYERS)
-    activation = read.choice("feed_forward_proj", default="relu", choices=dict(FEED_FORWARD))
+    fields = read.fields(KEYS)
+    layers = read.get(DEPTH, "num_layers", "num_hidden_layers")
     tie, scaled = _output(read)
-    read.must("is_gated_act", activation in GATED)
+    read.must("is_gated_act", fields["activation"] in GATED)
     read.skip("dense_act_fn", "n_positions")
-    dropout = read.number("dropout_rate", default=0.1, zero=True)
     bias = T5Bias(
-        buckets=read.integer("relative_attention_num_buckets", default=32),
-        max_distance=read.integer("relative_attention_max_distance", default=128),
+        buckets=read.get(COUNT, "relative_attention_num_buckets", default=32),
+        max_distance=read.get(COUNT, "relative_attention_max_distance", default=128),
     )
     decoder = TransformerConfig(
-        vocab=read.integer("vocab_size"),
-        model=D,
-        layers=read.integer("num_decoder_layers", default=layers, highest=LAYERS),
-        heads=read.integer("num_heads", "num_attention_heads"),
-        head_dim=read.integer("d_kv", "head_dim"),
-        hidden=read.integer("d_ff"),
-        activation=activation,
+        **fields,
+        layers=read.get(DEPTH, "num_decoder_layers", default=layers),
+        head_dim=read.get(COUNT, "d_kv", "head_dim"),
         norm="rms",
-        norm_epsilon=read.number("layer_norm_epsilon", default=1e-6),
         encoding=bias,
         share_encoding=True,
         bias=False,
         scale=1.0,
         tie_embeddings=tie,
-        logits_scale=D**-0.5 if scaled else 1.0,
-        attention_dropout=dropout,
-        residual_dropout=dropout,
+        logits_scale=fields["model"] ** -0.5 if scaled else 1.0,
+        attention_dropout=fields["residual_dropout"],
     )
     read.finish()
     both_sides = dataclasses.replace(bias, bidirectional=True)
@@ -65,7 +67,8 @@ def _output(read: Reader) -> tuple[bool, bool]:
     transformers 5 writes tie_word_embeddings=true whether or not the files hold an output matrix, and marks v1.1 by
     scale_decoder_outputs=false. Such a config is ambiguous, and raises ValueError.
     """
-    tie, scaled = read.flag("tie_word_embeddings", default=True), read.flag("scale_decoder_outputs", default=None)
+    tie = read.get(FLAG, "tie_word_embeddings", default=True)
+    scaled = read.get(FLAG, "scale_decoder_outputs", default=None)
     if tie and scaled is False:
         raise ValueError(
             "t5: config.json has tie_word_embeddings=true and scale_decoder_outputs=false, which transformers 5 writes of "
@@ -81,26 +84,19 @@ def to_json(spec: Spec) -> dict[str, Any]:
         raise ValueError(
             f"a config.json of t5 needs an encoder, a decoder and T5Bias, got {bias} and encoder {encoder}"
         )
-    json = {
+    return {
         "architectures": ["T5ForConditionalGeneration"],
         "is_encoder_decoder": True,
-        "vocab_size": c.vocab,
-        "d_model": c.model,
+        **written(c, KEYS),
         "num_layers": encoder.layers,
         "num_decoder_layers": c.layers,
-        "num_heads": c.heads,
         "d_kv": c.sizes.head_dim,
-        "d_ff": c.hidden,
-        "feed_forward_proj": {ours: theirs for theirs, ours in FEED_FORWARD}.get(c.activation),
-        "layer_norm_epsilon": c.norm_epsilon,
         "relative_attention_num_buckets": bias.buckets,
         "relative_attention_max_distance": bias.max_distance,
         "tie_word_embeddings": c.tie_embeddings,
-        "dropout_rate": c.residual_dropout,
         "pad_token_id": 0,
         "decoder_start_token_id": 0,
     }
-    return checked_json("t5", config, spec, json)
 
 
 def weights(spec: Spec) -> tuple[Weight, ...]:

@@ -1,6 +1,12 @@
-"""Converts text to tokens and back, with the tokenizer.json of a folder and the library `tokenizers`."""
+"""Converts text to tokens and back, with the tokenizer.json of a folder and the library `tokenizers`.
+
+Special tokens around a text are those of tokenizer.json, changed by `add_bos_token` and `add_eos_token` of
+tokenizer_config.json where these are given, as `AutoTokenizer` of transformers does. A text that begins with them already
+does not get them twice, and a text that is to be continued has none behind it.
+"""
 
 import importlib
+import itertools
 import pathlib
 import re
 from collections.abc import Sequence
@@ -8,10 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from attnjax.models.errors import DamagedFile, MissingPackage
-from attnjax.models.files import existing_folder, inside, read_bytes
+from attnjax.models.files import ModelError, existing_folder, read_bytes, read_table
 
 TOKENIZER = "tokenizer.json"
+CONFIGS = ("tokenizer_config.json", "special_tokens_map.json")
 SIZE = 64 * 2**20
 """The largest tokenizer.json that is read, in bytes; one with 256,000 tokens has 33 MB."""
 BYTE = re.compile(r"<0x[0-9A-Fa-f]{2}>")
@@ -19,7 +25,10 @@ BYTE = re.compile(r"<0x[0-9A-Fa-f]{2}>")
 
 
 class Tokenizer:
-    """A tokenizer as tokenizer.json describes it, without the truncation and padding that the file may ask for.
+    """A tokenizer as its folder describes it, without the truncation and padding that the file may ask for.
+
+    Attributes:
+      before, after: the special tokens that belong in front of a text and behind it.
 
     Example, for a folder with tokenizer.json (skipped as a test, which has no such file):
       >>> tokenizer = load_tokenizer("models/gpt2")  # doctest: +SKIP
@@ -27,17 +36,25 @@ class Tokenizer:
       'The cat sat'
     """
 
-    def __init__(self, tokenizer: Any):
+    def __init__(self, tokenizer: Any, before: Sequence[int] = (), after: Sequence[int] = ()):
         self._tokenizer = tokenizer
+        self.before, self.after = list(before), list(after)
 
     @property
     def size(self) -> int:
         """The number of tokens, added ones included."""
         return self._tokenizer.get_vocab_size(with_added_tokens=True)
 
-    def encode(self, text: str, *, specials: bool = True) -> list[int]:
-        """Returns token ids; with `specials` also those that the model expects at the start or the end of a text."""
-        return list(self._tokenizer.encode(text, add_special_tokens=specials).ids)
+    def encode(self, text: str, *, specials: bool = True, continued: bool = False) -> list[int]:
+        """Returns token ids; with `specials` also those before and behind a text that does not begin or end with them.
+
+        `continued` says that the text goes on: nothing is put behind it, because a model that has read its end token says
+        something new.
+        """
+        ids = list(self._tokenizer.encode(text, add_special_tokens=False).ids)
+        before = self.before if specials and ids[:1] != self.before[:1] else []
+        after = self.after if specials and not continued and ids[-1:] != self.after[-1:] else []
+        return [*before, *ids, *after]
 
     def decode(self, tokens: Sequence[int], *, specials: bool = False) -> str:
         """Returns text, without special tokens unless `specials`. Raises ValueError for negative ids."""
@@ -57,17 +74,18 @@ class Tokenizer:
         return self.decode(tokens[:count]).rstrip("\N{REPLACEMENT CHARACTER}")
 
     def starts(self, text: str) -> list[int]:
-        """Returns how many bytes of the text, in UTF-8, come before the characters of each token of `encode(text)`."""
+        """Returns how many bytes of the text, in UTF-8, come before each token of `encode(text, continued=True)`."""
         sizes = np.cumsum([0, *(len(one.encode()) for one in text)])
-        return [int(sizes[begin]) for begin, _ in self._tokenizer.encode(text, add_special_tokens=True).offsets]
+        offsets = self._tokenizer.encode(text, add_special_tokens=False).offsets
+        specials = len(self.encode(text, continued=True)) - len(offsets)
+        return [0] * specials + [int(sizes[begin]) for begin, _ in offsets]
 
 
 def load_tokenizer(folder: str | pathlib.Path) -> Tokenizer:
     """Returns the tokenizer of a folder.
 
     Raises:
-      MissingPackage: the library `tokenizers` is not installed.
-      DamagedFile: tokenizer.json is missing, too large, or no tokenizer.
+      ModelError: the library `tokenizers` is not installed; tokenizer.json is missing, too large, or no tokenizer.
 
     Example, for a folder with tokenizer.json (skipped as a test, which has no such file):
       >>> load_tokenizer("models/gpt2").encode("The cat sat")  # doctest: +SKIP
@@ -76,7 +94,7 @@ def load_tokenizer(folder: str | pathlib.Path) -> Tokenizer:
     root = existing_folder(folder)
     path = root / TOKENIZER
     if not path.exists():
-        raise DamagedFile(
+        raise ModelError(
             f"{root} has no {TOKENIZER}. Where transformers is installed, "
             "transformers.AutoTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER) writes one"
         )
@@ -84,14 +102,40 @@ def load_tokenizer(folder: str | pathlib.Path) -> Tokenizer:
         tokenizers = importlib.import_module("tokenizers")
     except ImportError:
         text = "text needs the library tokenizers: pip install 'attnjax[models]'; token ids work without it"
-        raise MissingPackage(text) from None
-    data = read_bytes(inside(root, TOKENIZER), SIZE)
+        raise ModelError(text) from None
+    data = read_bytes(root, TOKENIZER, SIZE)
     try:
         tokenizer = tokenizers.Tokenizer.from_str(data.decode("utf-8"))
     except (KeyboardInterrupt, SystemExit, MemoryError):
         raise
     except BaseException as error:  # the library raises bare Exception, and panics of Rust are no Exception
-        raise DamagedFile(f"{path} is no tokenizer: {type(error).__name__} {str(error)[:200]}") from None
+        raise ModelError(f"{path} is no tokenizer: {type(error).__name__} {str(error)[:200]}") from None
     tokenizer.no_truncation()
     tokenizer.no_padding()
-    return Tokenizer(tokenizer)
+    return Tokenizer(tokenizer, *_around(tokenizer, root))
+
+
+def _around(tokenizer: Any, root: pathlib.Path) -> tuple[list[int], list[int]]:
+    """Returns the special tokens in front of a text and behind it."""
+    words = itertools.chain(["a"], map(tokenizer.id_to_token, range(tokenizer.get_vocab_size())))
+    made = (tokenizer.encode(word) for word in words if word)
+    probe = next((one for one in made if any(part is not None for part in one.sequence_ids)), None)
+    before, after = [], []
+    if probe is not None:
+        own = [i for i, part in enumerate(probe.sequence_ids) if part is not None]
+        before, after = probe.ids[: own[0]], probe.ids[own[-1] + 1 :]
+    tables = [read_table(root, name) for name in CONFIGS if (root / name).exists()]
+    for name, ids in (("bos", before), ("eos", after)):
+        wanted = next((table[f"add_{name}_token"] for table in tables if f"add_{name}_token" in table), None)
+        if wanted is None:
+            continue
+        word = next((table[f"{name}_token"] for table in tables if table.get(f"{name}_token")), None)
+        token = tokenizer.token_to_id(str(word["content"] if isinstance(word, dict) else word))
+        if wanted and token is None:
+            raise ModelError(
+                f"{root / CONFIGS[0]} says add_{name}_token, and its {name}_token {word!r:.100} is no token"
+            )
+        ids[:] = [one for one in ids if one != token]
+        if wanted:
+            ids.insert(0 if name == "bos" else len(ids), token)
+    return before, after

@@ -10,56 +10,43 @@ from typing import Any
 
 from attnjax.models import weight_map
 from attnjax.models.base import Architecture, Json, Path, Spec, Weight, encoder_decoder
-from attnjax.models.config_json import LAYERS, Reader, checked_json
+from attnjax.models.config_json import COUNT, DEPTH, FLAG, POSITIVE, SHARE, Reader, choice, key, written
 from attnjax.modules import TransformerConfig
 from attnjax.positions import Sinusoidal
 
-ACTIVATIONS = (("relu", "relu"), ("gelu", "gelu"))
+KEYS = (
+    key("vocab", "vocab_size", COUNT),
+    key("model", "d_model", COUNT, 512),
+    key("layers", "num_decoder_layers", DEPTH, 6),
+    key("heads", "nhead", COUNT, 8),
+    key("hidden", "dim_feedforward", COUNT, 2048),
+    key("activation", "activation", choice(relu="relu", gelu="gelu"), "relu"),
+    key("norm_epsilon", "layer_norm_eps", POSITIVE, 1e-6),
+    key("bias", "attention_bias", FLAG, False),
+    key("tie_embeddings", "tie_word_embeddings", FLAG, True),
+    key("residual_dropout", "dropout", SHARE, 0.1),
+)
 
 
 def config(json: Json) -> Spec:
     """Returns the spec of a config.json. Raises ValueError for pre-norm, which needs a final norm in PyTorch."""
     read = Reader("transformer", json)
     read.must("norm_first", False)
-    dropout = read.number("dropout", default=0.1, zero=True)
-    decoder = TransformerConfig(
-        vocab=read.integer("vocab_size"),
-        model=read.integer("d_model", default=512),
-        layers=read.integer("num_decoder_layers", default=6, highest=LAYERS),
-        heads=read.integer("nhead", default=8),
-        hidden=read.integer("dim_feedforward", default=2048),
-        activation=read.choice("activation", default="relu", choices=dict(ACTIVATIONS)),
-        norm_position="post",
-        norm_epsilon=read.number("layer_norm_eps", default=1e-6),
-        encoding=Sinusoidal(),
-        bias=read.flag("attention_bias", default=False),
-        feed_forward_bias=True,
-        embed_scale=True,
-        tie_embeddings=read.flag("tie_word_embeddings", default=True),
-        residual_dropout=dropout,
-    )
-    layers = read.integer("num_encoder_layers", default=6, highest=LAYERS)
+    fixed: dict[str, Any] = {
+        "norm_position": "post",
+        "encoding": Sinusoidal(),
+        "feed_forward_bias": True,
+        "embed_scale": True,
+    }
+    decoder = TransformerConfig(**read.fields(KEYS), **fixed)
+    layers = read.get(DEPTH, "num_encoder_layers", default=6)
     read.finish()
     return Spec(decoder, dataclasses.replace(decoder, layers=layers))
 
 
 def to_json(spec: Spec) -> dict[str, Any]:
     """Returns the config.json of a spec."""
-    c, encoder = spec.config, spec.encoder
-    json = {
-        "vocab_size": c.vocab,
-        "d_model": c.model,
-        "nhead": c.heads,
-        "num_encoder_layers": 0 if encoder is None else encoder.layers,
-        "num_decoder_layers": c.layers,
-        "dim_feedforward": c.hidden,
-        "activation": {ours: theirs for theirs, ours in ACTIVATIONS}.get(c.activation),
-        "layer_norm_eps": c.norm_epsilon,
-        "attention_bias": c.bias,
-        "tie_word_embeddings": c.tie_embeddings,
-        "dropout": c.residual_dropout,
-    }
-    return checked_json("transformer", config, spec, json)
+    return {**written(spec.config, KEYS), "num_encoder_layers": 0 if spec.encoder is None else spec.encoder.layers}
 
 
 def weights(spec: Spec) -> tuple[Weight, ...]:

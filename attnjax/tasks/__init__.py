@@ -11,90 +11,54 @@ Example:
 from typing import Any
 
 from attnjax import registry
-from attnjax.tasks.addition import Addition
-from attnjax.tasks.base import Alphabet, Chance, Example, Task
-from attnjax.tasks.card import card
-from attnjax.tasks.chomsky_binary import BinaryAddition, BinaryMultiplication, ComputeSqrt
-from attnjax.tasks.chomsky_deterministic import (
-    ModularArithmeticBrackets,
-    ReverseString,
-    SolveEquation,
-    StackManipulation,
+from attnjax.tasks.addition import Addition as Addition
+from attnjax.tasks.base import Alphabet as Alphabet, Chance as Chance, Example as Example, Task as Task
+from attnjax.tasks.card import card as card
+from attnjax.tasks.chomsky import (
+    CycleNavigation as CycleNavigation,
+    EvenPairs as EvenPairs,
+    ModularArithmetic as ModularArithmetic,
+    ModularArithmeticBrackets as ModularArithmeticBrackets,
+    ParityCheck as ParityCheck,
+    ReverseString as ReverseString,
+    SolveEquation as SolveEquation,
+    StackManipulation as StackManipulation,
 )
-from attnjax.tasks.chomsky_regular import CycleNavigation, EvenPairs, ModularArithmetic, ParityCheck
-from attnjax.tasks.chomsky_sensitive import BucketSort, DuplicateString, MissingDuplicateString, OddsFirst
-from attnjax.tasks.copying import Copy, Reverse
+from attnjax.tasks.chomsky_sensitive import (
+    BinaryAddition as BinaryAddition,
+    BinaryMultiplication as BinaryMultiplication,
+    BucketSort as BucketSort,
+    ComputeSqrt as ComputeSqrt,
+    DuplicateString as DuplicateString,
+    MissingDuplicateString as MissingDuplicateString,
+    OddsFirst as OddsFirst,
+)
+from attnjax.tasks.copying import Copy as Copy, Reverse as Reverse
 from attnjax.tasks.forms import (
-    SequencePair,
-    Sequences,
-    Specials,
-    decoder_form,
-    encoder_decoder_form,
-    encoder_form,
-    next_token_form,
-    specials,
+    SequencePair as SequencePair,
+    Sequences as Sequences,
+    Specials as Specials,
+    decoder_form as decoder_form,
+    encoder_decoder_form as encoder_decoder_form,
+    encoder_form as encoder_form,
+    next_token_form as next_token_form,
+    specials as specials,
 )
-from attnjax.tasks.huang_copying import BigEndianAddition, RepeatedCopy, Sort, UniqueCopy
-from attnjax.tasks.huang_counting import BinaryMajority, InterleavedMajority, Majority, Parity
-from attnjax.tasks.markov import Markov
-from attnjax.tasks.mqar import MQAR
-from attnjax.tasks.posgen import PosGen
-from attnjax.tasks.recall import AssociativeRecall, Induction
-from attnjax.tasks.state_tracking import FlipFlop, WordProblem
-from attnjax.tasks.text import Text
-
-__all__ = [
-    "MQAR",
-    "TASKS",
-    "Addition",
-    "Alphabet",
-    "AssociativeRecall",
-    "BigEndianAddition",
-    "BinaryAddition",
-    "BinaryMajority",
-    "BinaryMultiplication",
-    "BucketSort",
-    "Chance",
-    "ComputeSqrt",
-    "Copy",
-    "CycleNavigation",
-    "DuplicateString",
-    "EvenPairs",
-    "Example",
-    "FlipFlop",
-    "Induction",
-    "InterleavedMajority",
-    "Majority",
-    "Markov",
-    "MissingDuplicateString",
-    "ModularArithmetic",
-    "ModularArithmeticBrackets",
-    "OddsFirst",
-    "Parity",
-    "ParityCheck",
-    "PosGen",
-    "RepeatedCopy",
-    "Reverse",
-    "ReverseString",
-    "SequencePair",
-    "Sequences",
-    "SolveEquation",
-    "Sort",
-    "Specials",
-    "StackManipulation",
-    "Task",
-    "Text",
-    "UniqueCopy",
-    "WordProblem",
-    "card",
-    "decoder_form",
-    "encoder_decoder_form",
-    "encoder_form",
-    "next_token_form",
-    "specials",
-    "task",
-]
-
+from attnjax.tasks.huang import (
+    BigEndianAddition as BigEndianAddition,
+    BinaryMajority as BinaryMajority,
+    InterleavedMajority as InterleavedMajority,
+    Majority as Majority,
+    Parity as Parity,
+    RepeatedCopy as RepeatedCopy,
+    Sort as Sort,
+    UniqueCopy as UniqueCopy,
+)
+from attnjax.tasks.markov import Markov as Markov
+from attnjax.tasks.posgen import PosGen as PosGen
+from attnjax.tasks.recall import MQAR as MQAR, AssociativeRecall as AssociativeRecall, Induction as Induction
+from attnjax.tasks.state_tracking import FlipFlop as FlipFlop, WordProblem as WordProblem
+from attnjax.tasks.text import Text as Text
 
 TASKS: dict[str, type[Task]] = {name: registry.load_class(path) for name, path in registry.TASKS.items()}
 """The class of each name that a config may choose, in the order of the registry."""

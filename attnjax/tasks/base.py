@@ -13,7 +13,7 @@ Tokens of inputs and targets share one numbering. Random numbers are prefixes of
 import abc
 import dataclasses
 from collections.abc import Sequence
-from typing import NamedTuple, Self
+from typing import ClassVar, NamedTuple, Self
 
 import chex
 import jax
@@ -75,6 +75,9 @@ class Task(abc.ABC):
       True
     """
 
+    aligned: ClassVar[bool] = False
+    """Whether targets[i] belongs to inputs[i], as the next token or a label, rather than to an answer to it all."""
+
     @abc.abstractmethod
     def alphabet(self) -> Alphabet:
         """Return the names of all tokens."""
@@ -110,11 +113,6 @@ class Task(abc.ABC):
     def maximum_length(self) -> int | None:
         """Return the longest length for which the task is defined; None: any."""
         return None
-
-    @property
-    def aligned(self) -> bool:
-        """Return whether targets[i] belongs to inputs[i], as the next token or a label, rather than to an answer to it all."""
-        return False
 
     @property
     def arrays(self) -> tuple[ArrayLike, ...]:

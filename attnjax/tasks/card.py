@@ -2,8 +2,7 @@
 
 import inspect
 import math
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import jax
 import numpy as np
@@ -14,6 +13,8 @@ from attnjax.tasks.text import Text
 
 TRAIN, TEST = 0, 1
 """Folded into the key: train and test are independent streams, of a text from bytes of its two splits."""
+MOST = 16
+"""Names of tokens that are listed."""
 
 
 def card(
@@ -42,98 +43,72 @@ def card(
       <BLANKLINE>
     """
     check_count("card", samples=samples)
-    low = max(train[0], task.minimum_length)
-    trained, held_out = (task.for_split(split) for split in ("train", "test"))
-    splits = [trained, *(held_out for _ in (train, *test))]
-    ranges = [_cut(one, lengths) for one, lengths in zip(splits, (train, train, *test), strict=True)]
-    key = jax.random.key(seed)
-    keys = [jax.random.fold_in(key, TRAIN), *(jax.random.fold_in(key, TEST + i) for i in range(len(ranges) - 1))]
-    drawn = [_draw(*one, samples) for one in zip(splits, keys, ranges, strict=True)]
-    shown = sorted({low, *(end for lengths in ranges for end in lengths)})
+    key, trained, held_out = jax.random.key(seed), task.for_split("train"), task.for_split("test")
+    sets = [(trained, train, TRAIN), *((held_out, lengths, TEST + i) for i, lengths in enumerate((train, *test)))]
+    drawn = [_draw(one, jax.random.fold_in(key, stream), lengths, samples) for one, lengths, stream in sets]
+    lengths = sorted({end for ends, _ in drawn for end in ends})
+    seen = set(_inputs(drawn[0][1]))
+    overlap = ["-", *(sum(x in seen for x in _inputs(example)) for _, example in drawn[1:])]
     titles = ["train", "test, same lengths", *("test" for _ in test)]
+    splits = [(name, task.for_split(name)) for name in ("train", "test") if isinstance(task, Text)]
     parts = [
         f"# {type(task).__name__}",
         inspect.cleandoc(type(task).__doc__ or "").partition("\n\nExample:")[0],
         f"`{task}`",
-        *_source(task),
-        *_vocabulary(task),
-        "## Lengths",
-        _table(
-            ("length", "different inputs", "answers", "chance per token", "chance of the whole answer"),
-            (_length_row(trained, length) for length in shown),
+        "\n".join(f"* {name}: {one.data.size} bytes, sha256 `{one.sha256}`" for name, one in splits),
+        "## Vocabulary",
+        "| side | tokens | names, from token 0 |\n| --- | --- | --- |\n"
+        + "\n".join(
+            f"| {side} | {len(names)} | {_listed(names)} |"
+            for side, names in zip(("input", "output"), task.alphabet(), strict=True)
         ),
+        "## Lengths",
+        "| length | different inputs | answers | chance per token | chance of the whole answer |\n"
+        "| --- | --- | --- | --- | --- |\n" + "\n".join(_length_row(trained, length) for length in lengths),
         f"## Samples\n\n{samples} examples of each, seed {seed}, at uniform lengths.",
-        _table(
-            ("set", "lengths", "input tokens", "counted targets", "distinct", "also in train"),
-            (
-                _sample_row(title, lengths, example, drawn[0])
-                for title, lengths, example in zip(titles, ranges, drawn, strict=True)
-            ),
+        "| set | lengths | input tokens | counted targets | distinct | also in train |\n"
+        "| --- | --- | --- | --- | --- | --- |\n"
+        + "\n".join(
+            f"| {title} | {ends[0]}-{ends[1]} | {_sample_row(example)} | {also} |"
+            for title, (ends, example), also in zip(titles, drawn, overlap, strict=True)
         ),
     ]
-    return "\n\n".join(parts) + "\n"
+    return "\n\n".join(filter(None, parts)) + "\n"
 
 
-def inputs(example: Example) -> list[bytes]:
+def _draw(task: Task, key: jax.Array, lengths: tuple[int, int], samples: int) -> tuple[tuple[int, int], Example]:
+    """Return the lengths of a range that the task has, and examples of them."""
+    low, high = max(lengths[0], task.minimum_length), min(lengths[1], task.maximum_length or lengths[1])
+    if low > high:
+        has = f"{task.minimum_length} .. {task.maximum_length or 'any'}"
+        raise ValueError(f"card: {task} has lengths {has}, none in {lengths}")
+    for_lengths, for_content = jax.random.split(key)
+    chosen = jax.random.randint(for_lengths, (samples,), low, high + 1, np.int32)
+    sample = lambda key, chosen, *arrays: task.given(*arrays).sample(key, chosen, high)
+    return (low, high), jax.jit(sample)(for_content, chosen, *task.arrays)
+
+
+def _inputs(example: Example) -> list[bytes]:
     """Return the bytes of each input without its padding, to compare by."""
     tokens, lengths = np.asarray(example.inputs), np.asarray(example.input_length)
     return [row[:n].tobytes() for row, n in zip(tokens, lengths, strict=True)]
 
 
-def _cut(task: Task, lengths: tuple[int, int]) -> tuple[int, int]:
-    low, high = max(lengths[0], task.minimum_length), min(lengths[1], task.maximum_length or lengths[1])
-    if low > high:
-        raise ValueError(
-            f"card: {task} has lengths {task.minimum_length} .. {task.maximum_length or 'any'}, none in {lengths}"
-        )
-    return low, high
+def _listed(names: Sequence[str]) -> str:
+    shown = [f"`{name}`" for name in names]
+    return " ".join(shown if len(shown) <= MOST else [*shown[: MOST - 2], "...", shown[-1]])
 
 
-def _draw(task: Task, key: jax.Array, lengths: tuple[int, int], samples: int) -> Example:
-    for_lengths, for_content = jax.random.split(key)
-    chosen = jax.random.randint(for_lengths, (samples,), lengths[0], lengths[1] + 1, np.int32)
-    sample = lambda key, lengths_drawn, *arrays: task.given(*arrays).sample(key, lengths_drawn, lengths[1])
-    return jax.jit(sample)(for_content, chosen, *task.arrays)
-
-
-def _source(task: Task) -> list[str]:
-    """Return which bytes each split of a text has."""
-    if not isinstance(task, Text):
-        return []
-    named = ((split, task.for_split(split)) for split in ("train", "test"))
-    return ["\n".join(f"* {split}: {one.data.size} bytes, sha256 `{one.sha256}`" for split, one in named)]
-
-
-def _vocabulary(task: Task) -> list[str]:
-    names = task.alphabet()
-    rows = ((title, len(tokens), _shortened(tokens)) for title, tokens in zip(("input", "output"), names, strict=True))
-    return ["## Vocabulary", _table(("side", "tokens", "names, from token 0"), rows)]
-
-
-def _shortened(tokens: tuple[str, ...], most: int = 16) -> str:
-    shown = tokens if len(tokens) <= most else (*tokens[: most - 2], "...", tokens[-1])
-    return " ".join("..." if name == "..." else f"`{name}`" for name in shown)
-
-
-def _length_row(task: Task, length: int) -> tuple[str, ...]:
+def _length_row(task: Task, length: int) -> str:
+    # Large numbers as the nearest power of ten, which no float need hold.
+    sizes = [
+        str(n) if n < 10**6 else f"about 1e{round(math.log10(n))}" for n in (task.space(length), task.answers(length))
+    ]
     chance = task.chance(length)
-    numbers = (_number(task.space(length)), _number(task.answers(length)))
-    return (str(length), *numbers, f"{chance.token:.3g}", f"{chance.exact:.3g}")
+    return f"| {length} | {sizes[0]} | {sizes[1]} | {chance.token:.3g} | {chance.exact:.3g} |"
 
 
-def _number(n: int) -> str:
-    """Small numbers in full, large ones as the nearest power of ten, which no float need hold."""
-    return str(n) if n < 10**6 else f"about 1e{round(math.log10(n))}"
-
-
-def _sample_row(title: str, lengths: tuple[int, int], example: Example, train: Example) -> tuple[str, ...]:
-    seen, mine = set(inputs(train)), inputs(example)
-    overlap = "-" if example is train else str(sum(x in seen for x in mine))
+def _sample_row(example: Example) -> str:
     tokens, counted = np.asarray(example.input_length), np.asarray(example.weight).sum(-1)
     spread = lambda x: f"{x.min()}-{x.max()}, mean {x.mean():.1f}"
-    return (title, f"{lengths[0]}-{lengths[1]}", spread(tokens), spread(counted), str(len(set(mine))), overlap)
-
-
-def _table(head: tuple[str, ...], rows: Iterable[tuple[Any, ...]]) -> str:
-    lines = [head, tuple("---" for _ in head), *rows]
-    return "\n".join("| " + " | ".join(str(cell) for cell in line) + " |" for line in lines)
+    return f"{spread(tokens)} | {spread(counted)} | {len(set(_inputs(example)))}"

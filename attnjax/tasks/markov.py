@@ -11,6 +11,7 @@ arXiv:2402.11004.
 """
 
 import dataclasses
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -43,6 +44,8 @@ class Markov(Task):
 
     symbols: int = 8
 
+    aligned: ClassVar[bool] = True
+
     def __post_init__(self) -> None:
         check_count("Markov", minimum=2, maximum=1024, symbols=self.symbols)
 
@@ -51,10 +54,6 @@ class Markov(Task):
 
     def output_size(self, max_length: int) -> int:
         return max_length
-
-    @property
-    def aligned(self) -> bool:
-        return True
 
     def answers(self, length: int) -> int:
         return self.symbols**length

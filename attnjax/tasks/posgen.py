@@ -10,6 +10,7 @@ Reference: Wang et al. 2024, "Resonance RoPE", arXiv:2403.00071, and its code, s
 """
 
 import dataclasses
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -41,6 +42,8 @@ class PosGen(Task):
     near: int = 3
     far: int = 1
 
+    aligned: ClassVar[bool] = True
+
     def __post_init__(self) -> None:
         check_choice("PosGen", "rule", self.rule, RULES)
         check_count("PosGen", minimum=2, maximum=2**15, modulus=self.modulus)
@@ -55,10 +58,6 @@ class PosGen(Task):
     @property
     def minimum_length(self) -> int:
         return self.near + self.far
-
-    @property
-    def aligned(self) -> bool:
-        return True
 
     def answers(self, length: int) -> int:
         """Return the number of different answers, or more than that."""

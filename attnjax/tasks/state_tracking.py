@@ -10,6 +10,7 @@ and Sabharwal 2024, "The Illusion of State in State-Space Models", arXiv:2404.08
 import dataclasses
 import functools
 import itertools
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -42,6 +43,8 @@ class FlipFlop(Task):
 
     ignore: float = 0.8
 
+    aligned: ClassVar[bool] = True
+
     def __post_init__(self) -> None:
         if isinstance(self.ignore, bool) or not isinstance(self.ignore, int | float) or not 0 <= self.ignore < 1:
             raise ValueError(f"FlipFlop: ignore must be a probability of at least 0 and below 1, got {self.ignore!r}")
@@ -58,10 +61,6 @@ class FlipFlop(Task):
     @property
     def minimum_length(self) -> int:
         return 2
-
-    @property
-    def aligned(self) -> bool:
-        return True
 
     @property
     def token_chance(self) -> float:
@@ -108,6 +107,8 @@ class WordProblem(Task):
 
     group: str = "A5"
 
+    aligned: ClassVar[bool] = True
+
     def __post_init__(self) -> None:
         check_choice("WordProblem", "group", self.group, GROUPS)
 
@@ -132,10 +133,6 @@ class WordProblem(Task):
 
     def output_size(self, max_length: int) -> int:
         return max_length
-
-    @property
-    def aligned(self) -> bool:
-        return True
 
     def answers(self, length: int) -> int:
         return len(self.elements) ** length

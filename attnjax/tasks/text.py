@@ -28,7 +28,7 @@ import stat
 import sysconfig
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Self
+from typing import ClassVar, Self
 
 import jax
 import jax.numpy as jnp
@@ -73,6 +73,8 @@ class Text(Task):
     pattern: str = "*"
     cap: int = 2**28
     split_by: str = "file"
+
+    aligned: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         check_choice("Text", "split", self.split, SPLITS)
@@ -158,10 +160,6 @@ class Text(Task):
     @property
     def maximum_length(self) -> int:
         return self.data.size - 1
-
-    @property
-    def aligned(self) -> bool:
-        return True
 
     def answers(self, length: int) -> int:
         return 256**length

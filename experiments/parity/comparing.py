@@ -14,8 +14,8 @@ import numpy as np
 from flax import nnx
 
 from attnjax.attention import Mask
-from attnjax.models.errors import WrongWeights
-from attnjax.models.folder import Loaded, load
+from attnjax.models.files import ModelError
+from attnjax.models.loading import Loaded, load
 from attnjax.models.matching import candidates, groups
 from attnjax.models.param_paths import parameters
 from attnjax.models.saving import tensors_of
@@ -50,8 +50,7 @@ def compare(folder: str | pathlib.Path, *, tokens: int = 32, seed: int = 0, dtyp
       dtype: "float32" or "float64", for both sides.
 
     Raises:
-      MissingPackage: torch or transformers is not installed.
-      ModelError: a folder that cannot be loaded.
+      ModelError: torch or transformers is not installed, or the folder cannot be loaded.
     """
     libraries()
     with jax.enable_x64(True) if dtype == "float64" else contextlib.nullcontext():
@@ -64,14 +63,14 @@ def compare(folder: str | pathlib.Path, *, tokens: int = 32, seed: int = 0, dtyp
 def differences(
     loaded: Loaded, inputs: Inputs, mine: Numbers, through_caches: np.ndarray | None, peer: Numbers
 ) -> list[Difference]:
-    """Returns the rows of a comparison. Raises WrongWeights where transformers has no parameter of a name."""
+    """Returns the rows of a comparison. Raises ModelError where transformers has no parameter of a name."""
     seen, prefix = inputs.valid, loaded.architecture.prefix
     known = {rows[0].names[0]: rows[0].names for rows in groups(loaded.architecture.weights(loaded.spec))}
     named = lambda name: candidates(known.get(name, (name,)), prefix)
     names = {name: next((one for one in named(name) if one in peer.gradients), "") for name in mine.gradients}
     missing = [name for name, other in names.items() if not other]
     if missing:
-        raise WrongWeights(f"the model of transformers has no {', '.join(missing)}")
+        raise ModelError(f"the model of transformers has no {', '.join(missing)}")
     largest = max(float(np.abs(peer.gradients[other]).max(initial=0.0)) for other in names.values())
     found = [difference("output", mine.output[seen], peer.output[seen])]
     if through_caches is not None:

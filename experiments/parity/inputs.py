@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from attnjax.models.base import Spec
-from attnjax.models.folder import Loaded
+from attnjax.models.loading import Loaded
 from attnjax.modules import Decoder, EncoderDecoder
 from attnjax.positions import DynamicNTK, LongRoPE, RoPE
 

@@ -13,8 +13,8 @@ from unittest import mock
 
 import numpy as np
 
-from attnjax.models.errors import MissingPackage, UnsupportedFormat
-from attnjax.models.folder import Loaded
+from attnjax.models.files import ModelError
+from attnjax.models.loading import Loaded
 from experiments.parity.inputs import NONE, Inputs
 
 
@@ -27,16 +27,16 @@ class Numbers(NamedTuple):
 
 
 def libraries() -> tuple[Any, Any]:
-    """Returns torch and transformers. Raises MissingPackage if one of them is not installed."""
+    """Returns torch and transformers. Raises ModelError if one of them is not installed."""
     try:
         return importlib.import_module("torch"), importlib.import_module("transformers")
     except ImportError as error:
         text = f"parity compares with transformers, and {error.name} is not installed: pip install torch transformers"
-        raise MissingPackage(text) from None
+        raise ModelError(text) from None
 
 
 def theirs(loaded: Loaded, inputs: Inputs, dtype: str) -> Numbers:
-    """Returns the numbers of transformers. Raises UnsupportedFormat for a family that it does not have."""
+    """Returns the numbers of transformers. Raises ModelError for a family that it does not have."""
     torch, transformers = libraries()
     peer = published(torch, transformers, loaded)
     with double(torch) if dtype == "float64" else contextlib.nullcontext():
@@ -52,7 +52,7 @@ def published(torch: Any, transformers: Any, loaded: Loaded) -> Any:
     """Returns the model of transformers in float32 without dropout. Our table names its class, not the folder."""
     names = loaded.architecture.to_json(loaded.spec).get("architectures")
     if not names:
-        raise UnsupportedFormat(f"transformers has no {loaded.architecture.model_type} to compare with")
+        raise ModelError(f"transformers has no {loaded.architecture.model_type} to compare with")
     options = {"local_files_only": True, "use_safetensors": True, "attn_implementation": "eager"}
     kind = getattr(transformers, names[0])
     return kind.from_pretrained(str(loaded.folder), dtype=torch.float32, **options).eval()

@@ -64,7 +64,7 @@ def measure_model(file: pathlib.Path, text: pathlib.Path, methods: Sequence[str]
     extension = Extension(subject.trained, FACTOR)
     longest = subject.trained * FACTOR
     data = text.read_bytes()
-    tokens = load_tokenizer(FOLDER).encode(data.decode("utf-8"))[: longest + 1]
+    tokens = load_tokenizer(FOLDER).encode(data.decode("utf-8"), continued=True)[: longest + 1]
     if len(tokens) <= longest:
         raise ValueError(f"{text} must have more than {longest} tokens, got {len(tokens)}")
     sha256 = lambda value: hashlib.sha256(value).hexdigest()

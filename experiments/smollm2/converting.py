@@ -19,8 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from attnjax.models.safetensors_files import SINGLE
-from attnjax.models.safetensors_writing import Pending, write_file
+from attnjax.models.tensors import SINGLE, write_file
 
 OUTER = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
 INNER = {
@@ -66,10 +65,10 @@ def convert(file: pathlib.Path, folder: pathlib.Path) -> None:
     reader = gguf.GGUFReader(file)
     fields = {name: field.contents() for name, field in reader.fields.items()}
     table, tokenizer = config(fields), tokens(fields)
-    tensors = [pending(one, fields, gguf.quants.dequantize) for one in reader.tensors]
+    tensors = dict(converted(one, fields, gguf.quants.dequantize) for one in reader.tensors)
     folder.mkdir(parents=True)
     write_file(folder / SINGLE, tensors)
-    tied = {"tie_word_embeddings": "lm_head.weight" not in {one.name for one in tensors}}
+    tied = {"tie_word_embeddings": "lm_head.weight" not in tensors}
     (folder / "config.json").write_text(json.dumps({**table, **tied}, indent=2) + "\n", encoding="utf-8")
     (folder / "tokenizer.json").write_text(tokenizer, encoding="utf-8")
 
@@ -100,8 +99,10 @@ def config(fields: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def pending(tensor: Any, fields: Mapping[str, Any], dequantize: Callable[[Any, Any], np.ndarray]) -> Pending:
-    """Return a tensor of the file under its name in the folder. Raises ValueError for a name that is not known."""
+def converted(
+    tensor: Any, fields: Mapping[str, Any], dequantize: Callable[[Any, Any], np.ndarray]
+) -> tuple[str, np.ndarray]:
+    """Return the name in the folder and the numbers of a tensor. Raises ValueError for a name that is not known."""
     shape = tuple(map(int, tensor.shape[::-1]))
     block, outer = BLOCK.fullmatch(tensor.name), OUTER.get(tensor.name.removesuffix(".weight"))
     inner = INNER.get(block[2]) if block else None
@@ -109,8 +110,8 @@ def pending(tensor: Any, fields: Mapping[str, Any], dequantize: Callable[[Any, A
         raise ValueError(f"a LLaMA has no tensor {tensor.name}")
     name = f"{outer}.weight" if block is None else f"model.layers.{block[1]}.{inner}.weight"
     heads = fields[ROTATED[block[2]]] if block and block[2] in ROTATED else None
-    values = lambda: np.asarray(dequantize(tensor.data, tensor.tensor_type), np.float32).reshape(shape)
-    return Pending(name, np.dtype(np.float32), shape, lambda: values() if heads is None else halves(values(), heads))
+    values = np.asarray(dequantize(tensor.data, tensor.tensor_type), np.float32).reshape(shape)
+    return name, values if heads is None else halves(values, heads)
 
 
 def halves(weight: np.ndarray, heads: int) -> np.ndarray:

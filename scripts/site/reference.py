@@ -43,6 +43,7 @@ MODULES = {
 """Modules whose public names are those of a part that lists none itself, because it loads nothing."""
 BESIDE = {
     "attnjax.modules": ("generate.generate_chunks", "generate.Sampling", "generate.sampling"),
+    "attnjax.tasks": ("TASKS",),
 }
 """What a part shows of its modules beside its own names: docstrings of other pages send readers to it."""
 REPEATED = {"attnjax.positions": "attnjax"}

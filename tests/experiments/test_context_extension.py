@@ -10,7 +10,7 @@ import pytest
 from flax import nnx
 
 from attnjax.models import architecture, save
-from attnjax.models.folder import Loaded
+from attnjax.models.loading import Loaded
 from attnjax.modules import Decoder, TransformerConfig
 from attnjax.positions import NoPE, RoPE
 from experiments.context_extension import methods

@@ -14,7 +14,7 @@ import pytest
 from attnjax.attention import Mask
 from attnjax.cli import main
 from attnjax.models.base import with_fields
-from attnjax.models.folder import load
+from attnjax.models.loading import load
 from attnjax.models.param_paths import parameters, with_parameters
 from attnjax.models.saving import save
 from attnjax.positions import DynamicNTK, RoPE

@@ -40,7 +40,7 @@ class Stored:
 
 
 def converted(name, data):
-    return converting.pending(Stored(name, data), FIELDS, lambda values, kind: values)
+    return converting.converted(Stored(name, data), FIELDS, lambda values, kind: values)
 
 
 @pytest.mark.slow
@@ -64,7 +64,7 @@ def test_attention_is_the_same_with_neighbouring_channels_and_with_halves():
 
 def test_only_queries_and_keys_are_put_back_each_by_its_number_of_heads():
     rows = np.arange(8.0)[:, None] * np.ones((1, 16))
-    first = lambda name: converted(f"blk.0.{name}.weight", rows).make()[:, 0].tolist()
+    first = lambda name: converted(f"blk.0.{name}.weight", rows)[1][:, 0].tolist()
     assert first("attn_q") == list(range(8))  # heads of one pair
     assert first("attn_k") == [0, 2, 1, 3, 4, 6, 5, 7]
     assert first("attn_v") == list(range(8))

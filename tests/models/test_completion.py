@@ -1,10 +1,9 @@
-"""Going on with a text: the tokens of the full forward pass, the ends that files declare, and the command."""
+"""Continuing a prompt: the tokens of the full forward pass, batches, ends, pieces of text, and the command."""
 
 import dataclasses
+import io
+import itertools
 import json
-import re
-import subprocess
-import sys
 
 import jax
 import jax.numpy as jnp
@@ -12,29 +11,70 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from attnjax.cli import main
-from attnjax.cli.generating import _fields, changed, printable
-from attnjax.models import folder as folders
-from attnjax.models.completion import complete, complete_batch, stop_tokens
-from attnjax.models.errors import DamagedFile, ModelError
-from attnjax.models.folder import Loaded, load
+from attnjax.models import (
+    MODELS,
+    Loaded,
+    ModelError,
+    complete_batch,
+    complete_texts,
+    load,
+    load_tokenizer,
+    loading,
+    stream,
+)
+from attnjax.models.__main__ import main, printable
+from attnjax.models.completion import Continuation, start, stop_tokens
 from attnjax.models.param_paths import parameters, with_parameters
-from attnjax.modules import Encoder, EncoderDecoder
-from attnjax.positions import ReRoPE, RoPE, StreamingLLM
-from tests.models.toys import TENSORS, TOYS, folder, fused_tensors, plain_tensors
-
-pytestmark = pytest.mark.slow
+from attnjax.modules import Encoder
+from attnjax.modules.generate import _run
+from tests.models import test_tokens
+from tests.models.toys import TENSORS, TOYS, folder
 
 PROMPT = [3, 1, 4]
+LONG, SHORT = [3, 1, 4, 1, 5], [9, 2]
+DRAWN = {"temperature": 9.0, "top_p": 0.95}
+ROPE = {"vocab_size": 11, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 24}
+ROPE |= {"num_key_value_heads": 1, "max_position_embeddings": 64, "rms_norm_eps": 1e-5}
+FAMILIES = {
+    "gpt2": {"vocab_size": 11, "n_embd": 16, "n_layer": 2, "n_head": 2, "n_positions": 32},
+    "llama": ROPE,
+    "mistral": {**ROPE, "sliding_window": 3},
+    "bloom": {"vocab_size": 11, "hidden_size": 16, "n_layer": 2, "n_head": 2},
+    "t5": {
+        **{"vocab_size": 11, "d_model": 16, "d_kv": 8, "d_ff": 24, "num_heads": 2, "num_layers": 2},
+        "decoder_start_token_id": 0,
+    },
+}
 SEED = {"fused": 0, "plain": 1}
 
 
-def loaded(path, family="fused", **fields) -> Loaded:
-    """Matrices are large, so that what a model says depends on what came before."""
-    tensors = {
-        name: 6 * value if value.ndim > 1 else value for name, value in TENSORS[family](seed=SEED[family]).items()
+def made(family, **fields) -> Loaded:
+    """A model of random numbers that are large, so that what it says depends on what came before."""
+    json_ = {**FAMILIES[family], **fields}
+    kind = MODELS[family]
+    spec = kind.config(json_)
+    shapes = nnx.eval_shape(lambda: kind.build(spec, nnx.Rngs(0)))
+    draw = np.random.default_rng(1)
+
+    def value(name: str, shape: tuple[int, ...]):
+        drawn = draw.normal(size=shape)
+        return 1 + drawn / 10 if name == "scale" else drawn / 20 if name.startswith("b") else drawn
+
+    values = {
+        path: jnp.asarray(value(str(path[-1]), leaf.shape), leaf.dtype) for path, leaf in parameters(shapes).items()
     }
-    return load(folder(path / "model", family, tensors, **fields), models=TOYS)
+    return Loaded(with_parameters(shapes, values), spec, kind, json=json_)
+
+
+def toy(path, family="fused", **fields) -> Loaded:
+    """The same from a folder."""
+    tensors = TENSORS[family](seed=SEED[family])
+    large = {name: 6 * value if value.ndim > 1 else value for name, value in tensors.items()}
+    return load(folder(path / "model", family, large, **fields), models=TOYS)
+
+
+def complete(loaded: Loaded, prompt: list[int], tokens: int, **options) -> list[int]:
+    return complete_batch(loaded, [prompt], tokens, **options)[0]
 
 
 def greedy(model, prompt: list[int], *source: np.ndarray) -> list[int]:
@@ -48,213 +88,330 @@ def greedy(model, prompt: list[int], *source: np.ndarray) -> list[int]:
     return tokens[len(prompt) :]
 
 
-@pytest.mark.parametrize("family", TOYS)
-def test_greedy_tokens_are_those_of_the_full_forward_pass(tmp_path, family):
-    found = loaded(tmp_path, family)
-    expected = greedy(found.model, PROMPT)
-    assert len(set(expected)) > 2, "a model that always says the same would prove nothing"
-    assert complete(found, PROMPT, 8) == expected
-
-
 @pytest.mark.slow
-def test_drawing_depends_on_the_seed_alone(tmp_path):
-    found = loaded(tmp_path)
-    draws = [complete(found, PROMPT, 8, temperature=30.0, top_k=5, seed=seed) for seed in (1, 1, 2)]
-    assert draws[0] == draws[1] != draws[2]
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_batch_says_what_the_full_forward_pass_says_of_each_prompt(family):
+    """Absolute positions, RoPE, RoPE with a window, ALiBi and T5's bias."""
+    loaded, prompts = made(family), [SHORT, LONG]
+    alone = lambda one: greedy(loaded.model, [0], np.array([one])) if family == "t5" else greedy(loaded.model, one)
+    expected = [alone(one) for one in prompts]
+    assert expected[0] != expected[1], "a model that always says the same would prove nothing"
+    assert complete_batch(loaded, prompts, 8) == expected
 
 
-def test_an_end_ends(tmp_path):
-    expected = complete(loaded(tmp_path), PROMPT, 8)
-    stop = max(expected, key=expected.index)
-    cut = expected[: expected.index(stop)]
-    assert len(cut) > 1
-    assert complete(loaded(tmp_path, eos_token_id=stop), PROMPT, 8) == cut
-    found = loaded(tmp_path, eos_token_id=[10**6, stop])
-    assert stop_tokens(found) == [stop]
-    assert complete(found, PROMPT, 8) == cut
-    (tmp_path / "model" / "generation_config.json").write_text(json.dumps({"eos_token_id": [stop]}))
-    assert complete(loaded(tmp_path, eos_token_id=10), PROMPT, 8) == cut, "generation_config.json has the last word"
+def test_draws_of_a_prompt_depend_on_its_seed_alone():
+    """With the last seed for the first prompt, the second has 0."""
+    loaded = made("llama")
+    both = complete_batch(loaded, [SHORT, LONG], 8, **DRAWN, seed=2**32 - 1)
+    assert both == [complete(loaded, SHORT, 8, **DRAWN, seed=2**32 - 1), complete(loaded, LONG, 8, **DRAWN)]
+    assert complete_batch(loaded, [SHORT, LONG], 8, **DRAWN, seed=3) != both
 
 
-def test_several_ends(tmp_path):
-    expected = complete(loaded(tmp_path), PROMPT, 8)
-    unused = next(token for token in range(11) if token not in expected)
-    stop = max(expected, key=expected.index)
-    found = loaded(tmp_path, eos_token_id=[unused, stop])
-    assert complete(found, PROMPT, 8) == expected[: expected.index(stop)]
+def test_rows_end_at_their_own_end_tokens(tmp_path):
+    loaded, prompts = made("llama"), [SHORT, LONG]
+    free = complete_batch(loaded, prompts, 8, **DRAWN)
+    cut = lambda stop: [row[: next((i for i, token in enumerate(row) if token in stop), 8)] for row in free]
+    stop = next(pair for pair in itertools.combinations(range(11), 2) if len({0, 8, *map(len, cut(pair))}) == 4)
+    assert complete_batch(loaded, prompts, 8, **DRAWN, stop=stop) == cut(stop)
+    declared = dataclasses.replace(loaded, json={**loaded.json, "eos_token_id": [10**6, stop[0]]})
+    assert stop_tokens(declared) == [stop[0]]
+    assert complete_batch(declared, prompts, 8, **DRAWN, stop=stop[1:]) == cut(stop)
+    (tmp_path / "generation_config.json").write_text(json.dumps({"eos_token_id": list(stop)}))
+    last_word = dataclasses.replace(declared, folder=tmp_path)
+    assert complete_batch(last_word, prompts, 8, **DRAWN) == cut(stop)
 
 
 @pytest.mark.parametrize("value", ["3", -1, 1.5, [True], {"a": 1}])
-def test_an_end_that_is_none(tmp_path, value):
-    with pytest.raises(DamagedFile, match="eos_token_id must be a token or a list of tokens, got"):
-        complete(loaded(tmp_path, eos_token_id=value), PROMPT, 2)
+def test_an_end_token_that_is_none(value):
+    with pytest.raises(ModelError, match="eos_token_id must be a token or a list of tokens, got"):
+        complete(made("gpt2", eos_token_id=value), PROMPT, 2)
 
 
-def test_what_cannot_be_continued(tmp_path):
-    found = loaded(tmp_path, "plain")
-    with pytest.raises(ModelError, match="the prompt has no tokens"):
-        complete(found, [], 2)
-    with pytest.raises(ModelError, match=r"token 11 is not in the model's vocabulary, 0\.\.10"):
-        complete(found, [1, 11], 2)
-    with pytest.raises(ValueError, match=r"has rows for positions 0\.\.15, got positions 0\.\.21"):
-        complete(found, PROMPT, 20)
+@pytest.mark.parametrize(
+    ("prompts", "message"),
+    [
+        ([], "at least one prompt, got none"),
+        ([[]], "the prompt has no tokens"),
+        ([[1], []], "prompt 2 has no tokens"),
+        ([[1], [2, 11]], r"token 11 is not in .*0\.\.10"),
+        ([[1], list(range(8)) * 4], r"positions 0\.\.31, got positions 0\.\.33"),
+    ],
+)
+def test_prompts_that_are_refused(prompts, message):
+    with pytest.raises(ValueError, match=message):
+        complete_batch(made("gpt2"), prompts, 3)
+
+
+def test_models_that_are_refused():
+    found = made("gpt2", tie_word_embeddings=False)
     encoder = dataclasses.replace(found, model=nnx.eval_shape(lambda: Encoder(found.spec.config, rngs=nnx.Rngs(0))))
-    with pytest.raises(ModelError, match="a plain reads text and does not go on with it"):
+    with pytest.raises(ModelError, match="does not go on"):
         complete(encoder, PROMPT, 2)
+    with pytest.raises(ModelError, match="decoder_start_token_id"):
+        complete(made("t5", decoder_start_token_id=None), PROMPT, 2)
     values = parameters(found.model)
     values["embedding", "w_out"] = values["embedding", "w_out"] * jnp.nan
     broken = dataclasses.replace(found, model=with_parameters(found.model, values))
-    with pytest.raises(ModelError, match="logits are NaN after 0 tokens; a wider dtype"):
+    with pytest.raises(ModelError, match="NaN after 0 tokens"):
         complete(broken, PROMPT, 2)
 
 
-@pytest.mark.slow
-def test_an_encoder_decoder_reads_its_source(tmp_path):
-    found = loaded(tmp_path)
-    shapes = nnx.eval_shape(lambda: EncoderDecoder(found.spec.config, rngs=nnx.Rngs(0)))
-    draw = np.random.default_rng(0)
-    values = {path: jnp.asarray(draw.normal(size=leaf.shape), leaf.dtype) for path, leaf in parameters(shapes).items()}
-    model = with_parameters(shapes, values)
-    pair = dataclasses.replace(found, model=model, json={"decoder_start_token_id": 2})
-    assert complete(pair, PROMPT, 8) == greedy(model, [2], np.array([PROMPT]))
-    with pytest.raises(DamagedFile, match="must say decoder_start_token_id, a token, got None"):
-        complete(found.__class__(model, found.spec, found.architecture), PROMPT, 4)
+# Text ----------------------------------------------------------------------------------------------------------------
 
 
-def test_the_command(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(folders, "MODELS", TOYS)
-    monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(tmp_path / "programs"))
-    found = loaded(tmp_path)
-    path = str(tmp_path / "model")
-    assert main(["generate", path, "3 1,4", "--ids", "--tokens", "8"]) == 0
-    output = capsys.readouterr()
-    assert output.out.split() == [str(token) for token in complete(found, PROMPT, 8)]
-    assert output.err.startswith("8 tokens in ")
-    drawn = ["generate", path, "3 1 4", "--ids", "--tokens", "8", "--temperature", "30", "--top-k", "5", "--seed", "7"]
-    assert main(drawn) == 0
-    expected = complete(found, PROMPT, 8, temperature=30.0, top_k=5, seed=7)
-    assert capsys.readouterr().out.split() == [str(token) for token in expected]
-
-
-def test_the_command_with_several_prompts(tmp_path, monkeypatch, capsys):
-    """On the command line, and the same in two files; the second draws with the next seed, and so on."""
-    monkeypatch.setattr(folders, "MODELS", TOYS)
-    monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(tmp_path / "programs"))
-    found, path = loaded(tmp_path), str(tmp_path / "model")
-    files = [tmp_path / name for name in ("one", "two")]
-    for file, content in zip(files, (b"3 1 4\n9", b"5\r\n6 7 8\n")):
-        file.write_bytes(content)
-    drawn = ["--temperature", "30", "--top-p", "0.9", "--min-p", "0.01", "--seed", "7"]
-    rule = {"temperature": 30.0, "top_p": 0.9, "min_p": 0.01}
-    expected = complete_batch(found, [PROMPT, [9], [5], [6, 7, 8]], 6, **rule, seed=7)
-    for prompts in (["3 1 4", "9", "5", "6 7 8"], [*map(str, files), "--from-file"]):
-        assert main(["generate", path, *prompts, "--ids", "--tokens", "6", *drawn]) == 0
-        assert [[int(token) for token in line.split()] for line in capsys.readouterr().out.splitlines()] == expected
-    for content, message in (
-        (b"5\n\n6", "line 2 of .* is empty: each line must be a prompt"),
-        (b"", "line 1 of .* is empty: each line must be a prompt"),
-        (b"5\xff", "is not UTF-8: byte 1 is no part of a character"),
-    ):
-        files[0].write_bytes(content)
-        assert main(["generate", path, "--from-file", "--ids", str(files[0])]) == 2
-        assert re.search(message, capsys.readouterr().err)
-
-
-def test_the_command_with_stop_strings_and_pieces(tmp_path, monkeypatch, capsys):
+def bytewise(folder):
+    """A byte-level tokenizer with 256 tokens of a byte, and a token of three: " th"."""
     tokenizers = pytest.importorskip("tokenizers")
-    monkeypatch.setattr(folders, "MODELS", TOYS)
-    monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(tmp_path / "programs"))
-    found, path = loaded(tmp_path), str(tmp_path / "model")
+    alphabet = sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet())
+    words = [*alphabet, "Ġt", "Ġth"]
+    merges = [("Ġ", "t"), ("Ġt", "h")]
+    made = tokenizers.Tokenizer(tokenizers.models.BPE({word: i for i, word in enumerate(words)}, merges))
+    made.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    made.decoder = tokenizers.decoders.ByteLevel()
+    made.save(str(folder / "tokenizer.json"))
+    return load_tokenizer(folder)
+
+
+def fallback(folder):
+    """A tokenizer as Llama's: words with the space before them, and tokens of bytes for all else."""
+    words = {"<unk>": 0, **{f"<0x{i:02X}>": i + 1 for i in range(256)}, "▁a": 257, "▁b": 258}
+    pieces = {"type": "BPE", "vocab": words, "merges": [], "byte_fallback": True, "unk_token": "<unk>"}
+    decoders = [
+        {"type": "Replace", "pattern": {"String": "▁"}, "content": " "},
+        {"type": "ByteFallback"},
+        {"type": "Fuse"},
+        {"type": "Strip", "content": " ", "start": 1, "stop": 0},
+    ]
+    text = {
+        "version": "1.0",
+        "added_tokens": [],
+        "model": pieces,
+        "decoder": {"type": "Sequence", "decoders": decoders},
+    }
+    (folder / "tokenizer.json").write_text(json.dumps(text))
+    return load_tokenizer(folder)
+
+
+KINDS = {"bytewise": bytewise, "fallback": fallback}
+TEXT = "né 你好! 😀 the end, the end."
+
+
+def grown(tokenizer, prompt, tokens, size, stops=(), ends=False):
+    """The pieces when tokens come `size` at a time."""
+    row = Continuation(tokenizer, prompt, stops)
+    pieces = [row.add(tokens[i : i + size], last=ends and i + size >= len(tokens)) for i in range(0, len(tokens), size)]
+    return row, [*pieces, row.finish()]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("size", [1, 2, 3, 50])
+def test_pieces_are_whole_characters_and_together_the_text(tmp_path, kind, size):
+    tokenizer = KINDS[kind](tmp_path)
+    tokens = tokenizer.encode(TEXT)
+    for cut in (0, 3, 11):
+        row, pieces = grown(tokenizer, tokens[:cut] or tokens[:1], tokens[cut or 1 :], size)
+        assert row.begin + "".join(pieces) == TEXT
+        assert "\N{REPLACEMENT CHARACTER}" not in "".join(pieces)
+        assert "".join(pieces) == row.text
+    if size == 1 and kind == "bytewise":
+        assert len([piece for piece in pieces if piece]) > 15, "text comes as soon as it is settled"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("size", [1, 3, 50])
+def test_bytes_that_are_no_character_come_at_the_end(tmp_path, kind, size):
+    """A text that is cut within a character, and one with a wrong byte in it."""
+    tokenizer = KINDS[kind](tmp_path)
+    tokens = tokenizer.encode("a 你好")
+    wrong = tokenizer.encode("!") + tokenizer.encode("é")[-1:] + tokenizer.encode("ab")
+    for part in (tokens[:-1], tokens + wrong, tokens + wrong[:2]):
+        for ends in (False, True):
+            row, pieces = grown(tokenizer, part[:1], part[1:], size, ends=ends)
+            assert row.begin + "".join(pieces) == tokenizer.decode(part)
+    assert "\N{REPLACEMENT CHARACTER}" in tokenizer.decode(tokens[:-1])
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 50])
+@pytest.mark.parametrize(
+    ("stops", "expected", "last"),
+    [
+        (["the e"], "né 你好! 😀 ", " e"),  # spans tokens
+        (["h"], "né 你好! 😀 t", " th"),  # ends a token
+        (["t"], "né 你好! 😀 ", " th"),  # ends within a token, and begins there
+        (["end.", "nd,"], "né 你好! 😀 the e", ","),
+        (["好"], "né 你", "好"),
+        (["😀 the en", "the"], "né 你好! 😀 ", "e"),  # that which a token completes first
+        (["xyz", "the end!"], TEXT, "."),  # neither: what waited comes at the end
+        (["né"], TEXT, "."),  # in the prompt
+        ([".."], TEXT, "."),
+    ],
+)
+def test_the_text_is_cut_before_the_first_stop_string(tmp_path, size, stops, expected, last):
+    tokenizer = bytewise(tmp_path)
+    prompt, tokens = tokenizer.encode("né"), tokenizer.encode(TEXT)[3:]
+    row, pieces = grown(tokenizer, prompt, tokens, size, stops)
+    assert "né" + "".join(pieces) == expected
+    assert row.ended == (expected != TEXT)
+    assert tokenizer.decode(row.tokens).endswith(last)
+    assert len(row.tokens) < len(tokens) or not row.ended
+    assert row.add(tokens) == row.finish() == ""
+
+
+def test_a_tokenizer_that_takes_text_back_is_refused():
+    """Decoded text gets a closing bracket, which the next token moves."""
+
+    class Brackets:
+        def settled(self, tokens):
+            return f"({len(tokens)})"
+
+        decode = settled
+
+    row = Continuation(Brackets(), [])
+    with pytest.raises(ModelError, match="writes the prompt differently when tokens follow: use token ids instead"):
+        row.add([1])
+    row = Continuation(Brackets(), [], target=False)
+    row.begin = ""
+    row.add([1])
+    with pytest.raises(ModelError, match="changes text that was settled when tokens follow: use token ids instead"):
+        row.add([1])
+
+
+@pytest.fixture(scope="module")
+def speaker(tmp_path_factory):
+    """A model of random bytes with its tokenizer."""
+    return made("gpt2", vocab_size=258, n_positions=64), bytewise(tmp_path_factory.mktemp("tokenizer"))
+
+
+PROMPTS = ["né 你好", "a", "Once upon a time, the"]
+RULE = {"temperature": 40.0, "min_p": 0.001, "seed": 3}
+
+
+@pytest.mark.slow
+def test_texts_are_those_of_the_tokens(speaker):
+    loaded, tokenizer = speaker
+    ids = [tokenizer.encode(prompt) for prompt in PROMPTS]
+    expected = [tokenizer.decode([*a, *b]) for a, b in zip(ids, complete_batch(loaded, ids, 21, **RULE))]
+    found = complete_texts(loaded, tokenizer, PROMPTS, 21, **RULE)
+    assert [a + b for a, b in zip(PROMPTS, found)] == expected
+    assert len({*found}) == 3
+
+
+@pytest.mark.quick("4")
+@pytest.mark.parametrize("chunk", [1, 4, 30])
+def test_streamed_text_is_the_text(speaker, chunk):
+    loaded, tokenizer = speaker
+    pieces = list(stream(loaded, tokenizer, PROMPTS[0], 21, **RULE, chunk=chunk))
+    assert "".join(pieces) == complete_texts(loaded, tokenizer, PROMPTS[:1], 21, **RULE)[0]
+    assert all(pieces)
+    assert (len(pieces) > 4) == (chunk < 30)
+
+
+@pytest.mark.slow
+def test_stop_strings_end_rows_one_by_one(speaker):
+    loaded, tokenizer = speaker
+    free = complete_texts(loaded, tokenizer, PROMPTS, 40, **RULE)
+    stops = [free[0][3:5], free[1][12:14]]
+    cut = [text[: min((text.find(stop) for stop in stops if stop in text), default=None)] for text in free]
+    assert [len(cut[0]), len(cut[1])] == [3, 12]
+    assert complete_texts(loaded, tokenizer, PROMPTS, 40, **RULE, stop_strings=stops) == cut
+    assert "".join(stream(loaded, tokenizer, PROMPTS[0], 40, **RULE, stop_strings=stops)) == cut[0]
+
+
+@pytest.mark.slow
+def test_no_token_is_made_after_all_rows_have_ended(speaker):
+    """All chunks, of which the last is not needed, share one program."""
+    loaded, tokenizer = speaker
+    free = complete_texts(loaded, tokenizer, ["a"], 40, **RULE)[0]
+    programs = _run._cache_size()
+    pieces = list(stream(loaded, tokenizer, "a", 40, **RULE, stop_strings=[free[2:4]], chunk=3))
+    assert "".join(pieces) == free[:2]
+    assert _run._cache_size() == programs + 1
+
+
+@pytest.mark.slow
+def test_an_encoder_decoder_streams_its_answer(speaker):
+    _, tokenizer = speaker
+    loaded = made("t5", vocab_size=258)
+    found = complete_texts(loaded, tokenizer, ["a b", "the"], 9)
+    ids = [tokenizer.encode(text) for text in ("a b", "the")]
+    assert found == [tokenizer.decode(complete(loaded, one, 9)) for one in ids]
+    assert "".join(stream(loaded, tokenizer, "the", 9)) == found[1]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"stop_strings": [""]}, "a stop string must be a text with at least one character, got ''"),
+        ({"stop_strings": [3]}, "a stop string must be a text with at least one character, got 3"),
+        ({"tokens": 0}, "stream: tokens must be at least 1, got 0"),
+        ({"chunk": 0}, "stream: chunk must be at least 1, got 0"),
+        ({"prompt": ""}, "the prompt has no tokens"),
+        ({"top_p": 0.5}, "top_p=0.5 needs a temperature above 0"),
+    ],
+)
+def test_mistakes_are_refused(speaker, options, message):
+    with pytest.raises(ValueError, match=message):
+        list(stream(*speaker, **{"prompt": "a", "tokens": 3, **options}))
+
+
+def test_a_string_is_one_prompt_and_one_stop_string(speaker):
+    free = complete_texts(*speaker, "a", 5, **RULE)
+    assert free == complete_texts(*speaker, ["a"], 5, **RULE)
+    stop = free[0][1:3]
+    assert complete_texts(*speaker, "a", 5, **RULE, stop_strings=stop) == [free[0][: free[0].find(stop)]]
+
+
+def test_a_prompt_that_goes_on_has_no_end_token_and_a_source_has_one(tmp_path):
+    tokenizer = test_tokens.written(tmp_path, "[S] $A [E]")
+    prompt = lambda family: start(made(family), tokenizer, "the dog")[0].prompt
+    assert (prompt("gpt2"), prompt("t5")) == ([0, 2, 3], [0, 2, 3, 6])
+
+
+# The command ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def spoken(tmp_path, monkeypatch):
+    """A folder of a model with a tokenizer of letters, one of which is a control sequence."""
+    tokenizers = pytest.importorskip("tokenizers")
+    monkeypatch.setattr(loading, "MODELS", TOYS)
     words = [*"abcdefghi", "\x1b[31m", "?"]
-    made = tokenizers.Tokenizer(tokenizers.models.WordLevel({w: i for i, w in enumerate(words)}, unk_token=words[-1]))
-    made.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
-    made.save(str(tmp_path / "model" / "tokenizer.json"))
+    found = toy(tmp_path)
+    one = tokenizers.Tokenizer(tokenizers.models.WordLevel({w: i for i, w in enumerate(words)}, unk_token=words[-1]))
+    one.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    one.save(str(found.folder / "tokenizer.json"))
+    return found, words
+
+
+def test_the_command_with_token_ids(spoken, monkeypatch, capsys):
+    found, _ = spoken
+    expected = complete_batch(found, [PROMPT, [9]], 6, temperature=30.0, top_p=0.9, min_p=0.01, seed=7)
+    drawn = ["--ids", "--tokens", "6", "--temperature", "30", "--top-p", "0.9", "--min-p", "0.01", "--seed", "7"]
+    monkeypatch.setattr("sys.stdin", io.StringIO("3 1,4\n9\n"))
+    for prompts in (["3 1 4", "9"], ["-"]):
+        assert main([str(found.folder), *prompts, *drawn]) == 0
+        output = capsys.readouterr()
+        assert [[int(token) for token in line.split()] for line in output.out.splitlines()] == expected
+        assert output.err.startswith("12 tokens in ")
+
+
+def test_the_command_with_text(spoken, capsys):
+    found, words = spoken
     free = [words[token] for token in complete(found, PROMPT, 8)]
+    shown = lambda made: " ".join(["d b e", *made]).replace("\x1b", "\ufffd")
+    command = [str(found.folder), "d b e", "--tokens", "8"]
+    assert main(command) == 0
+    assert capsys.readouterr().out == shown(free) + "\n"
     at = next(i for i in range(2, 8) if free[i] not in free[:i])
-    expected = " ".join(["d b e", *free[:at]]).replace("\x1b", "\ufffd") + " \n"
-    command = ["generate", path, "d b e", "--tokens", "8"]
     for more in ([], ["--stream"]):
         assert main([*command, "--stop", free[at], *more]) == 0
         output = capsys.readouterr()
-        assert output.out == expected
+        assert output.out == shown(free[:at]) + " \n"
         assert output.err.startswith(f"{at + 1} tokens in ")
-    assert main(["generate", path, "d b e", "a", "--stream"]) == 2
-    assert "--stream shows one text, got 2 prompts" in capsys.readouterr().err
-    assert main(["generate", path, "d b e", "a", "--tokens", "8"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert [lines[0], lines[2]] == ["--- 1 ---", "--- 2 ---"]
-    assert lines[1].startswith("d b e ")
-    assert lines[3].startswith("a ")
-
-
-def test_the_command_with_text(tmp_path, monkeypatch, capsys):
-    tokenizers = pytest.importorskip("tokenizers")
-    monkeypatch.setattr(folders, "MODELS", TOYS)
-    monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(tmp_path / "programs"))
-    found = loaded(tmp_path)
-    words = [*"abcdefghi", "\x1b[31m", "?"]
-    made = tokenizers.Tokenizer(
-        tokenizers.models.WordLevel({word: i for i, word in enumerate(words)}, unk_token=words[-1])
-    )
-    made.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
-    made.save(str(tmp_path / "model" / "tokenizer.json"))
-    assert main(["generate", str(tmp_path / "model"), "d b e", "--tokens", "8"]) == 0
-    expected = [words[token] for token in [*PROMPT, *complete(found, PROMPT, 8)]]
-    assert capsys.readouterr().out == " ".join(expected).replace("\x1b", "\ufffd") + "\n"
-
-
-def test_the_command_with_a_trained_tokenizer(tmp_path, monkeypatch, capsys):
-    """Pairs of letters that are often together become tokens, as in every byte-pair encoding."""
-    tokenizers = pytest.importorskip("tokenizers")
-    monkeypatch.setattr(folders, "MODELS", TOYS)
-    monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(tmp_path / "programs"))
-    found = loaded(tmp_path)
-    made = tokenizers.Tokenizer(tokenizers.models.BPE())
-    made.pre_tokenizer, made.decoder = tokenizers.pre_tokenizers.Metaspace(), tokenizers.decoders.Metaspace()
-    trainer = tokenizers.trainers.BpeTrainer(vocab_size=11, show_progress=False)
-    made.train_from_iterator(["abab cab dab ebb fcab"] * 9, trainer)
-    assert made.get_vocab_size() == 11
-    made.save(str(tmp_path / "model" / "tokenizer.json"))
-    prompt = made.encode("cab dab").ids
-    assert 2 <= len(prompt) < len("cab dab"), "some pairs are tokens"
-    assert main(["generate", str(tmp_path / "model"), "cab dab", "--tokens", "8"]) == 0
-    said = capsys.readouterr().out
-    assert said == made.decode([*prompt, *complete(found, prompt, 8)]) + "\n"
-    assert said.startswith("cab dab")
-
-
-def test_the_command_with_another_encoding(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(folders, "MODELS", TOYS)
-    monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(tmp_path / "programs"))
-    path = str(folder(tmp_path / "model", "plain", plain_tensors()))
-    assert (
-        main(["generate", path, "3 1 4", "--ids", "--tokens", "8", "--encoding", "rope", "--option", "theta=50"]) == 0
-    )
-    output = capsys.readouterr()
-    expected = complete(load(path, models=TOYS, fields={"encoding": RoPE(theta=50.0)}), PROMPT, 8)
-    assert output.out.split() == [str(token) for token in expected]
-    assert output.err.splitlines()[0] == "weights in the files that are not used: positions.weight"
-
-
-def test_the_command_gives_a_method_the_window_that_it_is_made_for():
-    """StreamingLLM of the paper, section 3.2: four first tokens and a window; an encoding without a window changes none."""
-    streaming = _fields("streaming_llm", ["window=20"])
-    assert streaming == {
-        "encoding": StreamingLLM(window=20),
-        "window": (20, 0),
-        "windows": None,
-        "window_first": 4,
-    }
-    assert _fields("rerope", []) == {"encoding": ReRoPE()}
-
-
-def test_what_is_new_is_told_in_short():
-    names = [f"layer.{i}" for i in range(7)]
-    assert changed((), ()) == []
-    assert changed(names, ["a"]) == [
-        "random parameters, which the files do not have: layer.0, layer.1, layer.2, layer.3, layer.4 and 2 more",
-        "weights in the files that are not used: a",
-    ]
+    assert main([*command, "a"]) == 0
+    first, second = capsys.readouterr().out.split("---\n")
+    assert first == shown(free) + "\n"
+    assert second.startswith("a ")
 
 
 def test_control_characters_are_not_obeyed():
@@ -262,83 +419,29 @@ def test_control_characters_are_not_obeyed():
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (["--tokens", "0"], "from 1 to 999999999, got '0'"),
-        (["--tokens", "many"], "from 1 to 999999999, got 'many'"),
-        (["--temperature", "-1"], "must be a number of at least 0, got '-1'"),
-        (["--temperature", "nan"], "must be a number of at least 0, got 'nan'"),
-        (["--temperature", "inf"], "must be a number of at least 0, got 'inf'"),
-        (["--top-k", "0"], "from 1 to 999999999, got '0'"),
-        (["--top-p", "0"], "must be a number above 0 and at most 1, got '0'"),
-        (["--top-p", "1.5"], "must be a number above 0 and at most 1, got '1.5'"),
-        (["--min-p", "nan"], "must be a number above 0 and at most 1, got 'nan'"),
-        (["--seed", "-1"], "from 0 to 2^32 - 1, got '-1'"),
-        (["--seed", "99999999999999999999"], "from 0 to 2^32 - 1, got '99999999999999999999'"),
-        (["--dtype", "floot32"], "did you mean 'float32'"),
-        (["--encoding", "alibbi"], "did you mean 'alibi'"),
-        (["--bogus"], "unrecognized arguments: --bogus"),
-    ],
-)
-def test_mistakes_in_the_command_exit_with_2(options, message, capsys):
-    with pytest.raises(SystemExit) as end:
-        main(["generate", "nowhere", "3 1 4", *options])
-    assert end.value.code == 2
-    assert message in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
     ("prompt", "options", "message"),
     [
-        ("hello", ["--ids"], "with --ids the prompt must be token ids such as '464 3290', got 'hello'"),
-        ("-3", ["--ids"], "got '-3'"),
+        ("hello", ["--ids"], "got 'hello'"),
         ("9" * 30, ["--ids"], "got '999"),
         ("", ["--ids"], "the prompt has no tokens"),
-        ("11", ["--ids"], "token 11 is not in the model's vocabulary, 0..10"),
+        ("11", ["--ids"], "token 11"),
+        ("1", ["--ids", "--tokens", "0"], "at least 1, got 0"),
+        ("1", ["--ids", "--temperature", "nan"], "temperature"),
         ("1", ["--ids", "--top-k", "3"], "top_k=3 needs a temperature above 0"),
-        ("1", ["--ids", "--top-k", "30", "--temperature", "1"], "top_k must be at most 11, got 30"),
-        ("1", ["--ids", "--top-p", "0.9"], "top_p=0.9 needs a temperature above 0"),
-        ("1", ["--ids", "--min-p", "0.1"], "min_p=0.1 needs a temperature above 0"),
-        ("1", ["--ids", "--stream"], "--stream is about text, and --ids needs no tokenizer: leave one of them out"),
-        ("1", ["--ids", "--stop", "a"], "--stop is about text, and --ids needs no tokenizer: leave one of them out"),
-        ("nowhere", ["--ids", "--from-file"], "nowhere cannot be read: No such file or directory"),
-        ("a", [], "has no tokenizer.json"),
-        ("1", ["--ids", "--option", "theta=5"], "--option needs --encoding NAME"),
-        ("1", ["--ids", "--encoding", "rope", "--option", "theta"], "must be KEY=VALUE"),
-        ("1", ["--ids", "--encoding", "rope", "--option", "base=5"], "encoding 'rope' has no option 'base'"),
-        ("1", ["--ids", "--encoding", "learned"], "encoding 'learned' needs the option 'length'"),
+        ("1", ["--ids", "--top-p", "1.5", "--temperature", "1"], "top_p must be at most 1, got 1.5"),
+        ("1", ["--ids", "--stream"], "--stream"),
+        ("a", ["--stop", ""], "stop string"),
     ],
 )
-def test_mistakes_of_content_are_one_line_and_2(tmp_path, monkeypatch, capsys, prompt, options, message):
-    monkeypatch.setattr(folders, "MODELS", TOYS)
-    monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(tmp_path / "programs"))
-    path = folder(tmp_path / "model", "fused", fused_tensors())
-    assert main(["generate", str(path), *options, "--", prompt]) == 2
+def test_a_mistake_is_one_sentence_and_2(spoken, capsys, prompt, options, message):
+    found, _ = spoken
+    assert main([str(found.folder), *options, "--", prompt]) == 2
     error = capsys.readouterr().err
-    assert error.startswith("attnjax: error: ")
+    assert error.startswith("attnjax.models: error: ")
     assert message in error
-    assert "Traceback" not in error
+    assert error.count("\n") == 1
 
 
 def test_a_folder_that_is_none(tmp_path, capsys):
-    assert main(["generate", str(tmp_path / "nowhere"), "a"]) == 2
-    assert "but it does not exist" in capsys.readouterr().err
-    path = folder(tmp_path / "model", "plain", plain_tensors())
-    assert main(["generate", str(path), "1", "--ids"]) == 2
-    assert "model_type must be one of bert, bloom, gpt2" in capsys.readouterr().err
-
-
-def test_help_does_not_import_jax():
-    code = """
-import sys
-from attnjax.cli import main
-for command in (["generate", "--help"], ["parity", "--help"], ["generate", "nowhere", "x", "--ids"]):
-    try:
-        main(command)
-    except SystemExit:
-        pass
-print(sorted({"jax", "numpy", "torch", "tokenizers"} & set(sys.modules)), file=sys.stderr)
-"""
-    done = subprocess.run([sys.executable, "-W", "error", "-c", code], check=True, capture_output=True, text=True)
-    assert done.stderr.splitlines()[-1] == "[]"
-    assert "attnjax generate models/gpt2" in done.stdout
+    assert main([str(tmp_path / "nowhere"), "a"]) == 2
+    assert "does not exist" in capsys.readouterr().err

@@ -99,10 +99,3 @@ def test_parameters_of_published_models(name):
     layers = {json[key] for key in LAYERS if key in json}.pop()
     one, two = (count(model_type, {key: n if key in LAYERS else json[key] for key in json}) for n in (1, 2))
     assert one + (layers - 1) * (two - one) == total
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", PUBLISHED)
-def test_parameters_of_all_layers(name):
-    model_type, json, total = PUBLISHED[name]
-    assert count(model_type, json) == total

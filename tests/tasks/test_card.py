@@ -1,11 +1,8 @@
 """Data cards: every number in them, on tasks small enough to count by hand."""
 
-import jax
-import jax.numpy as jnp
 import pytest
 
 from attnjax.tasks import Copy, EvenPairs, Text, UniqueCopy, card
-from attnjax.tasks.card import inputs
 
 
 def rows(text):
@@ -45,11 +42,6 @@ def test_ranges_are_cut_to_what_the_task_has():
         card(UniqueCopy(symbols=9), (10, 20), samples=5)
     with pytest.raises(ValueError, match="samples must be an int of at least 1, got 0"):
         card(EvenPairs(), samples=0)
-
-
-def test_inputs_are_compared_without_padding():
-    example = EvenPairs().sample(jax.random.key(0), jnp.array([1, 3]), 7)
-    assert [len(x) for x in inputs(example)] == [4, 12]
 
 
 def test_test_rows_of_a_text_are_drawn_from_its_test_split(tmp_path):

@@ -79,16 +79,6 @@ def test_decoder_form_with_begin_without_stop():
     )
 
 
-def test_decoder_form_with_the_tail():
-    made = decoder_form(STACK, TWO, tail=True)
-    equal(
-        made,
-        tokens=[[0, 1, 4, SEP, 1, 1, 0, 2], [1, 2, SEP, 2, 0, 0, PAD, PAD]],
-        targets=[[1, 4, SEP, 1, 1, 0, 2, STOP], [2, SEP, 2, 0, 0, STOP, PAD, PAD]],
-        answer_length=[5, 4],
-    )
-
-
 def test_encoder_decoder_form():
     made = encoder_decoder_form(STACK, TWO)
     equal(
@@ -169,14 +159,3 @@ def test_forms_stay_int32_in_double_precision():
 def test_one_example_without_a_batch():
     one = jax.tree.map(lambda leaf: leaf[1], TWO)
     equal(decoder_form(STACK, one), tokens=[1, 2, SEP, 2, PAD, PAD, PAD, PAD])
-
-
-@pytest.mark.parametrize("form", [encoder_form, decoder_form, encoder_decoder_form])
-def test_aligned_tasks_have_no_separate_answer(form):
-    with pytest.raises(ValueError, match="Induction predicts the next token of its input: use next_token_form"):
-        form(task("induction"), TWO)
-
-
-def test_other_tasks_have_no_next_tokens():
-    with pytest.raises(ValueError, match="StackManipulation answers a whole input: use encoder_form, decoder_form or"):
-        next_token_form(STACK, TWO)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from attnjax.tasks import MQAR, FlipFlop, PosGen, WordProblem
-from attnjax.tasks.mqar import arrange
+from attnjax.tasks.recall import arrange
 from tests import golden_arrays
 from tests.tasks import cases
 
@@ -108,20 +108,3 @@ def test_flip_flop_strings_have_the_probabilities_of_the_paper():
     np.testing.assert_allclose(share, [0.15, 0.15, 0.7], atol=5 * np.sqrt(0.25 / inner.size))
     bits = x.inputs[:, 1::2][x.inputs[:, :-1:2] != 1]
     assert abs((bits == 4).mean() - 0.5) < 5 * np.sqrt(0.25 / bits.size)
-
-
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda: MQAR(vocab=16, pairs=8), "MQAR: 8 pairs need 8 different keys, and vocab=16 has 7"),
-        (lambda: MQAR(power=0), "MQAR: power must be above 0 and at most 1, where gaps are uniform; got 0"),
-        (lambda: MQAR(filler="none"), "MQAR: filler must be one of random, zero; got 'none'"),
-        (lambda: MQAR(pairs=4).sample(KEY, [15], 15), "MQAR: max_length must be an int of at least 16, got 15"),
-        (lambda: FlipFlop(ignore=1), "FlipFlop: ignore must be a probability of at least 0 and below 1, got 1"),
-        (lambda: WordProblem("Z60"), "WordProblem: group must be one of A5, S5; got 'Z60'"),
-        (lambda: PosGen("other"), "PosGen: rule must be one of recurrent, cot, semi_recurrent; got 'other'"),
-    ],
-)
-def test_mistakes_are_named(call, message):
-    with pytest.raises(ValueError, match=message):
-        call()

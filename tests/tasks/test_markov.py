@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from attnjax.tasks import Markov, task
+from attnjax.tasks import Markov
 
 COUNT, LENGTH = 4000, 60
 
@@ -83,13 +83,6 @@ def test_pairs_have_the_probabilities_of_the_chain():
     np.testing.assert_allclose(pairs.sum(1) / pairs.sum(), stationary, atol=0.02)
 
 
-def test_no_symbol_and_no_place_is_special(sequences):
-    share = np.stack([(sequences == symbol).mean(0) for symbol in range(3)])
-    assert share.shape == (3, LENGTH + 1)
-    # Symbols of one place are of different chains: the error of a share of COUNT is at most 0.008.
-    np.testing.assert_allclose(share, 1 / 3, atol=0.035)
-
-
 def test_what_followed_once_follows_again_as_often_as_with_a_uniform_prior(sequences):
     """P(the second symbol after a state is the first one) = sum_j E[p_j^2] = k 2 / (k (k + 1)) = 1/2 for k = 3."""
     same = []
@@ -110,11 +103,6 @@ def test_sequences_of_one_key_end_alike():
         np.testing.assert_array_equal(made.inputs[:, :length], whole.inputs[:, 30 - length :])
         np.testing.assert_array_equal(made.targets[:, :length], whole.targets[:, 30 - length :])
         assert not np.asarray(made.inputs[:, length:]).any()
-
-
-def test_one_symbol_is_no_chain():
-    with pytest.raises(ValueError, match=r"^Markov: symbols must be an int of at least 2, got 1$"):
-        task("markov", symbols=1)
 
 
 def test_counting_pairs_is_the_best_prediction_there_is(sequences):

@@ -86,7 +86,5 @@ def test_nothing_is_lost_and_the_default_is_as_before(folder):
 
 
 def test_a_mistake_is_one_sentence(folder):
-    with pytest.raises(ValueError, match="^Text: split_by must be one of .*file.*group"):
-        Text(split_by="line")
     with pytest.raises(ValueError, match="is one file, which is split by place: split_by must be 'file'$"):
         _ = Text(str(folder / "alone0.txt"), split_by="group").data

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from attnjax.tasks import Text, card, next_token_form, task, text as module
+from attnjax.tasks import Text, task, text as module
 from tests.tasks import cases
 
 
@@ -85,17 +85,6 @@ def test_a_folder_is_split_by_a_hash_of_the_name(corpus, tmp_path):
     assert all(set(parts[split]) <= set(again[split]) for split in module.SPLITS)
 
 
-def test_the_digest_is_that_of_the_bytes(tmp_path):
-    (tmp_path / "f").write_bytes(b"0123456789")
-    assert Text(str(tmp_path / "f")).sha256 == hashlib.sha256(b"012345678").hexdigest()
-
-
-def test_any_bytes_are_text(tmp_path):
-    (tmp_path / "junk").write_bytes(np.random.default_rng(0).integers(0, 256, 4000, np.uint8).tobytes())
-    example = Text(str(tmp_path / "junk")).sample(jax.random.key(0), [50], 50)
-    assert 0 <= int(example.inputs.min()) <= int(example.inputs.max()) < 256
-
-
 def test_pattern_and_cap(corpus, tmp_path):
     (tmp_path / "deep" / "er").mkdir(parents=True)
     (tmp_path / "deep" / "er" / "one.rst").write_bytes(b"only this" * 9)
@@ -142,42 +131,6 @@ def test_a_text_holds_its_files_and_the_folders_around_them(tmp_path):
     assert [alone.holds(path) for path in (root / "a.txt", root, root / "b.md")] == [True, True, False]
     library = Path(sysconfig.get_path("stdlib"))
     assert [Text().holds(library / name) for name in ("json", "json/decoder.py", "test")] == [True, True, False]
-
-
-def test_it_becomes_a_sequence_and_a_card(corpus):
-    example = corpus.sample(jax.random.key(0), [4, 6], 6)
-    made = next_token_form(corpus, example)
-    np.testing.assert_array_equal(made.mask, [[True] * 4 + [False] * 2, [True] * 6])
-    assert corpus.sha256 in card(corpus, (2, 6), (), samples=10)
-
-
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda folder: Text(str(folder / "missing")).data, "Text: no file or folder at '.*missing'"),
-        (lambda folder: Text(str(folder / "empty")).data, "nothing to read for the train split of '.*empty'"),
-        (lambda folder: Text(str(folder / "void")).data, "nothing to read for the train split of '.*void'"),
-        (lambda folder: Text(str(folder), pattern="*.c").data, r"nothing to read for the train split .* with '\*.c'"),
-        (lambda folder: Text(os.devnull).data, "Text: no file or folder at '.*null'"),
-        (lambda folder: Text(""), "path must be the name of a file or folder, or None, got ''"),
-        (lambda folder: Text("a\0b"), "path must be the name of a file or folder"),
-        (lambda folder: Text(7), "path must be the name of a file or folder, or None, got 7"),
-        (lambda folder: Text(split="dev"), "split must be one of train, validation, test; got 'dev'"),
-        (lambda folder: Text(cap=0), "cap must be an int of at least 1, got 0"),
-        (lambda folder: Text(cap=2**31), r"^Text: cap must be at most 2147483647, got 2147483648$"),
-        (
-            lambda folder: Text(pattern=None),
-            r"^Text: pattern must be a pattern of file names, such as '\*\.py', got None$",
-        ),
-        (lambda folder: Text(pattern=7), "pattern must be a pattern of file names, such as .*, got 7"),
-        (lambda folder: Text(pattern=b"*"), "pattern must be a pattern of file names, such as .*, got b'\\*'"),
-    ],
-)
-def test_mistakes_are_named(tmp_path, make, message):
-    (tmp_path / "empty").touch()
-    (tmp_path / "void").mkdir()
-    with pytest.raises(ValueError, match=message):
-        make(tmp_path)
 
 
 def test_all_bytes_of_the_largest_split_are_drawn():

@@ -3,8 +3,9 @@
     loaded = load("gpt2")                                        as it was published
     loaded = load("gpt2", fields={"encoding": ALiBi()})          with another encoding, all else as it was published
 
-Tensors are read one at a time, the largest first, so that hardly more memory is needed than the parameters take. No
-code and no pickle is read: config.json names an architecture, which is looked up in the table of known ones.
+Tensors are read one at a time, the largest first, so that hardly more memory is needed than the parameters take. Names and
+shapes are compared with those that config.json implies before any is read. No code and no pickle is read: config.json names
+an architecture, which is looked up in the table of known ones.
 """
 
 import dataclasses
@@ -19,12 +20,10 @@ from flax import nnx
 
 from attnjax.models.architectures import MODELS
 from attnjax.models.base import Architecture, Path, Spec, Weight, with_fields
-from attnjax.models.errors import DamagedFile, UnsupportedFormat, WrongWeights
-from attnjax.models.files import existing_folder, inside, read_table, shown
-from attnjax.models.matching import FLOATS, Tensor, match
+from attnjax.models.files import ModelError, existing_folder, read_table
+from attnjax.models.matching import Tensor, check_tied_weights, match
 from attnjax.models.param_paths import abstract, dotted, parameters, with_parameters
-from attnjax.models.safetensors_files import Entry, open_folder
-from attnjax.models.tied_weights import check_tied_weights
+from attnjax.models.tensors import FLOATS, Entry, open_folder
 
 CONFIG = "config.json"
 LAYERS = ("n_layer", "n_layers", "num_layers", "num_hidden_layers", "num_decoder_layers")
@@ -87,8 +86,8 @@ def load(
       models: the known architectures by `model_type`; `attnjax.models.MODELS` unless given.
 
     Raises:
-      ModelError: a ValueError, one of `DamagedFile`, `UnsafePath`, `UnsupportedFormat`, and `WrongWeights`, which names
-        every tensor that is missing, left over, or of a wrong shape or dtype.
+      ModelError: a folder that is damaged or not supported; one error names every tensor that is missing, left over, or of
+        a wrong shape or dtype.
 
     Example:
       >>> import tempfile
@@ -102,7 +101,7 @@ def load(
       ('bfloat16', ())
     """
     root = existing_folder(folder)
-    json = read_table(inside(root, CONFIG))
+    json = read_table(root, CONFIG)
     architecture = _architecture(json, models)
     entries = open_folder(root)
     published = _spec(architecture, json, entries)
@@ -128,10 +127,7 @@ def _architecture(json: Mapping[str, Any], models: Mapping[str, Architecture] | 
     models = MODELS if models is None else models
     name = json.get("model_type")
     if not isinstance(name, str) or name not in models:
-        known = ", ".join(sorted(models))
-        raise UnsupportedFormat(f"{CONFIG}: model_type must be one of {known}, got {shown(name)}")
-    if json.get("quantization_config") is not None:
-        raise UnsupportedFormat(f"{CONFIG} has a quantization_config; quantised weights are not read")
+        raise ModelError(f"{CONFIG}: model_type must be one of {', '.join(sorted(models))}, got {name!r:.100}")
     return models[name]
 
 
@@ -140,14 +136,11 @@ def _spec(architecture: Architecture, json: Mapping[str, Any], entries: Mapping[
     for name in LAYERS:
         layers = json.get(name)
         if isinstance(layers, int) and layers > len(entries):
-            raise WrongWeights(f"{CONFIG} says {name}={shown(layers)}, and the files hold {len(entries)} tensors")
+            raise ModelError(f"{CONFIG} says {name}={layers!r:.100}, and the files hold {len(entries)} tensors")
     try:
         return architecture.config(json)
-    except ValueError as error:
-        raise UnsupportedFormat(f"{CONFIG}: {error}") from error
-    except (KeyError, TypeError, AttributeError, IndexError, ArithmeticError) as error:
-        text = f"{type(error).__name__} {str(error)[:200]}"
-        raise DamagedFile(f"{CONFIG} does not describe a {architecture.model_type}: {text}") from error
+    except (ValueError, KeyError, TypeError) as error:
+        raise ModelError(f"{CONFIG} does not describe a {architecture.model_type}: {error!s:.2000}") from error
 
 
 def _kept(table: tuple[Weight, ...], published: tuple[Weight, ...]) -> tuple[Weight, ...]:
@@ -175,15 +168,13 @@ def _unused(tensors: list[Tensor], published: tuple[Weight, ...]) -> tuple[str, 
 
 def _main_type(entries: Mapping[str, Entry]) -> str:
     """Returns the dtype, of those that parameters may have, to which most bytes of the files belong."""
-    found = {name: sum(entry.bytes for entry in entries.values() if entry.dtype.name == name) for name in FLOATS}
-    return max(found, key=lambda name: found[name])
+    bytes_of = lambda name: sum(entry.bytes for entry in entries.values() if entry.dtype == name)
+    return max(FLOATS.values(), key=bytes_of)
 
 
 def _check_precision(dtype: str) -> None:
     if dtype == "float64" and jax.dtypes.canonicalize_dtype(np.float64) != np.float64:
-        raise WrongWeights(
-            "parameters of float64 need jax.config.update('jax_enable_x64', True); or say dtype='float32'"
-        )
+        raise ModelError("parameters of float64 need jax.config.update('jax_enable_x64', True); or say dtype='float32'")
 
 
 def _read(

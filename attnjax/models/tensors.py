@@ -1,0 +1,156 @@
+"""Tensors of safetensors files: what a folder holds, read one at a time, and files written.
+
+The library `safetensors` reads and checks headers (offsets, sizes, no gaps) without reading a tensor. A folder holds
+`model.safetensors`, or several files and `model.safetensors.index.json`, which maps tensors to files.
+"""
+
+import dataclasses
+import json
+import math
+import pathlib
+from collections.abc import Mapping
+from types import MappingProxyType
+
+import jax.numpy as jnp
+import numpy as np
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save_file
+
+from attnjax import safety
+from attnjax.models.files import ModelError, inside, read_table, some
+
+HEADER = 16 * 2**20
+"""The largest header that is read, in bytes: that of 100,000 tensors has 10 MB."""
+SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
+FLOATS = MappingProxyType({"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16"})
+"""Dtypes that parameters may have, as files and NumPy call them; others belong to quantised weights and masks."""
+PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle")
+
+
+@dataclasses.dataclass(frozen=True)
+class Entry:
+    """A tensor of a file: its name, its shape, and its dtype, which is that of the file where it is not in `FLOATS`."""
+
+    path: pathlib.Path
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+
+    @property
+    def bytes(self) -> int:
+        """The size of a tensor of floats in bytes; 0 for other dtypes."""
+        return math.prod(self.shape) * jnp.dtype(self.dtype).itemsize if self.dtype in FLOATS.values() else 0
+
+    def read(self) -> np.ndarray:
+        """Returns the tensor as a new array. Raises ModelError for a file that cannot be read any more."""
+        try:
+            # With "mmap" a file that is cut off meanwhile would end the process.
+            with safe_open(self.path, framework="np", backend="pread") as file:
+                return file.get_tensor(self.name)
+        except (SafetensorError, OSError) as error:
+            raise ModelError(f"{self.path} cannot be read: {error}") from None
+
+
+def open_folder(folder: pathlib.Path) -> dict[str, Entry]:
+    """Returns all tensors of a folder by name.
+
+    Raises:
+      ModelError: a file is missing, damaged, of another format or outside the folder, or contradicts the index.
+    """
+    if (folder / SINGLE).exists():
+        return open_file(inside(folder, SINGLE))
+    if not (folder / INDEX).exists():
+        raise _nothing(folder)
+    places = read_table(folder, INDEX).get("weight_map")
+    if not isinstance(places, dict) or not places or not all(isinstance(name, str) for name in places.values()):
+        raise ModelError(f"{folder / INDEX} must hold a table weight_map of names of tensors to names of files")
+    files = sorted(set(places.values()))
+    if wrong := [name for name in files if not name.endswith(".safetensors")]:
+        raise ModelError(f"{folder / INDEX} names {some(wrong)}; only .safetensors files are read, which run no code")
+    found = {(tensor, name): one for name in files for tensor, one in open_file(inside(folder, name)).items()}
+    if wrong := sorted(f"{tensor} in {name}" for tensor, name in found.keys() ^ set(places.items())):
+        raise ModelError(
+            f"{folder / INDEX} does not fit its files, where it names them or they hold them: {some(wrong)}"
+        )
+    return {tensor: one for (tensor, _), one in found.items()}
+
+
+def open_file(path: pathlib.Path) -> dict[str, Entry]:
+    """Returns the tensors of one file by name, in the order of their data. Raises ModelError for a file that is damaged."""
+    with path.open("rb") as file:
+        start = file.read(8)
+    length = int.from_bytes(start, "little")
+    if start == b"version ":
+        raise ModelError(f"{path} is a pointer of Git LFS, not the file itself: run `git lfs pull` in its folder")
+    if start[:2] in (b"PK", b"\x80\x02", b"\x80\x04"):
+        raise ModelError(f"{path} is no safetensors file but a pickle, which runs code when it is read")
+    if length > HEADER:
+        raise ModelError(f"{path} is damaged: its header should have {length:,} bytes, allowed are {HEADER:,}")
+    try:
+        with safe_open(path, framework="np", backend="pread") as file:
+            slices = {name: file.get_slice(name) for name in file.offset_keys()}
+            kinds = {name: one.get_dtype() for name, one in slices.items()}
+            return {
+                name: Entry(path, name, tuple(one.get_shape()), FLOATS.get(kinds[name], kinds[name]))
+                for name, one in slices.items()
+            }
+    except (SafetensorError, OSError) as error:
+        raise ModelError(f"{path} is damaged: {str(error)[:300]}") from None
+
+
+def write_folder(folder: pathlib.Path, tensors: Mapping[str, tuple], most: int) -> None:
+    """Writes `model.safetensors`, or several files and their index if that file would hold more than `most` bytes.
+
+    The arrays of one file are in memory at a time. A tensor larger than `most` has a file of its own.
+
+    Args:
+      folder: an existing folder.
+      tensors: by name, the size in bytes and a function that returns the array.
+      most: the largest size of the data of one file.
+    """
+    shards = _shards({name: size for name, (size, _) in tensors.items()}, most)
+    places: dict[str, str] = {}
+    for number, names in enumerate(shards, 1):
+        file = SINGLE if len(shards) == 1 else f"model-{number:05}-of-{len(shards):05}.safetensors"
+        write_file(folder / file, {name: tensors[name][1]() for name in names})
+        places |= dict.fromkeys(names, file)
+    if len(shards) > 1:
+        table = {"metadata": {"total_size": sum(size for size, _ in tensors.values())}, "weight_map": places}
+        safety.write(folder / INDEX, (json.dumps(table, indent=2, sort_keys=True) + "\n").encode())
+
+
+def write_file(path: pathlib.Path, arrays: Mapping[str, np.ndarray]) -> None:
+    """Writes one safetensors file, which is on the disk on return. Raises OSError where the disk refuses."""
+    try:
+        # transformers refuses a file without this entry of the metadata; the library copies memory as if contiguous.
+        save_file({name: np.ascontiguousarray(one) for name, one in arrays.items()}, path, {"format": "pt"})
+    except SafetensorError as error:
+        raise OSError(f"{path} cannot be written: {error}") from None
+    safety.sync(path)
+
+
+def _shards(sizes: Mapping[str, int], most: int) -> list[list[str]]:
+    """Returns names in groups of at most `most` bytes together."""
+    shards, filled = [[]], 0
+    for name, size in sizes.items():
+        if shards[-1] and filled + size > most:
+            shards.append([])
+            filled = 0
+        shards[-1].append(name)
+        filled += size
+    return shards
+
+
+def _nothing(folder: pathlib.Path) -> ModelError:
+    """Returns the error for a folder that has no safetensors files."""
+    names = sorted(path.name for path in folder.iterdir())
+    if pickles := [name for name in names if name.endswith(PICKLES)]:
+        return ModelError(
+            f"{folder} has weights as a pickle only ({some(pickles, 3)}), which runs code when it is read. If you trust it, "
+            "convert it where torch and transformers are installed: "
+            "transformers.AutoModelForCausalLM.from_pretrained(FOLDER).save_pretrained(NEW, safe_serialization=True), "
+            "with the class that config.json names under architectures"
+        )
+    others = [name for name in names if name.endswith((".safetensors", ".gguf", ".h5", ".msgpack", ".onnx"))]
+    came = f"; it has {some(others, 5)}" if others else ""
+    return ModelError(f"{folder} must hold {SINGLE}, or {INDEX} and the files that it names{came}")

@@ -1,0 +1,89 @@
+"""What users pass to a task wrongly: one sentence with the name of the option and what came."""
+
+import os
+
+import jax
+import pytest
+
+from attnjax.tasks import (
+    MQAR,
+    EvenPairs,
+    FlipFlop,
+    Parity,
+    PosGen,
+    Text,
+    UniqueCopy,
+    WordProblem,
+    decoder_form,
+    encoder_form,
+    next_token_form,
+    task,
+)
+from attnjax.tasks.copying import published_symbols
+
+KEY = jax.random.key(0)
+INDUCTION = task("induction")
+MISTAKES = [
+    (lambda: task("evenpairs"), "'evenpairs'.*'even_pairs'"),
+    (lambda: task("copy", varient="rsc"), "'varient'.*'variant'"),
+    (lambda: task("even_pairs", symbols=3), "'symbols'"),
+    (lambda: task("copy", variant="mc"), "Copy: variant .* rsc2x.* got 'mc'"),
+    (lambda: task("reverse", symbols=1), "Reverse: symbols .* 2, got 1"),
+    (lambda: task("bucket_sort", symbols=2.0), "symbols .* got 2.0"),
+    (lambda: task("bucket_sort", symbols=True), "symbols .* got True"),
+    (lambda: task("markov", symbols=1), "Markov: symbols .* 2, got 1"),
+    (lambda: task("interleaved_majority", period=0), "period .* got 0"),
+    (lambda: task("interleaved_majority", ranges=2), "ranges .* period=3, got 2"),
+    (lambda: task("interleaved_majority", ranges=-1), "ranges .* got -1"),
+    (lambda: task("addition", order="upside down"), "order .* reversed_answer"),
+    (lambda: task("addition", operands="three"), "operands .* equal"),
+    (lambda: task("addition", shortest=0), "shortest .* got 0"),
+    (lambda: task("associative_recall", values=0), "values .* got 0"),
+    (lambda: published_symbols("dcr"), "variant .* got 'dcr'"),
+    (lambda: Parity("odd"), "ones .* iid; got 'odd'"),
+    (lambda: MQAR(vocab=16, pairs=8), "8 pairs .* vocab=16 has 7"),
+    (lambda: MQAR(power=0), "power .* got 0"),
+    (lambda: MQAR(filler="none"), "filler .* got 'none'"),
+    (lambda: FlipFlop(ignore=1), "ignore .* got 1"),
+    (lambda: WordProblem("Z60"), "group .* got 'Z60'"),
+    (lambda: PosGen("other"), "rule .* got 'other'"),
+    (lambda: EvenPairs().sample(jax.random.key_data(KEY), [3], 4), "typed key"),
+    (lambda: EvenPairs().sample(jax.random.split(KEY), [3], 4), "one typed key"),
+    (lambda: EvenPairs().sample(jax.random.key(0, impl="rbg"), [3], 4), "threefry2x32, got rbg"),
+    (lambda: EvenPairs().sample(KEY, [3, 5], 4), r"1 \.\. 4, got 3 \.\. 5"),
+    (lambda: EvenPairs().sample(KEY, [0], 4), r"1 \.\. 4, got 0 \.\. 0"),
+    (lambda: EvenPairs().sample(KEY, [2.5], 4), r"lengths .* float64\[1\]"),
+    (lambda: EvenPairs().sample(KEY, [], 4), "lengths"),
+    (lambda: EvenPairs().sample(KEY, [3], 0), "max_length .* got 0"),
+    (lambda: MQAR(pairs=4).sample(KEY, [15], 15), "max_length .* 16, got 15"),
+    (lambda: UniqueCopy(symbols=9).sample(KEY, [3], 10), "max_length .* 9 .* got 10"),
+    (lambda: task("addition").sample_operands(KEY, [3, 6], [1, 4], 5), r"1 \.\. 5, got 3 \.\. 6"),
+    (lambda: task("addition").sample_operands(KEY, [3, 6], [1], 9), r"\[B\] alike"),
+    (lambda: encoder_form(INDUCTION, INDUCTION.sample(KEY, [3], 3)), "Induction .* next_token_form"),
+    (lambda: decoder_form(INDUCTION, INDUCTION.sample(KEY, [3], 3)), "Induction .* next_token_form"),
+    (lambda: next_token_form(EvenPairs(), EvenPairs().sample(KEY, [3], 3)), "EvenPairs .* encoder_form"),
+    (lambda: Text(""), "path .* got ''"),
+    (lambda: Text("a\0b"), "path"),
+    (lambda: Text(7), "path .* got 7"),
+    (lambda: Text(split="dev"), "split .* got 'dev'"),
+    (lambda: Text(split_by="line"), "split_by .* group"),
+    (lambda: Text(cap=0), "cap .* got 0"),
+    (lambda: Text(cap=2**31), "cap .* 2147483647, got 2147483648"),
+    (lambda: Text(pattern=None), "pattern .* got None"),
+    (lambda: Text(pattern=b"*"), r"pattern .* got b'\*'"),
+    (lambda: Text(os.devnull).data, "'.*null'"),
+]
+
+
+@pytest.mark.parametrize(("call", "message"), MISTAKES)
+def test_mistakes_are_named(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
+
+
+@pytest.mark.parametrize(("name", "options"), [("missing", {}), ("empty", {}), ("void", {}), ("", {"pattern": "*.c"})])
+def test_texts_with_nothing_to_read(tmp_path, name, options):
+    (tmp_path / "empty").touch()
+    (tmp_path / "void").mkdir()
+    with pytest.raises(ValueError, match=f"Text: n.*{name}"):
+        _ = Text(str(tmp_path / name), **options).data
