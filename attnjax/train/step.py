@@ -18,7 +18,7 @@ import optax
 from attnjax.config import RunConfig
 from attnjax.tasks.base import Task
 from attnjax.tasks.forms import SequencePair, Sequences, target_of
-from attnjax.train import batching, compiling, mesh as mesh_
+from attnjax.train import batching, mesh as mesh_
 from attnjax.train.data import batch
 from attnjax.train.model import Model, build, numbers_of
 from attnjax.train.optimizer import apply_gradient, optimizer, schedule
@@ -90,10 +90,9 @@ class Trainer:
         # Targets are gathered from whole sequences.
         spread = mesh_.axis_of_tokens(mesh) is not None
         self.max_targets = None if spread else batching.max_targets(run, task, run.task.length_max)
-        self.start = jax.jit(jax.vmap(self._start), compiler_options=compiling.compile_fast(platform))
-        options = compiling.compile_default(platform)
+        self.start = jax.jit(jax.vmap(self._start), compiler_options=mesh_.compiler_options(platform, 0))
         self.program = mesh_.over_devices(self._advance, mesh, (True, True, False, False), (0, 1))
-        self._compiled = jax.jit(self.program, donate_argnums=0, compiler_options=options)
+        self._compiled = jax.jit(self.program, donate_argnums=0, compiler_options=mesh_.compiler_options(platform))
 
     @functools.cached_property
     def _arrays(self) -> tuple[Array, ...]:

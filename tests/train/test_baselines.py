@@ -6,8 +6,7 @@ import pytest
 
 from attnjax.config import parse
 from attnjax.tasks.ngrams import BYTES, NAMES, NGrams
-from attnjax.train.baselines import ngram_levels
-from attnjax.train.evaluate import Evaluator
+from attnjax.train.evaluate import Evaluator, ngram_levels
 from attnjax.train.loop import make_task, train
 from attnjax.train.step import Trainer
 from tests.train.conftest import SETTINGS, Recorder

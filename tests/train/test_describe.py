@@ -6,7 +6,7 @@ import jax
 import pytest
 
 from attnjax.config import parse
-from attnjax.train.describe import describe
+from attnjax.train import describe
 from attnjax.train.loop import make_task
 from attnjax.train.step import Trainer
 

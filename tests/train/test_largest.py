@@ -8,8 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from attnjax.config import ENCODING_NAMES, override, parse
-from attnjax.train import check
-from attnjax.train.describe import describe
+from attnjax.train import check, describe
 from tests.test_limits import LARGEST
 
 SIZES = ("task.length_max", "model.layers", "model.head", "model.hidden", "train.batch", "evaluate.batch")

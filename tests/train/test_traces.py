@@ -9,7 +9,7 @@ import pytest
 from flax import nnx
 
 from attnjax.modules import Decoder, TransformerConfig, generate
-from attnjax.train import strides, train
+from attnjax.train import loop, train
 from attnjax.train.evaluate import Evaluator
 from attnjax.train.loop import make_task
 from attnjax.train.step import Trainer, members
@@ -29,7 +29,7 @@ def limit(monkeypatch, owner, **traces):
 def test_a_training_run_and_its_evaluations_compile_once(tiny, population, folders, recorder, monkeypatch):
     limit(monkeypatch, Trainer, _start=1, _advance=1)
     limit(monkeypatch, Evaluator, _examples=1, _population=1)
-    monkeypatch.setattr(strides, "SECONDS", 1e9)  # else a slow machine divides them more often
+    monkeypatch.setattr(loop, "SECONDS", 1e9)  # else a slow machine divides them more often
     often = dataclasses.replace(tiny.evaluate, every=8)
     context = recorder()
     train([dataclasses.replace(run, evaluate=often) for run in population], folders("once"), context)
