@@ -53,6 +53,7 @@ from attnjax.train.mesh import (
 )
 from attnjax.train.model import Model
 from attnjax.train.position_sampling import sample_positions
+from attnjax.train.streams import branch, stream
 from attnjax.typing import Array, ArrayLike, Bool, Float, Int, PyTree
 
 Key = tuple[str, int, str]
@@ -164,7 +165,7 @@ class Evaluator:
     def _draws(self, length: int, split: str, arrays: tuple[ArrayLike, ...]) -> Iterator[tuple[Array, Any]]:
         """Yield a key and the examples of a length, a batch at a time, cut from these arrays where the task has a corpus."""
         config, size = self.run.evaluate, self.size(length, split)
-        key = jax.random.key(2 if split == "validation" else 1)
+        key = stream(0, _held_out(split))
         # Windows of text end at the same bytes at every length, so that lengths differ by their context alone.
         key = key if self.task.aligned else jax.random.fold_in(key, length)
         for start in range(0, config.count, config.batch):
@@ -204,7 +205,7 @@ class Evaluator:
         return key, made, jax.ShapeDtypeStruct((self.run.evaluate.batch,), bool)
 
     def _examples(self, key: Array, length: Int[Array, ""], arrays: tuple[ArrayLike, ...], size: int):
-        content, placing = jax.random.split(key)
+        content, placing = branch(key, "content"), branch(key, "positions")
         task = self.task.given(*arrays)
         lengths = jnp.full((self.run.evaluate.batch,), length, jnp.int32)
         made = sequences(self.run, task, content, lengths, size)
@@ -217,7 +218,7 @@ class Evaluator:
         )
 
     def _population(self, params: PyTree, numbers: PyTree, key: Array, made: Any, counted: Array, size: int):
-        dropout = jax.random.fold_in(key, 2) if self.run.evaluate.dropout and self.run.model.drops else None
+        dropout = branch(key, "dropout") if self.run.evaluate.dropout and self.run.model.drops else None
         chex.assert_shape(counted, (self.run.evaluate.batch,))
         microbatch = None
         # Dropout masks depend on the index of an example in the batch, which must then stay whole.
