@@ -88,6 +88,8 @@ def _lead(lead: Lead) -> int:
         processes.broadcast({"end": USAGE})
         processes.leave()
         raise
+    except Exception as error:
+        _end(FAILED, error)
     if parted:
         _end(FAILED)
     processes.broadcast({"end": status})

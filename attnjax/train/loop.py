@@ -170,8 +170,7 @@ def _resume(
     run: RunConfig, trainer: Trainer, population: Member, directories: Sequence[pathlib.Path], context: RunContext
 ) -> tuple[int, State, Ended]:
     """Return the newest step that all runs have, the states at it, and the runs that ended before; forget what came later."""
-    like = trainer.shapes()
-    found = _newest(run, like, directories) if processes.leads() else []
+    found = _newest(run, trainer, directories) if processes.leads() else []
     told = processes.broadcast([(one.step, one.ended) for one in found] or [(0, False)] * len(directories))
     for directory, (at, is_ended) in zip(directories, told, strict=True):
         if processes.leads():
@@ -182,7 +181,7 @@ def _resume(
     step = max([at for at, is_ended in told if not is_ended] or [at for at, _ in told])
     if not step:
         return 0, place(trainer.start(population), trainer.mesh), {}
-    states = [one.state for one in found] or [_restore_at(*one, like) for one in zip(directories, told, strict=True)]
+    states = [one.state for one in found] or _restore_as_told(directories, told, trainer.shapes())
     ended = {i: (at, states[i].params) for i, (at, is_ended) in enumerate(told) if is_ended}
     states += states[-1:] * (len(population.seed) - len(states))
     stacked = jax.tree.map(lambda *leaves: jax.numpy.asarray(np.stack(leaves)), *states)
@@ -197,19 +196,22 @@ class _Found(NamedTuple):
     state: State
 
 
-def _newest(run: RunConfig, like: State, directories: Sequence[pathlib.Path]) -> list[_Found]:
+def _newest(run: RunConfig, trainer: Trainer, directories: Sequence[pathlib.Path]) -> list[_Found]:
     """Return the newest step of which every run that has not ended has an undamaged checkpoint; [] where there is none.
 
     Runs that have ended have the step at which they did.
     """
+    if not all(checkpoint.steps(directory / CHECKPOINTS) for directory in directories):
+        return []
     ended = {i: at for i, directory in enumerate(directories) if (at := _fitted_step(run, directory))}
+    like = trainer.shapes()  # not before: it traces the model
     newest: int | None = None
     while True:
         found = [
             checkpoint.restore(directory / CHECKPOINTS, like, ended.get(i, newest))
             for i, directory in enumerate(directories)
         ]
-        if lost := [i for i, at in ended.items() if found[i] is None or found[i].step != at]:
+        if lost := [i for i, at in ended.items() if (one := found[i]) is None or one.step != at]:
             for i in lost:  # it goes on from a checkpoint, as the others do
                 del ended[i]
             continue
@@ -222,12 +224,17 @@ def _newest(run: RunConfig, like: State, directories: Sequence[pathlib.Path]) ->
         newest = min(steps)
 
 
-def _restore_at(directory: pathlib.Path, told: tuple[int, bool], like: State) -> State:
-    """Return the state that process 0 resumes from, in another process."""
-    found = checkpoint.restore(directory / CHECKPOINTS, like, told[0])
-    if found is None or found.step != told[0]:
-        raise OSError(f"no checkpoint of step {told[0]} in {directory}: all processes must see the folder of runs")
-    return found.state
+def _restore_as_told(directories: Sequence[pathlib.Path], told: Any, like: State) -> list[State]:
+    """Return the states that process 0 resumes from, in another process."""
+    found = [
+        checkpoint.restore(directory / CHECKPOINTS, like, step)
+        for directory, (step, _) in zip(directories, told, strict=True)
+    ]
+    if [one and one.step for one in found] != [step for step, _ in told]:
+        raise OSError(
+            f"checkpoints in {directories[0]} are not those of process 0: all processes must see the folder of runs"
+        )
+    return [one.state for one in found if one is not None]
 
 
 def _agree(context: RunContext, count: int = 0) -> tuple[bool, int]:

@@ -15,7 +15,7 @@ from attnjax.sweep import population_key
 from attnjax.train import train
 from attnjax.train.data import batch
 from attnjax.train.loop import make_task
-from attnjax.train.model import build, encoding, numbers_of
+from attnjax.train.model import build, numbers_of
 from attnjax.train.step import members
 from tests.train.conftest import SETTINGS, Recorder
 
@@ -32,6 +32,8 @@ NUMBERS = {
     "pope": [{}, {"theta": 50.0}],
     "alibi": [{}, {"slopes": [0.7, 0.1]}],
 }
+
+
 CODE = {
     "rope": [
         {},
@@ -122,10 +124,6 @@ def test_encodings_by_layer_are_code():
     assert population_key(run(10.0)) != population_key(run(20.0))
     with pytest.raises(ValueError, match="runs whose layers have encodings of their own"):
         numbers_of([run(10.0), run(20.0)])
-
-
-def test_a_scaling_in_a_config_is_the_class():
-    assert encoding(run_with("rope", NUMBERS["rope"][3]).model.encoding).scaling.factor == 3.0
 
 
 @pytest.mark.parametrize(("form", "in_encoder"), [("encoder", True), ("encoder_decoder", True), ("decoder", False)])
