@@ -10,7 +10,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import jax
 import numpy as np
@@ -54,19 +53,14 @@ def free_port() -> int:
 
 
 @contextlib.contextmanager
-def started(
-    folder: pathlib.Path, *words: str, each: Sequence[Sequence[str]] = ((), ()), mesh: str = "data=2"
-) -> Iterator[list[subprocess.Popen[str]]]:
-    """The command as two processes with a device each, in the folders 0 and 1; `each` has the words of each alone.
-
-    None outlives the block.
-    """
+def started(folder: pathlib.Path, *words: str) -> Iterator[list[subprocess.Popen[str]]]:
+    """The command as two processes with a device each, whose runs are in `folder/out`. None outlives the block."""
     coordinator = f"127.0.0.1:{free_port()}"
-    joined = ["--mesh", mesh, "--coordinator", coordinator, "--processes", "2", "--patience", str(DEAD)]
+    joined = ["--mesh", "data=2", "--coordinator", coordinator, "--processes", "2", "--patience", str(DEAD)]
     processes = []
     try:
-        for i, own in enumerate(each):
-            processes.append(attnjax(folder / str(i), *words, *own, *joined, "--process-id", str(i)))
+        for i in range(2):
+            processes.append(attnjax(folder, *words, "--out", "out", *joined, "--process-id", str(i)))
         yield processes
     finally:
         for process in processes:
@@ -80,9 +74,9 @@ def ends(processes: Sequence[subprocess.Popen[str]]) -> list[tuple[int, str, str
     return [(process.returncode, *texts) for process, texts in zip(processes, told, strict=True)]
 
 
-def together(folder: pathlib.Path, *words: str, **how: Any) -> list[tuple[int, str, str]]:
+def together(folder: pathlib.Path, *words: str) -> list[tuple[int, str, str]]:
     """The same of processes that end by themselves."""
-    with started(folder, *words, **how) as processes:
+    with started(folder, *words) as processes:
         return ends(processes)
 
 

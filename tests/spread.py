@@ -3,9 +3,8 @@
     python -m tests.spread WHAT COORDINATOR PROCESSES ID DEVICES FILE
 
 joins the other processes through the coordinator (`HOST:PORT`), each with so many virtual CPU devices, and computes on all of
-them the ring of an encoding, `training`, whole `runs`, or runs of which a process is `lost`. In `torn` and `ended` all
-processes see the folders of the runs: a process is gone amid a save, and the runs end. What it found on the host is written as
-arrays by name.
+them the ring of an encoding, `training`, whole `runs`, or runs of which a process is `lost`. All processes see the folders of
+the runs. What one found on the host is written as arrays by name.
 """
 
 import functools
@@ -14,7 +13,6 @@ import pathlib
 import socket
 import subprocess
 import sys
-import threading
 
 import jax
 import numpy as np
@@ -28,7 +26,7 @@ from attnjax.train import checkpoint
 from attnjax.train.evaluate import Evaluator
 from attnjax.train.loop import CHECKPOINTS, make_task, train
 from attnjax.train.mesh import make_mesh, on_host, place
-from attnjax.train.processes import Follower, leads, shared
+from attnjax.train.processes import Follower, agree, broadcast, leads
 from attnjax.train.step import Trainer, members
 from tests.train.conftest import Recorder
 
@@ -129,44 +127,34 @@ def lost(folder: pathlib.Path, mesh: str = "population=2") -> None:
     train(two_runs(), directories, (Recorder if leads() else Dying)(mesh=parse_mesh(mesh)))
 
 
-class Patient(Recorder):
-    """Goes on when what its process saves is on the disk, so that a save counts at the end of the next stride."""
+class Stopped(Recorder):
+    """Is told why another process is asked to stop."""
 
-    def stopping(self):
-        for thread in threading.enumerate():
-            if thread.name == "checkpoint":
-                thread.join()
-        return super().stopping()
+    reason = ""
 
-
-def members_apart(folder: pathlib.Path, what: str, mesh: str = "population=2") -> dict[str, np.ndarray]:
-    """The digests with which two runs end, in folders that every process sees; the second is gone amid a save if `torn`."""
-    real = checkpoint.write
-
-    def torn(path, arrays):
-        real(path, arrays)
-        if arrays.step == 8 and not leads():
-            os._exit(GONE)
-
-    if what == "torn":
-        checkpoint.write = torn
-    context = Patient(mesh=parse_mesh(mesh))
-    train(two_runs(), [folder / "0", folder / "1"], context)
-    return {"sha": np.array([context.notes[name]["parameters_sha256"] for name in "01"])}
+    def stop(self, reason):
+        self.reason = reason
 
 
 def runs(folder: pathlib.Path, mesh: str = "population=2") -> dict[str, np.ndarray]:
-    """Losses, evaluations and digests of two runs that are stopped, resumed and end; nothing of processes that follow."""
+    """Losses, evaluations and digests of two runs that are stopped, resumed and end; nothing of processes that follow.
+
+    With two processes the second is asked to stop; it has no `step` to count, so that the first must tell it what was done.
+    """
     both, directories = two_runs(), [folder / "0", folder / "1"]
     if not leads():
-        for _ in range(2):
-            train(both, [folder / "absent"] * 2, Follower(parse_mesh(mesh)))
-        assert not (folder / "absent").exists()
+        asked = []
+        stop = lambda: asked.append(1) or ("a test" if len(asked) > 3 else "")
+        train(both, directories, Follower(parse_mesh(mesh), stop))
+        train(both, directories, Follower(parse_mesh(mesh)))
         return {}
     for directory in directories:
         directory.mkdir(parents=True)
-    first, last = Recorder(stop_after=3, mesh=parse_mesh(mesh)), Recorder(mesh=parse_mesh(mesh))
+    first, last = Stopped(mesh=parse_mesh(mesh)), Recorder(mesh=parse_mesh(mesh))
+    if jax.process_count() == 1:
+        first.stop_after = 3
     train(both, directories, first)
+    assert bool(first.reason) == (jax.process_count() > 1)
     assert 0 < checkpoint.steps(directories[0] / CHECKPOINTS)[-1] < both[0].train.steps
     train(both, directories, last)
     losses = [record["loss"] for i in "01" for one in (first, last) for record in one.logs.get(i, ())]
@@ -216,15 +204,12 @@ def main(what: str, coordinator: str, processes: str, number: str, devices: str,
         coordinator, int(processes), int(number), initialization_timeout=60, heartbeat_timeout_seconds=20
     )
     assert len(jax.devices()) == int(processes) * len(jax.local_devices())
-    zero = shared({"zero": np.float32([-0.0, number])})["zero"]
-    assert np.signbit(zero[0]), "what is shared keeps its bits"
-    assert zero[1] == 0, "it is that of process 0"
+    assert broadcast({"number": number} if leads() else None) == {"number": "0"}
+    assert agree(stop=not leads(), count=7 if leads() else 1) == (int(processes) > 1, 7)
     if what == "lost":
         return lost(pathlib.Path(file).parent / "runs")
     if what == "runs":
         found = runs(pathlib.Path(file).parent / "runs")
-    elif what in ("torn", "ended"):
-        found = members_apart(pathlib.Path(file).parent / "runs", what)
     else:
         found = training(MESHES) if what == "training" else ring(what, len(jax.devices()))
     np.savez(file, **found)

@@ -21,7 +21,7 @@ CHAIN = ("typing", "positions", "attention", "modules", "models", "train", "swee
 
 SIDES = {
     "aot": ({"typing"}, {"cli"}),
-    "folder": (set(), {"train", "sweep", "report", "cli"}),
+    "folder": (set(), {"sweep", "report", "cli"}),
     "safety": (set(), {"models", "train", "sweep", "report", "cli"}),
     "records": ({"config", "folder", "safety"}, {"sweep", "report", "cli"}),
     "registry": (set(), {"positions", "tasks", "sweep", "report", "cli"}),

@@ -17,7 +17,7 @@ from attnjax.sweep import plan, population_key
 from attnjax.sweep.tuning import tuning
 from attnjax.tasks import task
 from attnjax.tasks.copying import published_symbols
-from attnjax.train.describe import describe
+from attnjax.train import describe
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 FILES = sorted((ROOT / "configs").glob("*.py"))

@@ -14,7 +14,6 @@ import pathlib
 from collections.abc import Mapping
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -27,6 +26,7 @@ from attnjax.analysis.scores import HeadScores, score_heads, stands_out
 from attnjax.tasks import Text, specials
 from attnjax.tasks.forms import Sequences
 from attnjax.train.data import documents_of, sequences
+from attnjax.train.streams import stream
 from attnjax.typing import Bool, Float, Int
 
 EXAMPLES = 64
@@ -135,7 +135,7 @@ def held_out(subject: LoadedModel) -> tuple[Int[np.ndarray, "W T"], Int[np.ndarr
     length = run.task.length_max
     lengths = jnp.full((EXAMPLES,), length, jnp.int32)
     test = task.for_split("test")
-    draw = lambda *arrays: sequences(run, test.given(*arrays), jax.random.key(1), lengths, length)
+    draw = lambda *arrays: sequences(run, test.given(*arrays), stream(0, "test"), lengths, length)
     made = draw(*test.arrays)
     assert isinstance(made, Sequences)  # no subject has an encoder and a decoder
     full = int(np.asarray(made.valid).sum(-1).min())

@@ -13,11 +13,11 @@ from itertools import chain
 
 from attnjax.cli.commands import provided
 from attnjax.cli.compilation_cache import keep_programs
-from attnjax.cli.hosts import Together, hosts
+from attnjax.cli.hosts import hosts, together
 from attnjax.cli.planning import Plan, planned
 from attnjax.cli.progress import Display, ended, printing
 from attnjax.cli.tuning import keep_untuned, tuned
-from attnjax.config import RunConfig, run_id
+from attnjax.config import run_id
 from attnjax.config.files import SWEEP_FILE
 from attnjax.config.outside import class_paths, import_modules
 from attnjax.sweep import ExecutionConfig, Store, Summary, Train, load, manifest, prepare, retry, run_here, run_workers
@@ -55,7 +55,7 @@ def run(arguments: argparse.Namespace) -> int:
                 print(f"done     {name}  {ended(load(_root(arguments, plan)), name)}")
         return code
 
-    return _jointly(arguments, _root(arguments, plan), plan.runs[0].config, plan.imports, lead)
+    return _jointly(arguments, plan.imports, lead)
 
 
 def alone(train: Train) -> Train:
@@ -63,19 +63,13 @@ def alone(train: Train) -> Train:
     return train
 
 
-def _jointly(
-    arguments: argparse.Namespace,
-    root: pathlib.Path,
-    config: RunConfig | None,
-    imports: Sequence[str],
-    lead: Callable[[Joint], int],
-) -> int:
+def _jointly(arguments: argparse.Namespace, imports: Sequence[str], lead: Callable[[Joint], int]) -> int:
     """The exit status of `lead`, in this process or with those that --coordinator and the options beside it name."""
     where = hosts(arguments)
     if where is None:
         return lead(alone)
     keep_programs()
-    return Together(where, arguments, root, config, imports).run(lead)
+    return together(where, arguments, imports, lead)
 
 
 def sweep(arguments: argparse.Namespace) -> int:
@@ -151,7 +145,7 @@ def _submit(arguments: argparse.Namespace, plan: Plan) -> int:
 
 def work(arguments: argparse.Namespace) -> int:
     """`attnjax work DIR`: the open runs of a sweep that was planned before, for a scheduler that starts and stops workers."""
-    return _jointly(arguments, arguments.folder, None, arguments.imports, lambda joint: _work(arguments, joint))
+    return _jointly(arguments, arguments.imports, lambda joint: _work(arguments, joint))
 
 
 def _work(arguments: argparse.Namespace, joint: Joint) -> int:

@@ -317,7 +317,7 @@ def _add_training(command: argparse.ArgumentParser) -> None:
 def _add_hosts(command: argparse.ArgumentParser) -> None:
     text = "train one model in several processes, a process on each host: where process 0 listens"
     command.add_argument("--coordinator", type=types.coordinator, metavar="HOST:PORT", help=text)
-    text = "how many processes there are; default: tasks of the SLURM step"
+    text = "how many processes there are; default: as the cluster says, as tasks of a SLURM step"
     command.add_argument("--processes", type=types.count, metavar="N", help=text)
-    text = "which one this is, from 0; default: number of the SLURM task"
+    text = "which one this is, from 0; default: as the cluster says"
     command.add_argument("--process-id", type=types.index, metavar="I", help=text)

@@ -134,12 +134,12 @@ class PositionConfig:
 class TrainConfig:
     """Steps, rates and records. `keep` checkpoints stay; 0 of log_every or checkpoint_every means only at the end.
 
-    A step is a batch: `steps`, `warmup` and the intervals count batches, also where `optimizer.accumulate` makes one update
-    of several.
+    A step is one batch. `steps`, `warmup`, and the schedule count batches also with `optimizer.accumulate`: with accumulate=4 a
+    warm-up of 400 steps is 100 updates.
 
     `until`: the mean exact match over the validation lengths at which a run has fitted its task, and ends; it is looked at
     every `evaluate.every` steps, and the schedule stays that of `steps`. 0: every run does all steps. See
-    `attnjax.train.fitted`.
+    `attnjax.train.loop`.
 
     `schedule`: what `learning_rate` does after `warmup` steps: "constant", or "cosine" or "linear" down to the fraction
     `final` of it at step `train.steps`, one after the last update; or a function of another project,
@@ -180,7 +180,8 @@ class TrainConfig:
 class OptimizerConfig:
     """An optimizer by the name of its function in optax, or `package.module:function` of another project.
 
-    `options`: further arguments of the function. `accumulate`: gradients of so many steps are averaged into one update.
+    `options`: further arguments of the function. `accumulate`: gradients of so many steps are averaged into one update; steps
+    and warm-up still count batches.
     The function of another project takes `learning_rate` and `weight_decay`, both of which may be traced arrays, and the
     options, and returns an `optax.GradientTransformation`.
     """

@@ -21,6 +21,7 @@ from attnjax.tasks.base import Task
 from attnjax.train.data import documents_of, sequences
 from attnjax.train.model import Model
 from attnjax.train.position_sampling import sample_positions
+from attnjax.train.streams import stream
 from attnjax.typing import Array, ArrayLike, PyTree
 
 LONGEST = 512
@@ -32,7 +33,7 @@ def loss_by_position(run: RunConfig, task: Task, model: Model, params: PyTree) -
     held_out = task.for_split("test")
     length = fitting(run, task, LONGEST)[-1]
     measure, arrays = jax.jit(_measure(run, held_out, model, length)), jax.device_put(held_out.arrays)
-    key = jax.random.key(1) if task.aligned else jax.random.fold_in(jax.random.key(1), length)
+    key = stream(0, "test") if task.aligned else jax.random.fold_in(stream(0, "test"), length)
     parts = [measure(params, jax.random.fold_in(key, start), arrays) for start in range(0, COUNT, BATCH)]
     entropy, counts = (np.concatenate(part) for part in zip(*map(jax.device_get, parts), strict=True))
     what = f"windows of {length} bytes" if task.aligned else f"examples of length {length}"

@@ -15,6 +15,7 @@ from attnjax.tasks.base import Task
 from attnjax.tasks.forms import Sequences
 from attnjax.train.data import sequences
 from attnjax.train.position_sampling import sample_positions
+from attnjax.train.streams import stream
 from attnjax.typing import Array, ArrayLike
 
 MOST_TOKENS = 128
@@ -95,7 +96,7 @@ def _drawn(run: RunConfig, task: Task, length: int, count: int) -> list[np.ndarr
         assert isinstance(made, Sequences)
         return made
 
-    made = jax.device_get(jax.jit(draw)(jax.random.key(1), jax.device_put(held_out.arrays)))
+    made = jax.device_get(jax.jit(draw)(stream(0, "test"), jax.device_put(held_out.arrays)))
     return [tokens[valid] for tokens, valid in zip(made.tokens, made.valid, strict=True)]
 
 

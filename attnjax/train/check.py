@@ -1,4 +1,6 @@
-"""Checks that a run can be trained and evaluated, before anything is compiled. Every mistake is a ValueError.
+"""Checks that a run can be trained and evaluated, and describes its size, before anything is compiled.
+
+Every mistake is a ValueError.
 
 First come the checks that compare config and task: precision, forms, lengths that a task or a split has, positions beyond
 the end of a learned table. Then one training step and the evaluation are traced with `jax.eval_shape`, which computes
@@ -9,6 +11,8 @@ second.
 import contextlib
 import dataclasses
 import functools
+import math
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -16,18 +20,20 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from attnjax.config import RunConfig
+from attnjax.config import ModelConfig, RunConfig
 from attnjax.positions import PositionEncoding
 from attnjax.positions.indices import abacus
 from attnjax.tasks import Text
 from attnjax.tasks.base import Task
 from attnjax.tasks.forms import SequencePair
 from attnjax.train.data import sequences
-from attnjax.train.evaluate import Evaluator, evaluation_lengths
+from attnjax.train.evaluate import Evaluator, evaluation_lengths, padded_size
 from attnjax.train.loop import make_task
 from attnjax.train.model import layer_kinds, with_layers
 from attnjax.train.position_sampling import digits
 from attnjax.train.step import Trainer, abstract_member
+
+NOTHING = "none: evaluate.lengths and evaluate.validation_lengths are empty, so that the run has no results"
 
 
 def check(run: RunConfig) -> None:
@@ -191,3 +197,57 @@ def as_value_errors() -> Iterator[None]:
     except Exception as error:
         first = (str(error).strip() or "no reason given").splitlines()[0]
         raise ValueError(f"the run cannot be compiled: {first}") from error
+
+
+def describe(run: RunConfig) -> dict[str, Any]:
+    """Return the sizes of a run, counted from shapes without computing anything.
+
+    Returns:
+      "parameters", "parameter_bytes", "state_bytes" (parameters, optimizer and step), "vocabulary", "longest_trained" and
+      "longest_tested" (lengths of the task), and "evaluation_programs" (padded sizes, each compiled once).
+
+    Raises:
+      ValueError: where config and task do not fit together.
+
+    Example:
+      >>> from attnjax.config import parse
+      >>> found = describe(parse({"task": {"name": "copy"}, "evaluate": {"lengths": [8, 64]}}))
+      >>> found["longest_tested"], found["state_bytes"] > 3 * found["parameter_bytes"]
+      (64, True)
+    """
+    check_precision(run)  # also finds that JAX has no platform, which is no mistake of the config
+    model, weights = _few_layers(run.model)
+    with as_value_errors():
+        trainer = Trainer(dataclasses.replace(run, model=model), make_task(run))
+        state = trainer.shapes()
+    leaves, params = ([(_layer(path), x) for path, x in jax.tree.leaves_with_path(t)] for t in (state, state.params))
+    count = lambda layer, leaf: math.prod(leaf.shape) * (1 if layer is None else weights[layer])
+    size = lambda leaves: sum(count(layer, leaf) * leaf.dtype.itemsize for layer, leaf in leaves)
+    lengths = {length for split in evaluation_lengths(run).values() for length in split}
+    return {
+        "parameters": sum(count(layer, leaf) for layer, leaf in params),
+        "parameter_bytes": size(params),
+        "state_bytes": size(leaves),
+        "vocabulary": trainer.model.config.vocab,
+        "longest_trained": run.task.length_max,
+        "longest_tested": longest_tested(run) if lengths else NOTHING,
+        "evaluation_programs": len({padded_size(run, length) for length in lengths}),
+    }
+
+
+def _few_layers(model: ModelConfig) -> tuple[ModelConfig, list[int]]:
+    """Return the model with at most two layers of each encoding and window, and how many layers each of them represents.
+
+    The second represents all further ones: only the first has the parameters that layers share. The layers are separate.
+    """
+    kinds, weights = [], []
+    for kind, count in Counter(layer_kinds(model)).items():
+        kinds += [kind] * min(count, 2)
+        weights += [1, count - 1][:count]
+    return with_layers(dataclasses.replace(model, scan_layers=False), kinds), weights
+
+
+def _layer(path: tuple[Any, ...]) -> int | None:
+    """Return the index of the layer that a leaf belongs to; None outside of layers."""
+    names = [getattr(part, "key", getattr(part, "idx", None)) for part in path]
+    return names[names.index("blocks") + 1] if "blocks" in names else None

@@ -21,6 +21,7 @@ from attnjax.tasks.forms import (
     target_of,
 )
 from attnjax.train import position_sampling
+from attnjax.train.streams import stream
 from attnjax.typing import Array, Int, Key, UInt32
 
 
@@ -42,8 +43,9 @@ def batch(run: RunConfig, task: Task, seed: UInt32[Array, ""], step: Int[Array, 
       step: the number of the step, a scalar.
     """
     chex.assert_rank((seed, step), 0)
-    key = jax.random.fold_in(jax.random.key(seed), step)
-    lengths, content, placing = jax.random.split(key, 3)
+    lengths, content, placing = (
+        jax.random.fold_in(stream(seed, name), step) for name in ("lengths", "content", "positions")
+    )
     low, high = run.task.length_min, run.task.length_max
     count = 1 if run.task.length_per == "batch" else run.train.batch
     drawn = jax.random.randint(lengths, (count,), low, high + 1, jnp.int32)

@@ -28,14 +28,17 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from attnjax.config import EvaluateConfig, RunConfig
+from attnjax import tasks
+from attnjax.config import RunConfig
 from attnjax.tasks.base import Task
 from attnjax.tasks.forms import target_of
-from attnjax.train import batching, compiling
+from attnjax.tasks.ngrams import NGrams
+from attnjax.train import batching
 from attnjax.train.data import documents_of, sequences
 from attnjax.train.mesh import (
     ROWS,
     axis_of_tokens,
+    compiler_options,
     entries_of_all,
     entries_of_device,
     indices_of_tokens,
@@ -50,11 +53,14 @@ from attnjax.train.mesh import (
 )
 from attnjax.train.model import Model
 from attnjax.train.position_sampling import sample_positions
+from attnjax.train.streams import branch, stream
 from attnjax.typing import Array, ArrayLike, Bool, Float, Int, PyTree
 
 Key = tuple[str, int, str]
 """Split, length, metric."""
 
+Levels = dict[str, dict[str, dict[str, float]]]
+"""Losses of n-gram models by length (as text, for JSON), metric and name of the model."""
 DOCUMENT = "document"
 """In place of a metric: the document that each example was cut from, as `records.examples` has it."""
 
@@ -81,7 +87,7 @@ class Evaluator:
         self.run, self.task, self.model, self.mesh = run, task, model, mesh
         self.zigzag = is_zigzag(run.task.form, model.config.encodings, mesh)
         self._platform = platform_of(mesh)
-        once, often = compiling.compile_fast(self._platform), compiling.compile_default(self._platform)
+        once, often = compiler_options(self._platform, 0), compiler_options(self._platform, 1)
         self._held_out = {split: task.for_split(split) for split in evaluation_lengths(run)}
         self._draw = jax.jit(self._examples, static_argnames="size", compiler_options=once)
         self._measure = jax.jit(self._on_mesh, static_argnames="size", compiler_options=often)
@@ -159,7 +165,7 @@ class Evaluator:
     def _draws(self, length: int, split: str, arrays: tuple[ArrayLike, ...]) -> Iterator[tuple[Array, Any]]:
         """Yield a key and the examples of a length, a batch at a time, cut from these arrays where the task has a corpus."""
         config, size = self.run.evaluate, self.size(length, split)
-        key = jax.random.key(2 if split == "validation" else 1)
+        key = stream(0, _held_out(split))
         # Windows of text end at the same bytes at every length, so that lengths differ by their context alone.
         key = key if self.task.aligned else jax.random.fold_in(key, length)
         for start in range(0, config.count, config.batch):
@@ -199,7 +205,7 @@ class Evaluator:
         return key, made, jax.ShapeDtypeStruct((self.run.evaluate.batch,), bool)
 
     def _examples(self, key: Array, length: Int[Array, ""], arrays: tuple[ArrayLike, ...], size: int):
-        content, placing = jax.random.split(key)
+        content, placing = branch(key, "content"), branch(key, "positions")
         task = self.task.given(*arrays)
         lengths = jnp.full((self.run.evaluate.batch,), length, jnp.int32)
         made = sequences(self.run, task, content, lengths, size)
@@ -212,7 +218,7 @@ class Evaluator:
         )
 
     def _population(self, params: PyTree, numbers: PyTree, key: Array, made: Any, counted: Array, size: int):
-        dropout = jax.random.fold_in(key, 2) if self.run.evaluate.dropout and self.run.model.drops else None
+        dropout = branch(key, "dropout") if self.run.evaluate.dropout and self.run.model.drops else None
         chex.assert_shape(counted, (self.run.evaluate.batch,))
         microbatch = None
         # Dropout masks depend on the index of an example in the batch, which must then stay whole.
@@ -328,7 +334,7 @@ def default_buckets(run: RunConfig) -> tuple[int, ...]:
     longest length that is `bucket_growth` times smaller. Lengths inside the training range share the longest of them, or a
     longer one that is less than `bucket_growth` times as long.
     """
-    config: EvaluateConfig = run.evaluate
+    config = run.evaluate
     lengths = sorted({*config.lengths, *config.validation_lengths})
     trained = max((length for length in lengths if length <= run.task.length_max), default=0)
     sizes = lengths[-1:]
@@ -336,3 +342,32 @@ def default_buckets(run: RunConfig) -> tuple[int, ...]:
         if n >= trained and n * config.bucket_growth <= sizes[-1]:
             sizes.append(n)
     return tuple(reversed(sizes))
+
+
+def ngram_levels(run: RunConfig, task: Task, evaluator: Evaluator) -> Levels | None:
+    """Return the losses of n-gram models at every test length, means over the windows as a run's own are.
+
+    None for a task that is neither text nor Markov chains, and for a text of fewer than three bytes.
+    """
+    if isinstance(task, tasks.Markov):
+        model: NGrams | tasks.Markov = task
+    elif isinstance(task, tasks.Text) and len(np.asarray(task.data)) >= 3:
+        model = NGrams.of(np.asarray(task.data))
+    else:
+        return None
+    found: Levels = {}
+    for length in run.evaluate.lengths:
+        parts: dict[str, dict[str, list[float]]] = {}
+        for _, made, counted in evaluator.batches(length, "test"):
+            tokens, targets, mask = (np.asarray(x)[counted] for x in (made.tokens, made.targets, made.mask))
+            last = np.cumsum(mask, axis=1) > mask.sum(axis=1, keepdims=True) - run.evaluate.sliding_stride
+            for name, nats in model.nats(tokens, targets).items():
+                for metric, kept in (("loss_nonoverlapping", mask), ("loss_sliding", mask & last)):
+                    parts.setdefault(metric, {}).setdefault(name, []).extend(_window_means(nats, kept))
+        found[str(length)] = {metric: {k: float(np.mean(x)) for k, x in by.items()} for metric, by in parts.items()}
+    return found
+
+
+def _window_means(nats: Float[np.ndarray, "W T"], kept: Bool[np.ndarray, "W T"]) -> list[float]:
+    """Return the mean of each window over what is kept."""
+    return list(np.where(kept, nats, 0).sum(axis=1) / np.maximum(kept.sum(axis=1), 1))

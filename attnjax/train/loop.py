@@ -1,60 +1,62 @@
-"""The training function of sweeps: trains a population of runs and resumes it from its checkpoints.
+"""The training loop: trains a population of runs, and resumes it from its checkpoints.
 
     train(configs, directories, context)
 
-resumes from the newest step of which every run has an undamaged checkpoint, deletes records after it, advances in strides
-(the steps of one call of the compiled program), writes records, saves checkpoints while it goes on, and evaluates by length
-at the end. With `train.until`, members that have fitted their task end before the others (`fitted.py`). It returns when the
-last checkpoint is on the disk; where one cannot be saved, the run ends at the next stride. The result is a function of the
-configs and the step alone, so a run that was killed ends with the same bits as one that was not, on the same machine with
-the same population.
+The result is a function of the configs and the number of steps alone, so a run that was killed ends with the same bits as one
+that was not, on the same machine with the same population.
+
+With `train.until`, a run ends early: at the first evaluation, every `evaluate.every` steps, whose exact match over the
+validation lengths has that mean. `fitted.json` in its folder says at which step, once that checkpoint is on the disk. It keeps
+its place in the compiled program, which computes each member from its own data alone, so that the others have the same
+bits as if it had gone on; what the program computes of it from then on is dropped. Huang et al. 2025 (arXiv:2410.02140) stop at
+the first evaluation without an error too; Kazemnejad et al. 2023 (arXiv:2305.19466) train every run to the last step, and test
+the best checkpoint by validation.
 """
 
+import functools
 import hashlib
+import json
 import math
 import pathlib
 import time
+import warnings
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
-from typing import Any, Protocol, runtime_checkable
+from statistics import fmean
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import jax
 import numpy as np
 
-from attnjax import tasks
+from attnjax import safety, tasks
 from attnjax.config import RunConfig
 from attnjax.config.mesh import MeshShape
 from attnjax.config.names import is_class_path
 from attnjax.config.outside import construct
 from attnjax.tasks.base import Task
-from attnjax.train import checkpoint
-from attnjax.train.baselines import ngram_levels
-from attnjax.train.evaluate import Evaluator, Measured, evaluation_lengths
-from attnjax.train.fitted import Fitted
+from attnjax.train import checkpoint, processes
+from attnjax.train.checkpoint import CHECKPOINTS
+from attnjax.train.evaluate import Evaluator, Measured, evaluation_lengths, ngram_levels
 from attnjax.train.mesh import axis_of_tokens, make_mesh, on_host, padded, place
-from attnjax.train.processes import agreed, alike, leads, said, shared, together
-from attnjax.train.saves import CHECKPOINTS, Saves
-from attnjax.train.step import Member, Metrics, State, Trainer, members
-from attnjax.train.strides import Strides
+from attnjax.train.step import LONGEST, Member, Metrics, State, Trainer, members
 from attnjax.typing import PyTree
 
+FITTED = "fitted.json"
+SECONDS = 1.0
+"""What one call of the compiled program should take at most, so that an interruption is answered soon."""
 ByKey = Mapping[tuple[str, int, str], np.ndarray]
 """Scores by split, length and metric."""
+Ended = dict[int, tuple[int, PyTree]]
+"""Members that have ended: at which step, and with which parameters."""
 
 
 @runtime_checkable
 class RunContext(Protocol):
-    """Receives the records of `train` and tells it when to stop: the interface of `attnjax.sweep.run_context.RunContext`.
-
-    `holds` says whether checkpoints may still be written into a folder. Where another process has taken it over, it is false,
-    and `stopping` says why.
-    """
+    """Receives the records of `train` and tells it when to stop: the interface of `attnjax.sweep.run_context.RunContext`."""
 
     mesh: MeshShape
 
     def stopping(self) -> str: ...
     def stop(self, reason: str) -> None: ...
-    def holds(self, directory: pathlib.Path) -> bool: ...
     def step(self, directory: pathlib.Path, step: int, **numbers: float) -> None: ...
     def metrics(self, directory: pathlib.Path, record: Mapping[str, Any]) -> None: ...
     def results(self, directory: pathlib.Path, *found: Mapping[str, Any]) -> None: ...
@@ -69,14 +71,13 @@ def train(configs: list[RunConfig], directories: list[pathlib.Path], context: Ru
 
     Args:
       configs: runs that differ only in seeds, learning rate, weight decay and the numeric options of their encoding.
-      directories: the folder of each run, where checkpoints are written; of several processes, where this one sees it.
+      directories: the folder of each run, where checkpoints are written.
       context: where records go, the devices to train on, and what asks to stop; training then saves and returns after the
-        current stride.
+        current call of the compiled program.
 
     Raises:
       ValueError: where configs do not fit together, or a checkpoint is of another run.
       OSError: where a checkpoint cannot be read or written.
-      ProcessError: in several processes, in each of them, where one has raised one of these; see `attnjax.train.processes`.
 
     Example:
       >>> import tempfile
@@ -92,58 +93,68 @@ def train(configs: list[RunConfig], directories: list[pathlib.Path], context: Ru
       2
     """
     run, mesh = configs[0], make_mesh(context.mesh)
-    task = together(make_task, run)
-    digests = together(data_sha256, run, task)
-    alike({"text (sha256)": hashlib.sha256(repr(digests).encode()).hexdigest()})
-    trainer, places = Trainer(run, task, mesh), padded(len(configs), mesh)
-    # The last member stands in for those that the devices have room for, and is recorded once.
-    population = place(members([*configs, *configs[-1:] * (places - len(configs))]), mesh)
-    fitted = together(Fitted, run, directories)
-    step, state = _resume(trainer, population, directories, fitted)
-    together(_forget_after, directories, [fitted.steps.get(i, step) for i in range(len(configs))], context)
+    task = make_task(run)
+    trainer = Trainer(run, task, mesh)
     evaluator = Evaluator(run, task, trainer.model, mesh)
-    alive = together(_log_manifests, configs, directories, digests, trainer, state, fitted, context)
-    strides, started, saved = Strides(run), time.monotonic(), step
-    with Saves(directories, mesh, run.train.keep, context) as saves:
-        while step < run.train.steps and alive and not _stopping(context):
+    # The last member stands in for those that the devices have room for, and is recorded once.
+    count = padded(len(configs), mesh)
+    population = place(members([*configs, *configs[-1:] * (count - len(configs))]), mesh)
+    step, state, ended = _resume(run, trainer, population, directories, context)
+    alive = [i for i in range(len(configs)) if i not in ended]
+    _log_manifests(run, directories, trainer, state, ended, context)
+
+    started, saved, affordable = time.monotonic(), step, 1  # the first call takes one step: it also compiles
+    with checkpoint.Background() as background:
+
+        def save() -> None:
+            nonlocal saved
+            saved, here = step, on_host(state, mesh)
+            if processes.leads():
+                # A copy, since the next step overwrites the memory of the state.
+                copies = {directories[i]: jax.tree.map(lambda leaf, i=i: np.array(leaf[i]), here) for i in alive}
+                background.start(functools.partial(_save, copies, step, run.train.keep))
+
+        while step < run.train.steps and alive:
+            stop, count = _agree(context, _steps_of_call(run, step, affordable))
+            if stop:
+                break
             # Not at the end of the step before: a run that died between its checkpoint and its evaluation resumes here.
             if step and _due(step, run.evaluate.every):
-                splits = ("validation",)
-                found = _evaluate(evaluator, population, directories, alive, state, step, context, splits, saves)
-                if _stopping(context):
+                steps = dict.fromkeys(alive, step)
+                found = _evaluate(evaluator, population, state, ("validation",), directories, steps, context)
+                if found is None:
                     break
-                if new := fitted.reached(found, alive):
+                if fitted := [i for i in alive if _has_fitted(run, found, i)]:
                     if saved < step:  # all of them, so that the others can be resumed from here too
-                        saves.begin(state, alive, step)
-                        saved = step
-                    saves.wait()
-                    # The first also asks whether the folders are still ours, and raises where they are not.
-                    together(_log_fitted, [directories[i] for i in new], step, context)
-                    together(fitted.end, new, step, on_host(state.params, mesh))
-                    alive = [i for i in alive if i not in new]
+                        save()
+                    background.wait()
+                    _log_fitted([directories[i] for i in fitted], step, context)
+                    params = on_host(state.params, mesh)
+                    ended |= {i: (step, _member(params, i)) for i in fitted}
+                    alive = [i for i in alive if i not in fitted]
                     if not alive:
                         break
-            count, before = agreed(strides.count(step)), time.monotonic()
+            before = time.monotonic()
             state, metrics = trainer.advance(state, population, count)
-            strides.took(count=count, seconds=time.monotonic() - before)
+            affordable = max(1, int(SECONDS * count / max(time.monotonic() - before, 1e-9)))
             step += count
-            saves.check()
-            together(_record, run, directories, alive, metrics, step, time.monotonic() - started, context)
+            background.check()
+            alive = _record(run, directories, alive, metrics, step, time.monotonic() - started, context)
             if _due(step, run.train.checkpoint_every) or step == run.train.steps:
-                saves.begin(state, alive, step)
-                saved = step
+                save()
         if saved < step:
-            saves.begin(state, alive, step)
-        ended = [*alive, *fitted.steps]
-        finished = ended and (step == run.train.steps or not alive) and not _stopping(context)
-        if finished:
-            state = state._replace(params=fitted.put(state.params, mesh))
-            splits = ("test", "validation")
-            _evaluate(evaluator, population, directories, alive, state, step, context, splits, saves, fitted.steps)
-        saves.wait()
-    if finished and not _stopping(context):  # the models of a long text take minutes; the evaluation is done again
-        levels = together(ngram_levels, run, task, evaluator)
-        together(_log_end, directories, ended, on_host(state.params, mesh), levels, context)
+            save()
+
+        complete = [*alive, *ended] if step == run.train.steps or not alive else []
+        if complete and not _agree(context)[0]:
+            state = state._replace(params=_with_ended(state.params, ended, mesh))
+            steps = dict.fromkeys(alive, step) | {i: at for i, (at, _) in ended.items()}
+            _evaluate(evaluator, population, state, ("test", "validation"), directories, steps, context)
+        background.wait()
+    # Before the n-gram models of a long text, which take minutes; the evaluation is then done again.
+    if complete and not _agree(context)[0]:
+        levels = ngram_levels(run, task, evaluator)
+        _log_end([directories[i] for i in complete], complete, on_host(state.params, mesh), levels, context)
 
 
 def make_task(run: RunConfig) -> Task:
@@ -156,96 +167,96 @@ def make_task(run: RunConfig) -> Task:
 
 
 def _resume(
-    trainer: Trainer, population: Member, directories: Sequence[pathlib.Path], fitted: Fitted
-) -> tuple[int, State]:
-    step, states = together(lambda: _newest(trainer, directories, fitted) if leads() else (0, []))
-    step, count = agreed(step), len(population.seed)
-    fitted.agree()
+    run: RunConfig, trainer: Trainer, population: Member, directories: Sequence[pathlib.Path], context: RunContext
+) -> tuple[int, State, Ended]:
+    """Return the newest step that all runs have, the states at it, and the runs that ended before; forget what came later."""
+    found = _newest(run, trainer, directories) if processes.leads() else []
+    told = processes.broadcast([(one.step, one.ended) for one in found] or [(0, False)] * len(directories))
+    for directory, (at, is_ended) in zip(directories, told, strict=True):
+        if processes.leads():
+            checkpoint.drop_after(directory / CHECKPOINTS, at)
+            if not is_ended:
+                (directory / FITTED).unlink(missing_ok=True)
+        context.truncate_after(directory, at)
+    step = max([at for at, is_ended in told if not is_ended] or [at for at, _ in told])
     if not step:
-        return 0, place(trainer.start(population), trainer.mesh)
-    if states:
-        states += states[-1:] * (count - len(states))
-        stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *states)
-    else:
-        stacked = jax.tree.map(lambda leaf: np.zeros((count, *leaf.shape), leaf.dtype), trainer.shapes())
-    stacked = shared(stacked)
-    fitted.take(stacked.params)
-    return step, place(jax.tree.map(jax.numpy.asarray, stacked), trainer.mesh)
+        return 0, place(trainer.start(population), trainer.mesh), {}
+    states = [one.state for one in found] or _restore_as_told(directories, told, trainer.shapes())
+    ended = {i: (at, states[i].params) for i, (at, is_ended) in enumerate(told) if is_ended}
+    states += states[-1:] * (len(population.seed) - len(states))
+    stacked = jax.tree.map(lambda *leaves: jax.numpy.asarray(np.stack(leaves)), *states)
+    return step, place(stacked, trainer.mesh), ended
 
 
-def _newest(trainer: Trainer, directories: Sequence[pathlib.Path], fitted: Fitted) -> tuple[int, list[State]]:
-    """Return the newest step of which every run that has not ended has an undamaged checkpoint, and the states of all runs.
+class _Found(NamedTuple):
+    """Where a run resumes, and whether it has ended there."""
 
-    Those of runs that have ended are of the step at which they did. (0, []) where there is no such step: all begin anew.
+    step: int
+    ended: bool
+    state: State
+
+
+def _newest(run: RunConfig, trainer: Trainer, directories: Sequence[pathlib.Path]) -> list[_Found]:
+    """Return the newest step of which every run that has not ended has an undamaged checkpoint; [] where there is none.
+
+    Runs that have ended have the step at which they did.
     """
-    for directory in directories:
-        checkpoint.refresh(directory / CHECKPOINTS)
-    if not any(checkpoint.steps(directory / CHECKPOINTS) for directory in directories):
-        fitted.forget(list(fitted.steps))
-        return 0, []
-    like = trainer.shapes()
+    if not all(checkpoint.steps(directory / CHECKPOINTS) for directory in directories):
+        return []
+    ended = {i: at for i, directory in enumerate(directories) if (at := _fitted_step(run, directory))}
+    like = trainer.shapes()  # not before: it traces the model
     newest: int | None = None
     while True:
-        wanted = [fitted.steps.get(i, newest) for i in range(len(directories))]
         found = [
-            checkpoint.restore(directory / CHECKPOINTS, like, step, set_aside=True)
-            for directory, step in zip(directories, wanted, strict=True)
+            checkpoint.restore(directory / CHECKPOINTS, like, ended.get(i, newest))
+            for i, directory in enumerate(directories)
         ]
-        lost = [i for i, step in fitted.steps.items() if (one := found[i]) is None or one.step != step]
-        if lost:
-            fitted.forget(lost)
+        if lost := [i for i, at in ended.items() if (one := found[i]) is None or one.step != at]:
+            for i in lost:  # it goes on from a checkpoint, as the others do
+                del ended[i]
             continue
-        if any(one is None for one in found):
-            fitted.forget(list(fitted.steps))
-            return 0, []
         there = [one for one in found if one is not None]
-        steps = {one.step for i, one in enumerate(there) if i not in fitted.steps} or set(fitted.steps.values())
-        if len(steps) == 1 or len(fitted.steps) == len(there):
-            return max(steps), [one.state for one in there]
+        if len(there) < len(found):
+            return []
+        steps = {one.step for i, one in enumerate(there) if i not in ended}
+        if len(steps) <= 1:
+            return [_Found(one.step, i in ended, one.state) for i, one in enumerate(there)]
         newest = min(steps)
 
 
-def _forget_after(directories: Sequence[pathlib.Path], steps: Sequence[int], context: RunContext) -> None:
-    for directory, step in zip(directories, steps, strict=True):
-        if leads() and context.holds(directory):
-            checkpoint.drop_after(directory / CHECKPOINTS, step)
-        context.truncate_after(directory, step)
+def _restore_as_told(directories: Sequence[pathlib.Path], told: Any, like: State) -> list[State]:
+    """Return the states that process 0 resumes from, in another process."""
+    found = [
+        checkpoint.restore(directory / CHECKPOINTS, like, step)
+        for directory, (step, _) in zip(directories, told, strict=True)
+    ]
+    if [one and one.step for one in found] != [step for step, _ in told]:
+        raise OSError(
+            f"checkpoints in {directories[0]} are not those of process 0: all processes must see the folder of runs"
+        )
+    return [one.state for one in found if one is not None]
 
 
-def _stopping(context: RunContext) -> bool:
-    """Return whether a process is asked to stop; the contexts of all others are told why."""
-    reason = next(filter(None, said(context.stopping())), "")
-    if reason and not context.stopping():
-        context.stop(reason)
-    return bool(reason)
+def _agree(context: RunContext, count: int = 0) -> tuple[bool, int]:
+    """Return whether to stop, and how many steps the next call takes: those of process 0."""
+    stop, count = processes.agree(stop=bool(context.stopping()), count=count)
+    if stop and not context.stopping():
+        context.stop("another process was asked to stop")
+    return stop, count
 
 
-def _log_manifests(
-    configs, directories, digests, trainer: Trainer, state: State, fitted: Fitted, context: RunContext
-) -> list[int]:
-    """Write parameter count, chance levels, data digests and the order of tokens on a mesh into the manifests.
-
-    Returns the members that have not ended.
-    """
-    run, task = configs[0], trainer.task
-    count = sum(math.prod(leaf.shape[1:]) for leaf in jax.tree.leaves(state.params))
-    lengths = sorted({*run.evaluate.lengths, *run.evaluate.validation_lengths})
-    chance = {str(n): task.chance(n)._asdict() for n in lengths if n >= task.minimum_length and not task.aligned}
-    path = {} if digests is None else {"data_path": run.task.options.get("path")}
-    spread = axis_of_tokens(trainer.mesh) is not None
-    order = {"token_order": "zigzag" if trainer.zigzag else "contiguous"} if spread else {}
-    for i, directory in enumerate(directories):
-        stopped = {"stopped_at": fitted.steps.get(i)} if run.train.until else {}
-        fields = {"parameters": count, "chance": chance, "data_sha256": digests}
-        context.log_manifest(directory, **fields, **path, **order, **stopped)
-    return [i for i in range(len(configs)) if i not in fitted.steps]
+def _steps_of_call(run: RunConfig, step: int, affordable: int) -> int:
+    """Return how many steps the call after `step` takes: until something is due, and at most as many as are affordable."""
+    intervals = (run.train.log_every, run.train.checkpoint_every, run.evaluate.every)
+    due = [interval - step % interval for interval in intervals if interval]
+    return min(LONGEST, affordable, run.train.steps - step, *due)
 
 
-def data_sha256(run: RunConfig, task: Task) -> dict[str, str] | None:
-    """Return the SHA-256 of each split of a text that the run reads; None for a task that draws its examples."""
-    if not isinstance(task, tasks.Text):
-        return None
-    return {split: task.for_split(split).sha256 for split in ("train", *evaluation_lengths(run))}
+def _save(copies: Mapping[pathlib.Path, State], step: int, keep: int) -> None:
+    for directory, copy in copies.items():
+        checkpoint.save(directory / CHECKPOINTS, step, copy, keep=None)
+    for directory in copies:  # of runs that all have the new step, so that there is always one that all have
+        checkpoint.prune(directory / CHECKPOINTS, keep)
 
 
 def _due(step: int, interval: int) -> bool:
@@ -253,24 +264,25 @@ def _due(step: int, interval: int) -> bool:
 
 
 def _record(
-    run, directories, alive: list[int], metrics: Metrics, step: int, seconds: float, context: RunContext
-) -> None:
-    """Log the last step of the stride. Runs with a non-finite loss or gradient fail here and are removed from `alive`."""
-    here = jax.tree.map(np.asarray, metrics)
-    for i in list(alive):
-        mine = jax.tree.map(lambda leaf, i=i: leaf[i], here)
+    run: RunConfig, directories, alive: list[int], metrics: Metrics, step: int, seconds: float, context: RunContext
+) -> list[int]:
+    """Log the last step of a call. Runs with a loss or gradient that is not finite fail; returns the others."""
+    left = []
+    for i in alive:
+        mine = _member(metrics, i)
         if bad := _nan(mine, step):
             context.fail(directories[i], *bad)
-            alive.remove(i)
             continue
+        left.append(i)
         numbers = {name: float(values[-1]) for name, values in mine._asdict().items()}
         context.step(directories[i], step, loss=numbers["loss"])
         if _due(step, run.train.log_every) or step == run.train.steps:
             context.metrics(directories[i], {"step": step, **numbers, "seconds": round(seconds, 3)})
+    return left
 
 
 def _nan(metrics: Metrics, step: int) -> tuple[int, str] | None:
-    """Return the first step with a non-finite loss or gradient, and the reason, in a stride that ends at `step`.
+    """Return the first step with a loss or gradient that is not finite, and the reason, of a call that ends at `step`.
 
     A gradient that overflows leaves a finite loss for a while: clipped by its norm of infinity it is 0 or NaN.
     """
@@ -285,61 +297,101 @@ def _nan(metrics: Metrics, step: int) -> tuple[int, str] | None:
 
 
 def _evaluate(
-    evaluator: Evaluator,
-    population: Member,
-    directories,
-    alive,
-    state: State,
-    step: int,
-    context: RunContext,
-    splits,
-    saves: Saves,
-    ended: Mapping[int, int] = MappingProxyType({}),
-) -> list[list[list[dict[str, Any]]]]:
-    """Record each length when it is measured, and the scores of single examples after the last, of tests alone.
+    evaluator: Evaluator, population: Member, state: State, splits, directories, steps: Mapping[int, int], context
+) -> list[list[Measured]] | None:
+    """Record each length of these members when it is measured, and after tests the scores of single examples.
 
-    `ended`: further members, and the step that their parameters are of. Returns the records of each length and member.
+    `steps`: of which step the parameters of each member are. Returns what all members score at each length; None after a stop.
     """
-    all_lengths, steps = [], {**dict.fromkeys(alive, step), **ended}
-    for found in evaluator.measure(state.params, splits, population.encoding):
-        together(_log_results, directories, steps, found, context)
-        saves.check()
-        if _stopping(context):
-            return []
-        all_lengths.append(found)
-    if "test" in splits:
-        together(_log_examples, directories, steps, all_lengths, context)
-    return [[member.records for member in found] for found in all_lengths]
-
-
-def _log_results(directories, steps: Mapping[int, int], found: Sequence[Measured], context: RunContext) -> None:
-    for i, step in steps.items():
-        context.results(directories[i], *({"step": step, **record} for record in found[i].records))
-
-
-def _log_examples(directories, steps: Mapping[int, int], all_lengths, context: RunContext) -> None:
-    for i, step in steps.items():
-        scores, by_position = {}, {}
-        for found in all_lengths:
-            scores |= found[i].scores
-            by_position |= found[i].by_position
+    found = []
+    for measured in evaluator.measure(state.params, splits, population.encoding):
+        for i, step in steps.items():
+            context.results(directories[i], *({"step": step, **record} for record in measured[i].records))
+        if _agree(context)[0]:
+            return None
+        found.append(measured)
+    for i, step in steps.items() if "test" in splits else ():
+        scores = {key: x for measured in found for key, x in measured[i].scores.items()}
+        by_position = {key: x for measured in found for key, x in measured[i].by_position.items()}
         context.examples(directories[i], step, scores, by_position)
+    return found
 
 
-def _log_fitted(directories, step: int, context: RunContext) -> None:
+def _has_fitted(run: RunConfig, found: Sequence[Sequence[Measured]], i: int) -> bool:
+    """Return whether the mean exact match of member `i` over the validation lengths is at least `train.until`."""
+    records = [record for measured in found for record in measured[i].records]
+    values = [one["value"] for one in records if (one["metric"], one["split"]) == ("exact_match", "validation")]
+    # The mean of 0.99 at three lengths is 0.9899999999999999.
+    return bool(run.train.until and values) and round(fmean(values), 12) >= run.train.until
+
+
+def _log_fitted(directories: Sequence[pathlib.Path], step: int, context: RunContext) -> None:
     for directory in directories:
         context.log_manifest(directory, stopped_at=step)
         context.step(directory, step)
+        if processes.leads():
+            safety.write(directory / FITTED, json.dumps({"schema": 1, "step": step}).encode())
 
 
-def _log_end(directories, ended: Sequence[int], params: PyTree, levels: Any, context: RunContext) -> None:
+def _fitted_step(run: RunConfig, directory: pathlib.Path) -> int:
+    """Return at which step the run in a folder ended; 0 where it has not, or where the file is damaged, with a warning."""
+    path = directory / FITTED
+    if not run.train.until or not (path.is_symlink() or path.exists()):
+        return 0
+    text = safety.read(path, limit=1000)
+    try:
+        step = json.loads(text)["step"]
+        if type(step) is int and 0 < step < run.train.steps:
+            return step
+    except (ValueError, KeyError, TypeError, RecursionError):
+        pass
+    warnings.warn(f"{path} is damaged, so the run goes on from a checkpoint", stacklevel=2)
+    return 0
+
+
+def _with_ended(params: PyTree, ended: Ended, mesh: jax.sharding.Mesh | None) -> PyTree:
+    """Return the parameters [P, ...] of a population, those of runs that have ended as they were then."""
+    if not ended:
+        return params
+    whole = jax.tree.map(np.array, on_host(params, mesh))
+    for i, (_, own) in ended.items():
+        jax.tree.map(lambda leaf, row, i=i: leaf.__setitem__(i, row), whole, own)
+    return place(jax.tree.map(jax.numpy.asarray, whole), mesh)
+
+
+def _log_manifests(run: RunConfig, directories, trainer: Trainer, state: State, ended: Ended, context) -> None:
+    """Write parameter count, chance levels, digests of the data and the order of tokens on a mesh into the manifests."""
+    task = trainer.task
+    lengths = sorted({*run.evaluate.lengths, *run.evaluate.validation_lengths})
+    fields: dict[str, Any] = {
+        "parameters": sum(math.prod(leaf.shape[1:]) for leaf in jax.tree.leaves(state.params)),
+        "chance": {str(n): task.chance(n)._asdict() for n in lengths if n >= task.minimum_length and not task.aligned},
+        "data_sha256": data_sha256(run, task),
+    }
+    if fields["data_sha256"] is not None:
+        fields["data_path"] = run.task.options.get("path")
+    if axis_of_tokens(trainer.mesh) is not None:
+        fields["token_order"] = "zigzag" if trainer.zigzag else "contiguous"
+    for i, directory in enumerate(directories):
+        stopped = {"stopped_at": ended[i][0] if i in ended else None} if run.train.until else {}
+        context.log_manifest(directory, **fields, **stopped)
+
+
+def _log_end(directories, members: Sequence[int], params: PyTree, levels: Any, context: RunContext) -> None:
     known = {} if levels is None else {"baselines": levels}
-    for i in ended:
-        context.log_manifest(directories[i], parameters_sha256=fingerprint(_member(params, i)), **known)
+    for directory, i in zip(directories, members, strict=True):
+        context.log_manifest(directory, parameters_sha256=fingerprint(_member(params, i)), **known)
 
 
 def _member(tree: PyTree, i: int) -> PyTree:
     return jax.tree.map(lambda leaf: leaf[i], tree)
+
+
+def data_sha256(run: RunConfig, task: Task) -> dict[str, str] | None:
+    """Return the SHA-256 of each split of a text that the run reads; None for a task that draws its examples."""
+    if not isinstance(task, tasks.Text):
+        return None
+    return {split: task.for_split(split).sha256 for split in ("train", *evaluation_lengths(run))}
 
 
 def fingerprint(params: PyTree) -> str:

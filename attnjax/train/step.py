@@ -18,10 +18,11 @@ import optax
 from attnjax.config import RunConfig
 from attnjax.tasks.base import Task
 from attnjax.tasks.forms import SequencePair, Sequences, target_of
-from attnjax.train import batching, compiling, mesh as mesh_
+from attnjax.train import batching, mesh as mesh_
 from attnjax.train.data import batch
 from attnjax.train.model import Model, build, numbers_of
 from attnjax.train.optimizer import apply_gradient, optimizer, schedule
+from attnjax.train.streams import stream
 from attnjax.typing import Array, Float, Int, PyTree, UInt32
 
 LONGEST = 1000
@@ -90,10 +91,9 @@ class Trainer:
         # Targets are gathered from whole sequences.
         spread = mesh_.axis_of_tokens(mesh) is not None
         self.max_targets = None if spread else batching.max_targets(run, task, run.task.length_max)
-        self.start = jax.jit(jax.vmap(self._start), compiler_options=compiling.compile_fast(platform))
-        options = compiling.compile_default(platform)
+        self.start = jax.jit(jax.vmap(self._start), compiler_options=mesh_.compiler_options(platform, 0))
         self.program = mesh_.over_devices(self._advance, mesh, (True, True, False, False), (0, 1))
-        self._compiled = jax.jit(self.program, donate_argnums=0, compiler_options=options)
+        self._compiled = jax.jit(self.program, donate_argnums=0, compiler_options=mesh_.compiler_options(platform))
 
     @functools.cached_property
     def _arrays(self) -> tuple[Array, ...]:
@@ -112,7 +112,7 @@ class Trainer:
         return states, members, corpus, jax.ShapeDtypeStruct((), np.int32)
 
     def _start(self, member: Member) -> State:
-        params = self.model.init(jax.random.key(member.seed))
+        params = self.model.init(stream(member.seed, "parameters"))
         made = self.optimizer(member.learning_rate, member.weight_decay)
         return State(params, made.init(params), jnp.int32(0))
 
@@ -154,7 +154,7 @@ class Trainer:
         whole = batch(self.run, self.task.given(*arrays), member.data_seed, state.step)
         rows = mesh_.rows_of_device(whole, self.mesh)
         sequences = mesh_.tokens_of_device(rows, self.mesh, zigzag=self.zigzag)
-        key = jax.random.fold_in(jax.random.key(member.seed), state.step) if self.run.model.drops else None
+        key = jax.random.fold_in(stream(member.seed, "dropout"), state.step) if self.run.model.drops else None
         found = self.gradient(state.params, sequences, key, member.encoding, _counted(whole))
         # The gradient is summed already, because parameters are the same on all devices that share a batch.
         (value, accuracy), gradient = mesh_.sum_over_batch(found[0], self.mesh), found[1]

@@ -27,9 +27,8 @@ from attnjax.modules.parameters import with_parameters
 from attnjax.positions import PositionEncoding, RoPE
 from attnjax.records import jsonl
 from attnjax.tasks import Text
-from attnjax.train import compiling
 from attnjax.train.loop import make_task
-from attnjax.train.mesh import platform_of
+from attnjax.train.mesh import compiler_options, platform_of
 from attnjax.typing import Array, Float, Int, PyTree
 from experiments.context_extension import methods
 from experiments.context_extension.methods import Extension
@@ -89,7 +88,7 @@ class Subject:
         self.rotations = tuple(dict.fromkeys(one for one in config.encodings if isinstance(one, RoPE)))
         if not self.rotations:
             raise ValueError(f"{name} has no RoPE, whose frequencies could be changed: it has {config.encodings[0]}")
-        options = compiling.compile_default(platform_of(None))
+        options = compiler_options(platform_of(None))
         self.scores = jax.jit(self._scores, compiler_options=options)
         self.next_losses = jax.jit(self._next_losses, compiler_options=options)
 

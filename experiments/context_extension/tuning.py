@@ -15,8 +15,7 @@ import numpy as np
 
 from attnjax.config.schema import TrainConfig
 from attnjax.long.factor_search import STEP, factors_of, search_factors
-from attnjax.train import compiling
-from attnjax.train.mesh import platform_of
+from attnjax.train.mesh import compiler_options, platform_of
 from attnjax.train.optimizer import apply_gradient, optimizer, schedule
 from attnjax.typing import Array, Float, Int, PyTree
 from experiments.context_extension import methods
@@ -38,9 +37,7 @@ class Tuner:
         self.subject = subject
         config = TrainConfig(steps=steps, learning_rate=rate, warmup=steps // 10, schedule="cosine")
         self._rate, self._optimizer, self._schedule = rate, optimizer(config), schedule(config)
-        self._step = jax.jit(
-            self._update, donate_argnums=(0, 1), compiler_options=compiling.compile_default(platform_of(None))
-        )
+        self._step = jax.jit(self._update, donate_argnums=(0, 1), compiler_options=compiler_options(platform_of(None)))
 
     def __call__(self, params: PyTree, numbers: Numbers, batches: Int[np.ndarray, "N B T+1"]) -> Tuned:
         """One step per batch; the parameters given stay as they are."""

@@ -285,7 +285,7 @@ def _sums(rows: dict[tuple[str, Case], Record]) -> list[str]:
         "",
         "Neither is so in training: inside `jax.shard_map`, where parameters were made varying before they meet anything "
         "(`varying_over_batch` in `attnjax/train/mesh.py`), devices add the gradients of parameters alone, in float32 "
-        "(`tests/attention/test_batch_over_devices.py`, `tests/train/test_sixteen_bit_steps.py`).",
+        "(`tests/attention/test_batch_over_devices.py`, `tests/train/test_precision.py`).",
     ]
 
 

@@ -15,8 +15,7 @@ from typing import Any
 from attnjax.config import load
 from attnjax.records import jsonl
 from attnjax.sweep import plan
-from attnjax.train.baselines import ngram_levels
-from attnjax.train.evaluate import Evaluator
+from attnjax.train.evaluate import Evaluator, ngram_levels
 from attnjax.train.loop import make_task
 from attnjax.train.step import Trainer
 from experiments import recorded

@@ -7,6 +7,7 @@ import pytest
 
 from attnjax.config import parse
 from attnjax.config.mesh import ONE_DEVICE
+from attnjax.train import loop
 
 SETTINGS = {
     "name": "tiny",
@@ -42,6 +43,22 @@ def population(tiny):
     return [tiny, dataclasses.replace(tiny, seed=1, data_seed=1, train=faster)]
 
 
+@pytest.fixture(scope="module")
+def one_compilation():
+    """All calls of `train` in a file share their programs, which depend on neither rates nor checkpoints."""
+    trainers, evaluators = {}, {}
+
+    def shape(run):
+        same = dataclasses.replace(run.train, learning_rate=1.0, until=0.0, keep=1, checkpoint_every=0, log_every=0)
+        return repr(dataclasses.replace(run, seed=0, data_seed=0, train=same))
+
+    trainer, evaluator = loop.Trainer, loop.Evaluator
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loop, "Trainer", lambda run, *rest: trainers.setdefault(shape(run), trainer(run, *rest)))
+        patch.setattr(loop, "Evaluator", lambda run, *rest: evaluators.setdefault(shape(run), evaluator(run, *rest)))
+        yield
+
+
 class Recorder:
     """A `RunContext` that keeps everything, and asks for a stop after a number of strides."""
 
@@ -54,9 +71,6 @@ class Recorder:
 
     def stop(self, reason):
         raise AssertionError(f"training was stopped: {reason}")
-
-    def holds(self, directory):
-        return True
 
     def step(self, directory, step, **numbers):
         self.strides += directory.name == "0"

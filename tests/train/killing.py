@@ -17,7 +17,7 @@ CONFIG = {
     "train": {"steps": 60, "batch": 2, "log_every": 2, "checkpoint_every": 2},
     "evaluate": {"lengths": [2, 6], "validation_lengths": [4], "count": 4, "batch": 4, "bucket_sizes": [6], "every": 6},
 }
-PATIENCE = 120.0
+PATIENCE = 300.0
 
 
 def environment(cache: pathlib.Path) -> dict[str, str]:

@@ -1,6 +1,7 @@
-"""Microbatches in length buckets: a step is that of the whole batch, whoever trains beside it."""
+"""Microbatches, length buckets and target gather change no number, and cut padding where that pays."""
 
 import dataclasses
+import itertools
 
 import chex
 import jax
@@ -8,16 +9,203 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from attnjax.config import ModelConfig
 from attnjax.config.mesh import MeshShape
+from attnjax.tasks.forms import Sequences, target_of
 from attnjax.train import batching
-from attnjax.train.batching import Batching, choose_batching, members_in_turn, sum_over_microbatches
+from attnjax.train.batching import (
+    Batching,
+    choose_batching,
+    map_microbatches,
+    members_in_turn,
+    microbatch_size,
+    smallest_bucket,
+    sum_over_microbatches,
+    truncate,
+)
+from attnjax.train.data import batch
+from attnjax.train.evaluate import Evaluator
 from attnjax.train.loop import make_task
 from attnjax.train.mesh import make_mesh, platform_of
+from attnjax.train.model import build
 from attnjax.train.step import Trainer, members
 from tests.cases import slow_except
-from tests.train.test_microbatches import numbered
+
+
+def numbered(batch, tokens, layers=None):
+    """Sequences in which no two numbers are equal, with positions for each layer if there are layers."""
+    table = np.arange(batch * tokens, dtype=np.int32).reshape(batch, tokens)
+    positions = table if layers is None else np.stack([table + 1000 * i for i in range(layers)])
+    each = np.arange(batch, dtype=np.int32)
+    return Sequences(*map(jnp.asarray, (table, table, table > 0, table > 0, positions, each, each)))
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 6, None])
+@pytest.mark.parametrize("layers", [None, 4])
+def test_microbatches_keep_the_order_of_examples(size, layers):
+    made, seen = numbered(6, 5, layers), []
+
+    def rows(made):
+        seen.append(made.tokens.shape[0])
+        own = made.positions if layers is None else made.positions[-1]
+        return {"sum": (own + made.tokens).sum(-1), "answer": made.answer}
+
+    found = map_microbatches(rows, made, size)
+    table = np.arange(30).reshape(6, 5)
+    expected = (2 * table + (0 if layers is None else 3000)).sum(-1)
+    np.testing.assert_array_equal(found["sum"], expected)
+    np.testing.assert_array_equal(found["answer"], np.arange(6))
+    assert set(seen) == {size or 6}
+
+
+def test_a_microbatch_fits_the_cache_and_divides_the_batch():
+    model = ModelConfig(model=64, hidden=256)
+    sizes = lambda batch, tokens, population=1: microbatch_size(model, numbered(batch, tokens), population, "cpu")
+    assert 4 * 256 * 460 * sizes(64, 460) == 4 * 256 * 460 * 16 <= batching.MICROBATCH_BYTES < 4 * 256 * 460 * 32
+    assert sizes(64, 460, population=4) == 4
+    assert sizes(64, 100) == 64, "short ones all at once"
+    assert sizes(60, 460) == 15
+    assert sizes(7, 5000) == 1
+    assert sizes(64, 128, population=1000) == 4, "so many that products have 512 rows"
+
+
+def test_an_accelerator_takes_all_at_once():
+    assert microbatch_size(ModelConfig(), numbered(64, 5000), 8, "gpu") is None
+
+
+def test_microbatches_change_no_record(tiny, population, monkeypatch):
+    """Members, numbers of examples that are no multiple of the batch, and lengths of a whole evaluation."""
+    positions = dataclasses.replace(
+        tiny.positions, policy="randomized", maximum=64, at_test="same", sample_per_layer=True
+    )
+    run = dataclasses.replace(tiny, positions=positions, model=dataclasses.replace(tiny.model, layers=2))
+    trainer = Trainer(run, make_task(run))
+    params = trainer.start(members([dataclasses.replace(run, seed=one.seed) for one in population])).params
+    evaluator = lambda: Evaluator(run, trainer.task, trainer.model)
+    whole = list(evaluator()(params))
+    monkeypatch.setattr(batching, "MICROBATCH_BYTES", 1)
+    monkeypatch.setattr(batching, "MIN_MICROBATCH_TOKENS", 100)
+    one = jax.eval_shape(lambda: evaluator()._examples(jax.random.key(0), jnp.int32(4), (), 12))
+    assert microbatch_size(run.model, one, 2, "cpu") == 4 < run.evaluate.batch
+    for before, after in zip(whole, evaluator()(params), strict=True):
+        records = (itertools.chain.from_iterable(one) for one in (before, after))
+        for a, b in zip(*records, strict=True):
+            assert a["value"] == pytest.approx(b["value"], rel=1e-6), a
+            assert {**a, "value": 0} == {**b, "value": 0}
+
+
+BUCKET_FORMS = {"decoder": {"begin": True}, "encoder": {"tail": True}, "encoder_decoder": {}}
+
+
+BUCKET_STEPS, BUCKETS = 40, 4
+
+
+@pytest.fixture(scope="module", params=BUCKET_FORMS)
+def drawn(request, tiny):
+    """Batches of 40 steps, of one length each, 1 .. 6; the answers have one token more."""
+    asked = {"name": "binary_addition", "form": request.param, "length_per": "batch", **BUCKET_FORMS[request.param]}
+    run = dataclasses.replace(tiny, task=dataclasses.replace(tiny.task, **asked))
+    task = make_task(run)
+    made = jax.jit(jax.vmap(lambda step: batch(run, task, jnp.uint32(0), step)))(
+        jnp.arange(BUCKET_STEPS, dtype=jnp.int32)
+    )
+    return [jax.tree.map(lambda leaf, step=step: leaf[step], jax.device_get(made)) for step in range(BUCKET_STEPS)]
+
+
+@pytest.mark.quick("decoder")
+def test_the_smallest_bucket_that_fits_loses_no_token(drawn):
+    found = set()
+    for made in drawn:
+        i = int(smallest_bucket(made, (None,) * BUCKETS))
+        found.add(i)
+        assert [real(truncate(made, size, BUCKETS)) == real(made) for size in range(BUCKETS)] == [
+            size >= i for size in range(BUCKETS)
+        ]
+        np.testing.assert_array_equal(target_of(truncate(made, BUCKETS - 1, BUCKETS)).tokens, target_of(made).tokens)
+    assert found > {1, 3}, "one bucket only, which shows little"
+
+
+def test_buckets_are_fractions_of_the_longest():
+    made = numbered(3, 42, layers=2)
+    shapes = [{name: leaf.shape for name, leaf in truncate(made, i, BUCKETS)._asdict().items()} for i in range(BUCKETS)]
+    assert [shape["tokens"] for shape in shapes] == [(3, 13), (3, 24), (3, 34), (3, 42)]
+    assert [shape["positions"] for shape in shapes] == [(2, 3, 13), (2, 3, 24), (2, 3, 34), (2, 3, 42)]
+    assert {shape["answer"] for shape in shapes} == {(3,)}
+
+
+def test_a_bucket_without_capacity_for_the_targets_is_passed_over(drawn):
+    """The answers of this task are longer than its inputs, so only a capacity made by hand is less than they need."""
+    for made in drawn:
+        longest = int(np.asarray(target_of(made).mask).sum(1).max())
+        free = int(smallest_bucket(made, (None,) * BUCKETS))
+        assert int(smallest_bucket(made, (longest - 1, longest - 1, longest, None))) == max(free, 2)
+        assert int(smallest_bucket(made, (longest, longest, longest, None))) == free
+
+
+def real(made):
+    """How many tokens are real, and how many count."""
+    target = target_of(made)
+    sources = 0 if target is made else int(made.source_valid.sum())
+    return int(target.mask.sum()), int(target.valid.sum()), sources
+
+
+ENCODINGS = ("rope", "alibi", "t5")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("form", ["decoder", "encoder"])
+@pytest.mark.parametrize("name", slow_except(ENCODINGS, "rope"))
+def test_an_evaluation_of_the_answer_alone_is_that_of_all_rows(tiny, name, form):
+    if (name, form) == ("alibi", "encoder"):
+        encoding = dataclasses.replace(tiny.model.encoding, name=name, options={"symmetric": True})
+    else:
+        encoding = dataclasses.replace(tiny.model.encoding, name=name)
+    model = dataclasses.replace(tiny.model, encoding=encoding, layers=2)
+    task = dataclasses.replace(tiny.task, name="missing_duplicate_string", form=form)
+    run = dataclasses.replace(tiny, model=model, task=task)
+    made_task = make_task(run)
+    built = build(run, made_task)
+    params = jax.tree.map(lambda leaf: leaf[None], jax.jit(built.init)(jax.random.key(0)))
+    few = Evaluator(run, made_task, built)
+    asked = []
+    apply = lambda *args, query_indices, **spread: _all(built, asked, *args, query_indices=query_indices, **spread)
+    every = Evaluator(run, made_task, built._replace(apply=apply))
+    for mine, whole in zip(few(params), every(params), strict=True):
+        for a, b in zip(mine[0], whole[0], strict=True):
+            assert a["value"] == pytest.approx(b["value"], rel=1e-6), a
+            assert {**a, "value": 0} == {**b, "value": 0}
+    assert asked == [2 if form == "decoder" else 1], "one padded size, or nothing was asked for"
+
+
+def _all(built, asked, *args, query_indices, **spread):
+    asked.append(query_indices.shape[1])
+    logits = built.apply(*args, **spread)
+    return jnp.take_along_axis(logits, query_indices[:, :, None], axis=1)
+
+
+@pytest.mark.quick("t5-encoder")
+@pytest.mark.parametrize(("name", "form"), [("rope", "decoder"), ("alibi", "decoder"), ("t5", "encoder")])
+def test_training_on_answers_alone_is_training_on_all_rows(tiny, name, form, monkeypatch):
+    encoding = dataclasses.replace(tiny.model.encoding, name=name)
+    model = dataclasses.replace(tiny.model, encoding=encoding, layers=2)
+    task = dataclasses.replace(tiny.task, name="missing_duplicate_string", form=form)
+    run = dataclasses.replace(tiny, model=model, task=task)
+    trainer = Trainer(run, make_task(run))
+    made = jax.jit(lambda: batch(run, trainer.task, jnp.uint32(0), jnp.int32(0)))()
+    params = jax.jit(trainer.model.init)(jax.random.key(0))
+    loss = lambda: jax.jit(jax.value_and_grad(lambda params: trainer.loss(params, made), has_aux=True))(params)
+    few = loss()
+    assert batching.gather_targets(made, trainer.max_targets)[1].shape == (
+        run.train.batch,
+        2 if form == "decoder" else 1,
+    )
+    monkeypatch.setattr(batching, "gather_targets", lambda made, count: (made, None))
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6), few, loss())
+
 
 STEPS = 8
+
+
 CASES = {
     "one_answer": ("missing_duplicate_string", "decoder", "batch", {"begin": True}),
     "copy": ("copy", "decoder", "example", {"begin": True}),
@@ -66,25 +254,6 @@ def test_steps_are_those_of_whole_batches(tiny, case, small, monkeypatch):
     trainer = Trainer(run, make_task(run))
     assert trainer.batching == Batching()
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=3e-5), cut, trained(trainer, population))
-
-
-@pytest.mark.slow
-def test_a_run_trains_in_a_population_as_alone(tiny, population, small):
-    runs = [of(tiny, "encoder", seed=one.seed, data_seed=one.data_seed, train=one.train) for one in population]
-    trainer = Trainer(runs[0], make_task(runs[0]))
-    together = trained(trainer, members(runs))
-    for i, run in enumerate(runs):
-        alone = trained(trainer, members([run]))
-        jax.tree.map(lambda a, b, i=i: np.testing.assert_array_equal(a[i], b[0]), together, alone)
-
-
-@pytest.mark.slow
-def test_what_is_dropped_follows_from_seed_and_step(tiny, small):
-    run = of(tiny, "encoder", model=dataclasses.replace(tiny.model, residual_dropout=0.5))
-    trainer = Trainer(run, make_task(run))
-    first, again = (trained(trainer, members([run])) for _ in range(2))
-    jax.tree.map(np.testing.assert_array_equal, first, again)
-    assert np.isfinite(first[1].loss).all()
 
 
 def test_every_example_is_in_one_microbatch_beside_those_of_its_length():

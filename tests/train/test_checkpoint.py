@@ -1,7 +1,9 @@
-"""Checkpoints: what is read is what was saved, or it is not read."""
+"""Checkpoints: what is read is what was saved, or it is not read; nothing outside of the run is touched."""
 
 import contextlib
+import errno
 import hashlib
+import json
 import os
 import pathlib
 import random
@@ -17,110 +19,93 @@ import numpy as np
 import orbax.checkpoint as ocp
 import pytest
 
+from attnjax.config import parse
 from attnjax.train import checkpoint
+from attnjax.train.loop import CHECKPOINTS, fingerprint, make_task
+from attnjax.train.step import Trainer
 from tests.train.conftest import LEFT_BY_ORBAX
 from tests.trees import tree
 
 ROOT = pathlib.Path(__file__).parents[2]
+FROZEN = ROOT / "tests" / "frozen"
+STATE = {"params": {"w": np.arange(3072.0, dtype=np.float32).reshape(48, 64)}, "step": np.int32(0)}
 pytestmark = LEFT_BY_ORBAX
 
 
-@pytest.fixture
-def state():
-    w = jax.random.normal(jax.random.key(0), (48, 64))
-    return {"params": {"w": w, "b": jnp.ones(3, jnp.bfloat16)}, "count": jnp.int32(7), "key": jax.random.key(5)}
+def at(step):
+    return {**STATE, "step": np.int32(step)}
 
 
 @pytest.fixture
-def saved(tmp_path, state):
-    """Three steps saved, the last two kept, and the tree of the newest."""
-    directory = tmp_path / "checkpoints"
+def saved(tmp_path):
+    """Three steps saved, of which the last two are kept."""
+    directory = tmp_path / "run" / CHECKPOINTS
+    directory.parent.mkdir()
     for step in (1, 2, 3):
-        later = {**state, "count": jnp.int32(step)}
-        checkpoint.save(directory, step, later, keep=2)
+        checkpoint.save(directory, step, at(step))
     return directory
 
 
-def raw(state):
-    bits = lambda x: jax.random.key_data(x) if jnp.issubdtype(x.dtype, jax.dtypes.prng_key) else x
-    return [np.asarray(bits(leaf)) for leaf in jax.tree.leaves(state)]
+def restore(directory, like=STATE, step=None):
+    """The restored step, and the reasons why newer ones were passed over; the state must be that of the step."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = checkpoint.restore(directory, like, step)
+    jax.tree.map(np.testing.assert_array_equal, found.state, at(found.step))
+    return found.step, dict(found.damaged)
 
 
-def same(a, b):
-    return all(np.array_equal(x, y) and x.dtype == y.dtype for x, y in zip(raw(a), raw(b), strict=True))
-
-
-def test_round_trip_keeps_the_newest(saved, state):
+def test_round_trip_keeps_the_newest(saved, monkeypatch):
+    monkeypatch.chdir(saved.parent)
+    checkpoint.save(pathlib.Path(CHECKPOINTS), 3, at(3))  # orbax wants whole paths
+    assert restore(pathlib.Path(CHECKPOINTS)) == (3, {})
     assert checkpoint.steps(saved) == [2, 3]
-    found = checkpoint.restore(saved, jax.eval_shape(lambda: state))
-    assert (found.step, found.damaged) == (3, ())
-    assert same(found.state, {**state, "count": jnp.int32(3)})
-    assert checkpoint.restore(saved, jax.eval_shape(lambda: state), 2)[0] == 2
+    assert restore(saved) == (3, {})
+    assert restore(saved, step=2) == (2, {})
+    checkpoint.drop_after(saved, 2)
+    assert checkpoint.steps(saved) == [2]
+    assert checkpoint.restore(saved.parent / "none", STATE) is None
 
 
-def test_orbax_reads_it_without_us(saved, state):
+def test_orbax_reads_it_without_us_and_sha256sum_checks_it(saved):
     with contextlib.closing(ocp.StandardCheckpointHandler()) as handler:
         found = handler.restore(saved / "3" / "state")
-    words = jax.random.key_data(state["key"])
-    expected = {**state, "count": jnp.int32(3), "key": words}
-    assert jax.tree.structure(found) == jax.tree.structure(expected)
-    assert same(found, expected)
+    jax.tree.map(np.testing.assert_array_equal, found, at(3))
+    lines = dict(reversed(line.split("  ")) for line in (saved / "3" / "SHA256SUMS").read_text().splitlines())
+    files = [path for path in (saved / "3" / "state").rglob("*") if path.is_file()]
+    digests = {path.relative_to(saved / "3").as_posix(): hashlib.sha256(path.read_bytes()) for path in files}
+    assert lines == {name: digest.hexdigest() for name, digest in digests.items()}
+
+
+@pytest.mark.parametrize("dtype", ["bool", "uint8", "int64", "bfloat16", "float64", "complex64", "float8_e4m3fn"])
+def test_every_type_and_shape_comes_back(tmp_path, dtype):
+    """Also leaves without elements, which orbax refuses, nested ones, and views that are not contiguous."""
+    whole = np.arange(12).astype(dtype)[::2]
+    state = {"a": (whole.reshape(2, 3).T, [{"b": whole[0]}, None]), "c": whole[:0].reshape(0, 3)}
+    checkpoint.save(tmp_path / CHECKPOINTS, 1, state)
+    found = checkpoint.restore(tmp_path / CHECKPOINTS, state).state
+    jax.tree.map(np.testing.assert_array_equal, found, state)
+    assert jax.tree.map(lambda x: (x.dtype, x.shape), found) == jax.tree.map(lambda x: (x.dtype, x.shape), state)
 
 
 @pytest.mark.parametrize(
-    "dtype", ["bool", "uint8", "int64", "float16", "bfloat16", "float64", "complex64", "float8_e4m3fn"]
+    ("state", "message"),
+    [
+        ({"a.b": np.ones(2), "a": {"b": np.zeros(2)}}, "two leaves"),
+        ({"params": {"b": jnp.full(3, jnp.nan, jnp.bfloat16)}}, "step 4 .* params.b"),
+        ({"params": {"b": np.float32([1, -np.inf])}}, "step 4 .* params.b"),
+    ],
 )
-@pytest.mark.parametrize("shape", [(), (0, 3), (2, 3)])
-def test_every_type_and_shape_comes_back(tmp_path, dtype, shape):
-    """Also leaves without elements, which orbax refuses, nested, and views that are not contiguous."""
-    leaf = np.arange(2 * np.prod(shape, dtype=int)).astype(dtype)[::2].reshape(shape)
-    state = {"a": (leaf.T, [{"b": leaf}, None]), "count": np.int32(1)}
-    checkpoint.save(tmp_path / "checkpoints", 1, state)
-    found = checkpoint.restore(tmp_path / "checkpoints", state)
-    assert same(found.state, state)
-    assert [one.shape for one in jax.tree.leaves(found.state)] == [one.shape for one in jax.tree.leaves(state)]
+def test_what_must_not_be_saved_is_refused(saved, state, message):
+    before = tree(saved)
+    with pytest.raises(ValueError, match=message):
+        checkpoint.save(saved, 4, state)
+    assert tree(saved) == before
 
 
-def test_two_leaves_that_orbax_would_call_the_same_are_refused(tmp_path):
-    """It keeps one of them, in silence."""
-    with pytest.raises(ValueError, match=re.escape("ambiguous: two of its leaves have the name a.b; it is not saved")):
-        checkpoint.save(tmp_path / "checkpoints", 1, {"a.b": np.ones(2), "a": {"b": np.zeros(2)}})
-    assert not (tmp_path / "checkpoints").exists()
-
-
-def test_a_state_of_many_devices_is_restored_onto_another_mesh(tmp_path):
-    """Saved from a mesh of 4 x 2 devices, restored onto 2 x 3 and onto the host, in a process that has 8 devices."""
-    code = """
-import pathlib, sys, jax, numpy as np
-from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
-from attnjax.train import checkpoint
-place = pathlib.Path(sys.argv[1]) / "checkpoints"
-w, devices = np.arange(288.0, dtype=np.float32).reshape(12, 24), np.array(jax.devices())
-first = NamedSharding(Mesh(devices.reshape(4, 2), ("data", "model")), P("data", "model"))
-other = NamedSharding(Mesh(devices[:6].reshape(2, 3), ("data", "model")), P("model", "data"))
-state = {"w": jax.device_put(w, first), "key": jax.random.key(3)}
-checkpoint.save(place, 1, state)
-key = jax.ShapeDtypeStruct((), state["key"].dtype)
-found = checkpoint.restore(place, {"w": jax.ShapeDtypeStruct(w.shape, w.dtype, sharding=other), "key": key})
-assert found.state["w"].sharding == other
-assert {shard.data.shape for shard in found.state["w"].addressable_shards} == {(4, 12)}
-np.testing.assert_array_equal(found.state["w"], w)
-assert jax.random.key_data(found.state["key"]).tolist() == jax.random.key_data(state["key"]).tolist()
-here = checkpoint.restore(place, {"w": jax.ShapeDtypeStruct(w.shape, w.dtype), "key": key}).state["w"]
-assert isinstance(here, np.ndarray) and np.array_equal(here, w)
-"""
-    flags = {"XLA_FLAGS": "--xla_force_host_platform_device_count=8", "JAX_PLATFORMS": "cpu", "PYTHONPATH": str(ROOT)}
-    subprocess.run([sys.executable, "-c", code, tmp_path], check=True, env={**os.environ, **flags})
-
-
-def test_nothing_to_restore(tmp_path, state):
-    assert checkpoint.restore(tmp_path / "none", jax.eval_shape(lambda: state)) is None
-
-
-@pytest.mark.parametrize("bits", [20, pytest.param(1000, marks=pytest.mark.slow)])
-def test_flipped_bits_never_pass(saved, state, bits):
+@pytest.mark.parametrize("bits", [20, pytest.param(500, marks=pytest.mark.slow)])
+def test_flipped_bits_never_pass(saved, bits):
     """Bits of any file of a step, one at a time: each is found, and the step before is read."""
-    like, before = jax.eval_shape(lambda: state), {**state, "count": jnp.int32(2)}
     files = [path for path in (saved / "3").rglob("*") if path.is_file() and path.stat().st_size]
     generator, sizes = random.Random(0), [path.stat().st_size for path in files]
     for _ in range(bits):
@@ -131,105 +116,49 @@ def test_flipped_bits_never_pass(saved, state, bits):
         data[place // 8] ^= 1 << place % 8
         path.write_bytes(data)
         with pytest.warns(UserWarning, match="checkpoint of step 3 is damaged"):
-            found = checkpoint.restore(saved, like)
-        assert found.step == 2
-        assert same(found.state, before)
+            assert checkpoint.restore(saved, STATE).step == 2
         path.write_bytes(sound)
-    assert checkpoint.restore(saved, like).step == 3
+    assert restore(saved) == (3, {})
 
 
 @pytest.mark.parametrize("damage", ["delete", "empty", "halve"])
-def test_damaged_files_never_pass(saved, state, tmp_path, damage):
-    like, original = jax.eval_shape(lambda: state), tmp_path / "original"
-    shutil.copytree(saved, original)
-    for path in [path for path in (saved / "3").rglob("*") if path.is_file()]:
-        _renew(saved, original)
+def test_damaged_files_never_pass_and_who_reads_changes_nothing(saved, damage):
+    for path in [path for path in (saved / "3").rglob("*") if path.is_file() and path.stat().st_size]:
+        sound = path.read_bytes()
         if damage == "delete":
             path.unlink()
         else:
-            path.write_bytes(path.read_bytes()[: path.stat().st_size // 2 if damage == "halve" else 0])
-        found = _restore(saved, like)
-        assert same(found.state, {**state, "count": jnp.int32(found.step)})
-
-
-def _renew(directory, original):
-    for folder in (directory, directory.parent / "checkpoints_damaged"):
-        shutil.rmtree(folder, ignore_errors=True)
-    shutil.copytree(original, directory)
-
-
-def _restore(directory, like):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return checkpoint.restore(directory, like, set_aside=True)
-
-
-def test_damage_is_told_and_set_aside_where_earlier_damage_is_kept(saved, state):
-    like = jax.eval_shape(lambda: state)
-    for name in ("3", "3.2", "3.3"):
-        for path in (saved / "3").rglob("d/*"):
-            path.write_bytes(name.encode())
-        with pytest.warns(
-            UserWarning, match=f"step 3 is damaged .*SHA256SUMS.*set aside as checkpoints_damaged/{name}$"
-        ):
-            found = checkpoint.restore(saved, like, set_aside=True)
-        assert (found.step, [step for step, _ in found.damaged]) == (2, [3])
-        assert checkpoint.steps(saved) == [2]
-        checkpoint.save(saved, 3, state)
-        assert checkpoint.restore(saved, like).step == 3
-    kept = saved.parent / "checkpoints_damaged"
-    assert sorted(path.name for path in kept.iterdir()) == ["3", "3.2", "3.3"]
-    assert {next(path.rglob("d/*")).read_text() for path in kept.iterdir()} == {"3", "3.2", "3.3"}
-
-
-def test_who_only_reads_changes_nothing(saved, state):
-    for path in (saved / "3").rglob("d/*"):
-        path.write_bytes(b"")
-    (saved / "partial-4-00000000").mkdir()
-    before = tree(saved.parent)
-    with pytest.warns(UserWarning, match="checkpoint of step 3 is damaged"):
-        found = checkpoint.restore(saved, jax.eval_shape(lambda: state))
-    assert found.step == 2
-    assert found.damaged[0][0] == 3
-    assert "SHA256SUMS disagrees with state/" in found.damaged[0][1]
-    assert tree(saved.parent) == before
-
-
-def test_sums_are_those_of_sha256sum(saved):
-    lines = [line.split("  ") for line in (saved / "3" / "SHA256SUMS").read_text().splitlines()]
-    files = [path for path in (saved / "3").rglob("*") if path.is_file() and path.name != "SHA256SUMS"]
-    assert {name: digest for digest, name in lines} == {
-        path.relative_to(saved / "3").as_posix(): hashlib.sha256(path.read_bytes()).hexdigest() for path in files
-    }
+            path.write_bytes(sound[: len(sound) // 2 if damage == "halve" else 0])
+        before = tree(saved.parent)
+        step, damaged = restore(saved)
+        assert (step, list(damaged)) == (2, [3])
+        assert tree(saved.parent) == before
+        path.write_bytes(sound)
+    checkpoint.save(saved, 3, at(3))
+    assert restore(saved) == (3, {}), "a damaged step is replaced"
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"count": jnp.float32(0)}, "['count']: saved int32[], wanted float32[]"),
-        ({"more": jnp.int32(0)}, "['more']: saved nothing, wanted int32[]"),
-        ({"params": {"w": jnp.zeros((48, 65)), "b": jnp.ones(3, jnp.bfloat16)}}, "saved float32[48, 64], wanted"),
+        ({"step": np.float32(0)}, "step: saved int32[], wanted float32[]"),
+        ({"more": np.int32(0)}, "more: saved nothing, wanted int32[]"),
+        ({"params": {"w": np.zeros((48, 65), np.float32)}}, "params.w: saved float32[48, 64], wanted float32[48, 65]"),
     ],
 )
-def test_another_state_is_refused_by_name(saved, state, change, message):
+def test_another_state_is_refused_by_name(saved, change, message):
     with pytest.raises(ValueError, match=re.escape(message)):
-        checkpoint.restore(saved, jax.eval_shape(lambda: {**state, **change}))
-    assert checkpoint.steps(saved) == [2, 3], "a sound checkpoint is not set aside"
+        checkpoint.restore(saved, jax.eval_shape(lambda: {**STATE, **change}))
 
 
-def test_nan_is_not_saved(saved, state):
-    with pytest.raises(ValueError, match=re.escape("state of step 4 is not finite at ['params']['b']")):
-        checkpoint.save(saved, 4, {**state, "params": {**state["params"], "b": jnp.full(3, jnp.nan, jnp.bfloat16)}})
-    assert checkpoint.steps(saved) == [2, 3]
-
-
-def test_what_a_killed_process_left_does_not_count_and_goes(saved, state):
-    """Half-written (4), half-deleted (1), and what an earlier version called them: each has a name of its own."""
-    for name in ("partial-4-0a1b2c3d", "partial-1-0a1b2c3d", "4.orbax-checkpoint-tmp", "1.orbax-checkpoint-tmp-0a"):
+def test_what_a_killed_process_left_does_not_count_and_goes(saved):
+    for name in ("partial-4-0a1b2c3d", "4.orbax-checkpoint-tmp"):
         (saved / name / "state").mkdir(parents=True)
-    assert checkpoint.steps(saved) == [2, 3]
-    assert checkpoint.restore(saved, jax.eval_shape(lambda: state))[0] == 3
-    checkpoint.save(saved, 4, state)
+    for name in ("03", "\uff16\uff10", "3.5", "9" * 30):
+        (saved / name).mkdir()
+        assert checkpoint.steps(saved) == [2, 3]
+        (saved / name).rmdir()
+    checkpoint.save(saved, 4, at(4))
     assert sorted(path.name for path in saved.iterdir()) == ["3", "4"]
 
 
@@ -241,3 +170,168 @@ def test_a_deletion_that_is_interrupted_leaves_no_half_step(saved, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         checkpoint.drop_after(saved, 2)
     assert checkpoint.steps(saved) == [2]
+
+
+@pytest.fixture
+def victim(tmp_path):
+    """A tree outside of the run, with names that a folder of checkpoints has."""
+    folder = tmp_path / "victim"
+    for name in ("60", "3", "partial-1-00000000", "state"):
+        (folder / name).mkdir(parents=True)
+        (folder / name / "file.txt").write_text(name)
+    before = tree(folder)
+    yield folder
+    assert tree(folder) == before, "a link led out of the run"
+
+
+USES = {
+    "steps": checkpoint.steps,
+    "restore": restore,
+    "save": lambda directory: checkpoint.save(directory, 4, STATE),
+    "drop_after": lambda directory: checkpoint.drop_after(directory, 0),
+}
+
+
+@pytest.mark.parametrize("use", USES)
+@pytest.mark.parametrize("place", ["", "3", "9"])
+def test_a_link_in_place_of_steps_is_refused(saved, victim, use, place):
+    path = saved / place
+    if path.exists():
+        path.rename(saved.parent / "away")
+    path.symlink_to(victim)
+    before = tree(saved.parent)
+    with pytest.raises(ValueError, match=f"{path.name} is a link"):
+        USES[use](saved)
+    assert tree(saved.parent) == before
+
+
+@pytest.mark.parametrize("place", ["state", "state/manifest.ocdbt", "SHA256SUMS", "new"])
+def test_a_link_inside_a_step_is_refused(saved, victim, place):
+    path = saved / "3" / place
+    if path.exists():
+        path.rename(saved.parent / "away")
+    path.symlink_to(victim / "3" if place == "state" else victim / "3" / "file.txt")
+    with pytest.raises(ValueError, match=f"{path.name} is a link"):
+        checkpoint.restore(saved, STATE)
+
+
+def test_links_that_are_called_half_written_steps_go_and_what_they_name_stays(saved, victim):
+    (saved / "partial-9-00000000").symlink_to(victim)
+    (saved / "partial-8-00000000").mkdir()
+    (saved / "partial-8-00000000" / "inner").symlink_to(victim)
+    checkpoint.save(saved, 4, STATE)
+    assert sorted(path.name for path in saved.iterdir()) == ["3", "4"]
+
+
+def test_pipes_are_not_waited_for_and_long_files_are_not_read(saved):
+    os.mkfifo(saved / "3" / "state" / "pipe")
+    with pytest.raises(ValueError, match="pipe is no regular file"):
+        checkpoint.restore(saved, STATE)
+    (saved / "3" / "state" / "pipe").unlink()
+    with (saved / "3" / "state" / "huge").open("wb") as file:
+        file.truncate(2**40)
+    assert restore(saved) == (2, {3: "it is larger than this state can be"})
+
+
+def vouch(step):
+    """Give a forged step the SHA256SUMS of its files."""
+    files = [path for path in step.rglob("*") if path.is_file() and path.name != "SHA256SUMS"]
+    lines = [f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.relative_to(step)}\n" for path in files]
+    (step / "SHA256SUMS").write_text("".join(lines))
+
+
+@pytest.mark.parametrize("fields", [{"shape": [10**12], "chunks": [4]}, {"shape": [12], "chunks": [10**12]}])
+def test_arrays_that_claim_another_size_are_refused_before_memory_is_taken(saved, fields):
+    state = saved / "3" / "state"
+    shutil.rmtree(state)
+    state.mkdir()
+    with contextlib.closing(ocp.PyTreeCheckpointHandler(use_ocdbt=False)) as handler:
+        handler.save(state, args=ocp.args.PyTreeSave({"w": np.zeros(12, np.float32)}))
+        handler.finalize(state)
+    about = json.loads((state / "w" / ".zarray").read_text())
+    (state / "w" / ".zarray").write_text(json.dumps(about | fields))
+    vouch(saved / "3")
+    with pytest.raises(ValueError, match="larger than the array|w: saved float32"):
+        checkpoint.restore(saved, {"w": np.zeros(12, np.float32)})
+
+
+def test_a_name_of_an_array_that_is_a_path_is_not_followed(saved, tmp_path):
+    """Orbax would open the pipe, and wait for its other end."""
+    (tmp_path / "outside").mkdir()
+    os.mkfifo(tmp_path / "outside" / ".zarray")
+    metadata = saved / "3" / "state" / "_METADATA"
+    table = json.loads(metadata.read_text())
+    (row, *_) = table["tree_metadata"].values()
+    row["key_metadata"] = [{"key": str(tmp_path / "outside"), "key_type": 2}]
+    metadata.write_text(json.dumps({**table, "tree_metadata": {"('outside',)": row}, "use_ocdbt": False}))
+    vouch(saved / "3")
+    with pytest.raises(ValueError, match="path for a name"):
+        checkpoint.restore(saved, STATE)
+
+
+@pytest.mark.parametrize("fault", ["unreadable", "library", "no library"])
+def test_what_cannot_be_read_is_an_error_and_not_damage(saved, monkeypatch, fault):
+    def failing(*_, **__):
+        raise OSError(errno.EIO, "Input/output error", "name")
+
+    before = tree(saved.parent)
+    with monkeypatch.context() as patch:
+        if fault == "unreadable":
+            patch.setattr(hashlib, "file_digest", failing)
+        elif fault == "library":
+            patch.setattr(ocp.PyTreeCheckpointHandler, "restore", failing)
+        else:
+            patch.setitem(sys.modules, "orbax.checkpoint", None)
+        with pytest.raises(OSError if fault != "no library" else ImportError):
+            checkpoint.restore(saved, STATE)
+    assert tree(saved.parent) == before
+    assert restore(saved) == (3, {})
+
+
+def test_a_full_disk_is_told_and_leaves_the_step_before(saved, monkeypatch):
+    def full(path, arrays):
+        (path / "half").mkdir(parents=True)
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(checkpoint, "_write", full)
+    with pytest.raises(OSError, match=r"checkpoint of step 4 .* No space left on device"):
+        checkpoint.save(saved, 4, STATE)
+    assert sorted(path.name for path in saved.iterdir()) == ["2", "3"]
+
+
+@pytest.mark.parametrize("version", ["format_1", "format_2"])
+def test_what_earlier_versions_saved(version):
+    """format_2 has a table of leaves beside, which is not read any more; format_1 has other arrays, and no digests of files."""
+    for run in (path for path in (FROZEN / version).iterdir() if path.is_dir()):
+        config, manifest = (json.loads((run / f"{name}.json").read_text()) for name in ("config", "manifest"))
+        config = parse(config)
+        like = Trainer(config, make_task(config)).shapes()
+        if version == "format_1":
+            with pytest.warns(UserWarning, match="SHA256SUMS"):
+                assert checkpoint.restore(run / CHECKPOINTS, like) is None
+            continue
+        found = checkpoint.restore(run / CHECKPOINTS, like)
+        assert found.step == int(found.state.step) == manifest["steps"]
+        if manifest["state"] == "done":
+            assert fingerprint(found.state.params) == manifest["parameters_sha256"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["fail-once", "fail-from", "kill"])
+def test_an_interruption_at_any_operation_of_a_save_leaves_the_old_step_or_the_new_one(tmp_path, mode):
+    script = [sys.executable, "-m", "tests.train.interrupted_saves", tmp_path, mode]
+    done = subprocess.run(script, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    count, old, new = map(int, re.findall(r"\d+", done.stdout.splitlines()[-1]))
+    assert count >= 25, "a hook that hears nothing would prove nothing"
+    assert old + new == count
+    assert min(old, new) > 0
+
+
+def test_an_error_of_a_save_in_the_background_is_raised_once_by_whatever_asks_first():
+    with checkpoint.Background() as background:
+        for ask in (background.wait, lambda: background.start(lambda: None)):
+            background.start(lambda: [][0])
+            with pytest.raises(IndexError):
+                ask()
+            background.check()

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from attnjax.config import override, parse
-from attnjax.train import check
-from attnjax.train.describe import describe
+from attnjax.train import check, describe
 
 SIZES = {
     "task.length_max": 2**20,

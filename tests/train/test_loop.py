@@ -1,78 +1,35 @@
 """Training ends with the same bits however often it was stopped; what goes wrong is recorded, and stays out of the rest."""
 
 import dataclasses
-import inspect
+import errno
 import shutil
 import threading
 
-import jax
 import numpy as np
 import pytest
 
 from attnjax.train import checkpoint, describe, loop, train
-from attnjax.train.evaluate import Evaluator
-from attnjax.train.step import Trainer, members
+from attnjax.train.checkpoint import CHECKPOINTS
+from attnjax.train.step import LONGEST, Trainer, members
+from tests.train.conftest import Recorder
+
+pytestmark = pytest.mark.usefixtures("one_compilation")
+PATIENCE = 60.0
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _one_compilation():
-    """All calls of `train` here share their programs."""
-    trainer, evaluator = {}, {}
-
-    def shape(run):
-        same = dataclasses.replace(run.train, learning_rate=1.0, weight_decay=0.0)
-        return repr(dataclasses.replace(run, seed=0, data_seed=0, train=same))
-
-    def shared_trainer(run, task, mesh):
-        return trainer.setdefault(shape(run), Trainer(run, task, mesh))
-
-    def shared_evaluator(run, task, model, mesh):
-        return evaluator.setdefault(shape(run), Evaluator(run, task, model, mesh))
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(loop, "Trainer", shared_trainer)
-        patch.setattr(loop, "Evaluator", shared_evaluator)
-        yield
+def with_train(run, **changes):
+    return dataclasses.replace(run, train=dataclasses.replace(run.train, **changes))
 
 
-def uninterrupted(population, root):
-    """The records of a population that was not interrupted, and its folders."""
-    from tests.train.conftest import Recorder
+def steps(folders):
+    return [checkpoint.steps(folder / CHECKPOINTS) for folder in folders]
 
+
+def made(root):
     folders = [root / str(i) for i in range(2)]
     for folder in folders:
         folder.mkdir()
-    context = Recorder()
-    train(population, folders, context)
-    return context, folders
-
-
-@pytest.fixture(scope="module")
-def whole(population, tmp_path_factory):
-    return uninterrupted(population, tmp_path_factory.mktemp("whole"))
-
-
-def test_records_of_a_whole_run(whole, tiny):
-    context, folders = whole
-    assert [record["step"] for record in context.logs["0"]] == list(range(4, 41, 4))
-    measured = {(one["length"], one["split"]) for one in context.found["0"]}
-    assert measured == {(4, "train"), (6, "train"), (9, "test"), (5, "validation")}
-    assert {one["metric"] for one in context.found["0"]} >= {"exact_match", "token_accuracy", "loss"}
-    assert context.notes["0"]["parameters"] == describe(tiny)["parameters"]
-    assert context.notes["0"]["parameters_sha256"] != context.notes["1"]["parameters_sha256"]
-    assert checkpoint.steps(folders[0] / "checkpoints") == [32, 40]
-
-
-def test_stopped_and_resumed_is_bitwise_the_same(whole, population, recorder, folders):
-    parts = folders("parts")
-    context = recorder(stop_after=3)
-    for strides in (3, 4, 8, None):
-        context.stop_after = None if strides is None else strides
-        train(population, parts, context)
-    expected, _ = whole
-    assert context.logs == expected.logs
-    assert context.found == expected.found
-    assert context.notes == expected.notes
+    return folders
 
 
 @pytest.fixture(scope="module")
@@ -82,159 +39,245 @@ def watched(population):
 
 
 @pytest.fixture(scope="module")
-def watched_whole(watched, tmp_path_factory):
-    return uninterrupted(watched, tmp_path_factory.mktemp("watched"))[0]
+def whole(watched, tmp_path_factory):
+    """The records of a population that was not interrupted, and its folders."""
+    context, folders = Recorder(), made(tmp_path_factory.mktemp("whole"))
+    train(watched, folders, context)
+    return context, folders
 
 
-def test_evaluations_on_the_way_are_of_the_validation_set(watched_whole):
-    steps = [one["step"] for one in watched_whole.found["0"] if one["split"] == "validation"]
-    assert sorted(set(steps)) == [8, 16, 24, 32, 40]
-    assert {one["step"] for one in watched_whole.found["0"] if one["split"] != "validation"} == {40}
-
-
-def test_a_death_between_checkpoint_and_evaluation_loses_no_result(
-    watched, watched_whole, recorder, folders, monkeypatch
-):
-    parts, context, real = folders("died"), recorder(), loop._evaluate
-
-    def dying(*arguments):
-        if inspect.signature(real).bind(*arguments).arguments["step"] == 16:
-            raise KeyboardInterrupt
-        return real(*arguments)
-
-    monkeypatch.setattr(loop, "_evaluate", dying)
-    with pytest.raises(KeyboardInterrupt):
-        train(watched, parts, context)
-    assert checkpoint.steps(parts[0] / "checkpoints")[-1] == 16
-    monkeypatch.setattr(loop, "_evaluate", real)
-    train(watched, parts, context)
-    assert context.found == watched_whole.found
-    assert context.logs == watched_whole.logs
-    assert context.notes == watched_whole.notes
-
-
-def test_a_stop_amid_an_evaluation_loses_no_result(watched, watched_whole, recorder, folders, monkeypatch):
-    parts, context, real = folders("stopped"), recorder(), loop._evaluate
-
-    def stopped(*arguments):
-        context.stop_after = 0  # asked to stop as the evaluation begins, and before it has found anything
-
-    monkeypatch.setattr(loop, "_evaluate", stopped)
-    train(watched, parts, context)
-    assert checkpoint.steps(parts[0] / "checkpoints")[-1] == 8
-    monkeypatch.setattr(loop, "_evaluate", real)
-    context.stop_after = None
-    train(watched, parts, context)
-    assert context.found == watched_whole.found
-    assert context.notes == watched_whole.notes
-
-
-def test_after_a_stop_in_the_last_evaluation_nothing_more_is_computed(
-    whole, population, recorder, folders, monkeypatch
-):
-    """The counts of n-gram models of a long text take minutes."""
-    expected, originals = whole
-    parts, context, counted = folders("late"), recorder(), []
-    for original, part in zip(originals, parts, strict=True):
-        shutil.copytree(original, part, dirs_exist_ok=True)
-    real = loop._log_examples
-
-    def late(*arguments):
-        real(*arguments)
-        context.stop_after = 0
-
-    with monkeypatch.context() as patch:
-        patch.setattr(loop, "_log_examples", late)
-        patch.setattr(loop, "ngram_levels", lambda *_: counted.append(1))
-        train(population, parts, context)
-    assert counted == []
-    assert "parameters_sha256" not in context.notes["0"]
-    context.stop_after = None
-    train(population, parts, context)
-    assert context.notes == expected.notes
-
-
-def test_the_newest_step_that_all_have_is_resumed_from(whole, population, recorder, folders):
-    expected, originals = whole
-    parts = folders("lagging")
-    for original, part in zip(originals, parts, strict=True):
-        shutil.copytree(original, part, dirs_exist_ok=True)
-    shutil.rmtree(parts[1] / "checkpoints" / "40")
-    context = recorder()
-    train(population, parts, context)
-    assert [record["step"] for record in context.logs["0"]] == [36, 40]
-    assert context.notes == expected.notes
-
-
-class Loses:
-    """Makes a `Recorder` lose the folder of the first run at a moment; it then asks to stop."""
-
-    def __init__(self, context, folder, lost):
-        self.folder, self.lost, self.reason = folder, lost, ""
-        context.holds, context.stopping = self.holds, lambda: self.reason
-
-    def holds(self, directory):
-        if directory == self.folder and self.lost():
-            self.reason = "taken over"
-        return directory != self.folder or not self.reason
-
-
-@pytest.mark.parametrize("when", ["as a save begins", "in the thread that saves"])
-def test_no_checkpoint_goes_into_a_folder_that_another_process_has_by_now(population, recorder, folders, when):
-    parts, context = folders("lost"), recorder()
-    saves = lambda: threading.current_thread() is not threading.main_thread()
-    Loses(context, parts[0], saves if "thread" in when else lambda: context.strides > 0)
-    train(population, parts, context)
-    assert checkpoint.steps(parts[0] / "checkpoints") == []
-    assert checkpoint.steps(parts[1] / "checkpoints")[0] == 8
-    assert not any(context.found.values())
-
-
-def test_no_checkpoint_is_dropped_from_a_folder_that_another_process_has_by_now(whole, population, recorder, folders):
-    parts, context = folders("lost"), recorder()
+@pytest.fixture
+def copied(whole, folders):
+    """A copy of these folders."""
+    parts = folders("copied")
     for original, part in zip(whole[1], parts, strict=True):
         shutil.copytree(original, part, dirs_exist_ok=True)
-    shutil.rmtree(parts[1] / "checkpoints" / "40")
-    context.holds, context.stopping = lambda directory: directory != parts[0], lambda: "taken over"
-    train(population, parts, context)
-    assert checkpoint.steps(parts[0] / "checkpoints") == [32, 40]
+    return parts
 
 
-def test_a_run_whose_loss_is_nan_fails_alone(tiny, recorder, folders):
-    wild = dataclasses.replace(tiny.train, learning_rate=1e30)
-    context, parts = recorder(), folders("wild")
-    train([tiny, dataclasses.replace(tiny, train=wild)], parts, context)
+def assert_same(context, expected):
+    assert context.logs == expected.logs
+    assert context.found == expected.found
+    assert context.notes == expected.notes
+
+
+def test_records_of_a_whole_run(whole, tiny):
+    context, folders = whole
+    assert [record["step"] for record in context.logs["0"]] == list(range(4, 41, 4))
+    validated = [one["step"] for one in context.found["0"] if one["split"] == "validation"]
+    assert sorted(set(validated)) == [8, 16, 24, 32, 40]
+    tested = {(one["step"], one["length"], one["split"]) for one in context.found["0"] if one["split"] != "validation"}
+    assert tested == {(40, 4, "train"), (40, 6, "train"), (40, 9, "test")}
+    assert {one["metric"] for one in context.found["0"]} >= {"exact_match", "token_accuracy", "loss"}
+    assert context.single["0"][0] == 40
+    assert context.notes["0"]["parameters"] == describe(tiny)["parameters"]
+    assert context.notes["0"]["parameters_sha256"] != context.notes["1"]["parameters_sha256"]
+    assert steps(folders) == [[32, 40]] * 2
+
+
+def test_stopped_and_resumed_is_bitwise_the_same(whole, watched, folders):
+    parts, context = folders("parts"), Recorder()
+    for context.stop_after in (3, 4, 8, None):
+        train(watched, parts, context)
+    assert_same(context, whole[0])
+
+
+@pytest.mark.parametrize("moment", ["died", "stopped"])
+def test_an_interruption_of_an_evaluation_loses_no_result(whole, watched, folders, monkeypatch, moment):
+    parts, context, real = folders(moment), Recorder(), loop._evaluate
+
+    def interrupted(*arguments):
+        if moment == "died":
+            raise KeyboardInterrupt
+        context.stop_after = 0  # as the evaluation begins, and before it has found anything
+        return None
+
+    with monkeypatch.context() as patch:
+        patch.setattr(loop, "_evaluate", interrupted)
+        if moment == "died":
+            with pytest.raises(KeyboardInterrupt):
+                train(watched, parts, context)
+        else:
+            train(watched, parts, context)
+    assert steps(parts) == [[8], [8]]
+    context.stop_after = None
+    train(watched, parts, context)
+    assert loop._evaluate is real
+    assert_same(context, whole[0])
+
+
+def test_after_a_stop_in_the_last_evaluation_nothing_more_is_computed(whole, watched, copied, monkeypatch):
+    """The counts of n-gram models of a long text take minutes."""
+    context, counted = Recorder(), []
+    examples = context.examples
+    context.examples = lambda *told: (examples(*told), setattr(context, "stop_after", 0))
+    with monkeypatch.context() as patch:
+        patch.setattr(loop, "ngram_levels", lambda *_: counted.append(1))
+        train(watched, copied, context)
+    assert counted == []
+    assert "parameters_sha256" not in context.notes["0"]
+    context.stop_after, context.examples = None, examples
+    train(watched, copied, context)
+    assert context.notes == whole[0].notes
+
+
+@pytest.mark.parametrize("lost", ["missing", "damaged", "all of one"])
+def test_the_newest_step_that_all_have_is_resumed_from(whole, watched, copied, lost):
+    place = copied[1] / CHECKPOINTS
+    if lost == "damaged":
+        next((place / "40").rglob("d/*")).write_bytes(b"")
+    else:
+        shutil.rmtree(place / "40" if lost == "missing" else place)
+    context = Recorder()
+    if lost == "damaged":
+        with pytest.warns(UserWarning, match="checkpoint of step 40 is damaged"):
+            train(watched, copied, context)
+    else:
+        train(watched, copied, context)
+    first = 4 if lost == "all of one" else 36
+    assert [record["step"] for record in context.logs["0"]] == list(range(first, 41, 4))
+    assert context.notes == whole[0].notes
+    assert steps(copied) == [[32, 40]] * 2
+
+
+def test_where_one_step_is_kept_members_always_have_one_in_common(population, folders, monkeypatch):
+    """A death between the saves of two members, as an error of the second."""
+    real, parts = checkpoint.save, folders("one")
+
+    def killed(directory, step, *state, **options):
+        if step == 16 and directory.parent == parts[1]:
+            raise OSError("killed")
+        real(directory, step, *state, **options)
+
+    monkeypatch.setattr(checkpoint, "save", killed)
+    with pytest.raises(OSError, match="killed"):
+        train([with_train(run, keep=1) for run in population], parts, Recorder())
+    assert steps(parts) == [[8, 16], [8]]
+
+
+def test_a_run_whose_loss_is_nan_fails_alone(tiny, folders):
+    context, parts = Recorder(), folders("wild")
+    train([tiny, with_train(tiny, learning_rate=1e30)], parts, context)
     step, reason = context.failed["1"]
     assert reason.startswith(f"nan at step {step}")
     assert 1 <= step <= 8
     assert "0" not in context.failed
     assert context.found["0"]
     assert not context.found["1"]
-    assert checkpoint.steps(parts[0] / "checkpoints") == [32, 40]
-    assert not [step for step in checkpoint.steps(parts[1] / "checkpoints") if step >= context.failed["1"][0]]
+    assert steps(parts)[0] == [32, 40]
+    assert max(steps(parts)[1], default=0) < step
+
+
+def test_steps_go_on_while_a_slow_disk_saves_and_the_bits_are_the_same(whole, watched, folders, monkeypatch):
+    """The disk finishes a save only when a later step has been done, except the last; never two saves at once."""
+    context, parts, done, running = Recorder(), folders("slow"), threading.Condition(), []
+    real, reached = checkpoint.save, [0]
+
+    def step(directory, step, **numbers):
+        with done:
+            reached.append(step)
+            done.notify_all()
+
+    def slow(directory, step, *state, **options):
+        running.append(step)
+        with done:
+            assert done.wait_for(lambda: max(reached) > step or step == 40, PATIENCE), "training waits for the disk"
+        assert len(set(running)) == 1, "two saves at once"
+        real(directory, step, *state, **options)
+        running.remove(step)
+
+    context.step = step
+    monkeypatch.setattr(checkpoint, "save", slow)
+    train(watched, parts, context)
+    assert_same(context, whole[0])
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("checkpoint")]
+
+
+@pytest.mark.parametrize("bad", [8, 40])
+def test_a_save_that_fails_ends_the_run_by_the_next_one(population, folders, monkeypatch, bad):
+    real = checkpoint._write
+
+    def write(path, arrays):
+        if arrays.step == bad:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        real(path, arrays)
+
+    monkeypatch.setattr(checkpoint, "_write", write)
+    context, parts = Recorder(), folders("failing")
+    with pytest.raises(OSError, match=f"checkpoint of step {bad} .*No space left"):
+        train(population, parts, context)
+    assert max(record["step"] for record in context.logs["0"]) <= bad + 8
+    assert steps(parts)[0] == ([] if bad == 8 else [24, 32])
+    assert "parameters_sha256" not in context.notes["0"]
+
+
+def test_an_interruption_returns_when_the_save_has_ended(population, folders, monkeypatch):
+    interrupted, context, parts, real = threading.Event(), Recorder(), folders("interrupted"), checkpoint.save
+
+    def step(directory, step, **numbers):
+        if step > 8:
+            interrupted.set()
+            raise KeyboardInterrupt
+
+    context.step = step
+    monkeypatch.setattr(checkpoint, "save", lambda *one, **all_: (interrupted.wait(PATIENCE), real(*one, **all_)))
+    with pytest.raises(KeyboardInterrupt):
+        train(population, parts, context)
+    assert steps(parts) == [[8], [8]]
+
+
+# Steps per call
+
+
+@pytest.fixture
+def calls(monkeypatch):
+    """How many steps each call of the compiled program took."""
+    taken, real = [], Trainer.advance
+    monkeypatch.setattr(Trainer, "advance", lambda *given: (taken.append(int(given[3])), real(*given))[1])
+    return taken
+
+
+def test_calls_end_where_something_is_due(tiny):
+    run = dataclasses.replace(tiny, evaluate=dataclasses.replace(tiny.evaluate, every=7))
+    run, ends = with_train(run, steps=26, log_every=4, checkpoint_every=10), [0]
+    while ends[-1] < 26:
+        ends.append(ends[-1] + loop._steps_of_call(run, ends[-1], 100))
+    assert ends[1:] == [4, 7, 8, 10, 12, 14, 16, 20, 21, 24, 26]
+    assert loop._steps_of_call(with_train(tiny, steps=10**6, log_every=0, checkpoint_every=0), 0, 10**6) == LONGEST
 
 
 @pytest.mark.slow
-def test_a_member_alone_is_the_member_of_a_population(population, tiny):
-    """Not bit by bit, since XLA may order sums differently for another batch, but as numbers."""
-    from attnjax.train.loop import make_task
+def test_however_steps_are_divided_the_bits_are_the_same(population, folders, calls, monkeypatch):
+    found, runs = [], [with_train(run, log_every=20, checkpoint_every=0) for run in population]
+    for seconds, expected in ((0.0, [1] * 40), (1e9, [1, 19, 20])):
+        calls.clear()
+        monkeypatch.setattr(loop, "SECONDS", seconds)
+        context = Recorder()
+        train(runs, folders(f"parts of {seconds}"), context)
+        assert calls == expected
+        found.append((context.notes, context.found, context.logs))
+    assert found[0] == found[1]
 
-    trainer = Trainer(tiny, make_task(tiny))
-    together, metrics = trainer.advance(trainer.start(members(population)), members(population), 4)
-    for i, run in enumerate(population):
-        alone, lone = trainer.advance(trainer.start(members([run])), members([run]), 4)
-        np.testing.assert_allclose(lone.loss[0], metrics.loss[i], rtol=1e-5)
-        jax.tree.map(lambda a, b, i=i: np.testing.assert_allclose(a[0], b[i], rtol=1e-3, atol=1e-5), alone, together)
+
+@pytest.mark.slow
+def test_an_interruption_is_answered_within_a_second_where_nothing_is_due(tiny, folders, calls, monkeypatch):
+    """Steps of 0.05 s by the clock of the test, after a compilation of 30 s."""
+    monkeypatch.setattr(loop.time, "monotonic", lambda: 0.05 * sum(calls) + (30 if calls else 0))
+    context, parts = Recorder(stop_after=5), folders("slow", 1)
+    train([with_train(tiny, steps=5000, log_every=0, checkpoint_every=0)], parts, context)
+    assert calls[:2] == [1, 1]
+    assert all(0.9 <= 0.05 * count <= 1.0 for count in calls[2:])
+    assert steps(parts) == [[sum(calls)]]
 
 
-def test_one_compilation_serves_all_lengths_and_strides(population, tiny):
-    from attnjax.train.loop import make_task
+def test_a_count_that_one_call_cannot_take_is_refused(tiny):
+    trainer, population = loop.Trainer(tiny, loop.make_task(tiny)), members([tiny])
+    for count in (0, LONGEST + 1):
+        with pytest.raises(ValueError, match=f"1 .. 1000, got {count}"):
+            trainer.advance(None, population, count)
 
-    trainer = Trainer(tiny, make_task(tiny))
-    traces = []
-    step = trainer.step
-    trainer.step = lambda state, member: (traces.append(1), step(state, member))[1]
-    state = trainer.start(members(population))
-    for _ in range(3):
-        state, _ = trainer.advance(state, members(population), 4)
-    assert len(traces) <= 2, "a scan may trace its body twice, not once per call"
+
+def test_a_gradient_that_overflows_is_found_at_its_step():
+    found = loop._nan(loop.Metrics(np.ones(3), np.ones(3), np.array([1.0, np.inf, 0.0])), 12)
+    assert found == (11, "nan at step 11: the norm of the gradient was inf")
+    assert loop._nan(loop.Metrics(np.ones(3), np.ones(3), np.ones(3)), 12) is None

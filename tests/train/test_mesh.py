@@ -2,7 +2,6 @@
 
 import collections
 import dataclasses
-import json
 
 import jax
 import jax.numpy as jnp
@@ -25,7 +24,6 @@ from attnjax.train.mesh import (
     indices_of_tokens,
     is_zigzag,
     make_mesh,
-    on_host,
     padded,
     place,
     sum_over_batch,
@@ -48,7 +46,11 @@ RINGS = {
         "positions": {"policy": "randomized", "maximum": 200},
     },
 }
+
+
 MODEL = {"layers": 2, "model": 16, "heads": 2, "hidden": 32}
+
+
 FORMS = {
     "copy, T5, decoder": {"task": {"name": "copy", "form": "decoder"}, "model": MODEL | {"encoding": {"name": "t5"}}},
     "copy, RoPE, encoder": {
@@ -94,20 +96,6 @@ def test_every_mesh_trains_the_same_members(form, mesh):
 
 
 @pytest.mark.slow
-def test_a_member_on_a_device_of_its_own_is_the_member_alone():
-    """Nearer than members of one device are, and not in all bits: XLA makes two programs of the same step."""
-    runs = population(8, **FORMS["copy, T5, decoder"])
-    spread, losses, _ = after(runs, parse_mesh("population=8"))
-    alone = Trainer(runs[0], make_task(runs[0]), None)
-    for i in (0, 3, 6):
-        member = members(runs[i : i + 1])
-        state, metrics = alone.advance(alone.start(member), member, 3)
-        np.testing.assert_allclose(losses.loss[i], metrics.loss[0], rtol=2e-7)
-        for a, b in zip(jax.tree.leaves(spread), jax.tree.leaves(jax.device_get(state.params)), strict=True):
-            np.testing.assert_allclose(a[i], b[0], atol=1e-7)
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("ring", slow_except(RINGS, "FoX"))
 def test_tokens_over_devices_train_the_same_members(ring):
     """With 2 x 2 x 2 devices for members, examples and tokens."""
@@ -127,7 +115,11 @@ def test_tokens_over_devices_train_the_same_members(ring):
 
 
 P = jax.sharding.PartitionSpec
+
+
 RING = MeshShape(sequence=4)
+
+
 SPREAD = {
     "rope": {"encoding": {"name": "rope"}},
     "alibi": {"encoding": {"name": "alibi"}},
@@ -135,6 +127,8 @@ SPREAD = {
     "fox": {"encoding": {"name": "fox"}},
     "rope in windows": {"encoding": {"name": "rope"}, "windows": [(5, 0), None], "window_first": 2},
 }
+
+
 """Models of two layers; in zigzag order unless positions are computed from the tokens before."""
 
 
@@ -310,33 +304,6 @@ def test_a_run_on_a_mesh_ends_as_on_one_device_and_its_checkpoint_goes_on_elsewh
     assert sorted(there.found) == ["0", "1", "2"]
 
 
-@pytest.mark.slow
-def test_a_state_keeps_its_bits_from_eight_devices_to_two_and_back(tiny, folders):
-    """Saved and restored on each mesh as training does, without a step between: every leaf, and its SHA-256 on the disk."""
-    runs = [dataclasses.replace(tiny, seed=seed, data_seed=seed) for seed in range(4)]
-    trainer, random = Trainer(tiny, make_task(tiny)), np.random.default_rng(0)
-    # Of a start the moments of the optimizer would be zeros.
-    drawn = lambda leaf: random.normal(size=leaf.shape).astype(leaf.dtype) if leaf.dtype.kind == "f" else leaf + 7
-    first = state = jax.tree.map(lambda leaf: drawn(np.asarray(leaf)), trainer.start(members(runs)))
-    digests, places = [], [folder / CHECKPOINTS for folder in folders("moved", 4)]
-    for step, mesh in enumerate(("population=4,data=2", "data=2", "population=2,data=4")):
-        there = make_mesh(parse_mesh(mesh))
-        spread = place(jax.tree.map(jax.numpy.asarray, state), there)
-        assert {len(leaf.sharding.device_set) for leaf in jax.tree.leaves(spread)} == {2 if mesh == "data=2" else 8}
-        here = on_host(spread, there)
-        for i, folder in enumerate(places):
-            checkpoint.save(folder, step, jax.tree.map(lambda leaf, i=i: np.array(leaf[i]), here), keep=3)
-        found = [checkpoint.restore(folder, trainer.shapes()) for folder in places]
-        assert [one.step for one in found] == [step] * 4
-        state = jax.tree.map(lambda *leaves: np.stack(leaves), *(one.state for one in found))
-        stored = [json.loads((folder / str(step) / "digest" / "metadata").read_text()) for folder in places]
-        digests.append([{path: row["sha256"] for path, row in one["leaves"].items()} for one in stored])
-        for a, b in zip(jax.tree.leaves(state), jax.tree.leaves(first), strict=True):
-            assert (a.dtype, a.tobytes()) == (b.dtype, b.tobytes())
-    assert digests[0] == digests[1] == digests[2]
-    assert {len(found) for found in digests[0]} == {len(jax.tree.leaves(first))}
-
-
 def test_what_a_mesh_cannot_serve_is_said_before_anything_trains(tiny):
     small = dataclasses.replace(tiny, train=dataclasses.replace(tiny.train, batch=6))
     with pytest.raises(ValueError, match=r"^train.batch=6 is no multiple of the 4 devices along data$"):
@@ -398,3 +365,17 @@ def test_the_command_line_takes_a_mesh_and_the_manifest_has_it(tmp_path, monkeyp
     assert main(["sweep", "small.py", "--out", "other", "--mesh", "data=2", "--workers", "1"]) == 2
     assert "--mesh spreads runs over the devices of one process: leave out --workers" in capsys.readouterr().err
     assert not (tmp_path / "other").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "order"), [("rope", "zigzag"), ("fox", "contiguous")])
+def test_the_manifest_has_the_order_of_tokens_and_the_name_of_a_run_has_not(tmp_path, monkeypatch, name, order):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "small.py").write_text(CONFIG)
+    changes = [f"model.encoding.name={name}"]
+    assert main(["run", "small.py", *changes, "--out", "out", "--mesh", "sequence=2"]) == 0
+    (one,) = scan(tmp_path / "out").runs
+    assert (one.status.state, read_manifest(tmp_path / "out" / one.run)["token_order"]) == ("done", order)
+    # The same command on one device finds that everything is done, under the same name.
+    assert main(["run", "small.py", *changes, "--out", "out"]) == 0
+    assert [other.run for other in scan(tmp_path / "out").runs] == [one.run]

@@ -6,10 +6,8 @@ import chex
 import jax
 import numpy as np
 import pytest
-from flax import nnx
 
-from attnjax.modules import Decoder, TransformerConfig, generate
-from attnjax.train import strides, train
+from attnjax.train import loop, train
 from attnjax.train.evaluate import Evaluator
 from attnjax.train.loop import make_task
 from attnjax.train.step import Trainer, members
@@ -29,7 +27,7 @@ def limit(monkeypatch, owner, **traces):
 def test_a_training_run_and_its_evaluations_compile_once(tiny, population, folders, recorder, monkeypatch):
     limit(monkeypatch, Trainer, _start=1, _advance=1)
     limit(monkeypatch, Evaluator, _examples=1, _population=1)
-    monkeypatch.setattr(strides, "SECONDS", 1e9)  # else a slow machine divides them more often
+    monkeypatch.setattr(loop, "SECONDS", 1e9)  # else a slow machine divides them more often
     often = dataclasses.replace(tiny.evaluate, every=8)
     context = recorder()
     train([dataclasses.replace(run, evaluate=often) for run in population], folders("once"), context)
@@ -61,15 +59,3 @@ def test_an_evaluation_compiles_once_for_each_padded_size(tiny, monkeypatch):
     assert len(list(Evaluator(run, trainer.task, trainer.model)(params))) == 8
     with pytest.raises(AssertionError, match="traced > 2 times"):
         list(Evaluator(run, trainer.task, trainer.model)(params))
-
-
-@pytest.mark.slow
-def test_decoding_compiles_once_for_each_shape(monkeypatch):
-    model = Decoder(TransformerConfig(11, 8, 1, 2, 8), rngs=nnx.Rngs(0))
-    prompts = np.random.default_rng(0).integers(0, 11, (2, 2, 5)).astype(np.int32)
-    sample = lambda prompt, seed: generate(model, prompt, 6, temperature=1.0, key=jax.random.key(seed))
-    first = sample(prompts[0], 0)
-    limit(monkeypatch, Decoder, decode=0)
-    assert sample(prompts[1], 1).shape == first.shape
-    with pytest.raises(AssertionError, match="traced > 0 times"):
-        sample(prompts[0, :, :4], 0)

@@ -20,6 +20,7 @@ from attnjax.train import data
 from attnjax.train.evaluate import Evaluator, padded_size
 from attnjax.train.loop import make_task
 from attnjax.train.model import Model, build
+from attnjax.train.streams import branch, stream
 from attnjax.typing import Array, PyTree
 from experiments.speed.harness import Settings, agree, config_of, sizes_of
 from experiments.speed.peers.loops import length_by_length
@@ -93,9 +94,10 @@ def drawing(run: RunConfig, task: Task) -> Callable[[int], Sequences | SequenceP
 
     def draw(length: int) -> Sequences | SequencePair:
         # The content of examples depends on the key and the length, and not on the padding.
-        key = jax.random.fold_in(jax.random.fold_in(jax.random.key(1), length), 0)
-        content, _ = jax.random.split(key)
-        return data.sequences(run, task, content, jnp.full((run.evaluate.batch,), length, jnp.int32), length)
+        key = jax.random.fold_in(jax.random.fold_in(stream(0, "test"), length), 0)
+        return data.sequences(
+            run, task, branch(key, "content"), jnp.full((run.evaluate.batch,), length, jnp.int32), length
+        )
 
     return draw
 

@@ -1,0 +1,141 @@
+"""What is random in a run follows from its two seeds and the step, and no two kinds of draws share a key."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from attnjax.train import data, evaluate, step
+from attnjax.train.data import batch
+from attnjax.train.evaluate import Evaluator, Scores
+from attnjax.train.loop import make_task
+from attnjax.train.model import build
+from attnjax.train.step import Trainer, members
+
+SEEDS, STEPS, CHILDREN = 4, 4, 8
+
+
+@pytest.fixture
+def dropping(tiny):
+    """The tiny run with dropout, also in evaluations."""
+    model = dataclasses.replace(tiny.model, residual_dropout=0.5)
+    return dataclasses.replace(tiny, model=model, evaluate=dataclasses.replace(tiny.evaluate, dropout=True))
+
+
+class Drawn(Exception):
+    """Ends a step where its keys are known."""
+
+
+def words(key):
+    return tuple(np.asarray(jax.random.key_data(key)).tolist())
+
+
+def keys_of(run, monkeypatch):
+    """The key of every draw of runs with these seeds, by what is drawn: as the functions that draw are given it."""
+    found, task = {}, make_task(run)
+    trainer = Trainer(run, task)
+    evaluator = Evaluator(run, task, trainer.model)
+    where = ()
+
+    def take(name, key):
+        assert found.setdefault((name, *where), words(key)) == words(key)
+
+    def randint(key, *_, **__):
+        take("lengths", key)
+        return jnp.full((run.train.batch,), 3, jnp.int32)
+
+    def gradient(params, sequences, key, *_):
+        take("dropout", key)
+        raise Drawn
+
+    def draw(key, length, arrays, size):
+        evaluator._examples(key, length, arrays, size)
+        return key
+
+    def scores(*_, key, **__):
+        take("dropout", key)
+        raise Drawn
+
+    for module in (data, evaluate):
+        monkeypatch.setattr(module, "sequences", lambda run, task, key, *_, **__: take("content", key))
+    placed = lambda run, task, made, key, *, test: take("positions", key)
+    monkeypatch.setattr(data.position_sampling, "sample_positions", placed)
+    monkeypatch.setattr(evaluate, "sample_positions", placed)
+    monkeypatch.setattr(step, "_counted", lambda whole: None)
+    trainer.model = trainer.model._replace(init=lambda key: (take("parameters", key), {"w": jnp.zeros(1)})[1])
+    trainer.gradient, evaluator._draw, evaluator._scores = gradient, draw, scores
+    for seed in range(SEEDS):
+        member = jax.tree.map(lambda leaf: leaf[0], members([dataclasses.replace(run, seed=seed, data_seed=seed)]))
+        where = (seed,)
+        state = trainer._start(member)
+        with monkeypatch.context() as patch:
+            patch.setattr(jax.random, "randint", randint)
+            for number in range(STEPS):
+                where = (seed, number)
+                with pytest.raises(Drawn):
+                    trainer.step(state._replace(step=jnp.int32(number)), member)
+    for split in ("test", "validation"):
+        for length in range(1, 10):
+            draws = evaluator._draws(length, split, ())
+            for start in range(2):
+                where = (split, length, start)
+                key, _ = next(draws)
+                with pytest.raises(Drawn):
+                    evaluator._population({"w": jnp.zeros((1, 1))}, None, key, None, np.ones(16, bool), 12)
+    return found
+
+
+def test_no_two_streams_of_runs_meet(dropping, monkeypatch):
+    """Nor do the keys that they are split into: split(key, n)[i] == fold_in(key, i)."""
+    found = keys_of(dropping, monkeypatch)
+    assert {name for name, *_ in found} == {"parameters", "dropout", "lengths", "content", "positions"}
+    assert len(found) == SEEDS * (1 + 4 * STEPS) + 2 * 9 * 2 * 3
+    keys = jax.random.wrap_key_data(jnp.asarray(list(found.values()), jnp.uint32))
+    numbers = jnp.arange(CHILDREN, dtype=jnp.uint32)
+    children = jax.vmap(lambda key: jax.vmap(lambda i: jax.random.fold_in(key, i))(numbers))(keys)
+    split = jax.vmap(lambda key: jax.random.split(key, CHILDREN))(keys)
+    np.testing.assert_array_equal(*map(jax.random.key_data, (children, split)))
+    roots = jax.vmap(jax.random.key)(jnp.arange(SEEDS, dtype=jnp.uint32))
+    everything = [*found.values(), *map(words, children.reshape(-1)), *map(words, roots)]
+    assert len(set(everything)) == len(everything)
+
+
+def test_a_batch_follows_from_data_seed_and_step(tiny):
+    draw = jax.jit(lambda seed, step: batch(tiny, make_task(tiny), seed, step).tokens)
+    tokens = lambda seed, step: np.asarray(draw(jnp.uint32(seed), jnp.int32(step))).tolist()
+    assert tokens(5, 3) == tokens(5, 3)
+    assert tokens(5, 3) != tokens(6, 3)
+    assert tokens(5, 3) != tokens(5, 4)
+
+
+def test_what_is_dropped_follows_from_seed_and_step(tiny, monkeypatch):
+    """The same batch and parameters at every step: losses differ by what is dropped alone."""
+    monkeypatch.setattr(step, "batch", lambda run, task, seed, _: batch(run, task, seed, jnp.int32(0)))
+    run = dataclasses.replace(tiny, model=dataclasses.replace(tiny.model, residual_dropout=0.5))
+    trainer, population = Trainer(run, make_task(run)), members([run])
+    state, member = jax.tree.map(lambda leaf: leaf[0], (trainer.start(population), population))
+    take = jax.jit(lambda seed, step: trainer.step(state._replace(step=step), member._replace(seed=seed))[1].loss)
+    loss = lambda seed, step: float(take(jnp.uint32(seed), jnp.int32(step)))
+    assert loss(5, 3) == loss(5, 3)
+    assert loss(5, 3) != loss(6, 3)
+    assert loss(5, 3) != loss(5, 4)
+
+
+def test_every_batch_of_an_evaluation_is_drawn_anew(tiny):
+    """Also of a length that is in both lists: what was chosen on validation examples is tested on others."""
+    run = dataclasses.replace(tiny, evaluate=dataclasses.replace(tiny.evaluate, lengths=(4, 5, 9)))
+    evaluator, keys, counted = Evaluator(run, make_task(run), build(run, make_task(run))), [], []
+    evaluator._draw = lambda key, length, arrays, size: keys.append(words(key))
+
+    def measure(params, numbers, key, examples, these, size):
+        counted.append(int(these.sum()))
+        nothing = np.zeros((1, 1), np.float32)
+        return Scores({"loss": np.float32([np.where(these, 3, 9)])}, {"count": nothing, "loss": nothing})
+
+    evaluator._measure = measure
+    records = [one for found in evaluator({}) for member in found for one in member]
+    assert len(set(keys)) == len(keys) == 2 * 4, "two batches of three test lengths and of one validation length"
+    assert counted == [16, 8] * 4
+    assert all(one["value"] == 3.0 for one in records)
