@@ -8,13 +8,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from attnjax.analysis.loaded_model import load
 from attnjax.config import canonical_json, parse, run_id
+from attnjax.evaluation.loaded_model import load
 from attnjax.explore.contents import ERROR, Loss
-from attnjax.explore.data import explore
 from attnjax.explore.losses import averaged
-from attnjax.explore.texts import MOST_TOKENS, texts
-from attnjax.explore.vocabulary import byte_name, read_tokens, token_names, vocabularies
+from attnjax.explore.run import explore
+from attnjax.explore.texts import MOST_TOKENS, read_tokens, texts, token_names, vocabularies
 from attnjax.tasks import specials
 from attnjax.train import checkpoint
 from attnjax.train.evaluate import Evaluator
@@ -82,7 +81,7 @@ def encoder(make):
 @pytest.fixture
 def no_loss(monkeypatch):
     """For tests of all else: the loss takes a program of its own."""
-    monkeypatch.setattr("attnjax.explore.data.loss_by_position", lambda *_: Loss("", 1, (), (), ()))
+    monkeypatch.setattr("attnjax.explore.run.loss_by_position", lambda *_: Loss("", 1, (), (), ()))
 
 
 def unpacked(run, number=0):
@@ -144,18 +143,6 @@ def test_loss_by_position_by_hand():
 
 
 @pytest.mark.slow
-def test_an_encoder_shows_both_directions_and_its_own_tokens(encoder):
-    run = explore(encoder)
-    assert [len(one.tokens) for one in run.texts] == [16, 48]
-    assert run.texts[0].tokens[8:] == ("<slot>",) * 8
-    assert run.texts[0].title == "held-out example of length 8"
-    weights = unpacked(run)
-    np.testing.assert_allclose(weights.sum(-1), 1, atol=16 * ERROR)
-    assert weights[0, 0, 0, -1] > 0
-    assert (run.causal, run.spaced, run.loss.trained, run.loss.context[0]) == (False, True, 16, 25)
-
-
-@pytest.mark.slow
 def test_positions_are_those_of_the_tests_of_a_run(make, no_loss):
     """Randomized at the test too: the same text, other positions, other weights."""
     plain = make(model__encoding="rope")
@@ -178,16 +165,6 @@ def test_shown_windows_are_of_the_test_split(tmp_path):
     shown = texts(run, make_task(run))
     assert len(shown) == 3
     assert {token for one in shown for token in one.tokens.tolist()} == {ord("c")}
-
-
-def test_names_of_tokens():
-    assert [byte_name(byte) for byte in (9, 10, 32, 33, 126, 127, 0)] == ["⇥", "⏎", "␣", "!", "~", "x7f", "x00"]
-    run = parse({**settings(task__name="copy"), "name": "names"})
-    task = make_task(run)
-    names, answers = vocabularies(run, task)
-    assert names[-4:] == answers[-4:] == ("<separator>", "<stop>", "<begin>", "<padding>")
-    tokens = read_tokens(run, task, b"1 0\n<separator>")
-    assert token_names(run, task, tokens) == ("1", "0", "<separator>")
 
 
 def test_tokens_of_an_answer_have_its_names():
@@ -254,6 +231,6 @@ def test_the_folder_of_a_sweep_is_not_that_of_a_run(decoder, tmp_path):
 
 
 def test_maps_that_would_make_the_page_slow(decoder, monkeypatch):
-    monkeypatch.setattr("attnjax.explore.data.MOST_BYTES", 1000)
+    monkeypatch.setattr("attnjax.explore.run.MOST_BYTES", 1000)
     with pytest.raises(ValueError, match=r"the maps of .* take .* MiB, more than .*: give one shorter text"):
         explore(decoder, [b"a" * 30])

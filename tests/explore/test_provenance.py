@@ -8,12 +8,12 @@ import shutil
 
 import pytest
 
-from attnjax.analysis.loaded_model import load
 from attnjax.cli import main
 from attnjax.config import canonical_json, parse, run_id
+from attnjax.evaluation.loaded_model import load
 from attnjax.explore.contents import Loss
-from attnjax.explore.data import explore
-from attnjax.sweep import load as load_sweep, prepare, run_here
+from attnjax.explore.run import explore
+from attnjax.sweep import prepare, run_here
 from attnjax.sweep.plan import plan
 from attnjax.sweep.stop import Stop
 from attnjax.train import train
@@ -54,15 +54,7 @@ def copy(stopped, tmp_path):
 
 @pytest.fixture
 def no_loss(monkeypatch):
-    monkeypatch.setattr("attnjax.explore.data.loss_by_position", lambda *_: Loss("", 1, (), (), ()))
-
-
-def test_the_step_is_that_of_the_weights_and_not_that_of_the_config(stopped, no_loss):
-    about = dict(explore(stopped).about)
-    assert about["training"] == "length 8, 12 of 20,000 steps"
-    assert about["parameters"].startswith("of step 12, sha256 ")
-    assert len(about["parameters"].rpartition(" ")[2]) == 64
-    assert not [name for name in about if name.startswith("step ")]
+    monkeypatch.setattr("attnjax.explore.run.loss_by_position", lambda *_: Loss("", 1, (), (), ()))
 
 
 def test_a_fallback_is_told_on_the_page(copy, no_loss, tmp_path, capsys):
@@ -87,7 +79,7 @@ def test_the_digest_is_that_of_the_manifest_of_a_run_that_ended(no_loss, monkeyp
     about = dict(explore(done).about)
     assert about["parameters"] == f"of step 60, sha256 {manifest['parameters_sha256']}"
     assert "manifest" not in about
-    monkeypatch.setattr("attnjax.explore.data.read_manifest", lambda _: {**manifest, "parameters_sha256": "0" * 64})
+    monkeypatch.setattr("attnjax.explore.run.read_manifest", lambda _: {**manifest, "parameters_sha256": "0" * 64})
     assert dict(explore(done).about)["manifest"] == f"names other parameters than these: sha256 {'0' * 64}"
 
 
@@ -155,25 +147,6 @@ def test_a_file_that_the_manifest_does_not_vouch_for_is_not_shown(planted, tmp_p
     assert '"grids":[]' in text
 
 
-def test_a_file_that_the_manifest_vouches_for_is_shown(planted, no_loss):
-    (planted / "manifest.json").write_text(json.dumps({"schema": 1, "data_sha256": {"test": TEST_PART}}))
-    assert len(explore(planted).texts) == 3
-
-
-def test_a_text_that_is_gone_is_asked_for(planted, tmp_path):
-    (planted / "manifest.json").write_text(json.dumps({"schema": 1, "data_sha256": {"test": TEST_PART}}))
-    (tmp_path / "secret.txt").unlink()
-    with pytest.raises(ValueError, match="cannot be read: Text: no file or folder at .*; give a text to show"):
-        explore(planted)
-
-
-def test_a_run_records_the_path_and_the_digests_of_its_text(stopped):
-    manifest = json.loads((stopped / "manifest.json").read_text())
-    data = (stopped.parents[1] / "text.bin").read_bytes()
-    assert manifest["data_path"] == str(stopped.parents[1] / "text.bin")
-    assert manifest["data_sha256"]["test"] == hashlib.sha256(data[len(data) * 95 // 100 :]).hexdigest()
-
-
 @pytest.mark.parametrize("command", [["explore"], ["list", "runs"], ["report"]])
 def test_reading_commands_follow_no_link_in_a_folder_of_runs(copy, tmp_path, command, capsys):
     """What `ln -s victim R/checkpoints; attnjax explore R` did before: it moved what lay in victim."""
@@ -191,17 +164,3 @@ def test_reading_commands_follow_no_link_in_a_folder_of_runs(copy, tmp_path, com
     assert "Traceback" not in capsys.readouterr().err
     assert tree(victim) == before
     assert os.readlink(copy / "checkpoints") == str(victim)
-
-
-def test_resuming_follows_no_link_either(copy, tmp_path):
-    victim = tmp_path / "victim"
-    (victim / "2024").mkdir(parents=True)
-    (victim / "7.orbax-checkpoint-tmp").mkdir()
-    before = tree(victim)
-    shutil.copyfile(copy.parent / copy.name / "config.json", tmp_path / "config.json")
-    shutil.rmtree(copy / "checkpoints")
-    (copy / "checkpoints").symlink_to(victim)
-    store = prepare(tmp_path, "long", plan(parse(json.loads((copy / "config.json").read_text()))))
-    assert run_here(load_sweep(tmp_path), train).of("failed") == [copy.name]
-    assert "checkpoints is a link" in store.status(copy.name).reason
-    assert tree(victim) == before
