@@ -128,7 +128,7 @@ def perplexity(
 
 
 def tokens_of(subject: Subject, data: bytes) -> Tokens:
-    """Returns a text as a model reads it; a token that the tokenizer puts behind every text, as EOS, is left out.
+    """Returns a text as a model reads it.
 
     The bytes are those of the text, without those of its first token where no other is put before it.
 
@@ -143,9 +143,8 @@ def tokens_of(subject: Subject, data: bytes) -> Tokens:
         raise ValueError(
             f"the text must be UTF-8 for a model with a tokenizer: byte {error.start} is no part of a character"
         ) from None
-    before, after, ids = list(subject.before), list(subject.after), subject.encode(text)
-    ids = ids[len(before) :] if ids[: len(before)] == before else ids
-    ids = ids[: len(ids) - len(after)] if after and ids[-len(after) :] == after else ids
+    before = list(subject.before)
+    ids = subject.encode(text)[len(before) :]
     first = "" if before else subject.decode(ids[:1])
     # A token that is a part of a character has one byte; nothing is asked of the tokenizer's offsets, which leave out or add
     # spaces as its normalizer does.

@@ -17,6 +17,7 @@ from attnjax.evaluation.factors import searched
 from attnjax.evaluation.trained_length import Trained, trained_length
 from attnjax.models import load, load_tokenizer
 from attnjax.models.completion import stop_tokens
+from attnjax.models.tokens import Tokenizer
 from attnjax.modules import Decoder, generate
 from attnjax.modules.stack import Caches
 from attnjax.tasks import Text
@@ -41,7 +42,7 @@ class Subject:
       encode: the tokens of a text.
       decode: the text of tokens.
       bytewise: whether a token is a byte.
-      before, after: tokens that the tokenizer puts before and behind every text.
+      before: tokens that the tokenizer puts before every text.
       stop: the tokens that end its answers.
       trained_on: the text that a run was trained on, where it is one.
       trained: the length that it was trained at, or the one given; raises ValueError where nothing says it.
@@ -54,7 +55,6 @@ class Subject:
     decode: Callable[[Sequence[int]], str]
     bytewise: bool = False
     before: Sequence[int] = ()
-    after: Sequence[int] = ()
     stop: Sequence[int] = ()
     trained_on: Text | None = None
     trained: Callable[[int | None], Trained] | None = None
@@ -142,21 +142,25 @@ def of_folder(path: pathlib.Path) -> Subject:
     if not isinstance(model, Decoder):
         raise ValueError(f"{path} holds a {type(model).__name__}, and the suite long needs a Decoder")
     decode = lambda tokens: tokenizer.decode([int(token) for token in tokens if token >= 0])
-    before, after = around(tokenizer.encode("a"), tokenizer.encode("a", specials=False))
+    encode, before = encoder(tokenizer)
     trained = functools.partial(trained_length, loaded)
-    return Subject(path.name, model, tokenizer.encode, decode, False, before, after, stops, None, trained)
+    return Subject(path.name, model, encode, decode, before=before, stop=stops, trained=trained)
 
 
-def around(whole: Sequence[int], text: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Returns the tokens before and behind those of the text.
+def encoder(tokenizer: Tokenizer) -> tuple[Callable[[str], list[int]], list[int]]:
+    """Returns a function from a text to its tokens, and the tokens that it puts before a text, as BOS.
 
-    Example:
-      >>> around([1, 7, 8, 2], [7, 8])
-      ((1,), (2,))
+    It puts nothing behind a text, as EOS, because the text is to be continued; and nothing before one that begins so already.
     """
-    n = len(text)
-    at = next((i for i in range(len(whole) - n + 1) if list(whole[i : i + n]) == list(text)), 0)
-    return tuple(whole[:at]), tuple(whole[at + n :])
+    whole, text = tokenizer.encode("a"), tokenizer.encode("a", specials=False)
+    # The last place, because an unknown letter may have the token of BOS.
+    before = whole[: max((i for i in range(len(whole)) if whole[i : i + len(text)] == text), default=0)]
+
+    def encode(text: str) -> list[int]:
+        ids = tokenizer.encode(text, specials=False)
+        return ids if before and ids[: len(before)] == before else [*before, *ids]
+
+    return encode, before
 
 
 def read_past(

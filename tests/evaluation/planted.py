@@ -75,7 +75,7 @@ COUNTING = {**ENDS, "in the list are:": common, "appeared words are:": frequent}
 class Reader:
     """A model of bytes that answers from the last `window` bytes, and says "?" where they hold no answer: a `Subject`."""
 
-    name, bytewise, trained_on, note, before, after = "planted", True, None, "", (), ()
+    name, bytewise, trained_on, note, before = "planted", True, None, "", ()
 
     def __init__(self, window, ends=types.MappingProxyType(ENDS)):
         self.window, self.ends = window, ends

@@ -11,7 +11,7 @@ import pytest
 from attnjax.evaluation import perplexity as ppl
 from attnjax.evaluation.perplexity import Tokens, perplexity, tokens_of, windows
 from attnjax.evaluation.sources import haystack, overlap, read_source
-from attnjax.evaluation.subjects import Subject
+from attnjax.evaluation.subjects import Subject, encoder
 from attnjax.models import MODELS, load_tokenizer, with_fields
 from attnjax.models.param_paths import abstract, parameters, with_parameters
 from attnjax.tasks import Text
@@ -194,10 +194,16 @@ def test_bytes_are_those_of_the_text_whatever_the_tokenizer_puts_around_it_or_sa
         made.post_processor = around(template, special_tokens=[("[S]", 0), ("[E]", 3)])
         made.save(str(tmp_path / "tokenizer.json"))
         tokenizer = load_tokenizer(tmp_path)
-        before, after = (0,) if 0 in ids else (), (3,) if 3 in ids else ()
-        subject = Subject("", None, tokenizer.encode, tokenizer.decode, False, before, after)
+        encode, before = encoder(tokenizer)
+        assert before == ([0] if 0 in ids else [])
+        assert encode("[S] né") == [0, 1], "one token before the text, and none behind it"
+        subject = Subject("", None, encode, tokenizer.decode, before=before)
         # Without a token before the text its first one is not predicted, which has three bytes.
-        assert tokens_of(subject, text.encode()) == ([1, 2, 1], len(text.encode()) - (0 if before else 3), before)
+        assert tokens_of(subject, text.encode()) == (
+            [1, 2, 1],
+            len(text.encode()) - (0 if before else 3),
+            tuple(before),
+        )
     with pytest.raises(ValueError, match="UTF-8 .*byte 2"):
         tokens_of(subject, b"ab\xff")
 

@@ -8,7 +8,7 @@ from flax import nnx
 
 from attnjax.evaluation import suite
 from attnjax.evaluation.samples import Setting, samples
-from attnjax.evaluation.subjects import Subject, around, read_past
+from attnjax.evaluation.subjects import Subject, read_past
 from attnjax.evaluation.trained_length import Trained
 from attnjax.modules import Decoder, TransformerConfig
 from attnjax.positions import DynamicNTK, FoX, Learned, LongRoPE, PaTH, RoPE, SelectiveRoPE, SSMax, compose
@@ -180,9 +180,3 @@ def test_a_model_read_past_its_trained_length_says_by_what():
     searched = read_past(plain, "longrope", 8, search=list(range(8)))
     assert searched.model.config.encoding.scaling.long_factors == (1.0,) * 4
     assert "1, 1, 1, 1" in searched.note
-
-
-def test_the_tokens_around_a_text():
-    assert around([1, 5, 6], [5, 6]) == ((1,), ())
-    assert around([5, 6, 2], [5, 6]) == ((), (2,))
-    assert around([1, 1, 5, 2], [5]) == ((1, 1), (2,))
