@@ -193,15 +193,6 @@ def test_a_text_that_no_map_can_show(decoder, texts, message):
 
 
 @pytest.mark.slow
-def test_a_text_longer_than_a_learned_table(make, no_loss):
-    folder = make(model__encoding={"name": "learned", "options": {"length": 24}})
-    assert len(explore(folder, [b"a" * 24]).texts[0].tokens) == 24
-    message = f"the text has 25 tokens, more than {folder.name} can take: .*positions 0..23, got positions 0..24"
-    with pytest.raises(ValueError, match=message):
-        explore(folder, [b"a" * 25])
-
-
-@pytest.mark.slow
 def test_names_of_tokens_are_read_and_those_that_a_task_has_not_are_refused(encoder, no_loss):
     assert explore(encoder, [b" 0 1\n1 <slot>"]).texts[0].tokens == ("0", "1", "1", "<slot>")
     message = (
@@ -212,22 +203,10 @@ def test_names_of_tokens_are_read_and_those_that_a_task_has_not_are_refused(enco
         explore(encoder, [b"0 1 2"])
 
 
-@pytest.mark.parametrize(("layer", "head", "what"), [(2, 0, "layer must be in 0..1"), (0, 9, "head must be in 0..1")])
-def test_a_head_that_is_not_there(decoder, layer, head, what):
-    with pytest.raises(ValueError, match=f"{what} for {decoder.name}, got"):
-        explore(decoder, [b"ab"], layer, head)
-
-
 def test_a_run_without_checkpoints(make):
     folder = make(save=False, train__steps=77)
     with pytest.raises(ValueError, match="holds no checkpoint that can be read: train the run first"):
         explore(folder)
-
-
-def test_the_folder_of_a_sweep_is_not_that_of_a_run(decoder, tmp_path):
-    (tmp_path / "sweep.json").write_text("{}")
-    with pytest.raises(ValueError, match="is the folder of a sweep: give the folder of one of its runs"):
-        explore(tmp_path)
 
 
 def test_maps_that_would_make_the_page_slow(decoder, monkeypatch):
