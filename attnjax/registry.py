@@ -170,18 +170,17 @@ EXTENSIONS = {
     "lm_infinite": "LM-Infinite",
     "streaming_llm": "StreamingLLM",
 }
-"""Methods that read past the trained length, and what tables call them; see `attnjax.long.methods`."""
+"""Methods that read past the trained length, and what tables call them; see `attnjax.evaluation.methods`."""
 
 
 class SuiteRow(NamedTuple):
-    """A task of a suite of texts: its label, where it is made, its smallest haystack, and what is left for its answer.
+    """A task of a suite of texts: its label, its smallest haystack, and what is left for its answer.
 
     tokens: left for the answer with a tokenizer, as its authors do.
     bytes: left for the answer where a token is a byte.
     """
 
     label: str
-    path: str
     smallest: int
     tokens: int
     bytes: int
@@ -189,12 +188,12 @@ class SuiteRow(NamedTuple):
 
 SUITES = {
     "long": {
-        "niah_single_1": SuiteRow("Needle in noise (passkey)", "attnjax.long.fitting:single", 1, 128, 32),
-        "niah_multikey_2": SuiteRow("Needle among needles", "attnjax.long.fitting:multikey_2", 1, 128, 32),
-        "niah_multikey_3": SuiteRow("UUID among UUIDs", "attnjax.long.fitting:multikey_3", 1, 128, 64),
-        "vt": SuiteRow("Variable tracking", "attnjax.long.fitting:variable_tracking", 5, 30, 64),
-        "cwe": SuiteRow("Common words", "attnjax.long.fitting:common_words", 14, 120, 200),
-        "fwe": SuiteRow("Frequent words", "attnjax.long.fitting:frequent_words", 73, 50, 64),
+        "niah_single_1": SuiteRow("Needle in noise (passkey)", 1, 128, 32),
+        "niah_multikey_2": SuiteRow("Needle among needles", 1, 128, 32),
+        "niah_multikey_3": SuiteRow("UUID among UUIDs", 1, 128, 64),
+        "vt": SuiteRow("Variable tracking", 5, 30, 64),
+        "cwe": SuiteRow("Common words", 14, 120, 200),
+        "fwe": SuiteRow("Frequent words", 73, 50, 64),
     }
 }
 """The tasks of each suite of `attnjax evaluate`: those of RULER that need no corpus."""

@@ -1,12 +1,13 @@
 """Compiling ahead of time: what is read from HLO, beside programs whose collectives and products are known."""
 
+import re
+
 import jax
 import jax.numpy as jnp
 import pytest
 
 from attnjax import aot
-from attnjax.aot import hlo, program
-from attnjax.aot.topologies import Topology
+from attnjax.aot import Topology
 from attnjax.cli import compiling, main
 from attnjax.config import parse
 from attnjax.config.mesh import MeshShape
@@ -59,15 +60,14 @@ def test_a_loop_counts_as_often_as_it_runs(virtual):
     assert found.collectives == (aot.Collective("collective-permute", 5, 500, at_least=False),)
 
 
-def test_a_loop_of_unknown_length_counts_once_and_says_so(virtual):
-    def loop(x, n):
-        send = lambda x: jax.lax.ppermute(x, "data", [(i, (i + 1) % 8) for i in range(8)])
-        return jax.lax.fori_loop(0, n, lambda i, x: send(x), x)
-
-    mesh = aot.mesh_of(virtual, {"data": 8})
-    spread = jax.shard_map(loop, mesh=mesh, in_specs=(P("data"), P()), out_specs=P("data"))
-    found = compiled(virtual, spread, shape(8, 25), shape(dtype=jnp.int32), specs=(P("data"), P()))
-    assert found.collectives == (aot.Collective("collective-permute", 1, 100, at_least=True),)
+def test_a_loop_of_unknown_length_counts_once_and_says_so():
+    text = MODULE.replace("ROOT %out", "%sent = f32[4,4]{1,0} all-reduce(%b), to_apply=%add\n  ROOT %out")
+    outer = (
+        "ENTRY %outer (c: f32[4,4]) -> f32[4,4] {\n  %c = f32[4,4]{1,0} parameter(0)\n"
+        "  ROOT %w = f32[4,4]{1,0} while(%c), body=%main\n}\n"
+    )
+    found = aot.collectives(text.replace("ENTRY %main", "%main") + outer)
+    assert found == (aot.Collective("all-reduce", 1, 64, at_least=True),)
 
 
 def test_products_that_triton_refuses_are_those_of_cublas(virtual, monkeypatch):
@@ -115,13 +115,8 @@ ENTRY %main (a: bf16[4,4], b: f32[4,4]) -> f32[4,4] {
 
 
 def test_a_widened_operand_is_found_through_moves_and_fusions():
-    assert hlo.widened_products(MODULE) == ("jit(f)/dot_general",)
-    assert hlo.widened_products(MODULE.replace("bf16", "f32")) == ()
-
-
-def test_a_product_of_sixteen_bit_operands_is_none():
-    text = MODULE.replace("%wide = f32[4,4]{1,0} convert(%a)", "%wide = f32[4,4]{1,0} copy(%b)")
-    assert hlo.widened_products(text) == ()
+    assert aot.widened_products(MODULE) == ("jit(f)/dot_general",)
+    assert aot.widened_products(MODULE.replace("bf16", "f32")) == ()
 
 
 LOOP = """HloModule m
@@ -157,19 +152,9 @@ ENTRY %main (a: bf16[4,4], b: f32[4,4]) -> f32[4,4] {
 
 def test_a_conversion_before_a_loop_is_found_in_it_and_after_it():
     """The sums beside it in the state, of which one factor is made in the loop, are none."""
-    assert hlo.widened_products(LOOP) == ("dot.1", "dot.3")
-    assert hlo.widened_products(LOOP.replace("tuple(%zero, %wide, %b)", "tuple(%zero, %b, %wide)")) == ("dot.2",)
-    assert hlo.widened_products(LOOP.replace("bf16", "f32")) == ()
-
-
-def test_what_a_step_of_a_loop_leaves_is_found_in_the_next():
-    text = LOOP.replace("tuple(%zero, %wide, %b)", "tuple(%zero, %b, %b)")
-    assert hlo.widened_products(text) == ()
-    wider = "%half = bf16[4,4]{1,0} convert(%more)\n  %wider = f32[4,4]{1,0} convert(%half)\n  ROOT"
-    text = text.replace("ROOT %next", f"{wider} %next").replace(
-        "tuple(%i, %carried, %more)", "tuple(%i, %carried, %wider)"
-    )
-    assert hlo.widened_products(text) == ("dot.2",)
+    assert aot.widened_products(LOOP) == ("dot.1", "dot.3")
+    assert aot.widened_products(LOOP.replace("tuple(%zero, %wide, %b)", "tuple(%zero, %b, %wide)")) == ("dot.2",)
+    assert aot.widened_products(LOOP.replace("bf16", "f32")) == ()
 
 
 def entry(*lines):
@@ -188,11 +173,11 @@ def test_a_product_of_a_library_counts_as_one(target):
         f"ROOT %gemm = (f32[4,4]{{1,0}}, s8[64]{{0}}) custom-call({', '.join(operands)}), "
         f'custom_call_target="{target}", metadata={{op_name="jit(f)/dot_general"}}'
     )
-    assert hlo.widened_products(call("%b", "%wide")) == ("jit(f)/dot_general",)
-    assert hlo.widened_products(call("%a", "%c")) == ()
+    assert aot.widened_products(call("%b", "%wide")) == ("jit(f)/dot_general",)
+    assert aot.widened_products(call("%a", "%c")) == ()
     # The third is added to the product.
-    assert hlo.widened_products(call("%b", "%b", "%wide")) == ()
-    assert hlo.widened_products(call("%b", "%wide").replace(target, "Sharding")) == ()
+    assert aot.widened_products(call("%b", "%b", "%wide")) == ()
+    assert aot.widened_products(call("%b", "%wide").replace(target, "Sharding")) == ()
 
 
 @pytest.mark.parametrize(
@@ -207,19 +192,19 @@ def test_a_product_of_a_library_counts_as_one(target):
 )
 def test_a_widened_operand_is_found_through(move):
     text = entry("%zero = s32[] constant(0)", f"%moved = {move}", "ROOT %dot = f32[4,4]{1,0} dot(%b, %moved)")
-    assert hlo.widened_products(text) == ("dot",)
-    assert hlo.widened_products(text.replace("convert(%a)", "convert(%b)")) == ()
+    assert aot.widened_products(text) == ("dot",)
+    assert aot.widened_products(text.replace("convert(%a)", "convert(%b)")) == ()
 
 
 def test_an_asynchronous_move_is_one():
     start = "%start = (f32[4,4]{1,0}, f32[4,4]{1,0}) collective-permute-start(%wide)"
     done = "%done = f32[4,4]{1,0} collective-permute-done(%start)"
-    assert hlo.widened_products(entry(start, done, "ROOT %dot = f32[4,4]{1,0} dot(%b, %done)")) == ("dot",)
+    assert aot.widened_products(entry(start, done, "ROOT %dot = f32[4,4]{1,0} dot(%b, %done)")) == ("dot",)
 
 
 def test_what_makes_other_numbers_ends_the_search():
     text = entry("%half = f32[4,4]{1,0} multiply(%wide, %b)", "ROOT %dot = f32[4,4]{1,0} dot(%half, %b)")
-    assert hlo.widened_products(text) == ()
+    assert aot.widened_products(text) == ()
 
 
 SHARED = """HloModule m
@@ -246,7 +231,7 @@ def test_a_function_that_is_called_twice_gives_each_caller_its_own():
         "%dot.1 = f32[4,4]{1,0} dot(%one, %b)",
         "ROOT %dot.2 = f32[4,4]{1,0} dot(%two, %b)",
     )
-    assert hlo.widened_products(SHARED + entry(*called)) == ("dot.1",)
+    assert aot.widened_products(SHARED + entry(*called)) == ("dot.1",)
 
 
 def test_an_element_of_what_a_fusion_makes_is_that_element_alone():
@@ -257,7 +242,7 @@ def test_an_element_of_what_a_fusion_makes_is_that_element_alone():
         "%dot.1 = f32[4,4]{1,0} dot(%first, %b)",
         "ROOT %dot.2 = f32[4,4]{1,0} dot(%second, %b)",
     )
-    assert hlo.widened_products(SHARED + entry(*fused)) == ("dot.2",)
+    assert aot.widened_products(SHARED + entry(*fused)) == ("dot.2",)
 
 
 def test_a_branch_gives_what_it_was_given():
@@ -269,17 +254,9 @@ def test_a_branch_gives_what_it_was_given():
     )
     kept = SHARED.replace("%turned", "%kept").partition("%pair")[0].replace("HloModule m", "")
     text = SHARED + kept + entry(*taken)
-    assert hlo.widened_products(text) == ("dot",)
-    assert hlo.widened_products(text.replace("(%which, %b, %wide)", "(%which, %wide, %b)")) == ("dot",)
-    assert hlo.widened_products(text.replace("(%which, %b, %wide)", "(%wide, %b, %b)")) == ()
-
-
-@pytest.mark.parametrize(
-    ("type_", "size"),
-    [("pred[3]", 3), ("bf16[2,3]{1,0:T(8,128)(2,1)}", 12), ("(f32[], u8[5], s64[2])", 25), ("token[]", 0)],
-)
-def test_sizes_of_types(type_, size):
-    assert hlo.size_of(type_) == size
+    assert aot.widened_products(text) == ("dot",)
+    assert aot.widened_products(text.replace("(%which, %b, %wide)", "(%which, %wide, %b)")) == ("dot",)
+    assert aot.widened_products(text.replace("(%which, %b, %wide)", "(%wide, %b, %b)")) == ()
 
 
 @pytest.mark.parametrize(
@@ -291,46 +268,34 @@ def test_a_mesh_must_fill_the_topology(virtual, axes, told):
 
 
 def test_a_program_that_does_not_fit_is_refused(virtual):
-    with pytest.raises(program.TooLarge, match=r"^\d+ bytes are needed on each device, and virtual:8 has 100$"):
+    with pytest.raises(aot.TooLarge, match=r"^\d+ bytes are needed on each device, and virtual:8 has 100$"):
         compiled(virtual._replace(memory=100), lambda x: x + 1, shape(8, 1000), specs=(P("data"),))
 
 
 @pytest.mark.parametrize(
     ("options", "error"),
     [
-        (["--mesh", "data=16"], "virtual:8 has 8 devices, and the mesh population=1, data=16, sequence=1 is for 16"),
-        (["--mesh", "data=2"], "virtual:8 has 8 devices, and the mesh population=1, data=2, sequence=1 is for 2"),
-        (["train.batch=12"], "train.batch=12 is no multiple of the 8 devices along data"),
-        (["evaluate.batch=12"], "evaluate.batch=12 is no multiple of the 8 devices along data"),
-        (
-            ["model.attention_dropout=0.1"],
-            "dropout draws for a whole batch: with a dropout rate above 0 the mesh may have the axis population only",
-        ),
-        (
-            ["--mesh", "sequence=8", "task.form=encoder_decoder"],
-            "an encoder-decoder has two sequences: with task.form='encoder_decoder' the mesh may have no axis sequence",
-        ),
-        (
-            ["--mesh", "heads=8"],
-            "argument --mesh: each part must be AXIS=SIZE, with an axis of population, data, sequence and a size of 1 "
-            "or more; got 'heads=8'",
-        ),
+        (["--mesh", "data=16"], "8 devices.*data=16.* 16"),
+        (["train.batch=12"], "train.batch=12 .*8"),
+        (["model.attention_dropout=0.1"], "dropout"),
+        (["--mesh", "heads=8"], "'heads=8'"),
+        (["--topology", "h100"], "topology 'h100' .*h100:8"),
+        (["--topology", "v9:2x2"], "topology 'v9:2x2' .*v5e, v5p, v6e, h100"),
+        (["--topology", "v5e:4"], "topology 'v5e:4' .*AxB chips"),
     ],
-    ids=["larger", "smaller", "batch", "evaluation", "dropout", "pair", "axis"],
 )
-def test_a_config_that_cannot_be_spread_is_refused_in_a_sentence(
-    options, error, virtual, tmp_path, monkeypatch, capsys
-):
+def test_what_cannot_be_compiled_is_refused_in_a_sentence(options, error, virtual, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "small.py").write_text(CONFIG)
-    monkeypatch.setattr(aot, "topology", lambda name: virtual)
+    real = aot.topology
+    monkeypatch.setattr(aot, "topology", lambda name: virtual if name == "h100:8" else real(name))
     try:
         status = main(["compile", "small.py", "--topology", "h100:8", *options])
     except SystemExit as ended:
         status = ended.code
     told = capsys.readouterr()
     assert (status, told.out) == (2, "")
-    assert told.err.splitlines()[-1].endswith(f"error: {error}")
+    assert re.search(error, told.err.splitlines()[-1])
 
 
 @pytest.mark.slow

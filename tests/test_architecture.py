@@ -27,12 +27,8 @@ SIDES = {
     "registry": (set(), {"positions", "tasks", "sweep", "report", "cli"}),
     "tasks": ({"typing", "positions", "registry"}, {"train", "sweep", "report", "cli"}),
     "config": ({"registry", "safety"}, {"modules", "models", "train", "sweep", "report", "cli"}),
-    "long": (
-        {*CHAIN[: CHAIN.index("report")], "tasks", "config", "safety", "records", "registry", "analysis"},
-        {"cli"},
-    ),
-    "analysis": ({*CHAIN[: CHAIN.index("cli")], "tasks", "config", "folder", "safety", "records"}, {"cli"}),
-    "explore": ({*CHAIN[: CHAIN.index("cli")], "tasks", "config", "folder", "safety", "records", "analysis"}, {"cli"}),
+    "evaluation": ({*CHAIN[: CHAIN.index("cli")], "tasks", "config", "safety", "records", "registry"}, {"cli"}),
+    "explore": ({*CHAIN[: CHAIN.index("cli")], "tasks", "config", "safety", "records", "evaluation"}, {"cli"}),
 }
 """Parts that hang off the side: what each may import, and who may import it."""
 
@@ -45,7 +41,6 @@ TABLES = {
     "ENCODINGS",
     "EXTENSIONS",
     "METHODS",
-    "OTHERS",
     "TASKS",
     "FAMILIES",
     "SCALINGS",
@@ -226,7 +221,7 @@ def test_what_only_reads_and_plans_does_not_import_jax(module: str):
 def test_what_records_are_is_written_down_once():
     """The parts that write and read records share its names: none has its own reader, states, names of files or ids."""
     shared = {"records", "config"}
-    folders = ("config", "records", "sweep", "report", "explore", "analysis")
+    folders = ("config", "records", "sweep", "report", "explore", "evaluation")
     files = sources(*(f"attnjax/{folder}" for folder in folders))
     readers = [
         f for f in files if part(f) not in shared and re.search(r"json\.loads|parse_json|crc32", f.read_text("utf-8"))

@@ -20,11 +20,11 @@ from flax import nnx
 
 import attnjax as aj
 from attnjax import models
-from attnjax.analysis import HeadOverview
 from attnjax.cli import main
 from attnjax.cli.parser import parser
 from attnjax.cli.planning import planned
 from attnjax.config import defaults
+from attnjax.evaluation import HeadOverview
 from attnjax.sweep import find_run, prepare, run_here
 from attnjax.train import train
 

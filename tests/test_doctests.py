@@ -56,7 +56,7 @@ def compiles_much(name: str) -> bool:
         "attnjax.positions.",
         "attnjax.attention.",
         "attnjax.modules.",
-        "attnjax.analysis.overview",
+        "attnjax.evaluation.heads",
         "attnjax.models.completion",
         "attnjax.models.loading",
         "attnjax.tasks.forms",

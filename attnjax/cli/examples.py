@@ -160,11 +160,13 @@ text is ever cut: a task that does not fit a length has no score there, and a no
 16 MiB of that. Windows of a length begin every --stride tokens, and each token of the text but the first is predicted once, in
 the first window that has it: given length - stride tokens before it, or more, or all there are. The table has the mean loss in
 nats per token, its exp (perplexity), bits per byte, tokens per byte, and how many tokens and bytes were counted: the bytes are
-those of the text without the ones of its first token. LongPPL is that of the first four windows side by side; the last column
-says of how many.
+those of the text without the ones of a first token that is not predicted. A token that the tokenizer puts before a text, as
+BOS, stands before the first window, or with --bos every before each. LongPPL is that of the first four windows side by side;
+the last column says of how many.
 
 --extend puts a method of reading past the trained length in place of RoPE, without training, for the longest of --lengths.
-Its sizes are those of its authors, made of the trained length; --option replaces one of them. A line under the tables says
+Its sizes are those of its authors, made of the trained length; --option replaces one of them, and --option layers=global
+changes layers without a window alone. A line under the tables says
 which trained length was taken: max_position_embeddings of config.json, or the original one where YaRN or dynamic NTK was put on
 afterwards, which the method then replaces. The factors of longrope are those of --option factors=[...], one for each pair of
 channels; or they are searched by coordinate descent on the first four windows of --search TEXT, many passes over each; or they

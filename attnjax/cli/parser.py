@@ -232,6 +232,8 @@ def _add_evaluate(add: _Add) -> None:
     evaluate.add_argument("--perplexity", metavar="SOURCE", help=text)
     text = "tokens from one window of --perplexity to the next, less than every length; default: half the length"
     evaluate.add_argument("--stride", type=types.count, metavar="N", help=text)
+    text = "which windows of --perplexity begin with the tokens that the tokenizer puts before a text; default: first"
+    evaluate.add_argument("--bos", choices=("first", "every"), help=text)
     text = "import (and so execute) a module of which the run names a class, as package.module:Class"
     evaluate.add_argument("--import", action="append", default=[], dest="imports", metavar="MODULE", help=text)
     evaluate.add_argument("--out", type=pathlib.Path, metavar="DIR", help="default: evaluated/NAME")

@@ -9,7 +9,7 @@ ENCODING_NAMES = tuple(name for name, row in ENCODINGS.items() if not row.axes)
 """The encodings that a config may name, in the order of `attnjax.ENCODINGS`."""
 
 EXTENSION_NAMES = tuple(EXTENSIONS)
-"""The methods of reading past the trained length that `attnjax.long.methods.extended` knows."""
+"""The methods of reading past the trained length that `attnjax.evaluation.extension.extended` knows."""
 
 TASK_NAMES = tuple(TASKS)
 """The keys of `attnjax.tasks.TASKS`, in its order."""

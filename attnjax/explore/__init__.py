@@ -3,6 +3,6 @@
 Nothing here imports JAX before a run is read.
 """
 
-from attnjax.explore.build import build
+from attnjax.explore.page import build
 
 __all__ = ["build"]

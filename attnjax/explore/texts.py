@@ -1,7 +1,7 @@
-"""The texts on the page: those that the user gave, or held-out examples of the run's task."""
+"""The texts on the page: those that the user gave, or held-out examples of the run's task; and names of their tokens."""
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -9,8 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from attnjax.config import RunConfig
-from attnjax.explore.vocabulary import read_tokens, token_names
-from attnjax.tasks import Text
+from attnjax.config.names import nearest
+from attnjax.tasks import Text, specials
 from attnjax.tasks.base import Task
 from attnjax.tasks.forms import Sequences
 from attnjax.train.data import sequences
@@ -21,6 +21,9 @@ from attnjax.typing import Array, ArrayLike
 MOST_TOKENS = 128
 """Largest number of tokens of a map. With more, cells are too small to point at; each head of such a map takes 22 KB."""
 PREVIEW = 28
+BYTES = ((9, "⇥"), (10, "⏎"), (32, "␣"))
+SHOWN_CHOICES = 40
+SEPARATOR = "<separator>"
 EXAMPLES = 3
 
 
@@ -109,3 +112,54 @@ def _placed(run: RunConfig, task: Task, title: str, tokens: np.ndarray) -> Read:
     plain = Sequences(row, row, everywhere, everywhere, indices, nothing, nothing)
     placed: Any = sample_positions(run, task, plain, jax.random.key(0), test=True)
     return Read(title, tokens, None if placed is plain else placed.positions)
+
+
+def token_names(run: RunConfig, task: Task, tokens: Iterable[int]) -> tuple[str, ...]:
+    """The name of each token of a sequence: behind the separator of a decoder's sequence, that of a token of the answer.
+
+    Special tokens of the form have angle brackets: <separator>.
+    """
+    inputs, answers = vocabularies(run, task)
+    found: list[str] = []
+    for token in tokens:
+        found.append((answers if SEPARATOR in found else inputs)[token])
+    return tuple(found)
+
+
+def vocabularies(run: RunConfig, task: Task) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The names of the tokens of an input, by id, and those of an answer, which have the same ids."""
+    if isinstance(task, Text):
+        names = tuple(byte_name(i) for i in range(256))
+        return names, names
+    inputs, outputs = task.alphabet()
+    if run.task.form == "encoder" and not task.aligned:
+        return (*inputs, "<slot>"), outputs
+    special = specials(task)._asdict()
+    ends = () if task.aligned else tuple(f"<{name}>" for name in sorted(special, key=special.__getitem__))
+    return (*inputs, *outputs[len(inputs) :], *ends), (*outputs, *inputs[len(outputs) :], *ends)
+
+
+def byte_name(byte: int) -> str:
+    """The name of a byte: a printable ASCII character, a visible sign for white space, or x and two hexadecimal digits."""
+    return dict(BYTES).get(byte) or (chr(byte) if 32 < byte < 127 else f"x{byte:02x}")
+
+
+def read_tokens(run: RunConfig, task: Task, text: bytes) -> list[int]:
+    """The token ids of a typed text: its bytes for a text task, otherwise names of tokens separated by white space.
+
+    Raises ValueError for a name that the run's task does not have.
+    """
+    if isinstance(task, Text):
+        return list(text)
+    inputs, answers = vocabularies(run, task)
+    words, found = text.decode("utf-8", "replace").split(), []
+    for i, word in enumerate(words):
+        names = answers if SEPARATOR in words[:i] else inputs
+        if word not in names:
+            choices = ", ".join(names[:SHOWN_CHOICES]) + (", ..." if len(names) > SHOWN_CHOICES else "")
+            raise ValueError(
+                f"the text has the token {word[:40]!r}, which task {run.task.name!r} does not have"
+                f"{nearest(word, names)}; separate the names of tokens by white space: {choices}"
+            )
+        found.append(names.index(word))
+    return found

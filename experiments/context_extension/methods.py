@@ -24,7 +24,7 @@ and the positions, which are not trained with:
 
 The factor is fixed, as in a model that is published for one longer context: short sequences are read with it too. The
 authors of p-RoPE train with it; here it is put on a model that was trained without. All sizes are those of
-`attnjax.long.methods`.
+`attnjax.evaluation.methods`.
 """
 
 import dataclasses
@@ -33,7 +33,7 @@ from typing import Any
 
 import numpy as np
 
-from attnjax.long.methods import extended_encoding
+from attnjax.evaluation.methods import extended_encoding
 from attnjax.positions import DynamicNTK, PositionEncoding, RoPE, Sizes, YaRN
 from attnjax.positions.angles import Frequencies
 from attnjax.registry import DASHED, DOTTED, MIXED, SOLID
@@ -117,7 +117,7 @@ def scaled_after(base: RoPE) -> bool:
 
 
 def published_name(method: str) -> str:
-    """The method as `attnjax.long.methods` calls it."""
+    """The method as `attnjax.evaluation.methods` calls it."""
     return f"{method}+log_n" if method in WITH_LOG_N else method
 
 

@@ -3,7 +3,7 @@
 import dataclasses
 import pathlib
 
-from attnjax.long.methods import KEEP, extended_encoding
+from attnjax.evaluation.methods import KEEP, extended_encoding
 from attnjax.positions import RoPE
 from attnjax.report.formatting import markdown
 from attnjax.report.intervals import FEWEST
@@ -90,7 +90,7 @@ positions, without training: Self-Extend, Jin et al. 2024 (arXiv:2401.01325); Re
 Resonance RoPE, Wang et al. 2024 (arXiv:2403.00071), changes frequencies, those of YaRN."""
 POSITIONED = """
 * **Positions** are remapped, and logits scaled, without training alone, with sizes made of the trained length L = {trained} as
-  `attnjax.long.methods.extended` does: {sizes}. LM-Infinite and StreamingLLM see the first tokens and the last L alone, so that
+  `attnjax evaluate --extend` does: {sizes}. LM-Infinite and StreamingLLM see the first tokens and the last L alone, so that
   a needle further back is out of their sight. Nothing was chosen by looking at results."""
 
 SIZES = ("group", "window", "factor", "chunk", "local", "first", "length")

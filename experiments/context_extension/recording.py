@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from attnjax.long.factor_search import check_factors
+from attnjax.evaluation.methods import check_factors
 from attnjax.records import jsonl
 from experiments import recorded
 from experiments.context_extension import measuring, texts, tuning

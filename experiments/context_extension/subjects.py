@@ -18,9 +18,9 @@ import optax
 from flax import nnx
 from jaxtyping import UInt8
 
-from attnjax.analysis.loaded_model import load as load_run
-from attnjax.long.extending import trained_length
-from attnjax.long.methods import extended_config
+from attnjax.evaluation.extension import extended_config
+from attnjax.evaluation.loaded_model import load as load_run
+from attnjax.evaluation.trained_length import trained_length
 from attnjax.models import Loaded, with_fields
 from attnjax.modules import Decoder, TransformerConfig, replace_constants
 from attnjax.modules.parameters import with_parameters

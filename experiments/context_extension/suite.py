@@ -1,9 +1,9 @@
 """The suite "long" of `attnjax evaluate`, by ranking: the same models and methods, asked in words and in facts.
 
-A model has found an answer if it is likelier, per byte, than four wrong ones (`attnjax.long.scoring.best_candidate`), so that
-guessing scores 1 / 5. Two kinds of tasks:
+A model has found an answer if it is likelier, per byte, than four wrong ones (`suite.best_candidate`), so that guessing
+scores 1 / 5. Two kinds of tasks:
 
-    niah_single_1 ... fwe   RULER's tasks in English, as `attnjax.long` makes them, without a worked example
+    niah_single_1 ... fwe   RULER's tasks in English, as `attnjax.evaluation` makes them, without a worked example
     fact, facts             the same with facts of `planting.py`: a line that states four of them somewhere in held-out text,
                             alone or with two lines of the other eight kinds; one is asked for at the end, and the wrong
                             answers are other values of its kind
@@ -18,10 +18,10 @@ from typing import NamedTuple
 import numpy as np
 
 from attnjax import registry
-from attnjax.long import scoring
-from attnjax.long.fitting import Setting, samples
-from attnjax.long.subjects import Subject as TextSubject
-from attnjax.long.suite import BYTES_PER_TOKEN, CANDIDATES, ranking
+from attnjax.evaluation import suite
+from attnjax.evaluation.samples import Setting, samples
+from attnjax.evaluation.subjects import Endings
+from attnjax.evaluation.suite import BYTES_PER_TOKEN, CANDIDATES
 from attnjax.typing import Float, Int
 from experiments.context_extension import planting, texts
 from experiments.context_extension.subjects import Numbers, Subject
@@ -95,8 +95,7 @@ def _ruler(
         made = samples(task, setting, count)
     except ValueError:
         return None
-    reader = TextSubject("", _bytes, str, losses_of(subject, numbers), lambda *_: np.zeros(0))
-    return ranking(reader, made, setting)
+    return suite.ranking(_bytes, endings_of(losses_of(subject, numbers)), made, length)
 
 
 def _facts(
@@ -121,7 +120,7 @@ def found_by(costs: Float[np.ndarray, " V"], asked: Question) -> bool:
         return [costs[list(answer)] for answer in told]
 
     told = [[*asked.prompt, byte] for byte in asked.answers]
-    return scoring.best_candidate(endings, asked.prompt, told, [1] * CANDIDATES, len(told[0])) == 0
+    return suite.best_candidate(endings, asked.prompt, told, [1] * CANDIDATES, len(told[0])) == 0
 
 
 def losses_of(subject: Subject, numbers: Numbers) -> Losses:
@@ -132,6 +131,17 @@ def losses_of(subject: Subject, numbers: Numbers) -> Losses:
         return np.asarray(subject.scores(subject.params, numbers, rows).loss, np.float64)[:, :-1]
 
     return losses
+
+
+def endings_of(losses: Losses) -> Endings:
+    """A model of endings that reads each with its whole prompt, padded on the right with token 0 to the same size."""
+
+    def endings(prompt: Sequence[int], told: Sequence[Sequence[int]], size: int) -> Sequence[Float[np.ndarray, " n"]]:
+        rows = [[*prompt, *one] for one in told]
+        found = np.asarray(losses(np.array([row + [0] * (size - len(row)) for row in rows], np.int32)), np.float64)
+        return [loss[len(prompt) - 1 : len(row) - 1] for loss, row in zip(found, rows, strict=True)]
+
+    return endings
 
 
 def _bytes(text: str) -> list[int]:

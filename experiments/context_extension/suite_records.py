@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from attnjax.long.suite import CANDIDATES
+from attnjax.evaluation.suite import CANDIDATES
 from attnjax.records import jsonl
 from attnjax.report.intervals import Estimate, of_mean
 from experiments import recorded

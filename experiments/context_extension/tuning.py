@@ -14,7 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from attnjax.config.schema import TrainConfig
-from attnjax.long.factor_search import STEP, factors_of, search_factors
+from attnjax.evaluation.factors import STEP, search_factors
+from attnjax.evaluation.methods import factors_of
 from attnjax.train.mesh import compiler_options, platform_of
 from attnjax.train.optimizer import apply_gradient, optimizer, schedule
 from attnjax.typing import Array, Float, Int, PyTree
@@ -58,7 +59,7 @@ class Tuner:
 
 
 def search(subject: Subject, extension: Extension, tokens: Int[np.ndarray, "B T+1"], rounds: int) -> tuple[float, ...]:
-    """Factors of LongRoPE with a low loss on these windows, found pair by pair (`attnjax.positions.search_factors`).
+    """Factors of LongRoPE with a low loss on these windows, found pair by pair (`attnjax.evaluation.factors`).
 
     They lie within 1 and `STEP` times the factor of the extension. Without rounds the result is NTK-by-parts.
     """

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import jax.numpy as jnp
 import numpy as np
 
-from attnjax.analysis.loaded_model import LoadedModel
+from attnjax.evaluation.loaded_model import LoadedModel
 from attnjax.typing import ArrayLike, Float, Int
 
 

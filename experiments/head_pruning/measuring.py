@@ -12,8 +12,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from attnjax.analysis.loaded_model import LoadedModel, load
 from attnjax.config import RunConfig, encoding_name
+from attnjax.evaluation.loaded_model import LoadedModel, load
 from attnjax.records import jsonl
 from attnjax.sweep import load as load_sweep
 from attnjax.tasks import Text

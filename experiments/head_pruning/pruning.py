@@ -21,7 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from attnjax.analysis.loaded_model import LoadedModel, next_token_losses
+from attnjax.evaluation.loaded_model import LoadedModel, next_token_losses
 from attnjax.typing import Array, ArrayLike, Float, Int, PyTree
 from experiments.head_pruning.gates import check_gate, gate_without, predicted
 from experiments.head_pruning.importance import head_importance

@@ -10,11 +10,10 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from attnjax.analysis.counting import count_heads
-from attnjax.analysis.loaded_model import LoadedModel, load
-from attnjax.analysis.patterns import POSITIONAL
-from attnjax.analysis.scores import HeadScores, best_head, score_heads, stands_out
 from attnjax.config import SCHEMA, RunConfig, cell_id, encoding_name
+from attnjax.evaluation.counts import HeadScores, best_head, count_heads, scores, stands_out
+from attnjax.evaluation.loaded_model import LoadedModel, load
+from attnjax.evaluation.patterns import POSITIONAL
 from attnjax.records import files, jsonl
 from attnjax.sweep import scan
 from attnjax.tasks import Text
@@ -78,7 +77,7 @@ def scored(subject: LoadedModel, windows: Windows) -> tuple[dict[str, HeadScores
     linked = {"bracket": windows.bracket, "name": windows.name}
     counts = count_heads(subject, windows.tokens, windows.document, linked)
     counts = {name: one for name, one in counts.items() if name not in LEFT_OUT}
-    return score_heads(counts), {name: best_head(one) for name, one in counts.items()}
+    return {name: scores(one) for name, one in counts.items()}, {name: best_head(one) for name, one in counts.items()}
 
 
 def untrained(subject: LoadedModel) -> LoadedModel:

@@ -11,7 +11,7 @@ import numpy as np
 from flax import nnx
 
 from attnjax.attention import Mask
-from attnjax.long.methods import stretched
+from attnjax.evaluation.extension import stretched
 from attnjax.models import load, load_tokenizer
 from attnjax.models.tokens import Tokenizer
 from attnjax.modules import Encoder

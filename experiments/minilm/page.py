@@ -49,7 +49,7 @@ tokens a passage is read in four ways ([reading.py](reading.py)):
 
 * **Cut at {window}**: the first {window} tokens.
 * **Table stretched**: the table is interpolated to as many rows as there are tokens, Position Interpolation (Chen et al. 2023,
-  arXiv:2306.15595) for a table: `attnjax.long.methods.stretched`.
+  arXiv:2306.15595) for a table: `attnjax.evaluation.extension.stretched`.
 * **Positions in groups**: token i has position floor(i / g), with the smallest g with which the table suffices, as Self-Extend
   (Jin et al. 2024, arXiv:2401.01325) groups distant tokens. Neighbours that keep their distances, as in Self-Extend, are not
   possible: positions of a table are absolute.

@@ -3,7 +3,7 @@
 With L = 512 rows and a passage of T tokens in one window, which [CLS] and [SEP] are part of:
 
     cut         the first 512 tokens are read, the rest is not
-    stretched   the table is interpolated to T rows                    `attnjax.long.methods.stretched`
+    stretched   the table is interpolated to T rows                    `attnjax.evaluation.extension.stretched`
     grouped     token i has position floor(i / g), g = ceil(T / L)
     chunks      the mean of the embeddings of pieces of 512 tokens, each of length 1
 

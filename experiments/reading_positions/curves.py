@@ -11,8 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from attnjax.analysis.heads import module
-from attnjax.analysis.loaded_model import LoadedModel
+from attnjax.evaluation.loaded_model import LoadedModel
 from attnjax.positions import PositionEncoding, Tile, resolve
 from attnjax.positions.compose import each, parts_of
 from attnjax.typing import Array, Float, Int, PyTree
@@ -32,7 +31,7 @@ def bias_curves(
     place = int(distances.max()) if place is None else place
     if place < distances.max():
         raise ValueError(f"place {place} has no token {distances.max()} before it")
-    blocks, found = module(subject).stack.layers, []
+    blocks, found = subject.module().stack.layers, []
     for block, owner in zip(blocks, subject.config.encoding_owners, strict=True):
         params = blocks[owner].attention.encoding_params()
         found.append(curves_of(block.attention.encoding, params, subject.config.sizes, distances, place))

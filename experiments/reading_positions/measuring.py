@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from attnjax.analysis.loaded_model import LoadedModel, load
 from attnjax.config import encoding_name
+from attnjax.evaluation.loaded_model import LoadedModel, load
 from attnjax.positions import Remapped, RoPE
 from attnjax.records import jsonl
 from attnjax.sweep import load as load_sweep

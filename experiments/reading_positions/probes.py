@@ -22,7 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from attnjax.analysis.loaded_model import LoadedModel
+from attnjax.evaluation.loaded_model import LoadedModel
 from attnjax.report import statistics
 from attnjax.typing import Array, ArrayLike, Float, Int
 

@@ -18,8 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from attnjax.analysis.heads import check_tokens
-from attnjax.analysis.loaded_model import LoadedModel
+from attnjax.evaluation.loaded_model import LoadedModel
 from attnjax.modules.attention import MultiHeadAttention
 from attnjax.modules.parameters import add, normalize
 from attnjax.positions import PositionEncoding, RoPE, Sizes
@@ -124,4 +123,4 @@ def _scores(rope: RoPE, q: Float[Array, "B T N H"], k: Float[Array, "B T N H"], 
 def _checked(subject: LoadedModel, tokens: Int[np.ndarray, "B T"]) -> Int[np.ndarray, "B T"]:
     for encoding in subject.config.encodings:
         rotary_encoding(encoding)
-    return check_tokens(subject, tokens)
+    return subject.check_tokens(tokens)

@@ -1,15 +1,15 @@
 """Prompts of noise with a needle at each of five depths, and a question for each, as long as a number of tokens allows.
 
-Sentences are those of RULER (`attnjax.long.ruler`). All questions of a prompt have as many tokens.
+Sentences are those of RULER (`attnjax.evaluation.ruler`). All questions of a prompt have as many tokens.
 """
 
 import collections
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from attnjax.long import ruler
-from attnjax.long.fitting import largest
-from attnjax.long.words import KEYS
+from attnjax.evaluation import ruler
+from attnjax.evaluation.samples import largest
+from attnjax.evaluation.words import KEYS
 
 Encode = Callable[[str], list[int]]
 """The tokens of a text."""

@@ -24,8 +24,8 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from attnjax.analysis.loaded_model import next_token_losses
-from attnjax.long.subjects import read_prompt
+from attnjax.evaluation.loaded_model import next_token_losses
+from attnjax.evaluation.subjects import read_prompt
 from attnjax.modules import Decoder
 from attnjax.records import jsonl
 from attnjax.typing import Array, Bool, Float, Int, PyTree
@@ -78,8 +78,7 @@ def measure(file: pathlib.Path, path: pathlib.Path) -> None:
     Raises ValueError where the file holds records of another protocol.
     """
     from attnjax.cli.compilation_cache import keep_programs
-    from attnjax.long.extending import Extension
-    from attnjax.long.subjects import of_folder, read_past
+    from attnjax.evaluation.subjects import of_folder, read_past
     from experiments.smollm2.converting import convert
 
     if not FOLDER.exists():
@@ -88,7 +87,7 @@ def measure(file: pathlib.Path, path: pathlib.Path) -> None:
     subject = of_folder(FOLDER)
     about = {"model": hashlib.sha256(file.read_bytes()).hexdigest(), "depths": list(DEPTHS), "trained": TRAINED}
     found = recorded.begin(path, {"kind": "protocol", **about})
-    models = {name: read_past(subject, Extension(name, 2 * TRAINED)).model for _, name in CELLS if name != "none"}
+    models = {name: read_past(subject, name, 2 * TRAINED).model for _, name in CELLS if name != "none"}
     models["none"] = subject.model
     keys = alike(subject.encode)
     for i in range(PROMPTS):

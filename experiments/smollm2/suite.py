@@ -57,7 +57,7 @@ def measure(file: pathlib.Path, text: pathlib.Path, path: pathlib.Path) -> None:
     from attnjax.cli.compilation_cache import keep_programs
 
     keep_programs()
-    from attnjax.long.subjects import of_folder
+    from attnjax.evaluation.subjects import of_folder
     from experiments.smollm2.converting import convert
 
     if not FOLDER.exists():
@@ -89,7 +89,7 @@ def timed(make: Callable[[], Record]) -> Record:
 
 def score(subject: Any, task: str, length: int) -> Record:
     """The score of a task at a length."""
-    from attnjax.long import suite
+    from attnjax.evaluation import suite
 
     (found,) = suite.evaluate(subject, (length,), (task,), number=SAMPLES)
     if found.problem:
@@ -99,14 +99,13 @@ def score(subject: Any, task: str, length: int) -> Record:
 
 def search(subject: Any, tokens: Sequence[int]) -> Record:
     """The factors that are found, and the losses of the window under them, under those of the starts, and under 1."""
-    from attnjax.long.extending import Extension, Trained
-    from attnjax.long.factor_search import factors_of
-    from attnjax.long.factors import Loss, searched
+    from attnjax.evaluation.factors import Loss, searched
+    from attnjax.evaluation.methods import factors_of
 
-    extension, trained = Extension("longrope", WINDOW, PRETENDED), Trained(PRETENDED, "pretended")
-    found = searched(subject.model, extension, trained, tokens, ROUNDS)
-    loss = Loss(subject.model, extension, trained, np.asarray([tokens], np.int32))
-    starts = factors_of(loss.rope, subject.model.config.sizes.head_dim, extension.factor(trained), PRETENDED)
+    about: dict[str, Any] = {"trained": PRETENDED, "factor": WINDOW / PRETENDED}
+    found = searched(subject.model, "longrope", tokens, WINDOW, rounds=ROUNDS, **about)
+    loss = Loss(subject.model, np.asarray([tokens], np.int32), "longrope", **about)
+    starts = factors_of(loss.rope, subject.model.config.sizes.head_dim, about["factor"], PRETENDED)
     lists = {**dict(zip(("pi", "ntk", "by_parts"), starts, strict=True)), "found": found, "ones": (1.0,) * len(found)}
     return {
         "kind": "search",

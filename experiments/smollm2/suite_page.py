@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from attnjax import registry
-from attnjax.long.suite import CANDIDATES
+from attnjax.evaluation.suite import CANDIDATES
 from attnjax.report.formatting import markdown, markdown_table
 from experiments import recorded
 

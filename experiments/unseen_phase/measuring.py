@@ -15,8 +15,8 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from attnjax.analysis.loaded_model import LoadedModel, load
 from attnjax.config import EncodingConfig, RunConfig
+from attnjax.evaluation.loaded_model import LoadedModel, load
 from attnjax.positions import stacked_constants
 from attnjax.records import jsonl
 from attnjax.records.values import as_dict

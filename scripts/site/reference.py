@@ -18,29 +18,33 @@ PARTS = {
     "attnjax.train": "attnjax.train",
     "attnjax.records.examples": "attnjax.records",
     "attnjax.report": "attnjax.report",
-    "attnjax.analysis": "attnjax.analysis",
+    "attnjax.evaluation": "attnjax.evaluation",
     "attnjax.explore": "attnjax.explore",
-    "attnjax.long": "attnjax.long",
     "attnjax.aot": "attnjax.aot",
     "attnjax.registry": "attnjax.registry",
     "attnjax.typing": "attnjax.typing",
 }
 MODULES = {
-    "attnjax.long": (
-        "suite",
-        "subjects",
-        "scoring",
-        "fitting",
-        "ruler",
-        "own_task",
-        "perplexity",
-        "sources",
-        "extending",
+    "attnjax.evaluation": (
+        "loaded_model",
+        "heads",
+        "counts",
+        "weights",
+        "patterns",
+        "extension",
         "methods",
         "factors",
+        "trained_length",
+        "suite",
+        "subjects",
+        "samples",
+        "ruler",
+        "perplexity",
+        "sources",
+        "own_task",
     ),
 }
-"""Modules whose public names are those of a part that lists none itself, because it loads nothing."""
+"""Modules whose public names are those of their part."""
 BESIDE = {
     "attnjax.modules": ("generate.generate_chunks", "generate.Sampling", "generate.sampling"),
     "attnjax.tasks": ("TASKS",),

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from attnjax.long.methods import stretched
+from attnjax.evaluation.extension import stretched
 from attnjax.modules import Encoder, TransformerConfig
 from attnjax.positions import Learned
 from experiments.minilm import page, texts

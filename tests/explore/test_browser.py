@@ -5,7 +5,6 @@ import re
 import numpy as np
 import pytest
 
-from attnjax.explore.contents import Loss
 from attnjax.explore.page import page
 from attnjax.records.values import printable
 from attnjax.report.markup import script_json
@@ -199,31 +198,6 @@ tell();
     # The second of twelve positions from 3 to 2.
     assert found["loss"] == ["2.909 (here alone 2.909 ± 0.010)", "3.009 (here alone 3.009 ± 0.010)"]
     assert found["curves"] == 2
-
-
-def test_the_curve_of_a_single_position_is_a_dot_and_each_run_has_its_trained_length(tmp_path):
-    """Runs of an encoder with an answer of one token; the error of the second is not known."""
-    runs = (
-        explored(name="first", causal=False, loss=Loss("", 4, (7,), (1.5,), (0.25,))),
-        explored(name="second", causal=False, loss=Loss("", 6, (7,), (0.5,), (float("nan"),))),
-    )
-    script = (
-        TELL
-        + """
-const lines = [...document.querySelectorAll(".chart path.line")];
-told.seen = lines.map((one) => [one.getAttribute("d").slice(-2), getComputedStyle(one).strokeLinecap]);
-told.ticks = [...document.querySelectorAll(".chart svg[role=img] text")].map((one) => one.textContent);
-told.loss = [...document.querySelectorAll(".chart tbody td")].map((one) => one.textContent);
-told.shaded = document.querySelectorAll(".chart rect.trained").length;
-tell();
-"""
-    )
-    found = told(opened(page(runs), tmp_path, script)[0])
-    assert found["seen"] == [["h0", "round"]] * 2
-    assert "7" in found["ticks"]
-    assert "position (shaded: up to the longest in training, 4 and 6)" in found["ticks"]
-    assert found["loss"] == ["1.500 (here alone 1.500 ± 0.250)", "0.500 (here alone 0.500)"]
-    assert found["shaded"] == 2
 
 
 def test_the_grid_of_scores_opens_heads_and_answers_the_keys(tmp_path):

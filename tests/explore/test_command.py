@@ -8,7 +8,6 @@ import sys
 import pytest
 
 from attnjax.cli import main
-from attnjax.explore import build
 from attnjax.explore.page import page
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -29,43 +28,6 @@ def test_without_a_run_nothing_imports_jax(folder):
     assert done.stdout.splitlines()[-1] == "set()"
     assert done.stdout.startswith("explore.html  0.")
     assert (folder / "explore.html").read_text(encoding="utf-8") == page()
-
-
-def test_the_same_page_has_the_same_bytes(folder):
-    paths = [build(out=folder / "new" / name) for name in ("a.html", "b.html")]
-    assert paths[0].read_bytes() == paths[1].read_bytes()
-
-
-def test_runs_and_texts_are_handed_on(monkeypatch, folder, capsys):
-    called = []
-
-    def build(*arguments):
-        called.append(arguments)
-        (folder / "page.html").write_text("x")
-        return folder / "page.html"
-
-    monkeypatch.setattr("attnjax.explore.build", build)
-    (folder / "text").write_bytes(b"from \xff a file")
-    command = [
-        "explore",
-        "empty",
-        "empty",
-        "--text",
-        "one",
-        "--file",
-        "text",
-        "--text",
-        "two",
-        "--layer",
-        "1",
-        "--head",
-        "3",
-    ]
-    assert main([*command, "--out", "page.html"]) == 0
-    ((runs, out, texts, layer, head),) = called
-    assert ([run.name for run in runs], out.name) == (["empty", "empty"], "page.html")
-    assert (texts, layer, head) == ([b"one", b"two", b"from \xff a file"], 1, 3)
-    assert capsys.readouterr().out == f"{folder / 'page.html'}  0.0 MiB\n"
 
 
 @pytest.mark.parametrize(
@@ -91,18 +53,3 @@ def test_mistakes_are_one_line_and_2(command, message, capsys):
     assert error.startswith("attnjax: error: ")
     assert message in error
     assert "Traceback" not in error
-
-
-@pytest.mark.parametrize(
-    ("command", "message"),
-    [
-        (["--head", "x"], "from 0 to 999999999, got 'x'"),
-        (["--layer", "-1"], "--layer"),
-        (["--colour"], "unrecognized arguments"),
-    ],
-)
-def test_mistakes_in_the_command_exit_with_2(command, message, capsys):
-    with pytest.raises(SystemExit) as end:
-        main(["explore", *command])
-    assert end.value.code == 2
-    assert message in capsys.readouterr().err

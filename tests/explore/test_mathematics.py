@@ -2,7 +2,6 @@
 
 import functools
 import itertools
-import json
 import math
 import pathlib
 
@@ -65,7 +64,6 @@ def position_cases():
         yield "rope", {"x": x, "positions": positions, "theta": theta, "layout": layout, "pairs": pairs}
         yield "sinusoidal", {"positions": positions, "width": 2 * pairs, "theta": theta, "order": order}
         yield "slopes", {"heads": seed + 1}
-        yield "softmax", {"rows": draw(g, 3, 5)}
 
 
 def notebook_cases():
@@ -76,15 +74,10 @@ def notebook_cases():
         yield "notebook", {**state, "layout": LAYOUTS[heads - 1], "order": [1, 0, 2, 3]}
 
 
-FNV = {"": 0x811C9DC5, "a": 0xE40C292C, "foobar": 0xBF9CF968}
-"""Test vectors of 32-bit FNV-1a as its authors publish them."""
-WORDS = ["The", "cat", "sat", "down", "dog", "dog", "Dog", "chat", "été", ""]
 CASES = [
     *attention_cases(),
     *position_cases(),
     *notebook_cases(),
-    ("hash", {"words": list(FNV)}),
-    ("rows", {"words": WORDS}),
 ]
 
 
@@ -154,7 +147,7 @@ def test_attention(results, dtype, place):
 
 def test_rotation(results, dtype):
     turn = jax.jit(
-        lambda x, pos, theta, layout: rotate(x, angles(pos, exact(geometric(*theta)), x.dtype), layout),
+        lambda x, pos, theta, layout: rotate(x, angles(pos, exact(geometric(*theta))).astype(x.dtype), layout),
         static_argnums=(2, 3),
     )
     for given, found in cases(results, "rope"):
@@ -163,15 +156,10 @@ def test_rotation(results, dtype):
 
 
 def test_sinusoidal_table(results, dtype):
-    table = jax.jit(sinusoidal_table, static_argnums=(1, 2, 3, 4))
+    table = jax.jit(sinusoidal_table, static_argnums=(1, 2, 3))
     for given, found in cases(results, "sinusoidal"):
         pos = jnp.asarray(given["positions"], jnp.int32)
-        close(found, table(pos, given["width"], given["theta"], given["order"], dtype))
-
-
-def test_softmax(results, dtype):
-    for given, found in cases(results, "softmax"):
-        close(found, jax.nn.softmax(jnp.asarray(given["rows"], dtype), axis=-1))
+        close(found, table(pos, given["width"], given["theta"], given["order"]))
 
 
 def test_slopes(results):
@@ -203,14 +191,6 @@ def test_notebook(results, encoding):
         compare(found, [x, x @ np.asarray([one["keys"] for one in found]), x], jnp.float32, tau, pos, **options)
 
 
-def test_moving_a_token_is_noticed_with_an_encoding_or_a_causal_mask_and_not_otherwise(results):
-    for given, found in cases(results, "notebook"):
-        if given["encoding"] == "none" and not given["causal"]:
-            assert found["largest"] < 1e-12, given
-        elif given["preset"] == "random":  # the others are so regular that some moves change little
-            assert found["largest"] > 1e-4, given
-
-
 @pytest.mark.parametrize("tau", [None, 0.7])
 def test_the_page_opens_with_the_published_example(results, tau):
     """Head 1 at identity: cat and sat find themselves, the others see all alike. In closed form."""
@@ -223,12 +203,3 @@ def test_the_page_opens_with_the_published_example(results, tau):
     close(head_2, [[0.25] * 4, [other, own, other, other], [0.25] * 4, [other, other, other, own]])
     if tau is None:
         assert (own, other) == pytest.approx((0.4034, 0.1989), abs=5e-5)
-
-
-def test_words_have_the_vectors_of_their_hash(results):
-    ((_, hashes),), ((_, rows),) = cases(results, "hash"), cases(results, "rows")
-    assert hashes == list(FNV.values())
-    assert rows[:4] == [[0, 0, 1, 0], [1, 0, 0, 0], [0, 1, 0, 0], [0, 0, 0, 1]]
-    assert rows[4] == rows[5]
-    assert len({json.dumps(row) for row in rows}) == len(set(WORDS))
-    assert all(len(row) == 4 and max(map(abs, row)) <= 1 for row in rows)

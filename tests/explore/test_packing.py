@@ -11,10 +11,6 @@ from attnjax.explore.contents import ERROR, pack, packed_size
 from tests.explore.synthetic import random_weights
 
 
-def test_the_largest_error_is_half_a_step():
-    assert pytest.approx(7.6295e-6, rel=1e-4) == ERROR
-
-
 def test_bytes_of_a_causal_map_by_hand():
     weights = np.array([[[[1.0, 0.0], [0.25, 0.75]]]])
     # 0.25 * 65535 = 16383.75 and 0.75 * 65535 = 49151.25; what lies above the diagonal is left out.

@@ -5,17 +5,14 @@ import dataclasses
 import jax
 import numpy as np
 import pytest
-from flax import nnx
 
-from attnjax.analysis import LoadedModel, head_scores, patterns
-from attnjax.analysis.scores import stands_out
 from attnjax.config import parse
+from attnjax.evaluation import LoadedModel, head_scores
+from attnjax.evaluation.counts import stands_out
 from attnjax.explore.contents import table
-from attnjax.explore.scores import PATTERNS, head_grids
-from attnjax.modules import Decoder
+from attnjax.explore.run import head_grids
 from attnjax.train.loop import make_task
 from attnjax.train.model import build
-from tests.analysis import planted_heads
 from tests.explore.synthetic import explored, grids
 
 
@@ -49,46 +46,10 @@ def test_every_score_is_that_of_head_scores(subject):
     assert scored == f"Means over 64 held-out sequences of {found.tokens.shape[1]} tokens."
 
 
-@pytest.mark.slow
-def test_the_text_names_targets_baseline_chance_and_rule(subject):
-    about = {one.name: one.about for one in head_grids(subject)[0]}
-    found = head_scores(subject).patterns["induction"]
-    assert about["induction"] == (
-        "Share of the attention on the tokens that followed earlier occurrences of the query's own token, by "
-        f"{found.rows:,} queries that have such a token. For comparison: {found.baseline:.3f} for the best fixed "
-        f"offset (i - j = {found.offset}), {found.chance:.3f} for equal attention to all visible tokens. A star marks "
-        "a head that stands out: it is above the best fixed offset and above chance by more than the noise between documents."
-    )
-    assert about["previous_token"].endswith("A star marks a head that stands out: its interval lies above 1/2.")
-
-
-@pytest.mark.slow
-def test_every_pattern_has_words():
-    assert set(PATTERNS) == {name for name, _ in patterns.PATTERNS}
-    encoder = untrained(task={"name": "reverse_string", "length_max": 6, "form": "encoder"}, model={"encoding": "nope"})
-    assert "next_token" in {one.name for one in head_grids(encoder)[0]}
-
-
-@pytest.mark.slow
-def test_a_head_written_by_hand_has_the_star(monkeypatch):
-    planted = planted_heads.previous_by_bias()
-    monkeypatch.setattr(
-        "attnjax.explore.scores.head_scores", lambda model: head_scores(model, planted_heads.tokens(20))
-    )
-    (one,) = (one for one in head_grids(planted)[0] if one.name == "previous_token")
-    assert one.values[0][0] == 1
-    assert one.marked[0] == (True, False)
-
-
 def test_layers_with_windows_of_their_own_are_a_sentence():
     made, scored = head_grids(untrained(model={"windows": [4, None]}))
     assert made == ()
     assert scored.startswith("untrained: no scores. All layers of untrained must see equally far, got windows")
-
-
-def test_a_model_that_was_not_trained_here_is_a_sentence():
-    plain = LoadedModel(Decoder(planted_heads.config(layers=1), rngs=nnx.Rngs(0)))
-    assert head_grids(plain)[1].startswith("model: no scores. Model was not trained here")
 
 
 def test_a_score_that_is_not_a_number_is_null_on_the_page():

@@ -13,7 +13,7 @@ def load(arguments: list[str]) -> int:
     import jax
     import numpy as np
 
-    from attnjax.analysis.loaded_model import load
+    from attnjax.evaluation.loaded_model import load
 
     try:
         subject = load(arguments[0])

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from attnjax.long.methods import extended
+from attnjax.evaluation.extension import extended
 from attnjax.models import MODELS, with_fields
 from attnjax.modules import generate
 from attnjax.positions import NoPE, RoPE
 from attnjax.registry import EXTENSIONS
-from tests.long.test_methods import BY_LENGTH, again, logits
+from tests.evaluation.test_extension import BY_LENGTH, again, logits
 
 TRAINED = 16
 SIZES = {"vocab_size": 13, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 24}

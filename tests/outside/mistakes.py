@@ -7,8 +7,8 @@ from flax import nnx
 import attnjax as aj
 from attnjax import analysis, models, report
 from attnjax.config import parse, run_id
-from attnjax.long.fitting import Setting
-from attnjax.long.scoring import effective_length
+from attnjax.evaluation.samples import Setting
+from attnjax.evaluation.suite import effective_length
 from attnjax.modules import Decoder, TransformerConfig
 from attnjax.sweep import plan, prepare, run_here, seeds, vary
 from attnjax.tasks import task

@@ -13,9 +13,9 @@ from flax import nnx
 import attnjax as aj
 from attnjax import analysis, models, report
 from attnjax.config import RunConfig, parse, run_id
-from attnjax.long.fitting import Setting, samples
-from attnjax.long.ruler import Sample
-from attnjax.long.scoring import effective_length, string_match_all
+from attnjax.evaluation.ruler import Sample
+from attnjax.evaluation.samples import Setting, samples
+from attnjax.evaluation.suite import effective_length, string_match_all
 from attnjax.modules import Decoder, TransformerConfig, generate
 from attnjax.sweep import Store, Summary, expand, plan, prepare, product, run_here, seeds, vary
 from attnjax.train import describe, train

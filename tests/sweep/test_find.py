@@ -5,9 +5,9 @@ import pathlib
 
 import pytest
 
-from attnjax.analysis.loaded_model import load as load_subject
 from attnjax.cli import main
 from attnjax.config import run_id
+from attnjax.evaluation.loaded_model import load as load_subject
 from attnjax.records.runs import read_config
 from attnjax.sweep import chain, find_run, plan, prepare, product, run_here, seeds, vary
 from tests.sweep import fake_training

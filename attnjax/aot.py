@@ -1,0 +1,450 @@
+"""Compiles for accelerators that are not here, and reads what the compiled program says of itself.
+
+A topology is named `v5e:4x4`, `v5p:2x2x2`, `v6e:2x4`, `h100:8` or `h100:2x8` (hosts x GPUs). JAX compiles for its devices, of
+`jax.experimental.topologies`, without having one of them. For TPUs the compiler is in `libtpu`; for NVIDIA GPUs it is in the
+CUDA plugin and its assembler in `nvidia-cuda-nvcc`. Both come with `pip install 'attnjax[compile]'`.
+
+What this proves: the program lowers, partitions and passes the compiler; that of a TPU fits the memory of the chip, or is
+refused. What it does not prove: that it runs, its numbers, its speed; and on a GPU the memory is only counted.
+
+Collectives, with their bytes, and products of 16-bit operands that were made float32 first are read from the text of the HLO
+module, the form of which is the same for CPUs, GPUs and TPUs. Before it is optimized (`lowered.as_text("hlo")`) types of
+parameters and signs before names are left out:
+
+    %name (parameters) -> type {                            a computation, `ENTRY` before that of the program
+      %x = f32[2,3]{1,0} dot(%a, %b), attributes            an instruction: name, type, operation, operands
+
+Bodies of loops count as often as they run where the compiler knows it (`known_trip_count`). What an operand of a product was
+made from is followed through moves, fusions, calls, branches, tuples and loops. Inside of kernels nothing can be read.
+"""
+
+import collections
+import math
+import os
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from attnjax.typing import PyTree
+
+# Devices ------------------------------------------------------------------------------------------------------------------
+
+GIB = 2**30
+CHIPS = MappingProxyType(
+    {
+        "v5e": ("tpu", 16 * GIB, (2,)),
+        "v5p": ("tpu", 95 * GIB, (3,)),
+        "v6e": ("tpu", 32 * GIB, (2,)),
+        "h100": ("cuda", 84_942_979_072, (1, 2)),
+    }
+)
+"""Of each kind of chip the platform it is lowered for, its memory in bytes, and how many sizes a topology of it may have."""
+H100 = """
+gpu_device_info {
+  threads_per_block_limit: 1024 threads_per_warp: 32 shared_memory_per_block: 49152 shared_memory_per_core: 233472
+  threads_per_core_limit: 2048 core_count: 132 fpus_per_core: 128 block_dim_limit_x: 2147483647 block_dim_limit_y: 65535
+  block_dim_limit_z: 65535 memory_bandwidth: 3352320000000 l2_cache_size: 52428800 clock_rate_ghz: 1.98
+  device_memory_size: 84942979072 shared_memory_per_block_optin: 232448 cuda_compute_capability { major: 9 }
+  registers_per_core_limit: 65536 registers_per_block_limit: 65536
+}
+platform_name: "CUDA" dnn_version_info { major: 9 minor: 10 patch: 0 } device_description_str: "NVIDIA H100 80GB HBM3"
+"""
+"""What the compiler asks of an H100: the figures of `h100_sxm.txtpb` in openxla/xla."""
+
+
+class Topology(NamedTuple):
+    """Devices to compile for: their name, the platform, and the memory of one of them in bytes."""
+
+    name: str
+    platform: str
+    devices: tuple[Any, ...]
+    memory: int
+
+
+def topology(name: str) -> Topology:
+    """Returns the devices of a topology that is not here.
+
+    Raises:
+      ValueError: for a name of another form, a kind of chip that is not known, a topology that does not exist, and where the
+        compiler is not installed.
+    """
+    from jax.experimental import topologies
+
+    found = re.fullmatch(r"(\w+):(\d+(?:x\d+)*)", name)
+    if found is None or found[1] not in CHIPS:
+        raise ValueError(f"topology {name!r} must be KIND:SIZES such as v5e:4x4 or h100:8, of {', '.join(CHIPS)}")
+    platform, memory, dims = CHIPS[found[1]]
+    sizes = found[2].split("x")
+    if len(sizes) not in dims or not math.prod(map(int, sizes)):
+        shape = "GPUs, or hosts x GPUs of each" if platform == "cuda" else f"{'x'.join('ABC'[: dims[0]])} chips"
+        raise ValueError(f"topology {name!r} must be {shape}, at least one device")
+    if platform == "cuda":
+        options = {"target_config": H100, "topology": "x".join(["1"] * (3 - len(sizes)) + sizes)}
+        make = lambda: topologies.get_topology_desc(platform="cuda", **options)
+    else:
+        # Without this libtpu asks a server of the cloud which machine it is on, and waits.
+        os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")
+        make = lambda: topologies.get_topology_desc(name, "tpu")
+    try:
+        return Topology(name, platform, tuple(make().devices), memory)
+    except (RuntimeError, NotImplementedError, ValueError) as error:
+        told = str(error).partition("\n")[0] or type(error).__name__
+        absent = ("libtpu", "unknown platform", "not found", "not installed")
+        if platform == "tpu" and not any(words in told.lower() for words in absent):
+            raise ValueError(f"topology {name!r} does not exist: {told}") from error
+        raise ValueError(
+            f"the compiler for {name} is not here ({told}): pip install 'attnjax[compile]', with jax {jax.__version__}"
+        ) from error
+
+
+def mesh_of(topology: Topology, axes: Mapping[str, int]) -> jax.sharding.Mesh:
+    """Returns a mesh of these axes over all devices of a topology. Raises ValueError unless their product is its size."""
+    count = len(topology.devices)
+    if math.prod(axes.values()) != count:
+        told = ", ".join(f"{name}={size}" for name, size in axes.items())
+        raise ValueError(f"{topology.name} has {count} devices, and the mesh {told} is for {math.prod(axes.values())}")
+    kinds = (jax.sharding.AxisType.Auto,) * len(axes)
+    return jax.sharding.Mesh(np.array(topology.devices).reshape(*axes.values()), tuple(axes), axis_types=kinds)
+
+
+# Compiling ----------------------------------------------------------------------------------------------------------------
+
+NO_TILES = "Couldn't find output tile sizes"
+"""What XLA says of a product whose sizes suit no kernel of Triton. On a GPU it measures and takes that of cuBLAS; without
+one it takes Triton's unmeasured, so that cuBLAS must be asked for."""
+
+
+class Collective(NamedTuple):
+    """How often a kind of collective runs, and how many bytes each device hands to it in all.
+
+    `at_least`: it is in a loop whose number of steps the compiler does not know, and one step is counted.
+    """
+
+    kind: str
+    count: int
+    bytes: int
+    at_least: bool
+
+
+class Compiled(NamedTuple):
+    """What is known of a program without running it; sizes are bytes on one device.
+
+    `seconds`: to lower and to compile. `flops`: as the compiler counts them, with one step of each loop; None where it does
+    not. `widened`: products with a 16-bit operand that was made float32 first.
+    """
+
+    seconds: float
+    arguments: int
+    outputs: int
+    aliased: int
+    temporary: int
+    code: int
+    flops: float | None
+    collectives: tuple[Collective, ...]
+    widened: tuple[str, ...]
+
+    @property
+    def memory(self) -> int:
+        """Bytes that the program needs on each device: arguments, outputs that do not take their place, and the rest."""
+        return self.arguments + self.outputs - self.aliased + self.temporary + self.code
+
+
+class TooLarge(Exception):
+    """The compiler says that the program does not fit the memory of a device."""
+
+
+def compile_for(
+    topology: Topology,
+    mesh: jax.sharding.Mesh,
+    function: Callable[..., Any],
+    arguments: tuple[PyTree, ...],
+    specs: tuple[PyTree, ...],
+    **options: Any,
+) -> Compiled:
+    """Compiles `function` for a topology, with arguments of these shapes laid out on the mesh as `specs` say.
+
+    Args:
+      topology, mesh: the devices, and a mesh over them.
+      function: what to compile; `options` are those of `jax.jit`.
+      arguments: trees of `jax.ShapeDtypeStruct`, or of arrays, whose shapes alone count.
+      specs: a `jax.sharding.PartitionSpec` for each argument, or a tree of them.
+
+    Raises:
+      TooLarge: where the compiler says so, or on a GPU, whose compiler does not look, more bytes are needed than it has.
+    """
+    placed = tuple(_placed(mesh, tree, spec) for tree, spec in zip(arguments, specs, strict=True))
+    start = time.perf_counter()
+    try:
+        with jax.sharding.use_abstract_mesh(mesh.abstract_mesh):
+            lowered = jax.jit(function, **options).trace(*placed).lower(lowering_platforms=(topology.platform,))
+            compiled = _compiled(lowered)
+    except jax.errors.JaxRuntimeError as error:
+        if "RESOURCE_EXHAUSTED" not in str(error):
+            raise
+        raise TooLarge(str(error).splitlines()[0]) from error
+    seconds, sizes, text = time.perf_counter() - start, compiled.memory_analysis(), compiled.as_text()
+    found = Compiled(
+        seconds,
+        sizes.argument_size_in_bytes,
+        sizes.output_size_in_bytes,
+        sizes.alias_size_in_bytes,
+        sizes.temp_size_in_bytes,
+        sizes.generated_code_size_in_bytes,
+        (compiled.cost_analysis() or {}).get("flops"),
+        collectives(text),
+        widened_products(text),
+    )
+    if found.memory > topology.memory:
+        raise TooLarge(f"{found.memory} bytes are needed on each device, and {topology.name} has {topology.memory}")
+    return found
+
+
+def _compiled(lowered: jax.stages.Lowered) -> Any:
+    try:
+        return lowered.compile()
+    except jax.errors.JaxRuntimeError as error:
+        if NO_TILES not in str(error):
+            raise
+        return lowered.compile({"xla_gpu_enable_triton_gemm": False})
+
+
+def _placed(mesh: jax.sharding.Mesh, tree: PyTree, spec: PyTree) -> PyTree:
+    one = lambda x, spec: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=jax.sharding.NamedSharding(mesh, spec))
+    if isinstance(spec, jax.sharding.PartitionSpec):
+        return jax.tree.map(lambda x: one(x, spec), tree)
+    return jax.tree.map(one, tree, spec)
+
+
+# The text of an HLO module --------------------------------------------------------------------------------------------------
+
+COLLECTIVES = ("all-gather", "all-reduce", "all-to-all", "collective-broadcast", "collective-permute", "reduce-scatter")
+PRODUCTS = ("dot", "convolution")
+LIBRARY_PRODUCTS = ("__cublas$", "__cudnn$conv", "__onednn$matmul", "__onednn$convolution")
+"""How the targets of a `custom-call` begin in which a library multiplies its first two operands."""
+MOVES = ("bitcast", "broadcast", "copy", "opt-barrier", "pad", "reshape", "reverse", "transpose")
+MOVES += ("dynamic-slice", "gather", "slice", "all-gather", "all-to-all", "collective-permute")
+"""Operations that pass the numbers of their first operand on as they are."""
+JOINS = MappingProxyType({"dynamic-update-slice": (0, 1), "select": (1, 2)})
+"""Operations that pass on numbers of these operands; `concatenate` has any number."""
+CALLS = ("async-start", "call", "conditional", "fusion", "while")
+
+COMPUTATION = re.compile(r"^(ENTRY )?%?([\w.\-]+) (?:\(.*)?\{$")
+INSTRUCTION = re.compile(r"^\s+(ROOT )?%?([\w.\-]+) = (.*?)\s([a-z][a-z0-9\-]*)\((.*)$")
+ARRAY = re.compile(r"\b([a-z]+)(\d*)\w*\[([\d,]*)\]")
+CALLED = re.compile(r"\b(?:calls|body|to_apply|true_computation|false_computation|branch_computations)=(\{[^}]*\}|\S+)")
+TRIPS = re.compile(r'"known_trip_count":\{"n":"(\d+)"\}')
+
+
+class Instruction(NamedTuple):
+    """One instruction; `called` are computations, and `rest` holds its operands and attributes as they are written."""
+
+    name: str
+    type: str
+    operation: str
+    operands: tuple[str, ...]
+    called: tuple[str, ...]
+    rest: str
+
+
+class Computation(NamedTuple):
+    """Instructions by name, and which of them is the result."""
+
+    instructions: Mapping[str, Instruction]
+    root: str
+
+
+class Value(NamedTuple):
+    """The result of an instruction, or where that is a tuple the element at the end of this path.
+
+    `calls`: through which calls, each a computation and an instruction, the result of this computation was asked for. Its
+    parameters are what these gave, and without any what all callers give.
+    """
+
+    computation: str
+    name: str
+    path: tuple[int, ...] = ()
+    calls: tuple[tuple[str, str], ...] = ()
+
+
+def collectives(text: str) -> tuple[Collective, ...]:
+    """Returns the collectives of a module by kind, in alphabetical order.
+
+    Example:
+        >>> text = '''
+        ... ENTRY %main (x: f32[8]) -> f32[8] {
+        ...   %x = f32[8]{0} parameter(0)
+        ...   ROOT %y = f32[8]{0} all-reduce(%x), to_apply=%add
+        ... }
+        ... '''
+        >>> collectives(text)
+        (Collective(kind='all-reduce', count=1, bytes=32, at_least=False),)
+    """
+    module, entry = _parsed(text)
+    counts: collections.Counter[str] = collections.Counter()
+    sizes: collections.Counter[str] = collections.Counter()
+    unsure, waiting = set(), [(entry, 1, True)]
+    while waiting:  # computations with how often they run, and whether that is known; of branches each counts as taken
+        name, times, known = waiting.pop()
+        own = module[name].instructions
+        for one in own.values():
+            kind = one.operation.removesuffix("-start")
+            if kind in COLLECTIVES:
+                counts[kind] += times
+                sizes[kind] += times * sum(size_of(own[operand].type) for operand in one.operands if operand in own)
+                unsure |= set() if known else {kind}
+            trips = TRIPS.search(one.rest) if one.operation == "while" else None
+            more = times * (int(trips[1]) if trips else 1)
+            sure = known and (one.operation != "while" or trips is not None)
+            waiting += [(called, more, sure) for called in one.called if called in module]
+    return tuple(Collective(kind, counts[kind], sizes[kind], kind in unsure) for kind in sorted(counts))
+
+
+def widened_products(text: str) -> tuple[str, ...]:
+    """Returns the products of which an operand is a 16-bit array that was made float32 before: where they come from in the
+    program, or their names in the module where it does not say.
+
+    Example:
+        >>> text = '''
+        ... ENTRY %main (x: bf16[2,2]) -> f32[2,2] {
+        ...   %x = bf16[2,2]{1,0} parameter(0)
+        ...   %wide = f32[2,2]{1,0} convert(%x)
+        ...   ROOT %product = f32[2,2]{1,0} dot(%wide, %wide), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+        ... }
+        ... '''
+        >>> widened_products(text)
+        ('product',)
+    """
+    module, _ = _parsed(text)
+    callers = collections.defaultdict(list)
+    for name, computation in module.items():
+        for one in computation.instructions.values():
+            for called in one.called if one.operation in CALLS else ():
+                callers[called].append((name, one.name))
+    found = []
+    for name, computation in module.items():
+        for one in computation.instructions.values():
+            target = re.search(r'\bcustom_call_target="([^"]*)"', one.rest) if one.operation == "custom-call" else None
+            if one.operation not in PRODUCTS and not (target and target[1].startswith(LIBRARY_PRODUCTS)):
+                continue
+            # A library may be given more: what is added to the product, and memory to work in.
+            if any(_widened(module, callers, Value(name, operand)) for operand in one.operands[:2]):
+                origin = re.search(r'op_name="([^"]*)"', one.rest)
+                found.append(origin[1] if origin else one.name)
+    return tuple(found)
+
+
+def size_of(type_: str) -> int:
+    """Returns the bytes of an array or a tuple of arrays, by its type.
+
+    Example:
+        >>> size_of("(bf16[2,3]{1,0}, s32[])")
+        16
+    """
+    bits = lambda kind, digits: int(digits) if digits else 8 * (kind == "pred")
+    found = ARRAY.findall(type_)
+    return sum(math.prod(int(n) for n in dims.split(",") if n) * bits(kind, n) // 8 for kind, n, dims in found)
+
+
+def _parsed(text: str) -> tuple[dict[str, Computation], str]:
+    """Returns the computations of a module by name, and the name of the first that runs. Raises ValueError without one."""
+    module: dict[str, Computation] = {}
+    entry = name = root = ""
+    instructions: dict[str, Instruction] = {}
+    for line in text.splitlines():
+        if header := COMPUTATION.match(line):
+            name, instructions, root = header[2], {}, ""
+            entry = name if header[1] else entry
+        elif line.startswith("}") and name:
+            module[name] = Computation(instructions, root)
+            name = ""
+        elif name and (found := INSTRUCTION.match(line)):
+            is_root, own, type_, operation, rest = found.groups()
+            inside = _until_closed(rest)
+            operands = re.findall(r"%([\w.\-]+)" if "%" in inside else r"([\w.\-]+)", inside)
+            called = tuple(one for names in CALLED.findall(rest) for one in re.findall(r"[\w.\-]+", names))
+            instructions[own] = Instruction(own, type_, operation, tuple(operands), called, rest)
+            root = own if is_root else root
+    if entry not in module:
+        raise ValueError("this is no text of an HLO module: it has no ENTRY computation")
+    return module, entry
+
+
+def _until_closed(rest: str) -> str:
+    """Returns the text up to the parenthesis that closes one which was open before."""
+    depth = 1
+    for i, letter in enumerate(rest):
+        depth += {"(": 1, ")": -1}.get(letter, 0)
+        if not depth:
+            return rest[:i]
+    return rest
+
+
+def _widened(module: Mapping[str, Computation], callers: Mapping[str, list], value: Value) -> bool:
+    """Returns whether a 16-bit array that was converted to a wider type is among what the value was made from."""
+    waiting, seen = [value], set[Value]()
+    while waiting:
+        value = waiting.pop()
+        own = module[value.computation].instructions if value.computation in module else {}
+        if value in seen or value.name not in own:
+            continue
+        seen.add(value)
+        one = own[value.name]
+        if one.operation == "convert":
+            source = ARRAY.search(own[one.operands[0]].type if one.operands[0] in own else "")
+            target = ARRAY.search(one.type)
+            if source and target and source[1] + source[2] in ("bf16", "f16") and int(target[2] or 0) > 16:
+                return True
+        waiting += _origins(module, callers, value, one)
+    return False
+
+
+def _origins(
+    module: Mapping[str, Computation], callers: Mapping[str, list], value: Value, one: Instruction
+) -> Iterator[Value]:
+    """Yields the values that an instruction passes on as they are, or as the element of a tuple that `value` asks for."""
+    path, operation, operands = value.path, one.operation.removesuffix("-start"), one.operands
+
+    def of(operand: str, path: tuple[int, ...] = ()) -> Value:
+        return value._replace(name=operand, path=path)
+
+    if operation.endswith("-done") and operands:
+        yield of(operands[0])
+    elif operation in MOVES:
+        yield from (of(operand, path) for operand in operands[:1])
+    elif operation in JOINS:
+        yield from (of(operands[i], path) for i in JOINS[operation])
+    elif operation == "concatenate":
+        yield from (of(operand, path) for operand in operands)
+    elif operation == "tuple" and path and path[0] < len(operands):
+        yield of(operands[path[0]], path[1:])
+    elif operation == "get-tuple-element" and (element := re.search(r"\bindex=(\d+)", one.rest)):
+        yield of(operands[0], (int(element[1]), *path))
+    elif operation == "parameter":
+        index = int(_until_closed(one.rest))
+        for where, name in [value.calls[-1]] if value.calls else callers.get(value.computation, ()):
+            yield from _given(module, value, index, where, module[where].instructions[name])
+    elif one.operation in CALLS:
+        yield from (of(first, path) for first in operands[:1] if operation == "while")
+        for called in one.called:
+            if called in module:
+                through = (*value.calls, (value.computation, value.name))
+                yield Value(called, module[called].root, path, through)
+
+
+def _given(
+    module: Mapping[str, Computation], value: Value, index: int, where: str, caller: Instruction
+) -> Iterator[Value]:
+    """Yields what a caller gives as a parameter: in a loop the first state, and what a step leaves."""
+    if caller.operation == "while":
+        index = 0
+        yield value._replace(name=module[value.computation].root)
+    if caller.operation == "conditional":
+        # The first operand chooses, and every branch has one of the others.
+        index = caller.called.index(value.computation) + 1
+    if index < len(caller.operands):
+        yield Value(where, caller.operands[index], value.path, value.calls[:-1])

@@ -1,0 +1,164 @@
+"""All that is known about every head of a model, in one call.
+
+    found = head_scores("heads_lm/rope/0")          a run by what it is, or its folder, or a `LoadedModel`
+    print(found)                                    a row per head: patterns, entropy, distance, sink
+    found.best("previous_token")                    (layer, head) of the head with the largest score, from 0
+    found.patterns["previous_token"].score          [L, N], with intervals, baseline and chance: see `counts.py`
+
+Without tokens a run is shown held-out examples of its own task, at its longest length of training. Patterns that a parser
+finds, such as the brackets of Python source (`experiments/head_specialization/corpus.py`), are given as `linked`. Positions
+are 0, 1, ..., also for a run that was trained with random ones.
+"""
+
+import pathlib
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+
+from attnjax.evaluation import weights as statistics
+from attnjax.evaluation.counts import HeadScores, count_heads, scores, stands_out
+from attnjax.evaluation.loaded_model import LoadedModel, load
+from attnjax.evaluation.patterns import SEPARATORS
+from attnjax.tasks import Text, specials
+from attnjax.tasks.forms import Sequences
+from attnjax.train.data import documents_of, sequences
+from attnjax.train.streams import stream
+from attnjax.typing import Bool, Float, Int
+
+EXAMPLES = 64
+"""How many held-out examples a run is shown."""
+BATCH = 16
+
+
+class HeadOverview(NamedTuple):
+    """Scores of every pattern (see `counts.py`), and means over all rows of what `weights.py` measures, each [L, N].
+
+    entropy: in nats. distance: mean |i - j|, in tokens. sink: share of the attention on the first token.
+    """
+
+    patterns: dict[str, HeadScores]
+    entropy: Float[np.ndarray, "L N"]
+    distance: Float[np.ndarray, "L N"]
+    sink: Float[np.ndarray, "L N"]
+    tokens: Int[np.ndarray, "W T"]
+
+    def best(self, pattern: str) -> tuple[int, int]:
+        """The (layer, head), counted from 0, with the largest score of a pattern.
+
+        Raises ValueError for a pattern that was not scored, or of which no row had a target.
+        """
+        if pattern not in self.patterns:
+            raise ValueError(f"pattern must be one of {', '.join(self.patterns)}, got {pattern!r}")
+        score = self.patterns[pattern].score
+        if not self.patterns[pattern].rows:
+            raise ValueError(f"no token has a target of the pattern {pattern!r}")
+        layer, head = np.unravel_index(score.argmax(), score.shape)
+        return int(layer), int(head)
+
+    def __str__(self) -> str:
+        """A table: layer.head from 0, then each score, with * where it stands out, see `counts.stands_out`."""
+        marked = {name: stands_out(name, one) for name, one in self.patterns.items()}
+        means = {"entropy": self.entropy, "distance": self.distance, "sink": self.sink}
+        rows = [["head", *self.patterns, *means]]
+        for place in np.ndindex(*self.entropy.shape):
+            cells = [
+                f"{one.score[place]:.3f}{'*' if marked[name][place] else ' '}" for name, one in self.patterns.items()
+            ]
+            rows.append([".".join(map(str, place)), *cells, *(f"{one[place]:.3f}" for one in means.values())])
+        for label in ("baseline", "chance"):
+            cells = [f"{getattr(one, label):.3f} " for one in self.patterns.values()]
+            rows.append([label, *cells, *([""] * len(means))])
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        return "\n".join("  ".join(map(str.rjust, row, widths)).rstrip() for row in rows)
+
+
+def head_scores(
+    run: str | pathlib.Path | LoadedModel,
+    tokens: Int[np.ndarray, "W T"] | None = None,
+    *,
+    document: Int[np.ndarray, " W"] | None = None,
+    linked: Mapping[str, Bool[np.ndarray, "W T T"]] | None = None,
+    separators: tuple[int, ...] | None = None,
+) -> HeadOverview:
+    """Every score of every head.
+
+    Args:
+      run: a model with its parameters, or a trained run: its folder, or what it is (see `attnjax.sweep.find`).
+      tokens: what the model reads, rows of equal length; None: held-out examples of the run.
+      document: the number of the document that each row is from; None: each is a document of its own.
+      linked: targets of patterns of your own, by name, true where a query should attend to a key; with `tokens`.
+      separators: the tokens that separate; None: newline and space for models of bytes, the separator between input and answer
+        for decoders of other tasks, and no token for all others, whose score is then NaN.
+
+    Raises:
+      ValueError: where the run cannot be found or loaded (see `loaded_model.load`), arrays do not fit the model or each
+        other, or no tokens are given, with a document or targets, or for a model that was not trained here.
+
+    Example:
+      >>> from flax import nnx
+      >>> from attnjax.modules import Decoder, TransformerConfig
+      >>> model = Decoder(TransformerConfig(vocab=8, model=16, layers=2, heads=2, hidden=16), rngs=nnx.Rngs(0))
+      >>> found = head_scores(LoadedModel(model), np.tile(np.arange(8), (4, 2)))
+      >>> found.patterns["previous_token"].score.shape, sorted(found.patterns)
+      ((2, 2), ['first_token', 'induction', 'previous_token', 'same_token', 'separator'])
+      >>> layer, head = found.best("previous_token")
+      >>> bool(found.patterns["previous_token"].score.max() == found.patterns["previous_token"].score[layer, head])
+      True
+    """
+    subject = run if isinstance(run, LoadedModel) else load(run)
+    if tokens is None and not (document is None and linked is None):
+        raise ValueError("document and linked are about the rows of tokens, so that tokens have to be given too")
+    if tokens is None:
+        rows, document = held_out(subject)
+    else:
+        rows = subject.check_tokens(tokens)
+        document = np.arange(len(rows)) if document is None else document
+    separators = _separators(subject) if separators is None else separators
+    counts = count_heads(subject, rows, document, linked or {}, separators=separators, batch=BATCH)
+    return HeadOverview({name: scores(one) for name, one in counts.items()}, *_means(subject, rows), rows)
+
+
+def held_out(subject: LoadedModel) -> tuple[Int[np.ndarray, "W T"], Int[np.ndarray, " W"]]:
+    """Examples that the subject's run has not been trained on, at its longest length of training, and the document of each.
+
+    Windows of text have the number of the file that they were cut from; any other example is a document of its own.
+
+    Raises ValueError for a subject that is no run.
+    """
+    run, task = subject.run, subject.task
+    if run is None or task is None:
+        raise ValueError(f"{subject.name} was not trained here, so that tokens have to be given: integers [W, T]")
+    length = run.task.length_max
+    lengths = jnp.full((EXAMPLES,), length, jnp.int32)
+    test = task.for_split("test")
+    draw = lambda *arrays: sequences(run, test.given(*arrays), stream(0, "test"), lengths, length)
+    made = draw(*test.arrays)
+    assert isinstance(made, Sequences)  # no subject has an encoder and a decoder
+    full = int(np.asarray(made.valid).sum(-1).min())
+    document = np.arange(EXAMPLES) if test.documents is None else documents_of(draw(test.documents))
+    return np.asarray(made.tokens[:, :full], np.int32), document
+
+
+def _separators(subject: LoadedModel) -> tuple[int, ...]:
+    """Newline and space of bytes, the separator between input and answer of a decoder; none where a model has neither."""
+    run, task = subject.run, subject.task
+    if run is None or task is None:
+        return SEPARATORS if subject.config.vocab == 256 else ()
+    if isinstance(task, Text):
+        return SEPARATORS
+    return (specials(task).separator,) if run.task.form == "decoder" and not task.aligned else ()
+
+
+def _means(subject: LoadedModel, rows: Int[np.ndarray, "W T"]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Entropy, distance and sink mass of every head, mean over rows [L, N]."""
+    visible = subject.visible_keys(rows.shape[1])
+    totals = []
+    for start in range(0, len(rows), BATCH):
+        found = subject.weights(jnp.asarray(rows[start : start + BATCH]))
+        sink = statistics.sink_mass(found, visible) if rows.shape[1] > 1 else jnp.full(found.shape[:-1], jnp.nan)
+        measured = (statistics.entropy(found), statistics.mean_distance(found), sink)
+        totals.append([jnp.sum(jnp.nanmean(one, axis=-1), axis=1) for one in measured])
+    entropy, distance, sink = (np.sum(np.asarray(parts), axis=0) / len(rows) for parts in zip(*totals, strict=True))
+    return entropy, distance, sink

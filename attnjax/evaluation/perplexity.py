@@ -1,0 +1,230 @@
+"""Perplexity of a whole text in windows, per token and per byte: nothing is cut off, and each token counts once.
+
+    window k      tokens k s .. k s + L - 1, up to the one that reaches the end of the text, which may be shorter
+    it counts     the tokens that no earlier window has, but never the first token of all
+
+So each of the T - 1 other tokens is predicted once, given L - s tokens before it or more, or all there are. With a small
+stride s the context is nearly L for every token, at a cost of L / s passes over the text. These are the windows of
+transformers' page "Perplexity of fixed-length models"; its script weighs the mean of a window by one token too few from the
+second window on, so that its numbers differ a little.
+
+    nats per token = sum of losses / tokens      perplexity = exp(nats per token)
+    bits per byte  = sum of losses / ln 2 / bytes      tokens per byte = tokens / bytes
+
+where `tokens` are those counted, and `bytes` are those of the text without those of a first token that is not predicted. A
+token that the tokenizer puts before every text, as BOS, is such a first token and has no bytes. It stands before the first
+window alone, or with `each_window` before every window, whose other tokens are then one fewer. Perplexities compare for one
+tokenizer only; bits per byte compare for all.
+
+LongPPL is exp(mean loss of the tokens that profit from a long context).
+
+References: huggingface.co/docs/transformers/perplexity; Fang et al. 2024, "What is Wrong with Perplexity for Long-context
+Language Modeling?", arXiv:2410.23771 (LongPPL), and their code, PKU-ML/LongPPL.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from attnjax.evaluation.subjects import Losses, Subject
+from attnjax.positions.checks import validate_integer
+from attnjax.typing import Bool, Float, Int
+
+LONG_PPL_WINDOWS = 4
+"""Windows of a text for LongPPL."""
+
+
+class Tokens(NamedTuple):
+    """A text as a model reads it: its tokens, its bytes that are predicted, and what the tokenizer puts before it."""
+
+    ids: Sequence[int]
+    bytes: int
+    before: Sequence[int] = ()
+
+    def check(self) -> None:
+        """Raises ValueError where no token is predicted."""
+        if len(self.ids) < 1 + (not self.before):
+            raise ValueError(
+                f"perplexity: a text must have at least 2 tokens, of which the first is given; got "
+                f"{len(self.before) + len(self.ids)}"
+            )
+
+
+def windows(total: int, length: int, stride: int, given: int = 1) -> Iterator[tuple[int, int, int]]:
+    """Yields (begin, end, first) of each window of a text of `total` tokens: it counts the tokens first .. end - 1.
+
+    The first `given` tokens count nowhere.
+
+    Example:
+      >>> list(windows(9, 4, 3))
+      [(0, 4, 1), (3, 7, 4), (6, 9, 7)]
+    """
+    first = given
+    for begin in range(0, total, stride):
+        end = min(begin + length, total)
+        yield begin, end, first
+        first = end
+        if end == total:
+            return
+
+
+def perplexity(
+    losses: Losses, text: Tokens, length: int, stride: int | None = None, *, each_window: bool = False
+) -> dict[str, float]:
+    """Returns the perplexity of a text in windows ("ppl"), with all numbers that it comes from.
+
+    Args:
+      losses: a model; its programs have two shapes, a whole window and the last one.
+      text: all tokens of the text; see `tokens_of`.
+      length: tokens of a window, which the model sees at once.
+      stride: tokens from one window to the next, fewer than a window has of the text; half the length unless given.
+      each_window: whether every window begins with the tokens that the tokenizer puts before a text, or only the first.
+
+    Raises:
+      ValueError: fewer than two tokens, or a stride that leaves no overlap; and losses that are not finite.
+
+    Example, of a model to which all four tokens are alike:
+      >>> model = lambda tokens: np.full((1, tokens.shape[1] - 1), np.log(4.0))
+      >>> found = perplexity(model, Tokens([0, 1, 2, 3, 2, 1], 5), length=3)
+      >>> found["stride"], found["tokens"], round(found["ppl"], 9), round(found["bits_per_byte"], 9)
+      (1, 5, 4.0, 2.0)
+    """
+    text.check()
+    shared, ids, given = (), [*text.before, *text.ids], max(len(text.before), 1)
+    if each_window and text.before:
+        shared, ids, given = text.before, text.ids, 0
+    size = length - len(shared)  # tokens of the text in a window
+    validate_integer("perplexity", minimum=2 + len(shared), length=length)
+    stride = min(length // 2, size - 1) if stride is None else stride
+    validate_integer("perplexity", stride=stride)
+    if stride >= size:
+        raise ValueError(
+            f"perplexity: stride must be below {size}, the tokens of the text in a window, so that the first of them is "
+            f"predicted in the window before; got {stride}"
+        )
+    total = 0.0
+    for begin, end, first in windows(len(ids), size, stride, given):
+        window = np.asarray([*shared, *ids[begin:end]], np.int32)
+        found = np.asarray(losses(window[None]), np.float64)[0, len(shared) + first - begin - 1 :]
+        if not np.isfinite(found).all():
+            at = first + int(np.flatnonzero(~np.isfinite(found))[0])
+            raise ValueError(
+                f"perplexity: the loss of token {at} is not finite; a wider dtype, such as float32, may help"
+            )
+        total += float(found.sum())
+    tokens, size = len(ids) - given, text.bytes
+    return {
+        "length": length,
+        "stride": stride,
+        "ppl": math.exp(total / tokens) if total / tokens < 709 else math.inf,
+        "nats_per_token": total / tokens,
+        "bits_per_byte": total / math.log(2) / size if size else math.nan,
+        "tokens_per_byte": tokens / size if size else math.nan,
+        "tokens": tokens,
+        "bytes": size,
+    }
+
+
+def tokens_of(subject: Subject, data: bytes) -> Tokens:
+    """Returns a text as a model reads it.
+
+    The bytes are those of the text, without those of its first token where no other is put before it.
+
+    Raises:
+      ValueError: bytes that are no UTF-8, where the model reads characters.
+    """
+    if subject.bytewise:
+        return Tokens(list(data), max(len(data) - 1, 0))
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(
+            f"the text must be UTF-8 for a model with a tokenizer: byte {error.start} is no part of a character"
+        ) from None
+    before = list(subject.before)
+    ids = subject.encode(text)[len(before) :]
+    first = "" if before else subject.decode(ids[:1])
+    # A token that is a part of a character has one byte; nothing is asked of the tokenizer's offsets, which leave out or add
+    # spaces as its normalizer does.
+    unpredicted = len(first.encode()) if "\N{REPLACEMENT CHARACTER}" not in first else 1
+    return Tokens(ids, max(len(data) - unpredicted, 0), tuple(before))
+
+
+def at_length(subject: Subject, text: Tokens, length: int, stride: int | None, each_window: bool) -> dict[str, Any]:
+    """Returns perplexity and LongPPL of a text at a length as a row of `results`, or why the model cannot read it there."""
+    try:
+        found = perplexity(subject.losses, text, length, stride, each_window=each_window)
+        return {**found, **text_long_ppl(subject.losses, [*text.before, *text.ids], length)}
+    except ValueError as error:
+        return {"length": length, "problem": str(error)}
+
+
+def told_before(text: Tokens, *, each_window: bool) -> list[str]:
+    """Returns a line on which windows begin with the tokens that the tokenizer puts before a text; none without such tokens."""
+    if not text.before:
+        return []
+    tokens = " ".join(map(str, text.before))
+    which = "every window begins" if each_window else "only the first window begins"
+    other = "first" if each_window else "every"
+    return [f"Note: the tokenizer puts {tokens} before a text; {which} with it (--bos {other} is the other way)."]
+
+
+def text_long_ppl(losses_of: Losses, tokens: Sequence[int], length: int) -> dict[str, float | None]:
+    """Returns LongPPL of the first windows of a text, with the model as its own judge; None where it has no whole window.
+
+    "windows_read" and "windows" say how many windows of how many that are. The short context has an eighth of the length, and a
+    quarter of that shares it (4,096 and 1,024 of 32,768 tokens in the paper, whose judge is a large model; numbers are not
+    comparable with the paper's).
+    """
+    context, whole = max(length // 8, 4), len(tokens) // length
+    count = min(LONG_PPL_WINDOWS, whole) if context < length else 0
+    windows = np.asarray(tokens[: count * length], np.int32).reshape(count, length)
+    read = {"windows_read": count, "windows": whole}
+    if not count:
+        return {"long_ppl": None, "key_tokens": None, **read}
+    losses, keys = [], []
+    for window in windows:
+        full = np.append(np.nan, np.asarray(losses_of(window[None]), np.float64)[0])
+        keys.append(key_tokens(full, short_losses(losses_of, window, context, max(context // 4, 1))))
+        losses.append(full)
+    loss, key = np.concatenate(losses), np.concatenate(keys)
+    return {"long_ppl": long_ppl(loss, key), "key_tokens": float(key.mean()), **read}
+
+
+def short_losses(losses: Losses, tokens: Int[np.ndarray, " T"], context: int, stride: int) -> Float[np.ndarray, " T"]:
+    """Returns the loss of each token given context .. context + stride - 1 tokens before it; NaN for the first `context`.
+
+    All windows of a text are one batch for the model; `stride` tokens share their context.
+    """
+    starts = np.arange(0, len(tokens) - context, stride)
+    places = starts[:, None] + np.arange(context + stride)
+    found = np.asarray(losses(np.append(tokens, 0)[np.minimum(places, len(tokens))].astype(np.int32)), np.float64)
+    out = np.full(len(starts) * stride + context, np.nan)
+    out[context:] = found[:, context - 1 :].reshape(-1)
+    return out[: len(tokens)]
+
+
+def key_tokens(
+    full: Float[np.ndarray, " T"], short: Float[np.ndarray, " T"], gain: float = 2.0, most: float = 2.0
+) -> Bool[np.ndarray, " T"]:
+    """Returns which tokens lose more than `gain` nats with the short context, and cost less than `most` with the full one.
+
+    These are LongPPL's alpha = 2 and beta = -2. NaN is no key token.
+
+    Example:
+      >>> key_tokens(np.array([0.5, 0.5, 3.0]), np.array([3.0, 1.0, 9.0])).tolist()
+      [True, False, False]
+    """
+    return (short - full > gain) & (full < most)
+
+
+def long_ppl(losses: Float[np.ndarray, " T"], key: Bool[np.ndarray, " T"]) -> float | None:
+    """Returns exp of the mean loss of key tokens; None where there is none.
+
+    Example:
+      >>> long_ppl(np.log([2.0, 8.0, 100.0]), np.array([True, True, False]))
+      4.0
+    """
+    return round(float(np.exp(losses[key].mean())), 9) if key.any() else None

@@ -1,0 +1,164 @@
+"""Samples of RULER's tasks that fill a number of tokens, and never more: nothing is cut off, and what cannot fit is refused.
+
+The size of a haystack is found by bisection on one draw. A sample that comes out longer gets a haystack that is smaller by its
+share of tokens too many, and by at least twice as much each time: tokenizers take most of the time, and one draw may have half
+as many tokens again as another. Of all tokens `reserve` are left for the answer. As in RULER, `vt` and `cwe` begin with a
+worked example (`shots=1`).
+"""
+
+import dataclasses
+import functools
+import random
+from collections.abc import Callable, Sequence
+
+from attnjax import registry
+from attnjax.evaluation import ruler
+from attnjax.evaluation.ruler import Sample
+from attnjax.evaluation.words import BARE, KEYS, Triples
+from attnjax.tasks.checks import check_choice, check_count
+
+EXAMPLE = 500
+"""Tokens of the worked example of variable tracking, unless its five lines of noise have more."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Setting:
+    """How samples of a task are made.
+
+    Attributes:
+      length: tokens of prompt, prefix and answer together.
+      reserve: of those, tokens that are left for the answer.
+      count: the number of tokens of a text.
+      shots: worked examples before the question, 0 or 1.
+      haystack: words of a text in the place of noise; () is noise.
+      depth: where the needle of niah_single_1 is, from 0 to 1; None: anywhere.
+      words: those of `cwe`; `samples` chooses them.
+      short: below this length, words of `cwe` are repeated less often; RULER has 4,096 tokens, about 16,384 bytes.
+    """
+
+    length: int
+    reserve: int
+    count: Callable[[str], int]
+    shots: int = 1
+    haystack: Sequence[str] = ()
+    depth: float | None = None
+    words: Sequence[str] = BARE
+    short: int = 4096
+
+    def __post_init__(self) -> None:
+        check_count("samples", maximum=2**30, length=self.length, reserve=self.reserve)
+        if self.shots not in (0, 1):
+            raise ValueError(f"samples: shots must be 0 or 1, got {self.shots!r}")
+        if self.depth is not None and not 0 <= self.depth <= 1:
+            raise ValueError(f"samples: depth must be from 0 to 1, got {self.depth!r}")
+
+    @functools.cached_property
+    def lines_of_example(self) -> int:
+        """Lines of noise of the worked example of variable tracking."""
+        lines = 5
+        for more in range(6, EXAMPLE):
+            one = ruler.variable_tracking(ruler.seeded(0), more, example=True)
+            if self.count(one.prompt + one.prefix) > EXAMPLE:
+                break
+            lines = more
+        return lines
+
+
+def samples(name: str, setting: Setting, number: int, seed: int = 0) -> list[Sample]:
+    """Returns samples of a task that have at most setting.length tokens with their answers.
+
+    Sample i depends on the name, the setting, the seed and i alone.
+
+    Raises:
+      ValueError: for an unknown name, and for a length that is too small for the task, or that all words of `cwe` do not fill.
+
+    Example:
+      >>> made = samples("niah_single_1", Setting(1024, 32, len), 2)
+      >>> [900 < len(sample.prompt + sample.prefix) <= 1024 - 32 for sample in made]
+      [True, True]
+    """
+    check_choice("samples", "name", name, tuple(registry.SUITES["long"]))
+    check_count("samples", number=number)
+    row, budget = registry.SUITES["long"][name], setting.length - setting.reserve
+
+    def drawn(i: int, size: int) -> tuple[Sample, int]:
+        made = _made(name, ruler.seeded(f"{name} {setting.length} {seed} {i}"), size, setting)
+        return made, setting.count(made.prompt + made.prefix)
+
+    fits = lambda size: drawn(0, size)[1] <= budget
+    if name == "cwe":
+        # The shortest words that fill the length; two kinds at once would be parts of each other.
+        for words in (BARE, KEYS, Triples()):
+            setting = dataclasses.replace(setting, words=words)
+            size = largest(fits, row.smallest, len(words))
+            if size < len(words):
+                break
+        else:
+            raise ValueError(f"cwe: all {len(words)} words that there are do not fill a length of {setting.length}")
+    else:
+        size = largest(fits, row.smallest)
+    found = []
+    for i in range(number):
+        mine, step = size, 1
+        made, read = drawn(i, mine)
+        while read > budget:
+            if mine <= row.smallest:
+                raise ValueError(
+                    f"{name} has {read + setting.reserve} tokens with its smallest haystack, "
+                    f"{setting.reserve} of them for the answer: a length of {setting.length} is too small"
+                )
+            mine, step = max(row.smallest, mine - max(step, mine * (read - budget) // read)), 2 * step
+            made, read = drawn(i, mine)
+        found.append(made)
+    return found
+
+
+def _made(name: str, rng: random.Random, size: int, setting: Setting) -> Sample:
+    """Returns a sample of a task with a haystack of this size."""
+    if name == "vt":
+        return _variable_tracking(rng, size, setting)
+    if name == "cwe":
+        return _common_words(rng, size, setting)
+    if name == "fwe":  # as many words as RULER takes for the length
+        return ruler.frequent_words(rng, size, vocabulary=max(8, (setting.length - setting.reserve) // 50))
+    if name == "niah_single_1":
+        return ruler.niah(rng, size, haystack=setting.haystack, depth=setting.depth)
+    return ruler.niah(rng, size, haystack=None, uuids=name == "niah_multikey_3")
+
+
+def _variable_tracking(rng: random.Random, size: int, setting: Setting) -> Sample:
+    """Returns a sample of vt, after a worked example in noise."""
+    text = ""
+    if setting.shots:
+        shown = ruler.variable_tracking(rng, setting.lines_of_example, example=True)
+        text = f"{shown.prompt}{shown.prefix} {' '.join(shown.answers)}\n\n"
+        text = text.replace("12345", str(rng.randint(10_000, 99_998)))
+    made = ruler.variable_tracking(rng, size, haystack=setting.haystack)
+    return made._replace(prompt=text + made.prompt)
+
+
+def _common_words(rng: random.Random, size: int, setting: Setting) -> Sample:
+    """Returns a sample of cwe, after a worked example; a word is repeated less often in short texts."""
+    short, text = setting.length < setting.short, ""
+    if setting.shots:
+        often, seldom = (3, 1) if short else (10, 3)
+        shown = ruler.common_words(rng, 20 if short else 40, often=often, seldom=seldom, words=setting.words)
+        text = f"{shown.prompt}{shown.prefix} {ruler.numbered(shown.answers)}\n"
+    often, seldom = (6, 1) if short else (30, 3)
+    made = ruler.common_words(rng, size, often=often, seldom=seldom, words=setting.words)
+    return made._replace(prompt=text + made.prompt)
+
+
+def largest(fits: Callable[[int], bool], smallest: int, highest: int | None = None) -> int:
+    """Returns the largest size that fits, if sizes that fit come first; `smallest` where none does.
+
+    A size above `highest`, which is at least `smallest`, does not fit, and is not tried.
+    """
+    over = lambda size: highest is not None and size > highest
+    low, high = smallest, 2 * smallest
+    while not over(high) and fits(high):
+        low, high = high, 2 * high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if not over(middle) and fits(middle) else (low, middle)
+    return low

@@ -1,0 +1,234 @@
+"""Models for long-context evaluation: trained runs on text, which read bytes, and published weights with their tokenizers."""
+
+import dataclasses
+import functools
+import pathlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+
+from attnjax.evaluation import loaded_model
+from attnjax.evaluation.extension import extended
+from attnjax.evaluation.factors import searched
+from attnjax.evaluation.trained_length import Trained, trained_length
+from attnjax.models import load, load_tokenizer
+from attnjax.models.completion import stop_tokens
+from attnjax.modules import Decoder, generate
+from attnjax.modules.stack import Caches
+from attnjax.tasks import Text
+from attnjax.typing import Array, Float, Int, PyTree
+
+BYTES = 256
+PROMPT, ENDING = 128, 16
+"""Prompts and endings of rankings are padded to multiples of these, so that few programs serve all."""
+Losses = Callable[[Int[np.ndarray, "B T"]], Float[np.ndarray, "B T-1"]]
+"""A model: the loss of each token but the first, given all before it, in nats."""
+Endings = Callable[[Sequence[int], Sequence[Sequence[int]], int], Sequence[Float[np.ndarray, " n"]]]
+"""A model: the losses of the tokens of each ending of a prompt, in nats, from (prompt, endings, tokens of the longest text)."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Subject:
+    """A causal model that reads texts. Its methods raise ValueError for a token that its embedding does not have.
+
+    Attributes:
+      name: what tables call it.
+      model: the decoder.
+      encode: the tokens of a text.
+      decode: the text of tokens.
+      bytewise: whether a token is a byte.
+      before: tokens that the tokenizer puts before every text.
+      stop: the tokens that end its answers.
+      trained_on: the text that a run was trained on, where it is one.
+      trained: the length that it was trained at, or the one given; raises ValueError where nothing says it.
+      note: how it is read past that, in sentences for a table.
+    """
+
+    name: str
+    model: Decoder
+    encode: Callable[[str], list[int]]
+    decode: Callable[[Sequence[int]], str]
+    bytewise: bool = False
+    before: Sequence[int] = ()
+    stop: Sequence[int] = ()
+    trained_on: Text | None = None
+    trained: Callable[[int | None], Trained] | None = None
+    note: str = ""
+
+    def count(self, text: str) -> int:
+        """Returns the number of tokens of a text."""
+        return len(self.encode(text))
+
+    def losses(self, tokens: Int[np.ndarray, "B T"]) -> Float[np.ndarray, "B T-1"]:
+        """Returns the loss in nats of each token but the first, given those before it."""
+        return np.concatenate([np.asarray(_losses(*self._split, row[None])) for row in self._checked(tokens)])
+
+    def complete(self, prompts: Sequence[Sequence[int]], size: int, steps: int) -> Int[np.ndarray, "B steps"]:
+        """Returns greedy tokens after prompts, which are padded to `size`."""
+        tokens, valid = np.zeros((len(prompts), size), np.int32), np.zeros((len(prompts), size), bool)
+        for i, prompt in enumerate(prompts):
+            tokens[i, size - len(prompt) :], valid[i, size - len(prompt) :] = self._checked(prompt), True
+        return np.asarray(generate(self.model, tokens, steps, valid=valid, stop=self.stop))
+
+    def endings(
+        self, prompt: Sequence[int], told: Sequence[Sequence[int]], size: int
+    ) -> Sequence[Float[np.ndarray, " n"]]:
+        """Returns the losses of the tokens of each ending of a prompt, in nats.
+
+        The prompt is read once. An encoding that depends on the length takes that of a text of `size` tokens.
+        """
+        padding, longest = -len(prompt) % PROMPT, max(map(len, told))
+        rows = np.zeros((len(told), longest + -longest % ENDING), np.int32)
+        for row, one in zip(rows, told, strict=True):
+            row[: len(one)] = self._checked(one)
+        padded, counts = np.pad(self._checked(prompt), (padding, 0)), np.array([*map(len, told)], np.int32)
+        found = np.asarray(_endings(*self._split, size, padded, padding, rows, counts))
+        return [loss[: len(one)] for loss, one in zip(found, told, strict=True)]
+
+    @functools.cached_property
+    def _split(self) -> tuple[Any, PyTree]:
+        return nnx.split(self.model, graph=False)
+
+    def _checked(self, rows: Any) -> Int[np.ndarray, " *axes"]:
+        tokens, vocab = np.asarray(rows, np.int32), self.model.config.vocab
+        wrong = tokens[(tokens < 0) | (tokens >= vocab)]
+        if wrong.size:
+            raise ValueError(
+                f"token {wrong[0]} is none of the {vocab} tokens of the embedding of {self.name}: its tokenizer is another "
+                "model's"
+            )
+        return tokens
+
+
+def of_path(path: str | pathlib.Path) -> Subject:
+    """Returns the model in a folder with safetensors, or else the trained run that a folder or a description names.
+
+    Raises:
+      ValueError: for a model that does not go on with a text, a run that was not trained on text, and all that loading refuses.
+    """
+    return of_folder(pathlib.Path(path)) if is_published(path) else of_run(path)
+
+
+def is_published(path: str | pathlib.Path) -> bool:
+    """Returns whether a path is a folder with safetensors."""
+    folder = pathlib.Path(path)
+    return folder.is_dir() and any(folder.glob("*.safetensors"))
+
+
+def of_run(path: str | pathlib.Path) -> Subject:
+    """Returns the model of a run on text, which reads bytes, at its newest sound checkpoint."""
+    loaded = loaded_model.load(path)
+    model = loaded.module()
+    if not isinstance(loaded.task, Text) or not isinstance(model, Decoder):
+        raise ValueError(f"the suite long asks in English, and {path} was not trained on text")
+    assert loaded.run is not None
+    longest = loaded.run.task.length_max
+    decode = lambda tokens: bytes(token for token in tokens if 0 <= token < BYTES).decode("utf-8", "replace")
+    trained = lambda given: Trained(given or longest, "--trained" if given else "the longest it was trained on")
+    encode = lambda text: list(text.encode())
+    return Subject(loaded.name, model, encode, decode, bytewise=True, trained_on=loaded.task, trained=trained)
+
+
+def of_folder(path: pathlib.Path) -> Subject:
+    """Returns the published model of a folder, with its tokenizer."""
+    tokenizer = load_tokenizer(path)
+    loaded = load(path)
+    model, stops = loaded.model, stop_tokens(loaded)
+    if not isinstance(model, Decoder):
+        raise ValueError(f"{path} holds a {type(model).__name__}, and the suite long needs a Decoder")
+    decode = lambda tokens: tokenizer.decode([int(token) for token in tokens if token >= 0])
+    encode = functools.partial(tokenizer.encode, continued=True)
+    trained = functools.partial(trained_length, loaded)
+    return Subject(path.name, model, encode, decode, before=list(tokenizer.before), stop=stops, trained=trained)
+
+
+def read_past(
+    subject: Subject,
+    method: str,
+    longest: int,
+    *,
+    trained: int | None = None,
+    search: Sequence[int] | None = None,
+    **options: Any,
+) -> Subject:
+    """Returns a model read past its trained length by a method; `note` says which length that is.
+
+    Args:
+      subject: the model as it was trained.
+      method: a name of `methods.py`; `options` are those of `extended_config`.
+      longest: the longest sequence that is read.
+      trained: the trained length, where the model does not say it.
+      search: tokens by which factors of LongRoPE are searched (`factors.py`).
+
+    Raises:
+      ValueError: for a model without RoPE, and what the method refuses.
+    """
+    assert subject.trained is not None
+    known = subject.trained(trained)
+    factor = max(1.0, longest / known.length)
+    about = {"trained": known.length, "factor": factor, "scaled_after": known.scaled_after}
+    note = f"Read by {method} at {factor:.4g} times the trained length of {known.length:,} tokens ({known.source})."
+    if search is not None:
+        options["factors"] = searched(subject.model, method, search, longest, **about, **options)
+        note += f" Its factors, searched: {', '.join(f'{one:g}' for one in options['factors'])}."
+    model = extended(subject.model, method, **about, **options)
+    return dataclasses.replace(subject, name=f"{subject.name} ({method})", model=model, note=note)
+
+
+@functools.partial(jax.jit, static_argnames="graph")
+def _losses(graph: Any, params: PyTree, tokens: Int[Array, "B T"]) -> Array:
+    return loaded_model.next_token_losses(nnx.merge(graph, params)(tokens), tokens)
+
+
+def read_prompt(
+    model: Any, prompt: Int[Array, " T"], padding: Int[Array, ""], room: int, length: int | None = None
+) -> tuple[Float[Array, "1 1 V"], Caches, Int[Array, " room"]]:
+    """Reads a prompt once into KV caches that have room for more tokens.
+
+    Args:
+      model: a `Decoder`.
+      prompt: its tokens, padded on the left.
+      padding: how many of them are padding, which takes no positions.
+      room: how many tokens may follow.
+      length: of which encodings take their frequencies, where these depend on it; None: that of the caches.
+
+    Returns:
+      The logits of the last token, the caches, and the positions of the tokens that may follow.
+    """
+    assert isinstance(model, Decoder)
+    T = prompt.shape[0]
+    index = np.arange(T + room, dtype=np.int32)
+    pos, last = jnp.maximum(index - padding, 0), jnp.full((1, 1), T - 1, jnp.int32)
+    options = {"pos": pos[:T], "valid": index[:T] >= padding, "query_indices": last}
+    first, caches = model.decode(prompt[None], model.cache(1, T + room, length=length), **options)
+    return first, caches, pos[T:]
+
+
+@functools.partial(jax.jit, static_argnames=("graph", "size"))
+def _endings(
+    graph: Any,
+    params: PyTree,
+    size: int,
+    prompt: Int[Array, " T"],
+    padding: Int[Array, ""],
+    told: Int[Array, "B n"],
+    counts: Int[Array, " B"],
+) -> Float[Array, "B n"]:
+    """Returns the loss of each token behind a prompt that is padded on the left, as that of `generate` is.
+
+    The prompt is read once into KV caches, and every ending goes on from a copy of them. Ending i has counts[i] tokens, and
+    those behind them are padding. An encoding that depends on the length takes that of a text of `size` tokens.
+    """
+    model, n = nnx.merge(graph, params), told.shape[1]
+    first, caches, pos = read_prompt(model, prompt, padding, n, size)
+
+    def losses(ending: Int[Array, " n"], count: Int[Array, ""]) -> Float[Array, " n"]:
+        logits, _ = model.decode(ending[None], caches, pos=pos, valid=jnp.arange(n) < count)
+        row = jnp.concatenate([ending[:1], ending])  # the first loss is that of the first logits
+        return loaded_model.next_token_losses(jnp.concatenate([first, logits], 1), row[None])[0]
+
+    return jax.vmap(losses)(told, counts)

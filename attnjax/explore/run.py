@@ -1,0 +1,198 @@
+"""Reads a run's folder and computes its data for the page: weights of every head on a few texts, scores, loss by position."""
+
+import json
+import math
+import pathlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+
+from attnjax.config import RunConfig, encoding_name, to_dict
+from attnjax.evaluation.counts import HeadScores, stands_out
+from attnjax.evaluation.heads import head_scores
+from attnjax.evaluation.loaded_model import LoadedModel, load
+from attnjax.evaluation.patterns import POSITIONAL
+from attnjax.explore.contents import Explored, HeadGrid, Loss, Shown, pack, packed_size
+from attnjax.explore.losses import loss_by_position
+from attnjax.explore.texts import Read, texts, token_names
+from attnjax.records.runs import read_manifest
+from attnjax.report.formatting import lengths_of
+from attnjax.report.style import color_class
+from attnjax.tasks import Text
+from attnjax.tasks.base import Task
+from attnjax.train.loop import fingerprint
+from attnjax.train.model import Model, build
+from attnjax.typing import PyTree
+
+MOST_BYTES = 2**26
+"""Largest size of the maps of a run: larger pages open too slowly."""
+PATTERNS = (
+    ("previous_token", "the token before the query"),
+    ("next_token", "the token after the query"),
+    ("first_token", "the first token"),
+    ("same_token", "earlier occurrences of the query's own token"),
+    ("separator", "earlier tokens that separate, such as white space"),
+    ("induction", "the tokens that followed earlier occurrences of the query's own token"),
+)
+"""The targets of each pattern that is made from the tokens alone (`evaluation/patterns.py`)."""
+MEANS = (
+    ("entropy", "Entropy of the attention in nats: 0 where a head looks at one token alone."),
+    ("distance", "Mean distance between the query and the tokens that the head looks at, in tokens."),
+    ("sink", "Share of the attention on the first token, by queries after it."),
+)
+"""What the means of `HeadOverview` are."""
+
+
+def explore(directory: pathlib.Path, given: Sequence[bytes] = (), layer: int = 0, head: int = 0) -> Explored:
+    """The data of a trained run, at its newest sound checkpoint, on the given texts or on held-out examples.
+
+    A run's config may name any file as its text, and a page may be published. So the file is read only if the run's
+    manifest has a digest of it, and shown only if the digest matches.
+
+    Raises ValueError if the folder has no run or no checkpoint, the run has no such layer or head (counted from 0), no
+    text is given and the run's own may not be shown, or a text is too long for a map or for the model; OSError if a file
+    cannot be read.
+    """
+    if (directory / "sweep.json").is_file():
+        raise ValueError(f"{directory} is the folder of a sweep: give the folder of one of its runs, {directory}/ID")
+    subject = load(directory)
+    run, task = subject.run, subject.task
+    assert run is not None and task is not None
+    subject.check_head(layer, head)
+    manifest = read_manifest(directory)
+    refusal = unvouched(run, task, manifest)
+    if refusal and not given:
+        raise ValueError(f"{refusal}; give a text to show with --text or --file")
+    model, params = build(run, task), nnx.to_pure_dict(subject.params)
+    read = texts(run, task, given)
+    causal = run.task.form == "decoder"
+    _check_size(subject.name, run, read, causal=causal)
+    encoding = encoding_name(run.model)
+    shown = [
+        Shown(
+            one.title,
+            token_names(run, task, one.tokens),
+            pack(weights(subject.name, model, params, one), causal=causal),
+        )
+        for one in read
+    ]
+    grids, scored = ((), f"{subject.name}: no scores. {refusal}.") if refusal else head_grids(subject)
+    return Explored(
+        name=f"{encoding} · {run.name} · {subject.name}",
+        about=about(subject, fingerprint(params), manifest),
+        config=json.dumps(to_dict(run), indent=1),
+        look=color_class(encoding),
+        layers=run.model.layers,
+        heads=run.model.heads,
+        causal=causal,
+        spaced=not isinstance(task, Text),
+        texts=tuple(shown),
+        loss=Loss(f"{subject.name}: not measured. {refusal}.", 0, (), (), ())
+        if refusal
+        else loss_by_position(run, task, model, params),
+        grids=grids,
+        scored=scored,
+    )
+
+
+def weights(name: str, model: Model, params: PyTree, text: Read) -> np.ndarray:
+    """Attention weights [L, N, T, T] of one text. Raises ValueError if an encoding has no such positions."""
+    tokens = jnp.asarray(text.tokens)[None]
+    call = jax.jit(lambda params, tokens: model.module(params).weights(tokens, pos=text.positions))
+    try:
+        return np.asarray(call(params, tokens)[:, 0], np.float32)
+    except ValueError as error:
+        count = len(text.tokens)
+        raise ValueError(f"the text has {count} tokens, more than {name} can take: {error}") from error
+
+
+def unvouched(run: RunConfig, task: Task, manifest: Mapping[str, Any]) -> str:
+    """Why the held-out text of a run may not be shown; "" if its manifest has its digest, or if the task draws examples."""
+    if not isinstance(task, Text):
+        return ""
+    recorded = manifest.get("data_sha256")
+    wanted = recorded.get("test") if isinstance(recorded, dict) else None
+    path = "the standard library" if task.path is None else repr(task.path)
+    if not isinstance(wanted, str) or manifest.get("data_path", task.path) != task.path:
+        return f"The manifest of the run has no digest of its text, {path}"
+    try:
+        found = task.for_split("test").sha256
+    except ValueError as error:
+        return f"The text of the run, {path}, cannot be read: {error}"
+    return (
+        ""
+        if found == wanted
+        else f"The text of the run, {path}, is another here: its sha256 is not that of the manifest"
+    )
+
+
+def about(subject: LoadedModel, digest: str, manifest: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
+    """Names and values that describe the run and the shown weights. `digest` is that of the parameters."""
+    run = subject.run
+    assert run is not None
+    model, task, steps = run.model, run.task, run.train.steps
+    lengths = lengths_of(task.length_min, task.length_max)
+    rows = [
+        ("task", f"{task.name}, {task.form}"),
+        ("encoding", encoding_name(model, options=True)),
+        ("size", f"{model.layers} layers of {model.heads} heads, width {model.model}"),
+        ("training", f"{lengths}, {subject.step:,} of {steps:,} steps"),
+        ("parameters", f"of step {subject.step:,}, sha256 {digest}"),
+    ]
+    rows += [
+        (f"step {step:,}", f"not shown, because its checkpoint is damaged: {reason}")
+        for step, reason in subject.damaged
+    ]
+    recorded = manifest.get("parameters_sha256")
+    if subject.step == (manifest.get("stopped_at") or steps) and recorded not in (None, digest):
+        rows.append(("manifest", f"names other parameters than these: sha256 {str(recorded)[:64]}"))
+    return tuple(rows)
+
+
+def _check_size(name: str, run: RunConfig, read: Sequence[Read], *, causal: bool) -> None:
+    model = run.model
+    total = sum(packed_size(model.layers, model.heads, len(one.tokens), causal=causal) for one in read)
+    if total > MOST_BYTES:
+        raise ValueError(
+            f"the maps of {name} take {total / 2**20:.0f} MiB, more than {MOST_BYTES >> 20}: give one shorter text"
+        )
+
+
+def head_grids(subject: LoadedModel) -> tuple[tuple[HeadGrid, ...], str]:
+    """Returns a grid for each score that `head_scores` gives the heads of a trained run, and a sentence on what was read.
+
+    Without grids the sentence says why there are none.
+    """
+    try:
+        found = head_scores(subject)
+    except ValueError as error:
+        return (), f"{subject.name}: no scores. {str(error)[:1].upper()}{str(error)[1:]}."
+    rows, length = found.tokens.shape
+    scored = [_pattern(name, one) for name, one in found.patterns.items() if one.rows]
+    plain = tuple((False,) * subject.heads for _ in range(subject.layers))
+    means = [HeadGrid(name, about, name == "sink", _rounded(getattr(found, name)), plain) for name, about in MEANS]
+    return (*scored, *means), f"Means over {rows} held-out sequences of {length} tokens."
+
+
+def _pattern(name: str, found: HeadScores) -> HeadGrid:
+    rule = (
+        "its interval lies above 1/2"
+        if name in POSITIONAL
+        else "it is above the best fixed offset and above chance by more than the noise between documents"
+    )
+    offset = f"{found.baseline:.3f} for the best fixed offset (i - j = {found.offset}), "
+    about = (
+        f"Share of the attention on {dict(PATTERNS)[name]}, by {found.rows:,} queries that have such a token. For "
+        f"comparison: {offset if math.isfinite(found.baseline) else ''}{found.chance:.3f} for equal attention to all visible "
+        f"tokens. A star marks a head that stands out: {rule}."
+    )
+    return HeadGrid(name, about, True, _rounded(found.score), tuple(map(tuple, stands_out(name, found).tolist())))
+
+
+def _rounded(values: np.ndarray) -> tuple[tuple[float, ...], ...]:
+    """Returns rows of layers, to six decimals: the page shows three, and must not round a rounded number."""
+    return tuple(tuple(round(float(value), 6) for value in row) for row in values)

@@ -1,0 +1,164 @@
+"""Models that are planted, not trained: they read the task off its input, all of it or the last tokens only.
+
+`Reader(window)` is a subject of texts for the six tasks of RULER. Token models are functions of a row of inputs and a place:
+the next token (or the label of the token there), from the tokens up to there; `planted(predict)` makes them a `Model`, which
+the evaluation of runs takes for a trained one.
+"""
+
+import itertools
+import re
+import types
+from collections import Counter
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from attnjax.config import ModelConfig
+from attnjax.train.model import Model, transformer_config
+
+SURE = 20.0
+"""The logit of the token that a planted model predicts; those of the others are 0."""
+WHOLE = 10**6
+"""A window that holds everything."""
+
+
+def needle(question, text):
+    """The value of the key that is asked for."""
+    key = re.findall(r"magic \w+ for (\S+) mentioned in the provided text is", question)[-1]
+    return re.findall(rf"for {re.escape(key)} is: (\S+)\.", text)[:1]
+
+
+def chain(question, text):
+    """The variables that have the value, directly or through others."""
+    value = re.findall(r"assigned the value (\d+), they are:", question)[-1]
+    found = re.findall(rf"VAR ([A-Z]+) = {value}", text)[:1]
+    while found and (more := re.findall(rf"VAR ([A-Z]+) = VAR {found[-1]}\b", text)):
+        found.append(more[0])
+    return found
+
+
+LISTED, CODED = "that appear most often.\n", "coded words. "
+"""Where the last list of `cwe` and the text of `fwe` begin."""
+
+
+def common(question, text):
+    """The ten words that stand most often in what is seen of the numbered list."""
+    del question
+    words = re.findall(r"\d+\. ([a-z-]+)", text.rpartition("\nQuestion:")[0].rpartition(LISTED)[2])
+    return [word for word, _ in Counter(words).most_common(10)]
+
+
+def frequent(question, text):
+    """The three most frequent coded words of what is seen of the text."""
+    del question
+    words = re.findall(r"\b[a-z]{6}\b", text.rpartition("\nQuestion:")[0].rpartition(CODED)[2])
+    return [word for word, _ in Counter(words).most_common(3)]
+
+
+def all_of(begin, find):
+    """`find` where the beginning is seen, and no answer otherwise: the whole cannot be told from a part for certain."""
+    return lambda question, text: find(question, text) if begin in text else []
+
+
+ENDS = {
+    "mentioned in the provided text is": needle,
+    "they are: ": chain,
+    "in the list are:": all_of(LISTED, common),
+    "appeared words are:": all_of(CODED, frequent),
+}
+"""The end of the prefix of an answer, and what finds it."""
+COUNTING = {**ENDS, "in the list are:": common, "appeared words are:": frequent}
+"""The same of a model that counts what it sees, and takes the part for the whole."""
+
+
+class Reader:
+    """A model of bytes that answers from the last `window` bytes, and says "?" where they hold no answer: a `Subject`."""
+
+    name, bytewise, trained_on, note, before = "planted", True, None, "", ()
+
+    def __init__(self, window, ends=types.MappingProxyType(ENDS)):
+        self.window, self.ends = window, ends
+
+    def encode(self, text):
+        return list(text.encode())
+
+    def decode(self, tokens):
+        return bytes(tokens).decode()
+
+    def count(self, text):
+        return len(text.encode())
+
+    def split(self, text):
+        """The text up to the answer, which begins after the last prefix, and how the answer is found."""
+        place, end = max((text.rfind(end) + len(end), end) for end in self.ends if end in text)
+        return text[:place], self.ends[end]
+
+    def answers(self, text):
+        prompt, find = self.split(text)
+        return find(prompt, prompt[-self.window :])
+
+    def endings(self, prompt, told, size):
+        """Of bytes of a right answer 0.1 nats each, of all others 3."""
+        out = []
+        for one in told:
+            text = bytes([*prompt, *one]).decode()
+            right = text[len(self.split(text)[0]) :].strip() in self.answers(text)
+            out.append(np.full(len(one), 0.1 if right else 3.0))
+        return out
+
+    def complete(self, prompts, size, steps):
+        assert all(len(prompt) <= size for prompt in prompts)
+        told = [f" {' '.join(self.answers(bytes(prompt).decode())) or '?'}".encode() for prompt in prompts]
+        return np.array([np.frombuffer(one[:steps].ljust(steps), np.uint8) for one in told])
+
+
+def planted(predict, vocab):
+    """The model that gives `SURE` to predict(tokens, t), from the tokens 0 .. t, and 0 to all others."""
+
+    def rows(tokens):
+        return np.array([[predict(row[: t + 1], t) for t in range(len(row))] for row in tokens.tolist()], np.int32)
+
+    def apply(params, batch, key=None, numbers=None, query_indices=None, axis_name=None, index=None):
+        assert query_indices is None, "tasks of next tokens score all places"
+        assert (axis_name, index) == (None, None), "tokens are on one device"
+        shape = jax.ShapeDtypeStruct(batch.tokens.shape, jnp.int32)
+        found = jax.pure_callback(lambda tokens: rows(np.asarray(tokens)), shape, batch.tokens)
+        return SURE * jax.nn.one_hot(found, vocab, dtype=jnp.float32)
+
+    config = transformer_config(ModelConfig(), vocab)
+    return Model(lambda key: {"nothing": jnp.zeros(())}, apply, lambda params: None, config)
+
+
+def recalled(window):
+    """MQAR: the token after the first occurrence of the token at t among the `window` tokens before it."""
+
+    def predict(x, t):
+        found = [s for s in range(max(0, t - window), t - 1) if x[s] == x[t]]
+        return x[found[0] + 1] if found else 0
+
+    return predict
+
+
+def remembered(window):
+    """Flip-flop: the bit of the last write among the `window` tokens before t, else 0."""
+
+    def predict(x, t):
+        found = [s for s in range(max(0, t - window), t - 1) if s % 2 == 0 and x[s] == 0]
+        return x[found[-1] + 1] if found else 3
+
+    return predict
+
+
+def multiplied(window):
+    """Word problems of S5: the product of the last `window` permutations, the left one acting after the right one."""
+    elements = list(itertools.permutations(range(5)))
+    number = {p: i for i, p in enumerate(elements)}
+
+    def predict(x, t):
+        product = elements[0]
+        for g in x[max(0, t + 1 - window) : t + 1]:
+            product = tuple(product[i] for i in elements[g])
+        return number[product]
+
+    return predict

@@ -1,0 +1,95 @@
+"""Models whose heads are known because their weights were written by hand, and models of random numbers."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+
+from attnjax.evaluation.loaded_model import LoadedModel
+from attnjax.modules import Decoder, TransformerConfig
+from attnjax.positions import RoPE, T5Bias
+
+VOCAB, LENGTH = 12, 32
+SHARP = 30.0
+"""A logit that leaves nothing to the other keys: e^-30 is below float32's resolution of 1."""
+
+
+def tokens(windows: int, seed: int = 0) -> np.ndarray:
+    """Random tokens of 1 .. 11 behind a first token 0 that never comes again, [windows, 32]."""
+    drawn = np.random.default_rng(seed).integers(1, VOCAB, (windows, LENGTH))
+    drawn[:, 0] = 0
+    return drawn
+
+
+def config(**fields) -> TransformerConfig:
+    """Two heads of width 12 in a stream of 24, which hold two one-hot tokens; a norm that only scales them."""
+    sizes = {"vocab": VOCAB, "model": 2 * VOCAB, "layers": 1, "heads": 2, "head_dim": VOCAB, "hidden": 4, "norm": "rms"}
+    return TransformerConfig(**{**sizes, "encoding": T5Bias(buckets=8, max_distance=16), **fields})
+
+
+def blank(settings: TransformerConfig, kind=Decoder):
+    """A model of zeros but for its norms: every head attends to all it sees alike."""
+    abstract = jax.eval_shape(lambda: kind(settings, rngs=nnx.Rngs(0)))
+    model = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), abstract)
+    norms = [norm for block in model.stack.blocks for norm in (block.attention_norm, block.feed_forward_norm)]
+    for norm in [*norms, model.stack.norm]:
+        norm.scale[...] = jnp.ones_like(norm.scale[...])
+    return model
+
+
+def drawn(settings: TransformerConfig, seed: int = 0, kind=Decoder) -> LoadedModel:
+    """A model of random numbers."""
+    draw = np.random.default_rng(seed)
+    abstract = jax.eval_shape(lambda: kind(settings, rngs=nnx.Rngs(0)))
+    return LoadedModel(jax.tree.map(lambda leaf: jnp.asarray(0.3 * draw.normal(size=leaf.shape), leaf.dtype), abstract))
+
+
+def favour_distance(block, head: int, distance: int) -> None:
+    """Let a head with a T5 bias attend to one distance (below 4) alone."""
+    table = block.attention.position["table"]
+    table[...] = table[...].at[head, distance].set(SHARP)
+
+
+def previous_by_bias(kind=Decoder) -> LoadedModel:
+    """Head 1 of one layer attends to the previous token through its bias, head 2 to all alike."""
+    settings = config() if kind is Decoder else config(encoding=T5Bias(8, 16, bidirectional=True))
+    model = blank(settings, kind)
+    favour_distance(model.stack.blocks[0], 0, 1)
+    return LoadedModel(model, "previous by bias")
+
+
+def previous_by_rotation(strength: float = 160.0) -> LoadedModel:
+    """Head 1 of one layer attends to the previous token by RoPE alone, head 2 to all alike.
+
+    Its key is (1, 0) in every pair, its query `strength` times the key turned by -1, so that the logit at distance n is
+    strength / sqrt(H) * sum_c cos((n - 1) theta_c).
+    """
+    model = blank(config(head_dim=16, encoding=RoPE()))
+    attention, theta = model.stack.blocks[0].attention, frequencies(8)
+    attention.b_q[...] = jnp.zeros((2, 16)).at[0].set(strength * np.concatenate([np.cos(theta), -np.sin(theta)]))
+    attention.b_k[...] = jnp.zeros((2, 16)).at[0, :8].set(1.0)
+    return LoadedModel(model, "previous by rotation")
+
+
+def frequencies(pairs: int) -> np.ndarray:
+    """Those of RoPE at base 10,000."""
+    return 10_000.0 ** (-np.arange(pairs) / pairs)
+
+
+def induction() -> LoadedModel:
+    """Two layers: head 1 of the first writes the previous token beside the own, head 1 of the second looks for it.
+
+    The stream holds a token one-hot in its first half. The norm scales all vectors alike, since all have one one (after
+    layer 1: two). Layer 1 copies the previous token's one-hot to the second half; layer 2 matches the query's first half
+    to the key's second: it attends to whatever followed an earlier occurrence.
+    """
+    model = blank(config(layers=2))
+    one_hot = jnp.eye(VOCAB)
+    model.embedding.table[...] = jnp.zeros((VOCAB, 2 * VOCAB)).at[:, :VOCAB].set(one_hot)
+    first, second = model.stack.blocks
+    favour_distance(first, 0, 1)
+    first.attention.w_v[...] = first.attention.w_v[...].at[:VOCAB, 0].set(one_hot)
+    first.attention.w_o[...] = first.attention.w_o[...].at[0, :, VOCAB:].set(one_hot / np.sqrt(2 * VOCAB))
+    second.attention.w_q[...] = second.attention.w_q[...].at[:VOCAB, 0].set(3 * one_hot)
+    second.attention.w_k[...] = second.attention.w_k[...].at[VOCAB:, 0].set(3 * one_hot)
+    return LoadedModel(model, "induction")

@@ -1,0 +1,269 @@
+"""`attnjax evaluate` for a run on text, a run on a task of its own, and published weights, and one line for each mistake."""
+
+import json
+import re
+
+import jax
+import numpy as np
+import pytest
+from flax import nnx
+
+from attnjax.cli import main
+from attnjax.config import canonical_json, parse, run_id
+from attnjax.evaluation import loaded_model, results
+from attnjax.evaluation.suite import Score
+from attnjax.models import MODELS, Loaded, save
+from attnjax.train import checkpoint
+from attnjax.train.evaluate import Evaluator
+from attnjax.train.loop import make_task
+from attnjax.train.step import Trainer, members
+
+FIELDS = {
+    "name": "small",
+    "task": {"name": "text", "length_min": 8, "length_max": 8},
+    "model": {"layers": 1, "model": 16, "heads": 2, "hidden": 16, "encoding": "rope", "embed_std": 1.0},
+    "train": {"steps": 3, "batch": 2},
+    "evaluate": {"lengths": [32], "validation_lengths": [], "count": 8, "batch": 8, "bucket_sizes": [32]},
+}
+TEXT = {"task": {**FIELDS["task"], "options": {"path": "text"}}}
+MQAR = {"task": {"name": "mqar", "length_min": 8, "length_max": 16, "options": {"vocab": 16, "pairs": 2}}}
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "text").write_text("A line of words to read.\n" * 2000)
+    (tmp_path / "other.txt").write_bytes(np.random.default_rng(0).integers(0, 256, 101, np.uint8).tobytes())
+    return tmp_path
+
+
+def a_run(root, **changes):
+    """The folder of a run with a checkpoint of its first parameters, and its config."""
+    config = parse({**FIELDS, **changes})
+    folder = root / run_id(config)
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_text(canonical_json(config))
+    trainer = Trainer(config, make_task(config))
+    state = jax.tree.map(lambda leaf: leaf[0], jax.device_get(trainer.start(members([config]))))
+    checkpoint.save(folder / "checkpoints", 3, state)
+    return folder, config, trainer, state
+
+
+def measured(here, *arguments):
+    """The rows that a command writes."""
+    assert main(["evaluate", *map(str, arguments), "--out", "out"]) == 0
+    assert {path.name for path in (here / "out").iterdir()} == {"table.md", "scores.json", "scores.png", "scores.svg"}
+    return json.loads((here / "out/scores.json").read_text())
+
+
+@pytest.mark.slow
+def test_a_run_on_text(here, capsys):
+    folder, *_ = a_run(here, **TEXT)
+    tasks = ["--suite", "long", "--tasks", "niah_single_1,fwe", "--lengths", "512,640", "--samples", "2"]
+    rows = measured(here, folder, *tasks, "--perplexity", "text")
+    printed = capsys.readouterr().out
+    assert printed.startswith((here / "out/table.md").read_text().rstrip())
+    assert "| task | 512 | 640 |" in printed
+    assert "| Frequent words | - | - |" in printed
+    assert "fwe has 736 tokens" in printed
+    needle = next(row for row in rows if row.get("task") == "niah_single_1" and row["length"] == 512)
+    assert needle["generation"] == 0
+    assert needle["ranking"] in (0, 50, 100)
+    # The last 5 % of 50,000 bytes, but for the first of them.
+    text = [(row["length"], row["tokens"], row["bytes"], row["stride"]) for row in rows if "ppl" in row]
+    assert text == [(512, 2499, 2499, 256), (640, 2499, 2499, 320)]
+    assert "Perplexity of text under" in printed
+    assert "the last 5 % of the file" in printed
+
+
+def test_perplexity_is_that_of_the_whole_file(here, capsys):
+    """The numbers of the table, from a pass of the model over each window."""
+    folder, *_ = a_run(here, **TEXT)
+    command = [folder, "--perplexity", "other.txt", "--lengths", "40,200", "--stride", "30"]
+    row, whole = measured(here, *command)
+    data, model, nats = (here / "other.txt").read_bytes(), loaded_model.load(folder), 0.0
+    for begin, end, first in ((0, 40, 1), (30, 70, 40), (60, 100, 70), (90, 101, 100)):
+        window = np.frombuffer(data, np.uint8)[None, begin:end].astype(np.int32)
+        nats += float(np.asarray(model.losses(window), np.float64)[0, first - begin - 1 :].sum())
+    assert (row["tokens"], row["bytes"], row["stride"], row["tokens_per_byte"]) == (100, 100, 30, 1.0)
+    assert row["nats_per_token"] == pytest.approx(nats / 100, rel=1e-5)
+    assert whole["long_ppl"] is None
+    printed = capsys.readouterr().out
+    assert f"| 40 | 30 | {row['ppl']:.4g} | {nats / 100:.4f} |" in printed
+    assert [line.split(" | ")[-1] for line in printed.splitlines() if line[:5] in ("| 40 ", "| 200")] == [
+        "2 of 2 |",
+        "0 of 0 |",
+    ]
+    other, _ = measured(here, *command, "--extend", "rerope+log_n", "--option", "window=3")
+    assert abs(other["ppl"] - row["ppl"]) > 1e-3
+    told = "Read by rerope+log_n at 25 times the trained length of 8 tokens"
+    assert told in capsys.readouterr().out.splitlines()[-3]
+
+
+@pytest.mark.slow
+def test_factors_of_longrope_are_searched_on_a_text(here, capsys):
+    """On the training split of the text of the run; they give the same numbers when they are given."""
+    folder, *_ = a_run(here, **TEXT)
+    command = [folder, "--lengths", "64", "--extend", "longrope", "--perplexity", "text"]
+    (found,) = measured(here, *command, "--search", "text")
+    factors = capsys.readouterr().out.split("Its factors, searched: ")[1].split(".\n")[0]
+    assert len(factors.split(", ")) == 4
+    (given,) = measured(here, *command, "--option", f"factors=[{factors}]")
+    assert given["ppl"] == pytest.approx(found["ppl"], rel=1e-6)
+    capsys.readouterr()
+    (other,) = measured(here, *command, "--extend", "rerope+log_n", "--option", "window=3")
+    assert abs(other["ppl"] - found["ppl"]) > 1e-3
+    told = "Read by rerope+log_n at 8 times the trained length of 8 tokens"
+    assert told in (here / "out/table.md").read_text().splitlines()[-1]
+
+
+@pytest.fixture
+def published(here):
+    """A tiny GPT-2 with learned positions up to 600 and a tokenizer of bytes that puts token 97 before a text."""
+    tokenizers = pytest.importorskip("tokenizers")
+    spec = MODELS["gpt2"].config({"vocab_size": 256, "n_embd": 16, "n_layer": 1, "n_head": 2, "n_positions": 600})
+    save(Loaded(MODELS["gpt2"].build(spec, nnx.Rngs(0)), spec, MODELS["gpt2"]), here / "tiny")
+    alphabet = sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet())
+    made = tokenizers.Tokenizer(tokenizers.models.BPE({c: i for i, c in enumerate(alphabet)}, []))
+    made.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    made.decoder = tokenizers.decoders.ByteLevel()
+    made.post_processor = tokenizers.processors.TemplateProcessing("a $A", special_tokens=[("a", 97)])
+    made.save(str(here / "tiny" / "tokenizer.json"))
+    return here / "tiny"
+
+
+@pytest.mark.slow
+def test_published_weights_and_a_length_that_they_cannot_read(here, published, capsys):
+    asked = [published, "--tasks", "niah_single_1", "--samples", "2"]
+    rows = measured(here, *asked, "--lengths", "600,700")
+    assert ["problem" in row for row in rows] == [False, True]
+    assert "| Needle in noise (passkey) | 0.0 / " in capsys.readouterr().out
+    measured(here, published, "--samples", "2", "--lengths", "600", "--depths", "2")
+    printed = capsys.readouterr().out
+    assert "| depth of the needle | 600 |" in printed
+    assert "| 100 % | 0.0 / " in printed
+    text = "né 你好, words " * 50
+    (here / "book.txt").write_text(text, encoding="utf-8")
+    read = [published, "--perplexity", "book.txt"]
+    first, failed = measured(here, *read, "--lengths", "600,700")
+    assert first["tokens"] == first["bytes"] == len(text.encode())
+    assert "0..599" in failed["problem"]
+    printed = capsys.readouterr().out
+    assert "| 700 | - | - |" in printed
+    assert "97 before a text; only the first window" in printed
+    (short, *_), (each, *_) = (measured(here, *read, "--lengths", "64", *one) for one in ([], ["--bos", "every"]))
+    assert short["tokens"] == each["tokens"]
+    assert short["ppl"] != each["ppl"]
+    assert "97 before a text; every window" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_a_run_on_a_task_of_its_own_has_the_scores_of_its_own_evaluation(here, capsys):
+    folder, config, trainer, state = a_run(here / "runs" / "small", **MQAR)
+    (folder.parent / "sweep.json").write_text("{}")
+    rows = measured(here, "small/rope/0", "--lengths", "32,48", "--samples", "8")
+    assert "Task mqar of" in capsys.readouterr().out
+    assert {row["length"] for row in rows} == {32, 48}
+    own = Evaluator(config, make_task(config), trainer.model)
+    ((records,),) = own(jax.tree.map(lambda leaf: np.asarray(leaf)[None], state.params), ("test",))
+    expected = {one["metric"]: one["value"] for one in records}
+    assert {row["metric"]: row["value"] for row in rows if row["length"] == 32} == pytest.approx(expected, rel=1e-5)
+    assert main(["evaluate", str(folder), "--samples", "2"]) == 0
+    found = json.loads((here / "evaluated" / folder.name / "scores.json").read_text())
+    assert {row["length"] for row in found} == {32}
+
+
+def told(model, options, capsys):
+    """What a command that must fail with status 2 says."""
+    try:
+        code = main(["evaluate", str(model), *options.split()])
+    except SystemExit as exit_:
+        code = exit_.code
+    text = capsys.readouterr().err
+    assert code == 2, text
+    assert "Traceback" not in text
+    return text
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ("--extend rerop", "rerop.*rerope"),
+        ("--extend rerope --option group=2", "rerope .*group"),
+        ("--extend dual_chunk --option chunk=8 --option local=9", "local .*9 and 8"),
+        ("--option window=2", "--option .*--extend"),
+        ("--trained 8", "--trained .*--extend"),
+        ("--search a.txt", "--search .*--extend"),
+        ("--extend yarn --search a.txt", "--search .*longrope.* yarn"),
+        ("--extend longrope --search a.txt --option factors=[1,2]", "--search .*--option factors"),
+        ("--extend longrope --option factors=2", "factors .*2"),
+        ("--depths 2 --tasks vt", "--depths .*niah_single_1.*--tasks"),
+        ("--stride 4", "--stride .*--perplexity"),
+        ("--bos every", "--bos .*--perplexity"),
+        ("--perplexity x --stride 64 --lengths 64,128", "--stride .*64, got 64"),
+        ("--lengths 1k,1024", "1k,1024"),
+        ("--lengths 90000k", "16777216.*92160000"),
+        ("--suite short", "short"),
+    ],
+)
+def test_mistakes_that_are_known_before_a_model_is_loaded(options, message, capsys):
+    assert re.search(message, told("nothing", options, capsys))
+
+
+def test_mistakes_about_a_run(here, capsys):
+    (here / "texts").mkdir()
+    for number in range(40):
+        (here / "texts" / f"{number}.txt").write_text(f"File {number} of words to read.\n" * 9)
+    folder, *_ = a_run(here, task={**FIELDS["task"], "options": {"path": "texts"}})
+    (here / "empty.txt").write_bytes(b"")
+    (here / "one.txt").write_bytes(b"a")
+    read = "--lengths 32 --perplexity"
+    assert re.search("name that text, texts, .*test split", told(folder, f"{read} texts/7.txt", capsys))
+    searched = "texts --extend longrope --search"
+    assert re.search("texts, .*train split", told(folder, f"{read} {searched} texts/7.txt", capsys))
+    assert re.search("2048 tokens .*got 101", told(folder, f"{read} {searched} other.txt --lengths 2k", capsys))
+    assert re.search(
+        "--search .*other.txt", told(folder, f"{read} other.txt --extend longrope --search other.txt", capsys)
+    )
+    assert re.search("empty.txt has 0 bytes", told(folder, f"{read} empty.txt", capsys))
+    assert re.search("2 tokens.*got 1", told(folder, f"{read} one.txt", capsys))
+    assert re.search("empty.txt has 0 bytes", told(folder, "--haystack empty.txt", capsys))
+    # Where no length can be read there is no table of dashes.
+    assert re.search("nothing could be measured: fwe has 736 tokens", told(folder, "--lengths 300 --tasks fwe", capsys))
+    assert not (here / "evaluated").exists()
+    own, *_ = a_run(here, **MQAR)
+    for option in ("--tasks fwe", "--depths 3", "--suite long", "--seed 4"):
+        assert re.search(f"{option.split()[0]} is for models that read text", told(own, option, capsys))
+    assert re.search("mqar.* 8 or more.*7", told(own, "--lengths 7", capsys))
+
+
+def test_the_figure_has_all_of_its_scale_and_what_scores_are_compared_with(here, monkeypatch):
+    """Scores of 0 % would otherwise fill an axis from 0 to 0.05."""
+    saved = []
+    monkeypatch.setattr(results, "save", lambda figure, path: saved.append(figure))
+    rows = [{"task": "fwe", "length": n, "generation": 0.0, "ranking": 40.0} for n in (512, 1024)]
+    results.draw(here / "scores", results.panels(rows))
+    generation, ranking = saved[0].axes
+    assert generation.get_ylim() == ranking.get_ylim() == pytest.approx((-3, 103))
+    assert [line.get_ydata()[0] for line in ranking.lines] == [40, 85.6, 20], "RULER's threshold; one of five answers"
+    assert [line.get_ydata()[0] for line in generation.lines] == [0, 85.6]
+    assert generation.get_xlabel() == "length, tokens"
+    rows = [{"length": n, "bits_per_byte": bits} for n, bits in ((512, 3.5), (1024, 2.5))]
+    results.draw(here / "scores", results.panels(rows))
+    (axis,) = saved[1].axes
+    low, high = axis.get_ylim()
+    assert low == 0
+    assert high > 3.5
+
+
+def test_the_table_of_tasks_by_hand():
+    scores = [Score("vt", 512, 2, 100.0, 50.0), Score("vt", 1024, 2, 80.0, 100.0), Score("fwe", 512, 2, 80.0, 60.0)]
+    scores.append(Score("fwe", 1024, 0, problem="fwe has 736 tokens"))
+    lines = results.task_table("tiny", scores).splitlines()
+    assert lines[2:5] == [
+        "| Variable tracking | 100.0 / 50.0 | 80.0 / 100.0 |",
+        "| Frequent words | 80.0 / 60.0 | - |",
+        "| mean of all tasks | 90.0 / 55.0 | - |",
+    ]
+    assert "512 by generation, none by ranking" in lines[6]
+    assert lines[7:] == ["Note: fwe has 736 tokens."]

@@ -1,0 +1,429 @@
+"""Trained decoders read past their trained length: sizes of methods, the layers they leave, decoding, stretched tables."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+
+import attnjax as aj
+from attnjax.evaluation.extension import extended, extended_config, stretched, stretched_table
+from attnjax.evaluation.factors import Loss, search_factors, searched
+from attnjax.evaluation.methods import METHODS, check_factors, extended_encoding, factors_of
+from attnjax.evaluation.trained_length import Trained, trained_length
+from attnjax.models import MODELS, Loaded
+from attnjax.modules import Decoder, Encoder, TransformerConfig, generate
+from attnjax.registry import EXTENSIONS
+
+ROPE = aj.RoPE(theta=500.0, layout="interleaved", fraction=0.5)
+BESIDE = aj.compose(aj.Kerple(), aj.SSMax(), ROPE)
+CONFIG = TransformerConfig(vocab=11, model=32, layers=2, heads=4, kv_heads=2, hidden=32, encoding=ROPE, embed_std=1.0)
+TRAINED = 16
+BY_LENGTH = {"dynamic_ntk": {"layers": 1}, "longrope": {"layers": 1}}
+"""Where the length decides frequencies, upper layers keep the results of earlier tokens at those of an earlier length."""
+
+
+def quick_or_slow(cases, *quick):
+    return [pytest.param(*one, marks=() if one in quick else pytest.mark.slow) for one in cases]
+
+
+def model(kind=Decoder, **changes):
+    return jax.jit(lambda: kind(dataclasses.replace(CONFIG, **changes), rngs=nnx.Rngs(0)))()
+
+
+def tokens(T):
+    return np.random.default_rng(0).integers(0, 11, (2, T)).astype(np.int32)
+
+
+@jax.jit
+def logits(decoder, x, valid=None):
+    return decoder(x, mask=aj.Mask(k_valid=valid))
+
+
+def again(decoder, prompt, steps):
+    """Returns the likeliest tokens after a prompt, each by running the whole model on all tokens before it."""
+    x = np.pad(np.asarray(prompt), ((0, 0), (0, steps)))
+    for end in range(prompt.shape[1], x.shape[1]):
+        x[:, end] = logits(decoder, x, np.arange(x.shape[1]) < end)[:, end - 1].argmax(-1)
+    return x[:, -steps:]
+
+
+def test_sizes_are_those_of_the_authors():
+    of = lambda method, **options: extended_encoding(method, aj.RoPE(), trained=4096, factor=4.0, **options)
+    assert list(METHODS) == list(EXTENSIONS)
+    assert of("rerope") == aj.ReRoPE(window=512)
+    assert of("dual_chunk") == aj.DualChunk(chunk=3072, local=512)
+    # 15,360 tokens are past the window of 1,024, and 3,072 distances below 4,096: five times as many. In groups of 5 the last
+    # of 16,384 tokens would be at 3,276 + 1,024 - 204 = 4,096, which is one too far.
+    assert of("self_extend") == aj.SelfExtend(window=1024, group=6)
+    assert of("leaky_rerope") == aj.LeakyReRoPE(window=512, factor=5)
+    assert of("lm_infinite") == aj.LMInfinite(first=10, window=4095)
+    assert of("streaming_llm") == aj.StreamingLLM(first=4, window=4091)
+    # The first key is at most 8 + window away, which must be below 4,096.
+    assert of("streaming_llm", first=8) == aj.StreamingLLM(first=8, window=4087)
+    assert of("resonance") == aj.RoPE(scaling=aj.Resonance(aj.YaRN(4.0, 4096)))
+    assert of("yarn", beta_fast=16.0) == aj.RoPE(scaling=aj.YaRN(4.0, 4096, beta_fast=16.0))
+    assert of("self_extend+log_n") == aj.compose(aj.LogN(length=4096), of("self_extend"))
+    assert of("log_n") == aj.compose(aj.LogN(length=4096), aj.RoPE())
+    assert of("p_rope") == aj.RoPE(keep=0.75)
+    assert of("drope+log_n") == aj.compose(aj.LogN(length=4096), aj.NoPE())
+    given = of("longrope", factors=[1.0, 2.5])
+    assert given == aj.RoPE(scaling=aj.LongRoPE((1.0, 1.0), (1.0, 2.5), 4096, factor=4.0))
+
+
+@pytest.mark.parametrize(
+    ("method", "given"),
+    [("self_extend", {"window": w}) for w in (1, 64, 127)]
+    + [("self_extend", {"group": g}) for g in (9, 10, 11, 40, 2000)]
+    + [("leaky_rerope", {"window": w}) for w in (1, 64, 127)]
+    + [("streaming_llm", {"first": n}) for n in (1, 16, 126)]
+    + [("streaming_llm", {"window": w}) for w in (1, 122, 123, 124, 126)],
+)
+def test_no_distance_reaches_the_trained_length_and_dependent_sizes_follow(method, given):
+    """Between 1,024 tokens read by a model of 128; group and factor are the smallest with which this holds."""
+    farthest = {
+        "self_extend": lambda one: 1023 // one.group + one.window - one.window // one.group,
+        "leaky_rerope": lambda one: one.window + (1023 - one.window) / one.factor,
+        "streaming_llm": lambda one: one.first + one.window,
+    }[method]
+    found = extended_encoding(method, aj.RoPE(), 128, 8.0, **given)
+    assert {name: getattr(found, name) for name in given} == given
+    assert farthest(found) < 128
+    other = {"self_extend": "group", "leaky_rerope": "factor"}.get(method)
+    if other is not None and other not in given:
+        assert farthest(dataclasses.replace(found, **{other: getattr(found, other) - 1})) >= 128
+
+
+@pytest.mark.parametrize("method", quick_or_slow([(one,) for one in (*EXTENSIONS, "rerope+log_n")], ("self_extend",)))
+def test_parameters_and_the_logits_of_near_tokens_stay(method):
+    plain = model()
+    found = extended(plain, method, trained=TRAINED, factor=4.0)
+    jax.tree.map(np.testing.assert_array_equal, *(jax.tree.leaves(one) for one in (plain, found)))
+    # The windows of all remapped positions are larger than two tokens; scalings change all distances but 0, or the logits.
+    if method not in ("pi", "ntk", "yarn", "longrope", "resonance", "p_rope", "drope"):
+        np.testing.assert_allclose(logits(found, tokens(2)), logits(plain, tokens(2)), atol=1e-5)
+    assert np.abs(logits(found, tokens(40)) - logits(plain, tokens(40))).max() > 1e-3
+
+
+GENERATED = [(method, {}) for method in (*EXTENSIONS, "rerope+log_n")]
+GENERATED += [(method, {"scan_layers": True}) for method in ("self_extend", "longrope", "streaming_llm")]
+GENERATED += [(method, {"encoding": BESIDE}) for method in ("yarn", "longrope", "drope", "streaming_llm")]
+
+
+@pytest.mark.parametrize(("method", "changes"), quick_or_slow(GENERATED, ("streaming_llm", {})))
+def test_generating_equals_running_the_model_again(method, changes):
+    """From within the trained length to past it, with and without padding."""
+    long = extended(model(**changes, **BY_LENGTH.get(method, {})), method, trained=TRAINED, factor=4.0)
+    prompt, steps = tokens(TRAINED - 2), 4
+    expected = again(long, prompt, steps)
+    np.testing.assert_array_equal(generate(long, prompt, steps), expected)
+    padded = np.concatenate([np.zeros((2, 3), np.int32), prompt], 1)
+    valid = np.broadcast_to(np.arange(padded.shape[1]) >= 3, padded.shape)
+    np.testing.assert_array_equal(generate(long, padded, steps, valid=valid), expected)
+
+
+UNCHANGED = {
+    "rerope": {"window": 64},
+    "self_extend": {"window": 63},
+    "dual_chunk": {"chunk": 64, "local": 8},
+    "streaming_llm": {},
+    "longrope": {"attention_factor": 1.0},
+    "pi": {"factor": 1.0},
+}
+"""Sizes that leave all distances below 59 as they are."""
+JOINED = [(method, one) for one in (BESIDE, aj.compose(aj.ALiBi(), ROPE)) for method in UNCHANGED]
+
+
+@pytest.mark.parametrize(("method", "encoding"), quick_or_slow(JOINED, ("rerope", BESIDE)))
+def test_beside_other_parts_a_method_that_changes_nothing_changes_nothing(method, encoding):
+    """The other parts act as before, each with its own parameters."""
+    rng, plain = np.random.default_rng(2), model(encoding=encoding)
+    learned = lambda x: jnp.asarray(x + 0.5 * rng.uniform(size=x.shape), x.dtype)
+    for block in plain.stack.blocks:
+        block.attention.position = nnx.data(jax.tree.map(learned, block.attention.position))
+    found = extended(plain, method, **{"trained": 64, "factor": 4.0, **UNCHANGED[method]})
+    assert found.config != plain.config
+    np.testing.assert_allclose(logits(found, tokens(12)), logits(plain, tokens(12)), atol=2e-5)
+
+
+def config(**fields):
+    return dataclasses.replace(CONFIG, **fields)
+
+
+def test_the_other_parts_of_a_composition_stay():
+    of = lambda method, *parts: extended_config(config(encoding=aj.compose(*parts)), method, trained=64, factor=4.0)
+    three = (aj.SSMax(), ROPE, aj.ALiBi())
+    interpolated = dataclasses.replace(ROPE, scaling=aj.PositionInterpolation(4.0))
+    assert of("pi", *three).encoding == aj.compose(aj.SSMax(), interpolated, aj.ALiBi())
+    assert of("drope", *three).encoding == aj.compose(aj.SSMax(), aj.NoPE(), aj.ALiBi())
+    # Scores at remapped positions replace the logits, so they come before parts that add to these.
+    assert of("rerope", *three).encoding == aj.compose(aj.ReRoPE.of(ROPE, window=8), aj.SSMax(), aj.ALiBi())
+    assert (of("streaming_llm", *three).window, of("streaming_llm", *three).window_first) == ((59, 0), 4)
+    logged = of("log_n", aj.T5Bias(), aj.compose(aj.NoPE(), ROPE)).encoding
+    assert logged == aj.compose(aj.T5Bias(), aj.NoPE(), aj.LogN(length=64), ROPE)
+    kept = of("p_rope", ROPE, aj.CoPE(4)).encoding  # CoPE reads queries, which keep their place
+    assert kept == aj.compose(dataclasses.replace(ROPE, keep=0.75), aj.CoPE(4))
+
+
+@pytest.mark.parametrize(
+    ("encoding", "method", "message"),
+    [
+        (aj.compose(ROPE, aj.CoPE(4)), "rerope", "rerope .*CoPE"),
+        (aj.compose(aj.TransformerXL(), ROPE), "self_extend", "self_extend .*TransformerXL"),
+        (aj.compose(ROPE, aj.RoPE()), "pi", "one RoPE.* has 2"),
+        (aj.compose(aj.SSMax(), ROPE), "log_n", r"log_n .*SSMax"),
+        (aj.compose(aj.LogN(), ROPE), "rerope+log_n", r"rerope.log_n .*LogN"),
+        (aj.compose(aj.SSMax(), aj.PoPE()), "pi", "PoPE"),
+        (aj.XPos(), "pi", "XPos"),
+        (aj.AxialRoPE(axes=2), "ntk", "AxialRoPE"),
+        (aj.MixedRoPE(axes=2), "yarn", "MixedRoPE"),
+        (aj.MRoPE(sections=(1, 1, 2)), "yarn", "MRoPE"),
+        (aj.RePo(), "drope", "RePo"),
+        (aj.SelectiveRoPE(), "drope", "SelectiveRoPE"),
+        (aj.PaTH(), "rerope", "PaTH"),
+        (aj.ReRoPE(), "rerope", "ReRoPE"),
+        ((aj.XPos(), ROPE), "rerope", "XPos"),
+        (aj.compose(aj.Learned(8), aj.ALiBi()), "pi", "no RoPE"),
+        (aj.ALiBi(), "rerope", "no RoPE .*ALiBi"),
+    ],
+)
+def test_encodings_without_one_rope_of_their_own_are_refused(encoding, method, message):
+    with pytest.raises(ValueError, match=f"extended: .*{message}"):
+        extended_config(config(encoding=encoding), method, trained=64, factor=4.0)
+
+
+def test_a_scaling_of_the_training_stays_and_a_later_one_is_taken_off():
+    trained = aj.RoPE(theta=500_000.0, scaling=aj.Llama3(8.0, original_length=8192))
+    of = lambda method, **options: extended_encoding(method, trained, 131_072, 2.0, **options)
+    assert of("rerope").scaling == of("log_n").parts[1].scaling == of("p_rope").scaling == trained.scaling
+    for method in ("pi", "ntk", "dynamic_ntk", "yarn", "longrope", "resonance"):
+        with pytest.raises(ValueError, match=rf"{method} .*Llama3\(.*p_rope"):
+            of(method, head_dim=8)
+    later = aj.RoPE(scaling=aj.YaRN(4.0, original_length=4096))
+    of = lambda method: extended_encoding(method, later, 4096, 2.0, scaled_after=True)
+    assert of("pi") == aj.RoPE(scaling=aj.PositionInterpolation(2.0))
+    assert of("rerope") == aj.ReRoPE(window=512)
+    assert of("p_rope") == aj.RoPE(keep=0.75)
+
+
+def test_factors_of_longrope_are_those_of_yarn_unless_given():
+    found = extended_config(CONFIG, "longrope", trained=64, factor=4.0).encoding.scaling
+    np.testing.assert_allclose(found.radians(2, 500.0, 65), aj.YaRN(4.0, 64).radians(2, 500.0), rtol=1e-12)
+    np.testing.assert_allclose(found.radians(2, 500.0, 64), [1.0, 500.0**-0.5], rtol=1e-12)
+    assert found.gain == pytest.approx(np.sqrt(1 + np.log(4) / np.log(64)))
+
+
+def test_no_layer_sees_further_than_it_was_trained_to():
+    of = lambda method, **fields: extended_config(config(**fields), method, trained=64, factor=2.0)
+    mixed = {"encoding": (aj.NoPE(), ROPE), "windows": (3, None)}
+    remapped = of("self_extend", **mixed)
+    assert (remapped.encoding[0], type(remapped.encoding[1]), remapped.windows) == (aj.NoPE(), aj.SelfExtend, (3, None))
+    streaming = of("streaming_llm", **mixed)
+    assert (streaming.layer_windows, streaming.window_first) == ((3, (59, 0)), 4)
+    assert streaming.encoding == (aj.NoPE(), aj.StreamingLLM.of(ROPE, first=4, window=59))
+    narrow = of("lm_infinite+log_n", window=7)
+    assert (narrow.window, narrow.window_first) == (7, 10)
+    assert narrow.encoding.parts[1] == aj.LMInfinite.of(ROPE, first=10, window=7)
+    assert [one.window for one in of("lm_infinite", windows=(7, 63)).encoding] == [7, 63]
+    wide = of("lm_infinite", window=(80, 0))
+    assert (wide.window, wide.encoding.window) == ((63, 0), 63)
+
+
+def test_a_method_for_layers_without_a_window_alone():
+    """As OLMo 3 has YaRN, and Gemma 3 linear scaling: layers with a window see distances that they were trained with."""
+    hybrid = config(layers=4, windows=(7, 7, 7, None))
+    yarn = dataclasses.replace(ROPE, scaling=aj.YaRN(4.0, 64))
+    of = lambda method, base=hybrid: extended_config(base, method, trained=64, factor=4.0, layers="global")
+    assert of("yarn").encodings == (ROPE, ROPE, ROPE, yarn)
+    assert of("yarn").windows == (7, 7, 7, None)
+    assert of("yarn", CONFIG) == extended_config(CONFIG, "yarn", trained=64, factor=4.0)
+    assert [type(one) for one in of("self_extend").encodings] == [aj.RoPE] * 3 + [aj.SelfExtend]
+    plain = model(layers=2, windows=(7, None))
+    found = extended(plain, "pi", trained=16, factor=4.0, layers="global")
+    np.testing.assert_allclose(logits(found, tokens(1)), logits(plain, tokens(1)), atol=1e-6)
+    assert np.abs(logits(found, tokens(12)) - logits(plain, tokens(12))).max() > 1e-3
+    with pytest.raises(ValueError, match=r"no layer without a window .*\(7, 7\)"):
+        of("yarn", config(windows=(7, 7)))
+    with pytest.raises(ValueError, match="lm_infinite has a window"):
+        of("lm_infinite")
+
+
+@pytest.mark.parametrize(
+    ("method", "options", "message"),
+    [
+        ("rerop", {}, r"'rerop' .*'rerope'\?"),
+        ("log_n+log_n", {}, "'log_n.log_n'"),
+        ("rerope", {"group": 4}, "rerope .*group"),
+        ("rerope", {"window": 0}, "ReRoPE.* window .*1, got 0"),
+        ("leaky_rerope", {"window": 1.5}, "LeakyReRoPE.* window .*got 1.5"),
+        ("rerope", {"trained": 4}, "trained .*8, got 4"),
+        ("rerope", {"factor": 0.5}, "factor .*1.*got 0.5"),
+        ("p_rope", {"keep": 0.0}, "keep .*got 0.0"),
+        ("longrope", {"factors": [1.0]}, r"factors .* 2 .*got \[1.0\]"),
+        ("self_extend", {"window": 64}, "window .*64, got 64"),
+        ("leaky_rerope", {"window": 500}, "window .*64, got 500"),
+        ("streaming_llm", {"first": 63}, "window .*63, got 63"),
+        ("yarn", {"layers": "some"}, "layers .*all, global.*'some'"),
+    ],
+)
+def test_mistakes_are_refused(method, options, message):
+    with pytest.raises(ValueError, match=message):
+        extended_config(CONFIG, method, **{"trained": 64, "factor": 4.0, **options})
+
+
+# Tables of positions ---------------------------------------------------------------------------------------------------
+
+
+def test_rows_of_a_stretched_table_by_hand():
+    table = jnp.array([[0.0, 1.0], [10.0, 1.0], [40.0, 4.0]])
+    assert stretched_table(table, 5).tolist() == [[0, 1], [5, 1], [10, 1], [25, 2.5], [40, 4]]
+    # 3 steps over 2: rows 0, 2/3, 4/3, 2.
+    np.testing.assert_allclose(stretched_table(table, 4)[:, 0], [0, 20 / 3, 20, 40], rtol=1e-6)
+    assert stretched_table(table[:1], 3).tolist() == [[0, 1]] * 3
+    assert (stretched_table(table, 3) == table).all()
+    assert stretched_table(table.astype(jnp.float16), 5).dtype == jnp.float16
+
+
+@pytest.mark.parametrize("kind", [Encoder, Decoder])
+def test_a_stretched_model_is_the_same_but_for_its_table(kind):
+    plain = model(kind, encoding=((aj.compose(aj.Learned(8), aj.ALiBi())), aj.NoPE()))
+    longer = stretched(plain, 15)  # 14 steps over 7: every other row is an old one
+    assert type(longer) is kind
+    assert longer.config.input_encodings == (aj.Learned(15),)
+    assert longer.config.attention_encodings == plain.config.attention_encodings
+    before, after = (dict(jax.tree.leaves_with_path(one)) for one in (plain, longer))
+    (changed,) = (path for path in before if before[path] is not after[path])
+    np.testing.assert_array_equal(after[changed][::2], before[changed])
+    np.testing.assert_array_equal(after[changed], longer.stack.inputs[0]["table"][...])
+
+
+@pytest.mark.parametrize(
+    ("encoding", "length", "message"),
+    [
+        (aj.Learned(8), 7, "length .*8, got 7"),
+        (aj.Learned(8), 16.0, r"length .*got 16\.0"),
+        (aj.RoPE(), 16, "Learned.* 0"),
+        ((aj.Learned(8), aj.Learned(9)), 16, "Learned.* 2"),
+    ],
+)
+def test_models_without_one_table_are_refused(encoding, length, message):
+    with pytest.raises(ValueError, match=f"stretched: .*{message}"):
+        stretched(model(encoding=encoding), length)
+
+
+# Trained lengths --------------------------------------------------------------------------------------------------------
+
+LONGEST, ORIGINAL = "max_position_embeddings", "original_max_position_embeddings"
+LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, ORIGINAL: 8192}
+PHI = {"type": "longrope", "short_factor": [1.05] * 48, "long_factor": [1.08] * 48}
+YARN = {"rope_type": "yarn", "factor": 4.0}
+CONFIGS = {
+    "Llama-2-7b": ({LONGEST: 4096, "rope_scaling": None}, 4096, False),
+    "Llama-3.1-8B": ({LONGEST: 131072, "rope_scaling": LLAMA3}, 131072, False),
+    "Llama-3.1-8B of transformers 5": (
+        {LONGEST: 131072, "rope_parameters": {**LLAMA3, "rope_theta": 5e5}},
+        131072,
+        False,
+    ),
+    "Phi-3-mini-4k": ({LONGEST: 4096, ORIGINAL: 4096, "rope_scaling": None}, 4096, False),
+    "Phi-3-mini-128k": ({LONGEST: 131072, ORIGINAL: 4096, "rope_scaling": PHI}, 131072, False),
+    "Qwen3-8B with YaRN": ({LONGEST: 40960, "rope_scaling": {**YARN, ORIGINAL: 32768}}, 32768, True),
+    "YaRN, its original length outside": ({LONGEST: 131072, ORIGINAL: 32768, "rope_scaling": YARN}, 32768, True),
+    "Llama-2-7b, dynamic": ({LONGEST: 4096, "rope_scaling": {"type": "dynamic", "factor": 2.0}}, 4096, True),
+    "deepseek-coder-6.7b": ({LONGEST: 16384, "rope_scaling": {"type": "linear", "factor": 4.0}}, 16384, False),
+    "gpt2": ({"n_positions": 1024, "n_ctx": 1024}, 1024, False),
+    "bloom-560m": ({"seq_length": 2048}, 2048, False),
+}
+"""What config.json of a model says of lengths, the length it was trained at, and whether a scaling was put on afterwards."""
+
+
+def loaded(json):
+    return Loaded(None, None, MODELS["llama"], json)
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_the_kind_of_scaling_says_which_length_was_trained_at(name):
+    json, length, after = CONFIGS[name]
+    found = trained_length(loaded(json))
+    assert (found.length, found.scaled_after) == (length, after)
+    tables = (json, json.get("rope_scaling") or {}, json.get("rope_parameters") or {})
+    key = found.source.partition(" ")[0]
+    assert [table[key] for table in tables if key in table] == [length]
+
+
+def test_a_length_that_is_given_comes_before_that_of_the_config():
+    of = lambda name, given: trained_length(loaded(CONFIGS[name][0]), given)
+    assert of("gpt2", 64) == Trained(64, "--trained")
+    assert not of("Llama-3.1-8B", 8192).scaled_after
+    assert of("Qwen3-8B with YaRN", 16384).scaled_after
+    # Trained on with YaRN past its original length: the scaling stays.
+    assert not of("Qwen3-8B with YaRN", 131072).scaled_after
+    with pytest.raises(ValueError, match=f"{ORIGINAL}, {LONGEST}.*--trained"):
+        trained_length(loaded({"model_type": "t5"}))
+    assert trained_length(loaded({}), 64) == Trained(64, "--trained")
+
+
+# Factors of LongRoPE ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rounds", [0, 2])
+@pytest.mark.parametrize("step", [1.5, 4.0])
+def test_no_factor_leaves_the_bounds(rounds, step):
+    """The least loss lies far outside on either side, and so do the starts."""
+    asked = []
+
+    def loss(factors):
+        asked.append(factors)
+        return abs(factors[0] - 0.01) + abs(factors[1] - 100)
+
+    assert search_factors(loss, [(0.5, 16.0), (16.0, 16.0)], rounds=rounds, most=8.0, step=step) == (1.0, 8.0)
+    assert all(1 <= one <= 8 for factors in asked for one in factors)
+    assert len(asked) == len(set(asked))
+    assert search_factors(lambda factors: abs(factors[0] - 4), [(16.0,)], most=8.0, step=2.0) == (4.0,)
+
+
+@pytest.mark.parametrize("value", [np.bool_(True), True, np.ones(1), "1", None, 0.0, float("nan"), float("inf")])
+def test_factors_are_positive_numbers(value):
+    assert check_factors([np.float32(1.5), np.int32(2)]) == (1.5, 2.0)
+    with pytest.raises(ValueError, match="factors of LongRoPE"):
+        check_factors([value])
+
+
+def losses_by_hand(decoder, rows):
+    found = np.asarray(logits(decoder, rows), np.float64)[:, :-1]
+    return np.log(np.exp(found).sum(-1)) - np.take_along_axis(found, rows[:, 1:, None], -1)[..., 0]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("changes", "method", "options"),
+    [
+        ({}, "longrope", {}),
+        ({"encoding": aj.compose(aj.ALiBi(), aj.RoPE(theta=100.0))}, "longrope+log_n", {}),
+        ({"encoding": aj.RoPE(theta=100.0, scaling=aj.YaRN(2.0, 16))}, "longrope", {"scaled_after": True}),
+        ({"windows": (7, None)}, "longrope", {"layers": "global"}),
+    ],
+)
+def test_a_list_of_factors_is_judged_by_the_loss_of_the_model_that_has_it(changes, method, options):
+    plain = model(**{"encoding": aj.RoPE(theta=100.0), **changes})
+    factors, rows, known = (1.0, 1.4, 2.0, 3.5), tokens(40), {"trained": 16, "factor": 2.5, **options}
+    found = Loss(plain, rows, method, **known)(factors)
+    read = extended(plain, method, factors=factors, **known)
+    assert found == pytest.approx(losses_by_hand(read, rows).mean(), rel=1e-5)
+    assert abs(found - losses_by_hand(plain, rows).mean()) > 1e-4
+
+
+@pytest.mark.slow
+def test_the_search_takes_the_factors_with_the_lowest_loss():
+    plain, text, known = model(encoding=aj.RoPE(theta=100.0)), tokens(80)[0].tolist(), {"trained": 16, "factor": 2.5}
+    loss = Loss(plain, np.reshape(text, (2, 40)).astype(np.int32), "longrope", **known)
+    best = min(factors_of(aj.RoPE(theta=100.0), 8, 2.5, 16), key=loss)
+    assert searched(plain, "longrope", text, 40, rounds=0, **known) == pytest.approx(best, rel=1e-5)
+    found = searched(plain, "longrope", text, 40, rounds=1, **known)
+    assert loss(found) < loss(best)
+    assert list(found) == sorted(found)
+    assert 1 <= found[0] <= found[-1] <= 1.5 * 2.5
+    with pytest.raises(ValueError, match="40 tokens .*got 39"):
+        searched(plain, "longrope", text[:39], 40, **known)

@@ -1,0 +1,291 @@
+"""Perplexity in windows by hand and as transformers has it, LongPPL as its authors have it, texts, their bytes and sources."""
+
+import functools
+import json
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from attnjax.evaluation import perplexity as ppl
+from attnjax.evaluation.perplexity import Tokens, perplexity, tokens_of, windows
+from attnjax.evaluation.sources import haystack, overlap, read_source
+from attnjax.evaluation.subjects import Subject
+from attnjax.models import MODELS, load_tokenizer, with_fields
+from attnjax.models.param_paths import abstract, parameters, with_parameters
+from attnjax.tasks import Text
+from attnjax.tasks.text import place
+from tests import golden_arrays
+from tests.golden import drawn
+
+
+def context_costs(tokens):
+    """A planted model: a token costs as many nats as there are tokens before it in the window."""
+    return np.broadcast_to(np.arange(1.0, tokens.shape[1]), (1, tokens.shape[1] - 1))
+
+
+@pytest.mark.parametrize(
+    ("total", "length", "stride", "costs"),
+    [
+        (4, 8, 4, [1, 2, 3]),  # the text is shorter than a window
+        (8, 4, 3, [1, 2, 3, 1, 2, 3, 1]),  # one token of overlap; the last window has two tokens
+        (8, 4, 1, [1, 2, 3, 3, 3, 3, 3]),  # full context for all but the first
+        (8, 4, 2, [1, 2, 3, 2, 3, 2, 3]),
+        (9, 4, 2, [1, 2, 3, 2, 3, 2, 3, 2]),
+        (2, 2, 1, [1]),
+    ],
+)
+def test_every_token_but_the_first_counts_once(total, length, stride, costs):
+    found = perplexity(context_costs, Tokens(list(range(total)), 24), length, stride)
+    assert found["tokens"] == len(costs) == total - 1
+    assert found["nats_per_token"] == pytest.approx(sum(costs) / len(costs))
+    assert found["ppl"] == pytest.approx(math.exp(sum(costs) / len(costs)))
+    assert found["bits_per_byte"] == pytest.approx(sum(costs) / math.log(2) / 24)
+    assert found["tokens_per_byte"] == pytest.approx(len(costs) / 24)
+
+
+@pytest.mark.parametrize(
+    ("before", "each", "length", "stride", "read", "costs"),
+    [
+        # Six tokens 10 .. 15 and one before them: in the first window alone, or in each, of which then three are the text's.
+        ([9], False, 4, 2, [[9, 10, 11, 12], [11, 12, 13, 14], [13, 14, 15]], [1, 2, 3, 2, 3, 2]),
+        ([9], True, 4, 2, [[9, 10, 11, 12], [9, 12, 13, 14], [9, 14, 15]], [1, 2, 3, 2, 3, 2]),
+        ([8, 9], False, 5, 4, [[8, 9, 10, 11, 12], [12, 13, 14, 15]], [2, 3, 4, 1, 2, 3]),
+        ([8, 9], True, 5, 2, [[8, 9, 10, 11, 12], [8, 9, 12, 13, 14], [8, 9, 14, 15]], [2, 3, 4, 3, 4, 3]),
+    ],
+)
+def test_a_token_before_every_text_stands_before_the_first_window_or_before_each(
+    before, each, length, stride, read, costs
+):
+    seen = []
+    losses = lambda tokens: seen.append(tokens[0].tolist()) or context_costs(tokens)
+    found = perplexity(losses, Tokens(list(range(10, 16)), 6, before), length, stride, each_window=each)
+    assert seen == read
+    assert (found["tokens"], found["bytes"]) == (6, 6)
+    assert found["nats_per_token"] == pytest.approx(sum(costs) / 6)
+    (line,) = ppl.told_before(Tokens([1], 1, before), each_window=each)
+    assert " ".join(map(str, before)) in line
+    assert ("every window" in line) == each
+    assert ppl.told_before(Tokens([1, 2], 1), each_window=each) == []
+
+
+@pytest.mark.parametrize("total", range(2, 40))
+def test_windows_count_each_token_with_the_context_that_is_promised(total):
+    for length, stride in ((2, 1), (5, 2), (8, 7), (16, 8), (64, 32)):
+        counted = []
+        for begin, end, first in windows(total, length, stride):
+            assert begin % stride == 0
+            assert begin < first < end <= begin + length
+            assert all(token - begin >= length - stride or begin == 0 for token in range(first, end))
+            counted += range(first, end)
+        assert counted == list(range(1, total))
+
+
+def test_a_gpt2_has_the_sums_of_transformers(x64):
+    golden, kind = golden_arrays.load("perplexity"), MODELS["gpt2"]
+    spec = kind.config(json.loads(str(golden["config"])))
+    spec = with_fields(spec, dtype="float64", param_dtype="float64")
+    name = lambda weight: "transformer." + weight.names[0].removeprefix("transformer.")
+    given = {one.path: one.to_ours(drawn.weight(name(one), one.shape)) for one in kind.weights(spec)}
+    empty = abstract(kind, spec)
+    model = with_parameters(empty, {path: jnp.asarray(given[path], p.dtype) for path, p in parameters(empty).items()})
+    call = jax.jit(lambda tokens: jax.nn.log_softmax(model(tokens)))
+
+    def losses(tokens):
+        return -np.take_along_axis(np.asarray(call(tokens))[:, :-1], tokens[:, 1:, None], -1)[..., 0]
+
+    for length, stride, nats, count in golden["rows"]:
+        found = perplexity(losses, Tokens(golden["tokens"].tolist(), 61), int(length), int(stride))
+        assert found["tokens"] == count == 60
+        assert found["nats_per_token"] * 60 == pytest.approx(nats, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("total", "length", "stride", "message"),
+    [
+        (9, 4, 4, "stride .*4, .*got 4"),
+        (9, 4, 0, "stride .*1, got 0"),
+        (9, 1, None, "length .*2, got 1"),
+        (1, 4, 2, "2 tokens.*got 1"),
+        (0, 4, 2, "2 tokens.*got 0"),
+    ],
+)
+def test_mistakes_are_refused(total, length, stride, message):
+    with pytest.raises(ValueError, match=message):
+        perplexity(context_costs, Tokens(list(range(total)), 9), length, stride)
+
+
+def test_losses_that_are_no_numbers_are_refused():
+    broken = lambda tokens: np.where(tokens[:, 1:] == 6, np.nan, 1.0)
+    with pytest.raises(ValueError, match="token 6 .*finite.*float32"):
+        perplexity(broken, Tokens(list(range(9)), 9), 4, 2)
+
+
+# LongPPL --------------------------------------------------------------------------------------------------------------------
+
+
+def reads_all(table):
+    """The model of the golden arrays: logits are the sum of the rows of a table for all tokens read."""
+
+    def losses(tokens):
+        logits = np.cumsum(np.eye(len(table))[tokens] @ table, axis=1)[:, :-1]
+        logits = logits - logits.max(-1, keepdims=True)
+        picked = np.take_along_axis(logits, tokens[:, 1:, None], -1)[..., 0]
+        return np.log(np.exp(logits).sum(-1)) - picked
+
+    return losses
+
+
+def test_long_ppl_is_that_of_the_authors():
+    golden = golden_arrays.load("long")
+    tokens, (judged, judge) = golden["longppl_tokens"], golden["longppl_tables"]
+    full = lambda table: np.append(np.nan, reads_all(table)(tokens[None])[0])
+    key = ppl.key_tokens(full(judge), ppl.short_losses(reads_all(judge), tokens, context=20, stride=8))
+    np.testing.assert_array_equal(np.flatnonzero(key), golden["longppl_key"])
+    expected, count, plain = golden["longppl_numbers"]
+    assert key.sum() == count > 3
+    assert ppl.long_ppl(full(judged), key) == pytest.approx(expected, rel=1e-5)
+    assert np.exp(np.nanmean(full(judged))) == pytest.approx(plain, rel=1e-5)
+    assert ppl.long_ppl(full(judged), key & False) is None
+
+
+def test_long_ppl_reads_the_first_windows_with_an_eighth_as_context():
+    """Token by token: a quarter of the short context shares it, and the model is its own judge."""
+    draw, length = np.random.default_rng(0), 64
+    tokens = np.where(draw.random(5 * 64) < 0.7, 0, draw.integers(64, size=5 * 64))
+    losses = reads_all(0.15 * np.eye(64))  # the more often a token was read, the likelier it is
+    costs = []
+    for window in tokens[: 4 * length].reshape(4, length):
+        full = losses(window[None])[0]
+        for t in range(8, length):
+            short = losses(window[None, (t - 8) // 2 * 2 : t + 1])[0][-1]
+            costs += [full[t - 1]] if short - full[t - 1] > 2 and full[t - 1] < 2 else []
+    found = ppl.text_long_ppl(losses, tokens.tolist(), length)
+    assert len(costs) > 20
+    assert found["key_tokens"] == pytest.approx(len(costs) / (4 * length))
+    assert found["long_ppl"] == pytest.approx(np.exp(np.mean(costs)))
+    assert (found["windows_read"], found["windows"]) == (4, 5)
+    nothing = {"long_ppl": None, "key_tokens": None, "windows_read": 0}
+    assert ppl.text_long_ppl(losses, [1] * 63, 64) == {**nothing, "windows": 0}
+    assert ppl.text_long_ppl(losses, [1] * 63, 4) == {**nothing, "windows": 15}
+
+
+# Texts and their bytes --------------------------------------------------------------------------------------------------------
+
+
+def test_bytes_are_tokens_for_a_bytewise_model():
+    assert tokens_of(Subject("", None, None, None, bytewise=True), b"\xff\x00a") == ([255, 0, 97], 2, ())
+
+
+def test_bytes_are_those_of_the_text_whatever_the_tokenizer_puts_around_it_or_says_of_offsets(tmp_path):
+    """A normalizer takes spaces away and adds some, so that offsets miss bytes; a token behind the text is not counted."""
+    tokenizers = pytest.importorskip("tokenizers")
+    words, unknown = {"[S]": 0, "né": 1, "ö": 2, "[E]": 3}, "[S]"
+    made = tokenizers.Tokenizer(tokenizers.models.WordLevel(words, unk_token=unknown))
+    made.normalizer = tokenizers.normalizers.Sequence(
+        [tokenizers.normalizers.Strip(), tokenizers.normalizers.Prepend(" ")]
+    )
+    made.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    made.add_special_tokens(["[S]", "[E]"])
+    around, text = tokenizers.processors.TemplateProcessing, "  né ö né "
+    kinds = {(): "$A", (0,): "[S] $A", (3,): "$A [E]", (0, 3): "[S] $A [E]"}
+    for ids, template in kinds.items():
+        made.post_processor = around(template, special_tokens=[("[S]", 0), ("[E]", 3)])
+        made.save(str(tmp_path / "tokenizer.json"))
+        tokenizer = load_tokenizer(tmp_path)
+        encode, before = functools.partial(tokenizer.encode, continued=True), tokenizer.before
+        assert before == ([0] if 0 in ids else [])
+        assert encode("[S] né") == [0, 1], "one token before the text, and none behind it"
+        subject = Subject("", None, encode, tokenizer.decode, before=before)
+        # Without a token before the text its first one is not predicted, which has three bytes.
+        assert tokens_of(subject, text.encode()) == (
+            [1, 2, 1],
+            len(text.encode()) - (0 if before else 3),
+            tuple(before),
+        )
+    with pytest.raises(ValueError, match="UTF-8 .*byte 2"):
+        tokens_of(subject, b"ab\xff")
+
+
+# Sources ----------------------------------------------------------------------------------------------------------------------
+
+LINES = "".join(f"a line that two files have, number {i}\n" for i in range(9))
+
+
+def corpus(folder, **options):
+    """A folder of 40 files of their own, and of one in the training split and one in the test split that share their lines."""
+    folder.mkdir()
+    for i in range(40):
+        (folder / f"{i}.txt").write_text(f"file {i}, " * 50)
+    for split in ("train", "test"):
+        name = next(f"a{i}.txt" for i in range(99) if place(f"a{i}.txt")[0] == split)
+        (folder / name).write_text(LINES)
+    (folder / "notes.md").write_text("notes")
+    return Text(str(folder), **options)
+
+
+def test_a_file_is_read_as_a_whole_unless_the_model_was_trained_on_it(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    data = bytes(range(200))
+    (tmp_path / "a.txt").write_bytes(data)
+    own = Text(str(tmp_path / "a.txt"))
+    assert (
+        read_source("a.txt")
+        == read_source("a.txt", Text("elsewhere"))
+        == read_source("a.txt", None, "train")
+        == (data, "")
+    )
+    assert read_source("a.txt", own)[0] == data[190:]
+    assert read_source("a.txt", own, "train")[0] == data[:180]
+    part, said = read_source("stdlib")
+    assert "test split" in said
+    assert 10**5 < len(part) <= 2**24
+    monkeypatch.setattr("attnjax.evaluation.sources.MOST", 9)
+    assert read_source("stdlib")[0] == part[:9]
+    monkeypatch.setattr("attnjax.evaluation.sources.LARGEST", 199)
+    (tmp_path / "empty.txt").write_bytes(b"")
+    for name, told in (("a.txt", "200 bytes.*199"), ("empty.txt", "0 bytes"), ("nowhere", "nowhere")):
+        with pytest.raises(ValueError, match=told):
+            read_source(name)
+
+
+def test_the_text_of_a_run_is_read_in_the_split_of_its_own_options(tmp_path):
+    """Files that say the same are placed together, so that the test split by file would have lines of training."""
+    for split_by, shared in (("file", True), ("group", False)):
+        text = corpus(tmp_path / split_by, split_by=split_by)
+        data, _ = read_source(str(tmp_path / split_by), text)
+        assert data == text.for_split("test").data.tobytes()
+        assert all(LINES.encode() in one for one in (data, text.data.tobytes())) == shared
+        assert haystack(str(tmp_path / split_by), text) == tuple(data.decode().split())
+    one = Text(str(tmp_path / "file"), pattern="1*.txt")
+    assert read_source(str(tmp_path / "file"), one, "train")[0] == one.data.tobytes()
+    (tmp_path / "blank.txt").write_text(" \n")
+    with pytest.raises(ValueError, match="blank.txt has no word"):
+        haystack(str(tmp_path / "blank.txt"))
+
+
+def test_parts_of_the_text_of_a_run_by_another_name_are_refused(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    text = corpus(tmp_path / "folder", pattern="*.txt")
+    (tmp_path / "link").symlink_to(tmp_path / "folder" / "7.txt")
+    alone, library = Text(str(tmp_path / "folder" / "7.txt")), str(Text().root / "json")
+    cases = [(source, text) for source in ("folder/7.txt", "folder/../folder/7.txt", "link", ".")]
+    for source, trained_on in [*cases, ("folder", alone), (library, Text())]:
+        with pytest.raises(ValueError, match="trained on: name that text"):
+            read_source(source, trained_on)
+    assert read_source("folder/notes.md", text) == (b"notes", ""), "no file that the pattern takes"
+    assert read_source("folder/8.txt", alone)[1] == ""
+
+
+def test_a_text_to_fit_to_has_none_of_the_bytes_that_are_measured(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    corpus(tmp_path / "folder")
+    (tmp_path / "other.txt").write_text("another text")
+    for fitted, measured in (("folder/7.txt", "folder"), ("folder", "folder/7.txt"), ("other.txt", "other.txt")):
+        assert overlap(fitted, measured)
+    for fitted, measured in (("folder", "folder"), ("other.txt", "folder"), ("folder/7.txt", "folder/8.txt")):
+        assert not overlap(fitted, measured)
+    assert not overlap("other.txt", "other.txt", Text("other.txt")), "its splits are read"
+    assert overlap(str(Text().root / "json" / "decoder.py"), "stdlib")

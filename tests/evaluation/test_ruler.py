@@ -1,0 +1,154 @@
+"""The texts of RULER against those of its own scripts, string by string, and samples that fill a length."""
+
+import json
+import re
+
+import pytest
+
+from attnjax.evaluation import ruler, sources
+from attnjax.evaluation.samples import Setting, largest, samples
+from attnjax.evaluation.words import KEYS
+from attnjax.registry import SUITES
+from tests.golden_arrays import GOLDEN
+
+TASKS = tuple(SUITES["long"])
+
+
+@pytest.fixture(scope="module")
+def golden():
+    return json.loads((GOLDEN / "long.json").read_text(encoding="utf-8"))
+
+
+def after_an_example(rng, size, words, shown, asked):
+    """The question after the worked example that RULER puts before it; numbers of repetitions of both."""
+    example = ruler.common_words(rng, shown[0], often=shown[1], seldom=shown[2], words=words)
+    made = ruler.common_words(rng, size, often=asked[0], seldom=asked[1], words=words)
+    text = f"{example.prompt}{example.prefix} {ruler.numbered(example.answers)}\n"
+    return made._replace(prompt=text + made.prompt)
+
+
+MAKERS = {
+    "niah_single_1": lambda rng, size, keys, _: ruler.niah(rng, size, keys=keys),
+    "niah_multikey_2": lambda rng, size, keys, _: ruler.niah(rng, size, haystack=None, keys=keys),
+    "niah_multikey_3": lambda rng, size, *_: ruler.niah(rng, size, haystack=None, uuids=True),
+    "vt": lambda rng, size, *_: ruler.variable_tracking(rng, size),
+    "vt_example": lambda rng, size, *_: ruler.variable_tracking(rng, size, example=True),
+    "cwe_1024": lambda rng, size, _, words: after_an_example(rng, size, words, (20, 3, 1), (6, 1)),
+    "cwe_4096": lambda rng, size, _, words: after_an_example(rng, size, words, (40, 10, 3), (30, 3)),
+    "fwe": lambda rng, size, *_: ruler.frequent_words(rng, size, vocabulary=20),
+}
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_prompts_are_those_of_the_authors(golden, name):
+    keys = sorted(f"{a}-{n}" for a in golden["adjectives"] for n in golden["nouns"])
+    for seed, size, prompt, answers in golden[name]:
+        ours = MAKERS[name](ruler.seeded(seed), size, keys, golden["words"])
+        assert ours.prompt + ours.prefix == prompt
+        assert list(ours.answers) == answers
+        assert len(ours.wrong) == 9 or name in ("fwe", "cwe_4096", "cwe_1024")
+        assert not set(ours.wrong) & set(answers)
+
+
+@pytest.mark.parametrize("shots", [0, 1])
+@pytest.mark.parametrize("name", TASKS)
+def test_samples_fill_a_length_and_never_more(name, shots):
+    setting = Setting(4096, SUITES["long"][name].bytes, len, shots=shots, short=16_384)
+    made = samples(name, setting, 20)
+    lengths = [len(one.prompt + one.prefix) + setting.reserve for one in made]
+    assert 3_600 < min(lengths) <= max(lengths) <= 4096
+    assert len({one.prompt for one in made}) == 20
+    assert samples(name, setting, 3) == made[:3]
+    for one in made:
+        assert all(answer in one.prompt for answer in one.answers)
+        assert len(one.prompt.split("Answer: ")) == 1 + (shots if name in ("vt", "cwe") else 0)
+
+
+@pytest.mark.parametrize("length", [2400, 4000, 9000, 60_000])
+@pytest.mark.parametrize("shots", [0, 1])
+def test_no_common_word_is_a_part_of_another(length, shots):
+    """A prediction of "hotel" or "dry-cellar" does not count as one of "hot" or "cellar"; the length is filled either way."""
+    for one in samples("cwe", Setting(length, 100, len, shots=shots, short=8_000), 3):
+        words = set(re.findall(r"\d+\. ([a-z-]+)", one.prompt))
+        assert {"-" in word for word in words} == {length not in (2400, 9000)}
+        listed = "\n".join(words)
+        assert [word for word in words if listed.count(word) > 1] == []
+        assert {*one.answers, *one.wrong} <= words
+        assert 0.95 * (length - 100) - 80 < len(one.prompt + one.prefix) <= length - 100
+
+
+@pytest.mark.parametrize("per_word", [1, pytest.param(1.5, marks=pytest.mark.slow)])
+def test_common_words_fill_long_texts_of_tokenizers_with_few_tokens_a_word(per_word):
+    count = lambda text: int(per_word * len(text.split()))
+    (made,) = samples("cwe", Setting(131_072, 120, count), 1)
+    assert 0.99 * (131_072 - 120) < count(made.prompt + made.prefix) <= 131_072 - 120
+    words = {word for word in made.prompt.split() if word.count("-") == 2}
+    assert len(words) > len(KEYS)
+    assert set(made.answers) <= words
+    # None is a part of another: all have three parts, and no first or last part ends or begins another.
+    firsts, lasts = ({word.split("-")[i] for word in words} for i in (0, 2))
+    assert not [(a, b) for a in firsts for b in firsts if a != b and b.endswith(a)]
+    assert not [(a, b) for a in lasts for b in lasts if a != b and b.startswith(a)]
+
+
+@pytest.mark.parametrize("highest", [14, 15, 29, 700, None])
+def test_the_largest_size_is_sought_up_to_a_bound(highest):
+    tried = []
+    for limit in (0, 13, 14, 15, 28, 699, 700, 701):
+        fits = lambda size, limit=limit: tried.append(size) or size <= limit
+        assert largest(fits, 14, highest) == max(14, min(limit, highest or limit))
+    assert max(tried, default=0) <= (highest or 2 * 701)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", TASKS)
+def test_a_tokenizer_reads_few_texts_for_a_sample(name):
+    """Reading takes most of the time; of fwe, one draw may have half as many tokens again as another of its size."""
+    tokenizers = pytest.importorskip("tokenizers")
+    made = tokenizers.Tokenizer(tokenizers.models.BPE())
+    made.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    texts = [samples(task, Setting(8192, 128, len), 1)[0].prompt for task in TASKS]
+    made.train_from_iterator(texts, tokenizers.trainers.BpeTrainer(vocab_size=2_000, show_progress=False))
+    count, read = lambda text: len(made.encode(text).ids), []
+    setting = Setting(4096, SUITES["long"][name].tokens, lambda text: read.append(count(text)) or read[-1])
+    found = samples(name, setting, 60)
+    assert len(read) < 4 * 60
+    lengths = [count(one.prompt + one.prefix) for one in found]
+    assert 3_000 < min(lengths) <= max(lengths) <= setting.length - setting.reserve
+
+
+@pytest.mark.parametrize("haystack", ["noise", "folder"])
+@pytest.mark.parametrize("depth", [0.0, 0.5, 1.0])
+def test_a_needle_is_at_its_depth(haystack, depth, tmp_path):
+    for i in range(60):
+        (tmp_path / f"{i}.txt").write_text("A sentence of words. " * 40)
+    words = sources.haystack(str(tmp_path) if haystack == "folder" else haystack)
+    (made,) = samples("niah_single_1", Setting(2048, 32, len, haystack=words, depth=depth), 1)
+    lines = made.prompt.partition("\n")[2].rpartition("\n")[0]
+    assert lines.index("One of the special") / (len(lines) - 80) == pytest.approx(depth, abs=0.15)
+
+
+def test_the_most_frequent_words_are_the_answer():
+    (made,) = samples("fwe", Setting(3000, 64, len), 1)
+    words = re.findall(r"\b[a-z]{6}\b", made.prompt.split("words. ")[1].split("\nQuestion")[0])
+    assert tuple(sorted(set(words), key=words.count, reverse=True)[:3]) == made.answers
+    (made,) = samples("cwe", Setting(3000, 100, len, shots=0), 1)
+    words = re.findall(r"\d+\. (\S+)", made.prompt)
+    assert set(sorted(set(words), key=words.count, reverse=True)[:10]) == set(made.answers)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: samples("vt", Setting(800, 64, len, shots=0), 1), "vt .*920.*64.*800"),
+        (lambda: samples("qa", Setting(1024, 64, len), 1), "name .*niah_single_1.*qa"),
+        (lambda: Setting(1024, 64, len, shots=2), "shots .*2"),
+        (lambda: Setting(1024, 64, len, depth=1.5), "depth .*1.5"),
+        (lambda: Setting(0, 64, len), "length .*1, got 0"),
+        (lambda: ruler.frequent_words(ruler.seeded(0), 42, vocabulary=20), "fwe: .*42 .*20"),
+        (lambda: ruler.common_words(ruler.seeded(0), 10_000), "cwe: 10000 "),
+    ],
+)
+def test_mistakes_are_named(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()

@@ -1,0 +1,182 @@
+"""The suite "long": planted readers, the scores of its authors, and a decoder by generation and ranking."""
+
+import json
+
+import numpy as np
+import pytest
+from flax import nnx
+
+from attnjax.evaluation import suite
+from attnjax.evaluation.samples import Setting, samples
+from attnjax.evaluation.subjects import Subject, read_past
+from attnjax.evaluation.trained_length import Trained
+from attnjax.modules import Decoder, TransformerConfig
+from attnjax.positions import DynamicNTK, FoX, Learned, LongRoPE, PaTH, RoPE, SelectiveRoPE, SSMax, compose
+from attnjax.registry import SUITES
+from tests import golden_arrays
+from tests.evaluation.planted import COUNTING, WHOLE, Reader
+
+WINDOWS = {"niah_single_1": 900, "niah_multikey_2": 900, "niah_multikey_3": 1500, "vt": 2500, "cwe": 2500, "fwe": 1500}
+"""Bytes that a local model sees, a few more than a text has at which it must still score everything."""
+FAR = 12_000
+"""Bytes of a text of which it sees a fifth at most."""
+
+
+def scores(window, task, length, number=4):
+    (found,) = suite.evaluate(Reader(window), (length,), (task,), number=number)
+    assert not found.problem
+    return found.generation, found.ranking
+
+
+@pytest.mark.parametrize("task", WINDOWS)
+def test_who_reads_everything_scores_everything_and_who_reads_the_end_fails_beyond_it(task):
+    """Guessing among five answers is right in 20 %; an answer of several words may hold some of them."""
+    assert set(WINDOWS) == set(SUITES["long"])
+    window = WINDOWS[task]
+    assert scores(WHOLE, task, FAR) == scores(window, task, window - 50) == (100, 100)
+    generation, ranking = scores(window, task, FAR, 8)
+    assert generation < 50
+    assert ranking < 60
+
+
+def test_effective_length_ends_with_the_window_and_a_needle_near_the_question_is_in_it():
+    found = suite.evaluate(Reader(900), (700, 3000), ("niah_single_1", "niah_multikey_2"), number=8)
+    for kind in ("generation", "ranking"):
+        mean = suite.averages(found, kind)
+        assert (mean[700], suite.effective_length(mean)) == (100, 700)
+        assert mean[3000] < 70
+    for depth in (0.0, 1.0):
+        (one,) = suite.evaluate(Reader(900), (3000,), ("niah_single_1",), number=2, depth=depth)
+        assert (one.generation, one.ranking) == (100 * depth, 100 * depth)
+    assert suite.effective_length({4096: 85.6, 1024: 90.0, 8192: 85.5}) == 4096
+    assert suite.effective_length({4096: 85.59}) is None
+
+
+def test_words_can_be_counted_in_a_part_of_the_text():
+    """A sample tells which words are frequent: success in `cwe` and `fwe` alone says little about the use of a long context."""
+    (found,) = suite.evaluate(Reader(WINDOWS["fwe"], COUNTING), (FAR,), ("fwe",), number=8)
+    assert found.generation > 70
+
+
+def test_what_does_not_fit_has_its_reason_in_place_of_a_score():
+    short, long = suite.evaluate(Reader(WHOLE), (600, 1024), ("niah_multikey_3",), number=2)
+    assert (short.generation, long.generation) == (None, 100.0)
+    assert "a length of 600" in short.problem
+    with pytest.raises(ValueError, match="task .*niah_single_1.*qa"):
+        suite.evaluate(Reader(9), (600,), ("qa",))
+
+
+def test_string_match_is_that_of_the_authors():
+    told, answers, expected = json.loads((golden_arrays.GOLDEN / "long.json").read_text())["string_match_all"]
+    assert suite.string_match_all(told, answers) == expected == 55.56
+
+
+def test_the_likeliest_candidate_is_counted_per_byte_and_after_the_prompt():
+    costs = {0: np.log(4), 1: np.log(4), 2: 0.1, 3: np.log(4)}
+    after_1 = lambda prompt, told, size: [np.array([costs[t] if prompt[-1] == 1 else 1.0 for t in one]) for one in told]
+    best = lambda *arguments: suite.best_candidate(after_1, *arguments)
+    assert best([1], [[1, 0], [1, 2], [1, 3]], [1, 1, 1], 8) == 1
+    # Two bytes that cost twice as much as one are as likely per byte; a bit more bytes, and they win.
+    assert best([1], [[1, 0], [1, 0, 0]], [1, 2], 8) == -1
+    assert best([1], [[1, 0], [1, 0, 0]], [1, 3], 8) == 1
+    assert suite.best_candidate(lambda *_: [[np.nan]], [1], [[1, 0]], [1], 8) == -1
+    # A tokenizer merged the end of the prompt with the answers: all that follows what is shared is the answer's.
+    assert best([1, 0], [[1, 3], [1, 2]], [1, 1], 8) == 1
+    with pytest.raises(ValueError, match="9 tokens, .* 8 "):
+        best([1], [[1] * 9], [1], 8)
+
+
+# A decoder ------------------------------------------------------------------------------------------------------------------
+
+
+def tiny(vocab=50, **fields):
+    config = {"vocab": vocab, "model": 16, "layers": 2, "heads": 2, "hidden": 32, **fields}
+    model = Decoder(TransformerConfig(**config), rngs=nnx.Rngs(0))
+    return Subject(
+        "tiny", model, lambda text: list(text.encode()), lambda row: bytes(row).decode("latin"), bytewise=True
+    )
+
+
+def test_a_decoder_is_measured_by_generation_and_ranking():
+    subject = tiny(256)
+    (one,) = samples("niah_single_1", Setting(500, 8, len), 1)
+    prompt = subject.encode(one.prompt + one.prefix)
+    alone, padded = (subject.complete([prompt], size, 8) for size in (len(prompt), 500))
+    np.testing.assert_array_equal(alone, padded)
+    losses = subject.losses(np.array([prompt + [0] * 5]))[0]
+    np.testing.assert_allclose(losses[: len(prompt) - 1], subject.losses(np.array([prompt]))[0], rtol=2e-5)
+    assert 4 < losses.mean() < 8
+    (score,) = suite.evaluate(subject, (500,), ("niah_single_1",), number=2)
+    assert score.generation == 0
+    assert score.ranking in (0, 50, 100)
+
+
+def test_a_token_beyond_the_embedding_is_named():
+    subject = tiny()
+    for call in (
+        lambda: subject.losses(np.array([[1, 50]])),
+        lambda: subject.complete([[1, 50]], 4, 2),
+        lambda: subject.endings([1], [[50]], 4),
+        lambda: subject.endings([50], [[1]], 4),
+    ):
+        with pytest.raises(ValueError, match="token 50 .* 50 tokens .*tiny"):
+            call()
+
+
+def by_rows(subject, prompt, told):
+    """The losses of endings, each read with its whole prompt."""
+    return [subject.losses(np.array([[*prompt, *one]], np.int32))[0, len(prompt) - 1 :] for one in told]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("encoding", "options"),
+    [
+        (RoPE(), {}),
+        (RoPE(), {"window": 9, "window_first": 2}),
+        (RoPE(), {"scan_layers": True}),
+        (Learned(160), {}),
+        (FoX(), {}),
+        (PaTH(), {}),
+        (SelectiveRoPE(), {}),
+        (compose(SSMax(), FoX()), {}),
+    ],
+    ids=["rope", "window", "scanned", "learned", "fox", "path", "selective_rope", "ssmax_fox"],
+)
+def test_endings_of_a_prompt_that_is_read_once_cost_what_whole_rows_do(encoding, options):
+    """Endings of several lengths, one of them empty."""
+    subject, draw = tiny(encoding=encoding, **options), np.random.default_rng(0).integers
+    prompt, told = draw(50, size=137).tolist(), [draw(50, size=n).tolist() for n in (3, 17, 0, 1)]
+    ours, rows = subject.endings(prompt, told, 160), by_rows(subject, prompt, told)
+    assert [len(one) for one in ours] == [3, 17, 0, 1]
+    for one, other in zip(ours, rows, strict=True):
+        np.testing.assert_allclose(one, other, rtol=2e-5, atol=2e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "scaling", [DynamicNTK(4.0, 16), LongRoPE((1.0,) * 4, (3.0,) * 4, 42)], ids=["ntk", "longrope"]
+)
+def test_frequencies_of_the_length_are_those_of_the_longest_text(scaling):
+    """Whatever padding the prompt and its endings have: with size = 64 all losses are those of 64 tokens."""
+    subject = tiny(encoding=RoPE(scaling=scaling), layers=1, embed_std=1.0, kernel_std=0.3)
+    draw = np.random.default_rng(0).integers
+    prompt, short, long = (draw(50, size=n).tolist() for n in (40, 2, 20))
+    expected = subject.losses(np.array([[*prompt, *short, *[0] * 22]], np.int32))[0, 39:41]
+    for told in ([short], [short, long], [long, short[:1], short]):
+        found = dict(zip(map(len, told), subject.endings(prompt, told, 64), strict=True))[2]
+        np.testing.assert_allclose(found, expected, rtol=2e-5, atol=2e-5)
+    assert np.abs(subject.endings(prompt, [short], 42)[0] - expected).max() > 1e-3
+
+
+def test_a_model_read_past_its_trained_length_says_by_what():
+    said = []
+    plain = tiny(encoding=RoPE(theta=100.0), embed_std=1.0)
+    plain = Subject("tiny", plain.model, str.encode, str, True, trained=lambda n: said.append(n) or Trained(16, "here"))
+    found = read_past(plain, "rerope", 40, trained=16, window=3)
+    assert said == [16]
+    assert (found.name, found.bytewise, found.model.config.encoding.window) == ("tiny (rerope)", True, 3)
+    assert found.note == "Read by rerope at 2.5 times the trained length of 16 tokens (here)."
+    searched = read_past(plain, "longrope", 8, search=list(range(8)))
+    assert searched.model.config.encoding.scaling.long_factors == (1.0,) * 4
+    assert "1, 1, 1, 1" in searched.note
