@@ -23,13 +23,11 @@ PARTS = (
     "tasks",
     "records",
     "train",
-    "analysis",
     "cli",
     "sweep",
     "report",
     "config",
-    "long",
-    "aot",
+    "evaluation",
     "explore",
 )
 FOLDERS = (ROOT / "scripts", ROOT / "experiments")
