@@ -15,7 +15,6 @@ from attnjax.cli.hosts import Hosts, hosts
 from attnjax.config.mesh import MeshShape
 from attnjax.records.runs import read_manifest
 from attnjax.sweep import load
-from attnjax.sweep.stop import GONE
 from attnjax.train import processes
 from tests.hosts import attnjax, digest, ends, environment, free_port, started, state, the_run, together, until_step
 from tests.trees import tree
@@ -189,20 +188,6 @@ def test_a_warning_of_one_process_stops_all_after_saving(tmp_path, undisturbed, 
 
 
 @pytest.mark.slow
-def test_the_end_of_the_input_of_one_attached_process_stops_all_after_saving(tmp_path):
-    """As where the process of a task of Ray dies."""
-    planned = attnjax(tmp_path / "0", "sweep", "tiny.json", "--plan", "--out", "out")
-    assert ends([planned])[0][0] == 0
-    with started(tmp_path, "work", "out", "--attached") as both:
-        until_step(tmp_path / "0" / "out", 12, both)
-        both[1].stdin.close()
-        both[1].stdin = None
-        assert [process.wait(timeout=120) for process in (both[1], both[0])] == [75, 75]
-    now = state(tmp_path / "0" / "out")
-    assert (now.state, now.reason) == ("preempted", f"{GONE} of process 1")
-
-
-@pytest.mark.slow
 def test_what_one_process_lacks_fails_the_run_in_all(tmp_path):
     """Process 0 has the text, process 1 has not."""
     (tmp_path / "0").mkdir()
@@ -243,12 +228,12 @@ def test_workers_train_the_rest_where_one_run_cannot_be_saved(tmp_path):
     assert ends([planned])[0][0] == 0
     store = load(tmp_path / "0" / "out")
     bad, good = (entry.run for entry in store.runs)
-    (store.directory(bad) / "checkpoints").symlink_to(tmp_path)
+    (store.folder(bad) / "checkpoints").symlink_to(tmp_path)
     found = together(tmp_path, "work", "out")
     assert [code for code, _, _ in found] == [0, 0], found
     assert (store.status(good).state, store.status(bad).state) == ("done", "failed")
     assert "link" in store.status(bad).reason
-    assert json.loads((store.directory(good) / "manifest.json").read_text())["steps"] == 12
+    assert json.loads((store.folder(good) / "manifest.json").read_text())["steps"] == 12
 
 
 @pytest.mark.slow
@@ -265,7 +250,7 @@ def test_each_process_saves_the_member_that_it_has_where_it_sees_the_folder(tmp_
     assert [code for code, _, _ in found] == [0, 0], found
     assert tree(tmp_path / "1" / "out") == before
     store = load(tmp_path / "0" / "out")
-    folders = [store.directory(entry.run) / "checkpoints" for entry in store.runs]
+    folders = [store.folder(entry.run) / "checkpoints" for entry in store.runs]
     assert [sorted(path.name for path in folder.iterdir()) for folder in folders] == [["12", "8"]] * 2
     wrote = {path.name for folder in folders for path in (folder / "12" / "state").glob("ocdbt.process_*")}
     assert wrote == ({"ocdbt.process_0", "ocdbt.process_1"} if shared else {"ocdbt.process_0"})

@@ -15,7 +15,7 @@ from flax import nnx
 
 from attnjax.config import RunConfig
 from attnjax.modules import Decoder, Encoder
-from attnjax.records.runs import read_config
+from attnjax.records.runs import folder_of, read_config
 from attnjax.sweep import find_run
 from attnjax.tasks.base import Task
 from attnjax.train import checkpoint
@@ -92,7 +92,7 @@ def load(directory: str | pathlib.Path) -> LoadedModel:
         raise ValueError(f"{directory} holds an encoder-decoder; the analysis takes an encoder or a decoder")
     task = make_task(run)
     trainer = Trainer(run, task)
-    found = checkpoint.restore(directory / CHECKPOINTS, trainer.shapes())
+    found = checkpoint.restore(folder_of(directory) / CHECKPOINTS, trainer.shapes())
     if found is None:
         raise ValueError(
             f"{directory} holds no checkpoint that can be read: train the run first, or see its status.json"

@@ -19,9 +19,8 @@ from typing import Any, NamedTuple
 from attnjax.cli.argument_types import count, index
 from attnjax.config import RunConfig, parse, run_id, to_dict
 from attnjax.config.outside import import_modules
-from attnjax.sweep import manifest
-from attnjax.sweep.run_context import RunContext, Train
-from attnjax.sweep.stop import WARNINGS, Stop, at_end_of_input, exit_status, on_signals
+from attnjax.sweep import RunContext, Stop, Train, manifest
+from attnjax.sweep.outcome import INTERRUPTED, on_signals
 from attnjax.sweep.worker import import_train
 
 FAILED, WRONG = 1, 2
@@ -95,7 +94,6 @@ class Together:
 
         self._processes, self._mesh, self._trainer = processes, arguments.mesh, arguments.trainer
         self._root, self._imports, self._parted = root, imports, False
-        self._attached = getattr(arguments, "attached", False)
         processes.join(where.coordinator, where.processes, where.number, heartbeat=arguments.patience)
         self._leads = processes.leads()
         same = {"config": run_id(config)} if config is not None else {}
@@ -114,8 +112,8 @@ class Together:
         except (ValueError, OSError):
             code = WRONG
             raise
-        except KeyboardInterrupt as interrupt:
-            code = exit_status(interrupt)
+        except KeyboardInterrupt:
+            code = INTERRUPTED
             raise
         finally:
             self._say_end(code)
@@ -135,7 +133,7 @@ class Together:
 
         def joint(configs: list[RunConfig], directories: list[pathlib.Path], context: RunContext) -> None:
             try:
-                self._say({"configs": [to_dict(one) for one in configs]})
+                self._say({"configs": [to_dict(one) for one in configs], "attempts": [one.name for one in directories]})
                 train(configs, directories, context)
             except self._processes.ProcessError as error:
                 raise (error.__cause__ or error) from None
@@ -149,15 +147,13 @@ class Together:
 
     def _follow(self) -> int:
         stop = Stop()
-        if self._attached:
-            at_end_of_input(stop)
-        with on_signals(stop, warnings=WARNINGS):
+        with on_signals(stop):
             try:
                 code = self._train_until_told(stop)
             except BaseException as error:
                 self._part(error)
                 if isinstance(error, KeyboardInterrupt):
-                    self._processes.end(exit_status(error), "interrupted")
+                    self._processes.end(INTERRUPTED, "interrupted")
                 traceback.print_exception(error)
                 self._processes.end(FAILED, "this process cannot go on")
         self._leave()
@@ -168,13 +164,14 @@ class Together:
         import_modules(self._imports)
         train = import_train(self._trainer)
         while "end" not in (message := self._hear()):
-            self._train_along(train, list(map(parse, message["configs"])), stop)
+            self._train_along(train, list(map(parse, message["configs"])), message["attempts"], stop)
         return message["end"]
 
-    def _train_along(self, train: Train, configs: list[RunConfig], stop: Stop) -> None:
+    def _train_along(self, train: Train, configs: list[RunConfig], attempts: list[str], stop: Stop) -> None:
         context: Any = self._processes.Follower(self._mesh, lambda: stop.reason)
         try:
-            train(configs, [self._root / run_id(one) for one in configs], context)
+            folders = [self._root / run_id(one) / name for one, name in zip(configs, attempts, strict=True)]
+            train(configs, folders, context)
         except self._processes.ProcessError as error:
             if error.__cause__ is not None:
                 traceback.print_exception(error.__cause__)

@@ -4,9 +4,9 @@ import importlib
 import pathlib
 from collections.abc import Sequence
 
+from attnjax import safety
 from attnjax.explore.contents import Explored
 from attnjax.explore.page import page
-from attnjax.records import files
 
 MOST_RUNS = 2
 
@@ -33,7 +33,7 @@ def build(
     found = tuple(_explored(pathlib.Path(run), texts, layer, head) for run in runs)
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
-        files.write(out.parent.resolve() / out.name, page(found, layer, head), durable=False)
+        safety.write(out.parent.resolve() / out.name, page(found, layer, head).encode(), durable=False)
     except OSError as error:
         raise ValueError(f"{out} cannot be written: {error.strerror or error}") from error
     return out

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from attnjax.config import RunConfig
-from attnjax.records.runs import read_config
+from attnjax.records.runs import folder_of, read_config
 from attnjax.sweep import find_run
 from attnjax.tasks import Text
 from attnjax.train import checkpoint
@@ -36,7 +36,7 @@ def at_lengths(path: str | pathlib.Path, lengths: Sequence[int], number: int) ->
     task = make_task(run)
     check_lengths(run, task)
     trainer = Trainer(run, task)
-    found = checkpoint.restore(directory / CHECKPOINTS, trainer.shapes())
+    found = checkpoint.restore(folder_of(directory) / CHECKPOINTS, trainer.shapes())
     if found is None:
         raise ValueError(
             f"{directory} holds no checkpoint that can be read: train the run first, or see its status.json"

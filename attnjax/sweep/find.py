@@ -1,4 +1,4 @@
-"""Finds a run by a description instead of its hash: `find_run` takes what a user types and returns the folder of the run.
+"""Finds runs: `scan` reads everything in a folder of runs, and `find_run` returns the folder of the run that a user describes.
 
     runs/theta/025bc18d4b6dddad          its folder
     runs/theta/025b, theta/025b, 025b    the beginning of its hash, in a sweep or in all sweeps of ./runs
@@ -6,7 +6,7 @@
     heads_lm/rope/0                      encoding (or task) and seed
     runs/one                             the folder of a sweep with one run
 
-Nothing is changed, and no link in a folder of runs is followed.
+Nothing is changed, and no link in a folder of runs is followed. No damage is fatal to `scan`, and all of it is reported.
 """
 
 import os
@@ -15,12 +15,14 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from attnjax.config import RunConfig, encoding_name, to_dict
+from attnjax.config import RunConfig, encoding_name, parse, to_dict
 from attnjax.config.files import SWEEP_FILE
 from attnjax.config.keys import kind_of
 from attnjax.config.overrides import read_value, split_override
-from attnjax.records import files, status
-from attnjax.records.runs import entries, read_config
+from attnjax.records import files, jsonl, runs, status
+from attnjax.records.remote import local
+from attnjax.records.runs import entries, folder_of, read_config, status_of
+from attnjax.sweep import store
 
 RUNS = pathlib.Path("runs")
 """Where the command line puts sweeps."""
@@ -28,6 +30,79 @@ PREFIX = re.compile(r"[0-9a-f]{1,16}")
 FILTER = re.compile(r"[A-Za-z_][\w.]*=")
 LISTED = 10
 """Runs that an error names."""
+
+
+class Run(NamedTuple):
+    """One run's folder. `config` and `status` are None where they are damaged; `problems` says what is."""
+
+    run: str
+    directory: pathlib.Path
+    config: RunConfig | None
+    status: status.Status | None
+    problems: list[str]
+
+    @property
+    def folder(self) -> pathlib.Path:
+        """Where its records and checkpoints are."""
+        return folder_of(self.directory)
+
+    def metrics(self) -> jsonl.Records:
+        """Return the training log. Raises ValueError where a newer version wrote it."""
+        return jsonl.read(self.folder / jsonl.METRICS)
+
+    def results(self) -> jsonl.Records:
+        """Return the evaluations, each measurement once. Raises ValueError where a newer version wrote them."""
+        found = jsonl.read(self.folder / jsonl.RESULTS)
+        unique = {jsonl.identity(record): record for record in reversed(found.tables)}
+        return found._replace(tables=list(unique.values())[::-1])
+
+    def manifest(self) -> dict[str, Any]:
+        """Return the manifest; {} where it is missing, damaged or cannot be read."""
+        try:
+            return runs.read_manifest(self.directory)
+        except OSError:
+            return {}
+
+
+class Found(NamedTuple):
+    """The runs, names of what does not belong to a sweep, and what is damaged."""
+
+    runs: list[Run]
+    foreign: list[str]
+    problems: list[str]
+
+
+def scan(root: pathlib.Path) -> Found:
+    """Return everything in a folder of runs, in the order of its plan; the folder itself may be a link, nothing in it.
+
+    Raises ValueError where the folder cannot be read.
+    """
+    root = files.real(local(root, store.MIRRORED))
+    try:
+        there = entries(root)
+    except OSError as error:
+        raise ValueError(f"{root} cannot be read: {error.strerror or error}") from None
+    try:
+        order, problems = {entry.run: number for number, entry in enumerate(store.load(root).runs)}, []
+    except (OSError, ValueError) as error:
+        order, problems = {}, [str(error)]
+    problems += [f"{root / name} {runs.LINK}" for name in there.links]
+    found = [read_run(root / name) for name in sorted(there.runs, key=lambda run: (order.get(run, len(order)), run))]
+    problems += [problem for run in found for problem in run.problems]
+    problems += [f"{root / run.run} is not in the plan" for run in found if order and run.run not in order]
+    return Found(found, sorted(there.links + there.foreign), problems)
+
+
+def read_run(directory: pathlib.Path) -> Run:
+    """Return one run, from its folder."""
+    found = runs.read(directory)
+    sentences, config = [str(one) for one in found.problems], None
+    if found.config:
+        try:
+            config = parse(found.config)
+        except ValueError as error:
+            sentences.append(f"{directory / runs.CONFIG}: {error}")
+    return Run(directory.name, directory, config, found.status, sentences)
 
 
 class Candidate(NamedTuple):
@@ -99,7 +174,7 @@ def _candidates(place: pathlib.Path) -> Iterator[Candidate]:
     root = files.real(place)
     for name in entries(root).runs:
         try:
-            yield Candidate(root / name, read_config(root / name), status.read(root / name).state)
+            yield Candidate(root / name, read_config(root / name), status_of(root / name).state)
         except (ValueError, OSError):
             yield Candidate(root / name, None, "damaged")
 

@@ -205,7 +205,12 @@ def _packed(directory: pathlib.Path, step: int, state: PyTree) -> tuple[PyTree, 
         arrays, table = leaves.pack(state)
     except ValueError as error:
         raise ValueError(f"state of step {step} is {error}; it is not saved") from None
-    return arrays, leaves.digest(table, run=directory.parent.name, step=step)
+    return arrays, leaves.digest(table, run=_run_of(directory.parent), step=step)
+
+
+def _run_of(directory: pathlib.Path) -> str:
+    """Return the run whose checkpoints lie in a folder: its name, or above an attempt or a result that of the one above."""
+    return directory.parent.name if directory.name.startswith(("attempt-", "result")) else directory.name
 
 
 def _name(step: int, attempt: str) -> str:
@@ -298,7 +303,7 @@ def _table(folder: Folder) -> Any:
 
 def _check_place(stored: dict[str, Any], folder: Folder) -> None:
     """Refuse a checkpoint that was saved by another run or at another step; earlier versions recorded neither."""
-    here = {"run": folder.path.parent.parent.name, "step": int(folder.path.name)}
+    here = {"run": _run_of(folder.path.parent.parent), "step": int(folder.path.name)}
     wrong = [f"{name} {str(stored[name])[:40]}" for name in here if name in stored and stored[name] != here[name]]
     if wrong:
         raise Damaged(f"it was saved as that of {' and '.join(wrong)}")

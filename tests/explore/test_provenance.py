@@ -13,9 +13,8 @@ from attnjax.cli import main
 from attnjax.config import canonical_json, parse, run_id
 from attnjax.explore.contents import Loss
 from attnjax.explore.data import explore
-from attnjax.sweep import load as load_sweep, prepare, run_here
+from attnjax.sweep import Stop, load as load_sweep, prepare, run_here
 from attnjax.sweep.plan import plan
-from attnjax.sweep.stop import Stop
 from attnjax.train import train
 from attnjax.train.checkpoint import restore, save
 from attnjax.train.loop import make_task

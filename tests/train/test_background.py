@@ -95,7 +95,7 @@ def test_a_full_disk_is_the_reason_of_the_run(tiny, tmp_path, monkeypatch):
         "disk full: OSError: checkpoint of step 8 could not be saved in checkpoints: [Errno 28] No space left on device"
     )
     assert store.status(bad).reason == reason
-    assert json.loads((store.directory(bad) / "manifest.json").read_text())["state"] == "failed"
+    assert json.loads((store.folder(bad) / "manifest.json").read_text())["state"] == "failed"
 
 
 @pytest.mark.slow

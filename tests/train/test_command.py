@@ -9,8 +9,7 @@ import pytest
 
 from attnjax.cli import main
 from attnjax.config import parse
-from attnjax.sweep import plan, prepare, run_here, scan, seeds
-from attnjax.sweep.stop import Stop
+from attnjax.sweep import Stop, plan, prepare, run_here, scan, seeds
 from attnjax.train import checkpoint, train
 from tests.train.killing import CONFIG
 
@@ -41,7 +40,7 @@ def test_a_loss_that_is_not_finite_fails_its_run_and_no_other(folder, capsys):
     assert "2 runs: 1 done, 1 failed" in told
     assert {one["length"] for one in good.results().tables} == {2, 4, 6}
     assert not bad.results().tables
-    assert max([0, *checkpoint.steps(bad.directory / "checkpoints")]) < bad.status.step
+    assert max([0, *checkpoint.steps(bad.folder / "checkpoints")]) < bad.status.step
     assert main([*command, "--strict"]) == 1, "it is not tried again, and counts"
     assert (folder / "out" / "junk").read_text() == "of somebody else"
 
@@ -111,7 +110,7 @@ def test_a_checkpoint_that_does_not_fit_fails_its_run_and_leaves_the_one_before(
     store = prepare(folder / "out", "tiny", plan(parse(json.loads((folder / "tiny.json").read_text())), seeds(1)))
     (bad,) = run_here(store, train).of("failed")
     assert store.status(bad).reason.startswith("disk full: OSError: checkpoint of step 2 could not be saved")
-    here = store.directory(bad) / "checkpoints"
+    here = store.folder(bad) / "checkpoints"
     assert [path.name for path in here.iterdir()] == ["1"], "nothing half-written stays"
     found = checkpoint.restore(here, {"w": jnp.zeros(2**10)})
     assert (found.step, found.state["w"].tolist()) == (1, list(range(2**10)))
@@ -124,7 +123,7 @@ def test_a_run_that_is_added_to_a_sweep_throws_no_other_back_and_keeps_its_check
     run_here(store, train, progress=lambda event: stop.set("a test") if event.step >= 4 else None, stop=stop)
     (first,) = scan(store.root).runs
     reached, kept = first.status.step, []
-    assert (first.status.state, reached in checkpoint.steps(first.directory / "checkpoints"), reached < 8) == (
+    assert (first.status.state, reached in checkpoint.steps(first.folder / "checkpoints"), reached < 8) == (
         "preempted",
         True,
         True,
@@ -132,7 +131,7 @@ def test_a_run_that_is_added_to_a_sweep_throws_no_other_back_and_keeps_its_check
 
     def watched(configs, directories, context):
         train(configs, directories, context)
-        kept.append(checkpoint.steps(first.directory / "checkpoints"))
+        kept.append(checkpoint.steps(first.folder / "checkpoints"))
 
     more = prepare(folder / "out", "tiny", plan(config, seeds(2)), extend=True)
     assert str(run_here(more, watched)) == "2 runs: 2 done"

@@ -9,9 +9,8 @@ import pytest
 
 from attnjax.config import parse, run_id
 from attnjax.folder import LinkError
-from attnjax.sweep import prepare, run_here, scan
+from attnjax.sweep import Stop, prepare, run_here, scan
 from attnjax.sweep.plan import Planned
-from attnjax.sweep.stop import Stop
 from attnjax.train import checkpoint, loop, train
 from attnjax.train.check import check
 from attnjax.train.evaluate import Evaluator

@@ -1,9 +1,9 @@
-"""Checks that a trainer accepts the runs of a sweep, in a separate process that computes on the CPU.
+"""Checks that a trainer accepts the runs of a sweep, in this process or in one that computes on the CPU.
 
-    python -m attnjax.sweep.preflight       reads {"trainer", "imports", "configs"} and writes what is wrong, or nothing
+    python -m attnjax.sweep.check       reads {"trainer", "imports", "configs", "mesh"} and writes what is wrong, or nothing
 
-JAX holds an accelerator from the first question about it until its process ends: all memory of a GPU, the whole of a TPU. A
-driver that only watches its workers must leave it to them.
+JAX holds an accelerator from the first question about it until its process ends, so a driver that only watches its workers
+leaves the question to another process.
 """
 
 import importlib
@@ -17,13 +17,13 @@ from attnjax.config import RunConfig, parse, to_dict
 from attnjax.config.mesh import ONE_DEVICE, MeshShape, parse_mesh
 from attnjax.config.outside import import_modules
 from attnjax.sweep.plan import groups, population_key
+from attnjax.sweep.pool import import_path
 from attnjax.sweep.worker import import_train
 
 
 def check(trainer: str, configs: Iterable[RunConfig], mesh: MeshShape = ONE_DEVICE) -> None:
-    """Call the functions `check` and `check_mesh` of the trainer's module, where it has them, in this process.
+    """Call the functions `check` and `check_mesh` of the trainer's module, where it has them, for one run of each population.
 
-    Runs that train together with one and the same encoding are alike in all that can be wrong: one of them is asked about.
     Raises ValueError, also for a mesh of several devices and a trainer without `check_mesh`, which trains on one.
     """
     import_train(trainer)
@@ -31,7 +31,8 @@ def check(trainer: str, configs: Iterable[RunConfig], mesh: MeshShape = ONE_DEVI
     found, on_mesh = getattr(module, "check", None), getattr(module, "check_mesh", None)
     if mesh.devices > 1 and on_mesh is None:
         raise ValueError(f"the trainer {trainer} knows no mesh: {module.__name__} has no function check_mesh")
-    for config in _different(configs):
+    # Inside a population the numbers of an encoding may differ.
+    for config, *_ in groups(configs, key=lambda config: f"{population_key(config)} {config.model.encoding}"):
         if found is not None:
             found(config)
         if on_mesh is not None and mesh.devices > 1:
@@ -39,37 +40,23 @@ def check(trainer: str, configs: Iterable[RunConfig], mesh: MeshShape = ONE_DEVI
 
 
 def check_apart(
-    trainer: str,
-    configs: Iterable[RunConfig],
-    path: Sequence[str],
-    imports: Sequence[str] = (),
-    mesh: MeshShape = ONE_DEVICE,
+    trainer: str, configs: Iterable[RunConfig], imports: Sequence[str] = (), mesh: MeshShape = ONE_DEVICE
 ) -> None:
-    """The same in a process that sees the CPU alone, as many devices as the mesh has, and finds modules on `path`.
-
-    `imports`: classes of other projects, `package.module:Class`, whose modules it imports first. Raises ValueError with what it
-    said.
-    """
-    order = {"trainer": trainer, "imports": imports, "configs": [to_dict(config) for config in _different(configs)]}
-    order["mesh"], devices = str(mesh), {"JAX_NUM_CPU_DEVICES": str(mesh.devices)} if mesh.devices > 1 else {}
+    """Do the same in a process that sees the CPU alone, with as many devices as the mesh has."""
+    order = {"trainer": trainer, "imports": imports, "configs": list(map(to_dict, configs)), "mesh": str(mesh)}
+    count = {"JAX_NUM_CPU_DEVICES": str(mesh.devices)} if mesh.devices > 1 else {}
     done = subprocess.run(
-        [sys.executable, "-m", "attnjax.sweep.preflight"],
+        [sys.executable, "-m", "attnjax.sweep.check"],
         input=json.dumps(order),
         capture_output=True,
         text=True,
-        env={**os.environ, **devices, "JAX_PLATFORMS": "cpu", "PYTHONPATH": os.pathsep.join(path)},
+        env={**os.environ, **count, "JAX_PLATFORMS": "cpu", "PYTHONPATH": import_path()},
     )
     if done.returncode:
         last = (done.stderr.strip().splitlines() or ["nothing"])[-1]
         raise ValueError(f"the check of the runs ended with exit status {done.returncode}; the last it said is: {last}")
     if done.stdout:
         raise ValueError(json.loads(done.stdout))
-
-
-def _different(configs: Iterable[RunConfig]) -> list[RunConfig]:
-    """One config of each population and encoding: inside a population the numbers of an encoding may differ."""
-    alike = groups(configs, key=lambda config: f"{population_key(config)} {config.model.encoding}")
-    return [first for first, *_ in alike]
 
 
 def main() -> None:
