@@ -3,7 +3,7 @@
     python -m tests.fuzz --minutes 2            prints its seed; ends with 1 if there were findings
     python -m tests.fuzz --seed 5 --case 17     that case again
 
-A finding is an exception that no command may show, a changed file outside of the mutated folder, or five minutes without an end.
+A finding is an exception that no command may show, a changed file outside of the mutated folder, or five minutes without end.
 """
 
 import argparse
