@@ -12,7 +12,7 @@ Nothing is changed, and no link in a folder of runs is followed. No damage is fa
 import os
 import pathlib
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from attnjax.config import RunConfig, encoding_name, parse, to_dict
@@ -21,7 +21,7 @@ from attnjax.config.keys import kind_of
 from attnjax.config.overrides import read_value, split_override
 from attnjax.records import files, jsonl, runs, status
 from attnjax.records.remote import local
-from attnjax.records.runs import entries, folder_of, read_config, status_of
+from attnjax.records.runs import entries, folder_of
 from attnjax.sweep import store
 
 RUNS = pathlib.Path("runs")
@@ -40,6 +40,12 @@ class Run(NamedTuple):
     config: RunConfig | None
     status: status.Status | None
     problems: list[str]
+
+    def __str__(self) -> str:
+        if self.config is None or self.status is None:
+            return f"{self.directory} (damaged)"
+        encoding, task = encoding_name(self.config.model, options=True), self.config.task.name
+        return f"{self.directory} ({encoding}, {task}, seed {self.config.seed}, {self.status.state})"
 
     @property
     def folder(self) -> pathlib.Path:
@@ -105,20 +111,6 @@ def read_run(directory: pathlib.Path) -> Run:
     return Run(directory.name, directory, config, found.status, sentences)
 
 
-class Candidate(NamedTuple):
-    """A run's folder, its config (None where it is damaged) and its state."""
-
-    directory: pathlib.Path
-    config: RunConfig | None
-    state: str
-
-    def __str__(self) -> str:
-        if self.config is None:
-            return f"{self.directory} (damaged)"
-        encoding, task = encoding_name(self.config.model, options=True), self.config.task.name
-        return f"{self.directory} ({encoding}, {task}, seed {self.config.seed}, {self.state})"
-
-
 def find_run(address: str | pathlib.Path) -> pathlib.Path:
     """The folder of the one run that an address describes; the text of the module lists the forms.
 
@@ -136,8 +128,8 @@ def find_run(address: str | pathlib.Path) -> pathlib.Path:
             "NAME/ENCODING/SEED or NAME/encoding=rope,seed=0; there is no sweep of that name, nor one in ./runs to look in"
         )
     wanted = _matcher(selector)
-    found = [candidate for place in places for candidate in _candidates(place)]
-    meant = [candidate for candidate in found if wanted(candidate)]
+    found = [read_run(root / name) for root in map(files.real, places) for name in entries(root).runs]
+    meant = [run for run in found if wanted(run)]
     if len(meant) == 1:
         return meant[0].directory
     where = str(places[0]) if len(places) == 1 else f"the {len(places)} sweeps in {RUNS}"
@@ -154,9 +146,9 @@ def check_folder(folder: str | pathlib.Path) -> None:
         raise ValueError(f"{folder} is no folder here (did you mean {there}?)")
 
 
-def _listed(candidates: list[Candidate]) -> str:
-    more = f"; and {len(candidates) - LISTED} more" if len(candidates) > LISTED else ""
-    return "; ".join(map(str, candidates[:LISTED])) + more if candidates else "none"
+def _listed(there: list[Run]) -> str:
+    more = f"; and {len(there) - LISTED} more" if len(there) > LISTED else ""
+    return "; ".join(map(str, there[:LISTED])) + more if there else "none"
 
 
 def _split(text: str) -> tuple[list[pathlib.Path], str]:
@@ -170,16 +162,7 @@ def _split(text: str) -> tuple[list[pathlib.Path], str]:
     return ([] if "/" in text[:fixed] else sorted(one.parent for one in RUNS.glob(f"*/{SWEEP_FILE}"))), text
 
 
-def _candidates(place: pathlib.Path) -> Iterator[Candidate]:
-    root = files.real(place)
-    for name in entries(root).runs:
-        try:
-            yield Candidate(root / name, read_config(root / name), status_of(root / name).state)
-        except (ValueError, OSError):
-            yield Candidate(root / name, None, "damaged")
-
-
-def _matcher(selector: str) -> Callable[[Candidate], bool]:
+def _matcher(selector: str) -> Callable[[Run], bool]:
     """Whether a run is what a selector says; "" says nothing."""
     if FILTER.match(selector):
         fields = [split_override(one) for one in re.split(rf",(?={FILTER.pattern})", selector)]
@@ -202,12 +185,12 @@ def _encodings(config: RunConfig) -> tuple[str, str]:
     return encoding_name(config.model), encoding_name(config.model, options=True)
 
 
-def _field(key: str, text: str) -> Callable[[Candidate], bool]:
+def _field(key: str, text: str) -> Callable[[Run], bool]:
     """Whether a run has this value in this field. Raises ValueError for a field that no config has, with the nearest one."""
     if key == "run":
         return lambda run: run.directory.name.startswith(text)
     if key == "state":
-        return lambda run: run.state == text
+        return lambda run: run.status is not None and run.status.state == text
     if key in ("encoding", "model.encoding"):
         return lambda run: run.config is not None and text in _encodings(run.config)
     dotted = "task.name" if key == "task" else key

@@ -4,6 +4,7 @@ The same call again does nothing twice. Runs whose process died are taken over, 
 that fails leaves its traceback and its reason, and the other runs go on.
 """
 
+import contextlib
 import dataclasses
 import importlib
 import pathlib
@@ -97,7 +98,8 @@ def noting(unwritten: dict[str, str], progress: Progress | None) -> Progress:
         if event.state == UNWRITTEN:
             unwritten[event.run] = event.reason
         if progress is not None:
-            progress(event)
+            with contextlib.suppress(OSError, UnicodeError):  # output that takes no more stops no training
+                progress(event)
 
     return note
 
@@ -182,7 +184,8 @@ class Worker:
             try:
                 run, patience = self.store.directory(entry.run), self.execution.patience
                 step, token = attempt.newest_step(folder_of(run)), attempt.next_token(run)
-                found = claim(run, file_time(run), patience, attempt=token, step=step)
+                now = file_time(run) if holder(run) else 0.0
+                found = claim(run, now, patience, attempt=token, step=step)
                 job = self._begun(run, found) if isinstance(found, Claim) else None
             except OSError as error:
                 self._refuse(entry.run, UNWRITTEN, 0, f"its beginning could not be written: {why(error)}")
