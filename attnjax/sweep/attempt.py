@@ -39,8 +39,9 @@ ByKey = Mapping[tuple[str, int, str], Any]
 """Arrays by split, length and metric; no type of NumPy, which commands that train nothing do not import."""
 STEP = re.compile(r"0|[1-9][0-9]{0,17}")
 """Names of checkpoints."""
-OWN = re.compile(rf"\..*|partial-.*|lease-\d+|{re.escape(CONFIG)}|{claim.FILE}|{status.FILE}|traceback\.txt")
-"""What a new attempt does not take over from the one before it."""
+OWN = re.compile(rf"\..*|lease-\d+|{re.escape(CONFIG)}|{claim.FILE}|{status.FILE}|traceback\.txt")
+"""What a new attempt does not take over from the one before it; nor saves that were not finished."""
+UNFINISHED = re.compile(r"partial-.*|.*\.tmp")
 NO_HARD_LINKS = (errno.EPERM, errno.EACCES, errno.ENOTSUP, errno.EXDEV, errno.EMLINK, errno.ENOSYS)
 STDERR = 2
 QUIET = 2.0
@@ -80,7 +81,7 @@ def begin(run: pathlib.Path, token: str) -> pathlib.Path:
 def _copy(source: pathlib.Path, target: pathlib.Path) -> None:
     for path in safety.files(source):
         parts = path.relative_to(source).parts
-        if any(OWN.fullmatch(part) for part in parts):
+        if OWN.fullmatch(parts[0]) or any(UNFINISHED.fullmatch(part) for part in parts):
             continue
         new = target.joinpath(*parts)
         if len(parts) == 1:

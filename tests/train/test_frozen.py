@@ -23,8 +23,8 @@ def test_a_run_that_an_earlier_version_began_is_finished(tmp_path, version):
     summary = run_here(load(root), train)
     assert set(summary.states.values()) == {"done"}
     assert summary.skipped == tuple(run for run, state in before.items() if state == "done")
-    manifest = json.loads((root / stopped / "manifest.json").read_text())
+    manifest = json.loads((root / stopped / "result" / "manifest.json").read_text())
     assert (manifest["resumed_from"], manifest["steps"]) == (40, 60)
-    assert (root / stopped / "metrics.jsonl").read_text().startswith(logged)
+    assert (root / stopped / "result" / "metrics.jsonl").read_text().startswith(logged)
     measured = {run.run: {(one["metric"], one["length"]) for one in run.results().tables} for run in scan(root).runs}
     assert len(set(map(frozenset, measured.values()))) == 1, "both runs have the same measurements"
