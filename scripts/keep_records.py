@@ -20,13 +20,12 @@ import sys
 import tempfile
 from collections.abc import Iterable
 
-from attnjax.folder import Folder, enter
 from attnjax.records import examples, jsonl, status
-from attnjax.records.lines import LARGEST
-from attnjax.records.runs import CONFIG, MANIFEST, TUNING
+from attnjax.records.runs import CONFIG, MANIFEST, TUNING, folder_of
+from attnjax.safety import read, refuse_link
 from attnjax.sweep import scan
 
-FILES = (CONFIG, MANIFEST, status.FILE, *jsonl.FILES, examples.FILE, "traceback.txt")
+FILES = (MANIFEST, status.FILE, *jsonl.FILES, examples.FILE, "traceback.txt")
 
 
 def keep(runs: pathlib.Path, experiment: pathlib.Path, *, begun: bool = False) -> int:
@@ -44,8 +43,7 @@ def keep(runs: pathlib.Path, experiment: pathlib.Path, *, begun: bool = False) -
     with tempfile.TemporaryDirectory(dir=experiment, prefix=f".{target.name}.") as beside:
         new, old = pathlib.Path(beside, "new"), pathlib.Path(beside, "old")
         new.mkdir()
-        with enter(runs, follow=True) as sweep:
-            copy_all(sweep, [run.run for run in kept], new)
+        copy_all(runs, [run.run for run in kept], new)
         if os.path.lexists(target):
             target.rename(old)
         try:
@@ -57,22 +55,22 @@ def keep(runs: pathlib.Path, experiment: pathlib.Path, *, begun: bool = False) -
     return len(kept)
 
 
-def copy_all(sweep: Folder, runs: Iterable[str], target: pathlib.Path) -> None:
+def copy_all(sweep: pathlib.Path, runs: Iterable[str], target: pathlib.Path) -> None:
     """Copy the files of a sweep, and those of these runs."""
-    copy(sweep, "sweep.json", target)
-    if sweep.kind(TUNING):
-        copy(sweep, TUNING, target)
+    for name in ("sweep.json", TUNING):
+        copy(sweep / name, target)
     for run in runs:
-        with sweep.enter(run) as folder:
-            (target / run).mkdir()
-            for name in FILES:
-                if folder.kind(name):
-                    copy(folder, name, target / run)
+        refuse_link(sweep / run)
+        folder = folder_of(sweep / run)
+        (target / run).mkdir()
+        for path in (sweep / run / CONFIG, *(folder / name for name in FILES)):
+            copy(path, target / run)
 
 
-def copy(folder: Folder, name: str, target: pathlib.Path) -> None:
-    """Copy one file, which must be no link."""
-    (target / name).write_bytes(folder.read(name, LARGEST))
+def copy(path: pathlib.Path, target: pathlib.Path) -> None:
+    """Copy one file, where there is one; it must be no link."""
+    if os.path.lexists(path):
+        (target / path.name).write_bytes(read(path, jsonl.LARGEST))
 
 
 def main() -> None:

@@ -16,7 +16,7 @@ import numpy as np
 from jax.experimental import multihost_utils
 
 from attnjax.records import status
-from attnjax.records.runs import read_manifest
+from attnjax.records.runs import folder_of, read_manifest, status_of
 from tests.train import killing
 
 CONFIG = {
@@ -97,13 +97,13 @@ def until_step(out: pathlib.Path, step: int, processes: Sequence[subprocess.Pope
 def checkpoints(out: pathlib.Path) -> list[str]:
     """The steps that the only run has saved."""
     run = killing.the_run(out) if out.is_dir() else None
-    folder = out if run is None else run / "checkpoints"
+    folder = out if run is None else folder_of(run) / "checkpoints"
     return [path.name for path in folder.iterdir() if path.name.isdecimal()] if folder.is_dir() else []
 
 
 def state(out: pathlib.Path) -> status.Status:
     """How the only run stands."""
-    return status.read(the_run(out))
+    return status_of(the_run(out))
 
 
 def digest(out: pathlib.Path) -> str:

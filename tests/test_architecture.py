@@ -21,9 +21,8 @@ CHAIN = ("typing", "positions", "attention", "modules", "models", "train", "swee
 
 SIDES = {
     "aot": ({"typing"}, {"cli"}),
-    "folder": (set(), {"sweep", "report", "cli"}),
     "safety": (set(), {"models", "train", "sweep", "report", "cli"}),
-    "records": ({"config", "folder", "safety"}, {"sweep", "report", "cli"}),
+    "records": ({"config", "safety"}, {"sweep", "report", "cli"}),
     "registry": (set(), {"positions", "tasks", "sweep", "report", "cli"}),
     "tasks": ({"typing", "positions", "registry"}, {"train", "sweep", "report", "cli"}),
     "config": ({"registry", "safety"}, {"modules", "models", "train", "sweep", "report", "cli"}),
@@ -226,10 +225,10 @@ def test_what_records_are_is_written_down_once():
     readers = [
         f for f in files if part(f) not in shared and re.search(r"json\.loads|parse_json|crc32", f.read_text("utf-8"))
     ]
-    # Own text, leases, and messages between processes.
-    own = {"report/groups.py", "sweep/lease.py", "sweep/preflight.py", "sweep/worker.py", "sweep/workers.py"}
+    # Own text, claims, and messages between processes.
+    own = {"report/groups.py", "sweep/claim.py", "sweep/check.py", "sweep/pool.py"}
     assert {str(path.relative_to(PACKAGE)) for path in readers} == own
-    known = {"STATES", "FINAL", "RUN", "SEEDS", "SWEEP_FILE", "CHECKSUM", "TOLD", "FIELD", "ENDED"}
+    known = {"STATES", "FINAL", "RUN", "SEEDS", "SWEEP_FILE", "TOLD"}
     known |= {"cell_id", "run_id", "jsonable", "printable", "clean", "real", "as_dict", "dotted", "Problem"}
     homes: dict[str, list[str]] = {}
     for path in files:

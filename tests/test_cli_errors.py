@@ -11,7 +11,7 @@ import pytest
 from attnjax.cli import main
 from attnjax.cli.errors import sentence
 from attnjax.sweep import load
-from attnjax.sweep.execute import statuses
+from attnjax.sweep.outcome import states
 
 ROOT = pathlib.Path(__file__).parents[1]
 
@@ -135,7 +135,7 @@ def test_a_sweep_whose_output_nobody_reads_trains_to_the_end(tmp_path, options, 
         done = sweep(tmp_path, "--trainer", "fake_training:train", *options, stdout=output, env=env)
     told = "note: standard output takes no more (Broken pipe); how the runs stand: attnjax list runs out\n"
     assert (done.returncode, done.stderr) == (0, told)
-    assert list(statuses(load(tmp_path / "out")).values()) == ["done", "done"]
+    assert list(states(load(tmp_path / "out")).values()) == ["done", "done"]
 
 
 @pytest.mark.slow
@@ -144,10 +144,10 @@ def test_a_sweep_whose_output_a_full_disk_takes_trains_to_the_end_and_says_how_i
         pytest.skip("needs /dev/full")
     (tmp_path / "broken.py").write_text(BROKEN, encoding="utf-8")
     with open("/dev/full", "w") as full:
-        done = sweep(tmp_path, "--trainer", "broken:train", "--strict", stdout=full)
+        done = sweep(tmp_path, "--trainer", "broken:train", stdout=full)
     assert (done.returncode, done.stderr.count("\n")) == (1, 1)
     assert "No space left on device" in done.stderr
-    assert list(statuses(load(tmp_path / "out")).values()) == ["done", "failed"]
+    assert list(states(load(tmp_path / "out")).values()) == ["done", "failed"]
 
 
 @pytest.mark.slow

@@ -1,6 +1,7 @@
 """`attnjax list runs DIR --watch`: what it tells of runs that others train, from the folder alone."""
 
 import errno
+import json
 import os
 import time
 
@@ -12,12 +13,13 @@ from attnjax.config import parse
 from attnjax.records import status
 from attnjax.records.status import Status
 from attnjax.sweep import plan, prepare, seeds
-from attnjax.sweep.lease import BEAT, Owner, Watch, claim, heartbeat_line, identity_line
+from attnjax.sweep.claim import FILE, Owner, claim
 
 
 def write(directory, state, step, reason=""):
-    """By way of "running", as every run goes."""
-    status.write(directory, Status("running", step))
+    """What an attempt says, or a result."""
+    directory /= "result" if state in status.FINAL else "attempt-0001-aa"
+    directory.mkdir(exist_ok=True)
     status.write(directory, Status(state, step, reason))
 
 
@@ -32,7 +34,7 @@ def test_counts_rate_and_time_left(store, monkeypatch):
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
     view, (a, b, c, d) = View(store), [store.directory(entry.run) for entry in store.runs]
     assert [*view.lines()] == ["4 runs: 4 pending; 0 of 400 steps"]
-    lease = claim(a, Watch())
+    lease = claim(a, 0.0, 60.0)
     write(a, "running", 30)
     write(b, "done", 100)
     now[0] += 10
@@ -49,7 +51,8 @@ def test_counts_rate_and_time_left(store, monkeypatch):
         f"  {a.name}  step 30 of 100  its process is gone",
     ]
     assert not view.ended()
-    (d / "status.json").write_text("{")
+    write(d, "running", 1)
+    (d / "attempt-0001-aa" / "status.json").write_text("{")
     write(a, "done", 100)
     assert "1 pending" in next(iter(view.lines()))
     assert not view.ended()
@@ -62,7 +65,7 @@ def test_a_status_that_cannot_be_read_for_a_moment_does_not_end_the_watch(store,
     *others, last = [store.directory(entry.run) for entry in store.runs]
     for directory in others:
         write(directory, "done", 100)
-    status.write(last, Status("running", 30))
+    write(last, "running", 30)
     view, read, lost = View(store), store.status, []
 
     def stale(run):
@@ -92,24 +95,14 @@ def test_the_first_failures_are_told_with_their_reasons(tmp_path):
 
 @pytest.mark.parametrize("patience", [60.0, 300.0])
 def test_how_long_ago_a_process_of_another_machine_gave_a_sign_of_life(store, monkeypatch, patience):
-    now = [100.0]
-    monkeypatch.setattr(time, "monotonic", lambda: now[0])
-    view, directory = View(store, patience), store.directory(store.runs[0].run)
-    status.write(directory, Status("running", 30))
-    owner = identity_line(Owner("far", "0" * 32, 5, "1"))
-
-    def line(beat, seconds):
-        now[0] += seconds
-        (directory / "lease-000001").write_bytes(owner + heartbeat_line(BEAT, beat))
-        return [*view.lines()][1].removeprefix(f"  {directory.name}  step 30 of 100  ")
-
-    assert line(1, 0) == "process 5 on far, no heartbeat seen in 0 seconds"
-    assert line(1, 50) == "process 5 on far, no heartbeat seen in 50 seconds"
-    assert line(2, 10) == "process 5 on far, last heartbeat seen 0 seconds ago"
-    assert line(2, 50) == "process 5 on far, last heartbeat seen 50 seconds ago"
-    gone = "process 5 on far" if patience > 70 else "its process is gone"
-    assert line(2, 20) == f"{gone}, last heartbeat seen 70 seconds ago"
-    assert line(3, 10) == "process 5 on far, last heartbeat seen 0 seconds ago"
+    directory = store.directory(store.runs[0].run)
+    write(directory, "running", 30)
+    (directory / FILE).write_text(json.dumps(Owner("0001-aa", "far", "0" * 32, 5, "1")._asdict()))
+    os.utime(directory / FILE, (1000.0, 1000.0))
+    for seconds, alive in ((5, True), (70, patience > 70)):
+        monkeypatch.setattr(time, "time", lambda seconds=seconds: 1000.0 + seconds)
+        told = [*View(store, patience).lines()][1].removeprefix(f"  {directory.name}  step 30 of 100  ")
+        assert told == f"{'process 5 on far' if alive else 'its process is gone'}, last heartbeat {seconds} seconds ago"
 
 
 def test_ends_with_the_last_run(store, capsys):

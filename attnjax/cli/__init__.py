@@ -8,7 +8,7 @@ import io
 import sys
 from collections.abc import Sequence
 
-WRONG = 2
+WRONG, INTERRUPTED = 2, 130
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -20,9 +20,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
         with after_imports():
             return _answer(_parsed(arguments))
-    except KeyboardInterrupt as interrupt:
+    except KeyboardInterrupt:
         print("attnjax: interrupted", file=sys.stderr)
-        return _status(interrupt)
+        return INTERRUPTED
 
 
 def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -57,12 +57,6 @@ def _answer(chosen: argparse.Namespace) -> int:
         print(f"attnjax: error: {told}", file=sys.stderr)
         _close_output()
         return WRONG
-
-
-def _status(interrupt: KeyboardInterrupt) -> int:
-    from attnjax.sweep.stop import exit_status
-
-    return exit_status(interrupt)
 
 
 def _close_output() -> None:

@@ -7,7 +7,7 @@ import re
 
 from attnjax.config.mesh import MeshShape, parse_mesh
 from attnjax.records.remote import local
-from attnjax.sweep.store import NO_LEASES
+from attnjax.sweep.store import NO_CLAIMS
 
 COORDINATOR = re.compile(
     r"(\[(?P<v6>[0-9A-Fa-f:.]+)\]|[A-Za-z0-9]([A-Za-z0-9_.-]{0,252}[A-Za-z0-9])?):(?P<port>[0-9]{1,5})"
@@ -43,6 +43,16 @@ def lengths(text: str) -> tuple[int, ...]:
     return tuple(sorted(found))
 
 
+def pair(text: str) -> tuple[str, str]:
+    """KEY=VALUE, of one line."""
+    key, equals, value = text.partition("=")
+    if not equals or not re.fullmatch(r"[a-z][a-z_-]*", key) or not value.isprintable() or not value.isascii():
+        raise argparse.ArgumentTypeError(
+            f"must be KEY=VALUE, as partition=gpu, in one line of ASCII; got {text[:80]!r}"
+        )
+    return key, value
+
+
 def words(text: str) -> tuple[str, ...]:
     """Names with commas between them."""
     return tuple(text.split(","))
@@ -74,7 +84,7 @@ def seed(text: str) -> int:
 def folder(text: str) -> pathlib.Path:
     """A folder in which runs are trained."""
     try:
-        return local(text, NO_LEASES)
+        return local(text, NO_CLAIMS)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
 

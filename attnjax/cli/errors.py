@@ -6,7 +6,7 @@ All other errors are bugs of this package and keep their traceback.
 import os
 import sys
 
-from attnjax.sweep.population import OUT_OF_MEMORY
+from attnjax.sweep.outcome import OUT_OF_MEMORY
 
 MEMORY = "there is not enough memory"
 

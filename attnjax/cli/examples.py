@@ -2,19 +2,12 @@
 
 CODES = """
 exit status:
-  0    everything is done (a sweep may have failed runs: it records and lists them, and counts them in its last line)
-  1    run: the run failed
-       sweep: no run succeeded; or, with --strict or --fail-fast, a run failed
-       run and sweep: records are damaged, the end of a run could not be written, or a run is unfinished and has no process
+  0    everything is done
+  1    a run failed, is damaged, or has not ended: other processes still work on it, or its end could not be written
        bench: a suite failed, or with --smoke our numbers differ from those of another library
        parity: numbers differ
-       work: as sweep
   2    the command, the config or the folder is wrong: one line says what, and nothing was trained
-  3    other processes still work on runs of this sweep (with --wait the command waits for them instead)
-  75   work, and run with --coordinator: stopped by a signal after saving, and runs are left: start it again
-       with --coordinator: a process was lost, or the processes did not meet: start all of them again
-  130  stopped by Ctrl-C after saving (a second Ctrl-C stops at once)
-  143  stopped by SIGTERM after saving (a second SIGTERM stops at once)
+  130  stopped by a signal (Ctrl-C, SIGTERM, SIGUSR1, SIGUSR2) after saving; the same command continues
 """
 EXAMPLES = """
 examples:
@@ -49,14 +42,15 @@ The same command resumes a run that was stopped, and does nothing if the run is 
 
 With --coordinator a process on each host, 0 to N-1, trains the same model on the devices of all. Process 0 alone reads and
 writes the folder of results, but for checkpoints of runs that others alone have (--mesh population=N); the others end with its
-exit status. A signal to any of them stops all after saving, with 75.
+exit status. A signal to any of them stops all after saving, with 130.
 """
 SWEEP = """
 examples:
   attnjax sweep rope_vs_sinusoidal --workers 2 --report
   attnjax sweep stdlib_lm --over model.layers=2,4 --over train.learning_rate=1e-3,3e-4 --seeds 3 --workers 2
-  attnjax sweep theta --executor slurm --workers 8 --profile cluster.toml
-  attnjax sweep theta --executor ray --workers 8 --profile cluster.toml
+  attnjax sweep theta --executor slurm --workers 8 --cluster partition=gpu --cluster time=04:00:00 --cluster gpus-per-task=1
+  attnjax sweep theta --executor ray --workers 8 --cluster address=10.0.0.1:6379 --cluster num_gpus=1
+  attnjax sweep theta --log tensorboard           # then: tensorboard --logdir runs/theta/live/tensorboard
   attnjax sweep theta --dry-run
 
 The runs are all combinations of those in the sweep() of the config with the values of every --over and with --seeds, which
@@ -67,6 +61,9 @@ encoding) train together in one program, as a population.
 A config with tune() lists candidates, such as learning rates. Its sweep is tuned first: every cell is trained with every
 candidate in DIR/tuning, on seeds of its own and without test lengths, the best validation score chooses, and the sweep is
 trained with what was chosen (DIR/tuning.json). With --no-tune it is trained as written, and its report says so.
+
+--cluster with slurm is an option of sbatch without its dashes, or setup=LINE: a line of the shell before the worker starts.
+With ray it is address, num_cpus, num_gpus or a resource of your own, and how much of it each worker takes.
 """
 WORK = """
 examples:
@@ -75,7 +72,7 @@ examples:
   attnjax work shared/theta --wait --patience 300
 
 Any number of workers on any number of machines may work on one folder; each run is trained by one of them. A worker that
-gets SIGTERM, SIGUSR1 or SIGUSR2 saves at the next step, gives its runs back, and exits with 75 if runs are left. With --wait
+gets SIGTERM, SIGUSR1 or SIGUSR2 saves at the next step, gives its runs back, and exits with 130. With --wait
 it stays until all runs have ended, and takes over those whose worker dies.
 """
 REPORT = """
@@ -130,14 +127,6 @@ examples:
 Both sides read two random sequences; a quarter of the second is padding. Decoders also read them in two chunks through
 caches. The difference of a gradient is relative to its largest number, or to a thousandth of the largest number of all
 gradients if that is larger. The command needs torch and transformers.
-"""
-EXPORT = """
-examples:
-  attnjax export runs/theta --to tensorboard      # then: tensorboard --logdir exported/tensorboard
-  attnjax export heads_lm/rope/0 --to wandb       # then, to upload it: wandb sync exported/wandb/*/*.wandb
-
-Config, training log and evaluations of each run, from its records alone: nothing about this machine, and nothing is sent.
-The same command again, also while runs go on, replaces the files.
 """
 EVALUATE = """
 examples:

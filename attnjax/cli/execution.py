@@ -5,7 +5,6 @@ import contextlib
 import dataclasses
 import pathlib
 import shlex
-import signal
 import sys
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -20,23 +19,28 @@ from attnjax.cli.tuning import keep_untuned, tuned
 from attnjax.config import run_id
 from attnjax.config.files import SWEEP_FILE
 from attnjax.config.outside import class_paths, import_modules
-from attnjax.sweep import ExecutionConfig, Store, Summary, Train, load, manifest, prepare, retry, run_here, run_workers
-from attnjax.sweep.execute import is_open, states, statuses
-from attnjax.sweep.executors import REQUEUE, worker_command, worker_options
-from attnjax.sweep.lease import Owner, holder
+from attnjax.sweep import (
+    ExecutionConfig,
+    Stop,
+    Store,
+    Summary,
+    Train,
+    live,
+    load,
+    manifest,
+    prepare,
+    ray,
+    retry,
+    run_here,
+    run_workers,
+    slurm,
+)
+from attnjax.sweep.check import check, check_apart
+from attnjax.sweep.claim import Owner
+from attnjax.sweep.outcome import DONE, FAILED, exit_status, is_open, others, states
 from attnjax.sweep.plan import groups
-from attnjax.sweep.preflight import check, check_apart
-from attnjax.sweep.profiles import profile
-from attnjax.sweep.ray_hosts import check_mesh
-from attnjax.sweep.ray_tasks import library, run_tasks
-from attnjax.sweep.slurm import Slurm
-from attnjax.sweep.stop import GONE, WARNINGS, Stop, at_end_of_input
-from attnjax.sweep.summary import others
-from attnjax.sweep.worker import import_train
-from attnjax.sweep.workers import import_path
+from attnjax.sweep.worker import import_train, worker_command, worker_options
 
-SIGNALS = (("SIGINT", 130), ("KeyboardInterrupt", 130), ("SIGTERM", 143))
-FAILED, BUSY = 1, 3
 Joint = Callable[[Train], Train]
 """Makes a training function that other processes compute with this one."""
 MOST = 10
@@ -46,7 +50,7 @@ MOST = 10
 def run(arguments: argparse.Namespace) -> int:
     """`attnjax run CONFIG`: one run, in a folder that may hold others."""
     plan = planned(arguments.config, arguments.overrides, alone=True)
-    arguments.workers, arguments.threads, arguments.fail_fast, arguments.strict = None, None, True, True
+    arguments.workers, arguments.threads, arguments.fail_fast = None, None, True
 
     def lead(joint: Joint) -> int:
         code, summary = _execute(arguments, plan, extend=True, joint=joint)
@@ -76,11 +80,11 @@ def sweep(arguments: argparse.Namespace) -> int:
     """`attnjax sweep CONFIG`: all runs of a sweep."""
     plan = planned(arguments.config, arguments.overrides, arguments.over, arguments.seeds, tune=arguments.tune)
     if arguments.threads is not None and arguments.executor != "local":
-        raise ValueError("--threads needs --executor local: elsewhere a worker has as many as its profile says: cpus")
+        raise ValueError("--threads needs --executor local: elsewhere --cluster says how many CPUs a worker has")
     if arguments.threads is not None and arguments.workers is None:
         raise ValueError("--threads needs --workers: it sets the threads of worker processes")
-    if arguments.profile is not None and arguments.executor == "local":
-        raise ValueError("--profile needs --executor slurm or ray: it says what a cluster wants to know of a worker")
+    if arguments.cluster and arguments.executor == "local":
+        raise ValueError("--cluster needs --executor slurm or ray: it says what a cluster wants to know of a worker")
     if arguments.report and arguments.executor == "slurm":
         raise ValueError("--report needs --executor local or ray: slurm trains after this command has ended")
     if arguments.report:  # before all training
@@ -91,7 +95,7 @@ def sweep(arguments: argparse.Namespace) -> int:
     if chosen is None:
         return code
     code, summary = _stage(arguments, chosen)
-    if arguments.report and summary is not None and code in (0, FAILED, BUSY):
+    if arguments.report and summary is not None and code in (DONE, FAILED):
         _report(_root(arguments, chosen), summary)
     return code
 
@@ -120,7 +124,6 @@ def _worker(arguments: argparse.Namespace, plan: Plan, store: Store) -> str:
 
 def _submit(arguments: argparse.Namespace, plan: Plan) -> int:
     """Plans the sweep and hands its workers to SLURM."""
-    chosen = profile(arguments.profile, "slurm")
     store = _prepared(arguments, plan, extend=arguments.extend)
     _retried(arguments, store)
     if not is_open(store):
@@ -128,14 +131,7 @@ def _submit(arguments: argparse.Namespace, plan: Plan) -> int:
         return 0
     command = worker_command(store.root, arguments.trainer, _execution(arguments, plan.imports))
     count = arguments.workers or 1
-    executor = Slurm(store, command, count, chosen)
-    try:
-        for array, living in executor.living().items():
-            told = f"note: {living} workers of job {array} are still queued or running; {count} more are submitted"
-            print(told, flush=True)
-    except ValueError as error:
-        print(f"note: whether workers are still queued or running is not known: {error}", flush=True)
-    submitted = executor.submit()
+    submitted = slurm.submit(store, command, count, dict(arguments.cluster))
     print(f"{len(store.runs)} runs in {store.root}; {count} workers submitted to slurm: {submitted}")
     print(
         f"how they stand: attnjax list runs {store.root}; to stop them: scancel {submitted}; the same command goes on"
@@ -151,8 +147,6 @@ def work(arguments: argparse.Namespace) -> int:
 def _work(arguments: argparse.Namespace, joint: Joint) -> int:
     keep_programs()
     store, stop = load(arguments.folder), Stop()
-    if arguments.attached:
-        at_end_of_input(stop)
     import_modules(arguments.imports)
     _check_worker(arguments, store)
     with printing(store):
@@ -160,10 +154,10 @@ def _work(arguments: argparse.Namespace, joint: Joint) -> int:
     with Display(store) as display:
         train = joint(_trainer(arguments.trainer, store))
         execution = _execution(arguments, arguments.imports)
-        summary = run_here(store, train, execution, progress=display, stop=stop, warnings=WARNINGS)
+        summary = run_here(store, train, execution, progress=display, stop=stop)
     with printing(store):
         _tell(store, summary, stop)
-    return _status(summary, stop, strict=arguments.fail_fast, again=True)
+    return exit_status(summary, stop)
 
 
 def _check_worker(arguments: argparse.Namespace, store: Store) -> None:
@@ -210,7 +204,7 @@ def _prepared(arguments: argparse.Namespace, plan: Plan, *, extend: bool, dry: b
         if here:
             check(arguments.trainer, configs, arguments.mesh)
         else:
-            check_apart(arguments.trainer, configs, import_path(), plan.imports, arguments.mesh)
+            check_apart(arguments.trainer, configs, plan.imports, arguments.mesh)
     file, text = str(plan.file.path), plan.file.text
     store = prepare(
         root,
@@ -235,28 +229,26 @@ def _prepared(arguments: argparse.Namespace, plan: Plan, *, extend: bool, dry: b
 def _execute(arguments: argparse.Namespace, plan: Plan, *, extend: bool, joint: Joint = alone) -> tuple[int, Summary]:
     """Trains the runs that are not done; returns the exit status and the states of all runs."""
     keep_programs()
-    chosen = None
-    if getattr(arguments, "executor", "local") == "ray":
-        chosen = profile(arguments.profile, "ray")
-        check_mesh(chosen, arguments.mesh)
-        library(chosen)  # whether it is installed is told before anything is made
+    executor = getattr(arguments, "executor", "local")
+    if executor == "ray":
+        ray.library()  # whether it is installed is told before anything is made
+    if arguments.log:
+        live.library(arguments.log)
     root, store = _root(arguments, plan), _prepared(arguments, plan, extend=extend)
     retried = _retried(arguments, store)
     told = f", {len(retried)} of them failed before and are trained again" if retried else ""
     with printing(store):
         print(f"{len(store.runs)} runs in {root}{told}", flush=True)
-        _tell_others(store, others(store, statuses(store)))
-    stop, again = Stop(), joint is not alone
+        _tell_others(store, others(store, states(store)))
+    stop = Stop()
     execution = _execution(arguments, plan.imports)
     with Display(store) as display:
-        if chosen is not None:
-            workers, trainer = arguments.workers or 1, arguments.trainer
-            summary = run_tasks(
-                store, trainer, workers, execution, chosen, progress=display, stop=stop, tell=_tell_error
-            )
+        if executor == "ray":
+            options, workers = dict(arguments.cluster), arguments.workers or 1
+            summary = ray.run_tasks(store, arguments.trainer, workers, execution, options, progress=display, stop=stop)
         elif arguments.workers is None:
-            train, warnings = joint(_trainer(arguments.trainer, store)), WARNINGS if again else ()
-            summary = run_here(store, train, execution, progress=display, stop=stop, warnings=warnings)
+            train = joint(_trainer(arguments.trainer, store))
+            summary = run_here(store, train, execution, progress=display, stop=stop)
         else:
             workers, threads = arguments.workers, arguments.threads
             summary = run_workers(
@@ -264,19 +256,12 @@ def _execute(arguments: argparse.Namespace, plan: Plan, *, extend: bool, joint: 
             )
     with printing(store):
         _tell(store, summary, stop)
-    return _status(summary, stop, strict=arguments.strict or arguments.fail_fast, again=again), summary
+    return exit_status(summary, stop), summary
 
 
 def _retried(arguments: argparse.Namespace, store: Store) -> list[str]:
-    """The failed runs that are open again, where that is asked for; says which are not, because another process holds them."""
-    if not arguments.retry_failed:
-        return []
-    again = retry(store, arguments.patience)
-    with printing(store):
-        for run in (run for run, state in statuses(store).items() if state == "failed"):
-            if (owner := holder(store.directory(run))) is not None and not owner.released:
-                print(f"note: {run} failed and is not tried again: {owner} holds it", flush=True)
-    return again
+    """The failed runs that are open again, where that is asked for."""
+    return retry(store, arguments.patience) if arguments.retry_failed else []
 
 
 def _execution(arguments: argparse.Namespace, imports: Sequence[str]) -> ExecutionConfig:
@@ -290,6 +275,7 @@ def _execution(arguments: argparse.Namespace, imports: Sequence[str]) -> Executi
         stall=arguments.stall,
         imports=tuple(imports),
         mesh=str(arguments.mesh),
+        log=arguments.log,
     )
 
 
@@ -322,11 +308,6 @@ def _is_known(root: pathlib.Path, plan: Plan) -> bool:
         return {run_id(one.config) for one in plan.runs} <= {entry.run for entry in load(root).runs}
     except ValueError:
         return False
-
-
-def _tell_error(line: str) -> None:
-    with contextlib.suppress(OSError):
-        print(line, file=sys.stderr, flush=True)
 
 
 def _nothing(configs: object, directories: object, context: object) -> None:
@@ -372,19 +353,3 @@ def _tell_others(store: Store, owners: Mapping[str, Owner]) -> None:
         print(f"held     {run}: {owner} works on it, at step {store.status(run).step}", flush=True)
     if len(owners) > MOST:
         print(f"held     {len(owners) - MOST} more runs by other processes", flush=True)
-
-
-def _status(summary: Summary, stop: Stop, *, strict: bool, again: bool) -> int:
-    """The exit status; `again`: of a process that a scheduler starts again after a signal, if runs are left."""
-    asked = stop.reason.partition(" ")[0]  # without "of process 1"
-    asks = (*dict(SIGNALS), *(signal.Signals(number).name for number in WARNINGS))
-    if again and summary.open() and (asked in asks or stop.reason.startswith(GONE)):
-        return REQUEUE
-    if not again and stop.reason in dict(SIGNALS):
-        return dict(SIGNALS)[stop.reason]
-    failed, done = summary.of("failed"), summary.of("done")
-    if summary.of("damaged") or summary.unwritten or (failed and strict):
-        return FAILED
-    if summary.others:
-        return BUSY
-    return FAILED if summary.left() or (failed and not done) else 0

@@ -15,11 +15,10 @@ from typing import Any, NamedTuple, NoReturn
 
 from attnjax.config import RunConfig, parse, to_dict
 from attnjax.config.outside import import_modules
-from attnjax.sweep.run_context import RunContext, Train
-from attnjax.sweep.stop import WARNINGS, Stop, on_signals
+from attnjax.sweep import RunContext, Stop, Train
+from attnjax.sweep.outcome import FAILED, INTERRUPTED, USAGE, on_signals
 from attnjax.sweep.worker import import_train
 
-FAILED, USAGE, INTERRUPTED = 1, 2, 130
 Lead = Callable[[Callable[[Train], Train]], int]
 
 
@@ -102,7 +101,7 @@ def _follow(arguments: argparse.Namespace, imports: Sequence[str]) -> int:
 
     stop = Stop()
     try:
-        with on_signals(stop, warnings=WARNINGS):
+        with on_signals(stop):
             import_modules(imports)
             train: Any = import_train(arguments.trainer)
             while "end" not in (told := processes.broadcast()):

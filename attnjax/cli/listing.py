@@ -14,8 +14,8 @@ from attnjax.config.names import check_name
 from attnjax.records.remote import is_remote, local, mirrored
 from attnjax.registry import ENCODINGS, SUITES
 from attnjax.sweep import Run, load, scan
+from attnjax.sweep.claim import PATIENCE
 from attnjax.sweep.find import check_folder
-from attnjax.sweep.lease import PATIENCE
 
 HEAD = ("run", "name", "task", "encoding", "seed", "state", "step", "score")
 MOST = 10
@@ -103,8 +103,6 @@ def _list_runs(folder: pathlib.Path, name: str) -> int:
     print(", ".join(f"{count} {state}" for state, count in counts.items()) or "no runs")
     for problem in found.problems:
         print(f"problem: {problem.replace(str(folder), name) if is_remote(name) else problem}")
-    if unchecked := found.without_checksums():
-        print(f"note: {unchecked}")
     if found.foreign:
         print(f"other files in the folder: {', '.join(found.foreign)}")
     return 0
@@ -117,7 +115,7 @@ def _row(run: Run, protocol: str) -> tuple[str, ...]:
         return (run.run, "", "", "", "", state, str(step), reason)
     config = run.config
     seeds = dict.fromkeys((config.seed, config.data_seed))
-    score = score_of(run.directory, config, protocol) if state == "done" else ""
+    score = score_of(run.folder, config, protocol) if state == "done" else ""
     encoding, policy = encoding_name(config.model, options=True), config.positions.policy
     method = encoding if policy == "arange" else f"{encoding} policy={policy}"
     names = (config.name, config.task.name, method, "/".join(map(str, seeds)))

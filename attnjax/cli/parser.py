@@ -15,13 +15,11 @@ from attnjax.cli import (
     examples,
     execution,
     exploring,
-    exporting,
     listing,
 )
 from attnjax.config.names import EXTENSION_NAMES, nearest
 from attnjax.registry import SUITES
-from attnjax.sweep.executors import EXECUTORS
-from attnjax.sweep.export import FORMATS
+from attnjax.sweep.live import FORMATS
 
 TRAINER = "attnjax.train:train"
 
@@ -56,7 +54,6 @@ def parser() -> argparse.ArgumentParser:
         _add_bench,
         _add_evaluate,
         _add_explore,
-        _add_export,
         _add_parity,
     )
     for one in known:
@@ -101,11 +98,10 @@ def _add_sweep(add: _Add) -> None:
         "--threads", type=types.count, metavar="N", help="threads of each worker; default: number of cores / workers"
     )
     text = "who starts the workers: this command, SLURM as an array of jobs, or Ray as tasks; default: local"
-    sweep.add_argument("--executor", choices=EXECUTORS, default="local", help=text)
-    text = "a TOML file that says what the cluster wants to know of a worker: partition, time, address, CPUs, GPUs"
-    sweep.add_argument("--profile", type=pathlib.Path, metavar="FILE", help=text)
+    sweep.add_argument("--executor", choices=("local", "slurm", "ray"), default="local", help=text)
+    text = "what a cluster wants to know of a worker: an option of sbatch, or address, num_cpus, num_gpus of Ray; see below"
+    sweep.add_argument("--cluster", action="append", default=[], type=types.pair, metavar="KEY=VALUE", help=text)
     sweep.add_argument("--fail-fast", action="store_true", help="stop at the first run that fails")
-    sweep.add_argument("--strict", action="store_true", help="exit with 1 if any run failed")
     sweep.add_argument("--extend", action="store_true", help="add the runs to the sweep that the folder already holds")
     sweep.add_argument("--report", action="store_true", help="write figures, tables and a page at the end")
     text = "choose among the candidates of tune() in the config first; default: if it has that function"
@@ -127,8 +123,6 @@ def _add_work(add: _Add) -> None:
     work.add_argument("--fail-fast", action="store_true", help="stop at the first run that fails")
     text = "import (and so execute) a module of which the runs name a class, as package.module:Class"
     work.add_argument("--import", action="append", default=[], dest="imports", metavar="MODULE", help=text)
-    text = "stop as after SIGTERM when standard input ends, because the process that started this one is gone"
-    work.add_argument("--attached", action="store_true", help=text)
     work.set_defaults(command=execution.work)
 
 
@@ -258,16 +252,6 @@ def _add_explore(add: _Add) -> None:
     explore.set_defaults(command=exploring.explore)
 
 
-def _add_export(add: _Add) -> None:
-    text = "write recorded runs for TensorBoard or Weights & Biases, to files on this machine"
-    export = add("export", help=text, description=text, epilog=examples.EXPORT, formatter_class=_Raw)
-    export.add_argument("run", metavar="RUN", help="the folder of a sweep, or one run as for `attnjax explore`")
-    export.add_argument("--to", choices=FORMATS, required=True, help="whose format; each needs the extra of its name")
-    out = pathlib.Path("exported")
-    export.add_argument("--out", type=pathlib.Path, default=out, metavar="DIR", help="default: exported")
-    export.set_defaults(command=exporting.export_)
-
-
 def _add_parity(add: _Add) -> None:
     text = "compare a folder of weights with transformers: output, loss and gradients"
     command = add("parity", help=text, description=text, epilog=examples.PARITY, formatter_class=_Raw)
@@ -312,6 +296,8 @@ def _add_training(command: argparse.ArgumentParser) -> None:
     command.add_argument("--patience", type=types.seconds, default=60.0, metavar="S", help=text)
     text = "deaths of its process in a row, without a checkpoint between them, after which a run has failed; default: 5"
     command.add_argument("--attempts", type=types.count, default=5, metavar="N", help=text)
+    text = "write live curves as well, to DIR/live, for TensorBoard or Weights & Biases"
+    command.add_argument("--log", choices=FORMATS, default="", help=text)
     text = "write the stack traces of all threads after S seconds without a step; default: 600"
     command.add_argument("--stall", type=types.seconds, default=600.0, metavar="S", help=text)
 

@@ -98,7 +98,7 @@ class Display:
 def ended(store: Store, run: str) -> str:
     """What a run that is done scored, and its folder."""
     try:
-        score = score_of(store.directory(run), store.config(run), store.protocol)
+        score = score_of(store.folder(run), store.config(run), store.protocol)
     except (ValueError, OSError):  # it is told among the damaged ones
         score = ""
     return f"{score}  in {store.root / run}".strip()

@@ -7,6 +7,7 @@ from typing import Any
 
 from attnjax.config import RunConfig
 from attnjax.records import jsonl
+from attnjax.records.runs import folder_of
 
 SPLITS = ("train", "test")
 """As `train/evaluate.py` names evaluations within the lengths of training and past them; the third is validation."""
@@ -16,7 +17,10 @@ def score_of(directory: pathlib.Path, config: RunConfig, protocol: str = "") -> 
     """The score of the run in a folder, see `final_score`; "" where nothing can be read."""
     try:
         return final_score(
-            jsonl.read(directory / jsonl.RESULTS).tables, config.task.length_max, protocol, config.task.length_min
+            jsonl.read(folder_of(directory) / jsonl.RESULTS).tables,
+            config.task.length_max,
+            protocol,
+            config.task.length_min,
         )
     except ValueError:
         return ""

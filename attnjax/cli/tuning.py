@@ -10,16 +10,13 @@ from attnjax.config import run_id
 from attnjax.config.files import SWEEP_FILE
 from attnjax.config.overrides import outside
 from attnjax.records.status import FINAL
+from attnjax.records.values import jsonable
 from attnjax.sweep import Summary, load, prepare
-from attnjax.sweep.choices import FOLDER, Choice, Choices, keep, read, untuned, with_cells, words
-from attnjax.sweep.choosing import AllFailed, choose
-from attnjax.sweep.execute import states
-from attnjax.sweep.tuning import Tuning
+from attnjax.sweep.outcome import INTERRUPTED, states
+from attnjax.sweep.tuning import FOLDER, AllFailed, Choice, Choices, Tuning, choose, keep, known, read, words
 
 Stage = Callable[[argparse.Namespace, Plan], tuple[int, Summary | None]]
 """Trains the runs of a plan, or does with them whatever else the options say; see `execution._stage`."""
-SIGNAL = 128
-"""Exit statuses above it are those of a stop: 130 after Ctrl-C."""
 
 
 def tuned(arguments: argparse.Namespace, plan: Plan, root: pathlib.Path, stage: Stage) -> tuple[int, Plan | None]:
@@ -30,20 +27,25 @@ def tuned(arguments: argparse.Namespace, plan: Plan, root: pathlib.Path, stage: 
     """
     if plan.tuning is None:
         return 0, plan
-    code, found = 0, read(root)
-    known = found.of(plan.tuning) if found else ()
+    code, there = 0, read(root)
+    before = known(plan.tuning, there)
     if arguments.retry_failed:
-        _tell_failed(known)
-    new = plan.tuning.without([one.family for one in known])
+        _tell_failed(before)
+    new, chosen = plan.tuning.without([one.family for one in before]), ()
     if new.families:
-        _accept(arguments, plan, plan.tuning, known, root)
-        code, found = _tune(arguments, plan, new, root / FOLDER, stage)
-    if found is None:
+        _accept(arguments, plan, plan.tuning, before, root)
+        code, chosen = _tune(arguments, plan, new, root / FOLDER, stage)
+    if chosen is None:
         return code, None
-    choices = {one.family: one for one in (*found.families, *known)}
-    families = tuple(choices[one.id] for one in plan.tuning.families)
-    found = with_cells(plan.tuning, dataclasses.replace(found, families=families))
-    runs = tuple(plan.tuning.tuned(found.chosen))
+    choices = {one.family: one for one in (*chosen, *before)}
+    ordered = [choices[one.id] for one in plan.tuning.families]
+    bests = [one.best for one in ordered]
+    cells = plan.tuning.cells(bests)
+    families = tuple(dataclasses.replace(one, cells=own) for one, own in zip(ordered, cells, strict=True))
+    candidates = tuple(jsonable(dict(one)) for one in plan.tuning.candidates)
+    protocol = there.protocol if there else plan.file.text
+    found = Choices(protocol, candidates, plan.tuning.seeds, families)
+    runs = tuple(plan.tuning.tuned(bests))
     prepare(root, plan.config.name, runs, extend=arguments.extend, dry=True)  # refused before anything is written
     if not arguments.dry_run:
         keep(root, found)
@@ -52,12 +54,12 @@ def tuned(arguments: argparse.Namespace, plan: Plan, root: pathlib.Path, stage: 
 
 
 def _accept(
-    arguments: argparse.Namespace, plan: Plan, tuning: Tuning, known: Iterable[Choice], root: pathlib.Path
+    arguments: argparse.Namespace, plan: Plan, tuning: Tuning, before: Iterable[Choice], root: pathlib.Path
 ) -> None:
     """Raise ValueError, before any tuning, for a folder of other runs than those of the sweep under any candidates."""
     if not (root / SWEEP_FILE).exists():
         return
-    there, chosen = {entry.run for entry in load(root).runs}, {one.family: one.best for one in known}
+    there, chosen = {entry.run for entry in load(root).runs}, {one.family: one.best for one in before}
     for family in (family for family in tuning.families if family.id not in chosen):
         own = tuning.without([other.id for other in tuning.families if other is not family])
         found = [sum(run_id(run.config) in there for run in own.tuned([n])) for n in range(len(tuning.candidates))]
@@ -78,18 +80,18 @@ def _tell_failed(known: Iterable[Choice]) -> None:
 def keep_untuned(root: pathlib.Path, plan: Plan) -> None:
     """Say in the folder of a sweep that its config has candidates, among which nobody chose; reports tell it."""
     if plan.file.tune is not None and read(root) is None:
-        keep(root, untuned(plan.file.tune(), plan.file.text))
+        keep(root, Choices(plan.file.text, tuple(jsonable(dict(one)) for one in plan.file.tune()), ()))
 
 
 def _tune(
     arguments: argparse.Namespace, plan: Plan, tuning: Tuning, root: pathlib.Path, stage: Stage
-) -> tuple[int, Choices | None]:
+) -> tuple[int, tuple[Choice, ...] | None]:
     """Trains the tuning runs in the folder `root`; returns what is chosen, None where they have not all ended."""
     sizes = f"{len(tuning.families)} families x {len(tuning.candidates)} candidates x {len(tuning.seeds)} seeds"
     print(f"tuning: {sizes}, on validation scores within the trained lengths", flush=True)
     code, _ = stage(
         # A failed candidate has the worst score there is, and is no failure of the sweep.
-        argparse.Namespace(**{**vars(arguments), "out": root, "report": False, "strict": False}),
+        argparse.Namespace(**{**vars(arguments), "out": root, "report": False}),
         dataclasses.replace(plan, runs=tuple(tuning.runs), tuning=None),
     )
     if arguments.dry_run:
@@ -107,7 +109,7 @@ def _tune(
         return code, None
     mine, store = {run_id(one.config) for one in tuning.runs}, load(root)
     left = [run for run, state in states(store).items() if run in mine and state not in FINAL]
-    if left or code > SIGNAL:
+    if left or code == INTERRUPTED:
         print(
             f"tuning: {len(left)} of {len(mine)} runs have not ended; when they have, the same command chooses and goes on"
         )

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 from attnjax.records.status import FINAL
 from attnjax.sweep import Store, load
-from attnjax.sweep.lease import PATIENCE, Watch, live_owner
-from attnjax.sweep.stop import Stop, on_signals
+from attnjax.sweep.claim import PATIENCE, holder, is_dead, machine_id, silence
+from attnjax.sweep.outcome import Stop, on_signals
 
 WINDOW = 20
 """Looks over which the rate is taken."""
@@ -45,7 +45,7 @@ class View:
         self._step = dict.fromkeys(self._total, 0)
         self._reason: dict[str, str] = {}
         self._unread: Counter[str] = Counter()
-        self._watch = Watch(patience)
+        self._patience = patience
         self._looks: collections.deque[tuple[float, int]] = collections.deque(maxlen=WINDOW)
 
     def ended(self) -> bool:
@@ -99,21 +99,16 @@ class View:
         return f", {rate:.3g} a second, about {_duration(left / rate)} left" if left else f", {rate:.3g} a second"
 
     def _owner(self, run: str) -> str:
-        """Who works on the run: a process of this machine that runs, or one elsewhere whose heartbeat changes."""
+        """Who works on the run: a process of this machine that runs, or one elsewhere that renews its claim."""
         try:
-            directory = self._store.directory(run)
-            owner = live_owner(directory, self._watch)
+            directory, now = self._store.directory(run), time.time()
+            owner = holder(directory)
         except (OSError, ValueError):
             return ""
-        return f"  {owner or 'its process is gone'}{_told(self._watch.silence(directory))}"
-
-
-def _told(silence: tuple[float, bool] | None) -> str:
-    """How long ago the last heartbeat was seen, or for how long none was; "" for an owner on this machine."""
-    if silence is None:
-        return ""
-    seconds, seen = silence
-    return f", last heartbeat seen {_duration(seconds)} ago" if seen else f", no heartbeat seen in {_duration(seconds)}"
+        if owner is None:
+            return "  its process is gone"
+        quiet = "" if owner.machine == machine_id() else f", last heartbeat {_duration(silence(directory, now))} ago"
+        return f"  {'its process is gone' if is_dead(directory, owner, now, self._patience) else owner}{quiet}"
 
 
 def _duration(seconds: float) -> str:

@@ -18,7 +18,7 @@ from attnjax.attention import Mask
 from attnjax.attention.masks import visibility
 from attnjax.config import RunConfig
 from attnjax.modules import Decoder, Encoder
-from attnjax.records.runs import read_config
+from attnjax.records.runs import folder_of, read_config
 from attnjax.sweep import find_run
 from attnjax.tasks.base import Task
 from attnjax.train import checkpoint
@@ -123,7 +123,7 @@ def restore(path: str | pathlib.Path) -> tuple[Trainer, checkpoint.Restored]:
     directory = find_run(path)
     run = read_config(directory)
     trainer = Trainer(run, make_task(run))
-    found = checkpoint.restore(directory / CHECKPOINTS, trainer.shapes())
+    found = checkpoint.restore(folder_of(directory) / CHECKPOINTS, trainer.shapes())
     if found is None:
         raise ValueError(
             f"{directory} holds no checkpoint that can be read: train the run first, or see its status.json"

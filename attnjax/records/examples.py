@@ -22,8 +22,8 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from attnjax.folder import enter
-from attnjax.records.inventory import EXAMPLES as FILE
+from attnjax import safety
+from attnjax.records.runs import EXAMPLES as FILE
 
 LARGEST = 2**28
 """Bytes beyond which a file, or what is packed in it, is not read."""
@@ -58,8 +58,7 @@ def write(directory: pathlib.Path, found: Examples) -> None:
     arrays |= {f"{_name(key)}@": _packed(x) for key, x in found.by_position.items()}
     packed = io.BytesIO()
     np.savez_compressed(packed, **arrays)
-    with enter(directory) as folder:
-        folder.write(FILE, packed.getvalue())
+    safety.write(directory / FILE, packed.getvalue())
 
 
 def read(directory: pathlib.Path) -> Examples:
@@ -76,8 +75,7 @@ def read(directory: pathlib.Path) -> Examples:
       np.float64(0.667)
     """
     path = directory / FILE
-    with enter(directory) as folder:
-        content = folder.read(FILE, LARGEST)
+    content = safety.read(path, LARGEST)
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             if sum(entry.file_size for entry in archive.infolist()) > LARGEST:

@@ -1,22 +1,18 @@
-"""Reads and writes JSON and text files of a folder of runs: atomically, and never through a link.
+"""Reads and writes JSON and text files of a folder of runs.
 
-Every function enters the folder of its file through `attnjax.folder.enter`. A file that cannot be read or written is an
-`OSError` with its name; a file with wrong content is a `ValueError`. Only the second is damage.
+A file that cannot be read or written is an `OSError` with its name; a file with wrong content is a `ValueError`.
 """
 
-import contextlib
 import errno
 import json
 import os
 import pathlib
-from collections.abc import Iterator
 from typing import Any, Literal, NamedTuple
 
+from attnjax import safety
 from attnjax.config.files import SIZE, decoded, parse_json
-from attnjax.config.names import safe_name
 from attnjax.config.options import shown
 from attnjax.config.schema import SCHEMA
-from attnjax.folder import PARTIAL, LinkError, enter
 from attnjax.records.values import jsonable
 
 
@@ -44,7 +40,7 @@ class Problem(NamedTuple):
 
 
 def problem(path: pathlib.Path, error: Exception) -> Problem:
-    """The problem that an error describes, without the path, with which most messages begin."""
+    """Return the problem that an error describes, without the path, with which most messages begin."""
     if isinstance(error, FileNotFoundError):
         return Problem(path, "is missing", kind="missing")
     if isinstance(error, OSError):
@@ -53,58 +49,33 @@ def problem(path: pathlib.Path, error: Exception) -> Problem:
     return Problem(path, str(error).removeprefix(f"{path} ").removeprefix(f"{path.parent} "), kind=kind)
 
 
-def inside(root: pathlib.Path, *names: str) -> pathlib.Path:
-    """root/name/... after making sure that it lies in root and is reached through no link. Raises ValueError."""
-    path = root
-    for name in names:
-        path = path / safe_name(name, "a name in a folder of results")
-        if path.is_symlink():
-            raise LinkError(path)
-    return path
-
-
 def real(root: pathlib.Path) -> pathlib.Path:
-    """The folder that the user named, which may be a link or end in dots, by its own name."""
+    """Return the folder that the user named, which may be a link or end in dots, by its own name."""
     return pathlib.Path(os.path.realpath(root)) if root.is_symlink() or root.name in ("", "..") else root
 
 
-def write(path: pathlib.Path, text: str, *, durable: bool = True) -> None:
-    """Replace a file by one with this text, in one step. `durable`: it is on the disk when this returns.
-
-    Raises OSError and leaves the old file as it was where the disk refuses.
-    """
-    with enter(path.parent) as folder:
-        folder.write(path.name, text.encode(), durable=durable)
-
-
-def create(path: pathlib.Path, text: str) -> bool:
-    """The same for a file that must not exist yet; False where it does."""
-    with enter(path.parent) as folder:
-        return folder.create(path.name, text.encode())
-
-
 def write_table(path: pathlib.Path, table: dict[str, Any], *, durable: bool = True) -> None:
-    """A JSON table in a file, see `write`."""
-    write(path, json.dumps(jsonable(table), indent=1, allow_nan=False) + "\n", durable=durable)
+    """Replace a file by one with this JSON table, in one step. `durable`: it is on the disk when this returns."""
+    text = json.dumps(jsonable(table), indent=1, allow_nan=False) + "\n"
+    safety.write(path, text.encode(), durable=durable)
 
 
 def read_text(path: pathlib.Path, limit: int = SIZE) -> str:
-    """A text file. Raises OSError where it cannot be read, ValueError where it is too large, a link, or not UTF-8."""
-    with enter(path.parent) as folder:
-        return decoded(folder.read(path.name, limit), path)
+    """Return a text file. Raises OSError where it cannot be read, ValueError where it is too large, a link, or not UTF-8."""
+    return decoded(safety.read(path, limit), path)
 
 
-def read_table(path: pathlib.Path) -> dict[str, Any]:
-    """The JSON table in a file, with a schema that this code reads.
+def read_table(path: pathlib.Path, limit: int = SIZE) -> dict[str, Any]:
+    """Return the JSON table in a file, with a schema that this code reads.
 
     Raises OSError where the file cannot be read, and ValueError, naming it, where it is damaged, a link, or (its subclass
     NewerError) of a newer schema.
     """
-    return parse_table(read_text(path), path)
+    return parse_table(read_text(path, limit), path)
 
 
 def parse_table(text: str, path: pathlib.Path) -> dict[str, Any]:
-    """The JSON table in the text of a file."""
+    """Return the JSON table in the text of a file."""
     try:
         table = parse_json(text)
     except ValueError as error:
@@ -121,22 +92,13 @@ def parse_table(text: str, path: pathlib.Path) -> dict[str, Any]:
     return table
 
 
-def sweep_up(directory: pathlib.Path) -> None:
-    """Remove unfinished temporary files of killed processes from a folder to which no other process writes."""
-    with enter(directory) as folder:
-        for name in folder.names():
-            if name.startswith(".") and name.endswith(PARTIAL):
-                folder.remove(name)
-
-
 def check_writable(folder: pathlib.Path) -> None:
-    """Make a folder and try it. Raises ValueError where it cannot be made, written to, or has no space left."""
+    """Make a folder and write a file in it. Raises ValueError where that is impossible, or no space is left."""
+    probe = folder / f".probe-{os.getpid()}.tmp"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with enter(folder) as tried:
-            probe = f".probe-{os.getpid()}{PARTIAL}"
-            tried.write(probe, b"\0" * 2**16)
-            tried.remove(probe)
+        safety.write(probe, b"\0" * 2**16)
+        probe.unlink()
     except OSError as error:
         raise ValueError(f"results cannot be written to {folder}: {error.strerror or error}") from None
 
@@ -147,10 +109,3 @@ def check_could_write(folder: pathlib.Path) -> None:
     if not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):
         number = errno.EACCES if nearest.is_dir() else errno.EEXIST if nearest == folder else errno.ENOTDIR
         raise ValueError(f"results cannot be written to {folder}: {os.strerror(number)}")
-
-
-@contextlib.contextmanager
-def opened(path: pathlib.Path, flags: int) -> Iterator[int]:
-    """A file descriptor, closed afterwards, of a file that is no link."""
-    with enter(path.parent) as folder, folder.opened(path.name, flags) as descriptor:
-        yield descriptor

@@ -1,8 +1,7 @@
-"""Append-only files of records, one JSON table a line: a crash costs at most the line being written.
+"""Logs: files with a JSON table on each line, to which one process at a time appends.
 
-One `write` per append, under a lock where the system has one, so that lines of several processes never mix. A line without
-an end, left by a crash, is closed by the next append, and read as what it is: damaged, counted, in nobody's way. Each line
-carries a checksum, see `lines`.
+A process that is killed leaves at most one torn line, which readers report and `keep` drops. Lines of version 0.2.0 ended with
+a checksum, the key "crc32", which is passed over.
 """
 
 import contextlib
@@ -13,61 +12,57 @@ import pathlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from attnjax.records import lines
-from attnjax.records.files import NewerError, Problem, opened, problem, write
-from attnjax.records.values import jsonable
-
-try:
-    import fcntl
-except ImportError:  # Windows
-    fcntl = None
+from attnjax import safety
+from attnjax.config.files import parse_json
+from attnjax.records.files import NewerError, Problem, problem
+from attnjax.records.values import jsonable, whole
 
 METRICS, RESULTS = FILES = ("metrics.jsonl", "results.jsonl")
 """What a run records while it trains."""
+SCHEMA = 3
+"""Version of a line; configs, manifests and the other files have their own."""
+LARGEST = 2**28
+"""Bytes of a file beyond which it is not read: no run writes that much."""
 MEASURED = ("schema", "run", "value", "count", "seconds")
 TOLD = 100
-"""Damaged lines of a file that are told one by one."""
+"""Damaged lines of a file that are reported one by one."""
 
 
 class Records(NamedTuple):
-    """The tables of a file in their order, and one sentence about each line that could not be read.
-
-    `unchecked` of the tables come from lines without a checksum, which an earlier version wrote.
-    """
+    """The tables of a file in their order, and one sentence about each line that could not be read."""
 
     tables: list[dict[str, Any]]
     damaged: list[str]
-    unchecked: int = 0
 
 
 class Rows(NamedTuple):
-    """What `read_rows` made of the records of a file, a problem for each line that gave none, and `unchecked` as above."""
+    """What `read_rows` made of the records of a file, and a problem for each line that gave none."""
 
     rows: tuple[Any, ...]
     problems: list[Problem]
-    unchecked: int
 
 
 def append(path: pathlib.Path, *records: Mapping[str, Any]) -> None:
     """Add records, all of them or none. Raises OSError where the disk refuses; the file then is as it was."""
-    data = "".join(map(lines.text, records)).encode()
-    with opened(path, os.O_RDWR | os.O_APPEND | os.O_CREAT) as file, _locked(file):
-        size = os.fstat(file).st_size
+    safety.refuse_link(path)
+    data = _text(records)
+    with path.open("a+b", buffering=0) as file:
+        size = file.seek(0, os.SEEK_END)
         if size:
-            os.lseek(file, size - 1, os.SEEK_SET)
-            data = data if os.read(file, 1) == b"\n" else b"\n" + data
-        if os.write(file, data) < len(data):
-            os.ftruncate(file, size)
-            raise OSError(errno.ENOSPC, "no space left for a record", str(path))
+            file.seek(size - 1)
+            data = data if file.read(1) == b"\n" else b"\n" + data
+        if (file.write(data) or 0) < len(data):
+            file.truncate(size)
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
 
 
 def replace(path: pathlib.Path, records: Iterable[Mapping[str, Any]]) -> None:
-    """A file of these records alone, in the place of an earlier one. Raises OSError where the disk refuses."""
-    write(path, "".join(map(lines.text, records)))
+    """Write a file of these records alone, in the place of an earlier one. Raises OSError where the disk refuses."""
+    safety.write(path, _text(records))
 
 
 def read(path: pathlib.Path) -> Records:
-    """Every sound record; a missing file has none, nor has one that cannot be read, which is told as damage.
+    """Return every sound record; a missing file has none, nor has one that cannot be read, which is reported as damage.
 
     Raises ValueError, naming the file, only for a sound line that a newer version wrote.
 
@@ -77,89 +72,85 @@ def read(path: pathlib.Path) -> Records:
       >>> append(path, {"step": 100, "loss": 0.25}, {"step": 200, "loss": 0.125})
       >>> _ = path.write_text(path.read_text()[:-3])
       >>> read(path)
-      Records(tables=[{'schema': 2, 'step': 100, 'loss': 0.25}], damaged=['line 2 is not JSON (a torn last line)'], unchecked=0)
+      Records(tables=[{'schema': 3, 'step': 100, 'loss': 0.25}], damaged=['line 2 is not JSON (a torn last line)'])
     """
-    rows, problems, unchecked = read_rows(path, lambda table: table)
-    damaged = [one.reason if one.line is None else f"line {one.line} {one.reason}" for one in problems]
-    return Records(list(rows), damaged, unchecked)
+    rows, problems = read_rows(path, lambda table: table)
+    return Records(
+        list(rows), [one.reason if one.line is None else f"line {one.line} {one.reason}" for one in problems]
+    )
 
 
 def read_rows(path: pathlib.Path, convert: Callable[[dict[str, Any]], Any]) -> Rows:
-    """Every sound record, converted: one that `convert` answers with a sentence is a problem, None is passed over.
+    """Return every sound record, converted: one that `convert` answers with a sentence is a problem, None is passed over.
 
     Raises NewerError, naming the file, for a sound line that a newer version wrote.
     """
-    rows, problems, more, unchecked = [], [], 0, 0
+    rows, problems = [], []
     try:
-        for line in each(path):
-            found = line.problem if line.table is None else convert(line.table)
-            unchecked += line.table is not None and not line.checked
-            if not isinstance(found, str):
-                rows += [found] if found is not None else []
-            elif len(problems) < TOLD:
-                problems.append(Problem(path, found, line.number))
-            else:
-                more += 1
-    except NewerError as error:
-        raise NewerError(f"{path}, {error.what}", error.schema, error.known) from None
+        for number, found in _lines(path):
+            found = convert(found) if isinstance(found, dict) else found
+            if isinstance(found, str):
+                problems.append(Problem(path, found, number))
+            elif found is not None:
+                rows.append(found)
+    except FileNotFoundError:
+        return Rows((), [])
+    except NewerError:
+        raise
     except (OSError, ValueError) as error:
-        return Rows((), [problem(path, error)], 0)
-    return Rows(tuple(rows), problems + [Problem(path, f"has {more} more such lines")] * (more > 0), unchecked)
-
-
-def each(path: pathlib.Path, *, current: bool = False) -> Iterator[lines.Line]:
-    """The lines of a file, one after the other, none where it is missing.
-
-    `current`: with those that another machine has just written. The file is opened to be changed and locked, at which a
-    machine drops what it remembers of a shared file; whoever adds to it must know what is there.
-    Raises OSError where it cannot be read, and ValueError where it is a link or too large, or written by a newer version.
-    """
-    flags, lock = (os.O_RDWR, _locked) if current else (os.O_RDONLY, contextlib.nullcontext)
-    with contextlib.suppress(FileNotFoundError), opened(path, flags) as file, lock(file):
-        yield from lines.read(file)
+        return Rows((), [problem(path, error)])
+    more = [Problem(path, f"has {len(problems) - TOLD} more such lines")] if len(problems) > TOLD else []
+    return Rows(tuple(rows), problems[:TOLD] + more)
 
 
 def keep(path: pathlib.Path, wanted: Callable[[Mapping[str, Any]], bool]) -> None:
-    """Leave only the sound records that are `wanted`, in one step, each line as it stands: none gets a checksum late.
+    """Leave only the sound records that are `wanted`, in one step.
 
-    Raises as `each` does, and leaves the file as it was.
+    Raises OSError or ValueError, and leaves the file as it was, where it cannot be read.
     """
-    kept, dropped = [], 0
-    for line in each(path, current=True):
-        if line.table is not None and wanted(line.table):
-            kept.append(line.raw.decode().rstrip("\r\n") + "\n")
-        else:
-            dropped += 1
-    if dropped:
-        write(path, "".join(kept))
-
-
-def unchecked(path: pathlib.Path) -> int:
-    """How many lines of a file end without a checksum; 0 where the file cannot be read. Quicker than `read`."""
-    try:
-        with opened(path, os.O_RDONLY) as file:
-            return sum(not lines.CHECKSUM.search(raw[-lines.WIDTH - 2 :]) for _, raw in lines.numbered(file))
-    except (OSError, ValueError):
-        return 0
+    with contextlib.suppress(FileNotFoundError):
+        found = [table for _, table in _lines(path)]
+        kept = [table for table in found if isinstance(table, dict) and wanted(table)]
+        if len(kept) < len(found):
+            replace(path, kept)
 
 
 def sync(path: pathlib.Path) -> None:
-    """Bring what was appended to the disk; to what is no file nothing was."""
-    with contextlib.suppress(FileNotFoundError, ValueError), opened(path, os.O_RDWR) as file:
-        os.fsync(file)
-
-
-@contextlib.contextmanager
-def _locked(file: int) -> Iterator[None]:
-    """Alone with the file, on systems that can; the lock dies with its process."""
-    if fcntl is not None:
-        with contextlib.suppress(OSError):
-            fcntl.flock(file, fcntl.LOCK_EX)
-    yield
-    # Closing the descriptor unlocks.
+    """Bring what was written into a file, where there is one, to the disk."""
+    with contextlib.suppress(FileNotFoundError), path.open("rb+") as file:
+        os.fsync(file.fileno())
 
 
 def identity(record: Mapping[str, Any]) -> str:
-    """What a result measured, without what came out: two records with the same identity are one measurement."""
+    """Return what a result measured, without what came out: two records with the same identity are one measurement."""
     kept = {name: value for name, value in record.items() if name not in MEASURED}
     return json.dumps(jsonable(kept), sort_keys=True)
+
+
+def _text(records: Iterable[Mapping[str, Any]]) -> bytes:
+    tables = (jsonable({"schema": SCHEMA, **record}) for record in records)
+    return "".join(json.dumps(table, separators=(",", ":"), allow_nan=False) + "\n" for table in tables).encode()
+
+
+def _lines(path: pathlib.Path) -> Iterator[tuple[int, dict[str, Any] | str]]:
+    """Yield the number of each line that is not blank, and its table or why it has none."""
+    lines = safety.read(path, LARGEST).split(b"\n")
+    for number, line in enumerate(lines, 1):
+        if line.strip():
+            yield number, _table(path, number, line, last=number == len(lines))
+
+
+def _table(path: pathlib.Path, number: int, line: bytes, *, last: bool) -> dict[str, Any] | str:
+    try:
+        table = parse_json(line.decode("utf-8"))
+    except (UnicodeDecodeError, json.JSONDecodeError):
+        return f"is not JSON{' (a torn last line)' * last}"
+    except ValueError as error:
+        return f"is damaged: {error}"
+    schema = table.pop("schema", None) if isinstance(table, dict) else None
+    if not whole(schema):
+        return "is no JSON object with a schema version"
+    if schema > SCHEMA:
+        raise NewerError(f"{path}, line {number}", schema, SCHEMA)
+    table.pop("crc32", None)
+    return {"schema": schema, **table}

@@ -1,11 +1,14 @@
-"""Reads a folder of results: which runs it has, and the files of each run, sound or damaged.
+"""Reads a folder of results: which runs it has, and what each run recorded, sound or damaged.
 
     sweep.json                 the plan
     <run>/config.json          the canonical JSON, whose sha256 begins with the folder's name
-    <run>/manifest.json  status.json  metrics.jsonl  results.jsonl  examples.npz  checkpoints/  lease-000001  traceback.txt
+    <run>/claim                who trains the run now, see `attnjax.sweep.claim`
+    <run>/attempt-<token>/     what one process trained: checkpoints/ and records
+    <run>/result/              the attempt with which the run ended
     logs/  report/  tuning/  tuning.json
 
-Damage is reported as a `Problem` beside the sound data, and callers decide what to do.
+Records are manifest.json, status.json, metrics.jsonl, results.jsonl, examples.npz, traceback.txt. Version 0.2.0 wrote them
+and checkpoints/ into <run>/ itself. Damage is reported as a `Problem` beside the sound data, and callers decide what to do.
 """
 
 import hashlib
@@ -16,18 +19,19 @@ from typing import Any, NamedTuple, TypeVar
 
 from attnjax.config import RunConfig, parse
 from attnjax.config.files import SWEEP_FILE
-from attnjax.folder import enter
-from attnjax.records import files, inventory, status
+from attnjax.records import files, status
 from attnjax.records.files import Problem, problem
 from attnjax.records.values import as_dict, text
+from attnjax.safety import refuse_link
 
 RUN = re.compile(r"[0-9a-f]{16}")
 """Names of runs."""
-OURS = re.compile(rf"{re.escape(SWEEP_FILE)}|index\.sqlite(-\w+)?|logs|report|tuning(\.json)?|README\.md|\..*")
+OURS = re.compile(rf"{re.escape(SWEEP_FILE)}|index\.sqlite(-\w+)?|logs|live|report|tuning(\.json)?|README\.md|\..*")
 """Names in a folder of results that are neither runs nor foreign; earlier versions made an index."""
-CONFIG, MANIFEST = "config.json", "manifest.json"
+CONFIG, MANIFEST, EXAMPLES = "config.json", "manifest.json", "examples.npz"
 TUNING = "tuning.json"
-"""What the families of a sweep chose, see `attnjax.sweep.choices`."""
+"""What the families of a sweep chose, see `attnjax.sweep.tuning`."""
+RESULT, ATTEMPT = "result", "attempt-"
 SIZE_OF_PLAN = 2**28
 """Bytes of sweep.json beyond which it is not read; the largest number of runs takes 15 to 60 MB."""
 LINK = "is a link, which is not followed"
@@ -52,10 +56,9 @@ class Plan(NamedTuple):
 
 
 class RunFolder(NamedTuple):
-    """What the folder of a run says beside its logs, and what is wrong with it.
+    """What the folder of a run says beside its logs, and what is wrong with it; `directory` holds the records.
 
-    `config`, not parsed yet, and `manifest` are {}, and `status` is None, where they are missing or damaged. `different`
-    says which logs do not hold what they held when the run ended.
+    `config`, not parsed yet, and `manifest` are {}, and `status` is None, where they are missing or damaged.
     """
 
     directory: pathlib.Path
@@ -63,26 +66,49 @@ class RunFolder(NamedTuple):
     status: status.Status | None
     manifest: dict[str, Any]
     problems: list[Problem]
-    different: list[Problem]
+
+
+def folder_of(run: pathlib.Path) -> pathlib.Path:
+    """Return where the records of a run are: its result, else its newest attempt, else the folder itself.
+
+    Raises ValueError where a link stands in place of the result.
+    """
+    result = run / RESULT
+    refuse_link(result)
+    if result.is_dir():
+        return result
+    attempts = (path for path in run.glob(f"{ATTEMPT}*") if path.is_dir() and not path.is_symlink())
+    return max(attempts, default=run)  # names begin with a number
+
+
+def status_of(run: pathlib.Path) -> status.Status:
+    """Return the status of a run. An attempt that was not published has not ended, whatever it says.
+
+    Raises as `status.read` does.
+    """
+    folder = folder_of(run)
+    found = status.read(folder)
+    if found.state in status.FINAL and folder.name.startswith(ATTEMPT):
+        return found._replace(state="preempted", reason="")
+    return found
 
 
 def entries(root: pathlib.Path) -> Entries:
-    """What a folder of results holds, by name. Raises OSError, or LinkError, where it cannot be read or is a link."""
-    with enter(root) as folder:
-        kinds = {name: folder.kind(name) for name in folder.names()}
-    runs = [name for name, kind in kinds.items() if RUN.fullmatch(name) and kind == "folder"]
-    links = [name for name, kind in kinds.items() if kind == "link" and name != SWEEP_FILE]
-    others = kinds.keys() - {*runs, *links}
-    return Entries(runs, links, [name for name in kinds if name in others and not OURS.fullmatch(name)])
+    """Return what a folder of results holds, by name. Raises OSError where it cannot be read, ValueError where it is a link."""
+    refuse_link(root)
+    there = sorted(root.iterdir())
+    links = [path.name for path in there if path.is_symlink() and path.name != SWEEP_FILE]
+    runs = [path.name for path in there if RUN.fullmatch(path.name) and path.name not in links and path.is_dir()]
+    others = {path.name for path in there} - {*runs, *links}
+    return Entries(runs, links, sorted(name for name in others if not OURS.fullmatch(name)))
 
 
 def read_plan(root: pathlib.Path) -> Plan:
-    """The plan in a folder of results.
+    """Return the plan in a folder of results.
 
     Raises OSError where it cannot be read, ValueError where it is damaged, and NewerError where it is of a newer schema.
     """
-    path = root / SWEEP_FILE
-    table = files.parse_table(files.read_text(path, SIZE_OF_PLAN), path)
+    table = files.read_table(root / SWEEP_FILE, SIZE_OF_PLAN)
     there = table.get("runs")
     found = [as_dict(entry) for entry in (there if isinstance(there, list) else [])]
     named = [RUN.fullmatch(text(entry.get("run"))) is not None for entry in found]
@@ -90,56 +116,53 @@ def read_plan(root: pathlib.Path) -> Plan:
     return Plan(table, [entry for entry, known in zip(found, named, strict=True) if known], wrong)
 
 
-def read(directory: pathlib.Path) -> RunFolder:
-    """All that the folder of a run says beside its logs; nothing is fatal.
+def read(run: pathlib.Path) -> RunFolder:
+    """Return all that the folder of a run says beside its logs; nothing is fatal.
 
     That there is no manifest is no problem of a run that has not begun, or whose status says nothing.
     """
     problems: list[Problem] = []
 
-    def attempt(name: str, function: Callable[[pathlib.Path], T], otherwise: T) -> T:
+    def attempt(path: pathlib.Path, function: Callable[[], T], otherwise: T) -> T:
         try:
-            return function(directory)
+            return function()
         except (OSError, ValueError) as error:
-            problems.append(problem(directory / name, error))
+            problems.append(problem(path, error))
             return otherwise
 
-    config = attempt(CONFIG, config_table, {})
-    state = attempt(status.FILE, status.stored, None)
-    manifest = attempt(MANIFEST, lambda folder: files.read_table(folder / MANIFEST), {})
+    config = attempt(run / CONFIG, lambda: config_table(run), {})
+    folder = attempt(run / RESULT, lambda: folder_of(run), run)
+    state = attempt(folder / status.FILE, lambda: status_of(run), None)
+    manifest = attempt(folder / MANIFEST, lambda: files.read_table(folder / MANIFEST), {})
     if state is None or state.state == "pending":
         problems = [one for one in problems if (one.path.name, one.kind) != (MANIFEST, "missing")]
-    different = {} if state is None else inventory.differences(directory, state.state, manifest)
-    told = [Problem(directory / name, reason) for name, reason in different.items()]
-    return RunFolder(directory, config, state, manifest, problems, told)
+    return RunFolder(folder, config, state, manifest, problems)
 
 
-def read_config(directory: pathlib.Path) -> RunConfig:
-    """The config in a run's folder.
+def read_config(run: pathlib.Path) -> RunConfig:
+    """Return the config in a run's folder.
 
     Raises ValueError where there is none, it is damaged, or has changed since the run was named; OSError where it cannot be
     read.
     """
     try:
-        return parse(config_table(directory))
+        return parse(config_table(run))
     except FileNotFoundError:
-        raise ValueError(f"{directory} holds no run: there is no {CONFIG}") from None
+        raise ValueError(f"{run} holds no run: there is no {CONFIG}") from None
 
 
-def config_table(directory: pathlib.Path) -> dict[str, Any]:
-    """The same, not parsed: its hash is compared with the name of the folder. Raises FileNotFoundError where there is none."""
-    path = directory / CONFIG
+def config_table(run: pathlib.Path) -> dict[str, Any]:
+    """Return the same, not parsed: its hash is compared with the name of the folder. Raises FileNotFoundError for none."""
+    path = run / CONFIG
     content = files.read_text(path)
-    if hashlib.sha256(content.encode()).hexdigest()[:16] != directory.name:
-        raise ValueError(
-            f"{path} has changed since the run was planned: its sha256 does not begin with {directory.name}"
-        )
+    if hashlib.sha256(content.encode()).hexdigest()[:16] != run.name:
+        raise ValueError(f"{path} has changed since the run was planned: its sha256 does not begin with {run.name}")
     return files.parse_table(content, path)
 
 
-def read_manifest(directory: pathlib.Path) -> dict[str, Any]:
-    """The manifest of a run; {} where it is missing or damaged. Raises OSError where it cannot be read."""
+def read_manifest(run: pathlib.Path) -> dict[str, Any]:
+    """Return the manifest of a run or an attempt; {} where it is missing or damaged. Raises OSError where it cannot be read."""
     try:
-        return files.read_table(directory / MANIFEST)
+        return files.read_table(folder_of(run) / MANIFEST)
     except (FileNotFoundError, ValueError):
         return {}

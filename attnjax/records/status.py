@@ -6,17 +6,10 @@ from typing import NamedTuple
 from attnjax.config.options import shown
 from attnjax.config.schema import SCHEMA
 from attnjax.records import files
+from attnjax.records.values import whole
 
 FILE = "status.json"
-MOVES = (
-    ("pending", ("running", "failed", "preempted")),
-    ("running", ("running", "done", "failed", "preempted")),
-    ("preempted", ("running", "failed", "preempted")),
-    ("failed", ("pending",)),
-    ("done", ()),
-)
-"""What may follow each state. A running run whose process died is taken over as it is; a failed one may be tried again."""
-STATES = tuple(state for state, _ in MOVES)
+STATES = ("pending", "running", "preempted", "failed", "done")
 FINAL = ("done", "failed")
 
 
@@ -28,34 +21,28 @@ class Status(NamedTuple):
     reason: str = ""
 
 
-def read(directory: pathlib.Path) -> Status:
-    """The status of the run in a folder; pending where there is none yet.
+def read(folder: pathlib.Path) -> Status:
+    """Return the status in a folder of records; pending where there is none yet.
 
     Raises ValueError where it is damaged, OSError where it cannot be read.
     """
     try:
-        return stored(directory)
+        return stored(folder)
     except FileNotFoundError:
         return Status()
 
 
-def stored(directory: pathlib.Path) -> Status:
-    """The status of the run in a folder. Raises FileNotFoundError if there is none."""
-    path = directory / FILE
+def stored(folder: pathlib.Path) -> Status:
+    """Return the status in a folder of records. Raises FileNotFoundError if there is none."""
+    path = folder / FILE
     table = files.read_table(path)
     state, step, reason = table.get("state"), table.get("step"), table.get("reason", "")
-    if state not in STATES or not isinstance(step, int) or isinstance(step, bool) or step < 0:
+    if state not in STATES or not whole(step):
         raise ValueError(f"{path} is damaged: state {shown(state)}, step {shown(step)}")
     return Status(state, step, str(reason))
 
 
-def write(directory: pathlib.Path, status: Status) -> None:
-    """Replace the status; final ones are on the disk when this returns.
-
-    Raises ValueError where this state cannot follow the last one.
-    """
-    before = read(directory).state
-    if status.state not in dict(MOVES)[before]:
-        raise ValueError(f"run {directory.name} cannot become {status.state} after {before}")
-    durable = status.state != "running"
-    files.write_table(directory / FILE, {"schema": SCHEMA, **status._asdict()}, durable=durable)
+def write(folder: pathlib.Path, status: Status) -> None:
+    """Replace the status; it is on the disk when this returns, unless the run goes on."""
+    table = {"schema": SCHEMA, **status._asdict()}
+    files.write_table(folder / FILE, table, durable=status.state != "running")

@@ -18,16 +18,22 @@ from attnjax.report.summary import Summary
 MOST = 500
 """Rows of skipped records that are shown; the rest is counted."""
 
-PRIVATE = ("host", "process", "environment", "population", "chance", "baselines", "schema", "run", "records")
+PRIVATE = (
+    "host",
+    "process",
+    "environment",
+    "population",
+    "chance",
+    "baselines",
+    "schema",
+    "run",
+    "records",
+    "attempt_token",
+)
 """Manifest fields that say more about a place than about a result, or stand elsewhere in a report."""
 
 MOST_VALUES = 12
 LONGEST = 300
-
-UNCHECKED = (
-    "lines of the records have no checksum, because an earlier version of attnjax wrote them. They were used as they "
-    "stand: whether they have changed since cannot be told."
-)
 
 
 def method() -> Markup:
@@ -135,10 +141,9 @@ def seed(value: Any) -> str:
 
 
 def skipped(sweep: Sweep) -> Markup:
-    """The section on records that were not used, and on records that have no checksum."""
-    unchecked = element("p", f"{sweep.unchecked} {UNCHECKED}") if sweep.unchecked else None
+    """The section on records that were not used."""
     if not sweep.skipped:
-        return section("skipped", "Skipped records", element("p", "Nothing was skipped."), unchecked)
+        return section("skipped", "Skipped records", element("p", "Nothing was skipped."))
     rows = [
         [note.path[:200], "" if note.line is None else str(note.line), note.reason] for note in sweep.skipped[:MOST]
     ]
@@ -148,7 +153,6 @@ def skipped(sweep: Sweep) -> Markup:
         "skipped",
         "Skipped records",
         element("p", text),
-        unchecked,
         table(["path", "line", "why"], rows, "skipped", class_="words"),
     )
 

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from attnjax.folder import LinkError
 from attnjax.records.files import real
 from attnjax.records.remote import is_remote, local, mirrored
 from attnjax.report import drawing, figures
@@ -71,7 +70,7 @@ def _build(root: Path, target: Path, ignore: list[Path], published: bool, *, lin
         with placed(target) as temporary:
             (temporary / "figures").mkdir()
             made = [*write_texts(temporary, texts), *write_figures(temporary, summary)]
-    except LinkError as error:
+    except ValueError as error:  # a link or a folder in the place of a file
         raise ValueError(f"the report cannot be written to {target}: {error}. Remove it, or give --out") from error
     except OSError as error:
         raise ValueError(f"the report cannot be written to {target}: {error.strerror or error}") from error

@@ -8,11 +8,13 @@ made by one rename. In one that is, each file replaces its namesake in one step,
 """
 
 import contextlib
+import os
 import secrets
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from attnjax.folder import PARTIAL, Folder, LinkError, enter
+from attnjax.safety import files, refuse_link
 
 LAST = "report.html"
 """The file that a reader opens: replaced when all it leads to is there."""
@@ -20,54 +22,35 @@ LAST = "report.html"
 
 @contextlib.contextmanager
 def placed(target: Path) -> Iterator[Path]:
-    """A new folder to write to, whose files are at `target` after the block, and which is removed where the block fails.
+    """Yield a new folder to write to, whose files are at `target` after the block, and which is removed where the block fails.
 
-    The folder above the target is made where there is none. Raises LinkError where the target is a link or has one in a
+    The folder above the target is made where there is none. Raises ValueError where the target is a link or has one in a
     place that is written to, and OSError where the disk refuses; what was there before is then as it was.
     """
+    refuse_link(target)
     target.parent.mkdir(parents=True, exist_ok=True)
-    with enter(target.parent, follow=True) as above:
-        if above.kind(target.name):
-            # Inside the target: the folder above may be another disk, or one that only others may write to.
-            with above.enter(target.name) as there, new_folder(there, target.name) as made:
-                yield made.path
-                check_places(made, there)
-                move_files(made, there)
-        else:
-            with new_folder(above, target.name) as made:
-                yield made.path
-                above.move(made.path.name, above, target.name)
-
-
-@contextlib.contextmanager
-def new_folder(above: Folder, name: str) -> Iterator[Folder]:
-    """An empty folder, removed with all that is left in it at the end of the block."""
-    temporary = f".{name}.{secrets.token_hex(6)}{PARTIAL}"
+    there = target.is_dir()
+    # Inside the target: the folder above may be another disk, or one that only others may write to.
+    made = (target if there else target.parent) / f".{target.name}.{secrets.token_hex(6)}.tmp"
+    made.mkdir()
     try:
-        with above.make(temporary) as made:
-            yield made
-    finally:
-        above.remove(temporary)
-
-
-def check_places(source: Folder, target: Folder) -> None:
-    """Raise an error, before anything is moved, where the target has a link or another kind of entry in a file's place."""
-    for name in source.names():
-        kind, there = source.kind(name), target.kind(name)
-        if there == "link":
-            raise LinkError(target.path / name)
-        if there not in ("", kind):
-            raise ValueError(f"{target.path / name} is no {kind}: remove it, or give another folder")
-        if kind == "folder" and there:
-            with source.enter(name) as inner, target.enter(name) as below:
-                check_places(inner, below)
-
-
-def move_files(source: Folder, target: Folder) -> None:
-    """Replace the files of the target by those of the source, folders first and `LAST` at the end."""
-    for name in sorted(source.names(), key=lambda name: (source.kind(name) != "folder", name == LAST, name)):
-        if source.kind(name) == "folder":
-            with source.enter(name) as inner, target.make(name) as below:
-                move_files(inner, below)
+        yield made
+        if there:
+            _move_files(made, target)
         else:
-            source.move(name, target, name)
+            made.rename(target)
+    finally:
+        shutil.rmtree(made, ignore_errors=True)
+
+
+def _move_files(source: Path, target: Path) -> None:
+    """Replace the files of the target by those of the source, `LAST` at the end, after a look at all places."""
+    names = sorted((path.relative_to(source) for path in files(source)), key=lambda path: (path.name == LAST, path))
+    for name in names:
+        for place in (*list(name.parents)[-2::-1], name):
+            refuse_link(target / place)
+        if (target / name).is_dir():
+            raise ValueError(f"{target / name} is no file: remove it, or give another folder")
+        (target / name).parent.mkdir(exist_ok=True)
+    for name in names:
+        os.replace(source / name, target / name)

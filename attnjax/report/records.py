@@ -21,7 +21,6 @@ from attnjax.records.values import LARGEST, as_dict, clean, number, printable, t
 from attnjax.report.metrics import metric
 
 SPLITS = ("train", "validation", "test")
-DAMAGED = "damaged"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +49,7 @@ class Run:
     """One training: its id, its cell (the config without seeds), and everything it recorded.
 
     `state` is one of `status.STATES`, "absent" where the sweep lists a run that has no folder, "unknown" where its status was
-    lost, or `DAMAGED` where it is done and its files of records are not what they were then. `losses` holds (step, training
+    lost. `losses` holds (step, training
     loss) in order of steps. `examples` holds the scores of single examples, None where they were not stored or are damaged.
     """
 
@@ -86,16 +85,12 @@ class Run:
 
 @dataclass(frozen=True)
 class Sweep:
-    """Everything a report is made from: the sweep's spec, its runs in order of their ids, and what was not used.
-
-    `unchecked` lines of the records have no checksum, because an earlier version wrote them.
-    """
+    """Everything a report is made from: the sweep's spec, its runs in order of their ids, and what was not used."""
 
     name: str
     spec: Mapping[str, Any]
     runs: tuple[Run, ...]
     skipped: tuple[Skipped, ...]
-    unchecked: int = 0
 
 
 def read(directory: str | Path, ignore: Iterable[Path] = ()) -> Sweep:
@@ -123,11 +118,10 @@ def _read(directory: Path, ignore: Iterable[Path]) -> Sweep:
     spec, listed = plan.table, {entry["run"]: text(entry.get("cell")) for entry in plan.entries}
     problems += [Problem(root / name, runs.LINK) for name in there.links if name not in left_out]
     problems += [Problem(root / name, "is not part of a sweep") for name in there.foreign if name not in left_out]
-    read_runs, unchecked = [], 0
+    read_runs = []
     for name in sorted({*there.runs, *listed}):
         if name in there.runs:
-            run, more, count = read_run(root / name, listed.get(name, ""))
-            unchecked += count
+            run, more = read_run(root / name, listed.get(name, ""))
             problems += more
         else:
             run = Run(name, listed[name], {}, {}, "absent", "", (), ())
@@ -138,7 +132,7 @@ def _read(directory: Path, ignore: Iterable[Path]) -> Sweep:
             f"config.json. It has {sum(map(len, there))} entries, and its sweep.json lists {len(listed)} runs."
         )
     name = text(spec.get("name")) or printable(root.resolve().name)
-    return Sweep(name, spec, tuple(read_runs), tuple(skipped(problem, root) for problem in problems), unchecked)
+    return Sweep(name, spec, tuple(read_runs), tuple(skipped(problem, root) for problem in problems))
 
 
 def skipped(problem: Problem, root: Path) -> Skipped:
@@ -160,8 +154,8 @@ def read_plan(root: Path) -> tuple[runs.Plan, list[Problem]]:
     return plan, [Problem(root / SWEEP_FILE, reason) for reason in plan.wrong]
 
 
-def read_run(directory: Path, cell: str) -> tuple[Run, list[Problem], int]:
-    """One folder of records, its problems, and how many of its lines have no checksum.
+def read_run(directory: Path, cell: str) -> tuple[Run, list[Problem]]:
+    """One folder of records, and its problems.
 
     `cell` is what sweep.json says, used where the config cannot be read. Raises ValueError for a newer schema.
     """
@@ -169,10 +163,10 @@ def read_run(directory: Path, cell: str) -> tuple[Run, list[Problem], int]:
     newer = [problem for problem in found.problems if problem.kind == "newer"]
     if newer:
         raise ValueError(str(newer[0]))
-    results = jsonl.read_rows(directory / jsonl.RESULTS, lambda row: result(clean(row), name))
-    losses = jsonl.read_rows(directory / jsonl.METRICS, loss)
-    scores, damage = read_examples(directory)
-    problems = found.problems + results.problems + losses.problems + found.different + damage
+    results = jsonl.read_rows(found.directory / jsonl.RESULTS, lambda row: result(clean(row), name))
+    losses = jsonl.read_rows(found.directory / jsonl.METRICS, loss)
+    scores, damage = read_examples(found.directory)
+    problems = found.problems + results.problems + losses.problems + damage
     config = clean(found.config)
     if config and (reason := unusable(config)):
         problems, config = [Problem(directory / runs.CONFIG, reason), *problems], {}
@@ -182,13 +176,13 @@ def read_run(directory: Path, cell: str) -> tuple[Run, list[Problem], int]:
         cell=cell_id(config) if config else cell,
         config=config,
         manifest=clean(found.manifest),
-        state=DAMAGED if state == "done" and found.different else state,
+        state=state,
         reason="" if found.status is None else printable(found.status.reason),
         results=results.rows,
         losses=tuple(sorted(dict(losses.rows).items())),
         examples=scores,
     )
-    return run, problems, results.unchecked + losses.unchecked
+    return run, problems
 
 
 def read_examples(directory: Path) -> tuple[Examples | None, list[Problem]]:

@@ -1,4 +1,4 @@
-"""From one config to many runs, each exactly once: planning, a folder per run, and executors. Never imports JAX.
+"""From one config to many runs, each with one result: planning, a folder per run, and workers. Never imports JAX.
 
 A sweep from Python:
 
@@ -7,14 +7,13 @@ A sweep from Python:
 """
 
 from attnjax.records.remote import mirrored
-from attnjax.sweep.execute import ExecutionConfig, retry, run_here
-from attnjax.sweep.find import find_run
+from attnjax.sweep.attempt import Event, RunContext, Train
+from attnjax.sweep.find import Found, Run, find_run, scan
+from attnjax.sweep.outcome import Stop, Summary
 from attnjax.sweep.plan import chain, expand, groups, plan, population_key, product, seeds, subsample, vary, zipped
-from attnjax.sweep.run_context import Event, RunContext, Train
-from attnjax.sweep.scan import Found, Run, scan
+from attnjax.sweep.pool import run_workers
 from attnjax.sweep.store import Entry, Store, load, prepare
-from attnjax.sweep.summary import Summary
-from attnjax.sweep.workers import run_workers
+from attnjax.sweep.worker import ExecutionConfig, retry, run_here
 
 __all__ = [
     "Entry",
@@ -23,6 +22,7 @@ __all__ = [
     "Found",
     "Run",
     "RunContext",
+    "Stop",
     "Store",
     "Summary",
     "Train",

@@ -1,4 +1,4 @@
-"""Finds a run by a description instead of its hash: `find_run` takes what a user types and returns the folder of the run.
+"""Finds runs: `scan` reads everything in a folder of runs, and `find_run` returns the folder of the run that a user describes.
 
     runs/theta/025bc18d4b6dddad          its folder
     runs/theta/025b, theta/025b, 025b    the beginning of its hash, in a sweep or in all sweeps of ./runs
@@ -6,21 +6,23 @@
     heads_lm/rope/0                      encoding (or task) and seed
     runs/one                             the folder of a sweep with one run
 
-Nothing is changed, and no link in a folder of runs is followed.
+Nothing is changed, and no link in a folder of runs is followed. No damage is fatal to `scan`, and all of it is reported.
 """
 
 import os
 import pathlib
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from attnjax.config import RunConfig, encoding_name, to_dict
+from attnjax.config import RunConfig, encoding_name, parse, to_dict
 from attnjax.config.files import SWEEP_FILE
 from attnjax.config.keys import kind_of
 from attnjax.config.overrides import read_value, split_override
-from attnjax.records import files, status
-from attnjax.records.runs import entries, read_config
+from attnjax.records import files, jsonl, runs, status
+from attnjax.records.remote import local
+from attnjax.records.runs import entries, folder_of
+from attnjax.sweep import store
 
 RUNS = pathlib.Path("runs")
 """Where the command line puts sweeps."""
@@ -30,18 +32,83 @@ LISTED = 10
 """Runs that an error names."""
 
 
-class Candidate(NamedTuple):
-    """A run's folder, its config (None where it is damaged) and its state."""
+class Run(NamedTuple):
+    """One run's folder. `config` and `status` are None where they are damaged; `problems` says what is."""
 
+    run: str
     directory: pathlib.Path
     config: RunConfig | None
-    state: str
+    status: status.Status | None
+    problems: list[str]
 
     def __str__(self) -> str:
-        if self.config is None:
+        if self.config is None or self.status is None:
             return f"{self.directory} (damaged)"
         encoding, task = encoding_name(self.config.model, options=True), self.config.task.name
-        return f"{self.directory} ({encoding}, {task}, seed {self.config.seed}, {self.state})"
+        return f"{self.directory} ({encoding}, {task}, seed {self.config.seed}, {self.status.state})"
+
+    @property
+    def folder(self) -> pathlib.Path:
+        """Where its records and checkpoints are."""
+        return folder_of(self.directory)
+
+    def metrics(self) -> jsonl.Records:
+        """Return the training log. Raises ValueError where a newer version wrote it."""
+        return jsonl.read(self.folder / jsonl.METRICS)
+
+    def results(self) -> jsonl.Records:
+        """Return the evaluations, each measurement once. Raises ValueError where a newer version wrote them."""
+        found = jsonl.read(self.folder / jsonl.RESULTS)
+        unique = {jsonl.identity(record): record for record in reversed(found.tables)}
+        return found._replace(tables=list(unique.values())[::-1])
+
+    def manifest(self) -> dict[str, Any]:
+        """Return the manifest; {} where it is missing, damaged or cannot be read."""
+        try:
+            return runs.read_manifest(self.directory)
+        except OSError:
+            return {}
+
+
+class Found(NamedTuple):
+    """The runs, names of what does not belong to a sweep, and what is damaged."""
+
+    runs: list[Run]
+    foreign: list[str]
+    problems: list[str]
+
+
+def scan(root: pathlib.Path) -> Found:
+    """Return everything in a folder of runs, in the order of its plan; the folder itself may be a link, nothing in it.
+
+    Raises ValueError where the folder cannot be read.
+    """
+    root = files.real(local(root, store.MIRRORED))
+    try:
+        there = entries(root)
+    except OSError as error:
+        raise ValueError(f"{root} cannot be read: {error.strerror or error}") from None
+    try:
+        order, problems = {entry.run: number for number, entry in enumerate(store.load(root).runs)}, []
+    except (OSError, ValueError) as error:
+        order, problems = {}, [str(error)]
+    problems += [f"{root / name} {runs.LINK}" for name in there.links]
+    found = [read_run(root / name) for name in sorted(there.runs, key=lambda run: (order.get(run, len(order)), run))]
+    problems += [problem for run in found for problem in run.problems]
+    problems += [f"{root / run.run} is not in the plan" for run in found if order and run.run not in order]
+    return Found(found, sorted(there.links + there.foreign), problems)
+
+
+def read_run(directory: pathlib.Path) -> Run:
+    """Return one run, from its folder."""
+    found = runs.read(directory)
+    sentences, config = [str(one) for one in found.problems], None
+    if found.config:
+        try:
+            config = parse(found.config)
+        except ValueError as error:
+            sentences.append(f"{directory / runs.CONFIG}: {error}")
+    return Run(directory.name, directory, config, found.status, sentences)
 
 
 def find_run(address: str | pathlib.Path) -> pathlib.Path:
@@ -61,8 +128,8 @@ def find_run(address: str | pathlib.Path) -> pathlib.Path:
             "NAME/ENCODING/SEED or NAME/encoding=rope,seed=0; there is no sweep of that name, nor one in ./runs to look in"
         )
     wanted = _matcher(selector)
-    found = [candidate for place in places for candidate in _candidates(place)]
-    meant = [candidate for candidate in found if wanted(candidate)]
+    found = [read_run(root / name) for root in map(files.real, places) for name in entries(root).runs]
+    meant = [run for run in found if wanted(run)]
     if len(meant) == 1:
         return meant[0].directory
     where = str(places[0]) if len(places) == 1 else f"the {len(places)} sweeps in {RUNS}"
@@ -79,9 +146,9 @@ def check_folder(folder: str | pathlib.Path) -> None:
         raise ValueError(f"{folder} is no folder here (did you mean {there}?)")
 
 
-def _listed(candidates: list[Candidate]) -> str:
-    more = f"; and {len(candidates) - LISTED} more" if len(candidates) > LISTED else ""
-    return "; ".join(map(str, candidates[:LISTED])) + more if candidates else "none"
+def _listed(there: list[Run]) -> str:
+    more = f"; and {len(there) - LISTED} more" if len(there) > LISTED else ""
+    return "; ".join(map(str, there[:LISTED])) + more if there else "none"
 
 
 def _split(text: str) -> tuple[list[pathlib.Path], str]:
@@ -95,16 +162,7 @@ def _split(text: str) -> tuple[list[pathlib.Path], str]:
     return ([] if "/" in text[:fixed] else sorted(one.parent for one in RUNS.glob(f"*/{SWEEP_FILE}"))), text
 
 
-def _candidates(place: pathlib.Path) -> Iterator[Candidate]:
-    root = files.real(place)
-    for name in entries(root).runs:
-        try:
-            yield Candidate(root / name, read_config(root / name), status.read(root / name).state)
-        except (ValueError, OSError):
-            yield Candidate(root / name, None, "damaged")
-
-
-def _matcher(selector: str) -> Callable[[Candidate], bool]:
+def _matcher(selector: str) -> Callable[[Run], bool]:
     """Whether a run is what a selector says; "" says nothing."""
     if FILTER.match(selector):
         fields = [split_override(one) for one in re.split(rf",(?={FILTER.pattern})", selector)]
@@ -127,12 +185,12 @@ def _encodings(config: RunConfig) -> tuple[str, str]:
     return encoding_name(config.model), encoding_name(config.model, options=True)
 
 
-def _field(key: str, text: str) -> Callable[[Candidate], bool]:
+def _field(key: str, text: str) -> Callable[[Run], bool]:
     """Whether a run has this value in this field. Raises ValueError for a field that no config has, with the nearest one."""
     if key == "run":
         return lambda run: run.directory.name.startswith(text)
     if key == "state":
-        return lambda run: run.state == text
+        return lambda run: run.status is not None and run.status.state == text
     if key in ("encoding", "model.encoding"):
         return lambda run: run.config is not None and text in _encodings(run.config)
     dotted = "task.name" if key == "task" else key

@@ -18,6 +18,8 @@ from typing import Any
 import attnjax
 from attnjax.config import RunConfig, canonical_json, cell_id, run_id
 from attnjax.config.outside import sources
+from attnjax.records.runs import read_manifest
+from attnjax.records.values import finite
 
 PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "chex", "numpy", "ml-collections")
 ENVIRONMENT = (
@@ -65,7 +67,7 @@ def changed(old: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     return sorted(found | ({"mesh"} if spread else set()))
 
 
-def of_run(config: RunConfig, *, attempt: int, population: list[str], protocol: str = "") -> dict[str, Any]:
+def of_run(config: RunConfig, *, attempt: str, population: list[str], protocol: str = "") -> dict[str, Any]:
     """The fields of one run and its start; `outside_sha256` if it names classes of other projects."""
     outside = sources(config)
     return {
@@ -76,12 +78,26 @@ def of_run(config: RunConfig, *, attempt: int, population: list[str], protocol: 
         "protocol_sha256": hashlib.sha256(protocol.encode()).hexdigest(),
         "init_seed": config.seed,
         "data_seed": config.data_seed,
-        "attempt": attempt,
+        "attempt_token": attempt,
         "population": population,
         "population_size": len(population),
         "start_time": now(),
         **({"outside_sha256": outside} if outside else {}),
     }
+
+
+def of_end(attempt: pathlib.Path, ended: Any, state: str, reason: str, seconds: float) -> dict[str, Any]:
+    """Return the fields of an attempt's end; `ended` says at which step, and from which it was resumed."""
+    old = read_manifest(attempt)
+    fields = {**of_jax(), "state": state, "reason": reason, "steps": ended.step, "end_time": now()}
+    resumed = ended.resumed > 0
+    differences = changed(old, {**old, **fields}) if resumed else []
+    exact = "bitwise" if fields.get("backend") == "cpu" else "statistical"
+    fields["determinism"] = "unknown" if "backend" not in fields else "statistical" if differences else exact
+    fields["changed_on_resume"], fields["resumed_from"] = differences, ended.resumed
+    before: Any = old.get("wall_seconds", 0.0) if resumed else 0.0
+    fields["wall_seconds"] = round(seconds + (before if finite(before) else 0.0), 3)
+    return fields
 
 
 def of_machine() -> dict[str, Any]:

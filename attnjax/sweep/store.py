@@ -7,30 +7,32 @@
 The folders are the truth. Several drivers may work on one folder, on one sweep; another sweep is refused.
 """
 
+import contextlib
 import dataclasses
 import json
+import os
 import pathlib
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from attnjax import safety
 from attnjax.config import RunConfig, canonical_json, cell_id, run_id, to_dict
 from attnjax.config.files import SWEEP_FILE
 from attnjax.config.names import safe_name
 from attnjax.config.schema import SCHEMA
-from attnjax.folder import Folder, enter
 from attnjax.records import files, status
 from attnjax.records.remote import local
-from attnjax.records.runs import CONFIG, SIZE_OF_PLAN, read_config, read_plan
+from attnjax.records.runs import CONFIG, SIZE_OF_PLAN, folder_of, read_config, read_plan, status_of
 from attnjax.records.values import dotted, jsonable
-from attnjax.sweep import lease
+from attnjax.sweep.claim import PATIENCE, Owner, claim, file_time
 from attnjax.sweep.plan import Planned, population_key
 
 LOGS = "logs"
 LOOK = 0.05
-"""Seconds between looks at the lease of who is changing the plan."""
-NO_LEASES = (
-    "runs are trained in a folder: leases need files that exactly one process can make, which object storage does not "
+"""Seconds between looks at who is changing the plan."""
+NO_CLAIMS = (
+    "runs are trained in a folder: claims need files that exactly one process can make, which object storage does not "
     "promise. Give a folder that all workers see, and copy it there afterwards"
 )
 MIRRORED = "only a copy of what it holds can be read: with attnjax.sweep.mirrored(URL) as folder"
@@ -61,21 +63,25 @@ class Store:
     protocol: str = ""
 
     def only(self, runs: Sequence[str]) -> "Store":
-        """The same folder, for a part of its runs."""
+        """Return the same folder, for a part of its runs."""
         wanted = set(runs)
         return dataclasses.replace(self, runs=tuple(entry for entry in self.runs if entry.run in wanted))
 
     def directory(self, run: str) -> pathlib.Path:
-        """The folder of a run. Raises ValueError where a link stands in its place."""
-        return files.inside(self.root, run)
+        """Return the folder of a run. Raises ValueError where a link stands in its place."""
+        return safety.inside(self.root, run)
+
+    def folder(self, run: str) -> pathlib.Path:
+        """Return where the records and checkpoints of a run are, see `attnjax.records.runs.folder_of`."""
+        return folder_of(self.directory(run))
 
     def config(self, run: str) -> RunConfig:
-        """The config of a run. Raises ValueError where it is missing or not the one that was planned."""
+        """Return the config of a run. Raises ValueError where it is missing or not the one that was planned."""
         return read_config(self.directory(run))
 
     def status(self, run: str) -> status.Status:
-        """The status of a run. Raises ValueError where it is damaged."""
-        return status.read(self.directory(run))
+        """Return the status of a run. Raises ValueError where it is damaged."""
+        return status_of(self.directory(run))
 
 
 def prepare(
@@ -88,10 +94,10 @@ def prepare(
     key: Callable[[RunConfig], str] = population_key,
     extend: bool = False,
     dry: bool = False,
-    patience: float = lease.PATIENCE,
+    patience: float = PATIENCE,
 ) -> Store:
-    """The folder of a sweep, with a folder for each planned run. Doing it again changes nothing: the protocol of what is
-    returned is the one that is stored.
+    """Return the folder of a sweep, with a folder for each planned run. Doing it again changes nothing: the protocol is the
+    one that is stored.
 
     With `extend` the runs are added to those of a sweep that is there already. With `dry` nothing is made or changed, and
     what would be refused is refused. A process that is changing the plan is waited for, `patience` seconds at most.
@@ -100,34 +106,34 @@ def prepare(
     entries = tuple(
         Entry(run_id(one.config), cell_id(one.config), key(one.config), jsonable(dict(one.changes))) for one in planned
     )
-    root = files.real(local(root, NO_LEASES))
+    root = files.real(local(root, NO_CLAIMS))
     store = Store(root, safe_name(name, "the name of a sweep"), entries, config_file, protocol)
     spec, exists = _spec(store), (root / SWEEP_FILE).exists()
     if dry:
         files.check_could_write(root)
-    elif not exists:
+    else:
         files.check_writable(root)
-        files.create(root / SWEEP_FILE, spec)
+        _create(root / SWEEP_FILE, spec)
     there = load(root) if exists or not dry else store
     missing = {entry.run for entry in entries} - {entry.run for entry in there.runs}
     if missing and not extend:
-        new = [one for one, entry in zip(planned, entries, strict=True) if entry.run in missing]
-        raise ValueError(_refusal(there, new, entries))
+        raise ValueError(_refusal(there, [one for one in planned if run_id(one.config) in missing], len(planned)))
     known = dataclasses.replace(store, protocol=there.protocol)
     if dry:
         return known
-    files.check_writable(root)
     if missing:
         _extend(store, patience)
-    with enter(root) as folder:
-        for one, entry in zip(planned, entries, strict=True):
-            _make_folder(folder, entry.run, one.config)
-        folder.sync()
+    for one, entry in zip(planned, entries, strict=True):
+        run = safety.inside(root, entry.run)
+        run.mkdir(exist_ok=True)
+        if not (run / CONFIG).exists():  # brought to the disk when the run ends: thousands, one by one, take minutes
+            safety.write(run / CONFIG, canonical_json(one.config).encode(), durable=False)
+    safety.sync(root)
     return known
 
 
 def load(root: pathlib.Path) -> Store:
-    """The sweep in a folder, which may itself be a link.
+    """Return the sweep in a folder, which may itself be a link.
 
     Raises ValueError, naming the file, where there is none or it is damaged, and OSError where it cannot be read.
     """
@@ -148,15 +154,8 @@ def load(root: pathlib.Path) -> Store:
 
 
 def _lacking(table: Mapping[str, Any], kinds: Mapping[str, type]) -> list[str]:
-    """The names of which the table has no value of their kind."""
+    """Return the names of which the table has no value of their kind."""
     return [name for name, kind in kinds.items() if not isinstance(table.get(name), kind)]
-
-
-def _make_folder(root: Folder, name: str, config: RunConfig) -> None:
-    pending = {"schema": SCHEMA, **status.Status()._asdict()}
-    with root.make(name) as run:  # brought to the disk when the run ends: thousands, one by one, take minutes
-        run.create(CONFIG, canonical_json(config).encode(), durable=False)
-        run.create(status.FILE, (json.dumps(pending, indent=1) + "\n").encode(), durable=False)
 
 
 def _spec(store: Store) -> str:
@@ -176,63 +175,52 @@ def _spec(store: Store) -> str:
     return text
 
 
+def _create(path: pathlib.Path, text: str) -> None:
+    """Make a file of this text in one step, unless there is one: of two processes at once, one makes it."""
+    if path.exists():
+        return
+    made = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    safety.write(made, text.encode())
+    try:
+        os.link(made, path)
+    except FileExistsError:
+        pass
+    except OSError:  # a file system without hard links
+        if not path.exists():
+            made.rename(path)
+    finally:
+        made.unlink(missing_ok=True)
+
+
 def _extend(store: Store, patience: float) -> None:
-    with enter(store.root) as root:
-        root.make(LOGS).close()
-    watch, end = lease.Watch(patience), time.monotonic() + patience
-    while isinstance(mine := lease.claim(store.root / LOGS, watch), lease.Owner):
-        if time.monotonic() > end and not watch.undecided():
+    """Add the runs to the plan, alone: who changes it has a claim on the folder of logs."""
+    logs, end = store.root / LOGS, time.monotonic() + patience
+    logs.mkdir(exist_ok=True)
+    while isinstance(mine := claim(logs, file_time(logs), patience), Owner):
+        if time.monotonic() > end:
             raise ValueError(f"{mine} is changing the plan in {store.root}; try again")
         time.sleep(LOOK)
     try:
         there = load(store.root)
         known = {entry.run for entry in there.runs}
         runs = there.runs + tuple(entry for entry in store.runs if entry.run not in known)
-        files.write(store.root / SWEEP_FILE, _spec(dataclasses.replace(there, runs=runs)))
+        safety.write(store.root / SWEEP_FILE, _spec(dataclasses.replace(there, runs=runs)).encode())
     finally:
         mine.release()
 
 
-def _refusal(there: Store, new: Sequence[Planned], entries: Sequence[Entry]) -> str:
-    """Why the planned runs are not the sweep that is there, with how the first new one differs from the nearest there.
-
-    That is one which is not planned too, where there is any, among the 50 with most of the same changes.
-    """
-    planned, first = {entry.run for entry in entries}, jsonable(dict(new[0].changes))
-    unlike = lambda entry: sum(
-        first.get(key) != entry.overrides.get(key) for key in first.keys() | entry.overrides.keys()
-    )
-    others = sorted([entry for entry in there.runs if entry.run not in planned] or there.runs, key=unlike)[:50]
-    example = _difference(new[0].config, filter(None, map(_config_or_none(there), others)))
+def _refusal(there: Store, new: Sequence[Planned], planned: int) -> str:
+    """Return why the planned runs are not the sweep that is there, with how the first new one differs from one there."""
+    after, example = dict(dotted(to_dict(new[0].config))), ""
+    with contextlib.suppress(ValueError, OSError, IndexError):
+        old = dict(dotted(to_dict(there.config(there.runs[0].run))))
+        parts = [
+            f"{key} is {json.dumps(after.get(key))} instead of {json.dumps(old.get(key))}"
+            for key in sorted(old.keys() | after.keys())
+            if old.get(key) != after.get(key)
+        ]
+        example = f" ({'; '.join(parts[:4])}{f' and {len(parts) - 4} more' if len(parts) > 4 else ''})"
     return (
-        f"{there.root} holds the sweep {there.name!r} of {len(there.runs)} runs, and {len(new)} of the {len(planned)} planned "
+        f"{there.root} holds the sweep {there.name!r} of {len(there.runs)} runs, and {len(new)} of the {planned} planned "
         f"runs are not among them{example}. Choose another folder (--out), or add the runs to that sweep (--extend)"
     )
-
-
-def _config_or_none(store: Store) -> Callable[[Entry], RunConfig | None]:
-    def read(entry: Entry) -> RunConfig | None:
-        try:
-            return store.config(entry.run)
-        except ValueError:
-            return None
-
-    return read
-
-
-def _difference(new: RunConfig, others: Iterable[RunConfig]) -> str:
-    """How a config differs from the nearest of the others; "" without others."""
-    after = dict(dotted(to_dict(new)))
-    tables = [dict(dotted(to_dict(other))) for other in others]
-    changes = [
-        {key: old.get(key) for key in sorted(old.keys() | after.keys()) if old.get(key) != after.get(key)}
-        for old in tables
-    ]
-    if not changes:
-        return ""
-    parts = [
-        f"{key} is {json.dumps(after.get(key))} instead of {json.dumps(old)}"
-        for key, old in min(changes, key=len).items()
-    ]
-    more = f" and {len(parts) - 4} more" if len(parts) > 4 else ""
-    return f" ({'; '.join(parts[:4])}{more})"

@@ -1,53 +1,331 @@
-"""A worker process: reads its order from standard input, claims and trains runs, and writes events to standard output.
+"""Trains the open runs of a sweep in this process: claims a group of runs, trains it as one population, publishes the ends.
 
-    python -m attnjax.sweep.worker
-
-Started by `workers.run_workers`. The end of standard input means that the driver is gone, or asks for a stop.
+The same call again does nothing twice. Runs whose process died are taken over, and those that were stopped are resumed. A run
+that fails leaves its traceback and its reason, and the other runs go on.
 """
 
+import contextlib
+import dataclasses
 import importlib
-import json
-import os
 import pathlib
 import sys
-import threading
-from typing import IO
+import time
+import traceback
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from attnjax.records.values import jsonable
-from attnjax.sweep import manifest
-from attnjax.sweep.execute import ExecutionConfig, work
-from attnjax.sweep.run_context import Event, Train
-from attnjax.sweep.stop import Stop, at_end_of_input, exit_status, on_signals
-from attnjax.sweep.store import load
+from attnjax.config import RunConfig
+from attnjax.config.mesh import MeshShape, parse_mesh
+from attnjax.config.outside import import_modules
+from attnjax.records import jsonl, status
+from attnjax.records.files import check_writable
+from attnjax.records.runs import CONFIG, RESULT, folder_of, read_config, read_manifest, status_of
+from attnjax.safety import write
+from attnjax.sweep import attempt, live, manifest
+from attnjax.sweep.attempt import Event, Progress, RunContext, Train, update_manifest
+from attnjax.sweep.claim import PATIENCE, Claim, claim, file_time, heartbeat, holder
+from attnjax.sweep.outcome import DAMAGED, UNWRITTEN, Stop, Summary, is_open, on_signals, states, summarise, why
+from attnjax.sweep.plan import groups
+from attnjax.sweep.store import LOGS, Entry, Store
+
+POLL, LONG_POLL = 0.5, 1.0
+"""Seconds until a second look at runs that others have just claimed, and between looks at runs that are waited for."""
 
 
-def main() -> None:
-    """Train the runs of the order on standard input."""
-    events = _take_stdout()
-    order = json.loads(sys.stdin.readline())
-    stop = Stop()
-    at_end_of_input(stop)
-    store, lock = load(pathlib.Path(order["root"])).only(order["runs"]), threading.Lock()
+@dataclasses.dataclass(frozen=True)
+class ExecutionConfig:
+    """How runs are executed.
 
-    def report(event: Event) -> None:
+    Args:
+      fail_fast: stop at the first failure, instead of going on with the rest.
+      population: most runs that train together; None: all with equal shapes.
+      patience: seconds without heartbeat after which a worker of another machine counts as dead.
+      attempts: deaths of a worker in a row, without a new checkpoint between them, after which a run counts as failed.
+      wait: stay until the runs that other processes train have ended, and take over those whose process dies.
+      stall: seconds without a step or other progress after which the stacks of all threads are written; 0: never.
+      imports: classes of other projects that the runs name, whose modules are imported before the first run.
+      mesh: the devices that a population is spread over, as `attnjax.config.mesh` writes it; "": one device.
+      log: write live curves of each run as well, one of `live.FORMATS`; "": none.
+    """
+
+    fail_fast: bool = False
+    population: int | None = None
+    patience: float = PATIENCE
+    attempts: int = 5
+    wait: bool = False
+    stall: float = 600.0
+    imports: tuple[str, ...] = ()
+    mesh: str = ""
+    log: str = ""
+
+
+DEFAULT = ExecutionConfig()
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """A run that this process holds: its config, claim, attempt, and how far it was."""
+
+    config: RunConfig
+    claim: Claim
+    attempt: pathlib.Path
+    step: int
+
+
+def run_here(
+    store: Store,
+    train: Train,
+    execution: ExecutionConfig = DEFAULT,
+    *,
+    progress: Progress | None = None,
+    stop: Stop | None = None,
+) -> Summary:
+    """Train all runs of a sweep that have not ended, in this process; signals stop at the next step, see `outcome.on_signals`.
+
+    Raises ValueError where the folder cannot be written to.
+    """
+    stop, before, unwritten = stop or Stop(), states(store), {}
+    with on_signals(stop):
+        work(store, train, execution, noting(unwritten, progress), stop)
+    return summarise(store, before, unwritten)
+
+
+def noting(unwritten: dict[str, str], progress: Progress | None) -> Progress:
+    """Return what passes events on and keeps why runs could not be written."""
+
+    def note(event: Event) -> None:
+        unwritten.pop(event.run, None)
+        if event.state == UNWRITTEN:
+            unwritten[event.run] = event.reason
+        if progress is not None:
+            with contextlib.suppress(OSError, UnicodeError):  # output that takes no more stops no training
+                progress(event)
+
+    return note
+
+
+def work(store: Store, train: Train, execution: ExecutionConfig, progress: Progress, stop: Stop) -> None:
+    """Claim groups of runs and train them until none is left that nobody has. Called by every worker."""
+    if not is_open(store):
+        return
+    import_modules(execution.imports)
+    check_writable(store.root / LOGS)
+    worker = Worker(store, train, execution, progress, stop, manifest.of_machine(), parse_mesh(execution.mesh))
+    waiting, idle = groups(store.runs, key=lambda entry: entry.group, limit=execution.population), 0
+    while waiting and not stop.reason:
+        trained, waiting = worker.look(waiting, greedy=idle > 0)
+        idle = 0 if trained else idle + 1
+        if waiting and idle:
+            if idle > 1 and not execution.wait:
+                return
+            stop.wait(POLL if idle == 1 else LONG_POLL)
+
+
+@dataclasses.dataclass(frozen=True)
+class Worker:
+    """This process as a worker of a sweep. It leaves alone what it has `refused`: runs that it cannot read or write."""
+
+    store: Store
+    train: Train
+    execution: ExecutionConfig
+    progress: Progress
+    stop: Stop
+    machine: Mapping[str, Any]
+    mesh: MeshShape
+    refused: set[str] = dataclasses.field(default_factory=set)
+
+    def look(self, waiting: Sequence[list[Entry]], *, greedy: bool) -> tuple[bool, list[list[Entry]]]:
+        """Train one part of each group that can be claimed; returns whether there was any, and the groups that are open."""
+        trained, left = False, []
+        for group in waiting:
+            parts = [] if self.stop.reason else self.parts(group)
+            left += [group] if parts else []
+            for part in parts:
+                if jobs := self.claimed(part, greedy=greedy):
+                    trained = True
+                    self.train_group(jobs)
+                    break  # others may have trained the rest of the group meanwhile: it is looked at again
+        return trained, left
+
+    def parts(self, group: Sequence[Entry]) -> list[list[Entry]]:
+        """Return the open runs of a group in parts that train together, so that none is thrown back to an earlier step.
+
+        Runs that were trained together last stay together, unless none of them has a checkpoint: these join each other.
+        A run on its last attempt is alone: the population may be what no memory holds.
+        """
+        found: dict[str, list[Entry]] = {}
+        begun: set[str] = set()
+        for entry in (entry for entry in group if entry.run not in self.refused):
+            try:
+                run = self.store.directory(entry.run)
+                if (run / RESULT).is_dir() or status_of(run).state in status.FINAL:
+                    continue
+                step, before = attempt.newest_step(folder_of(run)), read_manifest(run)
+                last = str(before.get("population") if before.get("state") in ("running", "preempted") else run.name)
+                if self._is_last_attempt(run, step):
+                    last = run.name
+                    begun.add(last)
+            except (OSError, ValueError):  # the summary at the end says what is damaged
+                continue
+            found.setdefault(last, []).append(entry)
+            begun |= {last} if step else set()
+        new = {entry.run for last, entries in found.items() if last not in begun for entry in entries}
+        together = [[entry for entry in group if entry.run in new]]
+        return [part for part in (*(found[last] for last in found if last in begun), *together) if part]
+
+    def _is_last_attempt(self, run: pathlib.Path, step: int) -> bool:
+        owner = holder(run)
+        return owner is not None and step <= owner.step and owner.deaths + 2 >= self.execution.attempts
+
+    def claimed(self, part: Sequence[Entry], *, greedy: bool) -> list[Job]:
+        """Claim the runs of a part. Where another process has the first, the rest is left to it, unless `greedy`."""
+        jobs: list[Job] = []
+        for entry in part:
+            try:
+                run, patience = self.store.directory(entry.run), self.execution.patience
+                step, token = attempt.newest_step(folder_of(run)), attempt.next_token(run)
+                now = file_time(run) if holder(run) else 0.0
+                found = claim(run, now, patience, attempt=token, step=step)
+                job = self._begun(run, found) if isinstance(found, Claim) else None
+            except OSError as error:
+                self._refuse(entry.run, UNWRITTEN, 0, f"its beginning could not be written: {why(error)}")
+                continue
+            jobs += [job] if job else []
+            if not isinstance(found, Claim) and not jobs and not greedy:
+                break
+        return jobs
+
+    def _begun(self, run: pathlib.Path, mine: Claim) -> Job | None:
+        """Begin an attempt at a run that is ours; None, and the claim released, where there is nothing to train."""
+        job = None
         try:
-            with lock:  # the watchdog has a thread of its own
-                events.write(json.dumps(jsonable(event._asdict())) + "\n")
-                events.flush()
-        except OSError:
-            stop.set("the driver is gone")
+            now, deaths = status_of(run), mine.owner.deaths
+            if now.state in status.FINAL:
+                return None
+            config = read_config(run)
+            made = attempt.begin(run, mine.owner.attempt)
+            if mine.certain:
+                attempt.forget_others(run, made)
+            job = Job(config, mine, made, now.step)
+            if deaths >= self.execution.attempts:
+                told = f"without a new checkpoint, the last time at step {now.step}: killed, or out of memory?"
+                self._give_up(job, f"its worker died {deaths} times in a row {told}")
+                job = None
+        except ValueError as error:  # a link in the folder, or a config that this version does not take
+            self._refuse(run.name, DAMAGED, 0, str(error))
+        finally:
+            if job is None:
+                mine.release()
+        return job
 
-    try:
-        with on_signals(stop):
-            train = import_train(order["trainer"])
-            manifest.of_jax()  # a missing backend must end this worker, and none of the runs
-            work(store, train, ExecutionConfig(**order["execution"]), report, stop, order["log"])
-    except KeyboardInterrupt as interrupt:
-        sys.exit(exit_status(interrupt))
+    def _give_up(self, job: Job, reason: str) -> None:
+        update_manifest(job.attempt, {"state": "failed", "reason": reason})
+        status.write(job.attempt, status.Status("failed", job.step, reason))
+        attempt.publish(job.attempt)
+        self.progress(Event(job.claim.run.name, "failed", job.step, {}, reason))
+
+    def train_group(self, jobs: Sequence[Job]) -> None:
+        """Train runs together; where that raises, each alone, so that only the culprit fails."""
+        lost = lambda one: self.stop.set(f"run {one.run.name} was taken over by another process")
+        try:
+            with heartbeat([job.claim for job in jobs], self.execution.patience / 6, lost):
+                for job in self._train(jobs):
+                    if self.stop.reason:
+                        self._end(job, RunContext({job.attempt: job.step}, self.stop, self.progress), None, 0.0)
+                    else:
+                        self._train([dataclasses.replace(job, step=status.read(job.attempt).step)])
+        finally:
+            for job in jobs:
+                job.claim.release()
+
+    def _train(self, jobs: Sequence[Job]) -> list[Job]:
+        """Call the training function once; returns the runs to be tried alone, because of an error that may not be theirs."""
+        steps, stall = {job.attempt: job.step for job in jobs}, self.execution.stall
+        context = RunContext(steps, self.stop, self.progress, self.mesh, stall)
+        error, again, start = None, [], time.monotonic()
+        configs = [job.config for job in jobs]
+        try:
+            for job in jobs:
+                self._start(job, jobs)
+            with context.watching(), live.recorded(context, self.execution.log, self.store.root, configs) as recorded:
+                self.train(configs, list(steps), recorded)
+        except KeyboardInterrupt:
+            self.stop.set("SIGINT")
+            raise
+        except (Exception, SystemExit) as raised:
+            error = raised
+        finally:
+            if error and len(jobs) > 1 and not self.stop.reason:
+                again = [job for job in jobs if job.attempt in context.running()]
+            for job in jobs:
+                if job not in again:
+                    self._end(job, context, error, time.monotonic() - start)
+        return again
+
+    def _start(self, job: Job, jobs: Sequence[Job]) -> None:
+        """Write manifest and status of an attempt; also what has changed, for this part may be killed."""
+        old, names = read_manifest(job.attempt), [one.claim.run.name for one in jobs]
+        (job.attempt / "traceback.txt").unlink(missing_ok=True)
+        token = job.claim.owner.attempt
+        fields = manifest.of_run(job.config, attempt=token, population=names, protocol=self.store.protocol)
+        mesh = {"mesh": str(self.mesh)} if self.mesh.devices > 1 or "mesh" in old else {}
+        mesh |= {"token_order": ""} if "token_order" in old else {}  # the trainer says it of its own mesh
+        now = {**self.machine, **manifest.of_jax(), **fields, **mesh}
+        update_manifest(job.attempt, {**now, "changed_on_resume": manifest.changed(old, now), "state": "running"})
+        status.write(job.attempt, status.Status("running", job.step))
+        self.progress(Event(job.claim.run.name, "running", job.step, {}))
+
+    def _end(self, job: Job, context: RunContext, error: BaseException | None, seconds: float) -> None:
+        """Write how an attempt ended, and publish it where its run has. Whatever refuses leaves a run that goes on."""
+        ended = context.live[job.attempt]
+        state, reason = ended.state, ended.reason
+        if state == "running":
+            state, reason = ("preempted", self.stop.reason) if self.stop.reason else ("done", "")
+            state, reason = ("failed", why(error)) if error else (state, reason)
+        run = job.claim.run
+        try:
+            if error and ended.state == "running":
+                text = "".join(traceback.format_exception(error))
+                write(job.attempt / "traceback.txt", text.encode(errors="replace"))
+            for path in (*(job.attempt / name for name in jsonl.FILES), run / CONFIG):
+                jsonl.sync(path)
+            update_manifest(job.attempt, manifest.of_end(job.attempt, ended, state, reason, seconds), durable=True)
+            status.write(job.attempt, status.Status(state, ended.step, reason))
+            if state in status.FINAL:
+                if not attempt.publish(job.attempt):
+                    state, _, reason = status_of(run)  # of another process, which was first
+                job.claim.release()
+        except (OSError, ValueError) as refusal:
+            if (run / RESULT).is_dir():
+                return  # another process has published, and deleted this attempt
+            told = f"its end ({state}) could not be written: {why(refusal)}; {reason}".rstrip("; ")
+            self._refuse(run.name, UNWRITTEN, ended.step, told)
+            return
+        self.progress(Event(run.name, state, ended.step, {"seconds": round(seconds, 3)}, reason))
+        if state == "failed" and self.execution.fail_fast:
+            self.stop.set(f"run {run.name} failed")
+
+    def _refuse(self, run: str, state: str, step: int, reason: str) -> None:
+        self.refused.add(run)
+        self.progress(Event(run, state, step, {}, reason))
+        if self.execution.fail_fast:
+            self.stop.set(f"run {run} failed")
+
+
+def retry(store: Store, patience: float = PATIENCE) -> list[str]:
+    """Make failed runs pending again that no living process holds, and return their ids."""
+    again = []
+    for run in (run for run, state in states(store).items() if state == "failed"):
+        directory = store.directory(run)
+        if isinstance(mine := claim(directory, file_time(directory), patience), Claim):
+            attempt.reopen(directory)
+            mine.release()
+            again.append(run)
+    return again
 
 
 def import_train(name: str) -> Train:
-    """The function `module:function`. Raises ValueError if there is none."""
+    """Return the function `module:function`. Raises ValueError if there is none."""
     module, _, function = name.partition(":")
     try:
         found = getattr(importlib.import_module(module), function)
@@ -58,12 +336,18 @@ def import_train(name: str) -> Train:
     return found
 
 
-def _take_stdout() -> IO[str]:
-    """Standard output for events alone; whatever else is printed goes where errors go."""
-    events = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)
-    return events
+def worker_options(trainer: str, execution: ExecutionConfig) -> list[tuple[str, ...]]:
+    """Return the options of `attnjax work`, each with its value, to execute runs as `execution` says."""
+    options: list[tuple[str, ...]] = [("--trainer", trainer), ("--patience", f"{execution.patience:g}")]
+    options += [("--attempts", str(execution.attempts)), ("--stall", f"{execution.stall:g}")]
+    options += [("--population", str(execution.population))] if execution.population else []
+    options += [("--mesh", execution.mesh)] if execution.mesh else []
+    options += [("--log", execution.log)] if execution.log else []
+    options += [("--wait",)] * execution.wait + [("--fail-fast",)] * execution.fail_fast
+    return options + [("--import", one) for one in execution.imports]
 
 
-if __name__ == "__main__":
-    main()
+def worker_command(root: pathlib.Path, trainer: str, execution: ExecutionConfig) -> list[str]:
+    """Return the command line of a worker."""
+    options = (word for option in worker_options(trainer, execution) for word in option)
+    return [sys.executable, "-m", "attnjax", "work", str(root), *options]

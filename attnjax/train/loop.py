@@ -51,7 +51,7 @@ Ended = dict[int, tuple[int, PyTree]]
 
 @runtime_checkable
 class RunContext(Protocol):
-    """Receives the records of `train` and tells it when to stop: the interface of `attnjax.sweep.run_context.RunContext`."""
+    """Receives the records of `train` and tells it when to stop: the interface of `attnjax.sweep.RunContext`."""
 
     mesh: MeshShape
 

@@ -13,7 +13,7 @@ import pathlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from attnjax.records import files
+from attnjax import safety
 from experiments.speed import records, table
 
 HERE = pathlib.Path(__file__).parent
@@ -43,8 +43,8 @@ def main(arguments: list[str] | None = None) -> None:
     lines = read(HISTORY) if HISTORY.exists() else []
     for path in chosen.add:
         lines = added(lines, lines_of(path))
-    files.write(HISTORY, "".join(json.dumps(line) + "\n" for line in lines))
-    files.write(PAGE, page(lines))
+    safety.write(HISTORY, "".join(json.dumps(line) + "\n" for line in lines).encode())
+    safety.write(PAGE, page(lines).encode())
     print(PAGE)
 
 

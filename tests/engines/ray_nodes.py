@@ -1,6 +1,6 @@
 """A Ray of two nodes on this machine, for as long as a block lasts: two raylets on the loopback device, without a dashboard.
 
-with Nodes(cpus=1) as nodes, connected(Profile(address=nodes.address)):
+with Nodes(cpus=1) as nodes:
     ...
     nodes.lose()
 """
@@ -11,8 +11,6 @@ import pathlib
 import subprocess
 import sys
 from typing import Self
-
-import psutil
 
 ROOT = pathlib.Path(__file__).parents[2]
 MEMORY = 80 << 20
@@ -77,16 +75,6 @@ def main(cpus: int) -> None:
             print("lost", flush=True)
     finally:
         cluster.shutdown()
-
-
-def workers(root: pathlib.Path) -> list[psutil.Process]:
-    """The processes `attnjax work` of a sweep, in the order in which they began."""
-    found = []
-    for process in psutil.process_iter(["cmdline", "create_time"]):
-        words = process.info["cmdline"] or []
-        if words[1:5] == ["-m", "attnjax", "work", str(root)]:
-            found.append(process)
-    return sorted(found, key=lambda process: process.info["create_time"])
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ import jax
 import pytest
 
 from attnjax.aot import Topology
-from attnjax.records import lines
+from attnjax.records import jsonl
 from experiments import recorded
 from experiments.devices import __main__ as command, attention, cases, checking, compiling, page, runs
 from experiments.devices.cases import ATTENTION, DEVICES, TRAINING, Case
@@ -121,7 +121,7 @@ def test_what_is_worse_than_its_record_is_told(change, told):
 
 @pytest.mark.slow
 def test_the_check_fails_where_a_program_got_worse(virtual, tmp_path, monkeypatch, capsys):
-    (tmp_path / recorded.RECORDS).write_text("".join(lines.text(row) for row in ({"kind": "protocol"}, ROW)))
+    jsonl.append(tmp_path / recorded.RECORDS, {"kind": "protocol"}, ROW)
     monkeypatch.setattr(command, "HERE", tmp_path)
     answer = {name: ROW[name] for name in ("memory", "temporary", "collectives", "widened", "seconds")}
     worse = answer | {"temporary": 2**24}

@@ -7,9 +7,8 @@ import pathlib
 import sys
 
 from attnjax.config import parse
-from attnjax.sweep import Store, prepare, run_here
+from attnjax.sweep import Stop, Store, prepare, run_here
 from attnjax.sweep.plan import plan
-from attnjax.sweep.stop import Stop
 from attnjax.train import train
 
 CONFIG = {

@@ -1,122 +1,201 @@
-"""Mutates folders, checkpoints, records, models and configs, runs commands on them, and checks what must be true anyway.
+"""Mutates bytes of folders of runs and of models, and runs commands on them: each ends with a sentence or a sound answer.
 
-    python -m tests.fuzz --minutes 2                  prints its seed; ends with 1 if there were findings
-    python -m tests.fuzz --seed 5 --case 17           that case again
-    python -m tests.fuzz --minutes 60 --record docs/fuzzing.json
+    python -m tests.fuzz --minutes 2            prints its seed; ends with 1 if there were findings
+    python -m tests.fuzz --seed 5 --case 17     that case again
 
-No file outside the mutated folder may be touched, no traceback shown, nothing may take a minute, and no value be wrong.
+A finding is an exception that no command may show, a changed file outside of the mutated folder, or five minutes without end.
 """
 
 import argparse
-import collections
-import datetime
-import importlib.metadata
+import contextlib
+import io
 import json
 import os
 import pathlib
-import platform
+import random
 import secrets
-import sys
+import shutil
 import tempfile
 import time
-from typing import Any
+import traceback
+import warnings
+from collections import Counter
+from collections.abc import Callable
 
-from tests.fuzz import case, subjects
-from tests.fuzz.warm import Worker, obeys_permissions
+import numpy as np
 
-MOST_FINDINGS = 200
-PACKAGES = ("attnjax", "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy")
+from attnjax.cli import main as attnjax
+from attnjax.config import parse
+from attnjax.models import load
+from attnjax.sweep import Stop, plan, prepare, run_here, seeds
+from attnjax.train import train
 
-
-def main() -> int:
-    """Returns the exit status: 1 if there were findings."""
-    parser = _parser()
-    arguments = parser.parse_args()
-    if arguments.case is not None and arguments.seed is None:
-        parser.error("--case needs --seed: a case is a function of both")
-    seed = secrets.randbelow(2**31) if arguments.seed is None else arguments.seed
-    print(f"seed {seed}", flush=True)
-    if not obeys_permissions():
-        print("NOT RUN: permissions, because this process is root and there is no setpriv")
-    with tempfile.TemporaryDirectory(prefix="attnjax-fuzz-") as folder:
-        home = pathlib.Path(arguments.folder or folder).resolve() / "fuzz"
-        home.mkdir()
-        worker = Worker(home)
-        try:
-            facts = subjects.make(worker, home)
-            found = _go(worker, home, facts, seed, arguments)
-        finally:
-            worker.close()
-    print(_summary(found))
-    if arguments.record:
-        arguments.record.write_text(json.dumps(found, indent=1) + "\n")
-    return int(found["findings"] > 0)
+LONGEST = 300.0
+TINY = {
+    "name": "tiny",
+    "task": {"name": "bucket_sort", "length_min": 1, "length_max": 4},
+    "model": {"layers": 1, "model": 8, "heads": 1, "hidden": 8, "encoding": {"name": "nope"}},
+    "train": {"steps": 8, "batch": 2, "log_every": 2, "checkpoint_every": 2},
+    "evaluate": {"lengths": [2, 6], "validation_lengths": [4], "count": 4, "batch": 4, "bucket_sizes": [6]},
+}
+GPT2 = {"model_type": "gpt2", "n_embd": 8, "n_head": 2, "n_layer": 1, "n_positions": 16, "vocab_size": 32}
 
 
-def _go(worker: Worker, home: pathlib.Path, facts: Any, seed: int, arguments: argparse.Namespace) -> dict[str, Any]:
-    """All cases, until the time is over; each finding is printed when it is made."""
-    counts = {name: collections.Counter() for name in ("subjects", "mutations", "commands", "statuses", "kinds")}
-    start, number, slowest = time.monotonic(), arguments.case or 0, 0.0
-    first = number
-    while time.monotonic() - start < 60 * arguments.minutes and counts["kinds"].total() < MOST_FINDINGS:
-        outcome = case.run(worker, home, facts, seed, number)
-        counts["subjects"][outcome.subject] += 1
-        counts["mutations"].update(name for name, _ in outcome.mutations or [("none", "")])
-        counts["commands"][outcome.command.name] += 1
-        counts["statuses"][str(outcome.reply.status)] += 1
-        counts["kinds"].update(finding.partition(":")[0] for finding in outcome.findings)
-        slowest = max(slowest, outcome.reply.seconds)
-        if outcome.findings or arguments.case is not None:
-            print(f"case {number}: python -m tests.fuzz --seed {seed} --case {number}\n{outcome}", flush=True)
-        number += 1
-        if arguments.case is not None:
-            print(outcome.reply.output, outcome.reply.escaped, sep="\n")
-            break
-    seconds = time.monotonic() - start
-    return _record(seed, number - first, seconds, slowest, counts)
+def make_runs(folder: pathlib.Path) -> None:
+    """Write a sweep with one run that is done and one that was stopped after its first checkpoint."""
+    store = prepare(folder, "tiny", plan(parse(TINY), seeds(2)))
+    run_here(store.only([store.runs[0].run]), train)
+    stop = Stop()
+    run_here(store, train, progress=lambda event: stop.set("enough") if event.step >= 4 else None, stop=stop)
 
 
-def _record(seed: int, cases: int, seconds: float, slowest: float, counts: dict[str, Any]) -> dict[str, Any]:
-    """What is worth keeping of a run."""
+def make_model(folder: pathlib.Path) -> None:
+    """Write a GPT-2 of one layer, as safetensors by hand."""
+    shapes = {"wte": (32, 8), "wpe": (16, 8), "ln_f": (8,), "h.0.ln_1": (8,), "h.0.ln_2": (8,)}
+    matrices = {"attn.c_attn": (8, 24), "attn.c_proj": (8, 8), "mlp.c_fc": (8, 32), "mlp.c_proj": (32, 8)}
+    tensors = {f"{name}.weight": shape for name, shape in shapes.items()}
+    tensors |= {f"{name}.bias": shape for name, shape in shapes.items() if len(shape) == 1}
+    for name, shape in matrices.items():
+        tensors |= {f"h.0.{name}.weight": shape, f"h.0.{name}.bias": shape[1:]}
+    header, data = {}, b""
+    for name, shape in tensors.items():
+        raw = np.random.default_rng(0).normal(size=shape).astype(np.float32).tobytes()
+        header[name] = {"dtype": "F32", "shape": list(shape), "data_offsets": [len(data), len(data) + len(raw)]}
+        data += raw
+    head = json.dumps(header).encode()
+    folder.mkdir()
+    (folder / "model.safetensors").write_bytes(len(head).to_bytes(8, "little") + head + data)
+    (folder / "config.json").write_text(json.dumps(GPT2))
+
+
+# Mutations
+
+
+def flip(data: bytes, draw: random.Random) -> bytes:
+    """Change some bits."""
+    changed = bytearray(data)
+    for _ in range(draw.choice([1, 1, 4, 64]) if data else 0):
+        changed[draw.randrange(len(changed))] ^= 1 << draw.randrange(8)
+    return bytes(changed)
+
+
+def cut(data: bytes, draw: random.Random) -> bytes:
+    """Drop the end."""
+    return data[: draw.randrange(len(data) + 1)]
+
+
+def copied(data: bytes, draw: random.Random) -> bytes:
+    """Insert a part of it somewhere else."""
+    start, to = sorted(draw.randrange(len(data) + 1) for _ in range(2))
+    return data[:to] + data[start : start + draw.choice([1, 16, 4096])] + data[to:]
+
+
+def numbers(data: bytes, draw: random.Random) -> bytes:
+    """Replace the digits of a number, or a value of JSON, by an odd one."""
+    places = [i for i, byte in enumerate(data[:65536]) if 48 <= byte <= 57]
+    if not places:
+        return flip(data, draw)
+    place = draw.choice(places)
+    odd = [b"-1", b"0", b"1e999", b"99999999999999999999", b"null", b"[]", b'"x"', b"NaN", b"[" * 5000, b"true"]
+    return data[:place] + draw.choice(odd) + data[place + 1 :]
+
+
+def mutate(folder: pathlib.Path, draw: random.Random, outside: pathlib.Path) -> str:
+    """Change one file, or put something else in its place; returns what was done."""
+    path = draw.choice(sorted(path for path in folder.rglob("*") if path.is_file()))
+    how = draw.choice([flip, cut, copied, numbers, "link", "pipe", "folder", "gone"])
+    name = path.relative_to(folder).as_posix()
+    if not isinstance(how, str):
+        path.write_bytes(how(path.read_bytes(), draw))
+        return f"{how.__name__} {name}"
+    if how == "link":
+        path = draw.choice([path, *path.parents[: len(path.relative_to(folder).parents) - 1]])
+    shutil.rmtree(path) if path.is_dir() else path.unlink()
+    {
+        "link": lambda: path.symlink_to(outside),
+        "pipe": lambda: os.mkfifo(path),
+        "folder": path.mkdir,
+        "gone": lambda: None,
+    }[how]()
+    return f"{how} {path.relative_to(folder)}"
+
+
+# Commands
+
+
+def commands(folder: pathlib.Path, out: pathlib.Path) -> dict[str, Callable[[], object]]:
+    """Return what may be done with a folder of runs."""
+    run = next((path for path in folder.iterdir() if len(path.name) == 16), folder)
     return {
-        "seed": seed,
-        "minutes": round(seconds / 60, 1),
-        "cases": cases,
-        "cases_per_minute": round(60 * cases / max(seconds, 1e-9)),
-        "findings": counts["kinds"].total(),
-        "slowest_seconds": round(slowest, 1),
-        **{name: dict(sorted(counter.items())) for name, counter in counts.items()},
-        "permissions": obeys_permissions(),
-        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
-        "python": platform.python_version(),
-        "versions": {name: importlib.metadata.version(name) for name in PACKAGES},
-        "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
+        "list": lambda: attnjax(["list", "runs", str(folder)]),
+        "report": lambda: attnjax(["report", str(folder), "--out", str(out / "report")]),
+        "explore": lambda: attnjax(["explore", str(run), "--out", str(out / "page.html")]),
+        "work": lambda: attnjax(["work", str(folder)]),
     }
 
 
-def _summary(found: dict[str, Any]) -> str:
-    """The closing lines."""
-    lists = [
-        f"{name}: " + ", ".join(f"{key} {count}" for key, count in found[name].items())
-        for name in ("mutations", "commands", "kinds")
-    ]
-    end = f"{found['cases']} cases in {found['minutes']} minutes ({found['cases_per_minute']} a minute), seed {found['seed']}"
-    return "\n".join([*lists, f"{end}: {found['findings']} findings"])
+def loaded(folder: pathlib.Path) -> None:
+    """Load a model; a refusal is a sentence."""
+    with contextlib.suppress(ValueError, OSError):
+        load(folder)
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser("python -m tests.fuzz", description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument(
-        "--minutes", type=float, default=2.0, metavar="N", help="how long; making the subjects comes first"
-    )
-    parser.add_argument("--seed", type=int, metavar="S", help="default: a random one, which is printed")
-    parser.add_argument("--case", type=int, metavar="K", help="do this one case, and show what the command printed")
-    parser.add_argument("--record", type=pathlib.Path, metavar="FILE", help="write counts, versions and date as JSON")
-    parser.add_argument(
-        "--folder", metavar="DIR", help="work in DIR/fuzz and leave it there; default: a temporary folder"
-    )
-    return parser
+def case(home: pathlib.Path, seed: int, number: int) -> tuple[str, str]:
+    """Run one case; returns what was done, and what is wrong ("" where nothing is)."""
+    draw = random.Random(f"{seed} {number}")
+    with tempfile.TemporaryDirectory(dir=home) as made:
+        here, outside = pathlib.Path(made) / "case", pathlib.Path(made) / "outside"
+        outside.mkdir()
+        (outside / "canary").write_text("untouched")
+        subject = draw.choice(["runs", "runs", "runs", "model"])
+        shutil.copytree(home / subject, here, symlinks=True)
+        told = [mutate(here, draw, outside) for _ in range(draw.choice([1, 1, 2, 5]))]
+        actions = {"load": lambda: loaded(here)} if subject == "model" else commands(here, pathlib.Path(made))
+        name = draw.choice(sorted(actions))
+        what, start = f"{name}: {'; '.join(told)}", time.monotonic()
+        try:
+            with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+                code = actions[name]()
+            if code not in (None, 0, 1, 2):
+                return what, f"exit status {code}"
+        except Exception:
+            return what, traceback.format_exc()
+        if time.monotonic() - start > LONGEST:
+            return what, f"took {time.monotonic() - start:.0f} s"
+        if [path.name for path in outside.iterdir()] != ["canary"] or (outside / "canary").read_text() != "untouched":
+            return what, "a file outside was touched"
+        return what, ""
+
+
+def main() -> int:
+    """Return the exit status: 1 if there were findings."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--minutes", type=float, default=1.0)
+    parser.add_argument("--seed", type=int)
+    parser.add_argument("--case", type=int)
+    arguments = parser.parse_args()
+    seed = secrets.randbelow(2**31) if arguments.seed is None else arguments.seed
+    print(f"seed {seed}", flush=True)
+    warnings.simplefilter("ignore")
+    counts, findings = Counter(), 0
+    with tempfile.TemporaryDirectory(prefix="attnjax-fuzz-") as made:
+        home, number = pathlib.Path(made).resolve(), arguments.case or 0
+        make_runs(home / "runs")
+        make_model(home / "model")
+        load(home / "model")  # sound before it is mutated
+        end = time.monotonic() + 60 * arguments.minutes
+        while time.monotonic() < end:
+            what, wrong = case(home, seed, number)
+            counts[what.partition(":")[0]] += 1
+            if wrong:
+                findings += 1
+                print(f"case {number}: {what}\n{wrong}", flush=True)
+            number += 1
+            if arguments.case is not None:
+                break
+    print(f"{sum(counts.values())} cases, {findings} findings; {dict(counts)}")
+    return int(findings > 0)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    raise SystemExit(main())

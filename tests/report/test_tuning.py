@@ -15,7 +15,7 @@ from attnjax.report import build
 from attnjax.report.records import read
 from attnjax.report.summarise import summarise
 from attnjax.report.tuning import choices_in, tuned
-from attnjax.sweep.choices import FILE, Choice, Choices, Trial, keep, untuned
+from attnjax.sweep.tuning import FILE, Choice, Choices, Trial, keep, ranked
 from tests.report.payloads import PAYLOADS
 from tests.report.synthetic import write_sweep
 
@@ -39,7 +39,9 @@ def choices(root: Path, scores: dict[str, list[tuple[float, float]]]) -> Choices
             tuple(Trial(f"{number}{c}{s}" + "0" * 13, "done", score) for s, score in enumerate(row))
             for c, row in enumerate(rows)
         )
-        families.append(Choice(f"{number:016x}", {"model.encoding": name}, "exact_match", trials, (cells[name],)))
+        ranks = ranked("exact_match", trials)
+        best = ranks.index(min(ranks))
+        families.append(Choice(f"{number:016x}", {"model.encoding": name}, "exact_match", trials, best, (cells[name],)))
     return Choices("Two seeds.", CANDIDATES, (7, 8), tuple(families))
 
 
@@ -101,7 +103,7 @@ def test_cells_that_were_not_tuned_are_named(swept: Path):
 
 def test_a_sweep_that_could_have_been_tuned_says_that_it_was_not(swept: Path):
     assert notes(swept) == []
-    keep(swept, untuned(CANDIDATES, "Two seeds."))
+    keep(swept, Choices("Two seeds.", CANDIDATES, ()))
     assert notes(swept) == [
         "Not tuned: the config lists candidates in tune(), and its runs were trained with the values as they are written "
         "(--no-tune)."

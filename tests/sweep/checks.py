@@ -1,6 +1,5 @@
 """What a finished sweep over `fake_training` looks like, who trained together, and waiting with a deadline."""
 
-import json
 import time
 from collections.abc import Callable
 
@@ -16,17 +15,17 @@ def check_complete(store: Store, *, except_for=()) -> None:
         if found.run in except_for:
             continue
         config = found.config
-        step, state = json.loads((found.directory / "checkpoints" / "last").read_text())
+        step, state = fake_training.load(found.folder)
         assert (found.status.state, found.status.step, step) == ("done", config.train.steps, config.train.steps)
         assert state == fake_training.expected(config)
         metrics, results = found.metrics(), found.results()
         assert [one["step"] for one in metrics.tables] == list(range(1, config.train.steps + 1))
-        stored = (found.directory / "results.jsonl").read_text().splitlines()
+        stored = (found.folder / "results.jsonl").read_text().splitlines()
         assert [one["length"] for one in results.tables] == list(config.evaluate.lengths)
         assert len(stored) == len(results.tables)
         assert {one["value"] for one in results.tables} == {int(state[:4], 16) / 65536}
         assert metrics.damaged == results.damaged == []
-        assert not (found.directory / "traceback.txt").exists()
+        assert not (found.folder / "traceback.txt").exists()
 
 
 def check_populations(store: Store, size: int) -> int:

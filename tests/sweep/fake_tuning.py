@@ -28,7 +28,6 @@ def train(configs, directories, context, most=1):
         ]
         context.results(directory, *test)
         context.step(directory, steps)
-        context.done(directory, steps)
 
 
 def limited(configs, directories, context):

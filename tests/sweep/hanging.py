@@ -61,12 +61,12 @@ def start(root: pathlib.Path, function: str, *options: str) -> subprocess.Popen[
 
 def begun(root: pathlib.Path) -> bool:
     """Whether training has begun."""
-    return any((root / "out").glob("*/begun"))
+    return any((root / "out").glob("*/attempt-*/begun"))
 
 
 def until_told(configs, directories, context):
-    """Hangs until there is a file `go`, then trains."""
-    while not (directories[0] / "go").exists():
+    """Hangs until there is a file `go` in the folder of the run, then trains."""
+    while not (directories[0].parent / "go").exists():
         time.sleep(0.01)
     fake_training.train(configs, directories, context)
 

@@ -9,9 +9,9 @@ import sys
 import pytest
 
 from attnjax.cli import main
-from attnjax.sweep import ExecutionConfig, run_workers, scan, seeds, workers
+from attnjax.sweep import ExecutionConfig, pool, run_workers, scan, seeds
+from attnjax.sweep.check import check_apart
 from attnjax.sweep.devices import CUDA, FRACTION, JAX, of_worker, visible
-from attnjax.sweep.preflight import check_apart
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SETTINGS = {"name": "small", "task": {"name": "reverse_string"}, "train": {"steps": 2}, "evaluate": {"lengths": [4]}}
@@ -90,7 +90,7 @@ def test_worker_processes_have_them_and_a_replacement_has_those_of_the_dead(make
         started.append(options["env"][CUDA])
         return popen(*arguments, **options)
 
-    monkeypatch.setattr(workers.subprocess, "Popen", recorded)
+    monkeypatch.setattr(pool.subprocess, "Popen", recorded)
     store = make([{"seed": 0}, {"seed": 1, "task.options": {"suicide": True}}])
     summary = run_workers(store, "fake_training:suicidal", 1, ExecutionConfig(population=1, attempts=2), threads=1)
     assert sorted(summary.states.values()) == ["done", "failed"]
@@ -156,7 +156,7 @@ def test_what_the_check_says_there_is_told_before_anything_is_made(here, capsys,
 
 def test_a_trainer_that_is_not_there_is_told(here):
     with pytest.raises(ValueError, match="^no training function 'nothing:train': No module named 'nothing'$"):
-        check_apart("nothing:train", [], sys.path)
+        check_apart("nothing:train", [])
 
 
 @pytest.mark.slow

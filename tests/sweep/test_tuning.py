@@ -1,20 +1,15 @@
 """Which families a sweep has, what each is tuned over, and which candidate hand-made scores choose."""
 
-import json
 import math
 import pathlib
-import re
-import statistics
 
 import pytest
-from hypothesis import given, strategies as st
 from ml_collections import ConfigDict
 
 from attnjax.config import override, parse, run_id
+from attnjax.records.values import jsonable
 from attnjax.sweep import groups, plan, prepare, product, run_here, seeds, vary
-from attnjax.sweep.choices import Choice, Choices, Trial, asked, read
-from attnjax.sweep.choosing import choose
-from attnjax.sweep.tuning import Tuning, tuning
+from attnjax.sweep.tuning import Choice, Choices, Trial, Tuning, choose, known, ranked, read, tuning
 
 BASE = {"name": "small", "task": {"length_max": 20}, "evaluate": {"lengths": [10, 40], "validation_lengths": [10, 20]}}
 RATES = vary("train.learning_rate", [1e-3, 3e-3])
@@ -70,19 +65,33 @@ def test_seeds_of_the_command_line_are_seeds_of_the_sweep():
         made(BASE, [{}], held={"data_seed": 10_000})
 
 
-def choice(metric, *scores) -> Choice:
-    trials = tuple(tuple(Trial("0" * 16, "done", one) for one in row) for row in scores)
-    return Choice("0" * 16, {}, metric, trials)
+def chosen(metric, trials) -> Choice:
+    ranks = ranked(metric, trials)
+    return Choice("0" * 16, {}, metric, trials, ranks.index(min(ranks)))
 
 
-def test_the_best_mean_is_chosen_and_of_equal_ones_the_first():
-    rates = vary("train.learning_rate", [1, 2, 3])
+def choice(metric, *scores, losses=None) -> Choice:
+    losses = losses or [[math.inf] * len(row) for row in scores]
+    both = [zip(row, more, strict=True) for row, more in zip(scores, losses, strict=True)]
+    return chosen(metric, tuple(tuple(Trial("0" * 16, "done", *one) for one in row) for row in both))
+
+
+def test_the_best_mean_is_chosen():
     assert choice("exact_match", (0.5, 0.7), (0.9, 0.4), (0.0, 1.0)).best == 1
     assert choice("loss", (0.5, 0.7), (0.9, 0.4), (0.0, 1.0)).best == 2
     assert choice("loss", (math.inf, 0.1), (3.0, 3.0), (9.0, 9.0)).best == 1, "a failed run is the worst"
-    tied = choice("exact_match", (0.5, 0.5), (1.0, 1.0), (1.0, 1.0))
-    assert tied.best == 1
-    assert tied.notes(rates) == ["2 of 3 candidates have the best score; the first of them was chosen"]
+
+
+def test_ties_of_a_saturated_score_are_broken_by_the_validation_loss():
+    """As for copying, where every candidate answers all examples within the trained lengths."""
+    rates = vary("train.learning_rate", [1, 2, 3])
+    losses = [(0.3, 0.5), (0.2, 0.1), (0.1, 0.4)]
+    tied = choice("exact_match", (1.0, 1.0), (1.0, 1.0), (1.0, 1.0), losses=losses)
+    assert (tied.best, tied.tied) == (1, 2)
+    assert tied.notes(rates) == [
+        "3 of 3 candidates have the best score; the one with the lowest validation loss was chosen"
+    ]
+    assert choice("exact_match", (0.5, 0.5), (1.0, 1.0), (1.0, 1.0)).best == 1, "the first, where no loss is known"
 
 
 def test_candidates_with_as_many_right_answers_are_tied():
@@ -92,33 +101,12 @@ def test_candidates_with_as_many_right_answers_are_tied():
     one = choice("exact_match", *rows)
     assert one.means[0] < one.means[1]
     assert (one.best, one.tied) == (0, 1)
-    rates = vary("train.learning_rate", [1, 2])
-    assert "2 of 2 candidates have the best score; the first of them was chosen" in one.notes(rates)
-
-
-@given(
-    st.sampled_from(["exact_match", "loss"]),
-    st.lists(st.lists(st.sampled_from([None, 0.0, 0.25, 1.0]), min_size=2, max_size=2), min_size=2, max_size=5),
-)
-def test_no_candidate_has_a_better_mean_or_the_same_and_fewer_failed_runs_than_the_chosen_one(metric, rows):
-    worst = math.inf if metric == "loss" else 0.0
-    trials = tuple(
-        tuple(Trial("0" * 16, "failed" if one is None else "done", worst if one is None else one) for one in row)
-        for row in rows
-    )
-    found = Choice("0" * 16, {}, metric, trials)
-    better = min if metric == "loss" else max
-    means = [statistics.fmean(trial.score for trial in row) for row in trials]
-    best = [number for number, mean in enumerate(means) if mean == better(means)]
-    fewest = min(rows[number].count(None) for number in best)
-    left = [number for number in best if rows[number].count(None) == fewest]
-    assert (found.best, found.tied) == (left[0], len(left) - 1)
 
 
 def test_a_candidate_whose_runs_failed_is_not_chosen_over_those_that_score_nothing():
     failed = tuple(Trial("0" * 16, "failed", 0.0) for _ in range(2))
     done = tuple(Trial("0" * 16, "done", 0.0) for _ in range(2))
-    found = Choice("0" * 16, {}, "exact_match", (failed, done, done))
+    found = chosen("exact_match", (failed, done, done))
     assert found.best == 1
     assert found.notes(vary("model.embed_scale", [None, False, True])) == [
         "3 of 3 candidates have the best score; the first of them with the fewest failed runs was chosen",
@@ -130,9 +118,9 @@ def test_a_candidate_whose_runs_failed_is_not_chosen_over_those_that_score_nothi
     "path", sorted((pathlib.Path(__file__).parents[2] / "experiments").glob("**/tuning.json")), ids=str
 )
 def test_committed_choices_are_read_and_are_those_of_the_rule(path):
-    choices = read(path.parent)
-    chosen = [family["chosen"] for family in json.loads(path.read_text())["families"]]
-    assert choices.chosen == chosen
+    for one in read(path.parent).families:
+        ranks = ranked(one.metric, one.trials)
+        assert one.best == ranks.index(min(ranks))
 
 
 def test_a_family_that_chose_among_other_tuning_runs_is_refused_and_a_new_one_has_not_chosen():
@@ -143,14 +131,15 @@ def test_a_family_that_chose_among_other_tuning_runs_is_refused_and_a_new_one_ha
     both, widths = vary("model.encoding", ["rope", "nope"]), vary("model.model", [32, 64])
     found = made(linked, both[:1], widths)
     trials = tuple(tuple(Trial(run, "done", 1.0) for run in row) for row in found.families[0].ids)
-    chosen = Choice(found.families[0].id, found.families[0].changes, "exact_match", trials)
-    choices = Choices("", *asked(found), (chosen,))
-    assert choices.of(made(linked, both, widths)) == (chosen,)
-    told = (
-        "tuning.json: model.encoding=rope chose among other tuning runs than those of the config. Choose another folder"
-    )
-    with pytest.raises(ValueError, match=f"^{re.escape(told)} \\(--out\\)$"):
-        choices.of(made(plain, both, widths))
+    one = Choice(found.families[0].id, found.families[0].changes, "exact_match", trials, 0)
+    there = Choices("", tuple(jsonable(dict(one)) for one in found.candidates), found.seeds, (one,))
+    assert known(made(linked, both, widths), there) == (one,)
+    with pytest.raises(ValueError, match="chose among other tuning runs.*--out"):
+        known(made(plain, both, widths), there)
+    with pytest.raises(ValueError, match=r"on the seeds \[10000, 10001\], and the config says \[5\]"):
+        known(made(linked, both, widths, seeds=[5]), there)
+    with pytest.raises(ValueError, match="trained without tuning"):
+        known(found, Choices("", there.candidates, there.seeds))
 
 
 def test_an_edge_is_that_of_each_number_and_of_no_word():
@@ -191,10 +180,8 @@ def test_a_loss_of_text_is_chosen_by_its_mean_over_validation_lengths_at_the_las
     with pytest.raises(ValueError, match=r"tuning run \w{16} in .* has not ended"):
         choose(found, store)
     run_here(store, train)
-    made_choice = choose(found, store)
-    assert made_choice.families[0].metric == "loss_nonoverlapping"
-    assert made_choice.families[0].means == [2.0, 1.9, math.inf]
-    assert made_choice.chosen == [1]
+    (one,) = choose(found, store)
+    assert (one.metric, one.means, one.best) == ("loss_nonoverlapping", [2.0, 1.9, math.inf], 1)
 
 
 def test_a_score_that_is_missing_is_an_error(tmp_path):

@@ -9,6 +9,8 @@ import subprocess
 import sys
 import time
 
+from attnjax.records.runs import folder_of
+
 ROOT = pathlib.Path(__file__).parents[2]
 CONFIG = {
     "name": "tiny",
@@ -71,8 +73,9 @@ def strike(process: subprocess.Popen[str], folder: pathlib.Path, phase: str, see
 def _counts(folder: pathlib.Path) -> tuple[int, int, int]:
     """Newest step, lines of results, and how many half-written checkpoints there are."""
     run = the_run(folder)
-    if run is None or not (run / "checkpoints").is_dir():
+    if run is None or not (folder_of(run) / "checkpoints").is_dir():
         return 0, 0, 0
+    run = folder_of(run)
     names = [path.name for path in (run / "checkpoints").iterdir()]
     results = run / "results.jsonl"
     lines = results.read_text().count("\n") if results.exists() else 0
@@ -95,6 +98,7 @@ def records(folder: pathlib.Path) -> tuple[list[dict], str, dict]:
     """Training log without the time, results as they stand in the file, and manifest of the only run."""
     run = the_run(folder)
     assert run is not None
+    run = folder_of(run)
     log = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     # The checksum of a line is one of its time too.
     log = [{name: value for name, value in record.items() if name not in ("seconds", "crc32")} for record in log]
@@ -107,7 +111,8 @@ def status(folder: pathlib.Path) -> dict:
     """How the only run stands."""
     run = the_run(folder)
     assert run is not None
+    run = folder_of(run)
     return json.loads((run / "status.json").read_text())
 
 
-EXIT = {signal.SIGKILL: -9, signal.SIGTERM: 143, signal.SIGINT: 130}
+EXIT = {signal.SIGKILL: -9, signal.SIGTERM: 130, signal.SIGINT: 130}

@@ -6,8 +6,9 @@ import signal
 
 import pytest
 
+from attnjax.records.runs import folder_of
 from attnjax.sweep import ExecutionConfig, load, plan, prepare, product, run_workers, scan, vary
-from attnjax.sweep.lease import holder, is_running
+from attnjax.sweep.claim import holder, is_running
 from tests.train import killing
 
 KILL, TERM, INT = signal.SIGKILL, signal.SIGTERM, signal.SIGINT
@@ -44,7 +45,7 @@ def check_saved(folder, output, number):
     assert (status["state"], status["reason"]) == ("preempted", number.name)
     assert f"stopped: {number.name}; the same command continues" in output
     run = killing.the_run(folder)
-    assert (run / "checkpoints" / str(status["step"])).is_dir()
+    assert (folder_of(run) / "checkpoints" / str(status["step"])).is_dir()
     assert [record["step"] for record in killing.records(folder)[0]] == list(range(2, status["step"] + 1, 2))
 
 
@@ -64,7 +65,7 @@ def test_a_sweep_whose_workers_are_killed_ends_as_one_that_nobody_disturbed(tmp_
 
         def strike(event, store=store, doomed=doomed):
             owner = holder(store.directory(event.run))
-            if event.run in doomed and event.step >= 6 and is_running(owner.pid, owner.started):
+            if owner and event.run in doomed and event.step >= 6 and is_running(owner.pid, owner.started):
                 doomed.remove(event.run)
                 victims[event.run] = owner.pid
                 os.kill(owner.pid, KILL)
@@ -80,7 +81,7 @@ def test_a_sweep_whose_workers_are_killed_ends_as_one_that_nobody_disturbed(tmp_
 
 def logged(run):
     """Records of a run without times; each result must be there once."""
-    results = (run.directory / "results.jsonl").read_text()
+    results = (run.folder / "results.jsonl").read_text()
     lines = [json.loads(line) for line in results.splitlines()]
     assert len({(one["step"], one["length"], one["metric"], one["split"]) for one in lines}) == len(lines)
     steps = [{name: value for name, value in record.items() if name != "seconds"} for record in run.metrics().tables]

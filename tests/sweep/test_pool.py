@@ -1,0 +1,349 @@
+"""Several processes on one sweep: each run has one result, the undisturbed one, whoever is killed or stopped."""
+
+import errno
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import fake_training
+import hanging
+import pytest
+from checks import check_complete, check_populations, until
+
+from attnjax.cli import main
+from attnjax.records.runs import folder_of
+from attnjax.sweep import ExecutionConfig, load, retry, run_here, run_workers, scan, seeds, vary
+from attnjax.sweep.claim import FILE, Owner, holder, is_running
+from attnjax.sweep.outcome import TOGETHER
+
+TRAINER = "fake_training:train"
+ALONE = ExecutionConfig(population=1)
+
+
+def worker(root, *options, trainer=TRAINER):
+    """`attnjax work` in a process of its own."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "attnjax", "work", str(root), "--trainer", trainer, *options],
+        env={**os.environ, "PYTHONPATH": hanging.PATHS},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_worker_processes_share_the_runs(make):
+    store, events = make(seeds(4)), []
+    summary = run_workers(store, TRAINER, 2, ALONE, threads=1, progress=events.append)
+    assert len(summary.of("done")) == 4
+    check_complete(store)
+    assert {run.manifest()["threads"] for run in scan(store.root).runs} == {1}
+    assert {event.run for event in events if event.state == "done"} == set(summary.states)
+    assert str(run_workers(store, "fake_training:never", 2)) == "4 runs: 4 done; 4 of them before"
+
+
+def kill_owner(store, event, victims):
+    """Kills the worker that trains a run."""
+    owner = holder(store.directory(event.run))
+    if owner and is_running(owner.pid, owner.started):
+        os.kill(owner.pid, signal.SIGKILL)
+        victims.append(owner.pid)
+
+
+@pytest.mark.parametrize(("cells", "workers", "kills"), [(24, 3, 8), pytest.param(100, 10, 30, marks=pytest.mark.slow)])
+def test_workers_are_killed_at_random_and_each_run_has_one_undisturbed_result(make, cells, workers, kills):
+    store = make(vary("train.batch", range(1, cells + 1)), task={"options": {"work": 10_000}})
+    moments, seen, victims = sorted(random.Random(0).sample(range(5, 9 * cells), kills)), [], []
+
+    def progress(event):
+        seen.append(event)
+        if event.state == "running" and moments and len(seen) >= moments[0]:
+            before = len(victims)
+            kill_owner(store, event, victims)
+            moments[: len(victims) - before] = []
+
+    summary = run_workers(store, TRAINER, workers, threads=1, progress=progress)
+    assert len(victims) == kills
+    assert set(summary.states.values()) == {"done"}
+    check_complete(store)
+    assert not scan(store.root).problems
+    for entry in store.runs:
+        assert sorted(os.listdir(store.directory(entry.run))) == ["config.json", "result"]
+
+
+def test_a_population_whose_worker_is_killed_goes_on_with_the_same_members(make, tmp_path):
+    killed = tmp_path / "killed"
+    store, victims = make(seeds(6), task={"options": {"slow_until": str(killed)}}), []
+
+    def progress(event):
+        if event.step == 2 and not victims:
+            kill_owner(store, event, victims)
+            killed.touch()
+
+    summary = run_workers(store, TRAINER, 3, ExecutionConfig(population=2), threads=1, progress=progress)
+    assert (len(victims), len(summary.of("done"))) == (1, 6)
+    check_complete(store)
+    assert check_populations(store, 2) == 6
+    assert all(run.manifest()["changed_on_resume"] == [] for run in scan(store.root).runs)
+
+
+@pytest.mark.parametrize("trainer", ["suicidal", "dies"])
+def test_a_run_that_kills_its_workers_is_given_up_and_the_rest_goes_on(make, trainer):
+    """Also where its status says another step at each death."""
+    store = make([{"seed": 0}, {"seed": 1, "task.options": {"suicide": True}}, {"seed": 2}])
+    execution = ExecutionConfig(population=1, attempts=2)
+    summary = run_workers(store, f"fake_training:{trainer}", 2, execution, threads=1)
+    assert [summary.states[entry.run] for entry in store.runs] == ["done", "failed", "done"]
+    reason = store.status(store.runs[1].run).reason
+    assert reason.startswith("its worker died 2 times in a row without a new checkpoint, the last time at step ")
+    check_complete(store, except_for=[store.runs[1].run])
+
+
+def test_workers_may_be_killed_as_often_as_they_like_while_their_run_gets_on(make):
+    store = make([{"seed": 0, "task.options": {"saving": True}}])
+    summary = run_workers(store, "fake_training:dies", 1, ExecutionConfig(population=1, attempts=2), threads=1)
+    assert str(summary) == "1 runs: 1 done"
+    assert scan(store.root).runs[0].manifest()["attempt_token"].startswith("0010-")
+
+
+@pytest.mark.slow
+def test_a_population_whose_worker_is_killed_fails_those_runs_alone_that_kill_it_alone(make):
+    """As the kernel kills a process where memory ends: nothing is raised."""
+    store = make(seeds(3))
+    summary = run_workers(store, "fake_training:too_large", 1, ExecutionConfig(attempts=2), threads=1)
+    assert [summary.states[entry.run] for entry in store.runs] == ["done", "failed", "done"]
+
+
+def test_a_failure_in_a_worker_is_recorded_and_fail_fast_stops_the_others(make):
+    store = make(seeds(6), task={"options": {"fail_at": 1, "work": 1}})
+    assert len(run_workers(store, TRAINER, 2, ALONE, threads=1).of("failed")) == 6
+    assert "RuntimeError" in (store.folder(store.runs[5].run) / "traceback.txt").read_text()
+    retry(store)
+    summary = run_workers(store, TRAINER, 1, ExecutionConfig(population=1, fail_fast=True), threads=1)
+    assert len(summary.of("failed")) == 1
+
+
+@pytest.mark.parametrize(
+    ("trainer", "message"),
+    [("not_there:train", "No module named 'not_there'"), ("fake_training:no", "has no attribute")],
+)
+def test_workers_that_cannot_start_are_told_with_what_they_said(make, trainer, message):
+    with pytest.raises(ValueError, match=rf"before they finish a run(.|\n)*{message}"):
+        run_workers(make(seeds(2)), trainer, 1, threads=1)
+
+
+def test_two_drivers_on_one_folder_share_the_work(make):
+    store = make(vary("train.batch", range(1, 7)), task={"options": {"work": 10_000}})
+    drive = lambda: run_workers(store, TRAINER, 1, threads=1)
+    threads = [threading.Thread(target=drive) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    check_complete(store)
+    assert len({run.manifest()["process"] for run in scan(store.root).runs}) == 2
+
+
+DRIVER = """
+import pathlib, sys
+from attnjax.sweep import load, run_workers
+run_workers(load(pathlib.Path(sys.argv[1])), "fake_training:train", 2, threads=1)
+"""
+
+
+def test_a_killed_driver_takes_its_workers_along_and_the_next_finishes(make):
+    store = make(vary("train.batch", range(1, 9)), task={"options": {"work": 10_000}})
+    environment = {**os.environ, "PYTHONPATH": hanging.PATHS}
+    driver = subprocess.Popen([sys.executable, "-c", DRIVER, str(store.root)], env=environment)
+    try:
+        until(lambda: any(store.status(entry.run).state == "done" for entry in store.runs))
+    finally:
+        driver.kill()
+        driver.wait()
+    until(lambda: not any(holder(store.directory(entry.run)) for entry in store.runs))
+    kept = {run.run: run.manifest()["end_time"] for run in scan(store.root).runs if run.status.state == "done"}
+    assert set(run_here(store, fake_training.train).skipped) == set(kept)
+    check_complete(store)
+
+
+def test_a_slow_owner_that_wakes_after_a_takeover_changes_nothing_of_the_published_result(make):
+    """It is suspended amid its run, its machine seems to be gone, and another process trains the run to its end."""
+    store = make(seeds(1))
+    run = store.directory(store.runs[0].run)
+    slow = worker(store.root, "--patience", "2", trainer="hanging:held")
+    until(lambda: any(run.glob("attempt-*/begun")))
+    slow.send_signal(signal.SIGSTOP)
+    claim = holder(run)._replace(machine="another")
+    (run / FILE).write_text(json.dumps(claim._asdict()))
+    os.utime(run / FILE, (1, 1))
+    assert str(run_here(store, fake_training.train)) == "1 runs: 1 done"
+    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    (run / "go").touch()
+    slow.send_signal(signal.SIGCONT)
+    told, errors = slow.communicate(timeout=60)
+    assert "Traceback" not in errors
+    assert "1 done" in told
+    (run / "go").unlink()
+    assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
+    check_complete(store)
+
+
+@pytest.mark.parametrize(
+    ("machine", "beats", "expected"), [("another", False, "2 done"), ("another", True, "1 running, 1 done")]
+)
+def test_the_run_of_another_host_is_taken_over_after_patience_and_not_while_it_lives(make, machine, beats, expected):
+    store, ended = make(seeds(2)), threading.Event()
+    run = store.directory(store.runs[0].run)
+    attempt = run / "attempt-0001-aa"
+    attempt.mkdir()
+    (attempt / "status.json").write_text('{"schema": 1, "state": "running", "step": 4}')
+    (run / FILE).write_text(json.dumps(Owner("0001-aa", "far", "another", os.getpid(), "1")._asdict()))
+    os.utime(run / FILE, None if beats else (1, 1))
+
+    def live():
+        while beats and not ended.wait(0.05):
+            os.utime(run / FILE)
+
+    thread = threading.Thread(target=live)
+    thread.start()
+    summary = run_here(store, fake_training.train, ExecutionConfig(population=1, patience=5.0))
+    ended.set()
+    thread.join()
+    assert str(summary) == f"2 runs: {expected}"
+    assert [str(owner) for owner in summary.others.values()] == [f"process {os.getpid()} on far"] * beats
+
+
+# Signals to workers and to commands
+
+
+@pytest.mark.parametrize("number", ["SIGUSR1", "SIGTERM"])
+def test_a_warned_worker_saves_gives_its_runs_back_and_says_that_it_was_interrupted(make, number):
+    store = make(seeds(2), task={"options": {"work": 2_000_000}})
+    process = worker(store.root)
+    until(lambda: any((folder_of(store.directory(one.run)) / "checkpoints/2").exists() for one in store.runs))
+    process.send_signal(getattr(signal, number))
+    told, errors = process.communicate(timeout=60)
+    assert process.returncode == 130, errors
+    assert f"stopped: {number}; the same command continues" in told
+    assert {store.status(entry.run).state for entry in store.runs} <= {"preempted", "done", "pending"}
+    assert not any(holder(store.directory(one.run)) for one in store.runs)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("function", ["asleep", "native"])
+@pytest.mark.parametrize("options", [(), ("--workers", "1", "--threads", "1")], ids=["here", "workers"])
+def test_a_second_signal_ends_a_hang_also_in_c_with_its_workers_and_loses_nothing(tmp_path, function, options):
+    process = hanging.start(tmp_path, function, *options)
+    until(lambda: hanging.begun(tmp_path))
+    owner = holder(scan(tmp_path / "out").runs[0].directory)
+    process.send_signal(signal.SIGTERM)
+    time.sleep(2 * TOGETHER)
+    assert process.poll() is None, "the first asks, and nobody listens"
+    process.send_signal(signal.SIGTERM)
+    told = process.communicate(timeout=40)[1]
+    assert process.returncode == 130
+    assert "the second SIGTERM ends this process" in told
+    until(lambda: not is_running(owner.pid, owner.started))
+    assert str(run_here(load(tmp_path / "out"), fake_training.train)) == "1 runs: 1 done"
+
+
+@pytest.mark.slow
+def test_an_array_of_workers_is_warned_and_killed_at_random(make):
+    """Four workers that are started again whenever a signal ended them, as a scheduler does."""
+    store = make(seeds(24), task={"options": {"work": 30_000}})
+    draw, ends, disturbed = random.Random(0), [], 0
+    options = ("--population", "2", "--wait", "--attempts", "50")
+    alive, deadline = [worker(store.root, *options) for _ in range(4)], time.monotonic() + 300
+    while alive and time.monotonic() < deadline:
+        time.sleep(0.02)
+        if disturbed < 8 and sum(store.status(entry.run).step for entry in store.runs) > disturbed * 20:
+            draw.choice(alive).send_signal(draw.choice([signal.SIGUSR1, signal.SIGTERM, signal.SIGKILL]))
+            disturbed += 1
+        for process in [one for one in alive if one.poll() is not None]:
+            alive.remove(process)
+            process.communicate()
+            ends.append(process.returncode)
+            alive += [worker(store.root, *options)] if process.returncode == 130 or process.returncode < 0 else []
+    assert not alive
+    assert ({end for end in ends if end >= 0} <= {0, 130}, disturbed) == (True, 8)
+    check_complete(store)
+
+
+def test_ctrl_c_at_any_moment_is_one_sentence_and_the_same_command_goes_on(tmp_path):
+    config = tmp_path / "small.json"
+    table = {"name": "small", "train": {"steps": 6, "checkpoint_every": 2}, "evaluate": {"lengths": [10]}}
+    config.write_text(json.dumps({**table, "task": {"options": {"work": 200_000}}}))
+    command = [sys.executable, "-m", "attnjax", "sweep", str(config), "--trainer", TRAINER, "--seeds", "3"]
+    command += ["--out", str(tmp_path / "out"), "--population", "1"]
+    environment = {**os.environ, "PYTHONPATH": hanging.PATHS}
+    for delay in (0.05, 0.5, 1.0, 1.5):
+        process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        time.sleep(delay)
+        process.send_signal(signal.SIGINT)
+        errors = process.communicate(timeout=60)[1]
+        if "/attnjax/" in errors or "attnjax:" in errors:  # otherwise Python was still starting
+            assert (process.returncode, "Traceback" in errors) == (130, False), errors
+    assert subprocess.run(command, env=environment, capture_output=True).returncode == 0
+    check_complete(load(tmp_path / "out"))
+
+
+# Folders that take nothing
+
+
+@pytest.fixture
+def planned(tmp_path, capsys):
+    """A sweep of two runs that has not begun, and its command."""
+    config = tmp_path / "small.json"
+    config.write_text(
+        '{"name": "small", "train": {"steps": 10, "checkpoint_every": 2}, "evaluate": {"lengths": [10, 20]}}'
+    )
+    command = ["sweep", str(config), "--seeds", "2", "--out", str(tmp_path / "out"), "--trainer", TRAINER]
+    assert main([*command, "--plan"]) == 0
+    capsys.readouterr()
+    return load(tmp_path / "out"), command
+
+
+@pytest.mark.parametrize("number", [errno.EROFS, errno.EACCES, errno.ENOSPC, errno.EDQUOT, errno.ESTALE])
+def test_a_folder_that_takes_no_file_is_a_sentence_and_nothing_changes(planned, monkeypatch, capsys, number):
+    """As a read-only mount, a folder of somebody else, a full disk or quota, or a server that is gone."""
+    store, command = planned
+
+    def refusing(path, data, **named):
+        raise OSError(number, os.strerror(number), path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("attnjax.safety.write", refusing)
+        for one in (["work", str(store.root), "--trainer", TRAINER], command):
+            assert main(one) == 2
+            told = capsys.readouterr().err
+            assert told.startswith("attnjax: error: results cannot be written to ")
+            assert (told.endswith(f": {os.strerror(number)}\n"), told.count("\n")) == (True, 1)
+        assert main(["list", "runs", str(store.root)]) == 0
+    assert {one.status.state for one in scan(store.root).runs} == {"pending"}
+    assert main(command) == 0
+    check_complete(store)
+
+
+@pytest.mark.slow
+def test_a_full_and_a_read_only_file_system_lose_nothing(planned, tmp_path):
+    if subprocess.run(["unshare", "-m", "true"], capture_output=True).returncode:
+        pytest.skip("needs a mount namespace")
+    store, command = planned
+    script = f"""
+        mkdir {tmp_path}/mounted; mount -t tmpfs -o size=2m none {tmp_path}/mounted; cp -r {store.root} {tmp_path}/mounted
+        dd if=/dev/zero of={tmp_path}/mounted/filler bs=4096 2>/dev/null || true
+        WORK="{sys.executable} -m attnjax work {tmp_path}/mounted/out --trainer {TRAINER}"
+        $WORK || echo "code $?"; rm {tmp_path}/mounted/filler; $WORK && echo "code $?"
+        mount --bind {store.root} {store.root}; mount -o remount,bind,ro {store.root}
+        {sys.executable} -m attnjax {" ".join(command)} || echo "code $?" """
+    environment = {**os.environ, "PYTHONPATH": hanging.PATHS}
+    done = subprocess.run(
+        ["unshare", "-m", "sh", "-c", script], env=environment, capture_output=True, text=True, timeout=120
+    )
+    told = (done.stdout + done.stderr).splitlines()
+    assert [line for line in told if line.startswith("code")] == ["code 2", "code 0", "code 2"], told
+    assert sum("No space left on device" in line or "Read-only file system" in line for line in told) == 2

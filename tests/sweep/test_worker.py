@@ -1,0 +1,298 @@
+"""Executing sweeps in this process: each run once, whatever fails or stops on the way."""
+
+import errno
+import json
+import os
+import shutil
+import signal
+import time
+
+import fake_training
+import pytest
+from checks import check_complete
+
+from attnjax.records import status
+from attnjax.sweep import ExecutionConfig, Stop, product, retry, run_here, scan, seeds, vary
+from attnjax.sweep.attempt import RunContext, begin, next_token, update_manifest
+from attnjax.sweep.claim import FILE, Owner, holder, machine_id
+
+ALONE = ExecutionConfig(population=1)
+
+
+def test_a_sweep_runs_in_this_process_and_the_second_time_does_nothing(make):
+    store, events = make(product(vary("model.encoding", ["rope", "alibi"]), seeds(3))), []
+    assert str(run_here(store, fake_training.train, progress=events.append)) == "6 runs: 6 done"
+    check_complete(store)
+    assert {event.run for event in events if event.state == "done"} == {entry.run for entry in store.runs}
+    before = {path: path.stat().st_mtime_ns for path in store.root.rglob("*")}
+    assert str(run_here(store, fake_training.never)) == "6 runs: 6 done; 6 of them before"
+    assert {path: path.stat().st_mtime_ns for path in store.root.rglob("*")} == before
+    assert all(holder(store.directory(entry.run)) is None for entry in store.runs)
+
+
+def test_equal_shapes_train_together(make):
+    calls = []
+
+    def train(configs, directories, context):
+        calls.append([(config.model.encoding.name, config.seed) for config in configs])
+        fake_training.train(configs, directories, context)
+
+    store = make(product(vary("model.encoding", ["rope", "alibi"]), seeds(3)))
+    run_here(store, train, ExecutionConfig(population=2))
+    assert sorted(calls) == [[("alibi", 0), ("alibi", 1)], [("alibi", 2)], [("rope", 0), ("rope", 1)], [("rope", 2)]]
+    assert sorted(len(run.manifest()["population"]) for run in scan(store.root).runs) == [1, 1, 2, 2, 2, 2]
+
+
+def test_a_run_that_raises_leaves_its_traceback_and_the_rest_goes_on(make):
+    store = make([{"seed": 0}, {"seed": 1, "task.options": {"fail_at": 4}}, {"seed": 2}])
+    (bad,) = run_here(store, fake_training.train, ALONE).of("failed")
+    assert store.status(bad) == ("failed", 4, "RuntimeError: broken at step 4")
+    assert "RuntimeError: broken at step 4" in (store.folder(bad) / "traceback.txt").read_text()
+    check_complete(store, except_for=[bad])
+    assert run_here(store, fake_training.never).of("failed") == [bad]
+    assert retry(store) == [bad]
+    assert store.status(bad).state == "pending"
+    assert run_here(store, fake_training.train).of("failed") == [bad]
+
+
+def test_fail_fast_leaves_the_rest_for_later(make):
+    store, stop = make([{"seed": 1, "task.options": {"fail_at": 4}}, {"seed": 0}, {"seed": 2}]), Stop()
+    summary = run_here(store, fake_training.train, ExecutionConfig(fail_fast=True, population=1), stop=stop)
+    assert [summary.states[entry.run] for entry in store.runs] == ["failed", "pending", "pending"]
+    assert stop.reason == f"run {store.runs[0].run} failed"
+    assert len(run_here(store, fake_training.train).of("done")) == 2
+
+
+def test_a_population_that_raises_is_tried_one_by_one_so_that_only_the_culprit_fails(make):
+    def train(configs, directories, context):
+        if any(config.seed == 1 for config in configs):
+            raise MemoryError("too many at once")
+        fake_training.train(configs, directories, context)
+
+    store = make(seeds(3))
+    summary = run_here(store, train)
+    assert [summary.states[entry.run] for entry in store.runs] == ["done", "failed", "done"]
+    check_complete(store, except_for=[store.runs[1].run])
+    assert scan(store.root).runs[0].manifest()["population"] == [store.runs[0].run]
+
+
+def test_one_run_of_a_population_may_fail(make):
+    def train(configs, directories, context):
+        for config, directory in zip(configs, directories, strict=True):
+            if config.seed == 1:
+                context.fail(directory, 3, "nan at step 3")
+            else:
+                fake_training.train([config], [directory], context)
+
+    store = make(seeds(3))
+    summary = run_here(store, train)
+    assert [summary.states[entry.run] for entry in store.runs] == ["done", "failed", "done"]
+    assert store.status(store.runs[1].run) == ("failed", 3, "nan at step 3")
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (SystemExit(123), "exit: SystemExit: 123"),
+        (MemoryError(), "oom: MemoryError"),
+        (RuntimeError("RESOURCE_EXHAUSTED: 8 GB"), "oom: RuntimeError: RESOURCE_EXHAUSTED: 8 GB"),
+        (OSError(errno.ENOSPC, "No space left"), "disk full: OSError"),
+        (RecursionError("deep\nand deeper"), "RecursionError: deep and deeper"),
+    ],
+)
+def test_the_reason_says_of_which_kind_a_failure_is(make, error, reason):
+    def train(configs, directories, context):
+        raise error
+
+    store = make(seeds(1))
+    (bad,) = run_here(store, train).of("failed")
+    assert store.status(bad).reason.startswith(reason)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1])
+def test_a_signal_stops_at_the_next_step_and_the_same_call_goes_on(make, number):
+    store, seen, stop = make(seeds(3)), [], Stop()
+    before = signal.getsignal(number)
+
+    def progress(event):
+        seen.append(event)
+        if len(seen) == 20:
+            os.kill(os.getpid(), number)
+            assert stop.wait(20)
+
+    summary = run_here(store, fake_training.train, ALONE, progress=progress, stop=stop)
+    assert signal.getsignal(number) is before
+    assert [summary.states[entry.run] for entry in store.runs] == ["done", "preempted", "pending"]
+    stopped = store.status(store.runs[1].run)
+    assert (stopped.reason, 0 < stopped.step < 10) == (number.name, True)
+    assert len(run_here(store, fake_training.train).of("done")) == 3
+    check_complete(store)
+    assert scan(store.root).runs[1].manifest()["resumed_from"] == stopped.step
+
+
+def stopped_after(store, count, **fields):
+    """Trains until so many events were seen."""
+    stop, seen = Stop(), []
+
+    def progress(event):
+        seen.append(event)
+        if len(seen) == count:
+            stop.set("enough")
+
+    return run_here(store, fake_training.train, ExecutionConfig(**fields), progress=progress, stop=stop)
+
+
+def test_manifests_have_what_a_result_depends_on_and_no_secrets(make, monkeypatch):
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "hunter2")
+    store = make(seeds(1))
+    monkeypatch.setenv("NPROC", "1")
+    stopped_after(store, 5)
+    monkeypatch.setenv("NPROC", "2")
+    run_here(store, fake_training.train)
+    manifest = scan(store.root).runs[0].manifest()
+    assert "hunter2" not in json.dumps(manifest)
+    assert (manifest["parameter_count"], manifest["init_seed"], manifest["state"]) == (7, 0, "done")
+    assert (manifest["changed_on_resume"], manifest["determinism"]) in (
+        (["threads"], "statistical"),
+        (["threads"], "unknown"),
+    )
+    assert manifest["attempt_token"].startswith("0002-")
+
+
+def test_another_grouping_after_a_checkpoint_is_recorded(make):
+    store = make(seeds(2))
+    stopped_after(store, 8)
+    run_here(store, fake_training.train, ALONE)
+    first, second = (run.manifest() for run in scan(store.root).runs)
+    assert (first["changed_on_resume"], first["population"]) == (["population"], [store.runs[0].run])
+    assert (second["changed_on_resume"], second["resumed_from"]) == ([], 0)
+    check_complete(store)
+
+
+@pytest.mark.parametrize("forged", ["x", None, True, [3.0]])
+def test_a_run_goes_on_though_its_manifest_has_no_number_of_seconds(make, forged):
+    store = make(seeds(1))
+    stopped_after(store, 5)
+    update_manifest(store.folder(store.runs[0].run), {"wall_seconds": forged})
+    run_here(store, fake_training.train)
+    assert 0 <= scan(store.root).runs[0].manifest()["wall_seconds"] < 60
+    check_complete(store)
+
+
+def test_a_folder_removed_while_it_is_trained_is_no_success_and_no_crash(make):
+    store = make(seeds(2))
+
+    def train(configs, directories, context):
+        shutil.rmtree(directories[0].parent)
+        context.step(directories[0], 1)
+
+    assert set(run_here(store, train, ALONE).states.values()) == {"unwritten"}
+
+
+# Which runs train together
+
+
+def begun(store, number, step, population, state="preempted"):
+    """A run as it stands after it was trained with others to this checkpoint."""
+    run = store.directory(store.runs[number].run)
+    folder = begin(run, next_token(run))
+    if step:
+        (folder / "checkpoints" / str(step)).mkdir(parents=True)
+    update_manifest(folder, {"population": [store.runs[one].run for one in population], "state": state})
+    status.write(folder, status.Status("pending" if state == "failed" else state, step))
+
+
+@pytest.mark.parametrize(
+    ("before", "expected"),
+    [
+        ([], [[0, 1, 2, 3]]),
+        ([(0, 6, [0])], [[0], [1, 2, 3]]),
+        ([(n, 6 - 2 * (n % 2), range(4), "running") for n in range(4)], [[0, 1, 2, 3]]),  # it died amid a save
+        ([(0, 4, [0, 1], "running"), (1, 0, [0, 1], "running")], [[0, 1], [2, 3]]),  # amid the first save
+        ([(n, 8 if n else 4, range(4), "preempted" if n else "failed") for n in range(4)], [[0], [1, 2, 3]]),
+        ([(0, 6, [0]), (1, 0, [0, 1, 2]), (2, 0, [0, 1, 2])], [[0], [1, 2, 3]]),
+    ],
+)
+def test_runs_train_together_where_none_is_thrown_back(make, before, expected):
+    store, populations = make(seeds(4)), []
+    for run in before:
+        begun(store, *run)
+    run_here(store, lambda configs, *_: populations.append([config.seed for config in configs]))
+    assert sorted(populations) == expected
+
+
+@pytest.mark.parametrize(("deaths", "expected"), [(2, [[0, 1]]), (3, [[0], [1]])])
+def test_on_its_last_attempt_a_run_is_alone(make, deaths, expected):
+    store, populations = make(seeds(2)), []
+    for entry in store.runs:
+        dead = Owner("0001-aa", "here", machine_id(), 1, "never", 0, deaths)
+        (store.directory(entry.run) / FILE).write_text(json.dumps(dead._asdict()))
+    run_here(store, lambda configs, *_: populations.append([config.seed for config in configs]))
+    assert populations == expected
+
+
+# Disks that refuse
+
+
+@pytest.mark.parametrize("moment", [1, 3, 10, 25, 40])
+def test_a_disk_that_is_full_from_any_moment_on_is_no_success_and_loses_nothing(make, monkeypatch, moment):
+    store, count, real = make(seeds(2)), [0], os.replace
+
+    def full(*arguments, **named):
+        count[0] += 1
+        if count[0] >= moment:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(arguments[1]))
+        return real(*arguments, **named)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "replace", full)
+        try:
+            summary = run_here(store, fake_training.train, ALONE)
+            done = len(summary.of("done"))
+            assert (done < 2) == (count[0] >= moment)
+            assert all("No space left" in reason for reason in summary.unwritten.values())
+        except ValueError as error:
+            assert "No space left" in str(error)
+    retry(store)
+    assert str(run_here(store, fake_training.train)).startswith("2 runs: 2 done")
+    check_complete(store)
+
+
+def test_the_end_of_a_run_that_cannot_be_written_is_told_and_the_run_goes_on_later(make):
+    store = make(seeds(2))
+    summary = run_here(store, fake_training.full, ALONE)
+    assert [summary.states[entry.run] for entry in store.runs] == ["unwritten", "done"]
+    assert "No space left on device" in summary.unwritten[store.runs[0].run]
+    assert str(run_here(store, fake_training.train)) == "2 runs: 2 done; 1 of them before"
+    check_complete(store)
+
+
+@pytest.mark.parametrize("place", ["checkpoints", "metrics.jsonl"])
+def test_a_link_in_a_run_is_told_and_costs_no_other(make, tmp_path, place):
+    store = make(seeds(2))
+    stopped_after(store, 5, population=1)
+    outside, folder = tmp_path / "outside", store.folder(store.runs[0].run)
+    (folder / place).rename(outside)
+    (folder / place).symlink_to(outside)
+    before = sorted(outside.rglob("*"))
+    events = []
+    summary = run_here(store, fake_training.train, ALONE, progress=events.append)
+    assert [summary.states[entry.run] for entry in store.runs] == ["preempted", "done"]
+    assert any(f"{place} is a link" in event.reason for event in events)
+    assert sorted(outside.rglob("*")) == before
+
+
+def test_a_hang_shows_its_stacks(tmp_path, capfd, make):
+    def train(configs, directories, context):
+        context.step(directories[0], 1)
+        time.sleep(0.5)
+
+    run_here(make(seeds(1)), train, ExecutionConfig(stall=0.1))
+    assert "most recent call first" in capfd.readouterr().err
+
+
+def test_a_context_is_what_a_training_function_expects():
+    from attnjax.train.loop import RunContext as Expected
+
+    wanted = {name for name in vars(Expected) if not name.startswith("_")} - {"mesh"}
+    assert wanted <= {name for name in dir(RunContext) if not name.startswith("_")}
