@@ -181,15 +181,14 @@ def test_library_does_not_import_its_users():
     assert not wrong, "\n".join(wrong)
 
 
-def test_one_file_of_the_package_knows_that_there_are_experiments():
-    """It loads them by name, at the user's command, and says so where there are none."""
+def test_the_package_knows_of_no_experiments():
     named = [
         str(path.relative_to(ROOT))
         for path in sources("attnjax")
         for node in nodes(path)
         if isinstance(node, ast.Constant) and re.match(r"experiments\.", str(node.value))
     ]
-    assert named == ["attnjax/cli/checkout.py"]
+    assert named == []
 
 
 def test_flax_is_imported_by_the_upper_half_only():

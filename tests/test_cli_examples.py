@@ -12,7 +12,7 @@ from attnjax.cli.parser import parser
 from attnjax.cli.planning import planned
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-NAMES = "run|sweep|work|report|list|show|bench|compile|evaluate|explore|parity"
+NAMES = "run|sweep|work|report|list|show|compile|evaluate|explore"
 
 
 def helps() -> dict[str, str]:

@@ -4,8 +4,6 @@ CODES = """
 exit status:
   0    everything is done
   1    a run failed, is damaged, or has not ended: other processes still work on it, or its end could not be written
-       bench: a suite failed, or with --smoke our numbers differ from those of another library
-       parity: numbers differ
   2    the command, the config or the folder is wrong: one line says what, and nothing was trained
   130  stopped by a signal (Ctrl-C, SIGTERM, SIGUSR1, SIGUSR2) after saving; the same command continues
 """
@@ -95,18 +93,6 @@ examples:
   attnjax show theta
   attnjax show ruoss:short model.encoding=alibi --no-model
 """
-BENCH = """
-examples:
-  attnjax bench
-  attnjax bench attention memory --out results/attention
-  attnjax bench --smoke
-  attnjax bench --torch .venv-torch/bin/python
-  attnjax bench gpu --lengths 1024 4096 --torch python3
-  attnjax bench --render runs/bench
-
-The command writes speed.jsonl, each row as soon as it is measured, then speed.md and, if matplotlib is installed, speed.png
-and speed.svg. An earlier speed.jsonl is kept as speed.before.jsonl. Let nothing else run on the machine meanwhile.
-"""
 COMPILE = """
 examples:
   attnjax compile rope_vs_sinusoidal --topology v5e:2x4 --mesh population=8
@@ -117,16 +103,6 @@ their place, temporary arrays, code. Collectives are counted for one step of a l
 often it runs. A program for a TPU that does not fit is refused by the compiler; for a GPU its bytes are compared with
 those of the device. Nothing runs: this says neither that the numbers are right nor how fast it is. The compilers come
 with attnjax[compile].
-"""
-PARITY = """
-examples:
-  attnjax parity models/gpt2
-  attnjax parity models/gpt2 --tokens 128 --tolerance 1e-4
-  attnjax parity models/gpt2 --dtype float64 --tolerance 1e-9
-
-Both sides read two random sequences; a quarter of the second is padding. Decoders also read them in two chunks through
-caches. The difference of a gradient is relative to its largest number, or to a thousandth of the largest number of all
-gradients if that is larger. The command needs torch and transformers.
 """
 EVALUATE = """
 examples:

@@ -8,7 +8,6 @@ from typing import Any, NoReturn
 
 from attnjax.cli import (
     argument_types as types,
-    checkout,
     commands,
     compiling,
     evaluating,
@@ -51,10 +50,8 @@ def parser() -> argparse.ArgumentParser:
         _add_list,
         _add_show,
         _add_compile,
-        _add_bench,
         _add_evaluate,
         _add_explore,
-        _add_parity,
     )
     for one in known:
         one(add)
@@ -168,31 +165,6 @@ def _add_compile(add: _Add) -> None:
     command.set_defaults(command=compiling.compile_)
 
 
-def _add_bench(add: _Add) -> None:
-    text = "measure speed and memory beside other libraries, on this machine"
-    bench = add("bench", help=text, description=text, epilog=examples.BENCH, formatter_class=_Raw)
-    bench.add_argument("suites", nargs="*", metavar="SUITE", help="what to measure, see --list; default: all")
-    bench.add_argument("--list", action="store_true", help="list the suites and do nothing")
-    bench.add_argument(
-        "--smoke",
-        action="store_true",
-        help="use the smallest sizes, to check agreement, bytes and numbers of programs but not times",
-    )
-    bench.add_argument("--out", type=pathlib.Path, metavar="DIR", help="folder of results; default: runs/bench")
-    bench.add_argument("--torch", metavar="PYTHON", help="interpreter of an environment that has PyTorch")
-    text = "measure at these lengths only; default: at all of the suite"
-    bench.add_argument("--lengths", nargs="+", type=types.count, metavar="T", help=text)
-    bench.add_argument(
-        "--rounds", type=types.count, metavar="N", help="largest number of rounds of a comparison; default: 15"
-    )
-    bench.add_argument(
-        "--seconds", type=types.seconds, metavar="S", help="seconds after which no new round starts; default: 30"
-    )
-    text = "write table and figure again from the record in a folder, without measuring"
-    bench.add_argument("--render", type=pathlib.Path, metavar="DIR", help=text)
-    bench.set_defaults(command=checkout.bench)
-
-
 def _add_evaluate(add: _Add) -> None:
     text = "measure a trained run or a published model on a suite of long-context tasks"
     evaluate = add("evaluate", help=text, description=text, epilog=examples.EVALUATE, formatter_class=_Raw)
@@ -250,23 +222,6 @@ def _add_explore(add: _Add) -> None:
     out = pathlib.Path("explore.html")
     explore.add_argument("--out", type=pathlib.Path, default=out, metavar="FILE", help="default: explore.html")
     explore.set_defaults(command=exploring.explore)
-
-
-def _add_parity(add: _Add) -> None:
-    text = "compare a folder of weights with transformers: output, loss and gradients"
-    command = add("parity", help=text, description=text, epilog=examples.PARITY, formatter_class=_Raw)
-    command.add_argument("folder", type=pathlib.Path, metavar="FOLDER", help="config.json and weights")
-    command.add_argument(
-        "--tokens", type=types.count, default=32, metavar="N", help="length of the sequence; default: 32"
-    )
-    command.add_argument(
-        "--seed", type=types.seed, default=0, metavar="S", help="seed of the random tokens; default: 0"
-    )
-    text = "type of numbers on both sides; default: float32"
-    command.add_argument("--dtype", choices=("float32", "float64"), default="float32", help=text)
-    text = "largest relative difference allowed; default: 1e-3"
-    command.add_argument("--tolerance", type=types.tolerance, default=1e-3, metavar="X", help=text)
-    command.set_defaults(command=checkout.parity)
 
 
 def _add_config(command: argparse.ArgumentParser) -> None:

@@ -1,4 +1,4 @@
-"""`attnjax bench`: measure suites into a record, and write table and figure from it. Needs no JAX until it measures."""
+"""Measure suites into a record, and write table and figure from it. Needs no JAX until it measures."""
 
 import argparse
 import importlib.util
@@ -18,7 +18,7 @@ NAME = "speed"
 
 
 def bench(arguments: argparse.Namespace) -> int:
-    """`attnjax bench [SUITE ...]`: 0, or 1 where a suite failed, or with --smoke a peer does not agree with us.
+    """Return 0, or 1 where a suite failed, or with --smoke a peer does not agree with us.
 
     Raises ValueError for a mistake of the user, before anything is measured.
     """
@@ -100,7 +100,7 @@ def machine_of(arguments: argparse.Namespace) -> dict[str, Any]:
         "peak_flops": machine.peak_flops(seconds),
         "bandwidth": machine.bandwidth(seconds),
         "smoke": arguments.smoke,
-        "command": shlex.join(["attnjax", "bench", *options]),
+        "command": shlex.join(["python", "-m", "experiments.speed", *options]),
     }
 
 

@@ -24,9 +24,10 @@ Line = dict[str, Any]
 
 HEAD = """# Benchmark history
 
-Every committed measurement of `attnjax bench`, oldest first, from [history.jsonl](history.jsonl). A cell has our median, and in
-parentheses the ratio: the peer's figure over ours, so that ours is better above 1. Only ratios can be compared between
-machines, and on a shared machine the same program differs by up to a factor of 1.7 between minutes ([noise](README.md)).
+Every committed measurement of `python -m experiments.speed`, oldest first, from [history.jsonl](history.jsonl). A cell has our
+median, and in parentheses the ratio: the peer's figure over ours, so that ours is better above 1. Only ratios can be compared
+between machines, and on a shared machine the same program differs by up to a factor of 1.7 between minutes
+([noise](README.md)).
 
 `python -m experiments.speed.history --add experiments/speed/attention/speed.jsonl` adds a record, and makes this page anew.
 

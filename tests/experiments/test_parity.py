@@ -12,14 +12,13 @@ import numpy as np
 import pytest
 
 from attnjax.attention import Mask
-from attnjax.cli import main
 from attnjax.models.base import with_fields
 from attnjax.models.loading import load
 from attnjax.models.param_paths import parameters, with_parameters
 from attnjax.models.saving import save
 from attnjax.positions import DynamicNTK, RoPE
 from experiments.parity import comparing
-from experiments.parity.command import told
+from experiments.parity.__main__ import main, told
 from experiments.parity.comparing import Difference, cached, difference, differences, ours
 from experiments.parity.inputs import by_length, draw
 from experiments.parity.peer import Numbers
@@ -139,9 +138,9 @@ def test_without_the_libraries(monkeypatch, capsys, missing):
     for name in ("torch", "transformers"):
         monkeypatch.setitem(sys.modules, name, type(sys)(name))
     monkeypatch.setitem(sys.modules, missing, None)
-    assert main(["parity", "anywhere"]) == 2
+    assert main(["anywhere"]) == 2
     expected = f"parity compares with transformers, and {missing} is not installed: pip install torch transformers"
-    assert capsys.readouterr().err == f"attnjax: error: {expected}\n"
+    assert capsys.readouterr().err == f"parity: error: {expected}\n"
 
 
 @pytest.mark.parametrize(
@@ -156,7 +155,7 @@ def test_without_the_libraries(monkeypatch, capsys, missing):
 )
 def test_mistakes_in_the_command(options, message, capsys):
     with pytest.raises(SystemExit) as end:
-        main(["parity", "nowhere", *options])
+        main(["nowhere", *options])
     assert end.value.code == 2
     assert message in capsys.readouterr().err
 
@@ -164,8 +163,8 @@ def test_mistakes_in_the_command(options, message, capsys):
 def test_the_exit_status_is_that_of_the_numbers(monkeypatch, capsys):
     found = [Difference("output", 1e-6, 1e-5), Difference("loss", 0.0, 0.0)]
     monkeypatch.setattr(comparing, "compare", lambda folder, tokens, seed, dtype: found)
-    assert main(["parity", "model"]) == 0
-    assert main(["parity", "model", "--tolerance", "1e-6"]) == 1
+    assert main(["model"]) == 0
+    assert main(["model", "--tolerance", "1e-6"]) == 1
     assert "1 of 2 exceed the relative tolerance 1e-06" in capsys.readouterr().out
 
 
@@ -197,7 +196,7 @@ def test_the_numbers_of_transformers(tmp_path, capsys, family):
     torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
     torch.manual_seed(0)
     published(transformers, family).save_pretrained(tmp_path / "theirs")
-    assert main(["parity", str(tmp_path / "theirs"), "--tokens", "20", "--tolerance", "1e-4"]) == 0
+    assert main([str(tmp_path / "theirs"), "--tokens", "20", "--tolerance", "1e-4"]) == 0
     assert "none of " in capsys.readouterr().out
 
 

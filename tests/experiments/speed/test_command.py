@@ -1,4 +1,4 @@
-"""`attnjax bench` with suites that measure nothing: files, lines, exit statuses, and what it says of mistakes."""
+"""The command with suites that measure nothing: files, lines, exit statuses, and what it says of mistakes."""
 
 import ast
 import pathlib
@@ -8,8 +8,8 @@ import types
 
 import pytest
 
-from attnjax.cli import main
 from experiments.speed import suites, table
+from experiments.speed.__main__ import main
 from experiments.speed.records import read
 from tests.experiments.speed.made import row
 
@@ -65,7 +65,7 @@ def fakes(tmp_path, monkeypatch):
 
 
 def test_rows_table_and_missed_goals(capsys, fakes):
-    assert main(["bench", "far", "good"]) == 0
+    assert main(["far", "good"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "suite good"
     assert lines[1] == table.line(row(suite="good"))
@@ -76,13 +76,17 @@ def test_rows_table_and_missed_goals(capsys, fakes):
     assert lines[6:] == ["no figure: no case was measured at several lengths T", "runs/bench/speed.md"]
     machine, found = read(pathlib.Path("runs/bench/speed.jsonl"))
     assert [one.suite for one in found] == ["good", "far"]
-    assert (machine["peak_flops"], machine["bandwidth"], machine["command"]) == (1e11, 2e10, "attnjax bench far good")
+    assert (machine["peak_flops"], machine["bandwidth"], machine["command"]) == (
+        1e11,
+        2e10,
+        "python -m experiments.speed far good",
+    )
     assert pathlib.Path("runs/bench/speed.md").read_text() == table.markdown(machine, found)
     assert fakes == [1, 1], "compiled programs are dropped after each suite"
 
 
 def test_a_suite_that_fails_is_told_and_the_rest_goes_on(capsys):
-    assert main(["bench"]) == 1
+    assert main([]) == 1
     text = capsys.readouterr().out
     assert "suite broken failed: RuntimeError: out of luck\n" in text
     assert "suite gone failed: AttributeError: " in text
@@ -106,11 +110,11 @@ def test_a_suite_that_fails_is_told_and_the_rest_goes_on(capsys):
     ],
 )
 def test_exit_status(command, status):
-    assert main(["bench", *command]) == status
+    assert main([*command]) == status
 
 
 def test_smoke_judges_no_times(capsys):
-    assert main(["bench", "far", "--smoke", "--out", "there"]) == 0
+    assert main(["far", "--smoke", "--out", "there"]) == 0
     output = capsys.readouterr().out
     assert "goals missed" not in output
     assert table.SMOKE in output
@@ -121,30 +125,30 @@ def test_smoke_judges_no_times(capsys):
 
 def test_settings_reach_the_suites(monkeypatch):
     monkeypatch.setitem(suites.SUITES, "told", suites.Suite("fakes", "", (), (1,), (1,)))
-    assert main(["bench", "far", "told", "--rounds", "7", "--seconds", "0.5", "--torch", sys.executable]) == 0
+    assert main(["far", "told", "--rounds", "7", "--seconds", "0.5", "--torch", sys.executable]) == 0
     machine, (one, other) = read(pathlib.Path("runs/bench/speed.jsonl"))
     assert one.sizes == {"rounds": 7, "seconds": 0.5}
     assert other.sizes == {"smoke": False, "torch": pathlib.Path(sys.executable).name}
-    assert machine["command"] == "attnjax bench far told --torch PYTHON --rounds=7 --seconds=0.5"
+    assert machine["command"] == "python -m experiments.speed far told --torch PYTHON --rounds=7 --seconds=0.5"
 
 
 def test_some_lengths_of_a_suite(monkeypatch, capsys):
     monkeypatch.setitem(suites.SUITES, "at", suites.Suite("fakes", "", (), (1, 2, 4), (1,)))
     monkeypatch.setattr(sys.modules["experiments.speed.suites.fakes"], "at", at, raising=False)
-    assert main(["bench", "at", "--lengths", "4", "2"]) == 0
+    assert main(["at", "--lengths", "4", "2"]) == 0
     machine, (found,) = read(pathlib.Path("runs/bench/speed.jsonl"))
     assert found.sizes == {"T": [2, 4]}
-    assert machine["command"] == "attnjax bench at --lengths 4 2"
-    assert main(["bench", "at", "--lengths", "2", "--smoke"]) == 2
+    assert machine["command"] == "python -m experiments.speed at --lengths 4 2"
+    assert main(["at", "--lengths", "2", "--smoke"]) == 2
     assert "suite at measures at T = 1, and not at 2" in capsys.readouterr().err
     monkeypatch.setitem(suites.SUITES, "at", suites.Suite("fakes", "", (), (1, 2, 4), (1,), fixed=True))
-    assert main(["bench", "at", "--lengths", "2"]) == 2
+    assert main(["at", "--lengths", "2"]) == 2
     assert "suite at measures at all its lengths: leave out --lengths" in capsys.readouterr().err
 
 
 def test_figure_and_its_absence(monkeypatch, capsys):
     pytest.importorskip("matplotlib", reason="figures need matplotlib, an optional dependency")
-    assert main(["bench", "lengths", "--out", "a"]) == 0
+    assert main(["lengths", "--out", "a"]) == 0
     assert sorted(path.name for path in pathlib.Path("a").iterdir()) == [
         "speed.jsonl",
         "speed.md",
@@ -153,25 +157,25 @@ def test_figure_and_its_absence(monkeypatch, capsys):
     ]
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     capsys.readouterr()
-    assert main(["bench", "lengths", "--out", "b"]) == 0
+    assert main(["lengths", "--out", "b"]) == 0
     assert "no figure: matplotlib is not installed: pip install 'attnjax[plot]'\n" in capsys.readouterr().out
     assert not pathlib.Path("b/speed.png").exists()
 
 
 def test_render_makes_the_table_again(capsys):
-    main(["bench", "far", "--out", "a"])
+    main(["far", "--out", "a"])
     record, page = pathlib.Path("a/speed.jsonl"), pathlib.Path("a/speed.md")
     before = record.read_bytes(), page.read_bytes()
     page.unlink()
     capsys.readouterr()
-    assert main(["bench", "--render", "a"]) == 0
+    assert main(["--render", "a"]) == 0
     assert (record.read_bytes(), page.read_bytes()) == before
     assert capsys.readouterr().out.startswith("1 of 1 goals missed\n")
 
 
 def test_an_earlier_record_is_kept():
-    main(["bench", "good"])
-    main(["bench", "far"])
+    main(["good"])
+    main(["far"])
     folder = pathlib.Path("runs/bench")
     names = ("speed.before.jsonl", "speed.jsonl")
     assert [read(folder / name)[1][0].suite for name in names] == ["good", "far"]
@@ -198,9 +202,9 @@ def test_mistakes_of_content_are_one_line_and_2(command, message, capsys):
     pathlib.Path("file").write_text("")
     pathlib.Path("damaged").mkdir()
     pathlib.Path("damaged/speed.jsonl").write_text('{"machine": {}}\n{"suite": "a"')
-    assert main(["bench", *command]) == 2
+    assert main([*command]) == 2
     error = capsys.readouterr().err
-    assert error.startswith(f"attnjax: error: {message}")
+    assert error.startswith(f"speed: error: {message}")
     assert error.count("\n") == 1
     assert not pathlib.Path("runs").exists(), "nothing was measured"
 
@@ -218,7 +222,7 @@ def test_mistakes_of_content_are_one_line_and_2(command, message, capsys):
 )
 def test_mistakes_of_options_exit_with_2(command, message, capsys):
     with pytest.raises(SystemExit) as end:
-        main(["bench", *command])
+        main([*command])
     assert end.value.code == 2
     assert message in capsys.readouterr().err
 
@@ -226,8 +230,8 @@ def test_mistakes_of_options_exit_with_2(command, message, capsys):
 def test_list_and_help_do_without_jax():
     code = """
 import sys
-from attnjax.cli import main
-for command in (["bench", "--list"], ["bench", "goood"], ["bench", "--help"]):
+from experiments.speed.__main__ import main
+for command in (["--list"], ["goood"], ["--help"]):
     try:
         main(command)
     except SystemExit:
@@ -249,7 +253,7 @@ def test_the_table_names_functions_that_are_there(name, suite):
 
 def test_the_list_says_what_against_whom_and_at_which_lengths(monkeypatch, capsys):
     monkeypatch.setattr(suites, "SUITES", dict(EVERY))
-    assert main(["bench", "--list"]) == 0
+    assert main(["--list"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "attention         causal attention against T: jax.nn xla; flax linen; T = 1,024, 2,048, 4,096"
     assert "evaluation        every length: a compilation per length; T = 1 to 500" in lines
