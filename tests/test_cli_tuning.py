@@ -9,7 +9,7 @@ import pytest
 from attnjax.cli import main
 from attnjax.config import override, parse, run_id
 from attnjax.sweep import load, scan
-from attnjax.sweep.tuning import read
+from attnjax.sweep.choices import read
 from tests.trees import tree
 
 ROOT = pathlib.Path(__file__).parents[1]

@@ -12,8 +12,9 @@ from attnjax.config.overrides import outside
 from attnjax.records.status import FINAL
 from attnjax.records.values import jsonable
 from attnjax.sweep import Summary, load, prepare
+from attnjax.sweep.choices import FOLDER, AllFailed, Choice, Choices, choose, keep, known, read, words
 from attnjax.sweep.outcome import INTERRUPTED, states
-from attnjax.sweep.tuning import FOLDER, AllFailed, Choice, Choices, Tuning, choose, keep, known, read, words
+from attnjax.sweep.tuning import Tuning
 
 Stage = Callable[[argparse.Namespace, Plan], tuple[int, Summary | None]]
 """Trains the runs of a plan, or does with them whatever else the options say; see `execution._stage`."""

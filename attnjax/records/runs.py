@@ -30,7 +30,7 @@ OURS = re.compile(rf"{re.escape(SWEEP_FILE)}|index\.sqlite(-\w+)?|logs|live|repo
 """Names in a folder of results that are neither runs nor foreign; earlier versions made an index."""
 CONFIG, MANIFEST, EXAMPLES = "config.json", "manifest.json", "examples.npz"
 TUNING = "tuning.json"
-"""What the families of a sweep chose, see `attnjax.sweep.tuning`."""
+"""What the families of a sweep chose, see `attnjax.sweep.choices`."""
 RESULT, ATTEMPT = "result", "attempt-"
 SIZE_OF_PLAN = 2**28
 """Bytes of sweep.json beyond which it is not read; the largest number of runs takes 15 to 60 MB."""

@@ -1,6 +1,6 @@
 """How a sweep was tuned: for each family the candidates, their validation scores, and what was chosen, with warnings.
 
-What is shown comes from `tuning.json` (`attnjax.sweep.tuning`), which training wrote before it began with the runs of the
+What is shown comes from `tuning.json` (`attnjax.sweep.choices`), which training wrote before it began with the runs of the
 sweep. Cells that no choice names were not tuned, and notes of the report say so.
 """
 
@@ -17,7 +17,7 @@ from attnjax.report.markup import Markup, element, table
 from attnjax.report.metrics import metric
 from attnjax.report.sections import section
 from attnjax.report.summary import Summary
-from attnjax.sweep.tuning import FILE, Choice, Choices, read, words
+from attnjax.sweep.choices import FILE, Choice, Choices, read, words
 
 MOST = 20
 """Cells and families that a note names one by one."""

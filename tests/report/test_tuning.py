@@ -15,7 +15,7 @@ from attnjax.report import build
 from attnjax.report.records import read
 from attnjax.report.summarise import summarise
 from attnjax.report.tuning import choices_in, tuned
-from attnjax.sweep.tuning import FILE, Choice, Choices, Trial, keep, ranked
+from attnjax.sweep.choices import FILE, Choice, Choices, Trial, keep, ranked
 from tests.report.payloads import PAYLOADS
 from tests.report.synthetic import write_sweep
 

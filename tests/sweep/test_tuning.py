@@ -9,7 +9,8 @@ from ml_collections import ConfigDict
 from attnjax.config import override, parse, run_id
 from attnjax.records.values import jsonable
 from attnjax.sweep import groups, plan, prepare, product, run_here, seeds, vary
-from attnjax.sweep.tuning import Choice, Choices, Trial, Tuning, choose, known, ranked, read, tuning
+from attnjax.sweep.choices import Choice, Choices, Trial, choose, known, ranked, read
+from attnjax.sweep.tuning import Tuning, tuning
 
 BASE = {"name": "small", "task": {"length_max": 20}, "evaluate": {"lengths": [10, 40], "validation_lengths": [10, 20]}}
 RATES = vary("train.learning_rate", [1e-3, 3e-3])

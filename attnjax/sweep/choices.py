@@ -1,0 +1,279 @@
+"""What the families of a tuned sweep chose, from the validation scores of their tuning runs: the content of `tuning.json`."""
+
+import dataclasses
+import json
+import math
+import pathlib
+from collections.abc import Mapping, Sequence
+from statistics import fmean
+from typing import Any, NamedTuple
+
+from attnjax.config import SCHEMA
+from attnjax.records import files, jsonl, status
+from attnjax.records.runs import TUNING as FILE
+from attnjax.records.values import DECIMALS, as_dict, clean, finite, jsonable
+from attnjax.sweep.plan import Changes
+from attnjax.sweep.store import Store
+from attnjax.sweep.tuning import Family, Tuning
+
+FOLDER = "tuning"
+RULE = (
+    "Of the candidates, the one with the best mean validation score: the mean over the validation lengths, all of them "
+    "within the trained ones, then over the tuning seeds, which no run of the sweep has. A failed run has the worst score "
+    "there is. Of equal candidates the one with the fewest failed runs, then that with the lowest validation loss. No tuning "
+    "run was evaluated at a test length."
+)
+METRICS = ("exact_match", "loss_nonoverlapping", "loss")
+"""What is compared: the first of these that the runs of a family recorded."""
+
+
+class AllFailed(ValueError):
+    """No tuning run of a family succeeded."""
+
+
+class Trial(NamedTuple):
+    """A tuning run, its score (the mean of a metric over the validation lengths), and the same of the loss, for ties."""
+
+    run: str
+    state: str
+    score: float
+    loss: float = math.inf
+
+
+@dataclasses.dataclass(frozen=True)
+class Choice:
+    """What one family measured, `trials[candidate][seed]`, what it chose, and the cells of the sweep that take that."""
+
+    family: str
+    changes: Changes
+    metric: str
+    trials: tuple[tuple[Trial, ...], ...]
+    best: int
+    cells: tuple[str, ...] = ()
+
+    @property
+    def means(self) -> list[float]:
+        """The mean score of each candidate over the tuning seeds."""
+        return [fmean(trial.score for trial in trials) for trials in self.trials]
+
+    @property
+    def tied(self) -> int:
+        """How many other candidates have the best mean score, and as few failed runs as the chosen one."""
+        ranks = [rank[:2] for rank in ranked(self.metric, self.trials)]
+        return ranks.count(ranks[self.best]) - 1
+
+    def edges(self, candidates: Sequence[Changes]) -> dict[str, str]:
+        """Return the numbers of the chosen candidate that are the smallest or the largest of those that were tried."""
+        found = {}
+        for key, value in candidates[self.best].items():
+            values = {one[key] for one in candidates if finite(one[key])}
+            if finite(value) and len(values) > 1 and value in (min(values), max(values)):
+                found[key] = "smallest" if value == min(values) else "largest"
+        return found
+
+    def notes(self, candidates: Sequence[Changes]) -> list[str]:
+        """Return what a reader should know about the choice: ties, edges of a range, failed runs."""
+        means, chosen, found = [rank[0] for rank in ranked(self.metric, self.trials)], candidates[self.best], []
+        if (best := means.count(means[self.best])) > 1:
+            by_loss = self.tied and any(math.isfinite(trial.loss) for trial in self.trials[self.best])
+            which = "one with the lowest validation loss" if by_loss else "first of them"
+            fewest = "" if best == self.tied + 1 else " with the fewest failed runs"
+            found.append(f"{best} of {len(means)} candidates have the best score; the {which}{fewest} was chosen")
+        for key, end in self.edges(candidates).items():
+            found.append(f"{key}={chosen[key]:g} is the {end} value that was tried: a better one may lie beyond")
+        if failed := sum(trial.state == "failed" for trials in self.trials for trial in trials):
+            found.append(f"{failed} of {len(means) * len(self.trials[0])} tuning runs failed")
+        return found
+
+
+@dataclasses.dataclass(frozen=True)
+class Choices:
+    """The content of `tuning.json`; without families it says that a sweep that could have been tuned was not."""
+
+    protocol: str
+    candidates: tuple[Changes, ...]
+    seeds: tuple[int, ...]
+    families: tuple[Choice, ...] = ()
+    rule: str = RULE
+
+
+def choose(tuning: Tuning, store: Store) -> tuple[Choice, ...]:
+    """Return what the records of the tuning runs lead to, for each family.
+
+    Raises ValueError where a run has not ended, or a run that is done lacks a score, and AllFailed where all runs of a
+    family failed.
+    """
+    return tuple(_choice(family, store) for family in tuning.families)
+
+
+def ranked(metric: str, trials: Sequence[Sequence[Trial]]) -> list[tuple[float, int, float]]:
+    """Return what candidates are compared by, the less the better: mean score, failed runs, mean validation loss."""
+    sign = 1 if lower_is_better(metric) else -1
+    return [
+        (
+            sign * round(fmean(trial.score for trial in row), DECIMALS),
+            sum(trial.state == "failed" for trial in row),
+            fmean(trial.loss for trial in row),
+        )
+        for row in trials
+    ]
+
+
+def _choice(family: Family, store: Store) -> Choice:
+    ends = {run: store.status(run).state for row in family.ids for run in row}
+    if left := [run for run, state in ends.items() if state not in status.FINAL]:
+        raise ValueError(f"tuning run {left[0]} in {store.root} has not ended")
+    measured = {run: _validation(store, run) for run, state in ends.items() if state == "done"}
+    if not measured:
+        raise AllFailed(
+            f"all tuning runs of {words(family.changes)} failed, so that no candidate can be chosen: see {store.root}; "
+            "--retry-failed trains them again"
+        )
+    metric = next((name for name in METRICS if any(name in scores for scores in measured.values())), METRICS[0])
+    worst = math.inf if lower_is_better(metric) else 0.0
+
+    def trial(run: str) -> Trial:
+        if ends[run] == "failed":
+            return Trial(run, "failed", worst)
+        scores, lengths = measured[run], store.config(run).evaluate.validation_lengths
+        if missing := [length for length in lengths if length not in scores.get(metric, {})]:
+            raise ValueError(
+                f"tuning run {run} in {store.root} is done and has no {metric} at validation length {missing[0]}"
+            )
+        score, loss = (fmean(scores.get(name, {}).get(n, math.inf) for n in lengths) for name in (metric, "loss"))
+        return Trial(run, "done", score if finite(score) else worst, loss if finite(loss) else math.inf)
+
+    trials = tuple(tuple(map(trial, row)) for row in family.ids)
+    ranks = ranked(metric, trials)
+    return Choice(family.id, family.changes, metric, trials, ranks.index(min(ranks)))
+
+
+def _validation(store: Store, run: str) -> dict[str, dict[int, float]]:
+    """Return {metric: {length: value}} of the last validation of a run; NaN for null, which JSON has for what is not finite."""
+    tables = jsonl.read(store.folder(run) / jsonl.RESULTS).tables
+    rows = [row for row in tables if row.get("split") == "validation"]
+    last = max((row["step"] for row in rows), default=0)
+    found: dict[str, dict[int, float]] = {}
+    for row in (row for row in rows if row["step"] == last):
+        value = row["value"]
+        found.setdefault(row["metric"], {})[row["length"]] = math.nan if value is None else float(value)
+    return found
+
+
+def lower_is_better(metric: str) -> bool:
+    """Return whether a metric of `METRICS` is a loss."""
+    return metric.startswith("loss")
+
+
+def words(changes: Changes) -> str:
+    """Return changes in one line: model.encoding=rope train.learning_rate=0.003."""
+    return " ".join(f"{key}={_word(value)}" for key, value in changes.items()) or "(the config as it is)"
+
+
+def _word(value: Any) -> str:
+    value = jsonable(value)
+    if isinstance(value, dict) and value.keys() <= {"name", "options"} and not value.get("options"):
+        value = value.get("name")
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def known(tuning: Tuning, there: Choices | None) -> tuple[Choice, ...]:
+    """Return the choices of a folder for families of a tuning: these are not tuned again.
+
+    Raises ValueError where they were made among other candidates or seeds, or the runs were trained without tuning.
+    """
+    if there is None:
+        return ()
+    mine = Choices("", tuple(jsonable(dict(one)) for one in tuning.candidates), tuning.seeds)
+    if not there.families:
+        why = "runs in this folder were trained without tuning, and one sweep cannot hold both"
+    elif there.candidates != mine.candidates:
+        old, new = (" | ".join(map(words, one.candidates))[:300] for one in (there, mine))
+        why = f"its choices were made among other candidates ({old}) than those of the config ({new})"
+    elif there.seeds != mine.seeds:
+        why = f"its choices were made on the seeds {list(there.seeds)}, and the config says {list(mine.seeds)}"
+    else:
+        families = {family.id: family for family in tuning.families}
+        found = tuple(choice for choice in there.families if choice.family in families)
+        ids = lambda choice: [[trial.run for trial in row] for row in choice.trials]
+        if all(ids(one) == families[one.family].ids for one in found):
+            return found
+        why = "a family chose among other tuning runs than those of the config"
+    raise ValueError(f"{FILE}: {why}. Choose another folder (--out)")
+
+
+def keep(root: pathlib.Path, choices: Choices) -> None:
+    """Write the choices into the folder of a sweep, beside those of families that it has besides."""
+    there = read(root)
+    before = {choice.family: choice for choice in (there or choices).families}
+    for one in choices.families:
+        cells = (*before[one.family].cells, *one.cells) if one.family in before else one.cells
+        before[one.family] = dataclasses.replace(one, cells=tuple(dict.fromkeys(cells)))
+    if there is not None and dataclasses.replace(there, families=tuple(before.values())) == there:
+        return
+    rule = choices.rule if before else "The sweep was trained without tuning."
+    files.write_table(
+        root / FILE,
+        {
+            "schema": SCHEMA,
+            "rule": rule,
+            "protocol": choices.protocol,
+            "candidates": list(choices.candidates),
+            "seeds": list(choices.seeds),
+            "families": [_row(one, choices.candidates) for one in before.values()],
+        },
+    )
+
+
+def _row(one: Choice, candidates: Sequence[Changes]) -> dict[str, Any]:
+    tried = [
+        {"mean": mean, "runs": [trial._asdict() for trial in trials]}
+        for mean, trials in zip(one.means, one.trials, strict=True)
+    ]
+    chosen = {"chosen": one.best, "values": candidates[one.best], "notes": one.notes(candidates)}
+    return {
+        "family": one.family,
+        "changes": dict(one.changes),
+        "metric": one.metric,
+        **chosen,
+        "candidates": tried,
+        "cells": list(one.cells),
+    }
+
+
+def read(root: pathlib.Path) -> Choices | None:
+    """Return the choices in the folder of a sweep; None where it has none.
+
+    Raises OSError where the file cannot be read, and ValueError where it is damaged or of a newer schema.
+    """
+    path = root / FILE
+    try:
+        table = clean(files.read_table(path))
+    except FileNotFoundError:
+        return None
+    try:
+        candidates = tuple(map(as_dict, table["candidates"]))
+        families, rule = tuple(map(_read, table["families"])), str(table["rule"])
+        found = Choices(table["protocol"], candidates, tuple(table["seeds"]), families, rule)
+        keys = {key for one in candidates for key in one}
+        sound = all(one.keys() == keys for one in candidates) and isinstance(found.protocol, str)
+        for one in found.families:
+            sound &= len(one.trials) == len(candidates) and 0 <= one.best < len(candidates)
+            sound &= all(len(row) == len(found.seeds) for row in one.trials) and one.metric in METRICS
+        if not sound:
+            raise ValueError("a family does not have a score for each candidate and seed")
+        return found
+    except (KeyError, TypeError, IndexError, AttributeError, ValueError) as error:
+        raise ValueError(f"{path} is damaged: {type(error).__name__} {error}") from None
+
+
+def _read(row: Mapping[str, Any]) -> Choice:
+    worst = math.inf if lower_is_better(row["metric"]) else 0.0
+
+    def trial(one: Mapping[str, Any]) -> Trial:
+        score, loss = one["score"], one.get("loss")
+        told = float(score) if finite(score) else worst
+        return Trial(str(one["run"]), str(one["state"]), told, float(loss) if finite(loss) else math.inf)
+
+    trials = tuple(tuple(map(trial, rows["runs"])) for rows in row["candidates"])
+    return Choice(row["family"], as_dict(row["changes"]), row["metric"], trials, row["chosen"], tuple(row["cells"]))
