@@ -8,7 +8,7 @@ import pytest
 
 from attnjax.cli import argument_types as types, main
 from attnjax.cli.hosts import Hosts, hosts
-from attnjax.records.runs import read_manifest
+from attnjax.records.runs import folder_of, read_manifest
 from attnjax.train import processes
 from tests.hosts import attnjax, digest, ends, started, state, the_run, together, until_step
 
@@ -120,7 +120,7 @@ def test_a_warning_of_one_process_stops_all_after_saving(tmp_path, undisturbed, 
     assert first == second != 0, found
     now = state(out)
     assert now.state == "preempted"
-    assert str(now.step) in {path.name for path in (the_run(out) / "checkpoints").iterdir()}
+    assert str(now.step) in {path.name for path in (folder_of(the_run(out)) / "checkpoints").iterdir()}
     one = attnjax(tmp_path, *COMMAND, "--out", "out", "--mesh", "data=2", devices=2)
     assert ends([one])[0][0] == 0
     assert digest(out) == undisturbed

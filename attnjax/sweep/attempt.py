@@ -200,10 +200,6 @@ class RunContext:
         """Ask for a stop: another process that trains these runs too is asked to."""
         self._stop.set(reason)
 
-    def holds(self, directory: pathlib.Path) -> bool:
-        """Return True: no other process writes into the folder of an attempt."""
-        return True
-
     def step(self, directory: pathlib.Path, step: int, **numbers: float) -> None:
         """Say that the run has done `step` steps; `numbers` are for the display."""
         self._alive()
