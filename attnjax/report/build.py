@@ -66,6 +66,7 @@ def _build(root: Path, target: Path, ignore: list[Path], published: bool, *, lin
     beside = section(found) if found is not None else None
     links_of = links(root, target, summary.sweep.runs) if linked else {}
     texts["report.html"] = page(summary, links_of, beside, None if tuning is None else tuning.section())
+    drawing.check_library()
     try:
         with placed(target) as temporary:
             (temporary / "figures").mkdir()
