@@ -102,7 +102,10 @@ def numbers(data: bytes, draw: random.Random) -> bytes:
 
 def mutate(folder: pathlib.Path, draw: random.Random, outside: pathlib.Path) -> str:
     """Change one file, or put something else in its place; returns what was done."""
-    path = draw.choice(sorted(path for path in folder.rglob("*") if path.is_file()))
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    if not files:
+        return "no file is left"
+    path = draw.choice(files)
     how = draw.choice([flip, cut, copied, numbers, "link", "pipe", "folder", "gone"])
     name = path.relative_to(folder).as_posix()
     if not isinstance(how, str):

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 from flax import nnx
 
 import attnjax as aj
-from attnjax import analysis, models, report
+from attnjax import evaluation, models, report
 from attnjax.config import parse, run_id
 from attnjax.evaluation.samples import Setting
 from attnjax.evaluation.suite import effective_length
@@ -35,6 +35,6 @@ seeds("3")  # wrong
 run_here(prepare("runs", "theta", plan({})), describe)  # wrong
 describe("theta")  # wrong
 report.summarise("runs/theta")  # wrong
-analysis.head_scores(0)  # wrong
+evaluation.head_scores(0)  # wrong
 Setting("4k", 32, len)  # wrong
 effective_length([85.6, 80.0])  # wrong

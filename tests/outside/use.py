@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from flax import nnx
 
 import attnjax as aj
-from attnjax import analysis, models, report
+from attnjax import evaluation, models, report
 from attnjax.config import RunConfig, parse, run_id
 from attnjax.evaluation.ruler import Sample
 from attnjax.evaluation.samples import Setting, samples
@@ -71,7 +71,7 @@ with tempfile.TemporaryDirectory() as folder:
     summary = assert_type(run_here(store, train), Summary)
     assert len(summary.of("done")) == 2
     found = report.summarise(report.read(store.root))
-    trained = assert_type(analysis.load(store.directory(store.runs[0].run)), analysis.LoadedModel)
+    trained = assert_type(evaluation.load(store.directory(store.runs[0].run)), evaluation.LoadedModel)
 assert len(found.tasks) == 1
 
 asked = assert_type(samples("niah_single_1", Setting(1024, 32, len), 2), list[Sample])
