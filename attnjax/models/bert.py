@@ -14,7 +14,7 @@ from flax import nnx
 from attnjax.attention import Mask
 from attnjax.models import weight_map
 from attnjax.models.base import Architecture, Json, Path, Spec, Weight
-from attnjax.models.config_json import COUNT, DEPTH, FLAG, POSITIVE, SHARE, Reader, choice, key, written
+from attnjax.models.config_json import COUNT, FLAG, POSITIVE, SHARE, SIZES, Reader, choice, key, written
 from attnjax.models.rotary_json import LONGEST
 from attnjax.modules import Encoder, TransformerConfig
 from attnjax.modules.block import activate
@@ -23,11 +23,7 @@ from attnjax.positions import Learned
 from attnjax.typing import Array, ArrayLike, Float, Int
 
 KEYS = (
-    key("vocab", "vocab_size", COUNT),
-    key("model", "hidden_size", COUNT),
-    key("layers", "num_hidden_layers", DEPTH),
-    key("heads", "num_attention_heads", COUNT),
-    key("hidden", "intermediate_size", COUNT),
+    *SIZES,
     key("activation", "hidden_act", choice(gelu="gelu", gelu_new="gelu_tanh", relu="relu"), "gelu"),
     key("norm_epsilon", "layer_norm_eps", POSITIVE, 1e-12),
     key("token_types", "type_vocab_size", COUNT),

@@ -114,6 +114,16 @@ def key(field: str, name: str, kind: Kind, default: Any = ..., *others: str) -> 
     return Key(field, (name, *others), kind, default)
 
 
+SIZES = (
+    key("vocab", "vocab_size", COUNT),
+    key("model", "hidden_size", COUNT),
+    key("layers", "num_hidden_layers", DEPTH),
+    key("heads", "num_attention_heads", COUNT),
+    key("hidden", "intermediate_size", COUNT),
+)
+"""The sizes of a model by the names that most families have for them."""
+
+
 class Reader:
     """Reads checked values from a JSON table. A value of null counts as missing; errors name the table and the key.
 

@@ -9,18 +9,14 @@ from typing import Any
 
 from attnjax.models import weight_map
 from attnjax.models.base import Architecture, Json, Spec, Weight
-from attnjax.models.config_json import COUNT, DEPTH, FLAG, POSITIVE, SHARE, Reader, choice, key, written
+from attnjax.models.config_json import COUNT, FLAG, POSITIVE, SHARE, SIZES, Reader, choice, key, written
 from attnjax.models.rotary_json import LONGEST, read_rope, rope_json, trained_length
 from attnjax.modules import TransformerConfig
 from attnjax.positions import RoPE
 
 ACTIVATIONS = choice(gelu="gelu", gelu_new="gelu_tanh", gelu_fast="gelu_tanh", relu="relu")
 KEYS = (
-    key("vocab", "vocab_size", COUNT),
-    key("model", "hidden_size", COUNT),
-    key("layers", "num_hidden_layers", DEPTH),
-    key("heads", "num_attention_heads", COUNT),
-    key("hidden", "intermediate_size", COUNT),
+    *SIZES,
     key("activation", "hidden_act", ACTIVATIONS, "gelu"),
     key("norm_epsilon", "layer_norm_eps", POSITIVE, 1e-5),
     key("parallel", "use_parallel_residual", FLAG, True),

@@ -19,10 +19,10 @@ from attnjax.models import weight_map
 from attnjax.models.base import Architecture, Json, Path, Spec, Weight
 from attnjax.models.config_json import (
     COUNT,
-    DEPTH,
     FLAG,
     POSITIVE,
     SHARE,
+    SIZES,
     TABLE,
     Reader,
     choice,
@@ -36,11 +36,7 @@ from attnjax.modules import TransformerConfig
 from attnjax.positions import DualChunk, NoPE, PositionEncoding, RoPE
 
 KEYS = (
-    key("vocab", "vocab_size", COUNT),
-    key("model", "hidden_size", COUNT),
-    key("layers", "num_hidden_layers", DEPTH),
-    key("heads", "num_attention_heads", COUNT),
-    key("hidden", "intermediate_size", COUNT),
+    *SIZES,
     key("activation", "hidden_act", choice(silu="swiglu", gelu_pytorch_tanh="geglu", gelu_new="geglu"), "swiglu"),
     key("norm_epsilon", "rms_norm_eps", POSITIVE, 1e-6),
     key("attention_dropout", "attention_dropout", SHARE, 0.0),
