@@ -12,8 +12,6 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from attnjax.models.files import ModelError, existing_folder, read_bytes, read_table
 
 TOKENIZER = "tokenizer.json"
@@ -72,13 +70,6 @@ class Tokenizer:
         while count and BYTE.fullmatch(self._tokenizer.id_to_token(int(tokens[count - 1])) or ""):
             count -= 1
         return self.decode(tokens[:count]).rstrip("\N{REPLACEMENT CHARACTER}")
-
-    def starts(self, text: str) -> list[int]:
-        """Returns how many bytes of the text, in UTF-8, come before each token of `encode(text, continued=True)`."""
-        sizes = np.cumsum([0, *(len(one.encode()) for one in text)])
-        offsets = self._tokenizer.encode(text, add_special_tokens=False).offsets
-        specials = len(self.encode(text, continued=True)) - len(offsets)
-        return [0] * specials + [int(sizes[begin]) for begin, _ in offsets]
 
 
 def load_tokenizer(folder: str | pathlib.Path) -> Tokenizer:

@@ -38,7 +38,6 @@ def test_text_and_tokens(tmp_path):
     assert found.decode([0, 2], specials=True) == "[S] the"
     assert found.encode("") == [0]
     assert found.encode("", specials=False) == []
-    assert found.starts("the dog") == [0, 0, 4]
     assert found.decode([]) == ""
     with pytest.raises(ValueError, match="at least 0, got -1"):
         found.decode([2, -1])
@@ -60,7 +59,6 @@ def test_special_tokens_stand_once_and_none_behind_a_text_that_goes_on(tmp_path,
     found = written(tmp_path, template)
     assert found.encode(text) == whole
     assert found.encode(text, continued=True) == continued
-    assert len(found.starts(text)) == len(continued)
 
 
 @pytest.mark.parametrize(
