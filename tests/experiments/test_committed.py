@@ -69,13 +69,6 @@ def published():
     return module("published.page").files(module("published.collecting").collect(HERE))
 
 
-def rerun(name: str):
-    path, elsewhere = HERE / "rerun" / name / "records.jsonl", module("rerun.elsewhere")
-    if elsewhere.holds(path):
-        return {"README.md": elsewhere.page(elsewhere.read(path))}
-    return {"README.md": module("rerun.page").page(module("rerun.results").read(path))}
-
-
 def speed():
     records, table = module("speed.records"), module("speed.table")
     paths = sorted((HERE / "speed").glob("*/speed.jsonl"))
@@ -97,9 +90,6 @@ RENDERED = {
     "policy_placebo": lambda: from_results("policy_placebo"),
     "published": published,
     "reading_positions": lambda: from_results("reading_positions"),
-    "rerun/copy_alibi": lambda: rerun("copy_alibi"),
-    "rerun/length_buckets": lambda: rerun("length_buckets"),
-    "rerun/rope_vs_sinusoidal": lambda: rerun("rope_vs_sinusoidal"),
     "smollm2": lambda: from_page("smollm2"),
     "speed": speed,
     "unseen_phase": lambda: from_results("unseen_phase"),
