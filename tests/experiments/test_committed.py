@@ -85,7 +85,6 @@ RENDERED = {
     "head_pruning": lambda: from_results("head_pruning"),
     "head_specialization": head_specialization,
     "length_table": length_table,
-    "minilm": lambda: from_page("minilm"),
     "parity": parity,
     "policy_placebo": lambda: from_results("policy_placebo"),
     "published": published,
