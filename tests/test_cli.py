@@ -127,7 +127,7 @@ def test_lists(capsys):
     assert main(["list", "configs"]) == 0
     configs = capsys.readouterr().out
     assert configs.startswith("in configs:\n  small                   Does it run?\nin /")
-    assert "configs, which come with attnjax:\n  bfloat16 " in configs
+    assert "configs, which come with attnjax:\n  context_extension " in configs
 
 
 def test_a_config_here_hides_the_one_of_its_name_that_comes_with_the_package(folder, capsys):

@@ -5,7 +5,6 @@ import pathlib
 
 import pytest
 
-from attnjax.report.records import read as read_sweep
 from tests.cases import slow_except
 
 HERE = pathlib.Path(__file__).parents[2] / "experiments"
@@ -25,10 +24,6 @@ def from_page(name: str):
     """The page of an experiment that has `page.read` and `page.page`."""
     page = module(f"{name}.page")
     return {"README.md": page.page(page.read(HERE / name / "records.jsonl"))}
-
-
-def bfloat16():
-    return {"differences.md": module("bfloat16.__main__").page(read_sweep(HERE / "bfloat16" / "records").runs)}
 
 
 def context_extension():
@@ -76,7 +71,6 @@ def speed():
 
 
 RENDERED = {
-    "bfloat16": bfloat16,
     "context_extension": context_extension,
     "context_extension_markov": lambda: from_results("context_extension_markov"),
     "devices": devices,

@@ -1,1 +1,0 @@
-"""Does bfloat16 compute change what a model does past the training length? Differences of paired runs, from their records."""
