@@ -32,7 +32,7 @@ and so executes its code. A Python config may name such a class too; JSON config
 """
 RUN = """
 examples:
-  attnjax run unique_copy train.steps=500 seed=3
+  attnjax run rope_vs_sinusoidal train.steps=500 seed=3
   attnjax run rope_vs_sinusoidal model.encoding=alibi --out results/alibi
   attnjax run heads_lm --mesh data=8 --coordinator 10.0.0.1:8476 --processes 2 --process-id 0
 

@@ -29,7 +29,6 @@ SOURCES = (
     Source("huang", "attnjax sweep huang:cheap --workers 2 --population 5"),
     Source("huang_copy", "attnjax sweep huang:copy --workers 2 --population 3"),
     Source("rope_vs_sinusoidal_paper", "./run paper"),
-    Source("unique_copy", "attnjax sweep unique_copy --workers 2"),
 )
 """In the order of preference; the records of the first four are copied there with scripts/keep_records.py."""
 
