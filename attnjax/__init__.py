@@ -20,6 +20,7 @@ if TYPE_CHECKING:  # what `__getattr__` loads, for type checkers, which would ta
     from attnjax.attention import *  # noqa: F403
     from attnjax.positions import *  # noqa: F403
     from attnjax.positions import indices as indices
+    from attnjax.records.table import results as results
 
 __version__ = "0.2.0"
 
@@ -34,6 +35,7 @@ _NAMES = {
     ),
 }
 _HOME = {row.name: row.path.partition(":")[0] for row in registry.ENCODINGS.values()}
+_HOME["results"] = "attnjax.records.table"
 _HOME |= {name: module for module, names in _NAMES.items() for name in names.split()}
 _MODULES = {"indices": "attnjax.positions.indices", "attention": "attnjax.attention", "positions": "attnjax.positions"}
 _MODULES |= {name: f"attnjax.{name}" for name in ("modules", "tasks", "typing")}

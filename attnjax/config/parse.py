@@ -69,6 +69,11 @@ def run_id(config: RunConfig) -> str:
     return _digest(canonical_json(config))
 
 
+def run_id_of(config: Mapping[str, Any]) -> str:
+    """Returns the same of a stored config, which need not be parsed. Raises ValueError for a table with NaN or infinity."""
+    return _digest(_canonical(dict(config)))
+
+
 def cell_id(config: RunConfig | Mapping[str, Any]) -> str:
     """Returns the same without the seeds: equal for runs that differ in their seeds alone. A stored config need not be parsed.
 

@@ -75,35 +75,45 @@ def read(directory: pathlib.Path) -> Examples:
       np.float64(0.667)
     """
     path = directory / FILE
+    arrays = load(path)
+    step = arrays.pop(STEP, np.zeros(1))
+    if step.shape or step.dtype.kind != "i" or step < 0:
+        raise ValueError(f"{path} is damaged: it must have a {STEP}, a whole number")
+    scores: dict[Key, np.ndarray] = {}
+    by_position: dict[Key, np.ndarray] = {}
+    for name, array in arrays.items():
+        found = key(name.removesuffix("@"), array)
+        if found is None:
+            raise ValueError(f"{path} is damaged: {name[:80]!r} is no list of scores of a split, length and metric")
+        (by_position if name.endswith("@") else scores)[found] = array.astype(np.float64)
+    return Examples(int(step), scores, by_position)
+
+
+def load(path: pathlib.Path) -> dict[str, np.ndarray]:
+    """Return the arrays of an npz file by name. Raises FileNotFoundError, OSError, and ValueError where it is damaged."""
     content = safety.read(path, LARGEST)
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             if sum(entry.file_size for entry in archive.infolist()) > LARGEST:
                 raise ValueError(f"more than {LARGEST // 2**20} MiB are packed in it")
         with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
-            return _checked({name: arrays[name] for name in arrays.files})
+            found = {name: arrays[name] for name in arrays.files}
     except MemoryError:
         raise ValueError(f"{path} is damaged: it says that it holds more than there is memory for") from None
     except (ValueError, OSError, EOFError, RuntimeError, zlib.error, zipfile.BadZipFile) as error:
         raise ValueError(f"{path} is damaged: {error}") from None
-
-
-def _checked(arrays: dict[str, np.ndarray]) -> Examples:
-    for name, array in arrays.items():
+    for name, array in found.items():
         if not isinstance(array, np.ndarray):  # NumPy returns the bytes of a member that is no array
-            raise ValueError(f"{name[:80]!r} is no array")
-    step = arrays.pop(STEP, np.zeros(1))
-    if step.shape or step.dtype.kind != "i" or step < 0:
-        raise ValueError(f"it must have a {STEP}, a whole number")
-    scores: dict[Key, np.ndarray] = {}
-    by_position: dict[Key, np.ndarray] = {}
-    for name, array in arrays.items():
-        parts = NAME.fullmatch(name.removesuffix("@"))
-        if parts is None or array.ndim != 1 or array.dtype.kind not in "fu":
-            raise ValueError(f"{name[:80]!r} is no list of scores of a split, length and metric")
-        into = by_position if name.endswith("@") else scores
-        into[parts[1], int(parts[2]), parts[3]] = array.astype(np.float64)
-    return Examples(int(step), scores, by_position)
+            raise ValueError(f"{path} is damaged: {name[:80]!r} is no array")
+    return found
+
+
+def key(name: str, array: np.ndarray) -> Key | None:
+    """Return what a named array holds scores of, None where it holds none."""
+    parts = NAME.fullmatch(name)
+    if parts is None or array.ndim != 1 or array.dtype.kind not in "fu":
+        return None
+    return parts[1], int(parts[2]), parts[3]
 
 
 def _name(key: Key) -> str:
