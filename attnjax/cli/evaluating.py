@@ -30,56 +30,58 @@ def evaluate(arguments: argparse.Namespace) -> int:
     _check_options(arguments)
     provided("attnjax.report.drawing", "check_library")()
     keep_programs()
-    from attnjax.evaluation import own_task, results, subjects
+    from attnjax.evaluation import suite, tables, text_model
+    from attnjax.tasks import Text
+    from attnjax.train.loop import make_task
 
     extension = _extension(arguments)
-    place = pathlib.Path(arguments.model) if subjects.is_published(arguments.model) else find_run(arguments.model)
-    if subjects.is_published(place) or own_task.is_on_text(place):
-        tables, rows = _of_texts(arguments, place, extension)
+    published = text_model.is_published(arguments.model)
+    place = pathlib.Path(arguments.model) if published else find_run(arguments.model)
+    if published or isinstance(make_task(read_config(place)), Text):
+        told, rows = _of_texts(arguments, place, extension)
     else:
         _refuse_text_options(arguments)
         lengths = arguments.lengths or read_config(place).evaluate.lengths
-        rows: list[dict[str, Any]] = own_task.at_lengths(place, lengths, arguments.samples)
-        tables = [results.metric_table(place.name, rows)]
+        rows: list[dict[str, Any]] = suite.own_task(place, lengths, arguments.samples)
+        told = [f"{place.name} on its own task:\n\n{tables.table(rows)}"]
     name = place.name if arguments.extend is None else f"{place.name}-{arguments.extend}"
-    return _write(arguments.out or pathlib.Path("evaluated") / name, "\n\n".join(tables), rows)
+    return _write(arguments.out or pathlib.Path("evaluated") / name, "\n\n".join(told), rows)
 
 
 def _of_texts(
     arguments: argparse.Namespace, place: pathlib.Path, extension: dict | None
 ) -> tuple[list[str], list[dict]]:
     """Returns the tables and rows of a model that reads texts."""
-    from attnjax.evaluation import perplexity, results, sources, subjects, suite
+    from attnjax.evaluation import perplexity, sources, suite, tables, text_model
 
-    subject = subjects.of_path(place)
+    subject = text_model.of_folder(place) if text_model.is_published(place) else text_model.of_run(place)
     words = sources.haystack(arguments.haystack, subject.trained_on)
     text, part, lengths = None, "", arguments.lengths or LENGTHS
     if arguments.perplexity is not None:
         data, part = sources.read_source(arguments.perplexity, subject.trained_on)
         text = perplexity.tokens_of(subject, data)
-        text.check()
     if extension is not None:
         known = {"trained": arguments.trained, "search": _searched_on(arguments, subject)}
-        subject = subjects.read_past(subject, arguments.extend, max(lengths), **known, **extension)
+        subject = text_model.read_past(subject, arguments.extend, max(lengths), **known, **extension)
     options = {"number": arguments.samples, "seed": arguments.seed, "shots": arguments.shots, "haystack": words}
-    tables, rows = [], []
+    told, rows = [], []
     if arguments.depths:
         depths = [i / max(arguments.depths - 1, 1) for i in range(arguments.depths)]
         at_depth = lambda depth: suite.evaluate(subject, lengths, ASKED, depth=depth, **options)
         rows = [{"depth": depth, **_row(one)} for depth in depths for one in at_depth(depth)]
-        tables.append(results.depth_table(rows))
+        told.append(tables.table(rows))
     elif text is None or arguments.suite or arguments.tasks:
-        scores = suite.evaluate(subject, lengths, arguments.tasks or suite.TASKS, **options)
+        scores = suite.evaluate(subject, lengths, arguments.tasks or tuple(suite.TASKS), **options)
         rows = [_row(one) for one in scores]
-        tables.append(results.task_table(subject.name, scores))
+        told.append(tables.suite_table(subject.name, scores, rows))
     if text is not None:
         measured = [perplexity.at_length(subject, text, n, arguments.stride, arguments.bos == "every") for n in lengths]
         title = f"Perplexity of {arguments.perplexity} under {subject.name}{part and ': '}{part}."
         said = perplexity.told_before(text, each_window=arguments.bos == "every")
-        tables.append("\n".join([f"{title}\n", results.perplexity_table(measured), *said]))
+        told.append("\n".join([f"{title}\n", tables.table(measured), *said]))
         rows += measured
-    results.check_measured(rows)
-    return [*tables, *([subject.note] if subject.note else [])], rows
+    tables.check_measured(rows)
+    return [*told, *([subject.note] if subject.note else [])], rows
 
 
 def _check_options(arguments: argparse.Namespace) -> None:
@@ -166,13 +168,13 @@ def _refuse_text_options(arguments: argparse.Namespace) -> None:
 
 def _write(out: pathlib.Path, table: str, rows: Sequence[dict[str, Any]]) -> int:
     """Prints the table, and writes it, the rows and the figure to a folder."""
-    from attnjax.evaluation import results
+    from attnjax.evaluation import tables
     from attnjax.report.placing import placed
 
     with placed(out) as folder:
         (folder / "table.md").write_text(table + "\n", encoding="utf-8")
         (folder / "scores.json").write_text(json.dumps(list(rows), indent=1) + "\n", encoding="utf-8")
-        results.draw(folder / "scores", results.panels(rows))
+        tables.draw(folder / "scores", rows)
     print(table)
     print(f"\n{out}: table.md, scores.json, scores.png, scores.svg")
     return 0

@@ -1,10 +1,11 @@
 """Measures trained and published models: long contexts, perplexity, reading past the trained length, and what heads look at.
 
 * `loaded_model`: a trained run as functions of tokens
-* `heads`: all scores of all heads, from `weights`, `patterns` and `counts`
+* `heads`: all scores of all heads, from `weights` and `counts`
 * `extension`: a model read past its trained length without training, by a method of `methods`; `factors` of LongRoPE
-* `suite`: the tasks of RULER (`ruler`, `samples`) for models that read text (`subjects`); `perplexity` of a text (`sources`)
-* `results`: tables and figures of what `attnjax evaluate` measures
+* `suite`: RULER's tasks (`samples`, `ruler`) for models that read text (`text_model`); a run's own task at other lengths
+* `perplexity`: of a text (`sources`)
+* `tables`: what `attnjax evaluate` measures, as a table and a figure
 """
 
 from attnjax.evaluation.heads import HeadOverview, head_scores

@@ -23,7 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from attnjax.evaluation.loaded_model import LoadedModel
-from attnjax.evaluation.patterns import POSITIONAL, SEPARATORS, token_targets
+from attnjax.evaluation.weights import POSITIONAL, SEPARATORS, token_targets
 from attnjax.typing import Array, ArrayLike, Bool, Float, Int
 
 RESAMPLES, SEED = 10_000, 2108_13264
@@ -78,7 +78,7 @@ def count_heads(
     separators: tuple[int, ...] = SEPARATORS,
     batch: int = 16,
 ) -> dict[str, Counts]:
-    """Returns the counts of every pattern of `patterns.py`, and of `linked`, whose targets are given, over all windows.
+    """Returns the counts of every pattern of `weights.py`, and of `linked`, whose targets are given, over all windows.
 
     Patterns in the future are left out for a decoder. Raises ValueError for tokens that the subject cannot take, or arrays
     that do not fit together.

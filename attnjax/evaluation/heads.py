@@ -20,7 +20,7 @@ import numpy as np
 from attnjax.evaluation import weights as statistics
 from attnjax.evaluation.counts import HeadScores, count_heads, scores, stands_out
 from attnjax.evaluation.loaded_model import LoadedModel, load
-from attnjax.evaluation.patterns import SEPARATORS
+from attnjax.evaluation.weights import SEPARATORS
 from attnjax.tasks import Text, specials
 from attnjax.tasks.forms import Sequences
 from attnjax.train.data import documents_of, sequences

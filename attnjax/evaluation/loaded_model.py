@@ -79,12 +79,6 @@ class LoadedModel:
         """Returns the model with its parameters."""
         return nnx.merge(self.graph, self.params)
 
-    def check_head(self, layer: int, head: int) -> None:
-        """Raises ValueError unless the model has this head; both are counted from 0."""
-        for name, index, count in (("layer", layer, self.layers), ("head", head, self.heads)):
-            if isinstance(index, bool) or not isinstance(index, int) or not 0 <= index < count:
-                raise ValueError(f"{name} must be in 0..{count - 1} for {self.name}, got {index!r}")
-
     def check_tokens(self, tokens: Int[np.ndarray, "B T"]) -> Int[np.ndarray, "B T"]:
         """Returns the tokens as int32. Raises ValueError unless they are integers [B, T], T > 0, in the vocabulary."""
         tokens, vocab = np.asarray(tokens), self.config.vocab
@@ -134,12 +128,11 @@ def restore(path: str | pathlib.Path) -> tuple[Trainer, checkpoint.Restored]:
 def load(path: str | pathlib.Path) -> LoadedModel:
     """Returns the model of a trained run, as `restore` finds it. Raises ValueError also for an encoder with a decoder."""
     directory = find_run(path)
-    run = read_config(directory)
-    if run.task.form == "encoder_decoder":
+    if read_config(directory).task.form == "encoder_decoder":
         raise ValueError(f"{directory} holds an encoder-decoder; the analysis takes an encoder or a decoder")
     trainer, found = restore(directory)
     model: Any = trainer.model.module(jax.tree.map(jnp.asarray, found.state.params))
-    return LoadedModel(model, directory.name, run, make_task(run), found.step, found.damaged)
+    return LoadedModel(model, directory.name, trainer.run, trainer.task, found.step, found.damaged)
 
 
 @functools.partial(jax.jit, static_argnames=("graph", "method"))

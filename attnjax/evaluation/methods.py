@@ -30,10 +30,8 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
 from attnjax import positions as enc
-from attnjax.config.kinds import coerce
+from attnjax.config.kinds import Positive, coerce
 from attnjax.config.names import EXTENSION_NAMES, nearest
 from attnjax.positions import LogN, PositionEncoding, RoPE, YaRN, compose
 from attnjax.positions.angles import geometric
@@ -205,10 +203,8 @@ def check_factors(factors: Any, pairs: int | None = None) -> Factors:
         >>> check_factors([1, 2.5], pairs=2)
         (1.0, 2.5)
     """
-    numbers = factors if isinstance(factors, tuple | list) else ()
-    real = lambda one: isinstance(one, int | float | np.integer | np.floating) and not isinstance(one, bool)
-    sound = all(real(one) and 0 < one < math.inf for one in numbers)
-    if not numbers or not sound or (pairs is not None and len(numbers) != pairs):
-        many = "" if pairs is None else f"{pairs} "
-        raise ValueError(f"factors of LongRoPE must be {many}positive numbers, one per pair, got {factors!r}")
-    return tuple(float(one) for one in numbers)
+    found = coerce(tuple[Positive, ...], factors, "factors of LongRoPE")
+    if not found or (pairs is not None and len(found) != pairs):
+        many = "at least one number" if pairs is None else f"{pairs} numbers, one per pair"
+        raise ValueError(f"factors of LongRoPE must be {many}, got {factors!r}")
+    return found

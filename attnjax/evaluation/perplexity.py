@@ -9,7 +9,7 @@ transformers' page "Perplexity of fixed-length models"; its script weighs the me
 second window on, so that its numbers differ a little.
 
     nats per token = sum of losses / tokens      perplexity = exp(nats per token)
-    bits per byte  = sum of losses / ln 2 / bytes      tokens per byte = tokens / bytes
+    bits per byte  = sum of losses / ln 2 / bytes
 
 where `tokens` are those counted, and `bytes` are those of the text without those of a first token that is not predicted. A
 token that the tokenizer puts before every text, as BOS, is such a first token and has no bytes. It stands before the first
@@ -28,7 +28,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from attnjax.evaluation.subjects import Losses, Subject
+from attnjax.evaluation.text_model import Losses, TextModel
 from attnjax.positions.checks import validate_integer
 from attnjax.typing import Bool, Float, Int
 
@@ -42,14 +42,6 @@ class Tokens(NamedTuple):
     ids: Sequence[int]
     bytes: int
     before: Sequence[int] = ()
-
-    def check(self) -> None:
-        """Raises ValueError where no token is predicted."""
-        if len(self.ids) < 1 + (not self.before):
-            raise ValueError(
-                f"perplexity: a text must have at least 2 tokens, of which the first is given; got "
-                f"{len(self.before) + len(self.ids)}"
-            )
 
 
 def windows(total: int, length: int, stride: int, given: int = 1) -> Iterator[tuple[int, int, int]]:
@@ -91,8 +83,9 @@ def perplexity(
       >>> found["stride"], found["tokens"], round(found["ppl"], 9), round(found["bits_per_byte"], 9)
       (1, 5, 4.0, 2.0)
     """
-    text.check()
     shared, ids, given = (), [*text.before, *text.ids], max(len(text.before), 1)
+    if len(ids) < 1 + given:
+        raise ValueError(f"perplexity: a text must have at least 2 tokens, of which the first is given; got {len(ids)}")
     if each_window and text.before:
         shared, ids, given = text.before, text.ids, 0
     size = length - len(shared)  # tokens of the text in a window
@@ -104,7 +97,7 @@ def perplexity(
             f"perplexity: stride must be below {size}, the tokens of the text in a window, so that the first of them is "
             f"predicted in the window before; got {stride}"
         )
-    total = 0.0
+    total, tokens = 0.0, len(ids) - given
     for begin, end, first in windows(len(ids), size, stride, given):
         window = np.asarray([*shared, *ids[begin:end]], np.int32)
         found = np.asarray(losses(window[None]), np.float64)[0, len(shared) + first - begin - 1 :]
@@ -114,20 +107,18 @@ def perplexity(
                 f"perplexity: the loss of token {at} is not finite; a wider dtype, such as float32, may help"
             )
         total += float(found.sum())
-    tokens, size = len(ids) - given, text.bytes
     return {
         "length": length,
         "stride": stride,
         "ppl": math.exp(total / tokens) if total / tokens < 709 else math.inf,
         "nats_per_token": total / tokens,
-        "bits_per_byte": total / math.log(2) / size if size else math.nan,
-        "tokens_per_byte": tokens / size if size else math.nan,
+        "bits_per_byte": total / math.log(2) / text.bytes if text.bytes else math.nan,
         "tokens": tokens,
-        "bytes": size,
+        "bytes": text.bytes,
     }
 
 
-def tokens_of(subject: Subject, data: bytes) -> Tokens:
+def tokens_of(subject: TextModel, data: bytes) -> Tokens:
     """Returns a text as a model reads it.
 
     The bytes are those of the text, without those of its first token where no other is put before it.
@@ -152,8 +143,8 @@ def tokens_of(subject: Subject, data: bytes) -> Tokens:
     return Tokens(ids, max(len(data) - unpredicted, 0), tuple(before))
 
 
-def at_length(subject: Subject, text: Tokens, length: int, stride: int | None, each_window: bool) -> dict[str, Any]:
-    """Returns perplexity and LongPPL of a text at a length as a row of `results`, or why the model cannot read it there."""
+def at_length(subject: TextModel, text: Tokens, length: int, stride: int | None, each_window: bool) -> dict[str, Any]:
+    """Returns perplexity and LongPPL of a text at a length as a row of `tables`, or why the model cannot read it there."""
     try:
         found = perplexity(subject.losses, text, length, stride, each_window=each_window)
         return {**found, **text_long_ppl(subject.losses, [*text.before, *text.ids], length)}
@@ -172,25 +163,20 @@ def told_before(text: Tokens, *, each_window: bool) -> list[str]:
 
 
 def text_long_ppl(losses_of: Losses, tokens: Sequence[int], length: int) -> dict[str, float | None]:
-    """Returns LongPPL of the first windows of a text, with the model as its own judge; None where it has no whole window.
+    """Returns LongPPL of the first four windows of a text, with the model as its own judge; None where it has no whole window.
 
-    "windows_read" and "windows" say how many windows of how many that are. The short context has an eighth of the length, and a
-    quarter of that shares it (4,096 and 1,024 of 32,768 tokens in the paper, whose judge is a large model; numbers are not
-    comparable with the paper's).
+    The short context has an eighth of the length, and a quarter of that shares it (4,096 and 1,024 of 32,768 tokens in the
+    paper, whose judge is a large model; numbers are not comparable with the paper's).
     """
-    context, whole = max(length // 8, 4), len(tokens) // length
-    count = min(LONG_PPL_WINDOWS, whole) if context < length else 0
-    windows = np.asarray(tokens[: count * length], np.int32).reshape(count, length)
-    read = {"windows_read": count, "windows": whole}
-    if not count:
-        return {"long_ppl": None, "key_tokens": None, **read}
+    context, count = max(length // 8, 4), min(LONG_PPL_WINDOWS, len(tokens) // length)
+    if context >= length or not count:
+        return {"long_ppl": None, "key_tokens": None}
     losses, keys = [], []
-    for window in windows:
-        full = np.append(np.nan, np.asarray(losses_of(window[None]), np.float64)[0])
-        keys.append(key_tokens(full, short_losses(losses_of, window, context, max(context // 4, 1))))
-        losses.append(full)
-    loss, key = np.concatenate(losses), np.concatenate(keys)
-    return {"long_ppl": long_ppl(loss, key), "key_tokens": float(key.mean()), **read}
+    for window in np.asarray(tokens[: count * length], np.int32).reshape(count, length):
+        losses.append(np.append(np.nan, np.asarray(losses_of(window[None]), np.float64)[0]))
+        keys.append(key_tokens(losses[-1], short_losses(losses_of, window, context, max(context // 4, 1))))
+    key = np.concatenate(keys)
+    return {"long_ppl": long_ppl(np.concatenate(losses), key), "key_tokens": float(key.mean())}
 
 
 def short_losses(losses: Losses, tokens: Int[np.ndarray, " T"], context: int, stride: int) -> Float[np.ndarray, " T"]:

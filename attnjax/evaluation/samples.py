@@ -52,16 +52,15 @@ class Setting:
         if self.depth is not None and not 0 <= self.depth <= 1:
             raise ValueError(f"samples: depth must be from 0 to 1, got {self.depth!r}")
 
+    def tokens(self, made: Sample) -> int:
+        """Returns the number of tokens of a sample, without its answer."""
+        return self.count(made.prompt + made.prefix)
+
     @functools.cached_property
     def lines_of_example(self) -> int:
         """Lines of noise of the worked example of variable tracking."""
-        lines = 5
-        for more in range(6, EXAMPLE):
-            one = ruler.variable_tracking(ruler.seeded(0), more, example=True)
-            if self.count(one.prompt + one.prefix) > EXAMPLE:
-                break
-            lines = more
-        return lines
+        example = lambda lines: ruler.variable_tracking(ruler.seeded(0), lines, example=True)
+        return largest(lambda lines: self.tokens(example(lines)) <= EXAMPLE, 5, EXAMPLE)
 
 
 def samples(name: str, setting: Setting, number: int, seed: int = 0) -> list[Sample]:
@@ -77,53 +76,40 @@ def samples(name: str, setting: Setting, number: int, seed: int = 0) -> list[Sam
       >>> [900 < len(sample.prompt + sample.prefix) <= 1024 - 32 for sample in made]
       [True, True]
     """
-    check_choice("samples", "name", name, tuple(registry.SUITES["long"]))
+    check_choice("samples", "name", name, tuple(TASKS))
     check_count("samples", number=number)
-    row, budget = registry.SUITES["long"][name], setting.length - setting.reserve
+    smallest, budget = registry.SUITES["long"][name].smallest, setting.length - setting.reserve
 
     def drawn(i: int, size: int) -> tuple[Sample, int]:
-        made = _made(name, ruler.seeded(f"{name} {setting.length} {seed} {i}"), size, setting)
-        return made, setting.count(made.prompt + made.prefix)
+        made = TASKS[name](ruler.seeded(f"{name} {setting.length} {seed} {i}"), size, setting)
+        return made, setting.tokens(made)
 
-    fits = lambda size: drawn(0, size)[1] <= budget
-    if name == "cwe":
-        # The shortest words that fill the length; two kinds at once would be parts of each other.
-        for words in (BARE, KEYS, Triples()):
-            setting = dataclasses.replace(setting, words=words)
-            size = largest(fits, row.smallest, len(words))
-            if size < len(words):
-                break
-        else:
-            raise ValueError(f"cwe: all {len(words)} words that there are do not fill a length of {setting.length}")
-    else:
-        size = largest(fits, row.smallest)
-    found = []
-    for i in range(number):
-        mine, step = size, 1
-        made, read = drawn(i, mine)
+    def shortened(i: int, size: int) -> Sample:
+        step = 1
+        made, read = drawn(i, size)
         while read > budget:
-            if mine <= row.smallest:
+            if size <= smallest:
                 raise ValueError(
                     f"{name} has {read + setting.reserve} tokens with its smallest haystack, "
                     f"{setting.reserve} of them for the answer: a length of {setting.length} is too small"
                 )
-            mine, step = max(row.smallest, mine - max(step, mine * (read - budget) // read)), 2 * step
-            made, read = drawn(i, mine)
-        found.append(made)
-    return found
+            size, step = max(smallest, size - max(step, size * (read - budget) // read)), 2 * step
+            made, read = drawn(i, size)
+        return made
 
-
-def _made(name: str, rng: random.Random, size: int, setting: Setting) -> Sample:
-    """Returns a sample of a task with a haystack of this size."""
-    if name == "vt":
-        return _variable_tracking(rng, size, setting)
-    if name == "cwe":
-        return _common_words(rng, size, setting)
-    if name == "fwe":  # as many words as RULER takes for the length
-        return ruler.frequent_words(rng, size, vocabulary=max(8, (setting.length - setting.reserve) // 50))
-    if name == "niah_single_1":
-        return ruler.niah(rng, size, haystack=setting.haystack, depth=setting.depth)
-    return ruler.niah(rng, size, haystack=None, uuids=name == "niah_multikey_3")
+    fits = lambda size: drawn(0, size)[1] <= budget
+    if name != "cwe":
+        size = largest(fits, smallest)
+    else:
+        # The shortest words that fill the length; two kinds at once would be parts of each other.
+        for words in (BARE, KEYS, Triples()):
+            setting = dataclasses.replace(setting, words=words)
+            size = largest(fits, smallest, len(words))
+            if size < len(words):
+                break
+        else:
+            raise ValueError(f"cwe: all {len(words)} words that there are do not fill a length of {setting.length}")
+    return [shortened(i, size) for i in range(number)]
 
 
 def _variable_tracking(rng: random.Random, size: int, setting: Setting) -> Sample:
@@ -149,16 +135,36 @@ def _common_words(rng: random.Random, size: int, setting: Setting) -> Sample:
     return made._replace(prompt=text + made.prompt)
 
 
+def _frequent_words(rng: random.Random, size: int, setting: Setting) -> Sample:
+    """Returns a sample of fwe, of as many different words as RULER takes for the length."""
+    return ruler.frequent_words(rng, size, vocabulary=max(8, (setting.length - setting.reserve) // 50))
+
+
+TASKS: dict[str, Callable[[random.Random, int, Setting], Sample]] = {
+    "niah_single_1": lambda rng, size, setting: ruler.niah(rng, size, haystack=setting.haystack, depth=setting.depth),
+    "niah_multikey_2": lambda rng, size, setting: ruler.niah(rng, size, haystack=None),
+    "niah_multikey_3": lambda rng, size, setting: ruler.niah(rng, size, haystack=None, uuids=True),
+    "vt": _variable_tracking,
+    "cwe": _common_words,
+    "fwe": _frequent_words,
+}
+"""From random numbers, the size of a haystack and a setting to a sample, by the name of the task."""
+
+
 def largest(fits: Callable[[int], bool], smallest: int, highest: int | None = None) -> int:
     """Returns the largest size that fits, if sizes that fit come first; `smallest` where none does.
 
     A size above `highest`, which is at least `smallest`, does not fit, and is not tried.
+
+    Example:
+      >>> largest(lambda size: size**2 < 50, smallest=1)
+      7
     """
-    over = lambda size: highest is not None and size > highest
+    within = lambda size: (highest is None or size <= highest) and fits(size)
     low, high = smallest, 2 * smallest
-    while not over(high) and fits(high):
+    while within(high):
         low, high = high, 2 * high
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (middle, high) if not over(middle) and fits(middle) else (low, middle)
+        low, high = (middle, high) if within(middle) else (low, middle)
     return low

@@ -50,10 +50,8 @@ def read_source(source: str, trained_on: Text | None = None, split: str = "test"
         data = np.asarray(trained_on.for_split(split).data)[: MOST + 1].tobytes()
     else:
         data = read(None if source == "stdlib" else source, split, "*", MOST + 1)
-    what = f"its {split} split"
-    if split == "test" and path.is_file():
-        what = "the last 5 % of the file, which the model was not trained on"
-    return (data[:MOST], f"{what}, the first {MOST} bytes of it") if len(data) > MOST else (data, what)
+    more = f", the first {MOST} bytes of it" if len(data) > MOST else ""
+    return data[:MOST], f"its {split} split{more}"
 
 
 def haystack(source: str, trained_on: Text | None = None) -> tuple[str, ...]:

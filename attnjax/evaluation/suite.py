@@ -1,4 +1,6 @@
-"""The suite "long": RULER's tasks at every length, by generation and by ranking.
+"""What `attnjax evaluate` measures by tasks: the suite "long" on models that read text, and a run's own task at other lengths.
+
+The suite has RULER's tasks at every length, by generation and by ranking:
 
     generation    string_match_all, the mean share of a sample's answers that the prediction contains (RULER)
     ranking       the share of samples whose right answer is likelier, per byte, than four wrong ones
@@ -7,17 +9,27 @@ Reference: Hsieh et al. 2024, arXiv:2404.06654, and its code, NVIDIA/RULER.
 """
 
 import dataclasses
+import itertools
+import pathlib
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
 from attnjax import registry
+from attnjax.evaluation.loaded_model import restore
 from attnjax.evaluation.ruler import Sample
-from attnjax.evaluation.samples import Setting, samples
-from attnjax.evaluation.subjects import Endings, Subject
+from attnjax.evaluation.samples import TASKS, Setting, samples
+from attnjax.evaluation.text_model import Endings, TextModel
+from attnjax.records.runs import read_config
+from attnjax.sweep import find_run
 from attnjax.tasks.checks import check_choice
+from attnjax.train.check import check_lengths
+from attnjax.train.evaluate import Evaluator
+from attnjax.train.loop import make_task
 
-TASKS = tuple(registry.SUITES["long"])
 THRESHOLD = 85.6
 """Percent from which on RULER calls a length effective: that of Llama-2-7B at 4,096 tokens."""
 CANDIDATES = 5
@@ -39,9 +51,9 @@ class Score:
 
 
 def evaluate(
-    subject: Subject,
+    subject: TextModel,
     lengths: Sequence[int],
-    tasks: Sequence[str] = TASKS,
+    tasks: Sequence[str] = tuple(TASKS),
     *,
     number: int = 20,
     seed: int = 0,
@@ -58,7 +70,7 @@ def evaluate(
       ValueError: for an unknown task.
     """
     for task in tasks:
-        check_choice("evaluate", "task", task, TASKS)
+        check_choice("evaluate", "task", task, tuple(TASKS))
     found = []
     for task in tasks:
         row = registry.SUITES["long"][task]
@@ -76,7 +88,7 @@ def evaluate(
     return found
 
 
-def generation(subject: Subject, made: Sequence[Sample], setting: Setting) -> float:
+def generation(subject: TextModel, made: Sequence[Sample], setting: Setting) -> float:
     """Returns the `string_match_all` of greedy answers of at most setting.reserve tokens."""
     prompts = [subject.encode(one.prompt + one.prefix) for one in made]
     told: list[str] = []
@@ -105,7 +117,7 @@ def string_match_all(predictions: Sequence[str], answers: Sequence[Sequence[str]
 def ranking(encode: Callable[[str], list[int]], endings: Endings, made: Sequence[Sample], length: int) -> float:
     """Returns the percentage of samples whose last answer is likelier, per byte, than four wrong ones.
 
-    The last answer of `vt` is the end of the chain. `encode` and `endings` are those of a `Subject`.
+    The last answer of `vt` is the end of the chain. `encode` and `endings` are those of a `TextModel`.
     """
     right = 0
     for one in made:
@@ -149,7 +161,7 @@ def best_candidate(
 
 def _shared(one: Sequence[int], other: Sequence[int]) -> int:
     """Returns how many tokens at the start of two lists are the same."""
-    return next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
+    return len(list(itertools.takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False))))
 
 
 def effective_length(scores: Mapping[int, float], threshold: float = THRESHOLD) -> int | None:
@@ -171,3 +183,27 @@ def averages(scores: Sequence[Score], kind: str) -> dict[int, float]:
         if len(values) == len(tasks) and None not in values:
             out[length] = round(sum(values) / len(values), 2)
     return out
+
+
+def own_task(path: str | pathlib.Path, lengths: Sequence[int], number: int) -> list[dict[str, Any]]:
+    """Returns the metrics of a trained run on its own task, a row {"task", "length", "samples", metric: value} per length.
+
+    The examples are those of the run's own evaluation, `number` of each length.
+
+    Raises:
+      ValueError: for a length that the task does not have, or the encoding cannot read, and for a run without a checkpoint.
+    """
+    config = read_config(find_run(path))
+    changed = {"lengths": tuple(sorted(set(lengths))), "validation_lengths": (), "count": number}
+    evaluate = dataclasses.replace(config.evaluate, **changed, batch=min(config.evaluate.batch, number))
+    train = dataclasses.replace(config.train, until=0.0)
+    run = dataclasses.replace(config, evaluate=evaluate, train=train)
+    task = make_task(run)
+    check_lengths(run, task)
+    trainer, found = restore(path)
+    params = jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], found.state.params)
+    rows = {n: {"task": run.task.name, "length": n, "samples": number} for n in run.evaluate.lengths}
+    for (records,) in Evaluator(run, task, trainer.model)(params, ("test",)):
+        for one in records:
+            rows[one["length"]][one["metric"]] = one["value"]
+    return list(rows.values())

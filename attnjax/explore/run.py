@@ -15,7 +15,7 @@ from attnjax.config import RunConfig, encoding_name, to_dict
 from attnjax.evaluation.counts import HeadScores, stands_out
 from attnjax.evaluation.heads import head_scores
 from attnjax.evaluation.loaded_model import LoadedModel, load
-from attnjax.evaluation.patterns import POSITIONAL
+from attnjax.evaluation.weights import POSITIONAL
 from attnjax.explore.contents import Explored, HeadGrid, Loss, Shown, pack, packed_size
 from attnjax.explore.losses import loss_by_position
 from attnjax.explore.texts import Read, texts, token_names
@@ -38,7 +38,7 @@ PATTERNS = (
     ("separator", "earlier tokens that separate, such as white space"),
     ("induction", "the tokens that followed earlier occurrences of the query's own token"),
 )
-"""The targets of each pattern that is made from the tokens alone (`evaluation/patterns.py`)."""
+"""The targets of each pattern that is made from the tokens alone (`evaluation/weights.py`)."""
 MEANS = (
     ("entropy", "Entropy of the attention in nats: 0 where a head looks at one token alone."),
     ("distance", "Mean distance between the query and the tokens that the head looks at, in tokens."),
@@ -62,7 +62,9 @@ def explore(directory: pathlib.Path, given: Sequence[bytes] = (), layer: int = 0
     subject = load(directory)
     run, task = subject.run, subject.task
     assert run is not None and task is not None
-    subject.check_head(layer, head)
+    for what, index, count in (("layer", layer, subject.layers), ("head", head, subject.heads)):
+        if not 0 <= index < count:
+            raise ValueError(f"{what} must be in 0..{count - 1} for {subject.name}, got {index}")
     manifest = read_manifest(directory)
     refusal = unvouched(run, task, manifest)
     if refusal and not given:

@@ -20,7 +20,7 @@ from jaxtyping import UInt8
 
 from attnjax.evaluation.extension import extended_config
 from attnjax.evaluation.loaded_model import load as load_run
-from attnjax.evaluation.trained_length import trained_length
+from attnjax.evaluation.text_model import trained_length
 from attnjax.models import Loaded, with_fields
 from attnjax.modules import Decoder, TransformerConfig, replace_constants
 from attnjax.modules.parameters import with_parameters
@@ -190,7 +190,10 @@ def of_model(loaded: Loaded, trained: int | None = None) -> Subject:
     name = "the model" if loaded.folder is None else loaded.folder.name
     if not isinstance(model, Decoder):
         raise ValueError(f"{name} is no decoder, whose context could be extended, but a {type(model).__name__}")
-    trained = trained or trained_length(loaded).length
+    known = trained_length(loaded.json)
+    trained = trained or (known.length if known else None)
+    if trained is None:
+        raise ValueError(f"config.json of {name} does not say at what length it was trained: give the trained length")
     changed = ("encoding", "window", "windows", "window_first")
     fields = lambda config: {name: getattr(config, name) for name in changed}
     build = lambda config: loaded.architecture.build(with_fields(spec, **fields(config)), nnx.Rngs(0))

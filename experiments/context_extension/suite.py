@@ -20,8 +20,8 @@ import numpy as np
 from attnjax import registry
 from attnjax.evaluation import suite
 from attnjax.evaluation.samples import Setting, samples
-from attnjax.evaluation.subjects import Endings
 from attnjax.evaluation.suite import BYTES_PER_TOKEN, CANDIDATES
+from attnjax.evaluation.text_model import Endings
 from attnjax.typing import Float, Int
 from experiments.context_extension import planting, texts
 from experiments.context_extension.subjects import Numbers, Subject

@@ -13,7 +13,7 @@ import numpy as np
 from attnjax.config import SCHEMA, RunConfig, cell_id, encoding_name
 from attnjax.evaluation.counts import HeadScores, best_head, count_heads, scores, stands_out
 from attnjax.evaluation.loaded_model import LoadedModel, load
-from attnjax.evaluation.patterns import POSITIONAL
+from attnjax.evaluation.weights import POSITIONAL
 from attnjax.records import files, jsonl
 from attnjax.sweep import scan
 from attnjax.tasks import Text

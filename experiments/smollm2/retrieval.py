@@ -25,7 +25,7 @@ import numpy as np
 from flax import nnx
 
 from attnjax.evaluation.loaded_model import next_token_losses
-from attnjax.evaluation.subjects import read_prompt
+from attnjax.evaluation.text_model import read_prompt
 from attnjax.modules import Decoder
 from attnjax.records import jsonl
 from attnjax.typing import Array, Bool, Float, Int, PyTree
@@ -78,7 +78,7 @@ def measure(file: pathlib.Path, path: pathlib.Path) -> None:
     Raises ValueError where the file holds records of another protocol.
     """
     from attnjax.cli.compilation_cache import keep_programs
-    from attnjax.evaluation.subjects import of_folder, read_past
+    from attnjax.evaluation.text_model import of_folder, read_past
     from experiments.smollm2.converting import convert
 
     if not FOLDER.exists():

@@ -57,7 +57,7 @@ def measure(file: pathlib.Path, text: pathlib.Path, path: pathlib.Path) -> None:
     from attnjax.cli.compilation_cache import keep_programs
 
     keep_programs()
-    from attnjax.evaluation.subjects import of_folder
+    from attnjax.evaluation.text_model import of_folder
     from experiments.smollm2.converting import convert
 
     if not FOLDER.exists():

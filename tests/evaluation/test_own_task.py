@@ -1,4 +1,4 @@
-"""Tasks of next tokens with planted models, as `attnjax evaluate RUN` measures a run: `own_task.at_lengths` on a stored run.
+"""Tasks of next tokens with planted models, as `attnjax evaluate RUN` measures a run: `suite.own_task` on a stored run.
 
 A model that follows the rule must score everything at every length; one that sees the last tokens only must fall, past its
 window, to what guessing leaves it; and one mistake must cost what one place is worth.
@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from attnjax.config import canonical_json, parse, run_id
-from attnjax.evaluation import own_task
+from attnjax.evaluation.suite import own_task
 from attnjax.train import checkpoint, step
 from attnjax.train.loop import make_task
 from attnjax.train.step import Trainer, members
@@ -39,9 +39,9 @@ def measured(tmp_path, monkeypatch):
         (folder / "config.json").write_text(canonical_json(run))
         state = Trainer(run, make_task(run)).start(members([run]))
         checkpoint.save(folder / "checkpoints", 1, jax.tree.map(lambda leaf: leaf[0], jax.device_get(state)))
-        records = own_task.at_lengths(folder, lengths, number)
-        assert {one["task"] for one in records} == {task}
-        return {n: {one["metric"]: one["value"] for one in records if one["length"] == n} for n in lengths}
+        rows = own_task(folder, lengths, number)
+        assert {(row["task"], row["samples"]) for row in rows} == {(task, number)}
+        return {row["length"]: row for row in rows}
 
     return measure
 

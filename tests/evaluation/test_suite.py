@@ -1,5 +1,6 @@
 """The suite "long": planted readers, the scores of its authors, and a decoder by generation and ranking."""
 
+import dataclasses
 import json
 
 import numpy as np
@@ -8,10 +9,9 @@ from flax import nnx
 
 from attnjax.evaluation import suite
 from attnjax.evaluation.samples import Setting, samples
-from attnjax.evaluation.subjects import Subject, read_past
-from attnjax.evaluation.trained_length import Trained
+from attnjax.evaluation.text_model import TextModel, Trained, read_past
 from attnjax.modules import Decoder, TransformerConfig
-from attnjax.positions import DynamicNTK, FoX, Learned, LongRoPE, PaTH, RoPE, SelectiveRoPE, SSMax, compose
+from attnjax.positions import DynamicNTK, FoX, Learned, LongRoPE, PaTH, RoPE, SelectiveRoPE, SSMax, YaRN, compose
 from attnjax.registry import SUITES
 from tests import golden_arrays
 from tests.evaluation.planted import COUNTING, WHOLE, Reader
@@ -92,7 +92,7 @@ def test_the_likeliest_candidate_is_counted_per_byte_and_after_the_prompt():
 def tiny(vocab=50, **fields):
     config = {"vocab": vocab, "model": 16, "layers": 2, "heads": 2, "hidden": 32, **fields}
     model = Decoder(TransformerConfig(**config), rngs=nnx.Rngs(0))
-    return Subject(
+    return TextModel(
         "tiny", model, lambda text: list(text.encode()), lambda row: bytes(row).decode("latin"), bytewise=True
     )
 
@@ -170,13 +170,21 @@ def test_frequencies_of_the_length_are_those_of_the_longest_text(scaling):
 
 
 def test_a_model_read_past_its_trained_length_says_by_what():
-    said = []
-    plain = tiny(encoding=RoPE(theta=100.0), embed_std=1.0)
-    plain = Subject("tiny", plain.model, str.encode, str, True, trained=lambda n: said.append(n) or Trained(16, "here"))
-    found = read_past(plain, "rerope", 40, trained=16, window=3)
-    assert said == [16]
+    plain = dataclasses.replace(tiny(encoding=RoPE(theta=100.0), embed_std=1.0), trained=Trained(16, "here"))
+    found = read_past(plain, "rerope", 40, window=3)
     assert (found.name, found.bytewise, found.model.config.encoding.window) == ("tiny (rerope)", True, 3)
     assert found.note == "Read by rerope at 2.5 times the trained length of 16 tokens (here)."
+    assert "5 times the trained length of 8 tokens (--trained)" in read_past(plain, "pi", 40, trained=8).note
     searched = read_past(plain, "longrope", 8, search=list(range(8)))
     assert searched.model.config.encoding.scaling.long_factors == (1.0,) * 4
     assert "1, 1, 1, 1" in searched.note
+    with pytest.raises(ValueError, match="max_position_embeddings.*--trained"):
+        read_past(tiny(encoding=RoPE()), "rerope", 40)
+
+
+def test_a_later_scaling_is_taken_off_unless_the_given_length_is_more_than_the_original():
+    later = tiny(encoding=RoPE(scaling=YaRN(4.0, 16)))
+    plain = dataclasses.replace(later, trained=Trained(16, "original", scaled_after=True))
+    scaling_at = lambda trained: read_past(plain, "p_rope", 64, trained=trained).model.config.encoding.scaling
+    assert scaling_at(None) is scaling_at(16) is None
+    assert scaling_at(64) == YaRN(4.0, 16)

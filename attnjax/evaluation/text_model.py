@@ -1,10 +1,19 @@
-"""Models for long-context evaluation: trained runs on text, which read bytes, and published weights with their tokenizers."""
+"""Models that read texts: trained runs, which read bytes, and published weights with their tokenizers.
+
+What config.json says of a scaling of RoPE decides which of its lengths a published model was trained at (`trained_length`):
+
+    llama3, longrope    trained on with the scaling, at max_position_embeddings; the scaling stays
+    yarn, dynamic       put on afterwards, to read further than the original_max_position_embeddings; a method takes its place
+    linear, none        max_position_embeddings
+
+A checkpoint that was trained on with YaRN does not say so in a key that is read here: its length is given.
+"""
 
 import dataclasses
 import functools
 import pathlib
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +23,6 @@ from flax import nnx
 from attnjax.evaluation import loaded_model
 from attnjax.evaluation.extension import extended
 from attnjax.evaluation.factors import searched
-from attnjax.evaluation.trained_length import Trained, trained_length
 from attnjax.models import load, load_tokenizer
 from attnjax.models.completion import stop_tokens
 from attnjax.modules import Decoder, generate
@@ -22,17 +30,35 @@ from attnjax.modules.stack import Caches
 from attnjax.tasks import Text
 from attnjax.typing import Array, Float, Int, PyTree
 
-BYTES = 256
 PROMPT, ENDING = 128, 16
 """Prompts and endings of rankings are padded to multiples of these, so that few programs serve all."""
+ORIGINAL = "original_max_position_embeddings"
+LONGEST = ("max_position_embeddings", "n_positions", "seq_length")
+"""Where a config.json may say the longest sequence of a model, the first that is there."""
+AFTERWARDS = ("yarn", "dynamic")
+"""Scalings that are put on a model that was trained without."""
 Losses = Callable[[Int[np.ndarray, "B T"]], Float[np.ndarray, "B T-1"]]
 """A model: the loss of each token but the first, given all before it, in nats."""
 Endings = Callable[[Sequence[int], Sequence[Sequence[int]], int], Sequence[Float[np.ndarray, " n"]]]
 """A model: the losses of the tokens of each ending of a prompt, in nats, from (prompt, endings, tokens of the longest text)."""
 
 
+class Trained(NamedTuple):
+    """The length that a model was trained at.
+
+    Attributes:
+      length: L.
+      source: where that is said, in words for a table.
+      scaled_after: whether its RoPE has a scaling that was put on after training, which a method takes the place of.
+    """
+
+    length: int
+    source: str
+    scaled_after: bool = False
+
+
 @dataclasses.dataclass(frozen=True)
-class Subject:
+class TextModel:
     """A causal model that reads texts. Its methods raise ValueError for a token that its embedding does not have.
 
     Attributes:
@@ -44,7 +70,7 @@ class Subject:
       before: tokens that the tokenizer puts before every text.
       stop: the tokens that end its answers.
       trained_on: the text that a run was trained on, where it is one.
-      trained: the length that it was trained at, or the one given; raises ValueError where nothing says it.
+      trained: the length that it was trained at, where that is known.
       note: how it is read past that, in sentences for a table.
     """
 
@@ -56,7 +82,7 @@ class Subject:
     before: Sequence[int] = ()
     stop: Sequence[int] = ()
     trained_on: Text | None = None
-    trained: Callable[[int | None], Trained] | None = None
+    trained: Trained | None = None
     note: str = ""
 
     def count(self, text: str) -> int:
@@ -104,37 +130,33 @@ class Subject:
         return tokens
 
 
-def of_path(path: str | pathlib.Path) -> Subject:
-    """Returns the model in a folder with safetensors, or else the trained run that a folder or a description names.
-
-    Raises:
-      ValueError: for a model that does not go on with a text, a run that was not trained on text, and all that loading refuses.
-    """
-    return of_folder(pathlib.Path(path)) if is_published(path) else of_run(path)
-
-
 def is_published(path: str | pathlib.Path) -> bool:
     """Returns whether a path is a folder with safetensors."""
     folder = pathlib.Path(path)
     return folder.is_dir() and any(folder.glob("*.safetensors"))
 
 
-def of_run(path: str | pathlib.Path) -> Subject:
-    """Returns the model of a run on text, which reads bytes, at its newest sound checkpoint."""
+def of_run(path: str | pathlib.Path) -> TextModel:
+    """Returns the model of a run on text, which reads bytes, at its newest sound checkpoint.
+
+    Raises ValueError for a run that was not trained on text, and where `loaded_model.load` does.
+    """
     loaded = loaded_model.load(path)
     model = loaded.module()
     if not isinstance(loaded.task, Text) or not isinstance(model, Decoder):
         raise ValueError(f"the suite long asks in English, and {path} was not trained on text")
     assert loaded.run is not None
-    longest = loaded.run.task.length_max
-    decode = lambda tokens: bytes(token for token in tokens if 0 <= token < BYTES).decode("utf-8", "replace")
-    trained = lambda given: Trained(given or longest, "--trained" if given else "the longest it was trained on")
+    decode = lambda tokens: bytes(token for token in tokens if 0 <= token < 256).decode("utf-8", "replace")
+    trained = Trained(loaded.run.task.length_max, "the longest it was trained on")
     encode = lambda text: list(text.encode())
-    return Subject(loaded.name, model, encode, decode, bytewise=True, trained_on=loaded.task, trained=trained)
+    return TextModel(loaded.name, model, encode, decode, bytewise=True, trained_on=loaded.task, trained=trained)
 
 
-def of_folder(path: pathlib.Path) -> Subject:
-    """Returns the published model of a folder, with its tokenizer."""
+def of_folder(path: pathlib.Path) -> TextModel:
+    """Returns the published model of a folder, with its tokenizer.
+
+    Raises ValueError for a model that does not go on with a text, and where `attnjax.models.load` does.
+    """
     tokenizer = load_tokenizer(path)
     loaded = load(path)
     model, stops = loaded.model, stop_tokens(loaded)
@@ -142,36 +164,58 @@ def of_folder(path: pathlib.Path) -> Subject:
         raise ValueError(f"{path} holds a {type(model).__name__}, and the suite long needs a Decoder")
     decode = lambda tokens: tokenizer.decode([int(token) for token in tokens if token >= 0])
     encode = functools.partial(tokenizer.encode, continued=True)
-    trained = functools.partial(trained_length, loaded)
-    return Subject(path.name, model, encode, decode, before=list(tokenizer.before), stop=stops, trained=trained)
+    known = {"before": list(tokenizer.before), "stop": stops, "trained": trained_length(loaded.json)}
+    return TextModel(path.name, model, encode, decode, **known)
+
+
+def trained_length(json: Mapping[str, Any]) -> Trained | None:
+    """Returns the length that a published model was trained at, by its config.json; None where that does not say it.
+
+    Example:
+      >>> trained_length({"max_position_embeddings": 4096, "rope_scaling": {"type": "linear", "factor": 2.0}})
+      Trained(length=4096, source='max_position_embeddings of config.json', scaled_after=False)
+    """
+    table: Mapping[str, Any] = json.get("rope_parameters") or json.get("rope_scaling") or {}
+    after = table.get("rope_type", table.get("type")) in AFTERWARDS
+    original = {ORIGINAL: table.get(ORIGINAL, json.get(ORIGINAL))} if after else {}
+    lengths = original | {key: json.get(key) for key in LONGEST}
+    known = [Trained(n, f"{key} of config.json", after) for key, n in lengths.items() if isinstance(n, int)]
+    return known[0] if known else None
 
 
 def read_past(
-    subject: Subject,
+    subject: TextModel,
     method: str,
     longest: int,
     *,
     trained: int | None = None,
     search: Sequence[int] | None = None,
     **options: Any,
-) -> Subject:
+) -> TextModel:
     """Returns a model read past its trained length by a method; `note` says which length that is.
 
     Args:
       subject: the model as it was trained.
       method: a name of `methods.py`; `options` are those of `extended_config`.
       longest: the longest sequence that is read.
-      trained: the trained length, where the model does not say it.
+      trained: the trained length, where it is another than the model says: with more, a scaling that was put on after
+        training counts as trained on, and stays.
       search: tokens by which factors of LongRoPE are searched (`factors.py`).
 
     Raises:
-      ValueError: for a model without RoPE, and what the method refuses.
+      ValueError: for a model without RoPE, one that does not say its trained length, and what the method refuses.
     """
-    assert subject.trained is not None
-    known = subject.trained(trained)
+    known = subject.trained
+    if trained is not None:
+        known = Trained(trained, "--trained", known is not None and known.scaled_after and trained <= known.length)
+    if known is None:
+        raise ValueError(
+            f"config.json has none of {', '.join((ORIGINAL, *LONGEST))}: give the trained length with --trained"
+        )
     factor = max(1.0, longest / known.length)
     about = {"trained": known.length, "factor": factor, "scaled_after": known.scaled_after}
-    note = f"Read by {method} at {factor:.4g} times the trained length of {known.length:,} tokens ({known.source})."
+    taken_off = "; a scaling that was put on after training is taken off" if known.scaled_after else ""
+    note = f"Read by {method} at {factor:.4g} times the trained length of {known.length:,} tokens ({known.source}{taken_off})."
     if search is not None:
         options["factors"] = searched(subject.model, method, search, longest, **about, **options)
         note += f" Its factors, searched: {', '.join(f'{one:g}' for one in options['factors'])}."
