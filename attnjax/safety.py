@@ -62,12 +62,15 @@ def read(path: pathlib.Path, limit: int) -> bytes:
     refuse_link(path)
     # Opening a pipe without O_NONBLOCK would wait for its other end.
     descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+    about = os.fstat(descriptor)
+    if not stat.S_ISREG(about.st_mode) or about.st_size > limit:
         os.close(descriptor)
-        raise ValueError(f"{path} is no regular file")
+        raise ValueError(
+            f"{path} is {f'larger than {limit} bytes' if stat.S_ISREG(about.st_mode) else 'no regular file'}"
+        )
     with open(descriptor, "rb") as file:
         content = file.read(limit + 1)
-    if len(content) > limit:
+    if len(content) > limit:  # it grows
         raise ValueError(f"{path} is larger than {limit} bytes")
     return content
 

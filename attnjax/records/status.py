@@ -6,7 +6,7 @@ from typing import NamedTuple
 from attnjax.config.options import shown
 from attnjax.config.schema import SCHEMA
 from attnjax.records import files
-from attnjax.records.values import whole
+from attnjax.records.values import printable, whole
 
 FILE = "status.json"
 STATES = ("pending", "running", "preempted", "failed", "done")
@@ -39,7 +39,7 @@ def stored(folder: pathlib.Path) -> Status:
     state, step, reason = table.get("state"), table.get("step"), table.get("reason", "")
     if state not in STATES or not whole(step):
         raise ValueError(f"{path} is damaged: state {shown(state)}, step {shown(step)}")
-    return Status(state, step, str(reason))
+    return Status(state, step, printable(str(reason)))
 
 
 def write(folder: pathlib.Path, status: Status) -> None:

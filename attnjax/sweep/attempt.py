@@ -85,7 +85,7 @@ def _copy(source: pathlib.Path, target: pathlib.Path) -> None:
             continue
         new = target.joinpath(*parts)
         if len(parts) == 1:
-            shutil.copyfile(path, new)
+            safety.write(new, safety.read(path, jsonl.LARGEST), durable=False)
             continue
         new.parent.mkdir(parents=True, exist_ok=True)
         try:

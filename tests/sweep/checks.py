@@ -9,13 +9,13 @@ from attnjax.sweep import Store, scan
 from attnjax.sweep.plan import groups
 
 
-def check_complete(store: Store, *, except_for=()) -> None:
+def check_complete(store: Store, *, except_for=(), load=fake_training.load) -> None:
     """Every run ended once, with the state, the log and the results of an uninterrupted one."""
     for found in scan(store.root).runs:
         if found.run in except_for:
             continue
         config = found.config
-        step, state = fake_training.load(found.folder)
+        step, state = load(found.folder)
         assert (found.status.state, found.status.step, step) == ("done", config.train.steps, config.train.steps)
         assert state == fake_training.expected(config)
         metrics, results = found.metrics(), found.results()

@@ -29,6 +29,15 @@ def advance(config, state: str, step: int, rounds: int) -> str:
 
 
 def train(configs, directories, context):
+    together(configs, directories, context, load, save)
+
+
+def sound(configs, directories, context):
+    """The same with checkpoints as `attnjax.train` writes them."""
+    together(configs, directories, context, restored, saved)
+
+
+def together(configs, directories, context, load, save):
     if len(configs) > 1 and configs[0].task.options.get("fail_together"):
         raise MemoryError("too many at once")
     states = {}
@@ -38,10 +47,10 @@ def train(configs, directories, context):
         context.log_manifest(directory, parameter_count=7)
         states[directory] = (step, state)
     for config, directory in zip(configs, directories, strict=True):
-        one(config, directory, *states[directory], context)
+        one(config, directory, *states[directory], context, save)
 
 
-def one(config, directory, step, state, context):
+def one(config, directory, step, state, context, save):
     options = config.task.options
     while step < config.train.steps:
         if context.stopping():
@@ -80,6 +89,23 @@ def load(directory):
     return json.loads((folder / str(steps[-1])).read_text()) if steps else (0, "")
 
 
+def saved(directory, step, state):
+    import numpy as np
+
+    from attnjax.train import checkpoint
+
+    checkpoint.save(directory / "checkpoints", step, {"state": np.frombuffer(state.encode(), np.uint8)})
+
+
+def restored(directory):
+    import numpy as np
+
+    from attnjax.train import checkpoint
+
+    found = checkpoint.restore(directory / "checkpoints", {"state": np.zeros(64, np.uint8)})
+    return (found.step, found.state["state"].tobytes().decode()) if found else (0, "")
+
+
 def never(configs, directories, context):
     raise AssertionError("nothing was left to do")
 
@@ -102,21 +128,6 @@ def dies(configs, directories, context):
             context.step(directories[0], lives)
             os.kill(os.getpid(), signal.SIGKILL)
     train(configs, directories, context)
-
-
-def full(configs, directories, context):
-    """The end of the run with seed 0 cannot be written: the disk of its worker is full then."""
-    train(configs, directories, context)
-    if configs[0].seed == 0:
-        real = os.replace
-
-        def replace(source, target, **named):
-            if str(target).endswith("status.json"):
-                os.replace = real
-                raise OSError(28, os.strerror(28))
-            real(source, target, **named)
-
-        os.replace = replace
 
 
 def too_large(configs, directories, context):

@@ -1,6 +1,5 @@
 """Several processes on one sweep: each run has one result, the undisturbed one, whoever is killed or stopped."""
 
-import errno
 import json
 import os
 import random
@@ -18,7 +17,7 @@ from checks import check_complete, check_populations, until
 from attnjax.cli import main
 from attnjax.records.runs import folder_of
 from attnjax.sweep import ExecutionConfig, load, retry, run_here, run_workers, scan, seeds, vary
-from attnjax.sweep.claim import FILE, Owner, holder, is_running
+from attnjax.sweep.claim import FILE, holder, is_running
 from attnjax.sweep.outcome import TOGETHER
 
 TRAINER = "fake_training:train"
@@ -192,31 +191,6 @@ def test_a_slow_owner_that_wakes_after_a_takeover_changes_nothing_of_the_publish
     check_complete(store)
 
 
-@pytest.mark.parametrize(
-    ("machine", "beats", "expected"), [("another", False, "2 done"), ("another", True, "1 running, 1 done")]
-)
-def test_the_run_of_another_host_is_taken_over_after_patience_and_not_while_it_lives(make, machine, beats, expected):
-    store, ended = make(seeds(2)), threading.Event()
-    run = store.directory(store.runs[0].run)
-    attempt = run / "attempt-0001-aa"
-    attempt.mkdir()
-    (attempt / "status.json").write_text('{"schema": 1, "state": "running", "step": 4}')
-    (run / FILE).write_text(json.dumps(Owner("0001-aa", "far", "another", os.getpid(), "1")._asdict()))
-    os.utime(run / FILE, None if beats else (1, 1))
-
-    def live():
-        while beats and not ended.wait(0.05):
-            os.utime(run / FILE)
-
-    thread = threading.Thread(target=live)
-    thread.start()
-    summary = run_here(store, fake_training.train, ExecutionConfig(population=1, patience=5.0))
-    ended.set()
-    thread.join()
-    assert str(summary) == f"2 runs: {expected}"
-    assert [str(owner) for owner in summary.others.values()] == [f"process {os.getpid()} on far"] * beats
-
-
 # Signals to workers and to commands
 
 
@@ -285,7 +259,7 @@ def test_ctrl_c_at_any_moment_is_one_sentence_and_the_same_command_goes_on(tmp_p
         time.sleep(delay)
         process.send_signal(signal.SIGINT)
         errors = process.communicate(timeout=60)[1]
-        if ", in main" in errors or "attnjax:" in errors:  # otherwise Python was still starting
+        if "attnjax/cli/" in errors or "attnjax:" in errors:  # otherwise Python was still starting
             assert (process.returncode, "Traceback" in errors) == (130, False), errors
     assert subprocess.run(command, env=environment, capture_output=True).returncode == 0
     check_complete(load(tmp_path / "out"))
@@ -305,27 +279,6 @@ def planned(tmp_path, capsys):
     assert main([*command, "--plan"]) == 0
     capsys.readouterr()
     return load(tmp_path / "out"), command
-
-
-@pytest.mark.parametrize("number", [errno.EROFS, errno.EACCES, errno.ENOSPC, errno.EDQUOT, errno.ESTALE])
-def test_a_folder_that_takes_no_file_is_a_sentence_and_nothing_changes(planned, monkeypatch, capsys, number):
-    """As a read-only mount, a folder of somebody else, a full disk or quota, or a server that is gone."""
-    store, command = planned
-
-    def refusing(path, data, **named):
-        raise OSError(number, os.strerror(number), path)
-
-    with monkeypatch.context() as patch:
-        patch.setattr("attnjax.safety.write", refusing)
-        for one in (["work", str(store.root), "--trainer", TRAINER], command):
-            assert main(one) == 2
-            told = capsys.readouterr().err
-            assert told.startswith("attnjax: error: results cannot be written to ")
-            assert (told.endswith(f": {os.strerror(number)}\n"), told.count("\n")) == (True, 1)
-        assert main(["list", "runs", str(store.root)]) == 0
-    assert {one.status.state for one in scan(store.root).runs} == {"pending"}
-    assert main(command) == 0
-    check_complete(store)
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ from checks import check_complete
 
 from attnjax.records import status
 from attnjax.sweep import ExecutionConfig, Stop, product, retry, run_here, scan, seeds, vary
-from attnjax.sweep.attempt import RunContext, begin, next_token, update_manifest
+from attnjax.sweep.attempt import begin, next_token, update_manifest
 from attnjax.sweep.claim import FILE, Owner, holder, machine_id
 
 ALONE = ExecutionConfig(population=1)
@@ -169,16 +169,6 @@ def test_another_grouping_after_a_checkpoint_is_recorded(make):
     check_complete(store)
 
 
-@pytest.mark.parametrize("forged", ["x", None, True, [3.0]])
-def test_a_run_goes_on_though_its_manifest_has_no_number_of_seconds(make, forged):
-    store = make(seeds(1))
-    stopped_after(store, 5)
-    update_manifest(store.folder(store.runs[0].run), {"wall_seconds": forged})
-    run_here(store, fake_training.train)
-    assert 0 <= scan(store.root).runs[0].manifest()["wall_seconds"] < 60
-    check_complete(store)
-
-
 def test_a_folder_removed_while_it_is_trained_is_no_success_and_no_crash(make):
     store = make(seeds(2))
 
@@ -234,54 +224,6 @@ def test_on_its_last_attempt_a_run_is_alone(make, deaths, expected):
 # Disks that refuse
 
 
-@pytest.mark.parametrize("moment", [1, 3, 10, 25, 40])
-def test_a_disk_that_is_full_from_any_moment_on_is_no_success_and_loses_nothing(make, monkeypatch, moment):
-    store, count, real = make(seeds(2)), [0], os.replace
-
-    def full(*arguments, **named):
-        count[0] += 1
-        if count[0] >= moment:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(arguments[1]))
-        return real(*arguments, **named)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "replace", full)
-        try:
-            summary = run_here(store, fake_training.train, ALONE)
-            done = len(summary.of("done"))
-            assert (done < 2) == (count[0] >= moment)
-            assert all("No space left" in reason for reason in summary.unwritten.values())
-        except ValueError as error:
-            assert "No space left" in str(error)
-    retry(store)
-    assert str(run_here(store, fake_training.train)).startswith("2 runs: 2 done")
-    check_complete(store)
-
-
-def test_the_end_of_a_run_that_cannot_be_written_is_told_and_the_run_goes_on_later(make):
-    store = make(seeds(2))
-    summary = run_here(store, fake_training.full, ALONE)
-    assert [summary.states[entry.run] for entry in store.runs] == ["unwritten", "done"]
-    assert "No space left on device" in summary.unwritten[store.runs[0].run]
-    assert str(run_here(store, fake_training.train)) == "2 runs: 2 done; 1 of them before"
-    check_complete(store)
-
-
-@pytest.mark.parametrize("place", ["checkpoints", "metrics.jsonl"])
-def test_a_link_in_a_run_is_told_and_costs_no_other(make, tmp_path, place):
-    store = make(seeds(2))
-    stopped_after(store, 5, population=1)
-    outside, folder = tmp_path / "outside", store.folder(store.runs[0].run)
-    (folder / place).rename(outside)
-    (folder / place).symlink_to(outside)
-    before = sorted(outside.rglob("*"))
-    events = []
-    summary = run_here(store, fake_training.train, ALONE, progress=events.append)
-    assert [summary.states[entry.run] for entry in store.runs] == ["preempted", "done"]
-    assert any(f"{place} is a link" in event.reason for event in events)
-    assert sorted(outside.rglob("*")) == before
-
-
 def test_a_hang_shows_its_stacks(tmp_path, capfd, make):
     def train(configs, directories, context):
         context.step(directories[0], 1)
@@ -289,10 +231,3 @@ def test_a_hang_shows_its_stacks(tmp_path, capfd, make):
 
     run_here(make(seeds(1)), train, ExecutionConfig(stall=0.1))
     assert "most recent call first" in capfd.readouterr().err
-
-
-def test_a_context_is_what_a_training_function_expects():
-    from attnjax.train.loop import RunContext as Expected
-
-    wanted = {name for name in vars(Expected) if not name.startswith("_")} - {"mesh"}
-    assert wanted <= {name for name in dir(RunContext) if not name.startswith("_")}

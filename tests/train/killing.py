@@ -1,4 +1,7 @@
-"""A tiny run as a process of its own, to be killed at chosen moments, and what is left of it."""
+"""A tiny run as a process of its own, to be killed at chosen moments, and what is left of it; a sweep whose workers are killed.
+
+python -m tests.train.killing 24 12        a sweep of 24 runs whose workers are killed 12 times, beside an undisturbed one
+"""
 
 import json
 import os
@@ -7,9 +10,12 @@ import random
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 
 from attnjax.records.runs import folder_of
+from attnjax.sweep import Event, ExecutionConfig, Run, plan, prepare, product, run_workers, scan, seeds, vary
+from attnjax.sweep.claim import holder, is_running
 
 ROOT = pathlib.Path(__file__).parents[2]
 CONFIG = {
@@ -115,4 +121,53 @@ def status(folder: pathlib.Path) -> dict:
     return json.loads((run / "status.json").read_text())
 
 
+def killed_sweep(root: pathlib.Path, runs: int, kills: int) -> str:
+    """Train `runs` runs, a multiple of 4, in pairs on 3 workers, which are killed at random; returns a sentence.
+
+    Raises AssertionError unless every run has one result, and records and parameters with the bits of an undisturbed sweep.
+    """
+    base = {**CONFIG, "train": {**CONFIG["train"], "steps": 20}}
+    cells = product(
+        vary("model.encoding", ["nope", "alibi"]), vary("train.learning_rate", [0.1, 0.01]), seeds(runs // 4)
+    )
+    found, victims, draw = {}, [], random.Random(0)
+    for name in ("calm", "killed"):
+        store = prepare(root / name, "tiny", plan(base, cells))
+        moments = sorted(draw.sample(range(2 * runs, 18 * runs), kills)) if name == "killed" else []
+
+        def strike(event: Event, store=store, moments=moments, seen=[]) -> None:  # noqa: B006 (one list for each sweep)
+            seen.append(event)
+            owner = holder(store.directory(event.run))
+            if moments and len(seen) >= moments[0] and owner and is_running(owner.pid, owner.started):
+                moments.pop(0)
+                os.kill(owner.pid, signal.SIGKILL)
+                victims.append((owner.pid, event.step))
+
+        alone = ExecutionConfig(population=2)
+        summary = run_workers(store, "attnjax.train:train", 3, alone, threads=1, progress=strike)
+        assert set(summary.states.values()) == {"done"}, summary
+        for entry in store.runs:
+            assert sorted(path.name for path in store.directory(entry.run).iterdir()) == ["config.json", "result"]
+        found[name] = {run.run: (run.manifest()["parameters_sha256"], logged(run)) for run in scan(store.root).runs}
+    assert len(victims) == kills, victims
+    assert found["calm"] == found["killed"]
+    steps = ", ".join(str(step) for _, step in victims)
+    return f"{runs} runs, {kills} kills at steps {steps}: one result each, parameters and records bit-equal"
+
+
+def logged(run: Run) -> tuple[str, str]:
+    """Records of a run without times; each result must be there once."""
+    results = (run.folder / "results.jsonl").read_text()
+    lines = [json.loads(line) for line in results.splitlines()]
+    assert len({(one["step"], one["length"], one["metric"], one["split"]) for one in lines}) == len(lines)
+    steps = [{name: value for name, value in record.items() if name != "seconds"} for record in run.metrics().tables]
+    assert [record["step"] for record in steps] == list(range(2, run.config.train.steps + 1, 2))
+    return results, json.dumps(steps)
+
+
 EXIT = {signal.SIGKILL: -9, signal.SIGTERM: 130, signal.SIGINT: 130}
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ.update(environment(pathlib.Path(folder, "cache")))
+        print(killed_sweep(pathlib.Path(folder), *map(int, sys.argv[1:])))
