@@ -11,10 +11,10 @@ import argparse
 import sys
 import time
 from collections.abc import Sequence
+from typing import Any
 
 from attnjax.models import complete_batch, load, load_tokenizer
-from attnjax.models.completion import pieces, start, stop_tokens
-from attnjax.modules.generate import sampling
+from attnjax.models.completion import Drawing, pieces, start
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -59,23 +59,19 @@ def _run(chosen: argparse.Namespace) -> None:
     # Before the weights, which take longer: whatever is wrong with the tokenizer is said at once.
     tokenizer = None if chosen.ids else load_tokenizer(chosen.folder)
     loaded = load(chosen.folder, dtype=chosen.dtype)
-    rule = {name: getattr(chosen, name) for name in ("temperature", "top_k", "top_p", "min_p")}
+    drawing: Any = {name: getattr(chosen, name) for name in Drawing.__annotations__}
     begin = time.perf_counter()
     if tokenizer is None:
-        made = complete_batch(loaded, [_ids(text) for text in prompts], chosen.tokens, **rule, seed=chosen.seed)
+        made = complete_batch(loaded, [_ids(text) for text in prompts], chosen.tokens, **drawing)
         for tokens in made:
             print(*tokens)
     else:
         rows = start(loaded, tokenizer, prompts, chosen.stop)
-        seen = printable(rows[0].begin) if rows and chosen.stream else ""
-        print(seen, end="", flush=True)
-        drawn = sampling(loaded.spec.config.vocab, **rule, stop=stop_tokens(loaded))
-        for found in pieces(loaded, rows, chosen.tokens, drawn, chosen.seed):
+        print(printable(rows[0].begin) if rows and chosen.stream else "", end="", flush=True)
+        for found in pieces(loaded, rows, chosen.tokens, **drawing):
             print(printable(found[0]) if chosen.stream else "", end="", flush=True)
-        if chosen.stream:
-            print()
-        else:
-            print(*(printable(row.begin + row.text) for row in rows), sep="\n---\n")
+        whole = [] if chosen.stream else [printable(row.begin + row.text) for row in rows]
+        print(*whole, sep="\n---\n")
         made = [row.tokens for row in rows]
     print(f"{sum(map(len, made))} tokens in {time.perf_counter() - begin:.2f} s, with compilation", file=sys.stderr)
 

@@ -9,7 +9,7 @@ the text so far is decoded, and rows that contain a stop string end.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 import jax
 import jax.numpy as jnp
@@ -19,7 +19,7 @@ from attnjax.models.files import ModelError, read_table
 from attnjax.models.loading import Loaded
 from attnjax.models.tokens import Tokenizer
 from attnjax.modules import Decoder, EncoderDecoder, generate
-from attnjax.modules.generate import Sampling, generate_chunks, sampling
+from attnjax.modules.generate import generate_chunks, sampling
 from attnjax.positions.checks import validate_integer
 
 GENERATION = "generation_config.json"
@@ -28,17 +28,27 @@ CHUNK = 8
 """Tokens between two looks at the text."""
 
 
+class Drawing(TypedDict, total=False):
+    """How tokens are drawn: the options of `attnjax.modules.generate`, and a seed.
+
+    At a temperature above 0, prompt i draws with seed + i (modulo 2^32), whatever the other prompts are; the seed is 0 unless
+    given.
+    """
+
+    temperature: float
+    top_k: int | None
+    top_p: float | None
+    min_p: float | None
+    seed: int
+
+
 def complete_batch(
     loaded: Loaded,
     prompts: Sequence[Sequence[int]],
     tokens: int,
     *,
-    temperature: float = 0.0,
-    top_k: int | None = None,
-    top_p: float | None = None,
-    min_p: float | None = None,
     stop: Sequence[int] = (),
-    seed: int = 0,
+    **drawing: Unpack[Drawing],
 ) -> list[list[int]]:
     """Returns, for each prompt, at most `tokens` token ids that follow it, without the end token, from one compiled program.
 
@@ -46,9 +56,8 @@ def complete_batch(
       loaded: a decoder, which continues the prompts, or an encoder-decoder, whose sources they are.
       prompts: token ids.
       tokens: the largest number of tokens to generate.
-      temperature, top_k, top_p, min_p: as in `attnjax.modules.generate`.
       stop: tokens that end a prompt's row, besides those that the folder declares.
-      seed: of the draws at a temperature above 0. Prompt i draws with seed + i (modulo 2^32), whatever the other prompts are.
+      drawing: temperature, top_k, top_p, min_p and seed, see `Drawing`.
 
     Raises:
       ValueError: no prompts, an empty one, tokens outside the vocabulary, more tokens than the model has positions, an
@@ -64,9 +73,8 @@ def complete_batch(
       >>> both == complete_batch(loaded, [[3, 1, 4]], 4) + complete_batch(loaded, [[5]], 4)
       True
     """
-    ends = [*stop_tokens(loaded), *stop]
-    rule: dict[str, Any] = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p, "stop": ends}
-    found = generate(loaded.model, steps=tokens, key=_keys(seed, len(prompts)), **_inputs(loaded, prompts), **rule)
+    ends, (key, rule) = [*stop_tokens(loaded), *stop], _keys_and_rule(drawing, len(prompts))
+    found = generate(loaded.model, steps=tokens, key=key, stop=ends, **_inputs(loaded, prompts), **rule)
     return [_until(row, ends) for row in np.asarray(found).tolist()]
 
 
@@ -77,25 +85,17 @@ def complete_texts(
     tokens: int,
     *,
     stop_strings: str | Sequence[str] = (),
-    temperature: float = 0.0,
-    top_k: int | None = None,
-    top_p: float | None = None,
-    min_p: float | None = None,
-    seed: int = 0,
+    **drawing: Unpack[Drawing],
 ) -> list[str]:
-    """Returns the text that follows each prompt; a string is one prompt.
-
-    Args and Raises are those of `stream`. Prompt i draws with seed + i, as in `complete_batch`.
+    """Returns the text that follows each prompt; a string is one prompt. Args and Raises are those of `stream`.
 
     Example, for a folder with weights (skipped as a test, which has none):
       >>> loaded, tokenizer = load("models/gpt2"), load_tokenizer("models/gpt2")  # doctest: +SKIP
       >>> complete_texts(loaded, tokenizer, ["The cat", "Once upon"], 4)  # doctest: +SKIP
       [' sat on the mat', ' a time there was']
     """
-    numbers: dict[str, Any] = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p}
-    rule = sampling(loaded.spec.config.vocab, **numbers, stop=stop_tokens(loaded))
     rows = start(loaded, tokenizer, prompts, stop_strings)
-    for _ in pieces(loaded, rows, tokens, rule, seed):
+    for _ in pieces(loaded, rows, tokens, **drawing):
         pass
     return [row.text for row in rows]
 
@@ -107,12 +107,8 @@ def stream(
     tokens: int,
     *,
     stop_strings: str | Sequence[str] = (),
-    temperature: float = 0.0,
-    top_k: int | None = None,
-    top_p: float | None = None,
-    min_p: float | None = None,
-    seed: int = 0,
     chunk: int = CHUNK,
+    **drawing: Unpack[Drawing],
 ) -> Iterator[str]:
     """Yields the text that follows a prompt in pieces, `chunk` tokens or fewer at a time.
 
@@ -125,8 +121,8 @@ def stream(
       tokens: the largest number of tokens to generate.
       stop_strings: the text ends before the first of them, also where it begins or ends within a token. A stop string that
         begins in the prompt does not count.
-      temperature, top_k, top_p, min_p, seed: as in `complete_batch`.
       chunk: the largest number of tokens between pieces. All chunks share one compiled program.
+      drawing: temperature, top_k, top_p, min_p and seed, see `Drawing`.
 
     Raises:
       ValueError: as `complete_batch`, and for a stop string that is empty. Errors come with the first piece.
@@ -136,10 +132,8 @@ def stream(
       >>> "".join(stream(loaded, tokenizer, "The cat", 8, stop_strings=["."]))  # doctest: +SKIP
       ' sat on the mat'
     """
-    numbers: dict[str, Any] = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p}
-    rule = sampling(loaded.spec.config.vocab, **numbers, stop=stop_tokens(loaded))
     (row,) = start(loaded, tokenizer, prompt, stop_strings)
-    for (piece,) in pieces(loaded, [row], tokens, rule, seed, chunk):
+    for (piece,) in pieces(loaded, [row], tokens, chunk, **drawing):
         if piece:
             yield piece
 
@@ -161,7 +155,7 @@ class Continuation:
         the one that completed it.
       begin: the text of the prompt.
       text: what has been passed on so far.
-      ended: whether it ended at a stop string or an end token.
+      ended: whether no more tokens are needed.
     """
 
     def __init__(self, tokenizer: Tokenizer, prompt: Sequence[int], stops: Sequence[str] = (), target: bool = True):
@@ -171,37 +165,32 @@ class Continuation:
         self._tokenizer, self._stops = tokenizer, tuple(stops)
         self._context = self.prompt if target else []
         self.begin = tokenizer.settled(self._context)
-        self._finished = False
 
     def add(self, tokens: Sequence[int], *, last: bool = False) -> str:
         """Returns what the tokens add to the settled text; `last` says that an end token followed them."""
-        if self._finished:
+        if self.ended:
             return ""
-        before = len(self.tokens)
-        self.tokens += tokens
+        for token in tokens:  # one at a time, so that the text does not depend on how many come together
+            self.tokens.append(token)
+            if self._find(self._settled()) is not None:
+                return self.finish()
+        if last:
+            return self.finish()
+        # The end of the text waits where a stop string may have begun.
         text = self._settled()
-        if self._find(text) is not None:
-            self._cut(before)
-        self.ended = self.ended or last
-        return self.finish() if self.ended else self._pass(self._waiting(text))
+        begun = (size for stop in self._stops for size in range(len(stop) - 1, 0, -1) if text.endswith(stop[:size]))
+        return self._pass(text[: len(text) - max(begun, default=0)])
 
     def finish(self) -> str:
         """Returns what has not been passed on, when no more tokens come."""
-        if self._finished:
+        if self.ended:
             return ""
-        self._finished = True
+        self.ended = True
         text = self._after(self._tokenizer.decode([*self._context, *self.tokens]))
         return self._pass(text[: self._find(text)])
 
-    def _cut(self, before: int) -> None:
-        """Drops the tokens behind that which completed a stop string."""
-        for count in range(before + 1, len(self.tokens) + 1):
-            if self._find(self._settled(count)) is not None:
-                self.tokens, self.ended = self.tokens[:count], True
-                return
-
-    def _settled(self, count: int | None = None) -> str:
-        return self._after(self._tokenizer.settled([*self._context, *self.tokens[:count]]))
+    def _settled(self) -> str:
+        return self._after(self._tokenizer.settled([*self._context, *self.tokens]))
 
     def _after(self, text: str) -> str:
         """Returns a text without that of the prompt, with which it begins."""
@@ -212,11 +201,6 @@ class Continuation:
     def _find(self, text: str) -> int | None:
         """Returns where the first stop string begins, None where there is none."""
         return min((at for at in map(text.find, self._stops) if at >= 0), default=None)
-
-    def _waiting(self, text: str) -> str:
-        """Returns a text without its end where a stop string may have begun there."""
-        sizes = (size for stop in self._stops for size in range(len(stop) - 1, 0, -1) if text.endswith(stop[:size]))
-        return text[: len(text) - max(sizes, default=0)]
 
     def _pass(self, text: str) -> str:
         """Returns what a text has more than what was passed on, and passes it on."""
@@ -229,7 +213,7 @@ class Continuation:
 def start(
     loaded: Loaded, tokenizer: Tokenizer, prompts: str | Sequence[str], stop_strings: str | Sequence[str] = ()
 ) -> list[Continuation]:
-    """Returns a text that has not grown yet for each prompt."""
+    """Returns a text that has not grown yet for each prompt. Raises ValueError for a stop string that is empty."""
     prompts, stops = ([one] if isinstance(one, str) else list(one) for one in (prompts, stop_strings))
     for one in stops:
         if not isinstance(one, str) or not one:
@@ -239,18 +223,18 @@ def start(
 
 
 def pieces(
-    loaded: Loaded, rows: Sequence[Continuation], tokens: int, rule: Sampling, seed: int, chunk: int = CHUNK
+    loaded: Loaded, rows: Sequence[Continuation], tokens: int, chunk: int = CHUNK, **drawing: Unpack[Drawing]
 ) -> Iterator[list[str]]:
     """Yields what each row has got more, after every chunk of tokens; the rows grow meanwhile."""
     validate_integer("stream", tokens=tokens, chunk=chunk)
-    ends = np.asarray(rule.stops).tolist()
+    ends, (key, rule) = stop_tokens(loaded), _keys_and_rule(drawing, len(rows))
     parts = generate_chunks(
         loaded.model,
         steps=tokens,
-        rule=rule,
+        rule=sampling(loaded.spec.config.vocab, stop=ends, **rule),
         size=chunk,
         ended=lambda: [row.ended for row in rows],
-        key=_keys(seed, len(rows)),
+        key=key,
         **_inputs(loaded, [row.prompt for row in rows]),
     )
     for part in parts:
@@ -313,9 +297,11 @@ def _padded(prompts: Sequence[Sequence[int]], vocab: int) -> tuple[np.ndarray, n
     return tokens, None if valid.all() else valid
 
 
-def _keys(seed: int, rows: int) -> jax.Array | None:
-    """Returns a key for each row, of the seeds seed, seed + 1, ... modulo 2^32."""
-    return jnp.stack([jax.random.key((seed + row) % SEEDS) for row in range(rows)]) if rows else None
+def _keys_and_rule(drawing: Mapping[str, Any], rows: int) -> tuple[jax.Array | None, dict[str, Any]]:
+    """Returns a key for each row, of the seeds seed, seed + 1, ... modulo 2^32, and the other options."""
+    rule = dict(drawing)
+    seed = rule.pop("seed", 0)
+    return jnp.stack([jax.random.key((seed + row) % SEEDS) for row in range(rows)]) if rows else None, rule
 
 
 def _until(tokens: Sequence[int], stops: Sequence[int], before: int = 0) -> list[int]:

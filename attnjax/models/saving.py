@@ -158,11 +158,11 @@ def described(loaded: Loaded, dtype: str | None = None) -> dict[str, Any]:
     Raises:
       ValueError: a config.json of the family cannot say the spec; it names the fields.
     """
-    read = loaded.architecture.config
-    same = bool(loaded.json) and not differences(read(loaded.json), loaded.spec)
-    table = dict(loaded.json) if same else _changed(loaded)
+    read, family = loaded.architecture.config, loaded.architecture.model_type
+    table = dict(loaded.json)
+    if not table or differences(read(table), loaded.spec):
+        table = _changed(loaded)
     if lost := differences(read(table), loaded.spec):
-        family = loaded.architecture.model_type
         raise ModelError(
             f"a config.json of {family} cannot say this: {', '.join(lost)} would be read back as something else"
         )
@@ -175,26 +175,20 @@ def described(loaded: Loaded, dtype: str | None = None) -> dict[str, Any]:
 def _changed(loaded: Loaded) -> dict[str, Any]:
     """Returns the config.json of a spec that is another than that of the config.json that was read.
 
-    Special tokens are those of the one that was read; those that it does not name may be in generation_config.json.
+    Special tokens are those of the one that was read, where there is one; those that it does not name may be in
+    generation_config.json. So is the trained length, unless the spec fixes it (learned positions, dynamic NTK).
     """
-    made = {"model_type": loaded.architecture.model_type, **loaded.architecture.to_json(loaded.spec)}
+    family, kept = loaded.architecture, {}
+    table = {"model_type": family.model_type, **family.to_json(loaded.spec)}
     if loaded.json:
-        made = {name: value for name, value in made.items() if not name.endswith(SPECIAL)}
-    table = {**made, **_not_in_a_spec(loaded.json)}
-    known = loaded.json.get(LONGEST)
-    if known is None or LONGEST not in table:
-        return table
-    kept = {**table, LONGEST: known}
-    try:
-        same = loaded.architecture.config(kept) == loaded.architecture.config(table)
-    except ValueError:
-        same = False
-    return kept if same else table  # a table of learned positions and dynamic NTK fix the number
-
-
-def _not_in_a_spec(table: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the ids of special tokens and the trained length of BLOOM, which a spec does not have."""
-    return {name: value for name, value in table.items() if name.endswith(SPECIAL) or name == "seq_length"}
+        table = {name: value for name, value in table.items() if not name.endswith(SPECIAL)}
+        kept = {name: value for name, value in loaded.json.items() if name.endswith(SPECIAL) or name == "seq_length"}
+    table |= kept
+    longer = table | {name: loaded.json[name] for name in (LONGEST,) if name in table and loaded.json.get(name)}
+    with contextlib.suppress(ValueError):
+        if family.config(longer) == family.config(table):
+            return longer
+    return table
 
 
 def _copy_companions(source: pathlib.Path | None, target: pathlib.Path) -> None:
