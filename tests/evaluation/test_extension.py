@@ -10,7 +10,7 @@ from flax import nnx
 
 import attnjax as aj
 from attnjax.evaluation.extension import extended, extended_config, stretched, stretched_table
-from attnjax.evaluation.factors import Loss, search_factors, searched
+from attnjax.evaluation.factors import Loss, searched
 from attnjax.evaluation.methods import METHODS, check_factors, extended_encoding, factors_of
 from attnjax.evaluation.text_model import trained_length
 from attnjax.modules import Decoder, Encoder, TransformerConfig, generate
@@ -350,22 +350,6 @@ def test_the_kind_of_scaling_says_which_length_was_trained_at(name):
 
 
 # Factors of LongRoPE ----------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("rounds", [0, 2])
-@pytest.mark.parametrize("step", [1.5, 4.0])
-def test_no_factor_leaves_the_bounds(rounds, step):
-    """The least loss lies far outside on either side, and so do the starts."""
-    asked = []
-
-    def loss(factors):
-        asked.append(factors)
-        return abs(factors[0] - 0.01) + abs(factors[1] - 100)
-
-    assert search_factors(loss, [(0.5, 16.0), (16.0, 16.0)], rounds=rounds, most=8.0, step=step) == (1.0, 8.0)
-    assert all(1 <= one <= 8 for factors in asked for one in factors)
-    assert len(asked) == len(set(asked))
-    assert search_factors(lambda factors: abs(factors[0] - 4), [(16.0,)], most=8.0, step=2.0) == (4.0,)
 
 
 @pytest.mark.parametrize("value", [[True], ["1"], [None], [0.0], [float("nan")], [float("inf")], [], 2.0])

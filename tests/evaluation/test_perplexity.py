@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from attnjax.evaluation import perplexity as ppl
-from attnjax.evaluation.perplexity import Tokens, perplexity, tokens_of, windows
+from attnjax.evaluation.perplexity import Tokens, perplexity, tokens_of
 from attnjax.evaluation.sources import haystack, overlap, read_source
 from attnjax.evaluation.text_model import TextModel
 from attnjax.models import MODELS, load_tokenizer, with_fields
@@ -69,18 +69,6 @@ def test_a_token_before_every_text_stands_before_the_first_window_or_before_each
     assert " ".join(map(str, before)) in line
     assert ("every window" in line) == each
     assert ppl.told_before(Tokens([1, 2], 1), each_window=each) == []
-
-
-@pytest.mark.parametrize("total", range(2, 40))
-def test_windows_count_each_token_with_the_context_that_is_promised(total):
-    for length, stride in ((2, 1), (5, 2), (8, 7), (16, 8), (64, 32)):
-        counted = []
-        for begin, end, first in windows(total, length, stride):
-            assert begin % stride == 0
-            assert begin < first < end <= begin + length
-            assert all(token - begin >= length - stride or begin == 0 for token in range(first, end))
-            counted += range(first, end)
-        assert counted == list(range(1, total))
 
 
 def test_a_gpt2_has_the_sums_of_transformers(x64):
@@ -171,10 +159,6 @@ def test_long_ppl_reads_the_first_windows_with_an_eighth_as_context():
 
 
 # Texts and their bytes --------------------------------------------------------------------------------------------------------
-
-
-def test_bytes_are_tokens_for_a_bytewise_model():
-    assert tokens_of(TextModel("", None, None, None, bytewise=True), b"\xff\x00a") == ([255, 0, 97], 2, ())
 
 
 def test_bytes_are_those_of_the_text_whatever_the_tokenizer_puts_around_it_or_says_of_offsets(tmp_path):

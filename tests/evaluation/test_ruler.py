@@ -6,7 +6,7 @@ import re
 import pytest
 
 from attnjax.evaluation import ruler, sources
-from attnjax.evaluation.samples import Setting, largest, samples
+from attnjax.evaluation.samples import Setting, samples
 from attnjax.evaluation.words import KEYS
 from attnjax.registry import SUITES
 from tests.golden_arrays import GOLDEN
@@ -91,32 +91,6 @@ def test_common_words_fill_long_texts_of_tokenizers_with_few_tokens_a_word(per_w
     assert not [(a, b) for a in lasts for b in lasts if a != b and b.startswith(a)]
 
 
-@pytest.mark.parametrize("highest", [14, 15, 29, 700, None])
-def test_the_largest_size_is_sought_up_to_a_bound(highest):
-    tried = []
-    for limit in (0, 13, 14, 15, 28, 699, 700, 701):
-        fits = lambda size, limit=limit: tried.append(size) or size <= limit
-        assert largest(fits, 14, highest) == max(14, min(limit, highest or limit))
-    assert max(tried, default=0) <= (highest or 2 * 701)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", TASKS)
-def test_a_tokenizer_reads_few_texts_for_a_sample(name):
-    """Reading takes most of the time; of fwe, one draw may have half as many tokens again as another of its size."""
-    tokenizers = pytest.importorskip("tokenizers")
-    made = tokenizers.Tokenizer(tokenizers.models.BPE())
-    made.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
-    texts = [samples(task, Setting(8192, 128, len), 1)[0].prompt for task in TASKS]
-    made.train_from_iterator(texts, tokenizers.trainers.BpeTrainer(vocab_size=2_000, show_progress=False))
-    count, read = lambda text: len(made.encode(text).ids), []
-    setting = Setting(4096, SUITES["long"][name].tokens, lambda text: read.append(count(text)) or read[-1])
-    found = samples(name, setting, 60)
-    assert len(read) < 4 * 60
-    lengths = [count(one.prompt + one.prefix) for one in found]
-    assert 3_000 < min(lengths) <= max(lengths) <= setting.length - setting.reserve
-
-
 @pytest.mark.parametrize("haystack", ["noise", "folder"])
 @pytest.mark.parametrize("depth", [0.0, 0.5, 1.0])
 def test_a_needle_is_at_its_depth(haystack, depth, tmp_path):
@@ -126,15 +100,6 @@ def test_a_needle_is_at_its_depth(haystack, depth, tmp_path):
     (made,) = samples("niah_single_1", Setting(2048, 32, len, haystack=words, depth=depth), 1)
     lines = made.prompt.partition("\n")[2].rpartition("\n")[0]
     assert lines.index("One of the special") / (len(lines) - 80) == pytest.approx(depth, abs=0.15)
-
-
-def test_the_most_frequent_words_are_the_answer():
-    (made,) = samples("fwe", Setting(3000, 64, len), 1)
-    words = re.findall(r"\b[a-z]{6}\b", made.prompt.split("words. ")[1].split("\nQuestion")[0])
-    assert tuple(sorted(set(words), key=words.count, reverse=True)[:3]) == made.answers
-    (made,) = samples("cwe", Setting(3000, 100, len, shots=0), 1)
-    words = re.findall(r"\d+\. (\S+)", made.prompt)
-    assert set(sorted(set(words), key=words.count, reverse=True)[:10]) == set(made.answers)
 
 
 @pytest.mark.parametrize(

@@ -22,11 +22,10 @@ from attnjax.models import (
     loading,
     stream,
 )
-from attnjax.models.__main__ import main, printable
+from attnjax.models.__main__ import main
 from attnjax.models.completion import Continuation, start, stop_tokens
 from attnjax.models.param_paths import parameters, with_parameters
 from attnjax.modules import Encoder
-from attnjax.modules.generate import _run
 from tests.models import test_tokens
 from tests.models.toys import TENSORS, TOYS, folder
 
@@ -217,20 +216,6 @@ def test_pieces_are_whole_characters_and_together_the_text(tmp_path, kind, size)
         assert len([piece for piece in pieces if piece]) > 15, "text comes as soon as it is settled"
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("size", [1, 3, 50])
-def test_bytes_that_are_no_character_come_at_the_end(tmp_path, kind, size):
-    """A text that is cut within a character, and one with a wrong byte in it."""
-    tokenizer = KINDS[kind](tmp_path)
-    tokens = tokenizer.encode("a 你好")
-    wrong = tokenizer.encode("!") + tokenizer.encode("é")[-1:] + tokenizer.encode("ab")
-    for part in (tokens[:-1], tokens + wrong, tokens + wrong[:2]):
-        for ends in (False, True):
-            row, pieces = grown(tokenizer, part[:1], part[1:], size, ends=ends)
-            assert row.begin + "".join(pieces) == tokenizer.decode(part)
-    assert "\N{REPLACEMENT CHARACTER}" in tokenizer.decode(tokens[:-1])
-
-
 @pytest.mark.parametrize("size", [1, 2, 3, 50])
 @pytest.mark.parametrize(
     ("stops", "expected", "last"),
@@ -303,38 +288,6 @@ def test_streamed_text_is_the_text(speaker, chunk):
     assert "".join(pieces) == complete_texts(loaded, tokenizer, PROMPTS[:1], 21, **RULE)[0]
     assert all(pieces)
     assert (len(pieces) > 4) == (chunk < 30)
-
-
-@pytest.mark.slow
-def test_stop_strings_end_rows_one_by_one(speaker):
-    loaded, tokenizer = speaker
-    free = complete_texts(loaded, tokenizer, PROMPTS, 40, **RULE)
-    stops = [free[0][3:5], free[1][12:14]]
-    cut = [text[: min((text.find(stop) for stop in stops if stop in text), default=None)] for text in free]
-    assert [len(cut[0]), len(cut[1])] == [3, 12]
-    assert complete_texts(loaded, tokenizer, PROMPTS, 40, **RULE, stop_strings=stops) == cut
-    assert "".join(stream(loaded, tokenizer, PROMPTS[0], 40, **RULE, stop_strings=stops)) == cut[0]
-
-
-@pytest.mark.slow
-def test_no_token_is_made_after_all_rows_have_ended(speaker):
-    """All chunks, of which the last is not needed, share one program."""
-    loaded, tokenizer = speaker
-    free = complete_texts(loaded, tokenizer, ["a"], 40, **RULE)[0]
-    programs = _run._cache_size()
-    pieces = list(stream(loaded, tokenizer, "a", 40, **RULE, stop_strings=[free[2:4]], chunk=3))
-    assert "".join(pieces) == free[:2]
-    assert _run._cache_size() == programs + 1
-
-
-@pytest.mark.slow
-def test_an_encoder_decoder_streams_its_answer(speaker):
-    _, tokenizer = speaker
-    loaded = made("t5", vocab_size=258)
-    found = complete_texts(loaded, tokenizer, ["a b", "the"], 9)
-    ids = [tokenizer.encode(text) for text in ("a b", "the")]
-    assert found == [tokenizer.decode(complete(loaded, one, 9)) for one in ids]
-    assert "".join(stream(loaded, tokenizer, "the", 9)) == found[1]
 
 
 @pytest.mark.parametrize(
@@ -413,10 +366,6 @@ def test_the_command_with_text(spoken, capsys):
     assert second.startswith("a ")
 
 
-def test_control_characters_are_not_obeyed():
-    assert printable("a\tb\n\x1b[2J\x07\u202e\x7f\x9b é") == "a\tb\n\ufffd[2J\ufffd\ufffd\ufffd\ufffd é"
-
-
 @pytest.mark.parametrize(
     ("prompt", "options", "message"),
     [
@@ -439,8 +388,3 @@ def test_a_mistake_is_one_sentence_and_2(spoken, capsys, prompt, options, messag
     assert error.startswith("attnjax.models: error: ")
     assert message in error
     assert error.count("\n") == 1
-
-
-def test_a_folder_that_is_none(tmp_path, capsys):
-    assert main([str(tmp_path / "nowhere"), "a"]) == 2
-    assert "does not exist" in capsys.readouterr().err

@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from attnjax.models import MODELS, Loaded, architecture, with_fields
+from attnjax.models import MODELS, Loaded, with_fields
 from attnjax.models.saving import described
 from attnjax.positions import (
     ALiBi,
@@ -104,13 +104,6 @@ def test_rotary_parameters_of_gpt_neox():
     assert encoding("gpt_neox") == RoPE(fraction=0.25)
 
 
-def test_the_attention_factor_of_yarn_may_be_a_ratio():
-    rule = {"rope_type": "yarn", "factor": 4.0, ORIGINAL: 16}
-    ratio = encoding(rope_scaling={**rule, "mscale": 0.707, "mscale_all_dim": 1.0}).scaling.gain
-    assert ratio == pytest.approx(1.09801 / 1.13863, rel=1e-5)
-    assert encoding(rope_scaling={**rule, "attention_factor": 1.5}).scaling.gain == 1.5
-
-
 def test_windows_count_the_token_itself():
     assert spec("mistral", sliding_window=4).config.window == 3
     assert spec("mistral", sliding_window=None).config.window is None
@@ -149,11 +142,6 @@ def test_the_first_t5_scales_its_logits():
     assert spec("t5", tie_word_embeddings=True, scale_decoder_outputs=True) == spec("t5")
     assert spec("t5", tie_word_embeddings=False, scale_decoder_outputs=True).config.logits_scale == 0.25
     assert spec("t5", num_decoder_layers=3).encoder.layers == 2
-
-
-def test_an_unknown_model_type_is_refused():
-    with pytest.raises(ValueError, match="unknown model_type 'mamba'; known are transformer, bert, gpt2"):
-        architecture("mamba")
 
 
 REFUSED = [
@@ -248,11 +236,6 @@ def test_dual_chunks_of_qwen_are_read_and_written():
         spec("qwen2", dual_chunk_attention_config={**chunks, "what": 1})
     with pytest.raises(ValueError, match="keys that are not known here.* dual_chunk_attention_config"):
         spec("qwen3", dual_chunk_attention_config=chunks)
-
-
-def test_types_and_dropout_belong_to_a_run():
-    one = with_fields(spec("llama"), dtype="bfloat16", residual_dropout=0.1, implementation="dense")
-    assert MODELS["llama"].config(saved("llama", one)) == spec("llama")
 
 
 # Released files ------------------------------------------------------------------------------------------------------

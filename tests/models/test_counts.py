@@ -5,9 +5,7 @@ Totals are those that the releases state, or sums of the shapes of their tensors
 
 import math
 
-import jax
 import pytest
-from flax import nnx
 
 from attnjax.models import MODELS
 from attnjax.models.matching import groups
@@ -79,23 +77,3 @@ def test_tensors_of_published_models(name):
     spec = MODELS[model_type].config(json)
     tensors = [rows[0].shape for rows in groups(MODELS[model_type].weights(spec))]
     assert sum(map(math.prod, tensors)) == total
-
-
-LAYERS = ("num_hidden_layers", "n_layer", "num_layers", "num_encoder_layers", "num_decoder_layers")
-
-
-def count(model_type, json):
-    """Parameters of the model itself."""
-    architecture = MODELS[model_type]
-    spec = architecture.config(json)
-    return sum(leaf.size for leaf in jax.tree.leaves(jax.eval_shape(lambda: architecture.build(spec, nnx.Rngs(0)))))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", PUBLISHED)
-def test_parameters_of_published_models(name):
-    """Of one layer and of two; each further one is as the second."""
-    model_type, json, total = PUBLISHED[name]
-    layers = {json[key] for key in LAYERS if key in json}.pop()
-    one, two = (count(model_type, {key: n if key in LAYERS else json[key] for key in json}) for n in (1, 2))
-    assert one + (layers - 1) * (two - one) == total

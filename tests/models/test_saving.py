@@ -8,7 +8,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import safetensors
 from flax import nnx
 
 from attnjax.models import MODELS, saving, with_fields
@@ -17,10 +16,10 @@ from attnjax.models.loading import Loaded, load
 from attnjax.models.param_paths import parameters, with_parameters
 from attnjax.models.saving import save
 from attnjax.models.tensors import open_file, open_folder
-from attnjax.positions import DynamicNTK, Kerple, Learned, RoPE, YaRN
+from attnjax.positions import DynamicNTK, Learned, RoPE, YaRN
 from tests.cases import slow_except
 from tests.models import published
-from tests.models.toys import BFLOAT16, PLAIN, TENSORS, TOYS, folder, fused_tensors, plain_tensors
+from tests.models.toys import BFLOAT16, TENSORS, TOYS, folder, fused_tensors, plain_tensors
 
 
 def loaded(path, **options) -> Loaded:
@@ -85,24 +84,12 @@ def test_a_family_says_the_same_after_saving_and_loading(tmp_path, name):
     np.testing.assert_array_equal(after, before)
 
 
-def test_types_that_differ_are_kept(tmp_path):
-    tensors = fused_tensors(BFLOAT16) | {"toy.norm": fused_tensors()["toy.norm"]}
-    save(loaded(folder(tmp_path / "first", "fused", tensors)), tmp_path / "second")
-    assert_equal(contents(tmp_path / "second"), tensors)
-
-
 def test_a_type_that_is_asked_for(tmp_path):
     found = loaded(folder(tmp_path / "first", "plain", plain_tensors(), dtype="float32"))
     save(found, tmp_path / "second", dtype="bfloat16")
     assert_equal(contents(tmp_path / "second"), plain_tensors(BFLOAT16))
     table = json.loads((tmp_path / "second" / "config.json").read_text())
     assert (table["dtype"], table["torch_dtype"]) == ("bfloat16", "bfloat16")
-
-
-def test_transformers_finds_its_mark(tmp_path):
-    save(loaded(folder(tmp_path / "first", "plain", plain_tensors())), tmp_path / "second")
-    with safetensors.safe_open(tmp_path / "second" / "model.safetensors", "numpy") as file:
-        assert file.metadata() == {"format": "pt"}
 
 
 def test_shards(tmp_path):
@@ -118,39 +105,6 @@ def test_shards(tmp_path):
     index = json.loads((tmp_path / "second" / "model.safetensors.index.json").read_text())
     assert index["metadata"]["total_size"] == sum(value.nbytes for value in tensors.values())
     assert_equal(parameters(loaded(tmp_path / "second").model), parameters(found.model))
-
-
-def test_a_trained_model(tmp_path):
-    found = loaded(folder(tmp_path / "first", "fused", fused_tensors()))
-    doubled = {path: 2 * value for path, value in parameters(found.model).items()}
-    trained = dataclasses.replace(found, model=with_parameters(found.model, doubled))
-    save(trained, tmp_path / "second")
-    assert_equal(contents(tmp_path / "second"), {name: 2 * value for name, value in fused_tensors().items()})
-    assert_equal(contents(tmp_path / "first"), fused_tensors())
-
-
-def test_a_model_made_by_hand(tmp_path):
-    found = loaded(folder(tmp_path / "first", "plain", plain_tensors()))
-    save(Loaded(found.model, found.spec, PLAIN), tmp_path / "second")
-    table = json.loads((tmp_path / "second" / "config.json").read_text())
-    assert table == {**found.json, "torch_dtype": "float32"}
-    assert_equal(parameters(loaded(tmp_path / "second").model), parameters(found.model))
-
-
-def test_sharded_arrays_are_gathered(tmp_path):
-    mesh = jax.make_mesh((2,), ("x",), devices=jax.devices()[:2])
-    places = lambda path, shape: jax.sharding.NamedSharding(
-        mesh, jax.sharding.PartitionSpec("x" if shape[0] % 2 == 0 else None)
-    )
-    save(loaded(folder(tmp_path / "first", "fused", fused_tensors()), sharding=places), tmp_path / "second")
-    assert_equal(contents(tmp_path / "second"), fused_tensors())
-
-
-def test_parameters_that_the_family_has_no_place_for(tmp_path):
-    found = loaded(folder(tmp_path / "first", "plain", plain_tensors()), fields={"encoding": Kerple()})
-    with pytest.raises(ModelError, match="plain cannot say this: encoding"):
-        save(found, tmp_path / "second")
-    assert not (tmp_path / "second").exists()
 
 
 def test_what_belongs_to_the_model_comes_along(tmp_path):
