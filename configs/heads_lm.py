@@ -26,14 +26,22 @@ this size and budget; the least important heads cheaper than random ones under e
 from attnjax.config import defaults
 from attnjax.sweep import product, seeds, vary
 
+VARIANTS = {
+    "patterns": "six encodings, windows of 128 bytes",
+    "prune": "the cells of RoPE and T5 of configs/rope_vs_sinusoidal.py on text, windows of 64 bytes, whose rate was tuned: these "
+    "models lose less than a 5-gram",
+}
 LENGTH, LONGEST = 128, 256
 ENCODINGS = ("nope", "sinusoidal", "learned", "rope", "alibi", "t5")
+PRUNED = ("rope", "t5")
+SHORT = 64
+"""Bytes of a window of `prune`."""
 
 
-def get_config():
+def get_config(variant):
     """Two layers of width 64 with four heads each."""
     config = defaults()
-    config.name = "heads_lm"
+    config.name = "heads_lm" if variant == "patterns" else "heads_lm_prune"
     options = {"split_by": "group"}
     config.task.update({"name": "text", "options": options, "length_min": LENGTH, "length_max": LENGTH})
     config.model.update(
@@ -45,11 +53,18 @@ def get_config():
     config.train.update({"log_every": 100, "checkpoint_every": 500, "keep": 1})
     config.evaluate.update({"lengths": (LENGTH, LONGEST), "validation_lengths": (), "count": 64, "batch": 32})
     config.evaluate.update({"bucket_sizes": (LENGTH, LONGEST), "sliding_stride": 32})
+    if variant == "prune":
+        config.task.update({"length_min": SHORT, "length_max": SHORT})
+        config.model.update({"hidden": 256, "activation": "gelu"})
+        config.train.update({"steps": 3000, "batch": 32, "learning_rate": 1e-2, "checkpoint_every": 3000})
+        config.evaluate.update({"lengths": (SHORT,), "bucket_sizes": (SHORT,)})
     return config
 
 
-def sweep():
-    """Six encodings, eight seeds each; a learned table has a row for each tested position."""
+def sweep(variant):
+    """Encodings by seed: six with eight seeds, or two with six new ones; a learned table has a row for each tested position."""
+    if variant == "prune":
+        return product(vary("model.encoding", PRUNED), seeds(6, start=400))
     options = {"learned": {"length": LONGEST, "std": 1.0}}
     encodings = [{"name": name, "options": options.get(name, {})} for name in ENCODINGS]
     return product(vary("model.encoding", encodings), seeds(8))
