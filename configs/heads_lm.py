@@ -28,8 +28,8 @@ from attnjax.sweep import product, seeds, vary
 
 VARIANTS = {
     "patterns": "six encodings, windows of 128 bytes",
-    "prune": "the cells of RoPE and T5 of configs/rope_vs_sinusoidal.py on text, windows of 64 bytes, whose rate was tuned: these "
-    "models lose less than a 5-gram",
+    "prune": "RoPE and T5 as configs/rope_vs_sinusoidal.py trains them on text, in windows of 64 bytes at a tuned rate: models "
+    "that lose less than a 5-gram",
 }
 LENGTH, LONGEST = 128, 256
 ENCODINGS = ("nope", "sinusoidal", "learned", "rope", "alibi", "t5")

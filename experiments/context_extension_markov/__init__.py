@@ -1,1 +1,0 @@
-"""Does context pay past the trained length, on Markov chains that a model of RoPE reads under methods without training?"""
