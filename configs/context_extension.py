@@ -12,8 +12,8 @@ prediction at 64 are counted.
 
 Papers: Chen et al. 2023 (arXiv:2306.15595), Peng et al. 2023 (arXiv:2309.00071), Ding et al. 2024 (arXiv:2402.13753),
 Barbero et al. 2025 (arXiv:2410.06205), Gelberg et al. 2025 (DroPE, arXiv:2512.12167).
-Command: python -m experiments.context_extension        (writes the text, trains, measures)
-         python -m experiments.context_extension_markov (trains and measures `markov`)
+Command: python -m experiments.context_extension text   (writes the text, trains, measures)
+         python -m experiments.context_extension markov (trains and measures `markov`)
 Run time: see experiments/context_extension/README.md
 Expected: YaRN ahead of NTK-aware and NTK-aware ahead of interpolation without training, all close after a short one. On Markov
 chains RoPE as trained gains up to twice the trained length and loses at eight times; LM-Infinite and StreamingLLM, which see no

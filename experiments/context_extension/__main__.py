@@ -27,7 +27,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if runs is None:
         from experiments.context_extension import planting
 
-        runs = pathlib.Path(f"runs/context_extension_{chosen.name}")
+        runs = pathlib.Path("runs/context_extension" if chosen.name == "text" else "runs/context_extension_markov")
         if chosen.name == "text":
             planting.write(pathlib.Path(PATH), LENGTH)
         if status := attnjax(["sweep", f"context_extension:{chosen.name}", "--out", str(runs)]):

@@ -30,7 +30,8 @@ from attnjax.typing import Array, Bool, Float, Int, PyTree
 from experiments.smollm2.converting import convert
 
 FOLDER = pathlib.Path("runs/smollm2")
-TRAINED = 8192
+LENGTHS = (1024, 4096, 8192)
+"""Tokens of prompt, question and answer; the last is the trained length, and twice as many follow."""
 BIN = 1024
 METHODS = (
     "none", "pi", "ntk", "yarn", "self_extend", "rerope+log_n", "leaky_rerope+log_n", "dual_chunk", "lm_infinite",
@@ -64,15 +65,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
     measure(of_folder(FOLDER), chosen.text.read_text(encoding="utf-8"), chosen.out / "records.jsonl")
 
 
-def measure(subject: Subject, text: str, path: pathlib.Path, trained: int = TRAINED, size: int = BIN) -> None:
+def measure(
+    subject: Subject, text: str, path: pathlib.Path, lengths: tuple[int, ...] = LENGTHS, size: int = BIN
+) -> None:
     """Appends the missing records of a model. Raises ValueError for a text of less than one window."""
+    trained = lengths[-1]
     key = lambda record: tuple(record.get(name) for name in ("kind", "method", "length", "prompt"))
     there = set(map(key, jsonl.read(path).tables))
     tokens = np.asarray(subject.encode(text)[: 2 * trained + 1], np.int32)
     if len(tokens) <= 2 * trained:
         raise ValueError(f"the text must have more than {2 * trained} tokens, got {len(tokens)}")
     model_of = lambda method: (subject if method == "none" else read_past(subject, method, 2 * trained)).model
-    lengths = (trained // 8, trained // 2, trained)
     cells = [*((n, "none") for n in lengths), *((2 * trained, method) for method in ASKED)]
     plan = [{"kind": "losses", "method": method} for method in METHODS]
     plan += [{"kind": "needles", "method": m, "length": n, "prompt": i} for i in range(PROMPTS) for n, m in cells]
@@ -114,7 +117,10 @@ def prompt(subject: Subject, length: int, i: int) -> Asked:
     sizes = {key: subject.count(QUESTION.format(key=key)) for key in KEYS}
     keys = [key for key in KEYS if sizes[key] == statistics.mode(sizes.values())]
     fits = lambda lines: subject.count(written(keys, length, i, lines)[0]) <= length - ANSWER
-    return written(keys, length, i, largest(fits, 1))
+    lines = largest(fits, 1)
+    if not fits(lines):
+        raise ValueError(f"{length} tokens are too few for a prompt with {len(DEPTHS)} needles")
+    return written(keys, length, i, lines)
 
 
 def written(keys: Sequence[str], length: int, i: int, lines: int) -> Asked:

@@ -5,6 +5,7 @@ import pathlib
 
 import pytest
 
+from experiments.study import fill
 from tests.cases import slow_except
 
 HERE = pathlib.Path(__file__).parents[2] / "experiments"
@@ -18,19 +19,6 @@ def from_results(name: str):
     """The page of an experiment that has `results.read` and `page.page`."""
     found = module(f"{name}.results").read(HERE / name / "records.jsonl")
     return {"README.md": module(f"{name}.page").page(found)}
-
-
-def from_page(name: str):
-    """The page of an experiment that has `page.read` and `page.page`."""
-    page = module(f"{name}.page")
-    return {"README.md": page.page(page.read(HERE / name / "records.jsonl"))}
-
-
-def context_extension():
-    found = module("context_extension.results").read(HERE / "context_extension" / "records.jsonl")
-    suite = module("context_extension.suite_records").read(HERE / "context_extension" / "suite.jsonl")
-    page = module("context_extension.page")
-    return {"README.md": page.page(found, suite), "table.md": page.tables_of(found, suite)}
 
 
 def devices():
@@ -71,8 +59,6 @@ def speed():
 
 
 RENDERED = {
-    "context_extension": context_extension,
-    "context_extension_markov": lambda: from_results("context_extension_markov"),
     "devices": devices,
     "first_principles": first_principles,
     "first_unseen_wavelength": lambda: from_results("first_unseen_wavelength"),
@@ -83,7 +69,6 @@ RENDERED = {
     "policy_placebo": lambda: from_results("policy_placebo"),
     "published": published,
     "reading_positions": lambda: from_results("reading_positions"),
-    "smollm2": lambda: from_page("smollm2"),
     "speed": speed,
     "unseen_phase": lambda: from_results("unseen_phase"),
 }
@@ -94,3 +79,11 @@ def test_the_committed_pages_are_those_of_the_records(name):
     rendered = RENDERED[name]()
     assert rendered
     assert [file for file, text in rendered.items() if (HERE / name / file).read_text(encoding="utf-8") != text] == []
+
+
+@pytest.mark.parametrize("name", slow_except(sorted(path.parent.name for path in HERE.glob("*/analysis.py"))))
+def test_pages_are_filled_from_their_records(name, tmp_path):
+    page = tmp_path / "README.md"
+    page.write_text((HERE / name / "README.md").read_text(encoding="utf-8"), encoding="utf-8")
+    fill(page, module(f"{name}.analysis").tables())
+    assert page.read_text(encoding="utf-8") == (HERE / name / "README.md").read_text(encoding="utf-8")

@@ -1,144 +1,127 @@
-"""Context extension: methods are the encodings they are named after, and what is measured is what the texts say."""
+"""Context extension: facts in a text, what a method reads, fine-tuning, and the measuring commands at a tiny size."""
 
-import dataclasses
-import json
-
-import jax
+import jax.numpy as jnp
 import numpy as np
 import optax
+import pandas as pd
 import pytest
 from flax import nnx
 
-from attnjax.models import architecture, save
-from attnjax.models.loading import Loaded
+from attnjax.cli.planning import planned
+from attnjax.evaluation.extension import extended
 from attnjax.modules import Decoder, TransformerConfig
-from attnjax.positions import NoPE, RoPE
-from experiments.context_extension import methods
-from experiments.context_extension.__main__ import main
-from experiments.context_extension.methods import FREQUENCIES, POSITIONS, Extension
-from experiments.context_extension.page import RECORDS
-from experiments.context_extension.results import read
-from experiments.context_extension.subjects import Subject
+from attnjax.positions import RoPE
+from attnjax.sweep import prepare, run_here
+from attnjax.tasks import Text
+from attnjax.train import train
+from experiments import ngrams
+from experiments.context_extension import analysis, markov, planting, reading, text
 
-pytestmark = pytest.mark.slow
-
-L, FACTOR, HEAD = 8, 4, 8
-BASE = RoPE(theta=100.0)
-EXTENSION = Extension(L, FACTOR, factors=(1.0, 1.5, 2.5, 4.0))
-CONFIG = TransformerConfig(vocab=11, model=16, layers=2, heads=2, hidden=16, encoding=(NoPE(), BASE))
+L = 16
+CONFIG = TransformerConfig(vocab=11, model=16, layers=1, heads=2, hidden=16, encoding=RoPE())
 
 
-def subject_of(config=CONFIG):
-    build = lambda config: Decoder(config, rngs=nnx.Rngs(0))
-    params = nnx.to_pure_dict(nnx.split(build(config), graph=False)[1])
-    # Scores that matter: at random they are so small that no encoding would be seen.
-    params = jax.tree.map(lambda x: 3 * x if x.ndim > 1 else x, params)
-    return Subject("planted", config, build, params, L, seed=0)
+def test_a_haystack_states_a_fact_and_asks_for_it():
+    source = np.frombuffer(b"a line of text\n" * 100, np.uint8)
+    found = planting.haystack(source, 64, 0.0, 3, 128)
+    assert found.tokens.shape == (3, 65)
+    for row, counted in zip(found.tokens.tolist(), found.counted, strict=True):
+        stated, asked = row[:4], row[-8:]
+        assert row[4] == row[-9] == ord("\n")
+        assert sorted(asked[1::2]) == sorted(stated)  # each question is followed by one of the values
+        kinds = [(value - planting.FIRST_VALUE) // planting.VALUES for value in asked[1::2]]
+        assert asked[::2] == [planting.QUESTIONS[kind] for kind in kinds]
+        assert np.flatnonzero(counted).tolist() == [57, 59, 61, 63]  # bytes 58, 60, 62, 64 are predicted there
+    with pytest.raises(ValueError, match="14 bytes cannot hold a fact of 14"):
+        planting.haystack(source, 14, 0.0, 1, 64)
 
 
-@pytest.fixture(scope="module")
-def subject():
-    return subject_of()
+def test_planted_facts_can_be_looked_up():
+    planted = planting.plant(b"x = 1\n" * 200, 128, seed=0)
+    values = [byte for byte in planted if byte >= planting.FIRST_VALUE]
+    assert len(values) % 16 == 0
+    assert len(values) == 16 * int(1200 / (3 / 8 * 128))  # each value is stated once and asked for three times
+    assert planted.replace(b"x = 1\n", b"").count(b"x") == 0
 
 
-def radians(method, length):
-    found = methods.numbers(method, BASE, HEAD, EXTENSION, length)
-    return np.asarray(found["frequencies"].radians), float(found["gain"])
+def test_scores_are_those_of_the_extended_model():
+    model = Decoder(CONFIG, rngs=nnx.Rngs(0))
+    rows = np.random.default_rng(0).integers(0, 11, (3, 8 * L + 1)).astype(np.int32)
+    seen = set()
+    for method in ("none", "dynamic_ntk", "drope", "rerope+log_n", "streaming_llm"):
+        mine = reading.read_by(method, model, L, ())
+        theirs = model if method == "none" else extended(model, method, trained=L, factor=8.0)
+        logits = theirs(rows[:, :-1])
+        loss, right = reading.scored(mine, rows, most=2 * 8 * L)  # two rows, then one with padding
+        np.testing.assert_allclose(
+            loss, optax.softmax_cross_entropy_with_integer_labels(logits, rows[:, 1:]), atol=2e-5
+        )
+        np.testing.assert_array_equal(right > 0, np.argmax(logits, -1) == rows[:, 1:])
+        seen.add(loss.round(3).tobytes())
+    assert len(seen) == 5
 
 
-def test_frequencies_by_hand():
-    """d = 8 and theta = 100: f_k = 100^(-k/4). With s = 4 NTK has the base 100 * 4^(8/6)."""
-    plain = 100.0 ** (-np.arange(4) / 4)
-    growth = 4.0 ** (-np.arange(4) / 3)
-    long = FACTOR * L
-    for method, wanted in {
-        "none": plain,
-        "pi": plain / 4,
-        "ntk": plain * growth,
-        "dynamic_ntk": plain * growth,
-        "p_rope": plain * [1, 1, 1, 0],
-        "drope": 0 * plain,
-        "longrope": plain / [1, 1.5, 2.5, 4],
-    }.items():
-        np.testing.assert_allclose(radians(method, long)[0], wanted, rtol=1e-6, err_msg=method)
-    for method in ("dynamic_ntk", "longrope"):
-        np.testing.assert_allclose(radians(method, L)[0], plain, rtol=1e-6)
-    assert radians("yarn", long)[1] == pytest.approx(0.1 * np.log(4) + 1)
-    assert radians("longrope", long)[1] == pytest.approx(np.sqrt(1 + np.log(4) / np.log(8)))
-    scaled = methods.numbers("drope", BASE, HEAD, Extension(L, FACTOR, logit_scale=0.4), long)
-    assert float(scaled["gain"]) ** 2 == pytest.approx(1 + 0.4 * np.log(4))
+def test_fine_tuning_lowers_the_loss_and_leaves_the_model():
+    model = Decoder(CONFIG, rngs=nnx.Rngs(0))
+    batch = np.tile(np.arange(L + 1, dtype=np.int32) % 11, (2, 1))
+    before = reading.scored(model, batch)[0]
+    after = reading.scored(reading.fine_tuned(model, np.stack([batch] * 10), 1e-2), batch)[0]
+    assert after.mean() < before.mean() - 0.1
+    np.testing.assert_array_equal(reading.scored(model, batch)[0], before)
 
 
-def test_positions_are_remapped_as_by_the_library(subject):
-    """And within the trained length the model is what it was, where no window is as short as that."""
-    tokens = np.random.default_rng(4).integers(0, 11, (2, FACTOR * L + 1)).astype(np.int32)
-    for method in POSITIONS:
-        found = subject.scores(subject.params, subject.numbers(method, EXTENSION, FACTOR * L), tokens)
-        encoding = methods.encoding(method, BASE, EXTENSION)
-        parts = getattr(encoding, "parts", (encoding,))
-        beside = [part for part in parts if hasattr(part, "first")]
-        seen = {"window": (beside[0].window, 0), "window_first": beside[0].first} if beside else {}
-        config = dataclasses.replace(subject.config, encoding=(NoPE(), encoding), **seen)
-        logits = subject.with_config(subject.params, config)(tokens[:, :-1])
-        expected = optax.softmax_cross_entropy_with_integer_labels(logits, tokens[:, 1:])
-        np.testing.assert_allclose(found.loss, expected, rtol=2e-5, atol=2e-5, err_msg=method)
+def test_means_over_runs_by_hand():
+    values = {("a", 0.0): 1.0, ("a", 0.5): 2.0, ("b", 0.0): 5.0, ("b", 0.5): 5.0}
+    rows = [(run, 0, "pi", "tuned", "found", 64, place, value) for (run, place), value in values.items()]
+    records = pd.DataFrame(rows, columns=reading.COLUMNS)
+    assert analysis.by_run(records, "pi", "found", 64, "tuned").tolist() == [1.5, 5.0]
 
 
-@pytest.mark.parametrize(("length", "names"), [(L, ("dynamic_ntk", "longrope")), (FACTOR * L, FREQUENCIES)])
-def test_numbers_as_data_are_the_encoding_itself(subject, length, names):
-    """Against the model built with the encoding, whose length-dependent rules see the length themselves."""
-    tokens = np.random.default_rng(0).integers(0, 11, (2, length + 1)).astype(np.int32)
-    different = set()
-    for method in names:
-        encodings = (NoPE(), methods.encoding(method, BASE, EXTENSION))
-        logits = jax.jit(lambda p, x, e=encodings: subject.with_encodings(p, e)(x))(subject.params, tokens[:, :-1])
-        wanted = optax.softmax_cross_entropy_with_integer_labels(logits, tokens[:, 1:])
-        found = subject.scores(subject.params, subject.numbers(method, EXTENSION, length), tokens)
-        np.testing.assert_allclose(found.loss, wanted, atol=2e-5, err_msg=method)
-        np.testing.assert_array_equal(found.right > 0, np.argmax(logits, -1) == tokens[:, 1:])
-        different.add(np.round(np.asarray(found.loss), 3).tobytes())
-    # With a = 1 and a sequence s times as long, dynamic NTK is NTK.
-    assert len(different) == (len(names) if length == L else len(names) - 1)
+def test_ngrams_of_four_bytes_by_hand():
+    """After "abc" came "d" once: (1 + 1 P_3(d | bc)) / (1 + 1); P_3 is alike with P_2 after c, P_1 of 1 in 4."""
+    of = ngrams.losses(np.frombuffer(b"abcd", np.uint8), 4)
+    one = (1 + 4 / 256) / (4 + 4)
+    two, three, four = (1 + one) / 2, (3 + one) / 4, (7 + one) / 8
+    found = of(np.frombuffer(b"abcd", np.uint8)[None])
+    np.testing.assert_allclose([np.exp(-found[name][0, -1]) for name in ngrams.names(4)], [one, two, three, four])
+    assert found["4-gram"][0, 0] == found["bigram"][0, 0]  # one byte before it
+    unseen = of(np.frombuffer(b"dddd", np.uint8)[None])
+    assert jnp.allclose(unseen["4-gram"], unseen["unigram"])
 
 
-def test_a_published_folder_from_end_to_end(tmp_path, capsys):
-    tokenizers = pytest.importorskip("tokenizers")
-    json_config = {
-        "model_type": "llama", "vocab_size": 300, "hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1,
-        "num_attention_heads": 2, "num_key_value_heads": 1, "max_position_embeddings": 32,
-    }  # fmt: skip
-    family = architecture("llama")
-    spec = family.config(json_config)
-    save(Loaded(family.build(spec, nnx.Rngs(0)), spec, family, json_config), tmp_path / "model")
-    alphabet = sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet())
-    made = tokenizers.Tokenizer(tokenizers.models.BPE({one: i for i, one in enumerate(alphabet)}, []))
-    made.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
-    made.add_special_tokens(["[S]"])
-    made.post_processor = tokenizers.processors.TemplateProcessing(single="[S] $A", special_tokens=[("[S]", 256)])
-    made.save(str(tmp_path / "model" / "tokenizer.json"))
-    (tmp_path / "text").write_text("a text of some words, again and again. " * 200)
-    options = [
-        "--model",
-        str(tmp_path / "model"),
-        "--text",
-        str(tmp_path / "text"),
-        "--factor",
-        "2",
-        "--trained",
-        "128",
-    ]
-    options += ["--documents", "6", "--needles", "6", "--out", str(tmp_path / "out")]
-    factors = tmp_path / "factors.json"
-    factors.write_text(json.dumps({"rope_scaling": {"long_factor": [1.0, 2]}}))
-    assert main([*options, "--methods", "yarn,longrope", "--factors", str(factors)]) == 0
-    found = read(tmp_path / "out" / RECORDS)
-    assert found.about["unit"] == "token"
-    assert found.runs[0]["factors"] == [1.0, 2.0]
-    assert found.lengths == (128, 256)
-    # An untrained model knows nothing: about ln 300 nats.
-    assert found.cells["zero-shot"]["yarn"].estimate("windows", 256).value == pytest.approx(np.log(300), abs=0.5)
-    assert main([*options, "--documents", "9"]) == 2
-    told = "has 1950 tokens, 7 windows of 256 that do not overlap: give a longer text, or --documents of at most 7"
-    assert told in capsys.readouterr().err
-    assert main([*options, "--methods", "pie"]) == 2
-    assert "methods must be some of none, pi, ntk" in capsys.readouterr().err
+def runs(folder, variant, *overrides):
+    tiny = ("model.layers=1", "model.model=8", "model.heads=2", "model.hidden=8", "train.steps=2", "train.batch=2")
+    tiny += ("train.warmup=1", "evaluate.count=4", "evaluate.batch=4", f"task.length_min={L}", f"task.length_max={L}")
+    tiny += (f"evaluate.lengths={L}", f"evaluate.bucket_sizes={L}")
+    plan = planned(f"context_extension:{variant}", [*tiny, *overrides])
+    store = prepare(folder, "tiny", plan.runs[:1])
+    assert run_here(store, train).of("done")
+    return reading.runs_of(folder)
+
+
+@pytest.mark.slow
+def test_text_is_measured_and_gone_on_with(tmp_path):
+    path, out = tmp_path / "planted.txt", tmp_path / "text.csv.xz"
+    path.write_bytes(planting.plant(b"def f(x):\n    return x\n" * 300, L, seed=0))
+    plan = text.Plan(2, 1, 2, 64, 1e-3, ("longrope", "streaming_llm"))
+    found = runs(tmp_path / "runs", "text", f"task.options.path={path}")
+    assert isinstance(found[0].task, Text)
+    text.measure(found, out, plan, cap=20_000)
+    records = pd.read_csv(out, keep_default_na=False)
+    cells = records[records["run"] != ""].groupby(["method", "stage"]).size()
+    measured = [("longrope", "zero-shot"), ("longrope", "tuned"), ("streaming_llm", "zero-shot")]
+    assert cells.to_dict() == dict.fromkeys(measured, 4 + 16 + 4 * 5)
+    assert set(records[records["run"] == ""]["method"]) == set(ngrams.names(5))
+    text.measure(found, out, plan, cap=20_000)
+    assert len(pd.read_csv(out)) == len(records)
+
+
+@pytest.mark.slow
+def test_chains_are_measured(tmp_path):
+    out = tmp_path / "markov.csv.xz"
+    markov.measure(runs(tmp_path / "runs", "markov"), out, chains=3, methods=("none", "drope"))
+    records = pd.read_csv(out, keep_default_na=False)
+    assert records.groupby("method").size().to_dict() == dict.fromkeys(
+        ("none", "drope", "unigram", "bigram"), 4 * 3 + 4
+    )
+    assert np.isfinite(records["value"]).all()

@@ -1,35 +1,19 @@
-"""A GGUF file as a folder: rows of queries and keys, names, config, tokenizer; and the committed records and their page."""
-
-import json
-import pathlib
+"""A GGUF file as a folder: rows of queries and keys; needles in a prompt, and what is measured of a tiny model."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from flax import nnx
 
 import attnjax as aj
-from experiments.smollm2 import converting, page
+from attnjax.evaluation.subjects import Subject
+from attnjax.evaluation.trained_length import Trained
+from attnjax.modules import Decoder, TransformerConfig
+from attnjax.records import jsonl
+from experiments.smollm2 import __main__ as smollm2, converting
 
-HERE = pathlib.Path(__file__).parents[2] / "experiments" / "smollm2"
-FIELDS = {
-    "general.architecture": "llama",
-    "llama.block_count": 1,
-    "llama.context_length": 32,
-    "llama.embedding_length": 16,
-    "llama.feed_forward_length": 24,
-    "llama.attention.head_count": 4,
-    "llama.attention.head_count_kv": 2,
-    "llama.rope.freq_base": 100000.0,
-    "llama.attention.layer_norm_rms_epsilon": 9.999999747378752e-06,
-    "tokenizer.ggml.model": "gpt2",
-    "tokenizer.ggml.pre": "smollm",
-    "tokenizer.ggml.tokens": ["<|end|>", "a", "b", "Ġ", "1", "9", "ab", "Ċ"],
-    "tokenizer.ggml.token_type": [3, 1, 1, 1, 1, 1, 1, 1],
-    "tokenizer.ggml.merges": ["a b"],
-    "tokenizer.ggml.bos_token_id": 0,
-    "tokenizer.ggml.eos_token_id": 0,
-}
+FIELDS = {"llama.attention.head_count": 4, "llama.attention.head_count_kv": 2}
 
 
 class Stored:
@@ -37,10 +21,6 @@ class Stored:
 
     def __init__(self, name, data):
         self.name, self.data, self.shape, self.tensor_type = name, data, np.array(data.shape[::-1]), "F32"
-
-
-def converted(name, data):
-    return converting.converted(Stored(name, data), FIELDS, lambda values, kind: values)
 
 
 @pytest.mark.slow
@@ -64,15 +44,51 @@ def test_attention_is_the_same_with_neighbouring_channels_and_with_halves():
 
 def test_only_queries_and_keys_are_put_back_each_by_its_number_of_heads():
     rows = np.arange(8.0)[:, None] * np.ones((1, 16))
-    first = lambda name: converted(f"blk.0.{name}.weight", rows)[1][:, 0].tolist()
+    stored = lambda name: Stored(f"blk.0.{name}.weight", rows)
+    first = lambda name: converting.converted(stored(name), FIELDS, lambda x, kind: x)[1][:, 0].tolist()
     assert first("attn_q") == list(range(8))  # heads of one pair
     assert first("attn_k") == [0, 2, 1, 3, 4, 6, 5, 7]
     assert first("attn_v") == list(range(8))
 
 
-def test_the_committed_losses_are_those_of_transformers():
-    found = page.read(HERE / "records.jsonl")
-    theirs = json.loads((HERE / "transformers.json").read_text(encoding="utf-8"))
-    assert found.about["model"] == theirs["sha256"]
-    assert found.agreement["tokens"] == len(theirs["losses"]) == 255
-    assert 0 < found.agreement["difference"] < 1e-4
+def subject():
+    config = TransformerConfig(vocab=256, model=16, layers=1, heads=2, hidden=16, encoding=aj.RoPE())
+    encode = lambda text: list(text.encode())
+    known = lambda given: Trained(given or 2048, "")
+    return Subject("tiny", Decoder(config, rngs=nnx.Rngs(0)), encode, str, trained=known)
+
+
+@pytest.mark.slow
+def test_needles_are_those_of_the_model_that_reads_all_at_once(monkeypatch):
+    monkeypatch.setattr(smollm2, "ANSWER", 256)
+    one = subject()
+    asked = smollm2.prompt(one, 1024, 0)
+    text, pairs = asked
+    assert 1024 - 256 - 100 < len(text) <= 1024 - 256
+    assert all(
+        question.split(" for ")[1].split(" ")[0] in text and number.strip() in text for question, number in pairs
+    )
+    found = smollm2.needles(one.model, one, asked, 1024)
+    row = np.array([one.encode(text + "".join(pairs[3]))], np.int32)
+    expected = one.losses(row)[0, -len(pairs[3][1]) :].mean()
+    assert found["losses"][3] == pytest.approx(expected, abs=2e-4)
+    assert set(found) == {"losses", "identified", "greedy"}
+
+
+@pytest.mark.slow
+def test_a_model_is_measured_and_gone_on_with(tmp_path, monkeypatch):
+    monkeypatch.setattr(smollm2, "ANSWER", 256)
+    for name, few in (("METHODS", ("none",)), ("ASKED", ("yarn",)), ("PROMPTS", 1)):
+        monkeypatch.setattr(smollm2, name, few)
+    one, path = subject(), tmp_path / "records.jsonl"
+    for _ in range(2):
+        smollm2.measure(one, "some text. " * 1000, path, lengths=(2048,), size=512)
+    tables = jsonl.read(path).tables
+    assert [(t["kind"], t["method"], t.get("length")) for t in tables] == [
+        ("losses", "none", None), ("needles", "none", 2048), ("needles", "yarn", 4096),
+    ]  # fmt: skip
+    assert len(tables[0]["losses"]) == 8
+    with pytest.raises(ValueError, match="more than 4096 tokens, got 11"):
+        smollm2.measure(one, "some text. ", path, lengths=(2048,))
+    with pytest.raises(ValueError, match="512 tokens are too few"):
+        smollm2.prompt(one, 512, 0)
