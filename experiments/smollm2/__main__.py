@@ -22,7 +22,7 @@ from flax import nnx
 from attnjax.evaluation import ruler
 from attnjax.evaluation.loaded_model import next_token_losses
 from attnjax.evaluation.samples import largest
-from attnjax.evaluation.subjects import Subject, of_folder, read_past, read_prompt
+from attnjax.evaluation.text_model import TextModel, of_folder, read_past, read_prompt
 from attnjax.evaluation.words import KEYS
 from attnjax.modules import Decoder
 from attnjax.records import jsonl
@@ -66,7 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def measure(
-    subject: Subject, text: str, path: pathlib.Path, lengths: tuple[int, ...] = LENGTHS, size: int = BIN
+    subject: TextModel, text: str, path: pathlib.Path, lengths: tuple[int, ...] = LENGTHS, size: int = BIN
 ) -> None:
     """Appends the missing records of a model. Raises ValueError for a text of less than one window."""
     trained = lengths[-1]
@@ -109,7 +109,7 @@ def _losses(graph: Any, params: PyTree, tokens: Int[Array, " T+1"], size: int) -
     return jax.lax.map(one, (features.reshape(-1, size, features.shape[1]), tokens[1:].reshape(-1, size)))
 
 
-def prompt(subject: Subject, length: int, i: int) -> Asked:
+def prompt(subject: TextModel, length: int, i: int) -> Asked:
     """Returns the longest prompt that leaves `ANSWER` of `length` tokens; `length` and `i` decide keys and numbers.
 
     Keys are those whose questions have the most common number of tokens, so that no question is padded.
@@ -138,7 +138,7 @@ def written(keys: Sequence[str], length: int, i: int, lines: int) -> Asked:
     return told, [(QUESTION.format(key=key), f" {value}") for key, value in zip(keys, values, strict=True)]
 
 
-def needles(model: Decoder, subject: Subject, asked: Asked, length: int) -> dict[str, Any]:
+def needles(model: Decoder, subject: TextModel, asked: Asked, length: int) -> dict[str, Any]:
     """Returns for each needle the loss of its number in nats per token, and whether it is found.
 
     Identified: its number is the likeliest of those in the prompt. Greedy: each of its tokens is the likeliest of all.

@@ -7,8 +7,7 @@ import pytest
 from flax import nnx
 
 import attnjax as aj
-from attnjax.evaluation.subjects import Subject
-from attnjax.evaluation.trained_length import Trained
+from attnjax.evaluation.text_model import TextModel, Trained
 from attnjax.modules import Decoder, TransformerConfig
 from attnjax.records import jsonl
 from experiments.smollm2 import __main__ as smollm2, converting
@@ -54,8 +53,8 @@ def test_only_queries_and_keys_are_put_back_each_by_its_number_of_heads():
 def subject():
     config = TransformerConfig(vocab=256, model=16, layers=1, heads=2, hidden=16, encoding=aj.RoPE())
     encode = lambda text: list(text.encode())
-    known = lambda given: Trained(given or 2048, "")
-    return Subject("tiny", Decoder(config, rngs=nnx.Rngs(0)), encode, str, trained=known)
+    known = Trained(2048, "")
+    return TextModel("tiny", Decoder(config, rngs=nnx.Rngs(0)), encode, str, trained=known)
 
 
 @pytest.mark.slow
