@@ -2,7 +2,7 @@
 
 Question: pair k of RoPE goes around once in its wavelength of 2 pi theta^(2k/d) tokens. The *onset* of a base at a trained
 length L is the shortest wavelength above L. As the base grows, the onset grows too, until the next pair passes L and it falls
-back to L. configs/unseen_phase.py gave no verdict, because only 10 of its 24 bases fitted at L = 128. Its records, looked at
+back to L. The study unseen_phase gave no verdict, because only 10 of its 24 bases fitted at L = 128. Its records, looked at
 afterwards, suggest the question here: at both trained lengths the length factor followed onset / L, lowest at 1.3 to 1.6, and
 so had opposite correlations with the base. That was seen in the data, so it needs new runs.
 

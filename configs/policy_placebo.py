@@ -29,7 +29,7 @@ Primary metric: exact_match
 
 Paper: Ruoss et al. 2023 (arXiv:2305.16843) for randomized positions; Kiyono et al. 2021 (arXiv:2109.05644) for random starts.
 Command: attnjax sweep policy_placebo --workers 2
-         python -m experiments.policy_placebo --runs runs/policy_placebo --out experiments/policy_placebo
+         python -m experiments.study policy_placebo
 Run time: estimated at 125 to 165 core-minutes, from the records of rope_vs_sinusoidal and of a run of unique_copy.
 Expected: placebo cells at 0; offset lifts learned positions on unique_copy (Huang et al. train them so), and less on copy,
 which needs counting; randomized helps sinusoidal and learned positions, and harms RoPE and ALiBi, whose distances it blurs.

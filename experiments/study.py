@@ -1,8 +1,10 @@
-"""What the pages of experiments share: scores of all runs as a table, markdown, the tables of a README, and figures.
+"""What the pages of experiments share: scores of all runs as a table, estimates, the tables of a README, and figures.
 
-    python -m experiments.study NAME      draws experiments/NAME/figure.svg and .png again and fills its README.md
+    python -m experiments.study NAME                     draws the figure of experiments/NAME again and fills its README.md
+    python -m experiments.study NAME --runs runs/NAME    takes the scores of these runs over before
 
 experiments/NAME/analysis.py has `tables() -> {name: markdown}` for the marked places of the README, and `figure()`.
+A median has the interval of order statistics, a mean that of t, each over runs; of fewer than 6 runs it is their range.
 """
 
 import argparse
@@ -13,10 +15,91 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
+import attnjax
+from attnjax.records import stored
+from attnjax.records.packed import pack
+from attnjax.registry import ENCODINGS
+from attnjax.report import drawing
+from attnjax.report.formatting import interval
+from attnjax.report.intervals import of_mean, of_runs
+
 HERE = Path(__file__).parent
+Frame = Any
+"""A pandas table, whose labels no type checker knows."""
 PLACE = re.compile(r"<!-- table:(?P<name>[\w.-]+) -->.*?<!-- /table:(?P=name) -->", re.DOTALL)
+
+
+def load(name: str) -> Frame:
+    """Returns every score of the runs in experiments/NAME: of tests, at the last step, without validation.
+
+    Columns are those of `attnjax.results`, with short names: task, encoding, longest (trained length).
+    """
+    frame = attnjax.results(HERE / name)
+    short = {"task.name": "task", "model.encoding.name": "encoding", "task.length_max": "longest"}
+    last = frame.groupby("run").step.transform("max")
+    return frame[(frame.split != "validation") & (frame.step == last)].rename(columns=short)
+
+
+def baselines(name: str, metric: str = "loss_sliding") -> Frame:
+    """Returns what n-gram models score on the windows of the runs: columns task, length, and one per model."""
+    rows = {}
+    for run in stored.read(HERE / name).runs:
+        for length, found in run.manifest.get("baselines", {}).items():
+            if metric in found:
+                rows[run.config["task"]["name"], int(length)] = found[metric]
+    frame = pd.DataFrame.from_dict(rows, orient="index")
+    frame.index = pd.MultiIndex.from_tuples(rows, names=["task", "length"])
+    return frame.reset_index()
+
+
+def label(encoding: str) -> str:
+    """Returns the name of an encoding as people say it."""
+    return ENCODINGS[encoding].label
+
+
+def curves(frame: Frame, *keys: str, metric: str) -> Frame:
+    """Returns one metric with a row per run, indexed by `keys` and seed, and a column per length."""
+    return frame[frame.metric == metric].pivot(index=[*keys, "seed"], columns="length", values="value")
+
+
+def reach(curves: Frame, longest: int, *, rise: float | None = None) -> Frame:
+    """Returns the length factor of each run: the largest tested multiple of the longest trained length up to which it holds.
+
+    A run holds where its exact match is at least 0.9, or with `rise` where its loss is at most so much above that at the
+    trained length. The factor is 0 where it does not hold there.
+
+    Example:
+      >>> reach(pd.DataFrame([[1.0, 0.95, 0.4, 0.97]], columns=[16, 32, 64, 128]), 16).tolist()
+      [2.0]
+    """
+    past = curves.loc[:, curves.columns >= longest]
+    held = past >= 0.9 if rise is None else past.le(past[longest] + rise, axis=0)
+    count = held.cumprod(axis=1).sum(axis=1)
+    return pd.Series(np.array([0, *past.columns])[count] / longest, curves.index)
+
+
+def median(values: Any, digits: int = 2) -> str:
+    """Returns the median of runs and its interval as text.
+
+    Example:
+      >>> median([1, 2, 3, 4, 5, 6]), median([1, 2, 4]), median([1, 1])
+      ('3.50 [1.00, 6.00]', '2.00 (range 1.00 to 4.00)', '1.00')
+    """
+    return _told(of_runs(np.asarray(values, float)), digits)
+
+
+def mean(values: Any, digits: int = 2) -> str:
+    """Returns the mean of runs, or of differences of pairs, and its interval as text."""
+    return _told(of_mean(np.asarray(values, float)), digits)
+
+
+def _told(estimate: Any, digits: int) -> str:
+    if estimate.low == estimate.high or np.isnan(estimate.low):
+        return f"{estimate.value:.{digits}f}"
+    return interval(estimate, digits)
 
 
 def fill(path: Path, tables: Mapping[str, str]) -> None:
@@ -48,7 +131,7 @@ def fill(path: Path, tables: Mapping[str, str]) -> None:
     path.write_text(PLACE.sub(filled, page), encoding="utf-8")
 
 
-def markdown(frame: pd.DataFrame, form: Callable[[float], str] = "{:.3f}".format) -> str:
+def markdown(frame: Frame, form: Callable[[float], str] = "{:.3f}".format) -> str:
     """A table in Markdown, without the index: floats by `form`, nothing for a missing value, numbers to the right.
 
     Example:
@@ -73,21 +156,23 @@ def markdown(frame: pd.DataFrame, form: Callable[[float], str] = "{:.3f}".format
 
 def save(figure: Any, folder: Path, name: str = "figure") -> None:
     """Writes NAME.svg and NAME.png, whose bytes depend on the figure alone."""
-    import matplotlib as mpl
-
-    with mpl.rc_context({"svg.hashsalt": "attnjax", "svg.fonttype": "path"}):
-        figure.savefig(folder / f"{name}.svg", metadata={"Date": None})
-        figure.savefig(folder / f"{name}.png", dpi=130, metadata={"Software": None})
+    with drawing.settings():
+        drawing.save(figure, folder / name)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Renders the experiments that are named."""
+    """Renders an experiment."""
     parser = argparse.ArgumentParser(prog="python -m experiments.study", description=__doc__.partition("\n")[0])
-    parser.add_argument("names", nargs="+", metavar="NAME")
-    for name in parser.parse_args(arguments).names:
-        analysis = importlib.import_module(f"experiments.{name}.analysis")
-        fill(HERE / name / "README.md", analysis.tables())
-        save(analysis.figure(), HERE / name)
+    parser.add_argument("name")
+    parser.add_argument("--runs", type=Path, help="a folder of runs, whose scores are kept in experiments/NAME")
+    chosen = parser.parse_args(arguments)
+    folder = HERE / chosen.name
+    if chosen.runs:
+        pack(chosen.runs, folder)
+    analysis = importlib.import_module(f"experiments.{chosen.name}.analysis")
+    fill(folder / "README.md", analysis.tables())
+    with drawing.settings():
+        save(analysis.figure(), folder)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from attnjax.sweep import load
 EXPERIMENTS = pathlib.Path(__file__).resolve().parent.parent / "experiments"
 
 
-@pytest.mark.parametrize("name", ["theta", "rope_vs_sinusoidal"])
+@pytest.mark.parametrize("name", ["kazemnejad_whole", "press"])
 def test_committed_runs_have_the_scores_of_their_report(name):
     store = load(EXPERIMENTS / name / "records")
     with (EXPERIMENTS / name / "report" / "runs.csv").open(encoding="utf-8") as file:

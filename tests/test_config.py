@@ -34,6 +34,7 @@ from attnjax.config import (
 from attnjax.config.architecture import Implementation
 from attnjax.config.keys import keys
 from attnjax.modules import TransformerConfig
+from attnjax.records import stored
 from attnjax.registry import ENCODINGS
 from attnjax.tasks import TASKS, task
 from attnjax.train.model import transformer_config
@@ -364,10 +365,10 @@ def test_fields_that_are_younger_than_stored_runs_are_hashed_where_they_are_used
 
 
 def test_committed_runs_keep_their_ids():
-    folders = [path.parent for path in ROOT.glob("experiments/*/records/*/config.json")]
-    assert len(folders) > 50
-    for folder in folders:
-        assert run_id(parse(json.loads((folder / "config.json").read_text()))) == folder.name
+    runs = [run for path in sorted(ROOT.glob("experiments/**/runs.jsonl")) for run in stored.read(path.parent).runs]
+    assert len(runs) > 50
+    for run in runs[:: len(runs) // 50]:
+        assert run_id(parse(run.config)) == run.id
 
 
 def test_cells_are_runs_without_seeds():

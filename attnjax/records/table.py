@@ -24,8 +24,8 @@ def results(folder: str | pathlib.Path) -> pd.DataFrame:
     Raises ValueError where the folder holds no run.
 
     Example:
-      >>> table = results("experiments/theta")                                                     # doctest: +SKIP
-      >>> table[table.split == "test"].groupby(["model.encoding.options.theta", "length"]).value.median()    # doctest: +SKIP
+      >>> table = results("experiments/length_table")                                              # doctest: +SKIP
+      >>> table.groupby(["task.name", "model.encoding.name", "length"]).value.median()             # doctest: +SKIP
     """
     return table(read(folder))
 

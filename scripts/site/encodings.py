@@ -138,7 +138,7 @@ def page(root: pathlib.Path, name: str, facts: list[tuple[str, str]]) -> str:
         there=THERE,
         note=note(name, cls),
         heading=INTERFACE if module == "attnjax.positions.base" else "Formula, parameters, references",
-        results=results.section(root, name),
+        results=results.section(name),
         module=module,
         cls=cls,
     )

@@ -37,12 +37,6 @@ def head_specialization():
     return {"results/table.md": summary.table(found), "results/claim.md": summary.claim(found)}
 
 
-def length_table():
-    command = module("length_table.__main__")
-    found = command.load(HERE / "length_table" / "records.jsonl")
-    return {name: page(found) for name, page in command.PAGES.items()}
-
-
 def parity():
     page = module("parity.page")
     return {page.PAGE: page.page(*page.read(HERE / "parity"))}
@@ -61,16 +55,12 @@ def speed():
 RENDERED = {
     "devices": devices,
     "first_principles": first_principles,
-    "first_unseen_wavelength": lambda: from_results("first_unseen_wavelength"),
     "head_pruning": lambda: from_results("head_pruning"),
     "head_specialization": head_specialization,
-    "length_table": length_table,
     "parity": parity,
-    "policy_placebo": lambda: from_results("policy_placebo"),
     "published": published,
     "reading_positions": lambda: from_results("reading_positions"),
     "speed": speed,
-    "unseen_phase": lambda: from_results("unseen_phase"),
 }
 
 

@@ -1,0 +1,142 @@
+"""How far every encoding reaches on six tasks, which fit, and RoPE less sinusoidal positions on each.
+
+The protocol is the docstring of configs/length_table.py: what fits, what holds, and when an encoding is called best.
+"""
+
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from scipy import stats
+
+from attnjax.registry import ENCODINGS
+from attnjax.report.intervals import of_runs
+from attnjax.report.significance import holm, sign_flip
+from experiments.study import Frame, baselines, curves, label, load, markdown, mean, reach
+
+NAME, RISE = "length_table", 0.05
+TASKS = {"copy": 16, "sort": 8, "bucket_sort": 16, "induction": 16, "markov": 32, "text": 32}
+"""The tasks in their order, and the longest trained length of each."""
+EXACT = ("copy", "sort", "bucket_sort")
+"""Tasks whose metric is exact match; that of the others is the loss in nats."""
+LEVEL = "\N{ALMOST EQUAL TO}"
+
+
+def scores(task: str, frame: Frame) -> Frame:
+    """Returns the metric of a task: a row per (encoding, seed), a column per length."""
+    found = curves(frame[frame.task == task], "encoding", metric="exact_match" if task in EXACT else "loss_sliding")
+    return found.loc[[name for name in ENCODINGS if name in found.index.levels[0]]]
+
+
+def fits(task: str, scores: Frame, levels: Frame) -> Frame:
+    """Returns which runs fit the trained lengths: exact match of 0.99, a loss near the best possible, or below bigrams."""
+    longest = TASKS[task]
+    if task in EXACT:
+        return scores.loc[:, scores.columns <= longest].mean(axis=1).round(12) >= 0.99
+    if task == "induction":
+        return scores[longest] <= RISE
+    bigram = levels[(levels.task == task) & (levels.length == longest)].bigram.item()
+    return scores[longest] < bigram if task == "text" else scores[longest] <= bigram + RISE
+
+
+def column(task: str, frame: Frame, levels: Frame) -> Frame:
+    """Returns a row per encoding: runs, fitted, the median length factor and its interval, its rank where half of the runs
+    fit, and Holm's p of its differences by seed to the encoding with the largest median.
+    """
+    known = scores(task, frame)
+    factors = reach(known, TASKS[task], rise=None if task in EXACT else RISE).unstack()
+    fit = fits(task, known, levels).unstack()
+    found = pd.DataFrame([of_runs(row) for row in factors.to_numpy()], factors.index)
+    found = found.rename(columns={"value": "factor"}).drop(columns="kind").assign(fitted=fit.sum(axis=1), task=task)
+    found = found.loc[list(known.index.unique("encoding"))]
+    fitted = found.index[2 * found.fitted >= found.runs]
+    largest = max(fitted, key=lambda name: (found.factor[name], factors.loc[name].mean()))
+    ahead = factors.loc[largest] - factors.loc[[name for name in fitted if name != largest]]
+    p = holm([sign_flip(row) if row.mean() >= 0 else 1.0 for row in ahead.to_numpy()])
+    rank = pd.Series(stats.rankdata(-found.factor[fitted]), fitted)
+    return found.assign(rank=rank, p=pd.Series([*p, np.nan], [*ahead.index, largest]), largest=found.index == largest)
+
+
+def summary() -> Frame:
+    """Returns the columns of all tasks below each other, indexed by task and encoding."""
+    frame, levels = load(NAME), baselines(NAME)
+    found = pd.concat([column(task, frame, levels) for task in TASKS])
+    return found.reset_index(names="encoding").set_index(["task", "encoding"])
+
+
+def cell(row: Frame) -> str:
+    """Returns the factor, its interval and how many runs fit, with a mark where it cannot be told from the largest."""
+    count = f"{row.fitted:.0f}/{row.runs:.0f}"
+    if pd.isna(row["rank"]):
+        return f"*not fitted, {count}*"
+    ends = f" [{row.low:.2f}, {row.high:.2f}]" if row.low < row.high else ""
+    mark = f"{LEVEL} " if row.largest or row.p > 0.05 else ""
+    return f"{mark}{row.factor:.2f}{ends}, {count}"
+
+
+def contrasts() -> Frame:
+    """Returns RoPE less sinusoidal positions on each task: the mean over the lengths past training, paired by seed."""
+    frame, rows = load(NAME), []
+    for task, longest in TASKS.items():
+        found = scores(task, frame)
+        past = found.loc[:, found.columns > longest].mean(axis=1)
+        values = (past["rope"] - past["sinusoidal"]).to_numpy()
+        better = int((values > 0).sum() if task in EXACT else (values < 0).sum())
+        unit = "exact match" if task in EXACT else "nats"
+        rows.append((task, unit, mean(values, 3), f"{better} of {len(values)}", f"{sign_flip(values):.3f}"))
+    return pd.DataFrame(rows, columns=["task", "unit", "RoPE less sinusoidal", "pairs in which RoPE is better", "p"])
+
+
+def agreement(summary: Frame) -> Frame:
+    """Returns Kendall's tau_b of the median factors of each pair of tasks, over the encodings that fit both."""
+    ranked = summary.factor.where(summary["rank"].notna()).unstack("task")
+    found = pd.DataFrame("", list(TASKS)[:-1], list(TASKS)[1:])
+    for one, other in combinations(TASKS, 2):
+        both = ranked[[one, other]].dropna()
+        found.loc[one, other] = f"{stats.kendalltau(both[one], both[other]).statistic:.2f}"
+    return found.reset_index(names="")
+
+
+def tables() -> dict[str, str]:
+    """Returns the tables of the page."""
+    found = summary()
+    factors = found.apply(cell, axis=1).unstack("task")[list(TASKS)]
+    factors = factors.loc[list(dict.fromkeys(found.index.get_level_values("encoding")))].reset_index()
+    factors["encoding"] = factors.encoding.map(label)
+    contrast = contrasts()
+    copy, markov, text = (contrast.set_index("task").loc[name] for name in ("copy", "markov", "text"))
+    return {
+        "factors": markdown(factors),
+        "contrasts": markdown(contrast),
+        "agreement": markdown(agreement(found)),
+        "text": f"{text.iloc[1]}, {text.iloc[2]} pairs",
+        "markov": f"{markov.iloc[1]}, {markov.iloc[2]} pairs, p = {markov.iloc[3]}",
+        "copy": f"{copy.iloc[1]}, {copy.iloc[2]} pairs, p = {copy.iloc[3]}",
+    }
+
+
+def figure() -> Any:
+    """Returns a heat map: a row per encoding, a column per task; cells that did not fit are grey, with how many runs did."""
+    from attnjax.report.drawing import FAINT, new_figure
+
+    found = summary()
+    names = list(dict.fromkeys(found.index.get_level_values("encoding")))
+    factors = found.factor.where(found["rank"].notna()).unstack("task").loc[names, list(TASKS)]
+    made, (axis,) = new_figure(8.4, 8.8)
+    axis.set_facecolor("#e3e7eb")
+    colors = np.log2(factors.clip(lower=0.5))
+    image = axis.imshow(colors, aspect="auto", cmap="cividis", vmin=-1, vmax=3)
+    for (y, encoding), (x, task) in ((a, b) for a in enumerate(names) for b in enumerate(TASKS)):
+        value, row = factors.loc[encoding, task], found.loc[task, encoding]
+        text = f"{row.fitted:.0f}/{row.runs:.0f}" if np.isnan(value) else f"{value:.3g}"
+        color = FAINT if np.isnan(value) else "white" if value < 2.5 else "black"
+        axis.text(x, y, text, ha="center", va="center", color=color, fontsize=9)
+    axis.set_xticks(range(len(TASKS)), TASKS)
+    axis.set_yticks(range(len(names)), [label(name) for name in names])
+    axis.xaxis.tick_top()
+    axis.grid(visible=False)
+    axis.set_xlabel("median length factor; grey: fewer than half of the runs fit (how many did)")
+    bar = made.colorbar(image, ax=axis, pad=0.02, label="length factor")
+    bar.set_ticks([-1, 0, 1, 2, 3], labels=["0", "1", "2", "4", "8"])
+    return made

@@ -1,1 +1,0 @@
-"""Does RoPE break where a pair first shows an unseen phase, whatever the base? Correlations, and clamps of single pairs."""

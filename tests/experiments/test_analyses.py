@@ -1,0 +1,71 @@
+"""Analyses of committed scores: each README is the one that its scores give; differences and fits by hand."""
+
+import importlib
+import pathlib
+import shutil
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from experiments.length_table import analysis as length_table
+from experiments.policy_placebo import analysis as policy_placebo
+from experiments.study import fill, reach
+
+EXPERIMENTS = pathlib.Path(__file__).parents[2] / "experiments"
+NAMES = sorted(path.parent.name for path in EXPERIMENTS.glob("*/analysis.py"))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_readme_filled_again_is_the_committed_one(name, tmp_path):
+    committed = EXPERIMENTS / name / "README.md"
+    page = shutil.copy(committed, tmp_path / "README.md")
+    fill(page, importlib.import_module(f"experiments.{name}.analysis").tables())
+    assert page.read_text(encoding="utf-8") == committed.read_text(encoding="utf-8")
+
+
+def test_a_policy_is_compared_with_arange_by_seed():
+    rows = [
+        ("copy", encoding, policy, seed, 16, "exact_match", length, within if length <= 16 else past + seed / 100)
+        for encoding, policy, within, past in (
+            ("learned", "arange", 1.0, 0.1),
+            ("learned", "offset", 1.0, 0.4),
+            ("rope", "arange", 1.0, 0.2),
+            ("rope", "offset", 0.9, 0.2),
+        )
+        for seed in range(3)
+        for length in (8, 16, 24, 48)
+    ]
+    names = ["task", "encoding", "positions.policy", "seed", "longest", "metric", "length", "value"]
+    found = policy_placebo.differences(policy_placebo.cells(pd.DataFrame(rows, columns=names)))
+    learned, rope = found.loc["copy", "learned", "offset"], found.loc["copy", "rope", "offset"]
+    np.testing.assert_allclose(learned["values"], 0.3)
+    assert (learned.role, learned.fitted, learned.p) == ("primary", True, 1 / 8), "one of eight sign flips, one-sided"
+    np.testing.assert_allclose(rope["values"], 0.0, atol=1e-12)
+    assert (rope.role, rope.fitted) == ("placebo", False)
+
+
+@pytest.mark.parametrize(
+    ("task", "values", "fits"),
+    [
+        ("copy", [0.98, 1.0, 0.0], True),
+        ("copy", [0.97, 1.0, 1.0], False),
+        ("induction", [9.0, 0.05, 9.0], True),
+        ("induction", [0.0, 0.06, 0.0], False),
+        ("markov", [9.0, 1.24, 9.0], True),
+        ("markov", [1.2, 1.26, 1.2], False),
+        ("text", [9.0, 2.49, 9.0], True),
+        ("text", [2.0, 2.51, 2.0], False),
+    ],
+)
+def test_what_fits_the_trained_lengths(task, values, fits):
+    longest = length_table.TASKS[task]
+    scores = pd.DataFrame([values], columns=[longest // 2, longest, 2 * longest])
+    levels = pd.DataFrame({"task": ["markov", "text"], "length": [32, 32], "bigram": [1.2, 2.5]})
+    assert length_table.fits(task, scores, levels).tolist() == [fits]
+
+
+def test_a_loss_holds_while_it_has_not_risen():
+    losses = pd.DataFrame([[9.0, 2.0, 2.05, 1.0, 2.06], [0.0, 2.0, 2.06, 2.0, 2.0], [0.0, np.nan, 2.0, 2.0, 2.0]])
+    losses.columns = [32, 64, 128, 256, 512]
+    assert reach(losses, 64, rise=0.05 + 1e-9).tolist() == [4.0, 1.0, 0.0]
