@@ -34,6 +34,7 @@ class EncodingRow(NamedTuple):
 
     look: None for encodings that papers compare seldom, which share a few.
     numeric: options that enter through constants alone, so that runs which differ in them train in one program.
+    optional: it has constants with which it changes nothing, so that runs with it and without it train in one program.
     axes: positions have several coordinates, which no task makes, so that configs cannot name it.
     untrained: it changes what a trained model does past its trained length, and is not made to be trained with.
     """
@@ -42,6 +43,7 @@ class EncodingRow(NamedTuple):
     label: str
     look: Look | None = None
     numeric: tuple[str, ...] = ()
+    optional: bool = False
     axes: bool = False
     untrained: bool = False
 
@@ -52,12 +54,13 @@ class EncodingRow(NamedTuple):
 
 
 ENCODINGS = {
-    "nope": EncodingRow("attnjax.positions.base:NoPE", "NoPE", Look("#272727", "#f2f2f2", SOLID, "X")),
+    "nope": EncodingRow("attnjax.positions.base:NoPE", "NoPE", Look("#272727", "#f2f2f2", SOLID, "X"), optional=True),
     "sinusoidal": EncodingRow(
         "attnjax.positions.absolute:Sinusoidal",
         "Sinusoidal",
         Look("#9a3104", "#f66231", SOLID, "s"),
         numeric=("theta",),
+        optional=True,
     ),
     "learned": EncodingRow("attnjax.positions.absolute:Learned", "Learned", Look("#ab9004", "#f3d335", DASHED, "D")),
     "rope": EncodingRow(
@@ -65,12 +68,17 @@ ENCODINGS = {
         "RoPE",
         Look("#074a8d", "#4092f5", SOLID, "o"),
         numeric=ROTARY,
+        optional=True,
     ),
     "xpos": EncodingRow(
         "attnjax.positions.xpos:XPos", "XPos", Look("#4a95d4", "#d4e8fd", DASHED, "v"), numeric=("theta",)
     ),
     "alibi": EncodingRow(
-        "attnjax.positions.alibi:ALiBi", "ALiBi", Look("#049f69", "#26d87a", SOLID, "^"), numeric=("slopes",)
+        "attnjax.positions.alibi:ALiBi",
+        "ALiBi",
+        Look("#049f69", "#26d87a", SOLID, "^"),
+        numeric=("slopes",),
+        optional=True,
     ),
     "t5": EncodingRow("attnjax.positions.t5:T5Bias", "T5 bias", Look("#d270ad", "#f082c2", SOLID, "P")),
     "kerple": EncodingRow("attnjax.positions.kerple:Kerple", "Kerple", Look("#407448", "#93e1a0", DASHED, "<")),

@@ -8,7 +8,7 @@ Nothing here imports JAX.
 """
 
 import re
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 SIZE = re.compile(r"[1-9]\d{0,5}")
 
@@ -24,6 +24,16 @@ class MeshShape(NamedTuple):
     def devices(self) -> int:
         """Devices in all."""
         return self.population * self.data * self.sequence
+
+    def for_members(self, count: int) -> Self:
+        """The mesh with as many devices along the population as share `count` members evenly.
+
+        Example:
+            >>> MeshShape(population=8).for_members(12).population
+            6
+        """
+        each = -(-count // self.population)
+        return self._replace(population=-(-count // each))
 
     def __str__(self) -> str:
         return ",".join(f"{name}={size}" for name, size in self._asdict().items() if size > 1)

@@ -39,7 +39,7 @@ from attnjax.modules.attention import MultiHeadAttention, gather
 from attnjax.modules.block import Memory, TransformerBlock
 from attnjax.modules.config import TransformerConfig
 from attnjax.modules.parameters import drop, encoding_parameters, encoding_values, norm, normalize, split
-from attnjax.positions import PositionEncoding, embed
+from attnjax.positions import PositionEncoding, embed, learns
 from attnjax.positions.checks import described, is_array
 from attnjax.positions.compose import parts_of
 from attnjax.typing import Array, ArrayLike, Float, Int, Key, PyTree
@@ -77,10 +77,9 @@ class Stack(nnx.Module):
     def __init__(self, config: TransformerConfig, *, cross: bool = False, rngs: nnx.Rngs):
         self.config, self.encodings = config, config.input_encodings
         initial = functools.partial(encoding_parameters, sizes=config.sizes, dtype=config.param_dtype, rngs=rngs)
-        self.inputs, self.constants = (
-            nnx.data([initial(one) for one in self.encodings]),
-            nnx.data([{} for _ in self.encodings]),
-        )
+        # What learns nothing takes no key, so that models of one seed start from the same weights with it and without it.
+        self.inputs = nnx.data([initial(one) if learns(one) else {} for one in self.encodings])
+        self.constants = nnx.data([{} for _ in self.encodings])
         self.blocks: Any = make_blocks(config, cross=cross, rngs=rngs)
         self.norm = norm(config, rngs) if config.norm_position == "pre" else None
         self.input_norm = norm(config, rngs) if config.embedding_norm else None

@@ -21,7 +21,11 @@ from attnjax.positions.gates import Cable as Cable, FoX as FoX
 from attnjax.positions.kerple import Kerple as Kerple
 from attnjax.positions.path import PaTH as PaTH
 from attnjax.positions.pope import PoPE as PoPE
-from attnjax.positions.population import program as program, stacked_constants as stacked_constants
+from attnjax.positions.population import (
+    program as program,
+    shared_program as shared_program,
+    stacked_constants as stacked_constants,
+)
 from attnjax.positions.query_scale import Llama4Temperature as Llama4Temperature, LogN as LogN, SSMax as SSMax
 from attnjax.positions.remapped import (
     DualChunk as DualChunk,

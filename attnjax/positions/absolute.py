@@ -54,12 +54,17 @@ class Sinusoidal(PositionEncoding):
         """Returns the frequencies of D / 2 pairs. Raises ValueError for an odd model dimension."""
         if sizes.model < 2 or sizes.model % 2:
             raise ValueError(f"Sinusoidal pairs a sine with a cosine: the width must be even, got {sizes.model}")
-        return {"frequencies": exact(geometric(sizes.model // 2, self.theta))}
+        return {"frequencies": exact(geometric(sizes.model // 2, self.theta)), "amplitude": np.float64(1.0)}
+
+    def absent(self, sizes: Sizes) -> dict:
+        """Returns an amplitude of 0."""
+        return {**self.constants(sizes), "amplitude": np.float64(0.0)}
 
     def embed(self, p: Params, x: Float[Array, "T D"], pos: Num[ArrayLike, " T"]) -> Float[Array, "T D"]:
-        """Returns x + PE(pos)."""
+        """Returns x + amplitude * PE(pos)."""
         sin, cos = sine_cosine(angles(pos, p["frequencies"]))
-        return x + merge(sin, cos, "half" if self.order == "concatenated" else "interleaved")
+        table = merge(sin, cos, "half" if self.order == "concatenated" else "interleaved")
+        return x + jnp.asarray(p["amplitude"], table.dtype) * table
 
 
 def sinusoidal_table(
@@ -74,9 +79,7 @@ def sinusoidal_table(
         >>> sinusoidal_table(jnp.array([0]), 4).tolist()
         [[0.0, 1.0, 0.0, 1.0]]
     """
-    encoding = Sinusoidal(order, theta)
-    p = encoding.constants(Sizes(model=width, heads=1, kv_heads=1, head_dim=width))
-    return encoding.embed(p, jnp.zeros((len(pos), width)), pos)
+    return embed(Sinusoidal(order, theta), None, jnp.zeros((1, len(pos), width)), pos)[0]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -57,6 +57,10 @@ class ALiBi(PositionEncoding):
             raise ValueError(f"ALiBi: got {len(slopes)} slopes for {sizes.heads} heads, need one per head")
         return {"slope": np.array(slopes)}
 
+    def absent(self, sizes: Sizes) -> dict:
+        """Returns slopes of 0."""
+        return {"slope": np.zeros(sizes.heads)}
+
     def bias(self, p: Params, n: Float[Array, "..."]) -> Float[Array, "..."]:
         """Returns -m * n, or -m * |n| where symmetric, less m * past for n > 0."""
         distance = jnp.abs(n) if self.symmetric else n

@@ -141,6 +141,11 @@ class PositionEncoding:
         del sizes, length
         return {}
 
+    def absent(self, sizes: Sizes) -> dict | None:
+        """Returns constants with which the encoding changes nothing; None where there are none, or something is learned."""
+        del sizes
+        return None
+
     def context(self, p: Params, x: Float[Array, "T D"], pos: Num[ArrayLike, " T"], past: Any) -> Num[Array, "T *F"]:
         """Returns positions [T] or [T,F] of one head, computed from x; `past` sums over earlier tokens, see `contextual.py`.
 

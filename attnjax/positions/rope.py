@@ -81,6 +81,11 @@ class RotaryFrequencies(PositionEncoding):
         turns = np.arange(pairs) < turning
         return {"frequencies": exact(np.where(turns, radians, 0.0)), "gain": np.float64(gain)}
 
+    def absent(self, sizes: Sizes) -> dict:
+        """Returns frequencies of 0, which turn nothing."""
+        pairs, _ = self.pairs(sizes.head_dim)
+        return {"frequencies": exact(np.zeros(pairs)), "gain": np.float64(1.0)}
+
 
 @dataclasses.dataclass(frozen=True)
 class RoPE(RotaryFrequencies):

@@ -28,6 +28,8 @@ Sweep = Iterable[Changes]
 VARIES_INSIDE = ("seed", "data_seed", "train.learning_rate", "train.weight_decay")
 """Fields that may differ inside a population: numbers that enter the compiled step as arguments."""
 
+SHORT = 1_100_000
+"""Tokens of a run up to which runs of several encodings form one group; longer ones are better parted among workers."""
 BY_LENGTH = ("dynamic_ntk", "longrope")
 """Scalings of RoPE that are code, since they look at the length of the sequence."""
 
@@ -129,7 +131,7 @@ def groups(runs: Iterable[Any], key: Callable[[Any], str] | None = None, limit: 
 
 def population_key(config: RunConfig) -> str:
     """Equal for runs that one compiled step can train together: a hash of all fields but those of `VARIES_INSIDE`, and
-    of the options of the encoding but the numeric ones.
+    of the options of the encoding but the numeric ones; in short runs also of all encodings but those that are optional.
     """
     values = to_dict(config, whole=False)
     for name in VARIES_INSIDE:
@@ -140,8 +142,15 @@ def population_key(config: RunConfig) -> str:
         del table[last]
     encoding = values["model"]["encoding"]
     if isinstance(encoding, dict):
-        values["model"]["encoding"] = {**encoding, "options": _code(encoding["name"], encoding["options"])}
+        name, code = encoding["name"], _code(encoding["name"], encoding["options"])
+        shared = not code and name in ENCODINGS and ENCODINGS[name].optional and _is_short(config)
+        values["model"]["encoding"] = {"name": "" if shared else name, "options": code}
     return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _is_short(config: RunConfig) -> bool:
+    """Whether compiling takes so much of a run's time that encodings of several classes share a program."""
+    return config.train.steps * config.train.batch * config.task.length_max <= SHORT
 
 
 def _code(name: str, options: Mapping[str, Any]) -> dict[str, Any]:

@@ -17,12 +17,14 @@ import threading
 from collections.abc import Mapping
 from typing import IO, Any
 
+from attnjax.config.mesh import MeshShape
 from attnjax.records.status import FINAL
 from attnjax.records.values import jsonable
 from attnjax.safety import inside
 from attnjax.sweep import devices, manifest
 from attnjax.sweep.attempt import Event, Progress
 from attnjax.sweep.outcome import UNWRITTEN, Stop, Summary, at_end_of_input, on_signals, states, summarise
+from attnjax.sweep.plan import groups
 from attnjax.sweep.store import LOGS, Store, load
 from attnjax.sweep.worker import DEFAULT, ExecutionConfig, import_train, noting, work
 
@@ -59,13 +61,16 @@ def run_workers(
     progress: Progress | None = None,
     stop: Stop | None = None,
 ) -> Summary:
-    """Train all runs of a sweep that have not ended, in `workers` processes with `threads` each (default: cores / workers).
+    """Train all runs of a sweep that have not ended, in `workers` processes, or as many as there are populations, if fewer.
 
+    On a CPU a worker has `threads` cores (default: cores / workers), over which it spreads the members of a population.
     `trainer` is "module:function", see `attempt.Train`. Raises ValueError where workers end before they claim a run.
     """
     if workers < 1 or (threads is not None and threads < 1):
         raise ValueError(f"workers and threads must be at least 1, got {workers} and {threads}")
     stop, before, unwritten = stop or Stop(), states(store), {}
+    left = [entry for entry in store.runs if before[entry.run] not in FINAL]
+    workers = min(workers, len(groups(left, key=lambda entry: entry.group, limit=execution.population)) or 1)
     pool = Pool(store, trainer, execution, threads or max(1, _cores() // workers), workers)
     with on_signals(stop, before_exit=pool.kill):
         try:
@@ -160,7 +165,7 @@ class Pool:
 
 def environment(threads: int, workers: int, number: int) -> Mapping[str, str]:
     """Return the environment of worker `number` of `workers`: its threads, its GPU, and its share of the memory of that."""
-    mine = dict.fromkeys(("NPROC", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), str(threads))
+    mine = dict.fromkeys(("NPROC", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "JAX_NUM_CPU_DEVICES"), str(threads))
     return {**os.environ, **devices.of_worker(number, workers, os.environ), **mine, "PYTHONPATH": import_path()}
 
 
@@ -202,9 +207,11 @@ def main() -> None:
 
     with on_signals(stop):
         train = import_train(order["trainer"])
-        manifest.of_jax()  # a missing backend must end this worker, and none of the runs
-        store = load(pathlib.Path(order["root"])).only(order["runs"])
-        work(store, train, ExecutionConfig(**order["execution"]), report, stop)
+        found = manifest.of_jax()  # a missing backend must end this worker, and none of the runs
+        store, execution = load(pathlib.Path(order["root"])).only(order["runs"]), ExecutionConfig(**order["execution"])
+        if found.get("backend") == "cpu":
+            execution = dataclasses.replace(execution, mesh=str(MeshShape(population=found["device_count"])))
+        work(store, train, execution, report, stop)
 
 
 if __name__ == "__main__":

@@ -37,6 +37,7 @@ from attnjax.train import checkpoint, processes
 from attnjax.train.checkpoint import CHECKPOINTS
 from attnjax.train.evaluate import Evaluator, Measured, evaluation_lengths, ngram_levels
 from attnjax.train.mesh import axis_of_tokens, make_mesh, on_host, padded, place
+from attnjax.train.model import encoding_of
 from attnjax.train.step import LONGEST, Member, Metrics, State, Trainer, members
 from attnjax.typing import PyTree
 
@@ -92,9 +93,11 @@ def train(configs: list[RunConfig], directories: list[pathlib.Path], context: Ru
       >>> context.metrics.call_args.args[1]["step"]
       2
     """
-    run, mesh = configs[0], make_mesh(context.mesh)
+    # Several processes have as many devices each, whether members fill them or not.
+    shape = context.mesh if jax.process_count() > 1 else context.mesh.for_members(len(configs))
+    run, mesh = configs[0], make_mesh(shape)
     task = make_task(run)
-    trainer = Trainer(run, task, mesh)
+    trainer = Trainer(run, task, mesh, encoding=encoding_of(configs))
     evaluator = Evaluator(run, task, trainer.model, mesh)
     # The last member stands in for those that the devices have room for, and is recorded once.
     count = padded(len(configs), mesh)

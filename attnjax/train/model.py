@@ -1,7 +1,7 @@
 """From a run's config and its task to two pure functions: `init(key) -> params` and `apply(params, sequences) -> logits`."""
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -18,8 +18,9 @@ from attnjax.config.outside import construct
 from attnjax.modules import Decoder, Encoder, EncoderDecoder, TransformerConfig, replace_constants
 from attnjax.modules.config import check_windows
 from attnjax.modules.parameters import with_parameters
-from attnjax.positions import PositionEncoding, stacked_constants
+from attnjax.positions import PositionEncoding, shared_program, stacked_constants
 from attnjax.positions.base import validate_encoding
+from attnjax.positions.compose import parts_of
 from attnjax.positions.scaling import Scaling
 from attnjax.tasks.base import Task
 from attnjax.tasks.forms import SequencePair, Sequences, specials
@@ -55,10 +56,14 @@ class Model(NamedTuple):
     config: TransformerConfig
 
 
-def build(run: RunConfig, task: Task) -> Model:
-    """The model of a run. Raises ValueError where config and task do not fit together."""
+def build(run: RunConfig, task: Task, encoding: PositionEncoding | None = None) -> Model:
+    """The model of a run, with another encoding of all layers where one is given: that of `shared_program`.
+
+    Raises ValueError where config and task do not fit together.
+    """
     data.check(run, task)
     config = transformer_config(run.model, vocabulary(run, task))
+    config = config if encoding is None else dataclasses.replace(config, encoding=encoding)
     config = half_precision(config) if run.train.dtype_policy == "bfloat16" else config
     family, stacks = FAMILIES[run.task.form], (config,)
     if run.task.form != "decoder":
@@ -73,7 +78,7 @@ def build(run: RunConfig, task: Task) -> Model:
     def module(params: PyTree, numbers: PyTree = None) -> Any:
         model = with_parameters(lambda: make(jax.random.key(0)), params)
         if jax.tree.leaves(numbers):
-            replace_constants(model, {stack.encodings[0]: numbers for stack in stacks})
+            replace_constants(model, {one: mine for stack in stacks for one, mine in constants_of(stack, numbers)})
         return model
 
     def apply(
@@ -102,6 +107,15 @@ def build(run: RunConfig, task: Task) -> Model:
         return model(batch.tokens, **options, query_indices=query_indices)
 
     return Model(init, apply, module, config)
+
+
+def constants_of(config: TransformerConfig, numbers: PyTree) -> Iterator[tuple[PositionEncoding, PyTree]]:
+    """Yield the encodings of the input and of attention with their part of the numbers of the encoding of all layers."""
+    parts = parts_of(config.encodings[0])
+    by_part = dict(zip(parts, numbers if len(parts) > 1 else (numbers,), strict=True))
+    for one in (*config.input_encodings, config.attention_encodings[0]):
+        mine = tuple(by_part.get(part, {}) for part in parts_of(one))
+        yield one, mine if len(mine) > 1 else mine[0]
 
 
 def vocabulary(run: RunConfig, task: Task) -> int:
@@ -151,6 +165,12 @@ def numbers_of(runs: Sequence[RunConfig]) -> PyTree:
         raise ValueError("runs whose layers have encodings of their own train together only where these are equal")
     found = stacked_constants([config.encodings[0] for config in configs], configs[0].sizes)
     return jax.tree.map(jnp.asarray, found)
+
+
+def encoding_of(runs: Sequence[RunConfig]) -> PositionEncoding | None:
+    """The encoding that the program of a population has in place of each run's own; None where it is theirs."""
+    configs = dict.fromkeys(run.model.encoding for run in runs)
+    return shared_program([encoding(one) for one in configs]) if len(configs) > 1 else None
 
 
 def half_precision(config: TransformerConfig) -> TransformerConfig:

@@ -16,6 +16,7 @@ import numpy as np
 import optax
 
 from attnjax.config import RunConfig
+from attnjax.positions import PositionEncoding
 from attnjax.tasks.base import Task
 from attnjax.tasks.forms import SequencePair, Sequences, target_of
 from attnjax.train import batching, mesh as mesh_
@@ -78,16 +79,24 @@ class Trainer:
       platform: for which the programs are made; unless given, that of the devices.
     """
 
-    def __init__(self, run: RunConfig, task: Task, mesh: jax.sharding.Mesh | None = None, platform: str = ""):
+    def __init__(
+        self,
+        run: RunConfig,
+        task: Task,
+        mesh: jax.sharding.Mesh | None = None,
+        platform: str = "",
+        encoding: PositionEncoding | None = None,
+    ):
         platform = platform or mesh_.platform_of(mesh)
         self.run, self.task, self.mesh = run, task, mesh
-        self.model: Model = build(run, task)
+        self.model: Model = build(run, task, encoding)
         self.zigzag = mesh_.is_zigzag(run.task.form, self.model.config.encodings, mesh)
         self.optimizer, self.schedule = optimizer(run.train, run.optimizer), schedule(run.train)
-        # Buckets are chosen by the lengths of a whole batch, and examples sorted by them, so that rows are not a device's own.
-        self.batching = batching.choose_batching(run, task, platform) if mesh is None else batching.Batching()
-        # With a mesh they are vmapped, so that the gradients of all members are summed over devices at once.
-        self.in_turn = mesh is None and batching.members_in_turn(run, task, platform, self.batching)
+        # Devices that share a batch have rows of all lengths, which buckets would sort over all of them, and vmapped members,
+        # whose gradients are summed over devices at once.
+        apart = mesh is None or mesh.size == mesh.shape[mesh_.MEMBERS]
+        self.batching = batching.choose_batching(run, task, platform) if apart else batching.Batching()
+        self.in_turn = apart and batching.members_in_turn(run, task, platform, self.batching)
         # Targets are gathered from whole sequences.
         spread = mesh_.axis_of_tokens(mesh) is not None
         self.max_targets = None if spread else batching.max_targets(run, task, run.task.length_max)
@@ -186,7 +195,8 @@ class Trainer:
 
         `total`: of how many tokens that count these are a part; of themselves unless given.
         """
-        total, nothing = _counted(sequences) if total is None else total, jnp.zeros((), jnp.float32)
+        total = _counted(sequences) if total is None else total
+        nothing = mesh_.varying_over_members(jnp.zeros((), jnp.float32), self.mesh)
 
         def of(part: Sequences | SequencePair, i: Int[Array, ""] | int, capacity: int | None):
             mine = key if key is None or self.batching.microbatches == 1 else jax.random.fold_in(key, i)

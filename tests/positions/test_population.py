@@ -5,7 +5,9 @@ import numpy as np
 import pytest
 
 import attnjax as aj
-from attnjax.positions import program, stacked_constants
+from attnjax.positions import embed, program, shared_program, stacked_constants
+from attnjax.positions.compose import parts_of
+from attnjax.registry import ENCODINGS
 from tests.positions.hooks import close, run
 
 SIZES = aj.Sizes(32, 4, 4, 8)
@@ -66,6 +68,29 @@ def test_encodings_that_are_equal_need_no_constants():
         assert program(own) == own
 
 
+CLASSES = (aj.Sinusoidal(theta=30.0), aj.RoPE(theta=50.0), aj.NoPE(), aj.ALiBi(), aj.RoPE(keep=0.5))
+
+
+@pytest.mark.parametrize("i", range(len(CLASSES)))
+def test_parts_that_are_absent_from_a_shared_program_change_no_bit(i):
+    whole = shared_program(CLASSES)
+    p = jax.tree.map(lambda leaf: leaf[i], stacked_constants(CLASSES, SIZES))
+    x = np.random.default_rng(1).normal(size=(2, 6, 32)).astype(np.float32)
+    np.testing.assert_array_equal(embed(whole, p, x, np.arange(6)), embed(CLASSES[i], None, x, np.arange(6)))
+    q, k, v = np.random.default_rng(2).normal(size=(3, 2, 6, 4, 8)).astype(np.float32)
+    options = {"mask": aj.Mask(causal=True), "implementation": "dense"}
+    parts = [part for part in whole.parts if not part.has("embed")]
+    own = aj.NoPE() if CLASSES[i].has("embed") else CLASSES[i]
+    together = aj.attend(q, k, v, encoding=aj.compose(*parts), params=p[-len(parts) :], **options)
+    np.testing.assert_array_equal(together, aj.attend(q, k, v, encoding=own, **options))
+
+
+def test_the_registry_names_encodings_that_can_be_absent():
+    optional = [aj.encoding(name) for name, row in ENCODINGS.items() if row.optional]
+    assert len(parts_of(shared_program(optional))) == len(optional) - 1, "NoPE is no part"
+    assert all(part.absent(SIZES) for part in parts_of(shared_program(optional)))
+
+
 def test_refuses_encodings_of_different_programs():
     with pytest.raises(
         ValueError, match=r"share one program, got the programs \[RoPE\(.*\), RoPE\(.*fraction=0.5.*\)\]"
@@ -73,3 +98,5 @@ def test_refuses_encodings_of_different_programs():
         stacked_constants([aj.RoPE(), aj.RoPE(theta=3.0, fraction=0.5)], SIZES)
     with pytest.raises(ValueError, match=r"share one program, got the programs \[\]"):
         stacked_constants([], SIZES)
+    with pytest.raises(ValueError, match=r"share one program, and T5Bias\(.*\) cannot be absent from it"):
+        stacked_constants([aj.RoPE(), aj.T5Bias()], SIZES)

@@ -54,7 +54,9 @@ def one_compilation():
 
     trainer, evaluator = loop.Trainer, loop.Evaluator
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(loop, "Trainer", lambda run, *rest: trainers.setdefault(shape(run), trainer(run, *rest)))
+        patch.setattr(
+            loop, "Trainer", lambda run, *rest, **own: trainers.setdefault(shape(run), trainer(run, *rest, **own))
+        )
         patch.setattr(loop, "Evaluator", lambda run, *rest: evaluators.setdefault(shape(run), evaluator(run, *rest)))
         yield
 

@@ -62,14 +62,23 @@ def trained(runs, root):
 
 
 @pytest.mark.slow
-def test_a_population_of_encodings_trains_as_each_alone(tmp_path):
+@pytest.mark.parametrize(
+    "encodings",
+    [
+        [("rope", NUMBERS["rope"][1]), ("rope", NUMBERS["rope"][-1])],
+        [("sinusoidal", {}), ("rope", {}), ("nope", {}), ("alibi", {})],
+    ],
+    ids=["numbers", "classes"],
+)
+def test_a_population_of_encodings_trains_as_each_alone(tmp_path, encodings):
     """With equal seeds, so that a number of the other run would be seen."""
-    runs = [run_with("rope", one) for one in (NUMBERS["rope"][1], NUMBERS["rope"][-1])]
+    runs = [run_with(*one) for one in encodings]
+    assert len({population_key(run) for run in runs}) == 1
     together = trained(runs, tmp_path / "together")
-    assert together.logs["0"][-1]["loss"] != together.logs["1"][-1]["loss"]
-    values = [[one["value"] for one in together.found[str(i)] if one["metric"] == "loss"] for i in range(2)]
+    assert len({together.logs[str(i)][-1]["loss"] for i in range(len(runs))}) == len(runs)
+    values = [[one["value"] for one in together.found[str(i)] if one["metric"] == "loss"] for i in range(len(runs))]
     assert len(values[0]) == 4
-    assert all(a != b for a, b in zip(*values))
+    assert all(len(set(one)) == len(runs) for one in zip(*values, strict=True))
     numbers = lambda records: [one[key] for one in records for key in ("loss", "value") if key in one]
     for i, run in enumerate(runs):
         alone = trained([run], tmp_path / f"alone{i}")
@@ -108,6 +117,14 @@ def test_the_plan_knows_which_are_not(name):
     for other in runs[1:]:
         with pytest.raises(ValueError, match="a population needs encodings that share one program"):
             numbers_of([runs[0], other])
+
+
+def test_encodings_of_several_classes_are_planned_together_in_short_runs_alone():
+    names = ("nope", "sinusoidal", "rope", "alibi", "t5", "kerple")
+    keys = lambda **fields: [population_key(run_with(name, {}, **fields)) for name in names]
+    assert len(set(keys()[:4])) == 1
+    assert len(set(keys())) == 3
+    assert len(set(keys(train={**SETTINGS["train"], "steps": 1_000_000}))) == len(names)
 
 
 def test_equal_encodings_are_compiled_in():
