@@ -22,6 +22,7 @@ import fcntl
 import glob
 import hashlib
 import os
+import shutil
 import subprocess
 import sys
 
@@ -101,19 +102,16 @@ def fingerprint(venv, version, executable):
 
 
 def create(venv, executable):
-    """An empty environment, and the start of the command that installs into it."""
-    python = os.path.join(venv, "bin", "python")
-    make = [executable, "-m", "venv", "--clear"]
-    if subprocess.call([*make, venv], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) == 0:
-        return [python, "-m", "pip"]
-    # Debian ships Python without the bundled pip that `venv` copies; the pip of the interpreter itself can stand in.
-    say("this Python has no ensurepip, using its own pip")
-    subprocess.check_call([*make, "--without-pip", venv])
-    return [executable, "-m", "pip", "--python", python]
+    """Make an empty environment, and return the start of a pip command for it."""
+    make = [executable, "-m", "venv", venv]
+    if subprocess.call(make, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) != 0:
+        # Debian ships Python without the bundled pip that `venv` copies.
+        subprocess.check_call([*make, "--without-pip"])
+    return pip_of(venv, executable)
 
 
-def installer(venv, executable):
-    """The start of the command that installs into an environment that is there."""
+def pip_of(venv, executable):
+    """The start of a pip command for an environment: with its own pip, or with that of the interpreter."""
     python = os.path.join(venv, "bin", "python")
     if glob.glob(os.path.join(venv, "lib", "python*", "site-packages", "pip")):
         return [python, "-m", "pip"]
@@ -121,78 +119,86 @@ def installer(venv, executable):
 
 
 def installations(extra):
-    """Arguments of `pip install`: first everything that is fetched, by its hash, then the package itself with what is there."""
+    """Arguments of two installations: of everything that is fetched, by its hash, and of the package with what is there."""
     yield ["--require-hashes", "--only-binary", ":all:", "-r", os.path.join(ROOT, LISTS[extra])]
     yield ["--no-deps", "--no-build-isolation", "-e", ROOT]
 
 
+def install(venv, executable, arguments):
+    """Install with uv where it is on PATH, which is faster, and with pip where it is not or fails."""
+    uv, python = shutil.which("uv"), os.path.join(venv, "bin", "python")
+    with_uv = [uv, "pip", "install", "--quiet", "--python", python, *arguments]
+    if uv is None or subprocess.call(with_uv, stdout=sys.stderr) != 0:
+        # Modules are compiled when they are first imported, which most of them never are.
+        with_pip = [*pip_of(venv, executable), "install", "-qq", "--no-compile", *arguments]
+        subprocess.check_call(with_pip, stdout=sys.stderr)
+
+
 def ensure(venv, version, executable, extra):
     """Path of the interpreter of an environment that holds the package, its dependencies and what the extra names."""
-    python = os.path.join(venv, "bin", "python")
-    stamp = os.path.join(venv, STAMP)
-    wanted = fingerprint(venv, version, executable)
-    if extra in present(stamp, python, wanted):
+    python, wanted = os.path.join(venv, "bin", "python"), fingerprint(venv, version, executable)
+    if extra in present(venv, wanted):
         return python
-    label, making = os.path.relpath(venv, ROOT), venv + ".making"
-    with alone(making, label) as file:
-        there, cut_short = present(stamp, python, wanted), file.read()
+    label = os.path.relpath(venv, ROOT)
+    with locked(venv, label):
+        there = present(venv, wanted)
         if extra not in there:
-            if not there and os.path.isdir(venv) and os.listdir(venv) and not (os.path.exists(stamp) or cut_short):
-                os.remove(making)
-                sys.exit(
-                    f"attnjax: {label} was not made by this script, which would empty it: move it away, or use it as it is"
-                )
-            if there:
-                pip = installer(venv, executable)
-            else:
+            if not there:
                 say(f"creating {label} with Python {dotted(version)}")
-                file.write("an environment is being made; what is left where it was cut short is made anew")
-                file.flush()
-                pip = create(venv, executable)
-            say(f"installing attnjax[{extra}] and its pinned dependencies into {label} (a minute or two, once)")
+                clear(venv, label)
+                create(venv, executable)
+            say(f"installing attnjax[{extra}] and its pinned dependencies into {label} (once)")
             for arguments in list(installations(extra))[: 1 if there else None]:
-                subprocess.check_call([*pip, "install", "-qq", *arguments], stdout=sys.stderr)
-            write(stamp, f"{wanted} {extra}")
-        os.remove(making)
+                install(venv, executable, arguments)
+            write_stamp(venv, wanted + " " + extra)
     return python
 
 
-def present(stamp, python, wanted):
+def present(venv, wanted):
     """The extras whose packages an environment of this fingerprint holds; none where it is another one, or there is none."""
-    if not (os.path.exists(stamp) and os.path.exists(python)):
+    try:
+        with open(os.path.join(venv, STAMP)) as file:
+            made, _, extra = file.read().partition(" ")
+    except OSError:
         return ()
-    with open(stamp) as file:
-        made, _, extra = file.read().partition(" ")
-    return ("plot", extra) if made == wanted else ()
+    return ("plot", extra) if made == wanted and os.path.exists(os.path.join(venv, "bin", "python")) else ()
+
+
+def clear(venv, label):
+    """Delete an environment that was made here, but for its stamp; one that was cut short has an empty stamp."""
+    names = os.listdir(venv)
+    if names and STAMP not in names:
+        sys.exit(
+            f"attnjax: {label} was not made by this script, which would empty it: move it away, or use it as it is"
+        )
+    write_stamp(venv, "")
+    for entry in os.scandir(venv):
+        if entry.is_dir(follow_symlinks=False):
+            shutil.rmtree(entry.path)
+        elif entry.name != STAMP:
+            os.remove(entry.path)
+
+
+def write_stamp(venv, text):
+    """Say what an environment was made from."""
+    with open(os.path.join(venv, STAMP), "w") as file:
+        file.write(text)
 
 
 @contextlib.contextmanager
-def alone(path, label):
-    """The file at a path, open for reading and appending, which one process at a time has; others wait until it is removed.
-
-    What was written into it is there again where that process ended before.
-    """
-    while True:
-        with open(path, "a+") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                say(f"waiting for another process, which makes {label}")
-                fcntl.flock(file, fcntl.LOCK_EX)
-            try:
-                same = os.path.samestat(os.fstat(file.fileno()), os.stat(path))
-            except FileNotFoundError:
-                same = False
-            if same:
-                file.seek(0)
-                yield file
-                return
-
-
-def write(path, text):
-    """A file with this text."""
-    with open(path, "w") as file:
-        file.write(text)
+def locked(venv, label):
+    """One process at a time; the others wait."""
+    os.makedirs(venv, exist_ok=True)
+    folder = os.open(venv, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            say("waiting for another process, which makes " + label)
+            fcntl.flock(folder, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(folder)
 
 
 def main():

@@ -24,9 +24,9 @@ def setup_env(monkeypatch, tmp_path):
         pathlib.Path(venv, "bin").mkdir(parents=True, exist_ok=True)
         pathlib.Path(venv, "bin", "python").touch()
         module.made.append(executable)
-        return ["pip"]
 
     monkeypatch.setattr(module, "create", create)
+    monkeypatch.setattr(module.shutil, "which", lambda name: None)
     monkeypatch.setattr(module.subprocess, "check_call", lambda command, **_: module.installed.append(command))
     return module
 
@@ -62,12 +62,24 @@ def test_what_tests_need_is_added_to_an_environment_that_is_in_use(setup_env, tm
     assert setup_env.made == ["/usr/bin/python3"], "nothing is cleared"
     (command,) = setup_env.installed
     own = [python, "-m", "pip"] if pip else ["/usr/bin/python3", "-m", "pip", "--python", python]
-    assert command == [*own, "install", "-qq", *next(iter(setup_env.installations("dev")))]
+    assert command == [*own, "install", "-qq", "--no-compile", *next(iter(setup_env.installations("dev")))]
     ensure("plot", "/usr/bin/python3.13")
     assert setup_env.made == ["/usr/bin/python3", "/usr/bin/python3.13"], (
         "another interpreter needs another environment"
     )
     assert [path.name for path in tmp_path.iterdir()] == ["venv"]
+
+
+@pytest.mark.parametrize("status", [0, 1])
+def test_uv_installs_where_it_is_on_the_path_and_pip_where_it_fails(setup_env, tmp_path, monkeypatch, status):
+    asked, python = [], str(tmp_path / "venv" / "bin" / "python")
+    monkeypatch.setattr(setup_env.shutil, "which", lambda name: f"/bin/{name}")
+    monkeypatch.setattr(setup_env.subprocess, "call", lambda command, **_: asked.append(command) or status)
+    setup_env.ensure(str(tmp_path / "venv"), (3, 12, 1), "/usr/bin/python3", "plot")
+    with_hashes, itself = setup_env.installations("plot")
+    start = ["/bin/uv", "pip", "install", "--quiet", "--python", python]
+    assert asked == [[*start, *with_hashes], [*start, *itself]]
+    assert len(setup_env.installed) == 2 * status
 
 
 @pytest.mark.parametrize("extras", [("dev", "dev", "dev"), ("plot", "dev", "plot")])
@@ -113,7 +125,7 @@ def test_an_environment_of_somebody_else_is_left_alone(setup_env, tmp_path):
     with pytest.raises(SystemExit, match="was not made by this script, which would empty it: move it away"):
         setup_env.ensure(str(tmp_path), (3, 12, 1), "/usr/bin/python3", "dev")
     assert not setup_env.made
-    assert not pathlib.Path(f"{tmp_path}.making").exists()
+    assert [path.name for path in tmp_path.iterdir()] == ["bin"]
 
 
 @pytest.mark.parametrize(
