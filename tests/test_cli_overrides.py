@@ -50,7 +50,7 @@ def at(run, key):
         (("held", [f"{THETA}=3"]), 6, {THETA: [3]}),
         (("held", ["train.batch=5"], ["train.steps=2,3"], 4), 16, {"train.steps": [2, 3], "seed": [0, 1, 2, 3]}),
         (("held", [f"{THETA}=3"], ["model.encoding=rope,xpos"]), 12, {THETA: [3]}),
-        (("rope_vs_sinusoidal", [KERPLE]), 6, {"train.steps": [1000, 2000]}),
+        (("rope_vs_sinusoidal", [KERPLE]), 6, {"train.steps": [600, 800]}),
         (("rope_vs_sinusoidal", [], [], 10), 80, {"seed": [*range(10)]}),
         (("kazemnejad", ["train.steps=20"]), 5, {"train.steps": [20], "train.warmup": [1]}),
         (("theta", ["train.warmup=0"], ["train.steps=1,2"]), 80, {"train.steps": [1, 2]}),
