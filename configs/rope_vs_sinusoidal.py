@@ -6,8 +6,9 @@ three):
     copy      counting: repeat one token as often as it was given ("rsc"), trained at 1 to 16
     markov    a language that every sequence makes anew, so that context pays at every length, trained at 64 symbols
     text      bytes of Python's own standard library, trained at 64 bytes; near-duplicate files are in one split (`paper` only)
-`quick` asks the same in minutes: copying 1 to 12 tokens, and chains of 4 symbols at length 32, by models with half of the hidden
-units, in sizes that were chosen on seed 0. NoPE, ALiBi, T5 and learned positions stand beside as context. Tests include lengths just past the trained ones.
+`quick` asks the same in minutes: copying 1 to 12 tokens, and chains of 4 symbols at length 32, by models with half of the
+hidden units, in sizes that were chosen on seed 0. NoPE, ALiBi, T5 and learned positions stand beside as context. Tests
+include lengths just past the trained ones.
 
 Embeddings are multiplied by sqrt(D) (Vaswani et al. 2017), so that tokens have deviation 1 where sinusoids have 0.71. Learned
 positions begin as large as tokens, as in GPT-2 and BERT.
