@@ -200,6 +200,7 @@ def called(tmp_path):
     ("words", "expected"),
     [
         ([], ["rope_vs_sinusoidal"]),
+        (["--out", "runs/other"], ["rope_vs_sinusoidal", "--out", "runs/other"]),
         (["paper", "--dry-run"], ["rope_vs_sinusoidal:paper", "--dry-run"]),
         (["theta"], ["theta"]),
     ],

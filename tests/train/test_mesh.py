@@ -16,7 +16,7 @@ from attnjax.positions import ENCODINGS, Compose, PositionEncoding, encoding
 from attnjax.positions.indices import zigzag
 from attnjax.records.runs import read_manifest
 from attnjax.sweep import scan
-from attnjax.train import checkpoint, data
+from attnjax.train import batching, checkpoint, data
 from attnjax.train.evaluate import Evaluator
 from attnjax.train.loop import CHECKPOINTS, make_task, train
 from attnjax.train.mesh import (
@@ -93,6 +93,18 @@ def test_every_mesh_trains_the_same_members(form, mesh):
     np.testing.assert_allclose(others.gradient_norm, losses.gradient_norm, rtol=2e-5)
     for a, b in zip(jax.tree.leaves(spread), jax.tree.leaves(alone), strict=True):
         np.testing.assert_allclose(a, b, atol=1e-6)
+
+
+@pytest.mark.slow
+def test_members_take_turns_and_padding_is_cut_on_each_device_of_a_population(monkeypatch):
+    for name in ("MIN_BATCH_TOKENS", "MIN_RUN_TOKENS"):
+        monkeypatch.setattr(batching, name, 1)
+    runs = population(4, **FORMS["copy, T5, decoder"])
+    _, losses, alone = after(runs, MeshShape())
+    _, others, spread = after(runs, MeshShape(population=2))
+    assert (alone.in_turn, spread.in_turn) == (True, True)
+    assert alone.batching == spread.batching == batching.Batching(microbatches=4, buckets=4)
+    np.testing.assert_allclose(others.loss, losses.loss, rtol=2e-6)
 
 
 @pytest.mark.slow
