@@ -23,7 +23,7 @@ import math
 import os
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -229,15 +229,19 @@ LIBRARY_PRODUCTS = ("__cublas$", "__cudnn$conv", "__onednn$matmul", "__onednn$co
 MOVES = ("bitcast", "broadcast", "copy", "opt-barrier", "pad", "reshape", "reverse", "transpose")
 MOVES += ("dynamic-slice", "gather", "slice", "all-gather", "all-to-all", "collective-permute")
 """Operations that pass the numbers of their first operand on as they are."""
-JOINS = MappingProxyType({"dynamic-update-slice": (0, 1), "select": (1, 2)})
-"""Operations that pass on numbers of these operands; `concatenate` has any number."""
-CALLS = ("async-start", "call", "conditional", "fusion", "while")
+JOINS = MappingProxyType({"dynamic-update-slice": slice(2), "select": slice(1, 3), "concatenate": slice(None)})
+"""Operations that pass on numbers of these operands."""
+CALLS = ("async", "call", "fusion")
+NARROW = ("bf16", "f16")
 
 COMPUTATION = re.compile(r"^(ENTRY )?%?([\w.\-]+) (?:\(.*)?\{$")
 INSTRUCTION = re.compile(r"^\s+(ROOT )?%?([\w.\-]+) = (.*?)\s([a-z][a-z0-9\-]*)\((.*)$")
 ARRAY = re.compile(r"\b([a-z]+)(\d*)\w*\[([\d,]*)\]")
 CALLED = re.compile(r"\b(?:calls|body|to_apply|true_computation|false_computation|branch_computations)=(\{[^}]*\}|\S+)")
 TRIPS = re.compile(r'"known_trip_count":\{"n":"(\d+)"\}')
+
+Paths = frozenset[tuple[int, ...]]
+"""Where in the result of an instruction a widened array is: () for an array, (1,) for element 1 of a tuple."""
 
 
 class Instruction(NamedTuple):
@@ -256,19 +260,6 @@ class Computation(NamedTuple):
 
     instructions: Mapping[str, Instruction]
     root: str
-
-
-class Value(NamedTuple):
-    """The result of an instruction, or where that is a tuple the element at the end of this path.
-
-    `calls`: through which calls, each a computation and an instruction, the result of this computation was asked for. Its
-    parameters are what these gave, and without any what all callers give.
-    """
-
-    computation: str
-    name: str
-    path: tuple[int, ...] = ()
-    calls: tuple[tuple[str, str], ...] = ()
 
 
 def collectives(text: str) -> tuple[Collective, ...]:
@@ -319,23 +310,10 @@ def widened_products(text: str) -> tuple[str, ...]:
         >>> widened_products(text)
         ('product',)
     """
-    module, _ = _parsed(text)
-    callers = collections.defaultdict(list)
-    for name, computation in module.items():
-        for one in computation.instructions.values():
-            for called in one.called if one.operation in CALLS else ():
-                callers[called].append((name, one.name))
-    found = []
-    for name, computation in module.items():
-        for one in computation.instructions.values():
-            target = re.search(r'\bcustom_call_target="([^"]*)"', one.rest) if one.operation == "custom-call" else None
-            if one.operation not in PRODUCTS and not (target and target[1].startswith(LIBRARY_PRODUCTS)):
-                continue
-            # A library may be given more: what is added to the product, and memory to work in.
-            if any(_widened(module, callers, Value(name, operand)) for operand in one.operands[:2]):
-                origin = re.search(r'op_name="([^"]*)"', one.rest)
-                found.append(origin[1] if origin else one.name)
-    return tuple(found)
+    module, entry = _parsed(text)
+    found: dict[str, str] = {}
+    _spread(module, entry, (), found)
+    return tuple(found.values())
 
 
 def size_of(type_: str) -> int:
@@ -384,67 +362,54 @@ def _until_closed(rest: str) -> str:
     return rest
 
 
-def _widened(module: Mapping[str, Computation], callers: Mapping[str, list], value: Value) -> bool:
-    """Returns whether a 16-bit array that was converted to a wider type is among what the value was made from."""
-    waiting, seen = [value], set[Value]()
-    while waiting:
-        value = waiting.pop()
-        own = module[value.computation].instructions if value.computation in module else {}
-        if value in seen or value.name not in own:
-            continue
-        seen.add(value)
-        one = own[value.name]
-        if one.operation == "convert":
-            source = ARRAY.search(own[one.operands[0]].type if one.operands[0] in own else "")
-            target = ARRAY.search(one.type)
-            if source and target and source[1] + source[2] in ("bf16", "f16") and int(target[2] or 0) > 16:
-                return True
-        waiting += _origins(module, callers, value, one)
-    return False
+def _spread(module: Mapping[str, Computation], name: str, given: tuple[Paths, ...], found: dict[str, str]) -> Paths:
+    """Returns where the result of a computation is widened, for arguments that are widened at `given`.
+
+    The products that it meets with a widened operand are added to `found`, by their names.
+    """
+    own: dict[str, Paths] = {}
+    for one in module[name].instructions.values():  # operands come first
+        of = [own.get(operand, frozenset()) for operand in one.operands]
+        own[one.name] = _passed_on(module, name, one, of, given, found)
+        target = re.search(r'\bcustom_call_target="([^"]*)"', one.rest) if one.operation == "custom-call" else None
+        # A library may be given more than two operands: what is added to the product, and memory to work in.
+        if (one.operation in PRODUCTS or (target and target[1].startswith(LIBRARY_PRODUCTS))) and any(of[:2]):
+            origin = re.search(r'op_name="([^"]*)"', one.rest)
+            found[f"{name}/{one.name}"] = origin[1] if origin else one.name
+    return own[module[name].root]
 
 
-def _origins(
-    module: Mapping[str, Computation], callers: Mapping[str, list], value: Value, one: Instruction
-) -> Iterator[Value]:
-    """Yields the values that an instruction passes on as they are, or as the element of a tuple that `value` asks for."""
-    path, operation, operands = value.path, one.operation.removesuffix("-start"), one.operands
-
-    def of(operand: str, path: tuple[int, ...] = ()) -> Value:
-        return value._replace(name=operand, path=path)
-
-    if operation.endswith("-done") and operands:
-        yield of(operands[0])
-    elif operation in MOVES:
-        yield from (of(operand, path) for operand in operands[:1])
-    elif operation in JOINS:
-        yield from (of(operands[i], path) for i in JOINS[operation])
-    elif operation == "concatenate":
-        yield from (of(operand, path) for operand in operands)
-    elif operation == "tuple" and path and path[0] < len(operands):
-        yield of(operands[path[0]], path[1:])
-    elif operation == "get-tuple-element" and (element := re.search(r"\bindex=(\d+)", one.rest)):
-        yield of(operands[0], (int(element[1]), *path))
-    elif operation == "parameter":
+def _passed_on(
+    module: Mapping[str, Computation],
+    name: str,
+    one: Instruction,
+    of: list[Paths],
+    given: tuple[Paths, ...],
+    found: dict[str, str],
+) -> Paths:
+    """Returns where the result of an instruction is widened, for operands that are widened at `of`."""
+    operation = one.operation.removesuffix("-start").removesuffix("-done")
+    called = [inner for inner in one.called if inner in module]
+    if operation == "convert":
+        source = module[name].instructions.get(one.operands[0])
+        before, after = ARRAY.search(source.type if source else ""), ARRAY.search(one.type)
+        is_widened = before and after and before[1] + before[2] in NARROW and int(after[2] or 0) > 16
+        return frozenset({()}) if is_widened else frozenset()
+    if operation == "parameter":
         index = int(_until_closed(one.rest))
-        for where, name in [value.calls[-1]] if value.calls else callers.get(value.computation, ()):
-            yield from _given(module, value, index, where, module[where].instructions[name])
-    elif one.operation in CALLS:
-        yield from (of(first, path) for first in operands[:1] if operation == "while")
-        for called in one.called:
-            if called in module:
-                through = (*value.calls, (value.computation, value.name))
-                yield Value(called, module[called].root, path, through)
-
-
-def _given(
-    module: Mapping[str, Computation], value: Value, index: int, where: str, caller: Instruction
-) -> Iterator[Value]:
-    """Yields what a caller gives as a parameter: in a loop the first state, and what a step leaves."""
-    if caller.operation == "while":
-        index = 0
-        yield value._replace(name=module[value.computation].root)
-    if caller.operation == "conditional":
-        # The first operand chooses, and every branch has one of the others.
-        index = caller.called.index(value.computation) + 1
-    if index < len(caller.operands):
-        yield Value(where, caller.operands[index], value.path, value.calls[:-1])
+        return given[index] if index < len(given) else frozenset()
+    if operation == "tuple":
+        return frozenset((i, *path) for i, paths in enumerate(of) for path in paths)
+    if operation == "get-tuple-element" and (element := re.search(r"\bindex=(\d+)", one.rest)):
+        return frozenset(path[1:] for path in of[0] if path[:1] == (int(element[1]),))
+    if operation == "while":
+        state: Paths = of[0]
+        while not (after_step := state.union(*(_spread(module, body, (state,), found) for body in called))) <= state:
+            state = after_step
+        return state
+    if operation == "conditional":  # the first operand chooses, and every branch has one of the others
+        return frozenset().union(*(_spread(module, inner, (of[i],), found) for i, inner in enumerate(called, 1)))
+    if operation in CALLS and called:
+        return frozenset().union(*(_spread(module, inner, tuple(of), found) for inner in called))
+    passed = of[:1] if operation in MOVES or one.operation.endswith("-done") else of[JOINS.get(operation, slice(0))]
+    return frozenset().union(*passed)

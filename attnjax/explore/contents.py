@@ -29,20 +29,6 @@ class Shown:
 
 
 @dataclasses.dataclass(frozen=True)
-class Loss:
-    """Mean loss and its standard error, in nats, against the position, counted from 1.
-
-    `text` says what was averaged. `trained` is the largest number of tokens of a training sequence.
-    """
-
-    text: str
-    trained: int
-    context: tuple[int, ...]
-    mean: tuple[float, ...]
-    error: tuple[float, ...]
-
-
-@dataclasses.dataclass(frozen=True)
 class HeadGrid:
     """One score of all heads, [L, N]: its name, what it measures, and which heads stand out.
 
@@ -74,7 +60,6 @@ class Explored:
     causal: bool
     spaced: bool
     texts: tuple[Shown, ...]
-    loss: Loss
     grids: tuple[HeadGrid, ...] = ()
     scored: str = ""
 

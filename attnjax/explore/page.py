@@ -27,7 +27,6 @@ SCRIPTS = (
     "maps",
     "scores",
     "panel",
-    "curves",
     "main",
 )
 """In the order in which they are joined: a file comes after the files whose functions it calls while it loads."""

@@ -1,4 +1,4 @@
-"""Reads a run's folder and computes its data for the page: weights of every head on a few texts, scores, loss by position."""
+"""Reads a run's folder and computes its data for the page: weights of every head on a few texts, and scores."""
 
 import json
 import math
@@ -16,8 +16,7 @@ from attnjax.evaluation.counts import HeadScores, stands_out
 from attnjax.evaluation.heads import head_scores
 from attnjax.evaluation.loaded_model import LoadedModel, load
 from attnjax.evaluation.weights import POSITIONAL
-from attnjax.explore.contents import Explored, HeadGrid, Loss, Shown, pack, packed_size
-from attnjax.explore.losses import loss_by_position
+from attnjax.explore.contents import Explored, HeadGrid, Shown, pack, packed_size
 from attnjax.explore.texts import Read, texts, token_names
 from attnjax.records.runs import read_manifest
 from attnjax.report.formatting import lengths_of
@@ -72,17 +71,14 @@ def explore(directory: pathlib.Path, given: Sequence[bytes] = (), layer: int = 0
     model, params = build(run, task), nnx.to_pure_dict(subject.params)
     read = texts(run, task, given)
     causal = run.task.form == "decoder"
-    _check_size(subject.name, run, read, causal=causal)
-    encoding = encoding_name(run.model)
-    shown = [
-        Shown(
-            one.title,
-            token_names(run, task, one.tokens),
-            pack(weights(subject.name, model, params, one), causal=causal),
-        )
-        for one in read
-    ]
+    size = sum(packed_size(run.model.layers, run.model.heads, len(one.tokens), causal=causal) for one in read)
+    if size > MOST_BYTES:
+        mib = f"{size / 2**20:.0f} MiB, more than {MOST_BYTES >> 20}"
+        raise ValueError(f"the maps of {subject.name} take {mib}: give one shorter text")
+    maps = [pack(weights(subject.name, model, params, one), causal=causal) for one in read]
+    named = [token_names(run, task, one.tokens) for one in read]
     grids, scored = ((), f"{subject.name}: no scores. {refusal}.") if refusal else head_grids(subject)
+    encoding = encoding_name(run.model)
     return Explored(
         name=f"{encoding} · {run.name} · {subject.name}",
         about=about(subject, fingerprint(params), manifest),
@@ -92,10 +88,7 @@ def explore(directory: pathlib.Path, given: Sequence[bytes] = (), layer: int = 0
         heads=run.model.heads,
         causal=causal,
         spaced=not isinstance(task, Text),
-        texts=tuple(shown),
-        loss=Loss(f"{subject.name}: not measured. {refusal}.", 0, (), (), ())
-        if refusal
-        else loss_by_position(run, task, model, params),
+        texts=tuple(Shown(one.title, names, packed) for one, names, packed in zip(read, named, maps, strict=True)),
         grids=grids,
         scored=scored,
     )
@@ -153,15 +146,6 @@ def about(subject: LoadedModel, digest: str, manifest: Mapping[str, Any]) -> tup
     if subject.step == (manifest.get("stopped_at") or steps) and recorded not in (None, digest):
         rows.append(("manifest", f"names other parameters than these: sha256 {str(recorded)[:64]}"))
     return tuple(rows)
-
-
-def _check_size(name: str, run: RunConfig, read: Sequence[Read], *, causal: bool) -> None:
-    model = run.model
-    total = sum(packed_size(model.layers, model.heads, len(one.tokens), causal=causal) for one in read)
-    if total > MOST_BYTES:
-        raise ValueError(
-            f"the maps of {name} take {total / 2**20:.0f} MiB, more than {MOST_BYTES >> 20}: give one shorter text"
-        )
 
 
 def head_grids(subject: LoadedModel) -> tuple[tuple[HeadGrid, ...], str]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from attnjax.explore.contents import Explored, HeadGrid, Loss, Shown, pack
+from attnjax.explore.contents import Explored, HeadGrid, Shown, pack
 from tests.browser import visit
 
 PASSAGE = ("The", "cat", "sat", "down", "again")
@@ -29,7 +29,6 @@ def explored(
 ) -> Explored:
     """A run of two layers of two heads, with `words` as the tokens of its only text."""
     weights = random_weights((2, 2, len(words)), seed)
-    mean = np.linspace(3, 2, 12) + 0.1 * seed
     given = {
         "about": (("task", "text"),),
         "config": "{}",
@@ -38,7 +37,6 @@ def explored(
         "causal": True,
         "spaced": True,
         "texts": (Shown("a passage", words, pack(weights, causal=True)),),
-        "loss": Loss("text: mean over 9", 8, tuple(range(1, 13)), tuple(mean), (0.01,) * 12),
     }
     return Explored(name=name, look=look, **{**given, **fields})
 

@@ -6,7 +6,7 @@ import html
 import json
 import re
 
-from attnjax.explore.contents import Explored, Loss, table
+from attnjax.explore.contents import Explored
 from attnjax.explore.page import SCRIPTS, page, read, script
 from attnjax.records.values import printable
 from tests.browser import Parsed
@@ -24,7 +24,6 @@ def hostile(words: tuple[str, ...]) -> tuple[Explored, ...]:
             name=word,
             about=((word, word),),
             config=json.dumps({word: word}),
-            loss=Loss(word, 2, (1, 2), (1.0, 2.0), (0.1, 0.1)),
             grids=grids(words=(word, "entropy")),
             scored=word,
         )
@@ -68,13 +67,7 @@ def test_nothing_runs_inline_and_nothing_has_an_address_elsewhere():
             assert not name.startswith("on"), (tag, name)
             assert name not in ("style", "src", "srcdoc", "action", "formaction"), (tag, name)
             assert name != "href" or (value or "").startswith("#"), (tag, value)
-    namespace = "http://www.w3.org/2000/svg"
-    assert not re.search(r"https?:|//[a-z]|@import|url\(", text.replace("// ", "").replace(namespace, ""))
-
-
-def test_the_script_makes_text_and_never_markup():
-    assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\b|new Function", script())
-    assert not re.search(r"fetch\(|XMLHttpRequest|WebSocket|importScripts|localStorage|cookie", script())
+    assert not re.search(r"https?:|//[a-z]|@import|url\(", text.replace("// ", ""))
 
 
 def test_every_file_of_the_script_is_on_the_page_once():
@@ -90,11 +83,3 @@ def test_without_runs_there_is_the_notebook_alone():
     assert 'id="notebook"' in text
     assert 'id="runs"' not in text
     assert '<script type="application/json" id="data">{"runs":[],"first":{"layer":0,"head":0}}</script>' in text
-
-
-def test_a_loss_that_is_not_finite_is_a_gap():
-    loss = Loss("", 1, (1, 2, 3), (1.0, float("inf"), float("nan")), (0.0, 0.0, float("nan")))
-    found = table((explored(loss=loss),), layer=1)
-    assert found["runs"][0]["loss"]["mean"] == [1.0, None, None]
-    assert found["first"] == {"layer": 1, "head": 0}
-    assert "NaN" not in page((explored(loss=loss),)).partition('id="data">')[2].partition("</script>")[0]

@@ -1,4 +1,4 @@
-"""What the page is told of a run: the model's own weights, the evaluation's own loss, and clear words for what cannot be."""
+"""What the page is told of a run: the model's own weights, and clear words for what cannot be."""
 
 import base64
 import json
@@ -10,13 +10,11 @@ import pytest
 
 from attnjax.config import canonical_json, parse, run_id
 from attnjax.evaluation.loaded_model import load
-from attnjax.explore.contents import ERROR, Loss
-from attnjax.explore.losses import averaged
+from attnjax.explore.contents import ERROR
 from attnjax.explore.run import explore
 from attnjax.explore.texts import MOST_TOKENS, read_tokens, texts, token_names, vocabularies
 from attnjax.tasks import specials
 from attnjax.train import checkpoint
-from attnjax.train.evaluate import Evaluator
 from attnjax.train.loop import data_sha256, make_task
 from attnjax.train.step import Trainer, members
 
@@ -73,17 +71,6 @@ def decoder(make):
     return make()
 
 
-@pytest.fixture(scope="module")
-def encoder(make):
-    return make(task__name="reverse_string", task__form="encoder", model__encoding="sinusoidal", task__length_min=1)
-
-
-@pytest.fixture
-def no_loss(monkeypatch):
-    """For tests of all else: the loss takes a program of its own."""
-    monkeypatch.setattr("attnjax.explore.run.loss_by_position", lambda *_: Loss("", 1, (), (), ()))
-
-
 def unpacked(run, number=0):
     """[L, N, T, T] from the text of a run, entry by entry."""
     shown = run.texts[number]
@@ -97,7 +84,7 @@ def unpacked(run, number=0):
 
 
 @pytest.mark.slow
-def test_weights_are_those_of_the_model_on_the_bytes_of_the_text(decoder, no_loss):
+def test_weights_are_those_of_the_model_on_the_bytes_of_the_text(decoder):
     run = explore(decoder, [b"if x:\n\tgo \xff", b"def"])
     assert run.texts[0].tokens == ("i", "f", "␣", "x", ":", "⏎", "⇥", "g", "o", "␣", "xff")
     assert [one.title for one in run.texts] == ["if x: go \ufffd", "def"]
@@ -113,37 +100,14 @@ def test_weights_are_those_of_the_model_on_the_bytes_of_the_text(decoder, no_los
 
 
 @pytest.mark.slow
-def test_held_out_text_and_loss_are_those_of_the_evaluation(decoder):
+def test_without_a_text_held_out_windows_of_the_longest_length_are_shown(decoder):
     run = explore(decoder)
     assert [len(one.tokens) for one in run.texts] == [24] * 3
     assert len({one.tokens for one in run.texts}) == 3
-    subject = load(decoder)
-    task, loss = make_task(subject.run), run.loss
-    trainer = Trainer(subject.run, task)
-    state = trainer.start(members([subject.run]))
-    records = [record for found in Evaluator(subject.run, task, trainer.model)(state.params) for record in found[0]]
-    (told,) = [one["value"] for one in records if one["metric"] == "loss_nonoverlapping" and one["length"] == 24]
-    assert (loss.context, loss.trained) == (tuple(range(1, 25)), 8)
-    assert np.mean(loss.mean) == pytest.approx(told, abs=1e-4)
-    assert np.isnan(loss.error).all()
-    assert loss.text == "text: mean over 128 held-out windows of 24 bytes of one file."
-
-
-def test_loss_by_position_by_hand():
-    entropy = np.array([[1.0, 5.0, 9.0], [3.0, 7.0, 9.0], [8.0, 9.0, 9.0]])
-    counts = np.array([[True, True, False], [True, True, False], [False, True, True]])
-    loss = averaged("t", 2, entropy, counts, np.arange(3))
-    assert (loss.context, loss.mean) == ((1, 2), (2.0, 7.0))
-    # Deviations of 1 among two, and of 2 among three: sqrt(2 / 2) and sqrt(4 / 3).
-    assert loss.error == (1.0, pytest.approx(1.1547, abs=5e-5))
-    # Of two documents: -1 and 1; -2 + 0 and 2, sqrt(2 / 1 * 8) / 3. Of one: not known.
-    assert averaged("t", 2, entropy, counts, np.array([4, 7, 4])).error == (1.0, pytest.approx(0.0))
-    assert averaged("t", 2, entropy, counts, np.array([4, 4, 7])).error[1] == pytest.approx(4 / 3, abs=5e-5)
-    assert np.isnan(averaged("t", 2, entropy, counts, np.zeros(3)).error).all()
 
 
 @pytest.mark.slow
-def test_positions_are_those_of_the_tests_of_a_run(make, no_loss):
+def test_positions_are_those_of_the_tests_of_a_run(make):
     """Randomized at the test too: the same text, other positions, other weights."""
     plain = make(model__encoding="rope")
     parts = {"policy": "randomized", "maximum": 64}
@@ -192,24 +156,7 @@ def test_a_text_that_no_map_can_show(decoder, texts, message):
         explore(decoder, texts)
 
 
-@pytest.mark.slow
-def test_names_of_tokens_are_read_and_those_that_a_task_has_not_are_refused(encoder, no_loss):
-    assert explore(encoder, [b" 0 1\n1 <slot>"]).texts[0].tokens == ("0", "1", "1", "<slot>")
-    message = (
-        "the text has the token '2', which task 'reverse_string' does not have; separate the names of tokens by white space: "
-        "0, 1, <slot>"
-    )
-    with pytest.raises(ValueError, match=message):
-        explore(encoder, [b"0 1 2"])
-
-
 def test_a_run_without_checkpoints(make):
     folder = make(save=False, train__steps=77)
     with pytest.raises(ValueError, match="holds no checkpoint that can be read: train the run first"):
         explore(folder)
-
-
-def test_maps_that_would_make_the_page_slow(decoder, monkeypatch):
-    monkeypatch.setattr("attnjax.explore.run.MOST_BYTES", 1000)
-    with pytest.raises(ValueError, match=r"the maps of .* take .* MiB, more than .*: give one shorter text"):
-        explore(decoder, [b"a" * 30])

@@ -46,12 +46,6 @@ def test_every_score_is_that_of_head_scores(subject):
     assert scored == f"Means over 64 held-out sequences of {found.tokens.shape[1]} tokens."
 
 
-def test_layers_with_windows_of_their_own_are_a_sentence():
-    made, scored = head_grids(untrained(model={"windows": [4, None]}))
-    assert made == ()
-    assert scored.startswith("untrained: no scores. All layers of untrained must see equally far, got windows")
-
-
 def test_a_score_that_is_not_a_number_is_null_on_the_page():
     (run,) = table((explored(grids=grids(), scored="here"),))["runs"]
     assert [one["values"] for one in run["grids"]] == [[[0.1, 0.8], [0.25, 0.0]], [[1.0, 2.0], [None, 0.5]]]

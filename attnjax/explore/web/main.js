@@ -15,10 +15,6 @@ function runs(root, { runs: found, first }) {
     root.append(tickbox("both runs show the same score, text, layer, head and token", true, (value) => { together = value; }));
   }
   root.append(make("div", { className: "panels" }, ...panels.map((panel) => panel.element)));
-  const told = [...new Set(found.map((run) => run.loss.text))];
-  root.append(make("h3", {}, "Loss by position, in nats"), ...told.map((text) => make("p", { className: "soft" }, text)));
-  const measured = found.filter((run) => run.loss.context.length);
-  if (measured.length) root.append(lossChart(measured));
   const paintAll = () => panels.forEach((panel) => panel.draw());
   paintAll();
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", paintAll);
