@@ -8,9 +8,10 @@ import pytest
 
 from attnjax import aot
 from attnjax.aot import Topology
-from attnjax.cli import compiling, main
+from attnjax.cli import main
 from attnjax.config import parse
 from attnjax.config.mesh import MeshShape
+from attnjax.train.programs import evaluation_program
 
 P = jax.sharding.PartitionSpec
 CONFIG = '''"""Does it fit?"""
@@ -311,7 +312,8 @@ def test_an_evaluation_of_one_example_is_spread_over_a_ring(virtual):
     runs = [parse(run | {"seed": seed}) for seed in range(8)]
     measured = {}
     for shape, members in ((alone, runs), (ring, runs[:1])):
-        measured[shape] = compiling.evaluation_program(virtual, shape, members, 511).compile_for(virtual)
+        *program, options = evaluation_program(aot.mesh_of(virtual, shape._asdict()), shape, members, 511)
+        measured[shape] = aot.compile_for(virtual, *program, **options)
     assert measured[alone].collectives == ()
     assert {one.kind for one in measured[ring].collectives} == {"all-reduce", "collective-permute"}
     assert measured[ring].temporary < measured[alone].temporary / 3

@@ -7,7 +7,6 @@ import socket
 import pytest
 
 from attnjax.cli import argument_types as types, main
-from attnjax.cli.hosts import Hosts, hosts
 from attnjax.records.runs import folder_of, read_manifest
 from attnjax.train import processes
 from tests.hosts import attnjax, digest, ends, started, state, the_run, together, until_step
@@ -43,15 +42,6 @@ def test_other_coordinators_are_refused(text):
         types.coordinator(text)
 
 
-def test_a_cluster_may_know_how_many_processes_there_are():
-    given = argparse.Namespace(coordinator="n1:80", processes=None, process_id=None)
-    assert hosts(given) == Hosts("n1:80", None, None)
-    given.processes, given.process_id = 3, 2
-    assert hosts(given) == Hosts("n1:80", 3, 2)
-    given.coordinator = given.processes = given.process_id = None
-    assert hosts(given) is None
-
-
 def test_a_port_that_is_taken_is_told_in_one_sentence():
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
@@ -72,7 +62,7 @@ def undisturbed(tmp_path_factory):
 
 @pytest.mark.slow
 def test_two_processes_have_the_bits_of_one_and_the_second_start_does_nothing(tmp_path, undisturbed):
-    for told in ("[1/1]", "1 runs: 1 done; 1 of them before"):
+    for told in ("1 runs: 1 done  ", "1 runs: 1 done; 1 of them before"):
         (first, output, _), (second, follower, errors) = together(tmp_path, *COMMAND)
         assert (first, second) == (0, 0), errors
         assert told in output
@@ -91,7 +81,7 @@ def test_a_killed_process_fails_no_run_and_the_next_start_goes_on(tmp_path, undi
         found = ends(both)
     assert found[victim][0] == -signal.SIGKILL
     assert found[1 - victim][0] in (1, -signal.SIGABRT), found
-    assert state(out).state == "running"
+    assert state(out).state in ("running", "preempted")
     assert [code for code, _, _ in together(tmp_path, *COMMAND)] == [0, 0]
     assert digest(out) == undisturbed
     assert read_manifest(the_run(out))["resumed_from"] >= 12
@@ -127,11 +117,11 @@ def test_a_warning_of_one_process_stops_all_after_saving(tmp_path, undisturbed, 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("failing", "after"), [("0", "failed"), ("1", "running"), ("01", "failed")])
+@pytest.mark.parametrize(("failing", "after"), [("0", ["failed"]), ("1", ["running", "preempted"]), ("01", ["failed"])])
 def test_an_error_of_one_process_ends_all(tmp_path, monkeypatch, failing, after):
     """The others lose a process; only process 0 can say that the run has failed."""
     monkeypatch.setenv("FAILING", failing)
     found = together(tmp_path, *COMMAND, "--trainer", "tests.hosts:train")
     assert all(code in (1, -signal.SIGABRT) for code, _, _ in found), found
     assert any("no such luck" in errors + output for _, output, errors in found)
-    assert state(tmp_path / "out").state == after
+    assert state(tmp_path / "out").state in after

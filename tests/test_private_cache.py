@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from attnjax.cli.compilation_cache import FOLDER, SMALL, keep_programs, remove_old
+from attnjax.cli.compilation_cache import FOLDER, SMALL, keep_programs
 
 
 def test_the_folder_is_the_users_alone(tmp_path):
@@ -67,9 +67,9 @@ def test_no_cache_where_no_folder_can_be_made(tmp_path):
 
 
 def test_old_programs_are_removed(tmp_path):
-    old, new = tmp_path / "old", tmp_path / "new"
-    for path in (old, new):
-        path.write_bytes(b"x")
-    os.utime(old, (0, 0))
-    assert remove_old(tmp_path) == 1
-    assert [path.name for path in tmp_path.iterdir()] == ["new"]
+    folder = keep_programs({"XDG_CACHE_HOME": str(tmp_path)})
+    for name in ("old", "new"):
+        (folder / name).write_bytes(b"x")
+    os.utime(folder / "old", (0, 0))
+    keep_programs({"XDG_CACHE_HOME": str(tmp_path)})
+    assert [path.name for path in folder.iterdir()] == ["new"]

@@ -63,7 +63,7 @@ def test_its_configs_are_listed_shown_and_run_in_an_empty_folder(installed, tmp_
     assert names == {path.stem for path in (ROOT / "configs").glob("*.py")}
     assert '"name": "theta"' in attnjax(installed, tmp_path, "show", "theta", "--no-model")
     assert attnjax(installed, tmp_path, "sweep", "theta", "--dry-run").splitlines()[-1].startswith("40 runs")
-    short = ["train.steps=20", "train.warmup=5"]
+    short = ["train.steps=20", "train.warmup=5", "model.encoding=rope", "seed=0", "data_seed=0"]
     attnjax(installed, tmp_path, "run", "theta", *short, "--trainer", "fake_training:train", "--out", "out")
     (run,) = scan(tmp_path / "out").runs
     assert (run.status.state, run.config.name) == ("done", "theta")

@@ -49,24 +49,20 @@ def _answer(chosen: argparse.Namespace) -> int:
 
         # The reader of a pipe, such as head, has seen enough; of a command that trains it may have ended before training.
         if isinstance(error, BrokenPipeError) and (code is not None or not hasattr(chosen, "trainer")):
-            _close_output()
-            return code or 0
-        told = None if chosen.traceback else sentence(error)
+            code, told = code or 0, ""
+        else:
+            code, told = WRONG, None if chosen.traceback else sentence(error)
         if told is None:
             raise
-        print(f"attnjax: error: {told}", file=sys.stderr)
-        _close_output()
-        return WRONG
-
-
-def _close_output() -> None:
-    """Write what is still to be printed; where that is impossible, drop it, or Python would complain at its end."""
+        if told:
+            print(f"attnjax: error: {told}", file=sys.stderr)
     try:
         _flush()
     except OSError:
         from attnjax.cli.progress import drop_output
 
         drop_output()
+    return code
 
 
 def _flush() -> None:

@@ -1,7 +1,6 @@
 """Types of command-line arguments for argparse: each returns the value, or raises an error that says what is allowed."""
 
 import argparse
-import ipaddress
 import pathlib
 import re
 
@@ -9,27 +8,28 @@ from attnjax.config.mesh import MeshShape, parse_mesh
 from attnjax.records.remote import local
 from attnjax.sweep.store import NO_CLAIMS
 
-COORDINATOR = re.compile(
-    r"(\[(?P<v6>[0-9A-Fa-f:.]+)\]|[A-Za-z0-9]([A-Za-z0-9_.-]{0,252}[A-Za-z0-9])?):(?P<port>[0-9]{1,5})"
-)
-
 LONGEST = 2**24
 """The longest text that `evaluate` makes, in tokens."""
 
 
 def count(text: str) -> int:
     """A whole number from 1 to 999,999,999."""
-    return _whole(text, 1)
+    return _whole(text, 1, 999_999_999)
 
 
 def index(text: str) -> int:
     """A whole number from 0 to 999,999,999."""
-    return _whole(text, 0)
+    return _whole(text, 0, 999_999_999)
 
 
-def _whole(text: str, least: int) -> int:
-    if not text.isascii() or not text.isdecimal() or not least <= int(text[:9]) == int(text[:10]):
-        raise argparse.ArgumentTypeError(f"must be a whole number from {least} to 999999999, got {text[:40]!r}")
+def seed(text: str) -> int:
+    """A whole number below 2^32."""
+    return _whole(text, 0, 2**32 - 1)
+
+
+def _whole(text: str, least: int, most: int) -> int:
+    if not text.isascii() or not text.isdecimal() or len(text) > 20 or not least <= int(text) <= most:
+        raise argparse.ArgumentTypeError(f"must be a whole number from {least} to {most}, got {text[:40]!r}")
     return int(text)
 
 
@@ -44,7 +44,7 @@ def lengths(text: str) -> tuple[int, ...]:
 
 
 def pair(text: str) -> tuple[str, str]:
-    """KEY=VALUE, of one line."""
+    """KEY=VALUE, of one line, since a script of the shell gets it."""
     key, equals, value = text.partition("=")
     if not equals or not re.fullmatch(r"[a-z][a-z_-]*", key) or not value.isprintable() or not value.isascii():
         raise argparse.ArgumentTypeError(
@@ -60,25 +60,22 @@ def words(text: str) -> tuple[str, ...]:
 
 def seconds(text: str) -> float:
     """Seconds above 0."""
-    value = _number(text)
-    if not 0 < value < 1e9:
-        raise argparse.ArgumentTypeError(f"must be a number of seconds above 0, got {text[:40]!r}")
-    return value
+    return _between(text, 1e9, "a number of seconds above 0")
 
 
 def tolerance(text: str) -> float:
     """A number between 0 and 1."""
-    value = _number(text)
-    if not 0 < value < 1:
-        raise argparse.ArgumentTypeError(f"must be a number between 0 and 1, got {text[:40]!r}")
+    return _between(text, 1.0, "a number between 0 and 1")
+
+
+def _between(text: str, most: float, allowed: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < most:
+        raise argparse.ArgumentTypeError(f"must be {allowed}, got {text[:40]!r}")
     return value
-
-
-def seed(text: str) -> int:
-    """A whole number below 2^32."""
-    if not text.isascii() or not text.isdecimal() or not int(text[:11]) == int(text[:12]) < 2**32:
-        raise argparse.ArgumentTypeError(f"must be a whole number from 0 to 2^32 - 1, got {text[:40]!r}")
-    return int(text)
 
 
 def folder(text: str) -> pathlib.Path:
@@ -99,23 +96,10 @@ def mesh(text: str) -> MeshShape:
 
 def coordinator(text: str) -> str:
     """HOST:PORT, with an IPv6 address in brackets."""
-    found = COORDINATOR.fullmatch(text)
-    valid = found is not None and 0 < int(found["port"]) < 2**16
-    if found is not None and found["v6"] is not None:
-        try:
-            ipaddress.IPv6Address(found["v6"])
-        except ValueError:
-            valid = False
-    if not valid:
+    host, _, port = text.rpartition(":")
+    named = re.fullmatch(r"\[[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*\]|[A-Za-z0-9]([\w.-]*[A-Za-z0-9])?", host, re.ASCII)
+    if not named or not re.fullmatch("[0-9]{1,5}", port) or not 0 < int(port) < 2**16:
         raise argparse.ArgumentTypeError(
             f"must be HOST:PORT of process 0, an IPv6 address in brackets, with a port from 1 to 65535; got {text[:80]!r}"
         )
     return text
-
-
-def _number(text: str) -> float:
-    """The number that the text means, NaN for a text that is no number."""
-    try:
-        return float(text)
-    except ValueError:
-        return float("nan")

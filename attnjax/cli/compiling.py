@@ -1,8 +1,8 @@
-"""The command `attnjax compile`: what the training steps of a config need on accelerators that are not here."""
+"""The verb `compile`: what the training steps of a config need on accelerators that are not here."""
 
 import argparse
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from attnjax.cli.planning import planned
 from attnjax.config import RunConfig, cell_id
@@ -11,66 +11,7 @@ from attnjax.config.outside import import_modules
 from attnjax.sweep import groups
 
 if TYPE_CHECKING:
-    from attnjax.aot import Compiled, Topology
-
-
-class Program(NamedTuple):
-    """A function to compile, its abstract arguments and how they lie on a mesh; `options` are those of `jax.jit`."""
-
-    mesh: Any
-    function: Callable[..., Any]
-    arguments: tuple[Any, ...]
-    specs: tuple[Any, ...]
-    options: dict[str, Any]
-
-    def compile_for(self, there: "Topology") -> "Compiled":
-        """Compile it. Raises `attnjax.aot.TooLarge` where it does not fit."""
-        from attnjax.aot import compile_for
-
-        return compile_for(there, self.mesh, self.function, self.arguments, self.specs, **self.options)
-
-
-def training_program(there: "Topology", shape: MeshShape, runs: Sequence[RunConfig]) -> Program:
-    """Return the program that trains runs of one group (`attnjax.sweep.groups`) on all devices of a topology.
-
-    Raises ValueError where the mesh has more or fewer devices, or the batches of the runs cannot be spread over it.
-    """
-    import jax
-
-    from attnjax.aot import mesh_of
-    from attnjax.train.loop import make_task
-    from attnjax.train.mesh import MEMBERS, check_batches, padded
-    from attnjax.train.step import Trainer
-
-    mesh = mesh_of(there, shape._asdict())
-    check_batches(shape, runs[0])
-    trainer = Trainer(runs[0], make_task(runs[0]), mesh)
-    members, whole = jax.sharding.PartitionSpec(MEMBERS), jax.sharding.PartitionSpec()
-    given = trainer.arguments(padded(len(runs), mesh))
-    return Program(mesh, trainer.program, given, (members, members, whole, whole), {"donate_argnums": 0})
-
-
-def evaluation_program(there: "Topology", shape: MeshShape, runs: Sequence[RunConfig], size: int) -> Program:
-    """Return the program that measures a batch of examples padded to `size`, for runs of one group.
-
-    Raises ValueError as `training_program` does.
-    """
-    import jax
-
-    from attnjax.aot import mesh_of
-    from attnjax.train.evaluate import Evaluator
-    from attnjax.train.loop import make_task
-    from attnjax.train.mesh import MEMBERS, check_batches, padded
-    from attnjax.train.step import Trainer
-
-    mesh, task = mesh_of(there, shape._asdict()), make_task(runs[0])
-    check_batches(shape, runs[0])
-    trainer = Trainer(runs[0], task, mesh)
-    states, population, _, _ = trainer.arguments(padded(len(runs), mesh))
-    evaluator = Evaluator(runs[0], task, trainer.model, mesh)
-    members, whole = jax.sharding.PartitionSpec(MEMBERS), jax.sharding.PartitionSpec()
-    given = (states.params, population.encoding, *evaluator.arguments(size))
-    return Program(mesh, evaluator.program(size), given, (members, members, whole, whole, whole), {})
+    from attnjax.aot import Compiled
 
 
 def compile_(arguments: argparse.Namespace) -> int:
@@ -82,31 +23,27 @@ def compile_(arguments: argparse.Namespace) -> int:
 
     # Compilers are found beside the platform that computes, which is left alone.
     jax.config.update("jax_platforms", "cpu")
-    from attnjax.aot import TooLarge, mesh_of, topology
+    from attnjax.aot import TooLarge, compile_for, mesh_of, topology
     from attnjax.attention.choice import size_of
     from attnjax.train.mesh import check_batches
+    from attnjax.train.programs import training_program
 
     there, failed = topology(arguments.topology), 0
     shape = arguments.mesh or MeshShape(data=len(there.devices))
-    mesh_of(there, shape._asdict())
-    together = groups([one.config for one in plan.runs])
-    for runs in together:
+    mesh, populations = mesh_of(there, shape._asdict()), groups([one.config for one in plan.runs])
+    for runs in populations:
         check_batches(shape, runs[0])
-    print(
-        f"{there.name}: {len(there.devices)} devices of {size_of(there.memory)}; "
-        f"mesh {str(shape) or 'of one device'}; jax {jax.__version__}"
-    )
-    for runs in together:
-        run = runs[0]
-        print(f"\n{cell_id(run)}: {len(runs)} runs of {run.task.name} with {encodings(run)}", flush=True)
+    devices = f"{len(there.devices)} devices of {size_of(there.memory)}"
+    print(f"{there.name}: {devices}; mesh {str(shape) or 'of one device'}; jax {jax.__version__}")
+    for runs in populations:
+        print(f"\n{cell_id(runs[0])}: {len(runs)} runs of {runs[0].task.name} with {encodings(runs[0])}", flush=True)
         try:
-            found = training_program(there, shape, runs).compile_for(there)
+            _, function, given, specs, options = training_program(mesh, shape, runs)
+            _tell(compile_for(there, mesh, function, given, specs, **options), size_of)
         except TooLarge as error:
             print(f"  does not fit: {error}")
-            failed += 1
-        else:
-            _tell(found, size_of)
-    return 1 if failed else 0
+            failed = 1
+    return failed
 
 
 def encodings(run: RunConfig) -> str:

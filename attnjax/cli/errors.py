@@ -3,8 +3,10 @@
 All other errors are bugs of this package and keep their traceback.
 """
 
+import importlib
 import os
 import sys
+from typing import Any
 
 from attnjax.sweep.outcome import OUT_OF_MEMORY
 
@@ -23,6 +25,14 @@ def sentence(error: Exception) -> str | None:
         return f"{MEMORY}: {_first_line(error)}"
     # Where no backend has a device, JAX raises a bare AssertionError.
     return _of_the_platform() if isinstance(error, RuntimeError | AssertionError) else None
+
+
+def provided(module: str, function: str) -> Any:
+    """Return a function of a module that is imported only now, because it needs JAX or Matplotlib."""
+    try:
+        return getattr(importlib.import_module(module), function)
+    except (ImportError, AttributeError) as error:
+        raise ValueError(f"{module}.{function} cannot be imported: {error}") from error
 
 
 def _of_the_system(error: OSError) -> str:

@@ -1,27 +1,26 @@
-"""The command `attnjax evaluate`: a suite of tasks for a trained run or a published model, as a table and a figure."""
+"""The verb `evaluate`: a suite of tasks, or the perplexity of a text, for a trained run or a published model."""
 
 import argparse
-import dataclasses
 import json
 import pathlib
 from collections.abc import Sequence
 from typing import Any
 
-from attnjax.cli.commands import provided
 from attnjax.cli.compilation_cache import keep_programs
+from attnjax.cli.errors import provided
 from attnjax.config.outside import import_modules
+from attnjax.config.overrides import read_value, split_override
 from attnjax.records.runs import read_config
-from attnjax.sweep.find import find_run
+from attnjax.sweep import find_run
+from attnjax.sweep.find import RUNS
 
 LENGTHS = (1024, 2048, 4096)
 """What is measured unless lengths are given; of a run with a task of its own, the lengths of its tests."""
 TRAINED = (4096, 64, 1024, 2**15, 2**18)
 """Trained lengths at which the options of a method are tried where none is given."""
-ASKED = ("niah_single_1",)
-"""What is asked at several depths."""
-OF_TEXTS = (("tasks", None), ("depths", None), ("perplexity", None), ("haystack", "noise"), ("shots", 1))
-OF_TEXTS += (("extend", None), ("suite", None), ("seed", 0))
+OF_TEXTS = (("tasks", None), ("perplexity", None), ("extend", None), ("suite", None), ("seed", 0))
 """Options about texts, with what they are where they are not given."""
+Rows = list[dict[str, Any]]
 
 
 def evaluate(arguments: argparse.Namespace) -> int:
@@ -35,50 +34,44 @@ def evaluate(arguments: argparse.Namespace) -> int:
     from attnjax.train.loop import make_task
 
     extension = _extension(arguments)
-    published = text_model.is_published(arguments.model)
-    place = pathlib.Path(arguments.model) if published else find_run(arguments.model)
+    folders = (pathlib.Path(arguments.model), RUNS / arguments.model)
+    published = next((one for one in folders if text_model.is_published(one)), None)
+    place = published or find_run(arguments.model)
     if published or isinstance(make_task(read_config(place)), Text):
         told, rows = _of_texts(arguments, place, extension)
     else:
         _refuse_text_options(arguments)
-        lengths = arguments.lengths or read_config(place).evaluate.lengths
-        rows: list[dict[str, Any]] = suite.own_task(place, lengths, arguments.samples)
+        rows = suite.own_task(place, arguments.lengths or read_config(place).evaluate.lengths, arguments.samples)
         told = [f"{place.name} on its own task:\n\n{tables.table(rows)}"]
     name = place.name if arguments.extend is None else f"{place.name}-{arguments.extend}"
     return _write(arguments.out or pathlib.Path("evaluated") / name, "\n\n".join(told), rows)
 
 
 def _of_texts(
-    arguments: argparse.Namespace, place: pathlib.Path, extension: dict | None
-) -> tuple[list[str], list[dict]]:
+    arguments: argparse.Namespace, place: pathlib.Path, extension: dict[str, Any] | None
+) -> tuple[list[str], Rows]:
     """Returns the tables and rows of a model that reads texts."""
     from attnjax.evaluation import perplexity, sources, suite, tables, text_model
 
     subject = text_model.of_folder(place) if text_model.is_published(place) else text_model.of_run(place)
-    words = sources.haystack(arguments.haystack, subject.trained_on)
-    text, part, lengths = None, "", arguments.lengths or LENGTHS
-    if arguments.perplexity is not None:
-        data, part = sources.read_source(arguments.perplexity, subject.trained_on)
+    text, part, lengths, source = None, "", arguments.lengths or LENGTHS, arguments.perplexity
+    if source is not None:
+        data, part = sources.read_source(source, subject.trained_on)
         text = perplexity.tokens_of(subject, data)
     if extension is not None:
         known = {"trained": arguments.trained, "search": _searched_on(arguments, subject)}
         subject = text_model.read_past(subject, arguments.extend, max(lengths), **known, **extension)
-    options = {"number": arguments.samples, "seed": arguments.seed, "shots": arguments.shots, "haystack": words}
     told, rows = [], []
-    if arguments.depths:
-        depths = [i / max(arguments.depths - 1, 1) for i in range(arguments.depths)]
-        at_depth = lambda depth: suite.evaluate(subject, lengths, ASKED, depth=depth, **options)
-        rows = [{"depth": depth, **_row(one)} for depth in depths for one in at_depth(depth)]
-        told.append(tables.table(rows))
-    elif text is None or arguments.suite or arguments.tasks:
-        scores = suite.evaluate(subject, lengths, arguments.tasks or tuple(suite.TASKS), **options)
-        rows = [_row(one) for one in scores]
+    if text is None or arguments.suite or arguments.tasks:
+        tasks = arguments.tasks or tuple(suite.TASKS)
+        scores = suite.evaluate(subject, lengths, tasks, number=arguments.samples, seed=arguments.seed)
+        rows += [{key: value for key, value in vars(one).items() if value not in (None, "")} for one in scores]
         told.append(tables.suite_table(subject.name, scores, rows))
     if text is not None:
-        measured = [perplexity.at_length(subject, text, n, arguments.stride, arguments.bos == "every") for n in lengths]
-        title = f"Perplexity of {arguments.perplexity} under {subject.name}{part and ': '}{part}."
-        said = perplexity.told_before(text, each_window=arguments.bos == "every")
-        told.append("\n".join([f"{title}\n", tables.table(measured), *said]))
+        every = arguments.bos == "every"
+        measured = [perplexity.at_length(subject, text, length, arguments.stride, every) for length in lengths]
+        title = f"Perplexity of {source} under {subject.name}{part and ': '}{part}.\n"
+        told.append("\n".join([title, tables.table(measured), *perplexity.told_before(text, each_window=every)]))
         rows += measured
     tables.check_measured(rows)
     return [*told, *([subject.note] if subject.note else [])], rows
@@ -86,29 +79,25 @@ def _of_texts(
 
 def _check_options(arguments: argparse.Namespace) -> None:
     """Raises ValueError for options that do not fit together."""
-    if arguments.depths and arguments.tasks and tuple(arguments.tasks) != ASKED:
-        raise ValueError(f"--depths asks {', '.join(ASKED)} alone: leave out --tasks")
     for name in ("stride", "bos"):
         if getattr(arguments, name) is not None and arguments.perplexity is None:
             raise ValueError(f"--{name} is that of the windows of --perplexity SOURCE, which is not given")
     smallest = min(arguments.lengths or LENGTHS)
     if arguments.stride is not None and arguments.stride >= smallest:
         raise ValueError(f"--stride must be below every length, the smallest is {smallest}, got {arguments.stride}")
+    for name in ("option", "trained", "search"):
+        if getattr(arguments, name) and arguments.extend is None:
+            raise ValueError(f"--{name} needs --extend NAME")
 
 
 def _extension(arguments: argparse.Namespace) -> dict[str, Any] | None:
     """Returns the options of the method that reads past the trained length; None where the model is read as it is.
 
-    Raises ValueError for options that need --extend, and for mistakes that are known before the model is loaded.
+    Raises ValueError for mistakes that are known before the model is loaded.
     """
     method = arguments.extend
     if method is None:
-        for name in ("option", "trained", "search"):
-            if getattr(arguments, name):
-                raise ValueError(f"--{name} needs --extend NAME")
         return None
-    from attnjax.config.overrides import read_value, split_override
-
     options = {key: read_value(value, Any) for key, value in map(split_override, arguments.option)}
     _check_method(method, arguments.trained, {name: one for name, one in options.items() if name != "layers"})
     if arguments.search is not None and method.partition("+")[0] != "longrope":
@@ -153,10 +142,6 @@ def _searched_on(arguments: argparse.Namespace, subject: Any) -> Sequence[int] |
     return [*found.before, *found.ids]
 
 
-def _row(score: Any) -> dict[str, Any]:
-    return {key: value for key, value in dataclasses.asdict(score).items() if value not in (None, "")}
-
-
 def _refuse_text_options(arguments: argparse.Namespace) -> None:
     """Raises ValueError for options that are about texts, where the run has a task of its own."""
     for name, unset in OF_TEXTS:
@@ -166,14 +151,14 @@ def _refuse_text_options(arguments: argparse.Namespace) -> None:
             )
 
 
-def _write(out: pathlib.Path, table: str, rows: Sequence[dict[str, Any]]) -> int:
+def _write(out: pathlib.Path, table: str, rows: Rows) -> int:
     """Prints the table, and writes it, the rows and the figure to a folder."""
     from attnjax.evaluation import tables
     from attnjax.report.placing import placed
 
     with placed(out) as folder:
         (folder / "table.md").write_text(table + "\n", encoding="utf-8")
-        (folder / "scores.json").write_text(json.dumps(list(rows), indent=1) + "\n", encoding="utf-8")
+        (folder / "scores.json").write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
         tables.draw(folder / "scores", rows)
     print(table)
     print(f"\n{out}: table.md, scores.json, scores.png, scores.svg")

@@ -11,7 +11,7 @@ import pathlib
 import sys
 import traceback
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
 
 from attnjax.config import RunConfig, parse, to_dict
 from attnjax.config.outside import import_modules
@@ -19,80 +19,64 @@ from attnjax.sweep import RunContext, Stop, Train
 from attnjax.sweep.outcome import FAILED, INTERRUPTED, USAGE, on_signals
 from attnjax.sweep.worker import import_train
 
-Lead = Callable[[Callable[[Train], Train]], int]
+Joint = Callable[[Train], Train]
+"""Makes a training function that other processes compute with this one."""
 
 
-class Hosts(NamedTuple):
-    """Where process 0 listens, how many processes there are, and which one this is; None: as the cluster says."""
+def jointly(arguments: argparse.Namespace, imports: Sequence[str], lead: Callable[[Joint], int]) -> int:
+    """Return the exit status of `lead`, which runs in this process, or in the first of those that the options name.
 
-    coordinator: str
-    processes: int | None
-    number: int | None
+    Raises ValueError for options that do not fit together.
+    """
+    if not _is_one_of_several(arguments):
+        return lead(lambda train: train)
+    from attnjax.train import processes  # imports JAX
 
-
-def hosts(arguments: argparse.Namespace) -> Hosts | None:
-    """The processes that the options name; None for one process. Raises ValueError for options that do not fit together."""
-    coordinator, processes, number = arguments.coordinator, arguments.processes, arguments.process_id
-    if coordinator is None:
-        if (processes, number) != (None, None):
-            raise ValueError("--processes and --process-id need --coordinator HOST:PORT: where process 0 listens")
-        return None
-    if (processes is None) != (number is None):
-        raise ValueError("--processes and --process-id go together; tasks of SLURM may leave out both")
-    if processes is not None and not (processes >= 2 and 0 <= number < processes):
-        raise ValueError(f"--processes must be 2 or more and --process-id below it, got {processes} and {number}")
-    return Hosts(coordinator, processes, number)
-
-
-def together(where: Hosts, arguments: argparse.Namespace, imports: Sequence[str], lead: Lead) -> int:
-    """The exit status of `lead`, which process 0 calls with a function that makes a training function joint."""
-    # Not before: it imports JAX.
-    from attnjax.train import processes
-
-    processes.join(*where, heartbeat=arguments.patience)
+    processes.join(arguments.coordinator, arguments.processes, arguments.process_id, heartbeat=arguments.patience)
+    parted: list[Exception] = []
     try:
-        status = _lead(lead) if processes.leads() else _follow(arguments, imports)
-    except KeyboardInterrupt:
-        _end(INTERRUPTED)
+        status = lead(lambda train: _joint(train, parted)) if processes.leads() else _follow(arguments, imports)
+    except BaseException as error:
+        if parted or not processes.leads() or not isinstance(error, ValueError | OSError):
+            _end(error)
+        processes.broadcast({"end": USAGE})
+        processes.leave()
+        raise
+    if parted:
+        _end(parted[0])
+    if processes.leads():
+        processes.broadcast({"end": status})
     processes.leave()
     return status
 
 
-def _lead(lead: Lead) -> int:
+def _is_one_of_several(arguments: argparse.Namespace) -> bool:
+    processes, number = arguments.processes, arguments.process_id
+    if arguments.coordinator is None and (processes, number) != (None, None):
+        raise ValueError("--processes and --process-id need --coordinator HOST:PORT: where process 0 listens")
+    if (processes is None) != (number is None):
+        raise ValueError("--processes and --process-id go together; tasks of SLURM may leave out both")
+    if processes is not None and not (processes >= 2 and 0 <= number < processes):
+        raise ValueError(f"--processes must be 2 or more and --process-id below it, got {processes} and {number}")
+    return arguments.coordinator is not None
+
+
+def _joint(train: Train, parted: list[Exception]) -> Train:
+    """Return a training function of process 0 that the others call too; an error after which they part goes to `parted`."""
     from attnjax.train import processes
 
-    parted = False
-
-    def joint(train: Train) -> Train:
-        def call(configs: list[RunConfig], directories: list[pathlib.Path], context: RunContext) -> None:
-            nonlocal parted
-            told = {"configs": list(map(to_dict, configs)), "directories": [str(one.resolve()) for one in directories]}
-            try:
-                processes.broadcast(told)
-                train(configs, directories, context)
-            except Exception as error:
-                if processes.is_lost(error):  # the runs have not failed: they go on from their checkpoints
-                    _end(FAILED, error)
-                parted = True
-                context.stop("an error, after which the processes part")
+    def call(configs: list[RunConfig], directories: list[pathlib.Path], context: RunContext) -> None:
+        told = {"configs": list(map(to_dict, configs)), "directories": [str(one.resolve()) for one in directories]}
+        try:
+            processes.broadcast(told)
+            train(configs, directories, context)
+        except Exception as error:
+            parted.append(error)
+            context.stop("an error, after which the processes part")
+            if not processes.is_lost(error):  # where one is lost the runs have not failed: they go on
                 raise
 
-        return call
-
-    try:
-        status = lead(joint)
-    except (ValueError, OSError) as error:
-        if parted:
-            _end(FAILED, error)
-        processes.broadcast({"end": USAGE})
-        processes.leave()
-        raise
-    except Exception as error:
-        _end(FAILED, error)
-    if parted:
-        _end(FAILED)
-    processes.broadcast({"end": status})
-    return status
+    return call
 
 
 def _follow(arguments: argparse.Namespace, imports: Sequence[str]) -> int:
@@ -100,27 +84,21 @@ def _follow(arguments: argparse.Namespace, imports: Sequence[str]) -> int:
     from attnjax.train import processes
 
     stop = Stop()
-    try:
-        with on_signals(stop):
-            import_modules(imports)
-            train: Any = import_train(arguments.trainer)
-            while "end" not in (told := processes.broadcast()):
-                directories = list(map(pathlib.Path, told["directories"]))
-                train(
-                    list(map(parse, told["configs"])),
-                    directories,
-                    processes.Follower(arguments.mesh, lambda: stop.reason),
-                )
-    except Exception as error:
-        _end(FAILED, error)
+    with on_signals(stop):
+        import_modules(imports)
+        train: Any = import_train(arguments.trainer)
+        while "end" not in (told := processes.broadcast()):
+            context = processes.Follower(arguments.mesh, lambda: stop.reason)
+            train(list(map(parse, told["configs"])), list(map(pathlib.Path, told["directories"])), context)
     return told["end"]
 
 
-def _end(status: int, error: Exception | None = None) -> NoReturn:
+def _end(error: BaseException) -> NoReturn:
     """End this process at once: at a regular end it would wait for the others, which end because it is gone."""
-    if error is not None:
+    interrupted = isinstance(error, KeyboardInterrupt)
+    if not interrupted:
         traceback.print_exception(error)
         print("attnjax: start all processes again: the runs go on from their last checkpoint", file=sys.stderr)
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
-    os._exit(status)
+    os._exit(INTERRUPTED if interrupted else FAILED)

@@ -4,7 +4,6 @@ Inside an import, KeyboardInterrupt can get lost: C extensions make an ImportErr
 collector print and drop it.
 """
 
-import _thread
 import contextlib
 import signal
 import sys
@@ -30,46 +29,27 @@ def after_imports() -> Iterator[None]:
     if not main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
         yield
         return
-    interrupts = _Interrupts()
-    signal.signal(signal.SIGINT, interrupts.handle)
+    since, raised = 0.0, False
+
+    def interrupt(_: int, frame: FrameType | None) -> None:
+        nonlocal since, raised
+        since = since or time.monotonic()
+        if _importing(frame) and time.monotonic() - since < PATIENCE:
+            signal.setitimer(signal.ITIMER_REAL, AGAIN)
+            return
+        since, raised = 0.0, True
+        raise KeyboardInterrupt
+
+    # The timer sends SIGINT anew, so that whoever handles it by then gets it.
+    alarm = signal.signal(signal.SIGALRM, lambda *_: signal.raise_signal(signal.SIGINT))
+    signal.signal(signal.SIGINT, interrupt)
     try:
         yield
     finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGINT, signal.default_int_handler)
-        interrupts.end()
-
-
-class _Interrupts:
-    """One Ctrl-C that waits, at most. Without locks: a handler may run while the main thread holds any of them."""
-
-    def __init__(self) -> None:
-        self._since: float | None = None
-        self._raised = False
-        self._thread = threading.get_ident()
-
-    def handle(self, _: int, frame: FrameType | None) -> None:
-        """The handler of SIGINT. Raises KeyboardInterrupt outside of imports."""
-        now = time.monotonic()
-        since = now if self._since is None else self._since
-        if not _importing(frame) or now - since > PATIENCE:
-            self._since, self._raised = None, True
-            raise KeyboardInterrupt
-        self._since = since
-        _thread.start_new_thread(self._again, ())
-
-    def _again(self) -> None:
-        time.sleep(AGAIN)
-        if self._since is None:
-            return
-        if hasattr(signal, "pthread_kill"):  # unlike interrupt_main, it wakes a thread that sleeps
-            signal.pthread_kill(self._thread, signal.SIGINT)
-        else:
-            _thread.interrupt_main()
-
-    def end(self) -> None:
-        """Raise KeyboardInterrupt if one still waits, or if one was raised and has not arrived here."""
-        asked, self._since = self._raised or self._since is not None, None
-        if asked and not isinstance(sys.exception(), KeyboardInterrupt):
+        signal.signal(signal.SIGALRM, alarm)
+        if (raised or since) and not isinstance(sys.exception(), KeyboardInterrupt):
             raise KeyboardInterrupt
 
 

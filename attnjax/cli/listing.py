@@ -1,35 +1,39 @@
-"""The command `attnjax list`: encodings, tasks, configs, and the runs in a folder."""
+"""The verb `list`: encodings, tasks and configs, and the runs in a folder."""
 
 import argparse
+import ast
+import contextlib
+import inspect
 import pathlib
+import time
 from collections import Counter
+from collections.abc import Callable, Iterable
 
-from attnjax.cli.catalog import encoding_lines, encoding_page, task_lines
-from attnjax.cli.commands import provided
-from attnjax.cli.scores import score_of
-from attnjax.cli.watching import watch
-from attnjax.config import TASK_NAMES, encoding_name
-from attnjax.config.files import SWEEP_FILE, available, find, folders, opening, protocol, shipped
+from attnjax.cli.errors import provided
+from attnjax.cli.progress import clock
+from attnjax.cli.scores import method, score_of, table
+from attnjax.config import TASK_NAMES
+from attnjax.config.files import available, find, folders, opening, protocol, shipped
 from attnjax.config.names import check_name
 from attnjax.records.remote import is_remote, local, mirrored
-from attnjax.registry import ENCODINGS, SUITES
-from attnjax.sweep import Run, load, scan
-from attnjax.sweep.claim import PATIENCE
-from attnjax.sweep.find import check_folder
-
-HEAD = ("run", "name", "task", "encoding", "seed", "state", "step", "score")
-MOST = 10
-"""Folders that an error names."""
-
+from attnjax.records.status import FINAL, Status
+from attnjax.registry import ENCODINGS, TASKS
+from attnjax.sweep import Run, Store, find_folder, load, scan
+from attnjax.sweep.find import RUNS, sweeps
+from attnjax.sweep.outcome import DAMAGED, Stop, on_signals, others
 
 WHAT = (
     ("encodings", "[NAME]", "the positional encodings; with NAME, the options, formula and references of one"),
     ("tasks", "[NAME]", "the tasks; with NAME, the data card of one: definition, chance, lengths"),
-    ("suites", "[NAME]", "the suites of `attnjax evaluate`; with NAME, the tasks of one"),
     ("configs", "[NAME]", "the configs and their folders; with NAME, the protocol of one"),
-    ("runs", "DIR", "the runs in a folder, with their states and scores"),
+    ("runs", "[NAME]", "the sweeps in ./runs; with NAME, the runs of one, with their states and scores"),
 )
 """What can be listed, the argument that may follow, and a description."""
+PACKAGE = pathlib.Path(__file__).parents[1]
+AXES = "for positions with several coordinates, which no task makes"
+HEAD = ("run", "name", "task", "encoding", "seed", "state", "step", "score")
+MOST = 10
+"""Largest number of lines about runs in training, and about runs that have failed."""
 
 
 def list_(arguments: argparse.Namespace) -> int:
@@ -39,31 +43,64 @@ def list_(arguments: argparse.Namespace) -> int:
         print("\n".join(f"attnjax list {one + ' ' + more:<20}{text}" for one, more, text in WHAT))
         return 0
     if arguments.watch is not None and what != "runs":
-        raise ValueError("--watch needs runs and the folder of a sweep: attnjax list runs DIR --watch 10")
-    if arguments.patience is not None and arguments.watch is None:
-        raise ValueError("--patience needs --watch: it says when a process elsewhere counts as gone")
+        raise ValueError("--watch needs runs and a sweep: attnjax list runs NAME --watch 10")
     if what == "runs":
+        if name is None:
+            print("\n".join(sweeps()) or f"{RUNS} has no sweep")
+            return 0
+        folder = find_folder(name)
         if arguments.watch is not None:
-            folder = local(_folder(name), "--watch reads heartbeats, which a copy has not")
-            return watch(folder, arguments.watch, arguments.patience or PATIENCE)
-        with mirrored(_folder(name)) as folder:
-            return _list_runs(folder, _folder(name))
-    lists = {"encodings": (encoding_lines, _encoding), "tasks": (task_lines, _card), "configs": (_configs, _protocol)}
-    lists["suites"] = (_suites, _suite)
+            return watch(load(local(folder, "a copy has no heartbeats to watch")), arguments.watch)
+        with mirrored(folder) as root:
+            return _list_runs(root, str(folder))
+    lists: dict[str, tuple[Callable[[], Iterable[str]], Callable[[str], str]]] = {
+        "encodings": (_encodings, _encoding),
+        "tasks": (_tasks, _card),
+        "configs": (_configs, _protocol),
+    }
     every, one = lists[what]
     print("\n".join(every() if name is None else [one(name)]) or "none")
     return 0
 
 
-def _suites() -> list[str]:
-    """Each suite with its tasks."""
-    return [f"{name:<30}{', '.join(rows)}" for name, rows in SUITES.items()]
+# What there is ------------------------------------------------------------------------------------------------------------
 
 
-def _suite(name: str) -> str:
-    """The tasks of a suite with their labels."""
-    check_name("the suite", name, tuple(SUITES))
-    return "\n".join(f"{task:<30}{row.label}" for task, row in SUITES[name].items())
+def _encodings() -> list[str]:
+    return [_line(name, row.path) + f" ({AXES})" * row.axes for name, row in ENCODINGS.items()]
+
+
+def _encoding(name: str) -> str:
+    """Label, class and options of an encoding, and the text of its class and its file: formula, hooks, shapes, references."""
+    check_name("the encoding", name, tuple(ENCODINGS))
+    kind = provided("attnjax.positions", "ENCODINGS")[name]
+    options = [f"{one.name}={one.default!r}" for one in inspect.signature(kind).parameters.values()]
+    used = f"It is {AXES}." if ENCODINGS[name].axes else f"In a config: model.encoding={name}"
+    if options and not ENCODINGS[name].axes:
+        used += f" and model.encoding.options.{options[0].partition('=')[0]}=..."
+    # NoPE stands in the file of the interface, whose text is about something else.
+    about = inspect.getdoc(inspect.getmodule(kind)) if name != "nope" else ""
+    own = (inspect.getdoc(kind) or "").partition("\n\nExample")[0]
+    parts = (f"{ENCODINGS[name].label}: attnjax.{kind.__name__}({', '.join(options)})", used, own, about)
+    return "\n\n".join(part for part in parts if part)
+
+
+def _tasks() -> list[str]:
+    return [_line(name, path) for name, path in TASKS.items()]
+
+
+def _card(name: str) -> str:
+    """The data card of a task with its default options."""
+    check_name("the task", name, TASK_NAMES)
+    return provided("attnjax.tasks", "card")(provided("attnjax.tasks", "task")(name)).rstrip()
+
+
+def _line(name: str, path: str) -> str:
+    """A name and the first line of the docstring of its class, from the source, because importing it needs JAX."""
+    module, _, kind = path.partition(":")
+    tree = ast.parse(PACKAGE.joinpath(*module.split(".")[1:]).with_suffix(".py").read_text(encoding="utf-8"))
+    (found,) = (node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == kind)
+    return f"{name:<30}{(ast.get_docstring(found) or '').partition(chr(10))[0]}".rstrip()
 
 
 def _configs() -> list[str]:
@@ -74,77 +111,8 @@ def _configs() -> list[str]:
         lines += [f"in {folder}{', which come with attnjax' if ours else ''}:"] * bool(found)
         lines += [line for path in found for line in _config(path)]
         hidden += [path.stem for path in found if not ours and (shipped() / path.name).exists()]
-    return lines + [f"used instead of the configs of the same name that come with attnjax: {', '.join(hidden)}"] * bool(
-        hidden
-    )
-
-
-def _folder(name: str | None) -> str:
-    """The folder of a sweep or its URL. Raises ValueError, with those in ./runs, where none is named."""
-    if name is None:
-        raise ValueError(f"list runs needs the folder of a sweep: attnjax list runs DIR{_known_sweeps()}")
-    return name
-
-
-def _known_sweeps() -> str:
-    found = sorted(path.parent for path in pathlib.Path("runs").glob(f"*/{SWEEP_FILE}"))
-    return f"; there are: {', '.join(map(str, found[:MOST]))}{', ...' * (len(found) > MOST)}" if found else ""
-
-
-def _list_runs(folder: pathlib.Path, name: str) -> int:
-    check_folder(folder)
-    found = scan(folder)
-    protocol = _protocol_of(folder)
-    rows = [_row(run, protocol) for run in found.runs]
-    widths = [max(map(len, column)) for column in zip(HEAD, *rows, strict=True)]
-    for row in [HEAD, *rows] if rows else []:
-        print("  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip())
-    counts = Counter("damaged" if run.status is None else run.status.state for run in found.runs)
-    print(", ".join(f"{count} {state}" for state, count in counts.items()) or "no runs")
-    for problem in found.problems:
-        print(f"problem: {problem.replace(str(folder), name) if is_remote(name) else problem}")
-    if found.foreign:
-        print(f"other files in the folder: {', '.join(found.foreign)}")
-    return 0
-
-
-def _row(run: Run, protocol: str) -> tuple[str, ...]:
-    """What a run is, how it stands, and its score, or why it has none."""
-    state, step, reason = ("damaged", "", "; ".join(run.problems)) if run.status is None else run.status
-    if run.config is None:
-        return (run.run, "", "", "", "", state, str(step), reason)
-    config = run.config
-    seeds = dict.fromkeys((config.seed, config.data_seed))
-    score = score_of(run.folder, config, protocol) if state == "done" else ""
-    encoding, policy = encoding_name(config.model, options=True), config.positions.policy
-    method = encoding if policy == "arange" else f"{encoding} policy={policy}"
-    names = (config.name, config.task.name, method, "/".join(map(str, seeds)))
-    return (run.run, *names, state, str(step), "; ".join(part for part in (score, reason) if part))
-
-
-def _protocol_of(folder: pathlib.Path) -> str:
-    try:
-        return load(folder).protocol
-    except (ValueError, OSError):  # `scan` says so among the problems
-        return ""
-
-
-def _encoding(name: str) -> str:
-    """Options of an encoding, and the text of its file."""
-    check_name("the encoding", name, tuple(ENCODINGS))
-    return encoding_page(name, provided("attnjax.positions", "ENCODINGS")[name])
-
-
-def _protocol(name: str) -> str:
-    """Where a config is, and its docstring."""
-    path = find(name.partition(":")[0])
-    return f"{path}\n\n{protocol(path) or '(this config has no docstring)'}"
-
-
-def _card(name: str) -> str:
-    """The data card of a task with its default options."""
-    check_name("the task", name, TASK_NAMES)
-    return provided("attnjax.tasks", "card")(provided("attnjax.tasks", "task")(name)).rstrip()
+    told = f"used instead of the configs of the same name that come with attnjax: {', '.join(hidden)}"
+    return lines + [told] * bool(hidden)
 
 
 def _config(path: pathlib.Path) -> list[str]:
@@ -155,3 +123,92 @@ def _config(path: pathlib.Path) -> list[str]:
         text, variants = f"(damaged: {error})", {}
     names = " ".join(f"{path.stem}:{variant}" for variant in variants)
     return [f"  {path.stem:<24}{text.partition(chr(10))[0]}".rstrip(), *[f"{'':<26}{names}"] * bool(names)]
+
+
+def _protocol(name: str) -> str:
+    """Where a config is, and its docstring."""
+    path = find(name.partition(":")[0])
+    return f"{path}\n\n{protocol(path) or '(this config has no docstring)'}"
+
+
+# Runs ---------------------------------------------------------------------------------------------------------------------
+
+
+def _list_runs(root: pathlib.Path, name: str) -> int:
+    found = scan(root)
+    try:
+        text = load(root).protocol
+    except (ValueError, OSError):  # `scan` says so among the problems
+        text = ""
+    if found.runs:
+        print(table([HEAD, *(_row(run, text) for run in found.runs)]), end="")
+    counts = Counter(DAMAGED if run.status is None else run.status.state for run in found.runs)
+    print(", ".join(f"{count} {state}" for state, count in counts.items()) or "no runs")
+    for problem in found.problems:
+        print(f"problem: {problem.replace(str(root), name) if is_remote(name) else problem}")
+    if found.foreign:
+        print(f"other files in the folder: {', '.join(found.foreign)}")
+    return 0
+
+
+def _row(run: Run, protocol: str) -> tuple[str, ...]:
+    """What a run is, how it stands, and its score, or why it has none."""
+    state, step, reason = (DAMAGED, "", "; ".join(run.problems)) if run.status is None else run.status
+    if run.config is None:
+        return (run.run, "", "", "", "", state, str(step), reason)
+    seeds = dict.fromkeys((run.config.seed, run.config.data_seed))
+    score = score_of(run, protocol) if state == "done" else None
+    what = (run.config.name, run.config.task.name, method(run.config), "/".join(map(str, seeds)))
+    return (run.run, *what, state, str(step), "; ".join(str(part) for part in (score, reason) if part))
+
+
+def watch(store: Store, seconds: float) -> int:
+    """Print how the runs stand every so many seconds, until all have ended or Ctrl-C; returns 0."""
+    stop, look = Stop(), Look(store)
+    with on_signals(stop):
+        while True:
+            print("\n".join(look.lines()), flush=True)
+            if look.ended or stop.wait(seconds):
+                return 0
+
+
+class Look:
+    """The states of the runs of a sweep, read from its folder, and how fast they get on since the first look."""
+
+    def __init__(self, store: Store):
+        self._store, self._total = store, dict[str, int]()
+        self._first: tuple[float, int] | None = None
+        for run in (entry.run for entry in store.runs):
+            with contextlib.suppress(OSError, ValueError):
+                self._total[run] = store.config(run).train.steps
+        self.ended = False
+
+    def lines(self) -> list[str]:
+        """Return counts, rate and time left; then which runs failed and why, and who trains what."""
+        found, now = {entry.run: self._status(entry.run) for entry in self._store.runs}, time.monotonic()
+        self.ended = all(one.state in (*FINAL, DAMAGED) for one in found.values())
+        steps = {run: self._total.get(run, 0) if one.state == "done" else one.step for run, one in found.items()}
+        left = sum(self._total.get(run, 0) - steps[run] for run, one in found.items() if one.state not in FINAL)
+        counts = Counter(one.state for one in found.values())
+        told = ", ".join(f"{count} {state}" for state, count in counts.items())
+        lines = [f"{len(found)} runs: {told}; {left:,} steps left{self._pace(now, sum(steps.values()), left)}"]
+        failed = [(run, one) for run, one in found.items() if one.state == "failed"]
+        lines += [f"  {run}  failed at step {one.step:,}: {one.reason}" for run, one in failed[:MOST]]
+        owners = others(self._store, {run: one.state for run, one in found.items()})
+        running = [(run, one) for run, one in found.items() if one.state == "running"]
+        for run, one in running[:MOST]:
+            owner = owners.get(run, "its process is gone")
+            lines.append(f"  {run}  step {one.step:,} of {self._total.get(run, 0):,}  {owner}")
+        more = sum(max(0, len(one) - MOST) for one in (failed, running))
+        return [*lines, *[f"  and {more} more"] * (more > 0)]
+
+    def _status(self, run: str) -> Status:
+        try:
+            return self._store.status(run)
+        except (OSError, ValueError) as error:
+            return Status(DAMAGED, 0, str(error))
+
+    def _pace(self, now: float, done: int, left: int) -> str:
+        self._first = self._first or (now, done)
+        seconds, steps = now - self._first[0], done - self._first[1]
+        return f", {steps / seconds:.3g} a second, about {clock(left * seconds / steps)}" if steps > 0 < seconds else ""

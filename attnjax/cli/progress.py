@@ -1,17 +1,22 @@
-"""Prints the progress of runs: bars in a terminal, plain lines elsewhere."""
+"""Prints how training gets on: a line for each population, updated in a terminal, written every ten seconds elsewhere."""
 
 import contextlib
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from statistics import fmean
 from typing import Any, Self
 
-from attnjax.cli.scores import score_of
-from attnjax.sweep import Event, Store
+from attnjax.config import encoding_name
+from attnjax.records.status import FINAL
+from attnjax.sweep import Entry, Event, Store, groups
 
-QUIET = 10.0
-"""Seconds between plain lines about steps; lines about the beginning and end of a run are always printed."""
+QUIET, REDRAWN = 10.0, 0.1
+"""Seconds between plain lines about one population, and between states of its line in a terminal; its end is always told."""
+NAMED = 3
+"""Encodings that a line names."""
 
 
 @contextlib.contextmanager
@@ -38,19 +43,18 @@ def drop_output() -> None:
 
 
 class Display:
-    """Prints events; use as a context."""
+    """Prints events of runs; use as a context."""
 
     def __init__(self, store: Store):
-        self._store, self._total = store, len(store.runs)
-        self._steps: dict[str, int] = {}
-        self._ended, self._last = 0, time.monotonic()
-        self._bars = _bars() if sys.stdout.isatty() else None
-        self._tasks: dict[str, Any] = {}
+        self._store = store
+        together = groups(store.runs, key=lambda entry: entry.group)
+        self._entries = {entry.run: entries for entries in together for entry in entries}
+        self._populations: dict[str, Population] = {}
+        self._bars: Any = _bars() if sys.stdout.isatty() else None
 
     def __enter__(self) -> Self:
         if self._bars:
             self._bars.start()
-            self._tasks[""] = self._bars.add_task("runs", total=self._total, news="")
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -59,70 +63,95 @@ class Display:
                 self._bars.stop()
 
     def __call__(self, event: Event) -> None:
-        with printing(self._store):
-            if event.state == "running":
-                self._running(event)
-            else:
-                self._over(event)
+        """Print what an event changes in the line of its population."""
+        entries = self._entries[event.run]
+        group, now = entries[0].group, time.monotonic()
+        if group not in self._populations:
+            self._populations[group] = Population(self._store, entries)
+        population = self._populations[group]
+        population.take(event)
+        if population.ended or now - population.printed > (REDRAWN if self._bars else QUIET):
+            population.printed = now
+            with printing(self._store):
+                self._draw(population) if self._bars else print(population, flush=True)
         if event.state == "running" and event.reason:
             with contextlib.suppress(OSError):
                 print(f"{event.run}  at step {event.step}: {event.reason}", file=sys.stderr, flush=True)
 
-    def _running(self, event: Event) -> None:
-        first = event.run not in self._steps
-        if first:
-            self._steps[event.run] = self._store.config(event.run).train.steps
-        total, news = self._steps[event.run], _numbers(event)
-        if self._bars:
-            if event.run not in self._tasks:
-                self._tasks[event.run] = self._bars.add_task(event.run, total=total, news="")
-            self._bars.update(self._tasks[event.run], completed=event.step, news=news)
-        elif first or time.monotonic() - self._last > QUIET:
-            self._last = time.monotonic()
-            print(f"{event.run}  step {event.step} of {total}  {news}".rstrip(), flush=True)
-
-    def _over(self, event: Event) -> None:
-        self._ended += event.state in ("done", "failed")
-        line = f"[{self._ended}/{self._total}] {event.run}  {event.state} at step {event.step}  {_numbers(event)}"
-        line = f"{line.rstrip()}  {event.reason}".rstrip()
-        line += f"  {ended(self._store, event.run)}" if event.state == "done" else ""
-        if not self._bars:
-            print(line, flush=True)
+    def _draw(self, population: "Population") -> None:
+        if population.ended:
+            self._bars.console.print(str(population), markup=False, highlight=False)
+            self._bars.update(population.bar, visible=False)
             return
-        self._bars.console.print(line, markup=False, highlight=False)
-        if event.run in self._tasks:
-            self._bars.remove_task(self._tasks.pop(event.run))
-        self._bars.update(self._tasks[""], completed=self._ended)
+        if population.bar is None:
+            population.bar = self._bars.add_task("", total=population.total)
+        self._bars.update(population.bar, completed=population.step, description=str(population))
 
 
-def ended(store: Store, run: str) -> str:
-    """What a run that is done scored, and its folder."""
-    try:
-        score = score_of(store.folder(run), store.config(run), store.protocol)
-    except (ValueError, OSError):  # it is told among the damaged ones
-        score = ""
-    return f"{score}  in {store.root / run}".strip()
+class Population:
+    """Runs of one program: their steps, states and losses, as far as events tell."""
+
+    def __init__(self, store: Store, entries: Sequence[Entry]):
+        self.total, self.printed = 0, -QUIET
+        self.bar: Any = None
+        self._states: dict[str, str] = {}
+        self._steps: dict[str, int] = {}
+        self._losses: dict[str, float] = {}
+        self._first: tuple[float, float] | None = None
+        task, names = "", {}
+        for entry in entries:
+            with contextlib.suppress(OSError, ValueError):  # a damaged run is told of at the end
+                self._states[entry.run], self._steps[entry.run], _ = store.status(entry.run)
+                config = store.config(entry.run)
+                self.total, task = config.train.steps, config.task.name
+                names[encoding_name(config.model)] = None
+        more = "..." if len(names) > NAMED else ""
+        self._name = f"{task}, {'/'.join([*names][:NAMED])}{more}, {len(entries)} runs"
+        self._begun, self._reason = (time.monotonic(), self.step), ""
+
+    def take(self, event: Event) -> None:
+        """Note what an event says of one run."""
+        self._states[event.run], self._steps[event.run] = event.state, event.step
+        self._reason = self._reason or (event.reason if event.state != "running" else "")
+        if isinstance(loss := event.numbers.get("loss"), int | float):
+            self._losses[event.run] = loss
+        if self._first is None and self.step > self._begun[1]:  # before, programs were compiled
+            self._first = (time.monotonic(), self.step)
+
+    @property
+    def ended(self) -> bool:
+        """Whether no run of it trains or waits to be trained."""
+        return not {"pending", "running"} & {*self._states.values()}
+
+    @property
+    def step(self) -> float:
+        """The mean step of its runs; one that has ended needs no more steps."""
+        return fmean(self.total if self._states[run] in FINAL else step for run, step in self._steps.items())
+
+    def __str__(self) -> str:
+        loss = f"loss {fmean(self._losses.values()):.4g}" if self._losses else ""
+        now, step = time.monotonic(), self.step
+        if self.ended:
+            counts = ", ".join(f"{count} {state}" for state, count in Counter(self._states.values()).items())
+            parts = [f"{self._name}: {counts}", clock(now - self._begun[0]), loss, self._reason]
+        else:
+            since, before = self._first or self._begun
+            rate = (step - before) / (now - since) if now > since else 0.0
+            left = f"{rate:.3g} steps/s  {clock((self.total - step) / rate)} left" if rate else ""
+            left = "evaluating" if step >= self.total else left
+            parts = [self._name, f"step {step:,.0f} of {self.total:,}", left, loss]
+        return "  ".join(part for part in parts if part)
 
 
-def _numbers(event: Event) -> str:
-    return "  ".join(f"{name} {value:.4g}" for name, value in event.numbers.items() if isinstance(value, int | float))
+def clock(seconds: float) -> str:
+    """Minutes and seconds, or hours and minutes and seconds."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
 def _bars() -> Any:
-    """Bars with steps, steps a second and the time left; None where rich, which Flax brings, is missing."""
-    try:
-        from rich import progress
-        from rich.text import Text
-    except ImportError:
-        return None
+    """A bar for each population in training, with its text."""
+    from rich import progress
 
-    class Speed(progress.ProgressColumn):
-        """Steps a second of a run."""
-
-        def render(self, task: progress.Task) -> Text:
-            return Text(f"{task.speed:.3g} steps/s" if task.speed and task.description != "runs" else "")
-
-    text, bar, count = progress.TextColumn("{task.description}"), progress.BarColumn(), progress.MofNCompleteColumn()
-    return progress.Progress(
-        text, bar, count, Speed(), progress.TimeRemainingColumn(), progress.TextColumn("{task.fields[news]}")
-    )
+    return progress.Progress(progress.BarColumn(bar_width=12), progress.TextColumn("{task.description}", markup=False))

@@ -1,67 +1,100 @@
-"""What a run scored, in a few words: the metric that its report leads with, at its last evaluation."""
+"""What runs scored, in a few words: the metric that their report leads with, at the last evaluation."""
 
 import math
-import pathlib
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from statistics import fmean, median
+from typing import Any, NamedTuple
 
-from attnjax.config import RunConfig
-from attnjax.records import jsonl
-from attnjax.records.runs import folder_of
+from attnjax.config import RunConfig, cell_id, encoding_name
+from attnjax.sweep import Run, Store, scan
 
 SPLITS = ("train", "test")
 """As `train/evaluate.py` names evaluations within the lengths of training and past them; the third is validation."""
+HEAD = ("task", "encoding", "metric", "within", "past", "lowest .. highest", "runs")
 
 
-def score_of(directory: pathlib.Path, config: RunConfig, protocol: str = "") -> str:
-    """The score of the run in a folder, see `final_score`; "" where nothing can be read."""
+class Score(NamedTuple):
+    """The means of a metric over the lengths within training and past it; None where none was tested."""
+
+    metric: str
+    within: float | None
+    past: float | None
+
+    def __str__(self) -> str:
+        parts = ((self.within, "within"), (self.past, "past"))
+        return f"{self.metric} " + ", ".join(f"{value:.3f} {where}" for value, where in parts if value is not None)
+
+
+def score_of(run: Run, protocol: str = "") -> Score | None:
+    """Return the score of a run; None where it has none that can be read."""
     try:
-        return final_score(
-            jsonl.read(folder_of(directory) / jsonl.RESULTS).tables,
-            config.task.length_max,
-            protocol,
-            config.task.length_min,
-        )
+        rows = run.results().tables if run.config else []
     except ValueError:
-        return ""
+        return None
+    return final_score(rows, run.config, protocol) if run.config else None
 
 
-def final_score(results: Iterable[Mapping[str, Any]], trained: int, protocol: str = "", shortest: int = 0) -> str:
-    """Means over the lengths within training and past it: "exact_match 0.981 within, 0.310 past"; "" without an evaluation.
+def final_score(rows: Iterable[Mapping[str, Any]], config: RunConfig, protocol: str = "") -> Score | None:
+    """Return the score of the last step among the lines of results.jsonl; None without a test.
 
-    They are the numbers of a report (`report/scores.py`): those of the last step, and none of validation examples.
-
-    Args:
-      results: the lines of results.jsonl.
-      trained: the longest length of training.
-      protocol: the text of the config, which may say "Primary metric: loss_sliding".
-      shortest: the shortest length of training; below it, answers are not within training.
-
-    Example:
-      >>> measured = lambda length, value: {"step": 9, "split": "test", "length": length, "metric": "loss", "value": value}
-      >>> final_score([measured(10, 0.5), measured(40, 2.0), measured(80, 3.0)], trained=10)
-      'loss 0.500 within, 2.500 past'
+    Of a length that has two splits that of the test counts. Where a task has answers, lengths below the shortest trained one
+    are not within training. `protocol` is the text of the config, which may say "Primary metric: loss_sliding".
     """
     from attnjax.report.metrics import declared, has_answers, ordered  # needs NumPy
 
-    found = [one for one in results if one.get("split") in SPLITS and _usable(one)]
+    found = [one for one in rows if one.get("split") in SPLITS and _is_usable(one)]
     last = max((one["step"] for one in found), default=0)
-    found = [one for one in found if one["step"] == last]
+    found = sorted((one for one in found if one["step"] == last), key=lambda one: SPLITS.index(one["split"]))
     if not found:
-        return ""
+        return None
     metric = ordered({one["metric"] for one in found}, declared(protocol))[0].key
-    ours = sorted((one for one in found if one["metric"] == metric), key=lambda one: SPLITS.index(one["split"]))
-    at = {one["length"]: _number(one["value"]) for one in ours}  # of a length that both splits have, that of the test
-    least = shortest if has_answers(one["metric"] for one in found) else 0
-    parts = {
-        "within": [value for length, value in at.items() if least <= length <= trained],
-        "past": [value for length, value in at.items() if length > trained],
-    }
-    means = [f"{sum(values) / len(values):.3f} {where}" for where, values in parts.items() if values]
-    return f"{metric} {', '.join(means)}"
+    at = {one["length"]: _number(one["value"]) for one in found if one["metric"] == metric}
+    least = config.task.length_min if has_answers(one["metric"] for one in found) else 0
+    within = [value for length, value in at.items() if least <= length <= config.task.length_max]
+    past = [value for length, value in at.items() if length > config.task.length_max]
+    return Score(metric, *(fmean(values) if values else None for values in (within, past)))
 
 
-def _usable(one: Mapping[str, Any]) -> bool:
+def answer(store: Store) -> str:
+    """Return a table of what each task and encoding scored, the median over its runs."""
+    cells: dict[str, list[Score | None]] = {}
+    names: dict[str, tuple[str, str]] = {}
+    for run in scan(store.root).runs:
+        if run.config is not None:
+            cell, done = cell_id(run.config), run.status is not None and run.status.state == "done"
+            names[cell] = (run.config.task.name, method(run.config))
+            cells.setdefault(cell, []).append(score_of(run, store.protocol) if done else None)
+    rows = []
+    for cell, scores in cells.items():
+        task, encoding = names[cell]
+        alike = [one for one, name in names.items() if name == names[cell]]
+        number = f" #{alike.index(cell) + 1}" if len(alike) > 1 else ""
+        if known := [score for score in scores if score is not None]:
+            rows.append((task, encoding + number, *_medians(known), f"{len(known)} of {len(scores)}"))
+    return table([HEAD, *rows]) if rows else ""
+
+
+def table(rows: Sequence[Sequence[str]]) -> str:
+    """Return rows as lines whose columns stand below each other."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = ("  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)) for row in rows)
+    return "".join(f"{line.rstrip()}\n" for line in lines)
+
+
+def method(config: RunConfig) -> str:
+    """Return the encoding of a run, with the policy of its positions where they do not count from zero."""
+    name, policy = encoding_name(config.model, options=True), config.positions.policy
+    return name if policy == "arange" else f"{name} policy={policy}"
+
+
+def _medians(scores: Sequence[Score]) -> tuple[str, ...]:
+    within = [one.within for one in scores if one.within is not None]
+    past = [one.past for one in scores if one.past is not None]
+    medians = (f"{median(values):.3f}" if values else "-" for values in (within, past))
+    return (scores[0].metric, *medians, f"{min(past):.3f} .. {max(past):.3f}" if past else "-")
+
+
+def _is_usable(one: Mapping[str, Any]) -> bool:
     whole = all(isinstance(one.get(name), int) and not isinstance(one[name], bool) for name in ("step", "length"))
     value = one.get("value")
     return whole and isinstance(one.get("metric"), str) and (value is None or isinstance(value, int | float))

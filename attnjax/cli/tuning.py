@@ -1,4 +1,4 @@
-"""The tuning of `attnjax sweep`: trains the candidates in SWEEP/tuning, chooses, and says what the runs then are."""
+"""The part of `attnjax run` that tunes: trains the candidates in SWEEP/tuning, chooses, and says what the runs then are."""
 
 import argparse
 import dataclasses
@@ -16,12 +16,12 @@ from attnjax.sweep.choices import FOLDER, AllFailed, Choice, Choices, choose, ke
 from attnjax.sweep.outcome import INTERRUPTED, states
 from attnjax.sweep.tuning import Tuning
 
-Stage = Callable[[argparse.Namespace, Plan], tuple[int, Summary | None]]
-"""Trains the runs of a plan, or does with them whatever else the options say; see `execution._stage`."""
+Stage = Callable[[Plan, pathlib.Path], tuple[int, Summary | None]]
+"""Trains the runs of a plan in a folder, or does with them whatever else the options say; see `training._stage`."""
 
 
 def tuned(arguments: argparse.Namespace, plan: Plan, root: pathlib.Path, stage: Stage) -> tuple[int, Plan | None]:
-    """The plan under the candidates that its families chose; the plan itself where nothing is to be tuned.
+    """Return the plan under the candidates that its families chose; the plan itself where nothing is to be tuned.
 
     What was chosen before, in `root/tuning.json`, is not trained again. Where a tuning run has not ended, the exit status and
     None: the same command goes on.
@@ -41,17 +41,22 @@ def tuned(arguments: argparse.Namespace, plan: Plan, root: pathlib.Path, stage: 
     choices = {one.family: one for one in (*chosen, *before)}
     ordered = [choices[one.id] for one in plan.tuning.families]
     bests = [one.best for one in ordered]
-    cells = plan.tuning.cells(bests)
-    families = tuple(dataclasses.replace(one, cells=own) for one, own in zip(ordered, cells, strict=True))
+    cells = zip(ordered, plan.tuning.cells(bests), strict=True)
+    families = tuple(dataclasses.replace(one, cells=own) for one, own in cells)
     candidates = tuple(jsonable(dict(one)) for one in plan.tuning.candidates)
-    protocol = there.protocol if there else plan.file.text
-    found = Choices(protocol, candidates, plan.tuning.seeds, families)
+    found = Choices(there.protocol if there else plan.file.text, candidates, plan.tuning.seeds, families)
     runs = tuple(plan.tuning.tuned(bests))
     prepare(root, plan.config.name, runs, extend=arguments.extend, dry=True)  # refused before anything is written
     if not arguments.dry_run:
         keep(root, found)
     _tell(found)
     return 0, dataclasses.replace(plan, runs=runs, tuning=None)
+
+
+def keep_untuned(root: pathlib.Path, plan: Plan) -> None:
+    """Say in the folder of a sweep that its config has candidates, among which nobody chose; reports tell it."""
+    if plan.untuned and plan.file.tune is not None and read(root) is None:
+        keep(root, Choices(plan.file.text, tuple(jsonable(dict(one)) for one in plan.file.tune()), ()))
 
 
 def _accept(
@@ -69,44 +74,16 @@ def _accept(
     prepare(root, plan.config.name, runs, extend=arguments.extend, dry=True)
 
 
-def _tell_failed(known: Iterable[Choice]) -> None:
-    """What was chosen is not chosen again, since runs may have been trained with it: say where a tuning run had failed."""
-    for one in known:
-        if failed := sum(trial.state == "failed" for trials in one.trials for trial in trials):
-            print(
-                f"tuning: {words(one.changes)} chose with {failed} failed tuning runs, and that stands; --out tunes anew"
-            )
-
-
-def keep_untuned(root: pathlib.Path, plan: Plan) -> None:
-    """Say in the folder of a sweep that its config has candidates, among which nobody chose; reports tell it."""
-    if plan.file.tune is not None and read(root) is None:
-        keep(root, Choices(plan.file.text, tuple(jsonable(dict(one)) for one in plan.file.tune()), ()))
-
-
 def _tune(
     arguments: argparse.Namespace, plan: Plan, tuning: Tuning, root: pathlib.Path, stage: Stage
 ) -> tuple[int, tuple[Choice, ...] | None]:
     """Trains the tuning runs in the folder `root`; returns what is chosen, None where they have not all ended."""
     sizes = f"{len(tuning.families)} families x {len(tuning.candidates)} candidates x {len(tuning.seeds)} seeds"
     print(f"tuning: {sizes}, on validation scores within the trained lengths", flush=True)
-    code, _ = stage(
-        # A failed candidate has the worst score there is, and is no failure of the sweep.
-        argparse.Namespace(**{**vars(arguments), "out": root, "report": False}),
-        dataclasses.replace(plan, runs=tuple(tuning.runs), tuning=None),
-    )
+    # A failed candidate has the worst score there is, and is no failure of the sweep.
+    code, _ = stage(dataclasses.replace(plan, runs=tuple(tuning.runs), tuning=None), root)
     if arguments.dry_run:
-        keys = tuple(tuning.candidates[0])
-        print(f"then, with what each family chooses of {', '.join(keys)}:")
-        # Runs of the sweep that differ in such a field alone are one run, whatever is chosen.
-        later = plan.tuning.tuned([0] * len(plan.tuning.families)) if plan.tuning else []
-        for one in later:
-            print(words(outside(one.changes, keys)))
-        print(f"{len(later)} runs after tuning")
-        if len(later) < len(plan.runs):
-            print(
-                f"the sweep has several values of {' or '.join(keys)}, which are not trained: tuning chooses among its own"
-            )
+        _foresee(plan, tuple(tuning.candidates[0]))
         return code, None
     mine, store = {run_id(one.config) for one in tuning.runs}, load(root)
     left = [run for run, state in states(store).items() if run in mine and state not in FINAL]
@@ -120,6 +97,25 @@ def _tune(
     except AllFailed as error:
         print(f"tuning: {error}")
         return 1, None
+
+
+def _foresee(plan: Plan, keys: tuple[str, ...]) -> None:
+    """Say which runs are trained after tuning. Runs that differ in a tuned field alone are one run, whatever is chosen."""
+    assert plan.tuning is not None
+    later = plan.tuning.tuned([0] * len(plan.tuning.families))
+    print(f"then, with what each family chooses of {', '.join(keys)}:")
+    for one in later:
+        print(words(outside(one.changes, keys)))
+    print(f"{len(later)} runs after tuning")
+
+
+def _tell_failed(known: Iterable[Choice]) -> None:
+    """What was chosen is not chosen again, since runs may have been trained with it: say where a tuning run had failed."""
+    for one in known:
+        if failed := sum(trial.state == "failed" for trials in one.trials for trial in trials):
+            print(
+                f"tuning: {words(one.changes)} chose with {failed} failed tuning runs, and that stands; --out tunes anew"
+            )
 
 
 def _tell(choices: Choices) -> None:

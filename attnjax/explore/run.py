@@ -67,7 +67,7 @@ def explore(directory: pathlib.Path, given: Sequence[bytes] = (), layer: int = 0
     manifest = read_manifest(directory)
     refusal = unvouched(run, task, manifest)
     if refusal and not given:
-        raise ValueError(f"{refusal}; give a text to show with --text or --file")
+        raise ValueError(f"{refusal}; give a text to show with --text")
     model, params = build(run, task), nnx.to_pure_dict(subject.params)
     read = texts(run, task, given)
     causal = run.task.form == "decoder"

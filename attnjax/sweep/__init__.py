@@ -8,7 +8,7 @@ A sweep from Python:
 
 from attnjax.records.remote import mirrored
 from attnjax.sweep.attempt import Event, RunContext, Train
-from attnjax.sweep.find import Found, Run, find_run, scan
+from attnjax.sweep.find import Found, Run, find_folder, find_run, scan
 from attnjax.sweep.outcome import Stop, Summary
 from attnjax.sweep.plan import chain, expand, groups, plan, population_key, product, seeds, subsample, vary, zipped
 from attnjax.sweep.pool import run_workers
@@ -28,6 +28,7 @@ __all__ = [
     "Train",
     "chain",
     "expand",
+    "find_folder",
     "find_run",
     "groups",
     "load",

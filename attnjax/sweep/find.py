@@ -1,12 +1,14 @@
-"""Finds runs: `scan` reads everything in a folder of runs, and `find_run` returns the folder of the run that a user describes.
+"""Finds folders of runs and single runs: `find_folder` and `find_run` are the one rule by which all commands read a name.
 
-    runs/theta/025bc18d4b6dddad          its folder
-    runs/theta/025b, theta/025b, 025b    the beginning of its hash, in a sweep or in all sweeps of ./runs
-    heads_lm/encoding=rope,seed=0        fields of its config; `encoding`, `task`, `state` and `run` are short for themselves
-    heads_lm/rope/0                      encoding (or task) and seed
-    runs/one                             the folder of a sweep with one run
+    runs/theta                   a folder, by its path
+    theta                        the folder runs/theta
+    theta/025b                   a run in it, by the beginning of its hash,
+    theta/encoding=rope,seed=0   by fields of its config (`encoding`, `task`, `state` and `run` are short for themselves),
+    theta/rope/0                 or by its encoding (or task) and seed
+    one                          the only run of the sweep runs/one
 
-Nothing is changed, and no link in a folder of runs is followed. No damage is fatal to `scan`, and all of it is reported.
+`scan` reads everything in a folder of runs. Nothing is changed, and no link in such a folder is followed. No damage is fatal to
+`scan`, and all of it is reported.
 """
 
 import os
@@ -20,7 +22,7 @@ from attnjax.config.files import SWEEP_FILE
 from attnjax.config.keys import kind_of
 from attnjax.config.overrides import read_value, split_override
 from attnjax.records import files, jsonl, runs, status
-from attnjax.records.remote import local
+from attnjax.records.remote import is_remote, local
 from attnjax.records.runs import entries, folder_of
 from attnjax.sweep import store
 
@@ -111,39 +113,57 @@ def read_run(directory: pathlib.Path) -> Run:
     return Run(directory.name, directory, config, found.status, sentences)
 
 
-def find_run(address: str | pathlib.Path) -> pathlib.Path:
-    """The folder of the one run that an address describes; the text of the module lists the forms.
+def find_folder(address: str | os.PathLike[str]) -> str | pathlib.Path:
+    """Return the folder at a path, or the folder of that name in ./runs; a URL as it is.
 
-    Raises ValueError, with the runs to choose from, where it means none or several, and for a field that no config has;
+    Raises ValueError, with the sweeps in ./runs, where there is neither.
+    """
+    if is_remote(address):
+        return os.fspath(address)
+    path = pathlib.Path(address)
+    places = [path, RUNS / path]
+    for place in (*(one for one in places if (one / SWEEP_FILE).exists()), *places):
+        if place.is_dir():
+            return place
+    raise ValueError(f"{_short(address)} is no folder, here or in {RUNS}; {_known()}")
+
+
+def sweeps() -> list[str]:
+    """Return the names of the sweeps in ./runs."""
+    return sorted(path.parent.name for path in RUNS.glob(f"*/{SWEEP_FILE}"))
+
+
+def find_run(address: str | os.PathLike[str]) -> pathlib.Path:
+    """Return the folder of the one run that an address names; the text of the module lists the forms.
+
+    Raises ValueError, with the runs to choose from, where it names none or several, and for a field that no config has;
     OSError where a folder cannot be read.
     """
-    text, path = str(address), pathlib.Path(address)
+    path = pathlib.Path(address)
     if path.is_dir() and not (path / SWEEP_FILE).exists():
         # "." has no name, which is the hash of the config; `abspath` follows no link.
         return path if path.name not in ("", "..") else pathlib.Path(os.path.abspath(path))
-    places, selector = _split(text)
-    if not places:
-        raise ValueError(
-            f"{text[:200]} is no folder: give the folder of a run, as in runs/NAME/ID, or what it is, as in "
-            "NAME/ENCODING/SEED or NAME/encoding=rope,seed=0; there is no sweep of that name, nor one in ./runs to look in"
-        )
+    root, selector = _split(os.fspath(address))
     wanted = _matcher(selector)
-    found = [read_run(root / name) for root in map(files.real, places) for name in entries(root).runs]
+    found = [read_run(files.real(root) / name) for name in entries(files.real(root)).runs]
     meant = [run for run in found if wanted(run)]
     if len(meant) == 1:
         return meant[0].directory
-    where = str(places[0]) if len(places) == 1 else f"the {len(places)} sweeps in {RUNS}"
     if not meant:
-        raise ValueError(f"no run in {where} is {selector[:200]!r}; there are: {_listed(found)}")
-    which = f"{len(meant)} runs in {where} are {selector[:200]!r}" if selector else f"{where} has {len(meant)} runs"
+        raise ValueError(f"no run in {root} is {_short(selector)!r}; there are: {_listed(found)}")
+    which = f"{len(meant)} runs in {root} are {_short(selector)!r}" if selector else f"{root} has {len(meant)} runs"
     raise ValueError(f"{which}; name one of them: {_listed(meant)}")
 
 
-def check_folder(folder: str | pathlib.Path) -> None:
-    """Raise ValueError, with the folder that is meant, where the name of a sweep in ./runs stands in place of its folder."""
-    there = RUNS / folder
-    if not pathlib.Path(folder).exists() and (there / SWEEP_FILE).exists():
-        raise ValueError(f"{folder} is no folder here (did you mean {there}?)")
+def _short(address: str | os.PathLike[str]) -> str:
+    return os.fspath(address)[:200]
+
+
+def _known() -> str:
+    found = sweeps()
+    return (
+        f"{RUNS} has {', '.join(found[:LISTED])}{', ...' * (len(found) > LISTED)}" if found else f"{RUNS} has no sweep"
+    )
 
 
 def _listed(there: list[Run]) -> str:
@@ -151,15 +171,18 @@ def _listed(there: list[Run]) -> str:
     return "; ".join(map(str, there[:LISTED])) + more if there else "none"
 
 
-def _split(text: str) -> tuple[list[pathlib.Path], str]:
-    """The folders of sweeps to look in, and what is behind their name: the longest beginning that is one, or all of ./runs."""
-    fixed = len(text.partition("=")[0].rpartition("/")[0]) if "=" in text else len(text)
-    ends = [i for i in range(fixed, 0, -1) if i == len(text) or text[i] == "/"]
-    for end in ends:
+def _split(text: str) -> tuple[pathlib.Path, str]:
+    """The longest beginning of an address that is a sweep, and what is behind it."""
+    before = text.partition("=")[0]
+    ends = [len(text)] if before == text else []
+    for end in (*ends, *(i for i in range(len(before) - 1, 0, -1) if before[i] == "/")):
         for folder in (pathlib.Path(text[:end]), RUNS / text[:end]):
             if (folder / SWEEP_FILE).is_file():
-                return [folder], text[end:].strip("/")
-    return ([] if "/" in text[:fixed] else sorted(one.parent for one in RUNS.glob(f"*/{SWEEP_FILE}"))), text
+                return folder, text[end:].strip("/")
+    raise ValueError(
+        f"{_short(text)} is no run: give its folder, or NAME/RUN, where NAME is a sweep in {RUNS} or its folder, and RUN the "
+        f"beginning of a hash, KEY=VALUE,... or ENCODING/SEED; {_known()}"
+    )
 
 
 def _matcher(selector: str) -> Callable[[Run], bool]:

@@ -339,11 +339,11 @@ def import_train(name: str) -> Train:
 def worker_options(trainer: str, execution: ExecutionConfig) -> list[tuple[str, ...]]:
     """Return the options of `attnjax work`, each with its value, to execute runs as `execution` says."""
     options: list[tuple[str, ...]] = [("--trainer", trainer), ("--patience", f"{execution.patience:g}")]
-    options += [("--attempts", str(execution.attempts)), ("--stall", f"{execution.stall:g}")]
+    options += [("--attempts", str(execution.attempts))]
     options += [("--population", str(execution.population))] if execution.population else []
     options += [("--mesh", execution.mesh)] if execution.mesh else []
     options += [("--log", execution.log)] if execution.log else []
-    options += [("--wait",)] * execution.wait + [("--fail-fast",)] * execution.fail_fast
+    options += [("--wait",)] * execution.wait
     return options + [("--import", one) for one in execution.imports]
 
 

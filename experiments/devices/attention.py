@@ -8,7 +8,7 @@ import jax.numpy as jnp
 
 import attnjax as aj
 from attnjax.aot import Topology, mesh_of
-from attnjax.cli.compiling import Program
+from attnjax.train.programs import Program
 from experiments.devices.cases import DEVICES, Case
 
 P = jax.sharding.PartitionSpec

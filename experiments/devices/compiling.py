@@ -7,7 +7,7 @@ import pathlib
 from collections.abc import Iterable, Iterator
 
 import attnjax
-from attnjax.aot import TooLarge, Topology, topology
+from attnjax.aot import TooLarge, Topology, compile_for, topology
 from attnjax.records import jsonl
 from experiments import recorded
 from experiments.devices import attention, runs
@@ -65,7 +65,8 @@ def told(there: Topology, case: Case) -> Record:
         made = runs.program(there, case)
         program, about = made.program, {"budget": made.budget, **made.about}
     try:
-        found = program.compile_for(there)
+        mesh, function, given, specs, options = program
+        found = compile_for(there, mesh, function, given, specs, **options)
     except (TooLarge, RuntimeError, NotImplementedError) as error:
         return about | {"error": (str(error).splitlines() or [type(error).__name__])[0][:300]}
     return about | {

@@ -6,15 +6,16 @@ from typing import Any, NamedTuple
 
 import jax
 
-from attnjax.aot import Topology
+from attnjax.aot import Topology, mesh_of
 from attnjax.attention.choice import DENSE_BYTES
-from attnjax.cli.compiling import Program, encodings, evaluation_program, training_program
+from attnjax.cli.compiling import encodings
 from attnjax.config import RunConfig, cell_id, parse
 from attnjax.config.mesh import MeshShape, parse_mesh
 from attnjax.train.check import tokens
 from attnjax.train.loop import make_task
 from attnjax.train.mesh import check_batches
 from attnjax.train.model import vocabulary
+from attnjax.train.programs import Program, evaluation_program, training_program
 from experiments.devices.cases import DEVICES, Case, groups_of
 
 MODEL = {"layers": 4, "model": 512, "heads": 8, "hidden": 2048, "scan_layers": True}
@@ -39,7 +40,8 @@ def program(there: Topology, case: Case) -> Made:
     runs, shape = (_of_config if case.kind == "config" else _of_model)(case)
     run, evaluates = runs[0], case.kind == "evaluate"
     length = run.task.length_max
-    made = evaluation_program(there, shape, runs, length) if evaluates else training_program(there, shape, runs)
+    mesh = mesh_of(there, shape._asdict())
+    made = evaluation_program(mesh, shape, runs, length) if evaluates else training_program(mesh, shape, runs)
     about = {"mesh": str(shape), "runs": len(runs), "subject": f"{run.task.name}, {encodings(run)}"}
     return Made(made, budget(runs, shape, made, training=not evaluates), about)
 

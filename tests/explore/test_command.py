@@ -17,7 +17,7 @@ ROOT = pathlib.Path(__file__).parents[2]
 def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "empty").mkdir()
-    (tmp_path / "long").write_bytes(b"a" * (2**16 + 1))
+    (tmp_path / "file").write_text("not a folder")
     return tmp_path
 
 
@@ -33,18 +33,13 @@ def test_without_a_run_nothing_imports_jax(folder):
 @pytest.mark.parametrize(
     ("command", "message"),
     [
-        (
-            ["nowhere"],
-            "nowhere is no folder: give the folder of a run, as in runs/NAME/ID, or what it is, as in NAME/ENCODING/SEED",
-        ),
+        (["nowhere"], "nowhere is no run: give its folder, or NAME/RUN, where NAME is a sweep in runs or its folder"),
         (["empty"], "config.json"),
         (["empty", "empty", "empty"], "explore compares at most 2 runs, got 3"),
         (["--text", "a b"], "are for trained runs: give the folder of a run"),
         (["--head", "1"], "are for trained runs: give the folder of a run"),
-        (["empty", "--file", "nowhere"], "nowhere cannot be read: No such file"),
-        (["empty", "--file", "long"], "long has more than 65536 bytes"),
         (["--out", "empty"], "empty is a folder: give the name of a file"),
-        (["--out", "long/explore.html"], "long/explore.html cannot be written"),
+        (["--out", "file/explore.html"], "file/explore.html cannot be written"),
     ],
 )
 def test_mistakes_are_one_line_and_2(command, message, capsys):

@@ -93,7 +93,7 @@ def test_a_file_that_the_manifest_does_not_vouch_for_is_not_shown(run, tmp_path,
     assert main(["explore", str(run), "--out", str(page)]) == 2
     error = capsys.readouterr().err
     assert message in error
-    assert "--text or --file" in error
+    assert "give a text to show with --text" in error
     assert "swordfish" not in error
     assert not page.exists()
     assert main(["explore", str(run), "--out", str(page), "--text", "for i in"]) == 0

@@ -58,5 +58,7 @@ def test_nothing_is_trained_there(capsys):
     with pytest.raises(ValueError, match="gs://bucket/theta is a URL, and no"):
         local("gs://bucket/theta", "no")
     with pytest.raises(SystemExit):
-        main(["work", "gs://bucket/theta"])
+        main(["run", "theta", "--out", "gs://bucket/theta"])
     assert "claims need files that exactly one process can make" in capsys.readouterr().err
+    assert main(["work", "gs://bucket/theta"]) == 2
+    assert "gs://bucket/theta is a URL, and runs are trained in a folder" in capsys.readouterr().err

@@ -121,7 +121,7 @@ def test_with_workers_the_check_runs_in_another_process_on_the_cpu(here, monkeyp
     monkeypatch.delenv("JAX_PLATFORMS", raising=False)
     if platform:
         monkeypatch.setenv("JAX_PLATFORMS", platform)
-    command = ["sweep", "small.json", "--trainer", "telling:train", "--threads", "1", "model.encoding=alibi"]
+    command = ["sweep", "small.json", "--trainer", "telling:train", "model.encoding=alibi"]
     assert main([*command, "--workers", "1"]) == 0
     process, told, *config = asked(here)
     assert (told, config) == ("cpu", ["alibi", 0])

@@ -9,7 +9,7 @@ from attnjax.cli import main
 from attnjax.config import run_id
 from attnjax.evaluation.loaded_model import load as load_subject
 from attnjax.records.runs import read_config
-from attnjax.sweep import chain, find_run, plan, prepare, product, run_here, seeds, vary
+from attnjax.sweep import chain, find_folder, find_run, plan, prepare, product, run_here, seeds, vary
 from tests.sweep import fake_training
 
 FROZEN = pathlib.Path(__file__).resolve().parents[1] / "frozen" / "format_1"
@@ -42,8 +42,8 @@ def runs(tmp_path, monkeypatch):
         ("small/model.encoding.options.theta=500", 4),
         ("small/train.learning_rate=5e-4", 4),
         ("small/rope(theta=500.0)", 4),
-        ("state=done", 4),
-        ("task=copy,state=done", 4),
+        ("small/state=done", 4),
+        ("small/task=copy,state=done", 4),
         ("small/7", 4),
         ("small/copy/7", 4),
     ],
@@ -55,16 +55,15 @@ def test_a_run_is_found_by_what_it_is(runs, address, number):
 def test_a_run_is_found_by_its_folder_and_by_the_beginning_of_its_hash(runs):
     for run in runs:
         folder = pathlib.Path("runs/small") / run
-        assert find_run(folder) == find_run(str(folder)) == find_run(run[:8]) == folder
-        assert (
-            find_run(f"small/{run[:9]}") == find_run(f"runs/small/{run[:8]}/") == find_run(f"run={run[:8]}") == folder
-        )
+        assert find_run(folder) == find_run(str(folder)) == find_run(f"small/{run}") == folder
+        assert find_run(f"small/{run[:9]}") == find_run(f"runs/small/{run[:8]}/") == folder
+        assert find_run(f"small/run={run[:8]}") == folder
         assert find_run(pathlib.Path.cwd() / "runs" / "small" / run[:8]) == folder.absolute()
 
 
 def test_the_only_run_of_a_sweep_needs_no_name(runs):
     (folder,) = (path for path in pathlib.Path("runs/one").iterdir() if path.is_dir())
-    assert find_run("one") == find_run("runs/one") == find_run("task=reverse_string") == folder
+    assert find_run("one") == find_run("runs/one") == find_run("one/task=reverse_string") == folder
 
 
 @pytest.mark.parametrize(
@@ -73,9 +72,9 @@ def test_the_only_run_of_a_sweep_needs_no_name(runs):
         ("small/rope/2", r"^no run in runs/small is 'rope/2'; there are: runs/small/[0-9a-f]{16} \((rope|alibi), copy, seed"),
         ("small/encoding=rope,data_seed=0", r"^2 runs in runs/small are 'encoding=rope,data_seed=0'; name one of them: runs/"),
         ("runs/small", r"^runs/small has 5 runs; name one of them: .*rope\(theta=500.0\), copy, seed 7, done\)"),
-        ("encoding=rope", r"^4 runs in the 2 sweeps in runs are 'encoding=rope'; name one of them: runs/one/"),
-        ("nowhere", r"^no run in the 2 sweeps in runs is 'nowhere'; there are: "),
-        ("nowhere/rope/0", r"^nowhere/rope/0 is no folder: give the folder of a run, as in runs/NAME/ID, or what it is"),
+        ("encoding=rope", r"^encoding=rope is no run: .*NAME/RUN.* runs has one, small$"),
+        ("nowhere", r"^nowhere is no run: .* runs has one, small$"),
+        ("nowhere/rope/0", r"^nowhere/rope/0 is no run: .* runs has one, small$"),
         ("small/model.encodin=rope", r"unknown key 'model.encodin' \(did you mean 'model.encoding'\?\)"),
         ("small/state=", r"no run in runs/small is 'state='"),
         ("small/seed=true", r"no run in runs/small is 'seed=true'"),
@@ -85,6 +84,21 @@ def test_too_little_too_much_and_nothing_are_sentences_with_the_choices(runs, ad
     with pytest.raises(ValueError, match=message) as said:
         find_run(address)
     assert "\n" not in str(said.value)
+
+
+@pytest.mark.parametrize("command", [["list", "runs"], ["report"], ["work"]])
+def test_every_command_takes_the_name_of_a_sweep_and_tells_which_there_are(runs, capsys, command):
+    assert find_folder("small") == find_folder("runs/small") == pathlib.Path("runs/small")
+    assert find_folder("gs://bucket/small") == "gs://bucket/small"
+    assert main([*command, "smal"]) == 2
+    assert capsys.readouterr().err == "attnjax: error: smal is no folder, here or in runs; runs has one, small\n"
+
+
+def test_a_folder_that_holds_a_sweep_comes_before_one_that_holds_none(runs):
+    pathlib.Path("small").mkdir()
+    pathlib.Path("other").mkdir()
+    assert find_folder("small") == pathlib.Path("runs/small")
+    assert find_folder("other") == pathlib.Path("other")
 
 
 def test_at_most_ten_runs_are_named(tmp_path, monkeypatch):

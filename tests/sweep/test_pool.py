@@ -209,7 +209,7 @@ def test_a_warned_worker_saves_gives_its_runs_back_and_says_that_it_was_interrup
 
 @pytest.mark.slow
 @pytest.mark.parametrize("function", ["asleep", "native"])
-@pytest.mark.parametrize("options", [(), ("--workers", "1", "--threads", "1")], ids=["here", "workers"])
+@pytest.mark.parametrize("options", [(), ("--workers", "1")], ids=["here", "workers"])
 def test_a_second_signal_ends_a_hang_also_in_c_with_its_workers_and_loses_nothing(tmp_path, function, options):
     process = hanging.start(tmp_path, function, *options)
     until(lambda: hanging.begun(tmp_path))

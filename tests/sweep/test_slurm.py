@@ -41,10 +41,12 @@ def asked(name):
 
 
 def test_a_worker_gets_the_options_of_the_sweep(tmp_path):
-    execution = ExecutionConfig(True, 4, 30.0, 2, wait=True, stall=90.0, imports=("mine:Task",), mesh="data=2")
+    execution = ExecutionConfig(
+        population=4, patience=30.0, attempts=2, wait=True, imports=("mine:Task",), mesh="data=2"
+    )
     assert worker_command(tmp_path, "a:train", execution)[1:] == [
         *("-m", "attnjax", "work", str(tmp_path), "--trainer", "a:train", "--patience", "30", "--attempts", "2"),
-        *("--stall", "90", "--population", "4", "--mesh", "data=2", "--wait", "--fail-fast", "--import", "mine:Task"),
+        *("--population", "4", "--mesh", "data=2", "--wait", "--import", "mine:Task"),
     ]
 
 

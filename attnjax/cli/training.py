@@ -1,0 +1,280 @@
+"""The verbs that train: `run` (of which `sweep` is another name) and `work`."""
+
+import argparse
+import contextlib
+import dataclasses
+import pathlib
+import shlex
+import sys
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from itertools import chain
+
+from attnjax.cli.compilation_cache import keep_programs
+from attnjax.cli.errors import provided
+from attnjax.cli.hosts import Joint, jointly
+from attnjax.cli.planning import Plan, planned
+from attnjax.cli.progress import Display, printing
+from attnjax.cli.scores import answer
+from attnjax.cli.tuning import keep_untuned, tuned
+from attnjax.config import run_id
+from attnjax.config.files import SWEEP_FILE
+from attnjax.config.outside import class_paths, import_modules
+from attnjax.records.remote import local
+from attnjax.sweep import (
+    ExecutionConfig,
+    Stop,
+    Store,
+    Summary,
+    Train,
+    find_folder,
+    groups,
+    live,
+    load,
+    manifest,
+    prepare,
+    ray,
+    retry,
+    run_here,
+    run_workers,
+    slurm,
+)
+from attnjax.sweep.check import check, check_apart
+from attnjax.sweep.outcome import DONE, FAILED, exit_status, is_open, states
+from attnjax.sweep.store import NO_CLAIMS
+from attnjax.sweep.worker import import_train, worker_command, worker_options
+
+TRAINER = "attnjax.train:train"
+MOST = 10
+"""Largest number of lines about runs that other processes work on."""
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """`attnjax run CONFIG`: all runs that a config declares."""
+    _check_options(arguments)
+    keep_programs()
+    plan = planned(arguments.config, arguments.overrides, arguments.over, arguments.seeds, tune=arguments.tune)
+    root = arguments.out or pathlib.Path("runs") / plan.config.name
+    return jointly(arguments, plan.imports, lambda joint: _run(arguments, plan, root, joint))
+
+
+def work(arguments: argparse.Namespace) -> int:
+    """`attnjax work NAME`: the open runs of a planned sweep, for a scheduler that starts and stops workers."""
+    keep_programs()
+    store = load(local(find_folder(arguments.folder), NO_CLAIMS))
+    import_modules(arguments.imports)
+
+    def lead(joint: Joint) -> int:
+        _check_worker(arguments, store)
+        return _train(arguments, store, arguments.imports, joint)[0]
+
+    return jointly(arguments, arguments.imports, lead)
+
+
+def _check_options(arguments: argparse.Namespace) -> None:
+    """Raises ValueError for options that do not fit together, and for libraries that would be missing after long work."""
+    apart = arguments.workers is not None or arguments.executor != "local"
+    if arguments.cluster and arguments.executor == "local":
+        raise ValueError("--cluster needs --executor slurm or ray: it says what a cluster wants to know of a worker")
+    if arguments.coordinator and apart:
+        raise ValueError("--coordinator trains in this process and its likes: leave out --workers and --executor")
+    if arguments.mesh.devices > 1 and arguments.workers is not None and arguments.executor == "local":
+        raise ValueError("--mesh spreads runs over the devices of one process: leave out --workers")
+    if arguments.report and arguments.executor == "slurm":
+        raise ValueError("--report needs --executor local or ray: slurm trains after this command has ended")
+    if arguments.report:
+        provided("attnjax.report.drawing", "check_library")()
+    if arguments.executor == "ray":
+        ray.library()
+    if arguments.log:
+        live.library(arguments.log)
+
+
+def _run(arguments: argparse.Namespace, plan: Plan, root: pathlib.Path, joint: Joint) -> int:
+    stage = lambda plan, root: _stage(arguments, plan, root, joint)
+    code, chosen = tuned(arguments, plan, root, stage)
+    if chosen is None:
+        return code
+    code, summary = stage(chosen, root)
+    if summary is None or code not in (DONE, FAILED):
+        return code
+    store = load(root)
+    with printing(store):
+        print(answer(store), end="")
+    if arguments.report and (summary.others or summary.unwritten):
+        why = "other processes still work on runs" if summary.others else "the ends of some runs could not be written"
+        print(f"report: not written, because {why}; later: attnjax report {root}")
+    elif arguments.report:
+        made = provided("attnjax.report", "build")(root)
+        print(f"report: {next(path for path in made if path.suffix == '.html')}")
+    return code
+
+
+def _stage(arguments: argparse.Namespace, plan: Plan, root: pathlib.Path, joint: Joint) -> tuple[int, Summary | None]:
+    """Does with the runs of a plan what the options say; returns the exit status, and the states of runs that were trained."""
+    store = _prepared(arguments, plan, root)
+    execution = _execution(arguments, plan.imports)
+    if arguments.dry_run:
+        _foresee(plan, store)
+    elif arguments.plan:
+        print(f"{len(plan.runs)} runs planned in {root}: {_worker(arguments.trainer, store, execution)}")
+    elif arguments.executor == "slurm":
+        _submit(arguments, store, execution)
+    else:
+        return _train(arguments, store, plan.imports, joint)
+    return DONE, None
+
+
+def _prepared(arguments: argparse.Namespace, plan: Plan, root: pathlib.Path) -> Store:
+    """The folder of the runs, after they were checked. Raises ValueError where they or the folder cannot be used."""
+    configs, here = [one.config for one in plan.runs], arguments.workers is None and arguments.executor == "local"
+    if here:
+        import_modules(plan.imports)
+    if arguments.mesh.devices > 1 or not _is_known(root, plan):
+        if here:
+            check(arguments.trainer, configs, arguments.mesh)
+        else:
+            check_apart(arguments.trainer, configs, plan.imports, arguments.mesh)
+    file, text = str(plan.file.path), plan.file.text
+    options = {"extend": arguments.extend, "dry": arguments.dry_run, "patience": arguments.patience}
+    store = prepare(root, plan.config.name, plan.runs, config_file=file, protocol=text, **options)
+    if store.protocol != text:
+        with printing(store):
+            print(f"note: the text of {file} is not that in {root / SWEEP_FILE}, which counts and stays", flush=True)
+    if not arguments.dry_run:
+        keep_untuned(root, plan)
+    return store
+
+
+def _is_known(root: pathlib.Path, plan: Plan) -> bool:
+    """Whether the folder holds these runs, which were checked when they were put there."""
+    try:
+        return {run_id(one.config) for one in plan.runs} <= {entry.run for entry in load(root).runs}
+    except ValueError:
+        return False
+
+
+def _foresee(plan: Plan, store: Store) -> None:
+    """Lists the runs and says how many are done."""
+    for one in plan.runs:
+        print(" ".join(f"{key}={value}" for key, value in one.changes.items()) or "(the config as it is)")
+    made = states(store.only([entry.run for entry in store.runs if store.directory(entry.run).exists()]))
+    counts = Counter(made.get(entry.run, "pending") for entry in store.runs)
+    told = ", ".join(f"{count} {state}" for state, count in counts.items() if state != "done")
+    print(f"{len(plan.runs)} runs: {counts['done']} done{told and f', {told}'}, in {store.root}")
+
+
+def _worker(trainer: str, store: Store, execution: ExecutionConfig) -> str:
+    """The command of a worker, with the options that are not as where they are left out."""
+    usual = worker_options(TRAINER, ExecutionConfig())
+    options = chain(*(one for one in worker_options(trainer, execution) if one not in usual))
+    return shlex.join(["attnjax", "work", str(store.root), *options])
+
+
+def _submit(arguments: argparse.Namespace, store: Store, execution: ExecutionConfig) -> None:
+    """Hands the workers of a sweep to SLURM."""
+    _retry(arguments, store)
+    if not is_open(store):
+        print(f"{len(store.runs)} runs in {store.root}: there is nothing to train")
+        return
+    command, count = worker_command(store.root, arguments.trainer, execution), arguments.workers or 1
+    submitted = slurm.submit(store, command, count, dict(arguments.cluster))
+    print(f"{len(store.runs)} runs in {store.root}; {count} workers submitted to slurm: {submitted}")
+    print(
+        f"how they stand: attnjax list runs {store.root}; to stop them: scancel {submitted}; the same command goes on"
+    )
+
+
+def _train(arguments: argparse.Namespace, store: Store, imports: Sequence[str], joint: Joint) -> tuple[int, Summary]:
+    """Trains the runs that are not done; returns the exit status and the states of all runs."""
+    stop, execution = Stop(), _execution(arguments, imports)
+    again = _retry(arguments, store)
+    with printing(store):
+        print(f"{len(store.runs)} runs in {store.root}{again}", flush=True)
+    with Display(store) as display:
+        if arguments.executor == "ray":
+            options, workers = dict(arguments.cluster), arguments.workers or 1
+            summary = ray.run_tasks(store, arguments.trainer, workers, execution, options, progress=display, stop=stop)
+        elif arguments.workers is None:
+            train = joint(_trainer(arguments.trainer, store))
+            summary = run_here(store, train, execution, progress=display, stop=stop)
+        else:
+            workers = arguments.workers
+            summary = run_workers(store, arguments.trainer, workers, execution, progress=display, stop=stop)
+    with printing(store):
+        _tell(store, summary, stop)
+    return exit_status(summary, stop), summary
+
+
+def _retry(arguments: argparse.Namespace, store: Store) -> str:
+    """Opens failed runs again, where that is asked for, and says how many."""
+    again = retry(store, arguments.patience) if arguments.retry_failed else []
+    return f", {len(again)} of them failed before and are trained again" if again else ""
+
+
+def _execution(arguments: argparse.Namespace, imports: Sequence[str]) -> ExecutionConfig:
+    """How runs are executed, as the options say."""
+    names = ("population", "patience", "attempts", "wait", "log")
+    options = {name: getattr(arguments, name) for name in names}
+    return ExecutionConfig(imports=tuple(imports), mesh=str(arguments.mesh), **options)
+
+
+def _trainer(name: str, store: Store) -> Train:
+    """The training function. It is imported only if a run is left to train, because it needs JAX."""
+    if not is_open(store):
+        return lambda configs, directories, context: None
+    train = import_train(name)
+    manifest.of_jax()  # a missing backend must end the command, and none of the runs
+    return train
+
+
+def _check_worker(arguments: argparse.Namespace, store: Store) -> None:
+    """Raises ValueError where open runs would fail with these options: for a class that is not imported, or the mesh.
+
+    Of each population one run is asked about, and whether any is open only where that matters.
+    """
+    asked = []
+    for group in groups(store.runs, key=lambda entry: entry.group):
+        with contextlib.suppress(ValueError, OSError):  # a damaged run is told of at the end
+            config = store.config(group[0].run)
+            lacking = [path for path in class_paths([config]) if path.partition(":")[0] not in sys.modules]
+            if (lacking or arguments.mesh.devices > 1) and is_open(dataclasses.replace(store, runs=tuple(group))):
+                asked.append((config, lacking))
+    if lacking := list(dict.fromkeys(path for _, paths in asked for path in paths)):
+        told = " ".join(f"--import {path}" for path in lacking)
+        raise ValueError(f"runs in {store.root} name {lacking[0]}, whose module is not imported: give {told}")
+    if asked:
+        check(arguments.trainer, [config for config, _ in asked], arguments.mesh)
+
+
+def _tell(store: Store, summary: Summary, stop: Stop) -> None:
+    """Prints which runs failed and where, which other processes work on, and the counts."""
+    _tell_alike(store, "failed", {run: store.status(run).reason for run in summary.of("failed")})
+    if summary.of("failed"):
+        print("failed runs are trained again only with --retry-failed")
+    for run in summary.of("damaged"):
+        print(f"damaged  {run}: attnjax list runs {store.root} says why; remove its folder to run it again")
+    _tell_alike(store, "unwritten", summary.unwritten)
+    if summary.unwritten:
+        print("a run whose end could not be written has not ended: the same command continues it")
+    for run, owner in list(summary.others.items())[:MOST]:
+        print(f"held     {run}: {owner} works on it, at step {store.status(run).step}")
+    if len(summary.others) > MOST:
+        print(f"held     {len(summary.others) - MOST} more runs by other processes")
+    if stop.reason:
+        print(f"stopped: {stop.reason}; the same command continues")
+    elif summary.others:
+        print("with --wait the same command waits for these runs, and takes over those whose process dies")
+    elif left := summary.left():
+        print(f"left: {len(left)} runs have not ended, and no process works on them; the same command continues them")
+    print(summary)
+
+
+def _tell_alike(store: Store, state: str, reasons: Mapping[str, str]) -> None:
+    """One line for all runs that ended for the same reason."""
+    alike: dict[str, list[str]] = {}
+    for run, reason in reasons.items():
+        alike.setdefault(reason, []).append(run)
+    for reason, (first, *rest) in alike.items():
+        more = f" and {len(rest)} more" if rest else ""
+        print(f"{state:<8} {first}{more}: {reason} ({store.directory(first)})")
