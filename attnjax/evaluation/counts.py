@@ -171,7 +171,7 @@ def stands_out(name: str, found: HeadScores) -> Bool[np.ndarray, "L N"]:
     """Returns which heads have the pattern: above 1/2 if an offset defines it, otherwise above baseline and chance.
 
     The interval is over documents. Random parameters can stand out as well where the baseline is no more than chance, as for
-    separators (`experiments/head_specialization`): compare with the model before training.
+    separators (`experiments/heads`): compare with the model before training.
     """
     return found.low > 0.5 if name in POSITIONAL else found.gain > LEAST
 

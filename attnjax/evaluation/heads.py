@@ -6,7 +6,7 @@
     found.patterns["previous_token"].score          [L, N], with intervals, baseline and chance: see `counts.py`
 
 Without tokens a run is shown held-out examples of its own task, at its longest length of training. Patterns that a parser
-finds, such as the brackets of Python source (`experiments/head_specialization/corpus.py`), are given as `linked`. Positions
+finds, such as the brackets of Python source (`experiments/heads/source.py`), are given as `linked`. Positions
 are 0, 1, ..., also for a run that was trained with random ones.
 """
 

@@ -126,7 +126,7 @@ def text(numbers: dict[str, Any]) -> str:
             markdown_table(["head", "read with", "importance"], rows).rstrip(),
             "Removing the least important first costs nothing here; removing the most important first costs all at once:",
             markdown_table(header, steps).rstrip(),
-            "These heads are made by hand for this task. [Trained models](../head_pruning/) lost something with every half of "
+            "These heads are made by hand for this task. [Trained models](../heads/) lost something with every half of "
             "their heads that was removed, at the trained length.",
         ]
     )

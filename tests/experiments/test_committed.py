@@ -31,12 +31,6 @@ def first_principles():
     return {"README.md": module("first_principles.page").render(held)}
 
 
-def head_specialization():
-    found = module("head_specialization.measure").read(HERE / "head_specialization" / "results")
-    summary = module("head_specialization.summary")
-    return {"results/table.md": summary.table(found), "results/claim.md": summary.claim(found)}
-
-
 def parity():
     page = module("parity.page")
     return {page.PAGE: page.page(*page.read(HERE / "parity"))}
@@ -55,11 +49,8 @@ def speed():
 RENDERED = {
     "devices": devices,
     "first_principles": first_principles,
-    "head_pruning": lambda: from_results("head_pruning"),
-    "head_specialization": head_specialization,
     "parity": parity,
     "published": published,
-    "reading_positions": lambda: from_results("reading_positions"),
     "speed": speed,
 }
 

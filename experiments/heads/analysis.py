@@ -1,0 +1,197 @@
+"""Tables and figure of README.md from records.csv.xz: `python -m experiments.study heads`."""
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from scipy import stats
+
+from attnjax.report.intervals import Estimate, of_mean
+from experiments.study import markdown
+
+RECORDS = Path(__file__).with_name("records.csv.xz")
+LABELS = {
+    "nope": "NoPE",
+    "sinusoidal": "Sinusoidal",
+    "learned": "Learned",
+    "rope": "RoPE",
+    "alibi": "ALiBi",
+    "t5": "T5 bias",
+}
+TITLES = {
+    "previous_token": "previous byte",
+    "first_token": "first byte",
+    "same_token": "equal byte",
+    "induction": "induction",
+    "bracket": "bracket match",
+}
+LONG, SHORT = 128, 64
+"""Bytes of the windows of `heads_lm` and of `heads_lm:prune`."""
+INK, PALE, COLOUR = "#24292f", "#b6bdc5", "#c43e00"
+
+
+def read() -> pd.DataFrame:
+    """Returns the records."""
+    return pd.read_csv(RECORDS, keep_default_na=False, dtype={"of": str})
+
+
+def by_seed(records: pd.DataFrame, encoding: str, of: str, measure: str, place: float = 0, **more: Any) -> np.ndarray:
+    """Returns one value a run, by seed; `more` are columns with their value, `stage` is "trained" unless given."""
+    wanted = {
+        "encoding": encoding,
+        "of": of,
+        "measure": measure,
+        "place": place,
+        "length": LONG,
+        "stage": "trained",
+        **more,
+    }
+    own = records[np.logical_and.reduce([records[column] == value for column, value in wanted.items()])]
+    return own.sort_values("seed")["value"].to_numpy()
+
+
+def interval(found: Estimate, digits: int = 2) -> str:
+    """Returns a mean with its 95 % interval, or alone where all runs are equal."""
+    text, low, high = (f"{round(one, digits) + 0.0:.{digits}f}" for one in (found.value, found.low, found.high))
+    return text if found.kind == "none" else f"{text} [{low}, {high}]"
+
+
+def tables() -> dict[str, str]:
+    """Returns the marked places of README.md."""
+    records = read()
+    return {**of_patterns(records), **of_pruning(records), **of_positions(records)}
+
+
+def of_patterns(records: pd.DataFrame) -> dict[str, str]:
+    """Returns the best head and the heads that stand out, and the planned comparison."""
+    rows = []
+    for pattern, title in TITLES.items():
+        beside = [f"{by_seed(records, 'rope', pattern, name)[0]:.2f}" for name in ("baseline", "chance")]
+        cells = []
+        for encoding in LABELS:
+            best = of_mean(by_seed(records, encoding, pattern, "best_head"))
+            counts = [by_seed(records, encoding, pattern, "stand_out", stage=s).sum() for s in ("trained", "untrained")]
+            cells.append(f"{interval(best)}; {counts[0]:.0f} ({counts[1]:.0f})")
+        rows.append([title, *beside, *cells])
+    best = {encoding: by_seed(records, encoding, "previous_token", "best_head") for encoding in LABELS}
+    others = [encoding for encoding in LABELS if encoding != "rope"]
+    p = holm([sign_flip(best["rope"] - best[one]) for one in others])
+    differences = [f"{LABELS[one]} {interval(of_mean(best['rope'] - best[one]))}" for one in others]
+    planned = f"{', '.join(differences)}; p = {max(p):.3f} at most after Holm's correction"
+    table = markdown(pd.DataFrame(rows, columns=["pattern", "best offset", "chance", *LABELS.values()]))
+    return {"patterns": table, "planned": planned}
+
+
+def sign_flip(differences: np.ndarray) -> float:
+    """Returns the exact two-sided p of the mean of paired differences, over all flips of their signs.
+
+    Example:
+      >>> sign_flip(np.array([1.0, 2.0, 3.0]))      # 2 of 8
+      0.25
+    """
+    test = stats.permutation_test((differences,), np.mean, permutation_type="samples", n_resamples=np.inf)
+    return float(test.pvalue)
+
+
+def holm(p: list[float]) -> list[float]:
+    """Returns p after Holm's correction, in the order given.
+
+    Example:
+      >>> holm([0.03, 0.01, 0.5])
+      [0.06, 0.03, 0.5]
+    """
+    order = np.argsort(p)
+    scaled = np.maximum.accumulate(np.array(p)[order] * np.arange(len(p), 0, -1)).clip(max=1)
+    return [float(scaled[place]) for place in np.argsort(order)]
+
+
+def of_pruning(records: pd.DataFrame) -> dict[str, str]:
+    """Returns what half of the heads cost, and the 5-grams that models are held against."""
+    grams = records[(records["of"] == "ngrams") & (records["measure"] == "5-gram")].set_index("length")["value"]
+    rows, told = [], "not measured"
+    for length, encoding in itertools.product((SHORT, LONG), LABELS):
+        loss = lambda of, kept, e=encoding, n=length: by_seed(records, e, of, "loss", kept, length=n)
+        whole = loss("importance", 8)
+        if not len(whole):
+            continue
+        ordered, random = (loss(of, 4) - whole for of in ("importance", "random"))
+        correlation = by_seed(records, encoding, "importance", "correlation", length=length)
+        bar = of_mean(whole).high < grams[length]
+        costs = (ordered, random, ordered - random, loss("importance", 0) - whole, correlation)
+        rows.append(
+            [length, LABELS[encoding], interval(of_mean(whole), 3), bar, *(interval(of_mean(one)) for one in costs)]
+        )
+        if bar:
+            first = interval(of_mean(100 * (loss("importance", 7) / whole - 1)), 0)
+            told = f"{first} % without the least important head, {interval(of_mean(ordered))} nats without half of them"
+    heads = ["bytes", "encoding", "loss", "below the 5-gram", "half, by importance", "half, random", "difference"]
+    table = pd.DataFrame(rows, columns=[*heads, "all heads", "rank correlation"])
+    table["below the 5-gram"] = table["below the 5-gram"].map({True: "yes", False: "no"})
+    listed = [f"{loss:.3f} in windows of {length} bytes" for length, loss in sorted(grams.items())]
+    return {"pruning": markdown(table), "fivegram": " and ".join(listed), "pruned": told}
+
+
+def of_positions(records: pd.DataFrame) -> dict[str, str]:
+    """Returns R2 of probes, and the use of rotary frequencies."""
+    columns = {
+        "input of layer 0": (0, "within", "trained"),
+        "input of layer 1": (1, "within", "trained"),
+        "features": (2, "within", "trained"),
+        "input of layer 1, untrained": (1, "within", "untrained"),
+        "features, untrained": (2, "within", "untrained"),
+        "features, shuffled": (2, "within", "shuffled"),
+        "input of layer 1, beyond": (1, "beyond", "trained"),
+    }
+    rows = [
+        [
+            LABELS[e],
+            *(interval(of_mean(by_seed(records, e, of, "R2", at, stage=stage))) for at, of, stage in columns.values()),
+        ]
+        for e in LABELS
+    ]
+    used = records[records["measure"] == "share"]
+    share = used.groupby(["of", used["place"].round()])["value"].mean().unstack()
+    share.columns = [f"{turn:.0f}{' *' if turn > LONG - 1 else ''}" for turn in share.columns]
+    share = share.rename_axis("layer").reset_index()
+    leaving = used[used["place"] > LONG - 1].groupby("run")["value"].sum() / 2
+    return {
+        "positions": markdown(pd.DataFrame(rows, columns=["encoding", *columns])),
+        "rotary": markdown(share, "{:.2f}".format),
+        "leaving": interval(of_mean(leaving.to_numpy())),
+    }
+
+
+def figure() -> Any:
+    """Draws the best head for the previous byte, the loss of pruned models, and R2 of the position."""
+    from matplotlib.figure import Figure
+
+    made, records = Figure(figsize=(12, 4), layout="constrained"), read()
+    best, pruned, probed = made.subplots(1, 3)
+    for x, encoding in enumerate(LABELS):
+        seeds = by_seed(records, encoding, "previous_token", "best_head")
+        best.plot(np.full(len(seeds), x), seeds, "o", color=COLOUR if encoding == "rope" else PALE, markersize=4)
+        r2 = [by_seed(records, encoding, "within", "R2", layer).mean() for layer in range(3)]
+        probed.plot(range(3), r2, color=PALE)
+        probed.text(
+            2.05, r2[-1] + {"t5": 0.02, "alibi": 0.0, "rope": -0.05}.get(encoding, 0), LABELS[encoding], va="center"
+        )
+    best.set_xticks(range(len(LABELS)), LABELS.values(), rotation=30)
+    best.set(ylim=(0, 0.7), title="Attention of the best head\nto the previous byte")
+    length = SHORT if len(records[records["length"] == SHORT]) else LONG
+    for of, colour in (("importance", COLOUR), ("random", PALE)):
+        losses = [by_seed(records, "rope", of, "loss", kept, length=length).mean() for kept in range(9)]
+        pruned.plot(range(9), losses, color=colour, linewidth=2)
+        label = {"importance": "least important first", "random": "random order"}[of]
+        place = (3.2, losses[5]) if of == "importance" else (7.8, losses[3])
+        pruned.text(*place, label, color=colour)
+    pruned.invert_xaxis()
+    pruned.set(
+        xlabel="heads left of 8", ylabel="nats per byte (lower is better)", title=f"RoPE without heads, {length} bytes"
+    )
+    probed.set_xticks(range(3), ["input of\nlayer 0", "input of\nlayer 1", "features"])
+    probed.set(xlim=(-0.1, 2.9), ylim=(-0.1, 1.05), title="R2 of a linear map\nto the position")
+    for axis in (best, pruned, probed):
+        axis.spines[["top", "right"]].set_visible(False)
+    return made
