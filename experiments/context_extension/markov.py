@@ -15,6 +15,7 @@ from experiments.context_extension.reading import (
     Losses,
     append,
     context_losses,
+    decoder_of,
     factors_of,
     measured,
     position_losses,
@@ -44,7 +45,7 @@ def measure(
             append(path, ("", -1, name, "zero-shot"), loss_rows(counting, rows, lengths))
     for run in runs:
         assert run.run is not None
-        model, factors = run.module(), None
+        model, factors = decoder_of(run), None
         for method in methods:
             if (run.name, method, "zero-shot") in there:
                 continue

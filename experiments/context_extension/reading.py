@@ -38,6 +38,14 @@ def runs_of(folder: pathlib.Path) -> list[LoadedModel]:
     return [load(store.directory(entry.run)) for entry in store.runs]
 
 
+def decoder_of(run: LoadedModel) -> Decoder:
+    """Returns the model of a run. Raises ValueError for one that is no decoder."""
+    model = run.module()
+    if not isinstance(model, Decoder):
+        raise ValueError(f"{run.name} is no decoder")
+    return model
+
+
 def read_by(method: str, model: Decoder, trained: int, factors: tuple[float, ...]) -> Decoder:
     """Returns the model under a method; `factors` are those of LongRoPE."""
     options: dict[str, Any] = {"factors": factors} if method == "longrope" else {}
@@ -76,7 +84,7 @@ def fine_tuned(model: Decoder, batches: Int[np.ndarray, "N B T+1"], rate: float)
     config = TrainConfig(steps=steps, learning_rate=rate, warmup=steps // 10, schedule="cosine")
     state, relative = optimizer(config)(rate, 0.0).init(params), schedule(config)
     for step, batch in enumerate(batches):
-        params, state = _step(graph, config, params, state, jnp.float32(rate * float(relative(step))), batch)
+        params, state = _step(graph, config, params, state, rate * jnp.float32(relative(step)), batch)
     return nnx.merge(graph, params)
 
 

@@ -18,6 +18,7 @@ from experiments.context_extension.reading import (
     Losses,
     append,
     context_losses,
+    decoder_of,
     factors_of,
     fine_tuned,
     measured,
@@ -63,7 +64,7 @@ def measure(runs: list[LoadedModel], path: pathlib.Path, plan: Plan = FULL, cap:
             append(path, ("", -1, name, "zero-shot"), loss_rows(one, documents, lengths))
     for run in runs:
         assert run.run is not None
-        model, factors = run.module(), None
+        model, factors = decoder_of(run), None
         for method, stage in itertools.product(plan.methods, ("zero-shot", "tuned")):
             skipped = stage == "tuned" and (method not in FREQUENCIES or not plan.steps)
             if skipped or (run.name, method, stage) in there:

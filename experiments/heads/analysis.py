@@ -110,7 +110,7 @@ def holm(p: list[float]) -> list[float]:
 def of_pruning(records: pd.DataFrame) -> dict[str, str]:
     """Returns what half of the heads cost, and the 5-grams that models are held against."""
     grams = records[(records["of"] == "ngrams") & (records["measure"] == "5-gram")].set_index("length")["value"]
-    rows, told = [], "not measured"
+    rows = []
     for length, encoding in itertools.product((SHORT, LONG), LABELS):
         loss = lambda of, kept, e=encoding, n=length: by_seed(records, e, of, "loss", kept, length=n)
         whole = loss("importance", 8)
@@ -123,14 +123,11 @@ def of_pruning(records: pd.DataFrame) -> dict[str, str]:
         rows.append(
             [length, LABELS[encoding], interval(of_mean(whole), 3), bar, *(interval(of_mean(one)) for one in costs)]
         )
-        if bar:
-            first = interval(of_mean(100 * (loss("importance", 7) / whole - 1)), 0)
-            told = f"{first} % without the least important head, {interval(of_mean(ordered))} nats without half of them"
     heads = ["bytes", "encoding", "loss", "below the 5-gram", "half, by importance", "half, random", "difference"]
     table = pd.DataFrame(rows, columns=[*heads, "all heads", "rank correlation"])
     table["below the 5-gram"] = table["below the 5-gram"].map({True: "yes", False: "no"})
     listed = [f"{loss:.3f} in windows of {length} bytes" for length, loss in sorted(grams.items())]
-    return {"pruning": markdown(table), "fivegram": " and ".join(listed), "pruned": told}
+    return {"pruning": markdown(table), "fivegram": " and ".join(listed)}
 
 
 def of_positions(records: pd.DataFrame) -> dict[str, str]:
@@ -152,9 +149,12 @@ def of_positions(records: pd.DataFrame) -> dict[str, str]:
         for e in LABELS
     ]
     used = records[records["measure"] == "share"]
-    share = used.groupby(["of", used["place"].round()])["value"].mean().unstack()
-    share.columns = [f"{turn:.0f}{' *' if turn > LONG - 1 else ''}" for turn in share.columns]
-    share = share.rename_axis("layer").reset_index()
+    share = used.groupby(["of", "place"])["value"].mean().unstack()
+    share = (
+        share.rename(columns=lambda turn: f"{turn:.0f}{' *' if turn > LONG - 1 else ''}")
+        .rename_axis("layer")
+        .reset_index()
+    )
     leaving = used[used["place"] > LONG - 1].groupby("run")["value"].sum() / 2
     return {
         "positions": markdown(pd.DataFrame(rows, columns=["encoding", *columns])),

@@ -77,7 +77,7 @@ def measure(
         raise ValueError(f"the text must have more than {2 * trained} tokens, got {len(tokens)}")
     model_of = lambda method: (subject if method == "none" else read_past(subject, method, 2 * trained)).model
     cells = [*((n, "none") for n in lengths), *((2 * trained, method) for method in ASKED)]
-    plan = [{"kind": "losses", "method": method} for method in METHODS]
+    plan: list[dict[str, Any]] = [{"kind": "losses", "method": method} for method in METHODS]
     plan += [{"kind": "needles", "method": m, "length": n, "prompt": i} for i in range(PROMPTS) for n, m in cells]
     for record in plan:
         if key(record) in there:

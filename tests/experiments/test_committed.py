@@ -15,12 +15,6 @@ def module(name: str):
     return importlib.import_module(f"experiments.{name}")
 
 
-def from_results(name: str):
-    """The page of an experiment that has `results.read` and `page.page`."""
-    found = module(f"{name}.results").read(HERE / name / "records.jsonl")
-    return {"README.md": module(f"{name}.page").page(found)}
-
-
 def devices():
     page = module("devices.page")
     return {"README.md": page.readme(page.read(HERE / "devices" / "records.jsonl"))}
