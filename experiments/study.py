@@ -3,14 +3,18 @@
     python -m experiments.study NAME                     draws the figure of experiments/NAME again and fills its README.md
     python -m experiments.study NAME --runs runs/NAME    takes the scores of these runs over before
 
-experiments/NAME/analysis.py has `tables() -> {name: markdown}` for the marked places of the README, and `figure()`.
+experiments/NAME/analysis.py has `tables() -> {name: markdown}` for the marked places of the README, and `figure()`; without
+`figure` it is that of `attnjax report`.
 A median has the interval of order statistics, a mean that of t, each over runs; of fewer than 6 runs it is their range.
 """
 
 import argparse
+import functools
 import importlib
 import re
+import shutil
 import sys
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,11 +22,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-import attnjax
 from attnjax.records import stored
 from attnjax.records.packed import pack
+from attnjax.records.table import table
 from attnjax.registry import ENCODINGS
-from attnjax.report import drawing
+from attnjax.report import build, drawing
 from attnjax.report.formatting import interval
 from attnjax.report.intervals import of_mean, of_runs
 
@@ -35,12 +39,15 @@ PLACE = re.compile(r"<!-- table:(?P<name>[\w.-]+) -->.*?<!-- /table:(?P=name) --
 def load(name: str) -> Frame:
     """Returns every score of the runs in experiments/NAME: of tests, at the last step, without validation.
 
-    Columns are those of `attnjax.results`, with short names: task, encoding, longest (trained length).
+    Columns are those of `attnjax.results`, and task, encoding and longest, the longest trained length.
     """
-    frame = attnjax.results(HERE / name)
-    short = {"task.name": "task", "model.encoding.name": "encoding", "task.length_max": "longest"}
-    last = frame.groupby("run").step.transform("max")
-    return frame[(frame.split != "validation") & (frame.step == last)].rename(columns=short)
+    sweep = stored.read(HERE / name)
+    configs: dict[str, Any] = {run.id: run.config for run in sweep.runs}
+    of = lambda frame, *keys: frame.run.map(lambda run: functools.reduce(dict.__getitem__, keys, configs[run]))
+    frame = table(sweep)
+    frame = frame[(frame.split != "validation") & (frame.step == frame.groupby("run").step.transform("max"))]
+    columns = {"task": ("task", "name"), "encoding": ("model", "encoding", "name"), "longest": ("task", "length_max")}
+    return frame.assign(**{column: of(frame, *keys) for column, keys in columns.items()})
 
 
 def baselines(name: str, metric: str = "loss_sliding") -> Frame:
@@ -171,8 +178,21 @@ def main(arguments: Sequence[str] | None = None) -> None:
         pack(chosen.runs, folder)
     analysis = importlib.import_module(f"experiments.{chosen.name}.analysis")
     fill(folder / "README.md", analysis.tables())
-    with drawing.settings():
-        save(analysis.figure(), folder)
+    if hasattr(analysis, "first_page"):
+        fill(HERE.parent / "README.md", analysis.first_page())
+    if hasattr(analysis, "figure"):
+        with drawing.settings():
+            save(analysis.figure(), folder)
+    else:
+        overview(folder)
+
+
+def overview(folder: Path) -> None:
+    """Takes the figure of the folder's report: all encodings on every task by length, and differences of pairs."""
+    with tempfile.TemporaryDirectory() as made:
+        build(folder, Path(made, "report"))
+        for name in ("figure.png", "figure.svg"):
+            shutil.copy(Path(made, "report", name), folder / name)
 
 
 if __name__ == "__main__":

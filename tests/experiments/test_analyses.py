@@ -24,6 +24,13 @@ def test_a_readme_filled_again_is_the_committed_one(name, tmp_path):
     assert page.read_text(encoding="utf-8") == committed.read_text(encoding="utf-8")
 
 
+def test_the_first_page_filled_again_is_the_committed_one(tmp_path):
+    committed = EXPERIMENTS.parent / "README.md"
+    page = shutil.copy(committed, tmp_path / "README.md")
+    fill(page, importlib.import_module("experiments.rope_vs_sinusoidal_paper.analysis").first_page())
+    assert page.read_text(encoding="utf-8") == committed.read_text(encoding="utf-8")
+
+
 def test_a_policy_is_compared_with_arange_by_seed():
     rows = [
         ("copy", encoding, policy, seed, 16, "exact_match", length, within if length <= 16 else past + seed / 100)
