@@ -20,8 +20,8 @@ least 0.9.
 
 Paper: Press et al. 2022 (arXiv:2108.12409) for text; Kazemnejad et al. 2023 (arXiv:2305.19466), copy rsc, for counting;
 Edelman et al. 2024 (arXiv:2402.11004) for Markov chains.
-Command: ./run            (the same as: attnjax sweep rope_vs_sinusoidal --workers 2 --report)
-         ./run paper      (the same as: attnjax sweep rope_vs_sinusoidal:paper --workers 2 --report)
+Command: ./run            (the same as: attnjax run rope_vs_sinusoidal --workers 2 --report)
+         ./run paper      (the same as: attnjax run rope_vs_sinusoidal:paper --workers 2 --report)
 Run time: see experiments/rope_vs_sinusoidal/README.md
 Expected: sinusoidal and learned positions fail at the first lengths past training; RoPE lasts longer on text and markov, ALiBi
 longest; counting, NoPE and T5 ahead of both.

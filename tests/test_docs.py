@@ -208,32 +208,18 @@ def called(tmp_path):
 def test_run_is_a_sweep_with_a_report(called, words, expected):
     command, asked = called("run", *words)
     assert asked == ["scripts/setup_env.py"]
-    assert command[:3] == ["-m", "attnjax", "sweep"]
+    assert command[:3] == ["-m", "attnjax", "run"]
     assert (command[3], command[5]) == ("--workers", "--report")
     assert int(command[4]) >= 1
     assert command[6:] == expected
 
 
-@pytest.mark.parametrize(
-    ("words", "workers", "report"),
-    [
-        (["theta", "train.steps=7", "--workers", "31"], 31, True),
-        (["--workers=31", "theta"], 31, True),
-        (["theta", "--mesh", "data=2"], None, True),
-        (["theta", "--mesh=data=2", "--dry-run"], None, True),
-        (["theta", "--executor=ray", "--workers", "31"], 31, True),
-        (["--executor", "ray", "theta"], None, True),
-        (["theta", "--executor", "slurm"], None, False),
-        (["--executor=slurm", "theta"], None, False),
-        (["theta", "train.steps=7", "--out", "slurm", "--over", "model.layers=1,2"], "cores", True),
-    ],
-)
-def test_options_win_over_the_defaults_of_run(called, words, workers, report):
-    command, _ = called("run", *words)
+@pytest.mark.parametrize("more", [[], ["--workers", "31"]])
+def test_options_win_over_the_defaults_of_run(called, more):
+    command, _ = called("run", "theta", "train.steps=7", *more)
     chosen = parser().parse_args(command[2:])
-    assert (str(chosen.config), chosen.report) == ("theta", report)
-    assert chosen.overrides == [word for word in words if word.startswith("train")]
-    assert chosen.workers == (int(command[4]) if workers == "cores" else workers)
+    assert (str(chosen.config), chosen.overrides, chosen.report) == ("theta", ["train.steps=7"], True)
+    assert chosen.workers == (31 if more else int(command[4]))
 
 
 def test_test_hands_its_words_to_pytest(called):

@@ -10,6 +10,7 @@ from attnjax.config.mesh import MeshShape
 from attnjax.train.evaluate import Evaluator
 from attnjax.train.loop import make_task
 from attnjax.train.mesh import MEMBERS, check_batches, padded
+from attnjax.train.model import encoding_of
 from attnjax.train.step import Trainer
 
 
@@ -47,5 +48,5 @@ def evaluation_program(mesh: jax.sharding.Mesh, shape: MeshShape, runs: Sequence
 
 def _trainer(mesh: jax.sharding.Mesh, shape: MeshShape, runs: Sequence[RunConfig]) -> tuple[Trainer, tuple[Any, ...]]:
     check_batches(shape, runs[0])
-    trainer = Trainer(runs[0], make_task(runs[0]), mesh)
+    trainer = Trainer(runs[0], make_task(runs[0]), mesh, encoding=encoding_of(runs))
     return trainer, trainer.arguments(padded(len(runs), mesh))
