@@ -11,7 +11,7 @@ from ml_collections import ConfigDict, FieldReference, config_dict
 from attnjax.cli import main
 from attnjax.config import RunConfig, defaults, load, override, parse, run_id
 from attnjax.config.files import available, opening, read_json
-from attnjax.sweep import chain, plan, product, seeds, vary, zipped
+from attnjax.sweep import chain, plan, product, seeds, vary
 
 LOOP = "def get_config(): return {}\ndef sweep():\n    import itertools\n    for n in itertools.count(): yield {'seed': n}\n"
 VARIANTS = '''"""Is it asked?"""
@@ -133,7 +133,6 @@ def test_wrong_files_are_told_by_name(tmp_path, monkeypatch, name, text, message
         lambda: vary("seed", itertools.count()),
         lambda: seeds(10**9),
         lambda: product(*(vary(f"x{key}", range(1000)) for key in range(9))),
-        lambda: zipped(({} for _ in itertools.count()), seeds(2)),
         lambda: chain(seeds(60_000), seeds(60_000)),
         lambda: plan({}, ({"seed": n} for n in itertools.count())),
     ],

@@ -180,26 +180,27 @@ def _word(value: Any) -> str:
 def known(tuning: Tuning, there: Choices | None) -> tuple[Choice, ...]:
     """Return the choices of a folder for families of a tuning: these are not tuned again.
 
-    Raises ValueError where they were made among other candidates or seeds, or the runs were trained without tuning.
+    Raises ValueError where they were made among other candidates, seeds or tuning runs, or nothing was tuned.
     """
     if there is None:
         return ()
-    mine = Choices("", tuple(jsonable(dict(one)) for one in tuning.candidates), tuning.seeds)
+    candidates, families = (
+        tuple(jsonable(dict(one)) for one in tuning.candidates),
+        {one.id: one for one in tuning.families},
+    )
+    found = tuple(choice for choice in there.families if choice.family in families)
+    runs = [[[trial.run for trial in row] for row in choice.trials] for choice in found]
     if not there.families:
-        why = "runs in this folder were trained without tuning, and one sweep cannot hold both"
-    elif there.candidates != mine.candidates:
-        old, new = (" | ".join(map(words, one.candidates))[:300] for one in (there, mine))
-        why = f"its choices were made among other candidates ({old}) than those of the config ({new})"
-    elif there.seeds != mine.seeds:
-        why = f"its choices were made on the seeds {list(there.seeds)}, and the config says {list(mine.seeds)}"
-    else:
-        families = {family.id: family for family in tuning.families}
-        found = tuple(choice for choice in there.families if choice.family in families)
-        ids = lambda choice: [[trial.run for trial in row] for row in choice.trials]
-        if all(ids(one) == families[one.family].ids for one in found):
-            return found
+        why = "its runs were trained without tuning"
+    elif there.candidates != candidates:
+        why = f"it has other candidates than the config: {' | '.join(map(words, there.candidates))[:300]}"
+    elif there.seeds != tuning.seeds:
+        why = f"it has the tuning seeds {list(there.seeds)}, and the config has {list(tuning.seeds)}"
+    elif runs != [families[choice.family].ids for choice in found]:
         why = "a family chose among other tuning runs than those of the config"
-    raise ValueError(f"{FILE}: {why}. Choose another folder (--out)")
+    else:
+        return found
+    raise ValueError(f"{FILE} is of another sweep: {why}. Choose another folder (--out)")
 
 
 def keep(root: pathlib.Path, choices: Choices) -> None:

@@ -2,6 +2,7 @@
 environment it has only the variables named here, of the repository only hashes.
 """
 
+import contextlib
 import datetime
 import hashlib
 import importlib.metadata
@@ -16,7 +17,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import attnjax
-from attnjax.config import RunConfig, canonical_json, cell_id, run_id
+from attnjax.config import RunConfig, cell_id, run_id
 from attnjax.config.outside import sources
 from attnjax.records.runs import read_manifest
 from attnjax.records.values import finite
@@ -26,9 +27,6 @@ ENVIRONMENT = (
     "JAX_PLATFORMS",
     "JAX_ENABLE_X64",
     "JAX_DEFAULT_MATMUL_PRECISION",
-    "JAX_DEFAULT_PRNG_IMPL",
-    "JAX_THREEFRY_PARTITIONABLE",
-    "JAX_DISABLE_JIT",
     "JAX_NUM_CPU_DEVICES",
     "XLA_FLAGS",
     "XLA_PYTHON_CLIENT_MEM_FRACTION",
@@ -67,17 +65,13 @@ def changed(old: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     return sorted(found | ({"mesh"} if spread else set()))
 
 
-def of_run(config: RunConfig, *, attempt: str, population: list[str], protocol: str = "") -> dict[str, Any]:
+def of_run(config: RunConfig, *, attempt: str, population: list[str]) -> dict[str, Any]:
     """The fields of one run and its start; `outside_sha256` if it names classes of other projects."""
     outside = sources(config)
     return {
         "run": run_id(config),
         "cell": cell_id(config),
         "name": config.name,
-        "config_sha256": hashlib.sha256(canonical_json(config).encode()).hexdigest(),
-        "protocol_sha256": hashlib.sha256(protocol.encode()).hexdigest(),
-        "init_seed": config.seed,
-        "data_seed": config.data_seed,
         "attempt_token": attempt,
         "population": population,
         "population_size": len(population),
@@ -91,11 +85,9 @@ def of_end(attempt: pathlib.Path, ended: Any, state: str, reason: str, seconds: 
     old = read_manifest(attempt)
     fields = {**of_jax(), "state": state, "reason": reason, "steps": ended.step, "end_time": now()}
     resumed = ended.resumed > 0
-    differences = changed(old, {**old, **fields}) if resumed else []
-    exact = "bitwise" if fields.get("backend") == "cpu" else "statistical"
-    fields["determinism"] = "unknown" if "backend" not in fields else "statistical" if differences else exact
-    fields["changed_on_resume"], fields["resumed_from"] = differences, ended.resumed
     before: Any = old.get("wall_seconds", 0.0) if resumed else 0.0
+    fields["changed_on_resume"] = changed(old, {**old, **fields}) if resumed else []
+    fields["resumed_from"] = ended.resumed
     fields["wall_seconds"] = round(seconds + (before if finite(before) else 0.0), 3)
     return fields
 
@@ -106,12 +98,9 @@ def of_machine() -> dict[str, Any]:
         "attnjax": attnjax.__version__,
         "code_sha256": code_hash(),
         **_repository(),
-        "lock_sha256": _lock_hash(),
         "python": platform.python_version(),
-        "python_implementation": platform.python_implementation(),
         **{f"version_{name.replace('-', '_')}": _version(name) for name in PACKAGES},
         "os": platform.platform(),
-        "architecture": platform.machine(),
         "processor": _processor(),
         "cores": os.cpu_count(),
         "threads": threads(),
@@ -134,9 +123,6 @@ def of_jax() -> dict[str, Any]:
         "device_count": len(devices),
         "process_count": jax.process_count(),
         "x64": bool(jax.config.jax_enable_x64),
-        "matmul_precision": jax.config.jax_default_matmul_precision,
-        "prng": jax.config.jax_default_prng_impl,
-        "threefry_partitionable": bool(jax.config.jax_threefry_partitionable),
     }
 
 
@@ -167,30 +153,14 @@ def code_hash() -> str:
 
 
 def _repository() -> dict[str, Any]:
-    """The commit, and whether the files are others; None for what git does not say."""
-    commit, difference = _git("rev-parse", "HEAD"), _git("diff", "HEAD")
-    if commit is None or difference is None:
-        return {"commit": commit, "commit_dirty": None, "diff_sha256": None}
-    digest = hashlib.sha256(difference.encode(errors="replace")).hexdigest() if difference else None
-    return {"commit": commit, "commit_dirty": bool(difference), "diff_sha256": digest}
-
-
-def _git(*arguments: str) -> str | None:
-    """The output of git in the checkout that holds the package; None for an installed package."""
-    root, program = pathlib.Path(attnjax.__file__).resolve().parents[1], shutil.which("git")
-    if program is None or not (root / ".git").exists():
-        return None
-    try:
-        command = [program, "-C", str(root), *arguments]
-        done = subprocess.run(command, capture_output=True, timeout=20, check=True, stdin=subprocess.DEVNULL)
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return done.stdout.decode(errors="replace").strip()
-
-
-def _lock_hash() -> str | None:
-    path = pathlib.Path(attnjax.__file__).resolve().parents[1] / "constraints.txt"
-    return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else None
+    """The commit of the checkout that holds the package, and whether files differ from it; None where git does not say."""
+    root, program, said = pathlib.Path(attnjax.__file__).resolve().parents[1], shutil.which("git"), ""
+    if program is not None and (root / ".git").exists():
+        command = [program, "-C", str(root), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+        with contextlib.suppress(OSError, subprocess.SubprocessError):
+            done = subprocess.run(command, capture_output=True, timeout=20, check=True, stdin=subprocess.DEVNULL)
+            said = done.stdout.decode(errors="replace").strip()
+    return {"commit": said.removesuffix("-dirty") or None, "commit_dirty": said.endswith("-dirty") if said else None}
 
 
 def _version(package: str) -> str | None:

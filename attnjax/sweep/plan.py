@@ -1,9 +1,7 @@
 """Makes many configs from one: a sweep is an iterable of `{"dotted.key": value}`, one table of changes for each run.
 
     product(vary("model.encoding", ["rope", "alibi"]), seeds(3))        6 runs
-    zipped(vary("model.layers", [2, 4]), vary("model.heads", [4, 8]))   2 runs
     chain(a, b)                                                         those of a, then those of b
-    subsample(sweep, 10, seed=0)                                        10 of them, always the same
 
 Runs that one compiled program can train form a group, and train together as one population.
 """
@@ -12,7 +10,6 @@ import hashlib
 import itertools
 import json
 import math
-import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -61,26 +58,9 @@ def product(*sweeps: Sweep) -> list[Changes]:
     return [_merged(parts) for parts in itertools.product(*factors)]
 
 
-def zipped(*sweeps: Sweep) -> list[Changes]:
-    """The first of each, then the second of each. Raises ValueError for sweeps of unequal lengths or equal keys."""
-    lists = [bounded(sweep) for sweep in sweeps]
-    if len({len(one) for one in lists}) > 1:
-        raise ValueError(f"zipped sweeps must be equally long, got {', '.join(str(len(one)) for one in lists)}")
-    return [_merged(parts) for parts in zip(*lists, strict=True)]
-
-
 def chain(*sweeps: Sweep) -> list[Changes]:
     """All of the first, then all of the second."""
     return bounded(itertools.chain.from_iterable(sweeps))
-
-
-def subsample(sweep: Sweep, count: int, seed: int = 0) -> list[Changes]:
-    """`count` of the runs, drawn without replacement, in their order; the same ones for the same seed."""
-    runs = bounded(sweep)
-    if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= len(runs):
-        raise ValueError(f"subsample needs a count of 1 .. {len(runs)}, got {shown(count)}")
-    chosen = random.Random(seed).sample(range(len(runs)), count)  # noqa: S311 (no secret)
-    return [runs[i] for i in sorted(chosen)]
 
 
 def plan(config: Any, sweep: Sweep = ({},), *, held: Changes | None = None, factors: Sweep = ({},)) -> list[Planned]:

@@ -23,7 +23,7 @@ from attnjax.records.values import jsonable
 from attnjax.safety import inside
 from attnjax.sweep import devices, manifest
 from attnjax.sweep.attempt import Event, Progress
-from attnjax.sweep.outcome import UNWRITTEN, Stop, Summary, at_end_of_input, on_signals, states, summarise
+from attnjax.sweep.outcome import Stop, Summary, at_end_of_input, on_signals, states, summarise
 from attnjax.sweep.plan import groups
 from attnjax.sweep.store import LOGS, Store, load
 from attnjax.sweep.worker import DEFAULT, ExecutionConfig, import_train, noting, work
@@ -134,8 +134,6 @@ class Pool:
             member.claimed = True
             self._in_vain = 0 if event["state"] in FINAL else self._in_vain
             progress(Event(**event))
-            if event["state"] in ("failed", UNWRITTEN) and self._execution.fail_fast:
-                stop.set(f"run {event['run']} failed")
 
     def kill(self) -> None:
         """Kill all workers. Their work since the last checkpoint is done again later."""

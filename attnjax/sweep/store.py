@@ -10,10 +10,9 @@ The folders are the truth. Several drivers may work on one folder, on one sweep;
 import contextlib
 import dataclasses
 import json
-import os
 import pathlib
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from attnjax import safety
@@ -91,7 +90,6 @@ def prepare(
     *,
     config_file: str = "",
     protocol: str = "",
-    key: Callable[[RunConfig], str] = population_key,
     extend: bool = False,
     dry: bool = False,
     patience: float = PATIENCE,
@@ -103,33 +101,28 @@ def prepare(
     what would be refused is refused. A process that is changing the plan is waited for, `patience` seconds at most.
     Raises ValueError where the folder cannot be written to or holds another sweep, before anything is made in it.
     """
-    entries = tuple(
-        Entry(run_id(one.config), cell_id(one.config), key(one.config), jsonable(dict(one.changes))) for one in planned
-    )
+    told = [(run_id(one.config), cell_id(one.config), population_key(one.config), one.changes) for one in planned]
+    entries = tuple(Entry(run, cell, group, jsonable(dict(changes))) for run, cell, group, changes in told)
     root = files.real(local(root, NO_CLAIMS))
     store = Store(root, safe_name(name, "the name of a sweep"), entries, config_file, protocol)
-    spec, exists = _spec(store), (root / SWEEP_FILE).exists()
+    _spec(store)  # refuses what would be too large
+    (files.check_could_write if dry else files.check_writable)(root)
+    there = _there(store)
+    new = _new(there, store, planned, extend=extend)
     if dry:
-        files.check_could_write(root)
-    else:
-        files.check_writable(root)
-        _create(root / SWEEP_FILE, spec)
-    there = load(root) if exists or not dry else store
-    missing = {entry.run for entry in entries} - {entry.run for entry in there.runs}
-    if missing and not extend:
-        raise ValueError(_refusal(there, [one for one in planned if run_id(one.config) in missing], len(planned)))
-    known = dataclasses.replace(store, protocol=there.protocol)
-    if dry:
-        return known
-    if missing:
-        _extend(store, patience)
+        return dataclasses.replace(store, protocol=there.protocol)
+    if new:
+        with _planning(root, patience):
+            there = _there(store)  # another process may have planned meanwhile
+            runs = there.runs + _new(there, store, planned, extend=extend)
+            safety.write(root / SWEEP_FILE, _spec(dataclasses.replace(there, runs=runs)).encode())
     for one, entry in zip(planned, entries, strict=True):
         run = safety.inside(root, entry.run)
         run.mkdir(exist_ok=True)
         if not (run / CONFIG).exists():  # brought to the disk when the run ends: thousands, one by one, take minutes
             safety.write(run / CONFIG, canonical_json(one.config).encode(), durable=False)
     safety.sync(root)
-    return known
+    return dataclasses.replace(store, protocol=there.protocol)
 
 
 def load(root: pathlib.Path) -> Store:
@@ -175,43 +168,39 @@ def _spec(store: Store) -> str:
     return text
 
 
-def _create(path: pathlib.Path, text: str) -> None:
-    """Make a file of this text in one step, unless there is one: of two processes at once, one makes it."""
-    if path.exists():
-        return
-    made = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    safety.write(made, text.encode())
-    try:
-        os.link(made, path)
-    except FileExistsError:
-        pass
-    except OSError:  # a file system without hard links
-        if not path.exists():
-            made.rename(path)
-    finally:
-        made.unlink(missing_ok=True)
+def _there(store: Store) -> Store:
+    """Return the sweep in the folder of a store: without runs where there is no plan yet."""
+    return load(store.root) if (store.root / SWEEP_FILE).exists() else dataclasses.replace(store, runs=())
 
 
-def _extend(store: Store, patience: float) -> None:
-    """Add the runs to the plan, alone: who changes it has a claim on the folder of logs."""
-    logs, end = store.root / LOGS, time.monotonic() + patience
+def _new(there: Store, store: Store, planned: Sequence[Planned], *, extend: bool) -> tuple[Entry, ...]:
+    """Return the runs of a store that a folder does not have. Raises ValueError where they would be another sweep."""
+    known = {entry.run for entry in there.runs}
+    new = tuple(entry for entry in store.runs if entry.run not in known)
+    if new and there.runs and not extend:
+        first = next(one for one in planned if run_id(one.config) == new[0].run)
+        raise ValueError(_refusal(there, first, f"{len(new)} of the {len(planned)} planned runs"))
+    return new
+
+
+@contextlib.contextmanager
+def _planning(root: pathlib.Path, patience: float) -> Iterator[None]:
+    """Hold the plan of a folder alone: who changes it has a claim on the folder of logs."""
+    logs, end = root / LOGS, time.monotonic() + patience
     logs.mkdir(exist_ok=True)
     while isinstance(mine := claim(logs, file_time(logs), patience), Owner):
         if time.monotonic() > end:
-            raise ValueError(f"{mine} is changing the plan in {store.root}; try again")
+            raise ValueError(f"{mine} is changing the plan in {root}; try again")
         time.sleep(LOOK)
     try:
-        there = load(store.root)
-        known = {entry.run for entry in there.runs}
-        runs = there.runs + tuple(entry for entry in store.runs if entry.run not in known)
-        safety.write(store.root / SWEEP_FILE, _spec(dataclasses.replace(there, runs=runs)).encode())
+        yield
     finally:
         mine.release()
 
 
-def _refusal(there: Store, new: Sequence[Planned], planned: int) -> str:
+def _refusal(there: Store, new: Planned, which: str) -> str:
     """Return why the planned runs are not the sweep that is there, with how the first new one differs from one there."""
-    after, example = dict(dotted(to_dict(new[0].config))), ""
+    after, example = dict(dotted(to_dict(new.config))), ""
     with contextlib.suppress(ValueError, OSError, IndexError):
         old = dict(dotted(to_dict(there.config(there.runs[0].run))))
         parts = [
@@ -221,6 +210,6 @@ def _refusal(there: Store, new: Sequence[Planned], planned: int) -> str:
         ]
         example = f" ({'; '.join(parts[:4])}{f' and {len(parts) - 4} more' if len(parts) > 4 else ''})"
     return (
-        f"{there.root} holds the sweep {there.name!r} of {len(there.runs)} runs, and {len(new)} of the {planned} planned "
-        f"runs are not among them{example}. Choose another folder (--out), or add the runs to that sweep (--extend)"
+        f"{there.root} holds the sweep {there.name!r} of {len(there.runs)} runs, and {which} are not among "
+        f"them{example}. Choose another folder (--out), or add the runs to that sweep (--extend)"
     )

@@ -37,7 +37,6 @@ class ExecutionConfig:
     """How runs are executed.
 
     Args:
-      fail_fast: stop at the first failure, instead of going on with the rest.
       population: most runs that train together; None: all with equal shapes.
       patience: seconds without heartbeat after which a worker of another machine counts as dead.
       attempts: deaths of a worker in a row, without a new checkpoint between them, after which a run counts as failed.
@@ -48,7 +47,6 @@ class ExecutionConfig:
       log: write live curves of each run as well, one of `live.FORMATS`; "": none.
     """
 
-    fail_fast: bool = False
     population: int | None = None
     patience: float = PATIENCE
     attempts: int = 5
@@ -267,7 +265,7 @@ class Worker:
         old, names = read_manifest(job.attempt), [one.claim.run.name for one in jobs]
         (job.attempt / "traceback.txt").unlink(missing_ok=True)
         token = job.claim.owner.attempt
-        fields = manifest.of_run(job.config, attempt=token, population=names, protocol=self.store.protocol)
+        fields = manifest.of_run(job.config, attempt=token, population=names)
         mesh = {"mesh": str(self.mesh)} if self.mesh.devices > 1 or "mesh" in old else {}
         mesh |= {"token_order": ""} if "token_order" in old else {}  # the trainer says it of its own mesh
         now = {**self.machine, **manifest.of_jax(), **fields, **mesh}
@@ -302,14 +300,10 @@ class Worker:
             self._refuse(run.name, UNWRITTEN, ended.step, told)
             return
         self.progress(Event(run.name, state, ended.step, {"seconds": round(seconds, 3)}, reason))
-        if state == "failed" and self.execution.fail_fast:
-            self.stop.set(f"run {run.name} failed")
 
     def _refuse(self, run: str, state: str, step: int, reason: str) -> None:
         self.refused.add(run)
         self.progress(Event(run, state, step, {}, reason))
-        if self.execution.fail_fast:
-            self.stop.set(f"run {run} failed")
 
 
 def retry(store: Store, patience: float = PATIENCE) -> list[str]:

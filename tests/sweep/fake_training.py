@@ -128,10 +128,3 @@ def dies(configs, directories, context):
             context.step(directories[0], lives)
             os.kill(os.getpid(), signal.SIGKILL)
     train(configs, directories, context)
-
-
-def too_large(configs, directories, context):
-    """A population, and the run with seed 1, are more than memory holds: the kernel kills their process."""
-    if len(configs) > 1 or configs[0].seed == 1:
-        os.kill(os.getpid(), signal.SIGKILL)
-    train(configs, directories, context)

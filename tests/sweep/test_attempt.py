@@ -118,10 +118,3 @@ def test_records_after_the_step_resumed_from_are_forgotten_with_torn_lines_and_t
     told.results(attempt, *rows)
     assert [one["step"] for one in jsonl.read(attempt / jsonl.RESULTS).tables] == [2, 4], "none is there twice"
     assert {one["run"] for one in jsonl.read(attempt / jsonl.RESULTS).tables} == {run.name}
-
-
-def test_attempts_are_ordered_by_number_beyond_nine(run):
-    for _ in range(12):
-        newest = begin(run, next_token(run))
-    assert folder_of(run) == newest
-    assert newest.name.startswith("attempt-0012-")

@@ -57,11 +57,3 @@ def test_what_was_listened_to_before_is_listened_to_again():
     with on_signals(Stop()):
         assert signal.getsignal(signal.SIGTERM) != before[0]
     assert [*map(signal.getsignal, numbers), signal.set_wakeup_fd(-1)] == before
-
-
-def test_waiting_ends_soon_after_a_stop():
-    stop = Stop()
-    with on_signals(stop):
-        os.kill(os.getpid(), signal.SIGUSR2)
-        assert stop.wait(20)
-    assert stop.reason == "SIGUSR2"

@@ -3,7 +3,7 @@
 import pytest
 
 from attnjax.config import RunConfig, cell_id, parse, run_id
-from attnjax.sweep import chain, expand, groups, plan, population_key, product, seeds, subsample, vary, zipped
+from attnjax.sweep import chain, expand, groups, plan, population_key, product, seeds, vary
 
 A, B = vary("train.steps", [5, 6]), vary("train.batch", [7, 8])
 
@@ -19,28 +19,17 @@ def test_product_changes_the_last_factor_fastest():
     assert product(A, []) == []
 
 
-def test_zip_and_chain():
-    assert zipped(A, B) == [{"train.steps": 5, "train.batch": 7}, {"train.steps": 6, "train.batch": 8}]
+def test_chain():
     assert chain(A, B) == [{"train.steps": 5}, {"train.steps": 6}, {"train.batch": 7}, {"train.batch": 8}]
     assert product(iter(A), (one for one in B)) == product(A, B)
-
-
-def test_subsample_is_the_same_every_time_and_keeps_the_order():
-    numbers = vary("seed", range(100))
-    chosen = [one["seed"] for one in subsample(numbers, 10, seed=3)]
-    assert chosen == [one["seed"] for one in subsample(numbers, 10, seed=3)] == sorted(chosen)
-    assert len(set(chosen)) == 10
-    assert chosen != [one["seed"] for one in subsample(numbers, 10, seed=4)]
 
 
 @pytest.mark.parametrize(
     ("make", "message"),
     [
         (lambda: product(A, A), "two sweeps set 'train.steps'"),
-        (lambda: zipped(A, seeds(3)), "equally long, got 2, 3"),
         (lambda: seeds(0), "at least 1, got 0"),
         (lambda: seeds(True), "at least 1, got True"),
-        (lambda: subsample(A, 3), "a count of 1 .. 2, got 3"),
         (lambda: plan({}, []), "the sweep is empty"),
         (lambda: plan({}, [{}, {"train.stepz": 3}]), "entry 1 of the sweep: unknown key 'train.stepz' .did you mean"),
         (lambda: plan({}, [{"train.steps": -1}]), "entry 0 of the sweep: train.steps must be"),
