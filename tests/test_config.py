@@ -32,7 +32,7 @@ from attnjax.config import (
     to_dict,
 )
 from attnjax.config.architecture import Implementation
-from attnjax.config.keys import keys
+from attnjax.config.overrides import keys
 from attnjax.modules import TransformerConfig
 from attnjax.records import stored
 from attnjax.registry import ENCODINGS

@@ -9,10 +9,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from attnjax.config import RunConfig, load, override, parse, parse_choices, parse_override
-from attnjax.config.config_dict import is_config_dict
 from attnjax.config.files import ConfigFile
 from attnjax.config.outside import class_paths
-from attnjax.config.parse import plain
+from attnjax.config.parse import is_config_dict, plain
 from attnjax.sweep import plan, product, seeds, vary
 from attnjax.sweep.plan import Changes, Planned, Sweep
 from attnjax.sweep.tuning import DEFAULT_SEEDS, Tuning, tuning

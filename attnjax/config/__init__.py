@@ -1,8 +1,8 @@
 """The settings of a run: frozen dataclasses, parsed once from a `ConfigDict`, a dict or JSON. Never imports JAX."""
 
 from attnjax.config.files import ConfigFile as ConfigFile, load as load
+from attnjax.config.kinds import Options as Options
 from attnjax.config.names import ENCODING_NAMES as ENCODING_NAMES, TASK_NAMES as TASK_NAMES
-from attnjax.config.options import Options as Options
 from attnjax.config.overrides import (
     override as override,
     parse_choices as parse_choices,

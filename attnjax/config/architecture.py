@@ -37,7 +37,7 @@ class AttentionOptions:
       attention_gate: a sigmoid gate on the output of each "head", or of each "channel" (`modules/attention.py`).
       scale: factor of the attention logits; 1/sqrt(H) unless given.
       implementation: of attention, as in `attend`; the one that suits unless given.
-      param_dtype: name of the dtype of parameters; those of norms and encodings are float32 or wider.
+      param_dtype: name of the dtype of parameters, norms included; those of encodings are float32 or wider.
 
     Raises:
       ValueError: a value out of range, by the name of its field.

@@ -18,11 +18,10 @@ from traceback import walk_tb
 from typing import Any
 
 from attnjax import safety
-from attnjax.config.config_dict import derives, is_config_dict
-from attnjax.config.keys import nearest_key
+from attnjax.config.kinds import shown
 from attnjax.config.names import nearest
-from attnjax.config.options import shown
-from attnjax.config.parse import plain
+from attnjax.config.overrides import nearest_key
+from attnjax.config.parse import derives, is_config_dict, plain
 
 SIZE = 16 * 2**20
 SIZE_OF_CODE = 2**20

@@ -6,18 +6,19 @@ Nothing is evaluated: a value is a literal number, quoted text, list, tuple or t
 
 import ast
 import contextlib
+import copy
+import dataclasses
 import functools
 import json
 import operator
 import typing
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal
 
-from attnjax.config.config_dict import followed, is_config_dict
-from attnjax.config.keys import kind_of
-from attnjax.config.kinds import alternatives
-from attnjax.config.options import shown
-from attnjax.config.parse import plain
+from attnjax.config.kinds import Options, alternatives, coerce, key_of, shown
+from attnjax.config.names import nearest
+from attnjax.config.parse import is_config_dict, plain
+from attnjax.config.schema import RunConfig
 
 WORDS = (("none", None), ("null", None), ("true", True), ("false", False))
 
@@ -34,7 +35,7 @@ def override(config: Any, changes: Mapping[str, Any]) -> dict[str, Any]:
     """
     for key in changes:
         kind_of(key)
-    values = plain(followed(config, changes) if is_config_dict(config) and changes else config)
+    values = plain(_followed(config, changes) if is_config_dict(config) and changes else config)
     for key in sorted(changes, key=lambda key: key.count(".")):
         _set(values, key.split("."), plain(changes[key]))
     return values
@@ -100,6 +101,88 @@ def read_value(text: str, kind: Any) -> Any:
     value = _literal(text)
     lists = all(typing.get_origin(one) is tuple for one in kinds if one is not type(None))
     return [value] if lists and not isinstance(value, list | tuple) else value
+
+
+def kind_of(key: str) -> Any:
+    """Returns the annotation of the field with this dotted key, `Any` for what lies inside options.
+
+    Raises ValueError, with the nearest key, where there is no such field.
+
+    Example:
+      >>> kind_of("model.bias")
+      <class 'bool'>
+    """
+    kind: Any = RunConfig
+    for part in str(key).split("."):
+        table = _table(kind)
+        if table is Options or kind is Any:
+            kind = Any
+            continue
+        fields = _fields(table)
+        if part not in fields:
+            hint = nearest_key(str(key)[:100]) or (f"; there are: {', '.join(fields)}" if fields else "")
+            raise ValueError(f"unknown key {str(key)[:100]!r}{hint}")
+        kind = fields[part]
+    return kind
+
+
+def keys(kind: Any = RunConfig, prefix: str = "") -> Iterator[str]:
+    """Yields all dotted keys of a config, those of tables included."""
+    for name, inner in _fields(_table(kind)).items():
+        yield f"{prefix}{name}"
+        yield from keys(inner, f"{prefix}{name}.")
+
+
+def nearest_key(key: str) -> str:
+    """Returns a hint: keys of the same table that contain the word; else one of the same word, or one that is like it.
+
+    Example:
+      >>> nearest_key("train.lr"), nearest_key("learning_rate")
+      (" (did you mean 'train.learning_rate'?)", " (did you mean 'train.learning_rate'?)")
+    """
+    table, _, last = key.rpartition(".")
+    words = {one: one.rpartition(".")[2] for one in keys()}
+    same = [one for one in words if one.rpartition(".")[0] == table]
+    found = [one for one in same if table and last in words[one].split("_")]
+    for candidates in ([one for one in words if words[one] == last], same, words):
+        hint = nearest(last, [words[one] for one in candidates])
+        found = found or [one for one in candidates if repr(words[one]) in hint][:1]
+    return f" (did you mean {' or '.join(map(repr, found))}?)" if found else ""
+
+
+def _followed(config: Any, changes: Mapping[str, Any]) -> Any:
+    """A copy of a `ConfigDict` in which what is derived from changed fields is computed from their new values.
+
+    Raises ValueError, with the dotted key, for a value that a field does not take.
+    """
+    config = copy.deepcopy(config)
+    for key, value in changes.items():
+        value = coerce(kind_of(key), value, key)
+        *path, name = key.split(".")
+        table = _inside(config, path)
+        if is_config_dict(table) and name in table:
+            with table.unlocked(), table.ignore_type():
+                table[name] = value
+    return config
+
+
+def _inside(config: Any, path: list[str]) -> Any:
+    """The field at a path, None where there is none."""
+    for name in path:
+        if not is_config_dict(config) or name not in config:
+            return None
+        config = config[name]
+    return config
+
+
+def _table(kind: Any) -> Any:
+    """The dataclass, or `Options`, that a field holds; None where it holds none."""
+    tables = [one for one in alternatives(kind) if one is Options or dataclasses.is_dataclass(one)]
+    return tables[0] if tables else None
+
+
+def _fields(table: Any) -> dict[str, Any]:
+    return {key_of(field): field.type for field in dataclasses.fields(table)} if table not in (None, Options) else {}
 
 
 def _literal(text: str) -> Any:

@@ -1,14 +1,13 @@
-"""Dict to `RunConfig` and back, and the hashes that name runs and cells."""
+"""Dict or `ml_collections.ConfigDict` to `RunConfig` and back, and the hashes that name runs and cells."""
 
 import dataclasses
 import hashlib
 import json
+import sys
 from collections.abc import Mapping
 from typing import Any
 
-from attnjax.config import config_dict
-from attnjax.config.kinds import Count, build, coerce, key_of
-from attnjax.config.options import Options, shown
+from attnjax.config.kinds import Count, Options, build, coerce, key_of, shown
 from attnjax.config.schema import SCHEMA, EncodingConfig, ModelConfig, RunConfig
 
 SEEDS = ("seed", "data_seed")
@@ -117,6 +116,42 @@ def defaults() -> Any:
     return config
 
 
+def is_config_dict(config: Any) -> bool:
+    """Returns whether this is a `ConfigDict`, which is no `Mapping`. ml_collections is not imported for the answer."""
+    module = sys.modules.get("ml_collections")
+    return module is not None and isinstance(config, module.ConfigDict)
+
+
+def derives(config: Any) -> bool:
+    """Returns whether a field of a `ConfigDict` may be derived from another field, or has to be given."""
+    from ml_collections import FieldReference
+
+    for name, field in config.items(preserve_field_references=True):
+        # The references of `defaults` have the type `object`.
+        if isinstance(field, FieldReference) and field.get_type() is not object:
+            return True
+        if is_config_dict(config[name]) and derives(config[name]):
+            return True
+    return False
+
+
+def values_of(config: Any, prefix: str = "") -> dict[str, Any]:
+    """Returns a `ConfigDict` as a nested dict.
+
+    Raises ValueError, with the dotted key, for a field that must be given or cannot be derived.
+    """
+    table = {}
+    for name in config:
+        key = f"{prefix}{name}"
+        try:
+            value = config[name]
+        except Exception as error:
+            why = f"{type(error).__name__}: {str(error)[:200]}"
+            raise ValueError(f"{key} has no value, give {key}=VALUE ({why})") from error
+        table[name] = values_of(value, f"{key}.") if is_config_dict(value) else value
+    return table
+
+
 def _canonical(values: dict[str, Any]) -> str:
     return json.dumps({"schema": SCHEMA, **values}, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
@@ -126,8 +161,8 @@ def _digest(text: str) -> str:
 
 
 def _plain(value: Any, whole: bool = True) -> Any:
-    if config_dict.is_config_dict(value):
-        value = config_dict.values(value)
+    if is_config_dict(value):
+        value = values_of(value)
     if isinstance(value, Options):
         return value.to_dict()
     if dataclasses.is_dataclass(value) and not isinstance(value, type):

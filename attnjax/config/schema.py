@@ -14,6 +14,7 @@ from attnjax.config.kinds import (
     Count,
     Index,
     NonNegative,
+    Options,
     Positive,
     Rate,
     Seed,
@@ -32,7 +33,6 @@ from attnjax.config.names import (
     check_name,
     safe_name,
 )
-from attnjax.config.options import Options
 
 SCHEMA = 1
 """Version of what is stored; raised when a field changes its meaning."""

@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple
 
 from attnjax import safety
 from attnjax.config.files import SIZE, decoded, parse_json
-from attnjax.config.options import shown
+from attnjax.config.kinds import shown
 from attnjax.config.schema import SCHEMA
 from attnjax.records.values import jsonable
 

@@ -3,7 +3,7 @@
 import pathlib
 from typing import NamedTuple
 
-from attnjax.config.options import shown
+from attnjax.config.kinds import shown
 from attnjax.config.schema import SCHEMA
 from attnjax.records import files
 from attnjax.records.values import printable, whole

@@ -19,8 +19,7 @@ from typing import Any, NamedTuple
 
 from attnjax.config import RunConfig, encoding_name, parse, to_dict
 from attnjax.config.files import SWEEP_FILE
-from attnjax.config.keys import kind_of
-from attnjax.config.overrides import read_value, split_override
+from attnjax.config.overrides import kind_of, read_value, split_override
 from attnjax.records import files, jsonl, runs, status
 from attnjax.records.remote import is_remote, local
 from attnjax.records.runs import entries, folder_of

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from attnjax.config import RunConfig, override, parse, run_id, to_dict
 from attnjax.config.files import bounded, check_runs
-from attnjax.config.options import shown
+from attnjax.config.kinds import shown
 from attnjax.config.overrides import folded, outside
 from attnjax.registry import ENCODINGS
 

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from attnjax.config import RunConfig, cell_id, run_id
 from attnjax.config.files import check_runs
-from attnjax.config.options import shown
+from attnjax.config.kinds import shown
 from attnjax.config.overrides import outside
 from attnjax.config.parse import SEEDS
 from attnjax.sweep.plan import Changes, Planned, plan

@@ -12,8 +12,8 @@ from attnjax import positions
 from attnjax.attention import Mask
 from attnjax.config import EncodingConfig, ModelConfig, RunConfig
 from attnjax.config.architecture import Window
+from attnjax.config.kinds import shown
 from attnjax.config.names import is_class_path
-from attnjax.config.options import shown
 from attnjax.config.outside import construct
 from attnjax.modules import Decoder, Encoder, EncoderDecoder, TransformerConfig, replace_constants
 from attnjax.modules.config import check_windows

@@ -18,8 +18,8 @@ import jax.numpy as jnp
 import optax
 
 from attnjax.config import OptimizerConfig, TrainConfig
+from attnjax.config.kinds import shown
 from attnjax.config.names import nearest
-from attnjax.config.options import shown
 from attnjax.config.outside import lookup
 from attnjax.typing import Array, Float, PyTree
 

@@ -9,7 +9,7 @@ import pytest
 from flax import nnx
 
 from attnjax.config import EncodingConfig, parse
-from attnjax.config.options import Options
+from attnjax.config.kinds import Options
 from attnjax.modules.stack import Stack
 from attnjax.sweep import population_key
 from attnjax.train import train
