@@ -6,6 +6,7 @@ from collections.abc import Callable
 import fake_training
 
 from attnjax.sweep import Store, scan
+from attnjax.sweep.plan import groups
 
 
 def check_complete(store: Store, *, except_for=(), load=fake_training.load) -> None:
@@ -25,6 +26,16 @@ def check_complete(store: Store, *, except_for=(), load=fake_training.load) -> N
         assert {one["value"] for one in results.tables} == {int(state[:4], 16) / 65536}
         assert metrics.damaged == results.damaged == []
         assert not (found.folder / "traceback.txt").exists()
+
+
+def check_populations(store: Store, size: int) -> int:
+    """Runs were trained in the groups that the sweep is parted into, or in what was left of them; returns how many in a whole
+    one of `size`.
+    """
+    parts = [{entry.run for entry in part} for part in groups(store.runs, lambda entry: entry.group, size)]
+    together = {found.run: set(found.manifest()["population"]) for found in scan(store.root).runs}
+    assert all(any({run} <= names <= part for part in parts) for run, names in together.items())
+    return sum(len(names) == size for names in together.values())
 
 
 def until(condition: Callable[[], bool], seconds: float = 40.0) -> None:
