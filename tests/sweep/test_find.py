@@ -5,6 +5,7 @@ import pathlib
 
 import pytest
 
+from attnjax.cli import main
 from attnjax.config import run_id
 from attnjax.records.runs import read_config
 from attnjax.sweep import chain, find_folder, find_run, plan, prepare, product, run_here, seeds, vary
