@@ -31,7 +31,7 @@ WIDEST = 128
 """Channels of a head that cuDNN's kernel takes on every GPU that it serves."""
 BIAS_BYTES = 2**31
 """The largest array of a bias for cuDNN: 16 heads of 8,192 tokens in 16 bits. Its gradient takes as much again. On an H200 with
-128 channels tiles took 2.2 to 3.6 times as long as the kernel with such an array (docs/speed.md)."""
+128 channels tiles took 2.2 to 3.6 times as long as the kernel with such an array (experiments/speed)."""
 
 
 def has_cuda() -> bool:

@@ -1,1 +1,1 @@
-"""How fast: us and others on the same inputs, on one machine, in one run. See `python -m experiments.speed --help`."""
+"""Speed of attnjax beside other libraries, on the same inputs and in turns. See `python -m experiments.speed --help`."""

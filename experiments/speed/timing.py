@@ -1,26 +1,39 @@
-"""Seconds of several contenders, taken in turn, and the programs that are compiled meanwhile.
+"""Times contenders in turns, compares their results, and writes the ratios into a table."""
 
-In each round every contender runs once, in an order that rotates from round to round, so that whatever else the machine
-does strikes all of them alike. A contender that takes less than `SHORT` seconds runs twice, and the second counts: a program
-gives its memory back after its result is there, which takes a tenth of a second for half a gigabyte, and each should wait for
-itself and not for the one before.
-"""
-
-import contextlib
+import csv
+import pathlib
+import platform
 import time
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import jax
-import jax.monitoring
-from jax.experimental.compilation_cache import compilation_cache
+import numpy as np
 
+from attnjax.sweep import manifest
+from attnjax.typing import PyTree
+
+COLUMNS = (
+    "run",
+    "suite",
+    "case",
+    "T",
+    "ours",
+    "peer",
+    "unit",
+    "figure",
+    "peer_figure",
+    "ratio",
+    "low",
+    "high",
+    "error",
+)
+RUN_COLUMNS = ("run", "date", "commit", "processor", "cores", "device", "python", "jax", "command")
 SHORT = 10.0
-COMPILED = "/jax/core/compile/backend_compile_duration"
 
 
 def timed(function: Callable[..., Any], *args: Any) -> Callable[[], float]:
-    """A contender: each call runs a function, waits for its result, and returns the seconds that this took."""
+    """Returns a contender: each call runs the function, waits for the result, and returns the seconds that it took."""
 
     def run() -> float:
         start = time.perf_counter()
@@ -30,15 +43,14 @@ def timed(function: Callable[..., Any], *args: Any) -> Callable[[], float]:
     return run
 
 
-def interleaved(
-    contenders: Mapping[str, Callable[[], float]], *, rounds: int = 15, seconds: float = 30.0, warm: int = 1
-) -> dict[str, list[float]]:
-    """Seconds of each contender in each round: at least 3 rounds, at most `rounds`, no new one after `seconds`.
+def interleaved(contenders: Mapping[str, Callable[[], float]], rounds: int, seconds: float) -> dict[str, list[float]]:
+    """Returns the seconds of each contender in each round: 3 rounds at least, `rounds` at most, none begun after `seconds`.
 
-    `contenders`: by name, functions that do the work once and return the seconds that it took. `warm` calls of each come
-    first and are thrown away: compilation, first touch of memory.
+    The order rotates from round to round, so that other load of the machine strikes all alike. One call of each comes first and
+    does not count. A contender that takes less than 10 seconds runs twice in a round and the second run counts: a program gives
+    its memory back after its result is there, and the next one would wait for that.
     """
-    seen = {name: min(run() for _ in range(warm)) for name, run in contenders.items() if warm}
+    seen = {name: run() for name, run in contenders.items()}
     taken: dict[str, list[float]] = {name: [] for name in contenders}
     order, start = list(contenders), time.perf_counter()
     for i in range(rounds):
@@ -46,45 +58,63 @@ def interleaved(
             break
         for name in order:
             once = contenders[name]()
-            taken[name].append(contenders[name]() if seen.setdefault(name, once) < SHORT else once)
+            taken[name].append(contenders[name]() if seen[name] < SHORT else once)
         order = [*order[1:], order[0]]
     return taken
 
 
-@contextlib.contextmanager
-def cold(*, quick: bool = False) -> Iterator[None]:
-    """A block that begins without compiled programs, and takes none from a cache on the disk.
+def difference(ours: PyTree, theirs: PyTree) -> float:
+    """Returns the largest |ours - theirs| of all arrays, relative to the largest |theirs| of the array.
 
-    `quick`: compile with few optimisations, where times do not count.
+    The unit is at least a tenth of the largest number of all arrays, because some gradients are 0 but for rounding. A result
+    that is not finite differs by infinity.
     """
-    settings = {"jax_enable_compilation_cache": False}
-    settings |= {"jax_disable_most_optimizations": True} if quick else {}
-    before = {name: jax.config.values[name] for name in settings}
-    try:
-        _set(settings)
-        jax.clear_caches()
-        yield
-    finally:
-        _set(before)
+    pairs = jax.tree.map(lambda a, b: (np.asarray(a, np.float64), np.asarray(b, np.float64)), ours, theirs)
+    flat = jax.tree.leaves(pairs, is_leaf=lambda x: isinstance(x, tuple) and isinstance(x[0], np.ndarray))
+    if not all(np.isfinite(a).all() and np.isfinite(b).all() for a, b in flat):
+        return float("inf")
+    least = max(0.1 * max(np.abs(b).max(initial=0.0) for _, b in flat), 1e-30)
+    return float(max(np.abs(a - b).max(initial=0.0) / max(np.abs(b).max(initial=0.0), least) for a, b in flat))
 
 
-def _set(settings: Mapping[str, Any]) -> None:
-    for name, value in settings.items():
-        jax.config.update(name, value)
-    compilation_cache.reset_cache()  # JAX looks once whether there is a cache, and then remembers
+class Table(NamedTuple):
+    """Where the rows of one run of the command go, and how thorough it is."""
+
+    folder: pathlib.Path
+    run: str
+    rounds: int = 15
+    seconds: float = 30.0
+    smoke: bool = False
+
+    @classmethod
+    def begin(cls, folder: pathlib.Path, command: str, **options: Any) -> "Table":
+        """Describes this machine in runs.csv, and returns the table."""
+        here, backend, now = manifest.of_machine(), manifest.of_jax(), manifest.now()
+        about = {"run": now[:19], "date": now[:10], "python": platform.python_version(), "jax": jax.__version__}
+        about |= {"device": backend["device_kind"], "command": f"python -m experiments.speed {command}"}
+        about |= {"commit": (here["commit"] or "")[:7], "processor": here["processor"], "cores": here["threads"]}
+        folder.mkdir(parents=True, exist_ok=True)
+        _append(folder / "runs.csv", RUN_COLUMNS, about)
+        return cls(folder, now[:19], **options)
+
+    def race(self, contenders: Mapping[str, Callable[[], float]]) -> dict[str, list[float]]:
+        """Returns `interleaved` with the rounds and seconds of this run."""
+        return interleaved(contenders, self.rounds, self.seconds)
+
+    def add(self, mine: Sequence[float], theirs: Sequence[float], *, unit: str = "s", **fields: Any) -> None:
+        """Appends the row of two contenders, whose ratio (theirs over ours) is taken inside each round, and prints it."""
+        low, median, high = np.quantile([b / a for a, b in zip(mine, theirs, strict=True)], (0.25, 0.5, 0.75))
+        row = {"run": self.run, "unit": unit, "ratio": median, "low": low, "high": high, **fields}
+        row |= {"figure": np.median(mine), "peer_figure": np.median(theirs)}
+        row = {name: f"{x:.6g}" if isinstance(x := row.get(name, ""), float) else x for name in COLUMNS}
+        _append(self.folder / "records.csv", COLUMNS, row)
+        print("  ".join(f"{row[name]}" for name in ("suite", "case", "T", "ours", "peer", "ratio")), flush=True)
 
 
-@contextlib.contextmanager
-def counted() -> Iterator[list[str]]:
-    """The names of all programs that are compiled in the block, as they come: "jit(step)"."""
-    names: list[str] = []
-
-    def listen(event: str, duration_secs: float, **details: Any) -> None:
-        if event == COMPILED:
-            names.append(str(details.get("fun_name", "")))
-
-    jax.monitoring.register_event_duration_secs_listener(listen)
-    try:
-        yield names
-    finally:
-        jax.monitoring.unregister_event_duration_listener(listen)
+def _append(path: pathlib.Path, columns: Sequence[str], row: Mapping[str, Any]) -> None:
+    new = not path.exists()
+    with path.open("a", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, columns, lineterminator="\n")
+        if new:
+            writer.writeheader()
+        writer.writerow(row)

@@ -20,11 +20,6 @@ def devices():
     return {"README.md": page.readme(page.read(HERE / "devices" / "records.jsonl"))}
 
 
-def first_principles():
-    held = module("first_principles.record").read(HERE / "first_principles")
-    return {"README.md": module("first_principles.page").render(held)}
-
-
 def parity():
     page = module("parity.page")
     return {page.PAGE: page.page(*page.read(HERE / "parity"))}
@@ -34,18 +29,10 @@ def published():
     return module("published.page").files(module("published.collecting").collect(HERE))
 
 
-def speed():
-    records, table = module("speed.records"), module("speed.table")
-    paths = sorted((HERE / "speed").glob("*/speed.jsonl"))
-    return {f"{path.parent.name}/speed.md": table.markdown(*records.read(path)) for path in paths}
-
-
 RENDERED = {
     "devices": devices,
-    "first_principles": first_principles,
     "parity": parity,
     "published": published,
-    "speed": speed,
 }
 
 

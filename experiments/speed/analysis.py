@@ -1,0 +1,164 @@
+"""Tables and figure of README.md, from records.csv and runs.csv."""
+
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from experiments.study import markdown
+
+HERE = Path(__file__).parent
+ATTENTION = (
+    ("forward, nope", "jax.nn xla", "forward, against `jax.nn` (xla)"),
+    ("forward, nope", "flax linen", "forward, against Flax"),
+    ("forward, nope", "PyTorch SDPA", "forward, against PyTorch's own kernel"),
+    ("gradients, nope", "jax.nn xla", "with gradients, against `jax.nn` (xla)"),
+    ("gradients, nope", "flax linen", "with gradients, against Flax"),
+    ("gradients, nope", "PyTorch SDPA", "with gradients, against PyTorch's own kernel"),
+    ("gradients, t5", "PyTorch SDPA, float mask", "with gradients, T5's bias, against PyTorch with a float mask"),
+)
+OTHER = (
+    ("training", "2 layers, D = 64, 20 steps", "training, 2 layers, D = 64, mixed lengths", "a plain loop"),
+    ("training", "4 layers, D = 128, 20 steps", "the same, 4 layers, D = 128", "a plain loop"),
+    (
+        "training_torch",
+        "2 layers, d 64, one step, steady state",
+        "training, 2 layers, D = 64",
+        "x-transformers, compiled",
+    ),
+    (
+        "training_torch",
+        "4 layers, d 128, one step, steady state",
+        "the same, 4 layers, D = 128",
+        "x-transformers, compiled",
+    ),
+    ("population", "32 runs, 400 steps each, compilation included", "32 runs as one program", "one after another"),
+    (
+        "evaluation",
+        "500 lengths, 64 examples each, compilation included",
+        "a test of 500 lengths",
+        "a program per length",
+    ),
+    ("generation", "2,047 tokens after 1, per token", "2,047 tokens of a LLaMA of 8 layers", "transformers"),
+    ("start", "2 layers, d 64, process to first step", "process to first step, full cache", "the first start"),
+)
+
+COLORS = {"attnjax": "#0072B2", "jax.nn xla": "#D55E00", "flax linen": "#009E73", "PyTorch SDPA": "#666666"}
+
+
+def read(folder: Path = HERE) -> pd.DataFrame:
+    """Returns all rows, with what runs.csv says of the machine."""
+    return pd.read_csv(folder / "records.csv").merge(pd.read_csv(folder / "runs.csv", dtype={"commit": str}), on="run")
+
+
+def tables() -> dict[str, str]:
+    """Returns the tables of the README by name."""
+    rows = read()
+    cpu, gpu = rows[rows.device == "cpu"], rows[rows.device != "cpu"]
+    return {
+        "attention": attention(cpu),
+        "encodings": encodings(cpu),
+        "memory": memory(cpu),
+        "short": short(cpu),
+        "other": other(cpu),
+        "gpu": on_gpu(gpu),
+        "runs": runs(rows),
+    }
+
+
+def attention(rows: pd.DataFrame) -> str:
+    """Ratios of long sequences by length."""
+    rows = rows[rows["T"].isin([1024, 2048, 4096])]
+    found = rows.pivot_table(index=["case", "peer"], columns="T", values="ratio")
+    lines = [[label, *found.loc[[(case, peer)]].to_numpy()[0]] for case, peer, label in ATTENTION]
+    return markdown(pd.DataFrame(lines, columns=["", *(f"T = {T:,.0f}" for T in found)]), times)
+
+
+def encodings(rows: pd.DataFrame) -> str:
+    """The time of no encoding over that of each, the quickest first."""
+    chosen = rows[(rows.suite == "encodings") & (rows["T"] == 2048)]
+    found = chosen.pivot_table(index="ours", columns="case", values="ratio")[["forward", "gradients"]]
+    found = (1 / found).sort_values("gradients").T
+    return markdown(
+        found.rename_axis("time, in times of none").rename_axis(None, axis=1).reset_index(), "{:.2f}".format
+    )
+
+
+def memory(rows: pd.DataFrame) -> str:
+    """Temporary memory of a gradient with and without a table of scores."""
+    chosen = rows[(rows.suite == "memory") & (rows["T"] == 16_384) & (rows.peer == "jax.nn xla")].iloc[0]
+    return f"{chosen.figure / 2**20:.0f} MiB where `jax.nn` takes {chosen.peer_figure / 2**30:.0f} GiB"
+
+
+def short(rows: pd.DataFrame) -> str:
+    """How many of the short cases are slower than `jax.nn`, and the slowest."""
+    said = []
+    for T in (64, 128):
+        cases = rows[(rows.suite == "attention") & (rows["T"] == T) & (rows.peer == "jax.nn xla")]
+        slower, worst = int((cases.ratio < 1).sum()), cases.sort_values("ratio").iloc[0]
+        name = worst.case.removeprefix("gradients, ")
+        said.append(
+            f"at T = {T}, {slower} of {len(cases)} encodings (the slowest, {name}: {times(float(worst.ratio))})"
+        )
+    return "; ".join(said)
+
+
+def other(rows: pd.DataFrame) -> str:
+    """Training, populations, evaluation, generation and start."""
+    lines = [
+        [label, peer, rows[(rows.suite == suite) & (rows.case == case)].ratio.iloc[0]]
+        for suite, case, label, peer in OTHER
+    ]
+    return markdown(pd.DataFrame(lines, columns=["work", "compared with", "times as fast"]), times)
+
+
+def on_gpu(rows: pd.DataFrame) -> str:
+    """Ratios on a GPU by encoding and direction, of the last run that has them."""
+    parts = rows.case.str.extract(r"(?P<way>\w+), (?P<encoding>\w+), (?P<width>H = \d+)")
+    rows = rows.join(parts).drop_duplicates(["case", "peer"], keep="last")
+    found = rows.pivot_table(index=["encoding", "way", "width"], columns="peer", values="ratio", sort=False)
+    peers = ["jax.nn cudnn", "jax.nn cudnn, no bias", "tokamax", "PyTorch SDPA", "jax.nn xla"]
+    return markdown(found[peers].rename_axis(None, axis=1).reset_index(), times)
+
+
+def runs(rows: pd.DataFrame) -> str:
+    """When, where and by which command the rows were measured."""
+    found = rows.drop_duplicates("run")[["date", "commit", "device", "processor", "cores", "jax", "command"]]
+    found["device"] = found.device.where(found.device != "cpu", found.cores.astype(str) + " cores, " + found.processor)
+    found["command"] = "`" + found.command + "`"
+    return markdown(found.drop(columns=["processor", "cores"]))
+
+
+def times(ratio: float) -> str:
+    """A ratio with three digits."""
+    return f"{ratio:#.3g}x"
+
+
+def figure() -> Any:
+    """Time of attention with gradients, and its temporary memory, against length."""
+    from matplotlib.figure import Figure
+
+    rows = read()
+    made = Figure(figsize=(10, 4), layout="constrained")
+    left, right = made.subplots(1, 2)
+    timed = rows[(rows.case == "gradients, nope") & rows["T"].ge(1024) & (rows.device == "cpu") & (rows.unit == "s")]
+    held = rows[(rows.suite == "memory") & (rows.case == "gradient, nope against T")]
+    for axis, found, unit in ((left, timed, 1e3), (right, held, 2**-20)):
+        names = [
+            ("attnjax", "figure", found.drop_duplicates("T")),
+            *((p, "peer_figure", r) for p, r in found.groupby("peer")),
+        ]
+        for name, column, lines in names:
+            lines = lines.sort_values("T")
+            width = 2.6 if name == "attnjax" else 1.5
+            axis.plot(lines["T"], lines[column] * unit, marker="o", linewidth=width, color=COLORS[str(name)])
+            axis.annotate(
+                name, (lines["T"].iloc[-1], lines[column].iloc[-1] * unit), (6, 0), textcoords="offset points"
+            )
+        axis.set(xscale="log", yscale="log", xlabel="T, tokens", xlim=(None, found["T"].max() * 2.2))
+        axis.set_xticks(sorted(found["T"].unique()), [f"{T:,.0f}" for T in sorted(found["T"].unique())])
+        axis.minorticks_off()
+        axis.spines[["top", "right"]].set_visible(False)
+    left.set(title="gradients of causal attention, ms", ylabel="ms")
+    right.set(title="temporary memory of the gradient, MiB", ylabel="MiB")
+    return made

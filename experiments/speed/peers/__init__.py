@@ -1,1 +1,0 @@
-"""How others do the same work: a file for each of them."""

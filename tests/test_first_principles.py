@@ -1,0 +1,165 @@
+"""The tutorial on first principles: its code prints what stands below it, and its numbers are those of calculations by hand."""
+
+import contextlib
+import io
+import math
+import re
+import runpy
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import attnjax as aj
+
+pytestmark = pytest.mark.slow
+
+PAGE = Path(__file__).parents[1] / "docs/tutorials/first_principles.md"
+B, C = math.exp(1 / math.sqrt(2)), math.exp(2 / math.sqrt(2))
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory):
+    """Runs every block of the page; returns all names, and of each block what it printed and what stands below it."""
+    folder, names, printed = tmp_path_factory.mktemp("page"), {}, []
+    blocks = re.findall(r"```python\n(.*?)```\n\n```text\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    with np.printoptions():
+        for i, (code, below) in enumerate(blocks):
+            (folder / f"block_{i}.py").write_text(code, encoding="utf-8")
+            out = io.StringIO()
+            with contextlib.redirect_stdout(out):
+                names |= runpy.run_path(str(folder / f"block_{i}.py"), init_globals=names)
+            printed.append((out.getvalue(), below))
+    return names, printed
+
+
+def test_every_block_prints_what_stands_below_it(page):
+    assert len(page[1]) == PAGE.read_text(encoding="utf-8").count("```python")
+    for printed, below in page[1]:
+        assert printed.split() == below.split()
+
+
+def test_numbers_by_hand(page):
+    """The projection, attention, masks, heads, and positions, in closed form or as published."""
+    found = page[0]
+    close = lambda name, expected, atol=1e-6: np.testing.assert_allclose(found[name], expected, atol=atol, err_msg=name)
+    close("terms", [[0.2, 0.1], [0.2, -0.15], [-0.03, -0.15], [-0.16, 0.24]])
+    close("query", [0.21, 0.04])
+    weights = np.array([[1, B, B], [B, 1, B], [B, B, C]]) / np.array([[1 + 2 * B], [1 + 2 * B], [2 * B + C]])
+    close("weights", weights)
+    close("weights", [[0.198, 0.401, 0.401], [0.401, 0.198, 0.401], [0.248, 0.248, 0.503]], 7e-4)
+    close("out", weights @ [[1, 2], [3, 4], [5, 6]])
+    close("seen", [[1, 0, 0], [B / (1 + B), 1 / (1 + B), 0], weights[2]])
+    close("hidden", 0, 0)
+    close("sines", [[f(p * w) for w in (1, 0.01) for f in (math.sin, math.cos)] for p in (0, 1, 3)])
+    close("near", np.exp(-0.5 * np.arange(5, -1, -1)) / np.exp(-0.5 * np.arange(6)).sum())
+    close("normed", (np.arange(1, 5) - 2.5) / math.sqrt(1.25), 2e-6)
+    # x W_1 + b_1 = (0, -1.5, 1, 1); two survive: (1 + 0.5 + 0.1, 1 - 0.5 - 0.1).
+    close("forward", [1.6, 0.4])
+    # A product of sinusoids is a sum of cosines of the distance: sin a sin b + cos a cos b = cos(a - b).
+    waves = 10_000.0 ** (-np.arange(8) / 8)
+    products = [found["wide"][p] @ found["wide"][p + 3] for p in range(197)]
+    np.testing.assert_allclose(products, np.cos(3 * waves).sum(), atol=1e-5)
+
+
+def test_rotations_by_the_package_are_those_of_the_page(page):
+    rope, a, b = aj.RoPE(), page[0]["a"], page[0]["b"]
+    p = rope.constants(aj.Sizes(model=2, heads=1, kv_heads=1, head_dim=2))
+    pos = 0.5 * np.arange(8, dtype=np.float32)  # the frequency of one pair is 1
+    q, k = (
+        turn(p, jnp.asarray(np.tile(x, (8, 1)), jnp.float32), pos) for turn, x in ((rope.map_q, a), (rope.map_k, b))
+    )
+    np.testing.assert_allclose(q, [page[0]["turned"](a, angle) for angle in pos], atol=1e-6)
+    turn = lambda angle: np.array([[math.cos(angle), -math.sin(angle)], [math.sin(angle), math.cos(angle)]])
+    expected = [[a @ turn(0.5 * (n - m)) @ b for n in range(8)] for m in range(8)]
+    np.testing.assert_allclose(q @ k.T, expected, atol=1e-6)
+
+
+def test_heads_by_hand(page):
+    looks, match, rest = page[0]["looks"], B / (B + 3), 1 / (B + 3)
+    repelled = (1 / B) / (1 / B + 3)
+    np.testing.assert_allclose([match, repelled], [0.4034, 0.1412], atol=5e-5)
+    np.testing.assert_allclose(looks["identity"][0, 1], [rest, match, rest, rest], atol=1e-6)
+    np.testing.assert_allclose(looks["swapped"][0, 1], [match, rest, rest, rest], atol=1e-6)
+    np.testing.assert_allclose(looks["negated"][1, 0, 0], repelled, atol=1e-6)
+    np.testing.assert_allclose(looks["identity"][0, 0], 0.25, atol=1e-6)
+    for tau, weight in page[0]["match"].items():
+        assert weight == pytest.approx(1 / (1 + 3 * math.exp(-1 / tau)), abs=1e-6)
+
+
+def test_the_scale_factor(page):
+    # Of d products of variance 1 and fourth moment 9 the square has the variance 2 d^2 + 6 d; 1,024 products are averaged.
+    for width, (variance, *_) in page[0]["spread"].items():
+        assert abs(variance - width) < 4 * math.sqrt((2 * width**2 + 6 * width) / 1024)
+    assert f"{math.exp(16):,.0f}" in PAGE.read_text(encoding="utf-8")
+
+
+def test_parameters_by_hand(page):
+    assert set(page[0]["counts"].values()) == {4 * 512**2}
+    parts, ffn = page[0]["parts"], 2 * 512 * 2048 + 2048 + 512
+    assert (parts["attention"], parts["feed-forward"]) == (4 * 512**2, ffn)
+    assert parts["encoder block"] == 4 * 512**2 + ffn + 2 * 1024
+    assert parts["decoder block"] == 8 * 512**2 + ffn + 3 * 1024
+    assert parts["all"] == 6 * (parts["encoder block"] + parts["decoder block"]) + 37_000 * 512
+
+
+def test_the_lstm_forgets_what_attention_reaches(page):
+    far = page[0]["far"]
+    assert far[32][0] > far[2][0] / 32  # a row shares its weights among T keys
+    assert far[32][1] < 1e-5 * far[2][1]  # a factor below 1/2 at each of 30 tokens
+
+
+def test_importance_of_heads_by_hand(page):
+    """The weights of the four heads, the loss and the derivative by each gate, written out."""
+    sentence, names = page[0]["sentence"], page[0]["names"]
+    matches = [
+        lambda i, j: j == i - 1,
+        lambda i, j: j == i + 1,
+        lambda i, j: sentence[j] == ".",
+        lambda i, j: sentence[i] == sentence[j],
+    ]
+    scores = np.array([[[math.exp(4.0 * match(i, j)) for j in range(8)] for i in range(8)] for match in matches])
+    words = np.eye(8)[[names.index(word) for word in sentence]]
+    read = np.array([3.0, 0.4, 0.2, 0.6])[:, None, None]
+    said = (read * (scores / scores.sum(-1, keepdims=True)) @ words)[:, 1:]
+    p = np.exp(said.sum(0)) / np.exp(said.sum(0)).sum(-1, keepdims=True)
+    by_gate = ((p - words[:-1])[None] * said).sum(-1)
+    np.testing.assert_allclose(page[0]["importance"], np.abs(by_gate).mean(1), atol=1e-6)
+    for name, gates in page[0]["gates"].items():
+        left = np.einsum("n,ntw->tw", gates, said)
+        loss, right = page[0]["pruned"][name]
+        np.testing.assert_allclose(loss, np.log(np.exp(left).sum(-1)) - left[words[:-1] == 1], atol=2e-6)
+        assert right == pytest.approx((left.argmax(-1) == words[:-1].argmax(-1)).mean())
+
+
+# Order: a sentence and its mirror image under every kind of encoding. -------------------------------------------------------
+
+WORDS = np.random.default_rng(0).normal(size=(3, 4))
+ORDERED = {"rope": aj.RoPE(), "t5": aj.T5Bias(bidirectional=True), "learned": aj.Learned(length=4, std=1.0)}
+MIRRORED = {"nope": aj.NoPE(), "alibi": aj.ALiBi(symmetric=True), "kerple": aj.Kerple(), "pope": aj.PoPE()}
+"""Functions of |i - j|, which tell near from far and not left from right."""
+
+
+def change(encoding, **mask):
+    """The largest change of a weight between three words and the same in reverse, apart from rows and columns that move."""
+    params = encoding.init(jax.random.key(0), aj.Sizes(model=4, heads=1, kv_heads=1, head_dim=4))
+    found = []
+    for order in (WORDS, WORDS[::-1]):
+        x = aj.embed(encoding, params, jnp.asarray(order, jnp.float32)[None], np.arange(3))[:, :, None]
+        inside = (aj.NoPE(), None) if encoding.has("embed") else (encoding, params)
+        options = {"encoding": inside[0], "params": inside[1], "mask": aj.Mask(**mask)}
+        found.append(np.asarray(aj.attention_weights(x, x, **options)[0, 0]))
+    return np.abs(found[0] - found[1][::-1, ::-1]).max()
+
+
+@pytest.mark.parametrize("name", ORDERED)
+def test_encodings_of_order_tell_left_from_right(name):
+    assert change(ORDERED[name]) > 1e-3
+
+
+@pytest.mark.parametrize("name", MIRRORED)
+def test_symmetric_encodings_tell_left_from_right_by_a_causal_mask_alone(name):
+    assert change(MIRRORED[name]) < 1e-6
+    assert change(MIRRORED[name], causal=True) > 1e-3
