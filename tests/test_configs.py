@@ -11,13 +11,13 @@ import pytest
 
 from attnjax.config import cell_id, load, override, parse, to_dict
 from attnjax.config.files import opening
-from attnjax.report import published
-from attnjax.report.protocols import differs, protocols
 from attnjax.sweep import plan, population_key
 from attnjax.sweep.tuning import tuning
 from attnjax.tasks import task
 from attnjax.tasks.copying import published_symbols
 from attnjax.train import describe
+from experiments.published import cells as published
+from experiments.published.protocols import differs, protocols
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 FILES = sorted((ROOT / "configs").glob("*.py"))
@@ -223,7 +223,7 @@ def test_every_published_number_has_its_cell(name, paper):
         options = " ".join(f"{k}={v}" for k, v in run.task.options.items() if k in ("variant", "order"))
         key = (run.task.name, options, run.model.encoding.name, run.positions.policy, str(run.task.length_max))
         have[key] = set(run.evaluate.lengths)
-    with (ROOT / "attnjax" / "report" / "published.csv").open(encoding="utf-8") as file:
+    with (ROOT / "experiments" / "published" / "published.csv").open(encoding="utf-8") as file:
         rows = [row for row in csv.DictReader(file) if row["paper"].startswith(paper)]
     assert len(rows) > 30
     for row in rows:

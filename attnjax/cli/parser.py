@@ -110,13 +110,12 @@ def _add_work(verb: _Verb) -> None:
 
 def _add_report(verb: _Verb) -> None:
     text = "make figures, tables and a page from the records of a sweep"
-    report = verb("report", reading.report, text, "report rope_vs_sinusoidal", "report huang_short --published")
+    report = verb("report", reading.report, text, "report rope_vs_sinusoidal", "report huang_short --out results/huang")
     report.add_argument(
         "folder", metavar="NAME", help="a sweep: its folder, its name in runs, or a URL, as gs://BUCKET/NAME"
     )
     text = "where to write, on this machine; default: report in its folder, and ./report-NAME for a URL"
     report.add_argument("--out", metavar="DIR", help=text)
-    report.add_argument("--published", action="store_true", help="show the published results beside ours")
 
 
 def _add_list(verb: _Verb) -> None:

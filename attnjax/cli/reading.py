@@ -37,7 +37,7 @@ def show(arguments: argparse.Namespace) -> int:
 def report(arguments: argparse.Namespace) -> int:
     """`attnjax report NAME`: figures, tables and a page."""
     folder, build = find_folder(arguments.folder), provided("attnjax.report", "build")
-    for path in build(folder, arguments.out, published=arguments.published):
+    for path in build(folder, arguments.out):
         print(path)
     return 0
 

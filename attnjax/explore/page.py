@@ -5,15 +5,17 @@ into text nodes.
 """
 
 import importlib
+import json
 import pathlib
 from collections.abc import Sequence
 from importlib import resources
 from string import Template
+from typing import Any
 
 from attnjax import safety
 from attnjax.explore.contents import Explored, table
 from attnjax.report import page as report
-from attnjax.report.markup import content, script_json
+from attnjax.report.style import color_classes
 
 SCRIPTS = (
     "math",
@@ -68,9 +70,9 @@ def build(
 def page(runs: tuple[Explored, ...] = (), layer: int = 0, head: int = 0) -> str:
     """Returns the page with four words to edit, and the runs if there are any; `layer` and `head`, from 0, are shown first."""
     style, code = stylesheet(), script()
-    return Template(report.read("page.html")).substitute(
+    return Template(read("page.html")).substitute(
         policy=report.policy(style, code),
-        title=content(TITLE),
+        title=TITLE,
         style=style,
         body=Template(read("body.html")).substitute({name: read(f"{name}.html") if runs else "" for name in FOR_RUNS}),
         data=script_json(table(runs, layer, head)),
@@ -80,7 +82,21 @@ def page(runs: tuple[Explored, ...] = (), layer: int = 0, head: int = 0) -> str:
 
 def stylesheet() -> str:
     """Returns the style of reports, the colours of the encodings, and the style of this page."""
-    return report.read("page.css") + report.colors() + read("explore.css")
+    return report.read("page.css") + colors() + read("explore.css")
+
+
+def colors() -> str:
+    """Returns the colours of the encodings on a light and on a dark screen."""
+    looks = color_classes().items()
+    light = "".join(f".{name} {{ --c: {look.color}; }}\n" for name, look in looks)
+    dark = "".join(f"  .{name} {{ --c: {look.dark}; }}\n" for name, look in looks)
+    return f"{light}@media (prefers-color-scheme: dark) {{\n{dark}}}\n"
+
+
+def script_json(value: Any) -> str:
+    """Returns a value as JSON that can stand inside a script element: nothing in it can end that element."""
+    text = json.dumps(value, ensure_ascii=True, separators=(",", ":"), allow_nan=False)
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
 def script(names: tuple[str, ...] = SCRIPTS) -> str:

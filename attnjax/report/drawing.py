@@ -5,18 +5,27 @@ matplotlibrc changes a figure, and text is never read as mathematics, so that a 
 """
 
 import contextlib
-from collections.abc import Iterator
+import io
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 
-from attnjax.report.scales import some
-
 INK, FAINT, SHADE = "#24292f", "#6e7781", "#eef1f4"
 UNFITTED = "#b6bdc5"
 """The grey of a variant that did not fit its task."""
+GRID, WHITE = "#d8dee4", "#ffffff"
+DARK = (
+    (INK, "#e6ebf0"),
+    (FAINT, "#9ba6b2"),
+    (SHADE, "#1d252e"),
+    (UNFITTED, "#5b6570"),
+    (GRID, "#323a44"),
+    (WHITE, "#0f1318"),
+)
+"""What these colours are on a dark screen."""
 SALT = "attnjax"
 DPI = 160
 
@@ -35,7 +44,7 @@ SETTINGS = (
     ("axes.axisbelow", True),
     ("axes.grid", True),
     ("axes.grid.axis", "y"),
-    ("grid.color", "#d8dee4"),
+    ("grid.color", GRID),
     ("grid.linewidth", 0.7),
     ("xtick.color", FAINT),
     ("ytick.color", FAINT),
@@ -66,22 +75,31 @@ def settings() -> Iterator[None]:
         yield
 
 
-def new_figure(width: float, height: float, rows: int = 1, columns: int = 1) -> tuple[Any, list[Any]]:
+def new_figure(
+    width: float, height: float, rows: int = 1, columns: int = 1, width_ratios: Sequence[float] | None = None
+) -> tuple[Any, list[Any]]:
     """A figure of this size in inches and its axes, row by row, without any global state."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(width, height), dpi=DPI, layout="constrained")
     FigureCanvasAgg(figure)
-    return figure, list(np.ravel(figure.subplots(rows, columns, squeeze=False)))
+    return figure, list(np.ravel(figure.subplots(rows, columns, squeeze=False, width_ratios=width_ratios)))
 
 
 def save(figure: Any, path: Path) -> list[Path]:
     """Write path.png and path.svg; the same figure gives the same bytes."""
     paths = [path.with_name(f"{path.name}.{kind}") for kind in ("png", "svg")]
     figure.savefig(paths[0], metadata={"Software": None})
-    figure.savefig(paths[1], metadata={"Date": None, "Creator": None})
+    paths[1].write_text(svg(figure), encoding="utf-8")
     return paths
+
+
+def svg(figure: Any) -> str:
+    """A figure as SVG, whose texts are outlines."""
+    file = io.StringIO()
+    figure.savefig(file, format="svg", metadata={"Date": None, "Creator": None})
+    return file.getvalue()
 
 
 def plain(text: str, most: int = 44) -> str:
@@ -107,6 +125,36 @@ def length_axis(axis: Any, lengths: Float[np.ndarray, " X"], longest: int) -> No
     axis.set_xlabel("length (shaded: up to the longest in training)" if longest > 0 else "length")
 
 
+def some(places: Sequence[float], most: int = 9, kept: float = 0) -> list[float]:
+    """All places where they are few, else those nearest to equal steps: doubling ones where they span a wide range. If `kept`
+    is one of the places, it is chosen in place of the nearest other.
+
+    Example:
+      >>> some([8, 12, 16, 17, 18, 19, 20, 21, 22, 24, 32, 64, 128], most=6, kept=16)
+      [8.0, 16.0, 32.0, 64.0, 128.0]
+    """
+    if len(places) <= most:
+        return [float(x) for x in places]
+    low, high = float(places[0]), float(places[-1])
+    wanted = np.geomspace(low, high, most - 1) if low > 0 and high >= 8 * low else np.linspace(low, high, most - 1)
+    chosen = {float(places[int(np.argmin(np.abs(np.asarray(places) - x)))]) for x in wanted}
+    if kept in places and kept not in chosen:
+        chosen = chosen - {min(chosen, key=lambda x: abs(x - kept))} | {float(kept)}
+    return sorted(chosen)
+
+
 def finite_only(values: Float[np.ndarray, " X"]) -> Float[np.ndarray, " X"]:
     """The values with gaps where they are infinite, which no axis can show."""
     return np.where(np.isfinite(values), values, np.nan)
+
+
+def draw_level(
+    axis: Any, name: str, x: Float[np.ndarray, " X"], levels: Float[np.ndarray, " X"], *, always: bool
+) -> None:
+    """A dotted line with its name if it lies inside the frame, which is made to hold it if `always`."""
+    from matplotlib.patheffects import withStroke
+
+    if always or axis.get_ylim()[0] <= levels[-1] <= axis.get_ylim()[1]:
+        axis.plot(x, levels, color=FAINT, linewidth=1.0, dashes=(1, 2), zorder=1)
+        text = axis.annotate(name, (x[-1], levels[-1]), (0, 3), textcoords="offset points", ha="right", color=FAINT)
+        text.set_path_effects([withStroke(linewidth=3, foreground=WHITE)])

@@ -1,201 +1,314 @@
 """The figures of a report, each a pure function of its numbers.
 
-Scores against length with bands and the training range shaded; encoding x length as a heat map; loss by position; training
-loss against steps; probability of improvement of every encoding over every other. What did not fit its task is grey.
+A row of panels for each task. Left, the score at every tested length, with the names at the ends of the lines. Tested
+lengths are evenly spaced, because the contest is decided just past the longest training length, where most protocols test many.
+Right, the differences from the best variant past training, paired by seed. What did not fit its task is pale, is not ranked,
+and does not stretch the axis.
 """
 
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 
 from attnjax.report import intervals
-from attnjax.report.drawing import FAINT, INK, UNFITTED, finite_only, length_axis, new_figure, plain
-from attnjax.report.formatting import decimal, probability
-from attnjax.report.groups import Variant, natural
-from attnjax.report.metrics import Metric, in_units
-from attnjax.report.scales import some
-from attnjax.report.scores import Curve
-from attnjax.report.style import order, style
-from attnjax.report.summary import NGRAMS, POSITION_METRICS, Row, Task, is_cut, levels_of, positions_of
+from attnjax.report.comparisons import Difference
+from attnjax.report.drawing import FAINT, INK, SHADE, UNFITTED, finite_only, new_figure, plain, some
+from attnjax.report.formatting import probability
+from attnjax.report.groups import Variant
+from attnjax.report.scores import Scores, learning
+from attnjax.report.style import Style, style
+from attnjax.report.tables import Task
 
-WIDTH = 8.0
-"""Inches: what a README shows without shrinking the letters below reading size."""
+WIDTH, HEIGHT = 10.5, 3.7
+"""Inches of a row of panels: what a README shows without shrinking the letters below reading size."""
+EVEN = 30
+"""Tested lengths up to which each has its own place on the axis; more of them are placed by their logarithm."""
+GAP = 0.062
+"""Share of the height of a panel that a name at the end of a line needs."""
+
+
+@dataclass(frozen=True)
+class End:
+    """A name at the end of a line, at the height where the line ends."""
+
+    y: float
+    name: str
+    color: str
+    bold: bool = True
 
 
 def overview(tasks: Sequence[Task]) -> Any:
-    """The first metric of every task against length, side by side, with one legend, in the free place where there is one."""
-    columns = min(len(tasks), 2 if len(tasks) <= 4 else 3)
-    rows = -(-len(tasks) // columns)
-    figure, axes = new_figure(WIDTH if columns == 1 else 4.6 * columns, 3.7 * rows + 0.5, rows, columns)
-    for axis, task in zip(axes, tasks, strict=False):
-        draw_lengths(axis, task, task.metrics[0])
-    free = axes[len(tasks) :]
-    for axis in free:
-        axis.set_axis_off()
-    variants = {variant.label: variant for task in tasks for variant in task.panel.variants}
-    known = sorted(variants.values(), key=lambda variant: (order(variant.encoding), natural(variant.label)))
-    if len(free) and len(known) <= 12:  # more lines than that are taller than a panel
-        free[0].legend(handles=handles(known), loc="center", labelspacing=1.0)
-    else:
-        legend(figure, known)
+    """Return the first metric of every task against length, and the paired differences past training beside it."""
+    figure, axes = new_figure(WIDTH, HEIGHT * len(tasks) + 0.2, len(tasks), 2, width_ratios=(2.1, 1))
+    for row, task in enumerate(tasks):
+        draw_lengths(axes[2 * row], task, task.scores[0], task.levels[0])
+        draw_differences(axes[2 * row + 1], task)
     return figure
 
 
-def by_length(task: Task, metric: Metric) -> Any:
-    """One metric of one task against length."""
-    figure, (axis,) = new_figure(WIDTH, 4.6)
-    draw_lengths(axis, task, metric)
-    legend(figure, task.panel.variants, task.unfitted)
-    return figure
+def draw_lengths(axis: Any, task: Task, scored: Scores, levels: dict[str, dict[int, float]]) -> None:
+    """Draw the medians of all variants with their intervals or ranges, and the scores of guessing and n-gram models."""
+    rows = task.lengths[task.lengths.metric == scored.metric.key]
+    lengths = sorted(scored.curve)
+    place = length_places(axis, lengths, task.panel.trained[1])
+    ends = []
+    for variant in reversed(task.ranked):  # the best is drawn last, on top
+        curve = rows[rows.variant == variant.label]
+        if len(curve):
+            grey = variant.label in task.unfitted
+            draw_curve(axis, [place[n] for n in curve.length], curve, variant, grey)
+            last = curve["median"].iloc[-1]
+            worst = np.inf if not scored.metric.higher else 0.0
+            ends.append(End(last if np.isfinite(last) else worst, variant.label, look(variant, grey).color, not grey))
+    for name, level in levels.items():
+        values = [level[n] for n in lengths]
+        axis.plot([place[n] for n in lengths], values, color=FAINT, linewidth=1.0, dashes=(1, 2), zorder=1.5)
+        ends.append(End(values[-1], name, FAINT, False))
+    value_axis(axis, task, scored, levels)
+    write_ends(axis, ends)
+    axis.set_title(plain(task.panel.label, 60), pad=18)
+    kinds = intervals.caption(task.answer.done + task.answer.failed)
+    spaced = "tested lengths, evenly spaced" if len(lengths) <= EVEN else "length"
+    pale = "\npale: did not fit the trained lengths" if task.unfitted else ""
+    axis.set_xlabel(f"{spaced} (median; band: {kinds}){pale}", fontsize=8.5)
 
 
-def by_position(task: Task) -> Any:
-    """Loss and accuracy at each position of the longest windows, one below the other."""
-    known = positions_of(task)
-    figure, axes = new_figure(WIDTH, 3.8 * len(known) + 0.6, len(known))
-    for axis, (name, found) in zip(axes, known.items(), strict=True):
-        for place, curve in found.curves:
-            draw_curve(axis, curve, grey=place in task.unfitted)
-        doubling = [2.0**k for k in range(30) if 2**k < found.length]
-        length_axis(axis, np.array([*doubling, found.length], float), task.panel.trained[1])
-        axis.set_xlabel("position of the target (shaded: up to the longest in training)")
-        axis.set_ylabel(in_units(dict(POSITION_METRICS)[name], task.panel.task))
-        axis.set_title(plain(f"{task.panel.label}: windows of {found.length}"))
-        caption(axis, [curve for _, curve in found.curves])
-    legend(figure, task.panel.variants, task.unfitted)
-    return figure
+def look(variant: Variant, grey: bool) -> Style:
+    """Return how a variant is drawn, pale if it did not fit."""
+    found = style(variant.encoding, variant.number)
+    return Style(found.label, UNFITTED, UNFITTED, found.dash, found.marker) if grey else found
 
 
-def draw_lengths(axis: Any, task: Task, metric: Metric) -> None:
-    """Curves of all variants, the training range, and the levels of chance, n-grams and cut windows."""
-    rows = task.rows[metric.key]
-    lengths = np.array(rows[0].scored.lengths, float)
-    for place, row in enumerate(rows):
-        draw_curve(axis, row.curve, band=0.16 if len(rows) <= 8 else 0.07, grey=place in task.unfitted)
-    value_axis(axis, [row.curve for row in rows], metric)
-    length_axis(axis, lengths, task.panel.trained[1])
-    for name, levels in levels_of(task, metric).items():
-        draw_level(axis, name, lengths, levels, always=name in NGRAMS)
-    if is_cut(metric):
-        fitted = [row for place, row in enumerate(rows) if place not in task.unfitted]
-        draw_cut(axis, fitted, task.panel.trained[1])
-    caption(axis, [row.curve for row in rows], cut=is_cut(metric))
-    axis.set_title(plain(task.panel.label) + (" (grey: not fitted)" if task.unfitted else ""))
+def length_places(axis: Any, lengths: Sequence[int], longest: int) -> dict[int, float]:
+    """Return where each length lies on the x axis, which is shaded up to the longest in training."""
+    from matplotlib.ticker import FixedFormatter, FixedLocator, NullLocator
+
+    even = len(lengths) <= EVEN
+    place = {n: float(i if even else np.log2(max(n, 1))) for i, n in enumerate(lengths)}
+    marked = some(lengths, 16, kept=longest)
+    axis.xaxis.set_major_locator(FixedLocator([place[n] for n in marked]))
+    axis.xaxis.set_major_formatter(FixedFormatter([f"{n:g}" for n in marked]))
+    axis.xaxis.set_minor_locator(NullLocator())
+    axis.tick_params(axis="x", labelsize=8.5)
+    step = min(np.diff(list(place.values())), default=1.0)
+    left, right = min(place.values()) - 0.4 * step, max(place.values()) + 0.4 * step
+    axis.set_xlim(left, right)
+    trained = [place[n] for n in lengths if n <= longest]
+    if trained:
+        edge = max(trained) + 0.5 * step
+        axis.axvspan(left, edge, color=SHADE, zorder=0, linewidth=0)
+        words = {"color": FAINT, "fontsize": 8.5, "va": "bottom"}
+        at = axis.get_xaxis_transform()
+        axis.text(edge, 1.01, "trained lengths ", ha="right", transform=at, **words)
+        if edge < right:
+            axis.text(edge, 1.01, " longer than trained \N{RIGHTWARDS ARROW}", ha="left", transform=at, **words)
+    return place
 
 
-def draw_level(
-    axis: Any, name: str, lengths: Float[np.ndarray, " X"], levels: Float[np.ndarray, " X"], *, always: bool
-) -> None:
-    """A dotted line with its name, such as chance, if it lies inside the frame, which is made to hold it if `always`."""
-    from matplotlib.patheffects import withStroke
-
-    if always or axis.get_ylim()[0] <= levels[-1] <= axis.get_ylim()[1]:
-        axis.plot(lengths, levels, color=FAINT, linewidth=1.0, dashes=(1, 2), zorder=1)
-        place, side = (0, "left") if name == "chance" else (-1, "right")
-        text = axis.annotate(
-            name, (lengths[place], levels[place]), (0, 3), textcoords="offset points", ha=side, color=FAINT
-        )
-        text.set_path_effects([withStroke(linewidth=3, foreground="white")])
-
-
-def draw_cut(axis: Any, rows: Sequence[Row], longest: int) -> None:
-    """Thin dashed lines from the trained length on: what each model would score if windows were cut to it."""
-    right = axis.get_xlim()[1]
-    for row in rows:
-        found = row.curve.estimates.get(longest)
-        if found is not None and np.isfinite(found.value):
-            look = style(row.scored.variant.encoding, row.scored.variant.number)
-            line = axis.plot([longest, right], [found.value] * 2, color=look.color, linewidth=0.8, zorder=1)
-            line[0].set(dashes=(5, 4))
-    axis.set_xlim(right=right)
-
-
-def caption(axis: Any, curves: Sequence[Curve], cut: bool = False) -> None:
-    """What bands and thin lines are, from the numbers of runs, below the x axis."""
-    words = f"bands: {intervals.caption([count for curve in curves for count in curve.count])}"
-    words += "\nthin dashes: windows cut to the trained length" if cut else ""
-    axis.set_xlabel(f"{axis.get_xlabel()}\n{words}", color=INK, fontsize=8.5)
-
-
-def draw_curve(axis: Any, curve: Curve, band: float = 0.16, grey: bool = False) -> None:
-    """A line with markers through the medians, and the interval or range as a band; grey for what did not fit."""
-    look = style(curve.variant.encoding, curve.variant.number)
-    look = replace(look, color=UNFITTED) if grey else look
-    every = 1 if len(curve.x) <= 12 else len(curve.x) // 5
-    low, high = finite_only(curve.low), finite_only(curve.high)
-    axis.fill_between(curve.x, low, high, color=look.color, alpha=band, linewidth=0)
-    line = axis.plot(
-        curve.x, finite_only(curve.value), color=look.color, linewidth=1.9, marker=look.marker, markersize=5
+def draw_curve(axis: Any, x: Sequence[float], curve: Any, variant: Variant, grey: bool) -> None:
+    """Draw a line with markers through the medians, and the interval or range as a band."""
+    drawn = look(variant, grey)
+    low, high = (finite_only(curve[f"median_{end}"].to_numpy()) for end in ("low", "high"))
+    known = curve["median_kind"].to_numpy() != intervals.NONE
+    axis.fill_between(
+        x, np.where(known, low, np.nan), np.where(known, high, np.nan), color=drawn.color, alpha=0.13, linewidth=0
     )
-    line[0].set(dashes=look.dash or (None, None), markevery=every, markeredgecolor="white", markeredgewidth=0.6)
+    every = 1 if len(x) <= EVEN else len(x) // 8
+    line = axis.plot(
+        x,
+        finite_only(curve["median"].to_numpy()),
+        color=drawn.color,
+        linewidth=1.2 if grey else 2.0,
+        marker=drawn.marker,
+        markersize=4.5,
+    )
+    line[0].set(dashes=drawn.dash or (None, None), markevery=every, markeredgecolor="white", markeredgewidth=0.6)
+    line[0].set(zorder=2 if grey else 3, gid=gid(variant))
 
 
-def value_axis(axis: Any, curves: Sequence[Curve], metric: Metric) -> None:
-    """The y axis: 0 to 1 for an accuracy, doubling per step for losses that span a wide range."""
-    from matplotlib.ticker import FuncFormatter, NullLocator, PercentFormatter
+def gid(variant: Variant) -> str:
+    """Return the name of a variant's lines in the SVG, where the page adds what they show."""
+    return f"line-{variant.cell}"
 
-    axis.set_ylabel(plain(metric.label))
+
+def value_axis(axis: Any, task: Task, scored: Scores, levels: dict[str, dict[int, float]]) -> None:
+    """Set the y axis, with an arrow for "better": a share from 0 to 1, a loss as far as variants that fitted and baselines go.
+
+    A loss beyond that of a unigram model, which knows no order, leaves the frame: it would flatten the contest.
+    """
+    from matplotlib.ticker import PercentFormatter
+
+    metric = scored.metric
+    arrow = "\N{UPWARDS ARROW}" if metric.higher else "\N{DOWNWARDS ARROW}"
+    axis.set_ylabel(f"{plain(metric.label)}  ({arrow} better)")
     if metric.share:
-        axis.set_ylim(-0.03, 1.03)
+        axis.set_ylim(-0.04, 1.04)
         axis.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
         return
-    values = np.concatenate([curve.value[np.isfinite(curve.value)] for curve in curves])
-    if len(values) and values.min() > 0 and values.max() > 8 * values.min():
-        axis.set_yscale("log", base=2)
-        axis.yaxis.set_major_formatter(FuncFormatter(lambda y, _: f"{y:g}"))
-        axis.yaxis.set_minor_locator(NullLocator())
+    rows = task.lengths[(task.lengths.metric == metric.key) & ~task.lengths.variant.isin(task.unfitted)]
+    rows = rows if len(rows) else task.lengths[task.lengths.metric == metric.key]
+    values = np.array(
+        [x for x in rows["median"] if np.isfinite(x)] + [x for level in levels.values() for x in level.values()]
+    )
+    if not len(values):
+        return
+    low, high = float(values.min()), float(values.max())
+    if ceiling := levels.get("unigram model"):
+        high = min(high, max(ceiling.values()))
+    room = 0.06 * (high - low) or 0.1
+    axis.set_ylim(low - room, high + room)
 
 
-def legend(figure: Any, variants: Iterable[Variant], unfitted: Collection[int] = ()) -> None:
-    """One legend below all panels, in the order of the encodings."""
-    lines = handles(variants, unfitted)
-    longest = max((len(line.get_label()) for line in lines), default=0)
-    rows = -(-len(lines) // max(1, int(figure.get_figwidth() / (0.6 + 0.09 * longest))))
-    figure.legend(handles=lines, loc="outside lower center", ncols=-(-len(lines) // rows))
+def write_ends(axis: Any, ends: Sequence[End]) -> None:
+    """Write names to the right of their lines, apart from each other; a line that leaves the frame is named at its edge."""
+    bottom, top = axis.get_ylim()
+    right = axis.get_xlim()[1]
+    share = lambda end: float(np.clip((end.y - bottom) / (top - bottom), 0, 1))
+    ordered = sorted(ends, key=lambda end: (share(end), end.bold, end.name))
+    places = apart([share(end) for end in ordered], GAP)
+    for end, place in zip(ordered, places, strict=True):
+        beyond = "" if bottom <= end.y <= top else " \N{UPWARDS ARROW}" if end.y > top else " \N{DOWNWARDS ARROW}"
+        axis.annotate(
+            plain(end.name, 52) + beyond,
+            (right, np.clip(end.y, bottom, top)),
+            (1.03, place),
+            textcoords="axes fraction",
+            color=end.color,
+            fontsize=9,
+            fontweight="bold" if end.bold else "normal",
+            va="center",
+            annotation_clip=False,
+            arrowprops={
+                "arrowstyle": "-",
+                "color": end.color,
+                "linewidth": 0.7,
+                "shrinkA": 0,
+                "shrinkB": 0,
+                "relpos": (0, 0.5),
+            },
+        )
 
 
-def handles(variants: Iterable[Variant], unfitted: Collection[int] = ()) -> list[Any]:
-    """The lines of a legend, with their labels."""
-    from matplotlib.lines import Line2D
+def apart(places: Sequence[float], gap: float) -> Float[np.ndarray, " N"]:
+    """Return sorted places moved as little as needed to lie a gap apart from each other, and if possible from 0 to 1.
 
-    lines = []
-    for place, variant in enumerate(variants):
-        look, label = style(variant.encoding, variant.number), plain(variant.label, 40)
-        if place in unfitted:
-            look, label = replace(look, color=UNFITTED), f"{label} (not fitted)"
-        line = Line2D([], [], color=look.color, linewidth=1.9, marker=look.marker, markersize=5, label=label)
-        line.set(dashes=look.dash or (None, None), markeredgecolor="white", markeredgewidth=0.6)
-        lines.append(line)
-    return lines
+    Places that are too close form a block, which lies around the mean of what its members asked for.
+
+    Example:
+      >>> apart([0.0, 0.5, 0.5], 0.1).round(2).tolist()
+      [0.0, 0.45, 0.55]
+    """
+    blocks: list[list[float]] = []
+    for place in places:
+        blocks.append([place])
+        while len(blocks) > 1 and _start(blocks[-1], gap) < _start(blocks[-2], gap) + gap * len(blocks[-2]) - 1e-9:
+            last = blocks.pop()
+            blocks[-1] += last
+    return np.array([_start(block, gap) + gap * i for block in blocks for i in range(len(block))])
 
 
-def heat_map(task: Task, metric: Metric) -> Any:
-    """Encoding x length in colour, with the numbers where there is room, and a line where training ended."""
-    rows = task.rows[metric.key]
-    lengths = rows[0].scored.lengths
-    table = np.full((len(rows), len(lengths)), np.nan)
-    for place, row in enumerate(rows):
-        table[place, np.isin(lengths, row.curve.x)] = finite_only(row.curve.value)
-    figure, (axis,) = new_figure(WIDTH, 1.5 + 0.36 * len(rows))
-    coloured = np.where(np.isin(np.arange(len(rows)), list(task.unfitted))[:, None], np.nan, table)
-    image = draw_cells(axis, coloured, "cividis" if metric.higher else "cividis_r", (0, 1) if metric.share else None)
-    figure.colorbar(image, ax=axis, label=plain(metric.short), pad=0.02)
-    if len(lengths) <= 12:
-        label_cells(axis, image, coloured, [[decimal(value, 2) for value in row] for row in table])
-    marked = [lengths.index(int(tick)) for tick in some(lengths, 12)]
-    axis.set_xticks(marked, [str(lengths[place]) for place in marked])
-    axis.set_yticks(range(len(rows)), [plain(task.label(place), 44) for place in range(len(rows))])
-    axis.axvline(sum(length <= task.panel.trained[1] for length in lengths) - 0.5, color="white", linewidth=2.5)
-    axis.set_xlabel("length (white line: end of the training range)")
-    axis.set_title(f"{plain(task.panel.label)}: {plain(metric.label)}")
+def _start(block: Sequence[float], gap: float) -> float:
+    size = gap * (len(block) - 1)
+    return max(0.0, min(float(np.mean(block)) - size / 2, 1 - size))
+
+
+def draw_differences(axis: Any, task: Task) -> None:
+    """Draw the differences of all others that fitted from the best, past training, and of each pair of runs."""
+    best, found = from_best(task)
+    axis.grid(visible=False)
+    if not found:
+        axis.set_axis_off()
+        fitted = len(task.panel.variants) - len(task.unfitted)
+        words = (
+            "Nothing to compare: too many variants"
+            if fitted > 1
+            else "Nothing to compare: fewer than two variants fitted"
+        )
+        axis.text(0.5, 0.5, words, ha="center", va="center", color=FAINT, fontsize=9, transform=axis.transAxes)
+        return
+    better = "\N{LEFTWARDS ARROW} better" if not task.metric.higher else "better \N{RIGHTWARDS ARROW}"
+    axis.axvline(0, color=FAINT, linewidth=1.0, zorder=1)
+    for row, (other, item, sign) in enumerate(found):
+        draw_difference(axis, other, item, sign, -row)
+    axis.set_yticks([])
+    axis.spines["left"].set_visible(False)
+    axis.set_ylim(-len(found) + 0.5, 0.9)
+    axis.locator_params(axis="x", nbins=4)
+    axis.set_title(plain(f"difference from {best.label}", 40), fontsize=9.5, pad=18)
+    kinds = {item.mean.kind for _, item, _ in found}
+    bars = (
+        "bar: 95 % interval"
+        if intervals.INTERVAL in kinds
+        else "bar: range"
+        if intervals.RANGE in kinds
+        else "no interval"
+    )
+    axis.set_xlabel(
+        f"{plain(task.metric.short)} past training, by seed ({better})\n{bars}; p: exact, Holm", fontsize=8.5
+    )
+
+
+def draw_difference(axis: Any, other: Variant, item: Difference, sign: int, y: float) -> None:
+    """Draw one difference: its mean, its interval or range as a bar, the pairs of runs as circles; name and p beside it."""
+    from matplotlib.patheffects import withStroke
+
+    color = look(other, grey=False).color
+    each = sign * np.array([x for _, _, x in item.pairs])
+    if item.mean.kind != intervals.NONE:
+        ends = [sign * item.mean.low, sign * item.mean.high]
+        width = 7.0 if item.mean.kind == intervals.INTERVAL else 1.2
+        axis.plot(ends, [y, y], color=color, linewidth=width, alpha=0.4, zorder=2, solid_capstyle="butt")
+    axis.scatter(each, np.full(len(each), y), s=10, facecolors="none", edgecolors=color, linewidths=0.8, zorder=3)
+    axis.plot([sign * item.mean.value], [y], color=color, marker="D", markersize=5.5, zorder=4, markeredgecolor="white")
+    at = {"xycoords": ("axes fraction", "data"), "fontsize": 8.5, "color": color}
+    name = axis.annotate(plain(other.label, 40), (0.0, y + 0.22), va="bottom", **at)
+    name.set_path_effects([withStroke(linewidth=3, foreground="white")])
+    p = probability(item.holm) if np.isfinite(item.mean.value) else "a run failed"
+    axis.annotate(f"p {p}", (1.02, y), va="center", **at)
+
+
+def from_best(task: Task) -> tuple[Variant, list[tuple[Variant, Difference, int]]]:
+    """Return the best variant, and each other one that fitted with its difference and the sign of other less best."""
+    best = task.ranked[0]
+    known = {}
+    for item in task.compared:
+        if best in (item.first, item.second):
+            other, sign = (item.second, -1) if item.first == best else (item.first, 1)
+            known[other.label] = (other, item, sign)
+    return best, [known[variant.label] for variant in task.ranked if variant.label in known]
+
+
+def learning_curves(task: Task) -> Any:
+    """Return the training loss against steps; None where nothing was logged."""
+    figure, (axis,) = new_figure(WIDTH * 0.72, HEIGHT)
+    ends, values = [], []
+    for variant in task.panel.variants:
+        table = learning(variant)
+        if table.size == 0:
+            continue
+        middle = np.nanmedian(table.to_numpy(), axis=0)
+        drawn = style(variant.encoding, variant.number)
+        axis.plot(
+            table.columns, finite_only(middle), color=drawn.color, linewidth=1.6, dashes=drawn.dash or (None, None)
+        )
+        ends.append(End(float(finite_only(middle)[-1]), variant.label, drawn.color))
+        values += [x for x in middle if np.isfinite(x)]
+    if not values:
+        return None
+    room = 0.05 * (max(values) - min(values)) or 0.1
+    axis.set_ylim(min(values) - room, max(values) + room)
+    write_ends(axis, [end for end in ends if np.isfinite(end.y)])
+    axis.set_xlabel("step (median over runs)", fontsize=8.5)
+    axis.set_ylabel("training loss  (\N{DOWNWARDS ARROW} better)")
+    axis.set_title(plain(task.panel.label, 60))
     return figure
 
 
 def draw_cells(axis: Any, table: Float[np.ndarray, "Y X"], colors: str, limits: tuple[float, float] | None) -> Any:
-    """A table as coloured cells, grey where there is no number."""
+    """Draw a table as coloured cells, grey where there is no number."""
     axis.grid(visible=False)
     axis.set_facecolor("#d8dee4")
     low, high = limits or (None, None)
@@ -205,54 +318,8 @@ def draw_cells(axis: Any, table: Float[np.ndarray, "Y X"], colors: str, limits: 
 
 
 def label_cells(axis: Any, image: Any, table: Float[np.ndarray, "Y X"], labels: Sequence[Sequence[str]]) -> None:
-    """A text in every cell, dark on light and light on dark."""
+    """Write a text in every cell, dark on light and light on dark."""
     for y, x in np.ndindex(*table.shape):
         red, green, blue, _ = image.cmap(image.norm(table[y, x])) if np.isfinite(table[y, x]) else (1.0, 1.0, 1.0, 1.0)
         dark = 0.2126 * red + 0.7152 * green + 0.0722 * blue < 0.55
         axis.text(x, y, labels[y][x], ha="center", va="center", color="white" if dark else INK, fontsize=8.5)
-
-
-def improvement(task: Task) -> Any:
-    """Probability that a run of the row beats a run of the column past training; grey where that is not known."""
-    compared = [place for place in range(len(task.counts)) if place not in task.unfitted]
-    labels = [plain(task.panel.variants[place].label, 32) for place in compared]
-    table = np.full((len(labels), len(labels)), np.nan)
-    words = [["" for _ in labels] for _ in labels]
-    for (i, j), found in task.improvement.items():
-        row, column = compared.index(i), compared.index(j)
-        table[row, column] = found.probability
-        words[row][column] = f"{decimal(found.probability, 2)}\np {probability(found.p)}"
-    figure, (axis,) = new_figure(WIDTH, 1.7 + 0.5 * len(labels) + 0.05 * max(map(len, labels)))
-    image = draw_cells(axis, table, "PuOr", (0, 1))
-    figure.colorbar(image, ax=axis, label="P(row beats column)", pad=0.02)
-    if len(labels) <= 10:
-        label_cells(axis, image, table, words)
-    axis.set_xticks(range(len(labels)), labels, rotation=30, ha="right")
-    axis.set_yticks(range(len(labels)), labels)
-    axis.set_title(f"{plain(task.panel.label)}: {plain(task.metrics[0].label)}, past training (p: rank sum, exact)")
-    return figure
-
-
-def learning(task: Task) -> Any:
-    """Training loss against steps."""
-    figure, (axis,) = new_figure(WIDTH, 4.6)
-    for curve in task.learning:
-        draw_curve(axis, curve)
-    values = np.concatenate([curve.value[np.isfinite(curve.value)] for curve in task.learning])
-    if len(values) and values.min() > 0:
-        axis.set_yscale("log")
-        log_labels(axis)
-    axis.set_xlabel("step")
-    axis.set_ylabel("training loss")
-    axis.set_title(plain(task.panel.label))
-    legend(figure, task.panel.variants)
-    return figure
-
-
-def log_labels(axis: Any) -> None:
-    """Plain numbers on a logarithmic y axis."""
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
-
-    axis.yaxis.set_major_locator(LogLocator(base=10, subs=(1.0, 2.0, 5.0)))
-    axis.yaxis.set_major_formatter(FuncFormatter(lambda y, _: f"{y:g}"))
-    axis.yaxis.set_minor_locator(NullLocator())

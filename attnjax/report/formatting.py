@@ -4,11 +4,12 @@ Names come from files that somebody else may have written, so nothing reaches a 
 without `markup`).
 """
 
-import csv
-import io
 import math
 import re
 from collections.abc import Iterable, Sequence
+from typing import Any
+
+import pandas as pd
 
 from attnjax.report.intervals import INTERVAL, RANGE, Estimate
 
@@ -79,24 +80,21 @@ def one_line(text: str) -> str:
     return " ".join(text.split())
 
 
-def csv_cell(value: str | float | int) -> str | float | int:
-    """A CSV cell that no spreadsheet executes: text that starts like a formula gets an apostrophe before it."""
+def csv_cell(value: Any) -> Any:
+    """Return a CSV cell that no spreadsheet executes: text that starts like a formula gets an apostrophe before it."""
     if not isinstance(value, str) or not value.lstrip().startswith(tuple(LEADING)):
         return value
-    return value if is_number(value) else f"'{value}"
+    return value if re.fullmatch(r"[+-]?\d+(\.\d+)?(e[+-]?\d+)?", value) else f"'{value}"
 
 
-def is_number(text: str) -> bool:
-    """Whether the text is a plain number, whose sign is no formula."""
-    return re.fullmatch(r"[+-]?\d+(\.\d+)?(e[+-]?\d+)?", text) is not None
+def csv_table(table: pd.DataFrame) -> str:
+    """Return a table as a CSV file: 9 significant digits, nothing for NaN."""
+    return table.map(csv_cell).rename(columns=csv_cell).to_csv(index=False, float_format="%.9g", lineterminator="\n")
 
 
 def csv_text(header: Sequence[str], rows: Iterable[Sequence[str | float | int]]) -> str:
-    """A CSV file with a header, lines ended by a newline."""
-    file = io.StringIO()
-    writer = csv.writer(file, lineterminator="\n")
-    writer.writerows([csv_cell(cell) for cell in row] for row in (header, *rows))
-    return file.getvalue()
+    """Return a CSV file of rows."""
+    return csv_table(pd.DataFrame([list(row) for row in rows], columns=list(header), dtype=object))
 
 
 def markdown(text: str) -> str:

@@ -1,118 +1,373 @@
-"""One self-contained HTML page: charts, tables, method, configs and what was skipped, readable for years from one file.
+"""The page of a report: one HTML file that makes no network request, and could not: its policy allows one style alone.
 
-It makes no network request, and could not: its content security policy allows the one style and the one script
-whose hashes it names, and nothing else. Style and script are the same for every report but for the colours; what comes
-from records stands in elements made by `markup`, or in a JSON block that no browser runs.
+It opens with the figure and the answer; protocol, tuning and all numbers follow, hashes and machines come last. The template
+(`page.html`, jinja2) escapes every text; figures are matplotlib's SVG, whose texts are outlines.
 """
 
 import base64
 import hashlib
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from importlib import resources
-from string import Template
+from typing import Any, NamedTuple
 
-from attnjax.report import appendix, charts, sections
-from attnjax.report.charts import Chart
-from attnjax.report.markup import Markup, content, element, script_json
-from attnjax.report.metrics import Metric
-from attnjax.report.scales import length_scale, value_scale
+import jinja2
+import pandas as pd
+from markupsafe import escape
+
+from attnjax.records.stored import Sweep
+from attnjax.records.values import as_dict, text
+from attnjax.report import drawing, figures, intervals
+from attnjax.report.formatting import NONE, decimal, interval, lengths_of, probability, span
+from attnjax.report.groups import Variant, config_of, fields, natural
+from attnjax.report.metrics import metric
+from attnjax.report.scores import FIT, RISE, SHARE
 from attnjax.report.style import color_classes
-from attnjax.report.summary import Positions, Summary, Task, is_cut, levels_of, positions_of
+from attnjax.report.tables import Summary, Task, estimate
+from attnjax.report.tuning import Tuning
+
+LEVEL = 0.05
+"""A corrected p at or below this is coloured."""
+MOST = 500
+"""Rows of skipped records that are shown; the rest is counted."""
+MOST_VALUES, LONGEST = 12, 300
+PRIVATE = (
+    "host",
+    "process",
+    "environment",
+    "population",
+    "chance",
+    "baselines",
+    "schema",
+    "run",
+    "records",
+    "attempt_token",
+    "attempt",
+)
+"""Fields of a manifest that say more about a place than about a result, or stand elsewhere in a report."""
+METHOD = (
+    "Every number is a function of the stored records alone. All runs that ended count; a failed run (NaN, out of "
+    "memory, crash) has the worst score there is: nothing right, or an infinite loss. A run counts with its last "
+    "evaluation. The score past training is its mean over the test lengths beyond the longest training length, L. The "
+    f"length factor is the largest tested L' / L such that from L to L' the loss is at most {RISE} nats above that at L, "
+    f"or exact match at least {SHARE}; 0 where a run does not hold at L. Test examples are the same at every length of a "
+    "text, and validation examples are in no score.",
+    f"The centre of a cell is the median of its runs, at each length by itself. With fewer than {intervals.FEWEST} runs "
+    "what stands beside it is their range, which is no interval: that of 3 runs holds the median of all runs in 75 % of "
+    "cases. With more it is the 95 % interval between two order statistics, interpolated where it would be too wide "
+    "(Hettmansperger and Sheather 1986): measured 94 to 97 % with 6, 10 and 20 runs of seven distributions, and less, 89 "
+    "% with 10 runs, where half of the runs score far from the other half.",
+    "Pairs of runs that share their seeds saw the same batches. Of their differences past training there is the mean, "
+    "its t interval (over pairs and examples where these were stored; of a text over pairs and documents, because "
+    "windows of one document are alike, Bell and McCaffrey 2002), the exact p of all sign flips, and Holm's correction "
+    "for the number of pairs.",
+    f"A run has fitted its task if it answers at least {FIT:.0%} of the examples within the training range exactly, or, "
+    f"on Markov chains, comes within {RISE} nats of the best possible prediction at L. A variant of which fewer than half "
+    "of the runs fitted is grey, and neither ranked nor compared. Guessing is what uniform guessing scores; n-gram "
+    "models count the training bytes (Witten and Bell 1991), of Markov chains the symbols of the window so far.",
+)
 
 
-def page(
-    summary: Summary, links: Mapping[str, str], published: Markup | None = None, tuning: Markup | None = None
-) -> str:
-    """The page. `links` leads from the id of a run to its folder; `published` and `tuning` are sections before the method."""
-    drawn = {chart.name: chart for number, task in enumerate(summary.tasks) for chart in task_charts(number, task)}
-    figures = {name: charts.figure(chart) for name, chart in drawn.items()}
-    more = [("published", "Published")] * (published is not None) + [("tuning", "Tuning")] * (tuning is not None)
-    body = [sections.header(summary), sections.navigation(summary, more), sections.glance(summary)]
-    body += [sections.task(number, task, figures, links) for number, task in enumerate(summary.tasks)]
-    body += [sections.overall(summary), published, tuning, appendix.method(), appendix.protocol(summary.sweep)]
-    body += [appendix.configs(summary.sweep), appendix.manifests(summary.sweep)]
-    body += [appendix.runs(summary, links), appendix.skipped(summary.sweep)]
-    style, script = read("page.css") + colors(), read("page.js")
-    return Template(read("page.html")).substitute(
-        policy=policy(style, script),
-        title=content(summary.sweep.name),
+class Cell(NamedTuple):
+    """A cell of a table: its text, what stands below it, a class of the style, and ids of runs to unfold."""
+
+    text: str
+    small: str = ""
+    kind: str = ""
+    runs: Sequence[str] = ()
+
+
+class Row(NamedTuple):
+    """A row of a table: its cells, the records behind it, and whether it is grey."""
+
+    cells: Sequence[Cell]
+    title: str = ""
+    grey: bool = False
+
+
+class Table(NamedTuple):
+    """A table of the page."""
+
+    label: str
+    header: Sequence[str]
+    rows: Sequence[Row]
+    words: bool = False
+
+
+def page(summary: Summary, tuning: Tuning | None, links: Mapping[str, str], figure: str) -> str:
+    """Return the page; `links` leads from the id of a run to its folder, `figure` is the SVG of the overview."""
+    style = read("page.css") + dark()
+    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True)
+    sections = [("protocol", "Protocol"), *([("tuning", "Tuning")] if tuning else [])]
+    sections += [(f"task-{place}", task.panel.label) for place, task in enumerate(summary.tasks)]
+    sections += [("method", "Method"), ("settings", "Settings"), ("runs", "Runs")]
+    sections += [("machines", "Machines and versions"), ("skipped", "Skipped records")]
+    configs = [fields(run.config) for run in summary.sweep.runs if run.config]
+    manifests = [{key: run.manifest[key] for key in run.manifest if key not in PRIVATE} for run in summary.sweep.runs]
+    return environment.from_string(read("page.html")).render(
+        policy=policy(style),
         style=style,
-        body=content([element("main", body)]),
-        data=script_json({name: charts.data(chart) for name, chart in drawn.items()}),
-        script=script,
+        title=summary.sweep.name,
+        sentence=sentence(summary),
+        figure=inline(figure, titles(summary)),
+        answer=answer(summary),
+        legend=legend(summary),
+        notes=summary.notes,
+        sections=sections,
+        protocol=text(summary.sweep.spec.get("protocol")).strip(),
+        tuning=tuning and {"text": tuning.text, "table": tuned(tuning)},
+        tasks=[task_section(task) for task in summary.tasks],
+        method=METHOD,
+        settings=shared(configs, "settings"),
+        machines=shared([fields(one) for one in manifests if one], "machines"),
+        runs=runs(summary),
+        skipped=skipped(summary.sweep),
+        links=links,
     )
 
 
 def read(name: str) -> str:
-    """The text of a file in the folder of this module."""
+    """Return the text of a file in the folder of this module."""
     return resources.files("attnjax.report").joinpath(name).read_text(encoding="utf-8")
 
 
-def policy(style: str, script: str) -> str:
-    """The content security policy: this style, this script, no network, no forms."""
-    hashes = (base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in (style, script))
-    allowed = "style-src 'sha256-{}'; script-src 'sha256-{}'".format(*hashes)
-    return f"default-src 'none'; {allowed}; base-uri 'none'; form-action 'none'"
+def policy(style: str, script: str = "") -> str:
+    """Return the content security policy: this style, this script if there is one, no network, no forms."""
+    digest = lambda text: base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+    scripts = f" script-src 'sha256-{digest(script)}';" if script else ""
+    return f"default-src 'none'; style-src 'sha256-{digest(style)}';{scripts} base-uri 'none'; form-action 'none'"
 
 
-def colors() -> str:
-    """The colours of the encodings on a light and on a dark screen."""
-    looks = color_classes().items()
-    light = "".join(f".{name} {{ --c: {look.color}; }}\n" for name, look in looks)
-    dark = "".join(f"  .{name} {{ --c: {look.dark}; }}\n" for name, look in looks)
-    return f"{light}@media (prefers-color-scheme: dark) {{\n{dark}}}\n"
+def dark() -> str:
+    """Return the rules that give figures other colours on a dark screen, by the colours that they were drawn in."""
+    pairs = dict(drawing.DARK) | {look.color: look.dark for look in color_classes().values()}
+    rules = "".join(
+        f'  [fill="{old}"] {{ fill: {new}; }} [stroke="{old}"] {{ stroke: {new}; }}\n' for old, new in pairs.items()
+    )
+    return f"@media (prefers-color-scheme: dark) {{\n{rules}}}\n"
 
 
-def task_charts(number: int, task: Task) -> list[Chart]:
-    """The charts of one task: every metric against length, loss and accuracy by position, and the training loss."""
-    found = [length_chart(f"t{number}-m{place}", task, metric) for place, metric in enumerate(task.metrics)]
-    for name, positions in positions_of(task).items():
-        found.append(position_chart(f"t{number}-positions-{name}", task, name, positions))
-    if any(len(curve.x) for curve in task.learning):
-        found.append(learning_chart(f"t{number}-learning", task))
+def inline(svg: str, titles: Mapping[str, str]) -> str:
+    """Return matplotlib's SVG of a figure for the page, with what its lines show under the pointer.
+
+    Styles become attributes, which the policy of the page allows and its rules for dark screens replace.
+    """
+    svg = svg[svg.index("<svg") :]
+    svg = re.sub(r"<!--.*?-->|<metadata>.*?</metadata>|<style.*?</style>", "", svg, flags=re.DOTALL)
+    svg = re.sub(r'style="([^"]*)"', lambda found: re.sub(r"\s*([\w-]+): ([^;]+);?", r' \1="\2"', found[1]), svg)
+    svg = re.sub(
+        r'(<svg[^>]*?) width="[^"]*"',
+        r'\1 role="img"',
+        re.sub(r'(<svg[^>]*?) height="[^"]*"', r"\1", svg, count=1),
+        count=1,
+    )
+    named = lambda found: f"<g><title>{escape(titles[found[1]])}</title>" if found[1] in titles else "<g>"
+    return re.sub(r'<g id="([^"]*)">', named, svg).strip()
+
+
+def titles(summary: Summary) -> dict[str, str]:
+    """Return what each line of the overview shows, by its name in the SVG."""
+    found = {}
+    for task in summary.tasks:
+        rows = task.lengths[task.lengths.metric == task.metric.key]
+        for variant in task.panel.variants:
+            mine = rows[rows.variant == variant.label]
+            points = ", ".join(f"{n}: {decimal(x)}" for n, x in zip(mine.length, mine["median"], strict=True))
+            found[figures.gid(variant)] = f"{variant.label}. Length: median. {points}"
     return found
 
 
-def length_chart(name: str, task: Task, metric: Metric) -> Chart:
-    """One metric against length."""
-    curves = tuple(row.curve for row in task.rows[metric.key])
-    lengths = task.rows[metric.key][0].scored.lengths
-    levels = levels_of(task, metric)
-    values = [float(x) for curve in curves for ends in (curve.low, curve.high) for x in ends]
-    values += [float(x) for at in task.baselines.get(metric.key, {}).values() for x in at]
-    return Chart(
-        name=name,
-        title=f"{task.panel.label}: {metric.label}",
-        x=length_scale("length", lengths, charts.LEFT, charts.RIGHT, task.panel.trained[1]),
-        y=value_scale(metric.short, values, charts.BOTTOM, charts.TOP, share=metric.share),
-        curves=curves,
-        longest=task.panel.trained[1],
-        levels=tuple((name, tuple(zip(lengths, map(float, at), strict=True))) for name, at in levels.items()),
-        grey=task.unfitted,
-        cut=is_cut(metric),
+def sentence(summary: Summary) -> str:
+    """Return who is ahead past training on each task, and whether that is certain."""
+    parts = []
+    for task in summary.tasks:
+        first = task.answer.iloc[0]
+        if first.unfitted:
+            parts.append(f"On {task.panel.label} no variant fitted the trained lengths.")
+            continue
+        best, found = figures.from_best(task)
+        told = f"On {task.panel.label} {best.label} has the best median past the trained lengths"
+        ahead = ""
+        if found:
+            other, item, _ = found[0]
+            ahead = (
+                f", {'' if item.holm <= LEVEL else 'not certainly '}ahead of {other.label}: p {probability(item.holm)}"
+            )
+        parts.append(f"{told} ({task.metric.short} {decimal(first.past)}{ahead}).")
+    return " ".join(parts)
+
+
+def answer(summary: Summary) -> Table:
+    """Return every variant on every task, in one table, best in bold."""
+    known: dict[str, Variant] = {variant.label: variant for task in summary.tasks for variant in task.panel.variants}
+    header = ["encoding"]
+    for task in summary.tasks:
+        header.append(f"{task.panel.label}: {task.metric.short} past {task.panel.trained[1]} {arrow(task)}")
+    tables = [task.answer.set_index("variant") for task in summary.tasks]
+    rows = []
+    for label in known:
+        cells = [Cell(label)]
+        for table in tables:
+            cells.append(past_cell(table.loc[label], label == table.index[0]) if label in table.index else Cell(""))
+        rows.append(Row(cells, sources(*(table.loc[label].runs for table in tables if label in table.index))))
+    return Table("answer", header, rows)
+
+
+def arrow(task: Task) -> str:
+    """Return the arrow that says whether higher or lower is better."""
+    return "↑" if task.metric.higher else "↓"
+
+
+def past_cell(row: Any, first: bool) -> Cell:
+    """Return the score past training of one variant: grey where it did not fit, else with how far it holds."""
+    found = estimate(row, "past")
+    number, _, ends = interval(found).partition(" ")
+    if row.unfitted:
+        return Cell(number, f"did not fit ({row.fitted:.0f} of {row.done + row.failed} runs)", "unfitted")
+    factor = "" if pd.isna(row.factor) else f", holds to {decimal(row.factor, 2).rstrip('0').rstrip('.')} L"
+    return Cell(number, ends + factor, "best" if first else "")
+
+
+def legend(summary: Summary) -> str:
+    """Return what the answer table shows, and how many runs there are."""
+    runs = summary.sweep.runs
+    ends = intervals.caption(summary.answer.done + summary.answer.failed)
+    tested = "; ".join(f"{task.panel.label} at {span(task.scores[0].beyond)}" for task in summary.tasks)
+    return (
+        f"Mean over the tested lengths past the longest training length, L ({tested}). Median of the runs, with the "
+        f"{ends}; bold: the best median. Holds to: the length factor (see Method). {len(runs)} runs of "
+        f"{len(summary.answer)} cells."
     )
 
 
-def position_chart(name: str, task: Task, metric: str, positions: Positions) -> Chart:
-    """The loss or accuracy at each position of the longest windows."""
-    curves = tuple(curve for _, curve in positions.curves)
-    places = sorted({float(x) for curve in curves for x in curve.x})
-    values = [float(x) for curve in curves for ends in (curve.low, curve.high) for x in ends]
-    return Chart(
-        name=name,
-        title=f"{task.panel.label}: {metric} by position in windows of {positions.length}",
-        x=length_scale("position", places, charts.LEFT, charts.RIGHT),
-        y=value_scale(metric, values, charts.BOTTOM, charts.TOP, share=False),
-        curves=curves,
-        longest=task.panel.trained[1],
-        grey=frozenset(number for number, (place, _) in enumerate(positions.curves) if place in task.unfitted),
+def sources(*runs: str) -> str:
+    """Return which records the numbers of a row were made from, shown under the pointer."""
+    return f"made from the records of {' '.join(runs)}"
+
+
+def task_section(task: Task) -> dict[str, Any]:
+    """Return what the page shows of one task."""
+    config = as_dict(config_of(task.panel.runs).get("task"))
+    options = ", ".join(f"{key} {value}" for key, value in sorted(fields(as_dict(config.get("options"))).items()))
+    learned = figures.learning_curves(task)
+    return {
+        "title": task.panel.label,
+        "text": f"{task.panel.task}{f' with {options}' if options else ''}, trained on {lengths_of(*task.panel.trained)}.",
+        "table": numbers(task),
+        "metrics": [(one.metric.label, by_length(task, place)) for place, one in enumerate(task.scores)],
+        "differences": differences(task),
+        "caption": "The mean of the first less the second, over pairs of runs that share their seeds; coloured where the "
+        f"exact p, corrected for all pairs (Holm), is at most {LEVEL}.",
+        "learning": inline(drawing.svg(learned), {}) if learned is not None else "",
+    }
+
+
+def numbers(task: Task) -> Table:
+    """Return the table of a task, best first: scores past training and within it, how the runs ended, and which they are."""
+    others = [one.metric for one in task.scores[1:]]
+    header = ["encoding", f"{task.metric.label}, past training", "within", "length factor"]
+    header += [f"{one.label}, past" for one in others] + ["fitted", "failed", "records"]
+    rows = []
+    for _, row in task.answer.iterrows():
+        cells = [Cell(f"{row.variant} (did not fit)" if row.unfitted else row.variant)]
+        cells += [estimated(estimate(row, name)) for name in ("past", "within")] + [
+            estimated(estimate(row, "factor"), 2)
+        ]
+        cells += [estimated(estimate(row, f"past_{one.key}")) for one in others]
+        ended = row.done + row.failed
+        fitted = NONE if pd.isna(row.fitted) else f"{row.fitted:.0f} of {ended}"
+        cells += [Cell(fitted), Cell(f"{row.failed} of {row.planned}"), Cell("", runs=row.runs.split())]
+        rows.append(Row(cells, sources(row.runs), bool(row.unfitted)))
+    return Table(f"{task.panel.label}: scores past training", header, rows)
+
+
+def estimated(found: Any, digits: int = 3, kind: str = "") -> Cell:
+    """Return a cell with a number and, below it, its interval."""
+    number, _, ends = interval(found, digits).partition(" ")
+    return Cell(number, ends, kind)
+
+
+def by_length(task: Task, place: int) -> Table:
+    """Return the median and interval at every length, at most 24; the rest is in lengths.csv."""
+    rows = task.lengths[task.lengths.metric == task.scores[place].metric.key]
+    lengths = drawing.some(sorted(set(rows.length)), 24, kept=task.panel.trained[1])
+    made = []
+    for variant in task.panel.variants:
+        mine = rows[rows.variant == variant.label].set_index("length")
+        cells = [estimated(estimate(mine.loc[n], "median")) if n in mine.index else Cell("") for n in lengths]
+        made.append(
+            Row(
+                [Cell(variant.label), *cells],
+                sources(*(run.id for run in variant.runs)),
+                variant.label in task.unfitted,
+            )
+        )
+    for name, level in task.levels[place].items():
+        made.append(Row([Cell(name), *(Cell(decimal(level[n])) for n in lengths)]))
+    return Table("by length", ["encoding", *(f"{n:g}" for n in lengths)], made)
+
+
+def differences(task: Task) -> Table:
+    """Return the differences of pairs of runs; those whose corrected p is at most 0.05 are marked."""
+    rows = []
+    for one in task.compared:
+        better = task.metric.sign * one.mean.value > 0
+        kind = "" if one.holm > LEVEL else "yes" if better else "no"
+        cells = [
+            Cell(f"{one.first.label} less {one.second.label}"),
+            Cell(str(len(one.pairs))),
+            estimated(one.mean, 4, kind),
+        ]
+        runs = " ".join(f"{run}-{other}" for run, other, _ in one.pairs)
+        rows.append(Row([*cells, Cell(probability(one.p)), Cell(probability(one.holm))], sources(runs)))
+    return Table("paired differences", ["pair", "pairs of runs", "mean difference", "p", "p, Holm"], rows)
+
+
+def tuned(tuning: Tuning) -> Table:
+    """Return the candidates of every family, with the chosen one marked."""
+    candidates = list(dict.fromkeys(tuning.table.candidate))
+    rows = []
+    for (family, name), group in tuning.table.groupby(["family", "metric"], sort=False):
+        means = {row.candidate: Cell(decimal(row.mean), kind="yes" if row.chosen else "") for row in group.itertuples()}
+        cells = [Cell(family), Cell(metric(name).label), *(means.get(one, Cell("")) for one in candidates)]
+        rows.append(Row([*cells, Cell("; ".join(filter(None, group.warnings)))], sources(*group.runs)))
+    return Table(
+        "what every family was tuned over", ["family", "validation score", *candidates, "warnings"], rows, words=True
     )
 
 
-def learning_chart(name: str, task: Task) -> Chart:
-    """The training loss against steps."""
-    steps = sorted({float(x) for curve in task.learning for x in curve.x})
-    values = [float(x) for curve in task.learning for ends in (curve.low, curve.high) for x in ends]
-    x = length_scale("step", steps, charts.LEFT, charts.RIGHT)
-    y = value_scale("training loss", values, charts.BOTTOM, charts.TOP, share=False)
-    return Chart(name, f"{task.panel.label}: training loss", x, y, task.learning)
+def runs(summary: Summary) -> Table:
+    """Return all runs, how they ended and what they scored."""
+    header = ["run", "task", "encoding", "seed", "data seed", "state", "reason", "past training"]
+    rows = []
+    for row in summary.runs.itertuples():
+        words = [row.task, row.variant, row.seed, row.data_seed, row.state, str(row.remark)[:300]]
+        cells = [Cell("" if pd.isna(one) or one == -1 else str(one)) for one in words]
+        rows.append(Row([Cell(row.run), *cells, Cell(decimal(row.past))]))
+    return Table("runs", header, rows, words=True)
+
+
+def shared(flats: Sequence[Mapping[str, str]], label: str) -> tuple[Table, Table]:
+    """Return what all of these tables have in common, and what differs, in order of keys."""
+    common, different = [], []
+    for key in sorted({key for one in flats for key in one}):
+        values = sorted({one.get(key, "unset")[:LONGEST] for one in flats}, key=natural)
+        more = f" ... ({len(values)} different values)" if len(values) > MOST_VALUES else ""
+        row = Row([Cell(key), Cell(", ".join(values[:MOST_VALUES]) + more, kind="long")])
+        (common if len(values) == 1 else different).append(row)
+    return (
+        Table(f"{label} in common", ["setting", "value"], common, words=True),
+        Table(f"{label} that differ", ["differs between runs", "values"], different, words=True),
+    )
+
+
+def skipped(sweep: Sweep) -> Table:
+    """Return the records that were not used."""
+    rows = [
+        Row([Cell(one.path[:200]), Cell("" if one.line is None else str(one.line)), Cell(one.reason)])
+        for one in sweep.skipped[:MOST]
+    ]
+    more = f"; the first {MOST} are listed" if len(sweep.skipped) > MOST else ""
+    return Table(
+        f"{len(sweep.skipped)} things in the folder were not used{more}.", ["path", "line", "why"], rows, words=True
+    )

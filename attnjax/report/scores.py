@@ -1,95 +1,73 @@
-"""From records to scores: what one run reached, at every length and as one number; and curves over runs.
+"""From records to scores: what each run reached at every length, and in three numbers: past training, within it, how far.
 
-A run counts with its last evaluation. The score of a run *past* training is the mean over the test lengths beyond the
-training range, and *within* it over those inside. Validation examples are in no curve and no score: choices were made on
-them, and of a text they are other passages.
+A run counts with its last evaluation. Validation examples are in no score: choices were made on them.
 
     state                         counts as
     done                          what it measured
     failed                        the worst score there is, at every length: nothing right, or an infinite loss
-    running, preempted, pending,  unfinished: shown, and in no statistic
+    running, preempted, pending,  unfinished: in no statistic
     absent, damaged, or nothing measured
+
+    past            the mean over the test lengths beyond the training range
+    within          the mean over the lengths inside it
+    length factor   the largest tested L' / L such that the run holds at all tested lengths from the longest in training, L, on:
+                    loss <= loss(L) + 0.05 nats, or exact match >= 0.9; 0 for a run that does not hold at L itself
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Float
+import pandas as pd
+from jaxtyping import Bool, Float
 
-from attnjax.report import intervals
+from attnjax.records.stored import SPLITS, Result, Run
+from attnjax.records.values import DECIMALS, as_dict, finite
 from attnjax.report.groups import Panel, Variant
-from attnjax.report.intervals import Estimate
-from attnjax.report.metrics import Metric, has_answers
-from attnjax.report.records import SPLITS, Result, Run
+from attnjax.report.metrics import Metric, has_answers, metric
 
-POINTS = 200
-"""Most points of a learning curve."""
 FIT = 0.99
-"""A run has fitted its task if it answers this share of the examples within the training range exactly."""
+"""A run has fitted a task with exact answers if it answers this share of the examples within the training range."""
+RISE, SHARE = 0.05, 0.9
+"""Nats that a loss may rise over that at the longest training length; share of answers that must be right."""
+EXACT, SLIDING = "exact_match", "loss_sliding"
+OPTIMUM = (("markov", "bigram"),)
+"""Tasks of which a baseline is the best prediction there is: the pairs that were counted in the window."""
+NGRAMS = ("unigram", "bigram", "trigram")
+"""Baselines of a text that manifests may have."""
+SAME = 1e-4
+"""Relative differences of baselines below which they are of the same windows, computed on another machine."""
 
 
 @dataclass(frozen=True)
-class Curve:
-    """Median and interval, or range, of a variant at every x where it has a value; `count[x]` runs enter it."""
+class Scores:
+    """The scores of all runs of a task that ended, under one metric.
 
-    variant: Variant
-    x: Float[np.ndarray, " X"]
-    value: Float[np.ndarray, " X"]
-    low: Float[np.ndarray, " X"]
-    high: Float[np.ndarray, " X"]
-    count: Float[np.ndarray, " X"]
-
-    @property
-    def estimates(self) -> dict[float, Estimate]:
-        """The estimate at each x."""
-        columns = zip(self.x, self.value, self.low, self.high, self.count, strict=True)
-        return {float(x): intervals.estimate(value, low, high, int(count)) for x, value, low, high, count in columns}
-
-
-@dataclass(frozen=True)
-class Scored:
-    """The scores of a variant under one metric.
-
-    `curve[r, x]` belongs to run `runs[r]` at `lengths[x]`; `past`, the mean over the lengths `beyond` training, and
-    `within` are one number per run, NaN where a record is lost. Failed runs are among `runs`.
+    curve: a row for each run, by its id, a column for each tested length; NaN where a record is lost.
+    beyond: the test lengths past training.
+    runs: columns past, within and factor, a row for each run.
     """
 
-    variant: Variant
     metric: Metric
-    runs: tuple[Run, ...]
-    lengths: tuple[int, ...]
+    curve: pd.DataFrame
     beyond: tuple[int, ...]
-    curve: Float[np.ndarray, "R X"]
-    past: Float[np.ndarray, " R"]
-    within: Float[np.ndarray, " R"]
+    runs: pd.DataFrame
 
 
 def outcome(run: Run) -> str:
-    """What a run counts as: "done", "failed" or "unfinished"."""
+    """Return what a run counts as: "done", "failed" or "unfinished"."""
     if run.state == "failed":
         return "failed"
     return "done" if run.state in ("done", "unknown") and run.final else "unfinished"
 
 
 def metric_keys(panel: Panel) -> set[str]:
-    """The keys of all metrics that any run of a task recorded at its end."""
-    return {result.metric for run in members(panel) for result in run.final}
-
-
-def members(panel: Panel) -> list[Run]:
-    """All runs of a task."""
-    return [run for variant in panel.variants for run in variant.runs]
-
-
-def points(panel: Panel, metric: Metric) -> set[tuple[int, str]]:
-    """Every (length, split) but validation at which any run of a task recorded this metric at its end."""
-    rows = (row for run in members(panel) for row in run.final if row.metric == metric.key)
-    return {(row.length, row.split) for row in rows if row.split != "validation"}
+    """Return the keys of all metrics that any run of a task recorded at its end."""
+    return {result.metric for run in panel.runs for result in run.final}
 
 
 def values(results: Iterable[Result], metric: Metric) -> dict[tuple[int, str], float]:
-    """{(length, split): value} of one metric but validation. The last record of a length counts; not finite is the worst."""
+    """Return {(length, split): value} of one metric but validation. The last of a length counts; not finite is the worst."""
     return {
         (row.length, row.split): row.value if np.isfinite(row.value) else metric.worst
         for row in results
@@ -97,74 +75,136 @@ def values(results: Iterable[Result], metric: Metric) -> dict[tuple[int, str], f
     }
 
 
-def scored(panel: Panel, variant: Variant, metric: Metric) -> Scored:
-    """The scores of all runs of a variant that ended, well or badly."""
-    where = points(panel, metric)
-    lengths = tuple(sorted({length for length, _ in where}))
-    beyond = tuple(sorted(length for length, split in where if split == "test" and length > panel.trained[1]))
-    inside = [length for length in lengths if shortest(panel) <= length <= panel.trained[1]]
-    runs = tuple(run for run in variant.runs if outcome(run) != "unfinished")
-    curve = np.full((len(runs), len(lengths)), metric.worst)
-    past = np.full(len(runs), metric.worst if beyond else np.nan)
-    within = np.full(len(runs), metric.worst if inside else np.nan)
-    for r, run in enumerate(runs):
-        if outcome(run) == "done":
-            measured = values(run.final, metric)
-            curve[r] = [at(measured, length) for length in lengths]
-            past[r] = average([measured.get((length, "test"), np.nan) for length in beyond])
-            within[r] = average([at(measured, length) for length in inside])
-    return Scored(variant, metric, runs, lengths, beyond, curve, past, within)
-
-
-def shortest(panel: Panel) -> int:
-    """The shortest length within training: of tasks that predict the next token any, since longer windows begin with it."""
-    return panel.trained[0] if has_answers(metric_keys(panel)) else 0
-
-
 def at(measured: dict[tuple[int, str], float], length: int) -> float:
-    """The value at a length, of the test examples where there are some, else of the others; NaN where it is lost."""
+    """Return the value at a length, of the test examples where there are some, else of the others; NaN where it is lost."""
     found = [measured[length, split] for split in reversed(SPLITS) if (length, split) in measured]
     return found[0] if found else np.nan
 
 
-def average(numbers: list[float]) -> float:
-    """The mean, NaN where one is lost or there is none."""
-    return float(np.mean(numbers)) if numbers else np.nan
+def scores(panel: Panel, metric: Metric) -> Scores:
+    """Return the scores of all runs of a task that ended, well or badly."""
+    ended = [run for run in panel.runs if outcome(run) != "unfinished"]
+    measured = {run.id: values(run.final, metric) for run in ended}
+    where = {point for run in panel.runs for point in values(run.final, metric)}
+    lengths = sorted({length for length, _ in where})
+    longest = panel.trained[1]
+    beyond = sorted(length for length, split in where if split == "test" and length > longest)
+    # Tasks that predict the next token are fitted at any length within: longer windows begin with shorter ones.
+    shortest = panel.trained[0] if has_answers(metric_keys(panel)) else 0
+    inside = [length for length in lengths if shortest <= length <= longest]
+    curve = pd.DataFrame(
+        [
+            [metric.worst if outcome(run) == "failed" else at(measured[run.id], length) for length in lengths]
+            for run in ended
+        ],
+        index=pd.Index([run.id for run in ended], name="run"),
+        columns=lengths,
+        dtype=float,
+    )
+    mean = lambda columns: curve[columns].mean(axis=1, skipna=False) if columns else pd.Series(np.nan, curve.index)
+    after = [length for length in lengths if length >= longest]
+    factor = [
+        length_factor(np.array(after) / longest, row, metric) if longest in lengths and longest > 0 else np.nan
+        for row in curve[after].to_numpy()
+    ]
+    numbers = pd.DataFrame(
+        {"past": mean(beyond), "within": mean(inside), "factor": factor}, index=curve.index, dtype=float
+    )
+    return Scores(metric, curve, tuple(beyond), numbers)
 
 
-def curve(variant: Variant, x: Float[np.ndarray, " X"], scores: Float[np.ndarray, "R X"]) -> Curve:
-    """Median and ends at every x; NaN is a run without a value there, and points without any run are left out."""
-    present = np.sum(~np.isnan(scores), axis=0)
-    ranked = np.sort(scores, axis=0)
-    ends = np.full((3, len(x)), np.nan)
-    for runs in sorted({int(n) for n in present} - {0}):
-        here = present == runs
-        ends[:, here] = intervals.median_and_ends(ranked[:runs, here])
-    kept = present > 0
-    value, low, high = ends[:, kept]
-    return Curve(variant, x[kept], value, low, high, present[kept].astype(float))
+def length_factor(ratios: Float[np.ndarray, " X"], values: Float[np.ndarray, " X"], metric: Metric) -> float:
+    """Return the length factor of a run with these values at lengths / L in ascending order, of which the first is 1.
 
-
-def learning(variant: Variant) -> Curve:
-    """Training loss against steps; failed runs count until they fail, and a loss that is not finite is infinite.
-
-    A run that ended because it had fitted its task counts with its last loss from then on: left out, the curve would go on as
-    that of the runs that learn slowly.
+    Example:
+      >>> length_factor(np.array([1, 2, 4, 8.0]), np.array([1.0, 0.95, 0.4, 0.97]), metric("exact_match"))
+      2.0
     """
-    losses = [{step: loss if np.isfinite(loss) else np.inf for step, loss in run.losses} for run in variant.runs]
-    steps = thinned(sorted({step for found in losses for step in found}))
-    table = np.array([held(run, found, steps) for run, found in zip(variant.runs, losses, strict=True)])
-    return curve(variant, np.array(steps, float), table.reshape(len(losses), len(steps)))
+    if np.isnan(values).any():
+        return np.nan
+    held = holds(values, metric)
+    return float(ratios[np.argmin(held) - 1]) if held[0] and not held.all() else float(ratios[-1]) if held[0] else 0.0
 
 
-def held(run: Run, losses: dict[int, float], steps: list[int]) -> list[float]:
-    """The losses of a run at these steps: NaN where it has none, the last one after the end of a run that had fitted."""
-    last = max(losses, default=0)
-    rest = losses[last] if run.fitted_at is not None and losses else np.nan
-    return [losses.get(step, rest if step > last else np.nan) for step in steps]
+def holds(values: Float[np.ndarray, " X"], metric: Metric) -> Bool[np.ndarray, " X"]:
+    """Return at which lengths a run does as well as it must; the first is the longest training length."""
+    if metric.higher:
+        return values >= SHARE
+    return np.isfinite(values) & (values <= values[0] + RISE)
 
 
-def thinned(steps: list[int]) -> list[int]:
-    """At most `POINTS` of the steps, equally far apart in the list, the first and the last among them."""
-    places = np.linspace(0, len(steps) - 1, min(len(steps), POINTS)).astype(int)
-    return [steps[place] for place in dict.fromkeys(places.tolist())]
+def metric_of(metrics: Collection[Metric]) -> Metric | None:
+    """Return the metric that says how far a run reaches: exact match, else the first loss, None without both."""
+    losses = [metric for metric in metrics if metric.key.startswith("loss")]
+    return next((metric for metric in metrics if metric.key == EXACT), losses[0] if losses else None)
+
+
+def fitted_runs(panel: Panel) -> set[str] | None:
+    """Return the runs that fitted their task, None where it has neither exact answers nor a known best prediction."""
+    if EXACT in metric_keys(panel):
+        within = scores(panel, metric(EXACT)).runs.within
+        return None if len(within) and within.isna().all() else set(within.index[within.round(DECIMALS) >= FIT])
+    longest, item = panel.trained[1], metric(SLIDING)
+    best = baselines(panel.runs, item, (longest,)).get(dict(OPTIMUM).get(panel.task, ""))
+    curve = scores(panel, item).curve
+    if best is None or longest not in curve:
+        return None
+    return set(curve.index[curve[longest] <= best[longest] + RISE])
+
+
+def levels(panel: Panel, item: Metric, lengths: Sequence[int]) -> dict[str, dict[int, float]]:
+    """Return what guessing and n-gram models score at these lengths, by their names in words.
+
+    An n-gram model stands beside all variants only where all that know it were tested on the same windows.
+    """
+    found = {}
+    for run in panel.runs:
+        chance = as_dict(run.manifest.get("chance"))
+        guesses = {n: as_dict(chance.get(str(n))).get(item.guess) for n in lengths}
+        if item.guess and lengths and all(map(finite, guesses.values())):
+            found["guessing"] = guesses
+            break
+    each = [known for variant in panel.variants if (known := baselines(variant.runs, item, lengths))]
+    alike = all(
+        one.keys() == each[0].keys()
+        and all(np.isclose(one[k][n], each[0][k][n], rtol=SAME) for k in one for n in lengths)
+        for one in each
+    )
+    optimum = dict(OPTIMUM).get(panel.task)
+    return found | {
+        "best possible" if name == optimum else f"{name} model": level
+        for name, level in (each[0].items() if each and alike else ())
+    }
+
+
+def baselines(runs: Sequence[Run], item: Metric, lengths: Sequence[int]) -> dict[str, dict[int, float]]:
+    """Return what n-gram models score at these lengths, from the first manifest that says it for all of them."""
+    for run in runs:
+        known = as_dict(run.manifest.get("baselines"))
+        found = {n: as_dict(as_dict(known.get(str(n))).get(item.key)) for n in lengths}
+        names = [name for name in NGRAMS if found and all(finite(level.get(name)) for level in found.values())]
+        if names:
+            return {name: {n: level[name] for n, level in found.items()} for name in names}
+    return {}
+
+
+def windows_differ(panel: Panel, item: Metric, lengths: Sequence[int]) -> bool:
+    """Return whether variants know n-gram models, and not the same, so that none stands beside all of them."""
+    known = any(baselines(variant.runs, item, lengths) for variant in panel.variants)
+    return known and not any(name != "guessing" for name in levels(panel, item, lengths))
+
+
+def learning(variant: Variant) -> pd.DataFrame:
+    """Return training losses: a row for each run, a column for each step, at most 200.
+
+    A loss that is not finite is infinite. A run that ended because it had fitted its task keeps its last loss: left out, the
+    curve would go on as that of the runs that learn slowly.
+    """
+    losses = {run.id: {step: x if np.isfinite(x) else np.inf for step, x in run.losses} for run in variant.runs}
+    table = pd.DataFrame.from_dict(losses, orient="index").sort_index(axis=1)
+    for run in variant.runs:
+        if run.fitted_at is not None and run.losses:
+            last = run.losses[-1][0]
+            table.loc[run.id, [step for step in table if step > last]] = table.loc[run.id, last]
+    places = np.linspace(0, len(table.columns) - 1, min(len(table.columns), 200)).astype(int)
+    return table.iloc[:, sorted(set(places.tolist()))]

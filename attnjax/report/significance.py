@@ -1,18 +1,21 @@
-"""Exact tests: of paired differences by sign flips, of two groups of runs by ranks, and Holm's correction for several tests.
+"""Exact tests of paired differences by sign flips, and of two groups of runs by ranks; Holm's correction for several tests.
 
 The p of a test is the share of all equally likely outcomes that are at least as extreme as what was seen, so it is exact with
-few runs and with ties; beyond 16 pairs sign flips are drawn at random. With 3 runs a side no p of two groups is below
-2 / 20 = 0.10, and with 3 pairs none is below 2 / 8 = 0.25: so few runs cannot show a difference, however large it is.
+few runs and with ties; beyond 16 pairs sign flips are drawn at random. With 3 pairs no p is below 2 / 8 = 0.25, and with 3 runs
+a side none below 2 / 20 = 0.10: so few runs cannot show a difference, however large it is.
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float
 from scipy import stats
 
+from attnjax.records.values import DECIMALS
+
 MOST = 16
-"""Pairs up to which all 2^n sign flips are made; of more pairs so many random ones, 2^16, are."""
+"""Pairs up to which all 2^n sign flips are made; of more pairs 2^16 random ones are."""
 SEED = 2108_13264
 
 
@@ -20,13 +23,14 @@ def sign_flip(differences: Float[np.ndarray, " R"]) -> float:
     """Return the two-sided p of the hypothesis that each difference is as likely as its negative (Fisher 1935).
 
     The share of the sign flips of the differences whose sum is at least as far from 0 as the sum that was seen.
+    Raises ValueError for a difference that is no finite number.
 
     Example:
       >>> sign_flip(np.array([0.1, 0.2, 0.3]))      # only + + + and - - - are as extreme: 2 of 8
       0.25
     """
-    seen, flipped = flips(differences)
-    return _share(np.abs(flipped) >= abs(seen) - _rounding(differences), len(differences))
+    # |sum| has one tail: twice the smaller tail of the sum would be above 1 where differences cancel.
+    return _flipped(differences, lambda x, axis: np.abs(np.sum(x, axis=axis)))
 
 
 def sign_flip_above(differences: Float[np.ndarray, " R"]) -> float:
@@ -36,41 +40,22 @@ def sign_flip_above(differences: Float[np.ndarray, " R"]) -> float:
       >>> sign_flip_above(np.array([0.1, 0.2, 0.3])), sign_flip_above(np.array([-0.1, -0.2, -0.3]))
       (0.125, 1.0)
     """
-    seen, flipped = flips(differences)
-    return _share(flipped >= seen - _rounding(differences), len(differences))
+    return _flipped(differences, lambda x, axis: np.sum(x, axis=axis))
 
 
-def flips(differences: Float[np.ndarray, " R"]) -> tuple[float, Float[np.ndarray, " Z"]]:
-    """Return the sum that was seen, and that of all sign flips, of more than `MOST` differences of 2^`MOST` random ones.
-
-    Raises ValueError for a difference that is no finite number: no sum with it is as extreme as another, which would be p = 0.
-    """
+def _flipped(differences: Float[np.ndarray, " R"], statistic: Any) -> float:
     if not np.isfinite(differences).all():
         raise ValueError(f"sign flips are of finite differences, got {differences.tolist()}")
-    count = len(differences)
-    drawn = signs(count) if count <= MOST else np.random.default_rng(SEED).integers(2, size=(2**MOST, count)) * 2.0 - 1
-    return float(np.sum(differences)), drawn @ differences
-
-
-def _share(extreme: Bool[np.ndarray, " Z"], count: int) -> float:
-    """Return the share of flips that are as extreme as what was seen, which is one of them."""
-    if count <= MOST:
-        return float(np.mean(extreme))
-    return (int(np.sum(extreme)) + 1) / (len(extreme) + 1)
-
-
-def _rounding(differences: Float[np.ndarray, " R"]) -> float:
-    """Return by how much two sums may differ that are equal but for rounding."""
-    return 1e-12 * float(np.sum(np.abs(differences)))
-
-
-def signs(count: int) -> Float[np.ndarray, "Z R"]:
-    """Return all 2^count rows of +1 and -1."""
-    return ((np.arange(2**count)[:, None] >> np.arange(count)) & 1) * 2.0 - 1
+    # Sums of whole numbers are exact, so that ties are ties. SciPy wants two numbers, and the flips of a 0 change nothing.
+    whole = np.rint(np.append(differences, [0.0] if len(differences) == 1 else []) * 10**DECIMALS)
+    found = stats.permutation_test(
+        (whole,), statistic, permutation_type="samples", alternative="greater", n_resamples=2**MOST, rng=SEED
+    )
+    return float(found.pvalue)
 
 
 def rank_sum(x: Float[np.ndarray, " R"], y: Float[np.ndarray, " Q"]) -> float:
-    """Return the exact two-sided p of the Wilcoxon-Mann-Whitney test, with midranks for ties.
+    """Return the exact two-sided p of the Wilcoxon-Mann-Whitney test, with midranks for ties, which SciPy lacks.
 
     Of all ways to choose which R of the R + Q scores are those of x, the share whose rank sum is at least as far from its mean.
     Infinite scores, those of failed runs, have ranks like others. Raises ValueError for NaN, which has none.
@@ -83,19 +68,13 @@ def rank_sum(x: Float[np.ndarray, " R"], y: Float[np.ndarray, " Q"]) -> float:
     if np.isnan(together).any():
         raise ValueError(f"NaN has no rank, got {x.tolist()} and {y.tolist()}")
     twice = np.round(2 * stats.rankdata(together)).astype(int)  # whole also where ranks are halves
-    ways = subset_sums(twice, len(x))
-    centre = len(x) * int(np.sum(twice)) / len(twice)
-    far = np.abs(np.arange(len(ways)) - centre) >= abs(int(np.sum(twice[: len(x)])) - centre) - 1e-9
-    return float(np.sum(ways[far]) / np.sum(ways))
-
-
-def subset_sums(values: Int[np.ndarray, " N"], size: int) -> Float[np.ndarray, " S"]:
-    """Return how many subsets of this size have each sum: ways[s], s = 0 .. the sum of all values."""
-    ways = np.zeros((size + 1, int(np.sum(values)) + 1))
+    ways = np.zeros((len(x) + 1, int(np.sum(twice)) + 1))  # ways[k, s]: how many k of the ranks have the sum s
     ways[0, 0] = 1
-    for value in values:
-        ways[1:, value:] += ways[:-1, : ways.shape[1] - value].copy()
-    return ways[size]
+    for rank in twice:
+        ways[1:, rank:] += ways[:-1, : ways.shape[1] - rank].copy()
+    centre = len(x) * int(np.sum(twice)) / len(twice)
+    far = np.abs(np.arange(ways.shape[1]) - centre) >= abs(int(np.sum(twice[: len(x)])) - centre) - 1e-9
+    return float(np.sum(ways[-1][far]) / np.sum(ways[-1]))
 
 
 def holm(p: Sequence[float]) -> list[float]:

@@ -1,95 +1,33 @@
 """How a sweep was tuned: for each family the candidates, their validation scores, and what was chosen, with warnings.
 
-What is shown comes from `tuning.json` (`attnjax.sweep.choices`), which training wrote before it began with the runs of the
-sweep. Cells that no choice names were not tuned, and notes of the report say so.
+What is shown comes from `tuning.json` (`attnjax.sweep.choices`), which training wrote before the runs of the sweep.
 """
 
-import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+
+import pandas as pd
 
 from attnjax.records.files import problem, real
 from attnjax.records.values import printable
-from attnjax.report.formatting import csv_text, decimal, exact, markdown, markdown_table
-from attnjax.report.markup import Markup, element, table
-from attnjax.report.metrics import metric
-from attnjax.report.sections import section
-from attnjax.report.summary import Summary
+from attnjax.report.notes import listed
+from attnjax.report.tables import Summary
 from attnjax.sweep.choices import FILE, Choice, Choices, read, words
 
-MOST = 20
-"""Cells and families that a note names one by one."""
-UNTUNED = (
-    "Not tuned: the config lists candidates in tune(), and its runs were trained with the values as they are written "
-    "(--no-tune)."
-)
+UNTUNED = "Not tuned: the config lists candidates in tune(), and its runs were trained with the values as written (--no-tune)."
 
 
 @dataclass(frozen=True)
-class Tuned:
-    """The choices of a sweep, and for each of its families a name and that of the metric, with its unit."""
+class Tuning:
+    """What was done, in sentences; a row for each family and candidate; what a reader must know."""
 
-    choices: Choices
-    names: tuple[str, ...]
-    metrics: tuple[str, ...]
-
-    def csv(self) -> str:
-        """tuning.csv: a row for each tuning run."""
-        rows = []
-        for name, one in zip(self.names, self.choices.families, strict=True):
-            for number, (mean, trials) in enumerate(zip(one.means, one.trials, strict=True)):
-                changes = json.dumps(self.choices.candidates[number], sort_keys=True)
-                head = [name, one.family, " ".join(one.cells), one.metric, number, changes, int(number == one.best)]
-                rows += [
-                    [*head, exact(mean), seed, trial.run, trial.state, exact(trial.score)]
-                    for seed, trial in zip(self.choices.seeds, trials, strict=True)
-                ]
-        header = ["family", "tuning_cell", "cells", "metric", "candidate", "changes", "chosen", "mean"]
-        return csv_text([*header, "seed", "run", "state", "score"], rows)
-
-    def markdown(self) -> str:
-        """The section of table.md."""
-        candidates = [f"{number}. {markdown(words(one))}" for number, one in enumerate(self.choices.candidates, 1)]
-        header = ["family", "validation score", *(str(n) for n in range(1, len(candidates) + 1)), "chosen", "warnings"]
-        rows = []
-        for name, measured, one in zip(self.names, self.metrics, self.choices.families, strict=True):
-            means = [f"**{decimal(x)}**" if n == one.best else decimal(x) for n, x in enumerate(one.means)]
-            told = "; ".join(one.notes(self.choices.candidates))
-            rows.append([markdown(name), markdown(measured), *means, str(one.best + 1), markdown(told)])
-        lists = "\n".join(candidates)
-        return f"## Tuning\n\n{markdown(self.text)} The candidates:\n\n{lists}\n\n{markdown_table(header, rows)}"
-
-    def section(self) -> Markup:
-        """The section of the page."""
-        header = ["family", "validation score", *map(words, self.choices.candidates), "warnings"]
-        rows = []
-        for name, measured, one in zip(self.names, self.metrics, self.choices.families, strict=True):
-            cells = [
-                element("td", decimal(x), class_="yes" if n == one.best else None) for n, x in enumerate(one.means)
-            ]
-            rows.append([name, measured, *cells, "; ".join(one.notes(self.choices.candidates))])
-        sources = [
-            f"made from the tuning runs {' '.join(t.run for row in one.trials for t in row)}"
-            for one in self.choices.families
-        ]
-        tried = table(header, rows, "what every family was tuned over", sources, class_="words")
-        return section("tuning", "Tuning", element("p", self.text), tried)
-
-    @property
-    def text(self) -> str:
-        """What was done, in sentences."""
-        seeds = ", ".join(map(str, self.choices.seeds))
-        return (
-            f"Each family had the same {len(self.choices.candidates)} candidates, on the tuning seeds {seeds}. "
-            f"{self.choices.rule} "
-            "Means over the tuning seeds; the chosen one is marked."
-        )
+    text: str
+    table: pd.DataFrame
+    notes: tuple[str, ...]
 
 
-def choices_in(root: Path) -> tuple[Choices | None, tuple[str, ...]]:
-    """What the sweep in a folder chose, and notes.
+def choices_in(root: Path) -> tuple[Choices | None, list[str]]:
+    """Return what the sweep in a folder chose, and notes.
 
     None where it has no `tuning.json`; with a note also where the file cannot be used, or says that nothing was tuned.
     """
@@ -97,52 +35,47 @@ def choices_in(root: Path) -> tuple[Choices | None, tuple[str, ...]]:
         choices = read(real(root))
     except (OSError, ValueError) as error:
         why = printable(problem(real(root) / FILE, error).reason)
-        return None, (f"How these runs were tuned is not known: {FILE} {why}",)
-    return (choices, ()) if choices is None or choices.families else (None, (UNTUNED,))
+        return None, [f"How these runs were tuned is not known: {FILE} {why}"]
+    return (choices, []) if choices is None or choices.families else (None, [UNTUNED])
 
 
-def tuned(summary: Summary, choices: Choices) -> tuple[Summary, Tuned]:
-    """The summary with notes about what was tuned, and that as a section, a table and a file."""
-    labels = cell_labels(summary)
-    names = tuple(family_name(one, labels) for one in choices.families)
-    chosen = {cell for one in choices.families for cell in one.cells}
-    left = [label for cell, label in labels.items() if cell not in chosen]
-    notes = [f"Not tuned, beside cells that were: {listed(left)}."] if left else []
-    families = list(zip(names, choices.families, strict=True))
-    edges = [name for name, one in families if one.edges(choices.candidates)]
-    tied = [name for name, one in families if one.tied]
-    for what, marked in (("At the edge of the range that was tried", edges), ("First of equal candidates", tied)):
-        if marked:
-            notes.append(
-                f"{what}, in {len(marked)} of {len(names)} families: what {listed(marked)} chose (see Tuning)."
-            )
-    tasks = {variant.cell: one.panel.task for one in summary.tasks for variant in one.panel.variants}
-    task_of = lambda one: next((tasks[cell] for cell in one.cells if cell in tasks), "text")
-    measured = tuple(metric(one.metric).of_task(task_of(one)).label for one in choices.families)
-    return noted(summary, *notes), Tuned(choices, names, measured)
-
-
-def noted(summary: Summary, *notes: str) -> Summary:
-    """The summary with further notes."""
-    return replace(summary, notes=(*summary.notes, *notes))
-
-
-def cell_labels(summary: Summary) -> dict[str, str]:
-    """What the report calls each cell."""
+def tuning(summary: Summary, choices: Choices) -> Tuning:
+    """Return the tuning of a sweep by the names of its cells."""
     several = len(summary.tasks) > 1
-    return {
-        variant.cell: f"{one.panel.label}: {variant.label}" if several else variant.label
-        for one in summary.tasks
-        for variant in one.panel.variants
-    }
+    labels = {row.cell: f"{row.task}: {row.variant}" if several else row.variant for row in summary.answer.itertuples()}
+    rows, chosen = [], {cell for one in choices.families for cell in one.cells}
+    for one in choices.families:
+        name = listed([labels[cell] for cell in one.cells if cell in labels]) or words(one.changes)
+        rows += [row | {"family": name} for row in _rows(one, choices)]
+    table = pd.DataFrame(rows)
+    count = table.family.nunique()
+    found = []
+    if left := [label for cell, label in labels.items() if cell not in chosen]:
+        found.append(f"Not tuned, beside cells that were: {listed(left)}.")
+    for what, column in (
+        ("At the edge of the range that was tried", "edge"),
+        ("The first of equal candidates", "tied"),
+    ):
+        if families := table.family[table.chosen & table[column]].nunique():
+            found.append(f"{what} is the choice of {families} of {count} tuned families (see Tuning).")
+    seeds = ", ".join(map(str, choices.seeds))
+    said = f"Each family had the same {len(choices.candidates)} candidates, on the tuning seeds {seeds}. {choices.rule}"
+    return Tuning(said, table, tuple(found))
 
 
-def family_name(choice: Choice, labels: Mapping[str, str]) -> str:
-    """The cells of a family as the report calls them; where it has none of them, what the sweep changes in it."""
-    known = [labels[cell] for cell in choice.cells if cell in labels]
-    return listed(known) if known else words(choice.changes)
-
-
-def listed(names: Sequence[Any]) -> str:
-    """Names in one text, at most `MOST` of them."""
-    return ", ".join(names[:MOST]) + (f" and {len(names) - MOST} more" if len(names) > MOST else "")
+def _rows(one: Choice, choices: Choices) -> list[dict[str, object]]:
+    return [
+        {
+            "family": "",
+            "cells": " ".join(one.cells),
+            "metric": one.metric,
+            "candidate": words(candidate),
+            "mean": mean,
+            "chosen": number == one.best,
+            "edge": number == one.best and bool(one.edges(choices.candidates)),
+            "tied": number == one.best and bool(one.tied),
+            "warnings": "; ".join(one.notes(choices.candidates)) if number == one.best else "",
+            "runs": " ".join(trial.run for trial in trials),
+        }
+        for number, (candidate, mean, trials) in enumerate(zip(choices.candidates, one.means, one.trials, strict=True))
+    ]

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from attnjax.report.agreement import Agreement, agreements
-from attnjax.report.protocols import Differs
-from attnjax.report.published import Cell, Pair, cells, chosen, pairs, ranked
-from attnjax.report.records import read
-from attnjax.report.summarise import summarise
+from attnjax.records.stored import read
+from attnjax.report.tables import summarise
+from experiments.published.agreement import Agreement, agreements
+from experiments.published.cells import Cell, Pair, cells, chosen, pairs, ranked
+from experiments.published.protocols import Differs
 
 
 @dataclass(frozen=True)

@@ -5,13 +5,13 @@ from pathlib import Path
 from typing import Any
 
 from attnjax.report import drawing
-from attnjax.report.agreement import HEADER as ORDERS
 from attnjax.report.formatting import csv_text, decimal, exact, interval, markdown, markdown_table, span
 from attnjax.report.intervals import Estimate
-from attnjax.report.protocols import TOPICS, Differs, in_words, topics
-from attnjax.report.published import LOSSES, Pair, about, counted_words
 from attnjax.report.style import order, style
+from experiments.published.agreement import HEADER as ORDERS
+from experiments.published.cells import LOSSES, Pair, about, counted_words
 from experiments.published.collecting import Collection
+from experiments.published.protocols import TOPICS, Differs, in_words, topics
 
 COLUMNS = (
     "task",

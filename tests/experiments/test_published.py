@@ -6,7 +6,7 @@ import pathlib
 
 import pytest
 
-from attnjax.report.published import cells
+from experiments.published.cells import cells
 from experiments.published.collecting import Source, collect
 from experiments.published.page import files, in_markdown
 from tests.report.synthetic import config, lines, run_id, write_run

@@ -5,9 +5,8 @@ import re
 import numpy as np
 import pytest
 
-from attnjax.explore.page import page
+from attnjax.explore.page import page, script_json
 from attnjax.records.values import printable
-from attnjax.report.markup import script_json
 from tests.browser import BROWSER, Parsed
 from tests.explore.synthetic import PASSAGE, TELL, explored, grids, opened, random_weights, told
 from tests.explore.test_page import HARMLESS, hostile

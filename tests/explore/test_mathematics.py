@@ -11,12 +11,11 @@ import numpy as np
 import pytest
 
 import attnjax as aj
-from attnjax.explore.page import script
+from attnjax.explore.page import script, script_json
 from attnjax.positions.absolute import sinusoidal_table
 from attnjax.positions.alibi import published_slopes
 from attnjax.positions.angles import angles, exact, geometric
 from attnjax.positions.rotary import rotate
-from attnjax.report.markup import script_json
 from tests.browser import BROWSER, visit
 from tests.explore.synthetic import told
 

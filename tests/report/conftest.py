@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from attnjax.report.records import Sweep, read
+from attnjax.records.stored import Sweep, read
 from tests.report.synthetic import EXAMPLES, Values, config, lines, run_id, write_run, write_spec
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from attnjax.records.examples import DOCUMENT, Examples
-from attnjax.report.records import Sweep
+from attnjax.records.stored import Sweep
 
 Values = Mapping[int, float]
 EXAMPLES = 40

@@ -1,195 +1,227 @@
-"""What is compared with what: pairs of seeds, tables of examples, and nothing that did not fit its task."""
+"""What is compared with what: pairs of seeds, the same examples, and nothing that did not fit its task."""
 
 import dataclasses
-from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
 from scipy import stats
 
+from attnjax.records.examples import Examples
+from attnjax.records.stored import Sweep
 from attnjax.report import intervals
-from attnjax.report.comparisons import pairs_of
-from attnjax.report.csv_tables import csv_files
-from attnjax.report.examples import table
-from attnjax.report.markdown_tables import ranking, table_md
-from attnjax.report.records import Sweep
+from attnjax.report.comparisons import Difference
+from attnjax.report.notes import notes
 from attnjax.report.significance import holm
-from attnjax.report.summarise import summarise
-from attnjax.report.summary import Summary
-from tests.report.synthetic import EXAMPLES, rows_of, with_examples
+from attnjax.report.tables import Task, summarise
+from tests.report.synthetic import EXAMPLES, with_examples
 
 
-def test_differences_are_of_runs_that_share_their_seeds(make: Callable[..., Sweep]):
+def compared(sweep: Sweep) -> tuple[Difference, ...]:
+    return summarise(sweep).tasks[0].compared
+
+
+def is_t5(run: Any) -> bool:
+    return run.config["model"]["encoding"]["name"] == "t5"
+
+
+def changed(sweep: Sweep, change: Any) -> Sweep:
+    """The sweep with fields of each run replaced by what `change` returns for it."""
+    return dataclasses.replace(sweep, runs=tuple(dataclasses.replace(run, **change(run)) for run in sweep.runs))
+
+
+def test_differences_are_of_runs_that_share_their_seeds(make):
     """Seeds 0 to 6 of one encoding, 1 to 7 of the other, in another order: six pairs."""
     rope = {seed: 2.0 + 0.3 * seed for seed in range(7)}
     alibi = {seed: 1.9 + 0.3 * seed + 0.01 * seed**2 for seed in reversed(range(1, 8))}
     runs = [(name, seed, {40: loss}) for name, of in (("rope", rope), ("alibi", alibi)) for seed, loss in of.items()]
-    (found,) = summarise(make(*runs, metric="loss")).tasks[0].differences
+    (found,) = compared(make(*runs, metric="loss"))
     by_hand = np.array([rope[seed] - alibi[seed] for seed in range(1, 7)])
     theirs = stats.ttest_rel([rope[seed] for seed in range(1, 7)], [alibi[seed] for seed in range(1, 7)])
     low, high = theirs.confidence_interval(0.95)
     np.testing.assert_allclose([found.mean.value, found.mean.low, found.mean.high], [by_hand.mean(), low, high])
-    assert (found.mean.kind, found.mean.runs, found.examples) == ("95 %", 6, 0)
+    np.testing.assert_allclose([x for _, _, x in found.pairs], by_hand)
+    assert (found.mean.kind, len(found.pairs), found.examples) == ("95 %", 6, 0)
     flips = stats.permutation_test((by_hand,), np.sum, permutation_type="samples", n_resamples=np.inf)
     assert found.p == found.holm == pytest.approx(flips.pvalue)
 
 
-def test_holm_is_over_all_pairs_of_a_task(make: Callable[..., Sweep]):
+def test_holm_is_over_all_pairs_of_a_task(make):
     step = {"rope": 0.0, "alibi": 0.2, "t5": 0.25}
     runs = [(n, seed, {40: 2.0 + s + 0.1 * np.sin(7 * seed + 9 * s)}) for n, s in step.items() for seed in range(6)]
-    task = summarise(make(*runs, metric="loss")).tasks[0]
-    assert len(task.differences) == 3
-    assert [item.holm for item in task.differences] == holm([item.p for item in task.differences])
-    pairs = [(0, 1), (0, 2), (1, 2)]
-    assert [task.improvement[pair].holm for pair in pairs] == holm([task.improvement[pair].p for pair in pairs])
+    found = compared(make(*runs, metric="loss"))
+    assert len(found) == 3
+    assert [item.holm for item in found] == holm([item.p for item in found])
 
 
-def test_few_runs_have_a_range_and_an_exact_p(make: Callable[..., Sweep]):
+def test_few_runs_have_a_range_and_an_exact_p(make):
     runs = [(name, seed, {40: 2.0 + step + 0.1 * seed}) for name, step in (("rope", 0), ("t5", 1)) for seed in range(3)]
-    files = csv_files(summarise(make(*runs, metric="loss")))
-    (pair,) = rows_of(files["paired.csv"])
-    assert (pair["pairs"], pair["mean_difference"], pair["mean_difference_interval"]) == ("3", "-1", "range")
-    assert (pair["p"], pair["p_holm"]) == ("0.25", "0.25")
-    improved = rows_of(files["improvement.csv"])
-    assert set(improved[0]) == {"task", "metric", "variant", "beats", "probability", "p", "p_holm"}
-    assert [(row["probability"], row["p"]) for row in improved] == [("1", "0.1"), ("0", "0.1")]
-    assert {row["median_past_interval"] for row in rows_of(files["table.csv"])} == {"range"}
+    (row,) = summarise(make(*runs, metric="loss")).differences.itertuples()
+    assert (row.first, row.second, row.pairs, row.mean_kind) == ("RoPE", "T5 bias", 3, "range")
+    assert (row.mean, row.p, row.p_holm) == (pytest.approx(-1), 0.25, 0.25)
 
 
-def test_nothing_is_said_of_pairs_of_which_a_score_is_lost(make: Callable[..., Sweep]):
+def test_runs_without_common_seeds_are_compared_by_ranks(make):
+    runs = [
+        (name, seed + 3 * (name == "t5"), {40: 2.0 + (name == "t5") + seed / 9})
+        for name in ("rope", "t5")
+        for seed in range(3)
+    ]
+    (found,) = compared(make(*runs, metric="loss"))
+    assert (found.pairs, found.mean.kind, found.p) == ((), "none", pytest.approx(0.1))
+
+
+def test_nothing_is_said_of_variants_of_which_the_scores_are_lost(make):
     runs = [("rope", seed, {40: 2.0}) for seed in range(3)] + [("t5", seed, {20: 1.0}) for seed in range(3)]
-    assert summarise(make(*runs, metric="loss")).tasks[0].differences == ()
+    assert compared(make(*runs, metric="loss")) == ()
 
 
-def test_a_failed_run_does_not_make_the_correction_of_others_milder(make: Callable[..., Sweep]):
+def test_a_failed_run_does_not_make_the_correction_of_others_milder(make):
     """Of three pairs of variants, two have a run with an infinite loss: they have no difference, and stay among the tests."""
     runs = [(n, seed, {40: 2.0 + s + 0.01 * seed}) for n, s in (("rope", 0.0), ("alibi", 0.5)) for seed in range(6)]
     runs += [("t5", seed, {40: 3.0 if seed else float("nan")}) for seed in range(6)]
-    summary = summarise(make(*runs, metric="loss"))
-    task = summary.tasks[0]
-    kept = [item for item in task.differences if np.isfinite(item.mean.value)]
-    assert (len(task.differences), len(kept)) == (3, 1)
+    found = compared(make(*runs, metric="loss"))
+    kept = [item for item in found if np.isfinite(item.mean.value)]
+    assert (len(found), len(kept)) == (3, 1)
     assert kept[0].holm == pytest.approx(3 * kept[0].p) == pytest.approx(3 * 2 / 64)
-    assert [(item.p, item.holm) for item in task.differences if item not in kept] == [(1, 1), (1, 1)]
-    assert "2 pairs with failed runs have no difference, and count as p = 1." in table_md(summary)
+    assert [(item.p, item.holm) for item in found if item not in kept] == [(1, 1), (1, 1)]
 
 
-def test_runs_whose_seeds_are_unknown_are_no_pairs(make: Callable[..., Sweep]):
-    runs = [(name, seed, {40: 2.0 + seed}) for name in ("rope", "t5") for seed in range(3)]
-    sweep = make(*runs, metric="loss")
-    lost = lambda run: dataclasses.replace(run, config={**run.config, "seed": None, "data_seed": None})
-    first, second = (row.scored for row in summarise(sweep).tasks[0].rows["loss"])
-    assert len(pairs_of(first, second)) == 3
-    first, second = (
-        dataclasses.replace(one, runs=tuple(run if run.config["seed"] else lost(run) for run in one.runs))
-        for one in (first, second)
-    )
-    assert len(pairs_of(first, second)) == 2
+def test_runs_whose_seeds_are_unknown_are_no_pairs(make):
+    sweep = make(*[(name, seed, {40: 2.0 + seed}) for name in ("rope", "t5") for seed in range(3)], metric="loss")
+    lost = changed(sweep, lambda run: {"config": run.config if run.config["seed"] else {**run.config, "seed": None}})
+    assert (len(compared(sweep)[0].pairs), len(compared(lost)[0].pairs)) == (3, 2)
 
 
-def fitted_and_not(make: Callable[..., Sweep]) -> Summary:
+def test_what_did_not_fit_is_neither_ranked_nor_compared(make):
     """RoPE fits in two of three runs, T5 in one, ALiBi in all; T5 has the best score past training."""
     fits = {"rope": (1.0, 0.99, 0.5), "t5": (1.0, 0.5, 0.5), "alibi": (1.0, 1.0, 1.0)}
     past = {"rope": 0.4, "t5": 0.9, "alibi": 0.2}
     runs = [(n, seed, {20: fit, 40: past[n] + 0.01 * seed}) for n, of in fits.items() for seed, fit in enumerate(of)]
-    return summarise(make(*runs))
-
-
-def test_what_did_not_fit_is_neither_ranked_nor_compared(make: Callable[..., Sweep]):
-    summary = fitted_and_not(make)
+    summary = summarise(make(*runs))
     (task,) = summary.tasks
-    labels = [variant.label for variant in task.panel.variants]
-    assert [labels[place] for place in ranking(task)] == ["RoPE", "ALiBi", "T5 bias"]
-    assert [task.label(place) for place in ranking(task)][-1] == "T5 bias (not fitted)"
-    assert {labels[i] for pair in task.improvement for i in pair} == {"RoPE", "ALiBi"}
-    assert {labels[i] for item in task.differences for i in (item.first, item.second)} == {"RoPE", "ALiBi"}
-    assert "| *T5 bias (not fitted)* |" in table_md(summary)
+    assert [variant.label for variant in task.ranked] == ["RoPE", "ALiBi", "T5 bias"]
+    assert task.unfitted == {"T5 bias"}
+    assert [(item.first.label, item.second.label) for item in task.compared] == [("RoPE", "ALiBi")]
     assert any(
-        note.startswith("Not fitted, and so greyed, not ranked and not compared: T5 bias on copy.")
-        for note in summary.notes
+        note.startswith("Not fitted, and so greyed, not ranked and not compared: T5 bias") for note in notes(summary)
     )
-    told = {row["variant"]: row["not_fitted"] for row in rows_of(csv_files(summary)["table.csv"])}
-    assert told == {"RoPE": "", "ALiBi": "", "T5 bias": "yes"}
 
 
-def test_runs_that_answer_exactly_the_share_that_fits_have_fitted(make: Callable[..., Sweep]):
+def test_runs_that_answer_exactly_the_share_that_fits_have_fitted(make):
     """The mean of 0.99 three times over is 0.9899999999999999."""
     inside = {5: 0.99, 10: 0.99, 20: 0.99}
     assert np.mean(list(inside.values())) < 0.99
     task = summarise(make(*[(n, seed, {**inside, 40: 0.5}) for n in ("rope", "t5") for seed in range(6)])).tasks[0]
-    assert [(one.fit, one.unfitted) for one in task.counts] == [(6, False)] * 2
-    assert len(task.differences) == 1
+    assert task.answer.fitted.tolist() == [6, 6]
 
 
 @pytest.mark.parametrize("names", [("rope", "t5"), ("t5", "rope")])
-def test_as_many_right_answers_are_the_same_score_in_whatever_order(make: Callable[..., Sweep], names: tuple[str, str]):
+def test_as_many_right_answers_are_the_same_score_in_whatever_order(make, names: tuple[str, str]):
     """Means of the same five shares, summed in two orders, differ by 1e-16 in each of six pairs of runs."""
     orders = (0.99, 0.99, 0.98, 0.99, 0.99), (0.99, 0.99, 0.99, 0.99, 0.98)
     shares = dict(zip(names, orders, strict=True))
     assert np.mean(shares["rope"]) != np.mean(shares["t5"])
     past = {name: dict(zip((40, 60, 80, 120, 160), of, strict=True)) for name, of in shares.items()}
     task = summarise(make(*[(n, seed, {20: 1.0, **past[n]}) for n in past for seed in range(6)])).tasks[0]
-    assert [one.p for one in task.differences] == [1.0]
-    assert {(one.probability, one.p) for one in task.improvement.values()} == {(0.5, 1.0)}
-    assert ranking(task) == [0, 1], "tied, so in the order of the task"
+    assert [one.p for one in task.compared] == [1.0]
+    assert [variant.label for variant in task.ranked] == ["RoPE", "T5 bias"], "tied, so in the order of the task"
 
 
-def test_a_text_has_no_notion_of_fit(make: Callable[..., Sweep]):
-    runs = [(name, seed, {20: 3.0, 40: 5.0}) for name in ("rope", "t5") for seed in range(3)]
-    (task,) = summarise(make(*runs, task="text", metric="loss_sliding")).tasks
-    assert task.unfitted == frozenset()
-    assert len(task.differences) == 1
+def paired(make, tables: dict[str, np.ndarray], task: str, documents: np.ndarray | None = None) -> Sweep:
+    runs = [(name, seed, {20: 2.0, 40: 2.0}) for name in tables for seed in range(6)]
+    return with_examples(make(*runs, task=task, metric="loss_sliding"), tables, documents=documents)
 
 
-def test_reach_is_in_the_tables_of_runs_and_of_variants(make: Callable[..., Sweep]):
-    curves = [{20: 1.0, 40: 0.95, 80: 0.2}, {20: 1.0, 40: 0.5, 80: 0.2}, {20: 1.0, 40: 0.9, 80: 0.9}]
-    files = csv_files(summarise(make(*[("rope", seed, values) for seed, values in enumerate(curves)])))
-    runs = {row["seed"]: row for row in rows_of(files["runs.csv"])}
-    assert [runs[seed]["length_factor"] for seed in "012"] == ["2", "1", "4"]
-    area = [(0.5 * (v[20] + v[40]) + 0.5 * (v[40] + v[80])) / 2 for v in curves]
-    assert [float(runs[seed]["area_over_log_length"]) for seed in "012"] == pytest.approx(area)
-    (row,) = rows_of(files["table.csv"])
-    assert [row[f"length_factor{end}"] for end in ("", "_low", "_high", "_interval")] == ["2", "1", "4", "range"]
-    assert float(row["area_over_log_length"]) == pytest.approx(sorted(area)[1])
-    assert row["reach_metric"] == "exact_match"
-
-
-def test_scores_of_examples_are_in_the_intervals(make: Callable[..., Sweep]):
-    """Six seeds, 40 windows with much in common: the interval over both, of a cell and of a difference."""
+def test_scores_of_examples_are_in_the_intervals(make):
+    """Six seeds, 40 windows with much in common: the interval of a difference is over both."""
     generator = np.random.default_rng(0)
     windows = generator.normal(2, 0.5, EXAMPLES)
     tables = {name: windows + generator.normal(step, 0.05, (6, EXAMPLES)) for name, step in (("rope", 0), ("t5", 0.1))}
-    runs = [(name, seed, {20: 2.0, 40: 2.0}) for name in tables for seed in range(6)]
-    summary = summarise(with_examples(make(*runs, task="markov", metric="loss_sliding"), tables))
-    (task,) = summary.tasks
-    for row, name in zip(task.rows["loss_sliding"], ("rope", "t5"), strict=True):
-        assert row.over_examples is not None
-        expected = intervals.of_runs_and_examples(tables[name])
-        assert expected is not None
-        assert dataclasses.astuple(row.over_examples)[:3] == pytest.approx(dataclasses.astuple(expected)[:3])
-        assert row.past is not None
-        assert row.over_examples.high - row.over_examples.low > 5 * (row.past.high - row.past.low)
-    assert "mean, 95 % interval over runs and examples" in table_md(summary)
-    lengths = {(row["variant"], row["length"]): row for row in rows_of(csv_files(summary)["lengths.csv"])}
-    assert lengths["RoPE", "20"]["mean_over_examples"] == "", "no scores of examples were stored at 20"
-    assert float(lengths["RoPE", "40"]["mean_over_examples"]) == pytest.approx(tables["rope"].mean())
-    assert lengths["RoPE", "40"]["mean_over_examples_interval"] == "95 %"
-    (found,) = task.differences
+    (found,) = compared(paired(make, tables, "markov"))
     expected = intervals.of_runs_and_examples(tables["rope"] - tables["t5"])
     assert expected is not None
-    assert found.examples == EXAMPLES
-    assert found.mean.value == pytest.approx(expected.value)
-    assert (found.mean.low, found.mean.high) == pytest.approx((expected.low, expected.high))
+    assert (found.examples, found.documents) == (EXAMPLES, 0)
+    assert (found.mean.value, found.mean.low, found.mean.high) == pytest.approx(
+        (expected.value, expected.low, expected.high)
+    )
     assert found.mean.high < 0, "what windows have in common is not in the difference"
 
 
-def test_runs_without_scores_of_examples_have_intervals_over_runs_alone(make: Callable[..., Sweep]):
-    tables = {"rope": np.random.default_rng(0).normal(2, 0.5, (6, EXAMPLES))}
-    sweep = with_examples(make(*[("rope", seed, {40: 2.0}) for seed in range(6)], metric="loss_sliding"), tables)
-    sweep = dataclasses.replace(sweep, runs=(dataclasses.replace(sweep.runs[0], examples=None), *sweep.runs[1:]))
-    (row,) = summarise(sweep).tasks[0].rows["loss_sliding"]
-    assert row.over_examples is None
-    assert row.past is not None
-    assert row.past.kind == "95 %"
-    assert table(sweep.runs, (40,), "loss_sliding") is None
-    assert table(sweep.runs[1:], (40,), "loss_sliding") is not None
+DOCUMENTS = np.repeat(np.arange(8.0), 5)
+
+
+def test_windows_of_one_document_are_not_independent(make):
+    """Forty windows of eight documents, which differ: the interval is over documents, as of a mean over each by hand."""
+    generator = np.random.default_rng(1)
+    tables = {name: generator.normal(step, 0.05, (6, EXAMPLES)) for name, step in (("rope", 0), ("t5", 0.1))}
+    tables["rope"] += generator.normal(2, 0.5, 8)[DOCUMENTS.astype(int)]
+    sweep = paired(make, tables, "text", DOCUMENTS)
+    (found,) = compared(sweep)
+    expected = intervals.of_runs_and_examples((tables["rope"] - tables["t5"]).reshape(6, 8, 5).mean(2))
+    assert expected is not None
+    assert (found.examples, found.documents) == (EXAMPLES, 8)
+    assert (found.mean.low, found.mean.high) == pytest.approx((expected.low, expected.high))
+    (few,) = compared(with_examples(sweep, tables, documents=np.minimum(DOCUMENTS, 4)))
+    assert few.examples == 0, "five documents have no interval"
+
+
+def test_windows_of_unknown_files_may_all_be_of_one(make):
+    """Records of text of an earlier version have no files, and those of another text have other files."""
+    tables = {name: np.random.default_rng(1).normal(2, 0.5, (6, EXAMPLES)) for name in ("rope", "t5")}
+    sweep = paired(make, tables, "text", DOCUMENTS)
+    for other in (with_examples(sweep, tables), with_examples(sweep, tables, documents=DOCUMENTS[::-1])):
+        known = {run.id: run.examples for run in other.runs}
+        mixed = changed(sweep, lambda run, known=known: {"examples": known[run.id] if is_t5(run) else run.examples})
+        assert compared(mixed)[0].examples == 0
+
+
+def test_runs_of_different_texts_are_no_pairs(make):
+    runs = [(name, seed, {20: 2.0, 40: 2.0 + seed / 10}) for name in ("rope", "t5") for seed in range(3)]
+    sweep = make(*runs, task="text", metric="loss_sliding")
+    text = lambda run: "b" if is_t5(run) and not run.config["seed"] else "a"
+    told = changed(sweep, lambda run: {"manifest": {**run.manifest, "data_sha256": {"train": text(run)}}})
+    assert len(compared(told)[0].pairs) == 2
+    (odd,) = [run.id for run in told.runs if text(run) == "b"]
+    (note,) = [one for one in notes(summarise(told)) if "sha256" in one]
+    assert f"5 runs read one, and others another: {odd}." in note
+    assert not any("sha256" in one for one in notes(summarise(sweep)))
+
+
+@pytest.mark.parametrize(("state", "pairs"), [("failed", 8), ("done", 6)])
+def test_only_a_failed_run_that_names_no_text_is_paired_by_its_seeds(make, state: str, pairs: int):
+    """A run may fail before its manifest names the text. One that is done, of a text nobody knows, is no pair."""
+    runs = [(name, seed, {20: 2.0, 40: 2.0 + (name == "t5")}) for name in ("rope", "t5") for seed in range(8)]
+    lost = lambda run: is_t5(run) and run.config["seed"] < 2
+    text = lambda run: {} if lost(run) else {"data_sha256": {"test": "a"}}
+    sweep = make(*runs, task="text", metric="loss_sliding")
+    told = changed(
+        sweep, lambda run: {"manifest": {**run.manifest, **text(run)}, "state": state if lost(run) else "done"}
+    )
+    (found,) = compared(told)
+    assert len(found.pairs) == pairs
+
+
+def test_examples_of_other_batches_are_no_pairs(make):
+    """Example w of a batch of 64 is another one than example w of a batch of 128: the interval is over runs alone."""
+    tables = {name: np.random.default_rng(2).normal(2, 0.5, (6, EXAMPLES)) for name in ("rope", "t5")}
+    sweep = paired(make, tables, "markov")
+    batch = lambda run: {**run.config, "evaluate": {**run.config["evaluate"], "batch": 64 if is_t5(run) else 128}}
+    other = changed(sweep, lambda run: {"config": batch(run)})
+    assert [(len(one.pairs), one.examples) for one in (*compared(sweep), *compared(other))] == [(6, EXAMPLES), (6, 0)]
+
+
+def test_a_failed_run_has_no_scores_of_examples(make):
+    """It may have failed when they were written; it counts with the worst score there is."""
+    sweep = make(*[(name, seed, {20: 1.0, 40: 0.5}) for name in ("rope", "t5") for seed in range(6)])
+    scores = Examples(400, {("test", 40, "exact_match"): np.full(EXAMPLES, 0.5)}, {})
+    lost = lambda run: is_t5(run) and run.config["seed"] == 0
+    told = changed(sweep, lambda run: {"examples": scores, "state": "failed" if lost(run) else "done"})
+    (found,) = compared(told)
+    assert found.examples == 0
+    assert found.mean.value == pytest.approx(0.5 / 6)
+
+
+def test_tasks_know_their_best_variant(make):
+    task: Task = summarise(make(("rope", 0, {40: 2.0}), ("t5", 0, {40: 1.0}), metric="loss")).tasks[0]
+    assert [variant.label for variant in task.ranked] == ["T5 bias", "RoPE"], "a lower loss is better"

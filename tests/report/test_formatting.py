@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from attnjax.report.formatting import csv_text, decimal, exact, interval, markdown, span
-from attnjax.report.statistics import Estimate
+from attnjax.report.intervals import Estimate
 
 
 @pytest.mark.parametrize(
@@ -40,7 +40,7 @@ def test_intervals_and_spans():
 
 @pytest.mark.parametrize("cell", ["=1+1", "+cmd|' /C calc'!A0", "-2+3", "@SUM(A1)", "\t=1", " =1"])
 def test_no_cell_of_a_csv_is_a_formula(cell: str):
-    text = csv_text([cell], [[cell, "plain"]])
+    text = csv_text([cell, "other"], [[cell, "plain"]])
     for row in csv.reader(io.StringIO(text)):
         assert row[0] == f"'{cell}"
 

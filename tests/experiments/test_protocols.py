@@ -5,8 +5,8 @@ import pytest
 from attnjax.config import defaults, parse, to_dict
 from attnjax.config.names import ENCODING_NAMES, TASK_NAMES
 from attnjax.records.values import dotted
-from attnjax.report.protocols import TOPICS, Differs, counted, differs, holds, in_words, protocols, sizes, topics
-from attnjax.report.published import Cell, cells
+from experiments.published.cells import Cell, cells
+from experiments.published.protocols import TOPICS, Differs, counted, differs, holds, in_words, protocols, sizes, topics
 
 KAZEMNEJAD = "Kazemnejad et al. 2023 (arXiv:2305.19466)"
 

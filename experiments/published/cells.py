@@ -20,18 +20,16 @@ from importlib import resources
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from jaxtyping import Float
 
+from attnjax.records.stored import Run
 from attnjax.records.values import DECIMALS, as_dict, text
-from attnjax.report.agreement import About, Ranked, agreements, in_csv, in_html, in_markdown
-from attnjax.report.formatting import csv_text, decimal, exact, interval, markdown, markdown_table, span
+from attnjax.report.groups import config_of
 from attnjax.report.intervals import Estimate, of_runs
-from attnjax.report.markup import Markup, element, table
-from attnjax.report.metrics import metric
-from attnjax.report.protocols import Differs, counted, differs, in_words, topics
-from attnjax.report.records import Run
-from attnjax.report.scores import Scored
-from attnjax.report.summary import Summary, Task
+from attnjax.report.tables import Summary, Task
+from experiments.published.agreement import About, Ranked
+from experiments.published.protocols import Differs, counted, differs
 
 LOSSES = (("perplexity_nonoverlapping", "loss_nonoverlapping"), ("perplexity_sliding", "loss_sliding"))
 DEFAULTS = (("copy", "variant=cmc"), ("reverse", "variant=mc"), ("addition", "order=plain"))
@@ -40,9 +38,6 @@ NEAR = 0.05
 """How far one of our lengths may be, relatively, from a single published one."""
 
 WINDOWS = (("perplexity_nonoverlapping", ", separate windows"), ("perplexity_sliding", ", sliding window"))
-
-HEADER = ("paper", "task", "theirs", "ours", "their lengths", "our lengths", "published", "our runs", "their runs")
-HEADER = (*HEADER, "ours, counted as theirs", "protocol", "differs", "source")
 
 
 @dataclass(frozen=True)
@@ -95,7 +90,7 @@ class Pair:
 
 def cells() -> tuple[Cell, ...]:
     """Every number of published.csv, whose columns are the fields of `Cell`."""
-    lines = resources.files("attnjax.report").joinpath("published.csv").read_text(encoding="utf-8").splitlines()
+    lines = resources.files("experiments.published").joinpath("published.csv").read_text(encoding="utf-8").splitlines()
     return tuple(map(cell, csv.DictReader(lines)))
 
 
@@ -124,7 +119,7 @@ def describes(cell: Cell, task: Task) -> bool:
     """Whether a published number is about this task."""
     if cell.task != task.panel.task:
         return False
-    options = as_dict(as_dict(task.panel.variants[0].config.get("task")).get("options"))
+    options = as_dict(as_dict(config_of(task.panel.runs).get("task")).get("options"))
     given = {f"{key}={value}" for key, value in options.items()}
     name = cell.options.partition("=")[0]
     return not cell.options or cell.options in given or (name not in options and (cell.task, cell.options) in DEFAULTS)
@@ -133,29 +128,33 @@ def describes(cell: Cell, task: Task) -> bool:
 def matching(cell: Cell, task: Task, published: tuple[Cell, ...]) -> Iterator[Pair]:
     """A published number beside every variant of its encoding that measured its metric."""
     key = dict(LOSSES).get(cell.metric, cell.metric)
-    for place, row in enumerate(task.rows.get(key, ())):
-        variant = row.scored.variant
+    scored = next((one for one in task.scores if one.metric.key == key), None)
+    for variant in task.panel.variants if scored else ():
         if variant.encoding != cell.encoding:
             continue
-        policy = text(as_dict(variant.config.get("positions")).get("policy")) or "arange"
+        config = config_of(variant.runs)
+        policy = text(as_dict(config.get("positions")).get("policy")) or "arange"
         rising = cell.metric in dict(LOSSES)
         low, high = (cell.low, cell.high) if not rising else (cell.low * (1 - NEAR), cell.high * (1 + NEAR))
         ours = task.panel.trained[1]
-        lengths = tuple(x for x in row.scored.beyond if low * ours <= x * cell.trained <= high * ours)
-        scores = rise(row.scored, lengths, ours) if rising else average(row.scored, lengths)
+        lengths = tuple(x for x in scored.beyond if low * ours <= x * cell.trained <= high * ours)
+        ended = [run for run in variant.runs if run.id in scored.curve.index]
+        curve = scored.curve.loc[[run.id for run in ended]]
+        scores = rise(curve, lengths, ours, scored.metric.worst) if rising else average(curve, lengths)
         value = rise_published(cell, published) if rising else cell.value
         known = ~np.isnan(scores)
         median = of_runs(scores[known]) if known.any() else None
-        as_theirs = as_counted(cell, row.scored, scores) if known.any() else None
-        unfitted, difference = place in task.unfitted, differs(cell, variant.config)
-        yield Pair(cell, value, variant.label, lengths, median, policy, unfitted, as_theirs, difference, variant.config)
+        within = scored.runs.within[curve.index]
+        as_theirs = as_counted(cell, ended, within, scores) if known.any() else None
+        unfitted, difference = variant.label in task.unfitted, differs(cell, config)
+        yield Pair(cell, value, variant.label, lengths, median, policy, unfitted, as_theirs, difference, config)
 
 
-def as_counted(cell: Cell, scored: Scored, scores: Float[np.ndarray, " R"]) -> Counted:
+def as_counted(cell: Cell, runs: Sequence[Run], within: Iterable[float], scores: Float[np.ndarray, " R"]) -> Counted:
     """Our scores as the paper counts them, see `protocols.counted`. Those of which a record is lost are left out."""
     kept = ~np.isnan(scores)
     if counted(cell) == "fitted":
-        kept &= np.array([survives(run, within) for run, within in zip(scored.runs, scored.within, strict=True)], bool)
+        kept &= np.array([survives(run, score) for run, score in zip(runs, within, strict=True)], bool)
     return Counted(float(np.mean(scores[kept])) if kept.any() else np.nan, int(kept.sum()), len(scores))
 
 
@@ -168,29 +167,26 @@ def survives(run: Run, within: float) -> bool:
     return all(row.value >= 1.0 for row in validated if row.step == last)
 
 
-def average(scored: Scored, lengths: tuple[int, ...]) -> Float[np.ndarray, " R"]:
+def average(curve: pd.DataFrame, lengths: tuple[int, ...]) -> Float[np.ndarray, " R"]:
     """The mean of every run over all whole lengths from the first to the last of these, linear between them.
 
     Published means are over every length of a range, and tests of ours crowd where curves bend. Nothing where there is none.
     """
-    at = np.isin(scored.lengths, lengths)
-    if not at.any():
+    place = [length for length in curve if length in lengths]
+    if not place:
         return np.zeros(0)
-    place = np.array(scored.lengths)[at]
     every = np.arange(place[0], place[-1] + 1)
     over = lambda row: np.mean(row) if np.isinf(row).any() else np.mean(np.interp(every, place, row))
-    return np.array([over(row) for row in scored.curve[:, at]])
+    return np.array([over(row) for row in curve[place].to_numpy()])
 
 
-def rise(scored: Scored, lengths: tuple[int, ...], trained: int) -> Float[np.ndarray, " R"]:
-    """How much the loss of every run at these lengths lies above that at the training length; infinite where one of the two
-    is, as for failed runs.
+def rise(curve: pd.DataFrame, lengths: tuple[int, ...], trained: int, worst: float) -> Float[np.ndarray, " R"]:
+    """How much the loss of every run at these lengths lies above that at the training length; the worst where one of the two
+    is infinite, as for failed runs.
     """
-    start = average(scored, (trained,))
-    ends = average(scored, lengths)
+    start, ends = average(curve, (trained,)), average(curve, lengths)
     if not (len(start) and len(ends)):
         return np.zeros(0)
-    worst = metric(scored.metric.key).worst
     failed = np.isinf(ends) | np.isinf(start)
     return np.where(failed, worst, ends - np.where(failed, 0.0, start))
 
@@ -239,23 +235,6 @@ def chosen(found: Iterable[Pair], key: Callable[[Pair], Hashable]) -> list[Pair]
     return list(best.values())
 
 
-def words(
-    pair: Pair,
-    number: Callable[[float], str],
-    estimate: Callable[[Estimate | None], str],
-    difference: Callable[[Sequence[Differs]], str] = in_words,
-) -> list[str]:
-    """A row of the table, with numbers and differences written by these functions."""
-    cell = pair.cell
-    _, task, _, theirs = about(cell, pair.panel)
-    unit = " (rise, nats)" if cell.metric in dict(LOSSES) else ""
-    states = [] if pair.policy == cell.policy else [f"theirs has {cell.policy} positions, ours {pair.policy}"]
-    states += ["ours is not fitted"] if pair.unfitted else []
-    row = [cell.paper, task + unit, cell.theirs, pair.label, theirs, span(pair.lengths)]
-    row += [number(pair.published), estimate(pair.ours), cell.runs, counted_words(pair.counted, number)]
-    return [*row, "; ".join(states), difference(pair.differs), cell.source]
-
-
 def counted_words(one: Counted | None, number: Callable[[float], str]) -> str:
     """Our number as the paper counts, with how many runs it keeps."""
     if one is None:
@@ -263,53 +242,3 @@ def counted_words(one: Counted | None, number: Callable[[float], str]) -> str:
     if not one.kept:
         return f"none of {one.runs} runs is without an error there"
     return f"{number(one.value)} (mean of {one.kept} of {one.runs})"
-
-
-def files(found: Sequence[Pair]) -> dict[str, str]:
-    """published.csv, with the cells that we have not tested, published.md, without, and agreement.csv."""
-    triple = lambda one: f"{' '.join(map(exact, (one.value, one.low, one.high)))} {one.kind}" if one else ""
-    same = agreements(ranked(found))
-    machine = [words(pair, exact, triple) for pair in found]
-    human = [[markdown(cell) for cell in words(pair, decimal, interval, topics)[:-1]] for pair in tested(found)]
-    body = markdown_table(HEADER[:-1], human) if human else f"{NOTHING}\n"
-    text = f"# Beside published numbers\n\n{CAVEAT}\n\n{body}{left_out(found)}{in_markdown(same)}"
-    return {"published.csv": csv_text(HEADER, machine), "published.md": text, "agreement.csv": in_csv(same)}
-
-
-def section(found: Sequence[Pair]) -> Markup:
-    """The section of the page with the comparison."""
-    rows = []
-    for pair in tested(found):
-        *shown, short, source = words(pair, decimal, interval, topics)
-        cells_of = [element("td", cell, title=source) for cell in shown[1:]]
-        rows.append([shown[0], *cells_of, element("td", short, title=in_words(pair.differs))])
-    body = table(HEADER[:-1], rows, "published numbers", class_="words") if rows else element("p", NOTHING)
-    rest = element("p", left_out(found), class_="soft")
-    same, title = in_html(agreements(ranked(found))), element("h2", "Beside published numbers")
-    return element("section", title, element("p", CAVEAT), body, rest, same, id="published")
-
-
-def tested(found: Sequence[Pair]) -> list[Pair]:
-    """The pairs for which we have a result."""
-    return [pair for pair in found if pair.ours]
-
-
-def left_out(found: Sequence[Pair]) -> str:
-    """A sentence with the number of published results for which we have none."""
-    missing = len(found) - len(tested(found))
-    return (
-        f"\n{missing} more published numbers are about lengths that were not tested here (published.csv).\n"
-        if missing
-        else ""
-    )
-
-
-NOTHING = "No published number that is kept here is about the tasks, encodings and lengths of this sweep."
-CAVEAT = (
-    "Directions can be compared, not values: sizes, budgets, tuning and the choice of runs differ. Lengths are "
-    "matched as multiples of the longest training length; over a range of them ours is the mean over every length "
-    "from the first to the last tested one, linear between tested ones. Huang et al. print the mean of five runs that fitted "
-    "the training lengths and search the architecture; Kazemnejad et al. the mean of three seeds of a 12-layer "
-    "model; Press et al. one model of WikiText-103, of which the rise of the loss over the training length stands"
-    " here, in nats per their token and our byte. What differs is computed from our config: ours, and theirs in brackets."
-)

@@ -6,10 +6,11 @@ from pathlib import Path
 import pytest
 
 from attnjax.config.names import ENCODING_NAMES, TASK_NAMES
-from attnjax.report.agreement import agreements
-from attnjax.report.published import Pair, cells, chosen, files, pairs, ranked, section
-from attnjax.report.records import read
-from attnjax.report.summarise import summarise
+from attnjax.records.stored import read
+from attnjax.report.formatting import decimal
+from attnjax.report.tables import summarise
+from experiments.published.agreement import agreements
+from experiments.published.cells import Pair, cells, chosen, counted_words, pairs, ranked
 from tests.report.synthetic import config, lines, run_id, write_run
 
 
@@ -97,7 +98,6 @@ def test_two_of_our_tasks_beside_one_published_are_ranked_apart(tmp_path: Path):
     told = [(one.about[1], one.tau, one.concordant) for one in agreements(ranked(found))]
     assert [(tau, same) for _, tau, same in told] == [(1.0, 1)] * 2
     assert all(name.startswith("copy variant=rsc (ours: ") for name, _, _ in told)
-    assert "(ours: " in files(found)["published.md"]
 
 
 def test_of_two_variants_of_an_encoding_the_nearer_to_the_paper_is_ranked(tmp_path: Path):
@@ -140,15 +140,11 @@ def test_a_rise_from_an_infinite_loss_is_infinite(tmp_path: Path):
 def test_a_range_without_our_lengths_is_said_to_be_untested(tmp_path: Path):
     found = beside(tmp_path, task("sort", 20), "nope", {"exact_match": {30: 1.0}})
     assert [pair.ours is None for pair in found] == [False, True]
-    made = files(found)
-    assert "1 more published numbers are about lengths that were not tested here" in made["published.md"]
-    assert made["published.csv"].count("sort") == 4, "both are in the file for machines: task and source"
 
 
 def test_another_position_policy_is_told(tmp_path: Path):
     found = beside(tmp_path, task("unique_copy", 20), "learned", {"exact_match": {40: 0.1, 50: 0.0}})
     assert {(pair.cell.policy, pair.policy) for pair in found} == {("offset", "arange")}
-    assert "theirs has offset positions, ours arange" in files(found)["published.csv"]
 
 
 @pytest.mark.parametrize(
@@ -185,7 +181,7 @@ def test_ours_is_counted_as_the_paper_counts(tmp_path: Path):
         assert (pytest.approx(pair.counted.value), pair.counted.kept, pair.counted.runs) == expected
         assert pair.ours
         assert pair.ours.value == 0.5, "the median of all three, whatever the paper counts"
-        assert f"{expected[0]:.3f} (mean of {expected[1]} of 3)" in files(found)["published.md"]
+        assert counted_words(pair.counted, decimal) == f"{expected[0]:.3f} (mean of {expected[1]} of 3)"
 
 
 def test_a_run_that_a_perfect_validation_ends_is_counted_by_its_last_one(tmp_path: Path):
@@ -212,21 +208,9 @@ def test_no_survivor_is_said_and_is_no_number(tmp_path: Path):
     (pair,) = [one for one in found if one.ours]
     assert pair.counted
     assert (math.isnan(pair.counted.value), pair.counted.kept) == (True, 0)
-    assert "none of 1 runs is without an error there" in files(found)["published.md"]
-
-
-def test_what_differs_stands_in_every_file(tmp_path: Path):
-    """Full rotary positions beside their quarter, in words where there is room and by its topics where there is not."""
-    found = beside(tmp_path, task("copy", 20, variant="rsc"), "rope", {"exact_match": {40: 0.5}})
-    made = files(found)
-    words = "fraction 1 (0.25), layout half (interleaved)"
-    assert f"encoding: {words}; size: " in made["published.csv"]
-    assert f"encoding: {words}; size; " in made["published.md"]
-    page = str(section(found))
-    assert f"encoding: {words}; size; " in page
+    assert counted_words(pair.counted, decimal) == "none of 1 runs is without an error there"
 
 
 def test_other_tasks_have_no_pairs(tmp_path: Path):
     found = beside(tmp_path, task("even_pairs", 20), "rope", {"exact_match": {40: 0.5}})
     assert found == []
-    assert files(())["published.csv"].count("\n") == 1

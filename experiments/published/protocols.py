@@ -30,7 +30,7 @@ CONDITIONS = ("encoding", "task", "metric")
 
 
 class Published(Protocol):
-    """What is read of a published number: see `attnjax.report.published.Cell`."""
+    """What is read of a published number: see `cells.Cell`."""
 
     @property
     def paper(self) -> str: ...
@@ -63,7 +63,9 @@ def protocols() -> dict[str, Any]:
       >>> protocols()["Press et al. 2022 (arXiv:2108.12409)"]["counted"]
       'only'
     """
-    return tomllib.loads(resources.files("attnjax.report").joinpath("protocols.toml").read_text(encoding="utf-8"))
+    return tomllib.loads(
+        resources.files("experiments.published").joinpath("protocols.toml").read_text(encoding="utf-8")
+    )
 
 
 def differs(cell: Published, config: Mapping[str, Any]) -> tuple[Differs, ...]:

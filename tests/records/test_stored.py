@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from attnjax.report.records import read
+from attnjax.records.stored import read
 from tests.report.synthetic import canonical, cell_id, config, run_id, write_run, write_spec, write_sweep
 
 ONE = config("copy", "rope", 0)
