@@ -21,9 +21,9 @@ import numpy as np
 
 from attnjax import safety
 from attnjax.records import examples, files, jsonl, stored
-from attnjax.records.runs import TUNING
+from attnjax.records.runs import EXAMPLES, PACKED, SCORES, TUNING
 from attnjax.records.stored import Run
-from attnjax.records.unpacking import COLUMNS, EXAMPLES, RUNS, SCORES, SHARED
+from attnjax.records.unpacking import COLUMNS, SHARED
 from attnjax.records.values import as_dict, text, whole
 
 COMPARED = ("exact_match", "loss_sliding")
@@ -54,9 +54,9 @@ def pack(folder: str | pathlib.Path, out: str | pathlib.Path, wanted: Wanted | N
     if bare := [run.id for run in sweep.runs if not run.config]:
         raise ValueError(f"run {bare[0]} of {folder} has no config; nothing was packed")
     out.mkdir(parents=True, exist_ok=True)
-    jsonl.replace(out / RUNS, _lines(sweep.name, sweep.spec, sweep.runs))
+    jsonl.replace(out / PACKED, _lines(sweep.name, sweep.spec, sweep.runs))
     safety.write(out / SCORES, lzma.compress(_csv(sweep.runs).encode(), preset=9 | lzma.PRESET_EXTREME))
-    made = [out / RUNS, out / SCORES]
+    made = [out / PACKED, out / SCORES]
     if arrays := _arrays(sweep.runs, wanted or past_training):
         data = io.BytesIO()
         np.savez_compressed(data, **arrays)

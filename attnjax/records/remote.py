@@ -18,14 +18,13 @@ from typing import Any
 
 from attnjax.config.files import SWEEP_FILE
 from attnjax.records import jsonl, status
-from attnjax.records.runs import CONFIG, EXAMPLES, MANIFEST, TUNING
-from attnjax.records.unpacking import RUNS, SCORES
+from attnjax.records.runs import CONFIG, EXAMPLES, MANIFEST, PACKED, SCORES, TUNING
 from attnjax.records.values import printable
 
 URL = re.compile(r"[a-z][a-z0-9+.-]+:/(/.*|[^/].*)", re.DOTALL)
 """A URL, also one of which a path was made: `gs:/bucket/theta`."""
 FILES = "|".join(map(re.escape, (CONFIG, MANIFEST, status.FILE, EXAMPLES, *jsonl.FILES)))
-WHOLE = "|".join(map(re.escape, (SWEEP_FILE, TUNING, RUNS, SCORES, EXAMPLES)))
+WHOLE = "|".join(map(re.escape, (SWEEP_FILE, TUNING, PACKED, SCORES, EXAMPLES)))
 COPIED = re.compile(rf"{WHOLE}|[0-9a-f]{{16}}/(result/|attempt-[\w-]+/)?({FILES})")
 """What is copied. Names in a bucket are not trusted: none of these leads out of the folder."""
 

@@ -32,6 +32,8 @@ CONFIG, MANIFEST, EXAMPLES = "config.json", "manifest.json", "examples.npz"
 TUNING = "tuning.json"
 """What the families of a sweep chose, see `attnjax.sweep.choices`."""
 RESULT, ATTEMPT = "result", "attempt-"
+PACKED, SCORES = "runs.jsonl", "scores.csv.xz"
+"""Files of a packed folder, see `attnjax.records.packed`."""
 SIZE_OF_PLAN = 2**28
 """Bytes of sweep.json beyond which it is not read; the largest number of runs takes 15 to 60 MB."""
 LINK = "is a link, which is not followed"

@@ -14,10 +14,9 @@ from attnjax import safety
 from attnjax.config.parse import run_id_of
 from attnjax.records import examples, jsonl, status
 from attnjax.records.files import Problem, problem
-from attnjax.records.runs import RUN
+from attnjax.records.runs import EXAMPLES, PACKED, RUN, SCORES
 from attnjax.records.values import as_dict, text, whole
 
-RUNS, SCORES, EXAMPLES = "runs.jsonl", "scores.csv.xz", examples.FILE
 COLUMNS = ("run", "step", "length", "split", "metric", "value", "count")
 LARGEST = 2**28
 """Bytes of a file, or of what is packed in it, beyond which it is not read."""
@@ -38,7 +37,7 @@ class Packed(NamedTuple):
 
 def is_packed(folder: pathlib.Path) -> bool:
     """Return whether a folder holds packed runs."""
-    return (folder / RUNS).is_file()
+    return (folder / PACKED).is_file()
 
 
 def read(folder: pathlib.Path) -> Packed:
@@ -46,17 +45,17 @@ def read(folder: pathlib.Path) -> Packed:
 
     Raises ValueError where the first line cannot be read or no run is left, or a newer version wrote it.
     """
-    lines = jsonl.read_rows(folder / RUNS, lambda table: table)
+    lines = jsonl.read_rows(folder / PACKED, lambda table: table)
     if not lines.rows or "config" not in lines.rows[0] or "run" in lines.rows[0]:
-        raise ValueError(f"{folder / RUNS} is damaged: its first line does not describe a sweep")
+        raise ValueError(f"{folder / PACKED} is damaged: its first line does not describe a sweep")
     first, problems, runs = lines.rows[0], list(lines.problems), []
     for number, line in enumerate(lines.rows[1:], 2):
         try:
             runs.append(_run(first, line))
         except ValueError as error:
-            problems.append(Problem(folder / RUNS, str(error), number))
+            problems.append(Problem(folder / PACKED, str(error), number))
     if not runs:
-        raise ValueError(f"{folder / RUNS} holds no run to report")
+        raise ValueError(f"{folder / PACKED} holds no run to report")
     spec = {key: first[key] for key in ("name", "protocol", "config_file") if text(first.get(key))}
     spec["runs"] = [{"run": run["run"]} for run in runs]
     found, more = _scores(folder / SCORES)
