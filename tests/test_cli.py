@@ -172,7 +172,7 @@ def test_show_prints_the_config_its_runs_and_the_size_of_the_model(capsys):
     text = capsys.readouterr().out
     config = json.loads(text[: text.rindex("\n}") + 2])
     assert (config["model"]["heads"], config["train"]["steps"], config["name"]) == (2, 6, "small")
-    assert "sweep    4 runs of 4 cells, in 4 populations" in text
+    assert "sweep    4 runs of 4 cells, in 2 populations" in text
     assert f"  {'train.batch':<30}8, 9\n" in text
     assert "parameters" in text
 
@@ -183,7 +183,7 @@ def test_what_a_config_declares_is_trained_once_and_answered(verb, capsys):
     told = capsys.readouterr().out
     store, found = load(pathlib.Path("runs/small")), scan(pathlib.Path("runs/small")).runs
     assert store.protocol == "Does it run?\n\nMore text."
-    assert "copy, rope, 1 runs: 1 done  0:0" in told
+    assert "copy, rope/alibi, 2 runs: 2 done  0:0" in told
     head, *rows = told.splitlines()[-5:]
     assert head.split()[:5] == ["task", "encoding", "metric", "within", "past"]
     assert rows[0].split()[:5] == ["copy", "rope", "#1", "exact_match", f"{final_of(found[0]):.3f}"]
@@ -275,7 +275,7 @@ def test_workers_and_a_report(monkeypatch, capsys):
 def test_a_terminal_gets_bars(monkeypatch, capsys):
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     assert main(["run", "small", *FAKE]) == 0
-    assert "copy, alibi, 1 runs: 1 done" in capsys.readouterr().out
+    assert "copy, rope/alibi, 2 runs: 2 done" in capsys.readouterr().out
 
 
 def test_a_line_of_a_population_has_steps_rate_time_left_and_mean_loss(monkeypatch, capsys):
@@ -305,7 +305,7 @@ def test_a_watch_tells_counts_and_ends_with_the_last_run(capsys):
     capsys.readouterr()
     assert main(["list", "runs", "small", "--watch", "0.01"]) == 0
     first, *failed = capsys.readouterr().out.splitlines()
-    assert first == "8 runs: 4 done, 4 failed; 0 steps left"
+    assert first == "4 done, 4 failed; 0 steps left"
     assert len(failed) == 4
     assert all(line.endswith("failed at step 3: RuntimeError: broken at step 3") for line in failed)
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from attnjax.cli.compilation_cache import keep_programs
 from attnjax.cli.errors import provided
+from attnjax.config.names import EXTENSION_NAMES, check_name
 from attnjax.config.outside import import_modules
 from attnjax.config.overrides import read_value, split_override
 from attnjax.records.runs import read_config
@@ -16,8 +17,6 @@ from attnjax.sweep.find import RUNS
 
 LENGTHS = (1024, 2048, 4096)
 """What is measured unless lengths are given; of a run with a task of its own, the lengths of its tests."""
-TRAINED = (4096, 64, 1024, 2**15, 2**18)
-"""Trained lengths at which the options of a method are tried where none is given."""
 OF_TEXTS = (("tasks", None), ("perplexity", None), ("extend", None), ("suite", None), ("seed", 0))
 """Options about texts, with what they are where they are not given."""
 Rows = list[dict[str, Any]]
@@ -33,12 +32,11 @@ def evaluate(arguments: argparse.Namespace) -> int:
     from attnjax.tasks import Text
     from attnjax.train.loop import make_task
 
-    extension = _extension(arguments)
     folders = (pathlib.Path(arguments.model), RUNS / arguments.model)
     published = next((one for one in folders if text_model.is_published(one)), None)
     place = published or find_run(arguments.model)
     if published or isinstance(make_task(read_config(place)), Text):
-        told, rows = _of_texts(arguments, place, extension)
+        told, rows = _of_texts(arguments, place)
     else:
         _refuse_text_options(arguments)
         rows = suite.own_task(place, arguments.lengths or read_config(place).evaluate.lengths, arguments.samples)
@@ -47,9 +45,7 @@ def evaluate(arguments: argparse.Namespace) -> int:
     return _write(arguments.out or pathlib.Path("evaluated") / name, "\n\n".join(told), rows)
 
 
-def _of_texts(
-    arguments: argparse.Namespace, place: pathlib.Path, extension: dict[str, Any] | None
-) -> tuple[list[str], Rows]:
+def _of_texts(arguments: argparse.Namespace, place: pathlib.Path) -> tuple[list[str], Rows]:
     """Returns the tables and rows of a model that reads texts."""
     from attnjax.evaluation import perplexity, sources, suite, tables, text_model
 
@@ -58,9 +54,10 @@ def _of_texts(
     if source is not None:
         data, part = sources.read_source(source, subject.trained_on)
         text = perplexity.tokens_of(subject, data)
-    if extension is not None:
-        known = {"trained": arguments.trained, "search": _searched_on(arguments, subject)}
-        subject = text_model.read_past(subject, arguments.extend, max(lengths), **known, **extension)
+    if arguments.extend is not None:
+        options = {key: read_value(value, Any) for key, value in map(split_override, arguments.option)}
+        options |= {"trained": arguments.trained, "search": _searched_on(arguments, subject)}
+        subject = text_model.read_past(subject, arguments.extend, max(lengths), **options)
     told, rows = [], []
     if text is None or arguments.suite or arguments.tasks:
         tasks = arguments.tasks or tuple(suite.TASKS)
@@ -88,39 +85,13 @@ def _check_options(arguments: argparse.Namespace) -> None:
     for name in ("option", "trained", "search"):
         if getattr(arguments, name) and arguments.extend is None:
             raise ValueError(f"--{name} needs --extend NAME")
-
-
-def _extension(arguments: argparse.Namespace) -> dict[str, Any] | None:
-    """Returns the options of the method that reads past the trained length; None where the model is read as it is.
-
-    Raises ValueError for mistakes that are known before the model is loaded.
-    """
-    method = arguments.extend
-    if method is None:
-        return None
-    options = {key: read_value(value, Any) for key, value in map(split_override, arguments.option)}
-    _check_method(method, arguments.trained, {name: one for name, one in options.items() if name != "layers"})
-    if arguments.search is not None and method.partition("+")[0] != "longrope":
+    method = (arguments.extend or "").partition("+")[0]
+    if arguments.extend is not None:
+        check_name("--extend", method, EXTENSION_NAMES)
+    if arguments.search is not None and method != "longrope":
         raise ValueError(f"--search is for the factors of --extend longrope, got --extend {method}")
-    if arguments.search is not None and "factors" in options:
+    if arguments.search is not None and any(one.startswith("factors=") for one in arguments.option):
         raise ValueError("--search finds the factors of longrope, and --option factors gives them: say one of the two")
-    return options
-
-
-def _check_method(method: str, trained: int | None, options: dict[str, Any]) -> None:
-    """Raises ValueError for an unknown method or option, and for sizes that fit together at no trained length."""
-    from attnjax.evaluation.methods import extended_encoding
-    from attnjax.positions import RoPE
-
-    head_dim, refused = None if "factors" in options else 64, []
-    for length in (trained,) if trained else TRAINED:
-        try:
-            extended_encoding(method, RoPE(), length, 2.0, head_dim=head_dim, **options)
-        except ValueError as error:
-            refused.append(error)
-        else:
-            return
-    raise refused[0]
 
 
 def _searched_on(arguments: argparse.Namespace, subject: Any) -> Sequence[int] | None:

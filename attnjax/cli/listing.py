@@ -7,7 +7,7 @@ import inspect
 import pathlib
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from attnjax.cli.errors import provided
 from attnjax.cli.progress import clock
@@ -142,8 +142,7 @@ def _list_runs(root: pathlib.Path, name: str) -> int:
         text = ""
     if found.runs:
         print(table([HEAD, *(_row(run, text) for run in found.runs)]), end="")
-    counts = Counter(DAMAGED if run.status is None else run.status.state for run in found.runs)
-    print(", ".join(f"{count} {state}" for state, count in counts.items()) or "no runs")
+    print(_counts(run.status for run in found.runs))
     for problem in found.problems:
         print(f"problem: {problem.replace(str(root), name) if is_remote(name) else problem}")
     if found.foreign:
@@ -164,51 +163,41 @@ def _row(run: Run, protocol: str) -> tuple[str, ...]:
 
 def watch(store: Store, seconds: float) -> int:
     """Print how the runs stand every so many seconds, until all have ended or Ctrl-C; returns 0."""
-    stop, look = Stop(), Look(store)
+    stop, first, total = Stop(), None, dict[str, int]()
+    for run in (entry.run for entry in store.runs):
+        with contextlib.suppress(OSError, ValueError):
+            total[run] = store.config(run).train.steps
     with on_signals(stop):
         while True:
-            print("\n".join(look.lines()), flush=True)
-            if look.ended or stop.wait(seconds):
+            found, now = {entry.run: _status(store, entry.run) for entry in store.runs}, time.monotonic()
+            done = sum(one.step for one in found.values())
+            left = sum(total[run] - one.step for run, one in found.items() if one.state not in FINAL and run in total)
+            first = first or (now, done)
+            rate = (done - first[1]) / (now - first[0]) if now > first[0] else 0.0
+            pace = f", {rate:.3g} a second, about {clock(left / rate)}" if rate > 0 else ""
+            print(f"{_counts(found.values())}; {left:,} steps left{pace}")
+            print("".join(_news(store, found, total)), end="", flush=True)
+            if all(one.state in (*FINAL, DAMAGED) for one in found.values()) or stop.wait(seconds):
                 return 0
 
 
-class Look:
-    """The states of the runs of a sweep, read from its folder, and how fast they get on since the first look."""
+def _status(store: Store, run: str) -> Status:
+    try:
+        return store.status(run)
+    except (OSError, ValueError) as error:
+        return Status(DAMAGED, 0, str(error))
 
-    def __init__(self, store: Store):
-        self._store, self._total = store, dict[str, int]()
-        self._first: tuple[float, int] | None = None
-        for run in (entry.run for entry in store.runs):
-            with contextlib.suppress(OSError, ValueError):
-                self._total[run] = store.config(run).train.steps
-        self.ended = False
 
-    def lines(self) -> list[str]:
-        """Return counts, rate and time left; then which runs failed and why, and who trains what."""
-        found, now = {entry.run: self._status(entry.run) for entry in self._store.runs}, time.monotonic()
-        self.ended = all(one.state in (*FINAL, DAMAGED) for one in found.values())
-        steps = {run: self._total.get(run, 0) if one.state == "done" else one.step for run, one in found.items()}
-        left = sum(self._total.get(run, 0) - steps[run] for run, one in found.items() if one.state not in FINAL)
-        counts = Counter(one.state for one in found.values())
-        told = ", ".join(f"{count} {state}" for state, count in counts.items())
-        lines = [f"{len(found)} runs: {told}; {left:,} steps left{self._pace(now, sum(steps.values()), left)}"]
-        failed = [(run, one) for run, one in found.items() if one.state == "failed"]
-        lines += [f"  {run}  failed at step {one.step:,}: {one.reason}" for run, one in failed[:MOST]]
-        owners = others(self._store, {run: one.state for run, one in found.items()})
-        running = [(run, one) for run, one in found.items() if one.state == "running"]
-        for run, one in running[:MOST]:
-            owner = owners.get(run, "its process is gone")
-            lines.append(f"  {run}  step {one.step:,} of {self._total.get(run, 0):,}  {owner}")
-        more = sum(max(0, len(one) - MOST) for one in (failed, running))
-        return [*lines, *[f"  and {more} more"] * (more > 0)]
+def _counts(found: Iterable[Status | None]) -> str:
+    counts = Counter(DAMAGED if one is None else one.state for one in found)
+    return ", ".join(f"{count} {state}" for state, count in counts.items()) or "no runs"
 
-    def _status(self, run: str) -> Status:
-        try:
-            return self._store.status(run)
-        except (OSError, ValueError) as error:
-            return Status(DAMAGED, 0, str(error))
 
-    def _pace(self, now: float, done: int, left: int) -> str:
-        self._first = self._first or (now, done)
-        seconds, steps = now - self._first[0], done - self._first[1]
-        return f", {steps / seconds:.3g} a second, about {clock(left * seconds / steps)}" if steps > 0 < seconds else ""
+def _news(store: Store, found: Mapping[str, Status], total: Mapping[str, int]) -> Iterator[str]:
+    """Lines about the first runs that have failed and why, and about the first in training and who trains them."""
+    owners = others(store, {run: one.state for run, one in found.items()})
+    for run, one in [item for item in found.items() if item[1].state == "failed"][:MOST]:
+        yield f"  {run}  failed at step {one.step:,}: {one.reason}\n"
+    for run, one in [item for item in found.items() if item[1].state == "running"][:MOST]:
+        owner = owners.get(run, "its process is gone")
+        yield f"  {run}  step {one.step:,} of {total.get(run, 0):,}  {owner}\n"
