@@ -5,7 +5,7 @@ channels, and RoPE has fewer wavelengths per head, ALiBi more slopes. Which numb
 past it?
 
 Paper: Vaswani et al. 2017 (arXiv:1706.03762), table 3, rows (A).
-Command: attnjax sweep heads --workers 2
+Command: attnjax run heads --workers 2
 Run time: about 7 minutes on two cores.
 Expected: a single head somewhat worse, too many worse again. The paper's development perplexity for 1, 4, 8, 16 and 32 heads
 at width 512: 5.29, 5.00, 4.92, 4.91 and 5.01 (BLEU 24.9, 25.5, 25.8, 25.8, 25.4).

@@ -16,7 +16,7 @@ they suggested the comparisons. `prune` was added later, because the six encodin
 
 Paper: Clark et al. 2019 (arXiv:1906.04341) for heads and their baselines; Olsson et al. 2022 (arXiv:2209.11895) for induction;
 Michel et al. 2019 (arXiv:1905.10650) for pruning.
-Command: attnjax sweep heads_lm --workers 2
+Command: attnjax run heads_lm --workers 2
 Run time: 66 minutes on two cores, beside other work
 White space is not reported, because untrained heads stand out there (experiments/heads).
 Expected: more attention to the previous byte under RoPE than under each other encoding; little for induction and names at

@@ -30,7 +30,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         runs = pathlib.Path("runs/context_extension" if chosen.name == "text" else "runs/context_extension_markov")
         if chosen.name == "text":
             planting.write(pathlib.Path(PATH), LENGTH)
-        if status := attnjax(["sweep", f"context_extension:{chosen.name}", "--out", str(runs)]):
+        if status := attnjax(["run", f"context_extension:{chosen.name}", "--out", str(runs)]):
             return status
     # JAX is imported after training, whose workers set it up for themselves.
     from experiments.context_extension import markov, text

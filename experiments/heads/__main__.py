@@ -1,7 +1,7 @@
 """Measures the heads of trained language models: patterns of their attention, pruning, and what is known of positions.
 
-    attnjax sweep heads_lm --workers 2
-    attnjax sweep heads_lm:prune --workers 2
+    attnjax run heads_lm --workers 2
+    attnjax run heads_lm:prune --workers 2
     python -m experiments.heads runs/heads_lm runs/heads_lm_prune
 
 Appends to --out what it does not hold yet, run by run; of runs at other than 128 bytes, pruning alone.

@@ -110,7 +110,7 @@ def holm(p: list[float]) -> list[float]:
 def of_pruning(records: pd.DataFrame) -> dict[str, str]:
     """Returns what half of the heads cost, and the 5-grams that models are held against."""
     grams = records[(records["of"] == "ngrams") & (records["measure"] == "5-gram")].set_index("length")["value"]
-    rows = []
+    rows, told = [], "not measured"
     for length, encoding in itertools.product((SHORT, LONG), LABELS):
         loss = lambda of, kept, e=encoding, n=length: by_seed(records, e, of, "loss", kept, length=n)
         whole = loss("importance", 8)
@@ -123,11 +123,14 @@ def of_pruning(records: pd.DataFrame) -> dict[str, str]:
         rows.append(
             [length, LABELS[encoding], interval(of_mean(whole), 3), bar, *(interval(of_mean(one)) for one in costs)]
         )
+        if bar:
+            first = interval(of_mean(100 * (loss("importance", 7) / whole - 1)), 0)
+            told = f"{first} % without the least important head, {interval(of_mean(ordered))} nats without half of them"
     heads = ["bytes", "encoding", "loss", "below the 5-gram", "half, by importance", "half, random", "difference"]
     table = pd.DataFrame(rows, columns=[*heads, "all heads", "rank correlation"])
     table["below the 5-gram"] = table["below the 5-gram"].map({True: "yes", False: "no"})
     listed = [f"{loss:.3f} in windows of {length} bytes" for length, loss in sorted(grams.items())]
-    return {"pruning": markdown(table), "fivegram": " and ".join(listed)}
+    return {"pruning": markdown(table), "fivegram": " and ".join(listed), "pruned": told}
 
 
 def of_positions(records: pd.DataFrame) -> dict[str, str]:
