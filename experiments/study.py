@@ -183,7 +183,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if hasattr(analysis, "figure"):
         with drawing.settings():
             save(analysis.figure(), folder)
-    else:
+    elif (folder / "runs.jsonl").exists():
         overview(folder)
 
 

@@ -1,17 +1,12 @@
 """`python -m tests.on_device` on the CPU: it compares, goes on where it was stopped, and fails where an error is too large."""
 
-import pathlib
 import types
 
 import jax
 import pytest
 
 from attnjax.attention import fused
-from attnjax.records import jsonl
-from experiments import recorded
 from tests import on_device
-
-H200 = pathlib.Path(__file__).parents[1] / "experiments/devices/h200/records.jsonl"
 
 
 @pytest.fixture
@@ -28,22 +23,22 @@ def small(monkeypatch, tmp_path):
 @pytest.mark.slow
 def test_compares_with_the_oracle_once(small, monkeypatch, capsys):
     assert on_device.main(["alibi", "--out", str(small)]) == 0
-    assert [line.rsplit(maxsplit=1)[0] for line in capsys.readouterr().out.splitlines()] == [
+    *told, last = capsys.readouterr().out.splitlines()
+    assert [line.rsplit(maxsplit=1)[0] for line in told] == [
         "cpu alibi float32, full precision dense",
         "cpu alibi bfloat16 dense",
     ]
+    assert last == "2 of 2 programs are within their bound"
     found = on_device.rows(small / "records.jsonl")
     single, half = (row["error"] for row in found)
     assert 0 < single < 2e-5 < 1e-3 < half < 0.125
-    text = (small / "README.md").read_text()
-    assert "4 cases in 1 implementations (dense)" in text
-    assert f"| alibi | {single:.1e} | {half:.1e} |" in text
+    assert [row["cases"] for row in found] == [2, 2]
     monkeypatch.setattr(on_device, "compared", lambda *_: pytest.fail("it has a record"))
     assert on_device.main(["alibi", "--out", str(small)]) == 0
 
 
 @pytest.mark.slow
-def test_a_wrong_result_fails_and_is_told(small, monkeypatch):
+def test_a_wrong_result_fails_and_is_told(small, monkeypatch, capsys):
     attention = on_device.attention
 
     def wrong(*given):
@@ -52,9 +47,9 @@ def test_a_wrong_result_fails_and_is_told(small, monkeypatch):
 
     monkeypatch.setattr(on_device, "attention", wrong)
     assert on_device.main(["alibi", "--out", str(small)]) == 1
-    text = (small / "README.md").read_text()
-    assert "0 of 2 programs are within their bound." in text
-    assert "* alibi, dense, float32, full precision: " in text
+    text = capsys.readouterr().out
+    assert "0 of 2 programs are within their bound" in text
+    assert "alibi, dense, float32, full precision: " in text
 
 
 def test_a_number_that_is_none_fails():
@@ -65,23 +60,6 @@ def test_unknown_encoding(capsys):
     with pytest.raises(SystemExit, match="2"):
         on_device.main(["ropes"])
     assert "the matrix has no encoding ropes; it has nope, rope" in capsys.readouterr().err
-
-
-@pytest.mark.slow
-def test_rounded_operands_move_a_smooth_result_by_their_rounding():
-    assert 1e-5 < on_device.moved_by_rounding("rope") < 1e-3
-
-
-def test_the_committed_page_is_that_of_its_records(monkeypatch):
-    """Only the gradient of CoPE is above a bound."""
-    found = on_device.rows(H200)
-    assert {(row["encoding"], row["way"]) for row in found if on_device.failed(row)} == {
-        (name, on_device.WAYS[1].name) for name in ("cope", "cope-short")
-    }
-    # Its inputs were drawn otherwise, close to a jump of the gradient.
-    monkeypatch.setattr(on_device, "moved_by_rounding", {"cope": 0.1324, "cope-short": 0.2111}.get)
-    text = on_device.page(recorded.about(jsonl.read(H200).tables), found)
-    assert text == H200.with_name("README.md").read_text(encoding="utf-8")
 
 
 @pytest.fixture
@@ -107,7 +85,7 @@ def kernel(monkeypatch, tmp_path):
 def test_the_kernel_of_cudnn_runs_under_known_masks_in_sixteen_bits(kernel, capsys):
     """A score is none that it can serve. Positions from content reach it as data."""
     assert on_device.main(["nope", "fire", "fox", "--out", str(kernel.out)]) == 0
-    told = [line.rsplit(maxsplit=1)[0] for line in capsys.readouterr().out.splitlines()]
+    told = [line.rsplit(maxsplit=1)[0] for line in capsys.readouterr().out.splitlines()[:-1]]
     assert told == ["cpu nope bfloat16 cudnn", "cpu fox bfloat16 cudnn"]
     causal, full, window = (True, None, "bfloat16"), (False, None, "bfloat16"), (True, (4, 0), "bfloat16")
     assert kernel.calls[:3] == [causal, full, window]
@@ -117,7 +95,7 @@ def test_the_kernel_of_cudnn_runs_under_known_masks_in_sixteen_bits(kernel, caps
 
 
 @pytest.mark.slow
-def test_a_kernel_that_ignores_the_window_fails(kernel):
+def test_a_kernel_that_ignores_the_window_fails(kernel, capsys):
     kernel.window.kept = False
     assert on_device.main(["nope", "--out", str(kernel.out)]) == 1
-    assert "* nope, cudnn, bfloat16: " in (kernel.out / "README.md").read_text()
+    assert "nope, cudnn, bfloat16: " in capsys.readouterr().out

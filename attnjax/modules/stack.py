@@ -7,7 +7,7 @@ Its layers are separate blocks that are unrolled, or with `config.scan_layers` o
 
 Both compute the same numbers from the same parameters, and start from the same ones. Of a training step with AdamW (D = 256,
 N = 4, F = 1024, RoPE, B = 8, T = 128, float32), seconds of the processor to trace and to compile, and MiB of temporary memory,
-on a CPU with jax 0.10.2, by `python -m experiments.scan_layers 2 12 48`:
+on a CPU with jax 0.10.2:
 
     layers  remat    unrolled: trace  compile  memory    scanned: trace  compile  memory
          2     no                0.7      3.0      79               0.5      4.0     107

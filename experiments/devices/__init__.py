@@ -1,1 +1,1 @@
-"""What compiles for accelerators that are not here, with how much memory and which collectives."""
+"""What compiles and runs on accelerators. See `python -m experiments.devices --help`."""

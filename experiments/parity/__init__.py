@@ -1,1 +1,1 @@
-"""Our published architectures against those of transformers, number for number."""
+"""Published weights beside transformers. See `python -m experiments.parity --help`."""

@@ -1,117 +1,150 @@
-"""Every architecture against transformers: outputs, loss, gradients, caches, generation, and the way there and back.
+"""Compare a folder of published weights with transformers: output, loss and the gradient of every tensor, in float32.
 
-    python -m experiments.parity                              measures what is missing in experiments/parity/parity.jsonl
-    python -m experiments.parity --out runs/parity            elsewhere
-    python -m experiments.parity --render experiments/parity  the page from the record alone
-    python -m experiments.parity models/gpt2 --tokens 128     a folder of config.json and weights, instead of all cases
+    python -m experiments.parity models/gpt2 --tokens 128
 
-Needs torch and transformers beside attnjax. Each case is in the record before the next is measured.
-
-Of a folder, both sides read two random sequences; a quarter of the second is padding, and decoders also read them in two chunks
-through caches. The difference of a gradient is relative to its largest number, or to a thousandth of the largest number of all
-gradients if that is larger. The exit status is 1 if something differs, and 2 for a mistake of the user.
+Needs torch and transformers beside attnjax. Both sides read two random sequences; a quarter of the second is padding, on the
+left for decoders. The loss is the mean of the output times random numbers. A difference is relative to the largest number of
+its array, that of a gradient to at least a thousandth of the largest of all gradients. The exit status is 1 where one exceeds
+the tolerance, and 2 for a mistake of the user.
 """
 
 import argparse
-import json
-import pathlib
+import importlib
+import inspect
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import Any
 
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+
+from attnjax.attention import Mask
 from attnjax.cli import argument_types as types
-from experiments.parity import page
+from attnjax.models import Loaded, load
+from attnjax.models.param_paths import parameters
+from attnjax.models.saving import tensors_of
+from attnjax.modules import Decoder, EncoderDecoder
+from attnjax.positions import DynamicNTK, LongRoPE, RoPE
 
-if TYPE_CHECKING:
-    from experiments.parity.comparing import Difference
+FLOOR = 1e-3
+Numbers = tuple[np.ndarray, np.ndarray, dict[str, np.ndarray]]
+"""Output, loss, and gradients by the names of the tensors."""
 
-WORST = 10
-"""Gradients that are listed."""
+
+def inputs(loaded: Loaded, length: int, seed: int) -> dict[str, np.ndarray]:
+    """Returns tokens, which of them count and their positions, [2, T]; and the weights of the output in the loss.
+
+    Nothing is padded where frequencies depend on the length, since transformers takes the longest length of a batch.
+    """
+    generator = np.random.default_rng(seed)
+    scalings = [one.scaling for one in loaded.spec.config.encodings if isinstance(one, RoPE)]
+    by_length = any(isinstance(one, DynamicNTK | LongRoPE) for one in scalings)
+    valid = np.ones((2, length), bool)
+    valid[1, : 0 if by_length else length // 4] = False
+    if not isinstance(loaded.model, Decoder):
+        valid = valid[:, ::-1].copy()
+    positions = np.maximum(np.cumsum(valid, 1) - 1, 0).astype(np.int32)
+    draw = lambda: generator.integers(1, loaded.spec.config.vocab, (2, length), dtype=np.int32)
+    return {"tokens": draw(), "source": draw(), "valid": valid, "positions": positions}
+
+
+def weighted(output: Any, valid: np.ndarray) -> Any:
+    """Returns the loss: the mean of the output times random numbers, without padding."""
+    given = np.random.default_rng(1).normal(size=output.shape).astype(np.float32) * valid[..., None]
+    return (
+        output * (given if isinstance(output, jax.Array) else importlib.import_module("torch").from_numpy(given))
+    ).mean()
+
+
+def ours(loaded: Loaded, given: dict[str, np.ndarray]) -> Numbers:
+    """Returns what attnjax computes."""
+    graph, state = nnx.split(loaded.model, graph=False)
+    mask = Mask(k_valid=given["valid"])
+
+    def loss(state: Any) -> tuple[jax.Array, jax.Array]:
+        model = nnx.merge(graph, state)
+        if isinstance(model, EncoderDecoder):
+            output = model(given["source"], given["tokens"], source_mask=mask, target_mask=mask)
+        elif isinstance(model, Decoder):
+            output = model(given["tokens"], mask=mask, pos=jnp.asarray(given["positions"]))
+        else:
+            output = model(given["tokens"], mask=mask)
+        return weighted(output, given["valid"]), output
+
+    with jax.default_matmul_precision("highest"):
+        (value, output), gradients = jax.jit(jax.value_and_grad(loss, has_aux=True))(state)
+    return np.asarray(output), np.asarray(value), tensors_of(loaded, parameters(nnx.merge(graph, gradients)))
+
+
+def theirs(loaded: Loaded, given: dict[str, np.ndarray]) -> Numbers:
+    """Returns what transformers computes, of the class that our table names for the architecture."""
+    torch, transformers = (importlib.import_module(name) for name in ("torch", "transformers"))
+    names = loaded.architecture.to_json(loaded.spec).get("architectures")
+    if not names:
+        raise ValueError(f"transformers has no {loaded.architecture.model_type} to compare with")
+    options = {
+        "local_files_only": True,
+        "use_safetensors": True,
+        "attn_implementation": "eager",
+        "dtype": torch.float32,
+    }
+    model = getattr(transformers, names[0]).from_pretrained(str(loaded.folder), **options).eval()
+    words = {"input_ids": given["tokens"], "attention_mask": given["valid"], "position_ids": given["positions"]}
+    if isinstance(loaded.model, EncoderDecoder):
+        words |= {
+            "input_ids": given["source"],
+            "decoder_input_ids": given["tokens"],
+            "decoder_attention_mask": given["valid"],
+        }
+    known = inspect.signature(model.forward).parameters
+    words = {name: torch.from_numpy(x.astype(np.int64)) for name, x in words.items() if name in known}
+    found = model(**words, use_cache=False)
+    output = found.logits if hasattr(found, "logits") else found.last_hidden_state
+    loss = weighted(output, given["valid"])
+    loss.backward()
+    gradients = {name: p.grad for name, p in model.named_parameters(remove_duplicate=False)}
+    arrays = {name: gradient.numpy() for name, gradient in gradients.items() if gradient is not None}
+    return output.detach().numpy(), loss.detach().numpy(), arrays
+
+
+def differences(mine: Numbers, peer: Numbers, valid: np.ndarray) -> dict[str, float]:
+    """Returns relative differences by name; a gradient that transformers does not have counts as 0 there."""
+    relative = lambda a, b, floor=0.0: float(np.abs(a - b).max() / max(np.abs(b).max(), floor, 1e-30))
+    found = {"output": relative(mine[0][valid], peer[0][valid]), "loss": relative(mine[1], peer[1])}
+    floor = FLOOR * max(np.abs(gradient).max() for gradient in peer[2].values())
+    for name, gradient in mine[2].items():
+        other = next((x for key, x in peer[2].items() if key == name or key.endswith(f".{name}")), np.zeros(1))
+        found[f"gradient of {name}"] = relative(gradient, other, floor)
+    return found
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure and render, or render only; returns the exit status: 1 if something differs, 2 for a mistake of the user."""
-    parser = argparse.ArgumentParser(
-        prog="python -m experiments.parity", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    """Prints output, loss and the ten worst gradients, and returns the exit status."""
+    raw = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser("python -m experiments.parity", description=__doc__, formatter_class=raw)
+    parser.add_argument("folder", metavar="FOLDER", help="config.json and weights")
+    parser.add_argument("--tokens", type=types.count, default=32, metavar="N", help="length of the sequences (32)")
+    parser.add_argument("--seed", type=types.seed, default=0, metavar="S", help="seed of the random tokens (0)")
+    parser.add_argument(
+        "--tolerance", type=types.tolerance, default=1e-3, metavar="X", help="largest difference (1e-3)"
     )
-    parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("experiments/parity"), help="where to write")
-    parser.add_argument("--render", type=pathlib.Path, help="measure nothing; write the page of this folder")
-    parser.add_argument("--only", action="append", metavar="NAME", help="this case; may be given several times")
-    parser.add_argument("folder", nargs="?", type=pathlib.Path, metavar="FOLDER", help="compare this folder alone")
-    parser.add_argument("--tokens", type=types.count, default=32, metavar="N", help="length of its sequence (32)")
-    parser.add_argument("--seed", type=types.seed, default=0, metavar="S", help="seed of its random tokens (0)")
-    parser.add_argument("--dtype", choices=("float32", "float64"), default="float32", help="type of numbers (float32)")
-    text = "largest relative difference allowed (1e-3)"
-    parser.add_argument("--tolerance", type=types.tolerance, default=1e-3, metavar="X", help=text)
     chosen = parser.parse_args(arguments)
     try:
-        if chosen.folder is not None:
-            return compare(chosen)
-        if chosen.render is None:
-            measure(chosen.out, chosen.only)
-        made = page.render(chosen.render or chosen.out)
-        wrong = [what for one in page.read(made.parent)[1] for what in page.failures(one)]
-    except (ValueError, OSError) as error:
+        loaded = load(chosen.folder)
+        given = inputs(loaded, chosen.tokens, chosen.seed)
+        found = differences(ours(loaded, given), theirs(loaded, given), given["valid"])
+    except (ValueError, OSError, ImportError) as error:
         print(f"parity: error: {error}", file=sys.stderr)
         return 2
-    print(made)
+    first = {name: found[name] for name in ("output", "loss")}
+    gradients = sorted(found.keys() - first.keys(), key=lambda name: -found[name])
+    for name in [*first, *gradients[:10]]:
+        print(f"{found[name]:8.1e}  {name}")
+    wrong = [name for name, value in found.items() if not value <= chosen.tolerance]
+    print(f"{len(wrong) or 'none'} of {len(found)} exceed {chosen.tolerance:g}")
     return int(bool(wrong))
-
-
-def compare(chosen: argparse.Namespace) -> int:
-    """Print the differences of a folder; returns 0 if all are within the tolerance, 1 otherwise."""
-    from experiments.parity import comparing
-
-    found = comparing.compare(chosen.folder, tokens=chosen.tokens, seed=chosen.seed, dtype=chosen.dtype)
-    lines, failed = told(found, chosen.tolerance)
-    print("\n".join(lines))
-    return int(failed > 0)
-
-
-def told(differences: Sequence["Difference"], tolerance: float) -> tuple[list[str], int]:
-    """A table with outputs, loss and the worst gradients; and how many differences exceed the tolerance. NaN does."""
-    gradients = [one for one in differences if one.name.startswith("gradient of ")]
-    first = [one for one in differences if one not in gradients]
-    failed = [one.name for one in differences if not one.relative <= tolerance]
-    worst = sorted(gradients, key=lambda one: -one.relative if one.relative == one.relative else -float("inf"))
-    shown = [*first, *worst[:WORST]]
-    width = max(len(one.name) for one in shown)
-    lines = [f"{'largest difference':<{width}}  absolute  relative"]
-    lines += [f"{one.name:<{width}}  {one.absolute:8.1e}  {one.relative:8.1e}" for one in shown]
-    if len(gradients) > WORST:
-        lines.append(f"and {len(gradients) - WORST} gradients with smaller differences")
-    count = f"{len(failed)} of {len(differences)}" if failed else f"none of {len(differences)}"
-    lines.append(f"{count} exceed the relative tolerance {tolerance:g}")
-    return lines, len(failed)
-
-
-def measure(out: pathlib.Path, only: Sequence[str] | None = None) -> None:
-    """Add what is missing to the record, and put it in the order of the cases.
-
-    Raises ValueError for an unknown case, and for a record that was made with other versions.
-    """
-    from experiments.parity import measuring
-
-    names, about = measuring.names(), measuring.about()
-    unknown = [name for name in only or () if name not in names]
-    if unknown:
-        raise ValueError(f"there is no case {unknown[0]!r}; there are {', '.join(names)}")
-    out.mkdir(parents=True, exist_ok=True)
-    before, found = page.read(out) if (out / page.RECORDS).exists() else (about, [])
-    if differ := sorted(
-        name for name in before.keys() | about.keys() if name != "date" and before.get(name) != about.get(name)
-    ):
-        told = ", ".join(f"{name} {before.get(name)}, here {about.get(name)}" for name in differ)
-        raise ValueError(
-            f"{out / page.RECORDS} was measured with {told}: remove it to measure all again, or choose --out"
-        )
-    records = {one["case"]: one for one in found}
-    for name in only or names:
-        if name not in records:
-            records[name] = measuring.measure(name)
-            print(f"{name}: {'; '.join(page.failures(records[name])) or 'equal'}", flush=True)
-            lines = [before, *(records[one] for one in names if one in records)]
-            (out / page.RECORDS).write_text("".join(f"{json.dumps(line)}\n" for line in lines), encoding="utf-8")
 
 
 if __name__ == "__main__":

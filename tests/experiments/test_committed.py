@@ -15,23 +15,11 @@ def module(name: str):
     return importlib.import_module(f"experiments.{name}")
 
 
-def devices():
-    page = module("devices.page")
-    return {"README.md": page.readme(page.read(HERE / "devices" / "records.jsonl"))}
-
-
-def parity():
-    page = module("parity.page")
-    return {page.PAGE: page.page(*page.read(HERE / "parity"))}
-
-
 def published():
     return module("published.page").files(module("published.collecting").collect(HERE))
 
 
 RENDERED = {
-    "devices": devices,
-    "parity": parity,
     "published": published,
 }
 
