@@ -65,9 +65,12 @@ def figure() -> Any:
     for name, color in looks:
         reach = {int(T): value for T, value in found["reach"][name].items() if value > 0}
         right.plot([*reach], [*reach.values()], color=color, marker="o", linewidth=2)
-        right.annotate(name, ([*reach][-1], [*reach.values()][-1]), (7, -3), textcoords="offset points", color=color)
+        offset, side = ((-8, -3), "right") if name == "LSTM" else ((8, -3), "left")
+        end = [*reach.items()][-1]
+        right.annotate(name, end, offset, textcoords="offset points", color=color, ha=side)
     right.set(title="|d last output / d first token|", xlabel="tokens", xscale="log", yscale="log", xlim=(1.7, 2500))
-    right.set_xticks([2, 8, 32, 128, 256], ["2", "8", "32", "128", "256"])
+    right.set_xticks([2, 8, 32, 128], ["2", "8", "32", "128"])
+    right.set_yticks([1, 1e-8, 1e-16, 1e-24, 1e-32], ["1", "1e-8", "1e-16", "1e-24", "1e-32"])
     right.minorticks_off()
     for axis in (left, right):
         axis.spines[["top", "right"]].set_visible(False)

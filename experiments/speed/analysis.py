@@ -156,9 +156,11 @@ def figure() -> Any:
                 name, (lines["T"].iloc[-1], lines[column].iloc[-1] * unit), (6, 0), textcoords="offset points"
             )
         axis.set(xscale="log", yscale="log", xlabel="T, tokens", xlim=(None, found["T"].max() * 2.2))
-        axis.set_xticks(sorted(found["T"].unique()), [f"{T:,.0f}" for T in sorted(found["T"].unique())])
+        ticks = sorted(found["T"].unique())
+        axis.set_xticks(ticks, [f"{T / 1024:g}k" for T in ticks])
+        axis.yaxis.set_major_formatter(lambda y, _: f"{y:,.0f}")
         axis.minorticks_off()
         axis.spines[["top", "right"]].set_visible(False)
-    left.set(title="gradients of causal attention, ms", ylabel="ms")
-    right.set(title="temporary memory of the gradient, MiB", ylabel="MiB")
+    left.set_title("attention with gradients, ms")
+    right.set_title("memory of the gradient, MiB")
     return made
