@@ -44,6 +44,8 @@ OWN = re.compile(rf"\..*|lease-\d+|{re.escape(CONFIG)}|{claim.FILE}|{status.FILE
 UNFINISHED = re.compile(r"partial-.*|.*\.tmp")
 NO_HARD_LINKS = (errno.EPERM, errno.EACCES, errno.ENOTSUP, errno.EXDEV, errno.EMLINK, errno.ENOSYS)
 STDERR = 2
+STALL = 600.0
+"""Seconds without a step or another record after which the stacks of all threads are written to standard error."""
 QUIET = 2.0
 """Seconds between two writings of a running status."""
 
@@ -177,7 +179,6 @@ class RunContext:
       stop: asks to stop at the next step.
       progress: called with every event.
       mesh: the devices to train on.
-      stall: seconds without a record after which the stacks of all threads are written to standard error; 0: never.
     """
 
     def __init__(
@@ -186,11 +187,10 @@ class RunContext:
         stop: Stop,
         progress: Progress,
         mesh: MeshShape = ONE_DEVICE,
-        stall: float = 0.0,
     ):
         self.mesh = mesh
         self.live = {directory: Live(step) for directory, step in steps.items()}
-        self._stop, self._progress, self._stall, self._armed = stop, progress, stall, -math.inf
+        self._stop, self._progress, self._armed = stop, progress, -math.inf
 
     def stopping(self) -> str:
         """Return why to save and return at this step, as "SIGTERM"; "" while training should go on."""
@@ -266,9 +266,9 @@ class RunContext:
 
     def _alive(self) -> None:
         """Restart the timer of a hang, at most once a second, because each start makes a system thread."""
-        if self._stall and time.monotonic() - self._armed > min(1.0, self._stall / 10):
+        if time.monotonic() - self._armed > min(1.0, STALL / 10):
             self._armed = time.monotonic()
-            faulthandler.dump_traceback_later(self._stall, repeat=True, file=STDERR)
+            faulthandler.dump_traceback_later(STALL, repeat=True, file=STDERR)
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
@@ -277,8 +277,7 @@ class RunContext:
         try:
             yield
         finally:
-            if self._stall:
-                faulthandler.cancel_dump_traceback_later()
+            faulthandler.cancel_dump_traceback_later()
 
 
 def update_manifest(attempt: pathlib.Path, fields: Mapping[str, Any], *, durable: bool = False) -> None:

@@ -41,7 +41,6 @@ class ExecutionConfig:
       patience: seconds without heartbeat after which a worker of another machine counts as dead.
       attempts: deaths of a worker in a row, without a new checkpoint between them, after which a run counts as failed.
       wait: stay until the runs that other processes train have ended, and take over those whose process dies.
-      stall: seconds without a step or other progress after which the stacks of all threads are written; 0: never.
       imports: classes of other projects that the runs name, whose modules are imported before the first run.
       mesh: the devices that a population is spread over, as `attnjax.config.mesh` writes it; "": one device.
       log: write live curves of each run as well, one of `live.FORMATS`; "": none.
@@ -51,7 +50,6 @@ class ExecutionConfig:
     patience: float = PATIENCE
     attempts: int = 5
     wait: bool = False
-    stall: float = 600.0
     imports: tuple[str, ...] = ()
     mesh: str = ""
     log: str = ""
@@ -238,8 +236,8 @@ class Worker:
 
     def _train(self, jobs: Sequence[Job]) -> list[Job]:
         """Call the training function once; returns the runs to be tried alone, because of an error that may not be theirs."""
-        steps, stall = {job.attempt: job.step for job in jobs}, self.execution.stall
-        context = RunContext(steps, self.stop, self.progress, self.mesh, stall)
+        steps = {job.attempt: job.step for job in jobs}
+        context = RunContext(steps, self.stop, self.progress, self.mesh)
         error, again, start = None, [], time.monotonic()
         configs = [job.config for job in jobs]
         try:

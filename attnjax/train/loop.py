@@ -109,13 +109,9 @@ def train(configs: list[RunConfig], directories: list[pathlib.Path], context: Ru
     started, saved, affordable = time.monotonic(), step, 1  # the first call takes one step: it also compiles
     with checkpoint.Background() as background:
 
-        def save() -> None:
-            nonlocal saved
-            saved, here = step, on_host(state, mesh)
-            if processes.leads():
-                # A copy, since the next step overwrites the memory of the state.
-                copies = {directories[i]: jax.tree.map(lambda leaf, i=i: np.array(leaf[i]), here) for i in alive}
-                background.start(functools.partial(_save, copies, step, run.train.keep))
+        def save(step: int, state: State) -> int:
+            _start_saving(background, step, state, mesh, {i: directories[i] for i in alive}, run.train.keep)
+            return step
 
         while step < run.train.steps and alive:
             stop, count = _agree(context, _steps_of_call(run, step, affordable))
@@ -129,7 +125,7 @@ def train(configs: list[RunConfig], directories: list[pathlib.Path], context: Ru
                     break
                 if fitted := [i for i in alive if _has_fitted(run, found, i)]:
                     if saved < step:  # all of them, so that the others can be resumed from here too
-                        save()
+                        saved = save(step, state)
                     background.wait()
                     _log_fitted([directories[i] for i in fitted], step, context)
                     params = on_host(state.params, mesh)
@@ -144,20 +140,49 @@ def train(configs: list[RunConfig], directories: list[pathlib.Path], context: Ru
             background.check()
             alive = _record(run, directories, alive, metrics, step, time.monotonic() - started, context)
             if _due(step, run.train.checkpoint_every) or step == run.train.steps:
-                save()
+                saved = save(step, state)
         if saved < step:
-            save()
+            save(step, state)
 
-        complete = [*alive, *ended] if step == run.train.steps or not alive else []
-        if complete and not _agree(context)[0]:
-            state = state._replace(params=_with_ended(state.params, ended, mesh))
+        if step == run.train.steps or not alive:
             steps = dict.fromkeys(alive, step) | {i: at for i, (at, _) in ended.items()}
-            _evaluate(evaluator, population, state, ("test", "validation"), directories, steps, context)
-        background.wait()
+            state = state._replace(params=_with_ended(state.params, ended, mesh))
+            _finish(evaluator, population, state, directories, steps, background, context)
+
+
+def _start_saving(
+    background: checkpoint.Background,
+    step: int,
+    state: State,
+    mesh: jax.sharding.Mesh | None,
+    directories: Mapping[int, pathlib.Path],
+    keep: int,
+) -> None:
+    """Save the members in these directories in the background, by the first process."""
+    here = on_host(state, mesh)
+    if processes.leads():
+        # A copy, since the next step overwrites the memory of the state.
+        copies = {folder: jax.tree.map(lambda leaf, i=i: np.array(leaf[i]), here) for i, folder in directories.items()}
+        background.start(functools.partial(_save, copies, step, keep))
+
+
+def _finish(
+    evaluator: Evaluator,
+    population: Member,
+    state: State,
+    directories: Sequence[pathlib.Path],
+    steps: Mapping[int, int],
+    background: checkpoint.Background,
+    context: RunContext,
+) -> None:
+    """Test the members, each after its own number of steps, and record their parameters, unless a stop is asked for."""
+    if not _agree(context)[0]:
+        _evaluate(evaluator, population, state, ("test", "validation"), directories, steps, context)
+    background.wait()
     # Before the n-gram models of a long text, which take minutes; the evaluation is then done again.
-    if complete and not _agree(context)[0]:
-        levels = ngram_levels(run, task, evaluator)
-        _log_end([directories[i] for i in complete], complete, on_host(state.params, mesh), levels, context)
+    if not _agree(context)[0]:
+        levels = ngram_levels(evaluator.run, evaluator.task, evaluator)
+        _log_end([directories[i] for i in steps], list(steps), on_host(state.params, evaluator.mesh), levels, context)
 
 
 def make_task(run: RunConfig) -> Task:

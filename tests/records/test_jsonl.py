@@ -7,7 +7,7 @@ import pathlib
 import pytest
 
 from attnjax import safety
-from attnjax.records import files, jsonl
+from attnjax.records import jsonl
 from attnjax.records.files import NewerError
 
 FROZEN = pathlib.Path(__file__).parents[1] / "frozen" / "format_1"
@@ -79,12 +79,6 @@ def test_a_newer_line_is_refused(log):
         jsonl.read(log)
 
 
-def test_of_many_damaged_lines_a_hundred_are_told(log):
-    log.write_text("nonsense\n" * 250)
-    found = jsonl.read(log).damaged
-    assert (len(found), found[-1]) == (101, "has 150 more such lines")
-
-
 def test_what_is_no_log_has_no_records(tmp_path, monkeypatch):
     assert jsonl.read(tmp_path / "missing.jsonl") == ([], [])
     (tmp_path / "real").write_text('{"schema": 1}\n')
@@ -120,19 +114,3 @@ def test_only_the_wanted_records_are_kept(log):
     assert [row["step"] for row in jsonl.read(log).tables] == [0, 1, 2]
     assert jsonl.read(log).damaged == []
     jsonl.keep(log.with_name("missing"), lambda row: True)
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("", "damaged or no JSON"),
-        ("[]", "must hold a table"),
-        ('{"a": 1}', "must have a schema version"),
-        ('{"schema": 99}', "written by a newer version"),
-        ("[" * 20000, "damaged or no JSON"),
-    ],
-)
-def test_a_table_that_is_none_is_refused_by_name(tmp_path, text, message):
-    (tmp_path / "manifest.json").write_text(text)
-    with pytest.raises(ValueError, match=rf"manifest\.json.*{message}"):
-        files.read_table(tmp_path / "manifest.json")

@@ -12,7 +12,7 @@ import pytest
 from checks import check_complete
 
 from attnjax.records import status
-from attnjax.sweep import ExecutionConfig, Stop, product, retry, run_here, scan, seeds, vary
+from attnjax.sweep import ExecutionConfig, Stop, attempt, product, retry, run_here, scan, seeds, vary
 from attnjax.sweep.attempt import begin, next_token, update_manifest
 from attnjax.sweep.claim import FILE, Owner, holder, machine_id
 
@@ -34,12 +34,12 @@ def test_equal_shapes_train_together(make):
     calls = []
 
     def train(configs, directories, context):
-        calls.append([(config.model.encoding.name, config.seed) for config in configs])
+        calls.append([(config.model.layers, config.seed) for config in configs])
         fake_training.train(configs, directories, context)
 
-    store = make(product(vary("model.encoding", ["rope", "alibi"]), seeds(3)))
+    store = make(product(vary("model.layers", [1, 2]), seeds(3)))
     run_here(store, train, ExecutionConfig(population=2))
-    assert sorted(calls) == [[("alibi", 0), ("alibi", 1)], [("alibi", 2)], [("rope", 0), ("rope", 1)], [("rope", 2)]]
+    assert sorted(calls) == [[(1, 0), (1, 1)], [(1, 2)], [(2, 0), (2, 1)], [(2, 2)]]
     assert sorted(len(run.manifest()["population"]) for run in scan(store.root).runs) == [1, 1, 2, 2, 2, 2]
 
 
@@ -189,10 +189,12 @@ def test_on_its_last_attempt_a_run_is_alone(make, deaths, expected):
 # Disks that refuse
 
 
-def test_a_hang_shows_its_stacks(tmp_path, capfd, make):
+def test_a_hang_shows_its_stacks(capfd, make, monkeypatch):
+    monkeypatch.setattr(attempt, "STALL", 0.1)
+
     def train(configs, directories, context):
         context.step(directories[0], 1)
         time.sleep(0.5)
 
-    run_here(make(seeds(1)), train, ExecutionConfig(stall=0.1))
+    run_here(make(seeds(1)), train)
     assert "most recent call first" in capfd.readouterr().err

@@ -69,20 +69,6 @@ def test_first_keys_without_their_window_are_refused_before_anything_compiles(en
     assert not compiles
 
 
-@pytest.mark.quick("encoder")
-@pytest.mark.parametrize("form", ["encoder", "encoder_decoder"])
-def test_other_forms_pass(form):
-    check(run({"task.form": form, "model.attention_dropout": 0.1}))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "model", [{"layers": 3, "windows": [2, None, 2]}, {"layers": 3, "window": 2, "scan_layers": True}]
-)
-def test_windows_and_layers_in_a_loop_pass(model):
-    check(parse({"task": {"name": "copy", "length_max": 6}, "model": {"model": 8, "heads": 2, "hidden": 8, **model}}))
-
-
 def test_a_text_passes(tmp_path):
     cases.corpus(tmp_path)
     check(run({"task.name": "text", "task.options": {"path": str(tmp_path)}}))

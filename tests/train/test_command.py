@@ -53,48 +53,6 @@ def test_one_command_trains_and_reports(folder, capsys):
     assert (folder / "out" / "report" / "report.html").read_bytes() == page
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ("train.learning_rate=nan", "train.learning_rate"),
-        ("model.encoding.options.thetta=3", "thetta"),
-        ("task.options.colour=3", "colour"),
-        ("task.name=copy task.options.symbols=1", "symbols must be an int of at least 2, got 1"),
-        ("task.name=text task.options.path=nowhere", "nowhere"),
-        ("task.name=text task.options.path=empty", "empty"),
-        ("--out=file", "results cannot be written to file"),
-    ],
-)
-def test_what_cannot_work_is_told_before_anything_is_compiled_or_made(folder, capsys, monkeypatch, changes, message):
-    def compiled(*_):
-        raise AssertionError("a program was compiled")
-
-    monkeypatch.setattr("attnjax.train.train", compiled)
-    assert main(["run", "tiny.json", *changes.split()]) == 2
-    error = capsys.readouterr().err
-    assert error.startswith("attnjax: error: ")
-    assert message in error
-    assert "Traceback" not in error
-    assert sorted(path.name for path in folder.iterdir()) == ["empty", "file", "tiny.json"]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("changes", "tested"),
-    [
-        ([], set()),
-        (["evaluate.validation_lengths=3"], {("validation", 3)}),
-        (["task.length_max=1", "evaluate.lengths=1", "model.encoding=t5"], {("train", 1)}),
-    ],
-)
-def test_the_smallest_that_can_be_trained_and_tested(folder, changes, tested):
-    nothing = {**CONFIG["evaluate"], "lengths": [], "validation_lengths": [], "bucket_sizes": [], "every": 0}
-    (folder / "tiny.json").write_text(json.dumps({**CONFIG, "evaluate": nothing}))
-    assert main(["run", "tiny.json", "--out", "out", "train.steps=2", *changes]) == 0
-    (run,) = scan(folder / "out").runs
-    assert {(one["split"], one["length"]) for one in run.results().tables} == tested
-
-
 @pytest.fixture
 def small_files():
     """No file may grow beyond 64 KiB: writing more is refused as by a full disk."""

@@ -57,20 +57,6 @@ def test_exact_match_is_that_of_greedy_decoding(trained):
     assert np.array_equal(found["exact_match_oracle_length"], given), "all but the token that ends the answer"
 
 
-@pytest.mark.slow
-def test_logits_that_are_nan_answer_nothing(trained):
-    """The largest of them would be that of token 0, which is often right."""
-    run, trainer, params = trained
-    made = sequences(run, trainer.task, jax.random.key(9), jnp.full((8,), 4, jnp.int32), 4)
-    assert (np.asarray(made.targets)[np.asarray(made.mask)] == 0).any()
-    lost = jax.tree.map(lambda leaf: jnp.full_like(leaf[0], jnp.nan), params)
-    found, by_position = jax.jit(Evaluator(run, trainer.task, trainer.model)._scores)(
-        lost, made=made, counted=jnp.ones(8, bool)
-    )
-    assert not np.asarray(found["token_accuracy"]).any()
-    assert not np.asarray(by_position["accuracy"]).any()
-
-
 def _decoder(trainer, params):
     model = Decoder(trainer.model.config, rngs=nnx.Rngs(0))
     state = nnx.state(model)

@@ -10,7 +10,7 @@ import pytest
 
 from attnjax.train import checkpoint, describe, loop, train
 from attnjax.train.checkpoint import CHECKPOINTS
-from attnjax.train.step import LONGEST, Trainer, members
+from attnjax.train.step import LONGEST, Trainer
 from tests.train.conftest import Recorder
 
 pytestmark = pytest.mark.usefixtures("one_compilation")
@@ -211,21 +211,6 @@ def test_a_save_that_fails_ends_the_run_by_the_next_one(population, folders, mon
     assert "parameters_sha256" not in context.notes["0"]
 
 
-def test_an_interruption_returns_when_the_save_has_ended(population, folders, monkeypatch):
-    interrupted, context, parts, real = threading.Event(), Recorder(), folders("interrupted"), checkpoint.save
-
-    def step(directory, step, **numbers):
-        if step > 8:
-            interrupted.set()
-            raise KeyboardInterrupt
-
-    context.step = step
-    monkeypatch.setattr(checkpoint, "save", lambda *one, **all_: (interrupted.wait(PATIENCE), real(*one, **all_)))
-    with pytest.raises(KeyboardInterrupt):
-        train(population, parts, context)
-    assert steps(parts) == [[8], [8]]
-
-
 # Steps per call
 
 
@@ -257,24 +242,6 @@ def test_however_steps_are_divided_the_bits_are_the_same(population, folders, ca
         assert calls == expected
         found.append((context.notes, context.found, context.logs))
     assert found[0] == found[1]
-
-
-@pytest.mark.slow
-def test_an_interruption_is_answered_within_a_second_where_nothing_is_due(tiny, folders, calls, monkeypatch):
-    """Steps of 0.05 s by the clock of the test, after a compilation of 30 s."""
-    monkeypatch.setattr(loop.time, "monotonic", lambda: 0.05 * sum(calls) + (30 if calls else 0))
-    context, parts = Recorder(stop_after=5), folders("slow", 1)
-    train([with_train(tiny, steps=5000, log_every=0, checkpoint_every=0)], parts, context)
-    assert calls[:2] == [1, 1]
-    assert all(0.9 <= 0.05 * count <= 1.0 for count in calls[2:])
-    assert steps(parts) == [[sum(calls)]]
-
-
-def test_a_count_that_one_call_cannot_take_is_refused(tiny):
-    trainer, population = loop.Trainer(tiny, loop.make_task(tiny)), members([tiny])
-    for count in (0, LONGEST + 1):
-        with pytest.raises(ValueError, match=f"1 .. 1000, got {count}"):
-            trainer.advance(None, population, count)
 
 
 def test_a_gradient_that_overflows_is_found_at_its_step():

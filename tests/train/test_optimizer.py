@@ -4,7 +4,6 @@ import dataclasses
 import math
 import sys
 
-import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -14,11 +13,8 @@ import pytest
 from attnjax.config import OptimizerConfig, TrainConfig, parse, to_dict
 from attnjax.config.names import DECAYING, OPTIMIZERS
 from attnjax.config.outside import import_modules
-from attnjax.sweep import groups
 from attnjax.train import check, checkpoint, train
-from attnjax.train.loop import make_task
 from attnjax.train.optimizer import apply_gradient, optimizer, schedule
-from attnjax.train.step import Trainer
 
 RATES, DECAYS = np.float32([1e-2, 3e-2]), np.float32([0.0, 0.1])
 
@@ -94,22 +90,6 @@ def test_a_population_updates_as_optax_does_with_plain_numbers(name):
             expected = jax.jit(lambda alone=alone, update=update: followed(update, alone.init(start()), start()))()
         jax.tree.map(lambda a, b, i=i: np.testing.assert_allclose(a[i], b, rtol=2e-6, atol=1e-7), together, expected)
         assert all(np.any(np.asarray(a) != np.asarray(b)) for a, b in zip(*map(jax.tree.leaves, (expected, start()))))
-
-
-@pytest.mark.slow
-def test_another_optimizer_trains_a_population_in_one_program(tiny, population, folders, recorder, monkeypatch):
-    chex.clear_trace_counter()
-    monkeypatch.setattr(Trainer, "_advance", chex.assert_max_traces(Trainer._advance, n=1))
-    lion = {"optimizer": {"name": "lion", "options": {"b1": 0.95}}}
-    runs = [changed(run, **lion) for run in population]
-    runs[1] = changed(runs[1], train={"weight_decay": 0.1})
-    assert len(groups(runs)) == 1
-    context, folder = recorder(), folders("lion")
-    train(runs, folder, context)
-    assert [record["loss"] for record in context.logs["0"]] != [record["loss"] for record in context.logs["1"]]
-    assert not context.failed
-    saved = checkpoint.restore(folder[0] / "checkpoints", Trainer(runs[0], make_task(runs[0])).shapes())
-    assert saved.step == 40
 
 
 @pytest.mark.parametrize(
