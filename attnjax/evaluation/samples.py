@@ -9,12 +9,12 @@ worked example (`shots=1`).
 import dataclasses
 import functools
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from attnjax import registry
 from attnjax.evaluation import ruler
 from attnjax.evaluation.ruler import Sample
-from attnjax.evaluation.words import BARE, KEYS, Triples
+from attnjax.evaluation.words import BARE, KEYS, triples
 from attnjax.tasks.checks import check_choice, check_count
 
 EXAMPLE = 500
@@ -102,7 +102,7 @@ def samples(name: str, setting: Setting, number: int, seed: int = 0) -> list[Sam
         size = largest(fits, smallest)
     else:
         # The shortest words that fill the length; two kinds at once would be parts of each other.
-        for words in (BARE, KEYS, Triples()):
+        for words in _lists_of_words():
             setting = dataclasses.replace(setting, words=words)
             size = largest(fits, smallest, len(words))
             if size < len(words):
@@ -110,6 +110,13 @@ def samples(name: str, setting: Setting, number: int, seed: int = 0) -> list[Sam
         else:
             raise ValueError(f"cwe: all {len(words)} words that there are do not fill a length of {setting.length}")
     return [shortened(i, size) for i in range(number)]
+
+
+def _lists_of_words() -> Iterator[Sequence[str]]:
+    """Yields lists of words for `cwe`, each longer than the one before, and made when it is needed."""
+    yield BARE
+    yield KEYS
+    yield triples()
 
 
 def _variable_tracking(rng: random.Random, size: int, setting: Setting) -> Sample:

@@ -3,8 +3,6 @@
 RULER takes its words from the package wonderwords; the list here is our own, so keys differ from those of published results.
 """
 
-from collections.abc import Sequence
-
 _ADJECTIVES = """
     able acid aged alert amber ancient arctic aware azure basic blue bold brave brief bright broad bronze busy calm
     careful cheap chief civil classic clean clear clever close cloudy coarse cold common cool copper crisp curious daily dark
@@ -26,21 +24,12 @@ KEYS = tuple(f"{adjective}-{noun}" for adjective in ADJECTIVES for noun in NOUNS
 """Keys of needles. None is a part of another."""
 
 
-class Triples(Sequence[str]):
-    """Words such as "calm-quiet-river", for texts that all `KEYS` do not fill. None is a part of another.
+def triples() -> list[str]:
+    """Returns words such as "calm-quiet-river", for texts that all `KEYS` do not fill. None is a part of another.
 
     Example:
-      >>> len(Triples()), Triples()[0]
+      >>> len(triples()), triples()[0]
       (865046, 'able-acid-acorn')
     """
-
-    def __len__(self) -> int:
-        return len(ADJECTIVES) * (len(ADJECTIVES) - 1) * len(NOUNS)
-
-    def __getitem__(self, i):
-        rest, noun = divmod(i, len(NOUNS))
-        first, other = divmod(rest, len(ADJECTIVES) - 1)
-        if not 0 <= first < len(ADJECTIVES):
-            raise IndexError(f"there are {len(self)} words, got place {i}")
-        second = (first + 1 + other) % len(ADJECTIVES)
-        return f"{ADJECTIVES[first]}-{ADJECTIVES[second]}-{NOUNS[noun]}"
+    pairs = [f"{one}-{other}" for i, one in enumerate(ADJECTIVES) for other in (*ADJECTIVES[i + 1 :], *ADJECTIVES[:i])]
+    return [f"{pair}-{noun}" for pair in pairs for noun in NOUNS]

@@ -11,7 +11,7 @@ Every mistake in a folder is a `ModelError`, which is a ValueError.
 
 from attnjax.models.architectures import MODELS, architecture
 from attnjax.models.base import Architecture, Spec, Weight, with_fields
-from attnjax.models.completion import complete_batch, complete_texts, stream
+from attnjax.models.completion import Drawing, complete_batch, complete_texts, stream
 from attnjax.models.files import ModelError
 from attnjax.models.loading import Loaded, load
 from attnjax.models.saving import save
@@ -20,6 +20,7 @@ from attnjax.models.tokens import Tokenizer, load_tokenizer
 __all__ = [
     "MODELS",
     "Architecture",
+    "Drawing",
     "Loaded",
     "ModelError",
     "Spec",
