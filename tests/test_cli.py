@@ -267,6 +267,7 @@ def test_workers_and_a_report(monkeypatch, capsys):
     told = capsys.readouterr().out
     assert "4 runs: 4 done" in told
     assert told.endswith("report: b.html\n")
+    assert "RoPE" in told, "the answer, by the names of the report"
     assert main(["report", "small", "--out", "there"]) == 0
     assert capsys.readouterr().out == "b.html\n"
     assert built == [pathlib.Path("runs/small")] * 2

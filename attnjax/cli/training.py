@@ -98,14 +98,16 @@ def _run(arguments: argparse.Namespace, plan: Plan, root: pathlib.Path, joint: J
     code, summary = stage(chosen, root)
     if summary is None or code not in (DONE, FAILED):
         return code
-    store = load(root)
-    with printing(store):
-        print(answer(store), end="")
+    if not arguments.report or summary.others or summary.unwritten:
+        store = load(root)
+        with printing(store):
+            print(answer(store), end="")
     if arguments.report and (summary.others or summary.unwritten):
         why = "other processes still work on runs" if summary.others else "the ends of some runs could not be written"
         print(f"report: not written, because {why}; later: attnjax report {root}")
     elif arguments.report:
         made = provided("attnjax.report", "build")(root)
+        print(provided("attnjax.report", "answer")(root))
         print(f"report: {next(path for path in made if path.suffix == '.html')}")
     return code
 

@@ -8,7 +8,7 @@ variants of the task.
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 
 import numpy as np
@@ -52,7 +52,7 @@ def differences(scored: Scores, fitted: Sequence[Variant]) -> list[Difference]:
     found = [difference(scored, one, other) for one, other in combinations(fitted, 2)]
     known = [item for item in found if item is not None]
     adjusted = holm([item.p for item in known])
-    return [Difference(**{**vars(item), "holm": p}) for item, p in zip(known, adjusted, strict=True)]
+    return [replace(item, holm=p) for item, p in zip(known, adjusted, strict=True)]
 
 
 def difference(scored: Scores, first: Variant, second: Variant) -> Difference | None:

@@ -115,7 +115,7 @@ def length_axis(axis: Any, lengths: Float[np.ndarray, " X"], longest: int) -> No
     low, high = (float(lengths[0]), float(lengths[-1])) if len(lengths) else (1.0, 1.0)
     if low > 0 and high >= 8 * low:
         axis.set_xscale("log", base=2)
-    axis.xaxis.set_major_locator(FixedLocator(some(list(lengths), kept=longest)))
+    axis.xaxis.set_major_locator(FixedLocator(some([int(x) for x in lengths], kept=longest)))
     axis.xaxis.set_minor_locator(NullLocator())
     axis.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}"))
     left, right = axis.get_xlim()
@@ -125,21 +125,21 @@ def length_axis(axis: Any, lengths: Float[np.ndarray, " X"], longest: int) -> No
     axis.set_xlabel("length (shaded: up to the longest in training)" if longest > 0 else "length")
 
 
-def some(places: Sequence[float], most: int = 9, kept: float = 0) -> list[float]:
+def some(places: Sequence[int], most: int = 9, kept: int = 0) -> list[int]:
     """All places where they are few, else those nearest to equal steps: doubling ones where they span a wide range. If `kept`
     is one of the places, it is chosen in place of the nearest other.
 
     Example:
       >>> some([8, 12, 16, 17, 18, 19, 20, 21, 22, 24, 32, 64, 128], most=6, kept=16)
-      [8.0, 16.0, 32.0, 64.0, 128.0]
+      [8, 16, 32, 64, 128]
     """
     if len(places) <= most:
-        return [float(x) for x in places]
-    low, high = float(places[0]), float(places[-1])
+        return list(places)
+    low, high = places[0], places[-1]
     wanted = np.geomspace(low, high, most - 1) if low > 0 and high >= 8 * low else np.linspace(low, high, most - 1)
-    chosen = {float(places[int(np.argmin(np.abs(np.asarray(places) - x)))]) for x in wanted}
+    chosen = {places[int(np.argmin(np.abs(np.asarray(places) - x)))] for x in wanted}
     if kept in places and kept not in chosen:
-        chosen = chosen - {min(chosen, key=lambda x: abs(x - kept))} | {float(kept)}
+        chosen = chosen - {min(chosen, key=lambda x: abs(x - kept))} | {kept}
     return sorted(chosen)
 
 

@@ -52,7 +52,7 @@ def overview(tasks: Sequence[Task]) -> Any:
 def draw_lengths(axis: Any, task: Task, scored: Scores, levels: dict[str, dict[int, float]]) -> None:
     """Draw the medians of all variants with their intervals or ranges, and the scores of guessing and n-gram models."""
     rows = task.lengths[task.lengths.metric == scored.metric.key]
-    lengths = sorted(scored.curve)
+    lengths = scored.lengths
     place = length_places(axis, lengths, task.panel.trained[1])
     ends = []
     for variant in reversed(task.ranked):  # the best is drawn last, on top

@@ -118,7 +118,7 @@ def _tests(tasks: Sequence[Task]) -> Iterator[str]:
                 f"Different texts on {task.panel.label}, by their sha256: {len(first)} runs read one, and others another: "
                 f"{ids([run for group in others for run in group])}. Their losses do not compare, and they are not paired."
             )
-        if any(windows_differ(task.panel, one.metric, list(one.curve)) for one in task.scores):
+        if any(windows_differ(task.panel, one.metric, one.lengths) for one in task.scores):
             yield (
                 f"Variants on {task.panel.label} were tested on different windows, or count different tokens of them: no "
                 "n-gram model stands beside all of them, and losses do not compare."

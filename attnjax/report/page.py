@@ -209,7 +209,8 @@ def answer(summary: Summary) -> Table:
         cells = [Cell(label)]
         for table in tables:
             cells.append(past_cell(table.loc[label], label == table.index[0]) if label in table.index else Cell(""))
-        rows.append(Row(cells, sources(*(table.loc[label].runs for table in tables if label in table.index))))
+        runs = (str(table.loc[label, "runs"]) for table in tables if label in table.index)
+        rows.append(Row(cells, sources(*runs)))
     return Table("answer", header, rows)
 
 
@@ -328,7 +329,10 @@ def tuned(tuning: Tuning) -> Table:
     candidates = list(dict.fromkeys(tuning.table.candidate))
     rows = []
     for (family, name), group in tuning.table.groupby(["family", "metric"], sort=False):
-        means = {row.candidate: Cell(decimal(row.mean), kind="yes" if row.chosen else "") for row in group.itertuples()}
+        means = {
+            row["candidate"]: Cell(decimal(row["mean"]), kind="yes" if row["chosen"] else "")
+            for row in group.to_dict("records")
+        }
         cells = [Cell(family), Cell(metric(name).label), *(means.get(one, Cell("")) for one in candidates)]
         rows.append(Row([*cells, Cell("; ".join(filter(None, group.warnings)))], sources(*group.runs)))
     return Table(
@@ -340,10 +344,10 @@ def runs(summary: Summary) -> Table:
     """Return all runs, how they ended and what they scored."""
     header = ["run", "task", "encoding", "seed", "data seed", "state", "reason", "past training"]
     rows = []
-    for row in summary.runs.itertuples():
-        words = [row.task, row.variant, row.seed, row.data_seed, row.state, str(row.remark)[:300]]
+    for row in summary.runs.to_dict("records"):
+        words = [row[name] for name in ("task", "variant", "seed", "data_seed", "state")] + [row["remark"][:300]]
         cells = [Cell("" if pd.isna(one) or one == -1 else str(one)) for one in words]
-        rows.append(Row([Cell(row.run), *cells, Cell(decimal(row.past))]))
+        rows.append(Row([Cell(row["run"]), *cells, Cell(decimal(row["past"]))]))
     return Table("runs", header, rows, words=True)
 
 

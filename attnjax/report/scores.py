@@ -16,6 +16,7 @@ A run counts with its last evaluation. Validation examples are in no score: choi
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -52,6 +53,11 @@ class Scores:
     curve: pd.DataFrame
     beyond: tuple[int, ...]
     runs: pd.DataFrame
+
+    @property
+    def lengths(self) -> list[int]:
+        """The tested lengths, in order."""
+        return [int(length) for length in self.curve.columns.tolist()]
 
 
 def outcome(run: Run) -> str:
@@ -157,10 +163,10 @@ def levels(panel: Panel, item: Metric, lengths: Sequence[int]) -> dict[str, dict
 
     An n-gram model stands beside all variants only where all that know it were tested on the same windows.
     """
-    found = {}
+    found: dict[str, dict[int, float]] = {}
     for run in panel.runs:
         chance = as_dict(run.manifest.get("chance"))
-        guesses = {n: as_dict(chance.get(str(n))).get(item.guess) for n in lengths}
+        guesses: dict[int, Any] = {n: as_dict(chance.get(str(n))).get(item.guess or "") for n in lengths}
         if item.guess and lengths and all(map(finite, guesses.values())):
             found["guessing"] = guesses
             break
@@ -201,10 +207,10 @@ def learning(variant: Variant) -> pd.DataFrame:
     curve would go on as that of the runs that learn slowly.
     """
     losses = {run.id: {step: x if np.isfinite(x) else np.inf for step, x in run.losses} for run in variant.runs}
-    table = pd.DataFrame.from_dict(losses, orient="index").sort_index(axis=1)
+    steps = sorted({step for found in losses.values() for step in found})
     for run in variant.runs:
         if run.fitted_at is not None and run.losses:
-            last = run.losses[-1][0]
-            table.loc[run.id, [step for step in table if step > last]] = table.loc[run.id, last]
+            losses[run.id] |= {step: losses[run.id][run.losses[-1][0]] for step in steps if step > run.losses[-1][0]}
+    table = pd.DataFrame.from_dict(losses, orient="index").reindex(columns=steps)
     places = np.linspace(0, len(table.columns) - 1, min(len(table.columns), 200)).astype(int)
     return table.iloc[:, sorted(set(places.tolist()))]

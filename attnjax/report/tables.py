@@ -146,7 +146,7 @@ def task(panel: Panel, first: tuple[str, ...]) -> Task:
     )
     unfitted = set(rows.variant[rows.unfitted])
     fitted = [variant for variant in panel.variants if variant.label not in unfitted]
-    known = tuple(levels(panel, one.metric, list(one.curve)) for one in found)
+    known = tuple(levels(panel, one.metric, one.lengths) for one in found)
     by_length = [
         row
         for one, level in zip(found, known, strict=True)
@@ -222,7 +222,7 @@ def _lengths(
             "runs": int(curve[length].count()),
             **{name: level[length] for name, level in levels.items()},
         }
-        for length in curve
+        for length in scored.lengths
         if curve[length].count()
     ]
 

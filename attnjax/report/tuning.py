@@ -42,7 +42,10 @@ def choices_in(root: Path) -> tuple[Choices | None, list[str]]:
 def tuning(summary: Summary, choices: Choices) -> Tuning:
     """Return the tuning of a sweep by the names of its cells."""
     several = len(summary.tasks) > 1
-    labels = {row.cell: f"{row.task}: {row.variant}" if several else row.variant for row in summary.answer.itertuples()}
+    labels: dict[str, str] = {
+        row["cell"]: f"{row['task']}: {row['variant']}" if several else row["variant"]
+        for row in summary.answer.to_dict("records")
+    }
     rows, chosen = [], {cell for one in choices.families for cell in one.cells}
     for one in choices.families:
         name = listed([labels[cell] for cell in one.cells if cell in labels]) or words(one.changes)

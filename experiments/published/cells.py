@@ -129,7 +129,9 @@ def matching(cell: Cell, task: Task, published: tuple[Cell, ...]) -> Iterator[Pa
     """A published number beside every variant of its encoding that measured its metric."""
     key = dict(LOSSES).get(cell.metric, cell.metric)
     scored = next((one for one in task.scores if one.metric.key == key), None)
-    for variant in task.panel.variants if scored else ():
+    if scored is None:
+        return
+    for variant in task.panel.variants:
         if variant.encoding != cell.encoding:
             continue
         config = config_of(variant.runs)
