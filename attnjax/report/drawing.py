@@ -146,15 +146,3 @@ def some(places: Sequence[int], most: int = 9, kept: int = 0) -> list[int]:
 def finite_only(values: Float[np.ndarray, " X"]) -> Float[np.ndarray, " X"]:
     """The values with gaps where they are infinite, which no axis can show."""
     return np.where(np.isfinite(values), values, np.nan)
-
-
-def draw_level(
-    axis: Any, name: str, x: Float[np.ndarray, " X"], levels: Float[np.ndarray, " X"], *, always: bool
-) -> None:
-    """A dotted line with its name if it lies inside the frame, which is made to hold it if `always`."""
-    from matplotlib.patheffects import withStroke
-
-    if always or axis.get_ylim()[0] <= levels[-1] <= axis.get_ylim()[1]:
-        axis.plot(x, levels, color=FAINT, linewidth=1.0, dashes=(1, 2), zorder=1)
-        text = axis.annotate(name, (x[-1], levels[-1]), (0, 3), textcoords="offset points", ha="right", color=FAINT)
-        text.set_path_effects([withStroke(linewidth=3, foreground=WHITE)])

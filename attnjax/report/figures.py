@@ -15,7 +15,7 @@ from jaxtyping import Float
 
 from attnjax.report import intervals
 from attnjax.report.comparisons import Difference
-from attnjax.report.drawing import FAINT, INK, SHADE, UNFITTED, finite_only, new_figure, plain, some
+from attnjax.report.drawing import FAINT, SHADE, UNFITTED, finite_only, new_figure, plain, some
 from attnjax.report.formatting import probability
 from attnjax.report.groups import Variant
 from attnjax.report.scores import Scores, learning
@@ -305,21 +305,3 @@ def learning_curves(task: Task) -> Any:
     axis.set_ylabel("training loss  (\N{DOWNWARDS ARROW} better)")
     axis.set_title(plain(task.panel.label, 60))
     return figure
-
-
-def draw_cells(axis: Any, table: Float[np.ndarray, "Y X"], colors: str, limits: tuple[float, float] | None) -> Any:
-    """Draw a table as coloured cells, grey where there is no number."""
-    axis.grid(visible=False)
-    axis.set_facecolor("#d8dee4")
-    low, high = limits or (None, None)
-    return axis.imshow(
-        np.ma.masked_invalid(table), cmap=colors, vmin=low, vmax=high, aspect="auto", interpolation="nearest"
-    )
-
-
-def label_cells(axis: Any, image: Any, table: Float[np.ndarray, "Y X"], labels: Sequence[Sequence[str]]) -> None:
-    """Write a text in every cell, dark on light and light on dark."""
-    for y, x in np.ndindex(*table.shape):
-        red, green, blue, _ = image.cmap(image.norm(table[y, x])) if np.isfinite(table[y, x]) else (1.0, 1.0, 1.0, 1.0)
-        dark = 0.2126 * red + 0.7152 * green + 0.0722 * blue < 0.55
-        axis.text(x, y, labels[y][x], ha="center", va="center", color="white" if dark else INK, fontsize=8.5)

@@ -44,11 +44,6 @@ class Metric:
         """1 if higher is better, otherwise -1."""
         return 1.0 if self.higher else -1.0
 
-    @property
-    def best(self) -> str:
-        """The name of the best single score: maximum or minimum."""
-        return "maximum" if self.higher else "minimum"
-
 
 KNOWN = (
     Metric("exact_match", "exact match, free running", True),
