@@ -169,7 +169,7 @@ def numbers_of(runs: Sequence[RunConfig]) -> PyTree:
 
 def encoding_of(runs: Sequence[RunConfig]) -> PositionEncoding | None:
     """The encoding that the program of a population has in place of each run's own; None where it is theirs."""
-    configs = dict.fromkeys(run.model.encoding for run in runs)
+    configs = dict.fromkeys(run.model.encodings[0] for run in runs)
     return shared_program([encoding(one) for one in configs]) if len(configs) > 1 else None
 
 
