@@ -33,6 +33,10 @@ class Drawing(TypedDict, total=False):
 
     At a temperature above 0, prompt i draws with seed + i (modulo 2^32), whatever the other prompts are; the seed is 0 unless
     given.
+
+    Example:
+      >>> Drawing(temperature=0.8, top_k=40, seed=1)
+      {'temperature': 0.8, 'top_k': 40, 'seed': 1}
     """
 
     temperature: float
