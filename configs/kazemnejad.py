@@ -6,8 +6,8 @@ bias, ALiBi, rotary on a quarter of each head, sinusoidal.
 Paper: Kazemnejad et al. 2023 (arXiv:2305.19466); code McGill-NLP/length-generalization.
 Command: attnjax sweep kazemnejad:smoke        then attnjax report
 Run time: smoke: minutes on two CPU cores; cpu: about 11 core-hours (60 tuning runs and 120 of the sweep, 40 to 50 ms a step,
-28 to 33 with length buckets; no pilot said whether these models fit all four tasks), see experiments/kazemnejad; wide: eight
-minutes of one H200; whole: 40 minutes with `--workers 2 --population 6`; see experiments/kazemnejad_wide; short: about an hour
+28 to 33 with length buckets; no pilot said whether these models fit all four tasks), see experiments/published; wide: eight
+minutes of one H200; whole: 40 minutes with `--workers 2 --population 6`; see experiments/published; short: about an hour
 of one GPU; paper: 135 runs of 85 million parameters, some weeks of one GPU. The last two were not run here.
 Expected exact match at 21-40 (results/sanity_check.jsonl, `attnjax report --published`): copy rsc nope .986, t5 .771, alibi
 .289, rope and sinusoidal 0; copy rdc .967, .939, .170, .016, 0; copy cmc nope .305, t5 .420, alibi .331, rope .011, sinusoidal

@@ -7,7 +7,7 @@ it before them. The paper finds that the first falls under ALiBi and that the se
 
 Paper: Press et al. 2022 (arXiv:2108.12409), tables 2 and 13 to 15; code ofirpress/attention_with_linear_biases.
 Command: attnjax sweep press:cpu --workers 2        then attnjax report runs/press_cpu --published
-Run time: smoke: minutes on two CPU cores; cpu: see experiments/press/README.md
+Run time: smoke: minutes on two CPU cores; cpu: see experiments/published
 Expected, as the rise of the loss over that at 512 tokens in nats (ln of the ratio of perplexities), separate windows at 1012,
 3512 and 12512: sinusoidal .775, 2.189, 2.924; rotary .063, .571, 1.245; T5 -.045, .153, 1.195; ALiBi -.052, -.070, -.075.
 Sliding at 1024 and 3072: sinusoidal 2.411, 2.977; T5 .032, .541; ALiBi -.003, .018.

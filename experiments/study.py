@@ -43,7 +43,9 @@ def load(name: str) -> Frame:
     """
     sweep = stored.read(HERE / name)
     configs: dict[str, Any] = {run.id: run.config for run in sweep.runs}
-    of = lambda frame, *keys: frame.run.map(lambda run: functools.reduce(dict.__getitem__, keys, configs[run]))
+    of = lambda frame, *keys: frame.run.map(
+        lambda run: functools.reduce(lambda found, key: found[key], keys, configs[run])
+    )
     frame = table(sweep)
     frame = frame[(frame.split != "validation") & (frame.step == frame.groupby("run").step.transform("max"))]
     columns = {"task": ("task", "name"), "encoding": ("model", "encoding", "name"), "longest": ("task", "length_max")}

@@ -16,8 +16,7 @@ from attnjax.sweep.tuning import tuning
 from attnjax.tasks import task
 from attnjax.tasks.copying import published_symbols
 from attnjax.train import describe
-from experiments.published import cells as published
-from experiments.published.protocols import differs, protocols
+from experiments.published.analysis import published
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 FILES = sorted((ROOT / "configs").glob("*.py"))
@@ -197,25 +196,6 @@ def test_sweeps_beside_published_numbers_tune_all_encodings_alike(name, runs, fa
 # Beside the published numbers
 
 
-@pytest.mark.parametrize("name", ["huang", "kazemnejad"])
-def test_paper_differs_from_the_published_protocol_in_what_no_config_says(name):
-    """Every difference that `differs` computes from the config of a cell is gone; what stands there always stays."""
-    config, sweep = load(f"{name}:paper").config, changes(f"{name}:paper")
-    known = {(cell.task, cell.options, cell.encoding): cell for cell in published.cells() if name in cell.paper.lower()}
-    always = {one["words"] for paper in protocols().values() for one in paper["always"]}
-    compared = set()
-    # The search has other models; what it chose comes last, a seed at a time.
-    for change in sweep[-80:] if name == "huang" else sweep:
-        options = change.get("task.options", {})
-        text = "variant={variant}" if "variant" in options else "order={order}" if "order" in options else ""
-        cell = known[change["task.name"], text.format(**options), change["model.encoding"]["name"]]
-        if cell not in compared:
-            run = to_dict(parse(override(config, {**change, "evaluate.lengths": [60]})))
-            assert {one.words for one in differs(cell, run)} <= always, cell
-            compared.add(cell)
-    assert len(compared) == len(known)
-
-
 @pytest.mark.parametrize(("name", "paper"), [("huang", "Huang"), ("kazemnejad", "Kazemnejad")])
 def test_every_published_number_has_its_cell(name, paper):
     have = {}
@@ -235,7 +215,7 @@ def test_press_tests_at_the_published_multiples():
     """Every published length past 512 has one of ours within 5 % of its multiple, and none of ours is for nothing."""
     run = parse(load("press:cpu").config)
     near = lambda cell: [n for n in run.evaluate.lengths if 0.95 * cell.low <= 8 * n <= 1.05 * cell.low]
-    found = [near(cell) for cell in published.cells() if cell.task == "text" and cell.low > cell.trained]
+    found = [near(cell) for cell in published().itertuples() if cell.task == "text"]
     assert all(len(one) == 1 for one in found)
     assert {n for one in found for n in one} == set(run.evaluate.lengths) - {64}
 

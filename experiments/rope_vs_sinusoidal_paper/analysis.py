@@ -15,7 +15,7 @@ SHOWN = {
 }
 UNTRAINED = " (5 of 32 rows of its table untrained)"
 """Rows of distances that no window of 64 tokens has; `max_distance` is 128."""
-RECORDS = ("rope_vs_sinusoidal_paper", "rope_vs_sinusoidal", "length_table", "policy_placebo", "press")
+RECORDS = ("rope_vs_sinusoidal_paper", "rope_vs_sinusoidal", "length_table", "policy_placebo", "published/press")
 """Folders that have runs of both encodings on one of the tasks."""
 
 
