@@ -2,15 +2,14 @@
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from statistics import fmean, median
+from statistics import fmean
 from typing import Any, NamedTuple
 
-from attnjax.config import RunConfig, cell_id, encoding_name
-from attnjax.sweep import Run, Store, scan
+from attnjax.config import RunConfig, encoding_name
+from attnjax.sweep import Run
 
 SPLITS = ("train", "test")
 """As `train/evaluate.py` names evaluations within the lengths of training and past them; the third is validation."""
-HEAD = ("task", "encoding", "metric", "within", "past", "lowest .. highest", "runs")
 
 
 class Score(NamedTuple):
@@ -55,25 +54,6 @@ def final_score(rows: Iterable[Mapping[str, Any]], config: RunConfig, protocol: 
     return Score(metric, *(fmean(values) if values else None for values in (within, past)))
 
 
-def answer(store: Store) -> str:
-    """Return a table of what each task and encoding scored, the median over its runs."""
-    cells: dict[str, list[Score | None]] = {}
-    names: dict[str, tuple[str, str]] = {}
-    for run in scan(store.root).runs:
-        if run.config is not None:
-            cell, done = cell_id(run.config), run.status is not None and run.status.state == "done"
-            names[cell] = (run.config.task.name, method(run.config))
-            cells.setdefault(cell, []).append(score_of(run, store.protocol) if done else None)
-    rows = []
-    for cell, scores in cells.items():
-        task, encoding = names[cell]
-        alike = [one for one, name in names.items() if name == names[cell]]
-        number = f" #{alike.index(cell) + 1}" if len(alike) > 1 else ""
-        if known := [score for score in scores if score is not None]:
-            rows.append((task, encoding + number, *_medians(known), f"{len(known)} of {len(scores)}"))
-    return table([HEAD, *rows]) if rows else ""
-
-
 def table(rows: Sequence[Sequence[str]]) -> str:
     """Return rows as lines whose columns stand below each other."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
@@ -85,13 +65,6 @@ def method(config: RunConfig) -> str:
     """Return the encoding of a run, with the policy of its positions where they do not count from zero."""
     name, policy = encoding_name(config.model, options=True), config.positions.policy
     return name if policy == "arange" else f"{name} policy={policy}"
-
-
-def _medians(scores: Sequence[Score]) -> tuple[str, ...]:
-    within = [one.within for one in scores if one.within is not None]
-    past = [one.past for one in scores if one.past is not None]
-    medians = (f"{median(values):.3f}" if values else "-" for values in (within, past))
-    return (scores[0].metric, *medians, f"{min(past):.3f} .. {max(past):.3f}" if past else "-")
 
 
 def _is_usable(one: Mapping[str, Any]) -> bool:

@@ -15,7 +15,6 @@ from attnjax.cli.errors import provided
 from attnjax.cli.hosts import Joint, jointly
 from attnjax.cli.planning import Plan, planned
 from attnjax.cli.progress import Display, printing
-from attnjax.cli.scores import answer
 from attnjax.cli.tuning import keep_untuned, tuned
 from attnjax.config import run_id
 from attnjax.config.files import SWEEP_FILE
@@ -96,20 +95,20 @@ def _run(arguments: argparse.Namespace, plan: Plan, root: pathlib.Path, joint: J
     if chosen is None:
         return code
     code, summary = stage(chosen, root)
-    if summary is None or code not in (DONE, FAILED):
-        return code
-    if not arguments.report or summary.others or summary.unwritten:
-        store = load(root)
-        with printing(store):
-            print(answer(store), end="")
-    if arguments.report and (summary.others or summary.unwritten):
+    if arguments.report and summary is not None and code in (DONE, FAILED):
+        _report(root, summary)
+    return code
+
+
+def _report(root: pathlib.Path, summary: Summary) -> None:
+    """Writes the report, and prints its answer and where its page is."""
+    if summary.others or summary.unwritten:
         why = "other processes still work on runs" if summary.others else "the ends of some runs could not be written"
         print(f"report: not written, because {why}; later: attnjax report {root}")
-    elif arguments.report:
-        made = provided("attnjax.report", "build")(root)
-        print(provided("attnjax.report", "answer")(root))
-        print(f"report: {next(path for path in made if path.suffix == '.html')}")
-    return code
+        return
+    made = provided("attnjax.report", "build")(root)
+    print(f"\n{provided('attnjax.report', 'answer')(root).rstrip()}\n")
+    print(f"report: {next(path for path in made if path.suffix == '.html')}")
 
 
 def _stage(arguments: argparse.Namespace, plan: Plan, root: pathlib.Path, joint: Joint) -> tuple[int, Summary | None]:
