@@ -24,8 +24,6 @@ from attnjax.report.tables import Task
 
 WIDTH, HEIGHT = 10.5, 3.7
 """Inches of a row of panels: what a README shows without shrinking the letters below reading size."""
-EVEN = 30
-"""Tested lengths up to which each has its own place on the axis; more of them are placed by their logarithm."""
 GAP = 0.062
 """Share of the height of a panel that a name at the end of a line needs."""
 
@@ -71,9 +69,8 @@ def draw_lengths(axis: Any, task: Task, scored: Scores, levels: dict[str, dict[i
     write_ends(axis, ends)
     axis.set_title(plain(task.panel.label, 60), pad=18)
     kinds = intervals.caption(task.answer.done + task.answer.failed)
-    spaced = "tested lengths, evenly spaced" if len(lengths) <= EVEN else "length"
     pale = "\npale: did not fit the trained lengths" if task.unfitted else ""
-    axis.set_xlabel(f"{spaced} (median; band: {kinds}){pale}", fontsize=8.5)
+    axis.set_xlabel(f"tested lengths, evenly spaced (median; band: {kinds}){pale}", fontsize=8.5)
 
 
 def look(variant: Variant, grey: bool) -> Style:
@@ -86,19 +83,17 @@ def length_places(axis: Any, lengths: Sequence[int], longest: int) -> dict[int, 
     """Return where each length lies on the x axis, which is shaded up to the longest in training."""
     from matplotlib.ticker import FixedFormatter, FixedLocator, NullLocator
 
-    even = len(lengths) <= EVEN
-    place = {n: float(i if even else np.log2(max(n, 1))) for i, n in enumerate(lengths)}
-    marked = some(lengths, 16, kept=longest)
-    axis.xaxis.set_major_locator(FixedLocator([place[n] for n in marked]))
-    axis.xaxis.set_major_formatter(FixedFormatter([f"{n:g}" for n in marked]))
+    place = {n: float(i) for i, n in enumerate(lengths)}
+    trained = [i for i, n in enumerate(lengths) if n <= longest]
+    marked = some(range(len(lengths)), 16, kept=max(trained, default=0))
+    axis.xaxis.set_major_locator(FixedLocator(marked))
+    axis.xaxis.set_major_formatter(FixedFormatter([str(lengths[i]) for i in marked]))
     axis.xaxis.set_minor_locator(NullLocator())
     axis.tick_params(axis="x", labelsize=8.5)
-    step = min(np.diff(list(place.values())), default=1.0)
-    left, right = min(place.values()) - 0.4 * step, max(place.values()) + 0.4 * step
+    left, right = -0.4, len(lengths) - 0.6
     axis.set_xlim(left, right)
-    trained = [place[n] for n in lengths if n <= longest]
     if trained:
-        edge = max(trained) + 0.5 * step
+        edge = max(trained) + 0.5
         axis.axvspan(left, edge, color=SHADE, zorder=0, linewidth=0)
         words = {"color": FAINT, "fontsize": 8.5, "va": "bottom"}
         at = axis.get_xaxis_transform()
@@ -116,7 +111,7 @@ def draw_curve(axis: Any, x: Sequence[float], curve: Any, variant: Variant, grey
     axis.fill_between(
         x, np.where(known, low, np.nan), np.where(known, high, np.nan), color=drawn.color, alpha=0.13, linewidth=0
     )
-    every = 1 if len(x) <= EVEN else len(x) // 8
+    every = 1 + len(x) // 30
     line = axis.plot(
         x,
         finite_only(curve["median"].to_numpy()),
