@@ -36,9 +36,10 @@ def published() -> Frame:
 def runs(sweep: str) -> Frame:
     """Returns the scores of a sweep with the options of tasks as published.csv has them."""
     frame = load(f"published/{sweep}")
-    variant = frame.get("task.options.variant", pd.Series(np.nan, frame.index)).fillna(frame.task.map(VARIANTS))
+    given = frame.get("task.options.variant", pd.Series("", frame.index)).fillna("")
+    variant = given.where(given != "", frame.task.map(VARIANTS).fillna(""))
     policy = frame.get("positions.policy", pd.Series("arange", frame.index))
-    return frame.assign(options=("variant=" + variant).fillna(""), policy=policy)
+    return frame.assign(options=[f"variant={name}" * bool(name) for name in variant], policy=policy)
 
 
 def over(scores: Frame, low: float, high: float) -> Frame:
