@@ -28,7 +28,7 @@ Primary metric: loss_sliding
 
 Paper: Liu et al. 2024 (arXiv:2310.05209) bound extrapolation by the wavelength of the first pair that training has not seen
 around, from fine-tuned LLaMA 2.
-Command: attnjax sweep first_unseen_wavelength --workers 2 --population 28
+Command: attnjax run first_unseen_wavelength --workers 2 --population 28
 Run time: estimated at 85 core-minutes, from the records of unseen_phase.
 Expected: onset, with the dip.
 """

@@ -5,12 +5,12 @@ that have a short program in C-RASP (binary majority, majority, sort, unique cop
 copy, addition). Two cells: learned positions with a random start in training and none in tests ("ape"), and no positions.
 
 Paper: Huang et al. 2025 (arXiv:2410.02140); code lacoco-lab/length_generalization, folder algorithmic.
-Command: attnjax sweep huang:smoke        then attnjax report
+Command: attnjax run huang:smoke        then attnjax report
 Run time: smoke: minutes on two CPU cores; cheap: 2 core-hours with `--workers 2 --population 5` (experiments/published);
 copy: about 4 with `--population 3` (an estimate from the logs of smaller runs), or eight minutes of one H200 with
 `--population 6`, beside other work (experiments/published); short: about an hour of one GPU; paper: weeks of one GPU. `cheap`
 and `copy` were run.
-Expected exact match at 51-100 / 101-150 (lm-out-new-multi-run/*.txt, `attnjax report --published`): sort ape .9996 / .9937
+Expected exact match at 51-100 / 101-150 (lm-out-new-multi-run/*.txt, experiments/published): sort ape .9996 / .9937
 and nope .998 / .806; binary majority 1.0 / 1.0 in both; majority nope .9986 / .9846; unique copy ape .9986 / .9874; repeated
 copy .256 / 0 and .280 / 0; parity .830 / .621 and .745 / .633.
 

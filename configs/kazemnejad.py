@@ -4,7 +4,7 @@ Question: trained on up to 20 tokens (addition: 8 digits), is the whole answer r
 bias, ALiBi, rotary on a quarter of each head, sinusoidal.
 
 Paper: Kazemnejad et al. 2023 (arXiv:2305.19466); code McGill-NLP/length-generalization.
-Command: attnjax sweep kazemnejad:smoke        then attnjax report
+Command: attnjax run kazemnejad:smoke        then attnjax report
 Run time: smoke: minutes on two CPU cores; cpu: about 11 core-hours (60 tuning runs and 120 of the sweep, 40 to 50 ms a step,
 28 to 33 with length buckets; no pilot said whether these models fit all four tasks), see experiments/published; wide: eight
 minutes of one H200; whole: 40 minutes with `--workers 2 --population 6`; see experiments/published; short: about an hour

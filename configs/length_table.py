@@ -43,7 +43,7 @@ over these differences.
 Papers: Kazemnejad et al. 2023 (arXiv:2305.19466) for copy; Huang et al. 2025 (arXiv:2410.02140) for sort; Deletang et al.
 2023 (arXiv:2207.02098) for bucket_sort; Olsson et al. 2022 (arXiv:2209.11895) for induction; Edelman et al. 2024
 (arXiv:2402.11004) for markov; Press et al. 2022 (arXiv:2108.12409) for text.
-Command: attnjax sweep length_table:copy --extend --workers 2      (and so for every task)
+Command: attnjax run length_table:copy --extend --workers 2      (and so for every task)
 Run time: see experiments/length_table/README.md
 Expected: T5, Kerple, FIRE and the gates computed from tokens (FoX, Cable, stick-breaking) reach furthest on retrieval and
 text, rotations and learned positions stop near the trained length everywhere; no encoding is first on all tasks.

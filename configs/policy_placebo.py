@@ -28,7 +28,7 @@ that of configs/rope_vs_sinusoidal.py, whose committed records fit copy under fo
 Primary metric: exact_match
 
 Paper: Ruoss et al. 2023 (arXiv:2305.16843) for randomized positions; Kiyono et al. 2021 (arXiv:2109.05644) for random starts.
-Command: attnjax sweep policy_placebo --workers 2
+Command: attnjax run policy_placebo --workers 2
          python -m experiments.study policy_placebo
 Run time: estimated at 125 to 165 core-minutes, from the records of rope_vs_sinusoidal and of a run of unique_copy.
 Expected: placebo cells at 0; offset lifts learned positions on unique_copy (Huang et al. train them so), and less on copy,

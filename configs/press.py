@@ -6,7 +6,7 @@ their length because fewer bytes stand at a beginning; and a sliding window, of 
 it before them. The paper finds that the first falls under ALiBi and that the second stays: the gain is that of beginnings.
 
 Paper: Press et al. 2022 (arXiv:2108.12409), tables 2 and 13 to 15; code ofirpress/attention_with_linear_biases.
-Command: attnjax sweep press:cpu --workers 2        then attnjax report runs/press_cpu --published
+Command: attnjax run press:cpu --workers 2        then python -m experiments.study published
 Run time: smoke: minutes on two CPU cores; cpu: see experiments/published
 Expected, as the rise of the loss over that at 512 tokens in nats (ln of the ratio of perplexities), separate windows at 1012,
 3512 and 12512: sinusoidal .775, 2.189, 2.924; rotary .063, .571, 1.245; T5 -.045, .153, 1.195; ALiBi -.052, -.070, -.075.

@@ -7,7 +7,7 @@ up to 20 and tested to 100. A sample is random in tests too, as in the paper; a 
 task.name=reverse_string or task.name=missing_duplicate_string.
 
 Paper: Ruoss et al. 2023 (arXiv:2305.16843); random starts: Kiyono et al. 2021 (arXiv:2109.05644).
-Command: attnjax sweep randomized_positions --workers 2
+Command: attnjax run randomized_positions --workers 2
 Run time: about 10 minutes on two cores.
 Expected: randomized positions ahead of 0, 1, ... past the training length. The paper reports 12.0 points of accuracy on
 average over its 15 tasks (abstract), trained at up to 40, tested at 41 to 500, with the best of its seeds and rates.

@@ -4,7 +4,7 @@ Question: 15 tasks of Deletang et al. 2023, trained at lengths 1-40 and tested u
 of 0 .. 2047, instead of counting 0, 1, ..., help at unseen lengths, and with which encoding?
 
 Paper: Ruoss et al. 2023 (arXiv:2305.16843); code google-deepmind/randomized_positional_encodings.
-Command: attnjax sweep ruoss:smoke        then attnjax report
+Command: attnjax run ruoss:smoke        then attnjax report
 Run time: not run here (smoke: minutes on two CPU cores; short: about an hour of one GPU; paper: thousands of GPU hours).
 Expected: over the 15 tasks, the best randomized cell is 12.0 points of token accuracy above the best other one at lengths
 41-500 (the paper's abstract). Score: the mean over lengths, then the maximum over seeds and rates.

@@ -5,7 +5,7 @@ large numbers has small gradients. With (model.scale=null) and without it (model
 channels: from which size on does training suffer, and does a length past the trained one?
 
 Paper: Vaswani et al. 2017 (arXiv:1706.03762), section 3.2.1 and its footnote on the variance.
-Command: attnjax sweep scale_factor --workers 2
+Command: attnjax run scale_factor --workers 2
 Run time: about 6 minutes on two cores.
 Expected: at the start logits have a deviation of about sqrt(d_k) without the factor, 2.8, 5.7 and 11.3, and 1 with it (the
 footnote). So no difference for 8 channels, and a slower start for 128; the paper prints no number for training without it.

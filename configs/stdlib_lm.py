@@ -7,7 +7,7 @@ task.options.pattern="*.txt". Both losses are recorded, over whole windows and o
 second tells a longer context from fewer bytes with a short one.
 
 Paper: Press et al. 2022 (arXiv:2108.12409), WikiText-103, trained at 512 tokens.
-Command: attnjax sweep stdlib_lm --workers 2                  (three seeds: --seeds 3)
+Command: attnjax run stdlib_lm --workers 2                  (three seeds: --seeds 3)
 Run time: about 9 minutes on two cores for one seed when there were 13 encodings; there are 22 now.
 Expected: their validation perplexity at 512 and at 3512 tokens, in windows (appendix, table 2): sinusoidal 20.05 and 178.97,
 rotary 20.07 and 35.54, T5 19.65 and 22.91, ALiBi 19.73 and 18.40. Sliding by one token, at 512 and 3072 (tables 13 to 15):

@@ -19,7 +19,7 @@ factor of each base. The answer is yes if the loss past training falls from each
 at the trained length is not below that of trigrams, which the report prints, has learned too little for either.
 
 Paper: Su et al. 2021 (arXiv:2104.09864) for the base of 10,000; Barbero et al. 2025 (arXiv:2410.06205) for other bases.
-Command: attnjax sweep theta --report        (one worker: the base is data, so that all forty runs are one program)
+Command: attnjax run theta --report        (one worker: the base is data, so that all forty runs are one program)
 Run time: 25 to 30 minutes on one core, estimated from 250 steps of one run of seed 1000 (0.07 s of processor time each).
 Expected: no. Within the trained length the base matters little; Gemma-2B from scratch on Wikipedia has perplexity 4.4627 with
 10,000 and 4.4485 with 500,000 (Barbero et al.). No number is published for bytes at this size past the trained length.

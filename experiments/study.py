@@ -9,7 +9,6 @@ A median has the interval of order statistics, a mean that of t, each over runs;
 """
 
 import argparse
-import functools
 import importlib
 import re
 import shutil
@@ -42,14 +41,15 @@ def load(name: str) -> Frame:
     Columns are those of `attnjax.results`, and task, encoding and longest, the longest trained length.
     """
     sweep = stored.read(HERE / name)
-    configs: dict[str, Any] = {run.id: run.config for run in sweep.runs}
-    of = lambda frame, *keys: frame.run.map(
-        lambda run: functools.reduce(lambda found, key: found[key], keys, configs[run])
-    )
     frame = table(sweep)
     frame = frame[(frame.split != "validation") & (frame.step == frame.groupby("run").step.transform("max"))]
-    columns = {"task": ("task", "name"), "encoding": ("model", "encoding", "name"), "longest": ("task", "length_max")}
-    return frame.assign(**{column: of(frame, *keys) for column, keys in columns.items()})
+    by_id: dict[str, Any] = {run.id: run.config for run in sweep.runs}
+    configs = frame.run.map(by_id)
+    return frame.assign(
+        task=configs.map(lambda config: config["task"]["name"]),
+        encoding=configs.map(lambda config: config["model"]["encoding"]["name"]),
+        longest=configs.map(lambda config: config["task"]["length_max"]),
+    )
 
 
 def baselines(name: str, metric: str = "loss_sliding") -> Frame:
