@@ -25,9 +25,15 @@ if jax.__version_info__ < (0, 11):
 """Options of `jax.jit`: compiled as users do, whatever `conftest.py` says, where rounding or speed are the matter."""
 
 
-def slow_except(names: Iterable[Any], *kept: Any) -> list:
-    """Parameters of a test, all of them slow but those kept, which stand for all in the quick run."""
-    return [name if name in kept else pytest.param(name, marks=pytest.mark.slow) for name in names]
+def slow_except(cases: Iterable[Any], *quick: Any) -> list:
+    """Parameters of a test, all of them slow but those named, which stand for all in the quick run.
+
+    A tuple holds one value for each of several parameters.
+    """
+    cases = [case if isinstance(case, tuple) else (case,) for case in cases]
+    quick = [case if isinstance(case, tuple) else (case,) for case in quick]
+    assert all(case in cases for case in quick), "a quick case that does not exist"
+    return [pytest.param(*case, marks=() if case in quick else pytest.mark.slow) for case in cases]
 
 
 MAPS = {

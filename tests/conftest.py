@@ -10,7 +10,6 @@ import gc
 import os
 import pathlib
 from collections.abc import Iterator
-from typing import Any
 
 import hypothesis
 import jax
@@ -57,19 +56,6 @@ def pytest_collection_finish() -> None:
     """What is imported stays: the collector need not walk it again and again."""
     gc.collect()
     gc.freeze()
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_pycollect_makeitem(name: str) -> Iterator[Any]:
-    """Marks as slow every case of a test that its mark `quick("id", ...)` does not name."""
-    made = yield
-    cases = {item.callspec.id: item for item in made} if isinstance(made, list) and hasattr(made[0], "callspec") else {}
-    quick = {case for item in cases.values() for mark in item.iter_markers("quick") for case in mark.args}
-    if absent := quick - cases.keys():
-        raise pytest.UsageError(f"the mark quick of {name} names cases that do not exist: {', '.join(sorted(absent))}")
-    for case in cases.keys() - quick if quick else ():
-        cases[case].add_marker("slow")
-    return made
 
 
 @pytest.fixture(scope="module", autouse=True)

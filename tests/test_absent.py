@@ -35,10 +35,12 @@ def attnjax(platform: str, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
 
 
-@pytest.mark.quick("run-nonsense")
-@pytest.mark.parametrize("platform", ["tpu", "nonsense"])
 @pytest.mark.parametrize(
-    "words", [["run", "tiny.json", "--out", "out"], ["show", "tiny.json"]], ids=lambda words: words[0]
+    ("platform", "words"),
+    [
+        ("nonsense", ["run", "tiny.json", "--out", "out"]),
+        pytest.param("tpu", ["show", "tiny.json"], marks=pytest.mark.slow),
+    ],
 )
 def test_a_platform_that_is_not_there_is_told_in_one_sentence(folder, platform, words):
     done = attnjax(platform, *words)

@@ -12,6 +12,7 @@ from attnjax.cli import main
 from attnjax.cli.errors import sentence
 from attnjax.sweep import load
 from attnjax.sweep.outcome import states
+from tests.cases import slow_except
 
 ROOT = pathlib.Path(__file__).parents[1]
 TOLD = [
@@ -110,9 +111,8 @@ def run(folder: pathlib.Path, trainer: str, *options: str, **named) -> subproces
     return attnjax(folder, "run", "small.json", "--out", "out", "--seeds", "2", "--trainer", trainer, *options, **named)
 
 
-@pytest.mark.quick("-options0")
-@pytest.mark.parametrize("options", [[], ["--workers", "2"]])
-@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize("options", slow_except([[], ["--workers", "2"]], []))
+@pytest.mark.parametrize("unbuffered", slow_except(["", "1"], ""))
 def test_a_sweep_whose_output_nobody_reads_trains_to_the_end(tmp_path, options, unbuffered):
     """As `attnjax run ... | head -n 0`."""
     reader, writer = os.pipe()

@@ -17,6 +17,7 @@ from attnjax.tasks import task
 from attnjax.tasks.copying import published_symbols
 from attnjax.train import describe
 from experiments.published.analysis import published
+from tests.cases import slow_except
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 FILES = sorted((ROOT / "configs").glob("*.py"))
@@ -56,8 +57,12 @@ def test_a_config_parses_and_its_cells_differ(name):
         assert run.task.length_max < max(run.evaluate.lengths)
 
 
-@pytest.mark.quick("huang:smoke", "kazemnejad:smoke")
-@pytest.mark.parametrize("name", ["ruoss:short", "ruoss:paper-faithful", "huang:smoke", "kazemnejad:smoke"])
+@pytest.mark.parametrize(
+    "name",
+    slow_except(
+        ["ruoss:short", "ruoss:paper-faithful", "huang:smoke", "kazemnejad:smoke"], "huang:smoke", "kazemnejad:smoke"
+    ),
+)
 def test_one_cell_of_each_kind_can_be_built(name):
     kinds = {(run.model.encoding.name, run.positions.policy): run for run in cells(name)}
     for run in kinds.values():

@@ -10,7 +10,7 @@ import pytest
 from flax import nnx
 
 import attnjax as aj
-from tests.cases import FAST
+from tests.cases import FAST, slow_except
 
 B, T, N, H = 4, 6, 4, 4
 D = N * H
@@ -49,8 +49,7 @@ def nnx_layer(fn, **options):
     return layer, {name: {"kernel": linear.kernel[...], "bias": linear.bias[...]} for name, linear in of.items()}
 
 
-@pytest.mark.quick("rope_t5")
-@pytest.mark.parametrize("name", ENCODINGS)
+@pytest.mark.parametrize("name", slow_except(ENCODINGS, "rope_t5"))
 def test_layers_of_both_flaxes_equal_attend(name):
     encoding = ENCODINGS[name]
     params, valid = learned(encoding), np.arange(T) < np.array([[T], [T - 1], [2], [T]])

@@ -14,7 +14,20 @@ from hypothesis import given, settings, strategies as st
 
 import attnjax as aj
 from attnjax.positions.compose import parts_of
-from tests.cases import ALL, ATTENTION, BATCH, CAUSAL_ONLY, EMBEDDINGS, FAST, HEAD, Data, learned, positions, validity
+from tests.cases import (
+    ALL,
+    ATTENTION,
+    BATCH,
+    CAUSAL_ONLY,
+    EMBEDDINGS,
+    FAST,
+    HEAD,
+    Data,
+    learned,
+    positions,
+    slow_except,
+    validity,
+)
 
 T, N, K = 24, 4, 2
 D = N * HEAD
@@ -97,8 +110,7 @@ bidirectional = [(name, False) for name in ALL if name not in COUNTS]
 by_index = [(name, True) for name in ("nope", "rope", "t5", "transformer_xl", "sinusoidal")]
 
 
-@pytest.mark.quick("rope-False", "t5-False")
-@pytest.mark.parametrize(("name", "causal"), bidirectional + by_index)
+@pytest.mark.parametrize(("name", "causal"), slow_except(bidirectional + by_index, ("rope", False), ("t5", False)))
 @few
 @given(seed=seeds, order=st.permutations(range(T)), pos=some_positions())
 def test_tokens_permuted_with_their_positions_and_indices_permute_the_output(name, causal, seed, order, pos):
@@ -116,8 +128,7 @@ def test_without_positions_the_mask_alone_knows_the_order(seed, order):
     assert np.abs(moved - layer("nope", x, IN_ORDER, causal=True)).max() > 1e-2
 
 
-@pytest.mark.quick("rope", "t5")
-@pytest.mark.parametrize("name", [name for name in ALL if name != "nope"])
+@pytest.mark.parametrize("name", slow_except([name for name in ALL if name != "nope"], "rope", "t5"))
 @few
 @given(seed=seeds)
 def test_tokens_that_leave_their_positions_change_the_output(name, seed):
@@ -127,8 +138,7 @@ def test_tokens_that_leave_their_positions_change_the_output(name, seed):
     assert np.abs(moved - layer(name, tokens(seed), IN_ORDER)[:, :-1]).max() > 1e-3
 
 
-@pytest.mark.quick("rope", "t5")
-@pytest.mark.parametrize("name", [name for name in ALL if name not in ABSOLUTE])
+@pytest.mark.parametrize("name", slow_except([name for name in ALL if name not in ABSOLUTE], "rope", "t5"))
 @few
 @given(seed=seeds, shift=st.integers(0, 8000), pos=some_positions())
 def test_relative_encodings_do_not_see_a_shift(name, seed, shift, pos):
@@ -137,8 +147,7 @@ def test_relative_encodings_do_not_see_a_shift(name, seed, shift, pos):
     np.testing.assert_allclose(shifted, layer(name, x, placed(pos)), **CLOSE)
 
 
-@pytest.mark.quick("fire")
-@pytest.mark.parametrize("name", sorted(ABSOLUTE))
+@pytest.mark.parametrize("name", slow_except(sorted(ABSOLUTE), "fire"))
 @few
 @given(seed=seeds, shift=st.integers(200, 7000))
 def test_absolute_encodings_see_a_shift(name, seed, shift):
@@ -147,8 +156,7 @@ def test_absolute_encodings_see_a_shift(name, seed, shift):
     assert np.abs(shifted - layer(name, x, IN_ORDER)).max() > 1e-4
 
 
-@pytest.mark.quick("t5", "fox")
-@pytest.mark.parametrize("name", [*ALL, *COMPUTED])
+@pytest.mark.parametrize("name", slow_except([*ALL, *COMPUTED], "t5", "fox"))
 def test_no_gradient_reaches_an_earlier_output_from_a_later_token(name):
     """Through queries, keys, values, embeddings and positions that are computed from content; it reaches all others."""
     encoding, row = (ALL | COMPUTED)[name], 7
@@ -166,8 +174,7 @@ def test_no_gradient_reaches_an_earlier_output_from_a_later_token(name):
     assert np.all(found[row + 1 :] == 0)
 
 
-@pytest.mark.quick("rope", "t5")
-@pytest.mark.parametrize("name", ATTENTION)
+@pytest.mark.parametrize("name", slow_except(ATTENTION, "rope", "t5"))
 @few
 @given(
     seed=seeds, kind=st.sampled_from(["left padding", "right padding", "random"]), junk=st.sampled_from([np.nan, 3e38])
@@ -180,8 +187,7 @@ def test_the_content_of_padding_has_no_effect(name, seed, kind, junk):
     assert_equal(attend(ALL[name], filled, data), attend(ALL[name], (q, k, v), data))
 
 
-@pytest.mark.quick("t5")
-@pytest.mark.parametrize("name", ATTENTION)
+@pytest.mark.parametrize("name", slow_except(ATTENTION, "t5"))
 @few
 @given(seed=seeds, head=st.integers(0, N - 1), pos=some_positions())
 def test_a_head_depends_on_its_own_queries_unless_heads_are_mixed(name, seed, head, pos):
@@ -193,9 +199,9 @@ def test_a_head_depends_on_its_own_queries_unless_heads_are_mixed(name, seed, he
     np.testing.assert_array_equal(changed, (np.arange(N) == head) | (name in MIXING))
 
 
-@pytest.mark.quick("rope")
 @pytest.mark.parametrize(
-    "name", [name for name in ATTENTION if name not in COUNTS | MIXING | {"pope", "transformer_xl"}]
+    "name",
+    slow_except([name for name in ATTENTION if name not in COUNTS | MIXING | {"pope", "transformer_xl"}], "rope"),
 )
 @few
 @given(seed=seeds, power=st.integers(-3, 3), pos=some_positions())
@@ -206,8 +212,7 @@ def test_the_scale_multiplies_queries(name, seed, power, pos):
     assert_equal(found, attend(ALL[name], (q, k, v), placed(pos), scale=1.0))
 
 
-@pytest.mark.quick("t5")
-@pytest.mark.parametrize("name", [name for name in ATTENTION if name != "nope"])
+@pytest.mark.parametrize("name", slow_except([name for name in ATTENTION if name != "nope"], "t5"))
 @few
 @given(seed=seeds, pos=some_positions())
 def test_composing_with_no_encoding_changes_nothing(name, seed, pos):
@@ -249,8 +254,7 @@ LIMITS = {
 }
 
 
-@pytest.mark.quick("kerple-power-1-is-alibi")
-@pytest.mark.parametrize("limit", LIMITS)
+@pytest.mark.parametrize("limit", slow_except(LIMITS, "kerple-power-1-is-alibi"))
 def test_limits_in_which_one_encoding_is_another(limit):
     encoding, params, other = LIMITS[limit]
     run = lambda *qkv: [

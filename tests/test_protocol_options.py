@@ -19,6 +19,7 @@ from attnjax.train.evaluate import Evaluator
 from attnjax.train.loop import make_task
 from attnjax.train.model import build
 from attnjax.train.position_sampling import sample_positions
+from tests.cases import slow_except
 
 MODEL = {"layers": 1, "model": 8, "heads": 2, "hidden": 8}
 
@@ -150,8 +151,7 @@ def test_randomized_positions_ascend_over_the_real_tokens():
     assert abs(np.mean(found[:, 0] == 0) - 0.5) < 4 * np.sqrt(0.25 / 400)
 
 
-@pytest.mark.quick("randomized")
-@pytest.mark.parametrize("policy", ["randomized", "offset"])
+@pytest.mark.parametrize("policy", slow_except(["randomized", "offset"], "randomized"))
 def test_a_batch_may_share_its_sample_and_layers_may_have_their_own(policy):
     shared = spread(policy, n=6, size=8, maximum=99, rows=6, sample_per="batch")
     assert shared.shape == (6, 8)
@@ -187,8 +187,11 @@ def test_abacus_counts_digits_within_numbers_and_shifts_all_of_an_example_alike_
     assert set(start.ravel().tolist()) == set(range(50))
 
 
-@pytest.mark.quick("{'sample_per_layer': True}")
-@pytest.mark.parametrize("options", [{}, {"sample_per_layer": True}, {"sample_per": "batch"}], ids=str)
+@pytest.mark.parametrize(
+    "options",
+    slow_except([{}, {"sample_per_layer": True}, {"sample_per": "batch"}], {"sample_per_layer": True}),
+    ids=str,
+)
 def test_abacus_shifts_both_sides_of_a_pair_alike(options):
     """Digits of equal significance share a position, in the source and in the answer; other policies draw for each side."""
     for policy, alike in (("abacus", True), ("offset", False)):
@@ -240,14 +243,13 @@ def silent(**fields):
     return model
 
 
-@pytest.mark.quick("fields0-True")
 @pytest.mark.parametrize(
     ("fields", "dropped"),
     [
         ({"residual_dropout": 0.5}, True),
-        ({"residual_dropout": 0.5, "embedding_dropout": 0.0}, False),
-        ({"embedding_dropout": 0.5}, True),
-        ({}, False),
+        pytest.param({"residual_dropout": 0.5, "embedding_dropout": 0.0}, False, marks=pytest.mark.slow),
+        pytest.param({"embedding_dropout": 0.5}, True, marks=pytest.mark.slow),
+        pytest.param({}, False, marks=pytest.mark.slow),
     ],
 )
 def test_embeddings_are_dropped_where_it_is_said(fields, dropped):
@@ -269,8 +271,7 @@ def test_start_of_embeddings_and_bias_of_the_output():
     np.testing.assert_allclose(embedding.logits(x) - before, np.arange(300.0)[None, None], atol=1e-4)
 
 
-@pytest.mark.quick("True")
-@pytest.mark.parametrize("scan_layers", [False, True])
+@pytest.mark.parametrize("scan_layers", slow_except([False, True], True))
 def test_layers_can_start_as_those_of_gpt2(scan_layers):
     """Deviation 0.02 of all matrices, and 0.02 / sqrt(2 L) of the two that write to the residual stream."""
     fields = {"vocab": 5, "model": 64, "heads": 4, "hidden": 256, "layers": 8, "activation": "swiglu"}

@@ -10,7 +10,6 @@ import itertools
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 
 import attnjax as aj
 from attnjax.positions.compose import parts_of
@@ -114,13 +113,6 @@ TOLERANCE = {"float64": 1e-9, "float32": 2e-5}
 GRADIENTS = ("q", "k", "v", "params", "scale", "sink")
 TILES = (aj.Tiling(5, 7), aj.Tiling(5, 7, heads=1))
 """Several tiles in both directions, and padding of both."""
-
-
-def slow_except(names, *kept):
-    """Parameters of a test, all of them slow but those kept."""
-    assert set(kept) <= set(names)
-    values = lambda name: name if isinstance(name, tuple) else (name,)
-    return [pytest.param(*values(name), marks=() if name in kept else pytest.mark.slow) for name in names]
 
 
 def learned(encoding, sizes, random):

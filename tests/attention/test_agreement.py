@@ -27,8 +27,8 @@ from tests.attention.matrix import (
     N,
     assert_near,
     outcome,
-    slow_except,
 )
+from tests.cases import slow_except
 from tests.oracle import embedded, oracle, turns_of
 
 

@@ -17,7 +17,8 @@ import attnjax as aj
 from attnjax import ALiBi, Dropout, FoX, KVCache, Mask, NoPE, PoPE, RoPE, Sizes, T5Bias, attend, compose, explain
 from attnjax.attention import choice, fused
 from attnjax.attention.attend import attention_call
-from tests.attention.matrix import compiled, learned, slow_except
+from tests.attention.matrix import compiled, learned
+from tests.cases import slow_except
 
 B, N, K, H = 2, 4, 2, 8
 CAUSAL = Mask(causal=True)

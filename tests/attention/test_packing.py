@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from attnjax import Cable, FoX, Mask, PaTH, RePo, RoPE, SelectiveRoPE, Sizes, Tiling, attend, compose, context_positions
-from tests.attention.matrix import compiled, learned, slow_except, stacked
+from tests.attention.matrix import compiled, learned, stacked
+from tests.cases import slow_except
 
 N, K, H = 4, 2, 8
 SIZES = Sizes(N * H, N, K, H)

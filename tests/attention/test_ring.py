@@ -20,7 +20,8 @@ from attnjax.attention.ring import indices_of_device
 from attnjax.positions.compose import parts_of
 from attnjax.positions.indices import zigzag
 from tests.attention import matrix
-from tests.attention.matrix import ENCODINGS, FAST, B, H, N, assert_near, compiled, slow_except
+from tests.attention.matrix import ENCODINGS, FAST, B, H, N, assert_near, compiled
+from tests.cases import slow_except
 
 P = jax.sharding.PartitionSpec
 KV_HEADS, LENGTH, _ = matrix.LAYOUTS["ring"]

@@ -27,9 +27,9 @@ from tests.attention.matrix import (
     draw,
     learned,
     outcome,
-    slow_except,
     truth,
 )
+from tests.cases import slow_except
 from tests.widened import products, widened_products
 
 U = {"bfloat16": 2.0**-8, "float16": 2.0**-11}

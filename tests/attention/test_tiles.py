@@ -17,7 +17,8 @@ import attnjax as aj
 from attnjax import ALiBi, FoX, Mask, NoPE, RoPE, Sizes, T5Bias, Tiling, attend, compose
 from attnjax.attention.attend import attention_call
 from attnjax.attention.relative_bias import Toeplitz, per_distance, toeplitz
-from tests.attention.matrix import FAST, compiled, learned, slow_except, witness
+from tests.attention.matrix import FAST, compiled, learned, witness
+from tests.cases import slow_except
 from tests.widened import equations
 
 N, H = 2, 16

@@ -13,6 +13,7 @@ from attnjax.evaluation.suite import own_task
 from attnjax.train import checkpoint, step
 from attnjax.train.loop import make_task
 from attnjax.train.step import Trainer, members
+from tests.cases import slow_except
 from tests.evaluation import planted
 
 TASKS = {
@@ -46,8 +47,7 @@ def measured(tmp_path, monkeypatch):
     return measure
 
 
-@pytest.mark.quick("mqar")
-@pytest.mark.parametrize("name", TASKS)
+@pytest.mark.parametrize("name", slow_except(TASKS, "mqar"))
 def test_who_follows_the_rule_scores_everything_at_every_length(name, measured):
     """The loss is that of a logit of 20 among zeros."""
     _, _, vocab, model = TASKS[name]

@@ -12,6 +12,7 @@ from attnjax.models import MODELS, ModelError, load, save, with_fields
 from attnjax.models.matching import groups
 from attnjax.models.param_paths import dotted, parameters
 from attnjax.positions import ALiBi, Kerple, Learned, LogN, NoPE, RoPE, T5Bias, YaRN, compose
+from tests.cases import slow_except
 from tests.golden import drawn
 from tests.models import published
 from tests.models.toys import BFLOAT16, TOYS, D, F, H, N, encoded, folder, fused_tensors, plain_tensors, sharded
@@ -160,8 +161,10 @@ def case_folder(path, name: str):
     return path
 
 
-@pytest.mark.quick("gpt2 alibi", "gpt2 longer", "t5 alibi", "llama kerple", "gpt2 kv_heads", "gpt2 bias")
-@pytest.mark.parametrize("name", ABLATIONS)
+@pytest.mark.parametrize(
+    "name",
+    slow_except(ABLATIONS, "gpt2 alibi", "gpt2 longer", "t5 alibi", "llama kerple", "gpt2 kv_heads", "gpt2 bias"),
+)
 def test_weights_are_kept_where_they_fit(tmp_path, name):
     """To the last bit; what is new is drawn from the seed and told, and so is what is left over."""
     fields, unused, new = ABLATIONS[name]

@@ -12,6 +12,7 @@ from attnjax.records.packed import pack
 from attnjax.records.stored import read
 from attnjax.report import build, drawing, figures
 from attnjax.report.tables import summarise
+from tests.cases import slow_except
 from tests.report.payloads import PAYLOADS
 from tests.report.synthetic import config, lines, run_id, write_run, write_sweep
 
@@ -115,9 +116,13 @@ def test_hostile_names_reach_no_path(tmp_path: Path):
     assert {path.name for path in tmp_path.iterdir()} == {"sweep", "out"}
 
 
-@pytest.mark.quick("one run", "all failed")
 @pytest.mark.parametrize(
-    "case", ["one run", "one length", "infinite", "many lengths", "no training length", "all failed"]
+    "case",
+    slow_except(
+        ["one run", "one length", "infinite", "many lengths", "no training length", "all failed"],
+        "one run",
+        "all failed",
+    ),
 )
 def test_odd_sweeps_have_a_report(tmp_path: Path, case: str):
     task = {"name": "copy", "options": {}} | (

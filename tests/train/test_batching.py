@@ -112,7 +112,7 @@ def drawn(request, tiny):
     return [jax.tree.map(lambda leaf, step=step: leaf[step], jax.device_get(made)) for step in range(BUCKET_STEPS)]
 
 
-@pytest.mark.quick("decoder")
+@pytest.mark.parametrize("drawn", slow_except(BUCKET_FORMS, "decoder"), indirect=True)
 def test_the_smallest_bucket_that_fits_loses_no_token(drawn):
     found = set()
     for made in drawn:
@@ -183,8 +183,9 @@ def _all(built, asked, *args, query_indices, **spread):
     return jnp.take_along_axis(logits, query_indices[:, :, None], axis=1)
 
 
-@pytest.mark.quick("t5-encoder")
-@pytest.mark.parametrize(("name", "form"), [("rope", "decoder"), ("alibi", "decoder"), ("t5", "encoder")])
+@pytest.mark.parametrize(
+    ("name", "form"), slow_except([("rope", "decoder"), ("alibi", "decoder"), ("t5", "encoder")], ("t5", "encoder"))
+)
 def test_training_on_answers_alone_is_training_on_all_rows(tiny, name, form, monkeypatch):
     encoding = dataclasses.replace(tiny.model.encoding, name=name)
     model = dataclasses.replace(tiny.model, encoding=encoding, layers=2)

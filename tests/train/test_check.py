@@ -1,5 +1,6 @@
 """What cannot train is refused before anything compiles, each with a sentence; sizes are counted from shapes."""
 
+import itertools
 import math
 
 import jax
@@ -52,8 +53,7 @@ def compiles(monkeypatch):
     return asked
 
 
-@pytest.mark.quick("cope")
-@pytest.mark.parametrize("encoding", slow_except(ENCODING_NAMES, "rope", "cope"))
+@pytest.mark.parametrize("encoding", slow_except(ENCODING_NAMES, "cope"))
 def test_every_encoding_passes_in_a_decoder(encoding, compiles):
     changes = {f"model.{name}": value for name, value in VISIBLE.get(encoding, {}).items()}
     check(run({"model.encoding": LEARNED if encoding == "learned" else encoding, **changes}))
@@ -202,35 +202,36 @@ SIZES = {"model": 8, "heads": 2, "hidden": 12}
 LAYERS = ["rope", "t5", "rope", "fire", "t5", "rope"]
 
 
-@pytest.mark.quick(
-    "one-True-decoder",
-    "five-False-encoder_decoder",
-    "mixed-False-decoder",
-    "mixed-True-encoder_decoder",
-    "without parameters-True-decoder",
-    "first keys-False-decoder",
-)
-@pytest.mark.parametrize("form", ["decoder", "encoder_decoder"])
-@pytest.mark.parametrize("shared", [False, True])
+SIZED = {
+    "one": {"layers": 1, "encoding": "t5"},
+    "five": {"layers": 5, "encoding": "t5"},
+    "mixed": {"layers": 6, "encoding": LAYERS},
+    "without parameters": {"layers": 3},
+    "windows": {"layers": 3, "windows": [2, None, 2]},
+    "scanned": {"layers": 3, "encoding": "t5", "scan_layers": True},
+    "first keys": {
+        "layers": 2,
+        "encoding": ["nope", {"name": "streaming_llm", "options": {"first": 4, "window": 59}}],
+        "windows": [None, [59, 0]],
+        "window_first": 4,
+    },
+}
+
+
 @pytest.mark.parametrize(
-    "chosen",
-    [
-        {"layers": 1, "encoding": "t5"},
-        {"layers": 5, "encoding": "t5"},
-        {"layers": 6, "encoding": LAYERS},
-        {"layers": 3},
-        {"layers": 3, "windows": [2, None, 2]},
-        {"layers": 3, "encoding": "t5", "scan_layers": True},
-        {
-            "layers": 2,
-            "encoding": ["nope", {"name": "streaming_llm", "options": {"first": 4, "window": 59}}],
-            "windows": [None, [59, 0]],
-            "window_first": 4,
-        },
-    ],
-    ids=["one", "five", "mixed", "without parameters", "windows", "scanned", "first keys"],
+    ("name", "shared", "form"),
+    slow_except(
+        itertools.product(SIZED, [False, True], ["decoder", "encoder_decoder"]),
+        ("one", True, "decoder"),
+        ("five", False, "encoder_decoder"),
+        ("mixed", False, "decoder"),
+        ("mixed", True, "encoder_decoder"),
+        ("without parameters", True, "decoder"),
+        ("first keys", False, "decoder"),
+    ),
 )
-def test_sizes_are_those_of_the_whole_model(form, shared, chosen):
+def test_sizes_are_those_of_the_whole_model(name, shared, form):
+    chosen = SIZED[name]
     if "window_first" in chosen and (shared or form != "decoder"):
         pytest.skip("layers differ, and an encoder has no first keys")
     if shared and isinstance(chosen.get("encoding"), list):

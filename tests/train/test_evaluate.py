@@ -149,8 +149,7 @@ def test_each_split_is_read_where_it_belongs(regions):
     assert found["c"] == {(6, "train"): 1, (LENGTH, "test"): 1, (9, "validation"): 0}
 
 
-@pytest.mark.quick("test")
-@pytest.mark.parametrize("short", ["validation", "test"])
+@pytest.mark.parametrize("short", slow_except(["validation", "test"], "test"))
 def test_a_split_that_is_shorter_than_the_padded_size_is_measured(tmp_path, short):
     """A length of 14 is padded to 20, the longest of the other split, where its own split has crops of 20 or more."""
     sizes = {"train": 301, "validation": 61, "test": 61} | {short: 15}

@@ -244,10 +244,13 @@ def test_devices_compute_as_many_tiles_of_a_causal_model(order, tiles):
     assert [TILES[device] for device in range(4)] == [2 * count for count in tiles]
 
 
-@pytest.mark.quick("population=2,data=4-expected2")
 @pytest.mark.parametrize(
     ("mesh", "expected"),
-    [("population=8", {}), ("data=8", {"all-reduce": 1}), ("population=2,data=4", {"all-reduce": 1})],
+    [
+        pytest.param("population=8", {}, marks=pytest.mark.slow),
+        pytest.param("data=8", {"all-reduce": 1}, marks=pytest.mark.slow),
+        ("population=2,data=4", {"all-reduce": 1}),
+    ],
 )
 def test_a_step_has_one_all_reduce_over_the_batch_and_nothing_over_members(mesh, expected):
     run = population(1, **FORMS["copy, T5, decoder"])[0]

@@ -111,8 +111,7 @@ def step_of(run):
     return jax.make_jaxpr(trainer.step)(trainer.shapes(), abstract_member(run), *trainer.task.arrays)
 
 
-@pytest.mark.quick("decoder")
-@pytest.mark.parametrize("name", slow_except(STEPS, "decoder", "head gates, sinks, untied", "fox"))
+@pytest.mark.parametrize("name", slow_except(STEPS, "decoder"))
 def test_products_are_of_sixteen_bits_and_sums_are_not(name):
     jaxpr = step_of(run_of(STEPS[name]))
     # PaTH multiplies keys by transforms in float32, as `test_sixteen_bit_products` says.
