@@ -54,7 +54,8 @@ def test_a_config_parses_and_its_cells_differ(name):
         shortest = 1 if run.task.name == "text" else task(run.task.name, **run.task.options).minimum_length
         assert run.task.length_min >= shortest
         assert min(run.evaluate.lengths) >= shortest
-        assert run.task.length_max < max(run.evaluate.lengths)
+        if name != "heads_lm:prune":  # which prunes heads at the trained length
+            assert run.task.length_max < max(run.evaluate.lengths)
 
 
 @pytest.mark.parametrize(
