@@ -157,14 +157,12 @@ def test_other_candidates_and_seeds_are_refused(done, folder, capsys):
     capsys.readouterr()
     (folder / "rates.py").write_text(CONFIG.replace("[1e-3, 3e-3, 1e-2]", "[1e-3, 3e-3]"))
     assert main(["run", "rates.py", *FAKE]) == 2
-    assert capsys.readouterr().err == (
-        "attnjax: error: tuning.json: its choices were made among other candidates (train.learning_rate=0.001 | "
-        "train.learning_rate=0.003 | train.learning_rate=0.01) than those of the config (train.learning_rate=0.001 | "
-        "train.learning_rate=0.003). Choose another folder (--out)\n"
-    )
+    told = capsys.readouterr().err
+    assert all(part in told for part in ("tuning.json", "other candidates", "train.learning_rate=0.01", "--out"))
     (folder / "rates.py").write_text(f"{CONFIG}\n\ndef tuning_seeds():\n    return [7]\n")
     assert main(["run", "rates.py", *FAKE]) == 2
-    assert "its choices were made on the seeds [10000, 10001], and the config says [7]" in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert all(part in told for part in ("[10000, 10001]", "[7]"))
 
 
 @pytest.mark.slow

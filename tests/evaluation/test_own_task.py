@@ -31,7 +31,7 @@ def measured(tmp_path, monkeypatch):
     def measure(name, predict, lengths, number=32):
         task, options, vocab, _ = TASKS[name]
         model = planted.planted(predict, vocab)
-        monkeypatch.setattr(step, "build", lambda run, task: model)
+        monkeypatch.setattr(step, "build", lambda run, task, encoding=None: model)
         evaluate = {"lengths": [16], "validation_lengths": [], "count": 8, "batch": 8}
         about = {"name": task, "length_min": 16, "length_max": 16, "options": options}
         run = parse({"task": about, "evaluate": evaluate, "train": {"steps": 1, "batch": 2}})
