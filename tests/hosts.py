@@ -108,7 +108,7 @@ def state(out: pathlib.Path) -> status.Status:
 
 def digest(out: pathlib.Path) -> str:
     """The sha256 of the parameters with which the only run ended."""
-    return read_manifest(the_run(out))["parameters_sha256"]
+    return read_manifest(folder_of(the_run(out)))["parameters_sha256"]
 
 
 def check_mesh(mesh, run):

@@ -68,7 +68,7 @@ def test_two_processes_have_the_bits_of_one_and_the_second_start_does_nothing(tm
         assert told in output
         assert [line for line in follower.splitlines() if not line.startswith("[Gloo]")] == []
     assert digest(tmp_path / "out") == undisturbed
-    assert read_manifest(the_run(tmp_path / "out"))["process_count"] == 2
+    assert read_manifest(folder_of(the_run(tmp_path / "out")))["process_count"] == 2
 
 
 @pytest.mark.slow
@@ -84,7 +84,7 @@ def test_a_killed_process_fails_no_run_and_the_next_start_goes_on(tmp_path, undi
     assert state(out).state in ("running", "preempted")
     assert [code for code, _, _ in together(tmp_path, *COMMAND)] == [0, 0]
     assert digest(out) == undisturbed
-    assert read_manifest(the_run(out))["resumed_from"] >= 12
+    assert read_manifest(folder_of(the_run(out)))["resumed_from"] >= 12
 
 
 @pytest.mark.slow

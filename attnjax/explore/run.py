@@ -18,7 +18,7 @@ from attnjax.evaluation.loaded_model import LoadedModel, load
 from attnjax.evaluation.weights import POSITIONAL
 from attnjax.explore.contents import Explored, HeadGrid, Shown, pack, packed_size
 from attnjax.explore.texts import Read, texts, token_names
-from attnjax.records.runs import read_manifest
+from attnjax.records.runs import folder_of, read_manifest
 from attnjax.report.formatting import lengths_of
 from attnjax.report.style import color_class
 from attnjax.tasks import Text
@@ -64,7 +64,7 @@ def explore(directory: pathlib.Path, given: Sequence[bytes] = (), layer: int = 0
     for what, index, count in (("layer", layer, subject.layers), ("head", head, subject.heads)):
         if not 0 <= index < count:
             raise ValueError(f"{what} must be in 0..{count - 1} for {subject.name}, got {index}")
-    manifest = read_manifest(directory)
+    manifest = read_manifest(folder_of(directory))
     refusal = unvouched(run, task, manifest)
     if refusal and not given:
         raise ValueError(f"{refusal}; give a text to show with --text")

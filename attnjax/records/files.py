@@ -16,15 +16,16 @@ from attnjax.config.schema import SCHEMA
 from attnjax.records.values import jsonable
 
 
-class NewerError(ValueError):
-    """Records that a newer version wrote: to read them as old ones could give a wrong number."""
+class VersionError(ValueError):
+    """Records that another version wrote: to read them as those of this one could give a wrong number."""
 
-    def __init__(self, what: str, schema: int, known: int):
-        self.what, self.schema, self.known = what, schema, known
-        super().__init__(
-            f"{what} was written by a newer version of attnjax: it has schema {schema}, and this version reads schemas up "
-            f"to {known}. Update attnjax"
-        )
+
+def newer(what: str, schema: int, known: int) -> VersionError:
+    """Return the error of records that a newer version wrote."""
+    return VersionError(
+        f"{what} was written by a newer version of attnjax: it has schema {schema}, and this version reads schemas up "
+        f"to {known}. Update attnjax"
+    )
 
 
 class Problem(NamedTuple):
@@ -33,7 +34,7 @@ class Problem(NamedTuple):
     path: pathlib.Path
     reason: str
     line: int | None = None
-    kind: Literal["damaged", "missing", "newer"] = "damaged"
+    kind: Literal["damaged", "missing", "version"] = "damaged"
 
     def __str__(self) -> str:
         return f"{self.path} {self.reason}" if self.line is None else f"{self.path}, line {self.line} {self.reason}"
@@ -45,7 +46,7 @@ def problem(path: pathlib.Path, error: Exception) -> Problem:
         return Problem(path, "is missing", kind="missing")
     if isinstance(error, OSError):
         return Problem(path, f"cannot be read: {error.strerror or error}")
-    kind = "newer" if isinstance(error, NewerError) else "damaged"
+    kind = "version" if isinstance(error, VersionError) else "damaged"
     return Problem(path, str(error).removeprefix(f"{path} ").removeprefix(f"{path.parent} "), kind=kind)
 
 
@@ -69,7 +70,7 @@ def read_table(path: pathlib.Path, limit: int = SIZE) -> dict[str, Any]:
     """Return the JSON table in a file, with a schema that this code reads.
 
     Raises OSError where the file cannot be read, and ValueError, naming it, where it is damaged, a link, or (its subclass
-    NewerError) of a newer schema.
+    VersionError) of a newer schema.
     """
     return parse_table(read_text(path, limit), path)
 
@@ -88,7 +89,7 @@ def parse_table(text: str, path: pathlib.Path) -> dict[str, Any]:
             f"{path} is damaged: it must have a schema version, a whole number of at least 1, got {shown(schema)}"
         )
     if schema > SCHEMA:
-        raise NewerError(str(path), schema, SCHEMA)
+        raise newer(str(path), schema, SCHEMA)
     return table
 
 

@@ -1,7 +1,6 @@
 """Logs: files with a JSON table on each line, to which one process at a time appends.
 
-A process that is killed leaves at most one torn line, which readers report and `keep` drops. Lines of version 0.2.0 ended with
-a checksum, the key "crc32", which is passed over.
+A process that is killed leaves at most one torn line, which readers report and `keep` drops.
 """
 
 import contextlib
@@ -14,7 +13,7 @@ from typing import Any, NamedTuple
 
 from attnjax import safety
 from attnjax.config.files import parse_json
-from attnjax.records.files import NewerError, Problem, problem
+from attnjax.records.files import Problem, VersionError, newer, problem
 from attnjax.records.values import jsonable, whole
 
 METRICS, RESULTS = FILES = ("metrics.jsonl", "results.jsonl")
@@ -83,7 +82,7 @@ def read(path: pathlib.Path) -> Records:
 def read_rows(path: pathlib.Path, convert: Callable[[dict[str, Any]], Any]) -> Rows:
     """Return every sound record, converted: one that `convert` answers with a sentence is a problem, None is passed over.
 
-    Raises NewerError, naming the file, for a sound line that a newer version wrote.
+    Raises VersionError, naming the file, for a sound line that a newer version wrote.
     """
     rows, problems = [], []
     try:
@@ -95,7 +94,7 @@ def read_rows(path: pathlib.Path, convert: Callable[[dict[str, Any]], Any]) -> R
                 rows.append(found)
     except FileNotFoundError:
         return Rows((), [])
-    except NewerError:
+    except VersionError:
         raise
     except (OSError, ValueError) as error:
         return Rows((), [problem(path, error)])
@@ -151,6 +150,5 @@ def _table(path: pathlib.Path, number: int, line: bytes, *, last: bool) -> dict[
     if not whole(schema):
         return "is no JSON object with a schema version"
     if schema > SCHEMA:
-        raise NewerError(f"{path}, line {number}", schema, SCHEMA)
-    table.pop("crc32", None)
+        raise newer(f"{path}, line {number}", schema, SCHEMA)
     return {"schema": schema, **table}

@@ -8,7 +8,8 @@
     logs/  report/  tuning/  tuning.json
 
 Records are manifest.json, status.json, metrics.jsonl, results.jsonl, examples.npz, traceback.txt. Version 0.2.0 wrote them
-and checkpoints/ into <run>/ itself. Damage is reported as a `Problem` beside the sound data, and callers decide what to do.
+into <run>/ itself: such runs are refused. Damage is reported as a `Problem` beside the sound data, and callers decide what to
+do.
 """
 
 import hashlib
@@ -20,14 +21,14 @@ from typing import Any, NamedTuple, TypeVar
 from attnjax.config import RunConfig, parse
 from attnjax.config.files import SWEEP_FILE
 from attnjax.records import files, status
-from attnjax.records.files import Problem, problem
+from attnjax.records.files import Problem, VersionError, problem
 from attnjax.records.values import as_dict, text
 from attnjax.safety import refuse_link
 
 RUN = re.compile(r"[0-9a-f]{16}")
 """Names of runs."""
-OURS = re.compile(rf"{re.escape(SWEEP_FILE)}|index\.sqlite(-\w+)?|logs|live|report|tuning(\.json)?|README\.md|\..*")
-"""Names in a folder of results that are neither runs nor foreign; earlier versions made an index."""
+OURS = re.compile(rf"{re.escape(SWEEP_FILE)}|logs|live|report|tuning(\.json)?|README\.md|\..*")
+"""Names in a folder of results that are neither runs nor foreign."""
 CONFIG, MANIFEST, EXAMPLES = "config.json", "manifest.json", "examples.npz"
 TUNING = "tuning.json"
 """What the families of a sweep chose, see `attnjax.sweep.choices`."""
@@ -71,16 +72,20 @@ class RunFolder(NamedTuple):
 
 
 def folder_of(run: pathlib.Path) -> pathlib.Path:
-    """Return where the records of a run are: its result, else its newest attempt, else the folder itself.
+    """Return where the records of a run are: its newest attempt, or its result, which is not there before the run begins.
 
-    Raises ValueError where a link stands in place of the result.
+    Raises ValueError where a link stands in place of the result, and for a run of version 0.2.0.
     """
     result = run / RESULT
     refuse_link(result)
     if result.is_dir():
         return result
-    attempts = (path for path in run.glob(f"{ATTEMPT}*") if path.is_dir() and not path.is_symlink())
-    return max(attempts, default=run)  # names begin with a number
+    attempts = [path for path in run.glob(f"{ATTEMPT}*") if path.is_dir() and not path.is_symlink()]
+    if not attempts and (run / status.FILE).exists():
+        raise VersionError(
+            f"{run} was written by attnjax 0.2.0, whose layout this version does not read: use 0.2.0 for it"
+        )
+    return max(attempts, default=result)  # names begin with a number
 
 
 def status_of(run: pathlib.Path) -> status.Status:
@@ -88,7 +93,10 @@ def status_of(run: pathlib.Path) -> status.Status:
 
     Raises as `status.read` does.
     """
-    folder = folder_of(run)
+    return _status_in(folder_of(run))
+
+
+def _status_in(folder: pathlib.Path) -> status.Status:
     found = status.read(folder)
     if found.state in status.FINAL and folder.name.startswith(ATTEMPT):
         return found._replace(state="preempted", reason="")
@@ -108,7 +116,7 @@ def entries(root: pathlib.Path) -> Entries:
 def read_plan(root: pathlib.Path) -> Plan:
     """Return the plan in a folder of results.
 
-    Raises OSError where it cannot be read, ValueError where it is damaged, and NewerError where it is of a newer schema.
+    Raises OSError where it cannot be read, ValueError where it is damaged, and VersionError where it is of a newer schema.
     """
     table = files.read_table(root / SWEEP_FILE, SIZE_OF_PLAN)
     there = table.get("runs")
@@ -133,8 +141,12 @@ def read(run: pathlib.Path) -> RunFolder:
             return otherwise
 
     config = attempt(run / CONFIG, lambda: config_table(run), {})
-    folder = attempt(run / RESULT, lambda: folder_of(run), run)
-    state = attempt(folder / status.FILE, lambda: status_of(run), None)
+    try:
+        folder = folder_of(run)
+    except (OSError, ValueError) as error:
+        place = run if isinstance(error, VersionError) else run / RESULT
+        return RunFolder(run / RESULT, config, None, {}, [*problems, problem(place, error)])
+    state = attempt(folder / status.FILE, lambda: _status_in(folder), None)
     manifest = attempt(folder / MANIFEST, lambda: files.read_table(folder / MANIFEST), {})
     if state is None or state.state == "pending":
         problems = [one for one in problems if (one.path.name, one.kind) != (MANIFEST, "missing")]
@@ -162,9 +174,9 @@ def config_table(run: pathlib.Path) -> dict[str, Any]:
     return files.parse_table(content, path)
 
 
-def read_manifest(run: pathlib.Path) -> dict[str, Any]:
-    """Return the manifest of a run or an attempt; {} where it is missing or damaged. Raises OSError where it cannot be read."""
+def read_manifest(folder: pathlib.Path) -> dict[str, Any]:
+    """Return the manifest in a folder of records; {} where it is missing or damaged. Raises OSError where it cannot be read."""
     try:
-        return files.read_table(folder_of(run) / MANIFEST)
+        return files.read_table(folder / MANIFEST)
     except (FileNotFoundError, ValueError):
         return {}

@@ -15,7 +15,7 @@ from attnjax.config import cell_id
 from attnjax.config.files import SWEEP_FILE
 from attnjax.records import examples, files, jsonl, runs, unpacking
 from attnjax.records.examples import Examples
-from attnjax.records.files import NewerError, Problem
+from attnjax.records.files import Problem, VersionError
 from attnjax.records.remote import mirrored
 from attnjax.records.values import LARGEST, as_dict, clean, number, printable, text, whole
 
@@ -169,7 +169,7 @@ def _plan(root: pathlib.Path) -> tuple[runs.Plan, list[Problem]]:
     """Return what sweep.json says, nothing where it cannot be read, and what is wrong with it."""
     try:
         plan = runs.Plan(**clean(runs.read_plan(root)._asdict()))
-    except NewerError:
+    except VersionError:
         raise
     except (OSError, ValueError) as error:
         return runs.Plan({}, [], []), [files.problem(root / SWEEP_FILE, error)]
@@ -179,9 +179,8 @@ def _plan(root: pathlib.Path) -> tuple[runs.Plan, list[Problem]]:
 def _run(directory: pathlib.Path, cell: str) -> tuple[Run, list[Problem]]:
     """Return one folder of records, and its problems. `cell` is what sweep.json says, for where the config cannot be read."""
     found, name = runs.read(directory), directory.name
-    newer = [problem for problem in found.problems if problem.kind == "newer"]
-    if newer:
-        raise ValueError(str(newer[0]))
+    if other := [problem for problem in found.problems if problem.kind == "version"]:
+        raise ValueError(str(other[0]))
     results = jsonl.read_rows(found.directory / jsonl.RESULTS, lambda row: result(clean(row), name))
     losses = jsonl.read_rows(found.directory / jsonl.METRICS, loss)
     scores, damage = _examples(found.directory)

@@ -31,7 +31,7 @@ from attnjax import safety
 from attnjax.config import SCHEMA, RunConfig
 from attnjax.config.mesh import ONE_DEVICE, MeshShape
 from attnjax.records import files, jsonl, status
-from attnjax.records.runs import ATTEMPT, CONFIG, EXAMPLES, MANIFEST, RESULT, folder_of, read_manifest
+from attnjax.records.runs import ATTEMPT, EXAMPLES, MANIFEST, RESULT, folder_of, read_manifest
 from attnjax.sweep import claim, manifest
 from attnjax.sweep.outcome import Stop
 
@@ -39,7 +39,7 @@ ByKey = Mapping[tuple[str, int, str], Any]
 """Arrays by split, length and metric; no type of NumPy, which commands that train nothing do not import."""
 STEP = re.compile(r"0|[1-9][0-9]{0,17}")
 """Names of checkpoints."""
-OWN = re.compile(rf"\..*|lease-\d+|{re.escape(CONFIG)}|{claim.FILE}|{status.FILE}|traceback\.txt")
+OWN = re.compile(rf"\..*|{re.escape(status.FILE)}|traceback\.txt")
 """What a new attempt does not take over from the one before it; nor saves that were not finished."""
 UNFINISHED = re.compile(r"partial-.*|.*\.tmp")
 NO_HARD_LINKS = (errno.EPERM, errno.EACCES, errno.ENOTSUP, errno.EXDEV, errno.EMLINK, errno.ENOSYS)
@@ -66,7 +66,8 @@ def begin(run: pathlib.Path, token: str) -> pathlib.Path:
         source = folder_of(run)
         try:
             made.mkdir()
-            _copy(source, made)
+            if source.name != RESULT or source.is_dir():
+                _copy(source, made)
             break
         except FileNotFoundError:  # its owner, alive after all, deletes an old checkpoint
             shutil.rmtree(made, ignore_errors=True)

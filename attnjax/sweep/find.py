@@ -66,8 +66,8 @@ class Run(NamedTuple):
     def manifest(self) -> dict[str, Any]:
         """Return the manifest; {} where it is missing, damaged or cannot be read."""
         try:
-            return runs.read_manifest(self.directory)
-        except OSError:
+            return runs.read_manifest(self.folder)
+        except (OSError, ValueError):
             return {}
 
 

@@ -156,7 +156,8 @@ class Worker:
                 run = self.store.directory(entry.run)
                 if (run / RESULT).is_dir() or status_of(run).state in status.FINAL:
                     continue
-                step, before = attempt.newest_step(folder_of(run)), read_manifest(run)
+                folder = folder_of(run)
+                step, before = attempt.newest_step(folder), read_manifest(folder)
                 last = str(before.get("population") if before.get("state") in ("running", "preempted") else run.name)
                 if self._is_last_attempt(run, step):
                     last = run.name

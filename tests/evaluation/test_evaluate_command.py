@@ -41,11 +41,11 @@ def a_run(root, **changes):
     """The folder of a run with a checkpoint of its first parameters, and its config."""
     config = parse({**FIELDS, **changes})
     folder = root / run_id(config)
-    folder.mkdir(parents=True)
+    (folder / "result").mkdir(parents=True)
     (folder / "config.json").write_text(canonical_json(config))
     trainer = Trainer(config, make_task(config))
     state = jax.tree.map(lambda leaf: leaf[0], jax.device_get(trainer.start(members([config]))))
-    checkpoint.save(folder / "checkpoints", 3, state)
+    checkpoint.save(folder / "result" / "checkpoints", 3, state)
     return folder, config, trainer, state
 
 

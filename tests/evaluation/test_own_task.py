@@ -36,10 +36,10 @@ def measured(tmp_path, monkeypatch):
         about = {"name": task, "length_min": 16, "length_max": 16, "options": options}
         run = parse({"task": about, "evaluate": evaluate, "train": {"steps": 1, "batch": 2}})
         folder = tmp_path / run_id(run)
-        folder.mkdir()
+        (folder / "result").mkdir(parents=True)
         (folder / "config.json").write_text(canonical_json(run))
         state = Trainer(run, make_task(run)).start(members([run]))
-        checkpoint.save(folder / "checkpoints", 1, jax.tree.map(lambda leaf: leaf[0], jax.device_get(state)))
+        checkpoint.save(folder / "result" / "checkpoints", 1, jax.tree.map(lambda leaf: leaf[0], jax.device_get(state)))
         rows = own_task(folder, lengths, number)
         assert {(row["task"], row["samples"]) for row in rows} == {(task, number)}
         return {row["length"]: row for row in rows}

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import pathlib
 
 import jax
 import pytest
@@ -17,7 +16,6 @@ from tests.trees import tree
 
 pytestmark = pytest.mark.slow
 
-FROZEN = pathlib.Path(__file__).parents[1] / "frozen" / "format_2"
 SECRET = b"the password of somebody is swordfish; " * 200
 TEST_PART = hashlib.sha256(SECRET[len(SECRET) * 95 // 100 :]).hexdigest()
 
@@ -31,16 +29,18 @@ def run(tmp_path):
     evaluate = {"lengths": [8], "validation_lengths": [8], "count": 4, "batch": 4, "bucket_sizes": [8]}
     config = parse({"task": task, "model": model, "train": {"steps": 20_000, "batch": 2}, "evaluate": evaluate})
     folder = tmp_path / run_id(config)
-    folder.mkdir()
+    (folder / "result").mkdir(parents=True)
     (folder / "config.json").write_text(canonical_json(config))
     state = Trainer(config, make_task(config)).start(members([config]))
     for step in (10, 12):
-        checkpoint.save(folder / "checkpoints", step, jax.tree.map(lambda leaf: leaf[0], jax.device_get(state)))
+        checkpoint.save(
+            folder / "result" / "checkpoints", step, jax.tree.map(lambda leaf: leaf[0], jax.device_get(state))
+        )
     return folder
 
 
 def vouched(folder, **manifest):
-    (folder / "manifest.json").write_text(json.dumps({"schema": 1, **manifest}))
+    (folder / "result" / "manifest.json").write_text(json.dumps({"schema": 1, **manifest}))
     return folder
 
 
@@ -48,9 +48,9 @@ def test_the_step_is_that_of_the_weights_and_a_damaged_one_is_told(run):
     about = dict(explore(vouched(run, data_sha256={"test": TEST_PART})).about)
     assert about["training"] == "length 8, 12 of 20,000 steps"
     assert about["parameters"].startswith("of step 12, sha256 ")
-    max((run / "checkpoints" / "12").rglob("*"), key=lambda path: path.is_file() and path.stat().st_size).write_bytes(
-        b""
-    )
+    max(
+        (run / "result" / "checkpoints" / "12").rglob("*"), key=lambda path: path.is_file() and path.stat().st_size
+    ).write_bytes(b"")
     before, folders = tree(run), [run, *(path for path in run.rglob("*") if path.is_dir())]
     for path in folders:
         path.chmod(0o555)
@@ -66,14 +66,11 @@ def test_the_step_is_that_of_the_weights_and_a_damaged_one_is_told(run):
     assert tree(run) == before, "looking changes nothing"
 
 
-def test_the_digest_is_that_of_the_manifest_of_a_run_that_ended(monkeypatch):
-    (done,) = (path for path in FROZEN.iterdir() if path.is_dir() and (path / "checkpoints" / "60").is_dir())
-    manifest = json.loads((done / "manifest.json").read_text())
-    about = dict(explore(done).about)
-    assert about["parameters"] == f"of step 60, sha256 {manifest['parameters_sha256']}"
-    assert "manifest" not in about
-    monkeypatch.setattr("attnjax.explore.run.read_manifest", lambda _: {**manifest, "parameters_sha256": "0" * 64})
-    assert "0" * 64 in dict(explore(done).about)["manifest"]
+def test_weights_that_are_not_those_of_the_manifest_are_told(run):
+    ended = {"data_sha256": {"test": TEST_PART}, "stopped_at": 12}
+    digest = dict(explore(vouched(run, **ended)).about)["parameters"].removeprefix("of step 12, sha256 ")
+    assert "manifest" not in dict(explore(vouched(run, **ended, parameters_sha256=digest)).about)
+    assert "0" * 64 in dict(explore(vouched(run, **ended, parameters_sha256="0" * 64)).about)["manifest"]
 
 
 @pytest.mark.parametrize(

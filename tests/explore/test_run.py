@@ -52,15 +52,15 @@ def make(tmp_path_factory):
             fields["task"]["options"] = {"path": str(root / "text.bin")}
         config = parse(fields)
         folder = root / run_id(config)
-        folder.mkdir(exist_ok=True)
+        (folder / "result").mkdir(parents=True, exist_ok=True)
         (folder / "config.json").write_text(canonical_json(config))
         if config.task.name == "text":
             digests = data_sha256(config, make_task(config))
-            (folder / "manifest.json").write_text(json.dumps({"schema": 1, "data_sha256": digests}))
+            (folder / "result" / "manifest.json").write_text(json.dumps({"schema": 1, "data_sha256": digests}))
         if save:
             trainer = Trainer(config, make_task(config))
             state = jax.tree.map(lambda leaf: leaf[0], jax.device_get(trainer.start(members([config]))))
-            checkpoint.save(folder / "checkpoints", 3, state)
+            checkpoint.save(folder / "result" / "checkpoints", 3, state)
         return folder
 
     return made
@@ -115,8 +115,10 @@ def test_positions_are_those_of_the_tests_of_a_run(make):
     for at_test in ("arange", "same"):
         folder = make(model__encoding="rope", positions={**parts, "at_test": at_test}, save=False)
         assert folder != plain
-        state = checkpoint.restore(plain / "checkpoints", Trainer(load(plain).run, make_task(load(plain).run)).shapes())
-        checkpoint.save(folder / "checkpoints", 3, jax.tree.map(jnp.asarray, state[1]))
+        state = checkpoint.restore(
+            plain / "result" / "checkpoints", Trainer(load(plain).run, make_task(load(plain).run)).shapes()
+        )
+        checkpoint.save(folder / "result" / "checkpoints", 3, jax.tree.map(jnp.asarray, state[1]))
         weights.append(unpacked(explore(folder, [b"a bcd efg"])))
     np.testing.assert_allclose(weights[0], unpacked(explore(plain, [b"a bcd efg"])), atol=2 * ERROR)
     assert np.abs(weights[1] - weights[0]).max() > 1e-3

@@ -67,12 +67,12 @@ def test_a_damaged_line_loses_that_line_only(tmp_path: Path, name: str, lines: l
     run = only_run(tmp_path, results="\n".join(lines))
     assert [(row.length, row.value) for row in run.results] == [(8, 1.5)]
     assert len(reasons(tmp_path)) == lost
-    assert all(key.startswith(f"{run.id}/results.jsonl:") for key in reasons(tmp_path))
+    assert all(key.startswith(f"{run.id}/result/results.jsonl:") for key in reasons(tmp_path))
 
 
 def test_a_torn_last_line_is_called_so(tmp_path: Path):
     run = only_run(tmp_path, results=canonical(GOOD) + "\n" + canonical(GOOD)[:-3])
-    assert reasons(tmp_path) == {f"{run.id}/results.jsonl:2": "is not JSON (a torn last line)"}
+    assert reasons(tmp_path) == {f"{run.id}/result/results.jsonl:2": "is not JSON (a torn last line)"}
 
 
 @pytest.mark.parametrize(
@@ -128,7 +128,8 @@ def test_a_damaged_object_is_named_and_the_other_runs_load(tmp_path: Path, file:
     write_run(tmp_path, ONE, **{file: text})
     write_run(tmp_path, other)
     sweep = read(tmp_path)
-    assert [note.path for note in sweep.skipped] == [f"{run_id(ONE)}/{file}.json"]
+    place = "" if file == "config" else "result/"
+    assert [note.path for note in sweep.skipped] == [f"{run_id(ONE)}/{place}{file}.json"]
     damaged = next(run for run in sweep.runs if run.id == run_id(ONE))
     assert damaged.cell == cell_id(ONE), "sweep.json still says where it belongs"
     assert bool(damaged.config) == (file != "config")
@@ -151,7 +152,7 @@ def test_a_config_with_what_json_has_not_is_skipped(tmp_path: Path, fields: dict
 @pytest.mark.parametrize("file", ["sweep", "manifest", "status"])
 def test_a_file_without_a_schema_version_is_told(tmp_path: Path, file: str):
     write_sweep(tmp_path, ("copy",), ("rope",), 1)
-    folder = tmp_path if file == "sweep" else tmp_path / run_id(ONE)
+    folder = tmp_path if file == "sweep" else tmp_path / run_id(ONE) / "result"
     (folder / f"{file}.json").write_text("{}")
     (reason,) = reasons(tmp_path).values()
     assert reason == "is damaged: it must have a schema version, a whole number of at least 1, got None"
@@ -164,7 +165,6 @@ def test_foreign_things_are_listed_and_left_alone(tmp_path: Path):
     (tmp_path / "0123").mkdir()
     (tmp_path / ".DS_Store").write_text("")
     (tmp_path / "logs").mkdir()
-    (tmp_path / "index.sqlite-wal").write_text("")
     (tmp_path / "abcdefabcdefabcd").write_text("a file, not a folder")
     paths = {note.path for note in read(tmp_path).skipped}
     assert paths == {"notes.txt", "backup", "0123", "abcdefabcdefabcd"}
@@ -176,15 +176,16 @@ def test_links_are_not_followed(tmp_path: Path):
     outside.write_text(canonical({"secret": 1}))
     write_sweep(tmp_path / "sweep", ("copy",), ("rope",), 1)
     run = run_id(config("copy", "rope", 0))
-    (tmp_path / "sweep" / run / "manifest.json").unlink()
-    (tmp_path / "sweep" / run / "manifest.json").symlink_to(outside)
+    (tmp_path / "sweep" / run / "result" / "manifest.json").unlink()
+    (tmp_path / "sweep" / run / "result" / "manifest.json").symlink_to(outside)
     (tmp_path / "sweep" / ("f" * 16)).symlink_to(tmp_path / "sweep" / run)
     sweep = read(tmp_path / "sweep")
     assert [run.manifest for run in sweep.runs] == [{}]
-    assert {note.path for note in sweep.skipped} == {f"{run}/manifest.json", "f" * 16}
+    assert {note.path for note in sweep.skipped} == {f"{run}/result/manifest.json", "f" * 16}
 
 
-FILES = ("config.json", "manifest.json", "status.json", "metrics.jsonl", "results.jsonl")
+RECORDS = ("manifest.json", "status.json", "metrics.jsonl", "results.jsonl")
+FILES = ("config.json", *(f"result/{name}" for name in RECORDS))
 
 
 @pytest.mark.parametrize("file", ["sweep.json", *FILES])
@@ -238,7 +239,7 @@ def test_strings_are_made_fit_for_files(tmp_path: Path):
 @pytest.mark.parametrize("file", ["sweep.json", "manifest.json", "status.json"])
 def test_a_file_of_a_newer_version_is_refused(tmp_path: Path, file: str):
     write_sweep(tmp_path, ("copy",), ("rope",), 1)
-    path = tmp_path / file if file == "sweep.json" else tmp_path / run_id(ONE) / file
+    path = tmp_path / file if file == "sweep.json" else tmp_path / run_id(ONE) / "result" / file
     path.write_text(path.read_text().replace('"schema":1', '"schema":2', 1))
     with pytest.raises(ValueError, match=rf"{file}.* newer version of attnjax: it has schema 2"):
         read(tmp_path)
@@ -262,6 +263,16 @@ def test_a_sound_line_of_a_newer_version_is_refused(tmp_path: Path, file: str):
         ValueError, match=rf"{file}\.jsonl, line 1 was written by a newer version .* schema 4, .* Update"
     ):
         only_run(tmp_path, **{file: text})
+
+
+def test_a_folder_of_version_0_2_0_is_refused_in_one_sentence(tmp_path: Path):
+    write_sweep(tmp_path, ("copy",), ("rope",), 1)
+    result = tmp_path / run_id(ONE) / "result"
+    for path in result.iterdir():
+        path.rename(result.parent / path.name)
+    result.rmdir()
+    with pytest.raises(ValueError, match=rf"{run_id(ONE)} was written by attnjax 0\.2\.0"):
+        read(tmp_path)
 
 
 def test_an_empty_or_absent_directory_is_a_clear_error(tmp_path: Path):

@@ -55,7 +55,7 @@ def cell_id(fields: dict[str, Any]) -> str:
 
 
 def lines(rows: list[dict[str, Any]]) -> str:
-    """Lines as versions before checksums wrote them."""
+    """Lines of a log."""
     return "".join(canonical({"schema": 1, **row}) + "\n" for row in rows)
 
 
@@ -87,11 +87,11 @@ def measured(fields: dict[str, Any], rng: np.random.Generator) -> list[dict[str,
 
 
 def write_run(root: Path, fields: dict[str, Any], state: str = "done", **files: str) -> str:
-    """One run folder; `files` (names without their ending) replace what it would hold."""
+    """One run that has ended; `files` (names without their ending) replace what its folder would hold."""
     run = run_id(fields)
     rng = np.random.default_rng(int(run, 16))
     folder = root / run
-    folder.mkdir(parents=True)
+    (folder / "result").mkdir(parents=True)
     text = fields["task"]["name"] == "text"
     lengths = {row["length"] for row in measured(fields, np.random.default_rng(0))}
     chance = {} if text else {str(length): {"token": 0.1, "exact": 0.1**length} for length in lengths}
@@ -117,7 +117,8 @@ def write_run(root: Path, fields: dict[str, Any], state: str = "done", **files: 
     } | files
     for name, text in content.items():
         ending = "jsonl" if name in ("metrics", "results") else "json"
-        (folder / f"{name}.{ending}").write_text(text, encoding="utf-8")
+        place = folder if name == "config" else folder / "result"
+        (place / f"{name}.{ending}").write_text(text, encoding="utf-8")
     return run
 
 

@@ -162,7 +162,7 @@ def test_nothing_measured_yet_is_a_clear_error(make_of):
 def set_manifest(root: Path, of: Callable[[Any], dict[str, Any]]) -> Summary:
     """The summary after each run has the manifest that `of` returns for it."""
     for run in read(root).runs:
-        (root / run.id / "manifest.json").write_text(canonical({"schema": 1, **of(run)}))
+        (root / run.id / "result" / "manifest.json").write_text(canonical({"schema": 1, **of(run)}))
     return summarise(read(root))
 
 
@@ -226,7 +226,7 @@ def test_an_early_end_is_an_end_and_its_learning_curve_goes_on(make_of, tmp_path
     for run in read(tmp_path).runs:
         last = 40 if run.config["seed"] == 0 else 80
         rows = [{"step": step, "loss": 80.0 - step} for step in range(20, last + 1, 20)]
-        (tmp_path / run.id / "metrics.jsonl").write_text(lines(rows))
+        (tmp_path / run.id / "result" / "metrics.jsonl").write_text(lines(rows))
     summary = set_manifest(tmp_path, lambda run: {"stopped_at": 40} if run.config["seed"] == 0 else {})
     assert first(summary).done == 2
     assert any(

@@ -68,11 +68,11 @@ def test_files_are_copied_where_links_cannot_be_made(run, monkeypatch):
     assert (new / "checkpoints/4/state/w").stat().st_ino != (old / "checkpoints/4/state/w").stat().st_ino
 
 
-def test_a_run_of_an_earlier_version_goes_on_from_its_own_folder(run):
+def test_a_run_of_version_0_2_0_is_refused_by_name(run):
     filled(run)
-    (run / "lease-000001").write_text("{}")
-    assert status_of(run) == Status("running", 4)
-    assert names(begin(run, next_token(run))) == ["checkpoints/4/state/w", "manifest.json", "metrics.jsonl"]
+    for read in (status_of, folder_of, lambda run: begin(run, next_token(run))):
+        with pytest.raises(ValueError, match=rf"{run.name} was written by attnjax 0\.2\.0"):
+            read(run)
 
 
 def test_the_first_is_published_and_a_slow_one_changes_nothing(run):
@@ -92,11 +92,10 @@ def test_the_first_is_published_and_a_slow_one_changes_nothing(run):
     assert status_of(run) == Status("done", 4, "quick")
 
 
-@pytest.mark.parametrize("flat", [False, True], ids=["result", "earlier version"])
-def test_a_run_that_is_tried_again_keeps_its_checkpoints(run, flat):
-    folder = filled(run if flat else begin(run, next_token(run)))
+def test_a_run_that_is_tried_again_keeps_its_checkpoints(run):
+    folder = filled(begin(run, next_token(run)))
     status.write(folder, Status("failed", 4, "nan"))
-    flat or publish(folder)
+    publish(folder)
     assert status_of(run).state == "failed"
     reopen(run)
     assert status_of(run) == Status("pending", 4, "tried again")

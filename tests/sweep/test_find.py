@@ -11,7 +11,6 @@ from attnjax.records.runs import read_config
 from attnjax.sweep import chain, find_folder, find_run, plan, prepare, product, run_here, seeds, vary
 from tests.sweep import fake_training
 
-FROZEN = pathlib.Path(__file__).resolve().parents[1] / "frozen" / "format_1"
 SWEEP = chain(
     product(vary("model.encoding", ["rope", "alibi"]), seeds(2)),
     [{"model.encoding": {"name": "rope", "options": {"theta": 500.0}}, "train.learning_rate": 5e-4, "seed": 7}],

@@ -19,15 +19,12 @@ import numpy as np
 import orbax.checkpoint as ocp
 import pytest
 
-from attnjax.config import parse
 from attnjax.train import checkpoint
-from attnjax.train.loop import CHECKPOINTS, fingerprint, make_task
-from attnjax.train.step import Trainer
+from attnjax.train.loop import CHECKPOINTS
 from tests.train.conftest import LEFT_BY_ORBAX
 from tests.trees import tree
 
 ROOT = pathlib.Path(__file__).parents[2]
-FROZEN = ROOT / "tests" / "frozen"
 STATE = {"params": {"w": np.arange(3072.0, dtype=np.float32).reshape(48, 64)}, "step": np.int32(0)}
 pytestmark = LEFT_BY_ORBAX
 
@@ -248,23 +245,6 @@ def test_what_cannot_be_read_is_an_error_and_not_damage(saved, monkeypatch, faul
             checkpoint.restore(saved, STATE)
     assert tree(saved.parent) == before
     assert restore(saved) == (3, {})
-
-
-@pytest.mark.parametrize("version", ["format_1", "format_2"])
-def test_what_earlier_versions_saved(version):
-    """format_2 has a table of leaves beside, which is not read any more; format_1 has other arrays, and no digests of files."""
-    for run in (path for path in (FROZEN / version).iterdir() if path.is_dir()):
-        config, manifest = (json.loads((run / f"{name}.json").read_text()) for name in ("config", "manifest"))
-        config = parse(config)
-        like = Trainer(config, make_task(config)).shapes()
-        if version == "format_1":
-            with pytest.warns(UserWarning, match="SHA256SUMS"):
-                assert checkpoint.restore(run / CHECKPOINTS, like) is None
-            continue
-        found = checkpoint.restore(run / CHECKPOINTS, like)
-        assert found.step == int(found.state.step) == manifest["steps"]
-        if manifest["state"] == "done":
-            assert fingerprint(found.state.params) == manifest["parameters_sha256"]
 
 
 @pytest.mark.slow

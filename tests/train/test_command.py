@@ -1,9 +1,7 @@
 """The command line with real training: what fails is recorded, what cannot work is told before anything is compiled."""
 
 import json
-import pathlib
 import resource
-import shutil
 
 import jax
 import jax.numpy as jnp
@@ -11,11 +9,9 @@ import pytest
 
 from attnjax.cli import main
 from attnjax.config import parse
-from attnjax.sweep import load, plan, prepare, run_here, scan, seeds
-from attnjax.train import checkpoint, train
+from attnjax.sweep import plan, prepare, run_here, scan, seeds
+from attnjax.train import checkpoint
 from tests.train.killing import CONFIG
-
-FROZEN = pathlib.Path(__file__).parents[1] / "frozen"
 
 
 @pytest.fixture(autouse=True)
@@ -76,18 +72,3 @@ def test_a_checkpoint_that_does_not_fit_fails_its_run_and_leaves_the_one_before(
     here = store.folder(bad) / "checkpoints"
     assert [path.name for path in here.iterdir()] == ["1"], "nothing half-written stays"
     assert checkpoint.restore(here, {"w": jnp.zeros(2**10)}).step == 1
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:checkpoint of step:UserWarning")
-@pytest.mark.parametrize(("version", "resumed"), [("format_1", 0), ("format_2", 40)])
-def test_a_run_that_an_earlier_version_began_is_finished(tmp_path, version, resumed):
-    """Checkpoints of the first format are not read any more, so that its run begins anew."""
-    root = pathlib.Path(shutil.copytree(FROZEN / version, tmp_path / version))
-    before = {run.run: run.status.state for run in scan(root).runs}
-    (stopped,) = (run for run, state in before.items() if state == "preempted")
-    assert set(run_here(load(root), train).states.values()) == {"done"}
-    manifest = json.loads((root / stopped / "result" / "manifest.json").read_text())
-    assert (manifest["resumed_from"], manifest["steps"]) == (resumed, 60)
-    measured = {run.run: {(one["metric"], one["length"]) for one in run.results().tables} for run in scan(root).runs}
-    assert len(set(map(frozenset, measured.values()))) == 1, "both runs have the same measurements"

@@ -14,7 +14,6 @@ from attnjax.config import parse
 from attnjax.config.mesh import MeshShape, parse_mesh
 from attnjax.positions import ENCODINGS, Compose, PositionEncoding, encoding
 from attnjax.positions.indices import zigzag
-from attnjax.records.runs import read_manifest
 from attnjax.sweep import scan
 from attnjax.train import batching, checkpoint, data
 from attnjax.train.evaluate import Evaluator
@@ -361,8 +360,8 @@ def test_the_command_line_takes_a_mesh_and_the_manifest_has_it(tmp_path, monkeyp
     assert main(["sweep", "small.py", "--out", "out", "--mesh", "population=2,data=2"]) == 0
     found = scan(tmp_path / "out").runs
     assert [one.status.state for one in found] == ["done", "done"]
-    assert {read_manifest(tmp_path / "out" / one.run)["mesh"] for one in found} == {"population=2,data=2"}
-    assert not any("token_order" in read_manifest(tmp_path / "out" / one.run) for one in found)
+    assert {one.manifest()["mesh"] for one in found} == {"population=2,data=2"}
+    assert not any("token_order" in one.manifest() for one in found)
     capsys.readouterr()
     for mesh, error in (
         (
@@ -390,7 +389,7 @@ def test_the_manifest_has_the_order_of_tokens_and_the_name_of_a_run_has_not(tmp_
     changes = [f"model.encoding.name={name}", "seed=0"]
     assert main(["run", "small.py", *changes, "--out", "out", "--mesh", "sequence=2"]) == 0
     (one,) = scan(tmp_path / "out").runs
-    assert (one.status.state, read_manifest(tmp_path / "out" / one.run)["token_order"]) == ("done", order)
+    assert (one.status.state, one.manifest()["token_order"]) == ("done", order)
     # The same command on one device finds that everything is done, under the same name.
     assert main(["run", "small.py", *changes, "--out", "out"]) == 0
     assert [other.run for other in scan(tmp_path / "out").runs] == [one.run]
