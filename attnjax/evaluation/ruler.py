@@ -26,14 +26,10 @@ from attnjax.evaluation.words import KEYS
 
 NOISE = "The grass is green. The sky is blue. The sun is yellow. Here we go. There and back again."
 NEEDLE = "One of the special magic {kind}s for {key} is: {value}."
-DEPTHS = tuple(round(100 * i / 39) for i in range(40))
-"""Percent of a text before a needle."""
 WRONG = 9
 """Wrong answers of a sample."""
 SHUFFLE = 42
 """The seed of RULER, with which it puts words into the same order in every sample."""
-SENTENCE = 25
-"""Words after which a sentence ends, at the latest: source code has few full stops."""
 
 
 class Sample(NamedTuple):
@@ -52,23 +48,21 @@ def niah(
     rng: random.Random,
     size: int,
     *,
-    haystack: Sequence[str] | None = (),
+    needles: bool = False,
     uuids: bool = False,
-    depth: float | None = None,
     keys: Sequence[str] = KEYS,
 ) -> Sample:
-    """Returns a needle in a haystack of `size` sentences.
+    """Returns a needle among `size` sentences.
 
     Args:
       rng: the source of all random numbers.
-      size: the number of sentences, at least 1; of words, for a haystack of words.
-      haystack: the words of a text, () for sentences of noise, None for needles with other keys.
+      size: the number of sentences, at least 1.
+      needles: whether these are needles with other keys; otherwise they are noise.
       uuids: whether keys and values are UUIDs; otherwise keys are `keys` and values numbers of 7 digits.
-      depth: where the needle is, from 0, the beginning, to 1, counted in characters; None: anywhere.
       keys: words to draw keys from.
 
     Example:
-      >>> sample = niah(seeded(0), 2, depth=0.0)
+      >>> sample = niah(seeded(0), 2)
       >>> print(sample.prompt.splitlines()[1])
       One of the special magic numbers for free-cellar is: 8056020.
     """
@@ -77,23 +71,18 @@ def niah(
     draw_key = lambda: _uuid(rng) if uuids else rng.choice(keys)
     needle = lambda key, value: NEEDLE.format(kind=kind, key=key, value=value)
     key, value, others = draw_key(), draw_value(), []
-    if haystack is None:
+    if needles:
         while len(others) < size:
             if (other := (draw_key(), draw_value()))[0] != key:
                 others.append(other)
         lines = [needle(*other) for other in others]
     else:
-        lines = _sentences(haystack, size) if haystack else [NOISE] * size
-    if depth is not None:
-        ends = [0, *itertools.accumulate(len(line) + 1 for line in lines)]
-        place = min(range(len(ends)), key=lambda i: abs(ends[i] - depth * ends[-1]))
-    else:
-        place = _percent(len(lines), rng.choice(DEPTHS)) if haystack else rng.sample(range(size), 1)[0]
-    lines.insert(place, needle(key, value))
+        lines = [NOISE] * size
+    lines.insert(rng.sample(range(size), 1)[0], needle(key, value))
     rng.sample(range(1), 1)  # RULER draws which of its keys to ask for
     prompt = (
         f"A special magic {kind} is hidden within the following text. Make sure to memorize it. I will quiz you about the "
-        f"{kind} afterwards.\n{(' ' if haystack else chr(10)).join(lines)}\nWhat is the special magic {kind} for {key} "
+        f"{kind} afterwards.\n{chr(10).join(lines)}\nWhat is the special magic {kind} for {key} "
         "mentioned in the provided text?"
     )
     prefix = f" The special magic {kind} for {key} mentioned in the provided text is"
@@ -104,10 +93,8 @@ def niah(
     return Sample(prompt, prefix, (value,), tuple(wrong))
 
 
-def variable_tracking(
-    rng: random.Random, size: int, *, haystack: Sequence[str] = (), hops: int = 4, example: bool = False
-) -> Sample:
-    """Returns a chain of hops + 1 assignments among `size` sentences of noise, or words of a text.
+def variable_tracking(rng: random.Random, size: int, *, hops: int = 4, example: bool = False) -> Sample:
+    """Returns a chain of hops + 1 assignments among `size` sentences of noise.
 
     `example` makes the shorter names and the value 12345 of RULER's worked example.
     """
@@ -118,15 +105,11 @@ def variable_tracking(
     value = "12345" if example else str(rng.randint(10_000, 99_998))
     chain = [f"VAR {names[0]} = {value}"]
     chain += [f"VAR {new} = VAR {old} " for old, new in itertools.pairwise(names)]
-    lines = _sentences(haystack, size) if haystack else [NOISE] * size
-    if haystack:
-        places = sorted(_percent(len(lines), depth) for depth in rng.sample(DEPTHS, count))
-        chain = [f"{line.strip()}." for line in chain]
-    else:
-        places = sorted(rng.sample(range(size), count))
+    lines = [NOISE] * size
+    places = sorted(rng.sample(range(size), count))
     for i, (place, line) in enumerate(zip(places, chain, strict=True)):
         lines.insert(place + i, line)
-    context = (" " if haystack else "\n").join(lines).replace(". \n", ".\n")
+    context = "\n".join(lines).replace(". \n", ".\n")
     prompt = (
         "Memorize and track the chain(s) of variable assignment hidden in the following text.\n\n"
         f"{context}\nQuestion: Find all variables that are assigned the value {value} in the text above."
@@ -210,20 +193,6 @@ def numbered(words: Sequence[str]) -> str:
       '1. one 2. two'
     """
     return " ".join(f"{i}. {word}" for i, word in enumerate(words, start=1))
-
-
-def _sentences(words: Sequence[str], size: int) -> list[str]:
-    """Returns the sentences of the first `size` words of a text, which begins anew where it is too short."""
-    lines: list[list[str]] = [[]]
-    for i in range(size):
-        lines[-1].append(words[i % len(words)])
-        if lines[-1][-1].endswith((".", "!", "?")) or len(lines[-1]) == SENTENCE:
-            lines.append([])
-    return [" ".join(line) for line in lines if line]
-
-
-def _percent(count: int, depth: int) -> int:
-    return int(count * (depth / 100))
 
 
 def _letters(rng: random.Random, alphabet: str, count: int) -> str:

@@ -3,7 +3,7 @@
 The size of a haystack is found by bisection on one draw. A sample that comes out longer gets a haystack that is smaller by its
 share of tokens too many, and by at least twice as much each time: tokenizers take most of the time, and one draw may have half
 as many tokens again as another. Of all tokens `reserve` are left for the answer. As in RULER, `vt` and `cwe` begin with a
-worked example (`shots=1`).
+worked example.
 """
 
 import dataclasses
@@ -29,9 +29,6 @@ class Setting:
       length: tokens of prompt, prefix and answer together.
       reserve: of those, tokens that are left for the answer.
       count: the number of tokens of a text.
-      shots: worked examples before the question, 0 or 1.
-      haystack: words of a text in the place of noise; () is noise.
-      depth: where the needle of niah_single_1 is, from 0 to 1; None: anywhere.
       words: those of `cwe`; `samples` chooses them.
       short: below this length, words of `cwe` are repeated less often; RULER has 4,096 tokens, about 16,384 bytes.
     """
@@ -39,18 +36,11 @@ class Setting:
     length: int
     reserve: int
     count: Callable[[str], int]
-    shots: int = 1
-    haystack: Sequence[str] = ()
-    depth: float | None = None
     words: Sequence[str] = BARE
     short: int = 4096
 
     def __post_init__(self) -> None:
         check_count("samples", maximum=2**30, length=self.length, reserve=self.reserve)
-        if self.shots not in (0, 1):
-            raise ValueError(f"samples: shots must be 0 or 1, got {self.shots!r}")
-        if self.depth is not None and not 0 <= self.depth <= 1:
-            raise ValueError(f"samples: depth must be from 0 to 1, got {self.depth!r}")
 
     def tokens(self, made: Sample) -> int:
         """Returns the number of tokens of a sample, without its answer."""
@@ -121,22 +111,19 @@ def _lists_of_words() -> Iterator[Sequence[str]]:
 
 def _variable_tracking(rng: random.Random, size: int, setting: Setting) -> Sample:
     """Returns a sample of vt, after a worked example in noise."""
-    text = ""
-    if setting.shots:
-        shown = ruler.variable_tracking(rng, setting.lines_of_example, example=True)
-        text = f"{shown.prompt}{shown.prefix} {' '.join(shown.answers)}\n\n"
-        text = text.replace("12345", str(rng.randint(10_000, 99_998)))
-    made = ruler.variable_tracking(rng, size, haystack=setting.haystack)
+    shown = ruler.variable_tracking(rng, setting.lines_of_example, example=True)
+    text = f"{shown.prompt}{shown.prefix} {' '.join(shown.answers)}\n\n"
+    text = text.replace("12345", str(rng.randint(10_000, 99_998)))
+    made = ruler.variable_tracking(rng, size)
     return made._replace(prompt=text + made.prompt)
 
 
 def _common_words(rng: random.Random, size: int, setting: Setting) -> Sample:
     """Returns a sample of cwe, after a worked example; a word is repeated less often in short texts."""
-    short, text = setting.length < setting.short, ""
-    if setting.shots:
-        often, seldom = (3, 1) if short else (10, 3)
-        shown = ruler.common_words(rng, 20 if short else 40, often=often, seldom=seldom, words=setting.words)
-        text = f"{shown.prompt}{shown.prefix} {ruler.numbered(shown.answers)}\n"
+    short = setting.length < setting.short
+    often, seldom = (3, 1) if short else (10, 3)
+    shown = ruler.common_words(rng, 20 if short else 40, often=often, seldom=seldom, words=setting.words)
+    text = f"{shown.prompt}{shown.prefix} {ruler.numbered(shown.answers)}\n"
     often, seldom = (6, 1) if short else (30, 3)
     made = ruler.common_words(rng, size, often=often, seldom=seldom, words=setting.words)
     return made._replace(prompt=text + made.prompt)
@@ -148,9 +135,9 @@ def _frequent_words(rng: random.Random, size: int, setting: Setting) -> Sample:
 
 
 TASKS: dict[str, Callable[[random.Random, int, Setting], Sample]] = {
-    "niah_single_1": lambda rng, size, setting: ruler.niah(rng, size, haystack=setting.haystack, depth=setting.depth),
-    "niah_multikey_2": lambda rng, size, setting: ruler.niah(rng, size, haystack=None),
-    "niah_multikey_3": lambda rng, size, setting: ruler.niah(rng, size, haystack=None, uuids=True),
+    "niah_single_1": lambda rng, size, setting: ruler.niah(rng, size),
+    "niah_multikey_2": lambda rng, size, setting: ruler.niah(rng, size, needles=True),
+    "niah_multikey_3": lambda rng, size, setting: ruler.niah(rng, size, needles=True, uuids=True),
     "vt": _variable_tracking,
     "cwe": _common_words,
     "fwe": _frequent_words,

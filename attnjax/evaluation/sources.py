@@ -54,23 +54,6 @@ def read_source(source: str, trained_on: Text | None = None, split: str = "test"
     return data[:MOST], f"its {split} split{more}"
 
 
-def haystack(source: str, trained_on: Text | None = None) -> tuple[str, ...]:
-    """Returns the words among which a needle is hidden: () for "noise", otherwise those of the text of `read_source`.
-
-    Raises ValueError where `read_source` does, and for a text without a word. At most `MOST` bytes are read.
-
-    Example:
-      >>> haystack("noise"), len(haystack("stdlib")) > 10_000
-      ((), True)
-    """
-    if source == "noise":
-        return ()
-    words = tuple(read_source(source, trained_on)[0][:MOST].decode("utf-8", "replace").split())
-    if not words:
-        raise ValueError(f"{source} has no word, so that no needle can be hidden in it")
-    return words
-
-
 def overlap(fitted: str, measured: str, trained_on: Text | None = None) -> bool:
     """Returns whether the train split of one text may have bytes of the test split of another.
 

@@ -57,9 +57,6 @@ def evaluate(
     *,
     number: int = 20,
     seed: int = 0,
-    shots: int = 1,
-    haystack: Sequence[str] = (),
-    depth: float | None = None,
 ) -> list[Score]:
     """Returns the scores of a model, task by task and length by length.
 
@@ -77,7 +74,7 @@ def evaluate(
         reserve, scale = (row.bytes, BYTES_PER_TOKEN) if subject.bytewise else (row.tokens, 1)
         for length in lengths:
             try:
-                setting = Setting(length, reserve, subject.count, shots, haystack, depth, short=4096 * scale)
+                setting = Setting(length, reserve, subject.count, short=4096 * scale)
                 made = samples(task, setting, number, seed)
                 told = generation(subject, made, setting)
                 ranked = ranking(subject.encode, subject.endings, made, length)

@@ -1,6 +1,6 @@
 """What `attnjax evaluate` measured, as a table in Markdown and a figure.
 
-A row is a dict with "length", what was measured ("task", "depth" of the needle, or neither for the perplexity of a text),
+A row is a dict with "length", what was measured ("task", or nothing for the perplexity of a text),
 "samples", and a number per metric, or a "problem" that says why there are none.
 """
 
@@ -17,7 +17,7 @@ from attnjax.report.drawing import length_axis, new_figure, plain, save, setting
 from attnjax.report.formatting import markdown_table
 
 Row = Mapping[str, Any]
-ABOUT = ("task", "depth", "length", "samples", "problem")
+ABOUT = ("task", "length", "samples", "problem")
 """Keys of a row that are no metric."""
 METRICS = MappingProxyType(
     {
@@ -47,7 +47,7 @@ def check_measured(rows: Sequence[Row]) -> None:
 
 
 def table(rows: Sequence[Row]) -> str:
-    """Returns a line per task (or depth) and metric with a column per length, and why numbers are missing, each reason once.
+    """Returns a line per task and metric with a column per length, and why numbers are missing, each reason once.
 
     Example:
       >>> print(table([{"task": "vt", "length": 512, "generation": 75.0}, {"task": "vt", "length": 1024, "problem": "no"}]))
@@ -83,7 +83,7 @@ def suite_table(name: str, scores: Sequence[Score], rows: Sequence[Row]) -> str:
 
 
 def draw(path: pathlib.Path, rows: Sequence[Row]) -> None:
-    """Saves the figure: a panel per metric, with a line per task or depth."""
+    """Saves the figure: a panel per metric, with a line per task."""
     metrics = dict.fromkeys(name for row in rows for name in row if name not in ABOUT)
     shown = [name for name in metrics if name in (*PERCENT, BITS) or not (name in METRICS or name.startswith("loss"))]
     with settings():
@@ -118,8 +118,6 @@ def _panel(axis: Any, metric: str, rows: Sequence[Row]) -> None:
 
 
 def _label(row: Row) -> str:
-    if "depth" in row:
-        return f"needle at {100 * row['depth']:.0f} %"
     tasks = registry.SUITES["long"]
     return tasks[row["task"]].label if row.get("task") in tasks else str(row.get("task", "text"))
 

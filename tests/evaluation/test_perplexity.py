@@ -11,7 +11,7 @@ import pytest
 
 from attnjax.evaluation import perplexity as ppl
 from attnjax.evaluation.perplexity import Tokens, perplexity, tokens_of
-from attnjax.evaluation.sources import haystack, overlap, read_source
+from attnjax.evaluation.sources import overlap, read_source
 from attnjax.evaluation.text_model import TextModel
 from attnjax.models import MODELS, load_tokenizer, with_fields
 from attnjax.models.param_paths import abstract, parameters, with_parameters
@@ -240,12 +240,8 @@ def test_the_text_of_a_run_is_read_in_the_split_of_its_own_options(tmp_path):
         data, _ = read_source(str(tmp_path / split_by), text)
         assert data == text.for_split("test").data.tobytes()
         assert all(LINES.encode() in one for one in (data, text.data.tobytes())) == shared
-        assert haystack(str(tmp_path / split_by), text) == tuple(data.decode().split())
     one = Text(str(tmp_path / "file"), pattern="1*.txt")
     assert read_source(str(tmp_path / "file"), one, "train")[0] == one.data.tobytes()
-    (tmp_path / "blank.txt").write_text(" \n")
-    with pytest.raises(ValueError, match="blank.txt has no word"):
-        haystack(str(tmp_path / "blank.txt"))
 
 
 def test_parts_of_the_text_of_a_run_by_another_name_are_refused(tmp_path, monkeypatch):
