@@ -7,23 +7,13 @@ With `layers="global"` only layers without a window change, as YaRN is put on OL
 A RoPE in a composition is exchanged too, and the other parts stay: scales of queries, such as SSMax, and biases. A part that
 reads queries or keys was trained with those that RoPE has turned, and RoPE at remapped positions turns them later, in the
 score: beside such a part these methods are refused. They replace logits, so they come first.
-
-`stretched` is for learned positions. With L rows of the table E and T >= L positions, row i of the longer table lies between
-two old rows:
-
-    E'_i = (1 - w) E_(floor(x)) + w E_(floor(x) + 1),    x = i (L - 1) / (T - 1),    w = x - floor(x)
-
-So the first and the last row stay, and all others are moved together, as Position Interpolation does with the positions of
-RoPE. Positions in groups of g, floor(i / g), need no other table: `model(tokens, pos=np.arange(T) // g)`.
 """
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 import jax
-import jax.numpy as jnp
-import numpy as np
 from flax import nnx
 
 from attnjax import positions as enc
@@ -31,15 +21,11 @@ from attnjax.config.architecture import Window
 from attnjax.evaluation.methods import extended_encoding
 from attnjax.modules import Decoder, TransformerConfig
 from attnjax.modules.config import left_of, windowed
-from attnjax.modules.models import TokenModel
 from attnjax.modules.parameters import with_parameters
 from attnjax.positions import LogN, PositionEncoding, RoPE
-from attnjax.positions.checks import validate_integer
 from attnjax.positions.compose import joined, parts_of
 from attnjax.tasks.checks import check_choice
-from attnjax.typing import Array, Float
 
-Model = TypeVar("Model", bound=TokenModel)
 BY_LOGARITHM = (enc.SSMax, enc.Llama4Temperature, LogN)
 """Encodings that scale queries by a logarithm of their position."""
 OF_LOGITS = (enc.FIRE, enc.StickBreaking)
@@ -183,49 +169,3 @@ def with_config(model: Decoder, config: TransformerConfig) -> Decoder:
     if [leaf.shape for leaf in jax.tree.leaves(ours)] != [leaf.shape for leaf in jax.tree.leaves(theirs)]:
         raise ValueError(f"{config} has other parameters than {model.config}")
     return with_parameters(make, jax.tree.unflatten(jax.tree.structure(theirs), jax.tree.leaves(ours)))
-
-
-def stretched(model: Model, length: int) -> Model:
-    """Returns a model with the parameters of `model`, whose table of positions is stretched to `length` rows.
-
-    Args:
-      model: an `Encoder` or a `Decoder`, one of `attnjax.models` or not, with one table of positions.
-      length: rows of the longer table, at least as many as there are.
-
-    Raises:
-      ValueError: a length below that of the table, and a model without a table or with several.
-
-    Example:
-      >>> from attnjax.modules import Encoder
-      >>> config = TransformerConfig(vocab=11, model=16, layers=2, heads=2, hidden=32, encoding=enc.Learned(8))
-      >>> model = stretched(Encoder(config, rngs=nnx.Rngs(0)), 20)
-      >>> model.config.encoding.length, model(np.arange(20)[None] % 11).shape
-      (20, (1, 20, 11))
-    """
-    tables = [(i, one) for i, one in enumerate(model.stack.encodings) if isinstance(one, enc.Learned)]
-    if len(tables) != 1:
-        raise ValueError(f"stretched: the model must have one table of positions (Learned), it has {len(tables)}")
-    ((index, learned),) = tables
-    validate_integer("stretched", minimum=learned.length, length=length)
-    longer = lambda part: dataclasses.replace(part, length=length) if isinstance(part, enc.Learned) else part
-    config = _with_encodings(
-        model.config, tuple(joined([longer(part) for part in parts_of(one)]) for one in model.config.encodings)
-    )
-    params = nnx.to_pure_dict(nnx.split(model, graph=False)[1])
-    own = params["stack"]["inputs"][index]
-    own["table"] = stretched_table(own["table"], length)
-    return with_parameters(lambda: type(model)(config, rngs=nnx.Rngs(0)), params)
-
-
-def stretched_table(table: Float[Array, "L D"], length: int) -> Float[Array, "T D"]:
-    """Returns the rows of a table, interpolated to `length` of them, in its type.
-
-    Example:
-      >>> stretched_table(jnp.array([[0.0], [10.0], [40.0]]), 5)[:, 0].tolist()
-      [0.0, 5.0, 10.0, 25.0, 40.0]
-    """
-    last = table.shape[0] - 1
-    at = np.arange(length) * last / max(length - 1, 1)
-    below = np.minimum(at.astype(int), max(last - 1, 0))
-    weight = jnp.asarray(at - below, table.dtype)[:, None]
-    return (1 - weight) * table[below] + weight * table[np.minimum(below + 1, last)]

@@ -1,4 +1,4 @@
-"""Trained decoders read past their trained length: sizes of methods, the layers they leave, decoding, stretched tables."""
+"""Trained decoders read past their trained length: sizes of methods, the layers they leave, decoding."""
 
 import dataclasses
 
@@ -9,11 +9,11 @@ import pytest
 from flax import nnx
 
 import attnjax as aj
-from attnjax.evaluation.extension import extended, extended_config, stretched
+from attnjax.evaluation.extension import extended, extended_config
 from attnjax.evaluation.factors import Loss, searched
 from attnjax.evaluation.methods import METHODS, extended_encoding, factors_of
 from attnjax.evaluation.text_model import trained_length
-from attnjax.modules import Decoder, Encoder, TransformerConfig, generate
+from attnjax.modules import Decoder, TransformerConfig, generate
 from attnjax.registry import EXTENSIONS
 
 ROPE = aj.RoPE(theta=500.0, layout="interleaved", fraction=0.5)
@@ -259,36 +259,6 @@ def test_a_method_for_layers_without_a_window_alone():
 def test_mistakes_are_refused(method, options, message):
     with pytest.raises(ValueError, match=message):
         extended_config(CONFIG, method, **{"trained": 64, "factor": 4.0, **options})
-
-
-# Tables of positions ---------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("kind", [Encoder, Decoder])
-def test_a_stretched_model_is_the_same_but_for_its_table(kind):
-    plain = model(kind, encoding=((aj.compose(aj.Learned(8), aj.ALiBi())), aj.NoPE()))
-    longer = stretched(plain, 15)  # 14 steps over 7: every other row is an old one
-    assert type(longer) is kind
-    assert longer.config.input_encodings == (aj.Learned(15),)
-    assert longer.config.attention_encodings == plain.config.attention_encodings
-    before, after = (dict(jax.tree.leaves_with_path(one)) for one in (plain, longer))
-    (changed,) = (path for path in before if before[path] is not after[path])
-    np.testing.assert_array_equal(after[changed][::2], before[changed])
-    np.testing.assert_array_equal(after[changed], longer.stack.inputs[0]["table"][...])
-
-
-@pytest.mark.parametrize(
-    ("encoding", "length", "message"),
-    [
-        (aj.Learned(8), 7, "length .*8, got 7"),
-        (aj.Learned(8), 16.0, r"length .*got 16\.0"),
-        (aj.RoPE(), 16, "Learned.* 0"),
-        ((aj.Learned(8), aj.Learned(9)), 16, "Learned.* 2"),
-    ],
-)
-def test_models_without_one_table_are_refused(encoding, length, message):
-    with pytest.raises(ValueError, match=f"stretched: .*{message}"):
-        stretched(model(encoding=encoding), length)
 
 
 # Trained lengths --------------------------------------------------------------------------------------------------------
