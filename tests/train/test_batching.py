@@ -154,7 +154,7 @@ ENCODINGS = ("rope", "alibi", "t5")
 
 @pytest.mark.slow
 @pytest.mark.parametrize("form", ["decoder", "encoder"])
-@pytest.mark.parametrize("name", slow_except(ENCODINGS, "rope"))
+@pytest.mark.parametrize("name", ENCODINGS)
 def test_an_evaluation_of_the_answer_alone_is_that_of_all_rows(tiny, name, form):
     if (name, form) == ("alibi", "encoder"):
         encoding = dataclasses.replace(tiny.model.encoding, name=name, options={"symmetric": True})
@@ -332,7 +332,7 @@ def test_members_in_turn_have_the_numbers_of_vmapped_members(tiny):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("platform", ["cuda", pytest.param("tpu", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("platform", ["cuda", "tpu"])
 def test_a_program_for_an_accelerator_is_made_on_a_cpu_without_a_switch(tiny, small, platform):
     """Where it is made does not matter: members are mapped there, not taken in turns, and no padding is cut."""
     run = of(tiny, "copy")

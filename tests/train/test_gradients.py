@@ -51,9 +51,9 @@ def poisoned(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("bad", "said"), slow_except([(np.inf, "inf"), (np.nan, "nan"), (3e38, "inf")], (np.inf, "inf"))
+    ("bad", "said", "clip"),
+    slow_except([(np.inf, "inf", 1.0), (np.nan, "nan", None), (3e38, "inf", 1.0)], (np.inf, "inf", 1.0)),
 )
-@pytest.mark.parametrize("clip", slow_except([None, 1.0], 1.0))
 def test_a_gradient_that_is_not_finite_ends_its_run_at_that_step(tiny, recorder, folders, poisoned, bad, said, clip):
     poisoned(bad)
     wild = dataclasses.replace(tiny, train=dataclasses.replace(tiny.train, learning_rate=FAST, clip=clip))
@@ -66,7 +66,7 @@ def test_a_gradient_that_is_not_finite_ends_its_run_at_that_step(tiny, recorder,
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("bad", slow_except([np.inf, 3e38], 3e38))
+@pytest.mark.parametrize("bad", [np.inf, 3e38])
 def test_the_other_member_of_its_population_goes_on_unharmed(tiny, recorder, folders, poisoned, bad):
     """Bit by bit as beside a member whose gradients stay finite: the same program, other numbers."""
     poisoned(bad)

@@ -14,9 +14,7 @@ TWENTY = 5 * [(phase, KILL) for phase in ("start-up", "training", "checkpoint", 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("moments", "steps"), [(FIVE, 60), pytest.param(TWENTY, 180, marks=pytest.mark.slow)], ids=["five", "twenty"]
-)
+@pytest.mark.parametrize(("moments", "steps"), [(FIVE, 60), (TWENTY, 180)], ids=["five", "twenty"])
 def test_killed_again_and_again_it_ends_with_the_same_bits(tmp_path, moments, steps):
     start = lambda out: killing.start(tmp_path, out, f"train.steps={steps}")
     killing.finish(start("whole"))
