@@ -1,6 +1,6 @@
 """Opens every page of a built site in Chromium, in light and dark and on a phone, and records what is wrong with it.
 
-    docs/build && python -m scripts.site.visit build/site [--record docs/site.json]
+    docs/build && python -m scripts.site.visit build/site [--record FILE.json]
 
 No page may scroll sideways or have an error in its console, and every link into the site must lead to a file and a heading
 that exist; else the exit status is 1. Chromium is driven through a pipe: nothing listens, and no network is asked.
