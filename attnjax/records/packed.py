@@ -31,8 +31,8 @@ COMPARED = ("exact_match", "loss_sliding")
 POINTS = 50
 """Most points of a training curve that are kept."""
 OF_ONE_RUN = (
-    "attempt attempt_token cell config_sha256 data_seed end_time host init_seed memory_bytes name parameters_sha256 "
-    "population process protocol_sha256 reason records run schema start_time state steps wall_seconds chance baselines"
+    "attempt_token cell end_time host memory_bytes name parameters_sha256 population process reason run schema start_time "
+    "state steps wall_seconds chance baselines"
 )
 """Fields of a manifest that are no property of a machine or a task: dropped, or kept in a place of their own."""
 Wanted = Callable[[Run, str, int, str], bool]
@@ -92,7 +92,6 @@ def _lines(name: str, spec: Mapping[str, Any], runs: Iterable[Run]) -> Iterable[
             "reason": run.reason,
             "step": run.manifest.get("steps"),
             "seconds": run.manifest.get("wall_seconds"),
-            "attempt": run.manifest.get("attempt_token", run.manifest.get("attempt")),
             "parameters_sha256": run.manifest.get("parameters_sha256"),
             "config": difference(base.config, run.config),
             "manifest": {key: kept.get(key) for key in {**first, **kept} if kept.get(key) != first.get(key)},

@@ -26,16 +26,11 @@ def read(folder: pathlib.Path) -> Status:
 
     Raises ValueError where it is damaged, OSError where it cannot be read.
     """
+    path = folder / FILE
     try:
-        return stored(folder)
+        table = files.read_table(path)
     except FileNotFoundError:
         return Status()
-
-
-def stored(folder: pathlib.Path) -> Status:
-    """Return the status in a folder of records. Raises FileNotFoundError if there is none."""
-    path = folder / FILE
-    table = files.read_table(path)
     state, step, reason = table.get("state"), table.get("step"), table.get("reason", "")
     if state not in STATES or not whole(step):
         raise ValueError(f"{path} is damaged: state {shown(state)}, step {shown(step)}")

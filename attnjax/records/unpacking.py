@@ -71,7 +71,7 @@ def _run(first: Mapping[str, Any], line: Mapping[str, Any]) -> dict[str, Any]:
         raise ValueError(f"is no run: its config does not have the hash {name[:16]!r}")
     place, losses = line.get("levels"), line.get("losses")
     known = isinstance(levels, list) and whole(place) and place < len(levels)
-    moved = {"wall_seconds": "seconds", "attempt": "attempt", "parameters_sha256": "parameters_sha256", "steps": "step"}
+    moved = {"wall_seconds": "seconds", "parameters_sha256": "parameters_sha256", "steps": "step"}
     manifest = {**as_dict(first.get("manifest")), **as_dict(line.get("manifest"))}
     manifest |= {key: line[old] for key, old in moved.items() if line.get(old) is not None}
     manifest |= as_dict(levels[place]) if known else {}

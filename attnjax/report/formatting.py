@@ -56,13 +56,6 @@ def probability(p: float) -> str:
     return "< 0.001" if p < 0.001 else decimal(p)
 
 
-def exact(value: float | None) -> str:
-    """A number for a CSV file: 9 significant digits; an empty text for NaN."""
-    if value is None or math.isnan(value):
-        return ""
-    return f"{value:.9g}"
-
-
 def span(lengths: Sequence[int]) -> str:
     """A short text of several lengths: 40, 80, 160, or 41 to 500 (460 lengths)."""
     if len(lengths) <= 6:
@@ -90,11 +83,6 @@ def csv_cell(value: Any) -> Any:
 def csv_table(table: pd.DataFrame) -> str:
     """Return a table as a CSV file: 9 significant digits, nothing for NaN."""
     return table.map(csv_cell).rename(columns=csv_cell).to_csv(index=False, float_format="%.9g", lineterminator="\n")
-
-
-def csv_text(header: Sequence[str], rows: Iterable[Sequence[str | float | int]]) -> str:
-    """Return a CSV file of rows."""
-    return csv_table(pd.DataFrame([list(row) for row in rows], columns=list(header), dtype=object))
 
 
 def markdown(text: str) -> str:

@@ -40,9 +40,7 @@ PRIVATE = (
     "baselines",
     "schema",
     "run",
-    "records",
     "attempt_token",
-    "attempt",
 )
 """Fields of a manifest that say more about a place than about a result, or stand elsewhere in a report."""
 METHOD = (
