@@ -3,10 +3,13 @@
 Modules are imported inside `main`, so that Ctrl-C while they load is handled like any other Ctrl-C.
 """
 
-import argparse
 import io
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import argparse
 
 WRONG, INTERRUPTED = 2, 130
 
@@ -25,7 +28,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return INTERRUPTED
 
 
-def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
+def _parsed(arguments: Sequence[str] | None) -> "argparse.Namespace":
     from attnjax.cli.parser import parser
 
     top = parser()
@@ -37,7 +40,7 @@ def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     return chosen
 
 
-def _answer(chosen: argparse.Namespace) -> int:
+def _answer(chosen: "argparse.Namespace") -> int:
     """Runs a command and returns its exit status; an error of the user, the disk or the platform becomes one sentence."""
     code = None
     try:
