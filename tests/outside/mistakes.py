@@ -34,7 +34,7 @@ vary(3, [1e-3])  # wrong
 seeds("3")  # wrong
 run_here(prepare("runs", "theta", plan({})), describe)  # wrong
 describe("theta")  # wrong
-report.summarise("runs/theta")  # wrong
+report.answer(7)  # wrong
 evaluation.head_scores(0)  # wrong
 Setting("4k", 32, len)  # wrong
 effective_length([85.6, 80.0])  # wrong

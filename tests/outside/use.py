@@ -70,9 +70,11 @@ with tempfile.TemporaryDirectory() as folder:
     store = assert_type(prepare(pathlib.Path(folder, "runs"), "outside", plan(run, changes)), Store)
     summary = assert_type(run_here(store, train), Summary)
     assert len(summary.of("done")) == 2
-    found = report.summarise(report.read(store.root))
+    measured = aj.results(store.root)
+    told = assert_type(report.answer(store.root), str)
     trained = assert_type(evaluation.load(store.directory(store.runs[0].run)), evaluation.LoadedModel)
-assert len(found.tasks) == 1
+assert set(measured["run"]) == {one.run for one in store.runs}
+assert "ALiBi" in told
 
 asked = assert_type(samples("niah_single_1", Setting(1024, 32, len), 2), list[Sample])
 assert assert_type(string_match_all([one.answers[0] for one in asked], [one.answers for one in asked]), float) == 100.0
