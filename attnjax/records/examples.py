@@ -1,13 +1,11 @@
-"""Scores of single examples and positions of a run, in `examples.npz` of its folder, written with its evaluation at the end.
+"""Scores of single examples of a run, in `examples.npz` of its folder, written with its evaluation at the end.
 
     "step"                              the step after which it was made
     "{split}/{length}/{metric}"         [count]: the score of each example, in the order in which they are drawn, which is the
                                         same for all runs of a task
     "{split}/{length}/document"         [count]: the number of the document that an example of a corpus was cut from
-    "{split}/{length}/{metric}@"        [M]: the mean over the examples at each target, of `loss` and `accuracy`
 
-Means of the first are what `results.jsonl` says; they tell how much of a difference is due to the examples. Targets are
-counted from the first of an answer; of text, from the first byte that is predicted.
+Their means are what `results.jsonl` says; they tell how much of a difference is due to the examples.
 """
 
 import dataclasses
@@ -39,11 +37,10 @@ Key = tuple[str, int, str]
 
 @dataclasses.dataclass(frozen=True)
 class Examples:
-    """The step of an evaluation, and its scores by (split, length, metric): of each example, and of each target's position."""
+    """The step of an evaluation, and the scores of each example by (split, length, metric)."""
 
     step: int
     scores: Mapping[Key, Float[np.ndarray, " N"]]
-    by_position: Mapping[Key, Float[np.ndarray, " M"]]
 
 
 def write(directory: pathlib.Path, found: Examples) -> None:
@@ -51,11 +48,10 @@ def write(directory: pathlib.Path, found: Examples) -> None:
 
     Raises OSError where the disk refuses, and ValueError for names that `read` would not take.
     """
-    if wrong := next((key for key in (*found.scores, *found.by_position) if not NAME.fullmatch(_name(key))), None):
+    if wrong := next((key for key in found.scores if not NAME.fullmatch(_name(key))), None):
         raise ValueError(f"no name of a split, length and metric: {wrong!r}")
     arrays: dict[str, Any] = {STEP: np.int64(found.step)}
     arrays |= {_name(key): _packed(x) for key, x in found.scores.items()}
-    arrays |= {f"{_name(key)}@": _packed(x) for key, x in found.by_position.items()}
     packed = io.BytesIO()
     np.savez_compressed(packed, **arrays)
     safety.write(directory / FILE, packed.getvalue())
@@ -70,7 +66,7 @@ def read(directory: pathlib.Path) -> Examples:
     Example:
       >>> import tempfile
       >>> folder = pathlib.Path(tempfile.mkdtemp())
-      >>> write(folder, Examples(300, {("test", 128, "exact_match"): np.array([1.0, 0.0, 1.0])}, {}))
+      >>> write(folder, Examples(300, {("test", 128, "exact_match"): np.array([1.0, 0.0, 1.0])}))
       >>> read(folder).scores["test", 128, "exact_match"].mean().round(3)
       np.float64(0.667)
     """
@@ -80,13 +76,12 @@ def read(directory: pathlib.Path) -> Examples:
     if step.shape or step.dtype.kind != "i" or step < 0:
         raise ValueError(f"{path} is damaged: it must have a {STEP}, a whole number")
     scores: dict[Key, np.ndarray] = {}
-    by_position: dict[Key, np.ndarray] = {}
     for name, array in arrays.items():
-        found = key(name.removesuffix("@"), array)
+        found = key(name, array)
         if found is None:
             raise ValueError(f"{path} is damaged: {name[:80]!r} is no list of scores of a split, length and metric")
-        (by_position if name.endswith("@") else scores)[found] = array.astype(np.float64)
-    return Examples(int(step), scores, by_position)
+        scores[found] = array.astype(np.float64)
+    return Examples(int(step), scores)
 
 
 def load(path: pathlib.Path) -> dict[str, np.ndarray]:

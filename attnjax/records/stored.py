@@ -153,7 +153,7 @@ def _packed(root: pathlib.Path) -> Sweep:
             losses=tuple(losses),
         )
         scores = found.examples.get(run["run"])
-        made.append(replace(new, examples=Examples(new.final[0].step, scores, {})) if scores and new.final else new)
+        made.append(replace(new, examples=Examples(new.final[0].step, scores)) if scores and new.final else new)
     return _sweep(root, clean(found.spec), made, found.problems)
 
 

@@ -226,12 +226,12 @@ class RunContext:
             jsonl.append(directory / jsonl.RESULTS, *({"run": run, **record} for record in new.values()))
             seen |= new.keys()
 
-    def examples(self, directory: pathlib.Path, step: int, scores: ByKey, by_position: ByKey) -> None:
-        """Write the scores of single examples and positions, of the evaluation at the end; see `attnjax.records.examples`."""
+    def examples(self, directory: pathlib.Path, step: int, scores: ByKey) -> None:
+        """Write the scores of single examples, of the evaluation at the end; see `attnjax.records.examples`."""
         from attnjax.records import examples
 
         self._alive()
-        examples.write(directory, examples.Examples(int(step), scores, by_position))
+        examples.write(directory, examples.Examples(int(step), scores))
 
     def truncate_after(self, directory: pathlib.Path, step: int) -> None:
         """Forget the training log and the evaluations after `step`, from which training resumes, and damaged lines.

@@ -22,7 +22,6 @@ import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -36,18 +35,15 @@ from attnjax.tasks.ngrams import NGrams
 from attnjax.train import batching
 from attnjax.train.data import documents_of, sequences
 from attnjax.train.mesh import (
-    ROWS,
     axis_of_tokens,
     compiler_options,
     entries_of_all,
-    entries_of_device,
     indices_of_tokens,
     is_zigzag,
     on_host,
     over_devices,
     platform_of,
     rows_of_device,
-    sum_over_batch,
     tokens_of_all,
     tokens_of_device,
 )
@@ -65,19 +61,15 @@ DOCUMENT = "document"
 """In place of a metric: the document that each example was cut from, as `records.examples` has it."""
 
 
-class Scores(NamedTuple):
-    """What a compiled program measures of a batch: metrics `each` [P, B] of the examples, and sums [P, M] `by_position`."""
-
-    each: dict[str, Array]
-    by_position: dict[str, Array]
+Scores = dict[str, Array]
+"""What a compiled program measures of a batch: metrics [P, B] of the examples."""
 
 
 class Measured(NamedTuple):
-    """What a member scores at one length: its records, and scores of examples and positions as `records.examples` has them."""
+    """What a member scores at one length: its records, and scores of examples as `records.examples` has them."""
 
     records: list[dict[str, Any]]
     scores: dict[Key, np.ndarray]
-    by_position: dict[Key, np.ndarray]
 
 
 class Evaluator:
@@ -119,7 +111,7 @@ class Evaluator:
         splits: Sequence[str] = ("test", "validation"),
         numbers: PyTree = None,
     ) -> Iterator[list[Measured]]:
-        """Yield the same with the scores of each example and position, see `attnjax.records.examples`."""
+        """Yield the same with the scores of each example, see `attnjax.records.examples`."""
         for kind, lengths in evaluation_lengths(self.run).items():
             for length in lengths if kind in splits else ():
                 inside = kind == "test" and length <= self.run.task.length_max
@@ -129,24 +121,19 @@ class Evaluator:
         """Return what each member scores at one length."""
         config, size = self.run.evaluate, self.size(length, split)
         parts: list[Scores] = []
-        for draw, examples, counted in self.batches(length, split):
-            parts.append(on_host(self._measure(params, numbers, draw, examples, counted, size=size), self.mesh))
+        for draw, examples, _ in self.batches(length, split):
+            parts.append(on_host(self._measure(params, numbers, draw, examples, size=size), self.mesh))
         each = {
-            name: np.concatenate([part.each[name] for part in parts], axis=1)[:, : config.count].astype(np.float64)
-            for name in parts[0].each
-        }
-        sums = {
-            name: np.stack([part.by_position[name] for part in parts]).astype(np.float64).sum(0)
-            for name in parts[0].by_position
+            name: np.concatenate([part[name] for part in parts], axis=1)[:, : config.count].astype(np.float64)
+            for name in parts[0]
         }
         common, found = {"length": length, "split": split, "count": config.count}, []
         documents = self.documents(length, split)
         known = {} if documents is None else {(split, length, DOCUMENT): documents}
-        for p in range(len(sums["count"])):
+        for p in range(len(next(iter(each.values())))):
             records = [{**common, "metric": name, "value": float(x[p].mean())} for name, x in each.items()]
             kept = {(split, length, name): x[p] for name, x in each.items() if name != "token_accuracy"}
-            means = _means({name: x[p] for name, x in sums.items()})
-            found.append(Measured(records, kept | known, {(split, length, name): x for name, x in means.items()}))
+            found.append(Measured(records, kept | known))
         return found
 
     def size(self, length: int, split: str) -> int:
@@ -189,20 +176,19 @@ class Evaluator:
         key, size = jax.random.key(0), self.size(length, split)
         made = self._examples(key, jnp.asarray(length, jnp.int32), self._held_out[_held_out(split)].arrays, size)
         alone = jax.tree.map(lambda leaf: leaf[None], params)
-        return self._population(alone, None, key, made, jnp.ones(self.run.evaluate.batch, bool), size)
+        return self._population(alone, None, key, made, size)
 
-    def program(self, size: int) -> "Callable[..., Scores]":
+    def program(self, size: int) -> Callable[..., Scores]:
         """Return the function that scores a batch padded to `size`, for compilers: of parameters and numeric options [P, ...]
         of a population, and of `arguments(size)`.
         """
         return functools.partial(self._on_mesh, size=size)
 
-    def arguments(self, size: int) -> tuple[PyTree, PyTree, PyTree]:
-        """Return the abstract arguments of `program` that all members share: a key, examples, and which of them count."""
+    def arguments(self, size: int) -> tuple[PyTree, PyTree]:
+        """Return the abstract arguments of `program` that all members share: a key and examples."""
         key, arrays = jax.eval_shape(lambda: jax.random.key(0)), next(iter(self._held_out.values())).arrays
         examples = functools.partial(self._examples, size=size)
-        made = jax.eval_shape(examples, key, jax.ShapeDtypeStruct((), np.int32), arrays)
-        return key, made, jax.ShapeDtypeStruct((self.run.evaluate.batch,), bool)
+        return key, jax.eval_shape(examples, key, jax.ShapeDtypeStruct((), np.int32), arrays)
 
     def _examples(self, key: Array, length: Int[Array, ""], arrays: tuple[ArrayLike, ...], size: int):
         content, placing = branch(key, "content"), branch(key, "positions")
@@ -211,29 +197,25 @@ class Evaluator:
         made = sequences(self.run, task, content, lengths, size)
         return sample_positions(self.run, task, made, placing, test=True)
 
-    def _on_mesh(self, params: PyTree, numbers: PyTree, key: Array, made: Any, counted: Array, size: int):
+    def _on_mesh(self, params: PyTree, numbers: PyTree, key: Array, made: Any, size: int):
         population = functools.partial(self._population, size=size)
-        return over_devices(population, self.mesh, (True, True, False, False, False), 0)(
-            params, numbers, key, made, counted
-        )
+        return over_devices(population, self.mesh, (True, True, False, False), 0)(params, numbers, key, made)
 
-    def _population(self, params: PyTree, numbers: PyTree, key: Array, made: Any, counted: Array, size: int):
+    def _population(self, params: PyTree, numbers: PyTree, key: Array, made: Any, size: int):
         dropout = branch(key, "dropout") if self.run.evaluate.dropout and self.run.model.drops else None
-        chex.assert_shape(counted, (self.run.evaluate.batch,))
         microbatch = None
         # Dropout masks depend on the index of an example in the batch, which must then stay whole.
         if dropout is None:
-            made, counted = rows_of_device(made, self.mesh), entries_of_device(counted, self.mesh)
+            made = rows_of_device(made, self.mesh)
             members = jax.tree.leaves(params)[0].shape[0]
             microbatch = batching.microbatch_size(self.run.model, made, members, self._platform)
         most = batching.max_targets(self.run, self.task, size)
         options = {"key": dropout, "microbatch": microbatch, "max_targets": most}
-        one = lambda params, numbers: self._scores(params, numbers, made=made, counted=counted, **options)
+        one = lambda params, numbers: self._scores(params, numbers, made=made, **options)
         scores = jax.vmap(one)(params, numbers)
         if dropout is not None:
             return scores
-        gather = lambda x: jax.vmap(functools.partial(entries_of_all, mesh=self.mesh))(x)
-        return Scores(jax.tree.map(gather, scores.each), sum_over_batch(scores.by_position, self.mesh, (ROWS,)))
+        return jax.tree.map(jax.vmap(functools.partial(entries_of_all, mesh=self.mesh)), scores)
 
     def _scores(
         self,
@@ -241,28 +223,22 @@ class Evaluator:
         numbers: PyTree = None,
         *,
         made: Any,
-        counted: Array,
         key: Array | None = None,
         microbatch: int | None = None,
         max_targets: int | None = None,
-    ) -> "Scores":
-        """Return the metrics of each example, and sums over the counted ones by position, `microbatch` examples at a time.
+    ) -> Scores:
+        """Return the metrics of each example, `microbatch` examples at a time.
 
         `max_targets`: no example has more targets that count, so that the logits of so many positions are enough.
         """
         each = functools.partial(self._each, params, numbers, key=key, max_targets=max_targets)
-        found, by_position = batching.map_microbatches(each, made, microbatch)
-        here = by_position["count"] & counted[:, None]
-        total = lambda x: jnp.where(here, x.astype(jnp.float32), 0).sum(0)
-        return Scores(
-            {name: value.astype(jnp.float32) for name, value in found.items()},
-            {name: total(value) for name, value in by_position.items()},
-        )
+        found = batching.map_microbatches(each, made, microbatch)
+        return {name: value.astype(jnp.float32) for name, value in found.items()}
 
     def _each(
         self, params: PyTree, numbers: PyTree, made: Any, *, key: Array | None, max_targets: int | None
-    ) -> tuple[dict[str, Float[Array, " B"] | Bool[Array, " B"]], dict[str, Float[Array, "B M"] | Bool[Array, "B M"]]]:
-        """Return the metrics [B] of each example, and those [B, M] of its targets: which there are, loss and accuracy."""
+    ) -> dict[str, Float[Array, " B"] | Bool[Array, " B"]]:
+        """Return the metrics [B] of each example."""
         axis_name = axis_of_tokens(self.mesh)
         target, rows = batching.gather_targets(made, max_targets if key is None and axis_name is None else None)
         own = tokens_of_device(made, self.mesh, zigzag=self.zigzag)
@@ -285,10 +261,7 @@ class Evaluator:
         else:
             found |= {"loss": share(entropy, mask), "exact_match": (right | ~mask).all(-1)}
             found["exact_match_oracle_length"] = (right | ~(mask & ~last)).all(-1)
-        by_position = {"count": mask, "loss": entropy, "accuracy": right}
-        if rows is None:  # all positions: those of the answer go to the front
-            by_position = jax.tree.map(functools.partial(_from_first, first=jnp.argmax(mask, -1)), by_position)
-        return found, by_position
+        return found
 
     @property
     def _tail(self) -> int:
@@ -301,19 +274,6 @@ class Evaluator:
 def _held_out(split: str) -> str:
     """Return the set of a split: lengths inside and outside the training range belong to one test set."""
     return "validation" if split == "validation" else "test"
-
-
-def _from_first(x: Array, first: Int[Array, " B"]) -> Array:
-    """Return entries [B, M] that begin at the index `first` of each row; what is left behind it goes to the end."""
-    return jax.vmap(lambda row, shift: jnp.roll(row, -shift))(x, first)
-
-
-def _means(sums: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Return the means [M] by position, up to the last that has any; NaN where one has none."""
-    count = sums["count"]
-    reach = int(np.flatnonzero(count)[-1]) + 1 if count.any() else 0
-    with np.errstate(invalid="ignore"):
-        return {name: x[:reach] / count[:reach] for name, x in sums.items() if name != "count"}
 
 
 def evaluation_lengths(run: RunConfig) -> dict[str, tuple[int, ...]]:

@@ -208,9 +208,9 @@ def _chunks(tokens: int, mesh: jax.sharding.Mesh, *, zigzag: bool) -> tuple[int,
     return chunk, [device * chunk, (2 * mesh.shape[TOKENS] - 1 - device) * chunk]
 
 
-def sum_over_batch(tree: PyTree, mesh: jax.sharding.Mesh | None, axes: tuple[str, ...] = (ROWS, TOKENS)) -> PyTree:
+def sum_over_batch(tree: PyTree, mesh: jax.sharding.Mesh | None) -> PyTree:
     """Return the sums over the devices that share a batch."""
-    spread = tuple(axis for axis in axes if mesh is not None and mesh.shape[axis] > 1)
+    spread = tuple(axis for axis in (ROWS, TOKENS) if mesh is not None and mesh.shape[axis] > 1)
     return jax.lax.psum(tree, spread) if spread else tree
 
 

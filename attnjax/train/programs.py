@@ -43,7 +43,7 @@ def evaluation_program(mesh: jax.sharding.Mesh, shape: MeshShape, runs: Sequence
     evaluator = Evaluator(runs[0], make_task(runs[0]), trainer.model, mesh)
     members, whole = jax.sharding.PartitionSpec(MEMBERS), jax.sharding.PartitionSpec()
     given = (states.params, population.encoding, *evaluator.arguments(size))
-    return Program(mesh, evaluator.program(size), given, (members, members, whole, whole, whole), {})
+    return Program(mesh, evaluator.program(size), given, (members, members, whole, whole), {})
 
 
 def _trainer(mesh: jax.sharding.Mesh, shape: MeshShape, runs: Sequence[RunConfig]) -> tuple[Trainer, tuple[Any, ...]]:

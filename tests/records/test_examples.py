@@ -9,25 +9,23 @@ import pytest
 from attnjax.records.examples import FILE, LARGEST, Examples, read, write
 
 SCORES = {("test", 128, "exact_match"): np.array([1.0, 0.0, 1.0]), ("train", 64, "loss_sliding"): np.linspace(0, 3, 7)}
-BY_POSITION = {("train", 64, "loss"): np.array([3.5, np.nan, 2.25])}
 
 
 def test_what_is_written_is_read(tmp_path):
-    write(tmp_path, Examples(300, SCORES, BY_POSITION))
+    write(tmp_path, Examples(300, SCORES))
     found = read(tmp_path)
     assert found.step == 300
-    for ours, theirs in ((found.scores, SCORES), (found.by_position, BY_POSITION)):
-        assert ours.keys() == theirs.keys()
-        for key, array in theirs.items():
-            assert ours[key].dtype == np.float64
-            assert np.array_equal(ours[key], array.astype(np.float32), equal_nan=True)
+    assert found.scores.keys() == SCORES.keys()
+    for key, array in SCORES.items():
+        assert found.scores[key].dtype == np.float64
+        assert np.array_equal(found.scores[key], array.astype(np.float32), equal_nan=True)
 
 
 def test_the_same_scores_are_the_same_bytes_and_answers_are_small(tmp_path):
     answers = {("test", n, "exact_match"): np.arange(10_000) % 2 for n in range(8)}
     contents = []
     for _ in range(2):
-        write(tmp_path, Examples(1, answers, {}))
+        write(tmp_path, Examples(1, answers))
         contents.append((tmp_path / FILE).read_bytes())
     assert contents[0] == contents[1]
     assert len(contents[0]) < 8_000
@@ -36,7 +34,7 @@ def test_the_same_scores_are_the_same_bytes_and_answers_are_small(tmp_path):
 @pytest.mark.parametrize("key", [("te/st", 1, "loss"), ("test", -1, "loss"), ("test", 1, "loss@"), ("test", 1, "../x")])
 def test_a_name_that_could_not_be_read_is_not_written(tmp_path, key):
     with pytest.raises(ValueError, match=r"^no name of a split, length and metric: "):
-        write(tmp_path, Examples(1, {key: np.zeros(1)}, {}))
+        write(tmp_path, Examples(1, {key: np.zeros(1)}))
     assert not (tmp_path / FILE).exists()
 
 
@@ -97,7 +95,7 @@ def test_a_damaged_file_is_a_sentence(tmp_path, content, error):
 
 
 def test_a_changed_byte_is_found(tmp_path):
-    write(tmp_path, Examples(300, {("test", 1, "loss"): np.random.default_rng(0).random(500)}, {}))
+    write(tmp_path, Examples(300, {("test", 1, "loss"): np.random.default_rng(0).random(500)}))
     content = bytearray((tmp_path / FILE).read_bytes())
     content[len(content) // 2] ^= 1
     (tmp_path / FILE).write_bytes(content)

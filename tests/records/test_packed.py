@@ -72,7 +72,7 @@ def with_scores(root, task="copy", metric="exact_match"):
         write_run(root, one, results=lines([row | {"length": n} for row in rows for n in (20, 40)]))
         kept = {("test", n, metric): np.array([0.0, 1.0, 1.0, one["seed"] / 3]) for n in (20, 40)}
         kept |= {("test", 40, "token_accuracy"): np.zeros(4), ("test", 40, examples.DOCUMENT): np.array([7, 7, 8, 9])}
-        examples.write(root / run_id(one) / "result", examples.Examples(400, kept, {}))
+        examples.write(root / run_id(one) / "result", examples.Examples(400, kept))
     return configs
 
 

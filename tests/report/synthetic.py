@@ -160,10 +160,8 @@ def with_examples(
 
     def filled(run: Any) -> Any:
         scores = tables[run.config["model"]["encoding"]["name"]][run.config["seed"]]
-        positions = {("test", length, "loss"): np.arange(length) + 1.0}
-        positions[("test", length, "accuracy")] = np.linspace(0, 1, length)
         known = {} if documents is None else {("test", length, DOCUMENT): documents}
-        stored = Examples(400, {("test", length, "loss_sliding"): scores, **known}, positions)
+        stored = Examples(400, {("test", length, "loss_sliding"): scores, **known})
         results = [dataclasses.replace(r, value=float(scores.mean())) if r.length == length else r for r in run.results]
         return dataclasses.replace(run, examples=stored, results=tuple(results))
 

@@ -214,7 +214,7 @@ def test_examples_of_other_batches_are_no_pairs(make):
 def test_a_failed_run_has_no_scores_of_examples(make):
     """It may have failed when they were written; it counts with the worst score there is."""
     sweep = make(*[(name, seed, {20: 1.0, 40: 0.5}) for name in ("rope", "t5") for seed in range(6)])
-    scores = Examples(400, {("test", 40, "exact_match"): np.full(EXAMPLES, 0.5)}, {})
+    scores = Examples(400, {("test", 40, "exact_match"): np.full(EXAMPLES, 0.5)})
     lost = lambda run: is_t5(run) and run.config["seed"] == 0
     told = changed(sweep, lambda run: {"examples": scores, "state": "failed" if lost(run) else "done"})
     (found,) = compared(told)

@@ -84,8 +84,8 @@ class Recorder:
     def results(self, directory, *found):
         self.found.setdefault(directory.name, []).extend(found)
 
-    def examples(self, directory, step, scores, by_position):
-        self.single[directory.name] = (step, scores, by_position)
+    def examples(self, directory, step, scores):
+        self.single[directory.name] = (step, scores)
 
     def truncate_after(self, directory, step):
         for kept in (self.logs, self.found):

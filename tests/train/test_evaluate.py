@@ -47,7 +47,7 @@ def test_exact_match_is_that_of_greedy_decoding(trained):
     made = jax.jit(draw)(jnp.full((32,), length, jnp.int32))
     one = jax.tree.map(lambda leaf: leaf[0], params)
     scores = jax.jit(Evaluator(run, task, trainer.model)._scores)
-    found, _ = scores(one, made=made, counted=jnp.ones(32, bool))
+    found = scores(one, made=made)
     model = _decoder(trainer, one)
     answer = np.asarray(generate(model, made.tokens[:, : length + 1], length + 1, stop=stop))
     right = (answer == np.asarray(made.targets[:, length : 2 * length + 1])).all(1)
@@ -86,7 +86,7 @@ def buckets(tiny, lengths, validation=(5,)):
     return {length: padded_size(run, length) for length in (*lengths, *validation)}
 
 
-def test_scores_of_examples_and_positions_are_those_of_the_records(trained):
+def test_scores_of_examples_are_those_of_the_records(trained):
     run, trainer, params = trained
     evaluator = Evaluator(run, trainer.task, trainer.model)
     for measured, records in zip(evaluator.measure(params), evaluator(params), strict=True):
@@ -98,12 +98,6 @@ def test_scores_of_examples_and_positions_are_those_of_the_records(trained):
         for key, scores in one.scores.items():
             assert scores.shape == (run.evaluate.count,)
             assert scores.mean() == values[key]
-        split = same[0]["split"]
-        # Every example has as many targets, so that means over examples and over targets are the same.
-        by_position = [one.by_position[split, length, name] for name in ("loss", "accuracy")]
-        assert [len(x) for x in by_position] == [length + 1] * 2
-        assert by_position[0].mean() == pytest.approx(values[split, length, "loss"], rel=1e-5)
-        assert by_position[1].mean() == pytest.approx(values[split, length, "token_accuracy"], rel=1e-5)
 
 
 LENGTH, STRIDE = 12, 4
@@ -246,13 +240,10 @@ def test_windows_one_stride_apart_give_the_sliding_loss(model):
     run = settings("unread")
     made = next_token_form(make_task(run), Example(*map(jnp.asarray, (inputs, n, targets, n, weight))))
     scores = cases.compiled(Evaluator(run, make_task(run), built)._scores)
-    found, by_position = scores(params, made=made, counted=jnp.ones(8, bool))
+    found = scores(params, made=made)
     assert float(found["loss_sliding"].mean()) == pytest.approx(expected, rel=1e-5)
     whole = np.mean([losses(apply, params, window) for window in windows])
     assert float(found["loss_nonoverlapping"].mean()) == pytest.approx(whole, rel=1e-5)
-    each = np.mean([losses(apply, params, window) for window in windows], axis=0)
-    assert np.asarray(by_position["loss"])[:LENGTH] / 8 == pytest.approx(each, rel=1e-5)
-    assert by_position["count"].tolist() == [8] * LENGTH + [0] * 3
     assert abs(whole - expected) > 1e-3, "or the two would not be told apart"
 
 

@@ -87,7 +87,7 @@ def assert_same(context, expected, measurements=lambda rows: rows):
     found, single = [], []
     for one in (context, expected):
         found.append({name: measurements(rows) for name, rows in one.found.items()})
-        single.append({name: (step, sorted(scores)) for name, (step, scores, _) in one.single.items()})
+        single.append({name: (step, sorted(scores)) for name, (step, scores) in one.single.items()})
     assert found[0] == found[1]
     assert single[0] == single[1]
     assert context.logs == expected.logs
@@ -285,7 +285,7 @@ def test_a_mean_of_exactly_the_share_that_ends_a_run_ends_it():
     """The mean of 0.99 at three lengths is 0.9899999999999999."""
     run = population(until=0.99)[0]
     row = {"metric": "exact_match", "split": "validation", "value": 0.99}
-    of = lambda *rows: [[Measured([one], {}, {})] for one in rows]
+    of = lambda *rows: [[Measured([one], {})] for one in rows]
     assert statistics.fmean([0.99] * 3) < 0.99
     assert loop._has_fitted(run, of(row, row, row), 0)
     assert not loop._has_fitted(run, of(row, row, {**row, "value": 0.98}), 0)

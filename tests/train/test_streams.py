@@ -9,7 +9,7 @@ import pytest
 
 from attnjax.train import data, evaluate, step
 from attnjax.train.data import batch
-from attnjax.train.evaluate import Evaluator, Scores
+from attnjax.train.evaluate import Evaluator
 from attnjax.train.loop import make_task
 from attnjax.train.model import build
 from attnjax.train.step import Trainer, members
@@ -83,7 +83,7 @@ def keys_of(run, monkeypatch):
                 where = (split, length, start)
                 key, _ = next(draws)
                 with pytest.raises(Drawn):
-                    evaluator._population({"w": jnp.zeros((1, 1))}, None, key, None, np.ones(16, bool), 12)
+                    evaluator._population({"w": jnp.zeros((1, 1))}, None, key, None, 12)
     return found
 
 
@@ -127,14 +127,16 @@ def test_every_batch_of_an_evaluation_is_drawn_anew(tiny):
     """Also of a length that is in both lists: what was chosen on validation examples is tested on others."""
     run = dataclasses.replace(tiny, evaluate=dataclasses.replace(tiny.evaluate, lengths=(4, 5, 9)))
     evaluator, keys, counted = Evaluator(run, make_task(run), build(run, make_task(run))), [], []
+    batches = evaluator.batches
     evaluator._draw = lambda key, length, arrays, size: keys.append(words(key))
 
-    def measure(params, numbers, key, examples, these, size):
-        counted.append(int(these.sum()))
-        nothing = np.zeros((1, 1), np.float32)
-        return Scores({"loss": np.float32([np.where(these, 3, 9)])}, {"count": nothing, "loss": nothing})
+    def told(length, split):
+        for draw, _, these in batches(length, split):
+            counted.append(int(these.sum()))
+            yield draw, these, these
 
-    evaluator._measure = measure
+    evaluator.batches = told
+    evaluator._measure = lambda params, numbers, key, these, size: {"loss": np.float32([np.where(these, 3, 9)])}
     records = [one for found in evaluator({}) for member in found for one in member]
     assert len(set(keys)) == len(keys) == 2 * 4, "two batches of three test lengths and of one validation length"
     assert counted == [16, 8] * 4
