@@ -23,7 +23,7 @@ def get_config():
 
 
 def sweep():
-    for encoding in ("rope", "alibi"):
+    for encoding in ("rope", "t5"):
         yield {"model.encoding": encoding}
 '''
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from attnjax.cli.planning import planned
-from attnjax.config import RunConfig, cell_id
+from attnjax.config import cell_id, encoding_name
 from attnjax.config.mesh import MeshShape
 from attnjax.config.outside import import_modules
 from attnjax.sweep import groups
@@ -36,7 +36,8 @@ def compile_(arguments: argparse.Namespace) -> int:
     devices = f"{len(there.devices)} devices of {size_of(there.memory)}"
     print(f"{there.name}: {devices}; mesh {str(shape) or 'of one device'}; jax {jax.__version__}")
     for runs in populations:
-        print(f"\n{cell_id(runs[0])}: {len(runs)} runs of {runs[0].task.name} with {encodings(runs[0])}", flush=True)
+        names = ", ".join(dict.fromkeys(encoding_name(run.model) for run in runs))
+        print(f"\n{cell_id(runs[0])}: {len(runs)} runs of {runs[0].task.name} with {names}", flush=True)
         try:
             _, function, given, specs, options = training_program(mesh, shape, runs)
             _tell(compile_for(there, mesh, function, given, specs, **options), size_of)
@@ -44,11 +45,6 @@ def compile_(arguments: argparse.Namespace) -> int:
             print(f"  does not fit: {error}")
             failed = 1
     return failed
-
-
-def encodings(run: RunConfig) -> str:
-    """Return the names of the encodings of a run, each once."""
-    return "+".join(dict.fromkeys(one.name for one in run.model.encodings))
 
 
 def _tell(found: "Compiled", size_of: Callable[[int], str]) -> None:

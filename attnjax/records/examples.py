@@ -51,7 +51,7 @@ def write(directory: pathlib.Path, found: Examples) -> None:
     if wrong := next((key for key in found.scores if not NAME.fullmatch(_name(key))), None):
         raise ValueError(f"no name of a split, length and metric: {wrong!r}")
     arrays: dict[str, Any] = {STEP: np.int64(found.step)}
-    arrays |= {_name(key): _packed(x) for key, x in found.scores.items()}
+    arrays |= {_name(key): small(x) for key, x in found.scores.items()}
     packed = io.BytesIO()
     np.savez_compressed(packed, **arrays)
     safety.write(directory / FILE, packed.getvalue())
@@ -116,5 +116,6 @@ def _name(key: Key) -> str:
     return f"{split}/{length}/{metric}"
 
 
-def _packed(scores: np.ndarray) -> np.ndarray:
-    return scores.astype(np.uint8 if np.isin(scores, (0, 1)).all() else np.float32)
+def small(scores: np.ndarray, real: type[np.floating] = np.float32) -> np.ndarray:
+    """Return scores as they are stored: those that are all 0 or 1 in 8 bits, others in the type `real`."""
+    return scores.astype(np.uint8 if np.isin(scores, (0, 1)).all() else real)

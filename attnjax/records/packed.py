@@ -160,14 +160,9 @@ def _arrays(runs: Iterable[Run], wanted: Wanted) -> dict[str, Any]:
             if metric == examples.DOCUMENT:
                 documents.setdefault(f"{split}/{length}/{metric}", []).append((run.id, scores.astype(np.uint32)))
             else:
-                found[f"{run.id}/{split}/{length}/{metric}"] = _small(scores)
+                real = np.float16 if np.abs(scores).max() < 60_000 else np.float32
+                found[f"{run.id}/{split}/{length}/{metric}"] = examples.small(scores, real)
     for name, each in documents.items():
         same = all(np.array_equal(each[0][1], scores) for _, scores in each)
         found |= {f"{SHARED}/{name}": each[0][1]} if same else {f"{run}/{name}": scores for run, scores in each}
     return found
-
-
-def _small(scores: np.ndarray) -> np.ndarray:
-    if np.isin(scores, (0, 1)).all():
-        return scores.astype(np.uint8)
-    return scores.astype(np.float16 if np.abs(scores).max() < 60_000 else np.float32)

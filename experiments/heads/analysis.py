@@ -9,17 +9,10 @@ import pandas as pd
 from scipy import stats
 
 from attnjax.report.intervals import Estimate, of_mean
-from experiments.study import markdown
+from experiments.study import label, markdown
 
 RECORDS = Path(__file__).with_name("records.csv.xz")
-LABELS = {
-    "nope": "NoPE",
-    "sinusoidal": "Sinusoidal",
-    "learned": "Learned",
-    "rope": "RoPE",
-    "alibi": "ALiBi",
-    "t5": "T5 bias",
-}
+ENCODINGS = ("nope", "sinusoidal", "learned", "rope", "alibi", "t5")
 TITLES = {
     "previous_token": "previous byte",
     "first_token": "first byte",
@@ -70,17 +63,17 @@ def of_patterns(records: pd.DataFrame) -> dict[str, str]:
     for pattern, title in TITLES.items():
         beside = [f"{by_seed(records, 'rope', pattern, name)[0]:.2f}" for name in ("baseline", "chance")]
         cells = []
-        for encoding in LABELS:
+        for encoding in ENCODINGS:
             best = of_mean(by_seed(records, encoding, pattern, "best_head"))
             counts = [by_seed(records, encoding, pattern, "stand_out", stage=s).sum() for s in ("trained", "untrained")]
             cells.append(f"{interval(best)}; {counts[0]:.0f} ({counts[1]:.0f})")
         rows.append([title, *beside, *cells])
-    best = {encoding: by_seed(records, encoding, "previous_token", "best_head") for encoding in LABELS}
-    others = [encoding for encoding in LABELS if encoding != "rope"]
+    best = {encoding: by_seed(records, encoding, "previous_token", "best_head") for encoding in ENCODINGS}
+    others = [encoding for encoding in ENCODINGS if encoding != "rope"]
     p = holm([sign_flip(best["rope"] - best[one]) for one in others])
-    differences = [f"{LABELS[one]} {interval(of_mean(best['rope'] - best[one]))}" for one in others]
+    differences = [f"{label(one)} {interval(of_mean(best['rope'] - best[one]))}" for one in others]
     planned = f"{', '.join(differences)}; p = {max(p):.3f} at most after Holm's correction"
-    table = markdown(pd.DataFrame(rows, columns=["pattern", "best offset", "chance", *LABELS.values()]))
+    table = markdown(pd.DataFrame(rows, columns=["pattern", "best offset", "chance", *map(label, ENCODINGS)]))
     return {"patterns": table, "planned": planned}
 
 
@@ -111,7 +104,7 @@ def of_pruning(records: pd.DataFrame) -> dict[str, str]:
     """Returns what half of the heads cost, and the 5-grams that models are held against."""
     grams = records[(records["of"] == "ngrams") & (records["measure"] == "5-gram")].set_index("length")["value"]
     rows, told = [], "not measured"
-    for length, encoding in itertools.product((SHORT, LONG), LABELS):
+    for length, encoding in itertools.product((SHORT, LONG), ENCODINGS):
         loss = lambda of, kept, e=encoding, n=length: by_seed(records, e, of, "loss", kept, length=n)
         whole = loss("importance", 8)
         if not len(whole):
@@ -121,7 +114,7 @@ def of_pruning(records: pd.DataFrame) -> dict[str, str]:
         bar = of_mean(whole).high < grams[length]
         costs = (ordered, random, ordered - random, loss("importance", 0) - whole, correlation)
         rows.append(
-            [length, LABELS[encoding], interval(of_mean(whole), 3), bar, *(interval(of_mean(one)) for one in costs)]
+            [length, label(encoding), interval(of_mean(whole), 3), bar, *(interval(of_mean(one)) for one in costs)]
         )
         if bar:
             first = interval(of_mean(100 * (loss("importance", 7) / whole - 1)), 0)
@@ -146,10 +139,10 @@ def of_positions(records: pd.DataFrame) -> dict[str, str]:
     }
     rows = [
         [
-            LABELS[e],
+            label(e),
             *(interval(of_mean(by_seed(records, e, of, "R2", at, stage=stage))) for at, of, stage in columns.values()),
         ]
-        for e in LABELS
+        for e in ENCODINGS
     ]
     used = records[records["measure"] == "share"]
     share = used.groupby(["of", "place"])["value"].mean().unstack()
@@ -172,23 +165,23 @@ def figure() -> Any:
 
     made, records = Figure(figsize=(12, 4), layout="constrained"), read()
     best, pruned, probed = made.subplots(1, 3)
-    for x, encoding in enumerate(LABELS):
+    for x, encoding in enumerate(ENCODINGS):
         seeds = by_seed(records, encoding, "previous_token", "best_head")
         best.plot(np.full(len(seeds), x), seeds, "o", color=COLOUR if encoding == "rope" else PALE, markersize=4)
         r2 = [by_seed(records, encoding, "within", "R2", layer).mean() for layer in range(3)]
         probed.plot(range(3), r2, color=PALE)
         probed.text(
-            2.05, r2[-1] + {"t5": 0.02, "alibi": 0.0, "rope": -0.05}.get(encoding, 0), LABELS[encoding], va="center"
+            2.05, r2[-1] + {"t5": 0.02, "alibi": 0.0, "rope": -0.05}.get(encoding, 0), label(encoding), va="center"
         )
-    best.set_xticks(range(len(LABELS)), LABELS.values(), rotation=30)
+    best.set_xticks(range(len(ENCODINGS)), [label(name) for name in ENCODINGS], rotation=30)
     best.set(ylim=(0, 0.7), title="Attention of the best head\nto the previous byte")
     length = SHORT if len(records[records["length"] == SHORT]) else LONG
     for of, colour in (("importance", COLOUR), ("random", PALE)):
         losses = [by_seed(records, "rope", of, "loss", kept, length=length).mean() for kept in range(9)]
         pruned.plot(range(9), losses, color=colour, linewidth=2)
-        label = {"importance": "least important first", "random": "random order"}[of]
+        words = {"importance": "least important first", "random": "random order"}[of]
         place = (3.2, losses[5]) if of == "importance" else (7.8, losses[3])
-        pruned.text(*place, label, color=colour)
+        pruned.text(*place, words, color=colour)
     pruned.invert_xaxis()
     pruned.set(
         xlabel="heads left of 8", ylabel="nats per byte (lower is better)", title=f"RoPE without heads, {length} bytes"
