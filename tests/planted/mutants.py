@@ -47,16 +47,12 @@ OPERATORS = {
 
 
 class Bug(NamedTuple):
-    """`text`: the source of `file`, below attnjax/, with the bug; None where the text to replace is not there once.
-
-    `tests`: files below tests/ to run before those that mirror the file.
-    """
+    """`text`: the source of `file`, below attnjax/, with the bug; None where the text to replace is not there once."""
 
     file: str
     kind: str
     breaks: str
     text: str | None
-    tests: tuple[str, ...] = ()
 
 
 def mutants(package: pathlib.Path, seed: int, each: int) -> list[Bug]:
