@@ -15,16 +15,12 @@ import hypothesis
 import jax
 import pytest
 
-from tests import annotations
-
 QUICK = "--xla_cpu_parallel_codegen_split_count=1"
 if jax.__version_info__ < (0, 11):
     QUICK += " --xla_cpu_use_fusion_emitters=false"
 
 CACHE = "CI" not in os.environ and "XLA_FLAGS" not in os.environ
 """Whether compiled programs are kept for the next run of the tests. CI compiles everything."""
-
-annotations.install()
 
 # These must be set before the first array is made, because that starts the backend.
 jax.config.update("jax_platforms", os.environ.get("JAX_PLATFORMS") or "cpu")
