@@ -80,7 +80,7 @@ def by_hand(package: pathlib.Path) -> list[Bug]:
 def measure() -> None:
     """Runs all quick tests once, and keeps which of them reaches which line."""
     command = [sys.executable, "-m", "pytest", "-n", "2", "--dist", "worksteal", "-q", "-p", "no:cacheprovider"]
-    command += ["--cov=attnjax", "--cov-context=test", "--cov-report="]
+    command += ["--cov", "--cov-context=test", "--cov-report="]
     REACHED.parent.mkdir(exist_ok=True)
     subprocess.run(command, cwd=ROOT, env={**os.environ, "COVERAGE_FILE": str(REACHED)}, check=True)
 
@@ -138,7 +138,7 @@ def tests_of(bug: Bug, reached: coverage.CoverageData) -> list[list[str]]:
     """
     path = ROOT / "attnjax" / bug.file
     lines = changed(path.read_text(encoding="utf-8"), bug.text or "")
-    contexts = reached.contexts_by_lineno(str(path))
+    contexts = reached.contexts_by_lineno(f"attnjax/{bug.file}")
     tests = sorted({one.rpartition("|")[0] for line in lines for one in contexts.get(line, ()) if one})
     *folders, last = pathlib.PurePath(bug.file).with_suffix("").parts
     folder = f"tests/{folders[0] if folders else last}"

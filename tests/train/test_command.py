@@ -1,5 +1,6 @@
 """The command line with real training: what fails is recorded, what cannot work is told before anything is compiled."""
 
+import contextlib
 import json
 import resource
 
@@ -35,16 +36,18 @@ def test_one_command_trains_and_reports(folder, capsys):
     assert (folder / "out" / "report" / "report.html").read_bytes() == page
 
 
-@pytest.fixture
+@contextlib.contextmanager
 def small_files():
     """No file may grow beyond 64 KiB: writing more is refused as by a full disk."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (2**16, hard))
-    yield
-    resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
-def test_a_checkpoint_that_does_not_fit_fails_its_run_and_leaves_the_one_before(folder, small_files):
+def test_a_checkpoint_that_does_not_fit_fails_its_run_and_leaves_the_one_before(folder):
     def train(configs, directories, context):
         context.truncate_after(directories[0], 0)
         here = directories[0] / "checkpoints"
@@ -53,7 +56,8 @@ def test_a_checkpoint_that_does_not_fit_fails_its_run_and_leaves_the_one_before(
         checkpoint.save(here, 2, {"w": jax.random.normal(jax.random.key(0), (2**16,))})
 
     store = prepare(folder / "out", "tiny", plan(parse(json.loads((folder / "tiny.json").read_text())), seeds(1)))
-    (bad,) = run_here(store, train).of("failed")
+    with small_files():
+        (bad,) = run_here(store, train).of("failed")
     assert store.status(bad).reason.startswith("disk full: OSError: checkpoint of step 2 could not be saved")
     here = store.folder(bad) / "checkpoints"
     assert [path.name for path in here.iterdir()] == ["1"], "nothing half-written stays"
