@@ -1,10 +1,8 @@
 """No command waits for connections: what it shows is files, and what its processes say to each other goes through pipes.
 
-Python tells of every bind, in the command and in every process that it starts; the kernel tells of sockets that a library
-opens behind Python's back.
+`tests/test_architecture.py` looks for servers in the sources; here the kernel tells of sockets that a library opens.
 """
 
-import ast
 import json
 import os
 import pathlib
@@ -16,19 +14,10 @@ import pytest
 
 from tests.train import killing
 
-PACKAGE = pathlib.Path(__file__).resolve().parent.parent / "attnjax"
-HOOK = """
-import os, sys
-
-def hear(event, arguments):
-    if event == "socket.bind":
-        with open(os.environ["HEARD"], "a") as file:
-            print(event, *arguments, file=file)
-
-sys.addaudithook(hear)
-with open(os.environ["HEARD"], "a") as file:
-    print("process", os.getpid(), file=file)
-"""
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not pathlib.Path("/proc/net/tcp").exists(), reason="sockets are looked up in /proc"),
+]
 LISTENS = """
 import socket, sys
 server = socket.socket({family})
@@ -37,45 +26,6 @@ server.listen()
 print("ready", flush=True)
 sys.stdin.read()
 """
-SERVERS = {"http.server", "socketserver", "asyncio", "multiprocessing.managers", "xmlrpc.server", "wsgiref", "flask"}
-WAITS = {"listen", "accept", "create_server", "start_server", "serve_forever"}
-
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(not pathlib.Path("/proc/net/tcp").exists(), reason="sockets are looked up in /proc"),
-]
-
-
-class Watched:
-    """A process whose sockets, and those of the processes under it, are looked at until it ends."""
-
-    def __init__(self, folder: pathlib.Path, command: list[str]):
-        hooks = folder / "hooks"
-        hooks.mkdir(exist_ok=True)
-        (hooks / "sitecustomize.py").write_text(HOOK)
-        self.heard = folder / "heard"
-        self.heard.write_text("")
-        environment = killing.environment(folder / "cache")
-        environment |= {"PYTHONPATH": f"{hooks}{os.pathsep}{killing.ROOT}", "HEARD": str(self.heard)}
-        pipes = dict(stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-        self.process = subprocess.Popen(command, cwd=folder, env=environment, text=True, **pipes)
-
-    def sockets(self) -> set[str]:
-        """Those on which one of the processes listens now."""
-        return {socket for pid in family(self.process.pid) for socket in listening(pid)}
-
-    def finish(self) -> tuple[list[str], set[str], int]:
-        """What Python told, all sockets that were ever seen, and how many Python processes there were."""
-        seen, deadline = set(), time.monotonic() + killing.PATIENCE
-        while self.process.poll() is None:
-            assert time.monotonic() < deadline, f"not over after {killing.PATIENCE} s"
-            seen |= self.sockets()
-            time.sleep(0.1)
-        output, _ = self.process.communicate()
-        assert self.process.returncode == 0, output
-        told = self.heard.read_text().splitlines()
-        events = [line for line in told if not line.startswith("process ")]
-        return events, seen, len(told) - len(events)
 
 
 def family(pid: int) -> list[int]:
@@ -110,73 +60,38 @@ def listening(pid: int) -> set[str]:
     return {inode for inode in waiting if f"socket:[{inode}]" in links}
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return tmp_path_factory.mktemp("sockets")
-
-
-@pytest.fixture(scope="module")
-def run(folder):
-    """What was seen of the run of a config, on which the other commands then work."""
+def test_no_command_listens_on_a_socket(tmp_path):
     small = {**killing.CONFIG, "train": {**killing.CONFIG["train"], "steps": 4}}
-    (folder / "config.json").write_text(json.dumps(small))
-    return command(folder, "run", "config.json", "--out", "one")
-
-
-def command(folder: pathlib.Path, *words: str) -> tuple[list[str], set[str], int]:
-    return Watched(folder, [sys.executable, "-m", "attnjax", *words]).finish()
-
-
-def test_a_run_listens_on_no_socket(run):
-    events, sockets, processes = run
-    assert (events, sockets) == ([], set())
-    assert processes >= 1
-
-
-def test_a_sweep_and_its_workers_listen_on_no_socket(folder, run):
-    over = ("--over", "train.learning_rate=1e-3,1e-4", "--workers", "2", "--population", "1")
-    events, sockets, processes = command(folder, "sweep", "config.json", *over, "--out", "two")
-    assert (events, sockets) == ([], set())
-    assert processes >= 3  # the hook is in the workers too
-
-
-def test_a_report_listens_on_no_socket(folder, run):
-    assert command(folder, "report", "one")[:2] == ([], set())
-    assert (folder / "one" / "report" / "report.html").is_file()
-
-
-def test_the_explorer_is_a_file_and_listens_on_no_socket(folder, run):
-    one = killing.the_run(folder / "one")
-    assert command(folder, "explore", str(one), "--out", "page.html")[:2] == ([], set())
-    assert (folder / "page.html").is_file()
-
-
-def test_no_module_waits_for_connections():
-    """For the commands that are too long to be run here."""
-    found = []
-    for path in sorted(PACKAGE.rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Import | ast.ImportFrom):
-                names = {alias.name for alias in node.names} | {getattr(node, "module", None) or ""}
-                found += [f"{path.name}: {name}" for name in names & SERVERS]
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in WAITS:
-                found.append(f"{path.name}:{node.lineno}: {node.func.attr}")
-    assert not found
+    (tmp_path / "config.json").write_text(json.dumps(small))
+    run = ("run", "config.json", "--out", "one")
+    two = ("run", "config.json", "--over", "train.learning_rate=1e-3,1e-4", "--workers", "2", "--population", "1")
+    commands = [run, (*two, "--out", "two"), ("report", "one"), ("explore", "RUN", "--out", "page.html")]
+    environment = killing.environment(tmp_path / "cache")
+    for words in commands:
+        known = [str(killing.the_run(tmp_path / "one")) if word == "RUN" else word for word in words]
+        command = [sys.executable, "-m", "attnjax", *known]
+        process = subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=subprocess.DEVNULL)
+        processes = set()
+        while process.poll() is None:
+            processes |= {*family(process.pid)}
+            assert not {socket for pid in processes for socket in listening(pid)}, words
+            time.sleep(0.1)
+        assert process.returncode == 0
+        assert len(processes) >= (3 if "--workers" in words else 1)
+    assert (tmp_path / "one" / "report" / "report.html").is_file()
+    assert (tmp_path / "page.html").is_file()
 
 
 @pytest.mark.parametrize(
-    ("family", "address"),
+    ("kind", "address"),
     [("socket.AF_INET", ("127.0.0.1", 0)), ("socket.AF_INET6", ("::1", 0)), ("socket.AF_UNIX", "here")],
 )
-def test_a_process_that_listens_is_found_out(tmp_path, family, address):
-    """Or the tests above would prove nothing."""
-    child = LISTENS.format(family=family, address=repr(address))
+def test_a_process_that_listens_is_found_out(tmp_path, kind, address):
+    """Or the test above would prove nothing."""
+    child = LISTENS.format(family=kind, address=repr(address))
     parent = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {child!r}], check=True)"
-    watched = Watched(tmp_path, [sys.executable, "-c", parent])
-    assert watched.process.stdout.readline() == "ready\n"
-    assert len(watched.sockets()) == 1
-    watched.process.stdin.close()
-    watched.process.stdin = None
-    events, _, processes = watched.finish()
-    assert [event.split()[0] for event in events] == ["socket.bind"]
-    assert processes == 2
+    pipes = dict(stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    with subprocess.Popen([sys.executable, "-c", parent], cwd=tmp_path, text=True, **pipes) as process:
+        assert process.stdout.readline() == "ready\n"
+        assert len({socket for pid in family(process.pid) for socket in listening(pid)}) == 1
+        process.stdin.close()
