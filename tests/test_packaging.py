@@ -1,0 +1,319 @@
+"""What installs and releases the package: environments, pinned versions, the check of a release, and the wheel."""
+
+import concurrent.futures
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import time
+import tomllib
+import zipfile
+
+import pytest
+import yaml
+from packaging.markers import default_environment
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+import attnjax
+from attnjax.sweep import scan
+from scripts import release, setup_env
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+
+# Environments --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def made(monkeypatch):
+    """The script installs nothing here; returns the interpreters of the environments that it made, and what it installed."""
+    made, installed = [], []
+
+    def create(venv, executable):
+        pathlib.Path(venv, "bin").mkdir(parents=True, exist_ok=True)
+        pathlib.Path(venv, "bin", "python").touch()
+        time.sleep(0.05)
+        made.append(executable)
+
+    monkeypatch.setattr(setup_env, "create", create)
+    monkeypatch.setattr(setup_env.shutil, "which", lambda name: None)
+    monkeypatch.setattr(setup_env.subprocess, "check_call", lambda command, **_: installed.append(command))
+    return made, installed
+
+
+@pytest.fixture
+def ensure(tmp_path):
+    """Makes the environment `tmp_path/venv`, and answers with its interpreter."""
+    return lambda extra="dev", python="/usr/bin/python3": setup_env.ensure(
+        str(tmp_path / "venv"), (3, 12, 1), python, extra
+    )
+
+
+def test_an_activated_environment_is_described_as_the_python_behind_it(tmp_path):
+    """Else an environment would be made anew, in the place of that which runs, at every change of the shell."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "venv"], check=True)
+    inside = setup_env.describe(str(tmp_path / "venv" / "bin" / "python"))
+    assert inside is not None
+    assert inside == setup_env.describe(sys.executable)
+    assert inside[0] == sys.version_info[:3]
+    assert setup_env.describe(str(tmp_path / "nowhere")) is None
+
+
+@pytest.mark.parametrize("pip", [True, False])
+def test_an_environment_is_made_once_and_what_tests_need_is_added(made, ensure, tmp_path, pip):
+    python = str(tmp_path / "venv" / "bin" / "python")
+    assert ensure("plot") == ensure("plot") == python
+    if pip:
+        (tmp_path / "venv" / "lib" / "python3.12" / "site-packages" / "pip").mkdir(parents=True)
+    made[1].clear()
+    assert ensure("dev") == ensure("dev") == ensure("plot") == python
+    assert made[0] == ["/usr/bin/python3"], "nothing is cleared"
+    (command,) = made[1]
+    own = [python, "-m", "pip"] if pip else ["/usr/bin/python3", "-m", "pip", "--python", python]
+    fetched = ["--require-hashes", "--only-binary", ":all:", "-r", str(ROOT / "requirements-dev.txt")]
+    assert command == [*own, "install", "-qq", "--no-compile", *fetched]
+    ensure("plot", "/usr/bin/python3.13")
+    assert made[0] == ["/usr/bin/python3", "/usr/bin/python3.13"], "another interpreter needs another environment"
+    assert [path.name for path in tmp_path.iterdir()] == ["venv"]
+
+
+@pytest.mark.parametrize("status", [0, 1])
+def test_uv_installs_where_it_is_on_the_path_and_pip_where_it_fails(made, ensure, tmp_path, monkeypatch, status):
+    asked, python = [], str(tmp_path / "venv" / "bin" / "python")
+    monkeypatch.setattr(setup_env.shutil, "which", lambda name: f"/bin/{name}")
+    monkeypatch.setattr(setup_env.subprocess, "call", lambda command, **_: asked.append(command) or status)
+    ensure("plot")
+    start = ["/bin/uv", "pip", "install", "--quiet", "--python", python]
+    fetched = ["--require-hashes", "--only-binary", ":all:", "-r", str(ROOT / "requirements.txt")]
+    assert asked == [[*start, *fetched], [*start, "--no-deps", "--no-build-isolation", "-e", str(ROOT)]]
+    assert len(made[1]) == 2 * status
+
+
+@pytest.mark.parametrize("extras", [("dev", "dev", "dev"), ("plot", "dev", "plot")])
+def test_of_several_first_calls_at_once_one_makes_the_environment(made, ensure, extras):
+    with concurrent.futures.ThreadPoolExecutor() as threads:
+        assert len(set(threads.map(ensure, extras))) == 1
+    assert len(made[0]) == 1
+    assert ensure("dev")
+    assert len(made[0]) == 1
+
+
+@pytest.mark.parametrize("when", ["created", "installed"])
+def test_an_environment_that_was_cut_short_is_made_again(made, ensure, tmp_path, monkeypatch, when):
+    def stopped(*_, **__):
+        (tmp_path / "venv" / "bin").mkdir(exist_ok=True)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(*((setup_env, "create") if when == "created" else (setup_env.subprocess, "check_call")), stopped)
+        with pytest.raises(KeyboardInterrupt):
+            ensure()
+    before = len(made[0])
+    assert ensure() == str(tmp_path / "venv" / "bin" / "python")
+    assert len(made[0]) == before + 1
+
+
+def test_an_environment_of_somebody_else_is_left_alone(made, ensure, tmp_path):
+    (tmp_path / "venv" / "bin").mkdir(parents=True)
+    with pytest.raises(SystemExit, match="was not made by this script"):
+        ensure()
+    assert not made[0]
+    assert [path.name for path in (tmp_path / "venv").iterdir()] == ["bin"]
+
+
+@pytest.mark.parametrize(
+    ("found", "chosen"),
+    [
+        ([(3, 15, 0), (3, 14, 2), (3, 12, 1)], (3, 14, 2)),
+        ([(3, 10, 9), (3, 16, 1), (3, 11, 0)], (3, 11, 0)),
+        ([(3, 15, 0), (4, 0, 0), (3, 10, 9)], None),
+    ],
+)
+def test_a_python_without_packages_is_passed_over(monkeypatch, capsys, found, chosen):
+    versions = {f"/python{number}": version for number, version in enumerate(found)}
+    monkeypatch.setattr(setup_env, "candidates", lambda: versions)
+    monkeypatch.setattr(setup_env.os, "access", lambda *_: True)
+    monkeypatch.setattr(setup_env, "describe", lambda path: (versions[path], path))
+    monkeypatch.setattr(setup_env, "ensure", lambda venv, version, *_: str(version))
+    monkeypatch.setattr(sys, "argv", ["setup_env.py"])
+    if chosen:
+        setup_env.main()
+        assert capsys.readouterr().out == f"{chosen}\n"
+    else:
+        with pytest.raises(SystemExit, match=r"needs Python 3\.11 to 3\.14"):
+            setup_env.main()
+
+
+# Pinned versions -----------------------------------------------------------------------------------------------------------
+
+
+def requirements(name: str) -> list[tuple[Requirement, list[str]]]:
+    """Every package of a file of requirements with the hashes below it."""
+    text = re.sub(r"^(#|-r ).*\n", "", (ROOT / name).read_text(encoding="utf-8"), flags=re.MULTILINE)
+    blocks = [block.rstrip("\n").split(" \\\n") for block in re.split(r"^(?=\S)", text, flags=re.MULTILINE)[1:]]
+    return [(Requirement(first), hashes) for first, *hashes in blocks]
+
+
+FILES = {extra: requirements(name) for extra, name in setup_env.LISTS.items()}
+
+
+def pins(extra: str, python: str, platform: str) -> dict[str, str]:
+    """Version of every package that is installed for an extra, on a Python and a platform; no package may have two."""
+    listed = [one for one, _ in [*FILES["plot"], *(FILES[extra] if extra != "plot" else [])]]
+    return versions(listed, python, platform)
+
+
+def versions(listed: list[Requirement], python: str, platform: str) -> dict[str, str]:
+    place = {"python_version": python, "python_full_version": f"{python}.0", "sys_platform": platform}
+    found = [one for one in listed if one.marker is None or one.marker.evaluate(default_environment() | place)]
+    chosen = {canonicalize_name(one.name): str(one.specifier).removeprefix("==") for one in found}
+    assert len(chosen) == len(found)
+    return chosen
+
+
+def declared(extra: str) -> list[Requirement]:
+    """The dependencies of pyproject.toml, with those of an extra, which may name another."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    found = [Requirement(text) for text in project["dependencies"]]
+    for one in map(Requirement, project["optional-dependencies"][extra]):
+        if one.marker is None or one.marker.evaluate():
+            found += [more for name in one.extras for more in declared(name)] if one.name == project["name"] else [one]
+    return found
+
+
+def test_every_package_has_one_version_and_hashes_and_no_address():
+    for one, hashes in [line for lines in FILES.values() for line in lines]:
+        assert re.fullmatch(r"==[\w.]+", str(one.specifier)), one
+        assert one.url is None, one
+        assert hashes, one
+        assert all(re.fullmatch(r"    --hash=sha256:[0-9a-f]{64}", line) for line in hashes), one
+
+
+@pytest.mark.parametrize("python", ["3.11", "3.12", "3.13", "3.14"])
+def test_versions_are_those_of_the_constraints_and_allowed_by_what_is_declared(python):
+    lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    constraints = [Requirement(line) for line in lines if not line.startswith("#")]
+    for platform in ("linux", "darwin", "win32"):
+        found = pins("dev", python, platform) | pins("compile", python, platform)
+        assert found.items() <= versions(constraints, python, platform).items()
+    for extra in FILES:
+        found = pins(extra, python, "linux")
+        for one in declared(extra):
+            assert one.specifier.contains(found[canonicalize_name(one.name)]), one
+    # JAX would look for their devices whenever it starts.
+    assert not {"libtpu", "jax-cuda12-plugin"} & pins("dev", python, "linux").keys()
+    assert found["jax-cuda12-plugin"] == found["jax-cuda12-pjrt"] == found["jax"]
+
+
+# Releases ------------------------------------------------------------------------------------------------------------------
+
+CHANGELOG = "# Changelog\n\n## [Unreleased]\n\n## [0.2.0] - 2027-01-01\n"
+
+
+@pytest.mark.parametrize(
+    ("tag", "version", "named"),
+    [
+        ("v0.2.0", "0.2.0", ()),
+        ("0.2.0", "0.2.0", ("tag is 0.2.0", "package is 0.2.0")),
+        ("v0.2.1", "0.2.0", ("tag is v0.2.1", "package is 0.2.0")),
+        ("v0.3.0", "0.3.0", ("## [0.3.0] - YYYY-MM-DD",)),
+    ],
+)
+def test_tag_version_and_changelog_must_agree(tag, version, named):
+    told = release.problem(tag, version, CHANGELOG)
+    assert bool(told) == bool(named)
+    assert all(part in told for part in named)
+
+
+def test_version_changelog_and_citation_agree():
+    changelog, version = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), attnjax.__version__
+    assert release.version() == version
+    assert release.problem(f"v{version}", version, changelog) == ""
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    assert citation["version"] == version
+    assert f"## [{version}] - {citation['date-released']}\n" in changelog
+    with pytest.raises(SystemExit, match=r"v9\.9\.9"):
+        release.main(["check", "v9.9.9"])
+
+
+def test_actions_are_pinned_and_only_publishing_may_identify_itself():
+    found = yaml.safe_load((ROOT / ".github" / "workflows" / "release.yml").read_text(encoding="utf-8"))
+    build, publish = found["jobs"]["build"], found["jobs"]["publish"]
+    uses = [step["uses"] for job in (build, publish) for step in job["steps"] if "uses" in step]
+    assert len(found["jobs"]) == 2
+    assert [one for one in uses if not re.fullmatch(r"[\w-]+/[\w-]+@[0-9a-f]{40}", one)] == []
+    assert (found["permissions"], build["permissions"]) == ({}, {"contents": "read"})
+    assert publish["permissions"] == {"id-token": "write"}
+    assert all("run" not in step for step in publish["steps"])
+
+
+# The wheel -----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory) -> pathlib.Path:
+    """The files of a wheel, built from a copy of this checkout, because building writes beside the sources."""
+    copy = tmp_path_factory.mktemp("sources")
+    for name in ("attnjax", "configs"):
+        shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, copy)
+    # What pip does with `--no-build-isolation`, without pip, which some environments lack. Nothing is fetched.
+    code = "from setuptools import build_meta; print(build_meta.build_wheel('dist'))"
+    subprocess.run([sys.executable, "-c", code], cwd=copy, capture_output=True, text=True, check=True)
+    folder, (wheel,) = tmp_path_factory.mktemp("installed"), (copy / "dist").glob("*.whl")
+    with zipfile.ZipFile(wheel) as file:
+        file.extractall(folder)
+    return folder
+
+
+def python(installed: pathlib.Path, here: pathlib.Path, *words: str) -> str:
+    """What Python prints in a folder, where it finds the unpacked wheel."""
+    path = os.pathsep.join([str(installed), str(ROOT / "tests" / "sweep")])
+    command, environment = [sys.executable, *words], {**os.environ, "PYTHONPATH": path}
+    done = subprocess.run(command, cwd=here, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_a_wheel_holds_the_package_and_the_configs_and_nothing_else(installed):
+    files = lambda folder: {path.relative_to(folder) for path in folder.rglob("*") if path.is_file()}
+    package = {path for path in files(ROOT / "attnjax") if "__pycache__" not in path.parts}
+    configs = {pathlib.Path("configs", path.name) for path in (ROOT / "configs").glob("*.py")}
+    assert files(installed / "attnjax") == package | configs
+    assert [path.suffix for path in installed.iterdir()] in (["", ".dist-info"], [".dist-info", ""])
+
+
+def test_a_config_of_the_folder_wins_over_the_one_of_the_wheel_whose_code_has_the_hash_of_its_checkout(
+    installed, tmp_path
+):
+    (tmp_path / "configs").mkdir()
+    (tmp_path / "configs" / "theta.py").write_text('"""Mine."""\n\n\ndef get_config():\n    return {"seed": 7}\n')
+    code = """
+from attnjax.cli import main
+from attnjax.sweep import manifest
+print(manifest.code_hash(), manifest.attnjax.__file__)
+main(["show", "theta", "--no-model"]) or main(["list", "configs"])
+"""
+    text = python(installed, tmp_path, "-c", code)
+    from attnjax.sweep import manifest
+
+    assert text.startswith(f"{manifest.code_hash()} {installed}")
+    assert '"seed": 7' in text
+    assert "in configs:\n  theta                   Mine.\nin /" in text
+    assert text.endswith(": theta\n"), "the configs that are hidden"
+
+
+@pytest.mark.slow
+def test_the_configs_of_a_wheel_are_listed_shown_and_run_in_an_empty_folder(installed, tmp_path):
+    run = lambda *words: python(installed, tmp_path, "-m", "attnjax", *words)
+    names = {line.split()[0].partition(":")[0] for line in run("list", "configs").splitlines()[1:]}
+    assert names == {path.stem for path in (ROOT / "configs").glob("*.py")}
+    assert run("sweep", "theta", "--dry-run").splitlines()[-1].startswith("40 runs")
+    short = ["train.steps=20", "train.warmup=5", "model.encoding=rope", "seed=0", "data_seed=0"]
+    run("run", "theta", *short, "--trainer", "fake_training:train", "--out", "out")
+    (found,) = scan(tmp_path / "out").runs
+    assert (found.status.state, found.config.name) == ("done", "theta")
+    assert run("explore").startswith("explore.html ")
