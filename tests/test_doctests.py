@@ -15,19 +15,19 @@ HEAVY = (
     "attnjax.positions.",
     "attnjax.attention.",
     "attnjax.modules.",
+    "attnjax.tasks.",
     "attnjax.evaluation.heads",
+    "attnjax.evaluation.extension",
     "attnjax.models.completion",
     "attnjax.models.loading",
-    "attnjax.tasks.forms",
-    "attnjax.tasks.recall",
-    "attnjax.tasks.state_tracking",
+    "attnjax.models.saving",
     "attnjax.train.check",
     "attnjax.train.loop",
     "attnjax.train.optimizer",
     "scripts.site.encodings",
 )
 """Modules whose examples compile for seconds. The functions themselves have quick tests."""
-QUICK = ("attnjax.positions.rope", "attnjax.modules.block")
+QUICK = ("attnjax.positions.rope", "attnjax.tasks.chomsky", "attnjax.tasks.digits")
 """Those of them whose examples are run in the quick run too."""
 
 
