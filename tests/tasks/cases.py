@@ -1,14 +1,13 @@
-"""The tasks that tests run over, and one common batch of each, made once: 10,000 examples of mixed lengths up to 40."""
+"""The tasks that tests run over, and one compiled program of each: 1,000 examples of mixed lengths up to 16."""
 
 import functools
 
 import jax
 import numpy as np
 
-from attnjax.tasks import TASKS, Majority, Task, Text, task
-from tests.cases import OPTIMISED
+from attnjax.tasks import TASKS, Example, Task, Text, task
 
-SIZE, COUNT, LONG = 40, 10_000, 500
+SIZE, COUNT, LONG = 16, 1_000, 500
 FIRST = (9, 4, 16)
 """The lengths of the first three examples, which are frozen in streams.json."""
 
@@ -27,21 +26,25 @@ VARIANTS = (
     ("posgen", {"rule": "semi_recurrent", "far": 2}),
 )
 
-RANDOM = ("markov", "text", "mqar")
+NOT_FROM_INPUT = ("markov", "text", "mqar")
 """Tasks whose targets do not follow from the input alone. They have tests of their own."""
 
-CASES: dict[str, tuple[str, Task]] = {name: (name, task(name)) for name in TASKS if name not in RANDOM}
-CASES |= {f"{name}-{'-'.join(map(str, options.values()))}": (name, task(name, **options)) for name, options in VARIANTS}
+CASES: dict[str, Task] = {name: task(name) for name in TASKS if name not in NOT_FROM_INPUT}
+CASES |= {f"{name}-{'-'.join(map(str, options.values()))}": task(name, **options) for name, options in VARIANTS}
 """Every task whose answer follows from its input, with its defaults; then the options that change an answer."""
 
+STREAMS = CASES | {"markov": task("markov")}
+"""The tasks whose first examples are frozen in streams.json."""
 
-def longest(task: Task) -> int:
-    return min(LONG, task.maximum_length or LONG)
+
+def name_of(case: str) -> str:
+    """The name of the task of a case."""
+    return case.partition("-")[0]
 
 
-def lengths(task: Task, count: int = COUNT) -> np.ndarray:
-    """The first three lengths, then 1, 2, ..., 40, over and over, cut to what the task has."""
-    return np.maximum(np.append(FIRST, np.arange(count - 3) % SIZE + 1), task.minimum_length).astype(np.int32)
+def lengths(task: Task) -> np.ndarray:
+    """The first three lengths, then 1, 2, ..., 16, over and over, or the least that the task has."""
+    return np.maximum(np.append(FIRST, np.arange(COUNT - 3) % SIZE + 1), task.minimum_length).astype(np.int32)
 
 
 def compiled(function):
@@ -50,27 +53,15 @@ def compiled(function):
 
 
 @functools.cache
-def sampler(task: Task, max_length: int):
+def sampler(task: Task, max_length: int = SIZE):
     """A compiled sampler of key and lengths."""
-    sample = lambda key, lengths: task.sample(key, lengths, max_length)
-    # Majority draws again and again: it alone runs longer than it compiles.
-    return jax.jit(sample, compiler_options=OPTIMISED) if isinstance(task, Majority) else compiled(sample)
+    return compiled(lambda key, lengths: task.sample(key, lengths, max_length))
 
 
-@functools.cache
-def batch(task: Task):
-    """The common batch, as NumPy arrays."""
-    return draw(task, lengths(task))
-
-
-def draw(task: Task, lengths: np.ndarray, seed: int = 0):
-    """10,000 examples of these lengths; all calls share one compiled program."""
-    return jax.tree.map(np.asarray, sampler(task, SIZE)(jax.random.key(seed), lengths))
-
-
-def constant(task: Task, length: int, seed: int = 1):
-    """10,000 examples of one length."""
-    return draw(task, np.full(COUNT, length, np.int32), seed)
+def draw(task: Task, lengths: np.ndarray, seed: int = 0, max_length: int = SIZE) -> Example:
+    """Examples of these lengths as NumPy arrays; calls with as many of one size share a compiled program."""
+    size = max(max_length, task.minimum_length)
+    return jax.tree.map(np.asarray, sampler(task, size)(jax.random.key(seed), lengths))
 
 
 def rows(tokens: np.ndarray, lengths: np.ndarray) -> list[list[int]]:

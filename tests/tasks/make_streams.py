@@ -16,7 +16,7 @@ PATH = Path(__file__).with_name("streams.json")
 
 def first(task):
     """Input, answer and number of counted targets of the first three examples of the common batch."""
-    example = cases.batch(task)
+    example = cases.draw(task, cases.lengths(task))
     inputs = cases.rows(example.inputs[:3], example.input_length[:3])
     targets = cases.rows(example.targets[:3], example.target_length[:3])
     return [list(one) for one in zip(inputs, targets, example.weight[:3].sum(-1).tolist(), strict=True)]
@@ -24,11 +24,11 @@ def first(task):
 
 def main(again) -> None:
     """Write the file, one example to a line, with the cases `again` made anew."""
-    if unknown := set(again) - set(cases.CASES):
-        sys.exit(f"there is no case {', '.join(sorted(unknown))}; there are: {', '.join(cases.CASES)}")
+    if unknown := set(again) - set(cases.STREAMS):
+        sys.exit(f"there is no case {', '.join(sorted(unknown))}; there are: {', '.join(cases.STREAMS)}")
     there = json.loads(PATH.read_text(encoding="utf-8"))
     blocks = []
-    for case, (_, task) in cases.CASES.items():
+    for case, task in cases.STREAMS.items():
         examples = there[case] if case in there and case not in again else first(task)
         lines = ",\n".join(f"    {json.dumps(one)}" for one in examples)
         blocks.append(f"  {json.dumps(case)}: [\n{lines}\n  ]")

@@ -22,28 +22,31 @@ def sequences():
     return np.concatenate([made.inputs, made.targets[:, -1:]], axis=1)
 
 
-def test_rows_are_uniform_over_distributions_and_pi_is_stationary():
-    chains, stationary = jax.vmap(Markov(symbols=4).chain)(jax.random.split(jax.random.key(1), 5000))
-    chains, stationary = np.asarray(chains, np.float64), np.asarray(stationary, np.float64)
-    np.testing.assert_allclose(np.einsum("ni,nij->nj", stationary, chains), stationary, atol=2e-6)
+def chains(symbols, seed, count):
+    """Chains and their stationary distributions in float64."""
+    make = jax.jit(lambda key: jax.vmap(Markov(symbols=symbols).chain)(jax.random.split(key, count)))
+    return (np.asarray(one, np.float64) for one in make(jax.random.key(seed)))
+
+
+def test_rows_are_uniform_over_distributions():
+    chain, stationary = chains(4, 1, 5000)
     np.testing.assert_allclose(stationary.sum(-1), 1, atol=1e-6)
     # Dirichlet(1, 1, 1, 1): means 1/4; second moments 2/20, of two different entries 1/20.
-    np.testing.assert_allclose(chains.mean(0), 1 / 4, atol=0.02)
-    np.testing.assert_allclose((chains**2).mean(0), 1 / 10, atol=0.015)
-    np.testing.assert_allclose((chains[..., 0] * chains[..., 1]).mean(0), 1 / 20, atol=0.008)
+    np.testing.assert_allclose(chain.mean(0), 1 / 4, atol=0.02)
+    np.testing.assert_allclose((chain**2).mean(0), 1 / 10, atol=0.015)
+    np.testing.assert_allclose((chain[..., 0] * chain[..., 1]).mean(0), 1 / 20, atol=0.008)
 
 
-@pytest.mark.parametrize(("symbols", "far", "worst"), [(2, 28, 0.007), (3, 0, 3e-6), (8, 0, 2**-22)])
+@pytest.mark.parametrize(("symbols", "far", "worst"), [(2, 28, 0.007), (8, 0, 2**-22)])
 def test_few_chains_are_too_periodic_for_their_stationary_distribution(symbols, far, worst):
     """Of 20,000 chains, those that another step changes by more than 1e-5, and the largest change: of 8 symbols, rounding."""
-    chains, stationary = jax.vmap(Markov(symbols=symbols).chain)(jax.random.split(jax.random.key(0), 20_000))
-    chains, stationary = np.asarray(chains, np.float64), np.asarray(stationary, np.float64)
-    off = np.abs(np.einsum("ni,nij->nj", stationary, chains) - stationary).max(-1)
+    chain, stationary = chains(symbols, 0, 20_000)
+    off = np.abs(np.einsum("ni,nij->nj", stationary, chain) - stationary).max(-1)
     assert (off > 1e-5).sum() == pytest.approx(far, abs=2)  # rounding may move one that is close to 1e-5
     assert off.max() < worst
 
 
-@pytest.mark.parametrize("platform", ["cuda", "rocm", "tpu"])
+@pytest.mark.parametrize("platform", ["cuda", "tpu"])
 def test_no_product_is_rounded_to_fewer_bits_on_an_accelerator(platform):
     """By default a GPU has 10 bits of a factor's mantissa (TF32) and a TPU 7, and so chains and symbols of their own."""
     sample = jax.jit(lambda key: Markov(symbols=5).sample(key, [9, 4], 9))
@@ -53,30 +56,12 @@ def test_no_product_is_rounded_to_fewer_bits_on_an_accelerator(platform):
     assert all("precision = [HIGHEST, HIGHEST]" in product for product in products), products
 
 
-@pytest.mark.parametrize("symbols", [2, 3, 8, 16])
-def test_chains_on_a_cpu_have_the_bits_that_recorded_runs_trained_on(symbols):
-    """Those of the formula with products of the default precision."""
-
-    def recorded(key):
-        weight = -jnp.log1p(-jax.random.uniform(key, (symbols, symbols), jnp.float32))
-        chain = power = weight / weight.sum(-1, keepdims=True)
-        for _ in range(8):
-            power = power @ power
-            power = power / power.sum(-1, keepdims=True)
-        return chain, power[0]
-
-    keys = jax.random.split(jax.random.key(3), 64)
-    ours, theirs = (jax.jit(jax.vmap(function))(keys) for function in (Markov(symbols=symbols).chain, recorded))
-    for mine, before in zip(ours, theirs, strict=True):
-        np.testing.assert_array_equal(np.asarray(mine).view(np.uint32), np.asarray(before).view(np.uint32))
-
-
 def test_pairs_have_the_probabilities_of_the_chain():
     """Counted along one long sequence."""
     t, key = Markov(symbols=3), jax.random.key(5)
     length = 40_000
     x = np.asarray(jax.jit(lambda key: t.example(key, jnp.int32(length), length).inputs)(key))
-    chain, stationary = t.chain(jax.random.split(key)[0])
+    chain, stationary = jax.jit(lambda key: t.chain(jax.random.split(key)[0]))(key)
     pairs = np.zeros((3, 3))
     np.add.at(pairs, (x[:-1], x[1:]), 1)
     np.testing.assert_allclose(pairs / pairs.sum(1, keepdims=True), chain, atol=0.02)
@@ -94,15 +79,14 @@ def test_what_followed_once_follows_again_as_often_as_with_a_uniform_prior(seque
     assert np.mean(same) == pytest.approx(1 / 2, abs=0.02)
 
 
-@pytest.mark.slow
 def test_sequences_of_one_key_end_alike():
-    t, key = Markov(symbols=5), jax.random.key(2)
-    whole = t.sample(key, [30, 30], 30)
-    for length, size in ((7, 7), (7, 12), (30, 41)):
-        made = t.sample(key, [length, length], size)
-        np.testing.assert_array_equal(made.inputs[:, :length], whole.inputs[:, 30 - length :])
-        np.testing.assert_array_equal(made.targets[:, :length], whole.targets[:, 30 - length :])
-        assert not np.asarray(made.inputs[:, length:]).any()
+    one, key = Markov(symbols=5), jax.random.key(2)
+    sample = jax.jit(lambda lengths: one.sample(key, lengths, 30))
+    whole, short = sample(np.array([30, 30])), sample(np.array([7, 12]))
+    for row, length in enumerate((7, 12)):
+        np.testing.assert_array_equal(short.inputs[row, :length], whole.inputs[row, 30 - length :])
+        np.testing.assert_array_equal(short.targets[row, :length], whole.targets[row, 30 - length :])
+        assert not np.asarray(short.inputs)[row, length:].any()
 
 
 def test_counting_pairs_is_the_best_prediction_there_is(sequences):

@@ -1,16 +1,19 @@
-"""The byte-level language model: what is read, how it is split, and that crops are crops."""
+"""The byte-level language model: what is read, how it is split, crops; near duplicates are on one side of a split."""
 
 import hashlib
+import itertools
 import os
 import sysconfig
 from pathlib import Path
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy import stats
 
 from attnjax.tasks import Text, task, text as module
+from attnjax.tasks.near_duplicates import groups, long_lines
+from attnjax.tasks.text import SPLITS
 from tests.tasks import cases
 
 
@@ -19,49 +22,39 @@ def corpus(tmp_path):
     return cases.corpus(tmp_path)
 
 
-def test_a_target_is_the_byte_that_follows(corpus):
-    example = jax.jit(corpus.sample, static_argnums=2)(jax.random.key(0), jnp.array([1, 7, 30, 12]), 30)
-    data = corpus.data.tobytes()
-    inputs = cases.rows(np.asarray(example.inputs), np.asarray(example.input_length))
-    targets = cases.rows(np.asarray(example.targets), np.asarray(example.target_length))
-    for x, y, n in zip(inputs, targets, (1, 7, 30, 12), strict=True):
-        assert len(x) == len(y) == n
+def sampled(text, lengths, size, seed=0):
+    """Examples as NumPy arrays, and the bytes of each input with those that follow."""
+    sample = cases.compiled(lambda key, n, *arrays: text.given(*arrays).sample(key, n, size))
+    made = jax.tree.map(np.asarray, sample(jax.random.key(seed), np.asarray(lengths, np.int32), *text.arrays))
+    return made, cases.rows(made.inputs, made.input_length), cases.rows(made.targets, made.target_length)
+
+
+def test_a_crop_ends_anywhere_and_at_the_same_byte_whatever_its_length_and_padding(tmp_path):
+    """Inputs are bytes of the text in order, and a target is the byte that follows."""
+    (tmp_path / "noise").write_bytes(np.random.default_rng(0).bytes(40_000))
+    text = Text(str(tmp_path / "noise"))
+    data, lengths = text.data.tobytes(), np.arange(200) % 64 + 1
+    _, inputs, targets = sampled(text, np.full(200, 64), 64, seed=3)
+    short = sampled(text, lengths, 70, seed=3)
+    for x, y in zip([*inputs, *short[1]], [*targets, *short[2]], strict=True):
         assert bytes([*x, y[-1]]) in data
         assert x[1:] == y[:-1]
-    assert not example.inputs[0, 1:].any()
-    np.testing.assert_array_equal(example.weight.sum(-1), [1, 7, 30, 12])
-
-
-def test_crops_do_not_depend_on_padding_and_map_over_keys(corpus):
-    lengths = jnp.array([5, 9])
-    keys = jax.random.split(jax.random.key(1), 3)
-    wide = jax.jit(jax.vmap(lambda key: corpus.sample(key, lengths, 20)))(keys)
-    narrow = corpus.sample(keys[2], lengths, 9)
-    np.testing.assert_array_equal(wide.inputs[2, :, :9], narrow.inputs)
-    np.testing.assert_array_equal(wide.targets[2, :, :9], narrow.targets)
-    assert not wide.inputs[:, :, 9:].any()
+    assert not short[0].inputs[np.arange(70) >= lengths[:, None]].any()
+    np.testing.assert_array_equal(short[0].weight.sum(-1), lengths)
+    # Only a crop of 64 that would begin before the text is drawn anew, once in 36,000 / 63.
+    same = [y[-n:] == z for y, z, n in zip(targets, short[2], lengths, strict=True)]
+    assert sum(same) >= 197
+    with pytest.raises(ValueError, match="max_length .* 35999 .* got 36000"):
+        text.sample(jax.random.key(0), [1], 36_000)
 
 
 def test_crops_begin_anywhere(tmp_path):
     (tmp_path / "alphabet").write_bytes(bytes(range(20)))
-    t = Text(str(tmp_path / "alphabet"))
     # 90 % of 20 bytes are 18: a crop of 3 and its next byte begin at 0 .. 14.
-    example = jax.jit(t.sample, static_argnums=2)(jax.random.key(0), jnp.full(3000, 3), 3)
-    counts = np.bincount(np.asarray(example.inputs[:, 0]), minlength=15)
+    made, *_ = sampled(Text(str(tmp_path / "alphabet")), np.full(3000, 3), 3)
+    counts = np.bincount(made.inputs[:, 0], minlength=15)
     assert counts.size == 15
-    assert np.abs(counts - 200).max() < 5 * np.sqrt(200)
-    with pytest.raises(ValueError, match="max_length must be at most 17"):
-        t.sample(jax.random.key(0), [18], 18)
-
-
-def test_crops_of_one_key_end_at_the_same_byte(tmp_path):
-    (tmp_path / "noise").write_bytes(np.random.default_rng(0).bytes(40_000))
-    t, key = Text(str(tmp_path / "noise")), jax.random.key(3)
-    long, short = (t.sample(key, jnp.full(200, n, jnp.int32), n) for n in (64, 5))
-    same = (np.asarray(long.targets[:, -5:]) == np.asarray(short.targets)).all(-1)
-    # Only a crop of 64 that would begin before the text is drawn anew, once in 36,000 / 63.
-    assert same.sum() >= 197
-    assert (np.asarray(long.inputs[:, -5:]) == np.asarray(short.inputs)).all(-1)[same].all()
+    assert stats.chisquare(counts).pvalue > 1e-6
 
 
 def test_a_file_is_split_by_place(tmp_path):
@@ -71,8 +64,8 @@ def test_a_file_is_split_by_place(tmp_path):
 
 
 def test_a_folder_is_split_by_a_hash_of_the_name(corpus, tmp_path):
-    parts = {split: Text(str(tmp_path), split).data.tobytes().split(b"\0") for split in module.SPLITS}
-    expected = {split: [] for split in module.SPLITS}
+    parts = {split: Text(str(tmp_path), split).data.tobytes().split(b"\0") for split in SPLITS}
+    expected = {split: [] for split in SPLITS}
     for file in sorted(tmp_path.iterdir(), key=lambda file: hashlib.sha256(file.name.encode()).hexdigest()):
         percent = int(hashlib.sha256(file.name.encode()).hexdigest()[:8], 16) / 2**32 * 100
         split = "train" if percent < 90 else "validation" if percent < 95 else "test"
@@ -81,8 +74,8 @@ def test_a_folder_is_split_by_a_hash_of_the_name(corpus, tmp_path):
     assert all(expected.values())
     # Another file, or another place of the folder, moves no file from one split to another.
     (tmp_path / "new.txt").write_text("new")
-    again = {split: Text(str(tmp_path), split).data.tobytes().split(b"\0") for split in module.SPLITS}
-    assert all(set(parts[split]) <= set(again[split]) for split in module.SPLITS)
+    again = {split: Text(str(tmp_path), split).data.tobytes().split(b"\0") for split in SPLITS}
+    assert all(set(parts[split]) <= set(again[split]) for split in SPLITS)
 
 
 def test_pattern_and_cap(corpus, tmp_path):
@@ -157,3 +150,82 @@ def test_an_unreadable_file_is_named(tmp_path, monkeypatch):
     monkeypatch.setattr(Path, "open", refuse)
     with pytest.raises(ValueError, match=r"Text: cannot read '.*f': Permission denied"):
         _ = Text(str(tmp_path / "f")).data
+
+
+# Near duplicates -----------------------------------------------------------------------------------------------------
+
+
+def line(i: int) -> bytes:
+    return b"line number %05d of this made-up corpus" % i
+
+
+def test_lines_that_count():
+    content = b"  short\n\t" + line(1) + b"  \n" + line(1) + b"\n" + b"x" * 20 + b"\n" + b"x" * 19
+    assert long_lines(content) == {line(1), b"x" * 20}
+    two_bytes_each = "\u00e9".encode()
+    assert long_lines(two_bytes_each * 9 + b"\n" + two_bytes_each * 10) == {two_bytes_each * 10}
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_groups_are_the_connected_components_of_near_files(seed: int):
+    """By all pairs of files, and by joining sets for as long as any two meet."""
+    generator = np.random.default_rng(seed)
+    lines = {f"f{i:02d}": frozenset(map(line, generator.integers(0, 30, generator.integers(0, 12)))) for i in range(25)}
+    sets = [{name} for name in lines]
+    for a, b in itertools.combinations(lines, 2):
+        both = len(lines[a] & lines[b])
+        if both and 2 * both >= max(len(lines[a]), len(lines[b])):
+            sets.append({a, b})
+    while meeting := next(((x, y) for x, y in itertools.combinations(sets, 2) if x & y), None):
+        sets = [one for one in sets if one not in meeting] + [meeting[0] | meeting[1]]
+    assert {min(one): one for one in sets} == {
+        first: {name for name, of in groups(lines).items() if of == first} for first in set(groups(lines).values())
+    }
+    assert len(sets) < 25, "some files are near"
+
+
+def test_a_line_of_very_many_files_links_none():
+    lines = {f"{i:04d}": frozenset([line(0), line(1)]) for i in range(501)}
+    assert groups(lines) == {name: name for name in lines}
+    del lines["0000"]
+    assert set(groups(lines).values()) == {"0001"}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """120 files: 40 alone, and 20 families of four that differ in a line."""
+    root = tmp_path_factory.mktemp("corpus")
+    for i in range(40):
+        (root / f"alone{i}.txt").write_bytes(b"\n".join(line(10_000 + 20 * i + k) for k in range(10)))
+    for family, copy in itertools.product(range(20), range(4)):
+        body = [line(20 * family + k) for k in range(10)]
+        (root / f"family{family}-{copy}.txt").write_bytes(b"\n".join([*body, line(90_000 + 4 * family + copy)]))
+    return root
+
+
+def families(root, split_by: str) -> dict[str, set[str]]:
+    """The splits in which the lines of each family stand."""
+    found: dict[str, set[str]] = {}
+    for split in SPLITS:
+        for text in Text(str(root), split=split, split_by=split_by).data.tobytes().split(b"\n"):
+            number = int(text.split(b" ")[2]) if text.startswith(b"line") else 10**6
+            if number < 400:
+                found.setdefault(str(number // 20), set()).add(split)
+    return found
+
+
+def test_near_duplicates_stand_on_one_side(folder):
+    assert len(families(folder, "group")) == 20
+    assert all(len(splits) == 1 for splits in families(folder, "group").values())
+    assert any(len(splits) > 1 for splits in families(folder, "file").values()), "or nothing would be mended"
+
+
+def test_no_byte_is_lost(folder):
+    size = sum(path.stat().st_size + 1 for path in folder.iterdir())
+    for split_by in ("file", "group"):
+        assert sum(Text(str(folder), split=split, split_by=split_by).data.size for split in SPLITS) == size
+
+
+def test_one_file_has_no_groups(folder):
+    with pytest.raises(ValueError, match="alone0.txt.* split_by .*'file'"):
+        _ = Text(str(folder / "alone0.txt"), split_by="group").data
