@@ -1,4 +1,4 @@
-"""Whole models against Hugging Face transformers: the same weights, the same numbers (`golden/make_models.py`)."""
+"""Whole models against Hugging Face transformers: the same weights, the same numbers (`scripts/golden/models.py`)."""
 
 import jax
 import jax.numpy as jnp

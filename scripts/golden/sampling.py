@@ -1,9 +1,6 @@
-"""Make sampling.npz and perplexity.npz: what transformers leaves of logits before a draw, and its losses in sliding windows.
+"""Makes sampling.npz and perplexity.npz: what transformers leaves of logits before a draw, and its losses in sliding windows.
 
-    python -m venv golden && golden/bin/pip install torch==2.13.0 transformers==5.23.0 numpy==2.4.6
-    golden/bin/python tests/golden/make_sampling.py
-
-Nothing here imports attnjax. Logits are float32, as transformers has them when it draws. torch.sort is asked for a stable
+Logits are float32, as transformers has them when it draws. torch.sort is asked for a stable
 order: which of several equal logits top p keeps is otherwise arbitrary, and only how many is not, which the script checks.
 The tiny GPT-2 has the weights of `drawn.py`, in float64. The loop over windows is that of transformers' page on perplexity; it
 sums losses of tokens, where the page multiplies a mean by a number of tokens.
@@ -11,13 +8,10 @@ sums losses of tokens, where the page multiplies a mean by a number of tokens.
 
 import functools
 import json
-from pathlib import Path
 from unittest import mock
 
-import drawn
 import numpy as np
 import torch
-from precision import double
 from transformers import GPT2Config, GPT2LMHeadModel
 from transformers.generation.logits_process import (
     LogitsProcessorList,
@@ -27,7 +21,9 @@ from transformers.generation.logits_process import (
     TopPLogitsWarper,
 )
 
-FOLDER = Path(__file__).parent
+from scripts.golden.common import ARRAYS, double
+from tests.golden import drawn
+
 WARPERS = {
     "temperature": (TemperatureLogitsWarper, (0.3, 1.0, 2.5)),
     "top_k": (TopKLogitsWarper, (1, 2, 7, 40)),
@@ -103,6 +99,6 @@ def strided(model: GPT2LMHeadModel, ids: torch.Tensor, length: int, stride: int)
 
 
 if __name__ == "__main__":
-    np.savez_compressed(FOLDER / "sampling.npz", **sampling())
+    np.savez_compressed(ARRAYS / "sampling.npz", **sampling())
     with double():
-        np.savez_compressed(FOLDER / "perplexity.npz", **perplexity())
+        np.savez_compressed(ARRAYS / "perplexity.npz", **perplexity())

@@ -1,39 +1,36 @@
-"""Make the reference numbers of whole models, golden/models/*.npz, with torch and Hugging Face transformers.
+"""Makes the reference numbers of whole models, models/*.npz in tests/golden, with torch and transformers.
 
-Nothing here imports attnjax, and the tests that read the arrays import none of these libraries. Run once:
-
-    python -m venv golden && golden/bin/pip install torch==2.13.0 transformers==5.23.0 numpy==2.4.6
-    golden/bin/python tests/golden/make_models.py
-
-Every model is tiny, with the weights of `drawn.py`, in float64 throughout: whatever the libraries' code calls float32 is
-float64. A file holds the text of config.json, tokens, mask, positions, labels (-100: no loss), logits, the mean loss, and
-its gradient with respect to every parameter, by the name of its tensor.
+Every model is tiny, with the weights of `tests/golden/drawn.py`, in float64 throughout: whatever the libraries' code calls
+float32 is float64. A file holds the text of config.json, tokens, mask, positions, labels (-100: no loss), logits, the mean
+loss, and its gradient with respect to every parameter, by the name of its tensor.
 """
 
 import json
 import math
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
-import drawn
 import numpy as np
 import torch
 import torch.nn.functional as F
 import transformers
-from precision import double
 from torch import Tensor, nn
 
-Arrays = dict[str, np.ndarray]
+from scripts.golden.common import ARRAYS, Arrays, double
+from tests.golden import drawn
+
 B, T, S, VOCAB, PADDING = 2, 10, 9, 13, 3
-FOLDER = Path(__file__).parent / "models"
+FOLDER = ARRAYS / "models"
 
 TINY = {"vocab_size": VOCAB, "hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2}
 LLAMA = {**TINY, "intermediate_size": 12, "num_key_value_heads": 1, "max_position_embeddings": 8, "rms_norm_eps": 1e-5}
 ONE = {**LLAMA, "num_hidden_layers": 1, "head_dim": 8}
 T5 = {"vocab_size": VOCAB, "d_model": 8, "d_kv": 4, "d_ff": 12, "num_heads": 3, "num_layers": 2, "dropout_rate": 0.0}
 T5 |= {"relative_attention_num_buckets": 8, "relative_attention_max_distance": 12}
-NEOX = {**TINY, "num_attention_heads": 2, "hidden_size": 16, "intermediate_size": 12, "max_position_embeddings": 8}
+NEOX = {**TINY, "hidden_size": 16, "intermediate_size": 12, "max_position_embeddings": 8}
+HALF, TWICE = {**NEOX, "num_hidden_layers": 1}, {"factor": 2.0, "partial_rotary_factor": 0.5}
+GPT2 = {"vocab_size": VOCAB, "n_embd": 8, "n_layer": 2, "n_head": 2, "n_positions": 12}
+GPT2 |= {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
 BERT = {**TINY, "intermediate_size": 12, "max_position_embeddings": 12}
 BERT |= {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 8, "beta_fast": 2.0, "beta_slow": 0.5}
@@ -46,6 +43,11 @@ LONG |= {"short_factor": [1.0, 1.1, 1.2, 1.3], "long_factor": [1.0, 1.7, 2.5, 3.
 def rope(theta: float = 100.0, **rule: Any) -> dict[str, Any]:
     """The rotary parameters of a config. Small models need a small base for their slow pairs to move."""
     return {"rope_parameters": {"rope_type": "default", "rope_theta": theta, **rule}}
+
+
+def window(size: int) -> dict[str, Any]:
+    """The fields of a sliding window."""
+    return {"use_sliding_window": True, "sliding_window": size}
 
 
 def causal(name: str, fields: dict[str, Any]) -> Callable[[], Arrays]:
@@ -61,22 +63,13 @@ def _static(fields: dict[str, Any]) -> bool:
 
 
 CASES: dict[str, Callable[[], Arrays]] = {
-    "gpt2": causal(
-        "GPT2",
-        {"vocab_size": VOCAB, "n_embd": 8, "n_layer": 2, "n_head": 2, "n_positions": 12}
-        | {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0},
-    ),
+    "gpt2": causal("GPT2", GPT2),
     "bloom": causal("Bloom", {"vocab_size": VOCAB, "hidden_size": 16, "n_layer": 2, "n_head": 4}),
     "gpt_neox": causal("GPTNeoX", NEOX | rope(partial_rotary_factor=0.25)),
     "gpt_neox_linear": causal(
-        "GPTNeoX",
-        NEOX
-        | {"use_parallel_residual": False, "attention_bias": False, "num_hidden_layers": 1}
-        | rope(rope_type="linear", factor=2.0, partial_rotary_factor=0.5),
+        "GPTNeoX", HALF | {"use_parallel_residual": False, "attention_bias": False} | rope(rope_type="linear", **TWICE)
     ),
-    "gpt_neox_dynamic": causal(
-        "GPTNeoX", NEOX | {"num_hidden_layers": 1} | rope(rope_type="dynamic", factor=2.0, partial_rotary_factor=0.5)
-    ),
+    "gpt_neox_dynamic": causal("GPTNeoX", HALF | rope(rope_type="dynamic", **TWICE)),
     "llama": causal("Llama", LLAMA | rope(10_000.0)),
     "llama_linear": causal("Llama", ONE | rope(rope_type="linear", factor=3.0)),
     "llama_dynamic": causal("Llama", ONE | rope(rope_type="dynamic", factor=2.0)),
@@ -84,18 +77,10 @@ CASES: dict[str, Callable[[], Arrays]] = {
     "llama_llama3": causal("Llama", ONE | {"tie_word_embeddings": True} | rope(**LLAMA3)),
     "llama_longrope": causal("Llama", ONE | {"max_position_embeddings": 32} | rope(**LONG)),
     "mistral": causal("Mistral", LLAMA | {"sliding_window": 4} | rope()),
-    "qwen2": causal(
-        "Qwen2",
-        LLAMA
-        | {"tie_word_embeddings": True, "use_sliding_window": True, "sliding_window": 3, "max_window_layers": 1}
-        | rope(),
-    ),
+    "qwen2": causal("Qwen2", LLAMA | {"tie_word_embeddings": True, "max_window_layers": 1} | window(3) | rope()),
     "qwen2_yarn": causal("Qwen2", LLAMA | {"num_hidden_layers": 1} | rope(**YARN)),
     "qwen3": causal("Qwen3", LLAMA | {"head_dim": 8, "tie_word_embeddings": True} | rope()),
-    "smollm3": causal(
-        "SmolLM3",
-        LLAMA | {"num_hidden_layers": 4, "use_sliding_window": True, "sliding_window": 5, "pad_token_id": 0} | rope(),
-    ),
+    "smollm3": causal("SmolLM3", LLAMA | {"num_hidden_layers": 4, "pad_token_id": 0} | window(5) | rope()),
     "bert": lambda: masked_lm(transformers.BertConfig(**BERT)),
     "bert_pooler": lambda: pooler(transformers.BertConfig(**BERT)),
     "t5": lambda: t5(transformers.T5Config(**T5)),
@@ -145,6 +130,7 @@ def pooler(config: Any) -> Arrays:
 
 
 def bidirectional() -> Arrays:
+    """Tokens of BERT, with padding on the right and two types."""
     mask = np.ones((B, T), bool)
     mask[1, T - PADDING :] = False
     types = np.broadcast_to(np.arange(T) >= T // 2, (B, T)).astype(np.int64)
@@ -152,6 +138,7 @@ def bidirectional() -> Arrays:
 
 
 def inputs(given: Arrays) -> dict[str, Tensor]:
+    """The same by the names of transformers."""
     ids, mask, types = (torch.tensor(given[name]) for name in ("tokens", "mask", "types"))
     return {"input_ids": ids, "attention_mask": mask.long(), "token_type_ids": types}
 
@@ -184,6 +171,7 @@ def t5(config: Any, *, tied: bool = True) -> Arrays:
 
 
 def pair() -> Arrays:
+    """Source, target and labels, with padding at the end of the second ones."""
     mask, target_mask = np.ones((B, S), bool), np.ones((B, T), bool)
     mask[1, S - PADDING :] = target_mask[1, T - 1 :] = False
     ids = {name: drawn.tokens(name, B, n, VOCAB) for name, n in (("source", S), ("target", T), ("labels", T))}
@@ -207,14 +195,8 @@ class Original(nn.Module):
             x = layer(x, src_key_padding_mask=~mask)
         future = torch.ones(y.shape[1], y.shape[1], dtype=torch.bool).triu(1)
         for layer in self.decoder.layers:
-            y = layer(
-                y,
-                x,
-                tgt_mask=future,
-                tgt_key_padding_mask=~target_mask,
-                memory_key_padding_mask=~mask,
-                tgt_is_causal=False,
-            )
+            masks = {"tgt_key_padding_mask": ~target_mask, "memory_key_padding_mask": ~mask}
+            y = layer(y, x, tgt_mask=future, tgt_is_causal=False, **masks)
         return y @ self.embedding.weight.T
 
     def embed(self, ids: Tensor) -> Tensor:
@@ -254,6 +236,7 @@ def text(config: Any, kind: type) -> np.ndarray:
 
 
 def results(model: nn.Module, logits: Tensor, loss: Tensor) -> Arrays:
+    """What the model gave, and the gradient of every parameter."""
     gradients = {f"grad {name}": parameter.grad.numpy() for name, parameter in model.named_parameters()}
     return {"logits": logits.detach().numpy(), "loss": loss.detach().numpy(), **gradients}
 

@@ -1,19 +1,14 @@
-"""Make long.npz and long.json: sequences and prompts by the authors' generators of the long-context tasks.
+"""Makes long.npz and long.json: sequences and prompts by the authors' generators of the long-context tasks.
 
-    python -m venv golden && golden/bin/pip install torch numpy scipy tqdm
-    golden/bin/python tests/golden/make_long.py REFERENCES
-
-REFERENCES holds the files of `SOURCES` and what they import of their neighbours, as OWNER/NAME/PATH (see references.py); none
-of them is in this repository. They are run unchanged, but with stand-ins for what they only import, such as dataset
-libraries, and for tokenizers (one token is one character), word lists, and the one draw from NumPy in variable tracking,
-which comes from Python's generator, so that one seed makes a whole prompt.
+They are run unchanged, but with stand-ins for what they only import, such as dataset libraries, and for tokenizers (one token
+is one character), word lists, and the one draw from NumPy in variable tracking, which comes from Python's generator, so that
+one seed makes a whole prompt.
 """
 
 import collections
 import contextlib
-import hashlib
-import importlib.util
 import json
+import os
 import random
 import sys
 import types
@@ -21,50 +16,23 @@ from pathlib import Path
 from unittest import mock
 
 import numpy as np
-import scipy.sparse  # extension modules cannot be loaded again after `module` has taken its stand-ins away
+import scipy.sparse  # extension modules cannot be loaded again after `load` has taken its stand-ins away
 import scipy.special  # noqa: F401
 import torch
 import tqdm  # noqa: F401
 
-SOURCES = {
-    "HazyResearch/zoology/zoology/data/multiquery_ar.py": "c53c345895a1c153",
-    "jopetty/word-problem/src/generate_data.py": "2cc8fd7ddf5fd709",
-    "alreich/abstract_algebra/src/finite_algebras.py": "437c1e0289e02604",
-    "sheryc/resonance_rope/src/data/components/base_sequence_dataset.py": "8032e58e9d4b80f0",
-    "sheryc/resonance_rope/src/data/components/cot_sequence.py": "ff4a6b163cc500ac",
-    "sheryc/resonance_rope/src/data/components/recurrent_sequence.py": "15eccad28788b03f",
-    "sheryc/resonance_rope/src/data/components/semi_recurrent_sequence.py": "b07cc32f966da5d3",
-    "NVIDIA/RULER/scripts/data/synthetic/niah.py": "e9cada0a7660d274",
-    "NVIDIA/RULER/scripts/data/synthetic/variable_tracking.py": "9aac483420e158d1",
-    "NVIDIA/RULER/scripts/data/synthetic/common_words_extraction.py": "2671d4a84a383ace",
-    "NVIDIA/RULER/scripts/data/synthetic/freq_words_extraction.py": "29b7af97ffdd2122",
-    "NVIDIA/RULER/scripts/eval/synthetic/constants.py": "6740467c17b8dc06",
-    "PKU-ML/LongPPL/longppl/longppl.py": "12570c9000faee2b",
-}
-"""Files, and how the SHA-256 of each begins. Commits: zoology d88d6f5, word-problem 8f910f9, abstract_algebra 443b62a (the last
-before word-problem), resonance_rope 4a7f5a7, RULER c3f5e3b, LongPPL 1decd2a."""
-HERE = Path(__file__).parent
+from scripts.golden.common import ARRAYS, Arrays, load
+
 ADJECTIVES, NOUNS = [f"{c}ar" for c in "bcdfghjklm"], [f"{c}ine" for c in "bcdfghjklmnpqrst"]
 SEED = 42
 
 
-def module(folder: Path, path: str, name: str, **stubs) -> types.ModuleType:
-    """A file of the references as a module, with stand-ins for other modules while it loads."""
-    file = folder / path
-    assert path not in SOURCES or hashlib.sha256(file.read_bytes()).hexdigest().startswith(SOURCES[path]), path
-    spec = importlib.util.spec_from_file_location(name, file)
-    made = importlib.util.module_from_spec(spec)
-    with mock.patch.dict(sys.modules, stubs):
-        spec.loader.exec_module(made)
-    return made
-
-
-def mqar(folder: Path) -> dict[str, np.ndarray]:
+def mqar() -> Arrays:
     """Inputs and labels of both kinds of filler, with the keys, values and gaps that they were made of."""
     segment = collections.namedtuple("DataSegment", ("inputs", "labels", "slices"))
     stubs = {"zoology.config": mock.MagicMock(DataSegmentConfig=object)}
     stubs["zoology.data.utils"] = mock.MagicMock(DataSegment=lambda x, y, slices: segment(x, y, slices))
-    zoology = module(folder, "HazyResearch/zoology/zoology/data/multiquery_ar.py", "multiquery_ar", **stubs)
+    zoology = load("HazyResearch/zoology/zoology/data/multiquery_ar.py", "multiquery_ar", stubs)
     drawn, choice = [], np.random.choice
 
     def recorded(*args, **options):
@@ -84,13 +52,13 @@ def mqar(folder: Path) -> dict[str, np.ndarray]:
     return {f"mqar_{name}": x for name, x in out.items()}
 
 
-def word_problems(folder: Path) -> dict[str, np.ndarray]:
+def word_problems() -> Arrays:
     """Elements of both groups in the authors' order, words, and their products."""
-    sys.path.insert(0, str(folder / "alreich/abstract_algebra/src"))
-    algebra = module(folder, "alreich/abstract_algebra/src/finite_algebras.py", "finite_algebras")
+    sys.path.insert(0, f"{os.environ['REFERENCES']}/alreich/abstract_algebra/src")
+    algebra = load("alreich/abstract_algebra/src/finite_algebras.py", "finite_algebras")
     stubs = {name: mock.MagicMock() for name in ("fire", "polars", "pyrootutils")}
     stubs |= {"abstract_algebra": mock.MagicMock(), "abstract_algebra.finite_algebras": algebra}
-    code = module(folder, "jopetty/word-problem/src/generate_data.py", "generate_data", **stubs)
+    code = load("jopetty/word-problem/src/generate_data.py", "generate_data", stubs)
     out = {}
     for name in ("A5", "S5"):
         group = code.generate_group((name[0], 5))
@@ -104,16 +72,15 @@ def word_problems(folder: Path) -> dict[str, np.ndarray]:
     return out
 
 
-def posgen(folder: Path) -> dict[str, np.ndarray]:
+def posgen() -> Arrays:
     """Sequences of 40 tokens by each rule, with 3 near and 2 far tokens modulo 17."""
     stubs = {name: mock.MagicMock() for name in ("datasets", "transformers", "src.utils")}
     stubs["src.models.components.tokenizers.number_tokenizer"] = mock.MagicMock()
     path = "sheryc/resonance_rope/src/data/components/"
-    base = module(folder, f"{path}base_sequence_dataset.py", "base", **stubs)
+    base = load(f"{path}base_sequence_dataset.py", "base", stubs)
     out = {}
     for rule in ("recurrent", "cot", "semi_recurrent"):
-        stub = {"src.data.components.base_sequence_dataset": base}
-        code = module(folder, f"{path}{rule}_sequence.py", rule, **stub)
+        code = load(f"{path}{rule}_sequence.py", rule, {"src.data.components.base_sequence_dataset": base})
         kind = next(x for x in vars(code).values() if isinstance(x, type) and x.__module__ == rule)
         one = object.__new__(kind)
         one.modular, one.near_count, one.far_count, one.total_dependency_count = 17, 3, 2, 5
@@ -122,9 +89,9 @@ def posgen(folder: Path) -> dict[str, np.ndarray]:
     return out
 
 
-def longppl(folder: Path) -> dict[str, np.ndarray]:
+def longppl() -> Arrays:
     """Key tokens and LongPPL of 90 characters under two models that sum what they have read."""
-    code = module(folder, "PKU-ML/LongPPL/longppl/longppl.py", "longppl", transformers=mock.MagicMock())
+    code = load("PKU-ML/LongPPL/longppl/longppl.py", "longppl", {"transformers": mock.MagicMock()})
     rng = np.random.default_rng(SEED)
     tokens = rng.integers(6, size=90)
     text = "".join("abcdef"[i] for i in tokens)
@@ -151,10 +118,10 @@ def longppl(folder: Path) -> dict[str, np.ndarray]:
     return {"longppl_tokens": tokens, "longppl_tables": tables, "longppl_key": key, "longppl_numbers": numbers}
 
 
-def ruler(folder: Path, task: str, length: int, *options: str) -> types.ModuleType:
+def ruler(task: str, length: int, *options: str) -> types.ModuleType:
     """A script of RULER, loaded with these options and without its main program."""
     path = f"NVIDIA/RULER/scripts/data/synthetic/{task}.py"
-    constants = module(folder, "NVIDIA/RULER/scripts/data/synthetic/constants.py", "constants")
+    constants = load("NVIDIA/RULER/scripts/data/synthetic/constants.py", "constants")
     told = constants.TASKS["niah" if task == "niah" else task]
     template = told["template"] + told["answer_prefix"]
     tokenizer = mock.MagicMock(select_tokenizer=lambda *_: types.SimpleNamespace(text_to_tokens=list))
@@ -165,10 +132,10 @@ def ruler(folder: Path, task: str, length: int, *options: str) -> types.ModuleTy
     argv = [task, "--save_dir=.", "--save_name=x", "--tokenizer_path=x", f"--max_seq_length={length}"]
     argv += ["--tokens_to_generate=10", "--num_samples=1", f"--random_seed={SEED}", f"--template={template}", *options]
     with mock.patch.object(sys, "argv", argv):
-        return module(folder, path, task, **stubs)
+        return load(path, task, stubs)
 
 
-def prompts(folder: Path) -> dict[str, object]:
+def prompts() -> dict[str, object]:
     """Prompts, with the answer prefix at their end, and answers: a list of (seed, size, prompt, answers) for each task."""
     out: dict[str, object] = {"adjectives": ADJECTIVES, "nouns": NOUNS}
     needles = {
@@ -178,24 +145,25 @@ def prompts(folder: Path) -> dict[str, object]:
     }
     for name, (haystack, key, value) in needles.items():
         options = (f"--type_haystack={haystack}", f"--type_needle_k={key}", f"--type_needle_v={value}")
-        out[name] = made(ruler(folder, "niah", 4096, *options).generate_input_output, (3, 6))
-    vt = ruler(folder, "variable_tracking", 4096)
-    vt.np = types.SimpleNamespace(random=types.SimpleNamespace(randint=lambda low, end: random.randint(low, end - 1)))
+        out[name] = made(ruler("niah", 4096, *options).generate_input_output, (3, 6))
+    vt = ruler("variable_tracking", 4096)
+    draw = lambda low, end: random.randint(low, end - 1)  # noqa: S311 (the generator of the authors)
+    vt.np = types.SimpleNamespace(random=types.SimpleNamespace(randint=draw))
     out["vt"] = made(lambda size: vt.generate_input_output(size, 1, 4), (5, 8))
     out["vt_example"] = made(lambda size: vt.generate_input_output(size, 1, 4, is_icl=True), (5,))
-    english = folder / "NVIDIA/RULER/scripts/data/synthetic/json/english_words.json"
+    english = Path(os.environ["REFERENCES"]) / "NVIDIA/RULER/scripts/data/synthetic/json/english_words.json"
     english.parent.mkdir(exist_ok=True)
     english.write_text(
         json.dumps({str(i): f"{a}{b}" for i, (a, b) in enumerate(zip(ADJECTIVES * 8, NOUNS * 5, strict=True))})
     )
     for length in (1024, 4096):
-        cwe = ruler(folder, "common_words_extraction", length)
+        cwe = ruler("common_words_extraction", length)
         # Those of wonderwords are fewer than 40, so the list of RULER's own words would be used.
         out["words"] = cwe.words = cwe.randle_words
         out[f"cwe_{length}"] = made(cwe.generate_input_output, (15, 42))
-    fwe = ruler(folder, "freq_words_extraction", 4096)
+    fwe = ruler("freq_words_extraction", 4096)
     out["fwe"] = made(lambda size: fwe.generate_input_output(10**9, num_words=size, vocab_size=20)[:2], (60, 200))
-    score = module(folder, "NVIDIA/RULER/scripts/eval/synthetic/constants.py", "metrics").string_match_all
+    score = load("NVIDIA/RULER/scripts/eval/synthetic/constants.py", "metrics").string_match_all
     told = (["The Alpha and beta.", "nothing", "GAMMA 12"], [["alpha", "BETA"], ["x", "y"], ["gamma", "13", "12"]])
     out["string_match_all"] = [*told, score(*told)]
     return out
@@ -210,12 +178,6 @@ def made(generate, sizes) -> list[list[object]]:
     return out
 
 
-def main(folder: Path) -> None:
-    """Write both files beside this script."""
-    arrays = mqar(folder) | word_problems(folder) | posgen(folder) | longppl(folder)
-    np.savez(HERE / "long.npz", **arrays)
-    (HERE / "long.json").write_text(json.dumps(prompts(folder), indent=1) + "\n", encoding="utf-8")
-
-
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    np.savez(ARRAYS / "long.npz", **mqar(), **word_problems(), **posgen(), **longppl())
+    (ARRAYS / "long.json").write_text(json.dumps(prompts(), indent=1) + "\n", encoding="utf-8")
