@@ -1,18 +1,26 @@
-"""Errors of the user and of the disk are one sentence and status 2; those of the package keep their traceback."""
+"""What ends a command early: errors of the user and the disk, readers that have gone, missing libraries, Ctrl-C.
+
+Such an error is one sentence and status 2; an error of the package keeps its traceback.
+"""
 
 import errno
 import os
 import pathlib
+import signal
 import subprocess
 import sys
+import threading
 
 import pytest
 
 from attnjax.cli import main
+from attnjax.cli.compilation_cache import FOLDER, SMALL, keep_programs
 from attnjax.cli.errors import sentence
+from attnjax.cli.interruption import after_imports
 from attnjax.sweep import load
 from attnjax.sweep.outcome import states
 from tests.cases import slow_except
+from tests.report.synthetic import write_sweep
 
 ROOT = pathlib.Path(__file__).parents[1]
 TOLD = [
@@ -26,6 +34,14 @@ TOLD = [
     (RuntimeError("RESOURCE_EXHAUSTED: 8 TiB\nand more"), "there is not enough memory: RESOURCE_EXHAUSTED: 8 TiB"),
 ]
 OURS = [RuntimeError("a part is broken"), KeyError("x"), AssertionError()]
+
+
+@pytest.fixture(autouse=True)
+def heed_interruptions():
+    """A shell starts what runs in its background with SIGINT ignored, and processes that tests start inherit it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture
@@ -58,12 +74,6 @@ def test_an_error_of_the_package_keeps_its_traceback(failing, error):
         main(["list", "tasks"])
 
 
-def test_an_interruption_is_130(failing, capsys):
-    failing(KeyboardInterrupt())
-    assert main(["list", "tasks"]) == 130
-    assert capsys.readouterr().err == "attnjax: interrupted\n"
-
-
 @pytest.mark.parametrize(("command", "code"), [(["list", "tasks"], 0), (["run", "theta"], 2)])
 def test_a_reader_that_has_gone_is_no_error_where_nothing_is_trained(monkeypatch, capsys, command, code):
     def gone(_):
@@ -75,23 +85,9 @@ def test_a_reader_that_has_gone_is_no_error_where_nothing_is_trained(monkeypatch
     assert capsys.readouterr().err == ("attnjax: error: Broken pipe\n" if code else "")
 
 
-def attnjax(folder: pathlib.Path, *words: str, **named) -> subprocess.CompletedProcess[str]:
-    """The command in a process of its own, with another standard output or environment."""
-    paths = os.pathsep.join(map(str, (ROOT, ROOT / "tests" / "sweep", folder)))
-    environment = {**os.environ, "PYTHONPATH": paths, **named.pop("env", {})}
-    named = {"stdout": subprocess.PIPE, **named}
-    command = [sys.executable, "-m", "attnjax", *words]
-    return subprocess.run(command, cwd=folder, env=environment, stderr=subprocess.PIPE, text=True, check=False, **named)
+# Output that nobody takes --------------------------------------------------------------------------------------------------
 
-
-@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
-def test_output_that_cannot_be_written_is_an_error(tmp_path):
-    with open("/dev/full", "w") as full:
-        done = attnjax(tmp_path, "list", "tasks", stdout=full)
-    assert (done.returncode, done.stderr) == (2, "attnjax: error: No space left on device\n")
-
-
-SMALL = '{"name": "small", "train": {"steps": 6, "checkpoint_every": 2}, "evaluate": {"lengths": [10]}}'
+SMALL_RUN = '{"name": "small", "train": {"steps": 6, "checkpoint_every": 2}, "evaluate": {"lengths": [10]}}'
 BROKEN = """
 import fake_training
 
@@ -104,24 +100,38 @@ def train(configs, directories, context):
 """
 
 
+def attnjax(folder: pathlib.Path, *words: str, **named) -> subprocess.CompletedProcess[str]:
+    """The command in a process of its own, with another standard output or environment."""
+    paths = os.pathsep.join(map(str, (ROOT, ROOT / "tests" / "sweep", folder)))
+    environment = {**os.environ, "PYTHONPATH": paths, **named.pop("env", {})}
+    named = {"stdout": subprocess.PIPE, "text": True, "check": False, **named}
+    command = [sys.executable, "-m", "attnjax", *words]
+    return subprocess.run(command, cwd=folder, env=environment, stderr=subprocess.PIPE, **named)
+
+
 def run(folder: pathlib.Path, trainer: str, *options: str, **named) -> subprocess.CompletedProcess[str]:
     """`attnjax run` of two runs."""
-    (folder / "small.json").write_text(SMALL)
+    (folder / "small.json").write_text(SMALL_RUN)
     (folder / "broken.py").write_text(BROKEN, encoding="utf-8")
     return attnjax(folder, "run", "small.json", "--out", "out", "--seeds", "2", "--trainer", trainer, *options, **named)
 
 
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
+def test_output_that_cannot_be_written_is_an_error(tmp_path):
+    with open("/dev/full", "w") as full:
+        done = attnjax(tmp_path, "list", "tasks", stdout=full)
+    assert (done.returncode, done.stderr) == (2, "attnjax: error: No space left on device\n")
+
+
 @pytest.mark.parametrize("options", slow_except([[], ["--workers", "2"]], []))
-@pytest.mark.parametrize("unbuffered", slow_except(["", "1"], ""))
-def test_a_sweep_whose_output_nobody_reads_trains_to_the_end(tmp_path, options, unbuffered):
+def test_a_sweep_whose_output_nobody_reads_trains_to_the_end(tmp_path, options):
     """As `attnjax run ... | head -n 0`."""
     reader, writer = os.pipe()
     os.close(reader)
     with os.fdopen(writer, "w") as output:
-        env = {"PYTHONUNBUFFERED": unbuffered}
-        done = run(tmp_path, "fake_training:train", *options, stdout=output, env=env)
-    told = "note: standard output takes no more (Broken pipe); how the runs stand: attnjax list runs out\n"
-    assert (done.returncode, done.stderr) == (0, told)
+        done = run(tmp_path, "fake_training:train", *options, stdout=output)
+    assert (done.returncode, done.stderr.count("\n")) == (0, 1)
+    assert "Broken pipe" in done.stderr
     assert list(states(load(tmp_path / "out")).values()) == ["done", "done"]
 
 
@@ -140,3 +150,180 @@ def test_a_character_that_standard_output_has_not_is_written_as_its_code(tmp_pat
     done = run(tmp_path, "broken:train", env={"PYTHONIOENCODING": "latin-1"}, encoding="latin-1")
     assert (done.returncode, done.stderr) == (1, "")
     assert "größer als \\u221e" in done.stdout
+
+
+# What is not there ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("platform", "words"),
+    [
+        ("nonsense", ["run", "small.json", "--out", "out"]),
+        pytest.param("tpu", ["show", "small.json"], marks=pytest.mark.slow),
+    ],
+)
+def test_a_platform_that_is_not_there_is_told_in_one_sentence(tmp_path, platform, words):
+    (tmp_path / "small.json").write_text(SMALL_RUN)
+    done = attnjax(tmp_path, *words, env={"JAX_PLATFORMS": platform})
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert f"JAX cannot use the platform '{platform}'" in done.stderr
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("words", ["report sweep", "evaluate a/run", "run small.json --report --out out"])
+def test_what_is_drawn_after_long_work_needs_matplotlib_before_it(tmp_path, monkeypatch, capsys, words):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "small.json").write_text(SMALL_RUN)
+    write_sweep(tmp_path / "sweep", ("copy",), ("rope",), 2)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    monkeypatch.delitem(sys.modules, "matplotlib.style", raising=False)
+    assert main(words.split()) == 2
+    told = capsys.readouterr().err
+    assert told.count("\n") == 1
+    assert "pip install 'attnjax[plot]'" in told
+    assert not (tmp_path / "out").exists()
+    assert not (tmp_path / "sweep" / "report").exists()
+
+
+# Ctrl-C --------------------------------------------------------------------------------------------------------------------
+
+ARMED = """
+import os, signal, sys, threading
+from attnjax.cli import main
+
+def interrupt():
+    while signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        ended.wait(0.0001)
+    if not ended.wait(float(sys.argv[1])):
+        os.kill(os.getpid(), signal.SIGINT)
+
+ended = threading.Event()
+threading.Thread(target=interrupt).start()
+code = main(["list", "tasks"])
+ended.set()
+sys.exit(code)
+"""
+INTERRUPTS = "import os, signal, time\nos.kill(os.getpid(), signal.SIGINT)\ntime.sleep({})\nended = True\n"
+
+
+@pytest.mark.parametrize("moment", slow_except([0.0, 0.04], 0.0))
+def test_an_interruption_while_modules_are_imported_is_130_without_a_traceback(tmp_path, moment):
+    command, environment = [sys.executable, "-c", ARMED, str(moment)], {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (130, "attnjax: interrupted\n")
+
+
+def interrupted(work) -> None:
+    """Asserts that Ctrl-C ends the work, and that it is then handled as before."""
+    with pytest.raises(KeyboardInterrupt), after_imports():
+        work()
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+@pytest.mark.parametrize("more", [True, False])
+def test_an_import_is_not_interrupted_but_what_follows_it_is(tmp_path, monkeypatch, more):
+    """Also where nothing follows: an interruption that waits when the command ends is not lost."""
+    name = f"interrupts_itself_{more}"
+    (tmp_path / f"{name}.py").write_text(INTERRUPTS.format(0.1 if more else 0))
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+    def work() -> None:
+        assert __import__(name).ended
+        assert not (more and threading.Event().wait(60)), "was not interrupted"
+
+    interrupted(work)
+
+
+def test_an_import_that_does_not_end_is_interrupted_nevertheless(tmp_path, monkeypatch):
+    monkeypatch.setattr("attnjax.cli.interruption.PATIENCE", 0.1)
+    (tmp_path / "endless_import.py").write_text(INTERRUPTS.format(60))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    interrupted(lambda: __import__("endless_import"))
+
+
+@pytest.mark.parametrize("dropped", [lambda: None, lambda: int("x")], ids=["in silence", "for another error"])
+def test_an_interruption_that_is_dropped_on_its_way_is_raised_at_the_end(dropped):
+    def work() -> None:
+        try:
+            os.kill(os.getpid(), signal.SIGINT)
+            threading.Event().wait(60)
+        except KeyboardInterrupt:
+            dropped()
+
+    interrupted(work)
+
+
+def test_a_config_may_be_interrupted_at_once(tmp_path, capsys):
+    (tmp_path / "endless.py").write_text(INTERRUPTS.format(60))
+    assert main(["show", str(tmp_path / "endless.py")]) == 130
+    assert capsys.readouterr().err == "attnjax: interrupted\n"
+
+
+def test_the_handler_of_somebody_else_stays():
+    mine = lambda *_: None
+    signal.signal(signal.SIGINT, mine)
+    with after_imports():
+        assert signal.getsignal(signal.SIGINT) is mine
+
+
+# Where compiled programs are kept ------------------------------------------------------------------------------------------
+
+
+def test_programs_are_kept_in_a_folder_that_is_the_users_alone_and_old_ones_are_removed(tmp_path):
+    environ = {"HOME": str(tmp_path)}
+    folder = keep_programs(environ)
+    assert folder == tmp_path / ".cache" / "attnjax" / "programs"
+    assert folder.stat().st_mode & 0o777 == 0o700
+    assert environ == {"HOME": str(tmp_path), FOLDER: str(folder), **dict(SMALL)}
+    for name in ("old", "new"):
+        (folder / name).write_bytes(b"x")
+    os.utime(folder / "old", (0, 0))
+    limit, environ = SMALL[0][0], {"XDG_CACHE_HOME": str(tmp_path / ".cache"), SMALL[0][0]: "7"}
+    assert keep_programs(environ) == folder
+    assert [path.name for path in folder.iterdir()] == ["new"]
+    assert environ[limit] == "7", "what the user set stays"
+
+
+@pytest.mark.parametrize(
+    "choice",
+    [
+        {FOLDER: "/mine"},
+        {"JAX_ENABLE_COMPILATION_CACHE": "false"},
+        {"JAX_ENABLE_COMPILATION_CACHE": "0"},
+        {"XDG_CACHE_HOME": "relative"},
+    ],
+)
+def test_programs_are_not_kept_where_the_user_chose(tmp_path, choice):
+    environ = {"HOME": str(tmp_path), **choice}
+    assert keep_programs(environ) is None
+    assert environ == {"HOME": str(tmp_path), **choice}
+    assert not list(tmp_path.iterdir())
+
+
+def make(folder: pathlib.Path, which: str, mode: int) -> None:
+    (folder / "attnjax" / "programs").mkdir(parents=True, mode=0o700)
+    (folder / which).chmod(mode)
+
+
+def link(folder: pathlib.Path) -> None:
+    (folder / "attnjax").mkdir(mode=0o700)
+    (folder / "elsewhere").mkdir(mode=0o700)
+    (folder / "attnjax" / "programs").symlink_to(folder / "elsewhere")
+
+
+@pytest.mark.parametrize(
+    "prepare",
+    [
+        lambda folder: make(folder, "attnjax", 0o770),
+        lambda folder: make(folder, "attnjax/programs", 0o770),
+        lambda folder: make(folder, "attnjax/programs", 0o707),
+        lambda folder: (folder / "attnjax").write_text("a file"),
+        link,
+    ],
+    ids=["group", "group below", "others below", "no folder can be made", "a link"],
+)
+def test_programs_are_not_kept_where_others_could_write_them(tmp_path, prepare):
+    prepare(tmp_path)
+    environ = {"XDG_CACHE_HOME": str(tmp_path)}
+    assert keep_programs(environ) is None
+    assert FOLDER not in environ

@@ -22,13 +22,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from attnjax.cli.interruption import after_imports
 
         with after_imports():
-            return _answer(_parsed(arguments))
+            return _answer(parsed(arguments))
     except KeyboardInterrupt:
         print("attnjax: interrupted", file=sys.stderr)
         return INTERRUPTED
 
 
-def _parsed(arguments: Sequence[str] | None) -> "argparse.Namespace":
+def parsed(arguments: Sequence[str] | None) -> "argparse.Namespace":
+    """What the words of a command mean, `sys.argv` by default; argparse ends the process with 2 where they mean nothing."""
     from attnjax.cli.parser import parser
 
     top = parser()
