@@ -46,15 +46,13 @@ class HeadGrid:
 class Explored:
     """A run with L layers of N heads.
 
-    about: names and values that describe the run. config: its config as JSON. look: the colour class of its
-    encoding in reports. spaced: tokens are words, which the page separates by spaces. grids: scores of all heads.
-    scored: what the scores were measured on, or why there are none.
+    about: names and values that describe the run. config: its config as JSON. spaced: tokens are words, which the page
+    separates by spaces. grids: scores of all heads. scored: what the scores were measured on, or why there are none.
     """
 
     name: str
     about: tuple[tuple[str, str], ...]
     config: str
-    look: str
     layers: int
     heads: int
     causal: bool
@@ -80,9 +78,3 @@ def pack(weights: Float[np.ndarray, "L N T T"], *, causal: bool) -> str:
     whole = np.rint(np.minimum(weights.astype(np.float64), 1) * STEPS).astype("<u2")
     rows, columns = np.tril_indices(whole.shape[-1]) if causal else np.indices(whole.shape[-2:]).reshape(2, -1)
     return base64.b64encode(whole[..., rows, columns].tobytes()).decode()
-
-
-def packed_size(layers: int, heads: int, tokens: int, *, causal: bool) -> int:
-    """The number of characters that `pack` returns."""
-    entries = tokens * (tokens + 1) // 2 if causal else tokens**2
-    return -(-2 * layers * heads * entries // 3) * 4

@@ -15,22 +15,8 @@ from typing import Any
 from attnjax import safety
 from attnjax.explore.contents import Explored, table
 from attnjax.report import page as report
-from attnjax.report.style import color_classes
 
-SCRIPTS = (
-    "math",
-    "positions",
-    "words",
-    "forward",
-    "widgets",
-    "tables",
-    "cards",
-    "notebook",
-    "maps",
-    "scores",
-    "panel",
-    "main",
-)
+SCRIPTS = ("math", "forward", "widgets", "cards", "notebook", "maps", "scores", "panel", "main")
 """In the order in which they are joined: a file comes after the files whose functions it calls while it loads."""
 TITLE = "Attention, interactively"
 MOST_RUNS = 2
@@ -81,16 +67,8 @@ def page(runs: tuple[Explored, ...] = (), layer: int = 0, head: int = 0) -> str:
 
 
 def stylesheet() -> str:
-    """Returns the style of reports, the colours of the encodings, and the style of this page."""
-    return report.read("page.css") + colors() + read("explore.css")
-
-
-def colors() -> str:
-    """Returns the colours of the encodings on a light and on a dark screen."""
-    looks = color_classes().items()
-    light = "".join(f".{name} {{ --c: {look.color}; }}\n" for name, look in looks)
-    dark = "".join(f"  .{name} {{ --c: {look.dark}; }}\n" for name, look in looks)
-    return f"{light}@media (prefers-color-scheme: dark) {{\n{dark}}}\n"
+    """Returns the style of reports and the style of this page."""
+    return report.read("page.css") + read("explore.css")
 
 
 def script_json(value: Any) -> str:

@@ -16,11 +16,10 @@ from attnjax.evaluation.counts import HeadScores, stands_out
 from attnjax.evaluation.heads import head_scores
 from attnjax.evaluation.loaded_model import LoadedModel, load
 from attnjax.evaluation.weights import POSITIONAL
-from attnjax.explore.contents import Explored, HeadGrid, Shown, pack, packed_size
+from attnjax.explore.contents import Explored, HeadGrid, Shown, pack
 from attnjax.explore.texts import Read, texts, token_names
 from attnjax.records.runs import folder_of, read_manifest
 from attnjax.report.formatting import lengths_of
-from attnjax.report.style import color_class
 from attnjax.tasks import Text
 from attnjax.tasks.base import Task
 from attnjax.train.loop import fingerprint
@@ -71,19 +70,16 @@ def explore(directory: pathlib.Path, given: Sequence[bytes] = (), layer: int = 0
     model, params = build(run, task), nnx.to_pure_dict(subject.params)
     read = texts(run, task, given)
     causal = run.task.form == "decoder"
-    size = sum(packed_size(run.model.layers, run.model.heads, len(one.tokens), causal=causal) for one in read)
-    if size > MOST_BYTES:
+    maps = [pack(weights(subject.name, model, params, one), causal=causal) for one in read]
+    if (size := sum(map(len, maps))) > MOST_BYTES:
         mib = f"{size / 2**20:.0f} MiB, more than {MOST_BYTES >> 20}"
         raise ValueError(f"the maps of {subject.name} take {mib}: give one shorter text")
-    maps = [pack(weights(subject.name, model, params, one), causal=causal) for one in read]
     named = [token_names(run, task, one.tokens) for one in read]
     grids, scored = ((), f"{subject.name}: no scores. {refusal}.") if refusal else head_grids(subject)
-    encoding = encoding_name(run.model)
     return Explored(
-        name=f"{encoding} · {run.name} · {subject.name}",
+        name=f"{encoding_name(run.model)} · {run.name} · {subject.name}",
         about=about(subject, fingerprint(params), manifest),
         config=json.dumps(to_dict(run), indent=1),
-        look=color_class(encoding),
         layers=run.model.layers,
         heads=run.model.heads,
         causal=causal,

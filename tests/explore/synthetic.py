@@ -12,8 +12,10 @@ import numpy as np
 
 from attnjax.explore.contents import Explored, HeadGrid, Shown, pack
 from tests.browser import visit
+from tests.report.payloads import PAYLOADS
 
 PASSAGE = ("The", "cat", "sat", "down", "again")
+HARMLESS = tuple(f"harmless{i:02d}" for i in range(len(PAYLOADS)))
 
 
 def random_weights(shape: tuple[int, int, int], seed: int = 0, *, causal: bool = True) -> np.ndarray:
@@ -24,9 +26,7 @@ def random_weights(shape: tuple[int, int, int], seed: int = 0, *, causal: bool =
     return powers / powers.sum(-1, keepdims=True)
 
 
-def explored(
-    words: tuple[str, ...] = PASSAGE, *, name: str = "rope run", seed: int = 0, look: str = "e-rope", **fields: Any
-) -> Explored:
+def explored(words: tuple[str, ...] = PASSAGE, *, name: str = "rope run", seed: int = 0, **fields: Any) -> Explored:
     """A run of two layers of two heads, with `words` as the tokens of its only text."""
     weights = random_weights((2, 2, len(words)), seed)
     given = {
@@ -38,7 +38,7 @@ def explored(
         "spaced": True,
         "texts": (Shown("a passage", words, pack(weights, causal=True)),),
     }
-    return Explored(name=name, look=look, **{**given, **fields})
+    return Explored(name=name, **{**given, **fields})
 
 
 def grids(scale: float = 1.0, words: tuple[str, str] = ("induction", "entropy")) -> tuple[HeadGrid, ...]:
@@ -49,6 +49,21 @@ def grids(scale: float = 1.0, words: tuple[str, str] = ("induction", "entropy"))
     return (
         HeadGrid(share, f"About {share}.", True, ((0.1, 0.8 * scale), (0.25, 0.0)), marked),
         HeadGrid(other, f"About {other}.", False, ((1.0, 2.0 * scale), (float("nan"), 0.5)), plain),
+    )
+
+
+def hostile(words: tuple[str, ...]) -> tuple[Explored, ...]:
+    """A run for each word, with the word wherever a run has text."""
+    return tuple(
+        explored(
+            words,
+            name=word,
+            about=((word, word),),
+            config=json.dumps({word: word}),
+            grids=grids(words=(word, "entropy")),
+            scored=word,
+        )
+        for word in words
     )
 
 

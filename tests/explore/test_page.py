@@ -1,44 +1,34 @@
-"""The page as text: its policy, that nothing breaks out of it, and that nothing on it leads elsewhere."""
+"""The page as text: nothing breaks out of it or leads elsewhere, weights come back; the command and its mistakes."""
 
 import base64
+import dataclasses
 import hashlib
 import html
 import json
+import os
+import pathlib
 import re
+import subprocess
+import sys
 
-from attnjax.explore.contents import Explored
+import numpy as np
+import pytest
+
+from attnjax.cli import main
+from attnjax.explore.contents import ERROR, pack, table
 from attnjax.explore.page import SCRIPTS, page, read, script
 from attnjax.records.values import printable
 from tests.browser import Parsed
-from tests.explore.synthetic import explored, grids
+from tests.explore.synthetic import HARMLESS, explored, grids, hostile, random_weights
 from tests.report.payloads import PAYLOADS
 
-HARMLESS = tuple(f"harmless{i:02d}" for i in range(len(PAYLOADS)))
+ROOT = pathlib.Path(__file__).parents[2]
 
 
-def hostile(words: tuple[str, ...]) -> tuple[Explored, ...]:
-    """A run for each word, with the word wherever a run has text."""
-    return tuple(
-        explored(
-            words,
-            name=word,
-            about=((word, word),),
-            config=json.dumps({word: word}),
-            grids=grids(words=(word, "entropy")),
-            scored=word,
-        )
-        for word in words
-    )
-
-
-def test_no_string_becomes_markup():
+def test_no_string_becomes_markup_and_none_leaves_the_data():
     """Hostile words must give exactly the same tags with the same attributes as harmless ones."""
-    assert len(set(PAYLOADS)) == 40
-    assert Parsed(page(hostile(PAYLOADS))).skeleton == Parsed(page(hostile(HARMLESS))).skeleton
-
-
-def test_the_data_block_holds_every_string_and_cannot_be_left():
     text = page(hostile(PAYLOADS))
+    assert Parsed(text).skeleton == Parsed(page(hostile(HARMLESS))).skeleton
     (block,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>', text, re.DOTALL)
     assert not re.search(r"[<>&\u2028\u2029]", block)
     found = json.loads(block)
@@ -48,8 +38,8 @@ def test_the_data_block_holds_every_string_and_cannot_be_left():
     assert len(Parsed(text).scripts) == 3, "the style, the data and the script"
 
 
-def test_the_policy_allows_this_style_and_this_script_alone():
-    text = page((explored(),))
+def test_the_policy_allows_this_style_and_this_script_alone_and_nothing_has_an_address_elsewhere():
+    text = page((explored(), explored(seed=1)))
     (policy,) = re.findall(r'Content-Security-Policy" content="([^"]*)"', text)
     (style,) = re.findall(r"<style>(.*?)</style>", text, re.DOTALL)
     (code,) = re.findall(r"<script>(.*?)</script>", text, re.DOTALL)
@@ -58,10 +48,6 @@ def test_the_policy_allows_this_style_and_this_script_alone():
         f"default-src 'none'; style-src 'sha256-{digests[0]}'; script-src 'sha256-{digests[1]}'; "
         "base-uri 'none'; form-action 'none'"
     )
-
-
-def test_nothing_runs_inline_and_nothing_has_an_address_elsewhere():
-    text = page((explored(), explored(seed=1)))
     for tag, attributes in Parsed(text).tags:
         for name, value in attributes:
             assert not name.startswith("on"), (tag, name)
@@ -71,15 +57,77 @@ def test_nothing_runs_inline_and_nothing_has_an_address_elsewhere():
 
 
 def test_every_file_of_the_script_is_on_the_page_once():
-    text = page()
-    assert all(text.count(read(f"{name}.js")) == 1 for name in SCRIPTS)
+    assert all(page().count(read(f"{name}.js")) == 1 for name in SCRIPTS)
     # A name that two files declared would be a syntax error of the whole script.
     declared = re.findall(r"^(?:async )?(?:function|const|let) (\w+)", script(), re.MULTILINE)
     assert len(declared) == len(set(declared)) > 40
 
 
-def test_without_runs_there_is_the_notebook_alone():
-    text = page()
+@pytest.mark.parametrize("causal", [True, False])
+def test_every_weight_comes_back_within_the_error(causal):
+    weights = random_weights((3, 2, 17), causal=causal)
+    whole = iter(np.frombuffer(base64.b64decode(pack(weights, causal=causal)), "<u2"))
+    errors = [
+        abs(next(whole) / 65535 - map_[i, j])
+        for map_ in weights.reshape(6, 17, 17)
+        for i in range(17)
+        for j in range(i + 1 if causal else 17)
+    ]
+    assert next(whole, None) is None
+    assert 0.5 * ERROR < max(errors) <= ERROR * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -0.01, 1.1])
+def test_what_are_no_weights_is_refused(bad):
+    weights = random_weights((1, 1, 3))
+    weights[0, 0, 2, 1] = bad
+    with pytest.raises(ValueError, match=r"weights .*0 .. 1"):
+        pack(weights, causal=True)
+
+
+def test_a_score_that_is_not_a_number_is_null_on_the_page():
+    (run,) = table((explored(grids=grids(), scored="here"),))["runs"]
+    first, second = run["grids"]
+    lists = {"values": [[0.1, 0.8], [0.25, 0.0]], "marked": [[False, True], [False, False]]}
+    assert first == dataclasses.asdict(grids()[0]) | lists
+    assert second["values"] == [[1.0, 2.0], [None, 0.5]]
+    assert run["scored"] == "here"
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "file").write_text("not a folder")
+    return tmp_path
+
+
+def test_without_a_run_there_is_the_notebook_alone_and_nothing_imports_jax(folder):
+    code = "import sys; from attnjax.cli import main; assert main(['explore']) == 0; print({'jax', 'flax'} & {*sys.modules})"
+    command, environment = [sys.executable, "-W", "error", "-c", code], {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "set()"
+    text = (folder / "explore.html").read_text(encoding="utf-8")
+    assert text == page()
     assert 'id="notebook"' in text
     assert 'id="runs"' not in text
-    assert '<script type="application/json" id="data">{"runs":[],"first":{"layer":0,"head":0}}</script>' in text
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        (["nowhere"], "nowhere"),
+        (["empty"], "config.json"),
+        (["empty", "empty", "empty"], "at most 2 runs, got 3"),
+        (["--text", "a b"], "folder of a run"),
+        (["--head", "1"], "folder of a run"),
+        (["--out", "empty"], "empty is a folder"),
+        (["--out", "file/explore.html"], "file/explore.html"),
+    ],
+)
+def test_mistakes_are_one_line_and_2(command, message, folder, capsys):
+    assert main(["explore", *command]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("attnjax: error: ")
+    assert message in error
+    assert "Traceback" not in error

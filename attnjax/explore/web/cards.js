@@ -1,5 +1,5 @@
-// The tokens as cards in a row. They are moved by dragging their handle with a pointer or a finger, by the arrow keys on
-// the handle, or by two buttons; their words can be edited.
+// The tokens as cards in a row. They are moved by dragging their handle with a pointer or a finger, or by two buttons; their
+// words can be edited.
 
 const MOST_TOKENS = 8;
 const MOST_LETTERS = 24;
@@ -29,9 +29,8 @@ function tokenCards(list, status, change) {
 
   function name() {
     tokens.forEach((token, place) => {
-      const { handle, input, left, right, remove } = cards.get(token.id).parts;
+      const { input, left, right, remove } = cards.get(token.id).parts;
       const word = token.text || "empty token";
-      handle.setAttribute("aria-label", `Move ${word}, token ${place + 1} of ${tokens.length}: drag, or arrow keys`);
       input.setAttribute("aria-label", `Token ${place + 1}`);
       left.setAttribute("aria-label", `Move ${word} to the left`);
       right.setAttribute("aria-label", `Move ${word} to the right`);
@@ -58,14 +57,14 @@ function tokenCards(list, status, change) {
   function drop(id) {
     const place = placeOf(id);
     set(tokens.filter((token) => token.id !== id));
-    cards.get(tokens[Math.min(place, tokens.length - 1)].id).parts.handle.focus();
+    cards.get(tokens[Math.min(place, tokens.length - 1)].id).parts.input.focus();
     change(tokens);
   }
 
   const placeOf = (id) => tokens.findIndex((token) => token.id === id);
 
   function card(token) {
-    const handle = make("button", { type: "button", className: "handle" }, "\u2807");
+    const handle = make("span", { className: "handle", "aria-hidden": "true" }, "\u2807");
     const input = make("input", { type: "text", value: token.text, maxLength: MOST_LETTERS, spellcheck: false });
     input.setAttribute("autocomplete", "off");
     input.setAttribute("autocapitalize", "off");
@@ -73,19 +72,11 @@ function tokenCards(list, status, change) {
     const right = button("\u203a", () => move(token.id, placeOf(token.id) + 1));
     const remove = button("\u00d7", () => drop(token.id));
     const element = make("li", { className: "card" }, handle, input, left, right, remove);
-    element.parts = { handle, input, left, right, remove };
+    element.parts = { input, left, right, remove };
     input.addEventListener("input", () => {
       tokens = tokens.map((other) => (other.id === token.id ? { ...other, text: input.value } : other));
       name();
       change(tokens);
-    });
-    handle.addEventListener("keydown", (event) => {
-      const here = placeOf(token.id);
-      const to = { ArrowLeft: here - 1, ArrowUp: here - 1, ArrowRight: here + 1, ArrowDown: here + 1, Home: 0,
-        End: tokens.length - 1 }[event.key];
-      if (to === undefined) return;
-      event.preventDefault();
-      move(token.id, to);
     });
     draggable(handle, element, (x, y) => {
       const over = tokens.findIndex((other) => inside(cards.get(other.id), x, y));

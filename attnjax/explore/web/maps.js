@@ -20,10 +20,8 @@ function headWeights(run, text, layer, head) {
   return (i, j) => (run.causal && j > i ? 0 : text.unpacked[start + row(i) + j] / STEPS);
 }
 
-// How a weight is shown: as it is, or its root, by which small weights can be seen.
-const SHADES = { linear: (weight) => weight, root: Math.sqrt };
-
-function paint(canvas, size, weight, shade) {
+// A pixel for each weight, shaded by its root, so that small weights can be seen.
+function paint(canvas, size, weight) {
   canvas.width = size;
   canvas.height = size;
   const [paper, heat] = ["--paper", "--map"].map((name) => rgb(getComputedStyle(canvas).getPropertyValue(name)));
@@ -31,7 +29,7 @@ function paint(canvas, size, weight, shade) {
   const image = context.createImageData(size, size);
   for (let i = 0; i < size; i += 1) {
     for (let j = 0; j < size; j += 1) {
-      const share = SHADES[shade](weight(i, j));
+      const share = Math.sqrt(weight(i, j));
       const at = 4 * (i * size + j);
       for (let c = 0; c < 3; c += 1) image.data[at + c] = paper[c] + share * (heat[c] - paper[c]);
       image.data[at + 3] = 255;
@@ -46,19 +44,20 @@ function rgb(color) {
   return [0, 2, 4].map((place) => parseInt(digits.slice(place, place + 2), 16));
 }
 
-// A map with a cell that the pointer, a finger or the arrow keys move; `moved(i, j)` is told of it.
+// A map with a cell that the pointer, a finger or the arrow keys move; `moved(i, j, byReader)` is told of it.
 function attentionMap(label, moved) {
   const canvas = make("canvas", { className: "map", tabIndex: 0, role: "img", "aria-label": label });
   const cursor = make("div", { className: "cell" });
   const frame = make("div", { className: "frame" }, canvas, cursor);
   let [size, i, j] = [1, 0, 0];
 
-  function go(row, column) {
+  // `byReader`: the reader moved it, and not the other panel.
+  function go(row, column, byReader = true) {
     i = Math.max(0, Math.min(size - 1, row));
     j = Math.max(0, Math.min(size - 1, column));
     const place = { left: j, top: i, width: 1, height: 1 };
     for (const [name, value] of Object.entries(place)) cursor.style[name] = `${100 * value / size}%`;
-    moved(i, j);
+    moved(i, j, byReader);
   }
 
   function point(event) {
@@ -80,9 +79,9 @@ function attentionMap(label, moved) {
   return {
     element: frame,
     go,
-    draw(tokens, weight, shade) {
+    draw(tokens, weight) {
       size = tokens;
-      paint(canvas, size, weight, shade);
+      paint(canvas, size, weight);
     },
   };
 }

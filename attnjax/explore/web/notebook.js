@@ -61,8 +61,6 @@ function notebook(root) {
   const base = slider("Base of the frequencies", {
     min: 0.1, max: 6, step: 0.1, value: 4, shown: (value) => (value < 2 ? (10 ** value).toPrecision(3) : Math.round(10 ** value).toLocaleString("en")),
   }, (value) => update({ base: 10 ** value }));
-  const layout = choice("Pairs of channels", [["interleaved", "(0, 1) and (2, 3)"], ["half", "(0, 2) and (1, 3)"]],
-    state.layout, (value) => update({ layout: value }));
   const slopes = [0, 1].map((n) => slider(`Slope of head ${n + 1}`, {
     min: -8, max: 2, step: 0.25, value: -4, shown: (value) => (2 ** value).toPrecision(3),
   }, (value) => {
@@ -81,7 +79,6 @@ function notebook(root) {
     plain.disabled = state.tau === null;
     again.hidden = state.preset !== "random";
     angle.hidden = state.encoding !== "rope";
-    layout.hidden = state.encoding !== "rope" || state.heads === 2;
     base.hidden = !(state.encoding === "sinusoidal" || (state.encoding === "rope" && state.heads === 1));
     slopes.forEach((one, n) => { one.hidden = state.encoding !== "alibi" || n >= state.heads; });
     adding.disabled = state.tokens.length >= MOST_TOKENS;
@@ -91,7 +88,7 @@ function notebook(root) {
   }
 
   root.append(list, make("div", { className: "controls" }, adding, restoring), status,
-    make("div", { className: "controls" }, split, presets, heat, plain, encoding, angle, base, layout, ...slopes, causal,
+    make("div", { className: "controls" }, split, presets, heat, plain, encoding, angle, base, ...slopes, causal,
       showing), words, order, tables);
   cards.set(state.tokens);
   draw();

@@ -8,15 +8,13 @@ function counted(count) {
 // `chosen(state)` and `pointed(i, j)` tell of what the reader did here, so that a second panel can follow; `runs` are all on
 // the page.
 function runPanel(run, runs, first, chosen, pointed) {
-  const state = { text: 0, layer: first.layer, head: first.head, shade: "root", score: run.grids[0]?.name };
+  const state = { text: 0, layer: first.layer, head: first.head, score: run.grids[0]?.name };
   let cell = [run.texts[0].tokens.length - 1, 0];
   let weight = () => 0;
 
-  let alone = false;
-
-  const map = attentionMap(`Attention weights of ${run.name}. The arrow keys move to other tokens.`, (i, j) => {
+  const map = attentionMap(`Attention weights of ${run.name}. The arrow keys move to other tokens.`, (i, j, byReader) => {
     show(i, j);
-    if (!alone) pointed(i, j);
+    if (byReader) pointed(i, j);
   });
   const output = make("output", { className: "readout" });
   const strip = make("p", { className: run.spaced ? "strip words" : "strip" });
@@ -25,23 +23,15 @@ function runPanel(run, runs, first, chosen, pointed) {
   const text = choice("Text", run.texts.map((one, i) => [String(i), one.title]), "0", (value) => choose({ text: Number(value) }));
   const layer = choice("Layer", counted(run.layers), String(first.layer), (value) => choose({ layer: Number(value) }));
   const head = choice("Head", counted(run.heads), String(first.head), (value) => choose({ head: Number(value) }));
-  const shade = choice("Shade", [["root", "root of the weight"], ["linear", "weight"]], "root", (value) => choose({ shade: value }));
 
   const grid = run.grids.length
     ? scoreGrid(run, runs, (l, n) => choose({ layer: l, head: n }), (value) => choose({ score: value })) : null;
   const scores = grid ? grid.element : make("p", { className: "soft" }, run.scored);
 
-  // Without telling the other panel.
-  function quiet(i, j) {
-    alone = true;
-    map.go(i, j);
-    alone = false;
-  }
-
   // What this run does not have stays as it is.
   function set(changes) {
     const possible = { text: (value) => value < run.texts.length, layer: (value) => value < run.layers,
-      head: (value) => value < run.heads, shade: () => true, score: (value) => run.grids.some((one) => one.name === value) };
+      head: (value) => value < run.heads, score: (value) => run.grids.some((one) => one.name === value) };
     for (const [name, value] of Object.entries(changes)) {
       if (possible[name](value)) state[name] = value;
     }
@@ -51,12 +41,12 @@ function runPanel(run, runs, first, chosen, pointed) {
   function draw() {
     const shown = run.texts[state.text];
     const size = shown.tokens.length;
-    for (const [one, value] of [[text, state.text], [layer, state.layer], [head, state.head], [shade, state.shade]]) {
+    for (const [one, value] of [[text, state.text], [layer, state.layer], [head, state.head]]) {
       one.input.value = value;
     }
     grid?.draw(state.score, state.layer, state.head);
     weight = headWeights(run, shown, state.layer, state.head);
-    map.draw(size, weight, state.shade);
+    map.draw(size, weight);
     strip.replaceChildren(...shown.tokens.map((token, j) => {
       const span = make("span", {}, token);
       span.addEventListener("pointerenter", () => map.go(cell[0], j));
@@ -64,7 +54,7 @@ function runPanel(run, runs, first, chosen, pointed) {
       return span;
     }));
     thumbnails(shown, size);
-    quiet(Math.min(cell[0], size - 1), Math.min(cell[1], size - 1));
+    map.go(...cell, false);
   }
 
   function thumbnails(shown, size) {
@@ -79,7 +69,7 @@ function runPanel(run, runs, first, chosen, pointed) {
     }));
     heads.style.setProperty("--heads", run.heads);
     heads.replaceChildren(...drawn.map(([one]) => one));
-    drawn.forEach(([, canvas, values]) => paint(canvas, size, values, state.shade));
+    drawn.forEach(([, canvas, values]) => paint(canvas, size, values));
   }
 
   function show(i, j) {
@@ -90,7 +80,7 @@ function runPanel(run, runs, first, chosen, pointed) {
     output.textContent = `${query} attends to ${key}${hidden}: ${weight(i, j).toFixed(4)}`;
     [...strip.children].forEach((span, place) => {
       span.classList.toggle("query", place === i);
-      span.style.setProperty("--share", `${(100 * SHADES[state.shade](weight(i, place))).toFixed(1)}%`);
+      span.style.setProperty("--share", `${(100 * Math.sqrt(weight(i, place))).toFixed(1)}%`);
     });
   }
 
@@ -99,7 +89,7 @@ function runPanel(run, runs, first, chosen, pointed) {
   const title = make("h3", { className: "titled" }, run.name);
   const element = make("section", { className: "panel", "aria-label": run.name }, title, about, config,
     make("h4", {}, "Scores of all heads"), scores,
-    make("div", { className: "controls" }, text, layer, head, shade), map.element, output,
+    make("div", { className: "controls" }, text, layer, head), map.element, output,
     make("h4", {}, "What the chosen token attends to"), strip, make("h4", {}, "All heads, a row for each layer"), heads);
-  return { element, set, draw, go: quiet, state, run };
+  return { element, set, draw, go: (i, j) => map.go(i, j, false) };
 }

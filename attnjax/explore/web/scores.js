@@ -17,16 +17,6 @@ function scoreGrid(run, runs, opened, named) {
   const table = make("table", { className: "numbers scores" });
   const scroll = make("div", { className: "scroll" }, table);
   const menu = choice("Score", run.grids.map((one) => [one.name, scoreTitle(one.name)]), "", named);
-  let buttonOf = [];
-
-  // The arrow keys move among the buttons; Tab leaves the grid, and comes back to the head that is shown.
-  function move(event, l, n) {
-    const next = { ArrowLeft: [l, n - 1], ArrowRight: [l, n + 1], ArrowUp: [l - 1, n], ArrowDown: [l + 1, n],
-      Home: [l, 0], End: [l, run.heads - 1] }[event.key];
-    if (!next) return;
-    event.preventDefault();
-    buttonOf[next[0]]?.[next[1]]?.focus();
-  }
 
   function draw(name, layer, head) {
     const grid = run.grids.find((one) => one.name === name);
@@ -34,14 +24,12 @@ function scoreGrid(run, runs, opened, named) {
     const focused = table.contains(document.activeElement);
     menu.input.value = name;
     about.textContent = `${grid.about} ${run.scored}`;
-    buttonOf = grid.values.map((row, l) => row.map((value, n) => {
+    const buttonOf = grid.values.map((row, l) => row.map((value, n) => {
       const here = l === layer && n === head;
       const starred = grid.marked[l][n];
       const label = `Layer ${l}, head ${n}: ${decimal(value ?? NaN, 3)}${starred ? ", stands out" : ""}`;
-      const one = button(decimal(value ?? NaN, 3), () => opened(l, n), { "aria-pressed": here, "aria-label": label, title: label,
-        tabIndex: here ? 0 : -1 });
+      const one = button(decimal(value ?? NaN, 3), () => opened(l, n), { "aria-pressed": here, "aria-label": label, title: label });
       one.append(make("span", { className: "star" }, starred ? "\u2605" : ""));
-      one.addEventListener("keydown", (event) => move(event, l, n));
       return one;
     }));
     const columns = make("tr", {}, make("th", { scope: "col" }, "layer"), ...buttonOf[0].map((_, n) =>
