@@ -2,12 +2,13 @@
 
 A row of panels for each task. Left, the score at every tested length, with the names at the ends of the lines. Tested
 lengths are evenly spaced, because the contest is decided just past the longest training length, where most protocols test many.
-Right, the differences from the best variant past training, paired by seed. What did not fit its task is pale, is not ranked,
-and does not stretch the axis.
+Right, or below on a phone, the differences from the best variant past training, paired by seed. What did not fit its task is
+pale, is not ranked, and does not stretch the axis.
 """
 
+import textwrap
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -19,13 +20,29 @@ from attnjax.report.drawing import FAINT, SHADE, UNFITTED, finite_only, new_figu
 from attnjax.report.formatting import probability
 from attnjax.report.groups import Variant
 from attnjax.report.scores import Scores, learning
-from attnjax.report.style import Style, style
+from attnjax.report.style import Style
 from attnjax.report.tables import Task
 
-WIDTH, HEIGHT = 10.5, 3.7
-"""Inches of a row of panels: what a README shows without shrinking the letters below reading size."""
+HEIGHT = 3.7
+"""Inches of a row of panels."""
 GAP = 0.062
 """Share of the height of a panel that a name at the end of a line needs."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Inches of a row of panels, panels in it, most letters of a line of a name, most lengths with a number on the axis."""
+
+    width: float
+    columns: int
+    letters: int
+    ticks: int
+
+
+WIDE = Layout(10.5, 2, 52, 16)
+"""What a README shows without shrinking the letters below reading size."""
+NARROW = Layout(4.9, 1, 16, 7)
+"""For a phone, 390 pixels wide: panels below each other, long names in several lines."""
 
 
 @dataclass(frozen=True)
@@ -38,20 +55,24 @@ class End:
     bold: bool = True
 
 
-def overview(tasks: Sequence[Task]) -> Any:
-    """Return the first metric of every task against length, and the paired differences past training beside it."""
-    figure, axes = new_figure(WIDTH, HEIGHT * len(tasks) + 0.2, len(tasks), 2, width_ratios=(2.1, 1))
+def overview(tasks: Sequence[Task], layout: Layout = WIDE) -> Any:
+    """Return the first metric of every task against length, and the paired differences past training beside or below it."""
+    rows = 2 * len(tasks) // layout.columns
+    ratios = (2.1, 1) if layout.columns == 2 else None
+    figure, axes = new_figure(layout.width, HEIGHT * rows + 0.2, rows, layout.columns, width_ratios=ratios)
     for row, task in enumerate(tasks):
-        draw_lengths(axes[2 * row], task, task.scores[0], task.levels[0])
+        draw_lengths(axes[2 * row], task, task.scores[0], task.levels[0], layout)
         draw_differences(axes[2 * row + 1], task)
     return figure
 
 
-def draw_lengths(axis: Any, task: Task, scored: Scores, levels: dict[str, dict[int, float]]) -> None:
+def draw_lengths(
+    axis: Any, task: Task, scored: Scores, levels: dict[str, dict[int, float]], layout: Layout = WIDE
+) -> None:
     """Draw the medians of all variants with their intervals or ranges, and the scores of guessing and n-gram models."""
     rows = task.lengths[task.lengths.metric == scored.metric.key]
     lengths = scored.lengths
-    place = length_places(axis, lengths, task.panel.trained[1])
+    place = length_places(axis, lengths, task.panel.trained[1], layout.ticks)
     ends = []
     for variant in reversed(task.ranked):  # the best is drawn last, on top
         curve = rows[rows.variant == variant.label]
@@ -66,26 +87,26 @@ def draw_lengths(axis: Any, task: Task, scored: Scores, levels: dict[str, dict[i
         axis.plot([place[n] for n in lengths], values, color=FAINT, linewidth=1.0, dashes=(1, 2), zorder=1.5)
         ends.append(End(values[-1], name, FAINT, False))
     value_axis(axis, task, scored, levels)
-    write_ends(axis, ends)
+    write_ends(axis, ends, layout.letters)
     axis.set_title(plain(task.panel.label, 60), pad=18)
     kinds = intervals.caption(task.answer.done + task.answer.failed)
     pale = "\npale: did not fit the trained lengths" if task.unfitted else ""
-    axis.set_xlabel(f"tested lengths, evenly spaced (median; band: {kinds}){pale}", fontsize=8.5)
+    between = " " if layout is WIDE else "\n"
+    axis.set_xlabel(f"tested lengths, evenly spaced{between}(median; band: {kinds}){pale}", fontsize=8.5)
 
 
 def look(variant: Variant, grey: bool) -> Style:
     """Return how a variant is drawn, pale if it did not fit."""
-    found = style(variant.encoding, variant.number)
-    return Style(found.label, UNFITTED, UNFITTED, found.dash, found.marker) if grey else found
+    return replace(variant.look, color=UNFITTED, dark=UNFITTED) if grey else variant.look
 
 
-def length_places(axis: Any, lengths: Sequence[int], longest: int) -> dict[int, float]:
+def length_places(axis: Any, lengths: Sequence[int], longest: int, ticks: int) -> dict[int, float]:
     """Return where each length lies on the x axis, which is shaded up to the longest in training."""
     from matplotlib.ticker import FixedFormatter, FixedLocator, NullLocator
 
     place = {n: float(i) for i, n in enumerate(lengths)}
     trained = [i for i, n in enumerate(lengths) if n <= longest]
-    marked = some(range(len(lengths)), 16, kept=max(trained, default=0))
+    marked = some(range(len(lengths)), ticks, kept=max(trained, default=0))
     axis.xaxis.set_major_locator(FixedLocator(marked))
     axis.xaxis.set_major_formatter(FixedFormatter([str(lengths[i]) for i in marked]))
     axis.xaxis.set_minor_locator(NullLocator())
@@ -157,17 +178,22 @@ def value_axis(axis: Any, task: Task, scored: Scores, levels: dict[str, dict[int
     axis.set_ylim(low - room, high + room)
 
 
-def write_ends(axis: Any, ends: Sequence[End]) -> None:
-    """Write names to the right of their lines, apart from each other; a line that leaves the frame is named at its edge."""
+def write_ends(axis: Any, ends: Sequence[End], letters: int) -> None:
+    """Write names to the right of their lines, apart from each other, in lines of at most so many letters.
+
+    A line that leaves the frame is named at its edge.
+    """
     bottom, top = axis.get_ylim()
     right = axis.get_xlim()[1]
     share = lambda end: float(np.clip((end.y - bottom) / (top - bottom), 0, 1))
     ordered = sorted(ends, key=lambda end: (share(end), end.bold, end.name))
-    places = apart([share(end) for end in ordered], GAP)
-    for end, place in zip(ordered, places, strict=True):
+    names = [textwrap.wrap(plain(end.name, 52), letters) for end in ordered]
+    places = iter(apart([share(end) for end, lines in zip(ordered, names, strict=True) for _ in lines], GAP))
+    for end, lines in zip(ordered, names, strict=True):
+        place = np.mean([next(places) for _ in lines])
         beyond = "" if bottom <= end.y <= top else " \N{UPWARDS ARROW}" if end.y > top else " \N{DOWNWARDS ARROW}"
         axis.annotate(
-            plain(end.name, 52) + beyond,
+            "\n".join(lines) + beyond,
             (right, np.clip(end.y, bottom, top)),
             (1.03, place),
             textcoords="axes fraction",
@@ -278,24 +304,23 @@ def from_best(task: Task) -> tuple[Variant, list[tuple[Variant, Difference, int]
 
 def learning_curves(task: Task) -> Any:
     """Return the training loss against steps; None where nothing was logged."""
-    figure, (axis,) = new_figure(WIDTH * 0.72, HEIGHT)
+    figure, (axis,) = new_figure(NARROW.width, HEIGHT)
     ends, values = [], []
     for variant in task.panel.variants:
         table = learning(variant)
         if table.size == 0:
             continue
         middle = np.nanmedian(table.to_numpy(), axis=0)
-        drawn = style(variant.encoding, variant.number)
-        axis.plot(
-            table.columns, finite_only(middle), color=drawn.color, linewidth=1.6, dashes=drawn.dash or (None, None)
-        )
-        ends.append(End(float(finite_only(middle)[-1]), variant.label, drawn.color))
+        drawn = finite_only(middle)
+        color, dash = variant.look.color, variant.look.dash
+        axis.plot(table.columns, drawn, color=color, linewidth=1.6, dashes=dash or (None, None))
+        ends.append(End(float(drawn[-1]), variant.label, color))
         values += [x for x in middle if np.isfinite(x)]
     if not values:
         return None
     room = 0.05 * (max(values) - min(values)) or 0.1
     axis.set_ylim(min(values) - room, max(values) + room)
-    write_ends(axis, [end for end in ends if np.isfinite(end.y)])
+    write_ends(axis, [end for end in ends if np.isfinite(end.y)], NARROW.letters)
     axis.set_xlabel("step (median over runs)", fontsize=8.5)
     axis.set_ylabel("training loss  (\N{DOWNWARDS ARROW} better)")
     axis.set_title(plain(task.panel.label, 60))

@@ -15,7 +15,7 @@ from typing import Any
 from attnjax.config.parse import SEEDS
 from attnjax.records.stored import Run, encoding_names
 from attnjax.records.values import as_dict, dotted, text, whole
-from attnjax.report.style import order, style
+from attnjax.report.style import Style, order, style
 
 UNNAMED = (*SEEDS, "schema", "name")
 """Fields that tell nobody what a run is about."""
@@ -40,11 +40,11 @@ SAID = (
 
 @dataclass(frozen=True)
 class Variant:
-    """One cell: its name in words, its encoding, its number among the variants of that encoding, and all its runs."""
+    """One cell: its name in words, its encoding, how its curve is drawn, and all its runs."""
 
     label: str
     encoding: str
-    number: int
+    look: Style
     cell: str
     runs: tuple[Run, ...]
 
@@ -78,18 +78,22 @@ def panels(runs: Iterable[Run], tuned: Iterable[str] = ()) -> tuple[Panel, ...]:
     for label, task, members in sorted(zip(labels, fields, tasks.values(), strict=True), key=lambda item: item[0]):
         low, high = (task[key] if whole(task.get(key)) else 0 for key in ("length_min", "length_max"))
         found.append(Panel(label, text(task["name"]), (low, high), variants(members, tuple(tuned))))
-    return numbered(found)
+    return styled(found)
 
 
-def numbered(found: list[Panel]) -> tuple[Panel, ...]:
-    """Return the panels with the variants of each encoding numbered alike in all of them, so that one name has one style."""
+def styled(found: list[Panel]) -> tuple[Panel, ...]:
+    """Return the panels with one look for each name in all of them."""
     known: dict[str, set[str]] = {}
     for panel in found:
         for variant in panel.variants:
             known.setdefault(variant.encoding, set()).add(variant.label)
-    place = {name: {label: i for i, label in enumerate(sorted(known[name], key=natural))} for name in known}
+    looks = {
+        (name, label): style(name, i, alone=len(known) == 1 < len(labels))
+        for name, labels in known.items()
+        for i, label in enumerate(sorted(labels, key=natural))
+    }
     return tuple(
-        replace(panel, variants=tuple(replace(v, number=place[v.encoding][v.label]) for v in panel.variants))
+        replace(panel, variants=tuple(replace(v, look=looks[v.encoding, v.label]) for v in panel.variants))
         for panel in found
     )
 
@@ -117,7 +121,7 @@ def variants(members: list[list[Run]], tuned: tuple[str, ...] = ()) -> tuple[Var
     }
     labels = names(labels, configs, (*always, *tuned) if len(untuned) == len(configs) else always)
     made = [
-        Variant(label, encoding, 0, cell[0].cell, tuple(cell))
+        Variant(label, encoding, style(encoding), cell[0].cell, tuple(cell))
         for label, encoding, cell in zip(labels, encodings, members, strict=True)
     ]
     return tuple(sorted(made, key=lambda one: (order(one.encoding), one.encoding, natural(one.label), one.cell)))

@@ -93,7 +93,10 @@ class Table(NamedTuple):
 
 
 def page(summary: Summary, tuning: Tuning | None, links: Mapping[str, str], figure: str) -> str:
-    """Return the page; `links` leads from the id of a run to its folder, `figure` is the SVG of the overview."""
+    """Return the page; `links` leads from the id of a run to its folder, `figure` is the SVG of the overview.
+
+    A phone shows the same panels below each other in its place.
+    """
     style = read("page.css") + dark()
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True)
     sections = [("protocol", "Protocol"), *([("tuning", "Tuning")] if tuning else [])]
@@ -108,6 +111,7 @@ def page(summary: Summary, tuning: Tuning | None, links: Mapping[str, str], figu
         title=summary.sweep.name,
         sentence=sentence(summary),
         figure=inline(figure, titles(summary)),
+        narrow=inline(drawing.svg(figures.overview(summary.tasks, figures.NARROW)), titles(summary)),
         answer=answer(summary),
         legend=legend(summary),
         notes=summary.notes,

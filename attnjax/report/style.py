@@ -55,16 +55,18 @@ def color_classes() -> dict[str, Style]:
     return {color_class(name): look for name, look in STYLES} | others
 
 
-def style(encoding: str, variant: int = 0) -> Style:
+def style(encoding: str, variant: int = 0, *, alone: bool = False) -> Style:
     """The style of an encoding, or of the first of several joined by "+".
 
     The variants of an encoding that a sweep compares (0, 1, 2 ...) keep its colour and take the other dashes and
-    markers.
+    markers. Where a sweep has that encoding alone, its colour says nothing, and they take the looks of all encodings in turn.
     """
     first = encoding.split("+")[0]
     base = dict(STYLES).get(first) or OTHER[sum(first.encode()) % len(OTHER)]
     row = ENCODINGS.get(encoding)
     label = encoding if row is None else row.label
+    if alone:
+        return replace(STYLES[variant % len(STYLES)][1], label=label)
     if not variant:
         return replace(base, label=label)
     dash = DASHES[(DASHES.index(base.dash) + variant) % len(DASHES)]

@@ -39,7 +39,10 @@ def test_variants_are_named_by_what_differs_and_nothing_else():
     ]
     (panel,) = panels([run(config("copy", "rope", 0, model=model)) for model in models])
     assert labels(panel) == ["RoPE, theta 100", "RoPE, theta 10000", "RoPE, theta 500000", "ALiBi"]
-    assert [variant.number for variant in panel.variants] == [0, 1, 2, 0]
+    ropes, alibi = panel.variants[:3], panel.variants[3]
+    assert len({variant.look.color for variant in ropes}) == 1
+    assert len({variant.look.dash for variant in ropes}) == len({variant.look.marker for variant in ropes}) == 3
+    assert alibi.look.color != ropes[0].look.color
 
 
 def test_other_settings_are_named_where_they_differ_for_the_encoding():
@@ -95,12 +98,13 @@ def test_tasks_are_panels_named_by_what_differs():
     assert [panel.label for panel in found] == ["copying (length max 20)", "copying (length max 50)", "reversing"]
 
 
-def test_one_name_has_one_number_in_all_panels():
-    models = [encoding("rope", theta=theta) for theta in (100, 10_000)]
+def test_one_name_has_one_look_in_all_panels_and_variants_of_one_encoding_differ_in_colour():
+    models = [encoding("rope", theta=theta) for theta in (10_000, 100, 1_000)]
     runs = [run(config("copy", "rope", 0, model=model)) for model in models]
-    runs += [run(config("sort", "rope", 0, model=model)) for model in models]
-    numbers = [{variant.label: variant.number for variant in panel.variants} for panel in panels(runs)]
-    assert numbers == [{"RoPE, theta 100": 0, "RoPE, theta 10000": 1}] * 2
+    runs += [run(config("sort", "rope", 0, model=model)) for model in models[:2]]
+    first, second = ({one.label: one.look for one in panel.variants} for panel in panels(runs))
+    assert len({look.color for look in first.values()}) == 3
+    assert second == {label: first[label] for label in ("RoPE, theta 100", "RoPE, theta 10000")}
 
 
 @pytest.mark.parametrize(
