@@ -74,22 +74,6 @@ def curves(frame: Frame, *keys: str, metric: str) -> Frame:
     return frame[frame.metric == metric].pivot(index=[*keys, "seed"], columns="length", values="value")
 
 
-def reach(curves: Frame, longest: int, *, rise: float | None = None) -> Frame:
-    """Returns the length factor of each run: the largest tested multiple of the longest trained length up to which it holds.
-
-    A run holds where its exact match is at least 0.9, or with `rise` where its loss is at most so much above that at the
-    trained length. The factor is 0 where it does not hold there.
-
-    Example:
-      >>> reach(pd.DataFrame([[1.0, 0.95, 0.4, 0.97]], columns=[16, 32, 64, 128]), 16).tolist()
-      [2.0]
-    """
-    past = curves.loc[:, curves.columns >= longest]
-    held = past >= 0.9 if rise is None else past.le(past[longest] + rise, axis=0)
-    count = held.cumprod(axis=1).sum(axis=1)
-    return pd.Series(np.array([0, *past.columns])[count] / longest, curves.index)
-
-
 def median(values: Any, digits: int = 2) -> str:
     """Returns the median of runs and its interval as text.
 

@@ -20,7 +20,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from jaxtyping import Bool, Float
 
 from attnjax.records.stored import SPLITS, Result, Run
 from attnjax.records.values import DECIMALS, as_dict, finite
@@ -108,35 +107,29 @@ def scores(panel: Panel, metric: Metric) -> Scores:
         dtype=float,
     )
     mean = lambda columns: curve[columns].mean(axis=1, skipna=False) if columns else pd.Series(np.nan, curve.index)
-    after = [length for length in lengths if length >= longest]
-    factor = [
-        length_factor(np.array(after) / longest, row, metric) if longest in lengths and longest > 0 else np.nan
-        for row in curve[after].to_numpy()
-    ]
     numbers = pd.DataFrame(
-        {"past": mean(beyond), "within": mean(inside), "factor": factor}, index=curve.index, dtype=float
+        {"past": mean(beyond), "within": mean(inside), "factor": length_factor(curve, longest, metric)}, dtype=float
     )
     return Scores(metric, curve, tuple(beyond), numbers)
 
 
-def length_factor(ratios: Float[np.ndarray, " X"], values: Float[np.ndarray, " X"], metric: Metric) -> float:
-    """Return the length factor of a run with these values at lengths / L in ascending order, of which the first is 1.
+def length_factor(curve: pd.DataFrame, longest: int, metric: Metric) -> pd.Series:
+    """Return the length factor of each run, a row of `curve`, whose columns are lengths in ascending order.
+
+    NaN where the longest training length was not tested, or a record from there on is lost.
 
     Example:
-      >>> length_factor(np.array([1, 2, 4, 8.0]), np.array([1.0, 0.95, 0.4, 0.97]), metric("exact_match"))
-      2.0
+      >>> curve = pd.DataFrame([[1.0, 0.95, 0.4, 0.97]], columns=[16, 32, 64, 128])
+      >>> length_factor(curve, 16, metric("exact_match")).tolist()
+      [2.0]
     """
-    if np.isnan(values).any():
-        return np.nan
-    held = holds(values, metric)
-    return float(ratios[np.argmin(held) - 1]) if held[0] and not held.all() else float(ratios[-1]) if held[0] else 0.0
-
-
-def holds(values: Float[np.ndarray, " X"], metric: Metric) -> Bool[np.ndarray, " X"]:
-    """Return at which lengths a run does as well as it must; the first is the longest training length."""
-    if metric.higher:
-        return values >= SHARE
-    return np.isfinite(values) & (values <= values[0] + RISE)
+    if longest not in curve or longest <= 0:
+        return pd.Series(np.nan, curve.index)
+    after = curve.loc[:, curve.columns >= longest]
+    held = after >= SHARE if metric.higher else np.isfinite(after) & after.le(after[longest] + RISE, axis=0)
+    count = held.cumprod(axis=1).sum(axis=1).to_numpy(int)
+    factors = pd.Series(np.array([0, *after.columns])[count] / longest, curve.index)
+    return factors.where(after.notna().all(axis=1))
 
 
 def metric_of(metrics: Collection[Metric]) -> Metric | None:

@@ -8,11 +8,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from attnjax.report.metrics import metric
+from attnjax.report.scores import RISE, length_factor
 from attnjax.report.significance import holm, sign_flip_above
-from experiments.study import Frame, baselines, curves, load, markdown, mean, reach
+from experiments.study import Frame, baselines, curves, load, markdown, mean
 
 NAME = "first_unseen_wavelength"
-TRAINED, PAIRS, RISE = 64, 8, 0.05
+TRAINED, PAIRS = 64, 8
 CONTRASTS = {
     "crossing": ((3, 2.8), (2, 1.4)),
     "pair 3": ((3, 2.8), (3, 1.4)),
@@ -44,7 +46,7 @@ def factors() -> Frame:
     """
     losses = curves(load(NAME), "model.encoding.options.theta", metric="loss_sliding")
     excess = losses - baselines(NAME).set_index("length").bigram
-    found: Frame = reach(excess, TRAINED, rise=RISE).where(excess[TRAINED] <= RISE).unstack(0)
+    found: Frame = length_factor(excess, TRAINED, metric("loss")).where(excess[TRAINED] <= RISE).unstack(0)
     found.columns = pd.MultiIndex.from_tuples([(*onset(theta), theta) for theta in found])
     return found.sort_index(axis=1)
 

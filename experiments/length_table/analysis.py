@@ -12,10 +12,12 @@ from scipy import stats
 
 from attnjax.registry import ENCODINGS
 from attnjax.report.intervals import of_runs
+from attnjax.report.metrics import metric
+from attnjax.report.scores import RISE, length_factor
 from attnjax.report.significance import holm, sign_flip
-from experiments.study import Frame, baselines, curves, label, load, markdown, mean, reach
+from experiments.study import Frame, baselines, curves, label, load, markdown, mean
 
-NAME, RISE = "length_table", 0.05
+NAME = "length_table"
 TASKS = {"copy": 16, "sort": 8, "bucket_sort": 16, "induction": 16, "markov": 32, "text": 32}
 """The tasks in their order, and the longest trained length of each."""
 EXACT = ("copy", "sort", "bucket_sort")
@@ -23,9 +25,14 @@ EXACT = ("copy", "sort", "bucket_sort")
 LEVEL = "\N{ALMOST EQUAL TO}"
 
 
+def metric_of(task: str) -> str:
+    """Returns the metric of a task."""
+    return "exact_match" if task in EXACT else "loss_sliding"
+
+
 def scores(task: str, frame: Frame) -> Frame:
     """Returns the metric of a task: a row per (encoding, seed), a column per length."""
-    found = curves(frame[frame.task == task], "encoding", metric="exact_match" if task in EXACT else "loss_sliding")
+    found = curves(frame[frame.task == task], "encoding", metric=metric_of(task))
     return found.loc[[name for name in ENCODINGS if name in found.index.levels[0]]]
 
 
@@ -45,7 +52,7 @@ def column(task: str, frame: Frame, levels: Frame) -> Frame:
     fit, and Holm's p of its differences by seed to the encoding with the largest median.
     """
     known = scores(task, frame)
-    factors = reach(known, TASKS[task], rise=None if task in EXACT else RISE).unstack()
+    factors = length_factor(known, TASKS[task], metric(metric_of(task))).unstack()
     fit = fits(task, known, levels).unstack()
     found = pd.DataFrame([of_runs(row) for row in factors.to_numpy()], factors.index)
     found = found.rename(columns={"value": "factor"}).drop(columns="kind").assign(fitted=fit.sum(axis=1), task=task)

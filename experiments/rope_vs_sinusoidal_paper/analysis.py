@@ -4,7 +4,9 @@ from collections.abc import Iterator
 
 import pandas as pd
 
-from experiments.study import Frame, baselines, curves, label, load, markdown, mean, median, reach
+from attnjax.report.metrics import metric
+from attnjax.report.scores import length_factor
+from experiments.study import Frame, baselines, curves, label, load, markdown, mean, median
 
 NAME = "rope_vs_sinusoidal_paper"
 METRICS = {"copy": "exact_match", "markov": "loss_sliding", "text": "loss_sliding"}
@@ -74,9 +76,9 @@ def recipe(task: str, record: str, frame: Frame) -> tuple[str, ...]:
 def factors(frame: Frame) -> Frame:
     """Returns the median length factor of each variant on each task."""
     found = {}
-    for task, metric in METRICS.items():
-        scores = curves(frame[frame.task == task], "variant", metric=metric)
-        found[task] = reach(scores, SHOWN[task][0], rise=None if task == "copy" else 0.05).groupby("variant").median()
+    for task, key in METRICS.items():
+        scores = curves(frame[frame.task == task], "variant", metric=key)
+        found[task] = length_factor(scores, SHOWN[task][0], metric(key)).groupby("variant").median()
     return pd.DataFrame(found).reset_index(names="encoding")
 
 

@@ -11,7 +11,7 @@ import pytest
 from experiments.length_table import analysis as length_table
 from experiments.policy_placebo import analysis as policy_placebo
 from experiments.published import analysis as published
-from experiments.study import fill, reach
+from experiments.study import fill
 
 EXPERIMENTS = pathlib.Path(__file__).parents[2] / "experiments"
 
@@ -63,12 +63,6 @@ def test_what_fits_the_trained_lengths(task, values, fits):
     scores = pd.DataFrame([values], columns=[longest // 2, longest, 2 * longest])
     levels = pd.DataFrame({"task": ["markov", "text"], "length": [32, 32], "bigram": [1.2, 2.5]})
     assert length_table.fits(task, scores, levels).tolist() == [fits]
-
-
-def test_a_loss_holds_while_it_has_not_risen():
-    losses = pd.DataFrame([[9.0, 2.0, 2.05, 1.0, 2.06], [0.0, 2.0, 2.06, 2.0, 2.0], [0.0, np.nan, 2.0, 2.0, 2.0]])
-    losses.columns = [32, 64, 128, 256, 512]
-    assert reach(losses, 64, rise=0.05 + 1e-9).tolist() == [4.0, 1.0, 0.0]
 
 
 def test_a_published_number_stands_beside_the_same_task_and_lengths():

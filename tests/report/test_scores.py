@@ -246,9 +246,6 @@ def test_the_order_of_files_does_not_matter(tmp_path: Path):
     assert json.loads((tmp_path / "b" / "sweep.json").read_text())["name"] == "synthetic"
 
 
-RATIOS = np.array([1, 1.5, 2, 4, 8])
-
-
 @pytest.mark.parametrize(
     ("key", "values", "factor"),
     [
@@ -264,7 +261,8 @@ RATIOS = np.array([1, 1.5, 2, 4, 8])
     ],
 )
 def test_length_factor(key: str, values: list[float], factor: float):
-    np.testing.assert_equal(length_factor(RATIOS, np.array(values), metric(key)), factor)
+    curve = pd.DataFrame([[9.0, *values]], columns=[10, 20, 30, 40, 80, 160])
+    np.testing.assert_equal(length_factor(curve, 20, metric(key)).item(), factor)
 
 
 def test_the_length_factor_is_in_the_answer(make_of):
