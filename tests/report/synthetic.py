@@ -1,9 +1,7 @@
 """A made-up sweep on disk, as the experiment layer writes it: known scores, and every kind of ending."""
 
-import csv
 import dataclasses
 import hashlib
-import io
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -153,6 +151,14 @@ def write_sweep(
     return configs
 
 
+def one_run(root: Path) -> str:
+    """A sweep of one run and one metric, whose report is quickly made; returns the id of the run."""
+    fields = config("copy", "rope", 0)
+    row = {"run": run_id(fields), "step": 1, "metric": "exact_match", "value": 0.5, "split": "test"}
+    write_spec(root, [fields])
+    return write_run(root, fields, metrics="", results=lines([row | {"length": n} for n in (10, 20, 40)]))
+
+
 def with_examples(
     sweep: Sweep, tables: Mapping[str, np.ndarray], length: int = 40, documents: np.ndarray | None = None
 ) -> Sweep:
@@ -166,8 +172,3 @@ def with_examples(
         return dataclasses.replace(run, examples=stored, results=tuple(results))
 
     return dataclasses.replace(sweep, runs=tuple(map(filled, sweep.runs)))
-
-
-def rows_of(text: str) -> list[dict[str, str]]:
-    """The rows of a CSV file."""
-    return list(csv.DictReader(io.StringIO(text)))

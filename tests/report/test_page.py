@@ -1,88 +1,104 @@
-"""The page and the tables: every string is text, nothing is fetched, and numbers are those of the records."""
+"""A whole report: its files, what the page says, and that no string of somebody else becomes markup, a formula or a path."""
 
 import base64
 import csv
 import hashlib
 import io
+import itertools
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+from attnjax.records.packed import pack
+from attnjax.records.stored import read
 from attnjax.records.values import printable
 from attnjax.report import answer, build
+from attnjax.report.formatting import csv_table
+from attnjax.report.tables import summarise
 from tests.browser import BROWSER, Parsed, visit
 from tests.report.payloads import PAYLOADS
-from tests.report.synthetic import canonical, config, lines, run_id, write_run, write_spec, write_sweep
+from tests.report.synthetic import canonical, config, lines, one_run, run_id, write_run, write_spec, write_sweep
 
 pytest.importorskip("matplotlib", reason="figures need matplotlib, an optional dependency")
 
-WORDS = PAYLOADS[::2]
-"""Half of them: drawing a panel for each takes a second."""
+ROOT = Path(__file__).parents[2]
+TABLES = ("answer.csv", "lengths.csv", "differences.csv", "runs.csv")
 
 
-def sweep_of(root: Path, words: tuple[str, ...]) -> None:
-    """A sweep with a cell per word, and the word in every field that holds text."""
+@pytest.fixture(scope="module")
+def sweep(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("sound") / "runs"
+    write_sweep(root, ("copy", "text"), ("rope", "learned", "alibi"), 3)
+    return root
+
+
+@pytest.fixture(scope="module")
+def built(sweep: Path) -> dict[str, bytes]:
+    out = sweep.parent / "out"
+    return {path.relative_to(out).as_posix(): path.read_bytes() for path in build(sweep, out)}
+
+
+@pytest.fixture(scope="module")
+def page(built: dict[str, bytes]) -> str:
+    return built["report.html"].decode()
+
+
+def hostile_sweep(root: Path, words: str) -> None:
+    """Two variants of one task, with the words in every field that holds text."""
     configs = []
-    for word in words:
+    for way in ("../../", ""):
         fields = config("copy", "rope", 0)
-        fields["name"] = word
-        fields["task"] = {"name": word, "options": {word: word}, "form": word, "length_min": 1, "length_max": 20}
-        fields["model"] = {"layers": 2, "encoding": {"name": word, "options": {word: word}}, word: word}
+        fields["name"] = words
+        fields["task"] = {"name": f"=1+1 {words}", "options": {words: words}, "length_min": 1, "length_max": 20}
+        fields["model"] = {"layers": 2, "encoding": {"name": way + words, "options": {words: words}}, words: words}
         configs.append(fields)
-    write_spec(root, configs, name=words[0], protocol="\n".join(words))
-    for word, fields in zip(words, configs, strict=True):
+    write_spec(root, configs, name=words, protocol=words)
+    for fields in configs:
         common = {"run": run_id(fields), "step": 9, "value": 0.5}
         rows = [
             common | {"metric": metric, "length": n, "split": split}
-            for metric in ("exact_match", f"m {word}")
+            for metric in ("exact_match", f"../m {words}")
             for n, split in ((20, "train"), (40, "test"))
         ]
-        write_run(
-            root,
-            fields,
-            results=lines(rows) + canonical(word),
-            metrics="",
-            manifest=canonical({"schema": 1, "device": word, word: word, "nested": {word: [word]}}),
-            status=canonical({"schema": 1, "state": "done", "reason": word}),
-        )
+        manifest = {"schema": 1, "device": words, words: words, "nested": {words: [words]}}
+        status = {"schema": 1, "state": "done", "reason": words}
+        texts = {"manifest": canonical(manifest), "status": canonical(status), "metrics": ""}
+        write_run(root, fields, results=lines(rows) + canonical(words), **texts)
 
 
-def files(root: Path, out: Path) -> dict[str, str]:
-    return {path.name: path.read_text(encoding="utf-8") for path in build(root, out) if path.suffix != ".png"}
+def texts_of(root: Path, words: str) -> dict[str, str]:
+    hostile_sweep(root / "runs", words)
+    paths = build(root / "runs", root / "out")
+    assert {path.parent for path in paths} == {root / "out"}
+    assert {path.name for path in root.iterdir()} == {"runs", "out"}
+    return {path.name: path.read_text(encoding="utf-8") for path in paths if path.suffix != ".png"}
 
 
 @pytest.fixture(scope="module")
 def hostile(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    root = tmp_path_factory.mktemp("hostile")
-    sweep_of(root / "runs", WORDS)
-    return files(root / "runs", root / "out")
-
-
-@pytest.fixture(scope="module")
-def sound(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, str]]:
-    root = tmp_path_factory.mktemp("sound")
-    write_sweep(root / "runs", ("copy", "text"), ("rope", "learned", "alibi"), 3)
-    return root / "runs", files(root / "runs", root / "out")
-
-
-def outside_figures(page: str) -> str:
-    return re.sub(r"<svg.*?</svg>", "", page, flags=re.DOTALL)
+    return texts_of(tmp_path_factory.mktemp("hostile"), " ".join(PAYLOADS))
 
 
 def test_no_string_becomes_markup(hostile: dict[str, str], tmp_path: Path):
     """The same sweep with harmless words must give the same tags with the same attributes."""
-    sweep_of(tmp_path / "runs", tuple(f"harmless{i:02d}" for i in range(len(WORDS))))
-    harmless = files(tmp_path / "runs", tmp_path / "out")["report.html"]
-    found, expected = (Parsed(outside_figures(page)).skeleton for page in (hostile["report.html"], harmless))
+    harmless = texts_of(tmp_path, "harmless words")
+    found, expected = (
+        Parsed(re.sub(r"<svg.*?</svg>", "", one["report.html"], flags=re.DOTALL)).skeleton
+        for one in (hostile, harmless)
+    )
     assert found == expected
+    assert "<script" not in hostile["figure.svg"].lower()
 
 
-@pytest.mark.parametrize("payload", WORDS)
-def test_every_string_is_shown_as_text(hostile: dict[str, str], payload: str):
+def test_every_string_is_shown_as_text(hostile: dict[str, str]):
     text = " ".join(" ".join(Parsed(hostile["report.html"]).text).split())
-    shown = " ".join(printable(payload.encode("utf-16", "surrogatepass").decode("utf-16", "replace")).split())
-    assert shown in text or " ".join(printable(payload).split()) in text
+    whole = lambda payload: payload.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    for payload in PAYLOADS:
+        shown = [" ".join(printable(one).split()) for one in (whole(payload), payload)]
+        assert any(one in text for one in shown), payload
 
 
 def test_no_attribute_runs_or_fetches(hostile: dict[str, str]):
@@ -91,100 +107,17 @@ def test_no_attribute_runs_or_fetches(hostile: dict[str, str]):
             assert not name.startswith("on"), (tag, name)
             assert name not in ("style", "src", "srcdoc", "action", "formaction"), (tag, name)
             if name in ("href", "xlink:href"):
-                assert value is not None
-                assert re.fullmatch(r"#[\w-]+|\.\./runs/[0-9a-f]{16}/", value), value
+                assert re.fullmatch(r"#[\w-]+|\.\./runs/[0-9a-f]{16}/", value or ""), value
 
 
 def test_hostile_names_break_no_table(hostile: dict[str, str]):
-    for name, text in hostile.items():
-        if name.endswith(".csv"):
-            for row in csv.reader(io.StringIO(text)):
-                assert not any(cell.startswith(("=", "+", "@")) for cell in row)
-    _, *rows = [line for line in hostile["table.md"].splitlines() if line.startswith("|")]
-    assert len(rows) > len(WORDS)
+    for name in TABLES:
+        rows = list(csv.reader(io.StringIO(hostile[name])))
+        assert len({len(row) for row in rows}) == 1
+        assert not any(cell.startswith(("=", "+", "@")) for row in rows for cell in row)
     assert not re.search(r"(?<!\\)<", hostile["table.md"])
-    assert "<script" not in hostile["figure.svg"].lower()
-
-
-def test_the_policy_allows_this_style_alone(sound):
-    page = sound[1]["report.html"]
-    (style,) = Parsed(page).scripts
-    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
-    policies = [
-        dict(attributes)
-        for _, attributes in Parsed(page).tags
-        if ("http-equiv", "Content-Security-Policy") in attributes
-    ]
-    expected = f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
-    assert [one["content"] for one in policies] == [expected]
-    assert not re.search(r"https?://(?!www\.w3\.org)|@import|url\((?!#)", page)
-
-
-def test_every_row_names_its_records_and_leads_to_them(sound):
-    root, made = sound
-    ids = {path.name for path in root.iterdir() if path.is_dir()}
-    titles = [
-        dict(attributes).get("title") or "" for tag, attributes in Parsed(made["report.html"]).tags if tag == "tr"
-    ]
-    assert set(re.findall(r"[0-9a-f]{16}", " ".join(titles))) == ids
-    for run in ids:
-        assert f'href="../runs/{run}/"' in made["report.html"]
-        assert run in made["answer.csv"]
-
-
-def test_numbers_on_the_page_are_those_of_the_tables(sound):
-    _, made = sound
-    rows = list(csv.DictReader(io.StringIO(made["answer.csv"])))
-    assert len(rows) == 6
-    for row in rows:
-        number = "∞" if row["past"] == "inf" else f"{float(row['past']):.3f}"
-        assert f">{number}<small>" in made["report.html"]
-        assert number in made["table.md"]
-
-
-def test_the_page_opens_with_the_answer_and_ends_with_the_machines(sound):
-    page = sound[1]["report.html"]
-    order = [
-        'class="lead"',
-        "<svg",
-        "<table",
-        'id="protocol"',
-        'id="task-0"',
-        'id="method"',
-        'id="runs"',
-        'id="machines"',
-    ]
-    places = [page.index(one) for one in order]
-    assert places == sorted(places)
-    assert "Five seeds, no tuning." in page
-    assert "<title>RoPE. Length: median. 5: " in page, "what a line shows under the pointer"
-
-
-def test_the_page_says_what_failed_and_what_was_skipped(tmp_path: Path):
-    write_sweep(tmp_path / "runs", ("copy",), ("learned",), 2)
-    (tmp_path / "runs" / "stray.txt").write_text("")
-    text = " ".join(Parsed(files(tmp_path / "runs", tmp_path / "out")["report.html"]).text)
-    for words in ("Failed: 1 of 2 runs", "nan at step 160", "stray.txt", "is not part of a sweep"):
-        assert words in text
-
-
-def test_the_answer_for_the_terminal_is_short(sound):
-    text = answer(sound[0])
-    lines_ = text.splitlines()
-    assert lines_[0].split("  ")[0] == "encoding"
-    assert [line.split("  ")[0] for line in lines_[2:5]] == ["Learned", "RoPE", "ALiBi"]
-    assert "\x1b" not in text
-
-
-def test_the_answer_of_many_variants_ends_after_eight(tmp_path: Path):
-    names = ("nope", "sinusoidal", "learned", "rope", "alibi", "t5", "kerple", "fire", "cope", "sandwich")
-    write_sweep(tmp_path, ("text",), names, 1)
-    found = answer(tmp_path)
-    assert "and 2 more" in found
-    assert (
-        sum(line.startswith(("NoPE", "Sinusoidal", "RoPE", "ALiBi", "T5", "Learned")) for line in found.splitlines())
-        <= 8
-    )
+    for is_table, rows in itertools.groupby(hostile["table.md"].splitlines(), lambda line: line.startswith("|")):
+        assert not is_table or len({len(re.findall(r"(?<!\\)\|", row)) for row in rows}) == 1
 
 
 @pytest.mark.slow
@@ -195,3 +128,148 @@ def test_in_a_browser_nothing_runs_and_nothing_is_fetched(hostile: dict[str, str
     assert "data-pwned" not in dom.partition(">")[0] + dom.partition("<html")[2].partition(">")[0]
     assert "report.html" in log
     assert "example.invalid" not in log
+
+
+def test_the_policy_allows_this_style_alone(page: str):
+    (style,) = Parsed(page).scripts
+    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
+    equal = ("http-equiv", "Content-Security-Policy")
+    (policy,) = [dict(attributes) for _, attributes in Parsed(page).tags if equal in attributes]
+    assert policy["content"] == f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
+    assert not re.search(r"https?://(?!www\.w3\.org)|@import|url\((?!#)", page)
+
+
+def test_every_file_is_there_and_none_knows_where_it_was_made(sweep: Path, built: dict[str, bytes]):
+    assert built.keys() == {"report.html", "figure.png", "figure.svg", "table.md", *TABLES}
+    assert built["figure.png"].startswith(b"\x89PNG\r\n\x1a\n")
+    for name, content in built.items():
+        assert len(content) > 100, name
+        assert str(sweep.parent).encode() not in content, name
+
+
+def test_every_row_names_its_records_and_leads_to_them(sweep: Path, built: dict[str, bytes], page: str):
+    ids = {path.name for path in sweep.iterdir() if path.is_dir()}
+    titles = [dict(attributes).get("title") or "" for tag, attributes in Parsed(page).tags if tag == "tr"]
+    assert set(re.findall(r"[0-9a-f]{16}", " ".join(titles))) == ids
+    for run in ids:
+        assert f'href="../runs/{run}/"' in page
+        assert run.encode() in built["answer.csv"]
+
+
+def test_numbers_on_the_page_are_those_of_the_tables(built: dict[str, bytes], page: str):
+    rows = list(csv.DictReader(io.StringIO(built["answer.csv"].decode())))
+    assert len(rows) == 6
+    for row in rows:
+        number = "∞" if row["past"] == "inf" else f"{float(row['past']):.3f}"
+        assert f">{number}<small>" in page
+        assert number in built["table.md"].decode()
+
+
+def test_the_page_opens_with_the_answer_and_ends_with_the_machines(page: str):
+    order = ['class="lead"', "<svg", "<table", *(f'id="{name}"' for name in ("protocol", "task-0", "method", "runs"))]
+    places = [page.index(one) for one in (*order, 'id="machines"')]
+    assert places == sorted(places)
+    assert page.count("<title>RoPE. Length: median. 5: ") == 2, "under the pointer, in the wide and the narrow figure"
+    text = " ".join(Parsed(page).text)
+    for words in (
+        "Five seeds, no tuning.",
+        "Failed: 1 of 18 runs",
+        "nan at step 160",
+        "Nothing was skipped.",
+    ):
+        assert words in text
+
+
+def test_the_answer_for_the_terminal_has_at_most_eight_variants(sweep: Path, tmp_path: Path):
+    rows = answer(sweep).splitlines()
+    assert [line.split("  ")[0] for line in (rows[0], *rows[2:5])] == ["encoding", "Learned", "RoPE", "ALiBi"]
+    names = ("nope", "sinusoidal", "learned", "rope", "alibi", "t5", "kerple", "fire", "cope", "sandwich")
+    write_sweep(tmp_path, ("text",), names, 1)
+    found = answer(tmp_path).splitlines()
+    assert found[10] == "and 2 more"
+
+
+def test_a_packed_folder_has_the_same_numbers(sweep: Path, built: dict[str, bytes], tmp_path: Path):
+    pack(sweep, tmp_path / "packed")
+    summary = summarise(read(tmp_path / "packed"))
+    for name in TABLES:
+        assert csv_table(getattr(summary, name.removesuffix(".csv"))).encode() == built[name], name
+
+
+def test_a_report_inside_the_sweep_does_not_report_itself(tmp_path: Path):
+    run = one_run(tmp_path / "runs")
+    (tmp_path / "runs" / "stray.txt").write_text("")
+    first, again = ({path: path.read_bytes() for path in build(tmp_path / "runs")} for _ in range(2))
+    assert again == first
+    page = first[tmp_path / "runs" / "report" / "report.html"].decode()
+    assert f'href="../{run}/"' in page
+    assert (page.count("stray.txt"), page.count("is not part of a sweep")) == (1, 1)
+
+
+def test_a_folder_given_with_out_may_be_a_link(tmp_path: Path):
+    run = one_run(tmp_path / "runs")
+    (tmp_path / "there").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "there")
+    assert tmp_path / "there" / "report.html" in build(tmp_path / "runs", tmp_path / "link")
+    assert (tmp_path / "link").is_symlink()
+    assert f'href="../runs/{run}/"' in (tmp_path / "there" / "report.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("folder", "out", "message"),
+    [
+        ("empty", "out", "holds no run to report"),
+        ("one", "one", "among its records"),
+        ("one", "file", "cannot be written to"),
+        ("one", None, "cannot be written to .*report is a link"),
+    ],
+)
+def test_what_cannot_be_reported_is_a_clear_error_and_writes_nothing(
+    tmp_path: Path, folder: str, out: str | None, message: str
+):
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "file").write_text("")
+    one_run(tmp_path / "one")
+    (tmp_path / "one" / "report").symlink_to(tmp_path / "victim")
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(ValueError, match=message):
+        build(tmp_path / folder, out and tmp_path / out)
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_odd_tasks_have_a_report(tmp_path: Path):
+    """One run, one length, infinite losses, many lengths, no training length, all but one failed: a task for each."""
+    cases = {"one length": [40], "many lengths": range(1, 400, 3)}
+    for case in ("one run", *cases, "infinite", "no training length", "failed"):
+        trained = {} if case == "no training length" else {"length_min": 1, "length_max": 20}
+        for seed in range(1 if case == "one run" else 3):
+            fields = config("copy", "rope", seed, task={"name": case, "options": {}} | trained)
+            common = {"run": run_id(fields), "step": 1, "metric": "loss", "split": "test"}
+            value = lambda n, case=case, seed=seed: None if case == "infinite" else 1.0 + n + seed
+            rows = [common | {"length": n, "value": value(n)} for n in cases.get(case, [0, 10, 20, 40, 80])]
+            bad = case == "failed" and seed
+            write_run(tmp_path / "sweep", fields, "failed" if bad else "done", results=lines(rows), metrics="")
+    assert len(build(tmp_path / "sweep", tmp_path / "out")) == 8
+
+
+@pytest.mark.slow
+def test_the_same_records_give_the_same_bytes(sweep: Path, built: dict[str, bytes]):
+    """From another process, into another folder, with another matplotlibrc, locale and hash seed."""
+    (sweep.parent / "matplotlibrc").write_text("font.size: 30\nsvg.hashsalt: other\naxes.facecolor: red\n")
+    code = "import sys; from attnjax.report import build; build(sys.argv[1], sys.argv[2])"
+    environment = {"PYTHONPATH": str(ROOT), "PYTHONHASHSEED": "7", "LC_ALL": "C", "PATH": ""}
+    environment["MATPLOTLIBRC"] = str(sweep.parent / "matplotlibrc")
+    again = sweep.parent / "again"
+    subprocess.run([sys.executable, "-c", code, str(sweep), str(again)], check=True, env=environment)
+    for name, content in built.items():
+        assert (again / name).read_bytes() == content, name
+
+
+def test_reporting_imports_neither_jax_nor_the_layers_below():
+    code = (
+        "import sys, attnjax.report, attnjax.report.figures, attnjax.report.page\n"
+        "heavy = ('jax', 'flax', 'optax', 'orbax', 'chex', 'matplotlib', 'attnjax.train', 'attnjax.models')\n"
+        "print([name for name in heavy if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, capture_output=True, text=True)
+    assert done.stdout.strip() == "[]"

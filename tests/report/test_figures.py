@@ -1,12 +1,67 @@
-"""Colours: told apart under every colour blindness, visible on white and on black, one per encoding."""
+"""The figure: medians, names at the ends of lines, an axis for what fitted; and colours that everybody can tell apart."""
 
+import dataclasses
 import itertools
 
 import numpy as np
 import pytest
 
+from attnjax.records.stored import read
 from attnjax.registry import ENCODINGS
+from attnjax.report import drawing, figures
 from attnjax.report.style import STYLES, color_class, color_classes, order, style
+from attnjax.report.tables import summarise
+from tests.report.synthetic import write_sweep
+
+pytest.importorskip("matplotlib", reason="figures need matplotlib, an optional dependency")
+
+
+@pytest.mark.parametrize("layout", [figures.WIDE, figures.NARROW])
+def test_the_figure_shows_the_medians_and_names_its_lines(tmp_path, layout):
+    write_sweep(tmp_path, ("copy", "text"), ("rope", "learned"), 2)
+    summary = summarise(read(tmp_path))
+    with drawing.settings():
+        figure = figures.overview(summary.tasks, layout)
+    task, axis = summary.tasks[0], figure.axes[0]
+    drawn = {line.get_gid(): line.get_ydata() for line in axis.get_lines() if line.get_gid()}
+    rows = task.lengths[task.lengths.metric == task.metric.key]
+    for variant in task.panel.variants:
+        np.testing.assert_array_equal(drawn[figures.gid(variant)], rows["median"][rows.variant == variant.label])
+    assert {text.get_text() for text in axis.texts} >= {"RoPE", "Learned", "guessing"}
+    assert axis.get_ylabel().endswith("(\N{UPWARDS ARROW} better)")
+    assert len(figure.axes) == 4
+    beside = {ax.get_subplotspec().colspan.start for ax in figure.axes}
+    assert len(beside) == layout.columns
+
+
+def test_what_did_not_fit_does_not_stretch_the_axis(make):
+    """NoPE is at 9 nats and far from the best possible 1.9, the others at 2: the axis ends near 2."""
+    losses = {"rope": (1.9, 2.0), "t5": (1.9, 2.0), "nope": (9.0, 9.0)}
+    runs = [(name, seed, dict(zip((20, 40), of, strict=True))) for name, of in losses.items() for seed in range(2)]
+    sweep = make(*runs, task="markov", metric="loss_sliding")
+    level = {"loss_sliding": {"bigram": 1.9}}
+    told = [dataclasses.replace(run, manifest={"baselines": {"20": level, "40": level}}) for run in sweep.runs]
+    (task,) = summarise(dataclasses.replace(sweep, runs=tuple(told))).tasks
+    with drawing.settings():
+        axis = figures.overview([task]).axes[0]
+    colors = {line.get_gid(): line.get_color() for line in axis.get_lines() if line.get_gid()}
+    pale = [variant.label for variant in task.panel.variants if colors[figures.gid(variant)] == drawing.UNFITTED]
+    assert pale == ["NoPE"]
+    assert "pale: did not fit" in axis.get_xlabel()
+    assert axis.get_ylim()[1] < 2.1
+
+
+@pytest.mark.parametrize(
+    "places", [[0.0, 0.0, 0.0], [0.1, 0.5, 0.52, 1.0], [1.0] * 5, [0.2], list(np.linspace(0, 1, 9))]
+)
+def test_names_are_moved_apart_and_stay_in_order(places: list[float]):
+    found = figures.apart(places, 0.1)
+    assert (np.diff(found) >= 0.1 - 1e-9).all()
+    assert found.min() >= 0
+    assert found.max() <= 1 + 1e-9
+    if len(places) < 3:
+        np.testing.assert_array_equal(found, places)
+
 
 # Machado, Oliveira and Fernandes 2009, "A Physiologically-based Model for Simulation of Color Vision Deficiency",
 # severity 1.0, for linear RGB.
@@ -64,13 +119,6 @@ def test_colours_are_visible_on_their_paper(tone: str, paper: float):
     for look in color_classes().values():
         here = linear(getattr(look, tone)) @ LUMINANCE
         assert (max(here, paper) + 0.05) / (min(here, paper) + 0.05) >= 3, look
-
-
-def test_variants_keep_the_colour_and_change_the_dash():
-    looks = [style("rope", number) for number in range(4)]
-    assert len({look.color for look in looks}) == 1
-    assert len({look.dash for look in looks}) == 4
-    assert len({look.marker for look in looks}) == 4
 
 
 def test_several_encodings_take_the_colour_of_the_first():
