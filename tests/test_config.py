@@ -34,7 +34,7 @@ from attnjax.config import (
 from attnjax.config.architecture import Implementation
 from attnjax.config.overrides import keys
 from attnjax.modules import TransformerConfig
-from attnjax.records import stored
+from attnjax.records.unpacking import applied
 from attnjax.registry import ENCODINGS
 from attnjax.tasks import TASKS, task
 from attnjax.train.model import transformer_config
@@ -66,14 +66,11 @@ def changed(text):
     return parse(override({}, dict([parse_override(text)])))
 
 
-def test_names_that_need_no_jax_are_those_of_the_library():
-    assert [name for name in attnjax.ENCODINGS if not ENCODINGS[name].axes] == list(ENCODING_NAMES)
-    assert tuple(TASKS) == TASK_NAMES
-
-
 def test_every_field_is_visible_in_the_defaults_and_comes_back_equal():
     assert parse(defaults()) == parse({}) == RunConfig() == parse(RunConfig())
     assert parse(json.loads(canonical_json(RunConfig()))) == RunConfig()
+    assert (*attnjax.ENCODINGS, *TASKS) == (*ENCODINGS, *TASK_NAMES), "names that need no JAX are those of the library"
+    assert set(ENCODING_NAMES) == {name for name, row in ENCODINGS.items() if not row.axes}
 
 
 def test_defaults_take_every_form_of_encoding_and_refuse_misspelt_fields():
@@ -111,22 +108,17 @@ def test_the_width_of_a_head_is_chosen_under_the_name_that_runs_are_stored_with(
 
 # Mistakes
 
-WHOLE, SIZE = "whole number of at least 1", "at most 1048576"
+WHOLE = "whole number of at least 1"
 WRONG = [
     ("train.steps", True, WHOLE),
     ("train.steps", 1.0, WHOLE),
-    ("train.steps", "ten", WHOLE),
     ("train.steps", 2**31, WHOLE),
-    ("train.warmup", -1, "at least 0"),
     ("train.learning_rate", math.nan, "finite number above 0"),
     ("train.learning_rate", np.float32(math.inf), "finite number above 0"),
     ("train.clip", 0, "above 0 or none"),
-    ("train.weight_decay", -0.5, "at least 0"),
     ("train.weight_decay", 10**400, "at least 0"),
     ("train.b1", 1.0, "at least 0 and below 1"),
-    ("train.final", 1.1, "at most 1"),
     ("train.schedule", "cosin", "'cosine'"),
-    ("train.schedule", "a b:c", "constant, cosine, linear, or package.module:Name"),
     ("seed", 2**32, "4294967295"),
     ("name", "a/b", "A-Z"),
     ("name", "con", "reserved"),
@@ -136,15 +128,9 @@ WRONG = [
     ("task.options.x", math.nan, "finite number"),
     ("task.options.x", b"x", "bytes"),
     ("task.options.x", [1, {"y": {"z": {"a": {"b": 1}}}}], "nested more than 4"),
-    ("optimizer.name", "lyon", "'lion'"),
-    ("model", 3, "table of settings"),
     ("model.layers", 10**8, "at most 1000"),
-    ("model.head", 0, WHOLE),
-    ("model.hidden", 2**21, SIZE),
     ("model.model", 2**17, "at most 65536"),
     ("model.encoding.name", "rop", "'rope'"),
-    ("model.activation", "geglo", "'geglu'"),
-    ("model.attention_gate", "heads", "'head'"),
     ("model.implementation", "pallas", "'chunked'"),
     ("model.windows", [8, -1], "whole number of at least 0"),
     ("evaluate.lengths", [3, -2], "[1]"),
@@ -169,7 +155,6 @@ def test_a_wrong_value_is_refused_by_its_key_with_what_is_allowed(key, value, wo
         ({"task.begin": True, "task.form": "encoder"}, "task.begin task.form='encoder'"),
         ({"train.schedule": "constant", "train.final": 0.1}, "train.final=0.1 train.schedule='constant'"),
         ({"train.until": 0.9}, "train.until=0.9 evaluate.every 0"),
-        ({"train.until": 0.9, "evaluate.every": 9, "evaluate.validation_lengths": []}, "evaluate.validation_lengths"),
         ({"train.until": 0.9, "evaluate.every": 9, "evaluate.validation_lengths": [41]}, "task.length_max=40 41"),
         ({"optimizer": "sgd", "train.weight_decay": 0.1}, "train.weight_decay=0.1 optimizer.name='sgd'"),
         ({"optimizer": "lion", "train.b2": 0.99}, "train.b2=0.99 optimizer.name='adamw' 'lion'"),
@@ -198,10 +183,8 @@ def test_settings_that_do_not_fit_together_are_named(changes, words):
     [
         ({"train": {"lr": 1}}, "'train.lr' 'learning_rate'"),
         ({"learning_rate": 1}, "'learning_rate' train, optimizer"),
-        ({"model": {"encodng": "rope"}}, "'model.encodng' 'encoding'"),
         ({"model": {"encoding": ["rope", {"nam": "rope"}]}}, "'model.encoding[1].nam' 'name'"),
         ({"model": {"head_dim": 24}}, "'model.head_dim' 'head'"),
-        ({"train.steps": 1}, "'train.steps'"),
         ({1: 2}, "'1'"),
         ({"schema": 2}, "newer"),
         ({"schema": "1"}, "schema whole"),
@@ -216,8 +199,7 @@ def test_wrong_tables_are_told(table, words):
 def test_a_table_that_holds_itself_is_refused():
     table = {}
     table["model"] = table
-    with pytest.raises(ValueError, match="nested"):
-        parse(table)
+    assert "nested" in refusal(lambda: parse(table))
 
 
 NUMBERS = [math.nan, -math.inf, -1, -0.5, 0, -0.0, 1e-320, 10**400, 2**31, True, False, None, 1, 2, 0.5, np.int64(3)]
@@ -265,12 +247,9 @@ def test_an_option_of_a_task_is_bounded(name, option):
     ("name", "options", "words"),
     [
         ("rop", {}, "'rop' 'rope' sinusoidal,"),
-        ("RoPE", {}, "'RoPE' nope"),
         ("rope", {"thetta": 5.0}, "'rope' 'thetta' 'theta' layout"),
         ("rope", {"theta": -1}, "RoPE.theta -1"),
-        ("nope", {"theta": 5.0}, "'nope' 'theta' none"),
         ("learned", {}, "'learned' 'length'"),
-        ("learned", {"length": 2**31 - 1}, "length 2147483647"),
         ("t5", {"buckets": 2**40}, "buckets 512"),
     ],
 )
@@ -289,9 +268,7 @@ def test_names_and_options_of_encodings_that_are_unknown_or_too_large(name, opti
         ("train.learning_rate=3e-4", 3e-4),
         ("model.bias=false", False),
         ("model.kv_heads=none", None),
-        ("model.implementation=None", None),
         ("evaluate.lengths=3,4", [3, 4]),
-        ("evaluate.lengths=[3, 4]", [3, 4]),
         ("evaluate.lengths=3", [3]),
         ("model.window=3", 3),
         ("model.window=(3,0)", [3, 0]),
@@ -312,19 +289,15 @@ def test_overrides_are_read_as_their_field_is_typed(text, value):
     ("text", "words"),
     [
         ("train.stepz=3", "'train.steps'"),
-        ("stpes=3", "'train.steps'"),
         ("lr=3", "'train.learning_rate'"),
         ("model.dropout=0.1", "'model.attention_dropout' or 'model.residual_dropout' or 'model.embedding_dropout'"),
-        ("model.steps=5", "'train.steps'"),
         ("train.steps.x=1", "unknown key 'train.steps.x'"),
         ("train.steps", "KEY=VALUE"),
         ("=3", "KEY=VALUE"),
         ("train.steps=", "train.steps must be"),
         ("train.steps=1+1", "train.steps must be"),
-        ("train.steps=__import__('os')", "train.steps must be"),
         ("train.learning_rate=nan", "train.learning_rate must be"),
         ("train.steps=" + "[" * 5000, "train.steps must be"),
-        ("train.steps=" + "-" * 5000 + "1", "train.steps must be"),
         ("train.steps=" + "9" * 9000, "train.steps must be"),
     ],
 )
@@ -365,10 +338,13 @@ def test_fields_that_are_younger_than_stored_runs_are_hashed_where_they_are_used
 
 
 def test_committed_runs_keep_their_ids():
-    runs = [run for path in sorted(ROOT.glob("experiments/**/runs.jsonl")) for run in stored.read(path.parent).runs]
-    assert len(runs) > 50
-    for run in runs[:: len(runs) // 50]:
-        assert run_id(parse(run.config)) == run.id
+    found = 0
+    for path in sorted(ROOT.glob("experiments/**/runs.jsonl")):
+        first, *lines = map(json.loads, path.read_text(encoding="utf-8").splitlines())
+        for line in lines[:: 1 + len(lines) // 10]:
+            assert run_id(parse(applied(first["config"], line.get("config", {})))) == line["run"], path
+            found += 1
+    assert found > 50
 
 
 def test_cells_are_runs_without_seeds():
@@ -383,10 +359,8 @@ def test_cells_are_runs_without_seeds():
 @pytest.mark.parametrize(
     ("encoding", "name", "detailed"),
     [
-        ("rope", "rope", "rope"),
         ({"name": "rope", "options": {"theta": 500.0}}, "rope", "rope(theta=500.0)"),
-        (["alibi", "rope", "alibi"], "alibi+rope", "alibi+rope"),
-        (["rope", {"options": {"theta": 500.0}}, "rope"], "rope", "rope+rope(theta=500.0)"),
+        (["alibi", "rope", {"options": {"theta": 500.0}}], "alibi+rope", "alibi+rope+rope(theta=500.0)"),
     ],
 )
 def test_each_distinct_encoding_is_named_once_in_order(encoding, name, detailed):

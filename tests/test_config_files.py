@@ -10,7 +10,7 @@ from ml_collections import ConfigDict, FieldReference, config_dict
 
 from attnjax.cli import main
 from attnjax.config import RunConfig, defaults, load, override, parse, run_id
-from attnjax.config.files import available, opening, read_json
+from attnjax.config.files import read_json
 from attnjax.sweep import chain, plan, product, seeds, vary
 
 LOOP = "def get_config(): return {}\ndef sweep():\n    import itertools\n    for n in itertools.count(): yield {'seed': n}\n"
@@ -67,35 +67,18 @@ def test_variants_are_declared_once(tmp_path, capsys, monkeypatch):
         load(f"{write(tmp_path, '{}', 'one.json')}:x")
 
 
-@pytest.mark.parametrize("path", available(), ids=lambda path: path.stem)
-def test_every_variant_of_a_shipped_config_is_explained_and_answers(path):
-    text, variants = opening(path)
-    assert text.partition("\n")[0].endswith((".", "?", ":"))
-    assert all(variants.values())
-    for variant in variants:
-        parse(load(f"{path.stem}:{variant}").config)
-
-
 WRONG = [
     ("a.json", '{"seed": ', "a.json is damaged or no JSON"),
     ("a.json", b"\xff\xfe{}", "a.json is not UTF-8"),
     ("a.json", "[" * 16_000, "nested"),
-    ("a.json", '{"model":' * 900 + "{}" + "}" * 900, "nested|unknown key"),
     ("a.json", '{"seed": 1, "seed": 2}', "'seed' stands twice"),
     ("a.json", "[1]", "a config must be a table"),
     ("a.json", '{"seed": NaN}', "seed must be"),
-    ("a.json", '{"seed": ' + "9" * 5000 + "}", "damaged or no JSON"),
-    ("a.json", "", "damaged or no JSON"),
     ("a.py", "def get_config(:", "a.py, line 1"),
-    ("a.py", b"\xff", "not UTF-8"),
-    ("a.py", "x = '\0'", "a.py"),
-    ("a.py", "x = " + "(" * 16_000, "a.py"),
     ("a.py", "x = " + "-" * 16_000 + "1", "cannot be read as Python"),
     ("a.py", "x = 1", "must define get_config"),
     ("a.py", "def get_config():\n    return 3", "a config must be a table"),
     ("a.py", "def get_config():\n    x = 1\n    return x / 0", "a.py, line 3: ZeroDivisionError"),
-    ("a.py", "import not_there_at_all", "line 1: ModuleNotFoundError"),
-    ("a.py", "raise SystemExit(3)", "line 1: SystemExit: 3"),
     ("a.py", "import sys\ndef get_config(): sys.exit()", "line 2: SystemExit"),
     ("a.py", "raise GeneratorExit", "line 1: GeneratorExit"),
     ("a.py", "VARIANTS = 3\ndef get_config(): return {}", "VARIANTS must be a table"),

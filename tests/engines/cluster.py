@@ -11,7 +11,6 @@ whose key and socket are in the folder. There is no accounting.
 import contextlib
 import os
 import pathlib
-import re
 import secrets
 import shutil
 import socket
@@ -121,11 +120,6 @@ class Cluster:
         if check and done.returncode:
             raise RuntimeError(f"{command}: {done.stderr}")
         return done.stdout
-
-    def version(self) -> str:
-        """The version that it tells, and how it authenticates."""
-        [how] = re.findall(r"AuthType\s*= (\S+)", self.run("scontrol", "show", "config"))
-        return f"{self.run('sinfo', '--version').strip()}, {how}"
 
     def jobs(self) -> dict[str, str]:
         """State of each job of all arrays, as ARRAY_NUMBER: by its own number one of them would be the whole array."""

@@ -1,5 +1,9 @@
-"""What a finished sweep over `fake_training` looks like, who trained together, and waiting with a deadline."""
+"""What a finished sweep over `fake_training` looks like, who trained together, commands, and waiting with a deadline."""
 
+import os
+import pathlib
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 
@@ -7,6 +11,16 @@ import fake_training
 
 from attnjax.sweep import Store, scan
 from attnjax.sweep.plan import groups
+
+HERE = pathlib.Path(__file__).parent
+ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join([str(HERE), str(HERE.parents[1])])}
+
+
+def command(*words: object, trainer="train", **options) -> subprocess.Popen[str]:
+    """`attnjax` with a training function of `fake_training`, in a process of its own."""
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    arguments = [sys.executable, "-m", "attnjax", *map(str, words), "--trainer", f"fake_training:{trainer}"]
+    return subprocess.Popen(arguments, **{"env": ENVIRONMENT, "text": True, **pipes, **options})
 
 
 def check_complete(store: Store, *, except_for=(), load=fake_training.load) -> None:

@@ -5,6 +5,7 @@ Each step hashes the state, so that the last one tells whether every step was do
 run alone, `fail_together` raises in populations.
 """
 
+import ctypes
 import hashlib
 import json
 import os
@@ -110,12 +111,6 @@ def never(configs, directories, context):
     raise AssertionError("nothing was left to do")
 
 
-def suicidal(configs, directories, context):
-    if configs[0].task.options.get("suicide"):
-        os.kill(os.getpid(), signal.SIGKILL)
-    train(configs, directories, context)
-
-
 def dies(configs, directories, context):
     """Where `suicide` is asked for, each process gets to another step than the one before, and dies there without a checkpoint;
     where `saving` is, it dies after a checkpoint of a further step.
@@ -127,4 +122,21 @@ def dies(configs, directories, context):
                 (directories[0] / "checkpoints" / str(lives)).mkdir(parents=True)
             context.step(directories[0], lives)
             os.kill(os.getpid(), signal.SIGKILL)
+    train(configs, directories, context)
+
+
+def native(configs, directories, context):
+    """Hangs in a mutex of the C library locked twice: no signal interrupts that, and no Python code runs in this thread."""
+    mutex, library = ctypes.create_string_buffer(256), ctypes.CDLL(None)
+    library.pthread_mutex_lock(mutex)
+    (directories[0] / "begun").touch()
+    library.pthread_mutex_lock(mutex)
+
+
+def held(configs, directories, context):
+    """Takes the first step, then hangs until there is a file `go` in the folder of the run."""
+    context.step(directories[0], 1)
+    (directories[0] / "begun").touch()
+    while not (directories[0].parent / "go").exists():
+        time.sleep(0.01)
     train(configs, directories, context)

@@ -36,32 +36,30 @@ def runs(tmp_path, monkeypatch):
         ("small/rope/1", 1),
         ("runs/small/alibi/0", 2),
         ("small/seed=1,encoding=alibi", 3),
-        ("runs/small/model.encoding=alibi,seed=1", 3),
         ("small/model.encoding.options.theta=500", 4),
         ("small/train.learning_rate=5e-4", 4),
-        ("small/rope(theta=500.0)", 4),
         ("small/state=done", 4),
         ("small/task=copy,state=done", 4),
         ("small/7", 4),
-        ("small/copy/7", 4),
     ],
 )
 def test_a_run_is_found_by_what_it_is(runs, address, number):
     assert find_run(address) == pathlib.Path("runs/small") / runs[number]
 
 
-def test_a_run_is_found_by_its_folder_and_by_the_beginning_of_its_hash(runs):
+def test_a_run_is_found_by_its_folder_and_by_the_beginning_of_its_hash(runs, monkeypatch):
     for run in runs:
         folder = pathlib.Path("runs/small") / run
         assert find_run(folder) == find_run(str(folder)) == find_run(f"small/{run}") == folder
         assert find_run(f"small/{run[:9]}") == find_run(f"runs/small/{run[:8]}/") == folder
         assert find_run(f"small/run={run[:8]}") == folder
-        assert find_run(pathlib.Path.cwd() / "runs" / "small" / run[:8]) == folder.absolute()
-
-
-def test_the_only_run_of_a_sweep_needs_no_name(runs):
+        assert find_run(folder.absolute().parent / run[:8]) == folder.absolute()
     (folder,) = (path.parent for path in pathlib.Path("runs/one").glob("*/config.json"))
     assert find_run("one") == find_run("runs/one") == find_run("one/task=reverse_string") == folder
+    here = folder.absolute()
+    monkeypatch.chdir(here)
+    assert find_run(".") == here, '"." has no name, by which the config of a run is verified'
+    assert read_config(find_run(".")).task.name == "reverse_string"
 
 
 @pytest.mark.parametrize(
@@ -72,9 +70,7 @@ def test_the_only_run_of_a_sweep_needs_no_name(runs):
         ("runs/small", r"^runs/small has 5 runs; name one of them: .*rope\(theta=500.0\), copy, seed 7, done\)"),
         ("encoding=rope", r"^encoding=rope is no run: .*NAME/RUN.* runs has one, small$"),
         ("nowhere", r"^nowhere is no run: .* runs has one, small$"),
-        ("nowhere/rope/0", r"^nowhere/rope/0 is no run: .* runs has one, small$"),
         ("small/model.encodin=rope", r"unknown key 'model.encodin' \(did you mean 'model.encoding'\?\)"),
-        ("small/state=", r"no run in runs/small is 'state='"),
         ("small/seed=true", r"no run in runs/small is 'seed=true'"),
     ],
 )  # fmt: skip
@@ -84,38 +80,25 @@ def test_too_little_too_much_and_nothing_are_sentences_with_the_choices(runs, ad
     assert "\n" not in str(said.value)
 
 
-@pytest.mark.parametrize("command", [["list", "runs"], ["report"], ["work"]])
-def test_every_command_takes_the_name_of_a_sweep_and_tells_which_there_are(runs, capsys, command):
+def test_every_command_takes_the_name_of_a_sweep_and_tells_which_there_are(runs, capsys):
     assert find_folder("small") == find_folder("runs/small") == pathlib.Path("runs/small")
     assert find_folder("gs://bucket/small") == "gs://bucket/small"
-    assert main([*command, "smal"]) == 2
-    assert capsys.readouterr().err == "attnjax: error: smal is no folder, here or in runs; runs has one, small\n"
+    for command in (["list", "runs"], ["report"], ["work"]):
+        assert main([*command, "smal"]) == 2
+        assert capsys.readouterr().err == "attnjax: error: smal is no folder, here or in runs; runs has one, small\n"
 
-
-def test_a_folder_that_holds_a_sweep_comes_before_one_that_holds_none(runs):
-    pathlib.Path("small").mkdir()
-    pathlib.Path("other").mkdir()
-    assert find_folder("small") == pathlib.Path("runs/small")
+    for name in ("small", "other"):
+        pathlib.Path(name).mkdir()
+    assert find_folder("small") == pathlib.Path("runs/small"), "a folder that holds a sweep comes first"
     assert find_folder("other") == pathlib.Path("other")
 
 
-def test_the_current_folder_is_a_run_by_its_name(runs, monkeypatch):
-    """ "." has no name, by which the config of a run is verified."""
-    here = pathlib.Path("runs/small").absolute() / runs[0]
-    monkeypatch.chdir(here)
-    assert find_run(".") == here
-    assert read_config(find_run(".")).task.name == "copy"
-
-
-def test_a_damaged_run_is_named_and_found_by_its_hash_alone(runs):
+def test_a_damaged_run_is_found_by_its_hash_alone_and_no_link_is_followed(runs, tmp_path):
     damaged = pathlib.Path("runs/small") / runs[0]
     (damaged / "config.json").write_text("{}")
     assert find_run(f"small/{runs[0][:10]}") == damaged
     with pytest.raises(ValueError, match=rf"{runs[0]} \(damaged\)"):
         find_run("small/nothing")
-
-
-def test_no_link_is_followed(runs, tmp_path):
     (tmp_path / "elsewhere").mkdir()
     os.symlink(tmp_path / "elsewhere", f"runs/small/{'0' * 16}")
     with pytest.raises(ValueError, match=f"no run in runs/small is '{'0' * 12}'"):

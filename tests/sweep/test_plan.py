@@ -8,7 +8,7 @@ from attnjax.sweep import chain, expand, groups, plan, population_key, product, 
 A, B = vary("train.steps", [5, 6]), vary("train.batch", [7, 8])
 
 
-def test_product_changes_the_last_factor_fastest():
+def test_product_changes_the_last_factor_fastest_and_chain_goes_on():
     assert product(A, B) == [
         {"train.steps": 5, "train.batch": 7},
         {"train.steps": 5, "train.batch": 8},
@@ -17,11 +17,8 @@ def test_product_changes_the_last_factor_fastest():
     ]
     assert product() == [{}]
     assert product(A, []) == []
-
-
-def test_chain():
-    assert chain(A, B) == [{"train.steps": 5}, {"train.steps": 6}, {"train.batch": 7}, {"train.batch": 8}]
     assert product(iter(A), (one for one in B)) == product(A, B)
+    assert chain(A, B) == [{"train.steps": 5}, {"train.steps": 6}, {"train.batch": 7}, {"train.batch": 8}]
 
 
 @pytest.mark.parametrize(
@@ -29,7 +26,6 @@ def test_chain():
     [
         (lambda: product(A, A), "two sweeps set 'train.steps'"),
         (lambda: seeds(0), "at least 1, got 0"),
-        (lambda: seeds(True), "at least 1, got True"),
         (lambda: plan({}, []), "the sweep is empty"),
         (lambda: plan({}, [{}, {"train.stepz": 3}]), "entry 1 of the sweep: unknown key 'train.stepz' .did you mean"),
         (lambda: plan({}, [{"train.steps": -1}]), "entry 0 of the sweep: train.steps must be"),
@@ -74,9 +70,8 @@ def test_any_other_difference_is_another_population(change):
     assert population_key(parse(change)) != population_key(RunConfig())
 
 
-@pytest.mark.parametrize("scaling", ["yarn", 2, 0.5, True, [1, 2]])
-def test_a_scaling_that_is_no_table_is_planned_and_left_to_the_check(scaling):
-    found = plan({"model": {"encoding": {"name": "rope", "options": {"scaling": scaling}}}}, seeds(2))
+def test_a_scaling_that_is_no_table_is_planned_and_left_to_the_check():
+    found = plan({"model": {"encoding": {"name": "rope", "options": {"scaling": "yarn"}}}}, seeds(2))
     assert len(groups([one.config for one in found])) == 1
 
 

@@ -10,60 +10,73 @@ import threading
 import time
 
 import fake_training
-import hanging
 import pytest
-from checks import check_complete, until
+from checks import ENVIRONMENT, check_complete, command, until
 
-from attnjax.cli import main
 from attnjax.records.runs import folder_of
-from attnjax.sweep import ExecutionConfig, load, run_here, run_workers, scan, seeds, vary
+from attnjax.sweep import ExecutionConfig, load, pool, run_here, run_workers, scan, seeds, vary
 from attnjax.sweep.claim import FILE, holder, is_running
+from attnjax.sweep.devices import CUDA
 from attnjax.sweep.outcome import TOGETHER
 
 TRAINER = "fake_training:train"
 ALONE = ExecutionConfig(population=1)
+SMALL = '{"name": "small", "train": {"steps": 10, "checkpoint_every": 2}, "evaluate": {"lengths": [10, 20]}}'
 
 
-def worker(root, *options, trainer=TRAINER):
-    """`attnjax work` in a process of its own."""
-    return subprocess.Popen(
-        [sys.executable, "-m", "attnjax", "work", str(root), "--trainer", trainer, *options],
-        env={**os.environ, "PYTHONPATH": hanging.PATHS},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+@pytest.fixture
+def started(monkeypatch):
+    """The GPU of each worker that is started; there are two, 5 and 7."""
+    monkeypatch.delenv("JAX_PLATFORMS", raising=False)
+    monkeypatch.setenv(CUDA, "5,7")
+    found, popen = [], subprocess.Popen
+
+    def recorded(*arguments, **options):
+        found.append(options["env"][CUDA])
+        return popen(*arguments, **options)
+
+    monkeypatch.setattr(pool.subprocess, "Popen", recorded)
+    return found
 
 
-def test_worker_processes_share_the_runs(make):
+def test_worker_processes_share_the_runs_and_have_a_gpu_each(make, started):
     store, events = make(seeds(4)), []
     summary = run_workers(store, TRAINER, 2, ALONE, threads=1, progress=events.append)
     assert len(summary.of("done")) == 4
     check_complete(store)
-    assert {run.manifest()["threads"] for run in scan(store.root).runs} == {1}
+    told = [run.manifest() for run in scan(store.root).runs]
+    assert started == ["5", "7"]
+    assert {one["threads"] for one in told} == {1}
+    assert len({(one["process"], one["environment"][CUDA]) for one in told}) == len({one["process"] for one in told})
     assert {event.run for event in events if event.state == "done"} == set(summary.states)
     assert str(run_workers(store, "fake_training:never", 2)) == "4 runs: 4 done; 4 of them before"
 
 
-def kill_owner(store, event, victims):
-    """Kills the worker that trains a run."""
-    owner = holder(store.directory(event.run))
-    if owner and is_running(owner.pid, owner.started):
-        os.kill(owner.pid, signal.SIGKILL)
-        victims.append(owner.pid)
+def test_a_run_that_kills_its_workers_is_given_up_and_the_rest_goes_on(make, started):
+    """Also where its status says another step at each death. A worker that replaces another has the GPU of that one."""
+    store = make([{"seed": 0}, {"seed": 1, "task.options": {"suicide": True}}, {"seed": 2}])
+    execution = ExecutionConfig(population=1, attempts=2)
+    summary = run_workers(store, "fake_training:dies", 1, execution, threads=1)
+    assert [summary.states[entry.run] for entry in store.runs] == ["done", "failed", "done"]
+    assert started == ["5"] * 3
+    reason = store.status(store.runs[1].run).reason
+    assert reason.startswith("its worker died 2 times in a row without a new checkpoint, the last time at step ")
+    check_complete(store, except_for=[store.runs[1].run])
 
 
 def test_workers_are_killed_at_random_and_each_run_has_one_undisturbed_result(make):
-    cells, workers, kills = 24, 3, 8
+    cells, workers, kills = 12, 2, 4
     store = make(vary("train.batch", range(1, cells + 1)), task={"options": {"work": 10_000}})
     moments, seen, victims = sorted(random.Random(0).sample(range(5, 9 * cells), kills)), [], []
 
     def progress(event):
         seen.append(event)
         if event.state == "running" and moments and len(seen) >= moments[0]:
-            before = len(victims)
-            kill_owner(store, event, victims)
-            moments[: len(victims) - before] = []
+            owner = holder(store.directory(event.run))
+            if owner and is_running(owner.pid, owner.started):
+                os.kill(owner.pid, signal.SIGKILL)
+                victims.append(owner.pid)
+                del moments[0]
 
     summary = run_workers(store, TRAINER, workers, threads=1, progress=progress)
     assert len(victims) == kills
@@ -74,36 +87,20 @@ def test_workers_are_killed_at_random_and_each_run_has_one_undisturbed_result(ma
         assert sorted(os.listdir(store.directory(entry.run))) == ["config.json", "result"]
 
 
-def test_a_run_that_kills_its_workers_is_given_up_and_the_rest_goes_on(make):
-    """Also where its status says another step at each death."""
-    store = make([{"seed": 0}, {"seed": 1, "task.options": {"suicide": True}}, {"seed": 2}])
-    execution = ExecutionConfig(population=1, attempts=2)
-    summary = run_workers(store, "fake_training:dies", 2, execution, threads=1)
-    assert [summary.states[entry.run] for entry in store.runs] == ["done", "failed", "done"]
-    reason = store.status(store.runs[1].run).reason
-    assert reason.startswith("its worker died 2 times in a row without a new checkpoint, the last time at step ")
-    check_complete(store, except_for=[store.runs[1].run])
-
-
 def test_a_failure_in_a_worker_is_recorded(make):
     store = make(seeds(2), task={"options": {"fail_at": 1, "work": 1}})
     assert len(run_workers(store, TRAINER, 1, ALONE, threads=1).of("failed")) == 2
     assert "RuntimeError" in (store.folder(store.runs[1].run) / "traceback.txt").read_text()
 
 
-@pytest.mark.parametrize(
-    ("trainer", "message"),
-    [("not_there:train", "No module named 'not_there'"), ("fake_training:no", "has no attribute")],
-)
-def test_workers_that_cannot_start_are_told_with_what_they_said(make, trainer, message):
-    with pytest.raises(ValueError, match=rf"before they finish a run(.|\n)*{message}"):
-        run_workers(make(seeds(2)), trainer, 1, threads=1)
+def test_workers_that_cannot_start_are_told_with_what_they_said(make):
+    with pytest.raises(ValueError, match=r"before they finish a run(.|\n)*No module named 'not_there'"):
+        run_workers(make(seeds(2)), "not_there:train", 1, threads=1)
 
 
 def test_two_drivers_on_one_folder_share_the_work(make):
     store = make(vary("train.batch", range(1, 7)), task={"options": {"work": 10_000}})
-    drive = lambda: run_workers(store, TRAINER, 1, threads=1)
-    threads = [threading.Thread(target=drive) for _ in range(2)]
+    threads = [threading.Thread(target=run_workers, args=(store, TRAINER, 1), kwargs={"threads": 1}) for _ in range(2)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -121,16 +118,15 @@ run_workers(load(pathlib.Path(sys.argv[1])), "fake_training:train", 2, threads=1
 
 def test_a_killed_driver_takes_its_workers_along_and_the_next_finishes(make):
     store = make(vary("train.batch", range(1, 9)), task={"options": {"work": 10_000}})
-    environment = {**os.environ, "PYTHONPATH": hanging.PATHS}
-    driver = subprocess.Popen([sys.executable, "-c", DRIVER, str(store.root)], env=environment)
+    driver = subprocess.Popen([sys.executable, "-c", DRIVER, str(store.root)], env=ENVIRONMENT)
     try:
         until(lambda: any(store.status(entry.run).state == "done" for entry in store.runs))
     finally:
         driver.kill()
         driver.wait()
     until(lambda: not any(holder(store.directory(entry.run)) for entry in store.runs))
-    kept = {run.run: run.manifest()["end_time"] for run in scan(store.root).runs if run.status.state == "done"}
-    assert set(run_here(store, fake_training.train).skipped) == set(kept)
+    kept = {run.run for run in scan(store.root).runs if run.status.state == "done"}
+    assert set(run_here(store, fake_training.train).skipped) == kept
     check_complete(store)
 
 
@@ -138,7 +134,7 @@ def test_a_slow_owner_that_wakes_after_a_takeover_changes_nothing_of_the_publish
     """It is suspended amid its run, its machine seems to be gone, and another process trains the run to its end."""
     store = make(seeds(1))
     run = store.directory(store.runs[0].run)
-    slow = worker(store.root, "--patience", "2", trainer="hanging:held")
+    slow = command("work", store.root, "--patience", "2", trainer="held")
     until(lambda: any(run.glob("attempt-*/begun")))
     slow.send_signal(signal.SIGSTOP)
     claim = holder(run)._replace(machine="another")
@@ -159,24 +155,26 @@ def test_a_slow_owner_that_wakes_after_a_takeover_changes_nothing_of_the_publish
 # Signals to workers and to commands
 
 
-def test_a_warned_worker_saves_gives_its_runs_back_and_says_that_it_was_interrupted(make):
-    store = make(seeds(2), task={"options": {"work": 2_000_000}})
-    process = worker(store.root)
+def test_a_warned_worker_saves_gives_its_runs_back_and_says_that_it_was_interrupted(make, tmp_path):
+    store = make(seeds(2), task={"options": {"slow_until": str(tmp_path / "go")}})
+    process = command("work", store.root)
     until(lambda: any((folder_of(store.directory(one.run)) / "checkpoints/2").exists() for one in store.runs))
     process.send_signal(signal.SIGUSR1)
     told, errors = process.communicate(timeout=60)
     assert process.returncode == 130, errors
     assert "stopped: SIGUSR1; the same command continues" in told
-    assert {store.status(entry.run).state for entry in store.runs} <= {"preempted", "done", "pending"}
+    assert {store.status(entry.run).state for entry in store.runs} <= {"preempted", "pending"}
     assert not any(holder(store.directory(one.run)) for one in store.runs)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("options", [(), ("--workers", "1")], ids=["here", "workers"])
 def test_a_second_signal_ends_a_hang_also_in_c_with_its_workers_and_loses_nothing(tmp_path, options):
-    process = hanging.start(tmp_path, "native", *options)
-    until(lambda: hanging.begun(tmp_path))
-    owner = holder(scan(tmp_path / "out").runs[0].directory)
+    (tmp_path / "small.json").write_text(SMALL)
+    root = tmp_path / "out"
+    process = command("run", tmp_path / "small.json", "--out", root, *options, trainer="native")
+    until(lambda: any(root.glob("*/attempt-*/begun")))
+    owner = holder(scan(root).runs[0].directory)
     process.send_signal(signal.SIGTERM)
     time.sleep(2 * TOGETHER)
     assert process.poll() is None, "the first asks, and nobody listens"
@@ -185,58 +183,42 @@ def test_a_second_signal_ends_a_hang_also_in_c_with_its_workers_and_loses_nothin
     assert process.returncode == 130
     assert "the second SIGTERM ends this process" in told
     until(lambda: not is_running(owner.pid, owner.started))
-    assert str(run_here(load(tmp_path / "out"), fake_training.train)) == "1 runs: 1 done"
+    assert str(run_here(load(root), fake_training.train)) == "1 runs: 1 done"
 
 
 def test_ctrl_c_at_any_moment_is_one_sentence_and_the_same_command_goes_on(tmp_path):
-    config = tmp_path / "small.json"
-    table = {"name": "small", "train": {"steps": 6, "checkpoint_every": 2}, "evaluate": {"lengths": [10]}}
-    config.write_text(json.dumps({**table, "task": {"options": {"work": 200_000}}}))
-    command = [sys.executable, "-m", "attnjax", "sweep", str(config), "--trainer", TRAINER, "--seeds", "3"]
-    command += ["--out", str(tmp_path / "out"), "--population", "1"]
-    environment = {**os.environ, "PYTHONPATH": hanging.PATHS}
-    for delay in (0.05, 0.5, 1.0, 1.5):
-        process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    (tmp_path / "small.json").write_text(SMALL)
+    words = ["run", tmp_path / "small.json", "--seeds", "2", "--out", tmp_path / "out", "--population", "1"]
+    words += [f"task.options.slow_until='{tmp_path / 'go'}'"]
+    for delay in (0.3, 1.5):
+        process = command(*words)
         time.sleep(delay)
         process.send_signal(signal.SIGINT)
         errors = process.communicate(timeout=60)[1]
         if "attnjax/cli/" in errors or "attnjax:" in errors:  # otherwise Python was still starting
             assert (process.returncode, "Traceback" in errors) == (130, False), errors
-    assert subprocess.run(command, env=environment, capture_output=True).returncode == 0
+    (tmp_path / "go").touch()
+    assert "2 runs: 2 done" in command(*words).communicate(timeout=60)[0]
     check_complete(load(tmp_path / "out"))
 
 
-# Folders that take nothing
-
-
-@pytest.fixture
-def planned(tmp_path, capsys):
-    """A sweep of two runs that has not begun, and its command."""
-    config = tmp_path / "small.json"
-    config.write_text(
-        '{"name": "small", "train": {"steps": 10, "checkpoint_every": 2}, "evaluate": {"lengths": [10, 20]}}'
-    )
-    command = ["sweep", str(config), "--seeds", "2", "--out", str(tmp_path / "out"), "--trainer", TRAINER]
-    assert main([*command, "--plan"]) == 0
-    capsys.readouterr()
-    return load(tmp_path / "out"), command
-
-
 @pytest.mark.slow
-def test_a_full_and_a_read_only_file_system_lose_nothing(planned, tmp_path):
+def test_a_full_and_a_read_only_file_system_lose_nothing(tmp_path):
     if subprocess.run(["unshare", "-m", "true"], capture_output=True).returncode:
         pytest.skip("needs a mount namespace")
-    store, command = planned
+    (tmp_path / "small.json").write_text(SMALL)
+    words = ["run", tmp_path / "small.json", "--seeds", "2", "--out", tmp_path / "out"]
+    assert "2 runs planned" in command(*words, "--plan").communicate(timeout=60)[0]
+    again = " ".join(map(str, ["-m", "attnjax", *words, "--trainer", TRAINER]))
     script = f"""
-        mkdir {tmp_path}/mounted; mount -t tmpfs -o size=2m none {tmp_path}/mounted; cp -r {store.root} {tmp_path}/mounted
+        mkdir {tmp_path}/mounted; mount -t tmpfs -o size=2m none {tmp_path}/mounted; cp -r {tmp_path}/out {tmp_path}/mounted
         dd if=/dev/zero of={tmp_path}/mounted/filler bs=4096 2>/dev/null || true
         WORK="{sys.executable} -m attnjax work {tmp_path}/mounted/out --trainer {TRAINER}"
         $WORK || echo "code $?"; rm {tmp_path}/mounted/filler; $WORK && echo "code $?"
-        mount --bind {store.root} {store.root}; mount -o remount,bind,ro {store.root}
-        {sys.executable} -m attnjax {" ".join(command)} || echo "code $?" """
-    environment = {**os.environ, "PYTHONPATH": hanging.PATHS}
+        mount --bind {tmp_path}/out {tmp_path}/out; mount -o remount,bind,ro {tmp_path}/out
+        {sys.executable} {again} || echo "code $?" """
     done = subprocess.run(
-        ["unshare", "-m", "sh", "-c", script], env=environment, capture_output=True, text=True, timeout=120
+        ["unshare", "-m", "sh", "-c", script], env=ENVIRONMENT, capture_output=True, text=True, timeout=120
     )
     told = (done.stdout + done.stderr).splitlines()
     assert [line for line in told if line.startswith("code")] == ["code 2", "code 0", "code 2"], told

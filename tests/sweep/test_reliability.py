@@ -30,6 +30,7 @@ from attnjax.sweep.claim import FILE, Owner, machine_id
 
 PAGE = pathlib.Path(__file__).parents[2] / "docs" / "reliability.md"
 SETTINGS = {"name": "small", "train": {"steps": 10, "checkpoint_every": 2}, "evaluate": {"lengths": [10, 20]}}
+SETTINGS |= {"task": {"options": {"work": 1}}}
 DONE, STOPPED, PENDING = range(3)
 DEEP = "[" * 20_000
 
@@ -46,8 +47,11 @@ class World(NamedTuple):
         return self.root / load(self.root).runs[number].run
 
     def at(self, number: int, name: str) -> pathlib.Path:
-        """A file of the records of a run."""
-        return load(self.root).folder(self.run(number).name) / name
+        """A file of the records of a run, or its config; of the sweep, for a name that begins with a slash."""
+        if name.startswith("/"):
+            return self.root / name[1:]
+        folder = self.run(number) if name == "config.json" else load(self.root).folder(self.run(number).name)
+        return folder / name
 
 
 Plant = Callable[[World], Any]
@@ -120,15 +124,8 @@ def changed(path: pathlib.Path, change: Callable[[bytes], bytes]) -> Callable[[]
 
 
 def text(number: int, name: str, new: str) -> Plant:
-    """Another content of a file of a run; of the sweep, for a name that begins with a slash."""
-    return lambda world: changed(
-        world.root / name[1:]
-        if name[0] == "/"
-        else world.run(number) / name
-        if name == "config.json"
-        else world.at(number, name),
-        lambda _: new.encode("latin-1"),
-    )
+    """Another content of a file."""
+    return lambda world: changed(world.at(number, name), lambda _: new.encode("latin-1"))
 
 
 def appended(number: int, name: str, line: str) -> Plant:
@@ -136,9 +133,9 @@ def appended(number: int, name: str, line: str) -> Plant:
     return lambda world: changed(world.at(number, name), lambda before: before + line.encode())
 
 
-def cut(number: int, name: str, kept: float) -> Plant:
+def cut(number: int, name: str) -> Plant:
     """The beginning of a file alone."""
-    return lambda world: changed(world.at(number, name), lambda before: before[: int(kept * len(before))])
+    return lambda world: changed(world.at(number, name), lambda before: before[: int(0.9 * len(before))])
 
 
 def checkpoint(change: Callable[[bytes], bytes]) -> Plant:
@@ -150,7 +147,7 @@ def huge(number: int, name: str, size: int) -> Plant:
     """A file that claims to be of this size; it has no blocks on the disk."""
 
     def plant(world: World) -> Callable[[], None]:
-        path = world.root / name[1:] if name[0] == "/" else world.at(number, name)
+        path = world.at(number, name)
         before = path.read_bytes()
         os.truncate(path, size)
         return lambda: path.write_bytes(before) if path.exists() else 0
@@ -221,7 +218,7 @@ def without_checkpoints(world: World) -> None:
 def torn(world: World) -> None:
     """A process was killed while it wrote the line of step 5, whose checkpoint was not begun."""
     world.at(STOPPED, "checkpoints/5").unlink()
-    cut(STOPPED, "metrics.jsonl", 0.9)(world)
+    cut(STOPPED, "metrics.jsonl")(world)
 
 
 def linked_result(world: World) -> Callable[[], None]:
@@ -244,9 +241,7 @@ def outside_plan(world: World) -> Callable[[], None]:
 SOUND = fake_training.sound
 ROWS = {
     "a disk that is full": Row(refusing(errno.ENOSPC), "cannot be written to .*: No space left on device", 2),
-    "a quota that is used up": Row(refusing(errno.EDQUOT), "cannot be written to .*: Disk quota exceeded", 2),
     "a folder that is read-only": Row(refusing(errno.EROFS), "cannot be written to .*: Read-only file system", 2),
-    "a file server that is gone": Row(refusing(errno.ESTALE), "cannot be written to .*: Stale file handle", 2),
     "a file in place of the folder": Row(not_a_folder, "cannot be written to .*: File exists", 2),
     "a disk that fills when a run begins": Row(full_from(3), "No space left on device", 1),
     "a disk that fills while a run trains": Row(full_from(9), "No space left on device", 1),
@@ -270,7 +265,6 @@ ROWS = {
     "a checkpoint cut in half": Row(
         checkpoint(lambda data: data[: len(data) // 2]), "checkpoint of step 5 is damaged", trainer=SOUND
     ),
-    "an empty checkpoint": Row(checkpoint(lambda data: b""), "checkpoint of step 5 is damaged", trainer=SOUND),
     "a flipped bit in a checkpoint": Row(
         checkpoint(lambda data: bytes([data[0] ^ 1]) + data[1:]), "checkpoint of step 5 is damaged", trainer=SOUND
     ),
@@ -280,15 +274,12 @@ ROWS = {
     ),
     "a save that was killed": Row(half_saved, "3 done", trainer=SOUND),
     "a torn last line of a log": Row(torn, r"line 5 is not JSON \(a torn last line\)"),
-    "a cut results.jsonl of a run that is done": Row(cut(DONE, "results.jsonl", 0.9), "not JSON", 0, (DONE,)),
+    "a cut results.jsonl of a run that is done": Row(cut(DONE, "results.jsonl"), "not JSON", 0, (DONE,)),
     "nonsense in a log": Row(appended(STOPPED, "metrics.jsonl", "nonsense\n\xff\n"), "line 6 is not JSON"),
     "a log line of a newer version": Row(
         appended(STOPPED, "metrics.jsonl", '{"schema": 9, "step": 1}\n'), "Update attnjax", 1, (STOPPED,)
     ),
     "a damaged status": Row(text(STOPPED, "status.json", "{"), r"status\.json is damaged", 1),
-    "a status of a newer version": Row(
-        text(STOPPED, "status.json", '{"schema": 9}'), r"status\.json.*Update attnjax", 1
-    ),
     "a damaged config": Row(text(STOPPED, "config.json", "\xff"), r"config\.json", 1),
     "a config that was changed after planning": Row(
         lambda world: changed(world.run(STOPPED) / "config.json", lambda data: data.replace(b"0.001", b"0.002")),
@@ -297,7 +288,6 @@ ROWS = {
     ),
     "a damaged manifest": Row(text(STOPPED, "manifest.json", "{"), r"manifest\.json"),
     "a damaged plan": Row(text(DONE, "/sweep.json", "{"), r"sweep\.json is damaged", 2),
-    "a plan of a newer version": Row(text(DONE, "/sweep.json", '{"schema": 9}'), r"sweep\.json.*Update attnjax", 2),
     "JSON nested without end": Row(text(DONE, "/sweep.json", DEEP), r"sweep\.json is damaged.*nested too deeply", 2),
     "a plan that names a folder outside": Row(
         outside_plan, r"sweep\.json is damaged: entry 0 of its runs names no run id", 2
@@ -308,9 +298,7 @@ ROWS = {
     "a link in place of a result": Row(linked_result, "result is a link", 1),
     "a link in place of checkpoints": Row(replaced(STOPPED, "checkpoints", link), "checkpoints is a link", 1),
     "a link in place of a log": Row(replaced(STOPPED, "metrics.jsonl", link), r"metrics\.jsonl is a link", 1),
-    "a link in place of a status": Row(replaced(STOPPED, "status.json", link), r"status\.json is a link", 1),
     "a pipe in place of a log": Row(replaced(STOPPED, "metrics.jsonl", pipe), r"metrics\.jsonl is no regular file", 1),
-    "a pipe in place of a status": Row(replaced(STOPPED, "status.json", pipe), r"status\.json is no regular file", 1),
     "files and folders that no sweep writes": Row(foreign, "notes.txt"),
     "code in a folder of results": Row(code, "evil:Task belongs to a module that is not imported|not in the plan"),
     "control characters in records": Row(
@@ -376,7 +364,9 @@ def test_damage_is_told_and_nothing_is_lost(tmp_path, capsys, name):
     shutil.copytree(begun(row.trainer), root)
     (tmp_path / "outside").mkdir()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(manifest, "of_machine", dict)  # git and the hash of the code take half of the time
+        # Git, the hash of the code, and waiting for the disk take half of the time.
+        patch.setattr(manifest, "of_machine", dict)
+        patch.setattr(os, "fsync", lambda descriptor: None)
         world = World(root, patch, tmp_path / "outside")
         sound = {} if DONE in row.lost else contents(world.run(DONE))
         heal = row.plant(world)

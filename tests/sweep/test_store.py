@@ -10,6 +10,7 @@ import sys
 import threading
 
 import pytest
+from checks import ENVIRONMENT
 from fake_training import train
 
 from attnjax.config import canonical_json
@@ -18,8 +19,6 @@ from attnjax.records.status import Status
 from attnjax.sweep import load, prepare, run_here, scan, seeds
 from attnjax.sweep.claim import claim
 from attnjax.sweep.plan import plan
-
-ROOT = pathlib.Path(__file__).parents[2]
 
 
 def names(root):
@@ -71,24 +70,16 @@ def test_a_sweep_can_be_extended_and_part_of_it_asked_for(make):
     assert len(load(more.root).runs) == 3
 
 
-def planning(root):
-    """The claim of who is changing the plan."""
-    (root / "logs").mkdir(exist_ok=True)
-    return claim(root / "logs", 0.0, 60.0)
-
-
-def more(store, patience):
-    return prepare(store.root, "small", plan({"name": "small"}, seeds(3)), extend=True, patience=patience)
-
-
 def test_another_process_that_changes_the_plan_is_waited_for(make):
     store = make(seeds(2))
-    theirs = planning(store.root)
+    (store.root / "logs").mkdir(exist_ok=True)
+    theirs = claim(store.root / "logs", 0.0, 60.0)
+    more = lambda patience: prepare(store.root, "small", plan({}, seeds(3)), extend=True, patience=patience)
     with pytest.raises(ValueError, match=rf"{theirs.owner} is changing the plan in .*; try again"):
-        more(store, 0.1)
+        more(0.1)
     thread = threading.Timer(0.3, theirs.release)
     thread.start()
-    assert len(load(more(store, 60.0).root).runs) == 5
+    assert len(load(more(60.0).root).runs) == 5
     thread.join()
 
 
@@ -99,13 +90,12 @@ prepare(pathlib.Path(sys.argv[1]), "small", plan({"name": "small"}, [{"seed": in
 """
 
 
-def test_eight_processes_add_a_run_each_at_once(tmp_path):
-    started = [
-        subprocess.Popen([sys.executable, "-c", ADD, str(tmp_path / "runs"), str(seed)], cwd=ROOT) for seed in range(8)
-    ]
-    assert [one.wait(60) for one in started] == [0] * 8
+def test_processes_add_a_run_each_at_once(tmp_path):
+    command = [sys.executable, "-c", ADD, str(tmp_path / "runs")]
+    started = [subprocess.Popen([*command, str(seed)], env=ENVIRONMENT) for seed in range(3)]
+    assert [one.wait(60) for one in started] == [0] * 3
     store = load(tmp_path / "runs")
-    assert {store.config(entry.run).seed for entry in store.runs} == {*range(8)}
+    assert {store.config(entry.run).seed for entry in store.runs} == {*range(3)}
 
 
 ENTRY = {"run": "0123456789abcdef", "cell": "", "group": "", "overrides": {}}
@@ -116,15 +106,14 @@ PLAN = {"schema": 1, "name": "x", "config_file": "", "protocol": "", "runs": [EN
     ("changes", "message"),
     [
         ({"config_file": None}, "it has no config_file"),
-        ({"runs": {}}, "it has no runs"),
         ({"runs": [{**ENTRY, "cell": 3}]}, "run 0123456789abcdef has no cell"),
-        ({"runs": [{**ENTRY, "run": "../../../../etc/x"}]}, "entry 0 of its runs names no run id"),
+        ({"schema": 9}, r".*Update attnjax"),
     ],
 )
 def test_a_plan_that_lacks_something_is_refused_by_name(make, changes, message):
     store = make(seeds(1))
     (store.root / "sweep.json").write_text(json.dumps({**PLAN, **changes}))
-    with pytest.raises(ValueError, match=rf"sweep\.json is damaged: {message}"):
+    with pytest.raises(ValueError, match=rf"sweep\.json.* {message}"):
         load(store.root)
 
 

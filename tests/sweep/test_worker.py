@@ -1,4 +1,4 @@
-"""Executing sweeps in this process: each run once, whatever fails or stops on the way."""
+"""Executing sweeps in this process: each run once, whatever fails or stops on the way; the exit status."""
 
 import errno
 import json
@@ -9,12 +9,13 @@ import time
 
 import fake_training
 import pytest
-from checks import check_complete
+from checks import check_complete, until
 
 from attnjax.records import status
-from attnjax.sweep import ExecutionConfig, Stop, attempt, product, retry, run_here, scan, seeds, vary
+from attnjax.sweep import ExecutionConfig, Stop, Summary, product, retry, run_here, scan, seeds, vary
 from attnjax.sweep.attempt import begin, next_token, update_manifest
 from attnjax.sweep.claim import FILE, Owner, holder, machine_id
+from attnjax.sweep.outcome import TOGETHER, exit_status
 
 ALONE = ExecutionConfig(population=1)
 
@@ -75,7 +76,6 @@ def test_a_population_that_raises_is_tried_one_by_one_so_that_only_the_culprit_f
         (MemoryError(), "oom: MemoryError"),
         (RuntimeError("RESOURCE_EXHAUSTED: 8 GB"), "oom: RuntimeError: RESOURCE_EXHAUSTED: 8 GB"),
         (OSError(errno.ENOSPC, "No space left"), "disk full: OSError"),
-        (RecursionError("deep\nand deeper"), "RecursionError: deep and deeper"),
     ],
 )
 def test_the_reason_says_of_which_kind_a_failure_is(make, error, reason):
@@ -108,28 +108,50 @@ def test_a_signal_stops_at_the_next_step_and_the_same_call_goes_on(make):
     assert scan(store.root).runs[1].manifest()["resumed_from"] == stopped.step
 
 
-def stopped_after(store, count, **fields):
-    """Trains until so many events were seen."""
-    stop, seen = Stop(), []
+@pytest.mark.parametrize(
+    ("states", "others", "reason", "expected"),
+    [
+        ("done done", {}, "", 0),
+        ("done done", {}, "SIGINT", 130),
+        ("done failed", {}, "", 1),
+        ("done damaged", {}, "", 1),
+        ("done running", {"b": Owner()}, "", 1),
+        ("done pending", {}, "run a failed", 1),
+        ("done preempted", {}, "SIGUSR1 of process 1", 130),
+    ],
+)
+def test_the_exit_status_is_0_1_or_130(states, others, reason, expected):
+    stop = Stop()
+    stop.set(reason)
+    assert exit_status(Summary(dict(zip("ab", states.split(), strict=True)), (), {}, others), stop) == expected
 
-    def progress(event):
-        seen.append(event)
-        if len(seen) == count:
-            stop.set("enough")
 
-    return run_here(store, fake_training.train, ExecutionConfig(**fields), progress=progress, stop=stop)
+def test_two_sigterm_at_once_are_one(make):
+    """As `timeout` sends them: one to its child, one to the group that the child is in."""
+
+    def train(configs, directories, context):
+        os.kill(os.getpid(), signal.SIGTERM)
+        os.kill(os.getpid(), signal.SIGTERM)
+        until(context.stopping)
+        time.sleep(TOGETHER)
+        fake_training.train(configs, directories, context)
+
+    stop = Stop()
+    assert str(run_here(make(seeds(1)), train, stop=stop)) == "1 runs: 1 preempted"
+    assert stop.reason == "SIGTERM"
 
 
 def test_manifests_have_what_a_result_depends_on_and_no_secrets(make, monkeypatch):
+    stop = Stop()
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "hunter2")
-    store = make(seeds(1))
     monkeypatch.setenv("NPROC", "1")
-    stopped_after(store, 5)
+    store = make(seeds(1))
+    run_here(store, fake_training.train, progress=lambda event: stop.set("x" if event.step == 4 else ""), stop=stop)
     monkeypatch.setenv("NPROC", "2")
     run_here(store, fake_training.train)
     manifest = scan(store.root).runs[0].manifest()
     assert "hunter2" not in json.dumps(manifest)
-    assert (manifest["parameter_count"], manifest["state"]) == (7, "done")
+    assert (manifest["parameter_count"], manifest["state"], manifest["resumed_from"]) == (7, "done", 4)
     assert manifest["changed_on_resume"] == ["threads"]
     assert manifest["attempt_token"].startswith("0002-")
 
@@ -184,17 +206,3 @@ def test_on_its_last_attempt_a_run_is_alone(make, deaths, expected):
         (store.directory(entry.run) / FILE).write_text(json.dumps(dead._asdict()))
     run_here(store, lambda configs, *_: populations.append([config.seed for config in configs]))
     assert populations == expected
-
-
-# Disks that refuse
-
-
-def test_a_hang_shows_its_stacks(capfd, make, monkeypatch):
-    monkeypatch.setattr(attempt, "STALL", 0.1)
-
-    def train(configs, directories, context):
-        context.step(directories[0], 1)
-        time.sleep(0.5)
-
-    run_here(make(seeds(1)), train)
-    assert "most recent call first" in capfd.readouterr().err
