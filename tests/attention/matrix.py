@@ -15,8 +15,6 @@ import attnjax as aj
 from attnjax.positions.compose import parts_of
 from tests.oracle import oracle
 
-FAST = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
-"""Options of `jax.jit`: the program is checked, and not the optimizer of XLA."""
 B, N, H = 2, 8, 8
 LAYOUTS = {"mha": (8, 13, 13), "gqa": (2, 13, 21), "mqa": (1, 21, 13), "ring": (2, 48, 48)}
 """Key heads, T and S: odd lengths, equal and unequal, and a length to spread over devices."""
@@ -130,19 +128,20 @@ def draw(encoding, layout):
     return *arrays, learned(encoding, aj.Sizes(N * H, N, kv_heads, H), random), np.float32(0.4)
 
 
-def positions_of(name, kind, layout):
-    """q_pos and k_pos; the same where queries and keys are of one sequence."""
-    K, T, S = LAYOUTS[layout]
+def positions_of(name, kind, layout, seed=1):
+    """q_pos and k_pos; the same where queries and keys are of one sequence, unless they are disordered."""
+    (K, T, S), random, ordered = LAYOUTS[layout], np.random.default_rng(seed), kind != "disordered"
     if kind == "arange":
         return tuple(np.broadcast_to(np.arange(n, dtype=np.int32), (B, n)) for n in (T, S))
-    random = np.random.default_rng(1)
-    rows = lambda n: np.stack([np.sort(random.choice(FARTHEST, n, replace=False)) for _ in range(B)]).astype(np.int32)
+    sort = np.sort if ordered else lambda x, axis: x
+    distinct = lambda n: np.stack([random.choice(FARTHEST, n, replace=False) for _ in range(B)])
+    rows = lambda n: sort(distinct(n) if ordered else random.integers(-20, FARTHEST, (B, n)), axis=1).astype(np.int32)
     k_pos = rows(S)
-    q_pos = k_pos if T == S else rows(T)
+    q_pos = k_pos if T == S and ordered else rows(T)
     if name in PER_HEAD:
         heads = N if parts_of(ENCODINGS[name])[-1].per_head else K
         last = (AXES[name],) if name in AXES else ()
-        floats = lambda n: np.sort(random.uniform(0, 9, (B, heads, n, *last)), axis=2).astype(np.float32)
+        floats = lambda n: sort(random.uniform(0, 9, (B, heads, n, *last)), axis=2).astype(np.float32)
         own = floats(T), floats(S)
         return own if PER_HEAD[name] is True else ((q_pos, own[0]), (k_pos, own[1]))
     if name in AXES:
@@ -172,22 +171,29 @@ def rules_of(rule, T, S):
 
 
 def allowed_by(q_index, k_index, q_segments, k_segments, k_valid):
-    """The mask of the program, entry by entry."""
-    (examples, T), S = q_segments.shape, k_segments.shape[1]
-    allowed = np.zeros((examples, T, S), bool)
-    for b, i, j in itertools.product(range(examples), range(T), range(S)):
-        near = -BAND <= k_index[j] - q_index[i] <= BAND
-        allowed[b, i, j] = near and q_segments[b, i] == k_segments[b, j] and k_valid[b, j]
-    return allowed
+    """The mask of the program, [B, T, S]."""
+    near = abs(k_index[None] - q_index[:, None]) <= BAND
+    return near[None] & (q_segments[:, :, None] == k_segments[:, None]) & k_valid[:, None]
 
 
-def cases_of(name, layout):
-    """(mask, rule, positions) and the arrays that go with them."""
+def disordered(name, layout, seed):
+    """The data of a case without order: any positions, indices, documents and padding, different in both examples."""
+    (_, T, S), random = LAYOUTS[layout], np.random.default_rng([seed, 1])
+    index = lambda n: random.integers(-BAND, BAND, n).astype(np.int32)
+    ids = lambda n: random.integers(0, random.integers(1, 4), (B, n)).astype(np.int32)
+    rules = index(T), index(S), ids(T), ids(S), random.random((B, S)) < random.random()
+    return *positions_of(name, "disordered", layout, seed), *rules
+
+
+def cases_of(name, layout, disorder=0):
+    """(mask, rule, positions) and the arrays that go with them, and so many cases without order."""
     _, T, S = LAYOUTS[layout]
     reaches = [reach for reach in REACHES if name not in CAUSAL_ONLY or "causal" in reach]
     kinds = ("random",) if name in PER_HEAD or name in AXES else POSITIONS
     for reach, rule, kind in itertools.product(reaches, RULES, kinds):
         yield (reach, rule, kind), (*positions_of(name, kind, layout), *index_of(reach, T, S), *rules_of(rule, T, S))
+    for seed in range(disorder):
+        yield ("disordered", seed), disordered(name, layout, seed)
 
 
 def stacked(trees):
@@ -249,7 +255,7 @@ def with_gradients(function, inputs=5):
 
 def compiled(function, *arguments):
     """The result of one compiled program, as NumPy."""
-    return jax.tree.map(np.asarray, jax.jit(function, compiler_options=FAST)(*arguments))
+    return jax.tree.map(np.asarray, jax.jit(function)(*arguments))
 
 
 def outcome(function, inputs, data, dtype):
@@ -275,11 +281,14 @@ def witness():
     return one
 
 
-def assert_near(got, expected, tolerance, case):
-    """Errors relative to the largest entry of the same array. Gradients that sum over the batch (parameters, scale) may
+def errors(got, expected):
+    """(error, path) of each array, relative to its largest entry. Gradients that sum over the batch (parameters, scale) may
     cancel; their error is relative to at least 1, the order of the loss."""
     for (path, a), b in zip(jax.tree_util.tree_leaves_with_path(got), jax.tree.leaves(expected), strict=True):
-        smallest = 1.0 if path[0].key in ("params", "scale", "sink") else 0.0
-        error, unit = np.abs(a.astype(np.float64) - b).max(), max(smallest, np.abs(b).max())
-        where = jax.tree_util.keystr(path)
-        assert error <= tolerance * unit, f"{case}: {where} is wrong by {error:.2g} where entries reach {unit:.2g}"
+        smallest = 1.0 if path[0].key in ("params", "scale", "sink") else np.finfo(float).tiny
+        yield np.abs(a.astype(np.float64) - b).max() / max(smallest, np.abs(b).max()), jax.tree_util.keystr(path)
+
+
+def assert_near(got, expected, tolerance, case):
+    for error, where in errors(got, expected):
+        assert error <= tolerance, f"{case}: {where} is wrong by {error:.2g} of its largest entry"

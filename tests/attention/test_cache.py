@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 
 import attnjax as aj
-from attnjax import ALiBi, CoPE, FoX, KVCache, Mask, NoPE, RoPE, Tiling, XPos, attend
+from attnjax import ALiBi, FoX, KVCache, Mask, NoPE, RoPE, Tiling, XPos, attend
 from tests.attention.matrix import compiled
+from tests.cases import OPTIMISED
 
 B, T, N, H = 2, 8, 4, 4
 CAUSAL = Mask(causal=True)
@@ -109,30 +110,6 @@ def test_sixteen_bits_are_kept_and_lose_eight_bits():
     assert_pairs([(out, expected)], atol=2**-8)
 
 
-@dataclasses.dataclass(frozen=True)
-class Stretched(aj.PositionEncoding):
-    """An encoding that learns how to map keys, as none of ours that reads indices does."""
-
-    def init(self, key, sizes):
-        return {"rate": jnp.full((sizes.head_dim,), 0.1)}
-
-    def map_k(self, p, k, pos):
-        return k * jnp.exp(-p["rate"][None] * jnp.asarray(pos).astype(k.dtype)[:, None])
-
-
-@pytest.mark.parametrize(
-    "whole", [lambda part: part, lambda part: aj.compose(ALiBi(), part)], ids=["alone", "composed"]
-)
-def test_learned_maps_of_keys_need_their_parameters(whole):
-    encoding, params = whole(Stretched()), {"rate": np.float32([0.1, 0.2, 0.3, 0.4])}
-    params = params if encoding == Stretched() else ({}, params)
-    full = lambda x: attend(x, x, x, encoding=encoding, params=params, mask=CAUSAL)
-    cached = lambda x: through(created(encoding=encoding), x, 5, 3, params=params)[0]
-    assert_pairs([compiled(lambda x: (cached(x), full(x)), tokens())])
-    with pytest.raises(ValueError, match=r"Stretched\(\).* learns parameters: pass params="):
-        jax.eval_shape(lambda: appended(created(encoding=encoding), T))
-
-
 def test_queries_with_an_index_of_their_own_see_what_the_mask_says():
     """One query is causal because it is the last token, unless it is told where it stands. Slots of a ring are in no order."""
 
@@ -203,9 +180,6 @@ def test_decoding_step_by_step_waits_for_no_device(window):
 @pytest.mark.parametrize(("encoding", "kv_heads", "window", "batch"), [(RoPE(), 2, None, 2), (XPos(), 4, 20, 1)])
 def test_a_step_copies_no_array_as_large_as_the_cache(encoding, kv_heads, window, batch):
     """Many tokens through a cache in one compiled loop, with all optimisations."""
-    optimized = {"xla_backend_optimization_level": 3, "xla_llvm_disable_expensive_passes": False}
-    if jax.__version_info__ < (0, 11):
-        optimized["xla_cpu_use_fusion_emitters"] = True
     cache = created(batch=batch, capacity=64, kv_heads=kv_heads, heads=N, encoding=encoding, window=window)
     new = lambda heads: jax.ShapeDtypeStruct((5, batch, 1, heads, H), jnp.float32)
 
@@ -215,7 +189,7 @@ def test_a_step_copies_no_array_as_large_as_the_cache(encoding, kv_heads, window
 
     def moved(program, *given):
         """Copies and transpositions of as many numbers as the cache has inside the loop, fused ones too."""
-        text = jax.jit(program, donate_argnums=0, compiler_options=optimized).lower(*given).compile().as_text()
+        text = jax.jit(program, donate_argnums=0, compiler_options=OPTIMISED).lower(*given).compile().as_text()
         inside = text.replace(text[text.index("\nENTRY") :], "")
         shapes = re.findall(r"= \w+\[([\d,]+)\]\S* (?:copy|transpose|reverse|concatenate|scatter)\(", inside)
         return [shape for shape in shapes if math.prod(map(int, shape.split(","))) >= cache.k.size]
@@ -235,12 +209,6 @@ def test_writing_into_a_cache_is_conditional_on_a_cpu_alone(platform):
 
 
 # Tokens beyond the capacity
-
-
-def test_overflow_is_an_error_where_it_is_known():
-    for sizes, message in (((4, 3), "holds 4 of 6 tokens; 3 more"), ((8,), "of 6 tokens; 8 more")):
-        with pytest.raises(ValueError, match=message):
-            jax.eval_shape(lambda sizes=sizes: appended(created(capacity=6), *sizes))
 
 
 HIDING = {
@@ -308,41 +276,36 @@ def of_heads(encoding, **change):
 
 
 MISTAKES = [
+    (lambda: appended(created(capacity=6), 4, 3), "4 of 6 tokens; 3 more"),
+    (lambda: appended(created(capacity=6), 8), "of 6 tokens; 8 more"),
     (lambda: reads(1, capacity=5, window=(2, 0)), "a window of 2.*window <= 2"),
     (lambda: reads(1, capacity=5, window=2, mask=Mask(True, 3)), "window of 2.*window=3"),
-    (lambda: reads(1, capacity=5, window=2, mask=Mask(window=(None, 0))), "window of 2"),
     (lambda: reads(1, capacity=5, window=2, mask=Mask(True, 2, first=1)), "no first keys"),
     (lambda: reads(1, 1, 1, capacity=3, window=2, queries=2, mask=Mask(True, 2)), "2 queries.*at least 4, got 3"),
     (lambda: reads(2, queries=3), "3 queries, the cache holds 2 tokens"),
-    (lambda: reads(2, encoding=RoPE(theta=500.0)), r"keys for NoPE\(\), attend got encoding=RoPE\(theta=500"),
-    (lambda: reads(2, kv_heads=2), r"q must have shape \(2, T, 2, 4\).*got \(2, 1, 4, 4\)"),
-    (lambda: attend(tokens(), tokens(), tokens(), cache=created()), "k, v and k_pos come from it"),
-    (lambda: attend(tokens(1)), "needs k and v, or a cache"),
-    (lambda: created(batch=0), "batch must be at least 1, got 0"),
-    (lambda: created(capacity=-1), "capacity must be at least 1, got -1"),
-    (lambda: created(kv_heads=2.5), "kv_heads must be an integer, got 2.5"),
-    (lambda: created(head_dim=True), "head_dim must be an integer, got True"),
-    (lambda: created(heads=6), "multiple of kv_heads=4, got 6"),
-    (lambda: created(length=0), "length must be at least 1, got 0"),
+    (lambda: reads(2, encoding=RoPE(theta=500.0)), r"NoPE\(\), .*RoPE\(theta=500"),
+    (lambda: reads(2, kv_heads=2), r"q .*\(2, T, 2, 4\).*got \(2, 1, 4, 4\)"),
+    (lambda: attend(tokens(), tokens(), tokens(), cache=created()), "k, v and k_pos"),
+    (lambda: created(capacity=-1), "capacity .*at least 1, got -1"),
+    (lambda: created(kv_heads=2.5), "kv_heads .*integer, got 2.5"),
+    (lambda: created(heads=6), "kv_heads=4, got 6"),
+    (lambda: created(length=0), "length .*at least 1, got 0"),
     (lambda: created(head_dim=5, encoding=RoPE()), "even, got 5"),
-    (lambda: created(encoding=RoPE), r"such as RoPE\(\), got <class"),
+    (lambda: created(encoding=RoPE), r"RoPE\(\), got <class"),
     (lambda: created(dtype=jnp.int8), "floating type, got int8"),
     (lambda: created(pos_dtype=jnp.bfloat16), "int32 or float32, got bfloat16"),
     (lambda: created(window=8), "at least 9, got 8"),
-    (lambda: created(window=-1), "window must be .* got -1"),
-    (lambda: created(window=2, encoding=CoPE()), "CoPE.*leave window out"),
+    (lambda: created(window=-1), "window .* got -1"),
     (lambda: appends(2, k=np.zeros((B, 2, N, H + 1), np.float32)), r"\(2, T, 4, 4\).* got k \(2, 2, 4, 5\)"),
     (lambda: appends(2, v=tokens(3)), r"got k \(2, 2, 4, 4\) and v \(2, 3, 4, 4\)"),
     (lambda: appends(0), r"T >= 1, got k \(2, 0, 4, 4\)"),
-    (lambda: appends(2, k_pos=np.arange(3)), r"k_pos .*\(2,\), \(2, 2\).* got \(3,\)"),
     (lambda: appends(2, k_pos=np.array([0.5, 1.5])), "k_pos is float32 .*pos_dtype=int32"),
-    (lambda: appends(2, k_pos=np.array([0, 2**31])), "k_pos must fit int32.*2147483648"),
     (lambda: appends(2, k_pos=np.array([[0, 1], [0, 20_000]])), "XPos.*0..20000"),
     (lambda: appends(2, valid=np.ones((B, 3), bool)), r"valid .*\(2,\) or \(2, 2\), got bool\(2, 3\)"),
-    (lambda: appends(2, valid=np.ones(2)), "valid must be boolean .* float64"),
+    (lambda: appends(2, valid=np.ones(2)), "valid .*boolean .* float64"),
     (lambda: appends(5), "5 tokens with window 2 .*at least 7, the cache has 6"),
     (lambda: of_heads(FoX()), r"k_pos .*got \(2, 4, 3\)"),
-    (lambda: of_heads(ALiBi(), heads=4, pos_dtype="float32"), "a row per head"),
+    (lambda: of_heads(ALiBi(), heads=4, pos_dtype="float32"), r"ALiBi\(.*\(2, 1, 1, 8\)"),
 ]
 
 

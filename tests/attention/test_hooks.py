@@ -42,26 +42,20 @@ def refused(message, call, *arrays):
 WRONG = [
     # Maps of q [T,H] and k [S,H] of one head.
     (toy(map_q=lambda q: q[:3]), r"map_q .*\[6, any\], got \[3, 8\]"),
-    (toy(map_q=lambda q: q[None]), r"map_q .*\[6, any\], got \[1, 6, 8\]"),
     (toy(map_k=lambda k: k.sum(0)), r"map_k .*\[6, any\], got \[8\]"),
     (toy(map_q=lambda q: None), r"map_q .*\[6, any\], got NoneType"),
-    (toy(map_q=lambda q: 1.0), r"map_q .*\[6, any\], got float"),
     (toy(map_q=lambda q: (q, q)), r"map_q .*\[6, any\], got tuple"),
     (toy(map_k=lambda k: k.astype(int)), "map_k .*floating.*int32"),
-    (toy(map_q=lambda q: q > 0), "map_q .*floating.*bool"),
     (toy(map_q=lambda q: jax.lax.complex(q, q)), "map_q .*floating.*complex64"),
     (toy(map_q=lambda q: q[:, :4]), "map_q and map_k .*4 and 8"),
-    (toy(map_k=lambda k: jnp.concatenate([k, k], 1)), "map_q and map_k .*8 and 16"),
     # Biases like the distances, which are a vector where positions are consecutive.
     (toy(bias=lambda n: jnp.zeros(())), r"bias .*\[\d+(, \d+)?\], got \[\]"),
-    (toy(bias=lambda n: n[..., None]), r"bias .*\[\d+"),
     (toy(bias=lambda n: 0.0), "bias .*got float"),
     (toy(bias=lambda n: n.astype(int)), "bias .*floating.*int32"),
     # Logits [t,s] of a tile of one head, or [N,t,s] of all.
     (toy(score=lambda x: x.T[:, :2]), r"score .*\[\d, \d\], got \[\d, 2\]"),
     (toy(score=lambda x: x[0]), r"score .*\[\d, \d\], got \[\d\]"),
     (toy(score=lambda x: x > 0), "score .*floating.*bool"),
-    (toy(score=lambda x: (x, x)), "score .*got tuple"),
     (compose(RoPE(), toy(score=lambda x: x[0])), r"^Toy\(\): the hook score"),
     (toy(score=lambda x: x.sum(0), whole_table=True), r"score .*\[4, 6, 6\], got \[6, 6\]"),
 ]
@@ -108,6 +102,8 @@ def test_the_contract_holds_in_a_cache():
         return attend(q, cache=cache, encoding=cache.encoding, mask=CAUSAL)
 
     refused("map_q and map_k .*4 and 8", read, *drawn())
+    learning = KVCache.create(B, T, K, H, heads=N, encoding=All())
+    refused(r"All\(\).*learns parameters.*params=", lambda k, v: learning.append(k, v), *drawn()[1:])
 
 
 @pytest.mark.parametrize(
@@ -202,7 +198,7 @@ def test_an_encoding_with_parameters_of_every_kind():
             np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-10, err_msg=jax.tree_util.keystr(path))
 
 
-@pytest.mark.parametrize("D", [N * H // 2, N * H // 3, N * H // 6, N * H // 12, N * H // 16, N * H + 1])
+@pytest.mark.parametrize("D", [N * H // 2, N * H // 16, N * H + 1])
 def test_a_parameter_of_any_width_is_taken(D):
     """The width of the model was guessed from that of the parameters, and some widths were refused."""
     for encoding, width in ((All(), D), (aj.TransformerXL(), 2 * D)):
@@ -238,13 +234,9 @@ PARAMS = [
     (T5Bias(), [1], "T5Bias.*dict.*list"),
     (T5Bias(), {"tabel": zeros(N, 32)}, r"T5Bias.*lacks 'table', got \['tabel'\]"),
     (T5Bias(), {"table": zeros(N + 1, 32)}, r"T5Bias.*'table'.* 4 heads .*\(5, 32\)"),
-    (T5Bias(), {"table": zeros()}, r"T5Bias.*'table'.* 4 heads .*\(\)"),
     (T5Bias(), {"table": 1.0}, r"T5Bias.*'table'.* 4 heads .*\(\)"),
     (T5Bias(), {"table": zeros(N, 16)}, "T5Bias: .*32 rows"),
-    (T5Bias(buckets=16), {"table": zeros(N, 32)}, "T5Bias: .*16 rows"),
-    (CoPE(max_position=6144), {"table": zeros(10, H)}, "CoPE.*6144 rows"),
     (CoPE(), {"table": zeros(17, H)}, "CoPE.*16 rows"),
-    (Kerple(), {"r1": zeros(N)}, "Kerple.*lacks 'r2'"),
     (Kerple(), {"r1": zeros(8), "r2": zeros(8)}, r"Kerple.*'r1'.* 4 heads .*\(8,\)"),
     (All(), made(All()) | {"k": zeros(N)}, r"All.*'k'.* 2 key heads .*\(4,\)"),
     (All(), {name: x for name, x in made(All()).items() if name != "s"}, r"p\['s'\]"),
@@ -254,7 +246,6 @@ PARAMS = [
     (BOTH, {"table": zeros(N, 32)}, "params .*2 parts.*dict"),
     (BOTH, ({}, {}, {}), "params .*2 parts.*3 entries"),
     (BOTH, ({}, {}), "T5Bias.*learns parameters"),
-    (BOTH, None, "T5Bias.*learns parameters"),
 ]
 
 

@@ -9,22 +9,7 @@ import numpy as np
 import pytest
 
 import attnjax as aj
-from attnjax import (
-    ALiBi,
-    AxialRoPE,
-    DynamicNTK,
-    FoX,
-    LogN,
-    LongRoPE,
-    Mask,
-    MRoPE,
-    NoPE,
-    RoPE,
-    SSMax,
-    T5Bias,
-    XPos,
-    compose,
-)
+from attnjax import ALiBi, AxialRoPE, FoX, LogN, Mask, MRoPE, NoPE, RoPE, SSMax, XPos, compose
 from tests.attention.matrix import compiled
 
 B, T, S, N, K, H = 2, 3, 5, 4, 2, 4
@@ -45,10 +30,6 @@ def attend(good=GOOD, **change):
     return jax.eval_shape(lambda: aj.attend(**good | change))
 
 
-def test_the_unchanged_call_is_fine():
-    assert attend().shape == (B, T, N, H)
-
-
 def wide(dtype, **change):
     """A call with queries, keys and values of this type."""
     return {name: x.astype(dtype) for name, x in SQUARE.items()} | {"mask": CAUSAL} | change
@@ -56,21 +37,16 @@ def wide(dtype, **change):
 
 ARRAYS = [
     ({"q": zeros(T, N, H)}, r"^q .*4 axes.*\(3, 4, 4\)"),
-    ({"k": zeros(S, K, H)}, r"^k .*4 axes.*\(5, 2, 4\)"),
     ({"v": zeros(B, S, K * H)}, r"^v .*4 axes.*\(2, 5, 8\)"),
     ({"q": zeros(B, T, N, H, dtype=np.int32)}, "^q .*floating.*int32"),
-    ({"q": zeros(B, T, N, H, dtype=np.complex64)}, "^q .*floating.*complex64"),
     ({"v": zeros(B, S, K, H, dtype=bool)}, "^v .*floating.*bool"),
     ({"v": zeros(B, S + 1, K, H)}, r"k \(2, 5, 2, 4\) and v \(2, 6, 2, 4\)"),
-    ({"v": zeros(B, S, 1, H)}, r"k \(2, 5, 2, 4\) and v \(2, 5, 1, 4\)"),
     ({"q": zeros(1, T, N, H)}, r"batch.*q \(1, 3, 4, 4\) and k \(2, 5, 2, 4\)"),
     ({"q": zeros(B, T, N, 6)}, r"head dimension.*q \(2, 3, 4, 6\) and k \(2, 5, 2, 4\)"),
     ({"q": zeros(B, T, 3, H)}, "multiple of key heads.*N=3 and K=2"),
     ({"q": zeros(B, 0, N, H)}, r"^q .*at least one.*\(2, 0, 4, 4\)"),
-    ({"k": zeros(B, 0, K, H), "v": zeros(B, 0, K, H)}, r"^k .*at least one.*\(2, 0, 2, 4\)"),
     ({"v": zeros(B, S, K, 0)}, r"^v .*at least one.*\(2, 5, 2, 0\)"),
     ({"v": None}, "needs k and v, or a cache"),
-    ({"k": None}, "needs k and v, or a cache"),
     (wide("float16", encoding=XPos()), "XPos.*float16.*bfloat16 or float32"),
 ]
 AXES_LAST = "q_pos.*last axis.*AxialRoPE|q_pos.*AxialRoPE.*last axis"
@@ -82,10 +58,8 @@ POSITIONS = [
     ({"q_pos": jnp.array([0, 1, 2**31], jnp.uint32)}, r"q_pos .*int32.* 0\.\.2147483648"),
     ({"q_pos": np.array([0.0, 1.0, 3e9])}, "q_pos .*finite.*int32"),
     ({"q_pos": np.array([0.0, np.nan, 1.0])}, r"q_pos .*finite.*nan"),
-    ({"k_pos": np.full(S, np.inf)}, "k_pos .*finite.*inf"),
     ({"q_pos": np.array([0.0, 1.0, 2**24 + 1])}, "q_pos .*16777217.*pass integers"),
     ({"q_pos": jnp.zeros(T, jnp.bfloat16)}, "q_pos .*integers or float32.*256.*bfloat16"),
-    ({"k_pos": np.zeros(S, np.float16)}, "k_pos .*integers or float32.*float16"),
     ({"q_pos": np.ones(T, bool)}, "q_pos .*integers or float32.*bool"),
     ({"k_pos": np.array(list("abcde"))}, "k_pos .*integers or float32.*<U1"),
     ({"q_pos": zeros(N, T)}, r"q_pos .*\(3,\), \(2, 3\).*got \(4, 3\)"),
@@ -95,10 +69,8 @@ POSITIONS = [
     # A tuple has an entry for each part of a composition, and means nothing else.
     ({"q_pos": (0, 1, 2)}, r"q_pos.*tuple.*composition.*NoPE\(\)"),
     ({"encoding": compose(NoPE(), RoPE()), "q_pos": (np.arange(T),)}, "q_pos .*2 parts.*1 entries"),
-    ({"encoding": compose(NoPE(), RoPE()), "q_pos": (np.arange(T),) * 3}, "q_pos .*2 parts.*3 entries"),
     # Coordinates are last.
     ({"encoding": AxialRoPE(), "q_pos": zeros(T, 3), "k_pos": zeros(S, 2)}, rf"({AXES_LAST}).* 2, got \(3, 3\)"),
-    ({"encoding": AxialRoPE(), "q_pos": zeros(2, T), "k_pos": zeros(S, 2)}, rf"({AXES_LAST}).* 2, got \(2, 3\)"),
     ({"encoding": AxialRoPE(), "q_pos": zeros(2, B, T), "k_pos": zeros(S, 2)}, rf"({AXES_LAST}).* 2, got \(2, 2, 3\)"),
     ({"encoding": FoX(), "mask": Mask(True, q_index=np.arange(T))}, "FoX.*content.*q_pos.*context_positions"),
     (
@@ -110,7 +82,6 @@ POSITIONS = [
 MASKS = [
     ({"mask": Mask(k_valid=np.ones(T, bool))}, r"mask.k_valid .*\(5,\) or \(2, 5\).*\(3,\)"),
     ({"mask": Mask(k_valid=np.ones(S))}, "mask.k_valid .*boolean.*float64"),
-    ({"mask": Mask(k_valid=np.ones(S, int))}, "mask.k_valid .*boolean.*int64"),
     ({"mask": Mask(allowed=np.ones((S, T), bool))}, r"mask.allowed .*\(3, 5\) or \(2, 3, 5\).*\(5, 3\)"),
     ({"mask": Mask(allowed=np.ones((B, 1, T, S), bool))}, r"mask.allowed .*\(2, 1, 3, 5\)"),
     ({"mask": Mask(allowed=np.ones((T, S)))}, "mask.allowed .*boolean.*float64"),
@@ -123,16 +94,16 @@ MASKS = [
     ({"mask": Mask(q_index=np.zeros(T))}, "mask.q_index .*integers.*float64"),
     ({"mask": Mask(k_index=np.arange(T))}, r"mask.k_index .*\(5,\) or \(2, 5\).*\(3,\)"),
     # Fewer queries than keys, whose indices would be those of the first keys.
+    ({"mask": jnp.ones((T, S), bool)}, r"mask .*Mask\(causal=True\).*Mask\(allowed=array\)"),
+    ({"mask": True}, r"Mask\(allowed=array\).*True"),
     ({"mask": CAUSAL}, r"3 queries and 5 keys.*q_index.*arange\(2, 5\)"),
-    ({"mask": Mask(window=1)}, "3 queries and 5 keys.*q_index"),
-    ({"mask": Mask(causal=True, k_index=np.arange(S))}, "3 queries and 5 keys.*q_index"),
     ({"q": zeros(B, 1, N, H), "mask": CAUSAL}, "1 queries and 5 keys.*q_index"),
     # What an encoding needs of the mask.
     ({"encoding": ALiBi()}, r"ALiBi.*Mask\(causal=True\)"),
     ({"encoding": compose(NoPE(), SSMax()), "params": ({}, {"s": zeros(N)})}, r"SSMax.*Mask\(causal=True\)"),
     ({"encoding": XPos(), "mask": Mask(window=(2, 1), q_index=np.arange(T))}, r"XPos.*Mask\(causal=True\)"),
 ]
-BY_LENGTH = (RoPE(scaling=DynamicNTK(2.0, 4)), RoPE(scaling=LongRoPE((1.0, 1.0), (2.0, 3.0), 4, factor=2.0)))
+BY_LENGTH = (RoPE(scaling=aj.DynamicNTK(2.0, 4)), RoPE(scaling=aj.LongRoPE((1.0, 1.0), (2.0, 3.0), 4, factor=2.0)))
 PACKED = Mask(causal=True, q_segments=np.zeros(S, int), k_segments=np.zeros(S, int))
 OTHERS = [
     ({"length": 0}, "length .*at least 1.*got 0"),
@@ -147,7 +118,6 @@ OTHERS = [
     ({"sink": zeros(N), "encoding": aj.StickBreaking()}, "StickBreaking.*sink"),
     ({"scale": float("nan")}, "scale .*finite.*nan"),
     ({"scale": np.float32(np.inf)}, "scale .*finite.*inf"),
-    ({"scale": jnp.array(np.nan)}, "scale .*finite.*nan"),
     ({"scale": np.ones(N)}, r"scale .*\[1., 1., 1., 1.\]"),
     ({"scale": "1"}, "scale .*'1'"),
     ({"scale": True}, "scale .*True"),
@@ -180,45 +150,28 @@ def test_axes_that_fit_by_chance_are_refused():
 
 
 def test_lists_of_numbers_are_positions():
-    """A list was read as positions of the parts of a composition, or refused as such."""
+    """A list was read as positions of the parts of a composition, or refused as such. A tuple is of the parts."""
     both, rows = compose(RoPE(), ALiBi()), [[0, 1, 2, 3, 5], [0, 2, 4, 6, 9]]
     x = {name: np.random.default_rng(0).normal(size=array.shape).astype(np.float32) for name, array in SQUARE.items()}
-    run = lambda encoding, pos: aj.attend(**x, encoding=encoding, q_pos=pos, k_pos=pos, mask=CAUSAL)
-
-    def found():
-        lists = [run(RoPE(), rows[0]), run(both, rows[0]), run(both, rows), run(both, [np.array(row) for row in rows])]
-        arrays = [run(encoding, np.array(pos)) for encoding, pos in ((RoPE(), rows[0]), (both, rows[0]), (both, rows))]
-        return lists, [*arrays, arrays[-1]], run(both, (np.array(rows), rows[0])), run(both, tuple(rows))
-
-    lists, arrays, mixed, by_part = compiled(found)
-    for one, other in zip(lists, arrays, strict=True):
-        np.testing.assert_array_equal(one, other)
-    # A tuple of two is of two parts, though there are two examples.
-    assert np.abs(by_part - arrays[-1]).max() > 1e-3
-    assert np.abs(mixed - by_part).max() > 1e-3
+    ways = (rows, np.array(rows), [np.array(row) for row in rows], tuple(rows))
+    found = compiled(lambda: [aj.attend(**x, encoding=both, q_pos=pos, k_pos=pos, mask=CAUSAL) for pos in ways])
+    np.testing.assert_array_equal(found[0], found[1])
+    np.testing.assert_array_equal(found[2], found[1])
+    assert np.abs(found[3] - found[1]).max() > 1e-3
+    assert attend(SQUARE, encoding=RoPE(), q_pos=rows[0], k_pos=rows[0]).shape == (B, S, N, H)
 
 
-@pytest.mark.parametrize(
-    "encoding", [RoPE(), ALiBi(), SSMax(), LogN(length=2), T5Bias(buckets=4, max_distance=9)], ids=str
-)
+@pytest.mark.parametrize("encoding", [ALiBi(), LogN(length=2)], ids=str)
 def test_positions_restart_at_each_document(encoding):
     """Of a row with the same document twice, the second half is the first; an array of positions is taken as it is."""
     x = np.random.default_rng(0).normal(size=(1, 4, N, H)).astype(np.float32)
-    row, ids = np.concatenate([x, x], 1), np.array([7, 7, 7, 7, 2, 2, 2, 2])
-    params = jax.tree.map(lambda leaf: leaf + 0.5, encoding.init(jax.random.key(0), aj.Sizes(N * H, N, N, H)))
-    options = {"encoding": encoding, "params": params}
+    row, ids, index = np.concatenate([x, x], 1), np.array([7, 7, 7, 7, 2, 2, 2, 2]), np.arange(8)
     packed = Mask(causal=True, q_segments=ids, k_segments=ids)
-
-    def found():
-        run = lambda x, mask, **pos: aj.attend(x, x, x, mask=mask, **options, **pos)
-        index = {"q_pos": np.arange(8), "k_pos": np.arange(8)}
-        return run(row, packed), run(x, CAUSAL), run(row, packed, **index)
-
-    out, alone, counted = compiled(found)
+    run = lambda x, mask, pos=None: aj.attend(x, x, x, mask=mask, encoding=encoding, q_pos=pos, k_pos=pos)
+    out, alone, counted = compiled(lambda: (run(row, packed), run(x, CAUSAL), run(row, packed, index)))
     np.testing.assert_array_equal(out[:, 4:], out[:, :4])
     np.testing.assert_allclose(out[:, :4], alone, atol=1e-6)
-    if encoding.has("map_q") and not encoding.has("angle"):
-        assert np.abs(counted[:, 4:] - out[:, 4:]).max() > 1e-3
+    assert (np.abs(counted[:, 4:] - out[:, 4:]).max() > 1e-3) == (encoding == LogN(length=2))
 
 
 @pytest.mark.parametrize("encoding", BY_LENGTH, ids=["dynamic", "longrope"])
@@ -231,13 +184,8 @@ def test_a_neighbour_does_not_change_the_frequencies_of_a_document(encoding):
 
     def found():
         run = lambda x, mask, length=None: aj.attend(x, x, x, encoding=encoding, mask=mask, length=length)
-        return (
-            run(row, packed, 8),
-            run(first, CAUSAL, 8),
-            run(second, CAUSAL, 8),
-            run(first, CAUSAL),
-            run(second, CAUSAL),
-        )
+        alone = [run(x, CAUSAL, length) for length in (8, None) for x in (first, second)]
+        return run(row, packed, 8), *alone
 
     out, first, second, by_keys, short = compiled(found)
     np.testing.assert_allclose(out, np.concatenate([first, second], 1), atol=1e-6)
@@ -260,6 +208,9 @@ MAKES = [
     (lambda: Mask(window=(1, 2, 3)), r"window .*\(1, 2, 3\)"),
     (lambda: Mask(causal=1), "causal .*1"),
     (lambda: Mask(first=-1), "first .*-1"),
+    (lambda: Mask(window=(0, 2**40)), "window .*2147483647"),
+    (lambda: Mask(window=3, first=2**31), "first .*2147483647"),
+    (lambda: aj.attention_fn(NoPE(), mask=jnp.ones((4, 4), bool)), r"Mask\(allowed=array\)"),
     (lambda: Mask(q_segments=np.zeros(3, int)), "q_segments and k_segments"),
     (lambda: Mask(first=1, q_segments=np.zeros(3, int), k_segments=np.zeros(3, int)), "first .*segments"),
     (lambda: aj.Dropout(jax.random.key(0), 1.0), r"rate .*1.0"),

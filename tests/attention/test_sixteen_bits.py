@@ -16,7 +16,6 @@ from tests.attention.matrix import (
     AXES,
     COMBINED,
     ENCODINGS,
-    FAST,
     STRETCHED,
     VARIANTS,
     B,
@@ -91,7 +90,7 @@ def test_results_are_near_those_of_float32(name, dtype):
 
     arrays = (jnp.asarray(x, dtype) for x in (q, k, v))
     largest = np.abs(v).max()
-    for out in jax.jit(run, compiler_options=FAST)(*arrays, params):
+    for out in jax.jit(run)(*arrays, params):
         assert out.dtype == dtype
         errors = np.abs(np.asarray(out, np.float64) - expected)
         assert errors.max() <= 8 * U[dtype] * largest
@@ -108,7 +107,7 @@ def test_gradients_are_as_near_as_those_of_the_kernel_of_jax():
             out = attend(q, k, v).astype(jnp.promote_types(dtype, jnp.float32))
             return (out * weight.astype(out.dtype)).sum(), out
 
-        run = jax.jit(jax.grad(loss, argnums=(0, 1, 2), has_aux=True), compiler_options=FAST)
+        run = jax.jit(jax.grad(loss, argnums=(0, 1, 2), has_aux=True))
         gradients, out = run(*(x.astype(dtype) for x in (q, k, v)))
         return [np.asarray(x, np.float64) for x in (out, *gradients)]
 

@@ -4,7 +4,6 @@ import functools
 import re
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -91,29 +90,3 @@ def test_the_own_token_is_found_by_its_place():
     for name, (causal, of_document) in compiled(run).items():
         np.testing.assert_allclose(causal, [1 / 16, 1 / 8, 1 / 4, 1 / 2, 0, 0], rtol=1e-6, err_msg=name)
         np.testing.assert_allclose(of_document, [0, 0, 0, 1 / 4, 1 / 2, 0], rtol=1e-6, err_msg=name)
-
-
-def test_the_own_token_in_decoding_is_the_last_one():
-    encoding = StickBreaking(attend_current=False)
-
-    def both(q, k, v):
-        cache, outs = KVCache.create(1, T + 2, K, H, heads=N, encoding=encoding), []
-        for now in (slice(0, 1), slice(1, 3), slice(3, 4), slice(4, 6)):
-            cache = cache.append(k[:, now], v[:, now])
-            outs.append(attend(q[:, now], cache=cache, encoding=encoding, mask=CAUSAL))
-        return jnp.concatenate(outs, 1), attend(q, k, v, encoding=encoding, mask=CAUSAL)
-
-    np.testing.assert_allclose(*compiled(both, *arrays()), atol=1e-6)
-
-
-@pytest.mark.parametrize("name", ["cope", "stick", "dape"])
-def test_keys_that_are_not_valid_have_no_effect(name):
-    """Gates, sticks and networks pass over them, whatever they hold."""
-    (q, k, v), valid = arrays(), np.arange(T) != 2
-    options = options_of(name) | {"mask": Mask(causal=True, k_valid=valid)}
-    bad = [np.where(valid[None, :, None, None], x, np.float32(np.nan)) for x in (k, v)]
-    gradients = lambda *x: jax.vjp(lambda *x: attend(*x, **options), *x)[1](jnp.ones_like(q))
-    clean, spoilt = compiled(lambda q, *x: (gradients(q, *x[:2]), gradients(q, *x[2:])), q, k, v, *bad)
-    for one, other in zip(clean, spoilt, strict=True):
-        assert np.isfinite(one).all()
-        np.testing.assert_array_equal(one, other)
