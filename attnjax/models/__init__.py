@@ -9,7 +9,7 @@
 Every mistake in a folder is a `ModelError`, which is a ValueError.
 """
 
-from attnjax.models.architectures import MODELS, architecture
+from attnjax.models.architectures import MODELS
 from attnjax.models.base import Architecture, Spec, Weight, with_fields
 from attnjax.models.completion import Drawing, complete_batch, complete_texts, stream
 from attnjax.models.files import ModelError
@@ -26,7 +26,6 @@ __all__ = [
     "Spec",
     "Tokenizer",
     "Weight",
-    "architecture",
     "complete_batch",
     "complete_texts",
     "load",

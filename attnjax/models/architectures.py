@@ -22,18 +22,3 @@ MODELS: dict[str, Architecture] = {
     "qwen3": QWEN3,
     "smollm3": SMOLLM3,
 }
-
-
-def architecture(model_type: str) -> Architecture:
-    """Returns the architecture of a `model_type`.
-
-    Raises:
-      ValueError: an unknown `model_type`; the message lists the known ones.
-
-    Example:
-      >>> architecture("gpt2") is GPT2
-      True
-    """
-    if model_type not in MODELS:
-        raise ValueError(f"unknown model_type {model_type!r:.100}; known are {', '.join(MODELS)}")
-    return MODELS[model_type]

@@ -70,7 +70,6 @@ def load(
     sharding: Placement | None = None,
     fields: Mapping[str, Any] | None = None,
     seed: int = 0,
-    models: Mapping[str, Architecture] | None = None,
 ) -> Loaded:
     """Returns the model in a folder of config.json and safetensors.
 
@@ -83,7 +82,6 @@ def load(
         that only the new model has, or has in another shape, are random, also where one tensor holds several
         parameters and the others fit. `Loaded.new` and `Loaded.unused` list them.
       seed: of the random parameters.
-      models: the known architectures by `model_type`; `attnjax.models.MODELS` unless given.
 
     Raises:
       ModelError: a folder that is damaged or not supported; one error names every tensor that is missing, left over, or of
@@ -102,7 +100,7 @@ def load(
     """
     root = existing_folder(folder)
     json = read_table(root, CONFIG)
-    architecture = _architecture(json, models)
+    architecture = _architecture(json)
     entries = open_folder(root)
     published = _spec(architecture, json, entries)
     kept = dtype or _main_type(entries)
@@ -122,13 +120,12 @@ def load(
     return Loaded(model, spec, architecture, json, root, tuple(map(dotted, new)), _unused(tensors, original))
 
 
-def _architecture(json: Mapping[str, Any], models: Mapping[str, Architecture] | None) -> Architecture:
+def _architecture(json: Mapping[str, Any]) -> Architecture:
     """Returns the architecture that config.json names."""
-    models = MODELS if models is None else models
     name = json.get("model_type")
-    if not isinstance(name, str) or name not in models:
-        raise ModelError(f"{CONFIG}: model_type must be one of {', '.join(sorted(models))}, got {name!r:.100}")
-    return models[name]
+    if not isinstance(name, str) or name not in MODELS:
+        raise ModelError(f"{CONFIG}: model_type must be one of {', '.join(sorted(MODELS))}, got {name!r:.100}")
+    return MODELS[name]
 
 
 def _spec(architecture: Architecture, json: Mapping[str, Any], entries: Mapping[str, Entry]) -> Spec:

@@ -1,7 +1,6 @@
 """Saves a model as a folder that Hugging Face transformers loads: config.json, safetensors and the tokenizer.
 
-The folder appears complete or not at all: it is written under a temporary name and renamed. Files that are no part of a
-model are never replaced.
+The folder appears complete or not at all: it is written under a temporary name and renamed. No file is ever replaced.
 """
 
 import contextlib
@@ -9,7 +8,6 @@ import json
 import math
 import os
 import pathlib
-import re
 import secrets
 import shutil
 from collections.abc import Callable, Mapping
@@ -46,7 +44,6 @@ COMPANIONS = (
 """Files that belong to a model, and are copied unchanged."""
 SPECIAL = "_token_id"
 """The end of every key of config.json that names a special token."""
-OURS = re.compile(r"config\.json|model(-\d{5}-of-\d{5})?\.safetensors|model\.safetensors\.index\.json")
 
 
 def save(
@@ -55,22 +52,18 @@ def save(
     *,
     dtype: str | None = None,
     shard_bytes: int = SHARD,
-    overwrite: bool = False,
 ) -> pathlib.Path:
-    """Writes a model to a folder, and returns the absolute path of the folder.
-
-    After an error nothing is left behind, and what was in the folder before is untouched.
+    """Writes a model to a folder, and returns the absolute path of the folder. After an error nothing is left behind.
 
     Args:
       loaded: the result of `load`, `dataclasses.replace(loaded, model=trained)`, or a `Loaded` made by hand.
-      folder: a new or empty folder, or with `overwrite` one that holds a model.
+      folder: a new or empty folder.
       dtype: of all tensors in the files; that of the parameters unless given.
       shard_bytes: the largest size of the data of one file, which is also what writing takes in memory; a larger model is
         written as several files and an index.
-      overwrite: replaces a folder that holds nothing but a model and its tokenizer.
 
     Raises:
-      ModelError: a folder that holds other files.
+      ModelError: a folder that holds files.
       ValueError: a model that its family cannot express.
       OSError: a file that cannot be written.
 
@@ -86,7 +79,8 @@ def save(
       ['config.json', 'model.safetensors']
     """
     target = pathlib.Path(os.path.abspath(folder))
-    check_free(target, overwrite)
+    if target.is_symlink() or (target.exists() and not (target.is_dir() and not any(target.iterdir()))):
+        raise ModelError(f"{target} must be a new or an empty folder; no model is written over files")
     table = described(loaded, dtype)
     tensors = _pending(loaded, dtype)
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -96,25 +90,10 @@ def save(
         write_folder(temporary, tensors, shard_bytes)
         safety.write(temporary / CONFIG, (json.dumps(table, indent=2, sort_keys=True) + "\n").encode())
         _copy_companions(loaded.folder, temporary)
-        _move_into_place(temporary, target)
+        os.rename(temporary, target)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
     return target
-
-
-def check_free(target: pathlib.Path, overwrite: bool) -> None:
-    """Raises ModelError unless the folder is new, empty, or with `overwrite` holds nothing but a model."""
-    if target.is_symlink() or (target.exists() and not target.is_dir()):
-        raise ModelError(f"{target} is a link or a file; a model is saved as a folder of its own")
-    names = sorted(path.name for path in target.iterdir()) if target.exists() else []
-    foreign = [name for name in names if not OURS.fullmatch(name) and name not in COMPANIONS]
-    if foreign:
-        more = f" and {len(foreign) - 3} more" if len(foreign) > 3 else ""
-        raise ModelError(
-            f"{target} holds files that are no part of a model ({', '.join(foreign[:3])}{more}); choose another"
-        )
-    if names and not overwrite:
-        raise ModelError(f"{target} holds a model already; choose another folder, or say overwrite=True")
 
 
 def tensors_of(loaded: Loaded, values: Mapping[Any, Any]) -> dict[str, np.ndarray]:
@@ -197,19 +176,3 @@ def _copy_companions(source: pathlib.Path | None, target: pathlib.Path) -> None:
     for name in COMPANIONS:
         if (source / name).exists():
             safety.write(target / name, read_bytes(source, name, TEXT))
-
-
-def _move_into_place(temporary: pathlib.Path, target: pathlib.Path) -> None:
-    """Renames a finished folder to the target; the old folder is removed once the new one is there."""
-    if not target.exists():
-        os.rename(temporary, target)
-        return
-    parked = target.with_name(f".{target.name}.{secrets.token_hex(6)}.old")
-    os.rename(target, parked)
-    try:
-        os.rename(temporary, target)
-    except OSError:
-        os.rename(parked, target)
-        raise
-    with contextlib.suppress(OSError):
-        shutil.rmtree(parked)

@@ -44,7 +44,7 @@ model = assert_type(Decoder(config, rngs=nnx.Rngs(0)), Decoder)
 tokens = generate(model, jnp.array([[1, 2, 3]]), 4)
 assert tokens.shape == (1, 4)
 
-gpt2 = assert_type(models.architecture("gpt2"), models.Architecture)
+gpt2 = assert_type(models.MODELS["gpt2"], models.Architecture)
 spec = assert_type(
     gpt2.config({"vocab_size": 11, "n_embd": 8, "n_layer": 1, "n_head": 2, "n_positions": 16}), models.Spec
 )
