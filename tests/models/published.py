@@ -22,6 +22,7 @@ class Case(NamedTuple):
     """What a file of golden arrays holds, and the architecture of its config."""
 
     arrays: dict[str, np.ndarray]
+    json: dict[str, Any]
     architecture: Architecture
     spec: Spec
 
@@ -43,7 +44,9 @@ def case(name: str, dtype: str = "float32") -> Case:
         arrays = dict(file)
     content = json.loads(str(arrays["config"]))
     architecture = MODELS[content["model_type"]]
-    return Case(arrays, architecture, with_fields(architecture.config(content), dtype=dtype, param_dtype=dtype))
+    return Case(
+        arrays, content, architecture, with_fields(architecture.config(content), dtype=dtype, param_dtype=dtype)
+    )
 
 
 def model(one: Case) -> Any:
@@ -70,10 +73,3 @@ def positions(arrays: dict[str, np.ndarray]) -> np.ndarray:
 def visible(arrays: dict[str, np.ndarray]) -> np.ndarray:
     """Where logits mean something: what is not padding."""
     return arrays["target_mask"] if "target_mask" in arrays else arrays["mask"]
-
-
-def inputs(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    return {name: arrays[name] for name in arrays if name in INPUTS}
-
-
-INPUTS = ("tokens", "mask", "pos", "types", "source", "target", "target_mask", "labels")

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from attnjax.evaluation.extension import extended
+from attnjax.evaluation.extension import extended, extended_config
 from attnjax.models import MODELS, with_fields
 from attnjax.modules import generate
 from attnjax.positions import NoPE, RoPE
@@ -25,7 +25,6 @@ FAMILIES = {
     "gpt_neox": ("gpt_neox", {**SIZES, "rotary_pct": 0.5, "max_position_embeddings": TRAINED}),
 }
 METHODS = (*EXTENSIONS, "rerope+log_n")
-QUICK = [("mistral", "streaming_llm")]
 
 
 def model(family: str, layers: int = 2):
@@ -40,16 +39,12 @@ PAIRS = [(list(FAMILIES)[i % len(FAMILIES)], method) for i, method in enumerate(
 """Every method once, on one family after the other."""
 
 
-@pytest.mark.parametrize(
-    ("family", "method"), [pytest.param(*one, marks=() if one in QUICK else pytest.mark.slow) for one in QUICK + PAIRS]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("family", "method"), PAIRS)
 def test_generating_equals_running_the_model_again(family, method):
     """From within the trained length to past it, with a prompt that is padded where padding does not count as length."""
     long = extended(model(family, **BY_LENGTH.get(method, {})), method, trained=TRAINED, factor=4.0)
-    compare(long, TRAINED - 3, padding=0 if method in BY_LENGTH else 2)
-
-
-def compare(long, length: int, steps: int = 8, padding: int = 2) -> None:
+    length, steps, padding = TRAINED - 3, 8, 0 if method in BY_LENGTH else 2
     prompt = np.random.default_rng(3).integers(0, 13, (2, length)).astype(np.int32)
     expected = again(long, prompt, steps)
     assert max(len(np.unique(row)) for row in expected) > 1, "a model that says one word could not tell"
@@ -59,10 +54,14 @@ def compare(long, length: int, steps: int = 8, padding: int = 2) -> None:
 
 
 def test_windows_and_layers_without_rope_stay_as_they_were_trained():
-    window = lambda family, method: extended(model(family), method, trained=TRAINED, factor=4.0).config.layer_windows
-    assert window("mistral", "streaming_llm") == window("mistral", "rerope") == (6, 6)
-    assert window("qwen2", "lm_infinite") == ((TRAINED - 1, 0), 5)
-    assert window("llama", "streaming_llm") == ((TRAINED - 5, 0),) * 2
-    encodings = extended(model("smollm3"), "rerope", trained=TRAINED, factor=4.0).config.encoding
+    def changed(family, method):
+        model_type, json = FAMILIES[family]
+        return extended_config(MODELS[model_type].config(json).config, method, trained=TRAINED, factor=4.0)
+
+    windows = lambda *case: changed(*case).layer_windows
+    assert windows("mistral", "streaming_llm") == windows("mistral", "rerope") == (6, 6)
+    assert windows("qwen2", "lm_infinite") == ((TRAINED - 1, 0), 5)
+    assert windows("llama", "streaming_llm") == ((TRAINED - 5, 0),) * 2
+    encodings = changed("smollm3", "rerope").encoding
     assert encodings[1] == NoPE()
     assert encodings[0].theta == RoPE(theta=2_000_000.0).theta

@@ -5,14 +5,13 @@ import os
 import pathlib
 import tracemalloc
 
-import numpy as np
 import pytest
 
 from attnjax.models import ModelError, load
 from attnjax.models.files import SIZE
 from attnjax.models.tensors import HEADER, open_file, open_folder
 from tests.models import published
-from tests.models.toys import encoded, folder as toy_folder, fused_tensors, sharded
+from tests.models.folders import GPT2, folder, sharded, tensors
 
 MEMORY = 4 * 2**20
 LARGE = 2**31 - 1
@@ -21,16 +20,6 @@ FAMILIES = (
     *("llama_longrope", "mistral", "qwen2", "smollm3", "transformer"),
 )
 ONE = {"a": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}}
-
-
-def folder(path: pathlib.Path, name: str = "gpt2") -> pathlib.Path:
-    """A folder with a small model."""
-    path.mkdir()
-    case = published.case(name)
-    (path / "config.json").write_text(str(case.arrays["config"]))
-    tensors = {weight.names[0]: np.zeros(weight.shape, np.float32) for weight in case.table()}
-    (path / "model.safetensors").write_bytes(encoded(tensors))
-    return path
 
 
 def file(header, data: bytes = b"\0" * 8, length: int | None = None) -> bytes:
@@ -125,8 +114,7 @@ HARM = {
 @pytest.mark.parametrize("name", HARM)
 def test_harm(tmp_path, name):
     harm, message = HARM[name]
-    path = folder(tmp_path / "model")
-    load(path)
+    path = folder(tmp_path / "model", GPT2)
     harm(path)
     tracemalloc.start()
     with pytest.raises(ModelError) as error:
@@ -149,19 +137,19 @@ def test_pickles_are_refused_with_advice(tmp_path, name):
 @pytest.mark.parametrize(
     "change",
     [
-        {"toy.other": "model-00001-of-00002.safetensors"},
-        {"toy.norm": "model-00001-of-00002.safetensors"},
-        {"toy.embed": 3},
+        {"other": "model-00001-of-00002.safetensors"},
+        {"transformer.ln_f.bias": "model-00001-of-00002.safetensors"},
+        {"transformer.wte.weight": 3},
         None,
     ],
 )
 def test_an_index_that_lies(tmp_path, change):
-    path = sharded(tmp_path / "model", "fused", fused_tensors())
-    assert open_folder(path).keys() == fused_tensors().keys()
+    path = sharded(tmp_path / "model", GPT2)
+    assert open_folder(path).keys() == tensors(GPT2).keys()
     file = path / "model.safetensors.index.json"
     table = json.loads(file.read_text())
     file.write_text(json.dumps({"weight_map": change and {**table["weight_map"], **change}}))
-    with pytest.raises(ModelError, match="index.json (does not fit its files.*toy|must hold a table weight_map)"):
+    with pytest.raises(ModelError, match="index.json .*(other|ln_f.bias|weight_map)"):
         open_folder(path)
 
 
@@ -179,8 +167,8 @@ def test_the_links_of_a_hub_cache_are_followed_to_its_blobs_only(tmp_path):
 
 
 def test_a_file_that_shrinks_after_its_header_was_read(tmp_path):
-    path = toy_folder(tmp_path / "model", "fused", fused_tensors()) / "model.safetensors"
-    found = open_file(path)["toy.norm"]
+    path = folder(tmp_path / "model", GPT2) / "model.safetensors"
+    found = open_file(path)["transformer.ln_f.bias"]
     path.write_bytes(path.read_bytes()[:-4])
     with pytest.raises(ModelError, match="cannot be read"):
         found.read()
@@ -190,8 +178,8 @@ def test_a_file_that_shrinks_after_its_header_was_read(tmp_path):
 @pytest.mark.parametrize("name", FAMILIES)
 def test_sizes_that_no_file_has(tmp_path, name):
     """Every whole number of a config.json made huge, or 0: an error, or a model that has not grown."""
-    fields = json.loads(str(published.case(name).arrays["config"]))
-    path, refused = folder(tmp_path / "model", name), set()
+    fields = published.case(name).json
+    path, refused = folder(tmp_path / "model", fields), set()
     whole = [key for key, value in fields.items() if type(value) is int and not key.endswith("_token_id")]
     assert len(whole) >= 5
     tracemalloc.start()

@@ -6,16 +6,34 @@ import numpy as np
 import pytest
 
 from attnjax.attention import Mask
+from attnjax.models import Loaded, load, save, with_fields
 from attnjax.models.param_paths import parameters
 from attnjax.modules import EncoderDecoder
+from tests.cases import slow_except
 from tests.models import published
 
-pytestmark = pytest.mark.slow
-PRECISIONS = {"float64": 1e-9, "float32": 1e-4}
 WITH_LOSS = [name for name in published.CASES if name != "bert_pooler"]
 WITH_CACHE = [name for name in WITH_LOSS if name != "bert"]
 BY_LENGTH = ("llama_dynamic", "llama_longrope", "gpt_neox_dynamic")
 """Frequencies that the length decides: what a chunk sees is the length up to its end."""
+QUICK = ("transformer", "bert", "gpt2", "t5_v1_1", "bloom", "gpt_neox", "llama_yarn", "mistral", "qwen2", "smollm3")
+
+
+@pytest.mark.parametrize("name", slow_except(WITH_LOSS, *QUICK))
+def test_logits_after_saving_and_loading(tmp_path, name):
+    """In float32, with a config.json made from the spec alone, which must be read back as the same model."""
+    case = published.case(name)
+    found = load(save(Loaded(published.model(case), case.spec, case.architecture), tmp_path / "model"))
+    assert (found.new, found.unused) == ((), ())
+    assert with_fields(found.spec) == case.spec
+    logits = np.asarray(jax.jit(lambda model: published.logits(model, case.arrays))(found.model))
+    assert logits.dtype == np.float32
+    close(logits, case.arrays["logits"], published.visible(case.arrays), 1e-4)
+
+
+def close(found, expected, seen, tolerance):
+    scale = np.abs(expected[seen]).max()
+    np.testing.assert_allclose(found[seen], expected[seen], rtol=tolerance, atol=tolerance * scale)
 
 
 def loss_and_logits(model, arrays):
@@ -28,33 +46,22 @@ def loss_and_logits(model, arrays):
     return -chosen.mean(where=labels >= 0), logits
 
 
-SINGLE = ("gpt2", "llama", "t5")
-"""In float32 in the quick run; all of them in `experiments/parity`."""
-TYPED = [
-    pytest.param(name, dtype, marks=() if dtype == "float64" or name in SINGLE else pytest.mark.slow)
-    for name in WITH_LOSS
-    for dtype in PRECISIONS
-]
-
-
-@pytest.mark.parametrize(("name", "dtype"), TYPED)
-def test_logits_loss_and_gradients(name, dtype, x64):
-    case, tolerance = published.case(name, dtype), PRECISIONS[dtype]
-    arrays, seen = case.arrays, published.visible(case.arrays)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", WITH_LOSS)
+def test_logits_loss_and_gradients(name, x64):
+    case = published.case(name, "float64")
+    arrays = case.arrays
     run = jax.jit(jax.value_and_grad(lambda model: loss_and_logits(model, arrays), has_aux=True))
     (loss, logits), gradients = run(published.model(case))
-    close = lambda found, expected, scale, what: np.testing.assert_allclose(
-        found, expected, rtol=tolerance, atol=tolerance * scale, err_msg=what
-    )
-    assert logits.dtype == dtype
-    close(logits[seen], arrays["logits"][seen], np.abs(arrays["logits"][seen]).max(), "logits")
-    close(loss, arrays["loss"], 0.0, "loss")
+    assert logits.dtype == np.float64
+    close(np.asarray(logits), arrays["logits"], published.visible(arrays), 1e-9)
+    np.testing.assert_allclose(loss, arrays["loss"], rtol=1e-9)
     expected = {key.removeprefix("grad "): value for key, value in arrays.items() if key.startswith("grad ")}
     largest = max(np.abs(value).max() for value in expected.values())
     found = as_published(case, parameters(gradients))
     assert found.keys() == expected.keys()
     for key, value in expected.items():
-        close(found[key], value, largest, key)
+        np.testing.assert_allclose(found[key], value, rtol=1e-9, atol=1e-9 * largest, err_msg=key)
 
 
 def as_published(case, gradients):
@@ -66,19 +73,16 @@ def as_published(case, gradients):
     return {name: rows[name].to_theirs(*parts[name]) for name in parts}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", WITH_CACHE)
 def test_two_chunks_through_caches(name, x64):
     case = published.case(name, "float64")
     arrays, seen = case.arrays, published.visible(case.arrays)
-    model = published.model(case)
-    first, second = decoded(model, arrays)
-    found = np.concatenate([first, second], 1)
+    first, second = decoded(published.model(case), arrays)
     if name in BY_LENGTH:
-        found, seen, expected = second, seen[:, 5:], arrays["logits"][:, 5:]
+        close(second, arrays["logits"][:, 5:], seen[:, 5:], 1e-9)
     else:
-        expected = arrays["logits"]
-    scale = np.abs(expected[seen]).max()
-    np.testing.assert_allclose(found[seen], expected[seen], rtol=1e-9, atol=1e-9 * scale)
+        close(np.concatenate([first, second], 1), arrays["logits"], seen, 1e-9)
 
 
 def decoded(model, arrays):
@@ -100,9 +104,10 @@ def decoded(model, arrays):
     return found
 
 
-@pytest.mark.parametrize("dtype", PRECISIONS)
-def test_features_and_pooled_vector_of_bert(dtype, x64):
-    case, tolerance = published.case("bert_pooler", dtype), PRECISIONS[dtype]
+@pytest.mark.slow
+@pytest.mark.parametrize(("dtype", "tolerance"), [("float64", 1e-9), ("float32", 1e-4)])
+def test_features_and_pooled_vector_of_bert(dtype, tolerance, x64):
+    case = published.case("bert_pooler", dtype)
     arrays, model = case.arrays, published.model(case)
     pooled = lambda model: model.pooled(arrays["tokens"], mask=Mask(k_valid=arrays["mask"]), types=arrays["types"])
     features = jax.jit(lambda model: published.logits(model, arrays))(model)[arrays["mask"]]
@@ -110,6 +115,5 @@ def test_features_and_pooled_vector_of_bert(dtype, x64):
     np.testing.assert_allclose(jax.jit(pooled)(model), arrays["pooled"], rtol=tolerance, atol=tolerance)
 
 
-def test_there_is_a_file_for_every_case():
-    assert {published.case(name).spec.config.layers for name in published.CASES} == {1, 2, 4}
+def test_there_is_a_file_for_every_family():
     assert {published.case(name).architecture.model_type for name in published.CASES} == set(published.MODELS)
