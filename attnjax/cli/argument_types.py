@@ -5,8 +5,6 @@ import pathlib
 import re
 
 from attnjax.config.mesh import MeshShape, parse_mesh
-from attnjax.records.remote import local
-from attnjax.sweep.store import NO_CLAIMS
 
 LONGEST = 2**24
 """The longest text that `evaluate` makes, in tokens."""
@@ -80,10 +78,11 @@ def _between(text: str, most: float, allowed: str) -> float:
 
 def folder(text: str) -> pathlib.Path:
     """A folder in which runs are trained."""
-    try:
-        return local(text, NO_CLAIMS)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
+    if "://" in text:
+        raise argparse.ArgumentTypeError(
+            f"must be a folder that all workers see, got the URL {text[:80]!r}; copy the folder there afterwards"
+        )
+    return pathlib.Path(text)
 
 
 def mesh(text: str) -> MeshShape:

@@ -15,7 +15,6 @@ from attnjax.cli.scores import method, score_of, table
 from attnjax.config import TASK_NAMES
 from attnjax.config.files import available, find, folders, opening, protocol, shipped
 from attnjax.config.names import check_name
-from attnjax.records.remote import is_remote, local, mirrored
 from attnjax.records.status import FINAL, Status
 from attnjax.registry import ENCODINGS, TASKS
 from attnjax.sweep import Run, Store, find_folder, load, scan
@@ -50,9 +49,8 @@ def list_(arguments: argparse.Namespace) -> int:
             return 0
         folder = find_folder(name)
         if arguments.watch is not None:
-            return watch(load(local(folder, "a copy has no heartbeats to watch")), arguments.watch)
-        with mirrored(folder) as root:
-            return _list_runs(root, str(folder))
+            return watch(load(folder), arguments.watch)
+        return _list_runs(folder)
     lists: dict[str, tuple[Callable[[], Iterable[str]], Callable[[str], str]]] = {
         "encodings": (_encodings, _encoding),
         "tasks": (_tasks, _card),
@@ -134,7 +132,7 @@ def _protocol(name: str) -> str:
 # Runs ---------------------------------------------------------------------------------------------------------------------
 
 
-def _list_runs(root: pathlib.Path, name: str) -> int:
+def _list_runs(root: pathlib.Path) -> int:
     found = scan(root)
     try:
         text = load(root).protocol
@@ -144,7 +142,7 @@ def _list_runs(root: pathlib.Path, name: str) -> int:
         print(table([HEAD, *(_row(run, text) for run in found.runs)]), end="")
     print(_counts(run.status for run in found.runs))
     for problem in found.problems:
-        print(f"problem: {problem.replace(str(root), name) if is_remote(name) else problem}")
+        print(f"problem: {problem}")
     if found.foreign:
         print(f"other files in the folder: {', '.join(found.foreign)}")
     return 0

@@ -111,10 +111,8 @@ def _add_work(verb: _Verb) -> None:
 def _add_report(verb: _Verb) -> None:
     text = "make figures, tables and a page from the records of a sweep"
     report = verb("report", reading.report, text, "report rope_vs_sinusoidal", "report huang_short --out results/huang")
-    report.add_argument(
-        "folder", metavar="NAME", help="a sweep: its folder, its name in runs, or a URL, as gs://BUCKET/NAME"
-    )
-    text = "where to write, on this machine; default: report in its folder, and ./report-NAME for a URL"
+    report.add_argument("folder", metavar="NAME", help="a sweep: its folder, or its name in runs")
+    text = "where to write; default: report in its folder"
     report.add_argument("--out", metavar="DIR", help=text)
 
 
@@ -124,7 +122,7 @@ def _add_list(verb: _Verb) -> None:
     kinds = [what for what, _, _ in listing.WHAT]
     text = f"{', '.join(kinds)}; without it, print what can be listed"
     command.add_argument("what", nargs="?", choices=kinds, metavar="WHAT", help=text)
-    text = "the one to describe; of runs a sweep: its folder, its name in runs, or a URL"
+    text = "the one to describe; of runs a sweep: its folder, or its name in runs"
     command.add_argument("name", nargs="?", metavar="NAME", help=text)
     text = "for runs, print counts, rate and what is left every S seconds (default: 10) until all have ended"
     command.add_argument("--watch", type=types.seconds, nargs="?", const=10.0, metavar="S", help=text)

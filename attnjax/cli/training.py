@@ -19,7 +19,6 @@ from attnjax.cli.tuning import keep_untuned, tuned
 from attnjax.config import run_id
 from attnjax.config.files import SWEEP_FILE
 from attnjax.config.outside import class_paths, import_modules
-from attnjax.records.remote import local
 from attnjax.sweep import (
     ExecutionConfig,
     Stop,
@@ -40,7 +39,6 @@ from attnjax.sweep import (
 )
 from attnjax.sweep.check import check, check_apart
 from attnjax.sweep.outcome import DONE, FAILED, exit_status, is_open, states
-from attnjax.sweep.store import NO_CLAIMS
 from attnjax.sweep.worker import import_train, worker_command, worker_options
 
 TRAINER = "attnjax.train:train"
@@ -60,7 +58,7 @@ def run(arguments: argparse.Namespace) -> int:
 def work(arguments: argparse.Namespace) -> int:
     """`attnjax work NAME`: the open runs of a planned sweep, for a scheduler that starts and stops workers."""
     keep_programs()
-    store = load(local(find_folder(arguments.folder), NO_CLAIMS))
+    store = load(find_folder(arguments.folder))
     import_modules(arguments.imports)
 
     def lead(joint: Joint) -> int:

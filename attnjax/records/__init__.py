@@ -8,7 +8,6 @@
     stored.py      all records of a folder, typed: live, finished or packed
     packed.py      writes a folder of runs as three files that can be committed; unpacking.py reads them
     table.py       `attnjax.results`: all measurements as one tidy table (pandas)
-    remote.py      the same of a folder in object storage, as a copy of its records
     values.py      values in JSON that somebody else may have written
 
 Damage is never fatal: it is reported beside what is sound.

@@ -16,7 +16,6 @@ from attnjax.config.files import SWEEP_FILE
 from attnjax.records import examples, files, jsonl, runs, unpacking
 from attnjax.records.examples import Examples
 from attnjax.records.files import Problem, VersionError
-from attnjax.records.remote import mirrored
 from attnjax.records.values import LARGEST, as_dict, clean, number, printable, text, whole
 
 SPLITS = ("train", "validation", "test")
@@ -97,14 +96,13 @@ class Sweep:
 def read(directory: str | pathlib.Path, ignore: Iterable[pathlib.Path] = ()) -> Sweep:
     """Return the records in a folder of runs or a packed folder, leaving out the paths in `ignore`.
 
-    The folder may be a URL, see `attnjax.records.remote`, or a link; no link in it is followed.
+    The folder may be a link; no link in it is followed.
 
     Raises:
         ValueError: there is no such folder, it holds no run, or a record has a newer schema.
     """
-    with mirrored(directory) as found:
-        root = files.real(found)
-        return _packed(root) if unpacking.is_packed(root) else _folder(root, directory, ignore)
+    root = files.real(pathlib.Path(directory))
+    return _packed(root) if unpacking.is_packed(root) else _folder(root, directory, ignore)
 
 
 def _folder(root: pathlib.Path, directory: str | pathlib.Path, ignore: Iterable[pathlib.Path]) -> Sweep:

@@ -15,7 +15,6 @@ from pathlib import Path
 from urllib.parse import quote
 
 from attnjax.records.files import real
-from attnjax.records.remote import is_remote, local, mirrored
 from attnjax.records.stored import Sweep, read
 from attnjax.records.unpacking import is_packed
 from attnjax.report import drawing, figures
@@ -31,9 +30,8 @@ from attnjax.report.tuning import Tuning, choices_in, tuning
 def build(directory: str | Path, out: str | Path | None = None) -> list[Path]:
     """Write the report of the sweep in `directory` to `out` (default: directory/report) and return its files.
 
-    `directory` may be a packed folder, or a URL, see `attnjax.records.remote`; the default of `out` is then report-NAME in the
-    current folder, and the page leads to no folders of runs. An earlier report is replaced when all files of the new one are
-    written, and stays as it was where one cannot be.
+    `directory` may be a packed folder: the page then leads to no folders of runs. An earlier report is replaced when all
+    files of the new one are written, and stays as it was where one cannot be.
     `out` may be a link; directory/report and what lies in a report may not.
 
     Raises:
@@ -41,14 +39,12 @@ def build(directory: str | Path, out: str | Path | None = None) -> list[Path]:
             written; matplotlib is not installed.
     """
     drawing.check_library()
-    here = None if out is None else real(local(out, "reports are written to folders of this machine"))
-    with mirrored(directory) as root:
-        target = here or (Path(f"report-{root.name}") if is_remote(directory) else root / "report")
-        if target.resolve() == root.resolve():
-            raise ValueError(f"the report of {root} cannot be written among its records: give another folder, or none")
-        summary, tuned = _numbers(root, [target, *([Path(out)] if out is not None else [])])
-        linked = not is_remote(directory) and not is_packed(root)
-        links = _links(root, target, summary.sweep) if linked else {}
+    root = Path(directory)
+    target = root / "report" if out is None else real(Path(out))
+    if target.resolve() == root.resolve():
+        raise ValueError(f"the report of {root} cannot be written among its records: give another folder, or none")
+    summary, tuned = _numbers(root, [target, *([Path(out)] if out is not None else [])])
+    links = {} if is_packed(root) else _links(root, target, summary.sweep)
     try:
         with placed(target) as temporary, drawing.settings():
             made = drawing.save(figures.overview(summary.tasks), temporary / "figure")
@@ -66,8 +62,8 @@ def answer(directory: str | Path) -> str:
 
     Raises ValueError where the folder holds nothing that can be reported.
     """
-    with mirrored(directory) as root:
-        return terminal(_numbers(root, [root / "report"])[0])
+    root = Path(directory)
+    return terminal(_numbers(root, [root / "report"])[0])
 
 
 def _numbers(root: Path, ignore: list[Path]) -> tuple[Summary, Tuning | None]:

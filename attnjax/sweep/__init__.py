@@ -6,7 +6,6 @@ A sweep from Python:
     summary = run_here(store, train)        # or run_workers(store, "module:function", 4)
 """
 
-from attnjax.records.remote import mirrored
 from attnjax.sweep.attempt import Event, RunContext, Train
 from attnjax.sweep.find import Found, Run, find_folder, find_run, scan
 from attnjax.sweep.outcome import Stop, Summary
@@ -32,7 +31,6 @@ __all__ = [
     "find_run",
     "groups",
     "load",
-    "mirrored",
     "plan",
     "population_key",
     "prepare",

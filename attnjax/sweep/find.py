@@ -21,7 +21,6 @@ from attnjax.config import RunConfig, encoding_name, parse, to_dict
 from attnjax.config.files import SWEEP_FILE
 from attnjax.config.overrides import kind_of, read_value, split_override
 from attnjax.records import files, jsonl, runs, status
-from attnjax.records.remote import is_remote, local
 from attnjax.records.runs import entries, folder_of
 from attnjax.sweep import store
 
@@ -84,7 +83,7 @@ def scan(root: pathlib.Path) -> Found:
 
     Raises ValueError where the folder cannot be read.
     """
-    root = files.real(local(root, store.MIRRORED))
+    root = files.real(root)
     try:
         there = entries(root)
     except OSError as error:
@@ -112,13 +111,11 @@ def read_run(directory: pathlib.Path) -> Run:
     return Run(directory.name, directory, config, found.status, sentences)
 
 
-def find_folder(address: str | os.PathLike[str]) -> str | pathlib.Path:
-    """Return the folder at a path, or the folder of that name in ./runs; a URL as it is.
+def find_folder(address: str | os.PathLike[str]) -> pathlib.Path:
+    """Return the folder at a path, or the folder of that name in ./runs.
 
     Raises ValueError, with the sweeps in ./runs, where there is neither.
     """
-    if is_remote(address):
-        return os.fspath(address)
     path = pathlib.Path(address)
     places = [path, RUNS / path]
     for place in (*(one for one in places if (one / SWEEP_FILE).exists()), *places):

@@ -21,7 +21,6 @@ from attnjax.config.files import SWEEP_FILE
 from attnjax.config.names import safe_name
 from attnjax.config.schema import SCHEMA
 from attnjax.records import files, status
-from attnjax.records.remote import local
 from attnjax.records.runs import CONFIG, SIZE_OF_PLAN, folder_of, read_config, read_plan, status_of
 from attnjax.records.values import dotted, jsonable
 from attnjax.sweep.claim import PATIENCE, Owner, claim, file_time
@@ -30,11 +29,6 @@ from attnjax.sweep.plan import Planned, population_key
 LOGS = "logs"
 LOOK = 0.05
 """Seconds between looks at who is changing the plan."""
-NO_CLAIMS = (
-    "runs are trained in a folder: claims need files that exactly one process can make, which object storage does not "
-    "promise. Give a folder that all workers see, and copy it there afterwards"
-)
-MIRRORED = "only a copy of what it holds can be read: with attnjax.sweep.mirrored(URL) as folder"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,7 +97,7 @@ def prepare(
     """
     told = [(run_id(one.config), cell_id(one.config), population_key(one.config), one.changes) for one in planned]
     entries = tuple(Entry(run, cell, group, jsonable(dict(changes))) for run, cell, group, changes in told)
-    root = files.real(local(root, NO_CLAIMS))
+    root = files.real(root)
     store = Store(root, safe_name(name, "the name of a sweep"), entries, config_file, protocol)
     _spec(store)  # refuses what would be too large
     (files.check_could_write if dry else files.check_writable)(root)
@@ -130,7 +124,7 @@ def load(root: pathlib.Path) -> Store:
 
     Raises ValueError, naming the file, where there is none or it is damaged, and OSError where it cannot be read.
     """
-    root = files.real(local(root, MIRRORED))
+    root = files.real(root)
     try:
         plan = read_plan(root)
     except (FileNotFoundError, NotADirectoryError):
