@@ -53,71 +53,60 @@ def interval(found: Estimate | None, digits: int, most: float = math.inf) -> str
 def tables() -> dict[str, str]:
     """Returns the marked places of README.md."""
     text, markov = read("text"), read("markov")
+    grams = {name: by_run(text, name, "context", 1024)[0] for name in ("trigram", "4-gram", "5-gram")}
     return {
-        **of_text(text),
-        **of_markov(markov),
+        "methods": markdown(by_method(text, markov)),
+        "ngrams": ", ".join(f"{name} {loss:.3f}" for name, loss in grams.items()),
         "answer": answer(text),
+        "answer_markov": answer_markov(markov),
+        "fitted": fitted(markov),
     }
 
 
-def of_text(records: pd.DataFrame) -> dict[str, str]:
-    """Returns losses and facts found of each method, and the losses of n-grams."""
-    columns = {
-        "loss at 128": ("context", 128, "zero-shot"),
-        "loss at 1,024": ("context", 1024, "zero-shot"),
-        "found at 128": ("found", 128, "zero-shot"),
-        "found at 1,024": ("found", 1024, "zero-shot"),
-        "tuned: loss at 1,024": ("context", 1024, "tuned"),
-        "tuned: found at 1,024": ("found", 1024, "tuned"),
-    }
+def by_method(text: pd.DataFrame, markov: pd.DataFrame) -> pd.DataFrame:
+    """Returns losses and facts found in text by each method, and what context gains on chains."""
+    found = gains(markov)
 
-    def cell(method: str, measure: str, length: int, stage: str) -> str:
+    def cell(method: str, measure: str, stage: str) -> str:
         if stage == "tuned" and method not in FREQUENCIES:
             return ""
-        found = of_mean(by_run(records, method, measure, length, stage))
-        return interval(found, 3) if measure == "context" else interval(found, 2, most=1.0)
+        mean = of_mean(by_run(text, method, measure, 1024, stage))
+        return interval(mean, 3) if measure == "context" else interval(mean, 2, most=1.0)
 
-    rows = [[LABELS[method], *(cell(method, *key) for key in columns.values())] for method in METHODS]
-    grams = {name: by_run(records, name, "context", 1024)[0] for name in ("trigram", "4-gram", "5-gram")}
-    return {
-        "text": markdown(pd.DataFrame(rows, columns=["method", *columns])),
-        "ngrams": ", ".join(f"{name} {loss:.3f}" for name, loss in grams.items()),
+    columns = {
+        "loss": ("context", "zero-shot"),
+        "found": ("found", "zero-shot"),
+        "tuned: loss": ("context", "tuned"),
+        "tuned: found": ("found", "tuned"),
     }
+    rows = [[LABELS[m], *(cell(m, *key) for key in columns.values()), interval(found[m], 3)] for m in METHODS]
+    return pd.DataFrame(rows, columns=["method", *columns, "chains: gain"])
 
 
-def gains(records: pd.DataFrame) -> dict[str, dict[int | str, Estimate | None]]:
-    """Returns for each method what the loss of the same symbols changes by, from windows of 64 as trained to longer ones."""
-    as_trained, control = chains(records, "none", 64), chains(records, WINDOWED[0], 512)
-    found: dict[str, dict[int | str, Estimate | None]] = {}
-    for method in METHODS:
-        losses = {length: chains(records, method, length) for length in (128, 256, 512)}
-        found[method] = {n: of_runs_and_examples(values - as_trained) for n, values in losses.items()}
-        same = method == WINDOWED[0]
-        found[method]["control"] = None if same else of_runs_and_examples(losses[512] - control)
-    return found
+def gains(records: pd.DataFrame) -> dict[str, Estimate | None]:
+    """Returns for each method what the loss of the same symbols changes by, from windows of 64 as trained to 512."""
+    as_trained = chains(records, "none", 64)
+    return {method: of_runs_and_examples(chains(records, method, 512) - as_trained) for method in METHODS}
 
 
-def of_markov(records: pd.DataFrame) -> dict[str, str]:
-    """Returns what context gains, by method, from the most to the least at 512, and the numbers behind the answer."""
+def answer_markov(records: pd.DataFrame) -> str:
+    """Returns the numbers behind the answer on chains."""
     found = gains(records)
-    ordered = sorted(found, key=lambda method: by_run(records, method, "context", 512).mean())
-    listed = ", ".join(f"{LABELS[one]} {interval(found[one][512], 3)}" for one in ("none", *WINDOWED))
-    most, *paying = [m for m in ordered if m not in WINDOWED and (gain := found[m][512]) and gain.high < 0]
-    answer = (
-        f"{listed}; below 0 under {1 + len(paying)} of 13 methods that see all, most under {LABELS[most]}, "
-        f"{interval(found[most][512], 3)}"
+    listed = ", ".join(f"{LABELS[one]} {interval(found[one], 3)}" for one in ("none", *WINDOWED))
+    others = [method for method in METHODS if method not in ("none", *WINDOWED)]
+    paying = {m: gain.value for m in others if (gain := found[m]) and gain.high < 0}
+    most = min(paying, key=paying.__getitem__)
+    least = by_run(records, "bigram", "context", 512).mean() - by_run(records, "bigram", "context", 64).mean()
+    return (
+        f"{listed}; below 0 under {len(paying)} of {len(others)} methods that see all, most under "
+        f"{LABELS[most]}, {interval(found[most], 3)}; the best prediction, counting pairs, gains {least:.3f}"
     )
-    rows = []
-    for method in ordered:
-        cells = [interval(found[method][n], 3) for n in (128, 256, 512, "control")]
-        rows.append([LABELS[method], *cells, f"{by_run(records, method, 'context', 512).mean():.3f}"])
-    best = {n: by_run(records, "bigram", "context", n).mean() for n in (64, 128, 256, 512)}
-    gained = [f"{best[n] - best[64]:.3f}" for n in (128, 256, 512)]
-    rows.append(["counting pairs, the best prediction", *gained, "", f"{best[512]:.3f}"])
-    heads = ["128", "256", "512", "512, less StreamingLLM", "loss at 512"]
-    near = (by_run(records, "none", "context", 64) <= best[64] + 0.05).sum()
-    table = markdown(pd.DataFrame(rows, columns=["method", *heads]))
-    return {"markov": table, "answer_markov": answer, "fitted": f"{near} of 10"}
+
+
+def fitted(records: pd.DataFrame) -> str:
+    """Returns how many runs on chains come within 0.05 nats of the best prediction at 64 symbols."""
+    losses, best = by_run(records, "none", "context", 64), by_run(records, "bigram", "context", 64).mean()
+    return f"{(losses <= best + 0.05).sum()} of {len(losses)}"
 
 
 def answer(records: pd.DataFrame) -> str:

@@ -30,6 +30,7 @@ def tables() -> dict[str, str]:
         "refused": refused(compiled),
         "h200": h200(compared),
         "above": above(compared),
+        "compared": str(compared.encoding.nunique()),
     }
 
 

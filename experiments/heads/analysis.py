@@ -6,16 +6,15 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy import stats
 
 from attnjax.report.intervals import Estimate, of_mean
+from attnjax.report.significance import holm, sign_flip
 from experiments.study import label, markdown
 
 RECORDS = Path(__file__).with_name("records.csv.xz")
 ENCODINGS = ("nope", "sinusoidal", "learned", "rope", "alibi", "t5")
 TITLES = {
     "previous_token": "previous byte",
-    "first_token": "first byte",
     "same_token": "equal byte",
     "induction": "induction",
     "bracket": "bracket match",
@@ -77,29 +76,6 @@ def of_patterns(records: pd.DataFrame) -> dict[str, str]:
     return {"patterns": table, "planned": planned}
 
 
-def sign_flip(differences: np.ndarray) -> float:
-    """Returns the exact two-sided p of the mean of paired differences, over all flips of their signs.
-
-    Example:
-      >>> sign_flip(np.array([1.0, 2.0, 3.0]))      # 2 of 8
-      0.25
-    """
-    test = stats.permutation_test((differences,), np.mean, permutation_type="samples", n_resamples=np.inf)
-    return float(test.pvalue)
-
-
-def holm(p: list[float]) -> list[float]:
-    """Returns p after Holm's correction, in the order given.
-
-    Example:
-      >>> holm([0.03, 0.01, 0.5])
-      [0.06, 0.03, 0.5]
-    """
-    order = np.argsort(p)
-    scaled = np.maximum.accumulate(np.array(p)[order] * np.arange(len(p), 0, -1)).clip(max=1)
-    return [float(scaled[place]) for place in np.argsort(order)]
-
-
 def of_pruning(records: pd.DataFrame) -> dict[str, str]:
     """Returns what half of the heads cost, and the 5-grams that models are held against."""
     grams = records[(records["of"] == "ngrams") & (records["measure"] == "5-gram")].set_index("length")["value"]
@@ -110,9 +86,8 @@ def of_pruning(records: pd.DataFrame) -> dict[str, str]:
         if not len(whole):
             continue
         ordered, random = (loss(of, 4) - whole for of in ("importance", "random"))
-        correlation = by_seed(records, encoding, "importance", "correlation", length=length)
         bar = of_mean(whole).high < grams[length]
-        costs = (ordered, random, ordered - random, loss("importance", 0) - whole, correlation)
+        costs = (ordered, random, ordered - random)
         rows.append(
             [length, label(encoding), interval(of_mean(whole), 3), bar, *(interval(of_mean(one)) for one in costs)]
         )
@@ -120,7 +95,7 @@ def of_pruning(records: pd.DataFrame) -> dict[str, str]:
             first = interval(of_mean(100 * (loss("importance", 7) / whole - 1)), 0)
             told = f"{first} % without the least important head, {interval(of_mean(ordered))} nats without half of them"
     heads = ["bytes", "encoding", "loss", "below the 5-gram", "half, by importance", "half, random", "difference"]
-    table = pd.DataFrame(rows, columns=[*heads, "all heads", "rank correlation"])
+    table = pd.DataFrame(rows, columns=heads)
     table["below the 5-gram"] = table["below the 5-gram"].map({True: "yes", False: "no"})
     listed = [f"{loss:.3f} in windows of {length} bytes" for length, loss in sorted(grams.items())]
     return {"pruning": markdown(table), "fivegram": " and ".join(listed), "pruned": told}
@@ -129,12 +104,9 @@ def of_pruning(records: pd.DataFrame) -> dict[str, str]:
 def of_positions(records: pd.DataFrame) -> dict[str, str]:
     """Returns R2 of probes, and the use of rotary frequencies."""
     columns = {
-        "input of layer 0": (0, "within", "trained"),
         "input of layer 1": (1, "within", "trained"),
         "features": (2, "within", "trained"),
-        "input of layer 1, untrained": (1, "within", "untrained"),
         "features, untrained": (2, "within", "untrained"),
-        "features, shuffled": (2, "within", "shuffled"),
         "input of layer 1, beyond": (1, "beyond", "trained"),
     }
     rows = [
@@ -145,16 +117,9 @@ def of_positions(records: pd.DataFrame) -> dict[str, str]:
         for e in ENCODINGS
     ]
     used = records[records["measure"] == "share"]
-    share = used.groupby(["of", "place"])["value"].mean().unstack()
-    share = (
-        share.rename(columns=lambda turn: f"{turn:.0f}{' *' if turn > LONG - 1 else ''}")
-        .rename_axis("layer")
-        .reset_index()
-    )
     leaving = used[used["place"] > LONG - 1].groupby("run")["value"].sum() / 2
     return {
         "positions": markdown(pd.DataFrame(rows, columns=["encoding", *columns])),
-        "rotary": markdown(share, "{:.2f}".format),
         "leaving": interval(of_mean(leaving.to_numpy())),
     }
 

@@ -107,12 +107,10 @@ def orders(pairs: Frame) -> Frame:
 
 
 def copying(pairs: Frame) -> Frame:
-    """Returns the table of Kazemnejad et al.: our narrow models, the same with RoPE on whole heads, and wider ones."""
+    """Returns the table of Kazemnejad et al.: our narrow models that fit, the same with RoPE on whole heads, and wider ones."""
     more = {name: runs(name) for name in ("kazemnejad_whole", "kazemnejad_wide")}
-    rows = []
-    for cell in (
-        pairs[pairs.sweep == "kazemnejad"].sort_values(["options", "value"], ascending=[False, False]).itertuples()
-    ):
+    rows, fitting = [], pairs[(pairs.sweep == "kazemnejad") & pairs.fits]
+    for cell in fitting.sort_values(["options", "value"], ascending=[False, False]).itertuples():
         others = [beside(cell, frame).get("values") for frame in more.values()]
         told = ["" if values is None else median(values, 3) for values in others]
         kind = f"{cell.task} {cell.options.removeprefix('variant=')}"
@@ -137,9 +135,13 @@ def formal(pairs: Frame) -> Frame:
     return pd.DataFrame(rows, columns=names)
 
 
+MULTIPLES = (1512, 3072, 12512)
+"""Published lengths, in tokens, that the page shows of text."""
+
+
 def text(pairs: Frame) -> Frame:
     """Returns the table of Press et al.: published and our rise of the loss for each encoding."""
-    found = pairs[pairs.task == "text"]
+    found = pairs[(pairs.task == "text") & pairs.low.isin(MULTIPLES)]
     told = [f"{theirs:.2f}, {ours:.2f}" for theirs, ours in zip(found.value, found.ours, strict=True)]
     windows = found.metric.map({"perplexity_sliding": "sliding", "perplexity_nonoverlapping": "separate"})
     found = found.assign(told=told, windows=windows, tokens=found.low, encoding=found.encoding.map(label))
@@ -149,9 +151,11 @@ def text(pairs: Frame) -> Frame:
 def tables() -> dict[str, str]:
     """Returns the tables of the page."""
     found = pairs()
+    counted = orders(found)
     return {
         "count": str(len(found)),
-        "orders": markdown(orders(found)),
+        "other": f"{counted['other order'].iloc[0]} of {counted['pairs'].iloc[0]}",
+        "orders": markdown(counted),
         "copying": markdown(copying(found)),
         "formal": markdown(formal(found)),
         "text": markdown(text(found)),

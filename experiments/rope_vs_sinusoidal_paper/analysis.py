@@ -10,11 +10,9 @@ from experiments.study import Frame, baselines, curves, label, load, markdown, m
 
 NAME = "rope_vs_sinusoidal_paper"
 METRICS = {"copy": "exact_match", "markov": "loss_sliding", "text": "loss_sliding"}
-SHOWN = {
-    "copy": (16, 17, 18, 20, 24, 32),
-    "markov": (64, 72, 128, 256, 512),
-    "text": (64, 72, 96, 128, 256, 512),
-}
+SAID = {"copy": "copying", "markov": "Markov chains", "text": "text"}
+LONGEST = {"copy": 16, "markov": 64, "text": 64}
+"""The longest trained length of each task."""
 UNTRAINED = " (5 of 32 rows of its table untrained)"
 """Rows of distances that no window of 64 tokens has; `max_distance` is 128."""
 RECORDS = ("rope_vs_sinusoidal_paper", "rope_vs_sinusoidal", "length_table", "policy_placebo", "published/press")
@@ -35,18 +33,35 @@ def past(frame: Frame, task: str) -> Frame:
     return found.mean(axis=1).unstack(0)
 
 
-def by_length(frame: Frame, task: str) -> Frame:
-    """Returns the medians at the lengths that the page shows, and past training."""
-    found = curves(frame[frame.task == task], "variant", metric=METRICS[task])
-    digits = 2 if task == "copy" else 3
-    rows = []
-    for variant, scores in found.groupby("variant", sort=False):
-        longest = SHOWN[task][0]
-        beyond = scores.loc[:, scores.columns > longest].mean(axis=1)
-        rows.append((variant, *(median(scores[n], digits) for n in SHOWN[task]), median(beyond, 3), beyond.median()))
-    names = ["encoding", *(f"at {n}" for n in SHOWN[task]), "past training", "order"]
-    table = pd.DataFrame(rows, columns=names).sort_values("order", ascending=task != "copy")
-    return table.drop(columns="order")
+def by_variant(frame: Frame) -> Frame:
+    """Returns the median past training of each variant on each task, and how far it holds in the median."""
+    found = {}
+    for task, key in METRICS.items():
+        scores = curves(frame[frame.task == task], "variant", metric=key)
+        factors = length_factor(scores, LONGEST[task], metric(key)).groupby("variant").median()
+        found[SAID[task]] = {
+            name: f"{median(past(frame, task)[name], 3)}; {factors[name]:.3g} L" for name in factors.index
+        }
+    names = past(frame, "copy").median().sort_values(ascending=False).index
+    return pd.DataFrame(found).loc[names].reset_index(names="encoding")
+
+
+def told(frame: Frame) -> dict[str, str]:
+    """Returns the numbers within the sentences of the page."""
+    copy, text = (curves(frame[frame.task == task], "variant", metric=METRICS[task]) for task in ("copy", "text"))
+    at = lambda scores, name, length: scores.loc[name, length].median()
+    gain = (copy.loc["RoPE"] - copy.loc["Sinusoidal"]).mean()
+    table: Frame = curves(variants(load("length_table").query("task == 'copy'")), "variant", metric="exact_match")
+    best = levels().set_index(["task", "length"])
+    return {
+        "copy20": f"{at(copy, 'RoPE', 20):.2f} and {at(copy, 'Sinusoidal', 20):.2f}",
+        "text256": f"{at(text, 'RoPE', 256):.2f} and {at(text, 'Sinusoidal', 256):.2f}",
+        "unigram": f"{best['unigram model']['text', 256]:.2f}",
+        "at17": f"{100 * gain[17] / gain[gain.index > 16].sum():.0f} %",
+        "alibi": f"{at(copy, 'ALiBi', 20):.2f} at the rate 1e-3 here, and {at(table, 'ALiBi', 20):.2f} in length_table at 3e-3",
+        "trigram": f"{best['trigram model']['text', 64]:.3f}",
+        "best": f"{best['bigram model']['markov', 64]:.3f} at 64 symbols and {best['bigram model']['markov', 512]:.3f} at 512",
+    }
 
 
 def recipes() -> Iterator[tuple[str, str, Frame]]:
@@ -64,22 +79,13 @@ def recipe(task: str, record: str, frame: Frame) -> tuple[str, ...]:
     """Returns a row of the table of recipes: RoPE less sinusoidal positions, paired by seed."""
     longest = frame.longest.max()
     found = curves(frame, "variant", metric=METRICS[task])
-    row = [task, record, str(longest)]
+    row = [SAID[task], record, str(longest)]
     for last in (2 * longest, found.columns.max()):
         scores = found.loc[:, (found.columns > longest) & (found.columns <= last)].mean(axis=1).unstack(0)
         values = (scores.RoPE - scores.Sinusoidal).dropna().to_numpy()
         better = (values > 0).sum() if task == "copy" else (values < 0).sum()
         row += [mean(values, 3), f"{better} of {len(values)}"]
     return (*row,)
-
-
-def factors(frame: Frame) -> Frame:
-    """Returns the median length factor of each variant on each task."""
-    found = {}
-    for task, key in METRICS.items():
-        scores = curves(frame[frame.task == task], "variant", metric=key)
-        found[task] = length_factor(scores, SHOWN[task][0], metric(key)).groupby("variant").median()
-    return pd.DataFrame(found).reset_index(names="encoding")
 
 
 def answer(frame: Frame) -> Frame:
@@ -93,11 +99,11 @@ def answer(frame: Frame) -> Frame:
     best = levels().set_index(["task", "length"])["bigram model"]["markov", 64]
     fitted = (trained <= best + 0.05).mean() >= 0.5
 
-    def told(task: str, name: str) -> str:
+    def cell(task: str, name: str) -> str:
         number = f"{scores[task][name].median():.{2 if task == 'copy' else 3}f}"
         return "not fitted" if task == "markov" and not fitted[name] else number
 
-    rows = [(name + UNTRAINED * (name == "T5 bias"), *(told(task, name) for task in METRICS)) for name in names]
+    rows = [(name + UNTRAINED * (name == "T5 bias"), *(cell(task, name) for task in METRICS)) for name in names]
     units = [
         "copying past 16 tokens, exact answers ↑",
         "Markov chains past 64 symbols, nats ↓",
@@ -109,7 +115,7 @@ def answer(frame: Frame) -> Frame:
 def levels() -> Frame:
     """Returns what n-gram models score; of Markov chains counting pairs is the best possible prediction."""
     found = baselines(NAME)
-    wanted = [(task, n) for task in ("markov", "text") for n in (64, 128, 512)]
+    wanted = [(task, n) for task in ("markov", "text") for n in (64, 256, 512)]
     found = found.set_index(["task", "length"]).loc[wanted].reset_index()
     return found.rename(columns={"unigram": "unigram model", "bigram": "bigram model", "trigram": "trigram model"})
 
@@ -118,9 +124,8 @@ def tables() -> dict[str, str]:
     """Returns the tables of the page."""
     frame = variants(load(NAME))
     columns = ["task", "record", "L", "up to 2 L", "RoPE better", "all tests past L", "RoPE better in"]
-    found = {task: markdown(by_length(frame, task)) for task in METRICS}
-    found["recipes"] = markdown(pd.DataFrame([recipe(*one) for one in recipes()], columns=columns))
-    return {**found, "factors": markdown(factors(frame), "{:.2f}".format), "levels": markdown(levels())}
+    found = pd.DataFrame([recipe(*one) for one in recipes()], columns=columns)
+    return {"recipes": markdown(found), "variants": markdown(by_variant(frame)), **told(frame)}
 
 
 def first_page() -> dict[str, str]:

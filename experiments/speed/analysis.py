@@ -17,6 +17,7 @@ ATTENTION = (
     ("gradients, nope", "PyTorch SDPA", "with gradients, against PyTorch's own kernel"),
     ("gradients, t5", "PyTorch SDPA, float mask", "with gradients, T5's bias, against PyTorch with a float mask"),
 )
+LONG = (1024, 2048, 4096)
 OTHER = (
     ("training", "2 layers, D = 64, 20 steps", "training, 2 layers, D = 64, mixed lengths", "a plain loop"),
     ("training", "4 layers, D = 128, 20 steps", "the same, 4 layers, D = 128", "a plain loop"),
@@ -55,6 +56,8 @@ def tables() -> dict[str, str]:
     """Returns the tables of the README by name."""
     rows = read()
     cpu, gpu = rows[rows.device == "cpu"], rows[rows.device != "cpu"]
+    plain = cpu[cpu.case.isin(["forward, nope", "gradients, nope"]) & cpu["T"].isin(LONG)]
+    cudnn = gpu[gpu.case.str.contains("nope") & (gpu.peer == "jax.nn cudnn")]
     return {
         "attention": attention(cpu),
         "encodings": encodings(cpu),
@@ -63,12 +66,20 @@ def tables() -> dict[str, str]:
         "other": other(cpu),
         "gpu": on_gpu(gpu),
         "runs": runs(rows),
+        "jax": ends(plain[plain.peer.isin(["jax.nn xla", "flax linen"])], 1),
+        "torch": ends(plain[plain.peer == "PyTorch SDPA"], 2),
+        "cudnn": ends(cudnn, 2),
     }
+
+
+def ends(rows: pd.DataFrame, digits: int) -> str:
+    """The smallest and the largest ratio."""
+    return f"{rows.ratio.min():.{digits}f} to {rows.ratio.max():.{digits}f}"
 
 
 def attention(rows: pd.DataFrame) -> str:
     """Ratios of long sequences by length."""
-    rows = rows[rows["T"].isin([1024, 2048, 4096])]
+    rows = rows[rows["T"].isin(LONG)]
     found = rows.pivot_table(index=["case", "peer"], columns="T", values="ratio")
     lines = [[label, *found.loc[[(case, peer)]].to_numpy()[0]] for case, peer, label in ATTENTION]
     return markdown(pd.DataFrame(lines, columns=["", *(f"T = {T:,.0f}" for T in found)]), times)

@@ -14,7 +14,7 @@ from attnjax.sweep import prepare, run_here
 from attnjax.tasks import Text
 from attnjax.train import train
 from experiments import ngrams
-from experiments.heads import __main__ as heads, analysis, positions, pruning, source
+from experiments.heads import __main__ as heads, positions, pruning, source
 
 TOKENS = np.random.default_rng(0).integers(0, 11, (4, 9)).astype(np.int32)
 
@@ -108,13 +108,6 @@ def test_norms_of_pairs_by_hand(layout, pairs):
     x = np.array([1.0, 2.0, 3.0, 4.0], np.float32)
     found = positions.pair_norms(jnp.asarray(x)[None, None, None], RoPE(layout=layout))[0, 0, 0]
     np.testing.assert_allclose(found, [np.hypot(x[a], x[b]) for a, b in pairs], rtol=1e-6)
-
-
-def test_statistics_by_hand():
-    assert analysis.sign_flip(np.array([1.0, 2.0, 3.0])) == 0.25  # 2 of 8 flips
-    assert analysis.sign_flip(np.array([1.0, -1.0])) == 1.0
-    assert analysis.holm([0.03, 0.01, 0.5]) == pytest.approx([0.06, 0.03, 0.5])
-    assert analysis.holm([0.02, 0.02, 0.9]) == pytest.approx([0.06, 0.06, 0.9])
 
 
 @pytest.mark.slow
