@@ -9,9 +9,6 @@ import pytest
 from attnjax import aot
 from attnjax.aot import Topology
 from attnjax.cli import main
-from attnjax.config import parse
-from attnjax.config.mesh import MeshShape
-from attnjax.train.programs import evaluation_program
 
 P = jax.sharding.PartitionSpec
 CONFIG = '''"""Does it fit?"""
@@ -297,26 +294,6 @@ def test_what_cannot_be_compiled_is_refused_in_a_sentence(options, error, virtua
     told = capsys.readouterr()
     assert (status, told.out) == (2, "")
     assert re.search(error, told.err.splitlines()[-1])
-
-
-@pytest.mark.slow
-def test_an_evaluation_of_one_example_is_spread_over_a_ring(virtual):
-    """Eight devices in a ring hold an eighth of the activations that each holds when it measures a model of its own."""
-    run = {
-        "task": {"name": "copy", "length_min": 500, "length_max": 511, "begin": True},
-        "model": {"layers": 1, "model": 32, "heads": 1, "hidden": 256},
-        "train": {"batch": 1},
-        "evaluate": {"batch": 1, "count": 1, "lengths": (511,), "validation_lengths": ()},
-    }
-    alone, ring = MeshShape(population=8), MeshShape(sequence=8)
-    runs = [parse(run | {"seed": seed}) for seed in range(8)]
-    measured = {}
-    for shape, members in ((alone, runs), (ring, runs[:1])):
-        *program, options = evaluation_program(aot.mesh_of(virtual, shape._asdict()), shape, members, 511)
-        measured[shape] = aot.compile_for(virtual, *program, **options)
-    assert measured[alone].collectives == ()
-    assert {one.kind for one in measured[ring].collectives} == {"all-reduce", "collective-permute"}
-    assert measured[ring].temporary < measured[alone].temporary / 3
 
 
 @pytest.mark.slow

@@ -200,7 +200,7 @@ def own_task(path: str | pathlib.Path, lengths: Sequence[int], number: int) -> l
     trainer, found = restore(path)
     params = jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], found.state.params)
     rows = {n: {"task": run.task.name, "length": n, "samples": number} for n in run.evaluate.lengths}
-    for (records,) in Evaluator(run, task, trainer.model)(params, ("test",)):
-        for one in records:
+    for (measured,) in Evaluator(run, task, trainer.model).measure(params, ("test",)):
+        for one in measured.records:
             rows[one["length"]][one["metric"]] = one["value"]
     return list(rows.values())

@@ -19,7 +19,7 @@ validation lengths are cut from the split of that name, which training never rea
 """
 
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -66,7 +66,10 @@ Scores = dict[str, Array]
 
 
 class Measured(NamedTuple):
-    """What a member scores at one length: its records, and scores of examples as `records.examples` has them."""
+    """What a member scores at one length.
+
+    Its records, {"length", "metric", "value", "count", "split"}, and scores of examples as `records.examples` has them.
+    """
 
     records: list[dict[str, Any]]
     scores: dict[Key, np.ndarray]
@@ -89,29 +92,19 @@ class Evaluator:
         """The corpus of each split, on the device from the first evaluation on."""
         return {split: jax.device_put(task.arrays) for split, task in self._held_out.items()}
 
-    def __call__(
-        self,
-        params: PyTree,
-        splits: Sequence[str] = ("test", "validation"),
-        numbers: PyTree = None,
-    ) -> Iterator[list[list[dict[str, Any]]]]:
-        """Yield, for each length, the records of every member: {"length", "metric", "value", "count", "split"}.
-
-        Args:
-          params: parameters [P, ...] of the population.
-          splits: which of "test" and "validation" to evaluate.
-          numbers: the numeric options of the members' encodings, see `train.model.numbers_of`.
-        """
-        for found in self.measure(params, splits, numbers):
-            yield [of_member.records for of_member in found]
-
     def measure(
         self,
         params: PyTree,
         splits: Sequence[str] = ("test", "validation"),
         numbers: PyTree = None,
     ) -> Iterator[list[Measured]]:
-        """Yield the same with the scores of each example, see `attnjax.records.examples`."""
+        """Yield, for each length, what every member scores.
+
+        Args:
+          params: parameters [P, ...] of the population.
+          splits: which of "test" and "validation" to evaluate.
+          numbers: the numeric options of the members' encodings, see `train.model.numbers_of`.
+        """
         for kind, lengths in evaluation_lengths(self.run).items():
             for length in lengths if kind in splits else ():
                 inside = kind == "test" and length <= self.run.task.length_max
@@ -177,18 +170,6 @@ class Evaluator:
         made = self._examples(key, jnp.asarray(length, jnp.int32), self._held_out[_held_out(split)].arrays, size)
         alone = jax.tree.map(lambda leaf: leaf[None], params)
         return self._population(alone, None, key, made, size)
-
-    def program(self, size: int) -> Callable[..., Scores]:
-        """Return the function that scores a batch padded to `size`, for compilers: of parameters and numeric options [P, ...]
-        of a population, and of `arguments(size)`.
-        """
-        return functools.partial(self._on_mesh, size=size)
-
-    def arguments(self, size: int) -> tuple[PyTree, PyTree]:
-        """Return the abstract arguments of `program` that all members share: a key and examples."""
-        key, arrays = jax.eval_shape(lambda: jax.random.key(0)), next(iter(self._held_out.values())).arrays
-        examples = functools.partial(self._examples, size=size)
-        return key, jax.eval_shape(examples, key, jax.ShapeDtypeStruct((), np.int32), arrays)
 
     def _examples(self, key: Array, length: Int[Array, ""], arrays: tuple[ArrayLike, ...], size: int):
         content, placing = branch(key, "content"), branch(key, "positions")

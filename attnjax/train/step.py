@@ -76,7 +76,7 @@ class Trainer:
     Args:
       run, task: what is trained; the task on its training split.
       mesh: the devices; None for one.
-      platform: for which the programs are made; unless given, that of the devices.
+      encoding: in place of the run's own, see `train.model.encoding_of`.
     """
 
     def __init__(
@@ -84,10 +84,9 @@ class Trainer:
         run: RunConfig,
         task: Task,
         mesh: jax.sharding.Mesh | None = None,
-        platform: str = "",
         encoding: PositionEncoding | None = None,
     ):
-        platform = platform or mesh_.platform_of(mesh)
+        platform = mesh_.platform_of(mesh)
         self.run, self.task, self.mesh = run, task, mesh
         self.model: Model = build(run, task, encoding)
         self.zigzag = mesh_.is_zigzag(run.task.form, self.model.config.encodings, mesh)
@@ -172,16 +171,6 @@ class Trainer:
         params, new = apply_gradient(self.optimizer, gradient, state.optimizer, state.params, rate, member.weight_decay)
         norm = optax.tree.norm(gradient).astype(_norm_dtype(params))
         return State(params, new, state.step + 1), Metrics(value, accuracy, norm)
-
-    def loss(
-        self,
-        params: PyTree,
-        sequences: Sequences | SequencePair,
-        key: Array | None = None,
-        numbers: PyTree = None,
-    ):
-        """Return the mean cross-entropy (nats) over the counted tokens of the batch, and their accuracy."""
-        return self._shares(params, sequences, key, numbers, _counted(sequences), self.max_targets)
 
     def gradient(
         self,

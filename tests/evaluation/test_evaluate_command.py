@@ -158,8 +158,8 @@ def test_a_run_on_a_task_of_its_own_has_the_scores_of_its_own_evaluation(here, c
     assert "| mqar | token_accuracy | " in capsys.readouterr().out
     assert [row["length"] for row in rows] == [32, 48]
     own = Evaluator(config, make_task(config), trainer.model)
-    ((records,),) = own(jax.tree.map(lambda leaf: np.asarray(leaf)[None], state.params), ("test",))
-    expected = {one["metric"]: one["value"] for one in records}
+    ((own,),) = own.measure(jax.tree.map(lambda leaf: np.asarray(leaf)[None], state.params), ("test",))
+    expected = {one["metric"]: one["value"] for one in own.records}
     assert {name: rows[0][name] for name in expected} == pytest.approx(expected, rel=1e-5)
     assert main(["evaluate", str(folder), "--samples", "2"]) == 0
     found = json.loads((here / "evaluated" / folder.name / "scores.json").read_text())

@@ -191,7 +191,7 @@ def test_dropout_in_tests_is_off_unless_asked_for_and_repeats():
         model = build(run, task)
         params = jax.jit(jax.vmap(model.init))(jnp.stack([jax.random.key(0)] * 2))
         evaluator = Evaluator(run, task, model)
-        found[drops] = [next(iter(evaluator(params))) for _ in range(2)]
+        found[drops] = [[one.records for one in next(evaluator.measure(params))] for _ in range(2)]
     loss = {drops: [{r["metric"]: r["value"] for r in one}["loss"] for one in found[drops][0]] for drops in found}
     assert found[True][0] == found[True][1]
     assert abs(loss[True][0] - loss[False][0]) > 1e-3
