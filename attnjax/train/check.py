@@ -11,8 +11,6 @@ second.
 import contextlib
 import dataclasses
 import functools
-import math
-from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -20,17 +18,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from attnjax.config import ModelConfig, RunConfig
-from attnjax.positions import PositionEncoding
-from attnjax.positions.indices import abacus
+from attnjax.config import RunConfig
 from attnjax.tasks import Text
 from attnjax.tasks.base import Task
-from attnjax.tasks.forms import SequencePair
 from attnjax.train.data import sequences
 from attnjax.train.evaluate import Evaluator, evaluation_lengths, padded_size
 from attnjax.train.loop import make_task
-from attnjax.train.model import layer_kinds, with_layers
-from attnjax.train.position_sampling import digits
 from attnjax.train.step import Trainer, abstract_member
 
 NOTHING = "none: evaluate.lengths and evaluate.validation_lengths are empty, so that the run has no results"
@@ -113,38 +106,19 @@ def check_positions(run: RunConfig, trainer: Trainer) -> None:
     policy = run.positions
     asked = [("task.length_max", run.task.length_max, False)]
     asked += [("evaluate.lengths", longest_tested(run), True)] if evaluation_lengths(run) else []
-    encodings = [encoding for encoding in dict.fromkeys(trainer.model.config.encodings) if bounded(encoding)]
-    for field, length, test in asked if encodings else []:
+    for field, length, test in asked:
         count, drawn = tokens(run, trainer.task, length), policy.policy != "arange"
         fixed = test and policy.at_test == "arange"
         reach = policy.maximum if drawn and not fixed else count
         if policy.policy == "abacus":
-            reach = _longest_number(run, trainer.task, length) + (0 if fixed else (policy.maximum or 1) - 1) + 1
-        for encoding in encodings:
+            # Numbers have as many digits as a whole answer, and count from 1 or from a start below the maximum.
+            reach = trainer.task.output_size(length) + (1 if fixed else policy.maximum or 1)
+        for encoding in dict.fromkeys(trainer.model.config.encodings):
             try:
                 encoding.check(pos=np.asarray([0, (reach or count) - 1], np.int32))
             except ValueError as error:
                 where = f"{field} of {length} makes sequences of {count} tokens, at positions 0..{(reach or count) - 1}"
                 raise ValueError(f"{where}; {error}") from None
-
-
-def _longest_number(run: RunConfig, task: Task, length: int) -> int:
-    """Return how many digits a number of this length may have: those of a whole answer, or more where 32 examples have more.
-
-    An answer with all of its digits, as a sum with a carry out of its highest place, may be too rare for 32 examples.
-    """
-    draw = lambda: sequences(run, task, jax.random.key(0), jnp.full((32,), length, jnp.int32), length)
-    made = jax.jit(draw)()
-    return max(task.output_size(length), *(int(abacus(side, digits(task)).max()) for side in _sides(made)))
-
-
-def bounded(encoding: PositionEncoding) -> bool:
-    """Return whether the encoding has a last position; if not, the tokens of a form, which takes a trace, are not counted."""
-    try:
-        encoding.check(pos=np.asarray([0, np.iinfo(np.int32).max], np.int32))
-    except ValueError:
-        return True
-    return False
 
 
 def tokens(run: RunConfig, task: Task, length: int) -> int:
@@ -155,12 +129,7 @@ def tokens(run: RunConfig, task: Task, length: int) -> int:
         lengths,
         *task.arrays,
     )
-    return max(side.shape[1] for side in _sides(made))
-
-
-def _sides(made: Any) -> tuple[Any, ...]:
-    """Return the tokens that a model reads: those of a pair are two arrays."""
-    return (made.source, made.target.tokens) if isinstance(made, SequencePair) else (made.tokens,)
+    return max(leaf.shape[-1] for leaf in jax.tree.leaves(made) if leaf.ndim > 1)
 
 
 def longest_tested(run: RunConfig) -> int:
@@ -184,7 +153,11 @@ def trace(trainer: Trainer) -> None:
 
 def _one_layer_per_kind(run: RunConfig) -> RunConfig:
     """Return the run with one layer for each distinct encoding and window."""
-    return dataclasses.replace(run, model=with_layers(run.model, tuple(dict.fromkeys(layer_kinds(run.model)))))
+    model = run.model
+    encodings = model.encodings * (model.layers // len(model.encodings))
+    encodings, windows = zip(*dict.fromkeys(zip(encodings, model.layer_windows, strict=True)), strict=True)
+    fields = {"layers": len(windows), "encoding": encodings, "window": None, "windows": windows}
+    return dataclasses.replace(run, model=dataclasses.replace(model, **fields))
 
 
 @contextlib.contextmanager
@@ -216,38 +189,17 @@ def describe(run: RunConfig) -> dict[str, Any]:
       (64, True)
     """
     check_precision(run)  # also finds that JAX has no platform, which is no mistake of the config
-    model, weights = _few_layers(run.model)
     with as_value_errors():
-        trainer = Trainer(dataclasses.replace(run, model=model), make_task(run))
+        trainer = Trainer(run, make_task(run))
         state = trainer.shapes()
-    leaves, params = ([(_layer(path), x) for path, x in jax.tree.leaves_with_path(t)] for t in (state, state.params))
-    count = lambda layer, leaf: math.prod(leaf.shape) * (1 if layer is None else weights[layer])
-    size = lambda leaves: sum(count(layer, leaf) * leaf.dtype.itemsize for layer, leaf in leaves)
+    size = lambda tree: sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
     lengths = {length for split in evaluation_lengths(run).values() for length in split}
     return {
-        "parameters": sum(count(layer, leaf) for layer, leaf in params),
-        "parameter_bytes": size(params),
-        "state_bytes": size(leaves),
+        "parameters": sum(leaf.size for leaf in jax.tree.leaves(state.params)),
+        "parameter_bytes": size(state.params),
+        "state_bytes": size(state),
         "vocabulary": trainer.model.config.vocab,
         "longest_trained": run.task.length_max,
         "longest_tested": longest_tested(run) if lengths else NOTHING,
         "evaluation_programs": len({padded_size(run, length) for length in lengths}),
     }
-
-
-def _few_layers(model: ModelConfig) -> tuple[ModelConfig, list[int]]:
-    """Return the model with at most two layers of each encoding and window, and how many layers each of them represents.
-
-    The second represents all further ones: only the first has the parameters that layers share. The layers are separate.
-    """
-    kinds, weights = [], []
-    for kind, count in Counter(layer_kinds(model)).items():
-        kinds += [kind] * min(count, 2)
-        weights += [1, count - 1][:count]
-    return with_layers(dataclasses.replace(model, scan_layers=False), kinds), weights
-
-
-def _layer(path: tuple[Any, ...]) -> int | None:
-    """Return the index of the layer that a leaf belongs to; None outside of layers."""
-    names = [getattr(part, "key", getattr(part, "idx", None)) for part in path]
-    return names[names.index("blocks") + 1] if "blocks" in names else None

@@ -11,7 +11,6 @@ from flax import nnx
 from attnjax import positions
 from attnjax.attention import Mask
 from attnjax.config import EncodingConfig, ModelConfig, RunConfig
-from attnjax.config.architecture import Window
 from attnjax.config.kinds import shown
 from attnjax.config.names import is_class_path
 from attnjax.config.outside import construct
@@ -36,8 +35,6 @@ SCALINGS = {
     "longrope": positions.LongRoPE,
     "resonance": positions.Resonance,
 }
-Kind = tuple[EncodingConfig, Window | None]
-"""What layers of a model may differ in."""
 FAMILIES = {"encoder": Encoder, "decoder": Decoder, "encoder_decoder": EncoderDecoder}
 
 
@@ -138,19 +135,6 @@ def transformer_config(model: ModelConfig, vocab: int) -> TransformerConfig:
     check_windows("model", layers, model)
     options["encoding"] = layers if isinstance(model.encoding, tuple) else encodings[0]
     return TransformerConfig(vocab=vocab, **options)
-
-
-def layer_kinds(model: ModelConfig) -> list[Kind]:
-    """The encoding and the window of each layer."""
-    encodings = model.encodings * (model.layers // len(model.encodings))
-    return list(zip(encodings, model.layer_windows, strict=True))
-
-
-def with_layers(model: ModelConfig, kinds: Sequence[Kind]) -> ModelConfig:
-    """The config with a layer of each of these kinds in place of its own."""
-    encodings, windows = zip(*kinds, strict=True)
-    fields = {"layers": len(kinds), "encoding": encodings, "window": None, "windows": windows}
-    return dataclasses.replace(model, **fields)
 
 
 def numbers_of(runs: Sequence[RunConfig]) -> PyTree:
