@@ -220,11 +220,6 @@ def gather_targets(made: Sequences | SequencePair, count: int | None) -> tuple[S
     """
     if isinstance(made, SequencePair) or count is None or 2 * count > made.tokens.shape[-1]:
         return target_of(made), None
-    return gather_answer(made, count)
-
-
-def gather_answer(made: Sequences, count: int) -> tuple[Sequences, Int[Array, "B M"]]:
-    """Return the `count` targets of each example from its first answer token on, and their indices [B, count]."""
     _assert_batch(made)
     query_indices = made.answer[:, None] + jnp.arange(count, dtype=jnp.int32)[None, :]
     inside = query_indices < made.tokens.shape[1]

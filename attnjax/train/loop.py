@@ -13,7 +13,6 @@ the first evaluation without an error too; Kazemnejad et al. 2023 (arXiv:2305.19
 the best checkpoint by validation.
 """
 
-import functools
 import hashlib
 import json
 import math
@@ -160,10 +159,18 @@ def _start_saving(
 ) -> None:
     """Save the members in these directories in the background, by the first process."""
     here = on_host(state, mesh)
-    if processes.leads():
-        # A copy, since the next step overwrites the memory of the state.
-        copies = {folder: jax.tree.map(lambda leaf, i=i: np.array(leaf[i]), here) for i, folder in directories.items()}
-        background.start(functools.partial(_save, copies, step, keep))
+    if not processes.leads():
+        return
+    # A copy, since the next step overwrites the memory of the state.
+    copies = {folder: jax.tree.map(lambda leaf, i=i: np.array(leaf[i]), here) for i, folder in directories.items()}
+
+    def save() -> None:
+        for directory, copy in copies.items():
+            checkpoint.save(directory / CHECKPOINTS, step, copy, keep=None)
+        for directory in copies:  # of runs that all have the new step, so that there is always one that all have
+            checkpoint.prune(directory / CHECKPOINTS, keep)
+
+    background.start(save)
 
 
 def _finish(
@@ -182,7 +189,9 @@ def _finish(
     # Before the n-gram models of a long text, which take minutes; the evaluation is then done again.
     if not _agree(context)[0]:
         levels = ngram_levels(evaluator.run, evaluator.task, evaluator)
-        _log_end([directories[i] for i in steps], list(steps), on_host(state.params, evaluator.mesh), levels, context)
+        known, params = {} if levels is None else {"baselines": levels}, on_host(state.params, evaluator.mesh)
+        for i in steps:
+            context.log_manifest(directories[i], parameters_sha256=fingerprint(_member(params, i)), **known)
 
 
 def make_task(run: RunConfig) -> Task:
@@ -278,13 +287,6 @@ def _steps_of_call(run: RunConfig, step: int, affordable: int) -> int:
     intervals = (run.train.log_every, run.train.checkpoint_every, run.evaluate.every)
     due = [interval - step % interval for interval in intervals if interval]
     return min(LONGEST, affordable, run.train.steps - step, *due)
-
-
-def _save(copies: Mapping[pathlib.Path, State], step: int, keep: int) -> None:
-    for directory, copy in copies.items():
-        checkpoint.save(directory / CHECKPOINTS, step, copy, keep=None)
-    for directory in copies:  # of runs that all have the new step, so that there is always one that all have
-        checkpoint.prune(directory / CHECKPOINTS, keep)
 
 
 def _due(step: int, interval: int) -> bool:
@@ -402,12 +404,6 @@ def _log_manifests(run: RunConfig, directories, trainer: Trainer, state: State, 
     for i, directory in enumerate(directories):
         stopped = {"stopped_at": ended[i][0] if i in ended else None} if run.train.until else {}
         context.log_manifest(directory, **fields, **stopped)
-
-
-def _log_end(directories, members: Sequence[int], params: PyTree, levels: Any, context: RunContext) -> None:
-    known = {} if levels is None else {"baselines": levels}
-    for directory, i in zip(directories, members, strict=True):
-        context.log_manifest(directory, parameters_sha256=fingerprint(_member(params, i)), **known)
 
 
 def _member(tree: PyTree, i: int) -> PyTree:

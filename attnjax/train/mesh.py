@@ -115,18 +115,17 @@ def padded(members: int, mesh: jax.sharding.Mesh | None) -> int:
 
 def rows_of_device(batch: Sequences | SequencePair, mesh: jax.sharding.Mesh | None) -> Sequences | SequencePair:
     """Return the examples of a batch that this device computes; call it inside `over_devices`."""
-    # Examples are axis 0 of [B, T] and [B], and axis 1 of positions [L, B, T].
-    return jax.tree.map(lambda leaf: entries_of_device(leaf, mesh, max(leaf.ndim - 2, 0)), batch)
-
-
-def entries_of_device(x: Array, mesh: jax.sharding.Mesh | None, axis: int = 0) -> Array:
-    """Return the part of an axis of examples that this device computes; call it inside `over_devices`."""
     devices = 1 if mesh is None else mesh.shape[ROWS]
     if devices == 1:
-        return x
-    chex.assert_is_divisible(x.shape[axis], devices)
-    size = x.shape[axis] // devices
-    return jax.lax.dynamic_slice_in_dim(x, jax.lax.axis_index(ROWS) * size, size, axis)
+        return batch
+
+    def take(leaf: Array) -> Array:
+        axis = max(leaf.ndim - 2, 0)  # examples are axis 0 of [B, T] and [B], and axis 1 of positions [L, B, T]
+        chex.assert_is_divisible(leaf.shape[axis], devices)
+        size = leaf.shape[axis] // devices
+        return jax.lax.dynamic_slice_in_dim(leaf, jax.lax.axis_index(ROWS) * size, size, axis)
+
+    return jax.tree.map(take, batch)
 
 
 def entries_of_all(x: Num[Array, "b *_"], mesh: jax.sharding.Mesh | None) -> Num[Array, "B *_"]:
