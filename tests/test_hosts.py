@@ -1,18 +1,39 @@
 """Several processes train one model through the command line: as one process would, whatever is lost on the way."""
 
 import argparse
+import contextlib
+import json
+import os
 import signal
 import socket
+import subprocess
+import sys
+import time
 
+import jax
+import numpy as np
 import pytest
+from jax.experimental import multihost_utils
 
 from attnjax.cli import argument_types as types, main
-from attnjax.records.runs import folder_of, read_manifest
+from attnjax.sweep import scan
 from attnjax.train import processes
-from tests.hosts import attnjax, digest, ends, started, state, the_run, together, until_step
+from tests.train import killing
 
 COORDINATOR = ["--coordinator", "10.0.0.1:1234"]
 COMMAND = ("run", "tiny.json")
+CONFIG = {
+    "name": "tiny",
+    "task": {"name": "copy", "form": "decoder", "length_max": 4},
+    "model": {"layers": 1, "model": 8, "heads": 2, "hidden": 8, "encoding": {"name": "t5"}},
+    "train": {"steps": 96, "batch": 4, "log_every": 4, "checkpoint_every": 4},
+    "evaluate": {"lengths": [4], "validation_lengths": [], "count": 4, "batch": 4},
+}
+DEAD = 5
+"""Seconds without a sign of life after which a process is lost; Gloo notices one that was killed sooner."""
+
+
+# What is refused
 
 
 @pytest.mark.parametrize(
@@ -29,17 +50,12 @@ def test_options_that_do_not_fit_are_refused_before_anything_is_joined(options, 
     assert named in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("text", ["10.0.0.1:1234", "node-1.cluster:65535", "[fe80::1]:80"])
-def test_coordinators_are_a_host_and_a_port(text):
-    assert types.coordinator(text) == text
-
-
-@pytest.mark.parametrize(
-    "text", ["", "10.0.0.1", ":80", "host:", "host:65536", "fe80::1:80", "[host]:80", "h:1/x", "-h:1"]
-)
-def test_other_coordinators_are_refused(text):
-    with pytest.raises(argparse.ArgumentTypeError, match="HOST:PORT"):
-        types.coordinator(text)
+def test_coordinators_are_a_host_and_a_port():
+    for text in ("10.0.0.1:1234", "node-1.cluster:65535", "[fe80::1]:80"):
+        assert types.coordinator(text) == text
+    for text in ("", "10.0.0.1", ":80", "host:", "host:65536", "fe80::1:80", "[host]:80", "h:1/x", "-h:1"):
+        with pytest.raises(argparse.ArgumentTypeError, match="HOST:PORT"):
+            types.coordinator(text)
 
 
 def test_a_port_that_is_taken_is_told_in_one_sentence():
@@ -51,77 +67,158 @@ def test_a_port_that_is_taken_is_told_in_one_sentence():
             processes.join(f"127.0.0.1:{port}", 2, 0)
 
 
+# Two processes, which compute together over Gloo
+
+
+def attnjax(folder, *words, devices=1):
+    """A command in `folder` as a process with so many devices; its programs are kept for all tests of this file."""
+    folder.mkdir(exist_ok=True)
+    (folder / "tiny.json").write_text(json.dumps(CONFIG))
+    environment = killing.environment(folder.parent / "programs") | {"JAX_NUM_CPU_DEVICES": str(devices)}
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    command = [sys.executable, "-m", "attnjax", *words, "--out", "out"]
+    return subprocess.Popen(command, cwd=folder, env=environment, **pipes)
+
+
+def ends(processes):
+    """Exit status, output and errors of each."""
+    told = [process.communicate(timeout=killing.PATIENCE) for process in processes]
+    return [(process.returncode, *texts) for process, texts in zip(processes, told, strict=True)]
+
+
+@contextlib.contextmanager
+def started(folder, *words):
+    """The command as two processes with a device each. None outlives the block."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        coordinator = f"127.0.0.1:{probe.getsockname()[1]}"
+    joined = ["--mesh", "data=2", "--coordinator", coordinator, "--processes", "2", "--patience", str(DEAD)]
+    both = []
+    try:
+        for i in range(2):
+            both.append(attnjax(folder, *COMMAND, *words, *joined, "--process-id", str(i)))
+        yield both
+    finally:
+        for process in both:
+            process.kill()
+            process.communicate()
+
+
+def together(folder, *words):
+    """What two processes say that end by themselves."""
+    with started(folder, *words) as both:
+        return ends(both)
+
+
+def alone(folder):
+    """The same of one process on two devices."""
+    return ends([attnjax(folder, *COMMAND, "--mesh", "data=2", devices=2)])
+
+
+def the_run(folder):
+    (run,) = scan(folder / "out").runs
+    return run
+
+
+def digest(folder):
+    return the_run(folder).manifest()["parameters_sha256"]
+
+
+def until_step(folder, step, both):
+    """Wait until a checkpoint of this step or a later one is there."""
+    deadline = time.monotonic() + killing.PATIENCE
+    while not any(path.name.isdecimal() and int(path.name) >= step for path in folder.glob("out/*/*/checkpoints/*")):
+        assert time.monotonic() < deadline
+        assert all(process.poll() is None for process in both), ends(both)
+        time.sleep(0.02)
+
+
 @pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory):
-    """The sha256 of the parameters that one process ends with, on two devices."""
-    folder = tmp_path_factory.mktemp("alone")
-    process = attnjax(folder, *COMMAND, "--mesh", "data=2", "--out", "out", devices=2)
-    assert ends([process])[0][0] == 0
-    return digest(folder / "out")
+def root(tmp_path_factory):
+    return tmp_path_factory.mktemp("hosts")
+
+
+@pytest.fixture
+def folder(root, tmp_path):
+    return root / tmp_path.name
+
+
+@pytest.fixture(scope="module")
+def undisturbed(root):
+    """The sha256 of the parameters that one process ends with."""
+    assert alone(root / "alone")[0][0] == 0
+    return digest(root / "alone")
 
 
 @pytest.mark.slow
-def test_two_processes_have_the_bits_of_one_and_the_second_start_does_nothing(tmp_path, undisturbed):
+def test_two_processes_have_the_bits_of_one_and_the_second_start_does_nothing(folder, undisturbed):
     for told in ("1 runs: 1 done  ", "1 runs: 1 done; 1 of them before"):
-        (first, output, _), (second, follower, errors) = together(tmp_path, *COMMAND)
+        (first, output, _), (second, follower, errors) = together(folder)
         assert (first, second) == (0, 0), errors
         assert told in output
         assert [line for line in follower.splitlines() if not line.startswith("[Gloo]")] == []
-    assert digest(tmp_path / "out") == undisturbed
-    assert read_manifest(folder_of(the_run(tmp_path / "out")))["process_count"] == 2
+    assert digest(folder) == undisturbed
+    assert the_run(folder).manifest()["process_count"] == 2
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("victim", [0, 1])
-def test_a_killed_process_fails_no_run_and_the_next_start_goes_on(tmp_path, undisturbed, victim):
-    out = tmp_path / "out"
-    with started(tmp_path, *COMMAND) as both:
-        until_step(out, 12, both)
+def test_a_killed_process_fails_no_run_and_the_next_start_goes_on(folder, undisturbed, victim):
+    with started(folder) as both:
+        until_step(folder, 12, both)
         both[victim].kill()
         found = ends(both)
     assert found[victim][0] == -signal.SIGKILL
     assert found[1 - victim][0] in (1, -signal.SIGABRT), found
-    assert state(out).state in ("running", "preempted")
-    assert [code for code, _, _ in together(tmp_path, *COMMAND)] == [0, 0]
-    assert digest(out) == undisturbed
-    assert read_manifest(folder_of(the_run(out)))["resumed_from"] >= 12
+    assert the_run(folder).status.state in ("running", "preempted")
+    assert [code for code, _, _ in together(folder)] == [0, 0]
+    assert digest(folder) == undisturbed
+    assert the_run(folder).manifest()["resumed_from"] >= 12
 
 
 @pytest.mark.slow
-def test_a_process_that_hangs_is_lost_after_some_seconds(tmp_path):
+def test_a_process_that_hangs_is_lost_after_some_seconds(folder):
     """Its connections stay: JAX misses its sign of life, and ends the other process itself."""
-    out = tmp_path / "out"
-    with started(tmp_path, *COMMAND) as both:
-        until_step(out, 12, both)
+    with started(folder) as both:
+        until_step(folder, 12, both)
         both[1].send_signal(signal.SIGSTOP)
         assert both[0].wait(timeout=120) in (1, -signal.SIGABRT)
-    assert state(out).state == "running"
+    assert the_run(folder).status.state == "running"
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "number"), [("SIGTERM", 1), ("SIGUSR1", 0)])
-def test_a_warning_of_one_process_stops_all_after_saving(tmp_path, undisturbed, name, number):
-    out = tmp_path / "out"
-    with started(tmp_path, *COMMAND) as both:
-        until_step(out, 12, both)
+def test_a_warning_of_one_process_stops_all_after_saving(folder, undisturbed, name, number):
+    with started(folder) as both:
+        until_step(folder, 12, both)
         both[number].send_signal(getattr(signal, name))
         found = ends(both)
     first, second = (code for code, _, _ in found)
     assert first == second != 0, found
-    now = state(out)
-    assert now.state == "preempted"
-    assert str(now.step) in {path.name for path in (folder_of(the_run(out)) / "checkpoints").iterdir()}
-    one = attnjax(tmp_path, *COMMAND, "--out", "out", "--mesh", "data=2", devices=2)
-    assert ends([one])[0][0] == 0
-    assert digest(out) == undisturbed
+    now = the_run(folder)
+    assert now.status.state == "preempted"
+    assert (now.folder / "checkpoints" / str(now.status.step)).is_dir()
+    assert alone(folder)[0][0] == 0
+    assert digest(folder) == undisturbed
+
+
+def check_mesh(mesh, run):
+    """Takes every mesh, since a trainer needs this function."""
+
+
+def train(configs, directories, context):
+    """A trainer that fails in the processes that `FAILING` names, while the others wait for them."""
+    if str(jax.process_index()) in os.environ["FAILING"]:
+        raise RuntimeError("no such luck")
+    multihost_utils.process_allgather(np.arange(3))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("failing", "after"), [("0", ["failed"]), ("1", ["running", "preempted"]), ("01", ["failed"])])
-def test_an_error_of_one_process_ends_all(tmp_path, monkeypatch, failing, after):
+def test_an_error_of_one_process_ends_all(folder, monkeypatch, failing, after):
     """The others lose a process; only process 0 can say that the run has failed."""
     monkeypatch.setenv("FAILING", failing)
-    found = together(tmp_path, *COMMAND, "--trainer", "tests.hosts:train")
+    found = together(folder, "--trainer", "tests.test_hosts:train")
     assert all(code in (1, -signal.SIGABRT) for code, _, _ in found), found
     assert any("no such luck" in errors + output for _, output, errors in found)
-    assert state(tmp_path / "out").state in after
+    assert the_run(folder).status.state in after

@@ -37,14 +37,12 @@ def environment(cache: pathlib.Path) -> dict[str, str]:
 
 
 def start(root: pathlib.Path, out: str, *arguments: str) -> subprocess.Popen[str]:
-    """`attnjax run` on `config.json` in `root`, made anew by whoever calls this first."""
+    """`attnjax run` on the config, with its programs in `root/cache`."""
     config = root / "config.json"
-    if not config.exists():
-        config.write_text(json.dumps(CONFIG))
+    config.write_text(json.dumps(CONFIG))
     command = [sys.executable, "-m", "attnjax", "run", str(config), "--out", str(root / out), *arguments]
-    return subprocess.Popen(
-        command, env=environment(root / "cache"), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    )
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    return subprocess.Popen(command, env=environment(root / "cache"), **pipes)
 
 
 def finish(process: subprocess.Popen[str]) -> str:
@@ -54,19 +52,19 @@ def finish(process: subprocess.Popen[str]) -> str:
     return output
 
 
-def the_run(folder: pathlib.Path) -> pathlib.Path | None:
+def the_run(out: pathlib.Path) -> pathlib.Path | None:
     """The folder of the only run, once it is there."""
-    return next(iter(folder.glob("*/config.json")), folder).parent if folder.is_dir() else None
+    return next((config.parent for config in out.glob("*/config.json")), None)
 
 
-def strike(process: subprocess.Popen[str], folder: pathlib.Path, phase: str, seed: int, number: int) -> str:
+def strike(process: subprocess.Popen[str], out: pathlib.Path, phase: str, seed: int, number: int) -> str:
     """Send a signal at a random moment of a phase of this life; returns what the process had printed."""
     draw = random.Random(seed)
     if phase == "start-up":
         time.sleep(draw.uniform(0.2, 4.0))
     else:
-        before, deadline = _counts(folder), time.monotonic() + PATIENCE
-        while not _reached(phase, before, folder, draw.choice([1, 2])):
+        before, deadline = _counts(out), time.monotonic() + PATIENCE
+        while not _reached(phase, before, _counts(out), draw.choice([1, 2])):
             assert process.poll() is None, process.communicate()[0]
             assert time.monotonic() < deadline, f"no {phase} in {PATIENCE} s"
             time.sleep(0.002)
@@ -76,49 +74,24 @@ def strike(process: subprocess.Popen[str], folder: pathlib.Path, phase: str, see
     return process.communicate(timeout=PATIENCE)[0]
 
 
-def _counts(folder: pathlib.Path) -> tuple[int, int, int]:
+def _counts(out: pathlib.Path) -> tuple[int, int, int]:
     """Newest step, lines of results, and how many half-written checkpoints there are."""
-    run = the_run(folder)
+    run = the_run(out)
     if run is None or not (folder_of(run) / "checkpoints").is_dir():
         return 0, 0, 0
-    run = folder_of(run)
-    names = [path.name for path in (run / "checkpoints").iterdir()]
-    results = run / "results.jsonl"
-    lines = results.read_text().count("\n") if results.exists() else 0
-    return (
-        max([0, *(int(name) for name in names if name.isdecimal())]),
-        lines,
-        sum(name.startswith("partial") for name in names),
+    results, names = (
+        folder_of(run) / "results.jsonl",
+        [path.name for path in (folder_of(run) / "checkpoints").iterdir()],
     )
+    lines = results.read_text().count("\n") if results.exists() else 0
+    partial = sum(name.startswith("partial") for name in names)
+    return max([0, *(int(name) for name in names if name.isdecimal())]), lines, partial
 
 
-def _reached(phase: str, before: tuple[int, int, int], folder: pathlib.Path, more: int) -> bool:
-    step, lines, partial = _counts(folder)
+def _reached(phase: str, before: tuple[int, int, int], now: tuple[int, int, int], more: int) -> bool:
     if phase == "evaluation":
-        return step > before[0] and lines > before[1]
-    trained = step >= before[0] + 2 * more
-    return trained and (phase == "training" or partial > 0)
-
-
-def records(folder: pathlib.Path) -> tuple[list[dict], str, dict]:
-    """Training log without the time, results as they stand in the file, and manifest of the only run."""
-    run = the_run(folder)
-    assert run is not None
-    run = folder_of(run)
-    log = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    # The checksum of a line is one of its time too.
-    log = [{name: value for name, value in record.items() if name not in ("seconds", "crc32")} for record in log]
-    results = run / "results.jsonl"
-    found = results.read_text() if results.exists() else ""
-    return log, found, json.loads((run / "manifest.json").read_text())
-
-
-def status(folder: pathlib.Path) -> dict:
-    """How the only run stands."""
-    run = the_run(folder)
-    assert run is not None
-    run = folder_of(run)
-    return json.loads((run / "status.json").read_text())
+        return now[0] > before[0] and now[1] > before[1]
+    return now[0] >= before[0] + 2 * more and (phase == "training" or now[2] > 0)
 
 
 def killed_sweep(root: pathlib.Path, runs: int, kills: int) -> str:
@@ -148,24 +121,22 @@ def killed_sweep(root: pathlib.Path, runs: int, kills: int) -> str:
         assert set(summary.states.values()) == {"done"}, summary
         for entry in store.runs:
             assert sorted(path.name for path in store.directory(entry.run).iterdir()) == ["config.json", "result"]
-        found[name] = {run.run: (run.manifest()["parameters_sha256"], logged(run)) for run in scan(store.root).runs}
+        found[name] = {run.run: records(run) for run in scan(store.root).runs}
     assert len(victims) == kills, victims
     assert found["calm"] == found["killed"]
     steps = ", ".join(str(step) for _, step in victims)
     return f"{runs} runs, {kills} kills at steps {steps}: one result each, parameters and records bit-equal"
 
 
-def logged(run: Run) -> tuple[str, str]:
-    """Records of a run without times; each result must be there once."""
+def records(run: Run) -> tuple[str, str, list[dict]]:
+    """The digest of a run's parameters, its results and its log without times; each result must be there once."""
     results = (run.folder / "results.jsonl").read_text()
     lines = [json.loads(line) for line in results.splitlines()]
     assert len({(one["step"], one["length"], one["metric"], one["split"]) for one in lines}) == len(lines)
     steps = [{name: value for name, value in record.items() if name != "seconds"} for record in run.metrics().tables]
     assert [record["step"] for record in steps] == list(range(2, run.config.train.steps + 1, 2))
-    return results, json.dumps(steps)
+    return run.manifest()["parameters_sha256"], results, steps
 
-
-EXIT = {signal.SIGKILL: -9, signal.SIGTERM: 130, signal.SIGINT: 130}
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as folder:

@@ -1,17 +1,15 @@
 """Microbatches, length buckets and target gather change no number, and cut padding where that pays."""
 
 import dataclasses
-import itertools
+from functools import partial
 
-import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from attnjax.config import ModelConfig
-from attnjax.config.mesh import MeshShape
-from attnjax.tasks.forms import Sequences, target_of
+from attnjax.tasks.forms import SequencePair, Sequences, target_of
 from attnjax.train import batching
 from attnjax.train.batching import (
     Batching,
@@ -23,11 +21,8 @@ from attnjax.train.batching import (
     sum_over_microbatches,
     truncate,
 )
-from attnjax.train.data import batch
 from attnjax.train.evaluate import Evaluator
 from attnjax.train.loop import make_task
-from attnjax.train.mesh import make_mesh, platform_of
-from attnjax.train.model import build
 from attnjax.train.step import Trainer, members
 from tests.cases import slow_except
 
@@ -37,25 +32,24 @@ def numbered(batch, tokens, layers=None):
     table = np.arange(batch * tokens, dtype=np.int32).reshape(batch, tokens)
     positions = table if layers is None else np.stack([table + 1000 * i for i in range(layers)])
     each = np.arange(batch, dtype=np.int32)
-    return Sequences(*map(jnp.asarray, (table, table, table > 0, table > 0, positions, each, each)))
+    return Sequences(table, table, table > 0, table > 0, positions, each, each)
 
 
-@pytest.mark.parametrize("size", [1, 2, 3, 6, None])
-@pytest.mark.parametrize("layers", [None, 4])
-def test_microbatches_keep_the_order_of_examples(size, layers):
-    made, seen = numbered(6, 5, layers), []
+def test_microbatches_keep_the_order_of_examples():
+    sizes, seen, table = (1, 2, 3, 6, None), [], np.arange(30).reshape(6, 5)
 
-    def rows(made):
+    def rows(layers, made):
         seen.append(made.tokens.shape[0])
         own = made.positions if layers is None else made.positions[-1]
         return {"sum": (own + made.tokens).sum(-1), "answer": made.answer}
 
-    found = map_microbatches(rows, made, size)
-    table = np.arange(30).reshape(6, 5)
-    expected = (2 * table + (0 if layers is None else 3000)).sum(-1)
-    np.testing.assert_array_equal(found["sum"], expected)
-    np.testing.assert_array_equal(found["answer"], np.arange(6))
-    assert set(seen) == {size or 6}
+    for layers in (4, None):
+        parts = jax.jit(lambda made, layers=layers: [map_microbatches(partial(rows, layers), made, n) for n in sizes])
+        expected = (2 * table + (0 if layers is None else 3000)).sum(-1)
+        for found in parts(numbered(6, 5, layers)):
+            np.testing.assert_array_equal(found["sum"], expected)
+            np.testing.assert_array_equal(found["answer"], np.arange(6))
+    assert set(seen) == {1, 2, 3, 6}
 
 
 def test_a_microbatch_fits_the_cache_and_divides_the_batch():
@@ -67,201 +61,85 @@ def test_a_microbatch_fits_the_cache_and_divides_the_batch():
     assert sizes(60, 460) == 15
     assert sizes(7, 5000) == 1
     assert sizes(64, 128, population=1000) == 4, "so many that products have 512 rows"
+    assert microbatch_size(model, numbered(64, 5000), 8, "gpu") is None, "an accelerator takes all at once"
 
 
-def test_an_accelerator_takes_all_at_once():
-    assert microbatch_size(ModelConfig(), numbered(64, 5000), 8, "gpu") is None
-
-
-def test_microbatches_change_no_record(tiny, population, monkeypatch):
-    """Members, numbers of examples that are no multiple of the batch, and lengths of a whole evaluation."""
-    positions = dataclasses.replace(
-        tiny.positions, policy="randomized", maximum=64, at_test="same", sample_per_layer=True
+def test_microbatches_and_answers_alone_change_no_record(tiny, monkeypatch):
+    """Of two members, in a model whose last layer computes two queries of an example; 24 examples in batches of 16."""
+    positions = {"policy": "randomized", "maximum": 64, "at_test": "same", "sample_per_layer": True}
+    run = dataclasses.replace(
+        tiny,
+        positions=dataclasses.replace(tiny.positions, **positions),
+        model=dataclasses.replace(tiny.model, layers=2),
+        task=dataclasses.replace(tiny.task, name="missing_duplicate_string"),
     )
-    run = dataclasses.replace(tiny, positions=positions, model=dataclasses.replace(tiny.model, layers=2))
     trainer = Trainer(run, make_task(run))
-    params = trainer.start(members([dataclasses.replace(run, seed=one.seed) for one in population])).params
+    params = trainer.start(members([dataclasses.replace(run, seed=seed) for seed in range(2)])).params
     evaluator = lambda: Evaluator(run, trainer.task, trainer.model)
-    whole = list(evaluator()(params))
+    records = lambda: [row for length in evaluator().measure(params) for one in length for row in one.records]
     monkeypatch.setattr(batching, "MICROBATCH_BYTES", 1)
     monkeypatch.setattr(batching, "MIN_MICROBATCH_TOKENS", 100)
-    one = jax.eval_shape(lambda: evaluator()._examples(jax.random.key(0), jnp.int32(4), (), 12))
-    assert microbatch_size(run.model, one, 2, "cpu") == 4 < run.evaluate.batch
-    for before, after in zip(whole, evaluator()(params), strict=True):
-        records = (itertools.chain.from_iterable(one) for one in (before, after))
-        for a, b in zip(*records, strict=True):
-            assert a["value"] == pytest.approx(b["value"], rel=1e-6), a
-            assert {**a, "value": 0} == {**b, "value": 0}
+    seen, real = set(), batching.gather_targets
+
+    def gather(made, count):
+        target, indices = real(made, count)
+        seen.add(indices.shape)
+        return target, indices
+
+    monkeypatch.setattr(batching, "gather_targets", gather)
+    parts = records()
+    assert seen == {(8, 2)}
+    monkeypatch.setattr(batching, "gather_targets", lambda made, count: (target_of(made), None))
+    monkeypatch.setattr(batching, "microbatch_size", lambda *_: None)
+    for a, b in zip(parts, records(), strict=True):
+        assert a["value"] == pytest.approx(b["value"], rel=1e-6), a
+        assert {**a, "value": 0} == {**b, "value": 0}
 
 
-BUCKET_FORMS = {"decoder": {"begin": True}, "encoder": {"tail": True}, "encoder_decoder": {}}
+# Length buckets
 
 
-BUCKET_STEPS, BUCKETS = 40, 4
+def up_to(counts, tokens):
+    return np.arange(tokens) < np.asarray(counts)[:, None]
 
 
-@pytest.fixture(scope="module", params=BUCKET_FORMS)
-def drawn(request, tiny):
-    """Batches of 40 steps, of one length each, 1 .. 6; the answers have one token more."""
-    asked = {"name": "binary_addition", "form": request.param, "length_per": "batch", **BUCKET_FORMS[request.param]}
-    run = dataclasses.replace(tiny, task=dataclasses.replace(tiny.task, **asked))
-    task = make_task(run)
-    made = jax.jit(jax.vmap(lambda step: batch(run, task, jnp.uint32(0), step)))(
-        jnp.arange(BUCKET_STEPS, dtype=jnp.int32)
-    )
-    return [jax.tree.map(lambda leaf, step=step: leaf[step], jax.device_get(made)) for step in range(BUCKET_STEPS)]
+def batch_of(read, counted, answer, tokens=20):
+    """Examples of so many tokens that are read, and that end with the last of so many that count, the first at `answer`."""
+    made = numbered(len(read), tokens)
+    mask = up_to(counted, tokens) & ~up_to(answer, tokens)
+    return made._replace(valid=up_to(read, tokens), mask=mask, answer=np.asarray(answer, np.int32))
 
 
-@pytest.mark.parametrize("drawn", slow_except(BUCKET_FORMS, "decoder"), indirect=True)
-def test_the_smallest_bucket_that_fits_loses_no_token(drawn):
-    found = set()
-    for made in drawn:
-        i = int(smallest_bucket(made, (None,) * BUCKETS))
-        found.add(i)
-        assert [real(truncate(made, size, BUCKETS)) == real(made) for size in range(BUCKETS)] == [
-            size >= i for size in range(BUCKETS)
-        ]
-        np.testing.assert_array_equal(target_of(truncate(made, BUCKETS - 1, BUCKETS)).tokens, target_of(made).tokens)
-    assert found > {1, 3}, "one bucket only, which shows little"
+def test_the_smallest_bucket_holds_every_token_and_every_target():
+    """Of 20 tokens the four buckets have 6, 11, 16 and 20."""
+    free = (None,) * 4
+    cases = [([1, 6], [3, 6], 0), ([1, 7], [3, 3], 1), ([1, 3], [11, 3], 1), ([12, 3], [3, 3], 2), ([17, 1], [3, 3], 3)]
+    bucket = jax.jit(smallest_bucket, static_argnames="capacities")
+    for read, counted, expected in cases:
+        made = batch_of(read, counted, [2, 2])
+        assert bucket(made, capacities=free) == expected
+    target = batch_of([1, 3], [2, 3], [1, 1])
+    pair = SequencePair(target.tokens, up_to([12, 2], 20), target.positions, target)
+    assert bucket(pair, capacities=free) == 2, "a long source"
+    # Four targets, from the third token to the sixth.
+    made = batch_of([5, 5], [4, 6], [2, 2])
+    for capacities, expected in (((3, 3, 4, None), 2), ((3, 4, 5, 6), 1), ((4, 4, 4, 4), 0), ((3, 3, 3, None), 3)):
+        assert bucket(made, capacities=capacities) == expected
 
 
 def test_buckets_are_fractions_of_the_longest():
     made = numbered(3, 42, layers=2)
-    shapes = [{name: leaf.shape for name, leaf in truncate(made, i, BUCKETS)._asdict().items()} for i in range(BUCKETS)]
-    assert [shape["tokens"] for shape in shapes] == [(3, 13), (3, 24), (3, 34), (3, 42)]
-    assert [shape["positions"] for shape in shapes] == [(2, 3, 13), (2, 3, 24), (2, 3, 34), (2, 3, 42)]
-    assert {shape["answer"] for shape in shapes} == {(3,)}
-
-
-def test_a_bucket_without_capacity_for_the_targets_is_passed_over(drawn):
-    """The answers of this task are longer than its inputs, so only a capacity made by hand is less than they need."""
-    for made in drawn:
-        longest = int(np.asarray(target_of(made).mask).sum(1).max())
-        free = int(smallest_bucket(made, (None,) * BUCKETS))
-        assert int(smallest_bucket(made, (longest - 1, longest - 1, longest, None))) == max(free, 2)
-        assert int(smallest_bucket(made, (longest, longest, longest, None))) == free
-
-
-def real(made):
-    """How many tokens are real, and how many count."""
-    target = target_of(made)
-    sources = 0 if target is made else int(made.source_valid.sum())
-    return int(target.mask.sum()), int(target.valid.sum()), sources
-
-
-ENCODINGS = ("rope", "alibi", "t5")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("form", ["decoder", "encoder"])
-@pytest.mark.parametrize("name", ENCODINGS)
-def test_an_evaluation_of_the_answer_alone_is_that_of_all_rows(tiny, name, form):
-    if (name, form) == ("alibi", "encoder"):
-        encoding = dataclasses.replace(tiny.model.encoding, name=name, options={"symmetric": True})
-    else:
-        encoding = dataclasses.replace(tiny.model.encoding, name=name)
-    model = dataclasses.replace(tiny.model, encoding=encoding, layers=2)
-    task = dataclasses.replace(tiny.task, name="missing_duplicate_string", form=form)
-    run = dataclasses.replace(tiny, model=model, task=task)
-    made_task = make_task(run)
-    built = build(run, made_task)
-    params = jax.tree.map(lambda leaf: leaf[None], jax.jit(built.init)(jax.random.key(0)))
-    few = Evaluator(run, made_task, built)
-    asked = []
-    apply = lambda *args, query_indices, **spread: _all(built, asked, *args, query_indices=query_indices, **spread)
-    every = Evaluator(run, made_task, built._replace(apply=apply))
-    for mine, whole in zip(few(params), every(params), strict=True):
-        for a, b in zip(mine[0], whole[0], strict=True):
-            assert a["value"] == pytest.approx(b["value"], rel=1e-6), a
-            assert {**a, "value": 0} == {**b, "value": 0}
-    assert asked == [2 if form == "decoder" else 1], "one padded size, or nothing was asked for"
-
-
-def _all(built, asked, *args, query_indices, **spread):
-    asked.append(query_indices.shape[1])
-    logits = built.apply(*args, **spread)
-    return jnp.take_along_axis(logits, query_indices[:, :, None], axis=1)
-
-
-@pytest.mark.parametrize(
-    ("name", "form"), slow_except([("rope", "decoder"), ("alibi", "decoder"), ("t5", "encoder")], ("t5", "encoder"))
-)
-def test_training_on_answers_alone_is_training_on_all_rows(tiny, name, form, monkeypatch):
-    encoding = dataclasses.replace(tiny.model.encoding, name=name)
-    model = dataclasses.replace(tiny.model, encoding=encoding, layers=2)
-    task = dataclasses.replace(tiny.task, name="missing_duplicate_string", form=form)
-    run = dataclasses.replace(tiny, model=model, task=task)
-    trainer = Trainer(run, make_task(run))
-    made = jax.jit(lambda: batch(run, trainer.task, jnp.uint32(0), jnp.int32(0)))()
-    params = jax.jit(trainer.model.init)(jax.random.key(0))
-    loss = lambda: jax.jit(jax.value_and_grad(lambda params: trainer.loss(params, made), has_aux=True))(params)
-    few = loss()
-    assert batching.gather_targets(made, trainer.max_targets)[1].shape == (
-        run.train.batch,
-        2 if form == "decoder" else 1,
-    )
-    monkeypatch.setattr(batching, "gather_targets", lambda made, count: (made, None))
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6), few, loss())
-
-
-STEPS = 8
-
-
-CASES = {
-    "one_answer": ("missing_duplicate_string", "decoder", "batch", {"begin": True}),
-    "copy": ("copy", "decoder", "example", {"begin": True}),
-    "encoder": ("binary_addition", "encoder", "example", {"tail": True}),
-    "encoder_decoder": ("binary_addition", "encoder_decoder", "example", {}),
-}
-
-
-def lowered(trainer, platform, count=2):
-    """The text of the program of a population for a platform."""
-    return jax.jit(trainer.program).trace(*trainer.arguments(count)).lower(lowering_platforms=(platform,)).as_text()
-
-
-@pytest.fixture
-def small(monkeypatch):
-    """Buckets for batches as small as those of tests; two of them take half of the time to compile."""
-    for name, value in {"MIN_BATCH_TOKENS": 0, "MIN_RUN_TOKENS": 0, "BUCKETS": 2, "MICROBATCHES": 4}.items():
-        monkeypatch.setattr(batching, name, value)
-
-
-def of(tiny, case, **fields):
-    task, form, per, options = CASES[case]
-    asked = {"name": task, "form": form, "length_per": per, **options}
-    return dataclasses.replace(tiny, task=dataclasses.replace(tiny.task, **asked), **fields)
-
-
-def trained(trainer, population):
-    """Parameters and metrics after some steps."""
-    state, metrics = trainer.advance(trainer.start(population), population, STEPS)
-    return jax.device_get(state.params), jax.device_get(metrics)
-
-
-@pytest.mark.parametrize("case", slow_except(CASES, "copy"))
-def test_steps_are_those_of_whole_batches(tiny, case, small, monkeypatch):
-    """Adam with its usual epsilon would make steps of the rounding of gradients that are 0, as those of biases of keys are."""
-    train = dataclasses.replace(tiny.train, epsilon=1e-3)
-    positions = {"policy": "randomized", "maximum": 64, "at_test": "same", "sample_per_layer": True}
-    positions = dataclasses.replace(tiny.positions, **positions)
-    # The last layer makes only the answers, where they are few.
-    model = dataclasses.replace(tiny.model, layers=2 if case == "one_answer" else 1)
-    run = of(tiny, case, model=model, positions=positions, train=train)
-    trainer, population = Trainer(run, make_task(run)), members([run])
-    assert trainer.batching == Batching(1 if case == "one_answer" else 4, 2)
-    cut = trained(trainer, population)
-    monkeypatch.setattr(batching, "MIN_BATCH_TOKENS", 10**9)
-    trainer = Trainer(run, make_task(run))
-    assert trainer.batching == Batching()
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=3e-5), cut, trained(trainer, population))
+    cut = [truncate(made, i, 4) for i in range(4)]
+    assert [one.tokens.shape for one in cut] == [(3, 13), (3, 24), (3, 34), (3, 42)]
+    assert [one.positions.shape for one in cut] == [(2, 3, 13), (2, 3, 24), (2, 3, 34), (2, 3, 42)]
+    assert {one.answer.shape for one in cut} == {(3,)}
+    np.testing.assert_array_equal(cut[1].positions, made.positions[..., :24])
 
 
 def test_every_example_is_in_one_microbatch_beside_those_of_its_length():
     """Of ten tokens, example b has 1 + 7 b mod 8."""
-    count = 1 + 7 * np.arange(8) % 8
     made = numbered(8, 10)
-    real = jnp.asarray(np.arange(10) < count[:, None])
+    real = up_to(1 + 7 * np.arange(8) % 8, 10)
     made = made._replace(valid=real, mask=real)
     seen = []
 
@@ -283,6 +161,61 @@ def test_every_example_is_in_one_microbatch_beside_those_of_its_length():
     assert int(found["size"]) == 3 + 5 + 7 + 9
 
 
+# Training
+
+
+CASES = {
+    "copy": ("copy", "decoder", "example", {"begin": True}),
+    "one_answer": ("missing_duplicate_string", "decoder", "batch", {"begin": True}),
+    "encoder": ("binary_addition", "encoder", "example", {"tail": True}),
+    "encoder_decoder": ("binary_addition", "encoder_decoder", "example", {}),
+}
+
+
+@pytest.fixture
+def small(monkeypatch):
+    """Buckets for batches as small as those of tests; two of them take half of the time to compile."""
+    for name, value in {"MIN_BATCH_TOKENS": 0, "MIN_RUN_TOKENS": 0, "BUCKETS": 2}.items():
+        monkeypatch.setattr(batching, name, value)
+
+
+def of(tiny, case, **fields):
+    task, form, per, options = CASES[case]
+    asked = {"name": task, "form": form, "length_per": per, **options}
+    return dataclasses.replace(tiny, task=dataclasses.replace(tiny.task, **asked), **fields)
+
+
+@pytest.mark.parametrize("case", slow_except(CASES, "copy"))
+def test_steps_are_those_of_whole_batches_and_all_rows(tiny, case, small, monkeypatch):
+    """Two members, in turn in four microbatches of two buckets, beside vmapped members whose every logit is computed."""
+    positions = {"policy": "randomized", "maximum": 64, "at_test": "same", "sample_per_layer": True}
+    run = of(
+        tiny,
+        case,
+        positions=dataclasses.replace(tiny.positions, **positions),
+        # The last layer makes only the answers, where they are few.
+        model=dataclasses.replace(tiny.model, layers=2 if case == "one_answer" else 1),
+        optimizer=dataclasses.replace(tiny.optimizer, name="sgd"),
+        train=dataclasses.replace(tiny.train, learning_rate=0.3, warmup=0),
+    )
+    population = members([dataclasses.replace(run, seed=seed, data_seed=seed) for seed in range(2)])
+
+    def trained():
+        trainer = Trainer(run, make_task(run))
+        state, metrics = trainer.advance(trainer.start(population), population, 2)
+        return trainer, jax.device_get((state.params, metrics))
+
+    cut, found = trained()
+    assert cut.batching == Batching(1 if case == "one_answer" else 4, 2)
+    assert cut.in_turn
+    monkeypatch.setattr(batching, "MIN_BATCH_TOKENS", 10**9)
+    monkeypatch.setattr(batching, "gather_targets", lambda made, count: (target_of(made), None))
+    whole, expected = trained()
+    assert (whole.batching, whole.in_turn) == (Batching(), False)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=2e-6), found, expected)
+    assert len({*found[1].loss[:, 0].tolist()}) == 2, "each member has its own seed"
+
+
 def test_a_batch_is_split_where_that_pays(tiny):
     task = dataclasses.replace(tiny.task, name="missing_duplicate_string", length_min=1, length_max=40)
     train = dataclasses.replace(tiny.train, batch=128, steps=2000)
@@ -302,60 +235,27 @@ def test_a_batch_is_split_where_that_pays(tiny):
 
 
 def test_members_train_in_turn_where_their_batches_are_large(tiny):
-    task = make_task(tiny)
-    tokens = tiny.task.length_max if task.aligned else tiny.task.length_max + task.output_size(tiny.task.length_max)
+    """Examples of `reverse_string` have four tokens and four of their answer."""
 
     def found(batch, platform="cpu", buckets=1):
         run = dataclasses.replace(tiny, train=dataclasses.replace(tiny.train, batch=batch))
-        return members_in_turn(run, task, platform, Batching(buckets=buckets))
+        return members_in_turn(run, make_task(tiny), platform, Batching(buckets=buckets))
 
-    enough = -(-512 // tokens)
-    assert (found(enough - 1), found(enough)) == (False, True)
-    assert not found(enough, platform="gpu")
+    assert (found(63), found(64)) == (False, True)
+    assert not found(64, platform="gpu")
     assert found(1, buckets=4), "a switch under vmap computes every branch"
 
 
 @pytest.mark.slow
-def test_members_in_turn_have_the_numbers_of_vmapped_members(tiny):
-    """The programs round differently: after three steps parameters agree to 1e-5 of the largest."""
-    runs = [dataclasses.replace(tiny, seed=seed, data_seed=seed) for seed in range(3)]
-    task, found = make_task(runs[0]), []
-    for in_turn in (False, True):
-        trainer = Trainer(runs[0], task)
-        trainer.in_turn = in_turn
-        state, metrics = trainer.advance(trainer.start(members(runs)), members(runs), 3)
-        found.append((state.params, metrics.loss))
-    chex.assert_trees_all_close(*found, rtol=1e-5, atol=1e-5)
-    losses = found[1][1]
-    assert losses.shape == (3, 3)
-    assert len(set(losses[:, 0].tolist())) == 3, "each member has its own seed"
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("platform", ["cuda", "tpu"])
-def test_a_program_for_an_accelerator_is_made_on_a_cpu_without_a_switch(tiny, small, platform):
+def test_a_program_for_an_accelerator_is_made_on_a_cpu_without_a_switch(tiny, small, monkeypatch):
     """Where it is made does not matter: members are mapped there, not taken in turns, and no padding is cut."""
-    run = of(tiny, "copy")
-    task = make_task(run)
-    here, there = Trainer(run, task), Trainer(run, task, platform=platform)
-    assert (here.batching, there.batching) == (Batching(4, 2), Batching())
-    own, text = lowered(here, "cpu"), lowered(there, platform)
-    assert "stablehlo.case" in own
-    assert "stablehlo.case" not in text
+    run, texts = of(tiny, "copy"), {}
+    for platform in ("cpu", "cuda"):
+        monkeypatch.setattr("attnjax.train.mesh.platform_of", lambda mesh, platform=platform: platform)
+        trainer = Trainer(run, make_task(run))
+        traced = jax.jit(trainer.program).trace(*trainer.arguments(2))
+        texts[platform] = traced.lower(lowering_platforms=(platform,)).as_text()
+    assert "stablehlo.case" in texts["cpu"]
+    assert "stablehlo.case" not in texts["cuda"]
     # One loop, over the steps; those over members and microbatches are gone.
-    assert text.count("stablehlo.while") == 1 < own.count("stablehlo.while")
-
-
-def test_the_platform_is_that_of_the_devices_that_compute():
-    """As `attnjax compile --topology` makes a mesh, of devices that are not here."""
-
-    class Device:
-        platform = "cuda"
-
-    class Mesh:
-        devices = np.array([[[Device()]]])
-
-    assert platform_of(Mesh()) == "cuda"
-    assert platform_of(make_mesh(MeshShape(data=2))) == platform_of(None) == jax.devices()[0].platform
-    with jax.default_device("cpu"):
-        assert jax.jit(lambda: platform_of(None) == "cpu")()
+    assert texts["cuda"].count("stablehlo.while") == 1 < texts["cpu"].count("stablehlo.while")

@@ -1,39 +1,49 @@
-"""The command line with real training: what fails is recorded, what cannot work is told before anything is compiled."""
+"""The command line with real training: what fails is recorded, and the others of its sweep end done."""
 
 import contextlib
 import json
+import os
 import resource
+import subprocess
+import sys
 
-import jax
-import jax.numpy as jnp
+import numpy as np
 import pytest
 
 from attnjax.cli import main
 from attnjax.config import parse
-from attnjax.sweep import plan, prepare, run_here, seeds
+from attnjax.sweep import plan, prepare, run_here, scan, seeds
 from attnjax.train import checkpoint
-from tests.train.killing import CONFIG
+from tests.cases import slow_except
+from tests.train.killing import CONFIG, ROOT
+
+SMALL = {**CONFIG, "train": {**CONFIG["train"], "steps": 8, "checkpoint_every": 4}}
+LIMIT = 6000 * 2**20
+LIMITED = """
+import resource, sys
+resource.setrlimit(resource.RLIMIT_AS, (int(sys.argv[1]),) * 2)
+from attnjax.cli import main
+sys.exit(main(sys.argv[2:]))
+"""
 
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path, monkeypatch):
     """A place with the config `tiny.json`."""
     monkeypatch.chdir(tmp_path)
-    small = {**CONFIG, "train": {**CONFIG["train"], "steps": 8, "checkpoint_every": 4}}
-    (tmp_path / "tiny.json").write_text(json.dumps(small))
-    (tmp_path / "empty").mkdir()
-    (tmp_path / "file").write_text("not a folder")
+    (tmp_path / "tiny.json").write_text(json.dumps(SMALL))
     return tmp_path
 
 
-def test_one_command_trains_and_reports(folder, capsys):
-    command = ["run", "tiny.json", "--over", "model.encoding=rope,nope", "--seeds", "2", "--out", "out", "--report"]
-    assert main(command) == 0
-    assert "4 runs: 4 done" in capsys.readouterr().out
-    page = (folder / "out" / "report" / "report.html").read_bytes()
-    assert main(command) == 0, "again: nothing is trained, and the report is the same"
-    assert "4 of them before" in capsys.readouterr().out
-    assert (folder / "out" / "report" / "report.html").read_bytes() == page
+@pytest.mark.parametrize("report", slow_except([[], ["--report"]], []))
+def test_one_command_trains_and_reports(folder, capsys, report):
+    command, pages = ["run", "tiny.json", "--seeds", "2", "--out", "out", *report], []
+    for told in ("2 runs: 2 done", "2 of them before"):
+        assert main(command) == 0
+        assert told in capsys.readouterr().out
+        pages.append([page.read_bytes() for page in (folder / "out").glob("report/report.html")])
+    assert pages[0] == pages[1], "again: nothing is trained, and the report is the same"
+    assert len(pages[0]) == len(report)
 
 
 @contextlib.contextmanager
@@ -48,17 +58,37 @@ def small_files():
 
 
 def test_a_checkpoint_that_does_not_fit_fails_its_run_and_leaves_the_one_before(folder):
+    first, second = {"w": np.arange(2.0**10)}, {"w": np.random.default_rng(0).normal(size=2**16)}
+
     def train(configs, directories, context):
         context.truncate_after(directories[0], 0)
-        here = directories[0] / "checkpoints"
-        checkpoint.save(here, 1, {"w": jnp.arange(2.0**10)})
+        checkpoint.save(directories[0] / "checkpoints", 1, first)
         context.step(directories[0], 1)
-        checkpoint.save(here, 2, {"w": jax.random.normal(jax.random.key(0), (2**16,))})
+        checkpoint.save(directories[0] / "checkpoints", 2, second)
 
-    store = prepare(folder / "out", "tiny", plan(parse(json.loads((folder / "tiny.json").read_text())), seeds(1)))
+    store = prepare(folder / "out", "tiny", plan(parse(SMALL), seeds(1)))
     with small_files():
         (bad,) = run_here(store, train).of("failed")
     assert store.status(bad).reason.startswith("disk full: OSError: checkpoint of step 2 could not be saved")
     here = store.folder(bad) / "checkpoints"
     assert [path.name for path in here.iterdir()] == ["1"], "nothing half-written stays"
-    assert checkpoint.restore(here, {"w": jnp.zeros(2**10)}).step == 1
+    assert checkpoint.restore(here, first).step == 1
+
+
+@pytest.mark.slow
+def test_a_run_out_of_memory_says_so_and_the_next_one_trains(folder):
+    """Two matrices of 1.3 GB each, three times: as parameters, and as what Adam keeps of them."""
+    command = ["run", "tiny.json", "model.model=320", "--over", "model.hidden=1000000,8", "--out", "out"]
+    done = subprocess.run(
+        [sys.executable, "-c", LIMITED, str(LIMIT), *command],
+        env={**os.environ, "JAX_PLATFORMS": "cpu", "NPROC": "1", "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "2 runs: 1 failed, 1 done" in done.stdout
+    large, small = scan(folder / "out").runs
+    assert (large.status.state, small.status.state) == ("failed", "done")
+    assert large.status.reason.startswith("oom: ")
+    assert small.results().tables

@@ -1,7 +1,5 @@
 """Mixed precision: bfloat16 products, float32 sums, and results near those of float32."""
 
-import dataclasses
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -12,69 +10,16 @@ from attnjax.config import parse
 from attnjax.config.mesh import MeshShape, parse_mesh
 from attnjax.train.data import batch
 from attnjax.train.loop import make_task
-from attnjax.train.mesh import MEMBERS, make_mesh
-from attnjax.train.step import Trainer, abstract_member, members
+from attnjax.train.mesh import make_mesh
+from attnjax.train.programs import training_program
+from attnjax.train.step import Trainer, abstract_member
 from tests.cases import slow_except
 from tests.tasks.cases import compiled
 from tests.widened import equations, products, widened_products
 
-
-def with_policy(run, policy):
-    """The run with relu, whose derivative needs no function of its own."""
-    model = dataclasses.replace(run.model, activation="relu")
-    return dataclasses.replace(run, model=model, train=dataclasses.replace(run.train, dtype_policy=policy))
-
-
-def types(jaxpr, *names):
-    """The types of the operands of these primitives, each with how often it comes."""
-    found = {}
-    for equation in equations(jaxpr):
-        if equation.primitive.name in names:
-            kinds = tuple(str(x.aval.dtype) for x in equation.invars)
-            found[kinds] = found.get(kinds, 0) + 1
-    return found
-
-
-@pytest.fixture(scope="module")
-def trainers(tiny):
-    return {policy: Trainer(with_policy(tiny, policy), make_task(tiny)) for policy in ("float32", "bfloat16")}
-
-
-@pytest.fixture(scope="module")
-def traced(trainers, tiny):
-    """Of bfloat16: shapes of the state before and after a step, and the step as equations."""
-    return trace(trainers["bfloat16"], tiny)
-
-
-def trace(trainer, run):
-    member = jax.eval_shape(lambda: jax.tree.map(lambda leaf: leaf[0], members([run])))
-    state = jax.eval_shape(trainer._start, member)
-    jaxpr, (after, _) = jax.make_jaxpr(trainer.step, return_shape=True)(state, member)
-    return state, after, jaxpr.jaxpr
-
-
-def test_softmax_norms_and_loss_are_float32(traced):
-    for name in ("exp", "log", "rsqrt"):
-        assert set(types(traced[2], name)) == {("float32",)}, name
-
-
-def test_parameters_and_optimizer_stay_float32(traced):
-    start, state, _ = traced
-    for tree in (start, state):
-        floats = [leaf for leaf in jax.tree.leaves(tree) if jnp.issubdtype(leaf.dtype, jnp.floating)]
-        assert len(floats) > 3 * 10, "parameters, and two moments of each"
-        assert {str(leaf.dtype) for leaf in floats} == {"float32"}
-
-
 SUMS = ("reduce_sum", "cumsum", "reduce_window_sum", "psum", "psum_invariant", "reduce_scatter")
-
-
 WIDE = {"attention_gate": "head", "attention_sink": True, "qk_norm": True, "norm": "rms", "activation": "swiglu"}
-
-
 STACKED = {"attention_gate": "channel", "scan_layers": True, "remat": True, "layers": 2, "parallel": True}
-
-
 STEPS = {
     "decoder": {"model": {"encoding": "rope"}},
     "encoder": {"model": {"encoding": "nope"}, "task": {"form": "encoder"}},
@@ -85,45 +30,47 @@ STEPS = {
     **{name: {"model": {"encoding": name}} for name in ("fox", "cable", "repo", "selective_rope", "path")},
     "learned": {"model": {"encoding": {"name": "learned", "options": {"length": 64}}}},
 }
-
-
 """A step of each family of models, and of encodings that learn."""
-
-
 OF_FLOAT32 = ("fire", "dape", "repo", "selective_rope", "path", "stick_breaking")
-
-
 """Encodings with products of numbers that were computed in float32: a network of distances or of scores, sums of logits, the
 narrow second factor of a projection.
 """
 
 
 def run_of(changes, policy="bfloat16", batch=8):
-    model = {"layers": 1, "model": 16, "heads": 2, "hidden": 32} | changes["model"]
+    """A run with relu, whose derivative needs no function of its own."""
+    model = {"layers": 1, "model": 16, "heads": 2, "hidden": 32, "activation": "relu"} | changes["model"]
     task = {"name": "reverse_string", "length_min": 1, "length_max": 6} | changes.get("task", {})
     train = {"steps": 4, "batch": batch, "dtype_policy": policy}
     return parse({"name": "bits", "task": task, "model": model, "train": train, "evaluate": {"batch": 8}})
 
 
-def step_of(run):
-    """The equations of one training step."""
-    trainer = Trainer(run, make_task(run))
-    return jax.make_jaxpr(trainer.step)(trainer.shapes(), abstract_member(run), *trainer.task.arrays)
+def floats(tree):
+    return [str(leaf.dtype) for leaf in jax.tree.leaves(tree) if jnp.issubdtype(leaf.dtype, jnp.floating)]
 
 
 @pytest.mark.parametrize("name", slow_except(STEPS, "decoder"))
-def test_products_are_of_sixteen_bits_and_sums_are_not(name):
-    jaxpr = step_of(run_of(STEPS[name]))
+def test_products_are_of_sixteen_bits_and_all_else_is_float32(name):
+    run = run_of(STEPS[name])
+    trainer = Trainer(run, make_task(run))
+    state, member = trainer.shapes(), abstract_member(run)
+    jaxpr, (after, _) = jax.make_jaxpr(trainer.step, return_shape=True)(state, member, *trainer.task.arrays)
     # PaTH multiplies keys by transforms in float32, as `test_sixteen_bit_products` says.
     assert len(widened_products(jaxpr)) == (9 if name == "path" else 0)
     counts = products(jaxpr)
     assert counts["bfloat16", "bfloat16"] >= 3 * 9
     assert set(counts) <= {("bfloat16", "bfloat16")} | ({("float32", "float32")} if name in OF_FLOAT32 else set())
-    sums = [one for one in equations(jaxpr.jaxpr) if one.primitive.name in SUMS]
+    inside = list(equations(jaxpr.jaxpr))
+    sums = [one for one in inside if one.primitive.name in SUMS]
     assert len(sums) >= 5
     # A sum over an axis of size 1, the transpose of a new axis, rounds nothing.
     rounds = lambda one: one.outvars[0].aval.size < one.invars[0].aval.size
     assert [str(one) for one in sums if one.invars[0].aval.dtype == jnp.bfloat16 and rounds(one)] == []
+    # Softmax, norms and the loss; parameters and two moments of each, before and after.
+    for primitive in ("exp", "log", "rsqrt"):
+        assert {str(one.invars[0].aval.dtype) for one in inside if one.primitive.name == primitive} == {"float32"}
+    assert set(floats(state)) == set(floats(after)) == {"float32"}
+    assert len(floats(state)) == 3 * len(floats(state.params))
 
 
 def gradients(run, params=None):
@@ -131,7 +78,7 @@ def gradients(run, params=None):
     trainer = Trainer(run, make_task(run))
     params = compiled(trainer.model.init)(jax.random.key(0)) if params is None else params
     made = compiled(lambda: batch(run, trainer.task, jnp.uint32(0), jnp.int32(0)))()
-    loss, found = compiled(jax.value_and_grad(lambda params: trainer.loss(params, made)[0]))(params)
+    (loss, _), found = compiled(trainer.gradient)(params, made)
     return float(loss), np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(found)]), params
 
 
@@ -170,12 +117,10 @@ def test_no_product_of_the_compiled_step_is_widened(name, target):
         pytest.skip(str(error))
     # A GPU has no tiles for some of the smallest products.
     run = run_of({"model": STEPS[name]["model"] | {"model": 128, "hidden": 256}, "task": {"length_max": 30}}, batch=64)
-    mesh = mesh_of(there, MeshShape(data=8)._asdict())
-    trainer = Trainer(run, make_task(run), mesh)
-    members, whole = jax.sharding.PartitionSpec(MEMBERS), jax.sharding.PartitionSpec()
-    specs = (members, members, whole, whole)
-    found = compile_for(there, mesh, trainer.program, trainer.arguments(1), specs, donate_argnums=0)
+    shape = MeshShape(data=8)
+    mesh, function, given, specs, options = training_program(mesh_of(there, shape._asdict()), shape, [run])
+    found = compile_for(there, mesh, function, given, specs, **options)
     assert found.widened == ()
     # One sum over devices, of the parameters, the loss and the accuracy in float32.
-    parameters = sum(leaf.size for leaf in jax.tree.leaves(trainer.shapes().params))
+    parameters = sum(leaf.size for leaf in jax.tree.leaves(given[0].params))
     assert [(one.kind, one.count, one.bytes) for one in found.collectives] == [("all-reduce", 1, 4 * (parameters + 2))]

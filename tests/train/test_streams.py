@@ -14,7 +14,7 @@ from attnjax.train.loop import make_task
 from attnjax.train.model import build
 from attnjax.train.step import Trainer, members
 
-SEEDS, STEPS, CHILDREN = 4, 4, 8
+SEEDS, STEPS, LENGTHS, CHILDREN = 3, 3, 4, 8
 
 
 @pytest.fixture
@@ -77,7 +77,7 @@ def keys_of(run, monkeypatch):
                 with pytest.raises(Drawn):
                     trainer.step(state._replace(step=jnp.int32(number)), member)
     for split in ("test", "validation"):
-        for length in range(1, 10):
+        for length in range(1, 1 + LENGTHS):
             draws = evaluator._draws(length, split, ())
             for start in range(2):
                 where = (split, length, start)
@@ -91,7 +91,7 @@ def test_no_two_streams_of_runs_meet(dropping, monkeypatch):
     """Nor do the keys that they are split into: split(key, n)[i] == fold_in(key, i)."""
     found = keys_of(dropping, monkeypatch)
     assert {name for name, *_ in found} == {"parameters", "dropout", "lengths", "content", "positions"}
-    assert len(found) == SEEDS * (1 + 4 * STEPS) + 2 * 9 * 2 * 3
+    assert len(found) == SEEDS * (1 + 4 * STEPS) + 2 * LENGTHS * 2 * 3
     keys = jax.random.wrap_key_data(jnp.asarray(list(found.values()), jnp.uint32))
     numbers = jnp.arange(CHILDREN, dtype=jnp.uint32)
     children = jax.vmap(lambda key: jax.vmap(lambda i: jax.random.fold_in(key, i))(numbers))(keys)
@@ -110,22 +110,19 @@ def test_a_batch_follows_from_data_seed_and_step(tiny):
     assert tokens(5, 3) != tokens(5, 4)
 
 
-def test_what_is_dropped_follows_from_seed_and_step(tiny, monkeypatch):
-    """The same batch and parameters at every step: losses differ by what is dropped alone."""
-    monkeypatch.setattr(step, "batch", lambda run, task, seed, _: batch(run, task, seed, jnp.int32(0)))
-    run = dataclasses.replace(tiny, model=dataclasses.replace(tiny.model, residual_dropout=0.5))
-    trainer, population = Trainer(run, make_task(run)), members([run])
-    state, member = jax.tree.map(lambda leaf: leaf[0], (trainer.start(population), population))
-    take = jax.jit(lambda seed, step: trainer.step(state._replace(step=step), member._replace(seed=seed))[1].loss)
-    loss = lambda seed, step: float(take(jnp.uint32(seed), jnp.int32(step)))
-    assert loss(5, 3) == loss(5, 3)
-    assert loss(5, 3) != loss(6, 3)
-    assert loss(5, 3) != loss(5, 4)
+def test_the_key_of_a_step_drops(dropping):
+    trainer = Trainer(dropping, make_task(dropping))
+    made = jax.jit(lambda: batch(dropping, trainer.task, jnp.uint32(0), jnp.int32(0)))()
+    params = jax.jit(trainer.model.init)(jax.random.key(0))
+    take = jax.jit(lambda key: trainer.gradient(params, made, key)[0][0])
+    losses = [float(take(jax.random.key(seed))) for seed in (5, 6, 5)]
+    assert losses[0] == losses[2] != losses[1]
 
 
 def test_every_batch_of_an_evaluation_is_drawn_anew(tiny):
     """Also of a length that is in both lists: what was chosen on validation examples is tested on others."""
-    run = dataclasses.replace(tiny, evaluate=dataclasses.replace(tiny.evaluate, lengths=(4, 5, 9)))
+    changes = {"lengths": (4, 5, 9), "validation_lengths": (5,)}
+    run = dataclasses.replace(tiny, evaluate=dataclasses.replace(tiny.evaluate, **changes))
     evaluator, keys, counted = Evaluator(run, make_task(run), build(run, make_task(run))), [], []
     batches = evaluator.batches
     evaluator._draw = lambda key, length, arrays, size: keys.append(words(key))
@@ -137,7 +134,7 @@ def test_every_batch_of_an_evaluation_is_drawn_anew(tiny):
 
     evaluator.batches = told
     evaluator._measure = lambda params, numbers, key, these, size: {"loss": np.float32([np.where(these, 3, 9)])}
-    records = [one for found in evaluator({}) for member in found for one in member]
+    records = [one for found in evaluator.measure({}) for member in found for one in member.records]
     assert len(set(keys)) == len(keys) == 2 * 4, "two batches of three test lengths and of one validation length"
     assert counted == [16, 8] * 4
     assert all(one["value"] == 3.0 for one in records)
