@@ -87,12 +87,12 @@ def ends(processes):
 
 
 @contextlib.contextmanager
-def started(folder, *words):
+def started(folder, *words, mesh="data=2"):
     """The command as two processes with a device each. None outlives the block."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         coordinator = f"127.0.0.1:{probe.getsockname()[1]}"
-    joined = ["--mesh", "data=2", "--coordinator", coordinator, "--processes", "2", "--patience", str(DEAD)]
+    joined = ["--mesh", mesh, "--coordinator", coordinator, "--processes", "2", "--patience", str(DEAD)]
     both = []
     try:
         for i in range(2):
@@ -104,24 +104,25 @@ def started(folder, *words):
             process.communicate()
 
 
-def together(folder, *words):
+def together(folder, *words, mesh="data=2"):
     """What two processes say that end by themselves."""
-    with started(folder, *words) as both:
+    with started(folder, *words, mesh=mesh) as both:
         return ends(both)
 
 
-def alone(folder):
-    """The same of one process on two devices."""
-    return ends([attnjax(folder, *COMMAND, "--mesh", "data=2", devices=2)])
+def alone(folder, *words, mesh="data=2"):
+    """The same command as one process on two devices, which ends well."""
+    ((code, _, errors),) = ends([attnjax(folder, *COMMAND, *words, "--mesh", mesh, devices=2)])
+    assert code == 0, errors
 
 
 def the_run(folder):
-    (run,) = scan(folder / "out").runs
-    return run
+    return scan(folder / "out").runs[0]
 
 
-def digest(folder):
-    return the_run(folder).manifest()["parameters_sha256"]
+def digests(folder):
+    """The sha256 of the parameters of every run, and its results."""
+    return {run.run: (run.manifest()["parameters_sha256"], run.results().tables) for run in scan(folder / "out").runs}
 
 
 def until_step(folder, step, both):
@@ -145,19 +146,23 @@ def folder(root, tmp_path):
 
 @pytest.fixture(scope="module")
 def undisturbed(root):
-    """The sha256 of the parameters that one process ends with."""
-    assert alone(root / "alone")[0][0] == 0
-    return digest(root / "alone")
+    """What one process ends with."""
+    alone(root / "alone")
+    return digests(root / "alone")
 
 
 @pytest.mark.slow
-def test_two_processes_have_the_bits_of_one_and_the_second_start_does_nothing(folder, undisturbed):
-    for told in ("1 runs: 1 done  ", "1 runs: 1 done; 1 of them before"):
-        (first, output, _), (second, follower, errors) = together(folder)
+@pytest.mark.parametrize("mesh", ["data=2", "sequence=2", "population=2"])
+def test_two_processes_have_the_bits_of_one_and_the_second_start_does_nothing(folder, mesh):
+    """Of two addends the order does not matter."""
+    few = ["--seeds", "2", "train.steps=6", "evaluate.lengths=[4,6]"]
+    for told in ("2 runs: 2 done  ", "2 runs: 2 done; 2 of them before"):
+        (first, output, _), (second, follower, errors) = together(folder, *few, mesh=mesh)
         assert (first, second) == (0, 0), errors
         assert told in output
         assert [line for line in follower.splitlines() if not line.startswith("[Gloo]")] == []
-    assert digest(folder) == undisturbed
+    alone(folder / "alone", *few, mesh=mesh)
+    assert digests(folder) == digests(folder / "alone")
     assert the_run(folder).manifest()["process_count"] == 2
 
 
@@ -172,7 +177,7 @@ def test_a_killed_process_fails_no_run_and_the_next_start_goes_on(folder, undist
     assert found[1 - victim][0] in (1, -signal.SIGABRT), found
     assert the_run(folder).status.state in ("running", "preempted")
     assert [code for code, _, _ in together(folder)] == [0, 0]
-    assert digest(folder) == undisturbed
+    assert digests(folder) == undisturbed
     assert the_run(folder).manifest()["resumed_from"] >= 12
 
 
@@ -198,8 +203,8 @@ def test_a_warning_of_one_process_stops_all_after_saving(folder, undisturbed, na
     now = the_run(folder)
     assert now.status.state == "preempted"
     assert (now.folder / "checkpoints" / str(now.status.step)).is_dir()
-    assert alone(folder)[0][0] == 0
-    assert digest(folder) == undisturbed
+    alone(folder)
+    assert digests(folder) == undisturbed
 
 
 def check_mesh(mesh, run):

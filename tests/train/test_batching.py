@@ -25,6 +25,7 @@ from attnjax.train.evaluate import Evaluator
 from attnjax.train.loop import make_task
 from attnjax.train.step import Trainer, members
 from tests.cases import slow_except
+from tests.train.conftest import with_train
 
 
 def numbered(batch, tokens, layers=None):
@@ -232,18 +233,11 @@ def test_a_batch_is_split_where_that_pays(tiny):
     assert found(train=dataclasses.replace(train, batch=16, steps=10**6)) == whole, "small"
     assert found(length_min=30) == whole, "little to cut"
     assert found(platform="gpu") == whole
-
-
-def test_members_train_in_turn_where_their_batches_are_large(tiny):
-    """Examples of `reverse_string` have four tokens and four of their answer."""
-
-    def found(batch, platform="cpu", buckets=1):
-        run = dataclasses.replace(tiny, train=dataclasses.replace(tiny.train, batch=batch))
-        return members_in_turn(run, make_task(tiny), platform, Batching(buckets=buckets))
-
-    assert (found(63), found(64)) == (False, True)
-    assert not found(64, platform="gpu")
-    assert found(1, buckets=4), "a switch under vmap computes every branch"
+    # Members train in turn where a switch under vmap would compute every branch, or where a batch has 512 tokens.
+    in_turn = lambda batch, *rest: members_in_turn(with_train(tiny, batch=batch), make_task(tiny), *rest)
+    assert [in_turn(batch, "cpu", whole) for batch in (63, 64)] == [False, True]
+    assert not in_turn(64, "gpu", whole)
+    assert in_turn(1, "cpu", Batching(1, 4))
 
 
 @pytest.mark.slow

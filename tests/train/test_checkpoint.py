@@ -249,12 +249,3 @@ def test_an_interruption_at_any_operation_of_a_save_leaves_the_old_step_or_the_n
     assert count >= 25, "a hook that hears nothing would prove nothing"
     assert old + new == count
     assert min(old, new) > 0
-
-
-def test_an_error_of_a_save_in_the_background_is_raised_once_by_whatever_asks_first():
-    with checkpoint.Background() as background:
-        for ask in (background.wait, lambda: background.start(lambda: None)):
-            background.start(lambda: [][0])
-            with pytest.raises(IndexError):
-                ask()
-            background.check()

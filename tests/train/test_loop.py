@@ -3,7 +3,6 @@
 Members that have fitted their task end before the others, at the same bits as a run that nobody stopped has at that step.
 """
 
-import dataclasses
 import errno
 import json
 import shutil
@@ -17,7 +16,7 @@ from attnjax.train import checkpoint, describe, loop, train
 from attnjax.train.checkpoint import CHECKPOINTS
 from attnjax.train.evaluate import Measured
 from attnjax.train.loop import FITTED
-from attnjax.train.step import LONGEST, Trainer
+from attnjax.train.step import Trainer
 from tests.train.conftest import Recorder, Trained, made, population, with_train
 
 pytestmark = pytest.mark.usefixtures("whole")
@@ -216,15 +215,6 @@ def test_a_save_that_fails_ends_the_run_by_the_next_one(tmp_path, monkeypatch, b
     assert max(record["step"] for record in context.logs["0"]) <= bad + 8
     assert steps(parts)[0] == ([] if bad == 8 else [16, 24])
     assert "parameters_sha256" not in context.notes["0"]
-
-
-def test_calls_end_where_something_is_due(tiny):
-    every = lambda n: dataclasses.replace(tiny, evaluate=dataclasses.replace(tiny.evaluate, every=n))
-    run, ends = with_train(every(7), steps=26, log_every=4, checkpoint_every=10), [0]
-    while ends[-1] < 26:
-        ends.append(ends[-1] + loop._steps_of_call(run, ends[-1], 100))
-    assert ends[1:] == [4, 7, 8, 10, 12, 14, 16, 20, 21, 24, 26]
-    assert loop._steps_of_call(with_train(every(0), steps=10**6, log_every=0, checkpoint_every=0), 0, 10**6) == LONGEST
 
 
 # Members that have fitted their task

@@ -13,10 +13,9 @@ import pytest
 from attnjax.config import OptimizerConfig, TrainConfig, parse, to_dict
 from attnjax.config.names import DECAYING, OPTIMIZERS
 from attnjax.config.outside import import_modules
-from attnjax.train import check, checkpoint, train
+from attnjax.train import check
 from attnjax.train.optimizer import apply_gradient, optimizer, schedule
 from tests.cases import slow_except
-from tests.train.conftest import Recorder, made, population
 
 RATES, DECAYS = np.float32([1e-2, 3e-2]), np.float32([0.0, 0.1])
 FOREIGN = """
@@ -153,19 +152,3 @@ def test_accumulated_gradients_are_averaged_into_one_update():
     jax.tree.map(np.testing.assert_array_equal, one, START)
     expected = jax.tree.map(lambda p, a, b: p - 0.5 * (a + b) / 2, START, *gradients(2))
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6), two, expected)
-
-
-@pytest.mark.slow
-def test_accumulation_is_resumed_amid_an_update_with_the_same_bits(tmp_path):
-    """Saved every 5 steps, so that every other checkpoint holds half of an update."""
-    runs = [changed(run, optimizer={"accumulate": 2}) for run in population(checkpoint_every=5, log_every=5)]
-    whole, parts = Recorder(), Recorder()
-    train(runs, made(tmp_path / "whole"), whole)
-    halves, saved = made(tmp_path / "halves"), []
-    for more in (2, 3, 4, 5, None):
-        parts.stop_after = None if more is None else parts.calls + more
-        train(runs, halves, parts)
-        saved += checkpoint.steps(halves[0] / "checkpoints")[-1:]
-    assert any(step % 2 for step in saved)
-    assert parts.notes == whole.notes
-    assert parts.logs == whole.logs

@@ -5,13 +5,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from attnjax.aot import compile_for, mesh_of, topology
 from attnjax.config import parse
-from attnjax.config.mesh import MeshShape, parse_mesh
+from attnjax.config.mesh import parse_mesh
 from attnjax.train.data import batch
 from attnjax.train.loop import make_task
 from attnjax.train.mesh import make_mesh
-from attnjax.train.programs import training_program
 from attnjax.train.step import Trainer, abstract_member
 from tests.cases import slow_except
 from tests.tasks.cases import compiled
@@ -104,23 +102,3 @@ def test_gradients_are_summed_over_devices_in_float32():
     assert {str(x.dtype) for x in summed} == {"float32"}
     # Every parameter once, the loss and the accuracy; not the copies that several products made of one.
     assert sum(x.size for x in summed) == sum(leaf.size for leaf in jax.tree.leaves(state.params)) + 2
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("target", ["h100:8", "v5e:2x4"])
-@pytest.mark.parametrize("name", ["decoder", "fox"])
-def test_no_product_of_the_compiled_step_is_widened(name, target):
-    """Where the compilers are installed (`attnjax[compile]`): the optimised program of eight accelerators that are not here."""
-    try:
-        there = topology(target)
-    except ValueError as error:
-        pytest.skip(str(error))
-    # A GPU has no tiles for some of the smallest products.
-    run = run_of({"model": STEPS[name]["model"] | {"model": 128, "hidden": 256}, "task": {"length_max": 30}}, batch=64)
-    shape = MeshShape(data=8)
-    mesh, function, given, specs, options = training_program(mesh_of(there, shape._asdict()), shape, [run])
-    found = compile_for(there, mesh, function, given, specs, **options)
-    assert found.widened == ()
-    # One sum over devices, of the parameters, the loss and the accuracy in float32.
-    parameters = sum(leaf.size for leaf in jax.tree.leaves(given[0].params))
-    assert [(one.kind, one.count, one.bytes) for one in found.collectives] == [("all-reduce", 1, 4 * (parameters + 2))]
