@@ -2,6 +2,7 @@
 
 import json
 import lzma
+import shutil
 
 import numpy as np
 import pytest
@@ -13,16 +14,30 @@ from attnjax.records.unpacking import applied
 from tests.report.synthetic import config, lines, run_id, write_run, write_spec, write_sweep
 
 
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A sweep of 18 runs."""
+    root = tmp_path_factory.mktemp("packing") / "runs"
+    write_sweep(root, tasks=("copy", "text"), encodings=("rope", "alibi", "learned"), seeds=3)
+    return root
+
+
+@pytest.fixture(scope="module")
+def once(folder):
+    """The same, packed."""
+    pack(folder, folder.parent / "packed")
+    return folder.parent / "packed"
+
+
 @pytest.fixture
-def folder(tmp_path):
-    write_sweep(tmp_path / "runs", tasks=("copy", "text"), encodings=("rope", "alibi", "learned"), seeds=3)
-    return tmp_path / "runs"
+def packed(once, tmp_path):
+    """A copy of it, which a test may change."""
+    return shutil.copytree(once, tmp_path / "packed")
 
 
-def test_a_packed_folder_has_the_same_records(folder, tmp_path):
-    pack(folder, tmp_path / "packed")
-    one, other = stored.read(folder), stored.read(tmp_path / "packed")
-    assert {path.name for path in (tmp_path / "packed").iterdir()} == {"runs.jsonl", "scores.csv.xz"}
+def test_a_packed_folder_has_the_same_records(folder, packed, tmp_path):
+    one, other = stored.read(folder), stored.read(packed)
+    assert {path.name for path in packed.iterdir()} == {"runs.jsonl", "scores.csv.xz"}
     assert len(one.runs) == 18
     for run, again in zip(one.runs, other.runs, strict=True):
         for name in ("id", "cell", "config", "state", "reason", "results", "losses"):
@@ -30,20 +45,16 @@ def test_a_packed_folder_has_the_same_records(folder, tmp_path):
         assert again.manifest.get("chance", {}) == run.manifest["chance"]
         assert again.manifest["python"] == "3.11"
     assert (other.name, other.spec["protocol"], other.skipped) == (one.name, one.spec["protocol"], ())
+    assert [run.reason for run in other.runs if run.state == "failed"] == ["nan at step 160"]
+    contents = lambda paths: {path.name: path.read_bytes() for path in paths}
+    again = contents(pack(packed, tmp_path / "again"))
+    assert again == contents(packed.iterdir())
 
 
-def test_packing_twice_gives_the_same_bytes(folder, tmp_path):
-    contents = [{path.name: path.read_bytes() for path in pack(folder, tmp_path / name)} for name in "ab"]
-    assert contents[0] == contents[1]
-    again = pack(tmp_path / "a", tmp_path / "c")
-    assert {path.name: path.read_bytes() for path in again} == contents[0]
-
-
-def test_the_table_has_every_measurement_and_what_differs(folder, tmp_path):
-    pack(folder, tmp_path / "packed")
-    table, packed = attnjax.results(folder), attnjax.results(tmp_path / "packed")
-    assert table.equals(packed)
-    assert table.attrs == packed.attrs
+def test_the_table_has_every_measurement_and_what_differs(folder, packed):
+    table, again = attnjax.results(folder), attnjax.results(packed)
+    assert table.equals(again)
+    assert table.attrs == again.attrs
     names = ["run", "data_seed", "model.encoding.name", "task.length_max", "task.name", "seed"]
     assert list(table.columns) == [*names, "step", "length", "split", "metric", "value", "count"]
     one = next(run for run in stored.read(folder).runs if run.state == "done")
@@ -63,7 +74,7 @@ def test_data_seed_is_no_column_where_it_is_the_seed(tmp_path):
     assert "data_seed" not in attnjax.results(tmp_path)
 
 
-def with_scores(root, task="copy", metric="exact_match"):
+def with_scores(root, task, metric):
     """Two runs with scores of single examples, of the trained and of longer sequences."""
     configs = [config(task, "rope", seed) for seed in range(2)]
     write_spec(root, configs)
@@ -76,7 +87,7 @@ def with_scores(root, task="copy", metric="exact_match"):
     return configs
 
 
-def test_scores_of_examples_past_training_are_kept(tmp_path):
+def test_scores_of_examples_past_training_are_kept_and_others_on_request(tmp_path):
     with_scores(tmp_path / "runs", "text", "loss_sliding")
     pack(tmp_path / "runs", tmp_path / "packed")
     with np.load(tmp_path / "packed" / "examples.npz") as arrays:
@@ -87,14 +98,9 @@ def test_scores_of_examples_past_training_are_kept(tmp_path):
         scores = run.examples.scores["test", 40, "loss_sliding"]
         np.testing.assert_allclose(scores, [0, 1, 1, run.config["seed"] / 3], rtol=1e-3)
         assert run.examples.scores["test", 40, "document"].tolist() == [7, 7, 8, 9]
-
-
-def test_other_scores_are_kept_on_request(tmp_path):
-    with_scores(tmp_path / "runs")
-    pack(tmp_path / "runs", tmp_path / "packed", lambda run, split, length, metric: metric == "token_accuracy")
-    assert [set(run.examples.scores) for run in stored.read(tmp_path / "packed").runs] == [
-        {("test", 40, "token_accuracy")}
-    ] * 2
+    pack(tmp_path / "runs", tmp_path / "others", lambda run, split, length, metric: metric == "token_accuracy")
+    for run in stored.read(tmp_path / "others").runs:
+        assert set(run.examples.scores) == {("test", 40, "token_accuracy")}
 
 
 @pytest.mark.parametrize(
@@ -116,14 +122,13 @@ def test_a_difference_leads_back(one, other):
     assert difference(one, one) == {}
 
 
-def test_a_changed_config_is_no_run(folder, tmp_path):
-    pack(folder, tmp_path / "packed")
-    path = tmp_path / "packed" / "runs.jsonl"
+def test_a_changed_config_is_no_run(packed):
+    path = packed / "runs.jsonl"
     first, one, other, *rest = path.read_text().splitlines()
     table = json.loads(other)
     table["config"]["seed"] = 99
     path.write_text("\n".join([first, one, json.dumps(table), *rest]) + "\n")
-    found = stored.read(tmp_path / "packed")
+    found = stored.read(packed)
     assert [(skipped.path, skipped.line) for skipped in found.skipped] == [("runs.jsonl", 3)]
     assert table["run"] in found.skipped[0].reason
     assert len(found.runs) == 17
@@ -132,24 +137,18 @@ def test_a_changed_config_is_no_run(folder, tmp_path):
 @pytest.mark.parametrize(
     "content", [b"", b"no xz", lzma.compress(b"a,b\n1,2\n"), lzma.compress(b"run,step\n" * 100)[:60]]
 )
-def test_damaged_scores_are_reported(folder, tmp_path, content):
-    pack(folder, tmp_path / "packed")
-    (tmp_path / "packed" / "scores.csv.xz").write_bytes(content)
-    found = stored.read(tmp_path / "packed")
+def test_damaged_scores_are_reported(packed, content):
+    (packed / "scores.csv.xz").write_bytes(content)
+    found = stored.read(packed)
     assert [skipped.path for skipped in found.skipped] == ["scores.csv.xz"]
     assert not any(run.results for run in found.runs)
 
 
 def test_what_is_damaged_is_not_packed(folder, tmp_path):
+    folder = shutil.copytree(folder, tmp_path / "runs")
     run = stored.read(folder).runs[0].id
     with (folder / run / "result" / "results.jsonl").open("a") as file:
         file.write("{torn")
     with pytest.raises(ValueError, match=rf"{run}/result/results\.jsonl"):
         pack(folder, tmp_path / "packed")
     assert not (tmp_path / "packed").exists()
-
-
-def test_a_packed_run_that_failed_has_its_reason(folder, tmp_path):
-    pack(folder, tmp_path / "packed")
-    failed = [run for run in stored.read(tmp_path / "packed").runs if run.state == "failed"]
-    assert [run.reason for run in failed] == ["nan at step 160"]
