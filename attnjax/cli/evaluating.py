@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from attnjax.cli.compilation_cache import keep_programs
-from attnjax.cli.errors import provided
 from attnjax.config.names import EXTENSION_NAMES, check_name
 from attnjax.config.outside import import_modules
 from attnjax.config.overrides import read_value, split_override
@@ -26,7 +25,6 @@ def evaluate(arguments: argparse.Namespace) -> int:
     """`attnjax evaluate MODEL_OR_RUN --suite long --lengths 1k,2k,4k`."""
     import_modules(arguments.imports)
     _check_options(arguments)
-    provided("attnjax.report.drawing", "check_library")()
     keep_programs()
     from attnjax.evaluation import suite, tables, text_model
     from attnjax.tasks import Text
@@ -123,14 +121,12 @@ def _refuse_text_options(arguments: argparse.Namespace) -> None:
 
 
 def _write(out: pathlib.Path, table: str, rows: Rows) -> int:
-    """Prints the table, and writes it, the rows and the figure to a folder."""
-    from attnjax.evaluation import tables
+    """Prints the table, and writes it and the rows to a folder."""
     from attnjax.report.placing import placed
 
     with placed(out) as folder:
         (folder / "table.md").write_text(table + "\n", encoding="utf-8")
         (folder / "scores.json").write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
-        tables.draw(folder / "scores", rows)
     print(table)
-    print(f"\n{out}: table.md, scores.json, scores.png, scores.svg")
+    print(f"\n{out}: table.md, scores.json")
     return 0

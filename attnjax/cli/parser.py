@@ -171,7 +171,7 @@ def _add_evaluate(verb: _Verb) -> None:
     add("--trained", type=types.count, metavar="L", help=text)
     text = "search the factors of --extend longrope on another text: a file, a folder or stdlib"
     add("--search", metavar="TEXT", help=text)
-    text = "perplexity and LongPPL of a text: a file, a folder or stdlib; alone, unless --suite or --tasks is given"
+    text = "perplexity of a text: a file, a folder or stdlib; alone, unless --suite or --tasks is given"
     add("--perplexity", metavar="SOURCE", help=text)
     text = "tokens from one window of --perplexity to the next, less than every length; default: half the length"
     add("--stride", type=types.count, metavar="N", help=text)

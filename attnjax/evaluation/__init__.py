@@ -5,7 +5,7 @@
 * `extension`: a model read past its trained length without training, by a method of `methods`; `factors` of LongRoPE
 * `suite`: RULER's tasks (`samples`, `ruler`) for models that read text (`text_model`); a run's own task at other lengths
 * `perplexity`: of a text (`sources`)
-* `tables`: what `attnjax evaluate` measures, as a table and a figure
+* `tables`: what `attnjax evaluate` measures, as a table
 """
 
 from attnjax.evaluation.heads import HeadOverview, head_scores

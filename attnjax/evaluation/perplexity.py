@@ -16,10 +16,7 @@ token that the tokenizer puts before every text, as BOS, is such a first token a
 window alone, or with `each_window` before every window, whose other tokens are then one fewer. Perplexities compare for one
 tokenizer only; bits per byte compare for all.
 
-LongPPL is exp(mean loss of the tokens that profit from a long context).
-
-References: huggingface.co/docs/transformers/perplexity; Fang et al. 2024, "What is Wrong with Perplexity for Long-context
-Language Modeling?", arXiv:2410.23771 (LongPPL), and their code, PKU-ML/LongPPL.
+Reference: huggingface.co/docs/transformers/perplexity.
 """
 
 import math
@@ -30,10 +27,6 @@ import numpy as np
 
 from attnjax.evaluation.text_model import Losses, TextModel
 from attnjax.positions.checks import validate_integer
-from attnjax.typing import Bool, Float, Int
-
-LONG_PPL_WINDOWS = 4
-"""Windows of a text for LongPPL."""
 
 
 class Tokens(NamedTuple):
@@ -144,10 +137,9 @@ def tokens_of(subject: TextModel, data: bytes) -> Tokens:
 
 
 def at_length(subject: TextModel, text: Tokens, length: int, stride: int | None, each_window: bool) -> dict[str, Any]:
-    """Returns perplexity and LongPPL of a text at a length as a row of `tables`, or why the model cannot read it there."""
+    """Returns the perplexity of a text at a length as a row of `tables`, or why the model cannot read it there."""
     try:
-        found = perplexity(subject.losses, text, length, stride, each_window=each_window)
-        return {**found, **text_long_ppl(subject.losses, [*text.before, *text.ids], length)}
+        return perplexity(subject.losses, text, length, stride, each_window=each_window)
     except ValueError as error:
         return {"length": length, "problem": str(error)}
 
@@ -160,57 +152,3 @@ def told_before(text: Tokens, *, each_window: bool) -> list[str]:
     which = "every window begins" if each_window else "only the first window begins"
     other = "first" if each_window else "every"
     return [f"Note: the tokenizer puts {tokens} before a text; {which} with it (--bos {other} is the other way)."]
-
-
-def text_long_ppl(losses_of: Losses, tokens: Sequence[int], length: int) -> dict[str, float | None]:
-    """Returns LongPPL of the first four windows of a text, with the model as its own judge; None where it has no whole window.
-
-    The short context has an eighth of the length, and a quarter of that shares it (4,096 and 1,024 of 32,768 tokens in the
-    paper, whose judge is a large model; numbers are not comparable with the paper's).
-    """
-    context, count = max(length // 8, 4), min(LONG_PPL_WINDOWS, len(tokens) // length)
-    if context >= length or not count:
-        return {"long_ppl": None, "key_tokens": None}
-    losses, keys = [], []
-    for window in np.asarray(tokens[: count * length], np.int32).reshape(count, length):
-        losses.append(np.append(np.nan, np.asarray(losses_of(window[None]), np.float64)[0]))
-        keys.append(key_tokens(losses[-1], short_losses(losses_of, window, context, max(context // 4, 1))))
-    key = np.concatenate(keys)
-    return {"long_ppl": long_ppl(np.concatenate(losses), key), "key_tokens": float(key.mean())}
-
-
-def short_losses(losses: Losses, tokens: Int[np.ndarray, " T"], context: int, stride: int) -> Float[np.ndarray, " T"]:
-    """Returns the loss of each token given context .. context + stride - 1 tokens before it; NaN for the first `context`.
-
-    All windows of a text are one batch for the model; `stride` tokens share their context.
-    """
-    starts = np.arange(0, len(tokens) - context, stride)
-    places = starts[:, None] + np.arange(context + stride)
-    found = np.asarray(losses(np.append(tokens, 0)[np.minimum(places, len(tokens))].astype(np.int32)), np.float64)
-    out = np.full(len(starts) * stride + context, np.nan)
-    out[context:] = found[:, context - 1 :].reshape(-1)
-    return out[: len(tokens)]
-
-
-def key_tokens(
-    full: Float[np.ndarray, " T"], short: Float[np.ndarray, " T"], gain: float = 2.0, most: float = 2.0
-) -> Bool[np.ndarray, " T"]:
-    """Returns which tokens lose more than `gain` nats with the short context, and cost less than `most` with the full one.
-
-    These are LongPPL's alpha = 2 and beta = -2. NaN is no key token.
-
-    Example:
-      >>> key_tokens(np.array([0.5, 0.5, 3.0]), np.array([3.0, 1.0, 9.0])).tolist()
-      [True, False, False]
-    """
-    return (short - full > gain) & (full < most)
-
-
-def long_ppl(losses: Float[np.ndarray, " T"], key: Bool[np.ndarray, " T"]) -> float | None:
-    """Returns exp of the mean loss of key tokens; None where there is none.
-
-    Example:
-      >>> long_ppl(np.log([2.0, 8.0, 100.0]), np.array([True, True, False]))
-      4.0
-    """
-    return round(float(np.exp(losses[key].mean())), 9) if key.any() else None

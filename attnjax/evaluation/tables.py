@@ -1,19 +1,15 @@
-"""What `attnjax evaluate` measured, as a table in Markdown and a figure.
+"""What `attnjax evaluate` measured, as a table in Markdown.
 
 A row is a dict with "length", what was measured ("task", or nothing for the perplexity of a text),
 "samples", and a number per metric, or a "problem" that says why there are none.
 """
 
-import pathlib
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-import numpy as np
-
 from attnjax import registry
-from attnjax.evaluation.suite import CANDIDATES, THRESHOLD, Score, averages, effective_length
-from attnjax.report.drawing import length_axis, new_figure, plain, save, settings
+from attnjax.evaluation.suite import THRESHOLD, Score, averages, effective_length
 from attnjax.report.formatting import markdown_table
 
 Row = Mapping[str, Any]
@@ -29,15 +25,10 @@ METRICS = MappingProxyType(
         "bits_per_byte": ("bits per byte", ".4f"),
         "tokens": ("tokens counted", ","),
         "bytes": ("bytes counted", ","),
-        "long_ppl": ("LongPPL", ".4g"),
-        "key_tokens": ("share of key tokens", ".2%"),
     }
 )
 """Name and format of each metric; those of a run's own task have their own name, and four digits."""
-PERCENT, BITS = ("generation", "ranking"), "bits_per_byte"
-"""Metrics that the figure shows, beside those of a run's own task."""
-SERIES = (("o", "#074a8d"), ("s", "#9a3104"), ("^", "#049f69"), ("D", "#733cb3"), ("v", "#91612b"), ("P", "#037a84"))
-"""Marker and colour of each line of a panel in turn."""
+PERCENT = ("generation", "ranking")
 
 
 def check_measured(rows: Sequence[Row]) -> None:
@@ -82,47 +73,10 @@ def suite_table(name: str, scores: Sequence[Score], rows: Sequence[Row]) -> str:
     return f"{table([*rows, *whole])}\n\n{effective}"
 
 
-def draw(path: pathlib.Path, rows: Sequence[Row]) -> None:
-    """Saves the figure: a panel per metric, with a line per task."""
-    metrics = dict.fromkeys(name for row in rows for name in row if name not in ABOUT)
-    shown = [name for name in metrics if name in (*PERCENT, BITS) or not (name in METRICS or name.startswith("loss"))]
-    with settings():
-        figure, axes = new_figure(4.8 * max(len(shown), 1), 3.4, 1, max(len(shown), 1))
-        for axis, metric in zip(axes, shown, strict=False):
-            _panel(axis, metric, [row for row in rows if row.get(metric) is not None])
-        handles = {
-            label: handle for axis in axes for handle, label in zip(*axis.get_legend_handles_labels(), strict=True)
-        }
-        if handles:
-            figure.legend(handles.values(), handles.keys(), fontsize=8, loc="outside lower center", ncols=4)
-        save(figure, path)
-
-
-def _panel(axis: Any, metric: str, rows: Sequence[Row]) -> None:
-    """Draws a metric against the length, on all of its scale, with what percentages are compared with."""
-    for i, label in enumerate(dict.fromkeys(map(_label, rows))):
-        points = sorted((row["length"], row[metric]) for row in rows if _label(row) == label)
-        marker, color = SERIES[i % len(SERIES)]
-        # Open marks, so that equal scores are all seen.
-        axis.plot(*zip(*points, strict=True), color=color, label=plain(label), marker=marker, markerfacecolor="none")
-    length_axis(axis, np.asarray(sorted({row["length"] for row in rows}), float), 0)
-    axis.set_title(METRICS.get(metric, (metric,))[0])
-    if metric == BITS:
-        axis.set_ylim(bottom=0)
-        return
-    whole = 100 if metric in PERCENT else 1
-    axis.set_ylim(-0.03 * whole, 1.03 * whole)
-    effective, guessing = (THRESHOLD, "effective", "--"), (100 / CANDIDATES, "guessing", ":")
-    for value, name, dash in {"generation": [effective], "ranking": [effective, guessing]}.get(metric, []):
-        axis.axhline(value, color="#666666", lw=0.8, ls=dash, label=f"{name} ({value:g} %)")
-
-
 def _label(row: Row) -> str:
     tasks = registry.SUITES["long"]
     return tasks[row["task"]].label if row.get("task") in tasks else str(row.get("task", "text"))
 
 
 def _cell(row: Row, metric: str) -> str:
-    if metric not in row:
-        return "-"
-    return "none" if row[metric] is None else format(row[metric], METRICS.get(metric, ("", ".4g"))[1])
+    return format(row[metric], METRICS.get(metric, ("", ".4g"))[1]) if metric in row else "-"

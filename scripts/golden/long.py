@@ -6,7 +6,6 @@ one seed makes a whole prompt.
 """
 
 import collections
-import contextlib
 import json
 import os
 import random
@@ -89,35 +88,6 @@ def posgen() -> Arrays:
     return out
 
 
-def longppl() -> Arrays:
-    """Key tokens and LongPPL of 90 characters under two models that sum what they have read."""
-    code = load("PKU-ML/LongPPL/longppl/longppl.py", "longppl", {"transformers": mock.MagicMock()})
-    rng = np.random.default_rng(SEED)
-    tokens = rng.integers(6, size=90)
-    text = "".join("abcdef"[i] for i in tokens)
-    tables = rng.normal(size=(2, 6, 6)).round(3)
-
-    def model(table):
-        def call(ids):
-            read = torch.cumsum(torch.nn.functional.one_hot(ids, 6).double(), 1) @ torch.tensor(table)
-            return types.SimpleNamespace(logits=read)
-
-        call.device = "cpu"
-        return call
-
-    def tokenizer(text, **_):
-        ids = torch.tensor([["abcdef".index(c) for c in text]])
-        return {"input_ids": ids, "offset_mapping": torch.tensor([[[i, i + 1] for i in range(len(text))]])}
-
-    judged, judge = map(model, tables)
-    with contextlib.redirect_stdout(sys.stderr):
-        found = code.compute_longppl(text, judged, judge, tokenizer, tokenizer, trunc_len=20, sliding_window=8)
-        spans = code.find_key_token(text, judge, tokenizer, 20, 8)
-    key = np.concatenate([np.arange(a, b) for a, b in spans.tolist()])
-    numbers = np.array([found["longppl"], found["n_key_token"], found["ppl"]], np.float64)
-    return {"longppl_tokens": tokens, "longppl_tables": tables, "longppl_key": key, "longppl_numbers": numbers}
-
-
 def ruler(task: str, length: int, *options: str) -> types.ModuleType:
     """A script of RULER, loaded with these options and without its main program."""
     path = f"NVIDIA/RULER/scripts/data/synthetic/{task}.py"
@@ -179,5 +149,5 @@ def made(generate, sizes) -> list[list[object]]:
 
 
 if __name__ == "__main__":
-    np.savez(ARRAYS / "long.npz", **mqar(), **word_problems(), **posgen(), **longppl())
+    np.savez(ARRAYS / "long.npz", **mqar(), **word_problems(), **posgen())
     (ARRAYS / "long.json").write_text(json.dumps(prompts(), indent=1) + "\n", encoding="utf-8")
