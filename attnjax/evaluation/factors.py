@@ -37,55 +37,6 @@ DIGITS = 6
 """Significant digits of a factor, so that one that is printed can be given again."""
 
 
-def search_factors(
-    loss: Callable[[Factors], float],
-    starts: Sequence[Factors],
-    *,
-    rounds: int = ROUNDS,
-    most: float,
-    step: float = STEP,
-) -> Factors:
-    """Returns the factors with the lowest loss that a descent from the best of `starts` finds.
-
-    Args:
-      loss: of factors, one per pair, as a number; it is asked once for each.
-      starts: where to begin, such as `factors_of`; factors below 1 or above `most` begin there.
-      rounds: over all pairs; 0 is the best start.
-      most: the largest factor.
-      step: a factor is tried times and over this.
-
-    Raises ValueError without a start, or for starts of different lengths.
-
-    Example:
-        >>> loss = lambda found: abs(found[0] - 1) + abs(found[1] - 3)
-        >>> search_factors(loss, [(1.0, 2.0)], rounds=3, most=8.0)
-        (1.0, 3.0)
-    """
-    if not starts or len({len(start) for start in starts}) > 1:
-        raise ValueError(f"search_factors needs starts with one factor per pair each, got {list(starts)}")
-    losses: dict[Factors, float] = {}
-
-    def known(factors: Factors) -> float:
-        if factors not in losses:
-            losses[factors] = loss(factors)
-        return losses[factors]
-
-    best = min((tuple(min(max(one, 1.0), most) for one in start) for start in starts), key=known)
-    for _ in range(rounds):
-        before = best
-        for pair in range(len(best)):
-            tried = [min(max(value, 1.0), most) for value in (best[pair] * step, best[pair] / step)]
-            best = min([best, *(_with(best, pair, value) for value in tried)], key=known)
-        if best == before:
-            break
-    return best
-
-
-def _with(factors: Factors, pair: int, value: float) -> Factors:
-    """Returns the factors with one of them changed, and those before and after it moved so that they do not fall."""
-    return (*(min(f, value) for f in factors[:pair]), value, *(max(f, value) for f in factors[pair + 1 :]))
-
-
 def searched(
     model: Decoder,
     method: str,
@@ -104,7 +55,7 @@ def searched(
       method: "longrope", with "+log_n" behind it or not; `trained`, `factor` and `options` are those of `extended_config`.
       tokens: of the text, at least one window.
       length: tokens of a window.
-      rounds: over all pairs.
+      rounds: over all pairs; 0 is the best start.
 
     Raises:
       ValueError: a text that is too short, and mistakes that `extended_config` refuses.
@@ -115,28 +66,42 @@ def searched(
         )
     count = min(WINDOWS, len(tokens) // length)
     windows = np.asarray(tokens[: count * length], np.int32).reshape(count, length)
-    loss = Loss(model, windows, method, trained=trained, factor=factor, **options)
-    starts = factors_of(loss.rope, model.config.sizes.head_dim, factor, trained)
-    found = search_factors(loss, starts, rounds=rounds, most=STEP * factor)
-    return tuple(float(f"{one:.{DIGITS}g}") for one in found)
+    loss = functools.cache(loss_of(model, windows, method, trained=trained, factor=factor, **options))
+    rope = next(part for one in model.config.encodings for part in parts_of(one) if isinstance(part, RoPE))
+    within = lambda value: min(max(value, 1.0), STEP * factor)
+    starts = factors_of(rope, model.config.sizes.head_dim, factor, trained)
+    best = min((tuple(map(within, start)) for start in starts), key=loss)
+    for _ in range(rounds):
+        before = best
+        for pair in range(len(best)):
+            tried = [within(best[pair] * STEP), within(best[pair] / STEP)]
+            best = min([best, *(_with(best, pair, value) for value in tried)], key=loss)
+        if best == before:
+            break
+    return tuple(float(f"{one:.{DIGITS}g}") for one in best)
 
 
-class Loss:
-    """The mean loss of windows under a list of factors; all but the windows are arguments of `extended_config`."""
+def _with(factors: Factors, pair: int, value: float) -> Factors:
+    """Returns the factors with one of them changed, and those before and after it moved so that they do not fall."""
+    return (*(min(f, value) for f in factors[:pair]), value, *(max(f, value) for f in factors[pair + 1 :]))
 
-    def __init__(self, model: Decoder, windows: Int[np.ndarray, "B T"], method: str, **options: Any):
-        self.config_of = functools.partial(extended_config, model.config, method, **options)
-        self.sizes, self.windows, base = model.config.sizes, windows, self.config_of()
-        self.rope = next(part for one in base.encodings for part in parts_of(one) if isinstance(part, RoPE))
-        self.graph, self.params = nnx.split(with_config(model, base), graph=False)
-        self.encodings = _in_attention(base)
 
-    def __call__(self, factors: Factors) -> float:
-        """Returns the mean loss of all tokens but the first of each window."""
-        encodings, T = _in_attention(self.config_of(factors=factors)), self.windows.shape[1]
-        numbers = [_narrow(one.constants(self.sizes, T)) for one in encodings]
-        losses = [_loss(self.graph, self.encodings, self.params, numbers, row[None]) for row in self.windows]
+def loss_of(model: Decoder, windows: Int[np.ndarray, "B T"], method: str, **options: Any) -> Callable[[Factors], float]:
+    """Returns the mean loss of all tokens but the first of each window, as a function of the factors of LongRoPE.
+
+    All arguments but the windows are those of `extended_config`.
+    """
+    config_of = functools.partial(extended_config, model.config, method, **options)
+    base = config_of()
+    graph, params = nnx.split(with_config(model, base), graph=False)
+
+    def loss(factors: Factors) -> float:
+        constants = [one.constants(base.sizes, windows.shape[1]) for one in _in_attention(config_of(factors=factors))]
+        numbers = jax.tree.map(_narrow, constants)
+        losses = [_loss(graph, _in_attention(base), params, numbers, row[None]) for row in windows]
         return float(np.mean(jax.device_get(losses)))
+
+    return loss
 
 
 def _in_attention(config: TransformerConfig) -> tuple[PositionEncoding, ...]:
@@ -144,9 +109,9 @@ def _in_attention(config: TransformerConfig) -> tuple[PositionEncoding, ...]:
     return tuple(dict.fromkeys(config.attention_encodings))
 
 
-def _narrow(constants: PyTree) -> PyTree:
-    """Returns constants with float32 in place of float64, as a program has them."""
-    return jax.tree.map(lambda x: np.asarray(x, np.float32) if np.asarray(x).dtype == np.float64 else x, constants)
+def _narrow(x: Any) -> Any:
+    """Returns a constant with float32 in place of float64, as a program has it."""
+    return np.asarray(x, np.float32) if np.asarray(x).dtype == np.float64 else x
 
 
 @functools.partial(jax.jit, static_argnames=("graph", "encodings"))

@@ -14,6 +14,7 @@ import pathlib
 from collections.abc import Mapping
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -25,7 +26,7 @@ from attnjax.tasks import Text, specials
 from attnjax.tasks.forms import Sequences
 from attnjax.train.data import documents_of, sequences
 from attnjax.train.streams import stream
-from attnjax.typing import Bool, Float, Int
+from attnjax.typing import Array, Bool, Float, Int
 
 EXAMPLES = 64
 """How many held-out examples a run is shown."""
@@ -156,9 +157,15 @@ def _means(subject: LoadedModel, rows: Int[np.ndarray, "W T"]) -> tuple[np.ndarr
     visible = subject.visible_keys(rows.shape[1])
     totals = []
     for start in range(0, len(rows), BATCH):
-        found = subject.weights(jnp.asarray(rows[start : start + BATCH]))
-        sink = statistics.sink_mass(found, visible) if rows.shape[1] > 1 else jnp.full(found.shape[:-1], jnp.nan)
-        measured = (statistics.entropy(found), statistics.mean_distance(found), sink)
-        totals.append([jnp.sum(jnp.nanmean(one, axis=-1), axis=1) for one in measured])
+        totals.append(_measured(subject.weights(jnp.asarray(rows[start : start + BATCH])), visible))
     entropy, distance, sink = (np.sum(np.asarray(parts), axis=0) / len(rows) for parts in zip(*totals, strict=True))
     return entropy, distance, sink
+
+
+@jax.jit
+def _measured(weights: Float[Array, "L B N T T"], visible: Bool[Array, "T T"]) -> list[Float[Array, "L N"]]:
+    """Returns entropy, distance and sink mass, mean over the rows of an example, summed over examples."""
+    several = weights.shape[-1] > 1
+    sink = statistics.sink_mass(weights, visible) if several else jnp.full(weights.shape[:-1], jnp.nan)
+    measured = (statistics.entropy(weights), statistics.mean_distance(weights), sink)
+    return [jnp.sum(jnp.nanmean(one, axis=-1), axis=1) for one in measured]

@@ -73,7 +73,7 @@ class LoadedModel:
 
     def losses(self, tokens: Int[Array, "B T"], gate: Float[Array, "L *B N"] | None = None) -> Array:
         """Returns the cross-entropy in nats of each next token, [B, T - 1]: entry t is that of token t + 1."""
-        return next_token_losses(self.logits(tokens, gate), tokens)
+        return _losses(self.graph, self.params, tokens, gate)
 
     def module(self) -> Decoder | Encoder:
         """Returns the model with its parameters."""
@@ -96,9 +96,9 @@ class LoadedModel:
         if len(windows) > 1:
             raise ValueError(f"all layers of {self.name} must see equally far, got windows {self.config.windows}")
         causal = isinstance(self.module(), Decoder)
-        span = Mask(causal=causal, window=windows.pop(), first=self.config.window_first).span
-        index = np.arange(length, dtype=np.int32).reshape(1, 1, 1, length)
-        return np.asarray(visibility(span, index, index, None, None, np.ones_like(index, bool), None)[0, 0, 0])
+        return np.asarray(
+            _visible(Mask(causal=causal, window=windows.pop(), first=self.config.window_first).span, length)
+        )
 
 
 def next_token_losses(logits: Float[Array, "B T V"], tokens: Int[Array, "B T"]) -> Float[Array, "B T-1"]:
@@ -138,3 +138,14 @@ def load(path: str | pathlib.Path) -> LoadedModel:
 @functools.partial(jax.jit, static_argnames=("graph", "method"))
 def _call(graph: Any, method: str, params: PyTree, tokens: Array, gate: Array | None) -> Array:
     return getattr(nnx.merge(graph, params), method)(tokens, gate=gate)
+
+
+@functools.partial(jax.jit, static_argnames="graph")
+def _losses(graph: Any, params: PyTree, tokens: Array, gate: Array | None) -> Array:
+    return next_token_losses(nnx.merge(graph, params)(tokens, gate=gate), tokens)
+
+
+@functools.partial(jax.jit, static_argnames=("span", "length"))
+def _visible(span: Any, length: int) -> Bool[Array, "T T"]:
+    index = jnp.arange(length, dtype=jnp.int32).reshape(1, 1, 1, length)
+    return visibility(span, index, index, None, None, jnp.ones_like(index, bool), None)[0, 0, 0]

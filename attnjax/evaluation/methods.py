@@ -31,7 +31,7 @@ from collections.abc import Callable
 from typing import Any
 
 from attnjax import positions as enc
-from attnjax.config.kinds import Positive, coerce
+from attnjax.config.kinds import coerce
 from attnjax.config.names import EXTENSION_NAMES, nearest
 from attnjax.positions import LogN, PositionEncoding, RoPE, YaRN, compose
 from attnjax.positions.angles import geometric
@@ -55,7 +55,9 @@ def _scaling(make: Callable[[int, float], Any]) -> Method:
 
 def _longrope(rope: RoPE, L: int, s: float, given: Options) -> RoPE:
     """Returns a RoPE with factors for sequences past L; the attention factor acts at every length."""
-    made = lambda factors, attention_factor=None: enc.LongRoPE((1.0,) * len(factors), factors, L, attention_factor, s)
+    made = lambda factors, attention_factor=None: enc.LongRoPE(
+        (1.0,) * len(factors), tuple(factors), L, attention_factor, s
+    )
     return dataclasses.replace(rope, scaling=made(**given))
 
 
@@ -165,22 +167,15 @@ def extended_encoding(
             f"extended: {method} changes the frequencies of a RoPE without scaling, and this model was trained with "
             f"{rope.scaling}; the methods that leave them are {others}"
         )
-    if name == "longrope":
-        options = {**options, "factors": _given_factors(options.get("factors"), rope, head_dim, factor, trained)}
+    if name == "longrope" and "factors" not in options:
+        if head_dim is None:
+            raise ValueError("extended: longrope needs factors=(...), one per pair, or the head dimension, head_dim")
+        options = {**options, "factors": factors_of(rope, head_dim, factor, trained)[-1]}
     try:
         made = METHODS[name](rope, trained, factor, options)
     except TypeError as error:
         raise ValueError(f"extended: {method} has no such option: {error}") from None
     return compose(LogN(length=trained), made) if method.endswith(LOG_N) else made
-
-
-def _given_factors(given: Any, rope: RoPE, head_dim: int | None, factor: float, trained: int) -> Factors:
-    """Returns the factors of longrope that are given, or those of NTK-by-parts."""
-    if given is not None:
-        return check_factors(given, None if head_dim is None else rope.pairs(head_dim)[0])
-    if head_dim is None:
-        raise ValueError("extended: longrope needs factors=(...), one per pair, or the head dimension, head_dim")
-    return factors_of(rope, head_dim, factor, trained)[-1]
 
 
 def factors_of(rope: RoPE, head_dim: int, factor: float, trained: int) -> list[Factors]:
@@ -194,17 +189,3 @@ def factors_of(rope: RoPE, head_dim: int, factor: float, trained: int) -> list[F
     plain = geometric(pairs, theta)
     rules = (PositionInterpolation(factor), NTKAware(factor), YaRN(factor, trained))
     return [tuple(map(float, plain / rule.radians(pairs, theta))) for rule in rules]
-
-
-def check_factors(factors: Any, pairs: int | None = None) -> Factors:
-    """Returns the factors as floats. Raises ValueError unless they are positive numbers, `pairs` of them where that is known.
-
-    Example:
-        >>> check_factors([1, 2.5], pairs=2)
-        (1.0, 2.5)
-    """
-    found = coerce(tuple[Positive, ...], factors, "factors of LongRoPE")
-    if not found or (pairs is not None and len(found) != pairs):
-        many = "at least one number" if pairs is None else f"{pairs} numbers, one per pair"
-        raise ValueError(f"factors of LongRoPE must be {many}, got {factors!r}")
-    return found

@@ -9,7 +9,7 @@ worked example.
 import dataclasses
 import functools
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 from attnjax import registry
 from attnjax.evaluation import ruler
@@ -71,10 +71,12 @@ def samples(name: str, setting: Setting, number: int, seed: int = 0) -> list[Sam
     smallest, budget = registry.SUITES["long"][name].smallest, setting.length - setting.reserve
 
     def drawn(i: int, size: int) -> tuple[Sample, int]:
+        """Returns sample i of a size, and its tokens."""
         made = TASKS[name](ruler.seeded(f"{name} {setting.length} {seed} {i}"), size, setting)
         return made, setting.tokens(made)
 
     def shortened(i: int, size: int) -> Sample:
+        """Returns sample i with at most `size` units, fewer where it would be too long."""
         step = 1
         made, read = drawn(i, size)
         while read > budget:
@@ -91,8 +93,9 @@ def samples(name: str, setting: Setting, number: int, seed: int = 0) -> list[Sam
     if name != "cwe":
         size = largest(fits, smallest)
     else:
-        # The shortest words that fill the length; two kinds at once would be parts of each other.
-        for words in _lists_of_words():
+        # The shortest words that fill the length; two kinds at once would be parts of each other. Triples take time to make.
+        for make in (lambda: BARE, lambda: KEYS, triples):
+            words = make()
             setting = dataclasses.replace(setting, words=words)
             size = largest(fits, smallest, len(words))
             if size < len(words):
@@ -100,13 +103,6 @@ def samples(name: str, setting: Setting, number: int, seed: int = 0) -> list[Sam
         else:
             raise ValueError(f"cwe: all {len(words)} words that there are do not fill a length of {setting.length}")
     return [shortened(i, size) for i in range(number)]
-
-
-def _lists_of_words() -> Iterator[Sequence[str]]:
-    """Yields lists of words for `cwe`, each longer than the one before, and made when it is needed."""
-    yield BARE
-    yield KEYS
-    yield triples()
 
 
 def _variable_tracking(rng: random.Random, size: int, setting: Setting) -> Sample:

@@ -91,7 +91,7 @@ class TextModel:
 
     def losses(self, tokens: Int[np.ndarray, "B T"]) -> Float[np.ndarray, "B T-1"]:
         """Returns the loss in nats of each token but the first, given those before it."""
-        return np.concatenate([np.asarray(_losses(*self._split, row[None])) for row in self._checked(tokens)])
+        return np.concatenate([np.asarray(self._loaded.losses(row[None])) for row in self._checked(tokens)])
 
     def complete(self, prompts: Sequence[Sequence[int]], size: int, steps: int) -> Int[np.ndarray, "B steps"]:
         """Returns greedy tokens after prompts, which are padded to `size`."""
@@ -112,12 +112,12 @@ class TextModel:
         for row, one in zip(rows, told, strict=True):
             row[: len(one)] = self._checked(one)
         padded, counts = np.pad(self._checked(prompt), (padding, 0)), np.array([*map(len, told)], np.int32)
-        found = np.asarray(_endings(*self._split, size, padded, padding, rows, counts))
+        found = np.asarray(_endings(self._loaded.graph, self._loaded.params, size, padded, padding, rows, counts))
         return [loss[: len(one)] for loss, one in zip(found, told, strict=True)]
 
     @functools.cached_property
-    def _split(self) -> tuple[Any, PyTree]:
-        return nnx.split(self.model, graph=False)
+    def _loaded(self) -> loaded_model.LoadedModel:
+        return loaded_model.LoadedModel(self.model, self.name)
 
     def _checked(self, rows: Any) -> Int[np.ndarray, " *axes"]:
         tokens, vocab = np.asarray(rows, np.int32), self.model.config.vocab
@@ -221,11 +221,6 @@ def read_past(
         note += f" Its factors, searched: {', '.join(f'{one:g}' for one in options['factors'])}."
     model = extended(subject.model, method, **about, **options)
     return dataclasses.replace(subject, name=f"{subject.name} ({method})", model=model, note=note)
-
-
-@functools.partial(jax.jit, static_argnames="graph")
-def _losses(graph: Any, params: PyTree, tokens: Int[Array, "B T"]) -> Array:
-    return loaded_model.next_token_losses(nnx.merge(graph, params)(tokens), tokens)
 
 
 def read_prompt(

@@ -1,11 +1,9 @@
 """Models that are planted, not trained: they read the task off its input, all of it or the last tokens only.
 
-`Reader(window)` is a subject of texts for the six tasks of RULER. Token models are functions of a row of inputs and a place:
-the next token (or the label of the token there), from the tokens up to there; `planted(predict)` makes them a `Model`, which
-the evaluation of runs takes for a trained one.
+`Reader(window)` is a subject of texts for the six tasks of RULER. `planted(predict)` makes a `Model`, which the evaluation of
+runs takes for a trained one, of a function of a row of tokens and a place: the next token, from those up to there.
 """
 
-import itertools
 import re
 import types
 from collections import Counter
@@ -136,29 +134,5 @@ def recalled(window):
     def predict(x, t):
         found = [s for s in range(max(0, t - window), t - 1) if x[s] == x[t]]
         return x[found[0] + 1] if found else 0
-
-    return predict
-
-
-def remembered(window):
-    """Flip-flop: the bit of the last write among the `window` tokens before t, else 0."""
-
-    def predict(x, t):
-        found = [s for s in range(max(0, t - window), t - 1) if s % 2 == 0 and x[s] == 0]
-        return x[found[-1] + 1] if found else 3
-
-    return predict
-
-
-def multiplied(window):
-    """Word problems of S5: the product of the last `window` permutations, the left one acting after the right one."""
-    elements = list(itertools.permutations(range(5)))
-    number = {p: i for i, p in enumerate(elements)}
-
-    def predict(x, t):
-        product = elements[0]
-        for g in x[max(0, t + 1 - window) : t + 1]:
-            product = tuple(product[i] for i in elements[g])
-        return number[product]
 
     return predict

@@ -1,7 +1,6 @@
 """Models whose heads are known because their weights were written by hand, and models of random numbers."""
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
@@ -27,27 +26,37 @@ def config(**fields) -> TransformerConfig:
     return TransformerConfig(**{**sizes, "encoding": T5Bias(buckets=8, max_distance=16), **fields})
 
 
+def filled(settings: TransformerConfig, value, kind=Decoder):
+    """A model whose parameters are value(shape), arrays of NumPy: nothing is compiled."""
+    abstract = jax.eval_shape(lambda: kind(settings, rngs=nnx.Rngs(0)))
+    return jax.tree.map(lambda leaf: np.asarray(value(leaf.shape), leaf.dtype), abstract)
+
+
+def drawn(settings: TransformerConfig, kind=Decoder, scale: float = 0.3):
+    """A model of random numbers."""
+    draw = np.random.default_rng(0)
+    return filled(settings, lambda shape: scale * draw.normal(size=shape), kind)
+
+
 def blank(settings: TransformerConfig, kind=Decoder):
     """A model of zeros but for its norms: every head attends to all it sees alike."""
-    abstract = jax.eval_shape(lambda: kind(settings, rngs=nnx.Rngs(0)))
-    model = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), abstract)
+    model = filled(settings, np.zeros, kind)
     norms = [norm for block in model.stack.blocks for norm in (block.attention_norm, block.feed_forward_norm)]
     for norm in [*norms, model.stack.norm]:
-        norm.scale[...] = jnp.ones_like(norm.scale[...])
+        norm.scale[...] = np.ones(norm.scale.shape, np.float32)
     return model
 
 
-def drawn(settings: TransformerConfig, seed: int = 0, kind=Decoder) -> LoadedModel:
-    """A model of random numbers."""
-    draw = np.random.default_rng(seed)
-    abstract = jax.eval_shape(lambda: kind(settings, rngs=nnx.Rngs(0)))
-    return LoadedModel(jax.tree.map(lambda leaf: jnp.asarray(0.3 * draw.normal(size=leaf.shape), leaf.dtype), abstract))
+def put(parameter, place, value) -> None:
+    """Writes numbers into a parameter."""
+    made = np.array(parameter[...])
+    made[place] = value
+    parameter[...] = made
 
 
 def favour_distance(block, head: int, distance: int) -> None:
     """Let a head with a T5 bias attend to one distance (below 4) alone."""
-    table = block.attention.position["table"]
-    table[...] = table[...].at[head, distance].set(SHARP)
+    put(block.attention.position["table"], (head, distance), SHARP)
 
 
 def previous_by_bias(kind=Decoder) -> LoadedModel:
@@ -65,15 +74,10 @@ def previous_by_rotation(strength: float = 160.0) -> LoadedModel:
     strength / sqrt(H) * sum_c cos((n - 1) theta_c).
     """
     model = blank(config(head_dim=16, encoding=RoPE()))
-    attention, theta = model.stack.blocks[0].attention, frequencies(8)
-    attention.b_q[...] = jnp.zeros((2, 16)).at[0].set(strength * np.concatenate([np.cos(theta), -np.sin(theta)]))
-    attention.b_k[...] = jnp.zeros((2, 16)).at[0, :8].set(1.0)
+    attention, theta = model.stack.blocks[0].attention, 10_000.0 ** (-np.arange(8) / 8)
+    put(attention.b_q, 0, strength * np.concatenate([np.cos(theta), -np.sin(theta)]))
+    put(attention.b_k, (0, slice(8)), 1.0)
     return LoadedModel(model, "previous by rotation")
-
-
-def frequencies(pairs: int) -> np.ndarray:
-    """Those of RoPE at base 10,000."""
-    return 10_000.0 ** (-np.arange(pairs) / pairs)
 
 
 def induction() -> LoadedModel:
@@ -84,12 +88,12 @@ def induction() -> LoadedModel:
     to the key's second: it attends to whatever followed an earlier occurrence.
     """
     model = blank(config(layers=2))
-    one_hot = jnp.eye(VOCAB)
-    model.embedding.table[...] = jnp.zeros((VOCAB, 2 * VOCAB)).at[:, :VOCAB].set(one_hot)
+    one_hot, own, other = np.eye(VOCAB), slice(VOCAB), slice(VOCAB, None)
+    put(model.embedding.table, (slice(None), own), one_hot)
     first, second = model.stack.blocks
     favour_distance(first, 0, 1)
-    first.attention.w_v[...] = first.attention.w_v[...].at[:VOCAB, 0].set(one_hot)
-    first.attention.w_o[...] = first.attention.w_o[...].at[0, :, VOCAB:].set(one_hot / np.sqrt(2 * VOCAB))
-    second.attention.w_q[...] = second.attention.w_q[...].at[:VOCAB, 0].set(3 * one_hot)
-    second.attention.w_k[...] = second.attention.w_k[...].at[VOCAB:, 0].set(3 * one_hot)
+    put(first.attention.w_v, (own, 0), one_hot)
+    put(first.attention.w_o, (0, slice(None), other), one_hot / np.sqrt(2 * VOCAB))
+    put(second.attention.w_q, (own, 0), 3 * one_hot)
+    put(second.attention.w_k, (other, 0), 3 * one_hot)
     return LoadedModel(model, "induction")

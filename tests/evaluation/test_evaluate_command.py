@@ -33,32 +33,45 @@ MQAR = {"task": {"name": "mqar", "length_min": 8, "length_max": 16, "options": {
 def here(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "text").write_text("A line of words to read.\n" * 2000)
-    (tmp_path / "other.txt").write_bytes(np.random.default_rng(0).integers(0, 256, 101, np.uint8).tobytes())
+    (tmp_path / "other.txt").write_bytes(np.random.default_rng(0).integers(0, 256, 100, np.uint8).tobytes())
     return tmp_path
 
 
-def a_run(root, **changes):
-    """The folder of a run with a checkpoint of its first parameters, and its config."""
+@pytest.fixture(scope="module")
+def parameters(tmp_path_factory):
+    """The first state of the small model on text, which is the same for every text."""
+    path = tmp_path_factory.mktemp("text") / "text"
+    path.write_text("A line of words to read.\n" * 2000)
+    return started(parse({**FIELDS, "task": {**FIELDS["task"], "options": {"path": str(path)}}}))[1]
+
+
+def started(config):
+    """What trains a run, and its first state."""
+    trainer = Trainer(config, make_task(config))
+    return trainer, jax.tree.map(lambda leaf: leaf[0], jax.device_get(trainer.start(members([config]))))
+
+
+def a_run(root, state=None, **changes):
+    """The folder of a run, with a checkpoint if there is a state, and its config."""
     config = parse({**FIELDS, **changes})
     folder = root / run_id(config)
     (folder / "result").mkdir(parents=True)
     (folder / "config.json").write_text(canonical_json(config))
-    trainer = Trainer(config, make_task(config))
-    state = jax.tree.map(lambda leaf: leaf[0], jax.device_get(trainer.start(members([config]))))
-    checkpoint.save(folder / "result" / "checkpoints", 3, state)
-    return folder, config, trainer, state
+    if state is not None:
+        checkpoint.save(folder / "result" / "checkpoints", 3, state)
+    return folder, config
 
 
 def measured(here, *arguments):
     """The rows that a command writes."""
     assert main(["evaluate", *map(str, arguments), "--out", "out"]) == 0
-    assert {path.name for path in (here / "out").iterdir()} == {"table.md", "scores.json", "scores.png", "scores.svg"}
+    assert {path.name for path in (here / "out").iterdir()} == {"table.md", "scores.json"}
     return json.loads((here / "out/scores.json").read_text())
 
 
 @pytest.mark.slow
-def test_a_run_on_text(here, capsys):
-    folder, *_ = a_run(here, **TEXT)
+def test_a_run_on_text(here, parameters, capsys):
+    folder, _ = a_run(here, parameters, **TEXT)
     tasks = ["--suite", "long", "--tasks", "niah_single_1,fwe", "--lengths", "512,640", "--samples", "2"]
     rows = measured(here, folder, *tasks, "--perplexity", "text")
     printed = capsys.readouterr().out
@@ -76,42 +89,34 @@ def test_a_run_on_text(here, capsys):
     assert "its test split" in printed
 
 
-def test_perplexity_is_that_of_the_whole_file(here, capsys):
+def test_perplexity_is_that_of_the_whole_file(here, parameters, capsys):
     """The numbers of the table, from a pass of the model over each window."""
-    folder, *_ = a_run(here, **TEXT)
-    command = [folder, "--perplexity", "other.txt", "--lengths", "40,200", "--stride", "30"]
-    row, whole = measured(here, *command)
+    folder, _ = a_run(here, parameters, **TEXT)
+    row, whole = measured(here, folder, "--perplexity", "other.txt", "--lengths", "40,200", "--stride", "30")
     data, model, nats = (here / "other.txt").read_bytes(), loaded_model.load(folder), 0.0
-    for begin, end, first in ((0, 40, 1), (30, 70, 40), (60, 100, 70), (90, 101, 100)):
+    for begin, end, first in ((0, 40, 1), (30, 70, 40), (60, 100, 70)):
         window = np.frombuffer(data, np.uint8)[None, begin:end].astype(np.int32)
         nats += float(np.asarray(model.losses(window), np.float64)[0, first - begin - 1 :].sum())
-    assert (row["tokens"], row["bytes"], row["stride"]) == (100, 100, 30)
-    assert row["nats_per_token"] == pytest.approx(nats / 100, rel=1e-5)
-    assert whole["long_ppl"] is None
-    printed = capsys.readouterr().out
-    assert f"| text | nats per token | {nats / 100:.4f} | {whole['nats_per_token']:.4f} |" in printed
-    assert f"| text | LongPPL | {row['long_ppl'] or 'none'} | none |" in printed
-    other, _ = measured(here, *command, "--extend", "rerope+log_n", "--option", "window=3")
-    assert abs(other["ppl"] - row["ppl"]) > 1e-3
-    told = "Read by rerope+log_n at 25 times the trained length of 8 tokens"
-    assert told in capsys.readouterr().out.splitlines()[-3]
+    assert (row["tokens"], row["bytes"], row["stride"]) == (99, 99, 30)
+    assert row["nats_per_token"] == pytest.approx(nats / 99, rel=1e-5)
+    line = f"| text | nats per token | {nats / 99:.4f} | {whole['nats_per_token']:.4f} |"
+    assert line in capsys.readouterr().out
+    extended = ("--lengths", "200", "--extend", "rerope+log_n", "--option", "window=3")
+    (other,) = measured(here, folder, "--perplexity", "other.txt", *extended)
+    assert abs(other["ppl"] - whole["ppl"]) > 1e-3
+    assert "rerope+log_n at 25 times the trained length of 8 tokens" in capsys.readouterr().out.splitlines()[-3]
 
 
 @pytest.mark.slow
-def test_factors_of_longrope_are_searched_on_a_text(here, capsys):
+def test_factors_of_longrope_are_searched_on_a_text(here, parameters, capsys):
     """On the training split of the text of the run; they give the same numbers when they are given."""
-    folder, *_ = a_run(here, **TEXT)
+    folder, _ = a_run(here, parameters, **TEXT)
     command = [folder, "--lengths", "64", "--extend", "longrope", "--perplexity", "text"]
     (found,) = measured(here, *command, "--search", "text")
     factors = capsys.readouterr().out.split("Its factors, searched: ")[1].split(".\n")[0]
     assert len(factors.split(", ")) == 4
     (given,) = measured(here, *command, "--option", f"factors=[{factors}]")
     assert given["ppl"] == pytest.approx(found["ppl"], rel=1e-6)
-    capsys.readouterr()
-    (other,) = measured(here, *command, "--extend", "rerope+log_n", "--option", "window=3")
-    assert abs(other["ppl"] - found["ppl"]) > 1e-3
-    told = "Read by rerope+log_n at 8 times the trained length of 8 tokens"
-    assert told in (here / "out/table.md").read_text().splitlines()[-1]
 
 
 @pytest.fixture
@@ -152,7 +157,8 @@ def test_published_weights_and_a_length_that_they_cannot_read(here, published, c
 
 @pytest.mark.slow
 def test_a_run_on_a_task_of_its_own_has_the_scores_of_its_own_evaluation(here, capsys):
-    folder, config, trainer, state = a_run(here / "runs" / "small", **MQAR)
+    trainer, state = started(parse({**FIELDS, **MQAR}))
+    folder, config = a_run(here / "runs" / "small", state, **MQAR)
     (folder.parent / "sweep.json").write_text("{}")
     rows = measured(here, "small/rope/0", "--lengths", "32,48", "--samples", "8")
     assert "| mqar | token_accuracy | " in capsys.readouterr().out
@@ -199,44 +205,30 @@ def test_mistakes_that_are_known_before_a_model_is_loaded(options, message, caps
     assert re.search(message, told("nothing", options, capsys))
 
 
-def test_mistakes_about_a_run(here, capsys):
+def test_mistakes_about_a_run(here, parameters, capsys):
     (here / "texts").mkdir()
     for number in range(40):
         (here / "texts" / f"{number}.txt").write_text(f"File {number} of words to read.\n" * 9)
-    folder, *_ = a_run(here, task={**FIELDS["task"], "options": {"path": "texts"}})
+    folder, _ = a_run(here, parameters, task={**FIELDS["task"], "options": {"path": "texts"}})
     (here / "empty.txt").write_bytes(b"")
     (here / "one.txt").write_bytes(b"a")
-    read = "--lengths 32 --perplexity"
-    assert re.search("name that text, texts, .*test split", told(folder, f"{read} texts/7.txt", capsys))
-    searched = "texts --extend longrope --search"
-    assert re.search("texts, .*train split", told(folder, f"{read} {searched} texts/7.txt", capsys))
-    assert re.search("2048 tokens .*got 101", told(folder, f"{read} {searched} other.txt --lengths 2k", capsys))
-    assert re.search(
-        "--search .*other.txt", told(folder, f"{read} other.txt --extend longrope --search other.txt", capsys)
-    )
-    assert re.search("empty.txt has 0 bytes", told(folder, f"{read} empty.txt", capsys))
-    assert re.search("2 tokens.*got 1", told(folder, f"{read} one.txt", capsys))
-    # Where no length can be read there is no table of dashes.
-    assert re.search("nothing could be measured: fwe has 736 tokens", told(folder, "--lengths 300 --tasks fwe", capsys))
+    read, longrope = "--lengths 32 --perplexity", "--extend longrope --search"
+    for options, message in (
+        (f"{read} texts/7.txt", "name that text, texts, .*test split"),
+        (f"{read} texts {longrope} texts/7.txt", "texts, .*train split"),
+        (f"{read} texts {longrope} other.txt --lengths 2k", "2048 tokens .*got 100"),
+        (f"{read} other.txt {longrope} other.txt", "--search .*other.txt"),
+        (f"{read} empty.txt", "empty.txt has 0 bytes"),
+        (f"{read} one.txt", "2 tokens.*got 1"),
+        # Where no length can be read there is no table of dashes.
+        ("--lengths 300 --tasks fwe", "fwe has 736 tokens"),
+    ):
+        assert re.search(message, told(folder, options, capsys)), options
     assert not (here / "evaluated").exists()
-    own, *_ = a_run(here, **MQAR)
+    own, _ = a_run(here, **MQAR)
     for option in ("--tasks fwe", "--suite long", "--seed 4"):
         assert re.search(f"{option.split()[0]} is for models that read text", told(own, option, capsys))
     assert re.search("mqar.* 8 or more.*7", told(own, "--lengths 7", capsys))
-
-
-def test_the_figure_has_all_of_its_scale_and_what_scores_are_compared_with(here, monkeypatch):
-    """Scores of 0 % would otherwise fill an axis from 0 to 0.05."""
-    saved = []
-    monkeypatch.setattr(tables, "save", lambda figure, path: saved.append(figure))
-    rows = [{"task": "fwe", "length": n, "generation": 0.0, "ranking": 40.0} for n in (512, 1024)]
-    tables.draw(here / "scores", [*rows, *({"length": n, "ppl": 9.0, "bits_per_byte": 3.5} for n in (512, 1024))])
-    generation, ranking, bits = saved[0].axes
-    assert generation.get_ylim() == ranking.get_ylim() == pytest.approx((-3, 103))
-    assert [line.get_ydata()[0] for line in ranking.lines] == [40, 85.6, 20], "RULER's threshold; one of five answers"
-    assert [line.get_ydata()[0] for line in generation.lines] == [0, 85.6]
-    assert bits.get_ylim()[0] == 0
-    assert bits.get_ylim()[1] > 3.5
 
 
 def test_the_table_of_tasks_by_hand():

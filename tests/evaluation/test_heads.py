@@ -3,10 +3,8 @@
 import math
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
-from flax import nnx
 
 from attnjax.config import parse
 from attnjax.evaluation import LoadedModel, counts, head_scores, weights as w
@@ -35,15 +33,19 @@ def standing(found) -> dict[str, list[tuple[int, int]]]:
     return {name: [tuple(place) for place in places] for name, places in marked.items() if places}
 
 
-@pytest.mark.parametrize("make", [planted.previous_by_bias, planted.previous_by_rotation])
-def test_a_head_for_the_previous_token(make):
-    found = head_scores(make(), planted.tokens(24), separators=(3, 4))
+@pytest.fixture(scope="module")
+def previous():
+    """The scores of a head for the previous token."""
+    return head_scores(planted.previous_by_bias(), planted.tokens(32), separators=(3, 4))
+
+
+def check_previous(found):
     previous = found.patterns["previous_token"]
     # The other head attends to the i + 1 keys that row i sees alike, and that is chance.
     uniform = np.mean([1 / (i + 1) for i in range(1, 32)])
     np.testing.assert_allclose(previous.score, [[1, uniform]], atol=1e-6)
     assert previous.chance == pytest.approx(uniform, abs=1e-6)
-    assert (previous.baseline, previous.offset, previous.rows, previous.documents) == (1.0, 1, 31 * 24, 24)
+    assert (previous.baseline, previous.offset, previous.rows, previous.documents) == (1.0, 1, 31 * 32, 32)
     assert standing(found.patterns) == {"previous_token": [(0, 0)]}
     assert found.best("previous_token") == (0, 0)
     entropies = [0, np.mean([math.log(i + 1) for i in range(32)])]
@@ -52,39 +54,46 @@ def test_a_head_for_the_previous_token(make):
     np.testing.assert_allclose(found.sink[0], [1 / 31, uniform], atol=1e-5)
 
 
-def test_the_printed_table():
-    lines = str(head_scores(planted.previous_by_bias(), planted.tokens(20))).splitlines()
+def test_a_head_for_the_previous_token_and_the_printed_table(previous):
+    check_previous(previous)
+    lines = str(previous).splitlines()
     assert lines[0].split()[:3] == ["head", "previous_token", "first_token"]
     assert lines[0].split()[-3:] == ["entropy", "distance", "sink"]
     assert [line.split()[:2] for line in lines[1:3]] == [["0.0", "1.000*"], ["0.1", "0.099"]]
     assert [line.split()[0] for line in lines[3:]] == ["baseline", "chance"]
 
 
+@pytest.mark.slow
+def test_a_head_for_the_previous_token_by_rotation():
+    check_previous(head_scores(planted.previous_by_rotation(), planted.tokens(32), separators=(3, 4)))
+
+
 def test_an_induction_circuit_needs_both_layers():
     subject = planted.induction()
-    tokens = planted.tokens(24)
-    counted = count_heads(subject, tokens, np.arange(24), {}, separators=(3, 4))
+    tokens = planted.tokens(32)
+    counted = count_heads(subject, tokens, np.arange(32), {}, separators=(3, 4))
     found = {name: counts.scores(one) for name, one in counted.items()}
     assert standing(found) == {"previous_token": [(0, 0)], "induction": [(1, 0)]}
     assert best_head(counted["induction"]) > 0.999
     assert found["induction"].baseline < 0.4
-    model, whole = planted.blank(subject.config), subject.module()
-    model.embedding.table[...] = whole.embedding.table[...]
-    model.stack.blocks[1].attention.w_q[...] = whole.stack.blocks[1].attention.w_q[...]
-    model.stack.blocks[1].attention.w_k[...] = whole.stack.blocks[1].attention.w_k[...]
-    assert standing(head_scores(LoadedModel(model), tokens).patterns) == {}
+    first = subject.module()
+    planted.put(first.stack.blocks[0].attention.w_o, ..., 0.0)
+    alone = count_heads(LoadedModel(first), tokens, np.arange(32), {})
+    still = standing({name: counts.scores(one) for name, one in alone.items()})
+    assert still == {"previous_token": [(0, 0)]}
 
 
 def test_an_encoder_can_attend_to_the_next_token():
     subject = planted.previous_by_bias(Encoder)
     assert subject.visible_keys(5).all()
-    found = head_scores(subject, planted.tokens(4)).patterns["next_token"]
+    tokens = planted.tokens(4)
+    found = counts.scores(count_heads(subject, tokens, np.arange(4), {})["next_token"])
     assert (found.baseline, found.offset) == (1.0, -1)
     assert found.score[0, 1] == pytest.approx(1 / 32, abs=1e-6)
 
 
 def test_windows_of_one_document_are_added_whatever_the_batch():
-    subject, tokens = planted.drawn(planted.config()), planted.tokens(5)
+    subject, tokens = LoadedModel(planted.drawn(planted.config())), planted.tokens(5)
     linked = {"mine": np.random.default_rng(0).uniform(size=(5, 32, 32)) < 0.1}
     apart = count_heads(subject, tokens, np.arange(5), linked, batch=5)
     together = count_heads(subject, tokens, np.array([7, 3, 7, 3, 9]), linked, batch=2)
@@ -114,38 +123,42 @@ def test_a_run_is_shown_held_out_examples_of_its_task(tmp_path):
     assert sum(map(len, files.values())) == len(set().union(*files.values())) == len(files) > 1
 
 
-def windows(*sizes):
-    return LoadedModel(planted.blank(planted.config(encoding=ALiBi(), layers=len(sizes), windows=sizes)))
-
-
-ZEROS = np.zeros((2, 8), int)
+ZEROS, SUBJECT = np.zeros((2, 8), int), planted.previous_by_bias()
 
 
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: head_scores(planted.previous_by_bias()), "previous by bias .*tokens"),
+        (lambda: head_scores(SUBJECT), "previous by bias .*tokens"),
         (lambda: head_scores("nowhere/rope/0"), "nowhere/rope/0"),
-        (lambda: head_scores(planted.previous_by_bias(), document=np.arange(3)), "document .*tokens"),
-        (lambda: head_scores(planted.previous_by_bias(), ZEROS + 12), r"0..11 .*12..12"),
-        (lambda: head_scores(planted.previous_by_bias(), np.zeros((2, 8))), r"float64\[2, 8\]"),
-        (lambda: head_scores(planted.previous_by_bias(), ZEROS[:, :0]), r"int64\[2, 0\]"),
-        (lambda: head_scores(planted.previous_by_bias(), ZEROS, document=np.arange(3)), r"2 windows.*\(3,\)"),
-        (lambda: head_scores(planted.previous_by_bias(), ZEROS, linked={"a": ZEROS > 0}), r"'a'.*\[2, 8, 8\]"),
-        (lambda: head_scores(planted.previous_by_bias(), ZEROS).best("previous"), "previous_token, .*'previous'"),
-        (lambda: head_scores(planted.previous_by_bias(), ZEROS).best("separator"), "separator"),
-        (lambda: windows(4, None).visible_keys(3), r"\(4, None\)"),
+        (lambda: head_scores(SUBJECT, document=np.arange(3)), "document .*tokens"),
+        (lambda: head_scores(SUBJECT, ZEROS + 12), r"0..11 .*12..12"),
+        (lambda: head_scores(SUBJECT, np.zeros((2, 8))), r"float64\[2, 8\]"),
+        (lambda: head_scores(SUBJECT, ZEROS[:, :0]), r"int64\[2, 0\]"),
+        (lambda: head_scores(SUBJECT, ZEROS, document=np.arange(3)), r"2 windows.*\(3,\)"),
+        (lambda: head_scores(SUBJECT, ZEROS, linked={"a": ZEROS > 0}), r"'a'.*\[2, 8, 8\]"),
         (
             lambda: head_scores(LoadedModel(planted.blank(planted.config(encoding=Learned(16)))), planted.tokens(2)),
             "0..15.*0..31",
         ),
-        (lambda: w.entropy(jnp.ones(4)), r"\(4,\)"),
-        (lambda: w.sink_mass(jnp.ones((4, 4)), np.ones((3, 3), bool)), r"\[4, 4\].*bool\[3, 3\]"),
+        (lambda: w.entropy(np.ones(4)), r"\(4,\)"),
+        (lambda: w.sink_mass(np.ones((4, 4)), np.ones((3, 3), bool)), r"\[4, 4\].*bool\[3, 3\]"),
     ],
 )
 def test_mistakes_are_named(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def test_patterns_without_a_score_and_layers_that_see_differently_are_named(previous):
+    with pytest.raises(ValueError, match="previous_token, .*'previous'"):
+        previous.best("previous")
+    nothing = {"separator": previous.patterns["separator"]._replace(rows=0)}
+    with pytest.raises(ValueError, match="separator"):
+        previous._replace(patterns=nothing).best("separator")
+    windows = LoadedModel(planted.blank(planted.config(encoding=ALiBi(), layers=2, windows=(4, None))))
+    with pytest.raises(ValueError, match=r"\(4, None\)"):
+        windows.visible_keys(3)
 
 
 # Patterns and counts ------------------------------------------------------------------------------------------------------
@@ -266,19 +279,24 @@ def test_what_stands_out():
 
 
 def test_statistics_by_hand():
-    rows = jnp.array([[1.0, 0, 0, 0], [0.5, 0.5, 0, 0], [0.25, 0.25, 0.5, 0], [0.25, 0.25, 0.25, 0.25]])
-    np.testing.assert_allclose(w.entropy(rows), np.log(2) * np.array([0, 1, 1.5, 2]), atol=1e-6)
-    uniform = jnp.asarray(np.tri(4) / np.arange(1, 5)[:, None])
-    np.testing.assert_allclose(w.mean_distance(uniform), [0, 0.5, 1, 1.5], atol=1e-6)
-    np.testing.assert_allclose(w.mean_distance(jnp.array([[0, 0, 1.0], [0.5, 0, 0.5]])), [2, 1], atol=1e-6)
-    causal = np.tri(4, dtype=bool)
-    np.testing.assert_allclose(w.sink_mass(uniform, causal), [np.nan, 1 / 2, 1 / 3, 1 / 4], atol=1e-6)
+    rows = np.array([[1.0, 0, 0, 0], [0.5, 0.5, 0, 0], [0.25, 0.25, 0.5, 0], [0.25, 0.25, 0.25, 0.25]], np.float32)
+    uniform, causal = (np.tri(4) / np.arange(1, 5)[:, None]).astype(np.float32), np.tri(4, dtype=bool)
+    measured = jax.jit(lambda rows, even: (w.entropy(rows), w.mean_distance(even), w.sink_mass(even, causal)))
+    entropy, distance, sink = measured(rows, uniform)
+    np.testing.assert_allclose(entropy, np.log(2) * np.array([0, 1, 1.5, 2]), atol=1e-6)
+    np.testing.assert_allclose(distance, [0, 0.5, 1, 1.5], atol=1e-6)
+    np.testing.assert_allclose(sink, [np.nan, 1 / 2, 1 / 3, 1 / 4], atol=1e-6)
+    ahead = np.array([[0, 0, 1.0], [0.5, 0, 0.5]], np.float32)
+    np.testing.assert_allclose(w.mean_distance(ahead), [2, 1], atol=1e-6)
 
 
-def test_a_model_is_a_function_of_tokens():
-    subject, tokens = planted.drawn(planted.config()), jnp.asarray(planted.tokens(2))
-    logits = np.asarray(nnx.merge(subject.graph, subject.params)(tokens), np.float64)
-    truth = np.take_along_axis(logits[:, :-1], np.asarray(tokens)[:, 1:, None], -1)[..., 0]
-    np.testing.assert_allclose(subject.losses(tokens), np.log(np.exp(logits[:, :-1]).sum(-1)) - truth, rtol=1e-5)
-    assert subject.weights(tokens).shape == (1, 2, 2, 32, 32)
-    assert subject.hidden_states(tokens).shape == (2, 2, 32, 24)
+def test_losses_are_those_of_the_logits_with_heads_switched_off_or_not():
+    subject, tokens = LoadedModel(planted.drawn(planted.config())), planted.tokens(2)
+    gate = np.array([[0.0, 1.0]], np.float32)
+    found = []
+    for factor in (None, gate):
+        logits = np.asarray(subject.logits(tokens, factor), np.float64)[:, :-1]
+        truth = np.take_along_axis(logits, tokens[:, 1:, None], -1)[..., 0]
+        found.append(np.asarray(subject.losses(tokens, factor)))
+        np.testing.assert_allclose(found[-1], np.log(np.exp(logits).sum(-1)) - truth, rtol=1e-5)
+    assert np.abs(found[0] - found[1]).max() > 1e-3

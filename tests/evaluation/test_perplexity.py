@@ -1,4 +1,4 @@
-"""Perplexity in windows by hand and as transformers has it, LongPPL as its authors have it, texts, their bytes and sources."""
+"""Perplexity in windows by hand and as transformers has it; texts, their bytes and sources."""
 
 import functools
 import json
@@ -9,8 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from attnjax.evaluation import perplexity as ppl
-from attnjax.evaluation.perplexity import Tokens, perplexity, tokens_of
+from attnjax.evaluation.perplexity import Tokens, perplexity, tokens_of, told_before
 from attnjax.evaluation.sources import overlap, read_source
 from attnjax.evaluation.text_model import TextModel
 from attnjax.models import MODELS, load_tokenizer, with_fields
@@ -27,48 +26,33 @@ def context_costs(tokens):
 
 
 @pytest.mark.parametrize(
-    ("total", "length", "stride", "costs"),
+    ("before", "each", "total", "length", "stride", "read", "costs"),
     [
-        (4, 8, 4, [1, 2, 3]),  # the text is shorter than a window
-        (8, 4, 3, [1, 2, 3, 1, 2, 3, 1]),  # one token of overlap; the last window has two tokens
-        (8, 4, 1, [1, 2, 3, 3, 3, 3, 3]),  # full context for all but the first
-        (8, 4, 2, [1, 2, 3, 2, 3, 2, 3]),
-        (9, 4, 2, [1, 2, 3, 2, 3, 2, 3, 2]),
-        (2, 2, 1, [1]),
+        ([], False, 4, 8, 4, [[0, 1, 2, 3]], [1, 2, 3]),
+        # One token of overlap; the last window has two tokens.
+        ([], False, 8, 4, 3, [[0, 1, 2, 3], [3, 4, 5, 6], [6, 7]], [1, 2, 3, 1, 2, 3, 1]),
+        # Full context for all but the first.
+        ([], False, 6, 4, 1, [[0, 1, 2, 3], [1, 2, 3, 4], [2, 3, 4, 5]], [1, 2, 3, 3, 3]),
+        ([], False, 5, 4, 2, [[0, 1, 2, 3], [2, 3, 4]], [1, 2, 3, 2]),
+        ([], False, 2, 2, 1, [[0, 1]], [1]),
+        # Tokens before the text: in the first window alone, or in each, which then has fewer of the text.
+        ([9], False, 6, 4, 2, [[9, 0, 1, 2], [1, 2, 3, 4], [3, 4, 5]], [1, 2, 3, 2, 3, 2]),
+        ([9], True, 6, 4, 2, [[9, 0, 1, 2], [9, 2, 3, 4], [9, 4, 5]], [1, 2, 3, 2, 3, 2]),
+        ([8, 9], False, 6, 5, 4, [[8, 9, 0, 1, 2], [2, 3, 4, 5]], [2, 3, 4, 1, 2, 3]),
+        ([8, 9], True, 6, 5, 2, [[8, 9, 0, 1, 2], [8, 9, 2, 3, 4], [8, 9, 4, 5]], [2, 3, 4, 3, 4, 3]),
     ],
 )
-def test_every_token_but_the_first_counts_once(total, length, stride, costs):
-    found = perplexity(context_costs, Tokens(list(range(total)), 24), length, stride)
-    assert found["tokens"] == len(costs) == total - 1
+def test_every_token_but_the_first_counts_once(before, each, total, length, stride, read, costs):
+    seen, text = [], Tokens(list(range(total)), 24, before)
+    losses = lambda tokens: seen.append(tokens[0].tolist()) or context_costs(tokens)
+    found = perplexity(losses, text, length, stride, each_window=each)
+    assert seen == read
+    assert (found["tokens"], found["bytes"]) == (len(costs), 24)
     assert found["nats_per_token"] == pytest.approx(sum(costs) / len(costs))
     assert found["ppl"] == pytest.approx(math.exp(sum(costs) / len(costs)))
     assert found["bits_per_byte"] == pytest.approx(sum(costs) / math.log(2) / 24)
-    assert found["bytes"] == 24
-
-
-@pytest.mark.parametrize(
-    ("before", "each", "length", "stride", "read", "costs"),
-    [
-        # Six tokens 10 .. 15 and one before them: in the first window alone, or in each, of which then three are the text's.
-        ([9], False, 4, 2, [[9, 10, 11, 12], [11, 12, 13, 14], [13, 14, 15]], [1, 2, 3, 2, 3, 2]),
-        ([9], True, 4, 2, [[9, 10, 11, 12], [9, 12, 13, 14], [9, 14, 15]], [1, 2, 3, 2, 3, 2]),
-        ([8, 9], False, 5, 4, [[8, 9, 10, 11, 12], [12, 13, 14, 15]], [2, 3, 4, 1, 2, 3]),
-        ([8, 9], True, 5, 2, [[8, 9, 10, 11, 12], [8, 9, 12, 13, 14], [8, 9, 14, 15]], [2, 3, 4, 3, 4, 3]),
-    ],
-)
-def test_a_token_before_every_text_stands_before_the_first_window_or_before_each(
-    before, each, length, stride, read, costs
-):
-    seen = []
-    losses = lambda tokens: seen.append(tokens[0].tolist()) or context_costs(tokens)
-    found = perplexity(losses, Tokens(list(range(10, 16)), 6, before), length, stride, each_window=each)
-    assert seen == read
-    assert (found["tokens"], found["bytes"]) == (6, 6)
-    assert found["nats_per_token"] == pytest.approx(sum(costs) / 6)
-    (line,) = ppl.told_before(Tokens([1], 1, before), each_window=each)
-    assert " ".join(map(str, before)) in line
-    assert ("every window" in line) == each
-    assert ppl.told_before(Tokens([1, 2], 1), each_window=each) == []
+    told = " ".join(told_before(text, each_window=each))
+    assert (" ".join(map(str, before)) in told, "every window" in told) == (True, bool(before) and each)
 
 
 def test_a_gpt2_has_the_sums_of_transformers(x64):
@@ -109,53 +93,6 @@ def test_losses_that_are_no_numbers_are_refused():
     broken = lambda tokens: np.where(tokens[:, 1:] == 6, np.nan, 1.0)
     with pytest.raises(ValueError, match="token 6 .*finite.*float32"):
         perplexity(broken, Tokens(list(range(9)), 9), 4, 2)
-
-
-# LongPPL --------------------------------------------------------------------------------------------------------------------
-
-
-def reads_all(table):
-    """The model of the golden arrays: logits are the sum of the rows of a table for all tokens read."""
-
-    def losses(tokens):
-        logits = np.cumsum(np.eye(len(table))[tokens] @ table, axis=1)[:, :-1]
-        logits = logits - logits.max(-1, keepdims=True)
-        picked = np.take_along_axis(logits, tokens[:, 1:, None], -1)[..., 0]
-        return np.log(np.exp(logits).sum(-1)) - picked
-
-    return losses
-
-
-def test_long_ppl_is_that_of_the_authors():
-    golden = golden_arrays.load("long")
-    tokens, (judged, judge) = golden["longppl_tokens"], golden["longppl_tables"]
-    full = lambda table: np.append(np.nan, reads_all(table)(tokens[None])[0])
-    key = ppl.key_tokens(full(judge), ppl.short_losses(reads_all(judge), tokens, context=20, stride=8))
-    np.testing.assert_array_equal(np.flatnonzero(key), golden["longppl_key"])
-    expected, count, plain = golden["longppl_numbers"]
-    assert key.sum() == count > 3
-    assert ppl.long_ppl(full(judged), key) == pytest.approx(expected, rel=1e-5)
-    assert np.exp(np.nanmean(full(judged))) == pytest.approx(plain, rel=1e-5)
-    assert ppl.long_ppl(full(judged), key & False) is None
-
-
-def test_long_ppl_reads_the_first_windows_with_an_eighth_as_context():
-    """Token by token: a quarter of the short context shares it, and the model is its own judge."""
-    draw, length = np.random.default_rng(0), 64
-    tokens = np.where(draw.random(5 * 64) < 0.7, 0, draw.integers(64, size=5 * 64))
-    losses = reads_all(0.15 * np.eye(64))  # the more often a token was read, the likelier it is
-    costs = []
-    for window in tokens[: 4 * length].reshape(4, length):
-        full = losses(window[None])[0]
-        for t in range(8, length):
-            short = losses(window[None, (t - 8) // 2 * 2 : t + 1])[0][-1]
-            costs += [full[t - 1]] if short - full[t - 1] > 2 and full[t - 1] < 2 else []
-    found = ppl.text_long_ppl(losses, tokens.tolist(), length)
-    assert len(costs) > 20
-    assert found["key_tokens"] == pytest.approx(len(costs) / (4 * length))
-    assert found["long_ppl"] == pytest.approx(np.exp(np.mean(costs)))
-    nothing = {"long_ppl": None, "key_tokens": None}
-    assert ppl.text_long_ppl(losses, [1] * 63, 64) == ppl.text_long_ppl(losses, [1] * 63, 4) == nothing
 
 
 # Texts and their bytes --------------------------------------------------------------------------------------------------------

@@ -5,9 +5,8 @@ import re
 
 import pytest
 
-from attnjax.evaluation import ruler
+from attnjax.evaluation import ruler, words
 from attnjax.evaluation.samples import Setting, samples
-from attnjax.evaluation.words import KEYS
 from attnjax.registry import SUITES
 from tests.golden_arrays import GOLDEN
 
@@ -19,10 +18,10 @@ def golden():
     return json.loads((GOLDEN / "long.json").read_text(encoding="utf-8"))
 
 
-def after_an_example(rng, size, words, shown, asked):
+def after_an_example(rng, size, nouns, shown, asked):
     """The question after the worked example that RULER puts before it; numbers of repetitions of both."""
-    example = ruler.common_words(rng, shown[0], often=shown[1], seldom=shown[2], words=words)
-    made = ruler.common_words(rng, size, often=asked[0], seldom=asked[1], words=words)
+    example = ruler.common_words(rng, shown[0], often=shown[1], seldom=shown[2], words=nouns)
+    made = ruler.common_words(rng, size, often=asked[0], seldom=asked[1], words=nouns)
     text = f"{example.prompt}{example.prefix} {ruler.numbered(example.answers)}\n"
     return made._replace(prompt=text + made.prompt)
 
@@ -33,8 +32,8 @@ MAKERS = {
     "niah_multikey_3": lambda rng, size, *_: ruler.niah(rng, size, needles=True, uuids=True),
     "vt": lambda rng, size, *_: ruler.variable_tracking(rng, size),
     "vt_example": lambda rng, size, *_: ruler.variable_tracking(rng, size, example=True),
-    "cwe_1024": lambda rng, size, _, words: after_an_example(rng, size, words, (20, 3, 1), (6, 1)),
-    "cwe_4096": lambda rng, size, _, words: after_an_example(rng, size, words, (40, 10, 3), (30, 3)),
+    "cwe_1024": lambda rng, size, _, nouns: after_an_example(rng, size, nouns, (20, 3, 1), (6, 1)),
+    "cwe_4096": lambda rng, size, _, nouns: after_an_example(rng, size, nouns, (40, 10, 3), (30, 3)),
     "fwe": lambda rng, size, *_: ruler.frequent_words(rng, size, vocabulary=20),
 }
 
@@ -67,24 +66,37 @@ def test_samples_fill_a_length_and_never_more(name):
 def test_no_common_word_is_a_part_of_another(length):
     """A prediction of "hotel" or "dry-cellar" does not count as one of "hot" or "cellar"; the length is filled either way."""
     for one in samples("cwe", Setting(length, 100, len, short=8_000), 3):
-        words = set(re.findall(r"\d+\. ([a-z-]+)", one.prompt))
-        assert {"-" in word for word in words} == {length not in (2400, 9000)}
-        listed = "\n".join(words)
-        assert [word for word in words if listed.count(word) > 1] == []
-        assert {*one.answers, *one.wrong} <= words
+        found = set(re.findall(r"\d+\. ([a-z-]+)", one.prompt))
+        assert {"-" in word for word in found} == {length not in (2400, 9000)}
+        listed = "\n".join(found)
+        assert [word for word in found if listed.count(word) > 1] == []
+        assert {*one.answers, *one.wrong} <= found
         assert 0.95 * (length - 100) - 80 < len(one.prompt + one.prefix) <= length - 100
 
 
-@pytest.mark.parametrize("per_word", [1, pytest.param(1.5, marks=pytest.mark.slow)])
-def test_common_words_fill_long_texts_of_tokenizers_with_few_tokens_a_word(per_word):
-    count = lambda text: int(per_word * len(text.split()))
-    (made,) = samples("cwe", Setting(131_072, 120, count), 1)
-    assert 0.99 * (131_072 - 120) < count(made.prompt + made.prefix) <= 131_072 - 120
-    words = {word for word in made.prompt.split() if word.count("-") == 2}
-    assert len(words) > len(KEYS)
-    assert set(made.answers) <= words
-    # None is a part of another: all have three parts, and no first or last part ends or begins another.
-    firsts, lasts = ({word.split("-")[i] for word in words} for i in (0, 2))
+def test_common_words_of_three_parts_fill_texts_for_which_others_are_too_few(monkeypatch):
+    """Where a token is a word, 131,072 tokens take more words than there are pairs; here of twelve halves each."""
+    monkeypatch.setattr(words, "ADJECTIVES", words.ADJECTIVES[:12])
+    monkeypatch.setattr(words, "NOUNS", words.NOUNS[:12])
+    monkeypatch.setattr("attnjax.evaluation.samples.KEYS", [f"{a}-{n}" for a in words.ADJECTIVES for n in words.NOUNS])
+    check_filled(9_000, lambda text: len(text.split()), 144)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("per_word", [1, 1.5])
+def test_common_words_fill_131_072_tokens_of_tokenizers_with_few_tokens_a_word(per_word):
+    check_filled(131_072, lambda text: int(per_word * len(text.split())), len(words.KEYS))
+
+
+def check_filled(length, count, pairs):
+    """All words have three parts, more of them than there are pairs, and none is a part of another."""
+    (made,) = samples("cwe", Setting(length, 120, count), 1)
+    assert 0.99 * (length - 120) < count(made.prompt + made.prefix) <= length - 120
+    found = {word for word in made.prompt.split() if word.count("-") == 2}
+    assert len(found) > pairs
+    assert set(made.answers) <= found
+    # No first or last part ends or begins another.
+    firsts, lasts = ({word.split("-")[i] for word in found} for i in (0, 2))
     assert not [(a, b) for a in firsts for b in firsts if a != b and b.endswith(a)]
     assert not [(a, b) for a in lasts for b in lasts if a != b and b.startswith(a)]
 

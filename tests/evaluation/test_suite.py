@@ -5,16 +5,16 @@ import json
 
 import numpy as np
 import pytest
-from flax import nnx
 
-from attnjax.evaluation import suite
+from attnjax.evaluation import LoadedModel, suite
 from attnjax.evaluation.samples import Setting, samples
 from attnjax.evaluation.text_model import TextModel, Trained, read_past
-from attnjax.modules import Decoder, TransformerConfig
+from attnjax.modules import TransformerConfig
 from attnjax.positions import DynamicNTK, FoX, Learned, LongRoPE, PaTH, RoPE, SelectiveRoPE, SSMax, YaRN, compose
 from attnjax.registry import SUITES
 from tests import golden_arrays
 from tests.evaluation.planted import WHOLE, Reader
+from tests.evaluation.planted_heads import drawn
 
 WINDOWS = {"niah_single_1": 900, "niah_multikey_2": 900, "niah_multikey_3": 1500, "vt": 2500, "cwe": 2500, "fwe": 1500}
 """Bytes that a local model sees, a few more than a text has at which it must still score everything."""
@@ -80,23 +80,25 @@ def test_the_likeliest_candidate_is_counted_per_byte_and_after_the_prompt():
 # A decoder ------------------------------------------------------------------------------------------------------------------
 
 
-def tiny(vocab=50, **fields):
+def tiny(vocab=50, scale=0.3, **fields):
     config = {"vocab": vocab, "model": 16, "layers": 2, "heads": 2, "hidden": 32, **fields}
-    model = Decoder(TransformerConfig(**config), rngs=nnx.Rngs(0))
+    model = drawn(TransformerConfig(**config), scale=scale)
     return TextModel(
         "tiny", model, lambda text: list(text.encode()), lambda row: bytes(row).decode("latin"), bytewise=True
     )
 
 
 def test_a_decoder_is_measured_by_generation_and_ranking():
-    subject = tiny(256)
-    (one,) = samples("niah_single_1", Setting(500, 8, len), 1)
-    prompt = subject.encode(one.prompt + one.prefix)
-    alone, padded = (subject.complete([prompt], size, 8) for size in (len(prompt), 500))
-    np.testing.assert_array_equal(alone, padded)
-    losses = subject.losses(np.array([prompt + [0] * 5]))[0]
-    np.testing.assert_allclose(losses[: len(prompt) - 1], subject.losses(np.array([prompt]))[0], rtol=2e-5)
-    assert 4 < losses.mean() < 8
+    subject, setting = tiny(256, layers=1), Setting(500, SUITES["long"]["niah_single_1"].bytes, len, short=16_384)
+    made = samples("niah_single_1", setting, 4)
+    prompts = [subject.encode(one.prompt + one.prefix)[-300 - 9 * i :] for i, one in enumerate(made)]
+    told = subject.complete(prompts, setting.length - setting.reserve, setting.reserve)
+    rows = np.array(
+        [[*prompt, *answer, *[0] * 500][:500] for prompt, answer in zip(prompts, told.tolist(), strict=True)]
+    )
+    logits = np.asarray(LoadedModel(subject.model).logits(rows.astype(np.int32)))
+    for row, prompt, answer in zip(logits, prompts, told, strict=True):
+        np.testing.assert_array_equal(row.argmax(-1)[len(prompt) - 1 :][: len(answer)], answer)
     (score,) = suite.evaluate(subject, (500,), ("niah_single_1",), number=2)
     assert score.generation == 0
     assert score.ranking in (0, 50, 100)
@@ -150,7 +152,7 @@ def test_endings_of_a_prompt_that_is_read_once_cost_what_whole_rows_do(encoding,
 )
 def test_frequencies_of_the_length_are_those_of_the_longest_text(scaling):
     """Whatever padding the prompt and its endings have: with size = 64 all losses are those of 64 tokens."""
-    subject = tiny(encoding=RoPE(scaling=scaling), layers=1, embed_std=1.0, kernel_std=0.3)
+    subject = tiny(encoding=RoPE(scaling=scaling), layers=1, scale=0.5)
     draw = np.random.default_rng(0).integers
     prompt, short, long = (draw(50, size=n).tolist() for n in (40, 2, 20))
     expected = subject.losses(np.array([[*prompt, *short, *[0] * 22]], np.int32))[0, 39:41]
