@@ -13,10 +13,8 @@ saves and returns soon after `stopping()` is not "", calls `fail` where one run 
 Returning without having been asked to stop means that every run is done.
 """
 
-import contextlib
 import dataclasses
 import errno
-import faulthandler
 import math
 import os
 import pathlib
@@ -24,7 +22,7 @@ import re
 import secrets
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from attnjax import safety
@@ -43,9 +41,6 @@ OWN = re.compile(rf"\..*|{re.escape(status.FILE)}|traceback\.txt")
 """What a new attempt does not take over from the one before it; nor saves that were not finished."""
 UNFINISHED = re.compile(r"partial-.*|.*\.tmp")
 NO_HARD_LINKS = (errno.EPERM, errno.EACCES, errno.ENOTSUP, errno.EXDEV, errno.EMLINK, errno.ENOSYS)
-STDERR = 2
-STALL = 600.0
-"""Seconds without a step or another record after which the stacks of all threads are written to standard error."""
 QUIET = 2.0
 """Seconds between two writings of a running status."""
 
@@ -191,7 +186,7 @@ class RunContext:
     ):
         self.mesh = mesh
         self.live = {directory: Live(step) for directory, step in steps.items()}
-        self._stop, self._progress, self._armed = stop, progress, -math.inf
+        self._stop, self._progress = stop, progress
 
     def stopping(self) -> str:
         """Return why to save and return at this step, as "SIGTERM"; "" while training should go on."""
@@ -203,7 +198,6 @@ class RunContext:
 
     def step(self, directory: pathlib.Path, step: int, **numbers: float) -> None:
         """Say that the run has done `step` steps; `numbers` are for the display."""
-        self._alive()
         live = self.live[directory]
         live.step = int(step)
         if time.monotonic() - live.written >= QUIET:
@@ -213,12 +207,10 @@ class RunContext:
 
     def metrics(self, directory: pathlib.Path, record: Mapping[str, Any]) -> None:
         """Append one line, {"step": 100, "loss": ...}, to the training log."""
-        self._alive()
         jsonl.append(directory / jsonl.METRICS, record)
 
     def results(self, directory: pathlib.Path, *found: Mapping[str, Any]) -> None:
         """Append evaluations, {"step", "length", "metric", "value", "count", "split"}; what is there is not repeated."""
-        self._alive()
         seen = self.live[directory].seen
         new = {name: record for record in found if (name := jsonl.identity(record)) not in seen}
         if new:
@@ -230,7 +222,6 @@ class RunContext:
         """Write the scores of single examples, of the evaluation at the end; see `attnjax.records.examples`."""
         from attnjax.records import examples
 
-        self._alive()
         examples.write(directory, examples.Examples(int(step), scores))
 
     def truncate_after(self, directory: pathlib.Path, step: int) -> None:
@@ -238,7 +229,6 @@ class RunContext:
 
         Raises OSError or ValueError where a file cannot be read.
         """
-        self._alive()
         live, run = self.live[directory], directory.parent.name
         live.step = live.resumed = int(step)
         if step == 0 and read_manifest(directory).get("changed_on_resume"):  # of parts of which nothing is left
@@ -250,7 +240,6 @@ class RunContext:
 
     def log_manifest(self, directory: pathlib.Path, **fields: Any) -> None:
         """Add fields to the manifest: parameter count, chance levels, hashes of data and parameters."""
-        self._alive()
         if self.live[directory].resumed > 0:
             old = read_manifest(directory)
             fields["changed_on_resume"] = manifest.changed(old, {**old, **fields})
@@ -264,21 +253,6 @@ class RunContext:
     def running(self) -> Sequence[pathlib.Path]:
         """Return the attempts that have not ended."""
         return [directory for directory, live in self.live.items() if live.state == "running"]
-
-    def _alive(self) -> None:
-        """Restart the timer of a hang, at most once a second, because each start makes a system thread."""
-        if time.monotonic() - self._armed > min(1.0, STALL / 10):
-            self._armed = time.monotonic()
-            faulthandler.dump_traceback_later(STALL, repeat=True, file=STDERR)
-
-    @contextlib.contextmanager
-    def watching(self) -> Iterator[None]:
-        """Write the stacks of all threads where the block hangs."""
-        self._alive()
-        try:
-            yield
-        finally:
-            faulthandler.cancel_dump_traceback_later()
 
 
 def update_manifest(attempt: pathlib.Path, fields: Mapping[str, Any], *, durable: bool = False) -> None:

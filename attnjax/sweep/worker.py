@@ -244,7 +244,7 @@ class Worker:
         try:
             for job in jobs:
                 self._start(job, jobs)
-            with context.watching(), live.recorded(context, self.execution.log, self.store.root, configs) as recorded:
+            with live.recorded(context, self.execution.log, self.store.root, configs) as recorded:
                 self.train(configs, list(steps), recorded)
         except KeyboardInterrupt:
             self.stop.set("SIGINT")
