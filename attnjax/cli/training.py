@@ -37,9 +37,8 @@ from attnjax.sweep import (
     run_workers,
     slurm,
 )
-from attnjax.sweep.check import check, check_apart
 from attnjax.sweep.outcome import DONE, FAILED, exit_status, is_open, states
-from attnjax.sweep.worker import import_train, worker_command, worker_options
+from attnjax.sweep.worker import check, import_train, on_cpu, worker_command, worker_options
 
 TRAINER = "attnjax.train:train"
 MOST = 10
@@ -127,13 +126,10 @@ def _stage(arguments: argparse.Namespace, plan: Plan, root: pathlib.Path, joint:
 def _prepared(arguments: argparse.Namespace, plan: Plan, root: pathlib.Path) -> Store:
     """The folder of the runs, after they were checked. Raises ValueError where they or the folder cannot be used."""
     configs, here = [one.config for one in plan.runs], arguments.workers is None and arguments.executor == "local"
-    if here:
+    with contextlib.nullcontext() if here else on_cpu(arguments.mesh.devices):
         import_modules(plan.imports)
-    if arguments.mesh.devices > 1 or not _is_known(root, plan):
-        if here:
+        if arguments.mesh.devices > 1 or not _is_known(root, plan):
             check(arguments.trainer, configs, arguments.mesh)
-        else:
-            check_apart(arguments.trainer, configs, plan.imports, arguments.mesh)
     file, text = str(plan.file.path), plan.file.text
     options = {"extend": arguments.extend, "dry": arguments.dry_run, "patience": arguments.patience}
     store = prepare(root, plan.config.name, plan.runs, config_file=file, protocol=text, **options)

@@ -102,9 +102,7 @@ def of_machine() -> dict[str, Any]:
         **{f"version_{name.replace('-', '_')}": _version(name) for name in PACKAGES},
         "os": platform.platform(),
         "processor": _processor(),
-        "cores": os.cpu_count(),
         "threads": threads(),
-        "memory_bytes": _memory(),
         "host": socket.gethostname()[:100],
         "process": os.getpid(),
         "environment": {name: os.environ[name][:1000] for name in ENVIRONMENT if name in os.environ},
@@ -177,10 +175,3 @@ def _processor() -> str:
         return platform.processor()
     names = [line.partition(":")[2].strip() for line in text.splitlines() if line.startswith("model name")]
     return names[0] if names else platform.processor()
-
-
-def _memory() -> int | None:
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (ValueError, OSError, AttributeError):
-        return None

@@ -7,15 +7,16 @@ that fails leaves its traceback and its reason, and the other runs go on.
 import contextlib
 import dataclasses
 import importlib
+import os
 import pathlib
 import sys
 import time
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from attnjax.config import RunConfig
-from attnjax.config.mesh import MeshShape, parse_mesh
+from attnjax.config.mesh import ONE_DEVICE, MeshShape, parse_mesh
 from attnjax.config.outside import import_modules
 from attnjax.records import jsonl, status
 from attnjax.records.files import check_writable
@@ -25,7 +26,7 @@ from attnjax.sweep import attempt, live, manifest
 from attnjax.sweep.attempt import Event, Progress, RunContext, Train, update_manifest
 from attnjax.sweep.claim import PATIENCE, Claim, claim, file_time, heartbeat, holder
 from attnjax.sweep.outcome import DAMAGED, UNWRITTEN, Stop, Summary, is_open, on_signals, states, summarise, why
-from attnjax.sweep.plan import groups
+from attnjax.sweep.plan import groups, population_key
 from attnjax.sweep.store import LOGS, Entry, Store
 
 POLL, LONG_POLL = 0.5, 1.0
@@ -327,6 +328,36 @@ def import_train(name: str) -> Train:
     if not callable(found):
         raise ValueError(f"{name!r} is no function")
     return found
+
+
+def check(trainer: str, configs: Iterable[RunConfig], mesh: MeshShape = ONE_DEVICE) -> None:
+    """Call the functions `check` and `check_mesh` of the trainer's module, where it has them, for one run of each population.
+
+    Raises ValueError, also for a mesh of several devices and a trainer without `check_mesh`, which trains on one.
+    """
+    import_train(trainer)
+    module = importlib.import_module(trainer.partition(":")[0])
+    found, on_mesh = getattr(module, "check", None), getattr(module, "check_mesh", None)
+    if mesh.devices > 1 and on_mesh is None:
+        raise ValueError(f"the trainer {trainer} knows no mesh: {module.__name__} has no function check_mesh")
+    # Inside a population the numbers of an encoding may differ.
+    for config, *_ in groups(configs, key=lambda config: f"{population_key(config)} {config.model.encoding}"):
+        if found is not None:
+            found(config)
+        if on_mesh is not None and mesh.devices > 1:
+            on_mesh(mesh, config)
+
+
+@contextlib.contextmanager
+def on_cpu(devices: int) -> Iterator[None]:
+    """JAX, where it is imported in the block, sees so many devices of the CPU alone: accelerators are for workers."""
+    before = dict(os.environ)
+    os.environ |= {"JAX_PLATFORMS": "cpu"} | ({"JAX_NUM_CPU_DEVICES": str(devices)} if devices > 1 else {})
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
 
 
 def worker_options(trainer: str, execution: ExecutionConfig) -> list[tuple[str, ...]]:

@@ -22,16 +22,12 @@ import pathlib
 
 from fake_training import train
 
-print("not an answer", flush=True)
-
 
 def check(config):
-    told = [os.getpid(), os.environ.get("JAX_PLATFORMS"), config.model.encoding.name, config.seed]
+    told = [os.environ.get("JAX_PLATFORMS"), config.model.encoding.name, config.seed]
     pathlib.Path("asked.json").write_text(json.dumps(told))
     if config.seed == 13:
         raise ValueError("no runs with the seed 13")
-    if config.seed == 14:
-        os._exit(7)
 '''
 
 
@@ -80,31 +76,24 @@ def here(tmp_path, monkeypatch):
     return tmp_path
 
 
-@pytest.mark.parametrize(("seed", "told"), [(0, ""), (13, "no runs with the seed 13"), (14, "exit status 7")])
-def test_with_workers_the_check_runs_in_another_process_on_the_cpu_before_anything_is_made(
-    here, capsys, monkeypatch, seed, told
-):
+@pytest.mark.parametrize(("seed", "told"), [(0, ""), (13, "no runs with the seed 13")])
+def test_the_driver_of_workers_checks_on_the_cpu_before_anything_is_made(here, capsys, monkeypatch, seed, told):
     monkeypatch.setenv("JAX_PLATFORMS", "cuda")
     command = ["run", "small.json", f"seed={seed}", "--trainer", "telling:train", "--workers", "1", "--out", "out"]
     assert main([*command, "model.encoding=alibi"]) == (2 if told else 0)
     assert told in capsys.readouterr().err
     assert (here / "out").exists() == (not told)
-    process, platform, *config = json.loads((here / "asked.json").read_text())
-    assert (platform, config) == ("cpu", ["alibi", seed])
-    assert process != os.getpid()
+    assert json.loads((here / "asked.json").read_text()) == ["cpu", "alibi", seed]
+    assert os.environ["JAX_PLATFORMS"] == "cuda"
 
 
 @pytest.mark.slow
-def test_the_driver_never_loads_jax_and_its_check_does_not_need_the_accelerator(here):
-    code = """
-import sys
-from attnjax.cli import main
-command = ["run", "small.json", "--workers", "1", "--out", "out", "model.layers=1", "model.model=8", "model.heads=1"]
-print(main(command), "jax" in sys.modules, "flax" in sys.modules)
-"""
-    environment, command = {**ENVIRONMENT, "JAX_PLATFORMS": "nonsense"}, [sys.executable, "-c", code]
-    done = subprocess.run(command, cwd=here, env=environment, capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines()[-1] == "2 False False"
+def test_the_driver_does_not_need_the_accelerator_of_its_workers(here):
+    command = [sys.executable, "-m", "attnjax", "run", "small.json", "--workers", "1", "--out", "out"]
+    command += ["model.layers=1", "model.model=8", "model.heads=1"]
+    environment = {**ENVIRONMENT, "JAX_PLATFORMS": "nonsense"}
+    done = subprocess.run(command, cwd=here, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
     assert "workers end before they finish a run" in done.stderr
     assert "Unable to initialize backend 'nonsense'" in done.stderr
     assert [run.status.state for run in scan(pathlib.Path("out")).runs] == ["pending"]
