@@ -5,7 +5,6 @@ import dataclasses
 import functools
 import importlib.util
 import itertools
-import math
 import pathlib
 
 import pytest
@@ -241,16 +240,3 @@ def test_parameters_are_as_many_as_by_hand(name, task_name, encoding, policy, co
     found = [run for run in cells(name) if (run.task.name, run.model.encoding.name, run.positions.policy) == wanted]
     run = next(run for run in found if run.task.options.get("variant", "cmc") == "cmc")
     assert describe(run)["parameters"] == count
-
-
-def test_no_two_bases_of_theta_share_a_wavelength_that_training_or_tests_could_tell():
-    """Those below 64 positions turn twice and more in training, those above 2,048 a quarter at most in the longest test."""
-    bases = {change["model.encoding"]["options"]["theta"] for change in changes("theta")}
-    between = {b: [w for pair in range(8) if 64 < (w := 2 * math.pi * b ** (pair / 8)) < 2048] for b in bases}
-    apart = [
-        abs(math.log(one / other))
-        for first, second in itertools.combinations(sorted(bases), 2)
-        for one, other in itertools.product(between[first], between[second])
-    ]
-    assert len(bases) == 5
-    assert min(apart) > math.log(1.1)

@@ -87,12 +87,6 @@ def test_workers_are_killed_at_random_and_each_run_has_one_undisturbed_result(ma
         assert sorted(os.listdir(store.directory(entry.run))) == ["config.json", "result"]
 
 
-def test_a_failure_in_a_worker_is_recorded(make):
-    store = make(seeds(2), task={"options": {"fail_at": 1, "work": 1}})
-    assert len(run_workers(store, TRAINER, 1, ALONE, threads=1).of("failed")) == 2
-    assert "RuntimeError" in (store.folder(store.runs[1].run) / "traceback.txt").read_text()
-
-
 def test_workers_that_cannot_start_are_told_with_what_they_said(make):
     with pytest.raises(ValueError, match=r"before they finish a run(.|\n)*No module named 'not_there'"):
         run_workers(make(seeds(2)), "not_there:train", 1, threads=1)

@@ -116,43 +116,42 @@ def newest(world: World) -> pathlib.Path:
     return max((path for path in state.rglob("*") if path.is_file()), key=lambda path: path.stat().st_size)
 
 
-def changed(path: pathlib.Path, change: Callable[[bytes], bytes]) -> Callable[[], None]:
-    """Change a file; returns what puts it back, unless its folder has become another one."""
-    before = path.read_bytes()
-    path.write_bytes(change(before))
-    return lambda: path.write_bytes(before) if path.exists() else 0
-
-
-def text(number: int, name: str, new: str) -> Plant:
-    """Another content of a file."""
-    return lambda world: changed(world.at(number, name), lambda _: new.encode("latin-1"))
-
-
-def appended(number: int, name: str, line: str) -> Plant:
-    """Something more at the end of a log."""
-    return lambda world: changed(world.at(number, name), lambda before: before + line.encode())
-
-
-def cut(number: int, name: str) -> Plant:
-    """The beginning of a file alone."""
-    return lambda world: changed(world.at(number, name), lambda before: before[: int(0.9 * len(before))])
-
-
-def checkpoint(change: Callable[[bytes], bytes]) -> Plant:
-    """A change of the largest file of the newest checkpoint."""
-    return lambda world: changed(newest(world), change) and None
-
-
-def huge(number: int, name: str, size: int) -> Plant:
-    """A file that claims to be of this size; it has no blocks on the disk."""
+def edited(number: int, name: str, change: Callable[[bytes], bytes]) -> Plant:
+    """Another content of a file; it is put back unless its folder has become another one."""
 
     def plant(world: World) -> Callable[[], None]:
         path = world.at(number, name)
         before = path.read_bytes()
-        os.truncate(path, size)
+        path.write_bytes(change(before))
         return lambda: path.write_bytes(before) if path.exists() else 0
 
     return plant
+
+
+def text(number: int, name: str, new: str) -> Plant:
+    """Nothing but a text in a file."""
+    return edited(number, name, lambda _: new.encode("latin-1"))
+
+
+def huge(number: int, name: str) -> Plant:
+    """A file that claims to have a terabyte; it has no blocks on the disk."""
+
+    def plant(world: World) -> Callable[[], None]:
+        heal = edited(number, name, lambda data: data)(world)
+        os.truncate(world.at(number, name), 2**40)
+        return heal
+
+    return plant
+
+
+def checkpoint(change: Callable[[bytes], bytes]) -> Plant:
+    """A change of the largest file of the newest checkpoint, which stays."""
+    return lambda world: newest(world).write_bytes(change(newest(world).read_bytes())) and None
+
+
+def cut(data: bytes) -> bytes:
+    """Most of a file."""
+    return data[: 9 * len(data) // 10]
 
 
 def replaced(number: int, name: str, make: Callable[[pathlib.Path, pathlib.Path], None]) -> Plant:
@@ -175,12 +174,8 @@ def replaced(number: int, name: str, make: Callable[[pathlib.Path, pathlib.Path]
     return plant
 
 
-def link(path: pathlib.Path, moved: pathlib.Path) -> None:
-    path.symlink_to(moved)
-
-
-def pipe(path: pathlib.Path, moved: pathlib.Path) -> None:
-    os.mkfifo(path)
+LINK = lambda path, moved: path.symlink_to(moved)
+PIPE = lambda path, moved: os.mkfifo(path)
 
 
 def foreign(world: World) -> None:
@@ -218,7 +213,7 @@ def without_checkpoints(world: World) -> None:
 def torn(world: World) -> None:
     """A process was killed while it wrote the line of step 5, whose checkpoint was not begun."""
     world.at(STOPPED, "checkpoints/5").unlink()
-    cut(STOPPED, "metrics.jsonl")(world)
+    edited(STOPPED, "metrics.jsonl", cut)(world)
 
 
 def linked_result(world: World) -> Callable[[], None]:
@@ -230,12 +225,6 @@ def half_saved(world: World) -> None:
     partial = world.at(STOPPED, "checkpoints") / "partial-6-ab"
     partial.mkdir()
     (partial / "w").write_text("half")
-
-
-def outside_plan(world: World) -> Callable[[], None]:
-    return changed(
-        world.root / "sweep.json", lambda text: re.sub(rb'"run": "\w+"', b'"run": "../../outside"', text, count=1)
-    )
 
 
 SOUND = fake_training.sound
@@ -274,15 +263,20 @@ ROWS = {
     ),
     "a save that was killed": Row(half_saved, "3 done", trainer=SOUND),
     "a torn last line of a log": Row(torn, r"line 5 is not JSON \(a torn last line\)"),
-    "a cut results.jsonl of a run that is done": Row(cut(DONE, "results.jsonl"), "not JSON", 0, (DONE,)),
-    "nonsense in a log": Row(appended(STOPPED, "metrics.jsonl", "nonsense\n\xff\n"), "line 6 is not JSON"),
+    "a cut results.jsonl of a run that is done": Row(edited(DONE, "results.jsonl", cut), "not JSON", 0, (DONE,)),
+    "nonsense in a log": Row(
+        edited(STOPPED, "metrics.jsonl", lambda data: data + b"nonsense\n\xff\n"), "line 6 is not JSON"
+    ),
     "a log line of a newer version": Row(
-        appended(STOPPED, "metrics.jsonl", '{"schema": 9, "step": 1}\n'), "Update attnjax", 1, (STOPPED,)
+        edited(STOPPED, "metrics.jsonl", lambda data: data + b'{"schema": 9, "step": 1}\n'),
+        "Update attnjax",
+        1,
+        (STOPPED,),
     ),
     "a damaged status": Row(text(STOPPED, "status.json", "{"), r"status\.json is damaged", 1),
     "a damaged config": Row(text(STOPPED, "config.json", "\xff"), r"config\.json", 1),
     "a config that was changed after planning": Row(
-        lambda world: changed(world.run(STOPPED) / "config.json", lambda data: data.replace(b"0.001", b"0.002")),
+        edited(STOPPED, "config.json", lambda data: data.replace(b"0.001", b"0.002")),
         r"config\.json.* has changed since the run was planned",
         1,
     ),
@@ -290,15 +284,17 @@ ROWS = {
     "a damaged plan": Row(text(DONE, "/sweep.json", "{"), r"sweep\.json is damaged", 2),
     "JSON nested without end": Row(text(DONE, "/sweep.json", DEEP), r"sweep\.json is damaged.*nested too deeply", 2),
     "a plan that names a folder outside": Row(
-        outside_plan, r"sweep\.json is damaged: entry 0 of its runs names no run id", 2
+        edited(DONE, "/sweep.json", lambda text: re.sub(rb'"run": "\w+"', b'"run": "../../outside"', text, count=1)),
+        r"sweep\.json is damaged: entry 0 of its runs names no run id",
+        2,
     ),
-    "a plan of a terabyte": Row(huge(DONE, "/sweep.json", 2**40), r"sweep\.json is larger than", 2),
-    "a log of a terabyte": Row(huge(STOPPED, "metrics.jsonl", 2**40), r"metrics\.jsonl.*is larger than", 1),
-    "a link in place of a run": Row(replaced(STOPPED, "", link), "is a link", 2),
+    "a plan of a terabyte": Row(huge(DONE, "/sweep.json"), r"sweep\.json is larger than", 2),
+    "a log of a terabyte": Row(huge(STOPPED, "metrics.jsonl"), r"metrics\.jsonl.*is larger than", 1),
+    "a link in place of a run": Row(replaced(STOPPED, "", LINK), "is a link", 2),
     "a link in place of a result": Row(linked_result, "result is a link", 1),
-    "a link in place of checkpoints": Row(replaced(STOPPED, "checkpoints", link), "checkpoints is a link", 1),
-    "a link in place of a log": Row(replaced(STOPPED, "metrics.jsonl", link), r"metrics\.jsonl is a link", 1),
-    "a pipe in place of a log": Row(replaced(STOPPED, "metrics.jsonl", pipe), r"metrics\.jsonl is no regular file", 1),
+    "a link in place of checkpoints": Row(replaced(STOPPED, "checkpoints", LINK), "checkpoints is a link", 1),
+    "a link in place of a log": Row(replaced(STOPPED, "metrics.jsonl", LINK), r"metrics\.jsonl is a link", 1),
+    "a pipe in place of a log": Row(replaced(STOPPED, "metrics.jsonl", PIPE), r"metrics\.jsonl is no regular file", 1),
     "files and folders that no sweep writes": Row(foreign, "notes.txt"),
     "code in a folder of results": Row(code, "evil:Task belongs to a module that is not imported|not in the plan"),
     "control characters in records": Row(

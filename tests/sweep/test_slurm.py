@@ -121,18 +121,19 @@ def test_a_signal_during_setup_starts_no_worker(make, programs, tmp_path):
     assert ((tmp_path / "worked").exists(), asked("scontrol")) == (False, "requeue 17")
 
 
-def test_what_slurm_cannot_or_will_not_do_is_one_sentence(make, programs, monkeypatch):
-    store, path = make(seeds(1)), os.environ["PATH"]
-    monkeypatch.setenv("PATH", path.split(":")[0])
-    with pytest.raises(ValueError, match="there is no sbatch on this machine"):
-        slurm.submit(store, ["true"], 1, {})
-    monkeypatch.setenv("PATH", path)
-    programs("sbatch", 'echo "sbatch: error: Invalid account" >&2; exit 1')
-    with pytest.raises(ValueError, match="^sbatch refused: sbatch: error: Invalid account$"):
-        slurm.submit(store, ["true"], 1, {})
-    programs("sbatch", "echo Submitted")
-    with pytest.raises(ValueError, match="did not name a job"):
-        slurm.submit(store, ["true"], 1, {})
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [
+        ("", "no sbatch on this machine"),
+        ('echo "sbatch: error: Invalid account" >&2; exit 1', "^sbatch refused: sbatch: error: Invalid account$"),
+        ("echo Submitted", "did not name a job"),
+    ],
+)
+def test_what_slurm_cannot_or_will_not_do_is_one_sentence(make, programs, monkeypatch, answer, told):
+    if answer:
+        programs("sbatch", answer)
+    with pytest.raises(ValueError, match=told):
+        slurm.submit(make(seeds(1)), ["true"], 1, {})
 
 
 @pytest.mark.parametrize("name", ["50% done", "a$(touch run)"])
@@ -144,7 +145,5 @@ def test_a_folder_whose_name_sbatch_or_a_shell_would_read_otherwise_is_refused(m
 @pytest.mark.parametrize("word", ["partition", "time=1\n#SBATCH --x"])
 def test_cluster_options_are_keys_and_values_of_one_line(word, capsys):
     with pytest.raises(SystemExit):
-        main(["sweep", "theta", "--executor", "slurm", "--cluster", word])
+        main(["run", "theta", "--executor", "slurm", "--cluster", word])
     assert "must be KEY=VALUE" in capsys.readouterr().err
-    assert main(["sweep", "theta", "--cluster", "partition=gpu"]) == 2
-    assert "--cluster needs --executor" in capsys.readouterr().err
