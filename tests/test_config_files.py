@@ -194,9 +194,7 @@ def derived():
 @pytest.mark.parametrize(
     ("changes", "steps", "warmup"),
     [
-        ({}, 100, 10),
         ({"train.steps": 20}, 20, 2),
-        ({"train.warmup": 3}, 100, 3),
         ({"train.warmup": 3, "train.steps": 20}, 20, 3),
         ({"train": {"steps": 700, "warmup": 1}}, 700, 1),
     ],
@@ -236,8 +234,6 @@ def test_a_field_that_must_be_given_is_named_and_can_be_filled():
     ("changes", "message"),
     [
         ({"train.steps": "ten"}, "train.steps must be a whole number of at least 1, got 'ten'"),
-        ({"train.stepz": 1}, "unknown key 'train.stepz' .did you mean 'train.steps'"),
-        ({"train": {"stepz": 1}}, "unknown key 'train.stepz' .did you mean 'steps'"),
         ({"seed": 0}, "train.batch has no value.*ZeroDivisionError"),
         ({"train": 3}, "train must be a table of settings, got 3"),
     ],
@@ -248,10 +244,3 @@ def test_values_that_references_cannot_take_are_told(changes, message):
     config.train.batch = 100 // config.get_ref("seed")
     with pytest.raises(ValueError, match=message):
         parse(override(config, changes))
-
-
-def test_derived_fields_of_shipped_configs_follow():
-    found = parse(override(load("kazemnejad").config, {"train.steps": 20})).train
-    assert (found.warmup, found.log_every, found.checkpoint_every) == (1, 1, 2)
-    file = load("huang:smoke")
-    assert [parse(override(file.config, changes)).model.hidden for changes in file.sweep()] == [64, 64, 256, 256]

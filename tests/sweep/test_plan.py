@@ -2,7 +2,7 @@
 
 import pytest
 
-from attnjax.config import RunConfig, cell_id, parse, run_id
+from attnjax.config import RunConfig, cell_id, override, parse, run_id
 from attnjax.sweep import chain, expand, groups, plan, population_key, product, seeds, vary
 
 A, B = vary("train.steps", [5, 6]), vary("train.batch", [7, 8])
@@ -75,50 +75,48 @@ def test_a_scaling_that_is_no_table_is_planned_and_left_to_the_check():
     assert len(groups([one.config for one in found])) == 1
 
 
-def test_what_is_held_wins_over_the_sweep_and_equal_runs_are_one():
-    runs = plan({}, product(A, B), held={"train.steps": 9})
-    assert [(one.config.train.steps, one.config.train.batch) for one in runs] == [(9, 7), (9, 8)]
-    assert [one.changes for one in runs] == [{"train.batch": 7}, {"train.batch": 8}]
-    assert [one.changes for one in plan({}, A, held={"train": {"batch": 3}})] == [{}]
+ENCODINGS = vary("model.encoding", ["rope", {"name": "rope", "options": {"theta": 1.0, "layout": "half"}}])
+THETA, SEEDS = "model.encoding.options.theta", [{"seed": 5, "data_seed": 5}, {"seed": 6, "data_seed": 6}]
 
 
-def test_a_held_table_replaces_what_the_sweep_sets_inside_of_it():
-    sweep = product([{"model.encoding": "rope"}], vary("model.encoding.options.theta", [5.0, 6.0]))
-    (run,) = plan({}, sweep, held={"model.encoding": "alibi"})
-    assert (run.config.model.encoding.name, dict(run.config.model.encoding.options), run.changes) == ("alibi", {}, {})
+@pytest.mark.parametrize(
+    ("sweep", "held", "factors", "expected"),
+    [
+        (product(A, B), {"train.steps": 9}, [{}], B),
+        (A, {"train": {"batch": 3}}, [{}], [{}]),
+        (product([{"model.encoding": "rope"}], vary(THETA, [5.0, 6.0])), {"model.encoding": "alibi"}, [{}], [{}]),
+        (product(A, seeds(3)), {}, SEEDS, product(A, SEEDS)),
+        (
+            vary("model.encoding", ["nope", "t5"]),
+            {"model.encoding": "rope"},
+            vary(THETA, [5.0, 6.0]),
+            vary(THETA, [5.0, 6.0]),
+        ),
+        (
+            ENCODINGS,
+            {THETA: 7.0},
+            [{}],
+            vary(
+                "model.encoding",
+                [
+                    {"name": "rope", "options": {"theta": 7.0}},
+                    {"name": "rope", "options": {"theta": 7.0, "layout": "half"}},
+                ],
+            ),
+        ),
+    ],
+    ids=["a field", "a table", "a table around", "factors", "factors inside", "inside a table"],
+)
+def test_what_the_command_line_says_wins_over_the_sweep_and_equal_runs_are_one(sweep, held, factors, expected):
+    """What is recorded as changed is what was trained, and each run is the config with what is held and then its changes."""
+    runs = plan({}, sweep, held=held, factors=factors)
+    assert [one.changes for one in runs] == expected
+    assert [one.config for one in runs] == [parse(override({}, {**held, **changes})) for changes in expected]
 
 
-def test_a_held_field_is_set_in_every_table_that_the_sweep_sets_around_it():
-    sweep = vary("model.encoding", ["rope", {"name": "rope", "options": {"theta": 1.0, "layout": "interleaved"}}])
-    runs = plan({}, sweep, held={"model.encoding.options.theta": 7.0})
-    assert [dict(run.config.model.encoding.options) for run in runs] == [
-        {"theta": 7.0},
-        {"theta": 7.0, "layout": "interleaved"},
-    ]
-    first = {"model.encoding": {"name": "rope", "options": {"theta": 7.0}}}
-    assert runs[0].changes == first, "what is recorded is what was trained"
-    with pytest.raises(
-        ValueError, match="entry 0 of the sweep: model.encoding.options.theta cannot be set: .* per layer"
-    ):
-        plan({}, vary("model.encoding", [["rope", "nope"]]), held={"model.encoding.options.theta": 7.0})
-
-
-def test_factors_replace_what_the_sweep_sets_and_keep_their_order():
-    runs = plan({}, product(A, seeds(3)), factors=seeds(2, start=5))
-    assert [(one.config.train.steps, one.config.seed, one.config.data_seed) for one in runs] == [
-        (5, 5, 5),
-        (5, 6, 6),
-        (6, 5, 5),
-        (6, 6, 6),
-    ]
-    assert runs[0].changes == {"train.steps": 5, "seed": 5, "data_seed": 5}
-
-
-def test_a_factor_may_vary_a_field_of_a_held_table():
-    thetas = vary("model.encoding.options.theta", [5.0, 6.0])
-    runs = plan({}, vary("model.encoding", ["nope", "t5"]), held={"model.encoding": "rope"}, factors=thetas)
-    assert [run.config.model.encoding.options["theta"] for run in runs] == [5.0, 6.0]
-    assert [run.changes for run in runs] == thetas
+def test_a_field_inside_of_encodings_by_layer_cannot_be_held():
+    with pytest.raises(ValueError, match=f"entry 0 of the sweep: {THETA} cannot be set: .* per layer"):
+        plan({}, vary("model.encoding", [["rope", "nope"]]), held={THETA: 7.0})
 
 
 def test_runs_that_become_equal_do_not_count_against_the_bound(monkeypatch):
