@@ -101,7 +101,8 @@ def fill(path: Path, tables: Mapping[str, str]) -> None:
     A text of several lines stands between blank lines; a text of one line stays within its sentence.
 
     Raises:
-      ValueError: a table has no place in the page, or a place has no table.
+      ValueError: a table has no place in the page, or a place has no table; the place of one line begins a line within a
+        paragraph, which would end there, because a line that begins with a comment is HTML.
 
     Example:
       >>> import tempfile
@@ -118,6 +119,8 @@ def fill(path: Path, tables: Mapping[str, str]) -> None:
 
     def filled(match: re.Match[str]) -> str:
         name, text = match["name"], tables[match["name"]].strip()
+        if "\n" not in text and re.search(r"[^\n]\n$", page[: match.start()]):
+            raise ValueError(f"{path.name}: the place {name} must not begin a line")
         text = f"\n\n{text}\n\n" if "\n" in text else text
         return f"<!-- table:{name} -->{text}<!-- /table:{name} -->"
 
