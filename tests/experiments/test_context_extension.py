@@ -1,8 +1,6 @@
 """Context extension: facts in a text, what a method reads, fine-tuning, and the measuring commands at a tiny size."""
 
-import jax.numpy as jnp
 import numpy as np
-import optax
 import pandas as pd
 import pytest
 from flax import nnx
@@ -19,6 +17,11 @@ from experiments.context_extension import analysis, markov, planting, reading, t
 
 L = 16
 CONFIG = TransformerConfig(vocab=11, model=16, layers=1, heads=2, hidden=16, encoding=RoPE())
+
+
+@pytest.fixture(scope="module")
+def model():
+    return nnx.jit(lambda: Decoder(CONFIG, rngs=nnx.Rngs(0)))()
 
 
 def test_a_haystack_states_a_fact_and_asks_for_it():
@@ -44,25 +47,22 @@ def test_planted_facts_can_be_looked_up():
     assert planted.replace(b"x = 1\n", b"").count(b"x") == 0
 
 
-def test_scores_are_those_of_the_extended_model():
-    model = Decoder(CONFIG, rngs=nnx.Rngs(0))
+def test_scores_are_those_of_the_extended_model(model):
     rows = np.random.default_rng(0).integers(0, 11, (3, 8 * L + 1)).astype(np.int32)
     seen = set()
-    for method in ("none", "dynamic_ntk", "drope", "rerope+log_n", "streaming_llm"):
+    for method in ("none", "drope", "rerope+log_n"):
         mine = reading.read_by(method, model, L, ())
         theirs = model if method == "none" else extended(model, method, trained=L, factor=8.0)
-        logits = theirs(rows[:, :-1])
+        logits = np.asarray(nnx.jit(lambda one, tokens: one(tokens))(theirs, rows[:, :-1]))
+        expected = np.log(np.exp(logits).sum(-1)) - np.take_along_axis(logits, rows[:, 1:, None], -1)[..., 0]
         loss, right = reading.scored(mine, rows, most=2 * 8 * L)  # two rows, then one with padding
-        np.testing.assert_allclose(
-            loss, optax.softmax_cross_entropy_with_integer_labels(logits, rows[:, 1:]), atol=2e-5
-        )
-        np.testing.assert_array_equal(right > 0, np.argmax(logits, -1) == rows[:, 1:])
+        np.testing.assert_allclose(loss, expected, atol=2e-5)
+        np.testing.assert_array_equal(right > 0, logits.argmax(-1) == rows[:, 1:])
         seen.add(loss.round(3).tobytes())
-    assert len(seen) == 5
+    assert len(seen) == 3
 
 
-def test_fine_tuning_lowers_the_loss_and_leaves_the_model():
-    model = Decoder(CONFIG, rngs=nnx.Rngs(0))
+def test_fine_tuning_lowers_the_loss_and_leaves_the_model(model):
     batch = np.tile(np.arange(L + 1, dtype=np.int32) % 11, (2, 1))
     before = reading.scored(model, batch)[0]
     after = reading.scored(reading.fine_tuned(model, np.stack([batch] * 10), 1e-2), batch)[0]
@@ -86,7 +86,7 @@ def test_ngrams_of_four_bytes_by_hand():
     np.testing.assert_allclose([np.exp(-found[name][0, -1]) for name in ngrams.names(4)], [one, two, three, four])
     assert found["4-gram"][0, 0] == found["bigram"][0, 0]  # one byte before it
     unseen = of(np.frombuffer(b"dddd", np.uint8)[None])
-    assert jnp.allclose(unseen["4-gram"], unseen["unigram"])
+    np.testing.assert_allclose(unseen["4-gram"], unseen["unigram"])
 
 
 def runs(folder, variant, *overrides):

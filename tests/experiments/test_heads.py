@@ -22,7 +22,7 @@ TOKENS = np.random.default_rng(0).integers(0, 11, (4, 9)).astype(np.int32)
 @pytest.fixture(scope="module")
 def subject():
     config = TransformerConfig(vocab=11, model=16, layers=2, heads=2, hidden=16, encoding=RoPE(theta=100.0))
-    return LoadedModel(Decoder(config, rngs=nnx.Rngs(0)))
+    return LoadedModel(nnx.jit(lambda: Decoder(config, rngs=nnx.Rngs(0)))())
 
 
 @pytest.mark.parametrize(
