@@ -12,7 +12,7 @@ import pathlib
 
 import numpy as np
 
-from attnjax.tasks.text import Text, read
+from attnjax.tasks import Text
 
 LARGEST = 2**30
 """Bytes of the largest file that is read."""
@@ -49,7 +49,8 @@ def read_source(source: str, trained_on: Text | None = None, split: str = "test"
     if trained_on is not None and own:
         data = np.asarray(trained_on.for_split(split).data)[: MOST + 1].tobytes()
     else:
-        data = read(None if source == "stdlib" else source, split, "*", MOST + 1)
+        text = Text(None if source == "stdlib" else source, split, cap=MOST + 1)
+        data = np.asarray(text.data).tobytes()
     more = f", the first {MOST} bytes of it" if len(data) > MOST else ""
     return data[:MOST], f"its {split} split{more}"
 

@@ -2,8 +2,7 @@
 
 `length` is the number of digits of the longer operand. `operands="free"` draws uniformly one of the 2 length - 1
 pairs of lengths whose longer one is `length`, without those in which an operand has fewer than `shortest` digits;
-`"equal"` gives both that length; `sample_operands` takes both lengths from the caller, for the grid of an evaluation. An
-operand is uniform among the numbers of exactly so many digits.
+`"equal"` gives both that length. An operand is uniform among the numbers of exactly so many digits.
 
 `order` says how digits are written: "plain" highest first; "reversed" lowest first in operands and sum;
 "reversed_answer" lowest first in the sum alone. The numbers of an example do not depend on the order.
@@ -14,16 +13,14 @@ answer); McLeish et al. 2024, arXiv:2405.17399 (reversed, abacus).
 """
 
 import dataclasses
-from collections.abc import Sequence
 from typing import ClassVar
 
 import chex
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from attnjax.tasks.base import Alphabet, Example, Task, numbered
-from attnjax.tasks.checks import check_choice, check_count, check_key, check_lengths
+from attnjax.tasks.checks import check_choice, check_count
 from attnjax.tasks.digits import digit_count, joined, numeral, settle, turned
 from attnjax.tasks.draws import padded, pick
 from attnjax.typing import Array, Int, Key
@@ -76,6 +73,7 @@ class Addition(Task):
         return numbers(length) * (2 * sum(numbers(n) for n in range(self.shortest, length)) + numbers(length))
 
     def example(self, key: Key[Array, ""], length: Int[Array, ""], max_length: int) -> Example:
+        """Return two numbers with a plus between them, and their sum."""
         for_pair, for_numbers = jax.random.split(key)
         if self.operands == "equal":
             return self.add(for_numbers, length, length, max_length)
@@ -99,24 +97,3 @@ class Addition(Task):
         plus = jnp.full((1,), BASE, jnp.int32)
         tokens, used = joined((n, first), (plus, 1), (m, second), size=2 * max_length + 1)
         return padded(tokens, used, turned(total, count) if self.order == "plain" else total, count)
-
-    def sample_operands(
-        self,
-        key: Key[Array, ""],
-        first: Int[Array, " B"] | Sequence[int],
-        second: Int[Array, " B"] | Sequence[int],
-        max_length: int,
-    ) -> Example:
-        """Return a batch whose operands have these numbers of digits, 1 .. max_length; the option `operands` is not used.
-
-        Raises ValueError where a number of digits is known to be out of range.
-        """
-        check_key("Addition", key)
-        lengths = [x if isinstance(x, jax.Array) else np.asarray(x, np.int32) for x in (first, second)]
-        if lengths[0].ndim != 1 or lengths[0].shape != lengths[1].shape:
-            raise ValueError(f"Addition: first and second must be [B] alike, got {[x.shape for x in lengths]}")
-        for x in lengths:
-            check_lengths("Addition", x, 1, max_length)
-        a, b = (jnp.asarray(x).astype(jnp.int32) for x in lengths)
-        one = lambda key, a, b: self.add(key, a, b, max_length)
-        return jax.vmap(one)(jax.random.split(key, a.shape[0]), a, b)

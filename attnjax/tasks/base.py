@@ -92,7 +92,6 @@ class Task(abc.ABC):
 
     def answers(self, length: int) -> int:
         """Return the size of the answer space (a lower bound where a docstring says so): exact chance is its inverse."""
-        del length
         return len(self.alphabet().outputs)
 
     def input_size(self, max_length: int) -> int:
@@ -100,9 +99,8 @@ class Task(abc.ABC):
         return max_length
 
     def output_size(self, max_length: int) -> int:
-        """Return the number of tokens of the longest answer up to this length."""
-        del max_length
-        return 1
+        """Return the number of tokens of the longest answer up to this length; of an aligned task that of the longest input."""
+        return self.input_size(max_length) if self.aligned else 1
 
     @property
     def minimum_length(self) -> int:
@@ -129,12 +127,10 @@ class Task(abc.ABC):
 
     def given(self, *arrays: ArrayLike) -> Self:
         """Return the same task over `arrays` in place of its own, so that no compiled program holds a constant corpus."""
-        del arrays
         return self
 
     def for_split(self, split: str) -> Self:
         """Return the task on its "train", "validation" or "test" split. Without a corpus, splits differ by their keys."""
-        del split
         return self
 
     @property

@@ -47,6 +47,7 @@ class EvenPairs(ClassTask):
     symbols: int = dataclasses.field(default=2, init=False)
 
     def label(self, x: Int[Array, " I"], length: Int[Array, ""]) -> Int[Array, ""]:
+        """Return the parity of the number of unequal neighbours."""
         unequal = (x[1:] != x[:-1]) & within(length - 1, x.shape[0] - 1)
         return jnp.sum(unequal, dtype=jnp.int32) % 2
 
@@ -63,6 +64,7 @@ class ParityCheck(ClassTask):
     symbols: int = dataclasses.field(default=2, init=False)
 
     def label(self, x: Int[Array, " I"], length: Int[Array, ""]) -> Int[Array, ""]:
+        """Return the parity of the number of 1s."""
         return jnp.sum(jnp.where(within(length, x.shape[0]), x, 0), dtype=jnp.int32) % 2
 
 
@@ -81,6 +83,7 @@ class CycleNavigation(ClassTask):
         return Alphabet(("-1", "0", "+1"), numbered(MODULUS))
 
     def label(self, x: Int[Array, " I"], length: Int[Array, ""]) -> Int[Array, ""]:
+        """Return the sum of the moves mod 5."""
         return jnp.sum(jnp.where(within(length, x.shape[0]), x - 1, 0), dtype=jnp.int32) % MODULUS
 
 
@@ -104,6 +107,7 @@ class ModularArithmetic(Task):
         return MODULUS ** (operators + 1) * 3**operators
 
     def example(self, key: Key[Array, ""], length: Int[Array, ""], max_length: int) -> Example:
+        """Return digits and operators in turn, and their value mod 5."""
         for_digits, for_operators = jax.random.split(key)
         digits = draw(for_digits, (max_length + 1) // 2, MODULUS)
         operators = draw(for_operators, (max_length + 1) // 2, 3)
@@ -160,6 +164,7 @@ class StackManipulation(Task):
         return sum(2**bits * 3 ** (length - bits) for bits in range(1, max(length, 2)))
 
     def example(self, key: Key[Array, ""], length: Int[Array, ""], max_length: int) -> Example:
+        """Return a stack with actions behind it, and the stack after them."""
         for_height, for_bits, for_actions = jax.random.split(key, 3)
         height = pick(for_height, 1, jnp.maximum(length - 1, 1))
         actions = POP + draw(for_actions, max_length, 3)
@@ -196,6 +201,7 @@ class ReverseString(StringTask):
     """
 
     def solve(self, x: Int[Array, " I"], length: Int[Array, ""]) -> Int[Array, " O"]:
+        """Return the string from its last to its first token."""
         return turned(x, length)
 
 
@@ -217,6 +223,7 @@ class ModularArithmeticBrackets(Task):
         return count_expressions(length, operators=3)[0]
 
     def example(self, key: Key[Array, ""], length: Int[Array, ""], max_length: int) -> Example:
+        """Return an expression of exactly `length` tokens, and its value mod 5."""
         tokens = expressions.expression(key, length, max_length, operators=3)
         return padded(tokens, length, expressions.value(tokens, length).reshape(1), 1)
 
@@ -241,6 +248,7 @@ class SolveEquation(Task):
         return 1 if length < 3 else count_expressions(length - 2, operators=2)[1]
 
     def example(self, key: Key[Array, ""], length: Int[Array, ""], max_length: int) -> Example:
+        """Return an equation with one x, and the digit that x stands for."""
         for_expression, for_place = jax.random.split(key)
         body = jnp.maximum(length - 2, 1)
         tokens = expressions.expression(for_expression, body, max_length, operators=2)

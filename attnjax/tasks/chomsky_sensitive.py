@@ -43,6 +43,7 @@ class DuplicateString(StringTask):
         return 2 * length
 
     def solve(self, x: Int[Array, " I"], length: Int[Array, ""]) -> Int[Array, " O"]:
+        """Return the string twice."""
         return take(x, jnp.arange(2 * x.shape[0], dtype=jnp.int32) % length)
 
 
@@ -66,6 +67,7 @@ class MissingDuplicateString(Task):
         return 2 * half * 2**half if half else 1
 
     def example(self, key: Key[Array, ""], length: Int[Array, ""], max_length: int) -> Example:
+        """Return a string twice with one hole, and the bit that belongs there."""
         for_bits, for_hole = jax.random.split(key)
         half = jnp.maximum(length // 2, 1)
         place = jnp.arange(max_length, dtype=jnp.int32)
@@ -88,6 +90,7 @@ class OddsFirst(StringTask):
     """
 
     def solve(self, x: Int[Array, " I"], length: Int[Array, ""]) -> Int[Array, " O"]:
+        """Return the tokens at odd places, then those at even places."""
         place = jnp.arange(x.shape[0], dtype=jnp.int32)
         odds = length // 2
         return take(x, jnp.where(place < odds, 2 * place + 1, 2 * (place - odds)))
@@ -108,6 +111,7 @@ class BucketSort(StringTask):
         return math.comb(length + self.symbols - 1, length)
 
     def solve(self, x: Int[Array, " I"], length: Int[Array, ""]) -> Int[Array, " O"]:
+        """Return the tokens in ascending order."""
         return jnp.sort(jnp.where(within(length, x.shape[0]), x, self.symbols))
 
 
@@ -144,6 +148,7 @@ class BinaryAddition(Task):
         return sum((2**n - 1) * (2 ** (length - 1 - n) - 1) for n in range(1, length - 1))
 
     def example(self, key: Key[Array, ""], length: Int[Array, ""], max_length: int) -> Example:
+        """Return two numbers with the lowest bit first, and the bits of their sum."""
         tokens, n, m = operands(key, length, max_length)
         total = settle(jnp.pad(n + m, (0, 1)), base=2)
         return ended(tokens, length, total, digit_count(total), length + 1)
@@ -171,6 +176,7 @@ class BinaryMultiplication(BinaryAddition):
         return 1 if length < 3 else 2 ** (length - 2) - 1
 
     def example(self, key: Key[Array, ""], length: Int[Array, ""], max_length: int) -> Example:
+        """Return two numbers with the lowest bit first, and the bits of their product."""
         tokens, n, m = operands(key, length, max_length)
         product = multiply(n, m)
         return ended(tokens, length, product, jnp.minimum(digit_count(product), length - 1), length)
@@ -200,6 +206,7 @@ class ComputeSqrt(Task):
         return 2**length - 1
 
     def example(self, key: Key[Array, ""], length: Int[Array, ""], max_length: int) -> Example:
+        """Return the bits of a number, and those of the floor of its square root."""
         bits = positive_bits(key, length, max_length)
         return padded(bits, length, square_root(bits, length), (length + 1) // 2)
 

@@ -121,6 +121,7 @@ class Copy(_Repeat):
         return super().answers(length) if self.variant in ("cmc", "cmc2x") else self.symbols
 
     def example(self, key: Key[Array, ""], length: Int[Array, ""], max_length: int) -> Example:
+        """Return a string, and its copy in the form that `variant` says."""
         x = draw(key, max_length, self.symbols)
         if self.variant == "cmc":
             return padded(x, length, x, length)
@@ -152,6 +153,7 @@ class Reverse(_Repeat):
         self._check_options(REVERSALS)
 
     def example(self, key: Key[Array, ""], length: Int[Array, ""], max_length: int) -> Example:
+        """Return a string, and its reversal in the form that `variant` says."""
         x = draw(key, max_length, self.symbols)
         r = turned(x, length)
         if self.variant == "mc":

@@ -66,6 +66,7 @@ class BinaryMajority(Task):
         return uneven_count(length)
 
     def example(self, key: Key[Array, ""], length: Int[Array, ""], max_length: int) -> Example:
+        """Return bits without a tie, and the more frequent one."""
         bits, answer = uneven_bits(key, length, max_length)
         return padded(bits, length, answer.reshape(1), 1)
 
@@ -88,6 +89,7 @@ class Majority(Task):
         return len(LETTERS) ** length
 
     def example(self, key: Key[Array, ""], length: Int[Array, ""], max_length: int) -> Example:
+        """Return letters of which one is the most frequent, and that letter."""
         letters = jnp.arange(len(LETTERS), dtype=jnp.int32)
         real = within(length, max_length)
 
@@ -150,7 +152,6 @@ class InterleavedMajority(Task):
         return self.period * max(map(self.bits, range(max(1, max_length - self.period), max_length + 1)))
 
     def output_size(self, max_length: int) -> int:
-        del max_length
         return self.period
 
     @property
@@ -158,13 +159,13 @@ class InterleavedMajority(Task):
         return self.period
 
     def answers(self, length: int) -> int:
-        del length
         return 2**self.period
 
     def space(self, length: int) -> int:
         return uneven_count(self.bits(length)) ** self.period
 
     def example(self, key: Key[Array, ""], length: Int[Array, ""], max_length: int) -> Example:
+        """Return `period` strings of bits in turn, and the more frequent bit of each."""
         each, size = self.bits(length), self.input_size(max_length)
         keys = jax.random.split(key, self.period)
         bits, answers = jax.vmap(lambda key: uneven_bits(key, each, size // self.period))(keys)
@@ -197,13 +198,13 @@ class Parity(Task):
         return 0.5
 
     def answers(self, length: int) -> int:
-        del length
         return 2
 
     def space(self, length: int) -> int:
         return 2**length
 
     def example(self, key: Key[Array, ""], length: Int[Array, ""], max_length: int) -> Example:
+        """Return bits, and whether the number of 1s is even or odd."""
         if self.ones == "uniform":
             bits = jax.random.bits(key, (max_length + 1,), jnp.uint32)
             count = between(bits[0], 0, length)
@@ -245,6 +246,7 @@ class UniqueCopy(Task):
         return math.perm(self.symbols, length)
 
     def example(self, key: Key[Array, ""], length: Int[Array, ""], max_length: int) -> Example:
+        """Return different tokens, and the same tokens."""
         x = distinct(key, self.symbols)[:max_length]
         return padded(x, length, x, length)
 
@@ -262,6 +264,7 @@ class Sort(UniqueCopy):
         return math.comb(self.symbols, length)
 
     def example(self, key: Key[Array, ""], length: Int[Array, ""], max_length: int) -> Example:
+        """Return different tokens, and the same in ascending order."""
         x = distinct(key, self.symbols)[:max_length]
         return padded(x, length, jnp.sort(jnp.where(within(length, max_length), x, self.symbols)), length)
 
@@ -276,6 +279,7 @@ class RepeatedCopy(StringTask):
     """
 
     def solve(self, x: Int[Array, " I"], length: Int[Array, ""]) -> Int[Array, " O"]:
+        """Return the string itself."""
         return x
 
 
@@ -320,6 +324,7 @@ class BigEndianAddition(Task):
         return sum(numbers(n) * numbers(length - 2 - n) for n in range(1, length - 2))
 
     def example(self, key: Key[Array, ""], length: Int[Array, ""], max_length: int) -> Example:
+        """Return two numbers in binary, and their sum."""
         for_split, for_n, for_m = jax.random.split(key, 3)
         first = pick(for_split, 1, length - 3)
         second = length - 2 - first

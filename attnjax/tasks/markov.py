@@ -52,9 +52,6 @@ class Markov(Task):
     def alphabet(self) -> Alphabet:
         return Alphabet(numbered(self.symbols), numbered(self.symbols))
 
-    def output_size(self, max_length: int) -> int:
-        return max_length
-
     def answers(self, length: int) -> int:
         return self.symbols**length
 
@@ -62,6 +59,7 @@ class Markov(Task):
         return self.symbols**length
 
     def example(self, key: Key[Array, ""], length: Int[Array, ""], max_length: int) -> Example:
+        """Return a sequence of a new chain; each target is the symbol that follows."""
         for_chain, for_symbols = jax.random.split(key)
         chain, stationary = self.chain(for_chain)
         backwards = jnp.cumsum(chain.T * stationary[None, :] / stationary[:, None], axis=-1)

@@ -52,9 +52,6 @@ class PosGen(Task):
     def alphabet(self) -> Alphabet:
         return Alphabet(numbered(self.modulus), numbered(self.modulus))
 
-    def output_size(self, max_length: int) -> int:
-        return max_length
-
     @property
     def minimum_length(self) -> int:
         return self.near + self.far
@@ -64,10 +61,10 @@ class PosGen(Task):
         return self.modulus ** min(length + 1 - self.minimum_length, self.minimum_length)
 
     def space(self, length: int) -> int:
-        del length
         return self.modulus**self.minimum_length
 
     def example(self, key: Key[Array, ""], length: Int[Array, ""], max_length: int) -> Example:
+        """Return a sequence that follows the rule from uniform first tokens."""
         x = self.extend(draw(key, self.minimum_length, self.modulus), max_length + 1)
         made = padded(x[:-1], length, x[1:], length)
         given = jnp.arange(max_length, dtype=jnp.int32) < self.minimum_length - 1

@@ -61,13 +61,13 @@ class AssociativeRecall(Task):
         return 1.0 / self.values
 
     def answers(self, length: int) -> int:
-        del length
         return self.values
 
     def space(self, length: int) -> int:
         return math.perm(self.keys, length) * self.values**length * length
 
     def example(self, key: Key[Array, ""], length: Int[Array, ""], max_length: int) -> Example:
+        """Return pairs of key and value with one key behind them, and its value."""
         for_keys, for_values, for_query = jax.random.split(key, 3)
         keys = distinct(for_keys, self.keys)[:max_length]
         values = self.keys + draw(for_values, max_length, self.values)
@@ -105,9 +105,6 @@ class Induction(Task):
     def input_size(self, max_length: int) -> int:
         return 2 * max_length - 1
 
-    def output_size(self, max_length: int) -> int:
-        return 2 * max_length - 1
-
     @property
     def minimum_length(self) -> int:
         return 2
@@ -123,6 +120,7 @@ class Induction(Task):
         return self.symbols**length if self.repeats else math.perm(self.symbols, length)
 
     def example(self, key: Key[Array, ""], length: Int[Array, ""], max_length: int) -> Example:
+        """Return a string twice; each target is the token that follows."""
         s = draw(key, max_length, self.symbols) if self.repeats else distinct(key, self.symbols)[:max_length]
         place = jnp.arange(2 * max_length, dtype=jnp.int32)
         twice = take(s, place % length)
@@ -166,9 +164,6 @@ class MQAR(Task):
     def alphabet(self) -> Alphabet:
         return Alphabet(numbered(self.vocab), numbered(self.vocab))
 
-    def output_size(self, max_length: int) -> int:
-        return max_length
-
     @property
     def minimum_length(self) -> int:
         return 4 * self.pairs
@@ -178,7 +173,6 @@ class MQAR(Task):
         return 1.0 / (self.vocab - self.vocab // 2)
 
     def answers(self, length: int) -> int:
-        del length
         return math.perm(self.vocab - self.vocab // 2, self.pairs)
 
     def space(self, length: int) -> int:
@@ -188,6 +182,7 @@ class MQAR(Task):
         return keys * self.answers(length) * gaps * (self.vocab**free if self.filler == "random" else 1)
 
     def example(self, key: Key[Array, ""], length: Int[Array, ""], max_length: int) -> Example:
+        """Return pairs of key and value, then each key once more among fillers, with its value as target."""
         for_keys, for_values, for_gaps, for_filler = jax.random.split(key, 4)
         half, n = self.vocab // 2, self.pairs
         keys = 1 + distinct(for_keys, half - 1)[:n]

@@ -55,9 +55,6 @@ class FlipFlop(Task):
     def input_size(self, max_length: int) -> int:
         return 2 * max_length - 1
 
-    def output_size(self, max_length: int) -> int:
-        return 2 * max_length - 1
-
     @property
     def minimum_length(self) -> int:
         return 2
@@ -68,7 +65,6 @@ class FlipFlop(Task):
 
     def answers(self, length: int) -> int:
         """Return 2, since one read is certain: a lower bound."""
-        del length
         return 2
 
     def space(self, length: int) -> int:
@@ -76,6 +72,7 @@ class FlipFlop(Task):
         return 2 * 5 ** (length - 2) if self.ignore else 2 * 3 ** (length - 2)
 
     def example(self, key: Key[Array, ""], length: Int[Array, ""], max_length: int) -> Example:
+        """Return instructions, each followed by a bit; what follows a read counts."""
         for_instructions, for_bits = jax.random.split(key)
         u = jax.random.uniform(for_instructions, (max_length,), jnp.float32)
         place = jnp.arange(max_length, dtype=jnp.int32)
@@ -131,9 +128,6 @@ class WordProblem(Task):
         names = tuple("".join(map(str, row)) for row in self.elements.tolist())
         return Alphabet(names, names)
 
-    def output_size(self, max_length: int) -> int:
-        return max_length
-
     def answers(self, length: int) -> int:
         return len(self.elements) ** length
 
@@ -141,6 +135,7 @@ class WordProblem(Task):
         return len(self.elements) ** length
 
     def example(self, key: Key[Array, ""], length: Int[Array, ""], max_length: int) -> Example:
+        """Return elements of the group, and the product of all elements up to each."""
         x = draw(key, max_length, len(self.elements))
         table = jnp.asarray(self.table).reshape(-1)
         multiply = lambda g, h: take(table, g * len(self.elements) + h)

@@ -42,6 +42,7 @@ class StringTask(Task):
         return self.symbols**length
 
     def example(self, key: Key[Array, ""], length: Int[Array, ""], max_length: int) -> Example:
+        """Return a string of independent uniform tokens, and its answer."""
         x = draw(key, max_length, self.symbols)
         return padded(x, length, self.solve(x, length), self.answer_length(length))
 
@@ -51,11 +52,9 @@ class ClassTask(StringTask):
     """A string task with one token as its answer."""
 
     def answer_length(self, length: Any) -> Any:
-        del length
         return 1
 
     def answers(self, length: int) -> int:
-        del length
         return self.output_vocab
 
     @abc.abstractmethod
@@ -63,4 +62,5 @@ class ClassTask(StringTask):
         """The class of the first `length` tokens of x."""
 
     def solve(self, x: Int[Array, " I"], length: Int[Array, ""]) -> Int[Array, " O"]:
+        """Return the label as an answer of one token."""
         return jnp.reshape(self.label(x, length), (1,))

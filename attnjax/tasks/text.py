@@ -115,9 +115,11 @@ class Text(Task):
 
     @property
     def arrays(self) -> tuple[ArrayLike, ...]:
+        """Return the bytes of the split."""
         return (self.data,)
 
     def given(self, *arrays: ArrayLike) -> Self:
+        """Return this text over another array of bytes."""
         same = dataclasses.replace(self)
         (same.__dict__["data"],) = arrays
         return same
@@ -128,6 +130,7 @@ class Text(Task):
         return {split: self if split == self.split else dataclasses.replace(self, split=split) for split in SPLITS}
 
     def for_split(self, split: str) -> Self:
+        """Return this text, or its sibling of another split, which is read once whoever asks."""
         return self._splits[split]
 
     @property
@@ -154,9 +157,6 @@ class Text(Task):
         tokens = tuple(chr(i) if 32 < i < 127 else f"x{i:02x}" for i in range(256))
         return Alphabet(tokens, tokens)
 
-    def output_size(self, max_length: int) -> int:
-        return max_length
-
     @property
     def maximum_length(self) -> int:
         return self.data.size - 1
@@ -169,17 +169,13 @@ class Text(Task):
         return self.data.size - length
 
     def example(self, key: Key[Array, ""], length: Int[Array, ""], max_length: int) -> Example:
+        """Return a crop of the text; each target is the byte that follows."""
         first, second = jax.random.split(key)
         end = jax.random.randint(first, (), 1, self.data.size, jnp.int32)
         again = jax.random.randint(second, (), length, self.data.size, jnp.int32)
         start = jnp.where(end < length, again, end) - length
         crop = take(jnp.asarray(self.data), start + jnp.arange(max_length + 1, dtype=jnp.int32)).astype(jnp.int32)
         return padded(crop[:-1], length, crop[1:], length)
-
-
-def read(path: str | None, split: str, pattern: str, cap: int, split_by: str = "file") -> bytes:
-    """The first `cap` bytes of a split."""
-    return read_files(path, split, pattern, cap, split_by)[0]
 
 
 def read_files(path: str | None, split: str, pattern: str, cap: int, split_by: str = "file") -> tuple[bytes, list[int]]:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from attnjax.tasks.text import read
+from attnjax.tasks import Text
 from attnjax.typing import Int
 
 KINDS, VALUES, ASKED = 12, 8, 4
@@ -71,7 +71,7 @@ def write(path: pathlib.Path, length: int, cap: int = CAP) -> None:
     if not path.is_file():
         path.parent.mkdir(parents=True, exist_ok=True)
         partial = path.with_suffix(".partial")
-        partial.write_bytes(plant(read(None, "train", "*", cap), length, seed=0))
+        partial.write_bytes(plant(np.asarray(Text(cap=cap).data).tobytes(), length, seed=0))
         partial.replace(path)
 
 

@@ -8,7 +8,6 @@ import numpy as np
 
 from attnjax.evaluation.loaded_model import LoadedModel
 from attnjax.tasks import Text
-from attnjax.tasks.text import read
 from attnjax.typing import Int
 from experiments import ngrams
 from experiments.context_extension import planting
@@ -102,7 +101,7 @@ def windows(text: Int[np.ndarray, " n"], length: int, count: int) -> Int[np.ndar
 
 def batches(length: int, plan: Plan, cap: int) -> Int[np.ndarray, "N B T+1"]:
     """Returns windows of training text with facts to tune on, the same for each method."""
-    text = np.frombuffer(planting.plant(read(None, "train", "*", cap), length, seed=1), np.uint8)
+    text = np.frombuffer(planting.plant(np.asarray(Text(cap=cap).data).tobytes(), length, seed=1), np.uint8)
     shape = (plan.steps, max(1, plan.bytes // length))
     starts = np.random.default_rng([planting.KEY, length]).integers(0, len(text) - length, shape)
     return text[starts[..., None] + np.arange(length + 1)].astype(np.int32)

@@ -221,6 +221,8 @@ DISTRIBUTIONS = [
     ("addition", 4, lambda x: [n[0] for n, _ in operands(x, 10) if len(n) > 1], uniform(range(1, 10))),
     ("addition", 4, lambda x: [n[0] for n, _ in operands(x, 10) if len(n) == 1], uniform(range(10))),
     ("addition", 4, lambda x: [n[2] for n, _ in operands(x, 10) if len(n) > 2], uniform(range(10))),
+    ("flip_flop", 16, lambda x: x[:, 2:-1:2].ravel(), {0: 0.1, 1: 0.1, 2: 0.8}),
+    ("flip_flop", 16, lambda x: x[:, 1], uniform((3, 4))),
     ("associative_recall", 6, lambda x: (x[:, :12:2] == x[:, 12:]).argmax(-1), uniform(range(6))),
     ("associative_recall", 6, lambda x: x[:, 5] - 512, uniform(range(32))),
     ("associative_recall", 6, lambda x: x[:, 0] // 64, uniform(range(8))),

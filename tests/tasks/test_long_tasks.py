@@ -1,4 +1,4 @@
-"""MQAR, flip-flop languages, word problems and PosGen against sequences by the authors' code.
+"""MQAR, word problems and PosGen against sequences by the authors' code.
 
 `golden/README.md` says how `long.npz` was made; `long/test_planted_states.py` measures planted models of these tasks.
 """
@@ -8,10 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from attnjax.tasks import MQAR, FlipFlop, PosGen, WordProblem
+from attnjax.tasks import MQAR, PosGen, WordProblem
 from attnjax.tasks.recall import arrange
 from tests import golden_arrays
-from tests.cases import slow_except
 from tests.tasks import cases
 
 KEY = jax.random.key(3)
@@ -50,10 +49,9 @@ def test_mqar_gaps_are_distributed_as_those_of_its_authors(golden):
     assert (np.abs(ours - golden["mqar_counts"]) < 5 * np.sqrt(2 * count * share * (1 - share))).all()
 
 
-@pytest.mark.parametrize("power", slow_except([0.01, 0.5, 1.0], 0.5))
-def test_mqar_gaps_have_the_power_law_of_the_length_and_not_of_the_batch(power):
+def test_mqar_gaps_have_the_power_law_of_the_length_and_not_of_the_batch():
     """Keys are drawn in turn: the first has gap g with p_g ~ (g + 1)^(a - 1), the second one of those left."""
-    count, length, pairs = 20_000, 16, 2
+    count, length, pairs, power = 20_000, 16, 2, 0.5
     task = MQAR(vocab=64, pairs=pairs, power=power, filler="zero")
     made = cases.compiled(lambda n: task.sample(KEY, n, 24))(np.full(count, length, np.int32))
     x = np.asarray(made.inputs)
@@ -65,20 +63,6 @@ def test_mqar_gaps_have_the_power_law_of_the_length_and_not_of_the_batch(power):
         gaps = (x[:, 2 * pairs : length : 2] == key[:, None]).argmax(1)
         found = np.bincount(gaps, minlength=6) / count
         assert (np.abs(found - expected) < 5 * np.sqrt(expected * (1 - expected) / count)).all()
-
-
-@pytest.mark.slow
-def test_mqar_grows_in_length_and_pairs_apart():
-    for pairs, length in ((2, 60), (6, 60), (6, 24)):
-        made = sampled(MQAR(vocab=128, pairs=pairs), length)
-        assert made.inputs.shape == (20, length)
-        assert (made.weight.sum(-1) == pairs).all()
-        assert ((made.targets[made.weight > 0] >= 64) & (made.targets[made.weight > 0] < 128)).all()
-        for x, y, counted in zip(made.inputs, made.targets, made.weight, strict=True):
-            assert sorted(x[counted > 0]) == sorted(x[: 2 * pairs : 2])
-            assert [
-                dict(zip(x[: 2 * pairs : 2], x[1 : 2 * pairs : 2], strict=True))[k] for k in x[counted > 0]
-            ] == list(y[counted > 0])
 
 
 @pytest.mark.parametrize("group", ["A5", "S5"])
@@ -101,12 +85,3 @@ def test_posgen_goes_on_as_by_its_authors(golden, rule):
     task = PosGen(rule, modulus=17, near=3, far=2)
     found = cases.compiled(lambda x: task.extend(x, 40))(np.asarray(expected[:5], np.int32))
     np.testing.assert_array_equal(found, expected)
-
-
-def test_flip_flop_strings_have_the_probabilities_of_the_paper():
-    x = sampled(FlipFlop(ignore=0.7), 40, 2000)
-    inner = x.inputs[:, 2:-1:2].ravel()
-    share = [(inner == token).mean() for token in range(3)]
-    np.testing.assert_allclose(share, [0.15, 0.15, 0.7], atol=5 * np.sqrt(0.25 / inner.size))
-    bits = x.inputs[:, 1::2][x.inputs[:, :-1:2] != 1]
-    assert abs((bits == 4).mean() - 0.5) < 5 * np.sqrt(0.25 / bits.size)

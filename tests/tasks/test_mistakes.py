@@ -6,25 +6,11 @@ import jax
 import numpy as np
 import pytest
 
-from attnjax.tasks import (
-    MQAR,
-    EvenPairs,
-    Example,
-    FlipFlop,
-    Parity,
-    PosGen,
-    Text,
-    UniqueCopy,
-    WordProblem,
-    decoder_form,
-    encoder_form,
-    next_token_form,
-    task,
-)
+from attnjax.tasks import Example, Text, decoder_form, encoder_form, next_token_form, task
 from attnjax.tasks.copying import published_symbols
 
 KEY = jax.random.key(0)
-INDUCTION = task("induction")
+PAIRS, INDUCTION = task("even_pairs"), task("induction")
 NOTHING = Example(*np.zeros((5, 1, 1), np.int32))
 MISTAKES = [
     (lambda: task("evenpairs"), "'evenpairs'.*'even_pairs'"),
@@ -43,28 +29,26 @@ MISTAKES = [
     (lambda: task("addition", shortest=0), "shortest .* got 0"),
     (lambda: task("associative_recall", values=0), "values .* got 0"),
     (lambda: published_symbols("dcr"), "variant .* got 'dcr'"),
-    (lambda: Parity("odd"), "ones .* iid; got 'odd'"),
-    (lambda: MQAR(vocab=16, pairs=8), "8 pairs .* vocab=16 has 7"),
-    (lambda: MQAR(power=0), "power .* got 0"),
-    (lambda: MQAR(filler="none"), "filler .* got 'none'"),
-    (lambda: FlipFlop(ignore=1), "ignore .* got 1"),
-    (lambda: WordProblem("Z60"), "group .* got 'Z60'"),
-    (lambda: PosGen("other"), "rule .* got 'other'"),
-    (lambda: EvenPairs().sample(jax.random.key_data(KEY), [3], 4), "typed key"),
-    (lambda: EvenPairs().sample(jax.random.split(KEY), [3], 4), "one typed key"),
-    (lambda: EvenPairs().sample(jax.random.key(0, impl="rbg"), [3], 4), "threefry2x32, got rbg"),
-    (lambda: EvenPairs().sample(KEY, [3, 5], 4), r"1 \.\. 4, got 3 \.\. 5"),
-    (lambda: EvenPairs().sample(KEY, [0], 4), r"1 \.\. 4, got 0 \.\. 0"),
-    (lambda: EvenPairs().sample(KEY, [2.5], 4), r"lengths .* float64\[1\]"),
-    (lambda: EvenPairs().sample(KEY, [], 4), "lengths"),
-    (lambda: EvenPairs().sample(KEY, [3], 0), "max_length .* got 0"),
-    (lambda: MQAR(pairs=4).sample(KEY, [15], 15), "max_length .* 16, got 15"),
-    (lambda: UniqueCopy(symbols=9).sample(KEY, [3], 10), "max_length .* 9 .* got 10"),
-    (lambda: task("addition").sample_operands(KEY, [3, 6], [1, 4], 5), r"1 \.\. 5, got 3 \.\. 6"),
-    (lambda: task("addition").sample_operands(KEY, [3, 6], [1], 9), r"\[B\] alike"),
+    (lambda: task("parity", ones="odd"), "ones .* iid; got 'odd'"),
+    (lambda: task("mqar", vocab=16, pairs=8), "8 pairs .* vocab=16 has 7"),
+    (lambda: task("mqar", power=0), "power .* got 0"),
+    (lambda: task("mqar", filler="none"), "filler .* got 'none'"),
+    (lambda: task("flip_flop", ignore=1), "ignore .* got 1"),
+    (lambda: task("word_problem", group="Z60"), "group .* got 'Z60'"),
+    (lambda: task("posgen", rule="other"), "rule .* got 'other'"),
+    (lambda: PAIRS.sample(jax.random.key_data(KEY), [3], 4), "typed key"),
+    (lambda: PAIRS.sample(jax.random.split(KEY), [3], 4), "one typed key"),
+    (lambda: PAIRS.sample(jax.random.key(0, impl="rbg"), [3], 4), "threefry2x32, got rbg"),
+    (lambda: PAIRS.sample(KEY, [3, 5], 4), r"1 \.\. 4, got 3 \.\. 5"),
+    (lambda: PAIRS.sample(KEY, [0], 4), r"1 \.\. 4, got 0 \.\. 0"),
+    (lambda: PAIRS.sample(KEY, [2.5], 4), r"lengths .* float64\[1\]"),
+    (lambda: PAIRS.sample(KEY, [], 4), "lengths"),
+    (lambda: PAIRS.sample(KEY, [3], 0), "max_length .* got 0"),
+    (lambda: task("mqar", pairs=4).sample(KEY, [15], 15), "max_length .* 16, got 15"),
+    (lambda: task("unique_copy", symbols=9).sample(KEY, [3], 10), "max_length .* 9 .* got 10"),
     (lambda: encoder_form(INDUCTION, NOTHING), "Induction .* next_token_form"),
     (lambda: decoder_form(INDUCTION, NOTHING), "Induction .* next_token_form"),
-    (lambda: next_token_form(EvenPairs(), NOTHING), "EvenPairs .* encoder_form"),
+    (lambda: next_token_form(PAIRS, NOTHING), "EvenPairs .* encoder_form"),
     (lambda: Text(""), "path .* got ''"),
     (lambda: Text("a\0b"), "path"),
     (lambda: Text(7), "path .* got 7"),

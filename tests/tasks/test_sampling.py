@@ -120,20 +120,6 @@ def test_published_chance_levels():
     assert task("reverse_string").chance(2000).exact == 0.0
 
 
-def test_operands_of_any_two_lengths():
-    t = task("addition", order="reversed")
-    sample = cases.compiled(lambda first, second: t.sample_operands(jax.random.key(0), first, second, 5))
-    example = sample(jnp.array([3, 1, 5]), jnp.array([1, 4, 5]))
-    for x, y, (n, m) in zip(
-        cases.rows(np.asarray(example.inputs), np.asarray(example.input_length)),
-        cases.rows(np.asarray(example.targets), np.asarray(example.target_length)),
-        ((3, 1), (1, 4), (5, 5)),
-        strict=True,
-    ):
-        assert tuple(map(len, oracle.split_at(x, 10))) == (n, m)
-        assert oracle.addition(t, x)[0] == y
-
-
 def test_names_of_tokens_are_as_many_as_the_vocabulary_and_different():
     for name in TASKS:
         for names in task(name).alphabet():
