@@ -111,10 +111,9 @@ def stream(
     tokens: int,
     *,
     stop_strings: str | Sequence[str] = (),
-    chunk: int = CHUNK,
     **drawing: Unpack[Drawing],
 ) -> Iterator[str]:
-    """Yields the text that follows a prompt in pieces, `chunk` tokens or fewer at a time.
+    """Yields the text that follows a prompt in pieces, eight tokens or fewer at a time, all by one compiled program.
 
     A piece never ends within a character: bytes of an unfinished one wait for the rest. What may be the beginning of a stop
     string waits as well. The pieces together are the text of `complete_texts`.
@@ -125,7 +124,6 @@ def stream(
       tokens: the largest number of tokens to generate.
       stop_strings: the text ends before the first of them, also where it begins or ends within a token. A stop string that
         begins in the prompt does not count.
-      chunk: the largest number of tokens between pieces. All chunks share one compiled program.
       drawing: temperature, top_k, top_p, min_p and seed, see `Drawing`.
 
     Raises:
@@ -137,7 +135,7 @@ def stream(
       ' sat on the mat'
     """
     (row,) = start(loaded, tokenizer, prompt, stop_strings)
-    for (piece,) in pieces(loaded, [row], tokens, chunk, **drawing):
+    for (piece,) in pieces(loaded, [row], tokens, **drawing):
         if piece:
             yield piece
 
@@ -227,16 +225,16 @@ def start(
 
 
 def pieces(
-    loaded: Loaded, rows: Sequence[Continuation], tokens: int, chunk: int = CHUNK, **drawing: Unpack[Drawing]
+    loaded: Loaded, rows: Sequence[Continuation], tokens: int, **drawing: Unpack[Drawing]
 ) -> Iterator[list[str]]:
     """Yields what each row has got more, after every chunk of tokens; the rows grow meanwhile."""
-    validate_integer("stream", tokens=tokens, chunk=chunk)
+    validate_integer("stream", tokens=tokens)
     ends, (key, rule) = stop_tokens(loaded), _keys_and_rule(drawing, len(rows))
     parts = generate_chunks(
         loaded.model,
         steps=tokens,
         rule=sampling(loaded.spec.config.vocab, stop=ends, **rule),
-        size=chunk,
+        size=CHUNK,
         ended=lambda: [row.ended for row in rows],
         key=key,
         **_inputs(loaded, [row.prompt for row in rows]),

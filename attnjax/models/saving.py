@@ -5,12 +5,11 @@ The folder appears complete or not at all: it is written under a temporary name 
 
 import contextlib
 import json
-import math
 import os
 import pathlib
 import secrets
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import jax.numpy as jnp
@@ -24,9 +23,8 @@ from attnjax.models.loading import CONFIG, Loaded
 from attnjax.models.matching import groups
 from attnjax.models.param_paths import abstract, dotted, parameters
 from attnjax.models.rotary_json import LONGEST
-from attnjax.models.tensors import write_folder
+from attnjax.models.tensors import SINGLE, write_file
 
-SHARD = 5 * 10**9
 TEXT = 64 * 2**20
 COMPANIONS = (
     "generation_config.json",
@@ -51,7 +49,6 @@ def save(
     folder: str | pathlib.Path,
     *,
     dtype: str | None = None,
-    shard_bytes: int = SHARD,
 ) -> pathlib.Path:
     """Writes a model to a folder, and returns the absolute path of the folder. After an error nothing is left behind.
 
@@ -59,8 +56,6 @@ def save(
       loaded: the result of `load`, `dataclasses.replace(loaded, model=trained)`, or a `Loaded` made by hand.
       folder: a new or empty folder.
       dtype: of all tensors in the files; that of the parameters unless given.
-      shard_bytes: the largest size of the data of one file, which is also what writing takes in memory; a larger model is
-        written as several files and an index.
 
     Raises:
       ModelError: a folder that holds files.
@@ -82,12 +77,12 @@ def save(
     if target.is_symlink() or (target.exists() and not (target.is_dir() and not any(target.iterdir()))):
         raise ModelError(f"{target} must be a new or an empty folder; no model is written over files")
     table = described(loaded, dtype)
-    tensors = _pending(loaded, dtype)
+    tensors = _tensors(loaded, dtype)
     target.parent.mkdir(parents=True, exist_ok=True)
     temporary = target.with_name(f".{target.name}.{secrets.token_hex(6)}.tmp")
     try:
         temporary.mkdir()
-        write_folder(temporary, tensors, shard_bytes)
+        write_file(temporary / SINGLE, tensors)
         safety.write(temporary / CONFIG, (json.dumps(table, indent=2, sort_keys=True) + "\n").encode())
         _copy_companions(loaded.folder, temporary)
         os.rename(temporary, target)
@@ -99,11 +94,12 @@ def save(
 def tensors_of(loaded: Loaded, values: Mapping[Any, Any]) -> dict[str, np.ndarray]:
     """Returns whole tensors by their published names, from arrays by path: parameters, or their gradients."""
     table = loaded.architecture.weights(loaded.spec)
-    return {rows[0].names[0]: _whole(rows, values) for rows in groups(table)}
+    whole = lambda rows: rows[0].to_theirs(*(np.asarray(values[weight.path]) for weight in rows))
+    return {rows[0].names[0]: whole(rows) for rows in groups(table)}
 
 
-def _pending(loaded: Loaded, dtype: str | None) -> dict[str, tuple[int, Callable[[], np.ndarray]]]:
-    """Returns the size in bytes of every tensor, and the function that makes it."""
+def _tensors(loaded: Loaded, dtype: str | None) -> dict[str, np.ndarray]:
+    """Returns every tensor in the dtype that its file shall have. Raises ModelError for parameters that have no place there."""
     values = parameters(loaded.model)
     table = loaded.architecture.weights(loaded.spec)
     unknown = [dotted(path) for path in values if path not in {weight.path for weight in table}]
@@ -111,22 +107,14 @@ def _pending(loaded: Loaded, dtype: str | None) -> dict[str, tuple[int, Callable
         family = loaded.architecture.model_type
         raise ModelError(f"checkpoints of a {family} have no place for the parameters {', '.join(unknown)}")
     made = parameters(abstract(loaded.architecture, loaded.spec))
-
-    def one(rows: tuple[Weight, ...]) -> tuple[int, Callable[[], np.ndarray]]:
-        kind = jnp.dtype(dtype or _stored(rows[0], values, made, loaded.spec))
-        return math.prod(rows[0].shape) * kind.itemsize, lambda: _whole(rows, values).astype(kind, copy=False)
-
-    return {rows[0].names[0]: one(rows) for rows in groups(table)}
+    kinds = {rows[0].names[0]: dtype or _stored(rows[0], values, made, loaded.spec) for rows in groups(table)}
+    return {name: one.astype(jnp.dtype(kinds[name]), copy=False) for name, one in tensors_of(loaded, values).items()}
 
 
 def _stored(weight: Weight, values: Mapping[Any, Any], made: Mapping[Any, Any], spec: Spec) -> str:
     """Returns the dtype of a tensor in the file: that of its parameter, or `param_dtype` where the model widens it."""
     wide = made[weight.path].dtype.name != spec.config.param_dtype
     return spec.config.param_dtype if wide else values[weight.path].dtype.name
-
-
-def _whole(rows: tuple[Weight, ...], values: Mapping[Any, Any]) -> np.ndarray:
-    return rows[0].to_theirs(*(np.asarray(values[weight.path]) for weight in rows))
 
 
 def described(loaded: Loaded, dtype: str | None = None) -> dict[str, Any]:

@@ -5,7 +5,6 @@ The library `safetensors` reads and checks headers (offsets, sizes, no gaps) wit
 """
 
 import dataclasses
-import json
 import math
 import pathlib
 from collections.abc import Mapping
@@ -98,27 +97,6 @@ def open_file(path: pathlib.Path) -> dict[str, Entry]:
         raise ModelError(f"{path} is damaged: {str(error)[:300]}") from None
 
 
-def write_folder(folder: pathlib.Path, tensors: Mapping[str, tuple], most: int) -> None:
-    """Writes `model.safetensors`, or several files and their index if that file would hold more than `most` bytes.
-
-    The arrays of one file are in memory at a time. A tensor larger than `most` has a file of its own.
-
-    Args:
-      folder: an existing folder.
-      tensors: by name, the size in bytes and a function that returns the array.
-      most: the largest size of the data of one file.
-    """
-    shards = _shards({name: size for name, (size, _) in tensors.items()}, most)
-    places: dict[str, str] = {}
-    for number, names in enumerate(shards, 1):
-        file = SINGLE if len(shards) == 1 else f"model-{number:05}-of-{len(shards):05}.safetensors"
-        write_file(folder / file, {name: tensors[name][1]() for name in names})
-        places |= dict.fromkeys(names, file)
-    if len(shards) > 1:
-        table = {"metadata": {"total_size": sum(size for size, _ in tensors.values())}, "weight_map": places}
-        safety.write(folder / INDEX, (json.dumps(table, indent=2, sort_keys=True) + "\n").encode())
-
-
 def write_file(path: pathlib.Path, arrays: Mapping[str, np.ndarray]) -> None:
     """Writes one safetensors file, which is on the disk on return. Raises OSError where the disk refuses."""
     try:
@@ -127,18 +105,6 @@ def write_file(path: pathlib.Path, arrays: Mapping[str, np.ndarray]) -> None:
     except SafetensorError as error:
         raise OSError(f"{path} cannot be written: {error}") from None
     safety.sync(path)
-
-
-def _shards(sizes: Mapping[str, int], most: int) -> list[list[str]]:
-    """Returns names in groups of at most `most` bytes together."""
-    shards, filled = [[]], 0
-    for name, size in sizes.items():
-        if shards[-1] and filled + size > most:
-            shards.append([])
-            filled = 0
-        shards[-1].append(name)
-        filled += size
-    return shards
 
 
 def _nothing(folder: pathlib.Path) -> ModelError:

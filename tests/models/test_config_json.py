@@ -1,6 +1,8 @@
 """What a config.json may say: both styles of rotary parameters, what comes back, and what is refused."""
 
 import dataclasses
+import json
+import pathlib
 
 import pytest
 
@@ -230,48 +232,8 @@ def test_dual_chunks_of_qwen_are_read_and_written():
 
 # Released files ------------------------------------------------------------------------------------------------------
 
-LIKE_LLAMA = {
-    **{"attention_dropout": 0.0, "hidden_act": "silu", "initializer_range": 0.02, "torch_dtype": "bfloat16"},
-    **{"use_cache": True, "rope_scaling": None, "tie_word_embeddings": True},
-}
-RELEASED = {
-    "bert-base-chinese": {
-        **{"architectures": ["BertForMaskedLM"], "attention_probs_dropout_prob": 0.1, "directionality": "bidi"},
-        **{"hidden_act": "gelu", "hidden_dropout_prob": 0.1, "hidden_size": 768, "initializer_range": 0.02},
-        **{"intermediate_size": 3072, "layer_norm_eps": 1e-12, "max_position_embeddings": 512, "model_type": "bert"},
-        **{"num_attention_heads": 12, "num_hidden_layers": 12, "pad_token_id": 0, "pooler_fc_size": 768},
-        **{"pooler_num_attention_heads": 12, "pooler_num_fc_layers": 3, "pooler_size_per_head": 128},
-        **{"pooler_type": "first_token_transform", "type_vocab_size": 2, "vocab_size": 21128},
-    },
-    "Qwen2.5-0.5B": {
-        **LIKE_LLAMA,
-        **{
-            "architectures": ["Qwen2ForCausalLM"],
-            "model_type": "qwen2",
-            "bos_token_id": 151643,
-            "eos_token_id": 151643,
-        },
-        **{"hidden_size": 896, "intermediate_size": 4864, "max_position_embeddings": 32768, "max_window_layers": 24},
-        **{"num_attention_heads": 14, "num_hidden_layers": 24, "num_key_value_heads": 2, "rms_norm_eps": 1e-06},
-        **{"rope_theta": 1000000.0, "sliding_window": 32768, "transformers_version": "4.40.1", "use_mrope": False},
-        **{"use_sliding_window": False, "vocab_size": 151936},
-    },
-    "SmolLM3-3B": {
-        **LIKE_LLAMA,
-        **{
-            "architectures": ["SmolLM3ForCausalLM"],
-            "model_type": "smollm3",
-            "attention_bias": False,
-            "mlp_bias": False,
-        },
-        **{"bos_token_id": None, "eos_token_id": 128012, "pad_token_id": 128004, "hidden_size": 2048},
-        **{"intermediate_size": 11008, "layer_types": ["full_attention"] * 36, "max_position_embeddings": 65536},
-        **{"max_window_layers": 28, "no_rope_layer_interval": 4, "no_rope_layers": [1, 1, 1, 0] * 9},
-        **{"num_attention_heads": 16, "num_hidden_layers": 36, "num_key_value_heads": 4, "pretraining_tp": 2},
-        **{"rms_norm_eps": 1e-06, "rope_theta": 5000000.0, "sliding_window": None, "transformers_version": "4.54.0"},
-        **{"use_cache": False, "use_sliding_window": False, "vocab_size": 128256},
-    },
-}
+FOLDER = pathlib.Path(__file__).with_name("released")
+RELEASED = {path.stem: json.loads(path.read_text()) for path in sorted(FOLDER.glob("*.json"))}
 """Whole files, as they are downloaded: name -> config.json."""
 OF_RELEASED = {
     "bert-base-chinese": (12, 768, 12, 12, 3072, Learned(512)),

@@ -11,7 +11,7 @@ from attnjax.models.files import ModelError
 from attnjax.models.loading import Loaded, load
 from attnjax.models.param_paths import parameters
 from attnjax.models.saving import described, save
-from attnjax.models.tensors import open_file, open_folder
+from attnjax.models.tensors import open_folder
 from attnjax.positions import DynamicNTK, Learned, RoPE, YaRN
 from tests.cases import slow_except
 from tests.models.folders import BFLOAT16, GPT2, LLAMA, T5 as T5_FOLDER, folder, tensors
@@ -60,20 +60,6 @@ def test_a_type_that_is_asked_for(tmp_path):
     assert_equal(contents(tmp_path / "second"), tensors(GPT2, BFLOAT16))
     table = json.loads((tmp_path / "second" / "config.json").read_text())
     assert (table["dtype"], table["torch_dtype"]) == ("bfloat16", "bfloat16")
-
-
-def test_shards(tmp_path):
-    found = load(folder(tmp_path / "first", LLAMA))
-    save(found, tmp_path / "second", shard_bytes=1500)
-    names = sorted(path.name for path in (tmp_path / "second").glob("*.safetensors"))
-    assert names == [f"model-{i:05}-of-{len(names):05}.safetensors" for i in range(1, len(names) + 1)]
-    assert len(names) >= 3
-    for name in names:
-        held = open_file(tmp_path / "second" / name)
-        assert sum(entry.bytes for entry in held.values()) <= 1500 or len(held) == 1
-    index = json.loads((tmp_path / "second" / "model.safetensors.index.json").read_text())
-    assert index["metadata"]["total_size"] == sum(value.nbytes for value in tensors(LLAMA).values())
-    assert_equal(parameters(load(tmp_path / "second").model), parameters(found.model))
 
 
 def test_what_belongs_to_the_model_comes_along(tmp_path):
