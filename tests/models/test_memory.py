@@ -10,8 +10,8 @@ from tests.models.folders import LLAMA, folder, tensors
 
 ROOT = pathlib.Path(__file__).parents[2]
 STATUS = pathlib.Path("/proc/self/status")
-LARGE = {"vocab_size": 32_768, "hidden_size": 512, "num_hidden_layers": 6, "num_attention_heads": 8}
-LARGE |= {"intermediate_size": 2048}
+LARGE = {"vocab_size": 32_768, "hidden_size": 512, "num_hidden_layers": 10, "num_attention_heads": 8}
+LARGE |= {"intermediate_size": 2048, "tie_word_embeddings": True}
 CODE = """
 import sys
 from attnjax.models import load
