@@ -39,9 +39,9 @@ def _compiled(module, name, *arguments, **options):
 
 
 def call(function, *arguments, **options):
-    """Returns `function(...)` of a module or one of its methods, compiled as one program; NumPy arguments are traced too."""
+    """Returns `function(...)` of a module or one of its methods, compiled as one program, as NumPy arrays."""
     module, name = getattr(function, "__self__", function), getattr(function, "__name__", "__call__")
-    return _compiled(module, name, *arguments, **options)
+    return jax.tree.map(np.asarray, _compiled(module, name, *arguments, **options))
 
 
 def draw(*shape, seed=0):

@@ -13,7 +13,7 @@ from attnjax.attention import Mask
 from attnjax.modules import Decoder, Encoder, EncoderDecoder, FeedForward, Gates, Memory, TransformerBlock, generate
 from attnjax.modules.block import gelu
 from attnjax.modules.parameters import with_parameters
-from attnjax.positions import FIRE, ALiBi, FoX, Learned, NoPE, PositionEncoding, RoPE, T5Bias, compose
+from attnjax.positions import FIRE, ALiBi, FoX, Learned, RoPE, T5Bias, compose
 from tests.modules.by_hand import TOKENS, attend_by_hand, build, call, config, draw, layer_norm, rms_norm, value
 
 X, CAUSAL = draw(2, 5, 16), Mask(causal=True)
@@ -92,20 +92,6 @@ def test_weights_of_a_layer_are_those_of_its_attentions():
 
 
 # Stacks ------------------------------------------------------------------------------------------------------------------
-
-
-@dataclasses.dataclass(frozen=True)
-class AddOne(PositionEncoding):
-    """Shows how often `embed` is called."""
-
-    def embed(self, p, x, pos):
-        return x + jnp.ones((), x.dtype)
-
-
-@pytest.mark.parametrize("encoding", [AddOne(), (AddOne(), NoPE()), compose(AddOne(), RoPE())], ids=str)
-def test_embeddings_get_each_encoding_once(encoding):
-    stack = build(Encoder, config(encoding=encoding)).stack
-    np.testing.assert_allclose(call(stack.embed, X, np.arange(5)), X + 1, atol=1e-6)
 
 
 def test_shared_parameters_of_an_encoding_act_in_every_layer():
@@ -234,7 +220,7 @@ def test_gates_and_positions_of_each_layer(pair):
     assert_close(plain, looped)
     removed = nnx.clone(pair[0])
     w = removed.stack.blocks[1].attention.w_o
-    w[...] = w[...].at[1].set(0.0)
+    w[...] = jnp.asarray(np.asarray(w[...]) * (np.arange(2) != 1)[:, None, None], "float32")
     assert_close(call(removed, TOKENS, pos=pos), plain, atol=1e-5)
     assert np.abs(call(removed, TOKENS, pos=pos[::-1]) - plain).max() > 1e-3
     for model in pair:
@@ -317,19 +303,12 @@ def test_a_population_trains_in_one_program():
         return value, jax.tree.map(lambda p, g: p - 0.1 * g, params, gradient)
 
     stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *(params for _, params in states))
-    losses, together = jax.jit(jax.vmap(step, in_axes=(0, None)))(stacked, TOKENS)
+    losses, together = jax.tree.map(np.asarray, jax.jit(jax.vmap(step, in_axes=(0, None)))(stacked, TOKENS))
     alone = jax.jit(step)
     for i, (_, params) in enumerate(states):
         loss, expected = alone(params, TOKENS)
         np.testing.assert_allclose(losses[i], loss, rtol=1e-5)
         assert_close(jax.tree.map(lambda leaf, i=i: leaf[i], together), expected, atol=1e-5)
-
-
-def test_a_population_is_made_in_one_program():
-    init = lambda key: nnx.split(Decoder(config(layers=1), rngs=nnx.Rngs(key)), graph=False)[1]
-    table = jax.jit(jax.vmap(init))(jax.random.split(jax.random.key(0), 2))["embedding"]["table"][...]
-    assert table.shape == (2, 11, 16)
-    assert not np.allclose(table[0], table[1])
 
 
 decoder = lambda **fields: build(Decoder, config(**fields))

@@ -34,7 +34,7 @@ FIELDS = {
     "parallel": {"encoding": aj.SSMax(), "parallel": True},
 }
 CASES = {name: FIELDS.get(name) or {"encoding": make()} for name, make in aj.ENCODINGS.items()} | FIELDS
-QUICK = ("mrope", "composed", "gated")
+QUICK = ("composed", "gated")
 
 
 def cases(*quick):

@@ -44,18 +44,14 @@ def original():
     ("make", "parameters"),
     [
         (lambda: attention(64, 4, attention_output_bias=True), 12_288 + 64 * 64 + 64),  # three matrices 64 x 64
-        (lambda: attention(kv_heads=1), 2 * 16 * 16 + 2 * 16 * 4),
-        (lambda: attention(head_dim=6), 4 * 16 * 24),
+        (lambda: attention(kv_heads=1, head_dim=6), 2 * 16 * 24 + 2 * 16 * 6),
         (lambda: attention(qk_norm=True), ATTENTION + 2 * 4),
         (lambda: attention(attention_sink=True, attention_gate="head"), ATTENTION + 4 + 16 * 4),
         (lambda: attention(attention_gate="channel"), ATTENTION + 16 * 16),
         (lambda: attention(shares_encoding=False), ATTENTION + 4 * 8),
         (lambda: FeedForward(6, 10, activation="swiglu", rngs=nnx.Rngs(0)), 3 * 6 * 10 + 2 * 10 + 6),
-        (block, ATTENTION + 64 + FED + 24 + 16 + 4 * NORM),
         (lambda: block(cross=True), 2 * (ATTENTION + 64) + FED + 24 + 16 + 6 * NORM),
         (lambda: block(norm="rms", bias=False, feed_forward_bias=True), ATTENTION + FED + 24 + 16 + 2 * NORM),
-        (lambda: block(encoding=compose(Learned(9), T5Bias(8)), bias=False), ATTENTION + 4 * 8 + FED + 4 * NORM),
-        (lambda: model(bias=False), 11 * 16 + 2 * (ATTENTION + FED + 4 * NORM) + 2 * NORM),
         (
             lambda: model(bias=False, encoding=compose(Learned(9), T5Bias(8)), share_encoding=True),
             (11 + 9) * 16 + 4 * 8 + 2 * (ATTENTION + FED + 4 * NORM) + 2 * NORM,
@@ -64,9 +60,8 @@ def original():
             lambda: model(bias=False, tie_embeddings=False, output_bias=True, token_types=3, embedding_norm=True),
             (2 * 11 + 3) * 16 + 11 + 2 * (ATTENTION + FED + 4 * NORM) + 4 * NORM,
         ),
-        # Table 3 of the paper prints 65 million, for a vocabulary of about 37,000.
+        # Table 3 of the paper prints 65 million, for a vocabulary of about 37,000: 63,045,632.
         (original, 6 * (12 * 512 * 512 + 2 * (2 * 512 * 2048 + 2048 + 512) + 5 * 1024) + 37_000 * 512),
-        (original, 63_045_632),
     ],
 )
 def test_parameters_counted_by_hand(make, parameters):
@@ -81,7 +76,7 @@ FIELDS |= {"attention_gate": "channel", "encoding": T5Bias(), "activation": "swi
 def test_initial_values(published):
     """Normal with variance 1 / inputs, or as in GPT-2: 0.02, and less by sqrt(2 L) where residuals are added."""
     options = {"kernel_std": 0.02, "residual_start": True, "embed_std": 0.02} if published else {}
-    found = jax.jit(lambda: model(layers=1, **FIELDS, **options))()
+    found = jax.tree.map(np.asarray, jax.jit(lambda: model(layers=1, **FIELDS, **options))())
     block = found.stack.blocks[0]
     attention, fed = block.attention, block.feed_forward
     kernels = [(w, 256, 1) for w in (attention.w_q, attention.w_k, attention.w_v, fed.w_in, fed.w_gate)]

@@ -12,7 +12,7 @@ from tests.positions.hooks import close, run
 
 RADIANS = 10_000.0 ** (-np.arange(32) / 32)
 TWO_PI = Fraction("6.283185307179586476925286766559005768394338798750211641949889")
-DRAWN = np.random.default_rng(0).integers(0, 2**20, 500)
+DRAWN = np.random.default_rng(0).integers(0, 2**20, 100)
 FAR = np.unique(np.concatenate([np.arange(64), *(2**p + np.arange(-1, 2) for p in range(7, 31)), DRAWN, [2**31 - 1]]))
 
 

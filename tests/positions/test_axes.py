@@ -56,14 +56,6 @@ def test_init_draws_rotations():
     assert np.abs(blocks[0] - blocks[1]).max() > 0.1
 
 
-def test_two_pairs_by_hand():
-    """One pair per axis at frequency 1: a quarter turn of the first by the column, of the second by the row."""
-    x, p = np.tile(np.float32([1, 2, 3, 4]), (3, 1)), constants(aj.AxialRoPE(), 4)
-    pos = np.float32([[np.pi / 2, 0], [0, np.pi / 2], [0, 0]])
-    found = run(lambda x, pos: aj.AxialRoPE().map_q(p, x, pos), x, pos)
-    close(found, [[-2, 1, 3, 4], [1, 2, -4, 3], [1, 2, 3, 4]], 1e-6)
-
-
 def test_three_axes_have_blocks_of_pairs():
     encoding, pos = aj.AxialRoPE(axes=3, theta=50.0), np.array([[5, -7, 1]])
     assert (encoding.axes, encoding.features(aj.Sizes(1, 1, 1, 12))) == (3, (3,))

@@ -1,4 +1,4 @@
-"""Biases that are functions of the distance, against published numbers and the papers' formulas: ALiBi, T5, Kerple, Sandwich.
+"""ALiBi, T5, Kerple, Sandwich, FIRE and Transformer-XL against published numbers and the papers' formulas.
 
 Arrays of the released code are compared in `tests/test_golden.py`.
 """
@@ -11,8 +11,9 @@ import pytest
 
 import attnjax as aj
 from attnjax.positions.t5 import bucket, edges
-from tests.positions.hooks import close, run
+from tests.positions.hooks import close, run, tile
 
+DRAW = np.random.default_rng(1)
 SLOPES = {
     1: [0.00390625],
     6: [0.25, 0.0625, 0.015625, 0.00390625, 0.5, 0.125],
@@ -49,13 +50,6 @@ def test_alibi_by_hand():
     np.testing.assert_array_equal(nearer, [0, -0.125, -1.625, -0.5, -24.875, -1.25])
     np.testing.assert_array_equal(found[1], causal)
     assert [one.slope(p) for one in forms[1:]] == [None, None]
-
-
-def test_alibi_falls_strictly_to_65536():
-    found = bias(
-        aj.ALiBi(), {"slope": slopes(aj.ALiBi(), 12)[:, None].astype(np.float32)}, np.float32([np.arange(65_537)])
-    )
-    assert np.all(np.diff(found, axis=1) < 0)
 
 
 # T5 ------------------------------------------------------------------------------------------------------------------
@@ -164,3 +158,79 @@ def test_sandwich_against_loops(encoding):
     found = bias(encoding, p, n)
     close(found, expected, 5e-6)
     assert found[0, 0] == np.float32(encoding.width / 12)
+
+
+# FIRE ----------------------------------------------------------------------------------------------------------------
+
+FIRE = aj.FIRE(hidden=5, threshold=6.0)
+OUT = {"out": DRAW.normal(size=(3, 5)), "out_bias": DRAW.normal(size=3)}
+SHARED = {"hidden": DRAW.normal(size=5), "hidden_bias": DRAW.normal(size=5), "c": -0.3, "threshold": 0.9}
+
+
+def fire(heads, shared, one):
+    return jax.vmap(lambda own: FIRE.score(own | shared, one))(heads)
+
+
+def test_fire_against_loops(x64):
+    def by_hand(h, i, j):
+        c, threshold = abs(SHARED["c"]), abs(SHARED["threshold"] * 6.0)
+        x = math.log(c * abs(i - j) + 1) / (math.log(c * max(i, threshold) + 1) + 1e-6)
+        return np.maximum(0, SHARED["hidden"] * x + SHARED["hidden_bias"]) @ OUT["out"][h] + OUT["out_bias"][h]
+
+    one = tile(np.arange(9), np.arange(12))
+    expected = [[[by_hand(h, i, j) for j in range(12)] for i in range(9)] for h in range(3)]
+    close(run(fire, OUT, SHARED, one) - one.logits, expected, 1e-11)
+
+
+def test_gradients_of_fire_are_finite_and_the_hidden_layer_is_one_for_all_heads():
+    """Also at negative positions, where c is 0, and a million further."""
+    one = tile(np.float32([-4, 0, 3, 1e6]), np.float32([-7, 0, 3, 2e6]))
+    gradient = jax.jit(jax.grad(lambda *given: fire(*given).sum(), (0, 1, 2)))
+    for c in (0.0, 0.1):
+        found = gradient(OUT, SHARED | {"c": c}, one._replace(visible=np.ones((4, 4), np.float32)))
+        assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(found))
+    program = jax.make_jaxpr(fire)(OUT, SHARED, one)
+    assert not [eqn for eqn in program.jaxpr.eqns if any(len(var.aval.shape) == 4 for var in eqn.outvars)]
+
+
+# Transformer-XL ------------------------------------------------------------------------------------------------------
+
+D = 6
+HEAD = {"u": DRAW.normal(size=4), "v": DRAW.normal(size=4), "w_r": DRAW.normal(size=(D, 4))}
+
+
+def gathered(one, distances, theta=10_000.0):
+    """Section 3.3 written out: one row of R for each pair of positions."""
+    angle = distances[..., None] * theta ** (-2 * np.arange(D // 2) / D)
+    r = np.concatenate([np.sin(angle), np.cos(angle)], -1) @ HEAD["w_r"]
+    position = np.einsum("th,tsh->ts", one.q + HEAD["v"], r)
+    return one.scale * ((one.q + HEAD["u"]) @ one.k.T + position)
+
+
+@pytest.mark.parametrize(
+    ("encoding", "distances"),
+    [
+        (aj.TransformerXL(), lambda n: n),
+        (aj.TransformerXL(50.0), lambda n: n),
+        # Rows of R for positions 0 .. 31, read at row 32 - n; a read behind the end gives the last row.
+        (aj.TransformerXL(table="clamped", length=32), lambda n: np.minimum(32 - n, 31)),
+    ],
+    ids=["two-sided", "theta", "clamped"],
+)
+def test_transformer_xl_against_a_gather(encoding, distances, x64):
+    one = tile(np.arange(5, 14), np.arange(17))
+    n = one.q_pos[:, None] - one.k_pos[None, :]
+    close(run(encoding.score, HEAD, one), gathered(one, distances(n), encoding.theta))
+
+
+def test_the_clamped_table_is_as_long_as_the_distances():
+    clamped = aj.TransformerXL(table="clamped", length=8)
+    clamped.check(np.array([[0, 7], [50, 57]]))
+    aj.TransformerXL().check(np.array([[0, 10**6]]))
+    with pytest.raises(ValueError, match=r"length 8 holds distances up to 7, got positions 0\.\.8"):
+        clamped.check(np.array([[0, 7], [1, 8], [0, 8]]))
+
+
+def test_transformer_xl_refuses_an_odd_width():
+    with pytest.raises(ValueError, match="model dimension must be even, got 7"):
+        aj.TransformerXL().init(jax.random.key(0), aj.Sizes(7, 1, 1, 16))

@@ -2,6 +2,8 @@
 
 import dataclasses
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -40,31 +42,27 @@ def test_attention_and_gradients_are_those_of_the_authors(name, x64):
 
 
 DISTANCES = {
-    # Worked out by hand from the formulas, for query 20 and keys 20, 19, ..., 0.
-    # i // 3 + 5 - 5 // 3 = 10; j // 3 = 5 (15), 4 (14..12), 3 (11..9), 2 (8..6), 1 (5..3), 0 (2..0).
     "self_extend": (
         aj.SelfExtend(group=3, window=5),
-        [0, 1, 2, 3, 4, 5, 6, 6, 6, 7, 7, 7, 8, 8, 8, 9, 9, 9, 10, 10, 10],
+        lambda i, j: i - j if i - j < 5 else i // 3 - j // 3 + 5 - 5 // 3,
     ),
-    "rerope": (aj.ReRoPE(window=5), [0, 1, 2, 3, 4, *[5] * 16]),
-    "leaky_rerope": (aj.LeakyReRoPE(window=5, factor=2), [0, 1, 2, 3, 4, *(5 + n / 2 for n in range(16))]),
-    "lm_infinite": (aj.LMInfinite(first=2, window=5), [0, 1, 2, 3, 4, 5, *[6] * 15]),
-    # Chunks of 6 tokens: 18..20 of one, 12..17 at min(20 % 6 + 6, 8) = 8, all before at min(11, 8) = 8.
-    "dual_chunk": (aj.DualChunk(chunk=8, local=2), [0, 1, 2, *[3, 4, 5, 6, 7, 8] * 3]),
-    # Chunks of 3 tokens: 18..20 of one, 15..17 at min(20 % 3 + 3, 8) = 5, all before at min(5, 8) = 5.
-    "dual_chunk, short": (aj.DualChunk(chunk=8, local=5), [0, 1, 2, *[3, 4, 5] * 6]),
-    "streaming_llm": (aj.StreamingLLM(first=3, window=4), [*range(18), 5, 6, 7]),
+    "rerope": (aj.ReRoPE(window=5), lambda i, j: min(i - j, 5)),
+    "leaky_rerope": (
+        aj.LeakyReRoPE(window=5, factor=2),
+        lambda i, j: i - j if i - j < 5 else 5 + (i - j - 5) / 2,
+    ),
+    "lm_infinite": (aj.LMInfinite(first=2, window=5), lambda i, j: i - j if i - j <= 5 else 6),
+    "dual_chunk": (
+        aj.DualChunk(chunk=8, local=2),
+        lambda i, j: (i - j, min(i % 6 + 6, 8) - j % 6, 8 - j % 6)[min(i // 6 - j // 6, 2)],
+    ),
+    "dual_chunk, short": (
+        aj.DualChunk(chunk=8, local=5),
+        lambda i, j: (i - j, i % 3 + 3 - j % 3, 5 - j % 3)[min(i // 3 - j // 3, 2)],
+    ),
+    "streaming_llm": (aj.StreamingLLM(first=3, window=4), lambda i, j: min(i, 7) - j if j < 3 else i - j),
 }
-RULES = {
-    "self_extend": lambda i, j: i - j if i - j < 5 else i // 3 - j // 3 + 5 - 5 // 3,
-    "rerope": lambda i, j: min(i - j, 5),
-    "leaky_rerope": lambda i, j: i - j if i - j < 5 else 5 + (i - j - 5) / 2,
-    "lm_infinite": lambda i, j: i - j if i - j <= 5 else 6,
-    "dual_chunk": lambda i, j: (i - j, min(i % 6 + 6, 8) - j % 6, 8 - j % 6)[min(i // 6 - j // 6, 2)],
-    "dual_chunk, short": lambda i, j: (i - j, i % 3 + 3 - j % 3, 5 - j % 3)[min(i // 3 - j // 3, 2)],
-    "streaming_llm": lambda i, j: min(i, 7) - j if j < 3 else i - j,
-}
-"""The distances of the papers, for the same options."""
+"""Methods and the distances of the papers, for the same options."""
 FAR = 9 * 2**17
 """A multiple of groups and chunks."""
 
@@ -72,23 +70,20 @@ FAR = 9 * 2**17
 @pytest.mark.parametrize("name", DISTANCES)
 def test_distances_are_those_of_the_paper(name):
     """Read from the rotation of a pair that turns by 1e-3 per position; of far positions, as far apart, they are the same."""
-    method, by_hand = DISTANCES[name]
+    (method, rule), index = DISTANCES[name], np.arange(21)
     slow = dataclasses.replace(method, theta=1e6)
-    index = np.arange(21)
-    assert [RULES[name](20, j) for j in index[::-1]] == by_hand
-    p, ones = constants(slow, 4), np.ones((21, 1), np.float32) * np.float32([0, 1, 0, 0])
-    across = np.float32([0, 0, 0, 1]) * np.ones((21, 1), np.float32)
+    p, one = constants(slow, 4), tile(index, index)._replace(scale=1.0)
+    channel = lambda i: np.tile(np.eye(4, dtype=np.float32)[i], (21, 1))
 
-    def turned(start):
-        one = tile(index, index)._replace(q=ones, k=ones, q_pos=start + index, k_pos=start + index, scale=1.0)
-        return one, one._replace(k=across)
+    @jax.jit
+    def angles(pos):
+        score = lambda k: slow.score(p, one._replace(q=channel(1), k=k, q_pos=pos, k_pos=pos))
+        return jnp.arctan2(score(channel(3)), score(channel(1)))
 
-    both = lambda tiles: [slow.score(p, one) for one in tiles]
-    starts = (0,) if name == "streaming_llm" else (0, FAR)
-    for cosine, sine in (run(both, turned(start)) for start in starts):
-        seen = np.tril(np.ones((21, 21), bool))
-        expected = [[RULES[name](max(i, j), j) for j in index] for i in index]
-        close(np.arctan2(sine, cosine)[seen] / 1e-3, np.array(expected)[seen], 1e-3)
+    seen = np.tri(21, dtype=bool)
+    expected = np.array([[rule(max(i, j), j) for j in index] for i in index])
+    for start in (0,) if name == "streaming_llm" else (0, FAR):
+        close(np.asarray(angles(start + index))[seen] / 1e-3, expected[seen], 1e-3)
 
 
 @pytest.mark.parametrize(

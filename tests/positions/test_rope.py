@@ -4,16 +4,14 @@ import functools
 import math
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from attnjax import DynamicNTK, Llama3, LongRoPE, NTKAware, PositionInterpolation, Resonance, RoPE, Sizes, YaRN
-from attnjax.attention import attend_with_lse
 from attnjax.positions import program
 from attnjax.positions.rotary import rotate
 from tests.golden_arrays import load
-from tests.positions.hooks import close, constants, run
+from tests.positions.hooks import close, constants
 
 H = 16
 C = H // 2
@@ -79,39 +77,6 @@ def test_layouts_are_equal_under_the_permutation_and_not_otherwise():
 )  # fmt: skip
 def test_shares_round_down_to_whole_pairs(head, fraction, keep, pairs):
     assert RoPE(fraction=fraction, keep=keep).pairs(head) == pairs
-
-
-def test_rotate_in_its_own_type_with_magnitudes(x64):
-    """The gradient of a rotation is the rotation backwards."""
-    x, angle, magnitude = X.astype(np.float64), np.outer(np.arange(6), BASE), np.float64([2.0] * 6)[:, None] * BASE
-    turned = lambda x: rotate(x, angle, "half", magnitude)
-    out, (slope,) = run(lambda x: (turned(x), jax.vjp(turned, x)[1](x)), x)
-    expected = complex_rotary(x, np.arange(6), BASE)
-    close(out, expected * np.tile(2 * BASE, 2))
-    close(slope, complex_rotary(x * np.tile(2 * BASE, 2), -np.arange(6), BASE))
-    assert out.dtype == np.float64
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("start", [30_000, 1_000_000])
-def test_bfloat16_logits_far_out_are_off_by_the_rounding_of_queries_and_keys_alone(start):
-    """Whole numbers near 30,000 are 128 apart in bfloat16, those near a million 4,096: positions must never pass through it."""
-    q, k = (np.random.default_rng(seed).normal(size=(64, H)).astype(jnp.bfloat16) for seed in (0, 1))
-    pos, u = start + np.arange(64), 2.0**-8
-
-    def logits(k, k_pos):
-        """[64]: the log-sum-exp over a single key is its logit."""
-        options = {"encoding": RoPE(), "scale": 1.0, "q_pos": pos, "k_pos": k_pos[None]}
-        return attend_with_lse(q[None, :, None], k[None, None, None], k[None, None, None], **options)[1][0, :, 0]
-
-    turned = lambda x, pos: complex_rotary(x.astype(np.float64), pos, BASE)
-    true_q, true_k = turned(q, pos), turned(k, pos)
-    bound = (2 * u + u**2) * np.abs(true_q) @ np.abs(true_k).T + 1e-5
-    found = run(jax.vmap(logits, out_axes=1), k, pos).astype(np.float64)
-    assert np.all(np.abs(found - true_q @ true_k.T) <= bound)
-    rounded = pos.astype(jnp.bfloat16).astype(np.float64)
-    trapped = np.abs(turned(q, rounded) @ turned(k, rounded).T - true_q @ true_k.T)
-    assert np.mean(trapped > bound) > 0.8, "the bound would show positions in bfloat16"
 
 
 # Scalings ------------------------------------------------------------------------------------------------------------

@@ -1,7 +1,5 @@
 """CoPE, stick-breaking, DAPE and PaTH, whose scores need the whole table, against loops, the authors' arrays and by hand."""
 
-import math
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,8 +9,6 @@ import attnjax as aj
 from tests.cases import slow_except
 from tests.positions.hooks import CAUSAL, close, drawn, golden, run, tile, with_gradients
 
-SEEN = np.random.default_rng(6).random((9, 12)) < 0.6
-
 
 def of_one_head(one: aj.Tile) -> aj.Tile:
     """A tile of one head as the table of one head."""
@@ -20,24 +16,6 @@ def of_one_head(one: aj.Tile) -> aj.Tile:
 
 
 # CoPE ----------------------------------------------------------------------------------------------------------------
-
-TABLE = np.random.default_rng(5).normal(size=(4, 4))
-
-
-@pytest.mark.parametrize("seen", [None, SEEN], ids=["causal", "scattered"])
-def test_cope_against_loops(seen, x64):
-    """Gates are counted from the last key back, one pair at a time, up to the last position."""
-    one = tile(np.arange(9), np.arange(12), seen)
-    expected, counts = one.logits.copy(), np.zeros(9)
-    for i in range(9):
-        for j in reversed(range(12)):
-            counts[i] += 1 / (1 + math.exp(-one.logits[i, j])) if one.visible[i, j] else 0
-            p = min(counts[i], 3)
-            below, weight = math.floor(p), p - math.floor(p)
-            expected[i, j] += one.q[i] @ ((1 - weight) * TABLE[below] + weight * TABLE[math.ceil(p)])
-    assert counts.max() > 3, "the last position must be reached"
-    found = run(aj.CoPE(max_position=4).score, {"table": TABLE}, of_one_head(one))
-    close(found[0], expected)
 
 
 def test_cope_reads_whole_positions_as_they_are_with_the_slope_to_their_right(x64):
@@ -86,14 +64,6 @@ def test_the_own_token_is_found_by_its_index():
     expected = [[0, 0, 0, 0], [1 / 2, 0, 0, 0], [1 / 4, 1 / 2, 0, 0], [1 / 8, 1 / 4, 1 / 2, 0]]
     np.testing.assert_allclose(whole, expected, rtol=1e-6)
     np.testing.assert_allclose(decoded, expected[1:3], rtol=1e-6)
-
-
-def test_hidden_keys_take_no_share():
-    one, expected = tile(np.arange(9), np.arange(12), SEEN), np.zeros((9, 12))
-    share = SEEN / (1 + np.exp(-one.logits))
-    for j in reversed(range(12)):
-        expected[:, j] = share[:, j] * np.prod(1 - share[:, j + 1 :], axis=1)
-    close(run(lambda one: jnp.exp(aj.StickBreaking().score({}, one))[0], of_one_head(one)), expected, 1e-6)
 
 
 @pytest.mark.parametrize("size", [30.0, 1e4, 1e18])
