@@ -174,43 +174,19 @@ def assert_close(one, other, rtol=1e-4, atol=2e-6):
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=rtol, atol=atol), one, other)
 
 
-slow = lambda *values, name: pytest.param(*values, id=name, marks=pytest.mark.slow)
-
-
-@pytest.mark.parametrize(
-    ("family", "fields", "others"),
-    [
-        pytest.param(Decoder, {"attention_dropout": 0.0}, [{"remat": True, "scan_layers": True}], id="decoder"),
-        slow(Decoder, {}, [{"remat": True}, {"scan_layers": True}], name="decoder with all dropout"),
-        slow(Encoder, {}, [{"scan_layers": True}], name="encoder"),
-        slow(Decoder, {"encoding": compose(RoPE(), FoX())}, [{"remat": True, "scan_layers": True}], name="fox"),
-        slow(EncoderDecoder, {}, [{"remat": True}, {"scan_layers": True}], name="encoder decoder"),
-        slow(Decoder, {"encoding": (ALiBi(), RoPE())}, [{"remat": True}], name="layers that differ"),
-        slow(Decoder, {"encoding": compose(T5Bias(), FoX())}, [{"scan_layers": True}], name="t5"),
-        slow(Decoder, {"encoding": compose(Learned(16), FIRE())}, [{"scan_layers": True}], name="learned"),
-    ],
-)
-def test_remat_and_scan_layers_are_the_plain_layers(family, fields, others):
-    """The same initial parameters, the same loss with dropout, and the same gradients."""
-    plain = made(family, **fields)
-    loss, gradient = loss_and_gradient(plain)
-    initial = pure(plain)
-    for other in others:
-        shaped = with_stacked_blocks if "scan_layers" in other else lambda tree: tree
-        model = made(family, **fields, **other)
-        assert_close(shaped(initial), pure(model), rtol=1e-6, atol=0)
-        other_loss, found = loss_and_gradient(model)
-        np.testing.assert_allclose(other_loss, loss, rtol=1e-5)
-        assert_close(shaped(gradient), found)
-
-
 @pytest.fixture(scope="module")
 def pair():
-    """Returns a decoder of separate layers and the same with layers in a loop."""
-    fields = config(heads=2, encoding=RoPE())
+    """Returns a decoder of separate layers and the same with layers in a loop, which are computed again."""
+    fields = dataclasses.replace(LOOP, attention_dropout=0.0)
     plain = build(Decoder, fields)
-    looped = lambda: Decoder(dataclasses.replace(fields, scan_layers=True), rngs=nnx.Rngs(0))
+    looped = lambda: Decoder(dataclasses.replace(fields, scan_layers=True, remat=True), rngs=nnx.Rngs(0))
     return plain, with_parameters(looped, with_stacked_blocks(pure(plain)))
+
+
+def test_layers_in_a_loop_have_the_loss_and_the_gradients_of_separate_layers(pair):
+    (loss, gradient), (other, found) = map(loss_and_gradient, pair)
+    np.testing.assert_allclose(other, loss, rtol=1e-5)
+    assert_close(with_stacked_blocks(gradient), found)
 
 
 def test_gates_and_positions_of_each_layer(pair):
@@ -228,6 +204,33 @@ def test_gates_and_positions_of_each_layer(pair):
             model(TOKENS, gate=gate[:1])
         with pytest.raises(ValueError, match=r"\[L, B, T\] .*per layer, 2, got \(1, 2, 8\)"):
             model(TOKENS, pos=pos[:1])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("family", "fields", "others"),
+    [
+        pytest.param(Decoder, {}, [{"remat": True}, {"scan_layers": True}], id="decoder with all dropout"),
+        pytest.param(Encoder, {}, [{"scan_layers": True}], id="encoder"),
+        pytest.param(Decoder, {"encoding": compose(RoPE(), FoX())}, [{"remat": True, "scan_layers": True}], id="fox"),
+        pytest.param(EncoderDecoder, {}, [{"remat": True}, {"scan_layers": True}], id="encoder decoder"),
+        pytest.param(Decoder, {"encoding": (ALiBi(), RoPE())}, [{"remat": True}], id="layers that differ"),
+        pytest.param(Decoder, {"encoding": compose(T5Bias(), FoX())}, [{"scan_layers": True}], id="t5"),
+        pytest.param(Decoder, {"encoding": compose(Learned(16), FIRE())}, [{"scan_layers": True}], id="learned"),
+    ],
+)
+def test_remat_and_scan_layers_are_the_plain_layers(family, fields, others):
+    """The same initial parameters, the same loss with dropout, and the same gradients."""
+    plain = made(family, **fields)
+    loss, gradient = loss_and_gradient(plain)
+    initial = pure(plain)
+    for other in others:
+        shaped = with_stacked_blocks if "scan_layers" in other else lambda tree: tree
+        model = made(family, **fields, **other)
+        assert_close(shaped(initial), pure(model), rtol=1e-6, atol=0)
+        other_loss, found = loss_and_gradient(model)
+        np.testing.assert_allclose(other_loss, loss, rtol=1e-5)
+        assert_close(shaped(gradient), found)
 
 
 @pytest.mark.slow
@@ -283,6 +286,7 @@ def test_remat_keeps_one_array_of_features_for_each_layer():
 # Models as trees -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_population_trains_in_one_program():
     """A model is a tree of parameters: one step on stacked parameters equals the step of each model alone."""
     fields = {"layers": 1, "encoding": compose(Learned(8), T5Bias(8)), "qk_norm": True, "activation": "swiglu"}

@@ -106,7 +106,7 @@ def with_constants(model, of_sinusoidal, of_rope):
     return model(TOKENS)
 
 
-@pytest.mark.parametrize("scan_layers", [False, True], ids=["separate", "loop"])
+@pytest.mark.parametrize("scan_layers", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["separate", "loop"])
 def test_a_population_of_constants_is_one_program(scan_layers):
     """Bases of frequencies on the input and in every layer are data of one compiled program."""
     fields = lambda theta: config(scan_layers=scan_layers, encoding=compose(Sinusoidal(theta=theta), RoPE(theta=theta)))
