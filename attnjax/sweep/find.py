@@ -3,7 +3,7 @@
     runs/theta                   a folder, by its path
     theta                        the folder runs/theta
     theta/025b                   a run in it, by the beginning of its hash,
-    theta/encoding=rope,seed=0   by fields of its config (`encoding`, `task`, `state` and `run` are short for themselves),
+    theta/encoding=rope,seed=0   by fields of its config (`encoding` and `task` are short for their names),
     theta/rope/0                 or by its encoding (or task) and seed
     one                          the only run of the sweep runs/one
 
@@ -206,10 +206,6 @@ def _encodings(config: RunConfig) -> tuple[str, str]:
 
 def _field(key: str, text: str) -> Callable[[Run], bool]:
     """Whether a run has this value in this field. Raises ValueError for a field that no config has, with the nearest one."""
-    if key == "run":
-        return lambda run: run.directory.name.startswith(text)
-    if key == "state":
-        return lambda run: run.status is not None and run.status.state == text
     if key in ("encoding", "model.encoding"):
         return lambda run: run.config is not None and text in _encodings(run.config)
     dotted = "task.name" if key == "task" else key

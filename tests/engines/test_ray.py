@@ -1,22 +1,15 @@
 """Sweeps on a real Ray: two nodes whose workers and raylet are lost, and a cluster of a single command."""
 
-import os
-import pathlib
 import signal
-import subprocess
-import sys
 
 import psutil
 import pytest
-from checks import check_complete, check_populations, until
+from checks import check_complete, check_populations, command, until
 
 from attnjax.sweep import load
 from tests.engines.interruptions import in_training
 from tests.engines.ray_nodes import Nodes, missing
 from tests.engines.test_slurm import written
-
-SWEEP = pathlib.Path(__file__).parents[1] / "sweep"
-PATHS = os.pathsep.join([str(SWEEP), str(SWEEP.parents[1])])
 
 pytestmark = [
     pytest.mark.slow,
@@ -26,15 +19,8 @@ pytestmark = [
 
 
 def sweep(config, root, *options):
-    """`attnjax sweep --executor ray`."""
-    words = ["sweep", str(config), "--out", str(root), "--executor", "ray", "--trainer", "fake_training:train"]
-    return subprocess.Popen(
-        [sys.executable, "-m", "attnjax", *words, *options],
-        env={**os.environ, "PYTHONPATH": PATHS},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    """`attnjax run --executor ray`."""
+    return command("run", config, "--out", root, "--executor", "ray", *options)
 
 
 def test_a_sweep_whose_workers_and_raylet_are_lost_has_one_result_for_each_run(tmp_path):

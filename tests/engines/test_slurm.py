@@ -1,22 +1,15 @@
 """Sweeps on a real SLURM of two nodes on this machine: submitted, disturbed, preempted, and what it refuses."""
 
 import json
-import os
-import pathlib
 import random
-import subprocess
-import sys
 import time
 
 import pytest
-from checks import check_complete, check_populations, until
+from checks import ENVIRONMENT, check_complete, check_populations, command, until
 
 from attnjax.sweep import load
 from tests.engines.cluster import INSTALL, Cluster, job_of, missing
 from tests.engines.interruptions import in_training
-
-SWEEP = pathlib.Path(__file__).parents[1] / "sweep"
-PATHS = os.pathsep.join([str(SWEEP), str(SWEEP.parents[1])])
 
 pytestmark = [
     pytest.mark.slow,
@@ -31,36 +24,20 @@ def slurm(tmp_path_factory):
 
 
 def sweep(slurm, root, config, *options):
-    """`attnjax sweep` on that SLURM."""
-    words = ["sweep", str(config), "--out", str(root), "--executor", "slurm", "--trainer", "fake_training:train"]
-    return subprocess.run(
-        [sys.executable, "-m", "attnjax", *words, *options],
-        env={**slurm.environment, "PYTHONPATH": PATHS},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    """Exit status, output and errors of `attnjax run` on that SLURM."""
+    environment = {**slurm.environment, "PYTHONPATH": ENVIRONMENT["PYTHONPATH"]}
+    process = command("run", config, "--out", root, "--executor", "slurm", *options, env=environment)
+    told, errors = process.communicate(timeout=120)
+    return process.returncode, told, errors
 
 
 def written(folder, *, runs, steps=10, **options):
     """A config of so many runs of the training function of hashes."""
+    config = {"name": "small", "task": {"options": options}, "train": {"steps": steps, "checkpoint_every": 2}}
+    config["evaluate"] = {"lengths": [10, 20]}
+    sweep = [{"seed": seed} for seed in range(runs)]
     path = folder / "small.py"
-    path.write_text(
-        f'''"""Hashes."""
-
-
-def get_config():
-    task = {{"options": {options}}}
-    train = {{"steps": {steps}, "checkpoint_every": 2}}
-    return {{"name": "small", "task": task, "train": train, "evaluate": {{"lengths": [10, 20]}}}}
-
-
-def sweep():
-    for seed in range({runs}):
-        yield {{"seed": seed}}
-'''
-    )
+    path.write_text(f"def get_config():\n    return {config}\n\n\ndef sweep():\n    return {sweep}\n")
     return path
 
 
@@ -77,9 +54,9 @@ def test_an_array_that_is_cancelled_requeued_and_warned_at_random_has_one_result
     The job that is cancelled does not come back, and the others do.
     """
     root, config = tmp_path / "out", written(tmp_path, runs=24, work=500_000)
-    done = sweep(slurm, root, config, "--workers", "4", "--population", "2", "--wait")
-    assert done.returncode == 0, done.stderr
-    assert f"24 runs in {root}; 4 workers submitted to slurm: " in done.stdout
+    status, told, errors = sweep(slurm, root, config, "--workers", "4", "--population", "2", "--wait")
+    assert status == 0, errors
+    assert f"24 runs in {root}; 4 workers submitted to slurm: " in told
     store, draw, ways, cancelled = load(root), random.Random(0), list(WAYS), ""
     deadline = time.monotonic() + 400
     while not ended(store):
@@ -114,8 +91,8 @@ def test_a_job_that_a_higher_partition_preempts_goes_on_later(slurm, tmp_path, p
     """After a warning, so that the script asks for it, or at once, so that SLURM alone does."""
     root, config = tmp_path / "out", written(tmp_path, runs=1, steps=20, work=2_000_000)
     where = [f"--cluster={one}" for one in (f"partition={partition}", "cpus-per-task=2", "nodelist=n1")]
-    done = sweep(slurm, root, config, *where)
-    assert done.returncode == 0, done.stderr
+    status, _, errors = sweep(slurm, root, config, *where)
+    assert status == 0, errors
     store = load(root)
     until(lambda: (store.folder(store.runs[0].run) / "checkpoints/2").exists(), 120)
     job = tmp_path / "urgent.sh"
@@ -136,6 +113,6 @@ def test_a_job_that_a_higher_partition_preempts_goes_on_later(slurm, tmp_path, p
     ],
 )
 def test_what_slurm_refuses_is_told_in_its_words(slurm, tmp_path, option, words):
-    done = sweep(slurm, tmp_path / "out", written(tmp_path, runs=1), "--cluster", option)
-    assert done.returncode == 2
-    assert done.stderr.startswith(f"attnjax: error: {words}"), done.stderr
+    status, _, errors = sweep(slurm, tmp_path / "out", written(tmp_path, runs=1), "--cluster", option)
+    assert status == 2
+    assert errors.startswith(f"attnjax: error: {words}"), errors

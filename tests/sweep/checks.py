@@ -53,7 +53,8 @@ def check_populations(store: Store, size: int) -> int:
 
 
 def until(condition: Callable[[], bool], seconds: float = 40.0) -> None:
-    """Look until a condition holds."""
+    """Look fifty times a second until a condition holds."""
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline
+        time.sleep(0.02)

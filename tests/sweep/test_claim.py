@@ -8,6 +8,7 @@ import sys
 import time
 
 import pytest
+from checks import until
 
 from attnjax.sweep import claim as module
 from attnjax.sweep.claim import FILE, Claim, Owner, claim, file_time, heartbeat, holder, is_running, living, start_time
@@ -88,10 +89,10 @@ def test_whoever_lost_a_claim_notices_and_does_not_release_that_of_the_next(tmp_
     mine, lost = claimed(tmp_path, attempt="0001-aa"), []
     with heartbeat([mine], 0.01, lost.append):
         os.utime(tmp_path / FILE, (1, 1))
-        wait(lambda: (tmp_path / FILE).stat().st_mtime > 1)
+        until(lambda: (tmp_path / FILE).stat().st_mtime > 1)
         assert not lost
         of_another(tmp_path)
-        wait(lambda: lost)
+        until(lambda: lost)
     assert lost[0] is mine
     mine.release()
     assert holder(tmp_path).host == "far"
@@ -109,10 +110,3 @@ def test_a_disk_that_refuses_leaves_no_claim(tmp_path):
     with pytest.raises(OSError, match="No such file"):
         claimed(tmp_path / "nowhere", now=0.0)
     assert holder(tmp_path / "nowhere") is None
-
-
-def wait(condition):
-    deadline = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
