@@ -33,24 +33,6 @@ def test_links_to_folders_lead_to_their_pages_and_code_is_shown_as_text(reposito
     assert files == [repository / "configs/study.py"]
 
 
-def test_a_folder_of_records_has_a_page_that_leads_to_each(repository, tmp_path):
-    run = repository / "experiments/study/records/0123"
-    run.mkdir()
-    (run / "results.jsonl").write_text("{}")
-    (run / "examples.npz").write_bytes(b"arrays")
-    (run.parent / "sweep.json").write_text("[]")
-    page = repository / "docs/page.md"
-    page.write_text("[b](../experiments/study/records/)")
-    text, files = pages.relinked(repository, page)
-    assert text == "[b](../experiments/study/records/list.md)"
-    staged = tmp_path / "staged"
-    pages.write_list(repository, files[0].parent, staged)
-    told = (staged / "experiments/study/records/list.md").read_text()
-    assert "| all | [sweep.json](sweep.json.txt) |" in told
-    assert '| <span id="0123">`0123`</span> | [results.jsonl](0123/results.jsonl.txt) |' in told
-    assert (staged / "experiments/study/records/0123/results.jsonl.txt").read_text() == "{}"
-
-
 @pytest.mark.parametrize("target", ["missing.md", "../missing/figure.png", "../../outside.md"])
 def test_a_link_that_leads_nowhere_is_an_error(repository, target):
     page = repository / "docs/page.md"
