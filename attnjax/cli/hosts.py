@@ -66,6 +66,7 @@ def _joint(train: Train, parted: list[Exception]) -> Train:
     from attnjax.train import processes
 
     def call(configs: list[RunConfig], directories: list[pathlib.Path], context: RunContext) -> None:
+        """Train these runs with the other processes."""
         told = {"configs": list(map(to_dict, configs)), "directories": [str(one.resolve()) for one in directories]}
         try:
             processes.broadcast(told)

@@ -32,6 +32,7 @@ def after_imports() -> Iterator[None]:
     since, raised = 0.0, False
 
     def interrupt(_: int, frame: FrameType | None) -> None:
+        """Raise KeyboardInterrupt, or look again soon where something is being imported."""
         nonlocal since, raised
         since = since or time.monotonic()
         if _importing(frame) and time.monotonic() - since < PATIENCE:

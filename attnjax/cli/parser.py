@@ -48,6 +48,7 @@ def parser() -> argparse.ArgumentParser:
     verbs = top.add_subparsers(required=True, metavar="COMMAND")
 
     def verb(name: str, command: Callable[..., int], text: str, *examples: str, **more: Any) -> argparse.ArgumentParser:
+        """Return the parser of a verb, which calls `command`."""
         made = verbs.add_parser(name, help=text, description=text, epilog=_examples(*examples), **more)
         made.set_defaults(command=command)
         return made

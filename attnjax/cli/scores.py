@@ -1,15 +1,11 @@
 """What runs scored, in a few words: the metric that their report leads with, at the last evaluation."""
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
 from typing import Any, NamedTuple
 
 from attnjax.config import RunConfig, encoding_name
 from attnjax.sweep import Run
-
-SPLITS = ("train", "test")
-"""As `train/evaluate.py` names evaluations within the lengths of training and past them; the third is validation."""
 
 
 class Score(NamedTuple):
@@ -39,16 +35,18 @@ def final_score(rows: Iterable[Mapping[str, Any]], config: RunConfig, protocol: 
     Of a length that has two splits that of the test counts. Where a task has answers, lengths below the shortest trained one
     are not within training. `protocol` is the text of the config, which may say "Primary metric: loss_sliding".
     """
-    from attnjax.report.metrics import declared, has_answers, ordered  # needs NumPy
+    from attnjax.records.stored import Result, result  # needs NumPy
+    from attnjax.report.metrics import declared, has_answers, ordered
 
-    found = [one for one in rows if one.get("split") in SPLITS and _is_usable(one)]
-    last = max((one["step"] for one in found), default=0)
-    found = sorted((one for one in found if one["step"] == last), key=lambda one: SPLITS.index(one["split"]))
-    if not found:
+    found = [one for row in rows if isinstance(one := result(row, row.get("run", "")), Result)]
+    tested = [one for one in found if one.split != "validation"]
+    step = max((one.step for one in tested), default=0)
+    last = sorted((one for one in tested if one.step == step), key=lambda one: one.split == "test")
+    if not last:
         return None
-    metric = ordered({one["metric"] for one in found}, declared(protocol))[0].key
-    at = {one["length"]: _number(one["value"]) for one in found if one["metric"] == metric}
-    least = config.task.length_min if has_answers(one["metric"] for one in found) else 0
+    metric = ordered({one.metric for one in last}, declared(protocol))[0].key
+    at = {one.length: one.value for one in last if one.metric == metric}
+    least = config.task.length_min if has_answers(one.metric for one in last) else 0
     within = [value for length, value in at.items() if least <= length <= config.task.length_max]
     past = [value for length, value in at.items() if length > config.task.length_max]
     return Score(metric, *(fmean(values) if values else None for values in (within, past)))
@@ -65,14 +63,3 @@ def method(config: RunConfig) -> str:
     """Return the encoding of a run, with the policy of its positions where they do not count from zero."""
     name, policy = encoding_name(config.model, options=True), config.positions.policy
     return name if policy == "arange" else f"{name} policy={policy}"
-
-
-def _is_usable(one: Mapping[str, Any]) -> bool:
-    whole = all(isinstance(one.get(name), int) and not isinstance(one[name], bool) for name in ("step", "length"))
-    value = one.get("value")
-    return whole and isinstance(one.get("metric"), str) and (value is None or isinstance(value, int | float))
-
-
-def _number(value: float | None) -> float:
-    """NaN for null, which is how JSON writes what is not finite."""
-    return math.nan if value is None else float(value)

@@ -61,6 +61,7 @@ def work(arguments: argparse.Namespace) -> int:
     import_modules(arguments.imports)
 
     def lead(joint: Joint) -> int:
+        """Train the open runs, and return the exit status."""
         _check_worker(arguments, store)
         return _train(arguments, store, arguments.imports, joint)[0]
 

@@ -134,6 +134,7 @@ def read(run: pathlib.Path) -> RunFolder:
     problems: list[Problem] = []
 
     def attempt(path: pathlib.Path, function: Callable[[], T], otherwise: T) -> T:
+        """Return what a function reads; `otherwise` where it raises, which is a problem of that path."""
         try:
             return function()
         except (OSError, ValueError) as error:
