@@ -73,7 +73,7 @@ for command in {commands}:
         main(command)
     except SystemExit:
         pass
-    print("HEAVY", {{"jax", "flax", "matplotlib", "pandas"}} & set(sys.modules))
+    print("HEAVY", {{"jax", "flax", "matplotlib", "pandas", "ray"}} & set(sys.modules))
 """
     command = [sys.executable, "-W", "error", "-c", code]
     done = subprocess.run(command, env=environment(), check=True, capture_output=True, text=True)

@@ -6,7 +6,6 @@
 import json
 import os
 import pathlib
-import socket
 import subprocess
 import sys
 import time
@@ -54,8 +53,12 @@ def listening(pid: int) -> set[str]:
 
 
 def test_no_command_listens_on_a_socket(tmp_path):
-    with socket.create_server(("127.0.0.1", 0)):
-        assert listening(os.getpid()), "a socket would be seen"
+    listens = "import socket; server = socket.create_server(('127.0.0.1', 0)); print(flush=True); input()"
+    pipes = dict(stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    with subprocess.Popen([sys.executable, "-c", listens], text=True, **pipes) as process:
+        process.stdout.readline()
+        assert listening(process.pid), "a socket would be seen"
+        process.communicate("\n")
     small = {**killing.CONFIG, "train": {**killing.CONFIG["train"], "steps": 4}}
     (tmp_path / "config.json").write_text(json.dumps(small))
     run = ("run", "config.json", "--out", "one")

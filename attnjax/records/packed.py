@@ -14,7 +14,7 @@ import io
 import json
 import lzma
 import pathlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -35,16 +35,12 @@ OF_ONE_RUN = (
     "state steps wall_seconds chance baselines"
 )
 """Fields of a manifest that are no property of a machine or a task: dropped, or kept in a place of their own."""
-Wanted = Callable[[Run, str, int, str], bool]
-"""Whether the scores of single examples of (run, split, length, metric) are kept."""
 
 
-def pack(folder: str | pathlib.Path, out: str | pathlib.Path, wanted: Wanted | None = None) -> list[pathlib.Path]:
+def pack(folder: str | pathlib.Path, out: str | pathlib.Path) -> list[pathlib.Path]:
     """Write the runs of a folder to `out` as packed files, and return these.
 
-    Args:
-      wanted: which scores of single examples are kept; by default those of `past_training`.
-
+    Of scores of single examples those are kept that intervals of a report need: of tests past training.
     Raises ValueError where something in the folder is damaged or a run has no config: nothing is written then.
     """
     folder, out = pathlib.Path(folder), pathlib.Path(out)
@@ -57,7 +53,7 @@ def pack(folder: str | pathlib.Path, out: str | pathlib.Path, wanted: Wanted | N
     jsonl.replace(out / PACKED, _lines(sweep.name, sweep.spec, sweep.runs))
     safety.write(out / SCORES, lzma.compress(_csv(sweep.runs).encode(), preset=9 | lzma.PRESET_EXTREME))
     made = [out / PACKED, out / SCORES]
-    if arrays := _arrays(sweep.runs, wanted or past_training):
+    if arrays := _arrays(sweep.runs):
         data = io.BytesIO()
         np.savez_compressed(data, **arrays)
         safety.write(out / EXAMPLES, data.getvalue())
@@ -139,15 +135,15 @@ def _csv(runs: Iterable[Run]) -> str:
     return file.getvalue()
 
 
-def past_training(run: Run, split: str, length: int, metric: str) -> bool:
-    """Return whether these are scores of the first metric that a report compares, or documents, of tests past training."""
+def _past_training(run: Run, split: str, length: int, metric: str) -> bool:
+    """Whether these are scores of the first metric that a report compares, or documents, of tests past training."""
     longest = as_dict(run.config.get("task")).get("length_max")
     measured = {row.metric for row in run.final}
     first = next((name for name in COMPARED if name in measured), metric)
     return split == "test" and whole(longest) and length > longest and metric in (first, examples.DOCUMENT)
 
 
-def _arrays(runs: Iterable[Run], wanted: Wanted) -> dict[str, Any]:
+def _arrays(runs: Iterable[Run]) -> dict[str, Any]:
     """The wanted scores by name, in 8 or 16 bits; documents of a text once, where all runs have the same."""
     found: dict[str, np.ndarray] = {}
     documents: dict[str, list[tuple[str, np.ndarray]]] = {}
@@ -155,7 +151,7 @@ def _arrays(runs: Iterable[Run], wanted: Wanted) -> dict[str, Any]:
         if run.examples is None or not run.final or run.examples.step != run.final[0].step:
             continue
         for (split, length, metric), scores in run.examples.scores.items():
-            if not wanted(run, split, length, metric):
+            if not _past_training(run, split, length, metric):
                 continue
             if metric == examples.DOCUMENT:
                 documents.setdefault(f"{split}/{length}/{metric}", []).append((run.id, scores.astype(np.uint32)))

@@ -134,6 +134,14 @@ def test_damage_in_the_middle_costs_that_line_alone(log, line, reason):
     assert jsonl.read(log).damaged[0].startswith(f"line 2 {reason}")
 
 
+@pytest.mark.parametrize(("lines", "told"), [(100, 100), (103, 101)])
+def test_of_many_damaged_lines_the_first_hundred_are_told(log, lines, told):
+    log.write_text("nonsense\n" * lines)
+    damaged = jsonl.read(log).damaged
+    assert len(damaged) == told
+    assert (damaged[-1] == "has 3 more such lines") == (told == 101)
+
+
 def test_a_newer_line_is_refused(log):
     log.write_text('{"schema": 4, "step": 1}\n')
     with pytest.raises(VersionError, match="line 1 was written by a newer version"):

@@ -87,7 +87,7 @@ def with_scores(root, task, metric):
     return configs
 
 
-def test_scores_of_examples_past_training_are_kept_and_others_on_request(tmp_path):
+def test_scores_of_examples_past_training_are_kept(tmp_path):
     with_scores(tmp_path / "runs", "text", "loss_sliding")
     pack(tmp_path / "runs", tmp_path / "packed")
     with np.load(tmp_path / "packed" / "examples.npz") as arrays:
@@ -98,9 +98,6 @@ def test_scores_of_examples_past_training_are_kept_and_others_on_request(tmp_pat
         scores = run.examples.scores["test", 40, "loss_sliding"]
         np.testing.assert_allclose(scores, [0, 1, 1, run.config["seed"] / 3], rtol=1e-3)
         assert run.examples.scores["test", 40, "document"].tolist() == [7, 7, 8, 9]
-    pack(tmp_path / "runs", tmp_path / "others", lambda run, split, length, metric: metric == "token_accuracy")
-    for run in stored.read(tmp_path / "others").runs:
-        assert set(run.examples.scores) == {("test", 40, "token_accuracy")}
 
 
 @pytest.mark.parametrize(

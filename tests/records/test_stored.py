@@ -1,5 +1,6 @@
 """Reading a sweep in which anything may be torn, foreign, damaged, hostile or missing: reported, never fatal."""
 
+import errno
 import json
 import os
 from pathlib import Path
@@ -217,10 +218,17 @@ def test_a_folder_of_version_0_2_0_is_refused(two: Path):
         read(two)
 
 
-def test_an_empty_or_absent_folder_is_a_clear_error(tmp_path: Path):
+def test_an_empty_or_absent_folder_is_a_clear_error(tmp_path: Path, monkeypatch):
     (tmp_path / "file").write_text("")
     with pytest.raises(ValueError, match="holds no run to report"):
         read(tmp_path)
     for name in ("nowhere", "file"):
         with pytest.raises(ValueError, match="is not a directory"):
             read(tmp_path / name)
+
+    def refuse(_):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+    monkeypatch.setattr(Path, "iterdir", refuse)
+    with pytest.raises(ValueError, match="cannot be read: Permission denied"):
+        read(tmp_path)
