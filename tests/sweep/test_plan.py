@@ -64,7 +64,14 @@ def test_populations_differ_only_in_seeds_and_rates():
 
 
 @pytest.mark.parametrize(
-    "change", [{"name": "x"}, {"train": {"batch": 3}}, {"model": {"window": 3}}, {"task": {"options": {"a": 1}}}]
+    "change",
+    [
+        {"name": "x"},
+        {"train": {"batch": 3}},
+        {"train": {"warmup": 3}},
+        {"model": {"window": 3}},
+        {"task": {"options": {"a": 1}}},
+    ],
 )
 def test_any_other_difference_is_another_population(change):
     assert population_key(parse(change)) != population_key(RunConfig())

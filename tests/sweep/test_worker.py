@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 import signal
+import threading
 import time
 
 import fake_training
@@ -14,7 +15,7 @@ from checks import check_complete, until
 from attnjax.records import status
 from attnjax.sweep import ExecutionConfig, Stop, Summary, product, retry, run_here, scan, seeds, vary
 from attnjax.sweep.attempt import begin, next_token, update_manifest
-from attnjax.sweep.claim import FILE, Owner, holder, machine_id
+from attnjax.sweep.claim import FILE, Owner, claim, holder, machine_id
 from attnjax.sweep.outcome import TOGETHER, exit_status
 
 ALONE = ExecutionConfig(population=1)
@@ -76,6 +77,7 @@ def test_a_population_that_raises_is_tried_one_by_one_so_that_only_the_culprit_f
         (MemoryError(), "oom: MemoryError"),
         (RuntimeError("RESOURCE_EXHAUSTED: 8 GB"), "oom: RuntimeError: RESOURCE_EXHAUSTED: 8 GB"),
         (OSError(errno.ENOSPC, "No space left"), "disk full: OSError"),
+        (OSError("said below Python: No space left on device"), "disk full: OSError"),
     ],
 )
 def test_the_reason_says_of_which_kind_a_failure_is(make, error, reason):
@@ -163,6 +165,19 @@ def test_a_folder_removed_while_it_is_trained_is_no_success_and_no_crash(make):
         context.step(directories[0], 1)
 
     assert set(run_here(store, train, ALONE).states.values()) == {"unwritten"}
+
+
+def test_runs_that_another_process_holds_are_left_to_it_or_waited_for(make):
+    store = make(seeds(2))
+    theirs = claim(store.directory(store.runs[0].run), 0.0, 60.0)
+    summary = run_here(store, fake_training.train, ALONE)
+    assert str(summary) == "2 runs: 1 pending, 1 done"
+    assert summary.others == {store.runs[0].run: theirs.owner}
+    released = threading.Timer(0.3, theirs.release)
+    released.start()
+    assert len(run_here(store, fake_training.train, ExecutionConfig(wait=True)).of("done")) == 2
+    released.join()
+    check_complete(store)
 
 
 # Which runs train together
