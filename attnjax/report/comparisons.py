@@ -20,7 +20,7 @@ from attnjax.records.values import DECIMALS, as_dict
 from attnjax.report.groups import Variant
 from attnjax.report.intervals import NONE, Estimate, of_mean, of_runs_and_examples
 from attnjax.report.scores import Scores, outcome
-from attnjax.report.significance import holm, rank_sum, sign_flip
+from attnjax.report.significance import holm, sign_flip
 
 MOST_COMPARED = 16
 """Variants of a task beyond which nobody could read a table of all pairs, so none is made."""
@@ -32,7 +32,7 @@ class Difference:
 
     `mean` has a t interval over pairs of runs, or, where scores of `examples` were stored, one over pairs and examples, or over
     pairs and the `documents` that these were cut from. `p` is that of all sign flips of the pairs; 1, without an interval,
-    where a run of a pair has failed. Without two `pairs`, (run, other run, difference), it is that of the rank-sum test.
+    where a run of a pair has failed. `pairs` are (run, other run, difference).
     """
 
     first: Variant
@@ -56,7 +56,7 @@ def differences(scored: Scores, fitted: Sequence[Variant]) -> list[Difference]:
 
 
 def difference(scored: Scores, first: Variant, second: Variant) -> Difference | None:
-    """Return the difference of two variants; None where one has no score, or they read different texts."""
+    """Return the difference of two variants; None without two pairs of runs with scores that share their seeds and text."""
     past = scored.runs.past.dropna()
     ours, theirs = ([run for run in one.runs if run.id in past.index] for one in (first, second))
     shared = [
@@ -64,14 +64,7 @@ def difference(scored: Scores, first: Variant, second: Variant) -> Difference | 
     ]
     shared.sort(key=lambda pair: seeds_of(pair[0]))
     if len(shared) < 2:
-        if not (ours and theirs and all(same_text(a, b) for a in ours for b in theirs)):
-            return None
-        each = [past[[run.id for run in runs]].to_numpy() for runs in (ours, theirs)]
-        with np.errstate(invalid="ignore"):
-            mean = float(each[0].mean() - each[1].mean())
-        return Difference(
-            first, second, Estimate(mean, mean, mean, NONE, 0), (), rank_sum(*(np.round(x, DECIMALS) for x in each))
-        )
+        return None
     with np.errstate(invalid="ignore"):  # inf - inf, of two failed runs
         per_run = np.array([past[a.id] - past[b.id] for a, b in shared])
     pairs = tuple((a.id, b.id, float(x)) for (a, b), x in zip(shared, per_run, strict=True))

@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Float
 
 from attnjax.report import intervals
-from attnjax.report.comparisons import Difference
+from attnjax.report.comparisons import MOST_COMPARED, Difference
 from attnjax.report.drawing import FAINT, SHADE, UNFITTED, finite_only, new_figure, plain, some
 from attnjax.report.formatting import probability
 from attnjax.report.groups import Variant
@@ -243,11 +243,12 @@ def draw_differences(axis: Any, task: Task) -> None:
     if not found:
         axis.set_axis_off()
         fitted = len(task.panel.variants) - len(task.unfitted)
-        words = (
-            "Nothing to compare: too many variants"
-            if fitted > 1
-            else "Nothing to compare: fewer than two variants fitted"
+        why = (
+            f"more than {MOST_COMPARED} variants"
+            if fitted > MOST_COMPARED
+            else "no two pairs of runs share their seeds"
         )
+        words = f"Nothing to compare: {why if fitted > 1 else 'fewer than two variants fitted'}"
         axis.text(0.5, 0.5, words, ha="center", va="center", color=FAINT, fontsize=9, transform=axis.transAxes)
         return
     better = "\N{LEFTWARDS ARROW} better" if not task.metric.higher else "better \N{RIGHTWARDS ARROW}"

@@ -1,8 +1,8 @@
-"""Exact tests of paired differences by sign flips, and of two groups of runs by ranks; Holm's correction for several tests.
+"""Exact tests of paired differences by sign flips; Holm's correction for several tests.
 
 The p of a test is the share of all equally likely outcomes that are at least as extreme as what was seen, so it is exact with
-few runs and with ties; beyond 16 pairs sign flips are drawn at random. With 3 pairs no p is below 2 / 8 = 0.25, and with 3 runs
-a side none below 2 / 20 = 0.10: so few runs cannot show a difference, however large it is.
+few runs and with ties; beyond 16 pairs sign flips are drawn at random. With 3 pairs no p is below 2 / 8 = 0.25: so few runs
+cannot show a difference, however large it is.
 """
 
 from collections.abc import Sequence
@@ -52,29 +52,6 @@ def _flipped(differences: Float[np.ndarray, " R"], statistic: Any) -> float:
         (whole,), statistic, permutation_type="samples", alternative="greater", n_resamples=2**MOST, rng=SEED
     )
     return float(found.pvalue)
-
-
-def rank_sum(x: Float[np.ndarray, " R"], y: Float[np.ndarray, " Q"]) -> float:
-    """Return the exact two-sided p of the Wilcoxon-Mann-Whitney test, with midranks for ties, which SciPy lacks.
-
-    Of all ways to choose which R of the R + Q scores are those of x, the share whose rank sum is at least as far from its mean.
-    Infinite scores, those of failed runs, have ranks like others. Raises ValueError for NaN, which has none.
-
-    Example:
-      >>> rank_sum(np.array([4.0, 5.0, 6.0]), np.array([1.0, 2.0, 3.0]))
-      0.1
-    """
-    together = np.concatenate([x, y])
-    if np.isnan(together).any():
-        raise ValueError(f"NaN has no rank, got {x.tolist()} and {y.tolist()}")
-    twice = np.round(2 * stats.rankdata(together)).astype(int)  # whole also where ranks are halves
-    ways = np.zeros((len(x) + 1, int(np.sum(twice)) + 1))  # ways[k, s]: how many k of the ranks have the sum s
-    ways[0, 0] = 1
-    for rank in twice:
-        ways[1:, rank:] += ways[:-1, : ways.shape[1] - rank].copy()
-    centre = len(x) * int(np.sum(twice)) / len(twice)
-    far = np.abs(np.arange(ways.shape[1]) - centre) >= abs(int(np.sum(twice[: len(x)])) - centre) - 1e-9
-    return float(np.sum(ways[-1][far]) / np.sum(ways[-1]))
 
 
 def holm(p: Sequence[float]) -> list[float]:
