@@ -13,19 +13,9 @@ from attnjax.report.tables import Summary, Task
 
 WAITING = ("pending", "running", "preempted", "absent")
 """States of runs that may still end."""
-CHANGES = (
-    ("backend", "another backend"),
-    ("code_sha256", "another version of attnjax"),
-    ("device_kind", "another kind of device"),
-    ("mesh", "another mesh"),
-    ("population", "another population"),
-    ("process_count", "another number of processes"),
-    ("processor", "another processor"),
-    ("threads", "another number of threads"),
-    ("version_jax", "another version of JAX"),
-    ("version_jaxlib", "another version of jaxlib"),
-)
-"""What a manifest says that a run was resumed with."""
+CHANGES = ("backend", "code_sha256", "device_kind", "mesh", "population", "process_count", "processor", "threads")
+CHANGES += ("version_jax", "version_jaxlib")
+"""What a manifest may say that differs since a run was resumed."""
 MOST = 20
 """Names that a note lists."""
 
@@ -97,9 +87,9 @@ def _resumed(sweep: Sweep) -> Iterator[str]:
     told = [(run, names) for run in sweep.runs if isinstance(names := run.manifest.get("changed_on_resume"), list)]
     if mixed := [run for run, names in told if "data_sha256" in names]:
         yield f"Resumed on another text than they began with: {ids(mixed)}. Their numbers are of neither."
-    changed = [[words for name, words in CHANGES if name in names] for _, names in told]
-    if reasons := Counter(words for several in changed for words in several):
-        counts = ", ".join(f"{words}: {count}" for words, count in sorted(reasons.items()))
+    changed = [[name for name in CHANGES if name in names] for _, names in told]
+    if reasons := Counter(name for several in changed for name in several):
+        counts = ", ".join(f"{name}: {count}" for name, count in sorted(reasons.items()))
         yield (
             f"Resumed under other conditions: {sum(map(bool, changed))} of {len(sweep.runs)} runs ({counts}). Their "
             "numbers are those of an uninterrupted run up to rounding, not bit by bit."

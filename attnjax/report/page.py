@@ -43,27 +43,6 @@ PRIVATE = (
     "attempt_token",
 )
 """Fields of a manifest that say more about a place than about a result, or stand elsewhere in a report."""
-METHOD = (
-    "Every number is a function of the stored records alone. All runs that ended count; a failed run (NaN, out of "
-    "memory, crash) has the worst score there is: nothing right, or an infinite loss. A run counts with its last "
-    "evaluation. The score past training is its mean over the test lengths beyond the longest training length, L. The "
-    f"length factor is the largest tested L' / L such that from L to L' the loss is at most {RISE} nats above that at L, "
-    f"or exact match at least {SHARE}; 0 where a run does not hold at L. Test examples are the same at every length of a "
-    "text, and validation examples are in no score.",
-    f"The centre of a cell is the median of its runs, at each length by itself. With fewer than {intervals.FEWEST} runs "
-    "what stands beside it is their range, which is no interval: that of 3 runs holds the median of all runs in 75 % of "
-    "cases. With more it is the 95 % interval between two order statistics, interpolated where it would be too wide "
-    "(Hettmansperger and Sheather 1986): measured 94 to 97 % with 6, 10 and 20 runs of seven distributions, and less, 89 "
-    "% with 10 runs, where half of the runs score far from the other half.",
-    "Pairs of runs that share their seeds saw the same batches. Of their differences past training there is the mean, "
-    "its t interval (over pairs and examples where these were stored; of a text over pairs and documents, because "
-    "windows of one document are alike, Bell and McCaffrey 2002), the exact p of all sign flips, and Holm's correction "
-    "for the number of pairs.",
-    f"A run has fitted its task if it answers at least {FIT:.0%} of the examples within the training range exactly, or, "
-    f"on Markov chains, comes within {RISE} nats of the best possible prediction at L. A variant of which fewer than half "
-    "of the runs fitted is grey, and neither ranked nor compared. Guessing is what uniform guessing scores; n-gram "
-    "models count the training bytes (Witten and Bell 1991), of Markov chains the symbols of the window so far.",
-)
 
 
 class Cell(NamedTuple):
@@ -119,7 +98,10 @@ def page(summary: Summary, tuning: Tuning | None, links: Mapping[str, str], figu
         protocol=text(summary.sweep.spec.get("protocol")).strip(),
         tuning=tuning and {"text": tuning.text, "table": tuned(tuning)},
         tasks=[task_section(task) for task in summary.tasks],
-        method=METHOD,
+        rise=RISE,
+        share=SHARE,
+        fit=f"{FIT:.0%}",
+        fewest=intervals.FEWEST,
         settings=shared(configs, "settings"),
         machines=shared([fields(one) for one in manifests if one], "machines"),
         runs=runs(summary),

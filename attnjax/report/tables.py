@@ -92,31 +92,15 @@ class Summary:
         """All runs, those of no known cell last."""
         rows, placed = [], set()
         for task in self.tasks:
+            scored = task.scores[0].runs
             for variant in task.panel.variants:
                 for run in variant.runs:
-                    known = {} if run.id not in task.scores[0].runs.index else task.scores[0].runs.loc[run.id].to_dict()
-                    rows.append(
-                        _run(run)
-                        | {"task": task.panel.label, "variant": variant.label, "metric": task.metric.key}
-                        | known
-                    )
+                    known = scored.loc[run.id].to_dict() if run.id in scored.index else {}
+                    named = {"task": task.panel.label, "variant": variant.label, **_run(run)}
+                    rows.append(named | {"metric": task.metric.key, **known})
                     placed.add(run.id)
         rows += [_run(run) for run in self.sweep.runs if run.id not in placed]
-        columns = [
-            "task",
-            "variant",
-            "run",
-            "cell",
-            "seed",
-            "data_seed",
-            "state",
-            "remark",
-            "metric",
-            "past",
-            "within",
-            "factor",
-        ]
-        return pd.DataFrame(rows).reindex(columns=columns)
+        return pd.DataFrame(rows)
 
 
 def summarise(sweep: Sweep, tuned: Iterable[str] = ()) -> Summary:
@@ -243,11 +227,5 @@ def _difference(one: Difference) -> dict[str, Any]:
 
 def _run(run: Any) -> dict[str, Any]:
     seed, data_seed = seeds_of(run)
-    return {
-        "run": run.id,
-        "cell": run.cell,
-        "seed": seed,
-        "data_seed": data_seed,
-        "state": run.state,
-        "remark": run.remark,
-    }
+    state = {"state": run.state, "remark": run.remark}
+    return {"run": run.id, "cell": run.cell, "seed": seed, "data_seed": data_seed, **state}
