@@ -12,8 +12,7 @@ from attnjax.records.stored import Sweep
 from attnjax.report import intervals
 from attnjax.report.comparisons import Difference
 from attnjax.report.notes import notes
-from attnjax.report.significance import holm
-from attnjax.report.tables import Task, summarise
+from attnjax.report.tables import summarise
 from tests.report.synthetic import EXAMPLES, with_examples
 
 
@@ -44,14 +43,6 @@ def test_differences_are_of_runs_that_share_their_seeds(make):
     assert (found.mean.kind, len(found.pairs), found.examples) == ("95 %", 6, 0)
     flips = stats.permutation_test((by_hand,), np.sum, permutation_type="samples", n_resamples=np.inf)
     assert found.p == found.holm == pytest.approx(flips.pvalue)
-
-
-def test_holm_is_over_all_pairs_of_a_task(make):
-    step = {"rope": 0.0, "alibi": 0.2, "t5": 0.25}
-    runs = [(n, seed, {40: 2.0 + s + 0.1 * np.sin(7 * seed + 9 * s)}) for n, s in step.items() for seed in range(6)]
-    found = compared(make(*runs, metric="loss"))
-    assert len(found) == 3
-    assert [item.holm for item in found] == holm([item.p for item in found])
 
 
 def test_few_runs_have_a_range_and_an_exact_p(make):
@@ -215,8 +206,3 @@ def test_a_failed_run_has_no_scores_of_examples(make):
     (found,) = compared(told)
     assert found.examples == 0
     assert found.mean.value == pytest.approx(0.5 / 6)
-
-
-def test_tasks_know_their_best_variant(make):
-    task: Task = summarise(make(("rope", 0, {40: 2.0}), ("t5", 0, {40: 1.0}), metric="loss")).tasks[0]
-    assert [variant.label for variant in task.ranked] == ["T5 bias", "RoPE"], "a lower loss is better"

@@ -27,7 +27,7 @@ FAMILY = {
 SAMPLES = 20_000
 
 
-@pytest.mark.parametrize("runs", [6, 7, 8, 10, 20])
+@pytest.mark.parametrize("runs", [6, 7, 10, 20])
 @pytest.mark.parametrize("name", FAMILY)
 def test_the_interval_covers_the_median_in_93_to_97_percent(name: str, runs: int):
     """20,000 samples put three standard errors at 0.5 %; 96.9 % is exact for 6 runs."""
@@ -46,17 +46,6 @@ def test_where_half_of_the_runs_score_far_from_the_others_it_may_be_too_narrow(r
     scores = halves + 1e-3 * np.random.default_rng(0).random((runs, SAMPLES))
     _, low, high = intervals.median_and_ends(scores)
     assert np.mean((low <= 0.5) & (high >= 0.5)) == pytest.approx(least, abs=0.007)
-
-
-@pytest.mark.parametrize("right", [0.6, 0.8, 0.95])
-@pytest.mark.parametrize("runs", [6, 10, 20])
-def test_ties_only_widen_it(right: float, runs: int):
-    """Runs that score exactly 0 or 1: at least 95 %, and where both ends are the same score it is not printed."""
-    scores = (np.random.default_rng(runs).random((runs, SAMPLES)) < right).astype(float)
-    _, low, high = intervals.median_and_ends(scores)
-    assert np.mean((low <= 1) & (high >= 1)) >= 0.95
-    kinds = {intervals.kind(runs, *ends) for ends in zip(low, high, strict=True)}
-    assert kinds == {"95 %", "none"}
 
 
 @pytest.mark.parametrize("runs", range(6, 21))
@@ -136,18 +125,6 @@ def test_the_mean_of_differences_is_that_of_scipy():
     assert intervals.of_mean(np.full(6, 0.5)).kind == "none"
     failed = intervals.of_mean(np.array([*scores, np.inf]))
     assert (failed.value, failed.kind) == (np.inf, "none")
-
-
-@pytest.mark.parametrize("name", ["normal", "uniform", "t, 5 degrees", "beta(1, 9)"])
-@pytest.mark.parametrize("runs", [6, 10])
-def test_the_mean_of_differences_is_covered(name: str, runs: int):
-    """Differences of two cells of one family, as pairs of runs have them: 93 to 97 %."""
-    generator = np.random.default_rng(runs)
-    pairs = FAMILY[name](generator, (SAMPLES, runs)) - FAMILY[name](generator, (SAMPLES, runs))
-    half = intervals.t_quantile(runs - 1) * pairs.std(axis=1, ddof=1) / math.sqrt(runs)
-    assert 0.93 <= np.mean(np.abs(pairs.mean(axis=1)) <= half) <= 0.97
-    found = intervals.of_mean(pairs[0])
-    assert (found.high - found.low) / 2 == pytest.approx(half[0])
 
 
 PARTS = [(0.05, 0.6, 0.1), (0.0, 0.6, 0.1), (0.3, 0.6, 0.1), (0.01, 0.6, 0.3), (0.02, 0.6, 1.0), (0.02, 2.0, 0.5)]
