@@ -1,7 +1,5 @@
 """How differences from transformers are counted; `tests/models/test_parity.py` has the numbers of transformers."""
 
-import importlib.util
-
 import numpy as np
 import pytest
 from flax import nnx
@@ -46,12 +44,6 @@ def test_our_gradients_are_slopes_of_the_loss_by_published_names(llama, tmp_path
     slope = (moved[0] - moved[1]) / 2e-2
     assert gradients["model.layers.0.mlp.down_proj.weight"][2, 3] == pytest.approx(slope, rel=2e-2)
     assert float(loss) != 0
-
-
-@pytest.mark.skipif(importlib.util.find_spec("torch") is not None, reason="torch is installed")
-def test_a_missing_library_is_a_sentence(llama, capsys):
-    assert parity.main([str(llama.folder), "--tokens", "4"]) == 2
-    assert "No module named 'torch'" in capsys.readouterr().err
 
 
 def test_a_folder_that_is_not_there(tmp_path, capsys):
