@@ -238,9 +238,9 @@ def test_what_cannot_be_reported_is_a_clear_error_and_writes_nothing(
 
 
 def test_odd_tasks_have_a_report(tmp_path: Path):
-    """One run, one length, infinite losses, many lengths, no training length, all but one failed: a task for each."""
-    cases = {"one length": [40], "many lengths": range(1, 400, 3)}
-    for case in ("one run", *cases, "infinite", "no training length", "failed"):
+    """One run at one length, many lengths, infinite losses, no training length, all but one failed: a task for each."""
+    cases = {"one run": [40], "many lengths": range(1, 200, 3)}
+    for case in (*cases, "infinite", "no training length", "failed"):
         trained = {} if case == "no training length" else {"length_min": 1, "length_max": 20}
         for seed in range(1 if case == "one run" else 3):
             fields = config("copy", "rope", seed, task={"name": case, "options": {}} | trained)
