@@ -4,7 +4,7 @@ They stand in the row of the encoding in `attnjax/registry.py`; here is how they
 Thirteen hues that everybody can tell apart do not exist, so three things vary together. The colours have a dark tone
 for white paper and a light tone of the same hue for dark screens; the six that most papers compare are solid lines
 whose colours stay far apart under every colour blindness; the others share a colour family with one of them, never the
-dash. `tests/report/test_style.py` simulates the three kinds of colour blindness and holds every pair to that.
+dash. `tests/report/test_figures.py` simulates the three kinds of colour blindness and holds every pair to that.
 """
 
 from dataclasses import dataclass, replace

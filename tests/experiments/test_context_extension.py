@@ -5,15 +5,13 @@ import pandas as pd
 import pytest
 from flax import nnx
 
-from attnjax.cli.planning import planned
 from attnjax.evaluation.extension import extended
 from attnjax.modules import Decoder, TransformerConfig
 from attnjax.positions import RoPE
-from attnjax.sweep import prepare, run_here
 from attnjax.tasks import Text
-from attnjax.train import train
 from experiments import ngrams
 from experiments.context_extension import analysis, markov, planting, reading, text
+from tests.experiments.tiny import run_tiny
 
 L = 16
 CONFIG = TransformerConfig(vocab=11, model=16, layers=1, heads=2, hidden=16, encoding=RoPE())
@@ -90,12 +88,7 @@ def test_ngrams_of_four_bytes_by_hand():
 
 
 def runs(folder, variant, *overrides):
-    tiny = ("model.layers=1", "model.model=8", "model.heads=2", "model.hidden=8", "train.steps=2", "train.batch=2")
-    tiny += ("train.warmup=1", "evaluate.count=4", "evaluate.batch=4", f"task.length_min={L}", f"task.length_max={L}")
-    tiny += (f"evaluate.lengths={L}", f"evaluate.bucket_sizes={L}")
-    plan = planned(f"context_extension:{variant}", [*tiny, *overrides])
-    store = prepare(folder, "tiny", plan.runs[:1])
-    assert run_here(store, train).of("done")
+    run_tiny(folder, f"context_extension:{variant}", L, *overrides)
     return reading.runs_of(folder)
 
 

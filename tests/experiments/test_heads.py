@@ -6,15 +6,13 @@ import pandas as pd
 import pytest
 from flax import nnx
 
-from attnjax.cli.planning import planned
 from attnjax.evaluation.loaded_model import LoadedModel
 from attnjax.modules import Decoder, TransformerConfig
 from attnjax.positions import RoPE
-from attnjax.sweep import prepare, run_here
 from attnjax.tasks import Text
-from attnjax.train import train
 from experiments import ngrams
 from experiments.heads import __main__ as heads, positions, pruning, source
+from tests.experiments.tiny import run_tiny
 
 TOKENS = np.random.default_rng(0).integers(0, 11, (4, 9)).astype(np.int32)
 
@@ -116,21 +114,9 @@ def test_runs_are_measured_and_gone_on_with(tmp_path, monkeypatch):
         lines = b"".join(b"def f%d(x):\n    return (x + %d) * [%d]\n" % (i, j, i + j) for j in range(12))
         (tmp_path / f"{i}.py").write_bytes(lines)
     monkeypatch.setattr(heads, "LONG", 16)
-    tiny = ("model.layers=1", "model.model=8", "model.heads=2", "model.hidden=8", "train.steps=2", "train.batch=2")
-    tiny += ("train.warmup=1", "evaluate.count=4", "evaluate.batch=4", "task.length_min=16", "task.length_max=16")
-    tiny += (
-        "evaluate.lengths=16",
-        "evaluate.bucket_sizes=16",
-        f"task.options.path={tmp_path}",
-        "task.options.split_by=file",
-    )
-    runs = [
-        run
-        for run in planned("heads_lm", tiny).runs
-        if run.config.seed == 0 and run.config.model.encoding.name == "rope"
-    ]
-    store = prepare(tmp_path / "runs", "tiny", runs)
-    assert run_here(store, train).of("done")
+    options = (f"task.options.path={tmp_path}", "task.options.split_by=file")
+    rope = lambda run: run.config.seed == 0 and run.config.model.encoding.name == "rope"
+    run_tiny(tmp_path / "runs", "heads_lm", 16, *options, chosen=rope)
     path = tmp_path / "out" / "records.csv.xz"
     for _ in range(2):
         heads.measure(tmp_path / "runs", path, count=8)
