@@ -104,6 +104,7 @@ def test_rows_end_at_their_own_end_tokens(speaker, tmp_path):
     assert complete(loaded, stop) == cut(stop)
     declared = dataclasses.replace(loaded, json={**loaded.json, "eos_token_id": [10**6, stop[0]]})
     assert stop_tokens(declared) == [stop[0]]
+    assert stop_tokens(unread("gpt2", eos_token_id=0)) == [0]
     assert complete(declared, stop[1:]) == cut(stop)
     (tmp_path / "generation_config.json").write_text(json.dumps({"eos_token_id": list(stop)}))
     assert complete(dataclasses.replace(declared, folder=tmp_path)) == cut(stop)
