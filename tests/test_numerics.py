@@ -90,20 +90,6 @@ def test_sums_are_float32(dtype, implementation):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("T", [1, 127, 128, 129, 257])
-def test_chunked_at_every_length_around_its_tiles(T):
-    given = content(T)
-
-    @as_users
-    def both(*given):
-        run = lambda way: jax.vjp(lambda *x: aj.attend(*x, mask=CAUSAL, implementation=way), *given)
-        return [(out, pull(jnp.cos(out))) for out, pull in map(run, ("chunked", "dense"))]
-
-    for found, expected in zip(*map(jax.tree.leaves, both(*given)), strict=True):
-        np.testing.assert_allclose(found, expected, rtol=0, atol=2e-5)
-
-
-@pytest.mark.slow
 def test_a_long_sequence_through_a_window():
     T, left = 65_536, 2
     q, k, v = content(T, head=2)

@@ -6,20 +6,8 @@ from typing import Any
 import jax
 
 PRODUCTS = ("dot_general", "conv_general_dilated")
-MOVES = (
-    *(
-        "broadcast_in_dim",
-        "concatenate",
-        "copy",
-        "dynamic_slice",
-        "gather",
-        "optimization_barrier",
-        "pad",
-        "pvary",
-        "reshape",
-    ),
-    *("rev", "select_n", "slice", "squeeze", "transpose"),
-)
+MOVES = {*"broadcast_in_dim concatenate copy dynamic_slice gather optimization_barrier pad pvary reshape".split()}
+MOVES |= {"rev", "select_n", "slice", "squeeze", "transpose"}
 """Primitives that pass numbers on as they are; `select_n` is what `jnp.where` becomes."""
 
 

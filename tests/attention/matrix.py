@@ -181,7 +181,7 @@ def disordered(name, layout, seed):
     (_, T, S), random = LAYOUTS[layout], np.random.default_rng([seed, 1])
     index = lambda n: random.integers(-BAND, BAND, n).astype(np.int32)
     ids = lambda n: random.integers(0, random.integers(1, 4), (B, n)).astype(np.int32)
-    rules = index(T), index(S), ids(T), ids(S), random.random((B, S)) < random.random()
+    rules = index(T), index(S), ids(T), ids(S), random.random((B, S)) < random.uniform(0.3, 1)
     return *positions_of(name, "disordered", layout, seed), *rules
 
 

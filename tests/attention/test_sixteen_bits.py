@@ -11,23 +11,8 @@ import numpy as np
 import pytest
 
 from attnjax import Mask, PaTH, Sizes, Tiling, attend, context_positions
-from attnjax.positions.compose import parts_of
-from tests.attention.matrix import (
-    AXES,
-    COMBINED,
-    ENCODINGS,
-    STRETCHED,
-    VARIANTS,
-    B,
-    H,
-    N,
-    allowed_by,
-    cases_of,
-    draw,
-    learned,
-    outcome,
-    truth,
-)
+from tests.attention import matrix
+from tests.attention.matrix import ENCODINGS, B, H, N, learned
 from tests.cases import slow_except
 from tests.widened import products, widened_products
 
@@ -38,17 +23,15 @@ OF_FLOAT32 = {"transformer_xl": 3, "cope": 2, "path": 9}
 TRACED = ENCODINGS | {"path": PaTH(rank=3)}
 
 
-def traced():
-    """By day some in dense attention, some in tiles. Methods that remap positions multiply queries and keys of their own."""
-    replaced = {name for name, encoding in TRACED.items() if any(part.replaces_logits for part in parts_of(encoding))}
-    for name in TRACED.keys() - STRETCHED - VARIANTS - COMBINED - AXES.keys() - replaced | {"selective_rope", "path"}:
-        whole = any(part.whole_table for part in parts_of(TRACED[name]))
-        for way in ("dense",) if whole else ("dense", Tiling(8, 8)):
-            by_day = name in ("rope", "t5", "fox", "cope") and (way == "dense") == (name in ("rope", "cope"))
-            yield pytest.param(name, way, marks=() if by_day else pytest.mark.slow, id=f"{name}-{way}")
+TILES, WHOLE = Tiling(8, 8), ("cope", "stick", "dape", "path")
+TILED = ("nope", "rope", "xpos", "alibi", "t5", "kerple", "fire", "transformer_xl", "sandwich", "pope", "ssmax")
+TILED += ("fox", "repo", "llama4_temperature", "selective_rope")
+PRODUCTS = [*((name, "dense") for name in WHOLE + TILED), *((name, TILES) for name in TILED)]
 
 
-@pytest.mark.parametrize(("name", "way"), sorted(traced(), key=lambda case: case.id))
+@pytest.mark.parametrize(
+    ("name", "way"), slow_except(PRODUCTS, ("rope", "dense"), ("cope", "dense"), ("t5", TILES), ("fox", TILES))
+)
 def test_products_stay_in_sixteen_bits(name, way):
     """In the gradient of attention by all that is learned, and of positions from content, no operand is widened to float32."""
     encoding, sizes, T = TRACED[name], Sizes(N * H, N, 2, H), 16
@@ -75,11 +58,11 @@ BY_DAY = ("rope", "bfloat16"), ("t5", "float16"), ("cope", "bfloat16")
 def test_results_are_near_those_of_float32(name, dtype):
     """Against the oracle in float64 on the same 16-bit numbers: the rounding of mapped queries and keys, of weights and of the
     output, each by u at most, and the first two averaged over the keys."""
-    q, k, v, params, scale = draw(ENCODINGS[name], "gqa")
+    q, k, v, params, scale = matrix.draw(ENCODINGS[name], "gqa")
     q, k, v = (np.asarray(jnp.asarray(x, dtype), np.float32) for x in (q, k, v))
-    data = next(data for case, data in cases_of(name, "gqa") if case == ("causal", "left padding", "random"))
-    true = lambda *given: truth(name)(*given[:-1], *given[-1])
-    expected = outcome(true, (q, k, v, params, scale), (*data[:2], allowed_by(*data[2:])), "float64")
+    data = next(data for case, data in matrix.cases_of(name, "gqa") if case == ("causal", "left padding", "random"))
+    true = lambda *given: matrix.truth(name)(*given[:-1], *given[-1])
+    expected = matrix.outcome(true, (q, k, v, params, scale), (*data[:2], matrix.allowed_by(*data[2:])), "float64")
     mask = Mask(causal=True, k_valid=data[-1], q_index=np.arange(q.shape[1]))
     ways = ("dense",) if name in ("cope", "stick") else ("dense", Tiling(5, 7), "xla")
 
