@@ -96,6 +96,7 @@ def loss_of(model: Decoder, windows: Int[np.ndarray, "B T"], method: str, **opti
     graph, params = nnx.split(with_config(model, base), graph=False)
 
     def loss(factors: Factors) -> float:
+        """Returns the mean loss under these factors, which are data of one compiled program."""
         constants = [one.constants(base.sizes, windows.shape[1]) for one in _in_attention(config_of(factors=factors))]
         numbers = jax.tree.map(_narrow, constants)
         losses = [_loss(graph, _in_attention(base), params, numbers, row[None]) for row in windows]

@@ -65,6 +65,7 @@ def _remapped(kind: type[enc.Remapped], sizes: Callable[[int, float, Options], O
     """Returns a method that remaps the positions of a RoPE, with sizes made of L, s and those that are given."""
 
     def method(rope: RoPE, L: int, s: float, given: Options) -> enc.Remapped:
+        """Returns the remapped encoding that has the frequencies of this RoPE."""
         whole = {name: size for name, size in given.items() if name in ("window", "group", "first")}
         validate_integer(kind.__name__, **whole)
         return kind.of(rope, **{**sizes(L, s, whole), **given})

@@ -266,6 +266,7 @@ def _endings(
     first, caches, pos = read_prompt(model, prompt, padding, n, size)
 
     def losses(ending: Int[Array, " n"], count: Int[Array, ""]) -> Float[Array, " n"]:
+        """Returns the losses of one ending; those behind its first `count` tokens mean nothing."""
         logits, _ = model.decode(ending[None], caches, pos=pos, valid=jnp.arange(n) < count)
         row = jnp.concatenate([ending[:1], ending])  # the first loss is that of the first logits
         return loaded_model.next_token_losses(jnp.concatenate([first, logits], 1), row[None])[0]

@@ -95,6 +95,7 @@ def _drawn(run: RunConfig, task: Task, length: int, count: int) -> list[np.ndarr
     held_out = task.for_split("test")
 
     def draw(key: Array, arrays: tuple[ArrayLike, ...]) -> Sequences:
+        """Returns held-out sequences of the given length."""
         made = sequences(run, held_out.given(*arrays), key, jnp.full((count,), length, jnp.int32), length)
         assert isinstance(made, Sequences)
         return made

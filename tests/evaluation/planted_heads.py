@@ -6,7 +6,7 @@ from flax import nnx
 
 from attnjax.evaluation.loaded_model import LoadedModel
 from attnjax.modules import Decoder, TransformerConfig
-from attnjax.positions import RoPE, T5Bias
+from attnjax.positions import T5Bias
 
 VOCAB, LENGTH = 12, 32
 SHARP = 30.0
@@ -65,19 +65,6 @@ def previous_by_bias(kind=Decoder) -> LoadedModel:
     model = blank(settings, kind)
     favour_distance(model.stack.blocks[0], 0, 1)
     return LoadedModel(model, "previous by bias")
-
-
-def previous_by_rotation(strength: float = 160.0) -> LoadedModel:
-    """Head 1 of one layer attends to the previous token by RoPE alone, head 2 to all alike.
-
-    Its key is (1, 0) in every pair, its query `strength` times the key turned by -1, so that the logit at distance n is
-    strength / sqrt(H) * sum_c cos((n - 1) theta_c).
-    """
-    model = blank(config(head_dim=16, encoding=RoPE()))
-    attention, theta = model.stack.blocks[0].attention, 10_000.0 ** (-np.arange(8) / 8)
-    put(attention.b_q, 0, strength * np.concatenate([np.cos(theta), -np.sin(theta)]))
-    put(attention.b_k, (0, slice(8)), 1.0)
-    return LoadedModel(model, "previous by rotation")
 
 
 def induction() -> LoadedModel:

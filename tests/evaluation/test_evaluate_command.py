@@ -9,14 +9,14 @@ import pytest
 from flax import nnx
 
 from attnjax.cli import main
-from attnjax.config import canonical_json, parse, run_id
+from attnjax.config import parse
 from attnjax.evaluation import loaded_model, tables
 from attnjax.evaluation.suite import Score
 from attnjax.models import MODELS, Loaded, save
-from attnjax.train import checkpoint
 from attnjax.train.evaluate import Evaluator
 from attnjax.train.loop import make_task
-from attnjax.train.step import Trainer, members
+from attnjax.train.step import Trainer
+from tests.evaluation.stored import started, stored
 
 FIELDS = {
     "name": "small",
@@ -42,24 +42,7 @@ def parameters(tmp_path_factory):
     """The first state of the small model on text, which is the same for every text."""
     path = tmp_path_factory.mktemp("text") / "text"
     path.write_text("A line of words to read.\n" * 2000)
-    return started(parse({**FIELDS, "task": {**FIELDS["task"], "options": {"path": str(path)}}}))[1]
-
-
-def started(config):
-    """What trains a run, and its first state."""
-    trainer = Trainer(config, make_task(config))
-    return trainer, jax.tree.map(lambda leaf: leaf[0], jax.device_get(trainer.start(members([config]))))
-
-
-def a_run(root, state=None, **changes):
-    """The folder of a run, with a checkpoint if there is a state, and its config."""
-    config = parse({**FIELDS, **changes})
-    folder = root / run_id(config)
-    (folder / "result").mkdir(parents=True)
-    (folder / "config.json").write_text(canonical_json(config))
-    if state is not None:
-        checkpoint.save(folder / "result" / "checkpoints", 3, state)
-    return folder, config
+    return started(parse({**FIELDS, "task": {**FIELDS["task"], "options": {"path": str(path)}}}))
 
 
 def measured(here, *arguments):
@@ -71,7 +54,7 @@ def measured(here, *arguments):
 
 @pytest.mark.slow
 def test_a_run_on_text(here, parameters, capsys):
-    folder, _ = a_run(here, parameters, **TEXT)
+    folder = stored(here, parse({**FIELDS, **TEXT}), parameters)
     tasks = ["--suite", "long", "--tasks", "niah_single_1,fwe", "--lengths", "512,640", "--samples", "2"]
     rows = measured(here, folder, *tasks, "--perplexity", "text")
     printed = capsys.readouterr().out
@@ -91,7 +74,7 @@ def test_a_run_on_text(here, parameters, capsys):
 
 def test_perplexity_is_that_of_the_whole_file(here, parameters, capsys):
     """The numbers of the table, from a pass of the model over each window."""
-    folder, _ = a_run(here, parameters, **TEXT)
+    folder = stored(here, parse({**FIELDS, **TEXT}), parameters)
     row, whole = measured(here, folder, "--perplexity", "other.txt", "--lengths", "40,200", "--stride", "30")
     data, model, nats = (here / "other.txt").read_bytes(), loaded_model.load(folder), 0.0
     for begin, end, first in ((0, 40, 1), (30, 70, 40), (60, 100, 70)):
@@ -110,7 +93,7 @@ def test_perplexity_is_that_of_the_whole_file(here, parameters, capsys):
 @pytest.mark.slow
 def test_factors_of_longrope_are_searched_on_a_text(here, parameters, capsys):
     """On the training split of the text of the run; they give the same numbers when they are given."""
-    folder, _ = a_run(here, parameters, **TEXT)
+    folder = stored(here, parse({**FIELDS, **TEXT}), parameters)
     command = [folder, "--lengths", "64", "--extend", "longrope", "--perplexity", "text"]
     (found,) = measured(here, *command, "--search", "text")
     factors = capsys.readouterr().out.split("Its factors, searched: ")[1].split(".\n")[0]
@@ -157,13 +140,14 @@ def test_published_weights_and_a_length_that_they_cannot_read(here, published, c
 
 @pytest.mark.slow
 def test_a_run_on_a_task_of_its_own_has_the_scores_of_its_own_evaluation(here, capsys):
-    trainer, state = started(parse({**FIELDS, **MQAR}))
-    folder, config = a_run(here / "runs" / "small", state, **MQAR)
+    config = parse({**FIELDS, **MQAR})
+    state = started(config)
+    folder = stored(here / "runs" / "small", config, state)
     (folder.parent / "sweep.json").write_text("{}")
     rows = measured(here, "small/rope/0", "--lengths", "32,48", "--samples", "8")
     assert "| mqar | token_accuracy | " in capsys.readouterr().out
     assert [row["length"] for row in rows] == [32, 48]
-    own = Evaluator(config, make_task(config), trainer.model)
+    own = Evaluator(config, make_task(config), Trainer(config, make_task(config)).model)
     ((own,),) = own.measure(jax.tree.map(lambda leaf: np.asarray(leaf)[None], state.params), ("test",))
     expected = {one["metric"]: one["value"] for one in own.records}
     assert {name: rows[0][name] for name in expected} == pytest.approx(expected, rel=1e-5)
@@ -209,7 +193,8 @@ def test_mistakes_about_a_run(here, parameters, capsys):
     (here / "texts").mkdir()
     for number in range(40):
         (here / "texts" / f"{number}.txt").write_text(f"File {number} of words to read.\n" * 9)
-    folder, _ = a_run(here, parameters, task={**FIELDS["task"], "options": {"path": "texts"}})
+    config = parse({**FIELDS, "task": {**FIELDS["task"], "options": {"path": "texts"}}})
+    folder = stored(here, config, parameters)
     (here / "empty.txt").write_bytes(b"")
     (here / "one.txt").write_bytes(b"a")
     read, longrope = "--lengths 32 --perplexity", "--extend longrope --search"
@@ -225,7 +210,7 @@ def test_mistakes_about_a_run(here, parameters, capsys):
     ):
         assert re.search(message, told(folder, options, capsys)), options
     assert not (here / "evaluated").exists()
-    own, _ = a_run(here, **MQAR)
+    own = stored(here, parse({**FIELDS, **MQAR}))
     for option in ("--tasks fwe", "--suite long", "--seed 4"):
         assert re.search(f"{option.split()[0]} is for models that read text", told(own, option, capsys))
     assert re.search("mqar.* 8 or more.*7", told(own, "--lengths 7", capsys))

@@ -39,33 +39,24 @@ def previous():
     return head_scores(planted.previous_by_bias(), planted.tokens(32), separators=(3, 4))
 
 
-def check_previous(found):
-    previous = found.patterns["previous_token"]
+def test_a_head_for_the_previous_token_and_the_printed_table(previous):
+    pattern = previous.patterns["previous_token"]
     # The other head attends to the i + 1 keys that row i sees alike, and that is chance.
     uniform = np.mean([1 / (i + 1) for i in range(1, 32)])
-    np.testing.assert_allclose(previous.score, [[1, uniform]], atol=1e-6)
-    assert previous.chance == pytest.approx(uniform, abs=1e-6)
-    assert (previous.baseline, previous.offset, previous.rows, previous.documents) == (1.0, 1, 31 * 32, 32)
-    assert standing(found.patterns) == {"previous_token": [(0, 0)]}
-    assert found.best("previous_token") == (0, 0)
+    np.testing.assert_allclose(pattern.score, [[1, uniform]], atol=1e-6)
+    assert pattern.chance == pytest.approx(uniform, abs=1e-6)
+    assert (pattern.baseline, pattern.offset, pattern.rows, pattern.documents) == (1.0, 1, 31 * 32, 32)
+    assert standing(previous.patterns) == {"previous_token": [(0, 0)]}
+    assert previous.best("previous_token") == (0, 0)
     entropies = [0, np.mean([math.log(i + 1) for i in range(32)])]
-    np.testing.assert_allclose(found.entropy[0], entropies, atol=1e-5)
-    np.testing.assert_allclose(found.distance[0], [31 / 32, np.mean(np.arange(32) / 2)], atol=1e-5)
-    np.testing.assert_allclose(found.sink[0], [1 / 31, uniform], atol=1e-5)
-
-
-def test_a_head_for_the_previous_token_and_the_printed_table(previous):
-    check_previous(previous)
+    np.testing.assert_allclose(previous.entropy[0], entropies, atol=1e-5)
+    np.testing.assert_allclose(previous.distance[0], [31 / 32, np.mean(np.arange(32) / 2)], atol=1e-5)
+    np.testing.assert_allclose(previous.sink[0], [1 / 31, uniform], atol=1e-5)
     lines = str(previous).splitlines()
     assert lines[0].split()[:3] == ["head", "previous_token", "first_token"]
     assert lines[0].split()[-3:] == ["entropy", "distance", "sink"]
     assert [line.split()[:2] for line in lines[1:3]] == [["0.0", "1.000*"], ["0.1", "0.099"]]
     assert [line.split()[0] for line in lines[3:]] == ["baseline", "chance"]
-
-
-@pytest.mark.slow
-def test_a_head_for_the_previous_token_by_rotation():
-    check_previous(head_scores(planted.previous_by_rotation(), planted.tokens(32), separators=(3, 4)))
 
 
 def test_an_induction_circuit_needs_both_layers():

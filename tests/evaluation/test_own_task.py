@@ -4,16 +4,14 @@ A model that follows the rule of MQAR must score everything at every length; one
 past its window, to what guessing leaves it; and a mistake where nothing is asked must cost nothing.
 """
 
-import jax
 import numpy as np
 import pytest
 
-from attnjax.config import canonical_json, parse, run_id
+from attnjax.config import parse
 from attnjax.evaluation.suite import own_task
-from attnjax.train import checkpoint, step
-from attnjax.train.loop import make_task
-from attnjax.train.step import Trainer, members
+from attnjax.train import step
 from tests.evaluation.planted import SURE, WHOLE, planted, recalled
+from tests.evaluation.stored import started, stored
 
 RIGHT = recalled(WHOLE)
 
@@ -28,12 +26,7 @@ def measured(tmp_path, monkeypatch):
         about = {"name": "mqar", "length_min": 16, "length_max": 16, "options": options}
         evaluate = {"lengths": [16], "validation_lengths": [], "count": 8, "batch": 8}
         run = parse({"task": about, "evaluate": evaluate, "train": {"steps": 1, "batch": 2}})
-        folder = tmp_path / run_id(run)
-        (folder / "result").mkdir(parents=True)
-        (folder / "config.json").write_text(canonical_json(run))
-        state = Trainer(run, make_task(run)).start(members([run]))
-        checkpoint.save(folder / "result" / "checkpoints", 1, jax.tree.map(lambda leaf: leaf[0], jax.device_get(state)))
-        rows = own_task(folder, lengths, 32)
+        rows = own_task(stored(tmp_path, run, started(run)), lengths, 32)
         assert {(row["task"], row["samples"]) for row in rows} == {("mqar", 32)}
         return {row["length"]: row for row in rows}
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from attnjax.cli import main
-from attnjax.config import canonical_json, parse, run_id
+from attnjax.config import parse
 from attnjax.evaluation import LoadedModel, head_scores
 from attnjax.evaluation.counts import stands_out
 from attnjax.evaluation.loaded_model import load
@@ -18,10 +18,9 @@ from attnjax.explore.contents import ERROR
 from attnjax.explore.run import explore, head_grids
 from attnjax.explore.texts import MOST_TOKENS, read_tokens, texts, token_names, vocabularies
 from attnjax.tasks import specials
-from attnjax.train import checkpoint
 from attnjax.train.loop import make_task
 from attnjax.train.model import build
-from attnjax.train.step import Trainer, members
+from tests.evaluation.stored import started, stored
 from tests.trees import tree
 
 SMALL = {
@@ -41,20 +40,6 @@ def on_text(path, **changes):
     return parse({**SMALL, "task": {**SMALL["task"], "options": {"path": str(path)}}, **changes})
 
 
-def made(root, config):
-    """The folder of a run without a checkpoint."""
-    folder = root / run_id(config)
-    (folder / "result").mkdir(parents=True)
-    (folder / "config.json").write_text(canonical_json(config))
-    return folder
-
-
-def started(config):
-    """The first state of training of a run."""
-    state = Trainer(config, make_task(config)).start(members([config]))
-    return jax.tree.map(lambda leaf: leaf[0], jax.device_get(state))
-
-
 @pytest.fixture(scope="module")
 def state(tmp_path_factory):
     """Parameters of the small model, which all runs of the tests share."""
@@ -67,10 +52,7 @@ def state(tmp_path_factory):
 def run(tmp_path, state):
     """Somebody's folder of a run that was stopped at step 12, whose config names a file of ours as its text."""
     (tmp_path / "secret.txt").write_bytes(SECRET)
-    folder = made(tmp_path, on_text(tmp_path / "secret.txt"))
-    for step in (10, 12):
-        checkpoint.save(folder / "result" / "checkpoints", step, state)
-    return folder
+    return stored(tmp_path, on_text(tmp_path / "secret.txt"), state, 10, 12)
 
 
 def vouched(folder, **manifest):
@@ -112,8 +94,7 @@ def test_positions_are_those_of_the_tests_of_a_run(tmp_path, state):
     weights = []
     for policy in ({}, {"at_test": "arange"}, {"at_test": "same"}):
         positions = {"policy": "randomized", "maximum": 64, **policy} if policy else {}
-        folder = made(tmp_path, on_text(tmp_path / "text", positions=positions))
-        checkpoint.save(folder / "result" / "checkpoints", 3, state)
+        folder = stored(tmp_path, on_text(tmp_path / "text", positions=positions), state)
         weights.append(unpacked(explore(folder, [b"a bcd efg"])))
     plain, untold, told = weights
     np.testing.assert_allclose(untold, plain, atol=2 * ERROR)
@@ -146,7 +127,7 @@ def test_what_cannot_be_shown(run, tmp_path):
     for text, count in ((b"a" * (MOST_TOKENS + 1), 129), (b"", 0)):
         with pytest.raises(ValueError, match=f"1 to 128 tokens .*got {count}"):
             explore(run, [text])
-    empty = made(tmp_path, on_text(tmp_path / "secret.txt", seed=5))
+    empty = stored(tmp_path, on_text(tmp_path / "secret.txt", seed=5))
     with pytest.raises(ValueError, match="no checkpoint"):
         explore(empty, [b"a"])
     with pytest.raises(ValueError, match=r"head .*0..1 .*got 2"):
