@@ -66,7 +66,15 @@ def searched(
         )
     count = min(WINDOWS, len(tokens) // length)
     windows = np.asarray(tokens[: count * length], np.int32).reshape(count, length)
-    loss = functools.cache(loss_of(model, windows, method, trained=trained, factor=factor, **options))
+    measured = loss_of(model, windows, method, trained=trained, factor=factor, **options)
+    losses: dict[Factors, float] = {}
+
+    def loss(factors: Factors) -> float:
+        """Returns the loss of a list, which is measured once."""
+        if factors not in losses:
+            losses[factors] = measured(factors)
+        return losses[factors]
+
     rope = next(part for one in model.config.encodings for part in parts_of(one) if isinstance(part, RoPE))
     within = lambda value: min(max(value, 1.0), STEP * factor)
     starts = factors_of(rope, model.config.sizes.head_dim, factor, trained)
