@@ -102,8 +102,9 @@ def regions(tmp_path):
 
 
 def constant(run, task):
-    """The evaluator of a model that answers the byte that is its parameter, whatever it reads."""
-    answer = lambda params, made, key, numbers, **asked: jax.nn.one_hot(jnp.full(made.tokens.shape, params), 256)
+    """The evaluator of a model that answers the byte that is its parameter, whatever it reads; logits of -1 are NaN."""
+    hot = lambda params, made: jax.nn.one_hot(jnp.full(made.tokens.shape, params), 256)
+    answer = lambda params, made, key, numbers, **asked: jnp.where(params < 0, jnp.nan, hot(params, made))
     return Evaluator(run, task, build(run, task)._replace(apply=answer))
 
 
@@ -143,8 +144,13 @@ def test_a_split_that_is_shorter_than_the_padded_size_is_measured(tmp_path):
     lengths = {"lengths": (20,), "validation_lengths": (14,), "bucket_sizes": ()}
     run = dataclasses.replace(run, evaluate=dataclasses.replace(run.evaluate, **lengths))
     evaluator = constant(run, make_task(run))
-    found = [one.records[0] for (one,) in evaluator.measure(jnp.zeros(1, jnp.int32))]
-    assert {(one["split"], one["length"]) for one in found} == {("validation", 14), ("test", 20)}
+    found = [
+        [next(row for row in one.records if row["metric"] == "token_accuracy") for one in measured]
+        for measured in evaluator.measure(jnp.asarray([0, -1], jnp.int32))
+    ]
+    assert {(one["split"], one["length"]) for one, _ in found} == {("validation", 14), ("test", 20)}
+    # All bytes are 0, which is also the largest of logits that are NaN.
+    assert [(right["value"], broken["value"]) for right, broken in found] == [(1, 0)] * 2
     assert (evaluator.size(14, "validation"), padded_size(run, 14)) == (15, 20)
 
 
