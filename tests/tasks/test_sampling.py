@@ -110,6 +110,13 @@ def test_the_size_of_other_spaces():
     assert task("big_endian_addition").answers(6) == len({n + m for a, b in ranges for n in a for m in b})
     assert task("associative_recall", keys=3, values=2).space(2) == 6 * 4 * 2
     assert task("induction", symbols=4).answers(3) == 12
+    # Between a write and a read two instructions, of which reads have one bit and the others two.
+    assert task("flip_flop").space(4) == 2 * 5 * 5
+    assert task("flip_flop", ignore=0.0).space(3) == 2 * 3
+    assert task("word_problem").space(2) == 60 * 60
+    assert task("posgen", modulus=7, near=2, far=1).space(9) == 7**3
+    # One of 3 keys with one of 4 values, asked for in one of 3 slots.
+    assert task("mqar", vocab=8, pairs=1, filler="zero").space(8) == 3 * 4 * 3
 
 
 def test_published_chance_levels():
