@@ -125,7 +125,7 @@ def length_factor(curve: pd.DataFrame, longest: int, metric: Metric) -> pd.Serie
     """
     if longest not in curve or longest <= 0:
         return pd.Series(np.nan, curve.index)
-    after = curve.loc[:, curve.columns >= longest]
+    after = curve.loc[:, np.asarray(curve.columns) >= longest]
     held = after >= SHARE if metric.higher else np.isfinite(after) & after.le(after[longest] + RISE, axis=0)
     count = held.cumprod(axis=1).sum(axis=1).to_numpy(int)
     factors = pd.Series(np.array([0, *after.columns])[count] / longest, curve.index)
