@@ -152,7 +152,7 @@ def test_a_platform_that_is_not_there_is_told_in_one_sentence(tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("words", ["report sweep", "evaluate a/run", "run small.json --report --out out"])
+@pytest.mark.parametrize("words", ["report sweep", "run small.json --report --out out"])
 def test_what_is_drawn_after_long_work_needs_matplotlib_before_it(tmp_path, monkeypatch, capsys, words):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "small.json").write_text(SMALL_RUN)
