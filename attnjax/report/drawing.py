@@ -108,23 +108,6 @@ def plain(text: str, most: int = 44) -> str:
     return shown if len(shown) <= most else f"{shown[: most - 3]}..."
 
 
-def length_axis(axis: Any, lengths: Float[np.ndarray, " X"], longest: int) -> None:
-    """The x axis of lengths, doubling per step where they span a wide range, and shaded up to the longest in training."""
-    from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
-
-    low, high = (float(lengths[0]), float(lengths[-1])) if len(lengths) else (1.0, 1.0)
-    if low > 0 and high >= 8 * low:
-        axis.set_xscale("log", base=2)
-    axis.xaxis.set_major_locator(FixedLocator(some([int(x) for x in lengths], kept=longest)))
-    axis.xaxis.set_minor_locator(NullLocator())
-    axis.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}"))
-    left, right = axis.get_xlim()
-    if longest > 0:
-        axis.axvspan(left, longest, color=SHADE, zorder=0, linewidth=0)
-    axis.set_xlim(left, right)
-    axis.set_xlabel("length (shaded: up to the longest in training)" if longest > 0 else "length")
-
-
 def some(places: Sequence[int], most: int = 9, kept: int = 0) -> list[int]:
     """All places where they are few, else those nearest to equal steps: doubling ones where they span a wide range. If `kept`
     is one of the places, it is chosen in place of the nearest other.
