@@ -193,7 +193,9 @@ def _seeds(seeds: Iterable[int], planned: Iterable[Planned]) -> tuple[int, ...]:
     drawn = tuple(seeds)
     wrong = [one for one in drawn if isinstance(one, bool) or not isinstance(one, int) or one < 0]
     if wrong or not drawn or len(set(drawn)) < len(drawn):
-        raise ValueError(f"tuning_seeds() must list different whole numbers of at least 0, got {shown(list(drawn))}")
+        raise ValueError(
+            f"tuning_seeds() must list different whole numbers of at least 0, got {str(list(drawn))[:100]}"
+        )
     taken = {seed for one in planned for seed in (one.config.seed, one.config.data_seed)}
     if both := sorted(taken & set(drawn)):
         raise ValueError(

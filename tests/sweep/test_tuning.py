@@ -173,3 +173,29 @@ def test_a_score_that_is_missing_is_an_error(tmp_path):
     run_here(store, train)
     with pytest.raises(ValueError, match="is done and has no exact_match at validation length 20"):
         choose(found, store)
+
+
+@pytest.mark.parametrize(
+    ("candidates", "seeds", "told"),
+    [
+        ([{"train.steps": 2}], [5], "at least 2 .* got 1"),
+        ([{"train.steps": 2}, 3], [5], "candidate 1 .* got 3"),
+        ([{"train.steps": 2}, {"train.batch": 2}], [5], "candidate 1 changes train.batch"),
+        ([{"train.steps": 2}, {"train.steps": 2}], [5], "the same"),
+        ([{"evaluate.examples": 2}, {"evaluate.examples": 4}], [5], "evaluate.examples"),
+        ([{"train.steps": 2}, {"train.steps": -1}], [5], "candidate 1 .*steps"),
+        (RATES, [1, 1], r"got \[1, 1\]"),
+        (RATES, [-1], r"got \[-1\]"),
+        (RATES, [], r"got \[\]"),
+        (RATES, [0], "seed 0 is both"),
+    ],
+)
+def test_what_cannot_be_tuned_is_named(candidates, seeds, told):
+    with pytest.raises(ValueError, match=told):
+        made(BASE, vary("model.encoding", ["rope", "nope"]), candidates, seeds=seeds)
+
+
+@pytest.mark.parametrize(("lengths", "told"), [([], "empty"), ([10, 40], "1 .. .*20, .* 40")])
+def test_validation_is_within_the_trained_lengths(lengths, told):
+    with pytest.raises(ValueError, match=told):
+        made({**BASE, "evaluate": {"lengths": [40], "validation_lengths": lengths}}, seeds(1))
