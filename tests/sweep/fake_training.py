@@ -1,8 +1,7 @@
 """A training function of hashes instead of arrays: quick, exact, resumable, and as ill-behaved as its config asks.
 
 Each step hashes the state, so that the last one tells whether every step was done once, in order. Options of the task:
-`work` hash rounds a step, `slow_until` 0.3 s more a step until that file exists, `fail_at` raises there, `nan_at` fails that
-run alone, `fail_together` raises in populations.
+`work` hash rounds a step, `slow_until` 0.3 s more a step until that file exists, `fail_at` raises there.
 """
 
 import ctypes
@@ -39,8 +38,6 @@ def sound(configs, directories, context):
 
 
 def together(configs, directories, context, load, save):
-    if len(configs) > 1 and configs[0].task.options.get("fail_together"):
-        raise MemoryError("too many at once")
     states = {}
     for directory in directories:
         step, state = load(directory)
@@ -60,9 +57,6 @@ def one(config, directory, step, state, context, save):
             return
         if step == options.get("fail_at"):
             raise RuntimeError(f"broken at step {step}")
-        if step == options.get("nan_at"):
-            context.fail(directory, step, f"nan at step {step}")
-            return
         if "slow_until" in options and not pathlib.Path(options["slow_until"]).exists():
             time.sleep(0.3)
         state = advance(config, state, step, options.get("work", ROUNDS))
@@ -112,16 +106,10 @@ def never(configs, directories, context):
 
 
 def dies(configs, directories, context):
-    """Where `suicide` is asked for, each process gets to another step than the one before, and dies there without a checkpoint;
-    where `saving` is, it dies after a checkpoint of a further step.
-    """
-    options, lives = configs[0].task.options, int(directories[0].name.split("-")[1])
-    for name in ("suicide", "saving"):
-        if options.get(name) and lives < 10:
-            if name == "saving":
-                (directories[0] / "checkpoints" / str(lives)).mkdir(parents=True)
-            context.step(directories[0], lives)
-            os.kill(os.getpid(), signal.SIGKILL)
+    """Where `suicide` is asked for, each process gets to another step than the one before, and dies without a checkpoint."""
+    if configs[0].task.options.get("suicide"):
+        context.step(directories[0], int(directories[0].name.split("-")[1]))
+        os.kill(os.getpid(), signal.SIGKILL)
     train(configs, directories, context)
 
 

@@ -2,15 +2,10 @@
 
 import json
 import os
-import pathlib
-import subprocess
-import sys
 
 import pytest
-from checks import ENVIRONMENT
 
 from attnjax.cli import main
-from attnjax.sweep import scan
 from attnjax.sweep.devices import CUDA, FRACTION, JAX, of_worker, visible
 
 SETTINGS = {"name": "small", "task": {"name": "reverse_string"}, "train": {"steps": 2}, "evaluate": {"lengths": [4]}}
@@ -85,15 +80,3 @@ def test_the_driver_of_workers_checks_on_the_cpu_before_anything_is_made(here, c
     assert (here / "out").exists() == (not told)
     assert json.loads((here / "asked.json").read_text()) == ["cpu", "alibi", seed]
     assert os.environ["JAX_PLATFORMS"] == "cuda"
-
-
-@pytest.mark.slow
-def test_the_driver_does_not_need_the_accelerator_of_its_workers(here):
-    command = [sys.executable, "-m", "attnjax", "run", "small.json", "--workers", "1", "--out", "out"]
-    command += ["model.layers=1", "model.model=8", "model.heads=1"]
-    environment = {**ENVIRONMENT, "JAX_PLATFORMS": "nonsense"}
-    done = subprocess.run(command, cwd=here, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 2
-    assert "workers end before they finish a run" in done.stderr
-    assert "Unable to initialize backend 'nonsense'" in done.stderr
-    assert [run.status.state for run in scan(pathlib.Path("out")).runs] == ["pending"]

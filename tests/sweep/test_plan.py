@@ -28,7 +28,6 @@ def test_product_changes_the_last_factor_fastest_and_chain_goes_on():
         (lambda: seeds(0), "at least 1, got 0"),
         (lambda: plan({}, []), "the sweep is empty"),
         (lambda: plan({}, [{}, {"train.stepz": 3}]), "entry 1 of the sweep: unknown key 'train.stepz' .did you mean"),
-        (lambda: plan({}, [{"train.steps": -1}]), "entry 0 of the sweep: train.steps must be"),
         (lambda: plan({}, [3]), "entry 0 of the sweep must be a table"),
         (lambda: groups([RunConfig()], limit=0), "at least 1 run, got 0"),
     ],
@@ -89,16 +88,9 @@ THETA, SEEDS = "model.encoding.options.theta", [{"seed": 5, "data_seed": 5}, {"s
 @pytest.mark.parametrize(
     ("sweep", "held", "factors", "expected"),
     [
-        (product(A, B), {"train.steps": 9}, [{}], B),
         (A, {"train": {"batch": 3}}, [{}], [{}]),
         (product([{"model.encoding": "rope"}], vary(THETA, [5.0, 6.0])), {"model.encoding": "alibi"}, [{}], [{}]),
         (product(A, seeds(3)), {}, SEEDS, product(A, SEEDS)),
-        (
-            vary("model.encoding", ["nope", "t5"]),
-            {"model.encoding": "rope"},
-            vary(THETA, [5.0, 6.0]),
-            vary(THETA, [5.0, 6.0]),
-        ),
         (
             ENCODINGS,
             {THETA: 7.0},
@@ -112,7 +104,7 @@ THETA, SEEDS = "model.encoding.options.theta", [{"seed": 5, "data_seed": 5}, {"s
             ),
         ),
     ],
-    ids=["a field", "a table", "a table around", "factors", "factors inside", "inside a table"],
+    ids=["a table", "a table around", "factors", "inside a table"],
 )
 def test_what_the_command_line_says_wins_over_the_sweep_and_equal_runs_are_one(sweep, held, factors, expected):
     """What is recorded as changed is what was trained, and each run is the config with what is held and then its changes."""

@@ -6,7 +6,6 @@ import random
 import signal
 import subprocess
 import sys
-import threading
 import time
 
 import fake_training
@@ -39,19 +38,6 @@ def started(monkeypatch):
     return found
 
 
-def test_worker_processes_share_the_runs_and_have_a_gpu_each(make, started):
-    store, events = make(seeds(4)), []
-    summary = run_workers(store, TRAINER, 2, ALONE, threads=1, progress=events.append)
-    assert len(summary.of("done")) == 4
-    check_complete(store)
-    told = [run.manifest() for run in scan(store.root).runs]
-    assert started == ["5", "7"]
-    assert {one["threads"] for one in told} == {1}
-    assert len({(one["process"], one["environment"][CUDA]) for one in told}) == len({one["process"] for one in told})
-    assert {event.run for event in events if event.state == "done"} == set(summary.states)
-    assert str(run_workers(store, "fake_training:never", 2)) == "4 runs: 4 done; 4 of them before"
-
-
 def test_a_run_that_kills_its_workers_is_given_up_and_the_rest_goes_on(make, started):
     """Also where its status says another step at each death. A worker that replaces another has the GPU of that one."""
     store = make([{"seed": 0}, {"seed": 1, "task.options": {"suicide": True}}, {"seed": 2}])
@@ -64,8 +50,8 @@ def test_a_run_that_kills_its_workers_is_given_up_and_the_rest_goes_on(make, sta
     check_complete(store, except_for=[store.runs[1].run])
 
 
-def test_workers_are_killed_at_random_and_each_run_has_one_undisturbed_result(make):
-    cells, workers, kills = 12, 2, 4
+def test_workers_are_killed_at_random_and_each_run_has_one_undisturbed_result(make, started):
+    cells, workers, kills = 8, 2, 3
     store = make(vary("train.batch", range(1, cells + 1)), task={"options": {"work": 10_000}})
     moments, seen, victims = sorted(random.Random(0).sample(range(5, 9 * cells), kills)), [], []
 
@@ -85,6 +71,10 @@ def test_workers_are_killed_at_random_and_each_run_has_one_undisturbed_result(ma
     assert not scan(store.root).problems
     for entry in store.runs:
         assert sorted(os.listdir(store.directory(entry.run))) == ["config.json", "result"]
+    assert started[:workers] == ["5", "7"]
+    told = [run.manifest() for run in scan(store.root).runs]
+    assert {one["threads"] for one in told} == {1}
+    assert len({(one["process"], one["environment"][CUDA]) for one in told}) == len({one["process"] for one in told})
 
 
 def test_workers_that_cannot_start_are_told_with_what_they_said(make):
@@ -92,36 +82,31 @@ def test_workers_that_cannot_start_are_told_with_what_they_said(make):
         run_workers(make(seeds(2)), "not_there:train", 1, threads=1)
 
 
-def test_two_drivers_on_one_folder_share_the_work(make):
-    store = make(vary("train.batch", range(1, 7)), task={"options": {"work": 10_000}})
-    threads = [threading.Thread(target=run_workers, args=(store, TRAINER, 1), kwargs={"threads": 1}) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-    check_complete(store)
-    assert len({run.manifest()["process"] for run in scan(store.root).runs}) == 2
-
-
 DRIVER = """
 import pathlib, sys
 from attnjax.sweep import load, run_workers
-run_workers(load(pathlib.Path(sys.argv[1])), "fake_training:train", 2, threads=1)
+run_workers(load(pathlib.Path(sys.argv[1])), "fake_training:train", 1, threads=1)
 """
 
 
-def test_a_killed_driver_takes_its_workers_along_and_the_next_finishes(make):
-    store = make(vary("train.batch", range(1, 9)), task={"options": {"work": 10_000}})
+def test_a_killed_driver_takes_its_workers_along_and_another_on_the_folder_finishes(make, tmp_path):
+    """Runs are slow until the first driver is killed, when both have a worker that trains."""
+    store = make(vary("train.batch", range(1, 7)), task={"options": {"slow_until": str(tmp_path / "go")}})
     driver = subprocess.Popen([sys.executable, "-c", DRIVER, str(store.root)], env=ENVIRONMENT)
+
+    def progress(event):
+        driver.kill()
+        (tmp_path / "go").touch()
+
     try:
-        until(lambda: any(store.status(entry.run).state == "done" for entry in store.runs))
+        until(lambda: any(store.status(entry.run).step for entry in store.runs))
+        (owner,) = filter(None, (holder(store.directory(entry.run)) for entry in store.runs))
+        run_workers(store, TRAINER, 1, ExecutionConfig(population=1, wait=True), threads=1, progress=progress)
     finally:
         driver.kill()
         driver.wait()
-    until(lambda: not any(holder(store.directory(entry.run)) for entry in store.runs))
-    kept = {run.run for run in scan(store.root).runs if run.status.state == "done"}
-    assert set(run_here(store, fake_training.train).skipped) == kept
     check_complete(store)
+    assert not is_running(owner.pid, owner.started)
 
 
 def test_a_slow_owner_that_wakes_after_a_takeover_changes_nothing_of_the_published_result(make):
@@ -149,8 +134,15 @@ def test_a_slow_owner_that_wakes_after_a_takeover_changes_nothing_of_the_publish
 # Signals to workers and to commands
 
 
-def test_a_warned_worker_saves_gives_its_runs_back_and_says_that_it_was_interrupted(make, tmp_path):
+def test_an_interrupted_worker_gives_its_runs_back_and_the_same_command_goes_on(make, tmp_path):
+    """By Ctrl-C while Python starts or the command begins, and by a warning amid a run."""
     store = make(seeds(2), task={"options": {"slow_until": str(tmp_path / "go")}})
+    process = command("work", store.root)
+    time.sleep(0.3)
+    process.send_signal(signal.SIGINT)
+    errors = process.communicate(timeout=60)[1]
+    if "attnjax/cli/" in errors or "attnjax:" in errors:  # otherwise Python was still starting
+        assert (process.returncode, "Traceback" in errors) == (130, False), errors
     process = command("work", store.root)
     until(lambda: any((folder_of(store.directory(one.run)) / "checkpoints/2").exists() for one in store.runs))
     process.send_signal(signal.SIGUSR1)
@@ -159,6 +151,9 @@ def test_a_warned_worker_saves_gives_its_runs_back_and_says_that_it_was_interrup
     assert "stopped: SIGUSR1; the same command continues" in told
     assert {store.status(entry.run).state for entry in store.runs} <= {"preempted", "pending"}
     assert not any(holder(store.directory(one.run)) for one in store.runs)
+    (tmp_path / "go").touch()
+    assert str(run_here(store, fake_training.train)) == "2 runs: 2 done"
+    check_complete(store)
 
 
 @pytest.mark.slow
@@ -178,22 +173,6 @@ def test_a_second_signal_ends_a_hang_also_in_c_with_its_workers_and_loses_nothin
     assert "the second SIGTERM ends this process" in told
     until(lambda: not is_running(owner.pid, owner.started))
     assert str(run_here(load(root), fake_training.train)) == "1 runs: 1 done"
-
-
-def test_ctrl_c_at_any_moment_is_one_sentence_and_the_same_command_goes_on(tmp_path):
-    (tmp_path / "small.json").write_text(SMALL)
-    words = ["run", tmp_path / "small.json", "--seeds", "2", "--out", tmp_path / "out", "--population", "1"]
-    words += [f"task.options.slow_until='{tmp_path / 'go'}'"]
-    for delay in (0.3, 1.5):
-        process = command(*words)
-        time.sleep(delay)
-        process.send_signal(signal.SIGINT)
-        errors = process.communicate(timeout=60)[1]
-        if "attnjax/cli/" in errors or "attnjax:" in errors:  # otherwise Python was still starting
-            assert (process.returncode, "Traceback" in errors) == (130, False), errors
-    (tmp_path / "go").touch()
-    assert "2 runs: 2 done" in command(*words).communicate(timeout=60)[0]
-    check_complete(load(tmp_path / "out"))
 
 
 @pytest.mark.slow

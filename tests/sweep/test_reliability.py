@@ -26,13 +26,12 @@ from checks import check_complete
 from attnjax import safety
 from attnjax.cli import main
 from attnjax.sweep import ExecutionConfig, Stop, load, manifest, plan, prepare, run_here, scan, seeds
-from attnjax.sweep.claim import FILE, Owner, machine_id
+from attnjax.sweep.claim import FILE, Owner
 
 PAGE = pathlib.Path(__file__).parents[2] / "docs" / "reliability.md"
 SETTINGS = {"name": "small", "train": {"steps": 10, "checkpoint_every": 2}, "evaluate": {"lengths": [10, 20]}}
 SETTINGS |= {"task": {"options": {"work": 1}}}
 DONE, STOPPED, PENDING = range(3)
-DEEP = "[" * 20_000
 
 
 class World(NamedTuple):
@@ -68,16 +67,13 @@ class Row(NamedTuple):
     trainer: Callable[..., None] = fake_training.train
 
 
-def refusing(number: int) -> Plant:
-    """The system refuses every new file."""
+def full(world: World) -> None:
+    """The disk takes no new file."""
 
-    def plant(world: World) -> None:
-        def refuse(path, data, **named):
-            raise OSError(number, os.strerror(number), str(path))
+    def refuse(path, data, **named):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
 
-        world.patch.setattr(safety, "write", refuse)
-
-    return plant
+    world.patch.setattr(safety, "write", refuse)
 
 
 def full_from(moment: int, name: str = "") -> Plant:
@@ -97,13 +93,13 @@ def full_from(moment: int, name: str = "") -> Plant:
     return plant
 
 
-def claimed(age: float = 0.0, text: str = "", **fields: Any) -> Plant:
+def claimed(age: float = 0.0, **fields: Any) -> Plant:
     """A claim on the run that was stopped, whose last heartbeat is so many seconds old."""
 
     def plant(world: World) -> Callable[[], None]:
         path = world.run(STOPPED) / FILE
         owner = Owner("0009-aa", "far", "another", 7, "never")._replace(**fields)
-        path.write_text(text or json.dumps(owner._asdict()))
+        path.write_text(json.dumps(owner._asdict()))
         os.utime(path, (time.time() - age,) * 2)
         return lambda: path.unlink(missing_ok=True)
 
@@ -229,31 +225,18 @@ def half_saved(world: World) -> None:
 
 SOUND = fake_training.sound
 ROWS = {
-    "a disk that is full": Row(refusing(errno.ENOSPC), "cannot be written to .*: No space left on device", 2),
-    "a folder that is read-only": Row(refusing(errno.EROFS), "cannot be written to .*: Read-only file system", 2),
+    "a disk that is full": Row(full, "cannot be written to .*: No space left on device", 2),
     "a file in place of the folder": Row(not_a_folder, "cannot be written to .*: File exists", 2),
     "a disk that fills when a run begins": Row(full_from(3), "No space left on device", 1),
     "a disk that fills while a run trains": Row(full_from(9), "No space left on device", 1),
-    "a disk that fills when a run ends": Row(
-        full_from(3, "status.json"), r"its end \(done\) could not be written: disk full", 1
-    ),
+    "a disk that fills when a run ends": Row(full_from(3, "status.json"), r"\(done\) .*: disk full", 1),
     "another sweep on the folder": Row(
-        lambda world: None,
-        "holds the sweep 'small' of 3 runs.*train.batch is 9 instead of 32",
-        2,
-        (),
-        ("train.batch=9",),
+        lambda world: None, "train.batch is 9 instead of 32", 2, options=("train.batch=9",)
     ),
     "a second command on the folder": Row(claimed(), "process 7 on far", 1),
-    "a worker that was killed": Row(claimed(machine=machine_id()), "3 done"),
     "a machine that is lost": Row(claimed(age=999), "3 done"),
-    "a claim that is cut": Row(claimed(age=999, text='{"att'), "3 done"),
-    "a run that killed its workers 5 times in a row": Row(
-        claimed(age=999, deaths=4, step=5), "its worker died 5 times in a row without a new checkpoint", 1
-    ),
-    "a checkpoint cut in half": Row(
-        checkpoint(lambda data: data[: len(data) // 2]), "checkpoint of step 5 is damaged", trainer=SOUND
-    ),
+    "a run that killed its workers 5 times in a row": Row(claimed(age=999, deaths=4, step=5), "died 5 times", 1),
+    "a checkpoint cut in half": Row(checkpoint(cut), "checkpoint of step 5 is damaged", trainer=SOUND),
     "a flipped bit in a checkpoint": Row(
         checkpoint(lambda data: bytes([data[0] ^ 1]) + data[1:]), "checkpoint of step 5 is damaged", trainer=SOUND
     ),
@@ -268,24 +251,18 @@ ROWS = {
         edited(STOPPED, "metrics.jsonl", lambda data: data + b"nonsense\n\xff\n"), "line 6 is not JSON"
     ),
     "a log line of a newer version": Row(
-        edited(STOPPED, "metrics.jsonl", lambda data: data + b'{"schema": 9, "step": 1}\n'),
-        "Update attnjax",
-        1,
-        (STOPPED,),
+        edited(STOPPED, "metrics.jsonl", lambda data: data + b'{"schema": 9}\n'), "Update attnjax", 1, (STOPPED,)
     ),
     "a damaged status": Row(text(STOPPED, "status.json", "{"), r"status\.json is damaged", 1),
     "a damaged config": Row(text(STOPPED, "config.json", "\xff"), r"config\.json", 1),
     "a config that was changed after planning": Row(
-        edited(STOPPED, "config.json", lambda data: data.replace(b"0.001", b"0.002")),
-        r"config\.json.* has changed since the run was planned",
-        1,
+        edited(STOPPED, "config.json", lambda data: data.replace(b"0.001", b"0.002")), r"config\.json.* changed", 1
     ),
     "a damaged manifest": Row(text(STOPPED, "manifest.json", "{"), r"manifest\.json"),
     "a damaged plan": Row(text(DONE, "/sweep.json", "{"), r"sweep\.json is damaged", 2),
-    "JSON nested without end": Row(text(DONE, "/sweep.json", DEEP), r"sweep\.json is damaged.*nested too deeply", 2),
     "a plan that names a folder outside": Row(
         edited(DONE, "/sweep.json", lambda text: re.sub(rb'"run": "\w+"', b'"run": "../../outside"', text, count=1)),
-        r"sweep\.json is damaged: entry 0 of its runs names no run id",
+        r"sweep\.json is damaged: entry 0 ",
         2,
     ),
     "a plan of a terabyte": Row(huge(DONE, "/sweep.json"), r"sweep\.json is larger than", 2),
@@ -352,17 +329,17 @@ def damaged_lines(root: pathlib.Path) -> str:
 
 
 @pytest.mark.parametrize("name", ROWS)
-def test_damage_is_told_and_nothing_is_lost(tmp_path, capsys, name):
+def test_damage_is_told_and_nothing_is_lost(tmp_path, monkeypatch, capsys, name):
+    # Git, the hash of the code, and waiting for the disk take half of the time.
+    monkeypatch.setattr(manifest, "of_machine", dict)
+    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
     row, root, config = ROWS[name], tmp_path / "out", tmp_path / "small.json"
     config.write_text(json.dumps(SETTINGS))
     again = ["sweep", str(config), "--seeds", "3", "--out", str(root), "--population", "1"]
     again += ["--trainer", f"fake_training:{row.trainer.__name__}"]
     shutil.copytree(begun(row.trainer), root)
     (tmp_path / "outside").mkdir()
-    with pytest.MonkeyPatch.context() as patch:
-        # Git, the hash of the code, and waiting for the disk take half of the time.
-        patch.setattr(manifest, "of_machine", dict)
-        patch.setattr(os, "fsync", lambda descriptor: None)
+    with monkeypatch.context() as patch:
         world = World(root, patch, tmp_path / "outside")
         sound = {} if DONE in row.lost else contents(world.run(DONE))
         heal = row.plant(world)

@@ -125,10 +125,6 @@ def test_a_family_that_chose_among_other_tuning_runs_is_refused_and_a_new_one_ha
     assert known(made(linked, both, widths), there) == (one,)
     with pytest.raises(ValueError, match="among other tuning runs.*--out"):
         known(made(plain, both, widths), there)
-    with pytest.raises(ValueError, match=r"seeds \[10000, 10001\], and the config has \[5\]"):
-        known(made(linked, both, widths, seeds=[5]), there)
-    with pytest.raises(ValueError, match="trained without tuning"):
-        known(found, Choices("", there.candidates, there.seeds))
 
 
 def test_an_edge_is_that_of_each_number_and_of_no_word():
