@@ -64,7 +64,12 @@ def ended(words: list[str]) -> int:
 
 def test_nothing_that_trains_nothing_imports_jax(folder):
     commands = [["--help"], ["list", "encodings"], ["list", "tasks"], ["list", "configs", "small"], ["list", "runs"]]
-    commands += [["show", "small", "--no-model"], ["run", "small", *FAKE, "--dry-run"], ["run", "small", "a.b=3"]]
+    commands += [
+        ["explore"],
+        ["show", "small", "--no-model"],
+        ["run", "small", *FAKE, "--dry-run"],
+        ["run", "small", "a.b=3"],
+    ]
     code = f"""
 import sys
 from attnjax.cli import main

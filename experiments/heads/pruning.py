@@ -42,7 +42,7 @@ def importance(subject: LoadedModel, tokens: Tokens) -> Float[np.ndarray, "L N"]
     def total(gates: Float[Array, "L B N"]) -> Float[Array, ""]:
         return next_token_losses(subject.logits(jnp.asarray(tokens), gates), jnp.asarray(tokens)).mean(-1).sum()
 
-    gradients = jax.grad(total)(jnp.ones((subject.layers, len(tokens), subject.heads)))
+    gradients = jax.jit(jax.grad(total))(jnp.ones((subject.layers, len(tokens), subject.heads)))
     score = np.abs(np.asarray(gradients, np.float64)).mean(1)
     norm = np.linalg.norm(score, axis=1, keepdims=True)
     return score / np.where(norm > 0, norm, 1.0)

@@ -65,23 +65,6 @@ def test_what_fits_the_trained_lengths(task, values, fits):
     assert length_table.fits(task, scores, levels).tolist() == [fits]
 
 
-def test_a_published_number_stands_beside_the_same_task_and_lengths():
-    """Ours is 0.9 at 24 and 0.5 at 32 tokens after 16, so 0.7 over 17 to 32; one of two runs fits the trained lengths."""
-    scores = {8: (1.0, 1.0), 16: (1.0, 0.97), 24: (0.9, 0.9), 32: (0.5, 0.5), 64: (0.0, 0.0)}
-    rows = [
-        ("copy", "variant=rsc", "rope", run, seed, 16, "exact_match", length, values[seed])
-        for seed, run in enumerate("ab")
-        for length, values in scores.items()
-    ]
-    names = ["task", "options", "encoding", "run", "seed", "longest", "metric", "length", "value"]
-    cell = pd.Series({"task": "copy", "options": "variant=rsc", "encoding": "rope", "metric": "exact_match"})
-    cell = pd.concat([cell, pd.Series({"trained": 20, "low": 21, "high": 40})])
-    found = published.beside(cell, pd.DataFrame(rows, columns=names))
-    np.testing.assert_allclose(found["values"], 0.7)
-    assert (found["fitted"], found["fits"]) == (1, True)
-    assert published.beside(cell.replace("rope", "alibi"), pd.DataFrame(rows, columns=names)) == {}
-
-
 def test_the_rise_of_a_published_loss_is_that_over_the_trained_length():
     cells = published.published()
     one = cells[(cells.encoding == "sinusoidal") & (cells.metric == "perplexity_sliding") & (cells.low == 1024)]

@@ -6,11 +6,12 @@ import pytest
 from flax import nnx
 
 from attnjax.evaluation.extension import extended
-from attnjax.modules import Decoder, TransformerConfig
+from attnjax.modules import TransformerConfig
 from attnjax.positions import RoPE
 from attnjax.tasks import Text
 from experiments import ngrams
-from experiments.context_extension import analysis, markov, planting, reading, text
+from experiments.context_extension import markov, planting, reading, text
+from tests.evaluation.planted_heads import drawn
 from tests.experiments.tiny import run_tiny
 
 L = 16
@@ -19,7 +20,7 @@ CONFIG = TransformerConfig(vocab=11, model=16, layers=1, heads=2, hidden=16, enc
 
 @pytest.fixture(scope="module")
 def model():
-    return nnx.jit(lambda: Decoder(CONFIG, rngs=nnx.Rngs(0)))()
+    return drawn(CONFIG)
 
 
 def test_a_haystack_states_a_fact_and_asks_for_it():
@@ -37,18 +38,10 @@ def test_a_haystack_states_a_fact_and_asks_for_it():
         planting.haystack(source, 14, 0.0, 1, 64)
 
 
-def test_planted_facts_can_be_looked_up():
-    planted = planting.plant(b"x = 1\n" * 200, 128, seed=0)
-    values = [byte for byte in planted if byte >= planting.FIRST_VALUE]
-    assert len(values) % 16 == 0
-    assert len(values) == 16 * int(1200 / (3 / 8 * 128))  # each value is stated once and asked for three times
-    assert planted.replace(b"x = 1\n", b"").count(b"x") == 0
-
-
 def test_scores_are_those_of_the_extended_model(model):
     rows = np.random.default_rng(0).integers(0, 11, (3, 8 * L + 1)).astype(np.int32)
     seen = set()
-    for method in ("none", "drope", "rerope+log_n"):
+    for method in ("none", "rerope+log_n"):
         mine = reading.read_by(method, model, L, ())
         theirs = model if method == "none" else extended(model, method, trained=L, factor=8.0)
         logits = np.asarray(nnx.jit(lambda one, tokens: one(tokens))(theirs, rows[:, :-1]))
@@ -57,7 +50,7 @@ def test_scores_are_those_of_the_extended_model(model):
         np.testing.assert_allclose(loss, expected, atol=2e-5)
         np.testing.assert_array_equal(right > 0, logits.argmax(-1) == rows[:, 1:])
         seen.add(loss.round(3).tobytes())
-    assert len(seen) == 3
+    assert len(seen) == 2
 
 
 def test_fine_tuning_lowers_the_loss_and_leaves_the_model(model):
@@ -66,13 +59,6 @@ def test_fine_tuning_lowers_the_loss_and_leaves_the_model(model):
     after = reading.scored(reading.fine_tuned(model, np.stack([batch] * 10), 1e-2), batch)[0]
     assert after.mean() < before.mean() - 0.1
     np.testing.assert_array_equal(reading.scored(model, batch)[0], before)
-
-
-def test_means_over_runs_by_hand():
-    values = {("a", 0.0): 1.0, ("a", 0.5): 2.0, ("b", 0.0): 5.0, ("b", 0.5): 5.0}
-    rows = [(run, 0, "pi", "tuned", "found", 64, place, value) for (run, place), value in values.items()]
-    records = pd.DataFrame(rows, columns=reading.COLUMNS)
-    assert analysis.by_run(records, "pi", "found", 64, "tuned").tolist() == [1.5, 5.0]
 
 
 def test_ngrams_of_four_bytes_by_hand():

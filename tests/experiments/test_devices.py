@@ -1,7 +1,5 @@
 """What compiles for devices that are not here: the same programs on virtual CPU devices."""
 
-import json
-
 import jax
 import pytest
 
@@ -51,18 +49,3 @@ def test_a_training_step_adds_gradients_alone(mesh, moved, monkeypatch):
 )
 def test_what_is_worse_than_its_record_is_told(change, before, told):
     assert devices.wrong(ROW | change, before) == told
-
-
-def test_a_program_has_one_record_and_a_refusal_fails(tmp_path, monkeypatch, capsys):
-    def compiler(there, case):
-        if case.name == "alibi":
-            raise RuntimeError("no memory\nof the chip")
-        return {"temporary": 2**20, "seconds": 0.1, "collectives": {}}
-
-    monkeypatch.setattr(devices, "attention", compiler)
-    monkeypatch.setattr(devices, "topology", lambda name: THERE._replace(name=name))
-    arguments = ["--kinds", "data", "--names", "rope", "alibi", "--targets", "v5e:2x4", "--out", str(tmp_path)]
-    assert [devices.main(arguments), devices.main(arguments)] == [1, 0]
-    rows = [json.loads(line) for line in (tmp_path / "records.jsonl").read_text().splitlines()]
-    assert [(row["case"][1], row.get("error")) for row in rows] == [("rope", None), ("alibi", "no memory")]
-    assert "alibi 4096  refused: no memory" in capsys.readouterr().out

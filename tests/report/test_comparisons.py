@@ -57,11 +57,6 @@ def test_runs_without_two_common_seeds_are_not_compared(make):
     assert compared(make(*runs, metric="loss")) == ()
 
 
-def test_nothing_is_said_of_variants_of_which_the_scores_are_lost(make):
-    runs = [("rope", seed, {40: 2.0}) for seed in range(3)] + [("t5", seed, {20: 1.0}) for seed in range(3)]
-    assert compared(make(*runs, metric="loss")) == ()
-
-
 def test_a_failed_run_does_not_make_the_correction_of_others_milder(make):
     """Of three pairs of variants, two have a run with an infinite loss: they have no difference, and stay among the tests."""
     runs = [(n, seed, {40: 2.0 + s + 0.01 * seed}) for n, s in (("rope", 0.0), ("alibi", 0.5)) for seed in range(6)]

@@ -121,13 +121,6 @@ def test_colours_are_visible_on_their_paper(tone: str, paper: float):
         assert (max(here, paper) + 0.05) / (min(here, paper) + 0.05) >= 3, look
 
 
-def test_several_encodings_take_the_colour_of_the_first():
-    assert style("rope+nope").color == style("rope").color
-    assert style("rope+nope").label == "rope+nope"
-    assert color_class("rope+nope") == "e-rope"
-    assert order("rope+nope") == order("rope")
-
-
 def test_an_unknown_encoding_has_a_style_too():
     assert style("mine") == style("mine")
     assert style("mine").label == "mine"

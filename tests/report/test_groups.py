@@ -2,8 +2,6 @@
 
 from typing import Any
 
-import pytest
-
 from attnjax.records.stored import Run
 from attnjax.report.groups import Panel, panels
 from tests.report.synthetic import cell_id, config, run_id
@@ -19,18 +17,6 @@ def encoding(name: str, **options: Any) -> dict[str, Any]:
 
 def labels(panel: Panel) -> list[str]:
     return [variant.label for variant in panel.variants]
-
-
-def test_seeds_of_one_cell_are_one_variant():
-    (panel,) = panels([run(config("copy", "rope", seed)) for seed in range(4)])
-    assert labels(panel) == ["RoPE"]
-    assert len(panel.variants[0].runs) == 4
-    assert (panel.label, panel.task, panel.trained) == ("copying", "copy", (1, 20))
-
-
-def test_encodings_come_in_the_order_of_the_library():
-    (panel,) = panels([run(config("copy", name, 0)) for name in ("t5", "mine", "nope", "alibi", "rope")])
-    assert labels(panel) == ["NoPE", "RoPE", "ALiBi", "T5 bias", "mine"]
 
 
 def test_variants_are_named_by_what_differs_and_nothing_else():
@@ -105,19 +91,6 @@ def test_one_name_has_one_look_in_all_panels_and_variants_of_one_encoding_differ
     first, second = ({one.label: one.look for one in panel.variants} for panel in panels(runs))
     assert len({look.color for look in first.values()}) == 3
     assert second == {label: first[label] for label in ("RoPE, theta 100", "RoPE, theta 10000")}
-
-
-@pytest.mark.parametrize(
-    ("settings", "label"),
-    [
-        ({"embed_scale": False}, "Sinusoidal, embeddings not scaled"),
-        ({"embed_scale": True, "layers": 3}, "Sinusoidal, layers 3"),
-    ],
-)
-def test_settings_have_the_names_that_people_say(settings: dict[str, Any], label: str):
-    base = encoding("sinusoidal") | {"embed_scale": True}
-    (panel,) = panels([run(config("copy", "", 0, model=model)) for model in (base, base | settings)])
-    assert label in labels(panel)
 
 
 def test_names_that_would_be_equal_are_numbered():

@@ -66,13 +66,6 @@ def test_a_failed_run_counts_with_nothing_right(make_of):
     assert any(note.startswith("Failed: 1 of 3") for note in notes(summary))
 
 
-def test_a_failed_run_counts_with_an_infinite_loss(make_of):
-    done = [("rope", "done", {20: 1.0, 40: 2.0 + x}) for x in (0.0, 0.1, 0.2)]
-    row = first(make_of(*done, ("rope", "failed", {}), key="loss"))
-    assert row.past == pytest.approx(2.15), "the median of four"
-    assert row.past_high == np.inf
-
-
 @pytest.mark.parametrize("state", ["running", "preempted", "pending", "absent"])
 def test_an_unfinished_run_is_in_no_statistic(make_of, state: str):
     summary = make_of(("rope", "done", {40: 0.8}), ("rope", state, {40: 0.1}))
@@ -81,12 +74,6 @@ def test_an_unfinished_run_is_in_no_statistic(make_of, state: str):
     note = notes(summary)[0]
     assert note.startswith("Not complete: 1 of 2 runs are done")
     assert f"1 {state}" in note
-
-
-def test_a_done_run_without_results_is_unfinished(make_of):
-    summary = make_of(("rope", "done", {40: 0.8}), ("rope", "done", {}))
-    assert first(summary).done == 1
-    assert "the records of 1 more are damaged or missing" in notes(summary)[0]
 
 
 def test_a_value_that_is_not_finite_is_the_worst(tmp_path: Path):

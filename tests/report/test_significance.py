@@ -47,10 +47,6 @@ def test_holm_against_its_definition(p: list[float]):
         assert rejected(level) == {i for i, value in enumerate(adjusted) if value <= level + 1e-12}
 
 
-def test_of_no_tests_holm_adjusts_none():
-    assert holm([]) == []
-
-
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 @pytest.mark.parametrize("test", [sign_flip, sign_flip_above])
 def test_differences_that_are_not_finite_have_no_p(test, value: float):
