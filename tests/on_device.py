@@ -147,8 +147,7 @@ def programs_of(name: str, implementation: str, way: Way) -> Iterator[tuple]:
 
 def over_cases(function: Any) -> Any:
     """The output and all gradients of each case; data of the cases are stacked."""
-    run = matrix.with_gradients(function)
-    return lambda *given: jax.lax.map(lambda case: run(*given[:-1], *case), given[-1])
+    return matrix.over_cases(matrix.with_gradients(function))
 
 
 def known_masks(name: str) -> list[str]:

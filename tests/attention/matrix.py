@@ -86,13 +86,13 @@ EVERY_DAY = {"nope", "rope", "alibi", "t5", "fire", "cope", "fox", "selective_ro
 STRETCHED = {name for name in ENCODINGS if name.startswith("rope-")}
 """They are RoPE at other frequencies, which alone are compared by day."""
 VARIANTS = {
-    *("kerple-power", "log_n", "mixed", "rope+dape"),
+    *("kerple-power", "log_n", "mixed", "rope+dape", "xpos", "sandwich", "llama4_temperature", "axial", "mrope"),
     *("rerope", "leaky_rerope", "dual_chunk", "lm_infinite", "streaming_llm"),
 }
-"""They share most of the code of another encoding, so that by day their output alone is compared, in float32."""
+"""They learn nothing, or share most of the code of another encoding: by day their output alone is compared, in float32."""
 COMBINED = {
-    *("rope+alibi", "rope+stick", "rope+fox", "alibi+cope", "log_n+rerope", "alibi-symmetric", "t5-bidirectional"),
-    *("cope-short", "cable", "self_extend-dynamic"),
+    *("rope+alibi", "rope+stick", "rope+fox", "rope+t5", "alibi+cope", "log_n+rerope", "alibi-symmetric"),
+    *("t5-bidirectional", "cope-short", "cable", "self_extend-dynamic"),
 }
 """Their parts and options are those of other encodings, which stand for them by day."""
 
@@ -251,6 +251,11 @@ def with_gradients(function, inputs=5):
         return {"out": out} | dict(zip(GRADIENTS, gradients, strict=False))
 
     return run
+
+
+def over_cases(function):
+    """The results for all cases, which are stacked."""
+    return lambda *given: jax.lax.map(lambda case: function(*given[:-1], *case), given[-1])
 
 
 def compiled(function, *arguments):

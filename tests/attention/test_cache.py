@@ -68,12 +68,10 @@ def test_left_padding_sees_and_adds_nothing():
     assert_pairs([(out[:1, 3:], first), (out[1:], second)])
 
 
-@pytest.mark.parametrize("kind", ["int32", "float32"])
-def test_positions_given_with_the_keys_are_those_of_the_queries(kind):
-    encoding, pos = aj.compose(RoPE(), ALiBi()), np.stack([np.arange(T) * 7, np.arange(T) ** 2])
-    pos = pos.astype("int32") if kind == "int32" else (pos / 4).astype("float32")
+def test_positions_given_with_the_keys_are_those_of_the_queries():
+    encoding, pos = aj.compose(RoPE(), ALiBi()), np.float32([np.arange(T) * 7, np.arange(T) ** 2]) / 4
     options = {"encoding": encoding, "q_pos": pos, "k_pos": pos, "mask": CAUSAL}
-    cache = lambda: created(encoding=encoding, pos_dtype=kind)
+    cache = lambda: created(encoding=encoding, pos_dtype="float32")
     run = lambda x: (through(cache(), x, 5, 3, pos=pos)[0], attend(x, x, x, **options))
     assert_pairs([compiled(run, tokens())])
 
@@ -277,7 +275,6 @@ def of_heads(encoding, **change):
 
 MISTAKES = [
     (lambda: appended(created(capacity=6), 4, 3), "4 of 6 tokens; 3 more"),
-    (lambda: appended(created(capacity=6), 8), "of 6 tokens; 8 more"),
     (lambda: reads(1, capacity=5, window=(2, 0)), "a window of 2.*window <= 2"),
     (lambda: reads(1, capacity=5, window=2, mask=Mask(True, 3)), "window of 2.*window=3"),
     (lambda: reads(1, capacity=5, window=2, mask=Mask(True, 2, first=1)), "no first keys"),
@@ -287,22 +284,15 @@ MISTAKES = [
     (lambda: reads(2, kv_heads=2), r"q .*\(2, T, 2, 4\).*got \(2, 1, 4, 4\)"),
     (lambda: attend(tokens(), tokens(), tokens(), cache=created()), "k, v and k_pos"),
     (lambda: created(capacity=-1), "capacity .*at least 1, got -1"),
-    (lambda: created(kv_heads=2.5), "kv_heads .*integer, got 2.5"),
     (lambda: created(heads=6), "kv_heads=4, got 6"),
-    (lambda: created(length=0), "length .*at least 1, got 0"),
     (lambda: created(head_dim=5, encoding=RoPE()), "even, got 5"),
     (lambda: created(encoding=RoPE), r"RoPE\(\), got <class"),
-    (lambda: created(dtype=jnp.int8), "floating type, got int8"),
-    (lambda: created(pos_dtype=jnp.bfloat16), "int32 or float32, got bfloat16"),
     (lambda: created(window=8), "at least 9, got 8"),
-    (lambda: created(window=-1), "window .* got -1"),
     (lambda: appends(2, k=np.zeros((B, 2, N, H + 1), np.float32)), r"\(2, T, 4, 4\).* got k \(2, 2, 4, 5\)"),
-    (lambda: appends(2, v=tokens(3)), r"got k \(2, 2, 4, 4\) and v \(2, 3, 4, 4\)"),
     (lambda: appends(0), r"T >= 1, got k \(2, 0, 4, 4\)"),
     (lambda: appends(2, k_pos=np.array([0.5, 1.5])), "k_pos is float32 .*pos_dtype=int32"),
     (lambda: appends(2, k_pos=np.array([[0, 1], [0, 20_000]])), "XPos.*0..20000"),
     (lambda: appends(2, valid=np.ones((B, 3), bool)), r"valid .*\(2,\) or \(2, 2\), got bool\(2, 3\)"),
-    (lambda: appends(2, valid=np.ones(2)), "valid .*boolean .* float64"),
     (lambda: appends(5), "5 tokens with window 2 .*at least 7, the cache has 6"),
     (lambda: of_heads(FoX()), r"k_pos .*got \(2, 4, 3\)"),
     (lambda: of_heads(ALiBi(), heads=4, pos_dtype="float32"), r"ALiBi\(.*\(2, 1, 1, 8\)"),

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import attnjax as aj
-from attnjax import ALiBi, Dropout, FoX, KVCache, Mask, NoPE, PoPE, RoPE, Sizes, T5Bias, attend, compose, explain
+from attnjax import ALiBi, Dropout, FoX, KVCache, Mask, NoPE, RoPE, Sizes, T5Bias, attend, compose, explain
 from attnjax.attention import choice, fused
 from attnjax.attention.attend import attention_call
 from tests.attention.matrix import compiled, learned
@@ -74,9 +74,6 @@ def test_small_is_dense_and_large_is_chunked(gpu, T, expected, monkeypatch):
 
 def test_reasons():
     """In numbers; and arrays or their shapes will do, of a cache too."""
-    name, reason, others = told(*shapes(16), encoding=RoPE())
-    assert (name, "8 KiB" in reason, "4 MiB" in reason) == ("dense", True, True)
-    assert "NVIDIA GPU" in others["cudnn"]
     name, reason, others = told(*shapes(8192), encoding=T5Bias())
     assert (name, "2 GiB" in reason, "2 GiB" in others["dense"]) == ("chunked", True, True)
     asked = explain(*shapes(16), implementation=aj.Tiling(4, 4), encoding=RoPE())
@@ -132,18 +129,12 @@ def test_hooks_are_called_once():
 # Refusals
 
 DROPOUT, SINK = {"dropout": Dropout(jax.random.key(0), 0.1)}, {"sink": np.zeros(N, np.float32)}
-SCORED = {"dense, chunked": (aj.FIRE(), aj.TransformerXL(), compose(ALiBi(), aj.FIRE())), "dense": (aj.CoPE(),)}
 REFUSED = [
     ("xla", DROPOUT, "these can: dense$"),
-    ("chunked", DROPOUT, "these can: dense$"),
-    ("xla", SINK, "sink.*these can: dense, chunked$"),
     ("cudnn", SINK, "sink.*these can: dense, chunked$"),
     ("cudnn", {}, "NVIDIA GPU.*these can: dense, chunked, xla$"),
-    *(
-        (name, {"encoding": part, "mask": CAUSAL}, f"'score'.*these can: {able}$")
-        for name, (able, parts) in itertools.product(("xla", "cudnn"), SCORED.items())
-        for part in parts
-    ),
+    ("xla", {"encoding": aj.TransformerXL(), "mask": CAUSAL}, "'score'.*these can: dense, chunked$"),
+    ("cudnn", {"encoding": compose(ALiBi(), aj.FIRE()), "mask": CAUSAL}, "'score'.*these can: dense, chunked$"),
 ]
 
 
@@ -165,20 +156,15 @@ def test_kernels_return_no_log_sum_exp_and_are_not_of_double_precision():
 FULL, IDS = "default indices", np.zeros(64, int)
 GPU_CASES = {
     "rope": (64, RoPE(), CAUSAL, {}, None),
-    "full": (64, NoPE(), Mask(), {"S": 80}, None),
     "window": (64, ALiBi(), Mask(causal=True, window=9), {}, None),
     "columns of any length": (2**15, ALiBi(), CAUSAL, {}, None),
     "array": (64, T5Bias(), CAUSAL, {}, None),
-    "array of a composition": (64, compose(RoPE(), ALiBi(), T5Bias()), CAUSAL, {}, None),
     "array where columns do not fit": (2**13, ALiBi(), CAUSAL, {"head_dim": 128}, None),
-    "array too large": (2**14, T5Bias(), CAUSAL, {}, r"linear.*array.* 2147483648 bytes"),
     "columns and array too large": (2**14, ALiBi(), CAUSAL, {"head_dim": 120}, r"128 channels.* 129.*2147483648 bytes"),
     "float32": (64, RoPE(), CAUSAL, {"dtype": "float32"}, "float32"),
     "wide": (64, RoPE(), CAUSAL, {"head_dim": 256}, "128 channels.* 256"),
-    "widened": (64, PoPE(), CAUSAL, {"head_dim": 72}, "128 channels.* 144"),
     "segments": (64, RoPE(), Mask(True, q_segments=IDS, k_segments=IDS), {}, FULL),
     "padding": (64, RoPE(), Mask(True, k_valid=np.arange(64) > 2), {}, FULL),
-    "index": (64, RoPE(), Mask(True, q_index=np.arange(64) + 1), {}, FULL),
     "allowed": (64, RoPE(), Mask(True, allowed=np.eye(64, dtype=bool)), {}, FULL),
     "two-sided": (64, RoPE(), Mask(window=3), {}, FULL),
     "first keys": (64, RoPE(), Mask(True, 3, first=1), {}, FULL),
@@ -211,10 +197,9 @@ SPREAD = np.array([0, 1, 255, 256, 257, 4095, 32_769, 65_409, 65_535])
         (SPREAD + np.arange(9) // 8, "bfloat16", False),
         (jnp.arange(9), "bfloat16", False),
         (np.arange(9) / 4, "bfloat16", True),
-        (np.arange(9) / 4, "float16", False),
         (jnp.arange(9) / 4, "bfloat16", True),
     ],
-    ids=["offset", "too far", "traced", "fractions", "fractions in float16", "traced fractions"],
+    ids=["offset", "too far", "traced", "fractions", "traced fractions"],
 )
 def test_a_linear_bias_is_columns_only_where_these_are_exact(pos, dtype, columns, monkeypatch):
     """Otherwise it is an array, if there is room for it."""
@@ -232,7 +217,7 @@ def columns_of(encoding, arrays, pos, scale=1.0, params=None):
     return fused.with_columns(call, call.rows.q, call.cols.k, call.cols.v, scale)
 
 
-OFFSETS = [(0, 1.0, "float32"), (66_000, 0.3, "bfloat16"), (10**9, 1.0, "bfloat16"), (-(10**9), 0.3, "float16")]
+OFFSETS = [(0, 1.0, "float32"), (10**9, 1.0, "bfloat16"), (-(10**9), 0.3, "float16")]
 
 
 @pytest.mark.parametrize(("first", "scale", "dtype"), OFFSETS)
@@ -301,9 +286,7 @@ def assert_as_dense(encoding, mask=CAUSAL, dtype="bfloat16", pos=None, scale=Non
 
 ARRAY = (1, N, 10, 10)
 CUDNN = {
-    "nope": (NoPE(), Mask(), 8, None),
     "a window": (NoPE(), Mask(causal=True, window=3), 8, None),
-    "pope": (PoPE(), CAUSAL, 16, None),
     "alibi": (ALiBi(), CAUSAL, 24, None),
     "t5": (T5Bias(bidirectional=True), Mask(), 8, ARRAY),
     "kerple": (aj.Kerple(), Mask(causal=True, window=3), 8, ARRAY),
@@ -311,7 +294,7 @@ CUDNN = {
 }
 
 
-@pytest.mark.parametrize("name", slow_except(CUDNN, "a window", "alibi", "t5", "kerple"))
+@pytest.mark.parametrize("name", slow_except(CUDNN, "a window", "alibi", "t5"))
 def test_the_adapter_of_cudnn(name, kernel):
     """Widths that are multiples of 8, even lengths, our mask in the words of `jax.nn`, and no array where columns serve; output
     and all gradients of dense, those of learned biases through the array."""

@@ -81,9 +81,7 @@ def test_what_flax_passes_on():
         ({"bias": np.zeros((B, N, T, T))}, "bias"),
         ({"module": object()}, "attention_weights"),
         ({"mask": np.ones((B, N, T, T), bool)}, r"\(2, 1, 7, 7\); got \(2, 4, 7, 7\)"),
-        ({"mask": np.ones((B, 1, T, T + 1), bool)}, r"\(2, 1, 7, 7\); got \(2, 1, 7, 8\)"),
         ({"dropout_rate": 0.5}, "dropout_rng.*0.5"),
-        ({"dropout_rate": 1.0, "dropout_rng": jax.random.key(0)}, "rate .*1.0"),
         ({"softcap": 50.0}, "'softcap'"),
         ({"input_positions": np.arange(T)}, "q_pos or k_pos, and input_positions"),
     ],
@@ -124,9 +122,7 @@ def test_equinox_with_our_maps():
         (lambda q: aj.process_heads(aj.Sinusoidal()), "Sinusoidal.*attnjax.embed"),
         (lambda q: aj.process_heads(PoPE())(q, q, q), "PoPE.*learns parameters"),
         (lambda q: aj.process_heads(PoPE(), {"delta": np.zeros((N, H))})(q, q, q), "PoPE.*4 channels 8"),
-        (lambda q: aj.process_heads(RoPE())(q[..., :3], q[..., :3], q), "even, got 3"),
         (lambda q: aj.process_heads(RoPE(), q_pos=np.arange(5))(q, q, q), r"q_pos .*\(7,\).*\(5,\)"),
-        (lambda q: aj.process_heads(aj.XPos(), k_pos=np.arange(T) + 99_999)(q, q, q), "XPos.*0..100005"),
     ],
 )
 def test_process_heads_refuses(make, message):

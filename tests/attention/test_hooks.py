@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import attnjax as aj
-from attnjax import ALiBi, CoPE, Kerple, KVCache, Mask, PositionEncoding, RoPE, Sizes, T5Bias, Tiling, attend, compose
+from attnjax import ALiBi, CoPE, KVCache, Mask, PositionEncoding, RoPE, Sizes, T5Bias, Tiling, attend, compose
 from tests.attention.matrix import compiled
 
 B, T, N, K, H = 2, 6, 4, 2, 8
@@ -42,19 +42,14 @@ def refused(message, call, *arrays):
 WRONG = [
     # Maps of q [T,H] and k [S,H] of one head.
     (toy(map_q=lambda q: q[:3]), r"map_q .*\[6, any\], got \[3, 8\]"),
-    (toy(map_k=lambda k: k.sum(0)), r"map_k .*\[6, any\], got \[8\]"),
     (toy(map_q=lambda q: None), r"map_q .*\[6, any\], got NoneType"),
-    (toy(map_q=lambda q: (q, q)), r"map_q .*\[6, any\], got tuple"),
     (toy(map_k=lambda k: k.astype(int)), "map_k .*floating.*int32"),
-    (toy(map_q=lambda q: jax.lax.complex(q, q)), "map_q .*floating.*complex64"),
     (toy(map_q=lambda q: q[:, :4]), "map_q and map_k .*4 and 8"),
     # Biases like the distances, which are a vector where positions are consecutive.
     (toy(bias=lambda n: jnp.zeros(())), r"bias .*\[\d+(, \d+)?\], got \[\]"),
-    (toy(bias=lambda n: 0.0), "bias .*got float"),
     (toy(bias=lambda n: n.astype(int)), "bias .*floating.*int32"),
     # Logits [t,s] of a tile of one head, or [N,t,s] of all.
     (toy(score=lambda x: x.T[:, :2]), r"score .*\[\d, \d\], got \[\d, 2\]"),
-    (toy(score=lambda x: x[0]), r"score .*\[\d, \d\], got \[\d\]"),
     (toy(score=lambda x: x > 0), "score .*floating.*bool"),
     (compose(RoPE(), toy(score=lambda x: x[0])), r"^Toy\(\): the hook score"),
     (toy(score=lambda x: x.sum(0), whole_table=True), r"score .*\[4, 6, 6\], got \[6, 6\]"),
@@ -74,10 +69,8 @@ def test_what_hooks_may_return(way):
     seen, half = [], lambda x: seen.append(x.dtype.name) or x.astype(jnp.bfloat16)
     double = lambda x: jnp.concatenate([x, x], 1)
     encodings = [
-        toy(map_q=double, map_k=lambda k: jnp.concatenate([k, jnp.zeros_like(k)], 1)),
-        toy(map_q=half, map_k=half),
-        toy(score=half),
-        toy(bias=lambda n: half(0 * n)),
+        toy(map_q=double, map_k=lambda k: jnp.concatenate([k, jnp.zeros_like(k)], 1), score=half),
+        toy(map_q=half, map_k=half, bias=lambda n: half(0 * n)),
     ]
     run = lambda *x: [attend(*x, encoding=encoding, implementation=way) for encoding in encodings]
     q, k, v = drawn()
@@ -109,7 +102,6 @@ def test_the_contract_holds_in_a_cache():
 @pytest.mark.parametrize(
     ("encoding", "message"),
     [
-        (toy(context=lambda x: x[:3, 0], bias=lambda n: -n), r"context .*\(6,\).*got \(3,\)"),
         (toy(context=lambda x: x, bias=lambda n: -n), r"context .*\(6,\).*got \(6, 32\)"),
         (toy(context=lambda x: x[:, 0], map_q=lambda q: q, width=3), r"context .*\(6, 3\).*got \(6,\)"),
     ],
@@ -231,19 +223,14 @@ BOTH = compose(RoPE(), T5Bias())
 PARAMS = [
     (T5Bias(), None, "T5Bias.*learns parameters.*params=encoding.init"),
     (T5Bias(), {}, "T5Bias.*learns parameters.*got params={}"),
-    (T5Bias(), [1], "T5Bias.*dict.*list"),
     (T5Bias(), {"tabel": zeros(N, 32)}, r"T5Bias.*lacks 'table', got \['tabel'\]"),
     (T5Bias(), {"table": zeros(N + 1, 32)}, r"T5Bias.*'table'.* 4 heads .*\(5, 32\)"),
-    (T5Bias(), {"table": 1.0}, r"T5Bias.*'table'.* 4 heads .*\(\)"),
     (T5Bias(), {"table": zeros(N, 16)}, "T5Bias: .*32 rows"),
     (CoPE(), {"table": zeros(17, H)}, "CoPE.*16 rows"),
-    (Kerple(), {"r1": zeros(8), "r2": zeros(8)}, r"Kerple.*'r1'.* 4 heads .*\(8,\)"),
     (All(), made(All()) | {"k": zeros(N)}, r"All.*'k'.* 2 key heads .*\(4,\)"),
     (All(), {name: x for name, x in made(All()).items() if name != "s"}, r"p\['s'\]"),
     (ALiBi(), {"slopes": zeros(N)}, r"ALiBi.*no parameter 'slopes'.*\['slope'\]"),
-    (ALiBi(), {"slope": zeros(3)}, r"ALiBi.*'slope'.* 4 heads .*\(3,\)"),
     (RoPE(), {"table": zeros(3)}, "RoPE.*no parameter 'table'.*frequencies.*gain"),
-    (BOTH, {"table": zeros(N, 32)}, "params .*2 parts.*dict"),
     (BOTH, ({}, {}, {}), "params .*2 parts.*3 entries"),
     (BOTH, ({}, {}), "T5Bias.*learns parameters"),
 ]
@@ -255,14 +242,13 @@ def test_parameters_that_do_not_fit(encoding, params, message):
     refused(message, lambda *x: attend(*x, encoding=encoding, params=params, mask=CAUSAL), *drawn())
 
 
-@pytest.mark.parametrize("whole", [lambda encoding: encoding, lambda encoding: compose(RoPE(), encoding)])
-def test_a_key_map_that_reads_parameters_of_query_heads_is_told_why_there_are_none(whole):
+def test_a_key_map_that_reads_parameters_of_query_heads_is_told_why_there_are_none():
     @dataclasses.dataclass(frozen=True)
     class Reads(All):
         def map_k(self, p, k, pos):
             return k + p["h"][None]
 
-    encoding = whole(Reads())
+    encoding = compose(RoPE(), Reads())
     message = r"p\['h'\].*\['k', 's'\].*map_k .*per_head.*share a key head"
     refused(message, lambda *x: attend(*x, encoding=encoding, params=made(encoding)), *drawn())
 

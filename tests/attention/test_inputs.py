@@ -37,15 +37,12 @@ def wide(dtype, **change):
 
 ARRAYS = [
     ({"q": zeros(T, N, H)}, r"^q .*4 axes.*\(3, 4, 4\)"),
-    ({"v": zeros(B, S, K * H)}, r"^v .*4 axes.*\(2, 5, 8\)"),
     ({"q": zeros(B, T, N, H, dtype=np.int32)}, "^q .*floating.*int32"),
-    ({"v": zeros(B, S, K, H, dtype=bool)}, "^v .*floating.*bool"),
     ({"v": zeros(B, S + 1, K, H)}, r"k \(2, 5, 2, 4\) and v \(2, 6, 2, 4\)"),
     ({"q": zeros(1, T, N, H)}, r"batch.*q \(1, 3, 4, 4\) and k \(2, 5, 2, 4\)"),
     ({"q": zeros(B, T, N, 6)}, r"head dimension.*q \(2, 3, 4, 6\) and k \(2, 5, 2, 4\)"),
     ({"q": zeros(B, T, 3, H)}, "multiple of key heads.*N=3 and K=2"),
     ({"q": zeros(B, 0, N, H)}, r"^q .*at least one.*\(2, 0, 4, 4\)"),
-    ({"v": zeros(B, S, K, 0)}, r"^v .*at least one.*\(2, 5, 2, 0\)"),
     ({"v": None}, "needs k and v, or a cache"),
     (wide("float16", encoding=XPos()), "XPos.*float16.*bfloat16 or float32"),
 ]
@@ -54,15 +51,11 @@ POSITIONS = [
     ({"q_pos": np.arange(S)}, r"q_pos.*\(3,\), \(2, 3\).*got \(5,\)"),
     ({"k_pos": np.zeros((1, S), int)}, r"k_pos.*\(5,\), \(2, 5\).*got \(1, 5\)"),
     ({"q_pos": np.array([0, 1, 2**31])}, r"q_pos .*int32.* 0\.\.2147483648"),
-    ({"k_pos": np.arange(S) - 2**31 - 1}, r"k_pos .*int32.* -2147483649\.\.-2147483645"),
     ({"q_pos": jnp.array([0, 1, 2**31], jnp.uint32)}, r"q_pos .*int32.* 0\.\.2147483648"),
     ({"q_pos": np.array([0.0, 1.0, 3e9])}, "q_pos .*finite.*int32"),
-    ({"q_pos": np.array([0.0, np.nan, 1.0])}, r"q_pos .*finite.*nan"),
     ({"q_pos": np.array([0.0, 1.0, 2**24 + 1])}, "q_pos .*16777217.*pass integers"),
     ({"q_pos": jnp.zeros(T, jnp.bfloat16)}, "q_pos .*integers or float32.*256.*bfloat16"),
     ({"q_pos": np.ones(T, bool)}, "q_pos .*integers or float32.*bool"),
-    ({"k_pos": np.array(list("abcde"))}, "k_pos .*integers or float32.*<U1"),
-    ({"q_pos": zeros(N, T)}, r"q_pos .*\(3,\), \(2, 3\).*got \(4, 3\)"),
     ({"q_pos": zeros(B, 3, T)}, r"q_pos .*\(2, 4, 3\), \(2, 2, 3\).*got \(2, 3, 3\)"),
     ({"k_pos": zeros(B, N, S), "encoding": RoPE()}, r"k_pos of RoPE.*4 query heads.*\[B, 2, 5\]"),
     ({"encoding": XPos(), "mask": Mask(True, q_index=np.arange(T)), "q_pos": np.array([0, 1, 20_000])}, "XPos.*0..20000"),
@@ -83,21 +76,15 @@ MASKS = [
     ({"mask": Mask(k_valid=np.ones(T, bool))}, r"mask.k_valid .*\(5,\) or \(2, 5\).*\(3,\)"),
     ({"mask": Mask(k_valid=np.ones(S))}, "mask.k_valid .*boolean.*float64"),
     ({"mask": Mask(allowed=np.ones((S, T), bool))}, r"mask.allowed .*\(3, 5\) or \(2, 3, 5\).*\(5, 3\)"),
-    ({"mask": Mask(allowed=np.ones((B, 1, T, S), bool))}, r"mask.allowed .*\(2, 1, 3, 5\)"),
-    ({"mask": Mask(allowed=np.ones((T, S)))}, "mask.allowed .*boolean.*float64"),
     ({"mask": Mask(q_segments=zeros(S, dtype=int), k_segments=zeros(S, dtype=int))}, r"q_segments .*\(3,\).*\(5,\)"),
-    ({"mask": Mask(q_segments=zeros(T), k_segments=zeros(S, dtype=int))}, "q_segments .*integers.*float32"),
     (
         {"mask": Mask(q_segments=zeros(T, dtype=int), k_segments=np.full(S, 2**40))},
         r"k_segments .*int32.*1099511627776",
     ),
     ({"mask": Mask(q_index=np.zeros(T))}, "mask.q_index .*integers.*float64"),
-    ({"mask": Mask(k_index=np.arange(T))}, r"mask.k_index .*\(5,\) or \(2, 5\).*\(3,\)"),
     # Fewer queries than keys, whose indices would be those of the first keys.
     ({"mask": jnp.ones((T, S), bool)}, r"mask .*Mask\(causal=True\).*Mask\(allowed=array\)"),
-    ({"mask": True}, r"Mask\(allowed=array\).*True"),
     ({"mask": CAUSAL}, r"3 queries and 5 keys.*q_index.*arange\(2, 5\)"),
-    ({"q": zeros(B, 1, N, H), "mask": CAUSAL}, "1 queries and 5 keys.*q_index"),
     # What an encoding needs of the mask.
     ({"encoding": ALiBi()}, r"ALiBi.*Mask\(causal=True\)"),
     ({"encoding": compose(NoPE(), SSMax()), "params": ({}, {"s": zeros(N)})}, r"SSMax.*Mask\(causal=True\)"),
@@ -108,25 +95,18 @@ PACKED = Mask(causal=True, q_segments=np.zeros(S, int), k_segments=np.zeros(S, i
 OTHERS = [
     ({"length": 0}, "length .*at least 1.*got 0"),
     ({"length": 2.0}, "length .*whole number.*got 2.0"),
-    ({"length": True}, "length .*whole number.*got True"),
     ({"length": jnp.int32(4)}, "length .*known"),
     *((SQUARE | {"encoding": part, "mask": PACKED}, r"RoPE.*length.*pass length=") for part in BY_LENGTH),
     ({"sink": zeros(3)}, r"sink .*\(4,\).*float32\[3\]"),
-    ({"sink": zeros(N, 1)}, r"sink .*\(4,\).*float32\[4, 1\]"),
     ({"sink": zeros(N, dtype=np.int32)}, r"sink .*floating.*int32\[4\]"),
-    ({"sink": 1.0}, r"sink .*\(4,\)"),
     ({"sink": zeros(N), "encoding": aj.StickBreaking()}, "StickBreaking.*sink"),
     ({"scale": float("nan")}, "scale .*finite.*nan"),
-    ({"scale": np.float32(np.inf)}, "scale .*finite.*inf"),
     ({"scale": np.ones(N)}, r"scale .*\[1., 1., 1., 1.\]"),
     ({"scale": "1"}, "scale .*'1'"),
-    ({"scale": True}, "scale .*True"),
     ({"dropout": 0.1}, r"Dropout\(key, rate\).*0.1"),
     ({"implementation": "flash"}, "'flash'.*dense, chunked, xla, cudnn"),
     ({"encoding": "rope"}, r"RoPE\(\), got 'rope'"),
-    ({"encoding": RoPE}, r"RoPE\(\), got <class"),
     ({"encoding": aj.Sinusoidal()}, "Sinusoidal.*embeddings.*attnjax.embed"),
-    ({"encoding": aj.Learned(8)}, r"Learned\(length=8.*embeddings.*attnjax.embed"),
     ({"encoding": RoPE(fraction=0.2)}, "fraction=0.2 .* 4"),
     (wide("float32", encoding=ALiBi((0.5, 0.1))), "2 slopes for 4 heads"),
     ({"encoding": RoPE(), **{name: x[..., :3] for name, x in GOOD.items()}}, "RoPE .*even, got 3"),
@@ -193,18 +173,8 @@ def test_a_neighbour_does_not_change_the_frequencies_of_a_document(encoding):
     assert np.abs(second - short).max() > 1e-4, "the length decides"
 
 
-@pytest.mark.parametrize(
-    "mask", [Mask(), Mask(causal=True, q_index=np.array([2, 3, 4])), Mask(k_valid=np.ones(S, bool))]
-)
-def test_fewer_queries_than_keys_are_served_where_it_is_known_which(mask):
-    assert attend(mask=mask).shape == (B, T, N, H)
-
-
 MAKES = [
-    (lambda: Mask(window=-1), "window .*-1"),
     (lambda: Mask(window=(2, -1)), r"window .*\(2, -1\)"),
-    (lambda: Mask(window=2.0), "window .*2.0"),
-    (lambda: Mask(window=True), "window .*True"),
     (lambda: Mask(window=(1, 2, 3)), r"window .*\(1, 2, 3\)"),
     (lambda: Mask(causal=1), "causal .*1"),
     (lambda: Mask(first=-1), "first .*-1"),
@@ -214,16 +184,10 @@ MAKES = [
     (lambda: Mask(q_segments=np.zeros(3, int)), "q_segments and k_segments"),
     (lambda: Mask(first=1, q_segments=np.zeros(3, int), k_segments=np.zeros(3, int)), "first .*segments"),
     (lambda: aj.Dropout(jax.random.key(0), 1.0), r"rate .*1.0"),
-    (lambda: aj.Dropout(jax.random.key(0), -0.1), r"rate .*-0.1"),
-    (lambda: aj.Dropout(jax.random.key(0), float("nan")), "rate .*nan"),
     (lambda: aj.Dropout(jnp.zeros(2, jnp.uint32), 0.1), r"typed PRNG key.*jax.random.key\(seed\)"),
     (lambda: aj.Tiling(queries=0), "queries .*0"),
-    (lambda: aj.Tiling(keys=2.5), "keys .*2.5"),
-    (lambda: aj.Tiling(heads=-1), "heads .*-1"),
-    (lambda: aj.Tiling(queries=None), "queries .*None"),
     (lambda: aj.combine(zeros(2, B, T, N, H), zeros(2, B, N, T)), r"lses.*\(2, 2, 4, 3\)"),
     (lambda: aj.gate_heads(zeros(B, T, N, H), zeros(3)), r"gate .*\(4,\) or \(2, 4\).*\(3,\)"),
-    (lambda: aj.gate_heads(zeros(T, N, H), zeros(3)), r"out .*4 axes.*\(3, 4, 4\)"),
 ]
 
 

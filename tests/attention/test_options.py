@@ -35,32 +35,6 @@ SEEN = (np.arange(S)[None] <= np.arange(T)[:, None]) & (np.arange(S) != 0)[None]
 """Causal, and nobody sees key 0: the first query sees the sink alone."""
 
 
-@pytest.mark.usefixtures("x64")
-def test_a_sink_is_one_more_column_without_a_value():
-    """Output, log-sum-exp and gradients, also of a learned bias beside it, over several tiles."""
-    encoding, (q, k, v) = T5Bias(bidirectional=True, buckets=8), drawn()
-    params = jax.tree.map(lambda x: x.astype("float64"), learned(encoding, SIZES, np.random.default_rng(1)))
-    n = (np.arange(T)[:, None] - np.arange(S)[None]).astype(float)
-
-    def by_hand(q, k, v, sink, params):
-        k, v = (jnp.repeat(x, N // K, axis=2) for x in (k, v))
-        bias = jax.vmap(lambda table: encoding.bias({"table": table}, jnp.asarray(n)))(params["table"])
-        table = jnp.where(SEEN[None, None], 0.4 * jnp.einsum("btnh,bsnh->bnts", q, k) + bias[None], -jnp.inf)
-        column = jnp.broadcast_to(sink[None, :, None, None], (B, N, T, 1))
-        table = jnp.concatenate([table, column], -1)
-        weights = jax.nn.softmax(table, axis=-1)[..., :-1]
-        return jnp.einsum("bnts,bsnh->btnh", weights, v), jax.nn.logsumexp(table, axis=-1).swapaxes(1, 2)
-
-    def ours(way):
-        options = {"encoding": encoding, "mask": Mask(allowed=SEEN), "scale": 0.4, "implementation": way}
-        return lambda q, k, v, sink, params: attend_with_lse(q, k, v, sink=sink, params=params, **options)
-
-    run = lambda *x: [differentiated(f)(*x) for f in (by_hand, *map(ours, WAYS.values()))]
-    expected, *found = compiled(run, q, k, v, SINK, params)
-    for got in found:
-        assert_close(got, expected)
-
-
 @IMPLEMENTATIONS
 def test_sinks_of_any_size(way):
     """A very low one, and one of -inf, change empty rows alone, and have no gradient; a very high one takes all weight."""

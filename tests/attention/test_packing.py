@@ -44,7 +44,7 @@ def attention(encoding, way=None):
     return run
 
 
-@pytest.mark.parametrize("name", slow_except(ENCODINGS, "fox", "selective_rope", "path"))
+@pytest.mark.parametrize("name", slow_except(ENCODINGS, "fox", "path"))
 def test_the_second_document_is_as_if_alone(name):
     """Sums of gates bit by bit; the rest to rounding, because the products of more rows are summed in another order.
 

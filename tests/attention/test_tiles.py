@@ -14,7 +14,7 @@ import pytest
 
 import attnjax as aj
 from attnjax import ALiBi, FoX, Mask, NoPE, RoPE, Sizes, T5Bias, Tiling, attend, compose
-from tests.attention.matrix import compiled, learned
+from tests.attention.matrix import learned
 from tests.cases import OPTIMISED, slow_except
 from tests.widened import equations
 
@@ -102,21 +102,6 @@ def test_gradients_repeat_bit_for_bit(name):
     assert all(bits(run(*given)) == first for _ in range(5))
     jax.clear_caches()
     assert bits(made()(*given)) == first
-
-
-@pytest.mark.parametrize("name", slow_except(("t5", "fire"), "t5"))
-def test_gradients_depend_neither_on_the_tile_nor_on_other_examples(name):
-    """Those of a batch are the sum of those of its examples, though tiles are planned for all at once."""
-    params, *arrays = drawn(name)
-
-    def run(params, *arrays):
-        alone = lambda x: gradient_of(name, Tiling(16, 8))(params, *(a[None] for a in x))
-        return gradient_of(name, "chunked")(params, *arrays), jax.lax.map(alone, tuple(arrays))
-
-    whole, parts = compiled(run, params, *arrays)
-    parts = jax.tree.map(lambda x: x.sum(0), parts[0]), *(x[:, 0] for x in parts[1:])
-    for a, b in zip(jax.tree.leaves(whole), jax.tree.leaves(parts), strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5 * max(1.0, float(np.abs(b).max())))
 
 
 # Groups of heads, decided where a program is lowered
