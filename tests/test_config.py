@@ -208,16 +208,12 @@ def test_a_record_made_directly_is_checked_too():
     assert dict(**Options({"b": [1, (2, 3)], "a": {"c": None}})) == {"a": Options({"c": None}), "b": (1, (2, 3))}
 
 
-def whole_numbers(kinds):
-    """Every option of a class that is a whole number."""
-    fields = [(name, field.name, field.type) for name, kind in kinds.items() for field in dataclasses.fields(kind)]
-    return [(name, option) for name, option, kind in fields if kind in (int, int | None)]
-
-
-@pytest.mark.parametrize(("name", "option"), whole_numbers(TASKS))
-def test_an_option_of_a_task_is_bounded(name, option):
-    with pytest.raises(ValueError, match=option):
-        task(name, **{option: 2**50})
+def test_every_whole_number_of_a_task_is_bounded():
+    for name, kind in TASKS.items():
+        for field in dataclasses.fields(kind):
+            if field.type in (int, int | None):
+                with pytest.raises(ValueError, match=field.name):
+                    task(name, **{field.name: 2**50})
 
 
 def test_names_of_encodings_and_of_their_options_that_are_unknown_are_told_with_the_nearest():

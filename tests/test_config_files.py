@@ -177,14 +177,6 @@ def test_a_config_is_read_anew_where_its_time_and_size_are_those_of_before(tmp_p
 # Fields that are derived from other fields
 
 
-def derived():
-    """A config whose warmup is a tenth of its steps."""
-    config = defaults()
-    config.train.steps = 100
-    config.train.warmup = config.train.get_ref("steps") // 10
-    return config
-
-
 @pytest.mark.parametrize(
     ("changes", "steps", "warmup"),
     [
@@ -194,7 +186,9 @@ def derived():
     ],
 )
 def test_what_is_derived_follows_changes_and_may_be_set_itself(changes, steps, warmup):
-    config = derived()
+    config = defaults()
+    config.train.steps = 100
+    config.train.warmup = config.train.get_ref("steps") // 10
     found = parse(override(config, changes))
     assert (found.train.steps, found.train.warmup) == (steps, warmup)
     assert run_id(parse(config)) == run_id(parse({"train": {"steps": 100, "warmup": 10}})), "no change is left behind"

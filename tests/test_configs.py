@@ -24,6 +24,7 @@ FILES = sorted((ROOT / "configs").glob("*.py"))
 ALL = [f"{path.stem}:{one}" if one else path.stem for path in FILES for one in opening(path)[1] or [""]]
 
 
+@functools.cache
 def changes(name):
     """What the sweep sets, run by run."""
     return list(load(name).sweep())

@@ -9,7 +9,7 @@ import pytest
 from attnjax.records import jsonl, status
 from attnjax.records.runs import folder_of, status_of
 from attnjax.records.status import Status
-from attnjax.sweep.attempt import RunContext, begin, newest_step, next_token, publish, reopen, update_manifest
+from attnjax.sweep.attempt import RunContext, begin, newest_step, next_token, publish, update_manifest
 from attnjax.sweep.outcome import Stop
 
 
@@ -90,16 +90,6 @@ def test_the_first_is_published_and_a_slow_one_changes_nothing(run):
     assert not publish(slow)
     assert {name: (run / "result" / name).read_bytes() for name in names(run / "result")} == before
     assert status_of(run) == Status("done", 4, "quick")
-
-
-def test_a_run_that_is_tried_again_keeps_its_checkpoints(run):
-    folder = filled(begin(run, next_token(run)))
-    status.write(folder, Status("failed", 4, "nan"))
-    publish(folder)
-    assert status_of(run).state == "failed"
-    reopen(run)
-    assert status_of(run) == Status("pending", 4, "tried again")
-    assert newest_step(begin(run, next_token(run))) == 4
 
 
 def test_records_after_the_step_resumed_from_are_forgotten_with_torn_lines_and_those_of_other_runs(run):

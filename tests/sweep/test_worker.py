@@ -39,7 +39,7 @@ def test_a_sweep_runs_in_this_process_equal_shapes_together_and_the_second_time_
     assert all(holder(store.directory(entry.run)) is None for entry in store.runs)
 
 
-def test_a_run_that_raises_leaves_its_traceback_and_the_rest_goes_on(make):
+def test_a_run_that_raises_leaves_its_traceback_the_rest_goes_on_and_a_retry_goes_on_from_its_checkpoint(make):
     store = make([{"seed": 0}, {"seed": 1, "task.options": {"fail_at": 4}}, {"seed": 2}])
     (bad,) = run_here(store, fake_training.train, ALONE).of("failed")
     assert store.status(bad) == ("failed", 4, "RuntimeError: broken at step 4")
@@ -47,8 +47,9 @@ def test_a_run_that_raises_leaves_its_traceback_and_the_rest_goes_on(make):
     check_complete(store, except_for=[bad])
     assert run_here(store, fake_training.never).of("failed") == [bad]
     assert retry(store) == [bad]
-    assert store.status(bad).state == "pending"
+    assert store.status(bad) == ("pending", 4, "tried again")
     assert run_here(store, fake_training.train).of("failed") == [bad]
+    assert scan(store.root).runs[1].manifest()["resumed_from"] == 4
 
 
 def test_a_population_that_raises_is_tried_one_by_one_so_that_only_the_culprit_fails(make):
