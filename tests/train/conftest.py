@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 import pytest
 
-from attnjax.config import parse
+from attnjax.config import EncodingConfig, parse
+from attnjax.config.kinds import Options
 from attnjax.config.mesh import ONE_DEVICE
 from attnjax.train import loop, train
 
@@ -23,6 +24,8 @@ SETTINGS = {
 }
 RATES = {0: 1e-4, 1: 1e-2, 7: 3e-2}
 """The learning rate of each seed: the first learns little, the others much, one earlier than the other."""
+BASES = {0: 10_000.0, 1: 500.0, 7: 50.0}
+"""The base of RoPE of each seed: the runs have one program, which is given the numbers of their encodings."""
 
 LEFT_BY_ORBAX = [
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning", "ignore::ResourceWarning"),
@@ -47,12 +50,18 @@ def population(**changes):
     runs = []
     for seed, rate in RATES.items():
         train = {**SETTINGS["train"], "learning_rate": rate, **changes}
-        runs.append(parse({**SETTINGS, "train": train, "seed": seed, "data_seed": seed}))
+        run = parse({**SETTINGS, "train": train, "seed": seed, "data_seed": seed})
+        runs.append(with_encoding(run, "rope", theta=BASES[seed]))
     return runs
 
 
 def with_train(run, **changes):
     return dataclasses.replace(run, train=dataclasses.replace(run.train, **changes))
+
+
+def with_encoding(run, name, **options):
+    one = EncodingConfig(name, Options(options))
+    return dataclasses.replace(run, model=dataclasses.replace(run.model, encoding=one))
 
 
 @pytest.fixture(scope="session")

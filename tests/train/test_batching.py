@@ -1,7 +1,6 @@
 """Microbatches, length buckets and target gather change no number, and cut padding where that pays."""
 
 import dataclasses
-from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -14,43 +13,24 @@ from attnjax.train import batching
 from attnjax.train.batching import (
     Batching,
     choose_batching,
-    map_microbatches,
     members_in_turn,
     microbatch_size,
     smallest_bucket,
     sum_over_microbatches,
-    truncate,
 )
 from attnjax.train.evaluate import Evaluator
 from attnjax.train.loop import make_task
+from attnjax.train.model import encoding_of
 from attnjax.train.step import Trainer, members
 from tests.cases import slow_except
-from tests.train.conftest import with_train
+from tests.train.conftest import with_encoding, with_train
 
 
-def numbered(batch, tokens, layers=None):
-    """Sequences in which no two numbers are equal, with positions for each layer if there are layers."""
+def numbered(batch, tokens):
+    """Sequences in which no two numbers are equal."""
     table = np.arange(batch * tokens, dtype=np.int32).reshape(batch, tokens)
-    positions = table if layers is None else np.stack([table + 1000 * i for i in range(layers)])
     each = np.arange(batch, dtype=np.int32)
-    return Sequences(table, table, table > 0, table > 0, positions, each, each)
-
-
-def test_microbatches_keep_the_order_of_examples():
-    sizes, seen, table = (1, 2, 3, 6, None), [], np.arange(30).reshape(6, 5)
-
-    def rows(layers, made):
-        seen.append(made.tokens.shape[0])
-        own = made.positions if layers is None else made.positions[-1]
-        return {"sum": (own + made.tokens).sum(-1), "answer": made.answer}
-
-    for layers in (4, None):
-        parts = jax.jit(lambda made, layers=layers: [map_microbatches(partial(rows, layers), made, n) for n in sizes])
-        expected = (2 * table + (0 if layers is None else 3000)).sum(-1)
-        for found in parts(numbered(6, 5, layers)):
-            np.testing.assert_array_equal(found["sum"], expected)
-            np.testing.assert_array_equal(found["answer"], np.arange(6))
-    assert set(seen) == {1, 2, 3, 6}
+    return Sequences(table, table, table > 0, table > 0, table, each, each)
 
 
 def test_a_microbatch_fits_the_cache_and_divides_the_batch():
@@ -65,7 +45,7 @@ def test_a_microbatch_fits_the_cache_and_divides_the_batch():
     assert microbatch_size(model, numbered(64, 5000), 8, "gpu") is None, "an accelerator takes all at once"
 
 
-def test_microbatches_and_answers_alone_change_no_record(tiny, monkeypatch):
+def test_microbatches_and_answers_alone_change_no_score(tiny, monkeypatch):
     """Of two members, in a model whose last layer computes two queries of an example; 24 examples in batches of 16."""
     positions = {"policy": "randomized", "maximum": 64, "at_test": "same", "sample_per_layer": True}
     run = dataclasses.replace(
@@ -74,10 +54,15 @@ def test_microbatches_and_answers_alone_change_no_record(tiny, monkeypatch):
         model=dataclasses.replace(tiny.model, layers=2),
         task=dataclasses.replace(tiny.task, name="missing_duplicate_string"),
     )
-    trainer = Trainer(run, make_task(run))
-    params = trainer.start(members([dataclasses.replace(run, seed=seed) for seed in range(2)])).params
-    evaluator = lambda: Evaluator(run, trainer.task, trainer.model)
-    records = lambda: [row for length in evaluator().measure(params) for one in length for row in one.records]
+    runs = [with_encoding(run, "rope", theta=theta) for theta in (2.0, 500.0)]
+    population = members(runs)
+    trainer = Trainer(run, make_task(run), encoding=encoding_of(runs))
+    params = trainer.start(population).params
+
+    def measured():
+        evaluator = Evaluator(run, trainer.task, trainer.model)
+        return [one for length in evaluator.measure(params, numbers=population.encoding) for one in length]
+
     monkeypatch.setattr(batching, "MICROBATCH_BYTES", 1)
     monkeypatch.setattr(batching, "MIN_MICROBATCH_TOKENS", 100)
     seen, real = set(), batching.gather_targets
@@ -88,13 +73,17 @@ def test_microbatches_and_answers_alone_change_no_record(tiny, monkeypatch):
         return target, indices
 
     monkeypatch.setattr(batching, "gather_targets", gather)
-    parts = records()
+    parts = measured()
     assert seen == {(8, 2)}
     monkeypatch.setattr(batching, "gather_targets", lambda made, count: (target_of(made), None))
     monkeypatch.setattr(batching, "microbatch_size", lambda *_: None)
-    for a, b in zip(parts, records(), strict=True):
-        assert a["value"] == pytest.approx(b["value"], rel=1e-6), a
-        assert {**a, "value": 0} == {**b, "value": 0}
+    for one, other in zip(parts, measured(), strict=True):
+        assert [row | {"value": 0} for row in one.records] == [row | {"value": 0} for row in other.records]
+        np.testing.assert_allclose(*([row["value"] for row in each.records] for each in (one, other)), rtol=1e-6)
+        # Of each example, in its order.
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6), one.scores, other.scores)
+    losses = [row["value"] for one in parts for row in one.records if row["metric"] == "loss"]
+    assert len({*losses}) == len(losses), "each member has the numbers of its own encoding"
 
 
 # Length buckets
@@ -126,15 +115,6 @@ def test_the_smallest_bucket_holds_every_token_and_every_target():
     made = batch_of([5, 5], [4, 6], [2, 2])
     for capacities, expected in (((3, 3, 4, None), 2), ((3, 4, 5, 6), 1), ((4, 4, 4, 4), 0), ((3, 3, 3, None), 3)):
         assert bucket(made, capacities=capacities) == expected
-
-
-def test_buckets_are_fractions_of_the_longest():
-    made = numbered(3, 42, layers=2)
-    cut = [truncate(made, i, 4) for i in range(4)]
-    assert [one.tokens.shape for one in cut] == [(3, 13), (3, 24), (3, 34), (3, 42)]
-    assert [one.positions.shape for one in cut] == [(2, 3, 13), (2, 3, 24), (2, 3, 34), (2, 3, 42)]
-    assert {one.answer.shape for one in cut} == {(3,)}
-    np.testing.assert_array_equal(cut[1].positions, made.positions[..., :24])
 
 
 def test_every_example_is_in_one_microbatch_beside_those_of_its_length():
@@ -199,10 +179,11 @@ def test_steps_are_those_of_whole_batches_and_all_rows(tiny, case, small, monkey
         optimizer=dataclasses.replace(tiny.optimizer, name="sgd"),
         train=dataclasses.replace(tiny.train, learning_rate=0.3, warmup=0),
     )
-    population = members([dataclasses.replace(run, seed=seed, data_seed=seed) for seed in range(2)])
+    runs = [with_encoding(run, "rope", theta=theta) for theta in (2.0, 500.0)]
+    population = members(runs)
 
     def trained():
-        trainer = Trainer(run, make_task(run))
+        trainer = Trainer(run, make_task(run), encoding=encoding_of(runs))
         state, metrics = trainer.advance(trainer.start(population), population, 2)
         return trainer, jax.device_get((state.params, metrics))
 
@@ -214,7 +195,7 @@ def test_steps_are_those_of_whole_batches_and_all_rows(tiny, case, small, monkey
     whole, expected = trained()
     assert (whole.batching, whole.in_turn) == (Batching(), False)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=2e-6), found, expected)
-    assert len({*found[1].loss[:, 0].tolist()}) == 2, "each member has its own seed"
+    assert len({*found[1].loss[:, 0].tolist()}) == 2, "each member has the numbers of its own encoding"
 
 
 def test_a_batch_is_split_where_that_pays(tiny):
@@ -238,18 +219,3 @@ def test_a_batch_is_split_where_that_pays(tiny):
     assert [in_turn(batch, "cpu", whole) for batch in (63, 64)] == [False, True]
     assert not in_turn(64, "gpu", whole)
     assert in_turn(1, "cpu", Batching(1, 4))
-
-
-@pytest.mark.slow
-def test_a_program_for_an_accelerator_is_made_on_a_cpu_without_a_switch(tiny, small, monkeypatch):
-    """Where it is made does not matter: members are mapped there, not taken in turns, and no padding is cut."""
-    run, texts = of(tiny, "copy"), {}
-    for platform in ("cpu", "cuda"):
-        monkeypatch.setattr("attnjax.train.mesh.platform_of", lambda mesh, platform=platform: platform)
-        trainer = Trainer(run, make_task(run))
-        traced = jax.jit(trainer.program).trace(*trainer.arguments(2))
-        texts[platform] = traced.lower(lowering_platforms=(platform,)).as_text()
-    assert "stablehlo.case" in texts["cpu"]
-    assert "stablehlo.case" not in texts["cuda"]
-    # One loop, over the steps; those over members and microbatches are gone.
-    assert texts["cuda"].count("stablehlo.while") == 1 < texts["cpu"].count("stablehlo.while")

@@ -1,6 +1,5 @@
 """The command line with real training: what fails is recorded, and the others of its sweep end done."""
 
-import contextlib
 import json
 import os
 import resource
@@ -46,18 +45,8 @@ def test_one_command_trains_and_reports(folder, capsys, report):
     assert len(pages[0]) == len(report)
 
 
-@contextlib.contextmanager
-def small_files():
-    """No file may grow beyond 64 KiB: writing more is refused as by a full disk."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (2**16, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-
-
 def test_a_checkpoint_that_does_not_fit_fails_its_run_and_leaves_the_one_before(folder):
+    """No file may grow beyond 64 KiB: writing more is refused as by a full disk."""
     first, second = {"w": np.arange(2.0**10)}, {"w": np.random.default_rng(0).normal(size=2**16)}
 
     def train(configs, directories, context):
@@ -67,8 +56,12 @@ def test_a_checkpoint_that_does_not_fit_fails_its_run_and_leaves_the_one_before(
         checkpoint.save(directories[0] / "checkpoints", 2, second)
 
     store = prepare(folder / "out", "tiny", plan(parse(SMALL), seeds(1)))
-    with small_files():
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2**16, hard))
+    try:
         (bad,) = run_here(store, train).of("failed")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert store.status(bad).reason.startswith("disk full: OSError: checkpoint of step 2 could not be saved")
     here = store.folder(bad) / "checkpoints"
     assert [path.name for path in here.iterdir()] == ["1"], "nothing half-written stays"

@@ -1,6 +1,7 @@
 """Training on eight virtual devices beside one: the same examples, the same numbers, one all-reduce a step."""
 
 import dataclasses
+import json
 import types
 
 import jax
@@ -31,7 +32,7 @@ from attnjax.train.mesh import (
 )
 from attnjax.train.step import Trainer, members
 from tests.cases import FAST, slow_except
-from tests.train.conftest import Recorder, made
+from tests.train.conftest import SETTINGS, Recorder, made
 
 P = jax.sharding.PartitionSpec
 RING = MeshShape(sequence=4)
@@ -84,7 +85,8 @@ def test_every_mesh_trains_and_measures_the_same_members(case):
         trainer = Trainer(runs[0], make_task(runs[0]), there)
         member = place(members(runs), there)
         program = jax.jit(trainer.program, donate_argnums=0, compiler_options=FAST)
-        state = jax.tree.map(lambda leaf: leaf + 0, place(trainer.start(member), there))
+        start = jax.device_get(trainer.start(members(runs))) if there is None else start
+        state = place(jax.tree.map(jnp.array, start), there)
         compiled = program.lower(state, member, trainer._arrays, np.int32(3)).compile()
         if there is not None and mesh.sequence == 1:
             sums = {"all-reduce": 1} if mesh.data > 1 else {}
@@ -222,24 +224,14 @@ def test_a_run_on_a_mesh_ends_as_on_one_device_and_its_checkpoint_goes_on_elsewh
             np.testing.assert_allclose(mine["value"], own["value"], atol=0.05)
 
 
-CONFIG = '''"""Does a mesh train?"""
-
-
-def get_config():
-    model = {"layers": 1, "model": 8, "heads": 1, "hidden": 8}
-    evaluate = {"lengths": [3], "validation_lengths": [], "count": 4, "batch": 4}
-    return {"model": model, "task": {"name": "copy", "length_max": 4}, "train": {"steps": 2, "batch": 4}, "evaluate": evaluate}
-'''
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(("encoding", "order"), [("rope", "zigzag"), ("fox", "contiguous")])
 def test_the_command_line_takes_a_mesh_which_the_manifest_has_and_the_name_of_a_run_has_not(
     tmp_path, monkeypatch, capsys, encoding, order
 ):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "small.py").write_text(CONFIG)
-    command = ["run", "small.py", f"model.encoding.name={encoding}", "--out", "out", "--mesh"]
+    (tmp_path / "small.json").write_text(json.dumps(SETTINGS | {"train": {"steps": 2, "batch": 4}}))
+    command = ["run", "small.json", f"model.encoding.name={encoding}", "--out", "out", "--mesh"]
     for mesh, named in (("data=3", "train.batch=4"), ("population=64", "64 devices")):
         assert main([*command, mesh]) == 2
         assert named in capsys.readouterr().err

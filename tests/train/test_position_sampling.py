@@ -77,20 +77,6 @@ def test_the_tail_counts_in_the_loss_of_an_encoder_and_never_in_its_tests():
     np.testing.assert_array_equal(made[3], made[2])
 
 
-@pytest.mark.parametrize(
-    ("chosen", "policy", "words"),
-    [
-        ({"name": "induction", "begin": True}, "arange", "task.begin 'induction'"),
-        ({"name": "addition", "form": "encoder"}, "abacus", "positions.policy='abacus' task.form 'encoder'"),
-        ({"name": "copy"}, "abacus", "positions.policy='abacus' 'copy' digits"),
-    ],
-)
-def test_options_that_a_task_cannot_have_are_refused(chosen, policy, words):
-    run, task = make(chosen, positions={"policy": policy})
-    with pytest.raises(ValueError, match=".*".join(words.split())):
-        build(run, task)
-
-
 @pytest.mark.parametrize("policy", ["randomized", "offset"])
 def test_real_tokens_have_positions_in_order_and_padding_takes_none_of_them(policy):
     found = spread(policy, np.repeat([1, 5], 400), size=8, maximum=10)

@@ -24,15 +24,8 @@ STEPS = {
     "encoder-decoder": {"model": {"encoding": "t5"}, "task": {"form": "encoder_decoder"}},
     "head gates, sinks, untied": {"model": WIDE | {"tie_embeddings": False, "output_bias": True, "encoding": "alibi"}},
     "channel gates, scanned layers": {"model": STACKED | {"encoding": "alibi"}},
-    **{name: {"model": {"encoding": name}} for name in ("fire", "dape", "stick_breaking", "sinusoidal", "kerple")},
-    **{name: {"model": {"encoding": name}} for name in ("fox", "cable", "repo", "selective_rope", "path")},
-    "learned": {"model": {"encoding": {"name": "learned", "options": {"length": 64}}}},
 }
-"""A step of each family of models, and of encodings that learn."""
-OF_FLOAT32 = ("fire", "dape", "repo", "selective_rope", "path", "stick_breaking")
-"""Encodings with products of numbers that were computed in float32: a network of distances or of scores, sums of logits, the
-narrow second factor of a projection.
-"""
+"""A step of each family of models."""
 
 
 def run_of(changes, policy="bfloat16", batch=8):
@@ -53,11 +46,10 @@ def test_products_are_of_sixteen_bits_and_all_else_is_float32(name):
     trainer = Trainer(run, make_task(run))
     state, member = trainer.shapes(), abstract_member(run)
     jaxpr, (after, _) = jax.make_jaxpr(trainer.step, return_shape=True)(state, member, *trainer.task.arrays)
-    # PaTH multiplies keys by transforms in float32, as `test_sixteen_bit_products` says.
-    assert len(widened_products(jaxpr)) == (9 if name == "path" else 0)
+    assert widened_products(jaxpr) == []
     counts = products(jaxpr)
+    assert set(counts) == {("bfloat16", "bfloat16")}
     assert counts["bfloat16", "bfloat16"] >= 3 * 9
-    assert set(counts) <= {("bfloat16", "bfloat16")} | ({("float32", "float32")} if name in OF_FLOAT32 else set())
     inside = list(equations(jaxpr.jaxpr))
     sums = [one for one in inside if one.primitive.name in SUMS]
     assert len(sums) >= 5
@@ -81,7 +73,7 @@ def gradients(run, params=None):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["alibi", "sinusoidal", "nope", "t5", "fox", "repo", "path"])
+@pytest.mark.parametrize("name", ["alibi", "sinusoidal", "fox", "repo", "path"])
 def test_loss_and_gradient_are_near_those_of_float32(name):
     """A dozen independent roundings in a row of at most 2^-8 each; gradients of two layers were 2^-6 away, losses 2^-9."""
     full, expected, params = gradients(run_of({"model": {"encoding": name}}, "float32"))
