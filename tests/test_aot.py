@@ -238,14 +238,6 @@ def test_a_product_of_a_library_counts_as_one(target):
     assert widened(call("%b", "%wide").replace(target, "Sharding")) == ()
 
 
-@pytest.mark.parametrize(
-    ("axes", "told"), [({"data": 4}, "data=4 is for 4"), ({"data": 4, "ring": 4}, "data=4, ring=4 is for 16")]
-)
-def test_a_mesh_must_fill_the_topology(virtual, axes, told):
-    with pytest.raises(ValueError, match=f"virtual:8 has 8 devices.*{told}$"):
-        aot.mesh_of(virtual, axes)
-
-
 def test_a_program_that_does_not_fit_is_refused(virtual):
     with pytest.raises(aot.TooLarge, match=r"\d{4,} bytes .*virtual:8 has 100$"):
         compiled(virtual._replace(memory=100), lambda x: x + 1, shape(8, 1000), specs=(P("data"),))

@@ -64,12 +64,7 @@ def ended(words: list[str]) -> int:
 
 def test_nothing_that_trains_nothing_imports_jax(folder):
     commands = [["--help"], ["list", "encodings"], ["list", "tasks"], ["list", "configs", "small"], ["list", "runs"]]
-    commands += [
-        ["explore"],
-        ["show", "small", "--no-model"],
-        ["run", "small", *FAKE, "--dry-run"],
-        ["run", "small", "a.b=3"],
-    ]
+    commands += [["show", "small", "--no-model"], ["run", "small", *FAKE, "--dry-run"], ["run", "small", "a.b=3"]]
     code = f"""
 import sys
 from attnjax.cli import main
@@ -79,10 +74,13 @@ for command in {commands}:
     except SystemExit:
         pass
     print("HEAVY", {{"jax", "flax", "matplotlib", "pandas", "ray"}} & set(sys.modules))
+main(["explore"])
+print("EXPLORED", {{"jax", "flax"}} & set(sys.modules))
 """
     command = [sys.executable, "-W", "error", "-c", code]
     done = subprocess.run(command, env=environment(), check=True, capture_output=True, text=True)
     assert done.stdout.splitlines().count("HEAVY set()") == len(commands)
+    assert done.stdout.splitlines()[-1] == "EXPLORED set()"
 
 
 def test_lists(capsys):

@@ -5,7 +5,6 @@ runs takes for a trained one, of a function of a row of tokens and a place: the 
 """
 
 import re
-import types
 from collections import Counter
 
 import jax
@@ -66,8 +65,6 @@ ENDS = {
     "appeared words are:": all_of(CODED, frequent),
 }
 """The end of the prefix of an answer, and what finds it."""
-COUNTING = {**ENDS, "in the list are:": common, "appeared words are:": frequent}
-"""The same of a model that counts what it sees, and takes the part for the whole."""
 
 
 class Reader:
@@ -75,8 +72,8 @@ class Reader:
 
     name, bytewise, trained_on, note, before = "planted", True, None, "", ()
 
-    def __init__(self, window, ends=types.MappingProxyType(ENDS)):
-        self.window, self.ends = window, ends
+    def __init__(self, window):
+        self.window = window
 
     def encode(self, text):
         return list(text.encode())
@@ -89,8 +86,8 @@ class Reader:
 
     def split(self, text):
         """The text up to the answer, which begins after the last prefix, and how the answer is found."""
-        place, end = max((text.rfind(end) + len(end), end) for end in self.ends if end in text)
-        return text[:place], self.ends[end]
+        place, end = max((text.rfind(end) + len(end), end) for end in ENDS if end in text)
+        return text[:place], ENDS[end]
 
     def answers(self, text):
         prompt, find = self.split(text)

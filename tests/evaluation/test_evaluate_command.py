@@ -90,18 +90,6 @@ def test_perplexity_is_that_of_the_whole_file(here, parameters, capsys):
     assert "rerope+log_n at 25 times the trained length of 8 tokens" in capsys.readouterr().out.splitlines()[-3]
 
 
-@pytest.mark.slow
-def test_factors_of_longrope_are_searched_on_a_text(here, parameters, capsys):
-    """On the training split of the text of the run; they give the same numbers when they are given."""
-    folder = stored(here, parse({**FIELDS, **TEXT}), parameters)
-    command = [folder, "--lengths", "64", "--extend", "longrope", "--perplexity", "text"]
-    (found,) = measured(here, *command, "--search", "text")
-    factors = capsys.readouterr().out.split("Its factors, searched: ")[1].split(".\n")[0]
-    assert len(factors.split(", ")) == 4
-    (given,) = measured(here, *command, "--option", f"factors=[{factors}]")
-    assert given["ppl"] == pytest.approx(found["ppl"], rel=1e-6)
-
-
 @pytest.fixture
 def published(here):
     """A tiny GPT-2 with learned positions up to 600 and a tokenizer of bytes that puts token 97 before a text."""
