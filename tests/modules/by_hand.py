@@ -25,7 +25,8 @@ def build(kind, *arguments, seed=0, scale=0.3, **options):
     """
     abstract = jax.eval_shape(lambda: kind(*arguments, **options, rngs=nnx.Rngs(0)))
     rng = np.random.default_rng(seed)
-    return jax.tree.map(lambda leaf: jnp.asarray(scale * rng.normal(size=leaf.shape), leaf.dtype), abstract)
+    noise = lambda leaf: (scale * rng.normal(size=leaf.shape)).astype(leaf.dtype)
+    return jax.tree.map(lambda leaf: jnp.asarray(noise(leaf)), abstract)
 
 
 def attention(model=16, heads=4, *, seed=0, encoding=None, shares_encoding=False, **options):

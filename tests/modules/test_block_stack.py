@@ -286,35 +286,6 @@ def test_remat_keeps_one_array_of_features_for_each_layer():
 # Models as trees -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
-def test_a_population_trains_in_one_program():
-    """A model is a tree of parameters: one step on stacked parameters equals the step of each model alone."""
-    fields = {"layers": 1, "encoding": compose(Learned(8), T5Bias(8)), "qk_norm": True, "activation": "swiglu"}
-    members = [build(Decoder, config(**fields), seed=seed) for seed in range(2)]
-    _, params, rest = nnx.split(members[0], nnx.Param, ..., graph=False)
-    assert not jax.tree.leaves(rest)
-    assert len(jax.tree.leaves(params)) == len(jax.tree.leaves(members[0]))
-    states = [nnx.split(model, graph=False) for model in members]
-    assert hash(states[0][0]) == hash(states[1][0])
-    assert states[0][0] == states[1][0]
-
-    def step(params, tokens):
-        def loss(params):
-            logits = nnx.merge(states[0][0], params)(tokens[:, :-1])
-            return -jnp.take_along_axis(jax.nn.log_softmax(logits), tokens[:, 1:, None], axis=-1).mean()
-
-        value, gradient = jax.value_and_grad(loss)(params)
-        return value, jax.tree.map(lambda p, g: p - 0.1 * g, params, gradient)
-
-    stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *(params for _, params in states))
-    losses, together = jax.tree.map(np.asarray, jax.jit(jax.vmap(step, in_axes=(0, None)))(stacked, TOKENS))
-    alone = jax.jit(step)
-    for i, (_, params) in enumerate(states):
-        loss, expected = alone(params, TOKENS)
-        np.testing.assert_allclose(losses[i], loss, rtol=1e-5)
-        assert_close(jax.tree.map(lambda leaf, i=i: leaf[i], together), expected, atol=1e-5)
-
-
 decoder = lambda **fields: build(Decoder, config(**fields))
 
 

@@ -62,14 +62,6 @@ def test_a_config_that_cannot_be_built_is_refused(fields, message):
         config(**fields)
 
 
-def test_sizes_fill_in_the_defaults_and_configs_are_compared_by_their_fields():
-    assert config().sizes == (16, 4, 4, 4)
-    assert config(kv_heads=2, head_dim=6).sizes == (16, 4, 2, 6)
-    assert config(heads=3, head_dim=5).sizes == (16, 3, 3, 5)
-    assert hash(config(encoding=(RoPE(), NoPE()))) == hash(config(encoding=(RoPE(), NoPE())))
-    assert config() != config(kv_heads=2)
-
-
 def test_the_original_base_model_is_that_of_the_paper():
     base = TransformerConfig.original_base()
     assert (base.layers, base.model, base.heads, base.hidden, base.sizes.head_dim) == (6, 512, 8, 2048, 64)

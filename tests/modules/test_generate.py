@@ -153,24 +153,22 @@ def test_parts_of_other_sizes_with_padding(decoder, keys, steps, size):
     np.testing.assert_array_equal(np.concatenate(parts, 1), whole)
 
 
-@pytest.mark.parametrize(
-    ("rule", "shares"),
-    [
-        ({"temperature": 0.5}, [1 / 30, 16 / 30, 4 / 30, 9 / 30]),
-        ({"temperature": 1.0, "top_k": 2}, [0, 4 / 7, 0, 3 / 7]),
-        ({"temperature": 0.5, "top_k": 2}, [0, 16 / 25, 0, 9 / 25]),
-        ({"temperature": 1.0, "top_p": 0.75}, [0, 4 / 9, 2 / 9, 3 / 9]),  # the first three reach 0.75
-        ({"temperature": 1.0, "min_p": 0.3}, [0, 4 / 9, 2 / 9, 3 / 9]),  # 0.3 * 0.4 is 0.12
-        ({"temperature": 1.0, "top_k": 3, "top_p": 0.75}, [0, 4 / 7, 0, 3 / 7]),  # of shares of 0.9
-    ],
-    ids=str,
-)
-def test_tokens_are_drawn_by_their_shares_of_those_that_are_kept(rule, shares):
+SHARES = [
+    ({"temperature": 0.5}, [1 / 30, 16 / 30, 4 / 30, 9 / 30]),
+    ({"temperature": 0.5, "top_k": 2}, [0, 16 / 25, 0, 9 / 25]),
+    ({"temperature": 1.0, "top_p": 0.75}, [0, 4 / 9, 2 / 9, 3 / 9]),  # the first three reach 0.75
+    ({"temperature": 1.0, "min_p": 0.3}, [0, 4 / 9, 2 / 9, 3 / 9]),  # 0.3 * 0.4 is 0.12
+    ({"temperature": 1.0, "top_k": 3, "top_p": 0.75}, [0, 4 / 7, 0, 3 / 7]),  # of shares of 0.9
+]
+
+
+def test_tokens_are_drawn_by_their_shares_of_those_that_are_kept():
     logits, keys = np.log(np.float32([[0.1, 0.4, 0.2, 0.3]])), jax.random.split(jax.random.key(0), 1000)
-    tokens = jax.jit(jax.vmap(lambda key: sampling(4, **rule).pick(key, logits)))(keys)
-    found = np.bincount(np.ravel(tokens), minlength=4) / 1000
-    np.testing.assert_allclose(found, shares, atol=0.05)
-    assert not found[np.equal(shares, 0)].any()
+    draw = lambda key: [sampling(4, **rule).pick(key, logits) for rule, _ in SHARES]
+    for tokens, (rule, shares) in zip(jax.jit(jax.vmap(draw))(keys), SHARES, strict=True):
+        found = np.bincount(np.ravel(tokens), minlength=4) / 1000
+        np.testing.assert_allclose(found, shares, atol=0.05, err_msg=str(rule))
+        assert not found[np.equal(shares, 0)].any()
 
 
 @pytest.mark.parametrize("names", [("random", "ties"), ("exact", "edges")])
@@ -178,13 +176,15 @@ def test_filters_are_the_warpers_of_transformers(names):
     golden = load("sampling")
     rows = lambda rule: np.concatenate([golden[f"{name} {rule}"] for name in names])
     logits = np.concatenate([golden[f"logits {name}"] for name in names])
-    rules = [case.partition(" ")[2] for case in golden if case.startswith(f"{names[0]} ")]
-    assert len(rules) == 22
-    for text in rules:
-        rule, expected = {"temperature": 1.0, **json.loads(text)}, rows(text)
+    texts = [case.partition(" ")[2] for case in golden if case.startswith(f"{names[0]} ")]
+    assert len(texts) == 22
+    rules = [{"temperature": 1.0, **json.loads(text)} for text in texts]
+    for rule in rules:
         if "top_k" in rule:  # transformers takes more tokens than there are, and a rule refuses them
             rule["top_k"] = min(rule["top_k"], logits.shape[1])
-        found = np.asarray(jax.jit(sampling(logits.shape[1], **rule).kept)(logits))
+    kept = jax.jit(lambda logits: [sampling(logits.shape[1], **rule).kept(logits) for rule in rules])(logits)
+    for text, found in zip(texts, map(np.asarray, kept), strict=True):
+        expected = rows(text)
         np.testing.assert_array_equal(np.isneginf(found), np.isneginf(expected), err_msg=text)
         np.testing.assert_allclose(found, expected, rtol=3e-7, err_msg=text)
     np.testing.assert_array_equal(keep_top_k(logits, 40), logits)

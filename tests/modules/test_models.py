@@ -8,8 +8,7 @@ import pytest
 import attnjax as aj
 from attnjax.attention import Mask
 from attnjax.modules import Decoder, Encoder, EncoderDecoder, Gates
-from attnjax.modules.config import visible_fields
-from attnjax.positions import ALiBi, FoX, Learned, MRoPE, NoPE, RoPE, Sinusoidal, SSMax, T5Bias, compose
+from attnjax.positions import ALiBi, FoX, Learned, MRoPE, RoPE, Sinusoidal, SSMax, T5Bias, compose
 from tests.modules.by_hand import TOKENS, build, call, config, layer_norm, value
 
 SOURCE = np.random.default_rng(1).integers(0, 11, (2, 6))
@@ -142,7 +141,7 @@ def test_logits_of_some_positions():
 
 
 def test_an_encoder_reads_both_directions():
-    """T5Bias tells earlier from later keys and ALiBi is symmetric; encodings for causal masks alone are refused."""
+    """T5Bias tells earlier from later keys and ALiBi is symmetric."""
     one_sided, both = ((T5Bias(), ALiBi()), (T5Bias(bidirectional=True), ALiBi(symmetric=True)))
     encodings = lambda stack: tuple(block.attention.encoding for block in stack.blocks)
     encoder = build(Encoder, config(encoding=one_sided))
@@ -152,18 +151,6 @@ def test_an_encoder_reads_both_directions():
     model = build(EncoderDecoder, config(encoding=compose(T5Bias(), RoPE())))
     assert encodings(model.encoder) == (compose(both[0], RoPE()),) * 2
     assert encodings(model.decoder) == (compose(T5Bias(), RoPE()),) * 2
-
-
-DEFAULTS = {name: make() for name, make in aj.ENCODINGS.items() if name != "learned"}
-CAUSAL_ONLY = {name: one for name, one in DEFAULTS.items() if one.causal_only and name != "alibi"}
-
-
-@pytest.mark.parametrize("name", CAUSAL_ONLY)
-def test_an_encoder_refuses_what_is_for_causal_masks_alone(name):
-    fields, one = visible_fields(CAUSAL_ONLY[name]), CAUSAL_ONLY[name]
-    for kind in (Encoder, EncoderDecoder):
-        with pytest.raises(ValueError, match=rf"{type(one).__name__}\(.*causal"):
-            build(kind, config(encoding=compose(one, NoPE()), **fields))
 
 
 @pytest.fixture(scope="module")

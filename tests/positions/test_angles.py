@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from attnjax.positions.angles import angles, exact, geometric, sine_cosine
+from attnjax.positions.angles import angles, exact, sine_cosine
 from tests.positions.hooks import close, run
 
 RADIANS = 10_000.0 ** (-np.arange(32) / 32)
@@ -26,11 +26,6 @@ def true_angles(pos: np.ndarray, radians: np.ndarray) -> np.ndarray:
 def apart(found: np.ndarray, expected: np.ndarray) -> float:
     """The largest distance of two angles on the circle."""
     return np.abs((found.astype(np.float64) - expected + np.pi) % (2 * np.pi) - np.pi).max()
-
-
-def test_geometric_frequencies_are_those_of_the_paper():
-    np.testing.assert_allclose(geometric(32, 10_000.0), RADIANS, rtol=1e-14)
-    np.testing.assert_allclose(geometric(2, 10_000.0, width=8), [1.0, 0.1], rtol=1e-14)
 
 
 def test_whole_positions_are_exact_wherever_they_are():
@@ -53,12 +48,6 @@ def test_frequencies_above_a_turn_count_modulo_a_turn():
     for bad in (np.nan, np.inf):
         with pytest.raises(ValueError, match="angular frequencies must be finite"):
             exact(np.array([1.0, bad]))
-
-
-def test_double_precision_is_the_product(x64):
-    pos = np.array([0.5, -3.0, 1_000.25])
-    found = run(lambda pos: angles(pos, exact(RADIANS)), pos)
-    np.testing.assert_allclose(found, pos[:, None] * RADIANS, rtol=1e-15)
 
 
 def errors(angle: np.ndarray) -> list[float]:
@@ -95,7 +84,3 @@ def test_derivatives_of_any_order():
     x = np.linspace(-7.0, 7.0, 57, dtype=np.float32)
     true = x.astype(np.float64)
     close(run(orders, x), [np.sin(true), np.cos(true), -np.sin(true), -np.cos(true)], 2e-7)
-
-
-def test_double_precision_is_that_of_the_library(x64):
-    assert max(errors(np.random.default_rng(2).uniform(-1e6, 1e6, 1000))) < 1e-15

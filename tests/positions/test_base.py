@@ -10,9 +10,9 @@ import pytest
 
 import attnjax as aj
 from attnjax.positions import program
-from attnjax.positions.base import HOOKS, PositionEncoding, distance, validate_encoding
+from attnjax.positions.base import PositionEncoding, distance, validate_encoding
 from attnjax.positions.compose import joined, parts_of
-from tests.positions.hooks import SIZES, close, head_of, run, tile
+from tests.positions.hooks import SIZES, close, head_of, tile
 
 KEY = jax.random.key(0)
 ALL = {name: make(length=9) if name == "learned" else make() for name, make in aj.ENCODINGS.items()}
@@ -41,39 +41,7 @@ def made(name, **hooks):
     return dataclasses.make_dataclass(name, [], bases=(PositionEncoding,), namespace=hooks, frozen=True)()
 
 
-@dataclasses.dataclass(frozen=True)
-class Turned(PositionEncoding):
-    """The angle is the position times a learned rate of the key head."""
-
-    per_kv_head = ("rate",)
-    layout = "interleaved"
-
-    def init(self, key, sizes):
-        return {"rate": jnp.full((sizes.kv_heads, 1), 3.0)}
-
-    def constants(self, sizes, length=None):
-        return {"gain": np.float64(2.0)}
-
-    def angle(self, p, pos):
-        return pos[:, None] * p["rate"][None]
-
-
 # Hooks ---------------------------------------------------------------------------------------------------------------
-
-
-def test_an_encoding_has_the_hooks_that_it_overrides():
-    for hook in HOOKS:
-        assert made("One", **{hook: None}).has(hook)
-        assert not aj.NoPE().has(hook)
-    assert aj.RoPE().has("bias", "angle")
-    assert not aj.RoPE().has("bias", "score", "map_q")
-
-
-def test_queries_and_keys_are_turned_by_the_angle_and_stretched_by_the_gain():
-    x, p = np.float32([[1, 0, 5], [1, 0, 7]]), {"rate": np.float32([np.pi / 4]), "gain": np.float32(2)}
-    q, k = run(lambda *given: (Turned().map_q(*given), Turned().map_k(*given)), p, x, np.float32([0, 2]))
-    close(q, [[2, 0, 5], [0, 2, 7]], 1e-6)
-    np.testing.assert_array_equal(q, k)
 
 
 def test_distances_are_subtracted_before_they_are_rounded():
@@ -132,15 +100,6 @@ def test_of_an_encoder(encoding):
         encoding.for_encoder()
 
 
-def test_constants_do_not_mind_sizes_that_an_encoding_does_not_use():
-    """Attention does not know D, and the input of a model has no heads."""
-    for encoding in ALL.values():
-        if not encoding.has("embed"):
-            encoding.constants(SIZES._replace(model=7, head_dim=48))
-        if not encoding.has("angle", "map_q", "map_k", "score"):
-            encoding.constants(SIZES._replace(head_dim=3))
-
-
 # Parameters ----------------------------------------------------------------------------------------------------------
 
 
@@ -150,25 +109,6 @@ def test_parameters_stand_beside_constants_and_replace_those_of_their_names():
     p = aj.resolve(aj.RoPE(), {"gain": np.float32(2.0)}, SIZES)
     assert p["gain"] == 2.0
     np.testing.assert_allclose(p["frequencies"].radians, 10_000.0 ** (-np.arange(4) / 4), rtol=1e-14)
-    assert aj.resolve(Turned(), {"rate": np.ones((2, 1))}, SIZES).keys() == {"rate", "gain"}
-
-
-@pytest.mark.parametrize(
-    ("encoding", "params", "message"),
-    [
-        (aj.ALiBi(), np.ones(4), "ALiBi.*params must be a dict as made by init, got ndarray"),
-        (aj.ALiBi(), {"slopes": np.ones(4)}, r"ALiBi.* has no parameter 'slopes'.*\['slope'\]"),
-        (aj.ALiBi(), {"slope": np.ones(3)}, r"'slope' must have 4 heads on its first axis, got shape \(3,\)"),
-        (aj.Kerple(), None, r"Kerple.* learns parameters: pass params=encoding.init\(key, sizes\)"),
-        (aj.Kerple(), {}, "Kerple.* learns parameters"),
-        (aj.Kerple(), {"r1": np.ones(4)}, r"params lacks 'r2', got \['r1'\]"),
-        (Turned(), {"rate": np.ones((4, 1))}, r"'rate' must have 2 key heads on its first axis, got shape \(4, 1\)"),
-        (Turned(), {"rate": np.float32(1)}, r"'rate' must have 2 key heads on its first axis, got shape \(\)"),
-    ],
-)
-def test_parameters_that_do_not_fit(encoding, params, message):
-    with pytest.raises(ValueError, match=message):
-        aj.resolve(encoding, params, SIZES)
 
 
 # Hyper-parameters ----------------------------------------------------------------------------------------------------
@@ -257,22 +197,11 @@ Rotate = made("Rotate", rotate=lambda self, q, pos: q)
 """A hook under a name that attention does not know."""
 
 
-class Plain(PositionEncoding):
-    """No dataclass: two of these are equal whatever their options."""
-
-    def __init__(self, slope):
-        self.slope = slope
-
-    def bias(self, p, n):
-        return self.slope * n
-
-
 def test_encodings_that_would_act_as_nope_or_equal_others_are_refused():
     for wrong, message in (
         ("rope", "name must be a PositionEncoding such as RoPE.., got 'rope'"),
         (aj.FIRE, "name must be a PositionEncoding such as RoPE.., got <class"),
         (Rotate, "Rotate overrides none of the hooks .*, and would act as NoPE"),
-        (Plain(1.0), "Plain must be a frozen dataclass"),
     ):
         with pytest.raises(ValueError, match=message):
             validate_encoding("name", wrong)

@@ -1,6 +1,5 @@
 """Positions computed from content: by the authors' code, in pieces, in packed rows, with padding, over devices, in 16 bits."""
 
-import dataclasses
 import functools
 import math
 
@@ -11,7 +10,6 @@ import pytest
 from jax.sharding import PartitionSpec as P
 
 import attnjax as aj
-from attnjax.positions.contextual import Past
 from attnjax.positions.projection import HIGHEST, project
 from tests.cases import slow_except
 from tests.positions.hooks import close, drawn, golden, run, self_attention, with_gradients
@@ -32,35 +30,6 @@ BEFORE = (None, *(DRAW.normal(size=(B, *shape)).astype(np.float32) for shape in 
 @functools.partial(jax.jit, static_argnames="axis_name")
 def found(x, pos=POS, before=None, **options):
     return aj.context_positions(BOTH, PARAMS, x, pos, SIZES, before, **options)
-
-
-def test_sums_and_windows_against_loops():
-    """Document by document, and the first one goes on from the past."""
-    place = np.array([0, 1, 2, 0, 0, 1, 2, 3], np.int32)
-    x, start, before = X[0, :, :3], np.float32([10, 20, 30]), np.float32(DRAW.normal(size=(2, 3)))
-    sums, windows = np.zeros((T, 3)), np.zeros((3, T, 3))
-    for t in range(T):
-        first = t - place[t]
-        sums[t] = x[first : t + 1].astype(np.float64).sum(0) + (start if first == 0 else 0)
-        for back in range(3):
-            if back <= place[t]:
-                windows[2 - back, t] = x[t - back]
-            elif first == 0:
-                windows[2 - back, t] = before[2 + t - back]
-    both = run(
-        lambda past, x, before: (past.sums(x, past.state), past.windows(x, before)), Past(start, place), x, before
-    )
-    close(both[0], sums, 1e-5)
-    np.testing.assert_array_equal(both[1], windows.astype(np.float32))
-
-
-def test_each_part_has_rows_of_its_own():
-    """Per query head or per key head, and features; without the hook positions stay the very array."""
-    rope, *others = found(X)
-    np.testing.assert_array_equal(rope, POS)
-    assert [one.shape for one in others] == [(B, *rows[:1], T, *rows[1:]) for rows in ROWS]
-    assert aj.context_positions(aj.RoPE(), None, X, POS, SIZES) is POS
-    assert aj.context_positions(aj.compose(aj.RoPE(), aj.ALiBi()), None, X, POS, SIZES) is POS
 
 
 def test_pieces_equal_the_whole():
@@ -104,23 +73,9 @@ def test_tokens_over_devices_equal_one_row():
         close(one, expected, 1e-5)
 
 
-@dataclasses.dataclass(frozen=True)
-class Returns(aj.PositionEncoding):
-    shape: tuple[int, ...]
-    width: int = 0
-
-    def features(self, sizes):
-        return (self.width,) if self.width else ()
-
-    def context(self, p, x, pos, past):
-        return jnp.zeros(self.shape)
-
-
 @pytest.mark.parametrize(
     ("encoding", "pos", "options", "message"),
     [
-        *((Returns(shape), POS, {}, r"return positions \(8,\); got \(") for shape in [(), (7,), (8, 2), (2, 8)]),
-        *((Returns(shape, 2), POS, {}, r"return positions \(8, 2\); got \(") for shape in [(8,), (8, 3)]),
         *(
             (aj.FoX(), pos, {}, r"pos \[T\] or \[B, T\]")
             for pos in (POS[:4], np.int32(0), POS[None], POS.reshape(2, 4))

@@ -11,14 +11,6 @@ from tests.positions.hooks import run
 KEY = jax.random.key(0)
 
 
-def test_arange_stays_known_under_jit():
-    def inside(x):
-        assert isinstance(indices.arange(4), np.ndarray)
-        return x + indices.arange(4)
-
-    np.testing.assert_array_equal(run(inside, np.zeros(4, np.int32)), [0, 1, 2, 3])
-
-
 @pytest.mark.parametrize(("length", "maximum"), [(5, 5), (7, 2048)])
 def test_randomized_is_sorted_in_range_and_without_repeats(length, maximum):
     pos = run(lambda key: indices.randomized(key, length, maximum, batch=50), KEY)

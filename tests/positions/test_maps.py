@@ -50,11 +50,6 @@ def test_the_orders_are_the_formula_and_its_permutation(pos):
     np.testing.assert_array_equal(interleaved, concatenated[:, np.arange(16).reshape(2, -1).T.ravel()])
 
 
-def test_double_precision(x64):
-    pos = np.array([0, 3, 99_999])
-    close(run(lambda pos: sinusoidal_table(pos, 6, order="concatenated"), pos), by_numpy(pos, 6), 1e-10)
-
-
 def test_refuses_an_odd_width():
     for make in (lambda: sinusoidal_table(np.arange(3), 5), lambda: aj.Sinusoidal().constants(aj.Sizes(5, 1, 1, 4))):
         with pytest.raises(ValueError, match="the width must be even, got 5"):
@@ -132,32 +127,6 @@ def test_xpos_beyond_its_reach_is_refused_or_nan():
     for found in xpos_maps(xpos, np.ones((4, 4), np.float32), both, 4):
         np.testing.assert_array_equal(np.isfinite(found).all(1), [True, False, True, False])
     assert aj.XPos(scale_base=4096.0).reach > 100_000
-
-
-# PoPE ----------------------------------------------------------------------------------------------------------------
-
-H = 6
-Q, K = (DRAW.normal(size=(5, H)) for _ in range(2))
-DELTA = DRAW.uniform(-7, 7, H)
-Q_POS, K_POS = np.array([0, 3, 40, 1000, 65_536]), np.array([-2, 3, 41, 900, 65_000])
-
-
-@pytest.mark.parametrize("theta", [10_000.0, 100.0])
-def test_pope_is_the_formula(theta, x64):
-    """One frequency per channel, n = i - j, the phase subtracted, which gets the gradient of that."""
-    pope, n = aj.PoPE(theta), (Q_POS[:, None] - K_POS[None, :])[..., None]
-    p = constants(pope, H)
-    q, k = np.log1p(np.exp(Q)), np.log1p(np.exp(K))
-
-    def scores(delta):
-        mapped = pope.map_q(p | {"delta": delta}, jnp.asarray(Q), Q_POS), pope.map_k(p, jnp.asarray(K), K_POS)
-        assert mapped[0].shape == mapped[1].shape == (5, 2 * H)
-        return mapped[0] @ mapped[1].T
-
-    found, gradient = run(lambda delta: (scores(delta), jax.grad(lambda d: scores(d).sum())(delta)), DELTA)
-    phase = n * theta ** (-np.arange(H) / H) - DELTA
-    close(found, np.einsum("th,sh,tsh->ts", q, k, np.cos(phase)), 1e-9)
-    close(gradient, np.einsum("th,sh,tsh->h", q, k, np.sin(phase)), 1e-9)
 
 
 # SSMax and LogN ------------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ import attnjax as aj
 from attnjax.positions import program, shared_program, stacked_constants
 from attnjax.positions.compose import parts_of
 from attnjax.registry import ENCODINGS
-from tests.positions.hooks import close, golden, run
+from tests.positions.hooks import run
 
 N, K, D, H = 64, 32, 256, 16
 LARGE = aj.Sizes(model=D, heads=N, kv_heads=K, head_dim=H)
@@ -75,18 +75,6 @@ def test_initial_parameters_are_drawn_as_published(encoding, initial):
     assert len({leaf.tobytes() for leaf in p.values() if leaf.any()}) == sum(bool(leaf.any()) for leaf in p.values())
 
 
-def test_a_network_over_a_base_has_inputs_for_its_biases_and_the_parameters_of_the_base():
-    p = jax.eval_shape(lambda: aj.DAPE(width=3).init(jax.random.key(0), LARGE))
-    assert p["hidden"].shape == (2 * N, 3)
-    assert p["base_r1"].shape == p["base_r2"].shape == (N,)
-    assert aj.DAPE().per_head == ("base_r1", "base_r2")
-
-
-def test_numbers_of_other_implementations():
-    """The scale of SSMax."""
-    assert float(golden("frontier_scalable_softmax")["initial_s"]) == aj.SSMax().initial
-
-
 # Populations ---------------------------------------------------------------------------------------------------------
 
 SIZES = aj.Sizes(32, 4, 4, 8)
@@ -118,14 +106,6 @@ def test_stacked_constants_are_those_of_each_encoding(name):
     for i, one in enumerate(encodings):
         member = jax.tree.map(lambda leaf, i=i: leaf[i], stacked)
         jax.tree.map(np.testing.assert_array_equal, member, one.constants(SIZES))
-
-
-def test_one_mapped_program_turns_as_each_encoding_alone():
-    encodings = SAME_PROGRAM["rope"]
-    mapped = jax.vmap(lambda p: program(encodings[0]).map_q(p, X, POS))
-    together = run(mapped, stacked_constants(encodings, SIZES))
-    alone = run(lambda: [one.map_q(one.constants(SIZES), X, POS) for one in encodings])
-    close(together, alone, 1e-6)
 
 
 def test_programs_differ_where_the_code_does():

@@ -7,7 +7,7 @@ import jax
 import numpy as np
 import pytest
 
-from attnjax import DynamicNTK, Llama3, LongRoPE, NTKAware, PositionInterpolation, Resonance, RoPE, Sizes, YaRN
+from attnjax import DynamicNTK, LongRoPE, NTKAware, PositionInterpolation, Resonance, RoPE, Sizes, YaRN
 from attnjax.positions import program
 from attnjax.positions.rotary import rotate
 from tests.golden_arrays import load
@@ -87,36 +87,21 @@ def dynamic(length: int) -> np.ndarray:
     return (10_000.0 * (2.0 * length / 64 - 1) ** (H / (H - 2))) ** (-np.arange(C) / C) if length > 64 else BASE
 
 
-def llama3() -> list[float]:
-    """By wavelength, with a factor of 8 from 64 positions."""
-    found = []
-    for f in BASE:
-        smooth = (64 * f / (2 * math.pi) - 1) / (4 - 1)
-        found.append(f if smooth > 1 else f / 8 if smooth < 0 else (1 - smooth) * f / 8 + smooth * f)
-    return found
-
-
 RAMP = np.array([0, 0, 0, 0.5, 1, 1, 1, 1])
 LONGROPE = LongRoPE(SHORT, LONG, original_length=64, factor=4.0)
 RULES = {
-    "pi": (PositionInterpolation(4.0), None, BASE / 4, 1),
-    "ntk": (NTKAware(4.0), None, (10_000.0 * 4 ** (16 / 14)) ** (-np.arange(C) / C), 1),
     # d = 16, L = 1024: k(8) = 2.62 and k(2) = 3.82, so that the ramp runs from pair 2 to pair 4.
     "yarn": (YaRN(8.0, 1024, 8.0, 2.0, 1.3), None, BASE * (1 - RAMP) + BASE / 8 * RAMP, 1.3),
     "yarn of one step": (YaRN(4.0, 4), None, BASE / np.where(np.arange(C) == 0, 1, 4), 0.1 * math.log(4) + 1),
-    "llama3": (Llama3(8.0, 64), None, llama3(), 1),
     "dynamic, unknown": (DynamicNTK(2.0, 64), None, BASE, 1),
     "dynamic, short": (DynamicNTK(2.0, 64), 64, BASE, 1),
     "dynamic, long": (DynamicNTK(2.0, 64), 65, dynamic(65), 1),
-    "dynamic, longer": (DynamicNTK(2.0, 64), 4096, dynamic(4096), 1),
     "longrope, unknown": (LONGROPE, None, BASE / SHORT, math.sqrt(4 / 3)),
     "longrope, short": (LONGROPE, 64, BASE / SHORT, math.sqrt(4 / 3)),
-    "longrope, long": (LONGROPE, 65, BASE / LONG, math.sqrt(4 / 3)),
     "longrope of a gain": (LongRoPE(SHORT, LONG, 64, attention_factor=1.19), 65, BASE / LONG, 1.19),
     "longrope of no factor": (LongRoPE(SHORT, LONG, 64), None, BASE / SHORT, 1),
-    "resonance": (Resonance(), None, 2 * np.pi / np.round(2 * np.pi / BASE), 1),
 }
-"""Rule, length, frequencies, gain."""
+"""Rule, length, frequencies, gain, beside those of `tests/attention/matrix.py`."""
 
 
 @pytest.mark.parametrize("name", RULES)
