@@ -111,6 +111,19 @@ def test_parameters_stand_beside_constants_and_replace_those_of_their_names():
     np.testing.assert_allclose(p["frequencies"].radians, 10_000.0 ** (-np.arange(4) / 4), rtol=1e-14)
 
 
+@pytest.mark.parametrize(
+    ("encoding", "params", "message"),
+    [
+        (aj.ALiBi(), np.ones(4), "ALiBi.*params must be a dict .*, got ndarray"),
+        (aj.ALiBi(), {"slope": np.ones(3)}, r"'slope' must have 4 heads .*, got shape \(3,\)"),
+        (aj.T5Bias(), {"table": np.float32(1)}, r"'table' must have 4 heads .*, got shape \(\)"),
+    ],
+)
+def test_parameters_that_do_not_fit(encoding, params, message):
+    with pytest.raises(ValueError, match=message):
+        aj.resolve(encoding, params, SIZES)
+
+
 # Hyper-parameters ----------------------------------------------------------------------------------------------------
 
 BAD_NUMBERS = (math.nan, math.inf, -1, -0.5, 0, "1", True, None)
