@@ -111,7 +111,7 @@ GENERATED += [(method, {"encoding": BESIDE}) for method in ("yarn", "longrope", 
 
 @pytest.mark.parametrize(("method", "changes"), slow_except(GENERATED, GENERATED[0]))
 def test_generating_equals_running_the_model_again(method, changes):
-    """From within the trained length to past it, with padding; `tests/models/test_extended.py` has all methods."""
+    """From within the trained length to past it, with padding."""
     long = extended(model(**changes, **BY_LENGTH.get(method, {})), method, trained=TRAINED, factor=4.0)
     prompt, steps, padding = tokens(TRAINED - 2), 4, 0 if method in BY_LENGTH else 3
     padded = np.pad(prompt, ((0, 0), (padding, 0)))

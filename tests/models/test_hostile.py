@@ -15,10 +15,7 @@ from tests.models.folders import GPT2, folder, sharded, tensors
 
 MEMORY = 4 * 2**20
 LARGE = 2**31 - 1
-FAMILIES = (
-    *("gpt2", "bert", "t5", "bloom", "gpt_neox_dynamic"),
-    *("llama_longrope", "mistral", "qwen2", "smollm3", "transformer"),
-)
+FAMILIES = ("gpt2", "bert", "t5", "bloom", "gpt_neox_dynamic", "llama_longrope", "qwen2", "smollm3", "transformer")
 ONE = {"a": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}}
 
 
@@ -32,34 +29,21 @@ def entry(dtype="F32", shape=(2,), offsets=(0, 8)) -> dict:
     return {"a": {"dtype": dtype, "shape": list(shape), "data_offsets": list(offsets)}}
 
 
-def weights(change):
-    """A change of the header of model.safetensors as text, the length in front of it made to fit."""
-
-    def harm(path: pathlib.Path) -> None:
-        data = (path / "model.safetensors").read_bytes()
-        length = int.from_bytes(data[:8], "little")
-        text = change(data[8 : 8 + length].decode()).encode()
-        (path / "model.safetensors").write_bytes(len(text).to_bytes(8, "little") + text + data[8 + length :])
-
-    return harm
-
-
-def raw(name: str, data):
+def raw(data, name: str = "model.safetensors"):
     """A file replaced, by bytes or by a function of those that are there."""
     return lambda path: (path / name).write_bytes(data((path / name).read_bytes()) if callable(data) else data)
 
 
 def sparse(name: str, size: int, start: bytes = b""):
     def harm(path: pathlib.Path) -> None:
-        with (path / name).open("wb") as file:
-            file.write(start)
-            file.truncate(size)
+        (path / name).write_bytes(start)
+        os.truncate(path / name, size)
 
     return harm
 
 
 def config(**fields):
-    return raw("config.json", lambda data: json.dumps(json.loads(data) | fields).encode())
+    return raw(lambda data: json.dumps(json.loads(data) | fields).encode(), "config.json")
 
 
 def index(target: str):
@@ -86,20 +70,20 @@ def pipe(path: pathlib.Path) -> None:
 
 
 HARM = {
-    "weights cut off": (raw("model.safetensors", lambda data: data[:-1]), "model.safetensors is damaged"),
-    "no header": (raw("model.safetensors", b""), "model.safetensors is damaged"),
-    "no JSON": (raw("model.safetensors", file(b"{nonsense}")), "model.safetensors is damaged"),
-    "nested header": (raw("model.safetensors", file(b'{"a": ' * 100_000)), "model.safetensors is damaged"),
-    "header of 2^63 bytes": (raw("model.safetensors", file(ONE, length=2**63)), "9,223,372,036,854,775,808 bytes"),
+    "weights cut off": (raw(lambda data: data[:-1]), "model.safetensors is damaged"),
+    "no header": (raw(b""), "model.safetensors is damaged"),
+    "no JSON": (raw(file(b"{nonsense}")), "model.safetensors is damaged"),
+    "nested header": (raw(file(b'{"a": ' * 100_000)), "model.safetensors is damaged"),
+    "header of 2^63 bytes": (raw(file(ONE, length=2**63)), "9,223,372,036,854,775,808 bytes"),
     "header of 4 GB": (sparse("model.safetensors", 2**32, (2**32 - 8).to_bytes(8, "little")), f"{HEADER:,}"),
-    "sizes that overflow": (raw("model.safetensors", file(entry(shape=(2**62, 4)))), "model.safetensors is damaged"),
-    "offsets outside": (raw("model.safetensors", file(entry(offsets=(2**62, 2**62 + 8)))), "is damaged"),
-    "hole": (raw("model.safetensors", file(entry(shape=(1,), offsets=(4, 8)))), "model.safetensors is damaged"),
-    "unknown dtype": (weights(lambda text: text.replace("F32", "Q32")), "model.safetensors is damaged"),
-    "integers": (weights(lambda text: text.replace("F32", "I32")), "is I32"),
-    "pointer of LFS": (raw("model.safetensors", b"version https://git-lfs.github.com/spec/v1\n"), "git lfs pull"),
-    "pickle by another name": (raw("model.safetensors", b"\x80\x02}q\0." + b"\xff" * 100), "a pickle, which runs code"),
-    "config cut off": (raw("config.json", b'{"model_type": "gpt2", '), "config.json is damaged"),
+    "sizes that overflow": (raw(file(entry(shape=(2**62, 4)))), "model.safetensors is damaged"),
+    "offsets outside": (raw(file(entry(offsets=(2**62, 2**62 + 8)))), "is damaged"),
+    "hole": (raw(file(entry(shape=(1,), offsets=(4, 8)))), "model.safetensors is damaged"),
+    "unknown dtype": (raw(lambda data: data.replace(b"F32", b"Q32")), "model.safetensors is damaged"),
+    "integers": (raw(lambda data: data.replace(b"F32", b"I32")), "is I32"),
+    "pointer of LFS": (raw(b"version https://git-lfs.github.com/spec/v1\n"), "git lfs pull"),
+    "pickle by another name": (raw(b"\x80\x02}q\0." + b"\xff" * 100), "a pickle, which runs code"),
+    "config cut off": (raw(b'{"model_type": "gpt2", ', "config.json"), "config.json is damaged"),
     "config too large": (sparse("config.json", SIZE + 1), f"{SIZE + 1:,} bytes"),
     "another family": (config(model_type="mamba"), "'mamba'"),
     "layers": (config(n_layer=10**9), "n_layer=1000000000"),

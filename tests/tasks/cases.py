@@ -33,6 +33,12 @@ CASES: dict[str, Task] = {name: task(name) for name in TASKS if name not in NOT_
 CASES |= {f"{name}-{'-'.join(map(str, options.values()))}": task(name, **options) for name, options in VARIANTS}
 """Every task whose answer follows from its input, with its defaults; then the options that change an answer."""
 
+SLOW = {
+    *("copy-rsc", "reverse-mc2x-7", "addition-reversed", "odds_first-4", "interleaved_majority-4"),
+    *("word_problem-S5", "posgen-cot-7-1"),
+}
+"""Variants of which the quick tests check another one, or the same arithmetic against the authors' sequences."""
+
 STREAMS = CASES | {"markov": task("markov")}
 """The tasks whose first examples are frozen in streams.json."""
 

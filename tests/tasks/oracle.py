@@ -51,7 +51,6 @@ class Parser:
 
     def __init__(self, text):
         self.text, self.at = text, 0
-        self.splits = []
 
     def take(self):
         self.at += 1
@@ -75,7 +74,6 @@ class Parser:
         if operator == ")":
             assert self.at - begin - 1 <= 2, "only (d) and (-d) have brackets round one operand"
             return left
-        self.splits.append((self.at - 1 - begin, operator))
         right = self.expression()
         assert self.take() == ")"
         return {"+": left + right, "-": left - right, "*": left * right}[operator]

@@ -68,17 +68,6 @@ def test_pairs_have_the_probabilities_of_the_chain():
     np.testing.assert_allclose(pairs.sum(1) / pairs.sum(), stationary, atol=0.02)
 
 
-def test_what_followed_once_follows_again_as_often_as_with_a_uniform_prior(sequences):
-    """P(the second symbol after a state is the first one) = sum_j E[p_j^2] = k 2 / (k (k + 1)) = 1/2 for k = 3."""
-    same = []
-    for row in sequences:
-        for state in range(3):
-            after = row[1:][row[:-1] == state][:2]
-            same += [after[0] == after[1]] if len(after) == 2 else []
-    assert len(same) > 10_000
-    assert np.mean(same) == pytest.approx(1 / 2, abs=0.02)
-
-
 def test_sequences_of_one_key_end_alike():
     one, key = Markov(symbols=5), jax.random.key(2)
     sample = jax.jit(lambda lengths: one.sample(key, lengths, 30))

@@ -36,17 +36,6 @@ def test_probabilities_equal_those_of_dictionaries(symbols: int):
                 assert np.exp(-found[name][w, t]) == pytest.approx(expected, rel=1e-12)
 
 
-def test_probabilities_sum_to_one():
-    text = np.frombuffer(b"the cat sat on the mat, the rat ran", np.uint8)
-    model = NGrams.of(text)
-    every = np.arange(256)[:, None]
-    for context in (b"th", b"e ", b"zz", b"tz"):
-        tokens = np.broadcast_to(np.frombuffer(context, np.uint8).astype(int), (256, 2))
-        found = model.nats(tokens, np.concatenate([tokens[:, 1:], every], axis=1))
-        for name in NAMES:
-            assert np.exp(-found[name][:, 1]).sum() == pytest.approx(1.0)
-
-
 def test_a_text_is_counted_in_parts(monkeypatch: pytest.MonkeyPatch):
     text = np.random.default_rng(0).integers(0, 7, 1_000).astype(np.uint8)
     whole = NGrams.of(text)

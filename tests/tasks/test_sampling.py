@@ -7,27 +7,12 @@ import beartype
 import jax
 import jax.numpy as jnp
 import jaxtyping
-import numpy as np
 import pytest
 
-from attnjax.tasks import TASKS, Copy, Example, UniqueCopy, task
-from tests.cases import slow_except
+from attnjax.tasks import TASKS, Copy, UniqueCopy, task
 from tests.tasks import cases, oracle
 
 KEY = jax.random.key(0)
-
-
-@pytest.mark.parametrize("name", slow_except(["even_pairs", "stack_manipulation", "majority"], "even_pairs"))
-def test_sampling_maps_over_keys(name):
-    """Compiled or not, with a batch of keys or one."""
-    sample = lambda key: task(name).sample(key, [5, 3, 8], 8)
-    keys = jax.random.split(jax.random.key(7), 2)
-    expected = sample(keys[1])
-    for other in (
-        jax.tree.map(lambda x: x[1], cases.compiled(jax.vmap(sample))(keys)),
-        cases.compiled(sample)(keys[1]),
-    ):
-        jax.tree.map(np.testing.assert_array_equal, other, expected)
 
 
 @pytest.mark.parametrize("case", cases.CASES)
@@ -38,7 +23,6 @@ def test_annotations_and_sizes_are_true(case):
     size = one.minimum_length
     with jax.enable_x64(True):
         made = jax.eval_shape(lambda key, n: checked(one, key, n, size), KEY, jnp.int32(size))
-    assert isinstance(made, Example)
     wanted = ((one.input_size(size),), (), (one.output_size(size),), (), (one.output_size(size),))
     assert tuple(leaf.shape for leaf in made) == wanted
     assert {leaf.dtype for leaf in made} == {jnp.dtype("int32")}

@@ -88,11 +88,9 @@ def test_pattern_and_cap(corpus, tmp_path):
 
 
 def test_links_and_pipes_in_a_folder_are_not_read(tmp_path):
-    outside = tmp_path / "outside"
-    outside.mkdir()
+    (outside := tmp_path / "outside").mkdir()
     (outside / "secret").write_text("secret")
-    inside = tmp_path / "inside"
-    inside.mkdir()
+    (inside := tmp_path / "inside").mkdir()
     (inside / "link").symlink_to(outside / "secret")
     (inside / "folder").symlink_to(outside)
     os.mkfifo(inside / "pipe")
@@ -103,10 +101,8 @@ def test_the_standard_library_is_the_default():
     source = Text(split="validation", cap=10**5)
     assert source.data.size == 10**5
     root = Path(sysconfig.get_path("stdlib"))
-    files = [
-        name for name in module.names(root, "*.py", module.NOT_EVERYWHERE) if module.place(name)[0] == "validation"
-    ]
-    files.sort(key=lambda name: module.place(name)[1])
+    names = module.names(root, "*.py", module.NOT_EVERYWHERE)
+    files = sorted((name for name in names if module.place(name)[0] == "validation"), key=module.place)
     assert source.data.tobytes().startswith((root / files[0]).read_bytes()[:1000])
     assert not any("site-packages" in name or name.startswith("test/") for name in files)
     assert task("text", split="validation", cap=10**5) == source
@@ -191,18 +187,6 @@ def test_a_line_of_very_many_files_links_none():
     assert set(groups(lines).values()) == {"0001"}
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    """120 files: 40 alone, and 20 families of four that differ in a line."""
-    root = tmp_path_factory.mktemp("corpus")
-    for i in range(40):
-        (root / f"alone{i}.txt").write_bytes(b"\n".join(line(10_000 + 20 * i + k) for k in range(10)))
-    for family, copy in itertools.product(range(20), range(4)):
-        body = [line(20 * family + k) for k in range(10)]
-        (root / f"family{family}-{copy}.txt").write_bytes(b"\n".join([*body, line(90_000 + 4 * family + copy)]))
-    return root
-
-
 def families(root, split_by: str) -> dict[str, set[str]]:
     """The splits in which the lines of each family stand."""
     found: dict[str, set[str]] = {}
@@ -214,18 +198,19 @@ def families(root, split_by: str) -> dict[str, set[str]]:
     return found
 
 
-def test_near_duplicates_stand_on_one_side(folder):
+def test_near_duplicates_stand_on_one_side(tmp_path):
+    """120 files: 40 alone, and 20 families of four that differ in a line. No byte is lost."""
+    folder = tmp_path
+    for i in range(40):
+        (folder / f"alone{i}.txt").write_bytes(b"\n".join(line(10_000 + 20 * i + k) for k in range(10)))
+    for family, copy in itertools.product(range(20), range(4)):
+        body = [line(20 * family + k) for k in range(10)]
+        (folder / f"family{family}-{copy}.txt").write_bytes(b"\n".join([*body, line(90_000 + 4 * family + copy)]))
     assert len(families(folder, "group")) == 20
     assert all(len(splits) == 1 for splits in families(folder, "group").values())
     assert any(len(splits) > 1 for splits in families(folder, "file").values()), "or nothing would be mended"
-
-
-def test_no_byte_is_lost(folder):
     size = sum(path.stat().st_size + 1 for path in folder.iterdir())
     for split_by in ("file", "group"):
         assert sum(Text(str(folder), split=split, split_by=split_by).data.size for split in SPLITS) == size
-
-
-def test_one_file_has_no_groups(folder):
     with pytest.raises(ValueError, match="alone0.txt.* split_by .*'file'"):
         _ = Text(str(folder / "alone0.txt"), split_by="group").data
