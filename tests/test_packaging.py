@@ -158,15 +158,14 @@ def requirements(name: str) -> list[tuple[Requirement, list[str]]]:
 FILES = {extra: requirements(name) for extra, name in setup_env.LISTS.items()}
 
 
-def pins(extra: str, python: str, platform: str) -> dict[str, str]:
-    """Version of every package that is installed for an extra, on a Python and a platform; no package may have two."""
-    listed = [one for one, _ in [*FILES["plot"], *(FILES[extra] if extra != "plot" else [])]]
-    return versions(listed, python, platform)
-
-
-def versions(listed: list[Requirement], python: str, platform: str) -> dict[str, str]:
-    place = {"python_version": python, "python_full_version": f"{python}.0", "sys_platform": platform}
-    found = [one for one in listed if one.marker is None or one.marker.evaluate(default_environment() | place)]
+def versions(listed: list[Requirement], python: str) -> dict[str, str]:
+    """Version of each package of a list on a Python for Linux; none may have two."""
+    place = default_environment() | {
+        "python_version": python,
+        "python_full_version": f"{python}.0",
+        "sys_platform": "linux",
+    }
+    found = [one for one in listed if one.marker is None or one.marker.evaluate(place)]
     chosen = {canonicalize_name(one.name): str(one.specifier).removeprefix("==") for one in found}
     assert len(chosen) == len(found)
     return chosen
@@ -194,16 +193,15 @@ def test_every_package_has_one_version_and_hashes_and_no_address():
 def test_versions_are_those_of_the_constraints_and_allowed_by_what_is_declared(python):
     lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
     constraints = [Requirement(line) for line in lines if not line.startswith("#")]
-    for platform in ("linux", "darwin", "win32"):
-        found = pins("dev", python, platform) | pins("compile", python, platform)
-        assert found.items() <= versions(constraints, python, platform).items()
-    for extra in FILES:
-        found = pins(extra, python, "linux")
-        for one in declared(extra):
-            assert one.specifier.contains(found[canonicalize_name(one.name)]), one
+    allowed = versions(constraints, python)
+    # The lists of other extras go on from that of "plot".
+    found = {extra: versions([one for name in {"plot", extra} for one, _ in FILES[name]], python) for extra in FILES}
+    for extra, pinned in found.items():
+        assert pinned.items() <= allowed.items()
+        assert [one for one in declared(extra) if not one.specifier.contains(pinned[canonicalize_name(one.name)])] == []
     # JAX would look for their devices whenever it starts.
-    assert not {"libtpu", "jax-cuda12-plugin"} & pins("dev", python, "linux").keys()
-    assert found["jax-cuda12-plugin"] == found["jax-cuda12-pjrt"] == found["jax"]
+    assert not {"libtpu", "jax-cuda12-plugin"} & found["dev"].keys()
+    assert allowed["jax-cuda12-plugin"] == allowed["jax-cuda12-pjrt"] == allowed["jax"]
 
 
 # Releases ------------------------------------------------------------------------------------------------------------------

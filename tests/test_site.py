@@ -1,7 +1,6 @@
 """The documentation site: its links, that it is built, and that it needs no network."""
 
 import re
-import shutil
 from pathlib import Path
 
 import pytest
@@ -77,24 +76,6 @@ def test_the_site_is_built_and_asks_the_network_for_nothing(tmp_path):
     assert [found for page in site.rglob("*.html") for found in pages.requests(page.read_text(encoding="utf-8"))] == []
 
 
-@pytest.fixture
-def only(monkeypatch):
-    """Lets the site have one page, of this text, and what pages are drawn with."""
-    from scripts.site import __main__ as command
-
-    def having(text):
-        def copy(root, staged):
-            shutil.copytree(root / "docs" / "assets", staged / "docs" / "assets")
-            (staged / "README.md").write_text(text)
-
-        for name in ("encodings", "reference"):
-            monkeypatch.setattr(getattr(command, name), "write", lambda *_: {})
-        monkeypatch.setattr(command.pages, "copy", copy)
-        monkeypatch.setattr(command, "explorer", lambda staged: None)
-
-    return having
-
-
 def test_a_folder_that_holds_no_site_is_left_alone(tmp_path, monkeypatch, capsys):
     def never(*_):
         raise AssertionError("the site would be put into this folder")
@@ -111,11 +92,3 @@ def test_a_folder_that_holds_no_site_is_left_alone(tmp_path, monkeypatch, capsys
         with pytest.raises(SystemExit):
             main(["--out", str(folder)])
         assert f"--out: {folder.resolve()} {why}" in capsys.readouterr().err
-
-
-@pytest.mark.slow
-def test_code_that_fails_is_an_error(tmp_path, only, capsys):
-    only('# Page\n\n```python exec="on"\nprint(1 / 0)\n```\n')
-    with pytest.raises(SystemExit, match="the site could not be built"):
-        main(["--out", str(tmp_path / "site")])
-    assert "ZeroDivisionError" in capsys.readouterr().err

@@ -11,6 +11,8 @@ from typing import Any
 from attnjax.sweep.outcome import OUT_OF_MEMORY
 
 MEMORY = "there is not enough memory"
+OF_PLOT = ("matplotlib", "pandas", "jinja2")
+"""Packages of the extra `attnjax[plot]`, which may be absent."""
 
 
 def sentence(error: Exception) -> str | None:
@@ -23,6 +25,8 @@ def sentence(error: Exception) -> str | None:
         return f"{MEMORY}: {_first_line(error)}" if str(error) else MEMORY
     if isinstance(error, RuntimeError) and OUT_OF_MEMORY.search(str(error)):
         return f"{MEMORY}: {_first_line(error)}"
+    if isinstance(error, ModuleNotFoundError) and error.name in OF_PLOT:
+        return f"this command needs {error.name}, which is not installed: pip install 'attnjax[plot]'"
     # Where no backend has a device, JAX raises a bare AssertionError.
     return _of_the_platform() if isinstance(error, RuntimeError | AssertionError) else None
 
@@ -32,6 +36,8 @@ def provided(module: str, function: str) -> Any:
     try:
         return getattr(importlib.import_module(module), function)
     except (ImportError, AttributeError) as error:
+        if error.name in OF_PLOT:
+            raise
         raise ValueError(f"{module}.{function} cannot be imported: {error}") from error
 
 

@@ -9,7 +9,6 @@ A finding is an exception that no command may show, a changed file outside of th
 import argparse
 import contextlib
 import io
-import json
 import os
 import pathlib
 import random
@@ -22,11 +21,11 @@ import warnings
 from collections import Counter
 from collections.abc import Callable
 
-import numpy as np
+from flax import nnx
 
+from attnjax import models
 from attnjax.cli import main as attnjax
 from attnjax.config import parse
-from attnjax.models import load
 from attnjax.sweep import Stop, plan, prepare, run_here, seeds
 from attnjax.train import train
 
@@ -50,22 +49,10 @@ def make_runs(folder: pathlib.Path) -> None:
 
 
 def make_model(folder: pathlib.Path) -> None:
-    """Write a GPT-2 of one layer, as safetensors by hand."""
-    shapes = {"wte": (32, 8), "wpe": (16, 8), "ln_f": (8,), "h.0.ln_1": (8,), "h.0.ln_2": (8,)}
-    matrices = {"attn.c_attn": (8, 24), "attn.c_proj": (8, 8), "mlp.c_fc": (8, 32), "mlp.c_proj": (32, 8)}
-    tensors = {f"{name}.weight": shape for name, shape in shapes.items()}
-    tensors |= {f"{name}.bias": shape for name, shape in shapes.items() if len(shape) == 1}
-    for name, shape in matrices.items():
-        tensors |= {f"h.0.{name}.weight": shape, f"h.0.{name}.bias": shape[1:]}
-    header, data = {}, b""
-    for name, shape in tensors.items():
-        raw = np.random.default_rng(0).normal(size=shape).astype(np.float32).tobytes()
-        header[name] = {"dtype": "F32", "shape": list(shape), "data_offsets": [len(data), len(data) + len(raw)]}
-        data += raw
-    head = json.dumps(header).encode()
-    folder.mkdir()
-    (folder / "model.safetensors").write_bytes(len(head).to_bytes(8, "little") + head + data)
-    (folder / "config.json").write_text(json.dumps(GPT2))
+    """Write a GPT-2 of one layer."""
+    gpt2 = models.MODELS["gpt2"]
+    spec = gpt2.config(GPT2)
+    models.save(models.Loaded(gpt2.build(spec, nnx.Rngs(0)), spec, gpt2), folder)
 
 
 # Mutations
@@ -140,7 +127,7 @@ def commands(folder: pathlib.Path, out: pathlib.Path) -> dict[str, Callable[[], 
 def loaded(folder: pathlib.Path) -> None:
     """Load a model; a refusal is a sentence."""
     with contextlib.suppress(ValueError, OSError):
-        load(folder)
+        models.load(folder)
 
 
 def case(home: pathlib.Path, seed: int, number: int) -> tuple[str, str]:
@@ -185,7 +172,7 @@ def main() -> int:
         home, number = pathlib.Path(made).resolve(), arguments.case or 0
         make_runs(home / "runs")
         make_model(home / "model")
-        load(home / "model")  # sound before it is mutated
+        models.load(home / "model")  # sound before it is mutated
         end = time.monotonic() + 60 * arguments.minutes
         while time.monotonic() < end:
             what, wrong = case(home, seed, number)

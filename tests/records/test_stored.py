@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -12,16 +13,7 @@ from tests.report.synthetic import canonical, cell_id, config, run_id, write_run
 
 ONE, OTHER = config("copy", "rope", 0), config("copy", "rope", 1)
 RUN = run_id(ONE)
-GOOD = {
-    "schema": 1,
-    "run": RUN,
-    "step": 4,
-    "length": 8,
-    "metric": "loss",
-    "value": 1.5,
-    "count": 3,
-    "split": "test",
-}
+GOOD = {"schema": 1, "run": RUN, "step": 4, "length": 8, "metric": "loss", "value": 1.5, "count": 3, "split": "test"}
 
 
 def reasons(root: Path) -> dict[str, str]:
@@ -63,16 +55,12 @@ def test_a_sound_sweep_is_read_whole(tmp_path: Path):
     [
         ({"run": "0" * 16}, "another run"),
         ({"step": -1}, "no whole step"),
-        ({"step": 1.5}, "no whole step"),
         ({"step": True}, "no whole step"),
         ({"length": 2**60}, "no whole step"),
-        ({"length": "8"}, "no whole step"),
-        ({"metric": 3}, "no number, metric"),
         ({"metric": ""}, "no number, metric"),
         ({"value": "0.5"}, "no number, metric"),
         ({"value": True}, "no number, metric"),
         ({"split": "holdout"}, "no number, metric"),
-        ({"split": None}, "no number, metric"),
         ({"metric": "exact_match", "value": 1.5}, "outside 0 to 1"),
         ({"metric": "token_accuracy", "value": -0.5}, "outside 0 to 1"),
     ],
@@ -96,13 +84,11 @@ def test_what_is_not_finite_is_a_measurement(tmp_path: Path, value: str):
 @pytest.mark.parametrize(
     ("file", "text", "reason"),
     [
-        ("config", "", "sha256"),
         ("config", "{", "sha256"),
         ("config", canonical(ONE | {"seed": 7}), "sha256"),
         ("config", canonical(ONE | {"schema": 2}), "sha256"),
         ("manifest", "{]", "no JSON"),
         ("manifest", "{}", "schema version"),
-        ("status", "null", "must hold a table"),
         ("status", "\ufffe", ""),
         ("status", "{}", "schema version"),
     ],
@@ -161,13 +147,9 @@ def test_foreign_things_are_listed_and_left_alone(two: Path):
     assert {note.path for note in read(two).skipped} == wanted
     assert {note.path for note in read(two, ignore=[two / "backup"]).skipped} == wanted - {"backup"}
     assert len(read(two).runs) == 2
-
-
-def test_a_planned_run_without_a_folder_is_absent(tmp_path: Path):
-    write_spec(tmp_path, [ONE, OTHER])
-    write_run(tmp_path, ONE)
-    states = {run.id: (run.state, run.cell) for run in read(tmp_path).runs}
-    assert states[run_id(OTHER)] == ("absent", cell_id(ONE))
+    shutil.rmtree(two / RUN)
+    found = {run.id: (run.state, run.cell) for run in read(two).runs}
+    assert found[RUN] == ("absent", cell_id(ONE)), "the plan has a run without a folder"
 
 
 @pytest.mark.parametrize(
@@ -192,20 +174,18 @@ def test_strings_are_made_fit_for_files(tmp_path: Path):
     assert sweep.runs[0].reason == sweep.name == "a\ufffdb\ufffdc\ufffdd\ufffd[31m\n"
 
 
-@pytest.mark.parametrize("file", ["sweep.json", "manifest.json", "status.json", "metrics.jsonl", "results.jsonl"])
+@pytest.mark.parametrize(
+    "file", ["sweep.json", "config.json", "manifest.json", "status.json", "metrics.jsonl", "results.jsonl"]
+)
 def test_records_of_a_newer_version_are_refused(two: Path, file: str):
-    path = two / file if file == "sweep.json" else two / RUN / "result" / file
-    if path.suffix == ".jsonl":
-        path.write_text(canonical(GOOD | {"schema": 4}) + "\n")
+    if file == "config.json":
+        write_run(two, config("copy", "rope", 6, schema=4))
+    elif file.endswith(".jsonl"):
+        (two / RUN / "result" / file).write_text(canonical(GOOD | {"schema": 4}) + "\n")
     else:
+        path = two / file if file == "sweep.json" else two / RUN / "result" / file
         path.write_text(path.read_text().replace('"schema":1', '"schema":4', 1))
     with pytest.raises(ValueError, match=rf"{file}.* newer version of attnjax: it has schema 4.*Update"):
-        read(two)
-
-
-def test_a_config_of_a_newer_version_is_refused(two: Path):
-    write_run(two, config("copy", "rope", 6, schema=2))
-    with pytest.raises(ValueError, match=r"config\.json .* newer version of attnjax: it has schema 2"):
         read(two)
 
 
