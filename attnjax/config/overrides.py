@@ -116,8 +116,7 @@ def kind_of(key: str) -> Any:
     for part in str(key).split("."):
         table = _table(kind)
         if table is Options or kind is Any:
-            kind = Any
-            continue
+            return Any
         fields = _fields(table)
         if part not in fields:
             hint = nearest_key(str(key)[:100]) or (f"; there are: {', '.join(fields)}" if fields else "")

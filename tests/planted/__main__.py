@@ -141,13 +141,15 @@ def tests_of(bug: Bug, reached: coverage.CoverageData) -> list[list[str]]:
     contexts = reached.contexts_by_lineno(f"attnjax/{bug.file}")
     tests = sorted({one.rpartition("|")[0] for line in lines for one in contexts.get(line, ()) if one})
     *folders, last = pathlib.PurePath(bug.file).with_suffix("").parts
-    folder = f"tests/{folders[0] if folders else last}"
+    stem = folders[0] if folders else last
+    folder = f"tests/{stem}"
     near = [test for test in tests if test.startswith(f"{folder}/")]
     name = re.compile(rf"{re.escape('.'.join(['attnjax', *folders]))}(\.{last}\b| import .*\b{last}\b)")
     everything = sorted((ROOT / "tests").rglob("test_*.py"))
-    naming = [str(file.relative_to(ROOT)) for file in everything if name.search(file.read_text(encoding="utf-8"))]
-    whole = [folder] if (ROOT / folder).exists() else []
-    return [near, [test for test in tests if test not in set(near)], [*naming, *whole]]
+    naming = [file for file in everything if name.search(file.read_text(encoding="utf-8"))]
+    whole = [*(ROOT / folder).rglob("test_*.py"), *(ROOT / "tests").glob(f"test_{stem}*.py")]
+    last_of_all = [str(file.relative_to(ROOT)) for file in dict.fromkeys([*naming, *sorted(whole)])]
+    return [near, [test for test in tests if test not in set(near)], last_of_all]
 
 
 def changed(sound: str, wrong: str) -> range:
@@ -190,6 +192,8 @@ def first_failures(copy: pathlib.Path, tests: Sequence[str], limit: float, *more
             out, err = process.communicate()
     if process.returncode in (-signal.SIGXCPU, -signal.SIGKILL):
         raise TimeLimitError("".join(re.findall(r"^(tests/\S+::.*?) *$", out, re.MULTILINE)[-1:]))
+    if "(no match in any of" in err:
+        raise RuntimeError(f"{REACHED} names tests that are gone: call this with --measure")
     if process.returncode in (0, 5):  # 5: these files have no quick test
         return []
     told = re.findall(r"^(?:FAILED|ERROR) (tests/\S.*?)(?: - .*)?$", out, re.MULTILINE)

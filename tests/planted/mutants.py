@@ -20,7 +20,7 @@ LARGEST = 8
 NO_CODE = {"annotation", "returns", "decorator_list", "type_params"}
 NO_NUMBER = re.compile(r"['\"]|^\[|folder|root|directory|path|here|temporary")
 """A sum of texts or lists, or a quotient that is the path of a file."""
-HARMLESS = {"strict", "durable", "daemon", "indent", "stacklevel", "timeout", "maxsize", "keepdims"}
+HARMLESS = {"strict", "durable", "daemon", "indent", "stacklevel", "timeout", "maxsize", "keepdims", "prevent_cse"}
 """Keyword arguments whose value hardly changes a result."""
 SYMMETRIC = {"isinstance", "issubclass", "getattr", "hasattr", "suppress", "max", "min", "maximum", "minimum", "gcd"}
 """Functions whose two arguments may change places, or cannot without a TypeError."""

@@ -104,7 +104,9 @@ def test_a_candidate_whose_runs_failed_is_not_chosen_over_those_that_score_nothi
 
 
 @pytest.mark.parametrize(
-    "path", sorted((pathlib.Path(__file__).parents[2] / "experiments").glob("**/tuning.json")), ids=str
+    "path",
+    sorted((pathlib.Path(__file__).parents[2] / "experiments").glob("**/tuning.json")),
+    ids=lambda path: path.parent.name,
 )
 def test_committed_choices_are_read_and_are_those_of_the_rule(path):
     for one in read(path.parent).families:
