@@ -79,7 +79,7 @@ def test_a_run_out_of_memory_says_so_and_the_next_one_trains(folder):
         text=True,
         timeout=300,
     )
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.returncode == 1, done.stdout + done.stderr
     assert "2 runs: 1 failed, 1 done" in done.stdout
     large, small = scan(folder / "out").runs
     assert (large.status.state, small.status.state) == ("failed", "done")
