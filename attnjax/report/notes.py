@@ -13,8 +13,18 @@ from attnjax.report.tables import Summary, Task
 
 WAITING = ("pending", "running", "preempted", "absent")
 """States of runs that may still end."""
-CHANGES = ("backend", "code_sha256", "device_kind", "mesh", "population", "process_count", "processor", "threads")
-CHANGES += ("version_jax", "version_jaxlib")
+CHANGES = (
+    "backend",
+    "code_sha256",
+    "device_kind",
+    "mesh",
+    "population",
+    "process_count",
+    "processor",
+    "threads",
+    "version_jax",
+    "version_jaxlib",
+)
 """What a manifest may say that differs since a run was resumed."""
 MOST = 20
 """Names that a note lists."""

@@ -22,7 +22,7 @@ from attnjax.report.formatting import NONE, decimal, interval, lengths_of, proba
 from attnjax.report.groups import Variant, config_of, fields, natural
 from attnjax.report.metrics import metric
 from attnjax.report.scores import FIT, RISE, SHARE
-from attnjax.report.style import color_classes
+from attnjax.report.style import LOOKS
 from attnjax.report.tables import Summary, Task, estimate
 from attnjax.report.tuning import Tuning
 
@@ -124,7 +124,7 @@ def policy(style: str, script: str = "") -> str:
 
 def dark() -> str:
     """Return the rules that give figures other colours on a dark screen, by the colours that they were drawn in."""
-    pairs = dict(drawing.DARK) | {look.color: look.dark for look in color_classes().values()}
+    pairs = dict(drawing.DARK) | {look.color: look.dark for look in LOOKS}
     rules = "".join(
         f'  [fill="{old}"] {{ fill: {new}; }} [stroke="{old}"] {{ stroke: {new}; }}\n' for old, new in pairs.items()
     )

@@ -36,23 +36,13 @@ OTHER = (
 )
 """For all other encodings, by the letters of their name; their curves have labels of their own."""
 
+LOOKS = (*dict(STYLES).values(), *OTHER)
+
 
 def order(encoding: str) -> int:
     """The place of an encoding in figures and tables; of several, the first counts."""
     names, first = list(ENCODINGS), encoding.split("+")[0]
     return names.index(first) if first in names else len(names)
-
-
-def color_class(encoding: str) -> str:
-    """The name under which a page keeps the two colours of an encoding."""
-    first = encoding.split("+")[0]
-    return f"e-{first}" if first in dict(STYLES) else f"e-other-{sum(first.encode()) % len(OTHER)}"
-
-
-def color_classes() -> dict[str, Style]:
-    """All of these names."""
-    others = {f"e-other-{i}": look for i, look in enumerate(OTHER)}
-    return {color_class(name): look for name, look in STYLES} | others
 
 
 def style(encoding: str, variant: int = 0, *, alone: bool = False) -> Style:
